@@ -1,0 +1,45 @@
+"""Builds the one library: host C++ on PyTorch's stable ABI, with no CUDA, no HIP and no Python API in it."""
+
+from pathlib import Path
+
+from setuptools import setup
+
+try:
+    from torch.utils.cpp_extension import BuildExtension, CppExtension
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        "wmma_ops is built against the torch that it will run with (2.10 or later), and this environment has none.\n"
+        "Install torch, setuptools and ninja, then: pip install --no-build-isolation ."
+    ) from error
+
+ROOT = Path(__file__).resolve().parent
+CSRC = Path("wmma_ops/csrc")
+
+
+def library():
+    # The prefix map keeps the builder's folders out of the binary and its messages.
+    return CppExtension(
+        "wmma_ops._library",
+        [path.as_posix() for path in sorted(CSRC.glob("*.cpp"))],
+        depends=[path.as_posix() for folder in (CSRC, Path("kernels")) for path in sorted(folder.rglob("*.hpp"))],
+        py_limited_api=True,  # leaves libtorch_python out
+        extra_compile_args=[
+            "-O2",
+            "-g0",
+            "-std=c++17",
+            "-fvisibility=hidden",
+            "-Wall",
+            "-Wextra",
+            "-Wno-unused-parameter",  # torch's headers
+            "-DTORCH_TARGET_VERSION=0x020a000000000000",
+            f"-ffile-prefix-map={ROOT}=.",
+        ],
+        extra_link_args=["-Wl,--as-needed", "-Wl,-s"],
+    )
+
+
+setup(
+    ext_modules=[library()],
+    cmdclass={"build_ext": BuildExtension.with_options(no_python_abi_suffix=True)},
+    options={"bdist_wheel": {"py_limited_api": "cp310"}},
+)

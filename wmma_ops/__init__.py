@@ -1,0 +1,20 @@
+"""Matrix-core kernels for PyTorch: ``torch.ops.wmma.*`` and, documented, the functions of this package."""
+
+from wmma_ops import autocast, autograd, fakes, vmap  # noqa: F401  (their import registers them)
+from wmma_ops.activations import register_activation
+from wmma_ops.ops import addmm, addmm_, attention, baddbmm, gemm, gemm_gemm, linear, matmul, scaled_mm
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "addmm",
+    "addmm_",
+    "attention",
+    "baddbmm",
+    "gemm",
+    "gemm_gemm",
+    "linear",
+    "matmul",
+    "register_activation",
+    "scaled_mm",
+]

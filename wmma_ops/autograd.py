@@ -1,0 +1,346 @@
+"""The derivatives, written in our own ops and torch's, so that they differentiate again.
+
+Notation: `g_x` is the gradient of the loss by x. Pointwise parts are computed in the accumulator's type; operands of
+products are rounded to the operands' type, as in the forward pass.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from wmma_ops import activations
+from wmma_ops.errors import tagged
+from wmma_ops.library import IMPLEMENTATIONS, overload
+from wmma_ops.select import select
+from wmma_ops.types import DIFFERENTIABLE, accumulator, name
+
+
+def _gemm(a, b, **options):
+    return select("gemm", a, b, *(x for x in options.values() if isinstance(x, torch.Tensor)))(a, b, **options)
+
+
+def _reduce(g, like):
+    """The gradient of a tensor that was broadcast."""
+    if like is None:
+        return None
+    return g.sum_to_size(like.shape).to(like.dtype)
+
+
+def _rows(x):
+    """A vector along the columns' index as a matrix to multiply with: it broadcasts over rows."""
+    return x.unsqueeze(-2) if x.dim() > 1 else x
+
+
+def _columns(x):
+    return x.unsqueeze(-1) if x.dim() > 0 else x
+
+
+# D = act(S)·multiply with S = alpha·(P·B)·row_scale·col_scale + beta·C + bias and P = act_a(A·a_scale)
+
+
+def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, activation=0):
+    """Every gradient of `gemm` by argument name. `t` holds its tensors, `out` its result."""
+    a, b, c, bias = t["a"], t["b"], t.get("c"), t.get("bias")
+    row_scale, col_scale, a_scale, multiply = (
+        t.get(name) for name in ("row_scale", "col_scale", "a_scale", "multiply")
+    )
+    work = accumulator(a.dtype)
+    grads = {}
+    scaled = {"row_scale": row_scale, "col_scale": col_scale, "a_scale": a_scale}
+    prologue = {"a_scale": a_scale, "a_activation": a_activation}
+
+    def needed(*names):
+        return any(needs.get(name) for name in names)
+
+    # 1. g_S, through the multiplier and the activation. relu's sign can be read off the result where nothing multiplies
+    #    it; the others recompute S.
+    g_s = g.to(work)
+    recompute = activation not in (0, 1) or (multiply is not None and (activation != 0 or needed("multiply")))
+    if recompute:
+        s = _gemm(
+            a,
+            b,
+            c=c,
+            bias=bias,
+            **scaled,
+            alpha=alpha,
+            beta=beta,
+            a_activation=a_activation,
+            out_dtype=work,
+        )
+        act = activations.by_code(activation)
+        if multiply is not None:
+            if needed("multiply"):
+                grads["multiply"] = _reduce(g_s * act.forward(s), multiply)
+            g_s = g_s * multiply.to(work)
+        g_s = act.backward(g_s, s)
+    else:
+        if multiply is not None:
+            g_s = g_s * multiply.to(work)
+        if activation == 1:
+            g_s = torch.where(out <= 0, 0.0, g_s)
+
+    # 2. What is added to the product.
+    if needed("c"):
+        grads["c"] = _reduce(g_s * beta if beta != 1 else g_s, c)
+    if needed("bias"):
+        grads["bias"] = _reduce(g_s.sum(-2), bias)
+
+    # 3. The scales of rows and columns: their gradients need the product itself.
+    if needed("row_scale", "col_scale"):
+        product = _gemm(a, b, **prologue, alpha=alpha, out_dtype=work)
+        if needed("row_scale"):
+            other = product if col_scale is None else product * _rows(col_scale.to(work))
+            grads["row_scale"] = _reduce((g_s * other).sum(-1), row_scale)
+        if needed("col_scale"):
+            other = product if row_scale is None else product * _columns(row_scale.to(work))
+            grads["col_scale"] = _reduce((g_s * other).sum(-2), col_scale)
+
+    # 4. The operands: g_P = alpha·(g_S·row_scale·col_scale)·Bᵀ and g_B = alpha·Pᵀ·(…).
+    if not needed("a", "b", "a_scale"):
+        return grads
+    g_product = g_s
+    if row_scale is not None:
+        g_product = g_product * _columns(row_scale.to(work))
+    if col_scale is not None:
+        g_product = g_product * _rows(col_scale.to(work))
+    g_product = g_product.to(a.dtype)
+    if a_scale is None and a_activation == 0:
+        if needed("a"):
+            grads["a"] = _matrix_gradient(g_product, b.mT, alpha, a)
+        p = a
+    else:
+        before = a.to(work) if a_scale is None else a.to(work) * _rows(a_scale.to(work))
+        act_a = activations.by_code(a_activation)
+        if needed("a", "a_scale"):
+            g_before = act_a.backward(_gemm(g_product, b.mT, alpha=alpha, out_dtype=work), before)
+            if needed("a"):
+                grads["a"] = _reduce(g_before if a_scale is None else g_before * _rows(a_scale.to(work)), a)
+            if needed("a_scale"):
+                grads["a_scale"] = _reduce((g_before * a.to(work)).sum(-2), a_scale)
+        p = act_a.forward(before).to(a.dtype)
+    if needed("b"):
+        grads["b"] = _matrix_gradient(p.mT, g_product, alpha, b)
+    return grads
+
+
+def _matrix_gradient(x, y, alpha, like):
+    """alpha·x·y, summed over the batch dimensions that `like` was broadcast along, and laid out as `like`."""
+    if like.dim() == 2 and x.dim() > 2 and x.shape[:-2] == y.shape[:-2]:
+        # The batch joins K: one product adds up over it in the accumulator.
+        x, y = x.movedim(-2, 0).flatten(1), y.flatten(0, -2)
+    if like.dim() >= 2 and like.stride(-2) == 1 and like.shape[-1] > 1:  # column-major, as a transposed weight
+        return _matrix_product(y.mT, x.mT, alpha, like.mT).mT
+    return _matrix_product(x, y, alpha, like)
+
+
+def _matrix_product(x, y, alpha, like):
+    if (*torch.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1]) == tuple(like.shape):
+        return _gemm(x, y, alpha=alpha)
+    return _reduce(_gemm(x, y, alpha=alpha, out_dtype=accumulator(x.dtype)), like)
+
+
+def _matmul_gradients(grads, t, needs, outs, **scalars):
+    a, b, g = t["a"], t["b"], grads[0]
+    vector_a, vector_b = a.dim() == 1, b.dim() == 1
+    if vector_a:
+        a, g = a.unsqueeze(0), g.unsqueeze(-1 if vector_b else -2)
+    if vector_b:
+        b, g = b.unsqueeze(1), g.unsqueeze(-1)
+    found = gemm_gradients(g, {"a": a, "b": b}, needs, None, **scalars)
+    return {name: x.reshape(t[name].shape) for name, x in found.items()}
+
+
+def _addmm_gradients(grads, t, needs, outs, **scalars):
+    named = {"a": t["a"], "b": t["b"], "c": t["input"]}
+    found = gemm_gradients(grads[0], named, needs | {"c": needs["input"]}, None, **scalars)
+    return found | {"input": found.get("c")}
+
+
+def _gemm_gradients(grads, t, needs, outs, **scalars):
+    return gemm_gradients(grads[0], t, needs, outs[0], **scalars)
+
+
+def _linear_gradients(grads, t, needs, outs, *, activation=0):
+    x, weight, g, out = t["x"], t["weight"], grads[0], outs[0]
+    vector = x.dim() == 1
+    if vector:
+        x, g, out = x.unsqueeze(0), g.unsqueeze(0), None if out is None else out.unsqueeze(0)
+    named = {"a": x, "b": weight.mT, "c": t["residual"], "bias": t["bias"]}
+    wanted = {"a": needs["x"], "b": needs["weight"], "c": needs["residual"], "bias": needs["bias"]}
+    found = gemm_gradients(g, named, wanted, out, activation=activation)
+    g_x, g_weight = found.get("a"), found.get("b")
+    return {
+        "x": g_x.squeeze(0) if vector and g_x is not None else g_x,
+        "weight": None if g_weight is None else g_weight.mT,
+        "residual": found.get("c"),
+        "bias": found.get("bias"),
+    }
+
+
+# D1 = alpha1·D0·B1 + beta1·C + bias1 with D0 = act(alpha0·A·B0 + bias0)·(A·gate)
+
+
+def _gemm_gemm_gradients(grads, t, needs, outs, *, alpha0=1.0, alpha1=1.0, beta1=1.0, activation=0):
+    a, b0, gate = t["a"], t["b0"], t["gate"]
+    first = {"a": a, "b": b0, "bias": t["bias0"]}
+    if gate is not None:
+        first["multiply"] = _gemm(a, gate, out_dtype=accumulator(a.dtype))
+    wanted = {"a": needs["a"], "b": needs["b0"], "bias": needs["bias0"], "multiply": needs["a"] or needs["gate"]}
+    wanted["multiply"] = wanted["multiply"] and gate is not None
+    inner_needed = any(wanted.values())
+
+    d0 = _gemm(**first, alpha=alpha0, activation=activation, out_dtype=a.dtype)
+    second = {"a": d0, "b": t["b1"], "c": t["c"], "bias": t["bias1"]}
+    needs_1 = {"a": inner_needed, "b": needs["b1"], "c": needs["c"], "bias": needs["bias1"]}
+    found_1 = gemm_gradients(grads[0], second, needs_1, None, alpha=alpha1, beta=beta1)
+    found = {"b1": found_1.get("b"), "c": found_1.get("c"), "bias1": found_1.get("bias")}
+    if not inner_needed:
+        return found
+    found_0 = gemm_gradients(found_1["a"], first, wanted, d0, alpha=alpha0, activation=activation)
+    found |= {"a": found_0.get("a"), "b0": found_0.get("b"), "bias0": found_0.get("bias")}
+    if gate is not None and wanted["multiply"]:
+        g_gate = found_0["multiply"].to(a.dtype)
+        if needs["a"]:
+            found["a"] = found["a"] + _matrix_gradient(g_gate, gate.mT, 1.0, a)
+        if needs["gate"]:
+            found["gate"] = _matrix_gradient(a.mT, g_gate, 1.0, gate)
+    return found
+
+
+# out = P·V with P = exp(S − lse) and S = scale·Q·Kᵀ + mask; both results have gradients
+
+
+def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enable_gqa=False):
+    q, k, v, mask = t["q"], t["k"], t["v"], t["mask"]
+    out, lse = outs
+    g_out, g_lse = grads
+    work = accumulator(q.dtype)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    sq, skv = q.shape[-2], k.shape[-2]
+
+    def grouped(x):
+        """Query heads that share a key head, as rows of one product: [..., kv_heads, group·Sq, ·]."""
+        if x.dim() < 3:
+            return x
+        kv_heads = k.shape[-3]
+        group = x.shape[-3] // kv_heads if kv_heads else 1
+        return x.unflatten(-3, (kv_heads, group)).flatten(-3, -2)
+
+    rows_q, rows_out = grouped(q), grouped(out.to(work))
+    rows_lse = grouped(lse.unsqueeze(-1))
+    rows_g = torch.zeros_like(rows_out) if g_out is None else grouped(g_out.to(work))
+    scores = _gemm(rows_q, k.mT, alpha=scale, out_dtype=work)
+    if mask is not None:
+        added = torch.zeros((), dtype=work, device=q.device).masked_fill(~mask, -torch.inf) if (
+            mask.dtype == torch.bool
+        ) else mask.to(work)
+        scores = scores + grouped(added.expand(*q.shape[:-1], skv))
+    elif is_causal:
+        shift = skv - sq if is_causal == 2 else 0
+        seen = torch.ones(sq, skv, dtype=torch.bool, device=q.device).tril(shift)
+        scores = scores.masked_fill(~grouped(seen.expand(*q.shape[:-1], skv)), -torch.inf)
+    # Rows that saw no key have lse −inf and weights 0.
+    p = torch.exp(scores - torch.where(rows_lse == -torch.inf, 0.0, rows_lse))
+
+    g_p = _gemm(rows_g.to(q.dtype), v.mT, out_dtype=work)
+    delta = (rows_g * rows_out).sum(-1, keepdim=True)
+    if g_lse is not None:
+        delta = delta - grouped(g_lse.to(work).unsqueeze(-1))
+    g_scores = p * (g_p - delta)
+    g_product = g_scores.to(q.dtype)
+    found = {}
+    if needs["q"]:
+        found["q"] = _gemm(g_product, k, alpha=scale).reshape(q.shape)
+    if needs["k"]:
+        found["k"] = _gemm(g_product.mT, rows_q, alpha=scale)
+    if needs["v"]:
+        found["v"] = _gemm(p.to(q.dtype).mT, rows_g.to(q.dtype))
+    if needs["mask"]:
+        found["mask"] = _reduce(g_scores.reshape(*q.shape[:-1], skv), mask)
+    return found
+
+
+class _Shape(NamedTuple):
+    """What the backward pass needs of a tensor that is only added: its values are neither kept nor watched for changes."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_outputs=lambda scalars: False):
+    """Registers `gradients(grads, tensors, needs, outputs, **scalars)`, which answers with gradients by argument name.
+
+    `only_added` names the arguments of which `gradients` sees a _Shape, `keeps_outputs` says whether it sees the outputs.
+    """
+    names = [argument.name for argument in overload(op)._schema.arguments if not argument.kwarg_only]
+
+    def setup(ctx, inputs, keyword_only_inputs, output):
+        tensors = dict(zip(names, inputs, strict=True))
+        operand = tensors[names[0] if names[0] != "input" else "a"]
+        if operand.dtype not in DIFFERENTIABLE or gradients is None:
+            culprit = next(argument for argument, x in tensors.items() if x is not None and x.requires_grad)
+            text = f"requires grad, but products of {name(operand.dtype)} are not differentiable; takes detached tensors"
+            raise tagged(op, culprit, text, ValueError)
+        light = only_added(keyword_only_inputs, tensors)
+        ctx.shapes = {argument: _Shape(tensors[argument].shape, tensors[argument].dtype) for argument in light}
+        ctx.kept = [argument for argument, x in tensors.items() if x is not None and argument not in light]
+        ctx.scalars = {key: value for key, value in keyword_only_inputs.items() if key != "out_dtype"}
+        outputs = output if isinstance(output, tuple) else (output,)
+        ctx.keeps_outputs = keeps_outputs(keyword_only_inputs)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*(tensors[argument] for argument in ctx.kept), *(outputs if ctx.keeps_outputs else ()))
+
+    def backward(ctx, *grads):
+        # The dispatcher drops trailing arguments that have their default, so there may be fewer inputs than names.
+        needs = dict.fromkeys(names, False) | dict(zip(names, ctx.needs_input_grad, strict=False))
+        if all(g is None for g in grads):
+            return (None,) * len(ctx.needs_input_grad)
+        saved = ctx.saved_tensors
+        tensors = dict.fromkeys(names) | ctx.shapes | dict(zip(ctx.kept, saved, strict=False))
+        outputs = saved[len(ctx.kept) :] if ctx.keeps_outputs else (None,) * len(grads)
+        found = gradients(grads, tensors, needs, outputs, **ctx.scalars)
+        return tuple(found.get(argument) if needs[argument] else None for argument in names)[
+            : len(ctx.needs_input_grad)
+        ]
+
+    torch.library.register_autograd(f"wmma::{op}", backward, setup_context=setup)
+
+
+def _is_relu(scalars):
+    return scalars["activation"] == 1
+
+
+def _addends(scalars, tensors):
+    """C, bias and residual, where no activation needs its argument recomputed."""
+    if scalars["activation"] not in (0, 1) or tensors.get("multiply") is not None:
+        return ()
+    return [argument for argument in ("c", "bias", "residual") if tensors.get(argument) is not None]
+
+
+def _outer_addends(scalars, tensors):
+    return [argument for argument in ("c", "bias1") if tensors[argument] is not None]
+
+
+_register("matmul", _matmul_gradients)
+_register("addmm", _addmm_gradients, only_added=lambda scalars, tensors: ("input",))
+_register("baddbmm", _addmm_gradients, only_added=lambda scalars, tensors: ("input",))
+_register("gemm", _gemm_gradients, only_added=_addends, keeps_outputs=_is_relu)
+_register("linear", _linear_gradients, only_added=_addends, keeps_outputs=_is_relu)
+_register("gemm_gemm", _gemm_gemm_gradients, only_added=_outer_addends)
+_register("attention", _attention_gradients, keeps_outputs=lambda scalars: True)
+_register("scaled_mm", None)
+
+
+def _addmm_in_place(keyset, input, a, b, *, beta=1.0, alpha=1.0):
+    """In-place ops cannot be registered as above: with gradients, addmm_ is addmm and a copy, which autograd tracks."""
+    if torch.is_grad_enabled() and torch._C._any_requires_grad(input, a, b):
+        input.copy_(overload("addmm")(input, a, b, beta=beta, alpha=alpha, out_dtype=input.dtype))
+        return
+    with torch._C._AutoDispatchBelowAutograd():
+        overload("addmm_").redispatch(keyset & torch._C._after_autograd_keyset, input, a, b, beta=beta, alpha=alpha)
+    if not torch._C._are_functorch_transforms_active() and not input.is_inference():
+        torch.autograd.graph.increment_version(input)
+
+
+IMPLEMENTATIONS["wmma"].impl("addmm_", _addmm_in_place, "Autograd", with_keyset=True)

@@ -1,0 +1,86 @@
+#include "aten.hpp"
+
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
+#include <torch/csrc/stable/ops.h>
+
+#include "types.hpp"
+
+namespace wmma_ops::aten {
+
+Tensor empty(const Sizes& sizes, ScalarType type) {
+  Sizes strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= sizes[i] > 0 ? sizes[i] : 1;
+  }
+  AtenTensorHandle handle;
+  ok(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), shim_dtype(type),
+                              aoti_torch_device_type_cpu(), 0, &handle),
+     "empty");
+  return Tensor(handle);
+}
+
+Tensor zeros(const Sizes& sizes, ScalarType type) {
+  Tensor x = empty(sizes, type);
+  torch::stable::zero_(x);
+  return x;
+}
+
+Tensor scalar(double value) {
+  AtenTensorHandle handle;
+  ok(aoti_torch_scalar_to_tensor_float64(value, &handle), "scalar");
+  return Tensor(handle);
+}
+
+Tensor to(const Tensor& x, ScalarType type) {
+  if (type_of(x) == type) return x;
+  return call("aten::to", "dtype", x, type, false, false, std::nullopt);
+}
+
+Tensor expand(const Tensor& x, const Sizes& sizes) { return call("aten::expand", "", x, sizes, false); }
+Tensor reshape(const Tensor& x, const Sizes& sizes) { return call("aten::reshape", "", x, sizes); }
+Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) { return torch::stable::transpose(x, dim0, dim1); }
+Tensor unsqueeze(const Tensor& x, int64_t dim) { return torch::stable::unsqueeze(x, dim); }
+Tensor select(const Tensor& x, int64_t dim, int64_t index) { return torch::stable::select(x, dim, index); }
+
+Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
+  return call("aten::narrow", "", x, dim, start, length);
+}
+
+Tensor add(const Tensor& x, const Tensor& y, double factor) { return torch::stable::subtract(x, y, -factor); }
+Tensor mul(const Tensor& x, const Tensor& y) { return call("aten::mul", "Tensor", x, y); }
+
+Tensor amax(const Tensor& x, int64_t dim) { return torch::stable::amax(x, dim, true); }
+
+void mul_(Tensor& x, const Tensor& y) { call("aten::mul_", "Tensor", x, y); }
+void clamp_(Tensor& x, double low, double high) {
+  call("aten::clamp_", "Tensor", x, OptTensor(scalar(low)), OptTensor(scalar(high)));
+}
+void copy_(Tensor& x, const Tensor& from) { torch::stable::copy_(x, from); }
+void fill_(Tensor& x, double value) { torch::stable::fill_(x, value); }
+void masked_fill_(Tensor& x, const Tensor& mask, double value) {
+  call("aten::masked_fill_", "Tensor", x, mask, scalar(value));
+}
+void gelu_(Tensor& x, const char* approximate) { call("aten::gelu_", "", x, std::string(approximate)); }
+void unary_(const char* name, Tensor& x) { call(name, "", x); }
+Tensor equal(const Tensor& x, double value) { return call("aten::eq", "Tensor", x, scalar(value)); }
+Tensor logical_not(const Tensor& x) { return call("aten::logical_not", "", x); }
+
+void addmm_out(Tensor& out, const Tensor& addend, const Tensor& a, const Tensor& b, double beta, double alpha) {
+  ok(aoti_torch_cpu_addmm_out(out.get(), addend.get(), a.get(), b.get(), beta, alpha), "addmm");
+}
+void baddbmm_out(Tensor& out, const Tensor& addend, const Tensor& a, const Tensor& b, double beta, double alpha) {
+  ok(aoti_torch_cpu_baddbmm_out(out.get(), addend.get(), a.get(), b.get(), beta, alpha), "baddbmm");
+}
+void mm_out(Tensor& out, const Tensor& a, const Tensor& b) {
+  ok(aoti_torch_cpu_mm_out(out.get(), a.get(), b.get()), "mm");
+}
+void bmm_out(Tensor& out, const Tensor& a, const Tensor& b) {
+  ok(aoti_torch_cpu_bmm_out(out.get(), a.get(), b.get()), "bmm");
+}
+void int_mm_out(Tensor& out, const Tensor& a, const Tensor& b) {
+  ok(aoti_torch_cpu__int_mm_out(out.get(), a.get(), b.get()), "_int_mm");
+}
+
+}  // namespace wmma_ops::aten

@@ -1,0 +1,101 @@
+// The few aten calls that the CPU kernels are composed of, typed. Everything goes through PyTorch's stable C interface.
+// A failing inner call loses its reason on the way, so every caller checks its arguments first.
+#pragma once
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace wmma_ops {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+using OptTensor = std::optional<Tensor>;
+using Sizes = std::vector<int64_t>;
+
+namespace aten {
+
+inline void ok(AOTITorchError error, const char* what) {
+  if (error != AOTI_TORCH_SUCCESS) throw std::runtime_error(std::string("wmma: the inner call ") + what + " failed");
+}
+
+inline int32_t shim_dtype(ScalarType type) {
+  return torch::stable::detail::to<int32_t>(torch::stable::detail::from(type));
+}
+
+// Calls an operator by name; `arguments` must list every argument of its schema, in order.
+template <class Result = Tensor, class... Arguments>
+Result call(const char* name, const char* overload, const Arguments&... arguments) {
+  std::array<StableIValue, (sizeof...(arguments) > 0 ? sizeof...(arguments) : 1)> stack{torch::stable::detail::from(arguments)...};
+  ok(torch_call_dispatcher(name, overload, stack.data(), TORCH_ABI_VERSION), name);
+  if constexpr (!std::is_void_v<Result>) return torch::stable::detail::to<Result>(stack[0]);
+}
+
+Tensor empty(const Sizes& sizes, ScalarType type);  // contiguous, on the CPU
+Tensor zeros(const Sizes& sizes, ScalarType type);
+Tensor scalar(double value);  // 0-dim float64: takes part in no type promotion among floats
+Tensor to(const Tensor& x, ScalarType type);  // x itself where it has that type
+Tensor expand(const Tensor& x, const Sizes& sizes);
+Tensor reshape(const Tensor& x, const Sizes& sizes);
+Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1);
+Tensor unsqueeze(const Tensor& x, int64_t dim);
+Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length);
+Tensor select(const Tensor& x, int64_t dim, int64_t index);
+
+// x + factor·y for floating types. There is no in-place form: aten's takes a Scalar, which the stable interface lacks.
+Tensor add(const Tensor& x, const Tensor& y, double factor = 1);
+Tensor mul(const Tensor& x, const Tensor& y);
+Tensor amax(const Tensor& x, int64_t dim);  // keeps the dimension
+void mul_(Tensor& x, const Tensor& y);
+void clamp_(Tensor& x, double low, double high);
+void copy_(Tensor& x, const Tensor& from);
+void fill_(Tensor& x, double value);
+void masked_fill_(Tensor& x, const Tensor& mask, double value);
+void gelu_(Tensor& x, const char* approximate);
+void unary_(const char* name, Tensor& x);  // "aten::relu_" and its like: (Tensor(a!) self) -> Tensor(a!)
+Tensor equal(const Tensor& x, double value);
+Tensor logical_not(const Tensor& x);
+
+// out = beta·addend + alpha·a·b in one call; beta 0 does not read the addend, and `out` itself may be given as one.
+void addmm_out(Tensor& out, const Tensor& addend, const Tensor& a, const Tensor& b, double beta, double alpha);
+void baddbmm_out(Tensor& out, const Tensor& addend, const Tensor& a, const Tensor& b, double beta, double alpha);
+void mm_out(Tensor& out, const Tensor& a, const Tensor& b);
+void bmm_out(Tensor& out, const Tensor& a, const Tensor& b);
+void int_mm_out(Tensor& out, const Tensor& a, const Tensor& b);
+
+}  // namespace aten
+
+// Inner calls record no gradient: an op's derivative is the registered formula or nothing.
+class NoGrad {
+ public:
+  NoGrad() : before_(aoti_torch_grad_mode_is_enabled()) {
+    if (before_) aoti_torch_grad_mode_set_enabled(false);
+  }
+  ~NoGrad() {
+    if (before_) aoti_torch_grad_mode_set_enabled(true);
+  }
+  NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
+
+ private:
+  bool before_;
+};
+
+inline Sizes sizes_of(const Tensor& x) {
+  auto sizes = x.sizes();
+  return Sizes(sizes.data(), sizes.data() + sizes.size());
+}
+
+inline int64_t product_of(const Sizes& sizes) {
+  int64_t n = 1;
+  for (int64_t size : sizes) n *= size;
+  return n;
+}
+
+}  // namespace wmma_ops

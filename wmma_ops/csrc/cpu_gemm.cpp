@@ -1,0 +1,237 @@
+#include <cmath>
+
+#include "../../kernels/wmma/activation.hpp"
+#include "cpu.hpp"
+
+// oneDNN's fused linear, part of the C interface that AOTInductor's compiled models call. Its header is closed to stable
+// extensions, hence the declaration. Builds of torch without oneDNN lack it; weak, so that the library loads there too.
+extern "C" __attribute__((weak)) AOTITorchError aoti_torch_cpu__linear_pointwise(
+    AtenTensorHandle x, AtenTensorHandle weight, AtenTensorHandle* bias, const char* attribute, const double** scalars,
+    int64_t scalars_length, const char** algorithm, AtenTensorHandle* result);
+
+namespace wmma_ops::cpu {
+
+namespace {
+
+using S = ScalarType;
+
+Sizes join(const Sizes& batch, int64_t rows, int64_t columns) {
+  Sizes sizes = batch;
+  sizes.push_back(rows);
+  sizes.push_back(columns);
+  return sizes;
+}
+
+// [batch…, rows, columns] as one list of matrices.
+Tensor as_3d(const Tensor& x, const Sizes& batch) {
+  int64_t rows = x.sizes()[x.dim() - 2], columns = x.sizes()[x.dim() - 1];
+  if (x.dim() == 3 && batch.size() == 1 && x.sizes()[0] == batch[0]) return x;
+  return aten::reshape(aten::expand(x, join(batch, rows, columns)), {product_of(batch), rows, columns});
+}
+
+// out = alpha·a·b + beta·addend, all of one floating type that aten accumulates in float32 or wider and rounds once.
+// alpha, M, N, K and the batch are not zero here.
+void product_into(Tensor& out, const Tensor& a, const Tensor& b, const Sizes& batch, double alpha,
+                  const OptTensor& addend, double beta) {
+  bool plain = !addend && alpha == 1;
+  if (!addend) beta = 0;  // aten then ignores the addend, for which out itself stands in
+  if (batch.empty()) {
+    plain ? aten::mm_out(out, a, b) : aten::addmm_out(out, addend ? *addend : out, a, b, beta, alpha);
+    return;
+  }
+  int64_t m = a.sizes()[a.dim() - 2], k = a.sizes()[a.dim() - 1], n = b.sizes()[b.dim() - 1];
+  int64_t rows = product_of(batch) * m;
+  // One shared B: the batch joins the rows, and one product does it all.
+  if (b.dim() == 2) {
+    Tensor out_2d = aten::reshape(out, {rows, n}), a_2d = aten::reshape(a, {rows, k});
+    if (plain) {
+      aten::mm_out(out_2d, a_2d, b);
+    } else {
+      Tensor addend_2d = !addend              ? out_2d
+                         : addend->dim() <= 1 ? *addend
+                                              : aten::reshape(aten::expand(*addend, join(batch, m, n)), {rows, n});
+      aten::addmm_out(out_2d, addend_2d, a_2d, b, beta, alpha);
+    }
+    return;
+  }
+  Tensor out_3d = aten::reshape(out, {product_of(batch), m, n}), a_3d = as_3d(a, batch), b_3d = as_3d(b, batch);
+  if (plain) {
+    aten::bmm_out(out_3d, a_3d, b_3d);
+  } else {
+    Tensor addend_3d = addend ? as_3d(aten::expand(*addend, join(batch, m, n)), batch) : out_3d;
+    aten::baddbmm_out(out_3d, addend_3d, a_3d, b_3d, beta, alpha);
+  }
+}
+
+// a·b in int32.
+Tensor integer_product(const Tensor& a, const Tensor& b, const Sizes& batch) {
+  int64_t m = a.sizes()[a.dim() - 2], k = a.sizes()[a.dim() - 1], n = b.sizes()[b.dim() - 1];
+  Tensor out = aten::empty(join(batch, m, n), S::Int);
+  if (b.dim() == 2) {
+    int64_t rows = product_of(batch) * m;
+    Tensor out_2d = aten::reshape(out, {rows, n});
+    aten::int_mm_out(out_2d, aten::reshape(aten::expand(a, join(batch, m, k)), {rows, k}), b);
+    return out;
+  }
+  Tensor out_3d = aten::reshape(out, {product_of(batch), m, n}), a_3d = as_3d(a, batch), b_3d = as_3d(b, batch);
+  for (int64_t i = 0; i < product_of(batch); ++i) {
+    Tensor slice = aten::select(out_3d, 0, i);
+    aten::int_mm_out(slice, aten::select(a_3d, 0, i), aten::select(b_3d, 0, i));
+  }
+  return out;
+}
+
+// bias, col_scale and a_scale broadcast along rows; row_scale along columns. All may carry batch dimensions.
+Tensor along_rows(const Tensor& x, ScalarType type) {
+  Tensor y = aten::to(x, type);
+  return y.dim() > 1 ? aten::unsqueeze(y, -2) : y;
+}
+Tensor along_columns(const Tensor& x, ScalarType type) {
+  Tensor y = aten::to(x, type);
+  return y.dim() > 0 ? aten::unsqueeze(y, -1) : y;
+}
+
+bool reads_c(const Gemm& p) { return p.c && p.beta != 0; }
+bool is_scaled(const Gemm& p) { return p.row_scale || p.col_scale; }
+
+bool oneDNN_has_bf16() {
+  static const bool has =
+      aoti_torch_cpu__linear_pointwise && aten::call<bool>("mkldnn::_is_mkldnn_bf16_supported", "");
+  return has;
+}
+
+// act(a·b + bias) in bfloat16 by oneDNN's fused product: its own type's speed, and still one rounding.
+OptTensor fused_bf16(const Gemm& p) {
+  struct Post {
+    const char* attribute;
+    const char* algorithm;
+  };
+  static const Post posts[] = {{"none", ""}, {"relu", ""},    {"gelu", "none"}, {"gelu", "tanh"},
+                               {"swish", ""}, {"sigmoid", ""}, {"tanh", ""},     {"leaky_relu", ""}};
+  bool fits = p.in == S::BFloat16 && p.out == S::BFloat16 && p.b.dim() == 2 && p.alpha == 1 && p.k > 0 &&
+              !reads_c(p) && !is_scaled(p) && !p.multiply && !p.has_prologue() &&
+              p.activation < wmma::kBuiltinActivations &&
+              (!p.bias || (p.bias->dim() == 1 && type_of(*p.bias) == S::BFloat16)) && oneDNN_has_bf16();
+  if (!fits) return std::nullopt;
+  const Post& post = posts[p.activation];
+  Tensor weight = aten::transpose(p.b, 0, 1);
+  AtenTensorHandle bias = p.bias ? p.bias->get() : nullptr, result;
+  const char* algorithm = post.algorithm;
+  const double slope = wmma::kLeakySlope;
+  const double* scalars[] = {&slope};
+  aten::ok(aoti_torch_cpu__linear_pointwise(p.a.get(), weight.get(), bias ? &bias : nullptr, post.attribute, scalars,
+                                            p.activation == wmma::kLeakyRelu ? 1 : 0, *algorithm ? &algorithm : nullptr,
+                                            &result),
+           "linear_pointwise");
+  return Tensor(result);
+}
+
+// pro(A): computed in float32, rounded once to A's type, as the matrix cores take it.
+Tensor prologue(const Gemm& p) {
+  S type = p.in == S::Double ? S::Double : S::Float;
+  Tensor x = p.a_scale ? aten::mul(aten::to(p.a, type), along_rows(*p.a_scale, type))
+                       : aten::call("aten::clone", "", aten::to(p.a, type), std::nullopt);
+  activate_(x, p.a_activation);
+  if (is_fp8(p.in)) return aten::to(x, p.in);
+  return cast(std::move(x), p.in);
+}
+
+// alpha·pro(A)·B, to which `addend` is added on the way, in `type`; zeros (or the addend) where there is nothing to multiply.
+Tensor accumulate(const Gemm& p, ScalarType type, const OptTensor& addend, double beta) {
+  if (p.alpha == 0 || p.k == 0) {  // A and B are not read
+    if (!addend || beta == 0) return aten::zeros(p.out_sizes(), type);
+    Tensor out = aten::empty(p.out_sizes(), type);
+    aten::copy_(out, *addend);
+    if (beta != 1) aten::mul_(out, aten::scalar(beta));
+    return out;
+  }
+  Tensor a = p.has_prologue() ? prologue(p) : p.a;
+  if (is_integer(p.in)) {
+    Tensor x = aten::to(integer_product(a, p.b, p.batch), type);
+    if (p.alpha != 1) aten::mul_(x, aten::scalar(p.alpha));
+    return addend && beta != 0 ? aten::add(x, *addend, beta) : x;
+  }
+  Tensor out = aten::empty(p.out_sizes(), type);
+  product_into(out, aten::to(a, type), aten::to(p.b, type), p.batch, p.alpha, addend, beta);
+  return out;
+}
+
+// True where one aten call in the operands' own type does it all: accumulated in float32 or wider, rounded once.
+bool is_direct(const Gemm& p) {
+  auto addend_fits = [&](const Tensor& x) { return type_of(x) == p.out; };
+  bool type_fits = p.in == p.out && (p.in == S::Float || p.in == S::Double || p.in == S::BFloat16);
+  bool addends_fit = reads_c(p) ? !p.bias && addend_fits(*p.c) : !p.bias || (p.bias->dim() == 1 && addend_fits(*p.bias));
+  return type_fits && addends_fit && p.activation == 0 && !is_scaled(p) && !p.multiply && !p.has_prologue() &&
+         p.alpha != 0 && p.k > 0;
+}
+
+Tensor composed(const Gemm& p) {
+  bool plain = !reads_c(p) && !p.bias && !is_scaled(p) && !p.multiply && !p.has_prologue() && p.activation == 0;
+  if (plain && p.out == S::Int && p.alpha == 1 && p.k > 0) return integer_product(p.a, p.b, p.batch);
+  if (OptTensor fused = fused_bf16(p)) return *fused;
+
+  // The accumulator's type. float64 holds every int32 exactly, so integer outputs saturate as if computed exactly.
+  S type = p.in == S::Double || p.out == S::Int || p.out == S::Char ? S::Double : S::Float;
+  OptTensor c = reads_c(p) ? OptTensor(aten::to(*p.c, type)) : std::nullopt;
+  OptTensor bias = p.bias ? OptTensor(along_rows(*p.bias, type)) : std::nullopt;
+  Tensor x;
+  if (is_scaled(p)) {
+    x = accumulate(p, type, std::nullopt, 0);
+    if (p.alpha != 0 && p.row_scale) aten::mul_(x, along_columns(*p.row_scale, type));
+    if (p.alpha != 0 && p.col_scale) aten::mul_(x, along_rows(*p.col_scale, type));
+    if (c) x = aten::add(x, *c, p.beta);
+    if (bias) x = aten::add(x, *bias);
+  } else if (c) {
+    x = accumulate(p, type, c, p.beta);
+    if (bias) x = aten::add(x, *bias);
+  } else {
+    x = accumulate(p, type, bias, 1);
+  }
+  activate_(x, p.activation);
+  if (p.multiply) aten::mul_(x, aten::to(*p.multiply, type));
+  return cast(std::move(x), p.out);
+}
+
+}  // namespace
+
+void activate_(Tensor& x, int64_t code) {
+  switch (code) {
+    case wmma::kNone: return;
+    case wmma::kRelu: return aten::unary_("aten::relu_", x);
+    case wmma::kGelu: return aten::gelu_(x, "none");
+    case wmma::kGeluTanh: return aten::gelu_(x, "tanh");
+    case wmma::kSilu: return aten::unary_("aten::silu_", x);
+    case wmma::kSigmoid: return aten::unary_("aten::sigmoid_", x);
+    case wmma::kTanh: return aten::unary_("aten::tanh_", x);
+    case wmma::kLeakyRelu:
+      x = aten::call("aten::maximum", "", x, aten::mul(x, aten::scalar(wmma::kLeakySlope)));
+      return;
+    default: x = aten::to(aten::call("wmma::_registered_activation", "", x, code), type_of(x));
+  }
+}
+
+Tensor cast(Tensor x, ScalarType type) {
+  if (type != S::Int && type != S::Char) return aten::to(x, type);
+  aten::unary_("aten::round_", x);
+  x = aten::call("aten::nan_to_num", "", x, std::optional<double>(0.0), std::optional<double>(INFINITY),
+                 std::optional<double>(-INFINITY));
+  type == S::Char ? aten::clamp_(x, -128, 127) : aten::clamp_(x, -2147483648.0, 2147483647.0);
+  return aten::to(x, type);
+}
+
+Tensor gemm(const Gemm& p, const OptTensor& into) {
+  if (product_of(p.out_sizes()) == 0) return into ? *into : aten::empty(p.out_sizes(), p.out);
+  if (is_direct(p)) {
+    Tensor out = into ? *into : aten::empty(p.out_sizes(), p.out);
+    const OptTensor& addend = reads_c(p) ? p.c : p.bias;
+    product_into(out, p.a, p.b, p.batch, p.alpha, addend, reads_c(p) ? p.beta : 1);
+    return out;
+  }
+  Tensor result = composed(p);
+  if (!into) return result;
+  Tensor out = *into;
+  aten::copy_(out, result);
+  return out;
+}
+
+}  // namespace wmma_ops::cpu

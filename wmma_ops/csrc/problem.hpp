@@ -1,0 +1,97 @@
+// What an op is asked to do, checked: the one form that the CPU, emulated and GPU paths share.
+// `check` refuses what cannot be done, before anything is computed, in the words
+//   wmma.<op>: <argument> <what came>; takes <what is taken> [TypeError or ValueError]
+// The tag at the end tells the Python functions which exception to raise.
+#pragma once
+
+#include "types.hpp"
+
+namespace wmma_ops {
+
+// How an op's users call its operands, for messages.
+struct Names {
+  const char* a = "a";
+  const char* b = "b";
+  const char* c = "c";
+  const char* row_scale = "row_scale";
+  const char* col_scale = "col_scale";
+};
+
+// D = cast(act(alpha·(pro(A)·B)·row_scale[m]·col_scale[n] + beta·C + bias[n]) · multiply), pro(A) = act_a(A·a_scale[k]).
+struct Gemm {
+  const char* op;
+  Tensor a;  // [batch…, M, K]
+  Tensor b;  // [batch…, K, N]
+  OptTensor c = {}, bias = {}, row_scale = {}, col_scale = {}, a_scale = {}, multiply = {};
+  double alpha = 1, beta = 1;
+  int64_t a_activation = 0, activation = 0;
+  std::optional<ScalarType> out_dtype = {};
+  Names names = {};
+
+  // Filled in by check.
+  int64_t m = 0, n = 0, k = 0;
+  Sizes batch = {};
+  ScalarType in{}, in_b{}, out{};
+
+  void check();
+  Sizes out_sizes() const;
+  bool has_prologue() const { return a_scale || a_activation != 0; }
+};
+
+// D0 = act(alpha0·A·B0 + bias0) [· (A·gate)], rounded to A's type; D1 = alpha1·D0·B1 + beta1·C + bias1.
+struct GemmGemm {
+  const char* op;
+  Tensor a;   // [batch…, M, K]
+  Tensor b0;  // [batch…, K, H]
+  Tensor b1;  // [batch…, H, N]
+  OptTensor c = {}, bias0 = {}, bias1 = {}, gate = {};
+  double alpha0 = 1, alpha1 = 1, beta1 = 1;
+  int64_t activation = 0;
+  std::optional<ScalarType> out_dtype = {};
+
+  void check();
+};
+
+enum Causal : int64_t { kNotCausal = 0, kTopLeft = 1, kBottomRight = 2 };
+
+// out = softmax(scale·Q·Kᵀ + mask)·V and lse, the logarithm of each row's sum; a row with no key left gives 0 and −inf.
+struct Attention {
+  const char* op;
+  Tensor q;  // [batch…, heads, Sq, E]
+  Tensor k;  // [batch…, kv_heads, Skv, E]
+  Tensor v;  // [batch…, kv_heads, Skv, Ev]
+  OptTensor mask = {};
+  int64_t causal = kNotCausal;
+  std::optional<double> scale_argument = {};
+  bool enable_gqa = false;
+
+  // Filled in by check.
+  int64_t batch = 1, heads = 1, kv_heads = 1, sq = 0, skv = 0, e = 0, ev = 0;
+  double scale = 1;
+  ScalarType type{};
+
+  void check();
+};
+
+// In-place targets: must not overlap themselves nor an operand.
+void check_inplace(const char* op, const char* name, const Tensor& target, const char* other_name, const Tensor& other);
+
+void check_rank(const char* op, const char* name, const Tensor& x, int64_t rank);
+void check_output(const char* op, const char* name, ScalarType got, ScalarType operand);
+[[noreturn]] void fail_type(const char* op, const char* name, const std::string& came_and_taken);
+[[noreturn]] void fail_value(const char* op, const char* name, const std::string& came_and_taken);
+std::string shape(const Sizes& sizes);  // "[2, 3]"
+std::string shape(const Tensor& x);
+
+// Python's None arrives as an undefined tensor: to be refused before anything else is asked of it.
+template <class... Rest>
+void require(const char* op, const char* name, const Tensor& x, const Rest&... rest) {
+  if (!x.defined()) fail_type(op, name, "is None; takes a tensor");
+  if constexpr (sizeof...(rest) > 0) require(op, rest...);
+}
+
+// Codes of activations that Python registered.
+void register_activation(int64_t code);
+bool is_activation(int64_t code);
+
+}  // namespace wmma_ops

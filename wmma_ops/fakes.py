@@ -1,0 +1,221 @@
+"""What each op's result looks like, for torch.compile, torch.export and meta tensors.
+
+In Python because sizes are symbolic there: one graph serves every size. Refuses what changes the result's shape or
+type, in the words of the library's checks; the rest is checked by the library when the call runs.
+"""
+
+import torch
+
+from wmma_ops.errors import tagged
+from wmma_ops.library import NAMESPACES, OPS
+from wmma_ops.types import FP8_FNUZ, FP8_OCP, OUTPUTS, name
+
+
+def _fail(op, argument, text, kind=ValueError):
+    raise tagged(op, argument, text, kind)
+
+
+def _same_device(op, first, **others):
+    for argument, x in others.items():
+        if x is not None and x.device != first.device:
+            _fail(op, argument, f"is on {x.device}; takes tensors on {first.device}, all of them", TypeError)
+
+
+def _output_type(op, a_name, a, b_name, b, out_dtype):
+    if a.dtype not in OUTPUTS:
+        _fail(op, a_name, f"is {name(a.dtype)}; takes {', '.join(map(name, OUTPUTS))}", TypeError)
+    family = next((family for family in (FP8_OCP, FP8_FNUZ) if a.dtype in family), (a.dtype,))
+    if b.dtype not in family:
+        _fail(op, b_name, f"is {name(b.dtype)}; takes {name(a.dtype)}, as {a_name} has", TypeError)
+    if out_dtype is None:
+        return OUTPUTS[a.dtype][0]
+    if out_dtype not in OUTPUTS[a.dtype]:
+        taken = " or ".join(map(name, OUTPUTS[a.dtype]))
+        _fail(op, "out_dtype", f"is {name(out_dtype)}; takes {taken} for {name(a.dtype)} operands", TypeError)
+    return out_dtype
+
+
+def _product_shape(op, a_name, a, b_name, b):
+    """The shape of a matrix product with broadcast batch dimensions."""
+    for argument, x in ((a_name, a), (b_name, b)):
+        if x.dim() < 2:
+            _fail(op, argument, f"has shape {list(x.shape)}; takes 2 dimensions or more")
+    torch._check(
+        a.shape[-1] == b.shape[-2],
+        lambda: str(
+            tagged(op, b_name, f"has shape {list(b.shape)}; takes K as {a_name}, {list(a.shape)}, has it", ValueError)
+        ),
+    )
+    try:
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except RuntimeError:
+        _fail(op, b_name, f"has shape {list(b.shape)}; takes batch dimensions that broadcast with those of {a_name}")
+    return (*batch, a.shape[-2], b.shape[-1])
+
+
+def _fits(op, shape, **others):
+    for argument, x in others.items():
+        if x is None:
+            continue
+        same = x.dim() <= len(shape) and all(
+            size == 1 or size == target for size, target in zip(reversed(x.shape), reversed(shape), strict=False)
+        )
+        if not same:
+            _fail(op, argument, f"has shape {list(x.shape)}; takes a shape that broadcasts to {list(shape)}")
+
+
+def matmul(a, b, *, out_dtype=None):
+    _same_device("matmul", a, b=b)
+    out = _output_type("matmul", "a", a, "b", b, out_dtype)
+    for argument, x in (("a", a), ("b", b)):
+        if x.dim() == 0:
+            _fail("matmul", argument, "has shape []; takes 1 dimension or more")
+    matrix_a = a if a.dim() > 1 else a.unsqueeze(0)
+    matrix_b = b if b.dim() > 1 else b.unsqueeze(1)
+    shape = list(_product_shape("matmul", "a", matrix_a, "b", matrix_b))
+    if a.dim() == 1:
+        del shape[-2]
+    if b.dim() == 1:
+        del shape[-1]
+    return a.new_empty(shape, dtype=out)
+
+
+def _add_product(op, rank, input, a, b, out_dtype):
+    _same_device(op, a, input=input, b=b)
+    for argument, x in (("a", a), ("b", b)):
+        if x.dim() != rank:
+            _fail(op, argument, f"has shape {list(x.shape)}; takes {rank} dimensions")
+    out = _output_type(op, "a", a, "b", b, out_dtype)
+    if rank == 3:
+        torch._check(
+            a.shape[0] == b.shape[0],
+            lambda: str(tagged(op, "b", f"has shape {list(b.shape)}; takes the batch size of a", ValueError)),
+        )
+    shape = _product_shape(op, "a", a, "b", b)
+    _fits(op, shape, input=input)
+    return a.new_empty(shape, dtype=out)
+
+
+def addmm(input, a, b, *, beta=1.0, alpha=1.0, out_dtype=None):
+    return _add_product("addmm", 2, input, a, b, out_dtype)
+
+
+def baddbmm(input, a, b, *, beta=1.0, alpha=1.0, out_dtype=None):
+    return _add_product("baddbmm", 3, input, a, b, out_dtype)
+
+
+def addmm_(input, a, b, *, beta=1.0, alpha=1.0):
+    _add_product("addmm_", 2, input, a, b, input.dtype)
+
+
+def gemm(
+    a,
+    b,
+    c=None,
+    bias=None,
+    row_scale=None,
+    col_scale=None,
+    a_scale=None,
+    multiply=None,
+    *,
+    alpha=1.0,
+    beta=1.0,
+    a_activation=0,
+    activation=0,
+    out_dtype=None,
+):
+    op = "gemm"
+    _same_device(
+        op, a, b=b, c=c, bias=bias, row_scale=row_scale, col_scale=col_scale, a_scale=a_scale, multiply=multiply
+    )
+    out = _output_type(op, "a", a, "b", b, out_dtype)
+    shape = _product_shape(op, "a", a, "b", b)
+    rows = (*shape[:-2], shape[-2])
+    columns = (*shape[:-2], shape[-1])
+    _fits(op, shape, c=c, multiply=multiply)
+    _fits(op, columns, bias=bias, col_scale=col_scale)
+    _fits(op, rows, row_scale=row_scale)
+    _fits(op, (*shape[:-2], a.shape[-1]), a_scale=a_scale)
+    return a.new_empty(shape, dtype=out)
+
+
+def linear(x, weight, bias=None, residual=None, *, activation=0):
+    _same_device("linear", x, weight=weight, bias=bias, residual=residual)
+    if x.dim() == 0:
+        _fail("linear", "x", "has shape []; takes 1 dimension or more")
+    if weight.dim() != 2:
+        _fail("linear", "weight", f"has shape {list(weight.shape)}; takes 2 dimensions")
+    out = _output_type("linear", "x", x, "weight", weight, None)
+    matrix = x if x.dim() > 1 else x.unsqueeze(0)
+    shape = _product_shape("linear", "x", matrix, "weight", weight.t())
+    _fits("linear", shape, residual=residual)
+    _fits("linear", (*shape[:-2], shape[-1]), bias=bias)
+    return x.new_empty(shape if x.dim() > 1 else shape[1:], dtype=out)
+
+
+def gemm_gemm(
+    a,
+    b0,
+    b1,
+    c=None,
+    bias0=None,
+    bias1=None,
+    gate=None,
+    *,
+    alpha0=1.0,
+    alpha1=1.0,
+    beta1=1.0,
+    activation=0,
+    out_dtype=None,
+):
+    op = "gemm_gemm"
+    _same_device(op, a, b0=b0, b1=b1, c=c, bias0=bias0, bias1=bias1, gate=gate)
+    _output_type(op, "a", a, "b0", b0, None)
+    out = _output_type(op, "a", a, "b1", b1, out_dtype)
+    inner = a.new_empty(_product_shape(op, "a", a, "b0", b0))
+    shape = _product_shape(op, "b0", inner, "b1", b1)
+    _fits(op, shape, c=c)
+    _fits(op, (*inner.shape[:-2], inner.shape[-1]), bias0=bias0)
+    _fits(op, (*shape[:-2], shape[-1]), bias1=bias1)
+    if gate is not None:
+        torch._check(
+            gate.shape == b0.shape,
+            lambda: str(tagged(op, "gate", f"has shape {list(gate.shape)}; takes the shape of b0", ValueError)),
+        )
+    return a.new_empty(shape, dtype=out)
+
+
+def attention(q, k, v, mask=None, *, is_causal=0, scale=None, enable_gqa=False):
+    op = "attention"
+    _same_device(op, q, k=k, v=v, mask=mask)
+    if q.dim() < 2:
+        _fail(op, "q", f"has shape {list(q.shape)}; takes [..., heads, length, head size]")
+    for argument, x in (("k", k), ("v", v)):
+        if x.dtype != q.dtype:
+            _fail(op, argument, f"is {name(x.dtype)}; takes {name(q.dtype)}, as q has", TypeError)
+        if x.dim() != q.dim():
+            _fail(op, argument, f"has shape {list(x.shape)}; takes as many dimensions as q, {list(q.shape)}")
+    torch._check(
+        q.shape[-1] == k.shape[-1],
+        lambda: str(tagged(op, "k", f"has shape {list(k.shape)}; takes the head size of q", ValueError)),
+    )
+    torch._check(
+        k.shape[-2] == v.shape[-2],
+        lambda: str(tagged(op, "v", f"has shape {list(v.shape)}; takes the length of k", ValueError)),
+    )
+    _fits(op, (*q.shape[:-1], k.shape[-2]), mask=mask)
+    out = q.new_empty((*q.shape[:-1], v.shape[-1]))
+    lse = q.new_empty(q.shape[:-1], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
+    return out, lse
+
+
+def scaled_mm(a, b, scale_a, scale_b, bias=None, *, out_dtype=None):
+    op = "scaled_mm"
+    _same_device(op, a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias)
+    out = _output_type(op, "a", a, "b", b, out_dtype or torch.bfloat16)
+    return a.new_empty(_product_shape(op, "a", a, "b", b), dtype=out)
+
+
+for _op in OPS:
+    for _namespace in NAMESPACES:
+        torch.library.register_fake(f"{_namespace}::{_op}", globals()[_op])

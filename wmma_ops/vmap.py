@@ -1,0 +1,163 @@
+"""vmap: one more batch dimension, which `gemm`, `gemm_gemm` and `attention` have room for; the other ops go to `gemm`."""
+
+import torch
+
+from wmma_ops.library import NAMESPACES
+from wmma_ops.select import select
+
+# How many of its last dimensions belong to the operation itself.
+CORES = {"a": 2, "b": 2, "c": 2, "multiply": 2, "bias": 1, "row_scale": 1, "col_scale": 1, "a_scale": 1} | {
+    "b0": 2,
+    "b1": 2,
+    "gate": 2,
+    "bias0": 1,
+    "bias1": 1,
+}
+
+
+def _spread(size, tensors, dims, everywhere):
+    """`tensors` by name, each with the mapped dimension in front of equally many batch dimensions.
+
+    One that is not mapped stays as it is and broadcasts, but for the names in `everywhere`, which are expanded.
+    """
+    rank = max(
+        x.dim() - (dims[name] is not None) - CORES[name]
+        for name, x in tensors.items()
+        if x is not None and CORES[name] == 2 and name not in ("c", "multiply")
+    )
+    spread = {}
+    for name, x in tensors.items():
+        if x is not None and (dims[name] is not None or name in everywhere):
+            x = x.unsqueeze(0) if dims[name] is None else x.movedim(dims[name], 0)
+            while x.dim() < 1 + rank + CORES[name]:
+                x = x.unsqueeze(1)
+            x = x.expand(size, *x.shape[1:])
+        spread[name] = x
+    return spread
+
+
+def _product(info, tensors, dims, **scalars):
+    everywhere = ("a",) if dims["a"] is None and dims["b"] is None else ()
+    spread = _spread(info.batch_size, tensors, dims, everywhere)
+    return select("gemm", *spread.values())(**spread, **scalars), 0
+
+
+def _gemm(
+    info, in_dims, a, b, c=None, bias=None, row_scale=None, col_scale=None, a_scale=None, multiply=None, **scalars
+):
+    tensors = {
+        "a": a,
+        "b": b,
+        "c": c,
+        "bias": bias,
+        "row_scale": row_scale,
+        "col_scale": col_scale,
+        "a_scale": a_scale,
+        "multiply": multiply,
+    }
+    dims = dict.fromkeys(tensors) | dict(zip(tensors, in_dims, strict=False))
+    return _product(info, tensors, dims, **scalars)
+
+
+def _matmul(info, in_dims, a, b, **scalars):
+    # A vector gets its dimension of one, behind the mapped dimension, and the result loses it again.
+    a_dim, b_dim = in_dims
+    vector_a = a.dim() - (a_dim is not None) == 1
+    vector_b = b.dim() - (b_dim is not None) == 1
+    if vector_a:
+        a, a_dim = (a if a_dim is None else a.movedim(a_dim, 0)).unsqueeze(-2), None if a_dim is None else 0
+    if vector_b:
+        b, b_dim = (b if b_dim is None else b.movedim(b_dim, 0)).unsqueeze(-1), None if b_dim is None else 0
+    out, _ = _product(info, {"a": a, "b": b}, {"a": a_dim, "b": b_dim}, **scalars)
+    if vector_b:
+        out = out.squeeze(-1)
+    if vector_a:
+        out = out.squeeze(-1 if vector_b else -2)
+    return out, 0
+
+
+def _add_product(info, in_dims, input, a, b, **scalars):
+    dims = dict(zip("cab", in_dims, strict=True))
+    return _product(info, {"a": a, "b": b, "c": input}, dims, **scalars)
+
+
+def _addmm_(info, in_dims, input, a, b, **scalars):
+    if in_dims[0] is None:
+        raise RuntimeError("wmma.addmm_: input is not mapped by vmap, but an operand is; takes a mapped input [ValueError]")
+    out, _ = _add_product(info, in_dims, input, a, b, out_dtype=input.dtype, **scalars)
+    input.movedim(in_dims[0], 0).copy_(out)
+    return (), ()
+
+
+def _linear(info, in_dims, x, weight, bias=None, residual=None, *, activation=0):
+    x_dim, weight_dim, bias_dim, residual_dim = (*in_dims, None, None)[:4]
+    vector = x.dim() - (x_dim is not None) == 1
+    if vector:
+        x, x_dim = (x if x_dim is None else x.movedim(x_dim, 0)).unsqueeze(-2), None if x_dim is None else 0
+    if weight_dim is not None:
+        weight, weight_dim = weight.movedim(weight_dim, 0), 0
+    out, _ = _product(
+        info,
+        {"a": x, "b": weight.mT, "c": residual, "bias": bias},
+        {"a": x_dim, "b": weight_dim, "c": residual_dim, "bias": bias_dim},
+        activation=activation,
+    )
+    return (out.squeeze(-2) if vector else out), 0
+
+
+def _scaled_mm(info, in_dims, a, b, scale_a, scale_b, bias=None, *, out_dtype=None):
+    dims = dict(zip(("a", "b", "row_scale", "col_scale", "bias"), (*in_dims, None)[:5], strict=True))
+
+    def as_vector(x, dim, operand, operand_dim, one):
+        if dim is not None:
+            x = x.movedim(dim, 0)
+        rank = x.dim() - (dim is not None)
+        same_rank = rank == operand.dim() - (operand_dim is not None)
+        return x.squeeze(one) if rank >= 2 and same_rank and x.shape[one] == 1 else x
+
+    row_scale = as_vector(scale_a, dims["row_scale"], a, dims["a"], -1)
+    col_scale = as_vector(scale_b, dims["col_scale"], b, dims["b"], -2)
+    for name in ("row_scale", "col_scale"):
+        if dims[name] is not None:
+            dims[name] = 0
+    tensors = {"a": a, "b": b, "row_scale": row_scale, "col_scale": col_scale, "bias": bias}
+    return _product(info, tensors, dims, out_dtype=out_dtype or torch.bfloat16)
+
+
+def _gemm_gemm(info, in_dims, a, b0, b1, c=None, bias0=None, bias1=None, gate=None, **scalars):
+    tensors = {"a": a, "b0": b0, "b1": b1, "c": c, "bias0": bias0, "bias1": bias1, "gate": gate}
+    dims = dict.fromkeys(tensors) | dict(zip(tensors, in_dims, strict=False))
+    paired = ("b0", "gate") if gate is not None and (dims["b0"] is None) != (dims["gate"] is None) else ()
+    spread = _spread(info.batch_size, tensors, dims, ("a", *paired))
+    return select("gemm_gemm", *spread.values())(**spread, **scalars), 0
+
+
+def _attention(info, in_dims, q, k, v, mask=None, **scalars):
+    dims = (*in_dims, None)[:4]
+    size = info.batch_size
+
+    def front(x, dim):
+        return x.movedim(dim, 0) if dim is not None else x.unsqueeze(0).expand(size, *x.shape)
+
+    q, k, v = (front(x, dim) for x, dim in zip((q, k, v), dims[:3], strict=True))
+    if mask is not None and dims[3] is not None:
+        mask = mask.movedim(dims[3], 0)
+        while mask.dim() < q.dim():
+            mask = mask.unsqueeze(1)
+    return select("attention", q, k, v, mask)(q, k, v, mask, **scalars), (0, 0)
+
+
+_RULES = {
+    "matmul": _matmul,
+    "addmm": _add_product,
+    "addmm_": _addmm_,
+    "baddbmm": _add_product,
+    "gemm": _gemm,
+    "linear": _linear,
+    "gemm_gemm": _gemm_gemm,
+    "attention": _attention,
+    "scaled_mm": _scaled_mm,
+}
+for _op, _rule in _RULES.items():
+    for _namespace in NAMESPACES:
+        torch.library.register_vmap(f"{_namespace}::{_op}", _rule)
