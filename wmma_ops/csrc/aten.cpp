@@ -8,14 +8,14 @@
 namespace wmma_ops::aten {
 
 Tensor empty(const Sizes& sizes, ScalarType type) {
-  Sizes strides(sizes.size());
+  int64_t strides[64];  // torch's own limit on dimensions
   int64_t stride = 1;
   for (size_t i = sizes.size(); i-- > 0;) {
     strides[i] = stride;
     stride *= sizes[i] > 0 ? sizes[i] : 1;
   }
   AtenTensorHandle handle;
-  ok(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), shim_dtype(type),
+  ok(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides, shim_dtype(type),
                               aoti_torch_device_type_cpu(), 0, &handle),
      "empty");
   return Tensor(handle);

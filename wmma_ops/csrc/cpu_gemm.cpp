@@ -14,6 +14,7 @@ namespace wmma_ops::cpu {
 namespace {
 
 using S = ScalarType;
+using torch::headeronly::MemoryFormat;
 
 Sizes join(const Sizes& batch, int64_t rows, int64_t columns) {
   Sizes sizes = batch;
@@ -63,6 +64,13 @@ void product_into(Tensor& out, const Tensor& a, const Tensor& b, const Sizes& ba
   }
 }
 
+// aten::_int_mm reads wrong elements where a stride is 0 (torch 2.13), so it gets matrices that are dense one way or the other.
+Tensor dense(const Tensor& x) {
+  auto sizes = x.sizes(), strides = x.strides();
+  bool by_rows = strides[1] == 1 && strides[0] >= sizes[1], by_columns = strides[0] == 1 && strides[1] >= sizes[0];
+  return by_rows || by_columns ? x : aten::call("aten::clone", "", x, std::optional(MemoryFormat::Contiguous));
+}
+
 // a·b in int32.
 Tensor integer_product(const Tensor& a, const Tensor& b, const Sizes& batch) {
   int64_t m = a.sizes()[a.dim() - 2], k = a.sizes()[a.dim() - 1], n = b.sizes()[b.dim() - 1];
@@ -70,13 +78,13 @@ Tensor integer_product(const Tensor& a, const Tensor& b, const Sizes& batch) {
   if (b.dim() == 2) {
     int64_t rows = product_of(batch) * m;
     Tensor out_2d = aten::reshape(out, {rows, n});
-    aten::int_mm_out(out_2d, aten::reshape(aten::expand(a, join(batch, m, k)), {rows, k}), b);
+    aten::int_mm_out(out_2d, dense(aten::reshape(aten::expand(a, join(batch, m, k)), {rows, k})), dense(b));
     return out;
   }
   Tensor out_3d = aten::reshape(out, {product_of(batch), m, n}), a_3d = as_3d(a, batch), b_3d = as_3d(b, batch);
   for (int64_t i = 0; i < product_of(batch); ++i) {
     Tensor slice = aten::select(out_3d, 0, i);
-    aten::int_mm_out(slice, aten::select(a_3d, 0, i), aten::select(b_3d, 0, i));
+    aten::int_mm_out(slice, dense(aten::select(a_3d, 0, i)), dense(aten::select(b_3d, 0, i)));
   }
   return out;
 }
@@ -106,11 +114,11 @@ OptTensor fused_bf16(const Gemm& p) {
     const char* attribute;
     const char* algorithm;
   };
-  static const Post posts[] = {{"none", ""}, {"relu", ""},    {"gelu", "none"}, {"gelu", "tanh"},
+  static const Post posts[] = {{"none", ""}, {nullptr, ""},   {"gelu", "none"}, {"gelu", "tanh"},
                                {"swish", ""}, {"sigmoid", ""}, {"tanh", ""},     {"leaky_relu", ""}};
   bool fits = p.in == S::BFloat16 && p.out == S::BFloat16 && p.b.dim() == 2 && p.alpha == 1 && p.k > 0 &&
               !reads_c(p) && !is_scaled(p) && !p.multiply && !p.has_prologue() &&
-              p.activation < wmma::kBuiltinActivations &&
+              p.activation < wmma::kBuiltinActivations && p.activation != wmma::kRelu &&  // its relu(NaN) is 0
               (!p.bias || (p.bias->dim() == 1 && type_of(*p.bias) == S::BFloat16)) && oneDNN_has_bf16();
   if (!fits) return std::nullopt;
   const Post& post = posts[p.activation];
@@ -139,8 +147,8 @@ Tensor prologue(const Gemm& p) {
 // alpha·pro(A)·B, to which `addend` is added on the way, in `type`; zeros (or the addend) where there is nothing to multiply.
 Tensor accumulate(const Gemm& p, ScalarType type, const OptTensor& addend, double beta) {
   if (p.alpha == 0 || p.k == 0) {  // A and B are not read
-    if (!addend || beta == 0) return aten::zeros(p.out_sizes(), type);
-    Tensor out = aten::empty(p.out_sizes(), type);
+    if (!addend || beta == 0) return aten::zeros(p.out_sizes, type);
+    Tensor out = aten::empty(p.out_sizes, type);
     aten::copy_(out, *addend);
     if (beta != 1) aten::mul_(out, aten::scalar(beta));
     return out;
@@ -151,17 +159,19 @@ Tensor accumulate(const Gemm& p, ScalarType type, const OptTensor& addend, doubl
     if (p.alpha != 1) aten::mul_(x, aten::scalar(p.alpha));
     return addend && beta != 0 ? aten::add(x, *addend, beta) : x;
   }
-  Tensor out = aten::empty(p.out_sizes(), type);
+  Tensor out = aten::empty(p.out_sizes, type);
   product_into(out, aten::to(a, type), aten::to(p.b, type), p.batch, p.alpha, addend, beta);
   return out;
 }
 
-// True where one aten call in the operands' own type does it all: accumulated in float32 or wider, rounded once.
+// True where one aten call in the operands' own type does it all: accumulated in float32 or wider, rounded once. (relu
+// may follow the rounding: it does not round.)
 bool is_direct(const Gemm& p) {
   auto addend_fits = [&](const Tensor& x) { return type_of(x) == p.out; };
   bool type_fits = p.in == p.out && (p.in == S::Float || p.in == S::Double || p.in == S::BFloat16);
   bool addends_fit = reads_c(p) ? !p.bias && addend_fits(*p.c) : !p.bias || (p.bias->dim() == 1 && addend_fits(*p.bias));
-  return type_fits && addends_fit && p.activation == 0 && !is_scaled(p) && !p.multiply && !p.has_prologue() &&
+  bool act_fits = p.activation == wmma::kNone || p.activation == wmma::kRelu;
+  return type_fits && addends_fit && act_fits && !is_scaled(p) && !p.multiply && !p.has_prologue() &&
          p.alpha != 0 && p.k > 0;
 }
 
@@ -220,11 +230,12 @@ Tensor cast(Tensor x, ScalarType type) {
 }
 
 Tensor gemm(const Gemm& p, const OptTensor& into) {
-  if (product_of(p.out_sizes()) == 0) return into ? *into : aten::empty(p.out_sizes(), p.out);
+  if (product_of(p.out_sizes) == 0) return into ? *into : aten::empty(p.out_sizes, p.out);
   if (is_direct(p)) {
-    Tensor out = into ? *into : aten::empty(p.out_sizes(), p.out);
+    Tensor out = into ? *into : aten::empty(p.out_sizes, p.out);
     const OptTensor& addend = reads_c(p) ? p.c : p.bias;
     product_into(out, p.a, p.b, p.batch, p.alpha, addend, reads_c(p) ? p.beta : 1);
+    activate_(out, p.activation);
     return out;
   }
   Tensor result = composed(p);

@@ -15,7 +15,7 @@ namespace {
 using OutType = std::optional<ScalarType>;
 
 // Every single product: checked, then handed to its device.
-Tensor run(Gemm&& p) {
+Tensor run(Gemm& p) {
   NoGrad guard;
   p.check();
   return cpu::gemm(p);
@@ -26,7 +26,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const OutType& out_dtype) {
   Gemm p{"matmul", a, b};
   p.out_dtype = out_dtype;
   int64_t a_dim = a.dim(), b_dim = b.dim();
-  if (a_dim >= 2 && b_dim >= 2) return run(std::move(p));
+  if (a_dim >= 2 && b_dim >= 2) return run(p);
 
   // A vector is a matrix of one row (A) or one column (B); its dimension is missing from the result.
   for (auto [name, x] : {std::pair{"a", &a}, {"b", &b}}) {
@@ -40,7 +40,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const OutType& out_dtype) {
   }
   if (a_dim == 1) p.a = aten::unsqueeze(a, 0);
   if (b_dim == 1) p.b = aten::unsqueeze(b, 1);
-  Tensor out = run(std::move(p));
+  Tensor out = run(p);
   Sizes sizes = sizes_of(out);
   if (b_dim == 1) sizes.pop_back();
   if (a_dim == 1) sizes.erase(sizes.end() - (b_dim == 1 ? 1 : 2));
@@ -60,7 +60,7 @@ Tensor add_product(const char* op, int64_t rank, const Tensor& input, const Tens
   p.alpha = alpha;
   p.out_dtype = out_dtype;
   p.names.c = "input";
-  return run(std::move(p));
+  return run(p);
 }
 
 Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, double beta, double alpha,
@@ -85,7 +85,7 @@ void addmm_(const Tensor& input, const Tensor& a, const Tensor& b, double beta, 
   p.check();  // before the next check, so that an input of another kind is named first
   check_output(p.op, "input", type_of(input), p.in);
   p.out = type_of(input);
-  if (sizes_of(input) != p.out_sizes()) {
+  if (sizes_of(input) != p.out_sizes) {
     fail_value(p.op, "input",
                "has shape " + shape(input) + "; takes [" + std::to_string(p.m) + ", " + std::to_string(p.n) +
                    "], the shape of the product");
@@ -99,8 +99,9 @@ Tensor gemm(const Tensor& a, const Tensor& b, const OptTensor& c, const OptTenso
             const OptTensor& col_scale, const OptTensor& a_scale, const OptTensor& multiply, double alpha, double beta,
             int64_t a_activation, int64_t activation, const OutType& out_dtype) {
   require("gemm", "a", a, "b", b);
-  return run({"gemm", a, b, c, bias, row_scale, col_scale, a_scale, multiply, alpha, beta, a_activation, activation,
-              out_dtype});
+  Gemm p{"gemm",   a,     b,    c,            bias,       row_scale, col_scale, a_scale,
+         multiply, alpha, beta, a_activation, activation, out_dtype};
+  return run(p);
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const OptTensor& bias, const OptTensor& residual,
@@ -120,7 +121,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const OptTensor& bias, cons
   p.names.a = "x";
   p.names.b = "weight";
   p.names.c = "residual";
-  Tensor out = run(std::move(p));
+  Tensor out = run(p);
   return rank == 1 ? aten::reshape(out, {weight.sizes()[0]}) : out;
 }
 
@@ -167,7 +168,7 @@ Tensor scaled_mm(const Tensor& a, const Tensor& b, const Tensor& scale_a, const 
   p.out_dtype = out_dtype ? *out_dtype : ScalarType::BFloat16;
   p.names.row_scale = "scale_a";
   p.names.col_scale = "scale_b";
-  return run(std::move(p));
+  return run(p);
 }
 
 struct Op {

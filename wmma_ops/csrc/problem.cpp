@@ -133,17 +133,15 @@ void check_operands(const char* op, const Names& names, const Tensor& a, const T
   }
 }
 
-void check_at_least_2d(const char* op, const char* name, const Tensor& x) {
-  if (x.dim() < 2) fail_value(op, name, "has shape " + shape(x) + "; takes 2 dimensions or more");
+[[noreturn]] void fail_rank(const char* op, const char* name, const Tensor& x) {
+  fail_value(op, name, "has shape " + shape(x) + "; takes 2 dimensions or more");
 }
 
-void check_inner(const char* op, const char* a_name, const Tensor& a, const char* b_name, const Tensor& b) {
-  int64_t k = a.sizes()[a.dim() - 1];
-  if (b.sizes()[b.dim() - 2] != k) {
-    fail_value(op, b_name,
-               "has shape " + shape(b) + "; takes [..., " + std::to_string(k) + ", N], as the last dimension of " +
-                   a_name + ", " + shape(a) + ", is " + std::to_string(k));
-  }
+[[noreturn]] void fail_inner(const char* op, const char* a_name, const Tensor& a, const char* b_name, const Tensor& b) {
+  std::string k = std::to_string(a.sizes()[a.dim() - 1]);
+  fail_value(op, b_name,
+             "has shape " + shape(b) + "; takes [..., " + k + ", N], as the last dimension of " + a_name + ", " +
+                 shape(a) + ", is " + k);
 }
 
 // An integer result of a NaN or an infinity has no meaning, so integer operands take finite factors alone.
@@ -182,24 +180,29 @@ void Gemm::check() {
   in = type_of(a);
   in_b = type_of(b);
   check_operands(op, names, a, b, in, in_b);
-  check_at_least_2d(op, names.a, a);
-  check_at_least_2d(op, names.b, b);
-  check_inner(op, names.a, a, names.b, b);
   auto a_sizes = a.sizes(), b_sizes = b.sizes();
-  m = a_sizes[a_sizes.size() - 2];
-  k = a_sizes[a_sizes.size() - 1];
-  n = b_sizes[b_sizes.size() - 1];
-  if (a_sizes.size() > 2) broadcast(op, names.a, batch, a, 2, names.b);
-  if (b_sizes.size() > 2) broadcast(op, names.b, batch, b, 2, names.a);
+  size_t a_dim = a_sizes.size(), b_dim = b_sizes.size();
+  if (a_dim < 2) fail_rank(op, names.a, a);
+  if (b_dim < 2) fail_rank(op, names.b, b);
+  m = a_sizes[a_dim - 2];
+  k = a_sizes[a_dim - 1];
+  n = b_sizes[b_dim - 1];
+  if (b_sizes[b_dim - 2] != k) fail_inner(op, names.a, a, names.b, b);
+  if (a_dim > 2) broadcast(op, names.a, batch, a, 2, names.b);
+  if (b_dim > 2) broadcast(op, names.b, batch, b, 2, names.a);
   out = check_out_dtype(op, out_dtype, in);
+  out_sizes.reserve(batch.size() + 2);
+  out_sizes = batch;
+  out_sizes.push_back(m);
+  out_sizes.push_back(n);
 
   if (c) {
     check_beside(op, names.c, *c, in);
-    check_matrix(op, names.c, *c, out_sizes());
+    check_matrix(op, names.c, *c, out_sizes);
   }
   if (multiply) {
     check_beside(op, "multiply", *multiply, in);
-    check_matrix(op, "multiply", *multiply, out_sizes());
+    check_matrix(op, "multiply", *multiply, out_sizes);
   }
   auto vector = [&](const char* name, const OptTensor& x, int64_t length, bool or_one) {
     if (!x) return;
@@ -216,13 +219,6 @@ void Gemm::check() {
   check_factor(op, "beta", beta, in);
 }
 
-Sizes Gemm::out_sizes() const {
-  Sizes sizes = batch;
-  sizes.push_back(m);
-  sizes.push_back(n);
-  return sizes;
-}
-
 void GemmGemm::check() {
   ScalarType in = type_of(a);
   check_operands(op, {"a", "b0"}, a, b0, in, type_of(b0));
@@ -232,11 +228,11 @@ void GemmGemm::check() {
               std::string("is ") + name_of(in) +
                   "; takes float16, bfloat16, float32, float64 or int8, the types that D0 can be rounded to");
   }
-  check_at_least_2d(op, "a", a);
-  check_at_least_2d(op, "b0", b0);
-  check_at_least_2d(op, "b1", b1);
-  check_inner(op, "a", a, "b0", b0);
-  check_inner(op, "b0", b0, "b1", b1);
+  if (a.dim() < 2) fail_rank(op, "a", a);
+  if (b0.dim() < 2) fail_rank(op, "b0", b0);
+  if (b1.dim() < 2) fail_rank(op, "b1", b1);
+  if (b0.sizes()[b0.dim() - 2] != a.sizes()[a.dim() - 1]) fail_inner(op, "a", a, "b0", b0);
+  if (b1.sizes()[b1.dim() - 2] != b0.sizes()[b0.dim() - 1]) fail_inner(op, "b0", b0, "b1", b1);
   check_out_dtype(op, out_dtype, in);
   if (activation != 0) check_activation(op, "activation", activation);
   if (gate) {

@@ -31,10 +31,10 @@ struct Gemm {
   // Filled in by check.
   int64_t m = 0, n = 0, k = 0;
   Sizes batch = {};
+  Sizes out_sizes = {};  // [batch…, M, N]
   ScalarType in{}, in_b{}, out{};
 
   void check();
-  Sizes out_sizes() const;
   bool has_prologue() const { return a_scale || a_activation != 0; }
 };
 

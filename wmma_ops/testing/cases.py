@@ -1,0 +1,381 @@
+"""Every case of the value contract. A case is a frozen dataclass, and its printed form makes it again."""
+
+import dataclasses
+import itertools
+import random
+from dataclasses import dataclass
+
+from wmma_ops.types import FP8, FP8_FNUZ, FP8_OCP, OUTPUTS, name
+
+# How an operand lies in memory. Whatever is not part of it is NaN (integers: 99).
+LAYOUTS = ("row", "column", "sliced", "column_sliced", "strided", "offset", "expanded")
+
+
+class Case:
+    def __repr__(self):
+        """The constructor call with what differs from the defaults."""
+        parts = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.default is dataclasses.MISSING or value != field.default:
+                parts.append(f"{field.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GemmCase(Case):
+    """One product through `op`: gemm, or one of the ops that are a part of it (matmul, addmm, linear, scaled_mm, …)."""
+
+    op: str = "gemm"
+    m: int
+    n: int
+    k: int
+    batch_a: tuple[int, ...] = ()
+    batch_b: tuple[int, ...] = ()
+    dtype: str = "float32"
+    dtype_b: str | None = None
+    out_dtype: str | None = None
+    a_layout: str = "row"
+    b_layout: str = "row"
+    c_layout: str = "row"
+    c: str | None = None  # full, row, column, scalar
+    c_dtype: str | None = None
+    alpha: float = 1.0
+    beta: float = 1.0
+    bias: bool = False
+    row_scale: str | None = None  # vector, one
+    col_scale: str | None = None
+    a_scale: str | None = None
+    a_activation: str | None = None
+    activation: str | None = None
+    multiply: str | None = None  # full, row
+    beside: str | None = None  # the type of bias, scales and multiply; by default float32 (float64)
+    special: str | None = None  # nan_a, inf_a, inf_b, nan_c, nan_c_unread, nan_ab_unread, zeros
+    vector_a: bool = False  # matmul and linear: A is one-dimensional
+    vector_b: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GemmGemmCase(Case):
+    """(act(alpha0·A·B0 + bias0)·(A·gate))·B1 through `gemm_gemm`."""
+
+    op: str = "gemm_gemm"
+    m: int
+    k: int
+    h: int
+    n: int
+    batch: tuple[int, ...] = ()
+    dtype: str = "float32"
+    out_dtype: str | None = None
+    layout: str = "row"
+    c: str | None = None
+    alpha0: float = 1.0
+    alpha1: float = 1.0
+    beta1: float = 1.0
+    bias0: bool = False
+    bias1: bool = False
+    activation: str | None = None
+    gate: bool = False
+    special: str | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AttentionCase(Case):
+    op: str = "attention"
+    batch: int = 1
+    heads: int = 2
+    kv_heads: int | None = None
+    sq: int
+    skv: int
+    e: int = 16
+    ev: int | None = None
+    dtype: str = "float32"
+    layout: str = "bhsd"  # bshd, strided, offset
+    mask: str | None = None  # bool, float, row, blind (rows with no key), all_blind
+    causal: str | None = None  # top_left, bottom_right
+    scale: float | None = None
+    special: str | None = None  # nan_q, inf_k
+    seed: int = 0
+
+
+FLOATS = ("float32", "float64", "bfloat16", "float16")
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "leaky_relu")
+FACTORS = (0.0, 1.0, -1.0, 0.5)
+RAGGED = ((1, 1, 1), (16, 16, 16), (17, 31, 33), (64, 48, 80), (5, 130, 7), (1, 65, 129), (127, 1, 63))
+
+
+def _types():
+    """Every row of DESIGN's type table, and every mixture of float8 types that meet."""
+    for operand, outputs in OUTPUTS.items():
+        for out in (None, *outputs):
+            yield name(operand), name(operand), None if out is None else name(out)
+    for family in (FP8_OCP, FP8_FNUZ):
+        for a, b in itertools.permutations(family, 2):
+            yield name(a), name(b), None
+
+
+def _matmul():
+    for shape, dtype in itertools.product(RAGGED, FLOATS):
+        m, n, k = shape
+        yield GemmCase(op="matmul", m=m, n=n, k=k, dtype=dtype)
+    for a, b, out in _types():
+        for op in ("matmul", "gemm"):
+            yield GemmCase(op=op, m=19, n=24, k=37, dtype=a, dtype_b=b, out_dtype=out)
+        if a == "int8":  # sums on both sides of what int8 holds
+            yield GemmCase(op="matmul", m=19, n=24, k=3, dtype=a, out_dtype=out)
+    for a, b in itertools.product(LAYOUTS, LAYOUTS):
+        for dtype in ("float32", "bfloat16"):
+            yield GemmCase(op="matmul", m=18, n=21, k=35, dtype=dtype, a_layout=a, b_layout=b)
+    for dtype in ("float16", "int8", "float64", "float8_e4m3fn"):
+        for a in LAYOUTS:
+            yield GemmCase(op="matmul", m=18, n=21, k=35, dtype=dtype, a_layout=a, b_layout="column")
+    batches = [((3,), ()), ((), (3,)), ((3,), (3,)), ((2, 1), (3,)), ((1,), (4,)), ((2, 3), (2, 3)), ((2, 1, 2), (3, 1))]
+    for (batch_a, batch_b), dtype in itertools.product(batches, ("float32", "bfloat16", "float16", "int8")):
+        yield GemmCase(op="matmul", m=9, n=12, k=20, batch_a=batch_a, batch_b=batch_b, dtype=dtype)
+    for batch_a, batch_b in batches:
+        yield GemmCase(op="matmul", m=9, n=12, k=20, batch_a=batch_a, batch_b=batch_b, a_layout="sliced", b_layout="column")
+        yield GemmCase(op="matmul", m=9, n=12, k=20, batch_a=batch_a, batch_b=batch_b, a_layout="expanded")
+    for vectors in ((True, False), (False, True), (True, True)):
+        for batch in ((), (3,)):
+            yield GemmCase(
+                op="matmul",
+                m=1 if vectors[0] else 7,
+                n=1 if vectors[1] else 5,
+                k=20,
+                batch_a=() if vectors[0] else batch,
+                batch_b=() if vectors[1] else batch,
+                vector_a=vectors[0],
+                vector_b=vectors[1],
+            )
+    for m, n, k in ((0, 4, 5), (4, 0, 5), (4, 5, 0), (0, 0, 0), (0, 4, 0), (1, 1, 0)):
+        for dtype in ("float32", "bfloat16", "float16", "int8", "float8_e5m2"):
+            yield GemmCase(op="matmul", m=m, n=n, k=k, dtype=dtype)
+        yield GemmCase(op="matmul", m=m, n=n, k=k, batch_a=(3,), batch_b=(3,))
+    yield GemmCase(op="matmul", m=4, n=5, k=6, batch_a=(0,), batch_b=(0,))
+    yield GemmCase(op="matmul", m=4, n=5, k=6, batch_a=(0, 3), batch_b=(1, 3), dtype="bfloat16")
+    for special, dtype in itertools.product(("nan_a", "inf_a", "inf_b", "zeros"), FLOATS):
+        yield GemmCase(op="matmul", m=17, n=16, k=33, dtype=dtype, special=special)
+    # Long sums: where an accumulator narrower than float32 shows.
+    for dtype in ("bfloat16", "float16", "float32", "float8_e4m3fn", "int8"):
+        yield GemmCase(op="matmul", m=3, n=4, k=4099, dtype=dtype)
+
+
+def _addmm():
+    for alpha, beta, dtype in itertools.product(FACTORS, FACTORS, FLOATS):
+        yield GemmCase(op="addmm", m=13, n=17, k=19, dtype=dtype, c="full", alpha=alpha, beta=beta)
+    for alpha, beta in itertools.product(FACTORS, FACTORS):
+        yield GemmCase(op="addmm", m=13, n=17, k=19, dtype="int8", c="full", c_dtype="int32", alpha=alpha, beta=beta)
+        yield GemmCase(op="baddbmm", m=5, n=9, k=12, batch_a=(3,), batch_b=(3,), c="full", alpha=alpha, beta=beta)
+        yield GemmCase(op="addmm_", m=13, n=17, k=19, c="full", c_layout="sliced", alpha=alpha, beta=beta)
+    for c, dtype in itertools.product(("row", "column", "scalar"), FLOATS):
+        yield GemmCase(op="addmm", m=13, n=17, k=19, dtype=dtype, c=c, alpha=0.5, beta=-1.0)
+        yield GemmCase(op="baddbmm", m=13, n=17, k=19, batch_a=(2,), batch_b=(2,), dtype=dtype, c=c, beta=0.5)
+    for layout in LAYOUTS:
+        yield GemmCase(op="addmm", m=13, n=17, k=19, c="full", c_layout=layout, beta=0.5)
+        if layout != "expanded":  # refused in place
+            for dtype in ("float32", "bfloat16", "float16"):
+                yield GemmCase(op="addmm_", m=13, n=17, k=19, dtype=dtype, c="full", c_layout=layout, beta=0.5)
+    for c_dtype, out in itertools.product(("float16", "bfloat16", "float32"), ("bfloat16", "float32")):
+        yield GemmCase(
+            op="addmm", m=13, n=17, k=19, dtype="bfloat16", c="full", c_dtype=c_dtype, out_dtype=out, alpha=0.5
+        )
+    for dtype, alpha in itertools.product(FLOATS, (1.0, 0.5, 0.0)):
+        for op in ("addmm", "addmm_", "gemm"):
+            yield GemmCase(op=op, m=13, n=17, k=19, dtype=dtype, c="full", alpha=alpha, beta=0.0, special="nan_c_unread")
+            yield GemmCase(op=op, m=13, n=17, k=19, dtype=dtype, c="full", alpha=alpha, beta=0.5, special="nan_c")
+        yield GemmCase(op="addmm", m=13, n=17, k=19, dtype=dtype, c="full", alpha=0.0, special="nan_ab_unread")
+    for m, n, k in ((0, 4, 5), (4, 0, 5), (4, 5, 0), (4, 5, 1)):
+        for op, beta in itertools.product(("addmm", "addmm_"), (0.0, 1.0, -0.5)):
+            yield GemmCase(op=op, m=m, n=n, k=k, c="full", beta=beta)
+        yield GemmCase(op="baddbmm", m=m, n=n, k=k, batch_a=(2,), batch_b=(2,), c="full", beta=0.5, dtype="bfloat16")
+    yield GemmCase(op="addmm_", m=13, n=17, k=19, dtype="int8", c="full", c_dtype="int8", c_layout="column")
+    yield GemmCase(op="addmm_", m=13, n=17, k=19, dtype="bfloat16", c="full", c_dtype="float32", alpha=-1.0)
+
+
+def _gemm():
+    for activation, dtype in itertools.product(ACTIVATIONS, (*FLOATS, "int8")):
+        yield GemmCase(m=20, n=25, k=30, dtype=dtype, activation=activation, bias=True, out_dtype=_float_out(dtype))
+    for activation, dtype in itertools.product(ACTIVATIONS, ("float32", "bfloat16", "float16")):
+        yield GemmCase(m=20, n=25, k=30, dtype=dtype, a_activation=activation, a_scale="vector")
+    scales = (("vector", None), (None, "vector"), ("vector", "vector"), ("one", "one"))
+    for (row, col), dtype in itertools.product(scales, (*FLOATS, "int8", "float8_e4m3fn")):
+        out = _float_out(dtype)
+        yield GemmCase(m=20, n=25, k=30, dtype=dtype, row_scale=row, col_scale=col, out_dtype=out)
+        yield GemmCase(
+            m=9, n=11, k=13, dtype=dtype, row_scale=row, col_scale=col, out_dtype=out, c="full", beta=0.5, bias=True
+        )
+    everything = {
+        "c": "full",
+        "alpha": -0.5,
+        "beta": 2.0,
+        "bias": True,
+        "row_scale": "vector",
+        "col_scale": "vector",
+        "a_scale": "vector",
+        "a_activation": "relu",
+        "activation": "gelu",
+        "multiply": "full",
+    }
+    for dtype in (*FLOATS, "int8", "float8_e5m2"):
+        out = _float_out(dtype)
+        yield GemmCase(m=21, n=22, k=23, dtype=dtype, out_dtype=out, **everything)
+        yield GemmCase(m=21, n=22, k=23, batch_a=(2, 1), batch_b=(3,), dtype=dtype, out_dtype=out, **everything)
+        yield GemmCase(m=5, n=6, k=0, dtype=dtype, out_dtype=out, **everything)
+        yield GemmCase(m=0, n=6, k=3, dtype=dtype, out_dtype=out, **everything)
+    for multiply, dtype in itertools.product(("full", "row"), ("float32", "bfloat16", "float16")):
+        for activation in (None, "relu", "silu"):
+            yield GemmCase(m=14, n=15, k=16, dtype=dtype, multiply=multiply, activation=activation)
+    for beside in ("float16", "bfloat16", "float32"):
+        yield GemmCase(m=14, n=15, k=16, dtype="bfloat16", beside=beside, bias=True, multiply="row", row_scale="vector")
+    for out in ("int8", "int32"):
+        for alpha in (1.0, 0.5, 0.013, -1.0):
+            yield GemmCase(m=14, n=15, k=16, dtype="int8", out_dtype=out, alpha=alpha, bias=True)
+            yield GemmCase(m=14, n=15, k=200, dtype="int8", out_dtype=out, alpha=alpha, c="full", c_dtype="int32")
+        yield GemmCase(m=14, n=15, k=40, dtype="int8", out_dtype=out, activation="relu", row_scale="vector")
+    for special in ("nan_a", "inf_a", "nan_c"):
+        yield GemmCase(m=14, n=15, k=16, c="full", special=special, activation="relu", dtype="bfloat16")
+    for a, b, c in itertools.product(("row", "column"), repeat=3):
+        for dtype in ("float32", "float16"):
+            yield GemmCase(m=33, n=34, k=35, dtype=dtype, a_layout=a, b_layout=b, c_layout=c, c="full", beta=0.5)
+
+
+def _linear():
+    for activation, dtype in itertools.product((None, *ACTIVATIONS), ("float32", "bfloat16", "float16")):
+        yield GemmCase(op="linear", m=11, n=18, k=32, batch_a=(2,), dtype=dtype, bias=True, activation=activation)
+    for dtype in FLOATS:
+        yield GemmCase(op="linear", m=11, n=18, k=32, dtype=dtype)
+        yield GemmCase(op="linear", m=11, n=18, k=32, dtype=dtype, c="full", bias=True, activation="relu")
+        yield GemmCase(op="linear", m=1, n=18, k=32, dtype=dtype, bias=True, vector_a=True)
+        yield GemmCase(op="linear", m=11, n=18, k=32, dtype=dtype, bias=True, a_layout="sliced", b_layout="sliced")
+        yield GemmCase(op="linear", m=11, n=18, k=32, dtype=dtype, bias=True, beside=dtype, activation="gelu")
+        yield GemmCase(op="linear", m=11, n=18, k=0, dtype=dtype, bias=True, beside=dtype, activation="gelu")
+        yield GemmCase(op="linear", m=0, n=18, k=4, batch_a=(3,), dtype=dtype, bias=True)
+
+
+def _scaled_mm():
+    for dtype in ("int8", *map(name, FP8)):
+        for row, col in (("one", "one"), ("vector", "vector"), ("vector", "one"), ("one", "vector")):
+            for out in ("bfloat16", "float16", "float32"):
+                yield GemmCase(
+                    op="scaled_mm", m=17, n=23, k=40, dtype=dtype, row_scale=row, col_scale=col, out_dtype=out
+                )
+        yield GemmCase(op="scaled_mm", m=17, n=23, k=40, dtype=dtype, row_scale="vector", col_scale="one", bias=True)
+        yield GemmCase(
+            op="scaled_mm", m=7, n=5, k=40, batch_a=(2,), dtype=dtype, row_scale="one", col_scale="vector", b_layout="column"
+        )
+
+
+def _gemm_gemm():
+    shapes = ((16, 16, 16, 16), (17, 5, 33, 9), (64, 32, 16, 48), (1, 40, 3, 7))
+    for (m, k, h, n), dtype in itertools.product(shapes, (*FLOATS, "int8")):
+        # int8: a factor that brings D0 into int8's range
+        alpha0 = 0.01 if dtype == "int8" else 1.0
+        yield GemmGemmCase(m=m, k=k, h=h, n=n, dtype=dtype, activation="relu", alpha0=alpha0)
+        yield GemmGemmCase(
+            m=m,
+            k=k,
+            h=h,
+            n=n,
+            dtype=dtype,
+            alpha0=0.5 * alpha0,
+            alpha1=-1.0,
+            beta1=0.5,
+            c="full",
+            bias0=True,
+            bias1=True,
+            activation="silu",
+        )
+    for dtype in FLOATS:
+        yield GemmGemmCase(m=18, k=20, h=22, n=24, dtype=dtype, gate=True, activation="silu")
+        yield GemmGemmCase(m=18, k=20, h=22, n=24, dtype=dtype, gate=True, batch=(2,), bias0=True, layout="column")
+        yield GemmGemmCase(m=18, k=20, h=22, n=24, dtype=dtype, c="row", beta1=0.0, special="nan_c_unread")
+        yield GemmGemmCase(m=18, k=0, h=22, n=24, dtype=dtype, c="full", bias1=True, activation="gelu")
+        yield GemmGemmCase(m=18, k=20, h=0, n=24, dtype=dtype, c="full", bias1=True, beta1=-1.0)
+        yield GemmGemmCase(m=0, k=20, h=3, n=24, dtype=dtype)
+        yield GemmGemmCase(m=9, k=10, h=11, n=12, dtype=dtype, batch=(2, 3), layout="sliced", activation="relu")
+        yield GemmGemmCase(m=9, k=10, h=11, n=12, dtype=dtype, special="nan_a", activation="relu")
+    for dtype in ("float16", "bfloat16"):
+        yield GemmGemmCase(m=18, k=20, h=22, n=24, dtype=dtype, out_dtype="float32", activation="gelu_tanh")
+    yield GemmGemmCase(m=18, k=20, h=22, n=24, dtype="int8", out_dtype="int8", alpha0=0.02, alpha1=0.01)
+
+
+def _attention():
+    for sq, skv, e in ((1, 1, 1), (16, 16, 16), (5, 33, 40), (33, 5, 72), (1, 130, 64), (20, 20, 17)):
+        for dtype in FLOATS:
+            yield AttentionCase(sq=sq, skv=skv, e=e, dtype=dtype)
+            for causal in ("top_left", "bottom_right"):
+                yield AttentionCase(sq=sq, skv=skv, e=e, dtype=dtype, causal=causal)
+    for mask, dtype in itertools.product(("bool", "float", "row", "blind", "all_blind"), FLOATS):
+        yield AttentionCase(batch=2, sq=9, skv=12, dtype=dtype, mask=mask)
+        yield AttentionCase(batch=2, heads=6, kv_heads=2, sq=9, skv=12, dtype=dtype, mask=mask)
+    for layout, dtype in itertools.product(("bshd", "strided", "offset"), FLOATS):
+        yield AttentionCase(batch=2, heads=4, kv_heads=2, sq=7, skv=10, e=24, ev=32, dtype=dtype, layout=layout)
+    for scale in (0.0, -0.5, 2.0):
+        yield AttentionCase(sq=8, skv=9, scale=scale)
+    for dtype in FLOATS:
+        yield AttentionCase(sq=4, skv=0, dtype=dtype)
+        yield AttentionCase(sq=0, skv=4, dtype=dtype)
+        yield AttentionCase(batch=0, sq=3, skv=4, dtype=dtype)
+        yield AttentionCase(heads=8, kv_heads=1, sq=3, skv=70, e=32, ev=5, dtype=dtype, causal="bottom_right")
+        yield AttentionCase(sq=6, skv=7, dtype=dtype, special="nan_q")
+        yield AttentionCase(sq=6, skv=7, dtype=dtype, special="inf_k")
+    yield AttentionCase(heads=1, sq=300, skv=4100, e=8)  # more than one block of rows
+
+
+def _random(count: int, seed: int):
+    """Ragged everything, by a seeded generator."""
+    rng = random.Random(seed)
+    for index in range(count):
+        dtype = rng.choice((*FLOATS, "int8", "float8_e4m3fn", "float8_e5m2fnuz"))
+        batch = tuple(rng.choice((1, 2, 3)) for _ in range(rng.choice((0, 0, 1, 2))))
+        yield GemmCase(
+            m=rng.randint(1, 70),
+            n=rng.randint(1, 70),
+            k=rng.randint(1, 150),
+            batch_a=batch,
+            batch_b=rng.choice(((), batch)),
+            dtype=dtype,
+            out_dtype=_float_out(dtype),
+            a_layout=rng.choice(LAYOUTS),
+            b_layout=rng.choice(LAYOUTS),
+            c_layout=rng.choice(LAYOUTS),
+            c=rng.choice((None, "full", "row", "column", "scalar")),
+            alpha=rng.choice((1.0, 0.25, -1.5)),
+            beta=rng.choice(FACTORS),
+            bias=rng.random() < 0.5,
+            row_scale=rng.choice((None, None, "vector", "one")),
+            col_scale=rng.choice((None, None, "vector", "one")),
+            a_scale=rng.choice((None, None, "vector", "one")),
+            a_activation=rng.choice((None, None, *ACTIVATIONS)),
+            activation=rng.choice((None, None, *ACTIVATIONS)),
+            multiply=rng.choice((None, None, "full", "row")),
+            seed=index,
+        )
+
+
+def _float_out(dtype: str) -> str | None:
+    return "float32" if dtype == "int8" else None
+
+
+_GROUPS = {
+    "matmul": _matmul,
+    "addmm": _addmm,
+    "gemm": _gemm,
+    "linear": _linear,
+    "scaled_mm": _scaled_mm,
+    "gemm_gemm": _gemm_gemm,
+    "attention": _attention,
+    "random": lambda: _random(100, seed=2026),
+}
+
+
+def groups() -> list[str]:
+    return list(_GROUPS)
+
+
+def cases(group: str | None = None) -> list[Case]:
+    """The cases of one group (see `groups`), or all; each once."""
+    chosen = _GROUPS.values() if group is None else (_GROUPS[group],)
+    return list(dict.fromkeys(itertools.chain.from_iterable(make() for make in chosen)))

@@ -1,0 +1,213 @@
+"""What the ops should give, and how far from it a right answer may be.
+
+The reference computes in float64 without any rounding. Beside each value travels a bound on the error of an
+implementation that keeps the contract: operands exact, sums in the accumulator's precision u (float32: 2⁻²⁴, float64:
+2⁻⁵³), pointwise parts likewise, one rounding to the output type with unit v (float16: 2⁻¹¹, bfloat16: 2⁻⁸, …).
+
+Derivation. In any order of summation, a sum of K products computed with rounding unit u differs from the exact one by at
+most γ·Σ|a||b| with γ = (K+1)·u/(1 − (K+1)·u): each product is rounded once and takes part in at most K additions
+(Higham, Accuracy and Stability of Numerical Algorithms, §3.1). int8 products are exact. From there on:
+
+    prologue P = act(A·scale), rounded to A's type:  e_P = v_A·|P| + (error of act), entering the product as e_P·|B|
+    x + y, x·y in the accumulator:                   errors add up (times the other factor), plus u·|result|
+    act(x):                                          L·e + 16·u·max(|x|, 1), L its largest slope; relu and leaky exact
+    rounding to the output:                          v·(|x| + e) + the smallest subnormal
+    rounding to an integer:                          ½ + e, or 0 where everything before was exact
+
+The bound of each element follows from its own operands' magnitudes: |A|·|B| is computed as the result is.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from wmma_ops import activations
+from wmma_ops.types import accumulator
+
+# The largest slope of each activation. (gelu: 1.129, silu: 1.0999, both at |x| near 2.)
+SLOPE = {"relu": 1.0, "gelu": 1.13, "gelu_tanh": 1.13, "silu": 1.1, "sigmoid": 0.25, "tanh": 1.0, "leaky_relu": 1.0}
+EXACT = ("relu", "leaky_relu")
+
+
+# torch.finfo has float8_e5m2fnuz's wrong (torch 2.13): by its two bits of mantissa the step after 1 is 1/4.
+EPS = {torch.float8_e5m2fnuz: 0.25}
+
+
+def unit(dtype: torch.dtype) -> float:
+    """Half the distance from 1 to the next number."""
+    return EPS.get(dtype, torch.finfo(dtype).eps) / 2
+
+
+@dataclass
+class Value:
+    """A float64 tensor and a bound on the error of what was computed in its place."""
+
+    x: torch.Tensor
+    error: torch.Tensor
+
+    def times(self, other: torch.Tensor, u: float) -> "Value":
+        x = self.x * other
+        return Value(x, self.error * other.abs() + u * x.abs())
+
+    def plus(self, other: "Value | torch.Tensor", u: float) -> "Value":
+        other = other if isinstance(other, Value) else exact(other)
+        x = self.x + other.x
+        # |x| may be small by cancellation; the parts' own roundings are in their errors.
+        return Value(x, self.error + other.error + u * (x.abs() + other.x.abs()))
+
+    def activated(self, name: str | None, u: float) -> "Value":
+        if name in (None, "none"):
+            return self
+        activation = activations.by_code(activations.code("reference", "activation", name))
+        slope = SLOPE.get(name, 4.0)
+        own = u * self.x.abs() if name in EXACT else 16 * u * self.x.abs().clamp(min=1)
+        return Value(activation.forward(self.x), slope * self.error + own)
+
+    def rounded(self, dtype: torch.dtype, was_exact: bool = False) -> "Value":
+        if dtype.is_floating_point:
+            info = torch.finfo(dtype)
+            error = self.error + unit(dtype) * (self.x.abs() + self.error) + info.smallest_normal * info.eps
+            return Value(self.x, error)
+        info = torch.iinfo(dtype)
+        x = self.x.nan_to_num(0.0).clamp(info.min, info.max)
+        return Value(x.round() if was_exact else x, torch.zeros_like(x) if was_exact else self.error + 0.5)
+
+
+def exact(x: torch.Tensor) -> Value:
+    x = x.double()
+    return Value(x, torch.zeros_like(x))
+
+
+def product(a: Value, b: torch.Tensor, u: float, integer: bool = False) -> Value:
+    """a·b summed up with rounding unit u (exactly, for integers)."""
+    b = b.double()
+    k = a.x.shape[-1]
+    magnitude = torch.matmul(a.x.abs(), b.abs())
+    gamma = 0.0 if integer else (k + 1) * u / (1 - (k + 1) * u)
+    error = gamma * magnitude
+    if bool(a.error.any()):
+        error = error + torch.matmul(a.error, b.abs()) * (1 + gamma)
+    return Value(torch.matmul(a.x, b), error)
+
+
+def rows(x: torch.Tensor) -> torch.Tensor:
+    return x.double().unsqueeze(-2) if x.dim() > 1 else x.double()
+
+
+def columns(x: torch.Tensor) -> torch.Tensor:
+    return x.double().unsqueeze(-1) if x.dim() > 0 else x.double()
+
+
+def gemm(
+    t: dict,
+    out: torch.dtype,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    a_activation: str | None = None,
+    activation: str | None = None,
+) -> Value:
+    """D of `gemm` for operands a, b and what else `t` names."""
+    a, b = t["a"], t["b"]
+    u = unit(accumulator(a.dtype))
+    integer = a.dtype == torch.int8
+    p = exact(a)
+    if t.get("a_scale") is not None or a_activation is not None:
+        if t.get("a_scale") is not None:
+            p = p.times(rows(t["a_scale"]), u)
+        p = p.activated(a_activation, u).rounded(a.dtype)
+    shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+    if alpha == 0:
+        s = exact(torch.zeros(shape))
+    else:
+        s = product(p, b, u, integer)
+        s = s.times(torch.tensor(alpha, dtype=torch.float64), 0 if alpha in (1, -1) or integer else u)
+        if t.get("row_scale") is not None:
+            s = s.times(columns(t["row_scale"]), u)
+        if t.get("col_scale") is not None:
+            s = s.times(rows(t["col_scale"]), u)
+    plain = [t.get(name) is None for name in ("row_scale", "col_scale", "bias", "multiply", "a_scale")]
+    was_exact = integer and all(plain) and activation is None and a_activation is None
+    was_exact = was_exact and (t.get("c") is None or not t["c"].dtype.is_floating_point)
+    if t.get("c") is not None and beta != 0:
+        c = exact(t["c"]).times(torch.tensor(beta, dtype=torch.float64), 0 if was_exact else u)
+        s = s.plus(Value(c.x.expand(shape), c.error.expand(shape)), 0 if was_exact else u)
+    if t.get("bias") is not None:
+        s = s.plus(rows(t["bias"]).expand(shape), u)
+    s = s.activated(activation, u)
+    if t.get("multiply") is not None:
+        s = s.times(t["multiply"].double(), u)
+    return s.rounded(out, was_exact)
+
+
+def gemm_gemm(
+    t: dict,
+    out: torch.dtype,
+    *,
+    alpha0: float = 1.0,
+    alpha1: float = 1.0,
+    beta1: float = 1.0,
+    activation: str | None = None,
+) -> Value:
+    a = t["a"]
+    u = unit(accumulator(a.dtype))
+    integer = a.dtype == torch.int8
+    d0 = product(exact(a), t["b0"], u, integer).times(torch.tensor(alpha0, dtype=torch.float64), u)
+    if t.get("bias0") is not None:
+        d0 = d0.plus(rows(t["bias0"]).expand_as(d0.x), u)
+    d0 = d0.activated(activation, u)
+    if t.get("gate") is not None:
+        gate = product(exact(a), t["gate"], u, integer)
+        x = d0.x * gate.x
+        error = d0.error * gate.x.abs() + gate.error * (d0.x.abs() + d0.error) + u * x.abs()
+        d0 = Value(x, error)
+    d0 = d0.rounded(a.dtype)
+    s = product(d0, t["b1"], u, integer).times(torch.tensor(alpha1, dtype=torch.float64), u)
+    if t.get("c") is not None and beta1 != 0:
+        c = exact(t["c"]).times(torch.tensor(beta1, dtype=torch.float64), u)
+        s = s.plus(Value(c.x.expand_as(s.x), c.error.expand_as(s.x)), u)
+    if t.get("bias1") is not None:
+        s = s.plus(rows(t["bias1"]).expand_as(s.x), u)
+    return s.rounded(out)
+
+
+def attention(t: dict, *, causal: str | None = None, scale: float | None = None) -> tuple[Value, Value]:
+    """out and lse. Weights are at most 1 and add up to 1, so the errors of scores enter as follows.
+
+    A score off by δ changes its weight by the factor e^δ; with δ the largest error of a row, weights are off by at most
+    the factor e^{2δ} − 1, and out by that times Σ w|v|. Weights may be rounded to the operands' type for the second
+    product, and are summed up like any product.
+    """
+    q, k, v, mask = (t[name].double() if t.get(name) is not None and t[name].dtype != torch.bool else t.get(name)
+                     for name in ("q", "k", "v", "mask"))
+    dtype = t["q"].dtype
+    u = unit(accumulator(dtype))
+    group = q.shape[-3] // max(k.shape[-3], 1)
+    k, v = k.repeat_interleave(group, -3), v.repeat_interleave(group, -3)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    s = product(exact(q), k.mT, u).times(torch.tensor(scale, dtype=torch.float64), u)
+    if mask is not None:
+        added = torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else mask
+        s = s.plus(added.expand_as(s.x), u)
+    if causal is not None:
+        sq, skv = s.x.shape[-2:]
+        seen = torch.ones(sq, skv, dtype=torch.bool).tril(skv - sq if causal == "bottom_right" else 0)
+        s = Value(s.x.masked_fill(~seen, -torch.inf), s.error)
+    if s.x.shape[-1] == 0:
+        out = exact(torch.zeros(*q.shape[:-1], v.shape[-1]))
+        return out, exact(torch.full(q.shape[:-1], -torch.inf))
+    delta = torch.where(s.x.isfinite(), s.error, 0.0).amax(-1)
+    largest = s.x.amax(-1, keepdim=True)
+    blind = largest == -torch.inf
+    weights = torch.exp(s.x - torch.where(blind, 0.0, largest))
+    total = weights.sum(-1, keepdim=True)
+    lse = torch.where(blind, -torch.inf, largest + total.log()).squeeze(-1)
+    weights = weights / torch.where(blind, 1.0, total)
+    out = torch.matmul(weights, v)
+    n = s.x.shape[-1]
+    # exp, sum and division: n + 16 roundings; the weights' own rounding: unit(dtype)
+    spread = torch.expm1(2 * delta).unsqueeze(-1) + (2 * n + 16) * u + unit(dtype)
+    finite_v = torch.where(v.isfinite(), v.abs(), 0.0)
+    error = spread * torch.matmul(torch.where(weights.isfinite(), weights, 0.0), finite_v)
+    lse_error = delta + (n + 16) * u + u * 4 * torch.where(lse.isfinite(), lse.abs(), 0.0)
+    return Value(out, error).rounded(dtype), Value(lse, lse_error + 4 * u)

@@ -1,0 +1,431 @@
+"""Runs a case on a backend and holds the result against the float64 reference and against torch's own."""
+
+import contextlib
+import zlib
+from collections.abc import Callable
+
+import torch
+
+import wmma_ops
+from wmma_ops import activations
+from wmma_ops.testing import reference
+from wmma_ops.testing.cases import AttentionCase, GemmCase, GemmGemmCase
+from wmma_ops.types import FP8, OUTPUTS, accumulator
+
+Tensor = torch.Tensor
+
+
+class Mismatch(AssertionError):
+    """A result outside its bound; the text names the case and the worst element."""
+
+
+# Backends: where tensors live, and what is active around the call.
+
+
+def backends() -> list[str]:
+    """The backends that can run here."""
+    return ["cpu"]
+
+
+def _backend(name: str) -> tuple[str, contextlib.AbstractContextManager]:
+    if name not in backends():
+        raise ValueError(f"backend is {name!r}; takes one of {', '.join(backends())}")
+    return name, contextlib.nullcontext()
+
+
+# Operands.
+
+
+def _values(generator: torch.Generator, shape, dtype: torch.dtype) -> Tensor:
+    if dtype == torch.int8:
+        return torch.randint(-128, 128, shape, generator=generator, dtype=torch.int8)
+    if dtype == torch.int32:
+        return torch.randint(-1000, 1000, shape, generator=generator, dtype=torch.int32)
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def _filled(shape, dtype: torch.dtype) -> Tensor:
+    """Memory that no right answer may use."""
+    if not dtype.is_floating_point:
+        return torch.full(shape, 99, dtype=dtype)
+    return torch.full(shape, float("nan"), dtype=torch.float32).to(dtype)
+
+
+def place(x: Tensor, layout: str) -> Tensor:
+    """The values of `x` (for "expanded": of its first row) in memory of the given layout."""
+    *batch, m, n = x.shape
+    if layout == "row":
+        return x.contiguous()
+    if layout == "column":
+        return x.mT.contiguous().mT
+    if layout == "expanded":
+        return x[..., :1, :].clone().expand_as(x) if m else x
+    if layout == "offset":
+        store = _filled((x.numel() + 2,), x.dtype)
+        view = store[1 : 1 + x.numel()].view(x.shape)
+    elif layout == "sliced":
+        view = _filled((*batch, m + 2, n + 5), x.dtype)[..., 1 : m + 1, 3 : n + 3]
+    elif layout == "column_sliced":
+        view = _filled((*batch, n + 2, m + 5), x.dtype)[..., 1 : n + 1, 3 : m + 3].mT
+    elif layout == "strided":
+        view = _filled((*batch, 2 * m + 1, 2 * n + 1), x.dtype)[..., 1::2, 1::2]
+    else:
+        raise ValueError(f"layout is {layout!r}")
+    view.copy_(x)
+    return view
+
+
+def _place_attention(x: Tensor, layout: str) -> Tensor:
+    if layout == "bshd":
+        return x.transpose(1, 2).contiguous().transpose(1, 2)
+    return place(x, "row" if layout == "bhsd" else layout)
+
+
+def _addend(generator, kind: str | None, shape, dtype: torch.dtype, layout: str = "row") -> Tensor | None:
+    if kind is None:
+        return None
+    *batch, m, n = shape
+    shape = {"full": shape, "row": (n,), "column": (*batch, m, 1), "scalar": ()}[kind]
+    x = _values(generator, shape, dtype)
+    return place(x, layout) if kind == "full" else x
+
+
+def _poison(x: Tensor | None, value: float) -> None:
+    if x is not None and x.numel():
+        x[(*(0,) * (x.dim() - 1), x.shape[-1] // 2)] = value
+
+
+def operands(case) -> dict[str, Tensor | None]:
+    """The case's tensors by the argument names of `gemm`, `gemm_gemm` or `attention`, on the CPU."""
+    generator = torch.Generator().manual_seed(zlib.crc32(repr(case).encode()))
+    make = {GemmCase: _gemm_operands, GemmGemmCase: _gemm_gemm_operands, AttentionCase: _attention_operands}
+    return make[type(case)](case, generator)
+
+
+def _dtype(text: str | None, default: torch.dtype) -> torch.dtype:
+    return default if text is None else getattr(torch, text)
+
+
+def out_type(case) -> torch.dtype:
+    operand = getattr(torch, case.dtype)
+    if isinstance(case, AttentionCase):
+        return operand
+    if case.op == "addmm_":
+        return _dtype(case.c_dtype, operand)
+    if case.op == "scaled_mm" and case.out_dtype is None:
+        return torch.bfloat16
+    return _dtype(case.out_dtype, OUTPUTS[operand][0])
+
+
+def _gemm_operands(case: GemmCase, generator) -> dict:
+    dtype = getattr(torch, case.dtype)
+    beside = _dtype(case.beside, accumulator(dtype))
+    m, n, k = case.m, case.n, case.k
+    batch = torch.broadcast_shapes(case.batch_a, case.batch_b)
+
+    def values(shape, dtype):
+        return _values(generator, shape, dtype)
+
+    def vector(kind, length):
+        # Scales are positive and of moderate size, as scales are.
+        return None if kind is None else values((length,) if kind == "vector" else (), beside).abs() * 0.5 + 0.25
+
+    t = {
+        "a": place(values((*case.batch_a, m, k), dtype), case.a_layout),
+        "b": place(values((*case.batch_b, k, n), _dtype(case.dtype_b, dtype)), case.b_layout),
+        "c": _addend(generator, case.c, (*batch, m, n), _dtype(case.c_dtype, beside), case.c_layout),
+        "bias": values((n,), beside) if case.bias else None,
+        "row_scale": vector(case.row_scale, m),
+        "col_scale": vector(case.col_scale, n),
+        "a_scale": vector(case.a_scale, k),
+        "multiply": _addend(generator, case.multiply, (*batch, m, n), beside),
+    }
+    if case.op in ("addmm", "addmm_", "baddbmm") and case.c_dtype is None and dtype != torch.int8 and dtype not in FP8:
+        t["c"] = None if t["c"] is None else _addend(generator, case.c, (*batch, m, n), dtype, case.c_layout)
+    nan, inf = float("nan"), float("inf")
+    match case.special:
+        case "nan_a":
+            _poison(t["a"], nan)
+        case "inf_a":
+            _poison(t["a"], inf)
+        case "inf_b":
+            _poison(t["b"], -inf)
+        case "nan_c" | "nan_c_unread":
+            _poison(t["c"], nan)
+        case "nan_ab_unread":
+            t["a"].fill_(nan)
+            t["b"].fill_(inf)
+        case "zeros":
+            t["a"].zero_()
+    return t
+
+
+def _gemm_gemm_operands(case: GemmGemmCase, generator) -> dict:
+    dtype = getattr(torch, case.dtype)
+    beside = accumulator(dtype)
+
+    def matrix(rows, columns):
+        return place(_values(generator, (*case.batch, rows, columns), dtype), case.layout)
+
+    t = {
+        "a": matrix(case.m, case.k),
+        "b0": matrix(case.k, case.h),
+        "b1": matrix(case.h, case.n),
+        "c": _addend(generator, case.c, (*case.batch, case.m, case.n), beside),
+        "bias0": _values(generator, (case.h,), beside) if case.bias0 else None,
+        "bias1": _values(generator, (case.n,), beside) if case.bias1 else None,
+        "gate": matrix(case.k, case.h) if case.gate else None,
+    }
+    if case.special == "nan_c_unread":
+        _poison(t["c"], float("nan"))
+    if case.special == "nan_a":
+        _poison(t["a"], float("nan"))
+    return t
+
+
+def _attention_operands(case: AttentionCase, generator) -> dict:
+    dtype = getattr(torch, case.dtype)
+    kv_heads = case.heads if case.kv_heads is None else case.kv_heads
+    ev = case.e if case.ev is None else case.ev
+
+    def tensor(heads, length, size):
+        return _place_attention(_values(generator, (case.batch, heads, length, size), dtype), case.layout)
+
+    t = {
+        "q": tensor(case.heads, case.sq, case.e),
+        "k": tensor(kv_heads, case.skv, case.e),
+        "v": tensor(kv_heads, case.skv, ev),
+        "mask": None,
+    }
+    shape = (case.sq, case.skv)
+    if case.mask == "bool":
+        t["mask"] = torch.rand((case.batch, 1, *shape), generator=generator) > 0.4
+    elif case.mask == "float":
+        t["mask"] = _values(generator, (case.batch, case.heads, *shape), dtype)
+    elif case.mask == "row":
+        t["mask"] = _values(generator, (case.skv,), dtype)
+    elif case.mask == "blind":
+        t["mask"] = torch.rand(shape, generator=generator) > 0.5
+        t["mask"][:: max(case.sq // 2, 1)] = False
+    elif case.mask == "all_blind":
+        t["mask"] = torch.full(shape, -torch.inf, dtype=dtype)
+    if case.special == "nan_q":
+        _poison(t["q"], float("nan"))
+    if case.special == "inf_k":
+        _poison(t["k"], float("inf"))
+    return t
+
+
+# Calls.
+
+
+def call(case, t: dict, implementation: dict[str, Callable]) -> tuple[Tensor, ...]:
+    """Calls the case's op, which `implementation` may replace, with the tensors `t`."""
+    op = implementation.get(case.op, getattr(wmma_ops, case.op))
+    if isinstance(case, AttentionCase):
+        return tuple(
+            op(
+                t["q"],
+                t["k"],
+                t["v"],
+                mask=t["mask"],
+                is_causal=case.causal or False,
+                scale=case.scale,
+                enable_gqa=case.kv_heads is not None,
+            )
+        )
+    out_dtype = None if case.out_dtype is None else getattr(torch, case.out_dtype)
+    if isinstance(case, GemmGemmCase):
+        companions = {name: t[name] for name in ("c", "bias0", "bias1", "gate")}
+        factors = {"alpha0": case.alpha0, "alpha1": case.alpha1, "beta1": case.beta1}
+        return (op(t["a"], t["b0"], t["b1"], **companions, **factors, activation=case.activation, out_dtype=out_dtype),)
+    a, b = t["a"], t["b"]
+    match case.op:
+        case "matmul":
+            return (op(a[0] if case.vector_a else a, b[..., 0] if case.vector_b else b, out_dtype=out_dtype),)
+        case "addmm" | "baddbmm":
+            return (op(t["c"], a, b, alpha=case.alpha, beta=case.beta, out_dtype=out_dtype),)
+        case "addmm_":
+            return (op(t["c"], a, b, alpha=case.alpha, beta=case.beta),)
+        case "linear":
+            residual = t["c"]
+            weight = b.mT
+            return (op(a[0] if case.vector_a else a, weight, t["bias"], activation=case.activation, residual=residual),)
+        case "scaled_mm":
+            return (op(a, b, t["row_scale"], t["col_scale"], bias=t["bias"], out_dtype=out_dtype),)
+    companions = {name: t[name] for name in ("c", "bias", "row_scale", "col_scale", "a_scale", "multiply")}
+    options = {"alpha": case.alpha, "beta": case.beta, "out_dtype": out_dtype}
+    return (op(a, b, **companions, **options, a_activation=case.a_activation, activation=case.activation),)
+
+
+def expected(case, t: dict) -> tuple[reference.Value, ...]:
+    """The float64 results with their bounds."""
+    if isinstance(case, AttentionCase):
+        return reference.attention(t, causal=case.causal, scale=case.scale)
+    if isinstance(case, GemmGemmCase):
+        options = {"alpha0": case.alpha0, "alpha1": case.alpha1, "beta1": case.beta1, "activation": case.activation}
+        return (reference.gemm_gemm(t, out_type(case), **options),)
+    value = reference.gemm(
+        t,
+        out_type(case),
+        alpha=case.alpha,
+        beta=case.beta,
+        a_activation=case.a_activation,
+        activation=case.activation,
+    )
+    if case.vector_b:
+        value = reference.Value(value.x[..., 0], value.error[..., 0])
+    if case.vector_a:
+        axis = -1 if case.vector_b else -2
+        value = reference.Value(value.x.select(axis, 0), value.error.select(axis, 0))
+    return (value,)
+
+
+def torch_result(case, t: dict) -> Tensor | None:
+    """The same computed by torch in the operands' own type, rounding after each step; None where torch has none."""
+    dtype = getattr(torch, case.dtype)
+    if dtype not in (torch.float32, torch.bfloat16, torch.float16) or case.special is not None:
+        return None  # (in float64, torch computes the reference itself)
+
+    def own(x):
+        return x if x is None or x.dtype == torch.bool else x.to(dtype)
+
+    if isinstance(case, AttentionCase):
+        if 0 in (case.sq, case.skv, case.batch) or case.causal == "bottom_right":
+            return None
+        mask = None if t["mask"] is None else own(t["mask"]).expand(case.batch, case.heads, case.sq, case.skv)
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return torch.nn.functional.scaled_dot_product_attention(
+                t["q"],
+                t["k"],
+                t["v"],
+                attn_mask=mask,
+                is_causal=case.causal is not None,
+                scale=case.scale,
+                enable_gqa=case.kv_heads is not None,
+            )
+    if out_type(case) != dtype:
+        return None
+    act = activations.by_code(activations.code("torch", "activation", case.activation)).forward
+    if isinstance(case, GemmGemmCase):
+        d0 = case.alpha0 * torch.matmul(t["a"], t["b0"])
+        d0 = act(d0 if t["bias0"] is None else d0 + own(t["bias0"]))
+        d0 = d0 if t["gate"] is None else d0 * torch.matmul(t["a"], t["gate"])
+        d1 = case.alpha1 * torch.matmul(d0, t["b1"])
+        d1 = d1 if t["c"] is None or case.beta1 == 0 else d1 + case.beta1 * own(t["c"])
+        return d1 if t["bias1"] is None else d1 + own(t["bias1"])
+    if case.vector_a or case.vector_b:
+        return None
+    p = t["a"] if t["a_scale"] is None else t["a"] * own(t["a_scale"])
+    if case.a_activation is not None:
+        p = activations.by_code(activations.code("torch", "a_activation", case.a_activation)).forward(p)
+    s = case.alpha * torch.matmul(p, t["b"])
+    s = s if t["row_scale"] is None else s * own(t["row_scale"]).unsqueeze(-1) if t["row_scale"].dim() else s * own(
+        t["row_scale"]
+    )
+    s = s if t["col_scale"] is None else s * own(t["col_scale"])
+    s = s if t["c"] is None or case.beta == 0 else s + case.beta * own(t["c"])
+    s = act(s if t["bias"] is None else s + own(t["bias"]))
+    return s if t["multiply"] is None else s * own(t["multiply"])
+
+
+# Comparison.
+
+
+def _report(case, what: str, where, got, want, bound) -> Mismatch:
+    at = tuple(int(i) for i in where)
+    return Mismatch(f"{case!r}\n  {what} at {at}: got {got}, expected {want} within {bound:.3g}")
+
+
+def compare(case, got: Tensor, value: reference.Value, out: torch.dtype, what: str = "result") -> None:
+    """Raises Mismatch unless `got` is `value`, with NaN and infinities in the same places."""
+    if got.dtype != out:
+        raise Mismatch(f"{case!r}\n  {what} has type {got.dtype}, expected {out}")
+    if got.shape != value.x.shape:
+        raise Mismatch(f"{case!r}\n  {what} has shape {list(got.shape)}, expected {list(value.x.shape)}")
+    if got.numel() == 0:
+        return
+    x = got.double().cpu()
+    want = value.x.to(out).double()  # where the output type overflows, the right answer is an infinity
+    finite = want.isfinite()
+    for name, wrong in (
+        ("NaN", x.isnan() != want.isnan()),
+        ("infinity", (x.isinf() | want.isinf()) & (x != want) & ~x.isnan() & ~want.isnan()),
+    ):
+        if bool(wrong.any()):
+            where = wrong.nonzero()[0]
+            raise _report(case, f"{what}: {name}", where, x[tuple(where)].item(), want[tuple(where)].item(), 0)
+    excess = torch.where(finite, (x - value.x).abs() - value.error, -1.0)
+    if bool((excess > 0).any()):
+        flat = int(excess.argmax())
+        where = torch.unravel_index(torch.tensor(flat), excess.shape)
+        at = tuple(int(i) for i in where)
+        raise _report(case, what, at, x[at].item(), value.x[at].item(), value.error[at].item())
+
+
+def compare_with_torch(case, got: Tensor, value: reference.Value, own: Tensor) -> None:
+    """No worse than twice torch's result in the same type, beside one rounding of the largest element."""
+    if got.numel() == 0 or not bool(value.x.isfinite().any()):
+        return
+    finite = value.x.isfinite() & own.double().isfinite()
+    if not bool(finite.any()):
+        return
+    ours = (got.double().cpu() - value.x).abs()[finite].max().item()
+    theirs = (own.double() - value.x).abs()[finite].max().item()
+    floor = reference.unit(got.dtype) * value.x.abs()[finite].max().item()
+    if ours > 2 * theirs + floor:
+        raise Mismatch(f"{case!r}\n  largest error {ours:.3g}, torch's own in the same type {theirs:.3g}")
+
+
+def run(case, backend: str = "cpu", implementation: dict[str, Callable] | None = None) -> None:
+    """Runs one case on a backend; raises Mismatch where the contract on values is broken.
+
+    `implementation` replaces ops by name: the tests use it to show that wrong ones are caught.
+    """
+    device, active = _backend(backend)
+    t = operands(case)
+    values = expected(case, t)
+    own = torch_result(case, t)
+    on_device = {name: None if x is None else _to(x, device) for name, x in t.items()}
+    before = {name: None if x is None else x.clone() for name, x in on_device.items()}
+    with active:
+        results = call(case, on_device, implementation or {})
+    outs = [out_type(case)]
+    if isinstance(case, AttentionCase):
+        outs.append(accumulator(outs[0]))
+    for index, (got, value, out) in enumerate(zip(results, values, outs, strict=True)):
+        compare(case, got, value, out, "lse" if index else "result")
+    if own is not None:
+        compare_with_torch(case, results[0], values[0], own)
+    for name, x in on_device.items():
+        if x is not None and not (case.op == "addmm_" and name == "c"):
+            same = torch.equal(x.nan_to_num(7.0), before[name].nan_to_num(7.0)) if _comparable(x) else True
+            if not same:
+                raise Mismatch(f"{case!r}\n  the operand {name} was written to")
+    if case.op == "addmm_":
+        if results[0] is not on_device["c"]:
+            raise Mismatch(f"{case!r}\n  the result is not the input")
+        _check_surroundings(case, on_device["c"])
+
+
+def _comparable(x: Tensor) -> bool:
+    return x.dtype not in FP8
+
+
+def _check_surroundings(case, x: Tensor) -> None:
+    """What lies around the input of an in-place op is as it was."""
+    store = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())
+    mine = torch.zeros(store.numel(), dtype=torch.bool)
+    mine.as_strided(x.shape, x.stride(), x.storage_offset()).fill_(True)
+    around = store[~mine]
+    filling = _filled(around.shape, x.dtype)
+    if not torch.equal(around.nan_to_num(7.0), filling.nan_to_num(7.0)):
+        raise Mismatch(f"{case!r}\n  memory around the input was written to")
+
+
+def _to(x: Tensor, device: str) -> Tensor:
+    """`x` on the device with the same strides and surroundings."""
+    if device == "cpu":
+        return x
+    store = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage()).to(device)
+    return store.as_strided(x.shape, x.stride(), x.storage_offset())
