@@ -7,6 +7,9 @@ products are rounded to the operands' type, as in the forward pass.
 from typing import NamedTuple
 
 import torch
+import torch.autograd.forward_ad as forward_ad
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd.function import _SingleLevelFunction
 
 from wmma_ops import activations
 from wmma_ops.errors import tagged
@@ -261,6 +264,17 @@ def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enab
     return found
 
 
+def _refuse_dual(op, names, inputs):
+    """Forward-mode derivatives would silently be zero: the products have none."""
+    if forward_ad._current_level < 0:
+        return
+    for argument, x in zip(names, inputs, strict=False):
+        if x is not None and forward_ad.unpack_dual(x).tangent is not None:
+            raise tagged(
+                op, argument, "carries a forward-mode derivative; takes reverse mode (grad, vjp, jacrev)", ValueError
+            )
+
+
 class _Shape(NamedTuple):
     """What the backward pass needs of a tensor that is only added: its values are neither kept nor watched for changes."""
 
@@ -272,39 +286,62 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
     """Registers `gradients(grads, tensors, needs, outputs, **scalars)`, which answers with gradients by argument name.
 
     `only_added` names the arguments of which `gradients` sees a _Shape, `keeps_outputs` says whether it sees the outputs.
+    This is torch.library.register_autograd with one thing more: under torch.func's transforms each level records its own
+    step (_SingleLevelFunction) and the redispatch goes on to the next.
     """
-    names = [argument.name for argument in overload(op)._schema.arguments if not argument.kwarg_only]
+    call = overload(op)
+    names = [argument.name for argument in call._schema.arguments if not argument.kwarg_only]
+    defaults = {argument.name: argument.default_value for argument in call._schema.arguments if argument.kwarg_only}
 
-    def setup(ctx, inputs, keyword_only_inputs, output):
-        tensors = dict(zip(names, inputs, strict=True))
-        operand = tensors[names[0] if names[0] != "input" else "a"]
-        if operand.dtype not in DIFFERENTIABLE or gradients is None:
-            culprit = next(argument for argument, x in tensors.items() if x is not None and x.requires_grad)
-            text = f"requires grad, but products of {name(operand.dtype)} are not differentiable; takes detached tensors"
-            raise tagged(op, culprit, text, ValueError)
-        light = only_added(keyword_only_inputs, tensors)
-        ctx.shapes = {argument: _Shape(tensors[argument].shape, tensors[argument].dtype) for argument in light}
-        ctx.kept = [argument for argument, x in tensors.items() if x is not None and argument not in light]
-        ctx.scalars = {key: value for key, value in keyword_only_inputs.items() if key != "out_dtype"}
-        outputs = output if isinstance(output, tuple) else (output,)
-        ctx.keeps_outputs = keeps_outputs(keyword_only_inputs)
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*(tensors[argument] for argument in ctx.kept), *(outputs if ctx.keeps_outputs else ()))
+    class Product(_SingleLevelFunction):
+        @staticmethod
+        def forward(ctx, keyset, scalars, *inputs):
+            # A Function's forward runs without gradients, but the levels below this one record their own.
+            with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
+                output = call.redispatch(keyset & torch._C._after_autograd_keyset, *inputs, **scalars)
+            scalars = defaults | scalars
+            # The dispatcher drops trailing arguments that have their default, so there may be fewer inputs than names.
+            tensors = dict.fromkeys(names) | dict(zip(names, inputs, strict=False))
+            operand = tensors[names[0] if names[0] != "input" else "a"]
+            if operand.dtype not in DIFFERENTIABLE or gradients is None:
+                culprit = next(argument for argument, x in tensors.items() if x is not None and x.requires_grad)
+                text = f"requires grad, but products of {name(operand.dtype)} are not differentiable; takes detached tensors"
+                raise tagged(op, culprit, text, ValueError)
+            light = only_added(scalars, tensors)
+            ctx.shapes = {argument: _Shape(tensors[argument].shape, tensors[argument].dtype) for argument in light}
+            ctx.kept = [argument for argument, x in tensors.items() if x is not None and argument not in light]
+            ctx.scalars = {key: value for key, value in scalars.items() if key != "out_dtype"}
+            outputs = output if isinstance(output, tuple) else (output,)
+            ctx.keeps_outputs = keeps_outputs(scalars)
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(*(tensors[argument] for argument in ctx.kept), *(outputs if ctx.keeps_outputs else ()))
+            return output
 
-    def backward(ctx, *grads):
-        # The dispatcher drops trailing arguments that have their default, so there may be fewer inputs than names.
-        needs = dict.fromkeys(names, False) | dict(zip(names, ctx.needs_input_grad, strict=False))
-        if all(g is None for g in grads):
-            return (None,) * len(ctx.needs_input_grad)
-        saved = ctx.saved_tensors
-        tensors = dict.fromkeys(names) | ctx.shapes | dict(zip(ctx.kept, saved, strict=False))
-        outputs = saved[len(ctx.kept) :] if ctx.keeps_outputs else (None,) * len(grads)
-        found = gradients(grads, tensors, needs, outputs, **ctx.scalars)
-        return tuple(found.get(argument) if needs[argument] else None for argument in names)[
-            : len(ctx.needs_input_grad)
-        ]
+        @staticmethod
+        def backward(ctx, *grads):
+            asked = ctx.needs_input_grad[2:]
+            if all(g is None for g in grads):
+                return (None,) * (2 + len(asked))
+            needs = dict.fromkeys(names, False) | dict(zip(names, asked, strict=False))
+            saved = ctx.saved_tensors
+            tensors = dict.fromkeys(names) | ctx.shapes | dict(zip(ctx.kept, saved, strict=False))
+            outputs = saved[len(ctx.kept) :] if ctx.keeps_outputs else (None,) * len(grads)
+            found = gradients(grads, tensors, needs, outputs, **ctx.scalars)
+            return (None, None, *(found.get(argument) if needs[argument] else None for argument in names[: len(asked)]))
 
-    torch.library.register_autograd(f"wmma::{op}", backward, setup_context=setup)
+    Product.__name__ = Product.__qualname__ = f"Wmma{op.title().replace('_', '')}"
+
+    def kernel(keyset, *inputs, **scalars):
+        _refuse_dual(op, names, inputs)
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs):
+            if not torch._C._are_functorch_transforms_active():
+                return Product.apply(keyset, scalars, *inputs)
+            with enable_single_level_autograd_function():
+                return Product.apply(keyset, scalars, *inputs)
+        with torch._C._AutoDispatchBelowAutograd():
+            return call.redispatch(keyset & torch._C._after_autograd_keyset, *inputs, **scalars)
+
+    IMPLEMENTATIONS["wmma"].impl(op, kernel, "Autograd", with_keyset=True)
 
 
 def _is_relu(scalars):
@@ -334,6 +371,7 @@ _register("scaled_mm", None)
 
 def _addmm_in_place(keyset, input, a, b, *, beta=1.0, alpha=1.0):
     """In-place ops cannot be registered as above: with gradients, addmm_ is addmm and a copy, which autograd tracks."""
+    _refuse_dual("addmm_", ("input", "a", "b"), (input, a, b))
     if torch.is_grad_enabled() and torch._C._any_requires_grad(input, a, b):
         input.copy_(overload("addmm")(input, a, b, beta=beta, alpha=alpha, out_dtype=input.dtype))
         return

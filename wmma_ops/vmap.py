@@ -86,7 +86,7 @@ def _addmm_(info, in_dims, input, a, b, **scalars):
         raise RuntimeError("wmma.addmm_: input is not mapped by vmap, but an operand is; takes a mapped input [ValueError]")
     out, _ = _add_product(info, in_dims, input, a, b, out_dtype=input.dtype, **scalars)
     input.movedim(in_dims[0], 0).copy_(out)
-    return (), ()
+    return None, None
 
 
 def _linear(info, in_dims, x, weight, bias=None, residual=None, *, activation=0):
@@ -147,7 +147,7 @@ def _attention(info, in_dims, q, k, v, mask=None, **scalars):
     return select("attention", q, k, v, mask)(q, k, v, mask, **scalars), (0, 0)
 
 
-_RULES = {
+RULES = {
     "matmul": _matmul,
     "addmm": _add_product,
     "addmm_": _addmm_,
@@ -158,6 +158,6 @@ _RULES = {
     "attention": _attention,
     "scaled_mm": _scaled_mm,
 }
-for _op, _rule in _RULES.items():
+for _op, _rule in RULES.items():
     for _namespace in NAMESPACES:
         torch.library.register_vmap(f"{_namespace}::{_op}", _rule)

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "../../kernels/wmma/activation.hpp"
 #include "cpu.hpp"
@@ -64,10 +65,12 @@ void product_into(Tensor& out, const Tensor& a, const Tensor& b, const Sizes& ba
   }
 }
 
-// aten::_int_mm reads wrong elements where a stride is 0 (torch 2.13), so it gets matrices that are dense one way or the other.
+// aten::_int_mm reads wrong elements where a stride is 0 or 2³¹ and more (torch 2.13), so it gets matrices that BLAS takes.
 Tensor dense(const Tensor& x) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   auto sizes = x.sizes(), strides = x.strides();
-  bool by_rows = strides[1] == 1 && strides[0] >= sizes[1], by_columns = strides[0] == 1 && strides[1] >= sizes[0];
+  bool by_rows = strides[1] == 1 && strides[0] >= sizes[1] && strides[0] <= kMost;
+  bool by_columns = strides[0] == 1 && strides[1] >= sizes[0] && strides[1] <= kMost;
   return by_rows || by_columns ? x : aten::call("aten::clone", "", x, std::optional(MemoryFormat::Contiguous));
 }
 

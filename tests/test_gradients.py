@@ -1,0 +1,121 @@
+"""First and second derivatives, numerically in float64 and against float64 in the half types."""
+
+import pytest
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch.autograd import gradcheck, gradgradcheck
+
+import wmma_ops
+from wmma_ops import library
+from wmma_ops.testing.samples import SAMPLES
+
+DIFFERENTIABLE = [sample for sample in SAMPLES if sample.differentiable]
+
+
+def _caller(sample, op=None):
+    """The sample as a function of its floating tensors."""
+    op = op or library.overload(sample.op)
+    names = list(sample.shapes)
+
+    def function(*values):
+        tensors = dict(zip(names, values, strict=True))
+        if sample.op == "addmm_":
+            tensors["input"] = tensors["input"] * 1  # not a leaf
+            op(*sample.arguments(tensors), **sample.scalars)
+            return tensors["input"]
+        return op(*sample.arguments(tensors), **sample.scalars)
+
+    return function
+
+
+@pytest.mark.parametrize("sample", DIFFERENTIABLE, ids=str)
+def test_gradcheck(sample):
+    values = tuple(sample.tensors(torch.float64, requires_grad=True).values())
+    assert gradcheck(_caller(sample), values)
+
+
+@pytest.mark.parametrize("sample", DIFFERENTIABLE, ids=str)
+def test_gradgradcheck(sample):
+    values = tuple(sample.tensors(torch.float64, requires_grad=True).values())
+    assert gradgradcheck(_caller(sample), values, atol=1e-6)
+
+
+@pytest.mark.parametrize("sample", DIFFERENTIABLE, ids=str)
+def test_the_cpu_kernel_records_no_gradient_of_its_own(sample):
+    """Its aten calls would otherwise differentiate by themselves and hide a missing or wrong formula."""
+    values = sample.tensors(torch.float64, requires_grad=True)
+    op = library.overload(sample.op, raw=True)
+    if sample.op == "addmm_":
+        values["input"] = values["input"].detach()
+    result = op(*sample.arguments(values), **sample.scalars)
+    results = [values["input"]] if sample.op == "addmm_" else result if isinstance(result, tuple) else [result]
+    for x in results:
+        assert x.grad_fn is None or "NotImplemented" in x.grad_fn.name()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("sample", DIFFERENTIABLE, ids=str)
+def test_gradients_in_narrow_types(sample, dtype):
+    """Within a few roundings of the float64 gradients of the same numbers, in the types of what they belong to."""
+    narrow = sample.tensors(dtype, requires_grad=True)
+    wide = {k: v.detach().double().requires_grad_(v.requires_grad) if v.is_floating_point() else v for k, v in narrow.items()}
+    found = []
+    for tensors in (narrow, wide):
+        out = _caller(sample)(*tensors.values())
+        out = sum(x.double().sin().sum() for x in (out if isinstance(out, tuple) else (out,)))
+        leaves = [x for x in tensors.values() if x.requires_grad]
+        found.append(torch.autograd.grad(out, leaves))
+    unit = torch.finfo(dtype).eps / 2
+    for got, want, x in zip(*found, [x for x in narrow.values() if x.requires_grad], strict=True):
+        assert got.dtype == x.dtype
+        assert got.shape == x.shape
+        assert (got.double() - want).abs().max() <= 64 * unit * want.abs().max().clamp(min=1)
+
+
+def test_gradients_come_in_the_layout_of_the_parameter():
+    weight = torch.randn(5, 4, requires_grad=True)
+    wmma_ops.linear(torch.randn(2, 3, 4), weight).sum().backward()
+    assert weight.grad.is_contiguous()
+
+
+def test_only_asked_gradients_are_computed():
+    a, b = torch.randn(3, 4, requires_grad=True), torch.randn(4, 5)
+    (grad,) = torch.autograd.grad(wmma_ops.gemm(a, b, bias=torch.randn(5), activation="gelu").sum(), a)
+    assert grad.shape == a.shape
+    assert b.grad is None
+
+
+def test_attention_differentiates_through_either_result():
+    q, k, v = (torch.randn(1, 2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    assert gradcheck(lambda *x: wmma_ops.attention(*x)[0], (q, k, v))
+    assert gradcheck(lambda *x: wmma_ops.attention(*x)[1], (q, k, v))
+
+
+def test_rows_that_see_no_key_have_zero_gradients():
+    q, k, v = (torch.randn(1, 1, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    mask = torch.tensor([[True, True, False], [False] * 3, [True] * 3])
+    assert gradcheck(lambda *x: wmma_ops.attention(*x, mask=mask)[0], (q, k, v))
+    grads = torch.autograd.grad(wmma_ops.attention(q, k, v, mask=mask)[0].sum(), (q, k, v))
+    assert all(g.isfinite().all() for g in grads)
+    assert grads[0][0, 0, 1].abs().max() == 0
+
+
+def test_in_place_is_seen_by_autograd():
+    x = torch.randn(3, 3)
+    w = torch.randn(3, 3, requires_grad=True)
+    y = w * x  # keeps x
+    wmma_ops.addmm_(x, torch.randn(3, 3), torch.randn(3, 3))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+    with pytest.raises(RuntimeError, match="leaf"):
+        wmma_ops.addmm_(w, torch.randn(3, 3), torch.randn(3, 3))
+
+
+def test_forward_mode_is_refused_rather_than_wrong():
+    a, t = torch.randn(3, 3), torch.randn(3, 3)
+    with pytest.raises(ValueError, match="a carries a forward-mode derivative; takes reverse mode"):
+        torch.func.jvp(lambda x: wmma_ops.matmul(x, x), (a,), (t,))
+    with forward_ad.dual_level(), pytest.raises(ValueError, match="weight carries a forward-mode"):
+        wmma_ops.linear(a, forward_ad.make_dual(a, t))
+    with forward_ad.dual_level():
+        assert torch.equal(wmma_ops.matmul(a, a), a @ a)

@@ -1,0 +1,176 @@
+"""Implementations that are wrong on purpose. The value suite must catch each, or it proves nothing."""
+
+import pytest
+import torch
+
+import wmma_ops
+from wmma_ops.testing import Mismatch, cases, run
+
+RIGHT = {name: getattr(wmma_ops, name) for name in ("matmul", "addmm", "addmm_", "baddbmm", "gemm", "linear", "attention")}
+RIGHT |= {"gemm_gemm": wmma_ops.gemm_gemm, "scaled_mm": wmma_ops.scaled_mm}
+
+
+def reads_c_at_beta_0(input, a, b, *, beta=1.0, alpha=1.0, out_dtype=None):
+    return (alpha * wmma_ops.matmul(a, b).float() + beta * input.float()).to(out_dtype or a.dtype)
+
+
+def reads_ab_at_alpha_0(input, a, b, *, beta=1.0, alpha=1.0, out_dtype=None):
+    out = RIGHT["addmm"](input, a, b, beta=beta, alpha=alpha, out_dtype=out_dtype)
+    return out + 0 * wmma_ops.matmul(a, b).to(out.dtype) if alpha == 0 else out
+
+
+def drops_batch_stride(a, b, *, out_dtype=None):
+    return RIGHT["matmul"](a, b[:1].expand_as(b) if b.dim() == 3 else b, out_dtype=out_dtype)
+
+
+def truncates(a, b, *, out_dtype=None):
+    out = RIGHT["matmul"](a, b, out_dtype=out_dtype)
+    if out.dtype != torch.bfloat16 or a.dtype != torch.bfloat16:
+        return out
+    wide = RIGHT["matmul"](a, b, out_dtype=torch.float32)
+    return (wide.view(torch.int32) & -65536).view(torch.float32).to(torch.bfloat16)
+
+
+def bias_on_rows(x, weight, bias=None, *, activation=None, residual=None):
+    out = RIGHT["linear"](x, weight, activation=activation, residual=residual)
+    if bias is None or x.dim() < 2:
+        return out
+    return out + bias[: x.shape[-2]].unsqueeze(-1).to(out.dtype)
+
+
+def leaves_last_row(a, b, *, out_dtype=None):
+    out = RIGHT["matmul"](a, b, out_dtype=out_dtype)
+    if out.dim() >= 2 and out.shape[-2] % 16 and out.dtype.is_floating_point:
+        out[..., -1, :] = float("nan")
+    return out
+
+
+def accumulates_in_half(a, b, *, out_dtype=None):
+    if a.dtype != torch.bfloat16 or a.shape[-1] < 256:
+        return RIGHT["matmul"](a, b, out_dtype=out_dtype)
+    total = sum(RIGHT["matmul"](x, y) for x, y in zip(a.split(64, -1), b.split(64, -2), strict=True))
+    return total.to(out_dtype or a.dtype)
+
+
+def ignores_strides(a, b, *, out_dtype=None):
+    if a.dim() == 2 and a.numel() and not a.is_contiguous() and 0 not in a.stride():
+        a = a.as_strided(a.shape, (a.shape[1], 1), 0)
+    return RIGHT["matmul"](a, b, out_dtype=out_dtype)
+
+
+def wraps_instead_of_saturating(a, b, *, out_dtype=None):
+    if out_dtype == torch.int8:
+        return RIGHT["matmul"](a, b).to(torch.int8)
+    return RIGHT["matmul"](a, b, out_dtype=out_dtype)
+
+
+def rounds_half_up(a, b, **options):
+    out = RIGHT["gemm"](a, b, **options)
+    others = ("bias", "row_scale", "col_scale", "a_scale", "multiply", "a_activation", "activation")
+    if out.dtype != torch.int32 or options["c"] is None or any(options[name] is not None for name in others):
+        return out
+    exact = options["alpha"] * (a.double() @ b.double()) + options["beta"] * options["c"].double()
+    return torch.floor(exact + 0.5).to(torch.int32)
+
+
+def rounds_before_activation(a, b, *, activation=None, out_dtype=None, **options):
+    first = RIGHT["gemm"](a, b, out_dtype=out_dtype, **options)
+    eye = torch.eye(first.shape[-1], dtype=first.dtype)
+    return RIGHT["gemm"](first, eye, activation=activation) if activation and a.dtype == torch.bfloat16 else RIGHT["gemm"](
+        a, b, activation=activation, out_dtype=out_dtype, **options
+    )
+
+
+def activates_after_multiply(a, b, *, activation=None, multiply=None, **options):
+    if activation is None or multiply is None:
+        return RIGHT["gemm"](a, b, activation=activation, multiply=multiply, **options)
+    out = RIGHT["gemm"](a, b, multiply=multiply, **options)
+    return torch.relu(out) if activation == "relu" else out
+
+
+def keeps_d0_wide(a, b0, b1, **options):
+    """D0 not rounded to A's type: more exact, so only a rounding too many is wrong; here D0 is rounded twice too coarsely."""
+    if a.dtype != torch.float16 or options["gate"] is not None:
+        return RIGHT["gemm_gemm"](a, b0, b1, **options)
+    coarse = {name: options[name] for name in ("c", "bias1")} | {"alpha": options["alpha1"], "beta": options["beta1"]}
+    d0 = RIGHT["gemm"](a, b0, alpha=options["alpha0"], bias=options["bias0"], activation=options["activation"])
+    return RIGHT["gemm"](
+        d0.to(torch.bfloat16).to(torch.float16),
+        b1,
+        alpha=coarse["alpha"],
+        beta=coarse["beta"],
+        c=coarse["c"],
+        bias=coarse["bias1"],
+        out_dtype=options["out_dtype"],
+    )
+
+
+def forgets_alpha0(a, b0, b1, *, alpha0=1.0, **options):
+    return RIGHT["gemm_gemm"](a, b0, b1, **options)
+
+
+def swaps_scales(a, b, scale_a, scale_b, **options):
+    return RIGHT["scaled_mm"](a, b, scale_a.mean(), scale_b, **options)
+
+
+def nan_for_blind_rows(q, k, v, **options):
+    out, lse = RIGHT["attention"](q, k, v, **options)
+    return out.masked_fill(lse.isneginf().unsqueeze(-1), float("nan")), lse
+
+
+def causal_top_left_always(q, k, v, *, is_causal=False, **options):
+    return RIGHT["attention"](q, k, v, is_causal=bool(is_causal), **options)
+
+
+def heads_of_the_wrong_group(q, k, v, *, enable_gqa=False, **options):
+    if enable_gqa and k.shape[1]:
+        repeats = q.shape[1] // k.shape[1]
+        k, v = (x.repeat(1, repeats, 1, 1) for x in (k, v))  # 0 1 0 1 instead of 0 0 1 1
+    return RIGHT["attention"](q, k, v, **options)
+
+
+def lse_without_maximum(q, k, v, **options):
+    out, lse = RIGHT["attention"](q, k, v, **options)
+    return out, lse - lse.clamp(0, 0.01)
+
+
+def writes_around(input, a, b, *, beta=1.0, alpha=1.0):
+    RIGHT["addmm_"](input, a, b, beta=beta, alpha=alpha)
+    if input.storage_offset():
+        input.as_strided((1,), (1,), input.storage_offset() - 1).fill_(1)
+    return input
+
+
+WRONG = [
+    ("addmm", reads_c_at_beta_0, "addmm"),
+    ("addmm", reads_ab_at_alpha_0, "addmm"),
+    ("matmul", drops_batch_stride, "matmul"),
+    ("matmul", truncates, "matmul"),
+    ("linear", bias_on_rows, "linear"),
+    ("matmul", leaves_last_row, "matmul"),
+    ("matmul", accumulates_in_half, "matmul"),
+    ("matmul", ignores_strides, "matmul"),
+    ("matmul", wraps_instead_of_saturating, "matmul"),
+    ("gemm", rounds_half_up, "gemm"),
+    ("gemm", rounds_before_activation, "gemm"),
+    ("gemm", activates_after_multiply, "gemm"),
+    ("gemm_gemm", keeps_d0_wide, "gemm_gemm"),
+    ("gemm_gemm", forgets_alpha0, "gemm_gemm"),
+    ("scaled_mm", swaps_scales, "scaled_mm"),
+    ("attention", nan_for_blind_rows, "attention"),
+    ("attention", causal_top_left_always, "attention"),
+    ("attention", heads_of_the_wrong_group, "attention"),
+    ("attention", lse_without_maximum, "attention"),
+    ("addmm_", writes_around, "addmm"),
+]
+
+
+@pytest.mark.parametrize(("op", "wrong", "group"), WRONG, ids=[wrong.__name__ for _, wrong, _ in WRONG])
+def test_is_caught(op, wrong, group):
+    caught = 0
+    for case in cases(group):
+        try:
+            run(case, implementation={op: wrong})
+        except Mismatch:
+            caught += 1
+    assert caught > 0

@@ -1,0 +1,108 @@
+"""One small call of every op and of its options: what opcheck, the gradient checks, vmap and the compilers are run on."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from wmma_ops.library import overload
+
+
+@dataclass(frozen=True)
+class Sample:
+    """`shapes` by argument name, in the schema's order; `scalars` as the raw op takes them (codes for activations)."""
+
+    op: str
+    shapes: dict[str, tuple[int, ...]]
+    scalars: dict = field(default_factory=dict)
+    note: str = ""
+
+    def __str__(self):
+        parts = [self.op, *(f"{k}{list(v)}" for k, v in self.shapes.items()), *(f"{k}={v}" for k, v in self.scalars.items())]
+        return " ".join(parts) + (f" ({self.note})" if self.note else "")
+
+    @property
+    def differentiable(self) -> bool:
+        return self.op != "scaled_mm"
+
+    def tensors(self, dtype=torch.float32, requires_grad=False, seed=0) -> dict[str, torch.Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        made = {}
+        for name, shape in self.shapes.items():
+            if self.op == "scaled_mm" and name in ("a", "b"):
+                made[name] = torch.randint(-9, 9, shape, generator=generator, dtype=torch.int8)
+                continue
+            kind = torch.float32 if self.op == "scaled_mm" else dtype
+            made[name] = torch.randn(shape, generator=generator, dtype=torch.float64).to(kind)
+            if requires_grad:
+                made[name].requires_grad_()
+        if self.note == "bool mask":
+            made["mask"] = made["mask"].detach() > -0.5
+        if self.note == "transposed":
+            made = {k: v.detach().mT.contiguous().mT.requires_grad_(requires_grad) for k, v in made.items()}
+        return made
+
+    def arguments(self, tensors: dict) -> tuple:
+        """The tensors as positional arguments of the op."""
+        names = [argument.name for argument in overload(self.op)._schema.arguments if not argument.kwarg_only]
+        values = [tensors.get(name) for name in names]
+        while values and values[-1] is None:
+            values.pop()
+        return tuple(values)
+
+
+SAMPLES = (
+    Sample("matmul", {"a": (3, 4), "b": (4, 5)}),
+    Sample("matmul", {"a": (3, 4), "b": (4, 5)}, note="transposed"),
+    Sample("matmul", {"a": (4,), "b": (4,)}),
+    Sample("matmul", {"a": (4,), "b": (2, 4, 3)}),
+    Sample("matmul", {"a": (2, 3, 4), "b": (4,)}),
+    Sample("matmul", {"a": (2, 3, 4), "b": (4, 5)}),
+    Sample("matmul", {"a": (3, 4), "b": (2, 4, 5)}),
+    Sample("matmul", {"a": (2, 1, 3, 4), "b": (2, 4, 2)}),
+    Sample("addmm", {"input": (3, 5), "a": (3, 4), "b": (4, 5)}, {"alpha": 0.5, "beta": -2.0}),
+    Sample("addmm", {"input": (5,), "a": (3, 4), "b": (4, 5)}),
+    Sample("addmm", {"input": (3, 1), "a": (3, 4), "b": (4, 5)}, {"beta": 0.0}),
+    Sample("addmm_", {"input": (3, 5), "a": (3, 4), "b": (4, 5)}, {"alpha": 0.5, "beta": -2.0}),
+    Sample("baddbmm", {"input": (2, 3, 1), "a": (2, 3, 4), "b": (2, 4, 5)}, {"alpha": 0.5, "beta": 2.0}),
+    Sample("gemm", {"a": (3, 4), "b": (4, 5)}),
+    Sample("gemm", {"a": (3, 4), "b": (4, 5), "bias": (5,)}, {"activation": 1}),
+    Sample("gemm", {"a": (3, 4), "b": (4, 5), "c": (3, 5)}, {"alpha": 0.5, "beta": 2.0, "activation": 2}),
+    Sample("gemm", {"a": (3, 4), "b": (4, 5), "row_scale": (3,), "col_scale": (5,)}, {"alpha": -1.0}),
+    Sample("gemm", {"a": (3, 4), "b": (4, 5), "row_scale": (), "col_scale": (1,)}, {"activation": 5}),
+    Sample("gemm", {"a": (3, 4), "b": (4, 5), "a_scale": (4,), "multiply": (3, 5)}, {"a_activation": 6}),
+    Sample(
+        "gemm",
+        {
+            "a": (2, 3, 4),
+            "b": (4, 5),
+            "c": (3, 5),
+            "bias": (5,),
+            "row_scale": (2, 3),
+            "col_scale": (5,),
+            "a_scale": (4,),
+            "multiply": (2, 1, 5),
+        },
+        {"alpha": 0.7, "beta": 1.3, "a_activation": 4, "activation": 3},
+    ),
+    Sample("gemm", {"a": (3, 4), "b": (4, 5), "multiply": (3, 5)}, {"activation": 1}),
+    Sample("gemm", {"a": (2, 3, 4), "b": (2, 4, 5), "bias": (2, 5)}, {"activation": 7}),
+    Sample("linear", {"x": (2, 3, 4), "weight": (5, 4), "bias": (5,)}, {"activation": 2}),
+    Sample("linear", {"x": (3, 4), "weight": (5, 4)}),
+    Sample("linear", {"x": (4,), "weight": (5, 4), "bias": (5,), "residual": (5,)}, {"activation": 1}),
+    Sample("linear", {"x": (2, 3, 4), "weight": (5, 4), "bias": (5,), "residual": (2, 3, 5)}, {"activation": 4}),
+    Sample("gemm_gemm", {"a": (3, 4), "b0": (4, 6), "b1": (6, 5)}, {"activation": 4}),
+    Sample("gemm_gemm", {"a": (2, 3, 4), "b0": (4, 6), "b1": (6, 5)}, {"activation": 1}),
+    Sample(
+        "gemm_gemm",
+        {"a": (3, 4), "b0": (4, 6), "b1": (6, 5), "c": (5,), "bias0": (6,), "bias1": (5,), "gate": (4, 6)},
+        {"alpha0": 0.5, "alpha1": 2.0, "beta1": -1.0, "activation": 2},
+    ),
+    Sample("attention", {"q": (1, 2, 3, 4), "k": (1, 2, 5, 4), "v": (1, 2, 5, 3)}),
+    Sample("attention", {"q": (2, 3, 4), "k": (2, 3, 4), "v": (2, 3, 4)}, {"is_causal": 1, "scale": 0.3}),
+    Sample("attention", {"q": (1, 4, 3, 4), "k": (1, 2, 5, 4), "v": (1, 2, 5, 3)}, {"is_causal": 2, "enable_gqa": True}),
+    Sample("attention", {"q": (1, 2, 3, 4), "k": (1, 2, 5, 4), "v": (1, 2, 5, 3), "mask": (3, 5)}),
+    Sample("attention", {"q": (2, 2, 3, 4), "k": (2, 2, 5, 4), "v": (2, 2, 5, 3), "mask": (2, 1, 3, 5)}, note="bool mask"),
+    Sample("attention", {"q": (3, 4), "k": (5, 4), "v": (5, 2)}),
+    Sample("scaled_mm", {"a": (3, 4), "b": (4, 5), "scale_a": (), "scale_b": (1, 5)}),
+    Sample("scaled_mm", {"a": (3, 4), "b": (4, 5), "scale_a": (3, 1), "scale_b": (5,), "bias": (5,)}),
+)
