@@ -5,7 +5,9 @@ from wmma_ops.testing import backends
 
 
 def pytest_addoption(parser):
-    parser.addoption("--backend", default=None, help=f"run the value suite on this backend alone: {', '.join(backends())}")
+    parser.addoption(
+        "--backend", default=None, help=f"run the value suite on this backend alone: {', '.join(backends())}"
+    )
 
 
 def pytest_generate_tests(metafunc):

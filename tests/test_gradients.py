@@ -58,7 +58,10 @@ def test_the_cpu_kernel_records_no_gradient_of_its_own(sample):
 def test_gradients_in_narrow_types(sample, dtype):
     """Within a few roundings of the float64 gradients of the same numbers, in the types of what they belong to."""
     narrow = sample.tensors(dtype, requires_grad=True)
-    wide = {k: v.detach().double().requires_grad_(v.requires_grad) if v.is_floating_point() else v for k, v in narrow.items()}
+    wide = {
+        k: v.detach().double().requires_grad_(v.requires_grad) if v.is_floating_point() else v
+        for k, v in narrow.items()
+    }
     found = []
     for tensors in (narrow, wide):
         out = _caller(sample)(*tensors.values())

@@ -26,7 +26,8 @@ def test_vmap_is_a_loop(sample, mapped, raw):
     # The mapped dimension comes first for some, last for others.
     dims = {name: None if name not in mapped else (-1 if index % 2 else 0) for index, name in enumerate(sample.shapes)}
     stacked = {
-        name: copies[0][name] if dim is None else torch.stack([c[name] for c in copies], dim) for name, dim in dims.items()
+        name: copies[0][name] if dim is None else torch.stack([c[name] for c in copies], dim)
+        for name, dim in dims.items()
     }
     op = library.overload(sample.op, raw=raw)
 
@@ -75,7 +76,9 @@ def test_nested_transforms_see_every_level():
 
     # A tensor that needs no gradient at the inner level but does at the outer one.
     def outer(z):
-        return torch.func.grad(lambda y: wmma_ops.matmul(z, z).sum() * y.sum())(torch.ones(2, dtype=torch.float64)).sum()
+        return torch.func.grad(lambda y: wmma_ops.matmul(z, z).sum() * y.sum())(
+            torch.ones(2, dtype=torch.float64)
+        ).sum()
 
     torch.testing.assert_close(torch.func.grad(outer)(x), torch.func.grad(lambda z: 2 * (z @ z).sum())(x))
     torch.testing.assert_close(torch.func.grad(inner)(x), torch.func.grad(lambda y: (y.detach() @ y).sum())(x))

@@ -84,7 +84,7 @@ def code(op: str, argument: str, name: str | None) -> int:
     if found is None:
         if not isinstance(name, str):
             raise TypeError(f"wmma.{op}: {argument} is of type {type(name).__name__}; takes a name, one of {names()}")
-        close = difflib.get_close_matches(name, names(), 1)
+        close = difflib.get_close_matches(name.lower(), names(), 1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise ValueError(f"wmma.{op}: {argument} is {name!r}{hint}; takes one of {', '.join(names())}")
     return found.code
@@ -137,7 +137,9 @@ def _check_derivative(name, forward, derivative) -> None:
     with torch.enable_grad():
         y = forward(x)
         if not isinstance(y, torch.Tensor) or y.shape != x.shape:
-            raise ValueError(f"register_activation: forward of {name!r} is not elementwise; takes an elementwise function")
+            raise ValueError(
+                f"register_activation: forward of {name!r} is not elementwise; takes an elementwise function"
+            )
         (expected,) = torch.autograd.grad(y.sum(), x, allow_unused=True)
     if expected is None:  # a constant
         expected = torch.zeros_like(x)

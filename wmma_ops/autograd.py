@@ -219,7 +219,12 @@ def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enab
     out, lse = outs
     g_out, g_lse = grads
     work = accumulator(q.dtype)
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if scale is not None:
+        factor = {"alpha": scale}
+    elif isinstance(q.shape[-1], torch.SymInt):  # a float from it would make a graph for every head size
+        factor = {"row_scale": torch.full((), q.shape[-1], dtype=work, device=q.device).rsqrt()}
+    else:
+        factor = {"alpha": q.shape[-1] ** -0.5}
     sq, skv = q.shape[-2], k.shape[-2]
 
     def grouped(x):
@@ -233,11 +238,13 @@ def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enab
     rows_q, rows_out = grouped(q), grouped(out.to(work))
     rows_lse = grouped(lse.unsqueeze(-1))
     rows_g = torch.zeros_like(rows_out) if g_out is None else grouped(g_out.to(work))
-    scores = _gemm(rows_q, k.mT, alpha=scale, out_dtype=work)
+    scores = _gemm(rows_q, k.mT, **factor, out_dtype=work)
     if mask is not None:
-        added = torch.zeros((), dtype=work, device=q.device).masked_fill(~mask, -torch.inf) if (
-            mask.dtype == torch.bool
-        ) else mask.to(work)
+        added = (
+            torch.zeros((), dtype=work, device=q.device).masked_fill(~mask, -torch.inf)
+            if (mask.dtype == torch.bool)
+            else mask.to(work)
+        )
         scores = scores + grouped(added.expand(*q.shape[:-1], skv))
     elif is_causal:
         shift = skv - sq if is_causal == 2 else 0
@@ -254,9 +261,9 @@ def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enab
     g_product = g_scores.to(q.dtype)
     found = {}
     if needs["q"]:
-        found["q"] = _gemm(g_product, k, alpha=scale).reshape(q.shape)
+        found["q"] = _gemm(g_product, k, **factor).reshape(q.shape)
     if needs["k"]:
-        found["k"] = _gemm(g_product.mT, rows_q, alpha=scale)
+        found["k"] = _gemm(g_product.mT, rows_q, **factor)
     if needs["v"]:
         found["v"] = _gemm(p.to(q.dtype).mT, rows_g.to(q.dtype))
     if needs["mask"]:
@@ -314,7 +321,9 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
             outputs = output if isinstance(output, tuple) else (output,)
             ctx.keeps_outputs = keeps_outputs(scalars)
             ctx.set_materialize_grads(False)
-            ctx.save_for_backward(*(tensors[argument] for argument in ctx.kept), *(outputs if ctx.keeps_outputs else ()))
+            ctx.save_for_backward(
+                *(tensors[argument] for argument in ctx.kept), *(outputs if ctx.keeps_outputs else ())
+            )
             return output
 
         @staticmethod

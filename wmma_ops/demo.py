@@ -17,13 +17,28 @@ CASES = (
     GemmCase(op="addmm_", m=256, n=256, k=256, c="full", beta=0.5),
     GemmCase(op="baddbmm", m=64, n=64, k=64, batch_a=(8,), batch_b=(8,), c="full"),
     GemmCase(
-        op="gemm", m=256, n=256, k=256, dtype="bfloat16", bias=True, row_scale="vector", activation="silu", multiply="full"
+        op="gemm",
+        m=256,
+        n=256,
+        k=256,
+        dtype="bfloat16",
+        bias=True,
+        row_scale="vector",
+        activation="silu",
+        multiply="full",
     ),
     GemmCase(op="linear", m=256, n=512, k=256, dtype="bfloat16", bias=True, beside="bfloat16", activation="gelu"),
     GemmGemmCase(m=512, k=128, h=64, n=128, dtype="bfloat16", activation="relu"),
     AttentionCase(batch=2, heads=8, kv_heads=2, sq=128, skv=128, e=64, causal="top_left"),
     GemmCase(
-        op="scaled_mm", m=256, n=256, k=256, dtype="float8_e4m3fn", row_scale="vector", col_scale="vector", out_dtype="bfloat16"
+        op="scaled_mm",
+        m=256,
+        n=256,
+        k=256,
+        dtype="float8_e4m3fn",
+        row_scale="vector",
+        col_scale="vector",
+        out_dtype="bfloat16",
     ),
 )
 
@@ -81,8 +96,6 @@ def show(console) -> None:
         table.add_column(heading, justify="right")
     for row in rows():
         own = "n/a" if row["torch_error"] is None else f"{row['torch_error']:.1e}"
-        table.add_row(
-            row["op"], row["shape"], row["dtype"], f"{row['error']:.1e}", own, f"{row['microseconds']:,.0f}"
-        )
+        table.add_row(row["op"], row["shape"], row["dtype"], f"{row['error']:.1e}", own, f"{row['microseconds']:,.0f}")
     console.print(table)
     console.print("Every result is within the bound derived in wmma_ops/testing/reference.py.")

@@ -12,7 +12,9 @@ from wmma_ops import library
 def report() -> dict:
     """What a bug report needs. `ok` is false where an op gave a wrong result."""
     build = "rocm" if torch.version.hip else "cuda" if torch.version.cuda else "cpu"
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    gpus = (
+        [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    )
     a, b = torch.arange(6.0).view(2, 3), torch.ones(3, 2)
     ok = torch.equal(wmma_ops.matmul(a, b), torch.tensor([[3.0, 3.0], [12.0, 12.0]]))
     return {

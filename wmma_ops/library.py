@@ -6,7 +6,7 @@ import torch
 
 PATH = Path(__file__).with_name("_library.so")
 
-# Every op of DESIGN's table. Each exists as torch.ops.wmma.X, differentiable, and torch.ops.wmma_raw.X, without a
+# Every op. Each exists as torch.ops.wmma.X, differentiable, and torch.ops.wmma_raw.X, without a
 # derivative and therefore several times cheaper to call.
 OPS = ("matmul", "addmm", "addmm_", "baddbmm", "gemm", "linear", "gemm_gemm", "attention", "scaled_mm")
 NAMESPACES = ("wmma", "wmma_raw")

@@ -1,4 +1,4 @@
-"""The element types of DESIGN §4: what each kind of operand gives. tests/ holds this against the C++ library's checks."""
+"""The element types: what each kind of operand gives. tests/ holds this against the C++ library's checks."""
 
 import torch
 
@@ -13,7 +13,7 @@ OUTPUTS: dict[torch.dtype, tuple[torch.dtype, ...]] = {
     torch.float32: (torch.float32,),
     torch.float64: (torch.float64,),
     torch.int8: (torch.int32, torch.int8, torch.float32, torch.float16, torch.bfloat16),
-    **{dtype: (torch.bfloat16, torch.float16, torch.float32) for dtype in FP8},
+    **dict.fromkeys(FP8, (torch.bfloat16, torch.float16, torch.float32)),
 }
 
 DIFFERENTIABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -83,7 +83,9 @@ def _add_product(info, in_dims, input, a, b, **scalars):
 
 def _addmm_(info, in_dims, input, a, b, **scalars):
     if in_dims[0] is None:
-        raise RuntimeError("wmma.addmm_: input is not mapped by vmap, but an operand is; takes a mapped input [ValueError]")
+        raise RuntimeError(
+            "wmma.addmm_: input is not mapped by vmap, but an operand is; takes a mapped input [ValueError]"
+        )
     out, _ = _add_product(info, in_dims, input, a, b, out_dtype=input.dtype, **scalars)
     input.movedim(in_dims[0], 0).copy_(out)
     return None, None

@@ -62,7 +62,30 @@ void fill_(Tensor& x, double value) { torch::stable::fill_(x, value); }
 void masked_fill_(Tensor& x, const Tensor& mask, double value) {
   call("aten::masked_fill_", "Tensor", x, mask, scalar(value));
 }
-void gelu_(Tensor& x, const char* approximate) { call("aten::gelu_", "", x, std::string(approximate)); }
+
+Tensor gelu(const Tensor& x) {
+  // aten::gelu takes a string. The same kernel stands behind addmm's activation, here of x + a product over no
+  // elements.
+  int64_t n = x.numel();
+  Tensor left = empty({1, 0}, type_of(x)), right = empty({0, n}, type_of(x));
+  AtenTensorHandle handle;
+  ok(aoti_torch_cpu__addmm_activation(aten::reshape(x, Sizes{1, n}).get(), left.get(), right.get(), 1, 1, 1, &handle),
+     "gelu");
+  return aten::reshape(Tensor(handle), sizes_of(x));
+}
+
+Tensor gelu_tanh(const Tensor& x) {
+  // ½·(1 + tanh(u)) is sigmoid(2u), 2u = x·(√(8/π) + √(8/π)·0.044715·x²).
+  constexpr double kSlope = 1.5957691216057308;
+  Tensor y = mul(x, x);
+  mul_(y, scalar(kSlope * 0.044715));
+  y = add(y, scalar(kSlope));
+  mul_(y, x);
+  unary_("aten::sigmoid_", y);
+  mul_(y, x);
+  return y;
+}
+
 void unary_(const char* name, Tensor& x) { call(name, "", x); }
 Tensor equal(const Tensor& x, double value) { return call("aten::eq", "Tensor", x, scalar(value)); }
 Tensor logical_not(const Tensor& x) { return call("aten::logical_not", "", x); }

@@ -29,17 +29,19 @@ inline int32_t shim_dtype(ScalarType type) {
   return torch::stable::detail::to<int32_t>(torch::stable::detail::from(type));
 }
 
-// Calls an operator by name; `arguments` must list every argument of its schema, in order.
+// Calls an operator by name; `arguments` must list every argument of its schema, in order. None may be a string: torch
+// before 2.14 leaks each.
 template <class Result = Tensor, class... Arguments>
 Result call(const char* name, const char* overload, const Arguments&... arguments) {
-  std::array<StableIValue, (sizeof...(arguments) > 0 ? sizeof...(arguments) : 1)> stack{torch::stable::detail::from(arguments)...};
+  std::array<StableIValue, (sizeof...(arguments) > 0 ? sizeof...(arguments) : 1)> stack{
+      torch::stable::detail::from(arguments)...};
   ok(torch_call_dispatcher(name, overload, stack.data(), TORCH_ABI_VERSION), name);
   if constexpr (!std::is_void_v<Result>) return torch::stable::detail::to<Result>(stack[0]);
 }
 
 Tensor empty(const Sizes& sizes, ScalarType type);  // contiguous, on the CPU
 Tensor zeros(const Sizes& sizes, ScalarType type);
-Tensor scalar(double value);  // 0-dim float64: takes part in no type promotion among floats
+Tensor scalar(double value);                  // 0-dim float64: takes part in no type promotion among floats
 Tensor to(const Tensor& x, ScalarType type);  // x itself where it has that type
 Tensor expand(const Tensor& x, const Sizes& sizes);
 Tensor reshape(const Tensor& x, const Sizes& sizes);
@@ -57,7 +59,8 @@ void clamp_(Tensor& x, double low, double high);
 void copy_(Tensor& x, const Tensor& from);
 void fill_(Tensor& x, double value);
 void masked_fill_(Tensor& x, const Tensor& mask, double value);
-void gelu_(Tensor& x, const char* approximate);
+Tensor gelu(const Tensor& x);
+Tensor gelu_tanh(const Tensor& x);
 void unary_(const char* name, Tensor& x);  // "aten::relu_" and its like: (Tensor(a!) self) -> Tensor(a!)
 Tensor equal(const Tensor& x, double value);
 Tensor logical_not(const Tensor& x);

@@ -1,11 +1,13 @@
-// The CPU kernels: each takes a checked problem and composes aten calls. They are the reference and the CPU product at once.
+// The CPU kernels: each takes a checked problem and composes aten calls. They are the reference and the CPU product at
+// once.
 #pragma once
 
 #include "problem.hpp"
 
 namespace wmma_ops::cpu {
 
-Tensor gemm(const Gemm& p, const OptTensor& into = std::nullopt);  // into: a matrix of p.out_sizes() and p.out, any strides
+Tensor gemm(const Gemm& p,
+            const OptTensor& into = std::nullopt);  // into: a matrix of p.out_sizes() and p.out, any strides
 Tensor gemm_gemm(const GemmGemm& p);
 std::tuple<Tensor, Tensor> attention(const Attention& p);
 

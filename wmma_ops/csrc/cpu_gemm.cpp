@@ -4,8 +4,9 @@
 #include "../../kernels/wmma/activation.hpp"
 #include "cpu.hpp"
 
-// oneDNN's fused linear, part of the C interface that AOTInductor's compiled models call. Its header is closed to stable
-// extensions, hence the declaration. Builds of torch without oneDNN lack it; weak, so that the library loads there too.
+// oneDNN's fused linear, part of the C interface that AOTInductor's compiled models call. Its header is closed to
+// stable extensions, hence the declaration. Builds of torch without oneDNN lack it; weak, so that the library loads
+// there too.
 extern "C" __attribute__((weak)) AOTITorchError aoti_torch_cpu__linear_pointwise(
     AtenTensorHandle x, AtenTensorHandle weight, AtenTensorHandle* bias, const char* attribute, const double** scalars,
     int64_t scalars_length, const char** algorithm, AtenTensorHandle* result);
@@ -65,7 +66,8 @@ void product_into(Tensor& out, const Tensor& a, const Tensor& b, const Sizes& ba
   }
 }
 
-// aten::_int_mm reads wrong elements where a stride is 0 or 2³¹ and more (torch 2.13), so it gets matrices that BLAS takes.
+// aten::_int_mm reads wrong elements where a stride is 0 or 2³¹ and more (torch 2.13), so it gets matrices that BLAS
+// takes.
 Tensor dense(const Tensor& x) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   auto sizes = x.sizes(), strides = x.strides();
@@ -106,8 +108,7 @@ bool reads_c(const Gemm& p) { return p.c && p.beta != 0; }
 bool is_scaled(const Gemm& p) { return p.row_scale || p.col_scale; }
 
 bool oneDNN_has_bf16() {
-  static const bool has =
-      aoti_torch_cpu__linear_pointwise && aten::call<bool>("mkldnn::_is_mkldnn_bf16_supported", "");
+  static const bool has = aoti_torch_cpu__linear_pointwise && aten::call<bool>("mkldnn::_is_mkldnn_bf16_supported", "");
   return has;
 }
 
@@ -117,11 +118,11 @@ OptTensor fused_bf16(const Gemm& p) {
     const char* attribute;
     const char* algorithm;
   };
-  static const Post posts[] = {{"none", ""}, {nullptr, ""},   {"gelu", "none"}, {"gelu", "tanh"},
+  static const Post posts[] = {{"none", ""},  {nullptr, ""},   {"gelu", "none"}, {"gelu", "tanh"},
                                {"swish", ""}, {"sigmoid", ""}, {"tanh", ""},     {"leaky_relu", ""}};
-  bool fits = p.in == S::BFloat16 && p.out == S::BFloat16 && p.b.dim() == 2 && p.alpha == 1 && p.k > 0 &&
-              !reads_c(p) && !is_scaled(p) && !p.multiply && !p.has_prologue() &&
-              p.activation < wmma::kBuiltinActivations && p.activation != wmma::kRelu &&  // its relu(NaN) is 0
+  bool fits = p.in == S::BFloat16 && p.out == S::BFloat16 && p.b.dim() == 2 && p.alpha == 1 && p.k > 0 && !reads_c(p) &&
+              !is_scaled(p) && !p.multiply && !p.has_prologue() && p.activation < wmma::kBuiltinActivations &&
+              p.activation != wmma::kRelu &&  // its relu(NaN) is 0
               (!p.bias || (p.bias->dim() == 1 && type_of(*p.bias) == S::BFloat16)) && oneDNN_has_bf16();
   if (!fits) return std::nullopt;
   const Post& post = posts[p.activation];
@@ -147,7 +148,8 @@ Tensor prologue(const Gemm& p) {
   return cast(std::move(x), p.in);
 }
 
-// alpha·pro(A)·B, to which `addend` is added on the way, in `type`; zeros (or the addend) where there is nothing to multiply.
+// alpha·pro(A)·B, to which `addend` is added on the way, in `type`; zeros (or the addend) where there is nothing to
+// multiply.
 Tensor accumulate(const Gemm& p, ScalarType type, const OptTensor& addend, double beta) {
   if (p.alpha == 0 || p.k == 0) {  // A and B are not read
     if (!addend || beta == 0) return aten::zeros(p.out_sizes, type);
@@ -172,10 +174,11 @@ Tensor accumulate(const Gemm& p, ScalarType type, const OptTensor& addend, doubl
 bool is_direct(const Gemm& p) {
   auto addend_fits = [&](const Tensor& x) { return type_of(x) == p.out; };
   bool type_fits = p.in == p.out && (p.in == S::Float || p.in == S::Double || p.in == S::BFloat16);
-  bool addends_fit = reads_c(p) ? !p.bias && addend_fits(*p.c) : !p.bias || (p.bias->dim() == 1 && addend_fits(*p.bias));
+  bool addends_fit =
+      reads_c(p) ? !p.bias && addend_fits(*p.c) : !p.bias || (p.bias->dim() == 1 && addend_fits(*p.bias));
   bool act_fits = p.activation == wmma::kNone || p.activation == wmma::kRelu;
-  return type_fits && addends_fit && act_fits && !is_scaled(p) && !p.multiply && !p.has_prologue() &&
-         p.alpha != 0 && p.k > 0;
+  return type_fits && addends_fit && act_fits && !is_scaled(p) && !p.multiply && !p.has_prologue() && p.alpha != 0 &&
+         p.k > 0;
 }
 
 Tensor composed(const Gemm& p) {
@@ -209,17 +212,27 @@ Tensor composed(const Gemm& p) {
 
 void activate_(Tensor& x, int64_t code) {
   switch (code) {
-    case wmma::kNone: return;
-    case wmma::kRelu: return aten::unary_("aten::relu_", x);
-    case wmma::kGelu: return aten::gelu_(x, "none");
-    case wmma::kGeluTanh: return aten::gelu_(x, "tanh");
-    case wmma::kSilu: return aten::unary_("aten::silu_", x);
-    case wmma::kSigmoid: return aten::unary_("aten::sigmoid_", x);
-    case wmma::kTanh: return aten::unary_("aten::tanh_", x);
+    case wmma::kNone:
+      return;
+    case wmma::kRelu:
+      return aten::unary_("aten::relu_", x);
+    case wmma::kGelu:
+      x = aten::gelu(x);
+      return;
+    case wmma::kGeluTanh:
+      x = aten::gelu_tanh(x);
+      return;
+    case wmma::kSilu:
+      return aten::unary_("aten::silu_", x);
+    case wmma::kSigmoid:
+      return aten::unary_("aten::sigmoid_", x);
+    case wmma::kTanh:
+      return aten::unary_("aten::tanh_", x);
     case wmma::kLeakyRelu:
       x = aten::call("aten::maximum", "", x, aten::mul(x, aten::scalar(wmma::kLeakySlope)));
       return;
-    default: x = aten::to(aten::call("wmma::_registered_activation", "", x, code), type_of(x));
+    default:
+      x = aten::to(aten::call("wmma::_registered_activation", "", x, code), type_of(x));
   }
 }
 

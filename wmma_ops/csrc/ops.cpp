@@ -1,9 +1,9 @@
 // Every op's schema and its way to the kernels, in one table.
 //
-// Each op stands twice: wmma::X, to which Python adds the derivative, and wmma_raw::X, the same without one. A registered
-// derivative costs several times the call itself, so wmma_ops.X takes the raw op where no gradient is asked for.
-// Schemas hold no str (torch before 2.14 leaks each one) and no Scalar; activations are codes (kernels/wmma/activation.hpp).
-// Tensors stand before the *, as torch.library.register_autograd needs them.
+// Each op stands twice: wmma::X, to which Python adds the derivative, and wmma_raw::X, the same without one. A
+// registered derivative costs several times the call itself, so wmma_ops.X takes the raw op where no gradient is asked
+// for. Schemas hold no str (torch before 2.14 leaks each one) and no Scalar; activations are codes
+// (kernels/wmma/activation.hpp). Tensors stand before the *, as torch.library.register_autograd needs them.
 #include <tuple>
 
 #include "cpu.hpp"
@@ -34,9 +34,9 @@ Tensor matmul(const Tensor& a, const Tensor& b, const OutType& out_dtype) {
   }
   int64_t a_k = a.sizes()[a_dim - 1], b_k = b.sizes()[b_dim == 1 ? 0 : b_dim - 2];
   if (a_k != b_k) {
-    fail_value(p.op, "b",
-               "has shape " + shape(b) + "; takes " + std::to_string(a_k) + " elements along K, as a, " + shape(a) +
-                   ", has");
+    fail_value(
+        p.op, "b",
+        "has shape " + shape(b) + "; takes " + std::to_string(a_k) + " elements along K, as a, " + shape(a) + ", has");
   }
   if (a_dim == 1) p.a = aten::unsqueeze(a, 0);
   if (b_dim == 1) p.b = aten::unsqueeze(b, 1);
@@ -99,8 +99,8 @@ Tensor gemm(const Tensor& a, const Tensor& b, const OptTensor& c, const OptTenso
             const OptTensor& col_scale, const OptTensor& a_scale, const OptTensor& multiply, double alpha, double beta,
             int64_t a_activation, int64_t activation, const OutType& out_dtype) {
   require("gemm", "a", a, "b", b);
-  Gemm p{"gemm",   a,     b,    c,            bias,       row_scale, col_scale, a_scale,
-         multiply, alpha, beta, a_activation, activation, out_dtype};
+  Gemm p{"gemm",  a,        b,     c,    bias,         row_scale,  col_scale,
+         a_scale, multiply, alpha, beta, a_activation, activation, out_dtype};
   return run(p);
 }
 

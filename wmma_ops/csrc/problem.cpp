@@ -122,9 +122,10 @@ void check_operands(const char* op, const Names& names, const Tensor& a, const T
   check_storage(op, names.a, a);
   check_storage(op, names.b, b);
   if (outputs_of(in).empty()) {
-    fail_type(op, names.a,
-              std::string("is ") + name_of(in) +
-                  "; takes float16, bfloat16, float32, float64, int8 or a float8 type (e4m3fn, e5m2, e4m3fnuz, e5m2fnuz)");
+    fail_type(
+        op, names.a,
+        std::string("is ") + name_of(in) +
+            "; takes float16, bfloat16, float32, float64, int8 or a float8 type (e4m3fn, e5m2, e4m3fnuz, e5m2fnuz)");
   }
   if (!may_meet(in, in_b)) {
     fail_type(op, names.b,
@@ -303,9 +304,9 @@ void Attention::check() {
     }
     if (is_heads && enable_gqa) {
       if (ks[i] == 0 ? qs[i] != 0 : qs[i] % ks[i] != 0) {
-        fail_value(op, "k",
-                   "has shape " + shape(k) + "; takes a number of heads that divides that of q, " +
-                       std::to_string(qs[i]));
+        fail_value(
+            op, "k",
+            "has shape " + shape(k) + "; takes a number of heads that divides that of q, " + std::to_string(qs[i]));
       }
     } else if (ks[i] != qs[i]) {
       fail_value(op, "k",
@@ -378,7 +379,8 @@ void check_inplace(const char* op, const char* name, const Tensor& target, const
   int64_t reach = 0;
   for (auto [stride, size] : dims) {
     if (stride <= reach) {
-      fail_value(op, name, "has elements that share memory (an expanded tensor?); takes one that does not overlap itself");
+      fail_value(op, name,
+                 "has elements that share memory (an expanded tensor?); takes one that does not overlap itself");
     }
     reach += (size - 1) * stride;
   }

@@ -17,7 +17,8 @@ struct Names {
   const char* col_scale = "col_scale";
 };
 
-// D = cast(act(alpha·(pro(A)·B)·row_scale[m]·col_scale[n] + beta·C + bias[n]) · multiply), pro(A) = act_a(A·a_scale[k]).
+// D = cast(act(alpha·(pro(A)·B)·row_scale[m]·col_scale[n] + beta·C + bias[n]) · multiply), pro(A) =
+// act_a(A·a_scale[k]).
 struct Gemm {
   const char* op;
   Tensor a;  // [batch…, M, K]

@@ -11,9 +11,11 @@ ScalarType type_of(const Tensor& x) {
   static const auto table = [] {
     std::array<ScalarType, 64> types;
     types.fill(S::Undefined);
-    for (S type : {S::Byte, S::Char, S::Short, S::Int, S::Long, S::UInt16, S::UInt32, S::UInt64, S::Half, S::BFloat16,
-                   S::Float, S::Double, S::ComplexHalf, S::ComplexFloat, S::ComplexDouble, S::Bool, S::Float8_e4m3fn,
-                   S::Float8_e5m2, S::Float8_e4m3fnuz, S::Float8_e5m2fnuz}) {
+    for (S type : {S::Byte,          S::Char,         S::Short,           S::Int,
+                   S::Long,          S::UInt16,       S::UInt32,          S::UInt64,
+                   S::Half,          S::BFloat16,     S::Float,           S::Double,
+                   S::ComplexHalf,   S::ComplexFloat, S::ComplexDouble,   S::Bool,
+                   S::Float8_e4m3fn, S::Float8_e5m2,  S::Float8_e4m3fnuz, S::Float8_e5m2fnuz}) {
       types.at(aten::shim_dtype(type)) = type;
     }
     return types;
@@ -25,27 +27,48 @@ ScalarType type_of(const Tensor& x) {
 
 const char* name_of(ScalarType type) {
   switch (type) {
-    case S::Byte: return "uint8";
-    case S::Char: return "int8";
-    case S::Short: return "int16";
-    case S::Int: return "int32";
-    case S::Long: return "int64";
-    case S::UInt16: return "uint16";
-    case S::UInt32: return "uint32";
-    case S::UInt64: return "uint64";
-    case S::Half: return "float16";
-    case S::BFloat16: return "bfloat16";
-    case S::Float: return "float32";
-    case S::Double: return "float64";
-    case S::ComplexHalf: return "complex32";
-    case S::ComplexFloat: return "complex64";
-    case S::ComplexDouble: return "complex128";
-    case S::Bool: return "bool";
-    case S::Float8_e4m3fn: return "float8_e4m3fn";
-    case S::Float8_e5m2: return "float8_e5m2";
-    case S::Float8_e4m3fnuz: return "float8_e4m3fnuz";
-    case S::Float8_e5m2fnuz: return "float8_e5m2fnuz";
-    default: return "an unsupported dtype";
+    case S::Byte:
+      return "uint8";
+    case S::Char:
+      return "int8";
+    case S::Short:
+      return "int16";
+    case S::Int:
+      return "int32";
+    case S::Long:
+      return "int64";
+    case S::UInt16:
+      return "uint16";
+    case S::UInt32:
+      return "uint32";
+    case S::UInt64:
+      return "uint64";
+    case S::Half:
+      return "float16";
+    case S::BFloat16:
+      return "bfloat16";
+    case S::Float:
+      return "float32";
+    case S::Double:
+      return "float64";
+    case S::ComplexHalf:
+      return "complex32";
+    case S::ComplexFloat:
+      return "complex64";
+    case S::ComplexDouble:
+      return "complex128";
+    case S::Bool:
+      return "bool";
+    case S::Float8_e4m3fn:
+      return "float8_e4m3fn";
+    case S::Float8_e5m2:
+      return "float8_e5m2";
+    case S::Float8_e4m3fnuz:
+      return "float8_e4m3fnuz";
+    case S::Float8_e5m2fnuz:
+      return "float8_e5m2fnuz";
+    default:
+      return "an unsupported dtype";
   }
 }
 
@@ -60,12 +83,18 @@ const std::vector<ScalarType>& outputs_of(ScalarType operand) {
   static const std::vector<ScalarType> none, half{S::Half, S::Float}, bfloat{S::BFloat16, S::Float}, single{S::Float},
       twice{S::Double}, integer{S::Int, S::Char, S::Float, S::Half, S::BFloat16}, fp8{S::BFloat16, S::Half, S::Float};
   switch (operand) {
-    case S::Half: return half;
-    case S::BFloat16: return bfloat;
-    case S::Float: return single;
-    case S::Double: return twice;
-    case S::Char: return integer;
-    default: return is_fp8(operand) ? fp8 : none;
+    case S::Half:
+      return half;
+    case S::BFloat16:
+      return bfloat;
+    case S::Float:
+      return single;
+    case S::Double:
+      return twice;
+    case S::Char:
+      return integer;
+    default:
+      return is_fp8(operand) ? fp8 : none;
   }
 }
 

@@ -5,7 +5,7 @@
 
 namespace wmma_ops {
 
-ScalarType type_of(const Tensor& x);  // Undefined where the stable interface has no name for it
+ScalarType type_of(const Tensor& x);   // Undefined where the stable interface has no name for it
 const char* name_of(ScalarType type);  // "float16", as torch prints it without its prefix
 bool is_fp8(ScalarType type);
 inline bool is_integer(ScalarType type) { return type == ScalarType::Char; }

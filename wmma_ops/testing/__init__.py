@@ -1,8 +1,8 @@
 """Cases, float64 references and error bounds: one set for the tests and benches of every backend.
 
-    from wmma_ops.testing import cases, run
-    for case in cases("gemm"):
-        run(case, backend="cpu")          # raises Mismatch, with the worst coordinates
+from wmma_ops.testing import cases, run
+for case in cases("gemm"):
+    run(case, backend="cpu")          # raises Mismatch, with the worst coordinates
 """
 
 from wmma_ops.testing.cases import AttentionCase, GemmCase, GemmGemmCase, cases

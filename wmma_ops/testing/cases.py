@@ -107,7 +107,7 @@ RAGGED = ((1, 1, 1), (16, 16, 16), (17, 31, 33), (64, 48, 80), (5, 130, 7), (1, 
 
 
 def _types():
-    """Every row of DESIGN's type table, and every mixture of float8 types that meet."""
+    """Every row of the type table, and every mixture of float8 types that meet."""
     for operand, outputs in OUTPUTS.items():
         for out in (None, *outputs):
             yield name(operand), name(operand), None if out is None else name(out)
@@ -131,11 +131,21 @@ def _matmul():
     for dtype in ("float16", "int8", "float64", "float8_e4m3fn"):
         for a in LAYOUTS:
             yield GemmCase(op="matmul", m=18, n=21, k=35, dtype=dtype, a_layout=a, b_layout="column")
-    batches = [((3,), ()), ((), (3,)), ((3,), (3,)), ((2, 1), (3,)), ((1,), (4,)), ((2, 3), (2, 3)), ((2, 1, 2), (3, 1))]
+    batches = [
+        ((3,), ()),
+        ((), (3,)),
+        ((3,), (3,)),
+        ((2, 1), (3,)),
+        ((1,), (4,)),
+        ((2, 3), (2, 3)),
+        ((2, 1, 2), (3, 1)),
+    ]
     for (batch_a, batch_b), dtype in itertools.product(batches, ("float32", "bfloat16", "float16", "int8")):
         yield GemmCase(op="matmul", m=9, n=12, k=20, batch_a=batch_a, batch_b=batch_b, dtype=dtype)
     for batch_a, batch_b in batches:
-        yield GemmCase(op="matmul", m=9, n=12, k=20, batch_a=batch_a, batch_b=batch_b, a_layout="sliced", b_layout="column")
+        yield GemmCase(
+            op="matmul", m=9, n=12, k=20, batch_a=batch_a, batch_b=batch_b, a_layout="sliced", b_layout="column"
+        )
         yield GemmCase(op="matmul", m=9, n=12, k=20, batch_a=batch_a, batch_b=batch_b, a_layout="expanded")
     for vectors in ((True, False), (False, True), (True, True)):
         for batch in ((), (3,)):
@@ -183,7 +193,9 @@ def _addmm():
         )
     for dtype, alpha in itertools.product(FLOATS, (1.0, 0.5, 0.0)):
         for op in ("addmm", "addmm_", "gemm"):
-            yield GemmCase(op=op, m=13, n=17, k=19, dtype=dtype, c="full", alpha=alpha, beta=0.0, special="nan_c_unread")
+            yield GemmCase(
+                op=op, m=13, n=17, k=19, dtype=dtype, c="full", alpha=alpha, beta=0.0, special="nan_c_unread"
+            )
             yield GemmCase(op=op, m=13, n=17, k=19, dtype=dtype, c="full", alpha=alpha, beta=0.5, special="nan_c")
         yield GemmCase(op="addmm", m=13, n=17, k=19, dtype=dtype, c="full", alpha=0.0, special="nan_ab_unread")
     for m, n, k in ((0, 4, 5), (4, 0, 5), (4, 5, 0), (4, 5, 1)):
@@ -263,7 +275,15 @@ def _scaled_mm():
                 )
         yield GemmCase(op="scaled_mm", m=17, n=23, k=40, dtype=dtype, row_scale="vector", col_scale="one", bias=True)
         yield GemmCase(
-            op="scaled_mm", m=7, n=5, k=40, batch_a=(2,), dtype=dtype, row_scale="one", col_scale="vector", b_layout="column"
+            op="scaled_mm",
+            m=7,
+            n=5,
+            k=40,
+            batch_a=(2,),
+            dtype=dtype,
+            row_scale="one",
+            col_scale="vector",
+            b_layout="column",
         )
 
 

@@ -178,8 +178,10 @@ def attention(t: dict, *, causal: str | None = None, scale: float | None = None)
     the factor e^{2δ} − 1, and out by that times Σ w|v|. Weights may be rounded to the operands' type for the second
     product, and are summed up like any product.
     """
-    q, k, v, mask = (t[name].double() if t.get(name) is not None and t[name].dtype != torch.bool else t.get(name)
-                     for name in ("q", "k", "v", "mask"))
+    q, k, v, mask = (
+        t[name].double() if t.get(name) is not None and t[name].dtype != torch.bool else t.get(name)
+        for name in ("q", "k", "v", "mask")
+    )
     dtype = t["q"].dtype
     u = unit(accumulator(dtype))
     group = q.shape[-3] // max(k.shape[-3], 1)
@@ -187,7 +189,11 @@ def attention(t: dict, *, causal: str | None = None, scale: float | None = None)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     s = product(exact(q), k.mT, u).times(torch.tensor(scale, dtype=torch.float64), u)
     if mask is not None:
-        added = torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else mask
+        added = (
+            torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -torch.inf)
+            if mask.dtype == torch.bool
+            else mask
+        )
         s = s.plus(added.expand_as(s.x), u)
     if causal is not None:
         sq, skv = s.x.shape[-2:]

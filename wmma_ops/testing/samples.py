@@ -17,7 +17,11 @@ class Sample:
     note: str = ""
 
     def __str__(self):
-        parts = [self.op, *(f"{k}{list(v)}" for k, v in self.shapes.items()), *(f"{k}={v}" for k, v in self.scalars.items())]
+        parts = [
+            self.op,
+            *(f"{k}{list(v)}" for k, v in self.shapes.items()),
+            *(f"{k}={v}" for k, v in self.scalars.items()),
+        ]
         return " ".join(parts) + (f" ({self.note})" if self.note else "")
 
     @property
@@ -99,9 +103,13 @@ SAMPLES = (
     ),
     Sample("attention", {"q": (1, 2, 3, 4), "k": (1, 2, 5, 4), "v": (1, 2, 5, 3)}),
     Sample("attention", {"q": (2, 3, 4), "k": (2, 3, 4), "v": (2, 3, 4)}, {"is_causal": 1, "scale": 0.3}),
-    Sample("attention", {"q": (1, 4, 3, 4), "k": (1, 2, 5, 4), "v": (1, 2, 5, 3)}, {"is_causal": 2, "enable_gqa": True}),
+    Sample(
+        "attention", {"q": (1, 4, 3, 4), "k": (1, 2, 5, 4), "v": (1, 2, 5, 3)}, {"is_causal": 2, "enable_gqa": True}
+    ),
     Sample("attention", {"q": (1, 2, 3, 4), "k": (1, 2, 5, 4), "v": (1, 2, 5, 3), "mask": (3, 5)}),
-    Sample("attention", {"q": (2, 2, 3, 4), "k": (2, 2, 5, 4), "v": (2, 2, 5, 3), "mask": (2, 1, 3, 5)}, note="bool mask"),
+    Sample(
+        "attention", {"q": (2, 2, 3, 4), "k": (2, 2, 5, 4), "v": (2, 2, 5, 3), "mask": (2, 1, 3, 5)}, note="bool mask"
+    ),
     Sample("attention", {"q": (3, 4), "k": (5, 4), "v": (5, 2)}),
     Sample("scaled_mm", {"a": (3, 4), "b": (4, 5), "scale_a": (), "scale_b": (1, 5)}),
     Sample("scaled_mm", {"a": (3, 4), "b": (4, 5), "scale_a": (3, 1), "scale_b": (5,), "bias": (5,)}),

@@ -320,8 +320,12 @@ def torch_result(case, t: dict) -> Tensor | None:
     if case.a_activation is not None:
         p = activations.by_code(activations.code("torch", "a_activation", case.a_activation)).forward(p)
     s = case.alpha * torch.matmul(p, t["b"])
-    s = s if t["row_scale"] is None else s * own(t["row_scale"]).unsqueeze(-1) if t["row_scale"].dim() else s * own(
-        t["row_scale"]
+    s = (
+        s
+        if t["row_scale"] is None
+        else s * own(t["row_scale"]).unsqueeze(-1)
+        if t["row_scale"].dim()
+        else s * own(t["row_scale"])
     )
     s = s if t["col_scale"] is None else s * own(t["col_scale"])
     s = s if t["c"] is None or case.beta == 0 else s + case.beta * own(t["c"])

@@ -1,0 +1,53 @@
+# make demo: install and show.   make test: install and test.   make lint: formatters and linters.
+# An active environment that has torch is used as it is; otherwise .venv is made.
+
+TORCH ?= torch==2.13.0
+PYTHON3 ?= python3
+# The interpreter: the active one where it has torch, .venv's otherwise.
+PYTHON := $(shell $(PYTHON3) -c "import importlib.util as u, sys; print(sys.executable if u.find_spec('torch') else '.venv/bin/python')")
+SOURCES := setup.py pyproject.toml $(wildcard wmma_ops/csrc/*) $(wildcard kernels/wmma/*.hpp)
+STAMP := build/installed$(subst /,-,$(PYTHON))
+PIP = $(PYTHON) -m pip --disable-pip-version-check
+
+.PHONY: build demo test lint format bench wheel clean
+
+build: $(STAMP)
+
+.venv/bin/python:
+	$(PYTHON3) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'wmma_ops needs Python 3.10 or later')"
+	$(PYTHON3) -m venv .venv
+	.venv/bin/python -m pip --disable-pip-version-check install --quiet "$(TORCH)" numpy
+
+# torch first: a range that it satisfies is never looked up again.
+$(STAMP): $(if $(filter .venv/bin/python,$(PYTHON)),.venv/bin/python) $(SOURCES)
+	$(PIP) install --quiet "setuptools>=77" wheel ninja
+	$(PIP) install --quiet --no-build-isolation --editable .
+	@mkdir -p build && touch $@
+
+demo: build
+	$(PYTHON) -m wmma_ops demo
+
+test: build
+	$(PIP) install --quiet --no-build-isolation --editable ".[test]"
+	$(PYTHON) -m pytest -q -n 2 $(ARGS)
+
+lint: build
+	$(PIP) install --quiet --no-build-isolation --editable ".[dev]"
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(dir $(PYTHON))clang-format --dry-run --Werror $$(git ls-files '*.cpp' '*.hpp' '*.hip')
+
+format: build
+	$(PIP) install --quiet --no-build-isolation --editable ".[dev]"
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+	$(dir $(PYTHON))clang-format -i $$(git ls-files '*.cpp' '*.hpp' '*.hip')
+
+bench: build
+	$(PYTHON) bench/bench_cpu.py
+
+wheel: build
+	$(PIP) wheel --quiet --no-build-isolation --no-deps -w dist .
+
+clean:
+	rm -rf build dist *.egg-info wmma_ops/*.so

@@ -1,0 +1,163 @@
+"""torch.compile, torch.export and AOTInductor: one graph, forward and backward, whatever the sizes."""
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+
+import wmma_ops
+from wmma_ops.testing.samples import SAMPLES
+
+SIZES = ((4, 6, 8), (5, 7, 9), (12, 3, 10), (16, 16, 16), (33, 20, 11), (7, 40, 24))
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def _mlp(x, w0, b0, w1):
+    h = wmma_ops.linear(x, w0, b0, activation="gelu")
+    return wmma_ops.matmul(h, w1)
+
+
+def _gemms(x, w0, b0, w1):
+    h = wmma_ops.gemm(x, w0.T, bias=b0, activation="silu", alpha=0.5)
+    h = wmma_ops.addmm(b0, x, w0.T, beta=0.5) * h
+    total = wmma_ops.baddbmm(torch.zeros(1), h[None], w1[None])[0]
+    return total + wmma_ops.gemm_gemm(x, w0.T, w1, activation="relu", bias0=b0)
+
+
+def _attends(x, w0, b0, w1):
+    q = wmma_ops.linear(x, w0, b0)[None, None]
+    out, lse = wmma_ops.attention(q, q, q, is_causal=True)
+    return wmma_ops.matmul(out[0, 0], w1) + lse[0, 0].unsqueeze(-1)
+
+
+def _in_place(x, w0, b0, w1):
+    total = torch.zeros(x.shape[0], w0.shape[0])
+    wmma_ops.addmm_(total, x, w0.T, beta=0.0)
+    return wmma_ops.matmul(total * 2, w1) + b0.sum()
+
+
+MODELS = [_mlp, _gemms, _attends, _in_place]
+
+
+def _inputs(m, k, n):
+    generator = torch.Generator().manual_seed(m)
+    shapes = ((m, k), (n, k), (n,), (n, k))
+    return [torch.randn(s, generator=generator).requires_grad_() for s in shapes]
+
+
+def _check(function, model, inputs):
+    outs = [f(*inputs) for f in (function, model)]
+    torch.testing.assert_close(*outs, rtol=1e-4, atol=1e-4)
+    grads = [torch.autograd.grad(out.sin().sum(), inputs) for out in outs]
+    for got, want in zip(*grads, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda f: f.__name__)
+def test_fullgraph_static(model):
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=False)
+    _check(compiled, model, _inputs(*SIZES[0]))
+
+
+@pytest.mark.parametrize("dynamic", [True, None], ids=["dynamic", "automatic"])
+@pytest.mark.parametrize("model", MODELS, ids=lambda f: f.__name__)
+def test_few_graphs_over_many_sizes(model, dynamic):
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(model, fullgraph=True, backend=counter, dynamic=dynamic)
+    for size in SIZES:
+        _check(compiled, model, _inputs(*size))
+    assert counter.frame_count <= 2
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=str)
+def test_every_op_compiles_whole(sample):
+    op = getattr(torch.ops.wmma, sample.op)
+
+    def function(*arguments):
+        out = op(*arguments, **sample.scalars)
+        return arguments[0] if sample.op == "addmm_" else out
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    arguments = [sample.arguments(sample.tensors()) for _ in range(2)]
+    torch.testing.assert_close(compiled(*arguments[0]), function(*arguments[1]))
+
+
+def test_inductor_forward_and_backward():
+    compiled = torch.compile(_mlp, fullgraph=True)
+    _check(compiled, _mlp, _inputs(*SIZES[0]))
+
+
+def test_graphs_hold_the_op_itself():
+    """Not its raw twin, whether or not gradients are asked for: graph passes look for one name."""
+    seen = []
+
+    def backend(graph, inputs):
+        seen.extend(str(node.target) for node in graph.graph.nodes if node.op == "call_function")
+        return graph
+
+    for grad in (True, False):
+        torch._dynamo.reset()
+        with torch.set_grad_enabled(grad):
+            torch.compile(wmma_ops.matmul, backend=backend, fullgraph=True)(torch.ones(2, 2), torch.ones(2, 2))
+    assert seen == ["wmma.matmul.default"] * 2
+
+
+def test_registered_activations_compile():
+    if "cube" not in wmma_ops.activations.names():
+        wmma_ops.register_activation("cube", device="x * x * x", forward=lambda x: x**3, derivative=lambda x: 3 * x**2)
+
+    def model(x, w):
+        return wmma_ops.linear(x, w, activation="cube")
+
+    inputs = [torch.randn(3, 4, requires_grad=True), torch.randn(5, 4, requires_grad=True)]
+    _check(torch.compile(model, fullgraph=True, backend="aot_eager"), model, inputs)
+    torch.testing.assert_close(model(*inputs), (inputs[0] @ inputs[1].T) ** 3)
+
+
+def test_errors_inside_a_graph_name_the_op():
+    def model(a, b):
+        return torch.ops.wmma.matmul(a, b)
+
+    with pytest.raises(Exception, match=r"wmma\.matmul: b has shape \[2, 3\]"):
+        torch.compile(model, fullgraph=True, backend="aot_eager")(torch.ones(2, 3), torch.ones(2, 3))
+
+
+class _Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 16)
+
+    def forward(self, x):
+        h = wmma_ops.linear(x, self.layer.weight, self.layer.bias, activation="gelu")
+        out, _ = wmma_ops.attention(h[None], h[None], h[None])
+        return wmma_ops.scaled_mm(
+            out[0].clamp(-8, 8).to(torch.int8), self.layer.weight.to(torch.int8), torch.tensor(0.5), torch.tensor(2.0)
+        )
+
+
+def test_export_with_a_dynamic_dimension(tmp_path):
+    model = _Model().eval()
+    batch = torch.export.Dim("batch", min=2, max=4096)
+    program = torch.export.export(model, (torch.randn(5, 8),), dynamic_shapes=({0: batch},))
+    torch.export.save(program, tmp_path / "model.pt2")
+    loaded = torch.export.load(tmp_path / "model.pt2").module()
+    for rows in (3, 17):
+        x = torch.randn(rows, 8)
+        torch.testing.assert_close(loaded(x), model(x))
+
+
+def test_aotinductor_package(tmp_path):
+    model = _Model().eval()
+    batch = torch.export.Dim("batch", min=2, max=4096)
+    with torch.no_grad():
+        program = torch.export.export(model, (torch.randn(5, 8),), dynamic_shapes=({0: batch},))
+        path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "model.pt2"))
+        loaded = torch._inductor.aoti_load_package(path)
+        for rows in (3, 17):
+            x = torch.randn(rows, 8)
+            torch.testing.assert_close(loaded(x), model(x), rtol=2e-2, atol=2e-2)

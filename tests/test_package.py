@@ -1,0 +1,93 @@
+"""The built wheel, installed in an environment that has torch and nothing of this checkout."""
+
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from wmma_ops import library
+
+ROOT = Path(__file__).parents[1]
+
+
+def _run(*command, **options):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    source = tmp_path_factory.mktemp("source") / "wmma_ops"
+    tracked = _run("git", "ls-files", "-z", cwd=ROOT).split("\0")[:-1]
+    for name in tracked:
+        if (ROOT / name).exists():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_bytes((ROOT / name).read_bytes())
+    _run(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "-w", folder, source)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_wheel_holds_the_library_and_the_kernels(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "wmma_ops/_library.so" in names
+    kernels = [p for p in (ROOT / "kernels").rglob("*") if p.suffix in (".hip", ".hpp")]
+    assert kernels
+    for path in kernels:
+        assert f"wmma_ops/kernels/{path.relative_to(ROOT / 'kernels')}" in names
+    assert not [name for name in names if name.startswith("tests") or name.endswith((".cpp", ".o"))]
+    assert "-abi3-" in wheel.name  # one for every Python from 3.10 on
+
+
+def test_wheel_works_away_from_the_checkout(wheel, tmp_path):
+    _run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "env")
+    python = tmp_path / "env/bin/python"
+    site = Path(_run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+    # A plain path: the .pth files of that folder, the editable install's among them, are not followed.
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    _run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel)
+    where = _run(python, "-c", "import wmma_ops; print(wmma_ops.__file__)", cwd=tmp_path).strip()
+    assert where.startswith(str(site))
+    assert json.loads(_run(python, "-m", "wmma_ops", "doctor", "--json", cwd=tmp_path))["ok"]
+    assert json.loads(_run(python, "-m", "wmma_ops", "demo", "--json", cwd=tmp_path))
+
+
+def test_library_is_stable_and_needs_torch_2_10():
+    text = _run(sys.executable, "-m", "torch_abi_audit.cli", "wmma_ops", "--check", "torch", "-v")
+    assert re.search(r"Torch ABI:\s+STABLE", text), text
+    assert re.search(r"Min torch:\s+2\.10\.0", text), text
+
+
+def test_library_links_neither_a_gpu_nor_python():
+    needed = _run("readelf", "-d", library.PATH)
+    assert not re.search(r"NEEDED.*(cuda|hip|nvrtc|python)", needed), needed
+    symbols = _run("nm", "-D", "--undefined-only", library.PATH)
+    assert not re.search(r"\b(Py[A-Z_]|_Py|cuda|hip)\w*", symbols)
+
+
+def test_library_is_small_and_keeps_no_paths():
+    assert library.PATH.stat().st_size < 3_000_000
+    assert str(ROOT).encode() not in library.PATH.read_bytes()
+
+
+def test_nothing_else_stands_at_the_top():
+    allowed = {
+        "setup.py",
+        "pyproject.toml",
+        "Makefile",
+        "README.md",
+        "LICENSE",
+        "kernels",
+        "wmma_ops",
+        "tests",
+        "bench",
+    }
+    top = {name.split("/")[0] for name in _run("git", "ls-files", cwd=ROOT).splitlines()}
+    assert {name for name in top if not name.startswith(".")} == allowed
