@@ -28,7 +28,7 @@ def test_samples_meet_every_op():
 
 @pytest.mark.parametrize("name", library.OPS)
 def test_schemas(name):
-    """No str (torch before 2.14 leaks each) and no Scalar (the stable interface has none), the same in both namespaces, one overload each."""
+    """No str (torch before 2.14 leaks each), no Scalar (there is none); the same in both namespaces, one overload each."""
     schema = str(library.overload(name)._schema)
     assert not re.search(r"\b(str|Scalar|SymInt)\b", schema.replace("ScalarType", ""))
     assert str(library.overload(name, raw=True)._schema) == schema.replace("wmma::", "wmma_raw::")

@@ -5,8 +5,10 @@ implementation that keeps the contract: operands exact, sums in the accumulator'
 2⁻⁵³), pointwise parts likewise, one rounding to the output type with unit v (float16: 2⁻¹¹, bfloat16: 2⁻⁸, …).
 
 Derivation. In any order of summation, a sum of K products computed with rounding unit u differs from the exact one by at
-most γ·Σ|a||b| with γ = (K+1)·u/(1 − (K+1)·u): each product is rounded once and takes part in at most K additions
-(Higham, Accuracy and Stability of Numerical Algorithms, §3.1). int8 products are exact. From there on:
+most γ·Σ|a||b| with γ = n·u/(1 − n·u), n the number of roundings that one product can go through (Higham, Accuracy and
+Stability of Numerical Algorithms, §3.1): its own, up to K additions, and one more where alpha was put into a factor
+before. What is added to the product (beta·C, bias) may be what the sum started from, and then goes through as many:
+it counts with γ·|beta·C|. int8 products are exact. From there on:
 
     prologue P = act(A·scale), rounded to A's type:  e_P = v_A·|P| + (error of act), entering the product as e_P·|B|
     x + y, x·y in the accumulator:                   errors add up (times the other factor), plus u·|result|
@@ -49,11 +51,10 @@ class Value:
         x = self.x * other
         return Value(x, self.error * other.abs() + u * x.abs())
 
-    def plus(self, other: "Value | torch.Tensor", u: float) -> "Value":
-        other = other if isinstance(other, Value) else exact(other)
-        x = self.x + other.x
-        # |x| may be small by cancellation; the parts' own roundings are in their errors.
-        return Value(x, self.error + other.error + u * (x.abs() + other.x.abs()))
+    def plus(self, other: torch.Tensor, gamma: float) -> "Value":
+        """The exact `other` added, off by at most gamma of the parts."""
+        x = self.x + other
+        return Value(x, self.error + gamma * (x.abs() + other.abs()))
 
     def activated(self, name: str | None, u: float) -> "Value":
         if name in (None, "none"):
@@ -78,12 +79,17 @@ def exact(x: torch.Tensor) -> Value:
     return Value(x, torch.zeros_like(x))
 
 
+def gamma_of(k: int, u: float) -> float:
+    """What a sum of k products may be off by, relative to the sum of their magnitudes."""
+    roundings = k + 2
+    return roundings * u / (1 - roundings * u)
+
+
 def product(a: Value, b: torch.Tensor, u: float, integer: bool = False) -> Value:
     """a·b summed up with rounding unit u (exactly, for integers)."""
     b = b.double()
-    k = a.x.shape[-1]
     magnitude = torch.matmul(a.x.abs(), b.abs())
-    gamma = 0.0 if integer else (k + 1) * u / (1 - (k + 1) * u)
+    gamma = 0.0 if integer else gamma_of(a.x.shape[-1], u)
     error = gamma * magnitude
     if bool(a.error.any()):
         error = error + torch.matmul(a.error, b.abs()) * (1 + gamma)
@@ -129,11 +135,11 @@ def gemm(
     plain = [t.get(name) is None for name in ("row_scale", "col_scale", "bias", "multiply", "a_scale")]
     was_exact = integer and all(plain) and activation is None and a_activation is None
     was_exact = was_exact and (t.get("c") is None or not t["c"].dtype.is_floating_point)
+    gamma = 0.0 if was_exact else gamma_of(a.shape[-1], u)
     if t.get("c") is not None and beta != 0:
-        c = exact(t["c"]).times(torch.tensor(beta, dtype=torch.float64), 0 if was_exact else u)
-        s = s.plus(Value(c.x.expand(shape), c.error.expand(shape)), 0 if was_exact else u)
+        s = s.plus((beta * t["c"].double()).expand(shape), gamma)
     if t.get("bias") is not None:
-        s = s.plus(rows(t["bias"]).expand(shape), u)
+        s = s.plus(rows(t["bias"]).expand(shape), gamma)
     s = s.activated(activation, u)
     if t.get("multiply") is not None:
         s = s.times(t["multiply"].double(), u)
@@ -154,7 +160,7 @@ def gemm_gemm(
     integer = a.dtype == torch.int8
     d0 = product(exact(a), t["b0"], u, integer).times(torch.tensor(alpha0, dtype=torch.float64), u)
     if t.get("bias0") is not None:
-        d0 = d0.plus(rows(t["bias0"]).expand_as(d0.x), u)
+        d0 = d0.plus(rows(t["bias0"]).expand_as(d0.x), gamma_of(a.shape[-1], u))
     d0 = d0.activated(activation, u)
     if t.get("gate") is not None:
         gate = product(exact(a), t["gate"], u, integer)
@@ -163,11 +169,11 @@ def gemm_gemm(
         d0 = Value(x, error)
     d0 = d0.rounded(a.dtype)
     s = product(d0, t["b1"], u, integer).times(torch.tensor(alpha1, dtype=torch.float64), u)
+    gamma = gamma_of(d0.x.shape[-1], u)
     if t.get("c") is not None and beta1 != 0:
-        c = exact(t["c"]).times(torch.tensor(beta1, dtype=torch.float64), u)
-        s = s.plus(Value(c.x.expand_as(s.x), c.error.expand_as(s.x)), u)
+        s = s.plus((beta1 * t["c"].double()).expand_as(s.x), gamma)
     if t.get("bias1") is not None:
-        s = s.plus(rows(t["bias1"]).expand_as(s.x), u)
+        s = s.plus(rows(t["bias1"]).expand_as(s.x), gamma)
     return s.rounded(out)
 
 
@@ -194,7 +200,7 @@ def attention(t: dict, *, causal: str | None = None, scale: float | None = None)
             if mask.dtype == torch.bool
             else mask
         )
-        s = s.plus(added.expand_as(s.x), u)
+        s = s.plus(added.expand_as(s.x), 2 * u)
     if causal is not None:
         sq, skv = s.x.shape[-2:]
         seen = torch.ones(sq, skv, dtype=torch.bool).tril(skv - sq if causal == "bottom_right" else 0)

@@ -368,8 +368,11 @@ def compare(case, got: Tensor, value: reference.Value, out: torch.dtype, what: s
 
 
 def compare_with_torch(case, got: Tensor, value: reference.Value, own: Tensor) -> None:
-    """No worse than twice torch's result in the same type, beside one rounding of the largest element."""
-    if got.numel() == 0 or not bool(value.x.isfinite().any()):
+    """No worse than twice torch's result in the same type, beside one rounding of the largest element.
+
+    Over 256 elements or more: the largest error of a few is luck.
+    """
+    if got.numel() < 256:
         return
     finite = value.x.isfinite() & own.double().isfinite()
     if not bool(finite.any()):
@@ -381,15 +384,18 @@ def compare_with_torch(case, got: Tensor, value: reference.Value, own: Tensor) -
         raise Mismatch(f"{case!r}\n  largest error {ours:.3g}, torch's own in the same type {theirs:.3g}")
 
 
-def run(case, backend: str = "cpu", implementation: dict[str, Callable] | None = None) -> None:
+def run(
+    case, backend: str = "cpu", implementation: dict[str, Callable] | None = None, *, against_torch: bool = True
+) -> None:
     """Runs one case on a backend; raises Mismatch where the contract on values is broken.
 
-    `implementation` replaces ops by name: the tests use it to show that wrong ones are caught.
+    `implementation` replaces ops by name: the tests use it to show that wrong ones are caught. `against_torch` is for
+    cases with enough different elements for a largest error to mean something.
     """
     device, active = _backend(backend)
     t = operands(case)
     values = expected(case, t)
-    own = torch_result(case, t)
+    own = torch_result(case, t) if against_torch else None
     on_device = {name: None if x is None else _to(x, device) for name, x in t.items()}
     before = {name: None if x is None else x.clone() for name, x in on_device.items()}
     with active:
