@@ -13,7 +13,8 @@ it counts with γ·|beta·C|. int8 products are exact. From there on:
     prologue P = act(A·scale), rounded to A's type:  e_P = v_A·|P| + (error of act), entering the product as e_P·|B|
     x + y, x·y in the accumulator:                   errors add up (times the other factor), plus u·|result|
     act(x):                                          L·e + 16·u·max(|x|, 1), L its largest slope; relu and leaky exact
-    rounding to the output:                          v·(|x| + e) + the smallest subnormal
+    rounding to the output:                          v·(|x| + e) + the output's smallest subnormal
+    below 2⁻¹²⁶, the smallest normal float32:        may be flushed to zero (processors' bfloat16 products do so)
     rounding to an integer:                          ½ + e, or 0 where everything before was exact
 
 The bound of each element follows from its own operands' magnitudes: |A|·|B| is computed as the result is.
@@ -67,7 +68,8 @@ class Value:
     def rounded(self, dtype: torch.dtype, was_exact: bool = False) -> "Value":
         if dtype.is_floating_point:
             info = torch.finfo(dtype)
-            error = self.error + unit(dtype) * (self.x.abs() + self.error) + info.smallest_normal * info.eps
+            flushed = torch.finfo(accumulator(dtype)).smallest_normal
+            error = self.error + unit(dtype) * (self.x.abs() + self.error) + info.smallest_normal * info.eps + flushed
             return Value(self.x, error)
         info = torch.iinfo(dtype)
         x = self.x.nan_to_num(0.0).clamp(info.min, info.max)
