@@ -2,15 +2,19 @@
 
 from wmma_ops import autocast, autograd, fakes, vmap  # noqa: F401  (their import registers them)
 from wmma_ops.activations import register_activation
+from wmma_ops.emulator import emulate
+from wmma_ops.kernel import Kernel
 from wmma_ops.ops import addmm, addmm_, attention, baddbmm, gemm, gemm_gemm, linear, matmul, scaled_mm
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Kernel",
     "addmm",
     "addmm_",
     "attention",
     "baddbmm",
+    "emulate",
     "gemm",
     "gemm_gemm",
     "linear",

@@ -24,7 +24,23 @@ def main(arguments: list[str] | None = None) -> int:
     )
     for command in (demo, doctor):
         command.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    layout = commands.add_parser(
+        "layout",
+        help="show which lane holds which element of a matrix instruction's operand",
+        description="Prints an operand of a matrix instruction as a matrix; each cell shows lane:element.",
+    )
+    layout.add_argument("target", metavar="TARGET", help="gfx1201, gfx942, sm_90, …")
+    layout.add_argument("--operand", choices=("A", "B", "C", "D"), default="A", help="A (default), B, C or D")
+    layout.add_argument("--instruction", metavar="I", help="mnemonic or builtin; the float16 product by default")
+    layout.add_argument("--transposed", action="store_true", help="the operand stored transposed")
+    layout.add_argument("--png", metavar="FILE", help="draw it as well; FILE ends in .png or .svg")
+    layout.add_argument("--json", action="store_true", help="print JSON instead of a matrix")
     options = parser.parse_args(arguments)
+
+    if options.command == "layout":
+        from wmma_ops import layout_view
+
+        return layout_view.show(options)
 
     from wmma_ops import demo, doctor
 

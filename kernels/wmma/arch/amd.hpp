@@ -1,0 +1,217 @@
+// What every AMD target shares: the index names, lane moves, synchronisation, conversions and single instructions.
+#pragma once
+
+#include "../target.hpp"
+
+// hiprtc and hip_runtime.h bring threadIdx and its neighbours. Elsewhere block and grid sizes come from the implicit
+// kernel arguments of code object version 5: u32 hidden_block_count_{x,y,z} at byte 0, 4, 8 and
+// u16 hidden_group_size_{x,y,z} at byte 12, 14, 16.
+#if !defined(__HIPCC_RTC__) && !defined(HIP_INCLUDE_HIP_HIP_RUNTIME_H)
+#define WMMA_INDEX(name, expression)                             \
+  __declspec(property(get = get_##name)) unsigned name;          \
+  static __device__ __forceinline__ unsigned get_##name() { return expression; }
+
+namespace wmma::arch {
+
+using ImplicitArguments = const __attribute__((address_space(4))) unsigned short*;
+
+struct ThreadIndex {
+  WMMA_INDEX(x, __builtin_amdgcn_workitem_id_x())
+  WMMA_INDEX(y, __builtin_amdgcn_workitem_id_y())
+  WMMA_INDEX(z, __builtin_amdgcn_workitem_id_z())
+};
+
+struct BlockIndex {
+  WMMA_INDEX(x, __builtin_amdgcn_workgroup_id_x())
+  WMMA_INDEX(y, __builtin_amdgcn_workgroup_id_y())
+  WMMA_INDEX(z, __builtin_amdgcn_workgroup_id_z())
+};
+
+struct BlockSize {
+  WMMA_INDEX(x, (((ImplicitArguments)__builtin_amdgcn_implicitarg_ptr())[6]))
+  WMMA_INDEX(y, (((ImplicitArguments)__builtin_amdgcn_implicitarg_ptr())[7]))
+  WMMA_INDEX(z, (((ImplicitArguments)__builtin_amdgcn_implicitarg_ptr())[8]))
+};
+
+struct GridSize {
+  using Words = const __attribute__((address_space(4))) unsigned*;
+  WMMA_INDEX(x, (((Words)__builtin_amdgcn_implicitarg_ptr())[0]))
+  WMMA_INDEX(y, (((Words)__builtin_amdgcn_implicitarg_ptr())[1]))
+  WMMA_INDEX(z, (((Words)__builtin_amdgcn_implicitarg_ptr())[2]))
+};
+
+}  // namespace wmma::arch
+
+#undef WMMA_INDEX
+
+extern const __device__ __attribute__((weak)) wmma::arch::ThreadIndex threadIdx;
+extern const __device__ __attribute__((weak)) wmma::arch::BlockIndex blockIdx;
+extern const __device__ __attribute__((weak)) wmma::arch::BlockSize blockDim;
+extern const __device__ __attribute__((weak)) wmma::arch::GridSize gridDim;
+#endif
+
+namespace wmma::arch {
+
+#ifdef WMMA_CDNA
+constexpr int kWaveSize = 64;
+#else
+constexpr int kWaveSize = 32;
+#endif
+
+// The accumulator of a product with A and B exchanged is D transposed.
+constexpr bool kSwapsOperands = true;
+
+template <class To, class From>
+WMMA_DEVICE To bit_cast(const From& from) {
+  static_assert(sizeof(To) == sizeof(From), "bit_cast keeps the size");
+  To to;
+  __builtin_memcpy(&to, &from, sizeof(To));
+  return to;
+}
+
+// The sizeof(To) bytes at `x`, as one register vector.
+template <class To, class T>
+WMMA_DEVICE To pack(const T* x) {
+  To to;
+  __builtin_memcpy(&to, x, sizeof(To));
+  return to;
+}
+
+template <class T, class From>
+WMMA_DEVICE void unpack(T* x, const From& from) {
+  __builtin_memcpy(x, &from, sizeof(From));
+}
+
+// One memory instruction for kCount elements. AMD's global memory needs no alignment beyond the element's.
+template <int kCount, class T>
+WMMA_DEVICE void copy(T* to, const T* from) {
+  __builtin_memcpy(to, from, kCount * sizeof(T));
+}
+
+template <int kBytes, class T>
+WMMA_DEVICE bool is_aligned(const T*, uint32_t) {
+  return true;
+}
+
+WMMA_DEVICE uint32_t lane_id() {
+#ifdef WMMA_CDNA
+  return __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));
+#else
+  return __builtin_amdgcn_mbcnt_lo(~0u, 0u);
+#endif
+}
+
+// A value that all lanes share, moved to a scalar register.
+WMMA_DEVICE uint32_t uniform(uint32_t value) { return __builtin_amdgcn_readfirstlane(value); }
+
+WMMA_DEVICE void block_barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
+WMMA_DEVICE void wave_barrier() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+
+WMMA_DEVICE void fence_block() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "workgroup"); }
+WMMA_DEVICE void fence_device() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, "agent"); }
+WMMA_DEVICE void fence_system() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, ""); }
+
+// Keeps the compiler's scheduler from moving instructions across: bounds the registers of long unrolled sequences.
+WMMA_DEVICE void schedule_barrier() { __builtin_amdgcn_sched_barrier(0); }
+
+// The same value, but nothing computed from it is shared with what was computed from it elsewhere: recomputing keeps
+// fewer registers alive than sharing does.
+template <class T>
+WMMA_DEVICE T unshared(T value) {
+  asm volatile("" : "+v"(value));
+  return value;
+}
+
+WMMA_DEVICE uint32_t shuffle_word(uint32_t word, uint32_t source_lane) {
+  return __builtin_amdgcn_ds_bpermute(static_cast<int>(source_lane << 2), static_cast<int>(word));
+}
+
+WMMA_DEVICE uint64_t ballot(bool vote) {
+#ifdef WMMA_CDNA
+  return __builtin_amdgcn_ballot_w64(vote);
+#else
+  return __builtin_amdgcn_ballot_w32(vote);
+#endif
+}
+
+WMMA_DEVICE int count_bits(uint64_t bits) { return __builtin_popcountll(bits); }
+
+// The shader clock in cycles.
+WMMA_DEVICE uint64_t clock() { return __builtin_readcyclecounter(); }
+
+// Ends the wave with trap 2, the abort of the runtime's trap handler.
+WMMA_DEVICE void trap() { asm volatile("s_trap 2"); }
+
+WMMA_DEVICE float exp2(float x) { return __builtin_amdgcn_exp2f(x); }
+WMMA_DEVICE float log2(float x) { return __builtin_amdgcn_logf(x); }
+WMMA_DEVICE float rcp(float x) { return __builtin_amdgcn_rcpf(x); }
+WMMA_DEVICE float rsqrt(float x) { return __builtin_amdgcn_rsqf(x); }
+WMMA_DEVICE float sqrt(float x) { return __builtin_amdgcn_sqrtf(x); }
+// v_sin and v_cos take revolutions.
+WMMA_DEVICE float sin(float x) { return __builtin_amdgcn_sinf(x * 0.15915494309189535f); }
+WMMA_DEVICE float cos(float x) { return __builtin_amdgcn_cosf(x * 0.15915494309189535f); }
+WMMA_DEVICE float round_even(float x) { return __builtin_rintf(x); }
+WMMA_DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+WMMA_DEVICE double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
+WMMA_DEVICE float min(float a, float b) { return __builtin_fminf(a, b); }
+WMMA_DEVICE float max(float a, float b) { return __builtin_fmaxf(a, b); }
+WMMA_DEVICE float abs(float x) { return __builtin_fabsf(x); }
+
+WMMA_DEVICE uint16_t half_from_float(float x) { return bit_cast<uint16_t>(static_cast<_Float16>(x)); }
+WMMA_DEVICE float float_from_half(uint16_t bits) { return static_cast<float>(bit_cast<_Float16>(bits)); }
+
+WMMA_DEVICE uint16_t bf16_from_float(float x) {
+#if defined(__gfx950__) || defined(__gfx1250__)
+  return bit_cast<uint16_t>(static_cast<__bf16>(x));  // one instruction there
+#else
+  const uint32_t bits = bit_cast<uint32_t>(x);
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  return static_cast<uint16_t>(x != x ? (bits >> 16) | 0x40u : rounded);
+#endif
+}
+
+template <class T>
+WMMA_DEVICE T atomic_add(T* at, T value) {
+  return __hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+template <class T>
+WMMA_DEVICE T atomic_min(T* at, T value) {
+  return __hip_atomic_fetch_min(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+template <class T>
+WMMA_DEVICE T atomic_max(T* at, T value) {
+  return __hip_atomic_fetch_max(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+template <class T>
+WMMA_DEVICE T atomic_and(T* at, T value) {
+  return __hip_atomic_fetch_and(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+template <class T>
+WMMA_DEVICE T atomic_or(T* at, T value) {
+  return __hip_atomic_fetch_or(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+template <class T>
+WMMA_DEVICE T atomic_xor(T* at, T value) {
+  return __hip_atomic_fetch_xor(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+template <class T>
+WMMA_DEVICE T atomic_exchange(T* at, T value) {
+  return __hip_atomic_exchange(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+template <class T>
+WMMA_DEVICE T atomic_cas(T* at, T expected, T desired) {
+  __hip_atomic_compare_exchange_strong(at, &expected, desired, __ATOMIC_RELAXED, __ATOMIC_RELAXED,
+                                       __HIP_MEMORY_SCOPE_AGENT);
+  return expected;
+}
+
+}  // namespace wmma::arch

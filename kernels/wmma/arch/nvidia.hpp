@@ -1,0 +1,224 @@
+// What every NVIDIA target shares: lane moves, synchronisation, conversions and single instructions. The index names,
+// barriers, votes and integer atomics are nvcc's and NVRTC's own.
+#pragma once
+
+#include "../target.hpp"
+
+namespace wmma::arch {
+
+constexpr int kWaveSize = 32;
+
+// Two accumulators of mma.m16n8 already lie as A of the next product: no exchange of A and B is needed.
+constexpr bool kSwapsOperands = false;
+
+template <class To, class From>
+WMMA_DEVICE To bit_cast(const From& from) {
+  static_assert(sizeof(To) == sizeof(From), "bit_cast keeps the size");
+  To to;
+  memcpy(&to, &from, sizeof(To));
+  return to;
+}
+
+// The 32-bit register of operand `x` that starts at element `at`.
+template <class T>
+WMMA_DEVICE uint32_t word(const T* x, int at) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (int i = 0; i < 4 / static_cast<int>(sizeof(T)); ++i) {
+    uint32_t part;
+    if constexpr (sizeof(T) == 4) {
+      part = bit_cast<uint32_t>(x[at + i]);
+    } else if constexpr (sizeof(T) == 2) {
+      part = bit_cast<uint16_t>(x[at + i]);
+    } else {
+      part = bit_cast<uint8_t>(x[at + i]);
+    }
+    bits |= part << (i * 8 * sizeof(T));
+  }
+  return bits;
+}
+
+template <int kBytes>
+struct WideType;
+template <>
+struct WideType<1> {
+  using Type = uint8_t;
+};
+template <>
+struct WideType<2> {
+  using Type = uint16_t;
+};
+template <>
+struct WideType<4> {
+  using Type = uint32_t;
+};
+template <>
+struct WideType<8> {
+  using Type = uint2;
+};
+template <>
+struct WideType<16> {
+  using Type = uint4;
+};
+
+// One memory instruction for kCount elements; `from` and `to` (whichever is in memory) are aligned to all of them.
+template <int kCount, class T>
+WMMA_DEVICE void copy(T* to, const T* from) {
+  using Wide = typename WideType<kCount * sizeof(T)>::Type;
+  *reinterpret_cast<Wide*>(to) = *reinterpret_cast<const Wide*>(from);
+}
+
+template <int kBytes, class T>
+WMMA_DEVICE bool is_aligned(const T* data, uint32_t ld) {
+  return ((reinterpret_cast<uint64_t>(data) | (ld * sizeof(T))) & (kBytes - 1)) == 0;
+}
+
+WMMA_DEVICE uint32_t lane_id() {
+  uint32_t lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
+// A value that all lanes share.
+WMMA_DEVICE uint32_t uniform(uint32_t value) { return __shfl_sync(~0u, value, 0); }
+
+WMMA_DEVICE void block_barrier() { __syncthreads(); }
+WMMA_DEVICE void wave_barrier() { __syncwarp(); }
+WMMA_DEVICE void fence_block() { __threadfence_block(); }
+WMMA_DEVICE void fence_device() { __threadfence(); }
+WMMA_DEVICE void fence_system() { __threadfence_system(); }
+
+WMMA_DEVICE void schedule_barrier() {}
+
+template <class T>
+WMMA_DEVICE T unshared(T value) {
+  return value;
+}
+
+WMMA_DEVICE uint32_t shuffle_word(uint32_t word, uint32_t source_lane) {
+  return __shfl_sync(~0u, word, static_cast<int>(source_lane));
+}
+
+WMMA_DEVICE uint64_t ballot(bool vote) { return __ballot_sync(~0u, vote); }
+WMMA_DEVICE int count_bits(uint64_t bits) { return __popcll(bits); }
+
+// The multiprocessor's clock in cycles.
+WMMA_DEVICE uint64_t clock() { return static_cast<uint64_t>(clock64()); }
+
+WMMA_DEVICE void trap() { asm volatile("trap;"); }
+
+WMMA_DEVICE float exp2(float x) {
+  float y;
+  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+WMMA_DEVICE float log2(float x) {
+  float y;
+  asm("lg2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+WMMA_DEVICE float rcp(float x) {
+  float y;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+WMMA_DEVICE float rsqrt(float x) {
+  float y;
+  asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+WMMA_DEVICE float sqrt(float x) {
+  float y;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+WMMA_DEVICE float sin(float x) {
+  float y;
+  asm("sin.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+WMMA_DEVICE float cos(float x) {
+  float y;
+  asm("cos.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+WMMA_DEVICE float round_even(float x) {
+  float y;
+  asm("cvt.rni.f32.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+WMMA_DEVICE float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
+WMMA_DEVICE double fma(double a, double b, double c) { return ::fma(a, b, c); }
+WMMA_DEVICE float min(float a, float b) { return ::fminf(a, b); }
+WMMA_DEVICE float max(float a, float b) { return ::fmaxf(a, b); }
+WMMA_DEVICE float abs(float x) { return ::fabsf(x); }
+
+WMMA_DEVICE uint16_t half_from_float(float x) {
+  uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}
+WMMA_DEVICE float float_from_half(uint16_t bits) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+  return x;
+}
+WMMA_DEVICE uint16_t bf16_from_float(float x) {
+  uint16_t bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}
+
+// CUDA's atomics know unsigned long long, not unsigned long.
+template <class T>
+struct AtomicWord {
+  using Type = T;
+};
+template <>
+struct AtomicWord<unsigned long> {
+  using Type = unsigned long long;
+};
+
+#define WMMA_ATOMIC(name, function)                                                              \
+  template <class T>                                                                             \
+  WMMA_DEVICE T name(T* at, T value) {                                                           \
+    using Word = typename AtomicWord<T>::Type;                                                   \
+    return static_cast<T>(function(reinterpret_cast<Word*>(at), static_cast<Word>(value)));      \
+  }
+WMMA_ATOMIC(atomic_add, ::atomicAdd)
+WMMA_ATOMIC(atomic_min, ::atomicMin)
+WMMA_ATOMIC(atomic_max, ::atomicMax)
+WMMA_ATOMIC(atomic_and, ::atomicAnd)
+WMMA_ATOMIC(atomic_or, ::atomicOr)
+WMMA_ATOMIC(atomic_xor, ::atomicXor)
+WMMA_ATOMIC(atomic_exchange, ::atomicExch)
+#undef WMMA_ATOMIC
+
+template <class T>
+WMMA_DEVICE T atomic_cas(T* at, T expected, T desired) {
+  if constexpr (sizeof(T) == 4) {
+    using Word = unsigned;
+    return bit_cast<T>(::atomicCAS(reinterpret_cast<Word*>(at), bit_cast<Word>(expected), bit_cast<Word>(desired)));
+  } else {
+    using Word = unsigned long long;
+    return bit_cast<T>(::atomicCAS(reinterpret_cast<Word*>(at), bit_cast<Word>(expected), bit_cast<Word>(desired)));
+  }
+}
+
+// The hardware orders integers only: non-negative floats order as int, negative ones as unsigned in reverse.
+template <>
+WMMA_DEVICE float atomic_min<float>(float* at, float value) {
+  if (bit_cast<int32_t>(value) >= 0) {
+    return bit_cast<float>(::atomicMin(reinterpret_cast<int*>(at), bit_cast<int32_t>(value)));
+  }
+  return bit_cast<float>(::atomicMax(reinterpret_cast<unsigned*>(at), bit_cast<uint32_t>(value)));
+}
+template <>
+WMMA_DEVICE float atomic_max<float>(float* at, float value) {
+  if (bit_cast<int32_t>(value) >= 0) {
+    return bit_cast<float>(::atomicMax(reinterpret_cast<int*>(at), bit_cast<int32_t>(value)));
+  }
+  return bit_cast<float>(::atomicMin(reinterpret_cast<unsigned*>(at), bit_cast<uint32_t>(value)));
+}
+
+}  // namespace wmma::arch

@@ -1,0 +1,177 @@
+// Where a thread is, and how threads meet: indices, barriers, fences, shuffles, votes, atomics, clock, assertions,
+// printing, dynamic shared memory. threadIdx, blockIdx, blockDim, gridDim and __shared__ work as people write them.
+#pragma once
+
+#include "types.hpp"
+
+namespace wmma {
+
+constexpr int kWaveSize = arch::kWaveSize;
+
+// The lane within its wave (AMD) or warp (NVIDIA).
+WMMA_DEVICE uint32_t lane_id() { return arch::lane_id(); }
+
+WMMA_DEVICE uint32_t thread_rank() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
+WMMA_DEVICE uint32_t block_rank() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
+WMMA_DEVICE uint32_t block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
+
+// A value that is the same in all lanes, moved to a scalar register where the target has them.
+WMMA_DEVICE uint32_t uniform(uint32_t value) { return arch::uniform(value); }
+
+// The wave within its block.
+WMMA_DEVICE uint32_t wave_id() { return uniform(thread_rank() / kWaveSize); }
+WMMA_DEVICE uint32_t wave_count() { return (block_threads() + kWaveSize - 1) / kWaveSize; }
+
+WMMA_DEVICE void sync_workgroup() { arch::block_barrier(); }
+WMMA_DEVICE void synchronize_workgroup() { arch::block_barrier(); }
+WMMA_DEVICE void sync_wave() { arch::wave_barrier(); }
+WMMA_DEVICE void fence_block() { arch::fence_block(); }
+WMMA_DEVICE void fence_device() { arch::fence_device(); }
+WMMA_DEVICE void fence_system() { arch::fence_system(); }
+
+namespace detail {
+
+template <class T>
+WMMA_DEVICE T shuffle_from(T value, uint32_t source_lane) {
+  if constexpr (sizeof(T) == 8) {
+    const uint64_t bits = arch::bit_cast<uint64_t>(value);
+    const uint64_t low = arch::shuffle_word(static_cast<uint32_t>(bits), source_lane);
+    const uint64_t high = arch::shuffle_word(static_cast<uint32_t>(bits >> 32), source_lane);
+    return arch::bit_cast<T>(low | high << 32);
+  } else if constexpr (sizeof(T) == 4) {
+    return arch::bit_cast<T>(arch::shuffle_word(arch::bit_cast<uint32_t>(value), source_lane));
+  } else if constexpr (sizeof(T) == 2) {
+    const uint32_t word = arch::shuffle_word(arch::bit_cast<uint16_t>(value), source_lane);
+    return arch::bit_cast<T>(static_cast<uint16_t>(word));
+  } else {
+    static_assert(sizeof(T) == 1, "wmma: shuffles move 1, 2, 4 or 8 bytes");
+    const uint32_t word = arch::shuffle_word(arch::bit_cast<uint8_t>(value), source_lane);
+    return arch::bit_cast<T>(static_cast<uint8_t>(word));
+  }
+}
+
+}  // namespace detail
+
+// Shuffles within groups of `width` lanes, a power of two. All lanes of the wave take part. Where the source lies
+// outside the group, a lane keeps its own value.
+template <class T>
+WMMA_DEVICE T shuffle(T value, int source, int width = kWaveSize) {
+  const int lane = static_cast<int>(lane_id());
+  return detail::shuffle_from(value, (lane & ~(width - 1)) | (source & (width - 1)));
+}
+template <class T>
+WMMA_DEVICE T shuffle_up(T value, int delta, int width = kWaveSize) {
+  const int lane = static_cast<int>(lane_id());
+  return detail::shuffle_from(value, (lane & (width - 1)) < delta ? lane : lane - delta);
+}
+template <class T>
+WMMA_DEVICE T shuffle_down(T value, int delta, int width = kWaveSize) {
+  const int lane = static_cast<int>(lane_id());
+  return detail::shuffle_from(value, (lane & (width - 1)) + delta >= width ? lane : lane + delta);
+}
+template <class T>
+WMMA_DEVICE T shuffle_xor(T value, int mask, int width = kWaveSize) {
+  const int lane = static_cast<int>(lane_id());
+  const int source = lane ^ mask;
+  return detail::shuffle_from(value, (lane & ~(width - 1)) == (source & ~(width - 1)) ? source : lane);
+}
+
+// Votes of the lanes that reach the call, all of the wave on NVIDIA. In the ballot bit l is lane l's vote.
+WMMA_DEVICE uint64_t vote_ballot(bool vote) { return arch::ballot(vote); }
+WMMA_DEVICE bool vote_any(bool vote) { return arch::ballot(vote) != 0; }
+WMMA_DEVICE bool vote_all(bool vote) { return arch::ballot(!vote) == 0; }
+WMMA_DEVICE int count_bits(uint64_t bits) { return arch::count_bits(bits); }
+
+// Relaxed atomics at device scope on global or shared memory; each returns the value before. int32_t, uint32_t,
+// uint64_t and float (add, min, max, exchange, cas).
+template <class T>
+struct Identity {
+  using Type = T;
+};
+template <class T>
+WMMA_DEVICE T atomic_add(T* at, typename Identity<T>::Type value) {
+  return arch::atomic_add(at, value);
+}
+template <class T>
+WMMA_DEVICE T atomic_min(T* at, typename Identity<T>::Type value) {
+  return arch::atomic_min(at, value);
+}
+template <class T>
+WMMA_DEVICE T atomic_max(T* at, typename Identity<T>::Type value) {
+  return arch::atomic_max(at, value);
+}
+template <class T>
+WMMA_DEVICE T atomic_and(T* at, typename Identity<T>::Type value) {
+  return arch::atomic_and(at, value);
+}
+template <class T>
+WMMA_DEVICE T atomic_or(T* at, typename Identity<T>::Type value) {
+  return arch::atomic_or(at, value);
+}
+template <class T>
+WMMA_DEVICE T atomic_xor(T* at, typename Identity<T>::Type value) {
+  return arch::atomic_xor(at, value);
+}
+template <class T>
+WMMA_DEVICE T atomic_exchange(T* at, typename Identity<T>::Type value) {
+  return arch::atomic_exchange(at, value);
+}
+template <class T>
+WMMA_DEVICE T atomic_cas(T* at, typename Identity<T>::Type expected, typename Identity<T>::Type desired) {
+  return arch::atomic_cas<T>(at, expected, desired);
+}
+
+// Cycles of the shader clock (AMD) or multiprocessor clock (NVIDIA); differences alone mean something.
+WMMA_DEVICE uint64_t clock_cycles() { return arch::clock(); }
+
+WMMA_DEVICE void trap() { arch::trap(); }
+
+// The kernel's dynamic shared memory, as many bytes as the launch asks for.
+template <class T>
+WMMA_DEVICE T* dynamic_shared(uint32_t byte_offset = 0) {
+  extern __shared__ __attribute__((aligned(16))) unsigned char wmma_dynamic_shared_bytes[];
+  return reinterpret_cast<T*>(wmma_dynamic_shared_bytes + byte_offset);
+}
+
+namespace detail {
+
+WMMA_DEVICE uint32_t print_kind(int32_t) { return 0; }
+WMMA_DEVICE uint32_t print_kind(uint32_t) { return 1; }
+WMMA_DEVICE uint32_t print_kind(float) { return 2; }
+
+template <class T>
+WMMA_DEVICE void print_value(uint32_t* at, T value) {
+  at[0] = print_kind(value);
+  at[1] = arch::bit_cast<uint32_t>(value);
+}
+
+}  // namespace detail
+
+// There is no printf under plain clang, so printing writes records to a buffer that the caller zeroes, passes as an
+// argument and reads afterwards. buffer[0]: words asked for so far; records follow from buffer[1]. A record is tag,
+// block rank, thread rank, number of values, then kind (0 int32_t, 1 uint32_t, 2 float) and bits of each value. What
+// does not fit in `capacity` words is dropped, and buffer[0] then exceeds capacity - 1.
+template <class... Values>
+WMMA_DEVICE void print(uint32_t* buffer, uint32_t capacity, uint32_t tag, Values... values) {
+  constexpr uint32_t kWords = 4 + 2 * sizeof...(Values);
+  const uint32_t start = 1 + atomic_add(buffer, kWords);
+  if (start + kWords > capacity) return;
+  buffer[start] = tag;
+  buffer[start + 1] = block_rank();
+  buffer[start + 2] = thread_rank();
+  buffer[start + 3] = sizeof...(Values);
+  uint32_t at = start + 4;
+  ((detail::print_value(buffer + at, values), at += 2), ...);
+}
+
+}  // namespace wmma
+
+// Traps where the condition is false; the launch then fails. Compile with -DWMMA_NO_ASSERT to leave assertions out.
+#ifdef WMMA_NO_ASSERT
+#define WMMA_ASSERT(condition) ((void)0)
+#else
+#define WMMA_ASSERT(condition)       \
+  do {                               \
+    if (!(condition)) wmma::trap();  \
+  } while (0)
+#endif

@@ -1,0 +1,77 @@
+// Which family this compilation is for, and the keywords that hipcc, hiprtc, nvcc and NVRTC predefine but plain clang
+// does not. Nothing here or below includes a header from outside kernels/. With hipcc, include hip_runtime.h first.
+#pragma once
+
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define WMMA_NVIDIA 1
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#error "wmma: NVIDIA targets start at sm_80"
+#endif
+#elif defined(__HIP__)
+#define WMMA_AMD 1
+#if defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
+#define WMMA_CDNA 1
+#elif defined(__GFX11__)
+#define WMMA_RDNA3 1
+#elif defined(__gfx1200__) || defined(__gfx1201__) || defined(__gfx1250__)
+#define WMMA_RDNA4 1
+#elif defined(__HIP_DEVICE_COMPILE__)
+#error "wmma: unsupported AMD target; known: gfx908 gfx90a gfx942 gfx950 gfx11xx gfx1200 gfx1201 gfx1250"
+#else
+#define WMMA_CDNA 1  // the host pass parses the kernels and generates nothing from them
+#endif
+#else
+#error "wmma: compile as HIP (clang -x hip, hipcc, hiprtc) or as CUDA (nvcc, NVRTC)"
+#endif
+
+#ifdef WMMA_AMD
+#ifndef __global__
+#define __global__ __attribute__((global))
+#endif
+#ifndef __device__
+#define __device__ __attribute__((device))
+#endif
+#ifndef __host__
+#define __host__ __attribute__((host))
+#endif
+#ifndef __shared__
+#define __shared__ __attribute__((shared))
+#endif
+#ifndef __constant__
+#define __constant__ __attribute__((constant))
+#endif
+#ifndef __launch_bounds__
+#define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
+#endif
+#ifndef __forceinline__
+#define __forceinline__ inline __attribute__((always_inline))
+#endif
+#endif
+
+// Every library function is inlined: fragments then live in registers and the memory space of each pointer is known.
+#define WMMA_DEVICE __device__ __forceinline__
+#define WMMA_CONSTEXPR __host__ __device__ constexpr
+
+namespace wmma {
+
+using int8_t = signed char;
+using uint8_t = unsigned char;
+using int16_t = short;
+using uint16_t = unsigned short;
+using int32_t = int;
+using uint32_t = unsigned int;
+#ifdef __INT64_TYPE__
+using int64_t = __INT64_TYPE__;
+using uint64_t = __UINT64_TYPE__;
+#else
+using int64_t = long long;
+using uint64_t = unsigned long long;
+#endif
+
+}  // namespace wmma
+
+#ifdef WMMA_AMD
+#include "arch/amd.hpp"
+#else
+#include "arch/nvidia.hpp"
+#endif

@@ -1,0 +1,163 @@
+// The element types: storage of the exact width, with conversions. Arithmetic on the 16- and 8-bit floats goes through
+// float. Rounding is to nearest even and a NaN stays a NaN; like torch, values beyond the range of an fp8 type become
+// NaN (e4m3, and both fnuz forms) or infinity (e5m2).
+#pragma once
+
+#include "target.hpp"
+
+namespace wmma {
+
+struct half_t {
+  uint16_t bits;
+  half_t() = default;
+  WMMA_DEVICE half_t(float x) : bits(arch::half_from_float(x)) {}
+  WMMA_DEVICE operator float() const { return arch::float_from_half(bits); }
+};
+
+struct bf16_t {
+  uint16_t bits;
+  bf16_t() = default;
+  WMMA_DEVICE bf16_t(float x) : bits(arch::bf16_from_float(x)) {}
+  WMMA_DEVICE operator float() const { return arch::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+};
+
+namespace detail {
+
+// An 8-bit float with kMantissa mantissa bits. The OCP forms (fn) keep −0; the FNUZ forms have one NaN, 0x80.
+template <int kMantissa, int kBias, bool kFnuz>
+struct Fp8Format {
+  static constexpr uint32_t kNan = kFnuz ? 0x80u : 0x7fu;
+  // Codes from here on are not finite: e4m3 has only 0x7f, e5m2 has infinity at 0x7c, FNUZ uses all of them.
+  static constexpr uint32_t kFirstNonFinite = kFnuz ? 0x80u : (kMantissa == 3 ? 0x7fu : 0x7cu);
+  static constexpr uint32_t kOverflow = kFnuz ? 0x80u : (kMantissa == 3 ? 0x7fu : 0x7cu);
+
+  static WMMA_DEVICE uint8_t encode(float x) {
+    const uint32_t bits = arch::bit_cast<uint32_t>(x);
+    const uint32_t sign = (bits >> 24) & 0x80u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return static_cast<uint8_t>(kFnuz ? kNan : sign | kNan);
+    uint32_t code;
+    if (magnitude < static_cast<uint32_t>(128 - kBias) << 23) {
+      // Below the smallest normal number: adding 2^23 quanta leaves the rounded number of quanta in the low bits.
+      constexpr uint32_t kMagic = static_cast<uint32_t>(127 + 24 - kBias - kMantissa) << 23;
+      code = arch::bit_cast<uint32_t>(arch::bit_cast<float>(magnitude) + arch::bit_cast<float>(kMagic)) - kMagic;
+    } else {
+      constexpr int kDropped = 23 - kMantissa;
+      magnitude += (1u << (kDropped - 1)) - 1u + ((magnitude >> kDropped) & 1u);
+      code = (magnitude - (static_cast<uint32_t>(127 - kBias) << 23)) >> kDropped;
+      if (code >= kFirstNonFinite) code = kOverflow;
+    }
+    if (kFnuz && (code == 0 || code == 0x80u)) return static_cast<uint8_t>(code);
+    return static_cast<uint8_t>(sign | code);
+  }
+
+  static WMMA_DEVICE float decode(uint8_t code) {
+    const uint32_t sign = static_cast<uint32_t>(code & 0x80u) << 24;
+    const uint32_t magnitude = code & 0x7fu;
+    const bool nan = kFnuz ? code == 0x80u : (kMantissa == 3 ? magnitude == 0x7fu : magnitude > 0x7cu);
+    if (nan) return arch::bit_cast<float>(0x7fc00000u | sign);
+    if (!kFnuz && kMantissa == 2 && magnitude == 0x7cu) return arch::bit_cast<float>(0x7f800000u | sign);
+    // The same fields read as a float are 2^(127 − bias) too small.
+    const float scale = arch::bit_cast<float>(static_cast<uint32_t>(127 + 127 - kBias) << 23);
+    return arch::bit_cast<float>(sign | (magnitude << (23 - kMantissa))) * scale;
+  }
+};
+
+template <int kMantissa, int kBias, bool kFnuz>
+struct Fp8 {
+  using Format = Fp8Format<kMantissa, kBias, kFnuz>;
+  uint8_t bits;
+  Fp8() = default;
+  WMMA_DEVICE Fp8(float x) : bits(Format::encode(x)) {}
+  WMMA_DEVICE operator float() const { return Format::decode(bits); }
+};
+
+}  // namespace detail
+
+// The OCP forms (torch.float8_e4m3fn, torch.float8_e5m2) and the FNUZ forms of gfx942. A product of a form that the
+// target has no instruction for runs in f16, which holds every value of all four exactly.
+struct fp8_e4m3_t : detail::Fp8<3, 7, false> {
+  using Fp8::Fp8;
+};
+struct fp8_e5m2_t : detail::Fp8<2, 15, false> {
+  using Fp8::Fp8;
+};
+struct fp8_e4m3fnuz_t : detail::Fp8<3, 8, true> {
+  using Fp8::Fp8;
+};
+struct fp8_e5m2fnuz_t : detail::Fp8<2, 16, true> {
+  using Fp8::Fp8;
+};
+
+// Operand kinds. accumulator_swapped is the C or D of a product computed with A and B exchanged: mma_sync, loads and
+// stores treat it as an M×N matrix like any other, but its registers are those of A of a next product.
+struct matrix_a {};
+struct matrix_b {};
+struct accumulator {};
+struct accumulator_swapped {};
+
+struct row_major {};
+struct col_major {};
+enum layout_t { mem_row_major, mem_col_major };
+
+template <class T, class U>
+inline constexpr bool kSame = false;
+template <class T>
+inline constexpr bool kSame<T, T> = true;
+
+template <class T>
+inline constexpr bool kIsFp8 =
+    kSame<T, fp8_e4m3_t> || kSame<T, fp8_e5m2_t> || kSame<T, fp8_e4m3fnuz_t> || kSame<T, fp8_e5m2fnuz_t>;
+
+template <class T>
+inline constexpr bool kIsInteger = kSame<T, int8_t> || kSame<T, uint8_t> || kSame<T, int32_t> || kSame<T, uint32_t>;
+
+// The type that the matrix unit accumulates T in.
+template <class T>
+struct ComputeType {
+  using Type = float;
+};
+template <>
+struct ComputeType<double> {
+  using Type = double;
+};
+template <>
+struct ComputeType<int8_t> {
+  using Type = int32_t;
+};
+template <>
+struct ComputeType<uint8_t> {
+  using Type = int32_t;
+};
+template <>
+struct ComputeType<int32_t> {
+  using Type = int32_t;
+};
+
+// To 8-bit integers: to nearest even, saturating. Otherwise the language's conversion.
+template <class To, class From>
+WMMA_DEVICE To convert(From x) {
+  if constexpr (kSame<To, From>) {
+    return x;
+  } else if constexpr (kSame<To, int8_t> || kSame<To, uint8_t>) {
+    constexpr int kLow = kSame<To, int8_t> ? -128 : 0;
+    constexpr int kHigh = kSame<To, int8_t> ? 127 : 255;
+    if constexpr (kIsInteger<From>) {
+      const int32_t y = static_cast<int32_t>(x);
+      return static_cast<To>(y < kLow ? kLow : (y > kHigh ? kHigh : y));
+    } else {
+      const float y = arch::max(static_cast<float>(kLow), arch::min(static_cast<float>(kHigh), static_cast<float>(x)));
+      return static_cast<To>(static_cast<int32_t>(arch::round_even(y)));
+    }
+  } else if constexpr (kSame<To, double> || kSame<To, float> || kIsInteger<To>) {
+    if constexpr (kSame<From, double> || kIsInteger<From>) {
+      return static_cast<To>(x);
+    } else {
+      return static_cast<To>(static_cast<float>(x));
+    }
+  } else {
+    return To(static_cast<float>(x));
+  }
+}
+
+}  // namespace wmma

@@ -1,0 +1,88 @@
+"""Executes AMD machine code, instruction by instruction, on NumPy arrays: a sanitizer and profiler without the hardware.
+
+with wmma_ops.emulate("gfx942"):
+    kernel[grid, block](tensors and numbers)
+"""
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from wmma_ops.arch import EMULATED, target
+from wmma_ops.emulator.errors import (
+    DivergentBarrier,
+    EmulationError,
+    EndlessLoop,
+    OutOfBounds,
+    Race,
+    Trap,
+    Uninitialised,
+    UnknownInstruction,
+)
+from wmma_ops.emulator.machine import Statistics, launch, orders
+from wmma_ops.emulator.memory import Region
+
+ORDERS = ("forward", "reverse", "random")
+
+
+@dataclass
+class Emulation:
+    """The target that CPU tensors' kernels run on, and what they executed."""
+
+    target: str
+    order: str = "forward"
+    seed: int = 0
+    budget: int = 200_000_000
+    launches: list[Statistics] = field(default_factory=list)
+
+
+_active: contextvars.ContextVar[Emulation | None] = contextvars.ContextVar("wmma_ops_emulation", default=None)
+
+
+def active() -> Emulation | None:
+    """The emulation that the current thread or task is in."""
+    return _active.get()
+
+
+@contextlib.contextmanager
+def emulate(name: str, *, order: str = "forward", seed: int = 0, budget: int = 200_000_000) -> Iterator[Emulation]:
+    """Within it, kernels launched on CPU tensors run as compiled for the AMD target `name`.
+
+    Args:
+        name: one of gfx908, gfx90a, gfx942, gfx950, gfx1100, gfx1151, gfx1200, gfx1201, and the others of their families.
+        order: how the waves of a block take turns between barriers: forward, reverse or random (by `seed`).
+        budget: the number of instructions a wave may execute before the launch is taken for an endless loop.
+
+    Yields:
+        an Emulation, whose `launches` hold what each launch executed.
+    """
+    found = target(name)
+    if found.vendor != "amd" or name == "gfx1250":
+        raise ValueError(f"emulate: {name} is not emulated; takes an AMD target such as {', '.join(EMULATED)}")
+    orders(order)
+    emulation = Emulation(name, order, seed, budget)
+    token = _active.set(emulation)
+    try:
+        yield emulation
+    finally:
+        _active.reset(token)
+
+
+__all__ = [
+    "ORDERS",
+    "DivergentBarrier",
+    "Emulation",
+    "EmulationError",
+    "EndlessLoop",
+    "OutOfBounds",
+    "Race",
+    "Region",
+    "Statistics",
+    "Trap",
+    "Uninitialised",
+    "UnknownInstruction",
+    "active",
+    "emulate",
+    "launch",
+]

@@ -1,0 +1,193 @@
+"""Reads the assembly text that clang writes: instructions, labels, source lines, and what the kernel descriptor says."""
+
+import re
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Instruction:
+    mnemonic: str
+    operands: tuple[str, ...]
+    modifiers: dict[str, str]
+    text: str
+    line: int  # in the assembly
+    source: str  # "kernel.hip:12", or ""
+
+
+@dataclass
+class Argument:
+    name: str
+    offset: int
+    size: int
+    kind: str  # global_buffer, by_value, hidden_…, dynamic_shared_pointer
+
+
+@dataclass
+class KernelText:
+    name: str
+    instructions: list[Instruction] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)
+    descriptor: dict[str, int] = field(default_factory=dict)  # .amdhsa_X -> value
+    arguments: list[Argument] = field(default_factory=list)
+    facts: dict[str, int] = field(default_factory=dict)  # of the metadata: .vgpr_count, .wavefront_size, …
+
+
+@dataclass
+class Assembly:
+    target: str
+    kernels: dict[str, KernelText]
+    symbols: dict[str, tuple[str, int]]  # of shared memory: name -> (kind, size)
+
+
+_LABEL = re.compile(r"^([.\w$]+):")
+_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+(?:"[^"]*"\s+)?"([^"]*)"')
+_HSA = re.compile(r"^\s*\.amdhsa_(\w+)\s+(.+?)\s*$")
+_TARGET = re.compile(r'amdgcn_target\s+"amdgcn-amd-amdhsa-[-\w]*-(gfx\w+)')
+_LDS = re.compile(r"^\s*\.amdgpu_lds\s+([\w.$]+),\s*(\d+)")
+
+# What follows the operands: name:value, or a bare word.
+_BARE = (
+    "clamp glc slc dlc sc0 sc1 nt off offen idxen lds gds tfe unorm r128 a16 d16 lwe da scc high saddr bound_ctrl fi"
+).split()
+_NAMED = re.compile(r"\b([a-z_][a-z_0-9]*):(\[[^\]]*\]|swizzle\([^)]*\)|[\w.+-]+)")
+
+
+def split_operands(text: str) -> list[str]:
+    """At commas outside brackets."""
+    parts, depth, start = [], 0, 0
+    for index, letter in enumerate(text):
+        if letter in "[(|" and not (letter == "|" and depth):
+            depth += letter != "|"
+        elif letter in "])":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            parts.append(text[start:index].strip())
+            start = index + 1
+    parts.append(text[start:].strip())
+    return [part for part in parts if part]
+
+
+def parse_instruction(text: str, line: int = 0, source: str = "") -> Instruction:
+    mnemonic, _, rest = text.partition(" ")
+    modifiers = {}
+    if mnemonic.startswith(("s_wait", "s_delay", "s_sendmsg", "s_getreg", "s_setreg", "s_clause")):
+        return Instruction(mnemonic, tuple(split_operands(rest)), modifiers, text, line, source)
+
+    def take(match):
+        modifiers[match.group(1)] = match.group(2)
+        return " "
+
+    rest = _NAMED.sub(take, rest)
+    operands = split_operands(rest)
+    if operands:
+        # Bare modifiers stand after the last operand, separated by blanks alone.
+        words = operands[-1].split()
+        while words and words[-1] in _BARE and (len(words) > 1 or words[-1] not in ("off",)):
+            modifiers[words.pop()] = "1"
+        operands[-1] = " ".join(words)
+        operands = [operand for operand in operands if operand]
+    return Instruction(mnemonic, tuple(operands), modifiers, text, line, source)
+
+
+def parse(text: str) -> Assembly:
+    match = _TARGET.search(text)
+    assembly = Assembly(match.group(1) if match else "", {}, {})
+    files: dict[str, str] = {}
+    functions: dict[str, KernelText] = {}
+    current: KernelText | None = None
+    described: KernelText | None = None
+    source = ""
+    in_metadata = False
+    metadata: list[str] = []
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.split(";", 1)[0].rstrip() if ";" in raw and '"' not in raw else raw.rstrip()
+        if in_metadata:
+            if ".end_amdgpu_metadata" in raw:
+                in_metadata = False
+            else:
+                metadata.append(raw)
+            continue
+        stripped = line.strip()
+        if not stripped or stripped.startswith("//"):
+            continue
+        if label := _LABEL.match(line):
+            name = label.group(1)
+            if current is not None and name.startswith((".L", "BB")):
+                current.labels[name] = len(current.instructions)
+            elif not name.startswith(".L"):
+                current = functions.setdefault(name, KernelText(name))
+                source = ""
+            rest = line[label.end() :].strip()
+            if not rest:
+                continue
+            stripped = rest
+        if stripped.startswith("."):
+            if loc := _LOC.match(line):
+                name = files.get(loc.group(1), "")
+                # Line 0 is the compiler's own.
+                source = f"{name}:{loc.group(2)}" if loc.group(2) != "0" else source
+            elif file := _FILE.match(line):
+                files[file.group(1)] = file.group(2).rsplit("/", 1)[-1]
+            elif stripped.startswith(".amdhsa_kernel"):
+                described = functions.setdefault(stripped.split()[1], KernelText(stripped.split()[1]))
+                assembly.kernels[described.name] = described
+            elif described is not None and (hsa := _HSA.match(line)):
+                value = hsa.group(2)
+                described.descriptor[hsa.group(1)] = int(value, 0) if re.fullmatch(r"-?(0x)?[\da-fA-F]+", value) else 0
+            elif stripped.startswith(".end_amdhsa_kernel"):
+                described = None
+            elif lds := _LDS.match(line):
+                assembly.symbols[lds.group(1)] = ("lds", int(lds.group(2)))
+            elif stripped.startswith(".amdgpu_metadata"):
+                in_metadata = True
+            elif stripped.startswith((".section", ".data", ".rodata")):
+                current = None
+            continue
+        if current is not None:
+            current.instructions.append(parse_instruction(stripped, number, source))
+    _read_metadata(metadata, assembly)
+    return assembly
+
+
+def _read_metadata(lines: list[str], assembly: Assembly) -> None:
+    """The few facts wanted of the YAML: each kernel's arguments and counts. (It is always laid out this way.)"""
+    kernel: dict | None = None
+    argument: dict | None = None
+    kernels: list[dict] = []
+    for line in lines:
+        entry = re.match(r"^(\s*)(- )?\.(\w+):\s*(.*)$", line)
+        if not entry:
+            continue
+        indent, dash, key, value = len(entry.group(1)), entry.group(2), entry.group(3), entry.group(4).strip("'\" ")
+        if indent <= 2 and dash:
+            kernel = {"args": [], "facts": {}}
+            kernels.append(kernel)
+            argument = None
+        elif kernel is not None and dash and indent > 2:
+            argument = {}
+            kernel["args"].append(argument)
+        if kernel is None:
+            continue
+        if key == "args":
+            continue
+        in_argument = argument is not None and indent + (2 if dash else 0) > 4
+        if in_argument:
+            argument[key] = value
+        else:
+            argument = None if indent <= 4 and not dash else argument
+            kernel["facts"][key] = value
+    for kernel in kernels:
+        text = assembly.kernels.get(kernel["facts"].get("name", ""))
+        if text is None:
+            continue
+        text.facts = {k: int(v) for k, v in kernel["facts"].items() if re.fullmatch(r"\d+", v)}
+        for argument in kernel["args"]:
+            text.arguments.append(
+                Argument(
+                    argument.get("name", ""),
+                    int(argument.get("offset", 0)),
+                    int(argument.get("size", 0)),
+                    argument.get("value_kind", "by_value"),
+                )
+            )

@@ -1,0 +1,99 @@
+"""Which vector registers a kernel may read before anything has written them.
+
+A register that every path to a read has written needs no watching. For the others the generated code keeps one flag a
+wave, so that the watch costs nothing where the compiler left no doubt. Plain copies are exempt: compilers copy values
+that no lane uses.
+"""
+
+import re
+
+from wmma_ops.emulator.assembly import Instruction, KernelText
+
+_REGISTER = re.compile(r"\b([va])(?:(\d+)\b|\[(\d+):(\d+)\])")
+_COPIES = ("v_mov_b32", "v_mov_b64", "v_dual_mov_b32", "v_accvgpr", "v_cndmask", "v_pk_mov_b32", "v_dual_cndmask")
+_READS_RESULT = (
+    "v_fmac",
+    "v_mac_",
+    "v_dot2c",
+    "v_dot4c",
+    "v_writelane",
+    "v_swap",
+    "v_permlane16_swap",
+    "v_permlane32_swap",
+)
+_WIDE_INTEGER = re.compile(r"^v_(mad_(co_)?[iu]64_[iu]32|(lshl|lshr|ashr)rev_[bi]64|(add|sub)_(nc_)?u64|lshl_add_u64)")
+_STORES = ("global_store", "flat_store", "scratch_store", "ds_write", "ds_store", "buffer_store")
+
+
+def registers(text: str) -> set[str]:
+    found = set()
+    for prefix, one, first, last in _REGISTER.findall(text):
+        numbers = [int(one)] if one else range(int(first), int(last) + 1)
+        found.update(f"{prefix}{number}" for number in numbers)
+    return found
+
+
+def uses(ins: Instruction) -> tuple[set[str], set[str]]:
+    """(read, written)."""
+    if "::" in ins.text:
+        read, written = set(), set()
+        for half in ins.text.split("::"):
+            words = half.strip().split(None, 1)
+            first, _, rest = words[1].partition(",")
+            written |= registers(first)
+            read |= registers(rest) | (registers(first) if "fmac" in words[0] else set())
+        return (set() if "v_dual_mov" in ins.text else read), written
+    m, ops = ins.mnemonic, ins.operands
+    if not ops or not m.startswith(("v_", "global_", "flat_", "scratch_", "ds_", "buffer_")):
+        return set(), set()
+    every = [registers(op) for op in ops]
+    rest = set().union(*every[1:]) if len(every) > 1 else set()
+    if m.startswith(_STORES):
+        return every[0] | rest, set()
+    if "atomic" in m or re.match(r"^ds_(add|sub|max|min|and|or|xor|inc|dec|cmp|wrx|storex)", m):
+        returns = "_rtn" in m or {"glc", "sc0"} & set(ins.modifiers) or "RETURN" in ins.modifiers.get("th", "")
+        return (rest, every[0]) if returns else (every[0] | rest, set())
+    if m.startswith(("v_swap", "v_permlane16_swap", "v_permlane32_swap")):
+        return every[0] | rest, every[0] | rest
+    # Halves are written one at a time: the other one stays as it was, of no concern.
+    reads = rest | (every[0] if m.startswith(_READS_RESULT) else set())
+    if m.startswith(_COPIES):
+        reads = set()
+    elif _WIDE_INTEGER.match(m):
+        # Where the compiler wants the low word alone, it leaves the high word of an operand undefined.
+        for op in ops[1:]:
+            if pair := re.fullmatch(r"([va])\[\d+:(\d+)\]", op):
+                reads.discard(f"{pair[1]}{pair[2]}")
+    return reads, every[0]
+
+
+def doubtful(
+    kernel: KernelText, blocks: list[tuple[int, int]], successors: list[list[int]], entry: set[str]
+) -> set[str]:
+    """Registers that some read may meet unwritten. `blocks` are (start, stop) of the instructions."""
+    count = len(blocks)
+    effects = []
+    for start, stop in blocks:
+        needed, written = set(), set()
+        for ins in kernel.instructions[start:stop]:
+            read, wrote = uses(ins)
+            needed |= read - written
+            written |= wrote
+        effects.append((needed, written))
+    every = set(entry).union(*(needed | written for needed, written in effects))
+    before: list[set[str]] = [set(every) for _ in range(count)]
+    before[0] = set(entry)
+    work = [0]
+    seen = {0}
+    while work:
+        at = work.pop()
+        after = before[at] | effects[at][1]
+        for following in successors[at]:
+            if following < 0:
+                continue
+            merged = before[following] & after
+            if merged != before[following] or following not in seen:
+                before[following] = merged
+                seen.add(following)
+                work.append(following)
+    return set().union(*(effects[at][0] - before[at] for at in seen)) if seen else set()

@@ -1,0 +1,36 @@
+"""What the emulator refuses or catches, each named."""
+
+
+class EmulationError(RuntimeError):
+    """Something a kernel did that real hardware would do silently or not at all.
+
+    The text names the kernel, the source line or instruction, the block, the wave and, where one is to blame, the lane.
+    """
+
+
+class UnknownInstruction(EmulationError):
+    """An instruction that the emulator does not know: never guessed."""
+
+
+class OutOfBounds(EmulationError):
+    """An access outside the tensors, or outside the block's shared memory."""
+
+
+class Uninitialised(EmulationError):
+    """A read of a register or of shared memory that was never written."""
+
+
+class Race(EmulationError):
+    """Two waves at one place in shared memory with no barrier between, one of them writing."""
+
+
+class DivergentBarrier(EmulationError):
+    """A barrier that not all waves of a block reach."""
+
+
+class EndlessLoop(EmulationError):
+    """More instructions than the budget."""
+
+
+class Trap(EmulationError):
+    """s_trap: a failed assertion in the kernel."""

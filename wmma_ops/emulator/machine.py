@@ -1,0 +1,380 @@
+"""Runs a decoded kernel: blocks one after the other, the waves of a block in turns from barrier to barrier."""
+
+import random
+import struct
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from wmma_ops.emulator.assembly import KernelText
+from wmma_ops.emulator.errors import (
+    DivergentBarrier,
+    EmulationError,
+    EndlessLoop,
+    Trap,
+    Uninitialised,
+)
+from wmma_ops.emulator.memory import PRIVATE_BASE, SHARED_BASE, Flat, GlobalMemory, Region, Scratch, SharedMemory
+from wmma_ops.emulator.program import BARRIER, END, EXEC, TTMP, Program
+
+_UNWRITTEN = 0x7FBAD000  # a NaN that stands out
+
+
+@dataclass
+class Statistics:
+    """What a launch executed."""
+
+    waves: int = 0
+    instructions: int = 0
+    by_class: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class _Wave:
+    index: int
+    registers: np.ndarray | None = None
+    accumulators: np.ndarray | None = None
+    scalars: list[int] | None = None
+    resume: int = 0
+    signals: int = 0
+    waits: int = 0
+    done: bool = False
+    written: set[str] = field(default_factory=set)  # of the registers that are watched
+
+
+def class_of(mnemonic: str) -> str:
+    if mnemonic.startswith(("v_mfma", "v_wmma")):
+        return "matrix"
+    if mnemonic.startswith("v_"):
+        return "vector"
+    if mnemonic.startswith("ds_"):
+        return "shared"
+    if mnemonic.startswith(("global_", "flat_", "buffer_", "scratch_")):
+        return "memory"
+    if mnemonic.startswith(("s_load", "s_buffer")):
+        return "scalar memory"
+    if mnemonic.startswith(("s_wait", "s_nop", "s_delay", "s_clause", "s_barrier")):
+        return "wait"
+    return "scalar"
+
+
+class Machine:
+    """The state that generated code sees as `st`, and the loop around it."""
+
+    def __init__(self, program: Program, memory: GlobalMemory, budget: int):
+        self.program = program
+        self.memory = memory
+        self.wave = program.wave
+        self.budget = budget
+        self.scratch = None
+        self.lds: SharedMemory | None = None
+        self.flat = Flat(memory, lambda: self.lds)
+        self.resume = 0
+        self.ticks = 0
+        self.statistics = Statistics()
+        self.counts = [0] * len(program.blocks)
+        self.current: _Wave | None = None
+        program.namespace["SHARED_BASE"] = SHARED_BASE
+        program.namespace["PRIVATE_BASE"] = PRIVATE_BASE
+        self.masks: dict[int, tuple[bool, np.ndarray]] = {}
+
+    # Called from generated code.
+
+    def exec_changed(self):
+        s = self.program.scalars
+        bits = s[EXEC] | s[EXEC + 1] << 32 if self.wave == 64 else s[EXEC]
+        found = self.masks.get(bits)
+        if found is None:
+            lanes = np.array([bool(bits >> lane & 1) for lane in range(self.wave)])
+            found = self.masks[bits] = (bool(lanes.all()), lanes)
+        self.full, self.mask = found
+        return found
+
+    def first_lane(self) -> int:
+        found = np.flatnonzero(self.mask)
+        return int(found[0]) if len(found) else 0
+
+    def clock(self) -> int:
+        self.ticks += 100
+        return self.ticks
+
+    def getreg(self, what: str) -> int:
+        return 0
+
+    def signal(self) -> None:
+        self.current.signals += 1
+        self.lds.signals = self.current.signals
+
+    def uninitialised(self, register: str) -> None:
+        raise Uninitialised(f"register {register} is read, but was never written")
+
+    def trap(self, number: int) -> None:
+        if number != 3:  # 3 is a breakpoint
+            raise Trap(f"s_trap {number}: an assertion in the kernel failed, or it reached what must not be reached")
+
+    def permlane16(self, low: int, high: int, across: int) -> np.ndarray:
+        lanes = np.arange(self.wave)
+        select = np.array([(low >> 4 * i) & 15 for i in range(8)] + [(high >> 4 * i) & 15 for i in range(8)])
+        return (lanes // 16 ^ across) * 16 + select[lanes % 16]
+
+    def bpermute(self, address, data, offset: int, mask) -> np.ndarray:
+        index = ((np.asarray(address, np.uint32) + np.uint32(offset)) >> np.uint32(2)) % np.uint32(self.wave)
+        # A lane that is off gives 0.
+        return np.where(mask, data, np.uint32(0))[index]
+
+    def permute(self, address, data, offset: int, mask) -> np.ndarray:
+        out = np.zeros(self.wave, dtype=np.uint32)
+        index = ((np.asarray(address, np.uint32) + np.uint32(offset)) >> np.uint32(2)) % np.uint32(self.wave)
+        lanes = np.flatnonzero(mask)
+        out[index[lanes]] = data[lanes]
+        return out
+
+    # The loop.
+
+    def _load(self, wave: _Wave) -> None:
+        program = self.program
+        program.registers[:] = wave.registers
+        program.accumulators[:] = wave.accumulators
+        program.scalars[:] = wave.scalars
+        self._enter(wave)
+
+    def _enter(self, wave: _Wave) -> None:
+        self.current = wave
+        self.written = wave.written
+        self.lds.wave, self.lds.signals, self.lds.waits = wave.index, wave.signals, wave.waits
+        self.exec_changed()
+
+    def _store(self, wave: _Wave) -> None:
+        program = self.program
+        wave.registers = program.registers.copy()
+        wave.accumulators = program.accumulators.copy()
+        wave.scalars = list(program.scalars)
+
+    def run(self, wave: _Wave, block: tuple[int, int, int]) -> int:
+        """Runs the wave on the machine's registers until it ends or reaches a barrier."""
+        blocks = self.program.blocks
+        at = wave.resume
+        counts = self.counts
+        budget = self.budget
+        try:
+            while at >= 0:
+                body = blocks[at]
+                counts[at] += 1
+                budget -= len(body.instructions)
+                if budget < 0:
+                    raise EndlessLoop("more instructions than the budget: an endless loop?")
+                at = body.run(self, self.full, self.mask)
+        except EmulationError as error:
+            raise type(error)(self._where(error, body, wave, block) + str(error)) from None
+        except (ValueError, IndexError, TypeError, AttributeError, OverflowError) as error:
+            raise EmulationError(self._where(error, body, wave, block) + f"{type(error).__name__}: {error}") from error
+        self.budget = budget
+        wave.resume = self.resume
+        return at
+
+    def _where(self, error, body, wave: _Wave, block) -> str:
+        """Kernel, source line and instruction of the innermost generated frame."""
+        trace, line = error.__traceback__, None
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename.startswith("<block"):
+                line = trace.tb_lineno
+            trace = trace.tb_next
+        instruction = body.instructions[-1] if body.instructions else None
+        if line is not None and 0 <= line - 2 < len(body.line_of):
+            instruction = body.instructions[body.line_of[line - 2]]
+        name = self.program.kernel.name
+        place = f"{instruction.source}: " if instruction is not None and instruction.source else ""
+        text = f"`{instruction.text}`" if instruction is not None else ""
+        return f"{name} on {self.program.target}: {place}{text}, block {block}, wave {wave.index}: "
+
+    def block(self, index: tuple[int, int, int], start, threads: int, shared_bytes: int, order) -> None:
+        """Runs one block. `start(wave)` sets the machine's registers for a wave's first instruction."""
+        count = -(-threads // self.wave)
+        self.lds = SharedMemory(shared_bytes)
+        self.flat.shared = lambda: self.lds
+        waves = [_Wave(i) for i in range(count)]
+        self.statistics.waves += count
+        fresh = True
+        while True:
+            pending = [wave for wave in waves if not wave.done]
+            if not pending:
+                return
+            reached = []
+            for wave in order(pending):
+                if fresh:
+                    start(wave.index)
+                    self._enter(wave)
+                elif len(waves) > 1:
+                    self._load(wave)
+                else:
+                    self._enter(wave)
+                at = self.run(wave, index)
+                if at == END:
+                    wave.done = True
+                else:
+                    reached.append(wave)
+                    if len(waves) > 1:
+                        self._store(wave)
+            fresh = False
+            if reached and len(reached) < len([wave for wave in waves if not wave.done]):
+                raise EmulationError("waves out of step")
+            if reached and any(wave.done for wave in waves):
+                finished = [wave.index for wave in waves if wave.done]
+                raise DivergentBarrier(
+                    f"{self.program.kernel.name} on {self.program.target}, block {index}: waves "
+                    f"{[wave.index for wave in reached]} wait at a barrier that waves {finished} never reach"
+                )
+            places = {wave.resume for wave in reached}
+            if len(places) > 1:
+                raise DivergentBarrier(
+                    f"{self.program.kernel.name} on {self.program.target}, block {index}: waves wait at different barriers: "
+                    f"{[(wave.index, self._place(wave.resume)) for wave in reached]}"
+                )
+            for wave in reached:
+                wave.waits += 1
+
+    def _place(self, resume: int) -> str:
+        body = self.program.blocks[resume - 1] if resume > 0 else None
+        return body.instructions[-1].source if body and body.instructions else "the end"
+
+    def finish(self) -> Statistics:
+        by_class: dict[str, int] = {}
+        total = 0
+        for count, body in zip(self.counts, self.program.blocks, strict=True):
+            if not count:
+                continue
+            for instruction in body.instructions:
+                name = class_of(instruction.mnemonic)
+                by_class[name] = by_class.get(name, 0) + count
+                total += count
+        self.statistics.instructions, self.statistics.by_class = total, by_class
+        return self.statistics
+
+
+def orders(name: str, seed: int = 0):
+    """How the waves of a block take turns: forward, reverse or random."""
+    if name == "forward":
+        return lambda waves: waves
+    if name == "reverse":
+        return lambda waves: waves[::-1]
+    if name == "random":
+        rng = random.Random(seed)
+        return lambda waves: rng.sample(waves, len(waves))
+    raise ValueError(f"order is {name!r}; takes forward, reverse or random")
+
+
+def kernel_arguments(kernel: KernelText, explicit: bytes, grid, block, shared_bytes: int) -> bytes:
+    """The kernel's argument segment: what the caller passes, and what the compiler asks for beside."""
+    size = kernel.facts.get("kernarg_segment_size", len(explicit))
+    out = bytearray(max(size, len(explicit)) + 256)
+    out[: len(explicit)] = explicit
+    hidden = {
+        "hidden_block_count_x": struct.pack("<I", grid[0]),
+        "hidden_block_count_y": struct.pack("<I", grid[1]),
+        "hidden_block_count_z": struct.pack("<I", grid[2]),
+        "hidden_group_size_x": struct.pack("<H", block[0]),
+        "hidden_group_size_y": struct.pack("<H", block[1]),
+        "hidden_group_size_z": struct.pack("<H", block[2]),
+        "hidden_grid_dims": struct.pack("<H", 3),
+        "hidden_dynamic_lds_size": struct.pack("<I", shared_bytes),
+        "hidden_shared_base": struct.pack("<I", SHARED_BASE >> 32),
+        "hidden_private_base": struct.pack("<I", PRIVATE_BASE >> 32),
+    }
+    for argument in kernel.arguments:
+        if argument.kind in hidden:
+            value = hidden[argument.kind]
+            out[argument.offset : argument.offset + len(value)] = value
+    return bytes(out)
+
+
+def dispatch_packet(grid, block) -> bytes:
+    """The start of the packet that some kernels read their sizes from."""
+    sizes = [g * b for g, b in zip(grid, block, strict=True)]
+    return struct.pack("<HHHHHHIII", 0, 3, *block, 0, *sizes).ljust(64, b"\0")
+
+
+def launch(
+    program: Program,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    arguments: bytes,
+    regions: list[Region],
+    *,
+    shared_bytes: int = 0,
+    order: str = "forward",
+    seed: int = 0,
+    budget: int = 200_000_000,
+) -> Statistics:
+    """Runs a whole grid. `regions` are the memory that the kernel may touch."""
+    kernel, wave = program.kernel, program.wave
+    segment = np.frombuffer(bytearray(kernel_arguments(kernel, arguments, grid, block, shared_bytes)), dtype=np.uint8)
+    packet = np.frombuffer(bytearray(dispatch_packet(grid, block)), dtype=np.uint8)
+    own = [
+        Region(segment.ctypes.data, segment.size, "the kernel's arguments", segment),
+        Region(packet.ctypes.data, packet.size, "the dispatch packet", packet),
+    ]
+    machine = Machine(program, GlobalMemory([*regions, *own]), budget)
+    static = kernel.descriptor.get("group_segment_fixed_size", 0)
+    threads = block[0] * block[1] * block[2]
+    turns = orders(order, seed)
+    described = kernel.descriptor
+    private = described.get("private_segment_fixed_size", 0)
+    packed = not program.target.startswith(("gfx908", "gfx906", "gfx10"))
+    gfx12 = program.target.startswith("gfx12")
+
+    def start(index: tuple[int, int, int], number: int) -> None:
+        program.registers.fill(_UNWRITTEN)
+        program.accumulators.fill(_UNWRITTEN)
+        scalars = [0] * len(program.scalars)
+        # User registers, in the order of the descriptor.
+        at = 0
+        for name, count, value in (
+            ("private_segment_buffer", 4, 0),
+            ("dispatch_ptr", 2, packet.ctypes.data),
+            ("queue_ptr", 2, 0),
+            ("kernarg_segment_ptr", 2, segment.ctypes.data),
+            ("dispatch_id", 2, 0),
+            ("flat_scratch_init", 2, 0),
+            ("private_segment_size", 1, private),
+        ):
+            if described.get(f"user_sgpr_{name}"):
+                for j in range(count):
+                    scalars[at + j] = value >> 32 * j & 0xFFFFFFFF
+                at += count
+        at = max(at, described.get("user_sgpr_count", at))
+        for j, name in enumerate(("x", "y", "z")):
+            if described.get(f"system_sgpr_workgroup_id_{name}", 1 if j == 0 else 0) and not gfx12:
+                scalars[at] = index[j]
+                at += 1
+        if gfx12:
+            scalars[TTMP + 9] = index[0]
+            scalars[TTMP + 7] = index[1] | index[2] << 16
+            scalars[TTMP + 8] = number << 25
+        lanes = np.arange(number * wave, (number + 1) * wave)
+        active = lanes < threads
+        lanes = np.minimum(lanes, threads - 1)
+        x, y, z = lanes % block[0], lanes // block[0] % block[1], lanes // (block[0] * block[1])
+        wanted = described.get("system_vgpr_workitem_id", 0)
+        if packed:
+            program.registers[0] = x | (y << 10 if wanted >= 1 else 0) | (z << 20 if wanted >= 2 else 0)
+        else:
+            for j, value in enumerate((x, y, z)[: wanted + 1]):
+                program.registers[j] = value
+        mask = sum(1 << int(lane) for lane in np.flatnonzero(active))
+        scalars[EXEC], scalars[EXEC + 1] = mask & 0xFFFFFFFF, mask >> 32
+        program.scalars[:] = scalars
+        if private:
+            machine.scratch = Scratch(private, wave)
+
+    with np.errstate(all="ignore"):
+        for z in range(grid[2]):
+            for y in range(grid[1]):
+                for x in range(grid[0]):
+                    index = (x, y, z)
+                    machine.block(
+                        index, lambda number, index=index: start(index, number), threads, static + shared_bytes, turns
+                    )
+    return machine.finish()
+
+
+__all__ = ["BARRIER", "Machine", "Statistics", "launch"]

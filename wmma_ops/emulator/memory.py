@@ -1,0 +1,462 @@
+"""What a kernel may touch: the tensors, and the block's shared memory, watched."""
+
+import bisect
+import ctypes
+
+import numpy as np
+
+from wmma_ops.emulator.errors import OutOfBounds, Race, Uninitialised
+
+u8, u16, u32, u64, i64 = np.uint8, np.uint16, np.uint32, np.uint64, np.int64
+
+# Where flat addresses mean shared memory and a lane's own.
+SHARED_BASE = 0x0001_0000_0000_0000
+PRIVATE_BASE = 0x0002_0000_0000_0000
+
+_SMALL = {"u8": (1, False), "i8": (1, True), "u16": (2, False), "i16": (2, True)}
+_SMALL |= {"d16": (2, False), "d16_hi": (2, False), "d16_u8": (1, False), "d16_i8": (1, True)}
+_SMALL |= {"d16_hi_u8": (1, False), "d16_hi_i8": (1, True), "u8_hi": (1, False)}
+
+
+def widen(raw: np.ndarray, kind: str, old: np.ndarray) -> np.ndarray:
+    """Loaded bytes or halves as the register gets them."""
+    size, is_signed = _SMALL[kind]
+    if is_signed:
+        raw = raw.view(np.int8 if size == 1 else np.int16).astype(np.int32).view(u32)
+    else:
+        raw = raw.astype(u32)
+    if kind.startswith("d16_hi"):
+        return (old & u32(0xFFFF)) | (raw << u32(16))
+    if kind.startswith("d16"):
+        return (old & u32(0xFFFF0000)) | (raw & u32(0xFFFF))
+    return raw
+
+
+def atomic_result(operation: str, old, data, compare, wide: bool):
+    """The new value of one place, all as unsigned integers."""
+    bits = 64 if wide else 32
+    mask = (1 << bits) - 1
+
+    def signed(x):
+        return x - (1 << bits) if x >> (bits - 1) else x
+
+    match operation:
+        case "add":
+            return (old + data) & mask
+        case "sub":
+            return (old - data) & mask
+        case "smax":
+            return old if signed(old) >= signed(data) else data
+        case "smin":
+            return old if signed(old) <= signed(data) else data
+        case "umax":
+            return max(old, data)
+        case "umin":
+            return min(old, data)
+        case "and":
+            return old & data
+        case "or":
+            return old | data
+        case "xor":
+            return old ^ data
+        case "swap":
+            return data
+        case "cmpswap":
+            return data if old == compare else old
+        case "inc":
+            return 0 if old >= data else old + 1
+        case "dec":
+            return data if old == 0 or old > data else old - 1
+        case "add_f32" | "fmin" | "fmax":
+            x, y = u32(old).view(np.float32), u32(data).view(np.float32)
+            z = x + y if operation == "add_f32" else np.fmin(x, y) if operation == "fmin" else np.fmax(x, y)
+            return int(np.float32(z).view(u32))
+        case "add_f64":
+            return int((u64(old).view(np.float64) + u64(data).view(np.float64)).view(u64))
+        case "pk_add_f16":
+            x, y = np.array([old], u32).view(np.float16), np.array([data], u32).view(np.float16)
+            return int((x + y).view(u32)[0])
+    raise ValueError(operation)
+
+
+class Region:
+    """A tensor's memory, seen as bytes and, where aligned, as words."""
+
+    def __init__(self, base: int, size: int, name: str, keep=None):
+        self.base, self.size, self.name, self.keep = base, size, name, keep
+        # The view starts at a multiple of 4 at or below base, so that words have whole indices.
+        self.start = base & ~3
+        length = (base + size - self.start + 3) & ~3
+        raw = (ctypes.c_uint8 * length).from_address(self.start) if size else (ctypes.c_uint8 * 0)()
+        self.bytes = np.frombuffer(raw, dtype=u8) if size else np.zeros(0, u8)
+        self.words = self.bytes.view(u32)
+
+
+class GlobalMemory:
+    """The regions that a launch may touch."""
+
+    def __init__(self, regions: list[Region]):
+        self.regions = sorted((region for region in regions if region.size), key=lambda region: region.base)
+        self.starts = [region.base for region in self.regions]
+        self.last = self.regions[0] if self.regions else None
+        self.touched = 0  # bytes
+
+    def _find(self, low: int, high: int) -> Region | None:
+        last = self.last
+        if last is not None and last.base <= low and high <= last.base + last.size:
+            return last
+        at = bisect.bisect_right(self.starts, low) - 1
+        if at >= 0 and high <= self.regions[at].base + self.regions[at].size:
+            self.last = self.regions[at]
+            return self.last
+        return None
+
+    def _fail(self, address: int, size: int, lane: int, what: str):
+        near = min(self.regions, key=lambda r: max(r.base - address, address - r.base - r.size + 1), default=None)
+        place = ""
+        if near is not None:
+            offset = address - near.base
+            place = f"; the nearest is {near.name} of {near.size} bytes, at whose byte {offset} this would be"
+        raise OutOfBounds(f"lane {lane}: a {what} of {size} bytes at 0x{address:x} is outside every tensor{place}")
+
+    def _split(self, address: np.ndarray, lanes: np.ndarray, size: int, what: str):
+        """(region, which of the lanes) where not all lie in one."""
+        parts: dict[int, tuple[Region, list[int]]] = {}
+        for position, at in enumerate(address.tolist()):
+            region = self._find(at, at + size)
+            if region is None:
+                self._fail(at, size, int(lanes[position]), what)
+            parts.setdefault(id(region), (region, []))[1].append(position)
+        return [(region, np.array(found)) for region, found in parts.values()]
+
+    def _regions(self, address, lanes, size, what):
+        region = self._find(int(address.min()), int(address.max()) + size)
+        if region is not None:
+            return [(region, slice(None))]
+        return self._split(address, lanes, size, what)
+
+    def load(self, address, rows, kind: str, full: bool, mask) -> None:
+        lanes = np.flatnonzero(mask) if not full else slice(None)
+        address = np.broadcast_to(address, mask.shape)[lanes]
+        if address.size == 0:
+            return
+        numbers = np.arange(len(mask))[lanes]
+        size = int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]
+        for region, which in self._regions(address, numbers, size, "load"):
+            offset = (address[which] - u64(region.start)).astype(np.intp)
+            targets = lanes if isinstance(which, slice) else numbers[which]
+            if kind[0] != "b":
+                raw = region.bytes[offset]
+                if size == 2:
+                    raw = raw.astype(u16) | (region.bytes[offset + 1].astype(u16) << u16(8))
+                rows[0][targets] = widen(raw, kind, rows[0][targets])
+            elif (offset & 3).any():
+                found = region.bytes[offset[:, None] + np.arange(size)].view(u32)
+                for j, row in enumerate(rows):
+                    row[targets] = found[:, j]
+            else:
+                word = offset >> 2
+                # Rows may hold the address: it was read above.
+                for j, row in enumerate(rows):
+                    row[targets] = region.words[word + j]
+
+    def store(self, address, rows, kind: str, full: bool, mask) -> None:
+        lanes = np.flatnonzero(mask) if not full else slice(None)
+        address = np.broadcast_to(address, mask.shape)[lanes]
+        if address.size == 0:
+            return
+        numbers = np.arange(len(mask))[lanes]
+        size = int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]
+        for region, which in self._regions(address, numbers, size, "store"):
+            offset = (address[which] - u64(region.start)).astype(np.intp)
+            sources = lanes if isinstance(which, slice) else numbers[which]
+            if kind[0] != "b":
+                value = rows[0][sources]
+                if kind in ("d16_hi", "u8_hi"):
+                    value = value >> u32(16)
+                region.bytes[offset] = value & u32(0xFF)
+                if size == 2:
+                    region.bytes[offset + 1] = (value >> u32(8)) & u32(0xFF)
+            elif (offset & 3).any():
+                data = np.stack([row[sources] for row in rows], axis=1).view(u8)
+                region.bytes[offset[:, None] + np.arange(size)] = data
+            else:
+                word = offset >> 2
+                for j, row in enumerate(rows):
+                    region.words[word + j] = row[sources]
+
+    def atomic(self, address, operation: str, rows, out, wide: bool, mask) -> None:
+        size = 8 if wide else 4
+        words = size // 4
+        address = np.broadcast_to(address, mask.shape)
+        for lane in np.flatnonzero(mask).tolist():
+            at = int(address[lane])
+            region = self._find(at, at + size)
+            if region is None:
+                self._fail(at, size, lane, "atomic")
+            offset = at - region.start
+            old = int.from_bytes(region.bytes[offset : offset + size].tobytes(), "little")
+            data = int(rows[0][lane]) | (int(rows[1][lane]) << 32 if wide else 0)
+            compare = 0
+            if operation == "cmpswap":
+                compare = int(rows[words][lane]) | (int(rows[words + 1][lane]) << 32 if wide else 0)
+            new = atomic_result(operation, old, data, compare, wide)
+            region.bytes[offset : offset + size] = np.frombuffer(new.to_bytes(size, "little"), u8)
+            if out is not None:
+                out[0][lane] = old & 0xFFFFFFFF
+                if wide:
+                    out[1][lane] = old >> 32
+
+    def scalar_words(self, address: int, count: int) -> list[int]:
+        address &= 0xFFFF_FFFF_FFFF_FFFC
+        region = self._find(address, address + 4 * count)
+        if region is None:
+            # A wide scalar load may reach past its data; only what is there counts.
+            region = self._find(address, address + 4)
+            if region is None:
+                self._fail(address, 4 * count, 0, "scalar load")
+        at = (address - region.start) >> 2
+        found = region.words[at : at + count].tolist()
+        return found + [0] * (count - len(found))
+
+    def scalar_small(self, address: int, kind: str) -> int:
+        size, is_signed = _SMALL[kind]
+        region = self._find(address, address + size)
+        if region is None:
+            self._fail(address, size, 0, "scalar load")
+        at = address - region.start
+        raw = region.bytes[at : at + size].tobytes()
+        return int.from_bytes(raw, "little", signed=is_signed) & 0xFFFFFFFF
+
+
+class SharedMemory:
+    """A block's shared memory: who wrote and read each word, and how many barriers ago.
+
+    Two accesses of different waves are ordered where the later wave has passed a barrier that the earlier one signalled
+    after its access: the later one's waits exceed the number of signals that the earlier one had given.
+    """
+
+    def __init__(self, size: int):
+        self.size = size
+        words = (size + 3) // 4 + 4
+        self.words = np.zeros(words, dtype=u32)
+        self.bytes = self.words.view(u8)
+        self.written = np.zeros(words * 4, dtype=bool)
+        self.written_words = self.written.view(u32)
+        self.writer = np.zeros(words, dtype=np.int32)  # wave + 1; 0: none
+        self.write_signals = np.zeros(words, dtype=np.int32)
+        self.atomic_last = np.zeros(words, dtype=bool)
+        self.reader = np.zeros(words, dtype=np.int32)  # wave + 1; −1: several
+        self.read_signals = np.zeros(words, dtype=np.int32)
+        self.wave = self.signals = self.waits = 0
+        self.conflicts = 0
+
+    def _check(self, address, offset, size, mask, full, what):
+        lanes = np.flatnonzero(mask) if not full else np.arange(len(mask))
+        at = (np.broadcast_to(address, mask.shape)[lanes].astype(i64) + offset) & 0xFFFFFFFF  # as the unit adds
+        bad = (at < 0) | (at + size > self.size)
+        if bad.any():
+            lane = int(lanes[np.argmax(bad)])
+            raise OutOfBounds(
+                f"lane {lane}: a {what} of {size} bytes at byte {int(at[np.argmax(bad)])} of the block's "
+                f"{self.size} bytes of shared memory"
+            )
+        return lanes, at
+
+    def _race(self, words, lanes, what: str, other: np.ndarray, how: str):
+        which = int(np.argmax(other))
+        first = self.writer if how == "wrote" else self.reader
+        who = int(first[words[which]])
+        named = f"wave {who - 1}" if who > 0 else "other waves"
+        raise Race(
+            f"lane {int(lanes[which])}: this {what} of shared byte {4 * int(words[which])} meets what {named} {how} there "
+            f"with no barrier between"
+        )
+
+    def _reading(self, words, lanes, what):
+        me = self.wave + 1
+        writer = self.writer[words]
+        bad = (writer != 0) & (writer != me) & (self.write_signals[words] >= self.waits)
+        if bad.any():
+            self._race(words, lanes, what, bad, "wrote")
+        reader = self.reader[words]
+        fresh = (reader == 0) | (reader == me) | (self.read_signals[words] < self.waits)
+        self.reader[words] = np.where(fresh, me, -1)
+        self.read_signals[words] = self.signals
+
+    def _writing(self, words, lanes, what, atomic=False):
+        me = self.wave + 1
+        writer = self.writer[words]
+        bad = (writer != 0) & (writer != me) & (self.write_signals[words] >= self.waits)
+        if atomic:
+            bad &= ~self.atomic_last[words]
+        if bad.any():
+            self._race(words, lanes, what, bad, "wrote")
+        reader = self.reader[words]
+        bad = (reader != 0) & (reader != me) & (self.read_signals[words] >= self.waits)
+        if bad.any():
+            self._race(words, lanes, what, bad, "read")
+        self.writer[words] = me
+        self.write_signals[words] = self.signals
+        self.atomic_last[words] = atomic
+
+    def load(self, address, offset, rows, kind, full, mask) -> None:
+        size = int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]
+        lanes, at = self._check(address, offset, size, mask, full, "read")
+        if not len(at):
+            return
+        word = at >> 2
+        if kind[0] != "b" or (at & 3).any():
+            ok = np.ones(len(at), dtype=bool)
+            for j in range(size):
+                ok &= self.written[at + j]
+            self._initialised(ok, lanes, at, size)
+            self._reading(word, lanes, "read")
+            if kind[0] != "b":
+                raw = self.bytes[at]
+                if size == 2:
+                    raw = raw.astype(u16) | (self.bytes[at + 1].astype(u16) << u16(8))
+                rows[0][lanes] = widen(raw, kind, rows[0][lanes])
+            else:
+                found = self.bytes[at[:, None] + np.arange(size)].view(u32)
+                for j, row in enumerate(rows):
+                    row[lanes] = found[:, j]
+            return
+        for j, row in enumerate(rows):
+            words = word + j
+            ok = self.written_words[words] == 0x01010101
+            if not ok.all():
+                self._initialised(ok, lanes, at, size)
+            self._reading(words, lanes, "read")
+            if full:
+                row[:] = self.words[words]
+            else:
+                row[lanes] = self.words[words]
+
+    def _initialised(self, ok, lanes, at, size):
+        if not ok.all():
+            which = int(np.argmin(ok))
+            raise Uninitialised(
+                f"lane {int(lanes[which])}: {size} bytes at byte {int(at[which])} of shared memory are read, but "
+                "were never written"
+            )
+
+    def store(self, address, offset, rows, kind, full, mask) -> None:
+        size = int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]
+        lanes, at = self._check(address, offset, size, mask, full, "write")
+        if not len(at):
+            return
+        word = at >> 2
+        if kind[0] != "b" or (at & 3).any():
+            self._writing(word, lanes, "write")
+            if kind[0] != "b":
+                value = rows[0][lanes]
+                if kind in ("d16_hi", "u8_hi"):
+                    value = value >> u32(16)
+                for j in range(size):
+                    self.bytes[at + j] = (value >> u32(8 * j)) & u32(0xFF)
+                    self.written[at + j] = True
+            else:
+                data = np.stack([row[lanes] for row in rows], axis=1).view(u8)
+                self.bytes[at[:, None] + np.arange(size)] = data
+                self.written[at[:, None] + np.arange(size)] = True
+            return
+        for j, row in enumerate(rows):
+            words = word + j
+            self._writing(words, lanes, "write")
+            self.words[words] = row if full else row[lanes]
+            self.written_words[words] = 0x01010101
+
+    def atomic(self, address, offset, operation, rows, out, wide, mask) -> None:
+        size = 8 if wide else 4
+        count = size // 4
+        lanes, at = self._check(address, offset, size, mask, False, "atomic")
+        for lane, place in zip(lanes.tolist(), at.tolist(), strict=True):
+            words = np.arange(place >> 2, (place + size) >> 2)
+            if not (self.written_words[words] == 0x01010101).all():
+                self._initialised(np.array([False]), np.array([lane]), np.array([place]), size)
+            self._writing(words, np.full(len(words), lane), "atomic", atomic=True)
+            old = int.from_bytes(self.bytes[place : place + size].tobytes(), "little")
+            data = int(rows[0][lane]) | (int(rows[1][lane]) << 32 if wide else 0)
+            compare = 0
+            if operation == "cmpswap":
+                compare = int(rows[count][lane]) | (int(rows[count + 1][lane]) << 32 if wide else 0)
+            new = atomic_result(operation, old, data, compare, wide)
+            self.bytes[place : place + size] = np.frombuffer(new.to_bytes(size, "little"), u8)
+            if out is not None:
+                out[0][lane] = old & 0xFFFFFFFF
+                if wide:
+                    out[1][lane] = old >> 32
+
+
+class Flat:
+    """Addresses that may mean global or shared memory."""
+
+    def __init__(self, memory: GlobalMemory, shared):
+        self.memory, self.shared = memory, shared
+
+    def _parts(self, address, full, mask):
+        address = np.broadcast_to(address, mask.shape)
+        inside = (address >= u64(SHARED_BASE)) & (address < u64(PRIVATE_BASE))
+        return address, inside & mask, mask & ~inside
+
+    def load(self, address, rows, kind, full, mask):
+        address, shared, outside = self._parts(address, full, mask)
+        if shared.any():
+            self.shared().load((address - u64(SHARED_BASE)).astype(u32), 0, rows, kind, False, shared)
+        if outside.any():
+            self.memory.load(address, rows, kind, False, outside)
+
+    def store(self, address, rows, kind, full, mask):
+        address, shared, outside = self._parts(address, full, mask)
+        if shared.any():
+            self.shared().store((address - u64(SHARED_BASE)).astype(u32), 0, rows, kind, False, shared)
+        if outside.any():
+            self.memory.store(address, rows, kind, False, outside)
+
+    def atomic(self, address, operation, rows, out, wide, mask):
+        address, shared, outside = self._parts(address, False, mask)
+        if shared.any():
+            self.shared().atomic((address - u64(SHARED_BASE)).astype(u32), 0, operation, rows, out, wide, shared)
+        if outside.any():
+            self.memory.atomic(address, operation, rows, out, wide, outside)
+
+
+class Scratch:
+    """A lane's own memory."""
+
+    def __init__(self, size: int, wave: int):
+        self.bytes = np.zeros((wave, size + 16), dtype=u8)
+        self.size = size
+
+    def _at(self, address, size, lanes):
+        at = address[lanes]
+        bad = (at < 0) | (at + size > self.size)
+        if bad.any():
+            lane = int(lanes[np.argmax(bad)])
+            raise OutOfBounds(
+                f"lane {lane}: {size} bytes at byte {int(at[np.argmax(bad)])} of {self.size} of scratch memory"
+            )
+        return at
+
+    def load(self, address, rows, kind, full, mask):
+        lanes = np.flatnonzero(mask)
+        size = int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]
+        at = self._at(address, size, lanes)
+        raw = self.bytes[lanes[:, None], at[:, None] + np.arange(size)]
+        if kind[0] != "b":
+            value = raw[:, 0] if size == 1 else np.ascontiguousarray(raw).view(u16)[:, 0]
+            rows[0][lanes] = widen(value, kind, rows[0][lanes])
+            return
+        found = np.ascontiguousarray(raw).view(u32)
+        for j, row in enumerate(rows):
+            row[lanes] = found[:, j]
+
+    def store(self, address, rows, kind, full, mask):
+        lanes = np.flatnonzero(mask)
+        size = int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]
+        at = self._at(address, size, lanes)
+        data = np.stack([row[lanes] for row in rows], axis=1)
+        if kind in ("d16_hi", "u8_hi"):
+            data = data >> u32(16)
+        self.bytes[lanes[:, None], at[:, None] + np.arange(size)] = np.ascontiguousarray(data).view(u8)[:, :size]

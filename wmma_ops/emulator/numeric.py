@@ -1,0 +1,295 @@
+"""The arithmetic that NumPy lacks: fused multiply-add, conversions, masks as integers. Arrays hold one value a lane."""
+
+import math
+
+import numpy as np
+
+u8, u16, u32, u64 = np.uint8, np.uint16, np.uint32, np.uint64
+i16, i32, i64 = np.int16, np.int32, np.int64
+f16, f32, f64 = np.float16, np.float32, np.float64
+
+M32 = 0xFFFFFFFF
+M64 = 0xFFFFFFFFFFFFFFFF
+
+
+def pair(low, high):
+    """Two words as one of 64 bits."""
+    return np.left_shift(np.asarray(high).astype(u64), u64(32)) | low
+
+
+def bits32(x) -> np.ndarray:
+    return np.asarray(x, dtype=f32).view(u32)
+
+
+def sf32(x: int) -> np.float32:
+    return u32(x).view(f32)
+
+
+def sf64(x: int) -> np.float64:
+    return u64(x).view(f64)
+
+
+def sf16(x: int) -> np.float16:
+    return u16(x & 0xFFFF).view(f16)
+
+
+def si32(x: int) -> np.int32:
+    return u32(x).view(i32)
+
+
+def si64(x: int) -> np.int64:
+    return u64(x).view(i64)
+
+
+def signed(x: int, width: int = 32) -> int:
+    return x - (1 << width) if x >> (width - 1) & 1 else x
+
+
+# Masks: 64 lanes as one Python integer, remembered, since a kernel meets few.
+
+_masks: dict[tuple[int, int], np.ndarray] = {}
+
+
+def lanes_of(mask: int, wave: int) -> np.ndarray:
+    found = _masks.get((mask, wave))
+    if found is None:
+        if len(_masks) > 4096:
+            _masks.clear()
+        raw = np.frombuffer((mask & M64).to_bytes(8, "little"), dtype=u8)
+        found = np.unpackbits(raw, bitorder="little")[:wave].astype(bool)
+        found.setflags(write=False)
+        _masks[(mask, wave)] = found
+    return found
+
+
+def mask_of(lanes: np.ndarray) -> int:
+    return int.from_bytes(np.packbits(lanes, bitorder="little").tobytes(), "little")
+
+
+def round_to_odd(high, error):
+    """`high + error` in float64 such that rounding it to a narrower type rounds the exact sum once.
+
+    Where something was lost (error ≠ 0) and high's last bit is even, it moves to the odd neighbour on error's side
+    (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd").
+    """
+    raw = np.asarray(high).view(i64)
+    move = (error != 0) & (raw & 1 == 0) & np.isfinite(high)
+    if not np.any(move):
+        return high
+    up = (error > 0) == (high > 0)
+    return np.where(move, np.where(up, raw + 1, raw - 1), raw).view(f64)
+
+
+def two_sum(a, b):
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def fma32(a, b, c):
+    """float32 a·b + c, rounded once."""
+    p = np.multiply(a, b, dtype=f64)  # exact: 24 + 24 bits
+    s, error = two_sum(p, np.asarray(c, dtype=f64))
+    return round_to_odd(s, np.where(np.isfinite(s), error, 0.0)).astype(f32)
+
+
+def fma16(a, b, c):
+    p = np.multiply(a, b, dtype=f64)
+    s, error = two_sum(p, np.asarray(c, dtype=f64))
+    return round_to_odd(s, np.where(np.isfinite(s), error, 0.0)).astype(f16)
+
+
+def _split(a):
+    t = a * 134217729.0  # 2²⁷ + 1
+    high = t - (t - a)
+    return high, a - high
+
+
+def fma64(a, b, c):
+    """float64 a·b + c. The product's error is exact (Dekker) within the range; outside it the plain result stands."""
+    a, b, c = np.broadcast_arrays(np.asarray(a, f64), np.asarray(b, f64), np.asarray(c, f64))
+    p = a * b
+    (ah, al), (bh, bl) = _split(a), _split(b)
+    low = ((ah * bh - p) + ah * bl + al * bh) + al * bl
+    s, error = two_sum(p, c)
+    rest = low + error
+    return np.where(np.isfinite(rest), s + rest, s)
+
+
+def to_i32(x):
+    """Towards zero, saturating, NaN to 0: v_cvt_i32."""
+    x = np.asarray(x, dtype=f64)
+    return np.clip(
+        np.nan_to_num(np.trunc(x), nan=0.0, posinf=2147483647, neginf=-2147483648), -2147483648, 2147483647
+    ).astype(i32)
+
+
+def to_u32(x):
+    x = np.asarray(x, dtype=f64)
+    return np.clip(np.nan_to_num(np.trunc(x), nan=0.0, posinf=M32, neginf=0), 0, M32).astype(u32)
+
+
+def to_int(x, dtype):
+    info = np.iinfo(dtype)
+    x = np.asarray(x, dtype=f64)
+    return np.clip(np.nan_to_num(np.trunc(x), nan=0.0, posinf=info.max, neginf=info.min), info.min, info.max).astype(
+        dtype
+    )
+
+
+def rtz16(x):
+    """float32 to float16 towards zero."""
+    x = np.asarray(x, dtype=f32)
+    y = x.astype(f16)
+    away = np.abs(y.astype(f32)) > np.abs(x)
+    raw = y.view(u16)
+    # One step towards zero, also from infinity where x was finite.
+    return np.where(away & ~np.isinf(x), raw - u16(1), raw).view(f16)
+
+
+def bf16_round(x):
+    """float32 to bfloat16's bits, to nearest even; NaN stays NaN."""
+    raw = np.asarray(x, dtype=f32).view(u32)
+    rounded = (raw + u32(0x7FFF) + ((raw >> u32(16)) & u32(1))) >> u32(16)
+    return np.where(np.isnan(x), (raw >> u32(16)) | u32(0x40), rounded).astype(u32)
+
+
+def _fp8_tables():
+    tables = {}
+    for kind, (exponent_bits, mantissa_bits, bias, fnuz) in {
+        "fp8": (4, 3, 7, False),
+        "bf8": (5, 2, 15, False),
+        "fp8_fnuz": (4, 3, 8, True),
+        "bf8_fnuz": (5, 2, 16, True),
+    }.items():
+        values = np.zeros(256, dtype=f32)
+        for code in range(256):
+            sign = -1.0 if code & 0x80 else 1.0
+            exponent = (code >> mantissa_bits) & ((1 << exponent_bits) - 1)
+            mantissa = code & ((1 << mantissa_bits) - 1)
+            if fnuz and code == 0x80:
+                value = math.nan
+            elif not fnuz and exponent == (1 << exponent_bits) - 1 and kind == "bf8":
+                value = sign * math.inf if mantissa == 0 else math.nan
+            elif not fnuz and kind == "fp8" and code & 0x7F == 0x7F:
+                value = math.nan
+            elif exponent == 0:
+                value = sign * mantissa * 2.0 ** (1 - bias - mantissa_bits)
+            else:
+                value = sign * (1 + mantissa / (1 << mantissa_bits)) * 2.0 ** (exponent - bias)
+            values[code] = value
+        tables[kind] = values
+    return tables
+
+
+FP8 = _fp8_tables()
+
+
+def from_fp8(codes, kind: str):
+    return FP8[kind][np.asarray(codes, dtype=np.intp)]
+
+
+def to_fp8(x, kind: str):
+    """float32 to fp8's codes, to nearest even; beyond the largest: the largest (fp8, FNUZ) or infinity (bf8)."""
+    table = FP8[kind]
+    positive = table[:128].astype(f64)
+    order = np.arange(128)[np.isfinite(positive)]
+    values = positive[order]
+    magnitude = np.abs(np.asarray(x, dtype=f64))
+    index = np.clip(np.searchsorted(values, magnitude), 1, len(values) - 1)
+    low, high = values[index - 1], values[index]
+    middle = (low + high) / 2
+    up = (magnitude > middle) | ((magnitude == middle) & (order[index] % 2 == 0))
+    code = np.where(up, order[index], order[index - 1]).astype(u32)
+    code = np.where(magnitude >= values[-1], order[-1], code)
+    sign = np.where(np.signbit(x), u32(0x80), u32(0))
+    nan = u32(0x80) if kind.endswith("fnuz") else u32(0x7F)
+    code = np.where((code == 0) & bool(kind.endswith("fnuz")), u32(0), code | sign)
+    return np.where(np.isnan(x), nan, code).astype(u32)
+
+
+def clz32(x):
+    """Leading zeros; all ones for 0, as v_ffbh / v_clz."""
+    x = np.asarray(x, dtype=u32)
+    _, exponent = np.frexp(x.astype(f64))
+    return np.where(x == 0, u32(M32), (32 - exponent).astype(u32)).astype(u32)
+
+
+def ctz32(x):
+    x = np.asarray(x, dtype=u32)
+    low = x & (~x + u32(1))
+    _, exponent = np.frexp(low.astype(f64))
+    return np.where(x == 0, u32(M32), (exponent - 1).astype(u32)).astype(u32)
+
+
+def popcount(x):
+    return np.bitwise_count(np.asarray(x, dtype=u32)).astype(u32)
+
+
+def bitreverse(x):
+    x = np.asarray(x, dtype=u32)
+    for shift, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF)):
+        x = ((x >> u32(shift)) & u32(mask)) | ((x & u32(mask)) << u32(shift))
+    return (x >> u32(16)) | (x << u32(16))
+
+
+def bfe_u(x, offset, width):
+    offset, width = u64(31) & np.asarray(offset, u64), u64(31) & np.asarray(width, u64)
+    return ((np.asarray(x, u64) >> offset) & ((u64(1) << width) - u64(1))).astype(u32)
+
+
+def bfe_i(x, offset, width):
+    width = np.asarray(width, u64) & u64(31)
+    raw = bfe_u(x, offset, width).astype(i64)
+    sign = np.where(width > 0, i64(1) << (np.maximum(width, u64(1)) - u64(1)).astype(i64), 0)
+    return ((raw ^ sign) - sign).astype(i32)
+
+
+def perm(a, b, selector):
+    """v_perm_b32: bytes of b (0–3) and a (4–7) chosen by the selector's bytes."""
+    joined = pair(np.asarray(b, u32), np.asarray(a, u32))
+    selector = np.asarray(selector, u32)
+    out = np.zeros(np.broadcast(joined, selector).shape, dtype=u32)
+    for index in range(4):
+        s = (selector >> u32(8 * index)) & u32(0xFF)
+        byte = (joined >> (u64(8) * np.minimum(s, u32(7)).astype(u64))).astype(u32) & u32(0xFF)
+        sign_at = (u64(16) * ((s - u32(8)) & u32(3)).astype(u64)) + u64(15)
+        sign = np.where((joined >> sign_at) & u64(1), u32(0xFF), u32(0))
+        byte = np.where(s >= 13, u32(0xFF), np.where(s == 12, u32(0), np.where(s >= 8, sign, byte)))
+        out |= byte << u32(8 * index)
+    return out
+
+
+def alignbit(a, b, shift):
+    return (pair(np.asarray(b, u32), np.asarray(a, u32)) >> (np.asarray(shift, u64) & u64(31))).astype(u32)
+
+
+def median(a, b, c):
+    return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
+
+
+def fmedian(a, b, c):
+    return np.fmax(np.fmin(a, b), np.fmin(np.fmax(a, b), c))
+
+
+def classify(x, mask):
+    """v_cmp_class: bits for signalling NaN, quiet NaN, −inf, −normal, −subnormal, −0, +0, …, +inf."""
+    x, mask = np.broadcast_arrays(np.asarray(x), np.asarray(mask, u32))
+    tiny = np.finfo(x.dtype).smallest_normal
+    negative, magnitude = np.signbit(x), np.abs(x)
+    bit = np.select(
+        [np.isnan(x), np.isinf(x), magnitude == 0, magnitude < tiny],
+        [1, np.where(negative, 2, 9), np.where(negative, 5, 6), np.where(negative, 4, 7)],
+        np.where(negative, 3, 8),
+    )
+    return (mask >> bit.astype(u32)) & u32(1) != 0
+
+
+def bitop3(a, b, c, table: int):
+    """v_bitop3_b32: any function of three bits, by its truth table."""
+    out = np.zeros(np.broadcast(a, b, c).shape, dtype=u32)
+    for index in range(8):
+        if table >> index & 1:
+            term = (a if index & 4 else ~np.asarray(a)) & (b if index & 2 else ~np.asarray(b))
+            out |= term & (c if index & 1 else ~np.asarray(c))
+    return out

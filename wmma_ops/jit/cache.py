@@ -1,0 +1,341 @@
+"""Code objects on disk, and what compilers said of themselves.
+
+    <folder>/code/<request>/<compiler>.wmma    one code object
+    <folder>/compilers/<binary>.json           version and targets of one compiler's binary
+    <folder>/locks/<request>.lock
+
+A request is everything that decides the machine code but the compiler. An entry is written beside its place and renamed
+to it, so readers see whole entries or none, and a checksum finds what a crash or a foreign hand left. No failure of
+this folder fails a compilation: at worst nothing is kept.
+"""
+
+import contextlib
+import functools
+import hashlib
+import json
+import logging
+import os
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from wmma_ops import kernels_dir
+from wmma_ops.jit.compiler import CodeObject
+
+_FORMAT = b"wmma_ops code object 1\n"
+_SUFFIX = ".wmma"
+_SOURCES = (".hip", ".hpp", ".h", ".inc")
+_LOCK_SECONDS = 60.0  # longer than any compilation that is worth waiting for
+_IN_MEMORY = 256  # code objects, some 100 KB each with their assembly
+
+logger = logging.getLogger("wmma_ops.jit")
+_guard = threading.Lock()
+_memory: OrderedDict[tuple[str, str], CodeObject] = OrderedDict()
+_facts: dict[str, tuple[dict, object]] = {}
+_tree: dict[Path, tuple[tuple, str]] = {}
+_warned: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One code object of the cache folder."""
+
+    target: str
+    compiler: str
+    name: str
+    kernels: tuple[str, ...]
+    bytes: int  # of the file
+    written: float  # seconds since 1970
+    path: Path
+
+
+# ------------------------------------------------------------------------------------------------------- the folder
+
+
+def directory() -> Path | None:
+    """WMMA_OPS_CACHE_DIR, else the user's cache folder; None where there is neither."""
+    try:
+        if chosen := os.environ.get("WMMA_OPS_CACHE_DIR"):
+            return Path(chosen).expanduser().absolute()
+        found = _users(os.environ.get("HOME"), os.environ.get("XDG_CACHE_HOME"))
+    except (OSError, RuntimeError) as error:
+        _warn("", error)
+        return None
+    if not found.is_absolute():
+        _warn(str(found), OSError("no home folder"))  # its literal ~ must not become a folder here
+        return None
+    return found
+
+
+def ls() -> list[Entry]:
+    """The valid entries, oldest first."""
+    found = []
+    for path in _files(_SUFFIX):
+        with contextlib.suppress(OSError):
+            if parsed := _parse(path.read_bytes()):
+                head, code = parsed
+                stat = path.stat()
+                found.append(
+                    Entry(code.target, code.compiler, head["name"], code.kernels, stat.st_size, stat.st_mtime, path)
+                )
+    return sorted(found, key=lambda entry: (entry.written, entry.path))
+
+
+def clear() -> int:
+    """Forgets all, on disk and in this process. Returns how many code objects were removed.
+
+    Only files that this module writes go: the folder may be shared with others.
+    """
+    removed = 0
+    for path in list(_files(_SUFFIX, ".json", ".lock", ".writing")):
+        with contextlib.suppress(OSError):
+            path.unlink()
+            removed += path.suffix == _SUFFIX
+    if root := directory():
+        for folder in (*root.glob("code/*"), root / "code", root / "compilers", root / "locks"):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+    with _guard:
+        _memory.clear()
+        _facts.clear()
+    return removed
+
+
+# ------------------------------------------------------------------------------------------------------------- keys
+
+
+def request(source: str, target: str, compiler: str, flags: tuple[str, ...], name: str) -> str:
+    """The key of all that decides the machine code but the compiler's version."""
+    import wmma_ops
+
+    parts = [wmma_ops.__version__, kernels_hash(), source, target, compiler, flags, name]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def kernels_hash() -> str:
+    """Of all device sources. They are read again when a file's size or time of change differs."""
+    root = kernels_dir.PATH
+    seen = tuple(_walk(str(root)))
+    known = _tree.get(root)
+    if known and known[0] == seen:
+        return known[1]
+    digest = hashlib.sha256()
+    for path, _, _ in seen:
+        content = Path(path).read_bytes()
+        digest.update(f"{os.path.relpath(path, root)}\0{len(content)}\0".encode() + content)
+    _tree[root] = (seen, digest.hexdigest())
+    return digest.hexdigest()
+
+
+def remember(binary: str, ask: Callable[[], object]):
+    """What `ask` returns about a file (JSON), kept on disk for as long as that file stays the same."""
+    stat = os.stat(binary)
+    identity = {"path": binary, "size": stat.st_size, "time": stat.st_mtime_ns}
+    if (known := _facts.get(binary)) and known[0] == identity:
+        return known[1]
+    root = directory()
+    path = root and root / "compilers" / f"{hashlib.sha256(binary.encode()).hexdigest()[:32]}.json"
+    facts = None
+    if path:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            kept = json.loads(path.read_bytes())
+            facts = kept["facts"] if kept["identity"] == identity else None
+    if facts is None:
+        facts = ask()
+        if path:
+            _write(path, json.dumps({"identity": identity, "facts": facts}).encode())
+    _facts[binary] = (identity, facts)
+    return facts
+
+
+# ---------------------------------------------------------------------------------------------------------- entries
+
+
+def load(request: str, version: str) -> CodeObject | None:
+    with _guard:
+        if kept := _memory.get((request, version)):
+            _memory.move_to_end((request, version))
+            return kept
+    path = _path(request, version)
+    found = path and _read(path, request, version)
+    if found:
+        _keep(request, version, found)
+    return found
+
+
+def load_any(request: str) -> CodeObject | None:
+    """What some compiler made of `request`: for a machine that has none, with a folder filled elsewhere."""
+    root = directory()
+    for path in sorted((root / "code" / request).glob(f"*{_SUFFIX}")) if root else ():
+        if found := _read(path, request, None):
+            return found
+    return None
+
+
+def store(request: str, version: str, code: CodeObject, name: str) -> None:
+    _keep(request, version, code)
+    if path := _path(request, version):
+        _write(path, _packed(request, version, code, name))
+
+
+@contextlib.contextmanager
+def lock(request: str) -> Iterator[None]:
+    """Lets one process compile while the others wait for its result. A lock that fails is only work done twice."""
+    import filelock
+
+    held = None
+    if root := directory():
+        try:
+            _make(root / "locks")
+            held = filelock.FileLock(root / "locks" / f"{request[:32]}.lock", timeout=_LOCK_SECONDS)
+            held.acquire()
+        except (OSError, NotImplementedError, RuntimeError) as error:  # filelock.Timeout is an OSError
+            logger.info("no lock in %s (%s): compiling without", root, error)
+            held = None
+    try:
+        yield
+    finally:
+        if held is not None:
+            with contextlib.suppress(OSError):
+                held.release()
+
+
+def _packed(request: str, version: str, code: CodeObject, name: str) -> bytes:
+    assembly = (code.assembly or "").encode()
+    head = {
+        "request": request,
+        "version": version,
+        "name": name,
+        "target": code.target,
+        "compiler": code.compiler,
+        "kernels": code.kernels,
+        "log": code.log,
+        "code": len(code.code),
+        "assembly": None if code.assembly is None else len(assembly),
+    }
+    body = json.dumps(head).encode() + b"\n" + code.code + assembly
+    return _FORMAT + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def _parse(data: bytes) -> tuple[dict, CodeObject] | None:
+    start = len(_FORMAT) + 65
+    body = memoryview(data)[start:]
+    if data[: len(_FORMAT)] != _FORMAT or data[len(_FORMAT) : start - 1] != hashlib.sha256(body).hexdigest().encode():
+        return None
+    try:
+        end = data.index(b"\n", start)
+        head = json.loads(data[start:end])
+        middle = end + 1 + head["code"]
+        code = CodeObject(
+            target=head["target"],
+            compiler=head["compiler"],
+            code=data[end + 1 : middle],
+            assembly=None if head["assembly"] is None else data[middle:].decode(),
+            log=head["log"],
+            kernels=tuple(head["kernels"]),
+        )
+    except (ValueError, KeyError, TypeError):  # a right checksum over another layout
+        return None
+    return head, code
+
+
+def _read(path: Path, request: str, version: str | None) -> CodeObject | None:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    if parsed := _parse(data):
+        head, code = parsed
+        if head["request"] == request and version in (None, head["version"]):
+            return code
+    logger.info("%s is damaged or foreign: discarded", path)
+    with contextlib.suppress(OSError):
+        path.unlink()
+    return None
+
+
+def _keep(request: str, version: str, code: CodeObject) -> None:
+    with _guard:
+        _memory[request, version] = code
+        while len(_memory) > _IN_MEMORY:
+            _memory.popitem(last=False)
+
+
+def _path(request: str, version: str) -> Path | None:
+    root = directory()
+    return root and root / "code" / request / (hashlib.sha256(version.encode()).hexdigest()[:16] + _SUFFIX)
+
+
+# ------------------------------------------------------------------------------------------------------------ files
+
+
+def _write(path: Path, data: bytes) -> None:
+    writing = None
+    try:
+        _make(path.parent)
+        descriptor, writing = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".writing")
+        with open(descriptor, "wb") as file:
+            # The folder keeps others out; an image or a wheel may ship its files to other users.
+            os.fchmod(descriptor, 0o644)
+            file.write(data)
+        os.replace(writing, path)
+    except OSError as error:
+        if writing:
+            with contextlib.suppress(OSError):
+                os.unlink(writing)
+        _warn(str(directory()), error)
+
+
+def _make(folder: Path) -> None:
+    root = directory()
+    if root and not root.is_dir():
+        root.parent.mkdir(parents=True, exist_ok=True)
+        root.mkdir(mode=0o700, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _warn(folder: str, error: Exception) -> None:
+    if folder not in _warned:
+        _warned.add(folder)
+        logger.warning(
+            "compiled kernels cannot be kept in the cache folder %s (%s): they are compiled again in every process. "
+            "WMMA_OPS_CACHE_DIR names another folder.",
+            folder,
+            error,
+        )
+
+
+def _files(*suffixes: str) -> Iterator[Path]:
+    root = directory()
+    for folder in ("code", "compilers", "locks") if root else ():
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in suffixes:
+                yield path
+
+
+def _walk(folder: str) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_dir():
+                yield from _walk(entry.path)
+            elif entry.name.endswith(_SOURCES):
+                stat = entry.stat()
+                yield entry.path, stat.st_size, stat.st_mtime_ns
+
+
+@functools.lru_cache(maxsize=4)
+def _users(home: str | None, cache_home: str | None) -> Path:
+    import platformdirs
+
+    return platformdirs.user_cache_path("wmma_ops", appauthor=False)
+
+
+def _after_fork() -> None:
+    global _guard
+    _guard = threading.Lock()  # the thread that held it is not in the child
+
+
+os.register_at_fork(after_in_child=_after_fork)

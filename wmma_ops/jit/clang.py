@@ -1,0 +1,227 @@
+"""clang for AMD targets: ROCm's, the system's, or the one inside PyPI's ziglang.
+
+Three explicit steps (to assembly, assemble, link), because ziglang's driver cannot link and because the assembly is
+wanted: the emulator and the static figures read it.
+"""
+
+import functools
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from wmma_ops import kernels_dir
+from wmma_ops.jit import cache, elf
+from wmma_ops.jit.compiler import CodeObject, CompileError
+
+_OLDEST, _NEWEST = 19, 40  # of the system's clang: older ones lack half of the targets
+_PATIENCE = 60  # seconds for a probe
+# clang reads these: what they hold is in no cache key.
+_MEDDLING = re.compile(r"(C|CPLUS_INCLUDE_|C_INCLUDE_|OBJC_INCLUDE_)PATH|CCC_\w+|CLANG_\w+|HIP_\w+|COMPILER_PATH")
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    clang: tuple[str, ...]
+    lld: tuple[str, ...]
+    version: str
+    targets: frozenset[str]
+
+
+class Clang:
+    name = "clang"
+    flags = (
+        "-O3",
+        "-std=c++17",
+        "-x",
+        "hip",
+        "--offload-device-only",
+        "-nogpuinc",
+        "-nogpulib",
+        "-mcode-object-version=5",  # the newest that every ROCm from 6.0 on loads
+        "-gline-tables-only",  # .loc lines for the emulator; the instructions are the same without
+        "-ffile-compilation-dir=.",  # this and the next: the same bytes wherever it is compiled
+        "-fuse-cuid=none",
+        "-S",
+    )
+
+    def available(self, target: str) -> bool:
+        return _toolchain(target) is not None
+
+    def version(self, target: str) -> str:
+        return self._found(target).version
+
+    def compile(self, source: str, target: str, options: tuple[str, ...], name: str) -> CodeObject:
+        tools = self._found(target)
+        kernels = kernels_dir.PATH
+        with tempfile.TemporaryDirectory(prefix="wmma_ops-") as folder:
+            # The source lies alone in its folder, so that #include "…" finds nothing by accident.
+            (sources := Path(folder, "source")).mkdir()
+            (sources / name).write_text(source, encoding="utf-8")
+            assembly, relocatable, linked = (Path(folder, f"kernel.{end}") for end in ("s", "o", "co"))
+
+            def step(command: tuple[str, ...], *arguments: object) -> str:
+                try:
+                    done = subprocess.run(
+                        [*command, *map(str, arguments)],
+                        cwd=sources,
+                        env=_environment(folder),
+                        stdin=subprocess.DEVNULL,
+                        capture_output=True,
+                        text=True,
+                        errors="replace",
+                    )
+                except OSError as error:
+                    raise self._error(f"{command[0]} does not start: {error}", target, tools) from error
+                if done.returncode:
+                    log = done.stderr.strip() or f"{command[0]} ended with {done.returncode} and no message"
+                    log = _in_source(log.replace(f"{folder}/", ""), assembly)
+                    raise self._error(f"{name} does not compile for {target}", target, tools, log)
+                return done.stderr.strip()
+
+            log = step(
+                tools.clang,
+                *self.flags,
+                f"--offload-arch={target}",
+                f"-ffile-prefix-map={kernels}=kernels",
+                "-I",
+                kernels,
+                *options,
+                name,
+                "-o",
+                assembly,
+            )
+            # -mcpu wants the features too (gfx90a:xnack-): they are part of the target that the assembly names.
+            step(tools.clang, "--target=amdgcn-amd-amdhsa", f"-mcpu={target}", "-c", assembly, "-o", relocatable)
+            step(tools.lld, "-shared", "--no-undefined", relocatable, "-o", linked)
+            code = linked.read_bytes()
+            return CodeObject(
+                target=target,
+                compiler=f"{self.name} {tools.version}",
+                code=code,
+                assembly=assembly.read_text(encoding="utf-8"),
+                log=log,
+                kernels=elf.kernels(code),
+            )
+
+    def _found(self, target: str) -> Toolchain:
+        if tools := _toolchain(target):
+            return tools
+        older = [tools.version for tools in _toolchains()]
+        known = f"; {', '.join(older)} does not know it" if older else ""
+        raise CompileError(
+            f"no clang here compiles for {target}{known}. `pip install ziglang` brings one that does "
+            f"(ROCm's, or a system clang {_OLDEST} or later with lld, serves as well)",
+            target=target,
+            compiler=self.name,
+        )
+
+    def _error(self, message: str, target: str, tools: Toolchain, log: str = "") -> CompileError:
+        compiler = f"{self.name} {tools.version}"
+        return CompileError(f"{message} ({compiler}):" if log else message, target=target, compiler=compiler, log=log)
+
+
+def _in_source(log: str, assembly: Path) -> str:
+    """Inline assembly is read by the second step: its errors name lines of kernel.s, which .loc leads back to ours."""
+    if "kernel.s:" not in log:
+        return log
+    files, place, places = {}, None, []
+    for line in assembly.read_text(encoding="utf-8").splitlines():
+        if file := re.match(r'\s*\.file\s+(\d+) (?:".*" )?"(.*?)"', line):
+            files[file[1]] = file[2]
+        elif loc := re.match(r"\s*\.loc\s+(\d+) (\d+)", line):
+            place = f"{files.get(loc[1], 'kernel')}:{loc[2]}"
+        places.append(place)
+    return re.sub(
+        r"^kernel\.s:(\d+):\d+(?=:)", lambda found: places[int(found[1]) - 1] or found[0], log, flags=re.MULTILINE
+    )
+
+
+def _toolchain(target: str) -> Toolchain | None:
+    base = target.split(":")[0]
+    return next((tools for tools in _toolchains() if base in tools.targets), None)
+
+
+def _toolchains() -> Iterator[Toolchain]:
+    for kind, clang, lld in _candidates():
+        if tools := _probe(kind, clang, lld):
+            yield tools
+
+
+def _candidates() -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
+    """(kind, clang, lld): commands, best first. None has been started yet."""
+    return _search(os.environ.get("ROCM_PATH"), os.environ.get("PATH"))
+
+
+@functools.lru_cache(maxsize=8)
+def _search(rocm: str | None, path: str | None):
+    found = []
+    for root in (rocm, "/opt/rocm"):
+        if root and (clang := shutil.which("clang", path=f"{root}/llvm/bin")):
+            found.append(("rocm", clang))
+    for name in ("clang", *(f"clang-{major}" for major in range(_NEWEST, _OLDEST - 1, -1))):
+        if clang := shutil.which(name, path=path):
+            found.append(("system", clang))
+    commands = [(kind, (clang,), (lld,)) for kind, clang in found if (lld := _lld(clang, path))]
+    # The binary itself: starting it through `python -m ziglang` costs a Python start at each of the three steps.
+    package = importlib.util.find_spec("ziglang")
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        if zig := shutil.which("zig", path=folder):
+            commands.append(("ziglang", (zig, "clang"), (zig, "ld.lld")))
+    return tuple(commands)
+
+
+def _lld(clang: str, path: str | None) -> str | None:
+    """The linker that belongs to `clang`, else any."""
+    _, dash, major = Path(clang).name.partition("-")
+    for folder in (Path(clang).parent, Path(clang).resolve().parent):
+        if found := shutil.which(f"ld.lld{dash}{major}", path=str(folder)) or shutil.which("ld.lld", path=str(folder)):
+            return found
+    return shutil.which(f"ld.lld{dash}{major}", path=path) or shutil.which("ld.lld", path=path)
+
+
+@functools.lru_cache(maxsize=64)
+def _probe(kind: str, clang: tuple[str, ...], lld: tuple[str, ...]) -> Toolchain | None:
+    """Version and targets. Asked once a binary, not once a process: the cache keeps the answer."""
+    try:
+        facts = cache.remember(clang[0], lambda: _ask(kind, clang))
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    major = re.match(r"\d+", facts["version"])
+    if kind == "system" and (not major or int(major[0]) < _OLDEST):
+        return None
+    return Toolchain(clang, lld, facts["version"], frozenset(facts["targets"]))
+
+
+def _ask(kind: str, clang: tuple[str, ...]) -> dict:
+    with tempfile.TemporaryDirectory(prefix="wmma_ops-") as folder:
+        done = subprocess.run(
+            [*clang, "--target=amdgcn-amd-amdhsa", "-nogpulib", "--print-supported-cpus"],
+            env=_environment(folder),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PATIENCE,
+        )
+    text = done.stdout + done.stderr
+    version = re.search(r"clang version (.+)", text)
+    if not version:
+        raise ValueError(f"{clang[0]} does not say its version:\n{text}")
+    package = ""
+    if kind == "ziglang":
+        import importlib.metadata
+
+        package = f" (ziglang {importlib.metadata.version('ziglang')})"
+    return {"version": version[1].strip() + package, "targets": re.findall(r"^\s+(gfx\w+)\s*$", text, re.MULTILINE)}
+
+
+def _environment(folder: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not _MEDDLING.fullmatch(name)}
+    # zig wants folders to write to, even for what leaves nothing there.
+    return kept | {"LC_ALL": "C", "ZIG_GLOBAL_CACHE_DIR": f"{folder}/zig", "ZIG_LOCAL_CACHE_DIR": f"{folder}/zig"}

@@ -1,0 +1,106 @@
+"""NVRTC: CUDA's run-time compiler, to machine code for one exact NVIDIA target. No CUDA headers."""
+
+import ctypes
+import functools
+import importlib.util
+import re
+from pathlib import Path
+
+import torch
+
+from wmma_ops import kernels_dir
+from wmma_ops.jit import cache, elf, rtc
+from wmma_ops.jit.compiler import CodeObject, CompileError
+
+_SYSTEM = ("libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so")
+
+
+class Nvrtc:
+    name = "nvrtc"
+    flags = (
+        "--std=c++17",
+        "--no-source-include",  # else headers are looked for in the current folder, which is in no cache key
+    )
+
+    def available(self, target: str) -> bool:
+        return _find() is not None
+
+    def version(self, target: str) -> str:
+        if not (path := _find()):
+            raise CompileError(
+                f"no NVRTC here to compile for {target}: `pip install nvidia-cuda-nvrtc` brings it",
+                target=target,
+                compiler=self.name,
+            )
+        if Path(path).is_absolute():
+            return cache.remember(path, lambda: _version(path))
+        return _version(path)
+
+    def compile(self, source: str, target: str, options: tuple[str, ...], name: str) -> CodeObject:
+        compiler = f"{self.name} {self.version(target)}"
+        arguments = [*self.flags, f"--gpu-architecture={target}", f"--include-path={kernels_dir.PATH}", *options]
+        with rtc.Program(_load(_find()), "nvrtc", source, name) as program:
+            status = program.compile(arguments)
+            # kernel.hip(12): error: … as the other compilers write it
+            log = re.sub(r"^(\S[^\n(]*)\((\d+)\): ", r"\1:\2: ", program.text("ProgramLog"), flags=re.MULTILINE)
+            if status:
+                raise CompileError(
+                    f"{name} does not compile for {target} ({compiler}):",
+                    target=target,
+                    compiler=compiler,
+                    log=log or program.status_text(status),
+                )
+            code = program.get("CUBIN")
+            return CodeObject(
+                target=target,
+                compiler=compiler,
+                code=code,
+                assembly=program.text("PTX") or None,
+                log=log,
+                kernels=elf.kernels(code),
+            )
+
+
+@functools.cache
+def _load(path: str) -> ctypes.CDLL:
+    return ctypes.CDLL(path)
+
+
+@functools.cache
+def _version(path: str) -> str:
+    library = _load(path)
+    numbers = ".".join(map(str, rtc.version(library, "nvrtc")))
+    # Patch releases share these numbers; the build's own number stands in any PTX.
+    with rtc.Program(library, "nvrtc", "", "empty") as program:
+        program.compile([])
+        build = re.search(r"Compiler Build ID: (\S+)", program.text("PTX"))
+    return f"{numbers} ({build[1]})" if build else numbers
+
+
+def _find() -> str | None:
+    """PyPI's, else one that is already loaded, else the system's. A failed search is repeated, a find is kept."""
+    if _find.path is None:
+        _find.path = next(iter(_packaged()), None) or next(iter(rtc.loaded("libnvrtc")), None) or _system()
+    return _find.path
+
+
+_find.path = None
+
+
+def _packaged() -> list[str]:
+    """The libraries in PyPI's nvidia-cuda-nvrtc packages, the one of this torch's CUDA first, then the newest."""
+    package = importlib.util.find_spec("nvidia")
+    paths = [
+        path
+        for folder in (package.submodule_search_locations or () if package else ())
+        for path in Path(folder).glob("*/lib/libnvrtc.so.*")
+        if re.fullmatch(r"libnvrtc\.so\.\d+", path.name)
+    ]
+    # A driver takes no machine code from a CUDA of a later major version.
+    ours = (torch.version.cuda or "").split(".")[0]
+    paths.sort(key=lambda path: (path.suffix == f".{ours}", int(path.suffix[1:])), reverse=True)
+    return [str(path) for path in paths]
+
+
+def _system() -> str | None:
+    return next((name for name in _SYSTEM if rtc.first_that_loads([name])), None)

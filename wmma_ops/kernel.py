@@ -1,0 +1,270 @@
+"""`wmma_ops.Kernel`: a kernel of your own, compiled when it is first launched, on a GPU or under `wmma_ops.emulate`."""
+
+import ctypes
+import functools
+import re
+import struct
+from dataclasses import dataclass
+
+import torch
+
+from wmma_ops import arch, driver, emulator, jit
+from wmma_ops.emulator import assembly, program
+
+# What a parameter's type takes: a tensor's dtype behind a pointer, or the form of a number.
+_POINTED = {
+    "float": torch.float32,
+    "double": torch.float64,
+    "half_t": torch.float16,
+    "_Float16": torch.float16,
+    "bf16_t": torch.bfloat16,
+    "int8_t": torch.int8,
+    "uint8_t": torch.uint8,
+    "int16_t": torch.int16,
+    "int32_t": torch.int32,
+    "int64_t": torch.int64,
+    "int": torch.int32,
+    "unsigned": torch.int32,
+    "unsigned int": torch.int32,
+    "uint32_t": torch.int32,
+    "signed char": torch.int8,
+    "char": torch.int8,
+    "unsigned char": torch.uint8,
+    "short": torch.int16,
+    "long long": torch.int64,
+    "bool": torch.bool,
+    "fp8_e4m3_t": torch.float8_e4m3fn,
+    "fp8_e5m2_t": torch.float8_e5m2,
+}
+_NUMBERS = {
+    "int": "i",
+    "int32_t": "i",
+    "unsigned": "I",
+    "unsigned int": "I",
+    "uint32_t": "I",
+    "short": "h",
+    "int16_t": "h",
+    "long": "q",
+    "long long": "q",
+    "int64_t": "q",
+    "unsigned long": "Q",
+    "unsigned long long": "Q",
+    "uint64_t": "Q",
+    "size_t": "Q",
+    "float": "f",
+    "double": "d",
+    "bool": "?",
+    "char": "b",
+    "int8_t": "b",
+    "uint8_t": "B",
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    name: str
+    type: str  # without const, restrict and *
+    pointer: bool
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """None where any is taken: void, or a name that the source defines."""
+        return _POINTED.get(self.type)
+
+
+def parameters(source: str, name: str) -> tuple[Parameter, ...]:
+    """The kernel's parameters as the source declares them."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.S)
+    match = re.search(rf"__global__[^;{{}}]*?\b{re.escape(name)}\s*\(([^)]*)\)", text, re.S)
+    if match is None:
+        raise ValueError(f"Kernel: name is {name!r}, but the source has no `__global__ void {name}(…)`")
+    found = []
+    for part in filter(None, (p.strip() for p in match.group(1).split(","))):
+        words = re.sub(r"\b(const|volatile|restrict|__restrict__|__restrict|struct)\b|wmma::", " ", part)
+        pointer = "*" in words
+        *kind, label = words.replace("*", " ").split()
+        found.append(Parameter(label, " ".join(kind), pointer))
+    return tuple(found)
+
+
+def _triple(value, what: str) -> tuple[int, int, int]:
+    value = (value,) if isinstance(value, int) else tuple(value)
+    if not 1 <= len(value) <= 3 or not all(isinstance(x, int) for x in value):
+        raise ValueError(f"Kernel: {what} is {value!r}; takes one to three whole numbers")
+    value = (*value, 1, 1)[:3]
+    if min(value) < 1:
+        raise ValueError(f"Kernel: {what} is {value}; takes sizes of 1 or more")
+    return value
+
+
+class Kernel:
+    """A kernel written in HIP C++ with the device library, launched like a function.
+
+    Args:
+        source: the text; ``#include <wmma/fragment.hpp>`` and its neighbours are found.
+        name: an ``extern "C" __global__ void`` function in it.
+        options: further compiler options, such as ``-DTILE=4``.
+
+    ``kernel[grid, block](*arguments, shared=bytes)`` launches it: tensors for pointers, numbers for the rest; grid and block
+    are one to three numbers each, as on the device. Tensors on a GPU run there, on the current stream; tensors on the CPU
+    run under ``with wmma_ops.emulate(target):``.
+
+    Example:
+        >>> import torch, wmma_ops
+        >>> scale = wmma_ops.Kernel('''
+        ... #include <wmma/grid.hpp>
+        ... extern "C" __global__ void scale(float* x, int n, float factor) {
+        ...   int i = blockIdx.x * blockDim.x + threadIdx.x;
+        ...   if (i < n) x[i] *= factor;
+        ... }''', "scale")
+        >>> x = torch.ones(100)
+        >>> with wmma_ops.emulate("gfx942"):
+        ...     scale[1, 128](x, 100, 3.0)
+        >>> x.sum()
+        tensor(300.)
+    """
+
+    def __init__(self, source: str, name: str, *, options: tuple[str, ...] = ()):
+        self.source, self.name, self.options = source, name, tuple(options)
+        self.parameters = parameters(source, name)
+        self._programs: dict[str, program.Program] = {}
+        self._loaded: dict[int, driver.Function] = {}
+
+    def __getitem__(self, launch):
+        if not isinstance(launch, tuple) or len(launch) != 2:
+            raise ValueError("Kernel: launch it as kernel[grid, block](…)")
+        return functools.partial(self._launch, _triple(launch[0], "grid"), _triple(launch[1], "block"))
+
+    def compile(self, target: str) -> jit.CodeObject:
+        """The machine code for a target."""
+        return jit.compile(self.source, target, options=self.options, name=f"{self.name}.hip")
+
+    # Checks, before anything is launched.
+
+    def _check(self, arguments, shared: int) -> torch.device:
+        if len(arguments) != len(self.parameters):
+            wanted = ", ".join(p.name for p in self.parameters)
+            raise TypeError(
+                f"{self.name}: {len(arguments)} arguments came; takes {len(self.parameters)}: {wanted or 'none'}"
+            )
+        device = None
+        for parameter, value in zip(self.parameters, arguments, strict=True):
+            kind = type(value).__name__
+            if parameter.pointer:
+                if not isinstance(value, torch.Tensor):
+                    raise TypeError(f"{self.name}: {parameter.name} is of type {kind}; takes a tensor")
+                if parameter.dtype is not None and value.dtype != parameter.dtype:
+                    raise TypeError(f"{self.name}: {parameter.name} is {value.dtype}; takes {parameter.dtype}")
+                if device is not None and value.device != device:
+                    raise ValueError(
+                        f"{self.name}: {parameter.name} is on {value.device}; takes tensors on {device}, all"
+                    )
+                device = value.device
+            elif isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise TypeError(f"{self.name}: {parameter.name} is of type {kind}; takes a number ({parameter.type})")
+            elif _NUMBERS.get(parameter.type, "d") not in "fd" and not isinstance(value, int):
+                raise TypeError(f"{self.name}: {parameter.name} is {value!r}; takes a whole number ({parameter.type})")
+        if not isinstance(shared, int) or shared < 0:
+            raise ValueError(f"{self.name}: shared is {shared!r}; takes a number of bytes")
+        return device or torch.device("cuda" if torch.cuda.is_available() and not emulator.active() else "cpu")
+
+    def _check_target(self, target: arch.Target, block, static: int, shared: int) -> None:
+        threads = block[0] * block[1] * block[2]
+        if threads > target.max_threads:
+            raise ValueError(
+                f"{self.name}: block {block} has {threads} threads; {target.name} takes up to {target.max_threads}"
+            )
+        if static + shared > target.lds_bytes:
+            raise ValueError(
+                f"{self.name}: {static} + {shared} bytes of shared memory (static + dynamic); {target.name} takes up to "
+                f"{target.lds_bytes}"
+            )
+
+    def _packed(self, arguments, sizes: list[int] | None = None) -> list[bytes]:
+        """The arguments' bytes. `sizes` are the compiler's, for types that only the source knows."""
+        packed = []
+        for index, (parameter, value) in enumerate(zip(self.parameters, arguments, strict=True)):
+            if parameter.pointer:
+                packed.append(struct.pack("<Q", value.data_ptr()))
+                continue
+            form = _NUMBERS.get(parameter.type)
+            if form is None:
+                size = sizes[index] if sizes else 4
+                form = (
+                    {2: "e", 4: "f", 8: "d"}.get(size, "f")
+                    if isinstance(value, float)
+                    else {1: "b", 2: "h", 8: "q"}.get(size, "i")
+                )
+            try:
+                packed.append(struct.pack(f"<{form}", value))
+            except struct.error as error:
+                raise ValueError(f"{self.name}: {parameter.name} is {value!r}; takes a {parameter.type}") from error
+        return packed
+
+    def _launch(self, grid, block, *arguments, shared: int = 0) -> None:
+        device = self._check(arguments, shared)
+        if device.type == "cpu":
+            emulation = emulator.active()
+            if emulation is None:
+                raise ValueError(
+                    f"{self.name}: the tensors are on the cpu; takes tensors on a GPU, or a launch within "
+                    "`with wmma_ops.emulate(target):`"
+                )
+            self._emulate(emulation, grid, block, arguments, shared)
+        else:
+            self._run(device, grid, block, self._packed(arguments), shared)
+
+    def _emulate(self, emulation, grid, block, arguments, shared: int) -> None:
+        target = emulation.target
+        if target not in self._programs:
+            text = assembly.parse(self.compile(target).assembly)
+            if self.name not in text.kernels:
+                raise ValueError(f'Kernel: {self.name!r} is not in the compiled code; declare it extern "C" __global__')
+            self._programs[target] = program.build(text.kernels[self.name], target)
+        built = self._programs[target]
+        static = built.kernel.descriptor.get("group_segment_fixed_size", 0)
+        self._check_target(arch.target(target), block, static, shared)
+        explicit = [a for a in built.kernel.arguments if not a.kind.startswith("hidden")]
+        packed = self._packed(arguments, [a.size for a in explicit])
+        segment = bytearray(explicit[-1].offset + explicit[-1].size if explicit else 0)
+        for parameter, described, value in zip(self.parameters, explicit, packed, strict=True):
+            if len(value) != described.size:
+                raise TypeError(
+                    f"{self.name}: {parameter.name} ({parameter.type}) has {described.size} bytes; pass a number of them"
+                )
+            segment[described.offset : described.offset + described.size] = value
+        regions = []
+        for parameter, value in zip(self.parameters, arguments, strict=True):
+            if isinstance(value, torch.Tensor) and value.numel():
+                regions.append(_region(value, parameter.name))
+        statistics = emulator.launch(
+            built,
+            grid,
+            block,
+            bytes(segment),
+            regions,
+            shared_bytes=shared,
+            order=emulation.order,
+            seed=emulation.seed,
+            budget=emulation.budget,
+        )
+        emulation.launches.append(statistics)
+
+    def _run(self, device: torch.device, grid, block, packed, shared: int) -> None:
+        index = torch.cuda.current_device() if device.index is None else device.index
+        with torch.cuda.device(index):
+            if index not in self._loaded:
+                target = driver.target_of(index)
+                self._loaded[index] = driver.load(self.compile(target).code, self.name, target)
+            function = self._loaded[index]
+            self._check_target(arch.target(function.target), block, 0, shared)
+            values = [ctypes.create_string_buffer(value, len(value)) for value in packed]
+            function.launch(grid, block, values, shared, torch.cuda.current_stream(index).cuda_stream)
+
+
+def _region(x: torch.Tensor, name: str) -> emulator.Region:
+    """What of memory a tensor covers, from its first to its last element."""
+    low = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True) if stride < 0)
+    high = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True) if stride > 0)
+    size = x.element_size()
+    return emulator.Region(x.data_ptr() + low * size, (high - low + 1) * size, name, x)
