@@ -319,8 +319,8 @@ BUGS = {
         "wrote",
     ),
     "race, read then written": (
-        "__shared__ int s[128]; s[threadIdx.x] = n; wmma::sync_workgroup(); int y = s[127 - threadIdx.x]; s[threadIdx.x] = y;"
-        " x[threadIdx.x] = y;",
+        "__shared__ int s[128]; s[threadIdx.x] = n; wmma::sync_workgroup(); int y = s[127 - threadIdx.x];"
+        " s[threadIdx.x] = y; x[threadIdx.x] = y;",
         Race,
         "no barrier between",
     ),
@@ -350,7 +350,8 @@ BUGS = {
         "never written",
     ),
     "half of shared memory written": (
-        "__shared__ int s[128]; if (threadIdx.x < 64) s[threadIdx.x] = n; wmma::sync_workgroup(); x[threadIdx.x] = s[threadIdx.x];",
+        "__shared__ int s[128]; if (threadIdx.x < 64) s[threadIdx.x] = n; wmma::sync_workgroup();"
+        " x[threadIdx.x] = s[threadIdx.x];",
         Uninitialised,
         "never written",
     ),

@@ -2,7 +2,7 @@
 // shuffle. With 16 rows, lane l of A holds row l % 16 and the l / 16-th run of 16 k; B likewise by column.
 #pragma once
 
-#include "layout.hpp"
+#include <wmma/layout.hpp>
 
 namespace wmma {
 

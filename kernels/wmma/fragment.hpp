@@ -13,26 +13,26 @@
 // access; others fall back to narrow ones. On AMD alignment to the element is enough.
 #pragma once
 
-#include "types.hpp"
+#include <wmma/types.hpp>
 
 #if defined(WMMA_NVIDIA)
-#include "arch/sm80.hpp"
+#include <wmma/arch/sm80.hpp>
 #elif defined(WMMA_CDNA)
-#include "arch/cdna.hpp"
+#include <wmma/arch/cdna.hpp>
 #elif defined(WMMA_RDNA3)
-#include "arch/rdna3.hpp"
+#include <wmma/arch/rdna3.hpp>
 #else
-#include "arch/rdna4.hpp"
+#include <wmma/arch/rdna4.hpp>
 #endif
 
-#include "grid.hpp"
+#include <wmma/grid.hpp>
 
 namespace wmma {
 
 // The smallest block depth of a type, the same on every target.
 template <class T, int kM, int kN>
-inline constexpr int kMinimumK = (kM % 32 == 0 && kN % 32 == 0 && sizeof(T) < 8 ? 8 : 16) /
-                                 (kSame<T, bf16_t> ? 2 : (sizeof(T) >= 4 ? 4 : 1));
+inline constexpr int kMinimumK =
+    (kM % 32 == 0 && kN % 32 == 0 && sizeof(T) < 8 ? 8 : 16) / (kSame<T, bf16_t> ? 2 : (sizeof(T) >= 4 ? 4 : 1));
 
 namespace detail {
 
@@ -87,8 +87,7 @@ struct AccumulatorShape : Layout {
 };
 
 template <int kM, int kN, int kK, class T>
-struct Shape<accumulator, kM, kN, kK, T>
-    : AccumulatorShape<kM, kN, typename arch::AccumulatorTile<T, kM, kN>::Type> {};
+struct Shape<accumulator, kM, kN, kK, T> : AccumulatorShape<kM, kN, typename arch::AccumulatorTile<T, kM, kN>::Type> {};
 
 template <bool kSwaps, class Layout>
 struct SwappedLayout {
@@ -101,9 +100,9 @@ struct SwappedLayout<true, Layout> {
 
 template <int kM, int kN, int kK, class T>
 struct Shape<accumulator_swapped, kM, kN, kK, T>
-    : AccumulatorShape<kM, kN,
-                       typename SwappedLayout<arch::kSwapsOperands,
-                                              typename arch::AccumulatorTile<T, kM, kN>::Type>::Type> {};
+    : AccumulatorShape<
+          kM, kN, typename SwappedLayout<arch::kSwapsOperands, typename arch::AccumulatorTile<T, kM, kN>::Type>::Type> {
+};
 
 // How many elements of a lane, up to kLimit, are neighbours in memory of this order and start at a multiple of that.
 template <class Shape, bool kRowMajor, int kLimit>
@@ -144,12 +143,10 @@ struct fragment {
 
   // Where this lane's element i lies in the block.
   static WMMA_DEVICE int row(int i) {
-    return i / Shape::kElements / kTilesAcross * Shape::kTileRows +
-           Shape::row(arch::lane_id(), i % Shape::kElements);
+    return i / Shape::kElements / kTilesAcross * Shape::kTileRows + Shape::row(arch::lane_id(), i % Shape::kElements);
   }
   static WMMA_DEVICE int col(int i) {
-    return i / Shape::kElements % kTilesAcross * Shape::kTileCols +
-           Shape::col(arch::lane_id(), i % Shape::kElements);
+    return i / Shape::kElements % kTilesAcross * Shape::kTileCols + Shape::col(arch::lane_id(), i % Shape::kElements);
   }
 };
 
@@ -194,8 +191,8 @@ WMMA_DEVICE void move_runs(T* x, Memory* data, uint32_t ld, const Share& share) 
     bool inside = true;
     if constexpr (Shape::kRows % Shape::kTileRows != 0) inside = inside && row + lane_row < uint32_t{Shape::kRows};
     if constexpr (Shape::kCols % Shape::kTileCols != 0) inside = inside && col + lane_col < uint32_t{Shape::kCols};
-    Memory* const at = lane_data + (kRowMajor ? static_cast<uint64_t>(row) * ld + col
-                                              : static_cast<uint64_t>(col) * ld + row);
+    Memory* const at =
+        lane_data + (kRowMajor ? static_cast<uint64_t>(row) * ld + col : static_cast<uint64_t>(col) * ld + row);
     if constexpr (kLoad) {
       if (inside) {
         arch::copy<kRun>(x + i, at);
@@ -357,7 +354,8 @@ WMMA_DEVICE void multiply(fragment<Kind, M, N, K, T, LayoutD>& d, const fragment
   using Tile = typename arch::Tile<Input, M, N, K>::Type;
   using Compute = typename Tile::Compute;
   constexpr bool kSwapped = kSame<Kind, accumulator_swapped> && arch::kSwapsOperands;
-  static_assert(FragmentD::Shape::kElements == Tile::C::kElements, "wmma: this accumulator type does not fit the operands' product");
+  static_assert(FragmentD::Shape::kElements == Tile::C::kElements,
+                "wmma: this accumulator type does not fit the operands' product");
 
   FragmentA masked_a = a;
   FragmentB masked_b = b;
@@ -454,4 +452,4 @@ WMMA_DEVICE fragment<Kind, M, N, K, To, Layout> convert_fragment(const fragment<
 
 }  // namespace wmma
 
-#include "relayout.hpp"
+#include <wmma/relayout.hpp>

@@ -2,7 +2,7 @@
 // printing, dynamic shared memory. threadIdx, blockIdx, blockDim, gridDim and __shared__ work as people write them.
 #pragma once
 
-#include "types.hpp"
+#include <wmma/types.hpp>
 
 namespace wmma {
 
@@ -170,8 +170,8 @@ WMMA_DEVICE void print(uint32_t* buffer, uint32_t capacity, uint32_t tag, Values
 #ifdef WMMA_NO_ASSERT
 #define WMMA_ASSERT(condition) ((void)0)
 #else
-#define WMMA_ASSERT(condition)       \
-  do {                               \
-    if (!(condition)) wmma::trap();  \
+#define WMMA_ASSERT(condition)      \
+  do {                              \
+    if (!(condition)) wmma::trap(); \
   } while (0)
 #endif

@@ -1,7 +1,7 @@
 // fp8 products on a target without fp8 matrix instructions: f16's tile and layout; f16 holds every fp8 value exactly.
 #pragma once
 
-#include "types.hpp"
+#include <wmma/types.hpp>
 
 namespace wmma {
 

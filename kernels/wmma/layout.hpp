@@ -3,7 +3,7 @@
 // of the element, so a load computes one address per lane and adds constants.
 #pragma once
 
-#include "target.hpp"
+#include <wmma/target.hpp>
 
 namespace wmma {
 
@@ -31,7 +31,8 @@ struct ReplicatedLayout {
   static WMMA_CONSTEXPR int k(int, int e) { return e; }
 };
 
-// A of mma.m16n8: registers of kRun elements, rows l / 4 and l / 4 + 8, k in four runs by l % 4 (PTX ISA, mma.m16n8k16).
+// A of mma.m16n8: registers of kRun elements, rows l / 4 and l / 4 + 8, k in four runs by l % 4 (PTX ISA,
+// mma.m16n8k16).
 template <int kRun, int kCount>
 struct MmaALayout {
   static constexpr int kElements = kCount;
@@ -67,7 +68,8 @@ struct ColumnLayout {
   static WMMA_CONSTEXPR int owner_element(int row, int) { return row / (kRun * kGroups) * kRun + row % kRun; }
 };
 
-// Accumulators of mma.m16n8 (kRowHalves 2) and m8n8 f64 (kRowHalves 1): row l / 4 + 8·(e / 2), column 2·(l % 4) + e % 2.
+// Accumulators of mma.m16n8 (kRowHalves 2) and m8n8 f64 (kRowHalves 1): row l / 4 + 8·(e / 2), column 2·(l % 4) + e
+// % 2.
 template <int kRowHalves>
 struct MmaAccumulatorLayout {
   static constexpr int kRows = 8 * kRowHalves;

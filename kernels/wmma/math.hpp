@@ -1,7 +1,7 @@
 // Fast single-precision math: the hardware's approximations, a few units in the last place.
 #pragma once
 
-#include "target.hpp"
+#include <wmma/target.hpp>
 
 namespace wmma {
 

@@ -3,7 +3,7 @@
 // is already right on CDNA, RDNA4 and NVIDIA for 16-bit types; everything else goes through shuffles.
 #pragma once
 
-#include "fragment.hpp"
+#include <wmma/fragment.hpp>
 
 namespace wmma {
 namespace detail {

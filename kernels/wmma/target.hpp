@@ -1,5 +1,6 @@
 // Which family this compilation is for, and the keywords that hipcc, hiprtc, nvcc and NVRTC predefine but plain clang
-// does not. Nothing here or below includes a header from outside kernels/. With hipcc, include hip_runtime.h first.
+// does not. Nothing here or below includes a header from outside kernels/, which is on the include path: NVRTC may be
+// told not to look beside the including file. With hipcc, include hip_runtime.h first.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
@@ -71,7 +72,7 @@ using uint64_t = unsigned long long;
 }  // namespace wmma
 
 #ifdef WMMA_AMD
-#include "arch/amd.hpp"
+#include <wmma/arch/amd.hpp>
 #else
-#include "arch/nvidia.hpp"
+#include <wmma/arch/nvidia.hpp>
 #endif

@@ -3,7 +3,7 @@
 // NaN (e4m3, and both fnuz forms) or infinity (e5m2).
 #pragma once
 
-#include "target.hpp"
+#include <wmma/target.hpp>
 
 namespace wmma {
 

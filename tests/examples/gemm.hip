@@ -26,8 +26,8 @@ using Scale = typename wmma::ComputeType<Compute>::Type;
 constexpr int kBlock = WMMA_BLOCK;
 constexpr int kBlockK = WMMA_BLOCK_K;
 
-extern "C" __global__ void gemm(int m, int n, int k, const Input* a, const Input* b, const Output* c, Output* d, int lda,
-                                int ldb, int ldc, int ldd, Scale alpha, Scale beta) {
+extern "C" __global__ void gemm(int m, int n, int k, const Input* a, const Input* b, const Output* c, Output* d,
+                                int lda, int ldb, int ldc, int ldd, Scale alpha, Scale beta) {
   using namespace wmma;
   const int row = static_cast<int>(uniform((blockIdx.x * blockDim.x + threadIdx.x) / kWaveSize)) * kBlock;
   const int col = static_cast<int>(uniform(blockIdx.y * blockDim.y + threadIdx.y)) * kBlock;

@@ -7,8 +7,9 @@ constexpr int kWavesN = 2;
 constexpr int kDepth = 16;
 constexpr int kPitch = kDepth + 8;  // elements; the 16 padding bytes spread the rows over the banks
 
-extern "C" __global__ void gemm_shared(int m, int n, int k, const wmma::half_t* a, const wmma::half_t* b, const float* c,
-                                       float* d, int lda, int ldb, int ldc, int ldd, float alpha, float beta) {
+extern "C" __global__ void gemm_shared(int m, int n, int k, const wmma::half_t* a, const wmma::half_t* b,
+                                       const float* c, float* d, int lda, int ldb, int ldc, int ldd, float alpha,
+                                       float beta) {
   using namespace wmma;
   __shared__ __attribute__((aligned(16))) half_t shared_a[kWavesM * 16 * kPitch];
   __shared__ __attribute__((aligned(16))) half_t shared_b[kWavesN * 16 * kPitch];

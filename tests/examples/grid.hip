@@ -1,5 +1,5 @@
-// Each thread's indices and sizes, 16 words a thread in the order of block and thread rank; then one printed record from
-// the first thread of each block, where print_capacity is not 0.
+// Each thread's indices and sizes, 16 words a thread in the order of block and thread rank; then one printed record
+// from the first thread of each block, where print_capacity is not 0.
 #include <wmma/grid.hpp>
 
 extern "C" __global__ void grid(unsigned* out, unsigned* print_buffer, unsigned print_capacity) {

@@ -47,9 +47,7 @@ _TARGET = re.compile(r'amdgcn_target\s+"amdgcn-amd-amdhsa-[-\w]*-(gfx\w+)')
 _LDS = re.compile(r"^\s*\.amdgpu_lds\s+([\w.$]+),\s*(\d+)")
 
 # What follows the operands: name:value, or a bare word.
-_BARE = (
-    "clamp glc slc dlc sc0 sc1 nt off offen idxen lds gds tfe unorm r128 a16 d16 lwe da scc high saddr bound_ctrl fi"
-).split()
+_BARE = "clamp glc slc dlc sc0 sc1 nt off lds gds tfe scc high bound_ctrl fi".split()
 _NAMED = re.compile(r"\b([a-z_][a-z_0-9]*):(\[[^\]]*\]|swizzle\([^)]*\)|[\w.+-]+)")
 
 

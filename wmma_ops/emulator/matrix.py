@@ -59,13 +59,11 @@ def describe(mnemonic: str, target: str, modifiers: dict[str, str]) -> Shape | N
         # Older mnemonics leave the number of blocks out; it follows from the K that one block takes.
         single = {"float32": 1, "xfloat32": 2, "float16": 4, "bfloat16": 4, "int8": 4, "float64": 1}
         groups = 64 // m
+        if a == "float64" and m == 4:
+            blocks = 4
         if blocks is None:
             least = 2 if types == "bf16" and "_" not in mnemonic.split("x")[-1] else single.get(a, 8)
             blocks = groups if k <= least else 1
-        if a == "float64" and m == 4:
-            return None
-        if d == "f64" and (m, n, k) != (16, 16, 4):
-            return None
         return Shape("cdna", m, n, k, int(blocks), a, b, {"f32": "float32", "f64": "float64", "i32": "int32"}[d])
     if match := re.match(r"^v_wmma_(f32|f16|bf16|i32)_16x16x(16|32)_(\w+)$", mnemonic):
         d, k, types = match.groups()
@@ -93,6 +91,8 @@ def operand_position(shape: Shape, lane: int, element: int, count: int) -> tuple
     """(row of A or column of B, k, block)."""
     if shape.family == "cdna":
         group = lane // shape.m
+        if shape.a == "float64" and shape.m == 4:
+            return lane % 4, lane // 16, group % 4
         if shape.blocks > 1:
             return lane % shape.m, element, group
         return lane % shape.m, count * group + element, 0
@@ -109,7 +109,7 @@ def result_position(shape: Shape, lane: int, element: int) -> tuple[int, int, in
         return 8 * (lane // 16) + element, lane % 16, 0
     n = shape.n
     if shape.d == "float64":
-        return 4 * element + lane // 16, lane % 16, 0
+        return (lane // 16, lane % 4, lane // 4 % 4) if n == 4 else (4 * element + lane // 16, lane % 16, 0)
     if n == 4:
         return element, lane % 4, lane // 4
     per_block = n * n // 64

@@ -65,6 +65,11 @@ _F32 = {
         "ff",
         "rtz16({0}).view(u16).astype(u32) | (rtz16({1}).view(u16).astype(u32) << u32(16))",
     ),
+    "cvt_pk_f16_f32": (
+        "u",
+        "ff",
+        "{0}.astype(f16).view(u16).astype(u32) | ({1}.astype(f16).view(u16).astype(u32) << u32(16))",
+    ),
     "cvt_pk_bf16_f32": ("u", "ff", "bf16_round({0}) | (bf16_round({1}) << u32(16))"),
     # The steps of a division. Without scaling, fmas is an fma, and fixup has what it takes to divide exactly.
     "div_fmas_f32": ("f", "fff", "fma32({0}, {1}, {2})"),

@@ -1,11 +1,11 @@
 // MFMA tiles of gfx908, gfx90a, gfx942 and gfx950, one struct a type. A and B: lane l holds row (column) l % kSide and
 // a run of k; D: column l % kSide, rows in runs of 4 (f64: single rows). See AMD's CDNA ISA documents, "Matrix
-// Arithmetic Instructions". A tile that is deeper than its instruction issues several, each on a slice of the run: A and
-// B slice alike, so the sum is the same and the loads are wide.
+// Arithmetic Instructions". A tile that is deeper than its instruction issues several, each on a slice of the run: A
+// and B slice alike, so the sum is the same and the loads are wide.
 #pragma once
 
-#include "../fma_tile.hpp"
-#include "../half_tile.hpp"
+#include <wmma/fma_tile.hpp>
+#include <wmma/half_tile.hpp>
 
 namespace wmma::arch {
 
@@ -60,7 +60,7 @@ struct HalfTile : MfmaShape<kSide> {
       sum = __builtin_amdgcn_mfma_f32_32x32x16_f16(pack<Half8>(a), pack<Half8>(b), sum, 0, 0, 0);
     } else
 #endif
-    if constexpr (kSide == 16) {
+        if constexpr (kSide == 16) {
       sum = __builtin_amdgcn_mfma_f32_16x16x16f16(pack<Half4>(a), pack<Half4>(b), sum, 0, 0, 0);
     } else {
       sum = __builtin_amdgcn_mfma_f32_32x32x8f16(pack<Half4>(a), pack<Half4>(b), sum, 0, 0, 0);
@@ -101,7 +101,7 @@ struct Bf16Tile : MfmaShape<kSide> {
       sum = __builtin_amdgcn_mfma_f32_32x32x16_bf16(pack<Bf16x8>(a), pack<Bf16x8>(b), sum, 0, 0, 0);
     } else
 #endif
-    if constexpr (kSide == 16) {
+        if constexpr (kSide == 16) {
       sum = __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(pack<Short4>(a), pack<Short4>(b), sum, 0, 0, 0);
     } else {
       sum = __builtin_amdgcn_mfma_f32_32x32x8bf16_1k(pack<Short4>(a), pack<Short4>(b), sum, 0, 0, 0);
@@ -133,7 +133,7 @@ struct Int8Tile : MfmaShape<kSide> {
     } else
 #endif
 #if defined(__gfx942__) || defined(__gfx950__)
-    if constexpr (kSide == 16) {
+        if constexpr (kSide == 16) {
       sum = __builtin_amdgcn_mfma_i32_16x16x32_i8(pack<long>(a), pack<long>(b), sum, 0, 0, 0);
     } else {
       sum = __builtin_amdgcn_mfma_i32_32x32x16_i8(pack<long>(a), pack<long>(b), sum, 0, 0, 0);

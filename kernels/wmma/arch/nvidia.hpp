@@ -2,7 +2,7 @@
 // barriers, votes and integer atomics are nvcc's and NVRTC's own.
 #pragma once
 
-#include "../target.hpp"
+#include <wmma/target.hpp>
 
 namespace wmma::arch {
 
@@ -179,11 +179,11 @@ struct AtomicWord<unsigned long> {
   using Type = unsigned long long;
 };
 
-#define WMMA_ATOMIC(name, function)                                                              \
-  template <class T>                                                                             \
-  WMMA_DEVICE T name(T* at, T value) {                                                           \
-    using Word = typename AtomicWord<T>::Type;                                                   \
-    return static_cast<T>(function(reinterpret_cast<Word*>(at), static_cast<Word>(value)));      \
+#define WMMA_ATOMIC(name, function)                                                         \
+  template <class T>                                                                        \
+  WMMA_DEVICE T name(T* at, T value) {                                                      \
+    using Word = typename AtomicWord<T>::Type;                                              \
+    return static_cast<T>(function(reinterpret_cast<Word*>(at), static_cast<Word>(value))); \
   }
 WMMA_ATOMIC(atomic_add, ::atomicAdd)
 WMMA_ATOMIC(atomic_min, ::atomicMin)

@@ -2,8 +2,8 @@
 // wave the same; D: column l % 16, rows 2e + l / 16. f32 and f64 have no instruction and run through FMA in D's layout.
 #pragma once
 
-#include "../fma_tile.hpp"
-#include "../half_tile.hpp"
+#include <wmma/fma_tile.hpp>
+#include <wmma/half_tile.hpp>
 
 namespace wmma::arch {
 

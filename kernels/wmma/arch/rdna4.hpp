@@ -4,8 +4,8 @@
 // 16x16x64 8-bit, k in runs of eight dealt to the halves in turn; D as above. f32 and f64 run through FMA.
 #pragma once
 
-#include "../fma_tile.hpp"
-#include "../half_tile.hpp"
+#include <wmma/fma_tile.hpp>
+#include <wmma/half_tile.hpp>
 
 namespace wmma::arch {
 
@@ -36,8 +36,8 @@ struct HalfTile : WmmaShape<kCount16> {
   using Compute = float;
   static WMMA_DEVICE void mma(float* d, const half_t* a, const half_t* b) {
 #if defined(__gfx1250__)
-    unpack(d, __builtin_amdgcn_wmma_f32_16x16x32_f16(false, pack<Half16>(a), false, pack<Half16>(b), 0,
-                                                     pack<Float8>(d), false, false));
+    unpack(d, __builtin_amdgcn_wmma_f32_16x16x32_f16(false, pack<Half16>(a), false, pack<Half16>(b), 0, pack<Float8>(d),
+                                                     false, false));
 #else
     unpack(d, __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(pack<Half8>(a), pack<Half8>(b), pack<Float8>(d)));
 #endif

@@ -2,8 +2,8 @@
 // m16n8k32 fp8 (before that fp8 runs in f16). f32 runs through FMA: tf32 would drop bits. Layouts as in the PTX ISA.
 #pragma once
 
-#include "../fma_tile.hpp"
-#include "../half_tile.hpp"
+#include <wmma/fma_tile.hpp>
+#include <wmma/half_tile.hpp>
 
 namespace wmma::arch {
 
