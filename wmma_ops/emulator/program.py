@@ -318,9 +318,27 @@ class Builder:
             return self._vector_others(m, ins)
         if m.startswith(("global_", "flat_", "scratch_")):
             return self._global(m, ins)
+        if m.startswith("buffer_"):
+            return self._scratch_buffer(m, ins)
         if m.startswith("ds_"):
             return self._shared(m, ins)
         return False
+
+    def _scratch_buffer(self, m: str, ins: Instruction) -> bool:
+        """Spills on targets without scratch_ instructions: through a buffer that holds each lane's own memory."""
+        match = re.match(r"^buffer_(load|store)_(\w+)$", m)
+        if not match or match.group(2) not in _MEMORY_KINDS:
+            return False
+        words = [word for op in ins.operands for word in op.split()]
+        data, address, _, at, *flags = words
+        if at != "0" or "idxen" in flags:
+            return False
+        offset = int(ins.modifiers.get("offset", "0"), 0)
+        index = f" + {self.source(address, 'u')}.astype(i64)" if vector_index(address) else ""
+        kind = _MEMORY_KINDS[match.group(2)]
+        rows = self._rows(data, kind)
+        self.emit(f"st.scratch.{match.group(1)}(np.full(W, {offset}, i64){index}, {rows}, {kind!r}, full, mask)")
+        return True
 
     def _salu(self, m: str, ins: Instruction) -> None:
         width, widths, expression, scc = SALU[m]
