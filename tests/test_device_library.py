@@ -159,6 +159,18 @@ def test_examples(name, target):
     assert_in_registers(compiled(name, target), target)
 
 
+@pytest.mark.parametrize("name", ["gemm", "gemm_shared", "two_products", "epilogues", "layouts", "reduce", "grid"])
+def test_hiprtc(name):
+    source = (EXAMPLES / f"{name}.hip").read_text()
+    try:
+        code = jit.compile(source, "gfx90a", compiler="hiprtc", name=f"{name}.hip")
+    except jit.CompileError as error:
+        if error.log:
+            raise
+        pytest.skip(f"hiprtc is not there: {error}")
+    assert name in code.kernels
+
+
 @pytest.mark.parametrize("target", CDNA)
 def test_wide_loads_cdna(target):
     """Four f16 are all that one instruction takes of a lane."""

@@ -420,6 +420,53 @@ def test_what_is_right_is_not_reported():
             assert x.tolist() == [3] * 128
 
 
+# What it counts.
+
+
+def _traffic(body: str, target: str = "gfx942", threads: int = 64):
+    kernel = wmma_ops.Kernel(HEAD + 'extern "C" __global__ void counted(int* x, int n) {\n' + body + "\n}", "counted")
+    x = torch.zeros(8192, dtype=torch.int32)
+    with wmma_ops.emulate(target, count_traffic=True) as emulation:
+        kernel[1, threads](x, 3)
+    return emulation.launches[0]
+
+
+def test_segments_are_counted():
+    """64 lanes that store side by side fill 4 segments of 64 bytes; with a stride of 16 words each has its own."""
+    lined = _traffic("x[threadIdx.x] = n;").traffic
+    assert (lined.accesses, lined.segments, lined.wanted) in (
+        (1, 4, 4),
+        (1, 5, 4),
+    )  # 5 where the tensor starts inside one
+    spread = _traffic("x[threadIdx.x * 16] = n;").traffic
+    assert spread.segments >= 64
+    assert spread.wanted == 4
+
+
+def test_bank_conflicts_are_counted():
+    """Stride 1 has none; stride 32 puts 32 lanes on one bank; padding by one word mends it."""
+    fill = "__shared__ volatile int s[64 * 33]; for (int i = 0; i < 33; ++i) s[threadIdx.x + 64 * i] = i;"
+    for pitch, conflicts in ((1, 0), (2, 1), (32, 31), (33, 0)):
+        read = f" wmma::sync_workgroup(); x[threadIdx.x] = s[threadIdx.x * {pitch}];"
+        found = _traffic(fill + read).traffic
+        assert found.shared_reads == 2  # two groups of 32 lanes
+        assert found.shared_read_conflicts == 2 * conflicts, pitch
+        assert found.shared_write_conflicts == 0
+
+
+def test_one_word_for_all_is_no_conflict():
+    fill = "__shared__ volatile int s[4]; if (threadIdx.x == 0) s[0] = n; wmma::sync_workgroup();"
+    assert _traffic(fill + " x[threadIdx.x] = s[0];").traffic.shared_read_conflicts == 0
+
+
+def test_instructions_are_counted_by_class():
+    found = _traffic("x[threadIdx.x] = n;", threads=128)
+    assert found.waves == 2
+    assert found.by_class["memory"] == 2
+    assert found.instructions == sum(found.by_class.values())
+    assert found.traffic.accesses == 2
+
+
 # The front: Kernel and emulate.
 
 SCALE = HEAD + (

@@ -6,7 +6,12 @@ import sys
 import torch
 
 import wmma_ops
-from wmma_ops import library
+from wmma_ops import arch, jit, library
+
+
+def _found(compiler) -> str:
+    target = {"nvrtc": "sm_90a"}.get(compiler.name, "gfx90a")
+    return compiler.version(target) if compiler.available(target) else "not found"
 
 
 def report() -> dict:
@@ -28,8 +33,11 @@ def report() -> dict:
         "library_bytes": library.PATH.stat().st_size,
         "ops": list(library.OPS),
         "gpus": gpus,
-        "runs_on": {"cpu": "all ops"},
-        "device_kernels": "none yet: tensors on a GPU are refused with an error",
+        "runs_on": {"cpu": "all ops", "emulated AMD targets and NVIDIA GPUs": "wmma_ops.Kernel"},
+        "op_kernels_on_devices": "none yet: an op on a GPU tensor is refused with an error",
+        "compilers": {name: _found(compiler) for name, compiler in jit.COMPILERS.items()},
+        "emulated": list(arch.EMULATED),
+        "cache": str(jit.cache.directory()),
     }
 
 

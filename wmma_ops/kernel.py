@@ -128,7 +128,7 @@ class Kernel:
         self.source, self.name, self.options = source, name, tuple(options)
         self.parameters = parameters(source, name)
         self._programs: dict[str, program.Program] = {}
-        self._loaded: dict[int, driver.Function] = {}
+        self._loaded: dict[int, tuple[driver.Function, list[int] | None]] = {}
 
     def __getitem__(self, launch):
         if not isinstance(launch, tuple) or len(launch) != 2:
@@ -212,7 +212,7 @@ class Kernel:
                 )
             self._emulate(emulation, grid, block, arguments, shared)
         else:
-            self._run(device, grid, block, self._packed(arguments), shared)
+            self._run(device, grid, block, arguments, shared)
 
     def _emulate(self, emulation, grid, block, arguments, shared: int) -> None:
         target = emulation.target
@@ -247,19 +247,34 @@ class Kernel:
             order=emulation.order,
             seed=emulation.seed,
             budget=emulation.budget,
+            count_traffic=emulation.count_traffic,
+            banks=arch.target(target).lds_banks or 32,
         )
         emulation.launches.append(statistics)
 
-    def _run(self, device: torch.device, grid, block, packed, shared: int) -> None:
+    def _run(self, device: torch.device, grid, block, arguments, shared: int) -> None:
         index = torch.cuda.current_device() if device.index is None else device.index
         with torch.cuda.device(index):
             if index not in self._loaded:
                 target = driver.target_of(index)
-                self._loaded[index] = driver.load(self.compile(target).code, self.name, target)
-            function = self._loaded[index]
+                compiled = self.compile(target)
+                self._loaded[index] = (
+                    driver.load(compiled.code, self.name, target),
+                    _ptx_sizes(compiled.assembly, self.name),
+                )
+            function, sizes = self._loaded[index]
             self._check_target(arch.target(function.target), block, 0, shared)
+            packed = self._packed(arguments, sizes)
             values = [ctypes.create_string_buffer(value, len(value)) for value in packed]
             function.launch(grid, block, values, shared, torch.cuda.current_stream(index).cuda_stream)
+
+
+def _ptx_sizes(ptx: str | None, name: str) -> list[int] | None:
+    """The bytes of each of a kernel's parameters."""
+    match = re.search(rf"\.entry {re.escape(name)}\((.*?)\)", ptx or "", re.S)
+    if match is None:
+        return None
+    return [int(bits) // 8 for bits in re.findall(r"\.param \.[a-z](\d+)", match.group(1))]
 
 
 def _region(x: torch.Tensor, name: str) -> emulator.Region:

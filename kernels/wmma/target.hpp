@@ -61,7 +61,7 @@ using int16_t = short;
 using uint16_t = unsigned short;
 using int32_t = int;
 using uint32_t = unsigned int;
-#ifdef __INT64_TYPE__
+#if defined(__INT64_TYPE__) && !defined(__HIPCC_RTC__)  // hiprtc defines int64_t as long long
 using int64_t = __INT64_TYPE__;
 using uint64_t = __UINT64_TYPE__;
 #else

@@ -21,7 +21,7 @@ from wmma_ops.emulator.errors import (
     UnknownInstruction,
 )
 from wmma_ops.emulator.machine import Statistics, launch, orders
-from wmma_ops.emulator.memory import Region
+from wmma_ops.emulator.memory import Region, Traffic
 
 ORDERS = ("forward", "reverse", "random")
 
@@ -34,6 +34,7 @@ class Emulation:
     order: str = "forward"
     seed: int = 0
     budget: int = 200_000_000
+    count_traffic: bool = False
     launches: list[Statistics] = field(default_factory=list)
 
 
@@ -46,22 +47,36 @@ def active() -> Emulation | None:
 
 
 @contextlib.contextmanager
-def emulate(name: str, *, order: str = "forward", seed: int = 0, budget: int = 200_000_000) -> Iterator[Emulation]:
+def emulate(
+    name: str, *, order: str = "forward", seed: int = 0, budget: int = 200_000_000, count_traffic: bool = False
+) -> Iterator[Emulation]:
     """Within it, kernels launched on CPU tensors run as compiled for the AMD target `name`.
 
     Args:
         name: one of gfx908, gfx90a, gfx942, gfx950, gfx1100, gfx1151, gfx1200, gfx1201, and the others of their families.
         order: how the waves of a block take turns between barriers: forward, reverse or random (by `seed`).
-        budget: the number of instructions a wave may execute before the launch is taken for an endless loop.
+        budget: the number of instructions that a launch may execute before it is taken for an endless loop.
+        count_traffic: also count memory segments and bank conflicts of shared memory (in `launches[i].traffic`).
 
     Yields:
         an Emulation, whose `launches` hold what each launch executed.
+
+    Example:
+        >>> import torch, wmma_ops
+        >>> fill = wmma_ops.Kernel('''
+        ... #include <wmma/grid.hpp>
+        ... extern "C" __global__ void fill(int* x) { x[threadIdx.x] = 7; }''', "fill")
+        >>> x = torch.zeros(64, dtype=torch.int32)
+        >>> with wmma_ops.emulate("gfx1201") as emulation:
+        ...     fill[1, 64](x)
+        >>> int(x.sum()), emulation.launches[0].waves
+        (448, 2)
     """
     found = target(name)
     if found.vendor != "amd" or name == "gfx1250":
         raise ValueError(f"emulate: {name} is not emulated; takes an AMD target such as {', '.join(EMULATED)}")
     orders(order)
-    emulation = Emulation(name, order, seed, budget)
+    emulation = Emulation(name, order, seed, budget, count_traffic)
     token = _active.set(emulation)
     try:
         yield emulation
@@ -79,6 +94,7 @@ __all__ = [
     "Race",
     "Region",
     "Statistics",
+    "Traffic",
     "Trap",
     "Uninitialised",
     "UnknownInstruction",

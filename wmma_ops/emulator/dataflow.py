@@ -16,7 +16,6 @@ _READS_RESULT = (
     "v_mac_",
     "v_dot2c",
     "v_dot4c",
-    "v_writelane",
     "v_swap",
     "v_permlane16_swap",
     "v_permlane32_swap",

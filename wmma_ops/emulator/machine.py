@@ -14,7 +14,16 @@ from wmma_ops.emulator.errors import (
     Trap,
     Uninitialised,
 )
-from wmma_ops.emulator.memory import PRIVATE_BASE, SHARED_BASE, Flat, GlobalMemory, Region, Scratch, SharedMemory
+from wmma_ops.emulator.memory import (
+    PRIVATE_BASE,
+    SHARED_BASE,
+    Flat,
+    GlobalMemory,
+    Region,
+    Scratch,
+    SharedMemory,
+    Traffic,
+)
 from wmma_ops.emulator.program import BARRIER, END, EXEC, TTMP, Program
 
 _UNWRITTEN = 0x7FBAD000  # a NaN that stands out
@@ -27,6 +36,7 @@ class Statistics:
     waves: int = 0
     instructions: int = 0
     by_class: dict[str, int] = field(default_factory=dict)
+    traffic: Traffic | None = None  # where `count_traffic` was asked for
 
 
 @dataclass
@@ -77,6 +87,7 @@ class Machine:
         program.namespace["SHARED_BASE"] = SHARED_BASE
         program.namespace["PRIVATE_BASE"] = PRIVATE_BASE
         self.masks: dict[int, tuple[bool, np.ndarray]] = {}
+        self.banks = 32
 
     # Called from generated code.
 
@@ -191,6 +202,7 @@ class Machine:
         """Runs one block. `start(wave)` sets the machine's registers for a wave's first instruction."""
         count = -(-threads // self.wave)
         self.lds = SharedMemory(shared_bytes)
+        self.lds.traffic, self.lds.banks = self.statistics.traffic, self.banks
         self.flat.shared = lambda: self.lds
         waves = [_Wave(i) for i in range(count)]
         self.statistics.waves += count
@@ -304,6 +316,8 @@ def launch(
     order: str = "forward",
     seed: int = 0,
     budget: int = 200_000_000,
+    count_traffic: bool = False,
+    banks: int = 32,
 ) -> Statistics:
     """Runs a whole grid. `regions` are the memory that the kernel may touch."""
     kernel, wave = program.kernel, program.wave
@@ -314,6 +328,9 @@ def launch(
         Region(packet.ctypes.data, packet.size, "the dispatch packet", packet),
     ]
     machine = Machine(program, GlobalMemory([*regions, *own]), budget)
+    if count_traffic:
+        machine.statistics.traffic = machine.memory.traffic = Traffic()
+        machine.banks = banks
     static = kernel.descriptor.get("group_segment_fixed_size", 0)
     threads = block[0] * block[1] * block[2]
     turns = orders(order, seed)

@@ -2,6 +2,7 @@
 
 import bisect
 import ctypes
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -79,6 +80,53 @@ def atomic_result(operation: str, old, data, compare, wide: bool):
     raise ValueError(operation)
 
 
+@dataclass
+class Traffic:
+    """What a launch's memory accesses cost, counted where asked for.
+
+    A global access touches the 64-byte segments that its active lanes' bytes lie in; `wanted` are those that the bytes
+    would fill if they lay side by side. Shared memory serves an access in groups of lanes (as many as one cycle has banks
+    for); a group takes as many cycles as its busiest bank has different words, and what exceeds one is a conflict.
+    """
+
+    segments: int = 0
+    wanted: int = 0
+    accesses: int = 0
+    shared_reads: int = 0  # cycles without conflicts
+    shared_read_conflicts: int = 0  # cycles more
+    shared_writes: int = 0
+    shared_write_conflicts: int = 0
+
+
+SEGMENT = 64
+
+
+def count_segments(traffic: Traffic, address: np.ndarray, size: int) -> None:
+    first = (address // u64(SEGMENT)).astype(i64)
+    last = ((address + u64(size - 1)) // u64(SEGMENT)).astype(i64)
+    traffic.segments += len(np.unique(np.concatenate([first, last])))
+    traffic.wanted += -(-len(np.unique(address)) * size // SEGMENT)
+    traffic.accesses += 1
+
+
+def count_banks(traffic: Traffic, byte: np.ndarray, size: int, banks: int, write: bool) -> None:
+    words = max(size // 4, 1)
+    group = max(banks // words, 1)
+    base = conflicts = 0
+    for start in range(0, len(byte), group):
+        word = (byte[start : start + group, None] // 4 + np.arange(words)).ravel()
+        word = np.unique(word)  # lanes that read one word share it
+        busiest = int(np.bincount(word % banks).max())
+        base += 1
+        conflicts += busiest - 1
+    if write:
+        traffic.shared_writes += base
+        traffic.shared_write_conflicts += conflicts
+    else:
+        traffic.shared_reads += base
+        traffic.shared_read_conflicts += conflicts
+
+
 class Region:
     """A tensor's memory, seen as bytes and, where aligned, as words."""
 
@@ -99,7 +147,7 @@ class GlobalMemory:
         self.regions = sorted((region for region in regions if region.size), key=lambda region: region.base)
         self.starts = [region.base for region in self.regions]
         self.last = self.regions[0] if self.regions else None
-        self.touched = 0  # bytes
+        self.traffic: Traffic | None = None  # counted where set
 
     def _find(self, low: int, high: int) -> Region | None:
         last = self.last
@@ -142,6 +190,8 @@ class GlobalMemory:
             return
         numbers = np.arange(len(mask))[lanes]
         size = int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]
+        if self.traffic is not None:
+            count_segments(self.traffic, address, size)
         for region, which in self._regions(address, numbers, size, "load"):
             offset = (address[which] - u64(region.start)).astype(np.intp)
             targets = lanes if isinstance(which, slice) else numbers[which]
@@ -167,6 +217,8 @@ class GlobalMemory:
             return
         numbers = np.arange(len(mask))[lanes]
         size = int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]
+        if self.traffic is not None:
+            count_segments(self.traffic, address, size)
         for region, which in self._regions(address, numbers, size, "store"):
             offset = (address[which] - u64(region.start)).astype(np.intp)
             sources = lanes if isinstance(which, slice) else numbers[which]
@@ -249,7 +301,8 @@ class SharedMemory:
         self.reader = np.zeros(words, dtype=np.int32)  # wave + 1; −1: several
         self.read_signals = np.zeros(words, dtype=np.int32)
         self.wave = self.signals = self.waits = 0
-        self.conflicts = 0
+        self.traffic: Traffic | None = None  # counted where set
+        self.banks = 32
 
     def _check(self, address, offset, size, mask, full, what):
         lanes = np.flatnonzero(mask) if not full else np.arange(len(mask))
@@ -305,6 +358,8 @@ class SharedMemory:
         lanes, at = self._check(address, offset, size, mask, full, "read")
         if not len(at):
             return
+        if self.traffic is not None:
+            count_banks(self.traffic, at, size, self.banks, False)
         word = at >> 2
         if kind[0] != "b" or (at & 3).any():
             ok = np.ones(len(at), dtype=bool)
@@ -346,6 +401,8 @@ class SharedMemory:
         lanes, at = self._check(address, offset, size, mask, full, "write")
         if not len(at):
             return
+        if self.traffic is not None:
+            count_banks(self.traffic, at, size, self.banks, True)
         word = at >> 2
         if kind[0] != "b" or (at & 3).any():
             self._writing(word, lanes, "write")

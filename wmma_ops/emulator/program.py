@@ -728,10 +728,13 @@ class Builder:
             if ops[1] != "null":
                 self.write_mask(ops[1], "np.zeros(W, bool)")
             return True
-        if m.startswith("v_bitop3_b32"):
+        if m in ("v_bitop3_b32", "v_bitop3_b16"):
             table = int(ins.modifiers.get("bitop3", "0"), 0)
-            a, b, c = (self.source(x, "u") for x in ops[1:4])
-            self.write(ops[0], "u", f"bitop3({a}, {b}, {c}, {table})")
+            kind = "u" if m.endswith("32") else "w"
+            out, _, high = self._operands(ins, ops[1:4], kind * 3)
+            self.write(
+                ops[0], kind, f"bitop3({', '.join(out)}, {table}).astype({'u32' if kind == 'u' else 'u16'})", high=high
+            )
             return True
         if match := re.match(r"^v_(?:fma|mad)_mix(lo|hi)?_f(32|16)$", m):
             halves = [int(x) for x in re.findall(r"\d", ins.modifiers.get("op_sel", "[0,0,0]"))]

@@ -136,8 +136,10 @@ WMMA_DEVICE uint32_t shuffle_word(uint32_t word, uint32_t source_lane) {
 }
 
 WMMA_DEVICE uint64_t ballot(bool vote) {
-#ifdef WMMA_CDNA
+#if defined(WMMA_CDNA) && __has_builtin(__builtin_amdgcn_ballot_w64)
   return __builtin_amdgcn_ballot_w64(vote);
+#elif defined(WMMA_CDNA)
+  return __builtin_amdgcn_uicmp(vote, 0u, 33);  // clang 15: lanes where vote differs from 0
 #else
   return __builtin_amdgcn_ballot_w32(vote);
 #endif
@@ -151,8 +153,13 @@ WMMA_DEVICE uint64_t clock() { return __builtin_readcyclecounter(); }
 // Ends the wave with trap 2, the abort of the runtime's trap handler.
 WMMA_DEVICE void trap() { asm volatile("s_trap 2"); }
 
+#if __has_builtin(__builtin_amdgcn_exp2f)
 WMMA_DEVICE float exp2(float x) { return __builtin_amdgcn_exp2f(x); }
 WMMA_DEVICE float log2(float x) { return __builtin_amdgcn_logf(x); }
+#else
+WMMA_DEVICE float exp2(float x) { return __builtin_exp2f(x); }
+WMMA_DEVICE float log2(float x) { return __builtin_log2f(x); }
+#endif
 WMMA_DEVICE float rcp(float x) { return __builtin_amdgcn_rcpf(x); }
 WMMA_DEVICE float rsqrt(float x) { return __builtin_amdgcn_rsqf(x); }
 WMMA_DEVICE float sqrt(float x) { return __builtin_amdgcn_sqrtf(x); }

@@ -79,8 +79,8 @@ WMMA_DEVICE uint32_t lane_id() {
   return lane;
 }
 
-// A value that all lanes share.
-WMMA_DEVICE uint32_t uniform(uint32_t value) { return __shfl_sync(~0u, value, 0); }
+// A value that all lanes share; the compiler finds such values itself.
+WMMA_DEVICE uint32_t uniform(uint32_t value) { return value; }
 
 WMMA_DEVICE void block_barrier() { __syncthreads(); }
 WMMA_DEVICE void wave_barrier() { __syncwarp(); }
