@@ -486,6 +486,28 @@ def test_kernel_of_a_user(target):
     assert emulation.launches[0].by_class["memory"] > 0
 
 
+def test_one_kernel_in_many_threads():
+    import threading
+
+    kernel = wmma_ops.Kernel(SCALE, "scale")
+    failures = []
+
+    def work(factor):
+        x, y = torch.zeros(256), torch.randn(256)
+        with wmma_ops.emulate("gfx1201"):
+            for _ in range(5):
+                kernel[2, 128](x, y, 256, factor)
+        if not torch.equal(x, y * factor):
+            failures.append(factor)
+
+    threads = [threading.Thread(target=work, args=(float(i),)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
 BAD_LAUNCHES = [
     (lambda k, x: k[1, 64](x, x, 3), TypeError, "3 arguments came; takes 4: x, y, n, factor"),
     (lambda k, x: k[1, 64](x.double(), x, 3, 1.0), TypeError, "x is torch.float64; takes torch.float32"),

@@ -383,7 +383,7 @@ def launch(
         if private:
             machine.scratch = Scratch(private, wave)
 
-    with np.errstate(all="ignore"):
+    with program.lock, np.errstate(all="ignore"):
         for z in range(grid[2]):
             for y in range(grid[1]):
                 for x in range(grid[0]):

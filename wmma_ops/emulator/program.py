@@ -9,8 +9,9 @@ scc 128, nothing 129); full and mask, the lanes in exec; st, the machine.
 """
 
 import re
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -71,6 +72,7 @@ class Program:
     registers: np.ndarray  # VGPRs [n, wave]
     accumulators: np.ndarray  # AGPRs
     scalars: list[int]
+    lock: threading.Lock = field(default_factory=threading.Lock)  # one launch at a time has the registers
 
 
 def _register(text: str, prefix: str) -> tuple[int, int] | None:
