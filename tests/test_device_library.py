@@ -154,12 +154,14 @@ def test_type_rows(target):
 
 
 @pytest.mark.parametrize("target", [*AMD, *NVIDIA])
-@pytest.mark.parametrize("name", ["gemm_shared", "two_products", "epilogues", "layouts", "reduce", "grid"])
+@pytest.mark.parametrize("name", ["gemm_shared", "two_products", "epilogues", "layouts", "reduce", "grid", "lanes"])
 def test_examples(name, target):
     assert_in_registers(compiled(name, target), target)
 
 
-@pytest.mark.parametrize("name", ["gemm", "gemm_shared", "two_products", "epilogues", "layouts", "reduce", "grid"])
+@pytest.mark.parametrize(
+    "name", ["gemm", "gemm_shared", "two_products", "epilogues", "layouts", "reduce", "grid", "lanes"]
+)
 def test_hiprtc(name):
     source = (EXAMPLES / f"{name}.hip").read_text()
     try:

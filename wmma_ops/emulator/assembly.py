@@ -42,6 +42,7 @@ class Assembly:
 _LABEL = re.compile(r"^([.\w$]+):")
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+(?:"[^"]*"\s+)?"([^"]*)"')
+_INLINED = re.compile(r"@\[\s*([^\s\[\]]+?):(\d+):\d+")
 _HSA = re.compile(r"^\s*\.amdhsa_(\w+)\s+(.+?)\s*$")
 _TARGET = re.compile(r'amdgcn_target\s+"amdgcn-amd-amdhsa-[-\w]*-(gfx\w+)')
 _LDS = re.compile(r"^\s*\.amdgpu_lds\s+([\w.$]+),\s*(\d+)")
@@ -124,7 +125,12 @@ def parse(text: str) -> Assembly:
             if loc := _LOC.match(line):
                 name = files.get(loc.group(1), "")
                 # Line 0 is the compiler's own.
-                source = f"{name}:{loc.group(2)}" if loc.group(2) != "0" else source
+                if loc.group(2) != "0":
+                    source = f"{name}:{loc.group(2)}"
+                    # Where it was inlined, the comment names the callers, the kernel's own line last.
+                    callers = _INLINED.findall(raw)
+                    if callers:
+                        source = f"{callers[-1][0].rsplit('/', 1)[-1]}:{callers[-1][1]} (in {source})"
             elif file := _FILE.match(line):
                 files[file.group(1)] = file.group(2).rsplit("/", 1)[-1]
             elif stripped.startswith(".amdhsa_kernel"):

@@ -1,6 +1,7 @@
 """Runs a decoded kernel: blocks one after the other, the waves of a block in turns from barrier to barrier."""
 
 import random
+import re
 import struct
 from dataclasses import dataclass, field
 
@@ -110,7 +111,12 @@ class Machine:
         return self.ticks
 
     def getreg(self, what: str) -> int:
-        return 0
+        match = re.match(r"^hwreg\((\w+)(?:,\s*(\d+),\s*(\d+))?\)$", what)
+        name, offset, width = match.groups() if match else (what, None, None)
+        values = {"HW_REG_SHADER_CYCLES": 0, "HW_REG_SHADER_CYCLES_LO": 0, "HW_REG_SHADER_CYCLES_HI": 32}
+        if name not in values:
+            raise EmulationError(f"the hardware register {name} is not emulated")
+        return (self.clock() >> values[name] >> int(offset or 0)) & ((1 << int(width or 32)) - 1)
 
     def signal(self) -> None:
         self.current.signals += 1
