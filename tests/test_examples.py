@@ -24,7 +24,7 @@ MACHINES = [(target, order) for target in arch.EMULATED for order in ("forward",
 if torch.cuda.is_available():
     MACHINES.append(("cuda", "hardware"))
 EVERY = pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m[0]}-{m[1]}")
-# Where the order of waves cannot matter, one is enough.
+# Blocks of one wave, of which there are many: one order is enough.
 ONCE = pytest.mark.parametrize("machine", [m for m in MACHINES if m[1] in ("forward", "hardware")], ids=lambda m: m[0])
 
 
@@ -246,7 +246,7 @@ def test_prologues_and_epilogues(machine, prologue):
 LAYOUTS = list(itertools.product(("row_major", "col_major"), repeat=3))
 
 
-@ONCE
+@EVERY
 @pytest.mark.parametrize("block", [16, 32])
 @pytest.mark.parametrize("orders", LAYOUTS, ids=lambda o: "-".join(x[:3] for x in o))
 def test_every_layout_pair(machine, orders, block):
@@ -331,7 +331,7 @@ def test_indices_and_sizes(machine):
     assert printed.abs().sum() > 0
 
 
-@ONCE
+@EVERY
 def test_lanes_together(machine):
     """Shuffles by index, up, down and xor, with widths; votes; every atomic; fences; the clock."""
     on = Machine(machine)

@@ -25,7 +25,8 @@ from wmma_ops.emulator.memory import (
     SharedMemory,
     Traffic,
 )
-from wmma_ops.emulator.program import BARRIER, END, EXEC, TTMP, Program
+from wmma_ops.emulator.operands import EXEC, TTMP
+from wmma_ops.emulator.program import END, Program
 
 _UNWRITTEN = 0x7FBAD000  # a NaN that stands out
 
@@ -398,6 +399,3 @@ def launch(
                         index, lambda number, index=index: start(index, number), threads, static + shared_bytes, turns
                     )
     return machine.finish()
-
-
-__all__ = ["BARRIER", "Machine", "Statistics", "launch"]

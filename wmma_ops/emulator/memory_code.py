@@ -1,0 +1,267 @@
+"""Code for accesses to global, shared and scratch memory."""
+
+import re
+
+import numpy as np
+
+from wmma_ops.emulator import numeric
+from wmma_ops.emulator.assembly import Instruction
+from wmma_ops.emulator.operands import scalar_index, vector_index
+from wmma_ops.emulator.writer import Writer
+
+MEMORY_KINDS = {
+    "dword": "b32",
+    "b32": "b32",
+    "dwordx2": "b64",
+    "b64": "b64",
+    "dwordx3": "b96",
+    "b96": "b96",
+    "dwordx4": "b128",
+    "b128": "b128",
+    "ubyte": "u8",
+    "u8": "u8",
+    "sbyte": "i8",
+    "i8": "i8",
+    "ushort": "u16",
+    "u16": "u16",
+    "sshort": "i16",
+    "i16": "i16",
+    "byte": "u8",
+    "b8": "u8",
+    "short": "u16",
+    "b16": "u16",
+    "short_d16": "d16",
+    "d16_b16": "d16",
+    "u16_d16": "d16",
+    "short_d16_hi": "d16_hi",
+    "d16_hi_b16": "d16_hi",
+    "u16_d16_hi": "d16_hi",
+    "b16_d16_hi": "d16_hi",
+    "byte_d16_hi": "u8_hi",
+    "d16_hi_b8": "u8_hi",
+    "b8_d16_hi": "u8_hi",
+    "ubyte_d16": "d16_u8",
+    "d16_u8": "d16_u8",
+    "u8_d16": "d16_u8",
+    "ubyte_d16_hi": "d16_hi_u8",
+    "d16_hi_u8": "d16_hi_u8",
+    "u8_d16_hi": "d16_hi_u8",
+    "sbyte_d16": "d16_i8",
+    "d16_i8": "d16_i8",
+    "i8_d16": "d16_i8",
+    "sbyte_d16_hi": "d16_hi_i8",
+    "d16_hi_i8": "d16_hi_i8",
+    "i8_d16_hi": "d16_hi_i8",
+}
+
+
+def _atomic(name: str) -> tuple[str | None, bool]:
+    """(operation, whether it has 64 bits)."""
+    wide = name.endswith(("_x2", "_u64", "_b64", "_i64", "_f64"))
+    stem = re.sub(r"_(x2|u32|i32|b32|u64|b64|i64)$", "", name)
+    stem = {"cmpst": "cmpswap", "cmpstore": "cmpswap", "wrxchg": "swap", "storexchg": "swap"}.get(stem, stem)
+    signed = {"max_i32": "smax", "min_i32": "smin", "max_u32": "umax", "min_u32": "umin"}
+    signed |= {"max_i64": "smax", "min_i64": "smin", "max_u64": "umax", "min_u64": "umin"}
+    stem = signed.get(name, stem)
+    stem = {"min_num_f32": "fmin", "max_num_f32": "fmax", "min_f32": "fmin", "max_f32": "fmax"}.get(stem, stem)
+    known = ("add", "sub", "smax", "smin", "umax", "umin", "and", "or", "xor", "swap", "cmpswap", "add_f32", "add_f64")
+    known += ("pk_add_f16", "fmin", "fmax", "inc", "dec")
+    return (stem if stem in known else None), wide
+
+
+def _swizzle(text: str, pattern: str, wave: int) -> np.ndarray:
+    """Byte addresses of the source lanes of ds_swizzle."""
+    lanes = np.arange(wave)
+    if match := re.search(r'swizzle\((\w+),\s*"?([^)"]*)"?(?:,([^)]*))?\)', text):
+        mode = match.group(1)
+        if mode == "QUAD_PERM":
+            order = [int(x) for x in re.findall(r"\d+", match.group(0).split(",", 1)[1])]
+            return ((lanes // 4 * 4 + np.array(order)[lanes % 4]) * 4).astype(np.uint32)
+        if mode == "SWAP":
+            return ((lanes ^ int(match.group(2))) * 4).astype(np.uint32)
+        if mode == "REVERSE":
+            size = int(match.group(2))
+            return ((lanes // size * size + size - 1 - lanes % size) * 4).astype(np.uint32)
+        if mode == "BROADCAST":
+            size, which = int(match.group(2)), int(match.group(3))
+            return ((lanes // size * size + which) * 4).astype(np.uint32)
+        if mode == "BITMASK_PERM":
+            bits = match.group(2)
+            index = np.zeros_like(lanes)
+            for position, letter in enumerate(reversed(bits)):
+                bit = lanes >> position & 1
+                value = {"0": bit * 0, "1": bit * 0 + 1, "p": bit, "i": 1 - bit}[letter]
+                index |= value << position
+            return ((lanes // 32 * 32 + index) * 4).astype(np.uint32)
+        raise ValueError(f"swizzle {mode}")
+    value = int(pattern, 0)
+    if value & 0x8000:
+        return ((lanes // 4 * 4 + (value >> (2 * (lanes % 4)) & 3)) * 4).astype(np.uint32)
+    index = ((lanes % 32 & (value & 31)) | (value >> 5 & 31)) ^ (value >> 10 & 31)
+    return ((lanes // 32 * 32 + index) * 4).astype(np.uint32)
+
+
+class MemoryCode(Writer):
+    def _scratch_buffer(self, m: str, ins: Instruction) -> bool:
+        """Spills on targets without scratch_ instructions: through a buffer that holds each lane's own memory."""
+        match = re.match(r"^buffer_(load|store)_(\w+)$", m)
+        if not match or match.group(2) not in MEMORY_KINDS:
+            return False
+        words = [word for op in ins.operands for word in op.split()]
+        data, address, _, at, *flags = words
+        if at != "0" or "idxen" in flags:
+            return False
+        offset = int(ins.modifiers.get("offset", "0"), 0)
+        index = f" + {self.source(address, 'u')}.astype(i64)" if vector_index(address) else ""
+        kind = MEMORY_KINDS[match.group(2)]
+        rows = self._rows(data, kind)
+        self.emit(f"st.scratch.{match.group(1)}(np.full(W, {offset}, i64){index}, {rows}, {kind!r}, full, mask)")
+        return True
+
+    # Memory.
+
+    def _global(self, m: str, ins: Instruction) -> bool:
+        space, _, operation = m.partition("_")
+        ops = list(ins.operands)
+        offset = int(ins.modifiers.get("offset", "0"), 0)
+        if operation.startswith("atomic_"):
+            return self._global_atomic(space, operation[7:], ops, offset, ins)
+        match = re.match(r"^(load|store)_(\w+)$", operation)
+        if not match or (match.group(1), match.group(2)) == ("load", "lds"):
+            return False
+        way, kind = match.groups()
+        kind = MEMORY_KINDS.get(kind)
+        if kind is None:
+            return False
+        if "lds" in kind:
+            return False
+        data, address_ops = (ops[0], ops[1:]) if way == "load" else (None, ops)
+        if way == "store":
+            address_ops, data = [ops[0], *ops[2:]], ops[1]
+        address = self._address(space, address_ops, offset)
+        if space == "scratch":
+            target = "st.scratch"
+        else:
+            target = "st.flat" if space == "flat" else "st.memory"
+        rows = self._rows(data, kind)
+        self.emit(f"{target}.{way}({address}, {rows}, {kind!r}, full, mask)")
+        return True
+
+    def _rows(self, text: str, kind: str) -> str:
+        prefix, index, _ = vector_index(text)
+        count = int(kind[1:]) // 32 if kind.startswith("b") else 1
+        return "(" + ", ".join(self.row(prefix, index + i, "u") for i in range(count)) + ",)"
+
+    def _address(self, space: str, ops, offset: int) -> str:
+        ops = [op for op in (word for op in ops for word in op.split()) if op != ""]
+        if space == "flat":
+            return f"{self.source(ops[0], 'U')} + u64({offset & numeric.M64})" if offset else self.source(ops[0], "U")
+        if space == "scratch":
+            parts = [str(offset)]
+            for op in ops:
+                if vector_index(op):
+                    parts.append(f"{self.source(op, 'u')}.astype(i64)")
+                elif op != "off":
+                    parts.append(self.scalar(op))
+            return "np.zeros(W, i64) + " + " + ".join(parts)
+        base = [op for op in ops if scalar_index(op) is not None]
+        vector = [op for op in ops if vector_index(op)]
+        wide = vector_index(vector[0])[2] == 2 if vector else False
+        if base:
+            start = f"u64(({self.scalar(base[0], 64)} + {offset}) & {numeric.M64})"
+            return f"{self.source(vector[0], 'u')} + {start}"
+        if not wide:
+            raise ValueError("a global address of one register without a base")
+        x = self.source(vector[0], "U")
+        return f"{x} + u64({offset & numeric.M64})" if offset else x
+
+    def _global_atomic(self, space: str, name: str, ops, offset: int, ins: Instruction) -> bool:
+        operation, wide = _atomic(name)
+        if operation is None:
+            return False
+        returns = "glc" in ins.modifiers or "sc0" in ins.modifiers or "ATOMIC_RETURN" in ins.modifiers.get("th", "")
+        result = ops.pop(0) if returns else None
+        address = self._address(space, [ops[0], *ops[2:]], offset)
+        data = vector_index(ops[1])
+        rows = "(" + ", ".join(self.row(data[0], data[1] + i, "u") for i in range(data[2])) + ",)"
+        out = "None"
+        if result is not None:
+            found = vector_index(result)
+            out = "(" + ", ".join(self.row(found[0], found[1] + i, "u") for i in range(found[2])) + ",)"
+        target = "st.flat" if space == "flat" else "st.memory"
+        self.emit(f"{target}.atomic({address}, {operation!r}, {rows}, {out}, {wide}, mask)")
+        return True
+
+    def _shared(self, m: str, ins: Instruction) -> bool:
+        ops = list(ins.operands)
+        name = m[3:]
+        offset = 0 if name.startswith("swizzle") else int(ins.modifiers.get("offset", "0"), 0)
+        if name in ("nop",):
+            return True
+        if name in ("bpermute_b32", "permute_b32"):
+            index, data = self.source(ops[1], "u"), self.source(ops[2], "u")
+            if name == "bpermute_b32":
+                self.write(ops[0], "u", f"st.bpermute({index}, {data}, {offset}, mask)")
+            else:
+                self.write(ops[0], "u", f"st.permute({index}, {data}, {offset}, mask)")
+            return True
+        if name == "swizzle_b32":
+            pattern = "0" if "swizzle(" in ins.text else ins.modifiers.get("offset", "0")
+            index = self.constant(_swizzle(ins.text, pattern, self.wave))
+            self.write(ops[0], "u", f"st.bpermute({index}, {self.source(ops[1], 'u')}, 0, mask)")
+            return True
+        if match := re.match(
+            r"^(read|load|write|store)(_addtid)?_(2(?:addr)?_(?:stride64_|st64_)?)?(\w+)$",
+            name.replace("read2", "read_2")
+            .replace("write2", "write_2")
+            .replace("2st64_", "2_st64_")
+            .replace("load_2addr", "load_2addr"),
+        ):
+            way, tid, two, kind = match.groups()
+            if tid:
+                return False
+            way = "load" if way in ("read", "load") else "store"
+            kind = MEMORY_KINDS.get(kind)
+            if kind is None:
+                return False
+            if not two:
+                rows = self._rows(ops[0] if way == "load" else ops[1], kind)
+                address = self.source(ops[1] if way == "load" else ops[0], "u")
+                self.emit(f"st.lds.{way}({address}, {offset}, {rows}, {kind!r}, full, mask)")
+                return True
+            size = int(kind[1:]) // 8
+            step = size * (64 if "64" in two else 1)
+            offsets = [int(ins.modifiers.get(f"offset{i}", "0"), 0) * step for i in (0, 1)]
+            words = size // 4
+            if way == "load":
+                prefix, index, _ = vector_index(ops[0])
+                address = self.source(ops[1], "u")
+                # The address may be one of the results.
+                self.emit(f"x = {address}.copy()")
+                for i in (0, 1):
+                    rows = "(" + ", ".join(self.row(prefix, index + words * i + j, "u") for j in range(words)) + ",)"
+                    self.emit(f"st.lds.load(x, {offsets[i]}, {rows}, {kind!r}, full, mask)")
+            else:
+                address = self.source(ops[0], "u")
+                for i in (0, 1):
+                    rows = self._rows(ops[1 + i], kind)
+                    self.emit(f"st.lds.store({address}, {offsets[i]}, {rows}, {kind!r}, full, mask)")
+            return True
+        returns = "_rtn" in name
+        operation, wide = _atomic(name.replace("_rtn", ""))
+        if operation is None:
+            return False
+        result = ops.pop(0) if returns else None
+        address = self.source(ops[0], "u")
+        rows = [vector_index(text) for text in ops[1:]]
+        # cmpst has the comparand first, cmpstore the new value.
+        if operation == "cmpswap" and "cmpst_" in name:
+            rows.reverse()
+        words = 2 if wide else 1
+        names = "(" + ", ".join(self.row(p, i + j, "u") for p, i, _ in rows for j in range(words)) + ",)"
+        out = "None"
+        if result is not None:
+            found = vector_index(result)
+            out = "(" + ", ".join(self.row(found[0], found[1] + i, "u") for i in range(found[2])) + ",)"
+        self.emit(f"st.lds.atomic({address}, {offset}, {operation!r}, {names}, {out}, {wide}, mask)")
+        return True

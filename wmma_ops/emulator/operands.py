@@ -1,0 +1,64 @@
+"""What operands of instructions mean: registers by name, constants, and how a value is read as a type."""
+
+import re
+
+import numpy as np
+
+VCC, TTMP, M0, NULL, EXEC, SCC, DUMP = 106, 108, 124, 125, 126, 128, 129
+SCALARS = 132
+
+SCALAR_NAMES = {
+    "vcc": VCC,
+    "vcc_lo": VCC,
+    "vcc_hi": VCC + 1,
+    "m0": M0,
+    "exec": EXEC,
+    "exec_lo": EXEC,
+    "exec_hi": EXEC + 1,
+    "scc": SCC,
+    "null": NULL,
+}
+DTYPES = {"u": np.uint32, "i": np.int32, "f": np.float32, "h": np.float16, "w": np.uint16, "s": np.int16}
+WIDE = {"U": "u64", "I": "i64", "d": "f64"}
+SCALAR_AS = {
+    "u": "u32({})",
+    "i": "si32({})",
+    "f": "sf32({})",
+    "h": "sf16({})",
+    "w": "u16({} & 65535)",
+    "s": "u16({} & 65535).view(i16)",
+    "U": "u64({})",
+    "I": "si64({})",
+    "d": "sf64({})",
+}
+FLOATS = "fhd"
+INLINE = re.compile(r"^-?\d+\.\d+(e[-+]?\d+)?$")
+NUMBER = re.compile(r"^-?(0x[\da-fA-F]+|\d+)$")
+
+
+def register_range(text: str, prefix: str) -> tuple[int, int] | None:
+    """(first, count) of v5, v[4:7]."""
+    match = re.match(rf"^{prefix}(?:(\d+)|\[(\d+):(\d+)\])(?:\.[lh])?$", text)
+    if not match:
+        return None
+    if match.group(1):
+        return int(match.group(1)), 1
+    return int(match.group(2)), int(match.group(3)) - int(match.group(2)) + 1
+
+
+def scalar_index(text: str) -> tuple[int, int] | None:
+    """(first, count) of a scalar register; None for what is none."""
+    if text in SCALAR_NAMES:
+        return SCALAR_NAMES[text], 2 if text in ("vcc", "exec") else 1
+    for prefix, base in (("s", 0), ("ttmp", TTMP)):
+        if found := register_range(text, prefix):
+            return base + found[0], found[1]
+    return None
+
+
+def vector_index(text: str) -> tuple[str, int, int] | None:
+    """("v" or "a", first, count)."""
+    for prefix in "va":
+        if found := register_range(text, prefix):
+            return prefix, *found
+    return None

@@ -1,0 +1,115 @@
+"""Code for the scalar unit's instructions."""
+
+import re
+
+from wmma_ops.emulator import numeric
+from wmma_ops.emulator.assembly import Instruction
+from wmma_ops.emulator.operands import NUMBER, SCC, scalar_index
+from wmma_ops.emulator.scalar import COMPARE, SALU, SAVEEXEC
+from wmma_ops.emulator.vector import CONDITIONS
+from wmma_ops.emulator.writer import Writer
+
+
+class ScalarCode(Writer):
+    def _salu(self, m: str, ins: Instruction) -> None:
+        width, widths, expression, scc = SALU[m]
+        destination, *sources = ins.operands
+        if m in ("s_addk_i32", "s_addk_co_i32", "s_mulk_i32"):
+            sources = [destination, *sources]
+        operands = [self.scalar(text, w) for text, w in zip(sources, widths, strict=False)]
+        values = {"D": self.scalar(destination, width)} if "{D}" in expression else {}
+        self.emit(f"t = {expression.format(*operands, **values)}")
+        mask = numeric.M64 if width == 64 else numeric.M32
+        index, _ = scalar_index(destination)
+        if scc is not None:
+            self.emit(f"r = t & {mask}", f"q = int({scc.format(*operands)})")
+        self.write_scalar(destination, f"t & {mask}", width)
+        if scc is not None and index != SCC:
+            self.emit(f"S[{SCC}] = q")
+
+    def _scalar_others(self, m: str, ins: Instruction) -> bool:
+        ops = ins.operands
+        if match := re.match(r"^s_cmp(k?)_(\w+?)_([iu])(32|64)$", m):
+            _, condition, sign, width = match.groups()
+            if condition not in COMPARE:
+                return False
+            a, b = (self.scalar(text, int(width)) for text in ops)
+            if sign == "i":
+                a, b = f"signed({a}, {width})", f"signed({b}, {width})"
+            self.emit(f"S[{SCC}] = int({a} {COMPARE[condition]} {b})")
+            return True
+        if match := re.match(r"^s_cmp_(\w+)_f32$", m):
+            if match.group(1) not in CONDITIONS:
+                return False
+            a, b = (f"sf32({self.scalar(text)})" for text in ops)
+            self.emit(f"S[{SCC}] = int(bool({CONDITIONS[match.group(1)].format(a, b)}))".replace("~(", "not ("))
+            return True
+        if match := re.match(r"^s_bitcmp([01])_b(32|64)$", m):
+            value, width = match.groups()
+            a, b = self.scalar(ops[0], int(width)), self.scalar(ops[1])
+            self.emit(f"S[{SCC}] = int(({a} >> ({b} & {int(width) - 1}) & 1) == {value})")
+            return True
+        if match := re.match(r"^s_(\w+)_(saveexec|wrexec)_b(32|64)$", m):
+            operation, form, width = match.group(1), match.group(2), int(match.group(3))
+            if operation not in SAVEEXEC:
+                return False
+            mask = numeric.M64 if width == 64 else numeric.M32
+            self.emit(f"x = {self.scalar(ops[1], width)}", f"e = {self.scalar('exec_lo', width)}")
+            self.emit(f"y = ({SAVEEXEC[operation]}) & {mask}")
+            self.write_scalar(ops[0], "e" if form == "saveexec" else "y", width)
+            self.write_scalar("exec_lo", "y", width)
+            self.emit(f"S[{SCC}] = int(y != 0)")
+            return True
+        if m in ("s_cmov_b32", "s_cmov_b64", "s_cmovk_i32"):
+            width = 64 if m.endswith("b64") else 32
+            value = self.scalar(ops[1], width)
+            if m == "s_cmovk_i32":
+                value = f"(signed({value} & 0xFFFF, 16) & {numeric.M32})"
+            self.write_scalar(ops[0], f"{value} if S[{SCC}] else {self.scalar(ops[0], width)}", width)
+            return True
+        if match := re.match(
+            r"^s_(?:buffer_)?load_(dword|b32|dwordx2|b64|b96|dwordx4|b128|dwordx8|b256|dwordx16|b512|u8|i8|u16|i16)$", m
+        ):
+            counts = {"dword": 1, "b32": 1, "dwordx2": 2, "b64": 2, "b96": 3, "dwordx4": 4, "b128": 4}
+            counts |= {"dwordx8": 8, "b256": 8, "dwordx16": 16, "b512": 16}
+            if m.startswith("s_buffer"):
+                return False
+            offset = self._scalar_offset(ops[2:], ins)
+            address = f"{self.scalar(ops[1], 64)} + {offset}"
+            index, _ = scalar_index(ops[0])
+            kind = match.group(1)
+            if kind in counts:
+                self.emit(f"S[{index}:{index + counts[kind]}] = st.memory.scalar_words({address}, {counts[kind]})")
+            else:
+                self.emit(f"S[{index}] = st.memory.scalar_small({address}, {kind!r})")
+            return True
+        if m == "s_memtime" or m == "s_memrealtime":
+            self.write_scalar(ops[0], "st.clock()", 64)
+            return True
+        if m == "s_getreg_b32":
+            self.write_scalar(ops[0], f"st.getreg({ops[1]!r})")
+            return True
+        if m == "s_barrier_signal":
+            self.emit("st.signal()")
+            return True
+        if m == "s_trap":
+            self.emit(f"st.trap({ops[0]})")
+            return True
+        if m == "s_sendmsg_rtn_b32" or m == "s_sendmsg_rtn_b64":
+            self.write_scalar(ops[0], "st.clock()", 64 if m.endswith("64") else 32)
+            return True
+        return False
+
+    def _scalar_offset(self, ops, ins: Instruction) -> str:
+        parts = []
+        for op in ops:
+            for word in op.split():
+                if word.startswith("offset:"):
+                    word = word[7:]
+                if scalar_index(word) is not None and word != "null":
+                    parts.append(self.scalar(word))
+                elif NUMBER.match(word):
+                    parts.append(str(int(word, 0)))
+        if "offset" in ins.modifiers:
+            parts.append(str(int(ins.modifiers["offset"], 0)))
+        return " + ".join(parts) or "0"

@@ -1,0 +1,203 @@
+"""The generated text's vocabulary: rows and constants by name, operands as expressions, results as assignments."""
+
+import re
+
+import numpy as np
+
+from wmma_ops.emulator import numeric
+from wmma_ops.emulator.assembly import Instruction, KernelText
+from wmma_ops.emulator.operands import (
+    DTYPES,
+    DUMP,
+    EXEC,
+    INLINE,
+    NULL,
+    NUMBER,
+    SCALAR_AS,
+    SCALARS,
+    WIDE,
+    scalar_index,
+    vector_index,
+)
+
+
+class Writer:
+    """Names registers and constants in the generated text, reads operands and writes results."""
+
+    def __init__(self, kernel: KernelText, target: str):
+        self.kernel = kernel
+        self.target = target
+        self.wave = kernel.facts.get("wavefront_size", 64)
+        self.cdna = target.startswith("gfx9")
+        # Inline assembly may name registers that the compiler did not count.
+        named = [int(n) for ins in kernel.instructions for n in re.findall(r"\bv\[?(?:\d+:)?(\d+)", ins.text)]
+        vgprs = max(kernel.descriptor.get("next_free_vgpr", 0), kernel.facts.get("vgpr_count", 0), 4, *named)
+        self.registers = np.zeros((vgprs + 4, self.wave), dtype=np.uint32)
+        agprs = kernel.facts.get("agpr_count", 0)
+        offset = kernel.descriptor.get("accum_offset", vgprs)
+        self.accumulators = np.zeros((max(agprs, vgprs - offset, 0) + 260, self.wave), dtype=np.uint32)
+        self.scalars = [0] * SCALARS
+        self.constants = 0
+        lanes = np.arange(self.wave)
+        below = [(1 << int(lane)) - 1 for lane in lanes]
+        self.namespace = {name: getattr(numeric, name) for name in dir(numeric) if not name.startswith("__")}
+        self.namespace |= {
+            "np": np,
+            "S": self.scalars,
+            "cp": np.copyto,
+            "W": self.wave,
+            "below_low": np.array([b & 0xFFFFFFFF for b in below], dtype=np.uint32),
+            "below_high": np.array([b >> 32 for b in below], dtype=np.uint32),
+        }
+        self.lines: list[str] = []
+        self.unknown: dict[str, Instruction] = {}
+        self.watched: set[str] = set()
+
+    # Names.
+
+    def constant(self, value) -> str:
+        name = f"k{self.constants}"
+        self.constants += 1
+        self.namespace[name] = value
+        return name
+
+    def row(self, prefix: str, index: int, kind: str, high: bool = False) -> str:
+        """The name of a register's row seen as `kind`."""
+        name = f"{prefix}{index}_{kind}{'_high' if high else ''}"
+        if name not in self.namespace:
+            rows = self.registers if prefix == "v" else self.accumulators
+            view = rows[index].view(DTYPES[kind])
+            if kind in "hws":
+                view = view[1::2] if high else view[0::2]
+            self.namespace[name] = view
+        return name
+
+    # Reading operands.
+
+    def literal(self, text: str, kind: str):
+        """The NumPy scalar of an inline constant or literal as `kind`."""
+        if INLINE.match(text):
+            value = float(text)
+            if kind == "d":
+                return np.float64(value)
+            if kind == "h":
+                return np.float16(value)
+            if kind in "ws":
+                return np.float16(value).view(DTYPES[kind])
+            if kind in "UI":
+                return np.float64(value).view(np.uint64 if kind == "U" else np.int64)
+            return np.float32(value).view(DTYPES[kind])
+        value = int(text, 0)
+        if kind in "fui":
+            return np.uint32(value & 0xFFFFFFFF).view(DTYPES[kind])
+        if kind in "hws":
+            return np.uint16(value & 0xFFFF).view(DTYPES[kind])
+        if kind == "d":  # a literal is the high half, a small integer its own bits
+            bits = value & numeric.M64 if -16 <= value <= 64 else (value & 0xFFFFFFFF) << 32
+            return np.uint64(bits).view(np.float64)
+        return np.uint64(value & numeric.M64).view(np.int64 if kind == "I" else np.uint64)
+
+    def source(self, text: str, kind: str, high: bool = False) -> str:
+        """The expression of an operand as `kind`."""
+        text = text.strip()
+        if text.startswith("neg(") or (text.startswith("-") and not NUMBER.match(text) and not INLINE.match(text)):
+            inner = text[4:-1] if text.startswith("neg(") else text[1:]
+            return f"np.negative({self.source(inner, kind, high)})"
+        if text.startswith(("|", "abs(")):
+            inner = text[1:-1] if text.startswith("|") else text[4:-1]
+            return f"np.abs({self.source(inner, kind, high)})"
+        if text.startswith("lit("):
+            text = text[4:-1]
+        if text.endswith((".l", ".h")):
+            high, text = text.endswith(".h"), text[:-2]
+        if vector := vector_index(text):
+            prefix, index, _ = vector
+            if kind in WIDE:
+                low, top = self.row(prefix, index, "u"), self.row(prefix, index + 1, "u")
+                return f"pair({low}, {top})" + ("" if kind == "U" else f".view({WIDE[kind]})")
+            return self.row(prefix, index, kind, high)
+        if scalar_index(text) is not None:
+            return SCALAR_AS[kind].format(self.scalar(text, 64 if kind in WIDE else 32, high))
+        if NUMBER.match(text) or INLINE.match(text):
+            return self.constant(self.literal(text, kind))
+        if text in ("src_shared_base", "src_private_base", "src_vccz", "src_execz"):
+            return SCALAR_AS[kind].format(self.scalar(text, 64 if kind in WIDE else 32))
+        raise ValueError(f"operand {text!r}")
+
+    def scalar(self, text: str, width: int = 32, high: bool = False) -> str:
+        """The expression of a scalar operand as an unsigned integer."""
+        text = text.strip()
+        if text == "null":
+            return "0"
+        if text == "src_shared_base":
+            return "SHARED_BASE" if width == 64 else "(SHARED_BASE >> 32)"
+        if text == "src_private_base":
+            return "PRIVATE_BASE" if width == 64 else "(PRIVATE_BASE >> 32)"
+        if text == "src_vccz":
+            return "int(S[106] == 0 and S[107] == 0)"
+        if text == "src_execz":
+            return "int(S[126] == 0 and S[127] == 0)"
+        if text.startswith("lit("):
+            text = text[4:-1]
+        if (found := scalar_index(text)) is not None:
+            index, _ = found
+            if width == 64:
+                return f"(S[{index}] | S[{index + 1}] << 32)"
+            return f"(S[{index}] >> 16)" if high else f"S[{index}]"
+        if INLINE.match(text):
+            kind = np.float64 if width == 64 else np.float32
+            bits = kind(float(text)).view(np.uint64 if width == 64 else np.uint32)
+            return str(int(bits))
+        value = int(text, 0)
+        return str(value & (numeric.M64 if width == 64 else numeric.M32))
+
+    # Writing results.
+
+    def emit(self, *lines: str) -> None:
+        self.lines.extend(lines)
+
+    def write_scalar(self, text: str, expression: str, width: int = 32) -> None:
+        index, _ = scalar_index(text)
+        if index == NULL:
+            self.emit(f"S[{DUMP}] = {expression}")
+            return
+        if width == 64:
+            self.emit(f"r = {expression}", f"S[{index}] = r & {numeric.M32}", f"S[{index + 1}] = r >> 32")
+        else:
+            self.emit(f"S[{index}] = {expression}")
+        if index in (EXEC, EXEC + 1):
+            self.emit("full, mask = st.exec_changed()")
+
+    def write_mask(self, text: str, expression: str) -> None:
+        """A lane mask into vcc, exec or a scalar register (pair)."""
+        self.write_scalar(text, f"mask_of({expression})", 64 if self.wave == 64 else 32)
+
+    def write(self, text: str, kind: str, expression: str, *, high: bool = False, only: str | None = None) -> None:
+        """A row, in the lanes of exec (and of `only`)."""
+        if text.endswith((".l", ".h")):
+            high, text = text.endswith(".h"), text[:-2]
+        if (scalar := scalar_index(text)) is not None and vector_index(text) is None:
+            raise ValueError(f"vector result in {text!r} ({scalar})")
+        prefix, index, _ = vector_index(text)
+        where = "mask" if only is None else f"(mask & {only})"
+        if kind in WIDE:
+            low, top = self.row(prefix, index, "u"), self.row(prefix, index + 1, "u")
+            self.emit(
+                f"t = np.asarray({expression}).view(u64)",
+                f"cp({low}, t, 'unsafe', {where})",
+                f"cp({top}, t >> u64(32), 'unsafe', {where})",
+            )
+            return
+        name = self.row(prefix, index, kind, high)
+        if kind in "hws" and self.cdna and not high:
+            # GFX9 clears the high half.
+            name = self.row(prefix, index, "u")
+            expression = f"np.asarray({expression}).view(u16)"
+        if only is None:
+            self.emit(
+                f"t = {expression}",
+                f"if full: {name}[:] = t",
+                f"else: cp({name}, t, 'unsafe', mask)",
+            )
+        else:
+            self.emit(f"cp({name}, {expression}, 'unsafe', {where})")
