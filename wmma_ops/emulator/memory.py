@@ -19,6 +19,11 @@ _SMALL |= {"d16": (2, False), "d16_hi": (2, False), "d16_u8": (1, False), "d16_i
 _SMALL |= {"d16_hi_u8": (1, False), "d16_hi_i8": (1, True), "u8_hi": (1, False)}
 
 
+def size_of(kind: str) -> int:
+    """Bytes a lane of an access."""
+    return int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]
+
+
 def widen(raw: np.ndarray, kind: str, old: np.ndarray) -> np.ndarray:
     """Loaded bytes or halves as the register gets them."""
     size, is_signed = _SMALL[kind]
@@ -183,59 +188,51 @@ class GlobalMemory:
             return [(region, slice(None))]
         return self._split(address, lanes, size, what)
 
-    def load(self, address, rows, kind: str, full: bool, mask) -> None:
+    def _places(self, address, size: int, full: bool, mask, what: str):
+        """(region, byte within it, lanes) of an access; the lanes as a slice where that is all of them."""
         lanes = np.flatnonzero(mask) if not full else slice(None)
         address = np.broadcast_to(address, mask.shape)[lanes]
         if address.size == 0:
             return
-        numbers = np.arange(len(mask))[lanes]
-        size = int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]
         if self.traffic is not None:
             count_segments(self.traffic, address, size)
-        for region, which in self._regions(address, numbers, size, "load"):
+        numbers = np.arange(len(mask))[lanes]
+        for region, which in self._regions(address, numbers, size, what):
             offset = (address[which] - u64(region.start)).astype(np.intp)
-            targets = lanes if isinstance(which, slice) else numbers[which]
+            yield region, offset, lanes if isinstance(which, slice) else numbers[which]
+
+    def load(self, address, rows, kind: str, full: bool, mask) -> None:
+        size = size_of(kind)
+        for region, offset, lanes in self._places(address, size, full, mask, "load"):
             if kind[0] != "b":
                 raw = region.bytes[offset]
                 if size == 2:
                     raw = raw.astype(u16) | (region.bytes[offset + 1].astype(u16) << u16(8))
-                rows[0][targets] = widen(raw, kind, rows[0][targets])
+                rows[0][lanes] = widen(raw, kind, rows[0][lanes])
             elif (offset & 3).any():
                 found = region.bytes[offset[:, None] + np.arange(size)].view(u32)
                 for j, row in enumerate(rows):
-                    row[targets] = found[:, j]
+                    row[lanes] = found[:, j]
             else:
-                word = offset >> 2
                 # Rows may hold the address: it was read above.
                 for j, row in enumerate(rows):
-                    row[targets] = region.words[word + j]
+                    row[lanes] = region.words[(offset >> 2) + j]
 
     def store(self, address, rows, kind: str, full: bool, mask) -> None:
-        lanes = np.flatnonzero(mask) if not full else slice(None)
-        address = np.broadcast_to(address, mask.shape)[lanes]
-        if address.size == 0:
-            return
-        numbers = np.arange(len(mask))[lanes]
-        size = int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]
-        if self.traffic is not None:
-            count_segments(self.traffic, address, size)
-        for region, which in self._regions(address, numbers, size, "store"):
-            offset = (address[which] - u64(region.start)).astype(np.intp)
-            sources = lanes if isinstance(which, slice) else numbers[which]
+        size = size_of(kind)
+        for region, offset, lanes in self._places(address, size, full, mask, "store"):
             if kind[0] != "b":
-                value = rows[0][sources]
+                value = rows[0][lanes]
                 if kind in ("d16_hi", "u8_hi"):
                     value = value >> u32(16)
-                region.bytes[offset] = value & u32(0xFF)
-                if size == 2:
-                    region.bytes[offset + 1] = (value >> u32(8)) & u32(0xFF)
+                for j in range(size):
+                    region.bytes[offset + j] = (value >> u32(8 * j)) & u32(0xFF)
             elif (offset & 3).any():
-                data = np.stack([row[sources] for row in rows], axis=1).view(u8)
+                data = np.stack([row[lanes] for row in rows], axis=1).view(u8)
                 region.bytes[offset[:, None] + np.arange(size)] = data
             else:
-                word = offset >> 2
                 for j, row in enumerate(rows):
-                    region.words[word + j] = row[sources]
+                    region.words[(offset >> 2) + j] = row[lanes]
 
     def atomic(self, address, operation: str, rows, out, wide: bool, mask) -> None:
         size = 8 if wide else 4
@@ -354,7 +351,7 @@ class SharedMemory:
         self.atomic_last[words] = atomic
 
     def load(self, address, offset, rows, kind, full, mask) -> None:
-        size = int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]
+        size = size_of(kind)
         lanes, at = self._check(address, offset, size, mask, full, "read")
         if not len(at):
             return
@@ -397,7 +394,7 @@ class SharedMemory:
             )
 
     def store(self, address, offset, rows, kind, full, mask) -> None:
-        size = int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]
+        size = size_of(kind)
         lanes, at = self._check(address, offset, size, mask, full, "write")
         if not len(at):
             return
@@ -498,7 +495,7 @@ class Scratch:
 
     def load(self, address, rows, kind, full, mask):
         lanes = np.flatnonzero(mask)
-        size = int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]
+        size = size_of(kind)
         at = self._at(address, size, lanes)
         raw = self.bytes[lanes[:, None], at[:, None] + np.arange(size)]
         if kind[0] != "b":
@@ -511,7 +508,7 @@ class Scratch:
 
     def store(self, address, rows, kind, full, mask):
         lanes = np.flatnonzero(mask)
-        size = int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]
+        size = size_of(kind)
         at = self._at(address, size, lanes)
         data = np.stack([row[lanes] for row in rows], axis=1)
         if kind in ("d16_hi", "u8_hi"):
