@@ -231,3 +231,8 @@ def test_refused(target, macros, message):
 def test_unsupported_target_is_named():
     with pytest.raises(jit.CompileError, match="unsupported AMD target"):
         jit.compile((EXAMPLES / "gemm.hip").read_text(), "gfx942", options=("-U__gfx942__",))
+
+
+@pytest.mark.parametrize("target", NVIDIA)
+def test_fragments_leave_shared_memory_by_ldmatrix(target):
+    assert "ldmatrix.sync.aligned.m8n8.x4.shared.b16" in compiled("gemm_shared", target)

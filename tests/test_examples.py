@@ -367,6 +367,55 @@ def test_lanes_together(machine):
     assert sums.item() == n / 2
 
 
+SHARED = """
+#include <wmma/fragment.hpp>
+extern "C" __global__ void from_shared(const wmma::half_t* a, const wmma::half_t* b, float* d, int lda, int ldb,
+                                       int a_size, int b_size) {
+  using namespace wmma;
+  __shared__ __attribute__((aligned(16))) half_t tile_a[64 * 40];
+  __shared__ __attribute__((aligned(16))) half_t tile_b[64 * 40];
+  for (int i = threadIdx.x; i < a_size; i += blockDim.x) tile_a[i] = a[i];
+  for (int i = threadIdx.x; i < b_size; i += blockDim.x) tile_b[i] = b[i];
+  sync_workgroup();
+  fragment<matrix_a, BLOCK, BLOCK, 32, half_t, LAYOUT_A> x;
+  fragment<matrix_b, BLOCK, BLOCK, 32, half_t, LAYOUT_B> y;
+  fragment<accumulator, BLOCK, BLOCK, 32, float> sum;
+  fill_fragment(sum, 0.0f);
+  load_matrix_sync(x, tile_a, lda);
+  load_matrix_sync(y, tile_b, ldb);
+  mma_sync(sum, x, y, sum);
+  store_matrix_sync(d, sum, BLOCK, mem_row_major);
+}
+"""
+
+
+@functools.cache
+def _from_shared(*options):
+    return wmma_ops.Kernel(SHARED, "from_shared", options=options)
+
+
+@ONCE
+@pytest.mark.parametrize("block", [16, 32])
+@pytest.mark.parametrize("pad", [8, 3], ids=["aligned", "odd"])
+@pytest.mark.parametrize("orders", list(itertools.product(("row_major", "col_major"), repeat=2)), ids="-".join)
+def test_fragments_from_shared_memory(machine, orders, pad, block):
+    """Every layout pair, by wide loads (NVIDIA: ldmatrix) where rows are aligned and one by one where not."""
+    on = Machine(machine)
+    a, b = _normal(block, 32, dtype=HALF), _normal(32, block, dtype=HALF, seed=1)
+    stored = []
+    for x, order in zip((a, b), orders, strict=True):
+        x = x if order == "row_major" else x.T
+        wide = torch.zeros(x.shape[0], x.shape[1] + pad, dtype=HALF)
+        wide[:, : x.shape[1]] = x
+        stored.append(wide)
+    d = on.put(torch.full((block, block), NAN))
+    options = [f"-DLAYOUT_{name}={order}" for name, order in zip("AB", orders, strict=True)]
+    kernel = _from_shared(f"-DBLOCK={block}", *options)
+    sizes = [x.numel() for x in stored]
+    on.launch(kernel, 1, on.wave, *map(on.put, stored), d, *(x.shape[1] for x in stored), *sizes)
+    _close(d, a.double() @ b.double(), a.double().abs() @ b.double().abs(), 32)
+
+
 def test_sizes_that_do_not_fit_are_refused():
     """gemm_shared asserts that each wave's block lies inside the product."""
     on = Machine(("gfx942", "forward"))

@@ -242,7 +242,9 @@ template <class Kind, int M, int N, int K, class T, class Layout>
 WMMA_DEVICE void load_matrix_sync(fragment<Kind, M, N, K, T, Layout>& frag, const T* data, uint32_t ld) {
   static_assert(!kSame<Layout, void>, "wmma: give the fragment a layout, or the call one");
   using Fragment = fragment<Kind, M, N, K, T, Layout>;
-  detail::move<true, Fragment, detail::kIsRowMajor<Layout>>(frag.x, data, ld, detail::WholeBlock{});
+  constexpr bool kRowMajor = detail::kIsRowMajor<Layout>;
+  if (arch::load_shared_tiles<Kind, Fragment, kRowMajor>(frag.x, data, ld)) return;
+  detail::move<true, Fragment, kRowMajor>(frag.x, data, ld, detail::WholeBlock{});
 }
 
 template <class Kind, int M, int N, int K, class T>

@@ -210,6 +210,12 @@ template <class T>
 WMMA_DEVICE T atomic_xor(T* at, T value) {
   return __hip_atomic_fetch_xor(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
 }
+// Fragments have no loads of their own from shared memory here: lanes read their runs.
+template <class Kind, class Fragment, bool kRowMajor, class T>
+WMMA_DEVICE bool load_shared_tiles(T*, const T*, uint32_t) {
+  return false;
+}
+
 template <class T>
 WMMA_DEVICE T atomic_exchange(T* at, T value) {
   return __hip_atomic_exchange(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);

@@ -47,6 +47,83 @@ struct MmaTile {
 
 #undef WMMA_MMA
 
+// Whole 8x8 matrices of 16-bit elements from shared memory, the lanes' addresses being those of their rows: matrix m's
+// row r comes from lane 8·m + r. Where memory runs along the other dimension, the matrices are transposed on the way.
+template <bool kTransposed>
+WMMA_DEVICE void ldmatrix_x4(uint32_t* words, uint32_t address) {
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(address)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(address)
+                 : "memory");
+  }
+}
+
+template <bool kTransposed>
+WMMA_DEVICE void ldmatrix_x2(uint32_t* words, uint32_t address) {
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(words[0]), "=r"(words[1])
+                 : "r"(address)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(words[0]), "=r"(words[1])
+                 : "r"(address)
+                 : "memory");
+  }
+}
+
+// Loads a fragment of A or B by ldmatrix where it can be: 16-bit elements in shared memory, rows at multiples of 16
+// bytes. False where not.
+template <class Kind, class Fragment, bool kRowMajor, class T>
+WMMA_DEVICE bool load_shared_tiles(T* x, const T* data, uint32_t ld) {
+  using Shape = typename Fragment::Shape;
+  constexpr bool kIsA = kSame<Kind, matrix_a>;
+  constexpr bool kWhole = Shape::kRows % Shape::kTileRows == 0 && Shape::kCols % Shape::kTileCols == 0;
+  if constexpr (sizeof(T) == 2 && (kIsA || kSame<Kind, matrix_b>) && kWhole) {
+    uint32_t inside;
+    asm("{ .reg .pred p; isspacep.shared p, %1; selp.u32 %0, 1, 0, p; }" : "=r"(inside) : "l"(data));
+    if (!inside || (reinterpret_cast<uint64_t>(data) | ld * sizeof(T)) % 16 != 0) return false;
+    uint64_t start;
+    asm("cvta.to.shared.u64 %0, %1;" : "=l"(start) : "l"(data));
+    const uint32_t lane = lane_id();
+    const uint32_t line = lane % 8;
+    const uint32_t first = lane / 8 % 2;  // the matrix's place in pairs, and the pair's
+    const uint32_t second = lane / 16;
+    // A's matrices go down, then along K; B's along K. Rows and columns of this lane's address within a tile:
+    const uint32_t outer = kIsA ? 8 * first : 0;
+    const uint32_t depth = kIsA ? 8 * second : 8 * first;
+    constexpr bool kDepthRuns = kIsA == kRowMajor;  // memory runs along K
+    const uint32_t along_outer = outer + (kDepthRuns ? line : 0);
+    const uint32_t along_depth = depth + (kDepthRuns ? 0 : line);
+#pragma unroll
+    for (int i = 0; i < Fragment::num_elements; i += Shape::kElements) {
+      const int tile = i / Shape::kElements;
+      const uint32_t row = tile / Fragment::kTilesAcross * Shape::kTileRows + (kIsA ? along_outer : along_depth);
+      const uint32_t col = tile % Fragment::kTilesAcross * Shape::kTileCols + (kIsA ? along_depth : along_outer);
+      const uint32_t element = kRowMajor ? row * ld + col : col * ld + row;
+      const uint32_t address = static_cast<uint32_t>(start) + element * uint32_t{sizeof(T)};
+      uint32_t words[4];
+      if constexpr (kIsA) {
+        ldmatrix_x4<!kDepthRuns>(words, address);
+      } else {
+        ldmatrix_x2<!kDepthRuns>(words, address);
+      }
+#pragma unroll
+      for (int j = 0; j < Shape::kElements; j += 2) copy<2>(x + i + j, reinterpret_cast<const T*>(words + j / 2));
+    }
+    return true;
+  } else {
+    return false;
+  }
+}
+
 struct DoubleTile {
   using A = MmaBLayout<1, 1>;
   using B = A;
