@@ -303,6 +303,18 @@ def test_fma_rounds_once():
         assert error <= abs(high - exact)
 
 
+def test_modes_that_are_not_emulated_are_refused():
+    with pytest.raises(UnknownInstruction, match="s_setreg_imm32_b32"):
+        execute("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 0")
+    execute("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 3\ns_nop 0")
+    execute("s_denorm_mode 15", "gfx1100")
+    with pytest.raises(UnknownInstruction, match="s_denorm_mode"):
+        execute("s_denorm_mode 12", "gfx1100")
+    kernel = wmma_ops.Kernel(SCALE, "scale", options=("-fgpu-flush-denormals-to-zero",))
+    with wmma_ops.emulate("gfx942"), pytest.raises(UnknownInstruction, match="denorm_mode_32 is 0"):
+        kernel[1, 64](torch.ones(64), torch.ones(64), 64, 1.0)
+
+
 # What it watches for: each of these kernels has one mistake.
 
 HEAD = "#include <wmma/grid.hpp>\n"

@@ -28,10 +28,10 @@ extern "C" __global__ void gemm_shared(int m, int n, int k, const wmma::half_t* 
   for (int i = 0; i < k; i += kDepth) {
     // 1. The waves of one row of the block share its A, those of one column its B.
     load_matrix_coop_sync(frag_a, a + static_cast<int64_t>(row) * lda + i, lda);
-    load_matrix_coop_sync(frag_b, b + static_cast<int64_t>(col) * ldb + i, ldb, wave_m, kWavesM, kWavesM);
+    load_matrix_coop_sync(frag_b, b + static_cast<int64_t>(col) * ldb + i, ldb, wave_m, kWavesM);
     sync_workgroup();  // the last product's reads are done
     store_matrix_coop_sync(tile_a, frag_a, kPitch);
-    store_matrix_coop_sync(tile_b, frag_b, kPitch, wave_m, kWavesM);
+    store_matrix_coop_sync(tile_b, frag_b, kPitch, wave_m, kWavesM, kWavesM);
     sync_workgroup();
     // 2. Each wave reads whole tiles.
     load_matrix_sync(frag_a, tile_a, kPitch);

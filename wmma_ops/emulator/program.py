@@ -95,6 +95,12 @@ class Builder(ScalarCode, VectorCode, MemoryCode):
         return False
 
 
+_MODES = {
+    "float_denorm_mode_32": 3,
+    "float_denorm_mode_16_64": 3,
+    "float_round_mode_32": 0,
+    "float_round_mode_16_64": 0,
+}
 _BRANCHES = {
     "s_cbranch_scc0": "not S[128]",
     "s_cbranch_scc1": "S[128]",
@@ -124,6 +130,12 @@ def split_dual(ins: Instruction) -> list[Instruction]:
 
 def build(kernel: KernelText, target: str) -> Program:
     """Decodes a kernel; raises UnknownInstruction naming every instruction that is not known."""
+    for mode, kept in _MODES.items():
+        if kernel.descriptor.get(mode, kept) != kept:
+            raise UnknownInstruction(
+                f"{kernel.name} on {target}: {mode} is {kernel.descriptor[mode]}; the emulator keeps denormals and "
+                "rounds to nearest even"
+            )
     builder = Builder(kernel, target)
     instructions = kernel.instructions
     starts = {0, *(index for index in kernel.labels.values() if index < len(instructions))}

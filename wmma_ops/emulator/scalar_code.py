@@ -89,6 +89,12 @@ class ScalarCode(Writer):
         if m == "s_getreg_b32":
             self.write_scalar(ops[0], f"st.getreg({ops[1]!r})")
             return True
+        if m in ("s_denorm_mode", "s_round_mode"):
+            # Denormals kept and rounding to nearest even are what the arithmetic here does.
+            return int(ops[0], 0) == (15 if m == "s_denorm_mode" else 0)
+        if m.startswith("s_setreg_imm32_b32"):
+            what = re.sub(r"\s", "", ops[0])
+            return what == "hwreg(HW_REG_MODE,4,2)" and int(ops[1], 0) == 3
         if m == "s_barrier_signal":
             self.emit("st.signal()")
             return True
