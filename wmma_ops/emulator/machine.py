@@ -52,6 +52,7 @@ class _Wave:
     waits: int = 0
     done: bool = False
     written: set[str] = field(default_factory=set)  # of the registers that are watched
+    scratch: Scratch | None = None
 
 
 def class_of(mnemonic: str) -> str:
@@ -90,6 +91,7 @@ class Machine:
         program.namespace["PRIVATE_BASE"] = PRIVATE_BASE
         self.masks: dict[int, tuple[bool, np.ndarray]] = {}
         self.banks = 32
+        self.private = 0  # bytes of scratch memory a lane
 
     # Called from generated code.
 
@@ -159,6 +161,7 @@ class Machine:
     def _enter(self, wave: _Wave) -> None:
         self.current = wave
         self.written = wave.written
+        self.scratch = wave.scratch
         self.lds.wave, self.lds.signals, self.lds.waits = wave.index, wave.signals, wave.waits
         self.exec_changed()
 
@@ -222,6 +225,7 @@ class Machine:
             for wave in order(pending):
                 if fresh:
                     start(wave.index)
+                    wave.scratch = Scratch(self.private, self.wave) if self.private else None
                     self._enter(wave)
                 elif len(waves) > 1:
                     self._load(wave)
@@ -335,6 +339,7 @@ def launch(
         Region(packet.ctypes.data, packet.size, "the dispatch packet", packet),
     ]
     machine = Machine(program, GlobalMemory([*regions, *own]), budget)
+    machine.private = kernel.descriptor.get("private_segment_fixed_size", 0)
     if count_traffic:
         machine.statistics.traffic = machine.memory.traffic = Traffic()
         machine.banks = banks
@@ -387,8 +392,6 @@ def launch(
         mask = sum(1 << int(lane) for lane in np.flatnonzero(active))
         scalars[EXEC], scalars[EXEC + 1] = mask & 0xFFFFFFFF, mask >> 32
         program.scalars[:] = scalars
-        if private:
-            machine.scratch = Scratch(private, wave)
 
     with program.lock, np.errstate(all="ignore"):
         for z in range(grid[2]):

@@ -72,7 +72,7 @@ def _atomic(name: str) -> tuple[str | None, bool]:
 def _swizzle(text: str, pattern: str, wave: int) -> np.ndarray:
     """Byte addresses of the source lanes of ds_swizzle."""
     lanes = np.arange(wave)
-    if match := re.search(r'swizzle\((\w+),\s*"?([^)"]*)"?(?:,([^)]*))?\)', text):
+    if match := re.search(r'swizzle\((\w+),\s*"?([^),"]*)"?(?:,\s*([^)]*))?\)', text):
         mode = match.group(1)
         if mode == "QUAD_PERM":
             order = [int(x) for x in re.findall(r"\d+", match.group(0).split(",", 1)[1])]
@@ -95,6 +95,8 @@ def _swizzle(text: str, pattern: str, wave: int) -> np.ndarray:
             return ((lanes // 32 * 32 + index) * 4).astype(np.uint32)
         raise ValueError(f"swizzle {mode}")
     value = int(pattern, 0)
+    if value >= 0xC000:
+        raise ValueError("swizzle that rotates")
     if value & 0x8000:
         return ((lanes // 4 * 4 + (value >> (2 * (lanes % 4)) & 3)) * 4).astype(np.uint32)
     index = ((lanes % 32 & (value & 31)) | (value >> 5 & 31)) ^ (value >> 10 & 31)
@@ -179,7 +181,7 @@ class MemoryCode(Writer):
         operation, wide = _atomic(name)
         if operation is None:
             return False
-        returns = "glc" in ins.modifiers or "sc0" in ins.modifiers or "ATOMIC_RETURN" in ins.modifiers.get("th", "")
+        returns = "glc" in ins.modifiers or "sc0" in ins.modifiers or "RETURN" in ins.modifiers.get("th", "")
         result = ops.pop(0) if returns else None
         address = self._address(space, [ops[0], *ops[2:]], offset)
         data = vector_index(ops[1])

@@ -57,6 +57,34 @@ class Builder(ScalarCode, VectorCode, MemoryCode):
         for suffix in ("_e32", "_e64", "_dpp", "_sdwa", "_e64_dpp", "_dpp8"):
             m = m.removesuffix(suffix)
         m = m.removesuffix("_e64")
+        lanes = {
+            "quad_perm",
+            "dpp8",
+            "row_shl",
+            "row_shr",
+            "row_ror",
+            "row_share",
+            "row_xmask",
+            "row_bcast",
+            "wave_rol",
+            "wave_ror",
+        }
+        if (
+            (lanes & set(ins.modifiers) and not (m in VALU or m in ACCUMULATING))
+            or "wave_rol" in ins.text
+            or "wave_ror" in ins.text
+        ):
+            raise UnknownInstruction(f"{ins.text!r}: this form of DPP is not emulated")
+        if m in ("v_dot4_i32_i8", "v_dot4c_i32_i8", "v_dot4_i32_iu8") and "clamp" in ins.modifiers:
+            raise UnknownInstruction(f"{ins.text!r}: clamp is not emulated here")
+        if m.startswith("v_dot2") and {"op_sel", "op_sel_hi", "neg_lo", "neg_hi"} & set(ins.modifiers):
+            raise UnknownInstruction(f"{ins.text!r}: selected halves are not emulated here")
+        if "_co_" in m and ("clamp" in ins.modifiers or ins.modifiers.get("dst_sel", "DWORD") != "DWORD"):
+            raise UnknownInstruction(f"{ins.text!r}: this form is not emulated")
+        if m.startswith("v_cndmask") and ins.modifiers.get("dst_sel", "DWORD") != "DWORD":
+            raise UnknownInstruction(f"{ins.text!r}: this form is not emulated")
+        if m in ("v_pack_b32_f16", "v_cndmask_b16") and re.search(r"[-|]v", ins.text):
+            raise UnknownInstruction(f"{ins.text!r}: negated halves are not emulated here")
         try:
             handled = self._handle(m, ins)
         except (ValueError, KeyError, IndexError, TypeError) as error:
@@ -104,10 +132,10 @@ _MODES = {
 _BRANCHES = {
     "s_cbranch_scc0": "not S[128]",
     "s_cbranch_scc1": "S[128]",
-    "s_cbranch_vccz": "not (S[106] | S[107])",
-    "s_cbranch_vccnz": "S[106] | S[107]",
-    "s_cbranch_execz": "not (S[126] | S[127])",
-    "s_cbranch_execnz": "S[126] | S[127]",
+    "s_cbranch_vccz": "not (S[106] | S[107] * (W == 64))",
+    "s_cbranch_vccnz": "S[106] | S[107] * (W == 64)",
+    "s_cbranch_execz": "not (S[126] | S[127] * (W == 64))",
+    "s_cbranch_execnz": "S[126] | S[127] * (W == 64)",
 }
 _ENDS = ("s_endpgm", "s_barrier", "s_barrier_wait", "s_branch", "s_endpgm_saved")
 

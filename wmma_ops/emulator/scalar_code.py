@@ -35,7 +35,9 @@ class ScalarCode(Writer):
                 return False
             a, b = (self.scalar(text, int(width)) for text in ops)
             if sign == "i":
-                a, b = f"signed({a}, {width})", f"signed({b}, {width})"
+                # The constant of the k form has 16 bits, which the text shows unsigned.
+                b = f"signed({b} & 0xFFFF, 16)" if _ else f"signed({b}, {width})"
+                a = f"signed({a}, {width})"
             self.emit(f"S[{SCC}] = int({a} {COMPARE[condition]} {b})")
             return True
         if match := re.match(r"^s_cmp_(\w+)_f32$", m):

@@ -47,8 +47,8 @@ class VectorCode(Writer):
             out = f"np.abs({out})"
         return f"np.negative({out})" if negative else out
 
-    def _dpp(self, ins: Instruction) -> tuple[str, str, bool] | None:
-        """(index of the source lane, which lanes have one and may be written, whether others read 0)."""
+    def _dpp(self, ins: Instruction) -> tuple[str, str, str, bool] | None:
+        """(index of the source lane, which lanes have one, which may be written, whether the others read 0)."""
         mods = ins.modifiers
         lanes = np.arange(self.wave)
         rows, within = lanes // 16 * 16, lanes % 16
@@ -88,9 +88,7 @@ class VectorCode(Writer):
         row_mask = int(mods.get("row_mask", "0xf"), 0)
         written = ((row_mask >> (lanes // 16)) & 1).astype(bool) & ((banks >> (lanes % 16 // 4)) & 1).astype(bool)
         zero = "bound_ctrl" in mods and mods["bound_ctrl"] in ("0", "1")
-        name_index, name_valid = self.constant(index), self.constant(valid)
-        only = self.constant(written if zero else written & valid)
-        return name_index, name_valid if zero else "", only
+        return self.constant(index), self.constant(valid), self.constant(written), zero
 
     def _operands(self, ins: Instruction, texts, kinds) -> tuple[list[str], str | None, bool]:
         """(expressions, mask of lanes to write beside exec, whether the result goes to the high half)."""
@@ -103,12 +101,12 @@ class VectorCode(Writer):
         out = [self.source(t, k, h) for t, k, h in zip(texts, kinds, halves, strict=False)]
         only = None
         if dpp := self._dpp(ins):
-            index, valid, only = dpp
-            out[0] = f"{out[0]}[{index}]" if not valid else f"np.where({valid}, {out[0]}[{index}], 0)"
-            if valid and kinds[0] == "f":
-                out[0] = f"{out[0]}.astype(f32)"
-            elif valid:
-                out[0] = f"{out[0]}.astype({ {'u': 'u32', 'i': 'i32', 'h': 'f16', 'w': 'u16', 's': 'i16'}[kinds[0]] })"
+            index, valid, written, zero = dpp
+            # A lane that is off is no source, unless fi:1 says so.
+            live = f"{valid} & mask[{index}]" if ins.modifiers.get("fi") != "1" else valid
+            self.emit(f"live = {live}")
+            out[0] = f"np.where(live, {out[0]}[{index}], 0).astype({out[0]}.dtype)"
+            only = written if zero else f"{written} & live"
         return out, only, halves[len(kinds)] if "op_sel" in ins.modifiers else False
 
     def _modified(self, ins: Instruction, kind: str, expression: str) -> str:
@@ -120,7 +118,7 @@ class VectorCode(Writer):
         if "clamp" in ins.modifiers:
             if kind not in FLOATS:
                 raise ValueError("clamp of an integer result")
-            expression = f"np.clip({expression}, 0, 1)"
+            expression = f"np.fmin(np.fmax({expression}, 0), 1)"  # NaN becomes 0
         return expression
 
     def _valu(self, m: str, ins: Instruction) -> None:
@@ -184,11 +182,23 @@ class VectorCode(Writer):
             halves.append(out)
         prefix, index, _ = vector_index(destination)
         if m == "v_pk_mov_b32":
-            results = [halves[0][0], halves[1][1]]
+            pairs = []  # the low result is a word of the first operand, the high one of the second
+            for text, choice in zip(sources, low_of, strict=True):
+                vector = vector_index(text)
+                scalar = scalar_index(text)
+                if vector:
+                    pairs.append(self.row(vector[0], vector[1] + choice, kind))
+                elif scalar is not None:
+                    pairs.append(SCALAR_AS[kind].format(f"S[{scalar[0] + choice}]"))
+                else:
+                    pairs.append(self.source(text, kind))
+            results = pairs
         else:
             results = [expression.format(*out) for out in halves]
         if "clamp" in mods:
-            results = [f"np.clip({x}, 0, 1)" for x in results]
+            if kind not in FLOATS:
+                raise ValueError("clamp of an integer result")
+            results = [f"np.fmin(np.fmax({x}, 0), 1)" for x in results]
         self.emit(f"t0 = np.array({results[0]})", f"t1 = np.array({results[1]})")
         if m.endswith(("f32", "b32")):
             names = [self.row(prefix, index, kind), self.row(prefix, index + 1, kind)]
@@ -392,7 +402,7 @@ class VectorCode(Writer):
             return True
         if match := re.match(r"^v_dot4(c?)_i32_i8$|^v_dot4_i32_iu8$", m):
             c = ops[3] if len(ops) > 3 else ops[0]
-            signs = [int(x) for x in re.findall(r"\d", ins.modifiers.get("neg_lo", "[1,1,0]"))]
+            signs = [int(x) for x in re.findall(r"\d", ins.modifiers.get("neg_lo", "[0,0,0]"))]
             if "iu8" not in m:
                 signs = [1, 1]
             parts = []
