@@ -200,6 +200,19 @@ ONE = [
 ]
 
 
+ONE += [
+    ("s_mov_b32 s4, -100\ns_cmpk_eq_i32 s4, 0xff9c\ns_cselect_b32 s5, 1, 2\nv_mov_b32_e32 v5, s5", (), 1),
+    ("v_mul_f32_e64 v5, v1, v2 clamp", (bits(NAN), bits(2.0)), 0),
+    ("v_med3_f32 v5, v1, v2, v3", (bits(NAN), bits(5.0), bits(3.0)), bits(3.0)),
+    ("v_pk_mov_b32 v[4:5], v[1:2], v[3:4] op_sel:[1,0]", (10, 20, 30, 40), 30),
+    (
+        "s_mov_b64 exec, 8\nv_mov_b32_e32 v5, 9\nv_mov_b32_dpp v5, v1 row_shr:1 row_mask:0xf bank_mask:0xf bound_ctrl:1",
+        (7,),
+        0,
+    ),
+]
+
+
 @pytest.mark.parametrize(("body", "inputs", "expected"), ONE, ids=[body.split("\n")[0] for body, _, _ in ONE])
 def test_instruction(body, inputs, expected):
     assert result(body, inputs) == expected
@@ -313,6 +326,57 @@ def test_modes_that_are_not_emulated_are_refused():
     kernel = wmma_ops.Kernel(SCALE, "scale", options=("-fgpu-flush-denormals-to-zero",))
     with wmma_ops.emulate("gfx942"), pytest.raises(UnknownInstruction, match="denorm_mode_32 is 0"):
         kernel[1, 64](torch.ones(64), torch.ones(64), 64, 1.0)
+
+
+REFUSED = [
+    "v_pk_add_u16 v5, v1, v2 clamp",
+    "v_dot2c_f32_f16_dpp v5, v1, v2 quad_perm:[1,0,3,2] row_mask:0xf bank_mask:0xf",
+    "v_mov_b32_dpp v5, v1 wave_rol:1 row_mask:0xf bank_mask:0xf",
+    "v_pack_b32_f16 v5, -v1, v2",
+    "v_add_co_u32_e64 v5, vcc, v1, v2 clamp",
+    "v_dot4_i32_i8 v5, v1, v2, v3 clamp",
+]
+
+
+@pytest.mark.parametrize("body", REFUSED)
+def test_what_is_not_emulated_is_refused(body):
+    with pytest.raises(UnknownInstruction):
+        execute(body, "gfx942", (1, 2, 3))
+
+
+def test_private_memory_is_each_waves_own():
+    body = """
+  int a[300];
+  for (int i = 0; i < 300; ++i) a[i] = x[i & 127] + (int)threadIdx.x * 1000;
+  wmma::sync_workgroup();
+  x[threadIdx.x] = a[n + threadIdx.x % 8];
+"""
+    kernel = wmma_ops.Kernel(HEAD + 'extern "C" __global__ void own(int* x, int n) {' + body + "}", "own")
+    for target in ("gfx942", "gfx1201"):
+        x = torch.zeros(128, dtype=torch.int32)
+        with wmma_ops.emulate(target):
+            kernel[1, 128](x, 0)
+        assert x.tolist() == [1000 * i for i in range(128)], target
+
+
+def test_halves_of_a_word_may_belong_to_two_waves():
+    body = "__shared__ short s[128]; int w = threadIdx.x / 64, l = threadIdx.x % 64; s[2 * l + w] = threadIdx.x;"
+    after = " wmma::sync_workgroup(); x[threadIdx.x] = s[threadIdx.x];"
+    kernel = wmma_ops.Kernel(HEAD + 'extern "C" __global__ void halves(int* x) {' + body + after + "}", "halves")
+    x = torch.zeros(128, dtype=torch.int32)
+    with wmma_ops.emulate("gfx942"):
+        kernel[1, 128](x)
+    assert x.tolist() == [i // 2 + 64 * (i % 2) for i in range(128)]
+    wrong = wmma_ops.Kernel(
+        HEAD
+        + 'extern "C" __global__ void halves(int* x) {'
+        + body
+        + after.replace("wmma::sync_workgroup();", "")
+        + "}",
+        "halves",
+    )
+    with wmma_ops.emulate("gfx942"), pytest.raises((Race, Uninitialised)):
+        wrong[1, 128](x)
 
 
 # What it watches for: each of these kernels has one mistake.

@@ -295,6 +295,10 @@ class SharedMemory:
         self.writer = np.zeros(words, dtype=np.int32)  # wave + 1; 0: none
         self.write_signals = np.zeros(words, dtype=np.int32)
         self.atomic_last = np.zeros(words, dtype=bool)
+        # Bytes and halves of one word may belong to different waves: where the last write was a small one, its bytes count.
+        self.small_last = np.zeros(words, dtype=bool)
+        self.byte_writer = np.zeros(words * 4, dtype=np.int32)
+        self.byte_signals = np.zeros(words * 4, dtype=np.int32)
         self.reader = np.zeros(words, dtype=np.int32)  # wave + 1; −1: several
         self.read_signals = np.zeros(words, dtype=np.int32)
         self.wave = self.signals = self.waits = 0
@@ -323,10 +327,33 @@ class SharedMemory:
             f"with no barrier between"
         )
 
-    def _reading(self, words, lanes, what):
+    def _small_conflict(self, at, size: int):
+        """Which accesses meet a small write of another wave in one of their bytes."""
+        bad = np.zeros(len(at), dtype=bool)
+        for j in range(size):
+            writer = self.byte_writer[at + j]
+            bad |= (writer != 0) & (writer != self.wave + 1) & (self.byte_signals[at + j] >= self.waits)
+        return bad & self.small_last[at >> 2]
+
+    def _writing_small(self, at, size: int, lanes) -> None:
+        words = at >> 2
+        me = self.wave + 1
+        writer = self.writer[words]
+        bad = (writer != 0) & (writer != me) & (self.write_signals[words] >= self.waits) & ~self.small_last[words]
+        bad |= self._small_conflict(at, size)
+        if bad.any():
+            self._race(words, lanes, "write", bad, "wrote")
+        self.writer[words], self.write_signals[words] = me, self.signals
+        self.atomic_last[words], self.small_last[words] = False, True
+        for j in range(size):
+            self.byte_writer[at + j], self.byte_signals[at + j] = me, self.signals
+
+    def _reading(self, words, lanes, what, at=None, size: int = 4):
         me = self.wave + 1
         writer = self.writer[words]
         bad = (writer != 0) & (writer != me) & (self.write_signals[words] >= self.waits)
+        if self.small_last[words].any():
+            bad = (bad & ~self.small_last[words]) | self._small_conflict(words * 4 if at is None else at, size)
         if bad.any():
             self._race(words, lanes, what, bad, "wrote")
         reader = self.reader[words]
@@ -349,6 +376,7 @@ class SharedMemory:
         self.writer[words] = me
         self.write_signals[words] = self.signals
         self.atomic_last[words] = atomic
+        self.small_last[words] = False
 
     def load(self, address, offset, rows, kind, full, mask) -> None:
         size = size_of(kind)
@@ -363,7 +391,10 @@ class SharedMemory:
             for j in range(size):
                 ok &= self.written[at + j]
             self._initialised(ok, lanes, at, size)
-            self._reading(word, lanes, "read")
+            if size <= 2:
+                self._reading(word, lanes, "read", at, size)
+            else:
+                self._reading(word, lanes, "read")
             if kind[0] != "b":
                 raw = self.bytes[at]
                 if size == 2:
@@ -402,8 +433,8 @@ class SharedMemory:
             count_banks(self.traffic, at, size, self.banks, True)
         word = at >> 2
         if kind[0] != "b" or (at & 3).any():
-            self._writing(word, lanes, "write")
             if kind[0] != "b":
+                self._writing_small(at, size, lanes)
                 value = rows[0][lanes]
                 if kind in ("d16_hi", "u8_hi"):
                     value = value >> u32(16)
@@ -411,6 +442,7 @@ class SharedMemory:
                     self.bytes[at + j] = (value >> u32(8 * j)) & u32(0xFF)
                     self.written[at + j] = True
             else:
+                self._writing(word, lanes, "write")
                 data = np.stack([row[lanes] for row in rows], axis=1).view(u8)
                 self.bytes[at[:, None] + np.arange(size)] = data
                 self.written[at[:, None] + np.arange(size)] = True

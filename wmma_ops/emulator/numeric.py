@@ -269,7 +269,9 @@ def median(a, b, c):
 
 
 def fmedian(a, b, c):
-    return np.fmax(np.fmin(a, b), np.fmin(np.fmax(a, b), c))
+    """The middle of three; the least of the numbers where one is NaN."""
+    middle = np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
+    return np.where(np.isnan(a) | np.isnan(b) | np.isnan(c), np.fmin(np.fmin(a, b), c), middle)
 
 
 def classify(x, mask):

@@ -125,6 +125,7 @@ _F16 = {
     "trunc_f16": ("h", "h", "np.trunc({0})"),
     "rndne_f16": ("h", "h", "np.rint({0})"),
     "ldexp_f16": ("h", "hs", "np.ldexp({0}.astype(f64), {1}).astype(f16)"),
+    "div_fixup_f16": ("h", "hhh", "({2}.astype(f32) / {1}.astype(f32)).astype(f16)"),
     "med3_f16": ("h", "hhh", "fmedian({0}, {1}, {2})"),
     "cvt_f16_i16": ("h", "s", "{0}.astype(f16)"),
     "cvt_f16_u16": ("h", "w", "{0}.astype(f16)"),
