@@ -32,6 +32,13 @@ def registers(text: str) -> set[str]:
     return found
 
 
+def returns_old(ins: Instruction) -> bool:
+    """True where an atomic gives back what was there before."""
+    return (
+        "_rtn" in ins.mnemonic or bool({"glc", "sc0"} & set(ins.modifiers)) or "RETURN" in ins.modifiers.get("th", "")
+    )
+
+
 def uses(ins: Instruction) -> tuple[set[str], set[str]]:
     """(read, written)."""
     if "::" in ins.text:
@@ -50,8 +57,7 @@ def uses(ins: Instruction) -> tuple[set[str], set[str]]:
     if m.startswith(_STORES):
         return every[0] | rest, set()
     if "atomic" in m or re.match(r"^ds_(add|sub|max|min|and|or|xor|inc|dec|cmp|wrx|storex)", m):
-        returns = "_rtn" in m or {"glc", "sc0"} & set(ins.modifiers) or "RETURN" in ins.modifiers.get("th", "")
-        return (rest, every[0]) if returns else (every[0] | rest, set())
+        return (rest, every[0]) if returns_old(ins) else (every[0] | rest, set())
     if m.startswith(("v_swap", "v_permlane16_swap", "v_permlane32_swap")):
         return every[0] | rest, every[0] | rest
     # Halves are written one at a time: the other one stays as it was, of no concern.

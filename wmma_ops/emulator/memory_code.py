@@ -6,6 +6,7 @@ import numpy as np
 
 from wmma_ops.emulator import numeric
 from wmma_ops.emulator.assembly import Instruction
+from wmma_ops.emulator.dataflow import returns_old
 from wmma_ops.emulator.operands import scalar_index, vector_index
 from wmma_ops.emulator.writer import Writer
 
@@ -181,8 +182,7 @@ class MemoryCode(Writer):
         operation, wide = _atomic(name)
         if operation is None:
             return False
-        returns = "glc" in ins.modifiers or "sc0" in ins.modifiers or "RETURN" in ins.modifiers.get("th", "")
-        result = ops.pop(0) if returns else None
+        result = ops.pop(0) if returns_old(ins) else None
         address = self._address(space, [ops[0], *ops[2:]], offset)
         data = vector_index(ops[1])
         rows = "(" + ", ".join(self.row(data[0], data[1] + i, "u") for i in range(data[2])) + ",)"

@@ -47,6 +47,27 @@ class Program:
     lock: threading.Lock = field(default_factory=threading.Lock)  # one launch at a time has the registers
 
 
+_DPP = set("quad_perm dpp8 row_shl row_shr row_ror row_share row_xmask row_bcast wave_rol wave_ror".split())
+
+
+def _not_emulated(m: str, ins: Instruction) -> str | None:
+    """Why a known instruction in this form is refused: a modifier that its code would not read."""
+    mods = ins.modifiers
+    rotates = "wave_rol" in ins.text or "wave_ror" in ins.text
+    if rotates or (_DPP & set(mods) and m not in VALU and m not in ACCUMULATING):
+        return "this form of DPP is not emulated"
+    if m in ("v_dot4_i32_i8", "v_dot4c_i32_i8", "v_dot4_i32_iu8") and "clamp" in mods:
+        return "clamp is not emulated here"
+    if m.startswith("v_dot2") and {"op_sel", "op_sel_hi", "neg_lo", "neg_hi"} & set(mods):
+        return "selected halves are not emulated here"
+    partial = mods.get("dst_sel", "DWORD") != "DWORD"
+    if ("_co_" in m and ("clamp" in mods or partial)) or (m.startswith("v_cndmask") and partial):
+        return "this form is not emulated"
+    if m in ("v_pack_b32_f16", "v_cndmask_b16") and re.search(r"[-|]v", ins.text):
+        return "negated halves are not emulated here"
+    return None
+
+
 class Builder(ScalarCode, VectorCode, MemoryCode):
     """Code for any instruction."""
 
@@ -57,34 +78,8 @@ class Builder(ScalarCode, VectorCode, MemoryCode):
         for suffix in ("_e32", "_e64", "_dpp", "_sdwa", "_e64_dpp", "_dpp8"):
             m = m.removesuffix(suffix)
         m = m.removesuffix("_e64")
-        lanes = {
-            "quad_perm",
-            "dpp8",
-            "row_shl",
-            "row_shr",
-            "row_ror",
-            "row_share",
-            "row_xmask",
-            "row_bcast",
-            "wave_rol",
-            "wave_ror",
-        }
-        if (
-            (lanes & set(ins.modifiers) and not (m in VALU or m in ACCUMULATING))
-            or "wave_rol" in ins.text
-            or "wave_ror" in ins.text
-        ):
-            raise UnknownInstruction(f"{ins.text!r}: this form of DPP is not emulated")
-        if m in ("v_dot4_i32_i8", "v_dot4c_i32_i8", "v_dot4_i32_iu8") and "clamp" in ins.modifiers:
-            raise UnknownInstruction(f"{ins.text!r}: clamp is not emulated here")
-        if m.startswith("v_dot2") and {"op_sel", "op_sel_hi", "neg_lo", "neg_hi"} & set(ins.modifiers):
-            raise UnknownInstruction(f"{ins.text!r}: selected halves are not emulated here")
-        if "_co_" in m and ("clamp" in ins.modifiers or ins.modifiers.get("dst_sel", "DWORD") != "DWORD"):
-            raise UnknownInstruction(f"{ins.text!r}: this form is not emulated")
-        if m.startswith("v_cndmask") and ins.modifiers.get("dst_sel", "DWORD") != "DWORD":
-            raise UnknownInstruction(f"{ins.text!r}: this form is not emulated")
-        if m in ("v_pack_b32_f16", "v_cndmask_b16") and re.search(r"[-|]v", ins.text):
-            raise UnknownInstruction(f"{ins.text!r}: negated halves are not emulated here")
+        if reason := _not_emulated(m, ins):
+            raise UnknownInstruction(f"{ins.text!r}: {reason}")
         try:
             handled = self._handle(m, ins)
         except (ValueError, KeyError, IndexError, TypeError) as error:
