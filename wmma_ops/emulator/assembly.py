@@ -23,6 +23,14 @@ class Argument:
 
 
 @dataclass
+class Datum:
+    """A constant or variable: its bytes, and where among them addresses of symbols stand (at, symbol, addend)."""
+
+    content: bytearray = field(default_factory=bytearray)
+    addresses: list[tuple[int, str, int]] = field(default_factory=list)
+
+
+@dataclass
 class KernelText:
     name: str
     instructions: list[Instruction] = field(default_factory=list)
@@ -30,6 +38,9 @@ class KernelText:
     descriptor: dict[str, int] = field(default_factory=dict)  # .amdhsa_X -> value
     arguments: list[Argument] = field(default_factory=list)
     facts: dict[str, int] = field(default_factory=dict)  # of the metadata: .vgpr_count, .wavefront_size, …
+    # Of the whole file: every function, every constant and variable (None where its text is not understood).
+    functions: dict[str, "KernelText"] = field(default_factory=dict, repr=False)
+    data: dict[str, "Datum | None"] = field(default_factory=dict, repr=False)
 
 
 @dataclass
@@ -47,8 +58,10 @@ _HSA = re.compile(r"^\s*\.amdhsa_(\w+)\s+(.+?)\s*$")
 _TARGET = re.compile(r'amdgcn_target\s+"amdgcn-amd-amdhsa-[-\w]*-(gfx\w+)')
 _LDS = re.compile(r"^\s*\.amdgpu_lds\s+([\w.$]+),\s*(\d+)")
 
+_DATA = re.compile(r"^\.(byte|short|long|quad|zero|ascii|asciz)\s+(.*)$")
+_DATA_SIZES = {"byte": 1, "short": 2, "long": 4, "quad": 8}
+
 # What follows the operands: name:value, or a bare word.
-_BARE = "clamp glc slc dlc sc0 sc1 nt off lds gds tfe scc high bound_ctrl fi".split()
 _NAMED = re.compile(r"\b([a-z_][a-z_0-9]*):(\[[^\]]*\]|swizzle\([^)]*\)|[\w.+-]+)")
 
 
@@ -81,12 +94,28 @@ def parse_instruction(text: str, line: int = 0, source: str = "") -> Instruction
     operands = split_operands(rest)
     if operands:
         # Bare modifiers stand after the last operand, separated by blanks alone.
-        words = operands[-1].split()
-        while words and words[-1] in _BARE and (len(words) > 1 or words[-1] not in ("off",)):
-            modifiers[words.pop()] = "1"
-        operands[-1] = " ".join(words)
-        operands = [operand for operand in operands if operand]
+        operands[-1], *words = operands[-1].split()
+        modifiers |= dict.fromkeys(words, "1")
     return Instruction(mnemonic, tuple(operands), modifiers, text, line, source)
+
+
+def _append_data(data: dict[str, Datum | None], name: str, kind: str, text: str) -> None:
+    """One directive of a constant or variable."""
+    if data[name] is None:
+        return
+    content = data[name].content
+    if kind == "zero":
+        content.extend(bytes(int(text.split(",")[0], 0)))
+    elif kind in ("ascii", "asciz") and "\\" not in text:
+        content.extend(text.strip()[1:-1].encode() + b"\0" * (kind == "asciz"))
+    elif kind in _DATA_SIZES and re.fullmatch(r"-?(0x)?[\da-fA-F]+", text.strip()):
+        size = _DATA_SIZES[kind]
+        content.extend((int(text, 0) & ((1 << 8 * size) - 1)).to_bytes(size, "little"))
+    elif kind == "quad" and (address := re.fullmatch(r"([\w.$]+)([+-]\d+)?", text.strip())):
+        data[name].addresses.append((len(content), address[1], int(address[2] or 0)))
+        content.extend(bytes(8))
+    else:
+        data[name] = None
 
 
 def parse(text: str) -> Assembly:
@@ -97,6 +126,9 @@ def parse(text: str) -> Assembly:
     current: KernelText | None = None
     described: KernelText | None = None
     source = ""
+    data: dict[str, Datum | None] = {}
+    datum: str | None = None
+    in_data = False
     in_metadata = False
     metadata: list[str] = []
     for number, raw in enumerate(text.splitlines(), 1):
@@ -112,7 +144,10 @@ def parse(text: str) -> Assembly:
             continue
         if label := _LABEL.match(line):
             name = label.group(1)
-            if current is not None and name.startswith((".L", "BB")):
+            if in_data:
+                datum, current = name, None
+                data[name] = Datum()
+            elif current is not None and name.startswith((".L", "BB")):
                 current.labels[name] = len(current.instructions)
             elif not name.startswith(".L"):
                 current = functions.setdefault(name, KernelText(name))
@@ -145,12 +180,17 @@ def parse(text: str) -> Assembly:
                 assembly.symbols[lds.group(1)] = ("lds", int(lds.group(2)))
             elif stripped.startswith(".amdgpu_metadata"):
                 in_metadata = True
-            elif stripped.startswith((".section", ".data", ".rodata")):
-                current = None
+            elif datum is not None and (found := _DATA.match(stripped)):
+                _append_data(data, datum, *found.groups())
+            elif stripped.startswith((".section", ".data", ".rodata", ".bss", ".text")):
+                current = datum = None
+                in_data = bool(re.match(r"^(\.section\s+)?\.(rodata|data|bss)", stripped))
             continue
         if current is not None:
             current.instructions.append(parse_instruction(stripped, number, source))
     _read_metadata(metadata, assembly)
+    for kernel in assembly.kernels.values():
+        kernel.functions, kernel.data = functions, data
     return assembly
 
 

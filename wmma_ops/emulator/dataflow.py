@@ -7,7 +7,7 @@ that no lane uses.
 
 import re
 
-from wmma_ops.emulator.assembly import Instruction, KernelText
+from wmma_ops.emulator.assembly import Instruction
 
 _REGISTER = re.compile(r"\b([va])(?:(\d+)\b|\[(\d+):(\d+)\])")
 _COPIES = ("v_mov_b32", "v_mov_b64", "v_dual_mov_b32", "v_accvgpr", "v_cndmask", "v_pk_mov_b32", "v_dual_cndmask")
@@ -50,10 +50,17 @@ def uses(ins: Instruction) -> tuple[set[str], set[str]]:
             read |= registers(rest) | (registers(first) if "fmac" in words[0] else set())
         return (set() if "v_dual_mov" in ins.text else read), written
     m, ops = ins.mnemonic, ins.operands
+    if m.startswith(("v_movrel", "v_indexed")):
+        # Copies, whose operands are known at run time; `written` is told there.
+        somewhere = m.startswith(("v_movreld", "v_movrelsd")) or "destination" in ins.modifiers
+        return set(), set() if somewhere else registers(ops[0])
     if not ops or not m.startswith(("v_", "global_", "flat_", "scratch_", "ds_", "buffer_")):
         return set(), set()
     every = [registers(op) for op in ops]
     rest = set().union(*every[1:]) if len(every) > 1 else set()
+    if m.startswith(("scratch_store", "buffer_store")):
+        # Spills save registers that a caller may never have written: copies, too.
+        return every[0] if m.startswith("scratch") else every[1], set()
     if m.startswith(_STORES):
         return every[0] | rest, set()
     if "atomic" in m or re.match(r"^ds_(add|sub|max|min|and|or|xor|inc|dec|cmp|wrx|storex)", m):
@@ -73,14 +80,14 @@ def uses(ins: Instruction) -> tuple[set[str], set[str]]:
 
 
 def doubtful(
-    kernel: KernelText, blocks: list[tuple[int, int]], successors: list[list[int]], entry: set[str]
+    instructions: list[Instruction], blocks: list[tuple[int, int]], successors: list[list[int]], entry: set[str]
 ) -> set[str]:
     """Registers that some read may meet unwritten. `blocks` are (start, stop) of the instructions."""
     count = len(blocks)
     effects = []
     for start, stop in blocks:
         needed, written = set(), set()
-        for ins in kernel.instructions[start:stop]:
+        for ins in instructions[start:stop]:
             read, wrote = uses(ins)
             needed |= read - written
             written |= wrote

@@ -12,9 +12,11 @@ from wmma_ops.emulator.errors import (
     DivergentBarrier,
     EmulationError,
     EndlessLoop,
+    OutOfBounds,
     Trap,
     Uninitialised,
 )
+from wmma_ops.emulator.linking import CODE_BASE, CODE_STEP
 from wmma_ops.emulator.memory import (
     PRIVATE_BASE,
     SHARED_BASE,
@@ -22,12 +24,14 @@ from wmma_ops.emulator.memory import (
     GlobalMemory,
     Region,
     Scratch,
-    SharedMemory,
     Traffic,
 )
-from wmma_ops.emulator.operands import EXEC, TTMP
+from wmma_ops.emulator.operands import EXEC, GENERAL_SCALARS, TTMP
 from wmma_ops.emulator.program import END, Program
+from wmma_ops.emulator.shared import SharedMemory
 
+DYNAMIC_STACK = 16384  # bytes a lane where a kernel's need is known at run time only
+SCRATCH_MARK = 0xFFFF5C4A  # in the buffer that targets without scratch_ instructions reach scratch memory through
 _UNWRITTEN = 0x7FBAD000  # a NaN that stands out
 
 
@@ -81,7 +85,7 @@ class Machine:
         self.budget = budget
         self.scratch = None
         self.lds: SharedMemory | None = None
-        self.flat = Flat(memory, lambda: self.lds)
+        self.flat = Flat(memory, lambda: self.lds, lambda: self.scratch)
         self.resume = 0
         self.ticks = 0
         self.statistics = Statistics()
@@ -127,6 +131,41 @@ class Machine:
 
     def uninitialised(self, register: str) -> None:
         raise Uninitialised(f"register {register} is read, but was never written")
+
+    def all_live(self, live, mask) -> None:
+        if (mask & ~live).any():
+            lane = int(np.argmax(mask & ~live))
+            raise EmulationError(f"lane {lane}: its source lane is off or absent, which is not emulated here")
+
+    def jump(self, address: int) -> int:
+        """The block at an address of code."""
+        block, rest = divmod(address - CODE_BASE, CODE_STEP)
+        if rest or block not in self.program.entries:
+            raise EmulationError(f"a jump to 0x{address:x}, where no function of this kernel is")
+        return block
+
+    def scratch_buffer(self, word: int) -> Scratch:
+        """The scratch memory behind a buffer, known by the third word of its description."""
+        if word != SCRATCH_MARK or self.scratch is None:
+            raise EmulationError("an access through a buffer that is not the wave's scratch memory")
+        return self.scratch
+
+    def scalar_index(self, index: int, count: int) -> int:
+        """The place of a scalar register by its number at run time, if it is a general one."""
+        index &= 0xFFFFFFFF
+        if index + count > GENERAL_SCALARS:
+            raise OutOfBounds(f"scalar register s{index} by an index: there are {GENERAL_SCALARS}")
+        return index
+
+    def register(self, index: int) -> np.ndarray:
+        """A vector register by its number at run time."""
+        index &= 0xFFFFFFFF
+        if index >= len(self.program.registers):
+            raise OutOfBounds(f"register v{index} by an index: the kernel has {len(self.program.registers)}")
+        return self.program.registers[index]
+
+    def halt(self) -> None:
+        raise Trap("s_sethalt: the wave stops for good, as after a failed assertion")
 
     def trap(self, number: int) -> None:
         if number != 3:  # 3 is a breakpoint
@@ -213,7 +252,6 @@ class Machine:
         count = -(-threads // self.wave)
         self.lds = SharedMemory(shared_bytes)
         self.lds.traffic, self.lds.banks = self.statistics.traffic, self.banks
-        self.flat.shared = lambda: self.lds
         waves = [_Wave(i) for i in range(count)]
         self.statistics.waves += count
         fresh = True
@@ -338,8 +376,10 @@ def launch(
         Region(segment.ctypes.data, segment.size, "the kernel's arguments", segment),
         Region(packet.ctypes.data, packet.size, "the dispatch packet", packet),
     ]
-    machine = Machine(program, GlobalMemory([*regions, *own]), budget)
+    machine = Machine(program, GlobalMemory([*regions, *own, *program.data]), budget)
     machine.private = kernel.descriptor.get("private_segment_fixed_size", 0)
+    if kernel.descriptor.get("uses_dynamic_stack"):
+        machine.private += DYNAMIC_STACK
     if count_traffic:
         machine.statistics.traffic = machine.memory.traffic = Traffic()
         machine.banks = banks
@@ -358,7 +398,7 @@ def launch(
         # User registers, in the order of the descriptor.
         at = 0
         for name, count, value in (
-            ("private_segment_buffer", 4, 0),
+            ("private_segment_buffer", 4, SCRATCH_MARK << 64),
             ("dispatch_ptr", 2, packet.ctypes.data),
             ("queue_ptr", 2, 0),
             ("kernarg_segment_ptr", 2, segment.ctypes.data),

@@ -45,6 +45,8 @@ class Shape:
 def describe(mnemonic: str, target: str, modifiers: dict[str, str]) -> Shape | None:
     if any(int(modifiers.get(name, "0"), 0) for name in ("cbsz", "abid", "blgp")):
         return None
+    if mnemonic.startswith("v_mfma") and {"neg_lo", "neg_hi", "op_sel", "op_sel_hi", "clamp"} & set(modifiers):
+        return None
     fnuz = "_fnuz" if target == "gfx942" else ""
     if match := re.match(r"^v_mfma_(f32|f64|i32)_(\d+)x(\d+)x(\d+)_?(?:(\d+)b_)?([a-z]\w*)$", mnemonic):
         d, m, n, k, blocks, types = match.groups()
@@ -77,11 +79,16 @@ def describe(mnemonic: str, target: str, modifiers: dict[str, str]) -> Shape | N
         if a in ("int8", "int4"):  # neg_lo says which operands are signed
             a = a if negated[0] else "u" + a
             b = b if negated[1] else "u" + b
-            if "clamp" in modifiers:
+            if "clamp" in modifiers or negated[2]:
                 return None
-        elif any(negated) or "neg_hi" in modifiers:
+        elif any(negated):
             return None
-        high = "op_sel" in modifiers and modifiers["op_sel"].count("1") > 0
+        # On rdna3, narrow results lie in one half of each register.
+        high = "1" in modifiers.get("op_sel", "")
+        if high and (family != "rdna3" or d not in ("f16", "bf16") or modifiers["op_sel"] != "[0,0,1]"):
+            return None
+        if {"neg_hi", "op_sel_hi"} & set(modifiers):
+            return None
         d = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i32": "int32"}[d]
         return Shape(family, 16, 16, int(k), 1, a, b, d, high)
     return None

@@ -1,4 +1,4 @@
-"""What a kernel may touch: the tensors, and the block's shared memory, watched."""
+"""What a kernel may touch: the tensors, a lane's own memory, and flat addresses that mean either or shared memory."""
 
 import bisect
 import ctypes
@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wmma_ops.emulator.errors import OutOfBounds, Race, Uninitialised
+from wmma_ops.emulator import numeric
+from wmma_ops.emulator.errors import EmulationError, OutOfBounds
 
 u8, u16, u32, u64, i64 = np.uint8, np.uint16, np.uint32, np.uint64, np.int64
 
 # Where flat addresses mean shared memory and a lane's own.
 SHARED_BASE = 0x0001_0000_0000_0000
 PRIVATE_BASE = 0x0002_0000_0000_0000
+APERTURE = 1 << 32
 
 _SMALL = {"u8": (1, False), "i8": (1, True), "u16": (2, False), "i16": (2, True)}
 _SMALL |= {"d16": (2, False), "d16_hi": (2, False), "d16_u8": (1, False), "d16_i8": (1, True)}
@@ -75,7 +77,13 @@ def atomic_result(operation: str, old, data, compare, wide: bool):
             return data if old == 0 or old > data else old - 1
         case "add_f32" | "fmin" | "fmax":
             x, y = u32(old).view(np.float32), u32(data).view(np.float32)
-            z = x + y if operation == "add_f32" else np.fmin(x, y) if operation == "fmin" else np.fmax(x, y)
+            z = (
+                x + y
+                if operation == "add_f32"
+                else numeric.vmin("num", x, y)
+                if operation == "fmin"
+                else numeric.vmax("num", x, y)
+            )
             return int(np.float32(z).view(u32))
         case "add_f64":
             return int((u64(old).view(np.float64) + u64(data).view(np.float64)).view(u64))
@@ -191,7 +199,9 @@ class GlobalMemory:
     def _places(self, address, size: int, full: bool, mask, what: str):
         """(region, byte within it, lanes) of an access; the lanes as a slice where that is all of them."""
         lanes = np.flatnonzero(mask) if not full else slice(None)
-        address = np.broadcast_to(address, mask.shape)[lanes]
+        if address.shape != mask.shape:
+            address = np.broadcast_to(address, mask.shape)
+        address = address[lanes]
         if address.size == 0:
             return
         if self.traffic is not None:
@@ -243,6 +253,8 @@ class GlobalMemory:
             region = self._find(at, at + size)
             if region is None:
                 self._fail(at, size, lane, "atomic")
+            if at % size:
+                raise EmulationError(f"lane {lane}: an atomic at an unaligned address")
             offset = at - region.start
             old = int.from_bytes(region.bytes[offset : offset + size].tobytes(), "little")
             data = int(rows[0][lane]) | (int(rows[1][lane]) << 32 if wide else 0)
@@ -278,234 +290,52 @@ class GlobalMemory:
         return int.from_bytes(raw, "little", signed=is_signed) & 0xFFFFFFFF
 
 
-class SharedMemory:
-    """A block's shared memory: who wrote and read each word, and how many barriers ago.
-
-    Two accesses of different waves are ordered where the later wave has passed a barrier that the earlier one signalled
-    after its access: the later one's waits exceed the number of signals that the earlier one had given.
-    """
-
-    def __init__(self, size: int):
-        self.size = size
-        words = (size + 3) // 4 + 4
-        self.words = np.zeros(words, dtype=u32)
-        self.bytes = self.words.view(u8)
-        self.written = np.zeros(words * 4, dtype=bool)
-        self.written_words = self.written.view(u32)
-        self.writer = np.zeros(words, dtype=np.int32)  # wave + 1; 0: none
-        self.write_signals = np.zeros(words, dtype=np.int32)
-        self.atomic_last = np.zeros(words, dtype=bool)
-        # Bytes and halves of one word may belong to different waves: where the last write was a small one, its bytes count.
-        self.small_last = np.zeros(words, dtype=bool)
-        self.byte_writer = np.zeros(words * 4, dtype=np.int32)
-        self.byte_signals = np.zeros(words * 4, dtype=np.int32)
-        self.reader = np.zeros(words, dtype=np.int32)  # wave + 1; −1: several
-        self.read_signals = np.zeros(words, dtype=np.int32)
-        self.wave = self.signals = self.waits = 0
-        self.traffic: Traffic | None = None  # counted where set
-        self.banks = 32
-
-    def _check(self, address, offset, size, mask, full, what):
-        lanes = np.flatnonzero(mask) if not full else np.arange(len(mask))
-        at = (np.broadcast_to(address, mask.shape)[lanes].astype(i64) + offset) & 0xFFFFFFFF  # as the unit adds
-        bad = (at < 0) | (at + size > self.size)
-        if bad.any():
-            lane = int(lanes[np.argmax(bad)])
-            raise OutOfBounds(
-                f"lane {lane}: a {what} of {size} bytes at byte {int(at[np.argmax(bad)])} of the block's "
-                f"{self.size} bytes of shared memory"
-            )
-        return lanes, at
-
-    def _race(self, words, lanes, what: str, other: np.ndarray, how: str):
-        which = int(np.argmax(other))
-        first = self.writer if how == "wrote" else self.reader
-        who = int(first[words[which]])
-        named = f"wave {who - 1}" if who > 0 else "other waves"
-        raise Race(
-            f"lane {int(lanes[which])}: this {what} of shared byte {4 * int(words[which])} meets what {named} {how} there "
-            f"with no barrier between"
-        )
-
-    def _small_conflict(self, at, size: int):
-        """Which accesses meet a small write of another wave in one of their bytes."""
-        bad = np.zeros(len(at), dtype=bool)
-        for j in range(size):
-            writer = self.byte_writer[at + j]
-            bad |= (writer != 0) & (writer != self.wave + 1) & (self.byte_signals[at + j] >= self.waits)
-        return bad & self.small_last[at >> 2]
-
-    def _writing_small(self, at, size: int, lanes) -> None:
-        words = at >> 2
-        me = self.wave + 1
-        writer = self.writer[words]
-        bad = (writer != 0) & (writer != me) & (self.write_signals[words] >= self.waits) & ~self.small_last[words]
-        bad |= self._small_conflict(at, size)
-        if bad.any():
-            self._race(words, lanes, "write", bad, "wrote")
-        self.writer[words], self.write_signals[words] = me, self.signals
-        self.atomic_last[words], self.small_last[words] = False, True
-        for j in range(size):
-            self.byte_writer[at + j], self.byte_signals[at + j] = me, self.signals
-
-    def _reading(self, words, lanes, what, at=None, size: int = 4):
-        me = self.wave + 1
-        writer = self.writer[words]
-        bad = (writer != 0) & (writer != me) & (self.write_signals[words] >= self.waits)
-        if self.small_last[words].any():
-            bad = (bad & ~self.small_last[words]) | self._small_conflict(words * 4 if at is None else at, size)
-        if bad.any():
-            self._race(words, lanes, what, bad, "wrote")
-        reader = self.reader[words]
-        fresh = (reader == 0) | (reader == me) | (self.read_signals[words] < self.waits)
-        self.reader[words] = np.where(fresh, me, -1)
-        self.read_signals[words] = self.signals
-
-    def _writing(self, words, lanes, what, atomic=False):
-        me = self.wave + 1
-        writer = self.writer[words]
-        bad = (writer != 0) & (writer != me) & (self.write_signals[words] >= self.waits)
-        if atomic:
-            bad &= ~self.atomic_last[words]
-        if bad.any():
-            self._race(words, lanes, what, bad, "wrote")
-        reader = self.reader[words]
-        bad = (reader != 0) & (reader != me) & (self.read_signals[words] >= self.waits)
-        if bad.any():
-            self._race(words, lanes, what, bad, "read")
-        self.writer[words] = me
-        self.write_signals[words] = self.signals
-        self.atomic_last[words] = atomic
-        self.small_last[words] = False
-
-    def load(self, address, offset, rows, kind, full, mask) -> None:
-        size = size_of(kind)
-        lanes, at = self._check(address, offset, size, mask, full, "read")
-        if not len(at):
-            return
-        if self.traffic is not None:
-            count_banks(self.traffic, at, size, self.banks, False)
-        word = at >> 2
-        if kind[0] != "b" or (at & 3).any():
-            ok = np.ones(len(at), dtype=bool)
-            for j in range(size):
-                ok &= self.written[at + j]
-            self._initialised(ok, lanes, at, size)
-            if size <= 2:
-                self._reading(word, lanes, "read", at, size)
-            else:
-                self._reading(word, lanes, "read")
-            if kind[0] != "b":
-                raw = self.bytes[at]
-                if size == 2:
-                    raw = raw.astype(u16) | (self.bytes[at + 1].astype(u16) << u16(8))
-                rows[0][lanes] = widen(raw, kind, rows[0][lanes])
-            else:
-                found = self.bytes[at[:, None] + np.arange(size)].view(u32)
-                for j, row in enumerate(rows):
-                    row[lanes] = found[:, j]
-            return
-        for j, row in enumerate(rows):
-            words = word + j
-            ok = self.written_words[words] == 0x01010101
-            if not ok.all():
-                self._initialised(ok, lanes, at, size)
-            self._reading(words, lanes, "read")
-            if full:
-                row[:] = self.words[words]
-            else:
-                row[lanes] = self.words[words]
-
-    def _initialised(self, ok, lanes, at, size):
-        if not ok.all():
-            which = int(np.argmin(ok))
-            raise Uninitialised(
-                f"lane {int(lanes[which])}: {size} bytes at byte {int(at[which])} of shared memory are read, but "
-                "were never written"
-            )
-
-    def store(self, address, offset, rows, kind, full, mask) -> None:
-        size = size_of(kind)
-        lanes, at = self._check(address, offset, size, mask, full, "write")
-        if not len(at):
-            return
-        if self.traffic is not None:
-            count_banks(self.traffic, at, size, self.banks, True)
-        word = at >> 2
-        if kind[0] != "b" or (at & 3).any():
-            if kind[0] != "b":
-                self._writing_small(at, size, lanes)
-                value = rows[0][lanes]
-                if kind in ("d16_hi", "u8_hi"):
-                    value = value >> u32(16)
-                for j in range(size):
-                    self.bytes[at + j] = (value >> u32(8 * j)) & u32(0xFF)
-                    self.written[at + j] = True
-            else:
-                self._writing(word, lanes, "write")
-                data = np.stack([row[lanes] for row in rows], axis=1).view(u8)
-                self.bytes[at[:, None] + np.arange(size)] = data
-                self.written[at[:, None] + np.arange(size)] = True
-            return
-        for j, row in enumerate(rows):
-            words = word + j
-            self._writing(words, lanes, "write")
-            self.words[words] = row if full else row[lanes]
-            self.written_words[words] = 0x01010101
-
-    def atomic(self, address, offset, operation, rows, out, wide, mask) -> None:
-        size = 8 if wide else 4
-        count = size // 4
-        lanes, at = self._check(address, offset, size, mask, False, "atomic")
-        for lane, place in zip(lanes.tolist(), at.tolist(), strict=True):
-            words = np.arange(place >> 2, (place + size) >> 2)
-            if not (self.written_words[words] == 0x01010101).all():
-                self._initialised(np.array([False]), np.array([lane]), np.array([place]), size)
-            self._writing(words, np.full(len(words), lane), "atomic", atomic=True)
-            old = int.from_bytes(self.bytes[place : place + size].tobytes(), "little")
-            data = int(rows[0][lane]) | (int(rows[1][lane]) << 32 if wide else 0)
-            compare = 0
-            if operation == "cmpswap":
-                compare = int(rows[count][lane]) | (int(rows[count + 1][lane]) << 32 if wide else 0)
-            new = atomic_result(operation, old, data, compare, wide)
-            self.bytes[place : place + size] = np.frombuffer(new.to_bytes(size, "little"), u8)
-            if out is not None:
-                out[0][lane] = old & 0xFFFFFFFF
-                if wide:
-                    out[1][lane] = old >> 32
-
-
 class Flat:
-    """Addresses that may mean global or shared memory."""
+    """Addresses that may mean global, shared or a lane's own memory."""
 
-    def __init__(self, memory: GlobalMemory, shared):
-        self.memory, self.shared = memory, shared
+    def __init__(self, memory: GlobalMemory, shared, scratch):
+        self.memory, self.shared, self.scratch = memory, shared, scratch
 
-    def _parts(self, address, full, mask):
+    def _parts(self, address, mask):
+        """(which memory, addresses within it, lanes) of an access."""
         address = np.broadcast_to(address, mask.shape)
-        inside = (address >= u64(SHARED_BASE)) & (address < u64(PRIVATE_BASE))
-        return address, inside & mask, mask & ~inside
+        private = mask & (address >= u64(PRIVATE_BASE)) & (address < u64(PRIVATE_BASE + APERTURE))
+        shared = mask & (address >= u64(SHARED_BASE)) & (address < u64(SHARED_BASE + APERTURE))
+        outside = mask & ~private & ~shared
+        if outside.any():
+            yield "global", address, outside
+        if shared.any():
+            yield "shared", (address - u64(SHARED_BASE)).astype(u32), shared
+        if private.any():
+            if self.scratch() is None:
+                raise OutOfBounds(f"lane {int(np.argmax(private))}: scratch memory, of which the kernel has none")
+            yield "private", (address - u64(PRIVATE_BASE)).astype(i64), private
 
     def load(self, address, rows, kind, full, mask):
-        address, shared, outside = self._parts(address, full, mask)
-        if shared.any():
-            self.shared().load((address - u64(SHARED_BASE)).astype(u32), 0, rows, kind, False, shared)
-        if outside.any():
-            self.memory.load(address, rows, kind, False, outside)
+        # The rows may hold the address.
+        for where, at, lanes in list(self._parts(address, mask)):
+            if where == "shared":
+                self.shared().load(at, 0, rows, kind, False, lanes)
+            else:
+                (self.memory if where == "global" else self.scratch()).load(at, rows, kind, False, lanes)
 
     def store(self, address, rows, kind, full, mask):
-        address, shared, outside = self._parts(address, full, mask)
-        if shared.any():
-            self.shared().store((address - u64(SHARED_BASE)).astype(u32), 0, rows, kind, False, shared)
-        if outside.any():
-            self.memory.store(address, rows, kind, False, outside)
+        for where, at, lanes in self._parts(address, mask):
+            if where == "shared":
+                self.shared().store(at, 0, rows, kind, False, lanes)
+            else:
+                (self.memory if where == "global" else self.scratch()).store(at, rows, kind, False, lanes)
 
     def atomic(self, address, operation, rows, out, wide, mask):
-        address, shared, outside = self._parts(address, False, mask)
-        if shared.any():
-            self.shared().atomic((address - u64(SHARED_BASE)).astype(u32), 0, operation, rows, out, wide, shared)
-        if outside.any():
-            self.memory.atomic(address, operation, rows, out, wide, outside)
+        for where, at, lanes in list(self._parts(address, mask)):
+            if where == "shared":
+                self.shared().atomic(at, 0, operation, rows, out, wide, lanes)
+            elif where == "global":
+                self.memory.atomic(at, operation, rows, out, wide, lanes)
+            else:
+                raise OutOfBounds(
+                    f"lane {int(np.argmax(lanes))}: an atomic on a lane's own memory, which is not emulated"
+                )
 
 
 class Scratch:

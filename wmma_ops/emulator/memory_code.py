@@ -7,6 +7,7 @@ import numpy as np
 from wmma_ops.emulator import numeric
 from wmma_ops.emulator.assembly import Instruction
 from wmma_ops.emulator.dataflow import returns_old
+from wmma_ops.emulator.modifiers import CACHE, OFFSET, OFFSETS, only
 from wmma_ops.emulator.operands import scalar_index, vector_index
 from wmma_ops.emulator.writer import Writer
 
@@ -94,10 +95,20 @@ def _swizzle(text: str, pattern: str, wave: int) -> np.ndarray:
                 value = {"0": bit * 0, "1": bit * 0 + 1, "p": bit, "i": 1 - bit}[letter]
                 index |= value << position
             return ((lanes // 32 * 32 + index) * 4).astype(np.uint32)
+        if mode == "ROTATE":
+            back, count = int(match.group(2)), int(match.group(3))
+            return _swizzle("", str(0xC000 | back << 10 | count << 5), wave)
+        if mode == "FFT":
+            return _swizzle("", str(0xE000 | int(match.group(2))), wave)
         raise ValueError(f"swizzle {mode}")
     value = int(pattern, 0)
     if value >= 0xC000:
-        raise ValueError("swizzle that rotates")
+        kept = value & 31  # bits of the lane's number that stay
+        if value >= 0xE000:
+            moved = np.array([int(f"{lane % 32:05b}"[::-1], 2) for lane in lanes]) >> kept.bit_count()
+        else:
+            moved = (lanes + (-1 if value & 0x400 else 1) * (value >> 5 & 31)) & 31 & ~kept
+        return ((lanes // 32 * 32 + (moved | lanes & kept)) * 4).astype(np.uint32)
     if value & 0x8000:
         return ((lanes // 4 * 4 + (value >> (2 * (lanes % 4)) & 3)) * 4).astype(np.uint32)
     index = ((lanes % 32 & (value & 31)) | (value >> 5 & 31)) ^ (value >> 10 & 31)
@@ -110,21 +121,26 @@ class MemoryCode(Writer):
         match = re.match(r"^buffer_(load|store)_(\w+)$", m)
         if not match or match.group(2) not in MEMORY_KINDS:
             return False
-        words = [word for op in ins.operands for word in op.split()]
-        data, address, _, at, *flags = words
-        if at != "0" or "idxen" in flags:
-            return False
+        only(ins, CACHE, OFFSET, frozenset({"offen"}))
+        data, address, _, base = ins.operands
         offset = int(ins.modifiers.get("offset", "0"), 0)
-        index = f" + {self.source(address, 'u')}.astype(i64)" if vector_index(address) else ""
+        # An offset of 32 bits, which may be negative; the scalar part counts all lanes' bytes together.
+        at = f"np.full(W, {offset}, i64)"
+        if "offen" in ins.modifiers:
+            at = f"({self.source(address, 'u')} + u32({offset})).astype(i64)"
+        at += f" + ({self.scalar(base)} // W)" if base != "0" else ""
+        resource, _ = scalar_index(ins.operands[2])
         kind = MEMORY_KINDS[match.group(2)]
         rows = self._rows(data, kind)
-        self.emit(f"st.scratch.{match.group(1)}(np.full(W, {offset}, i64){index}, {rows}, {kind!r}, full, mask)")
+        where = f"st.scratch_buffer(S[{resource + 2}])"
+        self.emit(f"{where}.{match.group(1)}({at}, {rows}, {kind!r}, full, mask)")
         return True
 
     # Memory.
 
     def _global(self, m: str, ins: Instruction) -> bool:
         space, _, operation = m.partition("_")
+        only(ins, CACHE, OFFSET)
         ops = list(ins.operands)
         offset = int(ins.modifiers.get("offset", "0"), 0)
         if operation.startswith("atomic_"):
@@ -151,12 +167,13 @@ class MemoryCode(Writer):
         return True
 
     def _rows(self, text: str, kind: str) -> str:
+        if vector_index(text) is None:
+            raise ValueError(f"{text}: not a whole register")
         prefix, index, _ = vector_index(text)
         count = int(kind[1:]) // 32 if kind.startswith("b") else 1
         return "(" + ", ".join(self.row(prefix, index + i, "u") for i in range(count)) + ",)"
 
     def _address(self, space: str, ops, offset: int) -> str:
-        ops = [op for op in (word for op in ops for word in op.split()) if op != ""]
         if space == "flat":
             return f"{self.source(ops[0], 'U')} + u64({offset & numeric.M64})" if offset else self.source(ops[0], "U")
         if space == "scratch":
@@ -195,6 +212,7 @@ class MemoryCode(Writer):
         return True
 
     def _shared(self, m: str, ins: Instruction) -> bool:
+        only(ins, OFFSETS)
         ops = list(ins.operands)
         name = m[3:]
         offset = 0 if name.startswith("swizzle") else int(ins.modifiers.get("offset", "0"), 0)

@@ -14,7 +14,7 @@ M64 = 0xFFFFFFFFFFFFFFFF
 
 def pair(low, high):
     """Two words as one of 64 bits."""
-    return np.left_shift(np.asarray(high).astype(u64), u64(32)) | low
+    return high.astype(u64) << u64(32) | low
 
 
 def bits32(x) -> np.ndarray:
@@ -43,6 +43,19 @@ def si64(x: int) -> np.int64:
 
 def signed(x: int, width: int = 32) -> int:
     return x - (1 << width) if x >> (width - 1) & 1 else x
+
+
+def wqm(x: int) -> int:
+    """Four bits set where one of the four is."""
+    x |= x >> 1 & 0x7777777777777777
+    x |= x >> 2 & 0x3333333333333333
+    return (x & 0x1111111111111111) * 15
+
+
+def sign_bits(x: int, width: int) -> int:
+    """Where, from the top, a bit first differs from the sign; −1 where none does."""
+    x = ~signed(x, width) if x >> (width - 1) else x
+    return width - x.bit_length() if x else -1
 
 
 # Masks: 64 lanes as one Python integer, remembered, since a kernel meets few.
@@ -190,7 +203,10 @@ def from_fp8(codes, kind: str):
 
 
 def to_fp8(x, kind: str):
-    """float32 to fp8's codes, to nearest even; beyond the largest: the largest (fp8, FNUZ) or infinity (bf8)."""
+    """float32 to fp8's codes, to nearest even; beyond the largest: infinity where the type has one (bf8), else NaN.
+
+    So the hardware does unless MODE.FP16_OVFL is set, which asks for the largest.
+    """
     table = FP8[kind]
     positive = table[:128].astype(f64)
     order = np.arange(128)[np.isfinite(positive)]
@@ -201,11 +217,16 @@ def to_fp8(x, kind: str):
     middle = (low + high) / 2
     up = (magnitude > middle) | ((magnitude == middle) & (order[index] % 2 == 0))
     code = np.where(up, order[index], order[index - 1]).astype(u32)
-    code = np.where(magnitude >= values[-1], order[-1], code)
+    # The next value, had the type one more, rounds back where it is nearer to the largest, or as near and that is even.
+    step = values[-1] - values[-2]
+    beyond = magnitude > values[-1] + step / 2
+    if order[-1] % 2:
+        beyond |= magnitude == values[-1] + step / 2
+    code = np.where(beyond, u32(0x7C) if kind == "bf8" else u32(0x7F), code)
     sign = np.where(np.signbit(x), u32(0x80), u32(0))
     nan = u32(0x80) if kind.endswith("fnuz") else u32(0x7F)
     code = np.where((code == 0) & bool(kind.endswith("fnuz")), u32(0), code | sign)
-    return np.where(np.isnan(x), nan, code).astype(u32)
+    return np.where(np.isnan(x) | (beyond & (nan == 0x80)), nan, code).astype(u32)
 
 
 def clz32(x):
@@ -213,6 +234,12 @@ def clz32(x):
     x = np.asarray(x, dtype=u32)
     _, exponent = np.frexp(x.astype(f64))
     return np.where(x == 0, u32(M32), (32 - exponent).astype(u32)).astype(u32)
+
+
+def sign_bits32(x):
+    """Where, from the top, a bit first differs from the sign; −1 where none does."""
+    x = np.asarray(x, dtype=i32)
+    return clz32((x ^ (x >> 31)).view(u32)).astype(i32)
 
 
 def ctz32(x):
@@ -268,10 +295,141 @@ def median(a, b, c):
     return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
 
 
-def fmedian(a, b, c):
+def _bits(x):
+    """A float's bits, signed, and as many of them as it has."""
+    return np.asarray(x).view({2: i16, 4: i32, 8: i64}[x.dtype.itemsize])
+
+
+def quiet(x):
+    """NaN with its quiet bit set, all else as it is."""
+    bit = {2: 1 << 9, 4: 1 << 22, 8: 1 << 51}[x.dtype.itemsize]
+    return np.where(np.isnan(x), _bits(x) | _bits(x).dtype.type(bit), _bits(x)).view(x.dtype)
+
+
+def signalling(x):
+    bit = {2: 1 << 9, 4: 1 << 22, 8: 1 << 51}[x.dtype.itemsize]
+    return np.isnan(x) & (_bits(x) & _bits(x).dtype.type(bit) == 0)
+
+
+def _number(a, b, result, rules: str):
+    """min or max where an operand is NaN: the other one. Before gfx12 a signalling NaN is handed on, made quiet."""
+    na, nb = np.isnan(a), np.isnan(b)
+    out = np.where(na & nb, b if rules == "cdna" else a, np.where(na, b, np.where(nb, a, result)))
+    if rules != "num":
+        out = np.where(signalling(a), a, np.where(signalling(b), b, out))
+    return quiet(out)
+
+
+def _propagated(a, b, result):
+    """minimum or maximum where an operand is NaN: that one, the signalling first."""
+    na, nb = np.isnan(a), np.isnan(b)
+    out = np.where(na, a, np.where(nb, b, result))
+    return quiet(np.where(signalling(a), a, np.where(signalling(b), b, out)))
+
+
+def _extreme(a, b, pick, join):
+    """min or max in which −0 lies below +0."""
+    result = pick(a, b)
+    same = a == b
+    if np.any(same):  # what is equal has the same bits, but for the zeros
+        result = np.where(same, join(_bits(a), _bits(b)).view(result.dtype), result)
+    return result
+
+
+def vmax(rules: str, a, b):
+    result = _extreme(a, b, np.fmax, np.bitwise_and)
+    return _number(a, b, result, rules) if np.isnan(a).any() or np.isnan(b).any() else result
+
+
+def vmin(rules: str, a, b):
+    result = _extreme(a, b, np.fmin, np.bitwise_or)
+    return _number(a, b, result, rules) if np.isnan(a).any() or np.isnan(b).any() else result
+
+
+def vmaximum(a, b):
+    result = _extreme(a, b, np.maximum, np.bitwise_and)
+    return _propagated(a, b, result) if np.isnan(result).any() else result
+
+
+def vminimum(a, b):
+    result = _extreme(a, b, np.minimum, np.bitwise_or)
+    return _propagated(a, b, result) if np.isnan(result).any() else result
+
+
+def vmed(rules: str, a, b, c):
     """The middle of three; the least of the numbers where one is NaN."""
-    middle = np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
-    return np.where(np.isnan(a) | np.isnan(b) | np.isnan(c), np.fmin(np.fmin(a, b), c), middle)
+    largest = vmax(rules, vmax(rules, a, b), c)
+    middle = np.where(largest == b, vmax(rules, a, c), vmax(rules, a, b))
+    middle = np.where(largest == a, vmax(rules, b, c), middle)
+    least = vmin(rules, vmin(rules, a, b), c)
+    return np.where(np.isnan(a) | np.isnan(b) | np.isnan(c), least, middle)
+
+
+def flushed(x):
+    """Subnormal float32 as zero of the same sign, which some instructions take and give in every mode."""
+    x = np.asarray(x)
+    return np.where(np.abs(x) < np.finfo(f32).smallest_normal, np.copysign(f32(0), x), x)
+
+
+def mad_flushed(a, b, c):
+    """v_mad_f32: rounded twice, subnormals flushed in every mode."""
+    return flushed(flushed(flushed(a) * flushed(b)) + flushed(c))
+
+
+def undefined(x, y):
+    """A function's result y, with the NaN that the hardware gives where x is outside its domain: quiet and negative."""
+    if not np.isnan(y).any():
+        return y
+    return np.where(np.isnan(y), np.where(np.isnan(x), quiet(x), np.negative(np.abs(y.dtype.type(np.nan)))), y)
+
+
+def fract(x):
+    """x − floor(x), below 1 also where the difference rounds to 1."""
+    x = np.asarray(x)
+    one = x.dtype.type(1)
+    y = x - np.floor(x)
+    return np.where(y >= one, np.nextafter(one, x.dtype.type(0)), y)
+
+
+def clamped(x):
+    """clamp of a float: to 0 … 1, NaN to 0."""
+    x = np.asarray(x)
+    return np.where(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0))
+
+
+def saturated(x, dtype):
+    """Whole numbers brought into the range of a type."""
+    info = np.iinfo(dtype)
+    return np.clip(x, info.min, info.max).astype(dtype)
+
+
+def sad(a, b, width: int, masked: bool = False):
+    """The sum of absolute differences of the operands' fields, where asked for without those whose b is 0."""
+    total = i64(0)
+    for shift in range(0, 32, width):
+        x, y = ((np.asarray(v).astype(i64) >> shift) & ((1 << width) - 1) for v in (a, b))
+        total = total + (np.abs(x - y) * (y != 0) if masked else np.abs(x - y))
+    return total
+
+
+def lerp(a, b, c):
+    """The mean of each byte of a and b, rounded up where the byte of c is odd."""
+    a, b, c = (np.asarray(v, dtype=u32) for v in (a, b, c))
+    out = u32(0)
+    for shift in map(u32, (0, 8, 16, 24)):
+        total = (a >> shift & u32(255)) + (b >> shift & u32(255)) + (c >> shift & u32(1))
+        out = out | (total >> u32(1)) << shift
+    return out
+
+
+def mad64(a, b, c):
+    """(a·b + c as 64 bits, bit 64 of the exact sum): a and b widened to c's type, signed or not."""
+    product = a * b
+    total = product + c
+    if total.dtype == u64:
+        return total, total < product
+    wrapped = ((total ^ product) & (total ^ c)) < 0
+    return total, (total < 0) ^ wrapped
 
 
 def classify(x, mask):
@@ -280,8 +438,8 @@ def classify(x, mask):
     tiny = np.finfo(x.dtype).smallest_normal
     negative, magnitude = np.signbit(x), np.abs(x)
     bit = np.select(
-        [np.isnan(x), np.isinf(x), magnitude == 0, magnitude < tiny],
-        [1, np.where(negative, 2, 9), np.where(negative, 5, 6), np.where(negative, 4, 7)],
+        [signalling(x), np.isnan(x), np.isinf(x), magnitude == 0, magnitude < tiny],
+        [0, 1, np.where(negative, 2, 9), np.where(negative, 5, 6), np.where(negative, 4, 7)],
         np.where(negative, 3, 8),
     )
     return (mask >> bit.astype(u32)) & u32(1) != 0

@@ -6,12 +6,20 @@ import numpy as np
 
 VCC, TTMP, M0, NULL, EXEC, SCC, DUMP = 106, 108, 124, 125, 126, 128, 129
 SCALARS = 132
+GENERAL_SCALARS = 102
+FLAT_SCRATCH = 102  # on gfx9 the last scalar registers
 
 SCALAR_NAMES = {
     "vcc": VCC,
     "vcc_lo": VCC,
     "vcc_hi": VCC + 1,
     "m0": M0,
+    "flat_scratch": FLAT_SCRATCH,
+    "flat_scratch_lo": FLAT_SCRATCH,
+    "flat_scratch_hi": FLAT_SCRATCH + 1,
+    "xnack_mask": FLAT_SCRATCH + 2,
+    "xnack_mask_lo": FLAT_SCRATCH + 2,
+    "xnack_mask_hi": FLAT_SCRATCH + 3,
     "exec": EXEC,
     "exec_lo": EXEC,
     "exec_hi": EXEC + 1,
@@ -38,7 +46,7 @@ NUMBER = re.compile(r"^-?(0x[\da-fA-F]+|\d+)$")
 
 def register_range(text: str, prefix: str) -> tuple[int, int] | None:
     """(first, count) of v5, v[4:7]."""
-    match = re.match(rf"^{prefix}(?:(\d+)|\[(\d+):(\d+)\])(?:\.[lh])?$", text)
+    match = re.match(rf"^{prefix}(?:(\d+)|\[(\d+):(\d+)\])$", text)
     if not match:
         return None
     if match.group(1):
@@ -49,7 +57,7 @@ def register_range(text: str, prefix: str) -> tuple[int, int] | None:
 def scalar_index(text: str) -> tuple[int, int] | None:
     """(first, count) of a scalar register; None for what is none."""
     if text in SCALAR_NAMES:
-        return SCALAR_NAMES[text], 2 if text in ("vcc", "exec") else 1
+        return SCALAR_NAMES[text], 2 if text in ("vcc", "exec", "flat_scratch", "xnack_mask") else 1
     for prefix, base in (("s", 0), ("ttmp", TTMP)):
         if found := register_range(text, prefix):
             return base + found[0], found[1]

@@ -17,8 +17,13 @@ import numpy as np
 
 from wmma_ops.emulator import dataflow
 from wmma_ops.emulator.assembly import Instruction, KernelText, parse_instruction
+from wmma_ops.emulator.convert_code import ConvertCode
 from wmma_ops.emulator.errors import UnknownInstruction
+from wmma_ops.emulator.lanes_code import LanesCode, name_indexed
+from wmma_ops.emulator.linking import CODE_BASE, CODE_STEP, Linked, link, resolve
+from wmma_ops.emulator.memory import Region
 from wmma_ops.emulator.memory_code import MemoryCode
+from wmma_ops.emulator.modifiers import only
 from wmma_ops.emulator.scalar import IGNORED, SALU
 from wmma_ops.emulator.scalar_code import ScalarCode
 from wmma_ops.emulator.vector import ACCUMULATING, PACKED, VALU
@@ -44,31 +49,12 @@ class Program:
     registers: np.ndarray  # VGPRs [n, wave]
     accumulators: np.ndarray  # AGPRs
     scalars: list[int]
+    entries: frozenset[int]  # the blocks that a call or return may come to
+    data: list[Region]  # constants and variables of the kernel's file
     lock: threading.Lock = field(default_factory=threading.Lock)  # one launch at a time has the registers
 
 
-_DPP = set("quad_perm dpp8 row_shl row_shr row_ror row_share row_xmask row_bcast wave_rol wave_ror".split())
-
-
-def _not_emulated(m: str, ins: Instruction) -> str | None:
-    """Why a known instruction in this form is refused: a modifier that its code would not read."""
-    mods = ins.modifiers
-    rotates = "wave_rol" in ins.text or "wave_ror" in ins.text
-    if rotates or (_DPP & set(mods) and m not in VALU and m not in ACCUMULATING):
-        return "this form of DPP is not emulated"
-    if m in ("v_dot4_i32_i8", "v_dot4c_i32_i8", "v_dot4_i32_iu8") and "clamp" in mods:
-        return "clamp is not emulated here"
-    if m.startswith("v_dot2") and {"op_sel", "op_sel_hi", "neg_lo", "neg_hi"} & set(mods):
-        return "selected halves are not emulated here"
-    partial = mods.get("dst_sel", "DWORD") != "DWORD"
-    if ("_co_" in m and ("clamp" in mods or partial)) or (m.startswith("v_cndmask") and partial):
-        return "this form is not emulated"
-    if m in ("v_pack_b32_f16", "v_cndmask_b16") and re.search(r"[-|]v", ins.text):
-        return "negated halves are not emulated here"
-    return None
-
-
-class Builder(ScalarCode, VectorCode, MemoryCode):
+class Builder(ScalarCode, VectorCode, ConvertCode, LanesCode, MemoryCode):
     """Code for any instruction."""
 
     # One instruction.
@@ -78,8 +64,6 @@ class Builder(ScalarCode, VectorCode, MemoryCode):
         for suffix in ("_e32", "_e64", "_dpp", "_sdwa", "_e64_dpp", "_dpp8"):
             m = m.removesuffix(suffix)
         m = m.removesuffix("_e64")
-        if reason := _not_emulated(m, ins):
-            raise UnknownInstruction(f"{ins.text!r}: {reason}")
         try:
             handled = self._handle(m, ins)
         except (ValueError, KeyError, IndexError, TypeError) as error:
@@ -92,7 +76,10 @@ class Builder(ScalarCode, VectorCode, MemoryCode):
             return True
         if m.startswith("v_dual_"):
             raise ValueError("a half of a dual instruction")
+        if m.startswith("s_set_gpr_idx_"):
+            return self._index_mode(m, ins)
         if m in SALU:
+            only(ins)
             self._salu(m, ins)
             return True
         if m.startswith("s_"):
@@ -107,8 +94,12 @@ class Builder(ScalarCode, VectorCode, MemoryCode):
             return self._compare(m, ins)
         if m.startswith(("v_mfma_", "v_wmma_")):
             return self._matrix(m, ins)
+        if m.startswith("v_cndmask_b"):
+            return self._select(m, ins)
+        if "_co_" in m and m.startswith(("v_add", "v_sub")):
+            return self._carried(m, ins)
         if m.startswith("v_"):
-            return self._vector_others(m, ins)
+            return self._conversions(m, ins) or self._lanes_others(m, ins)
         if m.startswith(("global_", "flat_", "scratch_")):
             return self._global(m, ins)
         if m.startswith("buffer_"):
@@ -123,6 +114,13 @@ _MODES = {
     "float_denorm_mode_16_64": 3,
     "float_round_mode_32": 0,
     "float_round_mode_16_64": 0,
+    "fp16_overflow": 0,
+    "ieee_mode": 1,
+    "dx10_clamp": 1,
+    # What a wave's first registers would hold, which the launch does not fill.
+    "user_sgpr_kernarg_preload_length": 0,
+    "user_sgpr_kernarg_preload_offset": 0,
+    "system_sgpr_workgroup_info": 0,
 }
 _BRANCHES = {
     "s_cbranch_scc0": "not S[128]",
@@ -132,7 +130,8 @@ _BRANCHES = {
     "s_cbranch_execz": "not (S[126] | S[127] * (W == 64))",
     "s_cbranch_execnz": "S[126] | S[127] * (W == 64)",
 }
-_ENDS = ("s_endpgm", "s_barrier", "s_barrier_wait", "s_branch", "s_endpgm_saved")
+_CALLS = ("s_swappc_b64", "s_setpc_b64")
+_ENDS = ("s_endpgm", "s_barrier", "s_barrier_wait", "s_branch", "s_endpgm_saved", *_CALLS)
 
 
 def split_dual(ins: Instruction) -> list[Instruction]:
@@ -151,81 +150,136 @@ def split_dual(ins: Instruction) -> list[Instruction]:
     raise UnknownInstruction(f"{ins.text!r}: both halves read the other's result")
 
 
-def build(kernel: KernelText, target: str) -> Program:
-    """Decodes a kernel; raises UnknownInstruction naming every instruction that is not known."""
+@dataclass
+class _Flow:
+    """A kernel's instructions with all that it calls, cut where control comes from or goes elsewhere."""
+
+    linked: Linked
+    instructions: list[Instruction]
+    ranges: list[tuple[int, int]]  # of a block's instructions
+    number: dict[int, int]  # first instruction -> block
+
+    @property
+    def called(self) -> list[int]:
+        return sorted(self.number[start] for start in self.linked.functions.values())
+
+    @property
+    def returned(self) -> list[int]:
+        stops = (stop for _, stop in self.ranges[:-1])
+        return [i + 1 for i, stop in enumerate(stops) if self.instructions[stop - 1].mnemonic == "s_swappc_b64"]
+
+    def block_of(self, label: str) -> int:
+        return self.number.get(self.linked.labels[label], END)
+
+    def following(self, which: int) -> int:
+        return which + 1 if which + 1 < len(self.ranges) else END
+
+    def successors(self) -> list[list[int]]:
+        called, returned = self.called, self.returned
+        out = []
+        for which, (_, stop) in enumerate(self.ranges):
+            last = self.instructions[stop - 1]
+            if last.mnemonic in _BRANCHES:
+                out.append([self.block_of(last.operands[0]), self.following(which)])
+            elif last.mnemonic == "s_branch":
+                out.append([self.block_of(last.operands[0])])
+            elif last.mnemonic in _CALLS:
+                out.append(called if last.mnemonic == "s_swappc_b64" else called + returned)
+            else:
+                out.append([] if last.mnemonic.startswith("s_endpgm") else [self.following(which)])
+        return out
+
+
+def _flow(kernel: KernelText) -> _Flow:
+    linked = link(kernel)
+    instructions = linked.instructions
+    starts = {0, *linked.functions.values(), *linked.labels.values()}
+    starts |= {i + 1 for i, ins in enumerate(instructions) if ins.mnemonic in _BRANCHES or ins.mnemonic in _ENDS}
+    ordered = sorted(start for start in starts if start < len(instructions))
+    number = {start: i for i, start in enumerate(ordered)}
+    resolve(linked, number)
+    ranges = list(zip(ordered, [*ordered[1:], len(instructions)], strict=True))
+    return _Flow(linked, name_indexed(linked.instructions, starts), ranges, number)
+
+
+def _check_descriptor(kernel: KernelText, target: str) -> None:
+    lanes = kernel.facts.get("wavefront_size", 64)
+    if lanes != (64 if target.startswith("gfx9") else 32):
+        raise UnknownInstruction(f"{kernel.name} on {target}: waves of {lanes} lanes are not emulated there")
     for mode, kept in _MODES.items():
         if kernel.descriptor.get(mode, kept) != kept:
             raise UnknownInstruction(
-                f"{kernel.name} on {target}: {mode} is {kernel.descriptor[mode]}; the emulator keeps denormals and "
-                "rounds to nearest even"
+                f"{kernel.name} on {target}: {mode} is {kernel.descriptor[mode]}; the emulator takes {kept} (it keeps "
+                "denormals and rounds to nearest even)"
             )
-    builder = Builder(kernel, target)
-    instructions = kernel.instructions
-    starts = {0, *(index for index in kernel.labels.values() if index < len(instructions))}
-    for index, ins in enumerate(instructions):
-        if ins.mnemonic in _BRANCHES or ins.mnemonic in _ENDS:
-            starts.add(index + 1)
-    starts = sorted(start for start in starts if start < len(instructions))
-    number = {start: i for i, start in enumerate(starts)}
 
-    def block_of(label: str) -> int:
-        at = kernel.labels[label]
-        return number.get(at, END)
 
-    ranges = [(s, starts[i + 1] if i + 1 < len(starts) else len(instructions)) for i, s in enumerate(starts)]
-    successors = []
-    for which, (_, stop) in enumerate(ranges):
-        last = instructions[stop - 1]
-        following = which + 1 if which + 1 < len(ranges) else END
-        if last.mnemonic in _BRANCHES:
-            successors.append([block_of(last.operands[0]), following])
-        elif last.mnemonic == "s_branch":
-            successors.append([block_of(last.operands[0])])
-        else:
-            successors.append([] if last.mnemonic.startswith("s_endpgm") else [following])
-    builder.watched = dataflow.doubtful(kernel, ranges, successors, {"v0", "v1", "v2"})
+def _leaving(builder: Builder, flow: _Flow, ins: Instruction, following: int) -> str | None:
+    """The statement with which an instruction leaves its block; None where it does not."""
+    m = ins.mnemonic
+    if m in _BRANCHES:
+        return f"return {flow.block_of(ins.operands[0])} if {_BRANCHES[m]} else {following}"
+    if m == "s_branch":
+        return f"return {flow.block_of(ins.operands[0])}"
+    if m == "s_swappc_b64":
+        builder.emit(f"x = {builder.scalar(ins.operands[1], 64)}")
+        builder.write_scalar(ins.operands[0], str(CODE_BASE + CODE_STEP * following), 64)
+        return "return st.jump(x)"
+    if m == "s_setpc_b64":
+        return f"return st.jump({builder.scalar(ins.operands[0], 64)})"
+    if m.startswith("s_endpgm"):
+        return f"return {END}"
+    if m == "s_barrier":
+        builder.emit("st.signal()")
+        return f"st.resume = {following}; return {BARRIER}"
+    if m == "s_barrier_wait":
+        if ins.operands != ("-1",):
+            raise UnknownInstruction(f"{ins.text!r}: a barrier other than the block's")
+        return f"st.resume = {following}; return {WAIT}"
+    return None
 
-    blocks = []
-    for which, (start, stop) in enumerate(ranges):
-        body = instructions[start:stop]
-        builder.lines = []
-        line_of: list[int] = []
-        following = which + 1 if which + 1 < len(ranges) else END
-        last = None
-        for index, ins in enumerate(body):
-            before = len(builder.lines)
-            read, written = dataflow.uses(ins) if builder.watched else ((), ())
-            for register in sorted(builder.watched.intersection(read)):
-                builder.emit(f"if {register!r} not in st.written: st.uninitialised({register!r})")
-            m = ins.mnemonic
-            if m in _BRANCHES:
-                last = f"return {block_of(ins.operands[0])} if {_BRANCHES[m]} else {following}"
-            elif m == "s_branch":
-                last = f"return {block_of(ins.operands[0])}"
-            elif m.startswith("s_endpgm"):
-                last = f"return {END}"
-            elif m == "s_barrier":
-                builder.emit("st.signal()")
-                last = f"st.resume = {following}; return {BARRIER}"
-            elif m == "s_barrier_wait":
-                last = f"st.resume = {following}; return {WAIT}"
-            elif "::" in ins.text:
-                for half in split_dual(ins):
-                    builder.instruction(half)
-            else:
-                builder.instruction(ins)
-            if wrote := sorted(builder.watched.intersection(written)):
-                builder.emit(f"st.written.update({tuple(wrote)!r})")
-            if last is not None:
-                builder.emit(last)
-            line_of.extend([index] * (len(builder.lines) - before))
+
+def _block(builder: Builder, flow: _Flow, which: int) -> Block | None:
+    """One block's function; None once an instruction is not known."""
+    start, stop = flow.ranges[which]
+    body, following = flow.instructions[start:stop], flow.following(which)
+    builder.lines = []
+    line_of: list[int] = []
+    last = None
+    for index, ins in enumerate(body):
+        before = len(builder.lines)
+        read, written = dataflow.uses(ins) if builder.watched else ((), ())
+        for register in sorted(builder.watched.intersection(read)):
+            builder.emit(f"if {register!r} not in st.written: st.uninitialised({register!r})")
+        last = _leaving(builder, flow, ins, following)
         if last is None:
-            builder.emit(f"return {following}")
-            line_of.append(max(len(body) - 1, 0))
-        text = "def run(st, full, mask):\n" + "\n".join(f"    {line}" for line in builder.lines)
-        if not builder.unknown:
-            exec(compile(text, f"<block {which} of {kernel.name}>", "exec"), builder.namespace)
-            blocks.append(Block(builder.namespace["run"], body, line_of))
+            for half in split_dual(ins) if "::" in ins.text else (ins,):
+                builder.instruction(half)
+        if wrote := sorted(builder.watched.intersection(written)):
+            builder.emit(f"st.written.update({tuple(wrote)!r})")
+        if last is not None:
+            builder.emit(last)
+        line_of.extend([index] * (len(builder.lines) - before))
+    if last is None:
+        builder.emit(f"return {following}")
+        line_of.append(max(len(body) - 1, 0))
+    if builder.unknown:
+        return None
+    text = "def run(st, full, mask):\n" + "\n".join(f"    {line}" for line in builder.lines)
+    exec(compile(text, f"<block {which} of {builder.kernel.name}>", "exec"), builder.namespace)
+    return Block(builder.namespace["run"], body, line_of)
+
+
+def build(kernel: KernelText, target: str) -> Program:
+    """Decodes a kernel; raises UnknownInstruction naming every instruction that is not known."""
+    _check_descriptor(kernel, target)
+    try:
+        flow = _flow(kernel)
+    except ValueError as error:
+        raise UnknownInstruction(f"{kernel.name} on {target}: {error}") from error
+    builder = Builder(kernel, target, flow.instructions)
+    builder.watched = dataflow.doubtful(flow.instructions, flow.ranges, flow.successors(), {"v0", "v1", "v2"})
+    blocks = [_block(builder, flow, which) for which in range(len(flow.ranges))]
     if builder.unknown:
         names = "; ".join(f"{ins.text!r} ({ins.source or f'line {ins.line}'})" for ins in builder.unknown.values())
         raise UnknownInstruction(f"{kernel.name} on {target}: the emulator does not know {names}")
@@ -238,4 +292,6 @@ def build(kernel: KernelText, target: str) -> Program:
         builder.registers,
         builder.accumulators,
         builder.scalars,
+        frozenset(flow.called + flow.returned),
+        list(flow.linked.data.values()),
     )

@@ -48,6 +48,18 @@ SALU: dict[str, tuple[int, tuple[int, ...], str, str | None]] = {
     "s_ff1_i32_b64": (32, (64,), "({0} & -{0}).bit_length() - 1", None),
     "s_flbit_i32_b32": (32, (32,), "32 - {0}.bit_length() if {0} else -1", None),
     "s_flbit_i32_b64": (32, (64,), "64 - {0}.bit_length() if {0} else -1", None),
+    "s_ff0_i32_b32": (32, (32,), "(~{0} & ({0} + 1)).bit_length() - 1 if {0} != 0xFFFFFFFF else -1", None),
+    "s_ff0_i32_b64": (32, (64,), "(~{0} & ({0} + 1)).bit_length() - 1 if {0} + 1 >> 64 == 0 else -1", None),
+    "s_flbit_i32": (32, (32,), "sign_bits({0}, 32)", None),
+    "s_flbit_i32_i64": (32, (64,), "sign_bits({0}, 64)", None),
+    "s_bfe_i64": (
+        64,
+        (64, 32),
+        "signed(({0} >> ({1} & 63)) & ((1 << ({1} >> 16 & 0x7F)) - 1), max({1} >> 16 & 0x7F, 1))",
+        _ONE,
+    ),
+    "s_bitreplicate_b64_b32": (64, (32,), "int(''.join(bit * 2 for bit in f'{{{0}:032b}}'), 2)", None),
+    "s_brev_b64": (64, (64,), "int(f'{{{0}:064b}}'[::-1], 2)", None),
     "s_cselect_b32": (32, (32, 32), "{0} if S[128] else {1}", None),
     "s_cselect_b64": (64, (64, 64), "{0} if S[128] else {1}", None),
     "s_pack_ll_b32_b16": (32, (32, 32), "({0} & 0xFFFF) | (({1} & 0xFFFF) << 16)", None),
@@ -58,27 +70,58 @@ SALU: dict[str, tuple[int, tuple[int, ...], str, str | None]] = {
     "s_max_u32": (32, (32, 32), "max({0}, {1})", "{0} >= {1}"),
     "s_min_i32": (32, (32, 32), "min(signed({0}), signed({1}))", "signed({0}) < signed({1})"),
     "s_max_i32": (32, (32, 32), "max(signed({0}), signed({1}))", "signed({0}) >= signed({1})"),
-    "s_absdiff_i32": (32, (32, 32), "abs(signed({0}) - signed({1}))", _ONE),
+    "s_absdiff_i32": (32, (32, 32), "abs(signed(({0} - {1}) & 0xFFFFFFFF))", _ONE),
     "s_getpc_b64": (64, (), "0", None),
     "s_bitset0_b32": (32, (32,), "{D} & ~(1 << ({0} & 31))", None),
+    "s_bitset0_b64": (64, (32,), "{D} & ~(1 << ({0} & 63))", None),
+    "s_bitset1_b64": (64, (32,), "{D} | (1 << ({0} & 63))", None),
     "s_bitset1_b32": (32, (32,), "{D} | (1 << ({0} & 31))", None),
-    "s_add_f32": (32, (32, 32), "int((sf32({0}) + sf32({1})).view(u32))", None),
-    "s_sub_f32": (32, (32, 32), "int((sf32({0}) - sf32({1})).view(u32))", None),
-    "s_mul_f32": (32, (32, 32), "int((sf32({0}) * sf32({1})).view(u32))", None),
-    "s_fmac_f32": (32, (32, 32), "int(bits32(fma32(sf32({0}), sf32({1}), sf32({D}))))", None),
-    "s_max_f32": (32, (32, 32), "int(np.fmax(sf32({0}), sf32({1})).view(u32))", None),
-    "s_min_f32": (32, (32, 32), "int(np.fmin(sf32({0}), sf32({1})).view(u32))", None),
-    "s_max_num_f32": (32, (32, 32), "int(np.fmax(sf32({0}), sf32({1})).view(u32))", None),
-    "s_min_num_f32": (32, (32, 32), "int(np.fmin(sf32({0}), sf32({1})).view(u32))", None),
     "s_cvt_f32_i32": (32, (32,), "int(f32(signed({0})).view(u32))", None),
     "s_cvt_f32_u32": (32, (32,), "int(f32({0}).view(u32))", None),
     "s_cvt_i32_f32": (32, (32,), "int(to_i32(sf32({0})))", None),
     "s_cvt_u32_f32": (32, (32,), "int(to_u32(sf32({0})))", None),
 }
+# Floats of 32 and 16 bits.
+for _name, _expression in {
+    "add": "{a} + {b}",
+    "sub": "{a} - {b}",
+    "mul": "{a} * {b}",
+    "fmac": "fma({a}, {b}, {d})",
+    "fmaak": "fma({a}, {b}, {c})",
+    "fmamk": "fma({a}, {b}, {c})",
+    "max": "vmax({a}, {b})",
+    "min": "vmin({a}, {b})",
+    "max_num": "vmax({a}, {b})",
+    "min_num": "vmin({a}, {b})",
+    "maximum": "vmaximum({a}, {b})",
+    "minimum": "vminimum({a}, {b})",
+    "ceil": "np.ceil({a})",
+    "floor": "np.floor({a})",
+    "trunc": "np.trunc({a})",
+    "rndne": "np.rint({a})",
+}.items():
+    for _width, _view in ((32, "u32"), (16, "u16")):
+        if _width == 16 and _name.endswith("k"):
+            continue
+        _read = {key: f"sf{_width}({value})" for key, value in (("a", "{0}"), ("b", "{1}"), ("c", "{2}"), ("d", "{D}"))}
+        _sources = 1 if "{b}" not in _expression else 3 if "{c}" in _expression else 2
+        _text = _expression.replace("fma(", f"fma{_width}(").format(**_read)
+        SALU[f"s_{_name}_f{_width}"] = (32, (32,) * _sources, f"int(np.asarray({_text}).view({_view}))", None)
+SALU["s_cvt_f32_f16"] = (32, (32,), "int(sf16({0}).astype(f32).view(u32))", None)
+SALU["s_cvt_hi_f32_f16"] = (32, (32,), "int(sf16({0} >> 16).astype(f32).view(u32))", None)
+SALU["s_cvt_f16_f32"] = (32, (32,), "int(sf32({0}).astype(f16).view(u16))", None)
+SALU["s_cvt_pk_rtz_f16_f32"] = (
+    32,
+    (32, 32),
+    "int(rtz16(sf32({0})).view(u16)) | int(rtz16(sf32({1})).view(u16)) << 16",
+    None,
+)
 SALU["s_ctz_i32_b32"] = SALU["s_ff1_i32_b32"]
 SALU["s_ctz_i32_b64"] = SALU["s_ff1_i32_b64"]
 SALU["s_clz_i32_u32"] = SALU["s_flbit_i32_b32"]
 SALU["s_clz_i32_u64"] = SALU["s_flbit_i32_b64"]
+SALU["s_cls_i32"] = SALU["s_flbit_i32"]
+SALU["s_cls_i32_i64"] = SALU["s_flbit_i32_i64"]
 SALU["s_add_co_u32"] = SALU["s_add_u32"]
 SALU["s_sub_co_u32"] = SALU["s_sub_u32"]
 SALU["s_add_co_ci_u32"] = SALU["s_addc_u32"]
@@ -102,7 +145,13 @@ for _width, _suffix in ((32, "b32"), (64, "b64")):
     }.items():
         SALU[f"s_{_name}_{_suffix}"] = (_width, (_width, _width), _expression, _ONE)
     SALU[f"s_not_{_suffix}"] = (_width, (_width,), "~{0}", _ONE)
-    SALU[f"s_wqm_{_suffix}"] = (_width, (_width,), "{0}", _ONE)
+    SALU[f"s_wqm_{_suffix}"] = (_width, (_width,), "wqm({0})", _ONE)
+    SALU[f"s_quadmask_{_suffix}"] = (
+        _width,
+        (_width,),
+        f"sum(1 << i for i in range({_width // 4}) if {{0}} >> 4 * i & 15)",
+        _ONE,
+    )
     SALU[f"s_lshl_{_suffix}"] = (_width, (_width, 32), f"{{0}} << ({{1}} & {_width - 1})", _ONE)
     SALU[f"s_lshr_{_suffix}"] = (_width, (_width, 32), f"{{0}} >> ({{1}} & {_width - 1})", _ONE)
     SALU[f"s_ashr_i{_width}"] = (
@@ -145,8 +194,8 @@ COMPARE = {
 IGNORED = tuple(
     """
     s_waitcnt s_nop s_clause s_delay_alu s_wait_ s_sleep s_setprio s_inst_prefetch s_set_inst_prefetch_distance s_code_end
-    s_dcache_ s_icache_ s_ttracedata s_sethalt s_sched s_prefetch buffer_wbl2
+    s_dcache_ s_icache_ s_ttracedata s_sched s_prefetch buffer_wbl2
     buffer_inv buffer_gl0_inv buffer_gl1_inv buffer_wbinvl1 global_wb global_inv global_wbinv s_version
-    s_set_gpr_idx_off s_barrier_leave s_incperflevel s_decperflevel v_nop s_monitor_sleep
+    s_incperflevel s_decperflevel v_nop s_monitor_sleep
     """.split()
 )

@@ -4,7 +4,8 @@ import re
 
 from wmma_ops.emulator import numeric
 from wmma_ops.emulator.assembly import Instruction
-from wmma_ops.emulator.operands import NUMBER, SCC, scalar_index
+from wmma_ops.emulator.modifiers import CACHE, OFFSET, only
+from wmma_ops.emulator.operands import M0, NUMBER, SCC, scalar_index
 from wmma_ops.emulator.scalar import COMPARE, SALU, SAVEEXEC
 from wmma_ops.emulator.vector import CONDITIONS
 from wmma_ops.emulator.writer import Writer
@@ -29,6 +30,8 @@ class ScalarCode(Writer):
 
     def _scalar_others(self, m: str, ins: Instruction) -> bool:
         ops = ins.operands
+        if not m.startswith(("s_load", "s_buffer_load")):
+            only(ins)
         if match := re.match(r"^s_cmp(k?)_(\w+?)_([iu])(32|64)$", m):
             _, condition, sign, width = match.groups()
             if condition not in COMPARE:
@@ -62,6 +65,18 @@ class ScalarCode(Writer):
             self.write_scalar("exec_lo", "y", width)
             self.emit(f"S[{SCC}] = int(y != 0)")
             return True
+        if match := re.match(r"^s_movrel([sd])_b(32|64)$", m):
+            wide = match.group(2) == "64"
+            into, given = ops
+            first, _ = scalar_index(given if match.group(1) == "s" else into)
+            self.emit(f"i = st.scalar_index({first} + S[{M0}], {2 if wide else 1})")
+            if match.group(1) == "s":
+                self.write_scalar(into, "S[i] | S[i + 1] << 32" if wide else "S[i]", 64 if wide else 32)
+            else:
+                self.emit(f"x = {self.scalar(given, 64 if wide else 32)}", f"S[i] = x & {numeric.M32}")
+                if wide:
+                    self.emit("S[i + 1] = x >> 32")
+            return True
         if m in ("s_cmov_b32", "s_cmov_b64", "s_cmovk_i32"):
             width = 64 if m.endswith("b64") else 32
             value = self.scalar(ops[1], width)
@@ -76,6 +91,7 @@ class ScalarCode(Writer):
             counts |= {"dwordx8": 8, "b256": 8, "dwordx16": 16, "b512": 16}
             if m.startswith("s_buffer"):
                 return False
+            only(ins, CACHE, OFFSET)
             offset = self._scalar_offset(ops[2:], ins)
             address = f"{self.scalar(ops[1], 64)} + {offset}"
             index, _ = scalar_index(ops[0])
@@ -97,13 +113,19 @@ class ScalarCode(Writer):
         if m.startswith("s_setreg_imm32_b32"):
             what = re.sub(r"\s", "", ops[0])
             return what == "hwreg(HW_REG_MODE,4,2)" and int(ops[1], 0) == 3
-        if m == "s_barrier_signal":
+        if m == "s_barrier_signal" and ops == ("-1",):
             self.emit("st.signal()")
+            return True
+        if m == "s_sethalt":
+            self.emit("st.halt()")
             return True
         if m == "s_trap":
             self.emit(f"st.trap({ops[0]})")
             return True
-        if m == "s_sendmsg_rtn_b32" or m == "s_sendmsg_rtn_b64":
+        if m.startswith("s_sendmsg_rtn") and "DOORBELL" in ins.text:
+            self.emit("st.halt()")  # on the way to a trap handler
+            return True
+        if m.startswith("s_sendmsg_rtn") and "REALTIME" in ins.text:
             self.write_scalar(ops[0], "st.clock()", 64 if m.endswith("64") else 32)
             return True
         return False

@@ -6,8 +6,18 @@ import numpy as np
 
 from wmma_ops.emulator import matrix, numeric
 from wmma_ops.emulator.assembly import Instruction
-from wmma_ops.emulator.operands import DTYPES, FLOATS, INLINE, SCALAR_AS, scalar_index, vector_index
-from wmma_ops.emulator.vector import ACCUMULATING, COMPARED, CONDITIONS, PACKED, VALU
+from wmma_ops.emulator.modifiers import CLAMP, DPP, HALVES, NONE, SDWA, SELECT, SIGNS, only
+from wmma_ops.emulator.operands import DTYPES, FLOATS, INLINE, NUMBER, SCALAR_AS, scalar_index, vector_index
+from wmma_ops.emulator.vector import (
+    ACCUMULATING,
+    COMPARED,
+    CONDITIONS,
+    KEEPS_HIGH,
+    PACKED,
+    PACKED_SATURATING,
+    SATURATING,
+    VALU,
+)
 from wmma_ops.emulator.writer import Writer
 
 
@@ -25,6 +35,8 @@ class VectorCode(Writer):
         extend = text.startswith("sext(")
         if extend:
             text = text[5:-1]
+        if (extend and kind in FLOATS) or ((negative or absolute) and kind not in FLOATS):
+            raise ValueError("the sign of an operand of another type")
         if select == "DWORD":
             out = self.source(text, kind)
         elif select.startswith("WORD_") and kind in "hws":
@@ -78,21 +90,23 @@ class VectorCode(Writer):
         elif "wave_shl" in mods or "wave_shr" in mods:
             index = lanes + 1 if "wave_shl" in mods else lanes - 1
             valid, index = (index >= 0) & (index < self.wave), index % self.wave
-        elif re.search(r"\brow_mirror\b", ins.text):
+        elif "row_mirror" in mods:
             index = rows + 15 - within
-        elif re.search(r"\brow_half_mirror\b", ins.text):
+        elif "row_half_mirror" in mods:
             index = lanes // 8 * 8 + 7 - lanes % 8
+        elif DPP & set(mods):
+            raise ValueError("DPP of an unknown form")
         else:
             return None
         banks = int(mods.get("bank_mask", "0xf"), 0)
         row_mask = int(mods.get("row_mask", "0xf"), 0)
         written = ((row_mask >> (lanes // 16)) & 1).astype(bool) & ((banks >> (lanes % 16 // 4)) & 1).astype(bool)
-        zero = "bound_ctrl" in mods and mods["bound_ctrl"] in ("0", "1")
+        # Of groups of eight, lanes that are off give 0. (bound_ctrl:0 is the older name of the same bit as bound_ctrl:1.)
+        zero = "bound_ctrl" in mods or "dpp8" in mods
         return self.constant(index), self.constant(valid), self.constant(written), zero
 
     def _operands(self, ins: Instruction, texts, kinds) -> tuple[list[str], str | None, bool]:
         """(expressions, mask of lanes to write beside exec, whether the result goes to the high half)."""
-        texts = [re.sub(r"\s+(row_mirror|row_half_mirror)\b", "", text) for text in texts]
         if "dst_sel" in ins.modifiers or "src0_sel" in ins.modifiers:
             selects = [ins.modifiers.get(f"src{i}_sel", "DWORD") for i in range(len(texts))]
             out = [self._sdwa(t, k, s) for t, k, s in zip(texts, kinds, selects, strict=True)]
@@ -109,30 +123,46 @@ class VectorCode(Writer):
             only = written if zero else f"{written} & live"
         return out, only, halves[len(kinds)] if "op_sel" in ins.modifiers else False
 
+    def _every_lane(self, only: str | None) -> None:
+        """A lane mask has a bit for every lane: refused at run time where DPP leaves some of exec's lanes out."""
+        if only is not None:
+            self.emit(f"st.all_live({only}, mask)")
+
     def _modified(self, ins: Instruction, kind: str, expression: str) -> str:
-        """clamp, and the output factors."""
-        if "mul" in ins.modifiers:
-            expression = f"(({expression}) * {ins.modifiers['mul']})"
-        if "div" in ins.modifiers:
-            expression = f"(({expression}) / {ins.modifiers['div']})"
-        if "clamp" in ins.modifiers:
-            if kind not in FLOATS:
-                raise ValueError("clamp of an integer result")
-            expression = f"np.fmin(np.fmax({expression}, 0), 1)"  # NaN becomes 0
-        return expression
+        """clamp of a float: to 0 … 1, NaN to 0."""
+        if "clamp" not in ins.modifiers:
+            return expression
+        if kind not in FLOATS:
+            raise ValueError("clamp is not emulated on this instruction")
+        return f"clamped({expression})"
 
     def _valu(self, m: str, ins: Instruction) -> None:
         kind, kinds, expression = VALU.get(m) or ACCUMULATING[m]
+        whole = "clamp" in ins.modifiers and m in SATURATING
+        if whole:
+            kind, kinds, expression = SATURATING[m]
+        halves = SELECT if any(k in "hws" for k in kind + kinds) else NONE
+        clamp = CLAMP if whole or kind in FLOATS else NONE
+        only(ins, DPP, SDWA, halves, clamp)
         destination, *sources = ins.operands
-        out, only, high = self._operands(ins, sources, kinds)
+        if len(sources) != len(kinds):
+            raise ValueError(f"{len(sources)} sources; takes {len(kinds)}")
+        out, lanes, high = self._operands(ins, sources, kinds)
         values = {"D": self.source(destination, kind, high)} if m in ACCUMULATING else {}
-        if any(name in expression for name in (".astype", ".view")):
-            out = [f"np.asarray({x})" if x[0] != "v" else x for x in out]
-        result = self._modified(ins, kind, expression.format(*out, **values))
-        if "dst_sel" in ins.modifiers and ins.modifiers["dst_sel"] != "DWORD":
+        if whole:
+            out = [f"np.asarray({x}).astype(i64)" for x in out]
+            dtype = np.dtype(DTYPES[kind]).name.replace("uint", "u").replace("int", "i")
+            result = f"saturated({expression.format(*out)}, {dtype})"
+        else:
+            if any(name in expression for name in (".astype", ".view")):
+                out = [f"np.asarray({x})" if x[0] != "v" else x for x in out]
+            result = self._modified(ins, kind, expression.format(*out, **values))
+        if ins.modifiers.get("dst_sel", "DWORD") != "DWORD":
+            if m in ACCUMULATING:
+                raise ValueError("part of a result that is also an operand")
             self._write_sdwa(destination, kind, result, ins)
             return
-        self.write(destination, kind, result, high=high, only=only)
+        self.write(destination, kind, result, high=high, only=lanes, keep=m in KEEPS_HIGH)
 
     def _write_sdwa(self, destination: str, kind: str, result: str, ins: Instruction) -> None:
         select, unused = ins.modifiers["dst_sel"], ins.modifiers.get("dst_unused", "UNUSED_PAD")
@@ -148,6 +178,11 @@ class VectorCode(Writer):
 
     def _packed(self, m: str, ins: Instruction) -> None:
         kind, expression = PACKED[m]
+        floats = kind in FLOATS
+        whole = "clamp" in ins.modifiers and m in PACKED_SATURATING
+        if whole:
+            kind = PACKED_SATURATING[m]
+        only(ins, HALVES, SIGNS if floats else NONE, CLAMP if floats or whole else NONE)
         destination, *sources = ins.operands
         mods = ins.modifiers
 
@@ -166,6 +201,8 @@ class VectorCode(Writer):
                         x = self.row(vector[0], vector[1] + choice, kind)
                     elif (scalar := scalar_index(text)) is not None:
                         x = SCALAR_AS[kind].format(f"S[{scalar[0] + choice}]")
+                    elif choice and text != "0":
+                        raise ValueError("the high word of a constant")
                     else:
                         x = self.source(text, kind)
                 elif vector_index(text):
@@ -178,6 +215,8 @@ class VectorCode(Writer):
                     value = int(text, 0) & numeric.M32
                     half = (value >> (16 * choice)) & 0xFFFF
                     x = self.constant(np.uint16(half).view(DTYPES[kind]))
+                if whole:
+                    x = f"np.asarray({x}).astype(i64)"
                 out.append(f"np.negative({x})" if minus else x)
             halves.append(out)
         prefix, index, _ = vector_index(destination)
@@ -195,10 +234,10 @@ class VectorCode(Writer):
             results = pairs
         else:
             results = [expression.format(*out) for out in halves]
-        if "clamp" in mods:
-            if kind not in FLOATS:
-                raise ValueError("clamp of an integer result")
-            results = [f"np.fmin(np.fmax({x}, 0), 1)" for x in results]
+        if whole:
+            results = [f"saturated({x}, {'u16' if kind == 'w' else 'i16'})" for x in results]
+        elif "clamp" in mods:
+            results = [f"clamped({x})" for x in results]
         self.emit(f"t0 = np.array({results[0]})", f"t1 = np.array({results[1]})")
         if m.endswith(("f32", "b32")):
             names = [self.row(prefix, index, kind), self.row(prefix, index + 1, kind)]
@@ -210,6 +249,7 @@ class VectorCode(Writer):
         parts = m.split("_")
         to_exec = parts[1] == "cmpx"
         condition, kind = "_".join(parts[2:-1]), COMPARED.get(parts[-1])
+        only(ins, DPP, frozenset({"src0_sel", "src1_sel"}), SELECT if kind and kind in "hws" else NONE)
         ops = list(ins.operands)
         # The result is named unless it is vcc (e32) or exec.
         named = len(ops) == 3
@@ -219,13 +259,14 @@ class VectorCode(Writer):
         if destination == "vcc" and self.wave == 32:
             destination = "vcc_lo"
         if condition == "class":
-            out, _, _ = self._operands(ins, ops, kind + "u")
+            out, lanes, _ = self._operands(ins, ops, kind + "u")
             expression = f"classify(np.asarray({out[0]}), {out[1]})"
         elif kind is None or (condition not in CONDITIONS and condition not in ("t", "f")):
             return False
         else:
-            out, _, _ = self._operands(ins, ops, kind * 2)
+            out, lanes, _ = self._operands(ins, ops, kind * 2)
             expression = {"t": "np.True_", "f": "np.False_"}.get(condition) or CONDITIONS[condition].format(*out)
+        self._every_lane(lanes)
         self.write_mask(destination, f"({expression}) & mask")
         if to_exec and destination not in ("exec", "exec_lo"):
             self.write_scalar(
@@ -237,105 +278,35 @@ class VectorCode(Writer):
         """A mask operand (vcc or a scalar register) as lanes."""
         return f"lanes_of({self.scalar(text, 64 if self.wave == 64 else 32)}, W)"
 
-    def _vector_others(self, m: str, ins: Instruction) -> bool:
+    def _select(self, m: str, ins: Instruction) -> bool:
         ops = list(ins.operands)
-        if m == "v_cndmask_b32":
-            if len(ops) == 3:
-                ops.append("vcc")
-            out, only, _ = self._operands(
-                ins, ops[1:3], "uu" if "-" not in "".join(ops[1:3]) and "|" not in "".join(ops[1:3]) else "ff"
-            )
-            kind = "u" if "-" not in "".join(ops[1:3]) and "|" not in "".join(ops[1:3]) else "f"
-            self.write(ops[0], kind, f"np.where({self._lanes(ops[3])}, {out[1]}, {out[0]})", only=only)
-            return True
-        if m == "v_cndmask_b16":
-            out, only, high = self._operands(ins, ops[1:3], "ww")
-            self.write(ops[0], "w", f"np.where({self._lanes(ops[3])}, {out[1]}, {out[0]})", high=high, only=only)
-            return True
+        wide = m == "v_cndmask_b32"
+        only(ins, DPP, SDWA if wide else SELECT)
+        if ins.modifiers.get("dst_sel", "DWORD") != "DWORD":
+            raise ValueError("dst_sel is not emulated on this instruction")
+        if len(ops) == 3:
+            ops.append("vcc")
+        signs = any(letter in "".join(ops[1:3]) for letter in "-|") and not all(NUMBER.match(x) for x in ops[1:3])
+        kind = ("f" if signs else "u") if wide else "w"
+        out, lanes, high = self._operands(ins, ops[1:3], kind * 2)
+        self.write(ops[0], kind, f"np.where({self._lanes(ops[3])}, {out[1]}, {out[0]})", high=high, only=lanes)
+        return True
+
+    def _carried(self, m: str, ins: Instruction) -> bool:
         if match := re.match(r"^v_(add|sub|subrev)(c|b|brev)?_co(_ci)?_u32$", m):
             stem, carried = match.group(1), bool(match.group(2) or match.group(3))
             return self._carry("subrev" if stem == "subrev" or match.group(2) == "brev" else stem, carried, ins)
         if match := re.match(r"^v_(subbrev|subb)_co_u32$", m):
             return self._carry("subrev" if match.group(1) == "subbrev" else "sub", True, ins)
-        if match := re.match(r"^v_mad_(co_)?([ui])64_([ui])32$", m):
-            kind = "I" if match.group(2) == "i" else "U"
-            cast, narrow = ("i64", "i") if kind == "I" else ("u64", "u")
-            a, b = (f"np.asarray({self.source(x, narrow)}).astype({cast})" for x in ops[2:4])
-            c = self.source(ops[4], kind)
-            self.write(ops[0], kind, f"{a} * {b} + {c}")
-            if ops[1] != "null":
-                self.write_mask(ops[1], "np.zeros(W, bool)")
-            return True
-        if m == "v_readfirstlane_b32":
-            self.write_scalar(ops[0], f"int({self.source(ops[1], 'u')}[st.first_lane()])")
-            return True
-        if m == "v_readlane_b32":
-            self.write_scalar(ops[0], f"int({self.source(ops[1], 'u')}[{self.scalar(ops[2])} & (W - 1)])")
-            return True
-        if m == "v_writelane_b32":
-            row = self.source(ops[0], "u")
-            self.emit(f"{row}[{self.scalar(ops[2])} & (W - 1)] = {self.scalar(ops[1])}")
-            return True
-        if m in ("v_permlane16_b32", "v_permlanex16_b32"):
-            low, high = self.scalar(ops[2]), self.scalar(ops[3])
-            row = self.source(ops[1], "u")
-            across = int(m == "v_permlanex16_b32")
-            self.write(ops[0], "u", f"{row}[st.permlane16({low}, {high}, {across})]")
-            return True
-        if m in ("v_permlane32_swap_b32", "v_permlane16_swap_b32"):
-            half = 32 if "32" in m else 16
-            a, b = self.source(ops[0], "u"), self.source(ops[1], "u")
-            odd = np.arange(self.wave) // half % 2 == 1
-            index = np.arange(self.wave) ^ half
-            odd, index = self.constant(odd), self.constant(index)
-            # The odd rows of the first trade places with the even rows of the second.
-            self.emit(f"t0, t1 = np.where({odd}, {b}[{index}], {a}), np.where({odd}, {b}, {a}[{index}])")
-            self.emit(f"cp({a}, t0, 'unsafe', mask)", f"cp({b}, t1, 'unsafe', mask)")
-            return True
-        if m in ("v_permlane64_b32",):
-            index = self.constant(np.arange(self.wave) ^ 32)
-            self.write(ops[0], "u", f"{self.source(ops[1], 'u')}[{index}]")
-            return True
-        if m in ("v_swap_b32",):
-            a, b = self.source(ops[0], "u"), self.source(ops[1], "u")
-            self.emit(f"t = {a}.copy()", f"cp({a}, {b}, 'unsafe', mask)", f"cp({b}, t, 'unsafe', mask)")
-            return True
-        if m.startswith("v_div_scale_"):
-            kind = "d" if m.endswith("f64") else "f"
-            # No scaling: the fixup divides exactly, whatever the steps between gave.
-            self.write(ops[0], kind, self.source(ops[2], kind))
-            if ops[1] != "null":
-                self.write_mask(ops[1], "np.zeros(W, bool)")
-            return True
-        if m in ("v_bitop3_b32", "v_bitop3_b16"):
-            table = int(ins.modifiers.get("bitop3", "0"), 0)
-            kind = "u" if m.endswith("32") else "w"
-            out, _, high = self._operands(ins, ops[1:4], kind * 3)
-            self.write(
-                ops[0], kind, f"bitop3({', '.join(out)}, {table}).astype({'u32' if kind == 'u' else 'u16'})", high=high
-            )
-            return True
-        if match := re.match(r"^v_(?:fma|mad)_mix(lo|hi)?_f(32|16)$", m):
-            halves = [int(x) for x in re.findall(r"\d", ins.modifiers.get("op_sel", "[0,0,0]"))]
-            is_half = [int(x) for x in re.findall(r"\d", ins.modifiers.get("op_sel_hi", "[0,0,0]"))]
-            out = []
-            for text, high, half in zip(ops[1:4], halves, is_half, strict=False):
-                out.append(
-                    f"np.asarray({self.source(text, 'h', bool(high))}).astype(f32)" if half else self.source(text, "f")
-                )
-            result = self._modified(ins, "f", f"fma32({', '.join(out)})")
-            if match.group(1):
-                row = self.row(*vector_index(ops[0])[:2], "h", match.group(1) == "hi")
-                self.emit(f"cp({row}, ({result}).astype(f16), 'unsafe', mask)")
-            else:
-                self.write(ops[0], "f", result)
-            return True
-        return self._conversions(m, ins)
+        return False
 
     def _carry(self, stem: str, carried: bool, ins: Instruction) -> bool:
-        ops = ins.operands
-        destination, carry_out, *rest = ops
-        out, only, _ = self._operands(ins, rest[:2], "uu")
+        only(ins, DPP, SDWA, CLAMP)
+        if ins.modifiers.get("dst_sel", "DWORD") != "DWORD":
+            raise ValueError("dst_sel is not emulated on this instruction")
+        destination, carry_out, *rest = ins.operands
+        out, lanes, _ = self._operands(ins, rest[:2], "uu")
+        self._every_lane(lanes)
         a, b = (out[1], out[0]) if stem == "subrev" else out
         self.emit(f"a, b = np.asarray({a}), np.asarray({b})")
         if stem == "add":
@@ -348,77 +319,17 @@ class VectorCode(Writer):
                 self.emit("y = x + n", "c = c | (y < x)", "x = y")
             else:
                 self.emit("c = c | (x < n)", "x = x - n")
-        self.emit("c = np.broadcast_to(c, (W,)) & mask")
-        self.write(destination, "u", "x", only=only)
+        self.emit("c = c & mask")
+        limit = numeric.M32 if stem == "add" else 0
+        self.write(destination, "u", f"np.where(c, u32({limit}), x)" if "clamp" in ins.modifiers else "x", only=lanes)
         if carry_out != "null":
             self.write_mask(carry_out, "c")
         return True
 
-    def _conversions(self, m: str, ins: Instruction) -> bool:
-        ops = ins.operands
-        fnuz = "_fnuz" if self.target == "gfx942" else ""
-        if match := re.match(r"^v_cvt_f32_(fp8|bf8)$", m):
-            text = ops[1]
-            byte = 0
-            if "src0_sel" in ins.modifiers:
-                byte = int(ins.modifiers["src0_sel"][-1]) * (2 if "WORD" in ins.modifiers["src0_sel"] else 1)
-            elif "byte_sel" in ins.modifiers:
-                byte = int(ins.modifiers["byte_sel"])
-            elif "op_sel" in ins.modifiers:
-                bits = [int(x) for x in re.findall(r"\d", ins.modifiers["op_sel"])]
-                byte = bits[0] | bits[1] << 1
-            x = self.source(text, "u")
-            self.write(
-                ops[0], "f", f"from_fp8((np.asarray({x}) >> u32({8 * byte})) & u32(255), '{match.group(1)}{fnuz}')"
-            )
-            return True
-        if match := re.match(r"^v_cvt_pk_f32_(fp8|bf8)$", m):
-            high = "WORD_1" in ins.modifiers.get("src0_sel", "") or "1" in ins.modifiers.get("op_sel", "")
-            shift = 16 if high else 0
-            x = self.source(ops[1], "u")
-            prefix, index, _ = vector_index(ops[0])
-            kind = f"'{match.group(1)}{fnuz}'"
-            self.emit(f"x = np.array({x}) >> u32({shift})")
-            for step in (0, 1):
-                row = self.row(prefix, index + step, "f")
-                self.emit(f"cp({row}, from_fp8((x >> u32({8 * step})) & u32(255), {kind}), 'unsafe', mask)")
-            return True
-        if match := re.match(r"^v_cvt_pk_(fp8|bf8)_f32$", m):
-            halves = [int(x) for x in re.findall(r"\d", ins.modifiers.get("op_sel", ""))]
-            high = bool(halves and halves[-1])
-            a, b = (self.source(x, "f") for x in ops[1:3])
-            kind = f"'{match.group(1)}{fnuz}'"
-            row = self.row(*vector_index(ops[0])[:2], "w", high)
-            self.emit(f"cp({row}, to_fp8({a}, {kind}) | (to_fp8({b}, {kind}) << u32(8)), 'unsafe', mask)")
-            return True
-        if m in ("v_dot2_f32_f16", "v_dot2c_f32_f16"):
-            a, b = ops[1], ops[2]
-            c = ops[3] if len(ops) > 3 else ops[0]
-            terms = [
-                f"np.multiply(np.asarray({self.source(a, 'h', h)}), {self.source(b, 'h', h)}, dtype=f32)"
-                for h in (False, True)
-            ]
-            self.write(ops[0], "f", f"{terms[0]} + {terms[1]} + {self.source(c, 'f')}")
-            return True
-        if match := re.match(r"^v_dot4(c?)_i32_i8$|^v_dot4_i32_iu8$", m):
-            c = ops[3] if len(ops) > 3 else ops[0]
-            signs = [int(x) for x in re.findall(r"\d", ins.modifiers.get("neg_lo", "[0,0,0]"))]
-            if "iu8" not in m:
-                signs = [1, 1]
-            parts = []
-            for step in range(4):
-                a, b = (
-                    f"bfe_{'i' if s else 'u'}({self.source(x, 'u')}, {8 * step}, 8).astype(i32)"
-                    for x, s in zip(ops[1:3], signs, strict=False)
-                )
-                parts.append(f"{a} * {b}")
-            self.write(ops[0], "i", " + ".join(parts) + f" + {self.source(c, 'i')}")
-            return True
-        return False
-
     # Matrix instructions.
 
     def _matrix(self, m: str, ins: Instruction) -> bool:
+        only(ins, HALVES, SIGNS, CLAMP, frozenset({"cbsz", "abid", "blgp"}))
         shape = matrix.describe(m, self.target, ins.modifiers)
         if shape is None:
             return False

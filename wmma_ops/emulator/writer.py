@@ -1,5 +1,6 @@
 """The generated text's vocabulary: rows and constants by name, operands as expressions, results as assignments."""
 
+import functools
 import re
 
 import numpy as np
@@ -10,6 +11,7 @@ from wmma_ops.emulator.operands import (
     DTYPES,
     DUMP,
     EXEC,
+    FLOATS,
     INLINE,
     NULL,
     NUMBER,
@@ -24,13 +26,13 @@ from wmma_ops.emulator.operands import (
 class Writer:
     """Names registers and constants in the generated text, reads operands and writes results."""
 
-    def __init__(self, kernel: KernelText, target: str):
+    def __init__(self, kernel: KernelText, target: str, instructions: list[Instruction]):
         self.kernel = kernel
         self.target = target
         self.wave = kernel.facts.get("wavefront_size", 64)
         self.cdna = target.startswith("gfx9")
         # Inline assembly may name registers that the compiler did not count.
-        named = [int(n) for ins in kernel.instructions for n in re.findall(r"\bv\[?(?:\d+:)?(\d+)", ins.text)]
+        named = [int(n) for ins in instructions for n in re.findall(r"\bv\[?(?:\d+:)?(\d+)", ins.text)]
         vgprs = max(kernel.descriptor.get("next_free_vgpr", 0), kernel.facts.get("vgpr_count", 0), 4, *named)
         self.registers = np.zeros((vgprs + 4, self.wave), dtype=np.uint32)
         agprs = kernel.facts.get("agpr_count", 0)
@@ -41,6 +43,9 @@ class Writer:
         lanes = np.arange(self.wave)
         below = [(1 << int(lane)) - 1 for lane in lanes]
         self.namespace = {name: getattr(numeric, name) for name in dir(numeric) if not name.startswith("__")}
+        rules = "num" if target.startswith("gfx12") else "cdna" if self.cdna else "rdna3"
+        for name in ("vmin", "vmax", "vmed"):
+            self.namespace[name] = functools.partial(self.namespace[name], rules)
         self.namespace |= {
             "np": np,
             "S": self.scalars,
@@ -63,6 +68,8 @@ class Writer:
 
     def row(self, prefix: str, index: int, kind: str, high: bool = False) -> str:
         """The name of a register's row seen as `kind`."""
+        if high and kind not in "hws":
+            raise ValueError("the high half of an operand of more than 16 bits")
         name = f"{prefix}{index}_{kind}{'_high' if high else ''}"
         if name not in self.namespace:
             rows = self.registers if prefix == "v" else self.accumulators
@@ -73,6 +80,10 @@ class Writer:
         return name
 
     # Reading operands.
+
+    def _needs_float(self, kind: str) -> None:
+        if kind not in FLOATS:
+            raise ValueError("the sign of an operand that is read as a whole number")
 
     def literal(self, text: str, kind: str):
         """The NumPy scalar of an inline constant or literal as `kind`."""
@@ -102,13 +113,17 @@ class Writer:
         text = text.strip()
         if text.startswith("neg(") or (text.startswith("-") and not NUMBER.match(text) and not INLINE.match(text)):
             inner = text[4:-1] if text.startswith("neg(") else text[1:]
+            self._needs_float(kind)
             return f"np.negative({self.source(inner, kind, high)})"
         if text.startswith(("|", "abs(")):
+            self._needs_float(kind)
             inner = text[1:-1] if text.startswith("|") else text[4:-1]
             return f"np.abs({self.source(inner, kind, high)})"
         if text.startswith("lit("):
             text = text[4:-1]
         if text.endswith((".l", ".h")):
+            if kind not in "hws":
+                raise ValueError(f"{text}: half of a register read as more")
             high, text = text.endswith(".h"), text[:-2]
         if vector := vector_index(text):
             prefix, index, _ = vector
@@ -172,9 +187,13 @@ class Writer:
         """A lane mask into vcc, exec or a scalar register (pair)."""
         self.write_scalar(text, f"mask_of({expression})", 64 if self.wave == 64 else 32)
 
-    def write(self, text: str, kind: str, expression: str, *, high: bool = False, only: str | None = None) -> None:
+    def write(
+        self, text: str, kind: str, expression: str, *, high: bool = False, only: str | None = None, keep: bool = False
+    ) -> None:
         """A row, in the lanes of exec (and of `only`)."""
         if text.endswith((".l", ".h")):
+            if kind not in "hws":
+                raise ValueError(f"{text}: half of a register for a result of more")
             high, text = text.endswith(".h"), text[:-2]
         if (scalar := scalar_index(text)) is not None and vector_index(text) is None:
             raise ValueError(f"vector result in {text!r} ({scalar})")
@@ -189,7 +208,7 @@ class Writer:
             )
             return
         name = self.row(prefix, index, kind, high)
-        if kind in "hws" and self.cdna and not high:
+        if kind in "hws" and self.cdna and not high and not keep:
             # GFX9 clears the high half.
             name = self.row(prefix, index, "u")
             expression = f"np.asarray({expression}).view(u16)"

@@ -1,0 +1,109 @@
+"""What a kernel's text refers to beyond itself: the functions that it calls, constants and variables."""
+
+import re
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from wmma_ops.emulator.assembly import Datum, Instruction, KernelText
+from wmma_ops.emulator.memory import Region
+
+# Where functions lie: nothing is read or written there. A block of instructions takes one step.
+CODE_BASE, CODE_STEP = 0x0004_0000_0000_0000, 16
+
+_SYMBOL = re.compile(r"^([\w.$]+)@(rel32|gotpcrel32)@(lo|hi)([+-]\d+)$")
+_FOUR_BYTES = ("s_wait", "s_sext_i32_i16", "s_nop", "s_delay_alu")
+
+
+@dataclass
+class Linked:
+    """A kernel and all that it calls, one after the other."""
+
+    instructions: list[Instruction]
+    labels: dict[str, int]
+    functions: dict[str, int] = field(default_factory=dict)  # name -> its first instruction
+    data: dict[str, Region] = field(default_factory=dict)
+    contents: dict[str, Datum] = field(default_factory=dict)
+
+
+def _symbols(instructions: list[Instruction]) -> list[str]:
+    found = (_SYMBOL.match(op) for ins in instructions for op in ins.operands)
+    return [match.group(1) for match in found if match]
+
+
+def link(kernel: KernelText) -> Linked:
+    """Puts the functions that the kernel may call behind it, and the data that it names into memory."""
+    linked = Linked(list(kernel.instructions), dict(kernel.labels))
+    work = _symbols(kernel.instructions)
+    while work:
+        name = work.pop()
+        if name in linked.functions or name in linked.data:
+            continue
+        function = kernel.functions.get(name)
+        if function is not None and function.instructions:
+            start = linked.functions[name] = len(linked.instructions)
+            linked.instructions += function.instructions
+            linked.labels |= {label: start + at for label, at in function.labels.items()}
+            work += _symbols(function.instructions)
+        elif (datum := kernel.data.get(name)) is not None:
+            linked.data[name], linked.contents[name] = _region(name, bytes(datum.content)), datum
+            work += [symbol for _, symbol, _ in datum.addresses]
+        else:
+            raise ValueError(f"{name} is neither a function nor data that the emulator can place")
+    return linked
+
+
+def _region(name: str, content: bytes) -> Region:
+    """Memory of a variable, at a multiple of 64 bytes."""
+    raw = np.zeros(len(content) + 128, dtype=np.uint8)
+    start = -raw.ctypes.data % 64
+    raw[start : start + len(content)] = np.frombuffer(content, np.uint8)
+    return Region(raw.ctypes.data + start, len(content), name, raw)
+
+
+def resolve(linked: Linked, block_of: dict[int, int]) -> None:
+    """Replaces names of symbols by numbers, as s_getpc_b64 gives 0 here. `block_of` is the block that starts at a place.
+
+    The compiler adds to what s_getpc_b64 gives the distance from there: what it writes beyond the distance to the adding
+    instruction's constant is an offset within the symbol.
+    """
+    for name, datum in linked.contents.items():
+        region = linked.data[name]
+        for place, symbol, addend in datum.addresses:
+            address = _address(linked, symbol, block_of) + addend
+            start = region.base - region.start + place
+            region.bytes[start : start + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
+    table: dict[str, Region] = {}
+    passed = None  # bytes since s_getpc_b64
+    halves = 2
+    for at, ins in enumerate(linked.instructions):
+        if ins.mnemonic == "s_getpc_b64":
+            passed, halves = 0, 0
+            continue
+        match = next((match for match in map(_SYMBOL.match, ins.operands) if match), None)
+        if match is None:
+            if halves < 2 and not ins.mnemonic.startswith(_FOUR_BYTES):
+                raise ValueError(f"{ins.text!r}: another use of s_getpc_b64")
+            passed = passed + 4 if passed is not None else None
+            continue
+        if passed is None:
+            raise ValueError(f"{ins.text!r}: not after s_getpc_b64")
+        name, how, part, addend = match.groups()
+        address = _address(linked, name, block_of) + int(addend) - (passed + 4)
+        if how == "gotpcrel32":
+            if int(addend) != passed + 4:
+                raise ValueError(f"{ins.text!r}: within the table of addresses")
+            if name not in table:
+                table[name] = _region(f"the address of {name}", address.to_bytes(8, "little"))
+            address = table[name].base
+        value = address >> 32 if part == "hi" else address & 0xFFFFFFFF
+        operands = tuple(hex(value) if _SYMBOL.match(op) else op for op in ins.operands)
+        linked.instructions[at] = replace(ins, operands=operands)
+        passed, halves = passed + 8, halves + 1
+    linked.data |= {f"@{name}": region for name, region in table.items()}
+
+
+def _address(linked: Linked, name: str, block_of: dict[int, int]) -> int:
+    if name in linked.data:
+        return linked.data[name].base
+    return CODE_BASE + CODE_STEP * block_of[linked.functions[name]]

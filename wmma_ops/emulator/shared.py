@@ -1,0 +1,215 @@
+"""A block's shared memory, watched: races, reads of what was never written, accesses outside."""
+
+import numpy as np
+
+from wmma_ops.emulator.errors import EmulationError, OutOfBounds, Race, Uninitialised
+from wmma_ops.emulator.memory import Traffic, atomic_result, count_banks, size_of, widen
+
+u8, u16, u32, i64 = np.uint8, np.uint16, np.uint32, np.int64
+
+_WAVE_BITS = 12
+
+
+class _Accesses:
+    """The latest accesses of one kind to each place, exactly enough to tell when another wave's was.
+
+    Kept are the wave whose access has the most signals before it (a wave's `signals` count the barriers it has announced),
+    with that number, and the most signals of all other waves. A place's entry is signals · 2¹² + wave.
+    """
+
+    def __init__(self, places: int):
+        self.latest = np.full(places, -1 << _WAVE_BITS, dtype=i64)
+        self.second = np.full(places, -1, dtype=i64)
+        self.any = False
+
+    def refine(self, times: int) -> None:
+        self.latest, self.second = self.latest.repeat(times), self.second.repeat(times)
+
+    def unordered(self, places, wave: int, waits: int):
+        """Which places another wave may have met since the last barrier that `wave` has passed; None where none."""
+        if not self.any:
+            return None
+        latest = self.latest[places]
+        recent = latest >= (waits << _WAVE_BITS)
+        if not recent.any():
+            return None
+        mine = (latest & ((1 << _WAVE_BITS) - 1)) == wave
+        bad = recent & (~mine | (self.second[places] >= waits))
+        return bad if bad.any() else None
+
+    def note(self, places, wave: int, signals: int, waits: int) -> None:
+        entry = signals << _WAVE_BITS | wave
+        if self.any:
+            latest = self.latest[places]
+            other = (latest >= (waits << _WAVE_BITS)) & ((latest & ((1 << _WAVE_BITS) - 1)) != wave)
+            if other.any():
+                theirs = latest >> _WAVE_BITS
+                behind = other & (theirs > signals)
+                second = self.second[places]
+                lower = np.where(behind, np.maximum(second, signals), np.where(other, theirs, second))
+                self.second[places] = lower
+                self.latest[places] = np.where(behind, latest, entry)
+                return
+        self.any = True
+        self.latest[places] = entry
+
+    def other_wave(self, place: int, wave: int) -> str:
+        latest = int(self.latest[place]) & ((1 << _WAVE_BITS) - 1)
+        return f"wave {latest}" if latest != wave else "other waves"
+
+
+class SharedMemory:
+    """A block's shared memory.
+
+    Two accesses of different waves are ordered where the later wave has passed a barrier that the earlier one signalled
+    after its access: the later one's waits exceed the number of signals that the earlier one had given.
+
+    Watched are whole words, until an access touches less than one: bytes and halves may belong to different waves, so
+    from then on smaller places are watched.
+    """
+
+    def __init__(self, size: int):
+        self.size = size
+        words = (size + 3) // 4 + 4
+        self.words = np.zeros(words, dtype=u32)
+        self.bytes = self.words.view(u8)
+        self.written = np.zeros(words * 4, dtype=bool)
+        self.written_words = self.written.view(u32)
+        self.unit = 4
+        self.reads, self.writes, self.atomics = _Accesses(words), _Accesses(words), _Accesses(words)
+        self.wave = self.signals = self.waits = 0
+        self.traffic: Traffic | None = None  # counted where set
+        self.banks = 32
+
+    def _lanes(self, address, offset, size, mask, full, what):
+        """(lanes, their byte addresses) of an access."""
+        lanes = np.flatnonzero(mask) if not full else np.arange(len(mask))
+        if np.shape(address) != mask.shape:
+            address = np.broadcast_to(address, mask.shape)
+        at = (address[lanes].astype(i64) + offset) & 0xFFFFFFFF  # as the unit adds
+        bad = at + size > self.size
+        if bad.any():
+            lane = int(lanes[np.argmax(bad)])
+            raise OutOfBounds(
+                f"lane {lane}: a {what} of {size} bytes at byte {int(at[np.argmax(bad)])} of the block's "
+                f"{self.size} bytes of shared memory"
+            )
+        return lanes, at
+
+    def _places(self, at, size: int):
+        """The watched places that accesses of `size` bytes touch, [accesses, places of one]."""
+        unit = self.unit
+        if size % unit or (unit > 1 and (at & (unit - 1)).any()):
+            unit = 2 if size % 2 == 0 and not (at & 1).any() else 1
+            for accesses in (self.reads, self.writes, self.atomics):
+                accesses.refine(self.unit // unit)
+            self.unit = unit
+        first = at >> (unit.bit_length() - 1)
+        return first[:, None] if size == unit else first[:, None] + np.arange(size // unit)
+
+    def _check(self, accesses: _Accesses, places, lanes, what: str, how: str) -> None:
+        bad = accesses.unordered(places, self.wave, self.waits)
+        if bad is None:
+            return
+        which, column = divmod(int(np.argmax(bad)), bad.shape[1])
+        place = int(places[which, column])
+        raise Race(
+            f"lane {int(lanes[which])}: this {what} of shared byte {self.unit * place} meets what "
+            f"{accesses.other_wave(place, self.wave)} {how} there with no barrier between"
+        )
+
+    def _access(self, kind: str, at, size: int, lanes) -> None:
+        """Reports what races with this read, write or atomic, and remembers it."""
+        places = self._places(at, size)
+        self._check(self.writes, places, lanes, kind, "wrote")
+        if kind != "atomic":
+            self._check(self.atomics, places, lanes, kind, "wrote")
+        if kind != "read":
+            self._check(self.reads, places, lanes, kind, "read")
+        own = {"read": self.reads, "write": self.writes, "atomic": self.atomics}[kind]
+        own.note(places, self.wave, self.signals, self.waits)
+
+    def _initialised(self, ok, lanes, at, size) -> None:
+        if not ok.all():
+            which = int(np.argmin(ok))
+            raise Uninitialised(
+                f"lane {int(lanes[which])}: {size} bytes at byte {int(at[which])} of shared memory are read, but "
+                "were never written"
+            )
+
+    def load(self, address, offset, rows, kind, full, mask) -> None:
+        size = size_of(kind)
+        lanes, at = self._lanes(address, offset, size, mask, full, "read")
+        if not len(at):
+            return
+        if self.traffic is not None:
+            count_banks(self.traffic, at, size, self.banks, False)
+        whole = kind[0] == "b" and not (at & 3).any()
+        if whole:
+            words = (at >> 2)[:, None] + np.arange(size // 4)
+            ok = self.written_words[words] == 0x01010101
+        else:
+            ok = self.written[at[:, None] + np.arange(size)]
+        if not ok.all():
+            self._initialised(ok.all(axis=1), lanes, at, size)
+        self._access("read", at, size, lanes)
+        if kind[0] != "b":
+            raw = self.bytes[at]
+            if size == 2:
+                raw = raw.astype(u16) | (self.bytes[at + 1].astype(u16) << u16(8))
+            rows[0][lanes] = widen(raw, kind, rows[0][lanes])
+            return
+        found = self.words[words] if whole else self.bytes[at[:, None] + np.arange(size)].view(u32)
+        for j, row in enumerate(rows):
+            if full:
+                row[:] = found[:, j]
+            else:
+                row[lanes] = found[:, j]
+
+    def store(self, address, offset, rows, kind, full, mask) -> None:
+        size = size_of(kind)
+        lanes, at = self._lanes(address, offset, size, mask, full, "write")
+        if not len(at):
+            return
+        if self.traffic is not None:
+            count_banks(self.traffic, at, size, self.banks, True)
+        self._access("write", at, size, lanes)
+        if kind[0] != "b":
+            value = rows[0][lanes]
+            if kind in ("d16_hi", "u8_hi"):
+                value = value >> u32(16)
+            for j in range(size):
+                self.bytes[at + j] = (value >> u32(8 * j)) & u32(0xFF)
+                self.written[at + j] = True
+        elif (at & 3).any():
+            data = np.stack([row[lanes] for row in rows], axis=1).view(u8)
+            self.bytes[at[:, None] + np.arange(size)] = data
+            self.written[at[:, None] + np.arange(size)] = True
+        else:
+            for j, row in enumerate(rows):
+                words = (at >> 2) + j
+                self.words[words] = row if full else row[lanes]
+                self.written_words[words] = 0x01010101
+
+    def atomic(self, address, offset, operation, rows, out, wide, mask) -> None:
+        size = 8 if wide else 4
+        count = size // 4
+        lanes, at = self._lanes(address, offset, size, mask, False, "atomic")
+        if not len(at):
+            return
+        if (at & (size - 1)).any():
+            raise EmulationError(f"lane {int(lanes[np.argmax(at & (size - 1))])}: an atomic at an unaligned address")
+        self._initialised(self.written[at[:, None] + np.arange(size)].all(axis=1), lanes, at, size)
+        self._access("atomic", at, size, lanes)
+        for lane, place in zip(lanes.tolist(), at.tolist(), strict=True):
+            old = int.from_bytes(self.bytes[place : place + size].tobytes(), "little")
+            data = int(rows[0][lane]) | (int(rows[1][lane]) << 32 if wide else 0)
+            compare = 0
+            if operation == "cmpswap":
+                compare = int(rows[count][lane]) | (int(rows[count + 1][lane]) << 32 if wide else 0)
+            new = atomic_result(operation, old, data, compare, wide)
+            self.bytes[place : place + size] = np.frombuffer(new.to_bytes(size, "little"), u8)
+            if out is not None:
+                out[0][lane] = old & 0xFFFFFFFF
+                if wide:
+                    out[1][lane] = old >> 32
