@@ -82,6 +82,11 @@ WMMA_DEVICE void unpack(T* x, const From& from) {
   __builtin_memcpy(x, &from, sizeof(From));
 }
 
+template <int kBytes>
+WMMA_DEVICE void copy_bytes(void* to, const void* from) {
+  __builtin_memcpy(to, from, kBytes);
+}
+
 // One memory instruction for kCount elements. AMD's global memory needs no alignment beyond the element's.
 template <int kCount, class T>
 WMMA_DEVICE void copy(T* to, const T* from) {
@@ -131,6 +136,22 @@ WMMA_DEVICE T unshared(T value) {
   return value;
 }
 
+// Two 16-bit halves, the low ones (kHigh: the high ones) of two words, as one word.
+template <bool kHigh>
+WMMA_DEVICE uint32_t pair_halves(uint32_t first, uint32_t second) {
+  return __builtin_amdgcn_perm(second, first, kHigh ? 0x07060302u : 0x05040100u);
+}
+
+// Four bytes of two words: the selectors 0 to 3 name those of the first, 4 to 7 those of the second.
+WMMA_DEVICE uint32_t pick_bytes(uint32_t first, uint32_t second, uint32_t selectors) {
+  return __builtin_amdgcn_perm(second, first, selectors);
+}
+
+// Marks an offset as new in each round of a loop. Its widening to 64 bits then stays beside the load, where instruction
+// selection can fold it into a scalar base plus a 32-bit offset.
+WMMA_DEVICE void renew(uint32_t& offset) { asm volatile("" : "+v"(offset)); }
+WMMA_DEVICE void renew(int64_t&) {}
+
 WMMA_DEVICE uint32_t shuffle_word(uint32_t word, uint32_t source_lane) {
   return __builtin_amdgcn_ds_bpermute(static_cast<int>(source_lane << 2), static_cast<int>(word));
 }
@@ -167,6 +188,7 @@ WMMA_DEVICE float sqrt(float x) { return __builtin_amdgcn_sqrtf(x); }
 WMMA_DEVICE float sin(float x) { return __builtin_amdgcn_sinf(x * 0.15915494309189535f); }
 WMMA_DEVICE float cos(float x) { return __builtin_amdgcn_cosf(x * 0.15915494309189535f); }
 WMMA_DEVICE float round_even(float x) { return __builtin_rintf(x); }
+WMMA_DEVICE double round_even(double x) { return __builtin_rint(x); }
 WMMA_DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 WMMA_DEVICE double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 WMMA_DEVICE float min(float a, float b) { return __builtin_fminf(a, b); }

@@ -61,6 +61,11 @@ struct WideType<16> {
   using Type = uint4;
 };
 
+template <int kBytes>
+WMMA_DEVICE void copy_bytes(void* to, const void* from) {
+  memcpy(to, from, kBytes);
+}
+
 // One memory instruction for kCount elements; `from` and `to` (whichever is in memory) are aligned to all of them.
 template <int kCount, class T>
 WMMA_DEVICE void copy(T* to, const T* from) {
@@ -82,6 +87,13 @@ WMMA_DEVICE uint32_t lane_id() {
 // A value that all lanes share; the compiler finds such values itself.
 WMMA_DEVICE uint32_t uniform(uint32_t value) { return value; }
 
+// The address within shared memory of a generic pointer into it.
+WMMA_DEVICE uint32_t shared_address(const void* at) {
+  uint64_t start;
+  asm("cvta.to.shared.u64 %0, %1;" : "=l"(start) : "l"(at));
+  return static_cast<uint32_t>(start);
+}
+
 WMMA_DEVICE void block_barrier() { __syncthreads(); }
 WMMA_DEVICE void wave_barrier() { __syncwarp(); }
 WMMA_DEVICE void fence_block() { __threadfence_block(); }
@@ -94,6 +106,21 @@ template <class T>
 WMMA_DEVICE T unshared(T value) {
   return value;
 }
+
+// Two 16-bit halves, the low ones (kHigh: the high ones) of two words, as one word.
+template <bool kHigh>
+WMMA_DEVICE uint32_t pair_halves(uint32_t first, uint32_t second) {
+  return __byte_perm(first, second, kHigh ? 0x7632 : 0x5410);
+}
+
+// Four bytes of two words: the selectors 0 to 3 name those of the first, 4 to 7 those of the second.
+WMMA_DEVICE uint32_t pick_bytes(uint32_t first, uint32_t second, uint32_t selectors) {
+  return __byte_perm(first, second,
+                     (selectors & 7) | (selectors >> 4 & 0x70) | (selectors >> 8 & 0x700) | (selectors >> 12 & 0x7000));
+}
+
+WMMA_DEVICE void renew(uint32_t& value) { asm volatile("" : "+r"(value)); }
+WMMA_DEVICE void renew(int64_t&) {}
 
 WMMA_DEVICE uint32_t shuffle_word(uint32_t word, uint32_t source_lane) {
   return __shfl_sync(~0u, word, static_cast<int>(source_lane));
@@ -145,6 +172,11 @@ WMMA_DEVICE float cos(float x) {
 WMMA_DEVICE float round_even(float x) {
   float y;
   asm("cvt.rni.f32.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+WMMA_DEVICE double round_even(double x) {
+  double y;
+  asm("cvt.rni.f64.f64 %0, %1;" : "=d"(y) : "d"(x));
   return y;
 }
 WMMA_DEVICE float fma(float a, float b, float c) { return ::fmaf(a, b, c); }

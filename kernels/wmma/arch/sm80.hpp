@@ -28,6 +28,11 @@ struct MmaTile {
     for (int i = 0; i < 4; ++i) a[i] = word(a_elements, i * kRun);
 #pragma unroll
     for (int i = 0; i < 2; ++i) b[i] = word(b_elements, i * kRun);
+    mma_words(d, a, b);
+  }
+
+  // On whole registers: four of A, two of B.
+  static WMMA_DEVICE void mma_words(Compute* d, const uint32_t* a, const uint32_t* b) {
     if constexpr (kSame<T, half_t>) {
       WMMA_MMA("m16n8k16", "f32.f16.f16.f32", "+f", d, a, b);
     } else if constexpr (kSame<T, bf16_t>) {
@@ -90,8 +95,7 @@ WMMA_DEVICE bool load_shared_tiles(T* x, const T* data, uint32_t ld) {
     uint32_t inside;
     asm("{ .reg .pred p; isspacep.shared p, %1; selp.u32 %0, 1, 0, p; }" : "=r"(inside) : "l"(data));
     if (!inside || (reinterpret_cast<uint64_t>(data) | ld * sizeof(T)) % 16 != 0) return false;
-    uint64_t start;
-    asm("cvta.to.shared.u64 %0, %1;" : "=l"(start) : "l"(data));
+    const uint32_t start = shared_address(data);
     const uint32_t lane = lane_id();
     const uint32_t line = lane % 8;
     const uint32_t first = lane / 8 % 2;  // the matrix's place in pairs, and the pair's
@@ -108,7 +112,7 @@ WMMA_DEVICE bool load_shared_tiles(T* x, const T* data, uint32_t ld) {
       const uint32_t row = tile / Fragment::kTilesAcross * Shape::kTileRows + (kIsA ? along_outer : along_depth);
       const uint32_t col = tile % Fragment::kTilesAcross * Shape::kTileCols + (kIsA ? along_depth : along_outer);
       const uint32_t element = kRowMajor ? row * ld + col : col * ld + row;
-      const uint32_t address = static_cast<uint32_t>(start) + element * uint32_t{sizeof(T)};
+      const uint32_t address = start + element * uint32_t{sizeof(T)};
       uint32_t words[4];
       if constexpr (kIsA) {
         ldmatrix_x4<!kDepthRuns>(words, address);
@@ -122,6 +126,18 @@ WMMA_DEVICE bool load_shared_tiles(T* x, const T* data, uint32_t ld) {
   } else {
     return false;
   }
+}
+
+// Sixteen bytes from global to shared memory, in flight until waited for; zeros where `there` is false.
+WMMA_DEVICE void copy_async(uint32_t to, const void* from, bool there) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
+               : "memory");
+}
+WMMA_DEVICE void commit_async() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until no more than kGroups of the thread's groups are in flight.
+template <int kGroups>
+WMMA_DEVICE void wait_async() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
 struct DoubleTile {

@@ -1,0 +1,44 @@
+// Clusters of sm_90: blocks that run side by side and read each other's shared memory. Elsewhere there are none.
+#pragma once
+
+#include <wmma/target.hpp>
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define WMMA_CLUSTER(blocks) __cluster_dims__(blocks, 1, 1)
+#else
+#define WMMA_CLUSTER(blocks)
+#endif
+
+namespace wmma::arch {
+
+// All threads of all blocks of the cluster; what they wrote before, each of them sees after.
+WMMA_DEVICE void cluster_barrier() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// kCount elements of another block's shared memory, 4, 8 or 16 bytes, from the place where `from` is in one's own.
+template <int kCount, class T>
+WMMA_DEVICE void load_shared_of(uint32_t block, const T* from, T* to) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  constexpr int kBytes = kCount * sizeof(T);
+  uint32_t at;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_address(from)), "r"(block));
+  uint32_t words[kBytes / 4];
+  if constexpr (kBytes == 16) {
+    asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(at)
+                 : "memory");
+  } else {
+#pragma unroll
+    for (int i = 0; i < kBytes / 4; ++i) {
+      asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(words[i]) : "r"(at + i * 4) : "memory");
+    }
+  }
+  copy_bytes<kBytes>(to, words);
+#endif
+}
+
+}  // namespace wmma::arch

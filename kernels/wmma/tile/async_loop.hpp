@@ -1,0 +1,205 @@
+// The main loop of sm_80 and later where whole 16-byte chunks go to shared memory as they are: kStages tiles there,
+// filled by asynchronous copies while one is multiplied. Operands of 16 bits whose memory runs across K stay that way;
+// ldmatrix turns them on the way to registers. The tile that K does not fill comes first.
+#pragma once
+
+#include <wmma/tile/staged_loader.hpp>
+#include <wmma/tile/wave_tile.hpp>
+
+namespace wmma {
+
+template <class T, Order kOrder, int kOuter, int kDepth, int kThreads>
+class AsyncLoader {
+  static constexpr bool kAlong = kOrder == Order::kAlongK;
+  static constexpr int kPerChunk = 16 / sizeof(T);
+
+ public:
+  using Tile = SharedTile<kAlong ? kOuter : kDepth, (kAlong ? kDepth : kOuter) * sizeof(T)>;
+
+ private:
+  // Every thread keeps its chunk of the lines and goes down kPass of them with each copy.
+  static constexpr int kAcross = detail::power_of_two_from(Tile::kChunks);
+  static_assert(kThreads % kAcross == 0, "a pass is whole lines");
+  static constexpr int kPass = kThreads / kAcross;
+  static constexpr int kCopies = (Tile::kLines + kPass - 1) / kPass;
+  static constexpr bool kExact = Tile::kLines % kPass == 0 && kAcross == Tile::kChunks;
+  static constexpr uint32_t kPassBytes = Tile::offset(kPass, 0) - Tile::offset(0, 0);
+  static_assert(kCopies <= 32, "a bit for each copy");
+
+ public:
+  // `data` is the tile's first element at k = 0; lines beyond `rows` are zero.
+  WMMA_DEVICE AsyncLoader(const T* data, int64_t outer_stride, int64_t k_stride, int64_t rows, uint32_t thread)
+      : line_(thread / kAcross), chunk_(thread % kAcross), there_(0) {
+    k_step_ = (kAlong ? 1 : k_stride) * static_cast<int64_t>(sizeof(T));
+    const int64_t line_step = (kAlong ? outer_stride : k_stride) * static_cast<int64_t>(sizeof(T));
+    pass_step_ = kPass * line_step;
+    from_ = reinterpret_cast<const char*>(data) + line_ * line_step + chunk_ * 16;
+    to_ = Tile::offset(line_, chunk_);
+    const int last = rows < kOuter ? static_cast<int>(rows) : kOuter;
+    const int first = static_cast<int>(kAlong ? line_ : chunk_ * kPerChunk);
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      if (first + (kAlong ? i * kPass : 0) < last) there_ |= 1u << i;
+    }
+    arch::renew(there_);
+  }
+
+  WMMA_DEVICE void advance(int64_t k) { from_ += k * k_step_; }
+
+  // kMasked: only the first `limit` of K exist.
+  template <bool kMasked>
+  WMMA_DEVICE void copy(uint32_t tile, int limit = 0) const {
+    const char* from = from_;
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      const uint32_t line = line_ + i * kPass;
+      if (kExact || (line < Tile::kLines && chunk_ < Tile::kChunks)) {
+        const int k = static_cast<int>(kAlong ? chunk_ * kPerChunk : line);
+        const bool there = (there_ >> i & 1) != 0 && (!kMasked || k < limit);
+        // Eight lines further down the exchange of chunks is the same.
+        const uint32_t to = kPass % 8 == 0 ? to_ + i * kPassBytes : Tile::offset(line, chunk_);
+        arch::copy_async(tile + to, from, there);
+      }
+      from += pass_step_;
+    }
+  }
+
+ private:
+  const char* from_;
+  int64_t pass_step_;
+  int64_t k_step_;
+  uint32_t to_;
+  uint32_t line_;
+  uint32_t chunk_;
+  uint32_t there_;
+};
+
+// Where a wave's lanes find an operand's chunks. Along K, steps lie apart by more than a sum and tiles by a constant;
+// across K it is the other way round.
+template <class Product, class Tile, bool kAlong, bool kIsA, int kTiles, int kSteps>
+class ChunkReader {
+  static constexpr int kSide = kIsA ? Product::kRows : Product::kCols;
+  static constexpr int kAddresses = kAlong ? kSteps : kTiles;
+
+ public:
+  WMMA_DEVICE ChunkReader(uint32_t lane, uint32_t first, uint32_t first_step, uint32_t step_stride) {
+    constexpr int kChunksOfStep = Product::kDepth / Product::kPerChunk;
+#pragma unroll
+    for (int i = 0; i < kAddresses; ++i) {
+      if constexpr (kAlong) {
+        const uint32_t line = first + (kIsA ? Product::a_line(lane, 0) : Product::b_line(lane, 0));
+        const uint32_t chunk = (first_step + i * step_stride) * kChunksOfStep +
+                               (kIsA ? Product::a_chunk(lane, 0) : Product::b_chunk(lane, 0));
+        at_[i] = Tile::offset(line, chunk);
+      } else {
+        const uint32_t line = first_step * Product::kDepth +
+                              (kIsA ? Product::a_depth_line(lane) : Product::b_depth_line(lane));
+        const uint32_t chunk = (first + i * kSide) / Product::kPerChunk +
+                               (kIsA ? Product::a_outer_chunk(lane) : Product::b_outer_chunk(lane));
+        at_[i] = Tile::offset(line, chunk);
+      }
+    }
+    step_bytes_ = step_stride * Product::kDepth * Tile::kPitch * 16;
+  }
+
+  WMMA_DEVICE Chunk read(uint32_t tile, int index, int step) const {
+    Chunk chunk;
+    if constexpr (kAlong) {
+      arch::ldmatrix_x4<false>(chunk.words, tile + at_[step] + index * (kSide * Tile::kPitch * 16));
+    } else {
+      arch::ldmatrix_x4<true>(chunk.words, tile + at_[index] + step * step_bytes_);
+    }
+    return chunk;
+  }
+
+ private:
+  uint32_t at_[kAddresses];
+  uint32_t step_bytes_;
+};
+
+template <class Product, class LoaderA, class LoaderB, bool kAlongA, bool kAlongB, int kM, int kN, int kDepth,
+          int kWavesK, int kStages>
+struct AsyncLoop {
+  using Wave = WaveTile<Product, kM, kN>;
+  using TileA = typename LoaderA::Tile;
+  using TileB = typename LoaderB::Tile;
+  static constexpr int kSteps = kDepth / Product::kDepth / kWavesK;
+  static constexpr uint32_t kStageBytes = TileA::kBytes + TileB::kBytes;
+  static constexpr int kBytes = kStages * static_cast<int>(kStageBytes);
+  static_assert(kSteps * Product::kDepth * kWavesK == kDepth, "the waves share a tile's steps evenly");
+  static_assert(kStages >= 2, "one tile is multiplied while others arrive");
+
+  struct Reader {
+    ChunkReader<Product, TileA, kAlongA, true, Wave::kTilesM, kSteps> a;
+    ChunkReader<Product, TileB, kAlongB, false, Wave::kTilesN, kSteps> b;
+
+    WMMA_DEVICE Reader(uint32_t lane, uint32_t first_row, uint32_t first_col, uint32_t first_step, uint32_t step_stride)
+        : a(lane, first_row, first_step, step_stride), b(lane, first_col, first_step, step_stride) {}
+
+    WMMA_DEVICE void read(typename Wave::Operands& x, uint32_t stage, int step) const {
+#pragma unroll
+      for (int m = 0; m < Wave::kTilesM; ++m) x.a[m][0] = a.read(stage, m, step);
+#pragma unroll
+      for (int n = 0; n < Wave::kTilesN; ++n) x.b[n][0] = b.read(stage + TileA::kBytes, n, step);
+    }
+  };
+
+  static WMMA_DEVICE void run(Wave& wave, LoaderA& a, LoaderB& b, unsigned char* shared, int64_t k,
+                              const Reader& reader) {
+    if (k <= 0) return;
+    const uint32_t start = arch::shared_address(shared);
+    const uint32_t tiles = static_cast<uint32_t>((k + kDepth - 1) / kDepth);
+    const int first = static_cast<int>(k - static_cast<int64_t>(tiles - 1) * kDepth);
+    a.template copy<true>(start, first);
+    b.template copy<true>(start + TileA::kBytes, first);
+    arch::commit_async();
+    a.advance(first);
+    b.advance(first);
+    uint32_t asked = 1;  // tiles whose copies were started
+#pragma unroll
+    for (int i = 1; i < kStages - 1; ++i) {
+      if (asked < tiles) copy_next(a, b, start + i * kStageBytes);
+      ++asked;
+      arch::commit_async();
+    }
+    arch::wait_async<kStages - 2>();
+    arch::block_barrier();
+    uint32_t stage = 0;               // that is multiplied
+    uint32_t filled = kStages - 1;    // that is filled next
+    typename Wave::Operands operands[2];
+    reader.read(operands[0], start, 0);
+    for (uint32_t tile = 0; tile < tiles; ++tile) {
+      const uint32_t next = stage + 1 == kStages ? 0 : stage + 1;
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        if (step + 1 < kSteps) {
+          reader.read(operands[(step + 1) % 2], start + stage * kStageBytes, step + 1);
+        } else {
+          // The next tile is there, and everyone is done with reading this one.
+          arch::wait_async<kStages - 2>();
+          arch::block_barrier();
+          reader.read(operands[(step + 1) % 2], start + next * kStageBytes, 0);
+        }
+        if (step == 0) {
+          if (asked < tiles) copy_next(a, b, start + filled * kStageBytes);
+          ++asked;
+          arch::commit_async();
+        }
+        wave.multiply(operands[step % 2]);
+      }
+      if constexpr (kSteps % 2 != 0) operands[0] = operands[1];
+      filled = stage;
+      stage = next;
+    }
+  }
+
+ private:
+  static WMMA_DEVICE void copy_next(LoaderA& a, LoaderB& b, uint32_t to) {
+    a.template copy<false>(to);
+    b.template copy<false>(to + TileA::kBytes);
+    a.advance(kDepth);
+    b.advance(kDepth);
+  }
+};
+
+}  // namespace wmma

@@ -1,0 +1,32 @@
+// What a kernel's configuration is written with.
+#pragma once
+
+#include <wmma/activate.hpp>
+#include <wmma/types.hpp>
+
+namespace wmma {
+
+// Which way an operand's memory runs.
+enum class Order { kAlongK, kAcrossK };
+
+// In place of the element type of an operand that is absent.
+struct None {};
+
+template <class T>
+inline constexpr bool kIsNone = kSame<T, None>;
+
+namespace detail {
+WMMA_CONSTEXPR int lower(int a, int b) { return a < b ? a : b; }
+WMMA_CONSTEXPR int divisor_up_to(int x, int most) {
+  int divisor = most < x ? most : x;
+  while (x % divisor != 0) --divisor;
+  return divisor;
+}
+WMMA_CONSTEXPR int power_of_two_from(int x) {
+  int power = 1;
+  while (power < x) power *= 2;
+  return power;
+}
+}  // namespace detail
+
+}  // namespace wmma

@@ -1,0 +1,186 @@
+// The GEMM kernel, for any configuration; see gemm.hip.
+#pragma once
+
+#include <wmma/tile/epilogue.hpp>
+#include <wmma/tile/staged_loop.hpp>
+#ifdef WMMA_NVIDIA
+#include <wmma/tile/async_loop.hpp>
+#endif
+
+namespace wmma {
+
+// pro(A) = act(A·a_scale), rounded to A's type as the matrix unit takes it.
+template <class Config>
+struct Prologue {
+  static constexpr bool kPlain = false;
+  using Number = typename Config::Number;
+  using Scale = typename Config::AScale;
+  const Scale* scale;
+  int64_t stride;
+
+  template <class Storage>
+  WMMA_DEVICE typename Config::Element apply(Storage x, uint32_t k) const {
+    Number y = convert<Number>(x);
+    if constexpr (!kIsNone<Scale>) y *= convert<Number>(scale[k * stride]);
+    if constexpr (Config::kAActivation != kNone) y = activate<Config::kAActivation, Number>(y);
+    return rounded<Storage>(y);
+  }
+  WMMA_DEVICE void advance(int64_t k) {
+    if constexpr (!kIsNone<Scale>) scale += k * stride;
+  }
+
+ private:
+  template <class Storage>
+  static WMMA_DEVICE typename Config::Element rounded(Number y) {
+    const Storage stored = finished<Storage>(y);
+    if constexpr (kSame<Storage, typename Config::Element>) {
+      return stored;
+    } else {
+      return convert<typename Config::Element>(static_cast<float>(stored));
+    }
+  }
+};
+
+template <bool kThere, class Config>
+struct StageOf {
+  using Type = PlainStage<typename Config::A, typename Config::Element>;
+  static WMMA_DEVICE Type make(const GemmArguments&, uint32_t, int64_t) { return {}; }
+};
+template <class Config>
+struct StageOf<true, Config> {
+  using Type = Prologue<Config>;
+  static WMMA_DEVICE Type make(const GemmArguments& p, uint32_t batch, int64_t k) {
+    Type stage{nullptr, 0};
+    if constexpr (!kIsNone<typename Config::AScale>) {
+      stage.stride = p.a_scale.column_stride;
+      stage.scale = static_cast<const typename Config::AScale*>(p.a_scale.data) +
+                    batch_offset<Config::kBatchDims>(p, p.a_scale, batch) + k * stage.stride;
+    }
+    return stage;
+  }
+};
+
+template <bool kLanes, class Element, int kSide>
+struct ProductOf {
+  using Type = MatrixProduct<Element, kSide>;
+};
+template <class Element, int kSide>
+struct ProductOf<true, Element, kSide> {
+  using Type = LaneProduct<Element>;
+};
+
+// The main loop: kStages of 0 is the one by way of registers, which every target has; otherwise so many tiles in shared
+// memory are filled by asynchronous copies.
+template <int kStages, class Config, class Product, class StagedA, class StagedB, int kThreads, int kM, int kN>
+struct LoopsOf {
+#ifdef WMMA_NVIDIA
+  struct LoaderA : AsyncLoader<typename Config::A, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads> {
+    template <class Stage>
+    WMMA_DEVICE LoaderA(const typename Config::A* data, int64_t outer, int64_t k, int64_t rows, uint32_t thread, Stage)
+        : AsyncLoader<typename Config::A, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads>(data, outer, k,
+                                                                                                       rows, thread) {}
+  };
+  struct LoaderB : AsyncLoader<typename Config::B, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads> {
+    template <class Stage>
+    WMMA_DEVICE LoaderB(const typename Config::B* data, int64_t outer, int64_t k, int64_t rows, uint32_t thread, Stage)
+        : AsyncLoader<typename Config::B, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads>(data, outer, k,
+                                                                                                       rows, thread) {}
+  };
+  using Loop = AsyncLoop<Product, LoaderA, LoaderB, Config::kAOrder == Order::kAlongK, Config::kBOrder == Order::kAlongK,
+                         kM, kN, Config::kBlockK, Config::kWavesK, kStages>;
+#endif
+};
+template <class Config, class Product, class StagedA, class StagedB, int kThreads, int kM, int kN>
+struct LoopsOf<0, Config, Product, StagedA, StagedB, kThreads, kM, kN> {
+  using LoaderA = StagedA;
+  using LoaderB = StagedB;
+  using Loop = StagedLoop<Product, LoaderA, LoaderB, kM, kN, Config::kBlockK, Config::kWavesK>;
+};
+
+template <class Config>
+struct GemmKernel {
+  using Element = typename Config::Element;
+  using Product = typename ProductOf<Config::kLanes, Element, Config::kSide>::Type;
+  static constexpr int kWaves = Config::kWavesM * Config::kWavesN * Config::kWavesK;
+  static constexpr int kThreads = kWaves * arch::kWaveSize;
+  static constexpr int kWaveM = Config::kBlockM / Config::kWavesM;
+  static constexpr int kWaveN = Config::kBlockN / Config::kWavesN;
+  using Wave = WaveTile<Product, kWaveM, kWaveN>;
+  using Store = WaveStore<Config, Product, kWaveM, kWaveN>;
+  using Stage = StageOf<!kIsNone<typename Config::AScale> || Config::kAActivation != kNone, Config>;
+
+  using StagedA = StagedLoader<typename Config::A, Element, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads,
+                               Config::kAVec, Config::kWide, typename Stage::Type>;
+  using StagedB = StagedLoader<typename Config::B, Element, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads,
+                               Config::kBVec, Config::kWide, PlainStage<typename Config::B, Element>>;
+  using Loops = LoopsOf<Config::kStages, Config, Product, StagedA, StagedB, kThreads, kWaveM, kWaveN>;
+  using LoaderA = typename Loops::LoaderA;
+  using LoaderB = typename Loops::LoaderB;
+  using Loop = typename Loops::Loop;
+
+  static constexpr int kStoreBytes = kWaves * Store::kSlabBytes;
+  static constexpr int kSharedBytes = Loop::kBytes > kStoreBytes ? Loop::kBytes : kStoreBytes;
+
+  static WMMA_DEVICE void run(const GemmArguments& p) {
+    unsigned char* shared = dynamic_shared<unsigned char>();
+    const uint32_t thread = threadIdx.x;
+    const uint32_t lane = lane_id();
+    const uint32_t wave = uniform(thread / arch::kWaveSize);
+    const uint32_t wave_k = wave % Config::kWavesK;
+    const uint32_t wave_n = wave / Config::kWavesK % Config::kWavesN;
+    const uint32_t wave_m = wave / Config::kWavesK / Config::kWavesN;
+    const BlockPlace place = block_place<Config::kGroup, Config::kDies, Config::kCluster>(p);
+    const int64_t row = static_cast<int64_t>(place.tile_m) * Config::kBlockM;
+    const int64_t column = static_cast<int64_t>(place.tile_n) * Config::kBlockN;
+    int64_t k_first = 0;
+    int64_t k_count = p.k;
+    if constexpr (Config::kSplit || Config::kCluster > 1) {
+      k_first = static_cast<int64_t>(place.split) * p.k_split;
+      k_count = p.k - k_first < p.k_split ? p.k - k_first : p.k_split;
+    }
+    const typename Loop::Reader reader(lane, wave_m * kWaveM, wave_n * kWaveN, wave_k, Config::kWavesK);
+    unsigned char* slab = shared + (wave - wave_k) * Store::kSlabBytes;
+
+    uint32_t batch = Config::kBatchDims > 0 ? blockIdx.y : 0;
+    do {
+      const auto* a = static_cast<const typename Config::A*>(p.a.data) +
+                      batch_offset<Config::kBatchDims>(p, p.a, batch) + row * p.a.row_stride +
+                      k_first * p.a.column_stride;
+      const auto* b = static_cast<const typename Config::B*>(p.b.data) +
+                      batch_offset<Config::kBatchDims>(p, p.b, batch) + column * p.b.column_stride +
+                      k_first * p.b.row_stride;
+      LoaderA loader_a(a, p.a.row_stride, p.a.column_stride, p.m - row, thread, Stage::make(p, batch, k_first));
+      LoaderB loader_b(b, p.b.column_stride, p.b.row_stride, p.n - column, thread,
+                       PlainStage<typename Config::B, Element>{});
+      Wave sums;
+      sums.clear();
+      Loop::run(sums, loader_a, loader_b, shared, k_count, reader);
+      arch::block_barrier();  // the slabs lie where the tiles lay
+      Store::run(sums, p, slab, lane, wave_k, Config::kCluster > 1 ? place.split : 0, place.split, batch,
+                 row + wave_m * kWaveM, column + wave_n * kWaveN);
+      if constexpr (Config::kBatchDims == 0) break;
+      arch::block_barrier();
+      batch += gridDim.y;
+    } while (batch < p.batch);
+  }
+};
+
+// Adds the splits up and finishes: a thread for each kDVec columns of a row.
+template <class Config>
+WMMA_DEVICE void gemm_reduce(const GemmArguments& p) {
+  using Sum = typename GemmKernel<Config>::Product::Compute;
+  constexpr int kVec = Config::kDVec;
+  const uint64_t item = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const uint64_t across = static_cast<uint64_t>(p.n) / kVec;
+  const int64_t row = static_cast<int64_t>(item / across);
+  const int64_t column = static_cast<int64_t>(item % across) * kVec;
+  if (row >= p.m) return;
+  for (uint32_t batch = blockIdx.y; batch < p.batch; batch += gridDim.y) {
+    const Epilogue<Config, Sum> epilogue(p, batch);
+    alignas(16) Sum sums[kVec];
+    epilogue.load_partials(sums, row, column);
+    epilogue.store(sums, epilogue.columns(column), row, column);
+  }
+}
+
+}  // namespace wmma

@@ -1,0 +1,48 @@
+// What a GEMM kernel is given: one plain struct, filled by the host library and read by the kernel. Included by both,
+// so it uses nothing but the language.
+#pragma once
+
+namespace wmma {
+
+// Element types as the host names them to the planner.
+enum ElementCode : int {
+  kNoElement = -1,
+  kFloat16 = 0,
+  kBfloat16 = 1,
+  kFloat32 = 2,
+  kFloat64 = 3,
+  kInt8 = 4,
+  kInt32 = 5,
+  kFloat8E4m3 = 6,
+  kFloat8E5m2 = 7,
+  kFloat8E4m3Fnuz = 8,
+  kFloat8E5m2Fnuz = 9,
+};
+
+constexpr int kBatchDims = 4;
+
+// A matrix in memory, in elements: (i, row, column) stands at Σ i[d]·batch[d] + row·row_stride + column·column_stride.
+// A stride of 0 repeats: bias is a matrix whose rows are all the same.
+struct GemmOperand {
+  const void* data;
+  long long row_stride;
+  long long column_stride;
+  long long batch_strides[kBatchDims];
+};
+
+// D = cast(act(alpha·(pro(A)·B)·row_scale·col_scale + beta·C + bias) · multiply), pro(A) = act_a(A·a_scale). A is M×K,
+// B is K×N, a_scale is read as an M×K matrix and everything else as an M×N one.
+struct GemmArguments {
+  GemmOperand a, b, c, d, bias, row_scale, col_scale, a_scale, multiply;
+  long long m, n, k;
+  long long batch_sizes[kBatchDims];  // outermost first; leading ones where there are fewer
+  long long batch;                    // their product
+  double alpha, beta;
+  void* partial;      // split-K: [splits, batch, m, n] sums of the accumulator's type
+  long long k_split;  // the part of K that one split sums up
+  unsigned splits;
+  unsigned tiles_m, tiles_n;
+  unsigned unused;
+};
+
+}  // namespace wmma

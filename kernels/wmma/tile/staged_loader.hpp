@@ -1,0 +1,236 @@
+// Global memory to shared memory by way of registers, for any layout, alignment and conversion: `fetch` puts a tile's
+// loads in flight, `store` writes what arrived, line by line with K along the lines. A tile's memory may run along K or
+// across it; across, each thread turns a small block around in its registers.
+#pragma once
+
+#include <wmma/grid.hpp>
+#include <wmma/tile/config.hpp>
+#include <wmma/tile/shared_tile.hpp>
+
+namespace wmma {
+
+// What is done to an element on its way: nothing, unless the element types differ.
+template <class Storage, class Element>
+struct PlainStage {
+  static constexpr bool kPlain = kSame<Storage, Element>;
+  WMMA_DEVICE Element apply(Storage x, uint32_t) const { return convert<Element>(static_cast<float>(x)); }
+  WMMA_DEVICE void advance(int64_t) {}
+};
+
+namespace detail {
+
+WMMA_CONSTEXPR int power_of_two_up_to(int x) {
+  int power = 1;
+  while (power * 2 <= x) power *= 2;
+  return power;
+}
+
+template <bool kWide>
+struct OffsetType {
+  using Type = uint32_t;
+};
+template <>
+struct OffsetType<true> {
+  using Type = int64_t;
+};
+
+}  // namespace detail
+
+// kOuter lines of kDepth elements. kVec as the planner promises: kVec elements from any multiple of kVec are aligned
+// neighbours. kWide: offsets within the tile may pass 32 bits.
+template <class Storage, class Element, Order kOrder, int kOuter, int kDepth, int kThreads, int kVec, bool kWide,
+          class Stage>
+class StagedLoader {
+  static constexpr bool kAlong = kOrder == Order::kAlongK;
+  static constexpr int kPerChunk = 16 / sizeof(Element);
+  static constexpr int kPiece = detail::lower(kVec, kPerChunk);  // elements of one load
+  static constexpr int kLines = kAlong ? 1 : kPiece;             // of a thread's block, and its length along K:
+  static constexpr int kShare = kOuter * kDepth / kThreads / kLines;
+  static constexpr int kRun = detail::lower(kPerChunk, detail::power_of_two_up_to(kShare < kPiece && kAlong ? kPiece
+                                                                                  : kShare < 1          ? 1
+                                                                                                        : kShare));
+  static constexpr int kLoads = kAlong ? kRun / kPiece : kRun;
+  static constexpr bool kNeighbours = kAlong && kVec > 1;  // a run's loads lie side by side
+  static constexpr int kOffsets = kNeighbours ? 1 : kLoads;
+  static constexpr int kRuns = kDepth / kRun;      // along K
+  static constexpr int kGroups = kOuter / kLines;  // across
+  static constexpr int kTotal = kRuns * kGroups;
+  static constexpr int kBlocks = (kTotal + kThreads - 1) / kThreads;
+  static constexpr bool kExact = kTotal % kThreads == 0;
+  static_assert(kDepth % kRun == 0 && kOuter % kLines == 0 && kRun * sizeof(Element) <= 16, "blocks fill the tile");
+
+  using Offset = typename detail::OffsetType<kWide>::Type;
+
+ public:
+  using Tile = SharedTile<kOuter, kDepth * sizeof(Element)>;
+
+  // `data` is the tile's first element at k = 0 and `rows` how many of its lines exist: lines beyond repeat the last
+  // block, and their products are never stored.
+  WMMA_DEVICE StagedLoader(const void* data, int64_t outer_stride, int64_t k_stride, int64_t rows, uint32_t thread,
+                           Stage stage)
+      : base_(static_cast<const char*>(data)), thread_(thread), stage_(stage) {
+    k_step_ = (kAlong && kVec > 1 ? 1 : k_stride) * static_cast<int64_t>(sizeof(Storage));
+    const int64_t outer_step = outer_stride * static_cast<int64_t>(sizeof(Storage));
+    const uint32_t last = rows >= kOuter ? kOuter - kLines : static_cast<uint32_t>(rows) - kLines;
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      const Place place = place_of(thread, i);
+      const uint32_t line = place.line < last ? place.line : last;
+#pragma unroll
+      for (int j = 0; j < kOffsets; ++j) {
+        offset_[i][j] = static_cast<Offset>(line) * static_cast<Offset>(outer_step) +
+                        static_cast<Offset>(place.k + j) * static_cast<Offset>(k_step_);
+      }
+    }
+  }
+
+  // Moves the loads along K. The stage follows when what was loaded is stored.
+  WMMA_DEVICE void advance(int64_t k) { base_ += k * k_step_; }
+
+  // kMasked: only the first `limit` of K exist; the rest is zero.
+  template <bool kMasked>
+  WMMA_DEVICE void fetch(int limit = 0) {
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      if (!kExact && thread_ + i * kThreads >= kTotal) continue;
+#pragma unroll
+      for (int j = 0; j < kOffsets; ++j) arch::renew(offset_[i][j]);
+#pragma unroll
+      for (int j = 0; j < kLoads; ++j) {
+        const int k = kAlong ? j * kPiece : j;
+        const char* at = base_ + offset_[i][kNeighbours ? 0 : j] + (kNeighbours ? k * static_cast<int>(sizeof(Storage)) : 0);
+        if (!kMasked || static_cast<int>(place_of(thread_, i).k) + k < limit) {
+          arch::copy<kPiece>(raw_[i][j], reinterpret_cast<const Storage*>(at));
+        } else {
+#pragma unroll
+          for (int e = 0; e < kPiece; ++e) raw_[i][j][e] = zero();
+        }
+      }
+    }
+  }
+
+  template <bool kMasked>
+  WMMA_DEVICE void store(unsigned char* tile, int limit = 0) {
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      if (!kExact && thread_ + i * kThreads >= kTotal) continue;
+      const Place place = place_of(thread_, i);
+#pragma unroll
+      for (int line = 0; line < kLines; ++line) {
+        Element run[kRun];
+        if constexpr (kTurnsWords) {
+          turn(run, i, line);
+        } else {
+#pragma unroll
+          for (int k = 0; k < kRun; ++k) {
+            const Storage x = kAlong ? raw_[i][k / kPiece][k % kPiece] : raw_[i][k][line];
+            if constexpr (Stage::kPlain) {
+              run[k] = x;
+            } else {
+              // What lies beyond K stays zero, whatever the stage makes of it.
+              run[k] = kMasked && static_cast<int>(place.k) + k >= limit ? Element(0) : stage_.apply(x, place.k + k);
+            }
+          }
+        }
+        const uint32_t byte = place.k * static_cast<uint32_t>(sizeof(Element));
+        arch::copy<kRun>(reinterpret_cast<Element*>(tile + Tile::offset(place.line + line, byte / 16) + byte % 16),
+                         run);
+      }
+    }
+    stage_.advance(kMasked ? limit : kDepth);
+  }
+
+ private:
+  struct Place {
+    uint32_t line;
+    uint32_t k;
+  };
+
+  // Along K, neighbouring threads take neighbouring runs of a line. Across, kSpread of them do, then the next lines:
+  // wide enough apart in shared memory for their stores, near enough in global memory for whole segments.
+  static WMMA_CONSTEXPR Place place_of(uint32_t thread, int i) {
+    const uint32_t at = thread + i * kThreads;
+    if (kAlong) return {at / kRuns, at % kRuns * kRun};
+    const uint32_t low = at % kSpread;
+    const uint32_t rest = at / kSpread;
+    return {rest % kGroups * kLines, (rest / kGroups * kSpread + low) * kRun};
+  }
+
+  // The lanes that shared memory serves together write kRun elements each; how many cycles that takes.
+  static WMMA_CONSTEXPR int store_cycles(int spread) {
+    constexpr int kBytes = kRun * sizeof(Element) < 4 ? 4 : kRun * sizeof(Element);
+    constexpr int kTogether = detail::lower(128 / kBytes, arch::kWaveSize);
+    int worst = 0;
+    for (int line = 0; line < detail::lower(kLines, 8); ++line) {
+      int words[32] = {};
+      for (int lane = 0; lane < kTogether; ++lane) {
+        const uint32_t low = lane % spread;
+        const uint32_t rest = lane / spread;
+        const uint32_t byte = (rest / kGroups * spread + low) * kRun * sizeof(Element);
+        const uint32_t at = Tile::offset(rest % kGroups * kLines + line, byte / 16) + byte % 16;
+        for (int word = 0; word < kBytes / 4; ++word) ++words[(at / 4 + word) % 32];
+      }
+      for (int bank = 0; bank < 32; ++bank) worst = words[bank] > worst ? words[bank] : worst;
+    }
+    return worst;
+  }
+
+  static WMMA_CONSTEXPR int best_spread() {
+    int best = 1;
+    for (int spread = 2; spread <= kRuns && spread <= 16; spread *= 2) {
+      if (store_cycles(spread) < store_cycles(best)) best = spread;
+    }
+    return best;
+  }
+
+  static constexpr int kSpread = kAlong ? 1 : best_spread();
+
+  // Blocks of 8- and 16-bit elements turn around word by word.
+  static constexpr bool kTurnsWords = !kAlong && Stage::kPlain && sizeof(Storage) <= 2 &&
+                                      kPiece * sizeof(Storage) >= 4 && kRun * sizeof(Storage) >= 4;
+
+  // The element of each of the run's k on line `line`.
+  WMMA_DEVICE void turn(Element* run, int i, int line) const {
+    constexpr int kPerWord = 4 / sizeof(Storage);
+    uint32_t words[kRun / kPerWord];
+    const auto word = [&](int k) {
+      uint32_t x;
+      arch::copy_bytes<4>(&x, &raw_[i][k][line / kPerWord * kPerWord]);
+      return x;
+    };
+#pragma unroll
+    for (int k = 0; k < kRun; k += kPerWord) {
+      if constexpr (kPerWord == 2) {
+        words[k / 2] =
+            line % 2 == 0 ? arch::pair_halves<false>(word(k), word(k + 1)) : arch::pair_halves<true>(word(k), word(k + 1));
+      } else {
+        const uint32_t selectors = 0x0400u + static_cast<uint32_t>(line % 4) * 0x0101u;
+        const uint32_t low = arch::pick_bytes(word(k), word(k + 1), selectors);
+        const uint32_t high = arch::pick_bytes(word(k + 2), word(k + 3), selectors);
+        words[k / 4] = arch::pair_halves<false>(low, high);
+      }
+    }
+    arch::copy_bytes<kRun * sizeof(Storage)>(run, words);
+  }
+
+  static WMMA_DEVICE Storage zero() {
+    Storage x;
+    if constexpr (sizeof(Storage) == 1) {
+      x = arch::bit_cast<Storage>(static_cast<uint8_t>(0));
+    } else if constexpr (sizeof(Storage) == 2) {
+      x = arch::bit_cast<Storage>(static_cast<uint16_t>(0));
+    } else {
+      x = Storage(0);
+    }
+    return x;
+  }
+
+  const char* base_;
+  int64_t k_step_;
+  Offset offset_[kBlocks][kOffsets];
+  uint32_t thread_;
+  Stage stage_;
+  alignas(16) Storage raw_[kBlocks][kLoads][kPiece];
+};
+
+}  // namespace wmma
