@@ -5,6 +5,8 @@ from wmma_ops.activations import register_activation
 from wmma_ops.emulator import emulate
 from wmma_ops.kernel import Kernel
 from wmma_ops.ops import addmm, addmm_, attention, baddbmm, gemm, gemm_gemm, linear, matmul, scaled_mm
+from wmma_ops.plan import ConfigError as ConfigError
+from wmma_ops.plan import explain, warmup
 
 __version__ = "0.1.0"
 
@@ -15,10 +17,12 @@ __all__ = [
     "attention",
     "baddbmm",
     "emulate",
+    "explain",
     "gemm",
     "gemm_gemm",
     "linear",
     "matmul",
     "register_activation",
     "scaled_mm",
+    "warmup",
 ]

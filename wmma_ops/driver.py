@@ -1,14 +1,14 @@
-"""Loads machine code and launches it through the GPU's driver API, found in the process at run time."""
+"""The GPU's driver: what the library's C++ drivers (csrc/driver*.cpp) offer to Python."""
 
-import ctypes
+import contextlib
+import contextvars
 import functools
-import re
+from collections.abc import Iterator
 
 import torch
 
-
-class DriverError(RuntimeError):
-    """A driver call that failed, with the driver's own name for it."""
+from wmma_ops import errors
+from wmma_ops.errors import DriverError as DriverError
 
 
 def is_amd() -> bool:
@@ -16,62 +16,73 @@ def is_amd() -> bool:
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
-    # torch has loaded its runtime already; a second one in the process would not share its devices.
-    names = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6") if is_amd() else ("libcuda.so.1",)
-    tried = []
-    for name in names:
-        try:
-            return ctypes.CDLL(name)
-        except OSError as error:
-            tried.append(f"{name}: {error}")
-    raise DriverError("the GPU driver's library was not found: " + "; ".join(tried))
-
-
-def _call(name: str, *arguments) -> None:
-    prefix = "hip" if is_amd() else "cu"
-    library = _library()
-    status = getattr(library, prefix + name)(*arguments)
-    if status:
-        text = ctypes.c_char_p()
-        if is_amd():
-            library.hipGetErrorName.restype = ctypes.c_char_p
-            text.value = library.hipGetErrorName(status)
-        else:
-            library.cuGetErrorName(status, ctypes.byref(text))
-        raise DriverError(f"{prefix}{name} failed: {(text.value or b'unknown error').decode()} ({status})")
-
-
-def target_of(index: int) -> str:
-    """The target that code for a device is compiled for."""
+def _target_of(index: int) -> str:
     properties = torch.cuda.get_device_properties(index)
     if is_amd():
-        return re.split(":", properties.gcnArchName)[0]
+        return properties.gcnArchName.partition(":")[0]
     major, minor = properties.major, properties.minor
     return "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
 
 
-class Function:
-    """A kernel loaded on the current device, for as long as the process lives."""
-
-    def __init__(self, handle: ctypes.c_void_p, target: str, module: ctypes.c_void_p):
-        self.handle, self.target, self.module = handle, target, module
-        self.shared = 0
-
-    def launch(self, grid, block, values, shared: int, stream: int) -> None:
-        """`values` are buffers that hold the arguments' bytes."""
-        if shared > 48 * 1024 and shared > self.shared and not is_amd():
-            _call("FuncSetAttribute", self.handle, 8, shared)  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self.shared = shared
-        pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-        name = "ModuleLaunchKernel" if is_amd() else "LaunchKernel"
-        _call(name, self.handle, *map(ctypes.c_uint, (*grid, *block, shared)), ctypes.c_void_p(stream), pointers, None)
+def target_of(index: int) -> str:
+    """The target that code for a device is compiled for."""
+    return _stand_in.get() or _target_of(index)
 
 
-def load(code: bytes, name: str, target: str) -> Function:
-    """Loads a code object or cubin on the current device."""
-    torch.cuda.current_stream()  # the device's context exists
-    module, handle = ctypes.c_void_p(), ctypes.c_void_p()
-    _call("ModuleLoadData", ctypes.byref(module), code)
-    _call("ModuleGetFunction", ctypes.byref(handle), module, name.encode())
-    return Function(handle, target, module)
+def load(code: bytes, name: str, *, device: int, shared: int = 0) -> int:
+    """A kernel of a code object or cubin, on a device, for as long as the process lives. `shared` is the dynamic shared
+    memory that its launches will ask for."""
+    with errors.raised_as(DriverError):
+        return torch.ops.wmma._load(device, _bytes(code), _text(name), shared)
+
+
+def launch(function: int, grid, block, shared: int, arguments: bytes) -> None:
+    """Launches a loaded kernel on its device's current stream. `arguments` are its parameters as they lie in memory."""
+    with errors.raised_as(DriverError):
+        torch.ops.wmma._launch(function, list(grid), list(block), shared, _bytes(arguments))
+
+
+def _bytes(data: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+
+
+def _text(text: str) -> torch.Tensor:
+    return _bytes(text.encode() + b"\0")  # ends as C's strings do
+
+
+# ------------------------------------------------------------------------------------------------------- for the tests
+
+_stand_in: contextvars.ContextVar[str | None] = contextvars.ContextVar("wmma_ops_stand_in", default=None)
+_generation = 0
+
+
+@contextlib.contextmanager
+def use(kind: str, library: str, target: str) -> Iterator[None]:
+    """Within it, the driver's calls go to another library of its kind ("cuda" or "hip"), CPU tensors count as memory of
+    its device 0, and that device as one of `target`. The library is the whole process's, the rest this thread's."""
+    _use_driver({"cuda": 1, "hip": 2}[kind], library)
+    token = _stand_in.set(target)
+    torch.ops.wmma._count_mode(1)
+    try:
+        yield
+    finally:
+        torch.ops.wmma._count_mode(-1)
+        _stand_in.reset(token)
+        _use_driver(0, "")
+
+
+def _use_driver(kind: int, library: str) -> None:
+    global _generation
+    with errors.raised_as(DriverError):
+        torch.ops.wmma._use_driver(kind, _text(library))
+    _generation += 1
+    torch.ops.wmma._forget_plans()
+
+
+def stands_in() -> bool:
+    return _stand_in.get() is not None
+
+
+def generation() -> int:
+    """Another number after each change of driver: what one loaded is not another's."""
+    return _generation

@@ -4,15 +4,81 @@ The library's checks raise RuntimeError, ending in a tag that names the kind. Ca
 PyTorch could not convert an argument or found no kernel, are put into the same words here.
 """
 
+import contextlib
 import re
+import traceback
+from collections.abc import Iterator
 
 import torch
 
-_TAG = re.compile(r"\s*\[(TypeError|ValueError)\]\s*$")
+
+class DriverError(RuntimeError):
+    """A call of the GPU's driver that failed, with the driver's own name for it."""
+
+
+_TAG = re.compile(r"\s*\[(\w+)((?: [\w.:+-]+)*)\]\s*$")
 _CONVERSION = re.compile(
     r"Expected a value of type '(?P<taken>[^']+)' for argument '(?P<name>\w+)' but instead found type '(?P<came>[^']+)'"
 )
-_KINDS = {"TypeError": TypeError, "ValueError": ValueError}
+
+
+def _kinds() -> dict[str, type[BaseException]]:
+    """The exceptions that a tag may name."""
+    from wmma_ops import emulator, jit
+    from wmma_ops.plan import errors
+
+    known = [TypeError, ValueError, KeyboardInterrupt, MemoryError, DriverError, jit.CompileError]
+    known += [errors.ConfigError, errors.CaptureError]
+    known += [x for x in vars(emulator).values() if isinstance(x, type) and issubclass(x, emulator.EmulationError)]
+    return {kind.__name__: kind for kind in known}
+
+
+def packed(error: BaseException) -> str:
+    """An exception as a text with a tag, to be unpacked by `translate` on the other side of the library."""
+    from wmma_ops import jit
+
+    name = type(error).__name__
+    if _kinds().get(name) is not type(error):
+        text = "".join(traceback.format_exception(error)).strip()
+        return f"an error of this package, please report it:\n{text}"
+    tag = (
+        f"{name} {error.target} {(error.compiler.split() or ['unknown'])[0]}"
+        if isinstance(error, jit.CompileError)
+        else name
+    )
+    return f"{str(error).removeprefix('wmma: ')} [{tag}]"
+
+
+def _unpacked(text: str) -> BaseException | None:
+    """The exception that the tag at the end of a text names."""
+    from wmma_ops import jit
+
+    tag = _TAG.search(text)
+    kind = tag and _kinds().get(tag.group(1))
+    if kind is None:
+        return None
+    text = text[max(text.find("wmma."), 0) : tag.start()]  # inside a compiled graph other text stands before ours
+    if kind is jit.CompileError:
+        message, _, log = text.partition("\n")
+        target, compiler = tag.group(2).split()
+        return jit.CompileError(message, target=target, compiler=compiler, log=log)
+    return kind(text)
+
+
+@contextlib.contextmanager
+def raised_as(kind: type[Exception]) -> Iterator[None]:
+    """Turns what the library raises with `kind`'s tag into that exception."""
+    try:
+        yield
+    except RuntimeError as error:
+        found = _unpacked(_own(error))
+        if type(found) is not kind:
+            raise
+        raise found from None
+
+
+def _own(error: Exception) -> str:
+    return str(error).split("\nException raised from", 1)[0]
 
 
 def tagged(op: str, name: str, text: str, kind: type[Exception]) -> RuntimeError:
@@ -23,18 +89,21 @@ def tagged(op: str, name: str, text: str, kind: type[Exception]) -> RuntimeError
 def translate(op: str, error: Exception, arguments: dict) -> Exception:
     """The exception to raise from wmma_ops.`op`, called with `arguments`, in place of `error`."""
     # dict order is the order of the signature, so the first culprit is named.
-    text = str(error).split("\nException raised from", 1)[0]
-    if tag := _TAG.search(text):
-        # Inside a compiled graph other text stands before ours.
-        return _KINDS[tag.group(1)](text[max(text.find("wmma."), 0) : tag.start()])
+    text = _own(error)
+    if (unpacked := _unpacked(text)) is not None:
+        return unpacked
     if found := _CONVERSION.search(text):
         taken = {"Optional[int]": "a torch.dtype or None", "Tensor": "a tensor"}.get(found["taken"], found["taken"])
         return TypeError(f"wmma.{op}: {found['name']} is of type {found['came']}; takes {taken}")
     if isinstance(error, NotImplementedError):
         for name, value in arguments.items():
-            if isinstance(value, torch.Tensor) and (value.layout != torch.strided or value.device.type != "cpu"):
+            if isinstance(value, torch.Tensor) and (
+                value.layout != torch.strided or value.device.type not in ("cpu", "cuda")
+            ):
                 kind = "a nested tensor" if value.is_nested else f"a {value.layout} tensor on {value.device}"
-                return TypeError(f"wmma.{op}: {name} is {kind}; takes strided tensors on the cpu, all of them")
+                return TypeError(
+                    f"wmma.{op}: {name} is {kind}; takes strided tensors on the cpu or on one GPU, all of them"
+                )
             if isinstance(value, torch.Tensor) and (value.is_quantized or value.is_nested):
                 kind = "nested" if value.is_nested else "quantized"
                 return TypeError(f"wmma.{op}: {name} is a {kind} tensor; takes plain tensors")

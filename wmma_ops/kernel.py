@@ -1,6 +1,5 @@
 """`wmma_ops.Kernel`: a kernel of your own, compiled when it is first launched, on a GPU or under `wmma_ops.emulate`."""
 
-import ctypes
 import functools
 import re
 import struct
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from wmma_ops import arch, driver, emulator, jit
-from wmma_ops.emulator import assembly, program
+from wmma_ops.emulated import EmulatedKernel
 
 # What a parameter's type takes: a tensor's dtype behind a pointer, or the form of a number.
 _POINTED = {
@@ -127,8 +126,8 @@ class Kernel:
     def __init__(self, source: str, name: str, *, options: tuple[str, ...] = ()):
         self.source, self.name, self.options = source, name, tuple(options)
         self.parameters = parameters(source, name)
-        self._programs: dict[str, program.Program] = {}
-        self._loaded: dict[int, tuple[driver.Function, list[int] | None]] = {}
+        self._emulated: dict[str, EmulatedKernel] = {}
+        self._loaded: dict[int, tuple[int, arch.Target, list[int] | None]] = {}
 
     def __getitem__(self, launch):
         if not isinstance(launch, tuple) or len(launch) != 2:
@@ -216,15 +215,11 @@ class Kernel:
 
     def _emulate(self, emulation, grid, block, arguments, shared: int) -> None:
         target = emulation.target
-        if target not in self._programs:
-            text = assembly.parse(self.compile(target).assembly)
-            if self.name not in text.kernels:
-                raise ValueError(f'Kernel: {self.name!r} is not in the compiled code; declare it extern "C" __global__')
-            self._programs[target] = program.build(text.kernels[self.name], target)
-        built = self._programs[target]
-        static = built.kernel.descriptor.get("group_segment_fixed_size", 0)
-        self._check_target(arch.target(target), block, static, shared)
-        explicit = [a for a in built.kernel.arguments if not a.kind.startswith("hidden")]
+        if target not in self._emulated:
+            self._emulated[target] = EmulatedKernel(self.compile(target), self.name)
+        kernel = self._emulated[target]
+        explicit = kernel.explicit
+        self._check_target(kernel.target, block, kernel.static_shared, shared)
         packed = self._packed(arguments, [a.size for a in explicit])
         segment = bytearray(explicit[-1].offset + explicit[-1].size if explicit else 0)
         for parameter, described, value in zip(self.parameters, explicit, packed, strict=True):
@@ -233,40 +228,26 @@ class Kernel:
                     f"{self.name}: {parameter.name} ({parameter.type}) has {described.size} bytes; pass a number of them"
                 )
             segment[described.offset : described.offset + described.size] = value
-        regions = []
-        for parameter, value in zip(self.parameters, arguments, strict=True):
-            if isinstance(value, torch.Tensor) and value.numel():
-                regions.append(_region(value, parameter.name))
-        statistics = emulator.launch(
-            built,
-            grid,
-            block,
-            bytes(segment),
-            regions,
-            shared_bytes=shared,
-            order=emulation.order,
-            seed=emulation.seed,
-            budget=emulation.budget,
-            count_traffic=emulation.count_traffic,
-            banks=arch.target(target).lds_banks or 32,
-        )
-        emulation.launches.append(statistics)
+        tensors = {
+            parameter.name: value
+            for parameter, value in zip(self.parameters, arguments, strict=True)
+            if isinstance(value, torch.Tensor)
+        }
+        kernel.run(emulation, grid, block, bytes(segment), tensors, shared)
 
     def _run(self, device: torch.device, grid, block, arguments, shared: int) -> None:
         index = torch.cuda.current_device() if device.index is None else device.index
-        with torch.cuda.device(index):
-            if index not in self._loaded:
-                target = driver.target_of(index)
-                compiled = self.compile(target)
-                self._loaded[index] = (
-                    driver.load(compiled.code, self.name, target),
-                    _ptx_sizes(compiled.assembly, self.name),
-                )
-            function, sizes = self._loaded[index]
-            self._check_target(arch.target(function.target), block, 0, shared)
-            packed = self._packed(arguments, sizes)
-            values = [ctypes.create_string_buffer(value, len(value)) for value in packed]
-            function.launch(grid, block, values, shared, torch.cuda.current_stream(index).cuda_stream)
+        if index not in self._loaded:
+            target = driver.target_of(index)
+            compiled = self.compile(target)
+            function = driver.load(compiled.code, self.name, device=index)
+            self._loaded[index] = (function, arch.target(target), _ptx_sizes(compiled.assembly, self.name))
+        function, target, sizes = self._loaded[index]
+        self._check_target(target, block, 0, shared)
+        buffer = bytearray()
+        for value in self._packed(arguments, sizes):  # each at a multiple of its size, as in a struct
+            buffer += bytes(-len(buffer) % len(value)) + value
+        driver.launch(function, grid, block, shared, bytes(buffer))
 
 
 def _ptx_sizes(ptx: str | None, name: str) -> list[int] | None:
@@ -275,11 +256,3 @@ def _ptx_sizes(ptx: str | None, name: str) -> list[int] | None:
     if match is None:
         return None
     return [int(bits) // 8 for bits in re.findall(r"\.param \.[a-z](\d+)", match.group(1))]
-
-
-def _region(x: torch.Tensor, name: str) -> emulator.Region:
-    """What of memory a tensor covers, from its first to its last element."""
-    low = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True) if stride < 0)
-    high = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True) if stride > 0)
-    size = x.element_size()
-    return emulator.Region(x.data_ptr() + low * size, (high - low + 1) * size, name, x)

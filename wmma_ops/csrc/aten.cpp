@@ -7,18 +7,20 @@
 
 namespace wmma_ops::aten {
 
-Tensor empty(const Sizes& sizes, ScalarType type) {
+Tensor empty(const int64_t* sizes, int64_t rank, ScalarType type, int32_t device_type, int32_t device_index) {
   int64_t strides[64];  // torch's own limit on dimensions
   int64_t stride = 1;
-  for (size_t i = sizes.size(); i-- > 0;) {
+  for (int64_t i = rank; i-- > 0;) {
     strides[i] = stride;
     stride *= sizes[i] > 0 ? sizes[i] : 1;
   }
   AtenTensorHandle handle;
-  ok(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides, shim_dtype(type),
-                              aoti_torch_device_type_cpu(), 0, &handle),
-     "empty");
+  ok(aoti_torch_empty_strided(rank, sizes, strides, shim_dtype(type), device_type, device_index, &handle), "empty");
   return Tensor(handle);
+}
+
+Tensor empty(const Sizes& sizes, ScalarType type) {
+  return empty(sizes.data(), static_cast<int64_t>(sizes.size()), type, aoti_torch_device_type_cpu(), 0);
 }
 
 Tensor zeros(const Sizes& sizes, ScalarType type) {
@@ -40,6 +42,15 @@ Tensor to(const Tensor& x, ScalarType type) {
 
 Tensor expand(const Tensor& x, const Sizes& sizes) { return call("aten::expand", "", x, sizes, false); }
 Tensor reshape(const Tensor& x, const Sizes& sizes) { return call("aten::reshape", "", x, sizes); }
+
+// The dispatcher would cost as much as half a small product.
+Tensor matrix_view(const Tensor& x, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
+  const int64_t sizes[] = {rows, columns}, strides[] = {row_stride, column_stride};
+  AtenTensorHandle handle;
+  ok(aoti_torch__reinterpret_tensor(x.get(), 2, sizes, strides, 0, &handle), "reinterpret_tensor");
+  return Tensor(handle);
+}
+
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) { return torch::stable::transpose(x, dim0, dim1); }
 Tensor unsqueeze(const Tensor& x, int64_t dim) { return torch::stable::unsqueeze(x, dim); }
 Tensor select(const Tensor& x, int64_t dim, int64_t index) { return torch::stable::select(x, dim, index); }

@@ -40,12 +40,14 @@ Result call(const char* name, const char* overload, const Arguments&... argument
 }
 
 Tensor empty(const Sizes& sizes, ScalarType type);  // contiguous, on the CPU
+Tensor empty(const int64_t* sizes, int64_t rank, ScalarType type, int32_t device_type, int32_t device_index);
 Tensor zeros(const Sizes& sizes, ScalarType type);
 Tensor scalar(double value);                  // 0-dim float64: takes part in no type promotion among floats
 Tensor to(const Tensor& x, ScalarType type);  // x itself where it has that type
 Tensor expand(const Tensor& x, const Sizes& sizes);
 Tensor reshape(const Tensor& x, const Sizes& sizes);
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1);
+Tensor matrix_view(const Tensor& x, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
 Tensor unsqueeze(const Tensor& x, int64_t dim);
 Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length);
 Tensor select(const Tensor& x, int64_t dim, int64_t index);

@@ -8,7 +8,6 @@ namespace wmma_ops::cpu {
 
 Tensor gemm(const Gemm& p,
             const OptTensor& into = std::nullopt);  // into: a matrix of p.out_sizes() and p.out, any strides
-Tensor gemm_gemm(const GemmGemm& p);
 std::tuple<Tensor, Tensor> attention(const Attention& p);
 
 // x = act(x) for float32 and float64.

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "cpu.hpp"
+#include "gemm.hpp"
 
 namespace wmma_ops {
 
@@ -18,7 +19,7 @@ using OutType = std::optional<ScalarType>;
 Tensor run(Gemm& p) {
   NoGrad guard;
   p.check();
-  return cpu::gemm(p);
+  return wmma_ops::gemm(p);
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b, const OutType& out_dtype) {
@@ -92,7 +93,7 @@ void addmm_(const Tensor& input, const Tensor& a, const Tensor& b, double beta, 
   }
   check_inplace(p.op, "input", input, "a", a);
   check_inplace(p.op, "input", input, "b", b);
-  cpu::gemm(p, input);
+  wmma_ops::gemm(p, input);
 }
 
 Tensor gemm(const Tensor& a, const Tensor& b, const OptTensor& c, const OptTensor& bias, const OptTensor& row_scale,
@@ -116,7 +117,12 @@ Tensor linear(const Tensor& x, const Tensor& weight, const OptTensor& bias, cons
                "has shape " + shape(weight) + "; takes [N, " + std::to_string(k) + "], as the last dimension of x, " +
                    shape(x) + ", is " + std::to_string(k));
   }
-  Gemm p{"linear", rank == 1 ? aten::unsqueeze(x, 0) : x, aten::transpose(weight, 0, 1), residual, bias};
+  Tensor transposed = weight;
+  if (is_strided(weight)) {  // else it is refused by its name
+    auto sizes = weight.sizes(), strides = weight.strides();
+    transposed = aten::matrix_view(weight, sizes[1], sizes[0], strides[1], strides[0]);
+  }
+  Gemm p{"linear", rank == 1 ? aten::unsqueeze(x, 0) : x, transposed, residual, bias};
   p.activation = activation;
   p.names.a = "x";
   p.names.b = "weight";
@@ -132,7 +138,7 @@ Tensor gemm_gemm(const Tensor& a, const Tensor& b0, const Tensor& b1, const OptT
   require("gemm_gemm", "a", a, "b0", b0, "b1", b1);
   GemmGemm p{"gemm_gemm", a, b0, b1, c, bias0, bias1, gate, alpha0, alpha1, beta1, activation, out_dtype};
   p.check();
-  return cpu::gemm_gemm(p);
+  return wmma_ops::gemm_gemm(p);
 }
 
 std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Tensor& v, const OptTensor& mask,

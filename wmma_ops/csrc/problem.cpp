@@ -11,6 +11,10 @@
 
 namespace wmma_ops {
 
+static const int32_t kStrided = aoti_torch_layout_strided();
+const int32_t Device::kCpu = aoti_torch_device_type_cpu();
+const int32_t Device::kCuda = aoti_torch_device_type_cuda();
+
 std::string shape(const Sizes& sizes) {
   std::string text = "[";
   for (size_t i = 0; i < sizes.size(); ++i) text += (i ? ", " : "") + std::to_string(sizes[i]);
@@ -18,6 +22,12 @@ std::string shape(const Sizes& sizes) {
 }
 
 std::string shape(const Tensor& x) { return shape(sizes_of(x)); }
+
+bool is_strided(const Tensor& x) {
+  int32_t layout;
+  aten::ok(aoti_torch_get_layout(x.get(), &layout), "layout");
+  return layout == kStrided;
+}
 
 namespace {
 
@@ -29,30 +39,42 @@ bool contains(const std::vector<ScalarType>& types, ScalarType type) {
   return std::find(types.begin(), types.end(), type) != types.end();
 }
 
-int32_t device_type(const Tensor& x) {
-  int32_t type;
-  aten::ok(aoti_torch_get_device_type(x.get(), &type), "device_type");
-  return type;
+std::string describe(const Device& device) {
+  if (device.is_cpu()) return "the cpu";
+  if (device.type == Device::kCuda) return "cuda:" + std::to_string(device.index);
+  if (device.type == aoti_torch_device_type_meta()) return "the meta device";
+  return "a device of type " + std::to_string(device.type);
 }
 
-std::string device(const Tensor& x) {
-  int32_t type = device_type(x);
-  if (type == aoti_torch_device_type_cpu()) return "the cpu";
-  if (type == aoti_torch_device_type_cuda()) return "cuda:" + std::to_string(x.get_device_index());
-  if (type == aoti_torch_device_type_meta()) return "the meta device";
-  return "a device of type " + std::to_string(type);
+// Where a strided tensor is.
+Device device_of(const char* op, const char* name, const Tensor& x) {
+  if (!is_strided(x)) fail_type(op, name, "is a sparse tensor; takes strided tensors");
+  Device device{0, 0};
+  aten::ok(aoti_torch_get_device_type(x.get(), &device.type), "device_type");
+  if (!device.is_cpu()) device.index = x.get_device_index();
+  return device;
 }
 
-// Strided storage, on the CPU today. Device kernels will widen this; it is the only place that knows.
-void check_storage(const char* op, const char* name, const Tensor& x) {
-  int32_t layout;
-  aten::ok(aoti_torch_get_layout(x.get(), &layout), "layout");
-  if (layout != aoti_torch_layout_strided()) fail_type(op, name, "is a sparse tensor; takes strided tensors");
-  if (!x.is_cpu()) fail_type(op, name, "is on " + device(x) + "; takes tensors on the cpu, all of them");
+// The first operand's device, on which all others must be.
+Device check_first(const char* op, const char* name, const Tensor& x) {
+  Device device = device_of(op, name, x);
+  if (!device.is_cpu() && device.type != Device::kCuda) {
+    fail_type(op, name, "is on " + describe(device) + "; takes tensors on the cpu or on one GPU, all of them");
+  }
+  return device;
 }
 
-void check_beside(const char* op, const char* name, const Tensor& x, ScalarType operand) {
-  check_storage(op, name, x);
+void check_storage(const char* op, const char* name, const Tensor& x, const Device& first) {
+  Device device = device_of(op, name, x);
+  if (device.type == first.type && device.index == first.index) return;
+  bool scalar = device.is_cpu() && x.dim() == 0;
+  fail_type(op, name,
+            std::string(scalar ? "is a scalar on " : "is on ") + describe(device) + "; takes tensors on " +
+                describe(first) + ", all of them" + (scalar ? " (move it there with .to)" : ""));
+}
+
+void check_beside(const char* op, const char* name, const Tensor& x, ScalarType operand, const Device& device) {
+  check_storage(op, name, x, device);
   if (!contains(beside(operand), type_of(x))) {
     fail_type(op, name,
               std::string("is ") + name_of(type_of(x)) + "; takes " + list(beside(operand)) + " beside " +
@@ -117,10 +139,10 @@ void check_vector(const char* op, const char* name, const Tensor& x, int64_t len
   }
 }
 
-void check_operands(const char* op, const Names& names, const Tensor& a, const Tensor& b, ScalarType in,
-                    ScalarType in_b) {
-  check_storage(op, names.a, a);
-  check_storage(op, names.b, b);
+Device check_operands(const char* op, const Names& names, const Tensor& a, const Tensor& b, ScalarType in,
+                      ScalarType in_b) {
+  Device device = check_first(op, names.a, a);
+  check_storage(op, names.b, b, device);
   if (outputs_of(in).empty()) {
     fail_type(
         op, names.a,
@@ -132,6 +154,7 @@ void check_operands(const char* op, const Names& names, const Tensor& a, const T
               std::string("is ") + name_of(in_b) + "; takes " + name_of(in) +
                   (is_fp8(in) ? " or the other float8 type of its family" : "") + ", as " + names.a + " has");
   }
+  return device;
 }
 
 [[noreturn]] void fail_rank(const char* op, const char* name, const Tensor& x) {
@@ -180,7 +203,7 @@ void check_output(const char* op, const char* name, ScalarType got, ScalarType o
 void Gemm::check() {
   in = type_of(a);
   in_b = type_of(b);
-  check_operands(op, names, a, b, in, in_b);
+  device = check_operands(op, names, a, b, in, in_b);
   auto a_sizes = a.sizes(), b_sizes = b.sizes();
   size_t a_dim = a_sizes.size(), b_dim = b_sizes.size();
   if (a_dim < 2) fail_rank(op, names.a, a);
@@ -198,19 +221,19 @@ void Gemm::check() {
   out_sizes.push_back(n);
 
   if (c) {
-    check_beside(op, names.c, *c, in);
+    check_beside(op, names.c, *c, in, device);
     check_matrix(op, names.c, *c, out_sizes);
   }
   if (multiply) {
-    check_beside(op, "multiply", *multiply, in);
-    check_matrix(op, "multiply", *multiply, out_sizes);
+    check_beside(op, names.multiply, *multiply, in, device);
+    check_matrix(op, names.multiply, *multiply, out_sizes);
   }
   auto vector = [&](const char* name, const OptTensor& x, int64_t length, bool or_one) {
     if (!x) return;
-    check_beside(op, name, *x, in);
+    check_beside(op, name, *x, in, device);
     check_vector(op, name, *x, length, batch, or_one);
   };
-  vector("bias", bias, n, false);
+  vector(names.bias, bias, n, false);
   vector(names.row_scale, row_scale, m, true);
   vector(names.col_scale, col_scale, n, true);
   vector("a_scale", a_scale, k, true);
@@ -222,7 +245,7 @@ void Gemm::check() {
 
 void GemmGemm::check() {
   ScalarType in = type_of(a);
-  check_operands(op, {"a", "b0"}, a, b0, in, type_of(b0));
+  Device device = check_operands(op, {"a", "b0"}, a, b0, in, type_of(b0));
   check_operands(op, {"a", "b1"}, a, b1, in, type_of(b1));
   if (is_fp8(in)) {
     fail_type(op, "a",
@@ -249,18 +272,18 @@ void GemmGemm::check() {
   broadcast(op, "b1", batch, b1, 2, "a and b0");
   int64_t m = a.sizes()[a.dim() - 2], h = b0.sizes()[b0.dim() - 1], n = b1.sizes()[b1.dim() - 1];
   if (c) {
-    check_beside(op, "c", *c, in);
+    check_beside(op, "c", *c, in, device);
     Sizes target = batch;
     target.push_back(m);
     target.push_back(n);
     check_matrix(op, "c", *c, target);
   }
   if (bias0) {
-    check_beside(op, "bias0", *bias0, in);
+    check_beside(op, "bias0", *bias0, in, device);
     check_vector(op, "bias0", *bias0, h, inner, false);
   }
   if (bias1) {
-    check_beside(op, "bias1", *bias1, in);
+    check_beside(op, "bias1", *bias1, in, device);
     check_vector(op, "bias1", *bias1, n, batch, false);
   }
   check_factor(op, "alpha0", alpha0, in);
@@ -270,7 +293,11 @@ void GemmGemm::check() {
 
 void Attention::check() {
   type = type_of(q);
-  for (auto [name, x] : {std::pair{"q", &q}, {"k", &k}, {"v", &v}}) check_storage(op, name, *x);
+  Device device = check_first(op, "q", q);
+  if (!device.is_cpu()) {
+    fail_type(op, "q", "is on " + describe(device) + "; takes tensors on the cpu: attention has no GPU kernel yet");
+  }
+  for (auto [name, x] : {std::pair{"k", &k}, {"v", &v}}) check_storage(op, name, *x, device);
   if (type != ScalarType::Half && type != ScalarType::BFloat16 && type != ScalarType::Float &&
       type != ScalarType::Double) {
     fail_type(op, "q", std::string("is ") + name_of(type) + "; takes float16, bfloat16, float32 or float64");
@@ -324,7 +351,7 @@ void Attention::check() {
     fail_value(op, "is_causal", "is " + std::to_string(causal) + "; takes 0 (no), 1 (top-left) or 2 (bottom-right)");
   }
   if (mask) {
-    check_storage(op, "mask", *mask);
+    check_storage(op, "mask", *mask, device);
     if (causal != kNotCausal) fail_value(op, "is_causal", "is set together with mask; takes one of the two");
     ScalarType mask_type = type_of(*mask);
     if (mask_type != ScalarType::Bool && mask_type != type && mask_type != ScalarType::Float) {

@@ -8,6 +8,13 @@
 
 namespace wmma_ops {
 
+// Where an op's tensors are, all of them.
+struct Device {
+  int32_t type, index;
+  static const int32_t kCpu, kCuda;
+  bool is_cpu() const { return type == kCpu; }
+};
+
 // How an op's users call its operands, for messages.
 struct Names {
   const char* a = "a";
@@ -15,6 +22,8 @@ struct Names {
   const char* c = "c";
   const char* row_scale = "row_scale";
   const char* col_scale = "col_scale";
+  const char* bias = "bias";
+  const char* multiply = "multiply";
 };
 
 // D = cast(act(alpha·(pro(A)·B)·row_scale[m]·col_scale[n] + beta·C + bias[n]) · multiply), pro(A) =
@@ -30,6 +39,7 @@ struct Gemm {
   Names names = {};
 
   // Filled in by check.
+  Device device{};
   int64_t m = 0, n = 0, k = 0;
   Sizes batch = {};
   Sizes out_sizes = {};  // [batch…, M, N]
@@ -83,6 +93,7 @@ void check_output(const char* op, const char* name, ScalarType got, ScalarType o
 [[noreturn]] void fail_value(const char* op, const char* name, const std::string& came_and_taken);
 std::string shape(const Sizes& sizes);  // "[2, 3]"
 std::string shape(const Tensor& x);
+bool is_strided(const Tensor& x);
 
 // Python's None arrives as an undefined tensor: to be refused before anything else is asked of it.
 template <class... Rest>

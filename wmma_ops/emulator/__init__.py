@@ -9,6 +9,9 @@ import contextvars
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import torch
+
+from wmma_ops import library  # noqa: F401  (the ops that count emulations)
 from wmma_ops.arch import EMULATED, target
 from wmma_ops.emulator.errors import (
     DivergentBarrier,
@@ -28,7 +31,11 @@ ORDERS = ("forward", "reverse", "random")
 
 @dataclass
 class Emulation:
-    """The target that CPU tensors' kernels run on, and what they executed."""
+    """The target that CPU tensors' kernels run on, and what they executed.
+
+    With `execute` false, ops on tensors of any device plan their kernels for the target, which may then be NVIDIA's, and
+    execute none; `recorded` gets the plans and the launches in their stead.
+    """
 
     target: str
     order: str = "forward"
@@ -36,6 +43,8 @@ class Emulation:
     budget: int = 200_000_000
     count_traffic: bool = False
     launches: list[Statistics] = field(default_factory=list)
+    execute: bool = True
+    recorded: list = field(default_factory=list)
 
 
 _active: contextvars.ContextVar[Emulation | None] = contextvars.ContextVar("wmma_ops_emulation", default=None)
@@ -47,10 +56,22 @@ def active() -> Emulation | None:
 
 
 @contextlib.contextmanager
+def entered(emulation: Emulation) -> Iterator[Emulation]:
+    """Makes an emulation the current thread's or task's."""
+    token = _active.set(emulation)
+    torch.ops.wmma._count_mode(1)  # without one, ops on CPU tensors ask nobody
+    try:
+        yield emulation
+    finally:
+        torch.ops.wmma._count_mode(-1)
+        _active.reset(token)
+
+
+@contextlib.contextmanager
 def emulate(
     name: str, *, order: str = "forward", seed: int = 0, budget: int = 200_000_000, count_traffic: bool = False
 ) -> Iterator[Emulation]:
-    """Within it, kernels launched on CPU tensors run as compiled for the AMD target `name`.
+    """Within it, ops and kernels on CPU tensors run as compiled for the AMD target `name`.
 
     Args:
         name: one of gfx908, gfx90a, gfx942, gfx950, gfx1100, gfx1151, gfx1200, gfx1201, and the others of their families.
@@ -76,12 +97,8 @@ def emulate(
     if found.vendor != "amd" or name == "gfx1250":
         raise ValueError(f"emulate: {name} is not emulated; takes an AMD target such as {', '.join(EMULATED)}")
     orders(order)
-    emulation = Emulation(name, order, seed, budget, count_traffic)
-    token = _active.set(emulation)
-    try:
+    with entered(Emulation(name, order, seed, budget, count_traffic)) as emulation:
         yield emulation
-    finally:
-        _active.reset(token)
 
 
 __all__ = [
@@ -100,5 +117,6 @@ __all__ = [
     "UnknownInstruction",
     "active",
     "emulate",
+    "entered",
     "launch",
 ]

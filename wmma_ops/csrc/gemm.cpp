@@ -1,6 +1,15 @@
-#include "cpu.hpp"
+#include "gemm.hpp"
 
-namespace wmma_ops::cpu {
+#include "cpu.hpp"
+#include "launch.hpp"
+
+namespace wmma_ops {
+
+Tensor gemm(const Gemm& p, const OptTensor& into) {
+  if (is_plain_cpu(p.device)) return cpu::gemm(p, into);
+  const Way way = way_of(p.device);
+  return way.on_cpu ? cpu::gemm(p, into) : launch::gemm(p, way, into);
+}
 
 Tensor gemm_gemm(const GemmGemm& p) {
   ScalarType in = type_of(p.a);
@@ -8,11 +17,15 @@ Tensor gemm_gemm(const GemmGemm& p) {
   first.bias = p.bias0;
   first.alpha = p.alpha0;
   first.activation = p.activation;
+  first.names.b = "b0";
+  first.names.bias = "bias0";
   if (p.gate) {
     Gemm gate{p.op, p.a, *p.gate};
     gate.out_dtype = in == ScalarType::Double ? in : ScalarType::Float;
+    gate.names.b = "gate";
     gate.check();
     first.multiply = gemm(gate);
+    first.names.multiply = "a·gate";
   }
   first.out_dtype = in;
   first.check();
@@ -24,8 +37,11 @@ Tensor gemm_gemm(const GemmGemm& p) {
   second.alpha = p.alpha1;
   second.beta = p.beta1;
   second.out_dtype = p.out_dtype;
+  second.names.a = "d0";
+  second.names.b = "b1";
+  second.names.bias = "bias1";
   second.check();
   return gemm(second);
 }
 
-}  // namespace wmma_ops::cpu
+}  // namespace wmma_ops

@@ -1,0 +1,85 @@
+// A HIP runtime and a CUDA driver without a GPU: notes every call, hands loads and launches to callbacks, fails where
+// told. Only the functions that wmma_ops calls, as their public headers declare them.
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef int (*Load)(const void* code);
+typedef int (*Find)(int module, const char* name);
+typedef void (*Run)(int function, const unsigned* sizes, unsigned shared, const void* arguments, size_t size);
+
+static Load load;
+static Find find;
+static Run run;
+static char calls[1 << 16];
+static char failing[64];
+static int code;
+static int device = 0;
+static void* context = 0;
+static int launched_on = -1;
+
+void stand_in(Load on_load, Find on_find, Run on_run) { load = on_load, find = on_find, run = on_run; }
+void fail(const char* name, int with) { snprintf(failing, sizeof failing, "%s", name), code = with; }
+const char* noted(void) { return calls; }
+void forget(void) { calls[0] = 0; }
+int device_of_launch(void) { return launched_on; }
+
+static int note(const char* name) {
+  if (strlen(calls) + strlen(name) + 2 < sizeof calls) strcat(strcat(calls, name), " ");
+  return strcmp(name, failing) == 0 ? code : 0;
+}
+
+// The buffer behind `extra`: 1 pointer 2 address of the size, end.
+static void launch(void* function, const unsigned* sizes, unsigned shared, void** extra, void* end) {
+  if (extra[0] == (void*)1 && extra[2] == (void*)2 && extra[4] == end) {
+    run((int)(size_t)function, sizes, shared, extra[1], *(size_t*)extra[3]);
+  }
+}
+
+#define LAUNCH(name, end)                                                                                          \
+  int name(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, \
+           void* stream, void** params, void** extra) {                                                            \
+    int failed = note(#name);                                                                                      \
+    unsigned sizes[6] = {gx, gy, gz, bx, by, bz};                                                                  \
+    launched_on = context ? (int)(size_t)context - 100 : device;                                                   \
+    if (!failed && !stream && !params) launch(f, sizes, shared, extra, end);                                       \
+    return failed;                                                                                                 \
+  }
+
+#define MODULE(prefix)                                                             \
+  int prefix##ModuleLoadData(void** module, const void* data) {                    \
+    int failed = note(#prefix "ModuleLoadData");                                   \
+    if (!failed) *module = (void*)(size_t)load(data);                              \
+    return failed;                                                                 \
+  }                                                                                \
+  int prefix##ModuleUnload(void* module) { return note(#prefix "ModuleUnload"); }  \
+  int prefix##ModuleGetFunction(void** function, void* module, const char* name) { \
+    int failed = note(#prefix "ModuleGetFunction");                                \
+    if (!failed) *function = (void*)(size_t)find((int)(size_t)module, name);       \
+    return failed;                                                                 \
+  }
+
+MODULE(hip)
+LAUNCH(hipModuleLaunchKernel, (void*)3)
+int hipGetDevice(int* out) { return *out = device, note("hipGetDevice"); }
+int hipSetDevice(int to) { return device = to, note("hipSetDevice"); }
+const char* hipGetErrorName(int error) { return error == 98 ? "hipErrorInvalidDeviceFunction" : 0; }
+const char* hipGetErrorString(int error) { return error == 98 ? "invalid device function" : 0; }
+
+#ifndef WITHOUT_CUDA
+MODULE(cu)
+LAUNCH(cuLaunchKernel, (void*)0)
+int cuInit(unsigned flags) { return note("cuInit"); }
+int cuDeviceGet(int* out, int index) { return *out = index, note("cuDeviceGet"); }
+int cuDevicePrimaryCtxRetain(void** out, int of) {
+  return *out = (void*)(size_t)(100 + of), note("cuDevicePrimaryCtxRetain");
+}
+int cuCtxGetCurrent(void** out) { return *out = context, note("cuCtxGetCurrent"); }
+int cuCtxPushCurrent_v2(void* to) { return context = to, note("cuCtxPushCurrent"); }
+int cuCtxPopCurrent_v2(void** out) { return *out = context, context = 0, note("cuCtxPopCurrent"); }
+int cuFuncSetAttribute(void* f, int attribute, int value) {
+  return note(attribute == 8 && value > 49152 ? "cuFuncSetAttribute" : "wrong");
+}
+int cuGetErrorName(int error, const char** out) { return *out = error == 209 ? "CUDA_ERROR_NO_BINARY_FOR_GPU" : 0, 0; }
+int cuGetErrorString(int error, const char** out) { return *out = error == 209 ? "no kernel image" : 0, 0; }
+#endif

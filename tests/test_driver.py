@@ -1,0 +1,255 @@
+"""The drivers' own lines without a GPU: a stand-in for the runtime library notes their calls, and hands what they launch
+to the emulator."""
+
+import ctypes
+import re
+import shutil
+import struct
+import subprocess
+import threading
+from pathlib import Path
+
+import arguments
+import pytest
+import torch
+
+import wmma_ops
+from wmma_ops import driver, emulator
+from wmma_ops.emulated import EmulatedKernel
+from wmma_ops.plan import KernelLaunch, Plan, gemm, launching
+
+TARGET = "gfx1201"
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler to build the stand-in with")
+LOAD = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+FIND = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p)
+RUN = ctypes.CFUNCTYPE(
+    None, ctypes.c_int, ctypes.POINTER(ctypes.c_uint), ctypes.c_uint, ctypes.c_void_p, ctypes.c_size_t
+)
+
+
+def _build(folder: Path, *options: str) -> Path:
+    path = folder / "libstand_in.so"
+    source = Path(__file__).with_name("stand_in_driver.c")
+    subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", *options, "-o", path, source], check=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return _build(tmp_path_factory.mktemp("driver"))
+
+
+class Device:
+    """The stand-in's other side: memory is the CPU's, and a kernel runs on the emulator."""
+
+    def __init__(self, path: Path):
+        self.library = ctypes.CDLL(str(path))
+        self.library.noted.restype = ctypes.c_char_p
+        self.modules: list[bytes] = []  # the code objects as the driver got them
+        self.functions: list[EmulatedKernel] = []
+        self.codes: list = []  # of the code objects that may be loaded
+        self.launches: list[tuple] = []
+        self.memory = lambda data: arguments.memory(data, 2)  # what a launch may touch; None executes none
+        self.errors: list[BaseException] = []
+        self.callbacks = (LOAD(self._load), FIND(self._find), RUN(self._run))
+        self.library.stand_in(*self.callbacks)
+        self.library.forget()
+        self.library.fail(b"", 0)
+
+    def _load(self, at):
+        for index, code in enumerate(self.codes):
+            if ctypes.string_at(at, len(code.code)) == code.code:
+                return index + 1
+        self.errors.append(AssertionError("a code object that nobody compiled"))
+        return 0
+
+    def _find(self, module, name):
+        self.functions.append(EmulatedKernel(self.codes[module - 1], name.decode()))
+        return len(self.functions)
+
+    def _run(self, function, sizes, shared, buffer, size):
+        try:
+            kernel, data = self.functions[function - 1], ctypes.string_at(buffer, size)
+            self.launches.append((kernel.name, tuple(sizes[:3]), tuple(sizes[3:6]), shared, data))
+            if self.memory is not None:
+                run = emulator.Emulation(kernel.code.target)
+                kernel.run(run, tuple(sizes[:3]), tuple(sizes[3:6]), data, self.memory(data), shared)
+        except BaseException as error:
+            self.errors.append(error)
+
+    @property
+    def noted(self) -> list[str]:
+        return self.library.noted().decode().split()
+
+    def note_compiled(self, monkeypatch):
+        """Every code object that is compiled may be loaded."""
+        compile = launching.jit.compile
+
+        def noting(*arguments, **keywords):
+            code = compile(*arguments, **keywords)
+            self.codes.append(code)
+            return code
+
+        monkeypatch.setattr(launching.jit, "compile", noting)
+
+
+@pytest.fixture
+def device(library, monkeypatch):
+    found = Device(library)
+    found.note_compiled(monkeypatch)
+    yield found
+    assert found.errors == []
+
+
+@pytest.mark.parametrize("kind", ["hip", "cuda"])
+@pytest.mark.parametrize("op", ["matmul", "addmm_", "gemm_gemm"])
+def test_a_driver_gives_what_the_emulated_path_gives(library, device, op, kind):
+    a, b = torch.randn(40, 32).half(), torch.randn(32, 48).half()
+    input = torch.zeros(40, 48).half()
+    operands = {"matmul": (a, b), "addmm_": (input, a, b), "gemm_gemm": (a, b, b.T.contiguous())}[op]
+
+    def call():
+        input.zero_()
+        return getattr(wmma_ops, op)(*operands).clone()
+
+    with wmma_ops.emulate(TARGET) as emulation:
+        want = call()
+    with driver.use(kind, str(library), TARGET):
+        got = [call(), call()]
+    assert torch.equal(got[0], want)
+    assert torch.equal(got[1], want)
+    launch = {"hip": "hipModuleLaunchKernel", "cuda": "cuLaunchKernel"}[kind]
+    prefix = launch[: 3 if kind == "hip" else 2]
+    count, loads = len(emulation.launches), device.noted.count(f"{prefix}ModuleLoadData")
+    assert device.noted.count(launch) == len(device.launches) == 2 * count
+    assert 1 <= loads == device.noted.count(f"{prefix}ModuleGetFunction") <= count  # none for the second call
+    assert torch.equal(call(), getattr(wmma_ops, op)(*operands) if op != "addmm_" else a @ b)  # aten's again
+
+
+def test_hip_calls_in_order(library, device):
+    a = torch.randn(16, 16).half()
+    with driver.use("hip", str(library), TARGET):
+        wmma_ops.warmup("matmul", a, a)
+        assert device.noted == ["hipGetDevice", "hipModuleLoadData", "hipModuleGetFunction"]
+        wmma_ops.matmul(a, a)
+        assert device.noted[3:] == ["hipGetDevice", "hipModuleLaunchKernel"]
+        device.library.hipSetDevice(3)
+        device.library.forget()
+        wmma_ops.matmul(a, a)
+        assert device.noted == ["hipGetDevice", "hipSetDevice", "hipModuleLaunchKernel", "hipSetDevice"]
+        assert device.library.device_of_launch() == 0
+        device.library.hipGetDevice(ctypes.byref(current := ctypes.c_int()))
+        assert current.value == 3  # as it was
+        device.library.hipSetDevice(0)
+
+
+def test_cuda_calls_in_order(library, device):
+    a = torch.randn(16, 16).half()
+    with driver.use("cuda", str(library), TARGET):
+        wmma_ops.warmup("matmul", a, a)
+        load = "cuInit cuDeviceGet cuDevicePrimaryCtxRetain cuCtxGetCurrent cuCtxPushCurrent cuModuleLoadData"
+        assert device.noted[:7] == [*load.split(), "cuModuleGetFunction"]
+        device.library.forget()
+        wmma_ops.matmul(a, a)  # in a thread with no context
+        assert device.noted == "cuCtxGetCurrent cuCtxPushCurrent cuLaunchKernel cuCtxPopCurrent".split()
+        assert device.library.device_of_launch() == 0
+        device.library.cuCtxPushCurrent_v2(ctypes.c_void_p(100))
+        device.library.forget()
+        wmma_ops.matmul(a, a)
+        assert device.noted == ["cuCtxGetCurrent", "cuLaunchKernel"]
+        device.library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+
+SCALE = """
+#include <wmma/grid.hpp>
+extern "C" __global__ void scale(bool on, double factor, short by, float* x, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (on && i < n) x[i] *= static_cast<float>(factor) * by;
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["hip", "cuda"])
+def test_a_users_kernel_goes_the_same_way(library, device, monkeypatch, kind):
+    kernel, x = wmma_ops.Kernel(SCALE, "scale"), torch.arange(100.0)
+    device.memory = lambda data: {"x": x}
+    with driver.use(kind, str(library), TARGET):
+        kernel._run(torch.device("cuda", 0), (2, 1, 1), (64, 1, 1), (True, 0.5, 3, x, 100), 0)
+        kernel._run(torch.device("cuda", 0), (2, 1, 1), (64, 1, 1), (True, 2.0, 1, x, 100), 50_000)
+    assert torch.equal(x, torch.arange(100.0) * 3)
+    ((name, grid, block, _, data), (*_, shared, _)) = device.launches
+    assert (name, grid, block, shared) == ("scale", (2, 1, 1), (64, 1, 1), 50_000)
+    assert struct.unpack("<?7xdh6xQi", data) == (True, 0.5, 3, x.data_ptr(), 100)
+    assert ("cuFuncSetAttribute" in device.noted) == (kind == "cuda")  # more than 48 KB must be asked for
+
+
+def test_a_plans_shared_memory_is_asked_for_when_it_is_loaded(library, device, monkeypatch):
+    launch = KernelLaunch("scale", SCALE, (1, 1), 64, 60_000)
+    monkeypatch.setattr(gemm, "plan", lambda p, t: Plan("", "", (launch,), 0, 1, p.k, 1, 1))
+    a = torch.randn(16, 16).half()
+    with driver.use("cuda", str(library), TARGET):
+        wmma_ops.warmup("matmul", a, a)
+        assert device.noted[-2:] == ["cuFuncSetAttribute", "cuCtxPopCurrent"]
+        device.library.forget()
+        device.memory = None
+        wmma_ops.matmul(a, a)
+        assert "cuFuncSetAttribute" not in device.noted
+    assert device.launches[0][3] == 60_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "call", "code", "text"),
+    [
+        ("hip", "hipModuleLoadData", 98, "hipErrorInvalidDeviceFunction (98), invalid device function"),
+        ("hip", "hipModuleGetFunction", 98, "hipErrorInvalidDeviceFunction (98), invalid device function"),
+        ("hip", "hipModuleLaunchKernel", 5, "unknown error (5)"),
+        ("cuda", "cuModuleLoadData", 209, "CUDA_ERROR_NO_BINARY_FOR_GPU (209), no kernel image"),
+        ("cuda", "cuLaunchKernel", 209, "CUDA_ERROR_NO_BINARY_FOR_GPU (209), no kernel image"),
+        ("cuda", "cuInit", 7, "unknown error (7)"),
+    ],
+)
+def test_a_failing_call_is_named(library, device, kind, call, code, text):
+    a = torch.randn(16, 16).half()
+    device.library.fail(call.encode(), code)
+    start = "wmma: " if call == "cuInit" else "wmma.matmul: "
+    function = r"( for \w+)?" if "Function" in call else ""
+    found = re.escape(f"{start}{call} of {library} failed") + function + re.escape(f": {text}")
+    with pytest.raises(driver.DriverError, match=f"^{found}$"), driver.use(kind, str(library), TARGET):
+        wmma_ops.matmul(a, a)
+    if call == "hipModuleGetFunction":
+        assert device.noted.count("hipModuleUnload") == 1
+    device.library.fail(b"", 0)
+    with driver.use(kind, str(library), TARGET):
+        wmma_ops.matmul(a, a)  # the failure was not remembered
+
+
+def test_a_missing_library_is_named(tmp_path):
+    missing = tmp_path / "libnone.so"
+    found = rf"was not found, neither in this process nor by the system's loader: {missing}: .*cannot open"
+    with pytest.raises(driver.DriverError, match=found), driver.use("hip", str(missing), TARGET):
+        pass
+    assert torch.ops.wmma._mode(False) == 0
+
+
+def test_a_missing_function_is_named(tmp_path):
+    path = _build(tmp_path, "-DWITHOUT_CUDA")
+    with pytest.raises(driver.DriverError, match=rf"{path} has no function cuInit"), driver.use("cuda", str(path), "x"):
+        pass
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="its driver is found")
+def test_without_a_gpu_the_drivers_library_is_named():
+    with pytest.raises(driver.DriverError, match=r"libcuda\.so\.1: .*cannot open"):
+        driver.load(b"", "x", device=0)
+
+
+def test_a_driver_is_used_by_the_thread_that_asked(library, device):
+    a = torch.ones(4, 4)
+    with driver.use("hip", str(library), TARGET):
+        got = []
+        thread = threading.Thread(target=lambda: got.append(wmma_ops.matmul(a, a)))
+        thread.start()
+        thread.join()
+    assert torch.equal(got[0], a @ a)
+    assert device.launches == []

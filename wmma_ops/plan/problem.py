@@ -1,0 +1,71 @@
+"""What the library asks the planner: one product, as the numbers that decide its kernel."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+
+# In the order of ElementCode in kernels/wmma/tile/gemm_arguments.hpp.
+ELEMENTS = (
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.int8,
+    torch.int32,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz,
+)
+
+
+@dataclass(frozen=True)
+class GemmProblem:
+    """One product. The fields stand in the order in which the library sends them (csrc/launch.hpp).
+
+    A type is None where the operand is absent. `a_order` is "k" where A's memory runs along K (row-major), "m" where it
+    runs along M; `b_order` is "k" or "n". A `vec` is how many elements, from any element that is a multiple of as many,
+    are aligned neighbours in memory (up to 16 bytes); 1 promises nothing, not even neighbours.
+    """
+
+    place: int  # a GPU's index; −1 − i for the i-th target of arch.TARGETS under emulation
+    a: torch.dtype
+    b: torch.dtype
+    c: torch.dtype | None
+    d: torch.dtype
+    bias: torch.dtype | None
+    row_scale: torch.dtype | None
+    col_scale: torch.dtype | None
+    a_scale: torch.dtype | None
+    multiply: torch.dtype | None
+    a_order: str
+    b_order: str
+    a_vec: int
+    b_vec: int
+    c_vec: int  # along N, as those below
+    d_vec: int
+    multiply_vec: int
+    wide: bool  # 512 neighbouring rows or columns of A, or of B, span 2 GiB or more
+    a_activation: int
+    activation: int
+    batch_dims: int  # 0 for a single product
+    batch: int
+    m: int
+    n: int
+    k: int
+    precision: int  # of float32 products: 0 highest, 1 high, 2 medium
+
+    @classmethod
+    def from_library(cls, values: list[int]) -> "GemmProblem":
+        """The problem that the library sent as one number a field."""
+        fields = dataclasses.fields(cls)
+        assert len(values) == len(fields), f"{len(values)} numbers for {len(fields)} fields"
+        names = [field.name for field in fields]
+        found = dict(zip(names, values, strict=True))
+        for name in names[names.index("a") : names.index("multiply") + 1]:
+            found[name] = None if found[name] < 0 else ELEMENTS[found[name]]
+        found["a_order"] = "km"[found["a_order"]]
+        found["b_order"] = "kn"[found["b_order"]]
+        found["wide"] = bool(found["wide"])
+        return cls(**found)
