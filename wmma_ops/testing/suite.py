@@ -2,12 +2,13 @@
 
 import contextlib
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
 import wmma_ops
 from wmma_ops import activations
+from wmma_ops.arch import EMULATED
 from wmma_ops.testing import reference
 from wmma_ops.testing.cases import AttentionCase, GemmCase, GemmGemmCase
 from wmma_ops.types import FP8, OUTPUTS, accumulator
@@ -23,14 +24,27 @@ class Mismatch(AssertionError):
 
 
 def backends() -> list[str]:
-    """The backends that can run here."""
-    return ["cpu"]
+    """The backends that can run here: "cpu", "emulated:<target>", and "cuda" where a GPU is."""
+    return ["cpu", *(f"emulated:{target}" for target in EMULATED), *(["cuda"] if torch.cuda.is_available() else [])]
 
 
-def _backend(name: str) -> tuple[str, contextlib.AbstractContextManager]:
+@contextlib.contextmanager
+def _active(name: str, case) -> Iterator[None]:
+    """What is active around the case's call on a backend."""
     if name not in backends():
         raise ValueError(f"backend is {name!r}; takes one of {', '.join(backends())}")
-    return name, contextlib.nullcontext()
+    if not name.startswith("emulated:"):
+        yield
+        return
+    with wmma_ops.emulate(name.removeprefix("emulated:")) as emulation:
+        yield
+    if not emulation.launches and not isinstance(case, AttentionCase) and 0 not in _sizes(case):
+        raise Mismatch(f"{case!r}\n  nothing was emulated")
+
+
+def _sizes(case) -> tuple[int, ...]:
+    batch = (*case.batch,) if isinstance(case, GemmGemmCase) else (*case.batch_a, *case.batch_b)
+    return (case.m, case.n, *batch)
 
 
 # Operands.
@@ -392,13 +406,13 @@ def run(
     `implementation` replaces ops by name: the tests use it to show that wrong ones are caught. `against_torch` is for
     cases with enough different elements for a largest error to mean something.
     """
-    device, active = _backend(backend)
+    device = "cuda" if backend == "cuda" else "cpu"
     t = operands(case)
     values = expected(case, t)
     own = torch_result(case, t) if against_torch else None
     on_device = {name: None if x is None else _to(x, device) for name, x in t.items()}
     before = {name: None if x is None else x.clone() for name, x in on_device.items()}
-    with active:
+    with _active(backend, case):
         results = call(case, on_device, implementation or {})
     outs = [out_type(case)]
     if isinstance(case, AttentionCase):
@@ -424,10 +438,10 @@ def _comparable(x: Tensor) -> bool:
 
 def _check_surroundings(case, x: Tensor) -> None:
     """What lies around the input of an in-place op is as it was."""
-    store = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())
-    mine = torch.zeros(store.numel(), dtype=torch.bool)
+    store = torch.empty(0, dtype=x.dtype, device=x.device).set_(x.untyped_storage())
+    mine = torch.zeros(store.numel(), dtype=torch.bool, device=x.device)
     mine.as_strided(x.shape, x.stride(), x.storage_offset()).fill_(True)
-    around = store[~mine]
+    around = store[~mine].cpu()
     filling = _filled(around.shape, x.dtype)
     if not torch.equal(around.nan_to_num(7.0), filling.nan_to_num(7.0)):
         raise Mismatch(f"{case!r}\n  memory around the input was written to")

@@ -1,0 +1,425 @@
+"""Plans a product: which tiles, how many waves, how K is split; and the source text of that kernel.
+
+Candidates come from the target's family; model.py says what each would cost. Nothing here knows a shape by name.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+
+from wmma_ops import activations, arch
+from wmma_ops.plan import model
+from wmma_ops.plan.errors import ConfigError
+from wmma_ops.plan.plan import KernelLaunch, Plan
+from wmma_ops.plan.problem import GemmProblem
+
+CPP = {
+    torch.float16: "wmma::half_t",
+    torch.bfloat16: "wmma::bf16_t",
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.int8: "wmma::int8_t",
+    torch.int32: "wmma::int32_t",
+    torch.float8_e4m3fn: "wmma::fp8_e4m3_t",
+    torch.float8_e5m2: "wmma::fp8_e5m2_t",
+    torch.float8_e4m3fnuz: "wmma::fp8_e4m3fnuz_t",
+    torch.float8_e5m2fnuz: "wmma::fp8_e5m2fnuz_t",
+    None: "wmma::None",
+}
+_FP8 = {dtype for dtype in CPP if dtype is not None and dtype.is_floating_point and dtype.itemsize == 1}
+_SUM = {torch.float64: 8}  # bytes of an accumulator; others have 4
+_MOST_GRID_Y = 65535
+_REDUCE_THREADS = 256
+_MOST_STAGED = 64  # registers
+
+
+@dataclass(frozen=True)
+class GemmConfig:
+    """One kernel. Sizes are in elements."""
+
+    element: torch.dtype  # what the matrix unit multiplies
+    lanes: bool  # plain FMA in place of a matrix instruction
+    side: int  # of the matrix instruction, where the target has two
+    block_m: int
+    block_n: int
+    block_k: int
+    waves_m: int
+    waves_n: int
+    waves_k: int  # waves that share a tile of the result and split each step's K
+    stages: int  # tiles in flight by asynchronous copies; 0: by way of registers, two tiles in shared memory
+    splits: int  # blocks that share a tile of the result and split K, their sums added up by a second kernel
+    cluster: int  # neighbouring blocks that share a tile and split K, their sums added up from shared memory
+    occupancy: int  # waves at once on a SIMD that registers are kept for (NVIDIA: blocks on an SM)
+    group: int  # tile rows that neighbouring blocks walk down
+    dies: int
+
+    @property
+    def waves(self) -> int:
+        return self.waves_m * self.waves_n * self.waves_k
+
+    def __str__(self) -> str:
+        kind = "FMA" if self.lanes else str(self.element).removeprefix("torch.")
+        stages = f"{self.stages} stages" if self.stages else "2 buffers"
+        split = f", K split {self.splits} ways" if self.splits > 1 else ""
+        split += f", clusters of {self.cluster}" if self.cluster > 1 else ""
+        return (
+            f"{kind} {self.block_m}x{self.block_n}x{self.block_k}, {self.waves_m}x{self.waves_n}x{self.waves_k} waves, "
+            f"{stages}{split}"
+        )
+
+
+# --------------------------------------------------------------------------------------------- what the hardware offers
+
+
+def element_of(problem: GemmProblem, target: arch.Target) -> tuple[torch.dtype, bool, str]:
+    """The type that is multiplied, whether by plain FMA, and why it is not the operands' own."""
+    a, b = problem.a, problem.b
+    name = str(a).removeprefix("torch.")
+    native = any((row.a, row.b, row.blocks) == (name, name, 1) for row in target.instructions)
+    if a in _FP8:
+        if a == b and native:
+            return a, False, ""
+        return torch.float16, False, f"{target.name} has no {name} product of this pair: f16 holds every value exactly"
+    if native:
+        return a, False, ""
+    return a, True, f"{target.name} has no {name} matrix instruction"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One product of the matrix unit, as kernels/wmma/tile/product.hpp has it."""
+
+    rows: int
+    cols: int
+    depth: int
+    copies: int = 1  # of A and B that lanes read: gfx11 wants both halves of the wave filled
+
+
+def step_of(target: arch.Target, element: torch.dtype, lanes: bool, side: int) -> Step:
+    per_chunk = 16 // element.itemsize
+    if lanes:
+        return Step(32, 4 * target.wave // 8, per_chunk)
+    if target.vendor == "nvidia":
+        return Step(8, 8, 8) if element == torch.float64 else Step(16, 16, 2 * per_chunk)
+    if target.family == "rdna3":
+        return Step(16, 16, 16, copies=2)
+    if target.family == "cdna":
+        return Step(side, side, 64 // side * per_chunk)
+    return Step(16, 16, 2 * per_chunk)
+
+
+def _is_async(problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool) -> bool:
+    """Whether 16-byte chunks can go to shared memory as they are."""
+    plain = problem.a == problem.b == element and problem.a_scale is None and problem.a_activation == 0
+    whole = min(problem.a_vec, problem.b_vec) * element.itemsize == 16
+    along = problem.a_order == problem.b_order == "k"
+    return (
+        target.vendor == "nvidia"
+        and not lanes
+        and plain
+        and whole
+        and (element.itemsize == 2 or (along and element.itemsize == 1))
+    )
+
+
+def _tile_bytes(config: GemmConfig, edge: int, order: str) -> int:
+    """A tile in shared memory, as kernels/wmma/tile/shared_tile.hpp lays it out: lines of K, or (copied as they are) along
+    M or N."""
+    lines, length = (edge, config.block_k) if not config.stages or order == "k" else (config.block_k, edge)
+    chunks = length * config.element.itemsize // 16
+    exchanged = chunks % 8 == 0 or 8 % chunks == 0
+    return lines * (chunks if exchanged else chunks | 1) * 16
+
+
+def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
+    """Dynamic shared memory: the tiles, and after them the slabs in which waves turn their sums around."""
+    step = step_of(target, config.element, config.lanes, config.side)
+    tile = sum(_tile_bytes(config, edge, order) for edge, order in ((config.block_m, problem.a_order), (config.block_n, problem.b_order)))
+    size = _SUM.get(config.element, 4)
+    across = config.block_n // config.waves_n // step.cols
+    most = min(across, min(64, 1024 // step.rows) // step.cols)
+    columns = max(tiles for tiles in range(1, most + 1) if across % tiles == 0) * step.cols
+    slab = step.rows * (columns + 16 // size) * size
+    return max((config.stages or 2) * tile, config.waves * slab)
+
+
+# ---------------------------------------------------------------------------------------------------------- candidates
+
+
+def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig]:
+    """Every configuration that fits, but for the split of K."""
+    element, lanes, _ = element_of(problem, target)
+    size, dies = element.itemsize, model.CARDS[target.name].dies
+    asynchronous = _is_async(problem, target, element, lanes)
+    wide = target.lds_bytes > 65536 and not lanes
+    line = 128 if wide else 64  # bytes of K that a step takes
+    most_sums = 64 if lanes or size == 8 or target.wave == 32 and target.vendor == "amd" and size == 4 else 128
+    edges = (16, 32, 64, 128, 256)
+    edges_n = (16, 32, 64, 96, 112, 128, 192, 256) if asynchronous else edges
+    least = step_of(target, element, lanes, 16)
+    least_m, least_n = max(least.rows, edges[0]), max(least.cols, edges[0])
+    for block_m in edges:
+        for block_n in edges_n:
+            # Half of a tile that is all beyond the result's edge is of no use, unless the hardware has no smaller one.
+            if block_m // 2 >= max(problem.m, least.rows // 2 + 1) or block_n // 2 >= max(
+                problem.n, least.cols // 2 + 1
+            ):
+                continue
+            for waves_m, waves_n, waves_k in _wave_grids(block_m, block_n):
+                wave_m, wave_n = block_m // waves_m, block_n // waves_n
+                for side in (32, 16) if target.family == "cdna" and size < 8 and not lanes else (16,):
+                    step = step_of(target, element, lanes, side)
+                    sums = wave_m * wave_n // target.wave * (2 if size == 8 else 1)
+                    if wave_m % step.rows or wave_n % step.cols or sums > most_sums:
+                        continue
+                    block_k = max(line // size, step.depth) * waves_k
+                    waves = waves_m * waves_n * waves_k
+                    for stages in (3, 4, 6) if asynchronous else (0,):
+                        occupancy = 1 if target.vendor == "nvidia" else max(waves // target.simds, 1)
+                        config = GemmConfig(
+                            element, lanes, side, block_m, block_n, block_k, waves_m, waves_n, waves_k, stages, 1,
+                            1, occupancy, 8, dies,
+                        )  # fmt: skip
+                        if shared_bytes(problem, config, target) <= target.lds_bytes:
+                            yield config
+                    break
+
+
+def _staged_registers(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
+    """What a lane holds of the next tile."""
+    threads = config.waves * target.wave
+    total = 0
+    for block, dtype, vec in ((config.block_m, problem.a, problem.a_vec), (config.block_n, problem.b, problem.b_vec)):
+        per_lane = ceil(block * config.block_k / threads)
+        # An element that arrives alone takes a register, however small it is.
+        total += ceil(per_lane * dtype.itemsize / 4) if vec * dtype.itemsize >= 4 else per_lane
+    return total
+
+
+def _wave_grids(block_m: int, block_n: int) -> Iterator[tuple[int, int, int]]:
+    """Four waves a block, eight for large ones; where the tile is too small for them they split K."""
+    waves = 8 if block_m * block_n >= 256 * 128 else 4
+    for waves_k in (1, 2, 4):
+        for waves_m in (1, 2, 4):
+            waves_n = waves // waves_k // waves_m
+            if waves_n >= 1 and block_n % waves_n == 0 and (waves_k == 1 or block_m * block_n <= 64 * 64):
+                yield waves_m, waves_n, waves_k
+
+
+def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
+    """The configuration with K whole, and split where there are few tiles and enough of K."""
+    yield config
+    k_tiles = ceil(problem.k / config.block_k)
+    tiles = ceil(problem.m / config.block_m) * ceil(problem.n / config.block_n) * problem.batch
+    units = model.CARDS[target.name].units
+    if target.family == "sm90":
+        for cluster in (2, 4, 8):
+            if cluster * 2 <= k_tiles and tiles * cluster <= 2 * units:
+                yield dataclasses.replace(config, cluster=cluster)
+    for splits in (2, 3, 4, 6, 8, 12, 16, 24, 32):
+        if splits * 4 > k_tiles or tiles * splits > 2 * units:
+            return
+        yield dataclasses.replace(config, splits=splits)
+
+
+def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
+    """Modelled cycles."""
+    step = step_of(target, config.element, config.lanes, config.side)
+    size = config.element.itemsize
+    wave_m, wave_n = config.block_m // config.waves_m, config.block_n // config.waves_n
+    parts = config.splits * config.cluster
+    tiles = ceil(problem.m / config.block_m) * ceil(problem.n / config.block_n) * problem.batch * parts
+    k_tiles = ceil(ceil(problem.k / parts) / config.block_k)
+    matrix = 2 * config.block_m * config.block_n * config.block_k / model.rate(target, config.element, config.lanes)
+    tile_bytes = (config.block_m + config.block_n) * config.block_k * size
+    reads = config.waves_m * config.waves_n * (wave_m + wave_n) * config.block_k * size * step.copies
+    shared = (reads + tile_bytes) / (target.lds_bytes_per_clock or 128)
+    stored = tile_bytes * min(problem.a.itemsize, size) / size
+    memory = stored / 48
+    if not config.stages:
+        # Loads narrower than 16 bytes cost an instruction each.
+        narrow = max(1, 4 / (min(problem.a_vec, problem.b_vec) * problem.a.itemsize))
+        memory *= narrow
+    sums = wave_m * wave_n // target.wave * (_SUM.get(config.element, 4) // 4)
+    resident = model.resident(target, config.waves, sums + 100, shared_bytes(problem, config, target))
+    out_bytes = _SUM.get(config.element, 4) if config.splits > 1 else problem.d.itemsize
+    epilogue = config.block_m * config.block_n * (out_bytes + (0 if problem.c is None else problem.c.itemsize)) / 24
+    total = model.cycles(
+        target,
+        tiles=tiles,
+        k_tiles=k_tiles,
+        matrix=matrix,
+        shared=shared,
+        memory=memory,
+        epilogue=epilogue,
+        resident=resident,
+        waves=config.waves,
+        in_flight=max(config.stages - 1, 1),
+    )
+    if config.cluster > 1:
+        total += model.LAUNCH / 4
+    if config.splits > 1:
+        traffic = (
+            problem.m * problem.n * problem.batch * (config.splits * _SUM.get(config.element, 4) + problem.d.itemsize)
+        )
+        total += model.LAUNCH + traffic / model.CARDS[target.name].memory
+    return total
+
+
+def choose(problem: GemmProblem, target: arch.Target) -> tuple[GemmConfig, float]:
+    """The cheapest configuration, and its cost."""
+    best, least = None, (True, float("inf"))
+    for config in candidates(problem, target):
+        for split in splits_of(problem, config, target):
+            # What would spill is taken only where nothing else is left.
+            spills = not split.stages and _staged_registers(problem, split, target) > _MOST_STAGED
+            price = (spills, cost(problem, split, target))
+            if price < least:
+                best, least = split, price
+    if best is None:
+        raise ConfigError(f"no configuration of {target.name} fits {problem}")
+    return best, least[1]
+
+
+# ---------------------------------------------------------------------------------------------------------- the source
+
+
+def _number(problem: GemmProblem) -> str:
+    """The type that the prologue and the epilogue compute in: every int32 is exact in a double."""
+    exact = problem.a == torch.int8 and problem.d in (torch.int8, torch.int32)
+    return "double" if exact or problem.a == torch.float64 else "float"
+
+
+def _registered(problem: GemmProblem) -> str:
+    text = ""
+    for code in dict.fromkeys((problem.a_activation, problem.activation)):
+        if code >= activations.FIRST_REGISTERED:
+            expression = activations.by_code(code).device
+            text += (
+                f"template <> struct wmma::RegisteredActivation<{code}> {{\n"
+                f"  static WMMA_DEVICE float apply(float x) {{ return {expression}; }}\n"
+                f"  static WMMA_DEVICE double apply(double x) {{ return {expression}; }}\n"
+                "};\n"
+            )
+    return text
+
+
+def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, reduces: bool = False) -> str:
+    """The text of the kernel: its configuration, and the file that all share."""
+
+    def order(value: str) -> str:
+        return f"wmma::Order::{'kAlongK' if value == 'k' else 'kAcrossK'}"
+
+    d_vec = min(problem.d_vec, 8, 16 // problem.d.itemsize)
+    types = {
+        "A": CPP[problem.a],
+        "B": CPP[problem.b],
+        "Element": CPP[config.element],
+        "Number": _number(problem),
+        "C": CPP[problem.c],
+        "D": CPP[problem.d],
+        "Bias": CPP[problem.bias],
+        "RowScale": CPP[problem.row_scale],
+        "ColScale": CPP[problem.col_scale],
+        "AScale": CPP[problem.a_scale],
+        "Multiply": CPP[problem.multiply],
+    }
+    numbers = {
+        "kAVec": problem.a_vec,
+        "kBVec": problem.b_vec,
+        "kCVec": problem.c_vec,
+        "kDVec": d_vec,
+        "kMultiplyVec": problem.multiply_vec,
+        "kBatchDims": problem.batch_dims,
+        "kSide": config.side,
+        "kBlockM": config.block_m,
+        "kBlockN": config.block_n,
+        "kBlockK": config.block_k,
+        "kWavesM": config.waves_m,
+        "kWavesN": config.waves_n,
+        "kWavesK": config.waves_k,
+        "kStages": config.stages,
+        "kCluster": config.cluster,
+        "kGroup": config.group,
+        "kDies": config.dies,
+        "kOccupancy": config.occupancy,
+        "kAActivation": problem.a_activation,
+        "kActivation": problem.activation,
+        "kThreads": config.waves * target.wave,
+        "kSharedBytes": shared_bytes(problem, config, target),
+    }
+    flags = {"kWide": problem.wide, "kSplit": config.splits > 1 and not reduces, "kLanes": config.lanes}
+    lines = ["#include <wmma/tile/config.hpp>", _registered(problem) + "struct Config {"]
+    lines += [f"  using {name} = {value};" for name, value in types.items()]
+    lines += [
+        f"  static constexpr wmma::Order kAOrder = {order(problem.a_order)};",
+        f"  static constexpr wmma::Order kBOrder = {order(problem.b_order)};",
+    ]
+    lines += [f"  static constexpr int {name} = {value};" for name, value in numbers.items()]
+    lines += [f"  static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
+    lines.append("};")
+    if reduces:
+        lines.append("#define WMMA_GEMM_REDUCE")
+    if config.cluster > 1:
+        lines.append("#define WMMA_GEMM_CLUSTER")
+    lines += ["#include <gemm.hip>", ""]
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------------------------------------------------------ the plan
+
+
+# What wmma_ops.tune tries at the moment, by tuning.key_of.
+FORCED: dict[str, GemmConfig] = {}
+
+
+def plan(problem: GemmProblem, target: arch.Target) -> Plan:
+    from wmma_ops.plan import tuning
+
+    if config := FORCED.get(tuning.key_of(problem)):
+        return plan_of(problem, config, target, "being tuned")
+    if config := tuning.found(problem):
+        return plan_of(problem, config, target, "the fastest of those that wmma_ops.tune timed on this GPU")
+    config, price = choose(problem, target)
+    return plan_of(problem, config, target, _reason(problem, config, target, price))
+
+
+def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reason: str) -> Plan:
+    """The launches of one configuration."""
+    tiles_m, tiles_n = ceil(problem.m / config.block_m), ceil(problem.n / config.block_n)
+    parts = config.splits * config.cluster
+    blocks = tiles_m * tiles_n * parts
+    threads = config.waves * target.wave
+    if blocks * threads >= 2**32:
+        raise ConfigError(
+            f"{problem.m}x{problem.n} takes {blocks} blocks; {target.name} takes up to {2**32 // threads}"
+        )
+    across = min(problem.batch, _MOST_GRID_Y)
+    launches = [
+        KernelLaunch("gemm", source(problem, config, target), (blocks, across), threads, shared_bytes(problem, config, target))
+    ]
+    k_split = max(problem.k, 1)
+    workspace = 0
+    if parts > 1:
+        k_split = ceil(ceil(problem.k / parts) / config.block_k) * config.block_k
+    if config.splits > 1:
+        workspace = config.splits * problem.batch * problem.m * problem.n * _SUM.get(config.element, 4)
+        vectors = problem.m * problem.n // min(problem.d_vec, 8, 16 // problem.d.itemsize)
+        grid = (ceil(vectors / _REDUCE_THREADS), across)
+        text = source(problem, config, target, reduces=True)
+        launches.append(KernelLaunch("gemm_reduce", text, grid, _REDUCE_THREADS, 0))
+    splits = ceil(problem.k / k_split) if config.splits > 1 else 1
+    if splits != config.splits:
+        return plan_of(problem, dataclasses.replace(config, splits=splits), target, reason)
+    return Plan(config, reason, tuple(launches), workspace, splits, k_split, tiles_m, tiles_n)
+
+
+def _reason(problem: GemmProblem, config: GemmConfig, target: arch.Target, price: float) -> str:
+    tiles = ceil(problem.m / config.block_m) * ceil(problem.n / config.block_n) * problem.batch
+    units = model.CARDS[target.name].units
+    _, _, other = element_of(problem, target)
+    text = f"the cheapest of the modelled configurations, {price / 1000:.0f} thousand cycles: {tiles} tiles on {units} units"
+    return f"{text}; {other}" if other else text

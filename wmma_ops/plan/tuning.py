@@ -1,0 +1,208 @@
+"""`wmma_ops.tune`: times the configurations of a call on the GPU at hand and keeps the best for the planner.
+
+What was found lies in the cache folder, a file for each kind of GPU, and is taken from then on by every process.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import logging
+import os
+import re
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from wmma_ops import arch, driver, emulator, jit
+from wmma_ops.jit import cache
+from wmma_ops.plan import gemm
+from wmma_ops.plan.problem import GemmProblem
+
+logger = logging.getLogger("wmma_ops.plan")
+
+_FORMAT = 1
+_REPEATS = 9
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One configuration's median time, or why it has none."""
+
+    config: gemm.GemmConfig
+    microseconds: float | None
+    failure: str = ""
+
+
+def tune(
+    op: str | Callable,
+    *arguments,
+    limit: int = 40,
+    progress: Callable[[int, int], None] | None = None,
+    **keywords,
+) -> list[Timing]:
+    """Times a call's configurations on its GPU, with cold caches, and keeps the fastest for calls of the same kind.
+
+    Args:
+        op: an op's name, or its function. It must be a single product on CUDA tensors.
+        arguments, keywords: those of the call.
+        limit: how many configurations to try, those first that the model thinks cheapest.
+        progress: called with how many were timed, and of how many.
+
+    Returns:
+        the timings, the fastest first.
+    """
+    from wmma_ops.plan.explain import _call, _device, _named
+
+    name = _named(op, "tune")
+    device = _device(arguments, keywords)
+    if device is None or device.type != "cuda":
+        raise ValueError(f"tune: the tensors are on {device or 'no device'}; takes tensors on a GPU")
+    target = arch.target(driver.target_of(device.index))
+    problem = _problem_of(lambda: _call(name, arguments, keywords), target)
+    configs = ranked(problem, target)[:limit]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        failures = list(pool.map(lambda config: _compile(problem, config, target), configs))
+    flush = torch.empty(256 << 20, dtype=torch.uint8, device=device)
+    timings = []
+    for index, (config, failure) in enumerate(zip(configs, failures, strict=True)):
+        if failure:
+            timings.append(Timing(config, None, failure))
+        else:
+            with forced(problem, config):
+                timings.append(_timed(config, lambda: _call(name, arguments, keywords), flush))
+        if progress is not None:
+            progress(index + 1, len(configs))
+    timings.sort(key=lambda timing: float("inf") if timing.microseconds is None else timing.microseconds)
+    if timings and timings[0].microseconds is not None:
+        _keep(device, problem, timings[0])
+    return timings
+
+
+def ranked(problem: GemmProblem, target: arch.Target) -> list[gemm.GemmConfig]:
+    """Every configuration, the cheapest by the model first."""
+    found = []
+    for config in gemm.candidates(problem, target):
+        for split in gemm.splits_of(problem, config, target):
+            found.append((gemm.cost(problem, split, target), len(found), split))
+    return [config for _, _, config in sorted(found)]
+
+
+def _problem_of(call: Callable[[], object], target: arch.Target) -> GemmProblem:
+    emulation = emulator.Emulation(target.name, execute=False)
+    with emulator.entered(emulation):
+        call()
+    problems = [record.problem for record in emulation.recorded if hasattr(record, "problem")]
+    if len(problems) != 1:
+        raise ValueError(f"tune: the call is {len(problems)} products; takes one")
+    return problems[0]
+
+
+def _compile(problem: GemmProblem, config: gemm.GemmConfig, target: arch.Target) -> str:
+    try:
+        for launch in gemm.plan_of(problem, config, target, "tuned").launches:
+            jit.compile(launch.source, target.name, name="planned.hip")
+    except (jit.CompileError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+def _timed(config: gemm.GemmConfig, call: Callable[[], object], flush: torch.Tensor) -> Timing:
+    try:
+        call()
+        torch.cuda.synchronize()
+    except (RuntimeError, ValueError) as error:
+        return Timing(config, None, str(error))
+    times = []
+    for _ in range(_REPEATS):
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        flush.zero_()
+        start.record()
+        call()
+        stop.record()
+        stop.synchronize()
+        times.append(start.elapsed_time(stop) * 1e3)
+    return Timing(config, statistics.median(times))
+
+
+# ------------------------------------------------------------------------------------------------- what the planner asks
+
+
+def key_of(problem: GemmProblem) -> str:
+    return repr(dataclasses.replace(problem, place=0))
+
+
+@contextlib.contextmanager
+def forced(problem: GemmProblem, config: gemm.GemmConfig) -> Iterator[None]:
+    """Within it, the whole process plans this problem so."""
+    key = key_of(problem)
+    before = gemm.FORCED.get(key)
+    gemm.FORCED[key] = config
+    torch.ops.wmma._forget_plans()
+    try:
+        yield
+    finally:
+        if before is None:
+            del gemm.FORCED[key]
+        else:
+            gemm.FORCED[key] = before
+        torch.ops.wmma._forget_plans()
+
+
+def found(problem: GemmProblem) -> gemm.GemmConfig | None:
+    """What tuning found on this GPU."""
+    if problem.place < 0 or driver.stands_in():
+        return None
+    stored = _table(_path(torch.cuda.get_device_name(problem.place))).get(key_of(problem))
+    return None if stored is None else _config(stored)
+
+
+def _path(device_name: str) -> Path | None:
+    folder = cache.directory()
+    return None if folder is None else folder / "tuned" / f"{re.sub(r'[^A-Za-z0-9]+', '_', device_name)}.json"
+
+
+@functools.lru_cache(maxsize=8)
+def _table(path: Path | None) -> dict:
+    try:
+        stored = json.loads(path.read_text()) if path else {}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        logger.warning("the tuning results in %s cannot be read: %s", path, error)
+        return {}
+    return stored.get("best", {}) if stored.get("format") == _FORMAT else {}
+
+
+def _keep(device: torch.device, problem: GemmProblem, timing: Timing) -> None:
+    path = _path(torch.cuda.get_device_name(device))
+    if path is None:
+        return
+    _table.cache_clear()
+    best = {**_table(path), key_of(problem): _stored(timing)}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "w") as file:
+            json.dump({"format": _FORMAT, "best": best}, file, indent=1)
+        os.replace(name, path)
+    except OSError as error:
+        logger.warning("the tuning results cannot be kept in %s: %s", path, error)
+    _table.cache_clear()
+    torch.ops.wmma._forget_plans()
+
+
+def _stored(timing: Timing) -> dict:
+    fields = dataclasses.asdict(timing.config)
+    fields["element"] = str(timing.config.element).removeprefix("torch.")
+    return {"config": fields, "microseconds": timing.microseconds}
+
+
+def _config(stored: dict) -> gemm.GemmConfig:
+    fields = dict(stored["config"])
+    return gemm.GemmConfig(**{**fields, "element": getattr(torch, fields["element"])})
