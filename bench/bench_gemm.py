@@ -11,9 +11,9 @@ import time
 
 import torch
 import torch.nn.functional as F
+from timing import commit
 
 import wmma_ops
-from timing import commit
 
 FLUSH_BYTES = 256 << 20
 BIG = [(8192, 8192, 8192), (4096, 4096, 4096), (4096, 14336, 4096), (4096, 4096, 14336)]
@@ -56,30 +56,35 @@ def products(shapes, rounds, flush):
         yield f"mm {m}x{n}x{k}", ours, theirs, 2 * m * n * k
 
 
+GELU = torch.compile(lambda x, w, b: F.gelu(F.linear(x, w, b)))
+RESIDUAL = torch.compile(lambda x, w, b, r: F.linear(x, w, b) + r)
+AFFINE = torch.compile(lambda c, a, w: torch.addmm(c, a, w.t(), alpha=0.5, beta=2.0))
+
+
+def fused_calls(x, w, b, r) -> dict:
+    """Ours, torch's and the compiled one of each kind."""
+    return {
+        "linear+gelu": (
+            lambda: wmma_ops.linear(x, w, b, activation="gelu"),
+            lambda: F.gelu(F.linear(x, w, b)),
+            lambda: GELU(x, w, b),
+        ),
+        "linear+residual": (
+            lambda: wmma_ops.linear(x, w, b, residual=r),
+            lambda: F.linear(x, w, b) + r,
+            lambda: RESIDUAL(x, w, b, r),
+        ),
+        "addmm 0.5, 2": (
+            lambda: wmma_ops.addmm(r, x, w.t(), alpha=0.5, beta=2.0),
+            lambda: torch.addmm(r, x, w.t(), alpha=0.5, beta=2.0),
+            lambda: AFFINE(r, x, w),
+        ),
+    }
+
+
 def fused(rounds, flush):
-    gelu = torch.compile(lambda x, w, b: F.gelu(F.linear(x, w, b)))
-    residual = torch.compile(lambda x, w, b, r: F.linear(x, w, b) + r)
-    affine = torch.compile(lambda c, a, w: torch.addmm(c, a, w.t(), alpha=0.5, beta=2.0))
     for m, n, k in FUSED:
-        x, w, b, r = matrix(m, k), matrix(n, k) * k**-0.5, matrix(n), matrix(m, n)
-        kinds = {
-            "linear+gelu": (
-                lambda: wmma_ops.linear(x, w, b, activation="gelu"),
-                lambda: F.gelu(F.linear(x, w, b)),
-                lambda: gelu(x, w, b),
-            ),
-            "linear+residual": (
-                lambda: wmma_ops.linear(x, w, b, residual=r),
-                lambda: F.linear(x, w, b) + r,
-                lambda: residual(x, w, b, r),
-            ),
-            "addmm 0.5, 2": (
-                lambda: wmma_ops.addmm(r, x, w.t(), alpha=0.5, beta=2.0),
-                lambda: torch.addmm(r, x, w.t(), alpha=0.5, beta=2.0),
-                lambda: affine(r, x, w),
-            ),
-        }
-        for name, calls in kinds.items():
+        for name, calls in fused_calls(matrix(m, k), matrix(n, k) * k**-0.5, matrix(n), matrix(m, n)).items():
             check(calls[0](), calls[1]())
             ours, eager, compiled = times(calls, rounds, flush)
             yield f"{name} {m}x{n}x{k}", ours, min(eager, compiled), 2 * m * n * k
@@ -119,8 +124,9 @@ def main() -> None:
         ratios = []
         for name, ours, theirs, flops in found:
             ratios.append(theirs / ours)
-            rows.append({"group": group, "name": name, "ours_us": ours, "theirs_us": theirs, "tflops": flops / ours / 1e6})
-            print(f"{name:36} {ours:9.1f} µs  {flops / ours / 1e6:6.1f} TFLOP/s  torch {theirs:9.1f} µs  {theirs / ours:5.2f}×")
+            rate = flops / ours / 1e6
+            rows.append({"group": group, "name": name, "ours_us": ours, "theirs_us": theirs, "tflops": rate})
+            print(f"{name:36} {ours:8.1f} µs {rate:6.1f} TFLOP/s  torch {theirs:8.1f} µs  {theirs / ours:5.2f}×")
         mean = math.exp(statistics.fmean(map(math.log, ratios)))
         print(f"{group}: geometric mean {mean:.2f}× torch's speed, least {min(ratios):.2f}×")
     ours, theirs = host_time()

@@ -1,18 +1,16 @@
-// The product kernel. The planner puts a `struct Config` before this file (wmma_ops/plan/gemm.py says what it holds) and
-// defines WMMA_GEMM_REDUCE where the kernel is the second one of a split-K product.
+// The product kernel. The planner puts a `struct Config` before this file (wmma_ops/plan/gemm.py says what it holds)
+// and defines WMMA_GEMM_REDUCE where the kernel is the second one of a split-K product.
 #include <wmma/tile/gemm.hpp>
 
 #ifdef WMMA_GEMM_REDUCE
-WMMA_KERNEL(256, 2) void gemm_reduce(wmma::GemmArguments arguments) {
-  wmma::gemm_reduce<Config>(arguments);
-}
+WMMA_KERNEL(256, 2) void gemm_reduce(wmma::GemmArguments arguments) { wmma::gemm_reduce<Config>(arguments); }
 #else
 static_assert(wmma::GemmKernel<Config>::kThreads == Config::kThreads, "the planner and the kernel agree");
 static_assert(wmma::GemmKernel<Config>::kSharedBytes == Config::kSharedBytes, "the planner and the kernel agree");
 
-#define WMMA_GEMM(...)                                                                             \
+#define WMMA_GEMM(...)                                                                                     \
   WMMA_KERNEL(Config::kThreads, Config::kOccupancy) __VA_ARGS__ void gemm(wmma::GemmArguments arguments) { \
-    wmma::GemmKernel<Config>::run(arguments);                                                      \
+    wmma::GemmKernel<Config>::run(arguments);                                                              \
   }
 #ifdef WMMA_GEMM_CLUSTER
 WMMA_GEMM(WMMA_CLUSTER(Config::kCluster))

@@ -49,11 +49,12 @@
 #endif
 #endif
 
-// A kernel of exactly `threads` threads a block, compiled for `waves` waves at once on each SIMD of an AMD target: fewer
-// waves leave more registers to each.
+// A kernel of exactly `threads` threads a block, compiled for `waves` waves at once on each SIMD of an AMD target:
+// fewer waves leave more registers to each.
 #ifdef WMMA_AMD
-#define WMMA_KERNEL(threads, waves)                                         \
-  extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(threads, threads), amdgpu_waves_per_eu(waves, waves)))
+#define WMMA_KERNEL(threads, waves) \
+  extern "C" __global__             \
+      __attribute__((amdgpu_flat_work_group_size(threads, threads), amdgpu_waves_per_eu(waves, waves)))
 #else
 #define WMMA_KERNEL(threads, waves) extern "C" __global__ __launch_bounds__(threads, waves)
 #endif

@@ -5,6 +5,7 @@ from wmma_ops.plan.errors import CaptureError, ConfigError
 from wmma_ops.plan.explain import Explanation, LaunchRecord, Step, explain, warmup
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import GemmProblem
+from wmma_ops.plan.tuning import Timing, tune
 
 __all__ = [
     "CaptureError",
@@ -15,6 +16,8 @@ __all__ = [
     "LaunchRecord",
     "Plan",
     "Step",
+    "Timing",
     "explain",
+    "tune",
     "warmup",
 ]

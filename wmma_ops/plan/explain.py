@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -9,6 +10,9 @@ from wmma_ops import arch, driver, emulator, jit, library
 from wmma_ops.plan.launching import Planned, RecordedLaunch, warming
 from wmma_ops.plan.problem import GemmProblem
 from wmma_ops.types import name as type_name
+
+if TYPE_CHECKING:
+    from wmma_ops.plan.figures import Figures
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,7 @@ class LaunchRecord:
     tensors: dict[str, torch.Tensor] = field(
         repr=False
     )  # the memory that the kernel may touch, by the arguments' names
-    figures: object | None = field(repr=False)  # the machine code's static figures; None where there is no assembly
+    figures: "Figures | None" = field(repr=False)  # None where the compiler gives no assembly
 
     @property
     def assembly(self) -> str | None:
@@ -97,8 +101,7 @@ def _rows(step: Step) -> Iterator[tuple[str, str]]:
         yield "launch", f"{launch.kernel}: {x} × {y} blocks of {launch.block}, {launch.shared_bytes} bytes shared"
         yield "code", f"{len(launch.code_object):,} bytes by {launch.code.compiler}"
         if launch.figures is not None:
-            for line in str(launch.figures).splitlines():
-                yield "figures", line
+            yield "figures", str(launch.figures).partition(": ")[2]  # its kernel and target stand above
     if len(step.launches) > len(shown):
         yield "", f"and {_count(len(step.launches) - len(shown), 'launch')} more, at other places of the batch"
 
@@ -218,14 +221,11 @@ def _record(planned: Planned, launch: RecordedLaunch, index: int) -> LaunchRecor
     )
 
 
-def _figures(launch: RecordedLaunch, target: arch.Target):
-    try:
-        from wmma_ops.plan.figures import figures
-    except ImportError:
-        return None
-    if target.vendor != "amd" or launch.kernel.code.assembly is None:
-        return None
-    return figures(launch.kernel.code, target, launch.block, launch.shared)
+def _figures(launch: RecordedLaunch, target: arch.Target) -> "Figures | None":
+    from wmma_ops.plan.figures import figures  # the regular expressions there would be felt at each import
+
+    code = launch.kernel.code
+    return None if code.assembly is None else figures(code, target, launch.block, launch.shared, launch.kernel.name)
 
 
 def warmup(op: str | Callable, *arguments, **keywords) -> None:

@@ -33,7 +33,7 @@ _FP8 = {dtype for dtype in CPP if dtype is not None and dtype.is_floating_point 
 _SUM = {torch.float64: 8}  # bytes of an accumulator; others have 4
 _MOST_GRID_Y = 65535
 _REDUCE_THREADS = 256
-_MOST_STAGED = 64  # registers
+_MOST_STAGED = 48  # registers
 
 
 @dataclass(frozen=True)
@@ -125,24 +125,30 @@ def _is_async(problem: GemmProblem, target: arch.Target, element: torch.dtype, l
     )
 
 
-def _tile_bytes(config: GemmConfig, edge: int, order: str) -> int:
+def _tile_bytes(config: GemmConfig, target: arch.Target, edge: int, order: str) -> int:
     """A tile in shared memory, as kernels/wmma/tile/shared_tile.hpp lays it out: lines of K, or (copied as they are) along
     M or N."""
     lines, length = (edge, config.block_k) if not config.stages or order == "k" else (config.block_k, edge)
     chunks = length * config.element.itemsize // 16
-    exchanged = chunks % 8 == 0 or 8 % chunks == 0
+    row = (target.lds_bytes_per_clock or 128) // 16
+    exchanged = chunks % row == 0 or row % chunks == 0
     return lines * (chunks if exchanged else chunks | 1) * 16
 
 
 def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
     """Dynamic shared memory: the tiles, and after them the slabs in which waves turn their sums around."""
     step = step_of(target, config.element, config.lanes, config.side)
-    tile = sum(_tile_bytes(config, edge, order) for edge, order in ((config.block_m, problem.a_order), (config.block_n, problem.b_order)))
+    tile = sum(
+        _tile_bytes(config, target, edge, order)
+        for edge, order in ((config.block_m, problem.a_order), (config.block_n, problem.b_order))
+    )
     size = _SUM.get(config.element, 4)
     across = config.block_n // config.waves_n // step.cols
     most = min(across, min(64, 1024 // step.rows) // step.cols)
     columns = max(tiles for tiles in range(1, most + 1) if across % tiles == 0) * step.cols
     slab = step.rows * (columns + 16 // size) * size
+    if config.waves_k * config.cluster > 1:  # all of a wave's slabs lie there at once
+        slab *= config.block_m // config.waves_m // step.rows * (across * step.cols // columns)
     return max((config.stages or 2) * tile, config.waves * slab)
 
 
@@ -156,7 +162,7 @@ def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig
     asynchronous = _is_async(problem, target, element, lanes)
     wide = target.lds_bytes > 65536 and not lanes
     line = 128 if wide else 64  # bytes of K that a step takes
-    most_sums = 64 if lanes or size == 8 or target.wave == 32 and target.vendor == "amd" and size == 4 else 128
+    most_sums = _most_sums(problem, target, element, lanes, asynchronous)
     edges = (16, 32, 64, 128, 256)
     edges_n = (16, 32, 64, 96, 112, 128, 192, 256) if asynchronous else edges
     least = step_of(target, element, lanes, 16)
@@ -164,11 +170,9 @@ def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig
     for block_m in edges:
         for block_n in edges_n:
             # Half of a tile that is all beyond the result's edge is of no use, unless the hardware has no smaller one.
-            if block_m // 2 >= max(problem.m, least.rows // 2 + 1) or block_n // 2 >= max(
-                problem.n, least.cols // 2 + 1
-            ):
+            if block_m // 2 >= max(problem.m, least_m // 2 + 1) or block_n // 2 >= max(problem.n, least_n // 2 + 1):
                 continue
-            for waves_m, waves_n, waves_k in _wave_grids(block_m, block_n):
+            for waves_m, waves_n, waves_k in _wave_grids(block_m, block_n, asynchronous):
                 wave_m, wave_n = block_m // waves_m, block_n // waves_n
                 for side in (32, 16) if target.family == "cdna" and size < 8 and not lanes else (16,):
                     step = step_of(target, element, lanes, side)
@@ -188,6 +192,20 @@ def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig
                     break
 
 
+def _most_sums(problem: GemmProblem, target: arch.Target, element, lanes: bool, asynchronous: bool) -> int:
+    """Registers of a lane for sums, so that what else it holds fits beside them: half as many for each of these."""
+    converts = element not in (problem.a, problem.b)
+    halves = (
+        lanes,  # four lines of each operand
+        element.itemsize == 8,
+        converts,
+        converts and target.family == "rdna3",  # both halves of the wave hold operands
+        _number(problem) == "double" and element.itemsize == 1 and target.wave == 32,
+        target.vendor == "nvidia" and not asynchronous,  # the next tile
+    )
+    return max(128 >> sum(halves), 16)
+
+
 def _staged_registers(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
     """What a lane holds of the next tile."""
     threads = config.waves * target.wave
@@ -199,14 +217,16 @@ def _staged_registers(problem: GemmProblem, config: GemmConfig, target: arch.Tar
     return total
 
 
-def _wave_grids(block_m: int, block_n: int) -> Iterator[tuple[int, int, int]]:
-    """Four waves a block, eight for large ones; where the tile is too small for them they split K."""
-    waves = 8 if block_m * block_n >= 256 * 128 else 4
-    for waves_k in (1, 2, 4):
-        for waves_m in (1, 2, 4):
-            waves_n = waves // waves_k // waves_m
-            if waves_n >= 1 and block_n % waves_n == 0 and (waves_k == 1 or block_m * block_n <= 64 * 64):
-                yield waves_m, waves_n, waves_k
+def _wave_grids(block_m: int, block_n: int, crowd: bool) -> Iterator[tuple[int, int, int]]:
+    """Four waves a block, eight for large ones and, where `crowd`, for others too; where the tile is too small for them
+    they split K."""
+    area = block_m * block_n
+    for waves in (8,) if area >= 256 * 128 else (4, 8) if crowd and area >= 64 * 64 else (4,):
+        for waves_k in (1, 2, 4):
+            for waves_m in (1, 2, 4):
+                waves_n = waves // waves_k // waves_m
+                if waves_n >= 1 and block_n % waves_n == 0 and (waves_k == 1 or area <= 64 * 64):
+                    yield waves_m, waves_n, waves_k
 
 
 def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
@@ -237,47 +257,47 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
     tile_bytes = (config.block_m + config.block_n) * config.block_k * size
     reads = config.waves_m * config.waves_n * (wave_m + wave_n) * config.block_k * size * step.copies
     shared = (reads + tile_bytes) / (target.lds_bytes_per_clock or 128)
+    sum_bytes = _SUM.get(config.element, 4)
     stored = tile_bytes * min(problem.a.itemsize, size) / size
-    memory = stored / 48
-    if not config.stages:
-        # Loads narrower than 16 bytes cost an instruction each.
-        narrow = max(1, 4 / (min(problem.a_vec, problem.b_vec) * problem.a.itemsize))
-        memory *= narrow
-    sums = wave_m * wave_n // target.wave * (_SUM.get(config.element, 4) // 4)
-    resident = model.resident(target, config.waves, sums + 100, shared_bytes(problem, config, target))
-    out_bytes = _SUM.get(config.element, 4) if config.splits > 1 else problem.d.itemsize
-    epilogue = config.block_m * config.block_n * (out_bytes + (0 if problem.c is None else problem.c.itemsize)) / 24
-    total = model.cycles(
+    if not config.stages:  # loads narrower than 16 bytes cost an instruction each
+        stored *= max(1, 4 / (min(problem.a_vec, problem.b_vec) * problem.a.itemsize))
+    beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply) if dtype is not None)
+    out = sum_bytes if config.splits > 1 else problem.d.itemsize + beside
+    area = config.block_m * config.block_n
+    return model.cycles(
         target,
-        tiles=tiles,
-        k_tiles=k_tiles,
-        matrix=matrix,
-        shared=shared,
-        memory=memory,
-        epilogue=epilogue,
-        resident=resident,
-        waves=config.waves,
-        in_flight=max(config.stages - 1, 1),
+        model.Work(
+            tiles=tiles,
+            steps=k_tiles,
+            matrix=matrix,
+            shared=shared,
+            tile_bytes=stored,
+            result_bytes=area * out,
+            activations=area * 20 if problem.activation else 0,
+            resident=model.resident(
+                target,
+                config.waves,
+                wave_m * wave_n // target.wave * (sum_bytes // 4) + 100,
+                shared_bytes(problem, config, target),
+            ),
+            waves=config.waves,
+            in_flight=max(config.stages - 1, 1),
+            cluster=config.cluster,
+            splits=config.splits,
+            split_bytes=problem.m * problem.n * problem.batch * (config.splits * sum_bytes + problem.d.itemsize),
+        ),
     )
-    if config.cluster > 1:
-        total += model.LAUNCH / 4
-    if config.splits > 1:
-        traffic = (
-            problem.m * problem.n * problem.batch * (config.splits * _SUM.get(config.element, 4) + problem.d.itemsize)
-        )
-        total += model.LAUNCH + traffic / model.CARDS[target.name].memory
-    return total
 
 
 def choose(problem: GemmProblem, target: arch.Target) -> tuple[GemmConfig, float]:
     """The cheapest configuration, and its cost."""
-    best, least = None, (True, float("inf"))
+    best, least = None, (0, float("inf"))
     for config in candidates(problem, target):
+        # What would spill is taken only where nothing else is left.
+        over = 0 if config.stages else max(_staged_registers(problem, config, target) - _MOST_STAGED, 0)
         for split in splits_of(problem, config, target):
-            # What would spill is taken only where nothing else is left.
-            spills = not split.stages and _staged_registers(problem, split, target) > _MOST_STAGED
-            price = (spills, cost(problem, split, target))
-            if price < least:
+            price = (over, cost(problem, split, target))
+            if best is None or price < least:
                 best, least = split, price
     if best is None:
         raise ConfigError(f"no configuration of {target.name} fits {problem}")
@@ -399,7 +419,9 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
         )
     across = min(problem.batch, _MOST_GRID_Y)
     launches = [
-        KernelLaunch("gemm", source(problem, config, target), (blocks, across), threads, shared_bytes(problem, config, target))
+        KernelLaunch(
+            "gemm", source(problem, config, target), (blocks, across), threads, shared_bytes(problem, config, target)
+        )
     ]
     k_split = max(problem.k, 1)
     workspace = 0

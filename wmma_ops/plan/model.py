@@ -1,11 +1,12 @@
 """What a configuration costs, in clock cycles: the busiest of a compute unit's pipes, and what nothing hides.
 
 The figures beside arch.py's: how many compute units a usual card of the target has, what its memory gives each clock, and
-the rates of plain FMA. They only rank configurations; `wmma_ops.tune` measures.
+the rates of plain FMA. The weights below were fitted to 2,700 timings on an H200; for AMD they are an estimate that only
+ranks configurations. `wmma_ops.tune` measures.
 """
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, log2
 
 import torch
 
@@ -42,8 +43,19 @@ CARDS = {
 
 # Of mma.sync, which reaches some five eighths of what wgmma does on sm_90.
 _NVIDIA_RATES = {"float16": 2048, "bfloat16": 2048, "int8": 4096, "float64": 128}
-_SM90_RATES = {"float16": 2560, "bfloat16": 2560, "int8": 5120, "float64": 256}
+_SM90_RATES = {"float16": 2900, "bfloat16": 2900, "int8": 5800, "float64": 256}
 _FMA_RATES = {torch.float32: 256, torch.float64: 16}  # FLOP per clock and unit
+
+# In cycles, but for those that say otherwise.
+LAUNCH = 9800  # a call of one block that does nothing
+BLOCK = 460  # a block's way to its first product and from its last
+ROUND_TRIP = 920  # until a load that misses the caches returns
+TILE_BYTES = 49  # per cycle, from the L2 cache to a unit
+RESULT_BYTES = 10  # per cycle, of a unit's results and what is read beside them
+ACTIVATIONS = 104  # instructions per cycle
+CROSSTALK = {"nvidia": 0.09, "amd": 0.3}  # of the other pipes' time that adds to the busiest one's
+CLUSTER = 4100  # for each doubling of the blocks of a cluster
+SPLIT = 12900  # the kernel that adds up the splits of K
 
 
 def rate(target: arch.Target, element: torch.dtype, lanes: bool) -> float:
@@ -53,10 +65,6 @@ def rate(target: arch.Target, element: torch.dtype, lanes: bool) -> float:
     name = str(element).removeprefix("torch.")
     rates = target.rates or (_SM90_RATES if target.family == "sm90" else _NVIDIA_RATES)
     return rates.get(name) or rates["int8"]  # fp8 on NVIDIA: as int8
-
-
-LAUNCH = 3000  # cycles from a kernel's start to its first product, and from its last to the end
-ROUND_TRIP = 1600  # until a load that misses the caches returns
 
 
 def resident(target: arch.Target, waves: int, registers: int, shared: int) -> int:
@@ -69,30 +77,39 @@ def resident(target: arch.Target, waves: int, registers: int, shared: int) -> in
     return max(1, min(by_registers, target.lds_bytes // max(shared, 1), 8))
 
 
-def cycles(
-    target: arch.Target,
-    *,
-    tiles: int,
-    k_tiles: int,
-    matrix: float,
-    shared: float,
-    memory: float,
-    epilogue: float,
-    resident: int,
-    waves: int,
-    in_flight: int,
-) -> float:
-    """A launch of `tiles` blocks of `k_tiles` steps.
+@dataclass(frozen=True)
+class Work:
+    """A launch of `tiles` blocks of `steps` steps each; what a step keeps each pipe of a unit busy."""
 
-    `matrix`, `shared` and `memory` are what a step keeps each pipe of a unit busy; on RDNA the matrix pipe waits for the
-    vector unit. `resident` blocks of `waves` waves share a unit, each with `in_flight` steps of loads under way.
-    """
-    load = ceil(tiles / CARDS[target.name].units)  # blocks of the busiest unit
-    together = min(load, resident)
-    step = max(matrix, shared, memory)
-    if target.vendor == "amd" and target.wave == 32:
-        step = max(matrix * 1.05, shared, memory)
+    tiles: int
+    steps: int
+    matrix: float
+    shared: float
+    tile_bytes: float
+    result_bytes: float  # of a block
+    activations: float  # instructions of a block
+    resident: int  # blocks that share a unit
+    waves: int  # of a block
+    in_flight: int  # steps whose loads are under way
+    cluster: int
+    splits: int
+    split_bytes: float  # partial sums written and read
+
+
+def cycles(target: arch.Target, work: Work) -> float:
+    card = CARDS[target.name]
+    load = ceil(work.tiles / card.units)  # blocks of the busiest unit
+    together = min(load, work.resident)
+    memory = work.tile_bytes / TILE_BYTES
+    # On RDNA the matrix pipe waits for the vector unit.
+    matrix = work.matrix * (1.05 if target.vendor == "amd" and target.wave == 32 else 1)
     # The pipes are not quite independent, and few waves do not hide each other's latencies.
-    step = (step + 0.15 * (shared + memory)) * (1 + 0.6 / (together * waves))
-    waiting = ROUND_TRIP / in_flight / together
-    return load * k_tiles * max(step, waiting) + ceil(load / resident) * (LAUNCH / 2 + epilogue) + LAUNCH / 2
+    step = max(matrix, work.shared, memory) + CROSSTALK[target.vendor] * (work.shared + memory)
+    step *= 1 + 0.4 / (together * work.waves)
+    waiting = ROUND_TRIP / work.in_flight / together
+    total = LAUNCH + load * work.steps * (step**5 + waiting**5) ** 0.2
+    total += ceil(load / work.resident) * (BLOCK + work.result_bytes / RESULT_BYTES + work.activations / ACTIVATIONS)
+    total += CLUSTER * log2(work.cluster)
+    if work.splits > 1:
+        total += SPLIT + work.split_bytes / card.memory
+    return total

@@ -1,60 +1,281 @@
-"""Static figures of many kernels side by side, with the limits that they break."""
+"""`python -m wmma_ops report`: the static figures of the kernels that the planner picks, and the limits that they break.
 
+Nothing runs: each kernel is planned, compiled, and its machine code read (figures.py says by what model).
+"""
+
+import dataclasses
+import functools
+import itertools
 import json
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
 
+import torch
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from wmma_ops import arch
-from wmma_ops.plan.figures import Figures
+from wmma_ops import activations, arch, jit
+from wmma_ops.plan import gemm
+from wmma_ops.plan.errors import ConfigError
+from wmma_ops.plan.figures import Figures, figures, limits
+from wmma_ops.plan.problem import GemmProblem
+from wmma_ops.types import OUTPUTS
 
-Entry = tuple[str, "arch.Target | str", Figures, Sequence[str]]  # label, target, figures, broken limits
-
-_COLUMNS = ("VGPRs", "AGPRs", "spills", "LDS bytes", "occupancy", "loop: matrix", "VALU", "LDS", "memory", "share")
-_RATIOS = ("VALU/matrix", "LDS/matrix")
+TARGETS = (*arch.EMULATED, "sm_90a")
+_LARGE = (4096, 4096, 4096)
 
 
-def rows(kernels: Iterable[Entry]) -> list[dict]:
-    """What --json prints."""
+@dataclass(frozen=True)
+class Case:
+    """A product as its operands' types and layouts make it; A is row-major."""
+
+    label: str
+    dtype: str
+    shape: tuple[int, int, int] = _LARGE  # M, N, K
+    weight: bool = False  # B column-major, as linear takes it
+    aligned: bool = True
+    activation: str = "none"
+    bias: bool = False
+
+    @property
+    def held(self) -> bool:
+        """Whether the hot loop must be free of masks and wide addresses."""
+        return self.aligned and self.shape == _LARGE
+
+
+FLOAT16 = "float16 4096³"
+_FP8 = ("float8_e4m3fn", "float8_e4m3fnuz")
+CASES = (
+    *(Case(f"{name} 4096³", name) for name in ("float16", "bfloat16", "int8", *_FP8, "float32", "float64")),
+    Case("linear float16", "float16", weight=True),
+    Case("linear+bias+gelu float16", "float16", weight=True, activation="gelu", bias=True),
+    Case("linear 16x4096x4096 float16", "float16", (16, 4096, 4096), weight=True),
+    Case("unaligned 1000x1001x1003 float16", "float16", (1000, 1001, 1003), aligned=False),
+)
+
+
+class Limits(NamedTuple):
+    """Of the hot loop."""
+
+    share: float  # at least
+    valu: float  # at most, as the next
+    lds: float
+
+
+# Of FLOAT16.
+LIMITS = {
+    "gfx90a": Limits(1.0, 0.08, 0.25),
+    "gfx942": Limits(1.0, 0.12, 0.50),
+    "gfx950": Limits(1.0, 0.15, 0.50),
+    "gfx1100": Limits(0.95, 0.05, 0.32),
+    "gfx1201": Limits(0.94, 0.06, 0.40),
+}
+
+
+@dataclass(frozen=True)
+class Known:
+    """A limit that is missed for a reason, and by how much at most."""
+
+    bounds: dict[str, float]  # by the name of the figure
+    reason: str
+
+
+KNOWN = {
+    (FLOAT16, "gfx90a"): Known(
+        {"lds_ratio": 0.344},
+        "tiles of 128x256; those of 256x256 reach 0.25, but would leave a fifth of the 104 units without work",
+    ),
+}
+
+
+class Row(NamedTuple):
+    label: str
+    target: "arch.Target | str"
+    figures: Figures
+    broken: Sequence[str]  # limits
+    known: Sequence[str] = ()  # limits that KNOWN excuses, each with its reason
+    config: str = ""
+
+
+# ------------------------------------------------------------------------------------------------------ one kernel each
+
+
+def cases(target: arch.Target) -> list[Case]:
+    """Those that say something about a target: fp8 where it has such a product, NVIDIA's in float16."""
+    native = {row.a for row in target.instructions}
+    found = (case for case in CASES if case.dtype not in _FP8 or case.dtype in native)
+    return [case for case in found if target.vendor == "amd" or case.dtype == "float16"]
+
+
+def problem(case: Case, target: arch.Target) -> GemmProblem:
+    """What the library would ask for a call on contiguous tensors."""
+    a = getattr(torch, case.dtype)
+    d = OUTPUTS[a][0]
+    vec, d_vec = (16 // a.itemsize, 16 // d.itemsize) if case.aligned else (1, 1)
+    m, n, k = case.shape
+    return GemmProblem(
+        place=-1 - list(arch.TARGETS).index(target.name),
+        a=a, b=a, c=None, d=d,
+        bias=d if case.bias else None,
+        row_scale=None, col_scale=None, a_scale=None, multiply=None,
+        a_order="k", b_order="k" if case.weight else "n",
+        a_vec=vec, b_vec=vec, c_vec=1, d_vec=d_vec, multiply_vec=1,
+        wide=False,
+        a_activation=0, activation=activations.code("report", "activation", case.activation),
+        batch_dims=0, batch=1, m=m, n=n, k=k,
+        precision=0,
+    )  # fmt: skip
+
+
+def measure(case: Case, target: arch.Target) -> list[Row]:
+    """A row for each kernel of the product."""
+    asked = problem(case, target)
+    try:
+        plan = gemm.plan(asked, target)
+        codes = [jit.compile(launch.source, target.name, name="planned.hip") for launch in plan.launches]
+    except (ConfigError, jit.CompileError) as error:
+        unknown = Figures("gemm", target.name, 0, *[None] * 8)
+        return [Row(case.label, target, unknown, [f"is not compiled: {str(error).strip().splitlines()[0]}"])]
     return [
-        {
-            "label": label,
-            "target": target if isinstance(target, str) else target.name,
-            "figures": figures.as_dict(),
-            "broken": list(broken),
-        }
-        for label, target, figures, broken in kernels
+        _judged(
+            case, target, figures(code, target, launch.block, launch.shared), plan.config, launch is plan.launches[0]
+        )
+        for code, launch in zip(codes, plan.launches, strict=True)
     ]
 
 
-def table(found: Iterable[dict]) -> Table:
-    shown = Table(title="Static figures of the hot loops", title_justify="left")
-    for name in ("kernel", "target"):
-        shown.add_column(name, overflow="fold")
-    for name in (*_COLUMNS, *_RATIOS):
-        shown.add_column(name, justify="right")
-    shown.add_column("broken limits", overflow="fold")
+def _judged(case: Case, target: arch.Target, found: Figures, config: gemm.GemmConfig, product: bool) -> Row:
+    bounds = {}
+    if product and not config.lanes:
+        bounds = {"share": 0.0}  # there must be a loop with matrix instructions
+        if case.label == FLOAT16 and target.name in LIMITS:
+            bounds = LIMITS[target.name]._asdict()
+    judged = found if case.held else dataclasses.replace(found, masked=None, wide_address=None)
+    strict = limits(judged, **bounds)
+    known = KNOWN.get((case.label, target.name)) if product else None
+    excused = {}
+    if known:
+        values = {name: getattr(judged, name) for name in known.bounds}
+        # Bounds are written with three digits.
+        excused = {name: None for name, value in values.items() if value and round(value, 3) <= known.bounds[name]}
+    broken = limits(dataclasses.replace(judged, **excused), **bounds)
+    return Row(
+        label=case.label if product else f"… then the sum of {config.splits} parts",
+        target=target,
+        figures=found,
+        broken=broken,
+        known=[f"{text}: {known.reason}" for text in strict if text not in broken] if known else [],
+        config=_tiles(config) if product else "",
+    )
+
+
+def _tiles(config: gemm.GemmConfig) -> str:
+    parts = config.splits * config.cluster
+    return f"{config.block_m}x{config.block_n}x{config.block_k}" + (f" /{parts}" if parts > 1 else "")
+
+
+def measure_all(targets: Sequence[arch.Target], done: Callable[[arch.Target], None] | None = None) -> Iterator[Row]:
+    """Every target's rows, in order; `done` is called after each case, from any thread."""
+
+    def one(pair: tuple[Case, arch.Target]) -> list[Row]:
+        rows = measure(*pair)
+        if done is not None:
+            done(pair[1])
+        return rows
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            for found in pool.map(one, [(case, target) for target in targets for case in cases(target)]):
+                yield from found
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+# ------------------------------------------------------------------------------------------------------------- the table
+
+
+def rows(kernels: Iterable[Sequence]) -> list[dict]:
+    """What --json prints."""
+    return [
+        {
+            "label": one.label,
+            "target": one.target if isinstance(one.target, str) else one.target.name,
+            "config": one.config,
+            "figures": one.figures.as_dict(),
+            "broken": list(one.broken),
+            "known": list(one.known),
+        }
+        for one in itertools.starmap(Row, kernels)
+    ]
+
+
+_WIDTH = 134
+_COUNTS = ("VGPRs", "AGPRs", "spills", "LDS", "waves", "matrix", "VALU", "LDS", "mem")
+_RATIOS = ("share", "VALU÷m", "LDS÷m")
+
+
+def table(found: Sequence[dict]) -> Table:
+    shown = Table(
+        title="Static figures of the planner's kernels",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=0,
+        pad_edge=False,
+    )
+    shown.add_column("target", no_wrap=True)
+    shown.add_column("product", no_wrap=True)
+    shown.add_column("tile", no_wrap=True)
+    for name in (*_COUNTS, *_RATIOS):
+        shown.add_column(name, justify="right", no_wrap=True)
+    shown.add_column("")
+    before = None
     for row in found:
-        style = "red" if row["broken"] else None
-        shown.add_row(row["label"], row["target"], *_cells(row["figures"]), "\n".join(row["broken"]), style=style)
+        if before not in (None, row["target"]):
+            shown.add_section()
+        mark, style = ("BROKEN", "red") if row["broken"] else ("known", "yellow") if row["known"] else ("", None)
+        target = row["target"] if row["target"] != before else ""
+        shown.add_row(target, row["label"], row["config"], *_cells(row["figures"]), mark, style=style)
+        before = row["target"]
     return shown
+
+
+_LEGEND = (
+    "LDS in bytes a block; waves: occupancy, a SIMD; matrix to mem: instructions of the hot loop; share: the matrix "
+    "units' part of the busiest unit's time; ÷m: cycles over those of the matrix units; /4: K split in 4. – is not known."
+)
 
 
 def _cells(figures: dict) -> list[str]:
     loop = figures["loop"] or {}
     resources = [figures[name] for name in ("vgprs", "agprs", "spills", "lds_bytes", "occupancy")]
     counts = [loop.get(name) for name in ("matrix", "valu", "lds", "vmem")]
-    share = "-" if figures["share"] is None else f"{figures['share']:.0%}"
-    ratios = ["-" if figures[name] is None else f"{figures[name]:.2f}" for name in ("valu_ratio", "lds_ratio")]
-    return ["-" if value is None else f"{value:g}" for value in resources + counts] + [share, *ratios]
+    share = "–" if figures["share"] is None else f"{figures['share']:.0%}"
+    ratios = ["–" if figures[name] is None else f"{figures[name]:.2f}" for name in ("valu_ratio", "lds_ratio")]
+    return ["–" if value is None else f"{value:g}" for value in resources + counts] + [share, *ratios]
 
 
-def report(kernels: Iterable[Entry], *, console: Console | None = None, as_json: bool = False) -> bool:
+def report(kernels: Iterable[Sequence], *, console: Console | None = None, as_json: bool = False) -> bool:
     """Prints every kernel's row; whether one of them breaks a limit."""
     found = rows(kernels)
+    broken = any(row["broken"] for row in found)
     if as_json:
-        print(json.dumps(found, indent=1))
-    else:
-        (console or Console()).print(table(found))
-    return any(row["broken"] for row in found)
+        print(json.dumps(found, indent=1, ensure_ascii=False))
+        return broken
+    console = console or Console()
+    before, console.width = (
+        console.width,
+        max(console.width, _WIDTH),
+    )  # a narrow terminal wraps lines; cells keep their digits
+    console.print(table(found))
+    console.width = before
+    say = functools.partial(console.print, highlight=False, markup=False)
+    say(_LEGEND)
+    for kind, style in (("known", "yellow"), ("broken", "red")):
+        for row in found:
+            for text in row[kind]:
+                say(f"{kind}: {row['target']} {row['label']}: {text}", style=style)
+    return broken

@@ -58,6 +58,13 @@ constexpr int kWaveSize = 64;
 constexpr int kWaveSize = 32;
 #endif
 
+// What shared memory's banks give in a cycle.
+#if defined(__gfx950__)
+constexpr int kBankBytes = 256;
+#else
+constexpr int kBankBytes = 128;
+#endif
+
 // The accumulator of a product with A and B exchanged is D transposed.
 constexpr bool kSwapsOperands = true;
 
@@ -108,6 +115,8 @@ WMMA_DEVICE uint32_t lane_id() {
 
 // A value that all lanes share, moved to a scalar register.
 WMMA_DEVICE uint32_t uniform(uint32_t value) { return __builtin_amdgcn_readfirstlane(value); }
+
+WMMA_DEVICE void prefetch(const void*) {}
 
 WMMA_DEVICE void block_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");

@@ -7,6 +7,7 @@
 namespace wmma::arch {
 
 constexpr int kWaveSize = 32;
+constexpr int kBankBytes = 128;  // what shared memory's banks give in a cycle
 
 // Two accumulators of mma.m16n8 already lie as A of the next product: no exchange of A and B is needed.
 constexpr bool kSwapsOperands = false;
@@ -86,6 +87,9 @@ WMMA_DEVICE uint32_t lane_id() {
 
 // A value that all lanes share; the compiler finds such values itself.
 WMMA_DEVICE uint32_t uniform(uint32_t value) { return value; }
+
+// Asks the L2 cache for the line that holds the address.
+WMMA_DEVICE void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 // The address within shared memory of a generic pointer into it.
 WMMA_DEVICE uint32_t shared_address(const void* at) {

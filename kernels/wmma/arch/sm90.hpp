@@ -14,11 +14,12 @@ namespace wmma::arch {
 // All threads of all blocks of the cluster; what they wrote before, each of them sees after.
 WMMA_DEVICE void cluster_barrier() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 #endif
 }
 
 // kCount elements of another block's shared memory, 4, 8 or 16 bytes, from the place where `from` is in one's own.
+// Keeps its place among the barriers (it is volatile), but lets loads overlap (it clobbers no memory).
 template <int kCount, class T>
 WMMA_DEVICE void load_shared_of(uint32_t block, const T* from, T* to) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -29,12 +30,11 @@ WMMA_DEVICE void load_shared_of(uint32_t block, const T* from, T* to) {
   if constexpr (kBytes == 16) {
     asm volatile("ld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-                 : "r"(at)
-                 : "memory");
+                 : "r"(at));
   } else {
 #pragma unroll
     for (int i = 0; i < kBytes / 4; ++i) {
-      asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(words[i]) : "r"(at + i * 4) : "memory");
+      asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(words[i]) : "r"(at + i * 4));
     }
   }
   copy_bytes<kBytes>(to, words);

@@ -56,8 +56,7 @@ class AsyncLoader {
       if (kExact || (line < Tile::kLines && chunk_ < Tile::kChunks)) {
         const int k = static_cast<int>(kAlong ? chunk_ * kPerChunk : line);
         const bool there = (there_ >> i & 1) != 0 && (!kMasked || k < limit);
-        // Eight lines further down the exchange of chunks is the same.
-        const uint32_t to = kPass % 8 == 0 ? to_ + i * kPassBytes : Tile::offset(line, chunk_);
+        const uint32_t to = kPass % Tile::kPeriod == 0 ? to_ + i * kPassBytes : Tile::offset(line, chunk_);
         arch::copy_async(tile + to, from, there);
       }
       from += pass_step_;
@@ -92,8 +91,8 @@ class ChunkReader {
                                (kIsA ? Product::a_chunk(lane, 0) : Product::b_chunk(lane, 0));
         at_[i] = Tile::offset(line, chunk);
       } else {
-        const uint32_t line = first_step * Product::kDepth +
-                              (kIsA ? Product::a_depth_line(lane) : Product::b_depth_line(lane));
+        const uint32_t line =
+            first_step * Product::kDepth + (kIsA ? Product::a_depth_line(lane) : Product::b_depth_line(lane));
         const uint32_t chunk = (first + i * kSide) / Product::kPerChunk +
                                (kIsA ? Product::a_outer_chunk(lane) : Product::b_outer_chunk(lane));
         at_[i] = Tile::offset(line, chunk);
@@ -113,6 +112,7 @@ class ChunkReader {
   }
 
  private:
+  static_assert((kAlong ? kSide : Product::kDepth) % Tile::kPeriod == 0, "the swizzle repeats");
   uint32_t at_[kAddresses];
   uint32_t step_bytes_;
 };
@@ -164,8 +164,8 @@ struct AsyncLoop {
     }
     arch::wait_async<kStages - 2>();
     arch::block_barrier();
-    uint32_t stage = 0;               // that is multiplied
-    uint32_t filled = kStages - 1;    // that is filled next
+    uint32_t stage = 0;             // that is multiplied
+    uint32_t filled = kStages - 1;  // that is filled next
     typename Wave::Operands operands[2];
     reader.read(operands[0], start, 0);
     for (uint32_t tile = 0; tile < tiles; ++tile) {

@@ -43,7 +43,8 @@ WMMA_DEVICE BlockPlace block_place(const GemmArguments& p) {
   return place;
 }
 
-// Where the batch's matrix starts in an operand, in elements. The kDims innermost of the struct's dimensions are in use.
+// Where the batch's matrix starts in an operand, in elements. The kDims innermost of the struct's dimensions are in
+// use.
 template <int kDims>
 WMMA_DEVICE int64_t batch_offset(const GemmArguments& p, const GemmOperand& x, uint32_t batch) {
   int64_t offset = 0;

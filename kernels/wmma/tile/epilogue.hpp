@@ -10,18 +10,21 @@
 
 namespace wmma {
 
-// kCount neighbouring elements as numbers of type E, read kVec at a time.
-template <class E, class T, int kCount, int kVec>
-WMMA_DEVICE void load_numbers(E* x, const T* from, int64_t stride) {
-  constexpr int kPiece = kVec < kCount ? kVec : kCount;
-  alignas(16) T raw[kPiece];
+// kCount neighbouring elements as they are in memory, read kVec at a time.
+template <class T, int kCount, int kVec>
+struct Raw {
+  static constexpr int kPiece = kVec < kCount ? kVec : kCount;
+  alignas(16) T values[kCount];
+
+  WMMA_DEVICE void load(const T* from, int64_t stride) {
 #pragma unroll
-  for (int i = 0; i < kCount; i += kPiece) {
-    arch::copy<kPiece>(raw, from + i * (kPiece == 1 ? stride : 1));
-#pragma unroll
-    for (int e = 0; e < kPiece; ++e) x[i + e] = convert<E>(raw[e]);
+    for (int i = 0; i < kCount; i += kPiece) {
+      arch::copy<kPiece>(values + i, from + i * (kPiece == 1 ? stride : 1));
+    }
   }
-}
+};
+template <int kCount, int kVec>
+struct Raw<None, kCount, kVec> {};
 
 // The result in D's type: to nearest even; integers saturate, and a NaN becomes 0.
 template <class D, class E>
@@ -47,61 +50,53 @@ class Epilogue {
 
   WMMA_DEVICE Epilogue(const GemmArguments& p, uint32_t batch) : p_(p), batch_(batch) {}
 
-  // Finishes kVec columns from `column` on, which are inside. The columns' own vectors are read here, once for all rows.
+  // What columns bring with them, read once for all rows.
   struct Columns {
-    E scale[kVec];
-    E bias[kVec];
+    Raw<typename Config::ColScale, kVec, 1> scale;
+    Raw<typename Config::Bias, kVec, 1> bias;
   };
-
   WMMA_DEVICE Columns columns(int64_t column) const {
     Columns x;
-    if constexpr (!kIsNone<typename Config::ColScale>) {
-      load_numbers<E, typename Config::ColScale, kVec, 1>(x.scale, at<typename Config::ColScale>(p_.col_scale, 0, column),
-                                                          p_.col_scale.column_stride);
-    }
-    if constexpr (!kIsNone<typename Config::Bias>) {
-      load_numbers<E, typename Config::Bias, kVec, 1>(x.bias, at<typename Config::Bias>(p_.bias, 0, column),
-                                                      p_.bias.column_stride);
-    }
+    load(x.scale, p_.col_scale, 0, column);
+    load(x.bias, p_.bias, 0, column);
     return x;
   }
 
-  WMMA_DEVICE void store(const Sum* sums, const Columns& columns, int64_t row, int64_t column) const {
+  // What the elements themselves bring, read as early as there are registers for it.
+  struct Elements {
+    Raw<typename Config::RowScale, 1, 1> row_scale;
+    Raw<typename Config::C, kVec, Config::kCVec> c;
+    Raw<typename Config::Multiply, kVec, Config::kMultiplyVec> multiply;
+  };
+  WMMA_DEVICE void fetch(Elements& x, int64_t row, int64_t column) const {
+    load(x.row_scale, p_.row_scale, row, 0);
+    load(x.c, p_.c, row, column);
+    load(x.multiply, p_.multiply, row, column);
+  }
+
+  // Asks for the tile's part of C and of the multiplier while its product is computed.
+  template <int kRows, int kCols, int kThreads>
+  WMMA_DEVICE void prefetch(int64_t row, int64_t column, uint32_t thread) const {
+    prefetch_of<typename Config::C, Config::kCVec, kRows, kCols, kThreads>(p_.c, row, column, thread);
+    prefetch_of<typename Config::Multiply, Config::kMultiplyVec, kRows, kCols, kThreads>(p_.multiply, row, column,
+                                                                                         thread);
+  }
+
+  // Finishes kVec columns from `column` on, which are inside.
+  WMMA_DEVICE void store(const Sum* sums, const Columns& columns, const Elements& elements, int64_t row,
+                         int64_t column) const {
     E x[kVec];
 #pragma unroll
     for (int e = 0; e < kVec; ++e) {
       x[e] = static_cast<E>(p_.alpha) * convert<E>(sums[e]);
-    }
-    if constexpr (!kIsNone<typename Config::RowScale>) {
-      const E scale = convert<E>(*at<typename Config::RowScale>(p_.row_scale, row, 0));
-#pragma unroll
-      for (int e = 0; e < kVec; ++e) x[e] *= scale;
-    }
-    if constexpr (!kIsNone<typename Config::ColScale>) {
-#pragma unroll
-      for (int e = 0; e < kVec; ++e) x[e] *= columns.scale[e];
-    }
-    if constexpr (!kIsNone<typename Config::C>) {
-      E c[kVec];
-      load_numbers<E, typename Config::C, kVec, Config::kCVec>(c, at<typename Config::C>(p_.c, row, column),
-                                                               p_.c.column_stride);
-#pragma unroll
-      for (int e = 0; e < kVec; ++e) x[e] = arch::fma(static_cast<E>(p_.beta), c[e], x[e]);
-    }
-    if constexpr (!kIsNone<typename Config::Bias>) {
-#pragma unroll
-      for (int e = 0; e < kVec; ++e) x[e] += columns.bias[e];
-    }
-    if constexpr (Config::kActivation != kNone) {
-#pragma unroll
-      for (int e = 0; e < kVec; ++e) x[e] = activate<Config::kActivation, E>(x[e]);
-    }
-    if constexpr (!kIsNone<typename Config::Multiply>) {
-      E factor[kVec];
-      load_numbers<E, typename Config::Multiply, kVec, Config::kMultiplyVec>(
-          factor, at<typename Config::Multiply>(p_.multiply, row, column), p_.multiply.column_stride);
-#pragma unroll
-      for (int e = 0; e < kVec; ++e) x[e] *= factor[e];
+      if constexpr (!kIsNone<typename Config::RowScale>) x[e] *= convert<E>(elements.row_scale.values[0]);
+      if constexpr (!kIsNone<typename Config::ColScale>) x[e] *= convert<E>(columns.scale.values[e]);
+      if constexpr (!kIsNone<typename Config::C>) {
+        x[e] = arch::fma(static_cast<E>(p_.beta), convert<E>(elements.c.values[e]), x[e]);
+      }
+      if constexpr (!kIsNone<typename Config::Bias>) x[e] += convert<E>(columns.bias.values[e]);
+      x[e] = activate<Config::kActivation, E>(x[e]);
+      if constexpr (!kIsNone<typename Config::Multiply>) x[e] *= convert<E>(elements.multiply.values[e]);
     }
     using D = typename Config::D;
     alignas(16) D result[kVec];
@@ -134,6 +129,26 @@ class Epilogue {
  private:
   static constexpr int kPartialVec = kVec * sizeof(Sum) > 16 ? 16 / sizeof(Sum) : kVec;
 
+  template <class T, int kCount, int kStep>
+  WMMA_DEVICE void load(Raw<T, kCount, kStep>& x, const GemmOperand& operand, int64_t row, int64_t column) const {
+    if constexpr (!kIsNone<T>) x.load(at<T>(operand, row, column), operand.column_stride);
+  }
+
+  template <class T, int kStep, int kRows, int kCols, int kThreads>
+  WMMA_DEVICE void prefetch_of(const GemmOperand& x, int64_t row, int64_t column, uint32_t thread) const {
+    if constexpr (!kIsNone<T> && kStep > 1) {
+      constexpr int kLine = 128 / sizeof(T);
+      constexpr int kAcross = (kCols + kLine - 1) / kLine;
+#pragma unroll
+      for (int i = 0; i < (kRows * kAcross + kThreads - 1) / kThreads; ++i) {
+        const uint32_t at_line = thread + i * kThreads;
+        const int64_t r = row + at_line / kAcross;
+        const int64_t c = column + at_line % kAcross * kLine;
+        if (at_line < kRows * kAcross && r < p_.m && c < p_.n) arch::prefetch(at<T>(x, r, c));
+      }
+    }
+  }
+
   template <class T>
   WMMA_DEVICE const T* at(const GemmOperand& x, int64_t row, int64_t column) const {
     return static_cast<const T*>(x.data) + batch_offset<Config::kBatchDims>(p_, x, batch_) + row * x.row_stride +
@@ -141,94 +156,153 @@ class Epilogue {
   }
 
   WMMA_DEVICE Sum* partial(uint32_t split, int64_t row, int64_t column) const {
-    return static_cast<Sum*>(p_.partial) +
-           ((static_cast<int64_t>(split) * p_.batch + batch_) * p_.m + row) * p_.n + column;
+    return static_cast<Sum*>(p_.partial) + ((static_cast<int64_t>(split) * p_.batch + batch_) * p_.m + row) * p_.n +
+           column;
   }
 
   const GemmArguments& p_;
   uint32_t batch_;
 };
 
-// One row of products at a time through shared memory, each wave in a slab of its own. Where waves shared K, or blocks of
-// a cluster did, each of them adds up and finishes a part of the lines.
+// A wave's sums by way of shared memory, a slab of some products at a time. Where waves shared K, or blocks of a
+// cluster did, all their slabs lie there at once, and each of them adds up and finishes a part of the lines.
 template <class Config, class Product, int kM, int kN>
 struct WaveStore {
   using Sum = typename Product::Compute;
   using Wave = WaveTile<Product, kM, kN>;
+  using Finish = Epilogue<Config, Sum>;
   static constexpr int kVec = Config::kDVec;
-  // Up to 1024 sums at a time.
+  // Up to 1024 sums.
   static constexpr int kSlabTiles =
       detail::divisor_up_to(Wave::kTilesN, detail::lower(64, 1024 / Product::kRows) / Product::kCols);
   static constexpr int kSlabN = kSlabTiles * Product::kCols;
   static_assert(kSlabN % kVec == 0, "whole vectors");
+  static constexpr int kSlabsN = Wave::kTilesN / kSlabTiles;
+  static constexpr int kSlabs = Wave::kTilesM * kSlabsN;
   static constexpr int kPitch = kSlabN + 16 / static_cast<int>(sizeof(Sum));  // off the banks of the line above
   static constexpr int kSlabBytes = Product::kRows * kPitch * static_cast<int>(sizeof(Sum));
   static constexpr int kParts = Config::kWavesK * Config::kCluster;
+  static constexpr int kWaveBytes = kSlabBytes * (kParts > 1 ? kSlabs : 1);
   static constexpr int kAcross = detail::lower(kSlabN / kVec, arch::kWaveSize);  // lanes on one line
   static constexpr int kDown = arch::kWaveSize / kAcross * kParts;               // lines at once
   static constexpr int kColumnSteps = (kSlabN / kVec + kAcross - 1) / kAcross;
   static constexpr int kRowSteps = (Product::kRows + kDown - 1) / kDown;
 
-  // `slab` is the first of kWavesK slabs; `wave_k` and `block_k` are the wave's place among those that share K.
-  static WMMA_DEVICE void run(const Wave& wave, const GemmArguments& p, unsigned char* slab, uint32_t lane,
-                              uint32_t wave_k, uint32_t block_k, uint32_t split, uint32_t batch, int64_t first_row,
-                              int64_t first_column) {
-    const Epilogue<Config, Sum> epilogue(p, batch);
-    Sum* mine = reinterpret_cast<Sum*>(slab + wave_k * kSlabBytes);
-    const uint32_t across = lane % kAcross;
-    const uint32_t down = lane / kAcross + (block_k * Config::kWavesK + wave_k) * (arch::kWaveSize / kAcross);
-    const bool idle = arch::kWaveSize % kAcross != 0 && lane >= arch::kWaveSize / kAcross * kAcross;
+  // `slab` is the first of those of the waves that share K here; `wave_k` and `block_k` are this wave's place among
+  // them.
+  WMMA_DEVICE WaveStore(const GemmArguments& p, unsigned char* slab, uint32_t lane, uint32_t wave_k, uint32_t block_k,
+                        uint32_t split, uint32_t batch, int64_t first_row, int64_t first_column)
+      : p_(p),
+        finish_(p, batch),
+        slab_(slab),
+        mine_(reinterpret_cast<Sum*>(slab + wave_k * kWaveBytes)),
+        lane_(lane),
+        across_(lane % kAcross),
+        down_(lane / kAcross + (block_k * Config::kWavesK + wave_k) * (arch::kWaveSize / kAcross)),
+        split_(split),
+        first_row_(first_row),
+        first_column_(first_column) {}
+
+  WMMA_DEVICE void run(const Wave& wave) const {
+    if constexpr (kParts > 1) {
 #pragma unroll
-    for (int i = 0; i < Wave::kTilesM; ++i) {
+      for (int i = 0; i < kSlabs; ++i) write(wave, i, mine_ + i * (kSlabBytes / sizeof(Sum)));
+      meet();
 #pragma unroll
-      for (int j0 = 0; j0 < Wave::kTilesN; j0 += kSlabTiles) {
+      for (int i = 0; i < kSlabs; ++i) {
+        Extras extras;
+        fetch(extras, i);
+        store(extras, i, slab_ + i * kSlabBytes);
+      }
+      if constexpr (Config::kCluster > 1) meet();  // nobody leaves while others read its shared memory
+    } else {
 #pragma unroll
-        for (int j = 0; j < kSlabTiles; ++j) {
-#pragma unroll
-          for (int e = 0; e < Product::C::kElements; ++e) {
-            const int line = Product::C::row(lane, e);
-            mine[line * kPitch + j * Product::kCols + Product::C::col(lane, e)] = wave.sums[i][j0 + j][e];
-          }
-        }
+      for (int i = 0; i < kSlabs; ++i) {
+        Extras extras;
+        fetch(extras, i);
+        write(wave, i, mine_);
         meet();
-#pragma unroll
-        for (int c = 0; c < kColumnSteps; ++c) {
-          const uint32_t inner = (across + c * kAcross) * kVec;
-          const int64_t column = first_column + j0 * Product::kCols + inner;
-          if (idle || (kSlabN / kVec % kAcross != 0 && inner >= kSlabN) || column >= p.n) continue;
-          typename Epilogue<Config, Sum>::Columns columns;
-          if constexpr (!Config::kSplit) columns = epilogue.columns(column);
-#pragma unroll
-          for (int r = 0; r < kRowSteps; ++r) {
-            const uint32_t line = down + r * kDown;
-            const int64_t row = first_row + i * Product::kRows + line;
-            if ((Product::kRows % kDown != 0 && line >= Product::kRows) || row >= p.m) continue;
-            alignas(16) Sum sums[kVec];
-            read(sums, slab, line * kPitch + inner, 0);
-#pragma unroll
-            for (int part = 1; part < kParts; ++part) {
-              alignas(16) Sum more[kVec];
-              read(more, slab, line * kPitch + inner, part);
-#pragma unroll
-              for (int e = 0; e < kVec; ++e) sums[e] += more[e];
-            }
-            if constexpr (Config::kSplit) {
-              epilogue.store_partial(sums, split, row, column);
-            } else {
-              epilogue.store(sums, columns, row, column);
-            }
-          }
-        }
+        store(extras, i, slab_);
         meet();
       }
     }
   }
 
  private:
-  // kVec sums of one of the parts, from its slab.
+  struct Extras {
+    typename Finish::Columns columns[kColumnSteps];
+    typename Finish::Elements elements[kColumnSteps][kRowSteps];
+  };
+
+  WMMA_DEVICE int64_t column_of(int slab, int c) const {
+    return first_column_ + slab % kSlabsN * kSlabN + (across_ + c * kAcross) * kVec;
+  }
+  WMMA_DEVICE int64_t row_of(int slab, int r) const {
+    return first_row_ + slab / kSlabsN * Product::kRows + down_ + r * kDown;
+  }
+  WMMA_DEVICE bool has_column(int slab, int c) const {
+    const bool idle = (arch::kWaveSize % kAcross != 0 && lane_ >= arch::kWaveSize / kAcross * kAcross) ||
+                      (kSlabN / kVec % kAcross != 0 && (across_ + c * kAcross) * kVec >= kSlabN);
+    return !idle && column_of(slab, c) < p_.n;
+  }
+  WMMA_DEVICE bool has_row(int slab, int r) const {
+    return (Product::kRows % kDown == 0 || down_ + r * kDown < Product::kRows) && row_of(slab, r) < p_.m;
+  }
+
+  WMMA_DEVICE void fetch(Extras& extras, int slab) const {
+    if constexpr (!Config::kSplit) {
+#pragma unroll
+      for (int c = 0; c < kColumnSteps; ++c) {
+        if (!has_column(slab, c)) continue;
+        extras.columns[c] = finish_.columns(column_of(slab, c));
+#pragma unroll
+        for (int r = 0; r < kRowSteps; ++r) {
+          if (has_row(slab, r)) finish_.fetch(extras.elements[c][r], row_of(slab, r), column_of(slab, c));
+        }
+      }
+    }
+  }
+
+  WMMA_DEVICE void write(const Wave& wave, int slab, Sum* to) const {
+#pragma unroll
+    for (int j = 0; j < kSlabTiles; ++j) {
+#pragma unroll
+      for (int e = 0; e < Product::C::kElements; ++e) {
+        const int at = Product::C::row(lane_, e) * kPitch + j * Product::kCols + Product::C::col(lane_, e);
+        to[at] = wave.sums[slab / kSlabsN][slab % kSlabsN * kSlabTiles + j][e];
+      }
+    }
+  }
+
+  WMMA_DEVICE void store(const Extras& extras, int slab, const unsigned char* from) const {
+#pragma unroll
+    for (int c = 0; c < kColumnSteps; ++c) {
+      if (!has_column(slab, c)) continue;
+#pragma unroll
+      for (int r = 0; r < kRowSteps; ++r) {
+        if (!has_row(slab, r)) continue;
+        const uint32_t element = (down_ + r * kDown) * kPitch + (across_ + c * kAcross) * kVec;
+        alignas(16) Sum parts[kParts][kVec];  // all on their way before the first is added
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) read(parts[part], from, element, part);
+#pragma unroll
+        for (int part = 1; part < kParts; ++part) {
+#pragma unroll
+          for (int e = 0; e < kVec; ++e) parts[0][e] += parts[part][e];
+        }
+        if constexpr (Config::kSplit) {
+          finish_.store_partial(parts[0], split_, row_of(slab, r), column_of(slab, c));
+        } else {
+          finish_.store(parts[0], extras.columns[c], extras.elements[c][r], row_of(slab, r), column_of(slab, c));
+        }
+      }
+    }
+  }
+
+  // kVec sums of one of the parts.
   static WMMA_DEVICE void read(Sum* sums, const unsigned char* slab, uint32_t element, int part) {
     constexpr int kPiece = kVec * sizeof(Sum) >= 16 ? 16 / static_cast<int>(sizeof(Sum)) : 1;
-    const Sum* from = reinterpret_cast<const Sum*>(slab + part % Config::kWavesK * kSlabBytes) + element;
+    const Sum* from = reinterpret_cast<const Sum*>(slab + part % Config::kWavesK * kWaveBytes) + element;
 #pragma unroll
     for (int e = 0; e < kVec; e += kPiece) {
       if constexpr (Config::kCluster > 1) {
@@ -239,7 +313,7 @@ struct WaveStore {
     }
   }
 
-  // Slabs are written and read by one wave, unless several shared K.
+  // A slab's writers and readers are one wave, unless several shared K.
   static WMMA_DEVICE void meet() {
     if constexpr (Config::kCluster > 1) {
       arch::cluster_barrier();
@@ -249,6 +323,17 @@ struct WaveStore {
       arch::wave_barrier();
     }
   }
+
+  const GemmArguments& p_;
+  Finish finish_;
+  unsigned char* slab_;
+  Sum* mine_;
+  uint32_t lane_;
+  uint32_t across_;
+  uint32_t down_;
+  uint32_t split_;
+  int64_t first_row_;
+  int64_t first_column_;
 };
 
 }  // namespace wmma

@@ -86,8 +86,8 @@ struct LoopsOf {
         : AsyncLoader<typename Config::B, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads>(data, outer, k,
                                                                                                        rows, thread) {}
   };
-  using Loop = AsyncLoop<Product, LoaderA, LoaderB, Config::kAOrder == Order::kAlongK, Config::kBOrder == Order::kAlongK,
-                         kM, kN, Config::kBlockK, Config::kWavesK, kStages>;
+  using Loop = AsyncLoop<Product, LoaderA, LoaderB, Config::kAOrder == Order::kAlongK,
+                         Config::kBOrder == Order::kAlongK, kM, kN, Config::kBlockK, Config::kWavesK, kStages>;
 #endif
 };
 template <class Config, class Product, class StagedA, class StagedB, int kThreads, int kM, int kN>
@@ -118,7 +118,7 @@ struct GemmKernel {
   using LoaderB = typename Loops::LoaderB;
   using Loop = typename Loops::Loop;
 
-  static constexpr int kStoreBytes = kWaves * Store::kSlabBytes;
+  static constexpr int kStoreBytes = kWaves * Store::kWaveBytes;
   static constexpr int kSharedBytes = Loop::kBytes > kStoreBytes ? Loop::kBytes : kStoreBytes;
 
   static WMMA_DEVICE void run(const GemmArguments& p) {
@@ -139,7 +139,7 @@ struct GemmKernel {
       k_count = p.k - k_first < p.k_split ? p.k - k_first : p.k_split;
     }
     const typename Loop::Reader reader(lane, wave_m * kWaveM, wave_n * kWaveN, wave_k, Config::kWavesK);
-    unsigned char* slab = shared + (wave - wave_k) * Store::kSlabBytes;
+    unsigned char* slab = shared + (wave - wave_k) * Store::kWaveBytes;
 
     uint32_t batch = Config::kBatchDims > 0 ? blockIdx.y : 0;
     do {
@@ -152,12 +152,17 @@ struct GemmKernel {
       LoaderA loader_a(a, p.a.row_stride, p.a.column_stride, p.m - row, thread, Stage::make(p, batch, k_first));
       LoaderB loader_b(b, p.b.column_stride, p.b.row_stride, p.n - column, thread,
                        PlainStage<typename Config::B, Element>{});
+      if constexpr (!Config::kSplit) {
+        const Epilogue<Config, typename Product::Compute> epilogue(p, batch);
+        epilogue.template prefetch<Config::kBlockM, Config::kBlockN, kThreads>(row, column, thread);
+      }
       Wave sums;
       sums.clear();
       Loop::run(sums, loader_a, loader_b, shared, k_count, reader);
       arch::block_barrier();  // the slabs lie where the tiles lay
-      Store::run(sums, p, slab, lane, wave_k, Config::kCluster > 1 ? place.split : 0, place.split, batch,
-                 row + wave_m * kWaveM, column + wave_n * kWaveN);
+      const Store store(p, slab, lane, wave_k, Config::kCluster > 1 ? place.split : 0, place.split, batch,
+                        row + wave_m * kWaveM, column + wave_n * kWaveN);
+      store.run(sums);
       if constexpr (Config::kBatchDims == 0) break;
       arch::block_barrier();
       batch += gridDim.y;
@@ -177,9 +182,11 @@ WMMA_DEVICE void gemm_reduce(const GemmArguments& p) {
   if (row >= p.m) return;
   for (uint32_t batch = blockIdx.y; batch < p.batch; batch += gridDim.y) {
     const Epilogue<Config, Sum> epilogue(p, batch);
+    typename Epilogue<Config, Sum>::Elements elements;
+    epilogue.fetch(elements, row, column);
     alignas(16) Sum sums[kVec];
     epilogue.load_partials(sums, row, column);
-    epilogue.store(sums, epilogue.columns(column), row, column);
+    epilogue.store(sums, epilogue.columns(column), elements, row, column);
   }
 }
 

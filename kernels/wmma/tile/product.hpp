@@ -133,8 +133,8 @@ struct MatrixProduct<double, kSide> {
 
 #endif
 
-// Plain FMA, for types without a matrix instruction: the wave is a grid of lanes, each with 4×4 products, lines dealt in
-// turn so that neighbouring lanes read neighbouring lines.
+// Plain FMA, for types without a matrix instruction: the wave is a grid of lanes, each with 4×4 products, lines dealt
+// in turn so that neighbouring lanes read neighbouring lines.
 template <class T>
 struct LaneProduct {
   using Compute = T;

@@ -1,5 +1,5 @@
-// Tiles in shared memory: lines of 16-byte chunks, swizzled so that eight neighbouring lines, read at one chunk, and
-// eight neighbouring chunks of a line each touch every bank once.
+// Tiles in shared memory: lines of 16-byte chunks, swizzled so that as many neighbouring lines as the banks serve in a
+// cycle, read at one chunk, and as many neighbouring chunks of a line, each touch every bank once.
 #pragma once
 
 #include <wmma/target.hpp>
@@ -16,18 +16,24 @@ struct SharedTile {
   static_assert(kLineBytes % 16 == 0, "lines are made of chunks");
   static constexpr int kLines = kLineCount;
   static constexpr int kChunks = kLineBytes / 16;
-  static constexpr bool kExchanges = kChunks % 8 == 0 || 8 % kChunks == 0;
+  static constexpr int kRow = arch::kBankBytes / 16;  // chunks side by side in the banks
+  static constexpr bool kExchanges = kChunks % kRow == 0 || kRow % kChunks == 0;
   // Lines that do not fit the exchange lie an odd number of chunks apart instead.
   static constexpr int kPitch = kExchanges ? kChunks : kChunks | 1;
   static constexpr int kBytes = kLineCount * kPitch * 16;
 
-  // The byte of a chunk. The chunks of 128 bytes, a row of all banks, are exchanged among each other; eight lines
-  // further down the exchange is the same.
+  // The byte of a chunk. The chunks of a row of all banks are exchanged among each other. Where several lines share a
+  // row, those eight lines apart trade places too: blocks of eight lines that are stored together then lie side by
+  // side.
   static WMMA_CONSTEXPR uint32_t offset(uint32_t line, uint32_t chunk) {
     const uint32_t at = line * kPitch + chunk;
     if (!kExchanges) return at * 16;
-    return (at ^ (kChunks >= 8 ? line % 8 : at / 8 % kChunks)) * 16;
+    if (kChunks >= kRow) return (at ^ line % kRow) * 16;
+    return (at ^ (at / kRow % kChunks + line / 8 % 2 * kChunks)) * 16;
   }
+
+  // So many lines further down the exchange is the same.
+  static constexpr int kPeriod = !kExchanges ? 1 : kChunks >= kRow ? kRow : 16;
 };
 
 }  // namespace wmma

@@ -46,12 +46,12 @@ class StagedLoader {
   static constexpr int kPiece = detail::lower(kVec, kPerChunk);  // elements of one load
   static constexpr int kLines = kAlong ? 1 : kPiece;             // of a thread's block, and its length along K:
   static constexpr int kShare = kOuter * kDepth / kThreads / kLines;
-  static constexpr int kRun = detail::lower(kPerChunk, detail::power_of_two_up_to(kShare < kPiece && kAlong ? kPiece
-                                                                                  : kShare < 1          ? 1
-                                                                                                        : kShare));
+  // Along K a run is one load, or a word of single elements: neighbouring threads then read neighbouring memory. Across
+  // K it is as long as the threads' shares allow.
+  static constexpr int kRun = kAlong ? (kPiece * sizeof(Element) >= 4 ? kPiece : 4 / static_cast<int>(sizeof(Element)))
+                                     : detail::lower(kPerChunk, detail::power_of_two_up_to(kShare < 1 ? 1 : kShare));
   static constexpr int kLoads = kAlong ? kRun / kPiece : kRun;
-  static constexpr bool kNeighbours = kAlong && kVec > 1;  // a run's loads lie side by side
-  static constexpr int kOffsets = kNeighbours ? 1 : kLoads;
+  static constexpr int kOffsets = kAlong ? 1 : kLoads;
   static constexpr int kRuns = kDepth / kRun;      // along K
   static constexpr int kGroups = kOuter / kLines;  // across
   static constexpr int kTotal = kRuns * kGroups;
@@ -98,7 +98,7 @@ class StagedLoader {
 #pragma unroll
       for (int j = 0; j < kLoads; ++j) {
         const int k = kAlong ? j * kPiece : j;
-        const char* at = base_ + offset_[i][kNeighbours ? 0 : j] + (kNeighbours ? k * static_cast<int>(sizeof(Storage)) : 0);
+        const char* at = kAlong ? base_ + k * k_step_ + offset_[i][0] : base_ + offset_[i][j];
         if (!kMasked || static_cast<int>(place_of(thread_, i).k) + k < limit) {
           arch::copy<kPiece>(raw_[i][j], reinterpret_cast<const Storage*>(at));
         } else {
@@ -159,18 +159,18 @@ class StagedLoader {
   // The lanes that shared memory serves together write kRun elements each; how many cycles that takes.
   static WMMA_CONSTEXPR int store_cycles(int spread) {
     constexpr int kBytes = kRun * sizeof(Element) < 4 ? 4 : kRun * sizeof(Element);
-    constexpr int kTogether = detail::lower(128 / kBytes, arch::kWaveSize);
+    constexpr int kTogether = detail::lower(arch::kBankBytes / kBytes, arch::kWaveSize);
     int worst = 0;
     for (int line = 0; line < detail::lower(kLines, 8); ++line) {
-      int words[32] = {};
+      int words[arch::kBankBytes / 4] = {};
       for (int lane = 0; lane < kTogether; ++lane) {
         const uint32_t low = lane % spread;
         const uint32_t rest = lane / spread;
         const uint32_t byte = (rest / kGroups * spread + low) * kRun * sizeof(Element);
         const uint32_t at = Tile::offset(rest % kGroups * kLines + line, byte / 16) + byte % 16;
-        for (int word = 0; word < kBytes / 4; ++word) ++words[(at / 4 + word) % 32];
+        for (int word = 0; word < kBytes / 4; ++word) ++words[(at / 4 + word) % (arch::kBankBytes / 4)];
       }
-      for (int bank = 0; bank < 32; ++bank) worst = words[bank] > worst ? words[bank] : worst;
+      for (int bank = 0; bank < arch::kBankBytes / 4; ++bank) worst = words[bank] > worst ? words[bank] : worst;
     }
     return worst;
   }
@@ -186,8 +186,8 @@ class StagedLoader {
   static constexpr int kSpread = kAlong ? 1 : best_spread();
 
   // Blocks of 8- and 16-bit elements turn around word by word.
-  static constexpr bool kTurnsWords = !kAlong && Stage::kPlain && sizeof(Storage) <= 2 &&
-                                      kPiece * sizeof(Storage) >= 4 && kRun * sizeof(Storage) >= 4;
+  static constexpr bool kTurnsWords =
+      !kAlong && Stage::kPlain && sizeof(Storage) <= 2 && kPiece * sizeof(Storage) >= 4 && kRun * sizeof(Storage) >= 4;
 
   // The element of each of the run's k on line `line`.
   WMMA_DEVICE void turn(Element* run, int i, int line) const {
@@ -201,8 +201,8 @@ class StagedLoader {
 #pragma unroll
     for (int k = 0; k < kRun; k += kPerWord) {
       if constexpr (kPerWord == 2) {
-        words[k / 2] =
-            line % 2 == 0 ? arch::pair_halves<false>(word(k), word(k + 1)) : arch::pair_halves<true>(word(k), word(k + 1));
+        words[k / 2] = line % 2 == 0 ? arch::pair_halves<false>(word(k), word(k + 1))
+                                     : arch::pair_halves<true>(word(k), word(k + 1));
       } else {
         const uint32_t selectors = 0x0400u + static_cast<uint32_t>(line % 4) * 0x0101u;
         const uint32_t low = arch::pick_bytes(word(k), word(k + 1), selectors);

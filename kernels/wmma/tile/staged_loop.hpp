@@ -32,8 +32,8 @@ struct StagedLoop {
     a.advance(first);
     b.advance(first);
     arch::block_barrier();
-    // The loop takes two tiles a round, so that each buffer's addresses are constants, and one remains after it. An even
-    // number of tiles therefore gives one up before.
+    // The loop takes two tiles a round, so that each buffer's addresses are constants, and one remains after it. An
+    // even number of tiles therefore gives one up before.
     uint32_t left = tiles - 1;
     if (left % 2 != 0) {
       fetch(a, b);

@@ -54,11 +54,13 @@ class OperandReader {
       const uint32_t k = first_step + step * step_stride;
 #pragma unroll
       for (int i = 0; i < Product::kChunksA; ++i) {
-        a_[step][i] = TileA::offset(first_row + Product::a_line(lane, i), k * kChunksOfStep + Product::a_chunk(lane, i));
+        a_[step][i] =
+            TileA::offset(first_row + Product::a_line(lane, i), k * kChunksOfStep + Product::a_chunk(lane, i));
       }
 #pragma unroll
       for (int i = 0; i < Product::kChunksB; ++i) {
-        b_[step][i] = TileB::offset(first_col + Product::b_line(lane, i), k * kChunksOfStep + Product::b_chunk(lane, i));
+        b_[step][i] =
+            TileB::offset(first_col + Product::b_line(lane, i), k * kChunksOfStep + Product::b_chunk(lane, i));
       }
     }
   }
@@ -87,7 +89,8 @@ class OperandReader {
     }
   }
 
-  // Eight lines further down the swizzle is the same again, so whole products lie at constant distances.
+  // Whole products further down the swizzle is the same again, so they lie at constant distances.
+  static_assert(Product::kRows % TileA::kPeriod == 0 && Product::kCols % TileB::kPeriod == 0, "the swizzle repeats");
   static constexpr int kChunksOfStep = Product::kDepth / Product::kPerChunk;
   static constexpr int kRowsA = Product::kRows * TileA::kPitch * 16;
   static constexpr int kRowsB = Product::kCols * TileB::kPitch * 16;

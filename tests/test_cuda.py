@@ -1,0 +1,173 @@
+"""Our kernels on an NVIDIA or AMD GPU: graphs, streams, threads, devices, gradients, and results past 2³¹ elements."""
+
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import wmma_ops
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def _matrix(*shape, dtype=torch.bfloat16, device="cuda"):
+    return torch.randn(shape, device=device).to(dtype)
+
+
+def _close(got, want, bound=1e-2):
+    error = ((got.double() - want.double()).norm() / want.double().norm()).item()
+    assert error < bound, f"relative error {error}"
+
+
+def test_a_captured_graph_replays_on_new_values():
+    a, b, c = _matrix(128, 256), _matrix(256, 96), _matrix(128, 96)
+    wmma_ops.warmup("addmm", c, a, b, alpha=0.5)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = wmma_ops.addmm(c, a, b, alpha=0.5)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        a.copy_(_matrix(128, 256))
+        graph.replay()
+        _close(out, torch.addmm(c.double(), a.double(), b.double(), alpha=0.5))
+
+
+def test_split_k_replays_in_a_graph():
+    a, b = _matrix(3, 8192, dtype=torch.float32), _matrix(8192, 5, dtype=torch.float32)
+    wmma_ops.matmul(a, b)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = wmma_ops.matmul(a, b)
+    a.normal_()
+    graph.replay()
+    _close(out, a.double() @ b.double(), 1e-5)
+
+
+def test_a_miss_during_capture_names_warmup():
+    a = _matrix(37, 41)
+    with pytest.raises(wmma_ops.plan.CaptureError, match="warmup"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        wmma_ops.matmul(a, a.t())
+    torch.cuda.synchronize()
+    _close(wmma_ops.matmul(a, a.t()), a.double() @ a.double().t())
+
+
+def test_two_streams_do_not_wait_for_each_other_nor_mix():
+    a, b = _matrix(512, 512), _matrix(512, 512)
+    want = a.double() @ b.double()
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    outs = []
+    torch.cuda.synchronize()
+    for turn in range(20):
+        with torch.cuda.stream(streams[turn % 2]):
+            outs.append(wmma_ops.matmul(a, b))
+    torch.cuda.synchronize()
+    for out in outs:
+        assert torch.equal(out, outs[0])
+    _close(outs[0], want)
+
+
+def test_the_current_stream_is_used():
+    stream = torch.cuda.Stream()
+    a = _matrix(2048, 2048)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)
+        late = _matrix(2048, 2048)
+        out = wmma_ops.matmul(a, late)
+    stream.synchronize()
+    _close(out, a.double() @ late.double())
+
+
+def test_eight_threads_at_once():
+    shapes = [(16 * i + 16, 24 * i + 8, 40) for i in range(8)]
+    failures = []
+
+    def work(m, n, k):
+        try:
+            a, b = _matrix(m, k), _matrix(k, n)
+            for _ in range(50):
+                out = wmma_ops.matmul(a, b)
+            _close(out, a.double() @ b.double())
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=shape) for shape in shapes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_devices():
+    for index in (1, 0, 1):
+        a = _matrix(70, 90, device=f"cuda:{index}")
+        out = wmma_ops.matmul(a, a.t())
+        assert out.device.index == index
+        _close(out, a.double() @ a.double().t())
+    with pytest.raises(TypeError, match="cuda:1"):
+        wmma_ops.matmul(_matrix(4, 4, device="cuda:0"), _matrix(4, 4, device="cuda:1"))
+
+
+def test_a_hundred_thousand_calls_leave_nothing_behind():
+    a, b = _matrix(64, 64), _matrix(64, 64)
+    for _ in range(100):
+        wmma_ops.matmul(a, b)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated(), torch.ops.wmma._plan_count(), _resident()
+    for _ in range(100_000):
+        wmma_ops.matmul(a, b)
+    torch.cuda.synchronize()
+    after = torch.cuda.memory_allocated(), torch.ops.wmma._plan_count(), _resident()
+    assert after[:2] == before[:2]
+    assert after[2] - before[2] < 4 << 20, f"{after[2] - before[2]} bytes more"
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def test_the_same_bits_from_run_to_run():
+    for m, n, k in ((1, 4096, 4096), (512, 512, 4096), (127, 1031, 515)):
+        a, b = _matrix(m, k), _matrix(k, n)
+        first = wmma_ops.matmul(a, b)
+        for _ in range(5):
+            assert torch.equal(wmma_ops.matmul(a, b), first)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_first_and_second_derivatives(dtype):
+    x, w, b = (_matrix(*shape, dtype=dtype).requires_grad_() for shape in ((5, 12), (9, 12), (9,)))
+    if dtype == torch.float64:
+        call = lambda x, w, b: wmma_ops.linear(x, w, b, activation="gelu")  # noqa: E731
+        assert torch.autograd.gradcheck(call, (x, w, b))
+        assert torch.autograd.gradgradcheck(call, (x, w, b))
+        return
+    ours = torch.autograd.grad(wmma_ops.linear(x, w, b, activation="silu").square().sum(), (x, w, b))
+    theirs = torch.autograd.grad(F.silu(F.linear(x.double(), w.double(), b.double())).square().sum(), (x, w, b))
+    for got, want in zip(ours, theirs, strict=True):
+        _close(got, want, 1e-5)
+
+
+def test_a_compiled_graph_runs_them():
+    def block(x, w, b):
+        return wmma_ops.linear(x, w, b, activation="relu") * 2
+
+    x, w, b = _matrix(64, 128), _matrix(32, 128), _matrix(32)
+    _close(torch.compile(block, fullgraph=True)(x, w, b), F.relu(F.linear(x.double(), w.double(), b.double())) * 2)
+
+
+def test_results_past_two_to_the_31():
+    m, n, k = 70_000, 32_768, 16  # 2.3·10⁹ elements
+    if torch.cuda.mem_get_info()[0] < 12 << 30:
+        pytest.skip("needs 12 GiB of free GPU memory")
+    a, b = _matrix(m, k), _matrix(k, n)
+    out = wmma_ops.matmul(a, b)
+    for row in (0, 35_000, 65_537, m - 1):
+        _close(out[row], a[row].double() @ b.double())
+    huge = torch.empty(3, 1 << 30, dtype=torch.bfloat16, device="cuda")[:, : 2 * 48].as_strided((3, 48), (1 << 30, 2))
+    huge.copy_(_matrix(3, 48))
+    _close(wmma_ops.matmul(huge, b[:, :64].repeat(3, 1)), huge.double() @ b[:, :64].double().repeat(3, 1))
