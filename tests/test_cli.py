@@ -1,11 +1,19 @@
 """python -m wmma_ops, as a user types it."""
 
 import json
+import re
 import subprocess
 import sys
+import types
+
+import pytest
+import torch
+from rich.console import Console
 
 import wmma_ops
-from wmma_ops import library
+from wmma_ops import arch, library, tune_view
+from wmma_ops.__main__ import main
+from wmma_ops.plan import report, tuning
 
 
 def _run(*arguments):
@@ -19,6 +27,8 @@ def test_demo_shows_a_row_for_every_op():
     for op in library.OPS:
         assert f" {op} " in done.stdout
     assert "torch's own" in done.stdout
+    assert 'wmma_ops.emulate("gfx1201")' in done.stdout
+    assert "instructions of" in done.stdout
 
 
 def test_demo_as_json():
@@ -27,6 +37,9 @@ def test_demo_as_json():
     for row in rows:
         assert 0 <= row["error"] < 0.02
         assert row["microseconds"] > 0
+    assert [row["backend"] for row in rows].count("cpu") == len(rows) - 1
+    assert rows[-1]["backend"] == "emulated:gfx1201"
+    assert rows[-1]["instructions"] > 1000
 
 
 def test_doctor():
@@ -36,6 +49,17 @@ def test_doctor():
     found = json.loads(_run("doctor", "--json").stdout)
     assert found["ok"] is True
     assert found["ops"] == list(library.OPS)
+    assert found["runs_on"]["cpu"] == "all ops, tried"
+    assert "tried as gfx1201" in found["runs_on"]["emulated AMD targets"]
+    assert set(found["compilers"]) == {"clang", "hiprtc", "nvrtc"}
+
+
+def test_doctor_tells_what_fails(monkeypatch, capsys):
+    monkeypatch.setattr("wmma_ops.doctor._right", lambda device: False)
+    assert main(["doctor"]) == 1
+    printed = capsys.readouterr()
+    assert "cpu: all ops, WRONG RESULT" in printed.out
+    assert "wrong result" in printed.err
 
 
 def test_usage_errors_exit_with_2():
@@ -43,3 +67,135 @@ def test_usage_errors_exit_with_2():
     assert _run().returncode == 2
     for command in ("demo", "doctor"):
         assert command in _run("--help").stdout
+
+
+def test_every_command_explains_itself():
+    for command in ("demo", "doctor", "explain", "tune", "report", "layout"):
+        done = _run(command, "--help")
+        assert done.returncode == 0
+        assert "--json" in done.stdout
+        assert command in _run("--help").stdout
+
+
+SMALL = ("--m", "64", "--n", "64", "--k", "64", "--target", "gfx942")
+
+
+def test_explain():
+    done = _run("explain", "linear", *SMALL, "--bias", "--activation", "gelu")
+    assert done.returncode == 0, done.stderr
+    for text in ("wmma_ops.linear on gfx942", "64 × 64 × 64", "bias float16, activation gelu", "reason", "VGPRs"):
+        assert text in done.stdout
+    (step,) = json.loads(_run("explain", "matmul", *SMALL, "--json").stdout)["steps"]
+    assert step["problem"]["a"] == "float16"
+    assert step["launches"][0]["figures"]["spills"] == 0
+    assert "v_mfma" in _run("explain", "matmul", *SMALL, "--assembly").stdout
+    assert "struct Config" in _run("explain", "matmul", *SMALL, "--source").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("matmul", "--dtype", "int8", "--out-dtype", "float16"), {"a": "int8", "d": "float16", "c": None}),
+        (("matmul", "--a-columns", "--b-columns", "--batch", "2"), {"a_order": "m", "b_order": "k", "batch": 2}),
+        (("addmm",), {"c": "float16"}),
+        (("addmm_", "--dtype", "float32"), {"c": "float32"}),
+        (("baddbmm", "--batch", "3"), {"batch": 3, "c": "float16"}),
+        (("gemm", "--residual", "--multiply", "--bias"), {"c": "float16", "multiply": "float16", "bias": "float16"}),
+        (("linear", "--residual"), {"c": "float16", "b_order": "k"}),
+        (("gemm_gemm", "--bias", "--residual"), {"bias": "float16", "c": None}),
+        (("scaled_mm", "--dtype", "int8", "--bias"), {"d": "bfloat16", "row_scale": "float32", "bias": "bfloat16"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_explain_makes_the_call_that_is_asked_for(arguments, problem, capsys):
+    assert main(["explain", *arguments, *SMALL, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["steps"]
+    assert {name: found[0]["problem"][name] for name in problem} == problem
+    assert len(found) == (2 if arguments[0] == "gemm_gemm" else 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("dance",), "invalid choice: 'dance'"),
+        (("matmul", "--m", "0"), "'0' is no size"),
+        (("matmul", "--target", "gfx9"), "no target 'gfx9' is known"),
+        (("matmul", "--bias", *SMALL), "matmul has no --bias; gemm, linear, gemm_gemm, scaled_mm have one"),
+        (("linear", "--activation", "geluu", *SMALL), "did you mean 'gelu'"),
+        (("addmm", "--batch", "2", *SMALL), "addmm has no --batch; baddbmm has one"),
+        (("matmul", "--out-dtype", "int8", *SMALL), "takes float16 or float32"),
+    ],
+)
+def test_explain_refuses(arguments, text, capsys):
+    try:
+        code = main(["explain", *arguments])
+    except SystemExit as error:  # argparse's own
+        code = error.code
+    assert code == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_closed_pipe_is_no_error_to_shout_about():
+    done = subprocess.run(
+        f"{sys.executable} -m wmma_ops explain matmul {' '.join(SMALL)} --assembly | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
+    assert "gfx942" in done.stdout
+
+
+def test_tune_without_a_gpu(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(["tune", "64", "64", "64"]) == 1
+    assert "needs a GPU" in capsys.readouterr().err
+
+
+def test_tune_prints_what_it_found():
+    problem, target = report.problem(report.CASES[0], arch.target("sm_90a")), arch.target("sm_90a")
+    configs = tuning.ranked(problem, target)[:12]
+    found = [tuning.Timing(one, 100.0 + i, modelled_cycles=1e6 - i) for i, one in enumerate(configs[:-1])]
+    found.append(tuning.Timing(configs[-1], None, "kernel.hip does not compile:\nx.hpp:3: error: too large\nmore", 5e6))
+    console = Console(width=140, record=True)
+    options = types.SimpleNamespace(op="matmul", m=4096, n=4096, k=4096, batch=None, dtype="float16")
+    tune_view._print(console, options, "NVIDIA H200 (sm_90a)", found, "/cache/tuned/NVIDIA_H200.json")
+    shown = console.export_text()
+    assert "11 of 12 timed" in shown
+    assert re.search(rf"100\.0 +1374\.4 +1000 +11 +{re.escape(str(configs[0]))}", shown)
+    assert str(configs[10]) not in shown  # the ten best
+    assert f"failed: {configs[-1]}: x.hpp:3: error: too large" in shown
+    assert "/cache/tuned/NVIDIA_H200.json" in shown
+
+
+def test_tune_compiles_all_before_it_times_any(monkeypatch):
+    """On the CPU, with the GPU's parts played by others."""
+    steps, kept = [], []
+
+    def timed(config, call, flush):
+        steps.append("timed")
+        return tuning.Timing(config, 1000.0 / len(steps))
+
+    def compiled(problem, config, target):
+        steps.append("compiled")
+        return "too large" if len(steps) == 1 else ""
+
+    monkeypatch.setattr(
+        sys.modules["wmma_ops.plan.explain"], "_device", lambda *_: types.SimpleNamespace(type="cuda", index=0)
+    )
+    monkeypatch.setattr(tuning.driver, "target_of", lambda index: "sm_90a")
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
+    monkeypatch.setattr(tuning, "_compile", compiled)
+    monkeypatch.setattr(tuning, "_timed", timed)
+    monkeypatch.setattr(tuning, "_keep", lambda device, problem, timing: kept.append(timing))
+    monkeypatch.setattr(tuning.os, "cpu_count", lambda: 1)
+    told = []
+    a = torch.zeros(64, 64).half()
+    found = wmma_ops.tune("matmul", a, a, limit=5, progress=lambda *step: told.append(step))
+    assert steps == ["compiled"] * 5 + ["timed"] * 4
+    assert told == [(done, 10) for done in range(1, 11)]
+    assert [one.failure for one in found] == ["", "", "", "", "too large"]
+    assert [one.microseconds for one in found[:-1]] == sorted(one.microseconds for one in found[:-1])
+    assert all(one.modelled_cycles > 0 for one in found)
+    assert kept == [found[0]]
+    assert not tuning.gemm.FORCED

@@ -6,7 +6,7 @@ from wmma_ops.emulator import emulate
 from wmma_ops.kernel import Kernel
 from wmma_ops.ops import addmm, addmm_, attention, baddbmm, gemm, gemm_gemm, linear, matmul, scaled_mm
 from wmma_ops.plan import ConfigError as ConfigError
-from wmma_ops.plan import explain, warmup
+from wmma_ops.plan import explain, tune, warmup
 
 __version__ = "0.1.0"
 
@@ -24,5 +24,6 @@ __all__ = [
     "matmul",
     "register_activation",
     "scaled_mm",
+    "tune",
     "warmup",
 ]

@@ -2,28 +2,72 @@
 
 import argparse
 import json
+import os
 import sys
 
+DESCRIPTION = """\
+Matrix-core kernels for PyTorch: see what works on this machine, and what would run on another.
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m wmma_ops",
-        description="Matrix-core kernels for PyTorch: see what works on this machine.",
+  python -m wmma_ops demo                                       every op once, with its error
+  python -m wmma_ops explain matmul --target gfx942             the kernel for a 4096³ product, and why
+  python -m wmma_ops report --target gfx942 gfx1201             what the planner's kernels ask of the hardware
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    from wmma_ops import calls
+
+    found = argparse.ArgumentParser(
+        prog="python -m wmma_ops", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = found.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo = commands.add_parser(
         "demo",
         help="run every op once; show its error against float64 and against torch's own",
         description="Runs every op once on the CPU and prints a row each: shape, types, error against float64, torch's own "
-        "error in the same type, time. Fails where a result is outside its bound.",
+        "error in the same type, time; then one product as an emulated GPU computes it. Fails where a result is outside its "
+        "bound.",
     )
     doctor = commands.add_parser(
         "doctor",
         help="show versions, devices and what runs here",
-        description="Shows what a bug report needs. Exits with 1 where an op gives a wrong result.",
+        description="Shows what a bug report needs, and runs a product on every backend that is here. Exits with 1 where "
+        "one gives a wrong result or fails.",
     )
-    for command in (demo, doctor):
-        command.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    explain = commands.add_parser(
+        "explain",
+        help="show which kernel a product runs as, and why; needs no GPU",
+        description="Plans and compiles a call of an op and prints what it would launch: A is M×K, B is K×N. gemm_gemm goes "
+        "from K over N back to K.",
+    )
+    explain.add_argument("op", metavar="OP", choices=calls.OPS, help=", ".join(calls.OPS))
+    for name in "mnk":
+        explain.add_argument(f"--{name}", type=calls.size, default=4096, metavar="SIZE", help="4096 by default")
+    explain.add_argument("--target", metavar="TARGET", help="gfx942, sm_90a, …; by default this machine's GPU")
+    calls.add_options(explain)
+    explain.add_argument("--source", action="store_true", help="print the kernels' source instead")
+    explain.add_argument("--assembly", action="store_true", help="print their assembly (NVIDIA: PTX) instead")
+    tune = commands.add_parser(
+        "tune",
+        help="time a product's kernels on this machine's GPU; the fastest is used from then on",
+        description="Compiles and times the configurations of a call of an op, prints the ten fastest beside the planner's "
+        "guess, and keeps the fastest in the cache folder.",
+    )
+    for name in "mnk":
+        tune.add_argument(name, type=calls.size, metavar=name.upper())
+    single = [op for op in calls.OPS if op != "gemm_gemm"]
+    tune.add_argument("--op", metavar="OP", choices=single, default="matmul", help=f"{', '.join(single)}")
+    calls.add_options(tune)
+    tune.add_argument(
+        "--limit", type=calls.size, default=40, metavar="COUNT", help="configurations to try; 40 by default"
+    )
+    report = commands.add_parser(
+        "report",
+        help="show registers, occupancy and hot loop of the planner's kernels; needs no GPU",
+        description="Compiles the kernels that the planner picks for a dozen products and prints their static figures. "
+        "Exits with 1 where one breaks a limit; misses that are known, and why, are listed.",
+    )
+    report.add_argument("--target", nargs="+", metavar="TARGET", help="by default every emulated one, and sm_90a")
     layout = commands.add_parser(
         "layout",
         help="show which lane holds which element of a matrix instruction's operand",
@@ -34,13 +78,34 @@ def main(arguments: list[str] | None = None) -> int:
     layout.add_argument("--instruction", metavar="I", help="mnemonic or builtin; the float16 product by default")
     layout.add_argument("--transposed", action="store_true", help="the operand stored transposed")
     layout.add_argument("--png", metavar="FILE", help="draw it as well; FILE ends in .png or .svg")
-    layout.add_argument("--json", action="store_true", help="print JSON instead of a matrix")
-    options = parser.parse_args(arguments)
+    for command in (demo, doctor, explain, tune, report, layout):
+        command.add_argument("--json", action="store_true", help="print JSON instead")
+    return found
 
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
     if options.command == "layout":
         from wmma_ops import layout_view
 
         return layout_view.show(options)
+    if options.command == "explain":
+        from wmma_ops import explain_view
+
+        return explain_view.show(options)
+
+    from rich.console import Console
+
+    # A pipe is no terminal with 80 columns: give rows the width they need.
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    if options.command == "report":
+        from wmma_ops import report_view
+
+        return report_view.show(options, console)
+    if options.command == "tune":
+        from wmma_ops import tune_view
+
+        return tune_view.show(options, console)
 
     from wmma_ops import demo, doctor
 
@@ -48,11 +113,6 @@ def main(arguments: list[str] | None = None) -> int:
         found = doctor.report() if options.command == "doctor" else demo.rows()
         print(json.dumps(found, indent=2, ensure_ascii=False))
         return 0 if options.command == "demo" or found["ok"] else 1
-
-    from rich.console import Console
-
-    # A pipe is no terminal with 80 columns: give rows the width they need.
-    console = Console(width=None if sys.stdout.isatty() else 140)
     if options.command == "doctor":
         return doctor.show(console)
     demo.show(console)
@@ -60,4 +120,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except BrokenPipeError:  # … | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -1,10 +1,16 @@
-"""`python -m wmma_ops demo`: every op once, held against float64 and against torch's own result in the same type."""
+"""`python -m wmma_ops demo`: every op once, held against float64 and against torch's own result in the same type.
 
+And one product as an emulated GPU computes it.
+"""
+
+import functools
 import statistics
 import time
 
 import torch
 
+import wmma_ops
+from wmma_ops import jit
 from wmma_ops.testing import AttentionCase, GemmCase, GemmGemmCase, run
 from wmma_ops.testing.suite import call, expected, operands, out_type, torch_result
 
@@ -75,6 +81,7 @@ def rows() -> list[dict]:
         records.append(
             {
                 "op": case.op,
+                "backend": "cpu",
                 "shape": shapes(case),
                 "dtype": f"{case.dtype} → {str(out_type(case)).removeprefix('torch.')}",
                 "error": error,
@@ -82,7 +89,38 @@ def rows() -> list[dict]:
                 "microseconds": statistics.median(times) * 1e6,
             }
         )
-    return records
+    return [*records, emulated()]
+
+
+TARGET = "gfx1201"
+
+
+def emulated() -> dict:
+    """The record of a product whose machine code is executed here; "missing" says why there is none."""
+    case = GemmCase(op="matmul", m=64, n=64, k=64, dtype="float16")
+    t = operands(case)
+    want = expected(case, t)[0].x
+    try:
+        with wmma_ops.emulate(TARGET):
+            wmma_ops.warmup("matmul", t["a"], t["b"])
+        with wmma_ops.emulate(TARGET) as emulation:
+            start = time.perf_counter()
+            got = wmma_ops.matmul(t["a"], t["b"])
+            seconds = time.perf_counter() - start
+    except jit.CompileError as error:
+        return {"op": case.op, "backend": f"emulated:{TARGET}", "missing": str(error).splitlines()[0]}
+    run(case, backend=f"emulated:{TARGET}")
+    return {
+        "op": case.op,
+        "backend": f"emulated:{TARGET}",
+        "shape": shapes(case),
+        "dtype": "float16 → float16",
+        "error": _error(got, want),
+        "torch_error": _error(torch_result(case, t), want),
+        "microseconds": seconds * 1e6,
+        "instructions": sum(launch.instructions for launch in emulation.launches),
+        "waves": sum(launch.waves for launch in emulation.launches),
+    }
 
 
 def show(console) -> None:
@@ -94,8 +132,19 @@ def show(console) -> None:
     table.add_column("types")
     for heading in ("error", "torch's own", "µs"):
         table.add_column(heading, justify="right")
-    for row in rows():
+    *found, last = rows()
+    for row in found:
         own = "n/a" if row["torch_error"] is None else f"{row['torch_error']:.1e}"
         table.add_row(row["op"], row["shape"], row["dtype"], f"{row['error']:.1e}", own, f"{row['microseconds']:,.0f}")
     console.print(table)
-    console.print("Every result is within the bound derived in wmma_ops/testing/reference.py.")
+    say = functools.partial(console.print, highlight=False, markup=False)
+    say("Every result is within the bound derived in wmma_ops/testing/reference.py.")
+    say()
+    if "missing" in last:
+        say(f"Not shown, a product on an emulated {TARGET}: {last['missing']}")
+        return
+    say(
+        f'with wmma_ops.emulate("{TARGET}"): a {last["shape"]} matmul in float16, the machine code of a Radeon executed '
+        f"here: {last['instructions']:,} instructions of {last['waves']} waves in {last['microseconds'] / 1e6:.2f} s; "
+        f"error {last['error']:.1e}, torch's own {last['torch_error']:.1e}."
+    )

@@ -1,12 +1,16 @@
 """`python -m wmma_ops doctor`: what is installed here, what it can run, and whether it works."""
 
+import ctypes
 import platform
 import sys
 
 import torch
 
 import wmma_ops
-from wmma_ops import arch, jit, library
+from wmma_ops import arch, driver, jit, library
+from wmma_ops.plan import tuning
+
+_PROBED = "gfx1201"  # emulated
 
 
 def _found(compiler) -> str:
@@ -14,14 +18,60 @@ def _found(compiler) -> str:
     return compiler.version(target) if compiler.available(target) else "not found"
 
 
+def _right(device: str) -> bool:
+    a, b = torch.arange(6.0, device=device).view(2, 3), torch.ones(3, 2, device=device)
+    return torch.equal(wmma_ops.matmul(a, b).cpu(), torch.tensor([[3.0, 3.0], [12.0, 12.0]]))
+
+
+def _works(what: str, device: str) -> tuple[bool | None, str]:
+    """Whether a product is right there (None: nothing compiles for it), and a line that says so."""
+    try:
+        right = _right(device)
+    except jit.CompileError as error:
+        return None, f"nothing: {str(error).splitlines()[0]}"
+    except Exception as error:  # whatever it is, it belongs into the report
+        return False, f"FAILS: {type(error).__name__}: {str(error).splitlines()[0]}"
+    return right, f"{what}, tried" if right else f"{what}, WRONG RESULT"
+
+
+def _driver() -> str:
+    """The driver that a GPU's kernels are loaded by."""
+    if torch.version.hip:
+        return f"HIP {torch.version.hip}"
+    version = ctypes.c_int()
+    try:
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return "no driver found"
+    return f"CUDA driver {version.value // 1000}.{version.value % 1000 // 10}"
+
+
+def _runs_on() -> tuple[bool, dict[str, str]]:
+    tried = {"cpu": _works("all ops", "cpu")}
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
+    for index in gpus:
+        where = f"cuda:{index}, {torch.cuda.get_device_name(index)} ({driver.target_of(index)})"
+        tried[where] = _works(f"all ops but attention, through {_driver()}", f"cuda:{index}")
+    if not gpus:
+        tried["cuda"] = (None, "nothing: torch finds no GPU")
+    with wmma_ops.emulate(_PROBED):
+        right, text = _works("all ops but attention", "cpu")
+        tried["emulated AMD targets"] = (right, text.replace("tried", f"tried as {_PROBED}"))
+    return all(right is not False for right, _ in tried.values()), {where: text for where, (_, text) in tried.items()}
+
+
+def _tuned() -> dict[str, str]:
+    """The files of tuning results, by the GPUs that they are for."""
+    if not torch.cuda.is_available():
+        return {}
+    names = {torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
+    return {name: f"{tuning.count(name)} calls, in {tuning.path_of(name)}" for name in sorted(names)}
+
+
 def report() -> dict:
-    """What a bug report needs. `ok` is false where an op gave a wrong result."""
+    """What a bug report needs. `ok` is false where a product failed or was wrong."""
     build = "rocm" if torch.version.hip else "cuda" if torch.version.cuda else "cpu"
-    gpus = (
-        [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
-    )
-    a, b = torch.arange(6.0).view(2, 3), torch.ones(3, 2)
-    ok = torch.equal(wmma_ops.matmul(a, b), torch.tensor([[3.0, 3.0], [12.0, 12.0]]))
+    ok, runs_on = _runs_on()
     return {
         "ok": ok,
         "wmma_ops": wmma_ops.__version__,
@@ -32,14 +82,11 @@ def report() -> dict:
         "library": str(library.PATH),
         "library_bytes": library.PATH.stat().st_size,
         "ops": list(library.OPS),
-        "gpus": gpus,
-        "runs_on": {
-            "cpu": "all ops",
-            "emulated AMD targets and NVIDIA GPUs": "wmma_ops.Kernel and all ops but attention, which a GPU refuses",
-        },
+        "runs_on": runs_on,
         "compilers": {name: _found(compiler) for name, compiler in jit.COMPILERS.items()},
         "emulated": list(arch.EMULATED),
         "cache": str(jit.cache.directory()),
+        "tuned": _tuned(),
     }
 
 
@@ -48,10 +95,11 @@ def show(console) -> int:
     width = max(map(len, found))
     for key, value in found.items():
         if isinstance(value, dict):
-            value = ", ".join(f"{k}: {v}" for k, v in value.items())
-        elif isinstance(value, list):
-            value = ", ".join(value) or "none"
-        console.print(f"{key:<{width}}  {value}", highlight=False, soft_wrap=True)
+            lines = [f"{k}: {v}" for k, v in value.items()] or ["nothing: no GPU is here"]
+        else:
+            lines = [", ".join(value) or "none" if isinstance(value, list) else str(value)]
+        for index, line in enumerate(lines):
+            console.print(f"{'' if index else key:<{width}}  {line}", highlight=False, markup=False, soft_wrap=True)
     if not found["ok"]:
-        print("wmma_ops.matmul gave a wrong result", file=sys.stderr)
+        print("a product failed or gave a wrong result: see runs_on", file=sys.stderr)
     return 0 if found["ok"] else 1

@@ -1,0 +1,138 @@
+"""python -m wmma_ops report: what the planner's kernels ask of the hardware, and the limits on it."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+import wmma_ops
+from wmma_ops import arch
+from wmma_ops.__main__ import main
+from wmma_ops.plan import report
+from wmma_ops.plan.errors import ConfigError
+from wmma_ops.plan.figures import Figures, Mix
+
+TARGET = arch.target("gfx90a")
+CASE = report.CASES[0]
+
+
+def test_two_targets_keep_the_limits(capsys):
+    assert main(["report", "--target", "gfx90a", "gfx942", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["target"] for row in rows} == {"gfx90a", "gfx942"}
+    labels = [row["label"] for row in rows if row["target"] == "gfx942"]
+    assert [label for label in labels if not label.startswith("…")] == [
+        "float16 4096³",
+        "bfloat16 4096³",
+        "int8 4096³",
+        "float8_e4m3fnuz 4096³",
+        "float32 4096³",
+        "float64 4096³",
+        "linear float16",
+        "linear+bias+gelu float16",
+        "linear 16x4096x4096 float16",
+        "unaligned 1000x1001x1003 float16",
+    ]
+    for row in rows:
+        assert row["broken"] == []
+        assert row["figures"]["spills"] == row["figures"]["scratch_bytes"] == 0
+        assert row["figures"]["occupancy"] >= 1
+    first = next(row["figures"] for row in rows if row["target"] == "gfx942")
+    assert first["share"] == 1
+    assert first["loop"]["matrix"] >= 32
+
+
+def test_the_table(capsys):
+    assert main(["report", "--target", "gfx90a"]) == 0
+    printed = capsys.readouterr()
+    assert "\x1b[" not in printed.out  # no colour into a pipe
+    assert printed.err == ""  # and no progress
+    assert "…\n" not in printed.out
+    assert max(map(len, printed.out.splitlines())) <= 140
+    for text in ("float16 4096³", "128x256x32", "unaligned 1000x1001x1003 float16", "VALU÷m", "limits broken: 0"):
+        assert text in printed.out
+    assert "known: gfx90a float16 4096³: LDS/matrix is 0.344, more than 0.25" in printed.out
+
+
+def test_unknown_targets_and_missing_compilers(capsys, monkeypatch):
+    assert main(["report", "--target", "gfx9420"]) == 2
+    assert "no target 'gfx9420' is known" in capsys.readouterr().err
+    monkeypatch.setattr("wmma_ops.jit.nvrtc._find", lambda: None)
+    assert main(["report", "--target", "sm_90a"]) == 1
+    assert "pip install nvidia-cuda-nvrtc" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("label", "call"),
+    [
+        ("float16 4096³", lambda h, i: ("matmul", h, h)),
+        ("int8 4096³", lambda h, i: ("matmul", i, i)),
+        ("linear float16", lambda h, i: ("linear", h, h)),
+    ],
+)
+def test_problems_are_those_of_calls(label, call):
+    """No tensor of 4096² is made for a row: so its problem must be what the library asks for one."""
+    case = dataclasses.replace(next(one for one in report.CASES if one.label == label), shape=(64, 64, 64))
+    op, *operands = call(torch.empty(64, 64).half(), torch.empty(64, 64, dtype=torch.int8))
+    assert wmma_ops.explain(op, *operands, target="gfx90a").problem == report.problem(case, TARGET)
+
+
+def test_the_problem_of_linear_gelu_and_of_unaligned_operands():
+    found = {one.label: one for one in report.CASES}
+    case = dataclasses.replace(found["linear+bias+gelu float16"], shape=(64, 64, 64))
+    h = torch.empty(64, 64).half()
+    asked = wmma_ops.explain("linear", h, h, h[0], activation="gelu", target="gfx90a").problem
+    assert asked == report.problem(case, TARGET)
+    case = dataclasses.replace(found["unaligned 1000x1001x1003 float16"], shape=(20, 21, 23))
+    asked = wmma_ops.explain("matmul", torch.empty(20, 23).half(), torch.empty(23, 21).half(), target="gfx90a").problem
+    assert asked == report.problem(case, TARGET)
+
+
+FINE = Figures(
+    kernel="gemm", target="gfx90a", threads=256, vgprs=100, agprs=0, sgprs=40, spills=0, scratch_bytes=0, static_lds=0,
+    lds_bytes=1024, occupancy=2, instructions=99, loop=Mix(matrix=8), share=1.0, valu_ratio=0.05, lds_ratio=0.2, masked=0,
+    wide_address=0,
+)  # fmt: skip
+
+
+def _judge(case=CASE, target="gfx90a", **changes):
+    row = arch.target(target)
+    config = report.gemm.choose(report.problem(case, row), row)[0]
+    return report._judged(case, row, dataclasses.replace(FINE, target=target, **changes), config, True)
+
+
+def test_limits_and_known_misses():
+    assert _judge()[3:5] == ([], [])
+    known = _judge(lds_ratio=0.34375)
+    assert known.broken == []
+    (why,) = known.known
+    assert why.startswith("LDS/matrix is 0.344, more than 0.25: tiles of 128x256")
+    assert _judge(lds_ratio=0.36).broken == ["LDS/matrix is 0.36, more than 0.25"]  # known, and worse
+    assert _judge(lds_ratio=0.36).known == []
+    both = _judge(lds_ratio=0.34, spills=2)
+    assert both.broken == ["2 registers are spilled"]
+    assert len(both.known) == 1
+    assert _judge(target="gfx942", valu_ratio=0.13).broken == ["VALU/matrix is 0.13, more than 0.12"]
+    assert _judge(target="gfx1201", share=0.93).broken == ["the matrix share is 0.93, less than 0.94"]
+    assert _judge(masked=1, wide_address=2).broken == [
+        "1 masked instructions in the hot loop",
+        "2 64-bit address instructions in the hot loop",
+    ]
+    assert _judge(loop=None).broken == ["no loop has matrix instructions"]
+
+
+def test_masks_are_allowed_where_edges_need_them():
+    decode = next(one for one in report.CASES if one.shape[0] == 16)
+    assert _judge(decode, masked=8).broken == []
+    assert _judge(decode, scratch_bytes=8).broken == ["8 bytes of scratch"]
+
+
+def test_what_is_not_compiled_breaks_a_limit(monkeypatch):
+    def refuse(problem, target):
+        raise ConfigError("no configuration fits")
+
+    monkeypatch.setattr(report.gemm, "plan", refuse)
+    (row,) = report.measure(CASE, TARGET)
+    assert row.broken == ["is not compiled: no configuration fits"]
+    assert report.report([row], as_json=True) is True
