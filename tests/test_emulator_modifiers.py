@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from test_emulator import INF, NAN, bits, execute, half, result
 
-from wmma_ops.emulator import EmulationError, UnknownInstruction
+from wmma_ops.emulator import EmulationError, Uninitialised, UnknownInstruction
 
 GFX9, GFX908, GFX11, GFX12 = "gfx942", "gfx908", "gfx1100", "gfx1201"
 NEGATIVE_NAN, SIGNALLING = 0xFFC00000, 0x7F800001
@@ -74,6 +74,16 @@ SELECTED = [
     # On gfx9 some results of 16 bits leave the high half alone.
     (GFX9, "v_mov_b32_e32 v5, -1\nv_fma_f16 v5, v1, v1, v1", (half(1.0),), 0xFFFF0000 | half(2.0)),
     (GFX9, "v_mov_b32_e32 v5, -1\nv_add_f16_e32 v5, v1, v1", (half(1.0),), half(2.0)),
+]
+
+# A part of the result of a selection, and of its operands.
+CHOSEN = "v_mov_b32_e32 v5, -1\ns_mov_b64 vcc, {}\nv_cndmask_b32_sdwa v5, v1, v2, vcc dst_sel:{} dst_unused:{} {}"
+PARTS = "src0_sel:WORD_1 src1_sel:DWORD"
+SELECTED += [
+    (GFX9, CHOSEN.format(0, "WORD_1", "UNUSED_PAD", PARTS), (two(3, 7), two(5, 9)), two(0, 7)),
+    (GFX9, CHOSEN.format(8, "WORD_1", "UNUSED_PAD", PARTS), (two(3, 7), two(5, 9)), two(0, 5)),
+    (GFX9, CHOSEN.format(0, "WORD_0", "UNUSED_PRESERVE", PARTS), (two(3, 7), two(5, 9)), two(7, -1)),
+    (GFX9, CHOSEN.format(8, "BYTE_2", "UNUSED_PAD", "src0_sel:DWORD src1_sel:BYTE_3"), (0, 0xAB000000), 0x00AB0000),
 ]
 
 CORNERS = [
@@ -278,6 +288,32 @@ def test_every_form_refuses_what_it_does_not_know(target, form):
 def test_cache_policy_is_harmless():
     for target, text in ((GFX908, "glc slc"), (GFX9, "sc0 sc1 nt"), (GFX12, "scope:SCOPE_SYS th:TH_LOAD_NT")):
         execute(f"v_lshlrev_b32_e32 v5, 2, v0\nglobal_load_dword v5, v5, s[0:1] {text}", target, (1,))
+
+
+# v30 and v31 are a pair of which only v30 was written.
+HALF_WRITTEN = "v_mov_b32_e32 v30, 2.0\nv_mov_b32_e32 v4, 3.0\nv_mov_b32_e32 v5, 4.0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("v_pk_mul_f32 v[4:5], v[30:31], v[4:5] op_sel_hi:[0,1]", False),
+        ("v_pk_fma_f32 v[4:5], v[30:31], v[4:5], v[4:5] op_sel_hi:[0,1,1]", False),
+        ("v_pk_add_f32 v[4:5], v[4:5], v[30:31] op_sel_hi:[1,0]", False),
+        ("v_pk_mul_f32 v[4:5], v[30:31], v[4:5]", True),
+        ("v_pk_mul_f32 v[4:5], v[30:31], v[4:5] op_sel_hi:[1,0]", True),
+        ("v_pk_mul_f32 v[4:5], v[30:31], v[4:5] op_sel:[1,0] op_sel_hi:[0,1]", True),
+        ("v_pk_fma_f32 v[4:5], v[4:5], v[4:5], v[30:31] op_sel_hi:[0,0,1]", True),
+    ],
+)
+def test_of_a_pair_only_the_selected_registers_are_read(text, reads):
+    if reads:
+        with pytest.raises(Uninitialised, match="v31"):
+            execute(HALF_WRITTEN + text)
+        return
+    built = execute(HALF_WRITTEN + text)
+    values = built.registers[4:6, 0].view(np.float32).tolist()
+    assert values == {"mul": [6, 8], "fma": [9, 12], "add": [5, 6]}[text.split("_")[2]]
 
 
 LANES = np.arange(64, dtype=np.uint32)

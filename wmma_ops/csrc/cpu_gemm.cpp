@@ -1,5 +1,8 @@
 #include <cmath>
 #include <limits>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #include "../../kernels/wmma/activation.hpp"
 #include "cpu.hpp"
@@ -32,10 +35,43 @@ Tensor as_3d(const Tensor& x, const Sizes& batch) {
   return aten::reshape(aten::expand(x, join(batch, rows, columns)), {product_of(batch), rows, columns});
 }
 
+bool has_amx_bf16() {
+#if defined(__x86_64__)
+  static const bool has = [] {
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d >> 22 & 1) != 0;
+  }();
+  return has;
+#else
+  return false;
+#endif
+}
+
+// Where a row of A is no whole number of AMX's tile rows, oneDNN multiplies what lies behind it (the next row, or what
+// a slice left out) by zeros, and a NaN or infinity there becomes a NaN here (torch 2.13 with oneDNN 3.12). Zeros
+// behind every row keep that harmless.
+constexpr int64_t kTileRow = 32;
+bool reads_behind_rows(ScalarType type, int64_t k) {
+  return type == S::BFloat16 && k % kTileRow != 0 && has_amx_bf16();
+}
+Tensor with_zeros_behind(const Tensor& x, int64_t dim) {
+  Sizes sizes = sizes_of(x);
+  const int64_t k = sizes[dim];
+  sizes[dim] = (k + kTileRow - 1) / kTileRow * kTileRow;
+  Tensor out = aten::zeros(sizes, type_of(x));
+  Tensor front = aten::narrow(out, dim, 0, k);
+  aten::copy_(front, x);
+  return out;
+}
+
 // out = alpha·a·b + beta·addend, all of one floating type that aten accumulates in float32 or wider and rounds once.
 // alpha, M, N, K and the batch are not zero here.
 void product_into(Tensor& out, const Tensor& a, const Tensor& b, const Sizes& batch, double alpha,
                   const OptTensor& addend, double beta) {
+  if (reads_behind_rows(type_of(a), a.sizes()[a.dim() - 1])) {
+    return product_into(out, with_zeros_behind(a, a.dim() - 1), with_zeros_behind(b, b.dim() - 2), batch, alpha, addend,
+                        beta);
+  }
   bool plain = !addend && alpha == 1;
   if (!addend) beta = 0;  // aten then ignores the addend, for which out itself stands in
   if (batch.empty()) {
@@ -126,12 +162,14 @@ OptTensor fused_bf16(const Gemm& p) {
               (!p.bias || (p.bias->dim() == 1 && type_of(*p.bias) == S::BFloat16)) && oneDNN_has_bf16();
   if (!fits) return std::nullopt;
   const Post& post = posts[p.activation];
-  Tensor weight = aten::transpose(p.b, 0, 1);
+  const bool zeros = reads_behind_rows(p.in, p.k);
+  Tensor x = zeros ? with_zeros_behind(p.a, p.a.dim() - 1) : p.a;
+  Tensor weight = aten::transpose(zeros ? with_zeros_behind(p.b, 0) : p.b, 0, 1);
   AtenTensorHandle bias = p.bias ? p.bias->get() : nullptr, result;
   const char* algorithm = post.algorithm;
   const double slope = wmma::kLeakySlope;
   const double* scalars[] = {&slope};
-  aten::ok(aoti_torch_cpu__linear_pointwise(p.a.get(), weight.get(), bias ? &bias : nullptr, post.attribute, scalars,
+  aten::ok(aoti_torch_cpu__linear_pointwise(x.get(), weight.get(), bias ? &bias : nullptr, post.attribute, scalars,
                                             p.activation == wmma::kLeakyRelu ? 1 : 0, *algorithm ? &algorithm : nullptr,
                                             &result),
            "linear_pointwise");

@@ -21,6 +21,7 @@ _READS_RESULT = (
     "v_permlane32_swap",
 )
 _WIDE_INTEGER = re.compile(r"^v_(mad_(co_)?[iu]64_[iu]32|(lshl|lshr|ashr)rev_[bi]64|(add|sub)_(nc_)?u64|lshl_add_u64)")
+_PACKED_WIDE = re.compile(r"^v_pk_(add|mul|fma)_f32$")
 _STORES = ("global_store", "flat_store", "scratch_store", "ds_write", "ds_store", "buffer_store")
 
 
@@ -37,6 +38,17 @@ def returns_old(ins: Instruction) -> bool:
     return (
         "_rtn" in ins.mnemonic or bool({"glc", "sc0"} & set(ins.modifiers)) or "RETURN" in ins.modifiers.get("th", "")
     )
+
+
+def _selected(ins: Instruction) -> set[str]:
+    """Of pairs of registers, those that op_sel (for the low result) and op_sel_hi (for the high one) select."""
+    found = set()
+    for position, op in enumerate(ins.operands[1:]):
+        pair = sorted(registers(op), key=lambda register: int(register[1:]))
+        for name, default in (("op_sel", 0), ("op_sel_hi", 1)):
+            chosen = dict(enumerate(re.findall(r"\d", ins.modifiers.get(name, ""))))
+            found.update(pair[int(chosen.get(position, default)) :][:1] if len(pair) == 2 else pair)
+    return found
 
 
 def uses(ins: Instruction) -> tuple[set[str], set[str]]:
@@ -71,6 +83,8 @@ def uses(ins: Instruction) -> tuple[set[str], set[str]]:
     reads = rest | (every[0] if m.startswith(_READS_RESULT) else set())
     if m.startswith(_COPIES):
         reads = set()
+    elif _PACKED_WIDE.match(m):
+        reads = _selected(ins)
     elif _WIDE_INTEGER.match(m):
         # Where the compiler wants the low word alone, it leaves the high word of an operand undefined.
         for op in ops[1:]:

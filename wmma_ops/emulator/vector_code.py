@@ -282,14 +282,16 @@ class VectorCode(Writer):
         ops = list(ins.operands)
         wide = m == "v_cndmask_b32"
         only(ins, DPP, SDWA if wide else SELECT)
-        if ins.modifiers.get("dst_sel", "DWORD") != "DWORD":
-            raise ValueError("dst_sel is not emulated on this instruction")
         if len(ops) == 3:
             ops.append("vcc")
         signs = any(letter in "".join(ops[1:3]) for letter in "-|") and not all(NUMBER.match(x) for x in ops[1:3])
         kind = ("f" if signs else "u") if wide else "w"
         out, lanes, high = self._operands(ins, ops[1:3], kind * 2)
-        self.write(ops[0], kind, f"np.where({self._lanes(ops[3])}, {out[1]}, {out[0]})", high=high, only=lanes)
+        chosen = f"np.where({self._lanes(ops[3])}, {out[1]}, {out[0]})"
+        if ins.modifiers.get("dst_sel", "DWORD") != "DWORD":
+            self._write_sdwa(ops[0], kind, chosen, ins)
+        else:
+            self.write(ops[0], kind, chosen, high=high, only=lanes)
         return True
 
     def _carried(self, m: str, ins: Instruction) -> bool:
