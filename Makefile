@@ -1,4 +1,5 @@
 # make demo: install and show.   make test: install and test.   make lint: formatters and linters.
+# make test-all: the tests, with every case of the value suite on every emulated target.
 # An active environment that has torch is used as it is; otherwise .venv is made.
 
 TORCH ?= torch==2.13.0
@@ -9,7 +10,7 @@ SOURCES := setup.py pyproject.toml $(wildcard wmma_ops/csrc/*) $(wildcard kernel
 STAMP := build/installed$(subst /,-,$(PYTHON))
 PIP = $(PYTHON) -m pip --disable-pip-version-check
 
-.PHONY: build demo test lint format bench wheel clean
+.PHONY: build demo test test-all lint format bench wheel clean
 
 build: $(STAMP)
 
@@ -30,6 +31,9 @@ demo: build
 test: build
 	$(PIP) install --quiet --no-build-isolation --editable ".[test]"
 	$(PYTHON) -m pytest -q -n 2 $(ARGS)
+
+test-all: build
+	$(MAKE) test ARGS="--all-cases $(ARGS)"
 
 lint: build
 	$(PIP) install --quiet --no-build-isolation --editable ".[dev]"

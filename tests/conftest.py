@@ -8,12 +8,18 @@ def pytest_addoption(parser):
     parser.addoption(
         "--backend", default=None, help=f"run the value suite on this backend alone: {', '.join(backends())}"
     )
+    parser.addoption(
+        "--all-cases", action="store_true", help="run every case of the value suite on emulated targets, not a sample"
+    )
 
 
 def pytest_generate_tests(metafunc):
+    chosen = metafunc.config.getoption("--backend")
+    names = [chosen] if chosen else backends()
     if "backend" in metafunc.fixturenames:
-        chosen = metafunc.config.getoption("--backend")
-        metafunc.parametrize("backend", [chosen] if chosen else backends())
+        metafunc.parametrize("backend", [name for name in names if not name.startswith("emulated:")])
+    if "emulated" in metafunc.fixturenames:
+        metafunc.parametrize("emulated", [name for name in names if name.startswith("emulated:")])
 
 
 @pytest.fixture(autouse=True)

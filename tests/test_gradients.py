@@ -58,21 +58,60 @@ def test_the_cpu_kernel_records_no_gradient_of_its_own(sample):
 def test_gradients_in_narrow_types(sample, dtype):
     """Within a few roundings of the float64 gradients of the same numbers, in the types of what they belong to."""
     narrow = sample.tensors(dtype, requires_grad=True)
+    _compare_with_float64(sample, narrow, _gradients(sample, narrow))
+
+
+def _gradients(sample, tensors):
+    out = _caller(sample)(*tensors.values())
+    out = sum(x.double().sin().sum() for x in (out if isinstance(out, tuple) else (out,)))
+    return torch.autograd.grad(out, [x for x in tensors.values() if x.requires_grad])
+
+
+def _compare_with_float64(sample, narrow, found):
     wide = {
         k: v.detach().double().requires_grad_(v.requires_grad) if v.is_floating_point() else v
         for k, v in narrow.items()
     }
-    found = []
-    for tensors in (narrow, wide):
-        out = _caller(sample)(*tensors.values())
-        out = sum(x.double().sin().sum() for x in (out if isinstance(out, tuple) else (out,)))
-        leaves = [x for x in tensors.values() if x.requires_grad]
-        found.append(torch.autograd.grad(out, leaves))
-    unit = torch.finfo(dtype).eps / 2
-    for got, want, x in zip(*found, [x for x in narrow.values() if x.requires_grad], strict=True):
+    leaves = [x for x in narrow.values() if x.requires_grad]
+    unit = torch.finfo(leaves[0].dtype).eps / 2
+    for got, want, x in zip(found, _gradients(sample, wide), leaves, strict=True):
         assert got.dtype == x.dtype
         assert got.shape == x.shape
         assert (got.double() - want).abs().max() <= 64 * unit * want.abs().max().clamp(min=1)
+
+
+# The one with the most parts of each op. Kernels of their own for every shape and layout of a derivative take their time,
+# those in float64 on RDNA most, which has no matrix instruction for it.
+FULLEST = {
+    op: max((x for x in DIFFERENTIABLE if x.op == op), key=lambda x: (len(x.shapes), sum(map(len, x.shapes.values()))))
+    for op in ("matmul", "addmm", "addmm_", "baddbmm", "gemm", "linear", "gemm_gemm")
+}
+
+
+@pytest.mark.parametrize(
+    ("op", "target"), [*((op, "gfx942") for op in FULLEST), ("addmm", "gfx1201"), ("linear", "gfx1201")]
+)
+def test_first_and_second_derivatives_through_kernels(op, target):
+    sample = FULLEST[op]
+    values = tuple(sample.tensors(torch.float64, requires_grad=True).values())
+    with wmma_ops.emulate(target) as emulation:
+        assert gradcheck(_caller(sample), values, fast_mode=True)
+        first = len(emulation.launches)
+        assert gradgradcheck(_caller(sample), values, atol=1e-6, fast_mode=True)
+    assert len(emulation.launches) > first > len(values)
+
+
+@pytest.mark.parametrize(
+    ("op", "target"),
+    [*((op, "gfx90a") for op in FULLEST), *((op, "gfx1100") for op in ("gemm", "linear", "gemm_gemm"))],
+)
+def test_bfloat16_gradients_through_kernels(op, target):
+    sample = FULLEST[op]
+    narrow = sample.tensors(torch.bfloat16, requires_grad=True)
+    with wmma_ops.emulate(target) as emulation:
+        found = _gradients(sample, narrow)
+    assert len(emulation.launches) >= 3  # the product and both gradients
+    _compare_with_float64(sample, narrow, found)
 
 
 def test_gradients_come_in_the_layout_of_the_parameter():

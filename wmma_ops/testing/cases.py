@@ -167,6 +167,12 @@ def _matmul():
     yield GemmCase(op="matmul", m=4, n=5, k=6, batch_a=(0, 3), batch_b=(1, 3), dtype="bfloat16")
     for special, dtype in itertools.product(("nan_a", "inf_a", "inf_b", "zeros"), FLOATS):
         yield GemmCase(op="matmul", m=17, n=16, k=33, dtype=dtype, special=special)
+    # More than one of the larger tiles; and sizes of which one alone is ragged.
+    for dtype in (*FLOATS, "int8", "float8_e4m3fn"):
+        yield GemmCase(op="matmul", m=144, n=200, k=136, dtype=dtype)
+        yield GemmCase(op="matmul", m=265, n=150, k=70, dtype=dtype, a_layout="column", b_layout="column")
+        for m, n, k in ((32, 48, 37), (32, 41, 64), (27, 48, 64)):
+            yield GemmCase(op="matmul", m=m, n=n, k=k, dtype=dtype)
     # Long sums: where an accumulator narrower than float32 shows.
     for dtype in ("bfloat16", "float16", "float32", "float8_e4m3fn", "int8"):
         yield GemmCase(op="matmul", m=3, n=4, k=4099, dtype=dtype)

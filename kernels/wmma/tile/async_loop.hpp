@@ -27,8 +27,9 @@ class AsyncLoader {
   static_assert(kCopies <= 32, "a bit for each copy");
 
  public:
-  // `data` is the tile's first element at k = 0; lines beyond `rows` are zero.
-  WMMA_DEVICE AsyncLoader(const T* data, int64_t outer_stride, int64_t k_stride, int64_t rows, uint32_t thread)
+  // `data` is the tile's first element at k = 0; lines beyond `rows` are zero. No stage: chunks go as they are.
+  template <class Stage>
+  WMMA_DEVICE AsyncLoader(const T* data, int64_t outer_stride, int64_t k_stride, int64_t rows, uint32_t thread, Stage)
       : line_(thread / kAcross), chunk_(thread % kAcross), there_(0) {
     k_step_ = (kAlong ? 1 : k_stride) * static_cast<int64_t>(sizeof(T));
     const int64_t line_step = (kAlong ? outer_stride : k_stride) * static_cast<int64_t>(sizeof(T));

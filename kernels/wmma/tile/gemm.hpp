@@ -74,18 +74,8 @@ struct ProductOf<true, Element, kSide> {
 template <int kStages, class Config, class Product, class StagedA, class StagedB, int kThreads, int kM, int kN>
 struct LoopsOf {
 #ifdef WMMA_NVIDIA
-  struct LoaderA : AsyncLoader<typename Config::A, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads> {
-    template <class Stage>
-    WMMA_DEVICE LoaderA(const typename Config::A* data, int64_t outer, int64_t k, int64_t rows, uint32_t thread, Stage)
-        : AsyncLoader<typename Config::A, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads>(data, outer, k,
-                                                                                                       rows, thread) {}
-  };
-  struct LoaderB : AsyncLoader<typename Config::B, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads> {
-    template <class Stage>
-    WMMA_DEVICE LoaderB(const typename Config::B* data, int64_t outer, int64_t k, int64_t rows, uint32_t thread, Stage)
-        : AsyncLoader<typename Config::B, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads>(data, outer, k,
-                                                                                                       rows, thread) {}
-  };
+  using LoaderA = AsyncLoader<typename Config::A, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads>;
+  using LoaderB = AsyncLoader<typename Config::B, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads>;
   using Loop = AsyncLoop<Product, LoaderA, LoaderB, Config::kAOrder == Order::kAlongK,
                          Config::kBOrder == Order::kAlongK, kM, kN, Config::kBlockK, Config::kWavesK, kStages>;
 #endif

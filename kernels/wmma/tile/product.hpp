@@ -85,12 +85,6 @@ struct MatrixProduct {
   static WMMA_CONSTEXPR uint32_t b_depth_line(uint32_t lane) { return lane % 16; }
   static WMMA_CONSTEXPR uint32_t b_outer_chunk(uint32_t lane) { return lane / 16; }
 
-  static WMMA_DEVICE Chunk load_transposed(const unsigned char* at) {
-    Chunk chunk;
-    arch::ldmatrix_x4<true>(chunk.words, arch::shared_address(at));
-    return chunk;
-  }
-
   static WMMA_DEVICE void mma(Compute* d, const Chunk* a, const Chunk* b) {
     Tile::mma_words(d, a->words, b->words);
     Tile::mma_words(d + 4, a->words, b->words + 2);

@@ -1,0 +1,239 @@
+"""Kernels that are wrong on purpose. The sample of the value suite that runs on emulated targets must catch each."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from wmma_ops import kernels_dir
+from wmma_ops.emulator import EmulationError, OutOfBounds, Race, Uninitialised
+from wmma_ops.testing import GemmCase, Mismatch, run, sampling
+
+MOST_CASES = 6
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """What is replaced in the device sources, which cases should notice, and how."""
+
+    name: str
+    changes: tuple[tuple[str, str, str], ...]  # file, text that stands there once, what stands there instead
+    notices: Callable[[GemmCase], bool]
+    caught: type[Exception] | tuple[type[Exception], ...] = Mismatch
+    target: str = "gfx942"
+
+    def __str__(self):
+        return f"{self.name}-{self.target}"
+
+
+def wrong(name, file, old, new, notices, caught=Mismatch, target="gfx942"):
+    return Wrong(name, ((file, old, new),), notices, caught, target)
+
+
+EPILOGUE, GEMM, LOADER = "epilogue.hpp", "gemm.hpp", "staged_loader.hpp"
+BITS = "arch::bit_cast<uint32_t>(static_cast<float>(x)) >> 16"
+TRUNCATED = f"if constexpr (kSame<D, bf16_t>) return arch::bit_cast<bf16_t>(static_cast<uint16_t>({BITS}));"
+
+
+def _ragged(case):
+    return case.m > 1 and case.n % 16 and case.k > 16
+
+
+def _split(case):
+    return case.k > 4000
+
+
+WRONG = [
+    wrong(
+        "forgets_bias",
+        EPILOGUE,
+        "x[e] += convert<E>(columns.bias.values[e]);",
+        "x[e] += E(0);",
+        lambda case: case.bias and case.k > 0,
+    ),
+    wrong(
+        "beta_twice",
+        EPILOGUE,
+        "arch::fma(static_cast<E>(p_.beta),",
+        "arch::fma(static_cast<E>(p_.beta * p_.beta),",
+        lambda case: case.c and case.beta not in (0, 1) and case.alpha != 0,
+    ),
+    wrong(
+        "row_scale_by_column",
+        EPILOGUE,
+        "load(x.row_scale, p_.row_scale, row, 0);",
+        "load(x.row_scale, p_.row_scale, column, 0);",
+        lambda case: case.row_scale == "vector",
+        (Mismatch, OutOfBounds),
+    ),
+    wrong(
+        "activates_before_bias",
+        EPILOGUE,
+        "x[e] += convert<E>(columns.bias.values[e]);",
+        "x[e] = activate<Config::kActivation, E>(x[e]) + convert<E>(columns.bias.values[e]);",
+        lambda case: case.bias and case.activation in ("gelu", "silu", "tanh", "sigmoid"),
+        target="gfx1201",
+    ),
+    wrong(
+        "forgets_alpha",
+        EPILOGUE,
+        "x[e] = static_cast<E>(p_.alpha) * convert<E>(sums[e]);",
+        "x[e] = convert<E>(sums[e]);",
+        lambda case: case.alpha not in (0, 1),
+        target="gfx1201",
+    ),
+    wrong(
+        "truncates_to_bfloat16",
+        EPILOGUE,
+        "    return convert<D>(x);\n",
+        f"    {TRUNCATED}\n    return convert<D>(x);\n",
+        lambda case: case.dtype == "bfloat16" and case.out_dtype is None and case.n > 8 and case.k > 8,
+        target="gfx1201",
+    ),
+    wrong(
+        "wraps_instead_of_saturating",
+        EPILOGUE,
+        "    x = x > kLow ? x : kLow;\n    x = x < kHigh ? x : kHigh;\n    return static_cast<D>(static_cast<int32_t>(x));",
+        "    return static_cast<D>(static_cast<int64_t>(x));",
+        lambda case: case.dtype == "int8" and case.out_dtype == "int8" and case.k > 2,
+    ),
+    wrong(
+        "k_tail_not_masked",
+        LOADER,
+        "if (!kMasked || static_cast<int>(place_of(thread_, i).k) + k < limit) {",
+        "if (true) {",
+        lambda case: case.k % 16 and case.k > 1,
+        (Mismatch, OutOfBounds),
+    ),
+    wrong(
+        "scale_of_a_not_advanced",
+        GEMM,
+        "if constexpr (!kIsNone<Scale>) scale += k * stride;",
+        "",
+        lambda case: case.a_scale == "vector" and case.k > 64,
+    ),
+    wrong(
+        "no_barrier_in_the_main_loop",
+        "staged_loop.hpp",
+        "    b.template store<false>(to + TileA::kBytes);\n    arch::block_barrier();",
+        "    b.template store<false>(to + TileA::kBytes);",
+        lambda case: case.k > 128 and case.m > 16,
+        Race,
+    ),
+    wrong(
+        "no_barrier_before_the_first_tile",
+        "staged_loop.hpp",
+        "    b.advance(first);\n    arch::block_barrier();",
+        "    b.advance(first);",
+        _ragged,
+        (Race, Uninitialised),
+        target="gfx1201",
+    ),
+    wrong(
+        "no_barrier_before_the_slabs",
+        GEMM,
+        "      arch::block_barrier();  // the slabs lie where the tiles lay\n",
+        "",
+        _ragged,
+        Race,
+    ),
+    wrong(
+        "stores_beyond_n",
+        EPILOGUE,
+        "column_of(slab, c) < p_.n",
+        "column_of(slab, c) < p_.n + kVec",
+        lambda case: _ragged(case) and case.op == "matmul",
+        OutOfBounds,
+    ),
+    wrong(
+        "stores_beyond_m",
+        EPILOGUE,
+        "row_of(slab, r) < p_.m",
+        "row_of(slab, r) < p_.m + 1",
+        lambda case: case.m % 16 and case.op == "matmul" and case.n > 1,
+        OutOfBounds,
+        target="gfx1201",
+    ),
+    Wrong(
+        "reads_where_no_swizzle_wrote",
+        (
+            ("wave_tile.hpp", "TileA::offset(first_row", "TileA::plain(first_row"),
+            (
+                "shared_tile.hpp",
+                "  static WMMA_CONSTEXPR uint32_t offset(",
+                "  static WMMA_CONSTEXPR uint32_t plain(uint32_t line, uint32_t at) { return (line * kPitch + at) * 16; }\n"
+                "  static WMMA_CONSTEXPR uint32_t offset(",
+            ),
+        ),
+        lambda case: case.m > 8 and case.k > 32 and case.dtype in ("float16", "bfloat16"),
+    ),
+    wrong(
+        "drops_a_split",
+        EPILOGUE,
+        "for (uint32_t split = 0; split < p_.splits; ++split) {",
+        "for (uint32_t split = 0; split + 1 < p_.splits; ++split) {",
+        _split,
+    ),
+    wrong(
+        "splits_overlap",
+        GEMM,
+        "k_count = p.k - k_first < p.k_split ? p.k - k_first : p.k_split;",
+        "k_count = p.k - k_first;",
+        _split,
+        target="gfx1201",
+    ),
+    wrong(
+        "one_batch_for_all",
+        "block_order.hpp",
+        "offset += static_cast<int64_t>(batch) * x.batch_strides[kBatchDims - kDims];",
+        "offset += 0;",
+        lambda case: 3 in case.batch_a and case.m > 1,
+    ),
+]
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """A copy of the device sources that kernels are compiled from."""
+    copy = tmp_path / "kernels"
+    shutil.copytree(kernels_dir.PATH, copy)
+    torch.ops.wmma._forget_plans()
+    monkeypatch.setattr(kernels_dir, "PATH", copy)
+    yield copy
+    torch.ops.wmma._forget_plans()
+
+
+def _cases(of: Wrong):
+    chosen = sampling.sample(0, of.target)
+    found = [case for case in chosen if isinstance(case, GemmCase) and case.m * case.n and of.notices(case)]
+    # The fewest elements first: they take the least time.
+    return sorted(found, key=lambda case: case.m * case.n * max(case.k, 1))[:MOST_CASES]
+
+
+@pytest.mark.parametrize("of", WRONG, ids=str)
+def test_is_caught(of, sources):
+    for file, old, new in of.changes:
+        (path,) = sources.rglob(f"tile/{file}")
+        text = path.read_text()
+        assert text.count(old) == 1, (
+            f"{file} has changed: {old!r} stands there {text.count(old)} times; write it anew here"
+        )
+        path.write_text(text.replace(old, new))
+    chosen = _cases(of)
+    assert chosen
+    kinds = []
+    for case in chosen:
+        try:
+            run(case, f"emulated:{of.target}")
+        except (Mismatch, EmulationError) as found:
+            if isinstance(found, of.caught):
+                return
+            kinds.append(f"{type(found).__name__}: {found}"[:300])
+    pytest.fail(f"{len(chosen)} cases, and none failed as it should; others: {kinds}\n{chosen}")
+
+
+def test_the_copy_as_it_is_passes(sources):
+    case = next(case for case in sampling.sample(0, "gfx942") if isinstance(case, GemmCase) and _ragged(case))
+    run(case, "emulated:gfx942")

@@ -1,0 +1,79 @@
+"""A part of the cases in which everything that a kernel can be asked for still occurs: for backends where a case is slow."""
+
+import random
+from collections.abc import Iterator
+
+from wmma_ops.testing.cases import AttentionCase, Case, GemmCase, cases
+from wmma_ops.testing.suite import out_type
+
+
+def features(case: Case) -> Iterator[tuple]:
+    """What occurs in a case, one after the other."""
+    yield "op", case.op
+    yield "types", case.dtype, getattr(case, "dtype_b", None) or case.dtype, str(out_type(case)).removeprefix("torch.")
+    kind = type(case).__name__
+    yield kind, "special", case.special
+    yield kind, "activation", case.activation
+    yield kind, "c", case.c
+    yield "empty", *(getattr(case, size) == 0 for size in "mnk")
+    if not isinstance(case, GemmCase):
+        yield "h", case.h == 0
+        yield "layout", case.layout
+        yield "batch", case.batch
+        yield "gate", case.gate
+        yield "factors", "gemm_gemm", case.alpha0, case.alpha1, case.beta1 if case.c else None
+        yield "biases", case.bias0, case.bias1
+        return
+    yield "shape", case.m % 16 == 0, case.n % 16 == 0, case.k % 16 == 0
+    yield "long", case.k > 1000, case.dtype
+    yield "a_layout", case.a_layout
+    yield "b_layout", case.b_layout
+    yield "layouts", *(x in ("column", "column_sliced") for x in (case.a_layout, case.b_layout)), case.dtype
+    yield "batch", case.batch_a, case.batch_b
+    yield "vectors", case.vector_a, case.vector_b
+    yield "a_activation", case.a_activation
+    for name in ("bias", "row_scale", "col_scale", "a_scale", "multiply", "beside", "c_dtype"):
+        yield name, getattr(case, name)
+    if case.c:
+        yield "c_layout", case.c_layout
+        yield "factors", case.alpha, case.beta
+        yield "unread", case.beta == 0, case.alpha == 0, case.dtype
+    else:
+        yield "alpha", case.alpha
+
+
+def eligible() -> list[Case]:
+    """The cases of ops that have kernels of their own."""
+    return [case for case in cases() if not isinstance(case, AttentionCase)]
+
+
+def sample(count: int, seed: int | str) -> list[Case]:
+    """At least `count` cases by a seeded generator, in which every feature of every case occurs."""
+    everything = eligible()
+    random.Random(seed).shuffle(everything)
+    left = {feature for case in everything for feature in features(case)}
+    chosen, others = [], []
+    for case in everything:
+        found = left.intersection(features(case))
+        left -= found
+        (chosen if found else others).append(case)
+    # What came first may be covered by what came later.
+    chosen = _without_the_covered(chosen)
+    rest = others + [case for case in everything if case not in set(chosen).union(others)]
+    return chosen + rest[: max(count - len(chosen), 0)]
+
+
+def _without_the_covered(chosen: list[Case]) -> list[Case]:
+    times: dict[tuple, int] = {}
+    for case in chosen:
+        for feature in set(features(case)):
+            times[feature] = times.get(feature, 0) + 1
+    kept = []
+    for case in chosen:
+        found = set(features(case))
+        if all(times[feature] > 1 for feature in found):
+            for feature in found:
+                times[feature] -= 1
+        else:
+            kept.append(case)
+    return kept
