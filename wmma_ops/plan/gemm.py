@@ -32,6 +32,7 @@ CPP = {
 _FP8 = {dtype for dtype in CPP if dtype is not None and dtype.is_floating_point and dtype.itemsize == 1}
 _SUM = {torch.float64: 8}  # bytes of an accumulator; others have 4
 _MOST_GRID_Y = 65535
+_MEDIUM = 2  # of GemmProblem.precision; "high" asks for more than bfloat16 has, and gets float32
 _REDUCE_THREADS = 256
 _MOST_STAGED = 48  # registers
 
@@ -83,6 +84,8 @@ def element_of(problem: GemmProblem, target: arch.Target) -> tuple[torch.dtype, 
         if a == b and native:
             return a, False, ""
         return torch.float16, False, f"{target.name} has no {name} product of this pair: f16 holds every value exactly"
+    if a == torch.float32 and problem.precision == _MEDIUM:
+        return torch.bfloat16, False, "torch's float32 matmul precision is medium: bfloat16 products, float32 sums"
     if native:
         return a, False, ""
     return a, True, f"{target.name} has no {name} matrix instruction"
