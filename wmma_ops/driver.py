@@ -9,6 +9,7 @@ import torch
 
 from wmma_ops import errors
 from wmma_ops.errors import DriverError as DriverError
+from wmma_ops.library import special_mode
 
 
 def is_amd() -> bool:
@@ -61,13 +62,10 @@ def use(kind: str, library: str, target: str) -> Iterator[None]:
     """Within it, the driver's calls go to another library of its kind ("cuda" or "hip"), CPU tensors count as memory of
     its device 0, and that device as one of `target`. The library is the whole process's, the rest this thread's."""
     _use_driver({"cuda": 1, "hip": 2}[kind], library)
-    token = _stand_in.set(target)
-    torch.ops.wmma._count_mode(1)
     try:
-        yield
+        with special_mode(_stand_in, target):
+            yield
     finally:
-        torch.ops.wmma._count_mode(-1)
-        _stand_in.reset(token)
         _use_driver(0, "")
 
 

@@ -1,5 +1,8 @@
 """Loads the C++ library, which defines every op and its CPU kernel."""
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -17,6 +20,18 @@ torch.ops.load_library(str(PATH))
 
 # Holds the Python kernels (fakes, derivatives, autocast, vmap) for as long as the process lives.
 IMPLEMENTATIONS = {namespace: torch.library.Library(namespace, "IMPL") for namespace in NAMESPACES}
+
+
+@contextlib.contextmanager
+def special_mode(variable: contextvars.ContextVar, value) -> Iterator[None]:
+    """Within it the variable has a value, and ops ask Python how to run: while no such mode is on, they ask nobody."""
+    token = variable.set(value)
+    torch.ops.wmma._count_mode(1)
+    try:
+        yield
+    finally:
+        torch.ops.wmma._count_mode(-1)
+        variable.reset(token)
 
 
 def overload(name: str, *, raw: bool = False):

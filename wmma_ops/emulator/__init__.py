@@ -9,9 +9,6 @@ import contextvars
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import torch
-
-from wmma_ops import library  # noqa: F401  (the ops that count emulations)
 from wmma_ops.arch import EMULATED, target
 from wmma_ops.emulator.errors import (
     DivergentBarrier,
@@ -25,6 +22,7 @@ from wmma_ops.emulator.errors import (
 )
 from wmma_ops.emulator.machine import Statistics, launch, orders
 from wmma_ops.emulator.memory import Region, Traffic
+from wmma_ops.library import special_mode
 
 ORDERS = ("forward", "reverse", "random")
 
@@ -58,13 +56,8 @@ def active() -> Emulation | None:
 @contextlib.contextmanager
 def entered(emulation: Emulation) -> Iterator[Emulation]:
     """Makes an emulation the current thread's or task's."""
-    token = _active.set(emulation)
-    torch.ops.wmma._count_mode(1)  # without one, ops on CPU tensors ask nobody
-    try:
+    with special_mode(_active, emulation):
         yield emulation
-    finally:
-        torch.ops.wmma._count_mode(-1)
-        _active.reset(token)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ Candidates come from the target's family; model.py says what each would cost. No
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 
 import torch
 
@@ -15,6 +15,8 @@ from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import GemmProblem
+from wmma_ops.types import FP8
+from wmma_ops.types import name as type_name
 
 CPP = {
     torch.float16: "wmma::half_t",
@@ -29,8 +31,6 @@ CPP = {
     torch.float8_e5m2fnuz: "wmma::fp8_e5m2fnuz_t",
     None: "wmma::None",
 }
-_FP8 = {dtype for dtype in CPP if dtype is not None and dtype.is_floating_point and dtype.itemsize == 1}
-_SUM = {torch.float64: 8}  # bytes of an accumulator; others have 4
 _MOST_GRID_Y = 65535
 _MEDIUM = 2  # of GemmProblem.precision; "high" asks for more than bfloat16 has, and gets float32
 _REDUCE_THREADS = 256
@@ -61,8 +61,17 @@ class GemmConfig:
     def waves(self) -> int:
         return self.waves_m * self.waves_n * self.waves_k
 
+    @property
+    def sum_bytes(self) -> int:
+        """Of an accumulator."""
+        return 8 if self.element == torch.float64 else 4
+
+    def tiles(self, problem: GemmProblem) -> tuple[int, int]:
+        """How many tiles the result has down and across."""
+        return ceil(problem.m / self.block_m), ceil(problem.n / self.block_n)
+
     def __str__(self) -> str:
-        kind = "FMA" if self.lanes else str(self.element).removeprefix("torch.")
+        kind = "FMA" if self.lanes else type_name(self.element)
         stages = f"{self.stages} stages" if self.stages else "2 buffers"
         split = f", K split {self.splits} ways" if self.splits > 1 else ""
         split += f", clusters of {self.cluster}" if self.cluster > 1 else ""
@@ -78,9 +87,9 @@ class GemmConfig:
 def element_of(problem: GemmProblem, target: arch.Target) -> tuple[torch.dtype, bool, str]:
     """The type that is multiplied, whether by plain FMA, and why it is not the operands' own."""
     a, b = problem.a, problem.b
-    name = str(a).removeprefix("torch.")
+    name = type_name(a)
     native = any((row.a, row.b, row.blocks) == (name, name, 1) for row in target.instructions)
-    if a in _FP8:
+    if a in FP8:
         if a == b and native:
             return a, False, ""
         return torch.float16, False, f"{target.name} has no {name} product of this pair: f16 holds every value exactly"
@@ -145,7 +154,7 @@ def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) 
         _tile_bytes(config, target, edge, order)
         for edge, order in ((config.block_m, problem.a_order), (config.block_n, problem.b_order))
     )
-    size = _SUM.get(config.element, 4)
+    size = config.sum_bytes
     across = config.block_n // config.waves_n // step.cols
     most = min(across, min(64, 1024 // step.rows) // step.cols)
     columns = max(tiles for tiles in range(1, most + 1) if across % tiles == 0) * step.cols
@@ -236,7 +245,7 @@ def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> 
     """The configuration with K whole, and split where there are few tiles and enough of K."""
     yield config
     k_tiles = ceil(problem.k / config.block_k)
-    tiles = ceil(problem.m / config.block_m) * ceil(problem.n / config.block_n) * problem.batch
+    tiles = prod(config.tiles(problem)) * problem.batch
     units = model.CARDS[target.name].units
     if target.family == "sm90":
         for cluster in (2, 4, 8):
@@ -254,13 +263,13 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
     size = config.element.itemsize
     wave_m, wave_n = config.block_m // config.waves_m, config.block_n // config.waves_n
     parts = config.splits * config.cluster
-    tiles = ceil(problem.m / config.block_m) * ceil(problem.n / config.block_n) * problem.batch * parts
+    tiles = prod(config.tiles(problem)) * problem.batch * parts
     k_tiles = ceil(ceil(problem.k / parts) / config.block_k)
     matrix = 2 * config.block_m * config.block_n * config.block_k / model.rate(target, config.element, config.lanes)
     tile_bytes = (config.block_m + config.block_n) * config.block_k * size
     reads = config.waves_m * config.waves_n * (wave_m + wave_n) * config.block_k * size * step.copies
     shared = (reads + tile_bytes) / (target.lds_bytes_per_clock or 128)
-    sum_bytes = _SUM.get(config.element, 4)
+    sum_bytes = config.sum_bytes
     stored = tile_bytes * min(problem.a.itemsize, size) / size
     if not config.stages:  # loads narrower than 16 bytes cost an instruction each
         stored *= max(1, 4 / (min(problem.a_vec, problem.b_vec) * problem.a.itemsize))
@@ -316,6 +325,11 @@ def _number(problem: GemmProblem) -> str:
     return "double" if exact or problem.a == torch.float64 else "float"
 
 
+def _result_vec(problem: GemmProblem) -> int:
+    """Columns that a lane finishes together."""
+    return min(problem.d_vec, 8, 16 // problem.d.itemsize)
+
+
 def _registered(problem: GemmProblem) -> str:
     text = ""
     for code in dict.fromkeys((problem.a_activation, problem.activation)):
@@ -336,7 +350,6 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
     def order(value: str) -> str:
         return f"wmma::Order::{'kAlongK' if value == 'k' else 'kAcrossK'}"
 
-    d_vec = min(problem.d_vec, 8, 16 // problem.d.itemsize)
     types = {
         "A": CPP[problem.a],
         "B": CPP[problem.b],
@@ -354,7 +367,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "kAVec": problem.a_vec,
         "kBVec": problem.b_vec,
         "kCVec": problem.c_vec,
-        "kDVec": d_vec,
+        "kDVec": _result_vec(problem),
         "kMultiplyVec": problem.multiply_vec,
         "kBatchDims": problem.batch_dims,
         "kSide": config.side,
@@ -412,7 +425,7 @@ def plan(problem: GemmProblem, target: arch.Target) -> Plan:
 
 def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reason: str) -> Plan:
     """The launches of one configuration."""
-    tiles_m, tiles_n = ceil(problem.m / config.block_m), ceil(problem.n / config.block_n)
+    tiles_m, tiles_n = config.tiles(problem)
     parts = config.splits * config.cluster
     blocks = tiles_m * tiles_n * parts
     threads = config.waves * target.wave
@@ -431,8 +444,8 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
     if parts > 1:
         k_split = ceil(ceil(problem.k / parts) / config.block_k) * config.block_k
     if config.splits > 1:
-        workspace = config.splits * problem.batch * problem.m * problem.n * _SUM.get(config.element, 4)
-        vectors = problem.m * problem.n // min(problem.d_vec, 8, 16 // problem.d.itemsize)
+        workspace = config.splits * problem.batch * problem.m * problem.n * config.sum_bytes
+        vectors = problem.m * problem.n // _result_vec(problem)
         grid = (ceil(vectors / _REDUCE_THREADS), across)
         text = source(problem, config, target, reduces=True)
         launches.append(KernelLaunch("gemm_reduce", text, grid, _REDUCE_THREADS, 0))
@@ -443,7 +456,7 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
 
 
 def _reason(problem: GemmProblem, config: GemmConfig, target: arch.Target, price: float) -> str:
-    tiles = ceil(problem.m / config.block_m) * ceil(problem.n / config.block_n) * problem.batch
+    tiles = prod(config.tiles(problem)) * problem.batch
     units = model.CARDS[target.name].units
     _, _, other = element_of(problem, target)
     text = f"the cheapest of the modelled configurations, {price / 1000:.0f} thousand cycles: {tiles} tiles on {units} units"

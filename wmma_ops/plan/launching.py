@@ -14,14 +14,13 @@ import contextvars
 import ctypes
 import hashlib
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
 from wmma_ops import arch, driver, emulator, errors, jit
 from wmma_ops.emulated import EmulatedKernel
-from wmma_ops.library import IMPLEMENTATIONS
+from wmma_ops.library import IMPLEMENTATIONS, special_mode
 from wmma_ops.plan.errors import CaptureError, ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import GemmProblem
@@ -167,16 +166,9 @@ def _mode(gpu: bool) -> int:
     return mode
 
 
-@contextlib.contextmanager
-def warming() -> Iterator[None]:
+def warming() -> contextlib.AbstractContextManager[None]:
     """Within it, calls plan, compile and load, and launch nothing."""
-    token = _warming.set(True)
-    torch.ops.wmma._count_mode(1)
-    try:
-        yield
-    finally:
-        torch.ops.wmma._count_mode(-1)
-        _warming.reset(token)
+    return special_mode(_warming, True)
 
 
 def _precision() -> int:

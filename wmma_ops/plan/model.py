@@ -11,6 +11,7 @@ from math import ceil, log2
 import torch
 
 from wmma_ops import arch
+from wmma_ops.types import name as type_name
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def rate(target: arch.Target, element: torch.dtype, lanes: bool) -> float:
     """FLOP per clock and unit."""
     if lanes:
         return 128 if element == torch.float64 and target.family == "cdna" else _FMA_RATES[element]
-    name = str(element).removeprefix("torch.")
+    name = type_name(element)
     rates = target.rates or (_SM90_RATES if target.family == "sm90" else _NVIDIA_RATES)
     return rates.get(name) or rates["int8"]  # fp8 on NVIDIA: as int8
 

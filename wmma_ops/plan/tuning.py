@@ -23,6 +23,7 @@ from wmma_ops import arch, driver, emulator, jit
 from wmma_ops.jit import cache
 from wmma_ops.plan import gemm
 from wmma_ops.plan.problem import GemmProblem
+from wmma_ops.types import name as type_name
 
 logger = logging.getLogger("wmma_ops.plan")
 
@@ -226,7 +227,7 @@ def _keep(device: torch.device, problem: GemmProblem, timing: Timing) -> None:
 
 def _stored(timing: Timing) -> dict:
     fields = dataclasses.asdict(timing.config)
-    fields["element"] = str(timing.config.element).removeprefix("torch.")
+    fields["element"] = type_name(timing.config.element)
     return {"config": fields, "microseconds": timing.microseconds}
 
 

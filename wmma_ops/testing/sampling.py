@@ -5,12 +5,13 @@ from collections.abc import Iterator
 
 from wmma_ops.testing.cases import AttentionCase, Case, GemmCase, cases
 from wmma_ops.testing.suite import out_type
+from wmma_ops.types import name as type_name
 
 
 def features(case: Case) -> Iterator[tuple]:
     """What occurs in a case, one after the other."""
     yield "op", case.op
-    yield "types", case.dtype, getattr(case, "dtype_b", None) or case.dtype, str(out_type(case)).removeprefix("torch.")
+    yield "types", case.dtype, getattr(case, "dtype_b", None) or case.dtype, type_name(out_type(case))
     kind = type(case).__name__
     yield kind, "special", case.special
     yield kind, "activation", case.activation
