@@ -186,7 +186,7 @@ def test_a_users_kernel_goes_the_same_way(library, device, monkeypatch, kind):
 
 def test_a_plans_shared_memory_is_asked_for_when_it_is_loaded(library, device, monkeypatch):
     launch = KernelLaunch("scale", SCALE, (1, 1), 64, 60_000)
-    monkeypatch.setattr(gemm, "plan", lambda p, t: Plan("", "", (launch,), 0, 1, p.k, 1, 1))
+    monkeypatch.setattr(gemm, "plan", lambda p, t: Plan("", "", (launch,), 0, (1, p.k, 1, 1)))
     a = torch.randn(16, 16).half()
     with driver.use("cuda", str(library), TARGET):
         wmma_ops.warmup("matmul", a, a)

@@ -28,7 +28,7 @@ def planner(monkeypatch):
 
     def plan(problem, target):
         launch = KernelLaunch("nothing", KERNEL, (1, 1), 64, 0)
-        return Plan("nothing", "a test", (launch,), 0, 1, problem.k, 1, 1)
+        return Plan("nothing", "a test", (launch,), 0, (1, problem.k, 1, 1))
 
     monkeypatch.setattr(gemm, "plan", plan)
     torch.ops.wmma._forget_plans()
@@ -445,7 +445,7 @@ def test_errors_of_every_kind_arrive(monkeypatch):
 
 def test_a_kernel_that_does_not_fit_is_refused(monkeypatch):
     launch = KernelLaunch("nothing", KERNEL, (1, 1), 64, 1 << 20)
-    monkeypatch.setattr(gemm, "plan", lambda p, t: Plan("", "", (launch,), 0, 1, p.k, 1, 1))
+    monkeypatch.setattr(gemm, "plan", lambda p, t: Plan("", "", (launch,), 0, (1, p.k, 1, 1)))
     torch.ops.wmma._forget_plans()
     with wmma_ops.emulate(TARGET), pytest.raises(ConfigError, match=r"64 threads and 1048576 bytes .* gfx942 has"):
         wmma_ops.matmul(h(4, 4), h(4, 4))
@@ -462,7 +462,7 @@ extern "C" __global__ void broken(wmma::GemmArguments g) {
 
 def test_what_the_emulator_finds_arrives(monkeypatch):
     launch = KernelLaunch("broken", BROKEN, (1, 1), 64, 0)
-    monkeypatch.setattr(gemm, "plan", lambda p, t: Plan("", "", (launch,), 0, 1, p.k, 1, 1))
+    monkeypatch.setattr(gemm, "plan", lambda p, t: Plan("", "", (launch,), 0, (1, p.k, 1, 1)))
     torch.ops.wmma._forget_plans()
     a = torch.zeros(4, 4)
     found = r"wmma\.linear: broken on gfx942: planned\.hip:\d+.*the nearest is (out|weight|x)"
@@ -474,7 +474,7 @@ def test_what_the_emulator_finds_arrives(monkeypatch):
 def test_a_miss_during_capture_names_warmup(planner, monkeypatch):
     monkeypatch.setattr(launching, "_capturing", lambda device: True)
     fields = dict.fromkeys(GemmProblem.__dataclass_fields__, 0)
-    answer = launching._plan(list(fields.values()))
+    answer = launching._plan([0, *fields.values()])
     assert answer[0] == -1
     assert "wmma_ops.warmup" in bytes(answer[1:]).decode()
     assert bytes(answer[1:]).decode().endswith("[CaptureError]")
@@ -620,8 +620,8 @@ def test_no_growth_over_many_calls(planner):
 
 def test_the_table_of_plans_is_bounded(planner, monkeypatch):
     """65,536 problems and it starts anew: seen here with a planner that answers at once."""
-    one = launching._planned(GemmProblem(**_any_problem()))
-    monkeypatch.setattr(launching, "_planned", lambda problem: one)
+    one = launching._planned("wmma_ops.plan.gemm", GemmProblem(**_any_problem()))
+    monkeypatch.setattr(launching, "_planned", lambda planner, problem: one)
     x = torch.zeros(2, 2, 70_000, dtype=torch.int8)
     with wmma_ops.emulate(TARGET), launching.warming():
         for n in range(1, 66_000):

@@ -114,7 +114,7 @@ def _plans(case, target):
 
 
 def _splits_k(case, target):
-    return any(record.plan.splits > 1 for record in _plans(case, target))
+    return any(record.plan.config.splits > 1 for record in _plans(case, target))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8"])

@@ -1,9 +1,34 @@
 #include "launch.hpp"
 
-#include "driver.hpp"
 #include "product.hpp"
 
 namespace wmma_ops::launch {
+
+OptTensor workspace_of(const Plan& plan, const Device& device) {
+  if (plan.workspace == 0) return std::nullopt;
+  return aten::empty(&plan.workspace, 1, ScalarType::Byte, device.type, device.index);
+}
+
+void execute(const char* op, const Way& way, const Plan& plan, const void* arguments, size_t size,
+             const Touched& touched) {
+  const bool emulated = way.place < 0;
+  Launch launch{};
+  launch.arguments = arguments;
+  launch.size = size;
+  launch.tensors = touched.tensors;
+  launch.names = touched.names;
+  launch.tensor_count = touched.count;
+  for (int i = 0; i < plan.launch_count; ++i) {
+    const PlannedLaunch& planned = plan.launches[i];
+    launch.function = planned.function;
+    launch.grid[0] = planned.grid[0];
+    launch.grid[1] = planned.grid[1];
+    launch.block[0] = planned.block;
+    launch.grid[2] = launch.block[1] = launch.block[2] = 1;
+    launch.shared = planned.shared;
+    emulated ? emulated_driver().launch(op, launch) : launch_loaded(op, launch);
+  }
+}
 
 Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
   Tensor out = into ? *into
@@ -16,38 +41,20 @@ Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
   const Plan plan = plan_of(p.op, product.problem, way.remembered);
   if (!way.executes) return out;
 
-  product.arguments.k_split = plan.k_split;
-  product.arguments.splits = plan.splits;
-  product.arguments.tiles_m = plan.tiles_m;
-  product.arguments.tiles_n = plan.tiles_n;
-  OptTensor workspace;
-  if (plan.workspace > 0) {  // from torch's allocator, which gives it to nobody else before the launches are done
-    workspace = aten::empty(&plan.workspace, 1, ScalarType::Byte, p.device.type, p.device.index);
-    product.arguments.partial = workspace->mutable_data_ptr();
-    product.tensors[product.tensor_count] = &*workspace;
-    product.names[product.tensor_count++] = "workspace";
+  wmma::GemmArguments& arguments = product.arguments;
+  arguments.splits = static_cast<unsigned>(plan.numbers[0]);
+  arguments.k_split = plan.numbers[1];
+  arguments.tiles_m = static_cast<unsigned>(plan.numbers[2]);
+  arguments.tiles_n = static_cast<unsigned>(plan.numbers[3]);
+  const OptTensor workspace = workspace_of(plan, p.device);
+  if (workspace) {
+    arguments.partial = workspace->mutable_data_ptr();
+    product.touched.add("workspace", *workspace);
   }
-
-  const bool emulated = way.place < 0;
-  Launch launch{};
-  launch.size = sizeof(wmma::GemmArguments);
-  launch.tensors = product.tensors;
-  launch.names = product.names;
-  launch.tensor_count = product.tensor_count;
   for (int64_t i = 0; i < product.outer_count; ++i) {
-    wmma::GemmArguments moved = product.arguments;
+    wmma::GemmArguments moved = arguments;
     if (product.outer_dims > 0) product.start(i, moved);
-    launch.arguments = &moved;
-    for (int j = 0; j < plan.launch_count; ++j) {
-      const PlannedLaunch& planned = plan.launches[j];
-      launch.function = planned.function;
-      launch.grid[0] = planned.grid[0];
-      launch.grid[1] = planned.grid[1];
-      launch.block[0] = planned.block;
-      launch.grid[2] = launch.block[1] = launch.block[2] = 1;
-      launch.shared = planned.shared;
-      emulated ? emulated_driver().launch(p.op, launch) : launch_loaded(p.op, launch);
-    }
+    execute(p.op, way, plan, &moved, sizeof moved, product.touched);
   }
   return out;
 }

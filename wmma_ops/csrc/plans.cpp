@@ -30,13 +30,16 @@ std::unordered_map<ProblemKey, Plan, Hash>& table() {
 Plan asked(const char* op, const ProblemKey& problem) {
   auto answer = aten::call<std::vector<int64_t>>("wmma::_plan", "", Sizes(problem.begin(), problem.end()));
   fail_if_told(op, answer);
-  size_t launches = (answer.size() - 5) / 5;
-  if (answer.size() < 10 || answer.size() % 5 != 0 || launches > 2) {
-    throw std::runtime_error(std::string("wmma.") + op + ": the planner's answer is not one of one or two launches");
+  constexpr size_t kHeader = 1 + kPlanNumbers, kEach = 5;
+  if (answer.size() < kHeader || (answer.size() - kHeader) % kEach != 0 ||
+      (answer.size() - kHeader) / kEach > kMostLaunches) {
+    throw std::runtime_error(std::string("wmma.") + op + ": the planner's answer is not one of launches");
   }
   auto narrow = [](int64_t value) { return static_cast<unsigned>(value); };
-  Plan plan{answer[0], narrow(answer[1]), answer[2], narrow(answer[3]), narrow(answer[4]), 0, {}};
-  for (size_t at = 5; at < answer.size(); at += 5) {
+  Plan plan{};
+  plan.workspace = answer[0];
+  std::copy_n(answer.begin() + 1, kPlanNumbers, plan.numbers);
+  for (size_t at = kHeader; at < answer.size(); at += kEach) {
     const int64_t* x = answer.data() + at;
     plan.launches[plan.launch_count++] = {x[0], {narrow(x[1]), narrow(x[2])}, narrow(x[3]), narrow(x[4])};
   }

@@ -1,15 +1,34 @@
 // How each problem is launched: asked of the Python planner once, then remembered.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <initializer_list>
+#include <stdexcept>
 
 #include "mode.hpp"
 
 namespace wmma_ops {
 
-// The fields of GemmProblem (wmma_ops/plan/problem.py), in its order.
-constexpr int kProblemFields = 26;
-using ProblemKey = std::array<int64_t, kProblemFields>;
+// What a problem's numbers describe; wmma_ops/plan/launching.py has the same.
+enum ProblemKind : int64_t { kGemmProblem = 0 };
+
+// Its kind, then the fields of that kind's class in wmma_ops/plan, in their order. Equal problems have equal kernels.
+class ProblemKey {
+ public:
+  ProblemKey() = default;
+  ProblemKey(std::initializer_list<int64_t> values) : size_(values.size()) {
+    if (size_ > values_.size()) throw std::logic_error("a problem has more fields than a key");
+    std::copy(values.begin(), values.end(), values_.begin());
+  }
+  const int64_t* begin() const { return values_.data(); }
+  const int64_t* end() const { return values_.data() + size_; }
+  bool operator==(const ProblemKey& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
+
+ private:
+  std::array<int64_t, 48> values_;
+  size_t size_ = 0;
+};
 
 struct PlannedLaunch {
   int64_t function;
@@ -17,13 +36,14 @@ struct PlannedLaunch {
   unsigned block, shared;
 };
 
+constexpr int kPlanNumbers = 4;
+constexpr int kMostLaunches = 4;
+
 struct Plan {
-  int64_t workspace;  // bytes
-  unsigned splits;
-  int64_t k_split;
-  unsigned tiles_m, tiles_n;
+  int64_t workspace;              // bytes
+  int64_t numbers[kPlanNumbers];  // what the plan decides of the kernels' arguments
   int launch_count;
-  PlannedLaunch launches[2];
+  PlannedLaunch launches[kMostLaunches];
 };
 
 Plan plan_of(const char* op, const ProblemKey& problem, bool remembered);

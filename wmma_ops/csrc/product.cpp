@@ -115,8 +115,7 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t place) {
   int64_t rank = static_cast<int64_t>(p.batch.size());
   auto add = [&](Operand which, const char* name, const Tensor& x, S type, Core core, const void* data) {
     fill(v[which], x, type, core, rank, data);
-    tensors[tensor_count] = &x;
-    names[tensor_count++] = name;
+    touched.add(name, x);
   };
   auto add_optional = [&](Operand which, const char* name, const OptTensor& x, Core core) {
     if (x) add(which, name, *x, type_of(*x), core, x->const_data_ptr());
@@ -225,7 +224,8 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t place) {
   bool b_by_n = !b_has_k || (b_has_n && b_along_n > b_along_k);
   auto along_n = [&](Operand which) { return vec_of(v[which], v[which].column, n, v[which].row, batch_bits[which]); };
   auto is_wide = [](const View& x) { return 512 * (x.row + x.column) * x.size >= int64_t{1} << 31; };
-  problem = {place,
+  problem = {kGemmProblem,
+             place,
              a.code,
              b.code,
              v[kC].code,

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../../kernels/wmma/tile/gemm_arguments.hpp"
-#include "plans.hpp"
+#include "launch.hpp"
 
 namespace wmma_ops {
 
@@ -24,10 +24,7 @@ struct Product {
   int64_t outer_count = 1;
   void start(int64_t index, wmma::GemmArguments& moved) const;  // moves the operands to one of them
 
-  // The tensors that stand behind it, with the names that the op's users know.
-  const Tensor* tensors[kOperands + 1];
-  const char* names[kOperands + 1];
-  int tensor_count = 0;
+  launch::Touched touched;  // the tensors that stand behind it
 };
 
 }  // namespace wmma_ops

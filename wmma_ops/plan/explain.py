@@ -9,7 +9,6 @@ import torch
 from wmma_ops import arch, driver, emulator, jit, library
 from wmma_ops.plan.launching import Planned, RecordedLaunch, warming
 from wmma_ops.plan.problem import GemmProblem
-from wmma_ops.types import name as type_name
 
 if TYPE_CHECKING:
     from wmma_ops.plan.figures import Figures
@@ -87,12 +86,7 @@ class Explanation:
 
 
 def _rows(step: Step) -> Iterator[tuple[str, str]]:
-    p = step.problem
-    batch = f"{p.batch} × " if p.batch_dims else ""
-    yield "product", f"{batch}{p.m} × {p.n} × {p.k} (M × N × K), {_types(p)}"
-    yield "layout", f"A along {p.a_order} by {p.a_vec}, B along {p.b_order} by {p.b_vec}, D along n by {p.d_vec}"
-    if extras := _extras(p):
-        yield "with", extras
+    yield from step.problem.summary()
     yield "config", str(step.config)
     yield "reason", step.reason
     shown = step.launches[:2]
@@ -108,25 +102,6 @@ def _rows(step: Step) -> Iterator[tuple[str, str]]:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 'es'}"
-
-
-def _types(p: GemmProblem) -> str:
-    operands = type_name(p.a) if p.a == p.b else f"{type_name(p.a)}·{type_name(p.b)}"
-    return f"{operands} → {type_name(p.d)}"
-
-
-def _extras(p: GemmProblem) -> str:
-    from wmma_ops import activations
-
-    found = [
-        f"{name} {type_name(getattr(p, name))}"
-        for name in ("c", "bias", "row_scale", "col_scale", "a_scale", "multiply")
-        if getattr(p, name) is not None
-    ]
-    for name in ("a_activation", "activation"):
-        if getattr(p, name):
-            found.append(f"{name} {activations.by_code(getattr(p, name)).name}")
-    return ", ".join(found)
 
 
 def _named(asked: str | Callable, what: str) -> str:

@@ -452,7 +452,7 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
     splits = ceil(problem.k / k_split) if config.splits > 1 else 1
     if splits != config.splits:
         return plan_of(problem, dataclasses.replace(config, splits=splits), target, reason)
-    return Plan(config, reason, tuple(launches), workspace, splits, k_split, tiles_m, tiles_n)
+    return Plan(config, reason, tuple(launches), workspace, (splits, k_split, tiles_m, tiles_n))
 
 
 def _reason(problem: GemmProblem, config: GemmConfig, target: arch.Target, price: float) -> str:

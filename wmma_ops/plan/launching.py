@@ -1,7 +1,7 @@
 """The Python half of a launch: the library asks here for plans, and hands its launches to the emulator here.
 
-    wmma::_plan        a problem's numbers → workspace, splits, k_split, tiles_m, tiles_n, and for each launch its
-                       function, grid x, grid y, block, shared memory
+    wmma::_plan        a problem's kind and numbers → workspace, four numbers for the kernels' arguments, and for each
+                       launch its function, grid x, grid y, block, shared memory
     wmma::_emulate     one launch
     wmma::_mode        how calls in this thread run (csrc/mode.hpp)
     wmma::_precision   torch's setting for float32 products
@@ -13,6 +13,7 @@ import contextlib
 import contextvars
 import ctypes
 import hashlib
+import importlib
 import threading
 from dataclasses import dataclass
 
@@ -27,6 +28,9 @@ from wmma_ops.plan.problem import GemmProblem
 
 # As in csrc/mode.hpp.
 RECORDS, ONLY_WARMS, STAND_IN = 256, 512, 1024
+
+# By ProblemKind of csrc/plans.hpp: the module that plans it, loaded when first needed, and what its numbers are.
+KINDS = (("wmma_ops.plan.gemm", GemmProblem),)
 
 _TARGETS = list(arch.TARGETS)
 _warming: contextvars.ContextVar[bool] = contextvars.ContextVar("wmma_ops_warming", default=False)
@@ -65,25 +69,24 @@ class RecordedLaunch:
 
 def _plan(values: list[int]) -> list[int]:
     try:
-        return _planned(GemmProblem.from_library(values))
+        planner, problem = KINDS[values[0]]
+        return _planned(planner, problem.from_library(values[1:]))
     except BaseException as error:
         return _told(error)
 
 
-def _planned(problem: GemmProblem) -> list[int]:
-    from wmma_ops.plan import gemm
-
+def _planned(planner: str, problem: GemmProblem) -> list[int]:
     if problem.place < 0:
         target = arch.TARGETS[_TARGETS[-1 - problem.place]]
     else:
         if _capturing(problem.place):
             raise CaptureError(
-                "this product has no kernel yet, and none can be compiled and loaded while a CUDA graph is captured; call "
+                "this call has no kernel yet, and none can be compiled and loaded while a CUDA graph is captured; call "
                 "wmma_ops.warmup with the same arguments before the capture"
             )
         target = arch.target(driver.target_of(problem.place))
-    plan = gemm.plan(problem, target)
-    answer = [plan.workspace, plan.splits, plan.k_split, plan.tiles_m, plan.tiles_n]
+    plan = importlib.import_module(planner).plan(problem, target)
+    answer = [plan.workspace, *plan.numbers]
     for launch in plan.launches:
         _check(launch, target)
         code = jit.compile(launch.source, target.name, name="planned.hip")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """One kernel and the size of its launch. All launches of a plan take the same GemmArguments."""
+    """One kernel and the size of its launch. All launches of a plan take the same arguments."""
 
     kernel: str  # its name in the source
     source: str = field(repr=False)
@@ -18,9 +18,6 @@ class KernelLaunch:
 class Plan:
     config: object
     reason: str  # why this configuration
-    launches: tuple[KernelLaunch, ...]  # one, or two where K is split: the parts, then their sum
+    launches: tuple[KernelLaunch, ...]  # in order
     workspace: int  # bytes
-    splits: int
-    k_split: int
-    tiles_m: int
-    tiles_n: int
+    numbers: tuple[int, int, int, int]  # what the plan decides of the kernels' arguments

@@ -1,9 +1,13 @@
 """What the library asks the planner: one product, as the numbers that decide its kernel."""
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+
+from wmma_ops import activations
+from wmma_ops.types import name as type_name
 
 # In the order of ElementCode in kernels/wmma/tile/gemm_arguments.hpp.
 ELEMENTS = (
@@ -69,3 +73,23 @@ class GemmProblem:
         found["b_order"] = "kn"[found["b_order"]]
         found["wide"] = bool(found["wide"])
         return cls(**found)
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        """Labels and texts that describe it to a reader."""
+        batch = f"{self.batch} × " if self.batch_dims else ""
+        operands = type_name(self.a) if self.a == self.b else f"{type_name(self.a)}·{type_name(self.b)}"
+        yield "product", f"{batch}{self.m} × {self.n} × {self.k} (M × N × K), {operands} → {type_name(self.d)}"
+        yield (
+            "layout",
+            f"A along {self.a_order} by {self.a_vec}, B along {self.b_order} by {self.b_vec}, D along n by {self.d_vec}",
+        )
+        extras = [
+            f"{name} {type_name(getattr(self, name))}"
+            for name in ("c", "bias", "row_scale", "col_scale", "a_scale", "multiply")
+            if getattr(self, name) is not None
+        ]
+        for name in ("a_activation", "activation"):
+            if getattr(self, name):
+                extras.append(f"{name} {activations.by_code(getattr(self, name)).name}")
+        if extras:
+            yield "with", ", ".join(extras)
