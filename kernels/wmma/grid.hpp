@@ -129,7 +129,7 @@ WMMA_DEVICE void trap() { arch::trap(); }
 // The kernel's dynamic shared memory, as many bytes as the launch asks for.
 template <class T>
 WMMA_DEVICE T* dynamic_shared(uint32_t byte_offset = 0) {
-  extern __shared__ __attribute__((aligned(16))) unsigned char wmma_dynamic_shared_bytes[];
+  extern __shared__ __attribute__((aligned(arch::kSharedAlignment))) unsigned char wmma_dynamic_shared_bytes[];
   return reinterpret_cast<T*>(wmma_dynamic_shared_bytes + byte_offset);
 }
 

@@ -56,6 +56,7 @@ class GemmConfig:
     occupancy: int  # waves at once on a SIMD that registers are kept for (NVIDIA: blocks on an SM)
     group: int  # tile rows that neighbouring blocks walk down
     dies: int
+    wgmma: bool = False  # four waves multiply 64 rows together, straight from shared memory
 
     @property
     def waves(self) -> int:
@@ -71,7 +72,7 @@ class GemmConfig:
         return ceil(problem.m / self.block_m), ceil(problem.n / self.block_n)
 
     def __str__(self) -> str:
-        kind = "FMA" if self.lanes else type_name(self.element)
+        kind = "FMA" if self.lanes else type_name(self.element) + (" by warpgroups" if self.wgmma else "")
         stages = f"{self.stages} stages" if self.stages else "2 buffers"
         split = f", K split {self.splits} ways" if self.splits > 1 else ""
         split += f", clusters of {self.cluster}" if self.cluster > 1 else ""
@@ -137,13 +138,18 @@ def _is_async(problem: GemmProblem, target: arch.Target, element: torch.dtype, l
     )
 
 
+def _takes_wgmma(problem: GemmProblem, target: arch.Target, element: torch.dtype) -> bool:
+    """Whether warpgroups can multiply what went to shared memory as it is."""
+    return target.name == "sm_90a" and element in (torch.float16, torch.bfloat16)
+
+
 def _tile_bytes(config: GemmConfig, target: arch.Target, edge: int, order: str) -> int:
     """A tile in shared memory, as kernels/wmma/tile/shared_tile.hpp lays it out: lines of K, or (copied as they are) along
     M or N."""
     lines, length = (edge, config.block_k) if not config.stages or order == "k" else (config.block_k, edge)
     chunks = length * config.element.itemsize // 16
     row = (target.lds_bytes_per_clock or 128) // 16
-    exchanged = chunks % row == 0 or row % chunks == 0
+    exchanged = config.wgmma or chunks % row == 0 or row % chunks == 0
     return lines * (chunks if exchanged else chunks | 1) * 16
 
 
@@ -202,6 +208,24 @@ def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig
                         if shared_bytes(problem, config, target) <= target.lds_bytes:
                             yield config
                     break
+    if asynchronous and _takes_wgmma(problem, target, element):
+        yield from _wgmma_candidates(problem, target, element)
+
+
+def _wgmma_candidates(problem: GemmProblem, target: arch.Target, element: torch.dtype) -> Iterator[GemmConfig]:
+    """Warpgroups one below the other, each with 64 rows of all columns."""
+    for block_m in (64, 128, 256):
+        for block_n in (32, 64, 128, 192, 256):
+            beyond = (block_m > 64 and block_m // 2 >= problem.m) or (block_n > 32 and block_n // 2 >= problem.n)
+            across = (problem.b_order == "n" and block_n % 64) or block_m * block_n > 256 * 128
+            if beyond or across:
+                continue
+            for stages in (4, 5, 6, 8):
+                config = GemmConfig(
+                    element, False, 16, block_m, block_n, 64, block_m // 16, 1, 1, stages, 1, 1, 1, 8, 1, wgmma=True
+                )
+                if shared_bytes(problem, config, target) <= target.lds_bytes:
+                    yield config
 
 
 def _most_sums(problem: GemmProblem, target: arch.Target, element, lanes: bool, asynchronous: bool) -> int:
@@ -265,9 +289,17 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
     parts = config.splits * config.cluster
     tiles = prod(config.tiles(problem)) * problem.batch * parts
     k_tiles = ceil(ceil(problem.k / parts) / config.block_k)
-    matrix = 2 * config.block_m * config.block_n * config.block_k / model.rate(target, config.element, config.lanes)
+    matrix = (
+        2
+        * config.block_m
+        * config.block_n
+        * config.block_k
+        / model.rate(target, config.element, config.lanes, wgmma=config.wgmma)
+    )
     tile_bytes = (config.block_m + config.block_n) * config.block_k * size
     reads = config.waves_m * config.waves_n * (wave_m + wave_n) * config.block_k * size * step.copies
+    if config.wgmma:  # four waves read together
+        reads = config.waves // 4 * (64 + config.block_n) * config.block_k * size
     shared = (reads + tile_bytes) / (target.lds_bytes_per_clock or 128)
     sum_bytes = config.sum_bytes
     stored = tile_bytes * min(problem.a.itemsize, size) / size
@@ -293,7 +325,7 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
                 shared_bytes(problem, config, target),
             ),
             waves=config.waves,
-            in_flight=max(config.stages - 1, 1),
+            in_flight=max(config.stages - (2 if config.wgmma else 1), 1),
             cluster=config.cluster,
             splits=config.splits,
             split_bytes=problem.m * problem.n * problem.batch * (config.splits * sum_bytes + problem.d.itemsize),
@@ -387,12 +419,14 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "kThreads": config.waves * target.wave,
         "kSharedBytes": shared_bytes(problem, config, target),
     }
+    loop = "kWgmma" if config.wgmma else "kAsync" if config.stages else "kStaged"
     flags = {"kWide": problem.wide, "kSplit": config.splits > 1 and not reduces, "kLanes": config.lanes}
     lines = ["#include <wmma/tile/config.hpp>", _registered(problem) + "struct Config {"]
     lines += [f"  using {name} = {value};" for name, value in types.items()]
     lines += [
         f"  static constexpr wmma::Order kAOrder = {order(problem.a_order)};",
         f"  static constexpr wmma::Order kBOrder = {order(problem.b_order)};",
+        f"  static constexpr wmma::Loop kLoop = wmma::Loop::{loop};",
     ]
     lines += [f"  static constexpr int {name} = {value};" for name, value in numbers.items()]
     lines += [f"  static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]

@@ -44,6 +44,7 @@ CARDS = {
 
 # Of mma.sync, which reaches some five eighths of what wgmma does on sm_90.
 _NVIDIA_RATES = {"float16": 2048, "bfloat16": 2048, "int8": 4096, "float64": 128}
+_WGMMA_RATE = 4096  # of 16-bit products
 _SM90_RATES = {"float16": 2900, "bfloat16": 2900, "int8": 5800, "float64": 256}
 _FMA_RATES = {torch.float32: 256, torch.float64: 16}  # FLOP per clock and unit
 
@@ -59,8 +60,10 @@ CLUSTER = 4100  # for each doubling of the blocks of a cluster
 SPLIT = 12900  # the kernel that adds up the splits of K
 
 
-def rate(target: arch.Target, element: torch.dtype, lanes: bool) -> float:
+def rate(target: arch.Target, element: torch.dtype, lanes: bool, *, wgmma: bool = False) -> float:
     """FLOP per clock and unit."""
+    if wgmma:
+        return _WGMMA_RATE
     if lanes:
         return 128 if element == torch.float64 and target.family == "cdna" else _FMA_RATES[element]
     name = type_name(element)

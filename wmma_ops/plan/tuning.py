@@ -27,7 +27,7 @@ from wmma_ops.types import name as type_name
 
 logger = logging.getLogger("wmma_ops.plan")
 
-_FORMAT = 1
+_FORMAT = 2
 _REPEATS = 9
 
 

@@ -60,8 +60,10 @@ constexpr int kWaveSize = 32;
 
 // What shared memory's banks give in a cycle.
 #if defined(__gfx950__)
+constexpr int kSharedAlignment = 16;  // of dynamic shared memory
 constexpr int kBankBytes = 256;
 #else
+constexpr int kSharedAlignment = 16;  // of dynamic shared memory
 constexpr int kBankBytes = 128;
 #endif
 

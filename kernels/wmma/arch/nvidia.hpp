@@ -8,6 +8,12 @@ namespace wmma::arch {
 
 constexpr int kWaveSize = 32;
 constexpr int kBankBytes = 128;  // what shared memory's banks give in a cycle
+// Of dynamic shared memory: sm_90's matrix unit reads rows of banks by eights.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+constexpr int kSharedAlignment = 1024;
+#else
+constexpr int kSharedAlignment = 16;
+#endif
 
 // Two accumulators of mma.m16n8 already lie as A of the next product: no exchange of A and B is needed.
 constexpr bool kSwapsOperands = false;

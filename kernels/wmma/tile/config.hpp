@@ -9,6 +9,10 @@ namespace wmma {
 // Which way an operand's memory runs.
 enum class Order { kAlongK, kAcrossK };
 
+// How tiles come to shared memory and are multiplied from there: by way of registers; by asynchronous copies; the same,
+// multiplied by warpgroups.
+enum class Loop { kStaged, kAsync, kWgmma };
+
 // In place of the element type of an operand that is absent.
 struct None {};
 

@@ -5,6 +5,7 @@
 #include <wmma/tile/staged_loop.hpp>
 #ifdef WMMA_NVIDIA
 #include <wmma/tile/async_loop.hpp>
+#include <wmma/tile/wgmma_loop.hpp>
 #endif
 
 namespace wmma {
@@ -69,23 +70,35 @@ struct ProductOf<true, Element, kSide> {
   using Type = LaneProduct<Element>;
 };
 
-// The main loop: kStages of 0 is the one by way of registers, which every target has; otherwise so many tiles in shared
-// memory are filled by asynchronous copies.
-template <int kStages, class Config, class Product, class StagedA, class StagedB, int kThreads, int kM, int kN>
+// The main loop by way of registers, which every target has.
+template <Loop kLoop, class Config, class Product, class StagedA, class StagedB, int kThreads, int kM, int kN>
 struct LoopsOf {
-#ifdef WMMA_NVIDIA
-  using LoaderA = AsyncLoader<typename Config::A, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads>;
-  using LoaderB = AsyncLoader<typename Config::B, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads>;
-  using Loop = AsyncLoop<Product, LoaderA, LoaderB, Config::kAOrder == Order::kAlongK,
-                         Config::kBOrder == Order::kAlongK, kM, kN, Config::kBlockK, Config::kWavesK, kStages>;
-#endif
-};
-template <class Config, class Product, class StagedA, class StagedB, int kThreads, int kM, int kN>
-struct LoopsOf<0, Config, Product, StagedA, StagedB, kThreads, kM, kN> {
   using LoaderA = StagedA;
   using LoaderB = StagedB;
-  using Loop = StagedLoop<Product, LoaderA, LoaderB, kM, kN, Config::kBlockK, Config::kWavesK>;
+  using Type = StagedLoop<Product, LoaderA, LoaderB, kM, kN, Config::kBlockK, Config::kWavesK>;
 };
+#ifdef WMMA_NVIDIA
+template <class Config, class Product, class StagedA, class StagedB, int kThreads, int kM, int kN>
+struct LoopsOf<Loop::kAsync, Config, Product, StagedA, StagedB, kThreads, kM, kN> {
+  template <class T, Order kOrder, int kOuter>
+  using Loader = AsyncLoader<T, kOrder, kOuter, Config::kBlockK, kThreads, SharedTile>;
+  using LoaderA = Loader<typename Config::A, Config::kAOrder, Config::kBlockM>;
+  using LoaderB = Loader<typename Config::B, Config::kBOrder, Config::kBlockN>;
+  using Type = AsyncLoop<Product, LoaderA, LoaderB, Config::kAOrder == Order::kAlongK,
+                         Config::kBOrder == Order::kAlongK, kM, kN, Config::kBlockK, Config::kWavesK, Config::kStages>;
+};
+template <class Config, class Product, class StagedA, class StagedB, int kThreads, int kM, int kN>
+struct LoopsOf<Loop::kWgmma, Config, Product, StagedA, StagedB, kThreads, kM, kN> {
+  static_assert(kM == 16 && Config::kWavesN == 1 && Config::kWavesK == 1, "four waves down are a warpgroup");
+  template <class T, Order kOrder, int kOuter>
+  using Loader = AsyncLoader<T, kOrder, kOuter, Config::kBlockK, kThreads, PanelTile>;
+  using LoaderA = Loader<typename Config::A, Config::kAOrder, Config::kBlockM>;
+  using LoaderB = Loader<typename Config::B, Config::kBOrder, Config::kBlockN>;
+  using Type =
+      WgmmaLoop<Product, LoaderA, LoaderB, Config::kAOrder == Order::kAlongK, Config::kBOrder == Order::kAlongK,
+                typename Config::Element, kN, Config::kBlockK, Config::kStages>;
+};
+#endif
 
 template <class Config>
 struct GemmKernel {
@@ -103,10 +116,10 @@ struct GemmKernel {
                                Config::kAVec, Config::kWide, typename Stage::Type>;
   using StagedB = StagedLoader<typename Config::B, Element, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads,
                                Config::kBVec, Config::kWide, PlainStage<typename Config::B, Element>>;
-  using Loops = LoopsOf<Config::kStages, Config, Product, StagedA, StagedB, kThreads, kWaveM, kWaveN>;
+  using Loops = LoopsOf<Config::kLoop, Config, Product, StagedA, StagedB, kThreads, kWaveM, kWaveN>;
   using LoaderA = typename Loops::LoaderA;
   using LoaderB = typename Loops::LoaderB;
-  using Loop = typename Loops::Loop;
+  using Loop = typename Loops::Type;
 
   static constexpr int kStoreBytes = kWaves * Store::kWaveBytes;
   static constexpr int kSharedBytes = Loop::kBytes > kStoreBytes ? Loop::kBytes : kStoreBytes;
