@@ -91,7 +91,7 @@ def element_of(problem: GemmProblem, target: arch.Target) -> tuple[torch.dtype, 
     name = type_name(a)
     native = any((row.a, row.b, row.blocks) == (name, name, 1) for row in target.instructions)
     if a in FP8:
-        if a == b and native:
+        if native and (a == b or (target.name == "sm_90a" and _goes_as_it_is(problem))):
             return a, False, ""
         return torch.float16, False, f"{target.name} has no {name} product of this pair: f16 holds every value exactly"
     if a == torch.float32 and problem.precision == _MEDIUM:
@@ -124,23 +124,18 @@ def step_of(target: arch.Target, element: torch.dtype, lanes: bool, side: int) -
     return Step(16, 16, 2 * per_chunk)
 
 
-def _is_async(problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool) -> bool:
-    """Whether 16-byte chunks can go to shared memory as they are."""
-    plain = problem.a == problem.b == element and problem.a_scale is None and problem.a_activation == 0
-    whole = min(problem.a_vec, problem.b_vec) * element.itemsize == 16
+def _goes_as_it_is(problem: GemmProblem) -> bool:
+    """Whether 16-byte chunks can go to shared memory unchanged, for operands of one size."""
+    size = problem.a.itemsize
+    whole = min(problem.a_vec, problem.b_vec) * size == 16
     along = problem.a_order == problem.b_order == "k"
-    return (
-        target.vendor == "nvidia"
-        and not lanes
-        and plain
-        and whole
-        and (element.itemsize == 2 or (along and element.itemsize == 1))
-    )
+    plain = problem.a_scale is None and problem.a_activation == 0
+    return plain and whole and (size == 2 or (along and size == 1))
 
 
-def _takes_wgmma(problem: GemmProblem, target: arch.Target, element: torch.dtype) -> bool:
-    """Whether warpgroups can multiply what went to shared memory as it is."""
-    return target.name == "sm_90a" and element in (torch.float16, torch.bfloat16)
+def _is_async(problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool) -> bool:
+    """Whether asynchronous copies can fill the tiles."""
+    return target.vendor == "nvidia" and not lanes and problem.a == element and _goes_as_it_is(problem)
 
 
 def _tile_bytes(config: GemmConfig, target: arch.Target, edge: int, order: str) -> int:
@@ -176,8 +171,12 @@ def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) 
 def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig]:
     """Every configuration that fits, but for the split of K."""
     element, lanes, _ = element_of(problem, target)
-    size, dies = element.itemsize, model.CARDS[target.name].dies
     asynchronous = _is_async(problem, target, element, lanes)
+    if asynchronous and target.name == "sm_90a":
+        yield from _wgmma_candidates(problem, target, element)
+    if element in FP8 and problem.a != problem.b:
+        return  # waves by themselves multiply equal types
+    size, dies = element.itemsize, model.CARDS[target.name].dies
     wide = target.lds_bytes > 65536 and not lanes
     line = 128 if wide else 64  # bytes of K that a step takes
     most_sums = _most_sums(problem, target, element, lanes, asynchronous)
@@ -208,8 +207,6 @@ def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig
                         if shared_bytes(problem, config, target) <= target.lds_bytes:
                             yield config
                     break
-    if asynchronous and _takes_wgmma(problem, target, element):
-        yield from _wgmma_candidates(problem, target, element)
 
 
 def _wgmma_candidates(problem: GemmProblem, target: arch.Target, element: torch.dtype) -> Iterator[GemmConfig]:
@@ -217,13 +214,14 @@ def _wgmma_candidates(problem: GemmProblem, target: arch.Target, element: torch.
     for block_m in (64, 128, 256):
         for block_n in (32, 64, 128, 192, 256):
             beyond = (block_m > 64 and block_m // 2 >= problem.m) or (block_n > 32 and block_n // 2 >= problem.n)
-            across = (problem.b_order == "n" and block_n % 64) or block_m * block_n > 256 * 128
-            if beyond or across:
+            in_panels = problem.b_order == "k" or block_n % 64 == 0
+            if beyond or not in_panels or block_m * block_n > 256 * 128:
                 continue
             for stages in (4, 5, 6, 8):
                 config = GemmConfig(
-                    element, False, 16, block_m, block_n, 64, block_m // 16, 1, 1, stages, 1, 1, 1, 8, 1, wgmma=True
-                )
+                    element, False, 16, block_m, block_n, 128 // element.itemsize, block_m // 16, 1, 1, stages, 1, 1,
+                    1, 8, 1, wgmma=True,
+                )  # fmt: skip
                 if shared_bytes(problem, config, target) <= target.lds_bytes:
                     yield config
 

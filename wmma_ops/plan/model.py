@@ -63,7 +63,7 @@ SPLIT = 12900  # the kernel that adds up the splits of K
 def rate(target: arch.Target, element: torch.dtype, lanes: bool, *, wgmma: bool = False) -> float:
     """FLOP per clock and unit."""
     if wgmma:
-        return _WGMMA_RATE
+        return _WGMMA_RATE * 2 // element.itemsize
     if lanes:
         return 128 if element == torch.float64 and target.family == "cdna" else _FMA_RATES[element]
     name = type_name(element)

@@ -26,41 +26,54 @@ WMMA_DEVICE void wgmma_wait() {
 // What this thread wrote to shared memory, asynchronous copies too, becomes visible to the matrix unit.
 WMMA_DEVICE void fence_matrix_unit() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// One element type's products of kN columns on kN / 2 accumulators; a flag says whether an operand's lines run across
-// K.
-template <class T, int kN>
+// Keeps the compiler from moving what it does to the accumulators across.
+WMMA_DEVICE void hold(float& x) { asm volatile("" : "+f"(x)::"memory"); }
+WMMA_DEVICE void hold(int32_t& x) { asm volatile("" : "+r"(x)::"memory"); }
+
+// Products of kN columns on kN / 2 accumulators. 16-bit operands' lines may run across K; those of 8 bits run along it.
+template <class A, class B, int kN>
 struct Wgmma;
 
-#define WMMA_D4(d, i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
-#define WMMA_D16(d, i) WMMA_D4(d, i), WMMA_D4(d, (i) + 4), WMMA_D4(d, (i) + 8), WMMA_D4(d, (i) + 12)
-#define WMMA_D32(d, i) WMMA_D16(d, i), WMMA_D16(d, (i) + 16)
-#define WMMA_D64(d, i) WMMA_D32(d, i), WMMA_D32(d, (i) + 32)
-#define WMMA_D128(d, i) WMMA_D64(d, i), WMMA_D64(d, (i) + 64)
-#define WMMA_D96(d, i) WMMA_D64(d, i), WMMA_D32(d, (i) + 64)
+#define WMMA_D4(c, d, i) c(d[i]), c(d[(i) + 1]), c(d[(i) + 2]), c(d[(i) + 3])
+#define WMMA_D16(c, d, i) WMMA_D4(c, d, i), WMMA_D4(c, d, (i) + 4), WMMA_D4(c, d, (i) + 8), WMMA_D4(c, d, (i) + 12)
+#define WMMA_D32(c, d, i) WMMA_D16(c, d, i), WMMA_D16(c, d, (i) + 16)
+#define WMMA_D64(c, d, i) WMMA_D32(c, d, i), WMMA_D32(c, d, (i) + 32)
+#define WMMA_D96(c, d, i) WMMA_D64(c, d, i), WMMA_D32(c, d, (i) + 64)
+#define WMMA_D128(c, d, i) WMMA_D64(c, d, i), WMMA_D64(c, d, (i) + 64)
 
-// `registers` names the accumulators; what follows them, the operands and their flags.
-#define WMMA_WGMMA(type, suffix, columns, d_list, registers, a, b, a_across, b_across)                              \
-  template <>                                                                                                       \
-  struct Wgmma<type, columns> {                                                                                     \
-    template <bool kAAcross, bool kBAcross>                                                                         \
-    static WMMA_DEVICE void mma(float* d, uint64_t a_operand, uint64_t b_operand) {                                 \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." suffix "." suffix " {" registers "}, " a \
-                   ", " b ", 1, 1, 1, " a_across ", " b_across ";"                                                  \
-                   : d_list(d, 0)                                                                                   \
-                   : "l"(a_operand), "l"(b_operand), "n"(kAAcross ? 1 : 0), "n"(kBAcross ? 1 : 0));                 \
-    }                                                                                                               \
+// `rest` is what follows the accumulators' names: the operands and their flags.
+#define WMMA_WGMMA(a, b, columns, depth, types, sum, constraint, d_list, rest)                                 \
+  template <>                                                                                                  \
+  struct Wgmma<a, b, columns> {                                                                                \
+    template <bool kAAcross, bool kBAcross>                                                                    \
+    static WMMA_DEVICE void mma(sum* d, uint64_t a_operand, uint64_t b_operand) {                              \
+      static_assert(sizeof(a) == 2 || (!kAAcross && !kBAcross), "8-bit operands run along K");                 \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns depth types " {" WMMA_REGISTERS "}, " rest ";" \
+                   : d_list(constraint, d, 0)                                                                  \
+                   : "l"(a_operand), "l"(b_operand), "n"(kAAcross ? 1 : 0), "n"(kBAcross ? 1 : 0));            \
+    }                                                                                                          \
   };
 
 #define WMMA_REGISTERS "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-WMMA_WGMMA(half_t, "f16", 32, WMMA_D16, WMMA_REGISTERS, "%16", "%17", "%18", "%19")
-WMMA_WGMMA(bf16_t, "bf16", 32, WMMA_D16, WMMA_REGISTERS, "%16", "%17", "%18", "%19")
+WMMA_WGMMA(half_t, half_t, 32, "k16", ".f32.f16.f16", float, "+f", WMMA_D16, "%16, %17, 1, 1, 1, %18, %19")
+WMMA_WGMMA(bf16_t, bf16_t, 32, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D16, "%16, %17, 1, 1, 1, %18, %19")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 32, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D16, "%16, %17, 1, 1, 1")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 32, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D16, "%16, %17, 1, 1, 1")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 32, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D16, "%16, %17, 1, 1, 1")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 32, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D16, "%16, %17, 1, 1, 1")
+WMMA_WGMMA(int8_t, int8_t, 32, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D16, "%16, %17, 1")
 #undef WMMA_REGISTERS
 
 #define WMMA_REGISTERS                                                     \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-WMMA_WGMMA(half_t, "f16", 64, WMMA_D32, WMMA_REGISTERS, "%32", "%33", "%34", "%35")
-WMMA_WGMMA(bf16_t, "bf16", 64, WMMA_D32, WMMA_REGISTERS, "%32", "%33", "%34", "%35")
+WMMA_WGMMA(half_t, half_t, 64, "k16", ".f32.f16.f16", float, "+f", WMMA_D32, "%32, %33, 1, 1, 1, %34, %35")
+WMMA_WGMMA(bf16_t, bf16_t, 64, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D32, "%32, %33, 1, 1, 1, %34, %35")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 64, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D32, "%32, %33, 1, 1, 1")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 64, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D32, "%32, %33, 1, 1, 1")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 64, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D32, "%32, %33, 1, 1, 1")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 64, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D32, "%32, %33, 1, 1, 1")
+WMMA_WGMMA(int8_t, int8_t, 64, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D32, "%32, %33, 1")
 #undef WMMA_REGISTERS
 
 #define WMMA_REGISTERS                                                               \
@@ -68,8 +81,13 @@ WMMA_WGMMA(bf16_t, "bf16", 64, WMMA_D32, WMMA_REGISTERS, "%32", "%33", "%34", "%
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-WMMA_WGMMA(half_t, "f16", 128, WMMA_D64, WMMA_REGISTERS, "%64", "%65", "%66", "%67")
-WMMA_WGMMA(bf16_t, "bf16", 128, WMMA_D64, WMMA_REGISTERS, "%64", "%65", "%66", "%67")
+WMMA_WGMMA(half_t, half_t, 128, "k16", ".f32.f16.f16", float, "+f", WMMA_D64, "%64, %65, 1, 1, 1, %66, %67")
+WMMA_WGMMA(bf16_t, bf16_t, 128, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D64, "%64, %65, 1, 1, 1, %66, %67")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 128, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D64, "%64, %65, 1, 1, 1")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 128, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D64, "%64, %65, 1, 1, 1")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 128, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D64, "%64, %65, 1, 1, 1")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 128, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D64, "%64, %65, 1, 1, 1")
+WMMA_WGMMA(int8_t, int8_t, 128, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D64, "%64, %65, 1")
 #undef WMMA_REGISTERS
 
 #define WMMA_REGISTERS                                                               \
@@ -79,8 +97,13 @@ WMMA_WGMMA(bf16_t, "bf16", 128, WMMA_D64, WMMA_REGISTERS, "%64", "%65", "%66", "
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
   "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
   "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-WMMA_WGMMA(half_t, "f16", 192, WMMA_D96, WMMA_REGISTERS, "%96", "%97", "%98", "%99")
-WMMA_WGMMA(bf16_t, "bf16", 192, WMMA_D96, WMMA_REGISTERS, "%96", "%97", "%98", "%99")
+WMMA_WGMMA(half_t, half_t, 192, "k16", ".f32.f16.f16", float, "+f", WMMA_D96, "%96, %97, 1, 1, 1, %98, %99")
+WMMA_WGMMA(bf16_t, bf16_t, 192, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D96, "%96, %97, 1, 1, 1, %98, %99")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 192, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D96, "%96, %97, 1, 1, 1")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 192, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D96, "%96, %97, 1, 1, 1")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 192, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D96, "%96, %97, 1, 1, 1")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 192, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D96, "%96, %97, 1, 1, 1")
+WMMA_WGMMA(int8_t, int8_t, 192, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D96, "%96, %97, 1")
 #undef WMMA_REGISTERS
 
 #define WMMA_REGISTERS                                                                           \
@@ -92,13 +115,18 @@ WMMA_WGMMA(bf16_t, "bf16", 192, WMMA_D96, WMMA_REGISTERS, "%96", "%97", "%98", "
   "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "             \
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-WMMA_WGMMA(half_t, "f16", 256, WMMA_D128, WMMA_REGISTERS, "%128", "%129", "%130", "%131")
-WMMA_WGMMA(bf16_t, "bf16", 256, WMMA_D128, WMMA_REGISTERS, "%128", "%129", "%130", "%131")
+WMMA_WGMMA(half_t, half_t, 256, "k16", ".f32.f16.f16", float, "+f", WMMA_D128, "%128, %129, 1, 1, 1, %130, %131")
+WMMA_WGMMA(bf16_t, bf16_t, 256, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D128, "%128, %129, 1, 1, 1, %130, %131")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 256, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D128, "%128, %129, 1, 1, 1")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 256, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D128, "%128, %129, 1, 1, 1")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 256, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D128, "%128, %129, 1, 1, 1")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 256, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D128, "%128, %129, 1, 1, 1")
+WMMA_WGMMA(int8_t, int8_t, 256, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D128, "%128, %129, 1")
 #undef WMMA_REGISTERS
 
 #undef WMMA_WGMMA
-#undef WMMA_D96
 #undef WMMA_D128
+#undef WMMA_D96
 #undef WMMA_D64
 #undef WMMA_D32
 #undef WMMA_D16

@@ -96,7 +96,7 @@ struct LoopsOf<Loop::kWgmma, Config, Product, StagedA, StagedB, kThreads, kM, kN
   using LoaderB = Loader<typename Config::B, Config::kBOrder, Config::kBlockN>;
   using Type =
       WgmmaLoop<Product, LoaderA, LoaderB, Config::kAOrder == Order::kAlongK, Config::kBOrder == Order::kAlongK,
-                typename Config::Element, kN, Config::kBlockK, Config::kStages>;
+                typename Config::A, typename Config::B, kN, Config::kBlockK, Config::kStages>;
 };
 #endif
 

@@ -1,6 +1,6 @@
-// The main loop of sm_90a for 16-bit operands that go to shared memory as they are: kStages tiles there, filled by
-// asynchronous copies, multiplied by warpgroups straight from there. A product is always under way: it is awaited when
-// the next one was started. The tile that K does not fill comes first.
+// The main loop of sm_90a for operands of 16 and 8 bits that go to shared memory as they are: kStages tiles there,
+// filled by asynchronous copies, multiplied by warpgroups straight from there. A product is always under way: it is
+// awaited when the next one was started. The tile that K does not fill comes first.
 #pragma once
 
 #include <wmma/arch/wgmma.hpp>
@@ -24,13 +24,14 @@ struct PanelTile {
   }
 };
 
-template <class Product, class LoaderA, class LoaderB, bool kAlongA, bool kAlongB, class T, int kN, int kDepth,
+template <class Product, class LoaderA, class LoaderB, bool kAlongA, bool kAlongB, class A, class B, int kN, int kDepth,
           int kStages>
 struct WgmmaLoop {
   using Wave = WaveTile<Product, 16, kN>;  // a wave's part of its warpgroup's 64 rows
   using TileA = typename LoaderA::Tile;
   using TileB = typename LoaderB::Tile;
-  static constexpr int kStep = 16;  // of K that one product takes
+  using Sum = typename Product::Compute;
+  static constexpr int kStep = 32 / sizeof(A);  // of K that one product takes
   static constexpr int kSteps = kDepth / kStep;
   static constexpr uint32_t kStageBytes = TileA::kBytes + TileB::kBytes;
   static constexpr int kBytes = kStages * static_cast<int>(kStageBytes);
@@ -63,7 +64,7 @@ struct WgmmaLoop {
       ++asked;
       arch::commit_async();
     }
-    float* sums = &wave.sums[0][0][0];
+    Sum* sums = &wave.sums[0][0][0];
     hold(sums);
     arrive();
     uint32_t stage = 0;             // that is multiplied
@@ -90,11 +91,11 @@ struct WgmmaLoop {
     arch::block_barrier();
   }
 
-  static WMMA_DEVICE void multiply(float* sums, uint32_t a, uint32_t b) {
+  static WMMA_DEVICE void multiply(Sum* sums, uint32_t a, uint32_t b) {
     arch::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      arch::Wgmma<T, kN>::template mma<!kAlongA, !kAlongB>(
+      arch::Wgmma<A, B, kN>::template mma<!kAlongA, !kAlongB>(
           sums, arch::wgmma_operand(a + step_bytes<kAlongA, TileA>(step), TileA::kPanelBytes),
           arch::wgmma_operand(b + step_bytes<kAlongB, TileB>(step), TileB::kPanelBytes));
     }
@@ -104,14 +105,12 @@ struct WgmmaLoop {
   // Where a step starts: further along its lines, or so many lines down.
   template <bool kAlong, class Tile>
   static WMMA_CONSTEXPR uint32_t step_bytes(int step) {
-    constexpr int kStepBytes = kStep * sizeof(T);
-    return kAlong ? step * kStepBytes / 128 * Tile::kPanelBytes + step * kStepBytes % 128 : step * kStep * 128;
+    return kAlong ? step * 32 / 128 * Tile::kPanelBytes + step * 32 % 128 : step * kStep * 128;
   }
 
-  // Keeps the compiler from moving what it does to the sums across.
-  static WMMA_DEVICE void hold(float* sums) {
+  static WMMA_DEVICE void hold(Sum* sums) {
 #pragma unroll
-    for (int i = 0; i < kN / 2; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+    for (int i = 0; i < kN / 2; ++i) arch::hold(sums[i]);
   }
 
   static WMMA_DEVICE void copy_next(LoaderA& a, LoaderB& b, uint32_t to) {
