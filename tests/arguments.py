@@ -29,8 +29,9 @@ class Arguments(ctypes.Structure):
         ("alpha", ctypes.c_double),
         ("beta", ctypes.c_double),
         ("partial", ctypes.c_uint64),
+        ("split_stride", ctypes.c_int64),
         ("k_split", ctypes.c_int64),
-        *((name, ctypes.c_uint32) for name in ("splits", "tiles_m", "tiles_n", "unused")),
+        *((name, ctypes.c_uint32) for name in ("splits", "tiles_m", "tiles_n", "whole")),
     )
 
 
@@ -51,7 +52,7 @@ def memory(data: bytes, element_size: int) -> dict[str, torch.Tensor]:
         if x.data and rows and columns:
             found[name] = _bytes(x.data, (1 + sum((size - 1) * stride for size, stride in steps)) * element_size)
     if g.partial:
-        found["workspace"] = _bytes(g.partial, 4 * g.splits * g.batch * g.m * g.n)
+        found["workspace"] = _bytes(g.partial, 4 * g.splits * g.split_stride)
     return found
 
 

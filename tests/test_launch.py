@@ -209,7 +209,7 @@ def test_the_structs_fields(planner):
     g = decode(plan.launches[0].arguments)
     assert (g.m, g.n, g.k, g.alpha, g.beta, g.batch) == (5, 7, 8, 0.5, -2.0, 6)
     assert list(g.batch_sizes) == [1, 1, 2, 3]
-    assert (g.k_split, g.splits, g.tiles_m, g.tiles_n, g.partial) == (8, 1, 1, 1, 0)
+    assert (g.k_split, g.splits, g.tiles_m, g.tiles_n, g.whole, g.partial) == (8, 1, 1, 1, 1, 0)
 
     def strides(x):
         return x.row_stride, x.column_stride, list(x.batch_strides)

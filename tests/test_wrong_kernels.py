@@ -172,8 +172,8 @@ WRONG = [
     wrong(
         "drops_a_split",
         EPILOGUE,
-        "for (uint32_t split = 0; split < p_.splits; ++split) {",
-        "for (uint32_t split = 0; split + 1 < p_.splits; ++split) {",
+        "for (uint32_t split = 0; split < p_.splits; ++split, from += p_.split_stride) {",
+        "for (uint32_t split = 0; split + 1 < p_.splits; ++split, from += p_.split_stride) {",
         _split,
     ),
     wrong(

@@ -46,6 +46,8 @@ Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
   arguments.k_split = plan.numbers[1];
   arguments.tiles_m = static_cast<unsigned>(plan.numbers[2]);
   arguments.tiles_n = static_cast<unsigned>(plan.numbers[3]);
+  arguments.whole = static_cast<unsigned>(plan.numbers[4]);
+  arguments.split_stride = plan.numbers[5];
   const OptTensor workspace = workspace_of(plan, p.device);
   if (workspace) {
     arguments.partial = workspace->mutable_data_ptr();

@@ -4,6 +4,7 @@ Candidates come from the target's family; model.py says what each would cost. No
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, prod
@@ -35,6 +36,7 @@ _MOST_GRID_Y = 65535
 _MEDIUM = 2  # of GemmProblem.precision; "high" asks for more than bfloat16 has, and gets float32
 _REDUCE_THREADS = 256
 _MOST_STAGED = 48  # registers
+_EXTRAS_AND_PARTS = 12  # registers, for what one way to store takes beside the other
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class GemmConfig:
     occupancy: int  # waves at once on a SIMD that registers are kept for (NVIDIA: blocks on an SM)
     group: int  # tile rows that neighbouring blocks walk down
     dies: int
+    last: int = 1  # blocks that share each tile of the last round, which leaves units without one, and split its K
     wgmma: bool = False  # four waves multiply 64 rows together, straight from shared memory
 
     @property
@@ -76,6 +79,7 @@ class GemmConfig:
         stages = f"{self.stages} stages" if self.stages else "2 buffers"
         split = f", K split {self.splits} ways" if self.splits > 1 else ""
         split += f", clusters of {self.cluster}" if self.cluster > 1 else ""
+        split += f", K of the last round split {self.last} ways" if self.last > 1 else ""
         return (
             f"{kind} {self.block_m}x{self.block_n}x{self.block_k}, {self.waves_m}x{self.waves_n}x{self.waves_k} waves, "
             f"{stages}{split}"
@@ -215,11 +219,12 @@ def _wgmma_candidates(problem: GemmProblem, target: arch.Target, element: torch.
         for block_n in (32, 64, 128, 192, 256):
             beyond = (block_m > 64 and block_m // 2 >= problem.m) or (block_n > 32 and block_n // 2 >= problem.n)
             in_panels = problem.b_order == "k" or block_n % 64 == 0
-            if beyond or not in_panels or block_m * block_n > 256 * 128:
+            if beyond or not in_panels or block_m * block_n > (256 * 128, 192 * 128)[element in FP8]:
                 continue
-            for stages in (4, 5, 6, 8):
+            # Sums of fp8 are short-lived in the matrix unit: a line at a time.
+            for line, stages in itertools.product((128,) if element in FP8 else (128, 256), (4, 5, 6, 8)):
                 config = GemmConfig(
-                    element, False, 16, block_m, block_n, 128 // element.itemsize, block_m // 16, 1, 1, stages, 1, 1,
+                    element, False, 16, block_m, block_n, line // element.itemsize, block_m // 16, 1, 1, stages, 1, 1,
                     1, 8, 1, wgmma=True,
                 )  # fmt: skip
                 if shared_bytes(problem, config, target) <= target.lds_bytes:
@@ -251,6 +256,24 @@ def _staged_registers(problem: GemmProblem, config: GemmConfig, target: arch.Tar
     return total
 
 
+def _has_extras(problem: GemmProblem) -> bool:
+    extras = (problem.c, problem.bias, problem.row_scale, problem.col_scale, problem.multiply)
+    return bool(problem.activation) or any(extra is not None for extra in extras)
+
+
+def _over(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
+    """How many registers a lane lacks, by a rough count; less than 0 where some are left."""
+    if config.stages:
+        return -_MOST_STAGED
+    spare = _MOST_STAGED
+    if target.wave == 32 and target.vendor == "amd":
+        step = step_of(target, config.element, config.lanes, config.side)
+        wave_m, wave_n = config.block_m // config.waves_m, config.block_n // config.waves_n
+        operands = (wave_m + wave_n) * step.depth * step.copies * config.element.itemsize // 4 // 32
+        spare = min(spare, 256 - 40 - wave_m * wave_n // 32 * config.sum_bytes // 4 - operands)
+    return _staged_registers(problem, config, target) - spare
+
+
 def _wave_grids(block_m: int, block_n: int, crowd: bool) -> Iterator[tuple[int, int, int]]:
     """Four waves a block, eight for large ones and, where `crowd`, for others too; where the tile is too small for them
     they split K."""
@@ -263,12 +286,21 @@ def _wave_grids(block_m: int, block_n: int, crowd: bool) -> Iterator[tuple[int, 
                     yield waves_m, waves_n, waves_k
 
 
+def _last_round(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
+    """How many tiles remain when every unit has had as many others."""
+    return prod(config.tiles(problem)) % model.CARDS[target.name].units
+
+
 def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
     """The configuration with K whole, and split where there are few tiles and enough of K."""
     yield config
     k_tiles = ceil(problem.k / config.block_k)
     tiles = prod(config.tiles(problem)) * problem.batch
     units = model.CARDS[target.name].units
+    if problem.batch == 1 and tiles > units and (rest := _last_round(problem, config, target)):
+        last = min(units // rest, k_tiles // 4, 8)
+        if last > 1:
+            yield dataclasses.replace(config, last=last)
     if target.family == "sm90":
         for cluster in (2, 4, 8):
             if cluster * 2 <= k_tiles and tiles * cluster <= 2 * units:
@@ -277,6 +309,20 @@ def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> 
         if splits * 4 > k_tiles or tiles * splits > 2 * units:
             return
         yield dataclasses.replace(config, splits=splits)
+
+
+def _moved(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> tuple[float, float]:
+    """Bytes of A and of B that a step moves for each k: as they lie in memory, and more where its runs straddle lines."""
+    moved = []
+    for edge, extent, order, dtype in (
+        (config.block_m, problem.m, problem.a_order, problem.a),
+        (config.block_n, problem.n, problem.b_order, problem.b),
+    ):
+        run, pitch = (config.block_k, problem.k) if order == "k" else (edge, extent)
+        aligned = pitch * dtype.itemsize % model.LINE_BYTES == 0
+        lines = run * dtype.itemsize / model.LINE_BYTES
+        moved.append(edge * dtype.itemsize * (1 if aligned else 1 + model.STRADDLE / max(lines, 1)))
+    return tuple(moved)
 
 
 def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
@@ -300,12 +346,13 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
         reads = config.waves // 4 * (64 + config.block_n) * config.block_k * size
     shared = (reads + tile_bytes) / (target.lds_bytes_per_clock or 128)
     sum_bytes = config.sum_bytes
-    stored = tile_bytes * min(problem.a.itemsize, size) / size
+    stored = sum(_moved(problem, config, target)) * config.block_k
     if not config.stages:  # loads narrower than 16 bytes cost an instruction each
         stored *= max(1, 4 / (min(problem.a_vec, problem.b_vec) * problem.a.itemsize))
     beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply) if dtype is not None)
     out = sum_bytes if config.splits > 1 else problem.d.itemsize + beside
     area = config.block_m * config.block_n
+    in_parts = tiles // parts if config.splits > 1 else _last_round(problem, config, target) if config.last > 1 else 0
     return model.cycles(
         target,
         model.Work(
@@ -325,8 +372,10 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
             waves=config.waves,
             in_flight=max(config.stages - (2 if config.wgmma else 1), 1),
             cluster=config.cluster,
-            splits=config.splits,
-            split_bytes=problem.m * problem.n * problem.batch * (config.splits * sum_bytes + problem.d.itemsize),
+            shared_sums=area * sum_bytes * (config.cluster * config.waves_k - 1),
+            splits=config.splits * config.last,
+            split_bytes=in_parts * area * (config.splits * config.last * sum_bytes + problem.d.itemsize),
+            last=config.last,
         ),
     )
 
@@ -336,9 +385,10 @@ def choose(problem: GemmProblem, target: arch.Target) -> tuple[GemmConfig, float
     best, least = None, (0, float("inf"))
     for config in candidates(problem, target):
         # What would spill is taken only where nothing else is left.
-        over = 0 if config.stages else max(_staged_registers(problem, config, target) - _MOST_STAGED, 0)
+        over = _over(problem, config, target)
         for split in splits_of(problem, config, target):
-            price = (over, cost(problem, split, target))
+            more = _EXTRAS_AND_PARTS if split.last > 1 and _has_extras(problem) else 0
+            price = (max(over + more, 0), cost(problem, split, target))
             if best is None or price < least:
                 best, least = split, price
     if best is None:
@@ -418,13 +468,15 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "kSharedBytes": shared_bytes(problem, config, target),
     }
     loop = "kWgmma" if config.wgmma else "kAsync" if config.stages else "kStaged"
-    flags = {"kWide": problem.wide, "kSplit": config.splits > 1 and not reduces, "kLanes": config.lanes}
+    split = "kAll" if config.splits > 1 else "kLast" if config.last > 1 else "kNone"
+    flags = {"kWide": problem.wide, "kLanes": config.lanes}
     lines = ["#include <wmma/tile/config.hpp>", _registered(problem) + "struct Config {"]
     lines += [f"  using {name} = {value};" for name, value in types.items()]
     lines += [
         f"  static constexpr wmma::Order kAOrder = {order(problem.a_order)};",
         f"  static constexpr wmma::Order kBOrder = {order(problem.b_order)};",
         f"  static constexpr wmma::Loop kLoop = wmma::Loop::{loop};",
+        f"  static constexpr wmma::Split kSplit = wmma::Split::{split};",
     ]
     lines += [f"  static constexpr int {name} = {value};" for name, value in numbers.items()]
     lines += [f"  static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
@@ -458,8 +510,10 @@ def plan(problem: GemmProblem, target: arch.Target) -> Plan:
 def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reason: str) -> Plan:
     """The launches of one configuration."""
     tiles_m, tiles_n = config.tiles(problem)
-    parts = config.splits * config.cluster
-    blocks = tiles_m * tiles_n * parts
+    tiles = tiles_m * tiles_n
+    parts = config.splits * config.cluster * config.last
+    in_parts = tiles if config.splits > 1 else _last_round(problem, config, target) if config.last > 1 else 0
+    blocks = tiles * config.cluster + in_parts * (config.splits * config.last - 1)
     threads = config.waves * target.wave
     if blocks * threads >= 2**32:
         raise ConfigError(
@@ -475,16 +529,19 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
     workspace = 0
     if parts > 1:
         k_split = ceil(ceil(problem.k / parts) / config.block_k) * config.block_k
-    if config.splits > 1:
-        workspace = config.splits * problem.batch * problem.m * problem.n * config.sum_bytes
-        vectors = problem.m * problem.n // _result_vec(problem)
-        grid = (ceil(vectors / _REDUCE_THREADS), across)
+    splits, split_stride = ceil(problem.k / k_split) if in_parts else 1, 0
+    if splits != config.splits * config.last:
+        fewer = {"splits": splits} if config.splits > 1 else {"last": splits}
+        return plan_of(problem, dataclasses.replace(config, **fewer), target, reason)
+    if in_parts:
+        area = config.block_m * config.block_n
+        split_stride = problem.batch * in_parts * area
+        workspace = splits * split_stride * config.sum_bytes
+        grid = (ceil(in_parts * area // _result_vec(problem) / _REDUCE_THREADS), across)
         text = source(problem, config, target, reduces=True)
         launches.append(KernelLaunch("gemm_reduce", text, grid, _REDUCE_THREADS, 0))
-    splits = ceil(problem.k / k_split) if config.splits > 1 else 1
-    if splits != config.splits:
-        return plan_of(problem, dataclasses.replace(config, splits=splits), target, reason)
-    return Plan(config, reason, tuple(launches), workspace, (splits, k_split, tiles_m, tiles_n))
+    numbers = (splits, k_split, tiles_m, tiles_n, tiles - in_parts, split_stride)
+    return Plan(config, reason, tuple(launches), workspace, numbers)
 
 
 def _reason(problem: GemmProblem, config: GemmConfig, target: arch.Target, price: float) -> str:

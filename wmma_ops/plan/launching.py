@@ -1,6 +1,6 @@
 """The Python half of a launch: the library asks here for plans, and hands its launches to the emulator here.
 
-    wmma::_plan        a problem's kind and numbers → workspace, four numbers for the kernels' arguments, and for each
+    wmma::_plan        a problem's kind and numbers → workspace, six numbers for the kernels' arguments, and for each
                        launch its function, grid x, grid y, block, shared memory
     wmma::_emulate     one launch
     wmma::_mode        how calls in this thread run (csrc/mode.hpp)
@@ -32,6 +32,7 @@ RECORDS, ONLY_WARMS, STAND_IN = 256, 512, 1024
 # By ProblemKind of csrc/plans.hpp: the module that plans it, loaded when first needed, and what its numbers are.
 KINDS = (("wmma_ops.plan.gemm", GemmProblem),)
 
+_NUMBERS = 6  # of csrc/plans.hpp
 _TARGETS = list(arch.TARGETS)
 _warming: contextvars.ContextVar[bool] = contextvars.ContextVar("wmma_ops_warming", default=False)
 
@@ -86,7 +87,7 @@ def _planned(planner: str, problem: GemmProblem) -> list[int]:
             )
         target = arch.target(driver.target_of(problem.place))
     plan = importlib.import_module(planner).plan(problem, target)
-    answer = [plan.workspace, *plan.numbers]
+    answer = [plan.workspace, *plan.numbers, *[0] * (_NUMBERS - len(plan.numbers))]
     for launch in plan.launches:
         _check(launch, target)
         code = jit.compile(launch.source, target.name, name="planned.hip")

@@ -1,7 +1,7 @@
 """What a configuration costs, in clock cycles: the busiest of a compute unit's pipes, and what nothing hides.
 
 The figures beside arch.py's: how many compute units a usual card of the target has, what its memory gives each clock, and
-the rates of plain FMA. The weights below were fitted to 2,700 timings on an H200; for AMD they are an estimate that only
+the rates of plain FMA. The weights below were fitted to 4,000 timings on an H200; for AMD they are an estimate that only
 ranks configurations. `wmma_ops.tune` measures.
 """
 
@@ -44,20 +44,24 @@ CARDS = {
 
 # Of mma.sync, which reaches some five eighths of what wgmma does on sm_90.
 _NVIDIA_RATES = {"float16": 2048, "bfloat16": 2048, "int8": 4096, "float64": 128}
-_WGMMA_RATE = 4096  # of 16-bit products
+_WGMMA_RATE = 3850  # of 16-bit products
 _SM90_RATES = {"float16": 2900, "bfloat16": 2900, "int8": 5800, "float64": 256}
 _FMA_RATES = {torch.float32: 256, torch.float64: 16}  # FLOP per clock and unit
 
 # In cycles, but for those that say otherwise.
-LAUNCH = 9800  # a call of one block that does nothing
-BLOCK = 460  # a block's way to its first product and from its last
-ROUND_TRIP = 920  # until a load that misses the caches returns
-TILE_BYTES = 49  # per cycle, from the L2 cache to a unit
-RESULT_BYTES = 10  # per cycle, of a unit's results and what is read beside them
+LAUNCH = 7200  # a call of one block that does nothing
+BLOCK = 2500  # a block's way to its first product and from its last
+ROUND_TRIP = 1480  # until a load that misses the caches returns
+TILE_BYTES = 57  # per cycle, from the L2 cache to a unit
+STEP = 36  # a step's barrier and its loop
+LINE_BYTES = 128
+STRADDLE = 0.09  # of a line more, for each run that does not start on one
+RESULT_BYTES = 19  # per cycle, of a unit's results and what is read beside them
 ACTIVATIONS = 104  # instructions per cycle
-CROSSTALK = {"nvidia": 0.09, "amd": 0.3}  # of the other pipes' time that adds to the busiest one's
-CLUSTER = 4100  # for each doubling of the blocks of a cluster
-SPLIT = 12900  # the kernel that adds up the splits of K
+CROSSTALK = {"nvidia": 0.17, "amd": 0.3}  # of the other pipes' time that adds to the busiest one's
+CLUSTER = 1750  # for each doubling of the blocks of a cluster
+SUM_BYTES = 15  # per cycle, of sums that waves or the blocks of a cluster add up
+SPLIT = 10800  # the kernel that adds up the splits of K
 
 
 def rate(target: arch.Target, element: torch.dtype, lanes: bool, *, wgmma: bool = False) -> float:
@@ -96,13 +100,17 @@ class Work:
     waves: int  # of a block
     in_flight: int  # steps whose loads are under way
     cluster: int
+    shared_sums: float  # bytes of a block's sums that others add up
     splits: int
     split_bytes: float  # partial sums written and read
+    last: int  # blocks that share each tile of the last round
 
 
 def cycles(target: arch.Target, work: Work) -> float:
     card = CARDS[target.name]
     load = ceil(work.tiles / card.units)  # blocks of the busiest unit
+    if work.last > 1:
+        load += 1 / work.last - 1
     together = min(load, work.resident)
     memory = work.tile_bytes / TILE_BYTES
     # On RDNA the matrix pipe waits for the vector unit.
@@ -110,10 +118,11 @@ def cycles(target: arch.Target, work: Work) -> float:
     # The pipes are not quite independent, and few waves do not hide each other's latencies.
     step = max(matrix, work.shared, memory) + CROSSTALK[target.vendor] * (work.shared + memory)
     step *= 1 + 0.4 / (together * work.waves)
+    step += STEP
     waiting = ROUND_TRIP / work.in_flight / together
     total = LAUNCH + load * work.steps * (step**5 + waiting**5) ** 0.2
     total += ceil(load / work.resident) * (BLOCK + work.result_bytes / RESULT_BYTES + work.activations / ACTIVATIONS)
-    total += CLUSTER * log2(work.cluster)
+    total += CLUSTER * log2(work.cluster) + work.shared_sums / SUM_BYTES
     if work.splits > 1:
         total += SPLIT + work.split_bytes / card.memory
     return total

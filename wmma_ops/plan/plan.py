@@ -20,4 +20,4 @@ class Plan:
     reason: str  # why this configuration
     launches: tuple[KernelLaunch, ...]  # in order
     workspace: int  # bytes
-    numbers: tuple[int, int, int, int]  # what the plan decides of the kernels' arguments
+    numbers: tuple[int, ...]  # up to six, that the plan decides of the kernels' arguments

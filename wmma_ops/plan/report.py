@@ -164,7 +164,7 @@ def _judged(case: Case, target: arch.Target, found: Figures, config: gemm.GemmCo
         excused = {name: None for name, value in values.items() if value and round(value, 3) <= known.bounds[name]}
     broken = limits(dataclasses.replace(judged, **excused), **bounds)
     return Row(
-        label=case.label if product else f"… then the sum of {config.splits} parts",
+        label=case.label if product else f"… then the sum of {config.splits * config.last} parts",
         target=target,
         figures=found,
         broken=broken,
@@ -175,7 +175,8 @@ def _judged(case: Case, target: arch.Target, found: Figures, config: gemm.GemmCo
 
 def _tiles(config: gemm.GemmConfig) -> str:
     parts = config.splits * config.cluster
-    return f"{config.block_m}x{config.block_n}x{config.block_k}" + (f" /{parts}" if parts > 1 else "")
+    split = f" /{parts}" if parts > 1 else f" +/{config.last}" if config.last > 1 else ""
+    return f"{config.block_m}x{config.block_n}x{config.block_k}{split}"
 
 
 def measure_all(targets: Sequence[arch.Target], done: Callable[[arch.Target], None] | None = None) -> Iterator[Row]:
@@ -245,7 +246,8 @@ def table(found: Sequence[dict]) -> Table:
 
 _LEGEND = (
     "LDS in bytes a block; waves: occupancy, a SIMD; matrix to mem: instructions of the hot loop; share: the matrix "
-    "units' part of the busiest unit's time; ÷m: cycles over those of the matrix units; /4: K split in 4. – is not known."
+    "units' part of the busiest unit's time; ÷m: cycles over those of the matrix units; /4: K split in 4; +/4: in the last "
+    "round. – is not known."
 )
 
 

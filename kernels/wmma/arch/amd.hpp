@@ -99,7 +99,12 @@ WMMA_DEVICE void copy_bytes(void* to, const void* from) {
 // One memory instruction for kCount elements. AMD's global memory needs no alignment beyond the element's.
 template <int kCount, class T>
 WMMA_DEVICE void copy(T* to, const T* from) {
-  __builtin_memcpy(to, from, kCount * sizeof(T));
+  if constexpr (kCount * sizeof(T) == 16) {  // as a value: a copy of bytes may be sent through memory
+    using Wide = uint32_t __attribute__((ext_vector_type(4), aligned(sizeof(T)), may_alias));
+    *reinterpret_cast<Wide*>(to) = *reinterpret_cast<const Wide*>(from);
+  } else {
+    __builtin_memcpy(to, from, kCount * sizeof(T));
+  }
 }
 
 template <int kBytes, class T>

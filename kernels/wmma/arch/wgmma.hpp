@@ -41,39 +41,42 @@ struct Wgmma;
 #define WMMA_D96(c, d, i) WMMA_D64(c, d, i), WMMA_D32(c, d, (i) + 64)
 #define WMMA_D128(c, d, i) WMMA_D64(c, d, i), WMMA_D64(c, d, (i) + 64)
 
-// `rest` is what follows the accumulators' names: the operands and their flags.
-#define WMMA_WGMMA(a, b, columns, depth, types, sum, constraint, d_list, rest)                                 \
-  template <>                                                                                                  \
-  struct Wgmma<a, b, columns> {                                                                                \
-    template <bool kAAcross, bool kBAcross>                                                                    \
-    static WMMA_DEVICE void mma(sum* d, uint64_t a_operand, uint64_t b_operand) {                              \
-      static_assert(sizeof(a) == 2 || (!kAAcross && !kBAcross), "8-bit operands run along K");                 \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #columns depth types " {" WMMA_REGISTERS "}, " rest ";" \
-                   : d_list(constraint, d, 0)                                                                  \
-                   : "l"(a_operand), "l"(b_operand), "n"(kAAcross ? 1 : 0), "n"(kBAcross ? 1 : 0));            \
-    }                                                                                                          \
+// `rest` is what follows the accumulators' names: the operands and their flags. Where `adds` is false, the product
+// takes the place of what was in the accumulators.
+#define WMMA_WGMMA(a, b, columns, depth, types, sum, constraint, d_list, rest, adds_name)                              \
+  template <>                                                                                                          \
+  struct Wgmma<a, b, columns> {                                                                                        \
+    template <bool kAAcross, bool kBAcross>                                                                            \
+    static WMMA_DEVICE void mma(sum* d, uint64_t a_operand, uint64_t b_operand, bool adds) {                           \
+      static_assert(sizeof(a) == 2 || (!kAAcross && !kBAcross), "8-bit operands run along K");                         \
+      asm volatile("{ .reg .pred p; setp.ne.b32 p, " adds_name                                                         \
+                   ", 0;\n"                                                                                            \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns depth types " {" WMMA_REGISTERS "}, " rest "; }"       \
+                   : d_list(constraint, d, 0)                                                                          \
+                   : "l"(a_operand), "l"(b_operand), "n"(kAAcross ? 1 : 0), "n"(kBAcross ? 1 : 0), "r"(adds ? 1 : 0)); \
+    }                                                                                                                  \
   };
 
 #define WMMA_REGISTERS "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-WMMA_WGMMA(half_t, half_t, 32, "k16", ".f32.f16.f16", float, "+f", WMMA_D16, "%16, %17, 1, 1, 1, %18, %19")
-WMMA_WGMMA(bf16_t, bf16_t, 32, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D16, "%16, %17, 1, 1, 1, %18, %19")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 32, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D16, "%16, %17, 1, 1, 1")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 32, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D16, "%16, %17, 1, 1, 1")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 32, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D16, "%16, %17, 1, 1, 1")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 32, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D16, "%16, %17, 1, 1, 1")
-WMMA_WGMMA(int8_t, int8_t, 32, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D16, "%16, %17, 1")
+WMMA_WGMMA(half_t, half_t, 32, "k16", ".f32.f16.f16", float, "+f", WMMA_D16, "%16, %17, p, 1, 1, %18, %19", "%20")
+WMMA_WGMMA(bf16_t, bf16_t, 32, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D16, "%16, %17, p, 1, 1, %18, %19", "%20")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 32, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D16, "%16, %17, p, 1, 1", "%20")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 32, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D16, "%16, %17, p, 1, 1", "%20")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 32, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D16, "%16, %17, p, 1, 1", "%20")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 32, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D16, "%16, %17, p, 1, 1", "%20")
+WMMA_WGMMA(int8_t, int8_t, 32, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D16, "%16, %17, p", "%20")
 #undef WMMA_REGISTERS
 
 #define WMMA_REGISTERS                                                     \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-WMMA_WGMMA(half_t, half_t, 64, "k16", ".f32.f16.f16", float, "+f", WMMA_D32, "%32, %33, 1, 1, 1, %34, %35")
-WMMA_WGMMA(bf16_t, bf16_t, 64, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D32, "%32, %33, 1, 1, 1, %34, %35")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 64, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D32, "%32, %33, 1, 1, 1")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 64, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D32, "%32, %33, 1, 1, 1")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 64, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D32, "%32, %33, 1, 1, 1")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 64, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D32, "%32, %33, 1, 1, 1")
-WMMA_WGMMA(int8_t, int8_t, 64, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D32, "%32, %33, 1")
+WMMA_WGMMA(half_t, half_t, 64, "k16", ".f32.f16.f16", float, "+f", WMMA_D32, "%32, %33, p, 1, 1, %34, %35", "%36")
+WMMA_WGMMA(bf16_t, bf16_t, 64, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D32, "%32, %33, p, 1, 1, %34, %35", "%36")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 64, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D32, "%32, %33, p, 1, 1", "%36")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 64, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D32, "%32, %33, p, 1, 1", "%36")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 64, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D32, "%32, %33, p, 1, 1", "%36")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 64, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D32, "%32, %33, p, 1, 1", "%36")
+WMMA_WGMMA(int8_t, int8_t, 64, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D32, "%32, %33, p", "%36")
 #undef WMMA_REGISTERS
 
 #define WMMA_REGISTERS                                                               \
@@ -81,13 +84,13 @@ WMMA_WGMMA(int8_t, int8_t, 64, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D32, "%3
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-WMMA_WGMMA(half_t, half_t, 128, "k16", ".f32.f16.f16", float, "+f", WMMA_D64, "%64, %65, 1, 1, 1, %66, %67")
-WMMA_WGMMA(bf16_t, bf16_t, 128, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D64, "%64, %65, 1, 1, 1, %66, %67")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 128, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D64, "%64, %65, 1, 1, 1")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 128, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D64, "%64, %65, 1, 1, 1")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 128, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D64, "%64, %65, 1, 1, 1")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 128, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D64, "%64, %65, 1, 1, 1")
-WMMA_WGMMA(int8_t, int8_t, 128, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D64, "%64, %65, 1")
+WMMA_WGMMA(half_t, half_t, 128, "k16", ".f32.f16.f16", float, "+f", WMMA_D64, "%64, %65, p, 1, 1, %66, %67", "%68")
+WMMA_WGMMA(bf16_t, bf16_t, 128, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D64, "%64, %65, p, 1, 1, %66, %67", "%68")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 128, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D64, "%64, %65, p, 1, 1", "%68")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 128, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D64, "%64, %65, p, 1, 1", "%68")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 128, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D64, "%64, %65, p, 1, 1", "%68")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 128, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D64, "%64, %65, p, 1, 1", "%68")
+WMMA_WGMMA(int8_t, int8_t, 128, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D64, "%64, %65, p", "%68")
 #undef WMMA_REGISTERS
 
 #define WMMA_REGISTERS                                                               \
@@ -97,13 +100,13 @@ WMMA_WGMMA(int8_t, int8_t, 128, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D64, "%
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
   "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
   "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-WMMA_WGMMA(half_t, half_t, 192, "k16", ".f32.f16.f16", float, "+f", WMMA_D96, "%96, %97, 1, 1, 1, %98, %99")
-WMMA_WGMMA(bf16_t, bf16_t, 192, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D96, "%96, %97, 1, 1, 1, %98, %99")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 192, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D96, "%96, %97, 1, 1, 1")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 192, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D96, "%96, %97, 1, 1, 1")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 192, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D96, "%96, %97, 1, 1, 1")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 192, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D96, "%96, %97, 1, 1, 1")
-WMMA_WGMMA(int8_t, int8_t, 192, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D96, "%96, %97, 1")
+WMMA_WGMMA(half_t, half_t, 192, "k16", ".f32.f16.f16", float, "+f", WMMA_D96, "%96, %97, p, 1, 1, %98, %99", "%100")
+WMMA_WGMMA(bf16_t, bf16_t, 192, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D96, "%96, %97, p, 1, 1, %98, %99", "%100")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 192, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D96, "%96, %97, p, 1, 1", "%100")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 192, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D96, "%96, %97, p, 1, 1", "%100")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 192, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D96, "%96, %97, p, 1, 1", "%100")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 192, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D96, "%96, %97, p, 1, 1", "%100")
+WMMA_WGMMA(int8_t, int8_t, 192, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D96, "%96, %97, p", "%100")
 #undef WMMA_REGISTERS
 
 #define WMMA_REGISTERS                                                                           \
@@ -115,13 +118,15 @@ WMMA_WGMMA(int8_t, int8_t, 192, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D96, "%
   "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "             \
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-WMMA_WGMMA(half_t, half_t, 256, "k16", ".f32.f16.f16", float, "+f", WMMA_D128, "%128, %129, 1, 1, 1, %130, %131")
-WMMA_WGMMA(bf16_t, bf16_t, 256, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D128, "%128, %129, 1, 1, 1, %130, %131")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 256, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D128, "%128, %129, 1, 1, 1")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 256, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D128, "%128, %129, 1, 1, 1")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 256, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D128, "%128, %129, 1, 1, 1")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 256, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D128, "%128, %129, 1, 1, 1")
-WMMA_WGMMA(int8_t, int8_t, 256, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D128, "%128, %129, 1")
+WMMA_WGMMA(half_t, half_t, 256, "k16", ".f32.f16.f16", float, "+f", WMMA_D128, "%128, %129, p, 1, 1, %130, %131",
+           "%132")
+WMMA_WGMMA(bf16_t, bf16_t, 256, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D128, "%128, %129, p, 1, 1, %130, %131",
+           "%132")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 256, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D128, "%128, %129, p, 1, 1", "%132")
+WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 256, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D128, "%128, %129, p, 1, 1", "%132")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 256, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D128, "%128, %129, p, 1, 1", "%132")
+WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 256, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D128, "%128, %129, p, 1, 1", "%132")
+WMMA_WGMMA(int8_t, int8_t, 256, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D128, "%128, %129, p", "%132")
 #undef WMMA_REGISTERS
 
 #undef WMMA_WGMMA

@@ -4,42 +4,60 @@
 #pragma once
 
 #include <wmma/grid.hpp>
+#include <wmma/tile/config.hpp>
 #include <wmma/tile/gemm_arguments.hpp>
 
 namespace wmma {
 
-struct BlockPlace {
+struct TilePlace {
   uint32_t tile_m;
   uint32_t tile_n;
-  uint32_t split;
 };
 
-// The kCluster blocks of a cluster share a tile and split its K.
-template <int kGroup, int kDies, int kCluster>
-WMMA_DEVICE BlockPlace block_place(const GemmArguments& p) {
-  const uint32_t tiles = p.tiles_m * p.tiles_n;
-  uint32_t tile = blockIdx.x;
-  BlockPlace place{0, 0, 0};
-  if constexpr (kCluster > 1) {
-    place.split = tile % kCluster;
-    tile /= kCluster;
-  } else if (p.splits > 1) {
-    place.split = tile / tiles;
-    tile -= place.split * tiles;
-  }
-  if constexpr (kDies > 1) {
-    const uint32_t share = tiles / kDies;
-    const uint32_t more = tiles % kDies;
-    const uint32_t die = tile % kDies;
-    tile = die * share + (die < more ? die : more) + tile / kDies;
-  }
+template <int kGroup>
+WMMA_DEVICE TilePlace tile_place(const GemmArguments& p, uint32_t tile) {
   const uint32_t of_group = kGroup * p.tiles_n;
   const uint32_t group = tile / of_group;
   const uint32_t inside = tile - group * of_group;
   const uint32_t left = p.tiles_m - group * kGroup;
   const uint32_t height = left < kGroup ? left : kGroup;
-  place.tile_n = inside / height;
-  place.tile_m = group * kGroup + (inside - place.tile_n * height);
+  const uint32_t tile_n = inside / height;
+  return {group * kGroup + (inside - tile_n * height), tile_n};
+}
+
+struct BlockPlace {
+  uint32_t tile;
+  uint32_t split;   // which part of K
+  bool is_partial;  // others have the other parts, and a second kernel adds them up
+};
+
+// The kCluster blocks of a cluster share a tile and split its K.
+template <int kDies, int kCluster, Split kSplit>
+WMMA_DEVICE BlockPlace block_place(const GemmArguments& p) {
+  BlockPlace place{blockIdx.x, 0, false};
+  uint32_t first = 0;  // of the tiles that are dealt out together
+  uint32_t count = p.tiles_m * p.tiles_n;
+  if constexpr (kCluster > 1) {
+    place.split = place.tile % kCluster;
+    place.tile /= kCluster;
+  } else if constexpr (kSplit != Split::kNone) {
+    place.is_partial = kSplit == Split::kAll || place.tile >= p.whole;
+    if (place.is_partial) {
+      first = p.whole;
+      count -= first;
+      place.split = (place.tile - first) / count;
+      place.tile -= place.split * count;
+    } else {
+      count = p.whole;
+    }
+  }
+  if constexpr (kDies > 1) {
+    const uint32_t share = count / kDies;
+    const uint32_t more = count % kDies;
+    const uint32_t at = place.tile - first;
+    const uint32_t die = at % kDies;
+    place.tile = first + die * share + (die < more ? die : more) + at / kDies;
+  }
   return place;
 }
 

@@ -13,6 +13,9 @@ enum class Order { kAlongK, kAcrossK };
 // multiplied by warpgroups.
 enum class Loop { kStaged, kAsync, kWgmma };
 
+// Which tiles have their K split among blocks: the sums are added up by a second kernel.
+enum class Split { kNone, kAll, kLast };
+
 // In place of the element type of an operand that is absent.
 struct None {};
 

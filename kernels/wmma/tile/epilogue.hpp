@@ -105,19 +105,19 @@ class Epilogue {
     arch::copy<kVec>(const_cast<D*>(at<D>(p_.d, row, column)), result);
   }
 
-  // A split's sums, to be finished by the reduction.
-  WMMA_DEVICE void store_partial(const Sum* sums, uint32_t split, int64_t row, int64_t column) const {
-    Sum* to = partial(split, row, column);
+  // A split's sums, to be finished by the reduction. Row and column are the tile's.
+  WMMA_DEVICE void store_partial(const Sum* sums, uint32_t split, uint32_t tile, uint32_t row, uint32_t column) const {
+    Sum* to = partials(tile, row, column) + split * p_.split_stride;
 #pragma unroll
     for (int e = 0; e < kVec; e += kPartialVec) arch::copy<kPartialVec>(to + e, sums + e);
   }
 
   // The splits' sums, always added in the same order.
-  WMMA_DEVICE void load_partials(Sum* sums, int64_t row, int64_t column) const {
+  WMMA_DEVICE void load_partials(Sum* sums, uint32_t tile, uint32_t row, uint32_t column) const {
+    const Sum* from = partials(tile, row, column);
 #pragma unroll
     for (int e = 0; e < kVec; ++e) sums[e] = Sum(0);
-    for (uint32_t split = 0; split < p_.splits; ++split) {
-      const Sum* from = partial(split, row, column);
+    for (uint32_t split = 0; split < p_.splits; ++split, from += p_.split_stride) {
       alignas(16) Sum part[kVec];
 #pragma unroll
       for (int e = 0; e < kVec; e += kPartialVec) arch::copy<kPartialVec>(part + e, from + e);
@@ -155,9 +155,10 @@ class Epilogue {
            column * x.column_stride;
   }
 
-  WMMA_DEVICE Sum* partial(uint32_t split, int64_t row, int64_t column) const {
-    return static_cast<Sum*>(p_.partial) + ((static_cast<int64_t>(split) * p_.batch + batch_) * p_.m + row) * p_.n +
-           column;
+  WMMA_DEVICE Sum* partials(uint32_t tile, uint32_t row, uint32_t column) const {
+    const uint32_t tiles = p_.tiles_m * p_.tiles_n - p_.whole;
+    const int64_t at = static_cast<int64_t>(batch_) * tiles + (tile - p_.whole);
+    return static_cast<Sum*>(p_.partial) + at * (Config::kBlockM * Config::kBlockN) + row * Config::kBlockN + column;
   }
 
   const GemmArguments& p_;
@@ -188,10 +189,12 @@ struct WaveStore {
   static constexpr int kColumnSteps = (kSlabN / kVec + kAcross - 1) / kAcross;
   static constexpr int kRowSteps = (Product::kRows + kDown - 1) / kDown;
 
-  // `slab` is the first of those of the waves that share K here; `wave_k` and `block_k` are this wave's place among
-  // them.
+  // `slab` is the first of those of the waves that share K here; `wave_k` is this wave's place among them, `block_k`
+  // this block's in its cluster. The tile starts at `row` and `column`, the wave's part of it at `wave_row` and
+  // `wave_column`.
   WMMA_DEVICE WaveStore(const GemmArguments& p, unsigned char* slab, uint32_t lane, uint32_t wave_k, uint32_t block_k,
-                        uint32_t split, uint32_t batch, int64_t first_row, int64_t first_column)
+                        uint32_t batch, uint32_t tile, uint32_t split, int64_t row, int64_t column, uint32_t wave_row,
+                        uint32_t wave_column)
       : p_(p),
         finish_(p, batch),
         slab_(slab),
@@ -199,10 +202,15 @@ struct WaveStore {
         lane_(lane),
         across_(lane % kAcross),
         down_(lane / kAcross + (block_k * Config::kWavesK + wave_k) * (arch::kWaveSize / kAcross)),
+        tile_(tile),
         split_(split),
-        first_row_(first_row),
-        first_column_(first_column) {}
+        row_(row),
+        column_(column),
+        wave_row_(wave_row),
+        wave_column_(wave_column) {}
 
+  // kPartial: the sums are a part of K's, to be finished by another kernel.
+  template <bool kPartial>
   WMMA_DEVICE void run(const Wave& wave) const {
     if constexpr (kParts > 1) {
 #pragma unroll
@@ -211,18 +219,18 @@ struct WaveStore {
 #pragma unroll
       for (int i = 0; i < kSlabs; ++i) {
         Extras extras;
-        fetch(extras, i);
-        store(extras, i, slab_ + i * kSlabBytes);
+        fetch<kPartial>(extras, i);
+        store<kPartial>(extras, i, slab_ + i * kSlabBytes);
       }
       if constexpr (Config::kCluster > 1) meet();  // nobody leaves while others read its shared memory
     } else {
 #pragma unroll
       for (int i = 0; i < kSlabs; ++i) {
         Extras extras;
-        fetch(extras, i);
+        fetch<kPartial>(extras, i);
         write(wave, i, mine_);
         meet();
-        store(extras, i, slab_);
+        store<kPartial>(extras, i, slab_);
         meet();
       }
     }
@@ -234,12 +242,14 @@ struct WaveStore {
     typename Finish::Elements elements[kColumnSteps][kRowSteps];
   };
 
-  WMMA_DEVICE int64_t column_of(int slab, int c) const {
-    return first_column_ + slab % kSlabsN * kSlabN + (across_ + c * kAcross) * kVec;
+  WMMA_DEVICE uint32_t tile_column(int slab, int c) const {
+    return wave_column_ + slab % kSlabsN * kSlabN + (across_ + c * kAcross) * kVec;
   }
-  WMMA_DEVICE int64_t row_of(int slab, int r) const {
-    return first_row_ + slab / kSlabsN * Product::kRows + down_ + r * kDown;
+  WMMA_DEVICE uint32_t tile_row(int slab, int r) const {
+    return wave_row_ + slab / kSlabsN * Product::kRows + down_ + r * kDown;
   }
+  WMMA_DEVICE int64_t column_of(int slab, int c) const { return column_ + tile_column(slab, c); }
+  WMMA_DEVICE int64_t row_of(int slab, int r) const { return row_ + tile_row(slab, r); }
   WMMA_DEVICE bool has_column(int slab, int c) const {
     const bool idle = (arch::kWaveSize % kAcross != 0 && lane_ >= arch::kWaveSize / kAcross * kAcross) ||
                       (kSlabN / kVec % kAcross != 0 && (across_ + c * kAcross) * kVec >= kSlabN);
@@ -249,8 +259,9 @@ struct WaveStore {
     return (Product::kRows % kDown == 0 || down_ + r * kDown < Product::kRows) && row_of(slab, r) < p_.m;
   }
 
+  template <bool kPartial>
   WMMA_DEVICE void fetch(Extras& extras, int slab) const {
-    if constexpr (!Config::kSplit) {
+    if constexpr (!kPartial) {
 #pragma unroll
       for (int c = 0; c < kColumnSteps; ++c) {
         if (!has_column(slab, c)) continue;
@@ -274,6 +285,7 @@ struct WaveStore {
     }
   }
 
+  template <bool kPartial>
   WMMA_DEVICE void store(const Extras& extras, int slab, const unsigned char* from) const {
 #pragma unroll
     for (int c = 0; c < kColumnSteps; ++c) {
@@ -290,8 +302,8 @@ struct WaveStore {
 #pragma unroll
           for (int e = 0; e < kVec; ++e) parts[0][e] += parts[part][e];
         }
-        if constexpr (Config::kSplit) {
-          finish_.store_partial(parts[0], split_, row_of(slab, r), column_of(slab, c));
+        if constexpr (kPartial) {
+          finish_.store_partial(parts[0], split_, tile_, tile_row(slab, r), tile_column(slab, c));
         } else {
           finish_.store(parts[0], extras.columns[c], extras.elements[c][r], row_of(slab, r), column_of(slab, c));
         }
@@ -331,9 +343,12 @@ struct WaveStore {
   uint32_t lane_;
   uint32_t across_;
   uint32_t down_;
+  uint32_t tile_;
   uint32_t split_;
-  int64_t first_row_;
-  int64_t first_column_;
+  int64_t row_;
+  int64_t column_;
+  uint32_t wave_row_;
+  uint32_t wave_column_;
 };
 
 }  // namespace wmma

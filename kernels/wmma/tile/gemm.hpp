@@ -132,12 +132,13 @@ struct GemmKernel {
     const uint32_t wave_k = wave % Config::kWavesK;
     const uint32_t wave_n = wave / Config::kWavesK % Config::kWavesN;
     const uint32_t wave_m = wave / Config::kWavesK / Config::kWavesN;
-    const BlockPlace place = block_place<Config::kGroup, Config::kDies, Config::kCluster>(p);
-    const int64_t row = static_cast<int64_t>(place.tile_m) * Config::kBlockM;
-    const int64_t column = static_cast<int64_t>(place.tile_n) * Config::kBlockN;
+    const BlockPlace place = block_place<Config::kDies, Config::kCluster, Config::kSplit>(p);
+    const TilePlace tile = tile_place<Config::kGroup>(p, place.tile);
+    const int64_t row = static_cast<int64_t>(tile.tile_m) * Config::kBlockM;
+    const int64_t column = static_cast<int64_t>(tile.tile_n) * Config::kBlockN;
     int64_t k_first = 0;
     int64_t k_count = p.k;
-    if constexpr (Config::kSplit || Config::kCluster > 1) {
+    if (Config::kCluster > 1 || place.is_partial) {
       k_first = static_cast<int64_t>(place.split) * p.k_split;
       k_count = p.k - k_first < p.k_split ? p.k - k_first : p.k_split;
     }
@@ -155,7 +156,7 @@ struct GemmKernel {
       LoaderA loader_a(a, p.a.row_stride, p.a.column_stride, p.m - row, thread, Stage::make(p, batch, k_first));
       LoaderB loader_b(b, p.b.column_stride, p.b.row_stride, p.n - column, thread,
                        PlainStage<typename Config::B, Element>{});
-      if constexpr (!Config::kSplit) {
+      if (!place.is_partial) {
         const Epilogue<Config, typename Product::Compute> epilogue(p, batch);
         epilogue.template prefetch<Config::kBlockM, Config::kBlockN, kThreads>(row, column, thread);
       }
@@ -163,9 +164,13 @@ struct GemmKernel {
       sums.clear();
       Loop::run(sums, loader_a, loader_b, shared, k_count, reader);
       arch::block_barrier();  // the slabs lie where the tiles lay
-      const Store store(p, slab, lane, wave_k, Config::kCluster > 1 ? place.split : 0, place.split, batch,
-                        row + wave_m * kWaveM, column + wave_n * kWaveN);
-      store.run(sums);
+      const Store store(p, slab, lane, wave_k, Config::kCluster > 1 ? place.split : 0, batch, place.tile, place.split,
+                        row, column, wave_m * kWaveM, wave_n * kWaveN);
+      if (place.is_partial) {
+        store.template run<Config::kSplit != Split::kNone>(sums);
+      } else {
+        store.template run<Config::kSplit == Split::kAll>(sums);
+      }
       if constexpr (Config::kBatchDims == 0) break;
       arch::block_barrier();
       batch += gridDim.y;
@@ -173,22 +178,28 @@ struct GemmKernel {
   }
 };
 
-// Adds the splits up and finishes: a thread for each kDVec columns of a row.
+// Adds the splits up and finishes: a thread for each kDVec columns of a tile's row.
 template <class Config>
 WMMA_DEVICE void gemm_reduce(const GemmArguments& p) {
   using Sum = typename GemmKernel<Config>::Product::Compute;
   constexpr int kVec = Config::kDVec;
   const uint64_t item = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const uint64_t across = static_cast<uint64_t>(p.n) / kVec;
-  const int64_t row = static_cast<int64_t>(item / across);
-  const int64_t column = static_cast<int64_t>(item % across) * kVec;
-  if (row >= p.m) return;
+  constexpr uint32_t kAcross = Config::kBlockN / kVec;
+  constexpr uint32_t kOfTile = Config::kBlockM * kAcross;
+  const uint32_t tile = p.whole + static_cast<uint32_t>(item / kOfTile);
+  if (tile >= p.tiles_m * p.tiles_n) return;
+  const TilePlace place = tile_place<Config::kGroup>(p, tile);
+  const uint32_t tile_row = static_cast<uint32_t>(item % kOfTile) / kAcross;
+  const uint32_t tile_column = static_cast<uint32_t>(item % kAcross) * kVec;
+  const int64_t row = static_cast<int64_t>(place.tile_m) * Config::kBlockM + tile_row;
+  const int64_t column = static_cast<int64_t>(place.tile_n) * Config::kBlockN + tile_column;
+  if (row >= p.m || column >= p.n) return;
   for (uint32_t batch = blockIdx.y; batch < p.batch; batch += gridDim.y) {
     const Epilogue<Config, Sum> epilogue(p, batch);
     typename Epilogue<Config, Sum>::Elements elements;
     epilogue.fetch(elements, row, column);
     alignas(16) Sum sums[kVec];
-    epilogue.load_partials(sums, row, column);
+    epilogue.load_partials(sums, tile, tile_row, tile_column);
     epilogue.store(sums, epilogue.columns(column), elements, row, column);
   }
 }

@@ -38,11 +38,14 @@ struct GemmArguments {
   long long batch_sizes[kBatchDims];  // outermost first; leading ones where there are fewer
   long long batch;                    // their product
   double alpha, beta;
-  void* partial;      // split-K: [splits, batch, m, n] sums of the accumulator's type
+  // Where K is split, sums of the accumulator's type: [splits, batch, tile, row of the tile, column of it], for the
+  // tiles from `whole` on; those before it are one block's each. A split's sums are split_stride elements.
+  void* partial;
+  long long split_stride;
   long long k_split;  // the part of K that one split sums up
   unsigned splits;
   unsigned tiles_m, tiles_n;
-  unsigned unused;
+  unsigned whole;
 };
 
 }  // namespace wmma

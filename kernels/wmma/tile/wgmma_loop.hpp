@@ -31,6 +31,8 @@ struct WgmmaLoop {
   using TileA = typename LoaderA::Tile;
   using TileB = typename LoaderB::Tile;
   using Sum = typename Product::Compute;
+  // The matrix unit keeps some 14 bits of a sum of fp8 products, so each tile's is added to the others in float32.
+  static constexpr bool kAddsParts = kIsFp8<A>;
   static constexpr int kStep = 32 / sizeof(A);  // of K that one product takes
   static constexpr int kSteps = kDepth / kStep;
   static constexpr uint32_t kStageBytes = TileA::kBytes + TileB::kBytes;
@@ -65,18 +67,27 @@ struct WgmmaLoop {
       arch::commit_async();
     }
     Sum* sums = &wave.sums[0][0][0];
+    Sum part[kN / 2];
+    Sum* into = kAddsParts ? part : sums;
     hold(sums);
     arrive();
     uint32_t stage = 0;             // that is multiplied
     uint32_t filled = kStages - 2;  // that is filled next
     for (uint32_t tile = 0; tile < tiles; ++tile) {
-      multiply(sums, start + stage * kStageBytes + reader.first, start + stage * kStageBytes + TileA::kBytes);
+      multiply(into, start + stage * kStageBytes + reader.first, start + stage * kStageBytes + TileA::kBytes);
       if (asked < tiles) copy_next(a, b, start + filled * kStageBytes);
       ++asked;
       arch::commit_async();
       stage = stage + 1 == kStages ? 0 : stage + 1;
       filled = filled + 1 == kStages ? 0 : filled + 1;
-      arch::wgmma_wait<1>();  // the product before this one has read its tile
+      if constexpr (kAddsParts) {
+        arch::wgmma_wait<0>();
+        hold(part);
+#pragma unroll
+        for (int i = 0; i < kN / 2; ++i) sums[i] += part[i];
+      } else {
+        arch::wgmma_wait<1>();  // the product before this one has read its tile
+      }
       arrive();
     }
     arch::wgmma_wait<0>();
@@ -97,7 +108,7 @@ struct WgmmaLoop {
     for (int step = 0; step < kSteps; ++step) {
       arch::Wgmma<A, B, kN>::template mma<!kAlongA, !kAlongB>(
           sums, arch::wgmma_operand(a + step_bytes<kAlongA, TileA>(step), TileA::kPanelBytes),
-          arch::wgmma_operand(b + step_bytes<kAlongB, TileB>(step), TileB::kPanelBytes));
+          arch::wgmma_operand(b + step_bytes<kAlongB, TileB>(step), TileB::kPanelBytes), !kAddsParts || step != 0);
     }
     arch::wgmma_commit();
   }
