@@ -5,6 +5,7 @@ each target, in which everything occurs; with --all-cases, every case.
 """
 
 import contextlib
+import dataclasses
 import itertools
 import random
 
@@ -17,7 +18,7 @@ import wmma_ops
 from wmma_ops import emulator
 from wmma_ops.arch import EMULATED
 from wmma_ops.emulator import Emulation
-from wmma_ops.plan import tuning
+from wmma_ops.plan import gemm, model, tuning
 from wmma_ops.testing import GemmCase, GemmGemmCase, cases, run, sampling
 from wmma_ops.testing.cases import ACTIVATIONS, FACTORS, LAYOUTS, groups
 from wmma_ops.testing.suite import call, operands, out_type
@@ -130,7 +131,7 @@ def test_any_configuration_keeps_the_contract(dtype, emulated):
     configs = tuning.ranked(planned.problem, planned.target)
     chosen = {
         "the largest tile": max(configs, key=lambda x: (x.block_m * x.block_n, -x.splits)),
-        "the most parts of K": max(configs, key=lambda x: (x.waves_k * x.splits, x.block_m)),
+        "the most parts of K": max(configs, key=lambda x: (x.waves_k * x.splits * x.last, x.block_m)),
         "any": random.Random(target + dtype).choice(configs),
     }
     for what, config in chosen.items():
@@ -139,6 +140,24 @@ def test_any_configuration_keeps_the_contract(dtype, emulated):
                 run(case, emulated)
             except Exception as failure:
                 raise AssertionError(f"{what}, {config}: {failure}") from failure
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
+def test_the_last_round_is_split(dtype, emulated, monkeypatch):
+    """On a card of five units, some of a product's tiles are whole and the K of the others is split."""
+    target = emulated.removeprefix("emulated:")
+    monkeypatch.setitem(model.CARDS, target, dataclasses.replace(model.CARDS[target], units=5))
+    out_dtype = "float32" if dtype == "int8" else None
+    case = GemmCase(m=100, n=75, k=170, dtype=dtype, bias=True, c="full", out_dtype=out_dtype, activation="relu")
+    (planned,) = _plans(case, target)
+    configs = [config for config in tuning.ranked(planned.problem, planned.target) if config.last > 1]
+    config = min(configs, key=lambda x: (-x.last, x.block_m * x.block_n))
+    plan = gemm.plan_of(planned.problem, config, planned.target, "")
+    splits, _, tiles_m, tiles_n, whole, _ = plan.numbers
+    assert 1 < splits == config.last
+    assert 0 < whole < tiles_m * tiles_n
+    with tuning.forced(planned.problem, config):
+        run(case, emulated)
 
 
 def test_the_suite_is_as_large_as_promised():

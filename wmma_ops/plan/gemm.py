@@ -257,8 +257,10 @@ def _staged_registers(problem: GemmProblem, config: GemmConfig, target: arch.Tar
 
 
 def _has_extras(problem: GemmProblem) -> bool:
+    """Whether finishing an element takes registers."""
     extras = (problem.c, problem.bias, problem.row_scale, problem.col_scale, problem.multiply)
-    return bool(problem.activation) or any(extra is not None for extra in extras)
+    rounds = problem.d == torch.bfloat16  # by several instructions
+    return bool(problem.activation) or rounds or any(extra is not None for extra in extras)
 
 
 def _over(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:

@@ -84,12 +84,7 @@ class Known:
     reason: str
 
 
-KNOWN = {
-    (FLOAT16, "gfx90a"): Known(
-        {"lds_ratio": 0.344},
-        "tiles of 128x256; those of 256x256 reach 0.25, but would leave a fifth of the 104 units without work",
-    ),
-}
+KNOWN: dict[tuple[str, str], Known] = {}  # by the product's label and the target
 
 
 class Row(NamedTuple):

@@ -99,11 +99,17 @@ WMMA_DEVICE void copy_bytes(void* to, const void* from) {
 // One memory instruction for kCount elements. AMD's global memory needs no alignment beyond the element's.
 template <int kCount, class T>
 WMMA_DEVICE void copy(T* to, const T* from) {
-  if constexpr (kCount * sizeof(T) == 16) {  // as a value: a copy of bytes may be sent through memory
+  __builtin_memcpy(to, from, kCount * sizeof(T));
+}
+
+// The same by way of registers for sure: what is only copied on, compilers may keep in private memory.
+template <int kCount, class T>
+WMMA_DEVICE void copy_value(T* to, const T* from) {
+  if constexpr (kCount * sizeof(T) == 16) {
     using Wide = uint32_t __attribute__((ext_vector_type(4), aligned(sizeof(T)), may_alias));
     *reinterpret_cast<Wide*>(to) = *reinterpret_cast<const Wide*>(from);
   } else {
-    __builtin_memcpy(to, from, kCount * sizeof(T));
+    copy<kCount>(to, from);
   }
 }
 

@@ -80,6 +80,11 @@ WMMA_DEVICE void copy(T* to, const T* from) {
   *reinterpret_cast<Wide*>(to) = *reinterpret_cast<const Wide*>(from);
 }
 
+template <int kCount, class T>
+WMMA_DEVICE void copy_value(T* to, const T* from) {
+  copy<kCount>(to, from);
+}
+
 template <int kBytes, class T>
 WMMA_DEVICE bool is_aligned(const T* data, uint32_t ld) {
   return ((reinterpret_cast<uint64_t>(data) | (ld * sizeof(T))) & (kBytes - 1)) == 0;

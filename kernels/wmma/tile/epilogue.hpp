@@ -320,7 +320,7 @@ struct WaveStore {
       if constexpr (Config::kCluster > 1) {
         arch::load_shared_of<kPiece>(part / Config::kWavesK, from + e, sums + e);
       } else {
-        arch::copy<kPiece>(sums + e, from + e);
+        arch::copy_value<kPiece>(sums + e, from + e);
       }
     }
   }
