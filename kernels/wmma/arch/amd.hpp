@@ -165,6 +165,13 @@ WMMA_DEVICE uint32_t shuffle_word(uint32_t word, uint32_t source_lane) {
   return __builtin_amdgcn_ds_bpermute(static_cast<int>(source_lane << 2), static_cast<int>(word));
 }
 
+#ifndef WMMA_CDNA
+// From the lane 16 further on, or back.
+WMMA_DEVICE uint32_t swap_rows(uint32_t word) {
+  return __builtin_amdgcn_permlanex16(word, word, 0x76543210u, 0xfedcba98u, false, false);
+}
+#endif
+
 WMMA_DEVICE uint64_t ballot(bool vote) {
 #if defined(WMMA_CDNA) && __has_builtin(__builtin_amdgcn_ballot_w64)
   return __builtin_amdgcn_ballot_w64(vote);
@@ -215,6 +222,14 @@ WMMA_DEVICE uint16_t bf16_from_float(float x) {
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   return static_cast<uint16_t>(x != x ? (bits >> 16) | 0x40u : rounded);
 #endif
+}
+
+// Two floats as the halves of a word, the first one low.
+WMMA_DEVICE uint32_t half_pair(float first, float second) {
+  return pair_halves<false>(half_from_float(first), half_from_float(second));
+}
+WMMA_DEVICE uint32_t bf16_pair(float first, float second) {
+  return pair_halves<false>(bf16_from_float(first), bf16_from_float(second));
 }
 
 template <class T>

@@ -205,6 +205,18 @@ WMMA_DEVICE uint16_t bf16_from_float(float x) {
   return bits;
 }
 
+// Two floats as the halves of a word, the first one low.
+WMMA_DEVICE uint32_t half_pair(float first, float second) {
+  uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
+}
+WMMA_DEVICE uint32_t bf16_pair(float first, float second) {
+  uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
+}
+
 // CUDA's atomics know unsigned long long, not unsigned long.
 template <class T>
 struct AtomicWord {

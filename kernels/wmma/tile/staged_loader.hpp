@@ -39,7 +39,7 @@ struct OffsetType<true> {
 // kOuter lines of kDepth elements. kVec as the planner promises: kVec elements from any multiple of kVec are aligned
 // neighbours. kWide: offsets within the tile may pass 32 bits.
 template <class Storage, class Element, Order kOrder, int kOuter, int kDepth, int kThreads, int kVec, bool kWide,
-          class Stage>
+          class Stage, class TileType = SharedTile<kOuter, kDepth * sizeof(Element)>>
 class StagedLoader {
   static constexpr bool kAlong = kOrder == Order::kAlongK;
   static constexpr int kPerChunk = 16 / sizeof(Element);
@@ -62,7 +62,7 @@ class StagedLoader {
   using Offset = typename detail::OffsetType<kWide>::Type;
 
  public:
-  using Tile = SharedTile<kOuter, kDepth * sizeof(Element)>;
+  using Tile = TileType;
 
   // `data` is the tile's first element at k = 0 and `rows` how many of its lines exist: lines beyond repeat the last
   // block, and their products are never stored.
