@@ -6,7 +6,7 @@
 // (kernels/wmma/activation.hpp). Tensors stand before the *, as torch.library.register_autograd needs them.
 #include <tuple>
 
-#include "cpu.hpp"
+#include "attention.hpp"
 #include "gemm.hpp"
 
 namespace wmma_ops {
@@ -147,7 +147,7 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
   require("attention", "q", q, "k", k, "v", v);
   Attention p{"attention", q, k, v, mask, is_causal, scale, enable_gqa};
   p.check();
-  return cpu::attention(p);
+  return wmma_ops::attention(p);
 }
 
 // A scale as gemm takes it: torch's [M, 1] and [1, N] lose their dimension of one, a single element all of them.

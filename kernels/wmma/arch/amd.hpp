@@ -231,6 +231,14 @@ WMMA_DEVICE uint32_t half_pair(float first, float second) {
 WMMA_DEVICE uint32_t bf16_pair(float first, float second) {
   return pair_halves<false>(bf16_from_float(first), bf16_from_float(second));
 }
+// As bf16_pair, but halves of a unit are rounded away from zero, and a NaN with all its bits set is lost.
+WMMA_DEVICE uint32_t bf16_pair_quick(float first, float second) {
+#if defined(__gfx950__) || defined(__gfx1250__)
+  return bf16_pair(first, second);
+#else
+  return pair_halves<true>(bit_cast<uint32_t>(first) + 0x8000u, bit_cast<uint32_t>(second) + 0x8000u);
+#endif
+}
 
 template <class T>
 WMMA_DEVICE T atomic_add(T* at, T value) {

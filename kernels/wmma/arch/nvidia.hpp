@@ -217,6 +217,8 @@ WMMA_DEVICE uint32_t bf16_pair(float first, float second) {
   return word;
 }
 
+WMMA_DEVICE uint32_t bf16_pair_quick(float first, float second) { return bf16_pair(first, second); }
+
 // CUDA's atomics know unsigned long long, not unsigned long.
 template <class T>
 struct AtomicWord {

@@ -282,7 +282,8 @@ class RowReader {
       places_[i] = Places(first_row + Chain::row_line(lane, i), Chain::row_chunk(lane, i));
     }
   }
-  WMMA_DEVICE void read(Chunk* x, const unsigned char* tile, int m, int step) const {
+  template <class Address>
+  WMMA_DEVICE void read(Chunk* x, Address tile, int m, int step) const {
 #pragma unroll
     for (int i = 0; i < Chain::kRowChunks; ++i) {
       x[i] = Chain::Product::load(tile + places_[i].at(step, m * Chain::kRows));
@@ -304,7 +305,8 @@ class ColumnReader {
       places_[i] = Places(Chain::col_line(lane, i), Chain::col_chunk(lane, i));
     }
   }
-  WMMA_DEVICE void read(Chunk* x, const unsigned char* tile, int n, int step) const {
+  template <class Address>
+  WMMA_DEVICE void read(Chunk* x, Address tile, int n, int step) const {
 #pragma unroll
     for (int i = 0; i < Chain::kColChunks; ++i) {
       x[i] = Chain::Product::load(tile + places_[i].at(step, Chain::first_line(n)));

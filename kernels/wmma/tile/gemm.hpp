@@ -60,15 +60,6 @@ struct StageOf<true, Config> {
   }
 };
 
-template <bool kLanes, class Element, int kSide>
-struct ProductOf {
-  using Type = MatrixProduct<Element, kSide>;
-};
-template <class Element, int kSide>
-struct ProductOf<true, Element, kSide> {
-  using Type = LaneProduct<Element>;
-};
-
 // The main loop: kStages of 0 is the one by way of registers, which every target has; otherwise so many tiles in shared
 // memory are filled by asynchronous copies.
 template <int kStages, class Config, class Product, class StagedA, class StagedB, int kThreads, int kM, int kN>
