@@ -17,6 +17,8 @@ from wmma_ops.types import name as type_name
 
 _COMBINE_THREADS = 256
 _OTHERS = 56  # registers beside sums, queries and what is on its way
+# The most that the estimate may be where nothing is to be spilled: what the compiler takes beside it differs.
+_MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 184, "sm80": 256, "sm89": 256, "sm90": 256}
 _PACKED_ROWS = 64  # up to so many queries, those of all heads that share a key head make one tile
 
 
@@ -197,7 +199,7 @@ def registers(config: AttentionConfig, target: arch.Target) -> int:
 
 
 def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[AttentionConfig]:
-    """Configurations that fit, the preferred one first."""
+    """Configurations that fit shared memory, the preferred one first."""
     element, size = problem.dtype, problem.dtype.itemsize
     lanes = is_lanes(target, element)
     link = link_of(target, element, lanes)
@@ -210,7 +212,6 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
         and problem.k_order == problem.v_order == "e"
         and problem.k_vec == problem.v_vec == 8
     )
-    most_registers = 512 if target.family == "cdna" else 256
     depths = dict.fromkeys((whole_depth, *(x for x in (256, 128, 64, 32) if x < whole_depth and x % link.depth == 0)))
     slices = dict.fromkeys((whole_slice, *(x for x in (256, 128, 64, 32) if x < whole_slice and x % link.whole == 0)))
     for depth in depths:
@@ -223,7 +224,7 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
                         element, lanes, waves, tiles_m, keys, depth, part, keeps, asynchronous, packed, 1, 1
                     )
                     shared, held = shared_bytes(config, target), registers(config, target)
-                    if shared > target.lds_bytes or held > most_registers or (asynchronous and depth != whole_depth):
+                    if shared > target.lds_bytes or (asynchronous and depth != whole_depth):
                         continue
                     yield dataclasses.replace(config, occupancy=_occupancy(config, target, shared, held))
 
@@ -238,6 +239,8 @@ def _shapes(target: arch.Target, problem: AttentionProblem, link: Link, lanes: b
         shapes = ((4, 2, 64), (4, 1, 64), (4, 1, 32)) if widest <= 128 else ((4, 1, 64), (4, 1, 32), (2, 1, 32))
     elif target.family == "cdna":
         shapes = ((4, 2, 64), (4, 1, 64), (4, 2, 32), (4, 1, 32), (2, 1, 32))
+        if widest > 64 and target.lds_bytes <= 65536:  # smaller tiles, so that two blocks share a unit
+            shapes = ((4, 2, 32), (4, 1, 32), (2, 1, 32))
     else:
         shapes = ((8, 1, 64), (4, 1, 64), (8, 1, 32), (4, 1, 32), (4, 1, 16), (2, 1, 32), (2, 1, 16))
     for waves, tiles_m, keys in shapes:
@@ -248,7 +251,8 @@ def _shapes(target: arch.Target, problem: AttentionProblem, link: Link, lanes: b
 
 def _occupancy(config: AttentionConfig, target: arch.Target, shared: int, held: int) -> int:
     """Waves at once on a SIMD that registers are kept for (NVIDIA: blocks on an SM)."""
-    blocks = model.resident(target, config.waves, held, shared)
+    taken = int(held * (1.75 if target.name == "gfx908" else 1.25))
+    blocks = model.resident(target, config.waves, taken, shared)
     if target.vendor == "nvidia":
         return max(min(blocks, 2), 1)
     least = max(config.waves // target.simds, 1)
@@ -256,7 +260,11 @@ def _occupancy(config: AttentionConfig, target: arch.Target, shared: int, held: 
 
 
 def choose(problem: AttentionProblem, target: arch.Target) -> AttentionConfig:
-    config = next(candidates(problem, target), None)
+    # What would spill is taken only where nothing else is left.
+    def over(config: AttentionConfig) -> int:
+        return max(registers(config, target) - _MOST_REGISTERS[target.family], 0)
+
+    config = min(candidates(problem, target), key=over, default=None)
     if config is None:
         raise ConfigError(f"no configuration of {target.name} fits {problem}")
     # Keys are split where there are too few blocks for the units otherwise.

@@ -145,6 +145,13 @@ WMMA_DEVICE T unshared(T value) {
   return value;
 }
 
+// The value is computed before what follows: where a branch does, its computation would otherwise move behind it, and
+// all that it reads would stay in registers meanwhile.
+template <class T>
+WMMA_DEVICE void settle(const T& value) {
+  asm volatile("" ::"v"(value));
+}
+
 // Two 16-bit halves, the low ones (kHigh: the high ones) of two words, as one word.
 template <bool kHigh>
 WMMA_DEVICE uint32_t pair_halves(uint32_t first, uint32_t second) {

@@ -111,6 +111,9 @@ WMMA_DEVICE T unshared(T value) {
   return value;
 }
 
+template <class T>
+WMMA_DEVICE void settle(const T&) {}
+
 // Two 16-bit halves, the low ones (kHigh: the high ones) of two words, as one word.
 template <bool kHigh>
 WMMA_DEVICE uint32_t pair_halves(uint32_t first, uint32_t second) {

@@ -181,6 +181,7 @@ struct AttentionKernel {
       for (int i = 0; i < kSums; ++i) scores[m][i] = Number(0);
     }
     feed.template before_scores<kBounded>(more);
+    arch::schedule_barrier();
     if constexpr (Feed::kDepths == 1) {
       multiply_keys(scores, wave, feed, reading, block.shared);
     } else {
@@ -194,6 +195,7 @@ struct AttentionKernel {
       }
       feed.rewind(is_last);
     }
+    arch::schedule_barrier();
     feed.template after_scores<kBounded>(more);
     weigh<kBounded>(scores, wave, mask, key, block.lane, block.scale.factor);
     if constexpr (!Link::kStays) {
@@ -204,7 +206,9 @@ struct AttentionKernel {
       }
       arch::wave_barrier();
     }
+    arch::schedule_barrier();
     feed.template before_values<kBounded>(more);
+    arch::schedule_barrier();
     multiply_values(scores, wave, feed, reading, block.shared);
     feed.after_values();
   }
@@ -212,24 +216,18 @@ struct AttentionKernel {
   // scores += Q·Kᵀ
   static WMMA_DEVICE void multiply_keys(Number (&scores)[Config::kTilesM][kSums], const Wave& wave, const Feed& feed,
                                         const Reading& reading, const unsigned char* shared) {
-    const auto tile = feed.key_tile();
+    chain_product<Link, kTiles, kSteps>(
+        scores, reading.keys, feed.key_tile(), [&](Chunk(&rows)[Config::kTilesM][Link::kRowChunks], int step) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      Chunk rows[Config::kTilesM][Link::kRowChunks];
-      if constexpr (!kKeepsQueries) {
+          for (int m = 0; m < Config::kTilesM; ++m) {
+            if constexpr (kKeepsQueries) {
 #pragma unroll
-        for (int m = 0; m < Config::kTilesM; ++m) reading.queries.read(rows[m], query_tile(shared), m, step);
-      }
-#pragma unroll
-      for (int n = 0; n < kTiles; ++n) {
-        Chunk keys[Link::kColChunks];
-        reading.keys.read(keys, tile, n, step);
-#pragma unroll
-        for (int m = 0; m < Config::kTilesM; ++m) {
-          Link::mma(scores[m] + n * Link::kElements, kKeepsQueries ? wave.queries[m][step] : rows[m], keys);
-        }
-      }
-    }
+              for (int i = 0; i < Link::kRowChunks; ++i) rows[m][i] = wave.queries[m][step][i];
+            } else {
+              reading.queries.read(rows[m], query_tile(shared), m, step);
+            }
+          }
+        });
   }
 
   // Scores become weights relative to the largest score so far; what was summed up before follows.
@@ -275,30 +273,21 @@ struct AttentionKernel {
   }
 
   // out += weights·V
-  static WMMA_DEVICE void multiply_values(const Number (&weights)[Config::kTilesM][kSums], Wave& wave, const Feed& feed,
-                                          const Reading& reading, const unsigned char* shared) {
-    const auto tile = feed.value_tile();
+  static WMMA_DEVICE void multiply_values(const Number (&weights)[Config::kTilesM][kSums], Wave& wave,
+                                          const Feed& feed, const Reading& reading, const unsigned char* shared) {
+    chain_product<Link, kOutTiles, kValueSteps>(
+        wave.out, reading.values, feed.value_tile(), [&](Chunk(&rows)[Config::kTilesM][Link::kRowChunks], int step) {
 #pragma unroll
-    for (int step = 0; step < kValueSteps; ++step) {
-      Chunk rows[Config::kTilesM][Link::kRowChunks];
-#pragma unroll
-      for (int m = 0; m < Config::kTilesM; ++m) {
-        if constexpr (Link::kStays) {
-          uint32_t words[Link::kShare * sizeof(T) / 4];
-          pack_weights<T, Link::kShare>(words, weights[m] + step * Link::kShare);
-          Link::join(rows[m], words);
-        } else {
-          reading.weights.read(rows[m], shared + kWeightStart, m, step);
-        }
-      }
-#pragma unroll
-      for (int n = 0; n < kOutTiles; ++n) {
-        Chunk values[Link::kColChunks];
-        reading.values.read(values, tile, n, step);
-#pragma unroll
-        for (int m = 0; m < Config::kTilesM; ++m) Link::mma(wave.out[m] + n * Link::kElements, rows[m], values);
-      }
-    }
+          for (int m = 0; m < Config::kTilesM; ++m) {
+            if constexpr (Link::kStays) {
+              uint32_t words[Link::kShare * sizeof(T) / 4];
+              pack_weights<T, Link::kShare>(words, weights[m] + step * Link::kShare);
+              Link::join(rows[m], words);
+            } else {
+              reading.weights.read(rows[m], shared + kWeightStart, m, step);
+            }
+          }
+        });
   }
 
   static WMMA_DEVICE auto query_tile(const unsigned char* shared) {

@@ -65,14 +65,14 @@ class StagedFeed {
   }
 
   template <bool kBounded>
-  WMMA_DEVICE void before_scores(bool more) {
+  WMMA_DEVICE void before_scores(bool) {}
+  template <bool kBounded>
+  WMMA_DEVICE void after_scores(bool more) {
+    values_.template store<false>(value_tile());
     if constexpr (kDepths == 1) {
       if (!kBounded || more) keys_.template fetch<kRaggedDepth>(Config::kColumns);
     }
-  }
-  template <bool kBounded>
-  WMMA_DEVICE void after_scores(bool) {
-    values_.template store<false>(value_tile());
+    arch::schedule_barrier();
   }
   template <bool kBounded>
   WMMA_DEVICE void before_values(bool more) {

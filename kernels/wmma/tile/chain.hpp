@@ -131,8 +131,7 @@ struct Chain<MatrixProduct<T, kSide>> {
     }
 #else
     static_assert(kWords == 4, "a chunk");
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) rows->words[i] = words[i];
+    arch::copy_bytes<16>(rows, words);  // which tells the compiler that they are read as another type
 #endif
   }
 };
@@ -317,6 +316,40 @@ class ColumnReader {
   using Places = StepPlaces<Tile, Chain::kDepth / Chain::kPerChunk>;
   Places places_[Chain::kColChunks];
 };
+
+// sums[m] += rows·columnsᵀ for kTilesM tiles of rows and kTiles of columns, kSteps deep. `take(rows, step)` gives the
+// rows' operands. The columns' are read a group ahead of their use, and no further: registers hold no more of them.
+template <class Chain, int kTiles, int kSteps, int kTilesM, int kSums, class Sum, class Reader, class Address, class Take>
+WMMA_DEVICE void chain_product(Sum (&sums)[kTilesM][kSums], const Reader& reader, Address tile, const Take& take) {
+  constexpr int kMost = 4 / Chain::kColChunks < 1 ? 1 : 4 / Chain::kColChunks;
+  constexpr int kGroup = kTiles % kMost == 0 ? kMost : kTiles % 2 == 0 && kMost > 1 ? 2 : 1;
+  constexpr int kGroups = kTiles / kGroup;
+  Chunk rows[kTilesM][Chain::kRowChunks];
+  Chunk columns[2][kGroup][Chain::kColChunks];
+  const auto read = [&](int i) {
+#pragma unroll
+    for (int n = 0; n < kGroup; ++n) reader.read(columns[i % 2][n], tile, i % kGroups * kGroup + n, i / kGroups);
+  };
+  read(0);
+#pragma unroll
+  for (int i = 0; i < kSteps * kGroups; ++i) {
+    if (i + 1 < kSteps * kGroups) read(i + 1);
+    if (i % kGroups == 0) take(rows, i / kGroups);
+#pragma unroll
+    for (int n = 0; n < kGroup; ++n) {
+#pragma unroll
+      for (int m = 0; m < kTilesM; ++m) {
+        Chain::mma(sums[m] + (i % kGroups * kGroup + n) * Chain::kElements, rows[m], columns[i % 2][n]);
+      }
+    }
+    arch::schedule_barrier();
+  }
+#pragma unroll
+  for (int m = 0; m < kTilesM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) arch::settle(sums[m][n * Chain::kElements]);
+  }
+}
 
 // Sums of a tile of rows as lines of shared memory, for chains whose sums do not stay.
 template <class Chain, class Tile, int kCount, class Sum>
