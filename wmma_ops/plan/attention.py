@@ -219,7 +219,9 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
             for waves, tiles_m, keys in _shapes(target, problem, link, lanes):
                 if tiles_m > 1 and rows <= (tiles_m - 1) * waves * link.rows:
                     continue
-                for keeps in (True, False) if target.vendor == "amd" and not lanes and depth == whole_depth else (False,):
+                for keeps in (
+                    (True, False) if target.vendor == "amd" and not lanes and depth == whole_depth else (False,)
+                ):
                     config = AttentionConfig(
                         element, lanes, waves, tiles_m, keys, depth, part, keeps, asynchronous, packed, 1, 1
                     )
@@ -289,9 +291,7 @@ def blocks_of(problem: AttentionProblem, config: AttentionConfig, target: arch.T
 # ---------------------------------------------------------------------------------------------------------- the source
 
 
-def source(
-    problem: AttentionProblem, config: AttentionConfig, target: arch.Target, *, combines: bool = False
-) -> str:
+def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Target, *, combines: bool = False) -> str:
     """The text of the kernel: its configuration, and the file that all share."""
     # Of K what is summed up runs along the head size, of V along the keys.
     key_order = "kAlongK" if problem.k_order == "e" else "kAcrossK"

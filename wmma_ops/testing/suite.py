@@ -223,6 +223,15 @@ def _attention_operands(case: AttentionCase, generator) -> dict:
     elif case.mask == "blind":
         t["mask"] = torch.rand(shape, generator=generator) > 0.5
         t["mask"][:: max(case.sq // 2, 1)] = False
+    elif case.mask == "padding":
+        lengths = torch.arange(case.batch) * case.skv // 2 + 1
+        t["mask"] = (torch.arange(case.skv) < lengths.unsqueeze(-1)).view(case.batch, 1, 1, case.skv)
+    elif case.mask == "plane":
+        t["mask"] = _values(generator, (1, 1, *shape), dtype)
+    elif case.mask == "infinite":
+        t["mask"] = _values(generator, shape, dtype)
+        t["mask"][:, ::3] = -torch.inf
+        t["mask"][: case.sq // 2, 1] = torch.inf
     elif case.mask == "all_blind":
         t["mask"] = torch.full(shape, -torch.inf, dtype=dtype)
     if case.special == "nan_q":

@@ -216,18 +216,19 @@ struct AttentionKernel {
   // scores += Q·Kᵀ
   static WMMA_DEVICE void multiply_keys(Number (&scores)[Config::kTilesM][kSums], const Wave& wave, const Feed& feed,
                                         const Reading& reading, const unsigned char* shared) {
-    chain_product<Link, kTiles, kSteps>(
-        scores, reading.keys, feed.key_tile(), [&](Chunk(&rows)[Config::kTilesM][Link::kRowChunks], int step) {
+    chain_product<Link, kTiles, kSteps>(scores, reading.keys, feed.key_tile(),
+                                        [&](Chunk(&rows)[Config::kTilesM][Link::kRowChunks], int step) {
 #pragma unroll
-          for (int m = 0; m < Config::kTilesM; ++m) {
-            if constexpr (kKeepsQueries) {
+                                          for (int m = 0; m < Config::kTilesM; ++m) {
+                                            if constexpr (kKeepsQueries) {
 #pragma unroll
-              for (int i = 0; i < Link::kRowChunks; ++i) rows[m][i] = wave.queries[m][step][i];
-            } else {
-              reading.queries.read(rows[m], query_tile(shared), m, step);
-            }
-          }
-        });
+                                              for (int i = 0; i < Link::kRowChunks; ++i)
+                                                rows[m][i] = wave.queries[m][step][i];
+                                            } else {
+                                              reading.queries.read(rows[m], query_tile(shared), m, step);
+                                            }
+                                          }
+                                        });
   }
 
   // Scores become weights relative to the largest score so far; what was summed up before follows.
@@ -273,8 +274,8 @@ struct AttentionKernel {
   }
 
   // out += weights·V
-  static WMMA_DEVICE void multiply_values(const Number (&weights)[Config::kTilesM][kSums], Wave& wave,
-                                          const Feed& feed, const Reading& reading, const unsigned char* shared) {
+  static WMMA_DEVICE void multiply_values(const Number (&weights)[Config::kTilesM][kSums], Wave& wave, const Feed& feed,
+                                          const Reading& reading, const unsigned char* shared) {
     chain_product<Link, kOutTiles, kValueSteps>(
         wave.out, reading.values, feed.value_tile(), [&](Chunk(&rows)[Config::kTilesM][Link::kRowChunks], int step) {
 #pragma unroll

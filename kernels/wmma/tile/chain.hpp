@@ -12,6 +12,7 @@
 #pragma once
 
 #include <wmma/grid.hpp>
+#include <wmma/tile/config.hpp>
 #include <wmma/tile/product.hpp>
 
 namespace wmma {
@@ -319,10 +320,16 @@ class ColumnReader {
 
 // sums[m] += rows·columnsᵀ for kTilesM tiles of rows and kTiles of columns, kSteps deep. `take(rows, step)` gives the
 // rows' operands. The columns' are read a group ahead of their use, and no further: registers hold no more of them.
-template <class Chain, int kTiles, int kSteps, int kTilesM, int kSums, class Sum, class Reader, class Address, class Take>
+#ifdef WMMA_AMD
+constexpr int kMostChunks = 4;
+#else
+constexpr int kMostChunks = 2;
+#endif
+template <class Chain, int kTiles, int kSteps, int kTilesM, int kSums, class Sum, class Reader, class Address,
+          class Take>
 WMMA_DEVICE void chain_product(Sum (&sums)[kTilesM][kSums], const Reader& reader, Address tile, const Take& take) {
-  constexpr int kMost = 4 / Chain::kColChunks < 1 ? 1 : 4 / Chain::kColChunks;
-  constexpr int kGroup = kTiles % kMost == 0 ? kMost : kTiles % 2 == 0 && kMost > 1 ? 2 : 1;
+  constexpr int kGroup =
+      detail::divisor_up_to(kTiles, kMostChunks < Chain::kColChunks ? 1 : kMostChunks / Chain::kColChunks);
   constexpr int kGroups = kTiles / kGroup;
   Chunk rows[kTilesM][Chain::kRowChunks];
   Chunk columns[2][kGroup][Chain::kColChunks];
