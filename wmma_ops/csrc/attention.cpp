@@ -21,14 +21,23 @@ void check_columns(const Attention& p, int64_t most) {
   }
 }
 
+Tensor made(const Attention& p, const Sizes& sizes, ScalarType type) {
+  return aten::empty(sizes.data(), static_cast<int64_t>(sizes.size()), type, p.device.type, p.device.index);
+}
+
+void launch_all(const Attention& p, const Way& way, const Plan& plan, const AttentionProblem& problem) {
+  for (int64_t i = 0; i < problem.outer_count(); ++i) {
+    Arguments moved = problem.arguments;
+    problem.start(i, moved);
+    launch::execute(p.op, way, plan, &moved, sizeof moved, problem.touched);
+  }
+}
+
 std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) {
   ScalarType number = p.type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
   Sizes out_sizes = sizes_of(p.q), lse_sizes(out_sizes.begin(), out_sizes.end() - 1);
   out_sizes.back() = p.ev;
-  auto made = [&](const Sizes& sizes, ScalarType type) {
-    return aten::empty(sizes.data(), static_cast<int64_t>(sizes.size()), type, p.device.type, p.device.index);
-  };
-  Tensor out = made(out_sizes, p.type), lse = made(lse_sizes, number);
+  Tensor out = made(p, out_sizes, p.type), lse = made(p, lse_sizes, number);
   if (product_of(lse_sizes) == 0) return {out, lse};
   if (p.skv == 0) {
     aten::fill_(out, 0);
@@ -60,11 +69,7 @@ std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) 
     arguments.partial = workspace->mutable_data_ptr();
     problem.touched.add("workspace", *workspace);
   }
-  for (int64_t i = 0; i < problem.outer_count(); ++i) {
-    Arguments moved = arguments;
-    problem.start(i, moved);
-    launch::execute(p.op, way, plan, &moved, sizeof moved, problem.touched);
-  }
+  launch_all(p, way, plan, problem);
   return {out, lse};
 }
 
@@ -74,6 +79,32 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
   if (is_plain_cpu(p.device)) return cpu::attention(p);
   const Way way = way_of(p.device);
   return way.on_cpu ? cpu::attention(p) : launch_attention(p, way);
+}
+
+std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const Tensor& g_out, const Tensor& out,
+                                                      const Tensor& lse, const OptTensor& g_lse) {
+  const Way way = way_of(p.device);
+  if (way.on_cpu) fail_type(p.op, "q", "is on the cpu; takes tensors on a GPU");
+  Tensor g_q = made(p, sizes_of(p.q), p.type), g_k = made(p, sizes_of(p.k), p.type),
+         g_v = made(p, sizes_of(p.v), p.type);
+  if (p.batch * p.heads * p.sq == 0 || p.skv == 0 || p.ev == 0) {
+    for (Tensor* x : {&g_q, &g_k, &g_v}) aten::fill_(*x, 0);
+    return {g_q, g_k, g_v};
+  }
+  Tensor delta = made(p, sizes_of(lse), type_of(lse));
+  AttentionProblem problem(p, way.place);
+  problem.bind(&Arguments::out, "out", out);
+  problem.bind(&Arguments::lse, "lse", lse, false);
+  problem.bind(&Arguments::g_out, "g_out", g_out);
+  if (g_lse) problem.bind(&Arguments::g_lse, "g_lse", *g_lse, false);
+  problem.bind(&Arguments::delta, "delta", delta, false);
+  problem.bind(&Arguments::g_q, "g_q", g_q);
+  problem.bind(&Arguments::g_k, "g_k", g_k);
+  problem.bind(&Arguments::g_v, "g_v", g_v);
+  problem.join_batch();
+  const Plan plan = plan_of(p.op, problem.key(true), way.remembered);
+  if (way.executes) launch_all(p, way, plan, problem);
+  return {g_q, g_k, g_v};
 }
 
 }  // namespace wmma_ops

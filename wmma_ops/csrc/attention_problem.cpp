@@ -1,6 +1,7 @@
 #include "attention_problem.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "product.hpp"
 
@@ -124,7 +125,12 @@ void AttentionProblem::start(int64_t index, Arguments& moved) const {
 
 ProblemKey AttentionProblem::key(bool backward) const {
   Run q = run_of(&Arguments::q), k = run_of(&Arguments::k), v = run_of(&Arguments::v);
-  Run out = run_of(&Arguments::out), g_out = run_of(&Arguments::g_out);
+  Run g_out = run_of(&Arguments::g_out);
+  int64_t out_vec = 16;
+  for (Which which : {&Arguments::out, &Arguments::g_q, &Arguments::g_k, &Arguments::g_v}) {
+    bool result = backward != (which == &Arguments::out);
+    if (result) out_vec = std::min(out_vec, run_of(which).down ? 1 : run_of(which).vec);
+  }
   bool wide = wide_of(&Arguments::q) || wide_of(&Arguments::k) || wide_of(&Arguments::v) || wide_of(&Arguments::g_out);
   return {kAttentionProblem,
           place_,
@@ -140,7 +146,7 @@ ProblemKey AttentionProblem::key(bool backward) const {
           k.vec,
           v.down,
           v.vec,
-          out.down ? 1 : out.vec,
+          out_vec,
           g_out.down,
           g_out.vec,
           wide,

@@ -163,7 +163,7 @@ def tile_bytes(target: arch.Target, lines: int, length: int, size: int) -> int:
     return lines * (chunks if exchanged else chunks | 1) * 16
 
 
-def _up(x: int, step: int) -> int:
+def up(x: int, step: int) -> int:
     return ceil(x / step) * step
 
 
@@ -203,7 +203,7 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
     element, size = problem.dtype, problem.dtype.itemsize
     lanes = is_lanes(target, element)
     link = link_of(target, element, lanes)
-    whole_depth, whole_slice = _up(problem.e, link.depth), _up(problem.ev, link.whole)
+    whole_depth, whole_slice = up(problem.e, link.depth), up(problem.ev, link.whole)
     packed = problem.group > 1 and problem.sq <= _PACKED_ROWS
     rows = problem.sq * (problem.group if packed else 1)
     asynchronous = (
@@ -342,6 +342,10 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
+    if problem.backward:
+        from wmma_ops.plan import attention_backward
+
+        return attention_backward.plan(problem, target)
     config = choose(problem, target)
     tiles, slices = blocks_of(problem, config, target)
     heads = problem.heads // problem.group if config.packed else problem.heads
@@ -349,7 +353,7 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
     threads = config.waves * target.wave
     if blocks * threads >= 2**32:
         raise ConfigError(f"attention takes {blocks} blocks; {target.name} takes up to {2**32 // threads}")
-    keys_of_split = max(_up(ceil(problem.skv / config.splits), config.keys), 1)
+    keys_of_split = max(up(ceil(problem.skv / config.splits), config.keys), 1)
     splits = ceil(problem.skv / keys_of_split)
     launches = [
         KernelLaunch(
