@@ -58,11 +58,12 @@ def shared_bytes(config: OwnerConfig, target: arch.Target, element: torch.dtype,
     rows = config.waves * config.tiles_m * link.rows
     depths = (config.depth, config.value_depth)
     total = sum(tile_bytes(target, rows, depth, size) for depth in depths)
-    total += sum(tile_bytes(target, config.others, depth, size) for depth in depths)
+    buffer = sum(tile_bytes(target, config.others, depth, size) for depth in depths)
     if not config.asynchronous:
-        total += (1 + config.owns_keys) * tile_bytes(target, config.slice, config.others, size)
+        buffer += (1 + config.owns_keys) * tile_bytes(target, config.slice, config.others, size)
     if config.owns_keys:
-        total += 2 * config.others * (8 if size == 8 else 4)
+        buffer += 2 * config.others * (8 if size == 8 else 4)
+    total += buffer * (2 if config.asynchronous else 1)
     return total + (0 if link.stays else 2 * tile_bytes(target, rows, config.others, size))
 
 
@@ -86,16 +87,11 @@ def candidates(problem: AttentionProblem, target: arch.Target, owns_keys: bool) 
     slices = dict.fromkeys((widest, *(x for x in (128, 64, 32) if x < widest and x % link.whole == 0)))
     orders = {problem.q_order, problem.k_order, problem.v_order, problem.g_order}
     vecs = {problem.q_vec, problem.k_vec, problem.v_vec, problem.g_vec}
+    shapes = [(4, 1, 64), (4, 1, 32), (2, 1, 32), (4, 1, 16), (2, 1, 16), (1, 1, 16), (1, 1, 32)]
+    if target.vendor == "nvidia" and size == 2:
+        shapes = [(8, 1, 64), (8, 1, 32), *shapes]
     for part in slices:
-        for waves, tiles_m, others in (
-            (4, 1, 64),
-            (4, 1, 32),
-            (2, 1, 32),
-            (4, 1, 16),
-            (2, 1, 16),
-            (1, 1, 16),
-            (1, 1, 32),
-        ):
+        for waves, tiles_m, others in shapes:
             if others % link.whole:
                 continue
             whole = part == widest and problem.e == problem.ev and depth == up(depth, link.whole)

@@ -75,11 +75,13 @@ struct AttentionBackward {
   using First = typename Tiles<Config::kAsync, void>::First;
   using Second = typename Tiles<Config::kAsync, void>::Second;
   static constexpr int kSecondRowsStart = FirstRows::kBytes;
-  static constexpr int kFirstStart = kSecondRowsStart + SecondRows::kBytes;
-  static constexpr int kSecondStart = kFirstStart + First::kBytes;
-  static constexpr int kStatisticsStart = kSecondStart + Second::kBytes;
-  static constexpr int kWeightStart =
+  // Tiles of both, and of the queries' lse and delta; two where one is filled while the other is multiplied.
+  static constexpr int kStatisticsStart = First::kBytes + Second::kBytes;
+  static constexpr int kBufferBytes =
       kStatisticsStart + (kOwnsKeys ? 2 * kOthers * static_cast<int>(sizeof(Number)) : 0);
+  static constexpr int kBuffers = Config::kAsync ? 2 : 1;
+  static constexpr int kBufferStart = kSecondRowsStart + SecondRows::kBytes;
+  static constexpr int kWeightStart = kBufferStart + kBuffers * kBufferBytes;
   static constexpr int kSharedBytes = kWeightStart + (Link::kStays ? 0 : 2 * WeightTile::kBytes);
 
   using Place = OwnerPlace<kOwnsKeys>;
@@ -143,28 +145,33 @@ struct AttentionBackward {
       }
     }
     const int first_column = place.slice * Config::kSlice;
-    for (int head = 0; head < heads; ++head) {
-      const uint32_t other_head = kOwnsKeys ? place.head * p.group + head : place.head / p.group;
-      const AttentionOperand& x = kOwnsKeys ? p.q : p.k;
-      const AttentionOperand& y = kOwnsKeys ? p.g_out : p.v;
-      const T* first = matrix_of<const T>(x, place.batch, other_head);
-      const T* second = matrix_of<const T>(y, place.batch, other_head);
-      for (int at = begin; at < end; at += kOthers) {
-        const int rows = others - at < kOthers ? others - at : kOthers;
-        arch::block_barrier();  // the tiles before are done with
-        First::load(shared + kFirstStart, first + at * x.row_stride, x, rows, first_column, thread);
-        Second::load(shared + kSecondStart, second + at * y.row_stride, y, rows, first_column, thread);
-        if constexpr (kOwnsKeys) share_statistics(shared, p, place.batch, other_head, at, rows, thread);
+    const int tiles = end > begin ? (end - begin + kOthers - 1) / kOthers : 0;
+    const int visits = heads * tiles;
+    Visit visit{p, place, others, begin};
+    Visit next = visit;
+    if (Config::kAsync && visits > 0) load(shared + kBufferStart, next, first_column, thread);
+    for (int i = 0; i < visits; ++i) {
+      unsigned char* buffer = shared + kBufferStart + i % kBuffers * kBufferBytes;
+      if constexpr (Config::kAsync) {
+        // The tile is there, and everyone is done with the one before.
         First::arrive();
         arch::block_barrier();
-        const bool bounded = rows < kOthers || is_on_diagonal(p, first_row, at);
-        const Meeting meeting{p, place, shared, lane, wave_row, first_row, at, rows, other_head};
-        if (bounded) {
-          step<true>(wave, reading, meeting);
-        } else {
-          step<false>(wave, reading, meeting);
-        }
+        next.advance(end, begin);
+        if (i + 1 < visits) load(shared + kBufferStart + (i + 1) % kBuffers * kBufferBytes, next, first_column, thread);
+      } else {
+        arch::block_barrier();
+        load(buffer, visit, first_column, thread);
+        arch::block_barrier();
       }
+      const bool bounded = visit.rows() < kOthers || is_on_diagonal(p, first_row, visit.at);
+      const Meeting meeting{p,        place,     shared,   buffer,       lane,
+                            wave_row, first_row, visit.at, visit.rows(), visit.other_head};
+      if (bounded) {
+        step<true>(wave, reading, meeting);
+      } else {
+        step<false>(wave, reading, meeting);
+      }
+      visit.advance(end, begin);
     }
 
     // 3. The results.
@@ -175,10 +182,46 @@ struct AttentionBackward {
   }
 
  private:
+  // A tile of others: heads one after the other, and each from its first row on.
+  struct Visit {
+    const AttentionArguments& p;
+    const Place& place;
+    int others;
+    int at;
+    uint32_t other_head;
+
+    WMMA_DEVICE Visit(const AttentionArguments& arguments, const Place& of, int length, int begin)
+        : p(arguments),
+          place(of),
+          others(length),
+          at(begin),
+          other_head(kOwnsKeys ? of.head * arguments.group : of.head / arguments.group) {}
+    WMMA_DEVICE int rows() const { return others - at < kOthers ? others - at : kOthers; }
+    WMMA_DEVICE void advance(int end, int begin) {
+      at += kOthers;
+      if (at >= end) {
+        at = begin;
+        ++other_head;
+      }
+    }
+  };
+
+  static WMMA_DEVICE void load(unsigned char* buffer, const Visit& visit, int first_column, uint32_t thread) {
+    const AttentionArguments& p = visit.p;
+    const AttentionOperand& x = kOwnsKeys ? p.q : p.k;
+    const AttentionOperand& y = kOwnsKeys ? p.g_out : p.v;
+    const T* first = matrix_of<const T>(x, visit.place.batch, visit.other_head) + visit.at * x.row_stride;
+    const T* second = matrix_of<const T>(y, visit.place.batch, visit.other_head) + visit.at * y.row_stride;
+    First::load(buffer, first, x, visit.rows(), first_column, thread);
+    Second::load(buffer + First::kBytes, second, y, visit.rows(), first_column, thread);
+    if constexpr (kOwnsKeys) share_statistics(buffer, visit, thread);
+  }
+
   struct Meeting {
     const AttentionArguments& p;
     const Place& place;
     unsigned char* shared;
+    unsigned char* buffer;
     uint32_t lane;
     uint32_t wave_row;
     int first_row;
@@ -228,13 +271,15 @@ struct AttentionBackward {
     }
   }
 
-  static WMMA_DEVICE void share_statistics(unsigned char* shared, const AttentionArguments& p, uint32_t batch,
-                                           uint32_t head, int at, int rows, uint32_t thread) {
-    Number* to = reinterpret_cast<Number*>(shared + kStatisticsStart);
+  static WMMA_DEVICE void share_statistics(unsigned char* buffer, const Visit& visit, uint32_t thread) {
+    const AttentionArguments& p = visit.p;
+    const Number* lse = matrix_of<const Number>(p.lse, visit.place.batch, visit.other_head);
+    const Number* delta = matrix_of<const Number>(p.delta, visit.place.batch, visit.other_head);
+    Number* to = reinterpret_cast<Number*>(buffer + kStatisticsStart);
     for (int i = static_cast<int>(thread); i < kOthers; i += kThreads) {
-      const int row = at + (i < rows ? i : rows - 1);
-      to[i] = unit_of(matrix_of<const Number>(p.lse, batch, head)[row * p.lse.row_stride]);
-      to[kOthers + i] = matrix_of<const Number>(p.delta, batch, head)[row * p.delta.row_stride];
+      const int64_t row = visit.at + (i < visit.rows() ? i : visit.rows() - 1);
+      to[i] = unit_of(lse[row * p.lse.row_stride]);
+      to[kOthers + i] = delta[row * p.delta.row_stride];
     }
   }
 
@@ -250,14 +295,14 @@ struct AttentionBackward {
     }
     constexpr int kSteps = Config::kDepth / Link::kDepth;
     constexpr int kValueSteps = Config::kValueDepth / Link::kDepth;
-    multiply<kSteps>(weights, reading.first_rows, x.shared, reading.first, First::along(x.shared + kFirstStart));
+    multiply<kSteps>(weights, reading.first_rows, x.shared, reading.first, First::along(x.buffer));
     multiply<kValueSteps>(slopes, reading.second_rows, x.shared + kSecondRowsStart, reading.second,
-                          Second::along(x.shared + kSecondStart));
+                          Second::along(x.buffer + First::kBytes));
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) differentiate<kBounded>(weights[m], slopes[m], wave, x, m);
-    add<1>(wave.first, slopes, reading, x, reading.first_turned, First::turned(x.shared + kFirstStart));
+    add<1>(wave.first, slopes, reading, x, reading.first_turned, First::turned(x.buffer));
     if constexpr (kOwnsKeys) {
-      add<0>(wave.second, weights, reading, x, reading.second_turned, Second::turned(x.shared + kSecondStart));
+      add<0>(wave.second, weights, reading, x, reading.second_turned, Second::turned(x.buffer + First::kBytes));
     }
   }
 
@@ -277,7 +322,7 @@ struct AttentionBackward {
   template <bool kBounded>
   static WMMA_DEVICE void differentiate(Number* weights, Number* slopes, const Wave& wave, const Meeting& x, int m) {
     const Number factor = static_cast<Number>(x.p.scale * static_cast<double>(Math::kUnit));
-    const Number* statistics = reinterpret_cast<const Number*>(x.shared + kStatisticsStart);
+    const Number* statistics = reinterpret_cast<const Number*>(x.buffer + kStatisticsStart);
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
       const int i = Link::row_of(f);
