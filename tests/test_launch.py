@@ -364,7 +364,7 @@ def test_two_products_are_two_steps(planner):
     ("op", "arguments", "target", "text"),
     [
         ("matmull", (h(4, 4), h(4, 4)), TARGET, "op is 'matmull'; takes one of matmul"),
-        ("attention", (h(1, 4, 4),) * 3, TARGET, "attention"),
+        ("attention", (h(1, 4, 600),) * 3, TARGET, "q has shape .*takes a head size of up to 512"),
         ("matmul", (h(4, 4), h(4, 4)), None, r"explain: the tensors are on the cpu; pass target="),
         ("matmul", (h(4, 4), h(4, 4)), "gfx9420", "no target 'gfx9420' is known"),
         ("matmul", (h(4, 4), h(5, 4)), TARGET, r"wmma\.matmul: b has shape"),
@@ -487,12 +487,23 @@ def test_unknown_targets_are_refused():
     assert torch.ops.wmma._mode(False) == 0
 
 
-def test_attention_stays_on_the_cpu():
-    q = torch.randn(1, 2, 8, 8)
+def test_attention_goes_through_an_uneven_batch():
+    """Batch dimensions that do not join are one launch each."""
+    q = torch.randn(3, 2, 2, 8, 8).transpose(0, 1)
     with wmma_ops.emulate(TARGET) as emulation:
-        out, _ = wmma_ops.attention(q, q, q)
-    assert torch.equal(out, wmma_ops.attention(q, q, q)[0])
-    assert emulation.launches == []
+        out, lse = wmma_ops.attention(q, q, q)
+    want, want_lse = wmma_ops.attention(q, q, q)
+    assert len(emulation.launches) == 2
+    assert torch.allclose(out, want, atol=1e-5)
+    assert torch.allclose(lse, want_lse, atol=1e-5)
+
+
+def test_attention_without_columns_of_v():
+    q = torch.randn(2, 5, 8)
+    with wmma_ops.emulate(TARGET):
+        out, lse = wmma_ops.attention(q, q, q[..., :0])
+    assert out.shape == (2, 5, 0)
+    assert torch.allclose(lse, wmma_ops.attention(q, q, q)[1], atol=1e-5)
 
 
 # ---------------------------------------------------------------------------------------------- threads, modes, memory

@@ -11,7 +11,7 @@ import torch.autograd.forward_ad as forward_ad
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd.function import _SingleLevelFunction
 
-from wmma_ops import activations
+from wmma_ops import activations, emulator
 from wmma_ops.errors import tagged
 from wmma_ops.library import IMPLEMENTATIONS, overload
 from wmma_ops.select import select
@@ -214,10 +214,26 @@ def _gemm_gemm_gradients(grads, t, needs, outs, *, alpha0=1.0, alpha1=1.0, beta1
 # out = P·V with P = exp(S − lse) and S = scale·Q·Kᵀ + mask; both results have gradients
 
 
+# Head sizes, by the bytes of an element, whose gradients have kernels of their own.
+_WIDEST_BACKWARD = {2: 256, 4: 128, 8: 64}
+
+
+def _has_backward_kernels(q, v, needs) -> bool:
+    """Not on the CPU, nor for the gradient of a mask, nor where the gradients are to be differentiated again."""
+    if torch.is_grad_enabled() or needs["mask"] or (q.device.type == "cpu" and emulator.active() is None):
+        return False
+    return max(q.shape[-1], v.shape[-1]) <= _WIDEST_BACKWARD[q.dtype.itemsize]
+
+
 def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enable_gqa=False):
     q, k, v, mask = t["q"], t["k"], t["v"], t["mask"]
     out, lse = outs
     g_out, g_lse = grads
+    if _has_backward_kernels(q, v, needs):
+        options = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
+        g_out = torch.zeros_like(out) if g_out is None else g_out
+        found = torch.ops.wmma._attention_backward(g_out, q, k, v, out, lse, mask, g_lse, **options)
+        return dict(zip("qkv", found, strict=True))
     work = accumulator(q.dtype)
     if scale is not None:
         factor = {"alpha": scale}

@@ -51,11 +51,11 @@ def _runs_on() -> tuple[bool, dict[str, str]]:
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
     for index in gpus:
         where = f"cuda:{index}, {torch.cuda.get_device_name(index)} ({driver.target_of(index)})"
-        tried[where] = _works(f"all ops but attention, through {_driver()}", f"cuda:{index}")
+        tried[where] = _works(f"all ops, through {_driver()}", f"cuda:{index}")
     if not gpus:
         tried["cuda"] = (None, "nothing: torch finds no GPU")
     with wmma_ops.emulate(_PROBED):
-        right, text = _works("all ops but attention", "cpu")
+        right, text = _works("all ops", "cpu")
         tried["emulated AMD targets"] = (right, text.replace("tried", f"tried as {_PROBED}"))
     return all(right is not False for right, _ in tried.values()), {where: text for where, (_, text) in tried.items()}
 

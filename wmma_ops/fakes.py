@@ -216,6 +216,11 @@ def scaled_mm(a, b, scale_a, scale_b, bias=None, *, out_dtype=None):
     return a.new_empty(_product_shape(op, "a", a, "b", b), dtype=out)
 
 
+@torch.library.register_fake("wmma::_attention_backward")
+def _attention_backward(g_out, q, k, v, out, lse, mask=None, g_lse=None, *, is_causal=0, scale=None, enable_gqa=False):
+    return tuple(x.new_empty(x.shape) for x in (q, k, v))
+
+
 for _op in OPS:
     for _namespace in NAMESPACES:
         torch.library.register_fake(f"{_namespace}::{_op}", globals()[_op])

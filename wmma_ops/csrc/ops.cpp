@@ -6,7 +6,7 @@
 // (kernels/wmma/activation.hpp). Tensors stand before the *, as torch.library.register_autograd needs them.
 #include <tuple>
 
-#include "cpu.hpp"
+#include "attention.hpp"
 #include "gemm.hpp"
 
 namespace wmma_ops {
@@ -147,7 +147,17 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
   require("attention", "q", q, "k", k, "v", v);
   Attention p{"attention", q, k, v, mask, is_causal, scale, enable_gqa};
   p.check();
-  return cpu::attention(p);
+  return wmma_ops::attention(p);
+}
+
+std::tuple<Tensor, Tensor, Tensor> attention_gradients(const Tensor& g_out, const Tensor& q, const Tensor& k,
+                                                       const Tensor& v, const Tensor& out, const Tensor& lse,
+                                                       const OptTensor& mask, const OptTensor& g_lse, int64_t is_causal,
+                                                       const std::optional<double>& scale, bool enable_gqa) {
+  NoGrad guard;
+  Attention p{"attention", q, k, v, mask, is_causal, scale, enable_gqa};
+  p.check();
+  return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
 }
 
 // A scale as gemm takes it: torch's [M, 1] and [1, N] lose their dimension of one, a single element all of them.
@@ -232,6 +242,10 @@ STABLE_TORCH_LIBRARY(wmma_raw, m) { define(m); }
 
 STABLE_TORCH_LIBRARY(wmma, m) {
   define(m);
+  // What autograd calls where attention has kernels.
+  m.def(
+      "_attention_backward(Tensor g_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? mask=None, "
+      "Tensor? g_lse=None, *, int is_causal=0, float? scale=None, bool enable_gqa=False) -> (Tensor, Tensor, Tensor)");
   // Python implements the first (a registered torch function) and calls the second when one is registered.
   m.def("_registered_activation(Tensor x, int code) -> Tensor");
   m.def("_register_activation(int code) -> ()");
@@ -242,8 +256,14 @@ STABLE_TORCH_LIBRARY_IMPL(wmma, CompositeExplicitAutograd, m) {
 }
 
 // Other devices and layouts arrive at the same checks, which refuse them by name.
-STABLE_TORCH_LIBRARY_IMPL(wmma, CPU, m) { implement(m); }
-STABLE_TORCH_LIBRARY_IMPL(wmma, CUDA, m) { implement(m); }
+STABLE_TORCH_LIBRARY_IMPL(wmma, CPU, m) {
+  implement(m);
+  m.impl("_attention_backward", TORCH_BOX(&attention_gradients));
+}
+STABLE_TORCH_LIBRARY_IMPL(wmma, CUDA, m) {
+  implement(m);
+  m.impl("_attention_backward", TORCH_BOX(&attention_gradients));
+}
 STABLE_TORCH_LIBRARY_IMPL(wmma, SparseCPU, m) { implement(m); }
 STABLE_TORCH_LIBRARY_IMPL(wmma, SparseCsrCPU, m) { implement(m); }
 STABLE_TORCH_LIBRARY_IMPL(wmma_raw, CPU, m) { implement(m); }

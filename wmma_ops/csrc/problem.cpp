@@ -293,10 +293,7 @@ void GemmGemm::check() {
 
 void Attention::check() {
   type = type_of(q);
-  Device device = check_first(op, "q", q);
-  if (!device.is_cpu()) {
-    fail_type(op, "q", "is on " + describe(device) + "; takes tensors on the cpu: attention has no GPU kernel yet");
-  }
+  device = check_first(op, "q", q);
   for (auto [name, x] : {std::pair{"k", &k}, {"v", &v}}) check_storage(op, name, *x, device);
   if (type != ScalarType::Half && type != ScalarType::BFloat16 && type != ScalarType::Float &&
       type != ScalarType::Double) {

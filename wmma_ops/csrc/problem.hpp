@@ -77,6 +77,7 @@ struct Attention {
   bool enable_gqa = false;
 
   // Filled in by check.
+  Device device{};
   int64_t batch = 1, heads = 1, kv_heads = 1, sq = 0, skv = 0, e = 0, ev = 0;
   double scale = 1;
   ScalarType type{};

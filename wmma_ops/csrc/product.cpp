@@ -7,12 +7,9 @@
 
 namespace wmma_ops {
 
-namespace {
-
 using S = ScalarType;
-constexpr int kMostDims = 64;  // torch's own limit
 
-int64_t code_of(S type) {
+int64_t element_code(S type) {
   switch (type) {
     case S::Half:
       return wmma::kFloat16;
@@ -34,15 +31,21 @@ int64_t code_of(S type) {
       return wmma::kFloat8E4m3Fnuz;
     case S::Float8_e5m2fnuz:
       return wmma::kFloat8E5m2Fnuz;
+    case S::Bool:
+      return wmma::kBool;
     default:
       return wmma::kNoElement;
   }
 }
 
-int64_t size_of(int64_t code) {
-  constexpr int64_t kSizes[] = {2, 2, 4, 8, 1, 4, 1, 1, 1, 1};
+int64_t element_size(int64_t code) {
+  constexpr int64_t kSizes[] = {2, 2, 4, 8, 1, 4, 1, 1, 1, 1, 1};
   return kSizes[code];
 }
+
+namespace {
+
+constexpr int kMostDims = 64;  // torch's own limit
 
 // torch.get_float32_matmul_precision(): 0 highest, 1 high, 2 medium. The stable interface does not tell it. Asking
 // Python costs microseconds, so torch's own function is called where this build of torch has it under that name.
@@ -81,8 +84,8 @@ enum Core { kMatrix, kAlongColumns, kAlongRows };  // which dimensions of the pr
 void fill(View& v, const Tensor& x, S type, Core core, int64_t rank, const void* data) {
   v.present = true;
   v.data = static_cast<const char*>(data);
-  v.code = code_of(type);
-  v.size = size_of(v.code);
+  v.code = element_code(type);
+  v.size = element_size(v.code);
   auto sizes = x.sizes(), strides = x.strides();
   int64_t at = static_cast<int64_t>(sizes.size());
   auto next = [&] { return --at >= 0 && sizes[at] != 1 ? strides[at] : 0; };

@@ -7,6 +7,9 @@
 
 namespace wmma_ops {
 
+int64_t element_code(ScalarType type);  // as the planner knows it
+int64_t element_size(int64_t code);     // bytes
+
 // The operands in the order of GemmArguments.
 enum Operand { kA, kB, kC, kD, kBias, kRowScale, kColScale, kAScale, kMultiply, kOperands };
 

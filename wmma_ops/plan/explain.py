@@ -108,8 +108,6 @@ def _named(asked: str | Callable, what: str) -> str:
     name = asked if isinstance(asked, str) else getattr(asked, "__name__", None)
     if name not in library.OPS:
         raise ValueError(f"{what}: op is {asked!r}; takes one of {', '.join(library.OPS)}")
-    if name == "attention":
-        raise ValueError(f"{what}: op is 'attention', which has no kernel of its own yet; takes the other ops")
     return name
 
 

@@ -16,6 +16,7 @@ import hashlib
 import importlib
 import threading
 from dataclasses import dataclass
+from types import ModuleType
 
 import torch
 
@@ -24,13 +25,12 @@ from wmma_ops.emulated import EmulatedKernel
 from wmma_ops.library import IMPLEMENTATIONS, special_mode
 from wmma_ops.plan.errors import CaptureError, ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan
-from wmma_ops.plan.problem import GemmProblem
 
 # As in csrc/mode.hpp.
 RECORDS, ONLY_WARMS, STAND_IN = 256, 512, 1024
 
-# By ProblemKind of csrc/plans.hpp: the module that plans it, loaded when first needed, and what its numbers are.
-KINDS = (("wmma_ops.plan.gemm", GemmProblem),)
+# By ProblemKind of csrc/plans.hpp: the module that plans it, loaded when first needed, and its class of problems.
+KINDS = {0: ("wmma_ops.plan.gemm", "GemmProblem"), 2: ("wmma_ops.plan.attention", "AttentionProblem")}
 
 _NUMBERS = 6  # of csrc/plans.hpp
 _TARGETS = list(arch.TARGETS)
@@ -48,7 +48,7 @@ _loaded: dict[tuple, int] = {}
 class Planned:
     """A plan as it was recorded."""
 
-    problem: GemmProblem
+    problem: object
     plan: Plan
     target: arch.Target
 
@@ -71,12 +71,13 @@ class RecordedLaunch:
 def _plan(values: list[int]) -> list[int]:
     try:
         planner, problem = KINDS[values[0]]
-        return _planned(planner, problem.from_library(values[1:]))
+        module = importlib.import_module(planner)
+        return _planned(module, getattr(module, problem).from_library(values[1:]))
     except BaseException as error:
         return _told(error)
 
 
-def _planned(planner: str, problem: GemmProblem) -> list[int]:
+def _planned(planner: ModuleType, problem) -> list[int]:
     if problem.place < 0:
         target = arch.TARGETS[_TARGETS[-1 - problem.place]]
     else:
@@ -86,7 +87,7 @@ def _planned(planner: str, problem: GemmProblem) -> list[int]:
                 "wmma_ops.warmup with the same arguments before the capture"
             )
         target = arch.target(driver.target_of(problem.place))
-    plan = importlib.import_module(planner).plan(problem, target)
+    plan = planner.plan(problem, target)
     answer = [plan.workspace, *plan.numbers, *[0] * (_NUMBERS - len(plan.numbers))]
     for launch in plan.launches:
         _check(launch, target)

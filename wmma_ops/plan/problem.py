@@ -21,6 +21,7 @@ ELEMENTS = (
     torch.float8_e5m2,
     torch.float8_e4m3fnuz,
     torch.float8_e5m2fnuz,
+    torch.bool,
 )
 
 

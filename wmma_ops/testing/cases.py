@@ -92,8 +92,10 @@ class AttentionCase(Case):
     e: int = 16
     ev: int | None = None
     dtype: str = "float32"
-    layout: str = "bhsd"  # bshd, strided, offset
-    mask: str | None = None  # bool, float, row, blind (rows with no key), all_blind
+    layout: str = "bhsd"  # bshd, strided, offset, column
+    # bool, float, row, blind (rows with no key), all_blind, padding (by key and batch), plane (by query and key),
+    # infinite (both infinities)
+    mask: str | None = None
     causal: str | None = None  # top_left, bottom_right
     scale: float | None = None
     special: str | None = None  # nan_q, inf_k
@@ -333,7 +335,8 @@ def _attention():
             yield AttentionCase(sq=sq, skv=skv, e=e, dtype=dtype)
             for causal in ("top_left", "bottom_right"):
                 yield AttentionCase(sq=sq, skv=skv, e=e, dtype=dtype, causal=causal)
-    for mask, dtype in itertools.product(("bool", "float", "row", "blind", "all_blind"), FLOATS):
+    masks = ("bool", "float", "row", "blind", "all_blind", "padding", "plane", "infinite")
+    for mask, dtype in itertools.product(masks, FLOATS):
         yield AttentionCase(batch=2, sq=9, skv=12, dtype=dtype, mask=mask)
         yield AttentionCase(batch=2, heads=6, kv_heads=2, sq=9, skv=12, dtype=dtype, mask=mask)
     for layout, dtype in itertools.product(("bshd", "strided", "offset"), FLOATS):
@@ -348,6 +351,21 @@ def _attention():
         yield AttentionCase(sq=6, skv=7, dtype=dtype, special="nan_q")
         yield AttentionCase(sq=6, skv=7, dtype=dtype, special="inf_k")
     yield AttentionCase(heads=1, sq=300, skv=4100, e=8)  # more than one block of rows
+    # Head sizes that fill no tile, and those that take several.
+    for e, dtype in itertools.product((40, 72, 80, 96, 112, 128, 192, 256, 512), ("float16", "bfloat16")):
+        yield AttentionCase(heads=1, sq=19, skv=67, e=e, dtype=dtype, causal="bottom_right")
+    for e, ev in ((80, 24), (16, 160), (300, 7), (129, 257), (512, 512)):
+        for dtype in FLOATS:
+            yield AttentionCase(heads=1, sq=9, skv=21, e=e, ev=ev, dtype=dtype)
+    # Lengths with ragged ends: whole tiles between those that are masked, and keys that are split.
+    for dtype, causal in itertools.product(("float16", "bfloat16"), (None, "top_left", "bottom_right")):
+        yield AttentionCase(heads=1, sq=150, skv=333, e=64, dtype=dtype, causal=causal)
+        yield AttentionCase(heads=8, kv_heads=2, sq=3, skv=1100, e=64, dtype=dtype, causal=causal)
+    yield AttentionCase(batch=2, heads=1, sq=40, skv=200, e=32, dtype="float16", mask="padding")
+    yield AttentionCase(heads=1, sq=2, skv=1500, e=16, dtype="float64", mask="blind")
+    # Memory that runs along the sequence.
+    for dtype in FLOATS:
+        yield AttentionCase(heads=3, sq=24, skv=40, e=16, ev=24, dtype=dtype, layout="column")
 
 
 def _random(count: int, seed: int):

@@ -14,6 +14,9 @@ def features(case: Case) -> Iterator[tuple]:
     yield "types", case.dtype, getattr(case, "dtype_b", None) or case.dtype, type_name(out_type(case))
     kind = type(case).__name__
     yield kind, "special", case.special
+    if isinstance(case, AttentionCase):
+        yield from _attention_features(case)
+        return
     yield kind, "activation", case.activation
     yield kind, "c", case.c
     yield "empty", *(getattr(case, size) == 0 for size in "mnk")
@@ -43,14 +46,20 @@ def features(case: Case) -> Iterator[tuple]:
         yield "alpha", case.alpha
 
 
-def eligible() -> list[Case]:
-    """The cases of ops that have kernels of their own."""
-    return [case for case in cases() if not isinstance(case, AttentionCase)]
+def _attention_features(case: AttentionCase) -> Iterator[tuple]:
+    yield "attention", "mask", case.mask, case.dtype in ("float32", "float64")
+    yield "attention", "causal", case.causal, case.dtype
+    yield "attention", "layout", case.layout
+    yield "attention", "scale", case.scale
+    yield "attention", "e", case.e
+    yield "attention", "group", case.heads // (case.kv_heads or case.heads), case.sq < 16
+    yield "attention", "empty", *(size == 0 for size in (case.batch, case.sq, case.skv))
+    yield "attention", "long", case.skv > 1000, case.dtype
 
 
 def sample(count: int, seed: int | str) -> list[Case]:
     """At least `count` cases by a seeded generator, in which every feature of every case occurs."""
-    everything = eligible()
+    everything = cases()
     random.Random(seed).shuffle(everything)
     left = {feature for case in everything for feature in features(case)}
     chosen, others = [], []

@@ -38,11 +38,13 @@ def _active(name: str, case) -> Iterator[None]:
         return
     with wmma_ops.emulate(name.removeprefix("emulated:")) as emulation:
         yield
-    if not emulation.launches and not isinstance(case, AttentionCase) and 0 not in _sizes(case):
+    if not emulation.launches and 0 not in _sizes(case):
         raise Mismatch(f"{case!r}\n  nothing was emulated")
 
 
 def _sizes(case) -> tuple[int, ...]:
+    if isinstance(case, AttentionCase):
+        return (case.batch, case.sq, case.skv)
     batch = (*case.batch,) if isinstance(case, GemmGemmCase) else (*case.batch_a, *case.batch_b)
     return (case.m, case.n, *batch)
 
@@ -221,6 +223,15 @@ def _attention_operands(case: AttentionCase, generator) -> dict:
     elif case.mask == "blind":
         t["mask"] = torch.rand(shape, generator=generator) > 0.5
         t["mask"][:: max(case.sq // 2, 1)] = False
+    elif case.mask == "padding":
+        lengths = torch.arange(case.batch) * case.skv // 2 + 1
+        t["mask"] = (torch.arange(case.skv) < lengths.unsqueeze(-1)).view(case.batch, 1, 1, case.skv)
+    elif case.mask == "plane":
+        t["mask"] = _values(generator, (1, 1, *shape), dtype)
+    elif case.mask == "infinite":
+        t["mask"] = _values(generator, shape, dtype)
+        t["mask"][:, ::3] = -torch.inf
+        t["mask"][: case.sq // 2, 1] = torch.inf
     elif case.mask == "all_blind":
         t["mask"] = torch.full(shape, -torch.inf, dtype=dtype)
     if case.special == "nan_q":

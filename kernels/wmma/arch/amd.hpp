@@ -158,6 +158,13 @@ WMMA_DEVICE T unshared(T value) {
   return value;
 }
 
+// The value is computed before what follows: where a branch does, its computation would otherwise move behind it, and
+// all that it reads would stay in registers meanwhile.
+template <class T>
+WMMA_DEVICE void settle(const T& value) {
+  asm volatile("" ::"v"(value));
+}
+
 // Two 16-bit halves, the low ones (kHigh: the high ones) of two words, as one word.
 template <bool kHigh>
 WMMA_DEVICE uint32_t pair_halves(uint32_t first, uint32_t second) {
@@ -177,6 +184,13 @@ WMMA_DEVICE void renew(int64_t&) {}
 WMMA_DEVICE uint32_t shuffle_word(uint32_t word, uint32_t source_lane) {
   return __builtin_amdgcn_ds_bpermute(static_cast<int>(source_lane << 2), static_cast<int>(word));
 }
+
+#ifndef WMMA_CDNA
+// From the lane 16 further on, or back.
+WMMA_DEVICE uint32_t swap_rows(uint32_t word) {
+  return __builtin_amdgcn_permlanex16(word, word, 0x76543210u, 0xfedcba98u, false, false);
+}
+#endif
 
 WMMA_DEVICE uint64_t ballot(bool vote) {
 #if defined(WMMA_CDNA) && __has_builtin(__builtin_amdgcn_ballot_w64)
@@ -227,6 +241,22 @@ WMMA_DEVICE uint16_t bf16_from_float(float x) {
   const uint32_t bits = bit_cast<uint32_t>(x);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   return static_cast<uint16_t>(x != x ? (bits >> 16) | 0x40u : rounded);
+#endif
+}
+
+// Two floats as the halves of a word, the first one low.
+WMMA_DEVICE uint32_t half_pair(float first, float second) {
+  return pair_halves<false>(half_from_float(first), half_from_float(second));
+}
+WMMA_DEVICE uint32_t bf16_pair(float first, float second) {
+  return pair_halves<false>(bf16_from_float(first), bf16_from_float(second));
+}
+// As bf16_pair, but halves of a unit are rounded away from zero, and a NaN with all its bits set is lost.
+WMMA_DEVICE uint32_t bf16_pair_quick(float first, float second) {
+#if defined(__gfx950__) || defined(__gfx1250__)
+  return bf16_pair(first, second);
+#else
+  return pair_halves<true>(bit_cast<uint32_t>(first) + 0x8000u, bit_cast<uint32_t>(second) + 0x8000u);
 #endif
 }
 

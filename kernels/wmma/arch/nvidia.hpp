@@ -122,6 +122,9 @@ WMMA_DEVICE T unshared(T value) {
   return value;
 }
 
+template <class T>
+WMMA_DEVICE void settle(const T&) {}
+
 // Two 16-bit halves, the low ones (kHigh: the high ones) of two words, as one word.
 template <bool kHigh>
 WMMA_DEVICE uint32_t pair_halves(uint32_t first, uint32_t second) {
@@ -215,6 +218,20 @@ WMMA_DEVICE uint16_t bf16_from_float(float x) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
   return bits;
 }
+
+// Two floats as the halves of a word, the first one low.
+WMMA_DEVICE uint32_t half_pair(float first, float second) {
+  uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
+}
+WMMA_DEVICE uint32_t bf16_pair(float first, float second) {
+  uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
+}
+
+WMMA_DEVICE uint32_t bf16_pair_quick(float first, float second) { return bf16_pair(first, second); }
 
 // CUDA's atomics know unsigned long long, not unsigned long.
 template <class T>

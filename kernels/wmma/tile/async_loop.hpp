@@ -32,6 +32,7 @@ class AsyncLoader {
   WMMA_DEVICE AsyncLoader(const T* data, int64_t outer_stride, int64_t k_stride, int64_t rows, uint32_t thread, Stage)
       : line_(thread / kAcross), chunk_(thread % kAcross), there_(0) {
     k_step_ = (kAlong ? 1 : k_stride) * static_cast<int64_t>(sizeof(T));
+    outer_step_ = (kAlong ? outer_stride : 1) * static_cast<int64_t>(sizeof(T));
     const int64_t line_step = (kAlong ? outer_stride : k_stride) * static_cast<int64_t>(sizeof(T));
     pass_step_ = kPass * line_step;
     from_ = reinterpret_cast<const char*>(data) + line_ * line_step + chunk_ * 16;
@@ -46,6 +47,7 @@ class AsyncLoader {
   }
 
   WMMA_DEVICE void advance(int64_t k) { from_ += k * k_step_; }
+  WMMA_DEVICE void advance_lines(int64_t lines) { from_ += lines * outer_step_; }
 
   // kMasked: only the first `limit` of K exist.
   template <bool kMasked>
@@ -68,6 +70,7 @@ class AsyncLoader {
   const char* from_;
   int64_t pass_step_;
   int64_t k_step_;
+  int64_t outer_step_;
   uint32_t to_;
   uint32_t line_;
   uint32_t chunk_;

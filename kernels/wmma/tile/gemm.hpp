@@ -61,15 +61,6 @@ struct StageOf<true, Config> {
   }
 };
 
-template <bool kLanes, class Element, int kSide>
-struct ProductOf {
-  using Type = MatrixProduct<Element, kSide>;
-};
-template <class Element, int kSide>
-struct ProductOf<true, Element, kSide> {
-  using Type = LaneProduct<Element>;
-};
-
 // The main loop by way of registers, which every target has.
 template <Loop kLoop, class Config, class Product, class StagedA, class StagedB, int kThreads, int kM, int kN>
 struct LoopsOf {

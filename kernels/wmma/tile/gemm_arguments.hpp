@@ -17,6 +17,7 @@ enum ElementCode : int {
   kFloat8E5m2 = 7,
   kFloat8E4m3Fnuz = 8,
   kFloat8E5m2Fnuz = 9,
+  kBool = 10,
 };
 
 constexpr int kBatchDims = 4;

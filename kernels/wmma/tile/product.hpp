@@ -79,6 +79,12 @@ struct MatrixProduct {
     return chunk;
   }
 
+  static WMMA_DEVICE Chunk load(uint32_t address) {
+    Chunk chunk;
+    arch::ldmatrix_x4<false>(chunk.words, address);
+    return chunk;
+  }
+
   // From a tile whose lines run along M or N, one for each k: the line, and the chunk of eight rows or columns.
   static WMMA_CONSTEXPR uint32_t a_depth_line(uint32_t lane) { return lane % 8 + lane / 16 * 8; }
   static WMMA_CONSTEXPR uint32_t a_outer_chunk(uint32_t lane) { return lane / 8 % 2; }
@@ -176,6 +182,15 @@ struct LaneProduct {
   struct Values {
     T values[kDepth];
   };
+};
+
+template <bool kLanes, class Element, int kSide>
+struct ProductOf {
+  using Type = MatrixProduct<Element, kSide>;
+};
+template <class Element, int kSide>
+struct ProductOf<true, Element, kSide> {
+  using Type = LaneProduct<Element>;
 };
 
 }  // namespace wmma

@@ -32,6 +32,8 @@ struct SharedTile {
     return (at ^ (at / kRow % kChunks + line / 8 % 2 * kChunks)) * 16;
   }
 
+  // So many neighbouring chunks of a line are exchanged among each other.
+  static constexpr int kPeriodChunks = !kExchanges ? 1 : kChunks < kRow ? kChunks : kRow;
   // So many lines further down the exchange is the same.
   static constexpr int kPeriod = !kExchanges ? 1 : kChunks >= kRow ? kRow : 16;
 };

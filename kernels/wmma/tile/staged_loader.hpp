@@ -39,7 +39,7 @@ struct OffsetType<true> {
 // kOuter lines of kDepth elements. kVec as the planner promises: kVec elements from any multiple of kVec are aligned
 // neighbours. kWide: offsets within the tile may pass 32 bits.
 template <class Storage, class Element, Order kOrder, int kOuter, int kDepth, int kThreads, int kVec, bool kWide,
-          class Stage>
+          class Stage, class TileType = SharedTile<kOuter, kDepth * sizeof(Element)>>
 class StagedLoader {
   static constexpr bool kAlong = kOrder == Order::kAlongK;
   static constexpr int kPerChunk = 16 / sizeof(Element);
@@ -62,7 +62,7 @@ class StagedLoader {
   using Offset = typename detail::OffsetType<kWide>::Type;
 
  public:
-  using Tile = SharedTile<kOuter, kDepth * sizeof(Element)>;
+  using Tile = TileType;
 
   // `data` is the tile's first element at k = 0 and `rows` how many of its lines exist: lines beyond repeat the last
   // block, and their products are never stored.
@@ -71,6 +71,7 @@ class StagedLoader {
       : base_(static_cast<const char*>(data)), thread_(thread), stage_(stage) {
     k_step_ = (kAlong && kVec > 1 ? 1 : k_stride) * static_cast<int64_t>(sizeof(Storage));
     const int64_t outer_step = outer_stride * static_cast<int64_t>(sizeof(Storage));
+    outer_step_ = outer_step;
     const uint32_t last = rows >= kOuter ? kOuter - kLines : static_cast<uint32_t>(rows) - kLines;
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
@@ -86,6 +87,8 @@ class StagedLoader {
 
   // Moves the loads along K. The stage follows when what was loaded is stored.
   WMMA_DEVICE void advance(int64_t k) { base_ += k * k_step_; }
+  // Moves them across, by whole tiles where K is.
+  WMMA_DEVICE void advance_lines(int64_t lines) { base_ += lines * outer_step_; }
 
   // kMasked: only the first `limit` of K exist; the rest is zero.
   template <bool kMasked>
@@ -227,6 +230,7 @@ class StagedLoader {
 
   const char* base_;
   int64_t k_step_;
+  int64_t outer_step_;
   Offset offset_[kBlocks][kOffsets];
   uint32_t thread_;
   Stage stage_;

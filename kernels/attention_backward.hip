@@ -1,0 +1,18 @@
+// The gradients of attention: delta, then g_Q, then g_K and g_V, each result written once and summed up in one order.
+// The planner puts a `struct Config` before this file (wmma_ops/plan/attention_backward.py says what it holds) and
+// defines WMMA_ATTENTION_DELTA for the first kernel.
+#include <wmma/tile/attention_backward.hpp>
+
+#ifdef WMMA_ATTENTION_DELTA
+WMMA_KERNEL(Config::kThreads, 2) void attention_delta(wmma::AttentionArguments arguments) {
+  wmma::attention_delta<Config>(arguments);
+}
+#else
+static_assert(wmma::AttentionBackward<Config>::kThreads == Config::kThreads, "the planner and the kernel agree");
+static_assert(wmma::AttentionBackward<Config>::kSharedBytes == Config::kSharedBytes,
+              "the planner and the kernel agree");
+
+WMMA_KERNEL(Config::kThreads, Config::kOccupancy) void attention_backward(wmma::AttentionArguments arguments) {
+  wmma::AttentionBackward<Config>::run(arguments);
+}
+#endif

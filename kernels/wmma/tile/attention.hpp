@@ -1,0 +1,397 @@
+// The forward attention kernel, for any configuration; see attention.hip.
+#pragma once
+
+#include <wmma/tile/attention_feed.hpp>
+#include <wmma/tile/attention_mask.hpp>
+
+namespace wmma {
+
+template <class Config>
+struct AttentionKernel {
+  using T = typename Config::Element;
+  using Link = Chain<typename ProductOf<Config::kLanes, T, Config::kSide>::Type>;
+  using Number = typename Link::Sum;
+  using Math = Softmax<Number>;
+  static constexpr int kThreads = Config::kWaves * arch::kWaveSize;
+  static constexpr int kWaveRows = Config::kTilesM * Link::kRows;
+  static constexpr int kBlockRows = Config::kWaves * kWaveRows;
+  static constexpr int kTiles = Config::kKeys / Link::kCols;      // of a row tile's scores
+  static constexpr int kOutTiles = Config::kSlice / Link::kCols;  // of its results
+  static constexpr int kSums = kTiles * Link::kElements;
+  static constexpr int kOutSums = kOutTiles * Link::kElements;
+  static constexpr int kSteps = Config::kDepth / Link::kDepth;
+  static constexpr int kValueSteps = Config::kKeys / Link::kDepth;
+  static_assert(Config::kKeys % Link::kWhole == 0 && Config::kSlice % Link::kWhole == 0, "whole tiles");
+  static_assert(Config::kDepth % Link::kDepth == 0, "whole steps");
+
+  using Feed = typename FeedOf<Config::kAsync, Config, Link, kThreads>::Type;
+  using QueryTile = ChainTile<PlainLines, kBlockRows, Config::kDepth * sizeof(T)>;
+  using WeightTile = ChainTile<PlainLines, kBlockRows, Config::kKeys * sizeof(T)>;
+  using Queries = RowReader<Link, QueryTile>;
+  using Weights = RowReader<Link, WeightTile>;
+  static constexpr bool kKeepsQueries = Config::kKeepsQueries;
+  static_assert(!kKeepsQueries || Feed::kDepths == 1, "all of a row");
+  static constexpr int kWeightBytes = Link::kStays ? 0 : WeightTile::kBytes;
+  // Queries that stay in registers come by way of the tiles' memory.
+  static constexpr int kSharedBytes =
+      kKeepsQueries ? (QueryTile::kBytes > Feed::kBytes ? QueryTile::kBytes : Feed::kBytes) + kWeightBytes
+                    : QueryTile::kBytes + Feed::kBytes + kWeightBytes;
+  static constexpr int kFeedStart = kKeepsQueries ? 0 : QueryTile::kBytes;
+  static constexpr int kWeightStart = kSharedBytes - kWeightBytes;
+
+  using Place = AttentionPlace<Config::kPacked>;
+  using Mask = RowMask<Config, Link, Number>;
+
+  // A wave's state: results not yet divided, and of each of a lane's rows the largest score and the lane's part of the
+  // sum of weights.
+  struct Wave {
+    Number out[Config::kTilesM][kOutSums];
+    Number largest[Config::kTilesM][Link::kLaneRows];
+    Number sum[Config::kTilesM][Link::kLaneRows];
+    Chunk queries[kKeepsQueries ? Config::kTilesM : 1][kKeepsQueries ? kSteps : 1][Link::kRowChunks];
+  };
+
+  static WMMA_DEVICE void run(const AttentionArguments& p) {
+    unsigned char* shared = dynamic_shared<unsigned char>();
+    const uint32_t thread = threadIdx.x;
+    const uint32_t lane = lane_id();
+    const uint32_t wave_row = uniform(thread / arch::kWaveSize) * kWaveRows;
+    const Place place(p);
+    const uint32_t first_row = place.tile * kBlockRows;
+    const ScoreScale<Number> scale(p.scale);
+
+    // 1. The keys that this block looks at, and of them those that all of its rows see.
+    int begin = 0;
+    int end = p.skv;
+    if constexpr (Config::kSplit) {
+      begin = static_cast<int>(blockIdx.y) * p.keys_of_split;
+      end = end - begin < p.keys_of_split ? end : begin + p.keys_of_split;
+    }
+    int seen = end;
+    if constexpr (Config::kCausal) {
+      const uint32_t after = first_row + kBlockRows < place.rows ? first_row + kBlockRows : place.rows;
+      end = clamped(place.query(after - 1) + p.shift + 1, begin, end);
+      seen = clamped(place.query(first_row) + p.shift + 1, begin, end);
+    }
+
+    Wave wave;
+    clear(wave);
+    if (end > begin) {
+      const int tiles = (end - begin + Config::kKeys - 1) / Config::kKeys;
+      const int last = begin + (tiles - 1) * Config::kKeys;
+      const int last_keys = p.skv - last < Config::kKeys ? p.skv - last : Config::kKeys;
+      const T* k = matrix_of<const T>(p.k, place.batch, place.key_head);
+      const int first_column = place.slice * Config::kSlice;
+      const T* v = matrix_of<const T>(p.v, place.batch, place.key_head) + first_column * p.v.column_stride;
+      Feed feed(p, k, v, shared + kFeedStart, last, last_keys, p.ev - first_column, thread);
+      const Reading reading(lane, wave_row);
+      const Mask mask(p, place, lane, first_row + wave_row, end);
+
+      // 2. Queries, and the last tile.
+      feed.ask();
+      if constexpr (Feed::kDepths == 1) {
+        load_queries(shared, p, place, first_row, 0, thread, scale.sign);
+        if constexpr (kKeepsQueries) {
+          arch::block_barrier();
+          keep_queries(wave, reading, shared);
+          arch::block_barrier();
+        }
+      }
+      feed.begin();
+
+      // 3. Tiles whose every key counts for every row, and the others. The first tile is one of the others: after it
+      //    nothing is on its way.
+      const int whole = begin + (seen - begin) / Config::kKeys * Config::kKeys;
+      const Block block{p, place, shared, first_row, thread, lane, wave_row, scale};
+      int key = last;
+      for (;;) {
+        step<true>(wave, feed, block, reading, mask, key, key > begin, key == last);
+        if (key <= begin) break;
+        key -= Config::kKeys;
+        for (; key > begin && key < whole; key -= Config::kKeys) {
+          step<false>(wave, feed, block, reading, mask, key, true, false);
+        }
+      }
+    }
+
+    // 4. The results.
+    store(wave, p, place, first_row + wave_row, lane);
+  }
+
+ private:
+  struct Reading {
+    Queries queries;
+    typename Feed::Keys keys;
+    typename Feed::Values values;
+    Weights weights;
+    WMMA_DEVICE Reading(uint32_t lane, uint32_t wave_row)
+        : queries(lane, wave_row), keys(lane), values(lane), weights(lane, wave_row) {}
+  };
+
+  struct Block {
+    const AttentionArguments& p;
+    const Place& place;
+    unsigned char* shared;
+    uint32_t first_row;
+    uint32_t thread;
+    uint32_t lane;
+    uint32_t wave_row;
+    ScoreScale<Number> scale;
+  };
+
+  static WMMA_DEVICE int clamped(int64_t x, int low, int high) {
+    return x < low ? low : x < high ? static_cast<int>(x) : high;
+  }
+
+  static WMMA_DEVICE void clear(Wave& wave) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < kOutSums; ++i) wave.out[m][i] = Number(0);
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        wave.largest[m][i] = -Math::infinity();
+        wave.sum[m][i] = Number(0);
+      }
+    }
+  }
+
+  static WMMA_DEVICE void load_queries(unsigned char* shared, const AttentionArguments& p, const Place& place,
+                                       uint32_t first_row, int first_column, uint32_t thread, Number sign) {
+    load_rows<QueryTile, T, Config::kDepth, Config::kQueryVec, kThreads>(shared, p.q, place, first_row, first_column,
+                                                                         p.e, thread, sign);
+  }
+
+  static WMMA_DEVICE void keep_queries(Wave& wave, const Reading& reading, const unsigned char* shared) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) reading.queries.read(wave.queries[m][step], shared, m, step);
+    }
+  }
+
+  // One tile of keys, from `key` on.
+  template <bool kBounded>
+  static WMMA_DEVICE void step(Wave& wave, Feed& feed, const Block& block, const Reading& reading, const Mask& mask,
+                               int key, bool more, bool is_last) {
+    Number scores[Config::kTilesM][kSums];
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) scores[m][i] = Number(0);
+    }
+    feed.template before_scores<kBounded>(more);
+    arch::schedule_barrier();
+    if constexpr (Feed::kDepths == 1) {
+      multiply_keys(scores, wave, feed, reading, block.shared);
+    } else {
+      for (int depth = 0; depth < Feed::kDepths; ++depth) {
+        arch::block_barrier();
+        load_queries(block.shared, block.p, block.place, block.first_row, depth * Config::kDepth, block.thread,
+                     block.scale.sign);
+        feed.template next_depth<kBounded>(depth, is_last);
+        arch::block_barrier();
+        multiply_keys(scores, wave, feed, reading, block.shared);
+      }
+      feed.rewind(is_last);
+    }
+    arch::schedule_barrier();
+    feed.template after_scores<kBounded>(more);
+    weigh<kBounded>(scores, wave, mask, key, block.lane, block.scale.factor);
+    if constexpr (!Link::kStays) {
+#pragma unroll
+      for (int m = 0; m < Config::kTilesM; ++m) {
+        write_sums<Link, WeightTile, kSums>(block.shared + kWeightStart, block.lane, block.wave_row + m * Link::kRows,
+                                            scores[m]);
+      }
+      arch::wave_barrier();
+    }
+    arch::schedule_barrier();
+    feed.template before_values<kBounded>(more);
+    arch::schedule_barrier();
+    multiply_values(scores, wave, feed, reading, block.shared);
+    feed.after_values();
+  }
+
+  // scores += Q·Kᵀ
+  static WMMA_DEVICE void multiply_keys(Number (&scores)[Config::kTilesM][kSums], const Wave& wave, const Feed& feed,
+                                        const Reading& reading, const unsigned char* shared) {
+    chain_product<Link, kTiles, kSteps>(scores, reading.keys, feed.key_tile(),
+                                        [&](Chunk(&rows)[Config::kTilesM][Link::kRowChunks], int step) {
+#pragma unroll
+                                          for (int m = 0; m < Config::kTilesM; ++m) {
+                                            if constexpr (kKeepsQueries) {
+#pragma unroll
+                                              for (int i = 0; i < Link::kRowChunks; ++i)
+                                                rows[m][i] = wave.queries[m][step][i];
+                                            } else {
+                                              reading.queries.read(rows[m], query_tile(shared), m, step);
+                                            }
+                                          }
+                                        });
+  }
+
+  // Scores become weights relative to the largest score so far; what was summed up before follows.
+  template <bool kBounded>
+  static WMMA_DEVICE void weigh(Number (&scores)[Config::kTilesM][kSums], Wave& wave, const Mask& mask, int key,
+                                uint32_t lane, Number factor) {
+    const auto larger = [](Number x, Number y) { return Math::max(x, y); };
+    if constexpr (!kIsNone<typename Config::Mask>) {
+#pragma unroll
+      for (int m = 0; m < Config::kTilesM; ++m) mask.template apply<kBounded, kSums>(scores[m], m, key, lane, factor);
+      factor = Number(1);
+    }
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+      if constexpr (kIsNone<typename Config::Mask>) {
+        mask.template apply<kBounded, kSums>(scores[m], m, key, lane, factor);
+      }
+      Number least[Link::kLaneRows];
+      Number follow[Link::kLaneRows];
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        Number most = -Math::infinity();
+#pragma unroll
+        for (int f = 0; f < kSums; ++f) {
+          if (Link::row_of(f) == i) most = Math::max(most, scores[m][f]);
+        }
+        const Number largest = Math::max(wave.largest[m][i], Link::fold(most, larger) * factor);
+        // While a row has seen no key, its weights are those of −∞ beside 0.
+        least[i] = largest == -Math::infinity() ? Number(0) : -largest;
+        follow[i] = Math::exp(wave.largest[m][i] + least[i]);
+        wave.largest[m][i] = largest;
+        wave.sum[m][i] *= follow[i];
+      }
+#pragma unroll
+      for (int f = 0; f < kSums; ++f) {
+        const int i = Link::row_of(f);
+        scores[m][f] = Math::exp(arch::fma(scores[m][f], factor, least[i]));
+        wave.sum[m][i] += scores[m][f];
+      }
+#pragma unroll
+      for (int f = 0; f < kOutSums; ++f) wave.out[m][f] *= follow[Link::row_of(f)];
+    }
+  }
+
+  // out += weights·V
+  static WMMA_DEVICE void multiply_values(const Number (&weights)[Config::kTilesM][kSums], Wave& wave, const Feed& feed,
+                                          const Reading& reading, const unsigned char* shared) {
+    chain_product<Link, kOutTiles, kValueSteps>(
+        wave.out, reading.values, feed.value_tile(), [&](Chunk(&rows)[Config::kTilesM][Link::kRowChunks], int step) {
+#pragma unroll
+          for (int m = 0; m < Config::kTilesM; ++m) {
+            if constexpr (Link::kStays) {
+              uint32_t words[Link::kShare * sizeof(T) / 4];
+              pack_weights<T, Link::kShare>(words, weights[m] + step * Link::kShare);
+              Link::join(rows[m], words);
+            } else {
+              reading.weights.read(rows[m], shared + kWeightStart, m, step);
+            }
+          }
+        });
+  }
+
+  static WMMA_DEVICE auto query_tile(const unsigned char* shared) {
+#ifdef WMMA_NVIDIA
+    if constexpr (Config::kAsync) {
+      return arch::shared_address(shared);
+    } else
+#endif
+    {
+      return shared;
+    }
+  }
+
+  static WMMA_DEVICE void store(const Wave& wave, const AttentionArguments& p, const Place& place, uint32_t first_row,
+                                uint32_t lane) {
+    const auto plus = [](Number x, Number y) { return x + y; };
+    const int first_column = place.slice * Config::kSlice;
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        const Number sum = Link::fold(wave.sum[m][i], plus);
+        const Number largest = wave.largest[m][i];
+        const uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
+        if (row >= place.rows) continue;
+        const bool blind = sum == Number(0);  // NaN is not
+        const bool first_lane = Link::place(lane, 0) == 0 && place.slice == 0;
+        Number factor = blind ? Number(0) : Math::inverse(sum);
+        Number* partial = nullptr;
+        if constexpr (Config::kSplit) {
+          const int64_t index =
+              (static_cast<int64_t>(blockIdx.y) * p.batch + place.batch) * p.heads + place.head_of(row);
+          partial = static_cast<Number*>(p.partial) + (index * p.sq + place.query(row)) * (2 + p.ev);
+          factor = Number(1);
+          if (first_lane) {
+            partial[0] = largest;
+            partial[1] = sum;
+          }
+        } else if (first_lane) {
+          *(static_cast<Number*>(const_cast<void*>(p.lse.data)) + place.offset(p.lse, row)) =
+              blind ? -Math::infinity() : Math::log_sum(largest, sum);
+        }
+        T* out = static_cast<T*>(const_cast<void*>(p.out.data)) + place.offset(p.out, row);
+#pragma unroll
+        for (int f = 0; f < kOutSums; f += Link::kRun) {
+          if (Link::row_of(f) != i) continue;
+          const int column = first_column + static_cast<int>(Link::place(lane, f));
+          if (column >= p.ev) continue;
+          Number values[Link::kRun];
+#pragma unroll
+          for (int j = 0; j < Link::kRun; ++j) values[j] = blind ? Number(0) : wave.out[m][f + j] * factor;
+          if constexpr (Config::kSplit) {
+            store_run<Link::kRun, 1>(partial + 2 + column, 1, values, p.ev - column);
+          } else {
+            alignas(16) T result[Link::kRun];
+#pragma unroll
+            for (int j = 0; j < Link::kRun; ++j) result[j] = convert<T>(values[j]);
+            store_run<Link::kRun, Config::kOutVec>(out + column * p.out.column_stride, p.out.column_stride, result,
+                                                   p.ev - column);
+          }
+        }
+      }
+    }
+  }
+};
+
+// Puts the splits of the keys together, always in the same order: a thread for each element of the result.
+template <class Config>
+WMMA_DEVICE void attention_combine(const AttentionArguments& p) {
+  using T = typename Config::Element;
+  using Number = typename ComputeType<T>::Type;
+  using Math = Softmax<Number>;
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * Config::kCombineThreads + threadIdx.x;
+  const int64_t rows = static_cast<int64_t>(p.batch) * p.heads * p.sq;
+  const int64_t row = item / p.ev;
+  const int column = static_cast<int>(item - row * p.ev);
+  if (row >= rows) return;
+  const int64_t step = rows * (2 + p.ev);
+  const Number* first = static_cast<const Number*>(p.partial) + row * (2 + p.ev);
+  Number largest = -Math::infinity();
+  for (int split = 0; split < p.splits; ++split) largest = Math::max(largest, first[split * step]);
+  Number sum(0);
+  Number result(0);
+  for (int split = 0; split < p.splits; ++split) {
+    const Number* part = first + split * step;
+    if (part[1] == Number(0)) continue;
+    const Number factor = Math::exp(part[0] - largest);
+    sum += part[1] * factor;
+    result += part[2 + column] * factor;
+  }
+  const bool blind = sum == Number(0);  // NaN is not
+  const int64_t query = row % p.sq;
+  const int64_t head = row / p.sq % p.heads;
+  const int64_t batch = row / p.sq / p.heads;
+  const auto offset = [&](const AttentionOperand& x) {
+    return batch * x.batch_stride + head * x.head_stride + query * x.row_stride;
+  };
+  if (column == 0) {
+    *(static_cast<Number*>(const_cast<void*>(p.lse.data)) + offset(p.lse)) =
+        blind ? -Math::infinity() : Math::log_sum(largest, sum);
+  }
+  *(static_cast<T*>(const_cast<void*>(p.out.data)) + offset(p.out) + column * p.out.column_stride) =
+      convert<T>(blind ? Number(0) : result * Math::inverse(sum));
+}
+
+}  // namespace wmma

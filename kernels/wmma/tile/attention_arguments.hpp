@@ -1,0 +1,32 @@
+// What the attention kernels are given: one plain struct, filled by the host library and read by the kernels. Included
+// by both, so it uses nothing but the language.
+#pragma once
+
+namespace wmma {
+
+// A tensor [batch, heads, rows, columns], its strides in elements; 0 repeats. k and v have a head for each group of
+// query heads, lse and delta have one column.
+struct AttentionOperand {
+  const void* data;
+  long long batch_stride;
+  long long head_stride;
+  long long row_stride;
+  long long column_stride;
+};
+
+// out = softmax(scale·Q·Kᵀ + mask)·V and lse. Backward: g_x is the gradient of x, and delta[row] = Σ g_out·out − g_lse.
+struct AttentionArguments {
+  AttentionOperand q, k, v, mask, out, lse;
+  AttentionOperand g_out, g_lse, delta, g_q, g_k, g_v;
+  double scale;
+  long long shift;  // causal: row i sees the keys up to i + shift
+  void* partial;    // split keys: the splits' rows, [splits, batch·heads·sq, 2 + ev] of the accumulator's type
+  int sq, skv, e, ev;
+  int batch, heads, group;  // query heads; how many of them share a key head
+  int splits, keys_of_split;
+  int tiles;   // blocks along the rows of a head
+  int slices;  // blocks that share a tile of rows, each with a part of the columns
+  int unused;
+};
+
+}  // namespace wmma

@@ -1,0 +1,67 @@
+// Which scores count: the keys that a row may look at, and what a mask adds.
+#pragma once
+
+#include <wmma/tile/attention_rows.hpp>
+
+namespace wmma {
+
+// The rows of a lane. kCausal: row i sees the keys up to i + shift.
+template <class Config, class Link, class Number>
+class RowMask {
+  static constexpr int kLaneRows = Config::kTilesM * Link::kLaneRows;
+  static constexpr bool kThere = !kIsNone<typename Config::Mask>;
+
+ public:
+  template <class Place>
+  WMMA_DEVICE RowMask(const AttentionArguments& p, const Place& place, uint32_t lane, uint32_t first_row, int keys_end)
+      : stride_(p.mask.column_stride) {
+#pragma unroll
+    for (int i = 0; i < kLaneRows; ++i) {
+      uint32_t row = first_row + i / Link::kLaneRows * Link::kRows + Link::row(lane, i % Link::kLaneRows);
+      row = row < place.rows ? row : place.rows - 1;
+      end_[i] = keys_end;
+      if constexpr (Config::kCausal) {
+        const int64_t seen = static_cast<int64_t>(place.query(row)) + p.shift + 1;
+        end_[i] = seen < keys_end ? static_cast<int>(seen) : keys_end;
+      }
+      if constexpr (kThere) rows_[i] = static_cast<const Stored*>(p.mask.data) + place.offset(p.mask, row);
+    }
+  }
+
+  // The scores of keys first … of rows' tile m, which come as products. Without a mask they stay products; otherwise
+  // they are scaled.
+  template <bool kBounded, int kSums>
+  WMMA_DEVICE void apply(Number* scores, int m, int first_key, uint32_t lane, Number factor) const {
+    const Number kNever = -Softmax<Number>::infinity();
+#pragma unroll
+    for (int f = 0; f < kSums; ++f) {
+      const int i = m * Link::kLaneRows + Link::row_of(f);
+      const int key = first_key + static_cast<int>(Link::place(lane, f));
+      const bool inside = !kBounded || key < end_[i];
+      if constexpr (kThere) {
+        Number x = scores[f] * factor;
+        if (inside) x = masked(x, rows_[i] + key * stride_);
+        scores[f] = inside ? x : kNever;
+      } else if (kBounded) {
+        scores[f] = inside ? scores[f] : kNever;
+      }
+    }
+  }
+
+ private:
+  // A mask of bool comes as bytes.
+  using Stored = typename Config::Mask;
+  static WMMA_DEVICE Number masked(Number x, const Stored* at) {
+    if constexpr (kSame<Stored, uint8_t>) {
+      return *at != 0 ? x : -Softmax<Number>::infinity();
+    } else {
+      return x + convert<Number>(*at) * Number(Softmax<Number>::kUnit);
+    }
+  }
+
+  const Stored* rows_[kLaneRows];
+  int end_[kLaneRows];
+  int64_t stride_;
+};
+
+}  // namespace wmma

@@ -1,0 +1,63 @@
+// What softmax is computed with, in the accumulator's type: float in powers of 2, double in powers of e.
+#pragma once
+
+#include <wmma/exact_math.hpp>
+#include <wmma/tile/chain.hpp>
+
+namespace wmma {
+
+template <class Number>
+struct Softmax;
+
+template <>
+struct Softmax<float> {
+  static constexpr float kUnit = kLog2E;  // scores are multiples of it
+  static WMMA_DEVICE float exp(float x) { return exact::exp2(x); }
+  // The logarithm of a sum of exponentials that is `largest` (in our unit) and the sum relative to it.
+  static WMMA_DEVICE float log_sum(float largest, float sum) { return (largest + arch::log2(sum)) * kLn2; }
+  static WMMA_DEVICE float inverse(float x) { return exact::rcp(x); }
+  static WMMA_DEVICE float max(float x, float y) { return arch::max(x, y); }
+  static WMMA_DEVICE float infinity() { return arch::bit_cast<float>(0x7f800000u); }
+};
+
+template <>
+struct Softmax<double> {
+  static constexpr double kUnit = 1.0;
+  static WMMA_DEVICE double exp(double x) { return exact::decay(exact::at_most(800.0, -x)); }
+  static WMMA_DEVICE double log_sum(double largest, double sum) {
+    // Halley's step from the float logarithm, whose error it takes to the third power.
+    const double y = static_cast<double>(arch::log2(static_cast<float>(sum)) * kLn2);
+    const double power = exact::divide(1.0, exact::decay(y));
+    return largest + y + 2.0 * exact::divide(sum - power, sum + power);
+  }
+  static WMMA_DEVICE double inverse(double x) { return exact::divide(1.0, x); }
+  static WMMA_DEVICE double max(double x, double y) { return x > y ? x : y; }
+  static WMMA_DEVICE double infinity() { return arch::bit_cast<double>(uint64_t{0x7ff0000000000000}); }
+};
+
+// exp(scores) is meant to be finite: the factor that scores are multiplied by in our unit, and what Q is multiplied by
+// before, exactly. A scale of 0 is Q's, so that a masked score, −∞, stays one.
+template <class Number>
+struct ScoreScale {
+  Number sign;
+  Number factor;
+
+  WMMA_DEVICE explicit ScoreScale(double scale) {
+    factor = static_cast<Number>((scale < 0 ? -scale : scale) * static_cast<double>(Softmax<Number>::kUnit));
+    sign = factor == Number(0) ? Number(0) : scale < 0 ? Number(-1) : Number(1);
+    if (factor == Number(0)) factor = Number(1);
+  }
+};
+
+// Weights, which are no NaN that a sum beside them would not show, to the words of T.
+template <class T, int kCount, class Number>
+WMMA_DEVICE void pack_weights(uint32_t* words, const Number* weights) {
+  if constexpr (kSame<T, bf16_t>) {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2) words[i / 2] = arch::bf16_pair_quick(weights[i], weights[i + 1]);
+  } else {
+    detail::pack<T, kCount>(words, weights);
+  }
+}
+
+}  // namespace wmma

@@ -1,0 +1,102 @@
+// The rows of a block of the attention kernels: which query and head each is, how they come to shared memory, which
+// keys they may look at.
+#pragma once
+
+#include <wmma/tile/attention_arguments.hpp>
+#include <wmma/tile/attention_math.hpp>
+#include <wmma/tile/config.hpp>
+
+namespace wmma {
+
+// The batch's matrix of a head; `Pointer` is const T* or T*.
+template <class T>
+WMMA_DEVICE T* matrix_of(const AttentionOperand& x, uint32_t batch, uint32_t head) {
+  return static_cast<T*>(const_cast<void*>(x.data)) + batch * x.batch_stride + head * x.head_stride;
+}
+
+// Where a block works: a tile of rows of one head, or, where heads are packed, of all heads that share a key head, one
+// query's after the other's.
+template <bool kPacked>
+struct AttentionPlace {
+  uint32_t batch;
+  uint32_t head;  // the (first) query head
+  uint32_t key_head;
+  uint32_t tile;
+  uint32_t slice;
+  uint32_t rows;   // of the head or the group
+  uint32_t group;  // rows of one query
+
+  // Later tiles first: under a causal mask they take longest.
+  WMMA_DEVICE explicit AttentionPlace(const AttentionArguments& p) {
+    uint32_t at = blockIdx.x;
+    slice = at % p.slices;
+    at /= p.slices;
+    tile = p.tiles - 1 - at % p.tiles;
+    at /= p.tiles;
+    const uint32_t heads = kPacked ? p.heads / p.group : p.heads;
+    const uint32_t index = at % heads;
+    batch = at / heads;
+    head = kPacked ? index * p.group : index;
+    key_head = kPacked ? index : index / p.group;
+    group = kPacked ? p.group : 1;
+    rows = p.sq * group;
+  }
+
+  WMMA_DEVICE uint32_t query(uint32_t row) const { return kPacked ? row / group : row; }
+  WMMA_DEVICE uint32_t head_of(uint32_t row) const { return kPacked ? head + row % group : head; }
+  // In elements, from the operand's start.
+  WMMA_DEVICE int64_t offset(const AttentionOperand& x, uint32_t row) const {
+    return batch * x.batch_stride + head_of(row) * x.head_stride + query(row) * x.row_stride;
+  }
+};
+
+// Lines without a rank of their own.
+struct PlainLines {
+  static WMMA_CONSTEXPR uint32_t rank(uint32_t line) { return line; }
+};
+
+// Rows of `x` to the lines of a tile, columns first … first + kWidth − 1, zero beyond `columns`, each multiplied by
+// `sign`. Rows beyond the last repeat it. For what is loaded once: nothing is in flight meanwhile.
+template <class Tile, class T, int kWidth, int kVec, int kThreads, class Number, class Place>
+WMMA_DEVICE void load_rows(unsigned char* tile, const AttentionOperand& x, const Place& place, uint32_t first_row,
+                           int first_column, int columns, uint32_t thread, Number sign) {
+  constexpr int kPerChunk = 16 / sizeof(T);
+  constexpr int kPiece = detail::lower(kVec, kPerChunk);
+  constexpr uint32_t kChunks = kWidth / kPerChunk;
+#pragma unroll 2
+  for (uint32_t at = thread; at < Tile::kLines * kChunks; at += kThreads) {
+    const uint32_t line = at / kChunks;
+    const uint32_t chunk = at % kChunks;
+    const uint32_t row = first_row + line < place.rows ? first_row + line : place.rows - 1;
+    const int column = first_column + static_cast<int>(chunk) * kPerChunk;
+    const T* from = static_cast<const T*>(x.data) + place.offset(x, row) +
+                    column * (kPiece > 1 ? int64_t{1} : static_cast<int64_t>(x.column_stride));
+    alignas(16) T values[kPerChunk];
+#pragma unroll
+    for (int i = 0; i < kPerChunk; i += kPiece) {
+      if (column + i < columns) {
+        arch::copy<kPiece>(values + i, from + i * (kPiece > 1 ? int64_t{1} : static_cast<int64_t>(x.column_stride)));
+      } else {
+#pragma unroll
+        for (int j = 0; j < kPiece; ++j) values[i + j] = T(0.0f);
+      }
+    }
+    if (sign != Number(1)) {
+#pragma unroll
+      for (int i = 0; i < kPerChunk; ++i) values[i] = convert<T>(convert<Number>(values[i]) * sign);
+    }
+    arch::copy_bytes<16>(tile + Tile::offset(line, chunk), values);
+  }
+}
+
+// kCount neighbouring elements of a lane, `stride` apart, as many of them at once as kVec allows.
+template <int kCount, int kVec, class T>
+WMMA_DEVICE void store_run(T* to, int64_t stride, const T* values, int left) {
+  constexpr int kPiece = detail::lower(detail::lower(kVec, kCount), 16 / static_cast<int>(sizeof(T)));
+#pragma unroll
+  for (int i = 0; i < kCount; i += kPiece) {
+    if (i < left) arch::copy<kPiece>(to + i * (kPiece > 1 ? int64_t{1} : stride), values + i);
+  }
+}
+
+}  // namespace wmma

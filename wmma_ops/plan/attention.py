@@ -1,0 +1,373 @@
+"""Plans attention: the tiles of rows and keys, how many waves, whether keys are split; and the source text of the kernel."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+
+from wmma_ops import arch
+from wmma_ops.plan import model
+from wmma_ops.plan.errors import ConfigError
+from wmma_ops.plan.gemm import CPP, step_of
+from wmma_ops.plan.plan import KernelLaunch, Plan
+from wmma_ops.plan.problem import ELEMENTS
+from wmma_ops.types import name as type_name
+
+_COMBINE_THREADS = 256
+_OTHERS = 56  # registers beside sums, queries and what is on its way
+# The most that the estimate may be where nothing is to be spilled: what the compiler takes beside it differs.
+_MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 184, "sm80": 256, "sm89": 256, "sm90": 256}
+_PACKED_ROWS = 64  # up to so many queries, those of all heads that share a key head make one tile
+
+
+@dataclass(frozen=True)
+class AttentionProblem:
+    """One attention. The fields stand in the order in which the library sends them (csrc/attention_problem.cpp).
+
+    An `order` is "e" where memory runs along the head size, "s" where it runs along the sequence; a `vec` as in
+    GemmProblem.
+    """
+
+    place: int
+    backward: bool
+    dtype: torch.dtype
+    mask: torch.dtype | None
+    causal: bool
+    e: int
+    ev: int
+    q_order: str
+    q_vec: int
+    k_order: str
+    k_vec: int
+    v_order: str
+    v_vec: int
+    out_vec: int
+    g_order: str
+    g_vec: int
+    wide: bool  # 512 neighbouring rows of a tensor span 2 GiB or more
+    batch: int
+    heads: int
+    group: int  # query heads that share a key head
+    sq: int
+    skv: int
+
+    @classmethod
+    def from_library(cls, values: list[int]) -> "AttentionProblem":
+        """The problem that the library sent as one number a field."""
+        fields = dataclasses.fields(cls)
+        assert len(values) == len(fields), f"{len(values)} numbers for {len(fields)} fields"
+        found = dict(zip((field.name for field in fields), values, strict=True))
+        for name in ("dtype", "mask"):
+            found[name] = None if found[name] < 0 else ELEMENTS[found[name]]
+        for name in ("q_order", "k_order", "v_order", "g_order"):
+            found[name] = "es"[found[name]]
+        for name in ("backward", "causal", "wide"):
+            found[name] = bool(found[name])
+        return cls(**found)
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        """Labels and texts that describe it to a reader."""
+        heads = f"{self.heads} heads" + (f" in groups of {self.group}" if self.group > 1 else "")
+        yield (
+            "product",
+            f"{self.batch} × {heads}, {self.sq} queries × {self.skv} keys, head size {self.e}"
+            + (f" and {self.ev}" if self.ev != self.e else "")
+            + f", {type_name(self.dtype)}",
+        )
+        yield (
+            "layout",
+            f"Q along {self.q_order} by {self.q_vec}, K along {self.k_order} by {self.k_vec}, "
+            f"V along {self.v_order} by {self.v_vec}",
+        )
+        extras = [text for text, there in (("causal", self.causal), ("backward", self.backward)) if there]
+        if self.mask is not None:
+            extras.append(f"mask {type_name(self.mask)}")
+        if extras:
+            yield "with", ", ".join(extras)
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """One kernel. Sizes are in elements."""
+
+    element: torch.dtype
+    lanes: bool  # plain FMA in place of a matrix instruction
+    waves: int
+    tiles_m: int  # of the matrix unit's rows, that a wave owns
+    keys: int  # of a tile
+    depth: int  # of Q and K, that are multiplied at once
+    slice: int  # of V's columns, that a block computes
+    keeps_queries: bool  # in registers
+    asynchronous: bool
+    packed: bool  # heads that share a key head make one tile
+    splits: int  # blocks that share a tile of rows and split its keys
+    occupancy: int
+
+    def __str__(self) -> str:
+        kind = "FMA" if self.lanes else type_name(self.element)
+        extras = [
+            text
+            for text, there in (
+                ("queries in registers", self.keeps_queries),
+                ("asynchronous copies", self.asynchronous),
+                ("heads packed", self.packed),
+                (f"keys split {self.splits} ways", self.splits > 1),
+            )
+            if there
+        ]
+        return ", ".join(
+            [
+                f"{kind}, {self.waves} waves of {self.tiles_m} row tiles, {self.keys} keys, {self.depth} of Q and K, "
+                f"{self.slice} of V",
+                *extras,
+            ]
+        )
+
+
+# --------------------------------------------------------------------------------------------- what the hardware offers
+
+
+@dataclass(frozen=True)
+class Link:
+    """A step of the matrix unit as kernels/wmma/tile/chain.hpp has it."""
+
+    rows: int
+    cols: int
+    depth: int
+    copies: int
+    stays: bool  # sums are the next product's operand without memory
+
+    @property
+    def whole(self) -> int:
+        return max(self.depth, self.cols)
+
+
+def link_of(target: arch.Target, element: torch.dtype, lanes: bool) -> Link:
+    step = step_of(target, element, lanes, 16)
+    stays = not lanes and (target.vendor == "amd" or element.itemsize == 2)
+    return Link(step.rows, step.cols, step.depth, step.copies, stays)
+
+
+def is_lanes(target: arch.Target, element: torch.dtype) -> bool:
+    name = type_name(element)
+    return not any((row.a, row.b, row.blocks) == (name, name, 1) for row in target.instructions)
+
+
+def tile_bytes(target: arch.Target, lines: int, length: int, size: int) -> int:
+    """A tile in shared memory, as ChainTile and SharedTile lay it out."""
+    chunks = length * size // 16
+    row = (target.lds_bytes_per_clock or 128) // 16
+    exchanged = chunks % row == 0 or row % chunks == 0
+    return lines * (chunks if exchanged else chunks | 1) * 16
+
+
+def up(x: int, step: int) -> int:
+    return ceil(x / step) * step
+
+
+def shared_bytes(config: AttentionConfig, target: arch.Target) -> int:
+    link, size = link_of(target, config.element, config.lanes), config.element.itemsize
+    rows = config.waves * config.tiles_m * link.rows
+    queries = tile_bytes(target, rows, config.depth, size)
+    if config.asynchronous:
+        values = tile_bytes(target, config.keys, config.slice, size)
+    else:
+        values = tile_bytes(target, config.slice, config.keys, size)
+    feed = tile_bytes(target, config.keys, config.depth, size) + values
+    weights = 0 if link.stays else tile_bytes(target, rows, config.keys, size)
+    return (max(queries, feed) if config.keeps_queries else queries + feed) + weights
+
+
+def registers(config: AttentionConfig, target: arch.Target) -> int:
+    """An estimate of what a lane holds."""
+    link, size = link_of(target, config.element, config.lanes), config.element.itemsize
+    each = 2 if size == 8 else 1
+    rows = config.tiles_m * link.rows
+    total = rows * (config.slice + config.keys) * each / target.wave
+    if config.keeps_queries:
+        total += rows * config.depth * size * link.copies / target.wave / 4
+    if not config.asynchronous:
+        total += config.keys * (config.depth + config.slice) * size / (config.waves * target.wave) / 4
+    if config.lanes:
+        total += 8 * 4
+    return int(total) + _OTHERS
+
+
+# ---------------------------------------------------------------------------------------------------------- the choice
+
+
+def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[AttentionConfig]:
+    """Configurations that fit shared memory, the preferred one first."""
+    element, size = problem.dtype, problem.dtype.itemsize
+    lanes = is_lanes(target, element)
+    link = link_of(target, element, lanes)
+    whole_depth, whole_slice = up(problem.e, link.depth), up(problem.ev, link.whole)
+    packed = problem.group > 1 and problem.sq <= _PACKED_ROWS
+    rows = problem.sq * (problem.group if packed else 1)
+    asynchronous = (
+        target.vendor == "nvidia"
+        and size == 2
+        and problem.k_order == problem.v_order == "e"
+        and problem.k_vec == problem.v_vec == 8
+    )
+    depths = dict.fromkeys((whole_depth, *(x for x in (256, 128, 64, 32) if x < whole_depth and x % link.depth == 0)))
+    slices = dict.fromkeys((whole_slice, *(x for x in (256, 128, 64, 32) if x < whole_slice and x % link.whole == 0)))
+    for depth in depths:
+        for part in slices:
+            for waves, tiles_m, keys in _shapes(target, problem, link, lanes):
+                if tiles_m > 1 and rows <= (tiles_m - 1) * waves * link.rows:
+                    continue
+                for keeps in (
+                    (True, False) if target.vendor == "amd" and not lanes and depth == whole_depth else (False,)
+                ):
+                    config = AttentionConfig(
+                        element, lanes, waves, tiles_m, keys, depth, part, keeps, asynchronous, packed, 1, 1
+                    )
+                    shared, held = shared_bytes(config, target), registers(config, target)
+                    if shared > target.lds_bytes or (asynchronous and depth != whole_depth):
+                        continue
+                    yield dataclasses.replace(config, occupancy=_occupancy(config, target, shared, held))
+
+
+def _shapes(target: arch.Target, problem: AttentionProblem, link: Link, lanes: bool) -> Iterator[tuple[int, int, int]]:
+    """(waves, row tiles of a wave, keys), the preferred first."""
+    size, widest = problem.dtype.itemsize, max(problem.e, problem.ev)
+    least = link.whole
+    if lanes or size > 2:
+        shapes = ((4, 1, 32), (2, 1, 32), (2, 1, 16), (1, 1, 16))
+    elif target.vendor == "nvidia":
+        shapes = ((4, 2, 64), (4, 1, 64), (4, 1, 32)) if widest <= 128 else ((4, 1, 64), (4, 1, 32), (2, 1, 32))
+    elif target.family == "cdna":
+        shapes = ((4, 2, 64), (4, 1, 64), (4, 2, 32), (4, 1, 32), (2, 1, 32))
+        if widest > 64 and target.lds_bytes <= 65536:  # smaller tiles, so that two blocks share a unit
+            shapes = ((4, 2, 32), (4, 1, 32), (2, 1, 32))
+    else:
+        shapes = ((8, 1, 64), (4, 1, 64), (8, 1, 32), (4, 1, 32), (4, 1, 16), (2, 1, 32), (2, 1, 16))
+    for waves, tiles_m, keys in shapes:
+        if keys % least == 0:
+            yield waves, tiles_m, keys
+    yield 1, 1, least
+
+
+def _occupancy(config: AttentionConfig, target: arch.Target, shared: int, held: int) -> int:
+    """Waves at once on a SIMD that registers are kept for (NVIDIA: blocks on an SM)."""
+    taken = int(held * (1.75 if target.name == "gfx908" else 1.25))
+    blocks = model.resident(target, config.waves, taken, shared)
+    if target.vendor == "nvidia":
+        return max(min(blocks, 2), 1)
+    least = max(config.waves // target.simds, 1)
+    return min(max(blocks * config.waves // target.simds, least), 4) if target.family == "cdna" else least
+
+
+def choose(problem: AttentionProblem, target: arch.Target) -> AttentionConfig:
+    # What would spill is taken only where nothing else is left.
+    def over(config: AttentionConfig) -> int:
+        return max(registers(config, target) - _MOST_REGISTERS[target.family], 0)
+
+    config = min(candidates(problem, target), key=over, default=None)
+    if config is None:
+        raise ConfigError(f"no configuration of {target.name} fits {problem}")
+    # Keys are split where there are too few blocks for the units otherwise.
+    units = model.CARDS[target.name].units
+    tiles, slices = blocks_of(problem, config, target)
+    heads = problem.heads // problem.group if config.packed else problem.heads
+    blocks = tiles * slices * heads * problem.batch
+    most = problem.skv // (4 * config.keys)
+    wanted = 4 * units // blocks
+    if blocks < units and min(most, wanted) >= 2:
+        return dataclasses.replace(config, splits=min(most, wanted, 64))
+    return config
+
+
+def blocks_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Target) -> tuple[int, int]:
+    """How many blocks there are along the rows of a head, and how many share its columns."""
+    link = link_of(target, config.element, config.lanes)
+    rows = problem.sq * (problem.group if config.packed else 1)
+    return ceil(rows / (config.waves * config.tiles_m * link.rows)), ceil(problem.ev / config.slice)
+
+
+# ---------------------------------------------------------------------------------------------------------- the source
+
+
+def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Target, *, combines: bool = False) -> str:
+    """The text of the kernel: its configuration, and the file that all share."""
+    # Of K what is summed up runs along the head size, of V along the keys.
+    key_order = "kAlongK" if problem.k_order == "e" else "kAcrossK"
+    value_order = "kAcrossK" if problem.v_order == "e" else "kAlongK"
+    mask = "wmma::uint8_t" if problem.mask == torch.bool else CPP[problem.mask]
+    numbers = {
+        "kSide": 16,
+        "kWaves": config.waves,
+        "kTilesM": config.tiles_m,
+        "kKeys": config.keys,
+        "kColumns": problem.e,
+        "kDepth": config.depth,
+        "kSlice": config.slice,
+        "kQueryVec": problem.q_vec if problem.q_order == "e" else 1,
+        "kKeyVec": problem.k_vec,
+        "kValueVec": problem.v_vec,
+        "kOutVec": problem.out_vec,
+        "kOccupancy": config.occupancy,
+        "kThreads": config.waves * target.wave,
+        "kCombineThreads": _COMBINE_THREADS,
+        "kSharedBytes": shared_bytes(config, target),
+    }
+    flags = {
+        "kLanes": config.lanes,
+        "kKeepsQueries": config.keeps_queries,
+        "kAsync": config.asynchronous,
+        "kPacked": config.packed,
+        "kSplit": config.splits > 1 and not combines,
+        "kCausal": problem.causal,
+        "kWide": problem.wide,
+    }
+    lines = ["#include <wmma/tile/config.hpp>", "struct Config {"]
+    lines += [f"  using Element = {CPP[config.element]};", f"  using Mask = {mask};"]
+    lines += [
+        f"  static constexpr wmma::Order kKeyOrder = wmma::Order::{key_order};",
+        f"  static constexpr wmma::Order kValueOrder = wmma::Order::{value_order};",
+    ]
+    lines += [f"  static constexpr int {name} = {value};" for name, value in numbers.items()]
+    lines += [f"  static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
+    lines.append("};")
+    if combines:
+        lines.append("#define WMMA_ATTENTION_COMBINE")
+    lines += ["#include <attention.hip>", ""]
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------------------------------------------------------ the plan
+
+
+def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
+    if problem.backward:
+        from wmma_ops.plan import attention_backward
+
+        return attention_backward.plan(problem, target)
+    config = choose(problem, target)
+    tiles, slices = blocks_of(problem, config, target)
+    heads = problem.heads // problem.group if config.packed else problem.heads
+    blocks = tiles * slices * heads * problem.batch
+    threads = config.waves * target.wave
+    if blocks * threads >= 2**32:
+        raise ConfigError(f"attention takes {blocks} blocks; {target.name} takes up to {2**32 // threads}")
+    keys_of_split = max(up(ceil(problem.skv / config.splits), config.keys), 1)
+    splits = ceil(problem.skv / keys_of_split)
+    launches = [
+        KernelLaunch(
+            "attention", source(problem, config, target), (blocks, splits), threads, shared_bytes(config, target)
+        )
+    ]
+    workspace = 0
+    if config.splits > 1:
+        rows = problem.batch * problem.heads * problem.sq
+        workspace = splits * rows * (2 + problem.ev) * (8 if config.element == torch.float64 else 4)
+        text = source(problem, config, target, combines=True)
+        grid = (ceil(rows * problem.ev / _COMBINE_THREADS), 1)
+        launches.append(KernelLaunch("attention_combine", text, grid, _COMBINE_THREADS, 0))
+    reason = f"the first that fits; {blocks * splits} blocks on {model.CARDS[target.name].units} units"
+    if config.lanes:
+        reason += f"; {target.name} has no {type_name(config.element)} matrix instruction"
+    return Plan(config, reason, tuple(launches), workspace, (splits, keys_of_split, tiles, slices))
