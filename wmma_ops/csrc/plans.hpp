@@ -11,7 +11,7 @@
 namespace wmma_ops {
 
 // What a problem's numbers describe; wmma_ops/plan/launching.py has the same.
-enum ProblemKind : int64_t { kGemmProblem = 0 };
+enum ProblemKind : int64_t { kGemmProblem = 0, kGemmGemmProblem = 1 };
 
 // Its kind, then the fields of that kind's class in wmma_ops/plan, in their order. Equal problems have equal kernels.
 class ProblemKey {

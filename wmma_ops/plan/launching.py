@@ -24,13 +24,13 @@ from wmma_ops.emulated import EmulatedKernel
 from wmma_ops.library import IMPLEMENTATIONS, special_mode
 from wmma_ops.plan.errors import CaptureError, ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan
-from wmma_ops.plan.problem import GemmProblem
+from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
 
 # As in csrc/mode.hpp.
 RECORDS, ONLY_WARMS, STAND_IN = 256, 512, 1024
 
 # By ProblemKind of csrc/plans.hpp: the module that plans it, loaded when first needed, and what its numbers are.
-KINDS = (("wmma_ops.plan.gemm", GemmProblem),)
+KINDS = (("wmma_ops.plan.gemm", GemmProblem), ("wmma_ops.plan.gemm_gemm", GemmGemmProblem))
 
 _TARGETS = list(arch.TARGETS)
 _warming: contextvars.ContextVar[bool] = contextvars.ContextVar("wmma_ops_warming", default=False)
@@ -47,7 +47,7 @@ _loaded: dict[tuple, int] = {}
 class Planned:
     """A plan as it was recorded."""
 
-    problem: GemmProblem
+    problem: GemmProblem | GemmGemmProblem
     plan: Plan
     target: arch.Target
 
@@ -75,7 +75,7 @@ def _plan(values: list[int]) -> list[int]:
         return _told(error)
 
 
-def _planned(planner: str, problem: GemmProblem) -> list[int]:
+def _planned(planner: str, problem: GemmProblem | GemmGemmProblem) -> list[int]:
     if problem.place < 0:
         target = arch.TARGETS[_TARGETS[-1 - problem.place]]
     else:

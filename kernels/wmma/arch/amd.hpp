@@ -165,6 +165,13 @@ WMMA_DEVICE uint32_t shuffle_word(uint32_t word, uint32_t source_lane) {
   return __builtin_amdgcn_ds_bpermute(static_cast<int>(source_lane << 2), static_cast<int>(word));
 }
 
+#ifndef WMMA_CDNA
+// The word of the lane in the same place of the other half of the wave.
+WMMA_DEVICE uint32_t other_half(uint32_t word) {
+  return __builtin_amdgcn_permlanex16(word, word, 0x76543210u, 0xfedcba98u, false, false);
+}
+#endif
+
 WMMA_DEVICE uint64_t ballot(bool vote) {
 #if defined(WMMA_CDNA) && __has_builtin(__builtin_amdgcn_ballot_w64)
   return __builtin_amdgcn_ballot_w64(vote);

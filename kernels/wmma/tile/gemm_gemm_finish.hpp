@@ -1,0 +1,97 @@
+// What the kernels of two products do with sums: D0's become the second product's operand, D1's go to memory.
+#pragma once
+
+#include <wmma/tile/chained_product.hpp>
+#include <wmma/tile/epilogue.hpp>
+#include <wmma/tile/gemm_gemm_arguments.hpp>
+
+namespace wmma {
+
+// kLines of D0's columns by kRows rows of a wave, as the second product's operand.
+template <class Config, int kLines, int kRows>
+struct Between {
+  using T = typename Config::Element;
+  using First = ChainProduct<T>;
+  using Sums = WaveTile<First, kLines, kRows>;
+  using E = typename Config::Number;
+  static constexpr int kSteps = Sums::kTilesM;
+  static constexpr int kTiles = Sums::kTilesN;
+
+  Chunk chunks[kSteps][kTiles][First::kChunksB];
+
+  // D0 = act(alpha0·S + bias0) [· gate], rounded; zero from column H on, whatever the lines beyond it gave. `from` is
+  // the first of its columns.
+  template <class Gate>
+  WMMA_DEVICE void finish(const GemmGemmArguments& p, const Sums& sums, const Gate& gate, uint32_t batch, int64_t from,
+                          uint32_t lane) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        alignas(16) T x[First::C::kElements];
+#pragma unroll
+        for (int e = 0; e < First::C::kElements; ++e) {
+          const int64_t column = from + step * First::kRows + First::C::row(lane, e);
+          const bool there = !Config::kRaggedH || column < p.last.k;
+          E y = static_cast<E>(p.alpha0) * convert<E>(sums.sums[step][tile][e]);
+          if constexpr (!kIsNone<typename Config::Bias0>) y += bias(p, batch, there ? column : 0);
+          y = activate<Config::kActivation, E>(y);
+          if constexpr (Config::kGate) y *= static_cast<E>(static_cast<float>(gate.sums[step][tile][e]));
+          const T d0 = finished<T>(y);
+          x[e] = there ? d0 : T(0);
+        }
+        First::chunks(chunks[step][tile], x, lane);
+      }
+    }
+  }
+
+ private:
+  static WMMA_DEVICE E bias(const GemmGemmArguments& p, uint32_t batch, int64_t column) {
+    using Bias = typename Config::Bias0;
+    const Bias* at = static_cast<const Bias*>(p.bias0.data) + batch_offset<Config::kBatchDims>(p.last, p.bias0, batch) +
+                     column * p.bias0.column_stride;
+    return convert<E>(*at);
+  }
+};
+
+// kLines of D1's columns by kRows rows of a wave, straight from registers.
+template <class Config, int kLines, int kRows>
+WMMA_DEVICE void store_last(const GemmGemmArguments& p,
+                            const WaveTile<LastProduct<typename Config::Element>, kLines, kRows>& sums, uint32_t batch,
+                            int64_t first_row, int64_t first_column, uint32_t lane) {
+  using Last = LastProduct<typename Config::Element>;
+  using Sum = typename Last::Compute;
+  using Finish = Epilogue<typename Config::Last, Sum>;
+  constexpr int kVec = Config::Last::kDVec;
+  constexpr int kVectors = Last::kRun / kVec;
+  static_assert(kVectors * kVec == Last::kRun, "whole vectors");
+  const Finish finish(p.last, batch);
+#pragma unroll
+  for (int group = 0; group < kLines / Last::kRows; ++group) {
+    const int64_t column = first_column + group * Last::kRows + Last::run_line(lane);
+    typename Finish::Columns columns[kVectors];
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      if (column + i * kVec < p.last.n) columns[i] = finish.columns(column + i * kVec);
+    }
+#pragma unroll
+    for (int tile = 0; tile < kRows / Last::kCols; ++tile) {
+      alignas(16) Sum runs[Last::kRuns * Last::kRun];
+      Last::runs(runs, sums.sums[group][tile], lane);
+#pragma unroll
+      for (int run = 0; run < Last::kRuns; ++run) {
+        const int64_t row = first_row + tile * Last::kCols + Last::run_row(lane, run);
+        if (row >= p.last.m) continue;
+#pragma unroll
+        for (int i = 0; i < kVectors; ++i) {
+          if (column + i * kVec >= p.last.n) continue;
+          typename Finish::Elements elements;
+          finish.fetch(elements, row, column + i * kVec);
+          finish.store(runs + run * Last::kRun + i * kVec, columns[i], elements, row, column + i * kVec);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace wmma
