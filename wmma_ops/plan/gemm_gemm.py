@@ -31,7 +31,8 @@ class GemmGemmConfig:
     """One kernel. Sizes are in elements."""
 
     resident: bool  # all weights stay in shared memory, and blocks walk down the rows
-    waves: int
+    waves_m: int
+    waves_n: int  # that share rows: each computes a part of the columns of D0, then of D1
     tiles_m: int  # of 16 rows, of each wave
     block_h: int  # columns of D0 at once
     block_n: int  # columns of D1 at once
@@ -40,19 +41,23 @@ class GemmGemmConfig:
     occupancy: int  # waves at once on a SIMD that registers are kept for (NVIDIA: blocks on an SM)
 
     @property
+    def waves(self) -> int:
+        return self.waves_m * self.waves_n
+
+    @property
     def wave_m(self) -> int:
         return 16 * self.tiles_m
 
     @property
     def block_m(self) -> int:
-        return self.waves * self.wave_m
+        return self.waves_m * self.wave_m
 
     def __str__(self) -> str:
         kind = "resident weights" if self.resident else "streamed weights"
         stages = f", {self.stages} stages" if self.stages else ""
         return (
             f"{kind}, {self.block_m} rows, H by {self.block_h}, N by {self.block_n}, K by {self.block_k}, "
-            f"{self.waves} waves{stages}"
+            f"{self.waves_m}x{self.waves_n} waves{stages}"
         )
 
 
@@ -89,7 +94,10 @@ def shared_bytes(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.
 
     first = tile(config.block_h, config.block_k, problem.b0_order == "k")
     first += tile(config.block_m, config.block_k, problem.a_order == "k")
-    return max((config.stages or 2) * first, 2 * _tile_bytes(config.block_n, config.block_h, size, target))
+    # D0, where waves share rows: both halves of the wave hold it on gfx11.
+    copies = gemm.step_of(target, problem.a, False, 16).copies
+    held = config.block_m * config.block_h * size * copies if config.waves_n > 1 else 0
+    return max((config.stages or 2) * first, held + 2 * _tile_bytes(config.block_n, config.block_h, size, target))
 
 
 def _is_async(problem: GemmGemmProblem, target: arch.Target) -> bool:
@@ -109,9 +117,9 @@ def _up(x: int, step: int) -> int:
 def candidates(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGemmConfig]:
     """Every configuration that fits."""
     for config in (*_resident(problem, target), *_streamed(problem, target)):
-        held = _registers(problem, target, config.tiles_m, config.block_h, config.block_n)
+        held = _registers(problem, config, target)
         rows = _row_registers(problem, config, target) if config.resident else 0
-        idle = config.tiles_m > 1 and config.waves * 16 >= problem.m
+        idle = config.tiles_m > 1 and config.waves_m * 16 >= problem.m
         fits = held + rows <= _MOST_REGISTERS[target.wave] and shared_bytes(problem, config, target) <= target.lds_bytes
         if fits and not idle:
             yield config
@@ -131,12 +139,16 @@ def _streamed(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGem
         block_h, blocks_n = _CHUNK_H, [_up(problem.n, max(_last_lines(problem, target), 32))]
     else:
         return
-    for waves, tiles_m, block_n, line in itertools.product((4, 8), (1, 2), blocks_n, (128, 64, 32)):
+    grids = ((4, 1), (8, 1), (2, 2), (4, 2), (2, 4), (1, 4), (4, 4))
+    for (waves_m, waves_n), tiles_m, block_n, line in itertools.product(grids, (1, 2, 4), blocks_n, (128, 64, 32)):
         block_k = line // size
-        if block_k % depth == 0:
+        parts = waves_n * depth, waves_n * _last_lines(problem, target)
+        if block_k % depth == 0 and block_h % parts[0] == 0 and block_n % parts[1] == 0:
             for stages in (3, 4) if _is_async(problem, target) else (0,):
-                occupancy = 1 if target.vendor == "nvidia" else max(waves // target.simds, 1)
-                yield GemmGemmConfig(False, waves, tiles_m, block_h, block_n, block_k, stages, occupancy)
+                occupancy = 1 if target.vendor == "nvidia" else max(waves_m * waves_n // target.simds, 1)
+                yield GemmGemmConfig(
+                    False, waves_m, waves_n, tiles_m, block_h, block_n, block_k, stages, occupancy
+                )  # fmt: skip
 
 
 def _resident(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGemmConfig]:
@@ -151,7 +163,7 @@ def _resident(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGem
     for waves, tiles_m, block_n in itertools.product((4, 8, 16), (1, 2), _columns(problem, target)):
         for stages in (2, 3) if nvidia else (0,):
             occupancy = 1 if nvidia else max(waves // target.simds, 1)
-            yield GemmGemmConfig(True, waves, tiles_m, block_h, block_n, block_k, stages, occupancy)
+            yield GemmGemmConfig(True, waves, 1, tiles_m, block_h, block_n, block_k, stages, occupancy)
 
 
 def _row_registers(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
@@ -166,14 +178,16 @@ def _row_registers(problem: GemmGemmProblem, config: GemmGemmConfig, target: arc
 _MOST_REGISTERS = {32: 168, 64: 300}
 
 
-def _registers(problem: GemmGemmProblem, target: arch.Target, tiles_m: int, block_h: int, block_n: int) -> int:
+def _registers(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
     """What a lane holds of D0 and D1 at the busiest point."""
-    rows = 16 * tiles_m
-    sums0 = rows * block_h // target.wave * (2 if problem.gate else 1)
-    d0 = rows * block_h * problem.a.itemsize // 4 // target.wave * (2 if target.family == "rdna3" else 1)
-    sums1 = rows * block_n // target.wave
+    rows, parts = config.wave_m, config.waves_n
+    sums0 = rows * config.block_h // parts // target.wave * (2 if problem.gate else 1)
+    d0 = (
+        rows * config.block_h * problem.a.itemsize // 4 // target.wave // parts * (2 if target.family == "rdna3" else 1)
+    )
+    sums1 = rows * config.block_n // parts // target.wave
     kept = sums1 if problem.h > _MOST_H else 0
-    return max(sums0 + d0 // 2 + kept, d0 + sums1)
+    return max(sums0 + d0 // 2 + kept, (d0 if parts == 1 else 0) + sums1)
 
 
 def cost(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
@@ -183,7 +197,7 @@ def cost(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) 
 
 def _blocks_at_once(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
     """That share a unit."""
-    registers = _registers(problem, target, config.tiles_m, config.block_h, config.block_n)
+    registers = _registers(problem, config, target)
     rows = _row_registers(problem, config, target) if config.resident else 0
     return model.resident(target, config.waves, registers + rows + 60, shared_bytes(problem, config, target))
 
@@ -219,34 +233,44 @@ def _cost_of_resident(problem: GemmGemmProblem, config: GemmGemmConfig, target: 
 
 
 def _cost_of_streamed(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
-    size = problem.a.itemsize
+    size, units = problem.a.itemsize, model.CARDS[target.name].units
     copies = gemm.step_of(target, problem.a, False, 16).copies
-    rate = model.rate(target, problem.a, False)
-    chunks_h = ceil(problem.h / config.block_h)
-    width, columns = chunks_h * config.block_h, _up(problem.n, config.block_n)
-    firsts = 2 if problem.gate else 1
-    k = _up(problem.k, config.block_k)
-    matrix = 2 * config.block_m * width * (firsts * k + columns) / rate
-    reads = config.waves * size * copies * (firsts * chunks_h * (config.block_h + config.wave_m) * k + width * columns)
-    loads = size * (firsts * (width + chunks_h * config.block_m) * k + width * columns)
-    steps = chunks_h * (firsts * k // config.block_k + columns // config.block_n)
+    banks, rate = target.lds_bytes_per_clock or 128, model.rate(target, problem.a, False)
+    stream = model.CARDS[target.name].memory / units  # bytes a cycle
+    chunks = ceil(problem.h / config.block_h)
+    width, columns = chunks * config.block_h, _up(problem.n, config.block_n)
+    k = (2 if problem.gate else 1) * _up(problem.k, config.block_k)
+    blocks = ceil(problem.m / config.block_m) * problem.batch
+    together = min(_blocks_at_once(problem, config, target), ceil(blocks / units))
     beside = problem.c.itemsize if problem.c is not None else 0
-    work = model.Work(
-        tiles=ceil(problem.m / config.block_m) * problem.batch,
-        steps=steps,
-        matrix=matrix / steps,
-        shared=(reads + loads) / (target.lds_bytes_per_clock or 128) / steps,
-        tile_bytes=loads / steps,
-        result_bytes=config.block_m * problem.n * (problem.d.itemsize + beside),
-        activations=config.block_m * width * (20 if problem.activation else 4),
-        resident=_blocks_at_once(problem, config, target),
-        waves=config.waves,
-        in_flight=max(config.stages - 1, 1),
-        cluster=1,
-        splits=1,
-        split_bytes=0,
+
+    def phase(matrix: float, reads: float, loads: float, memory: float, vector: float, steps: int, ahead: int) -> float:
+        """Cycles of the blocks that share a unit."""
+        pipes = (2 * matrix / rate, (reads + loads) / banks, loads / model.TILE_BYTES, memory / stream)
+        pipes = (*pipes, vector / model.ACTIVATIONS / min(1, together * config.waves / 8))
+        busy = max(pipes) + model.CROSSTALK[target.vendor] * (sum(pipes) - max(pipes))
+        waiting = steps * model.ROUND_TRIP / ahead / together
+        busy *= 1 + 0.4 / (together * config.waves)
+        return together * (busy**4 + waiting**4) ** 0.25
+
+    area = config.block_m * width
+    lines = config.waves * config.wave_m + config.waves_m * config.block_h  # that waves read
+    first = phase(
+        area * k, lines * chunks * k * size * copies, size * k * (width + chunks * config.block_m),
+        config.block_m * problem.k * size, area * (6 if problem.activation < 2 else 20),
+        chunks * k // config.block_k, max(config.stages - 1, 1),
+    )  # fmt: skip
+    reads = config.waves_m * width * columns + (config.waves * config.wave_m * width if config.waves_n > 1 else 0)
+    last = phase(
+        area * columns, reads * size * copies, size * width * columns,
+        config.block_m * problem.n * (problem.d.itemsize + beside), config.block_m * columns * 8,
+        chunks * columns // config.block_n, 1,
+    )  # fmt: skip
+    rounds = blocks / units / together
+    rounds = ceil(rounds) if rounds < 4 else rounds
+    return max(
+        model.LAUNCH + rounds * (model.BLOCK + 2 * model.ROUND_TRIP + first + last), _floor(target, _bytes(problem))
     )
-    return max(model.cycles(target, work), _floor(target, _bytes(problem)))
 
 
 def _floor(target: arch.Target, size: float) -> float:
@@ -337,7 +361,8 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
         "kB1Vec": problem.b1_vec,
         "kBatchDims": problem.batch_dims,
         "kActivation": problem.activation,
-        "kWaves": config.waves,
+        "kWavesM": config.waves_m,
+        "kWavesN": config.waves_n,
         "kTilesM": config.tiles_m,
         "kBlockM": config.block_m,
         "kBlockH": config.block_h,

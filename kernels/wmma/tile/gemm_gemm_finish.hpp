@@ -16,6 +16,15 @@ struct Between {
   using E = typename Config::Number;
   static constexpr int kSteps = Sums::kTilesM;
   static constexpr int kTiles = Sums::kTilesN;
+  static constexpr int kBytes = 0;  // of shared memory
+
+  WMMA_DEVICE Between() = default;
+  WMMA_DEVICE Between(unsigned char*, uint32_t) {}
+  WMMA_DEVICE void take(const Between& all, uint32_t) { *this = all; }
+  WMMA_DEVICE void read(Chunk* x, int tile, int step) const {
+#pragma unroll
+    for (int i = 0; i < First::kChunksB; ++i) x[i] = chunks[step][tile][i];
+  }
 
   Chunk chunks[kSteps][kTiles][First::kChunksB];
 
@@ -52,6 +61,39 @@ struct Between {
                      column * p.bias0.column_stride;
     return convert<E>(*at);
   }
+};
+
+// The parts of kParts waves that share rows, in shared memory: each lane finds its own chunks there.
+template <class Part, int kParts>
+class SharedBetween {
+  static constexpr int kChunks = Part::First::kChunksB;
+  static constexpr int kStepBytes = Part::kTiles * kChunks * arch::kWaveSize * 16;
+
+ public:
+  static constexpr int kBytes = kParts * Part::kSteps * kStepBytes;
+
+  WMMA_DEVICE SharedBetween(unsigned char* shared, uint32_t lane) : mine_(shared + lane * 16) {}
+
+  // From each wave its own; seen by all of them after a barrier of the block.
+  WMMA_DEVICE void take(const Part& part, uint32_t index) {
+    unsigned char* to = mine_ + index * (Part::kSteps * kStepBytes);
+#pragma unroll
+    for (int step = 0; step < Part::kSteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < Part::kTiles * kChunks; ++i) {
+        *reinterpret_cast<Chunk*>(to + step * kStepBytes + i * (arch::kWaveSize * 16)) =
+            part.chunks[step][i / kChunks][i % kChunks];
+      }
+    }
+  }
+  WMMA_DEVICE void read(Chunk* x, int tile, int step) const {
+    const unsigned char* from = mine_ + step * kStepBytes + tile * (kChunks * arch::kWaveSize * 16);
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) x[i] = *reinterpret_cast<const Chunk*>(from + i * (arch::kWaveSize * 16));
+  }
+
+ private:
+  unsigned char* mine_;
 };
 
 // kLines of D1's columns by kRows rows of a wave, straight from registers.

@@ -34,7 +34,7 @@ template <class Config>
 struct ResidentKernel {
   using T = typename Config::Element;
   static constexpr int kWaveM = Config::kTilesM * 16;
-  static constexpr int kThreads = Config::kWaves * arch::kWaveSize;
+  static constexpr int kThreads = Config::kWavesM * arch::kWaveSize;
   using First = ChainProduct<T>;
   using Sums = WaveTile<First, Config::kBlockH, kWaveM>;
   using D0 = Between<Config, Config::kBlockH, kWaveM>;
@@ -49,19 +49,19 @@ struct ResidentKernel {
   static constexpr int kSteps = Config::kBlockK / First::kDepth;
   static constexpr int kFirstBytes = B0::Tile::kBytes;
   static constexpr int kWeightBytes = (Config::kGate ? 2 : 1) * kFirstBytes + B1::Tile::kBytes;
-  static constexpr int kSharedBytes = kWeightBytes + Config::kWaves * Rows<Config>::kWaveBytes;
+  static constexpr int kSharedBytes = kWeightBytes + Config::kWavesM * Rows<Config>::kWaveBytes;
 
   static WMMA_DEVICE void run(const GemmGemmArguments& p) {
     unsigned char* shared = dynamic_shared<unsigned char>();
     const uint32_t thread = threadIdx.x;
     const uint32_t lane = lane_id();
     const uint32_t wave = uniform(thread / arch::kWaveSize);
-    const int64_t stride = static_cast<int64_t>(gridDim.x) * Config::kWaves * kWaveM;
+    const int64_t stride = static_cast<int64_t>(gridDim.x) * Config::kWavesM * kWaveM;
     const LineReader<First, typename B0::Tile, true, kSteps> first(lane);
     const LineReader<Last, typename B1::Tile, true, D0::kSteps> last(lane);
     uint32_t batch = Config::kBatchDims > 0 ? blockIdx.y : 0;
     do {
-      int64_t row = (static_cast<int64_t>(blockIdx.x) * Config::kWaves + wave) * kWaveM;
+      int64_t row = (static_cast<int64_t>(blockIdx.x) * Config::kWavesM + wave) * kWaveM;
       Rows<Config> rows(operand(p, p.a, batch), p.a, p.last.m, p.k,
                         shared + kWeightBytes + wave * Rows<Config>::kWaveBytes, lane);
 #pragma unroll
