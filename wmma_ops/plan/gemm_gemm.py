@@ -118,9 +118,8 @@ def candidates(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGe
     """Every configuration that fits."""
     for config in (*_resident(problem, target), *_streamed(problem, target)):
         held = _registers(problem, config, target)
-        rows = _row_registers(problem, config, target) if config.resident else 0
         idle = config.tiles_m > 1 and config.waves_m * 16 >= problem.m
-        fits = held + rows <= _MOST_REGISTERS[target.wave] and shared_bytes(problem, config, target) <= target.lds_bytes
+        fits = held <= _room(config, target) and shared_bytes(problem, config, target) <= target.lds_bytes
         if fits and not idle:
             yield config
 
@@ -166,28 +165,32 @@ def _resident(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGem
             yield GemmGemmConfig(True, waves, 1, tiles_m, block_h, block_n, block_k, stages, occupancy)
 
 
-def _row_registers(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
-    """What a lane holds of A's next rows."""
-    if config.stages:
-        return 0
-    copies = gemm.step_of(target, problem.a, False, 16).copies
-    return config.wave_m * config.block_k * problem.a.itemsize * copies // 4 // target.wave
-
-
-# By lanes of a wave.
-_MOST_REGISTERS = {32: 168, 64: 300}
-
-
 def _registers(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
-    """What a lane holds of D0 and D1 at the busiest point."""
-    rows, parts = config.wave_m, config.waves_n
-    sums0 = rows * config.block_h // parts // target.wave * (2 if problem.gate else 1)
-    d0 = (
-        rows * config.block_h * problem.a.itemsize // 4 // target.wave // parts * (2 if target.family == "rdna3" else 1)
-    )
-    sums1 = rows * config.block_n // parts // target.wave
-    kept = sums1 if problem.h > _MOST_H else 0
-    return max(sums0 + d0 // 2 + kept, (d0 if parts == 1 else 0) + sums1)
+    """What a lane holds of A, D0, D1 and tiles on their way, at the busiest point."""
+    lanes, words = config.waves * target.wave, problem.a.itemsize / 4
+    copies = gemm.step_of(target, problem.a, False, 16).copies
+    shares = config.waves_m * config.wave_m / lanes  # of a matrix with a row for each of the block's
+    sums0 = shares * config.block_h * (2 if problem.gate else 1)
+    sums1 = shares * config.block_n
+    d0 = shares * config.block_h * words * copies
+    kept = sums1 if problem.h > config.block_h else 0
+    first = last = 0.0
+    if config.resident:
+        first = last = 0 if config.stages else config.wave_m * config.block_k * words * copies / target.wave
+    else:
+        first = 0 if config.stages else (config.block_m + config.block_h) * config.block_k * words / lanes
+        last = config.block_n * config.block_h * words / lanes
+    own = d0 if config.waves_n == 1 else 0
+    return ceil(max(sums0 + kept + max(first, d0 / 2), own + sums1 + last))
+
+
+def _room(config: GemmGemmConfig, target: arch.Target) -> float:
+    """Registers of a lane that those may take; addresses and operands take the rest."""
+    if target.vendor == "nvidia":
+        return 0.7 * min(255, 65536 // (config.waves * target.wave))
+    if target.family == "cdna":
+        return 0.6 * 512 // config.occupancy
+    return 0.65 * min(256, 1536 // config.occupancy)
 
 
 def cost(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
@@ -197,9 +200,8 @@ def cost(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) 
 
 def _blocks_at_once(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
     """That share a unit."""
-    registers = _registers(problem, config, target)
-    rows = _row_registers(problem, config, target) if config.resident else 0
-    return model.resident(target, config.waves, registers + rows + 60, shared_bytes(problem, config, target))
+    registers = _registers(problem, config, target) + 60
+    return model.resident(target, config.waves, registers, shared_bytes(problem, config, target))
 
 
 def _blocks(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
@@ -411,13 +413,7 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
 # ------------------------------------------------------------------------------------------------------------ the plan
 
 
-# What tests try at the moment.
-FORCED: dict[GemmGemmProblem, GemmGemmConfig] = {}
-
-
 def plan(problem: GemmGemmProblem, target: arch.Target) -> Plan:
-    if config := FORCED.get(problem):
-        return plan_of(problem, config, target, "asked for")
     if problem.a not in _TYPES:
         return _two(f"D0 of {type_name(problem.a)} is not kept in registers: two products")
     config, price = choose(problem, target)

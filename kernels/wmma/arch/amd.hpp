@@ -145,6 +145,13 @@ WMMA_DEVICE T unshared(T value) {
   return value;
 }
 
+// The value is computed before what follows: where a branch does, its computation would otherwise move behind it, and
+// all that it reads would stay in registers meanwhile.
+template <class T>
+WMMA_DEVICE void settle(const T& value) {
+  asm volatile("" ::"v"(value));
+}
+
 // Two 16-bit halves, the low ones (kHigh: the high ones) of two words, as one word.
 template <bool kHigh>
 WMMA_DEVICE uint32_t pair_halves(uint32_t first, uint32_t second) {
@@ -214,13 +221,30 @@ WMMA_DEVICE float abs(float x) { return __builtin_fabsf(x); }
 WMMA_DEVICE uint16_t half_from_float(float x) { return bit_cast<uint16_t>(static_cast<_Float16>(x)); }
 WMMA_DEVICE float float_from_half(uint16_t bits) { return static_cast<float>(bit_cast<_Float16>(bits)); }
 
+// A bf16 in the upper half of a word; what stands in the lower one means nothing.
+WMMA_DEVICE uint32_t bf16_above(float x) {
+  const uint32_t bits = bit_cast<uint32_t>(x);
+  const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  return x != x ? bits | 0x400000u : rounded;
+}
+
 WMMA_DEVICE uint16_t bf16_from_float(float x) {
 #if defined(__gfx950__) || defined(__gfx1250__)
   return bit_cast<uint16_t>(static_cast<__bf16>(x));  // one instruction there
 #else
-  const uint32_t bits = bit_cast<uint32_t>(x);
-  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  return static_cast<uint16_t>(x != x ? (bits >> 16) | 0x40u : rounded);
+  return static_cast<uint16_t>(bf16_above(x) >> 16);
+#endif
+}
+
+// Two floats as the halves of a word, the first one low.
+WMMA_DEVICE uint32_t half_pair(float first, float second) {
+  return pair_halves<false>(half_from_float(first), half_from_float(second));
+}
+WMMA_DEVICE uint32_t bf16_pair(float first, float second) {
+#if defined(__gfx950__) || defined(__gfx1250__)
+  return pair_halves<false>(bf16_from_float(first), bf16_from_float(second));
+#else
+  return pair_halves<true>(bf16_above(first), bf16_above(second));
 #endif
 }
 

@@ -111,6 +111,9 @@ WMMA_DEVICE T unshared(T value) {
   return value;
 }
 
+template <class T>
+WMMA_DEVICE void settle(const T&) {}
+
 // Two 16-bit halves, the low ones (kHigh: the high ones) of two words, as one word.
 template <bool kHigh>
 WMMA_DEVICE uint32_t pair_halves(uint32_t first, uint32_t second) {
@@ -203,6 +206,18 @@ WMMA_DEVICE uint16_t bf16_from_float(float x) {
   uint16_t bits;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
   return bits;
+}
+
+// Two floats as the halves of a word, the first one low.
+WMMA_DEVICE uint32_t half_pair(float first, float second) {
+  uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
+}
+WMMA_DEVICE uint32_t bf16_pair(float first, float second) {
+  uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
 }
 
 // CUDA's atomics know unsigned long long, not unsigned long.

@@ -56,12 +56,10 @@ struct ChainProduct {
     for (int i = 0; i < kTiles; ++i) Inner::mma(d + i * kTileElements, a + i * Inner::kChunksA, b);
   }
 
-  // The finished elements of a step's lines as the next product's chunks.
-  static WMMA_DEVICE void chunks(Chunk* to, const T* x, uint32_t lane) {
+  // The finished elements of a step's lines, as words, as the next product's chunks.
+  static WMMA_DEVICE void chunks(Chunk* to, uint32_t* words, uint32_t lane) {
     constexpr int kWords = C::kElements * static_cast<int>(sizeof(T)) / 4;
     constexpr int kHalf = static_cast<int>(sizeof(T));  // words of four elements
-    uint32_t words[kWords];
-    arch::copy_bytes<kWords * 4>(words, x);
     exchange<kWords, kHalf>(words, lane);
 #ifdef WMMA_RDNA3
     // Both halves of the wave hold all of the operand.
@@ -161,16 +159,17 @@ struct ChainProduct {
     }
   }
 
-  // The finished elements of a step's lines as the next product's chunk.
-  static WMMA_DEVICE void chunks(Chunk* to, const T* x, uint32_t) {
-    if constexpr (sizeof(T) == 2) {
-      arch::copy_bytes<16>(to->words, x);
-    } else {
+  // The finished elements of a step's lines, as words, as the next product's chunk. Words of 8-bit ones have two rows'
+  // pairs.
+  static WMMA_DEVICE void chunks(Chunk* to, const uint32_t* words, uint32_t) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const T* from = x + i / 2 * 8 + i % 2 * 2;
-        const T word[4] = {from[0], from[1], from[4], from[5]};
-        arch::copy_bytes<4>(to->words + i, word);
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (sizeof(T) == 2) {
+        to->words[i] = words[i];
+      } else {
+        const uint32_t* pair = words + i / 2 * 2;
+        to->words[i] =
+            i % 2 == 0 ? arch::pair_halves<false>(pair[0], pair[1]) : arch::pair_halves<true>(pair[0], pair[1]);
       }
     }
   }

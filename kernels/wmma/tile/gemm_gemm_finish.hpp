@@ -37,24 +37,43 @@ struct Between {
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        alignas(16) T x[First::C::kElements];
+        uint32_t words[First::C::kElements / kPerWord];
 #pragma unroll
-        for (int e = 0; e < First::C::kElements; ++e) {
-          const int64_t column = from + step * First::kRows + First::C::row(lane, e);
-          const bool there = !Config::kRaggedH || column < p.last.k;
-          E y = static_cast<E>(p.alpha0) * convert<E>(sums.sums[step][tile][e]);
-          if constexpr (!kIsNone<typename Config::Bias0>) y += bias(p, batch, there ? column : 0);
-          y = activate<Config::kActivation, E>(y);
-          if constexpr (Config::kGate) y *= static_cast<E>(static_cast<float>(gate.sums[step][tile][e]));
-          const T d0 = finished<T>(y);
-          x[e] = there ? d0 : T(0);
+        for (int e = 0; e < First::C::kElements; e += kPerWord) {
+          E y[kPerWord];
+#pragma unroll
+          for (int i = 0; i < kPerWord; ++i) {
+            const int64_t column = from + step * First::kRows + First::C::row(lane, e + i);
+            const bool there = !Config::kRaggedH || column < p.last.k;
+            y[i] = static_cast<E>(p.alpha0) * convert<E>(sums.sums[step][tile][e + i]);
+            if constexpr (!kIsNone<typename Config::Bias0>) y[i] += bias(p, batch, there ? column : 0);
+            y[i] = activate<Config::kActivation, E>(y[i]);
+            if constexpr (Config::kGate) y[i] *= static_cast<E>(static_cast<float>(gate.sums[step][tile][e + i]));
+            y[i] = there ? y[i] : E(0);
+          }
+          words[e / kPerWord] = packed(y);
         }
-        First::chunks(chunks[step][tile], x, lane);
+        First::chunks(chunks[step][tile], words, lane);
       }
+      arch::schedule_barrier();  // a step's sums are given up before the next one's are rounded
     }
   }
 
  private:
+  static constexpr int kPerWord = 4 / sizeof(T);
+
+  // Rounded as they will lie in memory.
+  static WMMA_DEVICE uint32_t packed(const E* y) {
+    if constexpr (kSame<T, half_t>) {
+      return arch::half_pair(y[0], y[1]);
+    } else if constexpr (kSame<T, bf16_t>) {
+      return arch::bf16_pair(y[0], y[1]);
+    } else {
+      const T bytes[4] = {finished<T>(y[0]), finished<T>(y[1]), finished<T>(y[2]), finished<T>(y[3])};
+      return arch::bit_cast<uint32_t>(bytes);
+    }
+  }
+
   static WMMA_DEVICE E bias(const GemmGemmArguments& p, uint32_t batch, int64_t column) {
     using Bias = typename Config::Bias0;
     const Bias* at = static_cast<const Bias*>(p.bias0.data) + batch_offset<Config::kBatchDims>(p.last, p.bias0, batch) +
@@ -108,6 +127,15 @@ WMMA_DEVICE void store_last(const GemmGemmArguments& p,
   constexpr int kVectors = Last::kRun / kVec;
   static_assert(kVectors * kVec == Last::kRun, "whole vectors");
   const Finish finish(p.last, batch);
+  // Matrix instructions want all lanes: none of them may move behind the edges below.
+#pragma unroll
+  for (int group = 0; group < kLines / Last::kRows; ++group) {
+#pragma unroll
+    for (int tile = 0; tile < kRows / Last::kCols; ++tile) {
+#pragma unroll
+      for (int e = 0; e < Last::C::kElements; ++e) arch::settle(sums.sums[group][tile][e]);
+    }
+  }
 #pragma unroll
   for (int group = 0; group < kLines / Last::kRows; ++group) {
     const int64_t column = first_column + group * Last::kRows + Last::run_line(lane);

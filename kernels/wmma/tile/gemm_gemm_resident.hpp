@@ -8,18 +8,24 @@
 
 namespace wmma {
 
-// kCount lines of kDepth elements in shared memory, loaded a few at a time.
+// kCount lines of kDepth elements in shared memory, loaded a slice at a time: as many lines as give each thread a
+// square of chunks to turn, and no more threads than there are squares.
 template <class Config, Order kOrder, int kVec, int kCount, int kDepth, bool kRagged>
 struct ResidentLines {
   using T = typename Config::Element;
-  static constexpr int kSlice = 32;
-  using Loader = StagedLoader<T, T, kOrder, kSlice, kDepth, Config::kThreads, kVec, Config::kWide, PlainStage<T, T>>;
+  static constexpr int kSquare = 16 / sizeof(T) * (16 / sizeof(T));
+  static constexpr int kLeast = 32;
+  static constexpr int kWanted = Config::kThreads * kSquare / kDepth / kLeast;
+  static constexpr int kSlice = kLeast * detail::divisor_up_to(kCount / kLeast, kWanted > 1 ? kWanted : 1);
+  static constexpr int kActive = detail::lower(Config::kThreads, kSlice* kDepth / kSquare);
+  using Loader = StagedLoader<T, T, kOrder, kSlice, kDepth, kActive, kVec, Config::kWide, PlainStage<T, T>>;
   using Tile = SharedTile<kCount, kDepth * sizeof(T)>;
   static_assert(kCount % kSlice == 0 && kSlice % Tile::kPeriod == 0, "slices are as the whole");
 
   // `lines` of them exist, `depth` elements each. Those beyond hold others' values, which end in nothing that is kept.
   static WMMA_DEVICE void load(unsigned char* shared, const T* data, int64_t line_step, int64_t depth_step,
                                int64_t lines, int64_t depth, uint32_t thread) {
+    if (kActive < Config::kThreads && thread >= kActive) return;
 #pragma unroll 1
     for (int slice = 0; slice < kCount; slice += kSlice) {
       const int64_t first = slice < lines ? slice : 0;
@@ -88,6 +94,7 @@ struct ResidentKernel {
 #pragma unroll
               for (int i = 0; i < LastSums::kTilesN; ++i) Last::mma(sums.sums[group][i], lines, d0.chunks[step][i]);
             }
+            arch::schedule_barrier();
           }
           store_last<Config, Config::kBlockN, kWaveM>(p, sums, batch, row, column, here);
         }
@@ -151,6 +158,7 @@ struct ResidentKernel {
 #pragma unroll
       for (int i = 0; i < Sums::kTilesN; ++i) First::mma(sums.sums[group][i], lines, x[i]);
     }
+    arch::schedule_barrier();  // the steps' lines, all read at once, would fill the registers
   }
 };
 

@@ -195,6 +195,7 @@ struct StreamedKernel {
 #pragma unroll
         for (int i = 0; i < LastSums::kTilesN; ++i) Last::mma(sums.sums[group][i], lines, rows[i]);
       }
+      arch::schedule_barrier();  // the steps' lines, all read at once, would fill the registers
     }
   }
 };
