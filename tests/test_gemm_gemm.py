@@ -54,11 +54,11 @@ def _run_all(chosen, target):
     assert not failures, "\n".join(failures)
 
 
-@pytest.mark.parametrize("dtype", [*HALVES, "int8"])
 @pytest.mark.parametrize("target", EMULATED)
-def test_every_case_in_one_kernel(target, dtype, in_one_kernel):
+def test_every_case_in_one_kernel(target, in_one_kernel):
+    """Of int8 and, by turns, of one of the two 16-bit types."""
     planned = in_one_kernel()
-    chosen = [case for case in cases("gemm_gemm") if case.dtype == dtype]
+    chosen = [case for case in cases("gemm_gemm") if case.dtype in ("int8", HALVES[EMULATED.index(target) % 2])]
     _run_all(chosen, target)
     assert len(planned) >= len(chosen) - 4  # some are empty, or without K or H
     assert None not in planned
@@ -76,15 +76,15 @@ LARGER = (
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("target", ["gfx90a", "gfx950", "gfx1100", "gfx1201"])
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100", "gfx1201"])
 def test_larger_cases(target, kind, in_one_kernel):
     planned = in_one_kernel(kind)
-    dtype = HALVES[EMULATED.index(target) % 2]
+    dtype = HALVES[list(KINDS).index(kind) % 2]
     _run_all([dataclasses.replace(case, dtype=dtype, alpha0=0.1) for case in LARGER], target)
     assert any(KINDS[kind](config) for config in planned)
 
 
-@pytest.mark.parametrize("target", ["gfx908", "gfx942", "gfx1151", "gfx1200"])
+@pytest.mark.parametrize("target", ["gfx908", "gfx950", "gfx1151"])
 def test_larger_cases_of_int8(target, in_one_kernel):
     in_one_kernel()
     _run_all([dataclasses.replace(case, dtype="int8", alpha0=0.01) for case in LARGER], target)
