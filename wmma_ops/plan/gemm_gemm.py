@@ -380,6 +380,7 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
         "kWide": problem.wide,
         "kGate": problem.gate,
         "kRaggedK": problem.k % config.block_k != 0,
+        "kRaggedN": problem.n % config.block_n != 0,
         "kRaggedH": problem.h % config.block_h != 0,
         "kChunked": problem.h > config.block_h,
     }

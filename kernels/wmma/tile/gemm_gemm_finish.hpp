@@ -142,7 +142,7 @@ WMMA_DEVICE void store_last(const GemmGemmArguments& p,
     typename Finish::Columns columns[kVectors];
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      if (column + i * kVec < p.last.n) columns[i] = finish.columns(column + i * kVec);
+      if (!Config::kRaggedN || column + i * kVec < p.last.n) columns[i] = finish.columns(column + i * kVec);
     }
 #pragma unroll
     for (int tile = 0; tile < kRows / Last::kCols; ++tile) {
@@ -154,7 +154,7 @@ WMMA_DEVICE void store_last(const GemmGemmArguments& p,
         if (row >= p.last.m) continue;
 #pragma unroll
         for (int i = 0; i < kVectors; ++i) {
-          if (column + i * kVec >= p.last.n) continue;
+          if (Config::kRaggedN && column + i * kVec >= p.last.n) continue;
           typename Finish::Elements elements;
           finish.fetch(elements, row, column + i * kVec);
           finish.store(runs + run * Last::kRun + i * kVec, columns[i], elements, row, column + i * kVec);
