@@ -21,6 +21,7 @@ def library():
     return CppExtension(
         "wmma_ops._library",
         [path.as_posix() for path in sorted(CSRC.glob("*.cpp"))],
+        include_dirs=[f"{ROOT}/kernels"],
         depends=[path.as_posix() for folder in (CSRC, Path("kernels")) for path in sorted(folder.rglob("*.hpp"))],
         py_limited_api=True,  # leaves libtorch_python out
         extra_compile_args=[

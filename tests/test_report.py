@@ -33,6 +33,8 @@ def test_two_targets_keep_the_limits(capsys):
         "linear+bias+gelu float16",
         "linear 16x4096x4096 float16",
         "unaligned 1000x1001x1003 float16",
+        "gemm_gemm bfloat16 64",
+        "gemm_gemm bfloat16 128",
     ]
     for row in rows:
         assert row["broken"] == []
@@ -86,6 +88,26 @@ def test_the_problem_of_linear_gelu_and_of_unaligned_operands():
     case = dataclasses.replace(found["unaligned 1000x1001x1003 float16"], shape=(20, 21, 23))
     asked = wmma_ops.explain("matmul", torch.empty(20, 23).half(), torch.empty(23, 21).half(), target="gfx90a").problem
     assert asked == report.problem(case, TARGET)
+
+
+@pytest.mark.parametrize("case", report.TWO_PRODUCTS, ids=str)
+def test_the_problem_of_two_products(case):
+    a, weight = torch.empty(64, case.size).bfloat16(), torch.empty(case.size, case.size).bfloat16()
+    asked = wmma_ops.explain("gemm_gemm", a, weight, weight, activation="relu", target="gfx90a").steps[0].problem
+    assert dataclasses.replace(asked, m=65536) == case.problem(TARGET)
+
+
+def test_two_products_are_judged(monkeypatch):
+    case = report.TWO_PRODUCTS[1]
+    (row,) = report.measure(case, TARGET)
+    assert row.broken == []
+    assert row.config.split("x")[1] == "128"
+    monkeypatch.setattr(report, "figures", lambda *_: dataclasses.replace(FINE, share=0.7, spills=3, masked=9))
+    (row,) = report.measure(case, TARGET)
+    assert row.broken == ["3 registers are spilled", "the matrix share is 0.7, less than 0.75"]
+    monkeypatch.setattr(report.gemm_gemm, "plan", lambda *_: report.gemm_gemm._two("slower"))
+    (row,) = report.measure(case, TARGET)
+    assert row.broken == ["is not one kernel: slower"]
 
 
 FINE = Figures(

@@ -1,7 +1,7 @@
 #include "gemm.hpp"
 
 #include "cpu.hpp"
-#include "launch.hpp"
+#include "gemm_gemm.hpp"
 
 namespace wmma_ops {
 
@@ -11,7 +11,10 @@ Tensor gemm(const Gemm& p, const OptTensor& into) {
   return way.on_cpu ? cpu::gemm(p, into) : launch::gemm(p, way, into);
 }
 
-Tensor gemm_gemm(const GemmGemm& p) {
+namespace {
+
+// One product after the other, with D0 in memory.
+Tensor one_by_one(const GemmGemm& p) {
   ScalarType in = type_of(p.a);
   Gemm first{p.op, p.a, p.b0};
   first.bias = p.bias0;
@@ -42,6 +45,17 @@ Tensor gemm_gemm(const GemmGemm& p) {
   second.names.bias = "bias1";
   second.check();
   return gemm(second);
+}
+
+}  // namespace
+
+Tensor gemm_gemm(const GemmGemm& p) {
+  if (is_plain_cpu(p.device)) return one_by_one(p);
+  const Way way = way_of(p.device);
+  if (!way.on_cpu) {
+    if (OptTensor out = launch::gemm_gemm(p, way)) return *out;
+  }
+  return one_by_one(p);
 }
 
 }  // namespace wmma_ops

@@ -245,7 +245,7 @@ void Gemm::check() {
 
 void GemmGemm::check() {
   ScalarType in = type_of(a);
-  Device device = check_operands(op, {"a", "b0"}, a, b0, in, type_of(b0));
+  device = check_operands(op, {"a", "b0"}, a, b0, in, type_of(b0));
   check_operands(op, {"a", "b1"}, a, b1, in, type_of(b1));
   if (is_fp8(in)) {
     fail_type(op, "a",
@@ -257,7 +257,7 @@ void GemmGemm::check() {
   if (b1.dim() < 2) fail_rank(op, "b1", b1);
   if (b0.sizes()[b0.dim() - 2] != a.sizes()[a.dim() - 1]) fail_inner(op, "a", a, "b0", b0);
   if (b1.sizes()[b1.dim() - 2] != b0.sizes()[b0.dim() - 1]) fail_inner(op, "b0", b0, "b1", b1);
-  check_out_dtype(op, out_dtype, in);
+  out = check_out_dtype(op, out_dtype, in);
   if (activation != 0) check_activation(op, "activation", activation);
   if (gate) {
     check_operands(op, {"a", "gate"}, a, *gate, in, type_of(*gate));
@@ -265,18 +265,20 @@ void GemmGemm::check() {
       fail_value(op, "gate", "has shape " + shape(*gate) + "; takes the shape of b0, " + shape(b0));
     }
   }
-  Sizes batch;
   broadcast(op, "a", batch, a, 2, "b0");
   broadcast(op, "b0", batch, b0, 2, "a");
   Sizes inner = batch;
   broadcast(op, "b1", batch, b1, 2, "a and b0");
-  int64_t m = a.sizes()[a.dim() - 2], h = b0.sizes()[b0.dim() - 1], n = b1.sizes()[b1.dim() - 1];
+  m = a.sizes()[a.dim() - 2];
+  k = a.sizes()[a.dim() - 1];
+  h = b0.sizes()[b0.dim() - 1];
+  n = b1.sizes()[b1.dim() - 1];
+  out_sizes = batch;
+  out_sizes.push_back(m);
+  out_sizes.push_back(n);
   if (c) {
     check_beside(op, "c", *c, in, device);
-    Sizes target = batch;
-    target.push_back(m);
-    target.push_back(n);
-    check_matrix(op, "c", *c, target);
+    check_matrix(op, "c", *c, out_sizes);
   }
   if (bias0) {
     check_beside(op, "bias0", *bias0, in, device);

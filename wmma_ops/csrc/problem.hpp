@@ -60,6 +60,13 @@ struct GemmGemm {
   int64_t activation = 0;
   std::optional<ScalarType> out_dtype = {};
 
+  // Filled in by check.
+  Device device{};
+  int64_t m = 0, k = 0, h = 0, n = 0;
+  Sizes batch = {};
+  Sizes out_sizes = {};  // [batch…, M, N]
+  ScalarType out{};
+
   void check();
 };
 

@@ -2,13 +2,12 @@
 // as its memory allows.
 #pragma once
 
-#include "../../kernels/wmma/tile/gemm_arguments.hpp"
+#include <array>
+
 #include "launch.hpp"
+#include "operands.hpp"
 
 namespace wmma_ops {
-
-int64_t element_code(ScalarType type);  // as the planner knows it
-int64_t element_size(int64_t code);     // bytes
 
 // The operands in the order of GemmArguments.
 enum Operand { kA, kB, kC, kD, kBias, kRowScale, kColScale, kAScale, kMultiply, kOperands };
@@ -20,14 +19,15 @@ struct Product {
   wmma::GemmArguments arguments{};  // but for what the plan decides
   ProblemKey problem;
 
-  // What there is beside kBatchDims dimensions of the batch, outermost: the host goes through it, one launch an index.
-  int outer_dims = 0;
-  int64_t outer_sizes[64];
-  int64_t outer_strides[kOperands][64];  // in bytes
-  int64_t outer_count = 1;
-  void start(int64_t index, wmma::GemmArguments& moved) const;  // moves the operands to one of them
+  Batch batch;
+  void start(int64_t index, wmma::GemmArguments& moved) const;  // moves the operands to one of the outer batch
 
   launch::Touched touched;  // the tensors that stand behind it
+
+ private:
+  using Pointers = std::array<wmma::GemmOperand*, kOperands>;
+  static Pointers pointers(wmma::GemmArguments& x);
+  View v[kOperands];
 };
 
 }  // namespace wmma_ops

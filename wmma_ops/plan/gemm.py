@@ -239,7 +239,7 @@ def _most_sums(problem: GemmProblem, target: arch.Target, element, lanes: bool, 
         element.itemsize == 8,
         converts,
         converts and target.family == "rdna3",  # both halves of the wave hold operands
-        _number(problem) == "double" and element.itemsize == 1 and target.wave == 32,
+        number_of(problem) == "double" and element.itemsize == 1 and target.wave == 32,
         target.vendor == "nvidia" and not asynchronous,  # the next tile
     )
     return max(128 >> sum(halves), 16)
@@ -401,18 +401,18 @@ def choose(problem: GemmProblem, target: arch.Target) -> tuple[GemmConfig, float
 # ---------------------------------------------------------------------------------------------------------- the source
 
 
-def _number(problem: GemmProblem) -> str:
+def number_of(problem: GemmProblem) -> str:
     """The type that the prologue and the epilogue compute in: every int32 is exact in a double."""
     exact = problem.a == torch.int8 and problem.d in (torch.int8, torch.int32)
     return "double" if exact or problem.a == torch.float64 else "float"
 
 
-def _result_vec(problem: GemmProblem) -> int:
+def result_vec(problem: GemmProblem) -> int:
     """Columns that a lane finishes together."""
     return min(problem.d_vec, 8, 16 // problem.d.itemsize)
 
 
-def _registered(problem: GemmProblem) -> str:
+def registered(problem: GemmProblem) -> str:
     text = ""
     for code in dict.fromkeys((problem.a_activation, problem.activation)):
         if code >= activations.FIRST_REGISTERED:
@@ -436,7 +436,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "A": CPP[problem.a],
         "B": CPP[problem.b],
         "Element": CPP[config.element],
-        "Number": _number(problem),
+        "Number": number_of(problem),
         "C": CPP[problem.c],
         "D": CPP[problem.d],
         "Bias": CPP[problem.bias],
@@ -449,7 +449,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "kAVec": problem.a_vec,
         "kBVec": problem.b_vec,
         "kCVec": problem.c_vec,
-        "kDVec": _result_vec(problem),
+        "kDVec": result_vec(problem),
         "kMultiplyVec": problem.multiply_vec,
         "kBatchDims": problem.batch_dims,
         "kSide": config.side,
@@ -472,7 +472,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
     loop = "kWgmma" if config.wgmma else "kAsync" if config.stages else "kStaged"
     split = "kAll" if config.splits > 1 else "kLast" if config.last > 1 else "kNone"
     flags = {"kWide": problem.wide, "kLanes": config.lanes}
-    lines = ["#include <wmma/tile/config.hpp>", _registered(problem) + "struct Config {"]
+    lines = ["#include <wmma/tile/config.hpp>", registered(problem) + "struct Config {"]
     lines += [f"  using {name} = {value};" for name, value in types.items()]
     lines += [
         f"  static constexpr wmma::Order kAOrder = {order(problem.a_order)};",
@@ -539,7 +539,7 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
         area = config.block_m * config.block_n
         split_stride = problem.batch * in_parts * area
         workspace = splits * split_stride * config.sum_bytes
-        grid = (ceil(in_parts * area // _result_vec(problem) / _REDUCE_THREADS), across)
+        grid = (ceil(in_parts * area // result_vec(problem) / _REDUCE_THREADS), across)
         text = source(problem, config, target, reduces=True)
         launches.append(KernelLaunch("gemm_reduce", text, grid, _REDUCE_THREADS, 0))
     numbers = (splits, k_split, tiles_m, tiles_n, tiles - in_parts, split_stride)

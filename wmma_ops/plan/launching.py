@@ -30,7 +30,11 @@ from wmma_ops.plan.plan import KernelLaunch, Plan
 RECORDS, ONLY_WARMS, STAND_IN = 256, 512, 1024
 
 # By ProblemKind of csrc/plans.hpp: the module that plans it, loaded when first needed, and its class of problems.
-KINDS = {0: ("wmma_ops.plan.gemm", "GemmProblem"), 2: ("wmma_ops.plan.attention", "AttentionProblem")}
+KINDS = {
+    0: ("wmma_ops.plan.gemm", "GemmProblem"),
+    1: ("wmma_ops.plan.gemm_gemm", "GemmGemmProblem"),
+    2: ("wmma_ops.plan.attention", "AttentionProblem"),
+}
 
 _NUMBERS = 6  # of csrc/plans.hpp
 _TARGETS = list(arch.TARGETS)

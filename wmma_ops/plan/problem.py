@@ -1,4 +1,4 @@
-"""What the library asks the planner: one product, as the numbers that decide its kernel."""
+"""What the library asks the planner: one product, or two, as the numbers that decide their kernel."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -64,16 +64,7 @@ class GemmProblem:
     @classmethod
     def from_library(cls, values: list[int]) -> "GemmProblem":
         """The problem that the library sent as one number a field."""
-        fields = dataclasses.fields(cls)
-        assert len(values) == len(fields), f"{len(values)} numbers for {len(fields)} fields"
-        names = [field.name for field in fields]
-        found = dict(zip(names, values, strict=True))
-        for name in names[names.index("a") : names.index("multiply") + 1]:
-            found[name] = None if found[name] < 0 else ELEMENTS[found[name]]
-        found["a_order"] = "km"[found["a_order"]]
-        found["b_order"] = "kn"[found["b_order"]]
-        found["wide"] = bool(found["wide"])
-        return cls(**found)
+        return _read(cls, values, ("a", "multiply"), {"a_order": "km", "b_order": "kn"})
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """Labels and texts that describe it to a reader."""
@@ -94,3 +85,77 @@ class GemmProblem:
                 extras.append(f"{name} {activations.by_code(getattr(self, name)).name}")
         if extras:
             yield "with", ", ".join(extras)
+
+
+@dataclass(frozen=True)
+class GemmGemmProblem:
+    """Two products. As GemmProblem; an order is "h" where the memory of B0 or of the gate runs along H, or that of B1."""
+
+    place: int
+    a: torch.dtype  # of B0, the gate and B1 too
+    c: torch.dtype | None
+    d: torch.dtype
+    bias0: torch.dtype | None
+    bias1: torch.dtype | None
+    gate: bool
+    a_order: str
+    b0_order: str
+    gate_order: str
+    b1_order: str
+    a_vec: int
+    b0_vec: int
+    gate_vec: int
+    b1_vec: int
+    c_vec: int  # along N, as the next
+    d_vec: int
+    wide: bool
+    activation: int
+    batch_dims: int
+    batch: int
+    m: int
+    n: int
+    k: int
+    h: int
+
+    @classmethod
+    def from_library(cls, values: list[int]) -> "GemmGemmProblem":
+        """The problem that the library sent as one number a field."""
+        orders = {"a_order": "km", "b0_order": "kh", "gate_order": "kh", "b1_order": "hn"}
+        return _read(cls, values, ("a", "bias1"), orders)
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        """Labels and texts that describe it to a reader."""
+        batch = f"{self.batch} × " if self.batch_dims else ""
+        sizes = f"{batch}{self.m} × {self.k} × {self.h} × {self.n} (M × K × H × N)"
+        yield "products", f"{sizes}, {type_name(self.a)} → {type_name(self.d)}"
+        yield (
+            "layout",
+            f"A along {self.a_order} by {self.a_vec}, B0 along {self.b0_order} by {self.b0_vec}, "
+            f"B1 along {self.b1_order} by {self.b1_vec}, D along n by {self.d_vec}",
+        )
+        extras = [
+            f"{name} {type_name(x)}" for name in ("c", "bias0", "bias1") if (x := getattr(self, name)) is not None
+        ]
+        if self.activation:
+            extras.append(f"activation {activations.by_code(self.activation).name}")
+        if self.gate:
+            extras.append(f"gate along {self.gate_order} by {self.gate_vec}")
+        if extras:
+            yield "with", ", ".join(extras)
+
+
+def _read(cls, values: list[int], types: tuple[str, str], orders: dict[str, str]):
+    """A problem from one number a field: types from the first to the last of `types`, letters for orders."""
+    fields = dataclasses.fields(cls)
+    assert len(values) == len(fields), f"{len(values)} numbers for {len(fields)} fields"
+    names = [field.name for field in fields]
+    found = dict(zip(names, values, strict=True))
+    first, last = types
+    for name in names[names.index(first) : names.index(last) + 1]:
+        found[name] = None if found[name] < 0 else ELEMENTS[found[name]]
+    for name, letters in orders.items():
+        found[name] = letters[found[name]]
+    for field in fields:
+        if field.type is bool:
+            found[field.name] = bool(found[field.name])
+    return cls(**found)

@@ -19,10 +19,11 @@ from rich.console import Console
 from rich.table import Table
 
 from wmma_ops import activations, arch, jit
-from wmma_ops.plan import gemm
+from wmma_ops.plan import gemm, gemm_gemm
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.figures import Figures, figures, limits
-from wmma_ops.plan.problem import GemmProblem
+from wmma_ops.plan.plan import Plan
+from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
 from wmma_ops.types import OUTPUTS
 
 TARGETS = (*arch.EMULATED, "sm_90a")
@@ -56,6 +57,35 @@ CASES = (
     Case("linear 16x4096x4096 float16", "float16", (16, 4096, 4096), weight=True),
     Case("unaligned 1000x1001x1003 float16", "float16", (1000, 1001, 1003), aligned=False),
 )
+
+
+@dataclass(frozen=True)
+class TwoProducts:
+    """65536 rows through two square products in one kernel."""
+
+    size: int  # K, H and N
+
+    @property
+    def label(self) -> str:
+        return f"gemm_gemm bfloat16 {self.size}"
+
+    def problem(self, target: arch.Target) -> GemmGemmProblem:
+        """What the library would ask for a call on contiguous tensors."""
+        return GemmGemmProblem(
+            place=-1 - list(arch.TARGETS).index(target.name),
+            a=torch.bfloat16, c=None, d=torch.bfloat16, bias0=None, bias1=None,
+            gate=False, a_order="k", b0_order="h", gate_order="h", b1_order="n",
+            a_vec=8, b0_vec=8, gate_vec=1, b1_vec=8, c_vec=1, d_vec=8,
+            wide=False, activation=activations.code("report", "activation", "relu"),
+            batch_dims=0, batch=1, m=65536, n=self.size, k=self.size, h=self.size,
+        )  # fmt: skip
+
+    def share(self, target: arch.Target) -> float:
+        """The matrix units' least part: at 64, rounding and storing take as long as the products."""
+        return 0.0 if self.size < 128 else 0.75 if target.family == "cdna" else 0.6
+
+
+TWO_PRODUCTS = (TwoProducts(64), TwoProducts(128))
 
 
 class Limits(NamedTuple):
@@ -99,11 +129,11 @@ class Row(NamedTuple):
 # ------------------------------------------------------------------------------------------------------ one kernel each
 
 
-def cases(target: arch.Target) -> list[Case]:
-    """Those that say something about a target: fp8 where it has such a product, NVIDIA's in float16."""
+def cases(target: arch.Target) -> list[Case | TwoProducts]:
+    """Those that say something about a target: fp8 where it has such a product, NVIDIA's single ones in float16."""
     native = {row.a for row in target.instructions}
     found = (case for case in CASES if case.dtype not in _FP8 or case.dtype in native)
-    return [case for case in found if target.vendor == "amd" or case.dtype == "float16"]
+    return [*(case for case in found if target.vendor == "amd" or case.dtype == "float16"), *TWO_PRODUCTS]
 
 
 def problem(case: Case, target: arch.Target) -> GemmProblem:
@@ -126,15 +156,17 @@ def problem(case: Case, target: arch.Target) -> GemmProblem:
     )  # fmt: skip
 
 
-def measure(case: Case, target: arch.Target) -> list[Row]:
-    """A row for each kernel of the product."""
-    asked = problem(case, target)
+def measure(case: Case | TwoProducts, target: arch.Target) -> list[Row]:
+    """A row for each kernel of the product, or of the two."""
+    two = isinstance(case, TwoProducts)
     try:
-        plan = gemm.plan(asked, target)
+        plan = gemm_gemm.plan(case.problem(target), target) if two else gemm.plan(problem(case, target), target)
         codes = [jit.compile(launch.source, target.name, name="planned.hip") for launch in plan.launches]
     except (ConfigError, jit.CompileError) as error:
         unknown = Figures("gemm", target.name, 0, *[None] * 8)
         return [Row(case.label, target, unknown, [f"is not compiled: {str(error).strip().splitlines()[0]}"])]
+    if two:
+        return [_judged_two(case, target, plan, codes)]
     return [
         _judged(
             case, target, figures(code, target, launch.block, launch.shared), plan.config, launch is plan.launches[0]
@@ -166,6 +198,19 @@ def _judged(case: Case, target: arch.Target, found: Figures, config: gemm.GemmCo
         known=[f"{text}: {known.reason}" for text in strict if text not in broken] if known else [],
         config=_tiles(config) if product else "",
     )
+
+
+def _judged_two(case: TwoProducts, target: arch.Target, plan: Plan, codes: Sequence[jit.CodeObject]) -> Row:
+    if not codes:
+        unknown = Figures("gemm_gemm", target.name, 0, *[None] * 8)
+        return Row(case.label, target, unknown, [f"is not one kernel: {plan.reason}"])
+    (launch,), (code,), config = plan.launches, codes, plan.config
+    found = figures(code, target, launch.block, launch.shared, launch.kernel)
+    # Each tile of D1 ends at the result's edges, so the hot loop holds masks.
+    judged = dataclasses.replace(found, masked=None, wide_address=None)
+    broken = limits(judged, **({} if target.vendor == "nvidia" else {"share": case.share(target)}))
+    tiles = f"{config.block_m}x{config.block_h}x{config.block_n}"
+    return Row(label=case.label, target=target, figures=found, broken=broken, config=tiles)
 
 
 def _tiles(config: gemm.GemmConfig) -> str:

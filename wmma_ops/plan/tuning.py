@@ -122,6 +122,8 @@ def _problem_of(call: Callable[[], object], target: arch.Target) -> GemmProblem:
     problems = [record.problem for record in emulation.recorded if hasattr(record, "problem")]
     if len(problems) != 1:
         raise ValueError(f"tune: the call is {len(problems)} products; takes one")
+    if not isinstance(problems[0], GemmProblem):
+        raise ValueError("tune: the call is two products in one kernel; takes one product")
     return problems[0]
 
 

@@ -186,8 +186,8 @@ WMMA_DEVICE uint32_t shuffle_word(uint32_t word, uint32_t source_lane) {
 }
 
 #ifndef WMMA_CDNA
-// From the lane 16 further on, or back.
-WMMA_DEVICE uint32_t swap_rows(uint32_t word) {
+// The word of the lane in the same place of the other half of the wave.
+WMMA_DEVICE uint32_t other_half(uint32_t word) {
   return __builtin_amdgcn_permlanex16(word, word, 0x76543210u, 0xfedcba98u, false, false);
 }
 #endif
@@ -234,13 +234,18 @@ WMMA_DEVICE float abs(float x) { return __builtin_fabsf(x); }
 WMMA_DEVICE uint16_t half_from_float(float x) { return bit_cast<uint16_t>(static_cast<_Float16>(x)); }
 WMMA_DEVICE float float_from_half(uint16_t bits) { return static_cast<float>(bit_cast<_Float16>(bits)); }
 
+// A bf16 in the upper half of a word; what stands in the lower one means nothing.
+WMMA_DEVICE uint32_t bf16_above(float x) {
+  const uint32_t bits = bit_cast<uint32_t>(x);
+  const uint32_t rounded = bits + 0x7fffu + ((bits >> 16) & 1u);
+  return x != x ? bits | 0x400000u : rounded;
+}
+
 WMMA_DEVICE uint16_t bf16_from_float(float x) {
 #if defined(__gfx950__) || defined(__gfx1250__)
   return bit_cast<uint16_t>(static_cast<__bf16>(x));  // one instruction there
 #else
-  const uint32_t bits = bit_cast<uint32_t>(x);
-  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  return static_cast<uint16_t>(x != x ? (bits >> 16) | 0x40u : rounded);
+  return static_cast<uint16_t>(bf16_above(x) >> 16);
 #endif
 }
 
@@ -249,8 +254,13 @@ WMMA_DEVICE uint32_t half_pair(float first, float second) {
   return pair_halves<false>(half_from_float(first), half_from_float(second));
 }
 WMMA_DEVICE uint32_t bf16_pair(float first, float second) {
+#if defined(__gfx950__) || defined(__gfx1250__)
   return pair_halves<false>(bf16_from_float(first), bf16_from_float(second));
+#else
+  return pair_halves<true>(bf16_above(first), bf16_above(second));
+#endif
 }
+
 // As bf16_pair, but halves of a unit are rounded away from zero, and a NaN with all its bits set is lost.
 WMMA_DEVICE uint32_t bf16_pair_quick(float first, float second) {
 #if defined(__gfx950__) || defined(__gfx1250__)

@@ -8,7 +8,7 @@
 
 namespace wmma {
 
-template <class T, Order kOrder, int kOuter, int kDepth, int kThreads, template <int, int> class TileOf>
+template <class T, Order kOrder, int kOuter, int kDepth, int kThreads, template <int, int> class TileOf = SharedTile>
 class AsyncLoader {
   static constexpr bool kAlong = kOrder == Order::kAlongK;
   static constexpr int kPerChunk = 16 / sizeof(T);

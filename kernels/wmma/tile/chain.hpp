@@ -45,7 +45,7 @@ template <int kMask, int... kMasks, class T, class F>
 WMMA_DEVICE T fold(T x, F f) {
 #if defined(WMMA_RDNA3) || defined(WMMA_RDNA4)
   if constexpr (kMask == 16 && sizeof(T) == 4) {
-    x = f(x, arch::bit_cast<T>(arch::swap_rows(arch::bit_cast<uint32_t>(x))));
+    x = f(x, arch::bit_cast<T>(arch::other_half(arch::bit_cast<uint32_t>(x))));
   } else
 #endif
   {
@@ -126,7 +126,7 @@ struct Chain<MatrixProduct<T, kSide>> {
     uint32_t* to = rows->words;
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
-      const uint32_t other = arch::swap_rows(words[i]);
+      const uint32_t other = arch::other_half(words[i]);
       to[i] = upper ? other : words[i];
       to[kWords + i] = upper ? words[i] : other;
     }

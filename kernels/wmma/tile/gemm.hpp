@@ -72,7 +72,7 @@ struct LoopsOf {
 template <class Config, class Product, class StagedA, class StagedB, int kThreads, int kM, int kN>
 struct LoopsOf<Loop::kAsync, Config, Product, StagedA, StagedB, kThreads, kM, kN> {
   template <class T, Order kOrder, int kOuter>
-  using Loader = AsyncLoader<T, kOrder, kOuter, Config::kBlockK, kThreads, SharedTile>;
+  using Loader = AsyncLoader<T, kOrder, kOuter, Config::kBlockK, kThreads>;
   using LoaderA = Loader<typename Config::A, Config::kAOrder, Config::kBlockM>;
   using LoaderB = Loader<typename Config::B, Config::kBOrder, Config::kBlockN>;
   using Type = AsyncLoop<Product, LoaderA, LoaderB, Config::kAOrder == Order::kAlongK,

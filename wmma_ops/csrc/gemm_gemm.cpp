@@ -1,0 +1,102 @@
+#include "gemm_gemm.hpp"
+
+namespace wmma_ops {
+
+TwoProducts::TwoProducts(const GemmGemm& p, const Tensor& out, int64_t place) {
+  int64_t m = p.m, k = p.k, h = p.h, n = p.n;
+  int64_t rank = static_cast<int64_t>(p.batch.size());
+  auto add = [&](Operand which, const char* name, const Tensor& x, View::Core core, const void* data) {
+    v[which].fill(x, type_of(x), core, rank, data);
+    touched.add(name, x);
+  };
+  auto add_optional = [&](Operand which, const char* name, const OptTensor& x, View::Core core) {
+    if (x) add(which, name, *x, core, x->const_data_ptr());
+  };
+  add(kA, "a", p.a, View::kMatrix, p.a.const_data_ptr());
+  add(kB0, "b0", p.b0, View::kMatrix, p.b0.const_data_ptr());
+  add_optional(kGate, "gate", p.gate, View::kMatrix);
+  add_optional(kBias0, "bias0", p.bias0, View::kAlongColumns);
+  add(kB1, "b1", p.b1, View::kMatrix, p.b1.const_data_ptr());
+  if (p.beta1 != 0) add_optional(kC, "c", p.c, View::kMatrix);
+  add(kD, "out", out, View::kMatrix, out.mutable_data_ptr());
+  add_optional(kBias1, "bias1", p.bias1, View::kAlongColumns);
+
+  for (Operand which : {kA, kC, kD}) v[which].has_rows = true;
+  batch = Batch(p.batch, v, kOperands, m);
+  wmma::GemmArguments& last = arguments.last;
+  last.batch = batch.fill(last.batch_sizes);
+  const Pointers operands = pointers(arguments);
+  for (int which = 0; which < kOperands; ++which) {
+    if (v[which].present) *operands[which] = batch.operand_of(v[which]);
+  }
+  last.m = m;
+  last.n = n;
+  last.k = h;
+  last.alpha = p.alpha1;
+  last.beta = v[kC].present ? p.beta1 : 0;
+  arguments.k = k;
+  arguments.alpha0 = p.alpha0;
+
+  const Direction a = direction_of(batch, v[kA], v[kA].column, v[kA].row, k, m, false),
+                  b0 = direction_of(batch, v[kB0], v[kB0].row, v[kB0].column, k, h, true),
+                  gate = direction_of(batch, v[kGate], v[kGate].row, v[kGate].column, k, h, true),
+                  b1 = direction_of(batch, v[kB1], v[kB1].row, v[kB1].column, h, n, true);
+  auto along_n = [&](Operand which) { return batch.vec_of(v[which], v[which].column, n, v[which].row); };
+  problem = {kGemmGemmProblem,
+             place,
+             v[kA].code,
+             v[kC].code,
+             v[kD].code,
+             v[kBias0].code,
+             v[kBias1].code,
+             p.gate.has_value(),
+             a.across,
+             b0.across,
+             gate.across,
+             b1.across,
+             a.vec,
+             b0.vec,
+             gate.vec,
+             b1.vec,
+             along_n(kC),
+             along_n(kD),
+             is_wide(v[kA]) || is_wide(v[kB0]) || is_wide(v[kGate]) || is_wide(v[kB1]),
+             p.activation,
+             batch.dims - batch.outer_dims(),
+             last.batch,
+             m,
+             n,
+             k,
+             h};
+}
+
+TwoProducts::Pointers TwoProducts::pointers(wmma::GemmGemmArguments& x) {
+  return {&x.a, &x.b0, &x.gate, &x.bias0, &x.last.b, &x.last.c, &x.last.d, &x.last.bias};
+}
+
+void TwoProducts::start(int64_t index, wmma::GemmGemmArguments& moved) const {
+  batch.start(index, v, pointers(moved).data(), kOperands);
+}
+
+OptTensor launch::gemm_gemm(const GemmGemm& p, const Way& way) {
+  // What does not depend on A, B0 or B1 is left to products, which then read none of them.
+  if (p.k == 0 || p.h == 0 || p.alpha0 == 0 || p.alpha1 == 0) return std::nullopt;
+  for (int64_t size : p.out_sizes) {
+    if (size == 0) return std::nullopt;
+  }
+  Tensor out =
+      aten::empty(p.out_sizes.data(), static_cast<int64_t>(p.out_sizes.size()), p.out, p.device.type, p.device.index);
+  TwoProducts both(p, out, way.place);
+  const Plan plan = plan_of(p.op, both.problem, way.remembered);
+  if (plan.launch_count == 0) return std::nullopt;
+  if (!way.executes) return out;
+  both.arguments.last.tiles_m = static_cast<unsigned>(plan.numbers[0]);
+  for (int64_t i = 0; i < both.batch.outer_count(); ++i) {
+    wmma::GemmGemmArguments moved = both.arguments;
+    if (both.batch.outer_dims() > 0) both.start(i, moved);
+    execute(p.op, way, plan, &moved, sizeof moved, both.touched);
+  }
+  return out;
+}
+
+}  // namespace wmma_ops
