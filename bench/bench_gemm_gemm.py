@@ -1,6 +1,6 @@
 """Two products in one kernel against torch's on a GPU: medians in turn, cold L2, one line a shape, the geometric mean.
 
-python bench/bench_gemm_gemm.py [--quick] [--json FILE]
+python bench/bench_gemm_gemm.py [--quick] [--json FILE] [--configs COUNT]
 """
 
 import argparse
@@ -14,6 +14,7 @@ from timing import commit
 
 import wmma_ops
 from wmma_ops import driver
+from wmma_ops.plan import gemm_gemm
 
 SHAPES = [  # M, K, H, N
     (65536, 64, 64, 64),
@@ -40,10 +41,37 @@ def copy_bandwidth(rounds: int, flush: torch.Tensor) -> float:
     return 2 * source.numel() / found
 
 
+def configurations(shape, count: int, rounds: int, flush: torch.Tensor):
+    """The time of each of the configurations that the planner thinks cheapest, of either kind, and its guess in cycles."""
+    m, k, h, n = shape
+    a, b0, b1 = matrix(m, k), matrix(k, h) * k**-0.5, matrix(h, n) * h**-0.5
+    want, choose = eager(a, b0, b1), gemm_gemm.choose
+    asked = []
+    try:
+        gemm_gemm.choose = lambda *pair: asked.append(pair) or (None, 0.0)
+        torch.ops.wmma._forget_plans()
+        wmma_ops.gemm_gemm(a, b0, b1, activation="relu")
+        ((problem, target),) = asked
+        found = sorted(gemm_gemm.candidates(problem, target), key=lambda one: gemm_gemm.cost(problem, one, target))
+        for resident in (True, False):
+            for config in [one for one in found if one.resident is resident][:count]:
+                gemm_gemm.choose = lambda *_, config=config: (config, 0.0)
+                torch.ops.wmma._forget_plans()
+                check(wmma_ops.gemm_gemm(a, b0, b1, activation="relu"), want)
+                (ours,) = times([lambda: wmma_ops.gemm_gemm(a, b0, b1, activation="relu")], rounds, flush)
+                yield config, ours, gemm_gemm.cost(problem, config, target)
+    finally:
+        gemm_gemm.choose = choose
+        torch.ops.wmma._forget_plans()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--json", help="also write the rows to a file")
+    parser.add_argument(
+        "--configs", type=int, default=0, metavar="COUNT", help="time so many configurations of each kind"
+    )
     options = parser.parse_args()
     rounds = 9 if options.quick else 31
     flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
@@ -52,6 +80,10 @@ def main() -> None:
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {commit()}, bf16, relu, medians of {rounds}, cold L2, "
         f"device copy {bandwidth / 1e3:.0f} GB/s"
     )
+    for shape in SHAPES if options.configs else ():
+        print(*shape, sep=",")
+        for config, ours, guess in configurations(shape, options.configs, rounds, flush):
+            print(f"  {ours:7.1f} µs, {guess / 1e3:6.1f} thousand cycles guessed: {config}")
     rows, ratios = [], []
     for m, k, h, n in SHAPES:
         a, b0, b1 = matrix(m, k), matrix(k, h) * k**-0.5, matrix(h, n) * h**-0.5

@@ -64,7 +64,7 @@ WRONG = [
           "          arch::block_barrier();  // what follows lies where the first product's tiles lay\n", "",
           case=GemmGemmCase(m=130, k=64, h=64, n=64, dtype="float16"), kind="streamed", caught=Race),
     Wrong("no_barrier_between_chunks_of_n", STREAMED,
-          "depth);\n            arch::block_barrier();", "depth);",
+          "depth);\n        arch::block_barrier();", "depth);",
           case=GemmGemmCase(m=130, k=64, h=64, n=300, dtype="float16"), kind="streamed", caught=Race),
     Wrong("takes_anothers_part", FINISH, "to = mine_ + index * (Part::kSteps * kStepBytes);", "to = mine_;",
           kind="shared rows", caught=(Mismatch, EmulationError)),

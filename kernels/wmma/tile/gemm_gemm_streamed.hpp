@@ -81,12 +81,10 @@ struct StreamedKernel {
 
   static WMMA_DEVICE void run(const GemmGemmArguments& p) {
     unsigned char* shared = dynamic_shared<unsigned char>();
-    const uint32_t thread = threadIdx.x;
-    const uint32_t wave = uniform(thread / arch::kWaveSize);
+    const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
     const Place place{lane_id(), wave / Config::kWavesN, wave % Config::kWavesN};
     const int64_t row = static_cast<int64_t>(blockIdx.x) * kBlockM;
     const int64_t wave_row = row + place.wave_m * kWaveM;
-    unsigned char* tiles = shared + kHeldBytes;
     uint32_t batch = Config::kBatchDims > 0 ? blockIdx.y : 0;
     do {
       LastSums sums;
@@ -100,36 +98,7 @@ struct StreamedKernel {
           arch::block_barrier();  // what follows lies where the first product's tiles lay
           d0.take(part, place.wave_n);
         }
-        // The second product, column chunk by column chunk; each next one is on its way meanwhile.
-        const int depth = p.last.k - h < Config::kBlockH ? static_cast<int>(p.last.k - h) : Config::kBlockH;
-        const T* b1 = operand<T>(p, p.last.b, batch) + h * p.last.b.row_stride;
-        const Reader reader(place.lane);
-        {
-          Weights weights = weights_of(p, b1, 0, thread);
-          weights.template fetch<Config::kRaggedH>(depth);
-          weights.template store<Config::kRaggedH>(tiles, depth);
-        }
-        arch::block_barrier();
-        uint32_t buffer = 0;
-        int64_t column = 0;
-        do {
-          const int64_t next = column + Config::kBlockN;
-          const bool more = !Config::kChunked && next < p.last.n;
-          Weights weights = weights_of(p, b1, more ? next : column, thread);
-          if (more) weights.template fetch<Config::kRaggedH>(depth);
-          arch::schedule_barrier();
-          if constexpr (!Config::kChunked) sums.clear();
-          multiply(sums, d0, tiles + buffer * Tile::kBytes + place.wave_n * (kWaveN * Tile::kPitch * 16), reader);
-          if constexpr (!Config::kChunked) {
-            store_last<Config, kWaveN, kWaveM>(p, sums, batch, wave_row, column + place.wave_n * kWaveN, place.lane);
-          }
-          buffer ^= 1;
-          if (more) {
-            weights.template store<Config::kRaggedH>(tiles + buffer * Tile::kBytes, depth);
-            arch::block_barrier();
-          }
-          column = next;
-        } while (!Config::kChunked && column < p.last.n);
+        last(p, sums, d0, shared + kHeldBytes, batch, h, wave_row, place);
         h += Config::kBlockH;
         if (Config::kChunked || Config::kBatchDims > 0) arch::block_barrier();
       } while (Config::kChunked && h < p.last.k);
@@ -177,9 +146,44 @@ struct StreamedKernel {
     Loops::Loop::run(sums, lines, rows, shared, p.k, reader);
   }
 
-  static WMMA_DEVICE Weights weights_of(const GemmGemmArguments& p, const T* b1, int64_t column, uint32_t thread) {
+  // D1 by chunks of columns, each next chunk's weights on their way meanwhile; where H has chunks too, all of D1's
+  // columns, summed up.
+  static WMMA_DEVICE void last(const GemmGemmArguments& p, LastSums& sums, const Held& d0, unsigned char* tiles,
+                               uint32_t batch, int64_t h, int64_t row, const Place& place) {
+    const int depth = p.last.k - h < Config::kBlockH ? static_cast<int>(p.last.k - h) : Config::kBlockH;
+    const T* b1 = operand<T>(p, p.last.b, batch) + h * p.last.b.row_stride;
+    const Reader reader(place.lane);
+    {
+      Weights weights = weights_of(p, b1, 0);
+      weights.template fetch<Config::kRaggedH>(depth);
+      weights.template store<Config::kRaggedH>(tiles, depth);
+    }
+    arch::block_barrier();
+    uint32_t buffer = 0;
+    int64_t column = 0;
+    do {
+      const int64_t next = column + Config::kBlockN;
+      const bool more = !Config::kChunked && next < p.last.n;
+      Weights weights = weights_of(p, b1, more ? next : column);
+      if (more) weights.template fetch<Config::kRaggedH>(depth);
+      arch::schedule_barrier();
+      if constexpr (!Config::kChunked) sums.clear();
+      multiply(sums, d0, tiles + buffer * Tile::kBytes + place.wave_n * (kWaveN * Tile::kPitch * 16), reader);
+      if constexpr (!Config::kChunked) {
+        store_last<Config, kWaveN, kWaveM>(p, sums, batch, row, column + place.wave_n * kWaveN, place.lane);
+      }
+      buffer ^= 1;
+      if (more) {
+        weights.template store<Config::kRaggedH>(tiles + buffer * Tile::kBytes, depth);
+        arch::block_barrier();
+      }
+      column = next;
+    } while (!Config::kChunked && column < p.last.n);
+  }
+
+  static WMMA_DEVICE Weights weights_of(const GemmGemmArguments& p, const T* b1, int64_t column) {
     return Weights(b1 + column * p.last.b.column_stride, p.last.b.column_stride, p.last.b.row_stride, p.last.n - column,
-                   thread, PlainStage<T, T>{});
+                   threadIdx.x, PlainStage<T, T>{});
   }
 
   static WMMA_DEVICE void multiply(LastSums& sums, const Held& d0, const unsigned char* tile, const Reader& reader) {
