@@ -39,6 +39,7 @@ class GemmGemmConfig:
     block_k: int
     stages: int  # tiles in flight by asynchronous copies (resident: of each wave's rows); 0: by way of registers
     occupancy: int  # waves at once on a SIMD that registers are kept for (NVIDIA: blocks on an SM)
+    wgmma: bool = False  # four waves multiply 64 rows together, straight from shared memory
 
     @property
     def waves(self) -> int:
@@ -54,6 +55,7 @@ class GemmGemmConfig:
 
     def __str__(self) -> str:
         kind = "resident weights" if self.resident else "streamed weights"
+        kind += " by warpgroups" if self.wgmma else ""
         stages = f", {self.stages} stages" if self.stages else ""
         return (
             f"{kind}, {self.block_m} rows, H by {self.block_h}, N by {self.block_n}, K by {self.block_k}, "
@@ -84,6 +86,9 @@ def _tile_bytes(lines: int, length: int, size: int, target: arch.Target) -> int:
 def shared_bytes(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
     """Dynamic shared memory: the first product's tiles, then the second's; or all weights, and the waves' rows."""
     size = problem.a.itemsize
+    if config.wgmma:
+        lines = max(config.block_m + (2 if problem.gate else 1) * config.block_h, config.block_n)
+        return config.stages * lines * 128 + config.waves * 16 * (min(config.block_n, 64) + 4) * 4
     if config.resident:
         weights = (2 if problem.gate else 1) * _tile_bytes(config.block_h, config.block_k, size, target)
         weights += _tile_bytes(_up(problem.n, config.block_n), config.block_h, size, target)
@@ -116,6 +121,7 @@ def _up(x: int, step: int) -> int:
 
 def candidates(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGemmConfig]:
     """Every configuration that fits."""
+    yield from _by_warpgroups(problem, target)
     for config in (*_resident(problem, target), *_streamed(problem, target)):
         held = _registers(problem, config, target)
         idle = config.tiles_m > 1 and config.waves_m * 16 >= problem.m
@@ -165,6 +171,19 @@ def _resident(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGem
             yield GemmGemmConfig(True, waves, 1, tiles_m, block_h, block_n, block_k, stages, occupancy)
 
 
+def _by_warpgroups(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGemmConfig]:
+    whole = _is_async(problem, target) and problem.b1_vec == 8
+    if target.name != "sm_90a" or not whole or problem.h > (128 if problem.gate else 256):
+        return
+    block_h = _up(problem.h, 64)
+    for groups, block_n, stages in itertools.product((1, 2), (32, 64, 128, 192, 256), (4, 5, 6, 8)):
+        in_panels = problem.b1_order == "h" or block_n % 64 == 0
+        idle = block_n > 64 and block_n >= 2 * problem.n
+        config = GemmGemmConfig(False, 4 * groups, 1, 1, block_h, block_n, 64, stages, 1, wgmma=True)
+        if in_panels and not idle and shared_bytes(problem, config, target) <= target.lds_bytes:
+            yield config
+
+
 def _registers(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
     """What a lane holds of A, D0, D1 and tiles on their way, at the busiest point."""
     lanes, words = config.waves * target.wave, problem.a.itemsize / 4
@@ -195,6 +214,8 @@ def _room(config: GemmGemmConfig, target: arch.Target) -> float:
 
 def cost(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
     """Modelled cycles."""
+    if config.wgmma:
+        return _cost_of_warpgroups(problem, config, target)
     return (_cost_of_resident if config.resident else _cost_of_streamed)(problem, config, target)
 
 
@@ -273,6 +294,35 @@ def _cost_of_streamed(problem: GemmGemmProblem, config: GemmGemmConfig, target: 
     return max(
         model.LAUNCH + rounds * (model.BLOCK + 2 * model.ROUND_TRIP + first + last), _floor(target, _bytes(problem))
     )
+
+
+def _cost_of_warpgroups(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
+    units, rate = model.CARDS[target.name].units, model.rate(target, problem.a, False, wgmma=True)
+    weights = 2 if problem.gate else 1
+    blocks = ceil(problem.m / config.block_m) * problem.batch
+    registers = config.block_h // 4 + max(weights * config.block_h, config.block_n) // 2 + 60
+    at_once = model.resident(target, config.waves, registers, shared_bytes(problem, config, target))
+    together = min(at_once, ceil(blocks / units))
+
+    def steps(count: int, columns: int, lines: int) -> float:
+        """Of 64 of K or H each, so many columns wide."""
+        matrix = 2 * config.block_m * 64 * columns / rate
+        busy = max(matrix, lines * 128 / model.TILE_BYTES) + model.STEP
+        waiting = model.ROUND_TRIP / (config.stages - 2) / together
+        return count * (busy**4 + waiting**4) ** 0.25
+
+    beside = problem.c.itemsize if problem.c is not None else 0
+    width = weights * config.block_h
+    chunks = ceil(problem.n / config.block_n)
+    block = steps(ceil(problem.k / 64), width, config.block_m + width)
+    block += steps(chunks * config.block_h // 64, config.block_n, config.block_n)
+    block += config.block_m * width * (6 if problem.activation < 2 else 20) / model.ACTIVATIONS
+    block += chunks * config.block_m * config.block_n * (problem.d.itemsize + beside) / model.RESULT_BYTES
+    rounds = blocks / units / together
+    rounds = ceil(rounds) if rounds < 4 else rounds
+    # What a block waits for, the blocks beside it fill.
+    total = model.LAUNCH + rounds * together * (block + (model.BLOCK + model.ROUND_TRIP) / together)
+    return max(total, _floor(target, _bytes(problem)))
 
 
 def _floor(target: arch.Target, size: float) -> float:
@@ -355,6 +405,8 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
         "kMultiplyVec": 1,
         "kBatchDims": problem.batch_dims,
         "kActivation": 0,
+        "kWavesK": 1,
+        "kCluster": 1,
     }
     numbers = {
         "kAVec": problem.a_vec,
@@ -398,13 +450,14 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
         "  struct Last {",
         *(f"    using {name} = {value};" for name, value in last_types.items()),
         *(f"    static constexpr int {name} = {value};" for name, value in last_numbers.items()),
-        "    static constexpr bool kSplit = false;",
         "  };",
     ]
     lines += [f"  static constexpr wmma::Order {name} = {value};" for name, value in orders.items()]
     lines += [f"  static constexpr int {name} = {value};" for name, value in numbers.items()]
     lines += [f"  static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
     lines.append("};")
+    if config.wgmma:
+        lines.append("#define WMMA_WARPGROUPS")
     if config.resident:
         lines.append("#define WMMA_RESIDENT")
     lines += ["#include <gemm_gemm.hip>", ""]

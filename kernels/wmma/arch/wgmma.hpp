@@ -57,6 +57,24 @@ struct Wgmma;
     }                                                                                                                  \
   };
 
+// The same for A in registers: four words of each lane, as mma.sync's m16n8k16 takes them.
+template <class T, int kN>
+struct WgmmaOfRows;
+
+#define WMMA_WGMMA_OF_ROWS(type, columns, types, d_list, rest, adds_name)                                        \
+  template <>                                                                                                    \
+  struct WgmmaOfRows<type, columns> {                                                                            \
+    template <bool kBAcross>                                                                                     \
+    static WMMA_DEVICE void mma(float* d, const uint32_t* a, uint64_t b_operand, bool adds) {                    \
+      asm volatile("{ .reg .pred p; setp.ne.b32 p, " adds_name                                                   \
+                   ", 0;\n"                                                                                      \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns "k16" types " {" WMMA_REGISTERS "}, " rest "; }" \
+                   : d_list("+f", d, 0)                                                                          \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_operand), "n"(kBAcross ? 1 : 0),          \
+                     "r"(adds ? 1 : 0));                                                                         \
+    }                                                                                                            \
+  };
+
 #define WMMA_REGISTERS "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 WMMA_WGMMA(half_t, half_t, 32, "k16", ".f32.f16.f16", float, "+f", WMMA_D16, "%16, %17, p, 1, 1, %18, %19", "%20")
 WMMA_WGMMA(bf16_t, bf16_t, 32, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D16, "%16, %17, p, 1, 1, %18, %19", "%20")
@@ -65,6 +83,8 @@ WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 32, "k32", ".f32.e4m3.e5m2", float, "+f", WMM
 WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 32, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D16, "%16, %17, p, 1, 1", "%20")
 WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 32, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D16, "%16, %17, p, 1, 1", "%20")
 WMMA_WGMMA(int8_t, int8_t, 32, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D16, "%16, %17, p", "%20")
+WMMA_WGMMA_OF_ROWS(half_t, 32, ".f32.f16.f16", WMMA_D16, "{%16, %17, %18, %19}, %20, p, 1, 1, %21", "%22")
+WMMA_WGMMA_OF_ROWS(bf16_t, 32, ".f32.bf16.bf16", WMMA_D16, "{%16, %17, %18, %19}, %20, p, 1, 1, %21", "%22")
 #undef WMMA_REGISTERS
 
 #define WMMA_REGISTERS                                                     \
@@ -77,6 +97,8 @@ WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 64, "k32", ".f32.e4m3.e5m2", float, "+f", WMM
 WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 64, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D32, "%32, %33, p, 1, 1", "%36")
 WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 64, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D32, "%32, %33, p, 1, 1", "%36")
 WMMA_WGMMA(int8_t, int8_t, 64, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D32, "%32, %33, p", "%36")
+WMMA_WGMMA_OF_ROWS(half_t, 64, ".f32.f16.f16", WMMA_D32, "{%32, %33, %34, %35}, %36, p, 1, 1, %37", "%38")
+WMMA_WGMMA_OF_ROWS(bf16_t, 64, ".f32.bf16.bf16", WMMA_D32, "{%32, %33, %34, %35}, %36, p, 1, 1, %37", "%38")
 #undef WMMA_REGISTERS
 
 #define WMMA_REGISTERS                                                               \
@@ -91,6 +113,8 @@ WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 128, "k32", ".f32.e4m3.e5m2", float, "+f", WM
 WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 128, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D64, "%64, %65, p, 1, 1", "%68")
 WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 128, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D64, "%64, %65, p, 1, 1", "%68")
 WMMA_WGMMA(int8_t, int8_t, 128, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D64, "%64, %65, p", "%68")
+WMMA_WGMMA_OF_ROWS(half_t, 128, ".f32.f16.f16", WMMA_D64, "{%64, %65, %66, %67}, %68, p, 1, 1, %69", "%70")
+WMMA_WGMMA_OF_ROWS(bf16_t, 128, ".f32.bf16.bf16", WMMA_D64, "{%64, %65, %66, %67}, %68, p, 1, 1, %69", "%70")
 #undef WMMA_REGISTERS
 
 #define WMMA_REGISTERS                                                               \
@@ -107,6 +131,8 @@ WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 192, "k32", ".f32.e4m3.e5m2", float, "+f", WM
 WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 192, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D96, "%96, %97, p, 1, 1", "%100")
 WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 192, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D96, "%96, %97, p, 1, 1", "%100")
 WMMA_WGMMA(int8_t, int8_t, 192, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D96, "%96, %97, p", "%100")
+WMMA_WGMMA_OF_ROWS(half_t, 192, ".f32.f16.f16", WMMA_D96, "{%96, %97, %98, %99}, %100, p, 1, 1, %101", "%102")
+WMMA_WGMMA_OF_ROWS(bf16_t, 192, ".f32.bf16.bf16", WMMA_D96, "{%96, %97, %98, %99}, %100, p, 1, 1, %101", "%102")
 #undef WMMA_REGISTERS
 
 #define WMMA_REGISTERS                                                                           \
@@ -127,8 +153,11 @@ WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 256, "k32", ".f32.e4m3.e5m2", float, "+f", WM
 WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 256, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D128, "%128, %129, p, 1, 1", "%132")
 WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 256, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D128, "%128, %129, p, 1, 1", "%132")
 WMMA_WGMMA(int8_t, int8_t, 256, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D128, "%128, %129, p", "%132")
+WMMA_WGMMA_OF_ROWS(half_t, 256, ".f32.f16.f16", WMMA_D128, "{%128, %129, %130, %131}, %132, p, 1, 1, %133", "%134")
+WMMA_WGMMA_OF_ROWS(bf16_t, 256, ".f32.bf16.bf16", WMMA_D128, "{%128, %129, %130, %131}, %132, p, 1, 1, %133", "%134")
 #undef WMMA_REGISTERS
 
+#undef WMMA_WGMMA_OF_ROWS
 #undef WMMA_WGMMA
 #undef WMMA_D128
 #undef WMMA_D96
