@@ -88,7 +88,7 @@ def shared_bytes(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.
     size = problem.a.itemsize
     if config.wgmma:
         lines = max(config.block_m + (2 if problem.gate else 1) * config.block_h, config.block_n)
-        return config.stages * lines * 128 + config.waves * 16 * (min(config.block_n, 64) + 4) * 4
+        return config.stages * lines * 128 + config.waves * 16 * (min(config.block_n // config.waves_n, 64) + 4) * 4
     if config.resident:
         weights = (2 if problem.gate else 1) * _tile_bytes(config.block_h, config.block_k, size, target)
         weights += _tile_bytes(_up(problem.n, config.block_n), config.block_h, size, target)
@@ -176,11 +176,20 @@ def _by_warpgroups(problem: GemmGemmProblem, target: arch.Target) -> Iterator[Ge
     if target.name != "sm_90a" or not whole or problem.h > (128 if problem.gate else 256):
         return
     block_h = _up(problem.h, 64)
-    for groups, block_n, stages in itertools.product((1, 2), (32, 64, 128, 192, 256), (4, 5, 6, 8)):
-        in_panels = problem.b1_order == "h" or block_n % 64 == 0
+    grids = ((1, 1), (2, 1), (1, 2), (1, 4))
+    for (down, across), wave_n, stages in itertools.product(grids, (32, 64, 128, 192, 256), (4, 5, 6, 8)):
+        block_n = wave_n * across
+        in_panels = problem.b1_order == "h" or wave_n % 64 == 0
         idle = block_n > 64 and block_n >= 2 * problem.n
-        config = GemmGemmConfig(False, 4 * groups, 1, 1, block_h, block_n, 64, stages, 1, wgmma=True)
-        if in_panels and not idle and shared_bytes(problem, config, target) <= target.lds_bytes:
+        config = GemmGemmConfig(False, 4 * down, across, 1, block_h, block_n, 64, stages, 1, wgmma=True)
+        room = _warpgroup_registers(problem, config) <= min(65536 // (config.waves * 32), 255)
+        if (
+            in_panels
+            and room
+            and not idle
+            and block_n <= 256
+            and shared_bytes(problem, config, target) <= target.lds_bytes
+        ):
             yield config
 
 
@@ -296,13 +305,22 @@ def _cost_of_streamed(problem: GemmGemmProblem, config: GemmGemmConfig, target: 
     )
 
 
+def _warpgroups_at_once(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
+    """Blocks that share a unit."""
+    registers = _warpgroup_registers(problem, config)
+    return model.resident(target, config.waves, registers, shared_bytes(problem, config, target))
+
+
+def _warpgroup_registers(problem: GemmGemmProblem, config: GemmGemmConfig) -> int:
+    columns = max((2 if problem.gate else 1) * config.block_h, config.block_n // config.waves_n)
+    return config.block_h // 4 + columns // 2 + 48
+
+
 def _cost_of_warpgroups(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
     units, rate = model.CARDS[target.name].units, model.rate(target, problem.a, False, wgmma=True)
     weights = 2 if problem.gate else 1
     blocks = ceil(problem.m / config.block_m) * problem.batch
-    registers = config.block_h // 4 + max(weights * config.block_h, config.block_n) // 2 + 60
-    at_once = model.resident(target, config.waves, registers, shared_bytes(problem, config, target))
-    together = min(at_once, ceil(blocks / units))
+    together = min(_warpgroups_at_once(problem, config, target), ceil(blocks / units))
 
     def steps(count: int, columns: int, lines: int) -> float:
         """Of 64 of K or H each, so many columns wide."""
@@ -318,10 +336,8 @@ def _cost_of_warpgroups(problem: GemmGemmProblem, config: GemmGemmConfig, target
     block += steps(chunks * config.block_h // 64, config.block_n, config.block_n)
     block += config.block_m * width * (6 if problem.activation < 2 else 20) / model.ACTIVATIONS
     block += chunks * config.block_m * config.block_n * (problem.d.itemsize + beside) / model.RESULT_BYTES
-    rounds = blocks / units / together
-    rounds = ceil(rounds) if rounds < 4 else rounds
-    # What a block waits for, the blocks beside it fill.
-    total = model.LAUNCH + rounds * together * (block + (model.BLOCK + model.ROUND_TRIP) / together)
+    rounds = ceil(blocks / (units * together))
+    total = model.LAUNCH + model.BLOCK + model.ROUND_TRIP + rounds * together * block
     return max(total, _floor(target, _bytes(problem)))
 
 
@@ -490,6 +506,11 @@ def plan_of(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Targe
     if blocks * threads >= 2**32:
         raise ConfigError(f"{problem.m} rows take {blocks} blocks; {target.name} takes up to {2**32 // threads}")
     grid = (blocks, min(problem.batch, _MOST_GRID_Y))
+    if config.wgmma:  # walks through the batch too
+        rounds = blocks * problem.batch
+        grid = (min(rounds, model.CARDS[target.name].units * _warpgroups_at_once(problem, config, target)), 1)
+        if rounds >= 2**31:
+            raise ConfigError(f"{problem.batch} times {problem.m} rows are {rounds} blocks; takes less than {2**31}")
     text = source(problem, config, target)
     launch = KernelLaunch("gemm_gemm", text, grid, threads, shared_bytes(problem, config, target))
     return Plan(config, reason, (launch,), 0, (blocks, 0, 0, 0))

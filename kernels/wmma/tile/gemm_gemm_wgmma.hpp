@@ -14,9 +14,12 @@ struct WgmmaKernel {
   using E = typename Config::Number;
   using Product = MatrixProduct<T, 16>;
   static constexpr int kThreads = Config::kThreads;
-  static constexpr int kBlockM = kThreads / 2;
+  static constexpr int kGroupsN =
+      Config::kWavesN;  // that share rows: each computes all of D0, and a part of D1's columns
+  static constexpr int kBlockM = kThreads / 2 / kGroupsN;
   static constexpr int kBlockH = Config::kBlockH;
   static constexpr int kBlockN = Config::kBlockN;
+  static constexpr int kWaveN = kBlockN / kGroupsN;
   static constexpr int kDepth = 64;  // of K, and of H: a line of 128 bytes
   static constexpr int kStep = 16;
   static constexpr int kSlices = kBlockH / kDepth;
@@ -35,8 +38,8 @@ struct WgmmaKernel {
   static constexpr int kFirstBytes = Rows::Tile::kBytes + kWeights * First::Tile::kBytes;
   static constexpr int kStageBytes = kFirstBytes > Last::Tile::kBytes ? kFirstBytes : Last::Tile::kBytes;
   using Sums = WaveTile<Product, 16, kBlockH>;
-  using LastSums = WaveTile<Product, 16, kBlockN>;
-  using Store = WaveStore<typename Config::Last, Product, 16, kBlockN>;
+  using LastSums = WaveTile<Product, 16, kWaveN>;
+  using Store = WaveStore<typename Config::Last, Product, 16, kWaveN>;
   static constexpr int kRingBytes = kStages * kStageBytes;
   static constexpr int kSharedBytes = kRingBytes + kThreads / arch::kWaveSize * Store::kWaveBytes;
 
@@ -44,15 +47,18 @@ struct WgmmaKernel {
     unsigned char* shared = dynamic_shared<unsigned char>();
     const uint32_t start = arch::shared_address(shared);
     const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
-    const uint32_t rows_at = arch::shuffle_word(wave / 4, 0) * (kAlongA ? 64 * 128 : Rows::Tile::kPanelBytes);
-    const int64_t row = static_cast<int64_t>(blockIdx.x) * kBlockM;
-    uint32_t batch = Config::kBatchDims > 0 ? blockIdx.y : 0;
-    do {
-      Feed feed(p, batch, row, start);
+    const uint32_t group = arch::shuffle_word(wave / 4, 0);
+    const uint32_t group_m = group / kGroupsN;
+    const uint32_t group_n = group % kGroupsN;
+    const uint32_t rows_at = group_m * (kAlongA ? 64 * 128 : Rows::Tile::kPanelBytes);
+    const uint32_t columns_at =
+        group_n * (Config::kB1Order == Order::kAlongK ? kWaveN * 128 : kWaveN / 64 * Last::Tile::kPanelBytes);
+    Feed feed(p, start);
 #pragma unroll
-      for (int i = 0; i < kStages - 2; ++i) feed.next();
+    for (int i = 0; i < kStages - 2; ++i) feed.next();
+    uint32_t tile = 0;  // of the ring's
+    for (Rounds at(p); at.more(); at.next()) {
       uint32_t d0[kBlockH / 4];
-      uint32_t tile = 0;  // of the ring's
       {
         Sums sums;
         Sums gate;
@@ -63,11 +69,11 @@ struct WgmmaKernel {
         const uint32_t tiles = static_cast<uint32_t>((p.k + kDepth - 1) / kDepth);
         for (uint32_t i = 0; i < tiles; ++i) {
           arrive();
-          const uint32_t at = start + tile * kStageBytes;
+          const uint32_t from = start + tile * kStageBytes;
           arch::wgmma_fence();
-          multiply<First, Config::kB0Order>(sums, at + rows_at, at + Rows::Tile::kBytes);
+          multiply<First, Config::kB0Order>(sums, from + rows_at, from + Rows::Tile::kBytes);
           if constexpr (Config::kGate) {
-            multiply<Gate, Config::kGateOrder>(gate, at + rows_at, at + Rows::Tile::kBytes + First::Tile::kBytes);
+            multiply<Gate, Config::kGateOrder>(gate, from + rows_at, from + Rows::Tile::kBytes + First::Tile::kBytes);
           }
           arch::wgmma_commit();
           feed.next();
@@ -77,7 +83,7 @@ struct WgmmaKernel {
         arch::wgmma_wait<0>();
         hold(sums);
         hold(gate);
-        finish(p, d0, sums, gate, batch);
+        finish(p, d0, sums, gate, at.batch());
       }
       for (int64_t column = 0; column < p.last.n; column += kBlockN) {
         LastSums sums;
@@ -87,7 +93,7 @@ struct WgmmaKernel {
         for (int slice = 0; slice < kSlices; ++slice) {
           arrive();
           arch::wgmma_fence();
-          multiply_last(sums, d0 + slice * (kDepth / 4), start + tile * kStageBytes);
+          multiply_last(sums, d0 + slice * (kDepth / 4), start + tile * kStageBytes + columns_at);
           arch::wgmma_commit();
           feed.next();
           arch::wgmma_wait<1>();
@@ -95,14 +101,11 @@ struct WgmmaKernel {
         }
         arch::wgmma_wait<0>();
         hold(sums);
-        const Store store(p.last, shared + kRingBytes + wave * Store::kWaveBytes, lane_id(), 0, 0, batch, 0, 0, row,
-                          column, wave * 16, 0);
+        const Store store(p.last, shared + kRingBytes + wave * Store::kWaveBytes, lane_id(), 0, 0, at.batch(), 0, 0,
+                          at.row(), column, group_m * 64 + wave % 4 * 16, group_n * kWaveN);
         store.template run<false>(sums);
       }
-      if constexpr (Config::kBatchDims == 0) break;
-      arch::block_barrier();
-      batch += gridDim.y;
-    } while (batch < p.last.batch);
+    }
   }
 
  private:
@@ -111,24 +114,39 @@ struct WgmmaKernel {
     return static_cast<const X*>(x.data) + batch_offset<Config::kBatchDims>(p.last, x, batch);
   }
 
+  // The blocks of rows that fall to a block, one after the other through the whole batch.
+  class Rounds {
+   public:
+    WMMA_DEVICE explicit Rounds(const GemmGemmArguments& p)
+        : down_(static_cast<uint32_t>((p.last.m + kBlockM - 1) / kBlockM)),
+          all_(down_ * static_cast<uint32_t>(p.last.batch)),
+          index_(blockIdx.x) {}
+    WMMA_DEVICE bool more() const { return index_ < all_; }
+    WMMA_DEVICE void next() { index_ += gridDim.x; }
+    WMMA_DEVICE uint32_t batch() const { return Config::kBatchDims > 0 ? index_ / down_ : 0; }
+    WMMA_DEVICE int64_t row() const { return static_cast<int64_t>(index_ - batch() * down_) * kBlockM; }
+
+   private:
+    uint32_t down_;
+    uint32_t all_;
+    uint32_t index_;
+  };
+
   // What goes to the ring, tile after tile. Of K, the tile that it does not fill comes first; of H, it comes last.
   class Feed {
    public:
-    WMMA_DEVICE Feed(const GemmGemmArguments& p, uint32_t batch, int64_t row, uint32_t start)
+    WMMA_DEVICE Feed(const GemmGemmArguments& p, uint32_t start)
         : p_(p),
-          rows_(operand<T>(p, p.a, batch) + row * p.a.row_stride, p.a.row_stride, p.a.column_stride, p.last.m - row,
-                threadIdx.x, None{}),
-          first_(operand<T>(p, p.b0, batch), p.b0.column_stride, p.b0.row_stride, p.last.k, threadIdx.x, None{}),
-          gate_(operand<T>(p, p.gate, batch), p.gate.column_stride, p.gate.row_stride, p.last.k, threadIdx.x, None{}),
-          last_(operand<T>(p, p.last.b, batch), p.last.b.column_stride, p.last.b.row_stride, p.last.n, threadIdx.x,
-                None{}),
+          at_(p),
+          rows_(nullptr, 0, 0, 0, 0, None{}),
+          first_(nullptr, 0, 0, 0, 0, None{}),
+          gate_(nullptr, 0, 0, 0, 0, None{}),
+          last_(nullptr, 0, 0, 0, 0, None{}),
           start_(start),
           stage_(0),
-          slice_(0),
-          left_(static_cast<int>((p.k + kDepth - 1) / kDepth)),
-          depth_(static_cast<int>(p.k - static_cast<int64_t>(left_ - 1) * kDepth)),
-          column_(0),
-          b1_(operand<T>(p, p.last.b, batch)) {}
+          slice_(0) {
+      if (at_.more()) begin();
+    }
 
     WMMA_DEVICE void next() {
       const uint32_t to = start_ + stage_ * kStageBytes;
@@ -144,21 +162,47 @@ struct WgmmaKernel {
         rows_.advance(depth_);
         first_.advance(depth_);
         depth_ = kDepth;
-      } else if (column_ < p_.last.n) {
+      } else if (at_.more()) {
         last_.template copy<Config::kRaggedH>(to, static_cast<int>(p_.last.k) - slice_ * kDepth);
         last_.advance(kDepth);
         if (++slice_ == kSlices) {
           slice_ = 0;
           column_ += kBlockN;
-          last_ = Last(b1_ + column_ * p_.last.b.column_stride, p_.last.b.column_stride, p_.last.b.row_stride,
-                       p_.last.n - column_, threadIdx.x, None{});
+          if (column_ < p_.last.n) {
+            begin_columns();
+          } else {
+            at_.next();
+            if (at_.more()) begin();
+          }
         }
       }
       arch::commit_async();
     }
 
    private:
+    WMMA_DEVICE void begin() {
+      const uint32_t batch = at_.batch();
+      const int64_t row = at_.row();
+      rows_ = Rows(operand<T>(p_, p_.a, batch) + row * p_.a.row_stride, p_.a.row_stride, p_.a.column_stride,
+                   p_.last.m - row, threadIdx.x, None{});
+      first_ =
+          First(operand<T>(p_, p_.b0, batch), p_.b0.column_stride, p_.b0.row_stride, p_.last.k, threadIdx.x, None{});
+      if constexpr (Config::kGate) {
+        gate_ = Gate(operand<T>(p_, p_.gate, batch), p_.gate.column_stride, p_.gate.row_stride, p_.last.k, threadIdx.x,
+                     None{});
+      }
+      left_ = static_cast<int>((p_.k + kDepth - 1) / kDepth);
+      depth_ = static_cast<int>(p_.k - static_cast<int64_t>(left_ - 1) * kDepth);
+      column_ = 0;
+      begin_columns();
+    }
+    WMMA_DEVICE void begin_columns() {
+      last_ = Last(operand<T>(p_, p_.last.b, at_.batch()) + column_ * p_.last.b.column_stride, p_.last.b.column_stride,
+                   p_.last.b.row_stride, p_.last.n - column_, threadIdx.x, None{});
+    }
+
     const GemmGemmArguments& p_;
+    Rounds at_;
     Rows rows_;
     First first_;
     Gate gate_;
@@ -166,10 +210,9 @@ struct WgmmaKernel {
     uint32_t start_;
     uint32_t stage_;
     int slice_;
-    int left_;   // tiles of K
-    int depth_;  // of the next one
-    int64_t column_;
-    const T* b1_;
+    int left_ = 0;   // tiles of K
+    int depth_ = 0;  // of the next one
+    int64_t column_ = 0;
   };
 
   // The next tile is there for everyone, and everyone is done with the product before the last.
@@ -207,7 +250,7 @@ struct WgmmaKernel {
   static WMMA_DEVICE void multiply_last(LastSums& sums, const uint32_t* d0, uint32_t weights) {
 #pragma unroll
     for (int step = 0; step < kDepth / kStep; ++step) {
-      arch::WgmmaOfRows<T, kBlockN>::template mma<Config::kB1Order == Order::kAcrossK>(
+      arch::WgmmaOfRows<T, kWaveN>::template mma<Config::kB1Order == Order::kAcrossK>(
           &sums.sums[0][0][0], d0 + step * 4,
           arch::wgmma_operand(weights + step_bytes<Last, Config::kB1Order>(step), Last::Tile::kPanelBytes), true);
     }
