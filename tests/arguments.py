@@ -1,4 +1,4 @@
-"""GemmArguments, the struct that every product's kernel takes, read back from its bytes, and what it asks for."""
+"""The structs that the kernels of products take, read back from their bytes, and what a single product's asks for."""
 
 import ctypes
 import itertools
@@ -35,6 +35,17 @@ class Arguments(ctypes.Structure):
     )
 
 
+class TwoArguments(ctypes.Structure):
+    """Of two products in one kernel."""
+
+    _fields_ = (
+        ("last", Arguments),
+        *((name, Operand) for name in ("a", "b0", "gate", "bias0")),
+        ("k", ctypes.c_int64),
+        ("alpha0", ctypes.c_double),
+    )
+
+
 def decode(data: bytes) -> Arguments:
     assert len(data) == ctypes.sizeof(Arguments)
     return Arguments.from_buffer_copy(data)
@@ -42,18 +53,25 @@ def decode(data: bytes) -> Arguments:
 
 def memory(data: bytes, element_size: int) -> dict[str, torch.Tensor]:
     """What a launch's operands cover, as bytes; elements are all of one size."""
-    g = decode(data)
-    batch = list(g.batch_sizes)
-    found = {}
-    for name in OPERANDS:
-        x = getattr(g, name)
-        rows, columns = {"a": (g.m, g.k), "a_scale": (g.m, g.k), "b": (g.k, g.n)}.get(name, (g.m, g.n))
-        steps = zip([*batch, rows, columns], [*x.batch_strides, x.row_stride, x.column_stride], strict=True)
+    if len(data) == ctypes.sizeof(TwoArguments):
+        two = TwoArguments.from_buffer_copy(data)
+        g = two.last
+        found = {name: getattr(two, name) for name in ("a", "b0", "gate", "bias0")}
+        found |= {"b1": g.b, "c": g.c, "d": g.d, "bias1": g.bias}
+        sizes = {"a": (g.m, two.k), "b1": (g.k, g.n), **dict.fromkeys(("b0", "gate", "bias0"), (two.k, g.k))}
+    else:
+        g = decode(data)
+        found = {name: getattr(g, name) for name in OPERANDS}
+        sizes = {"a": (g.m, g.k), "a_scale": (g.m, g.k), "b": (g.k, g.n)}
+    covered = {}
+    for name, x in found.items():
+        rows, columns = sizes.get(name, (g.m, g.n))
+        steps = zip([*g.batch_sizes, rows, columns], [*x.batch_strides, x.row_stride, x.column_stride], strict=True)
         if x.data and rows and columns:
-            found[name] = _bytes(x.data, (1 + sum((size - 1) * stride for size, stride in steps)) * element_size)
+            covered[name] = _bytes(x.data, (1 + sum((size - 1) * stride for size, stride in steps)) * element_size)
     if g.partial:
-        found["workspace"] = _bytes(g.partial, 4 * g.splits * g.split_stride)
-    return found
+        covered["workspace"] = _bytes(g.partial, 4 * g.splits * g.split_stride)
+    return covered
 
 
 def _bytes(at: int, count: int) -> torch.Tensor:

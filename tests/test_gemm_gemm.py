@@ -69,6 +69,7 @@ LARGER = (
     GemmGemmCase(m=200, k=130, h=256, n=300, activation="relu"),
     GemmGemmCase(m=65, k=64, h=128, n=128, layout="column"),
     GemmGemmCase(m=70, k=64, h=64, n=64, gate=True, batch=(2,), activation="silu"),
+    GemmGemmCase(m=40, k=96, h=96, n=96),  # runs of chunks that are no power of two
     GemmGemmCase(m=33, k=600, h=48, n=40),
     GemmGemmCase(m=33, k=40, h=300, n=100, bias0=True),
     GemmGemmCase(m=40, k=72, h=520, n=200),

@@ -218,7 +218,7 @@ def _room(config: GemmGemmConfig, target: arch.Target) -> float:
         return 0.7 * min(255, 65536 // (config.waves * target.wave))
     if target.family == "cdna":
         return 0.6 * 512 // config.occupancy
-    return 0.65 * min(256, 1536 // config.occupancy)
+    return (0.65 if config.resident else 0.6) * min(256, 1536 // config.occupancy)
 
 
 def cost(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:

@@ -181,7 +181,7 @@ class StagedLoader {
   static WMMA_CONSTEXPR int best_spread() {
     int best = 1;
     for (int spread = 2; spread <= kRuns && spread <= 16; spread *= 2) {
-      if (store_cycles(spread) < store_cycles(best)) best = spread;
+      if (kRuns % spread == 0 && store_cycles(spread) < store_cycles(best)) best = spread;
     }
     return best;
   }
