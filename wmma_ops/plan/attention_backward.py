@@ -84,7 +84,7 @@ def candidates(problem: AttentionProblem, target: arch.Target, owns_keys: bool) 
     link = link_of(target, element, lanes)
     depth, value_depth = up(problem.e, link.depth), up(problem.ev, link.depth)
     widest = up(max(problem.e, problem.ev) if owns_keys else problem.e, link.whole)
-    slices = dict.fromkeys((widest, *(x for x in (128, 64, 32) if x < widest and x % link.whole == 0)))
+    slices = dict.fromkeys((widest, *(x for x in (128, 64, 32, 16) if x < widest and x % link.whole == 0)))
     orders = {problem.q_order, problem.k_order, problem.v_order, problem.g_order}
     vecs = {problem.q_vec, problem.k_vec, problem.v_vec, problem.g_vec}
     shapes = [(4, 1, 64), (4, 1, 32), (2, 1, 32), (4, 1, 16), (2, 1, 16), (1, 1, 16), (1, 1, 32)]
