@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from wmma_ops import activations, arch, jit
-from wmma_ops.plan import gemm
+from wmma_ops.plan import attention, gemm
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.figures import Figures, figures, limits
 from wmma_ops.plan.problem import GemmProblem
@@ -56,6 +56,26 @@ CASES = (
     Case("linear 16x4096x4096 float16", "float16", (16, 4096, 4096), weight=True),
     Case("unaligned 1000x1001x1003 float16", "float16", (1000, 1001, 1003), aligned=False),
 )
+
+
+@dataclass(frozen=True)
+class AttentionCase:
+    """Attention on contiguous tensors of 4 batches, 16 heads and 4096 queries and keys."""
+
+    label: str
+    dtype: str
+    e: int
+    backward: bool = False
+
+
+ATTENTION = tuple(
+    AttentionCase(f"attention {'backward ' if backward else ''}{name} d={e}", name, e, backward)
+    for backward in (False, True)
+    for e in (64, 128)
+    for name in (("bfloat16",) if backward else ("float16", "bfloat16"))
+)
+# The least share of the matrix units in the forward kernel's hot loop, the softmax counted.
+ATTENTION_SHARE = {"cdna": 0.75, "rdna3": 0.6, "rdna4": 0.6}
 
 
 class Limits(NamedTuple):
@@ -104,11 +124,12 @@ class Row(NamedTuple):
 # ------------------------------------------------------------------------------------------------------ one kernel each
 
 
-def cases(target: arch.Target) -> list[Case]:
+def cases(target: arch.Target) -> list[Case | AttentionCase]:
     """Those that say something about a target: fp8 where it has such a product, NVIDIA's in float16."""
     native = {row.a for row in target.instructions}
     found = (case for case in CASES if case.dtype not in _FP8 or case.dtype in native)
-    return [case for case in found if target.vendor == "amd" or case.dtype == "float16"]
+    products = [case for case in found if target.vendor == "amd" or case.dtype == "float16"]
+    return [*products, *ATTENTION]
 
 
 def problem(case: Case, target: arch.Target) -> GemmProblem:
@@ -131,8 +152,43 @@ def problem(case: Case, target: arch.Target) -> GemmProblem:
     )  # fmt: skip
 
 
-def measure(case: Case, target: arch.Target) -> list[Row]:
+def attention_problem(case: AttentionCase, target: arch.Target) -> attention.AttentionProblem:
+    """What the library would ask for."""
+    return attention.AttentionProblem(
+        place=-1 - list(arch.TARGETS).index(target.name),
+        backward=case.backward,
+        dtype=getattr(torch, case.dtype), mask=None, causal=False,
+        e=case.e, ev=case.e,
+        q_order="e", q_vec=8, k_order="e", k_vec=8, v_order="e", v_vec=8, out_vec=8,
+        g_order="e", g_vec=8 if case.backward else 1,
+        wide=False,
+        batch=4, heads=16, group=1, sq=4096, skv=4096,
+    )  # fmt: skip
+
+
+def _measure_attention(case: AttentionCase, target: arch.Target) -> list[Row]:
+    try:
+        plan = attention.plan(attention_problem(case, target), target)
+        codes = [jit.compile(launch.source, target.name, name="planned.hip") for launch in plan.launches]
+    except (ConfigError, jit.CompileError) as error:
+        unknown = Figures("attention", target.name, 0, *[None] * 8)
+        return [Row(case.label, target, unknown, [f"is not compiled: {str(error).strip().splitlines()[0]}"])]
+    rows = []
+    for code, launch in zip(codes, plan.launches, strict=True):
+        found = figures(code, target, launch.block, launch.shared)
+        multiplies = launch.kernel != "attention_delta"
+        share = ATTENTION_SHARE.get(target.family) if multiplies and not case.backward else 0.0 if multiplies else None
+        # A row that saw no key is told apart in the loop, and the last tiles are masked there.
+        judged = dataclasses.replace(found, masked=None, wide_address=None)
+        label = case.label if launch is plan.launches[0] else f"… then {launch.kernel.removeprefix('attention_')}"
+        rows.append(Row(label, target, found, limits(judged, share=share)))
+    return rows
+
+
+def measure(case: Case | AttentionCase, target: arch.Target) -> list[Row]:
     """A row for each kernel of the product."""
+    if isinstance(case, AttentionCase):
+        return _measure_attention(case, target)
     asked = problem(case, target)
     try:
         plan = gemm.plan(asked, target)
