@@ -135,17 +135,12 @@ def main() -> None:
         )
         print(f"{group:8} {shape!s:28} {mine:8.1f} µs {flops / mine / 1e6:6.1f} TFLOP/s  {others}")
     for group in dict.fromkeys(row["group"] for row in kept):
-        for name, what in (("flash", "FlashAttention-2"), (None, "the best of SDPA")):
-            ratios = [
-                least / row["ours_us"]
-                for row in kept
-                if row["group"] == group
-                and (
-                    least := min(
-                        (row[f"{peer}_us"] for peer in PEERS if f"{peer}_us" in row and name in (None, peer)), default=0
-                    )
-                )
-            ]
+        for names, what in ((("flash",), "FlashAttention-2"), (tuple(PEERS), "the best of SDPA")):
+            ratios = []
+            for row in kept:
+                theirs = [row[f"{name}_us"] for name in names if f"{name}_us" in row]
+                if row["group"] == group and theirs:
+                    ratios.append(min(theirs) / row["ours_us"])
             if ratios:
                 mean = math.exp(statistics.fmean(map(math.log, ratios)))
                 print(f"{group}: geometric mean {mean:.2f}× the speed of {what}, least {min(ratios):.2f}×")
