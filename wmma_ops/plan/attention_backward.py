@@ -111,8 +111,10 @@ def candidates(problem: AttentionProblem, target: arch.Target, owns_keys: bool) 
 def choose(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> OwnerConfig:
     lanes = is_lanes(target, problem.dtype)
 
-    def over(config: OwnerConfig) -> int:
-        return max(registers(config, target, problem.dtype, lanes) - _MOST_REGISTERS[target.family], 0)
+    # What would spill, or leaves SIMDs without a wave, is taken only where nothing else is left.
+    def over(config: OwnerConfig) -> tuple[int, bool]:
+        excess = registers(config, target, problem.dtype, lanes) - _MOST_REGISTERS[target.family]
+        return max(excess, 0), config.waves < 4
 
     config = min(candidates(problem, target, owns_keys), key=over, default=None)
     if config is None:
