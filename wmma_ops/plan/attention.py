@@ -18,7 +18,7 @@ from wmma_ops.types import name as type_name
 _COMBINE_THREADS = 256
 _OTHERS = 56  # registers beside sums, queries and what is on its way
 # The most that the estimate may be where nothing is to be spilled: what the compiler takes beside it differs.
-_MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 184, "sm80": 256, "sm89": 256, "sm90": 256}
+_MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 184, "gfx1250": 184, "sm80": 256, "sm89": 256, "sm90": 256}
 _PACKED_ROWS = 64  # up to so many queries, those of all heads that share a key head make one tile
 
 
@@ -146,8 +146,9 @@ class Link:
 
 def link_of(target: arch.Target, element: torch.dtype, lanes: bool) -> Link:
     step = step_of(target, element, lanes, 16)
+    depth = 2 * step.depth if target.family == "gfx1250" and not lanes else step.depth
     stays = not lanes and (target.vendor == "amd" or element.itemsize == 2)
-    return Link(step.rows, step.cols, step.depth, step.copies, stays)
+    return Link(step.rows, step.cols, depth, step.copies, stays)
 
 
 def is_lanes(target: arch.Target, element: torch.dtype) -> bool:

@@ -17,7 +17,7 @@ from wmma_ops.types import name as type_name
 
 _DELTA_THREADS = 256
 _OTHERS = 64  # registers beside sums
-_MOST_REGISTERS = {"cdna": 400, "rdna3": 190, "rdna4": 200, "sm80": 255, "sm89": 255, "sm90": 255}
+_MOST_REGISTERS = {"cdna": 400, "rdna3": 190, "rdna4": 200, "gfx1250": 200, "sm80": 255, "sm89": 255, "sm90": 255}
 
 
 @dataclass(frozen=True)

@@ -131,8 +131,8 @@ struct Chain<MatrixProduct<T, kSide>> {
       to[kWords + i] = upper ? words[i] : other;
     }
 #else
-    static_assert(kWords == 4, "a chunk");
-    arch::copy_bytes<16>(rows, words);  // which tells the compiler that they are read as another type
+    static_assert(kWords == 4 * kRowChunks, "whole chunks");
+    arch::copy_bytes<kWords * 4>(rows, words);  // which tells the compiler that they are read as another type
 #endif
   }
 };
