@@ -35,6 +35,7 @@ def test_two_targets_keep_the_limits(capsys):
         "unaligned 1000x1001x1003 float16",
         "gemm_gemm bfloat16 64",
         "gemm_gemm bfloat16 128",
+        *(case.label for case in report.ATTENTION),
     ]
     for row in rows:
         assert row["broken"] == []

@@ -9,7 +9,8 @@ import torch
 
 from wmma_ops import kernels_dir
 from wmma_ops.emulator import EmulationError, OutOfBounds, Race, Uninitialised
-from wmma_ops.testing import GemmCase, Mismatch, run, sampling
+from wmma_ops.testing import AttentionCase, GemmCase, Mismatch, cases, run, sampling
+from wmma_ops.testing.cases import Case
 
 MOST_CASES = 6
 
@@ -20,9 +21,10 @@ class Wrong:
 
     name: str
     changes: tuple[tuple[str, str, str], ...]  # file, text that stands there once, what stands there instead
-    notices: Callable[[GemmCase], bool]
+    notices: Callable[[Case], bool]
     caught: type[Exception] | tuple[type[Exception], ...] = Mismatch
     target: str = "gfx942"
+    kind: type[Case] = GemmCase
 
     def __str__(self):
         return f"{self.name}-{self.target}"
@@ -30,6 +32,10 @@ class Wrong:
 
 def wrong(name, file, old, new, notices, caught=Mismatch, target="gfx942"):
     return Wrong(name, ((file, old, new),), notices, caught, target)
+
+
+def wrong_attention(name, file, old, new, notices, caught=Mismatch, target="gfx942"):
+    return Wrong(name, ((file, old, new),), notices, caught, target, AttentionCase)
 
 
 EPILOGUE, GEMM, LOADER = "epilogue.hpp", "gemm.hpp", "staged_loader.hpp"
@@ -43,6 +49,10 @@ def _ragged(case):
 
 def _split(case):
     return case.k > 4000
+
+
+def _many_keys(case):
+    return case.skv > 300 and case.sq > 64 and case.mask is None and case.dtype == "float16"
 
 
 WRONG = [
@@ -191,6 +201,51 @@ WRONG = [
         "offset += 0;",
         lambda case: 3 in case.batch_a and case.m > 1,
     ),
+    wrong_attention(
+        "sums_do_not_follow_the_largest_score",
+        "attention.hpp",
+        "        wave.sum[m][i] *= follow[i];\n",
+        "",
+        _many_keys,
+    ),
+    wrong_attention(
+        "results_do_not_follow_the_largest_score",
+        "attention.hpp",
+        "wave.out[m][f] *= follow[Link::row_of(f)];",
+        "wave.out[m][f] *= Number(1);",
+        _many_keys,
+        target="gfx1201",
+    ),
+    wrong_attention(
+        "sees_one_key_too_many",
+        "attention_mask.hpp",
+        "+ p.shift + 1;",
+        "+ p.shift + 2;",
+        lambda case: case.causal == "top_left" and case.sq > 1 and case.skv > 20,
+    ),
+    wrong_attention(
+        "rows_without_a_key_are_nan",
+        "attention.hpp",
+        "Number(0) : -largest;",
+        "-largest : -largest;",
+        lambda case: case.mask == "blind" and case.sq < 20,
+        target="gfx1201",
+    ),
+    wrong_attention(
+        "weights_of_the_splits_are_equal",
+        "attention.hpp",
+        "sum += part[1] * factor;",
+        "sum += part[1];",
+        lambda case: case.skv > 1000 and case.sq == 3,
+    ),
+    wrong_attention(
+        "no_barrier_after_the_values",
+        "attention_feed.hpp",
+        "WMMA_DEVICE void after_values() { arch::block_barrier(); }",
+        "WMMA_DEVICE void after_values() {}",
+        _many_keys,
+        Race,
+    ),
 ]
 
 
@@ -206,6 +261,9 @@ def sources(tmp_path, monkeypatch):
 
 
 def _cases(of: Wrong):
+    if of.kind is AttentionCase:
+        found = [case for case in cases("attention") if case.sq * case.skv * case.batch and of.notices(case)]
+        return sorted(found, key=lambda case: case.sq * case.skv * case.e)[:MOST_CASES]
     chosen = sampling.sample(0, of.target)
     found = [case for case in chosen if isinstance(case, GemmCase) and case.m * case.n and of.notices(case)]
     # The fewest elements first: they take the least time.

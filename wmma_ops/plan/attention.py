@@ -18,7 +18,7 @@ from wmma_ops.types import name as type_name
 _COMBINE_THREADS = 256
 _OTHERS = 56  # registers beside sums, queries and what is on its way
 # The most that the estimate may be where nothing is to be spilled: what the compiler takes beside it differs.
-_MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 184, "sm80": 256, "sm89": 256, "sm90": 256}
+_MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 184, "gfx1250": 184, "sm80": 256, "sm89": 256, "sm90": 256}
 _PACKED_ROWS = 64  # up to so many queries, those of all heads that share a key head make one tile
 
 
@@ -146,8 +146,9 @@ class Link:
 
 def link_of(target: arch.Target, element: torch.dtype, lanes: bool) -> Link:
     step = step_of(target, element, lanes, 16)
+    depth = 2 * step.depth if target.family == "gfx1250" and not lanes else step.depth
     stays = not lanes and (target.vendor == "amd" or element.itemsize == 2)
-    return Link(step.rows, step.cols, step.depth, step.copies, stays)
+    return Link(step.rows, step.cols, depth, step.copies, stays)
 
 
 def is_lanes(target: arch.Target, element: torch.dtype) -> bool:
@@ -216,7 +217,7 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
     slices = dict.fromkeys((whole_slice, *(x for x in (256, 128, 64, 32) if x < whole_slice and x % link.whole == 0)))
     for depth in depths:
         for part in slices:
-            for waves, tiles_m, keys in _shapes(target, problem, link, lanes):
+            for waves, tiles_m, keys in _shapes(target, problem, link, lanes, rows):
                 if tiles_m > 1 and rows <= (tiles_m - 1) * waves * link.rows:
                     continue
                 for keeps in (
@@ -231,7 +232,9 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
                     yield dataclasses.replace(config, occupancy=_occupancy(config, target, shared, held))
 
 
-def _shapes(target: arch.Target, problem: AttentionProblem, link: Link, lanes: bool) -> Iterator[tuple[int, int, int]]:
+def _shapes(
+    target: arch.Target, problem: AttentionProblem, link: Link, lanes: bool, rows: int
+) -> Iterator[tuple[int, int, int]]:
     """(waves, row tiles of a wave, keys), the preferred first."""
     size, widest = problem.dtype.itemsize, max(problem.e, problem.ev)
     least = link.whole
@@ -245,6 +248,9 @@ def _shapes(target: arch.Target, problem: AttentionProblem, link: Link, lanes: b
             shapes = ((4, 2, 32), (4, 1, 32), (2, 1, 32))
     else:
         shapes = ((8, 1, 64), (4, 1, 64), (8, 1, 32), (4, 1, 32), (4, 1, 16), (2, 1, 32), (2, 1, 16))
+    if rows <= 2 * link.rows:  # waves without rows of their own would only take the others' time
+        few = ceil(rows / link.rows)
+        shapes = ((few, 1, 64), (few, 1, 32), (few, 1, 16)) if not lanes and size == 2 else ((few, 1, 32), (few, 1, 16))
     for waves, tiles_m, keys in shapes:
         if keys % least == 0:
             yield waves, tiles_m, keys
@@ -275,8 +281,9 @@ def choose(problem: AttentionProblem, target: arch.Target) -> AttentionConfig:
     heads = problem.heads // problem.group if config.packed else problem.heads
     blocks = tiles * slices * heads * problem.batch
     most = problem.skv // (4 * config.keys)
-    wanted = 4 * units // blocks
-    if blocks < units and min(most, wanted) >= 2:
+    together = model.resident(target, config.waves, registers(config, target), shared_bytes(config, target))
+    wanted = units * max(together, 4 // config.waves) // blocks
+    if min(most, wanted) >= 2:
         return dataclasses.replace(config, splits=min(most, wanted, 64))
     return config
 

@@ -17,7 +17,7 @@ from wmma_ops.types import name as type_name
 
 _DELTA_THREADS = 256
 _OTHERS = 64  # registers beside sums
-_MOST_REGISTERS = {"cdna": 400, "rdna3": 190, "rdna4": 200, "sm80": 255, "sm89": 255, "sm90": 255}
+_MOST_REGISTERS = {"cdna": 400, "rdna3": 190, "rdna4": 200, "gfx1250": 200, "sm80": 255, "sm89": 255, "sm90": 255}
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def candidates(problem: AttentionProblem, target: arch.Target, owns_keys: bool) 
     link = link_of(target, element, lanes)
     depth, value_depth = up(problem.e, link.depth), up(problem.ev, link.depth)
     widest = up(max(problem.e, problem.ev) if owns_keys else problem.e, link.whole)
-    slices = dict.fromkeys((widest, *(x for x in (128, 64, 32) if x < widest and x % link.whole == 0)))
+    slices = dict.fromkeys((widest, *(x for x in (128, 64, 32, 16) if x < widest and x % link.whole == 0)))
     orders = {problem.q_order, problem.k_order, problem.v_order, problem.g_order}
     vecs = {problem.q_vec, problem.k_vec, problem.v_vec, problem.g_vec}
     shapes = [(4, 1, 64), (4, 1, 32), (2, 1, 32), (4, 1, 16), (2, 1, 16), (1, 1, 16), (1, 1, 32)]
@@ -111,8 +111,10 @@ def candidates(problem: AttentionProblem, target: arch.Target, owns_keys: bool) 
 def choose(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> OwnerConfig:
     lanes = is_lanes(target, problem.dtype)
 
-    def over(config: OwnerConfig) -> int:
-        return max(registers(config, target, problem.dtype, lanes) - _MOST_REGISTERS[target.family], 0)
+    # What would spill, or leaves SIMDs without a wave, is taken only where nothing else is left.
+    def over(config: OwnerConfig) -> tuple[int, bool]:
+        excess = registers(config, target, problem.dtype, lanes) - _MOST_REGISTERS[target.family]
+        return max(excess, 0), config.waves < 4
 
     config = min(candidates(problem, target, owns_keys), key=over, default=None)
     if config is None:

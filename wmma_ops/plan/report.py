@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from wmma_ops import activations, arch, jit
-from wmma_ops.plan import gemm, gemm_gemm
+from wmma_ops.plan import attention, gemm, gemm_gemm
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.figures import Figures, figures, limits
 from wmma_ops.plan.plan import Plan
@@ -88,6 +88,28 @@ class TwoProducts:
 TWO_PRODUCTS = (TwoProducts(64), TwoProducts(128))
 
 
+@dataclass(frozen=True)
+class AttentionCase:
+    """Attention on contiguous tensors of 4 batches, 16 heads and 4096 queries and keys."""
+
+    label: str
+    dtype: str
+    e: int
+    backward: bool = False
+
+
+ATTENTION = tuple(
+    AttentionCase(f"attention {'backward ' if backward else ''}{name} d={e}", name, e, backward)
+    for backward in (False, True)
+    for e in (64, 128)
+    for name in (("bfloat16",) if backward else ("float16", "bfloat16"))
+)
+# The least share of the matrix units in the forward kernel's hot loop, the softmax counted.
+ATTENTION_SHARE = {"cdna": 0.75, "rdna3": 0.6, "rdna4": 0.6}
+# Spilled registers at most, by target and head size, and why.
+ATTENTION_SPILLS = {("sm_90a", 128): (24, "tiles of 32 keys need none, but wait at twice as many barriers")}
+
+
 class Limits(NamedTuple):
     """Of the hot loop."""
 
@@ -129,11 +151,12 @@ class Row(NamedTuple):
 # ------------------------------------------------------------------------------------------------------ one kernel each
 
 
-def cases(target: arch.Target) -> list[Case | TwoProducts]:
+def cases(target: arch.Target) -> list[Case | TwoProducts | AttentionCase]:
     """Those that say something about a target: fp8 where it has such a product, NVIDIA's single ones in float16."""
     native = {row.a for row in target.instructions}
     found = (case for case in CASES if case.dtype not in _FP8 or case.dtype in native)
-    return [*(case for case in found if target.vendor == "amd" or case.dtype == "float16"), *TWO_PRODUCTS]
+    products = (case for case in found if target.vendor == "amd" or case.dtype == "float16")
+    return [*products, *TWO_PRODUCTS, *ATTENTION]
 
 
 def problem(case: Case, target: arch.Target) -> GemmProblem:
@@ -156,8 +179,48 @@ def problem(case: Case, target: arch.Target) -> GemmProblem:
     )  # fmt: skip
 
 
-def measure(case: Case | TwoProducts, target: arch.Target) -> list[Row]:
-    """A row for each kernel of the product, or of the two."""
+def attention_problem(case: AttentionCase, target: arch.Target) -> attention.AttentionProblem:
+    """What the library would ask for."""
+    return attention.AttentionProblem(
+        place=-1 - list(arch.TARGETS).index(target.name),
+        backward=case.backward,
+        dtype=getattr(torch, case.dtype), mask=None, causal=False,
+        e=case.e, ev=case.e,
+        q_order="e", q_vec=8, k_order="e", k_vec=8, v_order="e", v_vec=8, out_vec=8,
+        g_order="e", g_vec=8 if case.backward else 1,
+        wide=False,
+        batch=4, heads=16, group=1, sq=4096, skv=4096,
+    )  # fmt: skip
+
+
+def _measure_attention(case: AttentionCase, target: arch.Target) -> list[Row]:
+    try:
+        plan = attention.plan(attention_problem(case, target), target)
+        codes = [jit.compile(launch.source, target.name, name="planned.hip") for launch in plan.launches]
+    except (ConfigError, jit.CompileError) as error:
+        unknown = Figures("attention", target.name, 0, *[None] * 8)
+        return [Row(case.label, target, unknown, [f"is not compiled: {str(error).strip().splitlines()[0]}"])]
+    rows = []
+    for code, launch in zip(codes, plan.launches, strict=True):
+        found = figures(code, target, launch.block, launch.shared)
+        multiplies = launch.kernel != "attention_delta"
+        share = ATTENTION_SHARE.get(target.family) if multiplies and not case.backward else 0.0 if multiplies else None
+        # A row that saw no key is told apart in the loop, and the last tiles are masked there.
+        judged = dataclasses.replace(found, masked=None, wide_address=None)
+        label = case.label if launch is plan.launches[0] else f"… then {launch.kernel.removeprefix('attention_')}"
+        strict = limits(judged, share=share)
+        most, reason = ATTENTION_SPILLS.get((target.name, case.e), (0, ""))
+        excused = (judged.spills or 0) <= most
+        broken = limits(dataclasses.replace(judged, spills=0, scratch_bytes=0), share=share) if excused else strict
+        known = [f"{text}: {reason}" for text in strict if text not in broken]
+        rows.append(Row(label, target, found, broken, known))
+    return rows
+
+
+def measure(case: Case | TwoProducts | AttentionCase, target: arch.Target) -> list[Row]:
+    """A row for each kernel of the product, of the two, or of attention."""
+    if isinstance(case, AttentionCase):
+        return _measure_attention(case, target)
     two = isinstance(case, TwoProducts)
     try:
         plan = gemm_gemm.plan(case.problem(target), target) if two else gemm.plan(problem(case, target), target)

@@ -251,11 +251,19 @@ WMMA_DEVICE uint16_t bf16_from_float(float x) {
 
 // Two floats as the halves of a word, the first one low.
 WMMA_DEVICE uint32_t half_pair(float first, float second) {
+#if defined(__gfx950__)
+  using Floats = float __attribute__((ext_vector_type(2)));
+  using Halves = _Float16 __attribute__((ext_vector_type(2)));
+  return bit_cast<uint32_t>(__builtin_convertvector((Floats{first, second}), Halves));  // one instruction there
+#else
   return pair_halves<false>(half_from_float(first), half_from_float(second));
+#endif
 }
 WMMA_DEVICE uint32_t bf16_pair(float first, float second) {
 #if defined(__gfx950__) || defined(__gfx1250__)
-  return pair_halves<false>(bf16_from_float(first), bf16_from_float(second));
+  using Floats = float __attribute__((ext_vector_type(2)));
+  using Halves = __bf16 __attribute__((ext_vector_type(2)));
+  return bit_cast<uint32_t>(__builtin_convertvector((Floats{first, second}), Halves));
 #else
   return pair_halves<true>(bf16_above(first), bf16_above(second));
 #endif

@@ -216,19 +216,40 @@ struct AttentionKernel {
   // scores += Q·Kᵀ
   static WMMA_DEVICE void multiply_keys(Number (&scores)[Config::kTilesM][kSums], const Wave& wave, const Feed& feed,
                                         const Reading& reading, const unsigned char* shared) {
-    chain_product<Link, kTiles, kSteps>(scores, reading.keys, feed.key_tile(),
-                                        [&](Chunk(&rows)[Config::kTilesM][Link::kRowChunks], int step) {
+    multiply_part<0>(scores, wave, feed, reading, shared);
+  }
+
+  // Long float sums are put together from shorter ones: their error grows with their length.
+  static constexpr bool kInParts = kSame<T, float> && Config::kColumns > 128;
+  static constexpr int kPart = kInParts ? detail::lower(kSteps, 32 / Link::kDepth) : kSteps;
+
+  template <int kFirst>
+  static WMMA_DEVICE void multiply_part(Number (&scores)[Config::kTilesM][kSums], const Wave& wave, const Feed& feed,
+                                        const Reading& reading, const unsigned char* shared) {
+    constexpr int kCount = detail::lower(kPart, kSteps - kFirst);
+    const auto take = [&](Chunk(&rows)[Config::kTilesM][Link::kRowChunks], int step) {
 #pragma unroll
-                                          for (int m = 0; m < Config::kTilesM; ++m) {
-                                            if constexpr (kKeepsQueries) {
+      for (int m = 0; m < Config::kTilesM; ++m) {
+        if constexpr (kKeepsQueries) {
 #pragma unroll
-                                              for (int i = 0; i < Link::kRowChunks; ++i)
-                                                rows[m][i] = wave.queries[m][step][i];
-                                            } else {
-                                              reading.queries.read(rows[m], query_tile(shared), m, step);
-                                            }
-                                          }
-                                        });
+          for (int i = 0; i < Link::kRowChunks; ++i) rows[m][i] = wave.queries[m][step][i];
+        } else {
+          reading.queries.read(rows[m], query_tile(shared), m, step);
+        }
+      }
+    };
+    if constexpr (kInParts) {
+      Number part[Config::kTilesM][kSums] = {};
+      chain_product<Link, kTiles, kCount, kFirst>(part, reading.keys, feed.key_tile(), take);
+#pragma unroll
+      for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+        for (int i = 0; i < kSums; ++i) scores[m][i] += part[m][i];
+      }
+    } else {
+      chain_product<Link, kTiles, kCount, kFirst>(scores, reading.keys, feed.key_tile(), take);
+    }
+    if constexpr (kFirst + kCount < kSteps) multiply_part<kFirst + kCount>(scores, wave, feed, reading, shared);
   }
 
   // Scores become weights relative to the largest score so far; what was summed up before follows.

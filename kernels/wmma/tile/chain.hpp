@@ -131,8 +131,8 @@ struct Chain<MatrixProduct<T, kSide>> {
       to[kWords + i] = upper ? words[i] : other;
     }
 #else
-    static_assert(kWords == 4, "a chunk");
-    arch::copy_bytes<16>(rows, words);  // which tells the compiler that they are read as another type
+    static_assert(kWords == 4 * kRowChunks, "whole chunks");
+    arch::copy_bytes<kWords * 4>(rows, words);  // which tells the compiler that they are read as another type
 #endif
   }
 };
@@ -318,15 +318,16 @@ class ColumnReader {
   Places places_[Chain::kColChunks];
 };
 
-// sums[m] += rows·columnsᵀ for kTilesM tiles of rows and kTiles of columns, kSteps deep. `take(rows, step)` gives the
-// rows' operands. The columns' are read a group ahead of their use, and no further: registers hold no more of them.
+// sums[m] += rows·columnsᵀ for kTilesM tiles of rows and kTiles of columns, kSteps deep from kFirst on. `take(rows,
+// step)` gives the rows' operands. The columns' are read a group ahead of their use, and no further: registers hold no
+// more of them.
 #ifdef WMMA_AMD
 constexpr int kMostChunks = 4;
 #else
 constexpr int kMostChunks = 2;
 #endif
-template <class Chain, int kTiles, int kSteps, int kTilesM, int kSums, class Sum, class Reader, class Address,
-          class Take>
+template <class Chain, int kTiles, int kSteps, int kFirst = 0, int kTilesM, int kSums, class Sum, class Reader,
+          class Address, class Take>
 WMMA_DEVICE void chain_product(Sum (&sums)[kTilesM][kSums], const Reader& reader, Address tile, const Take& take) {
   constexpr int kGroup =
       detail::divisor_up_to(kTiles, kMostChunks < Chain::kColChunks ? 1 : kMostChunks / Chain::kColChunks);
@@ -335,13 +336,14 @@ WMMA_DEVICE void chain_product(Sum (&sums)[kTilesM][kSums], const Reader& reader
   Chunk columns[2][kGroup][Chain::kColChunks];
   const auto read = [&](int i) {
 #pragma unroll
-    for (int n = 0; n < kGroup; ++n) reader.read(columns[i % 2][n], tile, i % kGroups * kGroup + n, i / kGroups);
+    for (int n = 0; n < kGroup; ++n)
+      reader.read(columns[i % 2][n], tile, i % kGroups * kGroup + n, kFirst + i / kGroups);
   };
   read(0);
 #pragma unroll
   for (int i = 0; i < kSteps * kGroups; ++i) {
     if (i + 1 < kSteps * kGroups) read(i + 1);
-    if (i % kGroups == 0) take(rows, i / kGroups);
+    if (i % kGroups == 0) take(rows, kFirst + i / kGroups);
 #pragma unroll
     for (int n = 0; n < kGroup; ++n) {
 #pragma unroll
