@@ -207,7 +207,7 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
     whole_depth, whole_slice = up(problem.e, link.depth), up(problem.ev, link.whole)
     packed = problem.group > 1 and problem.sq <= _PACKED_ROWS
     rows = problem.sq * (problem.group if packed else 1)
-    asynchronous = (
+    whole_chunks = (
         target.vendor == "nvidia"
         and size == 2
         and problem.k_order == problem.v_order == "e"
@@ -223,13 +223,25 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
                 for keeps in (
                     (True, False) if target.vendor == "amd" and not lanes and depth == whole_depth else (False,)
                 ):
+                    asynchronous = (
+                        whole_chunks and depth == whole_depth and _copies_fit(waves * target.wave, keys, depth, part)
+                    )
                     config = AttentionConfig(
                         element, lanes, waves, tiles_m, keys, depth, part, keeps, asynchronous, packed, 1, 1
                     )
                     shared, held = shared_bytes(config, target), registers(config, target)
-                    if shared > target.lds_bytes or (asynchronous and depth != whole_depth):
+                    if shared > target.lds_bytes:
                         continue
                     yield dataclasses.replace(config, occupancy=_occupancy(config, target, shared, held))
+
+
+def _copies_fit(threads: int, keys: int, *widths: int) -> bool:
+    """Whether AsyncLoader can be: a pass of the threads is whole lines, and a thread makes no more than 32 copies."""
+    for width in widths:
+        across = 1 << (width // 8 - 1).bit_length()
+        if threads % across or ceil(keys / (threads // across)) > 32:
+            return False
+    return True
 
 
 def _shapes(

@@ -35,8 +35,8 @@ struct Softmax<double> {
   static WMMA_DEVICE double infinity() { return arch::bit_cast<double>(uint64_t{0x7ff0000000000000}); }
 };
 
-// exp(scores) is meant to be finite: the factor that scores are multiplied by in our unit, and what Q is multiplied by
-// before, exactly. A scale of 0 is Q's, so that a masked score, −∞, stays one.
+// What scores are multiplied by, as a positive factor in our unit, and what Q is multiplied by before: its sign,
+// exactly. A scale of 0 is Q's as well, so that −∞, a score that does not count, stays −∞.
 template <class Number>
 struct ScoreScale {
   Number sign;

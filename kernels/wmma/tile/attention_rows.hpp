@@ -8,7 +8,7 @@
 
 namespace wmma {
 
-// The batch's matrix of a head; `Pointer` is const T* or T*.
+// The batch's matrix of a head.
 template <class T>
 WMMA_DEVICE T* matrix_of(const AttentionOperand& x, uint32_t batch, uint32_t head) {
   return static_cast<T*>(const_cast<void*>(x.data)) + batch * x.batch_stride + head * x.head_stride;
@@ -85,7 +85,7 @@ WMMA_DEVICE void load_rows(unsigned char* tile, const AttentionOperand& x, const
 #pragma unroll
       for (int i = 0; i < kPerChunk; ++i) values[i] = convert<T>(convert<Number>(values[i]) * sign);
     }
-    arch::copy_bytes<16>(tile + Tile::offset(line, chunk), values);
+    arch::copy<kPerChunk>(reinterpret_cast<T*>(tile + Tile::offset(line, chunk)), values);
   }
 }
 
