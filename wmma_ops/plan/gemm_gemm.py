@@ -24,6 +24,7 @@ _MOST_H = 256  # of D0's columns that a wave holds at once
 _CHUNK_H = 64  # of wider ones
 _MOST_N = 256  # of D1's columns, where they are summed up over chunks of H
 _MOST_GRID_Y = 65535
+_RESIDENT_LOSS = 1.5  # of mma.sync's waves, each with rows of its own, on an H200
 
 
 @dataclass(frozen=True)
@@ -259,7 +260,8 @@ def _cost_of_resident(problem: GemmGemmProblem, config: GemmGemmConfig, target: 
     vector = sums * (6 if problem.activation < 2 else 20) / model.ACTIVATIONS
     step = max(matrix, shared, vector) + model.CROSSTALK[target.vendor] * (shared + vector)
     step *= together * (1 + 0.4 / (together * config.waves))
-    compute = model.BLOCK + together * (weights / model.TILE_BYTES) + rounds * step + model.ROUND_TRIP
+    loss = _RESIDENT_LOSS if target.vendor == "nvidia" else 1
+    compute = model.BLOCK + together * (weights / model.TILE_BYTES) + loss * rounds * step + model.ROUND_TRIP
     memory = _floor(target, _bytes(problem)) - model.LAUNCH
     return model.LAUNCH + max(compute, memory) + 0.3 * min(compute, memory)
 
@@ -335,6 +337,7 @@ def _cost_of_warpgroups(problem: GemmGemmProblem, config: GemmGemmConfig, target
     block = steps(ceil(problem.k / 64), width, config.block_m + width)
     block += steps(chunks * config.block_h // 64, config.block_n, config.block_n)
     block += config.block_m * width * (6 if problem.activation < 2 else 20) / model.ACTIVATIONS
+    block += chunks * model.ROUND_TRIP / together  # the ring waits while results are stored
     block += chunks * config.block_m * config.block_n * (problem.d.itemsize + beside) / model.RESULT_BYTES
     rounds = ceil(blocks / (units * together))
     total = model.LAUNCH + model.BLOCK + model.ROUND_TRIP + rounds * together * block
