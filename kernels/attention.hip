@@ -2,6 +2,7 @@
 // `struct Config` before this file (wmma_ops/plan/attention.py says what it holds) and defines WMMA_ATTENTION_COMBINE
 // where the kernel is the second one of split keys.
 #include <wmma/tile/attention.hpp>
+#include <wmma/tile/attention_combine.hpp>
 
 #ifdef WMMA_ATTENTION_COMBINE
 WMMA_KERNEL(Config::kCombineThreads, 2) void attention_combine(wmma::AttentionArguments arguments) {

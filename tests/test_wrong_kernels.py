@@ -233,7 +233,7 @@ WRONG = [
     ),
     wrong_attention(
         "weights_of_the_splits_are_equal",
-        "attention.hpp",
+        "attention_combine.hpp",
         "sum += part[1] * factor;",
         "sum += part[1];",
         lambda case: case.skv > 1000 and case.sq == 3,
