@@ -410,3 +410,20 @@ def test_registers_by_an_index():
         execute("s_mov_b32 m0, 1000\nv_movrels_b32_e32 v5, v10", GFX11)
     # What an index wrote counts as written.
     execute(f"{moves}v_movreld_b32_e32 v20, v0\nv_add_nc_u32_e32 v5, v21, v21", GFX11)
+
+
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("v_add_u32_e32 v5, v31, v31", False),
+        ("v_readfirstlane_b32 s6, v31", True),
+        ("v_mfma_f32_32x32x8f16 v[0:15], v[30:31], v[30:31], 0", True),
+    ],
+)
+def test_where_no_lane_is_on_only_some_instructions_read(text, reads):
+    text = f"s_mov_b64 exec, 0\n{text}"
+    if not reads:
+        execute(HALF_WRITTEN + text)
+        return
+    with pytest.raises(Uninitialised, match="never written"):
+        execute(HALF_WRITTEN + text)

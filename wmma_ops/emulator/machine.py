@@ -130,8 +130,6 @@ class Machine:
         self.lds.signals = self.current.signals
 
     def uninitialised(self, register: str) -> None:
-        if not self.mask.any():
-            return  # an instruction that no lane executes, which the compiler did not bother to jump over
         raise Uninitialised(f"register {register} is read, but was never written")
 
     def all_live(self, live, mask) -> None:
