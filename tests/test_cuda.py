@@ -171,3 +171,33 @@ def test_results_past_two_to_the_31():
     huge = torch.empty(3, 1 << 30, dtype=torch.bfloat16, device="cuda")[:, : 2 * 48].as_strided((3, 48), (1 << 30, 2))
     huge.copy_(_matrix(3, 48))
     _close(wmma_ops.matmul(huge, b[:, :64].repeat(3, 1)), huge.double() @ b[:, :64].double().repeat(3, 1))
+
+
+def test_two_products_and_attention_replay_in_a_graph():
+    x, w = _matrix(300, 128), _matrix(128, 128) * 0.1
+    q, k = _matrix(2, 8, 200, 64), _matrix(2, 2, 200, 64)
+    calls = (
+        lambda: wmma_ops.gemm_gemm(x, w, w, activation="relu"),
+        lambda: wmma_ops.attention(q, k, k, is_causal=True, enable_gqa=True)[0],
+    )
+    for call in calls:
+        call()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = call()
+        x.normal_()
+        q.normal_()
+        graph.replay()
+        assert torch.equal(out, call())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_differentiates_to_the_same_bits(causal):
+    q, k, v = (_matrix(1, 4, 333, 80, dtype=torch.float16).requires_grad_() for _ in range(3))
+    ours = [torch.autograd.grad(wmma_ops.attention(q, k, v, is_causal=causal)[0].sum(), (q, k, v)) for _ in range(3)]
+    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    out = F.scaled_dot_product_attention(*wide, is_causal=causal)
+    for first, second, third, want in zip(*ours, torch.autograd.grad(out.sum(), wide), strict=True):
+        assert torch.equal(first, second)
+        assert torch.equal(first, third)
+        _close(first, want)
