@@ -19,12 +19,18 @@ def _found(compiler) -> str:
 
 
 def _right(device: str) -> bool:
-    a, b = torch.arange(6.0, device=device).view(2, 3), torch.ones(3, 2, device=device)
-    return torch.equal(wmma_ops.matmul(a, b).cpu(), torch.tensor([[3.0, 3.0], [12.0, 12.0]]))
+    """Whether a product, two in one kernel, and attention are right there, on numbers without rounding."""
+    a, b = torch.arange(6.0, device=device).view(2, 3).half(), torch.ones(3, 2, device=device).half()
+    products = wmma_ops.matmul(a, b), wmma_ops.gemm_gemm(a, b, b.mT, activation="relu")
+    out, _ = wmma_ops.attention(a, a[:1], a[:1])  # one key: its value
+    wanted = torch.tensor([[3.0, 3.0], [12.0, 12.0]]), torch.tensor([[6.0], [24.0]]).expand(2, 3), a[:1].expand(2, 3)
+    return all(
+        torch.equal(got.float().cpu(), want.float().cpu()) for got, want in zip((*products, out), wanted, strict=True)
+    )
 
 
 def _works(what: str, device: str) -> tuple[bool | None, str]:
-    """Whether a product is right there (None: nothing compiles for it), and a line that says so."""
+    """Whether the ops are right there (None: nothing compiles for them), and a line that says so."""
     try:
         right = _right(device)
     except jit.CompileError as error:

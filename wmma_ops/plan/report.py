@@ -128,23 +128,12 @@ LIMITS = {
 }
 
 
-@dataclass(frozen=True)
-class Known:
-    """A limit that is missed for a reason, and by how much at most."""
-
-    bounds: dict[str, float]  # by the name of the figure
-    reason: str
-
-
-KNOWN: dict[tuple[str, str], Known] = {}  # by the product's label and the target
-
-
 class Row(NamedTuple):
     label: str
     target: "arch.Target | str"
     figures: Figures
     broken: Sequence[str]  # limits
-    known: Sequence[str] = ()  # limits that KNOWN excuses, each with its reason
+    known: Sequence[str] = ()  # limits that ATTENTION_SPILLS excuses, each with its reason
     config: str = ""
 
 
@@ -245,20 +234,11 @@ def _judged(case: Case, target: arch.Target, found: Figures, config: gemm.GemmCo
         if case.label == FLOAT16 and target.name in LIMITS:
             bounds = LIMITS[target.name]._asdict()
     judged = found if case.held else dataclasses.replace(found, masked=None, wide_address=None)
-    strict = limits(judged, **bounds)
-    known = KNOWN.get((case.label, target.name)) if product else None
-    excused = {}
-    if known:
-        values = {name: getattr(judged, name) for name in known.bounds}
-        # Bounds are written with three digits.
-        excused = {name: None for name, value in values.items() if value and round(value, 3) <= known.bounds[name]}
-    broken = limits(dataclasses.replace(judged, **excused), **bounds)
     return Row(
         label=case.label if product else f"… then the sum of {config.splits * config.last} parts",
         target=target,
         figures=found,
-        broken=broken,
-        known=[f"{text}: {known.reason}" for text in strict if text not in broken] if known else [],
+        broken=limits(judged, **bounds),
         config=_tiles(config) if product else "",
     )
 
