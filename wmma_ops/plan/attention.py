@@ -253,7 +253,9 @@ def _shapes(
     if lanes or size > 2:
         shapes = ((4, 1, 32), (2, 1, 32), (2, 1, 16), (1, 1, 16))
     elif target.vendor == "nvidia":
-        shapes = ((4, 2, 64), (4, 1, 64), (4, 1, 32)) if widest <= 128 else ((4, 1, 64), (4, 1, 32), (2, 1, 32))
+        shapes = ((4, 1, 64), (4, 1, 32), (2, 1, 32))
+        if widest <= 128:
+            shapes = ((4, 2, 64 if widest <= 64 else 32), (4, 1, 64), (4, 1, 32))
     elif target.family == "cdna":
         shapes = ((4, 2, 64), (4, 1, 64), (4, 2, 32), (4, 1, 32), (2, 1, 32))
         if widest > 64 and target.lds_bytes <= 65536:  # smaller tiles, so that two blocks share a unit

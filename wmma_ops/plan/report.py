@@ -106,8 +106,8 @@ ATTENTION = tuple(
 )
 # The least share of the matrix units in the forward kernel's hot loop, the softmax counted.
 ATTENTION_SHARE = {"cdna": 0.75, "rdna3": 0.6, "rdna4": 0.6}
-# Spilled registers at most, by target and head size, and why.
-ATTENTION_SPILLS = {("sm_90a", 128): (24, "tiles of 32 keys need none, but wait at twice as many barriers")}
+# Registers that are stored before the loop and loaded after it, by target and head size.
+SAVED_AROUND_THE_LOOP = {("sm_90a", 128): 2}
 
 
 class Limits(NamedTuple):
@@ -133,7 +133,6 @@ class Row(NamedTuple):
     target: "arch.Target | str"
     figures: Figures
     broken: Sequence[str]  # limits
-    known: Sequence[str] = ()  # limits that ATTENTION_SPILLS excuses, each with its reason
     config: str = ""
 
 
@@ -196,13 +195,11 @@ def _measure_attention(case: AttentionCase, target: arch.Target) -> list[Row]:
         share = ATTENTION_SHARE.get(target.family) if multiplies and not case.backward else 0.0 if multiplies else None
         # A row that saw no key is told apart in the loop, and the last tiles are masked there.
         judged = dataclasses.replace(found, masked=None, wide_address=None)
+        if saved := SAVED_AROUND_THE_LOOP.get((target.name, case.e)):
+            spills, scratch = max((found.spills or 0) - saved, 0), max((found.scratch_bytes or 0) - 4 * saved, 0)
+            judged = dataclasses.replace(judged, spills=spills, scratch_bytes=scratch)
         label = case.label if launch is plan.launches[0] else f"… then {launch.kernel.removeprefix('attention_')}"
-        strict = limits(judged, share=share)
-        most, reason = ATTENTION_SPILLS.get((target.name, case.e), (0, ""))
-        excused = (judged.spills or 0) <= most
-        broken = limits(dataclasses.replace(judged, spills=0, scratch_bytes=0), share=share) if excused else strict
-        known = [f"{text}: {reason}" for text in strict if text not in broken]
-        rows.append(Row(label, target, found, broken, known))
+        rows.append(Row(label, target, found, limits(judged, share=share)))
     return rows
 
 
@@ -291,7 +288,6 @@ def rows(kernels: Iterable[Sequence]) -> list[dict]:
             "config": one.config,
             "figures": one.figures.as_dict(),
             "broken": list(one.broken),
-            "known": list(one.known),
         }
         for one in itertools.starmap(Row, kernels)
     ]
@@ -320,7 +316,7 @@ def table(found: Sequence[dict]) -> Table:
     for row in found:
         if before not in (None, row["target"]):
             shown.add_section()
-        mark, style = ("BROKEN", "red") if row["broken"] else ("known", "yellow") if row["known"] else ("", None)
+        mark, style = ("BROKEN", "red") if row["broken"] else ("", None)
         target = row["target"] if row["target"] != before else ""
         shown.add_row(target, row["label"], row["config"], *_cells(row["figures"]), mark, style=style)
         before = row["target"]
@@ -359,8 +355,7 @@ def report(kernels: Iterable[Sequence], *, console: Console | None = None, as_js
     console.width = before
     say = functools.partial(console.print, highlight=False, markup=False)
     say(_LEGEND)
-    for kind, style in (("known", "yellow"), ("broken", "red")):
-        for row in found:
-            for text in row[kind]:
-                say(f"{kind}: {row['target']} {row['label']}: {text}", style=style)
+    for row in found:
+        for text in row["broken"]:
+            say(f"broken: {row['target']} {row['label']}: {text}", style="red")
     return broken
