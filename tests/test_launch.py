@@ -28,7 +28,7 @@ def planner(monkeypatch):
 
     def plan(problem, target):
         launch = KernelLaunch("nothing", KERNEL, (1, 1), 64, 0)
-        return Plan("nothing", "a test", (launch,), 0, (1, problem.k, 1, 1))
+        return Plan("nothing", "a test", (launch,), 0, (1, problem.k, 1, 1, 1, 0))
 
     monkeypatch.setattr(gemm, "plan", plan)
     torch.ops.wmma._forget_plans()
@@ -640,7 +640,7 @@ def test_no_growth_over_many_calls(planner):
 
 def test_the_table_of_plans_is_bounded(planner, monkeypatch):
     """65,536 problems and it starts anew: seen here with a planner that answers at once."""
-    one = launching._planned("wmma_ops.plan.gemm", GemmProblem(**_any_problem()))
+    one = launching._planned(gemm, GemmProblem(**_any_problem()))
     monkeypatch.setattr(launching, "_planned", lambda planner, problem: one)
     x = torch.zeros(2, 2, 70_000, dtype=torch.int8)
     with wmma_ops.emulate(TARGET), launching.warming():
