@@ -44,8 +44,9 @@ WIDE = (
     Case(20, 40, 128, 128, "bfloat16", heads=1, kv_heads=1),
     Case(9, 20, 256, 200, heads=1, kv_heads=1, causal="top_left"),
 )
-RUNS = [(target, case) for target in ("gfx942", "gfx1100", "gfx1201") for case in (*CASES, *WIDE)]
-RUNS += [(target, case) for target in ("gfx908", "gfx90a", "gfx950", "gfx1151", "gfx1200") for case in CASES[1:6]]
+# Each case on a target of each family, in turn.
+FAMILIES = (("gfx942", "gfx908", "gfx90a", "gfx950"), ("gfx1100", "gfx1151"), ("gfx1201", "gfx1200"))
+RUNS = [(family[i % len(family)], case) for i, case in enumerate((*CASES, *WIDE)) for family in FAMILIES]
 
 
 def operands(case: Case):

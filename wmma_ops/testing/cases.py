@@ -359,8 +359,11 @@ def _attention():
             yield AttentionCase(heads=1, sq=9, skv=21, e=e, ev=ev, dtype=dtype)
     # Lengths with ragged ends: whole tiles between those that are masked, and keys that are split.
     for dtype, causal in itertools.product(("float16", "bfloat16"), (None, "top_left", "bottom_right")):
+        yield AttentionCase(heads=1, sq=140, skv=140, dtype=dtype, causal=causal)
         yield AttentionCase(heads=1, sq=150, skv=333, e=64, dtype=dtype, causal=causal)
         yield AttentionCase(heads=8, kv_heads=2, sq=3, skv=1100, e=64, dtype=dtype, causal=causal)
+    for dtype in FLOATS:
+        yield AttentionCase(heads=4, kv_heads=1, sq=2, skv=1100, e=8, dtype=dtype, causal="bottom_right")
     yield AttentionCase(batch=2, heads=1, sq=40, skv=200, e=32, dtype="float16", mask="padding")
     yield AttentionCase(heads=1, sq=2, skv=1500, e=16, dtype="float64", mask="blind")
     # Memory that runs along the sequence.

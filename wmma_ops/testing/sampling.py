@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from math import ceil, prod
 
 from wmma_ops.testing.cases import AttentionCase, Case, GemmCase, cases
 from wmma_ops.testing.suite import out_type
@@ -55,12 +56,30 @@ def _attention_features(case: AttentionCase) -> Iterator[tuple]:
     yield "attention", "group", case.heads // (case.kv_heads or case.heads), case.sq < 16
     yield "attention", "empty", *(size == 0 for size in (case.batch, case.sq, case.skv))
     yield "attention", "long", case.skv > 1000, case.dtype
+    yield "attention", "blocks", case.sq > 128, case.skv > 128, case.causal
+
+
+def _work(case: Case) -> int:
+    """How many products of 16x16x16 a case is, about; those of wide types take longer on most targets."""
+
+    def blocks(*sizes):
+        return prod(ceil(size / 16) for size in sizes)
+
+    if isinstance(case, AttentionCase):
+        count = 2 * case.batch * case.heads * blocks(case.sq, case.skv, case.e)
+    elif isinstance(case, GemmCase):
+        count = prod(case.batch_a or case.batch_b) * blocks(case.m, case.n, case.k)
+    else:
+        count = prod(case.batch) * (blocks(case.m, case.k, case.h) + blocks(case.m, case.h, case.n))
+    return count * (4 if case.dtype in ("float32", "float64") else 1)
 
 
 def sample(count: int, seed: int | str) -> list[Case]:
-    """At least `count` cases by a seeded generator, in which every feature of every case occurs."""
+    """At least `count` cases by a seeded generator, in which every feature of every case occurs; of those that show the
+    same, rather a small one."""
     everything = cases()
     random.Random(seed).shuffle(everything)
+    everything.sort(key=lambda case: _work(case).bit_length())
     left = {feature for case in everything for feature in features(case)}
     chosen, others = [], []
     for case in everything:
