@@ -7,6 +7,7 @@ from wmma_ops.kernel import Kernel
 from wmma_ops.ops import addmm, addmm_, attention, baddbmm, gemm, gemm_gemm, linear, matmul, scaled_mm
 from wmma_ops.plan import ConfigError as ConfigError
 from wmma_ops.plan import explain, tune, warmup
+from wmma_ops.recording import record
 
 __version__ = "0.1.0"
 
@@ -22,6 +23,7 @@ __all__ = [
     "gemm_gemm",
     "linear",
     "matmul",
+    "record",
     "register_activation",
     "scaled_mm",
     "tune",

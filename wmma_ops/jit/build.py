@@ -1,6 +1,8 @@
 """compile(source, target): the right compiler, through the cache."""
 
 import re
+from pathlib import Path
+from typing import NoReturn
 
 from wmma_ops import arch
 from wmma_ops.jit import cache
@@ -35,17 +37,12 @@ def compile(
     in messages and line information. Raises CompileError with the compiler's message, or with what to install.
     """
     options = _checked(source, target, compiler, options, name)
-    names = (compiler,) if compiler else _FOR[target[:3]]
-    chosen = next((COMPILERS[one] for one in names if COMPILERS[one].available(target)), None)
-    if chosen is None:
-        for one in names:
-            key = cache.request(source, target, one, (*COMPILERS[one].flags, *options), name)
-            if shipped := cache.load_any(key):
-                return shipped
-        COMPILERS[names[0]].version(target)  # raises, saying what to install
-        raise CompileError(f"no compiler for {target}", target=target, compiler=names[0])
+    chosen = _chosen(target, compiler)
     if any(_OUTSIDE.match(option) for option in options) or _ABSOLUTE.search(source):
-        return chosen.compile(source, target, options, name)
+        return (chosen or _missing(target, compiler)).compile(source, target, options, name)
+    if found := ready(source, target, compiler=compiler, options=options, name=name):
+        return found
+    chosen = chosen or _missing(target, compiler)
     version = chosen.version(target)
     request = cache.request(source, target, chosen.name, (*chosen.flags, *options), name)
     if found := cache.load(request, version):
@@ -59,6 +56,52 @@ def compile(
         if cache.request(source, target, chosen.name, (*chosen.flags, *options), name) == request:
             cache.store(request, version, code, name)
         return code
+
+
+def ready(
+    source: str,
+    target: str,
+    *,
+    compiler: str | None = None,
+    options: tuple[str, ...] = (),
+    name: str = "kernel.hip",
+) -> CodeObject | None:
+    """What was compiled ahead of time and shipped; where there is no compiler, also what lies in the cache folder."""
+    find = cache.load_shipped if available(target, compiler) else cache.load_any
+    if find is cache.load_shipped and not cache.shipped():
+        return None
+    requests = (
+        cache.request(source, target, one, (*COMPILERS[one].flags, *options), name) for one in _names(target, compiler)
+    )
+    return next(filter(None, map(find, requests)), None)
+
+
+def available(target: str, compiler: str | None = None) -> bool:
+    """Whether a compiler for `target` is here."""
+    return _chosen(target, compiler) is not None
+
+
+def ship(source: str, target: str, folder: Path, *, name: str = "kernel.hip") -> CodeObject:
+    """Compiles, and keeps the code object in `folder`, for machines that have no compiler (`cache.shipped`)."""
+    code = compile(source, target, name=name)
+    chosen = _chosen(target, None) or _missing(target, None)
+    request = cache.request(source, target, chosen.name, chosen.flags, name)
+    cache.store(request, chosen.version(target), code, name, folder)
+    return code
+
+
+def _names(target: str, compiler: str | None) -> tuple[str, ...]:
+    return (compiler,) if compiler else _FOR[target[:3]]
+
+
+def _chosen(target: str, compiler: str | None) -> Compiler | None:
+    return next((COMPILERS[one] for one in _names(target, compiler) if COMPILERS[one].available(target)), None)
+
+
+def _missing(target: str, compiler: str | None) -> NoReturn:
+    first = _names(target, compiler)[0]
+    COMPILERS[first].version(target)  # raises, saying what to install
+    raise CompileError(f"no compiler for {target}", target=target, compiler=first)
 
 
 def _checked(source, target, compiler, options, name) -> tuple[str, ...]:

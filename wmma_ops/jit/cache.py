@@ -4,6 +4,9 @@
     <folder>/compilers/<binary>.json           version and targets of one compiler's binary
     <folder>/locks/<request>.lock
 
+Beside this folder, which is written, others are only read: those that were filled ahead of time and shipped
+(`python -m wmma_ops build`), named by WMMA_OPS_OBJECTS or by installed packages.
+
 A request is everything that decides the machine code but the compiler. An entry is written beside its place and renamed
 to it, so readers see whole entries or none, and a checksum finds what a crash or a foreign hand left. No failure of
 this folder fails a compilation: at worst nothing is kept.
@@ -12,6 +15,7 @@ this folder fails a compilation: at worst nothing is kept.
 import contextlib
 import functools
 import hashlib
+import importlib.util
 import json
 import logging
 import os
@@ -20,10 +24,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from wmma_ops import kernels_dir
 from wmma_ops.jit.compiler import CodeObject
+
+OBJECTS = "wmma_ops.objects"  # the entry points of packages that bring code objects: modules whose folder has code/
 
 _FORMAT = b"wmma_ops code object 1\n"
 _SUFFIX = ".wmma"
@@ -70,10 +77,15 @@ def directory() -> Path | None:
     return found
 
 
-def ls() -> list[Entry]:
-    """The valid entries, oldest first."""
+def shipped() -> tuple[Path, ...]:
+    """The folders that are only read."""
+    return _shipped(os.environ.get("WMMA_OPS_OBJECTS"))
+
+
+def ls(folder: Path | None = None) -> list[Entry]:
+    """The valid entries of the cache folder, or of another, oldest first."""
     found = []
-    for path in _files(_SUFFIX):
+    for path in _files(folder or directory(), _SUFFIX):
         with contextlib.suppress(OSError):
             if parsed := _parse(path.read_bytes()):
                 head, code = parsed
@@ -90,7 +102,7 @@ def clear() -> int:
     Only files that this module writes go: the folder may be shared with others.
     """
     removed = 0
-    for path in list(_files(_SUFFIX, ".json", ".lock", ".writing")):
+    for path in list(_files(directory(), _SUFFIX, ".json", ".lock", ".writing")):
         with contextlib.suppress(OSError):
             path.unlink()
             removed += path.suffix == _SUFFIX
@@ -159,26 +171,34 @@ def load(request: str, version: str) -> CodeObject | None:
         if kept := _memory.get((request, version)):
             _memory.move_to_end((request, version))
             return kept
-    path = _path(request, version)
-    found = path and _read(path, request, version)
+    root = directory()
+    found = _read(_path(root, request, version), request, version) if root else None
     if found:
         _keep(request, version, found)
     return found
 
 
+def load_shipped(request: str) -> CodeObject | None:
+    """What some compiler made of `request`, in a folder that was filled elsewhere."""
+    return _first(shipped(), request)
+
+
 def load_any(request: str) -> CodeObject | None:
-    """What some compiler made of `request`: for a machine that has none, with a folder filled elsewhere."""
+    """The same, or from the cache folder: for a machine that has no compiler."""
     root = directory()
-    for path in sorted((root / "code" / request).glob(f"*{_SUFFIX}")) if root else ():
-        if found := _read(path, request, None):
-            return found
-    return None
+    return _first((*shipped(), root) if root else shipped(), request)
 
 
-def store(request: str, version: str, code: CodeObject, name: str) -> None:
+def store(request: str, version: str, code: CodeObject, name: str, folder: Path | None = None) -> None:
+    """Keeps it in the cache folder; or in another, where a failure is an error."""
+    if folder is not None:
+        path = _path(folder, request, version)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(_packed(request, version, code, name))
+        return
     _keep(request, version, code)
-    if path := _path(request, version):
-        _write(path, _packed(request, version, code, name))
+    if root := directory():
+        _write(_path(root, request, version), _packed(request, version, code, name))
 
 
 @contextlib.contextmanager
@@ -242,7 +262,7 @@ def _parse(data: bytes) -> tuple[dict, CodeObject] | None:
     return head, code
 
 
-def _read(path: Path, request: str, version: str | None) -> CodeObject | None:
+def _read(path: Path, request: str, version: str | None, *, discards: bool = True) -> CodeObject | None:
     try:
         data = path.read_bytes()
     except OSError:
@@ -251,9 +271,10 @@ def _read(path: Path, request: str, version: str | None) -> CodeObject | None:
         head, code = parsed
         if head["request"] == request and version in (None, head["version"]):
             return code
-    logger.info("%s is damaged or foreign: discarded", path)
-    with contextlib.suppress(OSError):
-        path.unlink()
+    logger.info("%s is damaged or foreign: %s", path, "discarded" if discards else "passed over")
+    if discards:
+        with contextlib.suppress(OSError):
+            path.unlink()
     return None
 
 
@@ -264,9 +285,20 @@ def _keep(request: str, version: str, code: CodeObject) -> None:
             _memory.popitem(last=False)
 
 
-def _path(request: str, version: str) -> Path | None:
-    root = directory()
-    return root and root / "code" / request / (hashlib.sha256(version.encode()).hexdigest()[:16] + _SUFFIX)
+def _path(root: Path, request: str, version: str) -> Path:
+    return root / "code" / request / (hashlib.sha256(version.encode()).hexdigest()[:16] + _SUFFIX)
+
+
+def _first(roots: tuple[Path, ...], request: str) -> CodeObject | None:
+    with _guard:
+        if kept := _memory.get((request, "")):
+            return kept
+    for root in roots:
+        for path in sorted((root / "code" / request).glob(f"*{_SUFFIX}")):
+            if found := _read(path, request, None, discards=root == directory()):
+                _keep(request, "", found)
+                return found
+    return None
 
 
 # ------------------------------------------------------------------------------------------------------------ files
@@ -308,8 +340,7 @@ def _warn(folder: str, error: Exception) -> None:
         )
 
 
-def _files(*suffixes: str) -> Iterator[Path]:
-    root = directory()
+def _files(root: Path | None, *suffixes: str) -> Iterator[Path]:
     for folder in ("code", "compilers", "locks") if root else ():
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in suffixes:
@@ -324,6 +355,15 @@ def _walk(folder: str) -> Iterator[tuple[str, int, int]]:
             elif entry.name.endswith(_SOURCES):
                 stat = entry.stat()
                 yield entry.path, stat.st_size, stat.st_mtime_ns
+
+
+@functools.lru_cache(maxsize=4)
+def _shipped(named: str | None) -> tuple[Path, ...]:
+    found = [Path(folder).expanduser().absolute() for folder in (named or "").split(os.pathsep) if folder]
+    for entry in metadata.entry_points(group=OBJECTS):
+        spec = importlib.util.find_spec(entry.module)  # which does not import it
+        found += map(Path, (spec.submodule_search_locations or ()) if spec else ())
+    return tuple(folder for folder in dict.fromkeys(found) if folder.is_dir())
 
 
 @functools.lru_cache(maxsize=4)
