@@ -10,9 +10,10 @@ import torch
 from wmma_ops import arch
 from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
-from wmma_ops.plan.gemm import CPP, step_of
+from wmma_ops.plan.gemm import CPP
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import ELEMENTS
+from wmma_ops.plan.tiles import step_of, tile_bytes, up
 from wmma_ops.types import name as type_name
 
 _COMBINE_THREADS = 256
@@ -154,18 +155,6 @@ def link_of(target: arch.Target, element: torch.dtype, lanes: bool) -> Link:
 def is_lanes(target: arch.Target, element: torch.dtype) -> bool:
     name = type_name(element)
     return not any((row.a, row.b, row.blocks) == (name, name, 1) for row in target.instructions)
-
-
-def tile_bytes(target: arch.Target, lines: int, length: int, size: int) -> int:
-    """A tile in shared memory, as ChainTile and SharedTile lay it out."""
-    chunks = length * size // 16
-    row = (target.lds_bytes_per_clock or 128) // 16
-    exchanged = chunks % row == 0 or row % chunks == 0
-    return lines * (chunks if exchanged else chunks | 1) * 16
-
-
-def up(x: int, step: int) -> int:
-    return ceil(x / step) * step
 
 
 def shared_bytes(config: AttentionConfig, target: arch.Target) -> int:

@@ -9,10 +9,11 @@ import torch
 
 from wmma_ops import arch
 from wmma_ops.plan import model
-from wmma_ops.plan.attention import AttentionProblem, is_lanes, link_of, tile_bytes, up
+from wmma_ops.plan.attention import AttentionProblem, is_lanes, link_of
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.gemm import CPP
 from wmma_ops.plan.plan import KernelLaunch, Plan
+from wmma_ops.plan.tiles import tile_bytes, up
 from wmma_ops.types import name as type_name
 
 _DELTA_THREADS = 256

@@ -16,6 +16,7 @@ from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import GemmProblem
+from wmma_ops.plan.tiles import shared_rate, step_of, tile_bytes
 from wmma_ops.types import FP8
 from wmma_ops.types import name as type_name
 
@@ -105,29 +106,6 @@ def element_of(problem: GemmProblem, target: arch.Target) -> tuple[torch.dtype, 
     return a, True, f"{target.name} has no {name} matrix instruction"
 
 
-@dataclass(frozen=True)
-class Step:
-    """One product of the matrix unit, as kernels/wmma/tile/product.hpp has it."""
-
-    rows: int
-    cols: int
-    depth: int
-    copies: int = 1  # of A and B that lanes read: gfx11 wants both halves of the wave filled
-
-
-def step_of(target: arch.Target, element: torch.dtype, lanes: bool, side: int) -> Step:
-    per_chunk = 16 // element.itemsize
-    if lanes:
-        return Step(32, 4 * target.wave // 8, per_chunk)
-    if target.vendor == "nvidia":
-        return Step(8, 8, 8) if element == torch.float64 else Step(16, 16, 2 * per_chunk)
-    if target.family == "rdna3":
-        return Step(16, 16, 16, copies=2)
-    if target.family == "cdna":
-        return Step(side, side, 64 // side * per_chunk)
-    return Step(16, 16, 2 * per_chunk)
-
-
 def _goes_as_it_is(problem: GemmProblem) -> bool:
     """Whether 16-byte chunks can go to shared memory unchanged, for operands of one size."""
     size = problem.a.itemsize
@@ -142,23 +120,14 @@ def _is_async(problem: GemmProblem, target: arch.Target, element: torch.dtype, l
     return target.vendor == "nvidia" and not lanes and problem.a == element and _goes_as_it_is(problem)
 
 
-def _tile_bytes(config: GemmConfig, target: arch.Target, edge: int, order: str) -> int:
-    """A tile in shared memory, as kernels/wmma/tile/shared_tile.hpp lays it out: lines of K, or (copied as they are) along
-    M or N."""
-    lines, length = (edge, config.block_k) if not config.stages or order == "k" else (config.block_k, edge)
-    chunks = length * config.element.itemsize // 16
-    row = (target.lds_bytes_per_clock or 128) // 16
-    exchanged = config.wgmma or chunks % row == 0 or row % chunks == 0
-    return lines * (chunks if exchanged else chunks | 1) * 16
-
-
 def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
     """Dynamic shared memory: the tiles, and after them the slabs in which waves turn their sums around."""
     step = step_of(target, config.element, config.lanes, config.side)
-    tile = sum(
-        _tile_bytes(config, target, edge, order)
-        for edge, order in ((config.block_m, problem.a_order), (config.block_n, problem.b_order))
-    )
+    tile = 0
+    for edge, order in ((config.block_m, problem.a_order), (config.block_n, problem.b_order)):
+        # Lines of K, or, copied as they are, along M or N.
+        lines, length = (edge, config.block_k) if not config.stages or order == "k" else (config.block_k, edge)
+        tile += tile_bytes(target, lines, length, config.element.itemsize)
     size = config.sum_bytes
     across = config.block_n // config.waves_n // step.cols
     most = min(across, min(64, 1024 // step.rows) // step.cols)
@@ -342,11 +311,11 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
         * config.block_k
         / model.rate(target, config.element, config.lanes, wgmma=config.wgmma)
     )
-    tile_bytes = (config.block_m + config.block_n) * config.block_k * size
+    written = (config.block_m + config.block_n) * config.block_k * size
     reads = config.waves_m * config.waves_n * (wave_m + wave_n) * config.block_k * size * step.copies
     if config.wgmma:  # four waves read together
         reads = config.waves // 4 * (64 + config.block_n) * config.block_k * size
-    shared = (reads + tile_bytes) / (target.lds_bytes_per_clock or 128)
+    shared = (reads + written) / shared_rate(target)
     sum_bytes = config.sum_bytes
     stored = sum(_moved(problem, config, target)) * config.block_k
     if not config.stages:  # loads narrower than 16 bytes cost an instruction each

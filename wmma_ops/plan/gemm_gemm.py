@@ -17,6 +17,7 @@ from wmma_ops.plan import gemm, model
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
+from wmma_ops.plan.tiles import shared_rate, step_of, tile_bytes, up
 from wmma_ops.types import name as type_name
 
 _TYPES = (torch.float16, torch.bfloat16, torch.int8)
@@ -69,19 +70,11 @@ class GemmGemmConfig:
 
 def _depth(problem: GemmGemmProblem, target: arch.Target) -> int:
     """What one step takes of K or H: the lines of its first operand as well."""
-    return gemm.step_of(target, problem.a, False, 16).depth
+    return step_of(target, problem.a, False, 16).depth
 
 
 def _last_lines(problem: GemmGemmProblem, target: arch.Target) -> int:
     return 32 if target.vendor == "nvidia" else _depth(problem, target)
-
-
-def _tile_bytes(lines: int, length: int, size: int, target: arch.Target) -> int:
-    """A tile in shared memory, as kernels/wmma/tile/shared_tile.hpp lays it out."""
-    chunks = length * size // 16
-    row = (target.lds_bytes_per_clock or 128) // 16
-    exchanged = chunks % row == 0 or row % chunks == 0
-    return lines * (chunks if exchanged else chunks | 1) * 16
 
 
 def shared_bytes(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
@@ -91,19 +84,19 @@ def shared_bytes(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.
         lines = max(config.block_m + (2 if problem.gate else 1) * config.block_h, config.block_n)
         return config.stages * lines * 128 + config.waves * 16 * (min(config.block_n // config.waves_n, 64) + 4) * 4
     if config.resident:
-        weights = (2 if problem.gate else 1) * _tile_bytes(config.block_h, config.block_k, size, target)
-        weights += _tile_bytes(_up(problem.n, config.block_n), config.block_h, size, target)
-        return weights + config.waves * config.stages * _tile_bytes(config.wave_m, config.block_k, size, target)
+        weights = (2 if problem.gate else 1) * tile_bytes(target, config.block_h, config.block_k, size)
+        weights += tile_bytes(target, up(problem.n, config.block_n), config.block_h, size)
+        return weights + config.waves * config.stages * tile_bytes(target, config.wave_m, config.block_k, size)
 
     def tile(lines: int, length: int, along: bool) -> int:
-        return _tile_bytes(*((lines, length) if along or not config.stages else (length, lines)), size, target)
+        return tile_bytes(target, *((lines, length) if along or not config.stages else (length, lines)), size)
 
     first = tile(config.block_h, config.block_k, problem.b0_order == "k")
     first += tile(config.block_m, config.block_k, problem.a_order == "k")
     # D0, where waves share rows: both halves of the wave hold it on gfx11.
-    copies = gemm.step_of(target, problem.a, False, 16).copies
+    copies = step_of(target, problem.a, False, 16).copies
     held = config.block_m * config.block_h * size * copies if config.waves_n > 1 else 0
-    return max((config.stages or 2) * first, held + 2 * _tile_bytes(config.block_n, config.block_h, size, target))
+    return max((config.stages or 2) * first, held + 2 * tile_bytes(target, config.block_n, config.block_h, size))
 
 
 def _is_async(problem: GemmGemmProblem, target: arch.Target) -> bool:
@@ -114,10 +107,6 @@ def _is_async(problem: GemmGemmProblem, target: arch.Target) -> bool:
 
 
 # ---------------------------------------------------------------------------------------------------------- candidates
-
-
-def _up(x: int, step: int) -> int:
-    return ceil(x / step) * step
 
 
 def candidates(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGemmConfig]:
@@ -140,9 +129,9 @@ def _columns(problem: GemmGemmProblem, target: arch.Target) -> list[int]:
 def _streamed(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGemmConfig]:
     depth, size = _depth(problem, target), problem.a.itemsize
     if problem.h <= _MOST_H:
-        block_h, blocks_n = _up(problem.h, max(depth, 32)), _columns(problem, target)
+        block_h, blocks_n = up(problem.h, max(depth, 32)), _columns(problem, target)
     elif problem.n <= _MOST_N:
-        block_h, blocks_n = _CHUNK_H, [_up(problem.n, max(_last_lines(problem, target), 32))]
+        block_h, blocks_n = _CHUNK_H, [up(problem.n, max(_last_lines(problem, target), 32))]
     else:
         return
     grids = ((4, 1), (8, 1), (2, 2), (4, 2), (2, 4), (1, 4), (4, 4))
@@ -163,7 +152,7 @@ def _resident(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGem
     if max(problem.k, problem.h, problem.n) > 512 or (nvidia and not whole):
         return
     unit = max(_depth(problem, target), 32)
-    block_k, block_h = _up(problem.k, unit), _up(problem.h, unit)
+    block_k, block_h = up(problem.k, unit), up(problem.h, unit)
     if nvidia and block_k * problem.a.itemsize > 512:
         return  # a line is one copy of each lane
     for waves, tiles_m, block_n in itertools.product((4, 8, 16), (1, 2), _columns(problem, target)):
@@ -176,7 +165,7 @@ def _by_warpgroups(problem: GemmGemmProblem, target: arch.Target) -> Iterator[Ge
     whole = _is_async(problem, target) and problem.b1_vec == 8
     if target.name != "sm_90a" or not whole or problem.h > (128 if problem.gate else 256):
         return
-    block_h = _up(problem.h, 64)
+    block_h = up(problem.h, 64)
     grids = ((1, 1), (2, 1), (1, 2), (1, 4))
     for (down, across), wave_n, stages in itertools.product(grids, (32, 64, 128, 192, 256), (4, 5, 6, 8)):
         block_n = wave_n * across
@@ -197,7 +186,7 @@ def _by_warpgroups(problem: GemmGemmProblem, target: arch.Target) -> Iterator[Ge
 def _registers(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
     """What a lane holds of A, D0, D1 and tiles on their way, at the busiest point."""
     lanes, words = config.waves * target.wave, problem.a.itemsize / 4
-    copies = gemm.step_of(target, problem.a, False, 16).copies
+    copies = step_of(target, problem.a, False, 16).copies
     shares = config.waves_m * config.wave_m / lanes  # of a matrix with a row for each of the block's
     sums0 = shares * config.block_h * (2 if problem.gate else 1)
     sums1 = shares * config.block_n
@@ -246,9 +235,9 @@ def _blocks(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Targe
 
 def _cost_of_resident(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
     size, units = problem.a.itemsize, model.CARDS[target.name].units
-    copies = gemm.step_of(target, problem.a, False, 16).copies
-    banks = target.lds_bytes_per_clock or 128
-    columns = _up(problem.n, config.block_n)
+    copies = step_of(target, problem.a, False, 16).copies
+    banks = shared_rate(target)
+    columns = up(problem.n, config.block_n)
     weights = config.block_h * ((2 if problem.gate else 1) * config.block_k + columns) * size
     blocks = _blocks(problem, config, target)
     together = min(_blocks_at_once(problem, config, target), ceil(blocks * problem.batch / units))
@@ -268,12 +257,12 @@ def _cost_of_resident(problem: GemmGemmProblem, config: GemmGemmConfig, target: 
 
 def _cost_of_streamed(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
     size, units = problem.a.itemsize, model.CARDS[target.name].units
-    copies = gemm.step_of(target, problem.a, False, 16).copies
-    banks, rate = target.lds_bytes_per_clock or 128, model.rate(target, problem.a, False)
+    copies = step_of(target, problem.a, False, 16).copies
+    banks, rate = shared_rate(target), model.rate(target, problem.a, False)
     stream = model.CARDS[target.name].memory / units  # bytes a cycle
     chunks = ceil(problem.h / config.block_h)
-    width, columns = chunks * config.block_h, _up(problem.n, config.block_n)
-    k = (2 if problem.gate else 1) * _up(problem.k, config.block_k)
+    width, columns = chunks * config.block_h, up(problem.n, config.block_n)
+    k = (2 if problem.gate else 1) * up(problem.k, config.block_k)
     blocks = ceil(problem.m / config.block_m) * problem.batch
     together = min(_blocks_at_once(problem, config, target), ceil(blocks / units))
     beside = problem.c.itemsize if problem.c is not None else 0
@@ -441,7 +430,7 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
         "kBlockH": config.block_h,
         "kBlockN": config.block_n,
         "kBlockK": config.block_k,
-        "kPadN": _up(problem.n, config.block_n),
+        "kPadN": up(problem.n, config.block_n),
         "kStages": config.stages,
         "kOccupancy": config.occupancy,
         "kThreads": config.waves * target.wave,
