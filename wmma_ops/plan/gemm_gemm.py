@@ -25,6 +25,7 @@ _MOST_H = 256  # of D0's columns that a wave holds at once
 _CHUNK_H = 64  # of wider ones
 _MOST_N = 256  # of D1's columns, where they are summed up over chunks of H
 _MOST_GRID_Y = 65535
+_ADDRESSES = 60  # registers of a lane for these and for operands, beside what it holds
 _RESIDENT_LOSS = 1.5  # of mma.sync's waves, each with rows of its own, on an H200
 
 
@@ -111,8 +112,7 @@ def _is_async(problem: GemmGemmProblem, target: arch.Target) -> bool:
 
 def candidates(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGemmConfig]:
     """Every configuration that fits."""
-    yield from _by_warpgroups(problem, target)
-    for config in (*_resident(problem, target), *_streamed(problem, target)):
+    for config in (*_by_warpgroups(problem, target), *_resident(problem, target), *_streamed(problem, target)):
         held = _registers(problem, config, target)
         idle = config.tiles_m > 1 and config.waves_m * 16 >= problem.m
         fits = held <= _room(config, target) and shared_bytes(problem, config, target) <= target.lds_bytes
@@ -171,20 +171,15 @@ def _by_warpgroups(problem: GemmGemmProblem, target: arch.Target) -> Iterator[Ge
         block_n = wave_n * across
         in_panels = problem.b1_order == "h" or wave_n % 64 == 0
         idle = block_n > 64 and block_n >= 2 * problem.n
-        config = GemmGemmConfig(False, 4 * down, across, 1, block_h, block_n, 64, stages, 1, wgmma=True)
-        room = _warpgroup_registers(problem, config) <= min(65536 // (config.waves * 32), 255)
-        if (
-            in_panels
-            and room
-            and not idle
-            and block_n <= 256
-            and shared_bytes(problem, config, target) <= target.lds_bytes
-        ):
-            yield config
+        if in_panels and not idle and block_n <= 256:
+            yield GemmGemmConfig(False, 4 * down, across, 1, block_h, block_n, 64, stages, 1, wgmma=True)
 
 
 def _registers(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
-    """What a lane holds of A, D0, D1 and tiles on their way, at the busiest point."""
+    """What a lane holds of A, D0, D1 and tiles on their way, at the busiest point; of warpgroups, all that it takes."""
+    if config.wgmma:
+        columns = max((2 if problem.gate else 1) * config.block_h, config.block_n // config.waves_n)
+        return config.block_h // 4 + columns // 2 + 48
     lanes, words = config.waves * target.wave, problem.a.itemsize / 4
     copies = step_of(target, problem.a, False, 16).copies
     shares = config.waves_m * config.wave_m / lanes  # of a matrix with a row for each of the block's
@@ -205,7 +200,7 @@ def _registers(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Ta
 def _room(config: GemmGemmConfig, target: arch.Target) -> float:
     """Registers of a lane that those may take; addresses and operands take the rest."""
     if target.vendor == "nvidia":
-        return 0.7 * min(255, 65536 // (config.waves * target.wave))
+        return (1 if config.wgmma else 0.7) * min(255, 65536 // (config.waves * target.wave))
     if target.family == "cdna":
         return 0.6 * 512 // config.occupancy
     return (0.65 if config.resident else 0.6) * min(256, 1536 // config.occupancy)
@@ -220,7 +215,7 @@ def cost(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) 
 
 def _blocks_at_once(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
     """That share a unit."""
-    registers = _registers(problem, config, target) + 60
+    registers = _registers(problem, config, target) + (0 if config.wgmma else _ADDRESSES)
     return model.resident(target, config.waves, registers, shared_bytes(problem, config, target))
 
 
@@ -296,22 +291,11 @@ def _cost_of_streamed(problem: GemmGemmProblem, config: GemmGemmConfig, target: 
     )
 
 
-def _warpgroups_at_once(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
-    """Blocks that share a unit."""
-    registers = _warpgroup_registers(problem, config)
-    return model.resident(target, config.waves, registers, shared_bytes(problem, config, target))
-
-
-def _warpgroup_registers(problem: GemmGemmProblem, config: GemmGemmConfig) -> int:
-    columns = max((2 if problem.gate else 1) * config.block_h, config.block_n // config.waves_n)
-    return config.block_h // 4 + columns // 2 + 48
-
-
 def _cost_of_warpgroups(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
     units, rate = model.CARDS[target.name].units, model.rate(target, problem.a, False, wgmma=True)
     weights = 2 if problem.gate else 1
     blocks = ceil(problem.m / config.block_m) * problem.batch
-    together = min(_warpgroups_at_once(problem, config, target), ceil(blocks / units))
+    together = min(_blocks_at_once(problem, config, target), ceil(blocks / units))
 
     def steps(count: int, columns: int, lines: int) -> float:
         """Of 64 of K or H each, so many columns wide."""
@@ -500,7 +484,7 @@ def plan_of(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Targe
     grid = (blocks, min(problem.batch, _MOST_GRID_Y))
     if config.wgmma:  # walks through the batch too
         rounds = blocks * problem.batch
-        grid = (min(rounds, model.CARDS[target.name].units * _warpgroups_at_once(problem, config, target)), 1)
+        grid = (min(rounds, model.CARDS[target.name].units * _blocks_at_once(problem, config, target)), 1)
         if rounds >= 2**31:
             raise ConfigError(f"{problem.batch} times {problem.m} rows are {rounds} blocks; takes less than {2**31}")
     text = source(problem, config, target)
