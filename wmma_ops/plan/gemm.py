@@ -11,28 +11,16 @@ from math import ceil, prod
 
 import torch
 
-from wmma_ops import activations, arch
+from wmma_ops import arch
 from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import GemmProblem
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, registered
 from wmma_ops.plan.tiles import shared_rate, step_of, tile_bytes
 from wmma_ops.types import FP8
 from wmma_ops.types import name as type_name
 
-CPP = {
-    torch.float16: "wmma::half_t",
-    torch.bfloat16: "wmma::bf16_t",
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.int8: "wmma::int8_t",
-    torch.int32: "wmma::int32_t",
-    torch.float8_e4m3fn: "wmma::fp8_e4m3_t",
-    torch.float8_e5m2: "wmma::fp8_e5m2_t",
-    torch.float8_e4m3fnuz: "wmma::fp8_e4m3fnuz_t",
-    torch.float8_e5m2fnuz: "wmma::fp8_e5m2fnuz_t",
-    None: "wmma::None",
-}
 _MOST_GRID_Y = 65535
 _MEDIUM = 2  # of GemmProblem.precision; "high" asks for more than bfloat16 has, and gets float32
 _REDUCE_THREADS = 256
@@ -381,27 +369,10 @@ def result_vec(problem: GemmProblem) -> int:
     return min(problem.d_vec, 8, 16 // problem.d.itemsize)
 
 
-def registered(problem: GemmProblem) -> str:
-    text = ""
-    for code in dict.fromkeys((problem.a_activation, problem.activation)):
-        if code >= activations.FIRST_REGISTERED:
-            expression = activations.by_code(code).device
-            text += (
-                f"template <> struct wmma::RegisteredActivation<{code}> {{\n"
-                f"  static WMMA_DEVICE float apply(float x) {{ return {expression}; }}\n"
-                f"  static WMMA_DEVICE double apply(double x) {{ return {expression}; }}\n"
-                "};\n"
-            )
-    return text
-
-
 def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, reduces: bool = False) -> str:
     """The text of the kernel: its configuration, and the file that all share."""
 
-    def order(value: str) -> str:
-        return f"wmma::Order::{'kAlongK' if value == 'k' else 'kAcrossK'}"
-
-    types = {
+    operands = {
         "A": CPP[problem.a],
         "B": CPP[problem.b],
         "Element": CPP[config.element],
@@ -440,24 +411,19 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
     }
     loop = "kWgmma" if config.wgmma else "kAsync" if config.stages else "kStaged"
     split = "kAll" if config.splits > 1 else "kLast" if config.last > 1 else "kNone"
-    flags = {"kWide": problem.wide, "kLanes": config.lanes}
-    lines = ["#include <wmma/tile/config.hpp>", registered(problem) + "struct Config {"]
-    lines += [f"  using {name} = {value};" for name, value in types.items()]
-    lines += [
-        f"  static constexpr wmma::Order kAOrder = {order(problem.a_order)};",
-        f"  static constexpr wmma::Order kBOrder = {order(problem.b_order)};",
-        f"  static constexpr wmma::Loop kLoop = wmma::Loop::{loop};",
-        f"  static constexpr wmma::Split kSplit = wmma::Split::{split};",
+    members = [
+        *aliases(operands),
+        *constants(
+            "wmma::Order", {"kAOrder": order_of(problem.a_order == "k"), "kBOrder": order_of(problem.b_order == "k")}
+        ),
+        *constants("wmma::Loop", {"kLoop": f"wmma::Loop::{loop}"}),
+        *constants("wmma::Split", {"kSplit": f"wmma::Split::{split}"}),
+        *constants("int", numbers),
+        *constants("bool", {"kWide": problem.wide, "kLanes": config.lanes}),
     ]
-    lines += [f"  static constexpr int {name} = {value};" for name, value in numbers.items()]
-    lines += [f"  static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
-    lines.append("};")
-    if reduces:
-        lines.append("#define WMMA_GEMM_REDUCE")
-    if config.cluster > 1:
-        lines.append("#define WMMA_GEMM_CLUSTER")
-    lines += ["#include <gemm.hip>", ""]
-    return "\n".join(lines)
+    defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.cluster > 1}
+    before = registered((problem.a_activation, problem.activation))
+    return kernel_text("gemm.hip", members, before=before, defines=defines)
 
 
 # ------------------------------------------------------------------------------------------------------------ the plan
@@ -509,8 +475,8 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
         split_stride = problem.batch * in_parts * area
         workspace = splits * split_stride * config.sum_bytes
         grid = (ceil(in_parts * area // result_vec(problem) / _REDUCE_THREADS), across)
-        text = source(problem, config, target, reduces=True)
-        launches.append(KernelLaunch("gemm_reduce", text, grid, _REDUCE_THREADS, 0))
+        reduce = source(problem, config, target, reduces=True)
+        launches.append(KernelLaunch("gemm_reduce", reduce, grid, _REDUCE_THREADS, 0))
     numbers = (splits, k_split, tiles_m, tiles_n, tiles - in_parts, split_stride)
     return Plan(config, reason, tuple(launches), workspace, numbers)
 

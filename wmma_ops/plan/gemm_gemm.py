@@ -17,6 +17,7 @@ from wmma_ops.plan import gemm, model
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, nested, order_of, registered
 from wmma_ops.plan.tiles import shared_rate, step_of, tile_bytes, up
 from wmma_ops.types import name as type_name
 
@@ -378,18 +379,15 @@ def choose(problem: GemmGemmProblem, target: arch.Target) -> tuple[GemmGemmConfi
 def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> str:
     """The text of the kernel: its configuration, and the file that all share."""
 
-    def order(value: str, along: str) -> str:
-        return f"wmma::Order::{'kAlongK' if value == along else 'kAcrossK'}"
-
     first, last = products(problem)[-2:]
     last_types = {
         "Number": gemm.number_of(last),
-        "C": gemm.CPP[problem.c],
-        "D": gemm.CPP[problem.d],
-        "Bias": gemm.CPP[problem.bias1],
-        "RowScale": gemm.CPP[None],
-        "ColScale": gemm.CPP[None],
-        "Multiply": gemm.CPP[None],
+        "C": CPP[problem.c],
+        "D": CPP[problem.d],
+        "Bias": CPP[problem.bias1],
+        "RowScale": CPP[None],
+        "ColScale": CPP[None],
+        "Multiply": CPP[None],
     }
     last_numbers = {
         "kCVec": problem.c_vec,
@@ -429,31 +427,20 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
         "kChunked": problem.h > config.block_h,
     }
     orders = {
-        "kAOrder": order(problem.a_order, "k"),
-        "kB0Order": order(problem.b0_order, "k"),
-        "kGateOrder": order(problem.gate_order, "k"),
-        "kB1Order": order(problem.b1_order, "h"),
+        "kAOrder": order_of(problem.a_order == "k"),
+        "kB0Order": order_of(problem.b0_order == "k"),
+        "kGateOrder": order_of(problem.gate_order == "k"),
+        "kB1Order": order_of(problem.b1_order == "h"),
     }
-    lines = ["#include <wmma/tile/config.hpp>", gemm.registered(first) + "struct Config {"]
-    lines += [
-        f"  using Element = {gemm.CPP[problem.a]};",
-        f"  using Number = {gemm.number_of(first)};",
-        f"  using Bias0 = {gemm.CPP[problem.bias0]};",
-        "  struct Last {",
-        *(f"    using {name} = {value};" for name, value in last_types.items()),
-        *(f"    static constexpr int {name} = {value};" for name, value in last_numbers.items()),
-        "  };",
+    members = [
+        *aliases({"Element": CPP[problem.a], "Number": gemm.number_of(first), "Bias0": CPP[problem.bias0]}),
+        *nested("Last", [*aliases(last_types), *constants("int", last_numbers)]),
+        *constants("wmma::Order", orders),
+        *constants("int", numbers),
+        *constants("bool", flags),
     ]
-    lines += [f"  static constexpr wmma::Order {name} = {value};" for name, value in orders.items()]
-    lines += [f"  static constexpr int {name} = {value};" for name, value in numbers.items()]
-    lines += [f"  static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
-    lines.append("};")
-    if config.wgmma:
-        lines.append("#define WMMA_WARPGROUPS")
-    if config.resident:
-        lines.append("#define WMMA_RESIDENT")
-    lines += ["#include <gemm_gemm.hip>", ""]
-    return "\n".join(lines)
+    defines = {"WMMA_WARPGROUPS": config.wgmma, "WMMA_RESIDENT": config.resident}
+    return kernel_text("gemm_gemm.hip", members, before=registered([problem.activation]), defines=defines)
 
 
 # ------------------------------------------------------------------------------------------------------------ the plan
@@ -487,6 +474,7 @@ def plan_of(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Targe
         grid = (min(rounds, model.CARDS[target.name].units * _blocks_at_once(problem, config, target)), 1)
         if rounds >= 2**31:
             raise ConfigError(f"{problem.batch} times {problem.m} rows are {rounds} blocks; takes less than {2**31}")
-    text = source(problem, config, target)
-    launch = KernelLaunch("gemm_gemm", text, grid, threads, shared_bytes(problem, config, target))
+    launch = KernelLaunch(
+        "gemm_gemm", source(problem, config, target), grid, threads, shared_bytes(problem, config, target)
+    )
     return Plan(config, reason, (launch,), 0, (blocks, 0, 0, 0))
