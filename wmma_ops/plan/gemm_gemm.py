@@ -15,6 +15,7 @@ import torch
 from wmma_ops import arch
 from wmma_ops.plan import gemm, model
 from wmma_ops.plan.errors import ConfigError
+from wmma_ops.plan.gemm_config import number_of
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, nested, order_of, registered
@@ -381,7 +382,7 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
 
     first, last = products(problem)[-2:]
     last_types = {
-        "Number": gemm.number_of(last),
+        "Number": number_of(last),
         "C": CPP[problem.c],
         "D": CPP[problem.d],
         "Bias": CPP[problem.bias1],
@@ -433,7 +434,7 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
         "kB1Order": order_of(problem.b1_order == "h"),
     }
     members = [
-        *aliases({"Element": CPP[problem.a], "Number": gemm.number_of(first), "Bias0": CPP[problem.bias0]}),
+        *aliases({"Element": CPP[problem.a], "Number": number_of(first), "Bias0": CPP[problem.bias0]}),
         *nested("Last", [*aliases(last_types), *constants("int", last_numbers)]),
         *constants("wmma::Order", orders),
         *constants("int", numbers),

@@ -22,6 +22,7 @@ from wmma_ops import activations, arch, jit
 from wmma_ops.plan import attention, gemm, gemm_gemm
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.figures import Figures, figures, limits
+from wmma_ops.plan.gemm_config import GemmConfig
 from wmma_ops.plan.plan import Plan
 from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
 from wmma_ops.types import OUTPUTS
@@ -224,7 +225,7 @@ def measure(case: Case | TwoProducts | AttentionCase, target: arch.Target) -> li
     ]
 
 
-def _judged(case: Case, target: arch.Target, found: Figures, config: gemm.GemmConfig, product: bool) -> Row:
+def _judged(case: Case, target: arch.Target, found: Figures, config: GemmConfig, product: bool) -> Row:
     bounds = {}
     if product and not config.lanes:
         bounds = {"share": 0.0}  # there must be a loop with matrix instructions
@@ -253,7 +254,7 @@ def _judged_two(case: TwoProducts, target: arch.Target, plan: Plan, codes: Seque
     return Row(label=case.label, target=target, figures=found, broken=broken, config=tiles)
 
 
-def _tiles(config: gemm.GemmConfig) -> str:
+def _tiles(config: GemmConfig) -> str:
     parts = config.splits * config.cluster
     split = f" /{parts}" if parts > 1 else f" +/{config.last}" if config.last > 1 else ""
     return f"{config.block_m}x{config.block_n}x{config.block_k}{split}"
