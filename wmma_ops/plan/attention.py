@@ -10,7 +10,7 @@ import torch
 from wmma_ops import arch
 from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
-from wmma_ops.plan.plan import KernelLaunch, Plan
+from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import ELEMENTS
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of
 from wmma_ops.plan.tiles import step_of, tile_bytes, up
@@ -357,8 +357,7 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
     heads = problem.heads // problem.group if config.packed else problem.heads
     blocks = tiles * slices * heads * problem.batch
     threads = config.waves * target.wave
-    if blocks * threads >= 2**32:
-        raise ConfigError(f"attention takes {blocks} blocks; {target.name} takes up to {2**32 // threads}")
+    check_blocks("attention takes", blocks, threads, target)
     keys_of_split = max(up(ceil(problem.skv / config.splits), config.keys), 1)
     splits = ceil(problem.skv / keys_of_split)
     launches = [

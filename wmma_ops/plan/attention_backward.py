@@ -11,7 +11,7 @@ from wmma_ops import arch
 from wmma_ops.plan import model
 from wmma_ops.plan.attention import AttentionProblem, is_lanes, link_of, mask_type
 from wmma_ops.plan.errors import ConfigError
-from wmma_ops.plan.plan import KernelLaunch, Plan
+from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of
 from wmma_ops.plan.tiles import tile_bytes, up
 from wmma_ops.types import name as type_name
@@ -206,8 +206,7 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
         tiles = ceil(length / (owner.waves * owner.tiles_m * link.rows))
         blocks = tiles * ceil(columns / owner.slice) * heads * problem.batch
         threads = owner.waves * target.wave
-        if blocks * threads >= 2**32:
-            raise ConfigError(f"attention takes {blocks} blocks; {target.name} takes up to {2**32 // threads}")
+        check_blocks("attention takes", blocks, threads, target)
         launches.append(
             KernelLaunch(
                 "attention_backward",

@@ -16,11 +16,10 @@ from wmma_ops.plan.gemm_config import (
     splits_of,
 )
 from wmma_ops.plan.gemm_cost import cost, lacking
-from wmma_ops.plan.plan import KernelLaunch, Plan
+from wmma_ops.plan.plan import MOST_GRID_Y, KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import GemmProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, registered
 
-_MOST_GRID_Y = 65535
 _REDUCE_THREADS = 256
 
 
@@ -129,11 +128,8 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
     in_parts = tiles if config.splits > 1 else last_round(problem, config, target) if config.last > 1 else 0
     blocks = tiles * config.cluster + in_parts * (config.splits * config.last - 1)
     threads = config.waves * target.wave
-    if blocks * threads >= 2**32:
-        raise ConfigError(
-            f"{problem.m}x{problem.n} takes {blocks} blocks; {target.name} takes up to {2**32 // threads}"
-        )
-    across = min(problem.batch, _MOST_GRID_Y)
+    check_blocks(f"{problem.m}x{problem.n} takes", blocks, threads, target)
+    across = min(problem.batch, MOST_GRID_Y)
     launches = [
         KernelLaunch(
             "gemm", source(problem, config, target), (blocks, across), threads, shared_bytes(problem, config, target)
