@@ -13,17 +13,11 @@ from wmma_ops import arch, jit
 from wmma_ops.emulator.assembly import parse_instruction
 from wmma_ops.jit import elf
 from wmma_ops.jit.compiler import CodeObject
-from wmma_ops.plan.figures import (
-    Mix,
-    amd_mix,
-    cycles,
-    figures,
-    lds_bytes,
-    limits,
-    ptx_bytes,
-    vgpr_file,
-    vmem_bytes,
-)
+from wmma_ops.plan.figures import figures
+from wmma_ops.plan.figures_amd import amd_mix, cycles, lds_bytes, vmem_bytes
+from wmma_ops.plan.figures_nvidia import PtxInstruction, ptx_bytes
+from wmma_ops.plan.figures_record import Mix, limits
+from wmma_ops.plan.occupancy import nvidia_occupancy, vgpr_file
 from wmma_ops.plan.report import report
 
 EVERY = pytest.mark.parametrize("target", [arch.target(name) for name in arch.EMULATED], ids=lambda row: row.name)
@@ -716,9 +710,7 @@ def test_spills_on_nvidia(target):
     ],
 )
 def test_occupancy_on_nvidia(target, registers, threads, shared, expected):
-    from wmma_ops.plan.figures import _nvidia_occupancy
-
-    assert _nvidia_occupancy(arch.target(target), threads, registers, shared) == expected
+    assert nvidia_occupancy(arch.target(target), threads, registers, shared) == expected
 
 
 PTX = """
@@ -766,8 +758,6 @@ def test_counts_of_ptx():
 
 
 def test_bytes_of_ptx():
-    from wmma_ops.plan.figures import _PtxInstruction
-
     for mnemonic, operands, expected in (
         ("ld.global.nc.u8", "%rs1, [%rd1]", 1),
         ("ld.global.v4.f32", "{}, [%rd1]", 16),
@@ -779,7 +769,7 @@ def test_bytes_of_ptx():
         ("cp.async.ca.shared.global", "[%r1], [%rd1], 4", 4),
         ("cp.async.bulk.tensor.2d.shared::cluster.global.tile", "[%r1], [%rd1, {%r2, %r3}], [%r4]", 0),
     ):
-        assert ptx_bytes(_PtxInstruction("", mnemonic, operands)) == expected, mnemonic
+        assert ptx_bytes(PtxInstruction("", mnemonic, operands)) == expected, mnemonic
 
 
 # What is shown.

@@ -11,7 +11,7 @@ from wmma_ops import arch
 from wmma_ops.__main__ import main
 from wmma_ops.plan import report
 from wmma_ops.plan.errors import ConfigError
-from wmma_ops.plan.figures import Figures, Mix
+from wmma_ops.plan.figures_record import Figures, Mix
 
 TARGET = arch.target("gfx90a")
 CASE = report.CASES[0]

@@ -1,6 +1,6 @@
 """`python -m wmma_ops report`: the static figures of the kernels that the planner picks, and the limits that they break.
 
-Nothing runs: each kernel is planned, compiled, and its machine code read (figures.py says by what model).
+Nothing runs: each kernel is planned, compiled, and its machine code read (figures_amd.py says by what model).
 """
 
 import dataclasses
@@ -21,7 +21,8 @@ from rich.table import Table
 from wmma_ops import activations, arch, jit
 from wmma_ops.plan import attention, gemm, gemm_gemm
 from wmma_ops.plan.errors import ConfigError
-from wmma_ops.plan.figures import Figures, figures, limits
+from wmma_ops.plan.figures import figures
+from wmma_ops.plan.figures_record import Figures, limits
 from wmma_ops.plan.gemm_config import GemmConfig
 from wmma_ops.plan.plan import Plan
 from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
