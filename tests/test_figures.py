@@ -18,7 +18,7 @@ from wmma_ops.plan.figures_amd import amd_mix, cycles, lds_bytes, vmem_bytes
 from wmma_ops.plan.figures_nvidia import PtxInstruction, ptx_bytes
 from wmma_ops.plan.figures_record import Mix, limits
 from wmma_ops.plan.occupancy import nvidia_occupancy, vgpr_file
-from wmma_ops.plan.report import report
+from wmma_ops.report_view import show_rows
 
 EVERY = pytest.mark.parametrize("target", [arch.target(name) for name in arch.EMULATED], ids=lambda row: row.name)
 CYCLES = {  # of 16x16x16 in float16, as AMD's matrix instruction calculator prints them
@@ -810,13 +810,13 @@ def test_report(capsys):
     target, found = arch.target("gfx942"), _good()
     entries = [("fine", target, found, []), ("bad", "gfx942", found, ["3 registers are spilled", "another"])]
     console = Console(width=200, record=True)
-    assert report(entries[:1], console=console) is False
-    assert report(entries, console=console) is True
+    assert show_rows(entries[:1], console=console) is False
+    assert show_rows(entries, console=console) is True
     shown = console.export_text()
     assert "3 registers are spilled" in shown
     assert "fine" in shown
     capsys.readouterr()
-    assert report(iter(entries), as_json=True) is True
+    assert show_rows(iter(entries), as_json=True) is True
     rows = json.loads(capsys.readouterr().out)
     assert [row["label"] for row in rows] == ["fine", "bad"]
     assert rows[1]["broken"] == ["3 registers are spilled", "another"]
