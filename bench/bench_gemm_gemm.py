@@ -15,6 +15,8 @@ from timing import commit
 import wmma_ops
 from wmma_ops import driver
 from wmma_ops.plan import gemm_gemm
+from wmma_ops.plan.gemm_gemm_config import candidates
+from wmma_ops.plan.gemm_gemm_cost import cost
 
 SHAPES = [  # M, K, H, N
     (65536, 64, 64, 64),
@@ -52,14 +54,14 @@ def configurations(shape, count: int, rounds: int, flush: torch.Tensor):
         torch.ops.wmma._forget_plans()
         wmma_ops.gemm_gemm(a, b0, b1, activation="relu")
         ((problem, target),) = asked
-        found = sorted(gemm_gemm.candidates(problem, target), key=lambda one: gemm_gemm.cost(problem, one, target))
+        found = sorted(candidates(problem, target), key=lambda one: cost(problem, one, target))
         for resident in (True, False):
             for config in [one for one in found if one.resident is resident][:count]:
                 gemm_gemm.choose = lambda *_, config=config: (config, 0.0)
                 torch.ops.wmma._forget_plans()
                 check(wmma_ops.gemm_gemm(a, b0, b1, activation="relu"), want)
                 (ours,) = times([lambda: wmma_ops.gemm_gemm(a, b0, b1, activation="relu")], rounds, flush)
-                yield config, ours, gemm_gemm.cost(problem, config, target)
+                yield config, ours, cost(problem, config, target)
     finally:
         gemm_gemm.choose = choose
         torch.ops.wmma._forget_plans()

@@ -13,7 +13,8 @@ from rich.console import Console
 import wmma_ops
 from wmma_ops import arch, library, tune_view
 from wmma_ops.__main__ import main
-from wmma_ops.plan import report, tuning
+from wmma_ops.plan import tuning
+from wmma_ops.plan.report_cases import CASES
 
 
 def _run(*arguments):
@@ -155,7 +156,7 @@ def test_tune_without_a_gpu(monkeypatch, capsys):
 
 
 def test_tune_prints_what_it_found():
-    problem, target = report.problem(report.CASES[0], arch.target("sm_90a")), arch.target("sm_90a")
+    problem, target = CASES[0].problem(arch.target("sm_90a")), arch.target("sm_90a")
     configs = tuning.ranked(problem, target)[:12]
     found = [tuning.Timing(one, 100.0 + i, modelled_cycles=1e6 - i) for i, one in enumerate(configs[:-1])]
     found.append(tuning.Timing(configs[-1], None, "kernel.hip does not compile:\nx.hpp:3: error: too large\nmore", 5e6))

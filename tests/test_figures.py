@@ -13,18 +13,12 @@ from wmma_ops import arch, jit
 from wmma_ops.emulator.assembly import parse_instruction
 from wmma_ops.jit import elf
 from wmma_ops.jit.compiler import CodeObject
-from wmma_ops.plan.figures import (
-    Mix,
-    amd_mix,
-    cycles,
-    figures,
-    lds_bytes,
-    limits,
-    ptx_bytes,
-    vgpr_file,
-    vmem_bytes,
-)
-from wmma_ops.plan.report import report
+from wmma_ops.plan.figures import figures
+from wmma_ops.plan.figures_amd import amd_mix, cycles, lds_bytes, vmem_bytes
+from wmma_ops.plan.figures_nvidia import PtxInstruction, ptx_bytes
+from wmma_ops.plan.figures_record import Mix, limits
+from wmma_ops.plan.occupancy import nvidia_occupancy, vgpr_file
+from wmma_ops.report_view import show_rows
 
 EVERY = pytest.mark.parametrize("target", [arch.target(name) for name in arch.EMULATED], ids=lambda row: row.name)
 CYCLES = {  # of 16x16x16 in float16, as AMD's matrix instruction calculator prints them
@@ -716,9 +710,7 @@ def test_spills_on_nvidia(target):
     ],
 )
 def test_occupancy_on_nvidia(target, registers, threads, shared, expected):
-    from wmma_ops.plan.figures import _nvidia_occupancy
-
-    assert _nvidia_occupancy(arch.target(target), threads, registers, shared) == expected
+    assert nvidia_occupancy(arch.target(target), threads, registers, shared) == expected
 
 
 PTX = """
@@ -766,8 +758,6 @@ def test_counts_of_ptx():
 
 
 def test_bytes_of_ptx():
-    from wmma_ops.plan.figures import _PtxInstruction
-
     for mnemonic, operands, expected in (
         ("ld.global.nc.u8", "%rs1, [%rd1]", 1),
         ("ld.global.v4.f32", "{}, [%rd1]", 16),
@@ -779,7 +769,7 @@ def test_bytes_of_ptx():
         ("cp.async.ca.shared.global", "[%r1], [%rd1], 4", 4),
         ("cp.async.bulk.tensor.2d.shared::cluster.global.tile", "[%r1], [%rd1, {%r2, %r3}], [%r4]", 0),
     ):
-        assert ptx_bytes(_PtxInstruction("", mnemonic, operands)) == expected, mnemonic
+        assert ptx_bytes(PtxInstruction("", mnemonic, operands)) == expected, mnemonic
 
 
 # What is shown.
@@ -820,13 +810,13 @@ def test_report(capsys):
     target, found = arch.target("gfx942"), _good()
     entries = [("fine", target, found, []), ("bad", "gfx942", found, ["3 registers are spilled", "another"])]
     console = Console(width=200, record=True)
-    assert report(entries[:1], console=console) is False
-    assert report(entries, console=console) is True
+    assert show_rows(entries[:1], console=console) is False
+    assert show_rows(entries, console=console) is True
     shown = console.export_text()
     assert "3 registers are spilled" in shown
     assert "fine" in shown
     capsys.readouterr()
-    assert report(iter(entries), as_json=True) is True
+    assert show_rows(iter(entries), as_json=True) is True
     rows = json.loads(capsys.readouterr().out)
     assert [row["label"] for row in rows] == ["fine", "bad"]
     assert rows[1]["broken"] == ["3 registers are spilled", "another"]

@@ -9,7 +9,8 @@ import torch
 import wmma_ops
 from wmma_ops import arch
 from wmma_ops.arch import EMULATED
-from wmma_ops.plan import gemm_gemm, model
+from wmma_ops.plan import gemm_gemm, gemm_gemm_cost, model
+from wmma_ops.plan.gemm_gemm_config import candidates, shared_bytes
 from wmma_ops.testing import GemmGemmCase, cases, run
 
 HALVES = ("float16", "bfloat16")
@@ -27,9 +28,9 @@ def in_one_kernel(monkeypatch):
 
     def force(kind: str | None = None, units: int | None = None):
         def choose(problem, target):
-            found = list(gemm_gemm.candidates(problem, target))
+            found = list(candidates(problem, target))
             wanted = [config for config in found if kind is None or KINDS[kind](config)]
-            config = min(wanted or found, key=lambda config: gemm_gemm.cost(problem, config, target), default=None)
+            config = min(wanted or found, key=lambda config: gemm_gemm_cost.cost(problem, config, target), default=None)
             planned.append(config)
             return config, 0.0
 
@@ -159,8 +160,8 @@ def test_candidates_fit_their_target():
     found = _explained("gfx1201", 4096, 128, 128, 128).problem
     for name in (*EMULATED, "sm_90a"):
         target = arch.target(name)
-        configs = list(gemm_gemm.candidates(found, target))
+        configs = list(candidates(found, target))
         assert configs
         for config in configs:
-            assert gemm_gemm.shared_bytes(found, config, target) <= target.lds_bytes
+            assert shared_bytes(found, config, target) <= target.lds_bytes
             assert config.waves * target.wave <= target.max_threads

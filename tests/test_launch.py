@@ -507,6 +507,16 @@ def test_attention_goes_through_an_uneven_batch():
     assert torch.allclose(lse, want_lse, atol=1e-5)
 
 
+def test_an_odd_step_between_heads_or_batches_leaves_attention_no_neighbours():
+    plain = torch.empty(2, 3, 32, 32, dtype=torch.float16)
+    heads, batches = (
+        torch.empty(2 * 3200 * 2, dtype=torch.float16).as_strided(plain.shape, strides)
+        for strides in ((3200, 1025, 32, 1), (3201, 1024, 32, 1))
+    )
+    found = wmma_ops.explain("attention", heads, batches, plain, target=TARGET).problem
+    assert (found.q_vec, found.k_vec, found.v_vec, found.out_vec) == (1, 1, 8, 8)
+
+
 def test_attention_without_columns_of_v():
     q = torch.randn(2, 5, 8)
     with wmma_ops.emulate(TARGET):

@@ -9,12 +9,13 @@ import torch
 import wmma_ops
 from wmma_ops import arch
 from wmma_ops.__main__ import main
-from wmma_ops.plan import report
+from wmma_ops.plan import report, report_cases
 from wmma_ops.plan.errors import ConfigError
-from wmma_ops.plan.figures import Figures, Mix
+from wmma_ops.plan.figures_record import Figures, Mix
+from wmma_ops.report_view import show_rows
 
 TARGET = arch.target("gfx90a")
-CASE = report.CASES[0]
+CASE = report_cases.CASES[0]
 
 
 def test_two_targets_keep_the_limits(capsys):
@@ -35,7 +36,7 @@ def test_two_targets_keep_the_limits(capsys):
         "unaligned 1000x1001x1003 float16",
         "gemm_gemm bfloat16 64",
         "gemm_gemm bfloat16 128",
-        *(case.label for case in report.ATTENTION),
+        *(case.label for case in report_cases.ATTENTION),
     ]
     for row in rows:
         assert row["broken"] == []
@@ -75,23 +76,23 @@ def test_unknown_targets_and_missing_compilers(capsys, monkeypatch):
 )
 def test_problems_are_those_of_calls(label, call):
     """No tensor of 4096² is made for a row: so its problem must be what the library asks for one."""
-    case = dataclasses.replace(next(one for one in report.CASES if one.label == label), shape=(64, 64, 64))
+    case = dataclasses.replace(next(one for one in report_cases.CASES if one.label == label), shape=(64, 64, 64))
     op, *operands = call(torch.empty(64, 64).half(), torch.empty(64, 64, dtype=torch.int8))
-    assert wmma_ops.explain(op, *operands, target="gfx90a").problem == report.problem(case, TARGET)
+    assert wmma_ops.explain(op, *operands, target="gfx90a").problem == case.problem(TARGET)
 
 
 def test_the_problem_of_linear_gelu_and_of_unaligned_operands():
-    found = {one.label: one for one in report.CASES}
+    found = {one.label: one for one in report_cases.CASES}
     case = dataclasses.replace(found["linear+bias+gelu float16"], shape=(64, 64, 64))
     h = torch.empty(64, 64).half()
     asked = wmma_ops.explain("linear", h, h, h[0], activation="gelu", target="gfx90a").problem
-    assert asked == report.problem(case, TARGET)
+    assert asked == case.problem(TARGET)
     case = dataclasses.replace(found["unaligned 1000x1001x1003 float16"], shape=(20, 21, 23))
     asked = wmma_ops.explain("matmul", torch.empty(20, 23).half(), torch.empty(23, 21).half(), target="gfx90a").problem
-    assert asked == report.problem(case, TARGET)
+    assert asked == case.problem(TARGET)
 
 
-@pytest.mark.parametrize("case", report.TWO_PRODUCTS, ids=str)
+@pytest.mark.parametrize("case", report_cases.TWO_PRODUCTS, ids=str)
 def test_the_problem_of_two_products(case):
     a, weight = torch.empty(64, case.size).bfloat16(), torch.empty(case.size, case.size).bfloat16()
     asked = wmma_ops.explain("gemm_gemm", a, weight, weight, activation="relu", target="gfx90a").steps[0].problem
@@ -99,7 +100,7 @@ def test_the_problem_of_two_products(case):
 
 
 def test_two_products_are_judged(monkeypatch):
-    case = report.TWO_PRODUCTS[1]
+    case = report_cases.TWO_PRODUCTS[1]
     (row,) = report.measure(case, TARGET)
     assert row.broken == []
     assert row.config.split("x")[1] == "128"
@@ -120,7 +121,7 @@ FINE = Figures(
 
 def _judge(case=CASE, target="gfx90a", **changes):
     row = arch.target(target)
-    config = report.gemm.choose(report.problem(case, row), row)[0]
+    config = report.gemm.choose(case.problem(row), row)[0]
     return report._judged(case, row, dataclasses.replace(FINE, target=target, **changes), config, True)
 
 
@@ -138,7 +139,7 @@ def test_limits():
 
 
 def test_masks_are_allowed_where_edges_need_them():
-    decode = next(one for one in report.CASES if one.shape[0] == 16)
+    decode = next(one for one in report_cases.CASES if one.shape[0] == 16)
     assert _judge(decode, masked=8).broken == []
     assert _judge(decode, scratch_bytes=8).broken == ["8 bytes of scratch"]
 
@@ -150,4 +151,4 @@ def test_what_is_not_compiled_breaks_a_limit(monkeypatch):
     monkeypatch.setattr(report.gemm, "plan", refuse)
     (row,) = report.measure(CASE, TARGET)
     assert row.broken == ["is not compiled: no configuration fits"]
-    assert report.report([row], as_json=True) is True
+    assert show_rows([row], as_json=True) is True

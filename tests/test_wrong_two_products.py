@@ -8,7 +8,8 @@ from test_gemm_gemm import KINDS
 from test_wrong_kernels import sources  # noqa: F401 (a fixture)
 
 from wmma_ops.emulator import EmulationError, OutOfBounds, Race, Uninitialised
-from wmma_ops.plan import gemm_gemm
+from wmma_ops.plan import gemm_gemm, gemm_gemm_cost
+from wmma_ops.plan.gemm_gemm_config import candidates
 from wmma_ops.testing import GemmGemmCase, Mismatch, run
 
 CASE = GemmGemmCase(
@@ -78,11 +79,11 @@ def test_is_caught(of, sources, monkeypatch):  # noqa: F811
     assert text.count(of.old) >= 1, f"{of.file} has changed: {of.old!r} does not stand there; write it anew here"
 
     def choose(problem, target):
-        found = [config for config in gemm_gemm.candidates(problem, target) if KINDS[of.kind](config)]
-        return min(found, key=lambda config: gemm_gemm.cost(problem, config, target)), 0.0
+        found = [config for config in candidates(problem, target) if KINDS[of.kind](config)]
+        return min(found, key=lambda config: gemm_gemm_cost.cost(problem, config, target)), 0.0
 
     monkeypatch.setattr(gemm_gemm, "choose", choose)
-    monkeypatch.setattr(gemm_gemm, "_blocks", lambda problem, config, target: _few(problem, config))
+    monkeypatch.setattr(gemm_gemm_cost, "blocks_of", lambda problem, config, target: _few(problem, config))
     torch.ops.wmma._forget_plans()
     run(of.case, f"emulated:{of.target}")  # right as it is
     path.write_text(text.replace(of.old, of.new))

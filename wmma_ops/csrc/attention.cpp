@@ -9,8 +9,6 @@ namespace wmma_ops {
 
 namespace {
 
-using Arguments = wmma::AttentionArguments;
-
 constexpr int64_t kMostColumns = 512;
 
 void check_columns(const Attention& p, int64_t most) {
@@ -23,14 +21,6 @@ void check_columns(const Attention& p, int64_t most) {
 
 Tensor made(const Attention& p, const Sizes& sizes, ScalarType type) {
   return aten::empty(sizes.data(), static_cast<int64_t>(sizes.size()), type, p.device.type, p.device.index);
-}
-
-void launch_all(const Attention& p, const Way& way, const Plan& plan, const AttentionProblem& problem) {
-  for (int64_t i = 0; i < problem.outer_count(); ++i) {
-    Arguments moved = problem.arguments;
-    problem.start(i, moved);
-    launch::execute(p.op, way, plan, &moved, sizeof moved, problem.touched);
-  }
 }
 
 std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) {
@@ -53,13 +43,13 @@ std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) 
   }
 
   AttentionProblem problem(p, way.place);
-  problem.bind(&Arguments::out, "out", out);
-  problem.bind(&Arguments::lse, "lse", lse, false);
+  problem.bind(AttentionProblem::kOut, "out", out);
+  problem.bind(AttentionProblem::kLse, "lse", lse, View::kAlongRows);
   problem.join_batch();
   const Plan plan = plan_of(p.op, problem.key(false), way.remembered);
   if (!way.executes) return {out, lse};
 
-  Arguments& arguments = problem.arguments;
+  wmma::AttentionArguments& arguments = problem.arguments;
   arguments.splits = static_cast<int>(plan.numbers[0]);
   arguments.keys_of_split = static_cast<int>(plan.numbers[1]);
   arguments.tiles = static_cast<int>(plan.numbers[2]);
@@ -69,7 +59,7 @@ std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) 
     arguments.partial = workspace->mutable_data_ptr();
     problem.touched.add("workspace", *workspace);
   }
-  launch_all(p, way, plan, problem);
+  problem.launch_all(p.op, way, plan);
   return {out, lse};
 }
 
@@ -93,17 +83,17 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const 
   }
   Tensor delta = made(p, sizes_of(lse), type_of(lse));
   AttentionProblem problem(p, way.place);
-  problem.bind(&Arguments::out, "out", out);
-  problem.bind(&Arguments::lse, "lse", lse, false);
-  problem.bind(&Arguments::g_out, "g_out", g_out);
-  if (g_lse) problem.bind(&Arguments::g_lse, "g_lse", *g_lse, false);
-  problem.bind(&Arguments::delta, "delta", delta, false);
-  problem.bind(&Arguments::g_q, "g_q", g_q);
-  problem.bind(&Arguments::g_k, "g_k", g_k);
-  problem.bind(&Arguments::g_v, "g_v", g_v);
+  problem.bind(AttentionProblem::kOut, "out", out);
+  problem.bind(AttentionProblem::kLse, "lse", lse, View::kAlongRows);
+  problem.bind(AttentionProblem::kGOut, "g_out", g_out);
+  if (g_lse) problem.bind(AttentionProblem::kGLse, "g_lse", *g_lse, View::kAlongRows);
+  problem.bind(AttentionProblem::kDelta, "delta", delta, View::kAlongRows);
+  problem.bind(AttentionProblem::kGQ, "g_q", g_q);
+  problem.bind(AttentionProblem::kGK, "g_k", g_k);
+  problem.bind(AttentionProblem::kGV, "g_v", g_v);
   problem.join_batch();
   const Plan plan = plan_of(p.op, problem.key(true), way.remembered);
-  if (way.executes) launch_all(p, way, plan, problem);
+  if (way.executes) problem.launch_all(p.op, way, plan);
   return {g_q, g_k, g_v};
 }
 

@@ -1,53 +1,34 @@
 // A checked attention in the one form that kernels take: every tensor as [batch, heads, rows, columns] with strides.
 #pragma once
 
-#include "../../kernels/wmma/tile/attention_arguments.hpp"
-#include "launch.hpp"
+#include "operands.hpp"
 
 namespace wmma_ops {
 
-// One of the struct's operands.
-using Which = wmma::AttentionOperand wmma::AttentionArguments::*;
-
-class AttentionProblem {
+class AttentionProblem : public Operands<AttentionProblem, wmma::AttentionArguments, wmma::AttentionOperand, 12> {
  public:
+  // Binds q, k, v and the mask. `p` must outlive this, as must what else is bound.
   AttentionProblem(const Attention& p, int64_t place);
 
-  // Binds a tensor of q's (k's) batch and heads to an operand; `columns` is false for lse and its like.
-  void bind(Which which, const char* name, const Tensor& x, bool columns = true);
+  // In the order of AttentionArguments.
+  enum Operand { kQ, kK, kV, kMask, kOut, kLse, kGOut, kGLse, kDelta, kGQ, kGK, kGV, kOperands };
+  static std::array<wmma::AttentionOperand*, kOperands> pointers(wmma::AttentionArguments& x) {
+    return {&x.q, &x.k, &x.v, &x.mask, &x.out, &x.lse, &x.g_out, &x.g_lse, &x.delta, &x.g_q, &x.g_k, &x.g_v};
+  }
 
-  wmma::AttentionArguments arguments{};  // but for what the plan decides
-  launch::Touched touched;
+  // A tensor of q's (k's) batch and heads; those whose core is kAlongRows, as lse, have no columns.
+  void bind(Operand which, const char* name, const Tensor& x, View::Core core = View::kMatrix);
+
+  void join_batch();  // once all are bound: the batch has one dimension in a kernel
 
   ProblemKey key(bool backward) const;
 
-  // The batch has one dimension in a kernel: the host goes through what does not join it, one launch an index.
-  void join_batch();
-  int64_t outer_count() const;
-  void start(int64_t index, wmma::AttentionArguments& moved) const;
-
  private:
-  struct Bound {
-    Which which;
-    int64_t size;  // of an element
-    int64_t rows, columns;
-    int64_t batch[64];  // strides, outermost first
-  };
-  const Bound* bound(Which which) const;
-  // Which way its memory runs (1: along the rows' index), and how many neighbours are aligned.
-  struct Run {
-    bool down;
-    int64_t vec;
-  };
-  Run run_of(Which which) const;
-  bool wide_of(Which which) const;
+  Direction way_of(Operand which) const;
 
   const Attention& p_;
   int64_t place_;
   int64_t batch_dims_;
-  Sizes batch_;  // outermost first
-  std::vector<Bound> bound_;
-  int64_t outer_dims_ = 0;
 };
 
 }  // namespace wmma_ops

@@ -2,33 +2,24 @@
 
 namespace wmma_ops {
 
-TwoProducts::TwoProducts(const GemmGemm& p, const Tensor& out, int64_t place) {
+TwoProducts::TwoProducts(const GemmGemm& p, const Tensor& out, int64_t place)
+    : Operands(static_cast<int64_t>(p.batch.size())) {
   int64_t m = p.m, k = p.k, h = p.h, n = p.n;
-  int64_t rank = static_cast<int64_t>(p.batch.size());
-  auto add = [&](Operand which, const char* name, const Tensor& x, View::Core core, const void* data) {
-    v[which].fill(x, type_of(x), core, rank, data);
-    touched.add(name, x);
-  };
-  auto add_optional = [&](Operand which, const char* name, const OptTensor& x, View::Core core) {
-    if (x) add(which, name, *x, core, x->const_data_ptr());
-  };
-  add(kA, "a", p.a, View::kMatrix, p.a.const_data_ptr());
-  add(kB0, "b0", p.b0, View::kMatrix, p.b0.const_data_ptr());
+  const ScalarType in = type_of(p.a);
+  add(kA, "a", p.a, in, View::kMatrix, p.a.const_data_ptr());
+  add(kB0, "b0", p.b0, in, View::kMatrix, p.b0.const_data_ptr());
   add_optional(kGate, "gate", p.gate, View::kMatrix);
   add_optional(kBias0, "bias0", p.bias0, View::kAlongColumns);
-  add(kB1, "b1", p.b1, View::kMatrix, p.b1.const_data_ptr());
+  add(kB1, "b1", p.b1, in, View::kMatrix, p.b1.const_data_ptr());
   if (p.beta1 != 0) add_optional(kC, "c", p.c, View::kMatrix);
-  add(kD, "out", out, View::kMatrix, out.mutable_data_ptr());
+  add(kD, "out", out, p.out, View::kMatrix, out.mutable_data_ptr());
   add_optional(kBias1, "bias1", p.bias1, View::kAlongColumns);
 
   for (Operand which : {kA, kC, kD}) v[which].has_rows = true;
-  batch = Batch(p.batch, v, kOperands, m);
+  batch = Batch(p.batch, v, kOperands, wmma::kBatchDims, &m);
   wmma::GemmArguments& last = arguments.last;
   last.batch = batch.fill(last.batch_sizes);
-  const Pointers operands = pointers(arguments);
-  for (int which = 0; which < kOperands; ++which) {
-    if (v[which].present) *operands[which] = batch.operand_of(v[which]);
-  }
+  place_all();
   last.m = m;
   last.n = n;
   last.k = h;
@@ -70,14 +61,6 @@ TwoProducts::TwoProducts(const GemmGemm& p, const Tensor& out, int64_t place) {
              h};
 }
 
-TwoProducts::Pointers TwoProducts::pointers(wmma::GemmGemmArguments& x) {
-  return {&x.a, &x.b0, &x.gate, &x.bias0, &x.last.b, &x.last.c, &x.last.d, &x.last.bias};
-}
-
-void TwoProducts::start(int64_t index, wmma::GemmGemmArguments& moved) const {
-  batch.start(index, v, pointers(moved).data(), kOperands);
-}
-
 OptTensor launch::gemm_gemm(const GemmGemm& p, const Way& way) {
   // What does not depend on A, B0 or B1 is left to products, which then read none of them.
   if (p.k == 0 || p.h == 0 || p.alpha0 == 0 || p.alpha1 == 0) return std::nullopt;
@@ -91,11 +74,7 @@ OptTensor launch::gemm_gemm(const GemmGemm& p, const Way& way) {
   if (plan.launch_count == 0) return std::nullopt;
   if (!way.executes) return out;
   both.arguments.last.tiles_m = static_cast<unsigned>(plan.numbers[0]);
-  for (int64_t i = 0; i < both.batch.outer_count(); ++i) {
-    wmma::GemmGemmArguments moved = both.arguments;
-    if (both.batch.outer_dims() > 0) both.start(i, moved);
-    execute(p.op, way, plan, &moved, sizeof moved, both.touched);
-  }
+  both.launch_all(p.op, way, plan);
   return out;
 }
 

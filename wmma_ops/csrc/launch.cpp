@@ -53,11 +53,7 @@ Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
     arguments.partial = workspace->mutable_data_ptr();
     product.touched.add("workspace", *workspace);
   }
-  for (int64_t i = 0; i < product.batch.outer_count(); ++i) {
-    wmma::GemmArguments moved = arguments;
-    if (product.batch.outer_dims() > 0) product.start(i, moved);
-    execute(p.op, way, plan, &moved, sizeof moved, product.touched);
-  }
+  product.launch_all(p.op, way, plan);
   return out;
 }
 

@@ -53,19 +53,20 @@ void View::fill(const Tensor& x, ScalarType type, Core core, int64_t rank, const
   for (int64_t i = rank; i-- > 0;) batch[i] = next();
 }
 
-Batch::Batch(const Sizes& all, View* views, int count, int64_t& m) {
+Batch::Batch(const Sizes& all, View* views, int count, int kernel_dims, int64_t* m) : kernel_dims(kernel_dims) {
+  int64_t rows = m ? *m : 0;
   int64_t kept[kMostDims];  // innermost first, as `sizes` until the end; a joined dimension has its innermost's strides
   for (int64_t i = static_cast<int64_t>(all.size()); i-- > 0;) {
     int64_t size = all[i];
     if (size == 1) continue;
-    bool joins = true;
+    bool joins = dims > 0 || m;
     for (int which = 0; which < count && joins; ++which) {
       const View& x = views[which];
       if (!x.present || !x.is_read) continue;
       if (dims > 0) {
         joins = x.batch[i] == x.batch[kept[dims - 1]] * sizes[dims - 1];
       } else {
-        joins = x.has_rows ? m == 1 || x.batch[i] == x.row * m : x.batch[i] == 0;
+        joins = x.has_rows ? rows == 1 || x.batch[i] == x.row * rows : x.batch[i] == 0;
       }
     }
     if (!joins) {
@@ -74,12 +75,13 @@ Batch::Batch(const Sizes& all, View* views, int count, int64_t& m) {
     } else if (dims > 0) {
       sizes[dims - 1] *= size;
     } else {
-      for (int which = 0; which < count && m == 1; ++which) {
+      for (int which = 0; which < count && rows == 1; ++which) {
         if (views[which].present && views[which].has_rows) views[which].row = views[which].batch[i];
       }
-      m *= size;
+      rows *= size;
     }
   }
+  if (m) *m = rows;
   std::reverse(kept, kept + dims);
   std::reverse(sizes, sizes + dims);
   for (int which = 0; which < count; ++which) {
@@ -97,39 +99,39 @@ int64_t Batch::outer_count() const {
   return product;
 }
 
-void Batch::start(int64_t index, const View* views, wmma::GemmOperand* const* operands, int count) const {
+int64_t Batch::offset(int64_t index, const View& v) const {
+  int64_t elements = 0;
   for (int dim = outer_dims(); dim-- > 0;) {
-    int64_t at = index % sizes[dim];
+    elements += index % sizes[dim] * v.batch[dim];
     index /= sizes[dim];
-    for (int which = 0; which < count; ++which) {
-      const View& x = views[which];
-      if (x.present)
-        operands[which]->data = static_cast<const char*>(operands[which]->data) + at * x.batch[dim] * x.size;
-    }
   }
+  return elements * v.size;
+}
+
+int64_t Batch::inner_count() const {
+  int64_t product = 1;
+  for (int i = outer_dims(); i < dims; ++i) product *= sizes[i];
+  return product;
 }
 
 int64_t Batch::fill(long long* batch_sizes) const {
   std::fill_n(batch_sizes, wmma::kBatchDims, 1);
-  int64_t product = 1;
-  for (int i = outer_dims(); i < dims; ++i) {
-    batch_sizes[wmma::kBatchDims - dims + i] = sizes[i];
-    product *= sizes[i];
-  }
-  return product;
+  for (int i = outer_dims(); i < dims; ++i) batch_sizes[wmma::kBatchDims - dims + i] = sizes[i];
+  return inner_count();
 }
 
-wmma::GemmOperand Batch::operand_of(const View& v) const {
-  wmma::GemmOperand x{v.data, v.row, v.column, {}};
-  for (int i = 0; i < std::min(dims, wmma::kBatchDims); ++i) {
-    x.batch_strides[wmma::kBatchDims - 1 - i] = v.batch[dims - 1 - i];
-  }
-  return x;
+void Batch::place(const View& v, wmma::GemmOperand& x) const {
+  x = {v.data, v.row, v.column, {}};
+  for (int i = 0; i < dims - outer_dims(); ++i) x.batch_strides[wmma::kBatchDims - 1 - i] = v.batch[dims - 1 - i];
+}
+
+void Batch::place(const View& v, wmma::AttentionOperand& x) const {
+  x = {v.data, dims > 0 ? v.batch[dims - 1] : 0, v.head, v.row, v.column};
 }
 
 int64_t Batch::vec_of(const View& v, int64_t along, int64_t extent, int64_t other) const {
   if (!v.present || along != 1) return 1;
-  int64_t batch_bits = 0;
+  int64_t batch_bits = v.head;
   for (int i = 0; i < dims; ++i) batch_bits |= v.batch[i];
   uint64_t bits = reinterpret_cast<uint64_t>(v.data) | static_cast<uint64_t>((extent | other | batch_bits) * v.size);
   uint64_t aligned = std::min<uint64_t>(bits == 0 ? 16 : bits & -bits, 16);

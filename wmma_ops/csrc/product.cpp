@@ -33,16 +33,8 @@ int64_t precision() {
 
 }  // namespace
 
-Product::Product(const Gemm& p, const Tensor& out, int64_t place) {
+Product::Product(const Gemm& p, const Tensor& out, int64_t place) : Operands(static_cast<int64_t>(p.batch.size())) {
   int64_t m = p.m, n = p.n, k = p.alpha == 0 ? 0 : p.k;
-  int64_t rank = static_cast<int64_t>(p.batch.size());
-  auto add = [&](Operand which, const char* name, const Tensor& x, ScalarType type, View::Core core, const void* data) {
-    v[which].fill(x, type, core, rank, data);
-    touched.add(name, x);
-  };
-  auto add_optional = [&](Operand which, const char* name, const OptTensor& x, View::Core core) {
-    if (x) add(which, name, *x, type_of(*x), core, x->const_data_ptr());
-  };
   add(kA, p.names.a, p.a, p.in, View::kMatrix, p.a.const_data_ptr());
   add(kB, p.names.b, p.b, p.in_b, View::kMatrix, p.b.const_data_ptr());
   if (p.beta != 0) add_optional(kC, p.names.c, p.c, View::kMatrix);
@@ -70,12 +62,9 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t place) {
     v[which].is_read = k > 0 || (which != kA && which != kB && which != kAScale);
     v[which].has_rows = which != kB && which != kBias && which != kColScale && which != kAScale;
   }
-  batch = Batch(p.batch, v, kOperands, m);
+  batch = Batch(p.batch, v, kOperands, wmma::kBatchDims, &m);
   arguments.batch = batch.fill(arguments.batch_sizes);
-  const Pointers operands = pointers(arguments);
-  for (int which = 0; which < kOperands; ++which) {
-    if (v[which].present) *operands[which] = batch.operand_of(v[which]);
-  }
+  place_all();
   arguments.m = m;
   arguments.n = n;
   arguments.k = k;
@@ -113,14 +102,6 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t place) {
              n,
              k,
              p.in == ScalarType::Float ? precision() : 0};
-}
-
-Product::Pointers Product::pointers(wmma::GemmArguments& x) {
-  return {&x.a, &x.b, &x.c, &x.d, &x.bias, &x.row_scale, &x.col_scale, &x.a_scale, &x.multiply};
-}
-
-void Product::start(int64_t index, wmma::GemmArguments& moved) const {
-  batch.start(index, v, pointers(moved).data(), kOperands);
 }
 
 }  // namespace wmma_ops

@@ -10,9 +10,10 @@ import torch
 from wmma_ops import arch
 from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
-from wmma_ops.plan.gemm import CPP, step_of
-from wmma_ops.plan.plan import KernelLaunch, Plan
+from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import ELEMENTS
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of
+from wmma_ops.plan.tiles import step_of, tile_bytes, up
 from wmma_ops.types import name as type_name
 
 _COMBINE_THREADS = 256
@@ -154,18 +155,6 @@ def link_of(target: arch.Target, element: torch.dtype, lanes: bool) -> Link:
 def is_lanes(target: arch.Target, element: torch.dtype) -> bool:
     name = type_name(element)
     return not any((row.a, row.b, row.blocks) == (name, name, 1) for row in target.instructions)
-
-
-def tile_bytes(target: arch.Target, lines: int, length: int, size: int) -> int:
-    """A tile in shared memory, as ChainTile and SharedTile lay it out."""
-    chunks = length * size // 16
-    row = (target.lds_bytes_per_clock or 128) // 16
-    exchanged = chunks % row == 0 or row % chunks == 0
-    return lines * (chunks if exchanged else chunks | 1) * 16
-
-
-def up(x: int, step: int) -> int:
-    return ceil(x / step) * step
 
 
 def shared_bytes(config: AttentionConfig, target: arch.Target) -> int:
@@ -314,10 +303,6 @@ def blocks_of(problem: AttentionProblem, config: AttentionConfig, target: arch.T
 
 def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Target, *, combines: bool = False) -> str:
     """The text of the kernel: its configuration, and the file that all share."""
-    # Of K what is summed up runs along the head size, of V along the keys.
-    key_order = "kAlongK" if problem.k_order == "e" else "kAcrossK"
-    value_order = "kAcrossK" if problem.v_order == "e" else "kAlongK"
-    mask = "wmma::uint8_t" if problem.mask == torch.bool else CPP[problem.mask]
     numbers = {
         "kSide": 16,
         "kWaves": config.waves,
@@ -344,19 +329,19 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
         "kCausal": problem.causal,
         "kWide": problem.wide,
     }
-    lines = ["#include <wmma/tile/config.hpp>", "struct Config {"]
-    lines += [f"  using Element = {CPP[config.element]};", f"  using Mask = {mask};"]
-    lines += [
-        f"  static constexpr wmma::Order kKeyOrder = wmma::Order::{key_order};",
-        f"  static constexpr wmma::Order kValueOrder = wmma::Order::{value_order};",
+    # Of K what is summed up runs along the head size, of V along the keys.
+    orders = {"kKeyOrder": order_of(problem.k_order == "e"), "kValueOrder": order_of(problem.v_order != "e")}
+    members = [
+        *aliases({"Element": CPP[config.element], "Mask": mask_type(problem)}),
+        *constants("wmma::Order", orders),
+        *constants("int", numbers),
+        *constants("bool", flags),
     ]
-    lines += [f"  static constexpr int {name} = {value};" for name, value in numbers.items()]
-    lines += [f"  static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
-    lines.append("};")
-    if combines:
-        lines.append("#define WMMA_ATTENTION_COMBINE")
-    lines += ["#include <attention.hip>", ""]
-    return "\n".join(lines)
+    return kernel_text("attention.hip", members, defines={"WMMA_ATTENTION_COMBINE": combines})
+
+
+def mask_type(problem: AttentionProblem) -> str:
+    return "wmma::uint8_t" if problem.mask == torch.bool else CPP[problem.mask]
 
 
 # ------------------------------------------------------------------------------------------------------------ the plan
@@ -372,8 +357,7 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
     heads = problem.heads // problem.group if config.packed else problem.heads
     blocks = tiles * slices * heads * problem.batch
     threads = config.waves * target.wave
-    if blocks * threads >= 2**32:
-        raise ConfigError(f"attention takes {blocks} blocks; {target.name} takes up to {2**32 // threads}")
+    check_blocks("attention takes", blocks, threads, target)
     keys_of_split = max(up(ceil(problem.skv / config.splits), config.keys), 1)
     splits = ceil(problem.skv / keys_of_split)
     launches = [
@@ -385,9 +369,9 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
     if config.splits > 1:
         rows = problem.batch * problem.heads * problem.sq
         workspace = splits * rows * (2 + problem.ev) * (8 if config.element == torch.float64 else 4)
-        text = source(problem, config, target, combines=True)
+        combine = source(problem, config, target, combines=True)
         grid = (ceil(rows * problem.ev / _COMBINE_THREADS), 1)
-        launches.append(KernelLaunch("attention_combine", text, grid, _COMBINE_THREADS, 0))
+        launches.append(KernelLaunch("attention_combine", combine, grid, _COMBINE_THREADS, 0))
     reason = f"the first that fits; {blocks * splits} blocks on {model.CARDS[target.name].units} units"
     if config.lanes:
         reason += f"; {target.name} has no {type_name(config.element)} matrix instruction"

@@ -9,10 +9,11 @@ import torch
 
 from wmma_ops import arch
 from wmma_ops.plan import model
-from wmma_ops.plan.attention import AttentionProblem, is_lanes, link_of, tile_bytes, up
+from wmma_ops.plan.attention import AttentionProblem, is_lanes, link_of, mask_type
 from wmma_ops.plan.errors import ConfigError
-from wmma_ops.plan.gemm import CPP
-from wmma_ops.plan.plan import KernelLaunch, Plan
+from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of
+from wmma_ops.plan.tiles import tile_bytes, up
 from wmma_ops.types import name as type_name
 
 _DELTA_THREADS = 256
@@ -135,7 +136,6 @@ def choose(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> O
 
 def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) -> str:
     lanes = is_lanes(target, problem.dtype)
-    mask = "wmma::uint8_t" if problem.mask == torch.bool else CPP[problem.mask]
 
     def along(order: str, vec: int) -> int:
         return vec if order == "e" else 1
@@ -143,10 +143,6 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
     q, k = (problem.q_order, problem.q_vec), (problem.k_order, problem.k_vec)
     v, g = (problem.v_order, problem.v_vec), (problem.g_order, problem.g_vec)
     (row, second_row), (first, second) = ((k, v), (q, g)) if config.owns_keys else ((q, g), (k, v))
-    orders = {
-        name: "kAlongK" if order == "e" else "kAcrossK"
-        for name, (order, _) in (("kFirstOrder", first), ("kSecondOrder", second))
-    }
     numbers = {
         "kSide": 16,
         "kWaves": config.waves,
@@ -173,18 +169,20 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         "kCausal": problem.causal,
         "kWide": problem.wide,
     }
-    lines = ["#include <wmma/tile/config.hpp>", "struct Config {"]
-    lines += [f"  using Element = {CPP[problem.dtype]};", f"  using Mask = {mask};"]
-    lines += [f"  static constexpr wmma::Order {name} = wmma::Order::{order};" for name, order in orders.items()]
-    lines += [f"  static constexpr int {name} = {value};" for name, value in numbers.items()]
-    lines += [f"  static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
-    return "\n".join([*lines, "};", "#include <attention_backward.hip>", ""])
+    members = [
+        *aliases({"Element": CPP[problem.dtype], "Mask": mask_type(problem)}),
+        *constants(
+            "wmma::Order", {"kFirstOrder": order_of(first[0] == "e"), "kSecondOrder": order_of(second[0] == "e")}
+        ),
+        *constants("int", numbers),
+        *constants("bool", flags),
+    ]
+    return kernel_text("attention_backward.hip", members)
 
 
 def _delta_source(problem: AttentionProblem) -> str:
-    lines = ["#include <wmma/tile/config.hpp>", "struct Config {", f"  using Element = {CPP[problem.dtype]};"]
-    lines += [f"  static constexpr int kThreads = {_DELTA_THREADS};", "};", "#define WMMA_ATTENTION_DELTA"]
-    return "\n".join([*lines, "#include <attention_backward.hip>", ""])
+    members = [*aliases({"Element": CPP[problem.dtype]}), *constants("int", {"kThreads": _DELTA_THREADS})]
+    return kernel_text("attention_backward.hip", members, defines={"WMMA_ATTENTION_DELTA": True})
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
@@ -208,8 +206,7 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
         tiles = ceil(length / (owner.waves * owner.tiles_m * link.rows))
         blocks = tiles * ceil(columns / owner.slice) * heads * problem.batch
         threads = owner.waves * target.wave
-        if blocks * threads >= 2**32:
-            raise ConfigError(f"attention takes {blocks} blocks; {target.name} takes up to {2**32 // threads}")
+        check_blocks("attention takes", blocks, threads, target)
         launches.append(
             KernelLaunch(
                 "attention_backward",

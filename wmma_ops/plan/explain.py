@@ -11,7 +11,7 @@ from wmma_ops.plan.launching import Planned, RecordedLaunch, warming
 from wmma_ops.plan.problem import GemmProblem
 
 if TYPE_CHECKING:
-    from wmma_ops.plan.figures import Figures
+    from wmma_ops.plan.figures_record import Figures
 
 
 @dataclass(frozen=True)

@@ -1,396 +1,35 @@
-"""Plans a product: which tiles, how many waves, how K is split; and the source text of that kernel.
-
-Candidates come from the target's family; model.py says what each would cost. Nothing here knows a shape by name.
-"""
+"""Plans a product: the cheapest of the kernels that it may take, its source text, and its launches."""
 
 import dataclasses
-import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil, prod
 
-import torch
-
-from wmma_ops import activations, arch
+from wmma_ops import arch
 from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
-from wmma_ops.plan.plan import KernelLaunch, Plan
+from wmma_ops.plan.gemm_config import (
+    GemmConfig,
+    candidates,
+    element_of,
+    last_round,
+    number_of,
+    shared_bytes,
+    splits_of,
+)
+from wmma_ops.plan.gemm_cost import cost, lacking
+from wmma_ops.plan.plan import MOST_GRID_Y, KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import GemmProblem
-from wmma_ops.types import FP8
-from wmma_ops.types import name as type_name
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, registered
 
-CPP = {
-    torch.float16: "wmma::half_t",
-    torch.bfloat16: "wmma::bf16_t",
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.int8: "wmma::int8_t",
-    torch.int32: "wmma::int32_t",
-    torch.float8_e4m3fn: "wmma::fp8_e4m3_t",
-    torch.float8_e5m2: "wmma::fp8_e5m2_t",
-    torch.float8_e4m3fnuz: "wmma::fp8_e4m3fnuz_t",
-    torch.float8_e5m2fnuz: "wmma::fp8_e5m2fnuz_t",
-    None: "wmma::None",
-}
-_MOST_GRID_Y = 65535
-_MEDIUM = 2  # of GemmProblem.precision; "high" asks for more than bfloat16 has, and gets float32
 _REDUCE_THREADS = 256
-_MOST_STAGED = 48  # registers
-_EXTRAS_AND_PARTS = 12  # registers, for what one way to store takes beside the other
-
-
-@dataclass(frozen=True)
-class GemmConfig:
-    """One kernel. Sizes are in elements."""
-
-    element: torch.dtype  # what the matrix unit multiplies
-    lanes: bool  # plain FMA in place of a matrix instruction
-    side: int  # of the matrix instruction, where the target has two
-    block_m: int
-    block_n: int
-    block_k: int
-    waves_m: int
-    waves_n: int
-    waves_k: int  # waves that share a tile of the result and split each step's K
-    stages: int  # tiles in flight by asynchronous copies; 0: by way of registers, two tiles in shared memory
-    splits: int  # blocks that share a tile of the result and split K, their sums added up by a second kernel
-    cluster: int  # neighbouring blocks that share a tile and split K, their sums added up from shared memory
-    occupancy: int  # waves at once on a SIMD that registers are kept for (NVIDIA: blocks on an SM)
-    group: int  # tile rows that neighbouring blocks walk down
-    dies: int
-    last: int = 1  # blocks that share each tile of the last round, which leaves units without one, and split its K
-    wgmma: bool = False  # four waves multiply 64 rows together, straight from shared memory
-
-    @property
-    def waves(self) -> int:
-        return self.waves_m * self.waves_n * self.waves_k
-
-    @property
-    def sum_bytes(self) -> int:
-        """Of an accumulator."""
-        return 8 if self.element == torch.float64 else 4
-
-    def tiles(self, problem: GemmProblem) -> tuple[int, int]:
-        """How many tiles the result has down and across."""
-        return ceil(problem.m / self.block_m), ceil(problem.n / self.block_n)
-
-    def __str__(self) -> str:
-        kind = "FMA" if self.lanes else type_name(self.element) + (" by warpgroups" if self.wgmma else "")
-        stages = f"{self.stages} stages" if self.stages else "2 buffers"
-        split = f", K split {self.splits} ways" if self.splits > 1 else ""
-        split += f", clusters of {self.cluster}" if self.cluster > 1 else ""
-        split += f", K of the last round split {self.last} ways" if self.last > 1 else ""
-        return (
-            f"{kind} {self.block_m}x{self.block_n}x{self.block_k}, {self.waves_m}x{self.waves_n}x{self.waves_k} waves, "
-            f"{stages}{split}"
-        )
-
-
-# --------------------------------------------------------------------------------------------- what the hardware offers
-
-
-def element_of(problem: GemmProblem, target: arch.Target) -> tuple[torch.dtype, bool, str]:
-    """The type that is multiplied, whether by plain FMA, and why it is not the operands' own."""
-    a, b = problem.a, problem.b
-    name = type_name(a)
-    native = any((row.a, row.b, row.blocks) == (name, name, 1) for row in target.instructions)
-    if a in FP8:
-        if native and (a == b or (target.name == "sm_90a" and _goes_as_it_is(problem))):
-            return a, False, ""
-        return torch.float16, False, f"{target.name} has no {name} product of this pair: f16 holds every value exactly"
-    if a == torch.float32 and problem.precision == _MEDIUM:
-        return torch.bfloat16, False, "torch's float32 matmul precision is medium: bfloat16 products, float32 sums"
-    if native:
-        return a, False, ""
-    return a, True, f"{target.name} has no {name} matrix instruction"
-
-
-@dataclass(frozen=True)
-class Step:
-    """One product of the matrix unit, as kernels/wmma/tile/product.hpp has it."""
-
-    rows: int
-    cols: int
-    depth: int
-    copies: int = 1  # of A and B that lanes read: gfx11 wants both halves of the wave filled
-
-
-def step_of(target: arch.Target, element: torch.dtype, lanes: bool, side: int) -> Step:
-    per_chunk = 16 // element.itemsize
-    if lanes:
-        return Step(32, 4 * target.wave // 8, per_chunk)
-    if target.vendor == "nvidia":
-        return Step(8, 8, 8) if element == torch.float64 else Step(16, 16, 2 * per_chunk)
-    if target.family == "rdna3":
-        return Step(16, 16, 16, copies=2)
-    if target.family == "cdna":
-        return Step(side, side, 64 // side * per_chunk)
-    return Step(16, 16, 2 * per_chunk)
-
-
-def _goes_as_it_is(problem: GemmProblem) -> bool:
-    """Whether 16-byte chunks can go to shared memory unchanged, for operands of one size."""
-    size = problem.a.itemsize
-    whole = min(problem.a_vec, problem.b_vec) * size == 16
-    along = problem.a_order == problem.b_order == "k"
-    plain = problem.a_scale is None and problem.a_activation == 0
-    return plain and whole and (size == 2 or (along and size == 1))
-
-
-def _is_async(problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool) -> bool:
-    """Whether asynchronous copies can fill the tiles."""
-    return target.vendor == "nvidia" and not lanes and problem.a == element and _goes_as_it_is(problem)
-
-
-def _tile_bytes(config: GemmConfig, target: arch.Target, edge: int, order: str) -> int:
-    """A tile in shared memory, as kernels/wmma/tile/shared_tile.hpp lays it out: lines of K, or (copied as they are) along
-    M or N."""
-    lines, length = (edge, config.block_k) if not config.stages or order == "k" else (config.block_k, edge)
-    chunks = length * config.element.itemsize // 16
-    row = (target.lds_bytes_per_clock or 128) // 16
-    exchanged = config.wgmma or chunks % row == 0 or row % chunks == 0
-    return lines * (chunks if exchanged else chunks | 1) * 16
-
-
-def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
-    """Dynamic shared memory: the tiles, and after them the slabs in which waves turn their sums around."""
-    step = step_of(target, config.element, config.lanes, config.side)
-    tile = sum(
-        _tile_bytes(config, target, edge, order)
-        for edge, order in ((config.block_m, problem.a_order), (config.block_n, problem.b_order))
-    )
-    size = config.sum_bytes
-    across = config.block_n // config.waves_n // step.cols
-    most = min(across, min(64, 1024 // step.rows) // step.cols)
-    columns = max(tiles for tiles in range(1, most + 1) if across % tiles == 0) * step.cols
-    slab = step.rows * (columns + 16 // size) * size
-    if config.waves_k * config.cluster > 1:  # all of a wave's slabs lie there at once
-        slab *= config.block_m // config.waves_m // step.rows * (across * step.cols // columns)
-    return max((config.stages or 2) * tile, config.waves * slab)
-
-
-# ---------------------------------------------------------------------------------------------------------- candidates
-
-
-def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig]:
-    """Every configuration that fits, but for the split of K."""
-    element, lanes, _ = element_of(problem, target)
-    asynchronous = _is_async(problem, target, element, lanes)
-    if asynchronous and target.name == "sm_90a":
-        yield from _wgmma_candidates(problem, target, element)
-    if element in FP8 and problem.a != problem.b:
-        return  # waves by themselves multiply equal types
-    size, dies = element.itemsize, model.CARDS[target.name].dies
-    wide = target.lds_bytes > 65536 and not lanes
-    line = 128 if wide else 64  # bytes of K that a step takes
-    most_sums = _most_sums(problem, target, element, lanes, asynchronous)
-    edges = (16, 32, 64, 128, 256)
-    edges_n = (16, 32, 64, 96, 112, 128, 192, 256) if asynchronous else edges
-    least = step_of(target, element, lanes, 16)
-    least_m, least_n = max(least.rows, edges[0]), max(least.cols, edges[0])
-    for block_m in edges:
-        for block_n in edges_n:
-            # Half of a tile that is all beyond the result's edge is of no use, unless the hardware has no smaller one.
-            if block_m // 2 >= max(problem.m, least_m // 2 + 1) or block_n // 2 >= max(problem.n, least_n // 2 + 1):
-                continue
-            for waves_m, waves_n, waves_k in _wave_grids(block_m, block_n, asynchronous):
-                wave_m, wave_n = block_m // waves_m, block_n // waves_n
-                for side in (32, 16) if target.family == "cdna" and size < 8 and not lanes else (16,):
-                    step = step_of(target, element, lanes, side)
-                    sums = wave_m * wave_n // target.wave * (2 if size == 8 else 1)
-                    if wave_m % step.rows or wave_n % step.cols or sums > most_sums:
-                        continue
-                    block_k = max(line // size, step.depth) * waves_k
-                    waves = waves_m * waves_n * waves_k
-                    for stages in (3, 4, 6) if asynchronous else (0,):
-                        occupancy = 1 if target.vendor == "nvidia" else max(waves // target.simds, 1)
-                        config = GemmConfig(
-                            element, lanes, side, block_m, block_n, block_k, waves_m, waves_n, waves_k, stages, 1,
-                            1, occupancy, 8, dies,
-                        )  # fmt: skip
-                        if shared_bytes(problem, config, target) <= target.lds_bytes:
-                            yield config
-                    break
-
-
-def _wgmma_candidates(problem: GemmProblem, target: arch.Target, element: torch.dtype) -> Iterator[GemmConfig]:
-    """Warpgroups one below the other, each with 64 rows of all columns."""
-    for block_m in (64, 128, 256):
-        for block_n in (32, 64, 128, 192, 256):
-            beyond = (block_m > 64 and block_m // 2 >= problem.m) or (block_n > 32 and block_n // 2 >= problem.n)
-            in_panels = problem.b_order == "k" or block_n % 64 == 0
-            if beyond or not in_panels or block_m * block_n > (256 * 128, 192 * 128)[element in FP8]:
-                continue
-            # Sums of fp8 are short-lived in the matrix unit: a line at a time.
-            for line, stages in itertools.product((128,) if element in FP8 else (128, 256), (4, 5, 6, 8)):
-                config = GemmConfig(
-                    element, False, 16, block_m, block_n, line // element.itemsize, block_m // 16, 1, 1, stages, 1, 1,
-                    1, 8, 1, wgmma=True,
-                )  # fmt: skip
-                if shared_bytes(problem, config, target) <= target.lds_bytes:
-                    yield config
-
-
-def _most_sums(problem: GemmProblem, target: arch.Target, element, lanes: bool, asynchronous: bool) -> int:
-    """Registers of a lane for sums, so that what else it holds fits beside them: half as many for each of these."""
-    converts = element not in (problem.a, problem.b)
-    halves = (
-        lanes,  # four lines of each operand
-        element.itemsize == 8,
-        converts,
-        converts and target.family == "rdna3",  # both halves of the wave hold operands
-        number_of(problem) == "double" and element.itemsize == 1 and target.wave == 32,
-        target.vendor == "nvidia" and not asynchronous,  # the next tile
-    )
-    return max(128 >> sum(halves), 16)
-
-
-def _staged_registers(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
-    """What a lane holds of the next tile."""
-    threads = config.waves * target.wave
-    total = 0
-    for block, dtype, vec in ((config.block_m, problem.a, problem.a_vec), (config.block_n, problem.b, problem.b_vec)):
-        per_lane = ceil(block * config.block_k / threads)
-        # An element that arrives alone takes a register, however small it is.
-        total += ceil(per_lane * dtype.itemsize / 4) if vec * dtype.itemsize >= 4 else per_lane
-    return total
-
-
-def _has_extras(problem: GemmProblem) -> bool:
-    """Whether finishing an element takes registers."""
-    extras = (problem.c, problem.bias, problem.row_scale, problem.col_scale, problem.multiply)
-    rounds = problem.d == torch.bfloat16  # by several instructions
-    return bool(problem.activation) or rounds or any(extra is not None for extra in extras)
-
-
-def _over(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
-    """How many registers a lane lacks, by a rough count; less than 0 where some are left."""
-    if config.stages:
-        return -_MOST_STAGED
-    spare = _MOST_STAGED
-    if target.wave == 32 and target.vendor == "amd":
-        step = step_of(target, config.element, config.lanes, config.side)
-        wave_m, wave_n = config.block_m // config.waves_m, config.block_n // config.waves_n
-        operands = (wave_m + wave_n) * step.depth * step.copies * config.element.itemsize // 4 // 32
-        spare = min(spare, 256 - 40 - wave_m * wave_n // 32 * config.sum_bytes // 4 - operands)
-    return _staged_registers(problem, config, target) - spare
-
-
-def _wave_grids(block_m: int, block_n: int, crowd: bool) -> Iterator[tuple[int, int, int]]:
-    """Four waves a block, eight for large ones and, where `crowd`, for others too; where the tile is too small for them
-    they split K."""
-    area = block_m * block_n
-    for waves in (8,) if area >= 256 * 128 else (4, 8) if crowd and area >= 64 * 64 else (4,):
-        for waves_k in (1, 2, 4):
-            for waves_m in (1, 2, 4):
-                waves_n = waves // waves_k // waves_m
-                if waves_n >= 1 and block_n % waves_n == 0 and (waves_k == 1 or area <= 64 * 64):
-                    yield waves_m, waves_n, waves_k
-
-
-def _last_round(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
-    """How many tiles remain when every unit has had as many others."""
-    return prod(config.tiles(problem)) % model.CARDS[target.name].units
-
-
-def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
-    """The configuration with K whole, and split where there are few tiles and enough of K."""
-    yield config
-    k_tiles = ceil(problem.k / config.block_k)
-    tiles = prod(config.tiles(problem)) * problem.batch
-    units = model.CARDS[target.name].units
-    if problem.batch == 1 and tiles > units and (rest := _last_round(problem, config, target)):
-        last = min(units // rest, k_tiles // 4, 8)
-        if last > 1:
-            yield dataclasses.replace(config, last=last)
-    if target.family == "sm90":
-        for cluster in (2, 4, 8):
-            if cluster * 2 <= k_tiles and tiles * cluster <= 2 * units:
-                yield dataclasses.replace(config, cluster=cluster)
-    for splits in (2, 3, 4, 6, 8, 12, 16, 24, 32):
-        if splits * 4 > k_tiles or tiles * splits > 2 * units:
-            return
-        yield dataclasses.replace(config, splits=splits)
-
-
-def _moved(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> tuple[float, float]:
-    """Bytes of A and of B that a step moves for each k: as they lie in memory, and more where its runs straddle lines."""
-    moved = []
-    for edge, extent, order, dtype in (
-        (config.block_m, problem.m, problem.a_order, problem.a),
-        (config.block_n, problem.n, problem.b_order, problem.b),
-    ):
-        run, pitch = (config.block_k, problem.k) if order == "k" else (edge, extent)
-        aligned = pitch * dtype.itemsize % model.LINE_BYTES == 0
-        lines = run * dtype.itemsize / model.LINE_BYTES
-        moved.append(edge * dtype.itemsize * (1 if aligned else 1 + model.STRADDLE / max(lines, 1)))
-    return tuple(moved)
-
-
-def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
-    """Modelled cycles."""
-    step = step_of(target, config.element, config.lanes, config.side)
-    size = config.element.itemsize
-    wave_m, wave_n = config.block_m // config.waves_m, config.block_n // config.waves_n
-    parts = config.splits * config.cluster
-    tiles = prod(config.tiles(problem)) * problem.batch * parts
-    k_tiles = ceil(ceil(problem.k / parts) / config.block_k)
-    matrix = (
-        2
-        * config.block_m
-        * config.block_n
-        * config.block_k
-        / model.rate(target, config.element, config.lanes, wgmma=config.wgmma)
-    )
-    tile_bytes = (config.block_m + config.block_n) * config.block_k * size
-    reads = config.waves_m * config.waves_n * (wave_m + wave_n) * config.block_k * size * step.copies
-    if config.wgmma:  # four waves read together
-        reads = config.waves // 4 * (64 + config.block_n) * config.block_k * size
-    shared = (reads + tile_bytes) / (target.lds_bytes_per_clock or 128)
-    sum_bytes = config.sum_bytes
-    stored = sum(_moved(problem, config, target)) * config.block_k
-    if not config.stages:  # loads narrower than 16 bytes cost an instruction each
-        stored *= max(1, 4 / (min(problem.a_vec, problem.b_vec) * problem.a.itemsize))
-    beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply) if dtype is not None)
-    out = sum_bytes if config.splits > 1 else problem.d.itemsize + beside
-    area = config.block_m * config.block_n
-    in_parts = tiles // parts if config.splits > 1 else _last_round(problem, config, target) if config.last > 1 else 0
-    return model.cycles(
-        target,
-        model.Work(
-            tiles=tiles,
-            steps=k_tiles,
-            matrix=matrix,
-            shared=shared,
-            tile_bytes=stored,
-            result_bytes=area * out,
-            activations=area * 20 if problem.activation else 0,
-            resident=model.resident(
-                target,
-                config.waves,
-                wave_m * wave_n // target.wave * (sum_bytes // 4) + 100,
-                shared_bytes(problem, config, target),
-            ),
-            waves=config.waves,
-            in_flight=max(config.stages - (2 if config.wgmma else 1), 1),
-            cluster=config.cluster,
-            shared_sums=area * sum_bytes * (config.cluster * config.waves_k - 1),
-            splits=config.splits * config.last,
-            split_bytes=in_parts * area * (config.splits * config.last * sum_bytes + problem.d.itemsize),
-            last=config.last,
-        ),
-    )
 
 
 def choose(problem: GemmProblem, target: arch.Target) -> tuple[GemmConfig, float]:
     """The cheapest configuration, and its cost."""
     best, least = None, (0, float("inf"))
     for config in candidates(problem, target):
-        # What would spill is taken only where nothing else is left.
-        over = _over(problem, config, target)
         for split in splits_of(problem, config, target):
-            more = _EXTRAS_AND_PARTS if split.last > 1 and _has_extras(problem) else 0
-            price = (max(over + more, 0), cost(problem, split, target))
+            # What would spill is taken only where nothing else is left.
+            price = (lacking(problem, split, target), cost(problem, split, target))
             if best is None or price < least:
                 best, least = split, price
     if best is None:
@@ -398,13 +37,7 @@ def choose(problem: GemmProblem, target: arch.Target) -> tuple[GemmConfig, float
     return best, least[1]
 
 
-# ---------------------------------------------------------------------------------------------------------- the source
-
-
-def number_of(problem: GemmProblem) -> str:
-    """The type that the prologue and the epilogue compute in: every int32 is exact in a double."""
-    exact = problem.a == torch.int8 and problem.d in (torch.int8, torch.int32)
-    return "double" if exact or problem.a == torch.float64 else "float"
+# ----------------------------------------------------------------------------------------------------------- the source
 
 
 def result_vec(problem: GemmProblem) -> int:
@@ -412,27 +45,10 @@ def result_vec(problem: GemmProblem) -> int:
     return min(problem.d_vec, 8, 16 // problem.d.itemsize)
 
 
-def registered(problem: GemmProblem) -> str:
-    text = ""
-    for code in dict.fromkeys((problem.a_activation, problem.activation)):
-        if code >= activations.FIRST_REGISTERED:
-            expression = activations.by_code(code).device
-            text += (
-                f"template <> struct wmma::RegisteredActivation<{code}> {{\n"
-                f"  static WMMA_DEVICE float apply(float x) {{ return {expression}; }}\n"
-                f"  static WMMA_DEVICE double apply(double x) {{ return {expression}; }}\n"
-                "};\n"
-            )
-    return text
-
-
 def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, reduces: bool = False) -> str:
     """The text of the kernel: its configuration, and the file that all share."""
 
-    def order(value: str) -> str:
-        return f"wmma::Order::{'kAlongK' if value == 'k' else 'kAcrossK'}"
-
-    types = {
+    operands = {
         "A": CPP[problem.a],
         "B": CPP[problem.b],
         "Element": CPP[config.element],
@@ -471,27 +87,22 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
     }
     loop = "kWgmma" if config.wgmma else "kAsync" if config.stages else "kStaged"
     split = "kAll" if config.splits > 1 else "kLast" if config.last > 1 else "kNone"
-    flags = {"kWide": problem.wide, "kLanes": config.lanes}
-    lines = ["#include <wmma/tile/config.hpp>", registered(problem) + "struct Config {"]
-    lines += [f"  using {name} = {value};" for name, value in types.items()]
-    lines += [
-        f"  static constexpr wmma::Order kAOrder = {order(problem.a_order)};",
-        f"  static constexpr wmma::Order kBOrder = {order(problem.b_order)};",
-        f"  static constexpr wmma::Loop kLoop = wmma::Loop::{loop};",
-        f"  static constexpr wmma::Split kSplit = wmma::Split::{split};",
+    members = [
+        *aliases(operands),
+        *constants(
+            "wmma::Order", {"kAOrder": order_of(problem.a_order == "k"), "kBOrder": order_of(problem.b_order == "k")}
+        ),
+        *constants("wmma::Loop", {"kLoop": f"wmma::Loop::{loop}"}),
+        *constants("wmma::Split", {"kSplit": f"wmma::Split::{split}"}),
+        *constants("int", numbers),
+        *constants("bool", {"kWide": problem.wide, "kLanes": config.lanes}),
     ]
-    lines += [f"  static constexpr int {name} = {value};" for name, value in numbers.items()]
-    lines += [f"  static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
-    lines.append("};")
-    if reduces:
-        lines.append("#define WMMA_GEMM_REDUCE")
-    if config.cluster > 1:
-        lines.append("#define WMMA_GEMM_CLUSTER")
-    lines += ["#include <gemm.hip>", ""]
-    return "\n".join(lines)
+    defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.cluster > 1}
+    before = registered((problem.a_activation, problem.activation))
+    return kernel_text("gemm.hip", members, before=before, defines=defines)
 
 
-# ------------------------------------------------------------------------------------------------------------ the plan
+# ------------------------------------------------------------------------------------------------------------- the plan
 
 
 # What wmma_ops.tune tries at the moment, by tuning.key_of.
@@ -514,14 +125,11 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
     tiles_m, tiles_n = config.tiles(problem)
     tiles = tiles_m * tiles_n
     parts = config.splits * config.cluster * config.last
-    in_parts = tiles if config.splits > 1 else _last_round(problem, config, target) if config.last > 1 else 0
+    in_parts = tiles if config.splits > 1 else last_round(problem, config, target) if config.last > 1 else 0
     blocks = tiles * config.cluster + in_parts * (config.splits * config.last - 1)
     threads = config.waves * target.wave
-    if blocks * threads >= 2**32:
-        raise ConfigError(
-            f"{problem.m}x{problem.n} takes {blocks} blocks; {target.name} takes up to {2**32 // threads}"
-        )
-    across = min(problem.batch, _MOST_GRID_Y)
+    check_blocks(f"{problem.m}x{problem.n} takes", blocks, threads, target)
+    across = min(problem.batch, MOST_GRID_Y)
     launches = [
         KernelLaunch(
             "gemm", source(problem, config, target), (blocks, across), threads, shared_bytes(problem, config, target)
@@ -540,8 +148,8 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
         split_stride = problem.batch * in_parts * area
         workspace = splits * split_stride * config.sum_bytes
         grid = (ceil(in_parts * area // result_vec(problem) / _REDUCE_THREADS), across)
-        text = source(problem, config, target, reduces=True)
-        launches.append(KernelLaunch("gemm_reduce", text, grid, _REDUCE_THREADS, 0))
+        reduce = source(problem, config, target, reduces=True)
+        launches.append(KernelLaunch("gemm_reduce", reduce, grid, _REDUCE_THREADS, 0))
     numbers = (splits, k_split, tiles_m, tiles_n, tiles - in_parts, split_stride)
     return Plan(config, reason, tuple(launches), workspace, numbers)
 

@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass, field
 
+from wmma_ops import arch
+from wmma_ops.plan.errors import ConfigError
+
+MOST_GRID_Y = 65535  # blocks
+
 
 @dataclass(frozen=True)
 class KernelLaunch:
@@ -21,3 +26,9 @@ class Plan:
     launches: tuple[KernelLaunch, ...]  # in order
     workspace: int  # bytes
     numbers: tuple[int, ...]  # up to six, that the plan decides of the kernels' arguments
+
+
+def check_blocks(what: str, blocks: int, threads: int, target: arch.Target) -> None:
+    """Refuses more threads along x than a launch counts."""
+    if blocks * threads >= 2**32:
+        raise ConfigError(f"{what} {blocks} blocks; {target.name} takes up to {2**32 // threads}")

@@ -143,6 +143,31 @@ class GemmGemmProblem:
         if extras:
             yield "with", ", ".join(extras)
 
+    def products(self) -> tuple[GemmProblem, ...]:
+        """The products that compute the same one after the other: of the gate, if there is one, the first, the last."""
+        wide = torch.float64 if self.a == torch.float64 else torch.float32
+        vec = 16 // self.a.itemsize if self.h * self.a.itemsize % 16 == 0 else 1
+        first = GemmProblem(
+            place=self.place, a=self.a, b=self.a, c=None, d=self.a, bias=self.bias0,
+            row_scale=None, col_scale=None, a_scale=None, multiply=wide if self.gate else None,
+            a_order=self.a_order, b_order="n" if self.b0_order == "h" else "k",
+            a_vec=self.a_vec, b_vec=self.b0_vec, c_vec=1, d_vec=vec, multiply_vec=min(vec, 4),
+            wide=self.wide, a_activation=0, activation=self.activation,
+            batch_dims=self.batch_dims, batch=self.batch, m=self.m, n=self.h, k=self.k, precision=0,
+        )  # fmt: skip
+        last = dataclasses.replace(
+            first, c=self.c, d=self.d, bias=self.bias1, multiply=None, a_order="k",
+            b_order="n" if self.b1_order == "n" else "k", a_vec=vec, b_vec=self.b1_vec, c_vec=self.c_vec,
+            d_vec=self.d_vec, multiply_vec=1, activation=0, n=self.n, k=self.h,
+        )  # fmt: skip
+        if not self.gate:
+            return first, last
+        gate = dataclasses.replace(
+            first, d=wide, bias=None, multiply=None, d_vec=min(vec, 4), multiply_vec=1, activation=0,
+            b_order="n" if self.gate_order == "h" else "k", b_vec=self.gate_vec,
+        )  # fmt: skip
+        return gate, first, last
+
 
 def _read(cls, values: list[int], types: tuple[str, str], orders: dict[str, str]):
     """A problem from one number a field: types from the first to the last of `types`, letters for orders."""

@@ -22,6 +22,8 @@ import torch
 from wmma_ops import arch, driver, emulator, jit
 from wmma_ops.jit import cache
 from wmma_ops.plan import gemm
+from wmma_ops.plan.gemm_config import GemmConfig, candidates, splits_of
+from wmma_ops.plan.gemm_cost import cost
 from wmma_ops.plan.problem import GemmProblem
 from wmma_ops.types import name as type_name
 
@@ -35,7 +37,7 @@ _REPEATS = 9
 class Timing:
     """One configuration's median time, or why it has none."""
 
-    config: gemm.GemmConfig
+    config: GemmConfig
     microseconds: float | None
     failure: str = ""
     modelled_cycles: float = float("nan")  # what the planner guessed
@@ -98,7 +100,7 @@ def tune(
         else:
             with forced(problem, config):
                 timing = _timed(config, lambda: _call(name, arguments, keywords), flush)
-        timings.append(dataclasses.replace(timing, modelled_cycles=gemm.cost(problem, config, target)))
+        timings.append(dataclasses.replace(timing, modelled_cycles=cost(problem, config, target)))
         advance()
     timings.sort(key=lambda timing: float("inf") if timing.microseconds is None else timing.microseconds)
     if timings and timings[0].microseconds is not None:
@@ -106,12 +108,12 @@ def tune(
     return timings
 
 
-def ranked(problem: GemmProblem, target: arch.Target) -> list[gemm.GemmConfig]:
+def ranked(problem: GemmProblem, target: arch.Target) -> list[GemmConfig]:
     """Every configuration, the cheapest by the model first."""
     found = []
-    for config in gemm.candidates(problem, target):
-        for split in gemm.splits_of(problem, config, target):
-            found.append((gemm.cost(problem, split, target), len(found), split))
+    for config in candidates(problem, target):
+        for split in splits_of(problem, config, target):
+            found.append((cost(problem, split, target), len(found), split))
     return [config for _, _, config in sorted(found)]
 
 
@@ -127,7 +129,7 @@ def _problem_of(call: Callable[[], object], target: arch.Target) -> GemmProblem:
     return problems[0]
 
 
-def _compile(problem: GemmProblem, config: gemm.GemmConfig, target: arch.Target) -> str:
+def _compile(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> str:
     try:
         for launch in gemm.plan_of(problem, config, target, "tuned").launches:
             jit.compile(launch.source, target.name, name="planned.hip")
@@ -136,7 +138,7 @@ def _compile(problem: GemmProblem, config: gemm.GemmConfig, target: arch.Target)
     return ""
 
 
-def _timed(config: gemm.GemmConfig, call: Callable[[], object], flush: torch.Tensor) -> Timing:
+def _timed(config: GemmConfig, call: Callable[[], object], flush: torch.Tensor) -> Timing:
     try:
         call()
         torch.cuda.synchronize()
@@ -162,7 +164,7 @@ def key_of(problem: GemmProblem) -> str:
 
 
 @contextlib.contextmanager
-def forced(problem: GemmProblem, config: gemm.GemmConfig) -> Iterator[None]:
+def forced(problem: GemmProblem, config: GemmConfig) -> Iterator[None]:
     """Within it, the whole process plans this problem so."""
     key = key_of(problem)
     before = gemm.FORCED.get(key)
@@ -178,7 +180,7 @@ def forced(problem: GemmProblem, config: gemm.GemmConfig) -> Iterator[None]:
         torch.ops.wmma._forget_plans()
 
 
-def found(problem: GemmProblem) -> gemm.GemmConfig | None:
+def found(problem: GemmProblem) -> GemmConfig | None:
     """What tuning found on this GPU."""
     if problem.place < 0 or driver.stands_in():
         return None
@@ -233,6 +235,6 @@ def _stored(timing: Timing) -> dict:
     return {"config": fields, "microseconds": timing.microseconds}
 
 
-def _config(stored: dict) -> gemm.GemmConfig:
+def _config(stored: dict) -> GemmConfig:
     fields = dict(stored["config"])
-    return gemm.GemmConfig(**{**fields, "element": getattr(torch, fields["element"])})
+    return GemmConfig(**{**fields, "element": getattr(torch, fields["element"])})

@@ -1,0 +1,48 @@
+"""What AMD's code objects tell their driver of each kernel: registers, shared memory, scratch."""
+
+import struct
+
+from wmma_ops.jit import elf
+
+
+def of_kernels(code: bytes) -> dict[str, dict[str, int]]:
+    """The metadata of each kernel, out of the ELF note in which the driver finds it."""
+    sections = elf.sections(code) if code[:4] == b"\x7fELF" else ()
+    for name, _, _, contents in sections:
+        if name == ".note":
+            owner, size, _ = struct.unpack_from("<III", contents)
+            start = 12 + -(-owner // 4) * 4
+            root, _ = _unpack(contents[start : start + size], 0)
+            return {
+                kernel[".name"]: {key[1:]: int(value) for key, value in kernel.items() if isinstance(value, int)}
+                for kernel in root.get("amdhsa.kernels", ())
+            }
+    return {}
+
+
+_MSGPACK = {0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q"}
+_LENGTH = {0xD9: (">B", str), 0xDA: (">H", str), 0xDC: (">H", list), 0xDD: (">I", list), 0xDE: (">H", dict)}
+
+
+def _unpack(data: bytes, at: int) -> tuple:
+    """(value, end) of what MessagePack has at `at`: the kinds that LLVM writes."""
+    head, at = data[at], at + 1
+    if head < 0x80:
+        return head, at
+    if head in (0xC0, 0xC2, 0xC3):
+        return {0xC0: None, 0xC2: False, 0xC3: True}[head], at
+    if head in _MSGPACK:
+        return struct.unpack_from(_MSGPACK[head], data, at)[0], at + struct.calcsize(_MSGPACK[head])
+    if head in _LENGTH:
+        form, kind = _LENGTH[head]
+        (count,) = struct.unpack_from(form, data, at)
+        at += struct.calcsize(form)
+    else:
+        kind, count = (str, head & 31) if head >= 0xA0 else (list, head & 15) if head >= 0x90 else (dict, head & 15)
+    if kind is str:
+        return data[at : at + count].decode(), at + count
+    values = []
+    for _ in range(count * (2 if kind is dict else 1)):
+        value, at = _unpack(data, at)
+        values.append(value)
+    return (dict(zip(values[::2], values[1::2], strict=True)) if kind is dict else values), at

@@ -1,0 +1,235 @@
+"""The kernels that a product may take: what they are made of, and which fit a target. Nothing here knows a shape by name."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil, prod
+
+import torch
+
+from wmma_ops import arch
+from wmma_ops.plan import model
+from wmma_ops.plan.problem import GemmProblem
+from wmma_ops.plan.tiles import step_of, tile_bytes
+from wmma_ops.types import FP8
+from wmma_ops.types import name as type_name
+
+_MEDIUM = 2  # of GemmProblem.precision; "high" asks for more than bfloat16 has, and gets float32
+
+
+@dataclass(frozen=True)
+class GemmConfig:
+    """One kernel. Sizes are in elements."""
+
+    element: torch.dtype  # what the matrix unit multiplies
+    lanes: bool  # plain FMA in place of a matrix instruction
+    side: int  # of the matrix instruction, where the target has two
+    block_m: int
+    block_n: int
+    block_k: int
+    waves_m: int
+    waves_n: int
+    waves_k: int  # waves that share a tile of the result and split each step's K
+    stages: int  # tiles in flight by asynchronous copies; 0: by way of registers, two tiles in shared memory
+    splits: int  # blocks that share a tile of the result and split K, their sums added up by a second kernel
+    cluster: int  # neighbouring blocks that share a tile and split K, their sums added up from shared memory
+    occupancy: int  # waves at once on a SIMD that registers are kept for (NVIDIA: blocks on an SM)
+    group: int  # tile rows that neighbouring blocks walk down
+    dies: int
+    last: int = 1  # blocks that share each tile of the last round, which leaves units without one, and split its K
+    wgmma: bool = False  # four waves multiply 64 rows together, straight from shared memory
+
+    @property
+    def waves(self) -> int:
+        return self.waves_m * self.waves_n * self.waves_k
+
+    @property
+    def sum_bytes(self) -> int:
+        """Of an accumulator."""
+        return 8 if self.element == torch.float64 else 4
+
+    def tiles(self, problem: GemmProblem) -> tuple[int, int]:
+        """How many tiles the result has down and across."""
+        return ceil(problem.m / self.block_m), ceil(problem.n / self.block_n)
+
+    def __str__(self) -> str:
+        kind = "FMA" if self.lanes else type_name(self.element) + (" by warpgroups" if self.wgmma else "")
+        stages = f"{self.stages} stages" if self.stages else "2 buffers"
+        split = f", K split {self.splits} ways" if self.splits > 1 else ""
+        split += f", clusters of {self.cluster}" if self.cluster > 1 else ""
+        split += f", K of the last round split {self.last} ways" if self.last > 1 else ""
+        return (
+            f"{kind} {self.block_m}x{self.block_n}x{self.block_k}, {self.waves_m}x{self.waves_n}x{self.waves_k} waves, "
+            f"{stages}{split}"
+        )
+
+
+# --------------------------------------------------------------------------------------------- what the hardware offers
+
+
+def element_of(problem: GemmProblem, target: arch.Target) -> tuple[torch.dtype, bool, str]:
+    """The type that is multiplied, whether by plain FMA, and why it is not the operands' own."""
+    a, b = problem.a, problem.b
+    name = type_name(a)
+    native = any((row.a, row.b, row.blocks) == (name, name, 1) for row in target.instructions)
+    if a in FP8:
+        if native and (a == b or (target.name == "sm_90a" and _goes_as_it_is(problem))):
+            return a, False, ""
+        return torch.float16, False, f"{target.name} has no {name} product of this pair: f16 holds every value exactly"
+    if a == torch.float32 and problem.precision == _MEDIUM:
+        return torch.bfloat16, False, "torch's float32 matmul precision is medium: bfloat16 products, float32 sums"
+    if native:
+        return a, False, ""
+    return a, True, f"{target.name} has no {name} matrix instruction"
+
+
+def number_of(problem: GemmProblem) -> str:
+    """The type that the prologue and the epilogue compute in: every int32 is exact in a double."""
+    exact = problem.a == torch.int8 and problem.d in (torch.int8, torch.int32)
+    return "double" if exact or problem.a == torch.float64 else "float"
+
+
+def _goes_as_it_is(problem: GemmProblem) -> bool:
+    """Whether 16-byte chunks can go to shared memory unchanged, for operands of one size."""
+    size = problem.a.itemsize
+    whole = min(problem.a_vec, problem.b_vec) * size == 16
+    along = problem.a_order == problem.b_order == "k"
+    plain = problem.a_scale is None and problem.a_activation == 0
+    return plain and whole and (size == 2 or (along and size == 1))
+
+
+def _is_async(problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool) -> bool:
+    """Whether asynchronous copies can fill the tiles."""
+    return target.vendor == "nvidia" and not lanes and problem.a == element and _goes_as_it_is(problem)
+
+
+def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
+    """Dynamic shared memory: the tiles, and after them the slabs in which waves turn their sums around."""
+    step = step_of(target, config.element, config.lanes, config.side)
+    tile = 0
+    for edge, order in ((config.block_m, problem.a_order), (config.block_n, problem.b_order)):
+        # Lines of K, or, copied as they are, along M or N.
+        lines, length = (edge, config.block_k) if not config.stages or order == "k" else (config.block_k, edge)
+        tile += tile_bytes(target, lines, length, config.element.itemsize)
+    size = config.sum_bytes
+    across = config.block_n // config.waves_n // step.cols
+    most = min(across, min(64, 1024 // step.rows) // step.cols)
+    columns = max(tiles for tiles in range(1, most + 1) if across % tiles == 0) * step.cols
+    slab = step.rows * (columns + 16 // size) * size
+    if config.waves_k * config.cluster > 1:  # all of a wave's slabs lie there at once
+        slab *= config.block_m // config.waves_m // step.rows * (across * step.cols // columns)
+    return max((config.stages or 2) * tile, config.waves * slab)
+
+
+# ----------------------------------------------------------------------------------------------------------- candidates
+
+
+def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig]:
+    """Every configuration that fits, but for the split of K."""
+    element, lanes, _ = element_of(problem, target)
+    asynchronous = _is_async(problem, target, element, lanes)
+    if asynchronous and target.name == "sm_90a":
+        yield from _wgmma_candidates(problem, target, element)
+    if element in FP8 and problem.a != problem.b:
+        return  # waves by themselves multiply equal types
+    size, dies = element.itemsize, model.CARDS[target.name].dies
+    wide = target.lds_bytes > 65536 and not lanes
+    line = 128 if wide else 64  # bytes of K that a step takes
+    most_sums = _most_sums(problem, target, element, lanes, asynchronous)
+    edges = (16, 32, 64, 128, 256)
+    edges_n = (16, 32, 64, 96, 112, 128, 192, 256) if asynchronous else edges
+    least = step_of(target, element, lanes, 16)
+    least_m, least_n = max(least.rows, edges[0]), max(least.cols, edges[0])
+    for block_m in edges:
+        for block_n in edges_n:
+            # Half of a tile that is all beyond the result's edge is of no use, unless the hardware has no smaller one.
+            if block_m // 2 >= max(problem.m, least_m // 2 + 1) or block_n // 2 >= max(problem.n, least_n // 2 + 1):
+                continue
+            for waves_m, waves_n, waves_k in _wave_grids(block_m, block_n, asynchronous):
+                wave_m, wave_n = block_m // waves_m, block_n // waves_n
+                for side in (32, 16) if target.family == "cdna" and size < 8 and not lanes else (16,):
+                    step = step_of(target, element, lanes, side)
+                    sums = wave_m * wave_n // target.wave * (2 if size == 8 else 1)
+                    if wave_m % step.rows or wave_n % step.cols or sums > most_sums:
+                        continue
+                    block_k = max(line // size, step.depth) * waves_k
+                    waves = waves_m * waves_n * waves_k
+                    for stages in (3, 4, 6) if asynchronous else (0,):
+                        occupancy = 1 if target.vendor == "nvidia" else max(waves // target.simds, 1)
+                        config = GemmConfig(
+                            element, lanes, side, block_m, block_n, block_k, waves_m, waves_n, waves_k, stages, 1,
+                            1, occupancy, 8, dies,
+                        )  # fmt: skip
+                        if shared_bytes(problem, config, target) <= target.lds_bytes:
+                            yield config
+                    break
+
+
+def _wgmma_candidates(problem: GemmProblem, target: arch.Target, element: torch.dtype) -> Iterator[GemmConfig]:
+    """Warpgroups one below the other, each with 64 rows of all columns."""
+    for block_m in (64, 128, 256):
+        for block_n in (32, 64, 128, 192, 256):
+            beyond = (block_m > 64 and block_m // 2 >= problem.m) or (block_n > 32 and block_n // 2 >= problem.n)
+            in_panels = problem.b_order == "k" or block_n % 64 == 0
+            if beyond or not in_panels or block_m * block_n > (256 * 128, 192 * 128)[element in FP8]:
+                continue
+            # Sums of fp8 are short-lived in the matrix unit: a line at a time.
+            for line, stages in itertools.product((128,) if element in FP8 else (128, 256), (4, 5, 6, 8)):
+                config = GemmConfig(
+                    element, False, 16, block_m, block_n, line // element.itemsize, block_m // 16, 1, 1, stages, 1, 1,
+                    1, 8, 1, wgmma=True,
+                )  # fmt: skip
+                if shared_bytes(problem, config, target) <= target.lds_bytes:
+                    yield config
+
+
+def _most_sums(problem: GemmProblem, target: arch.Target, element, lanes: bool, asynchronous: bool) -> int:
+    """Registers of a lane for sums, so that what else it holds fits beside them: half as many for each of these."""
+    converts = element not in (problem.a, problem.b)
+    halves = (
+        lanes,  # four lines of each operand
+        element.itemsize == 8,
+        converts,
+        converts and target.family == "rdna3",  # both halves of the wave hold operands
+        number_of(problem) == "double" and element.itemsize == 1 and target.wave == 32,
+        target.vendor == "nvidia" and not asynchronous,  # the next tile
+    )
+    return max(128 >> sum(halves), 16)
+
+
+def _wave_grids(block_m: int, block_n: int, crowd: bool) -> Iterator[tuple[int, int, int]]:
+    """Four waves a block, eight for large ones and, where `crowd`, for others too; where the tile is too small for them
+    they split K."""
+    area = block_m * block_n
+    for waves in (8,) if area >= 256 * 128 else (4, 8) if crowd and area >= 64 * 64 else (4,):
+        for waves_k in (1, 2, 4):
+            for waves_m in (1, 2, 4):
+                waves_n = waves // waves_k // waves_m
+                if waves_n >= 1 and block_n % waves_n == 0 and (waves_k == 1 or area <= 64 * 64):
+                    yield waves_m, waves_n, waves_k
+
+
+def last_round(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
+    """How many tiles remain when every unit has had as many others."""
+    return prod(config.tiles(problem)) % model.CARDS[target.name].units
+
+
+def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
+    """The configuration with K whole, and split where there are few tiles and enough of K."""
+    yield config
+    k_tiles = ceil(problem.k / config.block_k)
+    tiles = prod(config.tiles(problem)) * problem.batch
+    units = model.CARDS[target.name].units
+    if problem.batch == 1 and tiles > units and (rest := last_round(problem, config, target)):
+        last = min(units // rest, k_tiles // 4, 8)
+        if last > 1:
+            yield dataclasses.replace(config, last=last)
+    if target.family == "sm90":
+        for cluster in (2, 4, 8):
+            if cluster * 2 <= k_tiles and tiles * cluster <= 2 * units:
+                yield dataclasses.replace(config, cluster=cluster)
+    for splits in (2, 3, 4, 6, 8, 12, 16, 24, 32):
+        if splits * 4 > k_tiles or tiles * splits > 2 * units:
+            return
+        yield dataclasses.replace(config, splits=splits)

@@ -1,0 +1,116 @@
+"""What the kernels of a product would cost, by model.py, and what they lack of registers."""
+
+from math import ceil, prod
+
+import torch
+
+from wmma_ops import arch
+from wmma_ops.plan import model
+from wmma_ops.plan.gemm_config import GemmConfig, last_round, shared_bytes
+from wmma_ops.plan.problem import GemmProblem
+from wmma_ops.plan.tiles import shared_rate, step_of
+
+_MOST_STAGED = 48  # registers
+_EXTRAS_AND_PARTS = 12  # registers, for what one way to store takes beside the other
+
+
+def _staged_registers(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
+    """What a lane holds of the next tile."""
+    threads = config.waves * target.wave
+    total = 0
+    for block, dtype, vec in ((config.block_m, problem.a, problem.a_vec), (config.block_n, problem.b, problem.b_vec)):
+        per_lane = ceil(block * config.block_k / threads)
+        # An element that arrives alone takes a register, however small it is.
+        total += ceil(per_lane * dtype.itemsize / 4) if vec * dtype.itemsize >= 4 else per_lane
+    return total
+
+
+def _has_extras(problem: GemmProblem) -> bool:
+    """Whether finishing an element takes registers."""
+    extras = (problem.c, problem.bias, problem.row_scale, problem.col_scale, problem.multiply)
+    rounds = problem.d == torch.bfloat16  # by several instructions
+    return bool(problem.activation) or rounds or any(extra is not None for extra in extras)
+
+
+def lacking(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
+    """How many registers a lane lacks, by a rough count."""
+    if config.stages:
+        return 0
+    spare = _MOST_STAGED
+    if target.wave == 32 and target.vendor == "amd":
+        step = step_of(target, config.element, config.lanes, config.side)
+        wave_m, wave_n = config.block_m // config.waves_m, config.block_n // config.waves_n
+        operands = (wave_m + wave_n) * step.depth * step.copies * config.element.itemsize // 4 // 32
+        spare = min(spare, 256 - 40 - wave_m * wave_n // 32 * config.sum_bytes // 4 - operands)
+    if config.last > 1 and _has_extras(problem):
+        spare -= _EXTRAS_AND_PARTS
+    return max(_staged_registers(problem, config, target) - spare, 0)
+
+
+def _moved(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> tuple[float, float]:
+    """Bytes of A and of B that a step moves for each k: as they lie in memory, and more where its runs straddle lines."""
+    moved = []
+    for edge, extent, order, dtype in (
+        (config.block_m, problem.m, problem.a_order, problem.a),
+        (config.block_n, problem.n, problem.b_order, problem.b),
+    ):
+        run, pitch = (config.block_k, problem.k) if order == "k" else (edge, extent)
+        aligned = pitch * dtype.itemsize % model.LINE_BYTES == 0
+        lines = run * dtype.itemsize / model.LINE_BYTES
+        moved.append(edge * dtype.itemsize * (1 if aligned else 1 + model.STRADDLE / max(lines, 1)))
+    return tuple(moved)
+
+
+def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
+    """Modelled cycles."""
+    step = step_of(target, config.element, config.lanes, config.side)
+    size = config.element.itemsize
+    wave_m, wave_n = config.block_m // config.waves_m, config.block_n // config.waves_n
+    parts = config.splits * config.cluster
+    tiles = prod(config.tiles(problem)) * problem.batch * parts
+    k_tiles = ceil(ceil(problem.k / parts) / config.block_k)
+    matrix = (
+        2
+        * config.block_m
+        * config.block_n
+        * config.block_k
+        / model.rate(target, config.element, config.lanes, wgmma=config.wgmma)
+    )
+    written = (config.block_m + config.block_n) * config.block_k * size
+    reads = config.waves_m * config.waves_n * (wave_m + wave_n) * config.block_k * size * step.copies
+    if config.wgmma:  # four waves read together
+        reads = config.waves // 4 * (64 + config.block_n) * config.block_k * size
+    shared = (reads + written) / shared_rate(target)
+    sum_bytes = config.sum_bytes
+    stored = sum(_moved(problem, config, target)) * config.block_k
+    if not config.stages:  # loads narrower than 16 bytes cost an instruction each
+        stored *= max(1, 4 / (min(problem.a_vec, problem.b_vec) * problem.a.itemsize))
+    beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply) if dtype is not None)
+    out = sum_bytes if config.splits > 1 else problem.d.itemsize + beside
+    area = config.block_m * config.block_n
+    in_parts = tiles // parts if config.splits > 1 else last_round(problem, config, target) if config.last > 1 else 0
+    return model.cycles(
+        target,
+        model.Work(
+            tiles=tiles,
+            steps=k_tiles,
+            matrix=matrix,
+            shared=shared,
+            tile_bytes=stored,
+            result_bytes=area * out,
+            activations=area * 20 if problem.activation else 0,
+            resident=model.resident(
+                target,
+                config.waves,
+                wave_m * wave_n // target.wave * (sum_bytes // 4) + 100,
+                shared_bytes(problem, config, target),
+            ),
+            waves=config.waves,
+            in_flight=max(config.stages - (2 if config.wgmma else 1), 1),
+            cluster=config.cluster,
+            shared_sums=area * sum_bytes * (config.cluster * config.waves_k - 1),
+            splits=config.splits * config.last,
+            split_bytes=in_parts * area * (config.splits * config.last * sum_bytes + problem.d.itemsize),
+            last=config.last,
+        ),
+    )

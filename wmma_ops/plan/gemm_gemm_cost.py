@@ -1,0 +1,146 @@
+"""What the kernels of two products would cost, by model.py, and what one product after the other would."""
+
+from math import ceil
+
+from wmma_ops import arch
+from wmma_ops.plan import gemm, model
+from wmma_ops.plan.gemm_gemm_config import GemmGemmConfig, registers, shared_bytes
+from wmma_ops.plan.problem import GemmGemmProblem
+from wmma_ops.plan.tiles import shared_rate, step_of, up
+
+_ADDRESSES = 60  # registers of a lane for these and for operands, beside what it holds
+_RESIDENT_LOSS = 1.5  # of mma.sync's waves, each with rows of its own, on an H200
+
+
+def cost(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
+    """Modelled cycles."""
+    if config.wgmma:
+        return _cost_of_warpgroups(problem, config, target)
+    return (_cost_of_resident if config.resident else _cost_of_streamed)(problem, config, target)
+
+
+def blocks_at_once(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
+    """That share a unit."""
+    taken = registers(problem, config, target) + (0 if config.wgmma else _ADDRESSES)
+    return model.resident(target, config.waves, taken, shared_bytes(problem, config, target))
+
+
+def blocks_of(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
+    """Of each matrix of the batch."""
+    tiles = ceil(problem.m / config.block_m)
+    if not config.resident:
+        return tiles
+    room = model.CARDS[target.name].units * blocks_at_once(problem, config, target)
+    return min(tiles, max(1, room // problem.batch))
+
+
+def _cost_of_resident(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
+    size, units = problem.a.itemsize, model.CARDS[target.name].units
+    copies = step_of(target, problem.a, False, 16).copies
+    banks = shared_rate(target)
+    columns = up(problem.n, config.block_n)
+    weights = config.block_h * ((2 if problem.gate else 1) * config.block_k + columns) * size
+    blocks = blocks_of(problem, config, target)
+    together = min(blocks_at_once(problem, config, target), ceil(blocks * problem.batch / units))
+    rounds = ceil(ceil(problem.m / config.block_m) / blocks) * ceil(blocks * problem.batch / (units * together))
+    matrix = 2 * config.block_m * weights / size / model.rate(target, problem.a, False)
+    rows = 2 * config.block_m * config.block_k * size if config.stages else 0
+    shared = (config.waves * weights * copies + rows) / banks
+    sums = config.block_m * (config.block_h + columns)
+    vector = sums * (6 if problem.activation < 2 else 20) / model.ACTIVATIONS
+    step = max(matrix, shared, vector) + model.CROSSTALK[target.vendor] * (shared + vector)
+    step *= together * (1 + 0.4 / (together * config.waves))
+    loss = _RESIDENT_LOSS if target.vendor == "nvidia" else 1
+    compute = model.BLOCK + together * (weights / model.TILE_BYTES) + loss * rounds * step + model.ROUND_TRIP
+    memory = _floor(target, _bytes(problem)) - model.LAUNCH
+    return model.LAUNCH + max(compute, memory) + 0.3 * min(compute, memory)
+
+
+def _cost_of_streamed(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
+    size, units = problem.a.itemsize, model.CARDS[target.name].units
+    copies = step_of(target, problem.a, False, 16).copies
+    banks, rate = shared_rate(target), model.rate(target, problem.a, False)
+    stream = model.CARDS[target.name].memory / units  # bytes a cycle
+    chunks = ceil(problem.h / config.block_h)
+    width, columns = chunks * config.block_h, up(problem.n, config.block_n)
+    k = (2 if problem.gate else 1) * up(problem.k, config.block_k)
+    blocks = ceil(problem.m / config.block_m) * problem.batch
+    together = min(blocks_at_once(problem, config, target), ceil(blocks / units))
+    beside = problem.c.itemsize if problem.c is not None else 0
+
+    def phase(matrix: float, reads: float, loads: float, memory: float, vector: float, steps: int, ahead: int) -> float:
+        """Cycles of the blocks that share a unit."""
+        pipes = (2 * matrix / rate, (reads + loads) / banks, loads / model.TILE_BYTES, memory / stream)
+        pipes = (*pipes, vector / model.ACTIVATIONS / min(1, together * config.waves / 8))
+        busy = max(pipes) + model.CROSSTALK[target.vendor] * (sum(pipes) - max(pipes))
+        waiting = steps * model.ROUND_TRIP / ahead / together
+        busy *= 1 + 0.4 / (together * config.waves)
+        return together * (busy**4 + waiting**4) ** 0.25
+
+    area = config.block_m * width
+    lines = config.waves * config.wave_m + config.waves_m * config.block_h  # that waves read
+    first = phase(
+        area * k, lines * chunks * k * size * copies, size * k * (width + chunks * config.block_m),
+        config.block_m * problem.k * size, area * (6 if problem.activation < 2 else 20),
+        chunks * k // config.block_k, max(config.stages - 1, 1),
+    )  # fmt: skip
+    reads = config.waves_m * width * columns + (config.waves * config.wave_m * width if config.waves_n > 1 else 0)
+    last = phase(
+        area * columns, reads * size * copies, size * width * columns,
+        config.block_m * problem.n * (problem.d.itemsize + beside), config.block_m * columns * 8,
+        chunks * columns // config.block_n, 1,
+    )  # fmt: skip
+    rounds = blocks / units / together
+    rounds = ceil(rounds) if rounds < 4 else rounds
+    return max(
+        model.LAUNCH + rounds * (model.BLOCK + 2 * model.ROUND_TRIP + first + last), _floor(target, _bytes(problem))
+    )
+
+
+def _cost_of_warpgroups(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
+    units, rate = model.CARDS[target.name].units, model.rate(target, problem.a, False, wgmma=True)
+    weights = 2 if problem.gate else 1
+    blocks = ceil(problem.m / config.block_m) * problem.batch
+    together = min(blocks_at_once(problem, config, target), ceil(blocks / units))
+
+    def steps(count: int, columns: int, lines: int) -> float:
+        """Of 64 of K or H each, so many columns wide."""
+        matrix = 2 * config.block_m * 64 * columns / rate
+        busy = max(matrix, lines * 128 / model.TILE_BYTES) + model.STEP
+        waiting = model.ROUND_TRIP / (config.stages - 2) / together
+        return count * (busy**4 + waiting**4) ** 0.25
+
+    beside = problem.c.itemsize if problem.c is not None else 0
+    width = weights * config.block_h
+    chunks = ceil(problem.n / config.block_n)
+    block = steps(ceil(problem.k / 64), width, config.block_m + width)
+    block += steps(chunks * config.block_h // 64, config.block_n, config.block_n)
+    block += config.block_m * width * (6 if problem.activation < 2 else 20) / model.ACTIVATIONS
+    block += chunks * model.ROUND_TRIP / together  # the ring waits while results are stored
+    block += chunks * config.block_m * config.block_n * (problem.d.itemsize + beside) / model.RESULT_BYTES
+    rounds = ceil(blocks / (units * together))
+    total = model.LAUNCH + model.BLOCK + model.ROUND_TRIP + rounds * together * block
+    return max(total, _floor(target, _bytes(problem)))
+
+
+def _floor(target: arch.Target, size: float) -> float:
+    """What memory alone takes."""
+    return model.LAUNCH + size / model.CARDS[target.name].memory
+
+
+def _bytes(problem: GemmGemmProblem) -> int:
+    """What one kernel reads and writes, each matrix once."""
+    firsts = 2 if problem.gate else 1
+    weights = (firsts * problem.k + problem.n) * problem.h
+    beside = problem.c.itemsize if problem.c is not None else 0
+    rows = problem.k * problem.a.itemsize + problem.n * (problem.d.itemsize + beside)
+    return problem.batch * (problem.m * rows + weights * problem.a.itemsize)
+
+
+def cost_of_products(problem: GemmGemmProblem, target: arch.Target) -> float:
+    total = 0.0
+    for one in problem.products():
+        beside = sum(dtype.itemsize for dtype in (one.c, one.multiply) if dtype is not None)
+        size = one.a.itemsize * (one.m + one.n) * one.k + one.m * one.n * (one.d.itemsize + beside)
+        total += max(gemm.choose(one, target)[1], _floor(target, one.batch * size))
+    return total

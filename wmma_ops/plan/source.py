@@ -1,0 +1,69 @@
+"""The source text of a kernel: a struct that says its configuration, then the file that all share."""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+
+from wmma_ops import activations
+
+CPP = {
+    torch.float16: "wmma::half_t",
+    torch.bfloat16: "wmma::bf16_t",
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.int8: "wmma::int8_t",
+    torch.int32: "wmma::int32_t",
+    torch.float8_e4m3fn: "wmma::fp8_e4m3_t",
+    torch.float8_e5m2: "wmma::fp8_e5m2_t",
+    torch.float8_e4m3fnuz: "wmma::fp8_e4m3fnuz_t",
+    torch.float8_e5m2fnuz: "wmma::fp8_e5m2fnuz_t",
+    None: "wmma::None",
+}
+
+
+def order_of(along_k: bool) -> str:
+    """Of an operand whose memory runs along what is summed up, or across it."""
+    return f"wmma::Order::{'kAlongK' if along_k else 'kAcrossK'}"
+
+
+def aliases(values: Mapping[str, str]) -> list[str]:
+    return [f"using {name} = {value};" for name, value in values.items()]
+
+
+def constants(kind: str, values: Mapping[str, object]) -> list[str]:
+    """Of one type: int, bool, or an enumeration of kernels/wmma."""
+    return [
+        f"static constexpr {kind} {name} = {str(value).lower() if kind == 'bool' else value};"
+        for name, value in values.items()
+    ]
+
+
+def nested(name: str, members: Iterable[str]) -> list[str]:
+    return [f"struct {name} {{", *(f"  {member}" for member in members), "};"]
+
+
+def kernel_text(file: str, members: Iterable[str], *, before: str = "", defines: Mapping[str, bool] = {}) -> str:
+    """The whole of it: the configuration, after what it needs, then those macros that are wanted and the file."""
+    lines = [
+        "#include <wmma/tile/config.hpp>",
+        before + "struct Config {",
+        *(f"  {member}" for member in members),
+        "};",
+    ]
+    lines += [f"#define {name}" for name, wanted in defines.items() if wanted]
+    return "\n".join([*lines, f"#include <{file}>", ""])
+
+
+def registered(codes: Iterable[int]) -> str:
+    """The functions of those activations that users registered."""
+    found = ""
+    for code in dict.fromkeys(codes):
+        if code >= activations.FIRST_REGISTERED:
+            expression = activations.by_code(code).device
+            found += (
+                f"template <> struct wmma::RegisteredActivation<{code}> {{\n"
+                f"  static WMMA_DEVICE float apply(float x) {{ return {expression}; }}\n"
+                f"  static WMMA_DEVICE double apply(double x) {{ return {expression}; }}\n"
+                "};\n"
+            )
+    return found

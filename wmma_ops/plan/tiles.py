@@ -1,0 +1,49 @@
+"""What tiles are made of: a step of the matrix unit, and how shared memory holds what it takes."""
+
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+
+from wmma_ops import arch
+
+
+@dataclass(frozen=True)
+class Step:
+    """One product of the matrix unit, as kernels/wmma/tile/product.hpp has it."""
+
+    rows: int
+    cols: int
+    depth: int
+    copies: int = 1  # of A and B that lanes read: gfx11 wants both halves of the wave filled
+
+
+def step_of(target: arch.Target, element: torch.dtype, lanes: bool, side: int) -> Step:
+    per_chunk = 16 // element.itemsize
+    if lanes:
+        return Step(32, 4 * target.wave // 8, per_chunk)
+    if target.vendor == "nvidia":
+        return Step(8, 8, 8) if element == torch.float64 else Step(16, 16, 2 * per_chunk)
+    if target.family == "rdna3":
+        return Step(16, 16, 16, copies=2)
+    if target.family == "cdna":
+        return Step(side, side, 64 // side * per_chunk)
+    return Step(16, 16, 2 * per_chunk)
+
+
+def up(x: int, step: int) -> int:
+    """The next multiple of `step`."""
+    return ceil(x / step) * step
+
+
+def shared_rate(target: arch.Target) -> int:
+    """Bytes that a unit's shared memory moves in a clock."""
+    return target.lds_bytes_per_clock or 128
+
+
+def tile_bytes(target: arch.Target, lines: int, length: int, size: int) -> int:
+    """A tile in shared memory, as kernels/wmma/tile/shared_tile.hpp lays it out: lines of `length` elements."""
+    chunks = length * size // 16
+    row = shared_rate(target) // 16
+    exchanged = chunks % row == 0 or row % chunks == 0
+    return lines * (chunks if exchanged else chunks | 1) * 16
