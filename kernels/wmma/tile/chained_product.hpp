@@ -4,7 +4,7 @@
 // are whole chunks of the next product's operand, and so that lanes read without bank conflicts.
 #pragma once
 
-#include <wmma/tile/product.hpp>
+#include <wmma/tile/wave_tile.hpp>
 
 namespace wmma {
 
@@ -259,5 +259,23 @@ class LineReader {
  private:
   uint32_t at_[kKept][kChunks];
 };
+
+// One step of a product: `rows` gives the rows' operand, `reader` the lines' from `tile`.
+template <class Product, int kLines, int kRows, class Rows, class Reader>
+WMMA_DEVICE void multiply_step(WaveTile<Product, kLines, kRows>& sums, const Rows& rows, const Reader& reader,
+                               const unsigned char* tile, int step) {
+  using Sums = WaveTile<Product, kLines, kRows>;
+  Chunk x[Sums::kTilesN][Product::kChunksB];
+#pragma unroll
+  for (int i = 0; i < Sums::kTilesN; ++i) rows.read(x[i], i, step);
+#pragma unroll
+  for (int group = 0; group < Sums::kTilesM; ++group) {
+    Chunk lines[Product::kChunksA];
+    reader.read(lines, tile, group, step);
+#pragma unroll
+    for (int i = 0; i < Sums::kTilesN; ++i) Product::mma(sums.sums[group][i], lines, x[i]);
+  }
+  arch::schedule_barrier();  // the steps' lines, all read at once, would fill the registers
+}
 
 }  // namespace wmma
