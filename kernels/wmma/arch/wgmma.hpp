@@ -41,19 +41,36 @@ struct Wgmma;
 #define WMMA_D96(c, d, i) WMMA_D64(c, d, i), WMMA_D32(c, d, (i) + 64)
 #define WMMA_D128(c, d, i) WMMA_D64(c, d, i), WMMA_D64(c, d, (i) + 64)
 
-// `rest` is what follows the accumulators' names: the operands and their flags. Where `adds` is false, the product
-// takes the place of what was in the accumulators.
-#define WMMA_WGMMA(a, b, columns, depth, types, sum, constraint, d_list, rest, adds_name)                              \
+#define WMMA_NAMES16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define WMMA_NAMES32 \
+  WMMA_NAMES16       \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WMMA_NAMES64                                                                   \
+  WMMA_NAMES32                                                                         \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WMMA_NAMES96                                                                   \
+  WMMA_NAMES64                                                                         \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define WMMA_NAMES128                                                                              \
+  WMMA_NAMES96                                                                                     \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+
+// `sums` accumulators. `rest` is what follows their names: the operands and their flags. Where `adds` is false, the
+// product takes the place of what was in the accumulators.
+#define WMMA_WGMMA(a, b, columns, kind, Sum, constraint, sums, rest, adds_name)                                        \
   template <>                                                                                                          \
   struct Wgmma<a, b, columns> {                                                                                        \
     template <bool kAAcross, bool kBAcross>                                                                            \
-    static WMMA_DEVICE void mma(sum* d, uint64_t a_operand, uint64_t b_operand, bool adds) {                           \
+    static WMMA_DEVICE void mma(Sum* d, uint64_t a_operand, uint64_t b_operand, bool adds) {                           \
       static_assert(sizeof(a) == 2 || (!kAAcross && !kBAcross), "8-bit operands run along K");                         \
       asm volatile("{ .reg .pred p; setp.ne.b32 p, " adds_name                                                         \
                    ", 0;\n"                                                                                            \
-                   "wgmma.mma_async.sync.aligned.m64n" #columns depth types " {" WMMA_REGISTERS "}, " rest "; }"       \
-                   : d_list(constraint, d, 0)                                                                          \
-                   : "l"(a_operand), "l"(b_operand), "n"(kAAcross ? 1 : 0), "n"(kBAcross ? 1 : 0), "r"(adds ? 1 : 0)); \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns kind " {" WMMA_NAMES##sums "}, " rest "; }"            \
+                   : WMMA_D##sums(constraint, d, 0)                                                                    \
+                   : "l"(a_operand), "l"(b_operand), "r"(adds ? 1 : 0), "n"(kAAcross ? 1 : 0), "n"(kBAcross ? 1 : 0)); \
     }                                                                                                                  \
   };
 
@@ -61,104 +78,53 @@ struct Wgmma;
 template <class T, int kN>
 struct WgmmaOfRows;
 
-#define WMMA_WGMMA_OF_ROWS(type, columns, types, d_list, rest, adds_name)                                        \
-  template <>                                                                                                    \
-  struct WgmmaOfRows<type, columns> {                                                                            \
-    template <bool kBAcross>                                                                                     \
-    static WMMA_DEVICE void mma(float* d, const uint32_t* a, uint64_t b_operand, bool adds) {                    \
-      asm volatile("{ .reg .pred p; setp.ne.b32 p, " adds_name                                                   \
-                   ", 0;\n"                                                                                      \
-                   "wgmma.mma_async.sync.aligned.m64n" #columns "k16" types " {" WMMA_REGISTERS "}, " rest "; }" \
-                   : d_list("+f", d, 0)                                                                          \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_operand), "n"(kBAcross ? 1 : 0),          \
-                     "r"(adds ? 1 : 0));                                                                         \
-    }                                                                                                            \
+#define WMMA_WGMMA_OF_ROWS(type, columns, kind, sums, rest, adds_name)                                      \
+  template <>                                                                                               \
+  struct WgmmaOfRows<type, columns> {                                                                       \
+    template <bool kBAcross>                                                                                \
+    static WMMA_DEVICE void mma(float* d, const uint32_t* a, uint64_t b_operand, bool adds) {               \
+      asm volatile("{ .reg .pred p; setp.ne.b32 p, " adds_name                                              \
+                   ", 0;\n"                                                                                 \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns kind " {" WMMA_NAMES##sums "}, " rest "; }" \
+                   : WMMA_D##sums("+f", d, 0)                                                               \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_operand), "r"(adds ? 1 : 0),         \
+                     "n"(kBAcross ? 1 : 0));                                                                \
+    }                                                                                                       \
   };
 
-#define WMMA_REGISTERS "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-WMMA_WGMMA(half_t, half_t, 32, "k16", ".f32.f16.f16", float, "+f", WMMA_D16, "%16, %17, p, 1, 1, %18, %19", "%20")
-WMMA_WGMMA(bf16_t, bf16_t, 32, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D16, "%16, %17, p, 1, 1, %18, %19", "%20")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 32, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D16, "%16, %17, p, 1, 1", "%20")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 32, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D16, "%16, %17, p, 1, 1", "%20")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 32, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D16, "%16, %17, p, 1, 1", "%20")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 32, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D16, "%16, %17, p, 1, 1", "%20")
-WMMA_WGMMA(int8_t, int8_t, 32, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D16, "%16, %17, p", "%20")
-WMMA_WGMMA_OF_ROWS(half_t, 32, ".f32.f16.f16", WMMA_D16, "{%16, %17, %18, %19}, %20, p, 1, 1, %21", "%22")
-WMMA_WGMMA_OF_ROWS(bf16_t, 32, ".f32.bf16.bf16", WMMA_D16, "{%16, %17, %18, %19}, %20, p, 1, 1, %21", "%22")
-#undef WMMA_REGISTERS
+// All of a width. Inline assembly names operands by their numbers: n0, the first one's, is how many accumulators there
+// are, and the others follow.
+#define WMMA_WGMMA_16(type, columns, kind, n0, n1, n2, n3, n4, n5, n6)                                              \
+  WMMA_WGMMA(type, type, columns, kind, float, "+f", n0, "%" #n0 ", %" #n1 ", p, 1, 1, %" #n3 ", %" #n4, "%" #n2)   \
+  WMMA_WGMMA_OF_ROWS(type, columns, kind, n0, "{%" #n0 ", %" #n1 ", %" #n2 ", %" #n3 "}, %" #n4 ", p, 1, 1, %" #n6, \
+                     "%" #n5)
+#define WMMA_WGMMA_8(a, b, columns, kind, n0, n1, n2) \
+  WMMA_WGMMA(a, b, columns, kind, float, "+f", n0, "%" #n0 ", %" #n1 ", p, 1, 1", "%" #n2)
+#define WMMA_WGMMAS(columns, n0, n1, n2, n3, n4, n5, n6)                          \
+  WMMA_WGMMA_16(half_t, columns, "k16.f32.f16.f16", n0, n1, n2, n3, n4, n5, n6)   \
+  WMMA_WGMMA_16(bf16_t, columns, "k16.f32.bf16.bf16", n0, n1, n2, n3, n4, n5, n6) \
+  WMMA_WGMMA_8(fp8_e4m3_t, fp8_e4m3_t, columns, "k32.f32.e4m3.e4m3", n0, n1, n2)  \
+  WMMA_WGMMA_8(fp8_e4m3_t, fp8_e5m2_t, columns, "k32.f32.e4m3.e5m2", n0, n1, n2)  \
+  WMMA_WGMMA_8(fp8_e5m2_t, fp8_e4m3_t, columns, "k32.f32.e5m2.e4m3", n0, n1, n2)  \
+  WMMA_WGMMA_8(fp8_e5m2_t, fp8_e5m2_t, columns, "k32.f32.e5m2.e5m2", n0, n1, n2)  \
+  WMMA_WGMMA(int8_t, int8_t, columns, "k32.s32.s8.s8", int32_t, "+r", n0, "%" #n0 ", %" #n1 ", p", "%" #n2)
 
-#define WMMA_REGISTERS                                                     \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-WMMA_WGMMA(half_t, half_t, 64, "k16", ".f32.f16.f16", float, "+f", WMMA_D32, "%32, %33, p, 1, 1, %34, %35", "%36")
-WMMA_WGMMA(bf16_t, bf16_t, 64, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D32, "%32, %33, p, 1, 1, %34, %35", "%36")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 64, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D32, "%32, %33, p, 1, 1", "%36")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 64, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D32, "%32, %33, p, 1, 1", "%36")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 64, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D32, "%32, %33, p, 1, 1", "%36")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 64, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D32, "%32, %33, p, 1, 1", "%36")
-WMMA_WGMMA(int8_t, int8_t, 64, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D32, "%32, %33, p", "%36")
-WMMA_WGMMA_OF_ROWS(half_t, 64, ".f32.f16.f16", WMMA_D32, "{%32, %33, %34, %35}, %36, p, 1, 1, %37", "%38")
-WMMA_WGMMA_OF_ROWS(bf16_t, 64, ".f32.bf16.bf16", WMMA_D32, "{%32, %33, %34, %35}, %36, p, 1, 1, %37", "%38")
-#undef WMMA_REGISTERS
+WMMA_WGMMAS(32, 16, 17, 18, 19, 20, 21, 22)
+WMMA_WGMMAS(64, 32, 33, 34, 35, 36, 37, 38)
+WMMA_WGMMAS(128, 64, 65, 66, 67, 68, 69, 70)
+WMMA_WGMMAS(192, 96, 97, 98, 99, 100, 101, 102)
+WMMA_WGMMAS(256, 128, 129, 130, 131, 132, 133, 134)
 
-#define WMMA_REGISTERS                                                               \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-WMMA_WGMMA(half_t, half_t, 128, "k16", ".f32.f16.f16", float, "+f", WMMA_D64, "%64, %65, p, 1, 1, %66, %67", "%68")
-WMMA_WGMMA(bf16_t, bf16_t, 128, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D64, "%64, %65, p, 1, 1, %66, %67", "%68")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 128, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D64, "%64, %65, p, 1, 1", "%68")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 128, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D64, "%64, %65, p, 1, 1", "%68")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 128, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D64, "%64, %65, p, 1, 1", "%68")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 128, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D64, "%64, %65, p, 1, 1", "%68")
-WMMA_WGMMA(int8_t, int8_t, 128, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D64, "%64, %65, p", "%68")
-WMMA_WGMMA_OF_ROWS(half_t, 128, ".f32.f16.f16", WMMA_D64, "{%64, %65, %66, %67}, %68, p, 1, 1, %69", "%70")
-WMMA_WGMMA_OF_ROWS(bf16_t, 128, ".f32.bf16.bf16", WMMA_D64, "{%64, %65, %66, %67}, %68, p, 1, 1, %69", "%70")
-#undef WMMA_REGISTERS
-
-#define WMMA_REGISTERS                                                               \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
-  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-WMMA_WGMMA(half_t, half_t, 192, "k16", ".f32.f16.f16", float, "+f", WMMA_D96, "%96, %97, p, 1, 1, %98, %99", "%100")
-WMMA_WGMMA(bf16_t, bf16_t, 192, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D96, "%96, %97, p, 1, 1, %98, %99", "%100")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 192, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D96, "%96, %97, p, 1, 1", "%100")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 192, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D96, "%96, %97, p, 1, 1", "%100")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 192, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D96, "%96, %97, p, 1, 1", "%100")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 192, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D96, "%96, %97, p, 1, 1", "%100")
-WMMA_WGMMA(int8_t, int8_t, 192, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D96, "%96, %97, p", "%100")
-WMMA_WGMMA_OF_ROWS(half_t, 192, ".f32.f16.f16", WMMA_D96, "{%96, %97, %98, %99}, %100, p, 1, 1, %101", "%102")
-WMMA_WGMMA_OF_ROWS(bf16_t, 192, ".f32.bf16.bf16", WMMA_D96, "{%96, %97, %98, %99}, %100, p, 1, 1, %101", "%102")
-#undef WMMA_REGISTERS
-
-#define WMMA_REGISTERS                                                                           \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                       \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "             \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "             \
-  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "             \
-  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "             \
-  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "             \
-  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-WMMA_WGMMA(half_t, half_t, 256, "k16", ".f32.f16.f16", float, "+f", WMMA_D128, "%128, %129, p, 1, 1, %130, %131",
-           "%132")
-WMMA_WGMMA(bf16_t, bf16_t, 256, "k16", ".f32.bf16.bf16", float, "+f", WMMA_D128, "%128, %129, p, 1, 1, %130, %131",
-           "%132")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e4m3_t, 256, "k32", ".f32.e4m3.e4m3", float, "+f", WMMA_D128, "%128, %129, p, 1, 1", "%132")
-WMMA_WGMMA(fp8_e4m3_t, fp8_e5m2_t, 256, "k32", ".f32.e4m3.e5m2", float, "+f", WMMA_D128, "%128, %129, p, 1, 1", "%132")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e4m3_t, 256, "k32", ".f32.e5m2.e4m3", float, "+f", WMMA_D128, "%128, %129, p, 1, 1", "%132")
-WMMA_WGMMA(fp8_e5m2_t, fp8_e5m2_t, 256, "k32", ".f32.e5m2.e5m2", float, "+f", WMMA_D128, "%128, %129, p, 1, 1", "%132")
-WMMA_WGMMA(int8_t, int8_t, 256, "k32", ".s32.s8.s8", int32_t, "+r", WMMA_D128, "%128, %129, p", "%132")
-WMMA_WGMMA_OF_ROWS(half_t, 256, ".f32.f16.f16", WMMA_D128, "{%128, %129, %130, %131}, %132, p, 1, 1, %133", "%134")
-WMMA_WGMMA_OF_ROWS(bf16_t, 256, ".f32.bf16.bf16", WMMA_D128, "{%128, %129, %130, %131}, %132, p, 1, 1, %133", "%134")
-#undef WMMA_REGISTERS
-
+#undef WMMA_WGMMAS
+#undef WMMA_WGMMA_8
+#undef WMMA_WGMMA_16
 #undef WMMA_WGMMA_OF_ROWS
 #undef WMMA_WGMMA
+#undef WMMA_NAMES128
+#undef WMMA_NAMES96
+#undef WMMA_NAMES64
+#undef WMMA_NAMES32
+#undef WMMA_NAMES16
 #undef WMMA_D128
 #undef WMMA_D96
 #undef WMMA_D64

@@ -121,6 +121,53 @@ class ChunkReader {
   uint32_t step_bytes_;
 };
 
+// kStages tiles of A and B in shared memory, filled in turn by asynchronous copies; the first kAhead are asked for at
+// once. The tile that K does not fill comes first, so that only its copies are masked.
+template <class LoaderA, class LoaderB, int kDepth, int kStages, int kAhead>
+class TileRing {
+  using TileA = typename LoaderA::Tile;
+  using TileB = typename LoaderB::Tile;
+  static constexpr uint32_t kStageBytes = TileA::kBytes + TileB::kBytes;
+
+ public:
+  static constexpr int kBytes = kStages * static_cast<int>(kStageBytes);
+
+  // `k` is not 0.
+  WMMA_DEVICE TileRing(LoaderA& a, LoaderB& b, unsigned char* shared, int64_t k)
+      : start_(arch::shared_address(shared)), tiles_(static_cast<uint32_t>((k + kDepth - 1) / kDepth)), asked_(1) {
+    const int first = static_cast<int>(k - static_cast<int64_t>(tiles_ - 1) * kDepth);
+    a.template copy<true>(start_, first);
+    b.template copy<true>(start_ + TileA::kBytes, first);
+    arch::commit_async();
+    a.advance(first);
+    b.advance(first);
+#pragma unroll
+    for (int stage = 1; stage < kAhead; ++stage) ask(a, b, stage);
+  }
+
+  WMMA_DEVICE uint32_t tiles() const { return tiles_; }
+  WMMA_DEVICE uint32_t a(uint32_t stage) const { return start_ + stage * kStageBytes; }
+  WMMA_DEVICE uint32_t b(uint32_t stage) const { return start_ + stage * kStageBytes + TileA::kBytes; }
+
+  // The next tile, if there is one, is on its way to a stage: a group of copies either way.
+  WMMA_DEVICE void ask(LoaderA& a, LoaderB& b, uint32_t stage) {
+    if (asked_ < tiles_) {
+      const uint32_t to = start_ + stage * kStageBytes;
+      a.template copy<false>(to);
+      b.template copy<false>(to + TileA::kBytes);
+      a.advance(kDepth);
+      b.advance(kDepth);
+    }
+    ++asked_;
+    arch::commit_async();
+  }
+
+ private:
+  uint32_t start_;
+  uint32_t tiles_;
+  uint32_t asked_;  // tiles whose copies were started
+};
+
 template <class Product, class LoaderA, class LoaderB, bool kAlongA, bool kAlongB, int kM, int kN, int kDepth,
           int kWavesK, int kStages>
 struct AsyncLoop {
@@ -128,8 +175,8 @@ struct AsyncLoop {
   using TileA = typename LoaderA::Tile;
   using TileB = typename LoaderB::Tile;
   static constexpr int kSteps = kDepth / Product::kDepth / kWavesK;
-  static constexpr uint32_t kStageBytes = TileA::kBytes + TileB::kBytes;
-  static constexpr int kBytes = kStages * static_cast<int>(kStageBytes);
+  using Ring = TileRing<LoaderA, LoaderB, kDepth, kStages, kStages - 1>;
+  static constexpr int kBytes = Ring::kBytes;
   static_assert(kSteps * Product::kDepth * kWavesK == kDepth, "the waves share a tile's steps evenly");
   static_assert(kStages >= 2, "one tile is multiplied while others arrive");
 
@@ -151,58 +198,32 @@ struct AsyncLoop {
   static WMMA_DEVICE void run(Wave& wave, LoaderA& a, LoaderB& b, unsigned char* shared, int64_t k,
                               const Reader& reader) {
     if (k <= 0) return;
-    const uint32_t start = arch::shared_address(shared);
-    const uint32_t tiles = static_cast<uint32_t>((k + kDepth - 1) / kDepth);
-    const int first = static_cast<int>(k - static_cast<int64_t>(tiles - 1) * kDepth);
-    a.template copy<true>(start, first);
-    b.template copy<true>(start + TileA::kBytes, first);
-    arch::commit_async();
-    a.advance(first);
-    b.advance(first);
-    uint32_t asked = 1;  // tiles whose copies were started
-#pragma unroll
-    for (int i = 1; i < kStages - 1; ++i) {
-      if (asked < tiles) copy_next(a, b, start + i * kStageBytes);
-      ++asked;
-      arch::commit_async();
-    }
+    Ring ring(a, b, shared, k);
     arch::wait_async<kStages - 2>();
     arch::block_barrier();
     uint32_t stage = 0;             // that is multiplied
     uint32_t filled = kStages - 1;  // that is filled next
     typename Wave::Operands operands[2];
-    reader.read(operands[0], start, 0);
-    for (uint32_t tile = 0; tile < tiles; ++tile) {
+    reader.read(operands[0], ring.a(0), 0);
+    for (uint32_t tile = 0; tile < ring.tiles(); ++tile) {
       const uint32_t next = stage + 1 == kStages ? 0 : stage + 1;
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         if (step + 1 < kSteps) {
-          reader.read(operands[(step + 1) % 2], start + stage * kStageBytes, step + 1);
+          reader.read(operands[(step + 1) % 2], ring.a(stage), step + 1);
         } else {
           // The next tile is there, and everyone is done with reading this one.
           arch::wait_async<kStages - 2>();
           arch::block_barrier();
-          reader.read(operands[(step + 1) % 2], start + next * kStageBytes, 0);
+          reader.read(operands[(step + 1) % 2], ring.a(next), 0);
         }
-        if (step == 0) {
-          if (asked < tiles) copy_next(a, b, start + filled * kStageBytes);
-          ++asked;
-          arch::commit_async();
-        }
+        if (step == 0) ring.ask(a, b, filled);
         wave.multiply(operands[step % 2]);
       }
       if constexpr (kSteps % 2 != 0) operands[0] = operands[1];
       filled = stage;
       stage = next;
     }
-  }
-
- private:
-  static WMMA_DEVICE void copy_next(LoaderA& a, LoaderB& b, uint32_t to) {
-    a.template copy<false>(to);
-    b.template copy<false>(to + TileA::kBytes);
-    a.advance(kDepth);
-    b.advance(kDepth);
   }
 };
 

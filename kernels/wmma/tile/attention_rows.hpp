@@ -50,11 +50,6 @@ struct AttentionPlace {
   }
 };
 
-// Lines without a rank of their own.
-struct PlainLines {
-  static WMMA_CONSTEXPR uint32_t rank(uint32_t line) { return line; }
-};
-
 // Rows of `x` to the lines of a tile, columns first … first + kWidth − 1, zero beyond `columns`, each multiplied by
 // `sign`. Rows beyond the last repeat it. For what is loaded once: nothing is in flight meanwhile.
 template <class Tile, class T, int kWidth, int kVec, int kThreads, class Number, class Place>

@@ -4,9 +4,28 @@
 // are whole chunks of the next product's operand, and so that lanes read without bank conflicts.
 #pragma once
 
-#include <wmma/tile/product.hpp>
+#include <wmma/tile/wave_tile.hpp>
 
 namespace wmma {
+
+namespace detail {
+
+// Where `turned`, neighbouring parts of kPart values each trade places.
+template <int kCount, int kPart, class X>
+WMMA_DEVICE void exchange_parts(X* x, bool turned) {
+#pragma unroll
+  for (int first = 0; first < kCount; first += 2 * kPart) {
+#pragma unroll
+    for (int i = first; i < first + kPart; ++i) {
+      const X low = x[i];
+      const X high = x[i + kPart];
+      x[i] = turned ? high : low;
+      x[i + kPart] = turned ? low : high;
+    }
+  }
+}
+
+}  // namespace detail
 
 #ifdef WMMA_AMD
 
@@ -92,19 +111,7 @@ struct ChainProduct {
   // Puts the exchanged halves, kHalf values each, in order.
   template <int kCount, int kHalf, class X>
   static WMMA_DEVICE void exchange(X* x, uint32_t lane) {
-    if constexpr (kTurns) {
-      const bool turned = turns(lane / 16);
-#pragma unroll
-      for (int first = 0; first < kCount; first += 2 * kHalf) {
-#pragma unroll
-        for (int i = first; i < first + kHalf; ++i) {
-          const X low = x[i];
-          const X high = x[i + kHalf];
-          x[i] = turned ? high : low;
-          x[i + kHalf] = turned ? low : high;
-        }
-      }
-    }
+    if constexpr (kTurns) detail::exchange_parts<kCount, kHalf>(x, turns(lane / 16));
   }
 };
 
@@ -119,7 +126,6 @@ using LastProduct = ChainProduct<T>;
 template <class T>
 struct ChainProduct {
   using Inner = MatrixProduct<T, 16>;
-  using Tile = typename Inner::Tile;
   using Compute = typename Inner::Compute;
   static constexpr int kDepth = Inner::kDepth;
   static constexpr int kRows = kDepth;
@@ -151,13 +157,7 @@ struct ChainProduct {
   static WMMA_CONSTEXPR uint32_t b_outer_chunk(uint32_t lane) { return Inner::a_outer_chunk(lane); }
   static WMMA_DEVICE Chunk load(const unsigned char* at) { return Inner::load(at); }
 
-  static WMMA_DEVICE void mma(Compute* d, const Chunk* a, const Chunk* b) {
-#pragma unroll
-    for (int i = 0; i < kChunksA; ++i) {
-      Tile::mma_words(d + i * 8, b->words, a[i].words);
-      Tile::mma_words(d + i * 8 + 4, b->words, a[i].words + 2);
-    }
-  }
+  static WMMA_DEVICE void mma(Compute* d, const Chunk* a, const Chunk* b) { multiply<kChunksA>(d, a, b); }
 
   // The finished elements of a step's lines, as words, as the next product's chunk. Words of 8-bit ones have two rows'
   // pairs.
@@ -173,6 +173,14 @@ struct ChainProduct {
       }
     }
   }
+
+ protected:
+  // kCount times 16 lines.
+  template <int kCount>
+  static WMMA_DEVICE void multiply(Compute* d, const Chunk* a, const Chunk* b) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) Inner::mma(d + i * 8, b, a + i);
+  }
 };
 
 // The product that the chain ends with: 32 lines by 16 rows, dealt so that a lane's sums are eight neighbouring lines
@@ -180,7 +188,6 @@ struct ChainProduct {
 // different banks.
 template <class T>
 struct LastProduct : ChainProduct<T> {
-  using Tile = typename ChainProduct<T>::Tile;
   using Compute = typename ChainProduct<T>::Compute;
   static constexpr int kRows = 32;
   static constexpr int kChunksA = 2;
@@ -196,11 +203,7 @@ struct LastProduct : ChainProduct<T> {
   }
 
   static WMMA_DEVICE void mma(Compute* d, const Chunk* a, const Chunk* b) {
-#pragma unroll
-    for (int i = 0; i < kChunksA; ++i) {
-      Tile::mma_words(d + i * 8, b->words, a[i].words);
-      Tile::mma_words(d + i * 8 + 4, b->words, a[i].words + 2);
-    }
+    ChainProduct<T>::template multiply<kChunksA>(d, a, b);
   }
 
   static constexpr int kRuns = 2;
@@ -215,24 +218,8 @@ struct LastProduct : ChainProduct<T> {
 #pragma unroll
         for (int e = 0; e < 2; ++e) to[run * kRun + pair * 2 + e] = sums[pair * 4 + run * 2 + e];
       }
-      exchange<2>(to + run * kRun, (lane & 1) != 0);
-      exchange<4>(to + run * kRun, (lane & 2) != 0);
-    }
-  }
-
- private:
-  // Exchanges neighbouring parts of kPart values.
-  template <int kPart>
-  static WMMA_DEVICE void exchange(Compute* x, bool turned) {
-#pragma unroll
-    for (int first = 0; first < kRun; first += 2 * kPart) {
-#pragma unroll
-      for (int i = first; i < first + kPart; ++i) {
-        const Compute low = x[i];
-        const Compute high = x[i + kPart];
-        x[i] = turned ? high : low;
-        x[i + kPart] = turned ? low : high;
-      }
+      detail::exchange_parts<kRun, 2>(to + run * kRun, (lane & 1) != 0);
+      detail::exchange_parts<kRun, 4>(to + run * kRun, (lane & 2) != 0);
     }
   }
 };
@@ -272,5 +259,23 @@ class LineReader {
  private:
   uint32_t at_[kKept][kChunks];
 };
+
+// One step of a product: `rows` gives the rows' operand, `reader` the lines' from `tile`.
+template <class Product, int kLines, int kRows, class Rows, class Reader>
+WMMA_DEVICE void multiply_step(WaveTile<Product, kLines, kRows>& sums, const Rows& rows, const Reader& reader,
+                               const unsigned char* tile, int step) {
+  using Sums = WaveTile<Product, kLines, kRows>;
+  Chunk x[Sums::kTilesN][Product::kChunksB];
+#pragma unroll
+  for (int i = 0; i < Sums::kTilesN; ++i) rows.read(x[i], i, step);
+#pragma unroll
+  for (int group = 0; group < Sums::kTilesM; ++group) {
+    Chunk lines[Product::kChunksA];
+    reader.read(lines, tile, group, step);
+#pragma unroll
+    for (int i = 0; i < Sums::kTilesN; ++i) Product::mma(sums.sums[group][i], lines, x[i]);
+  }
+  arch::schedule_barrier();  // the steps' lines, all read at once, would fill the registers
+}
 
 }  // namespace wmma

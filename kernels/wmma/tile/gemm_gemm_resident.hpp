@@ -86,16 +86,7 @@ struct ResidentKernel {
           sums.clear();
           const unsigned char* tile = shared + kWeightBytes - B1::Tile::kBytes + column * (B1::Tile::kPitch * 16);
 #pragma unroll
-          for (int step = 0; step < D0::kSteps; ++step) {
-#pragma unroll
-            for (int group = 0; group < LastSums::kTilesM; ++group) {
-              Chunk lines[Last::kChunksA];
-              last.read(lines, tile, group, step);
-#pragma unroll
-              for (int i = 0; i < LastSums::kTilesN; ++i) Last::mma(sums.sums[group][i], lines, d0.chunks[step][i]);
-            }
-            arch::schedule_barrier();
-          }
+          for (int step = 0; step < D0::kSteps; ++step) multiply_step(sums, d0, last, tile, step);
           store_last<Config, Config::kBlockN, kWaveM>(p, sums, batch, row, column, here);
         }
       }
@@ -132,33 +123,17 @@ struct ResidentKernel {
       gate.clear();
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        step_of(sums, rows, reader, shared, step);
-        step_of(gate, rows, reader, shared + kFirstBytes, step);
+        multiply_step(sums, rows, reader, shared, step);
+        multiply_step(gate, rows, reader, shared + kFirstBytes, step);
       }
       rows.ask(next, lane);
       d0.finish(p, sums, gate, batch, 0, lane);
     } else {
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) step_of(sums, rows, reader, shared, step);
+      for (int step = 0; step < kSteps; ++step) multiply_step(sums, rows, reader, shared, step);
       rows.ask(next, lane);
       d0.finish(p, sums, None{}, batch, 0, lane);
     }
-  }
-
-  template <class Reader>
-  static WMMA_DEVICE void step_of(Sums& sums, const Rows<Config>& rows, const Reader& reader, const unsigned char* tile,
-                                  int step) {
-    Chunk x[Sums::kTilesN][First::kChunksB];
-#pragma unroll
-    for (int i = 0; i < Sums::kTilesN; ++i) rows.read(x[i], i, step);
-#pragma unroll
-    for (int group = 0; group < Sums::kTilesM; ++group) {
-      Chunk lines[First::kChunksA];
-      reader.read(lines, tile, group, step);
-#pragma unroll
-      for (int i = 0; i < Sums::kTilesN; ++i) First::mma(sums.sums[group][i], lines, x[i]);
-    }
-    arch::schedule_barrier();  // the steps' lines, all read at once, would fill the registers
   }
 };
 

@@ -168,7 +168,9 @@ struct StreamedKernel {
       if (more) weights.template fetch<Config::kRaggedH>(depth);
       arch::schedule_barrier();
       if constexpr (!Config::kChunked) sums.clear();
-      multiply(sums, d0, tiles + buffer * Tile::kBytes + place.wave_n * (kWaveN * Tile::kPitch * 16), reader);
+      const unsigned char* tile = tiles + buffer * Tile::kBytes + place.wave_n * (kWaveN * Tile::kPitch * 16);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) multiply_step(sums, d0, reader, tile, step);
       if constexpr (!Config::kChunked) {
         store_last<Config, kWaveN, kWaveM>(p, sums, batch, row, column + place.wave_n * kWaveN, place.lane);
       }
@@ -184,23 +186,6 @@ struct StreamedKernel {
   static WMMA_DEVICE Weights weights_of(const GemmGemmArguments& p, const T* b1, int64_t column) {
     return Weights(b1 + column * p.last.b.column_stride, p.last.b.column_stride, p.last.b.row_stride, p.last.n - column,
                    threadIdx.x, PlainStage<T, T>{});
-  }
-
-  static WMMA_DEVICE void multiply(LastSums& sums, const Held& d0, const unsigned char* tile, const Reader& reader) {
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      Chunk rows[LastSums::kTilesN][Last::kChunksB];
-#pragma unroll
-      for (int i = 0; i < LastSums::kTilesN; ++i) d0.read(rows[i], i, step);
-#pragma unroll
-      for (int group = 0; group < LastSums::kTilesM; ++group) {
-        Chunk lines[Last::kChunksA];
-        reader.read(lines, tile, group, step);
-#pragma unroll
-        for (int i = 0; i < LastSums::kTilesN; ++i) Last::mma(sums.sums[group][i], lines, rows[i]);
-      }
-      arch::schedule_barrier();  // the steps' lines, all read at once, would fill the registers
-    }
   }
 };
 

@@ -68,7 +68,7 @@ struct WgmmaKernel {
         hold(gate);
         const uint32_t tiles = static_cast<uint32_t>((p.k + kDepth - 1) / kDepth);
         for (uint32_t i = 0; i < tiles; ++i) {
-          arrive();
+          arrive_for_products<kStages>();
           const uint32_t from = start + tile * kStageBytes;
           arch::wgmma_fence();
           multiply<First, Config::kB0Order>(sums, from + rows_at, from + Rows::Tile::kBytes);
@@ -91,7 +91,7 @@ struct WgmmaKernel {
         hold(sums);
 #pragma unroll
         for (int slice = 0; slice < kSlices; ++slice) {
-          arrive();
+          arrive_for_products<kStages>();
           arch::wgmma_fence();
           multiply_last(sums, d0 + slice * (kDepth / 4), start + tile * kStageBytes + columns_at);
           arch::wgmma_commit();
@@ -215,24 +215,9 @@ struct WgmmaKernel {
     int64_t column_ = 0;
   };
 
-  // The next tile is there for everyone, and everyone is done with the product before the last.
-  static WMMA_DEVICE void arrive() {
-    arch::wait_async<kStages - 3>();
-    arch::fence_matrix_unit();
-    arch::block_barrier();
-  }
-
   template <class Tile>
   static WMMA_DEVICE void hold(Tile& x) {
-    float* sums = &x.sums[0][0][0];
-#pragma unroll
-    for (int i = 0; i < Tile::kTilesN * 8; ++i) arch::hold(sums[i]);
-  }
-
-  // Where a step of 16 starts in a tile.
-  template <class Tile, Order kOrder>
-  static WMMA_CONSTEXPR uint32_t step_bytes(int step) {
-    return kOrder == Order::kAlongK ? step * 32 : step * kStep * 128;
+    hold_sums<Tile::kTilesN * 8>(&x.sums[0][0][0]);
   }
 
   template <class Weights, Order kOrder>
@@ -242,17 +227,22 @@ struct WgmmaKernel {
     for (int step = 0; step < kDepth / kStep; ++step) {
       arch::Wgmma<T, T, kBlockH>::template mma<!kAlongA, kAcross>(
           &sums.sums[0][0][0],
-          arch::wgmma_operand(rows + step_bytes<Rows, Config::kAOrder>(step), Rows::Tile::kPanelBytes),
-          arch::wgmma_operand(weights + step_bytes<Weights, kOrder>(step), Weights::Tile::kPanelBytes), true);
+          arch::wgmma_operand(rows + Rows::Tile::template step_bytes<kAlongA>(step, kStep), Rows::Tile::kPanelBytes),
+          arch::wgmma_operand(weights + Weights::Tile::template step_bytes<!kAcross>(step, kStep),
+                              Weights::Tile::kPanelBytes),
+          true);
     }
   }
 
   static WMMA_DEVICE void multiply_last(LastSums& sums, const uint32_t* d0, uint32_t weights) {
+    constexpr bool kAcross = Config::kB1Order == Order::kAcrossK;
 #pragma unroll
     for (int step = 0; step < kDepth / kStep; ++step) {
-      arch::WgmmaOfRows<T, kWaveN>::template mma<Config::kB1Order == Order::kAcrossK>(
+      arch::WgmmaOfRows<T, kWaveN>::template mma<kAcross>(
           &sums.sums[0][0][0], d0 + step * 4,
-          arch::wgmma_operand(weights + step_bytes<Last, Config::kB1Order>(step), Last::Tile::kPanelBytes), true);
+          arch::wgmma_operand(weights + Last::Tile::template step_bytes<!kAcross>(step, kStep),
+                              Last::Tile::kPanelBytes),
+          true);
     }
   }
 

@@ -1,0 +1,94 @@
+// Tiles in shared memory for two products in a row (chain_link.hpp), and how lanes read them.
+#pragma once
+
+#include <wmma/tile/chain_link.hpp>
+
+namespace wmma {
+
+// Lines without a rank of their own.
+struct PlainLines {
+  static WMMA_CONSTEXPR uint32_t rank(uint32_t line) { return line; }
+};
+
+// A tile of kLineCount lines, swizzled so that the lines of `rank` 0, 1, 2, … read at one chunk touch every bank once.
+template <class Lines, int kLineCount, int kLineBytes>
+class ChainTile : public SharedTile<kLineCount, kLineBytes> {
+  using Base = SharedTile<kLineCount, kLineBytes>;
+  using Base::kPeriod;  // ranks have another
+  static constexpr int kLinesOfRow = Base::kChunks < Base::kRow ? Base::kRow / Base::kChunks : 1;
+
+ public:
+  static WMMA_CONSTEXPR uint32_t offset(uint32_t line, uint32_t chunk) {
+    const uint32_t at = line * Base::kPitch + chunk;
+    return (Base::kExchanges ? at ^ Lines::rank(line) / kLinesOfRow % Base::kPeriodChunks : at) * 16;
+  }
+};
+
+// Where a lane finds a line's chunks step by step. Steps differ by more than a sum only within a tile's period, so no
+// more addresses than that has are kept.
+template <class Tile, int kChunksOfStep>
+class StepPlaces {
+  static constexpr int kKept = Tile::kPeriodChunks > kChunksOfStep ? Tile::kPeriodChunks / kChunksOfStep : 1;
+
+ public:
+  WMMA_DEVICE StepPlaces() = default;
+  WMMA_DEVICE StepPlaces(uint32_t line, uint32_t chunk) {
+#pragma unroll
+    for (int i = 0; i < kKept; ++i) at_[i] = Tile::offset(line, chunk + i * kChunksOfStep);
+  }
+  // In bytes, `line` lines further down: a number by which the swizzle repeats.
+  WMMA_DEVICE uint32_t at(int step, int line) const {
+    return at_[step % kKept] + (step / kKept * kKept * kChunksOfStep + line * Tile::kPitch) * 16;
+  }
+
+ private:
+  uint32_t at_[kKept];
+};
+
+// A wave's rows as an operand: tile m, step by step.
+template <class Chain, class Tile>
+class RowReader {
+ public:
+  WMMA_DEVICE RowReader(uint32_t lane, uint32_t first_row) {
+#pragma unroll
+    for (int i = 0; i < Chain::kRowChunks; ++i) {
+      places_[i] = Places(first_row + Chain::row_line(lane, i), Chain::row_chunk(lane, i));
+    }
+  }
+  template <class Address>
+  WMMA_DEVICE void read(Chunk* x, Address tile, int m, int step) const {
+#pragma unroll
+    for (int i = 0; i < Chain::kRowChunks; ++i) {
+      x[i] = Chain::Product::load(tile + places_[i].at(step, m * Chain::kRows));
+    }
+  }
+
+ private:
+  using Places = StepPlaces<Tile, Chain::kDepth / Chain::kPerChunk>;
+  Places places_[Chain::kRowChunks];
+};
+
+// Columns as an operand: tile n, step by step.
+template <class Chain, class Tile>
+class ColumnReader {
+ public:
+  WMMA_DEVICE explicit ColumnReader(uint32_t lane) {
+#pragma unroll
+    for (int i = 0; i < Chain::kColChunks; ++i) {
+      places_[i] = Places(Chain::col_line(lane, i), Chain::col_chunk(lane, i));
+    }
+  }
+  template <class Address>
+  WMMA_DEVICE void read(Chunk* x, Address tile, int n, int step) const {
+#pragma unroll
+    for (int i = 0; i < Chain::kColChunks; ++i) {
+      x[i] = Chain::Product::load(tile + places_[i].at(step, Chain::first_line(n)));
+    }
+  }
+
+ private:
+  using Places = StepPlaces<Tile, Chain::kDepth / Chain::kPerChunk>;
+  Places places_[Chain::kColChunks];
+};
+
+}  // namespace wmma
