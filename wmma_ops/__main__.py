@@ -11,6 +11,7 @@ Matrix-core kernels for PyTorch: see what works on this machine, and what would 
   python -m wmma_ops demo                                       every op once, with its error
   python -m wmma_ops explain matmul --target gfx942             the kernel for a 4096³ product, and why
   python -m wmma_ops report --target gfx942 gfx1201             what the planner's kernels ask of the hardware
+  python -m wmma_ops build --target gfx942 --wheel dist         kernels for machines without a compiler
 """
 
 
@@ -68,6 +69,23 @@ def parser() -> argparse.ArgumentParser:
         "Exits with 1 where one breaks a limit; misses that are known, and why, are listed.",
     )
     report.add_argument("--target", nargs="+", metavar="TARGET", help="by default every emulated one, and sm_90a")
+    build = commands.add_parser(
+        "build",
+        help="compile kernels ahead of time, into a folder or a wheel",
+        description="Compiles the kernels of a list of calls for each target. A process finds them in the wheel, where that "
+        "is installed, or in the folders that WMMA_OPS_OBJECTS names, and compiles nothing; without a compiler the planner "
+        "keeps to them. Without --calls: what transformer models ask for in float16 and bfloat16.",
+    )
+    build.add_argument("--target", nargs="+", required=True, metavar="TARGET", help="gfx942 gfx1201 sm_90a, …")
+    build.add_argument("--calls", metavar="FILE", help="the calls that wmma_ops.record wrote")
+    build.add_argument("--out", metavar="FOLDER", help="where to put the code objects")
+    build.add_argument("--wheel", metavar="FOLDER", help="where to put a wheel that brings them")
+    kept = commands.add_parser(
+        "cache",
+        help="list what the folder of compiled kernels holds, or empty it",
+        description="Lists the compiled kernels that are kept between processes, or removes them.",
+    )
+    kept.add_argument("action", choices=("ls", "clear"), help="list, or remove all")
     layout = commands.add_parser(
         "layout",
         help="show which lane holds which element of a matrix instruction's operand",
@@ -78,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
     layout.add_argument("--instruction", metavar="I", help="mnemonic or builtin; the float16 product by default")
     layout.add_argument("--transposed", action="store_true", help="the operand stored transposed")
     layout.add_argument("--png", metavar="FILE", help="draw it as well; FILE ends in .png or .svg")
-    for command in (demo, doctor, explain, tune, report, layout):
+    for command in (demo, doctor, explain, tune, report, build, kept, layout):
         command.add_argument("--json", action="store_true", help="print JSON instead")
     return found
 
@@ -102,6 +120,14 @@ def main(arguments: list[str] | None = None) -> int:
         from wmma_ops import report_view
 
         return report_view.show(options, console)
+    if options.command == "build":
+        from wmma_ops import build_view
+
+        return build_view.show(options, console)
+    if options.command == "cache":
+        from wmma_ops import cache_view
+
+        return cache_view.show(options, console)
     if options.command == "tune":
         from wmma_ops import tune_view
 

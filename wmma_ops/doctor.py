@@ -3,6 +3,7 @@
 import ctypes
 import platform
 import sys
+from collections import Counter
 
 import torch
 
@@ -74,6 +75,18 @@ def _tuned() -> dict[str, str]:
     return {name: f"{tuning.count(name)} calls, in {tuning.path_of(name)}" for name in sorted(names)}
 
 
+def _compiled_ahead() -> dict[str, str]:
+    """The folders of shipped code objects, and how many of them this version can use, by target."""
+    found = {}
+    for folder in jit.cache.shipped():
+        entries = jit.cache.ls(folder)
+        counts = Counter(entry.target for entry in entries if entry.usable)
+        others = len(entries) - sum(counts.values())
+        texts = [f"{target} {count}" for target, count in sorted(counts.items())]
+        found[str(folder)] = ", ".join(texts + ([f"{others} of another version, which are not used"] if others else []))
+    return found
+
+
 def report() -> dict:
     """What a bug report needs. `ok` is false where a product failed or was wrong."""
     build = "rocm" if torch.version.hip else "cuda" if torch.version.cuda else "cpu"
@@ -92,6 +105,7 @@ def report() -> dict:
         "compilers": {name: _found(compiler) for name, compiler in jit.COMPILERS.items()},
         "emulated": list(arch.EMULATED),
         "cache": str(jit.cache.directory()),
+        "compiled_ahead": _compiled_ahead(),
         "tuned": _tuned(),
     }
 
@@ -101,7 +115,7 @@ def show(console) -> int:
     width = max(map(len, found))
     for key, value in found.items():
         if isinstance(value, dict):
-            lines = [f"{k}: {v}" for k, v in value.items()] or ["nothing: no GPU is here"]
+            lines = [f"{k}: {v}" for k, v in value.items()] or ["nothing"]
         else:
             lines = [", ".join(value) or "none" if isinstance(value, list) else str(value)]
         for index, line in enumerate(lines):

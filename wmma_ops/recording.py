@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -25,7 +25,10 @@ class _Recorder(TorchDispatchMode):
         if set(types) - {torch.Tensor, torch.nn.Parameter}:  # made of other tensors, whose calls come by here as well
             return NotImplemented
         if op.namespace in NAMESPACES:
-            fields = {"arguments": list(map(_plain, arguments)), "keywords": {k: _plain(x) for k, x in keywords.items()}}
+            fields = {
+                "arguments": list(map(_plain, arguments)),
+                "keywords": {k: _plain(x) for k, x in keywords.items()},
+            }
             key = json.dumps({"op": op.name(), **fields})
             self.calls[key] = self.calls.get(key, 0) + 1
         return op(*arguments, **keywords)
@@ -58,12 +61,14 @@ def record(path: str | Path | None = None) -> Iterator[dict[str, int]]:
         Path(path).write_text(f'{{"format": {_FORMAT}, "calls": [\n  {rows}\n]}}\n', encoding="utf-8")
 
 
-def load(path: str | Path) -> list[tuple[object, tuple, dict]]:
-    """The calls of a file as (op, arguments, keywords), on CPU tensors whose memory is not touched."""
-    return [
-        (_op(one["op"]), tuple(map(_made, one["arguments"])), {k: _made(x) for k, x in one["keywords"].items()})
-        for one in _read(Path(path))
-    ]
+def load(path: str | Path) -> list[Callable[[], object]]:
+    """The calls of a file, on CPU tensors whose memory is not touched."""
+
+    def call(fields: dict):
+        op = _op(fields["op"])
+        return lambda: op(*map(_made, fields["arguments"]), **{k: _made(x) for k, x in fields["keywords"].items()})
+
+    return list(map(call, _read(Path(path))))
 
 
 def _read(path: Path) -> list[dict]:

@@ -33,7 +33,7 @@ def show(options, console: Console) -> int:
     except ValueError as error:
         print(f"report: {error}", file=sys.stderr)
         return 2
-    for target in [one for one in targets if not _compiles(one)]:
+    for target in [one for one in targets if not jit.available(one.name)]:
         if options.target:
             return _missing(target)
         print(f"report: {target.name} is left out: no compiler for it is here", file=sys.stderr)
@@ -54,11 +54,6 @@ def show(options, console: Console) -> int:
             highlight=False,
         )
     return int(broken)
-
-
-def _compiles(target: arch.Target) -> bool:
-    fitting = ("nvrtc",) if target.vendor == "nvidia" else ("clang", "hiprtc")
-    return any(jit.COMPILERS[name].available(target.name) for name in fitting)
 
 
 def _missing(target: arch.Target) -> int:

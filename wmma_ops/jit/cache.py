@@ -32,7 +32,7 @@ from wmma_ops.jit.compiler import CodeObject
 
 OBJECTS = "wmma_ops.objects"  # the entry points of packages that bring code objects: modules whose folder has code/
 
-_FORMAT = b"wmma_ops code object 1\n"
+_FORMAT = b"wmma_ops code object 2\n"
 _SUFFIX = ".wmma"
 _SOURCES = (".hip", ".hpp", ".h", ".inc")
 _LOCK_SECONDS = 60.0  # longer than any compilation that is worth waiting for
@@ -56,6 +56,7 @@ class Entry:
     kernels: tuple[str, ...]
     bytes: int  # of the file
     written: float  # seconds since 1970
+    usable: bool  # made of the device sources of this version
     path: Path
 
 
@@ -90,8 +91,18 @@ def ls(folder: Path | None = None) -> list[Entry]:
             if parsed := _parse(path.read_bytes()):
                 head, code = parsed
                 stat = path.stat()
+                usable = head["version_of_sources"] == sources_version()
                 found.append(
-                    Entry(code.target, code.compiler, head["name"], code.kernels, stat.st_size, stat.st_mtime, path)
+                    Entry(
+                        code.target,
+                        code.compiler,
+                        head["name"],
+                        code.kernels,
+                        stat.st_size,
+                        stat.st_mtime,
+                        usable,
+                        path,
+                    )
                 )
     return sorted(found, key=lambda entry: (entry.written, entry.path))
 
@@ -121,10 +132,15 @@ def clear() -> int:
 
 def request(source: str, target: str, compiler: str, flags: tuple[str, ...], name: str) -> str:
     """The key of all that decides the machine code but the compiler's version."""
+    parts = [sources_version(), source, target, compiler, flags, name]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def sources_version() -> str:
+    """Of the package and of all device sources."""
     import wmma_ops
 
-    parts = [wmma_ops.__version__, kernels_hash(), source, target, compiler, flags, name]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    return f"{wmma_ops.__version__} {kernels_hash()}"
 
 
 def kernels_hash() -> str:
@@ -228,6 +244,7 @@ def _packed(request: str, version: str, code: CodeObject, name: str) -> bytes:
     head = {
         "request": request,
         "version": version,
+        "version_of_sources": sources_version(),
         "name": name,
         "target": code.target,
         "compiler": code.compiler,

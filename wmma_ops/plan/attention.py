@@ -271,14 +271,23 @@ def _occupancy(config: AttentionConfig, target: arch.Target, shared: int, held: 
 
 
 def choose(problem: AttentionProblem, target: arch.Target) -> AttentionConfig:
-    # What would spill is taken only where nothing else is left.
+    """The first configuration that fits."""
+    if found := ranked(problem, target):
+        return split(problem, found[0], target)
+    raise ConfigError(f"no configuration of {target.name} fits {problem}")
+
+
+def ranked(problem: AttentionProblem, target: arch.Target) -> list[AttentionConfig]:
+    """Every configuration. What would spill is taken only where nothing else is left."""
+
     def over(config: AttentionConfig) -> int:
         return max(registers(config, target) - _MOST_REGISTERS[target.family], 0)
 
-    config = min(candidates(problem, target), key=over, default=None)
-    if config is None:
-        raise ConfigError(f"no configuration of {target.name} fits {problem}")
-    # Keys are split where there are too few blocks for the units otherwise.
+    return sorted(candidates(problem, target), key=over)
+
+
+def split(problem: AttentionProblem, config: AttentionConfig, target: arch.Target) -> AttentionConfig:
+    """With its keys split, where there are too few blocks for the units otherwise."""
     units = model.CARDS[target.name].units
     tiles, slices = blocks_of(problem, config, target)
     heads = problem.heads // problem.group if config.packed else problem.heads
@@ -352,7 +361,11 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
         from wmma_ops.plan import attention_backward
 
         return attention_backward.plan(problem, target)
-    config = choose(problem, target)
+    return plan_of(problem, choose(problem, target), target, "the first that fits")
+
+
+def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Target, reason: str) -> Plan:
+    """The launches of one configuration."""
     tiles, slices = blocks_of(problem, config, target)
     heads = problem.heads // problem.group if config.packed else problem.heads
     blocks = tiles * slices * heads * problem.batch
@@ -372,7 +385,7 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
         combine = source(problem, config, target, combines=True)
         grid = (ceil(rows * problem.ev / _COMBINE_THREADS), 1)
         launches.append(KernelLaunch("attention_combine", combine, grid, _COMBINE_THREADS, 0))
-    reason = f"the first that fits; {blocks * splits} blocks on {model.CARDS[target.name].units} units"
+    reason = f"{reason}; {blocks * splits} blocks on {model.CARDS[target.name].units} units"
     if config.lanes:
         reason += f"; {target.name} has no {type_name(config.element)} matrix instruction"
     return Plan(config, reason, tuple(launches), workspace, (splits, keys_of_split, tiles, slices))

@@ -22,9 +22,17 @@ _TYPES = (torch.float16, torch.bfloat16, torch.int8)
 
 def choose(problem: GemmGemmProblem, target: arch.Target) -> tuple[GemmGemmConfig | None, float]:
     """The cheapest configuration, and its cost."""
-    found = [(gemm_gemm_cost.cost(problem, config, target), config) for config in candidates(problem, target)]
-    price, config = min(found, key=lambda one: one[0], default=(float("inf"), None))
-    return config, price
+    return next(((config, price) for price, config in _priced(problem, target)), (None, float("inf")))
+
+
+def ranked(problem: GemmGemmProblem, target: arch.Target) -> list[GemmGemmConfig]:
+    """Every configuration, the cheapest by the model first."""
+    return [config for _, config in _priced(problem, target)]
+
+
+def _priced(problem: GemmGemmProblem, target: arch.Target) -> list[tuple[float, GemmGemmConfig]]:
+    found = ((gemm_gemm_cost.cost(problem, config, target), config) for config in candidates(problem, target))
+    return sorted(found, key=lambda one: one[0])
 
 
 # ----------------------------------------------------------------------------------------------------------- the source
@@ -102,16 +110,16 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
 
 def plan(problem: GemmGemmProblem, target: arch.Target) -> Plan:
     if problem.a not in _TYPES:
-        return _two(f"D0 of {type_name(problem.a)} is not kept in registers: two products")
+        return two(f"D0 of {type_name(problem.a)} is not kept in registers: two products")
     config, price = choose(problem, target)
     if config is None:
-        return _two(f"H of {problem.h} with N of {problem.n} does not fit a wave's registers: two products")
+        return two(f"H of {problem.h} with N of {problem.n} does not fit a wave's registers: two products")
     other = gemm_gemm_cost.cost_of_products(problem, target)
     costs = f"{price / 1000:.0f} thousand modelled cycles in one kernel, {other / 1000:.0f} in two or more"
-    return _two(f"{costs}: two products") if other < price else plan_of(problem, config, target, costs)
+    return two(f"{costs}: two products") if other < price else plan_of(problem, config, target, costs)
 
 
-def _two(reason: str) -> Plan:
+def two(reason: str) -> Plan:
     """Leaves the work to two products."""
     return Plan(None, reason, (), 0, (0, 0, 0, 0))
 

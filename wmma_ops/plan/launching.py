@@ -24,7 +24,7 @@ from wmma_ops import arch, driver, emulator, errors, jit
 from wmma_ops.emulated import EmulatedKernel
 from wmma_ops.library import IMPLEMENTATIONS, special_mode
 from wmma_ops.plan.errors import CaptureError, ConfigError
-from wmma_ops.plan.plan import KernelLaunch, Plan
+from wmma_ops.plan.plan import KERNEL_FILE, KernelLaunch, Plan
 
 # As in csrc/mode.hpp.
 RECORDS, ONLY_WARMS, STAND_IN = 256, 512, 1024
@@ -92,10 +92,14 @@ def _planned(planner: ModuleType, problem) -> list[int]:
             )
         target = arch.target(driver.target_of(problem.place))
     plan = planner.plan(problem, target)
+    if not jit.available(target.name):
+        from wmma_ops.plan import shipped
+
+        plan = shipped.plan(problem, target, plan)
     answer = [plan.workspace, *plan.numbers, *[0] * (_NUMBERS - len(plan.numbers))]
     for launch in plan.launches:
         _check(launch, target)
-        code = jit.compile(launch.source, target.name, name="planned.hip")
+        code = jit.compile(launch.source, target.name, name=KERNEL_FILE)
         if problem.place < 0:
             function = _register(code, launch.kernel)
         else:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from wmma_ops import arch
 from wmma_ops.plan.errors import ConfigError
 
+KERNEL_FILE = "planned.hip"  # a planned kernel's name in messages, and in the key of its code object
 MOST_GRID_Y = 65535  # blocks
 
 
