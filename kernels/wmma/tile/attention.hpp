@@ -3,6 +3,7 @@
 
 #include <wmma/tile/attention_feed.hpp>
 #include <wmma/tile/attention_mask.hpp>
+#include <wmma/tile/attention_weights.hpp>
 
 namespace wmma {
 
@@ -139,10 +140,6 @@ struct AttentionKernel {
     ScoreScale<Number> scale;
   };
 
-  static WMMA_DEVICE int clamped(int64_t x, int low, int high) {
-    return x < low ? low : x < high ? static_cast<int>(x) : high;
-  }
-
   static WMMA_DEVICE void clear(Wave& wave) {
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
@@ -209,7 +206,8 @@ struct AttentionKernel {
     arch::schedule_barrier();
     feed.template before_values<kBounded>(more);
     arch::schedule_barrier();
-    multiply_values(scores, wave, feed, reading, block.shared);
+    multiply_weights<Link, kOutTiles, kValueSteps>(wave.out, scores, reading.weights, block.shared + kWeightStart,
+                                                   reading.values, feed.value_tile());
     feed.after_values();
   }
 
@@ -294,24 +292,6 @@ struct AttentionKernel {
     }
   }
 
-  // out += weights·V
-  static WMMA_DEVICE void multiply_values(const Number (&weights)[Config::kTilesM][kSums], Wave& wave, const Feed& feed,
-                                          const Reading& reading, const unsigned char* shared) {
-    chain_product<Link, kOutTiles, kValueSteps>(
-        wave.out, reading.values, feed.value_tile(), [&](Chunk(&rows)[Config::kTilesM][Link::kRowChunks], int step) {
-#pragma unroll
-          for (int m = 0; m < Config::kTilesM; ++m) {
-            if constexpr (Link::kStays) {
-              uint32_t words[Link::kShare * sizeof(T) / 4];
-              pack_weights<T, Link::kShare>(words, weights[m] + step * Link::kShare);
-              Link::join(rows[m], words);
-            } else {
-              reading.weights.read(rows[m], shared + kWeightStart, m, step);
-            }
-          }
-        });
-  }
-
   static WMMA_DEVICE auto query_tile(const unsigned char* shared) {
 #ifdef WMMA_NVIDIA
     if constexpr (Config::kAsync) {
@@ -353,23 +333,11 @@ struct AttentionKernel {
               blind ? -Math::infinity() : Math::log_sum(largest, sum);
         }
         T* out = static_cast<T*>(const_cast<void*>(p.out.data)) + place.offset(p.out, row);
-#pragma unroll
-        for (int f = 0; f < kOutSums; f += Link::kRun) {
-          if (Link::row_of(f) != i) continue;
-          const int column = first_column + static_cast<int>(Link::place(lane, f));
-          if (column >= p.ev) continue;
-          Number values[Link::kRun];
-#pragma unroll
-          for (int j = 0; j < Link::kRun; ++j) values[j] = blind ? Number(0) : wave.out[m][f + j] * factor;
-          if constexpr (Config::kSplit) {
-            store_run<Link::kRun, 1>(partial + 2 + column, 1, values, p.ev - column);
-          } else {
-            alignas(16) T result[Link::kRun];
-#pragma unroll
-            for (int j = 0; j < Link::kRun; ++j) result[j] = convert<T>(values[j]);
-            store_run<Link::kRun, Config::kOutVec>(out + column * p.out.column_stride, p.out.column_stride, result,
-                                                   p.ev - column);
-          }
+        const auto value = [&](int f) { return blind ? Number(0) : wave.out[m][f] * factor; };
+        if constexpr (Config::kSplit) {
+          store_sums<Link, 1, kOutSums>(partial + 2, 1, p.ev, first_column, lane, i, value);
+        } else {
+          store_sums<Link, Config::kOutVec, kOutSums>(out, p.out.column_stride, p.ev, first_column, lane, i, value);
         }
       }
     }
