@@ -12,7 +12,7 @@ WMMA_DEVICE void attention_combine(const AttentionArguments& p) {
   using Number = typename ComputeType<T>::Type;
   using Math = Softmax<Number>;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * Config::kCombineThreads + threadIdx.x;
-  const int64_t rows = FlatRow::count(p);
+  const int64_t rows = rows_of_all(p);
   const int64_t row = item / p.ev;
   const int column = static_cast<int>(item - row * p.ev);
   if (row >= rows) return;
@@ -30,12 +30,12 @@ WMMA_DEVICE void attention_combine(const AttentionArguments& p) {
     result += part[2 + column] * factor;
   }
   const bool blind = sum == Number(0);  // NaN is not
-  const FlatRow at(p, row);
+  const auto offset = offsets_of(p, row);
   if (column == 0) {
-    *(static_cast<Number*>(const_cast<void*>(p.lse.data)) + at.offset(p.lse)) =
+    *(static_cast<Number*>(const_cast<void*>(p.lse.data)) + offset(p.lse)) =
         blind ? -Math::infinity() : Math::log_sum(largest, sum);
   }
-  *(static_cast<T*>(const_cast<void*>(p.out.data)) + at.offset(p.out) + column * p.out.column_stride) =
+  *(static_cast<T*>(const_cast<void*>(p.out.data)) + offset(p.out) + column * p.out.column_stride) =
       convert<T>(blind ? Number(0) : result * Math::inverse(sum));
 }
 

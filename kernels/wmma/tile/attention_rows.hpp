@@ -51,22 +51,16 @@ struct AttentionPlace {
   }
 };
 
-// A row of all heads', one head after the other.
-struct FlatRow {
-  int64_t query;
-  int64_t head;
-  int64_t batch;
-
-  static WMMA_DEVICE int64_t count(const AttentionArguments& p) {
-    return static_cast<int64_t>(p.batch) * p.heads * p.sq;
-  }
-  WMMA_DEVICE FlatRow(const AttentionArguments& p, int64_t row)
-      : query(row % p.sq), head(row / p.sq % p.heads), batch(row / p.sq / p.heads) {}
-  // In elements, from the operand's start.
-  WMMA_DEVICE int64_t offset(const AttentionOperand& x) const {
-    return batch * x.batch_stride + head * x.head_stride + query * x.row_stride;
-  }
-};
+// Rows of all heads, one head after the other.
+WMMA_DEVICE int64_t rows_of_all(const AttentionArguments& p) { return static_cast<int64_t>(p.batch) * p.heads * p.sq; }
+// Where one of them starts in an operand, in elements.
+WMMA_DEVICE auto offsets_of(const AttentionArguments& p, int64_t row) {
+  const int64_t query = row % p.sq;
+  const int64_t head = row / p.sq % p.heads;
+  const int64_t batch = row / p.sq / p.heads;
+  return
+      [=](const AttentionOperand& x) { return batch * x.batch_stride + head * x.head_stride + query * x.row_stride; };
+}
 
 WMMA_DEVICE int clamped(int64_t x, int low, int high) { return x < low ? low : x < high ? static_cast<int>(x) : high; }
 
