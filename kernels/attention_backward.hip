@@ -2,6 +2,7 @@
 // The planner puts a `struct Config` before this file (wmma_ops/plan/attention_backward.py says what it holds) and
 // defines WMMA_ATTENTION_DELTA for the first kernel.
 #include <wmma/tile/attention_backward.hpp>
+#include <wmma/tile/attention_delta.hpp>
 
 #ifdef WMMA_ATTENTION_DELTA
 WMMA_KERNEL(Config::kThreads, 2) void attention_delta(wmma::AttentionArguments arguments) {

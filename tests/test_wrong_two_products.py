@@ -52,7 +52,7 @@ WRONG = [
     Wrong("wraps_int8", FINISH, "finished<T>(y[0])", "static_cast<T>(static_cast<int32_t>(y[0]))", INT8),
     Wrong("leaves_halves_exchanged", PRODUCT, "exchange<kWords, kHalf>(words, lane);", ""),
     Wrong("leaves_sums_exchanged", PRODUCT, "exchange<kRun, 4>(to, lane);", ""),
-    Wrong("keeps_one_half_of_the_wave", PRODUCT, "all[i] = upper ? other : words[i];", "all[i] = words[i];",
+    Wrong("keeps_one_half_of_the_wave", "product.hpp", "to[i] = upper ? other : words[i];", "to[i] = words[i];",
           target="gfx1100", caught=(Mismatch, EmulationError)),
     Wrong("repeats_the_first_rows", RESIDENT, "row < p.last.m; row += stride) {",
           "row < p.last.m; row += stride + kWaveM) {", case=GemmGemmCase(m=3000, k=16, h=16, n=16, dtype="float16"),

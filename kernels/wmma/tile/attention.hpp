@@ -3,6 +3,8 @@
 
 #include <wmma/tile/attention_feed.hpp>
 #include <wmma/tile/attention_mask.hpp>
+#include <wmma/tile/attention_softmax.hpp>
+#include <wmma/tile/attention_weights.hpp>
 
 namespace wmma {
 
@@ -11,14 +13,12 @@ struct AttentionKernel {
   using T = typename Config::Element;
   using Link = Chain<typename ProductOf<Config::kLanes, T, Config::kSide>::Type>;
   using Number = typename Link::Sum;
-  using Math = Softmax<Number>;
   static constexpr int kThreads = Config::kWaves * arch::kWaveSize;
   static constexpr int kWaveRows = Config::kTilesM * Link::kRows;
   static constexpr int kBlockRows = Config::kWaves * kWaveRows;
   static constexpr int kTiles = Config::kKeys / Link::kCols;      // of a row tile's scores
   static constexpr int kOutTiles = Config::kSlice / Link::kCols;  // of its results
   static constexpr int kSums = kTiles * Link::kElements;
-  static constexpr int kOutSums = kOutTiles * Link::kElements;
   static constexpr int kSteps = Config::kDepth / Link::kDepth;
   static constexpr int kValueSteps = Config::kKeys / Link::kDepth;
   static_assert(Config::kKeys % Link::kWhole == 0 && Config::kSlice % Link::kWhole == 0, "whole tiles");
@@ -42,12 +42,7 @@ struct AttentionKernel {
   using Place = AttentionPlace<Config::kPacked>;
   using Mask = RowMask<Config, Link, Number>;
 
-  // A wave's state: results not yet divided, and of each of a lane's rows the largest score and the lane's part of the
-  // sum of weights.
-  struct Wave {
-    Number out[Config::kTilesM][kOutSums];
-    Number largest[Config::kTilesM][Link::kLaneRows];
-    Number sum[Config::kTilesM][Link::kLaneRows];
+  struct Wave : RunningSoftmax<Config, Link> {
     Chunk queries[kKeepsQueries ? Config::kTilesM : 1][kKeepsQueries ? kSteps : 1][Link::kRowChunks];
   };
 
@@ -75,7 +70,7 @@ struct AttentionKernel {
     }
 
     Wave wave;
-    clear(wave);
+    wave.clear();
     if (end > begin) {
       const int tiles = (end - begin + Config::kKeys - 1) / Config::kKeys;
       const int last = begin + (tiles - 1) * Config::kKeys;
@@ -115,7 +110,7 @@ struct AttentionKernel {
     }
 
     // 4. The results.
-    store(wave, p, place, first_row + wave_row, lane);
+    wave.store(p, place, first_row + wave_row, lane);
   }
 
  private:
@@ -138,23 +133,6 @@ struct AttentionKernel {
     uint32_t wave_row;
     ScoreScale<Number> scale;
   };
-
-  static WMMA_DEVICE int clamped(int64_t x, int low, int high) {
-    return x < low ? low : x < high ? static_cast<int>(x) : high;
-  }
-
-  static WMMA_DEVICE void clear(Wave& wave) {
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-#pragma unroll
-      for (int i = 0; i < kOutSums; ++i) wave.out[m][i] = Number(0);
-#pragma unroll
-      for (int i = 0; i < Link::kLaneRows; ++i) {
-        wave.largest[m][i] = -Math::infinity();
-        wave.sum[m][i] = Number(0);
-      }
-    }
-  }
 
   static WMMA_DEVICE void load_queries(unsigned char* shared, const AttentionArguments& p, const Place& place,
                                        uint32_t first_row, int first_column, uint32_t thread, Number sign) {
@@ -197,7 +175,7 @@ struct AttentionKernel {
     }
     arch::schedule_barrier();
     feed.template after_scores<kBounded>(more);
-    weigh<kBounded>(scores, wave, mask, key, block.lane, block.scale.factor);
+    wave.template weigh<kBounded>(scores, mask, key, block.lane, block.scale.factor);
     if constexpr (!Link::kStays) {
 #pragma unroll
       for (int m = 0; m < Config::kTilesM; ++m) {
@@ -209,7 +187,8 @@ struct AttentionKernel {
     arch::schedule_barrier();
     feed.template before_values<kBounded>(more);
     arch::schedule_barrier();
-    multiply_values(scores, wave, feed, reading, block.shared);
+    multiply_weights<Link, kOutTiles, kValueSteps>(wave.out, scores, reading.weights, block.shared + kWeightStart,
+                                                   reading.values, feed.value_tile());
     feed.after_values();
   }
 
@@ -252,66 +231,6 @@ struct AttentionKernel {
     if constexpr (kFirst + kCount < kSteps) multiply_part<kFirst + kCount>(scores, wave, feed, reading, shared);
   }
 
-  // Scores become weights relative to the largest score so far; what was summed up before follows.
-  template <bool kBounded>
-  static WMMA_DEVICE void weigh(Number (&scores)[Config::kTilesM][kSums], Wave& wave, const Mask& mask, int key,
-                                uint32_t lane, Number factor) {
-    const auto larger = [](Number x, Number y) { return Math::max(x, y); };
-    if constexpr (!kIsNone<typename Config::Mask>) {
-#pragma unroll
-      for (int m = 0; m < Config::kTilesM; ++m) mask.template apply<kBounded, kSums>(scores[m], m, key, lane, factor);
-      factor = Number(1);
-    }
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-      if constexpr (kIsNone<typename Config::Mask>) {
-        mask.template apply<kBounded, kSums>(scores[m], m, key, lane, factor);
-      }
-      Number least[Link::kLaneRows];
-      Number follow[Link::kLaneRows];
-#pragma unroll
-      for (int i = 0; i < Link::kLaneRows; ++i) {
-        Number most = -Math::infinity();
-#pragma unroll
-        for (int f = 0; f < kSums; ++f) {
-          if (Link::row_of(f) == i) most = Math::max(most, scores[m][f]);
-        }
-        const Number largest = Math::max(wave.largest[m][i], Link::fold(most, larger) * factor);
-        // While a row has seen no key, its weights are those of −∞ beside 0.
-        least[i] = largest == -Math::infinity() ? Number(0) : -largest;
-        follow[i] = Math::exp(wave.largest[m][i] + least[i]);
-        wave.largest[m][i] = largest;
-        wave.sum[m][i] *= follow[i];
-      }
-#pragma unroll
-      for (int f = 0; f < kSums; ++f) {
-        const int i = Link::row_of(f);
-        scores[m][f] = Math::exp(arch::fma(scores[m][f], factor, least[i]));
-        wave.sum[m][i] += scores[m][f];
-      }
-#pragma unroll
-      for (int f = 0; f < kOutSums; ++f) wave.out[m][f] *= follow[Link::row_of(f)];
-    }
-  }
-
-  // out += weights·V
-  static WMMA_DEVICE void multiply_values(const Number (&weights)[Config::kTilesM][kSums], Wave& wave, const Feed& feed,
-                                          const Reading& reading, const unsigned char* shared) {
-    chain_product<Link, kOutTiles, kValueSteps>(
-        wave.out, reading.values, feed.value_tile(), [&](Chunk(&rows)[Config::kTilesM][Link::kRowChunks], int step) {
-#pragma unroll
-          for (int m = 0; m < Config::kTilesM; ++m) {
-            if constexpr (Link::kStays) {
-              uint32_t words[Link::kShare * sizeof(T) / 4];
-              pack_weights<T, Link::kShare>(words, weights[m] + step * Link::kShare);
-              Link::join(rows[m], words);
-            } else {
-              reading.weights.read(rows[m], shared + kWeightStart, m, step);
-            }
-          }
-        });
-  }
-
   static WMMA_DEVICE auto query_tile(const unsigned char* shared) {
 #ifdef WMMA_NVIDIA
     if constexpr (Config::kAsync) {
@@ -320,58 +239,6 @@ struct AttentionKernel {
 #endif
     {
       return shared;
-    }
-  }
-
-  static WMMA_DEVICE void store(const Wave& wave, const AttentionArguments& p, const Place& place, uint32_t first_row,
-                                uint32_t lane) {
-    const auto plus = [](Number x, Number y) { return x + y; };
-    const int first_column = place.slice * Config::kSlice;
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-#pragma unroll
-      for (int i = 0; i < Link::kLaneRows; ++i) {
-        const Number sum = Link::fold(wave.sum[m][i], plus);
-        const Number largest = wave.largest[m][i];
-        const uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
-        if (row >= place.rows) continue;
-        const bool blind = sum == Number(0);  // NaN is not
-        const bool first_lane = Link::place(lane, 0) == 0 && place.slice == 0;
-        Number factor = blind ? Number(0) : Math::inverse(sum);
-        Number* partial = nullptr;
-        if constexpr (Config::kSplit) {
-          const int64_t index =
-              (static_cast<int64_t>(blockIdx.y) * p.batch + place.batch) * p.heads + place.head_of(row);
-          partial = static_cast<Number*>(p.partial) + (index * p.sq + place.query(row)) * (2 + p.ev);
-          factor = Number(1);
-          if (first_lane) {
-            partial[0] = largest;
-            partial[1] = sum;
-          }
-        } else if (first_lane) {
-          *(static_cast<Number*>(const_cast<void*>(p.lse.data)) + place.offset(p.lse, row)) =
-              blind ? -Math::infinity() : Math::log_sum(largest, sum);
-        }
-        T* out = static_cast<T*>(const_cast<void*>(p.out.data)) + place.offset(p.out, row);
-#pragma unroll
-        for (int f = 0; f < kOutSums; f += Link::kRun) {
-          if (Link::row_of(f) != i) continue;
-          const int column = first_column + static_cast<int>(Link::place(lane, f));
-          if (column >= p.ev) continue;
-          Number values[Link::kRun];
-#pragma unroll
-          for (int j = 0; j < Link::kRun; ++j) values[j] = blind ? Number(0) : wave.out[m][f + j] * factor;
-          if constexpr (Config::kSplit) {
-            store_run<Link::kRun, 1>(partial + 2 + column, 1, values, p.ev - column);
-          } else {
-            alignas(16) T result[Link::kRun];
-#pragma unroll
-            for (int j = 0; j < Link::kRun; ++j) result[j] = convert<T>(values[j]);
-            store_run<Link::kRun, Config::kOutVec>(out + column * p.out.column_stride, p.out.column_stride, result,
-                                                   p.ev - column);
-          }
-        }
-      }
     }
   }
 };

@@ -5,36 +5,11 @@
 #pragma once
 
 #include <wmma/tile/attention_both.hpp>
+#include <wmma/tile/attention_mask.hpp>
+#include <wmma/tile/attention_owner.hpp>
+#include <wmma/tile/attention_weights.hpp>
 
 namespace wmma {
-
-// Where a block works: a tile of rows of one head, of the queries or of the keys.
-template <bool kOwnsKeys>
-struct OwnerPlace {
-  uint32_t batch;
-  uint32_t head;  // of its own tensors
-  uint32_t tile;
-  uint32_t slice;
-  uint32_t rows;
-
-  WMMA_DEVICE OwnerPlace(const AttentionArguments& p, uint32_t block_rows, uint32_t slice_columns) {
-    rows = kOwnsKeys ? p.skv : p.sq;
-    const uint32_t tiles = (rows + block_rows - 1) / block_rows;
-    const uint32_t columns = kOwnsKeys && p.ev > p.e ? p.ev : p.e;
-    const uint32_t slices = (columns + slice_columns - 1) / slice_columns;
-    const uint32_t heads = kOwnsKeys ? p.heads / p.group : p.heads;
-    uint32_t at = blockIdx.x;
-    slice = at % slices;
-    at /= slices;
-    tile = at % tiles;
-    at /= tiles;
-    head = at % heads;
-    batch = at / heads;
-  }
-  WMMA_DEVICE int64_t offset(const AttentionOperand& x, uint32_t row) const {
-    return batch * x.batch_stride + head * x.head_stride + static_cast<int64_t>(row) * x.row_stride;
-  }
-};
 
 template <class Config>
 struct AttentionBackward {
@@ -85,6 +60,7 @@ struct AttentionBackward {
   static constexpr int kSharedBytes = kWeightStart + (Link::kStays ? 0 : 2 * WeightTile::kBytes);
 
   using Place = OwnerPlace<kOwnsKeys>;
+  using Visit = OthersVisit<kOwnsKeys, kOthers>;
   using Mask = typename Config::Mask;
 
   // lse in our unit, +∞ where a row saw no key, and delta: of a lane's rows, where it owns queries.
@@ -182,30 +158,6 @@ struct AttentionBackward {
   }
 
  private:
-  // A tile of others: heads one after the other, and each from its first row on.
-  struct Visit {
-    const AttentionArguments& p;
-    const Place& place;
-    int others;
-    int at;
-    uint32_t other_head;
-
-    WMMA_DEVICE Visit(const AttentionArguments& arguments, const Place& of, int length, int begin)
-        : p(arguments),
-          place(of),
-          others(length),
-          at(begin),
-          other_head(kOwnsKeys ? of.head * arguments.group : of.head / arguments.group) {}
-    WMMA_DEVICE int rows() const { return others - at < kOthers ? others - at : kOthers; }
-    WMMA_DEVICE void advance(int end, int begin) {
-      at += kOthers;
-      if (at >= end) {
-        at = begin;
-        ++other_head;
-      }
-    }
-  };
-
   static WMMA_DEVICE void load(unsigned char* buffer, const Visit& visit, int first_column, uint32_t thread) {
     const AttentionArguments& p = visit.p;
     const AttentionOperand& x = kOwnsKeys ? p.q : p.k;
@@ -229,10 +181,6 @@ struct AttentionBackward {
     int rows;
     uint32_t other_head;
   };
-
-  static WMMA_DEVICE int clamped(int64_t x, int low, int high) {
-    return x < low ? low : x < high ? static_cast<int>(x) : high;
-  }
 
   // Whether not all of a block's rows look at all of the tile's others (or are looked at by them).
   static WMMA_DEVICE bool is_on_diagonal(const AttentionArguments& p, int first_row, int at) {
@@ -341,24 +289,17 @@ struct AttentionBackward {
       if constexpr (!kIsNone<Mask>) {
         // Rows beyond the last have no mask.
         const bool there = inside && row < static_cast<int>(x.place.rows);
-        if (there) inside = add_mask(score, x, query, key);
+        if (there) inside = add_mask(score, mask_of(x, query, key));
       }
       weights[f] = inside ? Math::exp(score) : Number(0);
       slopes[f] = inside ? weights[f] * (slopes[f] - delta) : Number(0);
     }
   }
 
-  // False where the mask forbids the key.
-  static WMMA_DEVICE bool add_mask(Number& score, const Meeting& x, int query, int key) {
+  static WMMA_DEVICE Mask mask_of(const Meeting& x, int query, int key) {
     const uint32_t head = kOwnsKeys ? x.other_head : x.place.head;
-    const Mask mask = matrix_of<const Mask>(x.p.mask, x.place.batch,
-                                            head)[query * x.p.mask.row_stride + key * x.p.mask.column_stride];
-    if constexpr (kSame<Mask, uint8_t>) {
-      return mask != 0;
-    } else {
-      score += convert<Number>(mask) * Number(Math::kUnit);
-      return true;
-    }
+    return matrix_of<const Mask>(x.p.mask, x.place.batch,
+                                 head)[query * x.p.mask.row_stride + key * x.p.mask.column_stride];
   }
 
   // to += rows·turned; rows that do not stay go by way of the wave's part of a tile, one for each `kWhich`.
@@ -373,19 +314,7 @@ struct AttentionBackward {
       }
       arch::wave_barrier();
     }
-    chain_product<Link, kOutTiles, kOthers / Link::kDepth>(
-        to, turned, tile, [&](Chunk(&rows)[Config::kTilesM][Link::kRowChunks], int step) {
-#pragma unroll
-          for (int m = 0; m < Config::kTilesM; ++m) {
-            if constexpr (Link::kStays) {
-              uint32_t words[Link::kShare * sizeof(T) / 4];
-              pack_weights<T, Link::kShare>(words, from[m] + step * Link::kShare);
-              Link::join(rows[m], words);
-            } else {
-              reading.weights.read(rows[m], own, m, step);
-            }
-          }
-        });
+    multiply_weights<Link, kOutTiles, kOthers / Link::kDepth>(to, from, reading.weights, own, turned, tile);
   }
 
   static WMMA_DEVICE void store(const Number (&sums)[Config::kTilesM][kOutSums], const AttentionOperand& x, int columns,
@@ -397,47 +326,11 @@ struct AttentionBackward {
         const uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
         if (row >= place.rows) continue;
         T* to = static_cast<T*>(const_cast<void*>(x.data)) + place.offset(x, row);
-#pragma unroll
-        for (int f = 0; f < kOutSums; f += Link::kRun) {
-          if (Link::row_of(f) != i) continue;
-          const int column = first_column + static_cast<int>(Link::place(lane, f));
-          if (column >= columns) continue;
-          alignas(16) T result[Link::kRun];
-#pragma unroll
-          for (int j = 0; j < Link::kRun; ++j) result[j] = convert<T>(sums[m][f + j] * factor);
-          store_run<Link::kRun, Config::kOutVec>(to + column * x.column_stride, x.column_stride, result,
-                                                 columns - column);
-        }
+        store_sums<Link, Config::kOutVec, kOutSums>(to, x.column_stride, columns, first_column, lane, i,
+                                                    [&](int f) { return sums[m][f] * factor; });
       }
     }
   }
 };
-
-// delta of a row, by a wave each.
-template <class Config>
-WMMA_DEVICE void attention_delta(const AttentionArguments& p) {
-  using T = typename Config::Element;
-  using Number = typename ComputeType<T>::Type;
-  const uint32_t lane = lane_id();
-  const int64_t row = (static_cast<int64_t>(blockIdx.x) * Config::kThreads + threadIdx.x) / arch::kWaveSize;
-  if (row >= static_cast<int64_t>(p.batch) * p.heads * p.sq) return;
-  const int64_t query = row % p.sq;
-  const int64_t head = row / p.sq % p.heads;
-  const int64_t batch = row / p.sq / p.heads;
-  const auto offset = [&](const AttentionOperand& x) {
-    return batch * x.batch_stride + head * x.head_stride + query * x.row_stride;
-  };
-  const T* out = static_cast<const T*>(p.out.data) + offset(p.out);
-  const T* g_out = static_cast<const T*>(p.g_out.data) + offset(p.g_out);
-  Number sum(0);
-  for (int column = static_cast<int>(lane); column < p.ev; column += arch::kWaveSize) {
-    sum = arch::fma(convert<Number>(out[column * p.out.column_stride]),
-                    convert<Number>(g_out[column * p.g_out.column_stride]), sum);
-  }
-#pragma unroll
-  for (int mask = 1; mask < arch::kWaveSize; mask *= 2) sum += shuffle_xor(sum, mask);
-  if (p.g_lse.data != nullptr) sum -= static_cast<const Number*>(p.g_lse.data)[offset(p.g_lse)];
-  if (lane == 0) static_cast<Number*>(const_cast<void*>(p.delta.data))[offset(p.delta)] = sum;
-}
 
 }  // namespace wmma

@@ -12,7 +12,7 @@ WMMA_DEVICE void attention_combine(const AttentionArguments& p) {
   using Number = typename ComputeType<T>::Type;
   using Math = Softmax<Number>;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * Config::kCombineThreads + threadIdx.x;
-  const int64_t rows = static_cast<int64_t>(p.batch) * p.heads * p.sq;
+  const int64_t rows = rows_of_all(p);
   const int64_t row = item / p.ev;
   const int column = static_cast<int>(item - row * p.ev);
   if (row >= rows) return;
@@ -30,12 +30,7 @@ WMMA_DEVICE void attention_combine(const AttentionArguments& p) {
     result += part[2 + column] * factor;
   }
   const bool blind = sum == Number(0);  // NaN is not
-  const int64_t query = row % p.sq;
-  const int64_t head = row / p.sq % p.heads;
-  const int64_t batch = row / p.sq / p.heads;
-  const auto offset = [&](const AttentionOperand& x) {
-    return batch * x.batch_stride + head * x.head_stride + query * x.row_stride;
-  };
+  const auto offset = offsets_of(p, row);
   if (column == 0) {
     *(static_cast<Number*>(const_cast<void*>(p.lse.data)) + offset(p.lse)) =
         blind ? -Math::infinity() : Math::log_sum(largest, sum);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <wmma/tile/attention_rows.hpp>
+#include <wmma/tile/chain.hpp>
 #include <wmma/tile/staged_loader.hpp>
 #ifdef WMMA_NVIDIA
 #include <wmma/tile/async_loop.hpp>

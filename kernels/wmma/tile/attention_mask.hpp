@@ -5,6 +5,17 @@
 
 namespace wmma {
 
+// False where the mask forbids the key; otherwise the score has what it adds. A mask of bool comes as bytes.
+template <class Mask, class Number>
+WMMA_DEVICE bool add_mask(Number& score, Mask mask) {
+  if constexpr (kSame<Mask, uint8_t>) {
+    return mask != 0;
+  } else {
+    score += convert<Number>(mask) * Number(Softmax<Number>::kUnit);
+    return true;
+  }
+}
+
 // The rows of a lane. kCausal: row i sees the keys up to i + shift.
 template <class Config, class Link, class Number>
 class RowMask {
@@ -40,7 +51,7 @@ class RowMask {
       const bool inside = !kBounded || key < end_[i];
       if constexpr (kThere) {
         Number x = scores[f] * factor;
-        if (inside) x = masked(x, rows_[i] + key * stride_);
+        if (inside && !add_mask(x, rows_[i][key * stride_])) x = kNever;
         scores[f] = inside ? x : kNever;
       } else if (kBounded) {
         scores[f] = inside ? scores[f] : kNever;
@@ -49,15 +60,7 @@ class RowMask {
   }
 
  private:
-  // A mask of bool comes as bytes.
   using Stored = typename Config::Mask;
-  static WMMA_DEVICE Number masked(Number x, const Stored* at) {
-    if constexpr (kSame<Stored, uint8_t>) {
-      return *at != 0 ? x : -Softmax<Number>::infinity();
-    } else {
-      return x + convert<Number>(*at) * Number(Softmax<Number>::kUnit);
-    }
-  }
 
   const Stored* rows_[kLaneRows];
   int end_[kLaneRows];

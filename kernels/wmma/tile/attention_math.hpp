@@ -2,7 +2,6 @@
 #pragma once
 
 #include <wmma/exact_math.hpp>
-#include <wmma/tile/chain.hpp>
 
 namespace wmma {
 
@@ -48,16 +47,5 @@ struct ScoreScale {
     if (factor == Number(0)) factor = Number(1);
   }
 };
-
-// Weights, which are no NaN that a sum beside them would not show, to the words of T.
-template <class T, int kCount, class Number>
-WMMA_DEVICE void pack_weights(uint32_t* words, const Number* weights) {
-  if constexpr (kSame<T, bf16_t>) {
-#pragma unroll
-    for (int i = 0; i < kCount; i += 2) words[i / 2] = arch::bf16_pair_quick(weights[i], weights[i + 1]);
-  } else {
-    detail::pack<T, kCount>(words, weights);
-  }
-}
 
 }  // namespace wmma

@@ -2,6 +2,7 @@
 // keys they may look at.
 #pragma once
 
+#include <wmma/grid.hpp>
 #include <wmma/tile/attention_arguments.hpp>
 #include <wmma/tile/attention_math.hpp>
 #include <wmma/tile/config.hpp>
@@ -50,6 +51,19 @@ struct AttentionPlace {
   }
 };
 
+// Rows of all heads, one head after the other.
+WMMA_DEVICE int64_t rows_of_all(const AttentionArguments& p) { return static_cast<int64_t>(p.batch) * p.heads * p.sq; }
+// Where one of them starts in an operand, in elements.
+WMMA_DEVICE auto offsets_of(const AttentionArguments& p, int64_t row) {
+  const int64_t query = row % p.sq;
+  const int64_t head = row / p.sq % p.heads;
+  const int64_t batch = row / p.sq / p.heads;
+  return
+      [=](const AttentionOperand& x) { return batch * x.batch_stride + head * x.head_stride + query * x.row_stride; };
+}
+
+WMMA_DEVICE int clamped(int64_t x, int low, int high) { return x < low ? low : x < high ? static_cast<int>(x) : high; }
+
 // Rows of `x` to the lines of a tile, columns first … first + kWidth − 1, zero beyond `columns`, each multiplied by
 // `sign`. Rows beyond the last repeat it. For what is loaded once: nothing is in flight meanwhile.
 template <class Tile, class T, int kWidth, int kVec, int kThreads, class Number, class Place>
@@ -91,6 +105,25 @@ WMMA_DEVICE void store_run(T* to, int64_t stride, const T* values, int left) {
 #pragma unroll
   for (int i = 0; i < kCount; i += kPiece) {
     if (i < left) arch::copy<kPiece>(to + i * (kPiece > 1 ? int64_t{1} : stride), values + i);
+  }
+}
+
+// A lane's sums of its row `i`, as value(sum) of each, to the row that starts at `to` and has `columns` columns.
+template <class Link, int kVec, int kSums, class T, class Value>
+WMMA_DEVICE void store_sums(T* to, int64_t stride, int columns, int first_column, uint32_t lane, int i,
+                            const Value& value) {
+#pragma unroll
+  for (int f = 0; f < kSums; f += Link::kRun) {
+    if (Link::row_of(f) != i) continue;
+    const int column = first_column + static_cast<int>(Link::place(lane, f));
+    if (column >= columns) continue;
+    typename Link::Sum values[Link::kRun];
+#pragma unroll
+    for (int j = 0; j < Link::kRun; ++j) values[j] = value(f + j);
+    alignas(16) T result[Link::kRun];
+#pragma unroll
+    for (int j = 0; j < Link::kRun; ++j) result[j] = convert<T>(values[j]);
+    store_run<Link::kRun, kVec>(to + column * stride, stride, result, columns - column);
   }
 }
 

@@ -149,15 +149,7 @@ struct Chain<MatrixProduct<T, kSide>> {
   static WMMA_DEVICE void join(Chunk* rows, const uint32_t* words) {
     constexpr int kWords = kShare * sizeof(T) / 4;
 #ifdef WMMA_RDNA3
-    // Both halves of the wave want all of the row; each has half.
-    const bool upper = arch::lane_id() >= 16;
-    uint32_t* to = rows->words;
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      const uint32_t other = arch::other_half(words[i]);
-      to[i] = upper ? other : words[i];
-      to[kWords + i] = upper ? words[i] : other;
-    }
+    join_halves<kWords>(rows->words, words, arch::lane_id());
 #else
     static_assert(kWords == 4 * kRowChunks, "whole chunks");
     arch::copy_bytes<kWords * 4>(rows, words);  // which tells the compiler that they are read as another type

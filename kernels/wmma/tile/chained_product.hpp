@@ -81,15 +81,8 @@ struct ChainProduct {
     constexpr int kHalf = static_cast<int>(sizeof(T));  // words of four elements
     exchange<kWords, kHalf>(words, lane);
 #ifdef WMMA_RDNA3
-    // Both halves of the wave hold all of the operand.
-    const bool upper = lane >= 16;
     uint32_t all[2 * kWords];
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      const uint32_t other = arch::other_half(words[i]);
-      all[i] = upper ? other : words[i];
-      all[kWords + i] = upper ? words[i] : other;
-    }
+    join_halves<kWords>(all, words, lane);
     arch::copy_bytes<kChunksB * 16>(to, all);
 #else
     arch::copy_bytes<kChunksB * 16>(to, words);

@@ -49,6 +49,20 @@ struct MatrixProduct {
   }
 };
 
+#ifdef WMMA_RDNA3
+// Both halves of the wave hold all of an operand: of its words each has kWords, the lower half the first ones.
+template <int kWords>
+WMMA_DEVICE void join_halves(uint32_t* to, const uint32_t* words, uint32_t lane) {
+  const bool upper = lane >= 16;
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    const uint32_t other = arch::other_half(words[i]);
+    to[i] = upper ? other : words[i];
+    to[kWords + i] = upper ? words[i] : other;
+  }
+}
+#endif
+
 #else
 
 // mma.sync on 16 columns at once, fed by ldmatrix: each lane names a line and receives parts of eight lines.
