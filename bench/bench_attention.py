@@ -3,20 +3,24 @@
 python bench/bench_attention.py [--quick] [--json FILE]
 """
 
-import argparse
-import json
-import math
-import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from bench_gemm import FLUSH_BYTES, check, times
-from timing import commit
+from gpu import Clock, check, parser, summary, write
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import wmma_ops
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Microseconds of ours and of the peers, and why there are none of the others."""
+
+    ours: float
+    peers: dict[str, float]
+    missing: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -72,31 +76,32 @@ def ours(shape: Shape, q, k, v) -> torch.Tensor:
     return wmma_ops.attention(q, k, v, is_causal=shape.causal, enable_gqa=shape.kv_heads is not None)[0]
 
 
-def peers(shape: Shape, tensors: list[torch.Tensor]) -> dict[str, SDPBackend]:
-    """Those that take the shape."""
-    found = {}
+def peers(shape: Shape, tensors: list[torch.Tensor]) -> tuple[dict[str, SDPBackend], dict[str, str]]:
+    """Those that take the shape, and why the others do not."""
+    found, missing = {}, {}
     for name, backend in PEERS.items():
         try:
             sdpa(backend, shape, *tensors)
             found[name] = backend
-        except RuntimeError:
-            pass
-    return found
+        except RuntimeError as error:
+            missing[name] = str(error).strip().splitlines()[0].partition(". ")[0]
+    return found, missing
 
 
-def forward(shape: Shape, rounds: int, flush: torch.Tensor) -> dict[str, float]:
+def forward(shape: Shape, clock: Clock) -> Taken:
     tensors = operands(shape)
-    found = peers(shape, tensors)
+    found, missing = peers(shape, tensors)
     for backend in found.values():
         check(ours(shape, *tensors), sdpa(backend, shape, *tensors))
     calls = [lambda: ours(shape, *tensors)]
     calls += [lambda backend=backend: sdpa(backend, shape, *tensors) for backend in found.values()]
-    return dict(zip(("ours", *found), times(calls, rounds, flush), strict=True))
+    mine, *others = clock.times(calls)
+    return Taken(mine, dict(zip(found, others, strict=True)), missing)
 
 
-def backward(shape: Shape, rounds: int, flush: torch.Tensor) -> dict[str, float]:
+def backward(shape: Shape, clock: Clock) -> Taken:
     tensors = operands(shape, gradients=True)
-    found = peers(shape, tensors)
+    found, missing = peers(shape, tensors)
     outs = [ours(shape, *tensors), *(sdpa(backend, shape, *tensors) for backend in found.values())]
     g_out = torch.randn_like(outs[0])
     got = [torch.autograd.grad(out, tensors, g_out, retain_graph=True) for out in outs]
@@ -104,36 +109,41 @@ def backward(shape: Shape, rounds: int, flush: torch.Tensor) -> dict[str, float]
         for mine, theirs in zip(got[0], other, strict=True):
             check(mine, theirs)
     calls = [lambda out=out: torch.autograd.grad(out, tensors, g_out, retain_graph=True) for out in outs]
-    return dict(zip(("ours", *found), times(calls, rounds, flush), strict=True))
+    mine, *others = clock.times(calls)
+    return Taken(mine, dict(zip(found, others, strict=True)), missing)
 
 
-def rows(rounds: int, flush: torch.Tensor) -> Iterator[tuple[str, Shape, float, dict[str, float]]]:
-    """(group, shape, FLOP, microseconds by who took them)."""
+def rows(clock: Clock) -> Iterator[tuple[str, Shape, float, Taken]]:
+    """(group, shape, FLOP, what it took)."""
     for shape in LARGE:
-        yield "forward", shape, shape.flops, forward(shape, rounds, flush)
+        yield "forward", shape, shape.flops, forward(shape, clock)
     for shape in LARGE:
-        yield "backward", shape, 2.5 * shape.flops, backward(shape, rounds, flush)
+        yield "backward", shape, 2.5 * shape.flops, backward(shape, clock)
     for shape in DECODE:
-        yield "decode", shape, shape.flops, forward(shape, rounds, flush)
+        yield "decode", shape, shape.flops, forward(shape, clock)
+
+
+def beside(taken: Taken) -> str:
+    """What the peers took, and how much faster ours is."""
+    texts = []
+    for name in PEERS:
+        if name in taken.peers:
+            texts.append(f"{name} {taken.peers[name]:8.1f} µs {taken.peers[name] / taken.ours:5.2f}×")
+        else:
+            texts.append(f"{name} n/a ({taken.missing[name]})")
+    return "  ".join(texts)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", help="also write the rows to a file")
-    options = parser.parse_args()
-    rounds = 9 if options.quick else 31
-    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {commit()}, bf16, medians of {rounds}, cold L2")
+    options = parser(__doc__).parse_args()
+    clock = Clock(options.quick)
+    print(clock.header())
     kept: list[dict] = []
-    for group, shape, flops, taken in rows(rounds, flush):
-        mine = taken.pop("ours")
-        kept.append({"group": group, "shape": str(shape), "ours_us": mine, **{f"{k}_us": x for k, x in taken.items()}})
-        others = "  ".join(
-            f"{name} {taken[name]:8.1f} µs {taken[name] / mine:5.2f}×" if name in taken else f"{name}      n/a"
-            for name in PEERS
-        )
-        print(f"{group:8} {shape!s:28} {mine:8.1f} µs {flops / mine / 1e6:6.1f} TFLOP/s  {others}")
+    for group, shape, flops, taken in rows(clock):
+        times = {f"{name}_us": value for name, value in taken.peers.items()}
+        kept.append({"group": group, "shape": str(shape), "ours_us": taken.ours, **times, "missing": taken.missing})
+        rate = flops / taken.ours / 1e6
+        print(f"{group:8} {shape!s:28} {taken.ours:8.1f} µs {rate:6.1f} TFLOP/s  {beside(taken)}")
     for group in dict.fromkeys(row["group"] for row in kept):
         for names, what in ((("flash",), "FlashAttention-2"), (tuple(PEERS), "the best of SDPA")):
             ratios = []
@@ -142,11 +152,8 @@ def main() -> None:
                 if row["group"] == group and theirs:
                     ratios.append(min(theirs) / row["ours_us"])
             if ratios:
-                mean = math.exp(statistics.fmean(map(math.log, ratios)))
-                print(f"{group}: geometric mean {mean:.2f}× the speed of {what}, least {min(ratios):.2f}×")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(kept, file, indent=1)
+                print(f"{group}:", summary(ratios, f"the speed of {what}"))
+    write(kept, options.json)
 
 
 if __name__ == "__main__":

@@ -3,56 +3,25 @@
 python bench/bench_gemm.py [--quick] [--json FILE]
 """
 
-import argparse
-import json
-import math
 import statistics
 import time
 
 import torch
 import torch.nn.functional as F
-from timing import commit
+from gpu import Clock, check, matrix, parser, summary, write
 
 import wmma_ops
 
-FLUSH_BYTES = 256 << 20
 BIG = [(8192, 8192, 8192), (4096, 4096, 4096), (4096, 14336, 4096), (4096, 4096, 14336)]
 SMALL = [(1, 4096, 4096), (16, 4096, 4096), (128, 14336, 4096), (1000, 1000, 1000), (127, 1031, 515), (512, 512, 512)]
 FUSED = [(4096, 4096, 4096), (8192, 1024, 1024), (16384, 4096, 1024), (512, 4096, 1024)]
 
 
-def times(calls: list, rounds: int, flush: torch.Tensor) -> list[float]:
-    """The median of each call's time in microseconds, taken in turn."""
-    for call in calls:
-        for _ in range(3):
-            call()
-    found = [[] for _ in calls]
-    for turn in range(rounds):
-        for index in [*range(len(calls))][:: 1 if turn % 2 else -1]:
-            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            flush.zero_()
-            start.record()
-            calls[index]()
-            stop.record()
-            stop.synchronize()
-            found[index].append(start.elapsed_time(stop) * 1e3)
-    return [statistics.median(x) for x in found]
-
-
-def check(got: torch.Tensor, want: torch.Tensor) -> None:
-    error = ((got.double() - want.double()).norm() / want.double().norm()).item()
-    assert error < 1e-2, f"relative error {error}"
-
-
-def matrix(*shape):
-    return torch.randn(shape, dtype=torch.bfloat16, device="cuda")
-
-
-def products(shapes, rounds, flush):
+def products(shapes, clock: Clock):
     for m, n, k in shapes:
         a, b = matrix(m, k), matrix(k, n)
         check(wmma_ops.matmul(a, b), a @ b)
-        ours, theirs = times([lambda a=a, b=b: wmma_ops.matmul(a, b), lambda a=a, b=b: torch.mm(a, b)], rounds, flush)
+        ours, theirs = clock.times([lambda a=a, b=b: wmma_ops.matmul(a, b), lambda a=a, b=b: torch.mm(a, b)])
         yield f"mm {m}x{n}x{k}", ours, theirs, 2 * m * n * k
 
 
@@ -82,11 +51,11 @@ def fused_calls(x, w, b, r) -> dict:
     }
 
 
-def fused(rounds, flush):
+def fused(clock: Clock):
     for m, n, k in FUSED:
         for name, calls in fused_calls(matrix(m, k), matrix(n, k) * k**-0.5, matrix(n), matrix(m, n)).items():
             check(calls[0](), calls[1]())
-            ours, eager, compiled = times(calls, rounds, flush)
+            ours, eager, compiled = clock.times(calls)
             yield f"{name} {m}x{n}x{k}", ours, min(eager, compiled), 2 * m * n * k
 
 
@@ -107,18 +76,14 @@ def host_time(calls: int = 3000) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", help="also write the rows to a file")
-    options = parser.parse_args()
-    rounds = 9 if options.quick else 31
-    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {commit()}, bf16, medians of {rounds}, cold L2")
+    options = parser(__doc__).parse_args()
+    clock = Clock(options.quick)
+    print(clock.header())
     rows = []
     groups = {
-        "large": products(BIG, rounds, flush),
-        "small": products(SMALL, rounds, flush),
-        "fused": fused(rounds, flush),
+        "large": products(BIG, clock),
+        "small": products(SMALL, clock),
+        "fused": fused(clock),
     }
     for group, found in groups.items():
         ratios = []
@@ -127,13 +92,10 @@ def main() -> None:
             rate = flops / ours / 1e6
             rows.append({"group": group, "name": name, "ours_us": ours, "theirs_us": theirs, "tflops": rate})
             print(f"{name:36} {ours:8.1f} µs {rate:6.1f} TFLOP/s  torch {theirs:8.1f} µs  {theirs / ours:5.2f}×")
-        mean = math.exp(statistics.fmean(map(math.log, ratios)))
-        print(f"{group}: geometric mean {mean:.2f}× torch's speed, least {min(ratios):.2f}×")
+        print(f"{group}:", summary(ratios, "torch's speed"))
     ours, theirs = host_time()
     print(f"host time of a warm call: {ours:.1f} µs, torch.mm {theirs:.1f} µs")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(rows, file, indent=1)
+    write(rows, options.json)
 
 
 if __name__ == "__main__":

@@ -3,14 +3,8 @@
 python bench/bench_gemm_gemm.py [--quick] [--json FILE] [--configs COUNT]
 """
 
-import argparse
-import json
-import math
-import statistics
-
 import torch
-from bench_gemm import FLUSH_BYTES, check, matrix, times
-from timing import commit
+from gpu import Clock, check, matrix, parser, summary, write
 
 import wmma_ops
 from wmma_ops import driver
@@ -35,15 +29,15 @@ def eager(a, b0, b1):
 COMPILED = torch.compile(eager)
 
 
-def copy_bandwidth(rounds: int, flush: torch.Tensor) -> float:
+def copy_bandwidth(clock: Clock) -> float:
     """Bytes a microsecond that a copy within the device reads and writes."""
     source = torch.empty(1 << 29, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    (found,) = times([lambda: target.copy_(source)], rounds, flush)
+    (found,) = clock.times([lambda: target.copy_(source)])
     return 2 * source.numel() / found
 
 
-def configurations(shape, count: int, rounds: int, flush: torch.Tensor):
+def configurations(shape, count: int, clock: Clock):
     """The time of each of the configurations that the planner thinks cheapest, of either kind, and its guess in cycles."""
     m, k, h, n = shape
     a, b0, b1 = matrix(m, k), matrix(k, h) * k**-0.5, matrix(h, n) * h**-0.5
@@ -60,7 +54,7 @@ def configurations(shape, count: int, rounds: int, flush: torch.Tensor):
                 gemm_gemm.choose = lambda *_, config=config: (config, 0.0)
                 torch.ops.wmma._forget_plans()
                 check(wmma_ops.gemm_gemm(a, b0, b1, activation="relu"), want)
-                (ours,) = times([lambda: wmma_ops.gemm_gemm(a, b0, b1, activation="relu")], rounds, flush)
+                (ours,) = clock.times([lambda: wmma_ops.gemm_gemm(a, b0, b1, activation="relu")])
                 yield config, ours, cost(problem, config, target)
     finally:
         gemm_gemm.choose = choose
@@ -68,23 +62,17 @@ def configurations(shape, count: int, rounds: int, flush: torch.Tensor):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", help="also write the rows to a file")
-    parser.add_argument(
+    asked = parser(__doc__)
+    asked.add_argument(
         "--configs", type=int, default=0, metavar="COUNT", help="time so many configurations of each kind"
     )
-    options = parser.parse_args()
-    rounds = 9 if options.quick else 31
-    flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
-    bandwidth = copy_bandwidth(rounds, flush)
-    print(
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {commit()}, bf16, relu, medians of {rounds}, cold L2, "
-        f"device copy {bandwidth / 1e3:.0f} GB/s"
-    )
+    options = asked.parse_args()
+    clock = Clock(options.quick)
+    bandwidth = copy_bandwidth(clock)
+    print(f"{clock.header('relu')}, device copy {bandwidth / 1e3:.0f} GB/s")
     for shape in SHAPES if options.configs else ():
         print(*shape, sep=",")
-        for config, ours, guess in configurations(shape, options.configs, rounds, flush):
+        for config, ours, guess in configurations(shape, options.configs, clock):
             print(f"  {ours:7.1f} µs, {guess / 1e3:6.1f} thousand cycles guessed: {config}")
     rows, ratios = [], []
     for m, k, h, n in SHAPES:
@@ -96,7 +84,7 @@ def main() -> None:
             lambda a=a, b0=b0, b1=b1: eager(a, b0, b1),
             lambda a=a, b0=b0, b1=b1: COMPILED(a, b0, b1),
         ]
-        ours, plain, compiled = times(calls, rounds, flush)
+        ours, plain, compiled = clock.times(calls)
         theirs = min(plain, compiled)
         ratios.append(theirs / ours)
         moved = 2 * (m * (k + n) + h * (k + n))
@@ -115,11 +103,8 @@ def main() -> None:
             f"{row['name']:20} {ours:7.1f} µs {row['tflops']:6.1f} TFLOP/s {row['of_copy_bandwidth']:4.0%} of a copy  "
             f"torch {plain:7.1f}, compiled {compiled:7.1f} µs  {theirs / ours:5.2f}×  {row['launches']} launches"
         )
-    mean = math.exp(statistics.fmean(map(math.log, ratios)))
-    print(f"geometric mean {mean:.2f}× the better of torch's, least {min(ratios):.2f}×")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(rows, file, indent=1)
+    print(summary(ratios, "the better of torch's"))
+    write(rows, options.json)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
+import shutil
+
 import pytest
 import torch
 
+from wmma_ops import kernels_dir
 from wmma_ops.testing import backends
 
 
@@ -25,6 +28,17 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """A copy of the device sources that kernels are compiled from."""
+    copy = tmp_path / "kernels"
+    shutil.copytree(kernels_dir.PATH, copy)
+    torch.ops.wmma._forget_plans()
+    monkeypatch.setattr(kernels_dir, "PATH", copy)
+    yield copy
+    torch.ops.wmma._forget_plans()
 
 
 def pytest_sessionfinish(session, exitstatus):

@@ -1,13 +1,10 @@
 """Kernels that are wrong on purpose. The sample of the value suite that runs on emulated targets must catch each."""
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-import torch
 
-from wmma_ops import kernels_dir
 from wmma_ops.emulator import EmulationError, OutOfBounds, Race, Uninitialised
 from wmma_ops.testing import AttentionCase, GemmCase, Mismatch, cases, run, sampling
 from wmma_ops.testing.cases import Case
@@ -247,17 +244,6 @@ WRONG = [
         Race,
     ),
 ]
-
-
-@pytest.fixture
-def sources(tmp_path, monkeypatch):
-    """A copy of the device sources that kernels are compiled from."""
-    copy = tmp_path / "kernels"
-    shutil.copytree(kernels_dir.PATH, copy)
-    torch.ops.wmma._forget_plans()
-    monkeypatch.setattr(kernels_dir, "PATH", copy)
-    yield copy
-    torch.ops.wmma._forget_plans()
 
 
 def _cases(of: Wrong):

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import pytest
 import torch
 from test_gemm_gemm import KINDS
-from test_wrong_kernels import sources  # noqa: F401 (a fixture)
 
 from wmma_ops.emulator import EmulationError, OutOfBounds, Race, Uninitialised
 from wmma_ops.plan import gemm_gemm, gemm_gemm_cost
@@ -73,7 +72,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("of", WRONG, ids=str)
-def test_is_caught(of, sources, monkeypatch):  # noqa: F811
+def test_is_caught(of, sources, monkeypatch):
     (path,) = sources.rglob(f"tile/{of.file}")
     text = path.read_text()
     assert text.count(of.old) >= 1, f"{of.file} has changed: {of.old!r} does not stand there; write it anew here"

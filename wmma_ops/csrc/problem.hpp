@@ -1,19 +1,10 @@
-// What an op is asked to do, checked: the one form that the CPU, emulated and GPU paths share.
-// `check` refuses what cannot be done, before anything is computed, in the words
-//   wmma.<op>: <argument> <what came>; takes <what is taken> [TypeError or ValueError]
-// The tag at the end tells the Python functions which exception to raise.
+// What an op is asked to do, checked: the one form that the CPU, emulated and GPU paths share. `check` refuses what
+// cannot be done, before anything is computed.
 #pragma once
 
-#include "types.hpp"
+#include "checks.hpp"
 
 namespace wmma_ops {
-
-// Where an op's tensors are, all of them.
-struct Device {
-  int32_t type, index;
-  static const int32_t kCpu, kCuda;
-  bool is_cpu() const { return type == kCpu; }
-};
 
 // How an op's users call its operands, for messages.
 struct Names {
@@ -91,27 +82,5 @@ struct Attention {
 
   void check();
 };
-
-// In-place targets: must not overlap themselves nor an operand.
-void check_inplace(const char* op, const char* name, const Tensor& target, const char* other_name, const Tensor& other);
-
-void check_rank(const char* op, const char* name, const Tensor& x, int64_t rank);
-void check_output(const char* op, const char* name, ScalarType got, ScalarType operand);
-[[noreturn]] void fail_type(const char* op, const char* name, const std::string& came_and_taken);
-[[noreturn]] void fail_value(const char* op, const char* name, const std::string& came_and_taken);
-std::string shape(const Sizes& sizes);  // "[2, 3]"
-std::string shape(const Tensor& x);
-bool is_strided(const Tensor& x);
-
-// Python's None arrives as an undefined tensor: to be refused before anything else is asked of it.
-template <class... Rest>
-void require(const char* op, const char* name, const Tensor& x, const Rest&... rest) {
-  if (!x.defined()) fail_type(op, name, "is None; takes a tensor");
-  if constexpr (sizeof...(rest) > 0) require(op, rest...);
-}
-
-// Codes of activations that Python registered.
-void register_activation(int64_t code);
-bool is_activation(int64_t code);
 
 }  // namespace wmma_ops

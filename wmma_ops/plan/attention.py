@@ -11,7 +11,7 @@ from wmma_ops import arch
 from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
-from wmma_ops.plan.problem import ELEMENTS
+from wmma_ops.plan.problem import AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of
 from wmma_ops.plan.tiles import step_of, tile_bytes, up
 from wmma_ops.types import name as type_name
@@ -21,72 +21,6 @@ _OTHERS = 56  # registers beside sums, queries and what is on its way
 # The most that the estimate may be where nothing is to be spilled: what the compiler takes beside it differs.
 _MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 184, "gfx1250": 184, "sm80": 256, "sm89": 256, "sm90": 256}
 _PACKED_ROWS = 64  # up to so many queries, those of all heads that share a key head make one tile
-
-
-@dataclass(frozen=True)
-class AttentionProblem:
-    """One attention. The fields stand in the order in which the library sends them (csrc/attention_problem.cpp).
-
-    An `order` is "e" where memory runs along the head size, "s" where it runs along the sequence; a `vec` as in
-    GemmProblem.
-    """
-
-    place: int
-    backward: bool
-    dtype: torch.dtype
-    mask: torch.dtype | None
-    causal: bool
-    e: int
-    ev: int
-    q_order: str
-    q_vec: int
-    k_order: str
-    k_vec: int
-    v_order: str
-    v_vec: int
-    out_vec: int
-    g_order: str
-    g_vec: int
-    wide: bool  # 512 neighbouring rows of a tensor span 2 GiB or more
-    batch: int
-    heads: int
-    group: int  # query heads that share a key head
-    sq: int
-    skv: int
-
-    @classmethod
-    def from_library(cls, values: list[int]) -> "AttentionProblem":
-        """The problem that the library sent as one number a field."""
-        fields = dataclasses.fields(cls)
-        assert len(values) == len(fields), f"{len(values)} numbers for {len(fields)} fields"
-        found = dict(zip((field.name for field in fields), values, strict=True))
-        for name in ("dtype", "mask"):
-            found[name] = None if found[name] < 0 else ELEMENTS[found[name]]
-        for name in ("q_order", "k_order", "v_order", "g_order"):
-            found[name] = "es"[found[name]]
-        for name in ("backward", "causal", "wide"):
-            found[name] = bool(found[name])
-        return cls(**found)
-
-    def summary(self) -> Iterator[tuple[str, str]]:
-        """Labels and texts that describe it to a reader."""
-        heads = f"{self.heads} heads" + (f" in groups of {self.group}" if self.group > 1 else "")
-        yield (
-            "product",
-            f"{self.batch} × {heads}, {self.sq} queries × {self.skv} keys, head size {self.e}"
-            + (f" and {self.ev}" if self.ev != self.e else "")
-            + f", {type_name(self.dtype)}",
-        )
-        yield (
-            "layout",
-            f"Q along {self.q_order} by {self.q_vec}, K along {self.k_order} by {self.k_vec}, "
-            f"V along {self.v_order} by {self.v_vec}",
-        )
-        extras = [text for text, there in (("causal", self.causal), ("backward", self.backward)) if there]
-        if self.mask is not None:
-            extras.append(f"mask {type_name(self.mask)}")
-        if extras:
-            yield "with", ", ".join(extras)
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ import torch
 
 from wmma_ops import arch
 from wmma_ops.plan import model
-from wmma_ops.plan.attention import AttentionProblem, is_lanes, link_of, mask_type
+from wmma_ops.plan.attention import is_lanes, link_of, mask_type
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
+from wmma_ops.plan.problem import AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of
 from wmma_ops.plan.tiles import tile_bytes, up
 from wmma_ops.types import name as type_name

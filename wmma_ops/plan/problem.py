@@ -1,4 +1,4 @@
-"""What the library asks the planner: one product, or two, as the numbers that decide their kernel."""
+"""What the library asks the planner: a product, two, or attention, as the numbers that decide their kernel."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ ELEMENTS = (
 
 @dataclass(frozen=True)
 class GemmProblem:
-    """One product. The fields stand in the order in which the library sends them (csrc/launch.hpp).
+    """One product. The fields stand in the order in which the library sends them (csrc/product.cpp).
 
     A type is None where the operand is absent. `a_order` is "k" where A's memory runs along K (row-major), "m" where it
     runs along M; `b_order` is "k" or "n". A `vec` is how many elements, from any element that is a multiple of as many,
@@ -167,6 +167,64 @@ class GemmGemmProblem:
             b_order="n" if self.gate_order == "h" else "k", b_vec=self.gate_vec,
         )  # fmt: skip
         return gate, first, last
+
+
+@dataclass(frozen=True)
+class AttentionProblem:
+    """One attention. The fields stand in the order in which the library sends them (csrc/attention_problem.cpp).
+
+    An `order` is "e" where memory runs along the head size, "s" where it runs along the sequence; a `vec` as in
+    GemmProblem.
+    """
+
+    place: int
+    backward: bool
+    dtype: torch.dtype
+    mask: torch.dtype | None
+    causal: bool
+    e: int
+    ev: int
+    q_order: str
+    q_vec: int
+    k_order: str
+    k_vec: int
+    v_order: str
+    v_vec: int
+    out_vec: int
+    g_order: str
+    g_vec: int
+    wide: bool  # 512 neighbouring rows of a tensor span 2 GiB or more
+    batch: int
+    heads: int
+    group: int  # query heads that share a key head
+    sq: int
+    skv: int
+
+    @classmethod
+    def from_library(cls, values: list[int]) -> "AttentionProblem":
+        """The problem that the library sent as one number a field."""
+        orders = dict.fromkeys(("q_order", "k_order", "v_order", "g_order"), "es")
+        return _read(cls, values, ("dtype", "mask"), orders)
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        """Labels and texts that describe it to a reader."""
+        heads = f"{self.heads} heads" + (f" in groups of {self.group}" if self.group > 1 else "")
+        yield (
+            "product",
+            f"{self.batch} × {heads}, {self.sq} queries × {self.skv} keys, head size {self.e}"
+            + (f" and {self.ev}" if self.ev != self.e else "")
+            + f", {type_name(self.dtype)}",
+        )
+        yield (
+            "layout",
+            f"Q along {self.q_order} by {self.q_vec}, K along {self.k_order} by {self.k_vec}, "
+            f"V along {self.v_order} by {self.v_vec}",
+        )
+        extras = [text for text, there in (("causal", self.causal), ("backward", self.backward)) if there]
+        if self.mask is not None:
+            extras.append(f"mask {type_name(self.mask)}")
+        if extras:
+            yield "with", ", ".join(extras)
 
 
 def _read(cls, values: list[int], types: tuple[str, str], orders: dict[str, str]):

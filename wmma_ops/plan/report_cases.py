@@ -6,8 +6,7 @@ from typing import ClassVar, NamedTuple
 import torch
 
 from wmma_ops import activations, arch
-from wmma_ops.plan.attention import AttentionProblem
-from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
+from wmma_ops.plan.problem import AttentionProblem, GemmGemmProblem, GemmProblem
 from wmma_ops.types import OUTPUTS
 
 TARGETS = (*arch.EMULATED, "sm_90a")

@@ -1,0 +1,76 @@
+"""What all planners share: source texts, tiles in shared memory, the limit on blocks."""
+
+import pytest
+import torch
+
+import wmma_ops
+from wmma_ops import activations, arch
+from wmma_ops.plan import ConfigError
+from wmma_ops.plan.plan import check_blocks
+from wmma_ops.plan.source import constants, kernel_text, nested
+from wmma_ops.plan.tiles import tile_bytes, up
+
+
+def test_the_text_of_a_kernel():
+    members = [*constants("int", {"kM": 3}), *nested("Last", constants("bool", {"kWide": True}))]
+    assert kernel_text("x.hip", members, before="struct Before;\n", defines={"YES": True, "NO": False}) == (
+        "#include <wmma/tile/config.hpp>\n"
+        "struct Before;\n"
+        "struct Config {\n"
+        "  static constexpr int kM = 3;\n"
+        "  struct Last {\n"
+        "    static constexpr bool kWide = true;\n"
+        "  };\n"
+        "};\n"
+        "#define YES\n"
+        "#include <x.hip>\n"
+    )
+
+
+def _registered() -> str:
+    if "halved_plus_one" not in activations.names():
+        wmma_ops.register_activation(
+            "halved_plus_one",
+            device="x / 2 + 1",
+            forward=lambda x: x / 2 + 1,
+            derivative=lambda x: torch.full_like(x, 0.5),
+        )
+    return "halved_plus_one"
+
+
+@pytest.mark.parametrize("op", ["gemm", "gemm_gemm"])
+def test_a_registered_activation_runs(op):
+    a, b = torch.randn(32, 32).half(), torch.randn(32, 32).half() / 8
+    want = (a.double() @ b.double()) / 2 + 1
+    with wmma_ops.emulate("gfx942"):
+        if op == "gemm":
+            got = wmma_ops.gemm(a, b, activation=_registered())
+        else:
+            got, want = wmma_ops.gemm_gemm(a, b, b, activation=_registered()), want.half().double() @ b.double()
+    assert ((got.double() - want).norm() / want.norm()).item() < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("target", "length", "pitch"),
+    [
+        ("gfx942", 64, 64),
+        ("gfx942", 32, 32),
+        ("gfx942", 48, 56),
+        ("gfx950", 64, 64),
+        ("gfx950", 192, 200),
+        ("sm_80", 96, 104),
+    ],
+)
+def test_lines_that_do_not_fit_the_banks_are_padded(target, length, pitch):
+    """In 16-bit elements: a line of an even number of chunks takes one more where the exchange does not fit it."""
+    assert tile_bytes(arch.target(target), 10, length, 2) == 10 * pitch * 2
+
+
+def test_up():
+    assert [up(x, 8) for x in (0, 1, 8, 9)] == [0, 8, 8, 16]
+
+
+def test_more_blocks_than_a_launch_counts():
+    check_blocks("this takes", 2**24 - 1, 256, arch.target("gfx942"))
+    with pytest.raises(ConfigError, match=r"this takes 16777216 blocks; gfx942 takes up to 16777216"):
+        check_blocks("this takes", 2**24, 256, arch.target("gfx942"))
