@@ -1,7 +1,12 @@
+import os
+
 import pytest
 import torch
 
 from wmma_ops.testing import backends
+
+# Models are built from configurations in the tests: nothing is to be fetched, whatever a test does.
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def pytest_addoption(parser):
@@ -25,6 +30,15 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """For tiny models, in which several threads mostly wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def pytest_sessionfinish(session, exitstatus):
