@@ -11,6 +11,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from transformers import AutoModelForCausalLM, StaticCache
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 
+import wmma_ops
 from wmma_ops.integrations import transformers as wmma_transformers
 from wmma_ops.integrations.transformers import attention_forward
 
@@ -93,13 +94,15 @@ def test_loaded_with_it(tmp_path):
     torch.testing.assert_close(got, _logits(GEMMA2.model(), "wmma", batch("left")))
 
 
+@pytest.mark.parametrize("tiny", [LLAMA, GEMMA2, GPT_OSS], ids=str)
 @torch.no_grad()
-def test_autocast():
-    model, inputs = LLAMA.model(), batch("left")
+def test_autocast(tiny):
+    """The rotation gives queries and keys in float32 here, beside bfloat16 values."""
+    model, inputs = tiny.model(), batch("left")
     model.set_attn_implementation(implementation(Checked(attention_forward)))
     with torch.autocast("cpu", torch.bfloat16):
         got = model(**inputs).logits
-        peer = _logits(model, "sdpa", inputs)
+        peer = _logits(model, tiny.peer, inputs)
     _no_worse(got, peer, exact(model)(**inputs).logits, inputs["attention_mask"].bool())
 
 
@@ -216,6 +219,48 @@ def test_compiled_decoding():
             got = step(input_ids=tokens[:, i : i + 1], past_key_values=cache).logits
             torch.testing.assert_close(got[:, 0], want[:, i], rtol=1e-4, atol=1e-4)
         assert counter.frame_count == 1
+
+
+SEEDED = torch.Generator().manual_seed(0)
+BIAS, SINKS, FLOATS = (torch.randn(shape, generator=SEEDED) for shape in ((1, 4, 6, 6), (2, 4, 6, 1), (2, 1, 6, 6)))
+FLOATS = FLOATS.masked_fill(FLOATS < -0.5, -torch.inf)
+
+
+@pytest.mark.parametrize(
+    ("mask", "options"),
+    [
+        (None, {}),
+        (None, {"is_causal": False}),
+        (FLOATS, {}),
+        (FLOATS, {"softcap": 1.5}),
+        (None, {"position_bias": BIAS}),
+        (None, {"position_bias": BIAS, "is_causal": False}),
+        (FLOATS, {"position_bias": BIAS}),
+        (FLOATS > 0, {"position_bias": BIAS, "softcap": 1.5}),
+        (None, {"sinks": SINKS}),
+        (FLOATS > 9, {"sinks": SINKS}),
+        (FLOATS > 0, {"sinks": SINKS, "softcap": 1.5}),
+    ],
+)
+@pytest.mark.parametrize("queries", [2, 1])
+def test_calls_as_other_models_make_them(mask, options, queries):
+    """Masks that are added, biases, sinks of each query, learned queries with a batch of 1."""
+    module = torch.nn.Identity()
+    module.is_causal = True
+    q, k, v = torch.randn(queries, 4, 6, 8), torch.randn(2, 2, 6, 8), torch.randn(2, 2, 6, 5)
+    out, _ = Checked(attention_forward)(module, q, k, v, mask, scaling=0.8, **options)
+    assert out.shape == (2, 6, 4, 5)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+@pytest.mark.parametrize("tiny", [QWEN2, GEMMA2, GPT_OSS], ids=str)
+@torch.no_grad()
+def test_on_an_emulated_gpu(tiny, target):
+    model, inputs = tiny.model(torch.float16, num_hidden_layers=1, layer_types=["sliding_attention"]), batch("left")
+    model.set_attn_implementation(implementation(Checked(attention_forward)))
+    with wmma_ops.emulate(target) as emulation:
+        model(**inputs)
+    assert len(emulation.launches) == (2 if tiny is GEMMA2 else 1)
 
 
 @pytest.mark.parametrize(

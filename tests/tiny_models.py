@@ -93,10 +93,14 @@ def batch(padding: str | None, length: int = 11) -> dict[str, torch.Tensor]:
 
 def expected(module, query, key, value, attention_mask, scaling=None, **options) -> reference.Value:
     """What a call of an attention function of transformers should give, [batch, heads, Sq, Ev], in float64."""
+    if torch.is_autocast_enabled("cpu"):
+        query, key, value = (x.to(torch.get_autocast_dtype("cpu")) for x in (query, key, value))
     sq, skv = query.shape[2], key.shape[2]
     added = torch.zeros(query.shape[0], query.shape[1], sq, skv, dtype=torch.float64)
-    if attention_mask is not None:
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
         added = added.masked_fill(~attention_mask, -torch.inf)
+    elif attention_mask is not None:
+        added = added + attention_mask.double()
     elif (module.is_causal if options.get("is_causal") is None else options["is_causal"]) and sq > 1:
         added = added.masked_fill(torch.arange(skv) > torch.arange(sq)[:, None], -torch.inf)
     if options.get("position_bias") is not None:
@@ -104,6 +108,8 @@ def expected(module, query, key, value, attention_mask, scaling=None, **options)
     tensors = {"q": query, "k": key, "v": value, "mask": added}
     if options.get("s_aux") is not None:
         tensors["sinks"] = options["s_aux"].view(1, -1, 1)
+    if options.get("sinks") is not None:
+        tensors["sinks"] = options["sinks"][..., 0]
     return reference.attention(tensors, scale=scaling, softcap=options.get("softcap"))[0]
 
 

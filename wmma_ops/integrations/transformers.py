@@ -32,7 +32,7 @@ def register() -> None:
         from transformers import AttentionInterface, AttentionMaskInterface
         from transformers.masking_utils import sdpa_mask
     except ImportError as error:
-        raise ImportError(f"needs transformers 4.53 or later, pip install 'wmma_ops[transformers]': {error}") from error
+        raise ImportError(f"needs transformers 5 or later, pip install 'wmma_ops[transformers]': {error}") from error
     AttentionInterface.register(NAME, attention_forward)
     # Without this one, transformers would make no masks at all: padding and windows would be ignored.
     AttentionMaskInterface.register(NAME, sdpa_mask)
@@ -112,7 +112,7 @@ def attention_forward(
         enable_gqa=query.shape[1] != key.shape[1],
     )
     if sink is not None:  # the weights add up to e^lse / (e^lse + e^sink) of what they would
-        out = (out * torch.sigmoid(lse - sink).unsqueeze(-1)).to(query.dtype)
+        out = (out * torch.sigmoid(lse - sink).unsqueeze(-1)).to(out.dtype)
     return out.transpose(1, 2).contiguous(), None
 
 
