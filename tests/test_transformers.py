@@ -65,12 +65,12 @@ def test_forward(tiny, padding, dtype):
     _no_worse(got, _logits(model, tiny.peer, inputs), want, inputs["attention_mask"].bool())
 
 
-@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize(("cache", "padding"), [("dynamic", None), ("dynamic", "left"), ("static", "left")])
 @pytest.mark.parametrize("tiny", DECODERS, ids=str)
 @torch.no_grad()
-def test_generate(tiny, cache):
-    """Greedy tokens, past the sliding window, from a padded batch; every call of every step within its bound."""
-    model, inputs = tiny.model(), batch("left", length=7)
+def test_generate(tiny, cache, padding):
+    """Greedy tokens, past the sliding window; every call of every step within its bound."""
+    model, inputs = tiny.model(), batch(padding, length=7)
     options = {"max_new_tokens": 8, "do_sample": False, "disable_compile": True}
     options |= {"cache_implementation": cache} if cache == "static" else {}
     checked = Checked(attention_forward)
@@ -224,6 +224,7 @@ def test_compiled_decoding():
 SEEDED = torch.Generator().manual_seed(0)
 BIAS, SINKS, FLOATS = (torch.randn(shape, generator=SEEDED) for shape in ((1, 4, 6, 6), (2, 4, 6, 1), (2, 1, 6, 6)))
 FLOATS = FLOATS.masked_fill(FLOATS < -0.5, -torch.inf)
+FLOATS[0, :, 2] = -torch.inf  # a query that sees no key
 
 
 @pytest.mark.parametrize(
@@ -231,6 +232,7 @@ FLOATS = FLOATS.masked_fill(FLOATS < -0.5, -torch.inf)
     [
         (None, {}),
         (None, {"is_causal": False}),
+        (None, {"dropout": 0.5}),  # not in training
         (FLOATS, {}),
         (FLOATS, {"softcap": 1.5}),
         (None, {"position_bias": BIAS}),
@@ -245,11 +247,12 @@ FLOATS = FLOATS.masked_fill(FLOATS < -0.5, -torch.inf)
 @pytest.mark.parametrize("queries", [2, 1])
 def test_calls_as_other_models_make_them(mask, options, queries):
     """Masks that are added, biases, sinks of each query, learned queries with a batch of 1."""
-    module = torch.nn.Identity()
+    module = torch.nn.Identity().eval()
     module.is_causal = True
-    q, k, v = torch.randn(queries, 4, 6, 8), torch.randn(2, 2, 6, 8), torch.randn(2, 2, 6, 5)
-    out, _ = Checked(attention_forward)(module, q, k, v, mask, scaling=0.8, **options)
+    inputs = [torch.randn(shape, requires_grad=True) for shape in ((queries, 4, 6, 8), (2, 2, 6, 8), (2, 2, 6, 5))]
+    out, _ = Checked(attention_forward)(module, *inputs, mask, scaling=0.8, **options)
     assert out.shape == (2, 6, 4, 5)
+    assert all(bool(x.isfinite().all()) for x in torch.autograd.grad(out.square().sum(), inputs))
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
