@@ -1,3 +1,4 @@
+import os
 import shutil
 
 import pytest
@@ -5,6 +6,9 @@ import torch
 
 from wmma_ops import kernels_dir
 from wmma_ops.testing import backends
+
+# Models are built from configurations in the tests: nothing is to be fetched, whatever a test does.
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def pytest_addoption(parser):
@@ -39,6 +43,15 @@ def sources(tmp_path, monkeypatch):
     monkeypatch.setattr(kernels_dir, "PATH", copy)
     yield copy
     torch.ops.wmma._forget_plans()
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """For tiny models, in which several threads mostly wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def pytest_sessionfinish(session, exitstatus):

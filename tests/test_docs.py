@@ -31,7 +31,8 @@ def test_every_function_is_documented_by_its_schema():
             assert re.search(rf"\b{argument.name}\b", described), (name, argument.name)
 
 
-def test_readme_examples():
+def test_readme_examples(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some write files
     blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.M | re.S)
     assert blocks
     for block in blocks:

@@ -179,12 +179,15 @@ def gemm_gemm(
     return s.rounded(out)
 
 
-def attention(t: dict, *, causal: str | None = None, scale: float | None = None) -> tuple[Value, Value]:
+def attention(
+    t: dict, *, causal: str | None = None, scale: float | None = None, softcap: float | None = None
+) -> tuple[Value, Value]:
     """out and lse. Weights are at most 1 and add up to 1, so the errors of scores enter as follows.
 
     A score off by δ changes its weight by the factor e^δ; with δ the largest error of a row, weights are off by at most
     the factor e^{2δ} − 1, and out by that times Σ w|v|. Weights may be rounded to the operands' type for the second
-    product, and are summed up like any product.
+    product, and are summed up like any product. A soft cap on the scores has slopes up to 1. `sinks`, a score a row that
+    takes weight and gives nothing, may multiply the rounded out by e^lse / (e^lse + e^sink), off by the error of lse.
     """
     q, k, v, mask = (
         t[name].double() if t.get(name) is not None and t[name].dtype != torch.bool else t.get(name)
@@ -196,6 +199,9 @@ def attention(t: dict, *, causal: str | None = None, scale: float | None = None)
     k, v = k.repeat_interleave(group, -3), v.repeat_interleave(group, -3)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     s = product(exact(q), k.mT, u).times(torch.tensor(scale, dtype=torch.float64), u)
+    if softcap is not None:
+        cap = torch.tensor(softcap, dtype=torch.float64)
+        s = s.times(1 / cap, 2 * u).activated("tanh", u).times(cap, u)
     if mask is not None:
         added = (
             torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -torch.inf)
@@ -214,9 +220,9 @@ def attention(t: dict, *, causal: str | None = None, scale: float | None = None)
     largest = s.x.amax(-1, keepdim=True)
     blind = largest == -torch.inf
     weights = torch.exp(s.x - torch.where(blind, 0.0, largest))
-    total = weights.sum(-1, keepdim=True)
+    total = torch.where(blind, 1.0, weights.sum(-1, keepdim=True))
     lse = torch.where(blind, -torch.inf, largest + total.log()).squeeze(-1)
-    weights = weights / torch.where(blind, 1.0, total)
+    weights = weights / total
     out = torch.matmul(weights, v)
     n = s.x.shape[-1]
     # exp, sum and division: n + 16 roundings; the weights' own rounding: unit(dtype)
@@ -224,4 +230,10 @@ def attention(t: dict, *, causal: str | None = None, scale: float | None = None)
     finite_v = torch.where(v.isfinite(), v.abs(), 0.0)
     error = spread * torch.matmul(torch.where(weights.isfinite(), weights, 0.0), finite_v)
     lse_error = delta + (n + 16) * u + u * 4 * torch.where(lse.isfinite(), lse.abs(), 0.0)
+    if t.get("sinks") is not None:
+        sinks = t["sinks"].double()
+        kept = torch.sigmoid(lse - sinks).unsqueeze(-1)
+        out = out * kept
+        moved = lse_error + 8 * u * (1 + sinks.abs() + torch.where(lse.isfinite(), lse.abs(), 0.0))
+        error = error * kept + (torch.expm1(moved).unsqueeze(-1) + unit(dtype)) * out.abs()
     return Value(out, error).rounded(dtype), Value(lse, lse_error + 4 * u)

@@ -1,0 +1,96 @@
+"""Layers as the package `kernels` wants them: no state of their own, a `forward` that takes the place of another's.
+
+Each works on the attributes of the layer that it is put into: `Linear` on torch.nn.Linear's, `GatedMLP` on those of
+the MLPs of Llama, Qwen, Mistral and Gemma, `Attention` on none.
+"""
+
+import torch
+from torch import nn
+
+from wmma_ops import ops
+from wmma_ops.integrations.sdpa import obstacle, scaled_dot_product_attention
+
+Tensor = torch.Tensor
+
+# By class name: those of transformers are known without importing it.
+_ACTIVATIONS = {
+    "ReLU": "relu",
+    "SiLU": "silu",
+    "SiLUActivation": "silu",
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+    "GELUActivation": "gelu",
+    "GELUTanh": "gelu_tanh",
+    "NewGELUActivation": "gelu_tanh",
+}
+
+
+def activation_name(function: object) -> str | None:
+    """Our name for a module that is an activation, or None where we have none for it."""
+    if isinstance(function, nn.GELU):
+        return "gelu_tanh" if function.approximate == "tanh" else "gelu"
+    return _ACTIVATIONS.get(type(function).__name__)
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """A Linear that nothing has been put around: no adapter, no quantised weights, no hook, no forward of its own."""
+    return type(layer) is nn.Linear and not (
+        layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer)
+    )
+
+
+def _linear(layer: nn.Module, x: Tensor) -> Tensor:
+    """A plain Linear by our op, whatever else stands in its place by itself."""
+    return ops.linear(x, layer.weight, layer.bias) if _is_plain(layer) else layer(x)
+
+
+def _gated(gate: nn.Module, x: Tensor, function: object, up: Tensor) -> Tensor:
+    name = activation_name(function)
+    if name is None or not _is_plain(gate):
+        return function(_linear(gate, x)) * up
+    rows = x.reshape(-1, x.shape[-1])
+    out = ops.gemm(rows, gate.weight.mT, bias=gate.bias, activation=name, multiply=up.reshape(-1, up.shape[-1]))
+    return out.reshape(up.shape)
+
+
+class Linear(nn.Module):
+    """For torch.nn.Linear: x·weightᵀ + bias."""
+
+    can_torch_compile = True
+    has_backward = True
+
+    def forward(self, input: Tensor) -> Tensor:
+        return ops.linear(input, self.weight, self.bias)
+
+
+class GatedMLP(nn.Module):
+    """For an MLP with gate_proj, up_proj, down_proj and act_fn: down(act(gate(x))·up(x)), act and product in the gate's."""
+
+    can_torch_compile = True
+    has_backward = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        return _linear(self.down_proj, _gated(self.gate_proj, x, self.act_fn, _linear(self.up_proj, x)))
+
+
+class Attention(nn.Module):
+    """For a function with the arguments of torch's scaled_dot_product_attention."""
+
+    can_torch_compile = True
+    has_backward = True
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        reason = obstacle(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        if reason is not None:
+            raise ValueError(f"Attention of wmma_ops: {reason}; takes what wmma_ops.attention takes")
+        return scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)

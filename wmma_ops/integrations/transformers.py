@@ -1,0 +1,146 @@
+"""``attn_implementation="wmma"`` for the models of transformers.
+
+    from wmma_ops.integrations import transformers as wmma_transformers
+
+    wmma_transformers.register()
+    model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="wmma")
+
+A call goes to the op `attention`. What that op does not take goes to two products of ours with the scores between them
+(`scores.py`): a soft cap, dropout in training, attention weights that are asked for. What neither takes is refused.
+Rows that may look at no key, as padding's own, give zeros.
+"""
+
+import torch
+
+from wmma_ops import ops
+from wmma_ops.integrations.scores import attention_by_scores
+
+Tensor = torch.Tensor
+NAME = "wmma"
+
+# Arguments that change what a model computes, and that nothing here takes.
+_REFUSED = {
+    "cache": "a paged cache",
+    "indices": "sparse attention by key indices",
+    "block_indices": "sparse attention by blocks of keys",
+}
+
+
+def register() -> None:
+    """Makes `attn_implementation="wmma"` known, for this process; models that do not ask for it stay as they are."""
+    try:
+        from transformers import AttentionInterface, AttentionMaskInterface
+        from transformers.masking_utils import sdpa_mask
+    except ImportError as error:
+        raise ImportError(f"needs transformers 5 or later, pip install 'wmma_ops[transformers]': {error}") from error
+    AttentionInterface.register(NAME, attention_forward)
+    # Without this one, transformers would make no masks at all: padding and windows would be ignored.
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+def attention_forward(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    sinks: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    sliding_window: int | None = None,
+    **kwargs,
+) -> tuple[Tensor, Tensor | None]:
+    """What a model of transformers calls in place of its own attention.
+
+    Args:
+        module: the model's attention layer.
+        query: ``[batch, heads, Sq, E]``; key and value may have fewer heads.
+        attention_mask: bool or floating, ``[batch, heads or 1, Sq, Skv]``, by transformers' `sdpa_mask` or the caller.
+        dropout: as the layer asks for in training.
+        is_causal: by default the layer's own `is_causal`; only where there is no mask and more than one query.
+        s_aux, sinks: attention sinks, ``[heads]`` and ``[batch, heads, Sq, 1]``.
+        position_bias: added to the scores; differentiable.
+        sliding_window: what the mask already says; checked where there is no mask.
+
+    Returns:
+        ``[batch, Sq, heads, Ev]``, and the weights where `output_attentions` asks for them.
+    """
+    _check(attention_mask, key, sliding_window, kwargs)
+    length = query.shape[2]
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", True)
+    # One query without a mask is the last one: it sees every key.
+    is_causal = length > 1 and attention_mask is None and is_causal
+    if is_causal:  # a static cache is longer than the prompt: its other keys are not seen
+        key, value = key[:, :, :length], value[:, :, :length]
+    if query.shape[0] != key.shape[0]:  # learned queries with a batch of 1
+        batch = max(query.shape[0], key.shape[0])
+        query, key, value = (x.expand(batch, *x.shape[1:]) for x in (query, key, value))
+    if position_bias is not None:
+        attention_mask = _biased(position_bias, attention_mask, is_causal, key.shape[2])
+        is_causal = False
+    sink = _sink(s_aux, sinks)
+
+    dropout = dropout if module.training else 0.0
+    weights_asked = kwargs.get("output_attentions") or getattr(
+        getattr(module, "config", None), "output_attentions", False
+    )
+    if softcap is not None or dropout > 0 or weights_asked:
+        out, weights = attention_by_scores(
+            query,
+            key,
+            value,
+            mask=attention_mask,
+            is_causal=is_causal,
+            scale=scaling,
+            softcap=softcap,
+            sinks=sink,
+            dropout=dropout,
+        )
+        return out.transpose(1, 2).contiguous(), weights
+    out, lse = ops.attention(
+        query,
+        key,
+        value,
+        mask=attention_mask,
+        is_causal=bool(is_causal),
+        scale=scaling,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    if sink is not None:  # the weights add up to e^lse / (e^lse + e^sink) of what they would
+        out = (out * torch.sigmoid(lse - sink).unsqueeze(-1)).to(out.dtype)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _check(mask: Tensor | None, key: Tensor, sliding_window: int | None, others: dict) -> None:
+    for name, meaning in _REFUSED.items():
+        if others.get(name) is not None:
+            raise ValueError(f'attn_implementation="wmma": got {name} ({meaning}); takes dense attention, use "sdpa"')
+    if mask is not None and not isinstance(mask, Tensor):
+        raise TypeError(f'attn_implementation="wmma": the mask is a {type(mask).__name__}; takes a tensor or None')
+    if mask is None and isinstance(sliding_window, int) and key.shape[2] > sliding_window:
+        raise ValueError(
+            f'attn_implementation="wmma": {key.shape[2]} keys without a mask for a window of {sliding_window}; '
+            "takes a mask: call wmma_ops.integrations.transformers.register(), which makes transformers build it"
+        )
+
+
+def _biased(bias: Tensor, mask: Tensor | None, is_causal: bool, keys: int) -> Tensor:
+    """One floating mask of a bias and of what may be seen."""
+    if mask is None and not is_causal:
+        return bias
+    if mask is None:
+        bias = bias[..., :keys]
+        mask = torch.ones(bias.shape[-2:], dtype=torch.bool, device=bias.device).tril()
+    return torch.where(mask, bias, -torch.inf) if mask.dtype == torch.bool else bias + mask
+
+
+def _sink(s_aux: Tensor | None, sinks: Tensor | None) -> Tensor | None:
+    """The score of each row's sink, as it broadcasts to ``[batch, heads, Sq]``."""
+    if s_aux is None:
+        return None if sinks is None else sinks.squeeze(-1)
+    return s_aux.reshape(1, -1, 1)
