@@ -1,0 +1,142 @@
+"""Linear layers: with an activation, and with an adapter of low rank."""
+
+import torch
+from torch import nn
+
+from wmma_ops import activations, ops
+from wmma_ops.nn.activation import apply, records_gradient
+
+Tensor = torch.Tensor
+
+
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None = None, *, recompute: bool = False
+) -> Tensor:
+    """``act(x·weightᵀ + bias)``. Where a gradient is recorded, an activation whose derivative needs its argument is applied
+    apart, unless `recompute`: fused, the backward pass would have to multiply again."""
+    if activation in (None, "none", "relu") or recompute or not records_gradient(x, weight, bias):
+        return ops.linear(x, weight, bias, activation=activation)
+    return apply(activation, ops.linear(x, weight, bias))
+
+
+class Linear(nn.Linear):
+    """``torch.nn.Linear`` on ``wmma_ops.linear``, with an activation if you like; the same state_dict.
+
+    Args:
+        in_features, out_features, bias, device, dtype: as for ``torch.nn.Linear``.
+        activation: as for :func:`wmma_ops.gemm`.
+        recompute: fuse the activation in training too: its argument is not kept, and the backward pass multiplies again.
+
+    Example:
+        >>> import torch, wmma_ops
+        >>> layer = wmma_ops.nn.Linear(64, 16, activation="gelu")
+        >>> layer.load_state_dict(torch.nn.Linear(64, 16).state_dict())
+        <All keys matched successfully>
+        >>> layer(torch.randn(8, 64)).shape
+        torch.Size([8, 16])
+    """
+
+    # Of the class too: a torch.nn.Linear that is swapped has no such attributes of its own.
+    activation: str | None = None
+    recompute: bool = False
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device=None,
+        dtype=None,
+        *,
+        activation: str | None = None,
+        recompute: bool = False,
+    ):
+        activations.code("nn.Linear", "activation", activation)
+        super().__init__(in_features, out_features, bias, device, dtype)
+        self.activation = activation
+        self.recompute = recompute
+
+    def forward(self, input: Tensor) -> Tensor:
+        if self.activation is None:
+            return ops.linear(input, self.weight, self.bias)
+        return linear(input, self.weight, self.bias, self.activation, recompute=self.recompute)
+
+    def _get_name(self) -> str:
+        return "wmma.Linear"
+
+    def extra_repr(self) -> str:
+        return super().extra_repr() + (f", activation={self.activation!r}" if self.activation else "")
+
+
+class LoRALinear(nn.Linear):
+    """A frozen linear layer and an adapter of low rank: ``x·weightᵀ + bias + (alpha / rank)·(x·Aᵀ)·Bᵀ``.
+
+    The adapter is two products in one: x·Aᵀ never reaches memory. The state_dict has ``weight``, ``bias``,
+    ``lora_a.weight`` and ``lora_b.weight``. It also loads that of a ``torch.nn.Linear``, which leaves the adapter as it is,
+    and that of a PEFT layer with one adapter.
+
+    Args:
+        in_features, out_features, bias, device, dtype: as for ``torch.nn.Linear``.
+        rank: the adapter's rank, 1 or more.
+        alpha: the adapter's factor times its rank.
+        dropout: of the adapter's input, in training.
+
+    Example:
+        >>> import torch, wmma_ops
+        >>> layer = wmma_ops.nn.LoRALinear(64, 32, rank=8, alpha=16)
+        >>> layer.load_state_dict(torch.nn.Linear(64, 32).state_dict())
+        <All keys matched successfully>
+        >>> [name for name, x in layer.named_parameters() if x.requires_grad]
+        ['lora_a.weight', 'lora_b.weight']
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device=None,
+        dtype=None,
+        *,
+        rank: int = 16,
+        alpha: float = 16.0,
+        dropout: float = 0.0,
+    ):
+        if not isinstance(rank, int) or rank < 1:
+            raise ValueError(f"wmma.nn.LoRALinear: rank is {rank!r}; takes an int of 1 or more")
+        super().__init__(in_features, out_features, bias, device, dtype)
+        self.rank, self.alpha = rank, alpha
+        self.dropout = nn.Dropout(dropout)
+        self.lora_a = Linear(in_features, rank, bias=False, device=device, dtype=dtype)
+        self.lora_b = Linear(rank, out_features, bias=False, device=device, dtype=dtype)
+        nn.init.zeros_(self.lora_b.weight)
+        for parameter in (self.weight, self.bias):
+            if parameter is not None:
+                parameter.requires_grad_(False)
+
+    def forward(self, input: Tensor) -> Tensor:
+        base = ops.linear(input, self.weight, self.bias)
+        x, c = self.dropout(input), base
+        if vector := x.dim() == 1:
+            x, c = x.unsqueeze(0), c.unsqueeze(0)
+        out = ops.gemm_gemm(x, self.lora_a.weight.mT, self.lora_b.weight.mT, c=c, alpha1=self.alpha / self.rank)
+        return out.squeeze(0) if vector else out
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, rank={self.rank}, alpha={self.alpha}"
+
+    def _load_from_state_dict(self, state_dict, prefix, *args):
+        for ours, theirs in (("weight", "base_layer.weight"), ("bias", "base_layer.bias")):
+            if prefix + theirs in state_dict:
+                state_dict[prefix + ours] = state_dict.pop(prefix + theirs)
+        found = {
+            name: [key for key in state_dict if key.startswith(f"{prefix}{theirs}.")]
+            for name, theirs in (("lora_a.weight", "lora_A"), ("lora_b.weight", "lora_B"))
+        }
+        for name, keys in found.items():
+            if len(keys) == 1:  # several adapters stay unexpected keys
+                state_dict[prefix + name] = state_dict.pop(keys[0])
+        adapter = [prefix + name for name in found]
+        if prefix + "weight" in state_dict and not any(key in state_dict for key in adapter):
+            state_dict.update(zip(adapter, (self.lora_a.weight, self.lora_b.weight), strict=True))
+        super()._load_from_state_dict(state_dict, prefix, *args)
