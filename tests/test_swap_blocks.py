@@ -1,0 +1,248 @@
+"""Which modules `swap_` knows for what they compute, which it leaves and why, and the layers of transformers."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from models import Gated, Mlp, assert_no_worse, exact, ran, results
+from torch import nn
+
+import wmma_ops
+
+
+@pytest.mark.parametrize(
+    ("activation", "name"),
+    [
+        (nn.ReLU(inplace=True), "relu"),
+        (nn.LeakyReLU(0.01), "leaky_relu"),
+        (nn.LeakyReLU(0.2), None),
+        (nn.Sigmoid(), "sigmoid"),
+        (nn.GELU("tanh"), "gelu_tanh"),
+        (nn.Hardswish(), None),
+        (nn.PReLU(), None),
+        (nn.Softmax(-1), None),
+    ],
+    ids=str,
+)
+def test_which_activations_join_a_layer(activation, name):
+    model, x = nn.Sequential(nn.Linear(8, 8), activation), torch.randn(3, 8)
+    want = model(x)
+    record = wmma_ops.swap_(model)
+    assert [row.note for row in record.swapped] == ([f"0+{name}", ""] if name else [""])
+    torch.testing.assert_close(model(x), want)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), want)
+
+
+FUNCTIONS = {
+    "relu": (F.relu, "relu"),
+    "method": (lambda x: x.sigmoid(), "sigmoid"),
+    "in place": (lambda x: F.silu(x, inplace=True), "silu"),
+    "tanh": (torch.tanh, "tanh"),
+    "gelu": (lambda x: F.gelu(x, approximate="tanh"), "gelu_tanh"),
+    "leaky": (F.leaky_relu, "leaky_relu"),
+    "another slope": (lambda x: F.leaky_relu(x, negative_slope=0.2), None),
+    "softmax": (lambda x: F.softmax(x, -1), None),
+}
+
+
+@pytest.mark.parametrize(("function", "name"), FUNCTIONS.values(), ids=FUNCTIONS)
+def test_which_functions_join_a_layer(function, name):
+    class Chained(Mlp):
+        def forward(self, x):
+            return self.fc2(function(self.fc1(x)))
+
+    model, x = Chained(), torch.randn(3, 16)
+    want = model(x)
+    record = wmma_ops.swap_(model)
+    assert {row.name: row.note for row in record.swapped}.get("") == (f"fc1+{name}+fc2" if name else None)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), want)
+
+
+def _foreign(forward):
+    return type("Foreign", (Gated,), {"forward": forward})
+
+
+def _without_gradients(self, x):
+    with torch.no_grad():
+        h = self.act_fn(self.gate_proj(x))
+    return self.down_proj(h * self.up_proj(x))
+
+
+def _without_autocast(self, x):
+    with torch.autocast("cpu", enabled=False):
+        return Gated.forward(self, x)
+
+
+FOREIGN = {
+    "no_grad": (torch.no_grad()(Gated.forward), "switches gradients"),
+    "no_grad inside": (_without_gradients, "switches gradients"),
+    "autocast off": (_without_autocast, "switches gradients, inference mode or autocast"),
+    "dropout": (lambda self, x: F.dropout(Gated.forward(self, x), 0.5, self.training), "neither a chain"),
+    "training": (lambda self, x: Gated.forward(self, x) if self.training else self.act_fn(x), "differs in training"),
+    "sizes": (lambda self, x: Gated.forward(self, x) if x.shape[0] > 2 else x, "cannot be traced"),
+    "clamp": (
+        lambda self, x: self.down_proj(self.act_fn(self.gate_proj(x)).clamp(max=7) * self.up_proj(x)),
+        "neither a chain",
+    ),
+    "sum": (lambda self, x: self.down_proj(self.act_fn(self.gate_proj(x)) + self.up_proj(x)), "neither a chain"),
+    "twice": (lambda self, x: self.down_proj(self.act_fn(self.gate_proj(x)) * self.gate_proj(x)), None),
+    "up of up": (lambda self, x: self.down_proj(self.act_fn(self.up_proj(x)) * self.gate_proj(x)), None),
+    "of another": (
+        lambda self, x: self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x + 1)),
+        "neither a chain",
+    ),
+}
+
+
+@pytest.mark.parametrize(("forward", "reason"), FOREIGN.values(), ids=FOREIGN)
+def test_a_block_is_known_by_its_forward_and_not_by_names(forward, reason):
+    model, x = _foreign(forward)().eval(), torch.randn(3, 16)
+    plain = copy.deepcopy(model)
+    record = wmma_ops.swap_(model)
+    if reason is not None:
+        assert [row.name for row in record.left] == [""]
+        assert reason in record.left[0].note
+    assert len(record.swapped) == (3 if reason else 4)  # the layers, and perhaps the block
+    for train in (False, True):
+        outs = []
+        for one in (plain.train(train), model.train(train)):
+            torch.manual_seed(1)
+            outs.append(one(x))
+        torch.testing.assert_close(*outs)
+        assert outs[0].requires_grad == outs[1].requires_grad
+
+
+def test_a_block_whose_parts_change_or_that_gets_more_arguments_is_itself():
+    class More(Gated):
+        def forward(self, x, factor=1):
+            return super().forward(x) * factor
+
+    class Extra(Gated):
+        def forward(self, x, *more):
+            return super().forward(x)
+
+    for kind in (More, Extra):
+        assert "cannot" in (note := wmma_ops.swap_(kind()).left[0].note) or "neither" in note
+    model, x = Gated(), torch.randn(3, 16)
+    wmma_ops.swap_(model)
+    with pytest.raises(TypeError, match="takes 2 positional arguments but 3 were given"):
+        model(x, 1)
+    for name, part in (("act_fn", nn.ReLU()), ("up_proj", nn.Linear(16, 24))):
+        setattr(model, name, part)
+        torch.testing.assert_close(model(x), Gated.forward(model, x))
+    assert type(wmma_ops.restore_(model)) is list
+    assert type(model) is Gated
+
+
+class Own(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
+def _parametrized():
+    return nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+
+
+def _patched():
+    layer = nn.Linear(4, 4)
+    layer.forward = lambda x: x
+    return layer
+
+
+def _tensor_subclass():
+    class Mine(torch.Tensor):
+        pass
+
+    layer = nn.Linear(4, 4)
+    layer.weight = nn.Parameter(torch.ones(4, 4).as_subclass(Mine))
+    return layer
+
+
+LEFT = {
+    "class": (lambda: Own(4, 4), "its class has a forward of its own"),
+    "parametrized": (_parametrized, "it is parametrized"),
+    "patched": (_patched, "its forward was replaced on the instance"),
+    "complex": (lambda: nn.Linear(4, 4, dtype=torch.complex64), "its weight is complex64; taken are float16"),
+    "lazy": (lambda: nn.LazyLinear(4), "its weight is not initialised yet"),
+    "tensor": (_tensor_subclass, "its weight is a Mine; taken are plain tensors"),
+    "keys": (lambda: nn.MultiheadAttention(4, 2, add_zero_attn=True), "add_bias_kv and add_zero_attn are torch's"),
+}
+
+
+@pytest.mark.parametrize(("make", "reason"), LEFT.values(), ids=LEFT)
+def test_left_with_a_reason(make, reason):
+    layer = make()
+    kind = type(layer)
+    record = wmma_ops.swap_(nn.Sequential(layer))
+    assert [row.name for row in record.left] == ["0"]
+    assert reason in record.left[0].note
+    assert record.left[0].note in str(record)
+    assert type(layer) is kind
+
+
+POST, PRE = {"batch_first": True}, {"norm_first": True, "activation": "gelu", "batch_first": False}
+
+
+def _encoders():
+    later = nn.Transformer.generate_square_subsequent_mask(5)
+    padding = torch.zeros(3, 5).masked_fill(
+        torch.tensor([[0, 0, 0, 1, 1]] + [[0] * 5] * 2, dtype=torch.bool), -torch.inf
+    )
+    yield pytest.param(POST, {}, id="post")
+    yield pytest.param(POST, {"src_key_padding_mask": padding}, id="post, padding")
+    yield pytest.param(
+        PRE, {"mask": later, "is_causal": True, "src_key_padding_mask": padding}, id="pre, causal, padding"
+    )
+
+
+@pytest.mark.parametrize(("made", "options"), list(_encoders()))
+def test_transformer_encoder(made, options):
+    layer = nn.TransformerEncoderLayer(16, 4, 24, **made)
+    plain = nn.TransformerEncoder(layer, 2, enable_nested_tensor=made["batch_first"]).eval()
+    x = torch.randn(*((3, 5) if made["batch_first"] else (5, 3)), 16)
+    swapped = copy.deepcopy(plain)
+    record = wmma_ops.swap_(swapped)
+    assert {"TransformerEncoder", "TransformerEncoderLayer", "MultiheadAttention"} < {
+        row.kind for row in record.swapped
+    }
+    # In eval without gradients torch's own would go around the layers and, padded, write zeros.
+    kept = torch.ones(3, 5, dtype=torch.bool)
+    if "src_key_padding_mask" in options:
+        kept = options["src_key_padding_mask"] == 0
+    kept = kept if made["batch_first"] else kept.T
+    with torch.no_grad(), ran() as counts:
+        got = swapped(x, **options)
+    assert counts == {"linear": 4, "attention": 2, "gemm_gemm": 2}
+    with torch.no_grad():
+        torch.testing.assert_close(got[kept], plain(x, **options)[kept])
+    assert_no_worse(results(swapped, x, **options), results(plain, x, **options), exact(plain, x, **options))
+    # One of the batch: torch lays out a batch so that its dropout draws in another order.
+    x = x[:1] if made["batch_first"] else x[:, :1]
+    options = {key: mask[:1] if "padding" in key else mask for key, mask in options.items()}
+    outs = []
+    for model in (plain.train(), swapped.train()):
+        torch.manual_seed(6)
+        outs.append(model(x, **options))
+    torch.testing.assert_close(*outs)
+    for model in (swapped, pickle.loads(pickle.dumps(swapped))):
+        wmma_ops.restore_(model)
+        assert type(model.layers[0]) is nn.TransformerEncoderLayer
+        assert model.layers[0].activation_relu_or_gelu == plain.layers[0].activation_relu_or_gelu
+        assert model.use_nested_tensor == plain.use_nested_tensor
+
+
+def test_transformer_trains_and_compiles():
+    plain = nn.Transformer(16, 4, 1, 1, 24, dropout=0.0, batch_first=True)
+    swapped, x, y = copy.deepcopy(plain), torch.randn(2, 6, 16), torch.randn(2, 5, 16)
+    wmma_ops.swap_(swapped)
+    assert_no_worse(results(swapped, x, y), results(plain, x, y), exact(plain, x, y))
+    compiled = torch.compile(swapped.eval(), fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        compiled(x, y)
+    with torch.no_grad(), ran() as counts:
+        torch.testing.assert_close(compiled(x, y), plain.eval()(x, y))
+    assert counts == {"linear": 2 + 2 + 3, "attention": 3, "gemm_gemm": 2}

@@ -1,0 +1,262 @@
+"""Swaps a model's layers for ours in place, and back."""
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.utils import parametrize
+
+from wmma_ops.nn import blocks, chain
+from wmma_ops.nn.attention import Attention
+from wmma_ops.nn.linear import LoRALinear
+from wmma_ops.nn.mlp import FusedMLP
+from wmma_ops.nn.structure import GATED_NAMES, Chain, Unknown, structure_of
+from wmma_ops.types import DIFFERENTIABLE
+from wmma_ops.types import name as type_name
+
+_LAYERS = (nn.Linear, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+_OURS = (LoRALinear, FusedMLP, Attention)
+_NUMBER = re.compile(r"(?<![^.])\d+(?=\.)|(?<=\.)\d+$")
+# What a twin replaces: a subclass that has one of these of its own is left alone.
+_METHODS = ("forward", "__call__", "_ff_block", "_sa_block")
+
+
+class Row(NamedTuple):
+    """A module's name in the model, its class, and what became of it or why it stayed."""
+
+    name: str
+    kind: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What `swap_` swapped, and what it left and why; `print` it."""
+
+    swapped: tuple[Row, ...]
+    left: tuple[Row, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([*_listed("swapped", self.swapped), *_listed("left", self.left)])
+
+
+def _listed(title: str, rows: tuple[Row, ...]) -> list[str]:
+    """Rows that differ in their names' numbers alone, as one line."""
+    merged: dict[Row, int] = {}
+    for row in rows:
+        key = row._replace(name=_NUMBER.sub("*", row.name))
+        merged[key] = merged.get(key, 0) + 1
+    cells = [
+        (f"{row.name or '(the model)'}{f' ×{n}' if n > 1 else ''}", row.kind, row.note) for row, n in merged.items()
+    ]
+    widths = [max((len(cell[i]) for cell in cells), default=0) for i in (0, 1)]
+    lines = [f"  {a:{widths[0]}}  {b:{widths[1]}}  {note}".rstrip() for a, b, note in cells]
+    return [f"{title}: {len(rows) or 'nothing'}", *lines]
+
+
+def swap_(model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None = None) -> Record:
+    """Puts our layers in the place of torch's, in a model of yours, until :func:`restore_`.
+
+    Every module stays the object that it is: its parameters, buffers, hooks, name, device and training flag, its place in
+    optimizers, in ``state_dict`` and under FSDP (swap before ``fully_shard``). Only its class changes. Swapped are
+    ``torch.nn.Linear``; ``torch.nn.Sequential``, and classes of your own, where an activation follows a linear layer, and
+    perhaps another layer that, or where the forward is ``down(act(gate(x))·up(x))``, which is found out by tracing it;
+    ``torch.nn.MultiheadAttention``; the layers of ``torch.nn.Transformer``. A layer with a hook is called by itself, so that
+    the hook runs; so is dropout in training. Where gradients are recorded, an activation other than relu is applied apart.
+    Call it while no other thread runs the model.
+
+    Args:
+        model: a module, itself a layer or holding some.
+        filter_fn: ``filter_fn(module, fqn)`` says whether to swap a module, as in torchao; by default all.
+
+    Returns:
+        A record with ``.swapped`` and ``.left``, rows of ``name``, ``kind`` and ``note``.
+
+    Example:
+        >>> import torch, wmma_ops
+        >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 8))
+        >>> print(wmma_ops.swap_(model, lambda module, fqn: fqn != "2"))
+        swapped: 2
+          (the model)  Sequential  0+gelu
+          0            Linear
+        left: 1
+          2  Linear  filter_fn said no
+        >>> wmma_ops.restore_(model)
+        ['', '0']
+    """
+    _check_model("swap_", model)
+    if filter_fn is not None and not callable(filter_fn):
+        raise TypeError(
+            f"wmma.swap_: filter_fn is of type {type(filter_fn).__name__}; takes a function of module and name"
+        )
+    modules = {module: name for name, module in model.named_modules()}
+    # Asked of every module before any is touched: a filter that raises leaves the model as it was.
+    refused = {module for module, name in modules.items() if filter_fn is not None and not filter_fn(module, name)}
+    swapped, left = {}, {}
+    # Layers first: what holds them goes by whether they were swapped.
+    for module in sorted(modules, key=lambda module: not isinstance(module, _LAYERS)):
+        row = Row(modules[module], blocks.original_name(module))
+        try:
+            note = _swap(module, module in refused)
+        except Unknown as reason:
+            left[module] = row._replace(note=str(reason))
+        else:
+            if note is not None:
+                swapped[module] = row._replace(note=note)
+    return Record(*(tuple(rows[module] for module in modules if module in rows) for rows in (swapped, left)))
+
+
+def restore_(model: nn.Module) -> list[str]:
+    """Gives every module that :func:`swap_` swapped its own class back; answers with their names.
+
+    Args:
+        model: the model, or a part or a copy of it.
+
+    Example:
+        >>> import torch, wmma_ops
+        >>> layer = torch.nn.Linear(8, 8)
+        >>> record = wmma_ops.swap_(layer)
+        >>> type(layer)
+        <class 'wmma_ops.nn.linear.Linear'>
+        >>> wmma_ops.restore_(layer), type(layer)
+        ([''], <class 'torch.nn.modules.linear.Linear'>)
+    """
+    _check_model("restore_", model)
+    found = {module: name for name, module in model.named_modules() if blocks.original_of(module) is not None}
+    for module, name in found.items():
+        if not blocks.is_twin(module):
+            raise ValueError(
+                f"wmma.restore_: {name or 'the model'} is of class {type(module).__name__}, to which something has changed "
+                "it since; takes modules of the class that swap_ gave them"
+            )
+    for module in found:
+        blocks.revert(module)
+    return list(found.values())
+
+
+def _check_model(function: str, model) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"wmma.{function}: model is of type {type(model).__name__}; takes a torch.nn.Module")
+
+
+def _swap(module: nn.Module, refused: bool) -> str | None:
+    """Swaps a module and describes it; None where there is nothing to swap, Unknown where something is in the way."""
+    if blocks.original_of(module) is not None:
+        raise Unknown("swapped already")
+    if isinstance(module, _OURS) or any(type(module) is twin for twin in blocks.TWINS.values()):
+        return None
+    base = next((one for one in _LAYERS if isinstance(module, one)), None)
+    if base is not None:
+        if type(module) is nn.modules.linear.NonDynamicallyQuantizableLinear:
+            return None  # the last projection of MultiheadAttention, which is never called
+        if refused:
+            raise Unknown("filter_fn said no")
+        _check_layer(module, base)
+        _become(module, blocks.TWINS[base])
+        return ""
+    if refused:
+        return None
+    if isinstance(module, nn.TransformerEncoder):
+        return _swap_encoder(module)
+    if isinstance(module, nn.Sequential):
+        return _swap_sequential(module)
+    return _swap_block(module)
+
+
+def _swap_encoder(module: nn.TransformerEncoder) -> str | None:
+    if not any(isinstance(layer, blocks.TransformerEncoderLayer) for layer in module.layers):
+        return None
+    _check_class(module, nn.TransformerEncoder)
+    _become(module, blocks.TransformerEncoder)
+    return ""
+
+
+def _swap_sequential(module: nn.Sequential) -> str | None:
+    names = {child: name for name, child in module.named_children()}
+    note = _fused(chain.links(module), names)
+    if not note:
+        return None
+    _check_class(module, nn.Sequential)
+    _become(module, blocks.Sequential)
+    return note
+
+
+def _swap_block(module: nn.Module) -> str | None:
+    children = dict(module.named_children())
+    if not any(chain.is_linear(child) for child in children.values()):
+        return None
+    named = set(GATED_NAMES) <= set(children)
+    try:
+        _check_class(module, type(module))
+        block = structure_of(module)
+    except Unknown:
+        if named:
+            raise
+        return None
+    if isinstance(block, Chain):
+        names = {link.call: name for name, link in zip(block.names, block.links, strict=True) if name}
+        note = _fused(block.links, names)
+        if note:
+            _become(module, blocks.Block, block)
+        return note or None
+    if block is None:
+        return None
+    if not all(chain.is_linear(children[name]) for name in (block.gate, block.up, block.down)):
+        raise Unknown("not all of its three layers were swapped")
+    _become(module, blocks.GatedBlock, block)
+    return f"{block.down}({block.activation}({block.gate})·{block.up})"
+
+
+def _become(module: nn.Module, twin: type, block=None) -> None:
+    try:
+        blocks.become(module, twin, block)
+    except Exception as error:  # __slots__, a metaclass or an __init_subclass__ of the user's
+        raise Unknown(f"its class takes no other beside it ({type(error).__name__}: {error})") from None
+
+
+def _fused(links, names: dict) -> str:
+    found = []
+    for first, activation, second in chain.groups(links):
+        if activation is not None:
+            parts = [names[first], activation.activation, *([names[second]] if second is not None else [])]
+            found.append("+".join(parts))
+    return ", ".join(found)
+
+
+def _check_class(module: nn.Module, base: type) -> None:
+    kind = type(module)
+    if "forward" in module.__dict__:
+        raise Unknown("its forward was replaced on the instance")
+    if parametrize.is_parametrized(module):
+        raise Unknown("it is parametrized: its weights are computed anew at each call")
+    sharded = sys.modules.get("torch.distributed.fsdp")
+    if sharded is not None and hasattr(sharded, "FSDPModule") and isinstance(module, sharded.FSDPModule):
+        raise Unknown("it is sharded already; swap before fully_shard")
+    own = [name for name in _METHODS if getattr(kind, name, None) is not getattr(base, name, None)]
+    if own:
+        raise Unknown(f"its class has a {own[0]} of its own")
+
+
+def _check_layer(module: nn.Module, base: type) -> None:
+    _check_class(module, base)
+    if base is nn.MultiheadAttention and (module.bias_k is not None or module.add_zero_attn):
+        raise Unknown("add_bias_kv and add_zero_attn are torch's alone")
+    for name, parameter in module.named_parameters(recurse=False):
+        if isinstance(parameter, UninitializedTensorMixin):
+            raise Unknown(f"its {name} is not initialised yet; call it once first")
+        if type(parameter) is not nn.Parameter and not _is_dtensor(parameter):
+            raise Unknown(f"its {name} is a {type(parameter).__name__}; taken are plain tensors")
+        if parameter.dtype not in DIFFERENTIABLE:
+            raise Unknown(f"its {name} is {type_name(parameter.dtype)}; taken are float16, bfloat16, float32, float64")
+        if parameter.device.type not in ("cpu", "cuda", "meta"):
+            raise Unknown(f"its {name} is on {parameter.device}; taken are the cpu and cuda")
+
+
+def _is_dtensor(x: torch.Tensor) -> bool:
+    tensors = sys.modules.get("torch.distributed.tensor")
+    return tensors is not None and isinstance(x, tensors.DTensor)
