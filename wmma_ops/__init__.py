@@ -1,9 +1,11 @@
 """Matrix-core kernels for PyTorch: ``torch.ops.wmma.*`` and, documented, the functions of this package."""
 
-from wmma_ops import autocast, autograd, fakes, vmap  # noqa: F401  (their import registers them)
+from wmma_ops import autocast, autograd, fakes, nn, vmap  # noqa: F401  (their import registers them)
 from wmma_ops.activations import register_activation
 from wmma_ops.emulator import emulate
 from wmma_ops.kernel import Kernel
+from wmma_ops.nn.mode import swapped
+from wmma_ops.nn.swap import restore_, swap_
 from wmma_ops.ops import addmm, addmm_, attention, baddbmm, gemm, gemm_gemm, linear, matmul, scaled_mm
 from wmma_ops.plan import ConfigError as ConfigError
 from wmma_ops.plan import explain, tune, warmup
@@ -25,7 +27,10 @@ __all__ = [
     "matmul",
     "record",
     "register_activation",
+    "restore_",
     "scaled_mm",
+    "swap_",
+    "swapped",
     "tune",
     "warmup",
 ]

@@ -1,0 +1,232 @@
+"""Products and attention of torch that run as ours within `wmma_ops.swapped()`."""
+
+import pytest
+import torch
+import torch.autograd.forward_ad as forward_ad
+import torch.nn.functional as F
+from models import ran
+from torch import nn
+
+import wmma_ops
+
+SEED = torch.Generator().manual_seed(0)
+A, B, C, Q, K = (torch.randn(s, generator=SEED) for s in ((6, 8), (8, 5), (6, 5), (2, 4, 6, 8), (2, 2, 7, 8)))
+MASK = torch.rand(6, 7, generator=SEED) < 0.8
+
+
+TAKEN = {
+    "linear": (lambda: F.linear(A, B.mT, C[0]), "linear", "linear"),
+    "matmul": (lambda: torch.matmul(A, B), "matmul", "matmul"),
+    "method": (lambda: A.matmul(B), "matmul", "matmul"),
+    "@": (lambda: A @ B, "matmul", "matmul"),
+    "__rmatmul__": (lambda: B.__rmatmul__(A), "matmul", "matmul"),
+    "vector": (lambda: A @ B[:, 0], "matmul", "matmul"),
+    "mm": (lambda: torch.mm(A, mat2=B), "mm", "matmul"),
+    "bmm": (lambda: Q[0].bmm(Q[0].mT), "bmm", "matmul"),
+    "addmm": (lambda: torch.addmm(C, A, B, beta=0.5, alpha=2), "addmm", "addmm"),
+    "addmm method": (lambda: C[0].addmm(A, B), "addmm", "addmm"),
+    "baddbmm": (lambda: torch.baddbmm(C[:, :1], Q[0], Q[0].mT), "baddbmm", "baddbmm"),
+    "attention": (lambda: F.scaled_dot_product_attention(Q, Q, Q, is_causal=True), None, "attention"),
+    "grouped": (
+        lambda: F.scaled_dot_product_attention(Q, K, K, MASK, scale=0.2, enable_gqa=True),
+        None,
+        "attention",
+    ),
+}
+
+
+@pytest.mark.parametrize(("function", "name", "op"), TAKEN.values(), ids=TAKEN)
+def test_taken(function, name, op):
+    want = function()
+    with wmma_ops.swapped() as calls, ran() as counts:
+        got = function()
+    torch.testing.assert_close(got, want)
+    assert counts == {op: 1}
+    assert calls.taken == {name or "scaled_dot_product_attention": 1}
+    assert not calls.left
+    with ran() as counts:
+        function()
+    assert not counts
+
+
+def _sdpa(*args, **options):
+    return lambda: F.scaled_dot_product_attention(*args, **options)
+
+
+LEFT = {
+    "integers": (lambda: A.long() @ B.long(), "its first argument is int64"),
+    "int8": (lambda: A.to(torch.int8) @ B.to(torch.int8), "its first argument is int8"),
+    "out": (lambda: torch.mm(A, B, out=torch.empty(6, 5)), "out= is given"),
+    "sparse": (lambda: A.to_sparse() @ B, "its first argument is sparse"),
+    "complex": (lambda: torch.addmm(C.cfloat(), A.cfloat(), B.cfloat(), alpha=1j), "its first argument is complex64"),
+    "subclass": (lambda: A.as_subclass(_Mine) @ B, "its first argument is a _Mine"),
+    "einsum": (lambda: torch.einsum("ij,jk->ik", A, B), "within one function"),
+    "dropout": (_sdpa(Q, Q, Q, dropout_p=0.5), "it has dropout"),
+    "causal and mask": (_sdpa(Q, Q, Q, torch.zeros(6, 6), is_causal=True), "it is causal and has a mask"),
+    "batches": (_sdpa(Q[:1], Q, Q), "its batches differ in size"),
+    "heads": (_sdpa(Q[:, :1], Q, Q), "its heads differ in number"),
+    "wide": (_sdpa(torch.ones(2, 4, 600), torch.ones(2, 4, 600), torch.ones(2, 4, 600)), "not from 1 to 512"),
+    "vector bias": (lambda: F.linear(A, B[:, 0]), "its weight is no matrix"),
+}
+
+
+class _Mine(torch.Tensor):
+    pass
+
+
+@pytest.mark.parametrize(("function", "reason"), LEFT.values(), ids=LEFT)
+def test_left_to_torch(function, reason):
+    torch.manual_seed(0)
+    want = function()
+    torch.manual_seed(0)
+    with wmma_ops.swapped() as calls, ran() as counts:
+        got = function()
+    torch.testing.assert_close(got, want)
+    assert type(got) is type(want)
+    assert not counts
+    assert not calls.taken
+    assert [reason in why for _, why in calls.left] == [True]
+    assert reason in str(calls)
+
+
+REFUSED = {
+    "mixed": lambda: A @ B.double(),
+    "mm of vectors": lambda: torch.mm(A, B[:, 0]),
+    "bmm of two sizes": lambda: torch.bmm(Q[0], Q[0, :1].mT),
+    "mask type": _sdpa(Q, Q, Q, torch.ones(6, 6).double()),
+    "no tensor": lambda: torch.matmul(A, 3),
+    "too few": lambda: torch.matmul(A),
+}
+
+
+@pytest.mark.parametrize("function", REFUSED.values(), ids=REFUSED)
+def test_torch_refuses_in_its_own_words(function):
+    errors = []
+    for mode in (torch.overrides.BaseTorchFunctionMode(), wmma_ops.swapped()):
+        with mode, pytest.raises((RuntimeError, TypeError)) as caught:
+            function()
+        errors.append((caught.type, str(caught.value)))
+    assert errors[0] == errors[1]
+
+
+def test_shapes_that_do_not_fit_are_refused_by_name():
+    with wmma_ops.swapped(), pytest.raises(ValueError, match=r"wmma\.matmul: b has shape \[8, 5\]"):
+        B @ B
+
+
+class _Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(16, 4, 24, dropout=0.0, batch_first=True)
+        self.head = nn.Linear(16, 8)
+
+    def forward(self, x):
+        return F.gelu(self.head(self.layer(x))) @ self.head.weight
+
+
+def _outcome(function, model, x):
+    x = x.detach().requires_grad_()
+    out = function(x)
+    return [out, *torch.autograd.grad(out.square().sum(), [x, *model.parameters()])]
+
+
+def test_a_model_in_eval_and_in_training():
+    model, x = _Net(), torch.randn(2, 5, 16)
+    want = _outcome(model, model, x)
+    with wmma_ops.swapped() as calls:
+        got = _outcome(model, model, x)
+    torch.testing.assert_close(got, want)
+    assert calls.taken == {"multi_head_attention_forward": 1, "linear": 3, "matmul": 1}
+    model.eval()
+    with torch.no_grad(), wmma_ops.swapped() as calls, ran() as counts:
+        torch.testing.assert_close(model(x), want[0])  # torch's fused layer would go around
+    assert calls.taken == {"multi_head_attention_forward": 1, "linear": 3, "matmul": 1}
+    assert counts == {"linear": 5, "attention": 1, "matmul": 1}
+
+
+def test_multi_head_attention_of_every_kind():
+    x, y = torch.randn(5, 3, 16), torch.randn(4, 3, 16)
+    later = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    for module, inputs, options in [
+        (nn.MultiheadAttention(16, 4), (x, x, x), {"attn_mask": later, "is_causal": True, "need_weights": False}),
+        (nn.MultiheadAttention(16, 4, batch_first=True), (x, x, x), {"attn_mask": torch.randn(3, 3)}),
+        (nn.MultiheadAttention(16, 4, bias=False, vdim=8, kdim=16), (x, y, y[..., :8]), {}),
+        (nn.MultiheadAttention(16, 4), (x[:, 0], x[:, 0], x[:, 0]), {"key_padding_mask": torch.arange(5) > 2}),
+    ]:
+        want = module(*inputs, **options)
+        with wmma_ops.swapped() as calls:
+            got = module(*inputs, **options)
+        torch.testing.assert_close(got, want)
+        assert calls.taken == {"multi_head_attention_forward": 1}
+    with wmma_ops.swapped() as calls:
+        nn.MultiheadAttention(16, 4, add_bias_kv=True)(x, x, x)
+    assert [why for _, why in calls.left] == ["it adds keys of its own"]
+
+
+def test_compile_around_and_within():
+    layer, x = nn.Linear(8, 8), torch.randn(2, 6, 8)
+
+    def model(x):
+        h = layer(x) @ layer.weight
+        return F.scaled_dot_product_attention(h, h, h, is_causal=True)
+
+    want = _outcome(model, layer, x)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with ran() as counts:
+        compiled(x)
+    assert not counts
+    with wmma_ops.swapped() as calls:
+        _outcome(compiled, layer, x)
+    assert calls.taken == {"linear": 1, "matmul": 1, "scaled_dot_product_attention": 1}  # traced
+    with wmma_ops.swapped() as calls, ran() as counts:
+        got = _outcome(compiled, layer, x)
+    torch.testing.assert_close(got, want)
+    assert not calls.taken  # the same graph again
+    assert counts["attention"] == counts["linear"] == counts["matmul"] == 1
+    with ran() as counts:
+        compiled(x)
+    assert not counts
+
+    def within(x):
+        with wmma_ops.swapped():
+            return model(x)
+
+    compiled = torch.compile(within, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(_outcome(compiled, layer, x), want)
+    with ran() as counts:
+        _outcome(compiled, layer, x)
+    assert counts["attention"] == 1
+
+
+@pytest.mark.parametrize("strict", [True, False], ids=["strict", "as it runs"])
+def test_export(strict):
+    model, x = nn.Sequential(nn.Linear(8, 4), nn.ReLU()), torch.randn(3, 8)
+    with wmma_ops.swapped() as calls:
+        program = torch.export.export(model, (x,), strict=strict)
+    assert "wmma.linear.default" in {str(node.target) for node in program.graph.nodes}
+    assert not calls.left
+    torch.testing.assert_close(program.module()(x), model(x))
+
+
+def test_autocast_and_nesting():
+    with wmma_ops.swapped() as outer, torch.autocast("cpu", torch.bfloat16):
+        with wmma_ops.swapped() as inner:
+            got = F.linear(A, B.mT.bfloat16(), C[0])
+            mixed = F.scaled_dot_product_attention(Q, Q.bfloat16(), Q, torch.zeros(6, 6))
+        A @ B
+    assert got.dtype == mixed.dtype == torch.bfloat16
+    torch.testing.assert_close(got.float(), A @ B + C[0], rtol=3e-2, atol=6e-2)
+    assert inner.taken == {"linear": 1, "scaled_dot_product_attention": 1}
+    assert outer.taken == {"matmul": 1}
+
+
+def test_transforms():
+    batch = torch.randn(3, 6, 8)
+    with wmma_ops.swapped() as calls:
+        got = torch.func.vmap(lambda a: torch.func.grad(lambda a: (a @ B).sin().sum())(a))(batch)
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(A, torch.ones_like(A))
+            tangent = forward_ad.unpack_dual(dual @ B).tangent
+    torch.testing.assert_close(got, torch.cos(batch @ B) @ B.mT)
+    torch.testing.assert_close(tangent, torch.ones_like(A) @ B)
+    assert calls.left == {("matmul", "forward-mode derivatives are on"): 1}
