@@ -13,9 +13,12 @@ from wmma_ops import ops
 README = Path(__file__).parents[1] / "README.md"
 
 
-@pytest.mark.parametrize("name", wmma_ops.__all__)
-def test_docstring_example(name):
-    function = getattr(wmma_ops, name)
+DOCUMENTED = [(place, name) for place in (wmma_ops, wmma_ops.nn) for name in place.__all__]
+
+
+@pytest.mark.parametrize(("place", "name"), DOCUMENTED, ids=[name for _, name in DOCUMENTED])
+def test_docstring_example(place, name):
+    function = getattr(place, name)
     examples = doctest.DocTestFinder(recurse=False).find(function, name)[0].examples
     assert examples, f"{name} has no example"
     test = doctest.DocTest(examples, {}, name, None, None, None)
