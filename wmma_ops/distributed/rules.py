@@ -46,6 +46,11 @@ class Offer:
     inputs: tuple[Placement | None, ...]
 
 
+def tensor_names(call) -> list[str]:
+    """The tensors among an overload's arguments, in order."""
+    return [argument.name for argument in call._schema.arguments if not argument.kwarg_only]
+
+
 def offers(op: str, operands: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     """The ways to spread a call of `op`. `operands` holds all its tensors, `mesh` the sizes of the mesh's dimensions."""
     if op in _PRODUCTS:
@@ -77,12 +82,12 @@ def _offers(
     return found
 
 
-def _along(x: Operand | None, names: Names) -> Names | None:
-    """The names of the dimensions of x, which broadcasts to `names`."""
+def _along(x: Operand | None, names: Names, repeats: bool = True) -> Names | None:
+    """The names of the dimensions of x, which broadcasts to `names`; a dimension of size 1 has none where it repeats."""
     if x is None:
         return None
     tail = names[len(names) - len(x.shape) :]
-    return tuple(None if size == 1 else name for name, size in zip(tail, x.shape, strict=True))
+    return tuple(None if repeats and size == 1 else name for name, size in zip(tail, x.shape, strict=True))
 
 
 def _result(names: Names, inputs: dict[str, Names | None]) -> Names:
@@ -146,6 +151,7 @@ def _product(op: str, t: Operands, scalars: dict) -> list[Offer]:
     divided = (*batch, "rows", "columns", *(("sum",) if adds_up else ()))
     outputs = [] if op == "addmm_" else [_result(names["result"], inputs)]
     if op == "addmm_":
+        inputs["input"] = _along(t["input"], names["result"], repeats=False)
         return _in_place(inputs, divided)
     return _offers(inputs, outputs, divided, _ADDED)
 

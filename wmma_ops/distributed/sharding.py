@@ -4,13 +4,13 @@ from functools import partial
 
 from torch.distributed.tensor.experimental import register_sharding
 
-from wmma_ops.distributed.rules import Operand, offers
+from wmma_ops.distributed.rules import Operand, offers, tensor_names
 from wmma_ops.library import NAMESPACES, OPS, overload
 
 
 def operands_of(call, tensors) -> dict[str, Operand | None]:
     """An overload's tensors by name, from those of a call (anything with a shape), the trailing ones missing."""
-    names = [argument.name for argument in call._schema.arguments if not argument.kwarg_only]
+    names = tensor_names(call)
     found = dict.fromkeys(names)
     for name, x in zip(names, tensors, strict=False):
         if x is not None:
