@@ -181,14 +181,19 @@ def offers_for(sample, dtype, mesh_shape):
     return rules.offers(sample.op, operands, sample.scalars, mesh_shape)
 
 
-def check_op(op, dtype, mesh_shape, factor=1, gradients="all", samples="all") -> dict[str, int]:
-    """Every offer of an op's samples, or of the fullest of them; how often each ran, by its name."""
-    every = [larger(x, factor) for x in EVERY if x.op == op]
-    fullest = max(every, key=lambda x: (len(x.shapes), sum(map(len, x.shapes.values()))))
+def check_op(op, dtype, mesh_shape, factor=1, gradients="all") -> dict[str, int]:
+    """Every offer of an op's samples; how often each ran, by its name. With the gradients of all, or of each one's first."""
     ran = {}
-    for sample in every if samples == "all" else [fullest]:
-        for combination in itertools.product(offers_for(sample, dtype, mesh_shape), repeat=len(mesh_shape)):
-            name = " × ".join(offer.name for offer in combination)
-            grads = gradients == "all" or (gradients == "fullest" and sample is fullest)
-            ran[name] = ran.get(name, 0) + check(sample, dtype, mesh_shape, combination, grads)
+    for sample in (larger(x, factor) for x in EVERY if x.op == op):
+        for offer in offers_for(sample, dtype, mesh_shape):
+            grads = gradients == "all" or not ran.get(offer.name)
+            ran[offer.name] = ran.get(offer.name, 0) + check(sample, dtype, mesh_shape, [offer], grads)
     return ran
+
+
+def check_pairs(op, dtype, mesh_shape, factor) -> int:
+    """Every two offers of an op's fullest sample, one for each dimension of the mesh; how many ran."""
+    fullest = max((x for x in EVERY if x.op == op), key=lambda x: (len(x.shapes), sum(map(len, x.shapes.values()))))
+    sample = larger(fullest, factor)
+    pairs = itertools.product(offers_for(sample, dtype, mesh_shape), repeat=2)
+    return sum(check(sample, dtype, mesh_shape, pair, grads=False) for pair in pairs)

@@ -1,6 +1,7 @@
 """Models spread over the processes of a group, in the ways that wmma_ops.distributed has plans for."""
 
 import copy
+import os
 
 import torch
 import torch.distributed as dist
@@ -190,3 +191,16 @@ def refusals():
         except ValueError as error:
             said[name] = str(error)
     return said
+
+
+def readme_example(text):
+    """The example as if torchrun had started it; its result against one process's."""
+    os.environ["TORCHELASTIC_RUN_ID"] = "here"
+    names = {}
+    try:
+        exec(compile(text, "README.md", "exec"), names)
+    finally:
+        del os.environ["TORCHELASTIC_RUN_ID"]
+    up, down = ([_full(x).detach() for x in names["block"][part].parameters()] for part in ("up", "down"))
+    want = nn.functional.linear(nn.functional.linear(torch.ones(4, 64), *up).relu(), *down)
+    _near("the result", names["y"], want.double(), torch.float32)

@@ -4,6 +4,7 @@ import doctest
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import sharded
@@ -15,6 +16,8 @@ from processes import Group
 
 import wmma_ops.distributed
 from wmma_ops.library import OPS
+
+pytestmark = pytest.mark.xdist_group("processes")  # one worker starts them
 
 PRODUCT = {"replicate", "rows", "columns", "sum"}
 OFFERED = {
@@ -53,15 +56,14 @@ def test_every_offer_on_two_processes(two, op):
 
 @pytest.mark.parametrize("op", OPS)
 def test_every_offer_on_four_processes(four, op):
-    ran = four.run(sharded.check_op, op, torch.bfloat16, (4,), 2, "fullest")[0]
+    ran = four.run(sharded.check_op, op, torch.bfloat16, (4,), 2, "first")[0]
     assert OFFERED[op] == set(ran)
     assert min(ran.values()) > 0
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", ["gemm", "linear", "attention"])
 def test_every_pair_of_offers_on_two_by_two_processes(four, op):
-    ran = four.run(sharded.check_op, op, torch.float32, (2, 2), 2, "none", "fullest")[0]
-    assert sum(ran.values()) >= 9
+    assert four.run(sharded.check_pairs, op, torch.float32, (2, 2), 2)[0] >= 12
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,12 @@ def test_a_compiled_block(two):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_fsdp_and_tensor_parallel_together(four, dtype):
     four.run(sharded_models.fsdp_and_tensor_parallel, "ours", dtype)
+
+
+def test_readme_example(two):
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    (example,) = re.findall(r"^```python\n([^`]*wmma_ops\.distributed.*?)^```", text, re.M | re.S)
+    two.run(sharded_models.readme_example, example)
 
 
 def test_plans_refuse_what_they_cannot_do(two):
@@ -99,7 +107,7 @@ def test_a_wrong_rule_is_caught(two, name):
         assert re.search("result . is .* at .*; should be", said), said
 
 
-@pytest.mark.parametrize(("kv_heads", "names"), [(4, ["batch 0", "heads"]), (1, ["heads", "queries"])])
+@pytest.mark.parametrize(("kv_heads", "names"), [(4, ["batch 0"]), (1, ["heads", "queries"])])
 def test_the_kernels_of_attentions_gradients(two, kv_heads, names):
     offered = two.run(sharded_backward.attention_backward, 2, kv_heads, names)[0]
     assert offered == ["replicate", "batch 0", "heads", "queries"]
@@ -153,7 +161,7 @@ def test_the_package_alone_loads_nothing_distributed():
 def test_two_gpus_by_nccl(tmp_path, dtype):
     group = Group(2, tmp_path, "nccl")
     for op in OPS:
-        ran = group.run(sharded.check_op, op, dtype, (2,), 1, "fullest")[0]
+        ran = group.run(sharded.check_op, op, dtype, (2,), 1, "first")[0]
         assert min(ran.values()) > 0
     group.close()
 
