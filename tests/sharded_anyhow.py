@@ -87,6 +87,42 @@ def check_unusual() -> None:
         compare(f"addmm_ into {placement}", spread, torch.addmm(total, a, b, beta=0.5))
 
 
+def check_changing_options() -> None:
+    """DTensor remembers how it spread a call: other options, same tensors, must not be taken for the same call."""
+    x, weight, q = torch.randn(6, 10), torch.randn(4, 10), torch.randn(2, 6, 4)
+    integers = torch.randint(-99, 99, (6, 6), dtype=torch.int8)
+    causal = [{"is_causal": code, "scale": scale} for code, scale in ((0, 1.0), (1, 1.0), (0, 2.0))]
+    for op, tensors, placements, options in (
+        ("linear", (x, weight), (Shard(1), Shard(1)), [{"activation": code} for code in (0, 1, 0, 2)]),
+        (
+            "matmul",
+            (integers,) * 2,
+            (Shard(1), Shard(0)),
+            [{"out_dtype": t} for t in (None, torch.int8, torch.float32)],
+        ),
+        ("attention", (q,) * 3, (Shard(1),) * 3, causal),
+        ("addmm", (x[0, :4], x, weight.T), (Replicate(), Shard(1), Shard(0)), [{"alpha": f} for f in (1.0, 3.0)]),
+    ):
+        spread = [place(t, mesh_of((2,)), [placement]) for t, placement in zip(tensors, placements, strict=True)]
+        for option in options:
+            both = [overload(op, raw=True)(*operands, **option) for operands in (spread, tensors)]
+            for got, want in zip(*(x if isinstance(x, tuple) else (x,) for x in both), strict=True):
+                compare(f"{op} with {option}", got, want)
+
+
+def check_second_derivatives() -> None:
+    placements = (Shard(1), Shard(1), Replicate())
+    plain = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 8), (6, 8), (6,))]
+    spread = [place(x, mesh_of((2,)), [placement]) for x, placement in zip(plain, placements, strict=True)]
+
+    def second(leaves):
+        first = torch.autograd.grad(wmma_ops.linear(*leaves, activation="silu").sin().sum(), leaves, create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), leaves)
+
+    for got, want in zip(second(spread), second(plain), strict=True):
+        compare("a second derivative", got, want)
+
+
 def _any(chance, x):
     sums = [Partial()] if x.is_floating_point() else []
     return chance.choice([Replicate(), *sums, *(Shard(dim) for dim in range(x.dim()))])

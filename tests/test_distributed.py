@@ -117,6 +117,14 @@ def test_unusual_placements(two):
     two.run(sharded_anyhow.check_unusual)
 
 
+def test_options_that_change_between_calls(two):
+    two.run(sharded_anyhow.check_changing_options)
+
+
+def test_second_derivatives(two):
+    two.run(sharded_anyhow.check_second_derivatives)
+
+
 def test_what_cannot_be_right_is_refused(two):
     said = two.run(sharded_anyhow.refused)[0]
     assert "mixed torch.Tensor and DTensor" in said["plain"]
