@@ -121,6 +121,8 @@ _PRODUCTS = {
     "scaled_mm": {"a": "a", "b": "b", "scale_a": "rows", "scale_b": "columns", "bias": "columns"},
 }
 _ADDED = ("input", "c", "bias", "residual")
+# Scales that may have a dimension of one more: of which operand's rank they then are, and which dimension it is.
+_SCALES = {"scale_a": ("a", -1), "scale_b": ("b", -2)}
 
 
 def _product(op: str, t: Operands, scalars: dict) -> list[Offer]:
@@ -138,22 +140,22 @@ def _product(op: str, t: Operands, scalars: dict) -> list[Offer]:
         "sum": (*batch, "sum"),
         "result": (*batch, *rows, *columns),
     }
-    inputs = {argument: _along(t[argument], names[role]) for argument, role in roles.items() if op != "scaled_mm"}
-    if op == "scaled_mm":
-        inputs = {argument: _along(t[argument], names[roles[argument]]) for argument in ("a", "b")}
-        inputs["scale_a"] = _scale(t["scale_a"], a, names["rows"], -1)
-        inputs["scale_b"] = _scale(t["scale_b"], b, names["columns"], -2)
-        inputs["bias"] = _along(t["bias"], names["columns"])
+    in_place = op == "addmm_"
+    inputs = {}
+    for argument, role in roles.items():
+        if argument in _SCALES:
+            operand, one = _SCALES[argument]
+            inputs[argument] = _scale(t[argument], t[operand], names[role], one)
+        else:  # what is written to does not repeat
+            inputs[argument] = _along(t[argument], names[role], repeats=not (in_place and role == "result"))
 
-    default = {"addmm_": t["input"].dtype if op == "addmm_" else None, "scaled_mm": torch.bfloat16}.get(op)
+    default = t["input"].dtype if in_place else torch.bfloat16 if op == "scaled_mm" else None
     # A multiplier may be infinite, and infinity times a part of the sum that is 0 is not a part of the result.
     adds_up = t.get("multiply") is None and _adds_up(op, a, scalars, default)
     divided = (*batch, "rows", "columns", *(("sum",) if adds_up else ()))
-    outputs = [] if op == "addmm_" else [_result(names["result"], inputs)]
-    if op == "addmm_":
-        inputs["input"] = _along(t["input"], names["result"], repeats=False)
+    if in_place:
         return _in_place(inputs, divided)
-    return _offers(inputs, outputs, divided, _ADDED)
+    return _offers(inputs, [_result(names["result"], inputs)], divided, _ADDED)
 
 
 def _in_place(inputs: dict[str, Names | None], divided: Names) -> list[Offer]:
@@ -164,7 +166,7 @@ def _in_place(inputs: dict[str, Names | None], divided: Names) -> list[Offer]:
 
 
 def _scale(x: Operand, operand: Operand, names: Names, one: int) -> Names:
-    """scaled_mm also takes scales of the operand's rank, of size 1 in dimension `one`."""
+    """The names of a scale's dimensions, `one` among them or not."""
     if math.prod(x.shape) == 1:
         return (None,) * len(x.shape)
     if len(x.shape) < 2 or len(x.shape) != len(operand.shape) or x.shape[one] != 1:
