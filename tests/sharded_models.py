@@ -82,11 +82,16 @@ class Block(nn.Module):
 FUSED = {"up": Shard(1), "gate": Shard(1), "down": Shard(0)}
 
 
-def plan(sequence_dim=None):
+# The layers of an MLP that is sharded as a whole: DTensors pass between them.
+GATED = {f"{name}.{kind}": Shard(0) for name in ("gate_proj", "up_proj") for kind in ("weight", "bias")}
+GATED["down_proj.weight"] = Shard(1)
+
+
+def plan(sequence_dim=None, whole=False):
     outside = {} if sequence_dim is None else {"given": Shard(sequence_dim), "gives": Shard(sequence_dim)}
     return {
         **attention_plan("attention", sequence_dim=sequence_dim, kv_heads=KV_HEADS),
-        **mlp_plan("mlp", sequence_dim=sequence_dim),
+        **({"mlp": Sharded(GATED, **outside)} if whole else mlp_plan("mlp", sequence_dim=sequence_dim)),
         "fused": Sharded(FUSED, **outside),
     }
 
@@ -110,11 +115,11 @@ def _near(what, got, want, dtype):
         raise Mismatch(f"{what} is off by {off}; may be by {bound}")
 
 
-def tensor_parallel(ways, kind, dtype, sequence_dim):
+def tensor_parallel(ways, kind, dtype, sequence_dim, whole):
     """A block whose activations are plain tensors between its parts."""
     model, wide, x = _model(kind, dtype)
     mesh = mesh_of((ways,))
-    parallelize_module(model, mesh, plan(sequence_dim))
+    parallelize_module(model, mesh, plan(sequence_dim, whole))
     rows = model.attention.q_proj.weight.to_local().shape[0]
     if rows != HEADS * SIZE // ways:
         raise Mismatch(f"the weight of q_proj has {rows} rows here")

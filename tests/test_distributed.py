@@ -67,11 +67,16 @@ def test_every_pair_of_offers_on_two_by_two_processes(four, op):
 
 
 @pytest.mark.parametrize(
-    ("kind", "dtype", "sequence_dim"),
-    [("ours", torch.float32, None), ("ours", torch.bfloat16, 1), ("torch", torch.float32, 1)],
+    ("kind", "dtype", "sequence_dim", "whole"),
+    [
+        ("ours", torch.float32, None, False),
+        ("ours", torch.float32, 1, True),
+        ("ours", torch.bfloat16, 1, False),
+        ("torch", torch.float32, 1, False),
+    ],
 )
-def test_a_block_by_tensor_parallel_plans(two, kind, dtype, sequence_dim):
-    two.run(sharded_models.tensor_parallel, 2, kind, dtype, sequence_dim)
+def test_a_block_by_tensor_parallel_plans(two, kind, dtype, sequence_dim, whole):
+    two.run(sharded_models.tensor_parallel, 2, kind, dtype, sequence_dim, whole)
 
 
 def test_a_compiled_block(two):
