@@ -30,7 +30,7 @@ demo: build
 
 test: build
 	$(PIP) install --quiet --no-build-isolation --editable ".[test]"
-	$(PYTHON) -m pytest -q -n 2 $(ARGS)
+	$(PYTHON) -m pytest -q -n 2 --dist loadgroup $(ARGS)
 
 test-all: build
 	$(MAKE) test ARGS="--all-cases $(ARGS)"

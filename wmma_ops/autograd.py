@@ -264,7 +264,7 @@ def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enab
         scores = scores + grouped(added.expand(*q.shape[:-1], skv))
     elif is_causal:
         shift = skv - sq if is_causal == 2 else 0
-        seen = torch.ones(sq, skv, dtype=torch.bool, device=q.device).tril(shift)
+        seen = q.new_ones(sq, skv, dtype=torch.bool).tril(shift)  # a DTensor where q is one
         scores = scores.masked_fill(~grouped(seen.expand(*q.shape[:-1], skv)), -torch.inf)
     # Rows that saw no key have lse −inf and weights 0.
     p = torch.exp(scores - torch.where(rows_lse == -torch.inf, 0.0, rows_lse))

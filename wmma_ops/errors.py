@@ -77,8 +77,15 @@ def raised_as(kind: type[Exception]) -> Iterator[None]:
         raise found from None
 
 
+# What torch writes behind our text.
+_BEHIND = ("\nException raised from", "\n\nSharding propagation failed")
+
+
 def _own(error: Exception) -> str:
-    return str(error).split("\nException raised from", 1)[0]
+    text = str(error)
+    for behind in _BEHIND:
+        text = text.split(behind, 1)[0]
+    return text
 
 
 def tagged(op: str, name: str, text: str, kind: type[Exception]) -> RuntimeError:
@@ -96,6 +103,8 @@ def translate(op: str, error: Exception, arguments: dict) -> Exception:
         taken = {"Optional[int]": "a torch.dtype or None", "Tensor": "a tensor"}.get(found["taken"], found["taken"])
         return TypeError(f"wmma.{op}: {found['name']} is of type {found['came']}; takes {taken}")
     if isinstance(error, NotImplementedError):
+        if "does not have a sharding strategy" in text:
+            return NotImplementedError(f"wmma.{op} takes DTensors once `import wmma_ops.distributed` has run")
         for name, value in arguments.items():
             if isinstance(value, torch.Tensor) and (
                 value.layout != torch.strided or value.device.type not in ("cpu", "cuda")

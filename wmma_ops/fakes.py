@@ -64,6 +64,14 @@ def _fits(op, shape, **others):
             _fail(op, argument, f"has shape {list(x.shape)}; takes a shape that broadcasts to {list(shape)}")
 
 
+def _vector(op, names, **others):
+    """A bias: its last dimension does not repeat, as a scale's may."""
+    _fits(op, names, **others)
+    for argument, x in others.items():
+        if x is not None and (x.dim() == 0 or x.shape[-1] != names[-1]):
+            _fail(op, argument, f"has shape {list(x.shape)}; takes [{names[-1]}], after batch dimensions")
+
+
 def matmul(a, b, *, out_dtype=None):
     _same_device("matmul", a, b=b)
     out = _output_type("matmul", "a", a, "b", b, out_dtype)
@@ -105,7 +113,9 @@ def baddbmm(input, a, b, *, beta=1.0, alpha=1.0, out_dtype=None):
 
 
 def addmm_(input, a, b, *, beta=1.0, alpha=1.0):
-    _add_product("addmm_", 2, input, a, b, input.dtype)
+    out = _add_product("addmm_", 2, input, a, b, input.dtype)
+    if input.shape != out.shape:
+        _fail("addmm_", "input", f"has shape {list(input.shape)}; takes {list(out.shape)}, the shape of the product")
 
 
 def gemm(
@@ -133,7 +143,8 @@ def gemm(
     rows = (*shape[:-2], shape[-2])
     columns = (*shape[:-2], shape[-1])
     _fits(op, shape, c=c, multiply=multiply)
-    _fits(op, columns, bias=bias, col_scale=col_scale)
+    _vector(op, columns, bias=bias)
+    _fits(op, columns, col_scale=col_scale)
     _fits(op, rows, row_scale=row_scale)
     _fits(op, (*shape[:-2], a.shape[-1]), a_scale=a_scale)
     return a.new_empty(shape, dtype=out)
@@ -149,7 +160,7 @@ def linear(x, weight, bias=None, residual=None, *, activation=0):
     matrix = x if x.dim() > 1 else x.unsqueeze(0)
     shape = _product_shape("linear", "x", matrix, "weight", weight.t())
     _fits("linear", shape, residual=residual)
-    _fits("linear", (*shape[:-2], shape[-1]), bias=bias)
+    _vector("linear", (*shape[:-2], shape[-1]), bias=bias)
     return x.new_empty(shape if x.dim() > 1 else shape[1:], dtype=out)
 
 
@@ -175,8 +186,8 @@ def gemm_gemm(
     inner = a.new_empty(_product_shape(op, "a", a, "b0", b0))
     shape = _product_shape(op, "b0", inner, "b1", b1)
     _fits(op, shape, c=c)
-    _fits(op, (*inner.shape[:-2], inner.shape[-1]), bias0=bias0)
-    _fits(op, (*shape[:-2], shape[-1]), bias1=bias1)
+    _vector(op, (*inner.shape[:-2], inner.shape[-1]), bias0=bias0)
+    _vector(op, (*shape[:-2], shape[-1]), bias1=bias1)
     if gate is not None:
         torch._check(
             gate.shape == b0.shape,
@@ -203,6 +214,14 @@ def attention(q, k, v, mask=None, *, is_causal=0, scale=None, enable_gqa=False):
         k.shape[-2] == v.shape[-2],
         lambda: str(tagged(op, "v", f"has shape {list(v.shape)}; takes the length of k", ValueError)),
     )
+    if v.shape[:-2] != k.shape[:-2]:
+        _fail(op, "v", f"has shape {list(v.shape)}; takes the batch and head dimensions of k, {list(k.shape)}")
+    grouped = enable_gqa and q.dim() > 2
+    if k.shape[:-3] != q.shape[:-3] or (not grouped and k.shape[:-2] != q.shape[:-2]):
+        hint = "" if grouped or q.dim() < 3 else " (or enable_gqa=True)"
+        _fail(op, "k", f"has shape {list(k.shape)}; takes the batch and head dimensions of q, {list(q.shape)}{hint}")
+    if grouped and q.shape[-3] != 0 and (k.shape[-3] == 0 or q.shape[-3] % k.shape[-3] != 0):
+        _fail(op, "k", f"has shape {list(k.shape)}; takes a number of heads that divides that of q, {q.shape[-3]}")
     _fits(op, (*q.shape[:-1], k.shape[-2]), mask=mask)
     out = q.new_empty((*q.shape[:-1], v.shape[-1]))
     lse = q.new_empty(q.shape[:-1], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
@@ -213,7 +232,21 @@ def scaled_mm(a, b, scale_a, scale_b, bias=None, *, out_dtype=None):
     op = "scaled_mm"
     _same_device(op, a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias)
     out = _output_type(op, "a", a, "b", b, out_dtype or torch.bfloat16)
-    return a.new_empty(_product_shape(op, "a", a, "b", b), dtype=out)
+    shape = _product_shape(op, "a", a, "b", b)
+    columns = (*shape[:-2], shape[-1])
+    _fits(op, shape[:-1], scale_a=_short_scale(scale_a, a, -1))
+    _fits(op, columns, scale_b=_short_scale(scale_b, b, -2))
+    _vector(op, columns, bias=bias)
+    return a.new_empty(shape, dtype=out)
+
+
+def _short_scale(scale, operand, one):
+    """A scale as a vector: without its dimension of one, or without any where it is one element."""
+    if all(size == 1 for size in scale.shape):
+        return scale.new_empty(())
+    if scale.dim() >= 2 and scale.dim() == operand.dim() and scale.shape[one] == 1:
+        return scale.squeeze(one)
+    return scale
 
 
 @torch.library.register_fake("wmma::_attention_backward")

@@ -1,0 +1,211 @@
+"""Models spread over the processes of a group, in the ways that wmma_ops.distributed has plans for."""
+
+import copy
+import os
+
+import torch
+import torch.distributed as dist
+from sharded import Mismatch, mesh_of
+from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor.parallel import parallelize_module
+
+import wmma_ops
+from wmma_ops.distributed import RowParallel, Sharded, attention_plan, mlp_plan
+
+HIDDEN, HEADS, KV_HEADS, SIZE = 32, 8, 4, 4
+
+
+class Ours(nn.Linear):
+    """A linear layer on our op, with an activation."""
+
+    def __init__(self, *sizes, activation=None, bias=True):
+        super().__init__(*sizes, bias=bias)
+        self.activation = activation
+
+    def forward(self, x):
+        return wmma_ops.linear(x, self.weight, self.bias, activation=self.activation)
+
+
+class Attention(nn.Module):
+    def __init__(self, linear):
+        super().__init__()
+        self.q_proj = linear(HIDDEN, HEADS * SIZE)
+        self.k_proj, self.v_proj = (linear(HIDDEN, KV_HEADS * SIZE) for _ in range(2))
+        self.o_proj = linear(HEADS * SIZE, HIDDEN)
+
+    def forward(self, x):
+        q, k, v = (f(x).unflatten(-1, (-1, SIZE)).transpose(-2, -3) for f in (self.q_proj, self.k_proj, self.v_proj))
+        out, _ = wmma_ops.attention(q, k, v, is_causal=True, enable_gqa=True)
+        return self.o_proj(out.transpose(-2, -3).flatten(-2))
+
+
+class GatedMLP(nn.Module):
+    def __init__(self, linear):
+        super().__init__()
+        self.gate_proj = linear(HIDDEN, 3 * HIDDEN, activation="silu") if linear is Ours else linear(HIDDEN, 3 * HIDDEN)
+        self.up_proj, self.down_proj = linear(HIDDEN, 3 * HIDDEN), linear(3 * HIDDEN, HIDDEN)
+
+    def forward(self, x):
+        gate = self.gate_proj(x)
+        gate = gate if isinstance(self.gate_proj, Ours) else nn.functional.silu(gate)
+        return self.down_proj(gate * self.up_proj(x))
+
+
+class FusedMLP(nn.Module):
+    """Two products in one op; its parameters are no linear layers'."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.gate = (nn.Parameter(torch.randn(HIDDEN, 3 * HIDDEN) / 6) for _ in range(2))
+        self.down = nn.Parameter(torch.randn(3 * HIDDEN, HIDDEN) / 10)
+        self.bias = nn.Parameter(torch.randn(HIDDEN))
+
+    def forward(self, x):
+        return wmma_ops.gemm_gemm(x, self.up, self.down, gate=self.gate, bias1=self.bias, activation="silu")
+
+
+class Block(nn.Module):
+    def __init__(self, linear=Ours):
+        super().__init__()
+        self.attention, self.mlp, self.fused = Attention(linear), GatedMLP(linear), FusedMLP()
+
+    def forward(self, x):
+        x = x + self.attention(x)
+        x = x + self.mlp(x)
+        return x + self.fused(x)
+
+
+FUSED = {"up": Shard(1), "gate": Shard(1), "down": Shard(0)}
+
+
+# The layers of an MLP that is sharded as a whole: DTensors pass between them.
+GATED = {f"{name}.{kind}": Shard(0) for name in ("gate_proj", "up_proj") for kind in ("weight", "bias")}
+GATED["down_proj.weight"] = Shard(1)
+
+
+def plan(sequence_dim=None, whole=False):
+    outside = {} if sequence_dim is None else {"given": Shard(sequence_dim), "gives": Shard(sequence_dim)}
+    return {
+        **attention_plan("attention", sequence_dim=sequence_dim, kv_heads=KV_HEADS),
+        **({"mlp": Sharded(GATED, **outside)} if whole else mlp_plan("mlp", sequence_dim=sequence_dim)),
+        "fused": Sharded(FUSED, **outside),
+    }
+
+
+def _full(x):
+    return x.full_tensor() if isinstance(x, DTensor) else x
+
+
+def _model(kind, dtype, part=Block):
+    torch.manual_seed(1)
+    linear = {"ours": Ours, "torch": nn.Linear}[kind]
+    model, x = part(linear).to(dtype), torch.randn(2, 8, HIDDEN).to(dtype)
+    return model, copy.deepcopy(model).double(), x
+
+
+def _near(what, got, want, dtype):
+    """As in the tests of gradients: within a few roundings of float64."""
+    bound = 64 * torch.finfo(dtype).eps / 2 * want.abs().max().clamp(min=1)
+    off = (got.double() - want).abs().max()
+    if not off <= bound:
+        raise Mismatch(f"{what} is off by {off}; may be by {bound}")
+
+
+def tensor_parallel(ways, kind, dtype, sequence_dim, whole):
+    """A block whose activations are plain tensors between its parts."""
+    model, wide, x = _model(kind, dtype)
+    mesh = mesh_of((ways,))
+    parallelize_module(model, mesh, plan(sequence_dim, whole))
+    rows = model.attention.q_proj.weight.to_local().shape[0]
+    if rows != HEADS * SIZE // ways:
+        raise Mismatch(f"the weight of q_proj has {rows} rows here")
+    _run_and_compare(model, model, wide, x, mesh, sequence_dim)
+
+
+def compiled(ways):
+    """One graph, and nothing of DTensor left for run time: its products are ours, on this device's parts."""
+    model, wide, x = _model("ours", torch.float32, GatedMLP)
+    parallelize_module(model, mesh_of((ways,)), mlp_plan())
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph
+
+    run = torch.compile(model, backend=aot_autograd(fw_compiler=backend), fullgraph=True)
+    _run_and_compare(run, model, wide, x, mesh_of((ways,)), None)
+    products = [node.target for node in graphs[0].graph.nodes if str(node.target).startswith("wmma.linear")]
+    if len(graphs) < 2 or len(products) != 3:
+        raise Mismatch(f"{len(graphs)} graphs, {len(products)} products in the first")
+
+
+def _run_and_compare(run, model, wide, x, mesh, dim):
+    """Results and gradients; `dim` is what activations are sharded along."""
+
+    def mine(full):
+        return full if dim is None else full.chunk(mesh.size(), dim)[mesh.get_local_rank()]
+
+    dtype = x.dtype
+    local, full = mine(x).clone().requires_grad_(), x.double().requires_grad_()
+    out, want = run(local), wide(full)
+    _near("the result", out, mine(want), dtype)
+    out.double().sin().sum().backward()
+    want.sin().sum().backward()
+    _near("the gradient of x", local.grad, mine(full.grad), dtype)
+    for (name, parameter), other in zip(model.named_parameters(), wide.parameters(), strict=True):
+        _near(f"the gradient of {name}", _full(parameter.grad), other.grad, dtype)
+
+
+def fsdp_and_tensor_parallel(kind, dtype):
+    """Two by two: every pair has half of the batch, and everyone a quarter of each weight. One step of SGD."""
+    model, wide, x = _model(kind, torch.float32)
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "model"))
+    parallelize_module(model, mesh["model"], plan())
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    for part in (model.attention, model.mlp, model.fused, model):
+        fully_shard(part, mesh=mesh["data"], mp_policy=policy)
+    weight = model.mlp.up_proj.weight
+    if weight.to_local().numel() * 4 != weight.numel():
+        raise Mismatch(f"up_proj keeps {weight.to_local().numel()} of {weight.numel()} elements here")
+    before = {name: _full(parameter.detach()).clone() for name, parameter in model.named_parameters()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    out = model(x.chunk(2)[mesh["data"].get_local_rank()])
+    want = wide(x.double())
+    _near("the result", out, want.chunk(2)[mesh["data"].get_local_rank()], dtype)
+    out.double().sin().sum().backward()
+    (want.sin().sum() / 2).backward()  # FSDP takes the mean over the data's mesh
+    optimizer.step()
+    for (name, parameter), other in zip(model.named_parameters(), wide.parameters(), strict=True):
+        _near(f"the step of {name}", before[name] - _full(parameter), other.grad, dtype)
+
+
+def refusals():
+    """What plans refuse, as texts."""
+    mesh, said = mesh_of((dist.get_world_size(),)), {}
+    for name, style, module in (
+        ("activation", RowParallel(), Ours(8, 8, activation="gelu")),
+        ("name", Sharded({"wieght": Shard(0)}), nn.Linear(8, 8)),
+        ("heads", attention_plan(kv_heads=3)["k_proj"], nn.Linear(8, 12)),
+    ):
+        try:
+            parallelize_module(module, mesh, style)
+        except ValueError as error:
+            said[name] = str(error)
+    return said
+
+
+def readme_example(text):
+    """The example as if torchrun had started it; its result against one process's."""
+    os.environ["TORCHELASTIC_RUN_ID"] = "here"
+    names = {}
+    try:
+        exec(compile(text, "README.md", "exec"), names)
+    finally:
+        del os.environ["TORCHELASTIC_RUN_ID"]
+    up, down = ([_full(x).detach() for x in names["block"][part].parameters()] for part in ("up", "down"))
+    want = nn.functional.linear(nn.functional.linear(torch.ones(4, 64), *up).relu(), *down)
+    _near("the result", names["y"], want.double(), torch.float32)
