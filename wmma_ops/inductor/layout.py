@@ -25,7 +25,7 @@ def refused(node: Node, out: torch.Tensor) -> str:
             continue  # no tensor, or several: sizes, which do not change, or what splits it
         try:
             after = _computed(user, changed)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             return f"{user.name} needs torch's strides: {str(error).splitlines()[0]}"
         if _strides(after) != _strides(before):
             changed[user] = after

@@ -37,6 +37,8 @@ _FUNCTIONS: dict[str, tuple] = {
     "leaky_relu": (F.leaky_relu, aten.leaky_relu.default),
     "dropout": (F.dropout, torch.dropout, aten.dropout.default),
 }  # fmt: skip
+# Products of torch's that no pattern reads.
+UNREAD = (F.multi_head_attention_forward, torch.einsum, torch.tensordot, torch.mv, torch.dot, torch.addbmm, torch.addmv)
 _METHODS = {
     "matmul": ("matmul", "mm", "bmm", "__matmul__"),
     "addmm": ("addmm",),

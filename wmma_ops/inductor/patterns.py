@@ -104,6 +104,8 @@ def find(order: Order) -> list[Found]:
         elif nodes.kind(node) == "attention":
             rewrite = _attention(node, order)
             found.append(Found(node, reason=rewrite) if isinstance(rewrite, str) else Found(node, (rewrite,)))
+        elif node.op == "call_function" and node.target in nodes.UNREAD:
+            found.append(Found(node, reason="no pattern looks into it"))
     for node, chain in chains.items():
         pairs = (pair for fused in chain for pair in _pairs(fused, ends))
         rewrites = (*pairs, *map(_single, chain))

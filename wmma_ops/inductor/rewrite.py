@@ -38,7 +38,7 @@ def _rewrite(graph: Graph, settings: Settings, report: Report) -> None:
     found = patterns.find(order)
     replaced: dict[Node, Node] = {}
     taken: set[Node] = set()
-    refused: dict[Node, list[str]] = {one.start: [one.reason] if one.reason else [] for one in found}
+    refused: dict[Node, dict[str, str]] = {one.start: {} for one in found}  # a reason for each pattern
     done: list[tuple[Found, Rewrite, str]] = []
     everything = [(one, rewrite) for one in found for rewrite in one.rewrites]
     # The largest first: what they take, the others cannot.
@@ -48,21 +48,28 @@ def _rewrite(graph: Graph, settings: Settings, report: Report) -> None:
         why = _unsafe(rewrite, order)
         pays, reason = (False, why) if why else profit.judged(rewrite, order, settings.force)
         if not pays:
-            refused[one.start].append(f"{rewrite.pattern}: {reason}" if len(one.rewrites) > 1 else reason)
+            refused[one.start][rewrite.pattern] = reason
             continue
         taken.update(rewrite.nodes)
         _apply(graph, rewrite, order, replaced)
         done.append((one, rewrite, reason))
     for one, rewrite, reason in done:
-        reasons = (reason, *refused[one.start], rewrite.note and f"no further: {rewrite.note}")
+        reasons = (reason, _told(refused[one.start]), rewrite.note and f"no further: {rewrite.note}")
         names = tuple(node.name for node in rewrite.nodes)
         text = "; ".join(filter(None, reasons))
         report.entries.append(Entry(rewrite.pattern, names, rewrite.op, text, line_of(one.start)))
     for one in found:
         if one.start not in taken:
-            reason = "; ".join(dict.fromkeys(refused[one.start]))
-            pattern = one.rewrites[0].pattern if one.rewrites else nodes.kind(one.start)
+            reason = one.reason or _told(refused[one.start], short=True) or "another op took what is around it"
+            pattern = one.rewrites[0].pattern if one.rewrites else nodes.kind(one.start) or one.start.target.__name__
             report.entries.append(Entry(pattern, (one.start.name,), None, reason, line_of(one.start)))
+
+
+def _told(reasons: dict[str, str], short: bool = False) -> str:
+    """What was refused, and why; the reason alone where `short` and all have the same."""
+    if short and len(set(reasons.values())) == 1:
+        return next(iter(reasons.values()))
+    return "; ".join(f"not {pattern}: {reason}" for pattern, reason in reasons.items())
 
 
 def _unsafe(rewrite: Rewrite, order: Order) -> str:

@@ -48,6 +48,9 @@ class WmmaPass(CustomGraphPass):
         parts = (wmma_ops.__version__, source_hash(), self.settings, _surroundings(), others)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
+    def __deepcopy__(self, memo: dict) -> "WmmaPass":
+        return self  # it never changes, and settings are copied often
+
     def __reduce__(self):
         return _of_uuid, (self.uuid(),)
 
