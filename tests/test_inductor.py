@@ -315,6 +315,7 @@ def test_attention_pays_where_torch_has_none():
 
 def test_tensors_on_a_gpu_are_judged_by_its_target(monkeypatch):
     monkeypatch.setattr(profit.driver, "target_of", {1: "gfx1201"}.get)
+    monkeypatch.setattr(tuning, "measured", lambda problem: None)
     with FakeTensorMode():
         inputs = [torch.empty(shape, dtype=torch.bfloat16, device="cuda:1") for shape in LARGE]
         compiled = Compiled(_layer, force=False)
@@ -343,22 +344,18 @@ def test_tuned_times_decide_before_the_model(monkeypatch, tmp_path):
     problem = launching.problem_of(lambda: torch.ops.wmma_raw.linear(x, w, b, activation=2), target)
     placed = tuning.dataclasses.replace(problem, place=0)
     path = tmp_path / "tuned.json"
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "GPU")
     monkeypatch.setattr(tuning, "path_of", lambda name: path)
     costs = []
     for ours in (50.0, 10.0):
         timing = tuning.Timing(gemm.choose(problem, target)[0], ours)
         tuning._keep(torch.device("cuda"), placed, timing, 20.0)
-        profit.cost_of.cache_clear()
-        costs.append(profit.cost_of(problem, target, 1, False))
+        costs.append(profit.cost_of(problem, target, 1, False, device=0))
     assert [cost.pays for cost in costs] == [False, True]
     assert "as tuned on this GPU" in str(costs[0])
     assert costs[0].torchs > 20.0  # the product, and the kernel behind it
     stored = json.loads(path.read_text())["best"]
     assert [one["library_microseconds"] for one in stored.values()] == [20.0]
-    profit.cost_of.cache_clear()
 
 
 def test_the_problem_is_the_one_that_would_be_planned():

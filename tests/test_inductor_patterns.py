@@ -81,6 +81,7 @@ FIRES = [
     Case("of the transposed", lambda a, b, c: a.t() @ b + c, ((K, M), *PRODUCT[1:]), {"gemm": 1}),
     Case("addmm", lambda a, b, c: torch.addmm(c, a, b, beta=0.5, alpha=2.0), PRODUCT, {"gemm": 1}),
     Case("addmm, bias", lambda a, b, c: F.gelu(c.addmm(a, b)), (*PRODUCT[:2], (N,)), {"gemm": 1}),
+    Case("addmm, half a bias", lambda a, b, c: torch.addmm(c, a, b, beta=0.5), (*PRODUCT[:2], (N,)), {"gemm": 1}),
     Case("baddbmm", lambda a, b, c: torch.baddbmm(c, a, b, alpha=3), BATCH, {"gemm": 1}),
     Case("silu gate", lambda x, g, u: F.silu(F.linear(x, g)) * F.linear(x, u), GATED[:3], {"gemm": 1, "linear": 1}),
     Case("gelu gate", lambda x, g, u: F.linear(x, u) * F.gelu(F.linear(x, g)), GATED[:3], {"gemm": 1, "linear": 1}),
@@ -231,6 +232,24 @@ SHORT = [
         Case("a sum after", lambda x, w, b, r: F.linear(x, w, b).relu() + r, (*LINEAR, (M, N)), {"linear": 1}),
         "after the activation",
     ),
+    (
+        Case(
+            "a sum between",
+            lambda x, w, b, r, d: F.linear(F.linear(x, w, b) + r, d),
+            (*LINEAR, (M, N), (K, N)),
+            {"linear": 2},
+        ),
+        "",
+    ),
+    (
+        Case(
+            "a last activation",
+            lambda x, w, b, d: F.linear(F.relu(F.linear(x, w, b)), d).relu(),
+            (*LINEAR, (K, N)),
+            {"gemm_gemm": 1},
+        ),
+        "",
+    ),
     (Case("scaled sum", lambda x, w, b: F.linear(x, w, b) * 2, LINEAR, {"linear": 1}), "a factor comes after the sum"),
     (Case("sum of a number", lambda x, w: F.linear(x, w) + 2, LINEAR[:2], {"linear": 1}), "a number is added"),
     (
@@ -317,10 +336,11 @@ def test_leaves_attention_that_ours_does_not_take(mask, keywords, why):
     assert [node.target for node in graph.nodes if node.op == "call_function"] == [F.scaled_dot_product_attention]
 
 
-def test_leaves_types_that_differ():
-    graph = _graph(torch.matmul, torch.ones(M, K).half(), torch.ones(K, N))
-    report = inductor.rewrite(graph, inductor.Settings(force=True))
-    assert "its types are float16, float32" in report.left[0].reason
+@pytest.mark.parametrize("types", [("float16", "float32"), ("float32", "float16")], ids=" · ".join)
+def test_leaves_types_that_differ(types):
+    a, b = (torch.ones(4, 4, dtype=getattr(torch, name)) for name in types)
+    report = inductor.rewrite(_graph(torch.matmul, a, b), inductor.Settings(force=True))
+    assert f"its types are {', '.join(types)}" in report.left[0].reason
 
 
 def test_names_products_that_it_does_not_read():
@@ -452,7 +472,7 @@ def test_autocast(where):
     def inside(x, w, b, d):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y = mlp(x, w, b, d)
-        return y @ y.mT, y
+        return x @ w.mT, y  # float32 again
 
     inputs = [(0.5 * _x(*shape, grad=False)).requires_grad_() for shape in (*LINEAR, (K, N))]
     if where == "inside":

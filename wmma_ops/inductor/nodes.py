@@ -220,7 +220,7 @@ class Order:
             if node.op.startswith("call"):
                 name = getattr(node.target, "__name__", "")
                 self.under_transform |= "functorch" in (getattr(node.target, "__module__", None) or "")
-                if node.meta.get("example_value", node.meta.get("val")) is None:
+                if node.meta.get("example_value", node.meta.get("val")) is None and not in_place(node):
                     region += 1  # it computes nothing: it is there for its effect
                 if name == "_enter_autocast":
                     entered[node] = autocast

@@ -71,7 +71,9 @@ def judged(rewrite: Rewrite, order: Order, force: bool) -> tuple[bool, str]:
             False,
             "torch multiplies float32 in TF32 or bfloat16, as its setting allows; ours does not in the same way",
         )
-    cost = cost_of(problem, target, rewrite.kernels, value(rewrite.anchor).requires_grad)
+    device = value(rewrite.anchor).device
+    index = (device.index or 0) if device.type == "cuda" else None
+    cost = cost_of(problem, target, rewrite.kernels, value(rewrite.anchor).requires_grad, index)
     if cost is None:
         return False, "the planner would launch two products"
     return cost.pays, str(cost)
@@ -119,23 +121,45 @@ def _hints(sizes) -> tuple[int, ...] | None:
 # ----------------------------------------------------------------------------------------------------------- the costs
 
 
-@functools.lru_cache(maxsize=1024)
 def cost_of(
-    problem: GemmProblem | GemmGemmProblem, target: arch.Target, kernels: int, differentiated: bool
+    problem: GemmProblem | GemmGemmProblem,
+    target: arch.Target,
+    kernels: int,
+    differentiated: bool,
+    device: int | None = None,
 ) -> Cost | None:
-    """Ours against torch's; None where two products in one would be planned as two."""
+    """Ours against torch's; None where two products in one would be planned as two.
+
+    Args:
+        kernels: elementwise ones of torch's, that ours makes unnecessary.
+        differentiated: whether gradients will be asked for.
+        device: of the GPU, where there is one.
+    """
     if isinstance(problem, GemmGemmProblem):
         return _cost_of_two(problem, target, kernels, differentiated)
     plain = _plain(problem)
-    cycles = gemm.choose(plain, target)[1]
-    library = _library(plain, target) * cycles
+    library = _library(plain, target) * _cycles(plain, target)
     behind = kernels * elementwise(problem, target)
     recomputed = library if differentiated and _recomputes(problem) else 0.0
-    if (measured := _measured(problem)) is not None and measured.library_microseconds is not None:
+    measured = None if device is None else tuning.measured(dataclasses.replace(problem, place=device))
+    if measured is not None and measured.library_microseconds is not None:
         scale = measured.library_microseconds / library
         torchs = measured.library_microseconds + behind * scale
         return Cost(measured.microseconds, torchs, "as tuned on this GPU", recomputed * scale)
-    return Cost(gemm.choose(problem, target)[1], library + behind, "by the model", recomputed)
+    return Cost(_cycles(problem, target), library + behind, "by the model", recomputed)
+
+
+@functools.lru_cache(maxsize=1024)
+def _cycles(problem: GemmProblem, target: arch.Target) -> float:
+    """Of our product. A model has the same one in every layer."""
+    return gemm.choose(problem, target)[1]
+
+
+@functools.lru_cache(maxsize=1024)
+def _cycles_of_two(problem: GemmGemmProblem, target: arch.Target) -> float | None:
+    """Of our two products in one kernel; None where the planner would take two."""
+    config, cycles = gemm_gemm.choose(problem, target)
+    return None if config is None or gemm_gemm.cost_of_products(problem, target) < cycles else cycles
 
 
 def _library(problem: GemmProblem, target: arch.Target) -> float:
@@ -155,11 +179,11 @@ def _plain(problem: GemmProblem) -> GemmProblem:
 
 
 def _cost_of_two(problem: GemmGemmProblem, target: arch.Target, kernels: int, differentiated: bool) -> Cost | None:
-    config, ours = gemm_gemm.choose(problem, target)
-    if config is None or gemm_gemm.cost_of_products(problem, target) < ours:
+    ours = _cycles_of_two(problem, target)
+    if ours is None:
         return None
     products = [_plain(dataclasses.replace(one, d=one.a)) for one in gemm_gemm.products(problem)]
-    cycles = [_library(one, target) * gemm.choose(one, target)[1] for one in products]
+    cycles = [_library(one, target) * _cycles(one, target) for one in products]
     between = elementwise(products[0], target) if problem.activation or problem.gate else 0.0
     behind = elementwise(products[-1], target) if kernels > bool(between) else 0.0
     recomputed = sum(cycles[:-1]) if differentiated else 0.0
@@ -176,12 +200,6 @@ def elementwise(problem: GemmProblem, target: arch.Target) -> float:
 def _recomputes(problem: GemmProblem) -> bool:
     """Whether the gradient needs the sum before the activation, which the op does not keep (autograd.py)."""
     return problem.activation not in (0, 1) or problem.multiply is not None
-
-
-def _measured(problem: GemmProblem):
-    if not torch.cuda.is_available() or problem.place >= 0:
-        return None
-    return tuning.measured(dataclasses.replace(problem, place=torch.cuda.current_device()))
 
 
 def _attention_pays(problem: AttentionProblem, target: arch.Target) -> tuple[bool, str]:

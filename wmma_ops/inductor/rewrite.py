@@ -53,16 +53,18 @@ def _rewrite(graph: Graph, settings: Settings, report: Report) -> None:
         taken.update(rewrite.nodes)
         _apply(graph, rewrite, order, replaced)
         done.append((one, rewrite, reason))
+    entries = {}
     for one, rewrite, reason in done:
         reasons = (reason, _told(refused[one.start]), rewrite.note and f"no further: {rewrite.note}")
         names = tuple(node.name for node in rewrite.nodes)
         text = "; ".join(filter(None, reasons))
-        report.entries.append(Entry(rewrite.pattern, names, rewrite.op, text, line_of(one.start)))
+        entries[one.start] = Entry(rewrite.pattern, names, rewrite.op, text, line_of(one.start))
     for one in found:
         if one.start not in taken:
             reason = one.reason or _told(refused[one.start], short=True) or "another op took what is around it"
             pattern = one.rewrites[0].pattern if one.rewrites else nodes.kind(one.start) or one.start.target.__name__
-            report.entries.append(Entry(pattern, (one.start.name,), None, reason, line_of(one.start)))
+            entries[one.start] = Entry(pattern, (one.start.name,), None, reason, line_of(one.start))
+    report.entries.extend(entries[one.start] for one in found if one.start in entries)
 
 
 def _told(reasons: dict[str, str], short: bool = False) -> str:
