@@ -190,15 +190,15 @@ def test_tune_compiles_all_before_it_times_any(monkeypatch):
     monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
     monkeypatch.setattr(tuning, "_compile", compiled)
     monkeypatch.setattr(tuning, "_timed", timed)
-    monkeypatch.setattr(tuning, "_keep", lambda device, problem, timing: kept.append(timing))
+    monkeypatch.setattr(tuning, "_keep", lambda device, problem, *found: kept.append(found))
     monkeypatch.setattr(tuning.os, "cpu_count", lambda: 1)
     told = []
     a = torch.zeros(64, 64).half()
     found = wmma_ops.tune("matmul", a, a, limit=5, progress=lambda *step: told.append(step))
-    assert steps == ["compiled"] * 5 + ["timed"] * 4
+    assert steps == ["compiled"] * 5 + ["timed"] * 5  # torch's own product is the last
     assert told == [(done, 10) for done in range(1, 11)]
     assert [one.failure for one in found] == ["", "", "", "", "too large"]
     assert [one.microseconds for one in found[:-1]] == sorted(one.microseconds for one in found[:-1])
     assert all(one.modelled_cycles > 0 for one in found)
-    assert kept == [found[0]]
+    assert kept == [(found[0], 1000.0 / len(steps))]
     assert not tuning.gemm.FORCED

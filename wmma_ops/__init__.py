@@ -1,5 +1,7 @@
 """Matrix-core kernels for PyTorch: ``torch.ops.wmma.*`` and, documented, the functions of this package."""
 
+import importlib
+
 from wmma_ops import autocast, autograd, fakes, nn, vmap  # noqa: F401  (their import registers them)
 from wmma_ops.activations import register_activation
 from wmma_ops.emulator import emulate
@@ -12,6 +14,13 @@ from wmma_ops.plan import explain, tune, warmup
 from wmma_ops.recording import record
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str):
+    if name == "inductor":  # which imports torch._dynamo, for seconds
+        return importlib.import_module("wmma_ops.inductor")
+    raise AttributeError(f"module 'wmma_ops' has no attribute {name!r}")
+
 
 __all__ = [
     "Kernel",

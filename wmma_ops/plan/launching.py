@@ -15,6 +15,7 @@ import ctypes
 import hashlib
 import importlib
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -38,6 +39,7 @@ KINDS = {
 
 _NUMBERS = 6  # of csrc/plans.hpp
 _TARGETS = list(arch.TARGETS)
+_asking: contextvars.ContextVar[list | None] = contextvars.ContextVar("wmma_ops_asking", default=None)
 _warming: contextvars.ContextVar[bool] = contextvars.ContextVar("wmma_ops_warming", default=False)
 
 # What plans launch. Neither ever shrinks: the library, and graphs that captured a launch, hold what is in them. They
@@ -76,7 +78,11 @@ def _plan(values: list[int]) -> list[int]:
     try:
         planner, problem = KINDS[values[0]]
         module = importlib.import_module(planner)
-        return _planned(module, getattr(module, problem).from_library(values[1:]))
+        asked = getattr(module, problem).from_library(values[1:])
+        if (asking := _asking.get()) is not None:
+            asking.append(asked)
+            raise ConfigError("the call was made for its problem alone")
+        return _planned(module, asked)
     except BaseException as error:
         return _told(error)
 
@@ -109,6 +115,22 @@ def _planned(planner: ModuleType, problem) -> list[int]:
     if emulation is not None and not emulation.execute:
         emulation.recorded.append(Planned(problem, plan, target))
     return answer
+
+
+def problem_of(call: Callable[[], object], target: arch.Target):
+    """The first problem that a call of an op asks a plan for, on `target`; nothing is planned. None where nothing is to be
+    computed."""
+    problems: list = []
+    token = _asking.set(problems)
+    try:
+        with emulator.entered(emulator.Emulation(target.name, execute=False)):
+            call()
+    except (RuntimeError, ValueError):
+        if not problems:
+            raise
+    finally:
+        _asking.reset(token)
+    return problems[0] if problems else None
 
 
 def _check(launch: KernelLaunch, target: arch.Target) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from wmma_ops import arch, driver, emulator, jit
+from wmma_ops import arch, driver, emulator, jit, library
 from wmma_ops.jit import cache
 from wmma_ops.plan import gemm
 from wmma_ops.plan.gemm_config import GemmConfig, candidates, splits_of
@@ -105,7 +105,7 @@ def tune(
         advance()
     timings.sort(key=lambda timing: float("inf") if timing.microseconds is None else timing.microseconds)
     if timings and timings[0].microseconds is not None:
-        _keep(device, problem, timings[0])
+        _keep(device, problem, timings[0], _library_time(name, arguments, keywords, flush))
     return timings
 
 
@@ -139,7 +139,16 @@ def _compile(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> s
     return ""
 
 
-def _timed(config: GemmConfig, call: Callable[[], object], flush: torch.Tensor) -> Timing:
+def _library_time(name: str, arguments: tuple, keywords: dict, flush: torch.Tensor) -> float | None:
+    """Microseconds of torch's own product of the same operands, and of nothing else; None where torch has none."""
+    names = (argument.name for argument in library.overload(name)._schema.arguments)
+    named = dict(zip(names, arguments, strict=False)) | keywords
+    a, b = (named["x"], named["weight"].mT) if name == "linear" else (named["a"], named["b"])
+    with torch.no_grad():
+        return _timed(None, lambda: torch.matmul(a, b), flush).microseconds
+
+
+def _timed(config: GemmConfig | None, call: Callable[[], object], flush: torch.Tensor) -> Timing:
     try:
         call()
         torch.cuda.synchronize()
@@ -189,6 +198,20 @@ def found(problem: GemmProblem) -> GemmConfig | None:
     return None if stored is None else _config(stored)
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What tuning kept of a problem: our time, and that of torch's product alone."""
+
+    microseconds: float
+    library_microseconds: float | None
+
+
+def measured(problem: GemmProblem) -> Measured | None:
+    """What tuning found on this GPU, in time."""
+    stored = _table(path_of(torch.cuda.get_device_name(problem.place))).get(key_of(problem))
+    return None if stored is None else Measured(stored["microseconds"], stored.get("library_microseconds"))
+
+
 def path_of(device_name: str) -> Path | None:
     """The file that keeps what was found on GPUs of this name."""
     folder = cache.directory()
@@ -212,12 +235,12 @@ def _table(path: Path | None) -> dict:
     return stored.get("best", {}) if stored.get("format") == _FORMAT else {}
 
 
-def _keep(device: torch.device, problem: GemmProblem, timing: Timing) -> None:
+def _keep(device: torch.device, problem: GemmProblem, timing: Timing, library_time: float | None) -> None:
     path = path_of(torch.cuda.get_device_name(device))
     if path is None:
         return
     _table.cache_clear()
-    best = {**_table(path), key_of(problem): _stored(timing)}
+    best = {**_table(path), key_of(problem): _stored(timing) | {"library_microseconds": library_time}}
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, name = tempfile.mkstemp(dir=path.parent)

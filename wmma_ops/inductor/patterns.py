@@ -1,0 +1,365 @@
+"""The patterns: a product with what follows it, two products, attention. What is found is a Rewrite, yet to be judged.
+
+A pattern grows node by node from its product, as long as each result has one user: where something else uses an
+intermediate, the pattern ends before it.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch.fx import Node
+
+from wmma_ops import activations
+from wmma_ops.inductor import nodes
+from wmma_ops.inductor.nodes import Order, value
+from wmma_ops.types import DIFFERENTIABLE
+from wmma_ops.types import name as type_name
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """An operand that the op takes with its last two dimensions exchanged: a linear layer's weight."""
+
+    node: Node
+
+
+@dataclass(frozen=True, eq=False)
+class Rewrite:
+    """Nodes that one op can replace: torch.ops.wmma.`op`(**tensors, **scalars) in the place of the last of them."""
+
+    pattern: str
+    op: str
+    nodes: tuple[Node, ...]
+    tensors: dict[str, Node | Transposed]
+    scalars: dict[str, object] = field(default_factory=dict)
+    products: int = 1  # of torch's
+    kernels: int = 0  # elementwise ones of torch's, that the op makes unnecessary
+    note: str = ""  # why it does not take more
+
+    @property
+    def anchor(self) -> Node:
+        return self.nodes[-1]
+
+
+@dataclass(frozen=True)
+class Fused:
+    """One product and what follows it: act(alpha·A·B + beta·C + bias)·multiply."""
+
+    nodes: tuple[Node, ...]
+    a: Node
+    b: Node
+    is_weight: bool  # B is [N, K], as a linear layer keeps it
+    steps: tuple[str, ...]  # what the nodes are called
+    alpha: float = 1.0
+    beta: float = 1.0
+    c: Node | None = None
+    bias: Node | None = None
+    activation: str | None = None
+    multiply: Node | None = None
+    stops: str = ""  # why the next node is not taken
+
+    @property
+    def last(self) -> Node:
+        return self.nodes[-1]
+
+    @property
+    def result(self) -> torch.Tensor:
+        return value(self.last)
+
+    @property
+    def is_plain(self) -> bool:
+        return len(self.steps) == 1
+
+    def and_then(self, node: Node, step: str = "", **changes) -> "Fused":
+        steps = (*self.steps, step) if step else self.steps
+        return dataclasses.replace(self, nodes=(*self.nodes, node), steps=steps, **changes)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What begins at one product or attention: the rewrites, the largest first, or why there is none."""
+
+    start: Node
+    rewrites: tuple[Rewrite, ...] = ()
+    reason: str = ""
+
+
+def find(order: Order) -> list[Found]:
+    """Everything in the graph that our ops could compute."""
+    chains: dict[Node, list[Fused]] = {}
+    ends: dict[Node, Fused] = {}
+    found = []
+    for node in order.places:
+        product = _product(node, order)
+        if isinstance(product, str):
+            found.append(Found(node, reason=product))
+        elif product is not None:
+            chains[node] = list(_grown(product, order))
+            for fused in chains[node]:
+                if fused.last not in ends or len(fused.nodes) > len(ends[fused.last].nodes):
+                    ends[fused.last] = fused
+        elif nodes.kind(node) == "attention":
+            rewrite = _attention(node, order)
+            found.append(Found(node, reason=rewrite) if isinstance(rewrite, str) else Found(node, (rewrite,)))
+        elif node.op == "call_function" and node.target in nodes.UNREAD:
+            found.append(Found(node, reason="no pattern looks into it"))
+    for node, chain in chains.items():
+        pairs = (pair for fused in chain for pair in _pairs(fused, ends))
+        rewrites = (*pairs, *map(_single, chain))
+        found.append(Found(node, tuple(sorted(rewrites, key=lambda rewrite: -len(rewrite.nodes)))))
+    return sorted(found, key=lambda one: order.places[one.start].index)
+
+
+# --------------------------------------------------------------------------------------------------------- one product
+
+
+def _product(node: Node, order: Order) -> Fused | str | None:
+    """The product that the node is, without anything after it; a text where our ops cannot compute it."""
+    kind, given = nodes.kind(node), nodes.arguments(node)
+    if kind not in ("linear", "matmul", "addmm", "baddbmm"):
+        return None
+    if given is None:
+        return f"{kind} has arguments that no op of ours takes"
+    is_weight = kind == "linear"
+    added, alpha, beta = given.get("bias"), 1.0, 1.0
+    a, b = given["input"], given["weight" if is_weight else "other"] if kind in ("linear", "matmul") else None
+    if b is None:
+        a, b, added = given["a"], given["b"], given["input"]
+        alpha, beta = nodes.number(given["alpha"]), nodes.number(given["beta"])
+        if alpha is None or beta is None:
+            return "its factors are not known when the graph is made"
+        added = added if beta != 0 else None
+    if why := _refused(node, (a, b), order, added):
+        return why
+    fused = Fused((node,), a, b, is_weight, ("linear" if is_weight else "product",), alpha)
+    return fused if added is None else _add(fused, added, beta) or f"what is added has shape {list(value(added).shape)}"
+
+
+def _refused(node: Node, operands: tuple[Node, ...], order: Order, *beside: Node | None) -> str:
+    """Why our ops do not take these tensors; empty where they do."""
+    everything = [value(x) for x in (node, *operands, *(x for x in beside if x is not None))]
+    if any(x is None for x in everything):
+        return "what it computes with is not known, or no plain tensor"
+    result = everything[0]
+    devices = {x.device for x in everything}
+    if len(devices) > 1 or result.device.type not in ("cpu", "cuda"):
+        return f"its tensors are on {', '.join(sorted(map(str, devices)))}; our ops run on the CPU or on one GPU"
+    computed = order.computes_in(node, operands)
+    if computed is None or computed != result.dtype or computed not in DIFFERENTIABLE:
+        names = dict.fromkeys(type_name(x.dtype) for x in (*everything[1 : len(operands) + 1], result))
+        return f"its types are {', '.join(names)}; our ops take two operands of one floating type"
+    others = {x.dtype for x in everything[len(operands) + 1 :]} - {computed, torch.float32}
+    if others:
+        return f"what is added is {', '.join(map(type_name, others))} beside {type_name(computed)}"
+    return ""
+
+
+def _add(fused: Fused, added: Node, beta: float = 1.0) -> Fused | None:
+    """The product with one thing more added; None where it has no place for that."""
+    x, result = value(added), fused.result
+    if fused.bias is None and beta == 1 and x.dim() == 1 and nodes.same(x.shape[0], result.shape[-1]):
+        return dataclasses.replace(fused, bias=added)
+    if fused.c is None and nodes.broadcasts(x, result):
+        return dataclasses.replace(fused, c=added, beta=beta)
+    return None
+
+
+def _grown(fused: Fused, order: Order) -> Iterator[Fused]:
+    """The product, and each time it with one node more."""
+    can_grow = fused.is_weight or min(value(fused.a).dim(), value(fused.b).dim()) >= 2
+    while True:
+        user = nodes.sole_user(fused.last)
+        if not can_grow:
+            after = "a product of vectors is taken by itself"
+        elif user is None:
+            after = "its result is used more than once" if fused.last.users else ""
+        else:
+            after = _next(fused, user)
+        if isinstance(after, Fused) and (why := order.between(after.nodes)):
+            after = why
+        if not isinstance(after, Fused):
+            yield dataclasses.replace(fused, stops=after)
+            return
+        yield fused
+        fused = after
+
+
+def _next(fused: Fused, user: Node) -> Fused | str:
+    """The product with its result's user; a text where gemm cannot compute that."""
+    name, kind = getattr(user.target, "__name__", str(user.target)), nodes.kind(user)
+    given, result = nodes.arguments(user), value(user)
+    if result is None or result.dtype != fused.result.dtype or not nodes.same_shape(result, fused.result):
+        return f"{name} gives another type or shape" if kind in nodes.ELEMENTWISE else ""
+    if nodes.passes_on(user):
+        return fused.and_then(user)
+    if kind == "dropout":
+        return "dropout is on"
+    if fused.multiply is not None:
+        return ""
+    if (activation := nodes.activation(user)) is not None:
+        if fused.activation is not None:
+            return f"{name} is a second activation"
+        return fused.and_then(user, activation, activation=activation)
+    if given is None or kind not in ("add", "iadd", "mul", "imul", "div"):
+        return ""
+    is_first = given["input"] is fused.last
+    other = given["other"] if is_first else given["input"]
+    if not is_first and kind in ("iadd", "imul"):
+        return f"{name} changes its other operand"
+    if (factor := nodes.number(other)) is not None:
+        return _scaled(fused, user, kind, factor, is_first)
+    x = value(other)
+    if x is None or x.dtype != fused.result.dtype or x.device != fused.result.device:
+        return f"{name} takes an operand of another type"
+    if kind in ("add", "iadd"):
+        if fused.activation is not None:
+            return f"{name} comes after the activation"
+        beta = nodes.number(given["alpha"])
+        summed = _add(fused, other, beta) if beta == 1 or (beta is not None and is_first) else None
+        return summed.and_then(user, "bias" if summed.c is fused.c else "sum") if summed else f"{name} has no place"
+    if kind in ("mul", "imul") and nodes.broadcasts(x, fused.result) and value(fused.a).dim() >= 2:
+        return fused.and_then(user, "multiply", multiply=other)
+    return f"{name} has no place"
+
+
+def _scaled(fused: Fused, user: Node, kind: str, factor: float, is_first: bool) -> Fused | str:
+    before_sum = fused.bias is None and fused.c is None and fused.activation is None
+    if kind in ("mul", "imul") and before_sum:
+        return fused.and_then(user, "scale", alpha=fused.alpha * factor)
+    if kind == "div" and is_first and before_sum and factor != 0:
+        return fused.and_then(user, "scale", alpha=fused.alpha / factor)
+    return "a factor comes after the sum" if kind != "add" else "a number is added"
+
+
+def _single(fused: Fused) -> Rewrite:
+    """One product as matmul, linear or gemm."""
+    tensors: dict[str, Node | Transposed | None] = {"a": fused.a, "b": fused.b, "c": fused.c, "bias": fused.bias}
+    scalars = _given(activation=activations.code("gemm", "activation", fused.activation))
+    extra = fused.activation or fused.c is not None or fused.multiply is not None or fused.alpha != 1
+    if fused.is_weight and fused.multiply is None and fused.alpha == 1 and fused.beta == 1:
+        op = "linear"
+        tensors = {"x": fused.a, "weight": fused.b, "bias": fused.bias, "residual": fused.c}
+    elif min(value(fused.a).dim(), value(fused.b).dim()) < 2 or (not extra and fused.bias is None):
+        op, tensors = "matmul", {"a": fused.a, "b": fused.b}
+    else:
+        op = "gemm"
+        tensors |= {"b": Transposed(fused.b) if fused.is_weight else fused.b, "multiply": fused.multiply}
+        scalars |= _given(alpha=fused.alpha, beta=fused.beta)
+    present = {name: x for name, x in tensors.items() if x is not None}
+    pattern = " + ".join(fused.steps)
+    return Rewrite(pattern, op, fused.nodes, present, scalars, kernels=bool(extra), note=fused.stops)
+
+
+def _given(**scalars) -> dict[str, object]:
+    """Without those that say nothing: a graph is read by people too."""
+    return {name: x for name, x in scalars.items() if x != (0 if name == "activation" else 1)}
+
+
+# -------------------------------------------------------------------------------------------------------- two products
+
+
+def _pairs(second: Fused, ends: dict[Node, Fused]) -> Iterator[Rewrite]:
+    """Two products as gemm_gemm, where the first's result is the second's A and nothing else."""
+    first = ends.get(second.a)
+    if first is None or nodes.sole_user(second.a) is not second.nodes[0]:
+        return
+    if second.activation or second.multiply is not None or first.c is not None:
+        return
+    if min(value(x).dim() for x in (first.a, first.b, second.a, second.b)) < 2:
+        return
+    gate, covered = None, (*first.nodes, *second.nodes)
+    if first.multiply is not None:
+        gate = ends.get(first.multiply)
+        if gate is None or not _gates(gate, first):
+            return
+        covered = (*gate.nodes, *covered)
+
+    def oriented(product: Fused) -> Node | Transposed:
+        return Transposed(product.b) if product.is_weight else product.b
+
+    tensors = {
+        "a": first.a,
+        "b0": oriented(first),
+        "b1": oriented(second),
+        "c": second.c,
+        "bias0": first.bias,
+        "bias1": second.bias,
+        "gate": gate and oriented(gate),
+    }
+    scalars = _given(
+        alpha0=first.alpha,
+        alpha1=second.alpha,
+        beta1=second.beta,
+        activation=activations.code("gemm_gemm", "activation", first.activation),
+    )
+    yield Rewrite(
+        " → ".join(" + ".join(product.steps) for product in (first, second)),
+        "gemm_gemm",
+        covered,
+        {name: x for name, x in tensors.items() if x is not None},
+        scalars,
+        products=2 if gate is None else 3,
+        kernels=bool(first.activation or gate) + bool(second.c is not None or second.alpha != 1),
+        note=second.stops,
+    )
+
+
+def _gates(gate: Fused, first: Fused) -> bool:
+    """Whether the one is A·gate beside the other's A·B0."""
+    plain = gate.is_plain and gate.bias is None and gate.c is None and gate.alpha == 1
+    shared = gate.a is first.a and gate.is_weight == first.is_weight
+    return plain and shared and nodes.same_shape(value(gate.b), value(first.b))
+
+
+# ----------------------------------------------------------------------------------------------------------- attention
+
+
+def _attention(node: Node, order: Order) -> Rewrite | str:
+    given = nodes.arguments(node)
+    if given is None:
+        return "scaled_dot_product_attention has arguments that ours does not take"
+    q, k, v, mask = (given[name] for name in ("query", "key", "value", "attn_mask"))
+    if given["dropout_p"] != 0:
+        return "dropout is on, which ours has not"
+    if not isinstance(given["is_causal"], bool) or not isinstance(given["enable_gqa"], bool):
+        return "is_causal or enable_gqa is not known when the graph is made"
+    scale = nodes.number(given["scale"])
+    if given["scale"] is not None and (scale is None or not math.isfinite(scale)):
+        return "its scale is no finite number that is known when the graph is made"
+    if why := _refused(node, (q, k, v), order):
+        return why
+    shapes = [value(x).shape for x in (q, k, v)]
+    if len({len(shape) for shape in shapes}) > 1 or not _share_batch(shapes, given["enable_gqa"]):
+        return "the batch dimensions of its tensors broadcast, which ours do not"
+    if nodes.same(shapes[0][-1], 0):
+        return "its head size is 0"
+    if mask is not None and (why := _mask_refused(mask, shapes, value(q))):
+        return why
+    if mask is not None and given["is_causal"]:
+        return "it is causal and has a mask; ours takes one of the two"
+    scalars = {"is_causal": int(given["is_causal"]), "enable_gqa": given["enable_gqa"]}
+    scalars = {name: x for name, x in scalars.items() if x} | ({} if scale is None else {"scale": scale})
+    tensors = {"q": q, "k": k, "v": v} | ({} if mask is None else {"mask": mask})
+    return Rewrite("attention", "attention", (node,), tensors, scalars)
+
+
+def _share_batch(shapes: list[torch.Size], enable_gqa: bool) -> bool:
+    """Whether q, k and v agree in all but their last two dimensions, and q alone may have more heads."""
+    q, k, v = (shape[:-2] for shape in shapes)
+    if enable_gqa:
+        q = (*q[:-1], *k[-1:])
+    return all(nodes.same(x, y) and nodes.same(y, z) for x, y, z in zip(q, k, v, strict=True))
+
+
+def _mask_refused(mask: Node, shapes: list[torch.Size], q: torch.Tensor) -> str:
+    x = value(mask)
+    if x is None or x.device != q.device:
+        return "its mask is no plain tensor of the same device"
+    if x.dtype not in (torch.bool, torch.float32, q.dtype):
+        return f"its mask is {type_name(x.dtype)}; ours takes bool, float32 or {type_name(q.dtype)}"
+    if not nodes.broadcasts(x, q.new_empty((*shapes[0][:-1], shapes[1][-2]))):
+        return f"its mask of shape {list(x.shape)} does not broadcast to the scores"
+    return ""

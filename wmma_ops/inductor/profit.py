@@ -1,0 +1,211 @@
+"""Whether a rewriting pays: what our op would take, against torch's product and the elementwise kernel behind it.
+
+Both are counted in the planner's cycles (plan/model.py), or in measured time where wmma_ops.tune has timed the problem
+on the GPU at hand.
+"""
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+
+import torch
+
+from wmma_ops import arch, driver, emulator
+from wmma_ops.inductor import nodes
+from wmma_ops.inductor.nodes import Order, value
+from wmma_ops.inductor.patterns import Rewrite, Transposed
+from wmma_ops.library import overload
+from wmma_ops.plan import gemm, gemm_gemm, gemm_gemm_cost, launching, model, tuning
+from wmma_ops.plan.attention import AttentionProblem
+from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
+
+# What the GPU's library takes for a plain product, of what the model says of ours: the mean of the README's table.
+LIBRARY = 0.96
+# The same on NVIDIA where rows are aligned to 16 bytes but not to the 128 of a line: 1000³, 3000³.
+LIBRARY_STRADDLED = 0.68
+# Targets on which torch has one kernel for attention in 16-bit types, as fast as ours or faster (README): FlashAttention on
+# NVIDIA, AOTriton's on Instinct. On Radeon it is off unless an environment variable asks for it.
+_FUSED_ATTENTION = ("sm80", "sm89", "sm90", "cdna")
+_WIDEST_FUSED = 256  # head size
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Ours and torch's, in one unit."""
+
+    ours: float
+    torchs: float
+    source: str  # where the figures are from
+    recomputed: float = 0.0  # what the gradient computes again, that torch keeps
+
+    @property
+    def pays(self) -> bool:
+        return self.ours + self.recomputed < self.torchs
+
+    def __str__(self) -> str:
+        total = self.ours + self.recomputed
+        again = ", with what the gradient computes again" if self.recomputed else ""
+        return f"{total / self.torchs:.2f} of torch's time {self.source}{again}"
+
+
+def judged(rewrite: Rewrite, order: Order, force: bool) -> tuple[bool, str]:
+    """Whether to rewrite, and why or why not."""
+    if force:
+        return True, "forced"
+    target = target_of(value(rewrite.anchor).device)
+    if target is None:
+        return (
+            False,
+            "tensors on the CPU: torch's own kernels are as fast there, ours would only be forced (force=True)",
+        )
+    if target.name not in model.CARDS:
+        return False, f"the model does not know {target.name}"
+    problem = problem_of(rewrite, order, target)
+    if problem is None:
+        return False, "a size is not known when the graph is made, or there is nothing to compute"
+    if isinstance(problem, AttentionProblem):
+        return _attention_pays(problem, target)
+    computed = value(rewrite.anchor).dtype
+    if computed == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+        return (
+            False,
+            "torch multiplies float32 in TF32 or bfloat16, as its setting allows; ours does not in the same way",
+        )
+    device = value(rewrite.anchor).device
+    index = (device.index or 0) if device.type == "cuda" else None
+    cost = cost_of(problem, target, rewrite.kernels, value(rewrite.anchor).requires_grad, index)
+    if cost is None:
+        return False, "the planner would launch two products"
+    return cost.pays, str(cost)
+
+
+def target_of(device: torch.device) -> arch.Target | None:
+    """The target that an op on the device runs on; None where that is the CPU itself."""
+    if device.type == "cuda":
+        return arch.target(driver.target_of(device.index or 0))
+    active = emulator.active()
+    return None if active is None else arch.target(active.target)
+
+
+# --------------------------------------------------------------------------------------------------------- the problem
+
+
+def problem_of(rewrite: Rewrite, order: Order, target: arch.Target):
+    """What the library would ask the planner when the op runs; None where sizes are not known or there is nothing to do.
+
+    Asked for with tensors of the same sizes and strides that hold nothing.
+    """
+    device = value(rewrite.anchor).device
+    cast = order.places[rewrite.anchor].autocast.get(device.type)
+    tensors = {}
+    for name, x in rewrite.tensors.items():
+        fake = value(x.node).transpose(-2, -1) if isinstance(x, Transposed) else value(x)
+        sizes, strides = _hints(fake.shape), _hints(fake.stride())
+        if sizes is None or strides is None:
+            return None
+        is_cast = cast is not None and name in ("a", "b", "b0", "b1", "gate", "x", "weight", "q", "k", "v")
+        tensors[name] = (sizes, strides, cast if is_cast else fake.dtype)
+    op = overload(rewrite.op, raw=True)
+    with nodes.without_modes(), torch.no_grad(), torch.autocast(device.type, enabled=False):
+        empty = {name: torch.empty_strided(x[0], x[1], dtype=x[2], device="cpu") for name, x in tensors.items()}
+        problem = launching.problem_of(lambda: op(**empty, **rewrite.scalars), target)
+    return problem
+
+
+def _hints(sizes) -> tuple[int, ...] | None:
+    """The sizes that the graph was made for, where they may change."""
+    found = tuple(size.node.hint if isinstance(size, torch.SymInt) else size for size in sizes)
+    return None if None in found else found
+
+
+# ----------------------------------------------------------------------------------------------------------- the costs
+
+
+def cost_of(
+    problem: GemmProblem | GemmGemmProblem,
+    target: arch.Target,
+    kernels: int,
+    differentiated: bool,
+    device: int | None = None,
+) -> Cost | None:
+    """Ours against torch's; None where two products in one would be planned as two.
+
+    Args:
+        kernels: elementwise ones of torch's, that ours makes unnecessary.
+        differentiated: whether gradients will be asked for.
+        device: of the GPU, where there is one.
+    """
+    if isinstance(problem, GemmGemmProblem):
+        return _cost_of_two(problem, target, kernels, differentiated)
+    plain = _plain(problem)
+    library = _library(plain, target) * _cycles(plain, target)
+    behind = kernels * elementwise(problem, target)
+    recomputed = library if differentiated and _recomputes(problem) else 0.0
+    measured = None if device is None else tuning.measured(dataclasses.replace(problem, place=device))
+    if measured is not None and measured.library_microseconds is not None:
+        scale = measured.library_microseconds / library
+        torchs = measured.library_microseconds + behind * scale
+        return Cost(measured.microseconds, torchs, "as tuned on this GPU", recomputed * scale)
+    return Cost(_cycles(problem, target), library + behind, "by the model", recomputed)
+
+
+@functools.lru_cache(maxsize=1024)
+def _cycles(problem: GemmProblem, target: arch.Target) -> float:
+    """Of our product. A model has the same one in every layer."""
+    return gemm.choose(problem, target)[1]
+
+
+@functools.lru_cache(maxsize=1024)
+def _cycles_of_two(problem: GemmGemmProblem, target: arch.Target) -> float | None:
+    """Of our two products in one kernel; None where the planner would take two."""
+    config, cycles = gemm_gemm.choose(problem, target)
+    return None if config is None or gemm_gemm_cost.cost_of_products(problem, target) < cycles else cycles
+
+
+def _library(problem: GemmProblem, target: arch.Target) -> float:
+    """The library's time for a plain product, of our model's."""
+    pitches = (
+        problem.k if problem.a_order == "k" else problem.m,
+        problem.k if problem.b_order == "k" else problem.n,
+    )
+    straddled = any(pitch * problem.a.itemsize % model.LINE_BYTES for pitch in pitches)
+    aligned = min(problem.a_vec, problem.b_vec) * problem.a.itemsize == 16
+    return LIBRARY_STRADDLED if target.vendor == "nvidia" and straddled and aligned else LIBRARY
+
+
+def _plain(problem: GemmProblem) -> GemmProblem:
+    """The same without what torch's library leaves to another kernel."""
+    return dataclasses.replace(problem, activation=0, c=None, c_vec=1, multiply=None, multiply_vec=1)
+
+
+def _cost_of_two(problem: GemmGemmProblem, target: arch.Target, kernels: int, differentiated: bool) -> Cost | None:
+    ours = _cycles_of_two(problem, target)
+    if ours is None:
+        return None
+    products = [_plain(dataclasses.replace(one, d=one.a)) for one in gemm_gemm.products(problem)]
+    cycles = [_library(one, target) * _cycles(one, target) for one in products]
+    between = elementwise(products[0], target) if problem.activation or problem.gate else 0.0
+    behind = elementwise(products[-1], target) if kernels > bool(between) else 0.0
+    recomputed = sum(cycles[:-1]) if differentiated else 0.0
+    return Cost(ours, sum(cycles) + between + behind, "by the model", recomputed)
+
+
+def elementwise(problem: GemmProblem, target: arch.Target) -> float:
+    """Cycles of a kernel that reads a product's result and what is put to it, and writes it again."""
+    beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply) if dtype is not None)
+    size = problem.batch * problem.m * problem.n * (2 * problem.d.itemsize + beside)
+    return model.LAUNCH + size / model.CARDS[target.name].memory
+
+
+def _recomputes(problem: GemmProblem) -> bool:
+    """Whether the gradient needs the sum before the activation, which the op does not keep (autograd.py)."""
+    return problem.activation not in (0, 1) or problem.multiply is not None
+
+
+def _attention_pays(problem: AttentionProblem, target: arch.Target) -> tuple[bool, str]:
+    half = problem.dtype in (torch.float16, torch.bfloat16)
+    fused = target.family in _FUSED_ATTENTION and target.name != "gfx908"
+    if fused and half and max(problem.e, problem.ev) <= _WIDEST_FUSED:
+        return False, f"torch has a fused attention for it on {target.name}, which is as fast"
+    why = f"{target.name} has none in torch" if half and not fused else "it has none for this type or head size"
+    return True, f"torch would write the scores to memory: {why}"
