@@ -182,7 +182,7 @@ def _cost_of_two(problem: GemmGemmProblem, target: arch.Target, kernels: int, di
     ours = _cycles_of_two(problem, target)
     if ours is None:
         return None
-    products = [_plain(dataclasses.replace(one, d=one.a)) for one in gemm_gemm.products(problem)]
+    products = [_plain(dataclasses.replace(one, d=one.a)) for one in problem.products()]
     cycles = [_library(one, target) * _cycles(one, target) for one in products]
     between = elementwise(products[0], target) if problem.activation or problem.gate else 0.0
     behind = elementwise(products[-1], target) if kernels > bool(between) else 0.0
