@@ -125,7 +125,16 @@ def test_a_block_whose_parts_change_or_that_gets_more_arguments_is_itself():
         def forward(self, x, *more):
             return super().forward(x)
 
-    for kind in (More, Extra):
+    class Square(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate_proj, self.up_proj, self.down_proj = (nn.Linear(16, 16) for _ in range(3))
+
+        def forward(self, x):
+            h = self.gate_proj(x)
+            return self.down_proj(F.silu(h) * self.up_proj(h))  # of h, not of x
+
+    for kind in (More, Extra, Square):
         assert "cannot" in (note := wmma_ops.swap_(kind()).left[0].note) or "neither" in note
     model, x = Gated(), torch.randn(3, 16)
     wmma_ops.swap_(model)

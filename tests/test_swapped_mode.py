@@ -167,7 +167,7 @@ def test_compile_around_and_within():
     layer, x = nn.Linear(8, 8), torch.randn(2, 6, 8)
 
     def model(x):
-        h = layer(x) @ layer.weight
+        h = (layer(x) @ layer.weight).unflatten(-1, (2, 4)).flatten(-2)
         return F.scaled_dot_product_attention(h, h, h, is_causal=True)
 
     want = _outcome(model, layer, x)
