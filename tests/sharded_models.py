@@ -11,6 +11,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import parallelize_module
 
 import wmma_ops
@@ -123,6 +124,14 @@ def tensor_parallel(ways, kind, dtype, sequence_dim, whole):
     rows = model.attention.q_proj.weight.to_local().shape[0]
     if rows != HEADS * SIZE // ways:
         raise Mismatch(f"the weight of q_proj has {rows} rows here")
+    with torch.no_grad(), CommDebugMode() as communication:
+        model(x if sequence_dim is None else x.chunk(ways, sequence_dim)[mesh.get_local_rank()])
+    said = {str(op).rpartition(".")[2]: n for op, n in communication.get_comm_counts().items()}
+    # Every part of the block adds up once; of a sequence, every part (or layer) first collects its rows.
+    sums = {"all_reduce": 3} if sequence_dim is None else {"reduce_scatter_tensor": 3}
+    collects = {} if sequence_dim is None else {"all_gather_into_tensor": 5 if whole else 6}
+    if said != sums | collects:
+        raise Mismatch(f"communicates by {said}; should by {sums | collects}")
     _run_and_compare(model, model, wide, x, mesh, sequence_dim)
 
 
