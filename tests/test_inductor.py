@@ -284,6 +284,24 @@ def test_what_a_gradient_recomputes_is_counted():
     assert relu.op == "linear"  # which keeps what its gradient needs
 
 
+def test_a_kernel_that_stays_is_not_spared():
+    def summed(x, w, r):
+        return F.linear(x, w) + r
+
+    def normed(x, w, r):
+        y = F.linear(x, w) + r
+        return y, F.layer_norm(y.view(-1, 1024), (1024,))
+
+    def gated(x, w, r):
+        return F.linear(x, w) * torch.sigmoid(r)
+
+    shapes = ((8192, 1024), (1024, 1024), (8192, 1024))
+    assert [entry.op for entry in _entries(summed, "sm_90a", *shapes)] == ["linear"]
+    # The norm's kernel could add as well, the sigmoid's multiply.
+    assert [entry.op for entry in _entries(normed, "sm_90a", *shapes)] == [None]
+    assert [entry.op for entry in _entries(gated, "sm_90a", *shapes)] == [None]
+
+
 def test_two_products_pay_where_they_are_narrow():
     def mlp(x, up, down):
         return F.linear(F.relu(F.linear(x, up)), down)
@@ -350,7 +368,7 @@ def test_tuned_times_decide_before_the_model(monkeypatch, tmp_path):
     for ours in (50.0, 10.0):
         timing = tuning.Timing(gemm.choose(problem, target)[0], ours)
         tuning._keep(torch.device("cuda"), placed, timing, 20.0)
-        costs.append(profit.cost_of(problem, target, 1, False, device=0))
+        costs.append(profit.cost_of(problem, target, profit.Spared.KERNEL, False, device=0))
     assert [cost.pays for cost in costs] == [False, True]
     assert "as tuned on this GPU" in str(costs[0])
     assert costs[0].torchs > 20.0  # the product, and the kernel behind it

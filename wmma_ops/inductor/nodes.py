@@ -58,6 +58,11 @@ _METHOD_KINDS: dict[str, str] = {method: kind for kind, methods in _METHODS.item
 
 ELEMENTWISE = frozenset(_FUNCTIONS) - {"linear", "matmul", "addmm", "baddbmm", "attention"}
 
+# What Inductor makes no kernel for.
+_VIEWS = frozenset(
+    "view reshape transpose permute unflatten flatten chunk split unbind getitem unsqueeze squeeze t expand detach".split()
+)
+
 # The arguments that are read of each kind, in their order, with their defaults.
 _REQUIRED = object()
 _SIGNATURES: dict[str, dict[str, object]] = {
@@ -177,6 +182,22 @@ def passes_on(node: Node) -> bool:
     if before is None or after is None or before.dtype != after.dtype or before.device != after.device:
         return False
     return node.target != "contiguous" or before.is_contiguous()
+
+
+def is_view(node: Node) -> bool:
+    """Whether the node's result, or what it takes apart, lies in its operand's memory."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return name in _VIEWS or passes_on(node)
+
+
+def goes_into_a_kernel(node: Node) -> bool:
+    """Whether what follows the node is a kernel of Inductor's, which could compute what stands before it as well."""
+    for user in node.users:
+        if user.op == "output" or kind(user) in ("linear", "matmul", "addmm", "baddbmm", "attention"):
+            continue
+        if not is_view(user) or goes_into_a_kernel(user):
+            return True
+    return False
 
 
 def in_place(node: Node) -> bool:

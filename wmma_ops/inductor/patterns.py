@@ -35,8 +35,7 @@ class Rewrite:
     nodes: tuple[Node, ...]
     tensors: dict[str, Node | Transposed]
     scalars: dict[str, object] = field(default_factory=dict)
-    products: int = 1  # of torch's
-    kernels: int = 0  # elementwise ones of torch's, that the op makes unnecessary
+    has_epilogue: bool = False  # beyond the bias, which torch's product adds too
     note: str = ""  # why it does not take more
 
     @property
@@ -250,7 +249,7 @@ def _single(fused: Fused) -> Rewrite:
         scalars |= _given(alpha=fused.alpha, beta=fused.beta)
     present = {name: x for name, x in tensors.items() if x is not None}
     pattern = " + ".join(fused.steps)
-    return Rewrite(pattern, op, fused.nodes, present, scalars, kernels=bool(extra), note=fused.stops)
+    return Rewrite(pattern, op, fused.nodes, present, scalars, has_epilogue=bool(extra), note=fused.stops)
 
 
 def _given(**scalars) -> dict[str, object]:
@@ -301,8 +300,7 @@ def _pairs(second: Fused, ends: dict[Node, Fused]) -> Iterator[Rewrite]:
         covered,
         {name: x for name, x in tensors.items() if x is not None},
         scalars,
-        products=2 if gate is None else 3,
-        kernels=bool(first.activation or gate) + bool(second.c is not None or second.alpha != 1),
+        has_epilogue=second.c is not None or second.alpha != 1,
         note=second.stops,
     )
 

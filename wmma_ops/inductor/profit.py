@@ -5,10 +5,12 @@ on the GPU at hand.
 """
 
 import dataclasses
+import enum
 import functools
 from dataclasses import dataclass
 
 import torch
+from torch.fx import Node
 
 from wmma_ops import arch, driver, emulator
 from wmma_ops.inductor import nodes
@@ -27,6 +29,14 @@ LIBRARY_STRADDLED = 0.68
 # NVIDIA, AOTriton's on Instinct. On Radeon it is off unless an environment variable asks for it.
 _FUSED_ATTENTION = ("sm80", "sm89", "sm90", "cdna")
 _WIDEST_FUSED = 256  # head size
+
+
+class Spared(enum.Enum):
+    """What ours spare of the elementwise kernel that Inductor puts behind torch's product."""
+
+    KERNEL = "the kernel"
+    WRITE = "one of its results"  # the kernel stays, for what follows
+    NOTHING = "nothing"
 
 
 @dataclass(frozen=True)
@@ -73,7 +83,7 @@ def judged(rewrite: Rewrite, order: Order, force: bool) -> tuple[bool, str]:
         )
     device = value(rewrite.anchor).device
     index = (device.index or 0) if device.type == "cuda" else None
-    cost = cost_of(problem, target, rewrite.kernels, value(rewrite.anchor).requires_grad, index)
+    cost = cost_of(problem, target, spared(rewrite), value(rewrite.anchor).requires_grad, index)
     if cost is None:
         return False, "the planner would launch two products"
     return cost.pays, str(cost)
@@ -124,22 +134,22 @@ def _hints(sizes) -> tuple[int, ...] | None:
 def cost_of(
     problem: GemmProblem | GemmGemmProblem,
     target: arch.Target,
-    kernels: int,
+    spares: Spared,
     differentiated: bool,
     device: int | None = None,
 ) -> Cost | None:
     """Ours against torch's; None where two products in one would be planned as two.
 
     Args:
-        kernels: elementwise ones of torch's, that ours makes unnecessary.
+        spares: see `spared`.
         differentiated: whether gradients will be asked for.
         device: of the GPU, where there is one.
     """
     if isinstance(problem, GemmGemmProblem):
-        return _cost_of_two(problem, target, kernels, differentiated)
+        return _cost_of_two(problem, target, spares, differentiated)
     plain = _plain(problem)
     library = _library(plain, target) * _cycles(plain, target)
-    behind = kernels * elementwise(problem, target)
+    behind = _elementwise(problem, target, spares)
     recomputed = library if differentiated and _recomputes(problem) else 0.0
     measured = None if device is None else tuning.measured(dataclasses.replace(problem, place=device))
     if measured is not None and measured.library_microseconds is not None:
@@ -178,23 +188,40 @@ def _plain(problem: GemmProblem) -> GemmProblem:
     return dataclasses.replace(problem, activation=0, c=None, c_vec=1, multiply=None, multiply_vec=1)
 
 
-def _cost_of_two(problem: GemmGemmProblem, target: arch.Target, kernels: int, differentiated: bool) -> Cost | None:
+def _cost_of_two(problem: GemmGemmProblem, target: arch.Target, spares: Spared, differentiated: bool) -> Cost | None:
     ours = _cycles_of_two(problem, target)
     if ours is None:
         return None
     products = [_plain(dataclasses.replace(one, d=one.a)) for one in problem.products()]
     cycles = [_library(one, target) * _cycles(one, target) for one in products]
-    between = elementwise(products[0], target) if problem.activation or problem.gate else 0.0
-    behind = elementwise(products[-1], target) if kernels > bool(between) else 0.0
+    has_between = problem.activation or problem.gate
+    between = _elementwise(products[0], target, Spared.KERNEL if has_between else Spared.NOTHING)
+    behind = _elementwise(products[-1], target, spares)
     recomputed = sum(cycles[:-1]) if differentiated else 0.0
     return Cost(ours, sum(cycles) + between + behind, "by the model", recomputed)
 
 
-def elementwise(problem: GemmProblem, target: arch.Target) -> float:
-    """Cycles of a kernel that reads a product's result and what is put to it, and writes it again."""
+def spared(rewrite: Rewrite) -> Spared:
+    """What Inductor would do in a kernel behind the last product, and need not, if the op did it."""
+    last = rewrite.tensors.get("multiply") or rewrite.tensors.get("residual") or rewrite.tensors.get("c")
+    made_for_it = isinstance(last, Node) and nodes.kind(last) in nodes.ELEMENTWISE and len(last.users) == 1
+    if not rewrite.has_epilogue or made_for_it:  # that operand's own kernel could have done the rest
+        return Spared.NOTHING
+    if not nodes.goes_into_a_kernel(rewrite.anchor):
+        return Spared.KERNEL
+    return Spared.WRITE if len(rewrite.anchor.users) > 1 else Spared.NOTHING
+
+
+def _elementwise(problem: GemmProblem, target: arch.Target, spares: Spared) -> float:
+    """Cycles of what is spared: a kernel reads the product and what is put to it, and writes it again."""
+    if spares is Spared.NOTHING:
+        return 0.0
+    elements = problem.batch * problem.m * problem.n
+    memory = model.CARDS[target.name].memory
+    if spares is Spared.WRITE:
+        return elements * problem.d.itemsize / memory
     beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply) if dtype is not None)
-    size = problem.batch * problem.m * problem.n * (2 * problem.d.itemsize + beside)
-    return model.LAUNCH + size / model.CARDS[target.name].memory
+    return model.LAUNCH + elements * (2 * problem.d.itemsize + beside) / memory
 
 
 def _recomputes(problem: GemmProblem) -> bool:
