@@ -82,12 +82,12 @@ def _offers(
     return found
 
 
-def _along(x: Operand | None, names: Names, repeats: bool = True) -> Names | None:
-    """The names of the dimensions of x, which broadcasts to `names`; a dimension of size 1 has none where it repeats."""
+def _along(x: Operand | None, names: Names) -> Names | None:
+    """The names of the dimensions of x, which broadcasts to `names`."""
     if x is None:
         return None
     tail = names[len(names) - len(x.shape) :]
-    return tuple(None if repeats and size == 1 else name for name, size in zip(tail, x.shape, strict=True))
+    return tuple(None if size == 1 else name for name, size in zip(tail, x.shape, strict=True))
 
 
 def _result(names: Names, inputs: dict[str, Names | None]) -> Names:
@@ -146,8 +146,8 @@ def _product(op: str, t: Operands, scalars: dict) -> list[Offer]:
         if argument in _SCALES:
             operand, one = _SCALES[argument]
             inputs[argument] = _scale(t[argument], t[operand], names[role], one)
-        else:  # what is written to does not repeat
-            inputs[argument] = _along(t[argument], names[role], repeats=not (in_place and role == "result"))
+        else:
+            inputs[argument] = _along(t[argument], names[role])
 
     default = t["input"].dtype if in_place else torch.bfloat16 if op == "scaled_mm" else None
     # A multiplier may be infinite, and infinity times a part of the sum that is 0 is not a part of the result.
