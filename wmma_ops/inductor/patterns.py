@@ -5,42 +5,16 @@ intermediate, the pattern ends before it.
 """
 
 import dataclasses
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch.fx import Node
 
 from wmma_ops import activations
-from wmma_ops.inductor import nodes
+from wmma_ops.inductor import attention, nodes
+from wmma_ops.inductor.found import Found, Rewrite, Transposed, refused
 from wmma_ops.inductor.nodes import Order, value
-from wmma_ops.types import DIFFERENTIABLE
-from wmma_ops.types import name as type_name
-
-
-@dataclass(frozen=True)
-class Transposed:
-    """An operand that the op takes with its last two dimensions exchanged: a linear layer's weight."""
-
-    node: Node
-
-
-@dataclass(frozen=True, eq=False)
-class Rewrite:
-    """Nodes that one op can replace: torch.ops.wmma.`op`(**tensors, **scalars) in the place of the last of them."""
-
-    pattern: str
-    op: str
-    nodes: tuple[Node, ...]
-    tensors: dict[str, Node | Transposed]
-    scalars: dict[str, object] = field(default_factory=dict)
-    has_epilogue: bool = False  # beyond the bias, which torch's product adds too
-    note: str = ""  # why it does not take more
-
-    @property
-    def anchor(self) -> Node:
-        return self.nodes[-1]
 
 
 @dataclass(frozen=True)
@@ -77,15 +51,6 @@ class Fused:
         return dataclasses.replace(self, nodes=(*self.nodes, node), steps=steps, **changes)
 
 
-@dataclass(frozen=True)
-class Found:
-    """What begins at one product or attention: the rewrites, the largest first, or why there is none."""
-
-    start: Node
-    rewrites: tuple[Rewrite, ...] = ()
-    reason: str = ""
-
-
 def find(order: Order) -> list[Found]:
     """Everything in the graph that our ops could compute."""
     chains: dict[Node, list[Fused]] = {}
@@ -101,7 +66,7 @@ def find(order: Order) -> list[Found]:
                 if fused.last not in ends or len(fused.nodes) > len(ends[fused.last].nodes):
                     ends[fused.last] = fused
         elif nodes.kind(node) == "attention":
-            rewrite = _attention(node, order)
+            rewrite = attention.read(node, order)
             found.append(Found(node, reason=rewrite) if isinstance(rewrite, str) else Found(node, (rewrite,)))
         elif node.op == "call_function" and node.target in nodes.UNREAD:
             found.append(Found(node, reason="no pattern looks into it"))
@@ -131,29 +96,10 @@ def _product(node: Node, order: Order) -> Fused | str | None:
         if alpha is None or beta is None:
             return "its factors are not known when the graph is made"
         added = added if beta != 0 else None
-    if why := _refused(node, (a, b), order, added):
+    if why := refused(node, (a, b), order, added):
         return why
     fused = Fused((node,), a, b, is_weight, ("linear" if is_weight else "product",), alpha)
     return fused if added is None else _add(fused, added, beta) or f"what is added has shape {list(value(added).shape)}"
-
-
-def _refused(node: Node, operands: tuple[Node, ...], order: Order, *beside: Node | None) -> str:
-    """Why our ops do not take these tensors; empty where they do."""
-    everything = [value(x) for x in (node, *operands, *(x for x in beside if x is not None))]
-    if any(x is None for x in everything):
-        return "what it computes with is not known, or no plain tensor"
-    result = everything[0]
-    devices = {x.device for x in everything}
-    if len(devices) > 1 or result.device.type not in ("cpu", "cuda"):
-        return f"its tensors are on {', '.join(sorted(map(str, devices)))}; our ops run on the CPU or on one GPU"
-    computed = order.computes_in(node, operands)
-    if computed is None or computed != result.dtype or computed not in DIFFERENTIABLE:
-        names = dict.fromkeys(type_name(x.dtype) for x in (*everything[1 : len(operands) + 1], result))
-        return f"its types are {', '.join(names)}; our ops take two operands of one floating type"
-    others = {x.dtype for x in everything[len(operands) + 1 :]} - {computed, torch.float32}
-    if others:
-        return f"what is added is {', '.join(map(type_name, others))} beside {type_name(computed)}"
-    return ""
 
 
 def _add(fused: Fused, added: Node, beta: float = 1.0) -> Fused | None:
@@ -310,54 +256,3 @@ def _gates(gate: Fused, first: Fused) -> bool:
     plain = gate.is_plain and gate.bias is None and gate.c is None and gate.alpha == 1
     shared = gate.a is first.a and gate.is_weight == first.is_weight
     return plain and shared and nodes.same_shape(value(gate.b), value(first.b))
-
-
-# ----------------------------------------------------------------------------------------------------------- attention
-
-
-def _attention(node: Node, order: Order) -> Rewrite | str:
-    given = nodes.arguments(node)
-    if given is None:
-        return "scaled_dot_product_attention has arguments that ours does not take"
-    q, k, v, mask = (given[name] for name in ("query", "key", "value", "attn_mask"))
-    if given["dropout_p"] != 0:
-        return "dropout is on, which ours has not"
-    if not isinstance(given["is_causal"], bool) or not isinstance(given["enable_gqa"], bool):
-        return "is_causal or enable_gqa is not known when the graph is made"
-    scale = nodes.number(given["scale"])
-    if given["scale"] is not None and (scale is None or not math.isfinite(scale)):
-        return "its scale is no finite number that is known when the graph is made"
-    if why := _refused(node, (q, k, v), order):
-        return why
-    shapes = [value(x).shape for x in (q, k, v)]
-    if len({len(shape) for shape in shapes}) > 1 or not _share_batch(shapes, given["enable_gqa"]):
-        return "the batch dimensions of its tensors broadcast, which ours do not"
-    if nodes.same(shapes[0][-1], 0):
-        return "its head size is 0"
-    if mask is not None and (why := _mask_refused(mask, shapes, value(q))):
-        return why
-    if mask is not None and given["is_causal"]:
-        return "it is causal and has a mask; ours takes one of the two"
-    scalars = {"is_causal": int(given["is_causal"]), "enable_gqa": given["enable_gqa"]}
-    scalars = {name: x for name, x in scalars.items() if x} | ({} if scale is None else {"scale": scale})
-    tensors = {"q": q, "k": k, "v": v} | ({} if mask is None else {"mask": mask})
-    return Rewrite("attention", "attention", (node,), tensors, scalars)
-
-
-def _share_batch(shapes: list[torch.Size], enable_gqa: bool) -> bool:
-    """Whether q, k and v agree in all but their last two dimensions, and q alone may have more heads."""
-    q, k, v = (shape[:-2] for shape in shapes)
-    if enable_gqa:
-        q = (*q[:-1], *k[-1:])
-    return all(nodes.same(x, y) and nodes.same(y, z) for x, y, z in zip(q, k, v, strict=True))
-
-
-def _mask_refused(mask: Node, shapes: list[torch.Size], q: torch.Tensor) -> str:
-    x = value(mask)
-    if x is None or x.device != q.device:
-        return "its mask is no plain tensor of the same device"
-    if x.dtype not in (torch.bool, torch.float32, q.dtype):
-        return f"its mask is {type_name(x.dtype)}; ours takes bool, float32 or {type_name(q.dtype)}"
-    if not nodes.broadcasts(x, q.new_empty((*shapes[0][:-1], shapes[1][-2]))):
-        return f"its mask of shape {list(x.shape)} does not broadcast to the scores"
-    return ""

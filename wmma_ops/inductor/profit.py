@@ -14,8 +14,8 @@ from torch.fx import Node
 
 from wmma_ops import arch, driver, emulator
 from wmma_ops.inductor import nodes
+from wmma_ops.inductor.found import Rewrite, Transposed
 from wmma_ops.inductor.nodes import Order, value
-from wmma_ops.inductor.patterns import Rewrite, Transposed
 from wmma_ops.library import overload
 from wmma_ops.plan import gemm, gemm_gemm, gemm_gemm_cost, launching, model, tuning
 from wmma_ops.plan.attention import AttentionProblem

@@ -7,8 +7,8 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from wmma_ops.inductor import layout, nodes, patterns, profit
+from wmma_ops.inductor.found import Found, Rewrite, Transposed
 from wmma_ops.inductor.nodes import Order, value
-from wmma_ops.inductor.patterns import Found, Rewrite, Transposed
 from wmma_ops.inductor.report import Entry, Report, line_of, report_to_add_to
 from wmma_ops.library import overload
 

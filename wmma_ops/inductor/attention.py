@@ -1,0 +1,59 @@
+"""scaled_dot_product_attention as our attention."""
+
+import math
+
+import torch
+from torch.fx import Node
+
+from wmma_ops.inductor import nodes
+from wmma_ops.inductor.found import Rewrite, refused
+from wmma_ops.inductor.nodes import Order, value
+from wmma_ops.types import name as type_name
+
+
+def read(node: Node, order: Order) -> Rewrite | str:
+    given = nodes.arguments(node)
+    if given is None:
+        return "scaled_dot_product_attention has arguments that ours does not take"
+    q, k, v, mask = (given[name] for name in ("query", "key", "value", "attn_mask"))
+    if given["dropout_p"] != 0:
+        return "dropout is on, which ours has not"
+    if not isinstance(given["is_causal"], bool) or not isinstance(given["enable_gqa"], bool):
+        return "is_causal or enable_gqa is not known when the graph is made"
+    scale = nodes.number(given["scale"])
+    if given["scale"] is not None and (scale is None or not math.isfinite(scale)):
+        return "its scale is no finite number that is known when the graph is made"
+    if why := refused(node, (q, k, v), order):
+        return why
+    shapes = [value(x).shape for x in (q, k, v)]
+    if len({len(shape) for shape in shapes}) > 1 or not _share_batch(shapes, given["enable_gqa"]):
+        return "the batch dimensions of its tensors broadcast, which ours do not"
+    if nodes.same(shapes[0][-1], 0):
+        return "its head size is 0"
+    if mask is not None and (why := _mask_refused(mask, shapes, value(q))):
+        return why
+    if mask is not None and given["is_causal"]:
+        return "it is causal and has a mask; ours takes one of the two"
+    scalars = {"is_causal": int(given["is_causal"]), "enable_gqa": given["enable_gqa"]}
+    scalars = {name: x for name, x in scalars.items() if x} | ({} if scale is None else {"scale": scale})
+    tensors = {"q": q, "k": k, "v": v} | ({} if mask is None else {"mask": mask})
+    return Rewrite("attention", "attention", (node,), tensors, scalars)
+
+
+def _share_batch(shapes: list[torch.Size], enable_gqa: bool) -> bool:
+    """Whether q, k and v agree in all but their last two dimensions, and q alone may have more heads."""
+    q, k, v = (shape[:-2] for shape in shapes)
+    if enable_gqa:
+        q = (*q[:-1], *k[-1:])
+    return all(nodes.same(x, y) and nodes.same(y, z) for x, y, z in zip(q, k, v, strict=True))
+
+
+def _mask_refused(mask: Node, shapes: list[torch.Size], q: torch.Tensor) -> str:
+    x = value(mask)
+    if x is None or x.device != q.device:
+        return "its mask is no plain tensor of the same device"
+    if x.dtype not in (torch.bool, torch.float32, q.dtype):
+        return f"its mask is {type_name(x.dtype)}; ours takes bool, float32 or {type_name(q.dtype)}"
+    if not nodes.broadcasts(x, q.new_empty((*shapes[0][:-1], shapes[1][-2]))):
+        return f"its mask of shape {list(x.shape)} does not broadcast to the scores"
+    return ""

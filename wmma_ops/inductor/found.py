@@ -1,0 +1,62 @@
+"""What a pattern finds, and what our ops take."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch.fx import Node
+
+from wmma_ops.inductor.nodes import Order, value
+from wmma_ops.types import DIFFERENTIABLE
+from wmma_ops.types import name as type_name
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """An operand that the op takes with its last two dimensions exchanged: a linear layer's weight."""
+
+    node: Node
+
+
+@dataclass(frozen=True, eq=False)
+class Rewrite:
+    """Nodes that one op can replace: torch.ops.wmma.`op`(**tensors, **scalars) in the place of the last of them."""
+
+    pattern: str
+    op: str
+    nodes: tuple[Node, ...]
+    tensors: dict[str, Node | Transposed]
+    scalars: dict[str, object] = field(default_factory=dict)
+    has_epilogue: bool = False  # beyond the bias, which torch's product adds too
+    note: str = ""  # why it does not take more
+
+    @property
+    def anchor(self) -> Node:
+        return self.nodes[-1]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What begins at one product or attention: the rewrites, the largest first, or why there is none."""
+
+    start: Node
+    rewrites: tuple[Rewrite, ...] = ()
+    reason: str = ""
+
+
+def refused(node: Node, operands: tuple[Node, ...], order: Order, *beside: Node | None) -> str:
+    """Why our ops do not take these tensors; empty where they do."""
+    everything = [value(x) for x in (node, *operands, *(x for x in beside if x is not None))]
+    if any(x is None for x in everything):
+        return "what it computes with is not known, or no plain tensor"
+    result = everything[0]
+    devices = {x.device for x in everything}
+    if len(devices) > 1 or result.device.type not in ("cpu", "cuda"):
+        return f"its tensors are on {', '.join(sorted(map(str, devices)))}; our ops run on the CPU or on one GPU"
+    computed = order.computes_in(node, operands)
+    if computed is None or computed != result.dtype or computed not in DIFFERENTIABLE:
+        names = dict.fromkeys(type_name(x.dtype) for x in (*everything[1 : len(operands) + 1], result))
+        return f"its types are {', '.join(names)}; our ops take two operands of one floating type"
+    others = {x.dtype for x in everything[len(operands) + 1 :]} - {computed, torch.float32}
+    if others:
+        return f"what is added is {', '.join(map(type_name, others))} beside {type_name(computed)}"
+    return ""
