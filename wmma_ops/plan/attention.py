@@ -66,7 +66,7 @@ class AttentionConfig:
 
 @dataclass(frozen=True)
 class Link:
-    """A step of the matrix unit as kernels/wmma/tile/chain.hpp has it."""
+    """A step of the matrix unit as kernels/wmma/tile/chain_link.hpp has it."""
 
     rows: int
     cols: int

@@ -289,17 +289,17 @@ struct AttentionBackward {
       if constexpr (!kIsNone<Mask>) {
         // Rows beyond the last have no mask.
         const bool there = inside && row < static_cast<int>(x.place.rows);
-        if (there) inside = add_mask(score, mask_of(x, query, key));
+        if (there) inside = add_mask(score, mask_at(x, query, key));
       }
       weights[f] = inside ? Math::exp(score) : Number(0);
       slopes[f] = inside ? weights[f] * (slopes[f] - delta) : Number(0);
     }
   }
 
-  static WMMA_DEVICE Mask mask_of(const Meeting& x, int query, int key) {
+  static WMMA_DEVICE const Mask* mask_at(const Meeting& x, int query, int key) {
     const uint32_t head = kOwnsKeys ? x.other_head : x.place.head;
-    return matrix_of<const Mask>(x.p.mask, x.place.batch,
-                                 head)[query * x.p.mask.row_stride + key * x.p.mask.column_stride];
+    return matrix_of<const Mask>(x.p.mask, x.place.batch, head) +
+           (query * x.p.mask.row_stride + key * x.p.mask.column_stride);
   }
 
   // to += rows·turned; rows that do not stay go by way of the wave's part of a tile, one for each `kWhich`.

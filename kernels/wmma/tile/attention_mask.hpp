@@ -7,11 +7,11 @@ namespace wmma {
 
 // False where the mask forbids the key; otherwise the score has what it adds. A mask of bool comes as bytes.
 template <class Mask, class Number>
-WMMA_DEVICE bool add_mask(Number& score, Mask mask) {
+WMMA_DEVICE bool add_mask(Number& score, const Mask* mask) {
   if constexpr (kSame<Mask, uint8_t>) {
-    return mask != 0;
+    return *mask != 0;
   } else {
-    score += convert<Number>(mask) * Number(Softmax<Number>::kUnit);
+    score += convert<Number>(*mask) * Number(Softmax<Number>::kUnit);
     return true;
   }
 }
@@ -51,7 +51,7 @@ class RowMask {
       const bool inside = !kBounded || key < end_[i];
       if constexpr (kThere) {
         Number x = scores[f] * factor;
-        if (inside && !add_mask(x, rows_[i][key * stride_])) x = kNever;
+        if (inside && !add_mask(x, rows_[i] + key * stride_)) x = kNever;
         scores[f] = inside ? x : kNever;
       } else if (kBounded) {
         scores[f] = inside ? scores[f] : kNever;
