@@ -29,14 +29,6 @@ def eager(a, b0, b1):
 COMPILED = torch.compile(eager)
 
 
-def copy_bandwidth(clock: Clock) -> float:
-    """Bytes a microsecond that a copy within the device reads and writes."""
-    source = torch.empty(1 << 29, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    (found,) = clock.times([lambda: target.copy_(source)])
-    return 2 * source.numel() / found
-
-
 def configurations(shape, count: int, clock: Clock):
     """The time of each of the configurations that the planner thinks cheapest, of either kind, and its guess in cycles."""
     m, k, h, n = shape
@@ -68,7 +60,7 @@ def main() -> None:
     )
     options = asked.parse_args()
     clock = Clock(options.quick)
-    bandwidth = copy_bandwidth(clock)
+    bandwidth = clock.copy_bandwidth()
     print(f"{clock.header('relu')}, device copy {bandwidth / 1e3:.0f} GB/s")
     for shape in SHAPES if options.configs else ():
         print(*shape, sep=",")

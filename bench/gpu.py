@@ -1,15 +1,15 @@
-"""Timing calls on a GPU, in turn and with a cold L2, and what the scripts that do so print alike."""
+"""What the scripts that time calls on a GPU have in common."""
 
 import argparse
 import json
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from timing import commit
 
-_FLUSH_BYTES = 256 << 20  # more than any L2 holds
+from wmma_ops import benching
 
 
 def parser(doc: str) -> argparse.ArgumentParser:
@@ -20,35 +20,15 @@ def parser(doc: str) -> argparse.ArgumentParser:
     return made
 
 
-class Clock:
-    """Medians of so many rounds."""
-
+class Clock(benching.Clock):
     def __init__(self, quick: bool):
-        self.rounds = 9 if quick else 31
-        self._flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device="cuda")
+        super().__init__("cuda", 9 if quick else 31)
 
     def header(self, *more: str) -> str:
         """What was measured on: the GPU, torch and the commit."""
         name = torch.cuda.get_device_name()
         parts = [name, f"torch {torch.__version__}", commit(), "bf16", *more, f"medians of {self.rounds}", "cold L2"]
         return ", ".join(parts)
-
-    def times(self, calls: Sequence[Callable[[], object]]) -> list[float]:
-        """The median of each call's time in microseconds, taken in turn."""
-        for call in calls:
-            for _ in range(3):
-                call()
-        found = [[] for _ in calls]
-        for turn in range(self.rounds):
-            for index in [*range(len(calls))][:: 1 if turn % 2 else -1]:
-                start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                self._flush.zero_()
-                start.record()
-                calls[index]()
-                stop.record()
-                stop.synchronize()
-                found[index].append(start.elapsed_time(stop) * 1e3)
-        return [statistics.median(x) for x in found]
 
 
 def check(got: torch.Tensor, want: torch.Tensor) -> None:

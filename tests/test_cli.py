@@ -1,6 +1,7 @@
 """python -m wmma_ops, as a user types it."""
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import torch
 from rich.console import Console
 
 import wmma_ops
-from wmma_ops import arch, library, tune_view
+from wmma_ops import arch, benching, library, tune_view
 from wmma_ops.__main__ import main
 from wmma_ops.plan import tuning
 from wmma_ops.plan.report_cases import CASES
@@ -202,3 +203,60 @@ def test_tune_compiles_all_before_it_times_any(monkeypatch):
     assert all(one.modelled_cycles > 0 for one in found)
     assert kept == [(found[0], 1000.0 / len(steps))]
     assert not tuning.gemm.FORCED
+
+
+BENCH = ("bench", "33x20x17", "8x16x24", "--rounds", "3", "--dtype", "float32")
+
+
+@pytest.fixture
+def small_copy(monkeypatch):
+    """On the CPU whatever is here; a copy of 128 MB says nothing in a test."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(benching.Clock, "copy_bandwidth", lambda self: 1e4)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        ("--op", "linear", "--bias", "--activation", "gelu", "--residual"),
+        ("--op", "addmm"),
+        ("--batch", "3", "--b-columns"),
+    ],
+)
+def test_bench_times_both(more, small_copy, capsys):
+    assert main([*BENCH, *more, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    batch = 3 if "--batch" in more else 1
+    assert [(row["m"], row["n"], row["k"], row["flops"]) for row in found["rows"]] == [
+        (33, 20, 17, batch * 2.0 * 33 * 20 * 17),
+        (8, 16, 24, batch * 2.0 * 8 * 16 * 24),
+    ]
+    assert all(row["ours"] > 0 and row["torchs"] > 0 and row["error"] < 1e-5 for row in found["rows"])
+    assert found["rows"][1]["bytes"] >= 4 * (8 * 16 + 16 * 24 + 8 * 24)
+    assert found["geometric_mean"] == pytest.approx(math.prod(row["ratio"] for row in found["rows"]) ** 0.5)
+
+
+def test_bench_draws_and_prints(small_copy, tmp_path, capsys):
+    assert main([*BENCH, "--png", str(tmp_path / "bench.png")]) == 0
+    shown = capsys.readouterr().out
+    assert "33 × 20 × 17" in shown
+    assert "geometric mean" in shown
+    assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "code"),
+    [
+        (("bench", "3x4"), "takes MxNxK", 2),
+        (("bench", "8x8x8", "--op", "matmul", "--bias"), "matmul has no --bias", 2),
+        (("bench", "8x8x8", "--rounds", "1", "--png", "x.gif"), ".png or .svg", 1),
+    ],
+)
+def test_bench_refuses(arguments, says, code, small_copy, capsys):
+    try:
+        found = main(list(arguments))
+    except SystemExit as error:  # argparse's own
+        found = error.code
+    assert found == code
+    assert says in capsys.readouterr().err

@@ -16,7 +16,7 @@ Matrix-core kernels for PyTorch: see what works on this machine, and what would 
 
 
 def parser() -> argparse.ArgumentParser:
-    from wmma_ops import calls
+    from wmma_ops import benching, calls
 
     found = argparse.ArgumentParser(
         prog="python -m wmma_ops", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -69,6 +69,17 @@ def parser() -> argparse.ArgumentParser:
         "Exits with 1 where one breaks a limit; misses that are known, and why, are listed.",
     )
     report.add_argument("--target", nargs="+", metavar="TARGET", help="by default every emulated one, and sm_90a")
+    bench = commands.add_parser(
+        "bench",
+        help="time products on this machine's GPU, or its CPU, beside torch's",
+        description="Times a call of an op and what one writes in torch for the same, in turn: medians, on a GPU with an "
+        "empty L2 cache. Shapes are MxNxK; without any, those of a language model's layers.",
+    )
+    bench.add_argument("shapes", nargs="*", type=calls.shape, metavar="MxNxK", help="4096x4096x4096, …")
+    bench.add_argument("--op", metavar="OP", choices=benching.OPS, default="matmul", help=", ".join(benching.OPS))
+    calls.add_options(bench)
+    bench.add_argument("--rounds", type=calls.size, default=15, metavar="COUNT", help="15 by default")
+    bench.add_argument("--png", metavar="FILE", help="draw bars and the roofline; FILE ends in .png or .svg")
     build = commands.add_parser(
         "build",
         help="compile kernels ahead of time, into a folder or a wheel",
@@ -96,7 +107,7 @@ def parser() -> argparse.ArgumentParser:
     layout.add_argument("--instruction", metavar="I", help="mnemonic or builtin; the float16 product by default")
     layout.add_argument("--transposed", action="store_true", help="the operand stored transposed")
     layout.add_argument("--png", metavar="FILE", help="draw it as well; FILE ends in .png or .svg")
-    for command in (demo, doctor, explain, tune, report, build, kept, layout):
+    for command in (demo, doctor, explain, tune, report, bench, build, kept, layout):
         command.add_argument("--json", action="store_true", help="print JSON instead")
     return found
 
@@ -120,6 +131,10 @@ def main(arguments: list[str] | None = None) -> int:
         from wmma_ops import report_view
 
         return report_view.show(options, console)
+    if options.command == "bench":
+        from wmma_ops import bench_view
+
+        return bench_view.show(options, console)
     if options.command == "build":
         from wmma_ops import build_view
 

@@ -53,8 +53,15 @@ def size(text: str) -> int:
     return int(text)
 
 
-def call(op: str, m: int, n: int, k: int, options, device: str = "cpu") -> tuple[tuple, dict]:
-    """The arguments and keywords of a call on contiguous tensors; on the CPU their memory is not touched."""
+def shape(text: str) -> tuple[int, ...]:
+    sizes = text.split("x")
+    if len(sizes) != 3:
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape; takes MxNxK, such as 4096x4096x4096")
+    return tuple(map(size, sizes))
+
+
+def call(op: str, m: int, n: int, k: int, options, device: str | None = None) -> tuple[tuple, dict]:
+    """The arguments and keywords of a call on contiguous tensors; without a device on the CPU, their memory untouched."""
     for name in ("bias", "activation", "residual", "multiply"):
         if getattr(options, name) and name not in _EXTRAS.get(op, ()):
             takes = [one for one, extras in _EXTRAS.items() if name in extras]
@@ -66,7 +73,7 @@ def call(op: str, m: int, n: int, k: int, options, device: str = "cpu") -> tuple
 
     def tensor(*shape: int, of: torch.dtype = dtype, columns: bool = False) -> torch.Tensor:
         shape = shape[:-2] + shape[:-3:-1] if columns else shape
-        if device == "cpu":
+        if device is None:
             made = torch.empty(shape, dtype=of)
         elif of.is_floating_point:
             made = torch.randn(shape, device=device).to(of)
