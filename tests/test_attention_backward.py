@@ -1,4 +1,7 @@
-"""The gradients of attention by kernels of their own, on emulated targets against float64."""
+"""The gradients of attention by kernels of their own, on emulated targets against float64.
+
+That nothing is spilled at the usual head sizes is a limit of `python -m wmma_ops report`.
+"""
 
 from dataclasses import dataclass
 
@@ -6,7 +9,6 @@ import pytest
 import torch
 
 import wmma_ops
-from wmma_ops import arch
 from wmma_ops.testing.reference import unit
 
 
@@ -38,15 +40,24 @@ CASES = (
     Case(5, 150, 8, 8, heads=1, kv_heads=1, scale=0.0),
     Case(1, 1, 1, 1, "float32"),
     Case(21, 30, 40, 24, "float32", kv_heads=1, causal="top_left"),
-    Case(18, 20, 24, 16, "float64", mask="bool", lse=True),
+    Case(10, 12, 24, 16, "float64", heads=1, kv_heads=1, mask="bool", lse=True),
 )
 WIDE = (
     Case(20, 40, 128, 128, "bfloat16", heads=1, kv_heads=1),
     Case(9, 20, 256, 200, heads=1, kv_heads=1, causal="top_left"),
 )
-# Each case on a target of each family, in turn.
 FAMILIES = (("gfx942", "gfx908", "gfx90a", "gfx950"), ("gfx1100", "gfx1151"), ("gfx1201", "gfx1200"))
-RUNS = [(family[i % len(family)], case) for i, case in enumerate((*CASES, *WIDE)) for family in FAMILIES]
+
+
+def _runs():
+    """Each case on a target of each family, in turn; plain FMA, which compiles for long, in one of RDNA's."""
+    for i, case in enumerate((*CASES, *WIDE)):
+        families = FAMILIES if case.dtype in ("float16", "bfloat16") else (FAMILIES[0], FAMILIES[1 + i % 2])
+        for family in families:
+            yield family[i % len(family)], case
+
+
+RUNS = list(_runs())
 
 
 def operands(case: Case):
@@ -148,17 +159,3 @@ def test_a_masks_gradient_takes_the_formula():
     want = gradient()
     with wmma_ops.emulate("gfx942"):
         assert torch.allclose(gradient(), want, rtol=1e-4, atol=1e-5)
-
-
-def test_nothing_is_spilled_at_the_usual_head_sizes():
-    for name in ("gfx942", "gfx1100", "gfx1201"):
-        for e in (64, 128):
-            case = Case(256, 256, e, e, "bfloat16", heads=1, kv_heads=1)
-            (q, k, v), _, g_out, _ = operands(case)
-            emulation = wmma_ops.emulator.Emulation(arch.target(name).name, execute=False)
-            with wmma_ops.emulator.entered(emulation):
-                out, lse = wmma_ops.attention(q.detach(), k.detach(), v.detach())
-                torch.ops.wmma._attention_backward(g_out, q, k, v, out, lse)
-            kernels = [record.kernel.code.assembly for record in emulation.recorded if hasattr(record, "kernel")]
-            assert len(kernels) >= 4
-            assert all("vgpr_spill_count: 0" in text for text in kernels)
