@@ -162,5 +162,5 @@ def test_every_backend_has_its_variant(repository):
 def test_an_attention_that_ours_cannot_take_is_refused(repository):
     layer = get_local_kernel(repository).layers.Attention()
     q, mask = torch.randn(1, 2, 3, 4), torch.ones(3, 3, dtype=torch.bool)
-    with pytest.raises(ValueError, match="a mask beside is_causal"):
+    with pytest.raises(ValueError, match="it is causal and has a mask"):
         layer(q, q, q, mask, is_causal=True)

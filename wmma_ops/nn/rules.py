@@ -113,7 +113,7 @@ def _baddbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
     return lambda: ops.baddbmm(input, batch1, batch2, beta=beta, alpha=alpha), None
 
 
-def _attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     reason = _refusal(query, key, value) or _heads_differ(query, key, value, enable_gqa)
     if reason is None and dropout_p > 0:
         reason = "it has dropout"
@@ -238,7 +238,7 @@ RULES = {
     Tensor.addmm: ("addmm", _addmm),
     torch.baddbmm: ("baddbmm", _baddbmm),
     Tensor.baddbmm: ("baddbmm", _baddbmm),
-    F.scaled_dot_product_attention: ("scaled_dot_product_attention", _attention),
+    F.scaled_dot_product_attention: ("scaled_dot_product_attention", attention),
     F.multi_head_attention_forward: ("multi_head_attention_forward", _multi_head_attention),
     torch.einsum: ("einsum", _within),
     torch.tensordot: ("tensordot", _within),
