@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from diffusers import DiTTransformer2DModel, FluxTransformer2DModel, UNet2DConditionModel
 from diffusers.models.attention_processor import AttnProcessor
-from op_counts import Ops
+from op_counts import TORCHS_ATTENTION, ran
 from torch.overrides import BaseTorchFunctionMode
 
 from wmma_ops.integrations.diffusers import restore_processors, swap_processors
@@ -105,10 +105,10 @@ def test_swapped_model(make, calls):
     swapped = swap_processors(model)
     assert len(swapped) == calls
     assert swap_processors(model) == []  # twice is once
-    with Ops() as ops:
+    with ran(TORCHS_ATTENTION) as counts:
         got = _run(model, inputs)
-    assert ops.count["attention"] == calls
-    assert ops.count["torch"] == 0
+    assert counts["attention"] == calls
+    assert counts[TORCHS_ATTENTION] == 0
     for ours, theirs, want in zip(got, before, exact, strict=True):
         errors = [(x.double() - want).abs() for x in (ours, theirs)]
         least = torch.finfo(torch.float32).eps * want.abs().max()
@@ -133,9 +133,9 @@ def test_only_what_the_filter_takes():
     model, inputs = _made(_unet)
     swapped = swap_processors(model, lambda layer, name: name.endswith("attn2"))
     assert len(swapped) == 4
-    with Ops() as ops:
+    with ran(TORCHS_ATTENTION) as counts:
         _run(model, inputs)
-    assert ops.count["attention"] == ops.count["torch"] / 2 == 4  # torch's: forward and backward
+    assert counts["attention"] == counts[TORCHS_ATTENTION] / 2 == 4  # torch's: forward and backward
 
 
 def test_processors_stay_what_they_were():
