@@ -51,7 +51,8 @@ class swapped(RuleMode):  # a context manager, named as one reads it
     Taken are ``F.linear``, ``torch.matmul``, ``mm``, ``bmm``, ``addmm`` and ``baddbmm``, as functions, methods and ``@``,
     ``F.scaled_dot_product_attention`` and ``F.multi_head_attention_forward``. All else, and what lies inside of other
     functions (``torch.einsum``, recurrent layers), is left to torch. The backward pass may run outside; where it
-    recomputes (activation checkpointing), run it within. ``torch.compile`` works within, and around.
+    recomputes (activation checkpointing), run it within. ``torch.compile`` works within, and around. DTensors are taken
+    once ``wmma_ops.distributed`` is imported.
 
     Args:
         (none): the mode counts for itself. ``.taken`` holds how many calls of each function were taken, ``.left`` how many
