@@ -165,8 +165,17 @@ try:
     wmma_ops.matmul(x, x)
 except NotImplementedError as error:
     print(error)
+with wmma_ops.swapped() as before:
+    x @ x
 import wmma_ops.distributed
 print(wmma_ops.matmul(x, x).full_tensor().sum().item())
+with wmma_ops.swapped() as after:
+    x @ x
+    try:
+        x @ torch.ones(4, 4)
+    except RuntimeError as error:
+        print("aten.mm" in str(error))
+print(*before.left, dict(before.taken), *after.left, dict(after.taken), sep="\\n")
 """
 
 
@@ -176,6 +185,11 @@ def test_the_package_alone_loads_nothing_distributed():
         "False False",
         "wmma.matmul takes DTensors once `import wmma_ops.distributed` has run",
         "64.0",
+        "True",
+        "('matmul', 'its first argument is a DTensor, which has rules of its own')",
+        "{}",
+        "('matmul', 'its second argument and the first are a DTensor and a plain tensor')",
+        "{'matmul': 1}",
     ], ran.stderr
 
 
