@@ -1,8 +1,7 @@
-"""Functions compiled with the pass and without Inductor's code, and the ops that they call."""
-
-from collections import Counter
+"""Functions compiled with the pass and without Inductor's code, held against what they were compiled from."""
 
 import torch
+from op_counts import ran
 
 from wmma_ops import inductor
 
@@ -27,14 +26,6 @@ class Compiled:
         return self.call(*inputs)
 
 
-def ops(call, *inputs):
-    """The result of a call, and how often it called each of our ops, as the dispatcher saw them."""
-    with torch.autograd.profiler.profile(use_kineto=False) as profile:
-        out = call(*inputs)
-    names = (event.name for event in profile.function_events)
-    return out, Counter(name.removeprefix("wmma::") for name in names if name.startswith("wmma::"))
-
-
 def same(function, compiled, inputs, *, gradients=True, tolerance=1e-5):
     """Compares results and the gradients of whatever asks for one; answers with the ops of the forward pass."""
 
@@ -45,7 +36,8 @@ def same(function, compiled, inputs, *, gradients=True, tolerance=1e-5):
 
     compiled(*copies())  # while the graph is made, ops see fake tensors
     mine, theirs = copies(), copies()
-    got, called = ops(compiled, *mine)
+    with ran() as called:
+        got = compiled(*mine)
     want = function(*theirs)
     torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
     for x, y in zip(mine, theirs, strict=True):  # what was changed in place

@@ -1,22 +1,27 @@
 """Models spread over the processes of a group, in the ways that wmma_ops.distributed has plans for."""
 
+import contextlib
 import copy
 import os
 
 import torch
 import torch.distributed as dist
+from op_counts import ran
 from sharded import Mismatch, mesh_of
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
-from torch.distributed.tensor.debug import CommDebugMode
 from torch.distributed.tensor.parallel import parallelize_module
 
 import wmma_ops
 from wmma_ops.distributed import RowParallel, Sharded, attention_plan, mlp_plan
 
+COLLECTIVES = tuple(
+    f"_c10d_functional::{name}"
+    for name in ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "broadcast")
+)
 HIDDEN, HEADS, KV_HEADS, SIZE = 32, 8, 4, 4
 
 
@@ -101,9 +106,14 @@ def _full(x):
     return x.full_tensor() if isinstance(x, DTensor) else x
 
 
+# Models of torch's layers: as they are, swapped for ours, within the mode. And what runs of our ops, where Block has some.
+_FIXED = {"attention", "gemm_gemm"}
+KINDS = {"ours": _FIXED | {"linear"}, "torch": _FIXED, "swapped": _FIXED | {"linear"}, "mode": _FIXED | {"linear"}}
+
+
 def _model(kind, dtype, part=Block):
     torch.manual_seed(1)
-    linear = {"ours": Ours, "torch": nn.Linear}[kind]
+    linear = Ours if kind == "ours" else nn.Linear
     model, x = part(linear).to(dtype), torch.randn(2, 8, HIDDEN).to(dtype)
     return model, copy.deepcopy(model).double(), x
 
@@ -120,19 +130,79 @@ def tensor_parallel(ways, kind, dtype, sequence_dim, whole):
     """A block whose activations are plain tensors between its parts."""
     model, wide, x = _model(kind, dtype)
     mesh = mesh_of((ways,))
+    if kind == "swapped":
+        wmma_ops.swap_(model)
     parallelize_module(model, mesh, plan(sequence_dim, whole))
     rows = model.attention.q_proj.weight.to_local().shape[0]
     if rows != HEADS * SIZE // ways:
         raise Mismatch(f"the weight of q_proj has {rows} rows here")
-    with torch.no_grad(), CommDebugMode() as communication:
-        model(x if sequence_dim is None else x.chunk(ways, sequence_dim)[mesh.get_local_rank()])
-    said = {str(op).rpartition(".")[2]: n for op, n in communication.get_comm_counts().items()}
+
+    def run(x):
+        with wmma_ops.swapped() if kind == "mode" else contextlib.nullcontext():
+            return model(x)
+
     # Every part of the block adds up once; of a sequence, every part (or layer) first collects its rows.
     sums = {"all_reduce": 3} if sequence_dim is None else {"reduce_scatter_tensor": 3}
     collects = {} if sequence_dim is None else {"all_gather_into_tensor": 5 if whole else 6}
-    if said != sums | collects:
-        raise Mismatch(f"communicates by {said}; should by {sums | collects}")
-    _run_and_compare(model, model, wide, x, mesh, sequence_dim)
+    # Sharded as a whole, a swapped MLP stays one: the gate's product takes the other's result.
+    ops = KINDS[kind] | ({"gemm"} if kind == "swapped" and whole else set())
+    _calls(run, x if sequence_dim is None else x.chunk(ways, sequence_dim)[mesh.get_local_rank()], sums | collects, ops)
+    _run_and_compare(run, model, wide, x, mesh, sequence_dim)
+
+
+def _calls(run, x, communication, ops):
+    """Holds what a forward pass sends, and which of our ops it runs, against what it should."""
+    # Not by CommDebugMode, whose hooks on every module keep layers from fusing.
+    with torch.no_grad(), ran(*COLLECTIVES) as counts:
+        run(x)
+    said = {name.partition("::")[2]: counts.pop(name) for name in COLLECTIVES if name in counts}
+    if said != communication:
+        raise Mismatch(f"communicates by {said}; should by {communication}")
+    if set(counts) != ops:
+        raise Mismatch(f"runs {sorted(counts)}; should {sorted(ops)}")
+
+
+# Our layers: what makes one, its plan, what it sends, what it runs.
+SUM = {"all_reduce": 1}
+LAYERS = {
+    "linear": (
+        lambda: nn.Sequential(
+            wmma_ops.nn.Linear(HIDDEN, 3 * HIDDEN, activation="gelu"), wmma_ops.nn.Linear(3 * HIDDEN, HIDDEN)
+        ),
+        mlp_plan(column=["0"], row=["1"]),
+        SUM,
+        {"linear"},
+    ),
+    "layers of an MLP": (
+        lambda: wmma_ops.nn.FusedMLP(HIDDEN, 3 * HIDDEN, activation="silu", gated=True),
+        mlp_plan(),
+        SUM,
+        {"linear"},
+    ),
+    "MLP": (
+        lambda: wmma_ops.nn.FusedMLP(HIDDEN, 3 * HIDDEN),
+        Sharded({"0.weight": Shard(0), "0.bias": Shard(0), "2.weight": Shard(1)}),
+        SUM,
+        {"gemm_gemm"},
+    ),
+    # q, k and v are stacked, and so not divided by heads: they are collected, and everyone attends.
+    "attention": (
+        lambda: wmma_ops.nn.Attention(HIDDEN, HEADS, num_kv_heads=KV_HEADS),
+        Sharded({"in_proj_weight": Shard(0), "in_proj_bias": Shard(0), "out_proj.weight": Shard(1)}),
+        SUM | {"all_gather_into_tensor": 1},
+        {"linear", "attention"},
+    ),
+}
+
+
+def our_layer(ways, name):
+    make, style, communication, ops = LAYERS[name]
+    torch.manual_seed(1)
+    model, mesh, x = make(), mesh_of((ways,)), torch.randn(2, 8, HIDDEN)
+    wide = copy.deepcopy(model).double()
+    parallelize_module(model, mesh, style)
+    _calls(model, x, communication, ops)
+    _run_and_compare(model, model, wide, x, mesh, None)
 
 
 def compiled(ways):
@@ -199,9 +269,11 @@ def refusals():
         ("activation", RowParallel(), Ours(8, 8, activation="gelu")),
         ("name", Sharded({"wieght": Shard(0)}), nn.Linear(8, 8)),
         ("heads", attention_plan(kv_heads=3)["k_proj"], nn.Linear(8, 12)),
+        ("never called", attention_plan(row=["out_proj"])["out_proj"], nn.MultiheadAttention(8, 2).out_proj),
+        ("parts", attention_plan(row=["out_proj"]), wmma_ops.nn.Attention(8, 2)),
     ):
         try:
-            parallelize_module(module, mesh, style)
+            parallelize_module(module, mesh, style)(torch.ones(2, 3, 8))
         except ValueError as error:
             said[name] = str(error)
     return said

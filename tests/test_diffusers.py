@@ -8,10 +8,12 @@ import torch
 import torch.nn.functional as F
 from diffusers import DiTTransformer2DModel, FluxTransformer2DModel, UNet2DConditionModel
 from diffusers.models.attention_processor import AttnProcessor
-from op_counts import Ops
+from op_counts import TORCHS_ATTENTION, ran
+from torch.overrides import BaseTorchFunctionMode
 
 from wmma_ops.integrations.diffusers import restore_processors, swap_processors
-from wmma_ops.integrations.sdpa import Calls, SdpaMode, scaled_dot_product_attention
+from wmma_ops.integrations.sdpa import AttentionMode, Calls
+from wmma_ops.nn import rules
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -103,10 +105,10 @@ def test_swapped_model(make, calls):
     swapped = swap_processors(model)
     assert len(swapped) == calls
     assert swap_processors(model) == []  # twice is once
-    with Ops() as ops:
+    with ran(TORCHS_ATTENTION) as counts:
         got = _run(model, inputs)
-    assert ops.count["attention"] == calls
-    assert ops.count["torch"] == 0
+    assert counts["attention"] == calls
+    assert counts[TORCHS_ATTENTION] == 0
     for ours, theirs, want in zip(got, before, exact, strict=True):
         errors = [(x.double() - want).abs() for x in (ours, theirs)]
         least = torch.finfo(torch.float32).eps * want.abs().max()
@@ -122,10 +124,8 @@ def test_a_wrong_attention_is_noticed(monkeypatch):
     model, inputs = _made(_unet)
     before = _run(model, inputs)
     swap_processors(model)
-    monkeypatch.setattr(
-        "wmma_ops.integrations.sdpa.scaled_dot_product_attention",
-        lambda q, k, v, attn_mask=None, **options: scaled_dot_product_attention(q, k, v, **options),
-    )
+    right = rules.attention
+    monkeypatch.setattr(rules, "attention", lambda q, k, v, mask, *options: right(q, k, v, None, *options))
     assert (_run(model, inputs)[0] - before[0]).abs().max() > 1e-3
 
 
@@ -133,9 +133,9 @@ def test_only_what_the_filter_takes():
     model, inputs = _made(_unet)
     swapped = swap_processors(model, lambda layer, name: name.endswith("attn2"))
     assert len(swapped) == 4
-    with Ops() as ops:
+    with ran(TORCHS_ATTENTION) as counts:
         _run(model, inputs)
-    assert ops.count["attention"] == ops.count["torch"] / 2 == 4  # torch's: forward and backward
+    assert counts["attention"] == counts[TORCHS_ATTENTION] / 2 == 4  # torch's: forward and backward
 
 
 def test_processors_stay_what_they_were():
@@ -198,7 +198,7 @@ def test_the_mode_is_torchs_attention(options, kv_heads):
         torch.manual_seed(7)
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             if i == 0:
-                with SdpaMode(calls):
+                with AttentionMode(calls):
                     out = F.scaled_dot_product_attention(*inputs, **options, enable_gqa=kv_heads < 4)
             else:
                 out = F.scaled_dot_product_attention(*inputs, **options, enable_gqa=kv_heads < 4)
@@ -208,16 +208,27 @@ def test_the_mode_is_torchs_attention(options, kv_heads):
 
 
 @pytest.mark.parametrize(
-    ("shapes", "reason"),
+    ("shapes", "options", "reason"),
     [
-        (((2, 4, 6, 8), (1, 4, 6, 8)), "key has shape [1, 4, 6, 8], query [2, 4, 6, 8]"),
-        (((6, 8), (6, 8)), "query has shape [6, 8], query [6, 8]"),
+        (((2, 4, 6, 8), (1, 4, 6, 8)), {}, "its batches differ in size"),
+        (((2, 4, 6, 8), (2, 2, 6, 8)), {"dropout_p": 0.5, "enable_gqa": False}, "its heads differ in number"),
+        (((6, 8), (6, 8)), {"dropout_p": 0.5}, "it has dropout and no heads"),
     ],
 )
-def test_the_mode_leaves_to_torch_what_ours_does_not_take(shapes, reason):
+def test_the_mode_leaves_to_torch_what_ours_does_not_take(shapes, options, reason):
     q, k = (torch.randn(shape) for shape in shapes)
-    calls = Calls()
-    with SdpaMode(calls):
-        out = F.scaled_dot_product_attention(q, k, k)
-    assert torch.equal(out, F.scaled_dot_product_attention(q, k, k))
+    outs, calls = [], Calls()
+    for mode in (BaseTorchFunctionMode(), AttentionMode(calls)):
+        torch.manual_seed(7)
+        with mode:
+            outs.append(_said(lambda: F.scaled_dot_product_attention(q, k, k, **options)))
+    assert outs[0] == outs[1]
     assert (calls.taken, calls.left) == (0, [reason])
+
+
+def _said(call):
+    """A result as numbers, or the error's text."""
+    try:
+        return call().tolist()
+    except RuntimeError as error:
+        return str(error)

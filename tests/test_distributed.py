@@ -73,10 +73,18 @@ def test_every_pair_of_offers_on_two_by_two_processes(four, op):
         ("ours", torch.float32, 1, True),
         ("ours", torch.bfloat16, 1, False),
         ("torch", torch.float32, 1, False),
+        ("swapped", torch.float32, None, False),
+        ("swapped", torch.float32, 1, True),
+        ("mode", torch.float32, 1, False),
     ],
 )
 def test_a_block_by_tensor_parallel_plans(two, kind, dtype, sequence_dim, whole):
     two.run(sharded_models.tensor_parallel, 2, kind, dtype, sequence_dim, whole)
+
+
+@pytest.mark.parametrize("name", sharded_models.LAYERS)
+def test_our_layers_by_plans(two, name):
+    two.run(sharded_models.our_layer, 2, name)
 
 
 def test_a_compiled_block(two):
@@ -99,6 +107,8 @@ def test_plans_refuse_what_they_cannot_do(two):
     assert "activation 'gelu'" in said["activation"]
     assert "no parameter 'wieght'; has bias, weight" in said["name"]
     assert "3 heads do not divide among 2 devices" in said["heads"]
+    assert "out_proj of torch.nn.MultiheadAttention is read and never called" in said["never called"]
+    assert "Linear got [2, 3, 8] on each of 2 devices; takes their parts of 8 features" in said["parts"]
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -155,8 +165,17 @@ try:
     wmma_ops.matmul(x, x)
 except NotImplementedError as error:
     print(error)
+with wmma_ops.swapped() as before:
+    x @ x
 import wmma_ops.distributed
 print(wmma_ops.matmul(x, x).full_tensor().sum().item())
+with wmma_ops.swapped() as after:
+    x @ x
+    try:
+        x @ torch.ones(4, 4)
+    except RuntimeError as error:
+        print("aten.mm" in str(error))
+print(*before.left, dict(before.taken), *after.left, dict(after.taken), sep="\\n")
 """
 
 
@@ -166,6 +185,11 @@ def test_the_package_alone_loads_nothing_distributed():
         "False False",
         "wmma.matmul takes DTensors once `import wmma_ops.distributed` has run",
         "64.0",
+        "True",
+        "('matmul', 'its first argument is a DTensor, which has rules of its own')",
+        "{}",
+        "('matmul', 'its second argument and the first are a DTensor and a plain tensor')",
+        "{'matmul': 1}",
     ], ran.stderr
 
 

@@ -11,7 +11,7 @@ from kernels import (
     use_kernel_mapping,
     use_kernelized_func,
 )
-from op_counts import Ops
+from op_counts import ran
 from torch import nn
 from transformers.activations import ACT2FN
 
@@ -88,16 +88,16 @@ def test_layer(repository, make, count):
     x = torch.randn(2, 4, 5, 24)
     want = _run(model, x)
     _kernelized(model, repository)
-    with Ops() as ops:
+    with ran() as counts:
         model(x)
-    assert ops.count == count
+    assert counts == count
     torch.testing.assert_close(_run(model, x), want, rtol=1e-4, atol=1e-4)
 
 
 def test_a_model_of_transformers(repository, monkeypatch):
     """Its own MLP, without a decorator: `replace_kernel_forward_from_hub` does this for good."""
-    from tiny_models import MODELS, batch
     from transformers.models.gemma2.modeling_gemma2 import Gemma2MLP
+    from transformers_models import MODELS, batch
 
     monkeypatch.setattr(Gemma2MLP, "kernel_layer_name", "GatedMLP", raising=False)
     monkeypatch.setattr(Gemma2MLP, "kernel_condition", staticmethod(lambda module: True), raising=False)
@@ -105,9 +105,9 @@ def test_a_model_of_transformers(repository, monkeypatch):
     model, inputs = gemma.model(), batch("left")
     want = model(**inputs).logits
     _kernelized(model, repository)
-    with Ops() as ops:
+    with ran() as counts:
         got = model(**inputs).logits
-    assert ops.count == {"gemm": 2, "linear": 4}
+    assert counts == {"gemm": 2, "linear": 4}
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
@@ -162,5 +162,5 @@ def test_every_backend_has_its_variant(repository):
 def test_an_attention_that_ours_cannot_take_is_refused(repository):
     layer = get_local_kernel(repository).layers.Attention()
     q, mask = torch.randn(1, 2, 3, 4), torch.ones(3, 3, dtype=torch.bool)
-    with pytest.raises(ValueError, match="a mask beside is_causal"):
+    with pytest.raises(ValueError, match="it is causal and has a mask"):
         layer(q, q, q, mask, is_causal=True)

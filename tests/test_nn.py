@@ -6,7 +6,8 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
-from models import activated, assert_no_worse, assert_within, exact, layer, ran, results
+from layer_models import activated, assert_no_worse, assert_within, exact, layer, results
+from op_counts import ran
 from torch import nn
 
 import wmma_ops

@@ -8,7 +8,8 @@ import weakref
 import pytest
 import torch
 import torch.nn.functional as F
-from models import Gated, Mlp, Model, assert_no_worse, exact, ran, results
+from layer_models import Gated, Mlp, Model, assert_no_worse, exact, results
+from op_counts import ran
 from torch import nn
 
 import wmma_ops

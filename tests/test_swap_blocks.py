@@ -6,7 +6,8 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
-from models import Gated, Mlp, assert_no_worse, exact, ran, results
+from layer_models import Gated, Mlp, assert_no_worse, exact, results
+from op_counts import ran
 from torch import nn
 
 import wmma_ops

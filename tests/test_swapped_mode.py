@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
 import torch.nn.functional as F
-from models import ran
+from op_counts import ran
 from torch import nn
 
 import wmma_ops

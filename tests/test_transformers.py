@@ -5,11 +5,11 @@ import sys
 
 import pytest
 import torch
-from op_counts import Ops
-from tiny_models import MODELS, T5, WINDOW, Checked, batch, exact, implementation
+from op_counts import TORCHS_ATTENTION, ran
 from torch._dynamo.testing import CompileCounterWithBackend
 from transformers import AutoModelForCausalLM, StaticCache
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers_models import MODELS, T5, WINDOW, Checked, batch, exact, implementation
 
 import wmma_ops
 from wmma_ops.integrations import transformers as wmma_transformers
@@ -58,9 +58,9 @@ def test_forward(tiny, padding, dtype):
     checked = Checked(attention_forward)
     _logits(model, implementation(checked), inputs)
     assert checked.calls == tiny.calls
-    with Ops() as ops:
+    with ran() as counts:
         got = _logits(model, "wmma", inputs)
-    assert ops.count["gemm" if tiny is GEMMA2 else "attention"] == tiny.calls
+    assert counts["gemm" if tiny is GEMMA2 else "attention"] == tiny.calls
     want = exact(model)(**inputs).logits
     _no_worse(got, _logits(model, tiny.peer, inputs), want, inputs["attention_mask"].bool())
 
@@ -88,9 +88,9 @@ def test_generate(tiny, cache, padding):
 def test_loaded_with_it(tmp_path):
     GEMMA2.model().save_pretrained(tmp_path)
     model = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="wmma")
-    with Ops() as ops:
+    with ran(TORCHS_ATTENTION) as counts:
         got = model(**batch("left")).logits
-    assert ops.count == {"gemm": 2, "matmul": 2}
+    assert counts == {"gemm": 2, "matmul": 2}
     torch.testing.assert_close(got, _logits(GEMMA2.model(), "wmma", batch("left")))
 
 
@@ -130,9 +130,9 @@ def test_training_step(tiny):
         else:
             model.set_attn_implementation(name)
         model.train()
-        with Ops() as ops:
+        with ran(TORCHS_ATTENTION) as counts:
             model(**inputs, labels=labels).loss.backward()
-        assert ops.count["gemm"] >= 4 * tiny.calls if name == "wmma" else ops.count.keys() <= {"torch"}
+        assert counts["gemm"] >= 4 * tiny.calls if name == "wmma" else counts.keys() <= {TORCHS_ATTENTION}
         grads[name] = {key: x.grad for key, x in model.named_parameters() if x.grad is not None}
     assert grads["wmma"].keys() == grads["exact"].keys()
     _no_worse(*(_joined(grads[name], like=grads["exact"]) for name in ("wmma", tiny.peer, "exact")))

@@ -114,7 +114,21 @@ class RowParallel(Sharded):
                 f"wmma_ops.distributed: a row-parallel {type(module).__name__} has the activation {activation!r}; takes "
                 "none, as partial sums must be added up before it"
             )
+        if type(module) is nn.modules.linear.NonDynamicallyQuantizableLinear:
+            raise ValueError(
+                "wmma_ops.distributed: the out_proj of torch.nn.MultiheadAttention is read and never called; takes layers "
+                "that are called, or Sharded for a module that holds the whole"
+            )
         return super()._apply(module, device_mesh)
+
+    def _input(self, module: nn.Module, inputs: tuple, mesh: DeviceMesh) -> tuple:
+        x, features = inputs[0], module.weight.shape[1]
+        if not isinstance(x, DTensor) and self.given == Shard(-1) and x.shape[-1] * mesh.size() != features:
+            raise ValueError(
+                f"wmma_ops.distributed: a row-parallel {type(module).__name__} got {list(x.shape)} on each of {mesh.size()} "
+                f"devices; takes their parts of {features} features, as column-parallel layers before it give"
+            )
+        return super()._input(module, inputs, mesh)
 
 
 def mlp_plan(
@@ -150,7 +164,8 @@ def attention_plan(
 ) -> dict[str, ParallelStyle]:
     """A plan for attention blocks: every device takes its share of the heads.
 
-    The block must read the number of heads off its tensors' sizes.
+    The block must read the number of heads off its tensors' sizes. One that stacks q, k and v in a weight, as
+    :class:`wmma_ops.nn.Attention`, is not divided by heads: :class:`Sharded` spreads its weights, and every device attends.
 
     Args:
         prefix, column, row, sequence_dim: as for :func:`mlp_plan`.

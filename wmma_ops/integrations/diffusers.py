@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import torch
 
-from wmma_ops.integrations.sdpa import Calls, SdpaMode
+from wmma_ops.integrations.sdpa import AttentionMode, Calls
 
 _SUFFIX = "OnWmma"
 
@@ -73,7 +73,7 @@ def _subclass(kind: type) -> type:
     @functools.wraps(kind.__call__)
     def call(self, *args, **kwargs):
         calls = Calls()
-        with SdpaMode(calls):
+        with AttentionMode(calls):
             out = kind.__call__(self, *args, **kwargs)
         if not calls.taken and not calls.left:
             raise RuntimeError(

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from wmma_ops import ops
-from wmma_ops.integrations.sdpa import obstacle, scaled_dot_product_attention
+from wmma_ops.integrations.sdpa import attention
 
 Tensor = torch.Tensor
 
@@ -90,7 +90,7 @@ class Attention(nn.Module):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        reason = obstacle(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        call, reason = attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         if reason is not None:
             raise ValueError(f"Attention of wmma_ops: {reason}; takes what wmma_ops.attention takes")
-        return scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        return call()

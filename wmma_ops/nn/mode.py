@@ -1,7 +1,8 @@
-"""A torch function mode under which torch's products and attention run as ours."""
+"""Torch function modes under which functions of torch's run as ours: `swapped` for all that has a rule, others for some."""
 
 import threading
 from collections import Counter
+from typing import ClassVar
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -15,7 +16,7 @@ def _count_traced(name: str, reason: str | None) -> bool:
     """The compiler calls this while it traces, and never again."""
     modes = getattr(_entered, "modes", None)
     if modes:
-        modes[-1]._count(name, reason)
+        modes[-1]._tally(name, reason)
     return True
 
 
@@ -23,13 +24,35 @@ def _count_traced(name: str, reason: str | None) -> bool:
 _count_traced._dynamo_marked_constant = True
 
 
-class swapped(TorchFunctionMode):  # a context manager, named as one reads it
+class RuleMode(TorchFunctionMode):
+    """Within it, calls of the functions in `_table` are ours where their rules allow; `_count` is told of each."""
+
+    _table: ClassVar[dict]  # as rules.RULES: torch's function -> its name and its rule
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        rule = self._table.get(func)
+        if func is torch.Tensor.unflatten:  # written with super(), which the compiler cannot follow from inside a mode
+            return torch.unflatten(*args, **kwargs)
+        if rule is None:
+            return func(*args, **kwargs)
+        name, function = rule
+        call, reason = rules.decide(function, args, kwargs)
+        self._count(name, reason)
+        return call() if reason is None else func(*args, **kwargs)
+
+    def _count(self, name: str, reason: str | None) -> None:
+        raise NotImplementedError
+
+
+class swapped(RuleMode):  # a context manager, named as one reads it
     """Within it, torch's products and attention are ours wherever types, devices and masks allow, whoever calls them.
 
     Taken are ``F.linear``, ``torch.matmul``, ``mm``, ``bmm``, ``addmm`` and ``baddbmm``, as functions, methods and ``@``,
     ``F.scaled_dot_product_attention`` and ``F.multi_head_attention_forward``. All else, and what lies inside of other
     functions (``torch.einsum``, recurrent layers), is left to torch. The backward pass may run outside; where it
-    recomputes (activation checkpointing), run it within. ``torch.compile`` works within, and around.
+    recomputes (activation checkpointing), run it within. ``torch.compile`` works within, and around. DTensors are taken
+    once ``wmma_ops.distributed`` is imported.
 
     Args:
         (none): the mode counts for itself. ``.taken`` holds how many calls of each function were taken, ``.left`` how many
@@ -48,25 +71,18 @@ class swapped(TorchFunctionMode):  # a context manager, named as one reads it
           matmul  1  its first argument is int64; taken are float16, bfloat16, float32, float64
     """
 
+    _table = rules.RULES
+
     def __init__(self):
         super().__init__()
         self.taken: Counter[str] = Counter()
         self.left: Counter[tuple[str, str]] = Counter()
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        rule = rules.RULES.get(func)
-        if func is torch.Tensor.unflatten:  # written with super(), which the compiler cannot follow from inside a mode
-            return torch.unflatten(*args, **kwargs)
-        if rule is None:
-            return func(*args, **kwargs)
-        name, function = rule
-        call, reason = rules.decide(function, args, kwargs)
+    def _count(self, name: str, reason: str | None) -> None:
         if torch.compiler.is_compiling():
             _count_traced(name, reason)
         else:
-            self._count(name, reason)
-        return call() if reason is None else func(*args, **kwargs)
+            self._tally(name, reason)
 
     def __enter__(self):
         if not torch.compiler.is_compiling():
@@ -78,7 +94,7 @@ class swapped(TorchFunctionMode):  # a context manager, named as one reads it
             _entered.modes.pop()
         return super().__exit__(*error)
 
-    def _count(self, name: str, reason: str | None) -> None:
+    def _tally(self, name: str, reason: str | None) -> None:
         if reason is None:
             self.taken[name] += 1
         else:

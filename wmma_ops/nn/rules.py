@@ -4,6 +4,8 @@ A rule has the signature of torch's function. It answers with a call and None, o
 Shapes that do not fit are not a reason: they are refused by our op, by name.
 """
 
+import sys
+
 import torch
 import torch.autograd.forward_ad as forward_ad
 import torch.nn.functional as F
@@ -42,6 +44,8 @@ def _refusal(*tensors) -> str | None:
             return f"{which} is on {x.device.type}"
     _, first = found[0]
     for which, x in found[1:]:
+        if _is_dtensor(x) != _is_dtensor(first):
+            return f"{which} and the first are a DTensor and a plain tensor"
         if x.device != first.device:
             return f"{which} is on another device"
         mixed = x.dtype != first.dtype
@@ -53,9 +57,17 @@ def _refusal(*tensors) -> str | None:
 
 
 def _is_plain(x) -> bool:
-    """No class with rules of its own; torch.export traces with classes of torch._subclasses."""
+    """No class with rules of its own, or one that knows ours; torch.export traces with classes of torch._subclasses."""
     kind = type(x)
-    return kind is Tensor or kind is nn.Parameter or kind.__module__.startswith("torch._subclasses.")
+    if kind is Tensor or kind is nn.Parameter or kind.__module__.startswith("torch._subclasses."):
+        return True
+    return _is_dtensor(x) and "wmma_ops.distributed" in sys.modules
+
+
+def _is_dtensor(x) -> bool:
+    """By name: an import would load all that is distributed."""
+    kind = type(x)
+    return kind.__module__ == "torch.distributed.tensor" and kind.__name__ == "DTensor"
 
 
 def _autocast(x: Tensor) -> bool:
@@ -113,7 +125,7 @@ def _baddbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
     return lambda: ops.baddbmm(input, batch1, batch2, beta=beta, alpha=alpha), None
 
 
-def _attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     reason = _refusal(query, key, value) or _heads_differ(query, key, value, enable_gqa)
     if reason is None and dropout_p > 0:
         reason = "it has dropout"
@@ -143,7 +155,7 @@ def _heads_differ(q: Tensor, k: Tensor, v: Tensor, grouped: bool) -> str | None:
 
 
 def _mask_refusal(q: Tensor, k: Tensor, mask: Tensor) -> str | None:
-    if not _is_plain(mask) or mask.device != q.device:
+    if not _is_plain(mask) or mask.device != q.device or _is_dtensor(mask) != _is_dtensor(q):
         return "its mask is no plain tensor on the same device"
     known = [torch.bool, q.dtype, *([torch.float32, torch.get_autocast_dtype(q.device.type)] if _autocast(q) else [])]
     if mask.dtype not in known:
@@ -238,7 +250,7 @@ RULES = {
     Tensor.addmm: ("addmm", _addmm),
     torch.baddbmm: ("baddbmm", _baddbmm),
     Tensor.baddbmm: ("baddbmm", _baddbmm),
-    F.scaled_dot_product_attention: ("scaled_dot_product_attention", _attention),
+    F.scaled_dot_product_attention: ("scaled_dot_product_attention", attention),
     F.multi_head_attention_forward: ("multi_head_attention_forward", _multi_head_attention),
     torch.einsum: ("einsum", _within),
     torch.tensordot: ("tensordot", _within),

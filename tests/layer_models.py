@@ -1,8 +1,6 @@
-"""What the tests of layers share: models, which ops ran, and how far results may be from another model's."""
+"""What the tests of layers share: models to put them in, and how far results may be from another model's."""
 
-import contextlib
 import copy
-from collections import Counter
 
 import torch
 import torch.nn.functional as F
@@ -51,16 +49,6 @@ class Model(nn.Module):
         for layer in self.layers:
             x = x + layer(x)
         return self.last(x)
-
-
-@contextlib.contextmanager
-def ran():
-    """Counts our ops as they run, eager or compiled; the counter is full once the block is over."""
-    counts = Counter()
-    with torch.autograd.profiler.profile() as profile:
-        yield counts
-    names = [event.name.split("::") for event in profile.function_events]
-    counts.update(name[1] for name in names if name[0] in ("wmma", "wmma_raw") and not name[1].startswith("_"))
 
 
 def results(model, *inputs, **options) -> dict[str, torch.Tensor]:
