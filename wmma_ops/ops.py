@@ -75,7 +75,7 @@ def addmm(
         a: ``[M, K]``.
         b: ``[K, N]``.
         beta, alpha: real factors. With alpha 0, A and B are not read.
-        out_dtype: as for :func:`matmul`.
+        out_dtype: as for ``matmul``.
 
     Example:
         >>> import torch, wmma_ops
@@ -90,10 +90,10 @@ def addmm_(input: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: flo
     """``input = alpha·A·B + beta·input`` in place; returns `input`.
 
     Args:
-        input: ``[M, N]``, of a type that :func:`matmul` gives for A's; any strides, sharing no memory with A or B.
+        input: ``[M, N]``, of a type that ``matmul`` gives for A's; any strides, sharing no memory with A or B.
         a: ``[M, K]``.
         b: ``[K, N]``.
-        beta, alpha: as for :func:`addmm`.
+        beta, alpha: as for ``addmm``.
 
     Example:
         >>> import torch, wmma_ops
@@ -124,7 +124,7 @@ def baddbmm(
         input: any shape that broadcasts to ``[batch, M, N]``; not read where beta is 0.
         a: ``[batch, M, K]``.
         b: ``[batch, K, N]``.
-        beta, alpha, out_dtype: as for :func:`addmm`.
+        beta, alpha, out_dtype: as for ``addmm``.
 
     Example:
         >>> import torch, wmma_ops
@@ -166,7 +166,7 @@ def gemm(
         a_activation, activation: one of none, relu, gelu, gelu_tanh, silu, sigmoid, tanh, leaky_relu (slope 0.01), or the
             name of a registered activation.
         multiply: any shape that broadcasts to ``[..., M, N]``.
-        out_dtype: as for :func:`matmul`.
+        out_dtype: as for ``matmul``.
 
     Example:
         >>> import torch, wmma_ops
@@ -209,7 +209,7 @@ def linear(
         x: ``[..., K]``.
         weight: ``[N, K]``.
         bias: ``[N]``.
-        activation: as for :func:`gemm`.
+        activation: as for ``gemm``.
         residual: any shape that broadcasts to ``[..., N]``; added before the activation.
 
     Example:
@@ -251,9 +251,9 @@ def gemm_gemm(
         c: any shape that broadcasts to ``[..., M, N]``; not read where beta1 is 0.
         alpha0, alpha1, beta1: real factors.
         bias0, bias1: ``[H]`` and ``[N]``.
-        activation: as for :func:`gemm`.
+        activation: as for ``gemm``.
         gate: the shape of b0.
-        out_dtype: D1's type, as for :func:`matmul`.
+        out_dtype: D1's type, as for ``matmul``.
 
     Example:
         >>> import torch, wmma_ops
@@ -335,7 +335,7 @@ def scaled_mm(
         scale_a: float32; one element, or one a row: ``[M]`` or ``[M, 1]``.
         scale_b: float32; one element, or one a column: ``[N]`` or ``[1, N]``.
         bias: ``[N]``.
-        out_dtype: bfloat16 by default; otherwise as for :func:`matmul`.
+        out_dtype: bfloat16 by default; otherwise as for ``matmul``.
 
     Example:
         >>> import torch, wmma_ops

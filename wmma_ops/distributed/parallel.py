@@ -91,7 +91,7 @@ def _own_parameters(prefix: str, module: nn.Module) -> dict[str, str]:
 class ColumnParallel(Sharded):
     """For layers with a weight ``[out, in]`` and a bias, as nn.Linear's. Any activation may follow.
 
-    The arguments are those of :class:`Sharded`.
+    The arguments are those of ``Sharded``.
     """
 
     def __init__(self, *, given: Placement = Replicate(), gives: Placement = Shard(-1), **options):  # noqa: B008
@@ -153,7 +153,7 @@ def attention_plan(
     The block must read the number of heads off its tensors' sizes.
 
     Args:
-        prefix, column, row, sequence_dim: as for :func:`mlp_plan`.
+        prefix, column, row, sequence_dim: as for ``mlp_plan``.
         kv_heads: the number of key heads, which the number of devices has to divide; checked where it is given.
 
     Example:

@@ -85,7 +85,7 @@ class Attention(nn.Module):
             nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Attends within ``[..., length, embed_dim]``; `mask` as for :func:`wmma_ops.attention` (True: may look)."""
+        """Attends within ``[..., length, embed_dim]``; `mask` as for ``wmma_ops.attention`` (True: may look)."""
         if input.dim() < 2:
             raise ValueError(
                 f"wmma.nn.Attention: input has shape {list(input.shape)}; takes [..., length, {self.embed_dim}]"

@@ -24,7 +24,7 @@ class Linear(nn.Linear):
 
     Args:
         in_features, out_features, bias, device, dtype: as for ``torch.nn.Linear``.
-        activation: as for :func:`wmma_ops.gemm`.
+        activation: as for ``wmma_ops.gemm``.
         recompute: fuse the activation in training too: its argument is not kept, and the backward pass multiplies again.
 
     Example:

@@ -53,7 +53,7 @@ class FusedMLP(nn.Module):
 
     Args:
         in_features, hidden_features, out_features: sizes; out_features is in_features by default.
-        activation: as for :func:`wmma_ops.gemm`.
+        activation: as for ``wmma_ops.gemm``.
         gated: multiply by a third layer.
         bias: of every layer.
         dropout: between the layers, in training.
