@@ -51,7 +51,7 @@ format: build
 docs: build
 	$(PIP) install --quiet --no-build-isolation --editable ".[docs]"
 	COLUMNS=110 $(PYTHON) -m wmma_ops --help > build/help.txt
-	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet --strict --config-file wmma_ops/docs/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --config-file wmma_ops/docs/mkdocs.yml
 
 bench: build
 	$(PYTHON) bench/bench_cpu.py

@@ -31,6 +31,7 @@ def test_docstring_example(place, name):
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     assert runner.run(test).failed == 0
     assert "Args:" in function.__doc__
+    assert "Examples:" in function.__doc__, "the heading that the site's generator knows"
 
 
 def test_every_function_is_documented_by_its_schema():

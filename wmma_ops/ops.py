@@ -41,7 +41,7 @@ def matmul(a: Tensor, b: Tensor, *, out_dtype: torch.dtype | None = None) -> Ten
 
     Products are added up in float32 (float64, int32) and rounded once.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> wmma_ops.matmul(torch.eye(2, dtype=torch.bfloat16), torch.ones(2, 3, dtype=torch.bfloat16)).dtype
         torch.bfloat16
@@ -77,7 +77,7 @@ def addmm(
         beta, alpha: real factors. With alpha 0, A and B are not read.
         out_dtype: as for ``matmul``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> wmma_ops.addmm(torch.ones(2), torch.ones(2, 3), torch.ones(3, 2), beta=10, alpha=2)
         tensor([[16., 16.],
@@ -95,7 +95,7 @@ def addmm_(input: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: flo
         b: ``[K, N]``.
         beta, alpha: as for ``addmm``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> total = torch.zeros(2, 2)
         >>> wmma_ops.addmm_(total, torch.ones(2, 3), torch.ones(3, 2))
@@ -126,7 +126,7 @@ def baddbmm(
         b: ``[batch, K, N]``.
         beta, alpha, out_dtype: as for ``addmm``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> wmma_ops.baddbmm(torch.zeros(1), torch.ones(4, 2, 3), torch.ones(4, 3, 5)).shape
         torch.Size([4, 2, 5])
@@ -168,7 +168,7 @@ def gemm(
         multiply: any shape that broadcasts to ``[..., M, N]``.
         out_dtype: as for ``matmul``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> a, b = torch.tensor([[1.0, -2.0]]), torch.eye(2)
         >>> wmma_ops.gemm(a, b, bias=torch.tensor([1.0, 1.0]), activation="relu", multiply=torch.full((2,), 3.0))
@@ -212,7 +212,7 @@ def linear(
         activation: as for ``gemm``.
         residual: any shape that broadcasts to ``[..., N]``; added before the activation.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> layer = torch.nn.Linear(64, 16)
         >>> wmma_ops.linear(torch.randn(8, 64), layer.weight, layer.bias, activation="gelu").shape
@@ -255,7 +255,7 @@ def gemm_gemm(
         gate: the shape of b0.
         out_dtype: D1's type, as for ``matmul``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> x, up, down = torch.randn(4, 8), torch.randn(8, 16), torch.randn(16, 8)
         >>> wmma_ops.gemm_gemm(x, up, down, activation="silu", gate=torch.randn(8, 16)).shape
@@ -297,7 +297,7 @@ def attention(
         ``out`` as q, with V's head size, and ``lse`` ``[..., heads, Sq]`` in float32 (float64). A row that may look at no
         key gives zeros and −inf.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> q, k = torch.randn(2, 8, 16, 64), torch.randn(2, 2, 32, 64)
         >>> out, lse = wmma_ops.attention(q, k, k, is_causal="bottom_right", enable_gqa=True)
@@ -337,7 +337,7 @@ def scaled_mm(
         bias: ``[N]``.
         out_dtype: bfloat16 by default; otherwise as for ``matmul``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> a = torch.full((2, 4), 100, dtype=torch.int8)
         >>> wmma_ops.scaled_mm(a, a.T, torch.tensor(0.01), torch.tensor(0.01))

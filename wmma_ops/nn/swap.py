@@ -77,7 +77,7 @@ def swap_(model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None =
     Returns:
         A record with ``.swapped`` and ``.left``, rows of ``name``, ``kind`` and ``note``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 8))
         >>> print(wmma_ops.swap_(model, lambda module, fqn: fqn != "2"))
@@ -117,7 +117,7 @@ def restore_(model: nn.Module) -> list[str]:
     Args:
         model: the model, or a part or a copy of it.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> layer = torch.nn.Linear(8, 8)
         >>> record = wmma_ops.swap_(layer)
