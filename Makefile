@@ -1,4 +1,5 @@
 # make demo: install and show.   make test: install and test.   make lint: formatters and linters.
+# make docs: the site, in build/site; fails on a dead link.
 # make test-all: the tests, with every case of the value suite on every emulated target.
 # An active environment that has torch is used as it is; otherwise .venv is made.
 
@@ -10,7 +11,7 @@ SOURCES := setup.py pyproject.toml $(wildcard wmma_ops/csrc/*) $(wildcard kernel
 STAMP := build/installed$(subst /,-,$(PYTHON))
 PIP = $(PYTHON) -m pip --disable-pip-version-check
 
-.PHONY: build demo test test-all lint format bench wheel clean
+.PHONY: build demo test test-all lint format docs bench wheel clean
 
 build: $(STAMP)
 
@@ -46,6 +47,11 @@ format: build
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 	$(dir $(PYTHON))clang-format -i $$(git ls-files '*.cpp' '*.hpp' '*.hip')
+
+docs: build
+	$(PIP) install --quiet --no-build-isolation --editable ".[docs]"
+	COLUMNS=110 $(PYTHON) -m wmma_ops --help > build/help.txt
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --config-file wmma_ops/docs/mkdocs.yml
 
 bench: build
 	$(PYTHON) bench/bench_cpu.py

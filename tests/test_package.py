@@ -46,7 +46,7 @@ def test_wheel_holds_the_library_and_the_kernels(wheel):
     assert modules <= set(names)
     (entry_points,) = (name for name in names if name.endswith(".dist-info/entry_points.txt"))
     assert b"wmma = wmma_ops.inductor:backend" in zipfile.ZipFile(wheel).read(entry_points)
-    assert not [name for name in names if name.startswith("tests") or name.endswith((".cpp", ".o"))]
+    assert not [name for name in names if name.startswith("tests") or name.endswith((".cpp", ".o", ".md", ".yml"))]
     assert "-abi3-" in wheel.name  # one for every Python from 3.10 on
 
 

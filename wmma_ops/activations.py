@@ -105,7 +105,7 @@ def register_activation(
         forward: the same as an elementwise torch function, for CPU tensors.
         derivative: its derivative as a torch function; itself differentiable where second derivatives are wanted.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> wmma_ops.register_activation(
         ...     "squared_relu",

@@ -108,7 +108,7 @@ class Kernel:
     are one to three numbers each, as on the device. Tensors on a GPU run there, on the current stream; tensors on the CPU
     run under ``with wmma_ops.emulate(target):``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> scale = wmma_ops.Kernel('''
         ... #include <wmma/grid.hpp>

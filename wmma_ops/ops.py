@@ -41,7 +41,7 @@ def matmul(a: Tensor, b: Tensor, *, out_dtype: torch.dtype | None = None) -> Ten
 
     Products are added up in float32 (float64, int32) and rounded once.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> wmma_ops.matmul(torch.eye(2, dtype=torch.bfloat16), torch.ones(2, 3, dtype=torch.bfloat16)).dtype
         torch.bfloat16
@@ -75,9 +75,9 @@ def addmm(
         a: ``[M, K]``.
         b: ``[K, N]``.
         beta, alpha: real factors. With alpha 0, A and B are not read.
-        out_dtype: as for :func:`matmul`.
+        out_dtype: as for ``matmul``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> wmma_ops.addmm(torch.ones(2), torch.ones(2, 3), torch.ones(3, 2), beta=10, alpha=2)
         tensor([[16., 16.],
@@ -90,12 +90,12 @@ def addmm_(input: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: flo
     """``input = alpha·A·B + beta·input`` in place; returns `input`.
 
     Args:
-        input: ``[M, N]``, of a type that :func:`matmul` gives for A's; any strides, sharing no memory with A or B.
+        input: ``[M, N]``, of a type that ``matmul`` gives for A's; any strides, sharing no memory with A or B.
         a: ``[M, K]``.
         b: ``[K, N]``.
-        beta, alpha: as for :func:`addmm`.
+        beta, alpha: as for ``addmm``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> total = torch.zeros(2, 2)
         >>> wmma_ops.addmm_(total, torch.ones(2, 3), torch.ones(3, 2))
@@ -124,9 +124,9 @@ def baddbmm(
         input: any shape that broadcasts to ``[batch, M, N]``; not read where beta is 0.
         a: ``[batch, M, K]``.
         b: ``[batch, K, N]``.
-        beta, alpha, out_dtype: as for :func:`addmm`.
+        beta, alpha, out_dtype: as for ``addmm``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> wmma_ops.baddbmm(torch.zeros(1), torch.ones(4, 2, 3), torch.ones(4, 3, 5)).shape
         torch.Size([4, 2, 5])
@@ -166,9 +166,9 @@ def gemm(
         a_activation, activation: one of none, relu, gelu, gelu_tanh, silu, sigmoid, tanh, leaky_relu (slope 0.01), or the
             name of a registered activation.
         multiply: any shape that broadcasts to ``[..., M, N]``.
-        out_dtype: as for :func:`matmul`.
+        out_dtype: as for ``matmul``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> a, b = torch.tensor([[1.0, -2.0]]), torch.eye(2)
         >>> wmma_ops.gemm(a, b, bias=torch.tensor([1.0, 1.0]), activation="relu", multiply=torch.full((2,), 3.0))
@@ -209,10 +209,10 @@ def linear(
         x: ``[..., K]``.
         weight: ``[N, K]``.
         bias: ``[N]``.
-        activation: as for :func:`gemm`.
+        activation: as for ``gemm``.
         residual: any shape that broadcasts to ``[..., N]``; added before the activation.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> layer = torch.nn.Linear(64, 16)
         >>> wmma_ops.linear(torch.randn(8, 64), layer.weight, layer.bias, activation="gelu").shape
@@ -251,11 +251,11 @@ def gemm_gemm(
         c: any shape that broadcasts to ``[..., M, N]``; not read where beta1 is 0.
         alpha0, alpha1, beta1: real factors.
         bias0, bias1: ``[H]`` and ``[N]``.
-        activation: as for :func:`gemm`.
+        activation: as for ``gemm``.
         gate: the shape of b0.
-        out_dtype: D1's type, as for :func:`matmul`.
+        out_dtype: D1's type, as for ``matmul``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> x, up, down = torch.randn(4, 8), torch.randn(8, 16), torch.randn(16, 8)
         >>> wmma_ops.gemm_gemm(x, up, down, activation="silu", gate=torch.randn(8, 16)).shape
@@ -297,7 +297,7 @@ def attention(
         ``out`` as q, with V's head size, and ``lse`` ``[..., heads, Sq]`` in float32 (float64). A row that may look at no
         key gives zeros and −inf.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> q, k = torch.randn(2, 8, 16, 64), torch.randn(2, 2, 32, 64)
         >>> out, lse = wmma_ops.attention(q, k, k, is_causal="bottom_right", enable_gqa=True)
@@ -335,9 +335,9 @@ def scaled_mm(
         scale_a: float32; one element, or one a row: ``[M]`` or ``[M, 1]``.
         scale_b: float32; one element, or one a column: ``[N]`` or ``[1, N]``.
         bias: ``[N]``.
-        out_dtype: bfloat16 by default; otherwise as for :func:`matmul`.
+        out_dtype: bfloat16 by default; otherwise as for ``matmul``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> a = torch.full((2, 4), 100, dtype=torch.int8)
         >>> wmma_ops.scaled_mm(a, a.T, torch.tensor(0.01), torch.tensor(0.01))

@@ -45,7 +45,7 @@ def record(path: str | Path | None = None) -> Iterator[dict[str, int]]:
     Yields:
         the calls, each as JSON text, and how often each was made.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> with wmma_ops.record() as calls:
         ...     for _ in range(3):

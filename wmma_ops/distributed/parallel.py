@@ -23,7 +23,7 @@ class Sharded(ParallelStyle):
         use_local_output: whether as a plain tensor, this device's part.
         units: what may not be divided (heads, for example); the number of devices must divide their number.
 
-    Example:
+    Examples:
         >>> from torch.distributed.tensor import Shard
         >>> from wmma_ops.distributed import Sharded
         >>> # for a module that calls gemm_gemm(x, self.up, self.down, gate=self.gate, activation="silu")
@@ -91,7 +91,7 @@ def _own_parameters(prefix: str, module: nn.Module) -> dict[str, str]:
 class ColumnParallel(Sharded):
     """For layers with a weight ``[out, in]`` and a bias, as nn.Linear's. Any activation may follow.
 
-    The arguments are those of :class:`Sharded`.
+    The arguments are those of ``Sharded``.
     """
 
     def __init__(self, *, given: Placement = Replicate(), gives: Placement = Shard(-1), **options):  # noqa: B008
@@ -146,7 +146,7 @@ def mlp_plan(
         sequence_dim: the dimension that activations are sharded along outside the block, for sequence parallelism; by
             default they are replicated.
 
-    Example:
+    Examples:
         >>> from wmma_ops.distributed import mlp_plan
         >>> sorted(mlp_plan("layers.*.mlp", column=["fc1"], row=["fc2"]))
         ['layers.*.mlp.fc1', 'layers.*.mlp.fc2']
@@ -168,10 +168,10 @@ def attention_plan(
     :class:`wmma_ops.nn.Attention`, is not divided by heads: :class:`Sharded` spreads its weights, and every device attends.
 
     Args:
-        prefix, column, row, sequence_dim: as for :func:`mlp_plan`.
+        prefix, column, row, sequence_dim: as for ``mlp_plan``.
         kv_heads: the number of key heads, which the number of devices has to divide; checked where it is given.
 
-    Example:
+    Examples:
         >>> from wmma_ops.distributed import attention_plan
         >>> sorted(attention_plan(kv_heads=8))
         ['k_proj', 'o_proj', 'q_proj', 'v_proj']

@@ -75,7 +75,7 @@ def emulate(
     Yields:
         an Emulation, whose `launches` hold what each launch executed.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> fill = wmma_ops.Kernel('''
         ... #include <wmma/grid.hpp>

@@ -40,7 +40,7 @@ class Attention(nn.Module):
         dropout: of the weights, in training.
         device, dtype: as for ``torch.nn.Linear``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> layer = wmma_ops.nn.Attention(64, 8, is_causal=True)
         >>> layer.load_state_dict(torch.nn.MultiheadAttention(64, 8).state_dict())
@@ -85,7 +85,7 @@ class Attention(nn.Module):
             nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Attends within ``[..., length, embed_dim]``; `mask` as for :func:`wmma_ops.attention` (True: may look)."""
+        """Attends within ``[..., length, embed_dim]``; `mask` as for ``wmma_ops.attention`` (True: may look)."""
         if input.dim() < 2:
             raise ValueError(
                 f"wmma.nn.Attention: input has shape {list(input.shape)}; takes [..., length, {self.embed_dim}]"
@@ -201,7 +201,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     Args:
         embed_dim, num_heads, …: as for ``torch.nn.MultiheadAttention``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> layer = wmma_ops.nn.MultiheadAttention(64, 8, batch_first=True)
         >>> x = torch.randn(2, 16, 64)

@@ -24,10 +24,10 @@ class Linear(nn.Linear):
 
     Args:
         in_features, out_features, bias, device, dtype: as for ``torch.nn.Linear``.
-        activation: as for :func:`wmma_ops.gemm`.
+        activation: as for ``wmma_ops.gemm``.
         recompute: fuse the activation in training too: its argument is not kept, and the backward pass multiplies again.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> layer = wmma_ops.nn.Linear(64, 16, activation="gelu")
         >>> layer.load_state_dict(torch.nn.Linear(64, 16).state_dict())
@@ -81,7 +81,7 @@ class LoRALinear(nn.Linear):
         alpha: the adapter's factor times its rank.
         dropout: of the adapter's input, in training.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> layer = wmma_ops.nn.LoRALinear(64, 32, rank=8, alpha=16)
         >>> layer.load_state_dict(torch.nn.Linear(64, 32).state_dict())

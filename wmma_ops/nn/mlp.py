@@ -53,7 +53,7 @@ class FusedMLP(nn.Module):
 
     Args:
         in_features, hidden_features, out_features: sizes; out_features is in_features by default.
-        activation: as for :func:`wmma_ops.gemm`.
+        activation: as for ``wmma_ops.gemm``.
         gated: multiply by a third layer.
         bias: of every layer.
         dropout: between the layers, in training.
@@ -61,7 +61,7 @@ class FusedMLP(nn.Module):
         recompute: fuse in training too: nothing between the layers is kept, and the backward pass multiplies again.
         device, dtype: as for ``torch.nn.Linear``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> plain = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64))
         >>> mlp = wmma_ops.nn.FusedMLP(64, 256, activation="gelu")

@@ -59,7 +59,7 @@ class swapped(RuleMode):  # a context manager, named as one reads it
             were left, by function and reason; `print` it. What is compiled counts while it is traced, and what is
             entered inside of compiled code does not count.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> with wmma_ops.swapped() as calls:
         ...     y = torch.ones(2, 3) @ torch.ones(3, 4)

@@ -60,7 +60,7 @@ def _listed(title: str, rows: tuple[Row, ...]) -> list[str]:
 
 
 def swap_(model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None = None) -> Record:
-    """Puts our layers in the place of torch's, in a model of yours, until :func:`restore_`.
+    """Puts our layers in the place of torch's, in a model of yours, until ``restore_``.
 
     Every module stays the object that it is: its parameters, buffers, hooks, name, device and training flag, its place in
     optimizers, in ``state_dict`` and under FSDP (swap before ``fully_shard``). Only its class changes. Swapped are
@@ -77,7 +77,7 @@ def swap_(model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None =
     Returns:
         A record with ``.swapped`` and ``.left``, rows of ``name``, ``kind`` and ``note``.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 8))
         >>> print(wmma_ops.swap_(model, lambda module, fqn: fqn != "2"))
@@ -112,12 +112,12 @@ def swap_(model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None =
 
 
 def restore_(model: nn.Module) -> list[str]:
-    """Gives every module that :func:`swap_` swapped its own class back; answers with their names.
+    """Gives every module that ``swap_`` swapped its own class back; answers with their names.
 
     Args:
         model: the model, or a part or a copy of it.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> layer = torch.nn.Linear(8, 8)
         >>> record = wmma_ops.swap_(layer)

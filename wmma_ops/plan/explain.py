@@ -149,7 +149,7 @@ def explain(op: str | Callable, *arguments, target: str | None = None, **keyword
         ``.shared_bytes``, ``.arguments``, ``.tensors`` and ``.figures``. An op that is several products has one of
         ``.steps`` for each. Printed, it is a summary.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> x, weight = torch.randn(32, 64), torch.randn(256, 64)
         >>> plan = wmma_ops.explain("linear", x, weight, activation="gelu", target="gfx1201")
@@ -209,7 +209,7 @@ def warmup(op: str | Callable, *arguments, **keywords) -> None:
         op: an op's name, or its function.
         arguments, keywords: those of the call, of the same types, shapes, strides and alignment. Nothing is written.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> a = torch.randn(64, 64)
         >>> with wmma_ops.emulate("gfx942"):

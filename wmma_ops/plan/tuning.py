@@ -63,7 +63,7 @@ def tune(
         the timings, the fastest first: each with its ``.config``, ``.microseconds`` (None where it failed), ``.failure`` and
         the planner's guess, ``.modelled_cycles``. The fastest is used from now on by every process on this machine.
 
-    Example:
+    Examples:
         >>> import torch, wmma_ops
         >>> if torch.cuda.is_available():
         ...     a = torch.randn(1024, 1024, dtype=torch.bfloat16, device="cuda")
