@@ -10,6 +10,9 @@ PYTHON := $(shell $(PYTHON3) -c "import importlib.util as u, sys; print(sys.exec
 SOURCES := setup.py pyproject.toml $(wildcard wmma_ops/csrc/*) $(wildcard kernels/wmma/*.hpp)
 STAMP := build/installed$(subst /,-,$(PYTHON))
 PIP = $(PYTHON) -m pip --disable-pip-version-check
+# The packages of an extra, without building ours again.
+EXTRA = $(PYTHON) -c "import importlib.metadata as m, sys; \
+  print(*(row.partition(';')[0] for row in m.requires('wmma_ops') if row.endswith(sys.argv[1] + '\"')))"
 
 .PHONY: build demo test test-all lint format docs bench wheel clean
 
@@ -49,7 +52,7 @@ format: build
 	$(dir $(PYTHON))clang-format -i $$(git ls-files '*.cpp' '*.hpp' '*.hip')
 
 docs: build
-	$(PIP) install --quiet --no-build-isolation --editable ".[docs]"
+	$(PIP) install --quiet $$($(EXTRA) docs)
 	COLUMNS=110 $(PYTHON) -m wmma_ops --help > build/help.txt
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --config-file wmma_ops/docs/mkdocs.yml
 
