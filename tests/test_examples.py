@@ -122,8 +122,7 @@ TYPE_ROWS = [
 
 
 @ONCE
-@pytest.mark.parametrize("deep", [False, True], ids=["least K", "K 32"])
-@pytest.mark.parametrize("block", [16, 32])
+@pytest.mark.parametrize(("block", "deep"), [(16, True), (32, False)], ids=["16, K 32", "32, least K"])
 @pytest.mark.parametrize("row", TYPE_ROWS, ids=lambda r: "-".join(t.replace("wmma::", "") for t in r[:3]))
 def test_gemm_of_every_type(machine, row, block, deep):
     on = Machine(machine)
