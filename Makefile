@@ -33,20 +33,20 @@ demo: build
 	$(PYTHON) -m wmma_ops demo
 
 test: build
-	$(PIP) install --quiet --no-build-isolation --editable ".[test]"
+	$(PIP) install --quiet $$($(EXTRA) test)
 	$(PYTHON) -m pytest -q -n 2 --dist loadgroup $(ARGS)
 
 test-all: build
 	$(MAKE) test ARGS="--all-cases $(ARGS)"
 
 lint: build
-	$(PIP) install --quiet --no-build-isolation --editable ".[dev]"
+	$(PIP) install --quiet $$($(EXTRA) dev)
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(dir $(PYTHON))clang-format --dry-run --Werror $$(git ls-files '*.cpp' '*.hpp' '*.hip')
 
 format: build
-	$(PIP) install --quiet --no-build-isolation --editable ".[dev]"
+	$(PIP) install --quiet $$($(EXTRA) dev)
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 	$(dir $(PYTHON))clang-format -i $$(git ls-files '*.cpp' '*.hpp' '*.hip')
