@@ -456,7 +456,7 @@ def test_headers_from_elsewhere_are_read_each_time(counted, tmp_path):
         pytest.param(lambda data: data[:-1], id="a byte short"),
         pytest.param(lambda data: data + b"x", id="a byte more"),
         pytest.param(lambda data: data[:3000] + bytes([data[3000] ^ 1]) + data[3001:], id="flipped bit"),
-        pytest.param(lambda data: data.replace(b"object 1\n", b"object 9\n", 1), id="another format"),
+        pytest.param(lambda data: data.replace(b"object 2\n", b"object 9\n", 1), id="another format"),
         pytest.param(lambda data: b"\x7fELF" + data[4:], id="foreign"),
         pytest.param(
             lambda data: cache._FORMAT + hashlib.sha256(b"{}\n").hexdigest().encode() + b"\n{}\n", id="no fields"

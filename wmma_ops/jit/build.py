@@ -40,12 +40,13 @@ def compile(
     chosen = _chosen(target, compiler)
     if any(_OUTSIDE.match(option) for option in options) or _ABSOLUTE.search(source):
         return (chosen or _missing(target, compiler)).compile(source, target, options, name)
-    if found := ready(source, target, compiler=compiler, options=options, name=name):
-        return found
-    chosen = chosen or _missing(target, compiler)
+    given = {"compiler": compiler, "options": options, "name": name}
+    if chosen is None:
+        return ready(source, target, **given) or _missing(target, compiler)
     version = chosen.version(target)
     request = cache.request(source, target, chosen.name, (*chosen.flags, *options), name)
-    if found := cache.load(request, version):
+    # What was shipped comes second: to look for packages that bring some takes longer than a hit.
+    if found := cache.load(request, version) or ready(source, target, **given):
         return found
     with cache.lock(request):
         # Whoever held the lock before may have compiled just this.

@@ -202,7 +202,7 @@ def load_shipped(request: str) -> CodeObject | None:
 def load_any(request: str) -> CodeObject | None:
     """The same, or from the cache folder: for a machine that has no compiler."""
     root = directory()
-    return _first((*shipped(), root) if root else shipped(), request)
+    return (_first((root,), request) if root else None) or load_shipped(request)
 
 
 def store(request: str, version: str, code: CodeObject, name: str, folder: Path | None = None) -> None:
