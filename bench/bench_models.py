@@ -6,9 +6,9 @@ python bench/bench_models.py [--quick] [--json FILE] [--tiny]
 import time
 
 import torch
-from torch._inductor.utils import fresh_cache
 from gpu import Clock, check, matrix, parser, summary, write
 from models import Decoder, LoRALinear
+from torch._inductor.utils import fresh_cache
 
 import wmma_ops.inductor
 
