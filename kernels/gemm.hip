@@ -3,17 +3,20 @@
 #include <wmma/tile/gemm.hpp>
 
 #ifdef WMMA_GEMM_REDUCE
-WMMA_KERNEL(256, 2) void gemm_reduce(wmma::GemmArguments arguments) { wmma::gemm_reduce<Config>(arguments); }
+WMMA_KERNEL(256, 2) void gemm_reduce(WMMA_ARGUMENTS(wmma::GemmKernel<Config>::Arguments) arguments) {
+  wmma::gemm_reduce<Config>(arguments);
+}
 #else
 static_assert(wmma::GemmKernel<Config>::kThreads == Config::kThreads, "the planner and the kernel agree");
 static_assert(wmma::GemmKernel<Config>::kSharedBytes == Config::kSharedBytes, "the planner and the kernel agree");
 
-#define WMMA_GEMM(...)                                                                                     \
-  WMMA_KERNEL(Config::kThreads, Config::kOccupancy) __VA_ARGS__ void gemm(wmma::GemmArguments arguments) { \
-    wmma::GemmKernel<Config>::run(arguments);                                                              \
+#define WMMA_GEMM(...)                                                                   \
+  WMMA_KERNEL(Config::kThreads, Config::kOccupancy)                                      \
+  __VA_ARGS__ void gemm(WMMA_ARGUMENTS(wmma::GemmKernel<Config>::Arguments) arguments) { \
+    wmma::GemmKernel<Config>::run(arguments);                                            \
   }
 #ifdef WMMA_GEMM_CLUSTER
-WMMA_GEMM(WMMA_CLUSTER(Config::kCluster))
+WMMA_GEMM(WMMA_CLUSTER(Config::kCluster* Config::kShare))
 #else
 WMMA_GEMM()
 #endif

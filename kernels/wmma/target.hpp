@@ -59,6 +59,13 @@
 #define WMMA_KERNEL(threads, waves) extern "C" __global__ __launch_bounds__(threads, waves)
 #endif
 
+// A kernel's struct of arguments, read where the launch put it: sm_90's copy engine takes its maps from there.
+#ifdef WMMA_AMD
+#define WMMA_ARGUMENTS(type) type
+#else
+#define WMMA_ARGUMENTS(type) const __grid_constant__ type
+#endif
+
 // Every library function is inlined: fragments then live in registers and the memory space of each pointer is known.
 #define WMMA_DEVICE __device__ __forceinline__
 #define WMMA_CONSTEXPR __host__ __device__ constexpr

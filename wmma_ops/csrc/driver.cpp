@@ -40,8 +40,10 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names) {
   path_ = dlinfo(handle_, RTLD_DI_LINKMAP, &map) == 0 && map && *map->l_name ? map->l_name : names[0];
 }
 
+void* SharedLibrary::symbol_or_null(const char* name) const { return dlsym(handle_, name); }
+
 void* SharedLibrary::symbol(const char* name) const {
-  void* found = dlsym(handle_, name);
+  void* found = symbol_or_null(name);
   if (!found) fail_driver("", path_ + " has no function " + name + ": its version is not one that this package knows");
   return found;
 }
@@ -72,6 +74,14 @@ Driver& gpu_driver() {
 
 void launch_loaded(const char* op, const Launch& launch) {
   reinterpret_cast<Loaded*>(launch.function)->driver->launch(op, launch);
+}
+
+void map_loaded(const char* op, int64_t function, const MappedMatrix& matrix, wmma::TileMap& map) {
+  reinterpret_cast<Loaded*>(function)->driver->map(op, matrix, map);
+}
+
+void Driver::map(const char* op, const MappedMatrix&, wmma::TileMap&) {
+  fail_driver(op, "the plan is for NVIDIA's sm_90a, and this driver is another's");
 }
 
 void* current_stream(int device) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <string>
 #include <vector>
+#include <wmma/tile/gemm_arguments.hpp>
 
 #include "aten.hpp"
 
@@ -17,10 +18,21 @@ struct Launch {
   unsigned shared;        // dynamic shared memory, in bytes
   const void* arguments;  // the kernel's arguments as they lie in memory
   size_t size;
+  bool is_struct;  // they are one argument
   // For the emulator, which lets a kernel touch nothing else.
   const Tensor* const* tensors;
   const char* const* names;
   int tensor_count;
+};
+
+// A matrix as sm_90's copy engine is told of it: sizes and strides from the dimension along memory outwards.
+struct MappedMatrix {
+  static constexpr int kMostDims = 5;
+  const void* data;
+  int element_size, dims;
+  uint64_t sizes[kMostDims];    // in elements
+  uint64_t strides[kMostDims];  // in bytes, multiples of 16; the first is an element's
+  uint32_t lines;               // of a tile: each is 128 bytes
 };
 
 class Driver {
@@ -29,13 +41,15 @@ class Driver {
   // Drivers and what they loaded live as long as the process: graphs may hold their functions.
   virtual int64_t load(int device, const void* code, const char* name, unsigned shared) = 0;
   virtual void launch(const char* op, const Launch& launch) = 0;
+  virtual void map(const char* op, const MappedMatrix& matrix, wmma::TileMap& map);  // for NVIDIA alone
 };
 
 Driver& gpu_driver();  // that of this process's torch; throws where its library is not found
 Driver& emulated_driver();
 
-// Launches on the driver that loaded the function.
+// These ask the driver that loaded the function.
 void launch_loaded(const char* op, const Launch& launch);
+void map_loaded(const char* op, int64_t function, const MappedMatrix& matrix, wmma::TileMap& map);
 
 // The rest of this header is for the drivers themselves.
 
@@ -63,6 +77,7 @@ class SharedLibrary {
   // The first of `names` that the process holds already, else the first that can be loaded.
   explicit SharedLibrary(const std::vector<std::string>& names);
   void* symbol(const char* name) const;
+  void* symbol_or_null(const char* name) const;
   const std::string& path() const { return path_; }
   template <class Function>
   void bind(Function& function, const char* name) const {

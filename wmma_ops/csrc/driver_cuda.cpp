@@ -17,6 +17,8 @@ constexpr unsigned kSharedWithoutAsking = 48 * 1024;      // what every function
 void* const kBufferPointer = reinterpret_cast<void*>(1);  // CU_LAUNCH_PARAM_*
 void* const kBufferSize = reinterpret_cast<void*>(2);
 void* const kEnd = nullptr;
+constexpr int kUint8 = 0, kUint16 = 1;  // CU_TENSOR_MAP_*
+constexpr int kNotInterleaved = 0, kSwizzled128 = 3, kFetches256 = 3, kZeroBeyond = 0;
 
 class CudaDriver : public Driver {
  public:
@@ -34,6 +36,7 @@ class CudaDriver : public Driver {
     library_.bind(launch_, "cuLaunchKernel");
     library_.bind(error_name_, "cuGetErrorName");
     library_.bind(error_string_, "cuGetErrorString");
+    encode_ = reinterpret_cast<Encode>(library_.symbol_or_null("cuTensorMapEncodeTiled"));
     check("", "cuInit", init_(0));
   }
 
@@ -62,10 +65,22 @@ class CudaDriver : public Driver {
     Within within(*this, op, loaded.context);
     allow(op, loaded, l.shared);
     size_t size = l.size;
-    void* extra[] = {kBufferPointer, const_cast<void*>(l.arguments), kBufferSize, &size, kEnd};
+    void* arguments = const_cast<void*>(l.arguments);
+    void* extra[] = {kBufferPointer, arguments, kBufferSize, &size, kEnd};
+    // A buffer's start is aligned for nothing wider than 16 bytes: the driver places a struct that asks for more.
+    void* parameters[] = {arguments};
     check(op, "cuLaunchKernel",
           launch_(loaded.function, l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1], l.block[2], l.shared,
-                  current_stream(loaded.device), nullptr, extra));
+                  current_stream(loaded.device), l.is_struct ? parameters : nullptr, l.is_struct ? nullptr : extra));
+  }
+
+  void map(const char* op, const MappedMatrix& x, wmma::TileMap& map) override {
+    if (!encode_) fail_driver(op, library_.path() + " has no cuTensorMapEncodeTiled: sm_90a takes a driver of CUDA 12");
+    const uint32_t box[MappedMatrix::kMostDims] = {static_cast<uint32_t>(128 / x.element_size), x.lines, 1, 1, 1};
+    const uint32_t neighbours[MappedMatrix::kMostDims] = {1, 1, 1, 1, 1};
+    check(op, "cuTensorMapEncodeTiled",
+          encode_(&map, x.element_size == 2 ? kUint16 : kUint8, static_cast<uint32_t>(x.dims), x.data, x.sizes,
+                  x.strides + 1, box, neighbours, kNotInterleaved, kSwizzled128, kFetches256, kZeroBeyond));
   }
 
  private:
@@ -136,6 +151,10 @@ class CudaDriver : public Driver {
                     void**);
   Result (*error_name_)(Result, const char**);
   Result (*error_string_)(Result, const char**);
+  using Encode = Result (*)(void* map, int type, uint32_t dims, const void* data, const uint64_t* sizes,
+                            const uint64_t* strides, const uint32_t* box, const uint32_t* neighbours, int interleave,
+                            int swizzle, int promotion, int fill);
+  Encode encode_;  // null in drivers before CUDA 12
 };
 
 }  // namespace

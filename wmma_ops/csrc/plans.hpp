@@ -36,7 +36,7 @@ struct PlannedLaunch {
   unsigned block, shared;
 };
 
-constexpr int kPlanNumbers = 6;
+constexpr int kPlanNumbers = 8;
 constexpr int kMostLaunches = 4;
 
 struct Plan {

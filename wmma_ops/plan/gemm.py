@@ -77,6 +77,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "kWavesK": config.waves_k,
         "kStages": config.stages,
         "kCluster": config.cluster,
+        "kShare": config.share,
         "kGroup": config.group,
         "kDies": config.dies,
         "kOccupancy": config.occupancy,
@@ -97,7 +98,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         *constants("int", numbers),
         *constants("bool", {"kWide": problem.wide, "kLanes": config.lanes}),
     ]
-    defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.cluster > 1}
+    defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.cluster * config.share > 1}
     before = registered((problem.a_activation, problem.activation))
     return kernel_text("gemm.hip", members, before=before, defines=defines)
 
@@ -150,8 +151,18 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
         grid = (ceil(in_parts * area // result_vec(problem) / _REDUCE_THREADS), across)
         reduce = source(problem, config, target, reduces=True)
         launches.append(KernelLaunch("gemm_reduce", reduce, grid, _REDUCE_THREADS, 0))
-    numbers = (splits, k_split, tiles_m, tiles_n, tiles - in_parts, split_stride)
+    numbers = (splits, k_split, tiles_m, tiles_n, tiles - in_parts, split_stride, *_mapped_lines(problem, config))
     return Plan(config, reason, tuple(launches), workspace, numbers)
+
+
+def _mapped_lines(problem: GemmProblem, config: GemmConfig) -> tuple[int, int]:
+    """How many lines of A's and B's memory a block brings for a tile where a copy engine does it: less than 0 where they
+    run across K."""
+    if not config.wgmma:
+        return 0, 0
+    a = config.block_m if problem.a_order == "k" else -config.block_k
+    b = config.block_n if problem.b_order == "k" else -config.block_k
+    return a, int(b / config.share)
 
 
 def _reason(problem: GemmProblem, config: GemmConfig, target: arch.Target, price: float) -> str:

@@ -15,6 +15,8 @@ from wmma_ops.plan.tiles import step_of, tile_bytes
 from wmma_ops.types import FP8
 from wmma_ops.types import name as type_name
 
+_BARRIERS_BYTES = 16  # of a tile that a copy engine brings
+_MOST_MAPPED_DIMS = 3  # of a batch, beside rows and columns, that a copy engine walks
 _MEDIUM = 2  # of GemmProblem.precision; "high" asks for more than bfloat16 has, and gets float32
 
 
@@ -39,6 +41,7 @@ class GemmConfig:
     dies: int
     last: int = 1  # blocks that share each tile of the last round, which leaves units without one, and split its K
     wgmma: bool = False  # four waves multiply 64 rows together, straight from shared memory
+    share: int = 1  # neighbouring blocks down that take the same tiles of B, each bringing a part of them to all
 
     @property
     def waves(self) -> int:
@@ -50,14 +53,15 @@ class GemmConfig:
         return 8 if self.element == torch.float64 else 4
 
     def tiles(self, problem: GemmProblem) -> tuple[int, int]:
-        """How many tiles the result has down and across."""
-        return ceil(problem.m / self.block_m), ceil(problem.n / self.block_n)
+        """How many tiles the result has down and across; down, as many as blocks that share come together."""
+        return ceil(problem.m / self.block_m / self.share) * self.share, ceil(problem.n / self.block_n)
 
     def __str__(self) -> str:
         kind = "FMA" if self.lanes else type_name(self.element) + (" by warpgroups" if self.wgmma else "")
         stages = f"{self.stages} stages" if self.stages else "2 buffers"
         split = f", K split {self.splits} ways" if self.splits > 1 else ""
         split += f", clusters of {self.cluster}" if self.cluster > 1 else ""
+        split += f", B shared by {self.share}" if self.share > 1 else ""
         split += f", K of the last round split {self.last} ways" if self.last > 1 else ""
         return (
             f"{kind} {self.block_m}x{self.block_n}x{self.block_k}, {self.waves_m}x{self.waves_n}x{self.waves_k} waves, "
@@ -74,7 +78,7 @@ def element_of(problem: GemmProblem, target: arch.Target) -> tuple[torch.dtype, 
     name = type_name(a)
     native = any((row.a, row.b, row.blocks) == (name, name, 1) for row in target.instructions)
     if a in FP8:
-        if native and (a == b or (target.name == "sm_90a" and _goes_as_it_is(problem))):
+        if native and (a == b or _has_warpgroups(problem, target)):
             return a, False, ""
         return torch.float16, False, f"{target.name} has no {name} product of this pair: f16 holds every value exactly"
     if a == torch.float32 and problem.precision == _MEDIUM:
@@ -99,6 +103,12 @@ def _goes_as_it_is(problem: GemmProblem) -> bool:
     return plain and whole and (size == 2 or (along and size == 1))
 
 
+def _has_warpgroups(problem: GemmProblem, target: arch.Target) -> bool:
+    """Whether the copy engine of sm_90 can fill the tiles: warpgroups multiply what it brings."""
+    counted = problem.batch_dims <= _MOST_MAPPED_DIMS and max(problem.m, problem.n, problem.k) < 2**31
+    return target.name == "sm_90a" and counted and problem.k > 0 and _goes_as_it_is(problem)
+
+
 def _is_async(problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool) -> bool:
     """Whether asynchronous copies can fill the tiles."""
     return target.vendor == "nvidia" and not lanes and problem.a == element and _goes_as_it_is(problem)
@@ -119,7 +129,8 @@ def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) 
     slab = step.rows * (columns + 16 // size) * size
     if config.waves_k * config.cluster > 1:  # all of a wave's slabs lie there at once
         slab *= config.block_m // config.waves_m // step.rows * (across * step.cols // columns)
-    return max((config.stages or 2) * tile, config.waves * slab)
+    barriers = _BARRIERS_BYTES if config.wgmma else 0
+    return max((config.stages or 2) * (tile + barriers), config.waves * slab)
 
 
 # ----------------------------------------------------------------------------------------------------------- candidates
@@ -129,7 +140,7 @@ def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig
     """Every configuration that fits, but for the split of K."""
     element, lanes, _ = element_of(problem, target)
     asynchronous = _is_async(problem, target, element, lanes)
-    if asynchronous and target.name == "sm_90a":
+    if asynchronous and _has_warpgroups(problem, target):
         yield from _wgmma_candidates(problem, target, element)
     if element in FP8 and problem.a != problem.b:
         return  # waves by themselves multiply equal types
@@ -216,7 +227,7 @@ def last_round(problem: GemmProblem, config: GemmConfig, target: arch.Target) ->
 
 
 def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
-    """The configuration with K whole, and split where there are few tiles and enough of K."""
+    """The configuration with K whole, and split where there are few tiles and enough of K; and with tiles shared."""
     yield config
     k_tiles = ceil(problem.k / config.block_k)
     tiles = prod(config.tiles(problem)) * problem.batch
@@ -225,6 +236,8 @@ def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> 
         last = min(units // rest, k_tiles // 4, 8)
         if last > 1:
             yield dataclasses.replace(config, last=last)
+    if config.wgmma and problem.m > config.block_m:  # four would not find room on as many units
+        yield dataclasses.replace(config, share=2)
     if target.family == "sm90":
         for cluster in (2, 4, 8):
             if cluster * 2 <= k_tiles and tiles * cluster <= 2 * units:

@@ -52,13 +52,21 @@ def _moved(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> tup
     moved = []
     for edge, extent, order, dtype in (
         (config.block_m, problem.m, problem.a_order, problem.a),
-        (config.block_n, problem.n, problem.b_order, problem.b),
+        (config.block_n / config.share, problem.n, problem.b_order, problem.b),
     ):
         run, pitch = (config.block_k, problem.k) if order == "k" else (edge, extent)
         aligned = pitch * dtype.itemsize % model.LINE_BYTES == 0
         lines = run * dtype.itemsize / model.LINE_BYTES
-        moved.append(edge * dtype.itemsize * (1 if aligned else 1 + model.STRADDLE / max(lines, 1)))
+        more = model.STRADDLE_COPIED if config.stages else model.STRADDLE / max(lines, 1)
+        moved.append(edge * dtype.itemsize * (1 if aligned else 1 + more))
     return tuple(moved)
+
+
+def _traffic(problem: GemmProblem) -> float:
+    """Bytes that are read or written at least once; a matrix that the batch repeats is counted as often."""
+    m, n, k = problem.m, problem.n, problem.k
+    beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply, problem.d) if dtype is not None)
+    return problem.batch * (m * k * problem.a.itemsize + k * n * problem.b.itemsize + m * n * beside)
 
 
 def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
@@ -106,11 +114,13 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
                 shared_bytes(problem, config, target),
             ),
             waves=config.waves,
-            in_flight=max(config.stages - (2 if config.wgmma else 1), 1),
+            in_flight=max(config.stages - 1, 1),
             cluster=config.cluster,
+            share=config.share,
             shared_sums=area * sum_bytes * (config.cluster * config.waves_k - 1),
             splits=config.splits * config.last,
             split_bytes=in_parts * area * (config.splits * config.last * sum_bytes + problem.d.itemsize),
             last=config.last,
+            traffic=_traffic(problem),
         ),
     )

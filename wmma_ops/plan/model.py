@@ -56,9 +56,11 @@ TILE_BYTES = 57  # per cycle, from the L2 cache to a unit
 STEP = 36  # a step's barrier and its loop
 LINE_BYTES = 128
 STRADDLE = 0.09  # of a line more, for each run that does not start on one
+STRADDLE_COPIED = 1.2  # the same for lines that are copied asynchronously: each is fetched twice
 RESULT_BYTES = 19  # per cycle, of a unit's results and what is read beside them
 ACTIVATIONS = 104  # instructions per cycle
 CROSSTALK = {"nvidia": 0.17, "amd": 0.3}  # of the other pipes' time that adds to the busiest one's
+SHARE = 0.06  # of a step more, for each doubling of the blocks that wait for each other's tiles
 CLUSTER = 1750  # for each doubling of the blocks of a cluster
 SUM_BYTES = 15  # per cycle, of sums that waves or the blocks of a cluster add up
 SPLIT = 10800  # the kernel that adds up the splits of K
@@ -100,10 +102,12 @@ class Work:
     waves: int  # of a block
     in_flight: int  # steps whose loads are under way
     cluster: int
+    share: int  # blocks that bring tiles for each other
     shared_sums: float  # bytes of a block's sums that others add up
     splits: int
     split_bytes: float  # partial sums written and read
     last: int  # blocks that share each tile of the last round
+    traffic: float  # bytes that memory must move once, for the whole launch
 
 
 def cycles(target: arch.Target, work: Work) -> float:
@@ -118,9 +122,11 @@ def cycles(target: arch.Target, work: Work) -> float:
     # The pipes are not quite independent, and few waves do not hide each other's latencies.
     step = max(matrix, work.shared, memory) + CROSSTALK[target.vendor] * (work.shared + memory)
     step *= 1 + 0.4 / (together * work.waves)
+    step *= 1 + SHARE * log2(work.share)
     step += STEP
     waiting = ROUND_TRIP / work.in_flight / together
-    total = LAUNCH + load * work.steps * (step**5 + waiting**5) ** 0.2
+    units = load * work.steps * (step**5 + waiting**5) ** 0.2
+    total = LAUNCH + (units**5 + (work.traffic / card.memory) ** 5) ** 0.2
     total += ceil(load / work.resident) * (BLOCK + work.result_bytes / RESULT_BYTES + work.activations / ACTIVATIONS)
     total += CLUSTER * log2(work.cluster) + work.shared_sums / SUM_BYTES
     if work.splits > 1:

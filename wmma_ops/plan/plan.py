@@ -26,7 +26,7 @@ class Plan:
     reason: str  # why this configuration
     launches: tuple[KernelLaunch, ...]  # in order
     workspace: int  # bytes
-    numbers: tuple[int, ...]  # up to six, that the plan decides of the kernels' arguments
+    numbers: tuple[int, ...]  # up to eight, that the plan decides of the kernels' arguments
 
 
 def check_blocks(what: str, blocks: int, threads: int, target: arch.Target) -> None:

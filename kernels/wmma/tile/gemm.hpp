@@ -61,33 +61,76 @@ struct StageOf<true, Config> {
   }
 };
 
+// How a loop's loaders start: at a row of A and a column of B, at `k`, in the batch's matrix.
+template <class Config, class Stage, class LoaderA_, class LoaderB_>
+struct WalkingLoaders {
+  using Arguments = GemmArguments;
+  using LoaderA = LoaderA_;
+  using LoaderB = LoaderB_;
+  using A = typename Config::A;
+  using B = typename Config::B;
+
+  static WMMA_DEVICE LoaderA a(const Arguments& p, uint32_t batch, int64_t row, int64_t k, uint32_t thread) {
+    const A* from = static_cast<const A*>(p.a.data) + batch_offset<Config::kBatchDims>(p, p.a, batch) +
+                    row * p.a.row_stride + k * p.a.column_stride;
+    return LoaderA(from, p.a.row_stride, p.a.column_stride, p.m - row, thread, Stage::make(p, batch, k));
+  }
+  static WMMA_DEVICE LoaderB b(const Arguments& p, uint32_t batch, int64_t column, int64_t k, uint32_t thread) {
+    const B* from = static_cast<const B*>(p.b.data) + batch_offset<Config::kBatchDims>(p, p.b, batch) +
+                    column * p.b.column_stride + k * p.b.row_stride;
+    return LoaderB(from, p.b.column_stride, p.b.row_stride, p.n - column, thread,
+                   PlainStage<B, typename Config::Element>{});
+  }
+};
+
 // The main loop by way of registers, which every target has.
-template <Loop kLoop, class Config, class Product, class StagedA, class StagedB, int kThreads, int kM, int kN>
+template <Loop kLoop, class Config, class Product, class Stage, int kThreads, int kM, int kN>
 struct LoopsOf {
-  using LoaderA = StagedA;
-  using LoaderB = StagedB;
-  using Type = StagedLoop<Product, LoaderA, LoaderB, kM, kN, Config::kBlockK, Config::kWavesK>;
+  using Element = typename Config::Element;
+  using StagedA = StagedLoader<typename Config::A, Element, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads,
+                               Config::kAVec, Config::kWide, typename Stage::Type>;
+  using StagedB = StagedLoader<typename Config::B, Element, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads,
+                               Config::kBVec, Config::kWide, PlainStage<typename Config::B, Element>>;
+  using Loaders = WalkingLoaders<Config, Stage, StagedA, StagedB>;
+  using Type = StagedLoop<Product, StagedA, StagedB, kM, kN, Config::kBlockK, Config::kWavesK>;
 };
 #ifdef WMMA_NVIDIA
-template <class Config, class Product, class StagedA, class StagedB, int kThreads, int kM, int kN>
-struct LoopsOf<Loop::kAsync, Config, Product, StagedA, StagedB, kThreads, kM, kN> {
+template <class Config, class Product, class Stage, int kThreads, int kM, int kN>
+struct LoopsOf<Loop::kAsync, Config, Product, Stage, kThreads, kM, kN> {
   template <class T, Order kOrder, int kOuter>
   using Loader = AsyncLoader<T, kOrder, kOuter, Config::kBlockK, kThreads>;
   using LoaderA = Loader<typename Config::A, Config::kAOrder, Config::kBlockM>;
   using LoaderB = Loader<typename Config::B, Config::kBOrder, Config::kBlockN>;
+  using Loaders = WalkingLoaders<Config, Stage, LoaderA, LoaderB>;
   using Type = AsyncLoop<Product, LoaderA, LoaderB, Config::kAOrder == Order::kAlongK,
                          Config::kBOrder == Order::kAlongK, kM, kN, Config::kBlockK, Config::kWavesK, Config::kStages>;
 };
-template <class Config, class Product, class StagedA, class StagedB, int kThreads, int kM, int kN>
-struct LoopsOf<Loop::kWgmma, Config, Product, StagedA, StagedB, kThreads, kM, kN> {
+
+template <class Config>
+struct PanelLoaders {
+  using Arguments = MappedGemmArguments;
+  static constexpr int kDims = Config::kBatchDims;
+  using LoaderA = PanelLoader<typename Config::A, Config::kAOrder, Config::kBlockM, Config::kBlockK, kDims>;
+  using LoaderB =
+      PanelLoader<typename Config::B, Config::kBOrder, Config::kBlockN, Config::kBlockK, kDims, Config::kShare>;
+
+  static WMMA_DEVICE LoaderA a(const Arguments& p, uint32_t batch, int64_t row, int64_t k, uint32_t) {
+    return LoaderA(p, p.a, p.a_map, batch, row, k);
+  }
+  static WMMA_DEVICE LoaderB b(const Arguments& p, uint32_t batch, int64_t column, int64_t k, uint32_t) {
+    return LoaderB(p, p.b, p.b_map, batch, column, k);
+  }
+};
+
+template <class Config, class Product, class Stage, int kThreads, int kM, int kN>
+struct LoopsOf<Loop::kWgmma, Config, Product, Stage, kThreads, kM, kN> {
   static_assert(kM == 16 && Config::kWavesN == 1 && Config::kWavesK == 1, "four waves down are a warpgroup");
-  template <class T, Order kOrder, int kOuter>
-  using Loader = AsyncLoader<T, kOrder, kOuter, Config::kBlockK, kThreads, PanelTile>;
-  using LoaderA = Loader<typename Config::A, Config::kAOrder, Config::kBlockM>;
-  using LoaderB = Loader<typename Config::B, Config::kBOrder, Config::kBlockN>;
-  using Type =
-      WgmmaLoop<Product, LoaderA, LoaderB, Config::kAOrder == Order::kAlongK, Config::kBOrder == Order::kAlongK,
-                typename Config::A, typename Config::B, kN, Config::kBlockK, Config::kStages>;
+  static_assert(Config::kShare == 1 || (Config::kCluster == 1 && Config::kGroup % Config::kShare == 0),
+                "the blocks of a cluster have tiles one below the other");
+  using Loaders = PanelLoaders<Config>;
+  using Type = WgmmaLoop<Product, typename Loaders::LoaderA, typename Loaders::LoaderB,
+                         Config::kAOrder == Order::kAlongK, Config::kBOrder == Order::kAlongK, typename Config::A,
+                         typename Config::B, kN, Config::kBlockK, Config::kStages, Config::kShare>;
 };
 #endif
 
@@ -103,19 +146,15 @@ struct GemmKernel {
   using Store = WaveStore<Config, Product, kWaveM, kWaveN>;
   using Stage = StageOf<!kIsNone<typename Config::AScale> || Config::kAActivation != kNone, Config>;
 
-  using StagedA = StagedLoader<typename Config::A, Element, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads,
-                               Config::kAVec, Config::kWide, typename Stage::Type>;
-  using StagedB = StagedLoader<typename Config::B, Element, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads,
-                               Config::kBVec, Config::kWide, PlainStage<typename Config::B, Element>>;
-  using Loops = LoopsOf<Config::kLoop, Config, Product, StagedA, StagedB, kThreads, kWaveM, kWaveN>;
-  using LoaderA = typename Loops::LoaderA;
-  using LoaderB = typename Loops::LoaderB;
+  using Loops = LoopsOf<Config::kLoop, Config, Product, Stage, kThreads, kWaveM, kWaveN>;
+  using Loaders = typename Loops::Loaders;
   using Loop = typename Loops::Type;
+  using Arguments = typename Loaders::Arguments;
 
   static constexpr int kStoreBytes = kWaves * Store::kWaveBytes;
   static constexpr int kSharedBytes = Loop::kBytes > kStoreBytes ? Loop::kBytes : kStoreBytes;
 
-  static WMMA_DEVICE void run(const GemmArguments& p) {
+  static WMMA_DEVICE void run(const Arguments& p) {
     unsigned char* shared = dynamic_shared<unsigned char>();
     const uint32_t thread = threadIdx.x;
     const uint32_t lane = lane_id();
@@ -138,15 +177,8 @@ struct GemmKernel {
 
     uint32_t batch = Config::kBatchDims > 0 ? blockIdx.y : 0;
     do {
-      const auto* a = static_cast<const typename Config::A*>(p.a.data) +
-                      batch_offset<Config::kBatchDims>(p, p.a, batch) + row * p.a.row_stride +
-                      k_first * p.a.column_stride;
-      const auto* b = static_cast<const typename Config::B*>(p.b.data) +
-                      batch_offset<Config::kBatchDims>(p, p.b, batch) + column * p.b.column_stride +
-                      k_first * p.b.row_stride;
-      LoaderA loader_a(a, p.a.row_stride, p.a.column_stride, p.m - row, thread, Stage::make(p, batch, k_first));
-      LoaderB loader_b(b, p.b.column_stride, p.b.row_stride, p.n - column, thread,
-                       PlainStage<typename Config::B, Element>{});
+      auto loader_a = Loaders::a(p, batch, row, k_first, thread);
+      auto loader_b = Loaders::b(p, batch, column, k_first, thread);
       if (!place.is_partial) {
         const Epilogue<Config, typename Product::Compute> epilogue(p, batch);
         epilogue.template prefetch<Config::kBlockM, Config::kBlockN, kThreads>(row, column, thread);
@@ -171,7 +203,7 @@ struct GemmKernel {
 
 // Adds the splits up and finishes: a thread for each kDVec columns of a tile's row.
 template <class Config>
-WMMA_DEVICE void gemm_reduce(const GemmArguments& p) {
+WMMA_DEVICE void gemm_reduce(const typename GemmKernel<Config>::Arguments& p) {
   using Sum = typename GemmKernel<Config>::Product::Compute;
   constexpr int kVec = Config::kDVec;
   const uint64_t item = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -49,4 +49,14 @@ struct GemmArguments {
   unsigned whole;
 };
 
+// What sm_90's copy engine is told of an operand: written by the driver, for it alone to read.
+struct alignas(64) TileMap {
+  unsigned long long words[16];
+};
+
+// For kernels whose tiles the copy engine brings.
+struct MappedGemmArguments : GemmArguments {
+  TileMap a_map, b_map;
+};
+
 }  // namespace wmma

@@ -3,10 +3,19 @@
 // registers and is the second product's first operand there.
 #pragma once
 
+#include <wmma/tile/async_loop.hpp>
 #include <wmma/tile/gemm_gemm_finish.hpp>
-#include <wmma/tile/wgmma_loop.hpp>
+#include <wmma/tile/panel_tile.hpp>
 
 namespace wmma {
+
+// Until the next of kStages tiles is there for everyone, and everyone is done with the product before the last.
+template <int kStages>
+WMMA_DEVICE void arrive_for_products() {
+  arch::wait_async<kStages - 3>();
+  arch::fence_matrix_unit();
+  arch::block_barrier();
+}
 
 template <class Config>
 struct WgmmaKernel {

@@ -1,0 +1,80 @@
+// The copy engine of sm_90 and its barriers: one thread asks for a box of a matrix, the engine writes it to shared
+// memory, zeros for what lies outside the matrix, and a barrier there counts the bytes that have come.
+#pragma once
+
+#include <wmma/tile/gemm_arguments.hpp>
+#include <wmma/types.hpp>
+
+namespace wmma::arch {
+
+constexpr int kBarrierBytes = 8;
+
+// A barrier's phase is over after so many arrivals, and when all the bytes that were announced have come.
+WMMA_DEVICE void barrier_make(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// Its memory serves something else from now on.
+WMMA_DEVICE void barrier_drop(uint32_t barrier) {
+  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+// What this thread made becomes visible to the copy engine.
+WMMA_DEVICE void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+WMMA_DEVICE void barrier_arrive(uint32_t barrier) {
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(barrier) : "memory");
+}
+WMMA_DEVICE void barrier_arrive_for_bytes(uint32_t barrier, uint32_t bytes) {
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(barrier),
+               "r"(bytes)
+               : "memory");
+}
+// At the barrier that stands at the same place in another block of the cluster.
+WMMA_DEVICE void barrier_arrive_in(uint32_t block, uint32_t barrier) {
+  asm volatile(
+      "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
+      "r"(block)
+      : "memory");
+}
+// Until the phase of this parity is over: phases count from 0.
+WMMA_DEVICE void barrier_wait(uint32_t barrier, uint32_t parity) {
+  asm volatile(
+      "{ .reg .pred p;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+      "@!p bra again; }" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+WMMA_DEVICE void prefetch_map(const TileMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+
+// The box whose first element is at `x`, the coordinate along memory first, to the same place in each of the cluster's
+// blocks that `blocks` has a bit for; each block's own barrier counts what comes there. No cluster: to this block.
+template <int kRank, bool kCluster>
+WMMA_DEVICE void copy_box(uint32_t to, const TileMap* map, uint32_t barrier, const int32_t* x, uint16_t blocks) {
+  static_assert(kRank >= 2 && kRank <= 5, "what the engine takes");
+#define WMMA_COPY(rank, kind, names, blocks, ...)                                                            \
+  asm volatile("cp.async.bulk.tensor." rank ".shared::cluster.global.tile.mbarrier::complete_tx::bytes" kind \
+               " [%0], [%1, {" names "}], [%2]" blocks ";" ::"r"(to),                                        \
+               "l"(map), "r"(barrier), __VA_ARGS__                                                           \
+               : "memory")
+#define WMMA_COPY_BOX(rank, names, last, ...)                                           \
+  if constexpr (kCluster) {                                                             \
+    WMMA_COPY(rank, ".multicast::cluster", names, ", " last, __VA_ARGS__, "h"(blocks)); \
+  } else {                                                                              \
+    WMMA_COPY(rank, "", names, "", __VA_ARGS__);                                        \
+  }
+  if constexpr (kRank == 2) {
+    WMMA_COPY_BOX("2d", "%3, %4", "%5", "r"(x[0]), "r"(x[1]))
+  } else if constexpr (kRank == 3) {
+    WMMA_COPY_BOX("3d", "%3, %4, %5", "%6", "r"(x[0]), "r"(x[1]), "r"(x[2]))
+  } else if constexpr (kRank == 4) {
+    WMMA_COPY_BOX("4d", "%3, %4, %5, %6", "%7", "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]))
+  } else {
+    WMMA_COPY_BOX("5d", "%3, %4, %5, %6, %7", "%8", "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(x[4]))
+  }
+#undef WMMA_COPY_BOX
+#undef WMMA_COPY
+}
+
+}  // namespace wmma::arch
