@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from wmma_ops import benching, jit
 from wmma_ops.benching import Row
+from wmma_ops.progress import bars
 
 
 def show(options, console: Console) -> int:
@@ -21,10 +21,9 @@ def show(options, console: Console) -> int:
     where = torch.cuda.get_device_name() if device == "cuda" else "the CPU"
     shapes = options.shapes or benching.SHAPES
     clock = benching.Clock(device, options.rounds)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     rows: list[Row] = []
     try:
-        with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        with bars() as progress:
             task = progress.add_task("timing", total=len(shapes) + 1)
             bandwidth = clock.copy_bandwidth()
             progress.advance(task)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from wmma_ops import arch, building, jit
+from wmma_ops.progress import bars
 
 
 def show(options, console: Console) -> int:
@@ -27,9 +27,8 @@ def show(options, console: Console) -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="wmma_ops-") as scratch:
         folder = Path(options.out or scratch)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         try:
-            with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+            with bars() as progress:
                 tasks = {name: progress.add_task(name, total=len(calls)) for name in names}
                 found = building.build(calls, names, folder, lambda name: progress.advance(tasks[name]))
             wheel = building.wheel(folder, Path(options.wheel)) if options.wheel else None

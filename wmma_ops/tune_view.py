@@ -6,11 +6,11 @@ import sys
 import torch
 from rich import box
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from wmma_ops import calls, driver
 from wmma_ops.plan import tuning
+from wmma_ops.progress import bars
 
 _SHOWN = 10
 
@@ -25,7 +25,7 @@ def show(options, console: Console) -> int:
         return 1
     try:
         arguments, keywords = calls.call(options.op, options.m, options.n, options.k, options, "cuda")
-        with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        with bars() as progress:
             task = progress.add_task("compiling, then timing", total=None)
             found = tuning.tune(
                 options.op,
