@@ -6,14 +6,13 @@ import tempfile
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from wmma_ops import arch, building, jit
-from wmma_ops.progress import bars
+from wmma_ops.terminal import bars, output
 
 
-def show(options, console: Console) -> int:
+def show(options) -> int:
     if not (options.out or options.wheel):
         print("build: pass --out FOLDER, --wheel FOLDER, or both", file=sys.stderr)
         return 2
@@ -40,17 +39,18 @@ def show(options, console: Console) -> int:
         rows = [{**vars(one), "left_out": list(one.left_out)} for one in found]
         print(json.dumps({"calls": len(calls), **written, "targets": rows}, indent=2, ensure_ascii=False))
     else:
-        _print(console, len(calls), found, written)
+        _print(len(calls), found, written)
     # A call of one's own that is missing is a failure; that a target lacks one of the usual ones is told.
     return int(any(one.objects == 0 or (options.calls and one.left_out) for one in found))
 
 
-def _print(console: Console, calls: int, found: list[building.Built], written: dict) -> None:
+def _print(calls: int, found: list[building.Built], written: dict) -> None:
     table = Table(title=f"The kernels of {calls} calls", title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("target", "code objects", "MB", "calls left out"):
         table.add_column(heading, justify="left" if heading == "target" else "right")
     for one in found:
         table.add_row(one.target, str(one.objects), f"{one.bytes / 1e6:.1f}", str(len(one.left_out)))
+    console = output()
     console.print(table)
 
     def say(text: str) -> None:

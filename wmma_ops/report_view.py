@@ -14,7 +14,7 @@ from rich.table import Table
 from wmma_ops import arch, jit
 from wmma_ops.plan import report
 from wmma_ops.plan.report_cases import TARGETS, cases
-from wmma_ops.progress import bars
+from wmma_ops.terminal import bars, output
 
 _WIDTH = 134
 _COUNTS = ("VGPRs", "AGPRs", "spills", "LDS", "waves", "matrix", "VALU", "LDS", "mem")
@@ -26,8 +26,8 @@ _LEGEND = (
 )
 
 
-def show(options, console: Console) -> int:
-    start = time.perf_counter()
+def show(options) -> int:
+    console, start = output(), time.perf_counter()
     try:
         targets = [arch.target(name) for name in dict.fromkeys(options.target or TARGETS)]
     except ValueError as error:
