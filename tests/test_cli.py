@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 
 import wmma_ops
-from wmma_ops import arch, benching, library, tune_view
+from wmma_ops import arch, clock, library, tune_view
 from wmma_ops.__main__ import VIEWS, main
 from wmma_ops.plan import tuning
 from wmma_ops.plan.report_cases import CASES
@@ -180,7 +180,7 @@ def test_tune_compiles_all_before_it_times_any(monkeypatch):
     """On the CPU, with the GPU's parts played by others."""
     steps, kept = [], []
 
-    def timed(config, call, flush):
+    def timed(config, call, clock):
         steps.append("timed")
         return tuning.Timing(config, 1000.0 / len(steps))
 
@@ -192,7 +192,7 @@ def test_tune_compiles_all_before_it_times_any(monkeypatch):
         sys.modules["wmma_ops.plan.explain"], "_device", lambda *_: types.SimpleNamespace(type="cuda", index=0)
     )
     monkeypatch.setattr(tuning.driver, "target_of", lambda index: "sm_90a")
-    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
+    monkeypatch.setattr(tuning, "Clock", lambda *_: None)
     monkeypatch.setattr(tuning, "_compile", compiled)
     monkeypatch.setattr(tuning, "_timed", timed)
     monkeypatch.setattr(tuning, "_keep", lambda device, problem, *found: kept.append(found))
@@ -216,7 +216,7 @@ BENCH = ("bench", "33x20x17", "8x16x24", "--rounds", "3", "--dtype", "float32")
 def small_copy(monkeypatch):
     """On the CPU whatever is here; a copy of 128 MB says nothing in a test."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(benching.Clock, "copy_bandwidth", lambda self: 1e4)
+    monkeypatch.setattr(clock.Clock, "copy_bandwidth", lambda self: 1e4)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from wmma_ops import benching, jit
 from wmma_ops.benching import Row
+from wmma_ops.clock import Clock
 from wmma_ops.terminal import bars, output
 
 
@@ -19,7 +20,7 @@ def show(options) -> int:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     where = torch.cuda.get_device_name() if device == "cuda" else "the CPU"
     shapes = options.shapes or benching.SHAPES
-    clock = benching.Clock(device, options.rounds)
+    clock = Clock(device, options.rounds)
     rows: list[Row] = []
     try:
         with bars() as progress:
