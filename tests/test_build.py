@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import wmma_ops
-from wmma_ops import building, emulator, jit
+from wmma_ops import building, jit
 from wmma_ops.__main__ import main
 from wmma_ops.jit import cache, clang
+from wmma_ops.plan import launching
 
 TARGET = "gfx1201"
 
@@ -66,11 +67,8 @@ def test_a_call_is_recorded_once_with_its_layout(calls):
     assert q == {"shape": [1, 2, 33, 64], "stride": [4290, 2145, 65, 1], "dtype": "float16", "aligned": 2}
     # Made again, they plan the same problem.
     found = [building._launches(made, wmma_ops.arch.target(TARGET)) for made in building.recorded(calls)]
-    emulation = emulator.Emulation(TARGET, execute=False)
-    with emulator.entered(emulation):
-        _model()
-    plans = [one.plan for one in emulation.recorded if hasattr(one, "plan")]
-    assert found == [{launch.source for launch in plan.launches} for plan in plans]
+    plans = launching.plans(_model, wmma_ops.arch.target(TARGET))
+    assert found == [{launch.source for launch in one.plan.launches} for one in plans]
 
 
 def test_recording_adds_to_a_file(tmp_path):

@@ -363,7 +363,7 @@ def test_on_the_cpu_nothing_pays():
 def test_tuned_times_decide_before_the_model(monkeypatch, tmp_path):
     target = arch.target("sm_90a")
     x, w, b = (torch.empty(shape, dtype=torch.bfloat16) for shape in LARGE)
-    problem = launching.problem_of(lambda: torch.ops.wmma_raw.linear(x, w, b, activation=2), target)
+    (problem,) = launching.problems(lambda: torch.ops.wmma_raw.linear(x, w, b, activation=2), target)
     placed = tuning.dataclasses.replace(problem, place=0)
     path = tmp_path / "tuned.json"
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "GPU")
@@ -383,7 +383,7 @@ def test_tuned_times_decide_before_the_model(monkeypatch, tmp_path):
 def test_the_problem_is_the_one_that_would_be_planned():
     x, w, b = (torch.randn(shape).bfloat16() for shape in ((5, 24), (16, 24), (16,)))
     target = arch.target("gfx942")
-    asked = launching.problem_of(lambda: torch.ops.wmma_raw.linear(x, w, b, activation=2), target)
+    (asked,) = launching.problems(lambda: torch.ops.wmma_raw.linear(x, w, b, activation=2), target)
     assert asked == wmma_ops.explain("linear", x, w, b, activation="gelu", target="gfx942").problem
 
 

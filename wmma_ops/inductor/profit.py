@@ -118,8 +118,8 @@ def problem_of(rewrite: Rewrite, order: Order, target: arch.Target):
     op = overload(rewrite.op, raw=True)
     with nodes.without_modes(), torch.no_grad(), torch.autocast(device.type, enabled=False):
         empty = {name: torch.empty_strided(x[0], x[1], dtype=x[2], device="cpu") for name, x in tensors.items()}
-        problem = launching.problem_of(lambda: op(**empty, **rewrite.scalars), target)
-    return problem
+        problems = launching.problems(lambda: op(**empty, **rewrite.scalars), target)
+    return problems[0] if problems else None
 
 
 def _hints(sizes) -> tuple[int, ...] | None:

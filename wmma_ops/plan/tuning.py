@@ -18,10 +18,10 @@ from pathlib import Path
 
 import torch
 
-from wmma_ops import arch, driver, emulator, jit, library
+from wmma_ops import arch, driver, jit, library
 from wmma_ops.clock import Clock
 from wmma_ops.jit import cache
-from wmma_ops.plan import gemm
+from wmma_ops.plan import gemm, launching
 from wmma_ops.plan.gemm_config import GemmConfig, candidates, splits_of
 from wmma_ops.plan.gemm_cost import cost
 from wmma_ops.plan.plan import KERNEL_FILE
@@ -119,14 +119,11 @@ def ranked(problem: GemmProblem, target: arch.Target) -> list[GemmConfig]:
 
 
 def _problem_of(call: Callable[[], object], target: arch.Target) -> GemmProblem:
-    emulation = emulator.Emulation(target.name, execute=False)
-    with emulator.entered(emulation):
-        call()
-    problems = [record.problem for record in emulation.recorded if hasattr(record, "problem")]
+    problems = launching.problems(call, target)
+    if not all(isinstance(problem, GemmProblem) for problem in problems):
+        raise ValueError("tune: the call is two products in one kernel; takes one product")
     if len(problems) != 1:
         raise ValueError(f"tune: the call is {len(problems)} products; takes one")
-    if not isinstance(problems[0], GemmProblem):
-        raise ValueError("tune: the call is two products in one kernel; takes one product")
     return problems[0]
 
 
