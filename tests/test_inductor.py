@@ -315,6 +315,10 @@ def test_two_products_pay_where_they_are_narrow():
     wide = _entries(mlp, "sm_90a", (4096, 1024), (4096, 1024), (1024, 4096))
     assert "gemm_gemm" not in [entry.op for entry in wide]
     assert "the planner would launch two products" in " ".join(entry.reason for entry in wide)
+    # Whose D0 no kernel keeps in registers.
+    floats = _entries(mlp, "sm_90a", (65536, 64), (64, 64), (64, 64), dtype=torch.float32)
+    assert "gemm_gemm" not in [entry.op for entry in floats]
+    assert "the planner would launch two products" in " ".join(entry.reason for entry in floats)
 
 
 def test_dynamic_sizes_are_judged_by_those_at_hand():

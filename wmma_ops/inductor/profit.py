@@ -17,7 +17,7 @@ from wmma_ops.inductor import nodes
 from wmma_ops.inductor.found import Rewrite, Transposed
 from wmma_ops.inductor.nodes import Order, value
 from wmma_ops.library import overload
-from wmma_ops.plan import gemm, gemm_gemm, gemm_gemm_cost, launching, model, tuning
+from wmma_ops.plan import gemm, gemm_gemm, launching, model, tuning
 from wmma_ops.plan.attention import AttentionProblem
 from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
 
@@ -168,8 +168,8 @@ def _cycles(problem: GemmProblem, target: arch.Target) -> float:
 @functools.lru_cache(maxsize=1024)
 def _cycles_of_two(problem: GemmGemmProblem, target: arch.Target) -> float | None:
     """Of our two products in one kernel; None where the planner would take two."""
-    config, cycles = gemm_gemm.choose(problem, target)
-    return None if config is None or gemm_gemm_cost.cost_of_products(problem, target) < cycles else cycles
+    config, cycles, _ = gemm_gemm.decided(problem, target)
+    return None if config is None else cycles
 
 
 def _library(problem: GemmProblem, target: arch.Target) -> float:
