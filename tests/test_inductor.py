@@ -233,11 +233,11 @@ def test_a_graph_from_the_cache_calls_our_op():
 
 
 def test_uuid_is_of_everything_that_decides():
-    def uuid(settings=inductor.Settings(), before=None):  # noqa: B008
-        return slot.WmmaPass(settings, before).uuid()
+    def uuid(before=None, **settings):
+        return slot.WmmaPass(inductor.Settings(**settings), before).uuid()
 
     assert uuid() == uuid()
-    seen = {uuid(), uuid(inductor.Settings(force=True)), uuid(before=_Other()), uuid(before=_Other("another"))}
+    seen = {uuid(), uuid(force=True), uuid(before=_Other()), uuid(before=_Other("another"))}
     with wmma_ops.emulate("gfx942"):
         seen.add(uuid())
     assert len(seen) == 5
