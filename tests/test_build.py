@@ -183,6 +183,21 @@ def test_bad_orders_are_refused(given, says, capsys):
     assert says in capsys.readouterr().err
 
 
+def test_a_recorded_call_that_a_target_does_not_take_is_left_out(tmp_path, capsys):
+    """As of a model that was trained where such heads fit."""
+    q, lse = torch.zeros(1, 1, 4, 512), torch.zeros(1, 1, 4)
+    with wmma_ops.record(tmp_path / "calls.json"):
+        backward = torch.ops.wmma._attention_backward
+        assert launching.problems(lambda: backward(q, q, q, q, q, lse), wmma_ops.arch.target("sm_90a"))
+        wmma_ops.matmul(torch.ones(2, 3), torch.ones(3, 2))
+    given = ["--calls", str(tmp_path / "calls.json"), "--out", str(tmp_path / "out"), "--json"]
+    assert main(["build", "--target", TARGET, *given]) == 1
+    (built,) = json.loads(capsys.readouterr().out)["targets"]
+    assert built["objects"] == 1
+    (why,) = built["left_out"]
+    assert f"no configuration of {TARGET} fits AttentionProblem" in why
+
+
 def test_a_file_that_holds_no_calls_is_refused(tmp_path):
     for text, says in (("[1]", "holds no calls"), ('{"format": 99}', "format 99"), ("x", "holds no calls")):
         (tmp_path / "calls.json").write_text(text)

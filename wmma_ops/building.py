@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 import wmma_ops
-from wmma_ops import arch, calls, jit
+from wmma_ops import arch, calls, errors, jit
 from wmma_ops.ops import CAUSAL
 from wmma_ops.plan import ConfigError, launching
 from wmma_ops.plan.plan import KERNEL_FILE
@@ -74,7 +74,7 @@ def build(
         def one(call: Call, target=target, made=made, left_out=left_out) -> None:
             try:
                 launches = _launches(call, target)
-            except (ConfigError, NotImplementedError) as error:
+            except ConfigError as error:
                 left_out[str(error)] = None
                 return
             for source in launches:
@@ -119,7 +119,7 @@ def wheel(folder: Path, into: Path) -> Path:
 
 def _launches(call: Call, target: arch.Target) -> set[str]:
     """The kernels' sources. Nothing is executed, so no memory is touched."""
-    with torch.no_grad():
+    with torch.no_grad(), errors.raised_as(ConfigError, jit.CompileError):
         return {launch.source for one in launching.plans(call, target) for launch in one.plan.launches}
 
 
