@@ -96,9 +96,13 @@ def test_without_a_compiler_the_folder_serves(no_compiler):
         assert got.shape == want.shape
 
 
+def _other_sizes():
+    return torch.randn(24, 2048).half(), torch.randn(96, 2048).half()
+
+
 def test_other_sizes_take_kernels_that_are_there(no_compiler):
     """The planner would split so long a K."""
-    x, weight = torch.randn(24, 2048).half(), torch.randn(96, 2048).half()
+    x, weight = _other_sizes()
     with wmma_ops.emulate(TARGET) as emulation:
         found = wmma_ops.linear(x, weight, activation="silu")
     want = torch.nn.functional.silu(x.double() @ weight.double().mT)
@@ -160,6 +164,32 @@ def test_the_wheel_is_found_where_it_is_installed(built, tmp_path):
     assert "wmma_ops_objects" in shown
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
+
+
+def test_planning_asks_for_compilers_once_a_plan_and_once_a_kernel(no_compiler, monkeypatch):
+    """Not for each of the configurations that are looked for."""
+    asked = []
+    monkeypatch.setattr(jit.hiprtc.Hiprtc, "available", lambda self, target: asked.append(target))
+    plan = wmma_ops.explain("linear", *_other_sizes(), activation="silu", target=TARGET)
+    assert "ahead of time" in plan.reason
+    assert asked == [TARGET] * 2
+
+
+def test_a_compiler_is_asked_for_once_a_compilation(built, tmp_path, monkeypatch):
+    asked, available = [], clang.Clang.available
+    monkeypatch.setattr(clang.Clang, "available", lambda self, target: asked.append(1) or available(self, target))
+    monkeypatch.setenv("WMMA_OPS_OBJECTS", str(built))
+    monkeypatch.setenv("WMMA_OPS_CACHE_DIR", str(tmp_path))
+    _forget()
+    jit.compile('extern "C" __attribute__((global)) void once() {}', TARGET)
+    assert asked == [1]
+
+
+def test_a_folder_is_listed_by_one_reading_of_the_sources(built, monkeypatch):
+    read, version = [], cache.sources_version()
+    monkeypatch.setattr(cache, "sources_version", lambda: read.append(1) or version)
+    assert [entry.usable for entry in cache.ls(built)] == [True] * 3
+    assert read == [1]
 
 
 def test_the_usual_calls_are_taken():
