@@ -4,6 +4,7 @@ import importlib
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
 import types
@@ -74,13 +75,53 @@ def test_usage_errors_exit_with_2():
 
 def test_every_command_explains_itself(capsys):
     listed = _run("--help").stdout
-    assert re.findall(r"^    (\w+)  ", listed, re.MULTILINE) == list(VIEWS)
+    assert re.findall(r"^    (\w+)(?:  |$)", listed, re.MULTILINE) == list(VIEWS)
     for command, view in VIEWS.items():
         assert callable(importlib.import_module(view).show)
         with pytest.raises(SystemExit) as ended:
             main([command, "--help"])
         assert ended.value.code == 0
         assert "--json" in capsys.readouterr().out
+
+
+# As bash calls a completion when TAB is pressed behind the last word.
+TAB = """
+complete -p wmma_ops
+press() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=(); _shtab_wmma_ops; echo "${COMPREPLY[@]}"; }
+"""
+
+
+def test_bash_completes_commands_and_what_they_take(capsys, tmp_path):
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("no bash is here")
+    assert main(["completion", "bash"]) == 0
+    completed = {
+        "wmma_ops exp": "explain",
+        "wmma_ops explain lin": "linear",
+        "wmma_ops explain linear --act": "--activation",
+        "wmma_ops explain linear --activation gelu_": "gelu_tanh",
+        "wmma_ops explain linear --dtype bf": "bfloat16",
+        "wmma_ops build --target gfx942 sm_8": " ".join(name for name in arch.TARGETS if name.startswith("sm_8")),
+        "wmma_ops layout gfx94": "gfx942",
+        f"wmma_ops build --out {tmp_path}/fol": f"{tmp_path}/folder",
+        f"wmma_ops build --calls {tmp_path}/ca": f"{tmp_path}/calls.json",
+        "wmma_ops cache dance": "",
+    }
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "calls.json").touch()
+    script = "\n".join([capsys.readouterr().out, TAB, *(f"press {line}" for line in completed)])
+    done = subprocess.run([bash, "--norc", "-c", script], capture_output=True, text=True)
+    assert done.stderr == ""
+    registered, *offered = done.stdout.splitlines()
+    assert registered.endswith("-F _shtab_wmma_ops wmma_ops")
+    assert dict(zip(completed, offered, strict=True)) == completed
+
+
+def test_completion_without_its_package(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "zsh"]) == 1
+    assert 'pip install "wmma_ops[completion]"' in capsys.readouterr().err
 
 
 SMALL = ("--m", "64", "--n", "64", "--k", "64", "--target", "gfx942")

@@ -25,14 +25,15 @@ VIEWS = {
     "build": "wmma_ops.build_view",
     "cache": "wmma_ops.cache_view",
     "layout": "wmma_ops.layout_view",
+    "completion": "wmma_ops.completion_view",
 }
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
     from wmma_ops import benching, calls
 
     found = argparse.ArgumentParser(
-        prog="python -m wmma_ops", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=name, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = found.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo = commands.add_parser(
@@ -120,7 +121,13 @@ def parser() -> argparse.ArgumentParser:
     layout.add_argument("--instruction", metavar="I", help="mnemonic or builtin; the float16 product by default")
     layout.add_argument("--transposed", action="store_true", help="the operand stored transposed")
     layout.add_argument("--png", metavar="FILE", help="draw it as well; FILE ends in .png or .svg")
-    for command in (demo, doctor, explain, tune, report, bench, build, kept, layout):
+    completion = commands.add_parser(
+        "completion",
+        help="print the script with which a shell completes wmma_ops's commands",
+        description="Prints the script with which a shell completes commands, options, ops and targets behind wmma_ops.",
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="bash, zsh or tcsh")
+    for command in (demo, doctor, explain, tune, report, bench, build, kept, layout, completion):
         command.add_argument("--json", action="store_true", help="print JSON instead")
     return found
 
@@ -130,9 +137,14 @@ def main(arguments: list[str] | None = None) -> int:
     return importlib.import_module(VIEWS[options.command]).show(options)
 
 
-if __name__ == "__main__":
+def run() -> int:
+    """The command wmma_ops, as which it is installed too."""
     try:
-        sys.exit(main())
+        return main()
     except BrokenPipeError:  # … | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(run())
