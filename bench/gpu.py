@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from timing import commit
 
-from wmma_ops import benching
+from wmma_ops import clock
 
 
 def parser(doc: str) -> argparse.ArgumentParser:
@@ -20,7 +20,7 @@ def parser(doc: str) -> argparse.ArgumentParser:
     return made
 
 
-class Clock(benching.Clock):
+class Clock(clock.Clock):
     def __init__(self, quick: bool):
         super().__init__("cuda", 9 if quick else 31)
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from wmma_ops import clock
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -22,15 +24,14 @@ def in_turn(ours: Callable[[], object], theirs: Callable[[], object], *, rounds:
     for _ in range(max(2, calls // 10)):
         ours()
         theirs()
-    times = ([], [])
-    for index in range(rounds):
-        # The order alternates too: the second finds the caches as the first left them.
-        for which in (0, 1) if index % 2 else (1, 0):
-            call = (ours, theirs)[which]
-            start = time.perf_counter()
-            for _ in range(calls):
-                call()
-            times[which].append((time.perf_counter() - start) / calls)
+
+    def timed(call: Callable[[], object]) -> float:
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return (time.perf_counter() - start) / calls
+
+    times = clock.in_turn((ours, theirs), rounds, timed)
     quarters = statistics.quantiles(times[0], n=4)
     median = statistics.median(times[0])
     return Pair(median, statistics.median(times[1]), (quarters[2] - quarters[0]) / median)

@@ -1,5 +1,6 @@
 """What the processes of a group do in tests/test_distributed.py: calls of DTensors, held against one process."""
 
+import functools
 import itertools
 
 import torch
@@ -44,10 +45,9 @@ def device() -> str:
     return "cuda" if dist.get_backend() == "nccl" else "cpu"
 
 
-def mesh_of(shape, _made={}):  # noqa: B006 (remembers: a mesh is a set of process groups)
-    if shape not in _made:
-        _made[shape] = init_device_mesh(device(), shape)
-    return _made[shape]
+@functools.cache  # a mesh is a set of process groups
+def mesh_of(shape):
+    return init_device_mesh(device(), shape)
 
 
 def place(x: torch.Tensor, mesh, placements) -> DTensor:

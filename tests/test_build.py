@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import wmma_ops
-from wmma_ops import building, emulator, jit
+from wmma_ops import building, jit
 from wmma_ops.__main__ import main
 from wmma_ops.jit import cache, clang
+from wmma_ops.plan import launching
 
 TARGET = "gfx1201"
 
@@ -66,11 +67,8 @@ def test_a_call_is_recorded_once_with_its_layout(calls):
     assert q == {"shape": [1, 2, 33, 64], "stride": [4290, 2145, 65, 1], "dtype": "float16", "aligned": 2}
     # Made again, they plan the same problem.
     found = [building._launches(made, wmma_ops.arch.target(TARGET)) for made in building.recorded(calls)]
-    emulation = emulator.Emulation(TARGET, execute=False)
-    with emulator.entered(emulation):
-        _model()
-    plans = [one.plan for one in emulation.recorded if hasattr(one, "plan")]
-    assert found == [{launch.source for launch in plan.launches} for plan in plans]
+    plans = launching.plans(_model, wmma_ops.arch.target(TARGET))
+    assert found == [{launch.source for launch in one.plan.launches} for one in plans]
 
 
 def test_recording_adds_to_a_file(tmp_path):
@@ -98,9 +96,13 @@ def test_without_a_compiler_the_folder_serves(no_compiler):
         assert got.shape == want.shape
 
 
+def _other_sizes():
+    return torch.randn(24, 2048).half(), torch.randn(96, 2048).half()
+
+
 def test_other_sizes_take_kernels_that_are_there(no_compiler):
     """The planner would split so long a K."""
-    x, weight = torch.randn(24, 2048).half(), torch.randn(96, 2048).half()
+    x, weight = _other_sizes()
     with wmma_ops.emulate(TARGET) as emulation:
         found = wmma_ops.linear(x, weight, activation="silu")
     want = torch.nn.functional.silu(x.double() @ weight.double().mT)
@@ -164,6 +166,32 @@ def test_the_wheel_is_found_where_it_is_installed(built, tmp_path):
         assert archive.testzip() is None
 
 
+def test_planning_asks_for_compilers_once_a_plan_and_once_a_kernel(no_compiler, monkeypatch):
+    """Not for each of the configurations that are looked for."""
+    asked = []
+    monkeypatch.setattr(jit.hiprtc.Hiprtc, "available", lambda self, target: asked.append(target))
+    plan = wmma_ops.explain("linear", *_other_sizes(), activation="silu", target=TARGET)
+    assert "ahead of time" in plan.reason
+    assert asked == [TARGET] * 2
+
+
+def test_a_compiler_is_asked_for_once_a_compilation(built, tmp_path, monkeypatch):
+    asked, available = [], clang.Clang.available
+    monkeypatch.setattr(clang.Clang, "available", lambda self, target: asked.append(1) or available(self, target))
+    monkeypatch.setenv("WMMA_OPS_OBJECTS", str(built))
+    monkeypatch.setenv("WMMA_OPS_CACHE_DIR", str(tmp_path))
+    _forget()
+    jit.compile('extern "C" __attribute__((global)) void once() {}', TARGET)
+    assert asked == [1]
+
+
+def test_a_folder_is_listed_by_one_reading_of_the_sources(built, monkeypatch):
+    read, version = [], cache.sources_version()
+    monkeypatch.setattr(cache, "sources_version", lambda: read.append(1) or version)
+    assert [entry.usable for entry in cache.ls(built)] == [True] * 3
+    assert read == [1]
+
+
 def test_the_usual_calls_are_taken():
     """The first, a layer, and the last, attention with its gradients; the others differ in types and sizes."""
     usual = building.usual()
@@ -183,6 +211,21 @@ def test_the_usual_calls_are_taken():
 def test_bad_orders_are_refused(given, says, capsys):
     assert main(["build", *given]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_recorded_call_that_a_target_does_not_take_is_left_out(tmp_path, capsys):
+    """As of a model that was trained where such heads fit."""
+    q, lse = torch.zeros(1, 1, 4, 512), torch.zeros(1, 1, 4)
+    with wmma_ops.record(tmp_path / "calls.json"):
+        backward = torch.ops.wmma._attention_backward
+        assert launching.problems(lambda: backward(q, q, q, q, q, lse), wmma_ops.arch.target("sm_90a"))
+        wmma_ops.matmul(torch.ones(2, 3), torch.ones(3, 2))
+    given = ["--calls", str(tmp_path / "calls.json"), "--out", str(tmp_path / "out"), "--json"]
+    assert main(["build", "--target", TARGET, *given]) == 1
+    (built,) = json.loads(capsys.readouterr().out)["targets"]
+    assert built["objects"] == 1
+    (why,) = built["left_out"]
+    assert f"no configuration of {TARGET} fits AttentionProblem" in why
 
 
 def test_a_file_that_holds_no_calls_is_refused(tmp_path):

@@ -1,8 +1,10 @@
 """python -m wmma_ops, as a user types it."""
 
+import importlib
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
 import types
@@ -12,8 +14,8 @@ import torch
 from rich.console import Console
 
 import wmma_ops
-from wmma_ops import arch, benching, library, tune_view
-from wmma_ops.__main__ import main
+from wmma_ops import arch, clock, library, tune_view
+from wmma_ops.__main__ import VIEWS, main
 from wmma_ops.plan import tuning
 from wmma_ops.plan.report_cases import CASES
 
@@ -73,12 +75,53 @@ def test_usage_errors_exit_with_2():
 
 def test_every_command_explains_itself(capsys):
     listed = _run("--help").stdout
-    for command in ("demo", "doctor", "explain", "tune", "report", "bench", "build", "cache", "layout"):
+    assert re.findall(r"^    (\w+)(?:  |$)", listed, re.MULTILINE) == list(VIEWS)
+    for command, view in VIEWS.items():
+        assert callable(importlib.import_module(view).show)
         with pytest.raises(SystemExit) as ended:
             main([command, "--help"])
         assert ended.value.code == 0
         assert "--json" in capsys.readouterr().out
-        assert f"  {command} " in listed
+
+
+# As bash calls a completion when TAB is pressed behind the last word.
+TAB = """
+complete -p wmma_ops
+press() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=(); _shtab_wmma_ops; echo "${COMPREPLY[@]}"; }
+"""
+
+
+def test_bash_completes_commands_and_what_they_take(capsys, tmp_path):
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("no bash is here")
+    assert main(["completion", "bash"]) == 0
+    completed = {
+        "wmma_ops exp": "explain",
+        "wmma_ops explain lin": "linear",
+        "wmma_ops explain linear --act": "--activation",
+        "wmma_ops explain linear --activation gelu_": "gelu_tanh",
+        "wmma_ops explain linear --dtype bf": "bfloat16",
+        "wmma_ops build --target gfx942 sm_8": " ".join(name for name in arch.TARGETS if name.startswith("sm_8")),
+        "wmma_ops layout gfx94": "gfx942",
+        f"wmma_ops build --out {tmp_path}/fol": f"{tmp_path}/folder",
+        f"wmma_ops build --calls {tmp_path}/ca": f"{tmp_path}/calls.json",
+        "wmma_ops cache dance": "",
+    }
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "calls.json").touch()
+    script = "\n".join([capsys.readouterr().out, TAB, *(f"press {line}" for line in completed)])
+    done = subprocess.run([bash, "--norc", "-c", script], capture_output=True, text=True)
+    assert done.stderr == ""
+    registered, *offered = done.stdout.splitlines()
+    assert registered.endswith("-F _shtab_wmma_ops wmma_ops")
+    assert dict(zip(completed, offered, strict=True)) == completed
+
+
+def test_completion_without_its_package(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "zsh"]) == 1
+    assert 'pip install "wmma_ops[completion]"' in capsys.readouterr().err
 
 
 SMALL = ("--m", "64", "--n", "64", "--k", "64", "--target", "gfx942")
@@ -178,7 +221,7 @@ def test_tune_compiles_all_before_it_times_any(monkeypatch):
     """On the CPU, with the GPU's parts played by others."""
     steps, kept = [], []
 
-    def timed(config, call, flush):
+    def timed(config, call, clock):
         steps.append("timed")
         return tuning.Timing(config, 1000.0 / len(steps))
 
@@ -190,7 +233,7 @@ def test_tune_compiles_all_before_it_times_any(monkeypatch):
         sys.modules["wmma_ops.plan.explain"], "_device", lambda *_: types.SimpleNamespace(type="cuda", index=0)
     )
     monkeypatch.setattr(tuning.driver, "target_of", lambda index: "sm_90a")
-    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
+    monkeypatch.setattr(tuning, "Clock", lambda *_: None)
     monkeypatch.setattr(tuning, "_compile", compiled)
     monkeypatch.setattr(tuning, "_timed", timed)
     monkeypatch.setattr(tuning, "_keep", lambda device, problem, *found: kept.append(found))
@@ -214,7 +257,7 @@ BENCH = ("bench", "33x20x17", "8x16x24", "--rounds", "3", "--dtype", "float32")
 def small_copy(monkeypatch):
     """On the CPU whatever is here; a copy of 128 MB says nothing in a test."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(benching.Clock, "copy_bandwidth", lambda self: 1e4)
+    monkeypatch.setattr(clock.Clock, "copy_bandwidth", lambda self: 1e4)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,11 @@ class Attends(nn.Module):
         return attention(x, x[:, :2], x[:, :2], is_causal=True, enable_gqa=True)
 
 
+class ReLU(nn.ReLU):
+    def forward(self, x):
+        return super().forward(x) / 2
+
+
 def _kernelized(model, repository):
     names = ("Linear", "GatedMLP", "Attention")
     layers = {name: {"cpu": {MODE: LocalLayerRepository(repository, layer_name=name)}} for name in names}
@@ -78,6 +83,8 @@ CASES = [
     (lambda: GatedMLP(ACT2FN["gelu_pytorch_tanh"], bias=True), {"gemm": 1, "linear": 2}),
     (lambda: GatedMLP(nn.GELU(approximate="tanh")), {"gemm": 1, "linear": 2}),
     (lambda: GatedMLP(ACT2FN["quick_gelu"]), {"linear": 3}),  # an activation that ours has no name for
+    (lambda: GatedMLP(nn.LeakyReLU()), {"gemm": 1, "linear": 2}),
+    (lambda: GatedMLP(ReLU()), {"linear": 3}),  # torch's by its name alone
     (Attends, {"attention": 1}),
 ]
 

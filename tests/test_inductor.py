@@ -233,11 +233,11 @@ def test_a_graph_from_the_cache_calls_our_op():
 
 
 def test_uuid_is_of_everything_that_decides():
-    def uuid(settings=inductor.Settings(), before=None):  # noqa: B008
-        return slot.WmmaPass(settings, before).uuid()
+    def uuid(before=None, **settings):
+        return slot.WmmaPass(inductor.Settings(**settings), before).uuid()
 
     assert uuid() == uuid()
-    seen = {uuid(), uuid(inductor.Settings(force=True)), uuid(before=_Other()), uuid(before=_Other("another"))}
+    seen = {uuid(), uuid(force=True), uuid(before=_Other()), uuid(before=_Other("another"))}
     with wmma_ops.emulate("gfx942"):
         seen.add(uuid())
     assert len(seen) == 5
@@ -315,6 +315,10 @@ def test_two_products_pay_where_they_are_narrow():
     wide = _entries(mlp, "sm_90a", (4096, 1024), (4096, 1024), (1024, 4096))
     assert "gemm_gemm" not in [entry.op for entry in wide]
     assert "the planner would launch two products" in " ".join(entry.reason for entry in wide)
+    # Whose D0 no kernel keeps in registers.
+    floats = _entries(mlp, "sm_90a", (65536, 64), (64, 64), (64, 64), dtype=torch.float32)
+    assert "gemm_gemm" not in [entry.op for entry in floats]
+    assert "the planner would launch two products" in " ".join(entry.reason for entry in floats)
 
 
 def test_dynamic_sizes_are_judged_by_those_at_hand():
@@ -363,7 +367,7 @@ def test_on_the_cpu_nothing_pays():
 def test_tuned_times_decide_before_the_model(monkeypatch, tmp_path):
     target = arch.target("sm_90a")
     x, w, b = (torch.empty(shape, dtype=torch.bfloat16) for shape in LARGE)
-    problem = launching.problem_of(lambda: torch.ops.wmma_raw.linear(x, w, b, activation=2), target)
+    (problem,) = launching.problems(lambda: torch.ops.wmma_raw.linear(x, w, b, activation=2), target)
     placed = tuning.dataclasses.replace(problem, place=0)
     path = tmp_path / "tuned.json"
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "GPU")
@@ -383,7 +387,7 @@ def test_tuned_times_decide_before_the_model(monkeypatch, tmp_path):
 def test_the_problem_is_the_one_that_would_be_planned():
     x, w, b = (torch.randn(shape).bfloat16() for shape in ((5, 24), (16, 24), (16,)))
     target = arch.target("gfx942")
-    asked = launching.problem_of(lambda: torch.ops.wmma_raw.linear(x, w, b, activation=2), target)
+    (asked,) = launching.problems(lambda: torch.ops.wmma_raw.linear(x, w, b, activation=2), target)
     assert asked == wmma_ops.explain("linear", x, w, b, activation="gelu", target="gfx942").problem
 
 

@@ -45,7 +45,9 @@ def test_wheel_holds_the_library_and_the_kernels(wheel):
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "wmma_ops").rglob("*.py")}
     assert modules <= set(names)
     (entry_points,) = (name for name in names if name.endswith(".dist-info/entry_points.txt"))
-    assert b"wmma = wmma_ops.inductor:backend" in zipfile.ZipFile(wheel).read(entry_points)
+    points = zipfile.ZipFile(wheel).read(entry_points)
+    assert b"wmma = wmma_ops.inductor:backend" in points
+    assert b"wmma_ops = wmma_ops.__main__:run" in points
     assert not [name for name in names if name.startswith("tests") or name.endswith((".cpp", ".o", ".md", ".yml"))]
     assert "-abi3-" in wheel.name  # one for every Python from 3.10 on
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import wmma_ops
-from wmma_ops import activations, arch
-from wmma_ops.plan import ConfigError
+from wmma_ops import activations, arch, jit
+from wmma_ops.plan import ConfigError, launching, tuning
 from wmma_ops.plan.plan import check_blocks
 from wmma_ops.plan.source import constants, kernel_text, nested
 from wmma_ops.plan.tiles import tile_bytes, up
@@ -74,3 +74,48 @@ def test_more_blocks_than_a_launch_counts():
     check_blocks("this takes", 2**24 - 1, 256, arch.target("gfx942"))
     with pytest.raises(ConfigError, match=r"this takes 16777216 blocks; gfx942 takes up to 16777216"):
         check_blocks("this takes", 2**24, 256, arch.target("gfx942"))
+
+
+def _zeros(*shape):
+    return torch.zeros(shape, dtype=torch.float16)
+
+
+CALLS = {  # and the classes of the problems that each asks plans for
+    "product": (lambda: wmma_ops.linear(_zeros(5, 7), _zeros(9, 7)), ["GemmProblem"]),
+    "nothing": (lambda: wmma_ops.matmul(_zeros(0, 7), _zeros(7, 9)), []),
+    "two": (lambda: wmma_ops.gemm_gemm(*[_zeros(64, 64)] * 3), ["GemmGemmProblem", "GemmProblem", "GemmProblem"]),
+    "apart": (lambda: wmma_ops.gemm_gemm(*[_zeros(8, 8)] * 3, alpha0=0.0), ["GemmProblem", "GemmProblem"]),
+    "attention": (lambda: wmma_ops.attention(*[_zeros(1, 1, 8, 64)] * 3), ["AttentionProblem"]),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_problems_of_a_call_are_asked_for_without_planning(name, monkeypatch):
+    call, classes = CALLS[name]
+    monkeypatch.setattr(jit, "compile", lambda *_, **__: pytest.fail("compiled"))
+    monkeypatch.setattr(launching, "_planned", lambda *_: pytest.fail("planned"))
+    problems = launching.problems(call, arch.target("sm_90a"))
+    assert [type(one).__name__ for one in problems] == classes
+
+
+def test_a_call_plans_the_problems_that_it_asks_for():
+    call, target = CALLS["product"][0], arch.target("gfx942")
+    (plan,) = launching.plans(call, target)
+    assert [plan.problem] == launching.problems(call, target)
+    output, records = launching.recorded(call, target)
+    assert output.shape == (5, 9)
+    assert [type(one).__name__ for one in records] == ["Planned", "RecordedLaunch"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing", "the call is 0 products; takes one"),
+        ("two", "the call is two products in one kernel; takes one product"),
+        ("apart", "the call is 2 products; takes one"),
+        ("attention", "the call is two products in one kernel; takes one product"),
+    ],
+)
+def test_tune_refuses_what_is_not_one_product(name, message):
+    with pytest.raises(ValueError, match=message):
+        tuning._problem_of(CALLS[name][0], arch.target("gfx942"))

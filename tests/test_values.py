@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wmma_ops
-from wmma_ops import emulator
+from wmma_ops import arch
 from wmma_ops.arch import EMULATED
-from wmma_ops.emulator import Emulation
-from wmma_ops.plan import gemm, model, tuning
+from wmma_ops.plan import gemm, launching, model, tuning
 from wmma_ops.testing import GemmCase, cases, run, sampling
 from wmma_ops.testing.cases import ACTIVATIONS, FACTORS, LAYOUTS, groups
 from wmma_ops.testing.suite import call, operands, out_type
@@ -110,10 +109,7 @@ def test_everything_occurs_in_the_sample_of_a_target(target):
 
 
 def _plans(case, target):
-    emulation = Emulation(target, execute=False)
-    with emulator.entered(emulation):
-        call(case, operands(case), {})
-    return [record for record in emulation.recorded if hasattr(record, "plan")]
+    return launching.plans(lambda: call(case, operands(case), {}), arch.target(target))
 
 
 def _splits_k(case, target):

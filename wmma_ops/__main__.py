@@ -1,7 +1,7 @@
 """The command line: python -m wmma_ops …"""
 
 import argparse
-import json
+import importlib
 import os
 import sys
 
@@ -14,12 +14,26 @@ Matrix-core kernels for PyTorch: see what works on this machine, and what would 
   python -m wmma_ops build --target gfx942 --wheel dist         kernels for machines without a compiler
 """
 
+# Loaded for its command alone: show(options) prints, and returns the exit status.
+VIEWS = {
+    "demo": "wmma_ops.demo",
+    "doctor": "wmma_ops.doctor",
+    "explain": "wmma_ops.explain_view",
+    "tune": "wmma_ops.tune_view",
+    "report": "wmma_ops.report_view",
+    "bench": "wmma_ops.bench_view",
+    "build": "wmma_ops.build_view",
+    "cache": "wmma_ops.cache_view",
+    "layout": "wmma_ops.layout_view",
+    "completion": "wmma_ops.completion_view",
+}
 
-def parser() -> argparse.ArgumentParser:
+
+def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
     from wmma_ops import benching, calls
 
     found = argparse.ArgumentParser(
-        prog="python -m wmma_ops", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=name, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = found.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo = commands.add_parser(
@@ -107,62 +121,30 @@ def parser() -> argparse.ArgumentParser:
     layout.add_argument("--instruction", metavar="I", help="mnemonic or builtin; the float16 product by default")
     layout.add_argument("--transposed", action="store_true", help="the operand stored transposed")
     layout.add_argument("--png", metavar="FILE", help="draw it as well; FILE ends in .png or .svg")
-    for command in (demo, doctor, explain, tune, report, bench, build, kept, layout):
+    completion = commands.add_parser(
+        "completion",
+        help="print the script with which a shell completes wmma_ops's commands",
+        description="Prints the script with which a shell completes commands, options, ops and targets behind wmma_ops.",
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="bash, zsh or tcsh")
+    for command in (demo, doctor, explain, tune, report, bench, build, kept, layout, completion):
         command.add_argument("--json", action="store_true", help="print JSON instead")
     return found
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    if options.command == "layout":
-        from wmma_ops import layout_view
+    return importlib.import_module(VIEWS[options.command]).show(options)
 
-        return layout_view.show(options)
-    if options.command == "explain":
-        from wmma_ops import explain_view
 
-        return explain_view.show(options)
-
-    from rich.console import Console
-
-    # A pipe is no terminal with 80 columns: give rows the width they need.
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    if options.command == "report":
-        from wmma_ops import report_view
-
-        return report_view.show(options, console)
-    if options.command == "bench":
-        from wmma_ops import bench_view
-
-        return bench_view.show(options, console)
-    if options.command == "build":
-        from wmma_ops import build_view
-
-        return build_view.show(options, console)
-    if options.command == "cache":
-        from wmma_ops import cache_view
-
-        return cache_view.show(options, console)
-    if options.command == "tune":
-        from wmma_ops import tune_view
-
-        return tune_view.show(options, console)
-
-    from wmma_ops import demo, doctor
-
-    if options.json:
-        found = doctor.report() if options.command == "doctor" else demo.rows()
-        print(json.dumps(found, indent=2, ensure_ascii=False))
-        return 0 if options.command == "demo" or found["ok"] else 1
-    if options.command == "doctor":
-        return doctor.show(console)
-    demo.show(console)
-    return 0
+def run() -> int:
+    """The command wmma_ops, as which it is installed too."""
+    try:
+        return main()
+    except BrokenPipeError:  # … | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except BrokenPipeError:  # … | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    sys.exit(run())

@@ -17,6 +17,7 @@ from wmma_ops.library import IMPLEMENTATIONS
 aten = torch.ops.aten
 
 LEAKY_SLOPE = 0.01
+GELU = {"none": "gelu", "tanh": "gelu_tanh"}  # by the `approximate` of torch's
 FIRST_REGISTERED = 256
 
 

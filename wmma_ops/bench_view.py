@@ -8,23 +8,22 @@ from pathlib import Path
 
 import torch
 from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from wmma_ops import benching, jit
 from wmma_ops.benching import Row
+from wmma_ops.clock import Clock
+from wmma_ops.terminal import bars, output
 
 
-def show(options, console: Console) -> int:
+def show(options) -> int:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     where = torch.cuda.get_device_name() if device == "cuda" else "the CPU"
     shapes = options.shapes or benching.SHAPES
-    clock = benching.Clock(device, options.rounds)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    clock = Clock(device, options.rounds)
     rows: list[Row] = []
     try:
-        with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        with bars() as progress:
             task = progress.add_task("timing", total=len(shapes) + 1)
             bandwidth = clock.copy_bandwidth()
             progress.advance(task)
@@ -57,6 +56,7 @@ def show(options, console: Console) -> int:
         times = (f"{row.ours:.1f}", f"{row.flops / row.ours / 1e6:.1f}", f"{row.bytes / row.ours / 1e3:.0f}")
         theirs = (f"{row.torchs:.1f}", f"{row.ratio:.2f}", f"{row.error:.1e}")
         table.add_row(f"{row.m} × {row.n} × {row.k}", *times, *theirs)
+    console = output()
     console.print(table)
     summary = f"geometric mean {mean:.2f} × torch; a copy within the device moves {bandwidth / 1e3:.0f} GB/s"
     console.print(summary, highlight=False, soft_wrap=True)

@@ -1,7 +1,5 @@
 """What a call of an op takes on the device at hand, beside torch's own: medians, taken in turn."""
 
-import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,10 +8,10 @@ import torch.nn.functional as F
 
 import wmma_ops
 from wmma_ops import activations, calls
+from wmma_ops.clock import Clock
 
 OPS = ("matmul", "linear", "addmm")
 SHAPES = ((1, 4096, 4096), (16, 4096, 4096), (128, 4096, 14336), (512, 1024, 4096), (4096, 4096, 4096))  # M, N, K
-_FLUSH_BYTES = 256 << 20  # more than any L2 holds
 
 
 @dataclass(frozen=True)
@@ -32,46 +30,6 @@ class Row:
     @property
     def ratio(self) -> float:
         return self.torchs / self.ours
-
-
-class Clock:
-    """Medians of so many rounds. On a GPU the L2 cache is emptied before each call."""
-
-    def __init__(self, device: str, rounds: int):
-        self.device, self.rounds = device, rounds
-        self._flush = torch.empty(_FLUSH_BYTES, dtype=torch.uint8, device=device) if device == "cuda" else None
-
-    def times(self, calls: Sequence[Callable[[], object]]) -> list[float]:
-        """The median of each call's time in microseconds, taken in turn."""
-        for call in calls:
-            for _ in range(3):
-                call()
-        found = [[] for _ in calls]
-        for turn in range(self.rounds):
-            # Whatever else the machine does falls on all.
-            for index in [*range(len(calls))][:: 1 if turn % 2 else -1]:
-                found[index].append(self._time(calls[index]))
-        return [statistics.median(x) for x in found]
-
-    def copy_bandwidth(self) -> float:
-        """Bytes a microsecond that a copy within the device's memory reads and writes."""
-        source = torch.ones(1 << 29 if self.device == "cuda" else 1 << 27, dtype=torch.uint8, device=self.device)
-        target = torch.empty_like(source)
-        (found,) = self.times([lambda: target.copy_(source)])
-        return 2 * source.numel() / found
-
-    def _time(self, call: Callable[[], object]) -> float:
-        if self._flush is None:
-            start = time.perf_counter()
-            call()
-            return (time.perf_counter() - start) * 1e6
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        self._flush.zero_()
-        start.record()
-        call()
-        stop.record()
-        stop.synchronize()
-        return start.elapsed_time(stop) * 1e3
 
 
 def measure(op: str, shapes: Sequence[tuple[int, int, int]], options, clock: Clock) -> Iterator[Row]:

@@ -6,14 +6,13 @@ import tempfile
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from wmma_ops import arch, building, jit
+from wmma_ops.terminal import bars, output
 
 
-def show(options, console: Console) -> int:
+def show(options) -> int:
     if not (options.out or options.wheel):
         print("build: pass --out FOLDER, --wheel FOLDER, or both", file=sys.stderr)
         return 2
@@ -27,9 +26,8 @@ def show(options, console: Console) -> int:
         return 2
     with tempfile.TemporaryDirectory(prefix="wmma_ops-") as scratch:
         folder = Path(options.out or scratch)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         try:
-            with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+            with bars() as progress:
                 tasks = {name: progress.add_task(name, total=len(calls)) for name in names}
                 found = building.build(calls, names, folder, lambda name: progress.advance(tasks[name]))
             wheel = building.wheel(folder, Path(options.wheel)) if options.wheel else None
@@ -41,17 +39,18 @@ def show(options, console: Console) -> int:
         rows = [{**vars(one), "left_out": list(one.left_out)} for one in found]
         print(json.dumps({"calls": len(calls), **written, "targets": rows}, indent=2, ensure_ascii=False))
     else:
-        _print(console, len(calls), found, written)
+        _print(len(calls), found, written)
     # A call of one's own that is missing is a failure; that a target lacks one of the usual ones is told.
     return int(any(one.objects == 0 or (options.calls and one.left_out) for one in found))
 
 
-def _print(console: Console, calls: int, found: list[building.Built], written: dict) -> None:
+def _print(calls: int, found: list[building.Built], written: dict) -> None:
     table = Table(title=f"The kernels of {calls} calls", title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("target", "code objects", "MB", "calls left out"):
         table.add_column(heading, justify="left" if heading == "target" else "right")
     for one in found:
         table.add_row(one.target, str(one.objects), f"{one.bytes / 1e6:.1f}", str(len(one.left_out)))
+    console = output()
     console.print(table)
 
     def say(text: str) -> None:

@@ -20,10 +20,9 @@ from pathlib import Path
 import torch
 
 import wmma_ops
-from wmma_ops import arch, calls, emulator, jit
+from wmma_ops import arch, calls, errors, jit
 from wmma_ops.ops import CAUSAL
-from wmma_ops.plan import ConfigError
-from wmma_ops.plan.launching import Planned
+from wmma_ops.plan import ConfigError, launching
 from wmma_ops.plan.plan import KERNEL_FILE
 from wmma_ops.recording import load
 
@@ -75,7 +74,7 @@ def build(
         def one(call: Call, target=target, made=made, left_out=left_out) -> None:
             try:
                 launches = _launches(call, target)
-            except (ConfigError, NotImplementedError) as error:
+            except ConfigError as error:
                 left_out[str(error)] = None
                 return
             for source in launches:
@@ -120,11 +119,8 @@ def wheel(folder: Path, into: Path) -> Path:
 
 def _launches(call: Call, target: arch.Target) -> set[str]:
     """The kernels' sources. Nothing is executed, so no memory is touched."""
-    emulation = emulator.Emulation(target.name, execute=False)
-    with emulator.entered(emulation), torch.no_grad():
-        call()
-    plans = [record.plan for record in emulation.recorded if isinstance(record, Planned)]
-    return {launch.source for plan in plans for launch in plan.launches}
+    with torch.no_grad(), errors.raised_as(ConfigError, jit.CompileError):
+        return {launch.source for one in launching.plans(call, target) for launch in one.plan.launches}
 
 
 def _call(op: str, m: int, n: int, k: int, **options) -> Call:

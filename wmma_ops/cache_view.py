@@ -5,17 +5,18 @@ import sys
 import time
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from wmma_ops.jit import cache
+from wmma_ops.terminal import output
 
 
-def show(options, console: Console) -> int:
+def show(options) -> int:
     folder = cache.directory()
     if folder is None:
         print("cache: there is no cache folder; WMMA_OPS_CACHE_DIR names one", file=sys.stderr)
         return 1
+    console = output()
     if options.action == "clear":
         removed = cache.clear()
         if options.json:

@@ -4,13 +4,16 @@ And one product as an emulated GPU computes it.
 """
 
 import functools
+import json
 import statistics
 import time
 
 import torch
+from rich.table import Table
 
 import wmma_ops
 from wmma_ops import jit
+from wmma_ops.terminal import output
 from wmma_ops.testing import AttentionCase, GemmCase, GemmGemmCase, run
 from wmma_ops.testing.suite import call, expected, operands, out_type, torch_result
 
@@ -123,17 +126,20 @@ def emulated() -> dict:
     }
 
 
-def show(console) -> None:
-    from rich.table import Table
-
+def show(options) -> int:
+    found = rows()
+    if options.json:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+        return 0
+    console = output()
     table = Table(title=f"wmma_ops on the CPU, torch {torch.__version__}: largest error ÷ largest element")
     table.add_column("op")
     table.add_column("M×N×K (M×K×H×N, Sq×Skv×E)")
     table.add_column("types")
     for heading in ("error", "torch's own", "µs"):
         table.add_column(heading, justify="right")
-    *found, last = rows()
-    for row in found:
+    *ours, last = found
+    for row in ours:
         own = "n/a" if row["torch_error"] is None else f"{row['torch_error']:.1e}"
         table.add_row(row["op"], row["shape"], row["dtype"], f"{row['error']:.1e}", own, f"{row['microseconds']:,.0f}")
     console.print(table)
@@ -142,9 +148,10 @@ def show(console) -> None:
     say()
     if "missing" in last:
         say(f"Not shown, a product on an emulated {TARGET}: {last['missing']}")
-        return
+        return 0
     say(
         f'with wmma_ops.emulate("{TARGET}"): a {last["shape"]} matmul in float16, the machine code of a Radeon executed '
         f"here: {last['instructions']:,} instructions of {last['waves']} waves in {last['microseconds'] / 1e6:.2f} s; "
         f"error {last['error']:.1e}, torch's own {last['torch_error']:.1e}."
     )
+    return 0

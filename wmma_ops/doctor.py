@@ -1,6 +1,7 @@
 """`python -m wmma_ops doctor`: what is installed here, what it can run, and whether it works."""
 
 import ctypes
+import json
 import platform
 import sys
 from collections import Counter
@@ -10,6 +11,7 @@ import torch
 import wmma_ops
 from wmma_ops import arch, driver, jit, library
 from wmma_ops.plan import tuning
+from wmma_ops.terminal import output
 
 _PROBED = "gfx1201"  # emulated
 
@@ -110,8 +112,12 @@ def report() -> dict:
     }
 
 
-def show(console) -> int:
+def show(options) -> int:
     found = report()
+    if options.json:
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+        return 0 if found["ok"] else 1
+    console = output()
     width = max(map(len, found))
     for key, value in found.items():
         if isinstance(value, dict):

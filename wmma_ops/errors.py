@@ -66,13 +66,13 @@ def _unpacked(text: str) -> BaseException | None:
 
 
 @contextlib.contextmanager
-def raised_as(kind: type[Exception]) -> Iterator[None]:
-    """Turns what the library raises with `kind`'s tag into that exception."""
+def raised_as(*kinds: type[Exception]) -> Iterator[None]:
+    """Turns what the library raises with the tag of one of `kinds` into that exception."""
     try:
         yield
     except RuntimeError as error:
         found = _unpacked(_own(error))
-        if type(found) is not kind:
+        if type(found) not in kinds:
             raise
         raise found from None
 

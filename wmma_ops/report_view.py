@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from wmma_ops import arch, jit
 from wmma_ops.plan import report
 from wmma_ops.plan.report_cases import TARGETS, cases
+from wmma_ops.terminal import bars, output
 
 _WIDTH = 134
 _COUNTS = ("VGPRs", "AGPRs", "spills", "LDS", "waves", "matrix", "VALU", "LDS", "mem")
@@ -26,8 +26,8 @@ _LEGEND = (
 )
 
 
-def show(options, console: Console) -> int:
-    start = time.perf_counter()
+def show(options) -> int:
+    console, start = output(), time.perf_counter()
     try:
         targets = [arch.target(name) for name in dict.fromkeys(options.target or TARGETS)]
     except ValueError as error:
@@ -40,9 +40,7 @@ def show(options, console: Console) -> int:
         targets.remove(target)
     if not targets:
         return _missing(arch.target(TARGETS[0]))
-    terminal = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=terminal, disable=not sys.stderr.isatty()) as progress:
+    with bars() as progress:
         tasks = {one.name: progress.add_task(one.name, total=len(cases(one))) for one in targets}
         found = list(report.measure_all(targets, lambda target: progress.advance(tasks[target.name])))
     broken = show_rows(found, console=console, as_json=options.json)

@@ -6,16 +6,16 @@ import sys
 import torch
 from rich import box
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
 from wmma_ops import calls, driver
 from wmma_ops.plan import tuning
+from wmma_ops.terminal import bars, output
 
 _SHOWN = 10
 
 
-def show(options, console: Console) -> int:
+def show(options) -> int:
     if not torch.cuda.is_available():
         print(
             f"tune: needs a GPU, and torch {torch.__version__} finds none here; without one, "
@@ -25,7 +25,7 @@ def show(options, console: Console) -> int:
         return 1
     try:
         arguments, keywords = calls.call(options.op, options.m, options.n, options.k, options, "cuda")
-        with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        with bars() as progress:
             task = progress.add_task("compiling, then timing", total=None)
             found = tuning.tune(
                 options.op,
@@ -43,7 +43,7 @@ def show(options, console: Console) -> int:
         print(json.dumps({"gpu": name, "kept_in": str(kept), "timings": [data(one) for one in found]}, indent=2))
     else:
         target = driver.target_of(torch.cuda.current_device())
-        _print(console, options, f"{name} ({target})", found, kept)
+        _print(output(), options, f"{name} ({target})", found, kept)
     return 0 if found and found[0].microseconds is not None else 1
 
 

@@ -11,6 +11,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
+REPLICATED, BY_FEATURES = Replicate(), Shard(-1)
+
 
 class Sharded(ParallelStyle):
     """Shards a module's parameters as told; what is not named is replicated.
@@ -34,9 +36,9 @@ class Sharded(ParallelStyle):
         self,
         parameters: dict[str, Placement],
         *,
-        given: Placement = Replicate(),  # noqa: B008 (immutable)
-        taken: Placement = Replicate(),  # noqa: B008
-        gives: Placement = Replicate(),  # noqa: B008
+        given: Placement = REPLICATED,
+        taken: Placement = REPLICATED,
+        gives: Placement = REPLICATED,
         use_local_output: bool = True,
         units: int | None = None,
     ):
@@ -68,7 +70,7 @@ class Sharded(ParallelStyle):
         for full, name in _own_parameters(prefix, module).items():
             parameter = getattr(module, name)
             if parameter is not None:
-                placement = self.parameters.get(full, Replicate())
+                placement = self.parameters.get(full, REPLICATED)
                 spread = distribute_tensor(parameter, mesh, [placement], src_data_rank=self.src_data_rank)
                 module.register_parameter(name, nn.Parameter(spread, requires_grad=parameter.requires_grad))
 
@@ -94,7 +96,7 @@ class ColumnParallel(Sharded):
     The arguments are those of ``Sharded``.
     """
 
-    def __init__(self, *, given: Placement = Replicate(), gives: Placement = Shard(-1), **options):  # noqa: B008
+    def __init__(self, *, given: Placement = REPLICATED, gives: Placement = BY_FEATURES, **options):
         super().__init__({"weight": Shard(0), "bias": Shard(0)}, given=given, gives=gives, **options)
 
 
@@ -104,8 +106,8 @@ class RowParallel(Sharded):
     The bias enters the sum once. Each device's part is rounded to the layer's type, as with torch's RowwiseParallel.
     """
 
-    def __init__(self, *, given: Placement = Shard(-1), gives: Placement = Replicate(), **options):  # noqa: B008
-        super().__init__({"weight": Shard(1)}, given=given, taken=Shard(-1), gives=gives, **options)
+    def __init__(self, *, given: Placement = BY_FEATURES, gives: Placement = REPLICATED, **options):
+        super().__init__({"weight": Shard(1)}, given=given, taken=BY_FEATURES, gives=gives, **options)
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         activation = getattr(module, "activation", None)
@@ -123,7 +125,7 @@ class RowParallel(Sharded):
 
     def _input(self, module: nn.Module, inputs: tuple, mesh: DeviceMesh) -> tuple:
         x, features = inputs[0], module.weight.shape[1]
-        if not isinstance(x, DTensor) and self.given == Shard(-1) and x.shape[-1] * mesh.size() != features:
+        if not isinstance(x, DTensor) and self.given == BY_FEATURES and x.shape[-1] * mesh.size() != features:
             raise ValueError(
                 f"wmma_ops.distributed: a row-parallel {type(module).__name__} got {list(x.shape)} on each of {mesh.size()} "
                 f"devices; takes their parts of {features} features, as column-parallel layers before it give"
@@ -180,7 +182,7 @@ def attention_plan(
 
 
 def _plan(prefix, column, row, sequence_dim, units) -> dict[str, ParallelStyle]:
-    outside = Replicate() if sequence_dim is None else Shard(sequence_dim)
+    outside = REPLICATED if sequence_dim is None else Shard(sequence_dim)
     path = f"{prefix}." if prefix else ""
     return {f"{path}{name}": ColumnParallel(given=outside, units=units) for name in column} | {
         f"{path}{name}": RowParallel(gives=outside, units=units) for name in row

@@ -14,7 +14,7 @@ from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from wmma_ops.activations import LEAKY_SLOPE
+from wmma_ops.activations import GELU, LEAKY_SLOPE
 
 aten = torch.ops.aten
 
@@ -165,7 +165,7 @@ def activation(node: Node) -> str | None:
     if given is None:
         return None
     if name == "gelu":
-        return {"none": "gelu", "tanh": "gelu_tanh"}.get(given["approximate"])
+        return GELU.get(given["approximate"])
     if name == "leaky_relu":
         return name if given["negative_slope"] == LEAKY_SLOPE else None
     return name if name in ("relu", "silu", "sigmoid", "tanh") else None

@@ -17,7 +17,7 @@ from wmma_ops.inductor import nodes
 from wmma_ops.inductor.found import Rewrite, Transposed
 from wmma_ops.inductor.nodes import Order, value
 from wmma_ops.library import overload
-from wmma_ops.plan import gemm, gemm_gemm, gemm_gemm_cost, launching, model, tuning
+from wmma_ops.plan import gemm, gemm_gemm, launching, model, tuning
 from wmma_ops.plan.attention import AttentionProblem
 from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
 
@@ -118,8 +118,8 @@ def problem_of(rewrite: Rewrite, order: Order, target: arch.Target):
     op = overload(rewrite.op, raw=True)
     with nodes.without_modes(), torch.no_grad(), torch.autocast(device.type, enabled=False):
         empty = {name: torch.empty_strided(x[0], x[1], dtype=x[2], device="cpu") for name, x in tensors.items()}
-        problem = launching.problem_of(lambda: op(**empty, **rewrite.scalars), target)
-    return problem
+        problems = launching.problems(lambda: op(**empty, **rewrite.scalars), target)
+    return problems[0] if problems else None
 
 
 def _hints(sizes) -> tuple[int, ...] | None:
@@ -168,8 +168,8 @@ def _cycles(problem: GemmProblem, target: arch.Target) -> float:
 @functools.lru_cache(maxsize=1024)
 def _cycles_of_two(problem: GemmGemmProblem, target: arch.Target) -> float | None:
     """Of our two products in one kernel; None where the planner would take two."""
-    config, cycles = gemm_gemm.choose(problem, target)
-    return None if config is None or gemm_gemm_cost.cost_of_products(problem, target) < cycles else cycles
+    config, cycles, _ = gemm_gemm.decided(problem, target)
+    return None if config is None else cycles
 
 
 def _library(problem: GemmProblem, target: arch.Target) -> float:

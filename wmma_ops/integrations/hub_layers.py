@@ -9,16 +9,13 @@ from torch import nn
 
 from wmma_ops import ops
 from wmma_ops.integrations.sdpa import attention
+from wmma_ops.nn.activation import is_plain, name_of
 
 Tensor = torch.Tensor
 
-# By class name: those of transformers are known without importing it.
+# Those of transformers by class name: they are known without importing it.
 _ACTIVATIONS = {
-    "ReLU": "relu",
-    "SiLU": "silu",
     "SiLUActivation": "silu",
-    "Sigmoid": "sigmoid",
-    "Tanh": "tanh",
     "GELUActivation": "gelu",
     "GELUTanh": "gelu_tanh",
     "NewGELUActivation": "gelu_tanh",
@@ -26,27 +23,23 @@ _ACTIVATIONS = {
 
 
 def activation_name(function: object) -> str | None:
-    """Our name for a module that is an activation, or None where we have none for it."""
-    if isinstance(function, nn.GELU):
-        return "gelu_tanh" if function.approximate == "tanh" else "gelu"
-    return _ACTIVATIONS.get(type(function).__name__)
+    """Our name for an activation of torch or of transformers, or None where we have none for it."""
+    return name_of(function) or _ACTIVATIONS.get(type(function).__name__)
 
 
-def _is_plain(layer: nn.Module) -> bool:
+def _is_linear(layer: nn.Module) -> bool:
     """A Linear that nothing has been put around: no adapter, no quantised weights, no hook, no forward of its own."""
-    return type(layer) is nn.Linear and not (
-        layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer)
-    )
+    return type(layer) is nn.Linear and is_plain(layer)
 
 
 def _linear(layer: nn.Module, x: Tensor) -> Tensor:
     """A plain Linear by our op, whatever else stands in its place by itself."""
-    return ops.linear(x, layer.weight, layer.bias) if _is_plain(layer) else layer(x)
+    return ops.linear(x, layer.weight, layer.bias) if _is_linear(layer) else layer(x)
 
 
 def _gated(gate: nn.Module, x: Tensor, function: object, up: Tensor) -> Tensor:
     name = activation_name(function)
-    if name is None or not _is_plain(gate):
+    if name is None or not _is_linear(gate):
         return function(_linear(gate, x)) * up
     rows = x.reshape(-1, x.shape[-1])
     out = ops.gemm(rows, gate.weight.mT, bias=gate.bias, activation=name, multiply=up.reshape(-1, up.shape[-1]))

@@ -1,6 +1,7 @@
 """compile(source, target): the right compiler, through the cache."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -40,13 +41,13 @@ def compile(
     chosen = _chosen(target, compiler)
     if any(_OUTSIDE.match(option) for option in options) or _ABSOLUTE.search(source):
         return (chosen or _missing(target, compiler)).compile(source, target, options, name)
-    given = {"compiler": compiler, "options": options, "name": name}
+    given = source, target, compiler, options, name
     if chosen is None:
-        return ready(source, target, **given) or _missing(target, compiler)
+        return _kept(cache.load_any, *given) or _missing(target, compiler)
     version = chosen.version(target)
     request = cache.request(source, target, chosen.name, (*chosen.flags, *options), name)
     # What was shipped comes second: to look for packages that bring some takes longer than a hit.
-    if found := cache.load(request, version) or ready(source, target, **given):
+    if found := cache.load(request, version) or (cache.shipped() and _kept(cache.load_shipped, *given)):
         return found
     with cache.lock(request):
         # Whoever held the lock before may have compiled just this.
@@ -59,22 +60,9 @@ def compile(
         return code
 
 
-def ready(
-    source: str,
-    target: str,
-    *,
-    compiler: str | None = None,
-    options: tuple[str, ...] = (),
-    name: str = "kernel.hip",
-) -> CodeObject | None:
-    """What was compiled ahead of time and shipped; where there is no compiler, also what lies in the cache folder."""
-    find = cache.load_shipped if available(target, compiler) else cache.load_any
-    if find is cache.load_shipped and not cache.shipped():
-        return None
-    requests = (
-        cache.request(source, target, one, (*COMPILERS[one].flags, *options), name) for one in _names(target, compiler)
-    )
-    return next(filter(None, map(find, requests)), None)
+def ready(source: str, target: str, *, name: str = "kernel.hip") -> CodeObject | None:
+    """What a machine without a compiler has of it: compiled elsewhere and shipped, or earlier, in the cache folder."""
+    return _kept(cache.load_any, source, target, None, (), name)
 
 
 def available(target: str, compiler: str | None = None) -> bool:
@@ -89,6 +77,21 @@ def ship(source: str, target: str, folder: Path, *, name: str = "kernel.hip") ->
     request = cache.request(source, target, chosen.name, chosen.flags, name)
     cache.store(request, chosen.version(target), code, name, folder)
     return code
+
+
+def _kept(
+    find: Callable[[str], CodeObject | None],
+    source: str,
+    target: str,
+    compiler: str | None,
+    options: tuple[str, ...],
+    name: str,
+) -> CodeObject | None:
+    """What `find` has of any compiler that may be meant, which need not be here."""
+    requests = (
+        cache.request(source, target, one, (*COMPILERS[one].flags, *options), name) for one in _names(target, compiler)
+    )
+    return next(filter(None, map(find, requests)), None)
 
 
 def _names(target: str, compiler: str | None) -> tuple[str, ...]:

@@ -85,13 +85,13 @@ def shipped() -> tuple[Path, ...]:
 
 def ls(folder: Path | None = None) -> list[Entry]:
     """The valid entries of the cache folder, or of another, oldest first."""
-    found = []
+    found, version = [], sources_version()
     for path in _files(folder or directory(), _SUFFIX):
         with contextlib.suppress(OSError):
             if parsed := _parse(path.read_bytes()):
                 head, code = parsed
                 stat = path.stat()
-                usable = head["version_of_sources"] == sources_version()
+                usable = head["version_of_sources"] == version
                 found.append(
                     Entry(
                         code.target,

@@ -19,7 +19,6 @@ _FUNCTIONS = {
 }
 _METHODS = ("relu", "sigmoid", "tanh")
 _MODULES = {nn.ReLU: "relu", nn.SiLU: "silu", nn.Sigmoid: "sigmoid", nn.Tanh: "tanh"}
-_GELU = {"none": "gelu", "tanh": "gelu_tanh"}
 
 
 class Leaves(torch.fx.Tracer):
@@ -35,7 +34,7 @@ def name_of(target) -> str | None:
     if kind in _MODULES:
         return _MODULES[kind]
     if kind is nn.GELU:
-        return _GELU.get(target.approximate)
+        return activations.GELU.get(target.approximate)
     if kind is nn.LeakyReLU:
         return "leaky_relu" if target.negative_slope == activations.LEAKY_SLOPE else None
     if isinstance(target, nn.Module):
@@ -54,7 +53,7 @@ def call_name(node: torch.fx.Node) -> str | None:
     if node.op != "call_function":
         return None
     if node.target is F.gelu:
-        return _GELU.get(options.pop("approximate", "none")) if set(options) <= {"approximate"} else None
+        return activations.GELU.get(options.pop("approximate", "none")) if set(options) <= {"approximate"} else None
     if node.target is F.leaky_relu:
         slope = options.pop("negative_slope", 0.01)
         return "leaky_relu" if slope == activations.LEAKY_SLOPE and not options else None

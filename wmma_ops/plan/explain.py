@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from wmma_ops import arch, driver, emulator, jit, library
-from wmma_ops.plan.launching import Planned, RecordedLaunch, warming
+from wmma_ops.plan.launching import Planned, RecordedLaunch, recorded, warming
 from wmma_ops.plan.problem import GemmProblem
 
 if TYPE_CHECKING:
@@ -161,11 +161,9 @@ def explain(op: str | Callable, *arguments, target: str | None = None, **keyword
     if device is not None and device.type not in ("cpu", "cuda"):
         raise ValueError(f"explain: the tensors are on {device}; takes tensors on the cpu or on a GPU")
     found = arch.target(target or _default_target(device))
-    emulation = emulator.Emulation(found.name, execute=False)
-    with emulator.entered(emulation):
-        output = _call(name, arguments, keywords)
+    output, records = recorded(lambda: _call(name, arguments, keywords), found)
     steps: list[tuple[Planned, list[LaunchRecord]]] = []
-    for record in emulation.recorded:
+    for record in records:
         if isinstance(record, Planned):
             steps.append((record, []))
         else:

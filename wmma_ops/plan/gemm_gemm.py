@@ -109,14 +109,21 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
 
 
 def plan(problem: GemmGemmProblem, target: arch.Target) -> Plan:
+    config, _, reason = decided(problem, target)
+    return two(reason) if config is None else plan_of(problem, config, target, reason)
+
+
+def decided(problem: GemmGemmProblem, target: arch.Target) -> tuple[GemmGemmConfig | None, float, str]:
+    """The configuration of the one kernel, None where two products are taken; its cost; why."""
     if problem.a not in _TYPES:
-        return two(f"D0 of {type_name(problem.a)} is not kept in registers: two products")
+        return None, float("inf"), f"D0 of {type_name(problem.a)} is not kept in registers: two products"
     config, price = choose(problem, target)
     if config is None:
-        return two(f"H of {problem.h} with N of {problem.n} does not fit a wave's registers: two products")
+        why = f"H of {problem.h} with N of {problem.n} does not fit a wave's registers: two products"
+        return None, price, why
     other = gemm_gemm_cost.cost_of_products(problem, target)
     costs = f"{price / 1000:.0f} thousand modelled cycles in one kernel, {other / 1000:.0f} in two or more"
-    return two(f"{costs}: two products") if other < price else plan_of(problem, config, target, costs)
+    return (None, price, f"{costs}: two products") if other < price else (config, price, costs)
 
 
 def two(reason: str) -> Plan:

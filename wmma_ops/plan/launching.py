@@ -81,7 +81,7 @@ def _plan(values: list[int]) -> list[int]:
         asked = getattr(module, problem).from_library(values[1:])
         if (asking := _asking.get()) is not None:
             asking.append(asked)
-            raise ConfigError("the call was made for its problem alone")
+            return [0] * (1 + _NUMBERS)  # no workspace, no launches
         return _planned(module, asked)
     except BaseException as error:
         return _told(error)
@@ -117,22 +117,6 @@ def _planned(planner: ModuleType, problem) -> list[int]:
     return answer
 
 
-def problem_of(call: Callable[[], object], target: arch.Target):
-    """The first problem that a call of an op asks a plan for, on `target`; nothing is planned. None where nothing is to be
-    computed."""
-    problems: list = []
-    token = _asking.set(problems)
-    try:
-        with emulator.entered(emulator.Emulation(target.name, execute=False)):
-            call()
-    except (RuntimeError, ValueError):
-        if not problems:
-            raise
-    finally:
-        _asking.reset(token)
-    return problems[0] if problems else None
-
-
 def _check(launch: KernelLaunch, target: arch.Target) -> None:
     if launch.block > target.max_threads or launch.shared > target.lds_bytes:
         raise ConfigError(
@@ -163,6 +147,35 @@ def _capturing(device: int) -> bool:
         return False
     with torch.cuda.device(device):
         return torch.cuda.is_current_stream_capturing()
+
+
+# ------------------------------------------------------------------------------------------------------ what a call asks
+
+
+def recorded(call: Callable[[], object], target: arch.Target) -> tuple[object, list[Planned | RecordedLaunch]]:
+    """What a call of ops returns, allocated and not computed, and what it plans and would launch on `target`, in order."""
+    emulation = emulator.Emulation(target.name, execute=False)
+    with emulator.entered(emulation):
+        output = call()
+    return output, emulation.recorded
+
+
+def plans(call: Callable[[], object], target: arch.Target) -> list[Planned]:
+    """What a call of ops plans on `target`. A plan without launches is followed by those of the products it stands for."""
+    return [record for record in recorded(call, target)[1] if isinstance(record, Planned)]
+
+
+def problems(call: Callable[[], object], target: arch.Target) -> list:
+    """What a call of ops asks plans for on `target`; nothing is planned or compiled. Two products in one kernel are
+    followed by each of them, as if that kernel did not pay. None where nothing is to be computed."""
+    found: list = []
+    token = _asking.set(found)
+    try:
+        with warming():
+            recorded(call, target)
+    finally:
+        _asking.reset(token)
+    return found
 
 
 # ----------------------------------------------------------------------------------------------------------- emulating

@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import re
-import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +18,10 @@ from pathlib import Path
 
 import torch
 
-from wmma_ops import arch, driver, emulator, jit, library
+from wmma_ops import arch, driver, jit, library
+from wmma_ops.clock import Clock
 from wmma_ops.jit import cache
-from wmma_ops.plan import gemm
+from wmma_ops.plan import gemm, launching
 from wmma_ops.plan.gemm_config import GemmConfig, candidates, splits_of
 from wmma_ops.plan.gemm_cost import cost
 from wmma_ops.plan.plan import KERNEL_FILE
@@ -93,19 +93,19 @@ def tune(
         for failure in pool.map(lambda config: _compile(problem, config, target), configs):
             failures.append(failure)
             advance()
-    flush = torch.empty(256 << 20, dtype=torch.uint8, device=device)
+    clock = Clock(device, _REPEATS)
     timings = []
     for config, failure in zip(configs, failures, strict=True):
         if failure:
             timing = Timing(config, None, failure)
         else:
             with forced(problem, config):
-                timing = _timed(config, lambda: _call(name, arguments, keywords), flush)
+                timing = _timed(config, lambda: _call(name, arguments, keywords), clock)
         timings.append(dataclasses.replace(timing, modelled_cycles=cost(problem, config, target)))
         advance()
     timings.sort(key=lambda timing: float("inf") if timing.microseconds is None else timing.microseconds)
     if timings and timings[0].microseconds is not None:
-        _keep(device, problem, timings[0], _library_time(name, arguments, keywords, flush))
+        _keep(device, problem, timings[0], _library_time(name, arguments, keywords, clock))
     return timings
 
 
@@ -119,14 +119,11 @@ def ranked(problem: GemmProblem, target: arch.Target) -> list[GemmConfig]:
 
 
 def _problem_of(call: Callable[[], object], target: arch.Target) -> GemmProblem:
-    emulation = emulator.Emulation(target.name, execute=False)
-    with emulator.entered(emulation):
-        call()
-    problems = [record.problem for record in emulation.recorded if hasattr(record, "problem")]
+    problems = launching.problems(call, target)
+    if not all(isinstance(problem, GemmProblem) for problem in problems):
+        raise ValueError("tune: the call is two products in one kernel; takes one product")
     if len(problems) != 1:
         raise ValueError(f"tune: the call is {len(problems)} products; takes one")
-    if not isinstance(problems[0], GemmProblem):
-        raise ValueError("tune: the call is two products in one kernel; takes one product")
     return problems[0]
 
 
@@ -139,31 +136,23 @@ def _compile(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> s
     return ""
 
 
-def _library_time(name: str, arguments: tuple, keywords: dict, flush: torch.Tensor) -> float | None:
+def _library_time(name: str, arguments: tuple, keywords: dict, clock: Clock) -> float | None:
     """Microseconds of torch's own product of the same operands, and of nothing else; None where torch has none."""
     names = (argument.name for argument in library.overload(name)._schema.arguments)
     named = dict(zip(names, arguments, strict=False)) | keywords
     a, b = (named["x"], named["weight"].mT) if name == "linear" else (named["a"], named["b"])
     with torch.no_grad():
-        return _timed(None, lambda: torch.matmul(a, b), flush).microseconds
+        return _timed(None, lambda: torch.matmul(a, b), clock).microseconds
 
 
-def _timed(config: GemmConfig | None, call: Callable[[], object], flush: torch.Tensor) -> Timing:
+def _timed(config: GemmConfig | None, call: Callable[[], object], clock: Clock) -> Timing:
     try:
         call()
         torch.cuda.synchronize()
     except (RuntimeError, ValueError) as error:
         return Timing(config, None, str(error))
-    times = []
-    for _ in range(_REPEATS):
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        flush.zero_()
-        start.record()
-        call()
-        stop.record()
-        stop.synchronize()
-        times.append(start.elapsed_time(stop) * 1e3)
-    return Timing(config, statistics.median(times))
+    (microseconds,) = clock.times([call], warm=0)
+    return Timing(config, microseconds)
 
 
 # ------------------------------------------------------------------------------------------------- what the planner asks
