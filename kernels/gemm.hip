@@ -16,7 +16,7 @@ static_assert(wmma::GemmKernel<Config>::kSharedBytes == Config::kSharedBytes, "t
     wmma::GemmKernel<Config>::run(arguments);                                            \
   }
 #ifdef WMMA_GEMM_CLUSTER
-WMMA_GEMM(WMMA_CLUSTER(Config::kCluster* Config::kShare))
+WMMA_GEMM(WMMA_CLUSTER(wmma::GemmKernel<Config>::kClusterBlocks))
 #else
 WMMA_GEMM()
 #endif

@@ -140,6 +140,7 @@ struct GemmKernel {
   using Product = typename ProductOf<Config::kLanes, Element, Config::kSide>::Type;
   static constexpr int kWaves = Config::kWavesM * Config::kWavesN * Config::kWavesK;
   static constexpr int kThreads = kWaves * arch::kWaveSize;
+  static constexpr int kClusterBlocks = Config::kCluster * Config::kShare;
   static constexpr int kWaveM = Config::kBlockM / Config::kWavesM;
   static constexpr int kWaveN = Config::kBlockN / Config::kWavesN;
   using Wave = WaveTile<Product, kWaveM, kWaveN>;
