@@ -129,12 +129,17 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
 
 def _matrix_gradient(x, y, alpha, like):
     """alpha·x·y, summed over the batch dimensions that `like` was broadcast along, and laid out as `like`."""
-    if like.dim() == 2 and x.dim() > 2 and x.shape[:-2] == y.shape[:-2]:
+    if like.dim() == 2 and x.dim() > 2 and x.shape[:-2] == y.shape[:-2] and not _divides_rows(y):
         # The batch joins K: one product adds up over it in the accumulator.
         x, y = x.movedim(-2, 0).flatten(1), y.flatten(0, -2)
     if like.dim() >= 2 and like.stride(-2) == 1 and like.shape[-1] > 1:  # column-major, as a transposed weight
         return _matrix_product(y.mT, x.mT, alpha, like.mT).mT
     return _matrix_product(x, y, alpha, like)
+
+
+def _divides_rows(x) -> bool:
+    """Whether devices share a DTensor's rows: before torch 2.12 it joins them with nothing, and after it not always."""
+    return any(getattr(placement, "dim", None) == x.dim() - 2 for placement in getattr(x, "placements", ()))
 
 
 def _matrix_product(x, y, alpha, like):
