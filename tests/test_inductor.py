@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import wmma_ops
 from wmma_ops import arch, emulator, inductor
-from wmma_ops.inductor import profit, slot
+from wmma_ops.inductor import ahead, profit, slot
 from wmma_ops.plan import gemm, launching, tuning
 
 FORCED = {"wmma.force": True}
@@ -436,3 +437,27 @@ def test_compiled_graphs_run_under_emulation():
         got = Compiled(mlp, backend="aot_eager")(*inputs)
     assert emulation.launches
     torch.testing.assert_close(got.double(), mlp(*(x.double() for x in inputs)), rtol=1e-2, atol=1e-2)
+
+
+def test_kernels_are_compiled_while_the_graph_is(monkeypatch):
+    compiled = []
+    compile_kernels = launching.compile_kernels
+
+    def noted(problem, target):
+        compile_kernels(problem, target)
+        compiled.append((problem, target.name, threading.current_thread()))
+
+    monkeypatch.setattr(launching, "compile_kernels", noted)
+    x, w, b = (tensor.half() for tensor in _tensors(24))
+
+    def twice(x, w, b):
+        return _layer(x, w, b) + _layer(x, w, b)
+
+    with wmma_ops.emulate("gfx942"), torch.no_grad():
+        Compiled(twice, backend="aot_eager")(x, w, b)
+    ahead._pool().shutdown()  # waits for them
+    ahead._pool.cache_clear()
+    asked = launching.problems(lambda: wmma_ops.linear(x, w, b, activation="gelu"), arch.target("gfx942"))
+    ((problem, target, thread),) = compiled
+    assert (problem, target) == (asked[0], "gfx942")
+    assert thread is not threading.current_thread()

@@ -12,6 +12,7 @@ by `gemm_gemm`, and scaled_dot_product_attention by `attention`.
     nodes.py     what a node computes, what happens between two
     patterns.py  the patterns, which grow from a product   attention.py   found.py  what they find
     profit.py    whether a rewriting pays
+    ahead.py     compiles the kernels meanwhile
     layout.py    whether what follows takes our strides
     rewrite.py   the pass          slot.py  its place in Inductor, and its key          report.py
 """

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from wmma_ops.inductor import layout, nodes, patterns, profit
+from wmma_ops.inductor import ahead, layout, nodes, patterns, profit
 from wmma_ops.inductor.found import Found, Rewrite, Transposed
 from wmma_ops.inductor.nodes import Order, value
 from wmma_ops.inductor.report import Entry, Report, line_of, report_to_add_to
@@ -51,6 +51,7 @@ def _rewrite(graph: Graph, settings: Settings, report: Report) -> None:
             refused[one.start][rewrite.pattern] = reason
             continue
         taken.update(rewrite.nodes)
+        ahead.compile_kernels(rewrite, order)
         _apply(graph, rewrite, order, replaced)
         done.append((one, rewrite, reason))
     entries = {}

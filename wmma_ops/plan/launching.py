@@ -117,6 +117,13 @@ def _planned(planner: ModuleType, problem) -> list[int]:
     return answer
 
 
+def compile_kernels(problem, target: arch.Target) -> None:
+    """Plans a problem and compiles its kernels, into the cache; loads nothing."""
+    name = next(module for module, kind in KINDS.values() if kind == type(problem).__name__)
+    for launch in importlib.import_module(name).plan(problem, target).launches:
+        jit.compile(launch.source, target.name, name=KERNEL_FILE)
+
+
 def _check(launch: KernelLaunch, target: arch.Target) -> None:
     if launch.block > target.max_threads or launch.shared > target.lds_bytes:
         raise ConfigError(
