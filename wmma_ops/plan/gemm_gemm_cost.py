@@ -52,7 +52,7 @@ def _cost_of_resident(problem: GemmGemmProblem, config: GemmGemmConfig, target: 
     step *= together * (1 + 0.4 / (together * config.waves))
     loss = _RESIDENT_LOSS if target.vendor == "nvidia" else 1
     compute = model.BLOCK + together * (weights / model.TILE_BYTES) + loss * rounds * step + model.ROUND_TRIP
-    memory = _floor(target, _bytes(problem)) - model.LAUNCH
+    memory = _bytes(problem) / model.CARDS[target.name].memory
     return model.LAUNCH + max(compute, memory) + 0.3 * min(compute, memory)
 
 
@@ -88,13 +88,12 @@ def _cost_of_streamed(problem: GemmGemmProblem, config: GemmGemmConfig, target: 
     last = phase(
         area * columns, reads * size * copies, size * width * columns,
         config.block_m * problem.n * (problem.d.itemsize + beside), config.block_m * columns * 8,
-        chunks * columns // config.block_n, 1,
+        chunks * columns // config.block_n * (1 if problem.c is None else 2), 1,  # C is not asked for ahead
     )  # fmt: skip
     rounds = blocks / units / together
     rounds = ceil(rounds) if rounds < 4 else rounds
-    return max(
-        model.LAUNCH + rounds * (model.BLOCK + 2 * model.ROUND_TRIP + first + last), _floor(target, _bytes(problem))
-    )
+    units = rounds * (model.BLOCK + 2 * model.ROUND_TRIP + first + last)
+    return model.LAUNCH + model.beside_memory(target, units, _bytes(problem))
 
 
 def _cost_of_warpgroups(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
@@ -116,16 +115,12 @@ def _cost_of_warpgroups(problem: GemmGemmProblem, config: GemmGemmConfig, target
     block = steps(ceil(problem.k / 64), width, config.block_m + width)
     block += steps(chunks * config.block_h // 64, config.block_n, config.block_n)
     block += config.block_m * width * (6 if problem.activation < 2 else 20) / model.ACTIVATIONS
-    block += chunks * model.ROUND_TRIP / together  # the ring waits while results are stored
+    # The ring waits while C is read, and while results are stored.
+    block += chunks * (2 if problem.c is None else 4) * model.ROUND_TRIP / together
     block += chunks * config.block_m * config.block_n * (problem.d.itemsize + beside) / model.RESULT_BYTES
     rounds = ceil(blocks / (units * together))
-    total = model.LAUNCH + model.BLOCK + model.ROUND_TRIP + rounds * together * block
-    return max(total, _floor(target, _bytes(problem)))
-
-
-def _floor(target: arch.Target, size: float) -> float:
-    """What memory alone takes."""
-    return model.LAUNCH + size / model.CARDS[target.name].memory
+    total = model.BLOCK + model.ROUND_TRIP + rounds * together * block
+    return model.LAUNCH + model.beside_memory(target, total, _bytes(problem))
 
 
 def _bytes(problem: GemmGemmProblem) -> int:
@@ -138,9 +133,4 @@ def _bytes(problem: GemmGemmProblem) -> int:
 
 
 def cost_of_products(problem: GemmGemmProblem, target: arch.Target) -> float:
-    total = 0.0
-    for one in problem.products():
-        beside = sum(dtype.itemsize for dtype in (one.c, one.multiply) if dtype is not None)
-        size = one.a.itemsize * (one.m + one.n) * one.k + one.m * one.n * (one.d.itemsize + beside)
-        total += max(gemm.choose(one, target)[1], _floor(target, one.batch * size))
-    return total
+    return sum(gemm.choose(one, target)[1] for one in problem.products())

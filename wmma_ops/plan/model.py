@@ -110,6 +110,11 @@ class Work:
     traffic: float  # bytes that memory must move once, for the whole launch
 
 
+def beside_memory(target: arch.Target, units: float, traffic: float) -> float:
+    """What the units and the memory take together, that move so many bytes once."""
+    return (units**5 + (traffic / CARDS[target.name].memory) ** 5) ** 0.2
+
+
 def cycles(target: arch.Target, work: Work) -> float:
     card = CARDS[target.name]
     load = ceil(work.tiles / card.units)  # blocks of the busiest unit
@@ -126,7 +131,7 @@ def cycles(target: arch.Target, work: Work) -> float:
     step += STEP
     waiting = ROUND_TRIP / work.in_flight / together
     units = load * work.steps * (step**5 + waiting**5) ** 0.2
-    total = LAUNCH + (units**5 + (work.traffic / card.memory) ** 5) ** 0.2
+    total = LAUNCH + beside_memory(target, units, work.traffic)
     total += ceil(load / work.resident) * (BLOCK + work.result_bytes / RESULT_BYTES + work.activations / ACTIVATIONS)
     total += CLUSTER * log2(work.cluster) + work.shared_sums / SUM_BYTES
     if work.splits > 1:
