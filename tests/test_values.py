@@ -1,7 +1,8 @@
 """The value contract, on every backend that can run here or on the one given by --backend.
 
 Every case runs on the CPU and on a GPU. An emulated target is a thousand times slower: there a sample runs, another for
-each target, in which everything occurs; with --all-cases, every case.
+each target, in which everything of single products occurs; what occurs in attention and in two products goes by turns,
+each on two targets of AMD's CDNA and on two of RDNA. With --all-cases, every case runs.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from wmma_ops.testing.cases import ACTIVATIONS, FACTORS, LAYOUTS, groups
 from wmma_ops.testing.suite import call, operands, out_type
 from wmma_ops.types import OUTPUTS, name
 
-SAMPLE = 140  # cases on each target
+SAMPLE = 130  # cases on each target
 PARTS = 4  # tests that share a target's cases
 
 
@@ -107,6 +108,21 @@ def test_everything_occurs_in_the_sample_of_a_target(target):
     assert any(_splits_k(case, target) for case in chosen if getattr(case, "k", 0) > 1000), (
         f"{target}'s sample splits no K"
     )
+
+
+@pytest.mark.parametrize("family", [EMULATED[:4], EMULATED[4:]], ids=["CDNA", "RDNA"])
+def test_two_targets_of_each_family_meet_everything(family):
+    """And all of them what concerns single products, every op, and every type of attention."""
+    everything = {feature for case in cases() for feature in sampling.features(case)}
+    times = dict.fromkeys(everything, 0)
+    for target in family:
+        for feature in {feature for case in sampling.sample(SAMPLE, target) for feature in sampling.features(case)}:
+            times[feature] += 1
+    single = {feature for case in cases() if isinstance(case, GemmCase) for feature in sampling.features(case)}
+    assert len(single) > 200  # of 380
+    least = {feature: 4 if feature in single or feature[:2] == ("attention", "type") else 2 for feature in everything}
+    missing = [feature for feature in everything if times[feature] < least[feature]]
+    assert not missing, f"of {', '.join(family)} too few meet {sorted(missing, key=repr)}"
 
 
 def _plans(case, target):

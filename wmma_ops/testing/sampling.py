@@ -1,9 +1,11 @@
 """A part of the cases in which everything that a kernel can be asked for still occurs: for backends where a case is slow."""
 
+import functools
 import random
 from collections.abc import Iterator
 from math import ceil, prod
 
+from wmma_ops.arch import EMULATED
 from wmma_ops.testing.cases import AttentionCase, Case, GemmCase, cases
 from wmma_ops.testing.suite import out_type
 from wmma_ops.types import name as type_name
@@ -48,6 +50,7 @@ def features(case: Case) -> Iterator[tuple]:
 
 
 def _attention_features(case: AttentionCase) -> Iterator[tuple]:
+    yield "attention", "type", case.dtype
     yield "attention", "mask", case.mask, case.dtype in ("float32", "float64")
     yield "attention", "causal", case.causal, case.dtype
     yield "attention", "layout", case.layout
@@ -74,32 +77,57 @@ def _work(case: Case) -> int:
     return count * (4 if case.dtype in ("float32", "float64") else 1)
 
 
-def sample(count: int, seed: int | str) -> list[Case]:
-    """At least `count` cases by a seeded generator, in which every feature of every case occurs; of those that show the
-    same, rather a small one."""
+@functools.cache
+def _everything() -> dict[Case, frozenset[tuple]]:
+    return {case: frozenset(features(case)) for case in cases()}
+
+
+def everywhere() -> set[tuple]:
+    """What every target must meet: all of single products, and every op and type of the others."""
+    every = _everything()
+    single = set().union(*(found for case, found in every.items() if isinstance(case, GemmCase)))
+    others = set().union(*every.values()) - single
+    return single | {feature for feature in others if feature[0] == "op" or feature[:2] == ("attention", "type")}
+
+
+def demanded(target: str) -> set[tuple]:
+    """What must occur on a target: of attention and of two products, what is left of `everywhere` goes by turns. One half
+    falls to the first and third target of a family in EMULATED's order, the other to the second and fourth, so that each
+    generation of a family has one of both."""
+    common = everywhere()
+    by_turns = sorted(set().union(*_everything().values()) - common, key=repr)  # in the same order in every process
+    random.Random(0).shuffle(by_turns)
+    return common | set(by_turns[EMULATED.index(target) % 2 :: 2])
+
+
+def sample(count: int, target: str) -> list[Case]:
+    """At least `count` cases for an emulated target, the same in every run, in which all that is `demanded` of it occurs;
+    of those that show the same, rather a small one."""
     everything = cases()
-    random.Random(seed).shuffle(everything)
+    random.Random(target).shuffle(everything)
     everything.sort(key=lambda case: _work(case).bit_length())
-    left = {feature for case in everything for feature in features(case)}
+    wanted = demanded(target)
+    left = set(wanted)
     chosen, others = [], []
     for case in everything:
         found = left.intersection(features(case))
         left -= found
         (chosen if found else others).append(case)
     # What came first may be covered by what came later.
-    chosen = _without_the_covered(chosen)
-    rest = others + [case for case in everything if case not in set(chosen).union(others)]
+    chosen = _without_the_covered(chosen, wanted)
+    met = {*chosen, *others}
+    rest = others + [case for case in everything if case not in met]
     return chosen + rest[: max(count - len(chosen), 0)]
 
 
-def _without_the_covered(chosen: list[Case]) -> list[Case]:
+def _without_the_covered(chosen: list[Case], wanted: set[tuple]) -> list[Case]:
     times: dict[tuple, int] = {}
     for case in chosen:
-        for feature in set(features(case)):
+        for feature in wanted.intersection(features(case)):
             times[feature] = times.get(feature, 0) + 1
     kept = []
     for case in chosen:
-        found = set(features(case))
+        found = wanted.intersection(features(case))
         if all(times[feature] > 1 for feature in found):
             for feature in found:
                 times[feature] -= 1
