@@ -98,18 +98,6 @@ def _occurring(chosen):
     return seen
 
 
-@pytest.mark.parametrize("target", EMULATED)
-def test_everything_occurs_in_the_sample_of_a_target(target):
-    chosen = sampling.sample(SAMPLE, target)
-    assert len(set(chosen)) == len(chosen) >= SAMPLE
-    seen = _occurring(chosen)
-    missing = [f"{what} {value}" for what, values in _demanded() for value in sorted(values - seen[what], key=str)]
-    assert not missing, f"{target}'s sample lacks " + ", ".join(missing)
-    assert any(_splits_k(case, target) for case in chosen if getattr(case, "k", 0) > 1000), (
-        f"{target}'s sample splits no K"
-    )
-
-
 @pytest.mark.parametrize("family", [EMULATED[:4], EMULATED[4:]], ids=["CDNA", "RDNA"])
 def test_two_targets_of_each_family_meet_everything(family):
     """And all of them what concerns single products, every op, and every type of attention."""
@@ -123,6 +111,18 @@ def test_two_targets_of_each_family_meet_everything(family):
     least = {feature: 4 if feature in single or feature[:2] == ("attention", "type") else 2 for feature in everything}
     missing = [feature for feature in everything if times[feature] < least[feature]]
     assert not missing, f"of {', '.join(family)} too few meet {sorted(missing, key=repr)}"
+
+
+@pytest.mark.parametrize("target", EMULATED)
+def test_everything_occurs_in_the_sample_of_a_target(target):
+    chosen = sampling.sample(SAMPLE, target)
+    assert len(set(chosen)) == len(chosen) >= SAMPLE
+    seen = _occurring(chosen)
+    missing = [f"{what} {value}" for what, values in _demanded() for value in sorted(values - seen[what], key=str)]
+    assert not missing, f"{target}'s sample lacks " + ", ".join(missing)
+    assert any(_splits_k(case, target) for case in chosen if getattr(case, "k", 0) > 1000), (
+        f"{target}'s sample splits no K"
+    )
 
 
 def _plans(case, target):
@@ -152,6 +152,7 @@ def test_any_configuration_keeps_the_contract(dtype, emulated):
         "the most parts of K": max(configs, key=lambda x: (x.waves_k * x.splits * x.last, x.block_m)),
         "any": random.Random(target + dtype).choice(configs),
     }
+    del chosen[("the most parts of K", "any")[EMULATED.index(target) % 2]]  # by turns
     for what, config in chosen.items():
         with tuning.forced(planned.problem, config):
             try:
