@@ -10,6 +10,12 @@ from wmma_ops.testing import backends
 # Models are built from configurations in the tests: nothing is to be fetched, whatever a test does.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+# xdist's workers have the cores: a second thread of one would mostly wait for another's. The kernels start no threads
+# of their own. What a test starts inherits it.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+
 
 def pytest_addoption(parser):
     parser.addoption(

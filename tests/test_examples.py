@@ -36,7 +36,7 @@ MACHINES = [(target, order) for target in arch.EMULATED for order in ("forward",
 if torch.cuda.is_available():
     MACHINES.append(("cuda", "hardware"))
 EVERY = pytest.mark.parametrize("machine", MACHINES, ids=lambda m: f"{m[0]}-{m[1]}")
-# Blocks of one wave, of which there are many: one order is enough.
+# For blocks of one wave, whose order is the same.
 ONCE = pytest.mark.parametrize("machine", [m for m in MACHINES if m[1] in ("forward", "hardware")], ids=lambda m: m[0])
 
 
@@ -189,7 +189,7 @@ def test_gemm_through_shared_memory(machine):
     _close(d, 2 * x @ y.T + 0.5 * z, 2 * x.abs() @ y.abs().T + 0.5 * z.abs(), k)
 
 
-@EVERY
+@ONCE
 def test_two_products_with_d0_in_registers(machine):
     on = Machine(machine)
     m, n, k = 48, 64, 32
@@ -222,7 +222,7 @@ def test_two_products_with_d0_in_registers(machine):
     assert ((d1.cpu().double() - rounded).abs() <= 40 * U * magnitude).float().mean() > 0.9
 
 
-@EVERY
+@ONCE
 @pytest.mark.parametrize("prologue", [0, 1, 2, 3])
 def test_prologues_and_epilogues(machine, prologue):
     """The whole table of α·A·B + β·D: nothing, zero or D before; scaled or not after; relu with and without a branch."""
@@ -257,7 +257,7 @@ def test_prologues_and_epilogues(machine, prologue):
 LAYOUTS = list(itertools.product(("row_major", "col_major"), repeat=3))
 
 
-@EVERY
+@ONCE
 @pytest.mark.parametrize("block", [16, 32])
 @pytest.mark.parametrize("orders", LAYOUTS, ids=lambda o: "-".join(x[:3] for x in o))
 def test_every_layout_pair(machine, orders, block):
@@ -352,7 +352,7 @@ def test_indices_and_sizes(machine):
     _check_printed(printed.cpu().numpy(), blocks)
 
 
-@EVERY
+@ONCE
 def test_lanes_together(machine):
     """Shuffles by index, up, down and xor, with widths; votes; every atomic; fences; the clock."""
     on = Machine(machine)

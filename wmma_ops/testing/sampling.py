@@ -1,10 +1,13 @@
 """A part of the cases in which everything that a kernel can be asked for still occurs: for backends where a case is slow."""
 
+import functools
+import heapq
 import random
 from collections.abc import Iterator
 from math import ceil, prod
 
-from wmma_ops.testing.cases import AttentionCase, Case, GemmCase, cases
+from wmma_ops.arch import EMULATED
+from wmma_ops.testing.cases import FACTORS, AttentionCase, Case, GemmCase, cases
 from wmma_ops.testing.suite import out_type
 from wmma_ops.types import name as type_name
 
@@ -34,20 +37,31 @@ def features(case: Case) -> Iterator[tuple]:
     yield "a_layout", case.a_layout
     yield "b_layout", case.b_layout
     yield "layouts", *(x in ("column", "column_sliced") for x in (case.a_layout, case.b_layout)), case.dtype
-    yield "batch", case.batch_a, case.batch_b
+    yield "batch", _many(case.batch_a), _many(case.batch_b)
     yield "vectors", case.vector_a, case.vector_b
     yield "a_activation", case.a_activation
     for name in ("bias", "row_scale", "col_scale", "a_scale", "multiply", "beside", "c_dtype"):
         yield name, getattr(case, name)
     if case.c:
         yield "c_layout", case.c_layout
-        yield "factors", case.alpha, case.beta
+        yield "factors", _factor(case.alpha), _factor(case.beta)
         yield "unread", case.beta == 0, case.alpha == 0, case.dtype
     else:
-        yield "alpha", case.alpha
+        yield "alpha", _factor(case.alpha)
+
+
+def _many(batch: tuple[int, ...]) -> tuple[int, ...]:
+    """3 for every size beyond 1."""
+    return tuple(size if size < 2 else 3 for size in batch)
+
+
+def _factor(x: float) -> float | None:
+    """None for one that is like any other."""
+    return x if x in FACTORS else None
 
 
 def _attention_features(case: AttentionCase) -> Iterator[tuple]:
+    yield "attention", "type", case.dtype
     yield "attention", "mask", case.mask, case.dtype in ("float32", "float64")
     yield "attention", "causal", case.causal, case.dtype
     yield "attention", "layout", case.layout
@@ -74,32 +88,73 @@ def _work(case: Case) -> int:
     return count * (4 if case.dtype in ("float32", "float64") else 1)
 
 
-def sample(count: int, seed: int | str) -> list[Case]:
-    """At least `count` cases by a seeded generator, in which every feature of every case occurs; of those that show the
-    same, rather a small one."""
+_COMPILING = 300  # a kernel, in products as `_work` counts them
+
+
+@functools.cache
+def _everything() -> dict[Case, frozenset[tuple]]:
+    return {case: frozenset(features(case)) for case in cases()}
+
+
+def everywhere() -> set[tuple]:
+    """What every target must meet: all of single products, and every op and type of the others."""
+    every = _everything()
+    single = set().union(*(found for case, found in every.items() if isinstance(case, GemmCase)))
+    others = set().union(*every.values()) - single
+    return single | {feature for feature in others if feature[0] == "op" or feature[:2] == ("attention", "type")}
+
+
+def demanded(target: str) -> set[tuple]:
+    """What must occur on a target: of attention and of two products, what is left of `everywhere` goes by turns. One half
+    falls to the first and third target of a family in EMULATED's order, the other to the second and fourth, so that each
+    generation of a family has one of both."""
+    common = everywhere()
+    by_turns = sorted(set().union(*_everything().values()) - common, key=repr)  # in the same order in every process
+    random.Random(0).shuffle(by_turns)
+    return common | set(by_turns[EMULATED.index(target) % 2 :: 2])
+
+
+def sample(count: int, target: str) -> list[Case]:
+    """At least `count` cases for an emulated target, the same in every run, in which all that is `demanded` of it occurs;
+    rather few and small ones."""
     everything = cases()
-    random.Random(seed).shuffle(everything)
-    everything.sort(key=lambda case: _work(case).bit_length())
-    left = {feature for case in everything for feature in features(case)}
-    chosen, others = [], []
-    for case in everything:
-        found = left.intersection(features(case))
-        left -= found
-        (chosen if found else others).append(case)
-    # What came first may be covered by what came later.
-    chosen = _without_the_covered(chosen)
-    rest = others + [case for case in everything if case not in set(chosen).union(others)]
+    random.Random(target).shuffle(everything)
+    wanted = demanded(target)
+    chosen = _without_the_covered(_cover(everything, wanted), wanted)
+    taken = set(chosen)
+    rest = sorted((case for case in everything if case not in taken), key=lambda case: _work(case).bit_length())
     return chosen + rest[: max(count - len(chosen), 0)]
 
 
-def _without_the_covered(chosen: list[Case]) -> list[Case]:
+def _cover(everything: list[Case], wanted: set[tuple]) -> list[Case]:
+    """Cases in which all that is wanted occurs: again and again the one that shows most of what is left for its cost."""
+    found = {case: wanted & shown for case, shown in _everything().items()}
+    left, chosen = set(wanted), []
+
+    def entry(place: int) -> tuple[float, int]:
+        case = everything[place]
+        return -len(found[case] & left) / (_COMPILING + _work(case)), place
+
+    queue = [entry(place) for place in range(len(everything))]
+    heapq.heapify(queue)
+    while left:
+        # What a case shows of the rest only shrinks: the first in the queue is the best if it still stands there.
+        best = entry(queue[0][1])
+        if heapq.heapreplace(queue, best) == best:
+            case = everything[best[1]]
+            chosen.append(case)
+            left -= found[case]
+    return chosen
+
+
+def _without_the_covered(chosen: list[Case], wanted: set[tuple]) -> list[Case]:
     times: dict[tuple, int] = {}
     for case in chosen:
-        for feature in set(features(case)):
+        for feature in wanted.intersection(features(case)):
             times[feature] = times.get(feature, 0) + 1
     kept = []
     for case in chosen:
-        found = set(features(case))
+        found = wanted.intersection(features(case))
         if all(times[feature] > 1 for feature in found):
             for feature in found:
                 times[feature] -= 1

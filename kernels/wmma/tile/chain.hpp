@@ -7,7 +7,7 @@ namespace wmma {
 
 // sums[m] += rows·columnsᵀ for kTilesM tiles of rows and kTiles of columns, kSteps deep from kFirst on. `take(rows,
 // step)` gives the rows' operands. The columns' are read a group ahead of their use, and no further: registers hold no
-// more of them.
+// more of them. Where a chain's steps loop they are read a group ahead within a step.
 #ifdef WMMA_AMD
 constexpr int kMostChunks = 4;
 #else
@@ -21,24 +21,45 @@ WMMA_DEVICE void chain_product(Sum (&sums)[kTilesM][kSums], const Reader& reader
   constexpr int kGroups = kTiles / kGroup;
   Chunk rows[kTilesM][Chain::kRowChunks];
   Chunk columns[2][kGroup][Chain::kColChunks];
-  const auto read = [&](int i) {
+  if constexpr (Chain::kStepsLoop) {
+#pragma unroll 1
+    for (int step = kFirst; step < kFirst + kSteps; ++step) {
+      const auto read = [&](int i) {
 #pragma unroll
-    for (int n = 0; n < kGroup; ++n)
-      reader.read(columns[i % 2][n], tile, i % kGroups * kGroup + n, kFirst + i / kGroups);
-  };
-  read(0);
+        for (int n = 0; n < kGroup; ++n) reader.read(columns[i % 2][n], tile, i * kGroup + n, step);
+      };
+      take(rows, step);
+      read(0);
 #pragma unroll
-  for (int i = 0; i < kSteps * kGroups; ++i) {
-    if (i + 1 < kSteps * kGroups) read(i + 1);
-    if (i % kGroups == 0) take(rows, kFirst + i / kGroups);
+      for (int n = 0; n < kTiles; ++n) {
+        if (n % kGroup == 0 && n + kGroup < kTiles) read(n / kGroup + 1);
 #pragma unroll
-    for (int n = 0; n < kGroup; ++n) {
-#pragma unroll
-      for (int m = 0; m < kTilesM; ++m) {
-        Chain::mma(sums[m] + (i % kGroups * kGroup + n) * Chain::kElements, rows[m], columns[i % 2][n]);
+        for (int m = 0; m < kTilesM; ++m) {
+          Chain::mma(sums[m] + n * Chain::kElements, rows[m], columns[n / kGroup % 2][n % kGroup]);
+        }
+        arch::schedule_barrier();
       }
     }
-    arch::schedule_barrier();
+  } else {
+    const auto read = [&](int i) {
+#pragma unroll
+      for (int n = 0; n < kGroup; ++n)
+        reader.read(columns[i % 2][n], tile, i % kGroups * kGroup + n, kFirst + i / kGroups);
+    };
+    read(0);
+#pragma unroll
+    for (int i = 0; i < kSteps * kGroups; ++i) {
+      if (i + 1 < kSteps * kGroups) read(i + 1);
+      if (i % kGroups == 0) take(rows, kFirst + i / kGroups);
+#pragma unroll
+      for (int n = 0; n < kGroup; ++n) {
+#pragma unroll
+        for (int m = 0; m < kTilesM; ++m) {
+          Chain::mma(sums[m] + (i % kGroups * kGroup + n) * Chain::kElements, rows[m], columns[i % 2][n]);
+        }
+      }
+      arch::schedule_barrier();
+    }
   }
 #pragma unroll
   for (int m = 0; m < kTilesM; ++m) {

@@ -73,6 +73,7 @@ struct ChainInOrder {
   static constexpr int kElements = C::kElements;
   static constexpr int kRowChunks = P::kChunksA;
   static constexpr int kColChunks = P::kChunksB;
+  static constexpr bool kStepsLoop = false;
 
   static WMMA_CONSTEXPR uint32_t row_line(uint32_t lane, int i) { return P::a_line(lane, i); }
   static WMMA_CONSTEXPR uint32_t row_chunk(uint32_t lane, int i) { return P::a_chunk(lane, i); }
@@ -104,6 +105,7 @@ struct Chain<MatrixProduct<T, kSide>> {
   static constexpr int kElements = C::kElements;
   static constexpr int kRowChunks = Product::kChunksB;
   static constexpr int kColChunks = Product::kChunksA;
+  static constexpr bool kStepsLoop = false;
   static constexpr int kShare = kDepth / (arch::kWaveSize / kRows);  // neighbouring columns of a lane
   static constexpr int kWhole = kDepth > kCols ? kDepth : kCols;     // columns come in so many
   static constexpr int kRun = kShare;
@@ -196,6 +198,10 @@ struct Chain<LaneProduct<T>> : ChainInOrder<LaneProduct<T>> {
   static constexpr int kWhole = Base::kCols;
   static constexpr int kRun = 1;
   static constexpr int kLaneRows = Product::kSide;
+#ifdef WMMA_AMD
+  // A step is hundreds of instructions here: written out, they spill registers and take clang many seconds.
+  static constexpr bool kStepsLoop = true;
+#endif
 
   static WMMA_CONSTEXPR uint32_t row(uint32_t lane, int i) { return Base::C::row(lane, i * Product::kSide); }
   static WMMA_CONSTEXPR int row_of(int sum) { return sum % Base::kElements / Product::kSide; }

@@ -26,7 +26,7 @@ class ChainTile : public SharedTile<kLineCount, kLineBytes> {
 
 // Where a lane finds a line's chunks step by step. Steps differ by more than a sum only within a tile's period, so no
 // more addresses than that has are kept.
-template <class Tile, int kChunksOfStep>
+template <class Tile, int kChunksOfStep, bool kStepsLoop = false>
 class StepPlaces {
   static constexpr int kKept = Tile::kPeriodChunks > kChunksOfStep ? Tile::kPeriodChunks / kChunksOfStep : 1;
 
@@ -43,6 +43,24 @@ class StepPlaces {
 
  private:
   uint32_t at_[kKept];
+};
+
+// The same for a step that is known at run time only, of one chunk from a line's first on: the swizzle is an exchange
+// of bits below the period, which are the step's own there.
+template <class Tile>
+class StepPlaces<Tile, 1, true> {
+  static constexpr uint32_t kPeriod = Tile::kPeriodChunks;
+  static_assert((kPeriod & (kPeriod - 1)) == 0 && Tile::kPitch % kPeriod == 0, "bits of their own");
+
+ public:
+  WMMA_DEVICE StepPlaces() = default;
+  WMMA_DEVICE StepPlaces(uint32_t line, uint32_t) : first_(Tile::offset(line, 0)) {}
+  WMMA_DEVICE uint32_t at(uint32_t step, int line) const {
+    return (first_ ^ step % kPeriod * 16) + (step / kPeriod * kPeriod + line * Tile::kPitch) * 16;
+  }
+
+ private:
+  uint32_t first_;
 };
 
 // A wave's rows as an operand: tile m, step by step.
@@ -64,7 +82,7 @@ class RowReader {
   }
 
  private:
-  using Places = StepPlaces<Tile, Chain::kDepth / Chain::kPerChunk>;
+  using Places = StepPlaces<Tile, Chain::kDepth / Chain::kPerChunk, Chain::kStepsLoop>;
   Places places_[Chain::kRowChunks];
 };
 
@@ -87,7 +105,7 @@ class ColumnReader {
   }
 
  private:
-  using Places = StepPlaces<Tile, Chain::kDepth / Chain::kPerChunk>;
+  using Places = StepPlaces<Tile, Chain::kDepth / Chain::kPerChunk, Chain::kStepsLoop>;
   Places places_[Chain::kColChunks];
 };
 
