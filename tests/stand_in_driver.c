@@ -12,6 +12,7 @@ static Load load;
 static Find find;
 static Run run;
 static char calls[1 << 16];
+static char maps[1 << 16];  // what the copy engine was told: numbers, in the order of the call
 static char failing[64];
 static int code;
 static int device = 0;
@@ -21,7 +22,8 @@ static int launched_on = -1;
 void stand_in(Load on_load, Find on_find, Run on_run) { load = on_load, find = on_find, run = on_run; }
 void fail(const char* name, int with) { snprintf(failing, sizeof failing, "%s", name), code = with; }
 const char* noted(void) { return calls; }
-void forget(void) { calls[0] = 0; }
+const char* mapped(void) { return maps; }
+void forget(void) { calls[0] = maps[0] = 0; }
 int device_of_launch(void) { return launched_on; }
 
 static int note(const char* name) {
@@ -29,9 +31,11 @@ static int note(const char* name) {
   return strcmp(name, failing) == 0 ? code : 0;
 }
 
-// The buffer behind `extra`: 1 pointer 2 address of the size, end.
-static void launch(void* function, const unsigned* sizes, unsigned shared, void** extra, void* end) {
-  if (extra[0] == (void*)1 && extra[2] == (void*)2 && extra[4] == end) {
+// The buffer behind `extra`: 1 pointer 2 address of the size, end. Or one argument, whose size the kernel knows.
+static void launch(void* function, const unsigned* sizes, unsigned shared, void** params, void** extra, void* end) {
+  if (params) {
+    run((int)(size_t)function, sizes, shared, params[0], 0);
+  } else if (extra[0] == (void*)1 && extra[2] == (void*)2 && extra[4] == end) {
     run((int)(size_t)function, sizes, shared, extra[1], *(size_t*)extra[3]);
   }
 }
@@ -42,7 +46,7 @@ static void launch(void* function, const unsigned* sizes, unsigned shared, void*
     int failed = note(#name);                                                                                      \
     unsigned sizes[6] = {gx, gy, gz, bx, by, bz};                                                                  \
     launched_on = context ? (int)(size_t)context - 100 : device;                                                   \
-    if (!failed && !stream && !params) launch(f, sizes, shared, extra, end);                                       \
+    if (!failed && !stream && (!params || !extra)) launch(f, sizes, shared, params, extra, end);                   \
     return failed;                                                                                                 \
   }
 
@@ -79,6 +83,22 @@ int cuCtxPushCurrent_v2(void* to) { return context = to, note("cuCtxPushCurrent"
 int cuCtxPopCurrent_v2(void** out) { return *out = context, context = 0, note("cuCtxPopCurrent"); }
 int cuFuncSetAttribute(void* f, int attribute, int value) {
   return note(attribute == 8 && value > 49152 ? "cuFuncSetAttribute" : "wrong");
+}
+// A map holds which call it was.
+int cuTensorMapEncodeTiled(void* map, int type, unsigned rank, void* data, const unsigned long long* sizes,
+                           const unsigned long long* strides, const unsigned* box, const unsigned* steps,
+                           int interleave, int swizzle, int promotion, int fill) {
+  int failed = note("cuTensorMapEncodeTiled"), index = 0;
+  char* to = maps;
+  for (; *to; ++to) index += *to == ';';
+  to += sprintf(to, "%d %u %llu", type, rank, (unsigned long long)data);
+  for (unsigned i = 0; i < rank; ++i) to += sprintf(to, " %llu", sizes[i]);
+  for (unsigned i = 0; i + 1 < rank; ++i) to += sprintf(to, " %llu", strides[i]);
+  for (unsigned i = 0; i < rank; ++i) to += sprintf(to, " %u", box[i]);
+  for (unsigned i = 0; i < rank; ++i) to += sprintf(to, " %u", steps[i]);
+  sprintf(to, " %d %d %d %d;", interleave, swizzle, promotion, fill);
+  memset(map, index + 1, 128);
+  return failed;
 }
 int cuGetErrorName(int error, const char** out) { return *out = error == 209 ? "CUDA_ERROR_NO_BINARY_FOR_GPU" : 0, 0; }
 int cuGetErrorString(int error, const char** out) { return *out = error == 209 ? "no kernel image" : 0, 0; }

@@ -7,16 +7,18 @@ import shutil
 import struct
 import subprocess
 import threading
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import arguments
 import pytest
 import torch
 
 import wmma_ops
-from wmma_ops import driver, emulator
+from wmma_ops import arch, driver, emulator
 from wmma_ops.emulated import EmulatedKernel
-from wmma_ops.plan import KernelLaunch, Plan, gemm, launching
+from wmma_ops.plan import KernelLaunch, Plan, gemm, launching, tuning
 
 TARGET = "gfx1201"
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -45,12 +47,13 @@ class Device:
 
     def __init__(self, path: Path):
         self.library = ctypes.CDLL(str(path))
-        self.library.noted.restype = ctypes.c_char_p
+        self.library.noted.restype = self.library.mapped.restype = ctypes.c_char_p
         self.modules: list[bytes] = []  # the code objects as the driver got them
         self.functions: list[EmulatedKernel] = []
         self.codes: list = []  # of the code objects that may be loaded
         self.launches: list[tuple] = []
         self.memory = lambda data: arguments.memory(data, 2)  # what a launch may touch; None executes none
+        self.kernel = EmulatedKernel  # what stands for a function of a module
         self.errors: list[BaseException] = []
         self.callbacks = (LOAD(self._load), FIND(self._find), RUN(self._run))
         self.library.stand_in(*self.callbacks)
@@ -65,12 +68,13 @@ class Device:
         return 0
 
     def _find(self, module, name):
-        self.functions.append(EmulatedKernel(self.codes[module - 1], name.decode()))
+        self.functions.append(self.kernel(self.codes[module - 1], name.decode()))
         return len(self.functions)
 
     def _run(self, function, sizes, shared, buffer, size):
         try:
-            kernel, data = self.functions[function - 1], ctypes.string_at(buffer, size)
+            kernel = self.functions[function - 1]
+            data = ctypes.string_at(buffer, size or kernel.explicit[0].size)
             self.launches.append((kernel.name, tuple(sizes[:3]), tuple(sizes[3:6]), shared, data))
             if self.memory is not None:
                 run = emulator.Emulation(kernel.code.target)
@@ -160,6 +164,80 @@ def test_cuda_calls_in_order(library, device):
         wmma_ops.matmul(a, a)
         assert device.noted == ["cuCtxGetCurrent", "cuLaunchKernel"]
         device.library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What the copy engine was told of one: sizes and strides, in elements, from the dimension along memory outwards."""
+
+    data: int
+    sizes: list[int]
+    strides: list[int]
+    box: list[int]
+
+    def tensor(self) -> torch.Tensor:
+        """What lies there."""
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(self.sizes, self.strides, strict=True))
+        memory = torch.frombuffer((ctypes.c_char * (2 * extent)).from_address(self.data), dtype=torch.float16)
+        return memory.as_strided(self.sizes[::-1], self.strides[::-1]).clone()
+
+
+def _matrices(text: str):
+    for one in text.split(";")[:-1]:
+        numbers = [int(word) for word in one.split()]
+        kind, rank, data, *numbers = numbers
+        sizes, strides, box, steps, last = (
+            numbers[:rank],
+            numbers[rank : 2 * rank - 1],
+            numbers[2 * rank - 1 : 3 * rank - 1],
+            numbers[3 * rank - 1 : 4 * rank - 1],
+            numbers[4 * rank - 1 :],
+        )
+        # 16-bit words, no steps, not interleaved, chunks exchanged over 128 bytes, zeros beyond the matrix.
+        assert (kind, steps, last) == (1, [1] * rank, [0, 3, 3, 0])
+        assert all(stride % 16 == 0 for stride in strides)
+        yield Matrix(data, sizes, [1, *(stride // 2 for stride in strides)], box)
+
+
+@pytest.mark.parametrize(
+    ("a_across", "b_across", "batch", "share"),
+    [(False, True, (), 1), (True, False, (), 2), (False, True, (3,), 2), (True, True, (2, 3), 1)],
+)
+def test_the_copy_engine_is_told_of_the_matrices(library, device, monkeypatch, a_across, b_across, batch, share):
+    def matrix(rows, columns, across, dims):
+        shape = (*dims, columns, rows) if across else (*dims, rows, columns)
+        x = torch.randn(*shape[:-1], shape[-1] + 8).half()[..., :-8]  # lines apart
+        return x.mT if across else x
+
+    def choose(problem, target):
+        fitting = (x for x in tuning.ranked(problem, target) if x.wgmma and x.share == share and x.block_k == 64)
+        return next(fitting), 0.0
+
+    m, n, k = 200, 264, 136
+    a, b = matrix(m, k, a_across, batch[-1:]), matrix(k, n, not b_across, batch)  # A's are repeated
+    monkeypatch.setattr(gemm, "choose", choose)
+    device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=896)])
+    device.memory = None
+    with driver.use("cuda", str(library), "sm_90a"):
+        wmma_ops.matmul(a, b)
+    ((_, _, _, _, data),) = device.launches
+    assert data[640:768] == b"\1" * 128  # the maps, in their order
+    assert data[768:] == b"\2" * 128
+    (planned,) = launching.problems(lambda: wmma_ops.matmul(a, b), arch.target("sm_90a"))
+    config, _ = choose(planned, arch.target("sm_90a"))
+    of_a, of_b = _matrices(device.library.mapped().decode())
+    wanted = (
+        (of_a, a, a_across, config.block_m, 1),
+        (of_b, b.mT, b_across, config.block_n, share),  # as lines along K, too
+    )
+    for told, x, across, block, parts in wanted:
+        found = told.tensor()
+        for _ in batch[: len(batch) - x.dim() + 2]:
+            assert found.shape[0] == 1  # the repeated
+            found = found[0]
+        assert torch.equal(found.mT if across else found, x)
+        ones = [1] * len(batch)
+        assert told.box == [64, (64 if across else block) // parts, *ones]
 
 
 SCALE = """
