@@ -115,8 +115,8 @@ def _cost_of_warpgroups(problem: GemmGemmProblem, config: GemmGemmConfig, target
     block = steps(ceil(problem.k / 64), width, config.block_m + width)
     block += steps(chunks * config.block_h // 64, config.block_n, config.block_n)
     block += config.block_m * width * (6 if problem.activation < 2 else 20) / model.ACTIVATIONS
-    # The ring waits while C is read, and while results are stored.
-    block += chunks * (2 if problem.c is None else 4) * model.ROUND_TRIP / together
+    # The ring waits while C is read and results are stored, and what was stored is not done when the next chunk is.
+    block += (2 * chunks - 1) * (1 if problem.c is None else 2) * model.ROUND_TRIP / together
     block += chunks * config.block_m * config.block_n * (problem.d.itemsize + beside) / model.RESULT_BYTES
     rounds = ceil(blocks / (units * together))
     total = model.BLOCK + model.ROUND_TRIP + rounds * together * block
