@@ -18,7 +18,6 @@ class KernelLaunch:
     grid: tuple[int, int]  # x, y
     block: int
     shared: int  # dynamic shared memory, in bytes
-    early: bool = False  # may start before the launch before it is done: it waits for what that writes by itself
 
 
 @dataclass(frozen=True)
