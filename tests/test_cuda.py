@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 
 import wmma_ops
+from wmma_ops import arch, driver
+from wmma_ops.plan import launching, tuning
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -109,6 +111,35 @@ def test_two_devices():
         _close(out, a.double() @ a.double().t())
     with pytest.raises(TypeError, match="cuda:1"):
         wmma_ops.matmul(_matrix(4, 4, device="cuda:0"), _matrix(4, 4, device="cuda:1"))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8], ids=str)
+@pytest.mark.parametrize("what", ["plain", "shared tiles", "clusters", "splits", "a split last round"])
+def test_warpgroups_in_any_configuration(what, dtype):
+    """The planner takes them for large products; here they meet edges, batches and matrices that the batch repeats."""
+    target = arch.target(driver.target_of(0))
+    if target.name != "sm_90a":
+        pytest.skip(f"{target.name} has no warpgroups")
+    chosen = {
+        "plain": lambda x: x.share == x.cluster == x.splits == x.last == 1,
+        "shared tiles": lambda x: x.share > 1,
+        "clusters": lambda x: x.cluster > 1,
+        "splits": lambda x: x.splits > 1,
+        "a split last round": lambda x: x.last > 1,
+    }[what]
+    sizes = ((2000, 1312, 2064),) if what == "a split last round" else ((200, 264, 1040), (131, 96, 1072))
+    for m, n, k in sizes:
+        for batch in ((), (3,), (2, 3)):
+            a = torch.randn(*batch[:1], *([1] * (len(batch) > 1)), m, k, device="cuda").mul(4).to(dtype)
+            b = torch.randn(*batch, n, k, device="cuda").mul(4).to(dtype).mT
+            b = b if dtype == torch.int8 else b.contiguous()
+            (problem,) = launching.problems(lambda a=a, b=b: wmma_ops.matmul(a, b), target)
+            found = [x for x in tuning.ranked(problem, target) if x.wgmma and chosen(x)]
+            assert found or batch, "no such configuration"
+            want = a.double() @ b.double()
+            for config in found[:: max(1, len(found) // 4)]:
+                with tuning.forced(problem, config):
+                    _close(wmma_ops.matmul(a, b), want)
 
 
 def test_a_hundred_thousand_calls_leave_nothing_behind():
