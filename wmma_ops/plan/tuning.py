@@ -30,7 +30,7 @@ from wmma_ops.types import name as type_name
 
 logger = logging.getLogger("wmma_ops.plan")
 
-_FORMAT = 2
+_FORMAT = 3
 _REPEATS = 9
 
 
