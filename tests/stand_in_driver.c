@@ -88,7 +88,7 @@ int cuFuncSetAttribute(void* f, int attribute, int value) {
 int cuTensorMapEncodeTiled(void* map, int type, unsigned rank, void* data, const unsigned long long* sizes,
                            const unsigned long long* strides, const unsigned* box, const unsigned* steps,
                            int interleave, int swizzle, int promotion, int fill) {
-  int failed = note("cuTensorMapEncodeTiled"), index = 0;
+  int failed = note(context ? "cuTensorMapEncodeTiled" : "wrong"), index = 0;
   char* to = maps;
   for (; *to; ++to) index += *to == ';';
   to += sprintf(to, "%d %u %llu", type, rank, (unsigned long long)data);

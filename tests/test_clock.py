@@ -1,5 +1,6 @@
 """How calls are timed. The parts of a GPU are played by others, which write down what they are asked."""
 
+import contextlib
 import types
 
 import pytest
@@ -8,10 +9,13 @@ import torch
 from wmma_ops import clock
 from wmma_ops.plan import tuning
 
+devices = []  # that were made current
+
 
 @pytest.fixture
 def steps(monkeypatch):
     """What a clock asked of a GPU whose events are 2, 1, 3 … ms apart."""
+    devices.clear()
     seen, times = [], iter([2.0, 1.0, 3.0] * 3)
 
     class Event:
@@ -28,7 +32,8 @@ def steps(monkeypatch):
             return next(times)
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: seen.append("all done"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: seen.append("all done"))
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext(devices.append(device)))
     flush = types.SimpleNamespace(zero_=lambda: seen.append("flush"))
     monkeypatch.setattr(torch, "empty", lambda size, dtype, device: flush)
     return seen
@@ -46,6 +51,7 @@ def test_a_configuration_is_timed_after_a_call_that_may_fail(steps):
     timing = tuning._timed("config", lambda: steps.append("call"), clock.Clock(torch.device("cuda", 1), 9))
     assert (timing.config, timing.microseconds, timing.failure) == ("config", 2000.0, "")
     assert steps == ["call", "all done"] + ONCE * 9
+    assert set(devices) == {torch.device("cuda", 1)}
 
     def fails():
         raise RuntimeError("too many registers")

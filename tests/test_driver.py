@@ -220,6 +220,9 @@ def test_the_copy_engine_is_told_of_the_matrices(library, device, monkeypatch, a
     device.memory = None
     with driver.use("cuda", str(library), "sm_90a"):
         wmma_ops.matmul(a, b)
+    in_context = ["cuCtxGetCurrent", "cuCtxPushCurrent", "{}", "cuCtxPopCurrent"]
+    calls = [name.format(call) for call in (*["cuTensorMapEncodeTiled"] * 2, "cuLaunchKernel") for name in in_context]
+    assert device.noted[-12:] == calls  # this thread has no context of its own
     ((_, _, _, _, data),) = device.launches
     assert data[640:768] == b"\1" * 128  # the maps, in their order
     assert data[768:] == b"\2" * 128

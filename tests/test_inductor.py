@@ -440,6 +440,7 @@ def test_compiled_graphs_run_under_emulation():
 
 
 def test_kernels_are_compiled_while_the_graph_is(monkeypatch):
+    ahead._started.cache_clear()
     compiled = []
     compile_kernels = launching.compile_kernels
 
@@ -453,11 +454,14 @@ def test_kernels_are_compiled_while_the_graph_is(monkeypatch):
     def twice(x, w, b):
         return _layer(x, w, b) + _layer(x, w, b)
 
+    threads = []
+    started = ahead._started
+    monkeypatch.setattr(ahead, "_started", lambda *one: threads.append(started(*one)) or threads[-1])
     with wmma_ops.emulate("gfx942"), torch.no_grad():
         Compiled(twice, backend="aot_eager")(x, w, b)
-    ahead._pool().shutdown()  # waits for them
-    ahead._pool.cache_clear()
+    for thread in threads:
+        thread.join()
     asked = launching.problems(lambda: wmma_ops.linear(x, w, b, activation="gelu"), arch.target("gfx942"))
     ((problem, target, thread),) = compiled
     assert (problem, target) == (asked[0], "gfx942")
-    assert thread is not threading.current_thread()
+    assert threads == [thread, thread]  # the same, and not this one

@@ -34,12 +34,13 @@ class Clock:
             start = time.perf_counter()
             call()
             return (time.perf_counter() - start) * 1e6
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        self._flush.zero_()
-        start.record()
-        call()
-        stop.record()
-        stop.synchronize()
+        with torch.cuda.device(self.device):  # whose stream the events are recorded on
+            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            self._flush.zero_()
+            start.record()
+            call()
+            stop.record()
+            stop.synchronize()
         return start.elapsed_time(stop) * 1e3
 
     def times(self, calls: Sequence[Call], *, warm: int = 3) -> list[float]:

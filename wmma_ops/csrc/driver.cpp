@@ -77,10 +77,10 @@ void launch_loaded(const char* op, const Launch& launch) {
 }
 
 void map_loaded(const char* op, int64_t function, const MappedMatrix& matrix, wmma::TileMap& map) {
-  reinterpret_cast<Loaded*>(function)->driver->map(op, matrix, map);
+  reinterpret_cast<Loaded*>(function)->driver->map(op, function, matrix, map);
 }
 
-void Driver::map(const char* op, const MappedMatrix&, wmma::TileMap&) {
+void Driver::map(const char* op, int64_t, const MappedMatrix&, wmma::TileMap&) {
   fail_driver(op, "the plan is for NVIDIA's sm_90a, and this driver is another's");
 }
 

@@ -41,7 +41,8 @@ class Driver {
   // Drivers and what they loaded live as long as the process: graphs may hold their functions.
   virtual int64_t load(int device, const void* code, const char* name, unsigned shared) = 0;
   virtual void launch(const char* op, const Launch& launch) = 0;
-  virtual void map(const char* op, const MappedMatrix& matrix, wmma::TileMap& map);  // for NVIDIA alone
+  // For NVIDIA alone: of a matrix that the function will read.
+  virtual void map(const char* op, int64_t function, const MappedMatrix& matrix, wmma::TileMap& map);
 };
 
 Driver& gpu_driver();  // that of this process's torch; throws where its library is not found

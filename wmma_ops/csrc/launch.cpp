@@ -40,6 +40,7 @@ namespace {
 MappedMatrix mapped(const wmma::GemmOperand& x, const wmma::GemmArguments& p, int batch_dims, int64_t outer,
                     int64_t outer_stride, int64_t k_stride, int64_t size, int64_t lines) {
   constexpr uint64_t kAny = 16;  // the stride of a dimension of one
+  if (batch_dims + 2 > MappedMatrix::kMostDims) throw std::logic_error("a plan maps more dimensions than there are");
   MappedMatrix matrix{x.data, static_cast<int>(size), 2, {}, {}, static_cast<uint32_t>(std::abs(lines))};
   const bool along = lines > 0;
   matrix.sizes[0] = static_cast<uint64_t>(along ? p.k : outer);

@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from concurrent.futures import Future, ThreadPoolExecutor
+import logging
+import threading
 
 from wmma_ops import arch, emulator
 from wmma_ops.inductor import profit
@@ -10,14 +11,14 @@ from wmma_ops.inductor.found import Rewrite
 from wmma_ops.inductor.nodes import Order, value
 from wmma_ops.plan import launching
 
-_THREADS = 2  # Inductor's own compilers want the other cores
+logger = logging.getLogger("wmma_ops.inductor")
+_slots = threading.Semaphore(2)  # Inductor's own compilers want the other cores
 
 
-def compile_kernels(rewrite: Rewrite, order: Order) -> Future | None:
+def compile_kernels(rewrite: Rewrite, order: Order) -> threading.Thread | None:
     """Starts compiling what the op will launch; None where it will launch nothing, or that is not known yet.
 
-    Nobody need wait for it: a call that comes before it is done finds the compilation under way, and waits. Where it fails,
-    the call fails alike, and says why.
+    Nobody need wait for it: where there is a cache folder, a call that comes before it is done waits for its result.
     """
     emulation = emulator.active()
     if emulation is not None and not emulation.execute:
@@ -33,11 +34,16 @@ def compile_kernels(rewrite: Rewrite, order: Order) -> Future | None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _started(problem, target: arch.Target) -> Future:
+def _started(problem, target: arch.Target) -> threading.Thread:
     """Once for a problem: a model has the same one in every layer."""
-    return _pool().submit(launching.compile_kernels, problem, target)
+    thread = threading.Thread(target=_compile, args=(problem, target), daemon=True)  # no process waits for it to end
+    thread.start()
+    return thread
 
 
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, thread_name_prefix="wmma_ops")
+def _compile(problem, target: arch.Target) -> None:
+    with _slots:
+        try:
+            launching.compile_kernels(problem, target)
+        except Exception as error:  # the call fails alike, and says why
+            logger.info("not compiled ahead: %s", error)

@@ -162,7 +162,7 @@ def _mapped_lines(problem: GemmProblem, config: GemmConfig) -> tuple[int, int]:
         return 0, 0
     a = config.block_m if problem.a_order == "k" else -config.block_k
     b = config.block_n if problem.b_order == "k" else -config.block_k
-    return a, int(b / config.share)
+    return a, b // config.share
 
 
 def _reason(problem: GemmProblem, config: GemmConfig, target: arch.Target, price: float) -> str:

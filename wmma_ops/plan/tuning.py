@@ -148,7 +148,7 @@ def _library_time(name: str, arguments: tuple, keywords: dict, clock: Clock) -> 
 def _timed(config: GemmConfig | None, call: Callable[[], object], clock: Clock) -> Timing:
     try:
         call()
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(clock.device)
     except (RuntimeError, ValueError) as error:
         return Timing(config, None, str(error))
     (microseconds,) = clock.times([call], warm=0)

@@ -1,8 +1,8 @@
 // The copy engine of sm_90 and its barriers: one thread asks for a box of a matrix, the engine writes it to shared
-// memory, zeros for what lies outside the matrix, and a barrier there counts the bytes that have come.
+// memory, zeros for what lies outside the matrix, and a barrier there counts the bytes that have come. A matrix is told
+// by a map that the driver wrote, among the kernel's arguments.
 #pragma once
 
-#include <wmma/tile/gemm_arguments.hpp>
 #include <wmma/types.hpp>
 
 namespace wmma::arch {
@@ -46,12 +46,12 @@ WMMA_DEVICE void barrier_wait(uint32_t barrier, uint32_t parity) {
       : "memory");
 }
 
-WMMA_DEVICE void prefetch_map(const TileMap* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
+WMMA_DEVICE void prefetch_map(const void* map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 
 // The box whose first element is at `x`, the coordinate along memory first, to the same place in each of the cluster's
 // blocks that `blocks` has a bit for; each block's own barrier counts what comes there. No cluster: to this block.
 template <int kRank, bool kCluster>
-WMMA_DEVICE void copy_box(uint32_t to, const TileMap* map, uint32_t barrier, const int32_t* x, uint16_t blocks) {
+WMMA_DEVICE void copy_box(uint32_t to, const void* map, uint32_t barrier, const int32_t* x, uint16_t blocks) {
   static_assert(kRank >= 2 && kRank <= 5, "what the engine takes");
 #define WMMA_COPY(rank, kind, names, blocks, ...)                                                            \
   asm volatile("cp.async.bulk.tensor." rank ".shared::cluster.global.tile.mbarrier::complete_tx::bytes" kind \

@@ -7,7 +7,7 @@
 namespace wmma::arch {
 
 // What the matrix unit reads shared memory through. Operands lie there in panels of 128 bytes a line, eight lines being
-// exchanged among each other (kernels/wmma/tile/wgmma_loop.hpp); `panel_bytes` is from one panel to the next.
+// exchanged among each other (kernels/wmma/tile/panel_tile.hpp); `panel_bytes` is from one panel to the next.
 WMMA_DEVICE uint64_t wgmma_operand(uint32_t address, uint32_t panel_bytes) {
   constexpr uint64_t kEightLines = 1024;
   constexpr uint64_t kExchanged128 = uint64_t{1} << 62;

@@ -123,7 +123,7 @@ class ChunkReader {
 
 // kStages tiles of A and B in shared memory, filled in turn by asynchronous copies; the first kAhead are asked for at
 // once. The tile that K does not fill comes first, so that only its copies are masked.
-template <class LoaderA, class LoaderB, int kDepth, int kStages, int kAhead>
+template <class LoaderA, class LoaderB, int kDepth, int kStages>
 class TileRing {
   using TileA = typename LoaderA::Tile;
   using TileB = typename LoaderB::Tile;
@@ -142,7 +142,7 @@ class TileRing {
     a.advance(first);
     b.advance(first);
 #pragma unroll 1  // what code runs first is fetched from memory: the less of it, the sooner the last tile is asked for
-    for (int stage = 1; stage < kAhead; ++stage) ask(a, b, stage);
+    for (int stage = 1; stage < kStages - 1; ++stage) ask(a, b, stage);
   }
 
   WMMA_DEVICE uint32_t tiles() const { return tiles_; }
@@ -175,7 +175,7 @@ struct AsyncLoop {
   using TileA = typename LoaderA::Tile;
   using TileB = typename LoaderB::Tile;
   static constexpr int kSteps = kDepth / Product::kDepth / kWavesK;
-  using Ring = TileRing<LoaderA, LoaderB, kDepth, kStages, kStages - 1>;
+  using Ring = TileRing<LoaderA, LoaderB, kDepth, kStages>;
   static constexpr int kBytes = Ring::kBytes;
   static_assert(kSteps * Product::kDepth * kWavesK == kDepth, "the waves share a tile's steps evenly");
   static_assert(kStages >= 2, "one tile is multiplied while others arrive");
