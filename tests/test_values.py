@@ -169,7 +169,7 @@ def test_the_last_round_is_split(dtype, emulated, monkeypatch):
     configs = [config for config in tuning.ranked(planned.problem, planned.target) if config.last > 1]
     config = min(configs, key=lambda x: (-x.last, x.block_m * x.block_n))
     plan = gemm.plan_of(planned.problem, config, planned.target, "")
-    splits, _, tiles_m, tiles_n, whole, _ = plan.numbers
+    splits, _, tiles_m, tiles_n, whole, *_ = plan.numbers
     assert 1 < splits == config.last
     assert 0 < whole < tiles_m * tiles_n
     with tuning.forced(planned.problem, config):
