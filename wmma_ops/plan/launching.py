@@ -25,7 +25,7 @@ from wmma_ops import arch, driver, emulator, errors, jit
 from wmma_ops.emulated import EmulatedKernel
 from wmma_ops.library import IMPLEMENTATIONS, special_mode
 from wmma_ops.plan.errors import CaptureError, ConfigError
-from wmma_ops.plan.plan import KERNEL_FILE, KernelLaunch, Plan
+from wmma_ops.plan.plan import KernelLaunch, Plan
 
 # As in csrc/mode.hpp.
 RECORDS, ONLY_WARMS, STAND_IN = 256, 512, 1024
@@ -105,7 +105,7 @@ def _planned(planner: ModuleType, problem) -> list[int]:
     answer = [plan.workspace, *plan.numbers, *[0] * (_NUMBERS - len(plan.numbers))]
     for launch in plan.launches:
         _check(launch, target)
-        code = jit.compile(launch.source, target.name, name=KERNEL_FILE)
+        code = launch.compile(target)
         if problem.place < 0:
             function = _register(code, launch.kernel)
         else:
@@ -121,7 +121,7 @@ def compile_kernels(problem, target: arch.Target) -> None:
     """Plans a problem and compiles its kernels, into the cache; loads nothing."""
     name = next(module for module, kind in KINDS.values() if kind == type(problem).__name__)
     for launch in importlib.import_module(name).plan(problem, target).launches:
-        jit.compile(launch.source, target.name, name=KERNEL_FILE)
+        launch.compile(target)
 
 
 def _check(launch: KernelLaunch, target: arch.Target) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from wmma_ops import arch
+from wmma_ops import arch, jit
 from wmma_ops.plan.errors import ConfigError
 
 KERNEL_FILE = "planned.hip"  # a planned kernel's name in messages, and in the key of its code object
@@ -18,6 +18,10 @@ class KernelLaunch:
     grid: tuple[int, int]  # x, y
     block: int
     shared: int  # dynamic shared memory, in bytes
+
+    def compile(self, target: arch.Target) -> jit.CodeObject:
+        """Its machine code, from the cache where it is there."""
+        return jit.compile(self.source, target.name, name=KERNEL_FILE)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.figures import figures
 from wmma_ops.plan.figures_record import Figures, limits
 from wmma_ops.plan.gemm_config import GemmConfig
-from wmma_ops.plan.plan import KERNEL_FILE, Plan
+from wmma_ops.plan.plan import Plan
 from wmma_ops.plan.report_cases import (
     ATTENTION_SHARE,
     FLOAT16,
@@ -42,7 +42,7 @@ def measure(case: AnyCase, target: arch.Target) -> list[Row]:
     planner, judged = _KINDS[type(case)]
     try:
         plan = planner.plan(case.problem(target), target)
-        codes = [jit.compile(launch.source, target.name, name=KERNEL_FILE) for launch in plan.launches]
+        codes = [launch.compile(target) for launch in plan.launches]
     except (ConfigError, jit.CompileError) as error:
         return [_unknown(case, target, f"is not compiled: {str(error).strip().splitlines()[0]}")]
     return judged(case, target, plan, codes)

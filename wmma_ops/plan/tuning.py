@@ -24,7 +24,6 @@ from wmma_ops.jit import cache
 from wmma_ops.plan import gemm, launching
 from wmma_ops.plan.gemm_config import GemmConfig, candidates, splits_of
 from wmma_ops.plan.gemm_cost import cost
-from wmma_ops.plan.plan import KERNEL_FILE
 from wmma_ops.plan.problem import GemmProblem
 from wmma_ops.types import name as type_name
 
@@ -130,7 +129,7 @@ def _problem_of(call: Callable[[], object], target: arch.Target) -> GemmProblem:
 def _compile(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> str:
     try:
         for launch in gemm.plan_of(problem, config, target, "tuned").launches:
-            jit.compile(launch.source, target.name, name=KERNEL_FILE)
+            launch.compile(target)
     except (jit.CompileError, ValueError) as error:
         return str(error)
     return ""
