@@ -5,28 +5,22 @@ import functools
 import logging
 import threading
 
+import torch
+
 from wmma_ops import arch, emulator
-from wmma_ops.inductor import profit
-from wmma_ops.inductor.found import Rewrite
-from wmma_ops.inductor.nodes import Order, value
 from wmma_ops.plan import launching
 
 logger = logging.getLogger("wmma_ops.inductor")
 _slots = threading.Semaphore(2)  # Inductor's own compilers want the other cores
 
 
-def compile_kernels(rewrite: Rewrite, order: Order) -> threading.Thread | None:
-    """Starts compiling what the op will launch; None where it will launch nothing, or that is not known yet.
+def compile_kernels(problem, target: arch.Target, device: torch.device) -> threading.Thread | None:
+    """Starts compiling what an op on `device` will launch for its problem; None where calls are recorded, and nothing runs.
 
     Nobody need wait for it: where there is a cache folder, a call that comes before it is done waits for its result.
     """
     emulation = emulator.active()
     if emulation is not None and not emulation.execute:
-        return None  # calls are recorded, and nothing runs
-    device = value(rewrite.anchor).device
-    target = profit.target_of(device)
-    problem = None if target is None else profit.problem_of(rewrite, order, target)
-    if problem is None:
         return None
     if device.type == "cuda":
         problem = dataclasses.replace(problem, place=device.index or 0)

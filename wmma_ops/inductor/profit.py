@@ -60,11 +60,10 @@ class Cost:
         return f"{total / self.torchs:.2f} of torch's time {self.source}{again}"
 
 
-def judged(rewrite: Rewrite, order: Order, force: bool) -> tuple[bool, str]:
-    """Whether to rewrite, and why or why not."""
+def judged(rewrite: Rewrite, problem, target: arch.Target | None, force: bool) -> tuple[bool, str]:
+    """Whether to rewrite, and why or why not; `problem` is that of `problem_of` on `target`."""
     if force:
         return True, "forced"
-    target = target_of(value(rewrite.anchor).device)
     if target is None:
         return (
             False,
@@ -72,7 +71,6 @@ def judged(rewrite: Rewrite, order: Order, force: bool) -> tuple[bool, str]:
         )
     if target.name not in model.CARDS:
         return False, f"the model does not know {target.name}"
-    problem = problem_of(rewrite, order, target)
     if problem is None:
         return False, "a size is not known when the graph is made, or there is nothing to compute"
     if isinstance(problem, AttentionProblem):
@@ -102,11 +100,14 @@ def target_of(device: torch.device) -> arch.Target | None:
 # --------------------------------------------------------------------------------------------------------- the problem
 
 
-def problem_of(rewrite: Rewrite, order: Order, target: arch.Target):
-    """What the library would ask the planner when the op runs; None where sizes are not known or there is nothing to do.
+def problem_of(rewrite: Rewrite, order: Order, target: arch.Target | None):
+    """What the library would ask the planner when the op runs; None where sizes are not known or there is nothing to do,
+    and on no target.
 
     Asked for with tensors of the same sizes and strides that hold nothing.
     """
+    if target is None:
+        return None
     device = value(rewrite.anchor).device
     cast = order.places[rewrite.anchor].autocast.get(device.type)
     tensors = {}

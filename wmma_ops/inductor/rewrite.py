@@ -46,12 +46,16 @@ def _rewrite(graph: Graph, settings: Settings, report: Report) -> None:
         if not taken.isdisjoint(rewrite.nodes):
             continue
         why = _unsafe(rewrite, order)
-        pays, reason = (False, why) if why else profit.judged(rewrite, order, settings.force)
+        device = value(rewrite.anchor).device
+        target = profit.target_of(device)
+        problem = None if why else profit.problem_of(rewrite, order, target)
+        pays, reason = (False, why) if why else profit.judged(rewrite, problem, target, settings.force)
         if not pays:
             refused[one.start][rewrite.pattern] = reason
             continue
         taken.update(rewrite.nodes)
-        ahead.compile_kernels(rewrite, order)
+        if problem is not None:
+            ahead.compile_kernels(problem, target, device)
         _apply(graph, rewrite, order, replaced)
         done.append((one, rewrite, reason))
     entries = {}
