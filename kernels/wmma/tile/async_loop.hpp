@@ -121,23 +121,21 @@ class ChunkReader {
   uint32_t step_bytes_;
 };
 
-// kStages tiles of A and B in shared memory, filled in turn by asynchronous copies; the first kAhead are asked for at
-// once. The tile that K does not fill comes first, so that only its copies are masked.
+// kStages tiles of A and B in shared memory, filled in turn by asynchronous copies; all but one are asked for at once.
+// The tile that K does not fill comes first, so that only its copies are masked.
 template <class LoaderA, class LoaderB, int kDepth, int kStages>
 class TileRing {
-  using TileA = typename LoaderA::Tile;
-  using TileB = typename LoaderB::Tile;
-  static constexpr uint32_t kStageBytes = TileA::kBytes + TileB::kBytes;
+  using Places = StagePlaces<typename LoaderA::Tile, typename LoaderB::Tile>;
 
  public:
-  static constexpr int kBytes = kStages * static_cast<int>(kStageBytes);
+  static constexpr int kBytes = kStages * static_cast<int>(Places::kStageBytes);
 
   // `k` is not 0.
   WMMA_DEVICE TileRing(LoaderA& a, LoaderB& b, unsigned char* shared, int64_t k)
-      : start_(arch::shared_address(shared)), tiles_(static_cast<uint32_t>((k + kDepth - 1) / kDepth)), asked_(1) {
+      : places_{arch::shared_address(shared)}, tiles_(static_cast<uint32_t>((k + kDepth - 1) / kDepth)), asked_(1) {
     const int first = static_cast<int>(k - static_cast<int64_t>(tiles_ - 1) * kDepth);
-    a.template copy<true>(start_, first);
-    b.template copy<true>(start_ + TileA::kBytes, first);
+    a.template copy<true>(places_.a(0), first);
+    b.template copy<true>(places_.b(0), first);
     arch::commit_async();
     a.advance(first);
     b.advance(first);
@@ -146,15 +144,14 @@ class TileRing {
   }
 
   WMMA_DEVICE uint32_t tiles() const { return tiles_; }
-  WMMA_DEVICE uint32_t a(uint32_t stage) const { return start_ + stage * kStageBytes; }
-  WMMA_DEVICE uint32_t b(uint32_t stage) const { return start_ + stage * kStageBytes + TileA::kBytes; }
+  WMMA_DEVICE uint32_t a(uint32_t stage) const { return places_.a(stage); }
+  WMMA_DEVICE uint32_t b(uint32_t stage) const { return places_.b(stage); }
 
   // The next tile, if there is one, is on its way to a stage: a group of copies either way.
   WMMA_DEVICE void ask(LoaderA& a, LoaderB& b, uint32_t stage) {
     if (asked_ < tiles_) {
-      const uint32_t to = start_ + stage * kStageBytes;
-      a.template copy<false>(to);
-      b.template copy<false>(to + TileA::kBytes);
+      a.template copy<false>(places_.a(stage));
+      b.template copy<false>(places_.b(stage));
       a.advance(kDepth);
       b.advance(kDepth);
     }
@@ -163,7 +160,7 @@ class TileRing {
   }
 
  private:
-  uint32_t start_;
+  Places places_;
   uint32_t tiles_;
   uint32_t asked_;  // tiles whose copies were started
 };

@@ -6,6 +6,7 @@
 #include <wmma/arch/tma.hpp>
 #include <wmma/tile/block_order.hpp>
 #include <wmma/tile/panel_tile.hpp>
+#include <wmma/tile/shared_tile.hpp>
 
 namespace wmma {
 
@@ -64,16 +65,14 @@ class PanelLoader {
 // waves that are done with them, in all kShare blocks that take a tile of B together.
 template <class LoaderA, class LoaderB, int kStages, int kShare>
 class PanelRing {
-  using TileA = typename LoaderA::Tile;
-  using TileB = typename LoaderB::Tile;
-  static constexpr uint32_t kStageBytes = TileA::kBytes + TileB::kBytes;
+  using Places = StagePlaces<typename LoaderA::Tile, typename LoaderB::Tile>;
 
  public:
-  static constexpr int kBytes = kStages * (static_cast<int>(kStageBytes) + 2 * arch::kBarrierBytes);
+  static constexpr int kBytes = kStages * (static_cast<int>(Places::kStageBytes) + 2 * arch::kBarrierBytes);
 
   // The memory may have served something else.
   WMMA_DEVICE PanelRing(LoaderA& a, LoaderB& b, unsigned char* shared, uint32_t tiles)
-      : start_(arch::shared_address(shared)), tiles_(tiles), asked_(0) {
+      : places_{arch::shared_address(shared)}, tiles_(tiles), asked_(0) {
     arch::fence_matrix_unit();
     if (is_asking()) {
       a.prefetch();
@@ -93,8 +92,8 @@ class PanelRing {
     arch::wave_barrier();
   }
 
-  WMMA_DEVICE uint32_t a(uint32_t stage) const { return start_ + stage * kStageBytes; }
-  WMMA_DEVICE uint32_t b(uint32_t stage) const { return start_ + stage * kStageBytes + TileA::kBytes; }
+  WMMA_DEVICE uint32_t a(uint32_t stage) const { return places_.a(stage); }
+  WMMA_DEVICE uint32_t b(uint32_t stage) const { return places_.b(stage); }
 
   // `turn` counts the tiles that a stage held before.
   WMMA_DEVICE void await(uint32_t stage, uint32_t turn) const { arch::barrier_wait(there(stage), turn & 1); }
@@ -126,9 +125,7 @@ class PanelRing {
   }
 
  private:
-  WMMA_DEVICE uint32_t there(uint32_t stage) const {
-    return start_ + kStages * kStageBytes + stage * arch::kBarrierBytes;
-  }
+  WMMA_DEVICE uint32_t there(uint32_t stage) const { return places_.a(kStages) + stage * arch::kBarrierBytes; }
   WMMA_DEVICE uint32_t free(uint32_t stage) const { return there(stage + kStages); }
   static WMMA_DEVICE void meet() {
     if constexpr (kShare > 1) {
@@ -141,12 +138,12 @@ class PanelRing {
 
   WMMA_DEVICE void ask(LoaderA& a, LoaderB& b, uint32_t stage) {
     ++asked_;
-    arch::barrier_arrive_for_bytes(there(stage), kStageBytes);
-    a.copy(this->a(stage), there(stage));
-    b.copy(this->b(stage), there(stage));
+    arch::barrier_arrive_for_bytes(there(stage), Places::kStageBytes);
+    a.copy(places_.a(stage), there(stage));
+    b.copy(places_.b(stage), there(stage));
   }
 
-  uint32_t start_;
+  Places places_;
   uint32_t tiles_;
   uint32_t asked_;  // tiles, so far
 };

@@ -11,6 +11,17 @@ struct alignas(16) Chunk {
   uint32_t words[4];
 };
 
+// Tiles of A and B side by side, stage after stage.
+template <class TileA, class TileB>
+struct StagePlaces {
+  static constexpr uint32_t kStageBytes = TileA::kBytes + TileB::kBytes;
+
+  uint32_t start;
+
+  WMMA_DEVICE uint32_t a(uint32_t stage) const { return start + stage * kStageBytes; }
+  WMMA_DEVICE uint32_t b(uint32_t stage) const { return a(stage) + TileA::kBytes; }
+};
+
 template <int kLineCount, int kLineBytes>
 struct SharedTile {
   static_assert(kLineBytes % 16 == 0, "lines are made of chunks");
