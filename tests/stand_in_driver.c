@@ -73,6 +73,20 @@ const char* hipGetErrorString(int error) { return error == 98 ? "invalid device 
 #ifndef WITHOUT_CUDA
 MODULE(cu)
 LAUNCH(cuLaunchKernel, (void*)0)
+typedef struct {
+  unsigned grid[3], block[3], shared;
+  void* stream;
+  struct {
+    int id, padding, value[16];
+  }* attributes;
+  unsigned count;
+} Config;
+int cuLaunchKernelEx(const Config* c, void* f, void** params, void** extra) {
+  if (c->count != 1 || c->attributes->id != 6 || c->attributes->value[0] != 1) return note("wrong");
+  note("early");
+  return cuLaunchKernel(f, c->grid[0], c->grid[1], c->grid[2], c->block[0], c->block[1], c->block[2], c->shared,
+                        c->stream, params, extra);
+}
 int cuInit(unsigned flags) { return note("cuInit"); }
 int cuDeviceGet(int* out, int index) { return *out = index, note("cuDeviceGet"); }
 int cuDevicePrimaryCtxRetain(void** out, int of) {

@@ -243,6 +243,24 @@ def test_the_copy_engine_is_told_of_the_matrices(library, device, monkeypatch, a
         assert told.box == [64, (64 if across else block) // parts, *ones]
 
 
+def test_what_adds_splits_up_may_start_early(library, device, monkeypatch):
+    a = torch.randn(64, 4096).half()
+
+    def choose(problem, target):
+        return next(x for x in tuning.ranked(problem, target) if x.splits > 1), 0.0
+
+    monkeypatch.setattr(gemm, "choose", choose)
+    device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=624)])
+    device.memory = None
+    for target, last in (("sm_90a", ["early", "cuLaunchKernel"]), ("sm_80", ["cuLaunchKernel"])):
+        with driver.use("cuda", str(library), target):
+            wmma_ops.warmup("matmul", a, a.T)
+            device.library.forget()
+            wmma_ops.matmul(a, a.T)
+        calls = [name for name in device.noted if not name.startswith("cuCtx")]
+        assert calls[-1 - len(last) :] == ["cuLaunchKernel", *last]
+
+
 SCALE = """
 #include <wmma/grid.hpp>
 extern "C" __global__ void scale(bool on, double factor, short by, float* x, int n) {

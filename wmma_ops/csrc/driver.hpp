@@ -19,6 +19,7 @@ struct Launch {
   const void* arguments;  // the kernel's arguments as they lie in memory
   size_t size;
   bool is_struct;  // they are one argument
+  bool is_early;   // where the hardware can, before the stream's kernel before it is done
   // For the emulator, which lets a kernel touch nothing else.
   const Tensor* const* tensors;
   const char* const* names;

@@ -17,6 +17,7 @@ constexpr unsigned kSharedWithoutAsking = 48 * 1024;      // what every function
 void* const kBufferPointer = reinterpret_cast<void*>(1);  // CU_LAUNCH_PARAM_*
 void* const kBufferSize = reinterpret_cast<void*>(2);
 void* const kEnd = nullptr;
+constexpr int kStartsEarly = 6;         // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 constexpr int kUint8 = 0, kUint16 = 1;  // CU_TENSOR_MAP_*
 constexpr int kNotInterleaved = 0, kSwizzled128 = 3, kFetches256 = 3, kZeroBeyond = 0;
 
@@ -36,6 +37,7 @@ class CudaDriver : public Driver {
     library_.bind(launch_, "cuLaunchKernel");
     library_.bind(error_name_, "cuGetErrorName");
     library_.bind(error_string_, "cuGetErrorString");
+    launch_ex_ = reinterpret_cast<LaunchEx>(library_.symbol_or_null("cuLaunchKernelEx"));
     encode_ = reinterpret_cast<Encode>(library_.symbol_or_null("cuTensorMapEncodeTiled"));
     check("", "cuInit", init_(0));
   }
@@ -69,6 +71,17 @@ class CudaDriver : public Driver {
     void* extra[] = {kBufferPointer, arguments, kBufferSize, &size, kEnd};
     // A buffer's start is aligned for nothing wider than 16 bytes: the driver places a struct that asks for more.
     void* parameters[] = {arguments};
+    if (l.is_early && l.is_struct && launch_ex_) {
+      Attribute early{kStartsEarly, {}, {1}};
+      const LaunchConfig config{{l.grid[0], l.grid[1], l.grid[2]},
+                                {l.block[0], l.block[1], l.block[2]},
+                                l.shared,
+                                current_stream(loaded.device),
+                                &early,
+                                1};
+      check(op, "cuLaunchKernelEx", launch_ex_(&config, loaded.function, parameters, nullptr));
+      return;
+    }
     check(op, "cuLaunchKernel",
           launch_(loaded.function, l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1], l.block[2], l.shared,
                   current_stream(loaded.device), l.is_struct ? parameters : nullptr, l.is_struct ? nullptr : extra));
@@ -85,6 +98,18 @@ class CudaDriver : public Driver {
   }
 
  private:
+  struct Attribute {
+    int id;
+    char padding[4];
+    int value[16];
+  };
+  struct LaunchConfig {
+    unsigned grid[3], block[3], shared;
+    Handle stream;
+    Attribute* attributes;
+    unsigned attribute_count;
+  };
+
   // Makes a device's context current where it is not: another device's may be, or none in a thread of the user's own.
   class Within {
    public:
@@ -152,10 +177,12 @@ class CudaDriver : public Driver {
                     void**);
   Result (*error_name_)(Result, const char**);
   Result (*error_string_)(Result, const char**);
+  using LaunchEx = Result (*)(const LaunchConfig*, Handle, void**, void**);
+  LaunchEx launch_ex_;  // null in drivers before CUDA 12, as the next
   using Encode = Result (*)(void* map, int type, uint32_t dims, const void* data, const uint64_t* sizes,
                             const uint64_t* strides, const uint32_t* box, const uint32_t* neighbours, int interleave,
                             int swizzle, int promotion, int fill);
-  Encode encode_;  // null in drivers before CUDA 12
+  Encode encode_;
 };
 
 }  // namespace

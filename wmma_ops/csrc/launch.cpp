@@ -29,6 +29,7 @@ void execute(const char* op, const Way& way, const Plan& plan, const void* argum
     launch.block[0] = planned.block;
     launch.grid[2] = launch.block[1] = launch.block[2] = 1;
     launch.shared = planned.shared;
+    launch.is_early = planned.early;
     emulated ? emulated_driver().launch(op, launch) : launch_loaded(op, launch);
   }
 }

@@ -30,7 +30,7 @@ std::unordered_map<ProblemKey, Plan, Hash>& table() {
 Plan asked(const char* op, const ProblemKey& problem) {
   auto answer = aten::call<std::vector<int64_t>>("wmma::_plan", "", Sizes(problem.begin(), problem.end()));
   fail_if_told(op, answer);
-  constexpr size_t kHeader = 1 + kPlanNumbers, kEach = 5;
+  constexpr size_t kHeader = 1 + kPlanNumbers, kEach = 6;
   if (answer.size() < kHeader || (answer.size() - kHeader) % kEach != 0 ||
       (answer.size() - kHeader) / kEach > kMostLaunches) {
     throw std::runtime_error(std::string("wmma.") + op + ": the planner's answer is not one of launches");
@@ -41,7 +41,7 @@ Plan asked(const char* op, const ProblemKey& problem) {
   std::copy_n(answer.begin() + 1, kPlanNumbers, plan.numbers);
   for (size_t at = kHeader; at < answer.size(); at += kEach) {
     const int64_t* x = answer.data() + at;
-    plan.launches[plan.launch_count++] = {x[0], {narrow(x[1]), narrow(x[2])}, narrow(x[3]), narrow(x[4])};
+    plan.launches[plan.launch_count++] = {x[0], {narrow(x[1]), narrow(x[2])}, narrow(x[3]), narrow(x[4]), x[5] != 0};
   }
   return plan;
 }

@@ -34,6 +34,7 @@ struct PlannedLaunch {
   int64_t function;
   unsigned grid[2];
   unsigned block, shared;
+  bool early;  // before the launch before it is done: it waits by itself
 };
 
 constexpr int kPlanNumbers = 8;

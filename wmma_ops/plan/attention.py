@@ -318,7 +318,9 @@ def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Tar
         workspace = splits * rows * (2 + problem.ev) * (8 if config.element == torch.float64 else 4)
         combine = source(problem, config, target, combines=True)
         grid = (ceil(rows * problem.ev / _COMBINE_THREADS), 1)
-        launches.append(KernelLaunch("attention_combine", combine, grid, _COMBINE_THREADS, 0))
+        launches.append(
+            KernelLaunch("attention_combine", combine, grid, _COMBINE_THREADS, 0, early=target.family == "sm90")
+        )
     reason = f"{reason}; {blocks * splits} blocks on {model.CARDS[target.name].units} units"
     if config.lanes:
         reason += f"; {target.name} has no {type_name(config.element)} matrix instruction"

@@ -150,7 +150,7 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
         workspace = splits * split_stride * config.sum_bytes
         grid = (ceil(in_parts * area // result_vec(problem) / _REDUCE_THREADS), across)
         reduce = source(problem, config, target, reduces=True)
-        launches.append(KernelLaunch("gemm_reduce", reduce, grid, _REDUCE_THREADS, 0))
+        launches.append(KernelLaunch("gemm_reduce", reduce, grid, _REDUCE_THREADS, 0, early=target.family == "sm90"))
     numbers = (splits, k_split, tiles_m, tiles_n, tiles - in_parts, split_stride, *_mapped_lines(problem, config))
     return Plan(config, reason, tuple(launches), workspace, numbers)
 

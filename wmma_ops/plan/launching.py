@@ -1,7 +1,7 @@
 """The Python half of a launch: the library asks here for plans, and hands its launches to the emulator here.
 
     wmma::_plan        a problem's kind and numbers → workspace, eight numbers for the kernels' arguments, and for each
-                       launch its function, grid x, grid y, block, shared memory
+                       launch its function, grid x, grid y, block, shared memory, whether it may start early
     wmma::_emulate     one launch
     wmma::_mode        how calls in this thread run (csrc/mode.hpp)
     wmma::_precision   torch's setting for float32 products
@@ -110,7 +110,7 @@ def _planned(planner: ModuleType, problem) -> list[int]:
             function = _register(code, launch.kernel)
         else:
             function = _load(problem.place, code, launch)
-        answer += [function, *launch.grid, launch.block, launch.shared]
+        answer += [function, *launch.grid, launch.block, launch.shared, launch.early]
     emulation = emulator.active()
     if emulation is not None and not emulation.execute:
         emulation.recorded.append(Planned(problem, plan, target))

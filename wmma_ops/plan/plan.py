@@ -18,6 +18,7 @@ class KernelLaunch:
     grid: tuple[int, int]  # x, y
     block: int
     shared: int  # dynamic shared memory, in bytes
+    early: bool = False  # may start before the launch before it is done: it waits for what that writes by itself
 
     def compile(self, target: arch.Target) -> jit.CodeObject:
         """Its machine code, from the cache where it is there."""

@@ -1,4 +1,5 @@
-// Clusters of sm_90: blocks that run side by side and read each other's shared memory. Elsewhere there are none.
+// Clusters of sm_90, blocks that run side by side and read each other's shared memory, and kernels that are launched
+// before the one before them is done. Elsewhere there are none.
 #pragma once
 
 #include <wmma/target.hpp>
@@ -38,6 +39,20 @@ WMMA_DEVICE void load_shared_of(uint32_t block, const T* from, T* to) {
     }
   }
   copy_bytes<kBytes>(to, words);
+#endif
+}
+
+// The stream's next kernel, where it was launched to start early, may: once every block of this one has said so or is
+// done.
+WMMA_DEVICE void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+// Until the stream's kernel before this one is done, and what it wrote can be read.
+WMMA_DEVICE void await_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 

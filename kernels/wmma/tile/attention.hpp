@@ -1,6 +1,7 @@
 // The forward attention kernel, for any configuration; see attention.hip.
 #pragma once
 
+#include <wmma/arch/sm90.hpp>
 #include <wmma/tile/attention_feed.hpp>
 #include <wmma/tile/attention_mask.hpp>
 #include <wmma/tile/attention_softmax.hpp>
@@ -47,6 +48,7 @@ struct AttentionKernel {
   };
 
   static WMMA_DEVICE void run(const AttentionArguments& p) {
+    if constexpr (Config::kSplit) arch::let_next_start();
     unsigned char* shared = dynamic_shared<unsigned char>();
     const uint32_t thread = threadIdx.x;
     const uint32_t lane = lane_id();

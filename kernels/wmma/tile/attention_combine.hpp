@@ -1,6 +1,7 @@
 // The second kernel of attention whose keys are split.
 #pragma once
 
+#include <wmma/arch/sm90.hpp>
 #include <wmma/tile/attention_rows.hpp>
 
 namespace wmma {
@@ -17,6 +18,7 @@ WMMA_DEVICE void attention_combine(const AttentionArguments& p) {
   const int column = static_cast<int>(item - row * p.ev);
   if (row >= rows) return;
   const int64_t step = rows * (2 + p.ev);
+  arch::await_previous();
   const Number* first = static_cast<const Number*>(p.partial) + row * (2 + p.ev);
   Number largest = -Math::infinity();
   for (int split = 0; split < p.splits; ++split) largest = Math::max(largest, first[split * step]);

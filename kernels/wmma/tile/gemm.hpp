@@ -156,6 +156,7 @@ struct GemmKernel {
   static constexpr int kSharedBytes = Loop::kBytes > kStoreBytes ? Loop::kBytes : kStoreBytes;
 
   static WMMA_DEVICE void run(const Arguments& p) {
+    if constexpr (Config::kSplit != Split::kNone) arch::let_next_start();
     unsigned char* shared = dynamic_shared<unsigned char>();
     const uint32_t thread = threadIdx.x;
     const uint32_t lane = lane_id();
@@ -218,6 +219,7 @@ WMMA_DEVICE void gemm_reduce(const typename GemmKernel<Config>::Arguments& p) {
   const int64_t row = static_cast<int64_t>(place.tile_m) * Config::kBlockM + tile_row;
   const int64_t column = static_cast<int64_t>(place.tile_n) * Config::kBlockN + tile_column;
   if (row >= p.m || column >= p.n) return;
+  arch::await_previous();
   for (uint32_t batch = blockIdx.y; batch < p.batch; batch += gridDim.y) {
     const Epilogue<Config, Sum> epilogue(p, batch);
     typename Epilogue<Config, Sum>::Elements elements;
