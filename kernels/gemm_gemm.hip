@@ -16,6 +16,6 @@ using Kernel = wmma::StreamedKernel<Config>;
 static_assert(Kernel::kThreads == Config::kThreads, "the planner and the kernel agree");
 static_assert(Kernel::kSharedBytes == Config::kSharedBytes, "the planner and the kernel agree");
 
-WMMA_KERNEL(Config::kThreads, Config::kOccupancy) void gemm_gemm(wmma::GemmGemmArguments arguments) {
+WMMA_KERNEL(Config::kThreads, Config::kOccupancy) void gemm_gemm(WMMA_ARGUMENTS(Kernel::Arguments) arguments) {
   Kernel::run(arguments);
 }

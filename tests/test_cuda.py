@@ -1,5 +1,6 @@
 """Our kernels on an NVIDIA or AMD GPU: graphs, streams, threads, devices, gradients, and results past 2³¹ elements."""
 
+import random
 import threading
 
 import pytest
@@ -8,7 +9,7 @@ import torch.nn.functional as F
 
 import wmma_ops
 from wmma_ops import arch, driver
-from wmma_ops.plan import gemm, launching, tuning
+from wmma_ops.plan import gemm, gemm_gemm, launching, tuning
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -143,8 +144,55 @@ def test_warpgroups_in_any_configuration(what, dtype):
             for config in found[:: max(1, len(found) // 4)]:
                 with tuning.forced(problem, config):
                     planned = gemm.plan(problem, target).config  # it may need fewer splits
-                    assert planned.wgmma and chosen(planned)
+                    assert planned.wgmma
+                    assert chosen(planned)
                     _close(wmma_ops.matmul(a, b), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("seed", range(24))
+def test_two_products_by_warpgroups_in_any_configuration(monkeypatch, seed, dtype):
+    """Ragged sizes, either way that memory runs, batches and weights that these repeat, all that stands beside."""
+    target, draw = arch.target(driver.target_of(0)), random.Random(seed)
+    if target.name != "sm_90a":
+        pytest.skip(f"{target.name} has no warpgroups")
+    gated, batch = draw.random() < 0.35, draw.choice([(), (), (3,), (2, 3)])
+    of_weights = draw.choice([batch, ()])
+    m, k, n = draw.choice([1, 63, 65, 200, 1111]), 8 * draw.randint(1, 40), 8 * draw.randint(1, 70)
+    h = 8 * draw.randint(1, 16 if gated else 32)
+
+    def matrix(rows, columns, dims, across):
+        x = torch.randn(*dims, *((columns, rows) if across else (rows, columns)), device="cuda") * rows**-0.5
+        return x.to(dtype).mT if across else x.to(dtype)
+
+    a = matrix(m, k, batch, m % 8 == 0 and draw.random() < 0.5)
+    way = draw.random() < 0.5
+    b0, gate = matrix(k, h, of_weights, way), matrix(k, h, of_weights, way) if gated else None
+    b1 = matrix(h, n, of_weights, draw.random() < 0.5)
+    bias0, bias1 = (_matrix(size, dtype=dtype) if draw.random() < 0.5 else None for size in (h, n))
+    c = _matrix(*batch, m, n, dtype=dtype) if draw.random() < 0.3 else None
+    activation = draw.choice([None, "relu", "silu"])
+
+    def call():
+        return wmma_ops.gemm_gemm(
+            a, b0, b1, c, gate=gate, bias0=bias0, bias1=bias1, activation=activation, alpha0=2.0, beta1=-0.5
+        )
+
+    d0 = 2.0 * (a.double() @ b0.double()) + (0 if bias0 is None else bias0.double())
+    d0 = {None: lambda x: x, "relu": F.relu, "silu": F.silu}[activation](d0)
+    d0 = d0 if gate is None else d0 * (a.double() @ gate.double())
+    want = d0.to(dtype).double() @ b1.double()
+    want = want + (0 if c is None else -0.5 * c.double()) + (0 if bias1 is None else bias1.double())
+    problem = launching.problems(call, target)[0]
+    found = [x for x in gemm_gemm.candidates(problem, target) if x.wgmma]
+    assert found
+    for config in draw.sample(found, min(3, len(found))):
+        monkeypatch.setattr(gemm_gemm, "choose", lambda *_, config=config: (config, 0.0))
+        torch.ops.wmma._forget_plans()
+        got = call()
+        _close(got, want)
+        assert torch.equal(got, call())
+    torch.ops.wmma._forget_plans()
 
 
 def test_a_hundred_thousand_calls_leave_nothing_behind():

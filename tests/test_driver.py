@@ -18,7 +18,7 @@ import torch
 import wmma_ops
 from wmma_ops import arch, driver, emulator
 from wmma_ops.emulated import EmulatedKernel
-from wmma_ops.plan import KernelLaunch, Plan, gemm, launching, tuning
+from wmma_ops.plan import KernelLaunch, Plan, gemm, gemm_gemm, launching, tuning
 
 TARGET = "gfx1201"
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -199,22 +199,23 @@ def _matrices(text: str):
         yield Matrix(data, sizes, [1, *(stride // 2 for stride in strides)], box)
 
 
+def _lines_apart(rows, columns, across, dims):
+    shape = (*dims, columns, rows) if across else (*dims, rows, columns)
+    x = torch.randn(*shape[:-1], shape[-1] + 8).half()[..., :-8]
+    return x.mT if across else x
+
+
 @pytest.mark.parametrize(
     ("a_across", "b_across", "batch", "share"),
     [(False, True, (), 1), (True, False, (), 2), (False, True, (3,), 2), (True, True, (2, 3), 1)],
 )
 def test_the_copy_engine_is_told_of_the_matrices(library, device, monkeypatch, a_across, b_across, batch, share):
-    def matrix(rows, columns, across, dims):
-        shape = (*dims, columns, rows) if across else (*dims, rows, columns)
-        x = torch.randn(*shape[:-1], shape[-1] + 8).half()[..., :-8]  # lines apart
-        return x.mT if across else x
-
     def choose(problem, target):
         fitting = (x for x in tuning.ranked(problem, target) if x.wgmma and x.share == share and x.block_k == 64)
         return next(fitting), 0.0
 
     m, n, k = 200, 264, 136
-    a, b = matrix(m, k, a_across, batch[-1:]), matrix(k, n, not b_across, batch)  # A's are repeated
+    a, b = _lines_apart(m, k, a_across, batch[-1:]), _lines_apart(k, n, not b_across, batch)  # A's are repeated
     monkeypatch.setattr(gemm, "choose", choose)
     device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=896)])
     device.memory = None
@@ -241,6 +242,49 @@ def test_the_copy_engine_is_told_of_the_matrices(library, device, monkeypatch, a
         assert torch.equal(found.mT if across else found, x)
         ones = [1] * len(batch)
         assert told.box == [64, (64 if across else block) // parts, *ones]
+
+
+@pytest.mark.parametrize(
+    ("across", "gated", "batch", "resident"),
+    [(False, False, (), True), (True, True, (2, 3), False), (False, True, (3,), False), (True, False, (), True)],
+)
+def test_the_copy_engine_is_told_of_two_products(library, device, monkeypatch, across, gated, batch, resident):
+    def choose(problem, target):
+        fitting = (x for x in gemm_gemm.ranked(problem, target) if x.wgmma and x.resident is resident)
+        return next(x for x in fitting if x.block_n == 64), 0.0
+
+    m, k, h, n = 200, 136, 72, 80
+    a = _lines_apart(m, k, across, batch)
+    b0, gate, b1 = (_lines_apart(*x, across, batch[-1:]) for x in ((k, h), (k, h), (h, n)))  # the batch repeats them
+    monkeypatch.setattr(gemm_gemm, "choose", choose)
+    device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=1536)])
+    device.memory = None
+    with driver.use("cuda", str(library), "sm_90a"):
+        out = wmma_ops.gemm_gemm(a, b0, b1, gate=gate if gated else None, activation="relu")
+    rows = 64 if resident else choose(*_planned(a, b0, b1, gate if gated else None))[0].block_m
+    # Rows and columns of K, H or N, and whether lines run along the first: as the copy engine goes through memory.
+    wanted = [(a, across, rows), (b0.mT, not across, 128), (gate.mT, not across, 128), (b1.mT, not across, 64)]
+    wanted = [*(one for one in wanted if gated or one[0].data_ptr() != gate.data_ptr()), (out, False, 16)]
+    told = list(_matrices(device.library.mapped().decode()))
+    ((*_, data),) = device.launches
+    assert list(data[-5 * 128 :: 128]) == ([1, 2, 3, 4, 5] if gated else [1, 2, 0, 3, 4])  # the maps, in their order
+    assert len(told) == len(wanted)
+    for one, (x, is_across, lines) in zip(told, wanted, strict=True):
+        assert one.data == x.data_ptr()
+        found = one.tensor()
+        for _ in batch[: len(batch) - x.dim() + 2]:
+            assert found.shape[0] == 1  # the repeated
+            found = found[0]
+        assert found.shape == (x.mT if is_across else x).shape
+        if x is not out:
+            assert torch.equal(found.mT if is_across else found, x)
+        assert one.box == [64, 64 if is_across else lines, *[1] * len(batch)]
+
+
+def _planned(a, b0, b1, gate):
+    target = arch.target("sm_90a")
+    problem, *_ = launching.problems(lambda: wmma_ops.gemm_gemm(a, b0, b1, gate=gate, activation="relu"), target)
+    return problem, target
 
 
 def test_what_adds_splits_up_may_start_early(library, device, monkeypatch):

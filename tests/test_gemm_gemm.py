@@ -170,4 +170,4 @@ def test_candidates_fit_their_target():
         assert configs
         for config in configs:
             assert shared_bytes(found, config, target) <= target.lds_bytes
-            assert config.waves * target.wave <= target.max_threads
+            assert config.all_waves * target.wave <= target.max_threads

@@ -73,8 +73,32 @@ OptTensor launch::gemm_gemm(const GemmGemm& p, const Way& way) {
   const Plan plan = plan_of(p.op, both.problem, way.remembered);
   if (plan.launch_count == 0) return std::nullopt;
   if (!way.executes) return out;
-  both.arguments.last.tiles_m = static_cast<unsigned>(plan.numbers[0]);
-  both.launch_all(p.op, way, plan);
+  wmma::GemmGemmArguments& arguments = both.arguments;
+  arguments.last.tiles_m = static_cast<unsigned>(plan.numbers[0]);
+  const int64_t lines_a = plan.numbers[1], lines_b0 = plan.numbers[2], lines_b1 = plan.numbers[3],
+                lines_d = plan.numbers[4];
+  if (lines_a == 0) {
+    both.launch_all(p.op, way, plan);
+    return out;
+  }
+  wmma::MappedGemmGemmArguments with_maps{arguments, {}, {}, {}, {}, {}};
+  if (way.place >= 0) {  // else it is recorded, not run
+    const int64_t function = plan.launches[0].function, size = element_size(element_code(type_of(p.a)));
+    auto map = [&](const wmma::GemmOperand& x, Extent outer, Extent k, int64_t lines, wmma::TileMap& into) {
+      map_loaded(p.op, function, mapped(both.batch, x, outer, k, size, lines), into);
+    };
+    auto map_weights = [&](const wmma::GemmOperand& x, int64_t n, int64_t k, int64_t lines, wmma::TileMap& into) {
+      map(x, {n, x.column_stride}, {k, x.row_stride}, lines, into);
+    };
+    const wmma::GemmArguments& last = arguments.last;
+    map(arguments.a, {last.m, arguments.a.row_stride}, {arguments.k, arguments.a.column_stride}, lines_a,
+        with_maps.a_map);
+    map_weights(arguments.b0, last.k, arguments.k, lines_b0, with_maps.b0_map);
+    if (p.gate) map_weights(arguments.gate, last.k, arguments.k, lines_b0, with_maps.gate_map);
+    map_weights(last.b, last.n, last.k, lines_b1, with_maps.b1_map);
+    if (lines_d > 0) map(last.d, {last.m, last.d.row_stride}, {last.n, last.d.column_stride}, lines_d, with_maps.d_map);
+  }
+  execute(p.op, way, plan, &with_maps, sizeof with_maps, both.touched);
   return out;
 }
 

@@ -1,7 +1,5 @@
 #include "launch.hpp"
 
-#include <cstdlib>
-
 #include "product.hpp"
 
 namespace wmma_ops::launch {
@@ -33,32 +31,6 @@ void execute(const char* op, const Way& way, const Plan& plan, const void* argum
     emulated ? emulated_driver().launch(op, launch) : launch_loaded(op, launch);
   }
 }
-
-namespace {
-
-// An operand of `outer` lines along K, or across it where the tile's `lines` are less than 0. Where the batch repeats a
-// matrix, there is one.
-MappedMatrix mapped(const wmma::GemmOperand& x, const wmma::GemmArguments& p, int batch_dims, int64_t outer,
-                    int64_t outer_stride, int64_t k_stride, int64_t size, int64_t lines) {
-  constexpr uint64_t kAny = 16;  // the stride of a dimension of one
-  if (batch_dims + 2 > MappedMatrix::kMostDims) throw std::logic_error("a plan maps more dimensions than there are");
-  MappedMatrix matrix{x.data, static_cast<int>(size), 2, {}, {}, static_cast<uint32_t>(std::abs(lines))};
-  const bool along = lines > 0;
-  matrix.sizes[0] = static_cast<uint64_t>(along ? p.k : outer);
-  matrix.sizes[1] = static_cast<uint64_t>(along ? outer : p.k);
-  matrix.strides[0] = static_cast<uint64_t>(size);
-  matrix.strides[1] = static_cast<uint64_t>((along ? outer_stride : k_stride) * size);
-  if (matrix.sizes[1] == 1) matrix.strides[1] = kAny;
-  for (int i = 0; i < batch_dims; ++i) {
-    const int dim = wmma::kBatchDims - 1 - i;
-    const bool repeats = x.batch_strides[dim] == 0;
-    matrix.sizes[matrix.dims] = repeats ? 1 : static_cast<uint64_t>(p.batch_sizes[dim]);
-    matrix.strides[matrix.dims++] = repeats ? kAny : static_cast<uint64_t>(x.batch_strides[dim] * size);
-  }
-  return matrix;
-}
-
-}  // namespace
 
 Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
   Tensor out = into ? *into
@@ -92,10 +64,10 @@ Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
   if (way.place >= 0) {  // else it is recorded, not run
     const wmma::GemmOperand &a = arguments.a, &b = arguments.b;
     const int64_t function = plan.launches[0].function, size = element_size(element_code(p.in));
-    const int dims = product.batch.dims;
-    map_loaded(p.op, function, mapped(a, arguments, dims, arguments.m, a.row_stride, a.column_stride, size, lines_a),
-               with_maps.a_map);
-    map_loaded(p.op, function, mapped(b, arguments, dims, arguments.n, b.column_stride, b.row_stride, size, lines_b),
+    const Extent k_of_a{arguments.k, a.column_stride}, k_of_b{arguments.k, b.row_stride};
+    const Batch& batch = product.batch;
+    map_loaded(p.op, function, mapped(batch, a, {arguments.m, a.row_stride}, k_of_a, size, lines_a), with_maps.a_map);
+    map_loaded(p.op, function, mapped(batch, b, {arguments.n, b.column_stride}, k_of_b, size, lines_b),
                with_maps.b_map);
   }
   execute(p.op, way, plan, &with_maps, sizeof with_maps, product.touched);

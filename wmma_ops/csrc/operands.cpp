@@ -1,6 +1,8 @@
 #include "operands.hpp"
 
 #include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
 
 namespace wmma_ops {
 
@@ -145,6 +147,24 @@ Direction direction_of(const Batch& batch, const View& v, int64_t along, int64_t
   bool is_across = prefers_across ? !has_along || (has_across && vec_across > vec_along)
                                   : has_across && (!has_along || vec_across > vec_along);
   return {is_across, is_across ? vec_across : vec_along};
+}
+
+MappedMatrix mapped(const Batch& batch, const wmma::GemmOperand& x, Extent outer, Extent k, int64_t element_size,
+                    int64_t lines) {
+  constexpr uint64_t kAny = 16;  // the stride of a dimension of one
+  if (batch.dims + 2 > MappedMatrix::kMostDims) throw std::logic_error("a plan maps more dimensions than there are");
+  MappedMatrix matrix{x.data, static_cast<int>(element_size), 2, {}, {}, static_cast<uint32_t>(std::abs(lines))};
+  const Extent &along = lines > 0 ? k : outer, &across = lines > 0 ? outer : k;
+  matrix.sizes[0] = static_cast<uint64_t>(along.size);
+  matrix.sizes[1] = static_cast<uint64_t>(across.size);
+  matrix.strides[0] = static_cast<uint64_t>(element_size);
+  matrix.strides[1] = across.size == 1 ? kAny : static_cast<uint64_t>(across.stride * element_size);
+  for (int dim = batch.dims - 1; dim >= 0; --dim) {
+    const int64_t stride = x.batch_strides[wmma::kBatchDims - batch.dims + dim];
+    matrix.sizes[matrix.dims] = stride == 0 ? 1 : static_cast<uint64_t>(batch.sizes[dim]);
+    matrix.strides[matrix.dims++] = stride == 0 ? kAny : static_cast<uint64_t>(stride * element_size);
+  }
+  return matrix;
 }
 
 }  // namespace wmma_ops

@@ -70,6 +70,16 @@ struct Direction {
 Direction direction_of(const Batch& batch, const View& v, int64_t along, int64_t across, int64_t k, int64_t outer,
                        bool prefers_across);
 
+// A dimension of a matrix, in elements.
+struct Extent {
+  int64_t size, stride;
+};
+
+// An operand as sm_90's copy engine is told of it, `lines` of its memory at a time: along K, or, where they are less
+// than 0, across it. Where the batch repeats a matrix, there is one.
+MappedMatrix mapped(const Batch& batch, const wmma::GemmOperand& x, Extent outer, Extent k, int64_t element_size,
+                    int64_t lines);
+
 // What the host has of a kernel's call: the operands in the order of `Problem`'s own enumeration, the batch that they
 // share, the tensors behind them, and the struct that the kernel is given. Problem::pointers tells where in the struct
 // each operand stands.

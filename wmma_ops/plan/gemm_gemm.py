@@ -10,7 +10,7 @@ from wmma_ops import arch
 from wmma_ops.plan import gemm, gemm_gemm_cost, model
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.gemm_config import number_of
-from wmma_ops.plan.gemm_gemm_config import GemmGemmConfig, candidates, shared_bytes
+from wmma_ops.plan.gemm_gemm_config import GemmGemmConfig, candidates, maps_result, shared_bytes, warpgroup_registers
 from wmma_ops.plan.plan import MOST_GRID_Y, KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import GemmGemmProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, nested, order_of, registered
@@ -77,9 +77,11 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
         "kPadN": up(problem.n, config.block_n),
         "kStages": config.stages,
         "kOccupancy": config.occupancy,
-        "kThreads": config.waves * target.wave,
+        "kThreads": config.all_waves * target.wave,
         "kSharedBytes": shared_bytes(problem, config, target),
     }
+    if config.wgmma:
+        numbers["kTakerRegisters"], numbers["kAskerRegisters"] = warpgroup_registers(config)
     flags = {
         "kWide": problem.wide,
         "kGate": problem.gate,
@@ -87,6 +89,8 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
         "kRaggedN": problem.n % config.block_n != 0,
         "kRaggedH": problem.h % config.block_h != 0,
         "kChunked": problem.h > config.block_h,
+        "kResident": config.resident,
+        "kMappedD": maps_result(problem, config),
     }
     orders = {
         "kAOrder": order_of(problem.a_order == "k"),
@@ -128,12 +132,12 @@ def decided(problem: GemmGemmProblem, target: arch.Target) -> tuple[GemmGemmConf
 
 def two(reason: str) -> Plan:
     """Leaves the work to two products."""
-    return Plan(None, reason, (), 0, (0, 0, 0, 0))
+    return Plan(None, reason, (), 0, (0, 0, 0, 0, 0))
 
 
 def plan_of(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target, reason: str) -> Plan:
     """The launch of one configuration."""
-    threads = config.waves * target.wave
+    threads = config.all_waves * target.wave
     blocks = gemm_gemm_cost.blocks_of(problem, config, target)
     check_blocks(f"{problem.m} rows take", blocks, threads, target)
     grid = (blocks, min(problem.batch, MOST_GRID_Y))
@@ -145,4 +149,15 @@ def plan_of(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Targe
     launch = KernelLaunch(
         "gemm_gemm", source(problem, config, target), grid, threads, shared_bytes(problem, config, target)
     )
-    return Plan(config, reason, (launch,), 0, (blocks, 0, 0, 0))
+    return Plan(config, reason, (launch,), 0, (blocks, *_mapped_lines(problem, config)))
+
+
+def _mapped_lines(problem: GemmGemmProblem, config: GemmGemmConfig) -> tuple[int, int, int, int]:
+    """How many lines of the memory of A, of the first weights and of the second a block brings for a tile where a copy
+    engine does it, and how many of D a wave has it take away: less than 0 where they run across K, or H."""
+    if not config.wgmma:
+        return 0, 0, 0, 0
+    a = config.team_m if problem.a_order == "k" else -64
+    b0 = config.block_h if problem.b0_order == "k" else -64
+    b1 = config.block_n if problem.b1_order == "h" else -64
+    return a, b0, b1, 16 if maps_result(problem, config) else 0

@@ -1,5 +1,6 @@
 """The kernels that two products may take together: what they are made of, and which fit a target."""
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,12 @@ from wmma_ops.plan.tiles import step_of, tile_bytes, up
 
 _MOST_H = 256  # of D0's columns that a wave holds at once
 _CHUNK_H = 64  # of wider ones
+_BARRIER_BYTES = 8
+_ASKER_REGISTERS = 24  # of a lane
+_INSTRUCTION_REGISTERS = 26  # of a warpgroup's product, beside its sums
+_TOO_MANY = 1 << 16
+_MOST_STAGES = 12  # more in flight are slower: memory is asked in no order
+_MOST_MAPPED_DIMS = 3  # of a batch, beside rows and columns, that a copy engine walks
 _MOST_N = 256  # of D1's columns, where they are summed up over chunks of H
 
 
@@ -27,11 +34,16 @@ class GemmGemmConfig:
     block_k: int
     stages: int  # tiles in flight by asynchronous copies (resident: of each wave's rows); 0: by way of registers
     occupancy: int  # waves at once on a SIMD that registers are kept for (NVIDIA: blocks on an SM)
-    wgmma: bool = False  # four waves multiply 64 rows together, straight from shared memory
+    wgmma: bool = False  # four waves multiply 64 rows together, from where four more have the copy engine bring tiles
 
     @property
     def waves(self) -> int:
+        """That multiply."""
         return self.waves_m * self.waves_n
+
+    @property
+    def all_waves(self) -> int:
+        return self.waves + (4 if self.wgmma else 0)
 
     @property
     def wave_m(self) -> int:
@@ -40,6 +52,11 @@ class GemmGemmConfig:
     @property
     def block_m(self) -> int:
         return self.waves_m * self.wave_m
+
+    @property
+    def team_m(self) -> int:
+        """Rows that waves walk down with together."""
+        return 64 if self.wgmma and self.resident else self.block_m
 
     def __str__(self) -> str:
         kind = "resident weights" if self.resident else "streamed weights"
@@ -67,8 +84,8 @@ def shared_bytes(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.
     """Dynamic shared memory: the first product's tiles, then the second's; or all weights, and the waves' rows."""
     size = problem.a.itemsize
     if config.wgmma:
-        lines = max(config.block_m + (2 if problem.gate else 1) * config.block_h, config.block_n)
-        return config.stages * lines * 128 + config.waves * 16 * (min(config.block_n // config.waves_n, 64) + 4) * 4
+        stays, stage, beside = _warpgroup_bytes(problem, config)
+        return stays + config.stages * stage + beside
     if config.resident:
         weights = (2 if problem.gate else 1) * tile_bytes(target, config.block_h, config.block_k, size)
         weights += tile_bytes(target, up(problem.n, config.block_n), config.block_h, size)
@@ -83,6 +100,23 @@ def shared_bytes(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.
     copies = step_of(target, problem.a, False, 16).copies
     held = config.block_m * config.block_h * size * copies if config.waves_n > 1 else 0
     return max((config.stages or 2) * first, held + 2 * tile_bytes(target, config.block_n, config.block_h, size))
+
+
+def maps_result(problem: GemmGemmProblem, config: GemmGemmConfig) -> bool:
+    """Whether the copy engine can take D1 to memory."""
+    whole = problem.d.itemsize == 2 and problem.d_vec == 8 and config.block_n // config.waves_n % 64 == 0
+    return config.wgmma and whole and problem.c is None
+
+
+def _warpgroup_bytes(problem: GemmGemmProblem, config: GemmGemmConfig) -> tuple[int, int, int]:
+    """Shared memory of warpgroups: what stays there, a stage with its barriers, and what is beside them."""
+    first = (2 if problem.gate else 1) * config.block_h * 128  # for 64 of K
+    wave = 2 * 16 * 128 if maps_result(problem, config) else 16 * (min(config.block_n // config.waves_n, 32) + 4) * 4
+    stays, stage = 0, max(config.block_m * 128 + first, config.block_n * 128)
+    if config.resident:
+        stays = config.block_k // 64 * first + up(problem.n, config.block_n) * config.block_h * 2
+        stage = config.team_m * 128
+    return stays, stage + 2 * _BARRIER_BYTES, config.waves * wave + _BARRIER_BYTES
 
 
 def _is_async(problem: GemmGemmProblem, target: arch.Target) -> bool:
@@ -148,23 +182,37 @@ def _resident(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGem
 
 def _by_warpgroups(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGemmConfig]:
     whole = _is_async(problem, target) and problem.b1_vec == 8
-    if target.name != "sm_90a" or not whole or problem.h > (128 if problem.gate else 256):
+    counted = problem.batch_dims <= _MOST_MAPPED_DIMS and max(problem.m, problem.n, problem.k) < 2**31
+    if target.name != "sm_90a" or not (whole and counted) or problem.h > (128 if problem.gate else 256):
         return
     block_h = up(problem.h, 64)
-    grids = ((1, 1), (2, 1), (1, 2), (1, 4))
-    for (down, across), wave_n, stages in itertools.product(grids, (32, 64, 128, 192, 256), (4, 5, 6, 8)):
+    grids = [(False, 1, 1), (False, 2, 1), (False, 1, 2), (False, 1, 4)]
+    if max(problem.k, problem.n) <= 512 and problem.batch == 1:
+        grids += [(True, teams, 1) for teams in (1, 2, 3, 4)]
+    for (resident, down, across), wave_n in itertools.product(grids, (32, 64, 128, 192, 256)):
         block_n = wave_n * across
         in_panels = problem.b1_order == "h" or wave_n % 64 == 0
-        idle = block_n > 64 and block_n >= 2 * problem.n
-        if in_panels and not idle and block_n <= 256:
-            yield GemmGemmConfig(False, 4 * down, across, 1, block_h, block_n, 64, stages, 1, wgmma=True)
+        idle = block_n > 64 and (block_n > up(problem.n, 64) if resident else block_n >= 2 * problem.n)
+        if not in_panels or idle or block_n > 256:
+            continue
+        block_k = up(problem.k, 64) if resident else 64
+        config = GemmGemmConfig(resident, 4 * down, across, 1, block_h, block_n, block_k, 0, 1, wgmma=True)
+        stays, stage, beside = _warpgroup_bytes(problem, config)
+        # Each place serves one team alone, or a team could take what came there for another the turn before.
+        together = down * block_k // 64 if resident else 1
+        room = (target.lds_bytes - stays - beside) // stage
+        stages = min(room, max(_MOST_STAGES, together)) // together * together
+        if stages >= 3:
+            yield dataclasses.replace(config, stages=stages)
 
 
 def registers(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
     """What a lane holds of A, D0, D1 and tiles on their way, at the busiest point; of warpgroups, all that it takes."""
     if config.wgmma:
-        columns = max((2 if problem.gate else 1) * config.block_h, config.block_n // config.waves_n)
-        return config.block_h // 4 + columns // 2 + 48
+        d0, first, last = config.block_h // 4, config.block_h // 2, config.block_n // config.waves_n // 2
+        if max(first, last) + _INSTRUCTION_REGISTERS > _launched_registers(config):
+            return _TOO_MANY  # whatever is taken from others, an instruction must do with what the kernel starts with
+        return max((2 if problem.gate else 1) * first, d0 + last) + 28
     lanes, words = config.waves * target.wave, problem.a.itemsize / 4
     copies = step_of(target, problem.a, False, 16).copies
     shares = config.waves_m * config.wave_m / lanes  # of a matrix with a row for each of the block's
@@ -182,10 +230,24 @@ def registers(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Tar
     return ceil(max(sums0 + kept + max(first, d0 / 2), own + sums1 + last))
 
 
+def warpgroup_registers(config: GemmGemmConfig) -> tuple[int, int]:
+    """Registers of each lane that multiplies, and of those that ask for tiles, which give theirs to the others: 0 where
+    nothing need be given."""
+    groups = config.waves // 4
+    if groups == 1:
+        return 240, 0
+    return ((groups + 1) * _launched_registers(config) - _ASKER_REGISTERS) // groups // 8 * 8, _ASKER_REGISTERS
+
+
+def _launched_registers(config: GemmGemmConfig) -> int:
+    """Of a lane of warpgroups, when the kernel starts."""
+    return min(65536 // (config.all_waves * 32) // 8 * 8, 255)
+
+
 def _room(config: GemmGemmConfig, target: arch.Target) -> float:
     """Registers of a lane that those may take; addresses and operands take the rest."""
     if target.vendor == "nvidia":
-        return (1 if config.wgmma else 0.7) * min(255, 65536 // (config.waves * target.wave))
+        return warpgroup_registers(config)[0] if config.wgmma else 0.7 * min(255, 65536 // (config.waves * target.wave))
     if target.family == "cdna":
         return 0.6 * 512 // config.occupancy
     return (0.65 if config.resident else 0.6) * min(256, 1536 // config.occupancy)

@@ -231,6 +231,18 @@ WMMA_DEVICE uint32_t bf16_pair(float first, float second) {
   return word;
 }
 
+// The same of what is below 0 made 0; a NaN stays one.
+WMMA_DEVICE uint32_t half_pair_relu(float first, float second) {
+  uint32_t word;
+  asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
+}
+WMMA_DEVICE uint32_t bf16_pair_relu(float first, float second) {
+  uint32_t word;
+  asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
+}
+
 WMMA_DEVICE uint32_t bf16_pair_quick(float first, float second) { return bf16_pair(first, second); }
 
 // CUDA's atomics know unsigned long long, not unsigned long.

@@ -77,4 +77,38 @@ WMMA_DEVICE void copy_box(uint32_t to, const void* map, uint32_t barrier, const 
 #undef WMMA_COPY
 }
 
+// The other way: a box of shared memory to the matrix, what lies inside it. Those of a thread are counted in groups.
+template <int kRank>
+WMMA_DEVICE void store_box(uint32_t from, const void* map, const int32_t* x) {
+  static_assert(kRank >= 2 && kRank <= 5, "what the engine takes");
+#define WMMA_STORE_BOX(rank, names, ...)                                                                               \
+  asm volatile("cp.async.bulk.tensor." rank ".global.shared::cta.tile.bulk_group [%0, {" names "}], [%1];" ::"l"(map), \
+               "r"(from), __VA_ARGS__                                                                                  \
+               : "memory")
+  if constexpr (kRank == 2) {
+    WMMA_STORE_BOX("2d", "%2, %3", "r"(x[0]), "r"(x[1]));
+  } else if constexpr (kRank == 3) {
+    WMMA_STORE_BOX("3d", "%2, %3, %4", "r"(x[0]), "r"(x[1]), "r"(x[2]));
+  } else if constexpr (kRank == 4) {
+    WMMA_STORE_BOX("4d", "%2, %3, %4, %5", "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]));
+  } else {
+    WMMA_STORE_BOX("5d", "%2, %3, %4, %5, %6", "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(x[4]));
+  }
+#undef WMMA_STORE_BOX
+}
+WMMA_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Until all but the last kGroups of this thread's groups have been read from shared memory.
+template <int kGroups>
+WMMA_DEVICE void await_stores_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
+}
+
+// Four matrices of eight by eight elements of 16 bits, each lane with two neighbours of a row of each: lane i gives the
+// address of line i % 8 of matrix i / 8.
+WMMA_DEVICE void store_matrices(uint32_t address, const uint32_t* words) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]),
+               "r"(words[1]), "r"(words[2]), "r"(words[3])
+               : "memory");
+}
+
 }  // namespace wmma::arch

@@ -26,6 +26,17 @@ WMMA_DEVICE void wgmma_wait() {
 // What this thread wrote to shared memory, asynchronous copies too, becomes visible to the matrix unit.
 WMMA_DEVICE void fence_matrix_unit() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// All four waves: from now on they have fewer registers each than the kernel was launched with, for others to take; or
+// more, as soon as others have given them.
+template <int kCount>
+WMMA_DEVICE void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+template <int kCount>
+WMMA_DEVICE void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
 // Keeps the compiler from moving what it does to the accumulators across.
 WMMA_DEVICE void hold(float& x) { asm volatile("" : "+f"(x)::"memory"); }
 WMMA_DEVICE void hold(int32_t& x) { asm volatile("" : "+r"(x)::"memory"); }

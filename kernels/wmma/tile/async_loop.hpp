@@ -8,13 +8,13 @@
 
 namespace wmma {
 
-template <class T, Order kOrder, int kOuter, int kDepth, int kThreads, template <int, int> class TileOf = SharedTile>
+template <class T, Order kOrder, int kOuter, int kDepth, int kThreads>
 class AsyncLoader {
   static constexpr bool kAlong = kOrder == Order::kAlongK;
   static constexpr int kPerChunk = 16 / sizeof(T);
 
  public:
-  using Tile = TileOf<kAlong ? kOuter : kDepth, (kAlong ? kDepth : kOuter) * sizeof(T)>;
+  using Tile = SharedTile<kAlong ? kOuter : kDepth, (kAlong ? kDepth : kOuter) * sizeof(T)>;
 
  private:
   // Every thread keeps its chunk of the lines and goes down kPass of them with each copy.

@@ -165,17 +165,17 @@ class Epilogue {
   uint32_t batch_;
 };
 
-// A wave's sums by way of shared memory, a slab of some products at a time. Where waves shared K, or blocks of a
-// cluster did, all their slabs lie there at once, and each of them adds up and finishes a part of the lines.
-template <class Config, class Product, int kM, int kN>
+// A wave's sums by way of shared memory, a slab of some products at a time, of up to kMostSums. Where waves shared K,
+// or blocks of a cluster did, all their slabs lie there at once, and each of them adds up and finishes a part of the
+// lines.
+template <class Config, class Product, int kM, int kN, int kMostSums = 1024>
 struct WaveStore {
   using Sum = typename Product::Compute;
   using Wave = WaveTile<Product, kM, kN>;
   using Finish = Epilogue<Config, Sum>;
   static constexpr int kVec = Config::kDVec;
-  // Up to 1024 sums.
   static constexpr int kSlabTiles =
-      detail::divisor_up_to(Wave::kTilesN, detail::lower(64, 1024 / Product::kRows) / Product::kCols);
+      detail::divisor_up_to(Wave::kTilesN, detail::lower(64, kMostSums / Product::kRows) / Product::kCols);
   static constexpr int kSlabN = kSlabTiles * Product::kCols;
   static_assert(kSlabN % kVec == 0, "whole vectors");
   static constexpr int kSlabsN = Wave::kTilesN / kSlabTiles;

@@ -15,4 +15,9 @@ struct GemmGemmArguments {
   double alpha0;
 };
 
+// For the kernel whose tiles sm_90's copy engine brings and, where it can, takes away.
+struct MappedGemmGemmArguments : GemmGemmArguments {
+  TileMap a_map, b0_map, gate_map, b1_map, d_map;
+};
+
 }  // namespace wmma

@@ -38,6 +38,7 @@ struct ResidentLines {
 
 template <class Config>
 struct ResidentKernel {
+  using Arguments = GemmGemmArguments;
   using T = typename Config::Element;
   static constexpr int kWaveM = Config::kTilesM * 16;
   static constexpr int kThreads = Config::kWavesM * arch::kWaveSize;

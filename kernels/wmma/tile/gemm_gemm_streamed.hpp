@@ -45,6 +45,7 @@ struct Choice<false, Then, Else> {
 
 template <class Config>
 struct StreamedKernel {
+  using Arguments = GemmGemmArguments;
   using T = typename Config::Element;
   static constexpr int kWaveM = Config::kTilesM * 16;
   static constexpr int kWaveH = Config::kBlockH / Config::kWavesN;

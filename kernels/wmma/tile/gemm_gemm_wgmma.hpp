@@ -1,31 +1,64 @@
-// Two products in one kernel by sm_90a's warpgroups: each has 64 rows. One ring of tiles in shared memory, filled by
-// asynchronous copies, brings A with the first weights, then the second weights slice by slice; D0 is rounded in
-// registers and is the second product's first operand there.
+// Two products in one kernel by sm_90a's warpgroups: each has 64 rows. The copy engine brings tiles in the order in
+// which they are taken: A's, with the first weights, then the second weights slice by slice; or, where all weights stay
+// in shared memory, A's alone, and each warpgroup walks down the rows by itself. D0 is rounded in registers and is the
+// second product's first operand there.
 #pragma once
 
-#include <wmma/tile/async_loop.hpp>
+#include <wmma/arch/wgmma.hpp>
 #include <wmma/tile/gemm_gemm_finish.hpp>
-#include <wmma/tile/panel_tile.hpp>
+#include <wmma/tile/panel_loader.hpp>
+#include <wmma/tile/panel_queue.hpp>
+#include <wmma/tile/panel_store.hpp>
 
 namespace wmma {
 
-// Until the next of kStages tiles is there for everyone, and everyone is done with the product before the last.
-template <int kStages>
-WMMA_DEVICE void arrive_for_products() {
-  arch::wait_async<kStages - 3>();
-  arch::fence_matrix_unit();
-  arch::block_barrier();
-}
+// How a wave's sums go to memory, by the copy engine or by the wave itself.
+template <bool kMapped, class Last, class Product, int kN>
+struct StoreOf {
+  using Slabs = WaveStore<Last, Product, 16, kN, 512>;
+  static constexpr int kWaveBytes = Slabs::kWaveBytes;
+
+  const GemmArguments& p;
+  unsigned char* shared;
+
+  WMMA_DEVICE StoreOf(const MappedGemmGemmArguments& all, unsigned char* place) : p(all.last), shared(place) {}
+  WMMA_DEVICE void run(const WaveTile<Product, 16, kN>& sums, uint32_t batch, int64_t row, int64_t column,
+                       uint32_t wave_row, uint32_t wave_column) {
+    const Slabs slabs(p, shared, lane_id(), 0, 0, batch, 0, 0, row, column, wave_row, wave_column);
+    slabs.template run<false>(sums);
+  }
+  WMMA_DEVICE void close() const {}
+};
+template <class Last, class Product, int kN>
+struct StoreOf<true, Last, Product, kN> {
+  using Panels = PanelStore<Last, kN>;
+  static constexpr int kWaveBytes = Panels::kWaveBytes;
+
+  Panels panels;
+
+  WMMA_DEVICE StoreOf(const MappedGemmGemmArguments& all, unsigned char* place)
+      : panels(all.last, all.d_map, arch::shared_address(place), lane_id()) {}
+  WMMA_DEVICE void run(const WaveTile<Product, 16, kN>& sums, uint32_t batch, int64_t row, int64_t column,
+                       uint32_t wave_row, uint32_t wave_column) {
+    panels.run(&sums.sums[0][0][0], batch, row + wave_row, column + wave_column);
+  }
+  WMMA_DEVICE void close() const { panels.close(); }
+};
 
 template <class Config>
 struct WgmmaKernel {
+  using Arguments = MappedGemmGemmArguments;
   using T = typename Config::Element;
   using E = typename Config::Number;
   using Product = MatrixProduct<T, 16>;
-  static constexpr int kThreads = Config::kThreads;
+  static constexpr bool kResident = Config::kResident;
+  static constexpr int kWaves = Config::kWavesM * Config::kWavesN;
+  static constexpr int kThreads = (kWaves + 4) * arch::kWaveSize;  // the last warpgroup asks for tiles
   static constexpr int kGroupsN =
       Config::kWavesN;  // that share rows: each computes all of D0, and a part of D1's columns
-  static constexpr int kBlockM = kThreads / 2 / kGroupsN;
+  static constexpr int kTeams = kResident ? kWaves / 4 : 1;  // that have rows of their own, and take items in turn
+  static constexpr int kTeamWaves = kWaves / kTeams;
+  static constexpr int kRows = Config::kBlockM / kTeams;  // of a team
   static constexpr int kBlockH = Config::kBlockH;
   static constexpr int kBlockN = Config::kBlockN;
   static constexpr int kWaveN = kBlockN / kGroupsN;
@@ -33,40 +66,157 @@ struct WgmmaKernel {
   static constexpr int kStep = 16;
   static constexpr int kSlices = kBlockH / kDepth;
   static constexpr int kStages = Config::kStages;
-  static constexpr int kWeights = Config::kGate ? 2 : 1;  // of the first product
-  static_assert(kBlockM == Config::kBlockM && kBlockH % kDepth == 0 && kStages >= 4, "whole warpgroups and slices");
+  static constexpr int kWeights = Config::kGate ? 2 : 1;    // of the first product
+  static constexpr int kTilesK = Config::kBlockK / kDepth;  // where weights are resident: all there are
+  static constexpr int kChunks = Config::kPadN / kBlockN;   // the same of D1's columns
+  static_assert(kTeamWaves / kGroupsN * 16 == kRows && kBlockH % kDepth == 0, "whole warpgroups and slices");
+  static_assert(!kResident || kGroupsN == 1, "a team is a warpgroup");
+  // Otherwise a team could look for its item while an earlier one of another team has not come to the same place.
+  static_assert(kStages % (kResident ? kTeams * kTilesK : 1) == 0, "each place serves one team");
 
   template <Order kOrder, int kOuter>
-  using Loader = AsyncLoader<T, kOrder, kOuter, kDepth, kThreads, PanelTile>;
-  using Rows = Loader<Config::kAOrder, kBlockM>;
+  using Loader = PanelLoader<T, kOrder, kOuter, kDepth, Config::kBatchDims>;
+  using Rows = Loader<Config::kAOrder, kRows>;
   using First = Loader<Config::kB0Order, kBlockH>;
   using Gate = Loader<Config::kGateOrder, kBlockH>;
   using Last = Loader<Config::kB1Order, kBlockN>;
   static constexpr bool kAlongA = Config::kAOrder == Order::kAlongK;
 
-  static constexpr int kFirstBytes = Rows::Tile::kBytes + kWeights * First::Tile::kBytes;
-  static constexpr int kStageBytes = kFirstBytes > Last::Tile::kBytes ? kFirstBytes : Last::Tile::kBytes;
+  static constexpr int kFirstBytes = First::Tile::kBytes + (Config::kGate ? Gate::Tile::kBytes : 0);
+  static constexpr int kPairBytes = Rows::Tile::kBytes + kFirstBytes;
+  static constexpr int kStreamedBytes = kPairBytes > Last::Tile::kBytes ? kPairBytes : Last::Tile::kBytes;
+  static constexpr int kResidentBytes = kResident ? kTilesK * kFirstBytes + kChunks * kSlices * Last::Tile::kBytes : 0;
+  using Queue = PanelQueue<kStages, kResident ? Rows::Tile::kBytes : kStreamedBytes>;
   using Sums = WaveTile<Product, 16, kBlockH>;
   using LastSums = WaveTile<Product, 16, kWaveN>;
-  using Store = WaveStore<typename Config::Last, Product, 16, kWaveN>;
-  static constexpr int kRingBytes = kStages * kStageBytes;
-  static constexpr int kSharedBytes = kRingBytes + kThreads / arch::kWaveSize * Store::kWaveBytes;
+  using Store = StoreOf<Config::kMappedD, typename Config::Last, Product, kWaveN>;
+  static constexpr int kStores = kResidentBytes + Queue::kBytes;  // where they start
+  static constexpr int kBarriers = kStores + kWaves * Store::kWaveBytes;
+  static constexpr int kSharedBytes = kBarriers + Queue::kBarrierBytes + arch::kBarrierBytes;
 
-  static WMMA_DEVICE void run(const GemmGemmArguments& p) {
+  static WMMA_DEVICE void run(const Arguments& p) {
     unsigned char* shared = dynamic_shared<unsigned char>();
     const uint32_t start = arch::shared_address(shared);
+    const Queue queue(start + kResidentBytes, start + kBarriers);
+    const uint32_t resident = start + kBarriers + Queue::kBarrierBytes;  // the barrier of what stays
+    if (threadIdx.x == kWaves * arch::kWaveSize) prefetch_maps(p);
+    if (threadIdx.x == 0) {
+      queue.make(kTeamWaves);
+      arch::barrier_make(resident, 1);
+      arch::fence_barriers();
+    }
+    arch::block_barrier();
     const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
+    if (wave >= kWaves) {
+      if constexpr (Config::kAskerRegisters > 0) arch::give_registers<Config::kAskerRegisters>();
+      if (wave == kWaves && lane_id() == 0) ask(p, queue, start, resident);
+    } else {
+      if constexpr (Config::kAskerRegisters > 0) arch::take_registers<Config::kTakerRegisters>();
+      take(p, queue, start, resident, shared + kStores + wave * Store::kWaveBytes, wave);
+    }
+  }
+
+ private:
+  // The blocks of rows that fall to a team, one after the other through the whole batch.
+  class Rounds {
+   public:
+    WMMA_DEVICE Rounds(const Arguments& p, uint32_t first, uint32_t step)
+        : down_(static_cast<uint32_t>((p.last.m + kRows - 1) / kRows)),
+          all_(down_ * static_cast<uint32_t>(p.last.batch)),
+          index_(blockIdx.x + first * gridDim.x),
+          step_(step * gridDim.x) {}
+    WMMA_DEVICE bool more() const { return index_ < all_; }
+    WMMA_DEVICE void next() { index_ += step_; }
+    WMMA_DEVICE uint32_t batch() const { return Config::kBatchDims > 0 ? index_ / down_ : 0; }
+    WMMA_DEVICE int64_t row() const { return static_cast<int64_t>(index_ - batch() * down_) * kRows; }
+
+   private:
+    uint32_t down_;
+    uint32_t all_;
+    uint32_t index_;
+    uint32_t step_;
+  };
+
+  static WMMA_DEVICE uint32_t tiles_of(const Arguments& p) {
+    return kResident ? kTilesK : static_cast<uint32_t>((p.k + kDepth - 1) / kDepth);
+  }
+
+  // ------------------------------------------------------------------------------------------------- the asking thread
+
+  static WMMA_DEVICE void ask(const Arguments& p, const Queue& queue, uint32_t start, uint32_t resident) {
+    const uint32_t tiles = tiles_of(p);
+    uint32_t item = 0;
+    for (Rounds at(p, 0, 1); at.more(); at.next()) {
+      const uint32_t batch = at.batch();
+      Rows rows(p.last, p.a, p.a_map, batch, at.row(), 0);
+      First first(p.last, p.b0, p.b0_map, batch, 0, 0);
+      Gate gate(p.last, p.gate, p.gate_map, batch, 0, 0);
+      for (uint32_t i = 0; i < tiles; ++i, ++item) {
+        queue.open(item, kResident ? Rows::Tile::kBytes : kPairBytes);
+        const uint32_t to = queue.place(item);
+        rows.copy(to, queue.there(item));
+        if constexpr (!kResident) ask_first(first, gate, to + Rows::Tile::kBytes, queue.there(item));
+      }
+      if constexpr (kResident) {  // the first rows come from further away
+        if (item == kTilesK) ask_weights(p, start, resident);
+      } else {
+        for (int64_t column = 0; column < p.last.n; column += kBlockN) {
+          Last last(p.last, p.last.b, p.b1_map, batch, column, 0);
+#pragma unroll 1
+          for (int slice = 0; slice < kSlices; ++slice, ++item) {
+            queue.open(item, Last::Tile::kBytes);
+            last.copy(queue.place(item), queue.there(item));
+          }
+        }
+      }
+    }
+  }
+
+  static WMMA_DEVICE void prefetch_maps(const Arguments& p) {
+    arch::prefetch_map(&p.a_map);
+    arch::prefetch_map(&p.b0_map);
+    if constexpr (Config::kGate) arch::prefetch_map(&p.gate_map);
+    arch::prefetch_map(&p.b1_map);
+    if constexpr (Config::kMappedD) arch::prefetch_map(&p.d_map);
+  }
+
+  static WMMA_DEVICE void ask_first(First& first, Gate& gate, uint32_t to, uint32_t barrier) {
+    first.copy(to, barrier);
+    if constexpr (Config::kGate) gate.copy(to + First::Tile::kBytes, barrier);
+  }
+
+  // All of them, which every index of the batch shares.
+  static WMMA_DEVICE void ask_weights(const Arguments& p, uint32_t to, uint32_t barrier) {
+    arch::barrier_arrive_for_bytes(barrier, kResidentBytes);
+    First first(p.last, p.b0, p.b0_map, 0, 0, 0);
+    Gate gate(p.last, p.gate, p.gate_map, 0, 0, 0);
+#pragma unroll 1
+    for (int i = 0; i < kTilesK; ++i, to += kFirstBytes) ask_first(first, gate, to, barrier);
+#pragma unroll 1
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      Last last(p.last, p.last.b, p.b1_map, 0, chunk * kBlockN, 0);
+#pragma unroll 1
+      for (int slice = 0; slice < kSlices; ++slice, to += Last::Tile::kBytes) last.copy(to, barrier);
+    }
+  }
+
+  // --------------------------------------------------------------------------------------------------- the warpgroups
+
+  static WMMA_DEVICE void take(const Arguments& p, const Queue& queue, uint32_t start, uint32_t resident,
+                               unsigned char* place, uint32_t wave) {
     const uint32_t group = arch::shuffle_word(wave / 4, 0);
-    const uint32_t group_m = group / kGroupsN;
-    const uint32_t group_n = group % kGroupsN;
+    const uint32_t team = kTeams > 1 ? group : 0;
+    const uint32_t group_m = kTeams > 1 ? 0 : group / kGroupsN;
+    const uint32_t group_n = kTeams > 1 ? 0 : group % kGroupsN;
     const uint32_t rows_at = group_m * (kAlongA ? 64 * 128 : Rows::Tile::kPanelBytes);
     const uint32_t columns_at =
         group_n * (Config::kB1Order == Order::kAlongK ? kWaveN * 128 : kWaveN / 64 * Last::Tile::kPanelBytes);
-    Feed feed(p, start);
-#pragma unroll
-    for (int i = 0; i < kStages - 2; ++i) feed.next();
-    uint32_t tile = 0;  // of the ring's
-    for (Rounds at(p); at.more(); at.next()) {
+    const uint32_t tiles = tiles_of(p);
+    const uint32_t last_weights = start + kTilesK * kFirstBytes;  // where they are resident
+    uint32_t item = team * kTilesK;
+    Store store(p, place);
+    if constexpr (kResident) arch::barrier_wait(resident, 0);
+    for (Rounds at(p, team, kTeams); at.more(); at.next()) {
       uint32_t d0[kBlockH / 4];
       {
         Sums sums;
@@ -75,21 +225,22 @@ struct WgmmaKernel {
         if constexpr (Config::kGate) gate.clear();
         hold(sums);
         hold(gate);
-        const uint32_t tiles = static_cast<uint32_t>((p.k + kDepth - 1) / kDepth);
         for (uint32_t i = 0; i < tiles; ++i) {
-          arrive_for_products<kStages>();
-          const uint32_t from = start + tile * kStageBytes;
+          queue.await(item + i);
+          const uint32_t from = queue.place(item + i);
+          const uint32_t weights = kResident ? start + i * kFirstBytes : from + Rows::Tile::kBytes;
           arch::wgmma_fence();
-          multiply<First, Config::kB0Order>(sums, from + rows_at, from + Rows::Tile::kBytes);
+          multiply<First, Config::kB0Order>(sums, from + rows_at, weights);
           if constexpr (Config::kGate) {
-            multiply<Gate, Config::kGateOrder>(gate, from + rows_at, from + Rows::Tile::kBytes + First::Tile::kBytes);
+            multiply<Gate, Config::kGateOrder>(gate, from + rows_at, weights + First::Tile::kBytes);
           }
           arch::wgmma_commit();
-          feed.next();
           arch::wgmma_wait<1>();
-          tile = tile + 1 == kStages ? 0 : tile + 1;
+          if (i > 0) queue.done(item + i - 1);
         }
         arch::wgmma_wait<0>();
+        item += tiles;
+        queue.done(item - 1);
         hold(sums);
         hold(gate);
         finish(p, d0, sums, gate, at.batch());
@@ -98,131 +249,40 @@ struct WgmmaKernel {
         LastSums sums;
         sums.clear();
         hold(sums);
-#pragma unroll
-        for (int slice = 0; slice < kSlices; ++slice) {
-          arrive_for_products<kStages>();
+        if constexpr (kResident) {
           arch::wgmma_fence();
-          multiply_last(sums, d0 + slice * (kDepth / 4), start + tile * kStageBytes + columns_at);
+#pragma unroll
+          for (int slice = 0; slice < kSlices; ++slice) {
+            multiply_last(
+                sums, d0 + slice * (kDepth / 4),
+                last_weights + (static_cast<uint32_t>(column) / kBlockN * kSlices + slice) * Last::Tile::kBytes);
+          }
           arch::wgmma_commit();
-          feed.next();
-          arch::wgmma_wait<1>();
-          tile = tile + 1 == kStages ? 0 : tile + 1;
-        }
-        arch::wgmma_wait<0>();
-        hold(sums);
-        const Store store(p.last, shared + kRingBytes + wave * Store::kWaveBytes, lane_id(), 0, 0, at.batch(), 0, 0,
-                          at.row(), column, group_m * 64 + wave % 4 * 16, group_n * kWaveN);
-        store.template run<false>(sums);
-      }
-    }
-  }
-
- private:
-  template <class X>
-  static WMMA_DEVICE const X* operand(const GemmGemmArguments& p, const GemmOperand& x, uint32_t batch) {
-    return static_cast<const X*>(x.data) + batch_offset<Config::kBatchDims>(p.last, x, batch);
-  }
-
-  // The blocks of rows that fall to a block, one after the other through the whole batch.
-  class Rounds {
-   public:
-    WMMA_DEVICE explicit Rounds(const GemmGemmArguments& p)
-        : down_(static_cast<uint32_t>((p.last.m + kBlockM - 1) / kBlockM)),
-          all_(down_ * static_cast<uint32_t>(p.last.batch)),
-          index_(blockIdx.x) {}
-    WMMA_DEVICE bool more() const { return index_ < all_; }
-    WMMA_DEVICE void next() { index_ += gridDim.x; }
-    WMMA_DEVICE uint32_t batch() const { return Config::kBatchDims > 0 ? index_ / down_ : 0; }
-    WMMA_DEVICE int64_t row() const { return static_cast<int64_t>(index_ - batch() * down_) * kBlockM; }
-
-   private:
-    uint32_t down_;
-    uint32_t all_;
-    uint32_t index_;
-  };
-
-  // What goes to the ring, tile after tile. Of K, the tile that it does not fill comes first; of H, it comes last.
-  class Feed {
-   public:
-    WMMA_DEVICE Feed(const GemmGemmArguments& p, uint32_t start)
-        : p_(p),
-          at_(p),
-          rows_(nullptr, 0, 0, 0, 0, None{}),
-          first_(nullptr, 0, 0, 0, 0, None{}),
-          gate_(nullptr, 0, 0, 0, 0, None{}),
-          last_(nullptr, 0, 0, 0, 0, None{}),
-          start_(start),
-          stage_(0),
-          slice_(0) {
-      if (at_.more()) begin();
-    }
-
-    WMMA_DEVICE void next() {
-      const uint32_t to = start_ + stage_ * kStageBytes;
-      stage_ = stage_ + 1 == kStages ? 0 : stage_ + 1;
-      if (left_ > 0) {
-        --left_;
-        rows_.template copy<true>(to, depth_);
-        first_.template copy<true>(to + Rows::Tile::kBytes, depth_);
-        if constexpr (Config::kGate) {
-          gate_.template copy<true>(to + Rows::Tile::kBytes + First::Tile::kBytes, depth_);
-          gate_.advance(depth_);
-        }
-        rows_.advance(depth_);
-        first_.advance(depth_);
-        depth_ = kDepth;
-      } else if (at_.more()) {
-        last_.template copy<Config::kRaggedH>(to, static_cast<int>(p_.last.k) - slice_ * kDepth);
-        last_.advance(kDepth);
-        if (++slice_ == kSlices) {
-          slice_ = 0;
-          column_ += kBlockN;
-          if (column_ < p_.last.n) {
-            begin_columns();
-          } else {
-            at_.next();
-            if (at_.more()) begin();
+        } else {
+#pragma unroll
+          for (int slice = 0; slice < kSlices; ++slice, ++item) {
+            queue.await(item);
+            arch::wgmma_fence();
+            multiply_last(sums, d0 + slice * (kDepth / 4), queue.place(item) + columns_at);
+            arch::wgmma_commit();
+            arch::wgmma_wait<1>();
+            if (slice > 0) queue.done(item - 1);
           }
         }
+        arch::wgmma_wait<0>();
+        if constexpr (!kResident) queue.done(item - 1);
+        hold(sums);
+        store.run(sums, at.batch(), at.row(), column, group_m * 64 + wave % 4 * 16, group_n * kWaveN);
       }
-      arch::commit_async();
+      item += (kTeams - 1) * kTilesK;
     }
+    store.close();
+  }
 
-   private:
-    WMMA_DEVICE void begin() {
-      const uint32_t batch = at_.batch();
-      const int64_t row = at_.row();
-      rows_ = Rows(operand<T>(p_, p_.a, batch) + row * p_.a.row_stride, p_.a.row_stride, p_.a.column_stride,
-                   p_.last.m - row, threadIdx.x, None{});
-      first_ =
-          First(operand<T>(p_, p_.b0, batch), p_.b0.column_stride, p_.b0.row_stride, p_.last.k, threadIdx.x, None{});
-      if constexpr (Config::kGate) {
-        gate_ = Gate(operand<T>(p_, p_.gate, batch), p_.gate.column_stride, p_.gate.row_stride, p_.last.k, threadIdx.x,
-                     None{});
-      }
-      left_ = static_cast<int>((p_.k + kDepth - 1) / kDepth);
-      depth_ = static_cast<int>(p_.k - static_cast<int64_t>(left_ - 1) * kDepth);
-      column_ = 0;
-      begin_columns();
-    }
-    WMMA_DEVICE void begin_columns() {
-      last_ = Last(operand<T>(p_, p_.last.b, at_.batch()) + column_ * p_.last.b.column_stride, p_.last.b.column_stride,
-                   p_.last.b.row_stride, p_.last.n - column_, threadIdx.x, None{});
-    }
-
-    const GemmGemmArguments& p_;
-    Rounds at_;
-    Rows rows_;
-    First first_;
-    Gate gate_;
-    Last last_;
-    uint32_t start_;
-    uint32_t stage_;
-    int slice_;
-    int left_ = 0;   // tiles of K
-    int depth_ = 0;  // of the next one
-    int64_t column_ = 0;
-  };
+  template <class X>
+  static WMMA_DEVICE const X* operand(const Arguments& p, const GemmOperand& x, uint32_t batch) {
+    return static_cast<const X*>(x.data) + batch_offset<Config::kBatchDims>(p.last, x, batch);
+  }
 
   template <class Tile>
   static WMMA_DEVICE void hold(Tile& x) {
@@ -256,8 +316,8 @@ struct WgmmaKernel {
   }
 
   // D0 = act(alpha0·S + bias0) [· gate], rounded; zero from column H on. Two neighbours of a row are a word.
-  static WMMA_DEVICE void finish(const GemmGemmArguments& p, uint32_t* d0, const Sums& sums, const Sums& gate,
-                                 uint32_t batch) {
+  static WMMA_DEVICE void finish(const Arguments& p, uint32_t* d0, const Sums& sums, const Sums& gate, uint32_t batch) {
+    constexpr bool kRelu = Config::kActivation == wmma::kRelu && !Config::kGate;  // then rounding does it
     const float* s = &sums.sums[0][0][0];
     const float* g = &gate.sums[0][0][0];
     const uint32_t lane = lane_id();
@@ -280,11 +340,15 @@ struct WgmmaKernel {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           y[j] = static_cast<E>(p.alpha0) * s[i * 4 + half * 2 + j] + bias[j];
-          y[j] = activate<Config::kActivation, E>(y[j]);
+          if constexpr (!kRelu) y[j] = activate<Config::kActivation, E>(y[j]);
           if constexpr (Config::kGate) y[j] *= g[i * 4 + half * 2 + j];
           y[j] = there[j] ? y[j] : E(0);
         }
-        d0[i * 2 + half] = kSame<T, half_t> ? arch::half_pair(y[0], y[1]) : arch::bf16_pair(y[0], y[1]);
+        if constexpr (kRelu) {
+          d0[i * 2 + half] = kSame<T, half_t> ? arch::half_pair_relu(y[0], y[1]) : arch::bf16_pair_relu(y[0], y[1]);
+        } else {
+          d0[i * 2 + half] = kSame<T, half_t> ? arch::half_pair(y[0], y[1]) : arch::bf16_pair(y[0], y[1]);
+        }
       }
     }
   }

@@ -11,15 +11,9 @@ template <int kLineCount, int kLineBytes>
 struct PanelTile {
   static_assert(kLineCount % 8 == 0 && kLineBytes % 128 == 0, "whole panels of eight lines");
   static constexpr int kLines = kLineCount;
-  static constexpr int kChunks = kLineBytes / 16;
   static constexpr int kPanels = kLineBytes / 128;
   static constexpr int kPanelBytes = kLineCount * 128;
   static constexpr int kBytes = kPanels * kPanelBytes;
-  static constexpr int kPeriod = 8;
-
-  static WMMA_CONSTEXPR uint32_t offset(uint32_t line, uint32_t chunk) {
-    return chunk / 8 * kPanelBytes + line * 128 + (chunk % 8 ^ line % 8) * 16;
-  }
 
   // Where a step of K starts: 32 bytes further along the lines, or so many lines down.
   template <bool kAlong>

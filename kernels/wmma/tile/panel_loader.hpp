@@ -1,0 +1,67 @@
+// An operand's tiles for sm_90a's matrix unit, as its copy engine is asked for them.
+#pragma once
+
+#include <wmma/arch/tma.hpp>
+#include <wmma/tile/block_order.hpp>
+#include <wmma/tile/panel_tile.hpp>
+
+namespace wmma {
+
+// Where the batch's matrix lies in its map: the innermost dimension first.
+template <int kDims>
+WMMA_DEVICE void batch_coordinates(const GemmArguments& p, const GemmOperand& x, uint32_t batch, int32_t* at) {
+#pragma unroll
+  for (int i = 0; i < kDims; ++i) {
+    const int dim = kBatchDims - 1 - i;
+    const uint32_t size = static_cast<uint32_t>(p.batch_sizes[dim]);
+    at[i] = x.batch_strides[dim] == 0 ? 0 : static_cast<int32_t>(batch % size);
+    batch /= size;
+  }
+}
+
+// An operand's tiles, from the row or column `outer` and from `k` on. What lies beyond the matrix is zero. The blocks
+// of a cluster of kShare take the same tiles: each brings a part of the lines, to all of them.
+template <class T, Order kOrder, int kOuter, int kDepth, int kDims, int kShare = 1>
+class PanelLoader {
+  static constexpr bool kAlong = kOrder == Order::kAlongK;
+
+ public:
+  using Tile = PanelTile<kAlong ? kOuter : kDepth, (kAlong ? kDepth : kOuter) * static_cast<int>(sizeof(T))>;
+
+ private:
+  static constexpr int kLines = Tile::kLines / kShare;  // that a block brings
+  static_assert(kLines * kShare == Tile::kLines && kLines % 8 == 0, "chunks are exchanged within eight lines");
+
+ public:
+  WMMA_DEVICE PanelLoader(const GemmArguments& p, const GemmOperand& x, const TileMap& map, uint32_t batch,
+                          int64_t outer, int64_t k)
+      : map_(&map),
+        first_line_(kShare > 1 ? blockIdx.x % kShare * kLines : 0),
+        at_{static_cast<int32_t>(kAlong ? k : outer), static_cast<int32_t>(kAlong ? outer : k)} {
+    batch_coordinates<kDims>(p, x, batch, at_ + 2);
+  }
+
+  WMMA_DEVICE void prefetch() const { arch::prefetch_map(map_); }
+
+  // The next tile, on its way to shared memory.
+  WMMA_DEVICE void copy(uint32_t tile, uint32_t barrier) {
+#pragma unroll
+    for (int panel = 0; panel < Tile::kPanels; ++panel) {
+      int32_t at[2 + kDims];
+#pragma unroll
+      for (int i = 0; i < 2 + kDims; ++i) at[i] = at_[i];
+      at[0] += panel * (128 / static_cast<int>(sizeof(T)));
+      at[1] += first_line_;
+      arch::copy_box<2 + kDims, (kShare > 1)>(tile + panel * Tile::kPanelBytes + first_line_ * 128, map_, barrier, at,
+                                              (1 << kShare) - 1);
+    }
+    at_[kAlong ? 0 : 1] += kDepth;
+  }
+
+ private:
+  const TileMap* map_;
+  uint32_t first_line_;
+  int32_t at_[2 + kDims];
+};
+
+}  // namespace wmma

@@ -1,0 +1,100 @@
+// Results to memory by way of sm_90's copy engine: a wave lays its sums, finished, into shared memory, and goes on
+// while the engine writes them, clipped at the matrix' edges. For results of 16 bits that nothing is read for but a
+// bias.
+#pragma once
+
+#include <wmma/arch/wgmma.hpp>
+#include <wmma/tile/epilogue.hpp>
+#include <wmma/tile/panel_loader.hpp>
+
+namespace wmma {
+
+// A wave's 16 rows, kN columns at a time.
+template <class Config, int kN>
+class PanelStore {
+  using D = typename Config::D;
+  using E = typename Config::Number;
+  static constexpr int kColumns = 64;  // of a panel: lines of 128 bytes
+  static constexpr int kPanelBytes = 16 * 128;
+  static_assert(kN % kColumns == 0 && sizeof(D) == 2 && kIsNone<typename Config::C>, "whole panels, from sums alone");
+
+ public:
+  static constexpr int kWaveBytes = 2 * kPanelBytes;  // one is filled while the engine reads the other
+
+  WMMA_DEVICE PanelStore(const GemmArguments& p, const TileMap& map, uint32_t shared, uint32_t lane)
+      : p_(p),
+        map_(&map),
+        shared_(shared),
+        line_(shared + (lane / 8 % 2 * 8 + lane % 8) * 128),
+        lane_(lane),
+        second_(0) {}
+
+  WMMA_DEVICE void run(const float* sums, uint32_t batch, int64_t row, int64_t column) {
+#pragma unroll
+    for (int panel = 0; panel < kN / kColumns; ++panel) {
+      int32_t at[2 + Config::kBatchDims];
+      at[0] = static_cast<int32_t>(column) + panel * kColumns;
+      at[1] = static_cast<int32_t>(row);
+      batch_coordinates<Config::kBatchDims>(p_, p_.d, batch, at + 2);
+      if (lane_ == 0) arch::await_stores_read<1>();  // those from this panel's place
+      arch::wave_barrier();
+#pragma unroll
+      for (int i = 0; i < kColumns / 16; ++i) {
+        uint32_t words[4];
+        const float* from = sums + panel * (kColumns / 2) + i * 8;
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {  // eight columns each
+          const int64_t first = at[0] + i * 16 + j * 8 + lane_ % 4 * 2;
+          E bias[2];
+          load_bias(bias, batch, first);
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {  // eight rows further down
+            const float* two = from + j * 4 + half * 2;
+            words[j * 2 + half] =
+                pair(static_cast<E>(p_.alpha) * two[0] + bias[0], static_cast<E>(p_.alpha) * two[1] + bias[1]);
+          }
+        }
+        const uint32_t chunk = i * 2 + lane_ / 16 ^ lane_ % 8;
+        arch::store_matrices(line_ + second_ + chunk * 16, words);
+      }
+      arch::fence_matrix_unit();
+      arch::wave_barrier();
+      if (lane_ == 0) {
+        arch::store_box<2 + Config::kBatchDims>(shared_ + second_, map_, at);
+        arch::commit_stores();
+      }
+      second_ ^= kPanelBytes;
+    }
+  }
+
+  // Nobody leaves while the engine reads.
+  WMMA_DEVICE void close() const {
+    if (lane_ == 0) arch::await_stores_read<0>();
+  }
+
+ private:
+  WMMA_DEVICE void load_bias(E* bias, uint32_t batch, int64_t column) const {
+    bias[0] = bias[1] = E(0);
+    if constexpr (!kIsNone<typename Config::Bias>) {
+      using Bias = typename Config::Bias;
+      const Bias* from = static_cast<const Bias*>(p_.bias.data) + batch_offset<Config::kBatchDims>(p_, p_.bias, batch) +
+                         column * p_.bias.column_stride;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (column + i < p_.n) bias[i] = convert<E>(from[i * p_.bias.column_stride]);
+      }
+    }
+  }
+  static WMMA_DEVICE uint32_t pair(E first, E second) {
+    return kSame<D, half_t> ? arch::half_pair(first, second) : arch::bf16_pair(first, second);
+  }
+
+  const GemmArguments& p_;
+  const TileMap* map_;
+  uint32_t shared_;
+  uint32_t line_;  // of the eight by eight that this lane gives the address of
+  uint32_t lane_;
+  uint32_t second_;  // 0, or where the second panel starts
+};
+
+}  // namespace wmma
