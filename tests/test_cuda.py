@@ -175,7 +175,7 @@ def test_two_products_by_warpgroups_in_any_configuration(monkeypatch, seed, dtyp
 
     def call():
         return wmma_ops.gemm_gemm(
-            a, b0, b1, c, gate=gate, bias0=bias0, bias1=bias1, activation=activation, alpha0=2.0, beta1=-0.5
+            a, b0, b1, c=c, gate=gate, bias0=bias0, bias1=bias1, activation=activation, alpha0=2.0, beta1=-0.5
         )
 
     d0 = 2.0 * (a.double() @ b0.double()) + (0 if bias0 is None else bias0.double())
