@@ -20,6 +20,7 @@ _COMBINE_THREADS = 256
 _OTHERS = 56  # registers beside sums, queries and what is on its way
 # The most that the estimate may be where nothing is to be spilled: what the compiler takes beside it differs.
 _MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 184, "gfx1250": 184, "sm80": 256, "sm89": 256, "sm90": 256}
+_CLUSTERS = (2, 4, 8)
 _PACKED_ROWS = 64  # up to so many queries, those of all heads that share a key head make one tile
 
 
@@ -39,6 +40,7 @@ class AttentionConfig:
     packed: bool  # heads that share a key head make one tile
     splits: int  # blocks that share a tile of rows and split its keys
     occupancy: int
+    cluster: bool = False  # those that split keys put their parts together themselves
 
     def __str__(self) -> str:
         kind = "FMA" if self.lanes else type_name(self.element)
@@ -48,7 +50,7 @@ class AttentionConfig:
                 ("queries in registers", self.keeps_queries),
                 ("asynchronous copies", self.asynchronous),
                 ("heads packed", self.packed),
-                (f"keys split {self.splits} ways", self.splits > 1),
+                (f"keys split {self.splits} ways" + (" in a cluster" if self.cluster else ""), self.splits > 1),
             )
             if there
         ]
@@ -101,7 +103,8 @@ def shared_bytes(config: AttentionConfig, target: arch.Target) -> int:
         values = tile_bytes(target, config.slice, config.keys, size)
     feed = tile_bytes(target, config.keys, config.depth, size) + values
     weights = 0 if link.stays else tile_bytes(target, rows, config.keys, size)
-    return (max(queries, feed) if config.keeps_queries else queries + feed) + weights
+    tiles = (max(queries, feed) if config.keeps_queries else queries + feed) + weights
+    return max(tiles, rows * (2 + config.slice) * 4 if config.cluster else 0)
 
 
 def registers(config: AttentionConfig, target: arch.Target) -> int:
@@ -228,10 +231,13 @@ def split(problem: AttentionProblem, config: AttentionConfig, target: arch.Targe
     blocks = tiles * slices * heads * problem.batch
     most = problem.skv // (4 * config.keys)
     together = model.resident(target, config.waves, registers(config, target), shared_bytes(config, target))
-    wanted = units * max(together, 4 // config.waves) // blocks
-    if min(most, wanted) >= 2:
-        return dataclasses.replace(config, splits=min(most, wanted, 64))
-    return config
+    if target.vendor == "nvidia" and config.waves < 4:  # with more of them memory is slower (decoding on an H200)
+        together = 1
+    splits = min(most, units * max(together, 4 // config.waves) // blocks, 64)
+    if splits < 2:
+        return config
+    cluster = target.family == "sm90" and splits in _CLUSTERS and slices == 1 and config.element.itemsize == 2
+    return dataclasses.replace(config, splits=splits, cluster=cluster)
 
 
 def blocks_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Target) -> tuple[int, int]:
@@ -261,6 +267,7 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
         "kOccupancy": config.occupancy,
         "kThreads": config.waves * target.wave,
         "kCombineThreads": _COMBINE_THREADS,
+        "kCluster": config.splits if config.cluster else 1,
         "kSharedBytes": shared_bytes(config, target),
     }
     flags = {
@@ -280,7 +287,8 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
         *constants("int", numbers),
         *constants("bool", flags),
     ]
-    return kernel_text("attention.hip", members, defines={"WMMA_ATTENTION_COMBINE": combines})
+    defines = {"WMMA_ATTENTION_COMBINE": combines, "WMMA_ATTENTION_CLUSTER": config.cluster}
+    return kernel_text("attention.hip", members, defines=defines)
 
 
 def mask_type(problem: AttentionProblem) -> str:
@@ -306,14 +314,13 @@ def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Tar
     threads = config.waves * target.wave
     check_blocks("attention takes", blocks, threads, target)
     keys_of_split = max(up(ceil(problem.skv / config.splits), config.keys), 1)
-    splits = ceil(problem.skv / keys_of_split)
-    launches = [
-        KernelLaunch(
-            "attention", source(problem, config, target), (blocks, splits), threads, shared_bytes(config, target)
-        )
-    ]
+    # A cluster has all its blocks, though the last may find no key left.
+    splits = config.splits if config.cluster else ceil(problem.skv / keys_of_split)
+    grid = (blocks * splits, 1) if config.cluster else (blocks, splits)
+    kernel = source(problem, config, target)
+    launches = [KernelLaunch("attention", kernel, grid, threads, shared_bytes(config, target))]
     workspace = 0
-    if config.splits > 1:
+    if config.splits > 1 and not config.cluster:
         rows = problem.batch * problem.heads * problem.sq
         workspace = splits * rows * (2 + problem.ev) * (8 if config.element == torch.float64 else 4)
         combine = source(problem, config, target, combines=True)

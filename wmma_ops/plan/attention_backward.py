@@ -20,7 +20,7 @@ from wmma_ops.types import name as type_name
 _DELTA_THREADS = 256
 _OTHERS = 64  # registers beside sums
 # (waves, row tiles, others) of 16-bit types by head size and by who owns the rows: the fastest on an H200.
-_MEASURED = {64: {False: (4, 2, 64), True: (4, 2, 32)}, 128: {False: (4, 2, 32), True: (8, 1, 64)}}
+_MEASURED = {64: {False: (4, 2, 64), True: (4, 2, 32)}, 128: {False: (4, 2, 32), True: (4, 1, 64)}}
 _MOST_REGISTERS = {"cdna": 400, "rdna3": 190, "rdna4": 200, "gfx1250": 200, "sm80": 255, "sm89": 255, "sm90": 255}
 
 

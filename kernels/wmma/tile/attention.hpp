@@ -2,6 +2,7 @@
 #pragma once
 
 #include <wmma/arch/sm90.hpp>
+#include <wmma/tile/attention_combine.hpp>
 #include <wmma/tile/attention_feed.hpp>
 #include <wmma/tile/attention_mask.hpp>
 #include <wmma/tile/attention_softmax.hpp>
@@ -34,11 +35,17 @@ struct AttentionKernel {
   static_assert(!kKeepsQueries || Feed::kDepths == 1, "all of a row");
   static constexpr int kWeightBytes = Link::kStays ? 0 : WeightTile::kBytes;
   // Queries that stay in registers come by way of the tiles' memory.
-  static constexpr int kSharedBytes =
+  static constexpr int kTileBytes =
       kKeepsQueries ? (QueryTile::kBytes > Feed::kBytes ? QueryTile::kBytes : Feed::kBytes) + kWeightBytes
                     : QueryTile::kBytes + Feed::kBytes + kWeightBytes;
   static constexpr int kFeedStart = kKeepsQueries ? 0 : QueryTile::kBytes;
-  static constexpr int kWeightStart = kSharedBytes - kWeightBytes;
+  static constexpr int kWeightStart = kTileBytes - kWeightBytes;
+
+  // Whether the blocks that split a tile's keys are a cluster, which puts their parts together.
+  static constexpr bool kMeets = Config::kCluster > 1;
+  static constexpr int kPartial = 2 + Config::kSlice;
+  static constexpr int kPartBytes = kMeets ? kBlockRows * kPartial * static_cast<int>(sizeof(Number)) : 0;
+  static constexpr int kSharedBytes = kTileBytes > kPartBytes ? kTileBytes : kPartBytes;
 
   using Place = AttentionPlace<Config::kPacked>;
   using Mask = RowMask<Config, Link, Number>;
@@ -48,12 +55,13 @@ struct AttentionKernel {
   };
 
   static WMMA_DEVICE void run(const AttentionArguments& p) {
-    if constexpr (Config::kSplit) arch::let_next_start();
+    if constexpr (Config::kSplit && !kMeets) arch::let_next_start();
     unsigned char* shared = dynamic_shared<unsigned char>();
     const uint32_t thread = threadIdx.x;
     const uint32_t lane = lane_id();
     const uint32_t wave_row = uniform(thread / arch::kWaveSize) * kWaveRows;
-    const Place place(p);
+    const uint32_t split = kMeets ? blockIdx.x % Config::kCluster : blockIdx.y;
+    const Place place(p, blockIdx.x / Config::kCluster);
     const uint32_t first_row = place.tile * kBlockRows;
     const ScoreScale<Number> scale(p.scale);
 
@@ -61,7 +69,7 @@ struct AttentionKernel {
     int begin = 0;
     int end = p.skv;
     if constexpr (Config::kSplit) {
-      begin = static_cast<int>(blockIdx.y) * p.keys_of_split;
+      begin = static_cast<int>(split) * p.keys_of_split;
       end = end - begin < p.keys_of_split ? end : begin + p.keys_of_split;
     }
     int seen = end;
@@ -112,7 +120,19 @@ struct AttentionKernel {
     }
 
     // 4. The results.
-    wave.store(p, place, first_row + wave_row, lane);
+    if constexpr (kMeets) {
+      Number* partials = reinterpret_cast<Number*>(shared);  // they lie where the tiles lay
+      arch::block_barrier();
+      wave.store_parts(partials + wave_row * kPartial, kPartial, lane);
+      arch::cluster_barrier();
+      combine(p, place, partials, first_row, split * kThreads + thread);
+      arch::cluster_barrier();  // nobody leaves while others read its shared memory
+    } else if constexpr (Config::kSplit) {
+      const uint32_t row = first_row + wave_row;
+      wave.store_partial(p, place, split, row, lane);
+    } else {
+      wave.store(p, place, first_row + wave_row, lane);
+    }
   }
 
  private:
@@ -135,6 +155,33 @@ struct AttentionKernel {
     uint32_t wave_row;
     ScoreScale<Number> scale;
   };
+
+  // The parts of the cluster's blocks: its threads share the elements.
+  static WMMA_DEVICE void combine(const AttentionArguments& p, const Place& place, const Number* partials,
+                                  uint32_t first_row, uint32_t thread) {
+    const uint32_t left = place.rows - first_row;
+    const uint32_t count = (left < kBlockRows ? left : kBlockRows) * p.ev;
+    for (uint32_t at = thread; at < count; at += Config::kCluster * kThreads) {
+      const uint32_t line = at / p.ev;
+      const uint32_t column = at - line * p.ev;
+      const Number* row = partials + line * kPartial;
+      Number largest[Config::kCluster];
+      Number sum[Config::kCluster];
+      Number value[Config::kCluster];
+#pragma unroll
+      for (int i = 0; i < Config::kCluster; ++i) {
+        arch::load_shared_of<1>(i, row, largest + i);
+        arch::load_shared_of<1>(i, row + 1, sum + i);
+        arch::load_shared_of<1>(i, row + 2 + column, value + i);
+      }
+      Parts<Number> parts;
+#pragma unroll
+      for (int i = 0; i < Config::kCluster; ++i) parts.look(largest[i]);
+#pragma unroll
+      for (int i = 0; i < Config::kCluster; ++i) parts.add(largest[i], sum[i], value[i]);
+      parts.template store<T>(p, column, [&](const AttentionOperand& x) { return place.offset(x, first_row + line); });
+    }
+  }
 
   static WMMA_DEVICE void load_queries(unsigned char* shared, const AttentionArguments& p, const Place& place,
                                        uint32_t first_row, int first_column, uint32_t thread, Number sign) {

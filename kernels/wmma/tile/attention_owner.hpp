@@ -20,13 +20,11 @@ struct OwnerPlace {
     const uint32_t columns = kOwnsKeys && p.ev > p.e ? p.ev : p.e;
     const uint32_t slices = (columns + slice_columns - 1) / slice_columns;
     const uint32_t heads = kOwnsKeys ? p.heads / p.group : p.heads;
-    uint32_t at = blockIdx.x;
-    slice = at % slices;
-    at /= slices;
-    tile = at % tiles;
-    at /= tiles;
-    head = at % heads;
-    batch = at / heads;
+    slice = blockIdx.x % slices;
+    const HeadTile at(blockIdx.x / slices, heads * p.batch, tiles);
+    tile = kOwnsKeys ? at.tile : tiles - 1 - at.tile;  // earlier keys are seen by more queries, later queries see more
+    head = at.head % heads;
+    batch = at.head / heads;
   }
   WMMA_DEVICE int64_t offset(const AttentionOperand& x, uint32_t row) const {
     return batch * x.batch_stride + head * x.head_stride + static_cast<int64_t>(row) * x.row_stride;

@@ -15,6 +15,23 @@ WMMA_DEVICE T* matrix_of(const AttentionOperand& x, uint32_t batch, uint32_t hea
   return static_cast<T*>(const_cast<void*>(x.data)) + batch * x.batch_stride + head * x.head_stride;
 }
 
+// Which tile of which head a block has: some heads together, whose rows the L2 cache holds, and of these the tiles by
+// their number, so that those that take longest under a causal mask come first and none of them is left for the end.
+struct HeadTile {
+  uint32_t head;  // of all in the batch
+  uint32_t tile;
+
+  WMMA_DEVICE HeadTile(uint32_t at, uint32_t heads, uint32_t tiles) {
+    constexpr uint32_t kTogether = 8;
+    const uint32_t part = at / (kTogether * tiles);
+    const uint32_t inside = at - part * (kTogether * tiles);
+    const uint32_t left = heads - part * kTogether;
+    const uint32_t together = left < kTogether ? left : kTogether;
+    tile = inside / together;
+    head = part * kTogether + (inside - tile * together);
+  }
+};
+
 // Where a block works: a tile of rows of one head, or, where heads are packed, of all heads that share a key head, one
 // query's after the other's.
 template <bool kPacked>
@@ -27,16 +44,13 @@ struct AttentionPlace {
   uint32_t rows;   // of the head or the group
   uint32_t group;  // rows of one query
 
-  // Later tiles first: under a causal mask they take longest.
-  WMMA_DEVICE explicit AttentionPlace(const AttentionArguments& p) {
-    uint32_t at = blockIdx.x;
-    slice = at % p.slices;
-    at /= p.slices;
-    tile = p.tiles - 1 - at % p.tiles;
-    at /= p.tiles;
+  WMMA_DEVICE AttentionPlace(const AttentionArguments& p, uint32_t block) {
+    slice = block % p.slices;
     const uint32_t heads = kPacked ? p.heads / p.group : p.heads;
-    const uint32_t index = at % heads;
-    batch = at / heads;
+    const HeadTile at(block / p.slices, heads * p.batch, p.tiles);
+    tile = p.tiles - 1 - at.tile;  // later ones see more keys
+    const uint32_t index = at.head % heads;
+    batch = at.head / heads;
     head = kPacked ? index * p.group : index;
     key_head = kPacked ? index : index / p.group;
     group = kPacked ? p.group : 1;

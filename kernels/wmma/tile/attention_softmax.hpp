@@ -73,48 +73,71 @@ class RunningSoftmax {
     }
   }
 
-  // The results, divided, and lse; where keys are split, the parts that attention_combine puts together.
+  // The results, divided, and lse.
   template <class Place>
   WMMA_DEVICE void store(const AttentionArguments& p, const Place& place, uint32_t first_row, uint32_t lane) const {
-    const auto plus = [](Number x, Number y) { return x + y; };
     const int first_column = place.slice * Config::kSlice;
+    each_row(lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
+      const uint32_t row = first_row + line;
+      if (row >= place.rows) return;
+      const bool blind = sum == Number(0);  // NaN is not
+      if (Link::place(lane, 0) == 0 && place.slice == 0) {
+        *(static_cast<Number*>(const_cast<void*>(p.lse.data)) + place.offset(p.lse, row)) =
+            blind ? -Math::infinity() : Math::log_sum(largest, sum);
+      }
+      const Number factor = blind ? Number(0) : Math::inverse(sum);
+      T* to = static_cast<T*>(const_cast<void*>(p.out.data)) + place.offset(p.out, row);
+      store_sums<Link, Config::kOutVec, kOutSums>(to, p.out.column_stride, p.ev, first_column, lane, i,
+                                                  [&](int f) { return blind ? Number(0) : out[m][f] * factor; });
+    });
+  }
+
+  // Where keys are split, what attention_combine puts together: the largest score, the sum of weights, and the results.
+  template <class Place>
+  WMMA_DEVICE void store_partial(const AttentionArguments& p, const Place& place, uint32_t split, uint32_t first_row,
+                                 uint32_t lane) const {
+    each_row(lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
+      const uint32_t row = first_row + line;
+      if (row >= place.rows) return;
+      const int64_t index = (static_cast<int64_t>(split) * p.batch + place.batch) * p.heads + place.head_of(row);
+      Number* to = static_cast<Number*>(p.partial) + (index * p.sq + place.query(row)) * (2 + p.ev);
+      store_part(to, m, i, largest, sum, p.ev, place.slice, lane);
+    });
+  }
+
+  // The same for the blocks of a cluster, in shared memory, rows `pitch` apart.
+  WMMA_DEVICE void store_parts(Number* to, int pitch, uint32_t lane) const {
+    each_row(lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
+      store_part(to + line * pitch, m, i, largest, sum, Config::kSlice, 0, lane);
+    });
+  }
+
+ private:
+  // Each of a lane's rows, by its place among the wave's: its largest score and its sum of weights.
+  template <class Act>
+  WMMA_DEVICE void each_row(uint32_t lane, const Act& act) const {
+    const auto plus = [](Number x, Number y) { return x + y; };
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
 #pragma unroll
       for (int i = 0; i < Link::kLaneRows; ++i) {
         const Number sum = Link::fold(sum_[m][i], plus);
-        const Number largest = largest_[m][i];
-        const uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
-        if (row >= place.rows) continue;
-        const bool blind = sum == Number(0);  // NaN is not
-        const bool first_lane = Link::place(lane, 0) == 0 && place.slice == 0;
-        Number factor = blind ? Number(0) : Math::inverse(sum);
-        Number* partial = nullptr;
-        if constexpr (Config::kSplit) {
-          const int64_t index =
-              (static_cast<int64_t>(blockIdx.y) * p.batch + place.batch) * p.heads + place.head_of(row);
-          partial = static_cast<Number*>(p.partial) + (index * p.sq + place.query(row)) * (2 + p.ev);
-          factor = Number(1);
-          if (first_lane) {
-            partial[0] = largest;
-            partial[1] = sum;
-          }
-        } else if (first_lane) {
-          *(static_cast<Number*>(const_cast<void*>(p.lse.data)) + place.offset(p.lse, row)) =
-              blind ? -Math::infinity() : Math::log_sum(largest, sum);
-        }
-        T* row_out = static_cast<T*>(const_cast<void*>(p.out.data)) + place.offset(p.out, row);
-        const auto value = [&](int f) { return blind ? Number(0) : out[m][f] * factor; };
-        if constexpr (Config::kSplit) {
-          store_sums<Link, 1, kOutSums>(partial + 2, 1, p.ev, first_column, lane, i, value);
-        } else {
-          store_sums<Link, Config::kOutVec, kOutSums>(row_out, p.out.column_stride, p.ev, first_column, lane, i, value);
-        }
+        act(m, i, m * Link::kRows + Link::row(lane, i), largest_[m][i], sum);
       }
     }
   }
 
- private:
+  WMMA_DEVICE void store_part(Number* to, int m, int i, Number largest, Number sum, int columns, uint32_t slice,
+                              uint32_t lane) const {
+    if (Link::place(lane, 0) == 0 && slice == 0) {
+      to[0] = largest;
+      to[1] = sum;
+    }
+    const bool blind = sum == Number(0);
+    store_sums<Link, 1, kOutSums>(to + 2, 1, columns, slice * Config::kSlice, lane, i,
+                                  [&](int f) { return blind ? Number(0) : out[m][f]; });
+  }
+
   Number largest_[Config::kTilesM][Link::kLaneRows];
   Number sum_[Config::kTilesM][Link::kLaneRows];
 };
