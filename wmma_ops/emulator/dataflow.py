@@ -5,7 +5,9 @@ wave, so that the watch costs nothing where the compiler left no doubt. Plain co
 that no lane uses.
 """
 
+import functools
 import re
+from collections.abc import Set
 
 from wmma_ops.emulator.assembly import Instruction
 
@@ -25,12 +27,13 @@ _PACKED_WIDE = re.compile(r"^v_pk_(add|mul|fma)_f32$")
 _STORES = ("global_store", "flat_store", "scratch_store", "ds_write", "ds_store", "buffer_store")
 
 
-def registers(text: str) -> set[str]:
+@functools.lru_cache(maxsize=8192)
+def registers(text: str) -> frozenset[str]:
     found = set()
     for prefix, one, first, last in _REGISTER.findall(text):
         numbers = [int(one)] if one else range(int(first), int(last) + 1)
         found.update(f"{prefix}{number}" for number in numbers)
-    return found
+    return frozenset(found)
 
 
 def returns_old(ins: Instruction) -> bool:
@@ -51,7 +54,7 @@ def _selected(ins: Instruction) -> set[str]:
     return found
 
 
-def uses(ins: Instruction) -> tuple[set[str], set[str]]:
+def uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
     """(read, written)."""
     if "::" in ins.text:
         read, written = set(), set()
