@@ -140,6 +140,8 @@ ONE = [
     ("v_bfe_i32 v5, v1, 8, 4", (0xABCD,), 0xFFFFFFFB),
     ("v_bfi_b32 v5, v1, v2, v3", (0xFF00, 0x1234, 0x5678), 0x1278),
     ("v_perm_b32 v5, v1, v2, v3", (0x77665544, 0x33221100, 0x00040703), 0x00447733),
+    ("s_mov_b32 s4, 0x00040703\nv_perm_b32 v5, v1, v2, s4", (0x77665544, 0x33221100), 0x00447733),
+    ("s_mov_b32 s4, 0x0d0b0c03\nv_perm_b32 v5, v1, v2, s4", (0xF7665544, 0x33221100), 0xFFFF0033),
     ("v_alignbit_b32 v5, v1, v2, 8", (0x11223344, 0xAABBCCDD), 0x44AABBCC),
     ("v_lshl_add_u32 v5, v1, 4, v2", (3, 5), 53),
     ("v_and_or_b32 v5, v1, v2, v3", (0xF0, 0x3C, 0x01), 0x31),

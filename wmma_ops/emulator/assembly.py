@@ -134,7 +134,7 @@ def parse(text: str) -> Assembly:
         stripped = line.strip()
         if not stripped or stripped.startswith("//"):
             continue
-        if label := _LABEL.match(line):
+        if not line[0].isspace() and (label := _LABEL.match(line)):
             name = label.group(1)
             if in_data:
                 datum, current = name, None

@@ -100,7 +100,6 @@ def doubtful(
     instructions: list[Instruction], blocks: list[tuple[int, int]], successors: list[list[int]], entry: set[str]
 ) -> set[str]:
     """Registers that some read may meet unwritten. `blocks` are (start, stop) of the instructions."""
-    count = len(blocks)
     effects = []
     for start, stop in blocks:
         needed, written = set(), set()
@@ -109,20 +108,19 @@ def doubtful(
             needed |= read - written
             written |= wrote
         effects.append((needed, written))
-    every = set(entry).union(*(needed | written for needed, written in effects))
-    before: list[set[str]] = [set(every) for _ in range(count)]
+    before: list[Set[str] | None] = [None] * len(blocks)  # None where control has not come to
     before[0] = set(entry)
     work = [0]
-    seen = {0}
     while work:
         at = work.pop()
         after = before[at] | effects[at][1]
         for following in successors[at]:
             if following < 0:
                 continue
-            merged = before[following] & after
-            if merged != before[following] or following not in seen:
+            merged = after if before[following] is None else before[following] & after
+            if merged != before[following]:
                 before[following] = merged
-                seen.add(following)
                 work.append(following)
-    return set().union(*(effects[at][0] - before[at] for at in seen)) if seen else set()
+    return set().union(
+        *(needed - known for (needed, _), known in zip(effects, before, strict=True) if known is not None)
+    )
