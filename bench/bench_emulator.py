@@ -45,7 +45,7 @@ def measure(target: str) -> dict:
     body = [ins for ins in parsed.instructions if not ins.mnemonic.startswith(("s_endpgm", "s_cbranch", "s_branch"))]
     parsed.instructions = (body * (5000 // len(body) + 1))[:5000]
     parsed.labels = {}
-    decoded = _seconds(lambda: program.build(parsed, target))
+    decoded = _seconds(lambda: [part.make() for part in program.build(parsed, target).blocks])
 
     kernel = wmma_ops.Kernel(SOURCE, "gemm")
     m = n = k = 128

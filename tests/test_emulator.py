@@ -39,7 +39,7 @@ TEMPLATE = """
 	.amdgcn_target "amdgcn-amd-amdhsa--{target}"
 	.text
 k:
-	{body}
+{body}
 	s_endpgm
 	.amdhsa_kernel k
 		.amdhsa_group_segment_fixed_size {lds}
@@ -61,9 +61,6 @@ amdhsa.kernels:
 def execute(body: str, target: str = "gfx942", inputs=(), *, lds: int = 0, waves: int = 1, **options):
     """Runs instructions on one wave: `inputs` fill v1, v2, … in every lane (a number or one a lane); gives the registers."""
     wave = 64 if target.startswith("gfx9") else 32
-    text = TEMPLATE.format(target=target, body=body.strip().replace("\n", "\n\t"), lds=lds, wave=wave)
-    parsed = assembly.parse(text)
-    built = program.build(parsed.kernels["k"], target)
     # What the inputs are is set by literal moves, so that they count as written.
     moves = []
     memory = np.zeros((max(len(inputs), 1), wave), dtype=np.uint32)
@@ -72,9 +69,8 @@ def execute(body: str, target: str = "gfx942", inputs=(), *, lds: int = 0, waves
         moves.append(
             f"v_lshlrev_b32 v{index + 1}, 2, v0\nglobal_load_dword v{index + 1}, v{index + 1}, s[0:1] offset:{256 * index}"
         )
-    text = TEMPLATE.format(
-        target=target, body="\n\t".join([*moves, body.strip().replace("\n", "\n\t")]), lds=lds, wave=wave
-    )
+    lines = [line if line.startswith(".L") else f"\t{line}" for line in [*moves, *body.strip().split("\n")]]
+    text = TEMPLATE.format(target=target, body="\n".join(lines), lds=lds, wave=wave)
     parsed = assembly.parse(text)
     built = program.build(parsed.kernels["k"], target)
     arguments = np.zeros((max(len(inputs), 1), 64), dtype=np.uint32)
@@ -144,6 +140,8 @@ ONE = [
     ("v_bfe_i32 v5, v1, 8, 4", (0xABCD,), 0xFFFFFFFB),
     ("v_bfi_b32 v5, v1, v2, v3", (0xFF00, 0x1234, 0x5678), 0x1278),
     ("v_perm_b32 v5, v1, v2, v3", (0x77665544, 0x33221100, 0x00040703), 0x00447733),
+    ("s_mov_b32 s4, 0x00040703\nv_perm_b32 v5, v1, v2, s4", (0x77665544, 0x33221100), 0x00447733),
+    ("s_mov_b32 s4, 0x0d0b0c03\nv_perm_b32 v5, v1, v2, s4", (0xF7665544, 0x33221100), 0xFFFF0033),
     ("v_alignbit_b32 v5, v1, v2, 8", (0x11223344, 0xAABBCCDD), 0x44AABBCC),
     ("v_lshl_add_u32 v5, v1, 4, v2", (3, 5), 53),
     ("v_and_or_b32 v5, v1, v2, v3", (0xF0, 0x3C, 0x01), 0x31),
@@ -338,6 +336,18 @@ REFUSED = [
 def test_what_is_not_emulated_is_refused(body):
     with pytest.raises(UnknownInstruction):
         execute(body, "gfx942", (1, 2, 3))
+
+
+def test_a_block_is_decoded_when_it_is_first_run():
+    """What is never reached stops nothing; what is reached stops the kernel, and names all that is not known of it."""
+    unreached = "s_cbranch_scc1 .Lend\ns_unheard_of s4\n.Lend:\nv_mov_b32_e32 v5, 7"
+    built = execute(f"s_cmp_eq_u32 s4, s4\n{unreached}")
+    assert set(built.registers[5]) == {7}
+    assert [bool(block.line_of) for block in built.blocks] == [True, False, True]
+    with pytest.raises(UnknownInstruction, match=r"on gfx942: .*v_never_heard_of.*; .*s_unheard_of"):
+        execute(f"v_never_heard_of v5, v1\n{unreached}")
+    with pytest.raises(UnknownInstruction, match="s_unheard_of"):
+        execute(f"s_cmp_lg_u32 s4, s4\n{unreached}")
 
 
 def test_private_memory_is_each_waves_own():

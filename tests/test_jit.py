@@ -388,6 +388,16 @@ print(json.dumps([times, hashlib.sha256(code.code).hexdigest()]))
     assert hashlib.sha256(code.code).hexdigest() == digest
 
 
+def test_the_systems_clangs_are_found_newest_first(tmp_path):
+    for name in ("one/clang-20", "one/clang-18", "one/clang-format-22", "two/clang", "two/clang-20", "two/clang-22"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch(0o755)
+    (tmp_path / "one/clang-21").touch(0o644)
+    path = os.pathsep.join(str(tmp_path / name) for name in ("one", "missing", "two"))
+    found = [str(Path(clang).relative_to(tmp_path)) for clang in clang._clangs(path)]
+    assert found == ["two/clang", "two/clang-22", "one/clang-20"]
+
+
 def test_the_folder_is_ours_alone(folder):
     jit.compile(EMPTY, "gfx942")
     assert folder.stat().st_mode & 0o777 == 0o700

@@ -13,6 +13,7 @@ import pytest
 from wmma_ops import library
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.xdist_group("wheel")  # one worker builds it
 
 
 def _run(*command, **options):

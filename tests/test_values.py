@@ -24,7 +24,7 @@ from wmma_ops.testing.cases import ACTIVATIONS, FACTORS, LAYOUTS, groups
 from wmma_ops.testing.suite import call, operands, out_type
 from wmma_ops.types import OUTPUTS, name
 
-SAMPLE = 120  # cases on each target
+SAMPLE = 85  # cases on each target, at least: as many as it takes for all that must occur
 PARTS = 4  # tests that share a target's cases
 
 
@@ -137,10 +137,10 @@ def test_any_configuration_keeps_the_contract(dtype, emulated):
     """The planner takes small tiles for small products; tuning and large products take others."""
     target = emulated.removeprefix("emulated:")
     # Plain FMA takes long to emulate.
-    m, n = (70, 75) if dtype == "float32" and not target.startswith("gfx9") else (150, 139)
+    m, n, k = (70, 75, 90) if dtype == "float32" and not target.startswith("gfx9") else (150, 139, 150)
     layouts = {"a_layout": "column", "b_layout": "column"} if dtype == "int8" else {}
     out_dtype = "float32" if dtype == "int8" else None
-    case = GemmCase(m=m, n=n, k=150, dtype=dtype, bias=True, c="row", out_dtype=out_dtype, **layouts)
+    case = GemmCase(m=m, n=n, k=k, dtype=dtype, bias=True, c="row", out_dtype=out_dtype, **layouts)
     (planned,) = _plans(case, target)
     configs = tuning.ranked(planned.problem, planned.target)
     chosen = {
@@ -163,7 +163,7 @@ def test_the_last_round_is_split(dtype, emulated, monkeypatch):
     target = emulated.removeprefix("emulated:")
     monkeypatch.setitem(model.CARDS, target, dataclasses.replace(model.CARDS[target], units=5))
     out_dtype = "float32" if dtype == "int8" else None
-    k = 300 if dtype == "float32" else 1100  # steps enough to share
+    k = 1100 if dtype != "float32" else 300 if target.startswith("gfx9") else 200  # steps enough to share
     case = GemmCase(m=100, n=75, k=k, dtype=dtype, bias=True, c="full", out_dtype=out_dtype, activation="relu")
     (planned,) = _plans(case, target)
     configs = [config for config in tuning.ranked(planned.problem, planned.target) if config.last > 1]

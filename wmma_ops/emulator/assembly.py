@@ -61,23 +61,15 @@ _LDS = re.compile(r"^\s*\.amdgpu_lds\s+([\w.$]+),\s*(\d+)")
 _DATA = re.compile(r"^\.(byte|short|long|quad|zero|ascii|asciz)\s+(.*)$")
 _DATA_SIZES = {"byte": 1, "short": 2, "long": 4, "quad": 8}
 
+_COMMA = re.compile(r",(?![^\[(]*[\])])")
+
 # What follows the operands: name:value, or a bare word.
 _NAMED = re.compile(r"\b([a-z_][a-z_0-9]*):(\[[^\]]*\]|swizzle\([^)]*\)|[\w.+-]+)")
 
 
 def split_operands(text: str) -> list[str]:
     """At commas outside brackets."""
-    parts, depth, start = [], 0, 0
-    for index, letter in enumerate(text):
-        if letter in "[(|" and not (letter == "|" and depth):
-            depth += letter != "|"
-        elif letter in "])":
-            depth -= 1
-        elif letter == "," and depth == 0:
-            parts.append(text[start:index].strip())
-            start = index + 1
-    parts.append(text[start:].strip())
-    return [part for part in parts if part]
+    return [part for part in map(str.strip, _COMMA.split(text)) if part]
 
 
 def parse_instruction(text: str, line: int = 0, source: str = "") -> Instruction:
@@ -142,7 +134,7 @@ def parse(text: str) -> Assembly:
         stripped = line.strip()
         if not stripped or stripped.startswith("//"):
             continue
-        if label := _LABEL.match(line):
+        if not line[0].isspace() and (label := _LABEL.match(line)):
             name = label.group(1)
             if in_data:
                 datum, current = name, None

@@ -5,7 +5,9 @@ wave, so that the watch costs nothing where the compiler left no doubt. Plain co
 that no lane uses.
 """
 
+import functools
 import re
+from collections.abc import Set
 
 from wmma_ops.emulator.assembly import Instruction
 
@@ -25,12 +27,13 @@ _PACKED_WIDE = re.compile(r"^v_pk_(add|mul|fma)_f32$")
 _STORES = ("global_store", "flat_store", "scratch_store", "ds_write", "ds_store", "buffer_store")
 
 
-def registers(text: str) -> set[str]:
+@functools.lru_cache(maxsize=8192)
+def registers(text: str) -> frozenset[str]:
     found = set()
     for prefix, one, first, last in _REGISTER.findall(text):
         numbers = [int(one)] if one else range(int(first), int(last) + 1)
         found.update(f"{prefix}{number}" for number in numbers)
-    return found
+    return frozenset(found)
 
 
 def returns_old(ins: Instruction) -> bool:
@@ -51,7 +54,7 @@ def _selected(ins: Instruction) -> set[str]:
     return found
 
 
-def uses(ins: Instruction) -> tuple[set[str], set[str]]:
+def uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
     """(read, written)."""
     if "::" in ins.text:
         read, written = set(), set()
@@ -97,7 +100,6 @@ def doubtful(
     instructions: list[Instruction], blocks: list[tuple[int, int]], successors: list[list[int]], entry: set[str]
 ) -> set[str]:
     """Registers that some read may meet unwritten. `blocks` are (start, stop) of the instructions."""
-    count = len(blocks)
     effects = []
     for start, stop in blocks:
         needed, written = set(), set()
@@ -106,20 +108,19 @@ def doubtful(
             needed |= read - written
             written |= wrote
         effects.append((needed, written))
-    every = set(entry).union(*(needed | written for needed, written in effects))
-    before: list[set[str]] = [set(every) for _ in range(count)]
+    before: list[Set[str] | None] = [None] * len(blocks)  # None where control has not come to
     before[0] = set(entry)
     work = [0]
-    seen = {0}
     while work:
         at = work.pop()
         after = before[at] | effects[at][1]
         for following in successors[at]:
             if following < 0:
                 continue
-            merged = before[following] & after
-            if merged != before[following] or following not in seen:
+            merged = after if before[following] is None else before[following] & after
+            if merged != before[following]:
                 before[following] = merged
-                seen.add(following)
                 work.append(following)
-    return set().union(*(effects[at][0] - before[at] for at in seen)) if seen else set()
+    return set().union(
+        *(needed - known for (needed, _), known in zip(effects, before, strict=True) if known is not None)
+    )

@@ -15,6 +15,7 @@ from wmma_ops.emulator.errors import (
     OutOfBounds,
     Trap,
     Uninitialised,
+    UnknownInstruction,
 )
 from wmma_ops.emulator.linking import CODE_BASE, CODE_STEP
 from wmma_ops.emulator.memory import (
@@ -224,6 +225,8 @@ class Machine:
                 if budget < 0:
                     raise EndlessLoop("more instructions than the budget: an endless loop?")
                 at = body.run(self, self.full, self.mask)
+        except UnknownInstruction:
+            raise  # it names the instruction, which is of no one wave
         except EmulationError as error:
             raise type(error)(self._where(error, body, wave, block) + str(error)) from None
         except (ValueError, IndexError, TypeError, AttributeError, OverflowError) as error:

@@ -277,6 +277,11 @@ def perm(a, b, selector):
     joined = pair(np.asarray(b, u32), np.asarray(a, u32))
     selector = np.asarray(selector, u32)
     out = np.zeros(np.broadcast(joined, selector).shape, dtype=u32)
+    chosen = [int(selector) >> 8 * index & 0xFF for index in range(4)] if selector.ndim == 0 else [8]
+    if max(chosen) < 8:  # bytes alone, the same ones in every lane
+        for index, byte in enumerate(chosen):
+            out |= ((joined >> u64(8 * byte)).astype(u32) & u32(0xFF)) << u32(8 * index)
+        return out
     for index in range(4):
         s = (selector >> u32(8 * index)) & u32(0xFF)
         byte = (joined >> (u64(8) * np.minimum(s, u32(7)).astype(u64))).astype(u32) & u32(0xFF)

@@ -1,5 +1,6 @@
 """What operands of instructions mean: registers by name, constants, and how a value is read as a type."""
 
+import functools
 import re
 
 import numpy as np
@@ -54,6 +55,7 @@ def register_range(text: str, prefix: str) -> tuple[int, int] | None:
     return int(match.group(2)), int(match.group(3)) - int(match.group(2)) + 1
 
 
+@functools.lru_cache(maxsize=8192)
 def scalar_index(text: str) -> tuple[int, int] | None:
     """(first, count) of a scalar register; None for what is none."""
     if text in SCALAR_NAMES:
@@ -64,6 +66,7 @@ def scalar_index(text: str) -> tuple[int, int] | None:
     return None
 
 
+@functools.lru_cache(maxsize=8192)
 def vector_index(text: str) -> tuple[str, int, int] | None:
     """("v" or "a", first, count)."""
     for prefix in "va":

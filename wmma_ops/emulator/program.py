@@ -1,5 +1,7 @@
 """Turns a kernel's instructions into Python functions, one a basic block, over NumPy rows of one value a lane.
 
+A block's function is made when the block is first run: a launch reaches about half of a kernel's blocks.
+
 A register is a row that stays at its place: the functions name it directly (v5_f is register v5 as float32), and waves
 take turns by having their rows copied in and out (machine.py). What an instruction does is generated as text, so that a
 block runs without looking anything up.
@@ -8,6 +10,8 @@ Names in the generated text: S, the scalar registers as Python integers (vcc 106
 scc 128, nothing 129); full and mask, the lanes in exec; st, the machine.
 """
 
+import contextlib
+import functools
 import re
 import threading
 from collections.abc import Callable
@@ -32,11 +36,18 @@ from wmma_ops.emulator.vector_code import VectorCode
 END, BARRIER, WAIT = -1, -2, -3
 
 
-@dataclass
 class Block:
-    run: Callable
-    instructions: list[Instruction]
-    line_of: list[int]  # generated line -> index of the instruction
+    """Instructions that run one after the other. `make` gives their function and, of each of its lines, the instruction."""
+
+    def __init__(self, instructions: list[Instruction], make: Callable[[], tuple[Callable, list[int]]]):
+        self.instructions = instructions
+        self.line_of: list[int] = []  # generated line -> index of the instruction
+        self.run: Callable[..., int] = self._first
+        self.make = make
+
+    def _first(self, st, full, mask) -> int:
+        self.run, self.line_of = self.make()
+        return self.run(st, full, mask)
 
 
 @dataclass
@@ -242,8 +253,8 @@ def _leaving(builder: Builder, flow: _Flow, ins: Instruction, following: int) ->
 _NOT_BY_LANES = ("s_", "v_mfma", "v_smfma", "v_wmma", "v_swmma", "v_read")
 
 
-def _block(builder: Builder, flow: _Flow, which: int) -> Block | None:
-    """One block's function; None once an instruction is not known."""
+def _lines(builder: Builder, flow: _Flow, which: int) -> list[int]:
+    """Writes one block's text into `builder.lines`; gives the index of each line's instruction."""
     start, stop = flow.ranges[which]
     body, following = flow.instructions[start:stop], flow.following(which)
     builder.lines = []
@@ -268,15 +279,26 @@ def _block(builder: Builder, flow: _Flow, which: int) -> Block | None:
     if last is None:
         builder.emit(f"return {following}")
         line_of.append(max(len(body) - 1, 0))
+    return line_of
+
+
+def _code(builder: Builder, flow: _Flow, which: int) -> tuple[Callable, list[int]]:
+    """One block's function; raises UnknownInstruction naming every instruction of the kernel that is not known."""
+    builder.unknown.clear()
+    line_of = _lines(builder, flow, which)
     if builder.unknown:
-        return None
+        for other in range(len(flow.ranges)):
+            with contextlib.suppress(UnknownInstruction):
+                _lines(builder, flow, other)
+        names = "; ".join(f"{ins.text!r} ({ins.source or f'line {ins.line}'})" for ins in builder.unknown.values())
+        raise UnknownInstruction(f"{builder.kernel.name} on {builder.target}: the emulator does not know {names}")
     text = "def run(st, full, mask):\n" + "\n".join(f"    {line}" for line in builder.lines)
     exec(compile(text, f"<block {which} of {builder.kernel.name}>", "exec"), builder.namespace)
-    return Block(builder.namespace["run"], body, line_of)
+    return builder.namespace["run"], line_of
 
 
 def build(kernel: KernelText, target: str) -> Program:
-    """Decodes a kernel; raises UnknownInstruction naming every instruction that is not known."""
+    """Reads a kernel's control flow and data; raises UnknownInstruction for what of them is not known."""
     _check_descriptor(kernel, target)
     try:
         flow = _flow(kernel)
@@ -284,10 +306,10 @@ def build(kernel: KernelText, target: str) -> Program:
         raise UnknownInstruction(f"{kernel.name} on {target}: {error}") from error
     builder = Builder(kernel, target, flow.instructions)
     builder.watched = dataflow.doubtful(flow.instructions, flow.ranges, flow.successors(), {"v0", "v1", "v2"})
-    blocks = [_block(builder, flow, which) for which in range(len(flow.ranges))]
-    if builder.unknown:
-        names = "; ".join(f"{ins.text!r} ({ins.source or f'line {ins.line}'})" for ins in builder.unknown.values())
-        raise UnknownInstruction(f"{kernel.name} on {target}: the emulator does not know {names}")
+    blocks = [
+        Block(flow.instructions[start:stop], functools.partial(_code, builder, flow, which))
+        for which, (start, stop) in enumerate(flow.ranges)
+    ]
     return Program(
         kernel,
         target,

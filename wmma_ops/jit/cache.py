@@ -151,9 +151,11 @@ def kernels_hash() -> str:
     if known and known[0] == seen:
         return known[1]
     digest = hashlib.sha256()
+    start = len(str(root)) + 1
     for path, _, _ in seen:
-        content = Path(path).read_bytes()
-        digest.update(f"{os.path.relpath(path, root)}\0{len(content)}\0".encode() + content)
+        with open(path, "rb", buffering=0) as file:
+            content = file.read()
+        digest.update(f"{path[start:]}\0{len(content)}\0".encode() + content)
     _tree[root] = (seen, digest.hexdigest())
     return digest.hexdigest()
 

@@ -4,6 +4,7 @@ Three explicit steps (to assembly, assemble, link), because ziglang's driver can
 wanted: the emulator and the static figures read it.
 """
 
+import contextlib
 import functools
 import importlib.util
 import os
@@ -19,7 +20,8 @@ from wmma_ops import kernels_dir
 from wmma_ops.jit import cache, elf
 from wmma_ops.jit.compiler import CodeObject, CompileError
 
-_OLDEST, _NEWEST = 19, 40  # of the system's clang: older ones lack half of the targets
+_OLDEST = 19  # of the system's clang: older ones lack half of the targets
+_NAME = re.compile(r"clang(?:-(\d+))?")
 _PATIENCE = 60  # seconds for a probe
 # clang reads these: what they hold is in no cache key.
 _MEDDLING = re.compile(r"(C|CPLUS_INCLUDE_|C_INCLUDE_|OBJC_INCLUDE_)PATH|CCC_\w+|CLANG_\w+|HIP_\w+|COMPILER_PATH")
@@ -164,9 +166,7 @@ def _search(rocm: str | None, path: str | None):
     for root in (rocm, "/opt/rocm"):
         if root and (clang := shutil.which("clang", path=f"{root}/llvm/bin")):
             found.append(("rocm", clang))
-    for name in ("clang", *(f"clang-{major}" for major in range(_NEWEST, _OLDEST - 1, -1))):
-        if clang := shutil.which(name, path=path):
-            found.append(("system", clang))
+    found += [("system", clang) for clang in _clangs(path)]
     commands = [(kind, (clang,), (lld,)) for kind, clang in found if (lld := _lld(clang, path))]
     # The binary itself: starting it through `python -m ziglang` costs a Python start at each of the three steps.
     package = importlib.util.find_spec("ziglang")
@@ -174,6 +174,18 @@ def _search(rocm: str | None, path: str | None):
         if zig := shutil.which("zig", path=folder):
             commands.append(("ziglang", (zig, "clang"), (zig, "ld.lld")))
     return tuple(commands)
+
+
+def _clangs(path: str | None) -> list[str]:
+    """Of PATH: clang, then those with a version in their name, the newest first. Each folder is read once: to ask for one
+    name after the other costs the first call of a process hundreds of look-ups."""
+    found: dict[int, str] = {}
+    for folder in (os.defpath if path is None else path).split(os.pathsep):
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder or os.curdir):
+                if (match := _NAME.fullmatch(name)) and (clang := shutil.which(name, path=folder or os.curdir)):
+                    found.setdefault(-int(match[1] or 1_000_000), clang)
+    return [clang for age, clang in sorted(found.items()) if -age >= _OLDEST]
 
 
 def _lld(clang: str, path: str | None) -> str | None:

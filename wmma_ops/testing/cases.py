@@ -105,6 +105,7 @@ class AttentionCase(Case):
 FLOATS = ("float32", "float64", "bfloat16", "float16")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "leaky_relu")
 FACTORS = (0.0, 1.0, -1.0, 0.5)
+MASKS = ("bool", "float", "row", "blind", "all_blind", "padding", "plane", "infinite")
 RAGGED = ((1, 1, 1), (16, 16, 16), (17, 31, 33), (64, 48, 80), (5, 130, 7), (1, 65, 129), (127, 1, 63))
 
 
@@ -335,8 +336,7 @@ def _attention():
             yield AttentionCase(sq=sq, skv=skv, e=e, dtype=dtype)
             for causal in ("top_left", "bottom_right"):
                 yield AttentionCase(sq=sq, skv=skv, e=e, dtype=dtype, causal=causal)
-    masks = ("bool", "float", "row", "blind", "all_blind", "padding", "plane", "infinite")
-    for mask, dtype in itertools.product(masks, FLOATS):
+    for mask, dtype in itertools.product(MASKS, FLOATS):
         yield AttentionCase(batch=2, sq=9, skv=12, dtype=dtype, mask=mask)
         yield AttentionCase(batch=2, heads=6, kv_heads=2, sq=9, skv=12, dtype=dtype, mask=mask)
     for layout, dtype in itertools.product(("bshd", "strided", "offset"), FLOATS):
@@ -402,6 +402,80 @@ def _random(count: int, seed: int):
         )
 
 
+def _crossed():
+    """Every operand type in every order of A and B, and beside it, by turns, as much as one call takes: so that a few
+    products meet what single ones show of everything else."""
+    along, across = ("row", "sliced", "strided", "offset", "expanded"), ("column", "column_sliced")
+    orders = ((along, along), (along, across), (across, along), (across, across))
+    batches = [((), ()), ((3,), (3,)), ((), (3,)), ((1,), (3,)), ((1,), ()), ((3, 1), (3,)), ((2, 1, 2), (3, 1))]
+    batches += [
+        ((1, 3), ()),
+        ((3,), ()),
+        ((1, 3), (1, 3)),
+        ((3, 1), ()),
+        ((2, 3), (2, 3)),
+        ((1, 1), (1, 1)),
+        ((1,), (1,)),
+    ]
+    batches += [((3, 1), (3, 1))]
+    other = {name(a): name(b) for family in (FP8_OCP, FP8_FNUZ) for a, b in itertools.permutations(family, 2)}
+    beside = ("float32", "bfloat16", "float16", None)
+    for row, (operand, outs) in enumerate(OUTPUTS.items()):
+        dtype = name(operand)
+        for turn, (a, b) in enumerate(orders):
+            i = 4 * row + turn
+            batch_a, batch_b = batches[i % len(batches)]
+            wide, narrow = dtype == "float64", dtype in other
+            before, after = (None, *ACTIVATIONS)[(3 * i + row) % 8], (*ACTIVATIONS, None)[i % 8]
+            yield GemmCase(
+                m=(17, 16, 9, 32)[i // 2 % 4],
+                n=(24, 21, 16)[i % 3],
+                k=(35, 20, 32)[i // 3 % 3],
+                batch_a=batch_a,
+                batch_b=batch_b,
+                dtype=dtype,
+                dtype_b=other.get(dtype) if turn == 3 else None,
+                out_dtype=name(outs[turn % len(outs)]),
+                a_layout=a[i // 2 % len(a)],
+                b_layout=b[i // 3 % len(b)],
+                c_layout=LAYOUTS[i % len(LAYOUTS)],
+                c=None if turn == 1 and row % 2 else ("full", "full", "row", "full", "column", "full", "scalar")[i % 7],
+                c_dtype=None if wide else beside[i % 4],
+                alpha=(0.5, 1.0, -1.0, 0.25)[(turn + row // 2) % 4],
+                beta=(1.0, 0.5, 0.0, -1.0)[turn],
+                bias=i % 3 != 1,
+                row_scale=("vector", None, "one")[i % 3],
+                col_scale=(None, "one", "vector", "vector")[(i + row) % 4],
+                # Kernels that convert all of a float8 A, or finish in long expressions, take long to compile.
+                a_scale=None if narrow else ("vector", "one", None, None)[i // 2 % 4],
+                a_activation=None if narrow else before,
+                activation=None if narrow else after,
+                multiply=("full", "row", None)[(i + row) % 3],
+                beside=dtype if wide else beside[(i + row) % 4],
+                special=None if dtype == "int8" else (None, None, "nan_a", None, "inf_b", None, "inf_a", None)[i % 8],
+            )
+
+
+def _crossed_attention():
+    """Every mask in wide and in narrow types, each with another head size, layout and group."""
+    sizes = (129, 17, 300, 40, 112, 24, 72, 96, 80, 32, 8, 1)
+    layouts = ("bshd", "strided", "offset", "column", "bhsd")
+    for i, mask in enumerate((*MASKS, None)):
+        for j, dtype in enumerate((("float16", "float32"), ("bfloat16", "float64"))[i % 2]):
+            yield AttentionCase(
+                batch=2,
+                heads=(3, 4, 8)[i % 3],
+                kv_heads=(1, 2)[i % 3 == 1],
+                sq=(9, 20)[(i + j) % 2],
+                skv=(40, 17)[i // 2 % 2],
+                e=sizes[(2 * i + j) % len(sizes)],
+                dtype=dtype,
+                mask=mask,
+                scale=(None, 2.0, -0.5, 0.0)[(i + j) % 4],
+                layout=layouts[(i + j) % len(layouts)],
+            )
+
+
 def _float_out(dtype: str) -> str | None:
     return "float32" if dtype == "int8" else None
 
@@ -414,6 +488,7 @@ _GROUPS = {
     "scaled_mm": _scaled_mm,
     "gemm_gemm": _gemm_gemm,
     "attention": _attention,
+    "crossed": lambda: (*_crossed(), *_crossed_attention()),
     "random": lambda: _random(100, seed=2026),
 }
 

@@ -88,7 +88,11 @@ def _work(case: Case) -> int:
     return count * (4 if case.dtype in ("float32", "float64") else 1)
 
 
-_COMPILING = 300  # a kernel, in products as `_work` counts them
+def _cost(case: Case) -> int:
+    """Compiling its kernel, and running it, in products as `_work` counts them."""
+    converts = case.dtype.startswith("float8") and getattr(case, "a_activation", None) is not None
+    compiling = 900 if converts else 500 if isinstance(case, AttentionCase) else 300
+    return compiling + _work(case)
 
 
 @functools.cache
@@ -133,7 +137,7 @@ def _cover(everything: list[Case], wanted: set[tuple]) -> list[Case]:
 
     def entry(place: int) -> tuple[float, int]:
         case = everything[place]
-        return -len(found[case] & left) / (_COMPILING + _work(case)), place
+        return -len(found[case] & left) / _cost(case), place
 
     queue = [entry(place) for place in range(len(everything))]
     heapq.heapify(queue)
