@@ -66,7 +66,6 @@ struct WgmmaKernel {
   static constexpr int kStep = 16;
   static constexpr int kSlices = kBlockH / kDepth;
   static constexpr int kStages = Config::kStages;
-  static constexpr int kWeights = Config::kGate ? 2 : 1;    // of the first product
   static constexpr int kTilesK = Config::kBlockK / kDepth;  // where weights are resident: all there are
   static constexpr int kChunks = Config::kPadN / kBlockN;   // the same of D1's columns
   static_assert(kTeamWaves / kGroupsN * 16 == kRows && kBlockH % kDepth == 0, "whole warpgroups and slices");
