@@ -231,9 +231,17 @@ WRONG = [
     wrong_attention(
         "weights_of_the_splits_are_equal",
         "attention_combine.hpp",
-        "sum += part[1] * factor;",
-        "sum += part[1];",
+        "sum_ += sum * factor;",
+        "sum_ += sum;",
         lambda case: case.skv > 1000 and case.sq == 3,
+    ),
+    wrong_attention(
+        "tiles_of_heads_that_are_not",
+        "attention_rows.hpp",
+        "left < kTogether ? left : kTogether;",
+        "kTogether;",
+        lambda case: case.sq > 64 and case.heads * case.batch % 8 != 0,
+        target="gfx1201",
     ),
     wrong_attention(
         "no_barrier_after_the_values",
