@@ -10,7 +10,7 @@ from wmma_ops.jit import CodeObject
 
 
 class EmulatedKernel:
-    """One kernel of a code object. It is decoded when first asked for, which takes longer than compiling it."""
+    """One kernel of a code object. It is read when first asked for, and each of its blocks when that is first run."""
 
     def __init__(self, code: CodeObject, name: str):
         self.code, self.name, self.target = code, name, arch.target(code.target)

@@ -178,7 +178,7 @@ class CudaDriver : public Driver {
   Result (*error_name_)(Result, const char**);
   Result (*error_string_)(Result, const char**);
   using LaunchEx = Result (*)(const LaunchConfig*, Handle, void**, void**);
-  LaunchEx launch_ex_;  // null in drivers before CUDA 12, as the next
+  LaunchEx launch_ex_;  // null in older drivers, as the next in those before CUDA 12
   using Encode = Result (*)(void* map, int type, uint32_t dims, const void* data, const uint64_t* sizes,
                             const uint64_t* strides, const uint32_t* box, const uint32_t* neighbours, int interleave,
                             int swizzle, int promotion, int fill);

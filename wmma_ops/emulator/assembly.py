@@ -68,7 +68,7 @@ _NAMED = re.compile(r"\b([a-z_][a-z_0-9]*):(\[[^\]]*\]|swizzle\([^)]*\)|[\w.+-]+
 
 
 def split_operands(text: str) -> list[str]:
-    """At commas outside brackets."""
+    """At commas outside brackets, which no instruction nests."""
     return [part for part in map(str.strip, _COMMA.split(text)) if part]
 
 

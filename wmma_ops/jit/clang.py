@@ -180,10 +180,10 @@ def _clangs(path: str | None) -> list[str]:
     """Of PATH: clang, then those with a version in their name, the newest first. Each folder is read once: to ask for one
     name after the other costs the first call of a process hundreds of look-ups."""
     found: dict[int, str] = {}
-    for folder in (os.defpath if path is None else path).split(os.pathsep):
+    for folder in filter(None, (os.defpath if path is None else path).split(os.pathsep)):  # not the current one
         with contextlib.suppress(OSError):
-            for name in os.listdir(folder or os.curdir):
-                if (match := _NAME.fullmatch(name)) and (clang := shutil.which(name, path=folder or os.curdir)):
+            for name in os.listdir(folder):
+                if (match := _NAME.fullmatch(name)) and (clang := shutil.which(name, path=folder)):
                     found.setdefault(-int(match[1] or 1_000_000), clang)
     return [clang for age, clang in sorted(found.items()) if -age >= _OLDEST]
 

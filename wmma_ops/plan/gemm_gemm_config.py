@@ -32,7 +32,9 @@ class GemmGemmConfig:
     block_h: int  # columns of D0 at once
     block_n: int  # columns of D1 at once
     block_k: int
-    stages: int  # tiles in flight by asynchronous copies (resident: of each wave's rows); 0: by way of registers
+    # Tiles in flight by asynchronous copies (resident: of each wave's rows; of warpgroups: places of one queue); 0: by way
+    # of registers.
+    stages: int
     occupancy: int  # waves at once on a SIMD that registers are kept for (NVIDIA: blocks on an SM)
     wgmma: bool = False  # four waves multiply 64 rows together, from where four more have the copy engine bring tiles
 

@@ -12,39 +12,6 @@
 
 namespace wmma {
 
-// How a wave's sums go to memory, by the copy engine or by the wave itself.
-template <bool kMapped, class Last, class Product, int kN>
-struct StoreOf {
-  using Slabs = WaveStore<Last, Product, 16, kN, 512>;
-  static constexpr int kWaveBytes = Slabs::kWaveBytes;
-
-  const GemmArguments& p;
-  unsigned char* shared;
-
-  WMMA_DEVICE StoreOf(const MappedGemmGemmArguments& all, unsigned char* place) : p(all.last), shared(place) {}
-  WMMA_DEVICE void run(const WaveTile<Product, 16, kN>& sums, uint32_t batch, int64_t row, int64_t column,
-                       uint32_t wave_row, uint32_t wave_column) {
-    const Slabs slabs(p, shared, lane_id(), 0, 0, batch, 0, 0, row, column, wave_row, wave_column);
-    slabs.template run<false>(sums);
-  }
-  WMMA_DEVICE void close() const {}
-};
-template <class Last, class Product, int kN>
-struct StoreOf<true, Last, Product, kN> {
-  using Panels = PanelStore<Last, kN>;
-  static constexpr int kWaveBytes = Panels::kWaveBytes;
-
-  Panels panels;
-
-  WMMA_DEVICE StoreOf(const MappedGemmGemmArguments& all, unsigned char* place)
-      : panels(all.last, all.d_map, arch::shared_address(place), lane_id()) {}
-  WMMA_DEVICE void run(const WaveTile<Product, 16, kN>& sums, uint32_t batch, int64_t row, int64_t column,
-                       uint32_t wave_row, uint32_t wave_column) {
-    panels.run(&sums.sums[0][0][0], batch, row + wave_row, column + wave_column);
-  }
-  WMMA_DEVICE void close() const { panels.close(); }
-};
-
 template <class Config>
 struct WgmmaKernel {
   using Arguments = MappedGemmGemmArguments;
@@ -88,7 +55,7 @@ struct WgmmaKernel {
   using Queue = PanelQueue<kStages, kResident ? Rows::Tile::kBytes : kStreamedBytes>;
   using Sums = WaveTile<Product, 16, kBlockH>;
   using LastSums = WaveTile<Product, 16, kWaveN>;
-  using Store = StoreOf<Config::kMappedD, typename Config::Last, Product, kWaveN>;
+  using Store = PanelOrSlabStore<Config::kMappedD, typename Config::Last, Product, kWaveN>;
   static constexpr int kStores = kResidentBytes + Queue::kBytes;  // where they start
   static constexpr int kBarriers = kStores + kWaves * Store::kWaveBytes;
   static constexpr int kSharedBytes = kBarriers + Queue::kBarrierBytes + arch::kBarrierBytes;
@@ -213,7 +180,7 @@ struct WgmmaKernel {
     const uint32_t tiles = tiles_of(p);
     const uint32_t last_weights = start + kTilesK * kFirstBytes;  // where they are resident
     uint32_t item = team * kTilesK;
-    Store store(p, place);
+    Store store(p.last, p.d_map, place);
     if constexpr (kResident) arch::barrier_wait(resident, 0);
     for (Rounds at(p, team, kTeams); at.more(); at.next()) {
       uint32_t d0[kBlockH / 4];

@@ -97,4 +97,38 @@ class PanelStore {
   uint32_t second_;  // 0, or where the second panel starts
 };
 
+// How a wave's sums go to memory, by the copy engine or by the wave itself.
+template <bool kMapped, class Last, class Product, int kN>
+struct PanelOrSlabStore {
+  using Slabs = WaveStore<Last, Product, 16, kN, 512>;
+  static constexpr int kWaveBytes = Slabs::kWaveBytes;
+
+  const GemmArguments& p;
+  unsigned char* shared;
+
+  WMMA_DEVICE PanelOrSlabStore(const GemmArguments& arguments, const TileMap&, unsigned char* place)
+      : p(arguments), shared(place) {}
+  WMMA_DEVICE void run(const WaveTile<Product, 16, kN>& sums, uint32_t batch, int64_t row, int64_t column,
+                       uint32_t wave_row, uint32_t wave_column) {
+    const Slabs slabs(p, shared, lane_id(), 0, 0, batch, 0, 0, row, column, wave_row, wave_column);
+    slabs.template run<false>(sums);
+  }
+  WMMA_DEVICE void close() const {}
+};
+template <class Last, class Product, int kN>
+struct PanelOrSlabStore<true, Last, Product, kN> {
+  using Panels = PanelStore<Last, kN>;
+  static constexpr int kWaveBytes = Panels::kWaveBytes;
+
+  Panels panels;
+
+  WMMA_DEVICE PanelOrSlabStore(const GemmArguments& p, const TileMap& map, unsigned char* place)
+      : panels(p, map, arch::shared_address(place), lane_id()) {}
+  WMMA_DEVICE void run(const WaveTile<Product, 16, kN>& sums, uint32_t batch, int64_t row, int64_t column,
+                       uint32_t wave_row, uint32_t wave_column) {
+    panels.run(&sums.sums[0][0][0], batch, row + wave_row, column + wave_column);
+  }
+  WMMA_DEVICE void close() const { panels.close(); }
+};
+
 }  // namespace wmma
