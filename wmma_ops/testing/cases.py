@@ -408,16 +408,8 @@ def _crossed():
     along, across = ("row", "sliced", "strided", "offset", "expanded"), ("column", "column_sliced")
     orders = ((along, along), (along, across), (across, along), (across, across))
     batches = [((), ()), ((3,), (3,)), ((), (3,)), ((1,), (3,)), ((1,), ()), ((3, 1), (3,)), ((2, 1, 2), (3, 1))]
-    batches += [
-        ((1, 3), ()),
-        ((3,), ()),
-        ((1, 3), (1, 3)),
-        ((3, 1), ()),
-        ((2, 3), (2, 3)),
-        ((1, 1), (1, 1)),
-        ((1,), (1,)),
-    ]
-    batches += [((3, 1), (3, 1))]
+    batches += [((1, 3), ()), ((3,), ()), ((1, 3), (1, 3)), ((3, 1), ()), ((2, 3), (2, 3)), ((1, 1), (1, 1))]
+    batches += [((1,), (1,)), ((3, 1), (3, 1))]
     other = {name(a): name(b) for family in (FP8_OCP, FP8_FNUZ) for a, b in itertools.permutations(family, 2)}
     beside = ("float32", "bfloat16", "float16", None)
     for row, (operand, outs) in enumerate(OUTPUTS.items()):
