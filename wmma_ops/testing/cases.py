@@ -327,6 +327,10 @@ def _gemm_gemm():
         yield GemmGemmCase(m=9, k=10, h=11, n=12, dtype=dtype, special="nan_a", activation="relu")
     for dtype in ("float16", "bfloat16"):
         yield GemmGemmCase(m=18, k=20, h=22, n=24, dtype=dtype, out_dtype="float32", activation="gelu_tanh")
+        # Whole chunks of memory, and edges inside tiles.
+        yield GemmGemmCase(m=70, k=72, h=40, n=88, dtype=dtype, activation="relu", bias0=True, bias1=True)
+        yield GemmGemmCase(m=40, k=72, h=72, n=24, dtype=dtype, batch=(2,), gate=True, activation="silu")
+        yield GemmGemmCase(m=72, k=16, h=136, n=8, dtype=dtype, c="full", beta1=0.5, layout="column")
     yield GemmGemmCase(m=18, k=20, h=22, n=24, dtype="int8", out_dtype="int8", alpha0=0.02, alpha1=0.01)
 
 
