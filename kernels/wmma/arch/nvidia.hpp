@@ -220,28 +220,18 @@ WMMA_DEVICE uint16_t bf16_from_float(float x) {
 }
 
 // Two floats as the halves of a word, the first one low.
-WMMA_DEVICE uint32_t half_pair(float first, float second) {
-  uint32_t word;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
-  return word;
-}
-WMMA_DEVICE uint32_t bf16_pair(float first, float second) {
-  uint32_t word;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
-  return word;
-}
-
+#define WMMA_PAIR(name, kind)                                                   \
+  WMMA_DEVICE uint32_t name(float first, float second) {                        \
+    uint32_t word;                                                              \
+    asm("cvt." kind ".f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first)); \
+    return word;                                                                \
+  }
+WMMA_PAIR(half_pair, "rn.f16x2")
+WMMA_PAIR(bf16_pair, "rn.bf16x2")
 // The same of what is below 0 made 0; a NaN stays one.
-WMMA_DEVICE uint32_t half_pair_relu(float first, float second) {
-  uint32_t word;
-  asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
-  return word;
-}
-WMMA_DEVICE uint32_t bf16_pair_relu(float first, float second) {
-  uint32_t word;
-  asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
-  return word;
-}
+WMMA_PAIR(half_pair_relu, "rn.relu.f16x2")
+WMMA_PAIR(bf16_pair_relu, "rn.relu.bf16x2")
+#undef WMMA_PAIR
 
 WMMA_DEVICE uint32_t bf16_pair_quick(float first, float second) { return bf16_pair(first, second); }
 

@@ -128,8 +128,7 @@ struct AttentionKernel {
       combine(p, place, partials, first_row, split * kThreads + thread);
       arch::cluster_barrier();  // nobody leaves while others read its shared memory
     } else if constexpr (Config::kSplit) {
-      const uint32_t row = first_row + wave_row;
-      wave.store_partial(p, place, split, row, lane);
+      wave.store_partial(p, place, split, first_row + wave_row, lane);
     } else {
       wave.store(p, place, first_row + wave_row, lane);
     }

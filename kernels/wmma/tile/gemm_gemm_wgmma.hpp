@@ -313,7 +313,7 @@ struct WgmmaKernel {
         if constexpr (kRelu) {
           d0[i * 2 + half] = kSame<T, half_t> ? arch::half_pair_relu(y[0], y[1]) : arch::bf16_pair_relu(y[0], y[1]);
         } else {
-          d0[i * 2 + half] = kSame<T, half_t> ? arch::half_pair(y[0], y[1]) : arch::bf16_pair(y[0], y[1]);
+          d0[i * 2 + half] = rounded_pair<T>(y[0], y[1]);
         }
       }
     }

@@ -9,6 +9,12 @@
 
 namespace wmma {
 
+// Two neighbours of a row, as a lane of a warpgroup has them, rounded: a word.
+template <class T>
+WMMA_DEVICE uint32_t rounded_pair(float first, float second) {
+  return kSame<T, half_t> ? arch::half_pair(first, second) : arch::bf16_pair(first, second);
+}
+
 // A wave's 16 rows, kN columns at a time.
 template <class Config, int kN>
 class PanelStore {
@@ -50,8 +56,8 @@ class PanelStore {
 #pragma unroll
           for (int half = 0; half < 2; ++half) {  // eight rows further down
             const float* two = from + j * 4 + half * 2;
-            words[j * 2 + half] =
-                pair(static_cast<E>(p_.alpha) * two[0] + bias[0], static_cast<E>(p_.alpha) * two[1] + bias[1]);
+            words[j * 2 + half] = rounded_pair<D>(static_cast<E>(p_.alpha) * two[0] + bias[0],
+                                                  static_cast<E>(p_.alpha) * two[1] + bias[1]);
           }
         }
         const uint32_t chunk = i * 2 + lane_ / 16 ^ lane_ % 8;
@@ -84,9 +90,6 @@ class PanelStore {
         if (column + i < p_.n) bias[i] = convert<E>(from[i * p_.bias.column_stride]);
       }
     }
-  }
-  static WMMA_DEVICE uint32_t pair(E first, E second) {
-    return kSame<D, half_t> ? arch::half_pair(first, second) : arch::bf16_pair(first, second);
   }
 
   const GemmArguments& p_;
