@@ -19,6 +19,7 @@ from wmma_ops.plan.gemm_cost import cost, lacking
 from wmma_ops.plan.plan import MOST_GRID_Y, KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import GemmProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, registered
+from wmma_ops.plan.tiles import mapped_lines
 
 _REDUCE_THREADS = 256
 
@@ -156,13 +157,11 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
 
 
 def _mapped_lines(problem: GemmProblem, config: GemmConfig) -> tuple[int, int]:
-    """How many lines of A's and B's memory a block brings for a tile where a copy engine does it: less than 0 where they
-    run across K."""
+    """Of A and of B, which blocks may share; 0 where a copy engine does not bring them."""
     if not config.wgmma:
         return 0, 0
-    a = config.block_m if problem.a_order == "k" else -config.block_k
-    b = config.block_n if problem.b_order == "k" else -config.block_k
-    return a, b // config.share
+    a = mapped_lines(config.block_m, config.block_k, problem.a_order == "k")
+    return a, mapped_lines(config.block_n, config.block_k, problem.b_order == "k") // config.share
 
 
 def _reason(problem: GemmProblem, config: GemmConfig, target: arch.Target, price: float) -> str:

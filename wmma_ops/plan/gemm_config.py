@@ -11,12 +11,10 @@ import torch
 from wmma_ops import arch
 from wmma_ops.plan import model
 from wmma_ops.plan.problem import GemmProblem
-from wmma_ops.plan.tiles import step_of, tile_bytes
+from wmma_ops.plan.tiles import BARRIER_BYTES, can_map, step_of, tile_bytes
 from wmma_ops.types import FP8
 from wmma_ops.types import name as type_name
 
-_BARRIERS_BYTES = 16  # of a tile that a copy engine brings
-_MOST_MAPPED_DIMS = 3  # of a batch, beside rows and columns, that a copy engine walks
 _MEDIUM = 2  # of GemmProblem.precision; "high" asks for more than bfloat16 has, and gets float32
 
 
@@ -105,7 +103,7 @@ def _goes_as_it_is(problem: GemmProblem) -> bool:
 
 def _has_warpgroups(problem: GemmProblem, target: arch.Target) -> bool:
     """Whether the copy engine of sm_90 can fill the tiles: warpgroups multiply what it brings."""
-    counted = problem.batch_dims <= _MOST_MAPPED_DIMS and max(problem.m, problem.n, problem.k) < 2**31
+    counted = can_map(problem.batch_dims, problem.m, problem.n, problem.k)
     return target.name == "sm_90a" and counted and problem.k > 0 and _goes_as_it_is(problem)
 
 
@@ -129,7 +127,7 @@ def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) 
     slab = step.rows * (columns + 16 // size) * size
     if config.waves_k * config.cluster > 1:  # all of a wave's slabs lie there at once
         slab *= config.block_m // config.waves_m // step.rows * (across * step.cols // columns)
-    barriers = _BARRIERS_BYTES if config.wgmma else 0
+    barriers = 2 * BARRIER_BYTES if config.wgmma else 0
     return max((config.stages or 2) * (tile + barriers), config.waves * slab)
 
 

@@ -14,7 +14,7 @@ from wmma_ops.plan.gemm_gemm_config import GemmGemmConfig, candidates, maps_resu
 from wmma_ops.plan.plan import MOST_GRID_Y, KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import GemmGemmProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, nested, order_of, registered
-from wmma_ops.plan.tiles import up
+from wmma_ops.plan.tiles import mapped_lines, up
 from wmma_ops.types import name as type_name
 
 _TYPES = (torch.float16, torch.bfloat16, torch.int8)
@@ -153,11 +153,11 @@ def plan_of(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Targe
 
 
 def _mapped_lines(problem: GemmGemmProblem, config: GemmGemmConfig) -> tuple[int, int, int, int]:
-    """How many lines of the memory of A, of the first weights and of the second a block brings for a tile where a copy
-    engine does it, and how many of D a wave has it take away: less than 0 where they run across K, or H."""
+    """Of A, of the first weights and of the second, and how many of D a wave has taken away; 0 where no copy engine does
+    it."""
     if not config.wgmma:
         return 0, 0, 0, 0
-    a = config.team_m if problem.a_order == "k" else -64
-    b0 = config.block_h if problem.b0_order == "k" else -64
-    b1 = config.block_n if problem.b1_order == "h" else -64
+    a = mapped_lines(config.team_m, 64, problem.a_order == "k")
+    b0 = mapped_lines(config.block_h, 64, problem.b0_order == "k")
+    b1 = mapped_lines(config.block_n, 64, problem.b1_order == "h")
     return a, b0, b1, 16 if maps_result(problem, config) else 0

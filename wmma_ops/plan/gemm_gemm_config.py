@@ -8,16 +8,13 @@ from math import ceil
 
 from wmma_ops import arch
 from wmma_ops.plan.problem import GemmGemmProblem
-from wmma_ops.plan.tiles import step_of, tile_bytes, up
+from wmma_ops.plan.tiles import BARRIER_BYTES, can_map, step_of, tile_bytes, up
 
 _MOST_H = 256  # of D0's columns that a wave holds at once
 _CHUNK_H = 64  # of wider ones
-_BARRIER_BYTES = 8
 _ASKER_REGISTERS = 24  # of a lane
 _INSTRUCTION_REGISTERS = 26  # of a warpgroup's product, beside its sums
-_TOO_MANY = 1 << 16
 _MOST_STAGES = 12  # more in flight are slower: memory is asked in no order
-_MOST_MAPPED_DIMS = 3  # of a batch, beside rows and columns, that a copy engine walks
 _MOST_N = 256  # of D1's columns, where they are summed up over chunks of H
 
 
@@ -118,7 +115,7 @@ def _warpgroup_bytes(problem: GemmGemmProblem, config: GemmGemmConfig) -> tuple[
     if config.resident:
         stays = config.block_k // 64 * first + up(problem.n, config.block_n) * config.block_h * 2
         stage = config.team_m * 128
-    return stays, stage + 2 * _BARRIER_BYTES, config.waves * wave + _BARRIER_BYTES
+    return stays, stage + 2 * BARRIER_BYTES, config.waves * wave + BARRIER_BYTES
 
 
 def _is_async(problem: GemmGemmProblem, target: arch.Target) -> bool:
@@ -184,7 +181,7 @@ def _resident(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGem
 
 def _by_warpgroups(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGemmConfig]:
     whole = _is_async(problem, target) and problem.b1_vec == 8
-    counted = problem.batch_dims <= _MOST_MAPPED_DIMS and max(problem.m, problem.n, problem.k) < 2**31
+    counted = can_map(problem.batch_dims, problem.m, problem.n, problem.k)
     if target.name != "sm_90a" or not (whole and counted) or problem.h > (128 if problem.gate else 256):
         return
     block_h = up(problem.h, 64)
@@ -200,6 +197,9 @@ def _by_warpgroups(problem: GemmGemmProblem, target: arch.Target) -> Iterator[Ge
         block_k = up(problem.k, 64) if resident else 64
         config = GemmGemmConfig(resident, 4 * down, across, 1, block_h, block_n, block_k, 0, 1, wgmma=True)
         stays, stage, beside = _warpgroup_bytes(problem, config)
+        # Whatever is taken from others, an instruction must do with the registers that the kernel starts with.
+        if max(block_h, wave_n) // 2 + _INSTRUCTION_REGISTERS > _launched_registers(config):
+            continue
         # Each place serves one team alone, or a team could take what came there for another the turn before.
         together = down * block_k // 64 if resident else 1
         room = (target.lds_bytes - stays - beside) // stage
@@ -211,10 +211,8 @@ def _by_warpgroups(problem: GemmGemmProblem, target: arch.Target) -> Iterator[Ge
 def registers(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
     """What a lane holds of A, D0, D1 and tiles on their way, at the busiest point; of warpgroups, all that it takes."""
     if config.wgmma:
-        d0, first, last = config.block_h // 4, config.block_h // 2, config.block_n // config.waves_n // 2
-        if max(first, last) + _INSTRUCTION_REGISTERS > _launched_registers(config):
-            return _TOO_MANY  # whatever is taken from others, an instruction must do with what the kernel starts with
-        return max((2 if problem.gate else 1) * first, d0 + last) + 28
+        first, last = config.block_h // 2, config.block_n // config.waves_n // 2
+        return max((2 if problem.gate else 1) * first, config.block_h // 4 + last) + 28
     lanes, words = config.waves * target.wave, problem.a.itemsize / 4
     copies = step_of(target, problem.a, False, 16).copies
     shares = config.waves_m * config.wave_m / lanes  # of a matrix with a row for each of the block's

@@ -7,6 +7,9 @@ import torch
 
 from wmma_ops import arch
 
+BARRIER_BYTES = 8  # of sm_90: each place that the copy engine fills has two of them
+_MOST_MAPPED_DIMS = 3  # of a batch, beside rows and columns, that the copy engine walks
+
 
 @dataclass(frozen=True)
 class Step:
@@ -47,3 +50,13 @@ def tile_bytes(target: arch.Target, lines: int, length: int, size: int) -> int:
     row = shared_rate(target) // 16
     exchanged = chunks % row == 0 or row % chunks == 0
     return lines * (chunks if exchanged else chunks | 1) * 16
+
+
+def can_map(batch_dims: int, *sizes: int) -> bool:
+    """Whether sm_90's copy engine can walk matrices of these rows and columns through a batch."""
+    return batch_dims <= _MOST_MAPPED_DIMS and max(sizes) < 2**31
+
+
+def mapped_lines(outer: int, depth: int, along: bool) -> int:
+    """How many lines of an operand's memory the copy engine brings for a tile: less than 0 where they run across K."""
+    return outer if along else -depth
