@@ -157,7 +157,7 @@ def _calls(run, x, communication, ops):
         run(x)
     said = {name.partition("::")[2]: counts.pop(name) for name in COLLECTIVES if name in counts}
     if said != communication:
-        raise Mismatch(f"communicates by {said}; should by {communication}")
+        raise Mismatch(f"communicates by {said}; should by {communication}; runs {dict(counts)}")
     if set(counts) != ops:
         raise Mismatch(f"runs {sorted(counts)}; should {sorted(ops)}")
 
