@@ -13,7 +13,7 @@ What the libraries that people come from describe, and where it is held here:
     CUDA.jl          WMMA over layouts in global and shared memory, D chained into C, operations over fragments: layouts,
                      fragments_from_shared_memory, epilogues; shuffles, votes, atomics, fences, clock: lanes_together;
                      indices, printing, assertions: indices_and_sizes; reductions: reduction_with_shuffles
-    tilelang         the lanes' layouts: tests/test_layouts.py
+    tilelang         the lanes' layouts: tests/test_layouts_rdna.py
 """
 
 import contextlib
