@@ -269,6 +269,26 @@ SHORT = [
 ]
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w, r: F.linear(x, w) * 0.0,
+        lambda x, w, r: F.linear(x, w) / torch.inf,
+        lambda x, w, r: F.linear(x, w) * 1e-50,
+        lambda x, w, r: torch.add(F.linear(x, w), r, alpha=0),
+    ],
+    ids=["times 0", "by infinity", "times nearly 0", "and 0 times"],
+)
+def test_a_factor_of_0_stays_a_product(function):
+    """The op would leave its operands unread, and their NaN with them."""
+    x, w, r = _x(M, K, grad=False), _x(N, K, grad=False), _x(M, N, grad=False)
+    x[0, 0] = r[1, 1] = torch.nan
+    compiled = Compiled(function)
+    torch.testing.assert_close(compiled(x, w, r), function(x, w, r), equal_nan=True)
+    (entry,) = compiled.report.entries
+    assert (entry.op, "a factor is 0" in entry.reason) == ("linear", True)
+
+
 # What eager itself does not differentiate.
 CHANGED = [
     (Case("input changed", _input_changed, LINEAR, {"linear": 1}), "changed in place"),
