@@ -52,6 +52,8 @@ class GatedBlock(_Named):
         if args or kwargs or not block.holds(self) or not all(chain.is_linear(layer) for layer in layers):
             return super().forward(input, *args, **kwargs)
         gate, up, down = layers
+        if gate.weight.shape != up.weight.shape:  # one of them was replaced since
+            return super().forward(input)
         return mlp(input, gate, down, block.activation, up=up)
 
 
