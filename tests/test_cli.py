@@ -168,6 +168,7 @@ def test_explain_makes_the_call_that_is_asked_for(arguments, problem, capsys):
     [
         (("dance",), "invalid choice: 'dance'"),
         (("matmul", "--m", "0"), "'0' is no size"),
+        (("matmul", "--m", str(2**63)), "is no size"),
         (("matmul", "--target", "gfx9"), "no target 'gfx9' is known"),
         (("matmul", "--bias", *SMALL), "matmul has no --bias; gemm, linear, gemm_gemm, scaled_mm have one"),
         (("linear", "--activation", "geluu", *SMALL), "did you mean 'gelu'"),
@@ -182,6 +183,22 @@ def test_explain_refuses(arguments, text, capsys):
         code = error.code
     assert code == 2
     assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sizes", [(2**50, 64), (2**24, 2**24)], ids=["an operand", "the result"])
+def test_explain_of_more_than_fits_into_memory(sizes, capsys):
+    m, n = map(str, sizes)
+    assert main(["explain", "matmul", "--m", m, "--n", n, "--k", "64", "--target", "gfx942"]) == 1
+    assert "perhaps" in (said := capsys.readouterr().err)
+    assert said.count("\n") == 1
+
+
+def test_explain_of_two_products_that_stay_two(capsys):
+    arguments = ["gemm_gemm", "--m", "64", "--n", "600", "--k", "600", "--target", "gfx942"]
+    assert main(["explain", *arguments, "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [step["config"] is None for step in steps] == [True, False, False]
+    assert "two products" in steps[0]["reason"]
 
 
 def test_a_closed_pipe_is_no_error_to_shout_about():
