@@ -201,7 +201,8 @@ def _multi_head_attention(
         reason = "it adds keys of its own"
     if reason is None and (static_k is not None or static_v is not None):
         reason = "it has static keys"
-    if reason is None and (query.dim() not in (2, 3) or (is_causal and attn_mask is None)):
+    one_rank = query.dim() == key.dim() == value.dim()
+    if reason is None and (not one_rank or query.dim() not in (2, 3) or (is_causal and attn_mask is None)):
         reason = "its arguments are none that torch takes"
     if reason:
         return None, reason
