@@ -161,6 +161,16 @@ def test_a_function_in_a_chain_keeps_its_options_when_it_is_called_by_itself():
     assert (want - model.fc2(F.gelu(model.fc1(x)))).abs().max() > 1e-5
 
 
+@pytest.mark.parametrize("make", [Mlp, Gated])
+def test_a_block_takes_its_input_by_name(make):
+    model, x = make().eval(), torch.randn(3, 16)
+    want = model(x=x)
+    assert wmma_ops.swap_(model).swapped[0].name == ""
+    torch.testing.assert_close(model(x=x), want)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+        model()
+
+
 class ByMode(nn.Module):
     def forward(self, x):
         return F.relu(x) if self.training else F.gelu(x)
