@@ -74,6 +74,7 @@ FIRES = [
     Case("scaled linear", lambda x, w: F.linear(x, w) / 4, LINEAR[:2], {"gemm": 1}),
     Case("matmul", torch.matmul, PRODUCT[:2], {"matmul": 1}),
     Case("@", lambda a, b: a @ b, BATCH[:2], {"matmul": 1}),
+    Case("linalg.matmul", torch.linalg.matmul, PRODUCT[:2], {"matmul": 1}),
     Case("matrix by vector", lambda a, b: a @ b, ((M, K), (K,)), {"matmul": 1}),
     Case("mm, bias, relu", lambda a, b, c: F.relu(a.mm(b) + c), (*PRODUCT[:2], (N,)), {"gemm": 1}),
     Case("bmm, sum", lambda a, b, c: torch.bmm(a, b) + c, BATCH, {"gemm": 1}),
@@ -363,8 +364,31 @@ def test_leaves_types_that_differ(types):
     assert f"its types are {', '.join(types)}" in report.left[0].reason
 
 
-def test_names_products_that_it_does_not_read():
-    _left(lambda a, b: torch.einsum("mk,kn->mn", a, b), [_x(M, K), _x(K, N)], "no pattern looks into it")
+UNREAD = {
+    "einsum": lambda a, b: torch.einsum("mk,kn->mn", a, b),
+    "multi_dot": lambda a, b: torch.linalg.multi_dot([a, b]),
+    "mv": lambda a, b: a.mv(b[:, 0]),
+    "addmm_": lambda a, b: torch.zeros(M, N).addmm_(a, b),
+    "bilinear": lambda a, b: F.bilinear(a, a, torch.ones(2, K, K)),
+}
+
+
+@pytest.mark.parametrize("function", UNREAD.values(), ids=UNREAD)
+def test_names_products_that_it_does_not_read(function):
+    _left(function, [_x(M, K, grad=False), _x(K, N, grad=False)], "no pattern looks into it")
+
+
+def test_names_a_layer_that_torch_computes_whole():
+    layer = torch.nn.TransformerEncoderLayer(K, 2, 16, batch_first=True).eval()
+    compiled = Compiled(layer)
+    with torch.no_grad():
+        compiled(_x(B, M, K, grad=False))
+    (entry,) = compiled.report.entries
+    assert (entry.pattern, entry.op, entry.reason) == (
+        "_transformer_encoder_layer_fwd",
+        None,
+        "no pattern looks into it",
+    )
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def find(order: Order) -> list[Found]:
         elif nodes.kind(node) == "attention":
             rewrite = attention.read(node, order)
             found.append(Found(node, reason=rewrite) if isinstance(rewrite, str) else Found(node, (rewrite,)))
-        elif node.op == "call_function" and node.target in nodes.UNREAD:
+        elif nodes.is_unread(node):
             found.append(Found(node, reason="no pattern looks into it"))
     for node, chain in chains.items():
         pairs = (pair for fused in chain for pair in _pairs(fused, ends))
