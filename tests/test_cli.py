@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -20,8 +21,9 @@ from wmma_ops.plan import tuning
 from wmma_ops.plan.report_cases import CASES
 
 
-def _run(*arguments):
-    return subprocess.run([sys.executable, "-m", "wmma_ops", *arguments], capture_output=True, text=True)
+def _run(*arguments, **environment):
+    command = [sys.executable, "-m", "wmma_ops", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
 
 
 def test_demo_shows_a_row_for_every_op():
@@ -186,6 +188,12 @@ def test_explain_refuses(arguments, text, capsys):
 
 
 @pytest.mark.parametrize("sizes", [(2**50, 64), (2**24, 2**24)], ids=["an operand", "the result"])
+def test_a_locale_without_our_signs():
+    done = _run("layout", "gfx1201", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "16?16 (M?K)" in done.stdout
+
+
 def test_explain_of_more_than_fits_into_memory(sizes, capsys):
     m, n = map(str, sizes)
     assert main(["explain", "matmul", "--m", m, "--n", n, "--k", "64", "--target", "gfx942"]) == 1
