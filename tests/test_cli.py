@@ -187,13 +187,13 @@ def test_explain_refuses(arguments, text, capsys):
     assert text in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("sizes", [(2**50, 64), (2**24, 2**24)], ids=["an operand", "the result"])
 def test_a_locale_without_our_signs():
     done = _run("layout", "gfx1201", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     assert "16?16 (M?K)" in done.stdout
 
 
+@pytest.mark.parametrize("sizes", [(2**50, 64), (2**24, 2**24)], ids=["an operand", "the result"])
 def test_explain_of_more_than_fits_into_memory(sizes, capsys):
     m, n = map(str, sizes)
     assert main(["explain", "matmul", "--m", m, "--n", n, "--k", "64", "--target", "gfx942"]) == 1
