@@ -7,7 +7,14 @@ import pytest
 import torch
 from op_counts import TORCHS_ATTENTION, ran
 from torch._dynamo.testing import CompileCounterWithBackend
-from transformers import AutoModelForCausalLM, StaticCache
+from transformers import (
+    AutoModelForCausalLM,
+    BloomConfig,
+    BloomForCausalLM,
+    SplinterConfig,
+    SplinterModel,
+    StaticCache,
+)
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers_models import EAGER_ONLY, GEMMA4, MODELS, T5, WINDOW, Checked, batch, exact, implementation
 
@@ -149,6 +156,27 @@ def test_models_that_are_not_written_for_sdpas_masks(tiny, padding):
         got = _logits(model, "wmma", inputs)
     assert counts["attention"] == tiny.calls
     torch.testing.assert_close(got[seen], _logits(model, "eager", inputs)[seen], rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_an_encoder_whose_layers_do_not_know_that_they_are_none_of_a_decoder():
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model, inputs, found = SplinterModel(SplinterConfig(vocab_size=61, **sizes)).eval(), batch(None), []
+    for name in ("wmma", "eager"):
+        model.set_attn_implementation(name)
+        found.append(model(**inputs).last_hidden_state)
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_model_that_attends_by_itself_keeps_its_masks():
+    """Bloom's layers add the mask that they get; transformers takes the name for it all the same."""
+    config = BloomConfig(vocab_size=61, hidden_size=32, n_layer=2, n_head=4)
+    model, inputs = BloomForCausalLM._from_config(config, attn_implementation="wmma").eval(), batch("left")
+    assert model.config._attn_implementation == "wmma"
+    got = model(**inputs).logits
+    model.config._attn_implementation = "eager"
+    torch.testing.assert_close(got, model(**inputs).logits)
 
 
 @torch.no_grad()

@@ -45,18 +45,16 @@ def register() -> None:
 def make_mask(*args, config=None, **kwargs) -> Tensor | None:
     """transformers' `sdpa_mask`: bool (True: may look), or None where the layer's `is_causal` says the same.
 
-    Models that are not written for it always get what eager's read, a mask that is added; those whose last layers may drop
-    queries, with which None would mean another thing, always a mask.
+    Models that are not written for it, or attend by themselves, get eager's, which is added, and always get one; those whose
+    last layers may drop queries, with which None would mean another thing, do so too.
     """
-    from transformers.masking_utils import sdpa_mask
+    from transformers.masking_utils import eager_mask, sdpa_mask
 
-    written_for_it = _takes_sdpa_masks(type(config))
-    if not written_for_it or getattr(config, "num_kv_shared_layers", 0):
-        kwargs |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
-    mask = sdpa_mask(*args, config=config, **kwargs)
-    if written_for_it or mask is None:
-        return mask
-    return torch.zeros_like(mask, dtype=kwargs.get("dtype", torch.float32)).masked_fill(~mask, -torch.inf)
+    if not _takes_sdpa_masks(type(config)):
+        return eager_mask(*args, config=config, **kwargs | {"allow_is_bidirectional_skip": False})
+    if getattr(config, "num_kv_shared_layers", 0):
+        kwargs["allow_is_causal_skip"] = False
+    return sdpa_mask(*args, config=config, **kwargs)
 
 
 def _takes_sdpa_masks(config_class: type) -> bool:
