@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -20,8 +21,9 @@ from wmma_ops.plan import tuning
 from wmma_ops.plan.report_cases import CASES
 
 
-def _run(*arguments):
-    return subprocess.run([sys.executable, "-m", "wmma_ops", *arguments], capture_output=True, text=True)
+def _run(*arguments, **environment):
+    command = [sys.executable, "-m", "wmma_ops", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
 
 
 def test_demo_shows_a_row_for_every_op():
@@ -168,6 +170,7 @@ def test_explain_makes_the_call_that_is_asked_for(arguments, problem, capsys):
     [
         (("dance",), "invalid choice: 'dance'"),
         (("matmul", "--m", "0"), "'0' is no size"),
+        (("matmul", "--m", str(2**63)), "is no size"),
         (("matmul", "--target", "gfx9"), "no target 'gfx9' is known"),
         (("matmul", "--bias", *SMALL), "matmul has no --bias; gemm, linear, gemm_gemm, scaled_mm have one"),
         (("linear", "--activation", "geluu", *SMALL), "did you mean 'gelu'"),
@@ -182,6 +185,28 @@ def test_explain_refuses(arguments, text, capsys):
         code = error.code
     assert code == 2
     assert text in capsys.readouterr().err
+
+
+def test_a_locale_without_our_signs():
+    done = _run("layout", "gfx1201", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "16?16 (M?K)" in done.stdout
+
+
+@pytest.mark.parametrize("sizes", [(2**50, 64), (2**24, 2**24)], ids=["an operand", "the result"])
+def test_explain_of_more_than_fits_into_memory(sizes, capsys):
+    m, n = map(str, sizes)
+    assert main(["explain", "matmul", "--m", m, "--n", n, "--k", "64", "--target", "gfx942"]) == 1
+    assert "perhaps" in (said := capsys.readouterr().err)
+    assert said.count("\n") == 1
+
+
+def test_explain_of_two_products_that_stay_two(capsys):
+    arguments = ["gemm_gemm", "--m", "64", "--n", "600", "--k", "600", "--target", "gfx942"]
+    assert main(["explain", *arguments, "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [step["config"] is None for step in steps] == [True, False, False]
+    assert "two products" in steps[0]["reason"]
 
 
 def test_a_closed_pipe_is_no_error_to_shout_about():

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import pickle
 
 import pytest
 import torch
@@ -148,6 +149,17 @@ def test_processors_stay_what_they_were():
     assert isinstance(new, type(old))
     assert new.mark is old.mark
     assert inspect.signature(new.__call__) == inspect.signature(old.__call__)
+
+
+def test_a_swapped_model_is_copied_and_pickled():
+    model, inputs = _made(_unet)
+    swap_processors(model)
+    want = _run(model, inputs)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        torch.testing.assert_close(_run(other, inputs), want)
+        assert restore_processors(other) == restore_processors(copy.deepcopy(model))
+        kinds = {type(processor).__name__ for processor in other.attn_processors.values()}
+        assert kinds == {"AttnProcessor2_0"}
 
 
 def test_compiled_whole():

@@ -161,3 +161,25 @@ def test_forward_mode_is_refused_rather_than_wrong():
         wmma_ops.linear(a, forward_ad.make_dual(a, t))
     with forward_ad.dual_level():
         assert torch.equal(wmma_ops.matmul(a, a), a @ a)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["", "compiled"])
+def test_results_may_be_changed_in_place(compiled):
+    """Those of vectors, too, which the kernels view as matrices."""
+    w, x = torch.randn(4, 8, requires_grad=True), torch.randn(8, requires_grad=True)
+    pairs = {
+        "linear": (lambda: wmma_ops.linear(x, w), lambda: torch.nn.functional.linear(x, w)),
+        "by a vector": (lambda: wmma_ops.matmul(w, x), lambda: w @ x),
+        "of a vector": (lambda: wmma_ops.matmul(x, w.mT), lambda: x @ w.mT),
+        "two vectors": (lambda: wmma_ops.matmul(x, w[0]), lambda: x @ w[0]),
+    }
+    for name, (ours, theirs) in pairs.items():
+        found = []
+        for product in (ours, theirs):
+
+            def function(product=product):
+                return product().mul_(2).relu_().sum()
+
+            called = torch.compile(function, backend="aot_eager", fullgraph=True) if compiled else function
+            found.append(torch.autograd.grad(called(), (w, x)))
+        torch.testing.assert_close(*found, msg=name)

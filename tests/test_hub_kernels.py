@@ -150,6 +150,18 @@ def test_what_stands_in_place_of_a_linear_is_called(repository):
     torch.testing.assert_close(model(x), want)
 
 
+def test_a_hook_on_the_activation_runs(repository):
+    model, x, seen = GatedMLP(ACT2FN["silu"]), torch.randn(3, 24), []
+    want = model(x)
+    _kernelized(model, repository)
+    handle = model.act_fn.register_forward_hook(lambda module, inputs, out: seen.append(out) or 2 * out)
+    torch.testing.assert_close(model(x), 2 * want)
+    assert len(seen) == 1
+    handle.remove()
+    torch.testing.assert_close(model(x), want)
+    assert len(seen) == 1
+
+
 def test_functions(repository):
     kernel = get_local_kernel(repository)
     assert kernel.__file__.startswith(str(repository))

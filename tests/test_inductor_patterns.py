@@ -74,6 +74,7 @@ FIRES = [
     Case("scaled linear", lambda x, w: F.linear(x, w) / 4, LINEAR[:2], {"gemm": 1}),
     Case("matmul", torch.matmul, PRODUCT[:2], {"matmul": 1}),
     Case("@", lambda a, b: a @ b, BATCH[:2], {"matmul": 1}),
+    Case("linalg.matmul", torch.linalg.matmul, PRODUCT[:2], {"matmul": 1}),
     Case("matrix by vector", lambda a, b: a @ b, ((M, K), (K,)), {"matmul": 1}),
     Case("mm, bias, relu", lambda a, b, c: F.relu(a.mm(b) + c), (*PRODUCT[:2], (N,)), {"gemm": 1}),
     Case("bmm, sum", lambda a, b, c: torch.bmm(a, b) + c, BATCH, {"gemm": 1}),
@@ -269,6 +270,26 @@ SHORT = [
 ]
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w, r: F.linear(x, w) * 0.0,
+        lambda x, w, r: F.linear(x, w) / torch.inf,
+        lambda x, w, r: F.linear(x, w) * 1e-50,
+        lambda x, w, r: torch.add(F.linear(x, w), r, alpha=0),
+    ],
+    ids=["times 0", "by infinity", "times nearly 0", "and 0 times"],
+)
+def test_a_factor_of_0_stays_a_product(function):
+    """The op would leave its operands unread, and their NaN with them."""
+    x, w, r = _x(M, K, grad=False), _x(N, K, grad=False), _x(M, N, grad=False)
+    x[0, 0] = r[1, 1] = torch.nan
+    compiled = Compiled(function)
+    torch.testing.assert_close(compiled(x, w, r), function(x, w, r), equal_nan=True)
+    (entry,) = compiled.report.entries
+    assert (entry.op, "a factor is 0" in entry.reason) == ("linear", True)
+
+
 # What eager itself does not differentiate.
 CHANGED = [
     (Case("input changed", _input_changed, LINEAR, {"linear": 1}), "changed in place"),
@@ -343,8 +364,31 @@ def test_leaves_types_that_differ(types):
     assert f"its types are {', '.join(types)}" in report.left[0].reason
 
 
-def test_names_products_that_it_does_not_read():
-    _left(lambda a, b: torch.einsum("mk,kn->mn", a, b), [_x(M, K), _x(K, N)], "no pattern looks into it")
+UNREAD = {
+    "einsum": lambda a, b: torch.einsum("mk,kn->mn", a, b),
+    "multi_dot": lambda a, b: torch.linalg.multi_dot([a, b]),
+    "mv": lambda a, b: a.mv(b[:, 0]),
+    "addmm_": lambda a, b: torch.zeros(M, N).addmm_(a, b),
+    "bilinear": lambda a, b: F.bilinear(a, a, torch.ones(2, K, K)),
+}
+
+
+@pytest.mark.parametrize("function", UNREAD.values(), ids=UNREAD)
+def test_names_products_that_it_does_not_read(function):
+    _left(function, [_x(M, K, grad=False), _x(K, N, grad=False)], "no pattern looks into it")
+
+
+def test_names_a_layer_that_torch_computes_whole():
+    layer = torch.nn.TransformerEncoderLayer(K, 2, 16, batch_first=True).eval()
+    compiled = Compiled(layer)
+    with torch.no_grad():
+        compiled(_x(B, M, K, grad=False))
+    (entry,) = compiled.report.entries
+    assert (entry.pattern, entry.op, entry.reason) == (
+        "_transformer_encoder_layer_fwd",
+        None,
+        "no pattern looks into it",
+    )
 
 
 @pytest.mark.parametrize(

@@ -371,13 +371,16 @@ BAD = [
     (lambda: _attend(key_padding_mask=torch.ones(2, 3)), ValueError, r"key_padding_mask has shape \[2, 3\]"),
     (lambda: _attend(attn_mask=torch.ones(3, 3).int()), TypeError, r"a mask is torch\.int32; takes bool or"),
     (lambda: _attend(is_causal=True), ValueError, "is_causal is a hint about attn_mask"),
+    (lambda: _attend(keys=torch.ones(3, 2, 4)), ValueError, "are batches of 1, 2 and 2; takes one size of all"),
+    (lambda: _attend(keys=torch.ones(3, 4)), ValueError, "have 3, 2 and 2 dimensions; takes 2 of all, or 3"),
     (lambda: _attend(torch.ones(3)), ValueError, r"an input has shape \[3\]; takes 2 dimensions, or 3"),
 ]
 
 
-def _attend(x=None, **options):
+def _attend(x=None, keys=None, **options):
     x = torch.ones(3, 1, 4) if x is None else x
-    return wmma_ops.nn.MultiheadAttention(4, 2)(x, x, x, **options)
+    keys = x if keys is None else keys
+    return wmma_ops.nn.MultiheadAttention(4, 2)(x, keys, keys, **options)
 
 
 @pytest.mark.parametrize(("call", "kind", "text"), BAD, ids=[case[2][:40] for case in BAD])

@@ -148,6 +148,64 @@ def test_a_block_whose_parts_change_or_that_gets_more_arguments_is_itself():
     assert type(model) is Gated
 
 
+def test_a_function_in_a_chain_keeps_its_options_when_it_is_called_by_itself():
+    class Chained(Mlp):
+        def forward(self, x):
+            return self.fc2(F.gelu(self.fc1(x), approximate="tanh"))
+
+    model, x = Chained(), 4 * torch.randn(3, 16)
+    want = model(x)
+    wmma_ops.swap_(model)
+    model.fc1.register_forward_hook(lambda module, args, out: None)
+    torch.testing.assert_close(model(x), want, rtol=1e-6, atol=1e-6)
+    assert (want - model.fc2(F.gelu(model.fc1(x)))).abs().max() > 1e-5
+
+
+@pytest.mark.parametrize("make", [Mlp, Gated])
+def test_a_block_takes_its_input_by_name(make):
+    model, x = make().eval(), torch.randn(3, 16)
+    want = model(x=x)
+    assert wmma_ops.swap_(model).swapped[0].name == ""
+    torch.testing.assert_close(model(x=x), want)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x'"):
+        model()
+
+
+class ByMode(nn.Module):
+    def forward(self, x):
+        return F.relu(x) if self.training else F.gelu(x)
+
+
+def test_an_activation_that_differs_in_training_is_called():
+    model, x = Gated(), torch.randn(3, 16)
+    model.act_fn = ByMode()
+    wmma_ops.swap_(model)
+    for train in (True, False):
+        model.train(train)
+        torch.testing.assert_close(model(x), Gated.forward(model, x))
+
+
+def test_a_gate_that_broadcasts():
+    class Scalar(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.gate, self.up, self.down = (nn.Linear(*sizes, False) for sizes in ((8, 1), (8, 16), (16, 8)))
+
+        def forward(self, x):
+            return self.down(torch.sigmoid(self.gate(x)) * self.up(x))
+
+    model, x = Scalar(), torch.randn(3, 8)
+    want = model(x)
+    assert "differ in size" in wmma_ops.swap_(model).left[0].note
+    wide = Scalar()
+    wide.gate = nn.Linear(8, 16, False)
+    wmma_ops.swap_(wide)
+    wide.gate, wide.up, wide.down = model.gate, model.up, model.down  # swapped, too
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), want)
+        torch.testing.assert_close(wide(x), want)
+
+
 class Own(nn.Linear):
     def forward(self, x):
         return super().forward(x) * 2
@@ -172,6 +230,12 @@ def _tensor_subclass():
     return layer
 
 
+def _with_activation(*sizes):
+    layer = nn.Linear(*sizes)
+    layer.activation = "relu"  # a note of the user's: torch's forward does not read it
+    return layer
+
+
 LEFT = {
     "class": (lambda: Own(4, 4), "its class has a forward of its own"),
     "parametrized": (_parametrized, "it is parametrized"),
@@ -180,6 +244,7 @@ LEFT = {
     "lazy": (lambda: nn.LazyLinear(4), "its weight is not initialised yet"),
     "tensor": (_tensor_subclass, "its weight is a Mine; taken are plain tensors"),
     "keys": (lambda: nn.MultiheadAttention(4, 2, add_zero_attn=True), "add_bias_kv and add_zero_attn are torch's"),
+    "attribute": (lambda: _with_activation(4, 4), "it has an attribute activation of its own"),
 }
 
 

@@ -6,6 +6,7 @@ import torch.autograd.forward_ad as forward_ad
 import torch.nn.functional as F
 from op_counts import ran
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import wmma_ops
 
@@ -96,6 +97,7 @@ REFUSED = {
     "mask type": _sdpa(Q, Q, Q, torch.ones(6, 6).double()),
     "no tensor": lambda: torch.matmul(A, 3),
     "too few": lambda: torch.matmul(A),
+    "keys without a batch": lambda: nn.MultiheadAttention(8, 2)(A[:, None], A, A),
 }
 
 
@@ -103,7 +105,7 @@ REFUSED = {
 def test_torch_refuses_in_its_own_words(function):
     errors = []
     for mode in (torch.overrides.BaseTorchFunctionMode(), wmma_ops.swapped()):
-        with mode, pytest.raises((RuntimeError, TypeError)) as caught:
+        with mode, pytest.raises((AssertionError, RuntimeError, TypeError)) as caught:
             function()
         errors.append((caught.type, str(caught.value)))
     assert errors[0] == errors[1]
@@ -161,6 +163,49 @@ def test_multi_head_attention_of_every_kind():
     with wmma_ops.swapped() as calls:
         nn.MultiheadAttention(16, 4, add_bias_kv=True)(x, x, x)
     assert [why for _, why in calls.left] == ["it adds keys of its own"]
+
+
+@pytest.mark.parametrize("reentrant", [False, True], ids=["", "reentrant"])
+def test_what_is_recomputed_is_ours_too(reentrant):
+    layer, x = nn.Linear(8, 8), torch.randn(2, 8, requires_grad=True)
+    inputs = [x, layer.weight]
+
+    def loss(x):
+        return checkpoint(lambda x: (layer(x) @ layer.weight).sin(), x, use_reentrant=reentrant).sum()
+
+    def gradients(function):
+        layer.zero_grad()
+        x.grad = None
+        function(loss(x))
+        return [one.grad.clone() for one in inputs]
+
+    ways = {
+        "backward": (torch.Tensor.backward, 1),
+        "with a gradient": (lambda y: y.backward(torch.tensor(1.0)), 1),
+        "of several": (lambda y: torch.autograd.backward([y, 2 * y], retain_graph=True), 1),
+        "unrelated": (lambda y: torch.autograd.backward(x.sum() + y * torch.ones(3).sum()), 1),
+    }
+    for name, (way, times) in ways.items():
+        want = gradients(way)
+        with wmma_ops.swapped() as calls, ran() as counts:
+            got = gradients(way)
+        torch.testing.assert_close(got, want)
+        assert calls.taken == {"linear": 1 + times, "matmul": 1 + times}, name
+        assert not calls.left
+        assert counts["linear"] == 2
+    if reentrant:
+        return
+    want = torch.autograd.grad(loss(x), inputs)
+    with wmma_ops.swapped() as calls:
+        got = torch.autograd.grad(loss(x), inputs)
+        named = torch.autograd.grad(loss(x), {"x": x, "w": layer.weight})
+        (whole,) = torch.autograd.grad(x.square().sum(), x, materialize_grads=True)
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            torch.ones(2).sum().backward()
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(whole, 2 * x)
+    torch.testing.assert_close(list(named.values()), list(want))
+    assert calls.taken == {"linear": 4, "matmul": 4}
 
 
 def test_compile_around_and_within():
@@ -227,6 +272,8 @@ def test_transforms():
         with forward_ad.dual_level():
             dual = forward_ad.make_dual(A, torch.ones_like(A))
             tangent = forward_ad.unpack_dual(dual @ B).tangent
+        jacobian = torch.func.jacrev(lambda a: (a @ B).sum(0))(A)
+    torch.testing.assert_close(jacobian, B.T[:, None].expand(5, 6, 8))
     torch.testing.assert_close(got, torch.cos(batch @ B) @ B.mT)
     torch.testing.assert_close(tangent, torch.ones_like(A) @ B)
     assert calls.left == {("matmul", "forward-mode derivatives are on"): 1}

@@ -7,9 +7,16 @@ import pytest
 import torch
 from op_counts import TORCHS_ATTENTION, ran
 from torch._dynamo.testing import CompileCounterWithBackend
-from transformers import AutoModelForCausalLM, StaticCache
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
-from transformers_models import MODELS, T5, WINDOW, Checked, batch, exact, implementation
+from transformers import (
+    AutoModelForCausalLM,
+    BloomConfig,
+    BloomForCausalLM,
+    SplinterConfig,
+    SplinterModel,
+    StaticCache,
+)
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers_models import EAGER_ONLY, GEMMA4, MODELS, T5, WINDOW, Checked, batch, exact, implementation
 
 import wmma_ops
 from wmma_ops.integrations import transformers as wmma_transformers
@@ -136,6 +143,49 @@ def test_training_step(tiny):
         grads[name] = {key: x.grad for key, x in model.named_parameters() if x.grad is not None}
     assert grads["wmma"].keys() == grads["exact"].keys()
     _no_worse(*(_joined(grads[name], like=grads["exact"]) for name in ("wmma", tiny.peer, "exact")))
+
+
+@pytest.mark.parametrize("padding", [None, "left"])
+@pytest.mark.parametrize("tiny", EAGER_ONLY, ids=str)
+@torch.no_grad()
+def test_models_that_are_not_written_for_sdpas_masks(tiny, padding):
+    """A decoder whose layers do not know that they are causal; one that joins an added mask of its own to its mask."""
+    model, inputs = tiny.model(), batch(padding)
+    seen = inputs["attention_mask"].bool()
+    with ran() as counts:
+        got = _logits(model, "wmma", inputs)
+    assert counts["attention"] == tiny.calls
+    torch.testing.assert_close(got[seen], _logits(model, "eager", inputs)[seen], rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_an_encoder_whose_layers_do_not_know_that_they_are_none_of_a_decoder():
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model, inputs, found = SplinterModel(SplinterConfig(vocab_size=61, **sizes)).eval(), batch(None), []
+    for name in ("wmma", "eager"):
+        model.set_attn_implementation(name)
+        found.append(model(**inputs).last_hidden_state)
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_model_that_attends_by_itself_keeps_its_masks():
+    """Bloom's layers add the mask that they get; transformers takes the name for it all the same."""
+    config = BloomConfig(vocab_size=61, hidden_size=32, n_layer=2, n_head=4)
+    model, inputs = BloomForCausalLM._from_config(config, attn_implementation="wmma").eval(), batch("left")
+    assert model.config._attn_implementation == "wmma"
+    got = model(**inputs).logits
+    model.config._attn_implementation = "eager"
+    torch.testing.assert_close(got, model(**inputs).logits)
+
+
+@torch.no_grad()
+def test_layers_that_drop_queries():
+    """The last layers of Gemma 4 share keys and compute what is asked for alone."""
+    model, inputs = GEMMA4.model(), batch(None)
+    whole = _logits(model, "wmma", inputs)
+    torch.testing.assert_close(model(**inputs, logits_to_keep=3).logits, whole[:, -3:], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(whole, _logits(model, "eager", inputs), rtol=1e-4, atol=1e-4)
 
 
 @torch.no_grad()
@@ -340,6 +390,6 @@ def test_masks_must_be_registered_too(monkeypatch):
     model, inputs = LLAMA.model(), batch("left")
     seen = inputs["attention_mask"].bool()
     right = _logits(model, "wmma", inputs)[seen]
-    assert ALL_MASK_ATTENTION_FUNCTIONS._global_mapping["wmma"] is sdpa_mask
+    assert ALL_MASK_ATTENTION_FUNCTIONS._global_mapping["wmma"] is wmma_transformers.make_mask
     monkeypatch.delitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, "wmma")
     assert not torch.allclose(_logits(model, "wmma", inputs)[seen], right, atol=1e-2)

@@ -77,6 +77,36 @@ MODELS = (
     ),
     Tiny("BertForMaskedLM", _BERT | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}),
 )
+# Without sdpa in transformers, and not written for its masks.
+EAGER_ONLY = (
+    Tiny(
+        "BigBirdPegasusForCausalLM",
+        {"vocab_size": 61, "d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 48}
+        | {"max_position_embeddings": 64, "eos_token_id": None},
+    ),
+    Tiny(
+        "DeepseekV4ForCausalLM",
+        _COMMON
+        | {"head_dim": 16, "num_key_value_heads": 1, "q_lora_rank": 16, "o_lora_rank": 16, "o_groups": 2}
+        | {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_shared_experts": 1}
+        | {"index_n_heads": 2, "index_head_dim": 8, "index_topk": 4, "sliding_window": WINDOW}
+        | {"layer_types": ["compressed_sparse_attention", "heavily_compressed_attention"]},
+    ),
+)
+GEMMA4 = Tiny(
+    "Gemma4ForCausalLM",
+    _COMMON
+    | {
+        "head_dim": 8,
+        "global_head_dim": 16,
+        "num_global_key_value_heads": 2,
+        "num_hidden_layers": 4,
+        "sliding_window": 32,
+    }
+    | {"layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2}
+    | {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 61},
+    calls=4,
+)
 T5 = Tiny("T5ForConditionalGeneration", _T5 | {"decoder_start_token_id": 0}, calls=6)
 
 

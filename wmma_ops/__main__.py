@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import io
 import os
 import sys
 
@@ -139,6 +140,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run() -> int:
     """The command wmma_ops, as which it is installed too."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # × and → as ? where the locale has none
+            stream.reconfigure(errors="replace")
     try:
         return main()
     except BrokenPipeError:  # … | head

@@ -327,6 +327,7 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
             # A Function's forward runs without gradients, but the levels below this one record their own.
             with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
                 output = call.redispatch(keyset & torch._C._after_autograd_keyset, *inputs, **scalars)
+            output = tuple(map(_no_view, output)) if isinstance(output, tuple) else _no_view(output)
             scalars = defaults | scalars
             # The dispatcher drops trailing arguments that have their default, so there may be fewer inputs than names.
             tensors = dict.fromkeys(names) | dict(zip(names, inputs, strict=False))
@@ -372,6 +373,11 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
             return call.redispatch(keyset & torch._C._after_autograd_keyset, *inputs, **scalars)
 
     IMPLEMENTATIONS["wmma"].impl(op, kernel, "Autograd", with_keyset=True)
+
+
+def _no_view(x):
+    """A kernel may give a view of what it made; torch lets nobody change a Function's views in place."""
+    return x.data if type(x) is torch.Tensor and x._is_view() and not torch._C._are_functorch_transforms_active() else x
 
 
 def _is_relu(scalars):

@@ -48,7 +48,7 @@ def add_options(parser) -> None:
 
 
 def size(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    if not text.isdecimal() or not 1 <= int(text) < 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is no size; takes 1, 2, 3, …")
     return int(text)
 

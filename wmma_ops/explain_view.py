@@ -24,6 +24,10 @@ def show(options) -> int:
     except jit.CompileError as error:
         print(f"explain: {error}", file=sys.stderr)
         return 1
+    except RuntimeError as error:  # torch's own: tensors are made, though never written
+        sizes = f"{options.m} × {options.n} × {options.k}"
+        print(f"explain: {str(error).splitlines()[0]}; perhaps {sizes} is more than fits into memory", file=sys.stderr)
+        return 1
     if options.json:
         print(json.dumps(data(found, source=options.source, assembly=options.assembly), indent=2, ensure_ascii=False))
         return 0
@@ -57,7 +61,7 @@ def data(found: Explanation, *, source: bool = False, assembly: bool = False) ->
         "steps": [
             {
                 "problem": calls.plain(step.problem),
-                "config": calls.plain(step.config),
+                "config": None if step.config is None else calls.plain(step.config),  # two products, where not one
                 "reason": step.reason,
                 "launches": [launch(one) for one in step.launches],
             }

@@ -20,7 +20,8 @@ aten = torch.ops.aten
 
 _FUNCTIONS: dict[str, tuple] = {
     "linear": (F.linear, aten.linear.default),
-    "matmul": (torch.matmul, operator.matmul, torch.mm, torch.bmm, aten.matmul.default, aten.mm.default, aten.bmm.default),
+    "matmul": (torch.matmul, torch.linalg.matmul, operator.matmul, torch.mm, torch.bmm,
+               aten.matmul.default, aten.mm.default, aten.bmm.default),
     "addmm": (torch.addmm, aten.addmm.default),
     "baddbmm": (torch.baddbmm, aten.baddbmm.default),
     "attention": (F.scaled_dot_product_attention, aten.scaled_dot_product_attention.default),
@@ -37,8 +38,13 @@ _FUNCTIONS: dict[str, tuple] = {
     "leaky_relu": (F.leaky_relu, aten.leaky_relu.default),
     "dropout": (F.dropout, torch.dropout, aten.dropout.default),
 }  # fmt: skip
-# Products of torch's that no pattern reads.
-UNREAD = (F.multi_head_attention_forward, torch.einsum, torch.tensordot, torch.mv, torch.dot, torch.addbmm, torch.addmv)
+# Products of torch's that no pattern reads, and its layers that hide some.
+_UNREAD = (
+    F.multi_head_attention_forward, torch._native_multi_head_attention, torch._transformer_encoder_layer_fwd,
+    torch.einsum, torch.tensordot, torch.inner, torch.mv, torch.dot, torch.addbmm, torch.addmv, F.bilinear,
+    torch.chain_matmul, torch.linalg.multi_dot,
+)  # fmt: skip
+_UNREAD_METHODS = ("__rmatmul__", "inner", "mv", "dot", "addbmm", "addmv", "addmm_", "baddbmm_", "addbmm_", "addmv_")
 _METHODS = {
     "matmul": ("matmul", "mm", "bmm", "__matmul__"),
     "addmm": ("addmm",),
@@ -108,6 +114,13 @@ def kind(node: Node) -> str | None:
     if node.op == "call_function":
         return _KINDS.get(node.target)
     return _METHOD_KINDS.get(node.target) if node.op == "call_method" else None
+
+
+def is_unread(node: Node) -> bool:
+    """Whether the node multiplies, in a way that no pattern reads."""
+    if node.op == "call_function":
+        return node.target in _UNREAD
+    return node.op == "call_method" and node.target in _UNREAD_METHODS
 
 
 def arguments(node: Node) -> dict[str, object] | None:
@@ -184,10 +197,14 @@ def passes_on(node: Node) -> bool:
     return node.target != "contiguous" or before.is_contiguous()
 
 
+def name_of(node: Node) -> str:
+    """The name of the function or method that the node calls."""
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+
+
 def is_view(node: Node) -> bool:
     """Whether the node's result, or what it takes apart, lies in its operand's memory."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return name in _VIEWS or passes_on(node)
+    return name_of(node) in _VIEWS or passes_on(node)
 
 
 def goes_into_a_kernel(node: Node) -> bool:

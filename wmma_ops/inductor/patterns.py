@@ -16,6 +16,8 @@ from wmma_ops.inductor import attention, nodes
 from wmma_ops.inductor.found import Found, Rewrite, Transposed, refused
 from wmma_ops.inductor.nodes import Order, value
 
+_ZERO = "a factor is 0, with which ours reads no operand and torch multiplies"
+
 
 @dataclass(frozen=True)
 class Fused:
@@ -68,7 +70,7 @@ def find(order: Order) -> list[Found]:
         elif nodes.kind(node) == "attention":
             rewrite = attention.read(node, order)
             found.append(Found(node, reason=rewrite) if isinstance(rewrite, str) else Found(node, (rewrite,)))
-        elif node.op == "call_function" and node.target in nodes.UNREAD:
+        elif nodes.is_unread(node):
             found.append(Found(node, reason="no pattern looks into it"))
     for node, chain in chains.items():
         pairs = (pair for fused in chain for pair in _pairs(fused, ends))
@@ -163,6 +165,8 @@ def _next(fused: Fused, user: Node) -> Fused | str:
         if fused.activation is not None:
             return f"{name} comes after the activation"
         beta = nodes.number(given["alpha"])
+        if beta is not None and _vanishes(beta):
+            return _ZERO
         summed = _add(fused, other, beta) if beta == 1 or (beta is not None and is_first) else None
         return summed.and_then(user, "bias" if summed.c is fused.c else "sum") if summed else f"{name} has no place"
     if kind in ("mul", "imul") and nodes.broadcasts(x, fused.result) and value(fused.a).dim() >= 2:
@@ -172,11 +176,16 @@ def _next(fused: Fused, user: Node) -> Fused | str:
 
 def _scaled(fused: Fused, user: Node, kind: str, factor: float, is_first: bool) -> Fused | str:
     before_sum = fused.bias is None and fused.c is None and fused.activation is None
-    if kind in ("mul", "imul") and before_sum:
-        return fused.and_then(user, "scale", alpha=fused.alpha * factor)
-    if kind == "div" and is_first and before_sum and factor != 0:
-        return fused.and_then(user, "scale", alpha=fused.alpha / factor)
+    is_quotient = kind == "div" and is_first and factor != 0
+    if before_sum and (is_quotient or kind in ("mul", "imul")):
+        alpha = fused.alpha / factor if is_quotient else fused.alpha * factor
+        return _ZERO if _vanishes(alpha) else fused.and_then(user, "scale", alpha=alpha)
     return "a factor comes after the sum" if kind != "add" else "a number is added"
+
+
+def _vanishes(factor: float) -> bool:
+    """Whether the op takes the factor for 0."""
+    return abs(factor) < torch.finfo(torch.float32).smallest_normal
 
 
 def _single(fused: Fused) -> Rewrite:

@@ -67,7 +67,7 @@ def _rewrite(graph: Graph, settings: Settings, report: Report) -> None:
     for one in found:
         if one.start not in taken:
             reason = one.reason or _told(refused[one.start], short=True) or "another op took what is around it"
-            pattern = one.rewrites[0].pattern if one.rewrites else nodes.kind(one.start) or one.start.target.__name__
+            pattern = one.rewrites[0].pattern if one.rewrites else nodes.kind(one.start) or nodes.name_of(one.start)
             entries[one.start] = Entry(pattern, (one.start.name,), None, reason, line_of(one.start))
     report.entries.extend(entries[one.start] for one in found if one.start in entries)
 

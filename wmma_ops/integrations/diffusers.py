@@ -9,6 +9,7 @@ diffusers' native backend, is ours.
 """
 
 import copy
+import copyreg
 import functools
 from collections.abc import Callable
 
@@ -82,4 +83,16 @@ def _subclass(kind: type) -> type:
             )
         return out
 
-    return type(kind.__name__ + _SUFFIX, (kind,), {"__call__": call, "__module__": kind.__module__})
+    def reduce(self, protocol):
+        """Pickles the class, which no Python module holds, as the one that it was made of."""
+        made = super(subclass, self).__reduce_ex__(protocol)
+        return (_remade, (kind,), *made[2:]) if made[0] is copyreg.__newobj__ else made
+
+    names = {"__call__": call, "__module__": kind.__module__, "__reduce_ex__": reduce}
+    subclass = type(kind.__name__ + _SUFFIX, (kind,), names)
+    return subclass
+
+
+def _remade(kind: type):
+    subclass = _subclass(kind)
+    return subclass.__new__(subclass)

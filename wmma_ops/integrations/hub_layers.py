@@ -39,7 +39,8 @@ def _linear(layer: nn.Module, x: Tensor) -> Tensor:
 
 def _gated(gate: nn.Module, x: Tensor, function: object, up: Tensor) -> Tensor:
     name = activation_name(function)
-    if name is None or not _is_linear(gate):
+    watched = isinstance(function, nn.Module) and not is_plain(function)
+    if name is None or watched or not _is_linear(gate):
         return function(_linear(gate, x)) * up
     rows = x.reshape(-1, x.shape[-1])
     out = ops.gemm(rows, gate.weight.mT, bias=gate.bias, activation=name, multiply=up.reshape(-1, up.shape[-1]))

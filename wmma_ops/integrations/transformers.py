@@ -10,6 +10,8 @@ A call goes to the op `attention`. What that op does not take goes to two produc
 Rows that may look at no key, as padding's own, give zeros.
 """
 
+import functools
+
 import torch
 
 from wmma_ops import ops
@@ -17,6 +19,9 @@ from wmma_ops.integrations.scores import attention_by_scores
 
 Tensor = torch.Tensor
 NAME = "wmma"
+
+# Models without sdpa, for their sinks or their soft cap, that take its masks.
+_TAKE_SDPA_MASKS = ("gemma2", "gpt_oss")
 
 # Arguments that change what a model computes, and that nothing here takes.
 _REFUSED = {
@@ -30,12 +35,50 @@ def register() -> None:
     """Makes `attn_implementation="wmma"` known, for this process; models that do not ask for it stay as they are."""
     try:
         from transformers import AttentionInterface, AttentionMaskInterface
-        from transformers.masking_utils import sdpa_mask
     except ImportError as error:
         raise ImportError(f"needs transformers 5 or later, pip install 'wmma_ops[transformers]': {error}") from error
     AttentionInterface.register(NAME, attention_forward)
     # Without this one, transformers would make no masks at all: padding and windows would be ignored.
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+    AttentionMaskInterface.register(NAME, make_mask)
+
+
+def make_mask(*args, config=None, **kwargs) -> Tensor | None:
+    """transformers' `sdpa_mask`: bool (True: may look), or None where the layer's `is_causal` says the same.
+
+    Models that are not written for it, or attend by themselves, get eager's, which is added, and always get one; those whose
+    last layers may drop queries, with which None would mean another thing, do so too.
+    """
+    from transformers.masking_utils import eager_mask, sdpa_mask
+
+    if not _takes_sdpa_masks(type(config)):
+        return eager_mask(*args, config=config, **kwargs | {"allow_is_bidirectional_skip": False})
+    if getattr(config, "num_kv_shared_layers", 0):
+        kwargs["allow_is_causal_skip"] = False
+    return sdpa_mask(*args, config=config, **kwargs)
+
+
+def _takes_sdpa_masks(config_class: type) -> bool:
+    """The compiler asks this while it traces, and takes the answer as it is."""
+    return _supports_sdpa(config_class)
+
+
+# What torch.compiler.assume_constant_result does: to call it would import the compiler.
+_takes_sdpa_masks._dynamo_marked_constant = True
+
+
+@functools.cache
+def _supports_sdpa(config_class: type) -> bool:
+    """Whether the models of that config do, or are known to take its masks all the same."""
+    from transformers import PreTrainedModel
+
+    models = [PreTrainedModel]
+    for one in models:
+        models.extend(one.__subclasses__())
+    for kind in config_class.__mro__:
+        found = [one for one in models if one.config_class is kind]
+        if found:
+            return any(one._supports_sdpa for one in found) or kind.model_type in _TAKE_SDPA_MASKS
+    return False
 
 
 def attention_forward(

@@ -1,5 +1,7 @@
 """Which activation of ours a module or a function is, and what stands in the way of fusing a module."""
 
+import copy
+
 import torch
 import torch.fx
 import torch.nn.functional as F
@@ -66,8 +68,15 @@ def traced_name_of(module: nn.Module) -> str | None:
         return name
     if next(module.children(), None) is not None or next(module.parameters(), None) is not None:
         return None
+    names = {_traced_name(module, training) for training in (False, True)}
+    return names.pop() if len(names) == 1 else None
+
+
+def _traced_name(module: nn.Module, training: bool) -> str | None:
+    stand_in = copy.copy(module)  # its flag is its own
+    stand_in.training = training
     try:
-        nodes = list(Leaves().trace(module).nodes)
+        nodes = list(Leaves().trace(stand_in).nodes)
     except Exception:  # whatever a foreign forward raises when it is given no tensor: it is no single call
         return None
     if [node.op == "placeholder" for node in nodes[:2]] != [True, False] or len(nodes) != 3 or nodes[2].op != "output":

@@ -176,6 +176,11 @@ def multi_head_attention(
     """What torch.nn.functional.multi_head_attention_forward gives, for ``[batch, length, size]``."""
     if is_causal and attn_mask is None:
         raise ValueError("wmma.nn.MultiheadAttention: is_causal is a hint about attn_mask, which is None; takes both")
+    if not query.shape[0] == key.shape[0] == value.shape[0]:
+        raise ValueError(
+            f"wmma.nn.MultiheadAttention: query, key and value are batches of {query.shape[0]}, {key.shape[0]} and "
+            f"{value.shape[0]}; takes one size of all"
+        )
     by_hint = is_causal and key_padding_mask is None and not need_weights
     lengths = (query.shape[1], key.shape[1])
     mask = merged_mask(None if by_hint else attn_mask, key_padding_mask, query.shape[0], heads, lengths, query.dtype)
@@ -229,6 +234,11 @@ class MultiheadAttention(nn.MultiheadAttention):
         }
         if self.bias_k is not None or self.add_zero_attn or query.is_nested:
             return super().forward(query, key, value, key_padding_mask, **options)
+        if len({x.dim() for x in (query, key, value)}) > 1:
+            raise ValueError(
+                f"wmma.nn.MultiheadAttention: query, key and value have {query.dim()}, {key.dim()} and {value.dim()} "
+                "dimensions; takes 2 of all, or 3 with a batch"
+            )
         inputs = same_order((query, key, value), self._arranged)
         if query.dim() == 2 and key_padding_mask is not None:
             key_padding_mask = key_padding_mask.unsqueeze(0)

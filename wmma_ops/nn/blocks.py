@@ -36,23 +36,25 @@ class Sequential(_Named, nn.Sequential):
 class Block(_Named):
     """Mixed into somebody's class, whose forward is the chain of children that was traced."""
 
-    def forward(self, input, *args, **kwargs):
+    def forward(self, *args, **kwargs):
         block = getattr(self, BLOCK)
-        if args or kwargs or not block.holds(self):
-            return super().forward(input, *args, **kwargs)
-        return chain.run(block.links, input)
+        if len(args) != 1 or kwargs or not block.holds(self):
+            return super().forward(*args, **kwargs)
+        return chain.run(block.links, args[0])
 
 
 class GatedBlock(_Named):
     """Mixed into somebody's class, whose forward is ``down(act(gate(x))·up(x))``."""
 
-    def forward(self, input, *args, **kwargs):
+    def forward(self, *args, **kwargs):
         block = getattr(self, BLOCK)
         layers = [self._modules.get(name) for name in (block.gate, block.up, block.down)]
-        if args or kwargs or not block.holds(self) or not all(chain.is_linear(layer) for layer in layers):
-            return super().forward(input, *args, **kwargs)
+        if len(args) != 1 or kwargs or not block.holds(self) or not all(chain.is_linear(layer) for layer in layers):
+            return super().forward(*args, **kwargs)
         gate, up, down = layers
-        return mlp(input, gate, down, block.activation, up=up)
+        if gate.weight.shape != up.weight.shape:  # one of them was replaced since
+            return super().forward(*args)
+        return mlp(args[0], gate, down, block.activation, up=up)
 
 
 class _FeedForward(_Named):

@@ -1,11 +1,12 @@
 """Children called one after another, as in nn.Sequential: which of them go into one op, and that op's call."""
 
+import functools
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from wmma_ops.nn.activation import is_idle, is_plain, name_of
+from wmma_ops.nn.activation import apply, is_idle, is_plain, name_of
 from wmma_ops.nn.linear import Linear, linear
 from wmma_ops.nn.mlp import mlp
 
@@ -40,7 +41,7 @@ def groups(chain: list[Link]) -> list[Group]:
     found = []
     i = 0
     while i < len(chain):
-        first, i = chain[i].call, i + 1
+        first, i = _call(chain[i]), i + 1
         if not is_linear(first) or i == len(chain) or not _fuses(chain[i]):
             found.append(Group(first))
             continue
@@ -54,6 +55,12 @@ def groups(chain: list[Link]) -> list[Group]:
         else:
             found.append(Group(first, activation))
     return found
+
+
+def _call(link: Link):
+    """What calls the link by itself: a function was traced with its options, which its name holds."""
+    is_function = link.activation is not None and not isinstance(link.call, nn.Module)
+    return functools.partial(apply, link.activation) if is_function else link.call
 
 
 def _fuses(link: Link) -> bool:

@@ -24,6 +24,26 @@ def _count_traced(name: str, reason: str | None) -> bool:
 _count_traced._dynamo_marked_constant = True
 
 
+_BACKWARD = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+
+
+class _NoPlace(Exception):
+    """A tensor without gradient, or of a kind that has its own way."""
+
+
+def _places(tensors):
+    """A tensor or several as their places in the graph; what is none stays."""
+    if isinstance(tensors, dict):
+        return {key: _places(x) for key, x in tensors.items()}
+    if isinstance(tensors, (tuple, list)):
+        return tuple(_places(x) for x in tensors)
+    if not isinstance(tensors, torch.Tensor):
+        return tensors
+    if not tensors.requires_grad or tensors.is_nested or not rules.is_plain(tensors):
+        raise _NoPlace
+    return torch.autograd.graph.get_gradient_edge(tensors)
+
+
 class RuleMode(TorchFunctionMode):
     """Within it, calls of the functions in `_table` are ours where their rules allow; `_count` is told of each."""
 
@@ -35,11 +55,31 @@ class RuleMode(TorchFunctionMode):
         if func is torch.Tensor.unflatten:  # written with super(), which the compiler cannot follow from inside a mode
             return torch.unflatten(*args, **kwargs)
         if rule is None:
-            return func(*args, **kwargs)
+            return self._backward(func, args, kwargs) if func in _BACKWARD else func(*args, **kwargs)
         name, function = rule
         call, reason = rules.decide(function, args, kwargs)
         self._count(name, reason)
         return call() if reason is None else func(*args, **kwargs)
+
+    def _backward(self, func, args, kwargs):
+        """Within the mode again: what is recomputed (activation checkpointing) is what was computed.
+
+        torch's functions would come back to the mode, but not with tensors given as their places in the graph.
+        """
+        batched = kwargs.get("is_grads_batched") or torch._C._are_functorch_transforms_active()
+        if batched or kwargs.get("materialize_grads"):  # not with places
+            return func(*args, **kwargs)
+        try:
+            places = [_places(x) for x in args]
+            inputs = _places(kwargs.get("inputs"))
+        except _NoPlace:
+            return func(*args, **kwargs)
+        keywords = kwargs if inputs is None else {**kwargs, "inputs": inputs}
+        if func is torch.Tensor.backward:
+            func, keywords = torch.autograd.backward, {**keywords, "grad_tensors": keywords.get("gradient")}
+            keywords.pop("gradient", None)
+        with self:
+            return func(*places, **keywords)
 
     def _count(self, name: str, reason: str | None) -> None:
         raise NotImplementedError

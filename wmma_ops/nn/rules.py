@@ -34,7 +34,7 @@ def _refusal(*tensors) -> str | None:
     for which, x in found:
         if not isinstance(x, Tensor):
             return f"{which} is no tensor"
-        if not _is_plain(x):
+        if not is_plain(x):
             return f"{which} is a {type(x).__name__}, which has rules of its own"
         if x.is_nested or x.layout != torch.strided:
             return f"{which} is {'nested' if x.is_nested else 'sparse'}"
@@ -56,7 +56,7 @@ def _refusal(*tensors) -> str | None:
     return None
 
 
-def _is_plain(x) -> bool:
+def is_plain(x) -> bool:
     """No class with rules of its own, or one that knows ours; torch.export traces with classes of torch._subclasses."""
     kind = type(x)
     if kind is Tensor or kind is nn.Parameter or kind.__module__.startswith("torch._subclasses."):
@@ -155,7 +155,7 @@ def _heads_differ(q: Tensor, k: Tensor, v: Tensor, grouped: bool) -> str | None:
 
 
 def _mask_refusal(q: Tensor, k: Tensor, mask: Tensor) -> str | None:
-    if not _is_plain(mask) or mask.device != q.device or _is_dtensor(mask) != _is_dtensor(q):
+    if not is_plain(mask) or mask.device != q.device or _is_dtensor(mask) != _is_dtensor(q):
         return "its mask is no plain tensor on the same device"
     known = [torch.bool, q.dtype, *([torch.float32, torch.get_autocast_dtype(q.device.type)] if _autocast(q) else [])]
     if mask.dtype not in known:
@@ -201,7 +201,8 @@ def _multi_head_attention(
         reason = "it adds keys of its own"
     if reason is None and (static_k is not None or static_v is not None):
         reason = "it has static keys"
-    if reason is None and (query.dim() not in (2, 3) or (is_causal and attn_mask is None)):
+    one_rank = query.dim() == key.dim() == value.dim()
+    if reason is None and (not one_rank or query.dim() not in (2, 3) or (is_causal and attn_mask is None)):
         reason = "its arguments are none that torch takes"
     if reason:
         return None, reason

@@ -208,6 +208,8 @@ def _swap_block(module: nn.Module) -> str | None:
         return None
     if not all(chain.is_linear(children[name]) for name in (block.gate, block.up, block.down)):
         raise Unknown("not all of its three layers were swapped")
+    if children[block.gate].weight.shape != children[block.up].weight.shape:
+        raise Unknown("its gate and what it multiplies differ in size")
     _become(module, blocks.GatedBlock, block)
     return f"{block.down}({block.activation}({block.gate})·{block.up})"
 
@@ -246,6 +248,9 @@ def _check_layer(module: nn.Module, base: type) -> None:
     _check_class(module, base)
     if base is nn.MultiheadAttention and (module.bias_k is not None or module.add_zero_attn):
         raise Unknown("add_bias_kv and add_zero_attn are torch's alone")
+    own = [name for name in ("activation", "recompute") if base is nn.Linear and hasattr(module, name)]
+    if own:
+        raise Unknown(f"it has an attribute {own[0]} of its own, which means something to ours")
     for name, parameter in module.named_parameters(recurse=False):
         if isinstance(parameter, UninitializedTensorMixin):
             raise Unknown(f"its {name} is not initialised yet; call it once first")
