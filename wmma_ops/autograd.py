@@ -15,6 +15,7 @@ from wmma_ops import activations, emulator
 from wmma_ops.errors import tagged
 from wmma_ops.library import IMPLEMENTATIONS, overload
 from wmma_ops.select import select
+from wmma_ops.sizes import known
 from wmma_ops.types import DIFFERENTIABLE, accumulator, name
 
 
@@ -132,7 +133,8 @@ def _matrix_gradient(x, y, alpha, like):
     if like.dim() == 2 and x.dim() > 2 and x.shape[:-2] == y.shape[:-2] and not _divides_rows(y):
         # The batch joins K: one product adds up over it in the accumulator.
         x, y = x.movedim(-2, 0).flatten(1), y.flatten(0, -2)
-    if like.dim() >= 2 and like.stride(-2) == 1 and like.shape[-1] > 1:  # column-major, as a transposed weight
+    # Column-major, as a transposed weight.
+    if like.dim() >= 2 and known(like.stride(-2) == 1) and not known(like.shape[-1] <= 1):
         return _matrix_product(y.mT, x.mT, alpha, like.mT).mT
     return _matrix_product(x, y, alpha, like)
 
