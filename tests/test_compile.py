@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import wmma_ops
 from wmma_ops.testing.samples import SAMPLES
@@ -148,6 +149,30 @@ def test_graphs_hold_the_op_itself():
         with torch.set_grad_enabled(grad):
             torch.compile(wmma_ops.matmul, backend=backend, fullgraph=True)(torch.ones(2, 2), torch.ones(2, 2))
     assert seen == ["wmma.matmul.default"] * 2
+
+
+TRACERS = {
+    "symbolic_trace": lambda model, *inputs: torch.fx.symbolic_trace(model),
+    "make_fx": lambda model, *inputs: make_fx(model)(*inputs),
+    "make_fx symbolic": lambda model, *inputs: make_fx(model, tracing_mode="symbolic")(*inputs),
+    "jit": lambda model, *inputs: torch.jit.trace(model, inputs),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("grad", [True, False], ids=["grad", "no_grad"])
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_other_tracers_graphs_differentiate(tracer, grad):
+    """Also those traced where no gradient was asked for."""
+
+    def model(x, w):
+        attended, _ = wmma_ops.attention(x[None], x[None], x[None])
+        return wmma_ops.matmul(wmma_ops.linear(attended[0], w, activation="gelu"), w)
+
+    inputs = [torch.randn(5, 4), torch.randn(3, 4)]
+    with torch.set_grad_enabled(grad):
+        graph = TRACERS[tracer](model, *inputs)
+    _check(graph, model, [x.requires_grad_() for x in inputs])
 
 
 def test_registered_activations_compile():
