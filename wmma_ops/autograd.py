@@ -11,7 +11,7 @@ import torch.autograd.forward_ad as forward_ad
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd.function import _SingleLevelFunction
 
-from wmma_ops import activations, emulator
+from wmma_ops import activations, emulator, fakes
 from wmma_ops.errors import tagged
 from wmma_ops.library import IMPLEMENTATIONS, overload
 from wmma_ops.select import select
@@ -305,6 +305,12 @@ def _refuse_dual(op, names, inputs):
             )
 
 
+def _not_differentiable(op, operand, tensors):
+    culprit = next(argument for argument, x in tensors.items() if x is not None and x.requires_grad)
+    text = f"requires grad, but products of {name(operand.dtype)} are not differentiable; takes detached tensors"
+    return tagged(op, culprit, text, ValueError)
+
+
 class _Shape(NamedTuple):
     """What the backward pass needs of a tensor that is only added: its values are neither kept nor watched for changes."""
 
@@ -334,9 +340,7 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
             tensors = dict.fromkeys(names) | dict(zip(names, inputs, strict=False))
             operand = tensors[names[0] if names[0] != "input" else "a"]
             if operand.dtype not in DIFFERENTIABLE or gradients is None:
-                culprit = next(argument for argument, x in tensors.items() if x is not None and x.requires_grad)
-                text = f"requires grad, but products of {name(operand.dtype)} are not differentiable; takes detached tensors"
-                raise tagged(op, culprit, text, ValueError)
+                raise _not_differentiable(op, operand, tensors)
             light = only_added(scalars, tensors)
             ctx.shapes = {argument: _Shape(tensors[argument].shape, tensors[argument].dtype) for argument in light}
             ctx.kept = [argument for argument, x in tensors.items() if x is not None and argument not in light]
@@ -405,6 +409,9 @@ def _addmm_in_place(keyset, input, a, b, *, beta=1.0, alpha=1.0):
     """In-place ops cannot be registered as above: with gradients, addmm_ is addmm and a copy, which autograd tracks."""
     _refuse_dual("addmm_", ("input", "a", "b"), (input, a, b))
     if torch.is_grad_enabled() and torch._C._any_requires_grad(input, a, b):
+        fakes.addmm_(input, a, b)  # addmm takes more: any type beside its result's, and what broadcasts
+        if a.dtype not in DIFFERENTIABLE:
+            raise _not_differentiable("addmm_", a, {"input": input, "a": a, "b": b})
         input.copy_(overload("addmm")(input, a, b, beta=beta, alpha=alpha, out_dtype=input.dtype))
         return
     with torch._C._AutoDispatchBelowAutograd():

@@ -105,7 +105,8 @@ def matmul(a, b, *, out_dtype=None):
     return a.new_empty(shape, dtype=out)
 
 
-def _add_product(op, rank, input, a, b, out_dtype):
+def _sum(op, rank, input, a, b, out_dtype):
+    """Shape and type of a product to which `input` is added."""
     _same_device(op, a, input=input, b=b)
     for argument, x in (("a", a), ("b", b)):
         if x.dim() != rank:
@@ -115,26 +116,27 @@ def _add_product(op, rank, input, a, b, out_dtype):
         _check(a.shape[0] == b.shape[0], op, "b", lambda: f"has shape {list(b.shape)}; takes the batch size of a")
     shape = _product_shape(op, "a", a, "b", b)
     _fits(op, shape, input=input)
-    return a.new_empty(shape, dtype=out)
+    return shape, out
 
 
 def addmm(input, a, b, *, beta=1.0, alpha=1.0, out_dtype=None):
-    return _add_product("addmm", 2, input, a, b, out_dtype)
+    shape, out = _sum("addmm", 2, input, a, b, out_dtype)
+    return a.new_empty(shape, dtype=out)
 
 
 def baddbmm(input, a, b, *, beta=1.0, alpha=1.0, out_dtype=None):
-    return _add_product("baddbmm", 3, input, a, b, out_dtype)
+    shape, out = _sum("baddbmm", 3, input, a, b, out_dtype)
+    return a.new_empty(shape, dtype=out)
 
 
 def addmm_(input, a, b, *, beta=1.0, alpha=1.0):
-    out = _add_product("addmm_", 2, input, a, b, input.dtype)
-    _same_sizes(
-        input.shape,
-        out.shape,
-        "addmm_",
-        "input",
-        lambda: f"has shape {list(input.shape)}; takes {list(out.shape)}, the shape of the product",
-    )
+    op = "addmm_"
+    if input.dtype not in OUTPUTS.get(a.dtype, (input.dtype,)):
+        taken = " or ".join(map(name, OUTPUTS[a.dtype]))
+        _fail(op, "input", f"is {name(input.dtype)}; takes {taken} for {name(a.dtype)} operands", TypeError)
+    shape, _ = _sum(op, 2, input, a, b, input.dtype)
+    text = partial("has shape {}; takes {}, the shape of the product".format, list(input.shape), list(shape))
+    _same_sizes(input.shape, shape, op, "input", text)
 
 
 def gemm(

@@ -14,10 +14,21 @@ CAUSAL = {False: 0, True: 1, "top_left": 1, "bottom_right": 2}
 
 
 def _call(name: str, tensors: dict, **scalars):
+    _refuse_learned(name, scalars)
     try:
         return select(name, *tensors.values())(*tensors.values(), **scalars)
     except (RuntimeError, TypeError) as error:
         raise translate(name, error, tensors) from None
+
+
+def _refuse_learned(op: str, scalars: dict) -> None:
+    """A tensor of one element is taken as a number, and would lose its gradient."""
+    for argument, value in scalars.items():
+        if isinstance(value, Tensor) and value.requires_grad and is_grad_enabled():
+            raise TypeError(
+                f"wmma.{op}: {argument} is a tensor that requires grad, but numbers have no gradient; takes a number "
+                "(multiply an operand by the tensor instead)"
+            )
 
 
 def matmul(a: Tensor, b: Tensor, *, out_dtype: torch.dtype | None = None) -> Tensor:
@@ -102,6 +113,7 @@ def addmm_(input: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: flo
         tensor([[3., 3.],
                 [3., 3.]])
     """
+    _refuse_learned("addmm_", {"beta": beta, "alpha": alpha})
     try:
         DIFFERENTIABLE["addmm_"](input, a, b, beta=beta, alpha=alpha)
     except (RuntimeError, TypeError) as error:
