@@ -65,6 +65,21 @@ def test_per_sample_gradients():
     torch.testing.assert_close(got, want)
 
 
+@pytest.mark.parametrize("activation", wmma_ops.activations.names())
+def test_per_sample_gradients_of_what_broadcasts(activation):
+    """A has fewer dimensions than the gradient that meets it, and is not mapped."""
+    a, b = torch.randn(2, 4, dtype=torch.float64), torch.randn(3, 4, 5, dtype=torch.float64)
+    scales = torch.randn(2, 3, 5, dtype=torch.float64)
+
+    def loss(a, b, scale):
+        return wmma_ops.gemm(a, b, col_scale=scale, a_activation=activation).sum()
+
+    found = torch.vmap(torch.func.grad(loss, argnums=(0, 1, 2)), in_dims=(None, None, 0))(a, b, scales)
+    each = [torch.func.grad(loss, argnums=(0, 1, 2))(a, b, scale) for scale in scales]
+    for got, want in zip(found, zip(*each, strict=True), strict=True):
+        torch.testing.assert_close(got, torch.stack(want))
+
+
 def test_nested_transforms_see_every_level():
     x = torch.randn(2, 2, dtype=torch.float64)
 

@@ -38,6 +38,11 @@ def _silu_backward(g, x):
     return g * (s * (1 + x * (1 - s)))
 
 
+def _gelu_backward(g, x, approximate):
+    # Under vmap aten's own does not line up dimensions that one of the two lacks.
+    return aten.gelu_backward(g, x.expand_as(g) if x.dim() < g.dim() else x, approximate=approximate)
+
+
 # In the order of their codes in kernels/wmma/activation.hpp. Where aten has a fused backward that differentiates
 # again, it is used.
 BUILTIN = tuple(
@@ -46,11 +51,11 @@ BUILTIN = tuple(
         [
             ("none", lambda x: x, lambda g, x: g),
             ("relu", F.relu, lambda g, x: aten.threshold_backward(g, x, 0)),
-            ("gelu", F.gelu, lambda g, x: aten.gelu_backward(g, x)),
+            ("gelu", F.gelu, lambda g, x: _gelu_backward(g, x, "none")),
             (
                 "gelu_tanh",
                 lambda x: F.gelu(x, approximate="tanh"),
-                lambda g, x: aten.gelu_backward(g, x, approximate="tanh"),
+                lambda g, x: _gelu_backward(g, x, "tanh"),
             ),
             ("silu", F.silu, _silu_backward),
             ("sigmoid", torch.sigmoid, lambda g, x: aten.sigmoid_backward(g, torch.sigmoid(x))),

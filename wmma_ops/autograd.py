@@ -226,10 +226,11 @@ _WIDEST_BACKWARD = {2: 256, 4: 128, 8: 64}
 
 
 def _has_backward_kernels(q, v, needs) -> bool:
-    """Not on the CPU, nor for the gradient of a mask, nor where the gradients are to be differentiated again."""
+    """Not on the CPU, nor for the gradient of a mask, nor where the gradients are to be differentiated again, nor where V
+    has no columns and lse is all there is."""
     if torch.is_grad_enabled() or needs["mask"] or (q.device.type == "cpu" and emulator.active() is None):
         return False
-    return max(q.shape[-1], v.shape[-1]) <= _WIDEST_BACKWARD[q.dtype.itemsize]
+    return v.shape[-1] > 0 and max(q.shape[-1], v.shape[-1]) <= _WIDEST_BACKWARD[q.dtype.itemsize]
 
 
 def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enable_gqa=False):
