@@ -114,6 +114,24 @@ def test_bfloat16_gradients_through_kernels(op, target):
     _compare_with_float64(sample, narrow, found)
 
 
+@pytest.mark.parametrize("activation", wmma_ops.activations.names())
+@pytest.mark.parametrize("shape", [(3, 4), (1, 3, 4)], ids=str)
+def test_one_activated_a_for_many_b(activation, shape):
+    tensors = {
+        "a": torch.randn(shape, requires_grad=True),
+        "b": torch.randn(2, 4, 5, requires_grad=True),
+        "a_scale": torch.randn(4, requires_grad=True),
+    }
+
+    def gradients(tensors):
+        out = wmma_ops.gemm(**tensors, a_activation=activation)
+        return torch.autograd.grad(out.sin().sum(), list(tensors.values()))
+
+    wide = {name: x.detach().double().requires_grad_() for name, x in tensors.items()}
+    for got, want in zip(gradients(tensors), gradients(wide), strict=True):
+        torch.testing.assert_close(got, want.float())
+
+
 def test_gradients_come_in_the_layout_of_the_parameter():
     weight = torch.randn(5, 4, requires_grad=True)
     wmma_ops.linear(torch.randn(2, 3, 4), weight).sum().backward()

@@ -39,8 +39,8 @@ def _silu_backward(g, x):
 
 
 def _gelu_backward(g, x, approximate):
-    # Under vmap aten's own does not line up dimensions that one of the two lacks.
-    return aten.gelu_backward(g, x.expand_as(g) if x.dim() < g.dim() else x, approximate=approximate)
+    # aten's own does not broadcast in float32 on the CPU, where it is oneDNN's, nor under vmap.
+    return aten.gelu_backward(g, x if x.shape == g.shape else x.expand_as(g), approximate=approximate)
 
 
 # In the order of their codes in kernels/wmma/activation.hpp. Where aten has a fused backward that differentiates
