@@ -179,3 +179,18 @@ def test_forward_mode_is_refused_rather_than_wrong():
         wmma_ops.linear(a, forward_ad.make_dual(a, t))
     with forward_ad.dual_level():
         assert torch.equal(wmma_ops.matmul(a, a), a @ a)
+
+
+@pytest.mark.parametrize("sample", DIFFERENTIABLE, ids=str)
+def test_forward_mode_is_refused_under_reverse_mode_too(sample):
+    """The derivative of a gradient, as torch.func.hessian takes it: each level sees what it is to refuse."""
+    tensors = sample.tensors(torch.float64)
+    function = _caller(sample)
+
+    def loss(first):
+        out = function(first, *list(tensors.values())[1:])
+        return sum(x.sin().sum() for x in (out if isinstance(out, tuple) else (out,)))
+
+    first = next(iter(tensors.values()))
+    with pytest.raises((RuntimeError, ValueError), match="carries a forward-mode derivative"):
+        torch.func.jvp(torch.func.grad(loss), (first,), (torch.ones_like(first),))

@@ -4,6 +4,7 @@ Notation: `g_x` is the gradient of the loss by x. Pointwise parts are computed i
 products are rounded to the operands' type, as in the forward pass.
 """
 
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -332,9 +333,11 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
 
     class Product(_SingleLevelFunction):
         @staticmethod
-        def forward(ctx, keyset, scalars, *inputs):
-            # A Function's forward runs without gradients, but the levels below this one record their own.
-            with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
+        def forward(ctx, below, scalars, *inputs):
+            # A Function's forward runs without derivatives of either mode, but the levels below this one have their own.
+            keyset, forward_mode = below
+            forward = forward_ad._set_fwd_grad_enabled(True) if forward_mode else nullcontext()
+            with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad(), forward:
                 output = call.redispatch(keyset & torch._C._after_autograd_keyset, *inputs, **scalars)
             scalars = defaults | scalars
             # The dispatcher drops trailing arguments that have their default, so there may be fewer inputs than names.
@@ -371,10 +374,11 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
     def kernel(keyset, *inputs, **scalars):
         _refuse_dual(op, names, inputs)
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs):
+            below = (keyset, forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled())
             if not torch._C._are_functorch_transforms_active():
-                return Product.apply(keyset, scalars, *inputs)
+                return Product.apply(below, scalars, *inputs)
             with enable_single_level_autograd_function():
-                return Product.apply(keyset, scalars, *inputs)
+                return Product.apply(below, scalars, *inputs)
         with torch._C._AutoDispatchBelowAutograd():
             return call.redispatch(keyset & torch._C._after_autograd_keyset, *inputs, **scalars)
 
