@@ -1,5 +1,7 @@
 """First and second derivatives, numerically in float64 and against float64 in the half types."""
 
+import contextlib
+
 import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -158,6 +160,39 @@ def test_rows_that_see_no_key_have_zero_gradients():
     grads = torch.autograd.grad(wmma_ops.attention(q, k, v, mask=mask)[0].sum(), (q, k, v))
     assert all(g.isfinite().all() for g in grads)
     assert grads[0][0, 0, 1].abs().max() == 0
+
+
+VECTOR, MATRIX, BATCH = torch.randn(4), torch.randn(4, 4), torch.randn(2, 3, 4)
+RESULTS = {
+    "vector and matrix": lambda w: wmma_ops.matmul(VECTOR, w),
+    "matrix and vector": lambda w: wmma_ops.matmul(w, VECTOR),
+    "vectors": lambda w: wmma_ops.matmul(w[0], VECTOR),
+    "linear of a vector": lambda w: wmma_ops.linear(VECTOR, w),
+    "batch": lambda w: wmma_ops.matmul(BATCH, w),
+    "gelu": lambda w: wmma_ops.linear(BATCH, w, activation="gelu"),
+    "half": lambda w: wmma_ops.linear(BATCH.half(), w.half(), activation="gelu"),
+    "two products": lambda w: wmma_ops.gemm_gemm(BATCH, w, w, activation="gelu"),
+}
+
+
+@pytest.mark.parametrize("target", [None, "gfx942"], ids=str)
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_may_be_changed_in_place(name, target):
+    """As `h = linear(x, w, activation="gelu"); h += x` does, or dropout in place."""
+    w = MATRIX.clone().requires_grad_()
+    with wmma_ops.emulate(target) if target else contextlib.nullcontext():
+        (want,) = torch.autograd.grad((RESULTS[name](w) * 2).sum(), w)
+        y = RESULTS[name](w)
+        y *= 2
+        (got,) = torch.autograd.grad(y.sum(), w)
+    assert torch.equal(got, want)
+
+
+def test_results_are_no_views():
+    q = torch.randn(1, 2, 3, 4)
+    assert not any(
+        x._is_view() for x in (*wmma_ops.attention(q, q, q), *(result(MATRIX) for result in RESULTS.values()))
+    )
 
 
 def test_in_place_is_seen_by_autograd():

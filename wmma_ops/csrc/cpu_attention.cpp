@@ -76,7 +76,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
     aten::copy_(out_rows, aten::reshape(row_out, {matrices, group, rows, p.ev}));
     aten::copy_(lse_rows, aten::reshape(row_lse, {matrices, group, rows, 1}));
   }
-  return {aten::to(aten::reshape(out, out_sizes), p.type), aten::reshape(lse, lse_sizes)};
+  return {aten::to(aten::reshaped_result(out, out_sizes), p.type), aten::reshaped_result(lse, lse_sizes)};
 }
 
 }  // namespace wmma_ops::cpu
