@@ -195,6 +195,23 @@ def test_results_are_no_views():
     )
 
 
+def test_graphs_name_their_ops():
+    w = MATRIX.clone().requires_grad_()
+    results = (wmma_ops.matmul(w, w), wmma_ops.gemm_gemm(w, w, w), *wmma_ops.attention(w, w, w))
+    names = [x.grad_fn.name() for x in results]
+    assert names == ["WmmaMatmulBackward", "WmmaGemmGemmBackward", *["WmmaAttentionBackward"] * 2]
+
+
+def test_a_constant_may_be_an_activation():
+    if "test_ones" not in wmma_ops.activations.names():
+        wmma_ops.register_activation(
+            "test_ones", device="x * 0.f + 1.f", forward=torch.ones_like, derivative=torch.zeros_like
+        )
+    w = MATRIX.clone().requires_grad_()
+    wmma_ops.linear(BATCH, w, activation="test_ones").sum().backward()
+    assert torch.equal(w.grad, torch.zeros_like(w))
+
+
 def test_in_place_is_seen_by_autograd():
     x = torch.randn(3, 3)
     w = torch.randn(3, 3, requires_grad=True)

@@ -146,9 +146,9 @@ def _check_derivative(name, forward, derivative) -> None:
             raise ValueError(
                 f"register_activation: forward of {name!r} is not elementwise; takes an elementwise function"
             )
-        (expected,) = torch.autograd.grad(y.sum(), x, allow_unused=True)
-    if expected is None:  # a constant
-        expected = torch.zeros_like(x)
+        expected = torch.zeros_like(x)  # a constant's
+        if y.requires_grad:
+            (expected,) = torch.autograd.grad(y.sum(), x, materialize_grads=True)
     got = derivative(x.detach())
     if not torch.allclose(torch.as_tensor(got, dtype=torch.float64).expand_as(x), expected, rtol=1e-6, atol=1e-9):
         raise ValueError(f"register_activation: derivative of {name!r} is not that of forward")

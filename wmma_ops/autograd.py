@@ -369,16 +369,17 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
             found = gradients(grads, tensors, needs, outputs, **ctx.scalars)
             return (None, None, *(found.get(argument) if needs[argument] else None for argument in names[: len(asked)]))
 
-    Product.__name__ = Product.__qualname__ = f"Wmma{op.title().replace('_', '')}"
+    # The class of a result's grad_fn is made with the class, under its name.
+    apply = type(f"Wmma{op.title().replace('_', '')}", (Product,), {}).apply
 
     def kernel(keyset, *inputs, **scalars):
         _refuse_dual(op, names, inputs)
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs):
             below = (keyset, forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled())
             if not torch._C._are_functorch_transforms_active():
-                return Product.apply(below, scalars, *inputs)
+                return apply(below, scalars, *inputs)
             with enable_single_level_autograd_function():
-                return Product.apply(below, scalars, *inputs)
+                return apply(below, scalars, *inputs)
         with torch._C._AutoDispatchBelowAutograd():
             return call.redispatch(keyset & torch._C._after_autograd_keyset, *inputs, **scalars)
 
