@@ -13,6 +13,7 @@ from arguments import compute, decode
 import wmma_ops
 from wmma_ops import arch, emulator, jit
 from wmma_ops.plan import CaptureError, ConfigError, GemmProblem, KernelLaunch, Plan, gemm, launching, problem
+from wmma_ops.types import FP8
 
 TARGET = "gfx942"
 KERNEL = """
@@ -551,6 +552,19 @@ def test_every_op_runs_emulated():
                 continue
         torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)
         assert len(emulation.launches) >= 1
+
+
+@pytest.mark.parametrize("dtype", FP8, ids=str)
+def test_scaled_fp8_leaves_its_range_alike_everywhere(dtype):
+    """The largest numbers that are kept and the smallest that are not, of each type, and what is no number."""
+    edges = torch.tensor([240, 248, 249, 448, 464, 465, 480, 57344, 61440, 61441, 1e9, torch.inf])
+    scales = torch.cat([edges, -edges, torch.tensor([torch.nan])]).unsqueeze(-1)
+    a, b = torch.ones(len(scales), 1, 1).to(dtype), torch.ones(1, 1).to(dtype)
+    want = wmma_ops.gemm(a, b, a_scale=scales, out_dtype=torch.float32)
+    with wmma_ops.emulate("gfx942"):
+        got = wmma_ops.gemm(a, b, a_scale=scales, out_dtype=torch.float32)
+    torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+    assert not want.flatten()[scales.isinf().flatten()].isfinite().any()
 
 
 def test_gradients_run_emulated():
