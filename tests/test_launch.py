@@ -1,5 +1,6 @@
 """From a call to what its kernel is given: the canonical form, the argument struct, plans, modes, errors, threads."""
 
+import contextlib
 import gc
 import random
 import resource
@@ -552,6 +553,20 @@ def test_every_op_runs_emulated():
                 continue
         torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)
         assert len(emulation.launches) >= 1
+
+
+@pytest.mark.parametrize("target", [None, "gfx942"], ids=str)
+@pytest.mark.parametrize("garbage", [torch.nan, torch.inf, -torch.inf], ids=str)
+@pytest.mark.parametrize("causal", ["top_left", "bottom_right"])
+def test_keys_that_causal_hides_are_not_seen(causal, garbage, target):
+    q, k, v = (torch.randn(1, 2, length, 8) for length in (5, 7, 7))
+    want = wmma_ops.attention(q, k, v, is_causal=causal)
+    first = 4 if causal == "top_left" else 6  # the first key that the last but one query may not see
+    k[:, :, first:] = garbage
+    with wmma_ops.emulate(target) if target else contextlib.nullcontext():
+        got = wmma_ops.attention(q, k, v, is_causal=causal)
+    for x, y in zip(got, want, strict=True):
+        torch.testing.assert_close(x[:, :, :-1], y[:, :, :-1])
 
 
 @pytest.mark.parametrize("dtype", FP8, ids=str)
