@@ -148,6 +148,21 @@ def test_gradients_that_are_differentiated_again_take_the_formula():
         assert torch.allclose(x, y, rtol=1e-3, atol=1e-4)
 
 
+def test_lse_differentiates_where_v_has_no_columns():
+    case = Case(5, 6, 8, 1, "float32", heads=2, kv_heads=1)
+    (q, k, v), _, _, g_lse = operands(case)
+
+    def gradient():
+        lse = wmma_ops.attention(q, k, v[..., :0], enable_gqa=True)[1]
+        return torch.autograd.grad(lse, (q, k), g_lse)
+
+    want = gradient()
+    with wmma_ops.emulate("gfx942"):
+        got = gradient()
+    for x, y in zip(got, want, strict=True):
+        assert torch.allclose(x, y, rtol=1e-4, atol=1e-5)
+
+
 def test_a_masks_gradient_takes_the_formula():
     case = Case(6, 7, 8, 8, "float32", heads=1, kv_heads=1, mask="float")
     (q, k, v), mask, g_out, _ = operands(case)

@@ -277,9 +277,16 @@ BAD = [
     ("gemm", (i8(2, 3), i8(3, 2)), {"bias": grad(2)}, ValueError, "bias requires grad, but products of int8 are not"),
     ("addmm", (grad(2), i8(2, 3), i8(3, 2)), {}, ValueError, "input requires grad, but products of int8 are not"),
     ("linear", (i8(2, 3), i8(2, 3), grad(2)), {}, ValueError, "bias requires grad, but products of int8 are not"),
+    # With gradients, addmm_ goes another way.
+    ("addmm_", (f(2), grad(2, 3), f(3, 2)), {}, ValueError, r"input has shape \[2\]; takes \[2, 2\]"),
+    ("addmm_", (f(3, 2), grad(2, 3), f(3, 2)), {}, ValueError, r"input has shape \[3, 2\]; takes"),
+    ("addmm_", (f(2, 2), grad(1, 2, 3), f(3, 2)), {}, ValueError, r"a has shape \[1, 2, 3\]; takes 2 dimensions"),
+    ("addmm_", (f(2, 2, dtype=BF16), grad(2, 3), f(3, 2)), {}, TypeError, "input is bfloat16; takes float32"),
+    ("addmm_", (f(2, 2, dtype=F64), grad(2, 3), f(3, 2)), {}, TypeError, "input is float64; takes float"),
+    ("addmm_", (grad(2, 2), i8(2, 3), i8(3, 2)), {}, ValueError, "input requires grad, but products of int8 are not"),
 ]
 
-# What only the Python functions can meet: names of activations and of causal masks.
+# What only the Python functions can meet: names of activations and of causal masks, and tensors for numbers.
 BAD_NAMES = [
     (
         "gemm",
@@ -312,6 +319,15 @@ BAD_NAMES = [
         "is_causal is 'left'; takes a bool, 'top_left'",
     ),
     ("attention", (f(2, 3, 4),) * 3, {"is_causal": 1}, TypeError, "is_causal is of type int; takes a bool"),
+    (
+        "attention",
+        (f(2, 3, 4),) * 3,
+        {"scale": grad(())},
+        TypeError,
+        "scale is a tensor that requires grad, but numbers",
+    ),
+    ("gemm", (f(2, 3), f(3, 2)), {"alpha": grad(1)}, TypeError, "alpha is a tensor that requires grad, but numbers"),
+    ("addmm_", (f(2, 2), f(2, 3), f(3, 2)), {"beta": grad(())}, TypeError, "beta is a tensor that requires grad"),
 ]
 # And what only the ops can: codes.
 BAD_CODES = [
@@ -356,7 +372,8 @@ def test_python_functions_refuse(case):
 def test_ops_refuse(case, namespace):
     op, arguments, keywords, _, text = case
     if "requires grad" in text and namespace == "wmma_raw":
-        assert getattr(torch.ops.wmma_raw, op)(*arguments, **keywords) is not None  # no derivative to ask for
+        out = getattr(torch.ops.wmma_raw, op)(*arguments, **keywords)  # no derivative to ask for
+        assert (out is None) == (op == "addmm_")
         return
     with pytest.raises(RuntimeError) as caught:
         getattr(getattr(torch.ops, namespace), op)(*arguments, **keywords)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import wmma_ops
 from wmma_ops.testing.samples import SAMPLES
@@ -74,6 +75,49 @@ def test_few_graphs_over_many_sizes(model, dynamic):
     assert counter.frame_count <= 2
 
 
+def _picks_rows(x, w):
+    """Whose sizes are known only as it runs; everything that broadcasts or accumulates has them."""
+    rows = x[x[:, 0] > 0]
+    again = x[x[:, 0] > 0]  # for a graph, of another size
+    out = wmma_ops.linear(rows, w, residual=again, activation="gelu")
+    out = wmma_ops.gemm(out, w, c=rows, row_scale=rows[:, 0], multiply=out)
+    out = wmma_ops.gemm_gemm(out, w.T, w, gate=w.T, c=wmma_ops.addmm(rows, out, w))
+    attended, _ = wmma_ops.attention(out[None], out[None], out[None], mask=out @ out.T)
+    total = torch.zeros(x.shape[1], x.shape[1])
+    wmma_ops.addmm_(total, rows.T, attended[0])  # K, and both ways to lie
+    square = out.new_zeros(rows.shape[0], rows.shape[0])
+    wmma_ops.addmm_(square, rows, rows.T)
+    whole = rows.to(torch.int8)
+    scaled = wmma_ops.scaled_mm(whole, whole.T, rows[:, :1].detach(), again.detach().T[:1])
+    return wmma_ops.matmul(attended[0], total) + square.sum() + scaled.float().sum()
+
+
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_sizes_known_only_as_it_runs():
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(_picks_rows, fullgraph=True, backend=counter)
+    generator = torch.Generator().manual_seed(0)
+    w = torch.randn(4, 4, generator=generator) / 4
+    for count in (0, 1, 3, 6):
+        x = torch.randn(6, 4, generator=generator)
+        x[:, 0] = x[:, 0].abs() * torch.where(torch.arange(6) < count, 1, -1)
+        _check(compiled, _picks_rows, [x.requires_grad_(), w.requires_grad_()])
+    assert counter.frame_count == 1
+
+
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+def test_sizes_known_only_as_it_runs_are_checked_then():
+    def model(x, w):
+        return wmma_ops.linear(x[x[:, 0] > 0], w, residual=x[x[:, 1] > 0])
+
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    x, w = torch.ones(3, 2), torch.ones(2, 2)
+    assert torch.equal(compiled(x, w), model(x, w))
+    x[:2, 1] = -1  # one row: it repeats in the eager call, and the graph has no such sizes
+    with pytest.raises(RuntimeError, match=r"Eq\(u"):
+        compiled(x, w)
+
+
 @pytest.mark.parametrize("sample", SAMPLES, ids=str)
 def test_every_op_compiles_whole(sample):
     op = getattr(torch.ops.wmma, sample.op)
@@ -105,6 +149,30 @@ def test_graphs_hold_the_op_itself():
         with torch.set_grad_enabled(grad):
             torch.compile(wmma_ops.matmul, backend=backend, fullgraph=True)(torch.ones(2, 2), torch.ones(2, 2))
     assert seen == ["wmma.matmul.default"] * 2
+
+
+TRACERS = {
+    "symbolic_trace": lambda model, *inputs: torch.fx.symbolic_trace(model),
+    "make_fx": lambda model, *inputs: make_fx(model)(*inputs),
+    "make_fx symbolic": lambda model, *inputs: make_fx(model, tracing_mode="symbolic")(*inputs),
+    "jit": lambda model, *inputs: torch.jit.trace(model, inputs),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("grad", [True, False], ids=["grad", "no_grad"])
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_other_tracers_graphs_differentiate(tracer, grad):
+    """Also those traced where no gradient was asked for."""
+
+    def model(x, w):
+        attended, _ = wmma_ops.attention(x[None], x[None], x[None])
+        return wmma_ops.matmul(wmma_ops.linear(attended[0], w, activation="gelu"), w)
+
+    inputs = [torch.randn(5, 4), torch.randn(3, 4)]
+    with torch.set_grad_enabled(grad):
+        graph = TRACERS[tracer](model, *inputs)
+    _check(graph, model, [x.requires_grad_() for x in inputs])
 
 
 def test_registered_activations_compile():

@@ -1,5 +1,7 @@
 """First and second derivatives, numerically in float64 and against float64 in the half types."""
 
+import contextlib
+
 import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -114,6 +116,24 @@ def test_bfloat16_gradients_through_kernels(op, target):
     _compare_with_float64(sample, narrow, found)
 
 
+@pytest.mark.parametrize("activation", wmma_ops.activations.names())
+@pytest.mark.parametrize("shape", [(3, 4), (1, 3, 4)], ids=str)
+def test_one_activated_a_for_many_b(activation, shape):
+    tensors = {
+        "a": torch.randn(shape, requires_grad=True),
+        "b": torch.randn(2, 4, 5, requires_grad=True),
+        "a_scale": torch.randn(4, requires_grad=True),
+    }
+
+    def gradients(tensors):
+        out = wmma_ops.gemm(**tensors, a_activation=activation)
+        return torch.autograd.grad(out.sin().sum(), list(tensors.values()))
+
+    wide = {name: x.detach().double().requires_grad_() for name, x in tensors.items()}
+    for got, want in zip(gradients(tensors), gradients(wide), strict=True):
+        torch.testing.assert_close(got, want.float())
+
+
 def test_gradients_come_in_the_layout_of_the_parameter():
     weight = torch.randn(5, 4, requires_grad=True)
     wmma_ops.linear(torch.randn(2, 3, 4), weight).sum().backward()
@@ -142,6 +162,56 @@ def test_rows_that_see_no_key_have_zero_gradients():
     assert grads[0][0, 0, 1].abs().max() == 0
 
 
+VECTOR, MATRIX, BATCH = torch.randn(4), torch.randn(4, 4), torch.randn(2, 3, 4)
+RESULTS = {
+    "vector and matrix": lambda w: wmma_ops.matmul(VECTOR, w),
+    "matrix and vector": lambda w: wmma_ops.matmul(w, VECTOR),
+    "vectors": lambda w: wmma_ops.matmul(w[0], VECTOR),
+    "linear of a vector": lambda w: wmma_ops.linear(VECTOR, w),
+    "batch": lambda w: wmma_ops.matmul(BATCH, w),
+    "gelu": lambda w: wmma_ops.linear(BATCH, w, activation="gelu"),
+    "half": lambda w: wmma_ops.linear(BATCH.half(), w.half(), activation="gelu"),
+    "two products": lambda w: wmma_ops.gemm_gemm(BATCH, w, w, activation="gelu"),
+}
+
+
+@pytest.mark.parametrize("target", [None, "gfx942"], ids=str)
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_may_be_changed_in_place(name, target):
+    """As `h = linear(x, w, activation="gelu"); h += x` does, or dropout in place."""
+    w = MATRIX.clone().requires_grad_()
+    with wmma_ops.emulate(target) if target else contextlib.nullcontext():
+        (want,) = torch.autograd.grad((RESULTS[name](w) * 2).sum(), w)
+        y = RESULTS[name](w)
+        y *= 2
+        (got,) = torch.autograd.grad(y.sum(), w)
+    assert torch.equal(got, want)
+
+
+def test_results_are_no_views():
+    q = torch.randn(1, 2, 3, 4)
+    assert not any(
+        x._is_view() for x in (*wmma_ops.attention(q, q, q), *(result(MATRIX) for result in RESULTS.values()))
+    )
+
+
+def test_graphs_name_their_ops():
+    w = MATRIX.clone().requires_grad_()
+    results = (wmma_ops.matmul(w, w), wmma_ops.gemm_gemm(w, w, w), *wmma_ops.attention(w, w, w))
+    names = [x.grad_fn.name() for x in results]
+    assert names == ["WmmaMatmulBackward", "WmmaGemmGemmBackward", *["WmmaAttentionBackward"] * 2]
+
+
+def test_a_constant_may_be_an_activation():
+    if "test_ones" not in wmma_ops.activations.names():
+        wmma_ops.register_activation(
+            "test_ones", device="x * 0.f + 1.f", forward=torch.ones_like, derivative=torch.zeros_like
+        )
+    w = MATRIX.clone().requires_grad_()
+    wmma_ops.linear(BATCH, w, activation="test_ones").sum().backward()
+    assert torch.equal(w.grad, torch.zeros_like(w))
+
+
 def test_in_place_is_seen_by_autograd():
     x = torch.randn(3, 3)
     w = torch.randn(3, 3, requires_grad=True)
@@ -164,7 +234,7 @@ def test_forward_mode_is_refused_rather_than_wrong():
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["", "compiled"])
-def test_results_may_be_changed_in_place(compiled):
+def test_results_of_vectors_may_be_changed_in_place(compiled):
     """Those of vectors, too, which the kernels view as matrices."""
     w, x = torch.randn(4, 8, requires_grad=True), torch.randn(8, requires_grad=True)
     pairs = {
@@ -183,3 +253,18 @@ def test_results_may_be_changed_in_place(compiled):
             called = torch.compile(function, backend="aot_eager", fullgraph=True) if compiled else function
             found.append(torch.autograd.grad(called(), (w, x)))
         torch.testing.assert_close(*found, msg=name)
+
+
+@pytest.mark.parametrize("sample", DIFFERENTIABLE, ids=str)
+def test_forward_mode_is_refused_under_reverse_mode_too(sample):
+    """The derivative of a gradient, as torch.func.hessian takes it: each level sees what it is to refuse."""
+    tensors = sample.tensors(torch.float64)
+    function = _caller(sample)
+
+    def loss(first):
+        out = function(first, *list(tensors.values())[1:])
+        return sum(x.sin().sum() for x in (out if isinstance(out, tuple) else (out,)))
+
+    first = next(iter(tensors.values()))
+    with pytest.raises((RuntimeError, ValueError), match="carries a forward-mode derivative"):
+        torch.func.jvp(torch.func.grad(loss), (first,), (torch.ones_like(first),))

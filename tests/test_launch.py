@@ -1,5 +1,6 @@
 """From a call to what its kernel is given: the canonical form, the argument struct, plans, modes, errors, threads."""
 
+import contextlib
 import gc
 import random
 import resource
@@ -13,6 +14,7 @@ from arguments import compute, decode
 import wmma_ops
 from wmma_ops import arch, emulator, jit
 from wmma_ops.plan import CaptureError, ConfigError, GemmProblem, KernelLaunch, Plan, gemm, launching, problem
+from wmma_ops.types import FP8
 
 TARGET = "gfx942"
 KERNEL = """
@@ -551,6 +553,33 @@ def test_every_op_runs_emulated():
                 continue
         torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)
         assert len(emulation.launches) >= 1
+
+
+@pytest.mark.parametrize("target", [None, "gfx942"], ids=str)
+@pytest.mark.parametrize("garbage", [torch.nan, torch.inf, -torch.inf], ids=str)
+@pytest.mark.parametrize("causal", ["top_left", "bottom_right"])
+def test_keys_that_causal_hides_are_not_seen(causal, garbage, target):
+    q, k, v = (torch.randn(1, 2, length, 8) for length in (5, 7, 7))
+    want = wmma_ops.attention(q, k, v, is_causal=causal)
+    first = 4 if causal == "top_left" else 6  # the first key that the last but one query may not see
+    k[:, :, first:] = garbage
+    with wmma_ops.emulate(target) if target else contextlib.nullcontext():
+        got = wmma_ops.attention(q, k, v, is_causal=causal)
+    for x, y in zip(got, want, strict=True):
+        torch.testing.assert_close(x[:, :, :-1], y[:, :, :-1])
+
+
+@pytest.mark.parametrize("dtype", FP8, ids=str)
+def test_scaled_fp8_leaves_its_range_alike_everywhere(dtype):
+    """The largest numbers that are kept and the smallest that are not, of each type, and what is no number."""
+    edges = torch.tensor([240, 248, 249, 448, 464, 465, 480, 57344, 61440, 61441, 1e9, torch.inf])
+    scales = torch.cat([edges, -edges, torch.tensor([torch.nan])]).unsqueeze(-1)
+    a, b = torch.ones(len(scales), 1, 1).to(dtype), torch.ones(1, 1).to(dtype)
+    want = wmma_ops.gemm(a, b, a_scale=scales, out_dtype=torch.float32)
+    with wmma_ops.emulate("gfx942"):
+        got = wmma_ops.gemm(a, b, a_scale=scales, out_dtype=torch.float32)
+    torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+    assert not want.flatten()[scales.isinf().flatten()].isfinite().any()
 
 
 def test_gradients_run_emulated():

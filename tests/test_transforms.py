@@ -48,6 +48,37 @@ def test_vmap_is_a_loop(sample, mapped, raw):
         torch.testing.assert_close(x, torch.stack([e[index] for e in each]))
 
 
+RANKS = {
+    "attention": (lambda x: wmma_ops.attention(x, x, x)[0], (3, 4), r"q has shape \[4\] under vmap; .* at least 2"),
+    "gemm": (lambda x: wmma_ops.gemm(x, torch.ones(4, 4)), (3, 4), r"a has shape \[4\] under vmap; .* at least 2"),
+    "matmul": (lambda x: wmma_ops.matmul(x, torch.ones(1, 4)), (3,), r"a has shape \[\] under vmap; .* at least 1"),
+    "addmm": (lambda x: wmma_ops.addmm(x, x, x), (3, 2, 4, 4), r"a has shape \[2, 4, 4\] under vmap; .* rank of 2"),
+    "linear": (
+        lambda x: wmma_ops.linear(x[0], x),
+        (3, 2, 4, 4),
+        r"weight has shape \[2, 4, 4\] under vmap; .* rank of 2",
+    ),
+}
+
+
+@pytest.mark.parametrize("op", RANKS)
+def test_the_mapped_dimension_stands_for_no_other(op):
+    function, shape, text = RANKS[op]
+    for dim in (0, -1):
+        with pytest.raises(ValueError, match=rf"^wmma\.{op}: {text}"):
+            torch.vmap(function, in_dims=dim)(torch.ones(shape).movedim(0, dim))
+
+
+def test_in_place_on_what_a_transform_does_not_see_is_refused():
+    a, total = torch.ones(2, 2), torch.zeros(2, 2)
+    for op in (wmma_ops.addmm_, torch.Tensor.addmm_):  # torch's own words differ
+        with pytest.raises((RuntimeError, ValueError), match=r"captured|comes from outside the function"):
+            torch.func.grad(lambda x, op=op: op(total, x, a).sum())(a)
+    assert torch.equal(total, torch.zeros(2, 2))
+    inside = torch.func.grad(lambda x: wmma_ops.addmm_(torch.zeros(2, 2), x, a).sum())(a)
+    assert torch.equal(inside, torch.full((2, 2), 2.0))
+
+
 def test_in_place_under_vmap_needs_a_mapped_input():
     with pytest.raises((RuntimeError, ValueError), match="input is not mapped"):
         torch.vmap(lambda a: wmma_ops.addmm_(torch.zeros(2, 2), a, a))(torch.ones(3, 2, 2))
@@ -63,6 +94,21 @@ def test_per_sample_gradients():
     got = torch.vmap(torch.func.grad(loss), in_dims=(None, 0))(w, x)
     want = torch.stack([torch.func.grad(loss)(w, one) for one in x])
     torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("activation", wmma_ops.activations.names())
+def test_per_sample_gradients_of_what_broadcasts(activation):
+    """A has fewer dimensions than the gradient that meets it, and is not mapped."""
+    a, b = torch.randn(2, 4, dtype=torch.float64), torch.randn(3, 4, 5, dtype=torch.float64)
+    scales = torch.randn(2, 3, 5, dtype=torch.float64)
+
+    def loss(a, b, scale):
+        return wmma_ops.gemm(a, b, col_scale=scale, a_activation=activation).sum()
+
+    found = torch.vmap(torch.func.grad(loss, argnums=(0, 1, 2)), in_dims=(None, None, 0))(a, b, scales)
+    each = [torch.func.grad(loss, argnums=(0, 1, 2))(a, b, scale) for scale in scales]
+    for got, want in zip(found, zip(*each, strict=True), strict=True):
+        torch.testing.assert_close(got, torch.stack(want))
 
 
 def test_nested_transforms_see_every_level():

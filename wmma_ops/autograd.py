@@ -4,6 +4,7 @@ Notation: `g_x` is the gradient of the loss by x. Pointwise parts are computed i
 products are rounded to the operands' type, as in the forward pass.
 """
 
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -11,10 +12,11 @@ import torch.autograd.forward_ad as forward_ad
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd.function import _SingleLevelFunction
 
-from wmma_ops import activations, emulator
+from wmma_ops import activations, emulator, fakes
 from wmma_ops.errors import tagged
 from wmma_ops.library import IMPLEMENTATIONS, overload
 from wmma_ops.select import select
+from wmma_ops.sizes import known
 from wmma_ops.types import DIFFERENTIABLE, accumulator, name
 
 
@@ -132,7 +134,8 @@ def _matrix_gradient(x, y, alpha, like):
     if like.dim() == 2 and x.dim() > 2 and x.shape[:-2] == y.shape[:-2] and not _divides_rows(y):
         # The batch joins K: one product adds up over it in the accumulator.
         x, y = x.movedim(-2, 0).flatten(1), y.flatten(0, -2)
-    if like.dim() >= 2 and like.stride(-2) == 1 and like.shape[-1] > 1:  # column-major, as a transposed weight
+    # Column-major, as a transposed weight.
+    if like.dim() >= 2 and known(like.stride(-2) == 1) and not known(like.shape[-1] <= 1):
         return _matrix_product(y.mT, x.mT, alpha, like.mT).mT
     return _matrix_product(x, y, alpha, like)
 
@@ -224,10 +227,11 @@ _WIDEST_BACKWARD = {2: 256, 4: 128, 8: 64}
 
 
 def _has_backward_kernels(q, v, needs) -> bool:
-    """Not on the CPU, nor for the gradient of a mask, nor where the gradients are to be differentiated again."""
+    """Not on the CPU, nor for the gradient of a mask, nor where the gradients are to be differentiated again, nor where V
+    has no columns and lse is all there is."""
     if torch.is_grad_enabled() or needs["mask"] or (q.device.type == "cpu" and emulator.active() is None):
         return False
-    return max(q.shape[-1], v.shape[-1]) <= _WIDEST_BACKWARD[q.dtype.itemsize]
+    return v.shape[-1] > 0 and max(q.shape[-1], v.shape[-1]) <= _WIDEST_BACKWARD[q.dtype.itemsize]
 
 
 def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enable_gqa=False):
@@ -303,6 +307,12 @@ def _refuse_dual(op, names, inputs):
             )
 
 
+def _not_differentiable(op, operand, tensors):
+    culprit = next(argument for argument, x in tensors.items() if x is not None and x.requires_grad)
+    text = f"requires grad, but products of {name(operand.dtype)} are not differentiable; takes detached tensors"
+    return tagged(op, culprit, text, ValueError)
+
+
 class _Shape(NamedTuple):
     """What the backward pass needs of a tensor that is only added: its values are neither kept nor watched for changes."""
 
@@ -323,19 +333,18 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
 
     class Product(_SingleLevelFunction):
         @staticmethod
-        def forward(ctx, keyset, scalars, *inputs):
-            # A Function's forward runs without gradients, but the levels below this one record their own.
-            with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
+        def forward(ctx, below, scalars, *inputs):
+            # A Function's forward runs without derivatives of either mode, but the levels below this one have their own.
+            keyset, forward_mode = below
+            forward = forward_ad._set_fwd_grad_enabled(True) if forward_mode else nullcontext()
+            with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad(), forward:
                 output = call.redispatch(keyset & torch._C._after_autograd_keyset, *inputs, **scalars)
-            output = tuple(map(_no_view, output)) if isinstance(output, tuple) else _no_view(output)
             scalars = defaults | scalars
             # The dispatcher drops trailing arguments that have their default, so there may be fewer inputs than names.
             tensors = dict.fromkeys(names) | dict(zip(names, inputs, strict=False))
             operand = tensors[names[0] if names[0] != "input" else "a"]
             if operand.dtype not in DIFFERENTIABLE or gradients is None:
-                culprit = next(argument for argument, x in tensors.items() if x is not None and x.requires_grad)
-                text = f"requires grad, but products of {name(operand.dtype)} are not differentiable; takes detached tensors"
-                raise tagged(op, culprit, text, ValueError)
+                raise _not_differentiable(op, operand, tensors)
             light = only_added(scalars, tensors)
             ctx.shapes = {argument: _Shape(tensors[argument].shape, tensors[argument].dtype) for argument in light}
             ctx.kept = [argument for argument, x in tensors.items() if x is not None and argument not in light]
@@ -360,24 +369,21 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
             found = gradients(grads, tensors, needs, outputs, **ctx.scalars)
             return (None, None, *(found.get(argument) if needs[argument] else None for argument in names[: len(asked)]))
 
-    Product.__name__ = Product.__qualname__ = f"Wmma{op.title().replace('_', '')}"
+    # The class of a result's grad_fn is made with the class, under its name.
+    apply = type(f"Wmma{op.title().replace('_', '')}", (Product,), {}).apply
 
     def kernel(keyset, *inputs, **scalars):
         _refuse_dual(op, names, inputs)
         if torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs):
+            below = (keyset, forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled())
             if not torch._C._are_functorch_transforms_active():
-                return Product.apply(keyset, scalars, *inputs)
+                return apply(below, scalars, *inputs)
             with enable_single_level_autograd_function():
-                return Product.apply(keyset, scalars, *inputs)
+                return apply(below, scalars, *inputs)
         with torch._C._AutoDispatchBelowAutograd():
             return call.redispatch(keyset & torch._C._after_autograd_keyset, *inputs, **scalars)
 
     IMPLEMENTATIONS["wmma"].impl(op, kernel, "Autograd", with_keyset=True)
-
-
-def _no_view(x):
-    """A kernel may give a view of what it made; torch lets nobody change a Function's views in place."""
-    return x.data if type(x) is torch.Tensor and x._is_view() and not torch._C._are_functorch_transforms_active() else x
 
 
 def _is_relu(scalars):
@@ -409,6 +415,9 @@ def _addmm_in_place(keyset, input, a, b, *, beta=1.0, alpha=1.0):
     """In-place ops cannot be registered as above: with gradients, addmm_ is addmm and a copy, which autograd tracks."""
     _refuse_dual("addmm_", ("input", "a", "b"), (input, a, b))
     if torch.is_grad_enabled() and torch._C._any_requires_grad(input, a, b):
+        fakes.addmm_(input, a, b)  # addmm takes more: any type beside its result's, and what broadcasts
+        if a.dtype not in DIFFERENTIABLE:
+            raise _not_differentiable("addmm_", a, {"input": input, "a": a, "b": b})
         input.copy_(overload("addmm")(input, a, b, beta=beta, alpha=alpha, out_dtype=input.dtype))
         return
     with torch._C._AutoDispatchBelowAutograd():

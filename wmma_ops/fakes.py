@@ -1,18 +1,27 @@
 """What each op's result looks like, for torch.compile, torch.export and meta tensors.
 
 In Python because sizes are symbolic there: one graph serves every size. Refuses what changes the result's shape or
-type, in the words of the library's checks; the rest is checked by the library when the call runs.
+type, in the words of the library's checks; the rest is checked by the library when the call runs. Where a size is known
+only then (rows picked by a mask), it is taken to fit, and torch._check leaves a check of it in the graph.
 """
+
+from functools import partial
 
 import torch
 
 from wmma_ops.errors import tagged
 from wmma_ops.library import NAMESPACES, OPS
+from wmma_ops.sizes import known
 from wmma_ops.types import FP8_FNUZ, FP8_OCP, OUTPUTS, name
 
 
 def _fail(op, argument, text, kind=ValueError):
     raise tagged(op, argument, text, kind)
+
+
+def _check(holds, op, argument, text):
+    """`text` is a function: a message is rarely asked for."""
+    torch._check(holds, lambda: str(tagged(op, argument, text(), ValueError)))
 
 
 def _same_device(op, first, **others):
@@ -40,11 +49,11 @@ def _product_shape(op, a_name, a, b_name, b):
     for argument, x in ((a_name, a), (b_name, b)):
         if x.dim() < 2:
             _fail(op, argument, f"has shape {list(x.shape)}; takes 2 dimensions or more")
-    torch._check(
+    _check(
         a.shape[-1] == b.shape[-2],
-        lambda: str(
-            tagged(op, b_name, f"has shape {list(b.shape)}; takes K as {a_name}, {list(a.shape)}, has it", ValueError)
-        ),
+        op,
+        b_name,
+        lambda: f"has shape {list(b.shape)}; takes K as {a_name}, {list(a.shape)}, has it",
     )
     try:
         batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -53,23 +62,31 @@ def _product_shape(op, a_name, a, b_name, b):
     return (*batch, a.shape[-2], b.shape[-1])
 
 
+def _same_sizes(shape, taken, op, argument, text):
+    _check(len(shape) == len(taken), op, argument, text)
+    for size, target in zip(shape, taken, strict=True):
+        _check(size == target, op, argument, text)
+
+
 def _fits(op, shape, **others):
     for argument, x in others.items():
         if x is None:
             continue
-        same = x.dim() <= len(shape) and all(
-            size == 1 or size == target for size, target in zip(reversed(x.shape), reversed(shape), strict=False)
-        )
-        if not same:
-            _fail(op, argument, f"has shape {list(x.shape)}; takes a shape that broadcasts to {list(shape)}")
+        text = partial("has shape {}; takes a shape that broadcasts to {}".format, list(x.shape), list(shape))
+        if x.dim() > len(shape):
+            _fail(op, argument, text())
+        for size, target in zip(reversed(x.shape), reversed(shape), strict=False):
+            if not known(size == 1):
+                _check(size == target, op, argument, text)
 
 
 def _vector(op, names, **others):
     """A bias: its last dimension does not repeat, as a scale's may."""
     _fits(op, names, **others)
     for argument, x in others.items():
-        if x is not None and (x.dim() == 0 or x.shape[-1] != names[-1]):
-            _fail(op, argument, f"has shape {list(x.shape)}; takes [{names[-1]}], after batch dimensions")
+        if x is not None:
+            text = partial("has shape {}; takes [{}], after batch dimensions".format, list(x.shape), names[-1])
+            _check(x.dim() > 0 and x.shape[-1] == names[-1], op, argument, text)
 
 
 def matmul(a, b, *, out_dtype=None):
@@ -88,34 +105,38 @@ def matmul(a, b, *, out_dtype=None):
     return a.new_empty(shape, dtype=out)
 
 
-def _add_product(op, rank, input, a, b, out_dtype):
+def _sum(op, rank, input, a, b, out_dtype):
+    """Shape and type of a product to which `input` is added."""
     _same_device(op, a, input=input, b=b)
     for argument, x in (("a", a), ("b", b)):
         if x.dim() != rank:
             _fail(op, argument, f"has shape {list(x.shape)}; takes {rank} dimensions")
     out = _output_type(op, "a", a, "b", b, out_dtype)
     if rank == 3:
-        torch._check(
-            a.shape[0] == b.shape[0],
-            lambda: str(tagged(op, "b", f"has shape {list(b.shape)}; takes the batch size of a", ValueError)),
-        )
+        _check(a.shape[0] == b.shape[0], op, "b", lambda: f"has shape {list(b.shape)}; takes the batch size of a")
     shape = _product_shape(op, "a", a, "b", b)
     _fits(op, shape, input=input)
-    return a.new_empty(shape, dtype=out)
+    return shape, out
 
 
 def addmm(input, a, b, *, beta=1.0, alpha=1.0, out_dtype=None):
-    return _add_product("addmm", 2, input, a, b, out_dtype)
+    shape, out = _sum("addmm", 2, input, a, b, out_dtype)
+    return a.new_empty(shape, dtype=out)
 
 
 def baddbmm(input, a, b, *, beta=1.0, alpha=1.0, out_dtype=None):
-    return _add_product("baddbmm", 3, input, a, b, out_dtype)
+    shape, out = _sum("baddbmm", 3, input, a, b, out_dtype)
+    return a.new_empty(shape, dtype=out)
 
 
 def addmm_(input, a, b, *, beta=1.0, alpha=1.0):
-    out = _add_product("addmm_", 2, input, a, b, input.dtype)
-    if input.shape != out.shape:
-        _fail("addmm_", "input", f"has shape {list(input.shape)}; takes {list(out.shape)}, the shape of the product")
+    op = "addmm_"
+    if input.dtype not in OUTPUTS.get(a.dtype, (input.dtype,)):
+        taken = " or ".join(map(name, OUTPUTS[a.dtype]))
+        _fail(op, "input", f"is {name(input.dtype)}; takes {taken} for {name(a.dtype)} operands", TypeError)
+    shape, _ = _sum(op, 2, input, a, b, input.dtype)
+    text = partial("has shape {}; takes {}, the shape of the product".format, list(input.shape), list(shape))
+    _same_sizes(input.shape, shape, op, "input", text)
 
 
 def gemm(
@@ -189,10 +210,7 @@ def gemm_gemm(
     _vector(op, (*inner.shape[:-2], inner.shape[-1]), bias0=bias0)
     _vector(op, (*shape[:-2], shape[-1]), bias1=bias1)
     if gate is not None:
-        torch._check(
-            gate.shape == b0.shape,
-            lambda: str(tagged(op, "gate", f"has shape {list(gate.shape)}; takes the shape of b0", ValueError)),
-        )
+        _same_sizes(gate.shape, b0.shape, op, "gate", lambda: f"has shape {list(gate.shape)}; takes the shape of b0")
     return a.new_empty(shape, dtype=out)
 
 
@@ -206,20 +224,25 @@ def attention(q, k, v, mask=None, *, is_causal=0, scale=None, enable_gqa=False):
             _fail(op, argument, f"is {name(x.dtype)}; takes {name(q.dtype)}, as q has", TypeError)
         if x.dim() != q.dim():
             _fail(op, argument, f"has shape {list(x.shape)}; takes as many dimensions as q, {list(q.shape)}")
-    torch._check(
-        q.shape[-1] == k.shape[-1],
-        lambda: str(tagged(op, "k", f"has shape {list(k.shape)}; takes the head size of q", ValueError)),
+    _check(q.shape[-1] == k.shape[-1], op, "k", lambda: f"has shape {list(k.shape)}; takes the head size of q")
+    _check(k.shape[-2] == v.shape[-2], op, "v", lambda: f"has shape {list(v.shape)}; takes the length of k")
+    _same_sizes(
+        v.shape[:-2],
+        k.shape[:-2],
+        op,
+        "v",
+        lambda: f"has shape {list(v.shape)}; takes the batch and head dimensions of k, {list(k.shape)}",
     )
-    torch._check(
-        k.shape[-2] == v.shape[-2],
-        lambda: str(tagged(op, "v", f"has shape {list(v.shape)}; takes the length of k", ValueError)),
-    )
-    if v.shape[:-2] != k.shape[:-2]:
-        _fail(op, "v", f"has shape {list(v.shape)}; takes the batch and head dimensions of k, {list(k.shape)}")
     grouped = enable_gqa and q.dim() > 2
-    if k.shape[:-3] != q.shape[:-3] or (not grouped and k.shape[:-2] != q.shape[:-2]):
-        hint = "" if grouped or q.dim() < 3 else " (or enable_gqa=True)"
-        _fail(op, "k", f"has shape {list(k.shape)}; takes the batch and head dimensions of q, {list(q.shape)}{hint}")
+    batch = -3 if grouped else -2
+    hint = "" if grouped or q.dim() < 3 else " (or enable_gqa=True)"
+    _same_sizes(
+        k.shape[:batch],
+        q.shape[:batch],
+        op,
+        "k",
+        lambda: f"has shape {list(k.shape)}; takes the batch and head dimensions of q, {list(q.shape)}{hint}",
+    )
     if grouped and q.shape[-3] != 0 and (k.shape[-3] == 0 or q.shape[-3] % k.shape[-3] != 0):
         _fail(op, "k", f"has shape {list(k.shape)}; takes a number of heads that divides that of q, {q.shape[-3]}")
     _fits(op, (*q.shape[:-1], k.shape[-2]), mask=mask)
@@ -242,9 +265,9 @@ def scaled_mm(a, b, scale_a, scale_b, bias=None, *, out_dtype=None):
 
 def _short_scale(scale, operand, one):
     """A scale as a vector: without its dimension of one, or without any where it is one element."""
-    if all(size == 1 for size in scale.shape):
+    if all(known(size == 1) for size in scale.shape):
         return scale.new_empty(())
-    if scale.dim() >= 2 and scale.dim() == operand.dim() and scale.shape[one] == 1:
+    if scale.dim() >= 2 and scale.dim() == operand.dim() and known(scale.shape[one] == 1):
         return scale.squeeze(one)
     return scale
 

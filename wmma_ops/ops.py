@@ -1,10 +1,11 @@
 """The documented functions: names for activations, ValueError and TypeError, the raw op where no gradient is asked for."""
 
 import torch
+from torch._C._functorch import TransformType
 
 from wmma_ops import activations
 from wmma_ops.errors import translate
-from wmma_ops.select import DIFFERENTIABLE, RAW, is_grad_enabled, select, traced
+from wmma_ops.select import DIFFERENTIABLE, RAW, is_compiling, is_grad_enabled, select, traced, transforms_active
 
 Tensor = torch.Tensor
 _raw_matmul = RAW["matmul"]
@@ -14,10 +15,32 @@ CAUSAL = {False: 0, True: 1, "top_left": 1, "bottom_right": 2}
 
 
 def _call(name: str, tensors: dict, **scalars):
+    _refuse_learned(name, scalars)
     try:
         return select(name, *tensors.values())(*tensors.values(), **scalars)
     except (RuntimeError, TypeError) as error:
         raise translate(name, error, tensors) from None
+
+
+def _refuse_learned(op: str, scalars: dict) -> None:
+    """A tensor of one element is taken as a number, and would lose its gradient."""
+    for argument, value in scalars.items():
+        if isinstance(value, Tensor) and value.requires_grad and is_grad_enabled():
+            raise TypeError(
+                f"wmma.{op}: {argument} is a tensor that requires grad, but numbers have no gradient; takes a number "
+                "(multiply an operand by the tensor instead)"
+            )
+
+
+def _refuse_captured(input: Tensor) -> None:
+    """As torch does for its own ops: a change of a tensor from outside the function would be lost, and its gradient too."""
+    level = torch._C._functorch.peek_interpreter_stack()
+    derives = level is not None and level.key() in (TransformType.Grad, TransformType.Jvp)
+    if derives and torch._C._functorch.maybe_get_level(input) != level.level():
+        raise ValueError(
+            "wmma.addmm_: input comes from outside the function that torch.func differentiates; takes one made inside it, "
+            "or an argument of the function"
+        )
 
 
 def matmul(a: Tensor, b: Tensor, *, out_dtype: torch.dtype | None = None) -> Tensor:
@@ -102,6 +125,9 @@ def addmm_(input: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: flo
         tensor([[3., 3.],
                 [3., 3.]])
     """
+    _refuse_learned("addmm_", {"beta": beta, "alpha": alpha})
+    if not is_compiling() and transforms_active():
+        _refuse_captured(input)
     try:
         DIFFERENTIABLE["addmm_"](input, a, b, beta=beta, alpha=alpha)
     except (RuntimeError, TypeError) as error:

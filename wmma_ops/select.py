@@ -2,6 +2,7 @@
 
 import torch
 import torch.autograd.forward_ad as forward_ad
+import torch.fx._symbolic_trace as fx
 
 from wmma_ops.library import OPS, overload
 
@@ -12,11 +13,18 @@ RAW = {name: overload(name, raw=True)._op for name in OPS}
 is_compiling = torch.compiler.is_compiling
 transforms_active = torch._C._are_functorch_transforms_active
 is_grad_enabled = torch.is_grad_enabled
+is_jit_tracing = torch._C._is_tracing
 
 
 def traced() -> bool:
     """True where a graph or a transform looks on: it must see the op that has a derivative."""
-    return is_compiling() or transforms_active() or forward_ad._current_level >= 0
+    return (
+        is_compiling()
+        or transforms_active()
+        or forward_ad._current_level >= 0
+        or fx._is_fx_tracing_flag  # symbolic_trace's proxies cannot be asked; make_fx's graph may be differentiated
+        or is_jit_tracing()
+    )
 
 
 def select(name: str, *tensors):

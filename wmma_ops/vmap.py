@@ -2,7 +2,8 @@
 
 import torch
 
-from wmma_ops.library import NAMESPACES
+from wmma_ops.errors import tagged
+from wmma_ops.library import NAMESPACES, overload
 from wmma_ops.select import select
 
 # How many of its last dimensions belong to the operation itself.
@@ -13,6 +14,43 @@ CORES = {"a": 2, "b": 2, "c": 2, "multiply": 2, "bias": 1, "row_scale": 1, "col_
     "bias0": 1,
     "bias1": 1,
 }
+
+
+# How many dimensions the operands have: with a mapped one more, others would look right.
+AT_LEAST = {
+    "matmul": {"a": 1, "b": 1},
+    "gemm": {"a": 2, "b": 2},
+    "linear": {"x": 1},
+    "gemm_gemm": {"a": 2, "b0": 2, "b1": 2},
+    "attention": {"q": 2, "k": 2, "v": 2},
+    "scaled_mm": {"a": 2, "b": 2},
+}
+EXACTLY = {
+    "addmm": {"a": 2, "b": 2},
+    "addmm_": {"a": 2, "b": 2},
+    "baddbmm": {"a": 3, "b": 3},
+    "linear": {"weight": 2},
+}
+
+
+def _checked(op, rule):
+    names = [argument.name for argument in overload(op)._schema.arguments]
+    least, exact = AT_LEAST.get(op, {}), EXACTLY.get(op, {})
+
+    def checked(info, in_dims, *tensors, **scalars):
+        for argument, x, dim in zip(names, tensors, in_dims, strict=False):
+            if argument not in least and argument not in exact:
+                continue
+            rank = x.dim() - (dim is not None)
+            if rank < least.get(argument, 0) or rank != exact.get(argument, rank):
+                shape = list(x.shape)
+                if dim is not None:
+                    del shape[dim]
+                taken = exact.get(argument) or f"at least {least[argument]}"
+                raise tagged(op, argument, f"has shape {shape} under vmap; takes a rank of {taken}", ValueError)
+        return rule(info, in_dims, *tensors, **scalars)
+
+    return checked
 
 
 def _spread(size, tensors, dims, everywhere):
@@ -160,6 +198,8 @@ RULES = {
     "attention": _attention,
     "scaled_mm": _scaled_mm,
 }
+
+
 for _op, _rule in RULES.items():
     for _namespace in NAMESPACES:
-        torch.library.register_vmap(f"{_namespace}::{_op}", _rule)
+        torch.library.register_vmap(f"{_namespace}::{_op}", _checked(_op, _rule))

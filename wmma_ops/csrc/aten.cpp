@@ -7,15 +7,27 @@
 
 namespace wmma_ops::aten {
 
-Tensor empty(const int64_t* sizes, int64_t rank, ScalarType type, int32_t device_type, int32_t device_index) {
+namespace {
+
+struct Contiguous {
   int64_t strides[64];  // torch's own limit on dimensions
-  int64_t stride = 1;
-  for (int64_t i = rank; i-- > 0;) {
-    strides[i] = stride;
-    stride *= sizes[i] > 0 ? sizes[i] : 1;
+
+  Contiguous(const int64_t* sizes, int64_t rank) {
+    int64_t stride = 1;
+    for (int64_t i = rank; i-- > 0;) {
+      strides[i] = stride;
+      stride *= sizes[i] > 0 ? sizes[i] : 1;
+    }
   }
+};
+
+}  // namespace
+
+Tensor empty(const int64_t* sizes, int64_t rank, ScalarType type, int32_t device_type, int32_t device_index) {
   AtenTensorHandle handle;
-  ok(aoti_torch_empty_strided(rank, sizes, strides, shim_dtype(type), device_type, device_index, &handle), "empty");
+  ok(aoti_torch_empty_strided(rank, sizes, Contiguous(sizes, rank).strides, shim_dtype(type), device_type, device_index,
+                              &handle),
+     "empty");
   return Tensor(handle);
 }
 
@@ -42,6 +54,14 @@ Tensor to(const Tensor& x, ScalarType type) {
 
 Tensor expand(const Tensor& x, const Sizes& sizes) { return call("aten::expand", "", x, sizes, false); }
 Tensor reshape(const Tensor& x, const Sizes& sizes) { return call("aten::reshape", "", x, sizes); }
+
+Tensor reshaped_result(const Tensor& x, const Sizes& sizes) {
+  const int64_t rank = static_cast<int64_t>(sizes.size());
+  AtenTensorHandle handle;
+  ok(aoti_torch__reinterpret_tensor(x.get(), rank, sizes.data(), Contiguous(sizes.data(), rank).strides, 0, &handle),
+     "reinterpret_tensor");
+  return Tensor(handle);
+}
 
 // The dispatcher would cost as much as half a small product.
 Tensor matrix_view(const Tensor& x, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
@@ -82,7 +102,7 @@ Tensor gelu(const Tensor& x) {
   AtenTensorHandle handle;
   ok(aoti_torch_cpu__addmm_activation(aten::reshape(x, Sizes{1, n}).get(), left.get(), right.get(), 1, 1, 1, &handle),
      "gelu");
-  return aten::reshape(Tensor(handle), sizes_of(x));
+  return reshaped_result(Tensor(handle), sizes_of(x));
 }
 
 Tensor gelu_tanh(const Tensor& x) {

@@ -46,6 +46,8 @@ Tensor scalar(double value);                  // 0-dim float64: takes part in no
 Tensor to(const Tensor& x, ScalarType type);  // x itself where it has that type
 Tensor expand(const Tensor& x, const Sizes& sizes);
 Tensor reshape(const Tensor& x, const Sizes& sizes);
+// A contiguous result in another shape, and no view to autograd, which refuses to change a view of an op's in place.
+Tensor reshaped_result(const Tensor& x, const Sizes& sizes);
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1);
 Tensor matrix_view(const Tensor& x, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
 Tensor unsqueeze(const Tensor& x, int64_t dim);

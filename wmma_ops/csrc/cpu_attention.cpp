@@ -10,12 +10,12 @@ namespace {
 // Scores of one block of query rows: small enough to stay in the caches, large enough to keep the products busy.
 constexpr int64_t kBlockElements = int64_t{1} << 20;
 
-// 0 where query row i may look at key j, −inf where not: [rows, Skv], for rows first … first + rows − 1.
-Tensor causal_mask(const Attention& p, int64_t first, int64_t rows, ScalarType type) {
+// Where query row i may not look at key j: [rows, Skv], for rows first … first + rows − 1.
+Tensor hidden_by_causal(const Attention& p, int64_t first, int64_t rows) {
   int64_t shift = p.causal == kBottomRight ? p.skv - p.sq : 0;
-  Tensor mask = aten::empty({rows, p.skv}, type);
-  aten::fill_(mask, -INFINITY);
-  return aten::call("aten::triu", "", mask, first + shift + 1);
+  Tensor hidden = aten::empty({rows, p.skv}, ScalarType::Bool);
+  aten::fill_(hidden, 1);
+  return aten::call("aten::triu", "", hidden, first + shift + 1);
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
       }
     } else if (p.causal != kNotCausal) {
       Tensor view = aten::reshape(scores, {matrices * group, rows, p.skv});
-      scores = aten::reshape(aten::add(view, causal_mask(p, first, rows, type)), {matrices, group * rows, p.skv});
+      aten::masked_fill_(view, hidden_by_causal(p, first, rows), -INFINITY);  // −inf added to a NaN would be one
     }
     // 2. weights = softmax(scores); the largest weight of a row is exp(its largest score − lse)
     Tensor largest = aten::amax(scores, -1);
@@ -76,7 +76,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
     aten::copy_(out_rows, aten::reshape(row_out, {matrices, group, rows, p.ev}));
     aten::copy_(lse_rows, aten::reshape(row_lse, {matrices, group, rows, 1}));
   }
-  return {aten::to(aten::reshape(out, out_sizes), p.type), aten::reshape(lse, lse_sizes)};
+  return {aten::to(aten::reshaped_result(out, out_sizes), p.type), aten::reshaped_result(lse, lse_sizes)};
 }
 
 }  // namespace wmma_ops::cpu

@@ -182,6 +182,12 @@ Tensor prologue(const Gemm& p) {
   Tensor x = p.a_scale ? aten::mul(aten::to(p.a, type), along_rows(*p.a_scale, type))
                        : aten::call("aten::clone", "", aten::to(p.a, type), std::nullopt);
   activate_(x, p.a_activation);
+  if (p.in == S::Float8_e4m3fn) {
+    // What rounds beyond 448 is NaN, as in the kernels; torch's conversion (2.13) makes 448 of it, of infinities too.
+    constexpr double kRoundsTo448 = 464;
+    Tensor beyond = aten::call("aten::gt", "Tensor", aten::call("aten::abs", "", x), aten::scalar(kRoundsTo448));
+    aten::masked_fill_(x, beyond, NAN);
+  }
   if (is_fp8(p.in)) return aten::to(x, p.in);
   return cast(std::move(x), p.in);
 }

@@ -45,7 +45,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const OutType& out_dtype) {
   Sizes sizes = sizes_of(out);
   if (b_dim == 1) sizes.pop_back();
   if (a_dim == 1) sizes.erase(sizes.end() - (b_dim == 1 ? 1 : 2));
-  return aten::reshape(out, sizes);
+  return aten::reshaped_result(out, sizes);
 }
 
 Tensor add_product(const char* op, int64_t rank, const Tensor& input, const Tensor& a, const Tensor& b, double beta,
@@ -128,7 +128,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const OptTensor& bias, cons
   p.names.b = "weight";
   p.names.c = "residual";
   Tensor out = run(p);
-  return rank == 1 ? aten::reshape(out, {weight.sizes()[0]}) : out;
+  return rank == 1 ? aten::reshaped_result(out, {weight.sizes()[0]}) : out;
 }
 
 Tensor gemm_gemm(const Tensor& a, const Tensor& b0, const Tensor& b1, const OptTensor& c, const OptTensor& bias0,
