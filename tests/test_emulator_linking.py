@@ -142,12 +142,14 @@ FAR = (
 )
 
 
-def test_a_branch_further_than_an_instruction_reaches():
+@pytest.mark.parametrize("names", [("s_add_u32", "s_addc_u32"), ("s_add_co_u32", "s_add_co_ci_u32")])
+def test_a_branch_further_than_an_instruction_reaches(names):
     """As the compiler writes one in kernels of more than 128 KiB."""
-    instructions = linking.link(_kernel(*FAR)).instructions
+    lines = [line.replace("s_add_u32", names[0]).replace("s_addc_u32", names[1]) for line in FAR]
+    instructions = linking.link(_kernel(*lines)).instructions
     assert [ins.mnemonic for ins in instructions] == ["s_nop"] * 4 + ["s_branch", "s_trap", "s_endpgm"]
     assert instructions[4].operands == (".LBB0_2",)
-    program = wmma_ops.emulator.program.build(_kernel(*FAR), "gfx942")
+    program = wmma_ops.emulator.program.build(_kernel(*lines), "gfx942")
     assert program.blocks[1].run(None, None, None) == 3  # the one of .LBB0_2
 
 

@@ -140,7 +140,7 @@ def test_what_is_right_is_not_reported():
 
 def test_conversions_that_nothing_uses_are_not_reported():
     """Compilers convert a value ahead of the branch that uses it, where no lane may have loaded one."""
-    text = r"v_cvt_f32_f16_e32 v41, v40\nv_cvt_i32_f32_e32 v41, v41"
+    text = r"v_cvt_f32_f16_e32 v41, v40\nv_lshlrev_b32_e32 v41, 16, v41\nv_and_b32_e32 v41, 0xffff0000, v41"
     body = f'if (n > 3) asm volatile("v_mov_b32_e32 v40, 0" ::: "v40"); asm volatile("{text}" ::: "v41");'
     source = HEAD + 'extern "C" __global__ void ahead(int* x, int n) {' + body + " x[threadIdx.x] = n; }"
     kernel = wmma_ops.Kernel(source, "ahead")

@@ -98,7 +98,9 @@ def uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
 
 
 def converts(ins: Instruction) -> bool:
-    return ins.mnemonic.startswith("v_cvt_")
+    """A bfloat16 is the upper half of a float."""
+    of_bfloat16 = {"v_lshlrev_b32": "16", "v_and_b32": "0xffff0000"}.get(ins.mnemonic.removesuffix("_e32"))
+    return ins.mnemonic.startswith("v_cvt_") or (of_bfloat16 is not None and ins.operands[1] == of_bfloat16)
 
 
 def _steps(instructions: list[Instruction]) -> list[tuple[Set[str], Set[str], bool]]:

@@ -62,7 +62,7 @@ def _near(kernel: KernelText) -> list[Instruction]:
         if ins.mnemonic != "s_getpc_b64":
             continue
         targets, at = [], start + 1
-        while at < len(found) and found[at].mnemonic.startswith((*_FOUR_BYTES, "s_add_u32", "s_addc_u32")):
+        while at < len(found) and found[at].mnemonic.startswith((*_FOUR_BYTES, "s_add")):
             far = _FAR.match(found[at].operands[-1]) if found[at].operands else None
             if far and kernel.labels.get(far[2]) == start + 1:
                 targets.append((far[1], far[3]))
