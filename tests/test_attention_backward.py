@@ -3,12 +3,15 @@
 That nothing is spilled at the usual head sizes is a limit of `python -m wmma_ops report`.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 import pytest
 import torch
 
 import wmma_ops
+from wmma_ops import arch, autograd, emulator
+from wmma_ops.plan import attention_backward, launching
 from wmma_ops.testing.reference import unit
 
 
@@ -119,6 +122,32 @@ def test_gradients_are_those_of_float64(target, case):
         roundings = 2 * (case.skv + case.e) if x.dtype == torch.float64 else 4
         floor = roundings * unit(x.dtype) * exact.abs().max() + torch.finfo(x.dtype).smallest_normal
         assert error <= 2 * theirs + floor, f"g_{name}: {error:.3g}, in the same type on the CPU {theirs:.3g}"
+
+
+@pytest.mark.parametrize(("e", "kernels"), [(30, True), (31, False)])
+def test_head_sizes_that_find_no_room_take_the_formula(e, kernels):
+    """Of float64 on gfx908, which multiplies it by plain FMA on 64 lanes."""
+    case = Case(5, 6, e, e, "float64", heads=1, kv_heads=1)
+    given = operands(case)
+    want = gradients(case, *given)
+    with wmma_ops.emulate("gfx908") as emulation:
+        got = gradients(case, *given)
+    assert all(torch.allclose(x, y, rtol=1e-12, atol=1e-12) for x, y in zip(got, want, strict=True))
+    assert (len(emulation.launches) == 4) == kernels  # forward, delta, of the queries, of the keys
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("target", arch.TARGETS)
+def test_head_sizes_that_take_kernels_find_room(target, dtype):
+    with emulator.entered(emulator.Emulation(target, execute=False)):
+        widest = autograd.widest_backward(dtype, torch.device("cpu"))
+    (problem,) = launching.problems(
+        lambda: wmma_ops.attention(*(torch.empty(1, 1, 8, 8, dtype=dtype) for _ in range(3))), arch.target(target)
+    )
+    for e, ev in [(e, e) for e in range(1, widest + 1)] + [(1, widest), (widest, 1)]:
+        asked = dataclasses.replace(problem, backward=True, e=e, ev=ev)
+        for owns_keys in (False, True):
+            assert next(attention_backward.candidates(asked, arch.target(target), owns_keys), None), (e, ev)
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1201"])

@@ -129,6 +129,36 @@ def test_addresses_within_a_symbol():
     assert (base + 4).to_bytes(8, "little") in raw
 
 
+FAR = (
+    "s_getpc_b64 s[4:5]",
+    "\n.Lpost_getpc0:",
+    "s_sext_i32_i16 s5, s5",
+    "s_add_u32 s4, s4, (.LBB0_2-.Lpost_getpc0)&4294967295",
+    "s_addc_u32 s5, s5, (.LBB0_2-.Lpost_getpc0)>>32",
+    "s_setpc_b64 s[4:5]",
+    "s_trap 2",
+    "\n.LBB0_2:",
+    "s_endpgm",
+)
+
+
+@pytest.mark.parametrize("names", [("s_add_u32", "s_addc_u32"), ("s_add_co_u32", "s_add_co_ci_u32")])
+def test_a_branch_further_than_an_instruction_reaches(names):
+    """As the compiler writes one in kernels of more than 128 KiB."""
+    lines = [line.replace("s_add_u32", names[0]).replace("s_addc_u32", names[1]) for line in FAR]
+    instructions = linking.link(_kernel(*lines)).instructions
+    assert [ins.mnemonic for ins in instructions] == ["s_nop"] * 4 + ["s_branch", "s_trap", "s_endpgm"]
+    assert instructions[4].operands == (".LBB0_2",)
+    program = wmma_ops.emulator.program.build(_kernel(*lines), "gfx942")
+    assert program.blocks[1].run(None, None, None) == 3  # the one of .LBB0_2
+
+
+@pytest.mark.parametrize(("at", "line"), [(4, "s_mov_b32 s5, 0"), (4, FAR[4].replace("B0_2", "B0_1")), (5, "s_nop 0")])
+def test_what_only_resembles_a_far_branch_is_refused(at, line):
+    with pytest.raises(UnknownInstruction, match="s_getpc_b64"):
+        wmma_ops.emulator.program.build(_kernel(*FAR[:at], line, *FAR[at + 1 :]), "gfx942")
+
+
 def test_symbols_that_cannot_be_placed_are_refused():
     lines = ("s_getpc_b64 s[4:5]", "s_add_u32 s4, s4, t@rel32@lo+4", "s_addc_u32 s5, s5, t@rel32@hi+12", "s_endpgm")
     for data in ("", "t:\n\t.uleb128 5\n\t.long t-4+3\n"):

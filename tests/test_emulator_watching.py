@@ -72,6 +72,12 @@ BUGS = {
         Uninitialised,
         "register v40",
     ),
+    "a register never written, converted": (
+        'int y; asm volatile("v_cvt_f32_f16_e32 v41, v40\\nv_add_u32_e32 %0, v41, v41" : "=v"(y) :: "v41");'
+        " x[threadIdx.x] = y;",
+        Uninitialised,
+        "register v41",
+    ),
     "a barrier that half reach": (
         "if (threadIdx.x < 64) wmma::sync_workgroup(); x[threadIdx.x] = n;",
         DivergentBarrier,
@@ -130,6 +136,19 @@ def test_what_is_right_is_not_reported():
             with wmma_ops.emulate(target, order=order):
                 kernel[1, 128](x, 0)
             assert x.tolist() == [3] * 128
+
+
+def test_conversions_that_nothing_uses_are_not_reported():
+    """Compilers convert a value ahead of the branch that uses it, where no lane may have loaded one."""
+    text = r"v_cvt_f32_f16_e32 v41, v40\nv_lshlrev_b32_e32 v41, 16, v41\nv_and_b32_e32 v41, 0xffff0000, v41"
+    body = f'if (n > 3) asm volatile("v_mov_b32_e32 v40, 0" ::: "v40"); asm volatile("{text}" ::: "v41");'
+    source = HEAD + 'extern "C" __global__ void ahead(int* x, int n) {' + body + " x[threadIdx.x] = n; }"
+    kernel = wmma_ops.Kernel(source, "ahead")
+    for target in wmma_ops.arch.EMULATED:
+        x = torch.zeros(64, dtype=torch.int32)
+        with wmma_ops.emulate(target):
+            kernel[1, 64](x, 3)
+        assert x.tolist() == [3] * 64
 
 
 # What it counts.

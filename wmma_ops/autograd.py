@@ -12,7 +12,7 @@ import torch.autograd.forward_ad as forward_ad
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd.function import _SingleLevelFunction
 
-from wmma_ops import activations, emulator, fakes
+from wmma_ops import activations, driver, emulator, fakes
 from wmma_ops.errors import tagged
 from wmma_ops.library import IMPLEMENTATIONS, overload
 from wmma_ops.select import select
@@ -224,6 +224,22 @@ def _gemm_gemm_gradients(grads, t, needs, outs, *, alpha0=1.0, alpha1=1.0, beta1
 
 # Head sizes, by the bytes of an element, whose gradients have kernels of their own.
 _WIDEST_BACKWARD = {2: 256, 4: 128, 8: 64}
+_WIDEST_DOUBLES_ON_GFX908 = 30  # plain FMA on 64 lanes takes tiles that fill shared memory
+
+
+def widest_backward(dtype: torch.dtype, device: torch.device) -> int:
+    """The largest head size whose gradients have kernels of their own where an op on the device runs."""
+    if dtype == torch.float64 and _target_of(device) == "gfx908":
+        return _WIDEST_DOUBLES_ON_GFX908
+    return _WIDEST_BACKWARD[dtype.itemsize]
+
+
+def _target_of(device: torch.device) -> str | None:
+    """None on the CPU itself, and where only NVIDIA's may be."""
+    on_gpu, active = device.type == "cuda", emulator.active()
+    if active is not None and not (on_gpu and active.execute):
+        return active.target
+    return driver.target_of(device.index or 0) if on_gpu and (driver.is_amd() or driver.stands_in()) else None
 
 
 def _has_backward_kernels(q, v, needs) -> bool:
@@ -231,7 +247,7 @@ def _has_backward_kernels(q, v, needs) -> bool:
     has no columns and lse is all there is."""
     if torch.is_grad_enabled() or needs["mask"] or (q.device.type == "cpu" and emulator.active() is None):
         return False
-    return v.shape[-1] > 0 and max(q.shape[-1], v.shape[-1]) <= _WIDEST_BACKWARD[q.dtype.itemsize]
+    return v.shape[-1] > 0 and max(q.shape[-1], v.shape[-1]) <= widest_backward(q.dtype, q.device)
 
 
 def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enable_gqa=False):

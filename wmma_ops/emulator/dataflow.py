@@ -2,7 +2,8 @@
 
 A register that every path to a read has written needs no watching. For the others the generated code keeps one flag a
 wave, so that the watch costs nothing where the compiler left no doubt. Plain copies are exempt: compilers copy values
-that no lane uses.
+that no lane uses. So they convert them, ahead of the branch that does; but what a conversion gives counts as written
+only where its operands are.
 """
 
 import functools
@@ -96,24 +97,48 @@ def uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
     return reads, every[0]
 
 
+def converts(ins: Instruction) -> bool:
+    """A bfloat16 is the upper half of a float."""
+    of_bfloat16 = {"v_lshlrev_b32": "16", "v_and_b32": "0xffff0000"}.get(ins.mnemonic.removesuffix("_e32"))
+    return ins.mnemonic.startswith("v_cvt_") or (of_bfloat16 is not None and ins.operands[1] == of_bfloat16)
+
+
+def _steps(instructions: list[Instruction]) -> list[tuple[Set[str], Set[str], bool]]:
+    """(read, written, whether it converts) of each conversion and of all between two of them."""
+    steps = [(set(), set(), False)]
+    for ins in instructions:
+        read, wrote = uses(ins)
+        if converts(ins):
+            steps += [(read, wrote, True), (set(), set(), False)]
+        else:
+            needed, written, _ = steps[-1]
+            needed |= read - written
+            written |= wrote
+    return steps
+
+
+def _follow(steps: list[tuple[Set[str], Set[str], bool]], before: Set[str]) -> tuple[set[str], set[str]]:
+    """What is written after them, and what they read that was not."""
+    known, missed = set(before), set()
+    for read, written, is_conversion in steps:
+        unknown = read - known
+        missed |= unknown
+        if not (is_conversion and unknown):
+            known |= written
+    return known, missed
+
+
 def doubtful(
     instructions: list[Instruction], blocks: list[tuple[int, int]], successors: list[list[int]], entry: set[str]
 ) -> set[str]:
     """Registers that some read may meet unwritten. `blocks` are (start, stop) of the instructions."""
-    effects = []
-    for start, stop in blocks:
-        needed, written = set(), set()
-        for ins in instructions[start:stop]:
-            read, wrote = uses(ins)
-            needed |= read - written
-            written |= wrote
-        effects.append((needed, written))
+    steps = [_steps(instructions[start:stop]) for start, stop in blocks]
     before: list[Set[str] | None] = [None] * len(blocks)  # None where control has not come to
     before[0] = set(entry)
     work = [0]
     while work:
         at = work.pop()
-        after = before[at] | effects[at][1]
+        after, _ = _follow(steps[at], before[at])
         for following in successors[at]:
             if following < 0:
                 continue
@@ -122,5 +147,5 @@ def doubtful(
                 before[following] = merged
                 work.append(following)
     return set().union(
-        *(needed - known for (needed, _), known in zip(effects, before, strict=True) if known is not None)
+        *(_follow(part, known)[1] for part, known in zip(steps, before, strict=True) if known is not None)
     )

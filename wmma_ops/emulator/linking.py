@@ -12,6 +12,7 @@ from wmma_ops.emulator.memory import Region
 CODE_BASE, CODE_STEP = 0x0004_0000_0000_0000, 16
 
 _SYMBOL = re.compile(r"^([\w.$]+)@(rel32|gotpcrel32)@(lo|hi)([+-]\d+)$")
+_FAR = re.compile(r"^\((\.?[\w$]+)-(\.Lpost_getpc\d+)\)(&4294967295|>>32)$")
 _FOUR_BYTES = ("s_wait", "s_sext_i32_i16", "s_nop", "s_delay_alu")
 
 
@@ -33,7 +34,7 @@ def _symbols(instructions: list[Instruction]) -> list[str]:
 
 def link(kernel: KernelText) -> Linked:
     """Puts the functions that the kernel may call behind it, and the data that it names into memory."""
-    linked = Linked(list(kernel.instructions), dict(kernel.labels))
+    linked = Linked(_near(kernel), dict(kernel.labels))
     work = _symbols(kernel.instructions)
     while work:
         name = work.pop()
@@ -42,7 +43,7 @@ def link(kernel: KernelText) -> Linked:
         function = kernel.functions.get(name)
         if function is not None and function.instructions:
             start = linked.functions[name] = len(linked.instructions)
-            linked.instructions += function.instructions
+            linked.instructions += _near(function)
             linked.labels |= {label: start + at for label, at in function.labels.items()}
             work += _symbols(function.instructions)
         elif (datum := kernel.data.get(name)) is not None:
@@ -51,6 +52,27 @@ def link(kernel: KernelText) -> Linked:
         else:
             raise ValueError(f"{name} is neither a function nor data that the emulator can place")
     return linked
+
+
+def _near(kernel: KernelText) -> list[Instruction]:
+    """The instructions, with plain branches for those that the compiler adds to the place where they stand, as no branch
+    reaches so far."""
+    found = list(kernel.instructions)
+    for start, ins in enumerate(found):
+        if ins.mnemonic != "s_getpc_b64":
+            continue
+        targets, at = [], start + 1
+        while at < len(found) and found[at].mnemonic.startswith((*_FOUR_BYTES, "s_add")):
+            far = _FAR.match(found[at].operands[-1]) if found[at].operands else None
+            if far and kernel.labels.get(far[2]) == start + 1:
+                targets.append((far[1], far[3]))
+            at += 1
+        halves = [(targets[0][0], part) for part in ("&4294967295", ">>32")] if targets else None
+        if targets == halves and at < len(found) and found[at].mnemonic == "s_setpc_b64":
+            for i in range(start, at):
+                found[i] = replace(found[i], mnemonic="s_nop", operands=("0",))
+            found[at] = replace(found[at], mnemonic="s_branch", operands=(targets[0][0],))
+    return found
 
 
 def _region(name: str, content: bytes) -> Region:

@@ -265,14 +265,17 @@ def _lines(builder: Builder, flow: _Flow, which: int) -> list[int]:
         read, written = dataflow.uses(ins) if builder.watched else ((), ())
         # Compilers do not jump over a few instructions that no lane executes. Matrix instructions ask no lane.
         executed = "" if ins.mnemonic.startswith(_NOT_BY_LANES) else " and mask.any()"
-        for register in sorted(builder.watched.intersection(read)):
+        is_conversion = dataflow.converts(ins)
+        needed = sorted(builder.watched.intersection(read))
+        for register in () if is_conversion else needed:
             builder.emit(f"if {register!r} not in st.written{executed}: st.uninitialised({register!r})")
         last = _leaving(builder, flow, ins, following)
         if last is None:
             for half in split_dual(ins) if "::" in ins.text else (ins,):
                 builder.instruction(half)
         if wrote := sorted(builder.watched.intersection(written)):
-            builder.emit(f"st.written.update({tuple(wrote)!r})")
+            where = f"if st.written.issuperset({tuple(needed)!r}): " if is_conversion and needed else ""
+            builder.emit(f"{where}st.written.update({tuple(wrote)!r})")
         if last is not None:
             builder.emit(last)
         line_of.extend([index] * (len(builder.lines) - before))
