@@ -63,6 +63,18 @@ BAD_LAUNCHES = [
     (lambda k, x: k[1, 64](x, x, 3, 1.0, shared=-1), ValueError, "shared is -1"),
     (lambda k, x: k[1](x, x, 3, 1.0), ValueError, r"kernel\[grid, block\]"),
     (lambda k, x: k[1.0, 64](x, x, 3, 1.0), ValueError, r"grid is 1\.0; takes one to three whole numbers"),
+    (
+        lambda k, x: k[2**31, 64](x, x, 3, 1.0),
+        ValueError,
+        r"grid is \(2147483648, 1, 1\); gfx942 takes up to \(67108863, ",
+    ),
+    (
+        lambda k, x: k[1, 64](torch.ones(3, device="meta"), x, 3, 1.0),
+        ValueError,
+        "x is on meta; takes tensors on a GPU",
+    ),
+    (lambda k, x: k[1, 64](x, x.to_sparse(), 3, 1.0), TypeError, "y is torch.sparse_coo; takes torch.strided"),
+    (lambda k, x: k[1, 64](x, torch._neg_view(x), 3, 1.0), ValueError, "y is a negated or conjugated view"),
     (lambda k, x: k[1, 64](x, x, True, 1.0), TypeError, "n is of type bool; takes a number"),
     (lambda k, x: k[1, 64](x, x, 3, 1e39), ValueError, r"factor is 1e\+39; takes a float"),
 ]

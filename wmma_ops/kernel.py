@@ -196,6 +196,15 @@ class Kernel:
                         f"{self.name}: {parameter.name} is on {value.device}; takes tensors on {device}, all"
                     )
                 device = value.device
+                if device.type not in ("cpu", "cuda"):
+                    raise ValueError(f"{self.name}: {parameter.name} is on {device}; takes tensors on a GPU or the cpu")
+                if value.layout != torch.strided:
+                    raise TypeError(f"{self.name}: {parameter.name} is {value.layout}; takes torch.strided")
+                if value.is_neg() or value.is_conj():
+                    raise ValueError(
+                        f"{self.name}: {parameter.name} is a negated or conjugated view, which memory does not show; takes "
+                        "what its resolve_neg() or resolve_conj() gives"
+                    )
             elif not isinstance(value, numbers.Real) or (isinstance(value, bool) and parameter.type != "bool"):
                 raise TypeError(f"{self.name}: {parameter.name} is of type {kind}; takes a number ({parameter.type})")
             elif _NUMBERS.get(parameter.type, "d") not in "fd" and not isinstance(value, numbers.Integral):
@@ -204,7 +213,12 @@ class Kernel:
             raise ValueError(f"{self.name}: shared is {shared!r}; takes a number of bytes")
         return device or torch.device("cuda" if torch.cuda.is_available() and not emulator.active() else "cpu")
 
-    def _check_target(self, target: arch.Target, block, static: int, shared: int) -> None:
+    def _check_target(self, target: arch.Target, grid, block, static: int, shared: int) -> None:
+        # AMD counts a dimension's threads in 32 bits, NVIDIA its blocks in 31 and 16.
+        amd = target.name.startswith("gfx")
+        limits = [(2**32 - 1) // size for size in block] if amd else [2**31 - 1, 65535, 65535]
+        if any(size > limit for size, limit in zip(grid, limits, strict=True)):
+            raise ValueError(f"{self.name}: grid is {grid}; {target.name} takes up to {tuple(limits)} of block {block}")
         threads = block[0] * block[1] * block[2]
         if threads > target.max_threads:
             raise ValueError(
@@ -257,7 +271,7 @@ class Kernel:
             self._emulated[target] = EmulatedKernel(self.compile(target), self.name)
         kernel = self._emulated[target]
         explicit = kernel.explicit
-        self._check_target(kernel.target, block, kernel.static_shared, shared)
+        self._check_target(kernel.target, grid, block, kernel.static_shared, shared)
         packed = self._packed(arguments, [a.size for a in explicit])
         segment = bytearray(explicit[-1].offset + explicit[-1].size if explicit else 0)
         for parameter, described, value in zip(self.parameters, explicit, packed, strict=True):
@@ -281,7 +295,7 @@ class Kernel:
             function = driver.load(compiled.code, self.name, device=index)
             self._loaded[index] = (function, arch.target(target), _ptx_sizes(compiled.assembly, self.name))
         function, target, sizes = self._loaded[index]
-        self._check_target(target, block, 0, shared)
+        self._check_target(target, grid, block, 0, shared)
         buffer = bytearray()
         for value in self._packed(arguments, sizes):  # each at a multiple of its size, as in a struct
             buffer += bytes(-len(buffer) % len(value)) + value
