@@ -144,6 +144,19 @@ def test_kernels_without_parameters_and_with_unsigned_memory():
             count[1, 1](torch.zeros(1))
 
 
+@pytest.mark.parametrize("bounds", ["__launch_bounds__(64)", "__launch_bounds__(64, 2)"])
+def test_launch_bounds_reach_the_compiler_and_are_held(bounds):
+    source = HEAD + f'extern "C" __global__ void {bounds} one(float* x) {{ x[threadIdx.x] = 1; }}'
+    kernel, x = wmma_ops.Kernel(source, "one"), torch.zeros(128)
+    with wmma_ops.emulate("gfx942"):
+        kernel[1, 64](x)
+        with pytest.raises(ValueError, match=r"one: block \(128, 1, 1\) has 128 threads; its __launch_bounds__ is 64"):
+            kernel[1, 128](x)
+    assert x.sum() == 64
+    assert "max_flat_workgroup_size: 64\n" in kernel.compile("gfx1201").assembly
+    assert kernel.compile("sm_90a").kernels == ("one",)
+
+
 def test_a_launched_kernel_is_copied_and_pickled():
     kernel = wmma_ops.Kernel(SCALE.replace("factor;", "factor * TWICE;"), "scale", options=("-DTWICE=2",))
     y = torch.randn(64)

@@ -272,6 +272,11 @@ class Kernel:
         kernel = self._emulated[target]
         explicit = kernel.explicit
         self._check_target(kernel.target, grid, block, kernel.static_shared, shared)
+        bound = kernel.program.kernel.facts.get("max_flat_workgroup_size", kernel.target.max_threads)
+        if math.prod(block) > bound:
+            raise ValueError(
+                f"{self.name}: block {block} has {math.prod(block)} threads; its __launch_bounds__ is {bound}"
+            )
         packed = self._packed(arguments, [a.size for a in explicit])
         segment = bytearray(explicit[-1].offset + explicit[-1].size if explicit else 0)
         for parameter, described, value in zip(self.parameters, explicit, packed, strict=True):
