@@ -132,7 +132,7 @@ def check(sample, dtype, mesh_shape, offers, grads=True) -> bool:
             raise Mismatch(f"{what}: result {i} is {got.placements}, not {results}")
         compare(f"{what}: result {i}", got, want)
     if any(x.requires_grad for x in plain.values()):
-        _compare_gradients(what, sample, plain, spread, outs)
+        compare_gradients(what, sample, plain, spread, outs)
     return True
 
 
@@ -150,7 +150,7 @@ def compare(what, got: DTensor, want):
     within(what, full, want.double(), bound)
 
 
-def _compare_gradients(what, sample, plain, spread, outs):
+def compare_gradients(what, sample, plain, spread, outs):
     wide = {
         name: x.detach().double().requires_grad_(x.requires_grad) if x.is_floating_point() else x
         for name, x in plain.items()

@@ -3,7 +3,19 @@
 import random
 
 import torch
-from sharded import EVERY, Mismatch, check, compare, device, mesh_of, offers_for, place, result_of, tensors_of
+from sharded import (
+    EVERY,
+    Mismatch,
+    check,
+    compare,
+    compare_gradients,
+    device,
+    mesh_of,
+    offers_for,
+    place,
+    result_of,
+    tensors_of,
+)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
@@ -85,6 +97,36 @@ def check_unusual() -> None:
         if list(spread.placements) != [placement]:
             raise Mismatch(f"addmm_ turned {placement} into {spread.placements}")
         compare(f"addmm_ into {placement}", spread, torch.addmm(total, a, b, beta=0.5))
+
+
+# Batches, rows and heads of which one device has more than the other.
+_UNEVEN = (
+    Sample("linear", {"x": (3, 5, 7), "weight": (9, 7), "bias": (9,), "residual": (3, 5, 9)}, {"activation": 2}),
+    Sample("linear", {"x": (3, 2, 4, 7), "weight": (9, 7)}),
+    Sample("matmul", {"a": (7,), "b": (3, 7, 2)}),
+    Sample("matmul", {"a": (3, 5, 7), "b": (7, 3)}),
+    Sample("matmul", {"a": (3, 1, 5, 7), "b": (5, 7, 3)}),
+    Sample("gemm", {"a": (3, 5, 7), "b": (7, 3), "c": (3, 5, 3), "row_scale": (5,)}, {"beta": 0.5}),
+    Sample("gemm_gemm", {"a": (3, 5, 4), "b0": (4, 5), "b1": (5, 3)}, {"activation": 4}),
+    Sample("attention", {"q": (3, 6, 5, 4), "k": (3, 3, 5, 4), "v": (3, 3, 5, 3)}, {"enable_gqa": True}),
+)
+
+
+def check_uneven_gradients(count) -> None:
+    """Gradients where devices have more than others, from placements by chance; the first tensor's batch is divided."""
+    chance, mesh = random.Random(0), mesh_of((2,))
+    for sample in _UNEVEN:
+        for attempt in range(count):
+            plain = tensors_of(sample, torch.float32, grads=True)
+            placements = {name: _any(chance, x) for name, x in plain.items()}
+            if attempt == 0:
+                placements = dict.fromkeys(plain, Replicate()) | {next(iter(plain)): Shard(0)}
+            spread = {name: place(x, mesh, [placements[name]]) for name, x in plain.items()}
+            what = f"{sample} from {placements}"
+            try:
+                compare_gradients(what, sample, plain, spread, result_of(sample, spread))
+            except RuntimeError as error:
+                raise Mismatch(f"{what}: {error}") from error
 
 
 def check_changing_options() -> None:

@@ -205,6 +205,7 @@ def test_the_usual_calls_are_taken():
     [
         (["--target", TARGET], "pass --out"),
         (["--target", "gfx999", "--out", "x"], "gfx999"),
+        (["--target", ",", "--out", "x"], "--target is ','; takes names of targets"),
         (["--target", TARGET, "--out", "x", "--calls", "/nowhere.json"], "nowhere.json"),
     ],
 )
@@ -229,7 +230,16 @@ def test_a_recorded_call_that_a_target_does_not_take_is_left_out(tmp_path, capsy
 
 
 def test_a_file_that_holds_no_calls_is_refused(tmp_path):
-    for text, says in (("[1]", "holds no calls"), ('{"format": 99}', "format 99"), ("x", "holds no calls")):
+    no_call = "calls.json holds what is no call of this version's ops: "
+    for text, says in (
+        ("[1]", "holds no calls"),
+        ('{"format": 99}', "format 99"),
+        ("x", "holds no calls"),
+        ('{"format": 1, "calls": [{"op": "wmma::later", "arguments": [], "keywords": {}}]}', no_call + ".*wmma::later"),
+        ('{"format": 1, "calls": [{"op": "aten::mm", "arguments": [], "keywords": {}}]}', no_call + ".*aten::mm"),
+        ('{"format": 1, "calls": [{"name": "wmma::matmul"}]}', no_call + ".*name"),
+        ('{"format": 1, "calls": {"op": 1}}', no_call + "'op'"),
+    ):
         (tmp_path / "calls.json").write_text(text)
         with pytest.raises(ValueError, match=says):
             building.recorded(tmp_path / "calls.json")

@@ -132,6 +132,10 @@ def test_unusual_placements(two):
     two.run(sharded_anyhow.check_unusual)
 
 
+def test_gradients_of_uneven_parts(two):
+    two.run(sharded_anyhow.check_uneven_gradients, 4)
+
+
 def test_options_that_change_between_calls(two):
     two.run(sharded_anyhow.check_changing_options)
 

@@ -585,6 +585,16 @@ def test_an_unusable_folder_is_said_once(tmp_path, monkeypatch, caplog):
     assert "WMMA_OPS_CACHE_DIR" in caplog.text
 
 
+def test_folders_that_cannot_be_are_passed_over(folder, tmp_path, monkeypatch, caplog):
+    named = ("~nobody-of-this-name/kernels", "x" * 5000, str(tmp_path / "missing"), str(tmp_path))
+    monkeypatch.setenv("WMMA_OPS_OBJECTS", os.pathsep.join(named))
+    with caplog.at_level(logging.WARNING, "wmma_ops.jit"):
+        assert cache.shipped()[:1] == (tmp_path,)
+        assert jit.compile(EMPTY, "gfx942").kernels == ("empty",)
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2  # once, not at every compilation
+    assert "~nobody-of-this-name/kernels" in caplog.text
+
+
 def _without_privileges(_):
     """Root's right to write everywhere goes; the rest of what root owns stays readable."""
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,5 +1,9 @@
 """Kernels of a user under emulation: how they are launched, and how what is wrong with them is told."""
 
+import copy
+import pickle
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +11,8 @@ from user_kernels import HEAD, SCALE
 
 import wmma_ops
 from wmma_ops.emulator import OutOfBounds, Region
+
+TYPES = "#include <wmma/types.hpp>\nusing namespace wmma;\n"
 
 
 @pytest.mark.parametrize("target", wmma_ops.arch.EMULATED)
@@ -56,6 +62,21 @@ BAD_LAUNCHES = [
     (lambda k, x: k[1, 64](x, x, 3, 1.0, shared=70000), ValueError, "shared memory .* takes up to 65536"),
     (lambda k, x: k[1, 64](x, x, 3, 1.0, shared=-1), ValueError, "shared is -1"),
     (lambda k, x: k[1](x, x, 3, 1.0), ValueError, r"kernel\[grid, block\]"),
+    (lambda k, x: k[1.0, 64](x, x, 3, 1.0), ValueError, r"grid is 1\.0; takes one to three whole numbers"),
+    (
+        lambda k, x: k[2**31, 64](x, x, 3, 1.0),
+        ValueError,
+        r"grid is \(2147483648, 1, 1\); gfx942 takes up to \(67108863, ",
+    ),
+    (
+        lambda k, x: k[1, 64](torch.ones(3, device="meta"), x, 3, 1.0),
+        ValueError,
+        "x is on meta; takes tensors on a GPU",
+    ),
+    (lambda k, x: k[1, 64](x, x.to_sparse(), 3, 1.0), TypeError, "y is torch.sparse_coo; takes torch.strided"),
+    (lambda k, x: k[1, 64](x, torch._neg_view(x), 3, 1.0), ValueError, "y is a negated or conjugated view"),
+    (lambda k, x: k[1, 64](x, x, True, 1.0), TypeError, "n is of type bool; takes a number"),
+    (lambda k, x: k[1, 64](x, x, 3, 1e39), ValueError, r"factor is 1e\+39; takes a float"),
 ]
 
 
@@ -66,6 +87,97 @@ def test_bad_launch_is_refused(launch_it, kind, text):
     with wmma_ops.emulate("gfx942"), pytest.raises(kind, match=text):
         launch_it(kernel, x)
     assert torch.equal(x, torch.ones(64))
+
+
+# Of every parameter that a number can be given for: its declaration, the number, what the kernel then reads.
+NUMBERS = [
+    ("half_t f", 1.5, 1.5),
+    ("wmma::half_t f", 2, 2.0),  # a whole number is not its bits
+    ("bf16_t f", 1.5, 1.5),
+    ("const bf16_t f", -3, -3.0),
+    ("bf16_t f", 1e-40, torch.tensor(1e-40).bfloat16().item()),
+    ("fp8_e5m2_t f", float("inf"), float("inf")),
+    ("fp8_e4m3fnuz_t f", 240, 240.0),
+    ("bool f", True, 1.0),
+    ("bool f", 0, 0.0),
+    ("uint16_t f", 40000, 40000.0),
+    ("unsigned char f", 200, 200.0),
+    ("signed char f", -100, -100.0),
+    ("short unsigned int f", 40000, 40000.0),
+    ("unsigned long long int f", 2**63, 2.0**63),
+    ("signed f", -5, -5.0),
+    ("int f", np.int64(-7), -7.0),
+    ("float f", np.float32(0.1), np.float32(0.1)),
+    ("double f", np.float16(0.1), np.float16(0.1)),
+    ("float f = 2", 1, 1.0),
+]
+
+
+def test_numbers_of_every_type():
+    """All of them in one kernel, after each other, so that every one lies where the compiler put it."""
+    declared = ", ".join(re.sub(r"\bf\b", f"f{i}", text) for i, (text, _, _) in enumerate(NUMBERS))
+    reads = " ".join(f"x[{i}] = static_cast<float>(f{i});" for i in range(len(NUMBERS)))
+    source = f'{TYPES}extern "C" __global__ void read(float x[], {declared}) {{ {reads} }}'
+    x = torch.zeros(len(NUMBERS))
+    with wmma_ops.emulate("gfx942"):
+        wmma_ops.Kernel(source, "read")[np.int64(1), (1, np.int32(1))](x, *(given for _, given, _ in NUMBERS))
+    got = [(text, given, value) for (text, given, _), value in zip(NUMBERS, x.tolist(), strict=True)]
+    assert got == [(text, given, float(np.float32(value))) for text, given, value in NUMBERS]
+
+
+@pytest.mark.parametrize(("declared", "number"), [("half_t f", 1e6), ("bf16_t f", 1e39), ("fp8_e4m3_t f", 1000)])
+def test_a_number_beyond_its_type_is_refused(declared, number):
+    kernel = wmma_ops.Kernel(f'{TYPES}extern "C" __global__ void read(float* x, {declared}) {{ x[0] = f; }}', "read")
+    with wmma_ops.emulate("gfx942"), pytest.raises(ValueError, match=r"read: f is 1.*; takes a " + declared[:-2]):
+        kernel[1, 1](torch.zeros(1), number)
+
+
+def test_kernels_without_parameters_and_with_unsigned_memory():
+    with wmma_ops.emulate("gfx1201"):
+        wmma_ops.Kernel(HEAD + 'extern "C" __global__ void nothing(void) {}', "nothing")[1, 32]()
+        count = wmma_ops.Kernel(TYPES + 'extern "C" __global__ void count(uint32_t* x) { x[0] = ~0u; }', "count")
+        for dtype, value in ((torch.int32, -1), (torch.uint32, 2**32 - 1)):
+            x = torch.zeros(1, dtype=dtype)
+            count[1, 1](x)
+            assert x.item() == value
+        with pytest.raises(TypeError, match=r"x is torch\.float32; takes torch\.int32"):
+            count[1, 1](torch.zeros(1))
+
+
+@pytest.mark.parametrize("bounds", ["__launch_bounds__(64)", "__launch_bounds__(64, 2)"])
+def test_launch_bounds_reach_the_compiler_and_are_held(bounds):
+    source = HEAD + f'extern "C" __global__ void {bounds} one(float* x) {{ x[threadIdx.x] = 1; }}'
+    kernel, x = wmma_ops.Kernel(source, "one"), torch.zeros(128)
+    with wmma_ops.emulate("gfx942"):
+        kernel[1, 64](x)
+        with pytest.raises(ValueError, match=r"one: block \(128, 1, 1\) has 128 threads; its __launch_bounds__ is 64"):
+            kernel[1, 128](x)
+    assert x.sum() == 64
+    assert "max_flat_workgroup_size: 64\n" in kernel.compile("gfx1201").assembly
+    assert kernel.compile("sm_90a").kernels == ("one",)
+
+
+def test_a_launched_kernel_is_copied_and_pickled():
+    kernel = wmma_ops.Kernel(SCALE.replace("factor;", "factor * TWICE;"), "scale", options=("-DTWICE=2",))
+    y = torch.randn(64)
+    with wmma_ops.emulate("gfx1201"):
+        for one in (kernel, copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
+            x = torch.zeros(64)
+            one[1, 64](x, y, 64, 1.5)
+            assert torch.equal(x, y * 3)
+
+
+BAD_KERNELS = [
+    ({"options": "-DN=3"}, "options is '-DN=3'; takes a tuple of str"),
+    ({"source": None}, "source is of type NoneType; takes a str"),
+    ({"name": 3}, "name is of type int; takes a str"),
+]
+
+
+@pytest.mark.parametrize(("given", "text"), BAD_KERNELS, ids=[text for _, text in BAD_KERNELS])
+def test_a_bad_kernel_is_refused(given, text):
+    with pytest.raises(TypeError, match=text):
+        wmma_ops.Kernel(**({"source": SCALE, "name": "scale"} | given))
 
 
 def test_cpu_tensors_need_an_emulation():

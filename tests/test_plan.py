@@ -38,6 +38,21 @@ def _registered() -> str:
     return "halved_plus_one"
 
 
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+def test_a_registered_activation_calls_the_device_librarys_functions(target):
+    if "lifted_softplus" not in activations.names():
+        wmma_ops.register_activation(
+            "lifted_softplus",
+            device="fast_max(x, 0.f) + fast_log(1.f + fast_exp(-fast_abs(x))) + fast_tanh(x)",
+            forward=lambda x: torch.nn.functional.softplus(x) + torch.tanh(x),
+            derivative=lambda x: torch.sigmoid(x) + 1 - torch.tanh(x) ** 2,
+        )
+    a, b = torch.randn(16, 8), torch.randn(8, 16)
+    with wmma_ops.emulate(target):
+        got = wmma_ops.gemm(a, b, activation="lifted_softplus")
+    torch.testing.assert_close(got, wmma_ops.gemm(a, b, activation="lifted_softplus"), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("op", ["gemm", "gemm_gemm"])
 def test_a_registered_activation_runs(op):
     a, b = torch.randn(32, 32).half(), torch.randn(32, 32).half() / 8

@@ -107,7 +107,8 @@ def register_activation(
 
     Args:
         name: a Python identifier that is not taken yet.
-        device: the activation as a C++ expression of ``float x``, for the device kernels.
+        device: the activation as a C++ expression of ``float x``, for the device kernels. What it may call is in
+            ``wmma/math.hpp``: ``fast_exp(x)``, ``fast_log``, ``fast_tanh``, ``fast_max`` …
         forward: the same as an elementwise torch function, for CPU tensors.
         derivative: its derivative as a torch function; itself differentiable where second derivatives are wanted.
 

@@ -131,7 +131,7 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
 
 def _matrix_gradient(x, y, alpha, like):
     """alpha·x·y, summed over the batch dimensions that `like` was broadcast along, and laid out as `like`."""
-    if like.dim() == 2 and x.dim() > 2 and x.shape[:-2] == y.shape[:-2] and not _divides_rows(y):
+    if like.dim() == 2 and x.dim() > 2 and x.shape[:-2] == y.shape[:-2] and _may_join(x.mT) and _may_join(y):
         # The batch joins K: one product adds up over it in the accumulator.
         x, y = x.movedim(-2, 0).flatten(1), y.flatten(0, -2)
     # Column-major, as a transposed weight.
@@ -140,9 +140,15 @@ def _matrix_gradient(x, y, alpha, like):
     return _matrix_product(x, y, alpha, like)
 
 
-def _divides_rows(x) -> bool:
-    """Whether devices share a DTensor's rows: before torch 2.12 it joins them with nothing, and after it not always."""
-    return any(getattr(placement, "dim", None) == x.dim() - 2 for placement in getattr(x, "placements", ()))
+def _may_join(x) -> bool:
+    """Whether the batch and the rows can become one dimension. Those of a DTensor, where no device has more of the batch
+    than another, and none a part of the rows: before torch 2.12 they join nothing, and after it not always."""
+    ways = {}
+    for placement, devices in zip(x.placements, x.device_mesh.shape, strict=True) if hasattr(x, "placements") else ():
+        if (dim := getattr(placement, "dim", None)) is not None:
+            ways[dim] = ways.get(dim, 1) * devices
+    rows = x.dim() - 2
+    return not any(dim == rows or (dim < rows and x.shape[dim] % devices) for dim, devices in ways.items())
 
 
 def _matrix_product(x, y, alpha, like):

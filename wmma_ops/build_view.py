@@ -17,6 +17,9 @@ def show(options) -> int:
         print("build: pass --out FOLDER, --wheel FOLDER, or both", file=sys.stderr)
         return 2
     names = list(dict.fromkeys(name for text in options.target for name in text.split(",") if name))
+    if not names:
+        print(f"build: --target is {', '.join(map(repr, options.target))}; takes names of targets", file=sys.stderr)
+        return 2
     try:
         for name in names:
             arch.target(name)

@@ -65,8 +65,11 @@ def load(path: str | Path) -> list[Callable[[], object]]:
     """The calls of a file, on CPU tensors whose memory is not touched."""
 
     def call(fields: dict):
-        op = _op(fields["op"])
-        return lambda: op(*map(_made, fields["arguments"]), **{k: _made(x) for k, x in fields["keywords"].items()})
+        try:
+            op, arguments, keywords = _op(fields["op"]), list(fields["arguments"]), dict(fields["keywords"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} holds what is no call of this version's ops: {fields!r}") from error
+        return lambda: op(*map(_made, arguments), **{k: _made(x) for k, x in keywords.items()})
 
     return list(map(call, _read(Path(path))))
 

@@ -41,8 +41,13 @@
 #ifndef __constant__
 #define __constant__ __attribute__((constant))
 #endif
+// As HIP's own headers have it: clang's launch_bounds is for NVIDIA, and AMD's code generator does not read it.
 #ifndef __launch_bounds__
-#define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
+#define WMMA_BOUNDS_1(threads) __attribute__((amdgpu_flat_work_group_size(1, threads)))
+#define WMMA_BOUNDS_2(threads, waves) \
+  __attribute__((amdgpu_flat_work_group_size(1, threads), amdgpu_waves_per_eu(waves)))
+#define WMMA_BOUNDS(_1, _2, chosen, ...) chosen
+#define __launch_bounds__(...) WMMA_BOUNDS(__VA_ARGS__, WMMA_BOUNDS_2, WMMA_BOUNDS_1, )(__VA_ARGS__)
 #endif
 #ifndef __forceinline__
 #define __forceinline__ inline __attribute__((always_inline))

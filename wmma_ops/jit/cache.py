@@ -70,7 +70,7 @@ def directory() -> Path | None:
             return Path(chosen).expanduser().absolute()
         found = _users(os.environ.get("HOME"), os.environ.get("XDG_CACHE_HOME"))
     except (OSError, RuntimeError) as error:
-        _warn("", error)
+        _warn(chosen or "", error)
         return None
     if not found.is_absolute():
         _warn(str(found), OSError("no home folder"))  # its literal ~ must not become a folder here
@@ -378,7 +378,13 @@ def _walk(folder: str) -> Iterator[tuple[str, int, int]]:
 
 @functools.lru_cache(maxsize=4)
 def _shipped(named: str | None) -> tuple[Path, ...]:
-    found = [Path(folder).expanduser().absolute() for folder in (named or "").split(os.pathsep) if folder]
+    found = []
+    for folder in filter(None, (named or "").split(os.pathsep)):
+        try:
+            path = Path(folder).expanduser().absolute()
+            found += [path] * path.is_dir()
+        except (OSError, RuntimeError) as error:  # no such user, or a name that is too long
+            logger.warning("WMMA_OPS_OBJECTS names %s, which is passed over: %s", folder, error)
     for entry in metadata.entry_points(group=OBJECTS):
         spec = importlib.util.find_spec(entry.module)  # which does not import it
         found += map(Path, (spec.submodule_search_locations or ()) if spec else ())
