@@ -215,11 +215,10 @@ class Kernel:
 
     def _check_target(self, target: arch.Target, grid, block, static: int, shared: int) -> None:
         # AMD counts a dimension's threads in 32 bits, NVIDIA its blocks in 31 and 16.
-        amd = target.name.startswith("gfx")
-        limits = [(2**32 - 1) // size for size in block] if amd else [2**31 - 1, 65535, 65535]
+        limits = [(2**32 - 1) // size for size in block] if target.vendor == "amd" else [2**31 - 1, 65535, 65535]
         if any(size > limit for size, limit in zip(grid, limits, strict=True)):
             raise ValueError(f"{self.name}: grid is {grid}; {target.name} takes up to {tuple(limits)} of block {block}")
-        threads = block[0] * block[1] * block[2]
+        threads = math.prod(block)
         if threads > target.max_threads:
             raise ValueError(
                 f"{self.name}: block {block} has {threads} threads; {target.name} takes up to {target.max_threads}"
