@@ -1,6 +1,9 @@
 // The product kernel. The planner puts a `struct Config` before this file (wmma_ops/plan/gemm.py says what it holds)
 // and defines WMMA_GEMM_REDUCE where the kernel is the second one of a split-K product.
 #include <wmma/tile/gemm.hpp>
+#ifdef WMMA_NVIDIA
+#include <wmma/tile/gemm_wgmma.hpp>
+#endif
 
 #ifdef WMMA_GEMM_REDUCE
 WMMA_KERNEL(256, 2) void gemm_reduce(WMMA_ARGUMENTS(wmma::GemmKernel<Config>::Arguments) arguments) {

@@ -114,30 +114,40 @@ def test_two_devices():
         wmma_ops.matmul(_matrix(4, 4, device="cuda:0"), _matrix(4, 4, device="cuda:1"))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8], ids=str)
-@pytest.mark.parametrize("what", ["plain", "shared tiles", "clusters", "splits", "a split last round"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize(
+    "what", ["plain", "shared B", "shared A", "both", "walking", "clusters", "splits", "a split last round"]
+)
 def test_warpgroups_in_any_configuration(what, dtype):
     """The planner takes them for large products; here they meet edges, batches and matrices that the batch repeats."""
     target = arch.target(driver.target_of(0))
     if target.name != "sm_90a":
         pytest.skip(f"{target.name} has no warpgroups")
     chosen = {
-        "plain": lambda x: x.share == x.cluster == x.splits == x.last == 1,
-        "shared tiles": lambda x: x.share > 1,
+        "plain": lambda x: x.share == x.share_a == x.cluster == x.splits == x.last == 1 and not x.walks,
+        "shared B": lambda x: x.share > 1 == x.share_a,
+        "shared A": lambda x: x.share_a > 1 == x.share,
+        "both": lambda x: x.share > 1 < x.share_a,
+        "walking": lambda x: x.walks,
         "clusters": lambda x: x.cluster > 1,
         "splits": lambda x: x.splits > 1,
         "a split last round": lambda x: x.last > 1,
     }[what]
-    sizes = (
-        ((2000, 1312, 2064),) if what == "a split last round" else ((200, 264, 1040), (131, 96, 1072), (131, 96, 16))
-    )
+    many_tiles = what in ("walking", "a split last round")
+    sizes = ((2000, 1312, 2064),) if many_tiles else ((200, 264, 1040), (131, 96, 1072), (131, 96, 16))
     for m, n, k in sizes:
         for batch in ((), (3,), (2, 3)):
             a = torch.randn(*batch[:1], *([1] * (len(batch) > 1)), m, k, device="cuda").mul(4).to(dtype)
             b = torch.randn(*batch, n, k, device="cuda").mul(4).to(dtype).mT
-            b = b if dtype == torch.int8 else b.contiguous()
+            b = b if dtype.itemsize == 1 else b.contiguous()
             a = a[..., :1, :].expand_as(a) if batch == (3,) else a  # a row that is repeated
-            (problem,) = launching.problems(lambda a=a, b=b: wmma_ops.matmul(a, b), target)
+            # Integers' sums, too, leave by the copy engine where they are rounded to 16 bits.
+            out_dtype = torch.bfloat16 if dtype == torch.int8 and not batch else None
+
+            def call(a=a, b=b, out_dtype=out_dtype):
+                return wmma_ops.matmul(a, b, out_dtype=out_dtype)
+
+            (problem,) = launching.problems(call, target)
             found = [x for x in tuning.ranked(problem, target) if x.wgmma and chosen(x)]
             assert found or batch or k == 16, "no such configuration"
             want = a.double() @ b.double()
@@ -146,7 +156,100 @@ def test_warpgroups_in_any_configuration(what, dtype):
                     planned = gemm.plan(problem, target).config  # it may need fewer splits
                     assert planned.wgmma
                     assert chosen(planned)
-                    _close(wmma_ops.matmul(a, b), want)
+                    _close(call(), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize("m", [1, 8, 13, 16])
+def test_steps_straight_to_registers_in_any_configuration(m, dtype):
+    """Ragged sizes, either way that B's memory runs, batches; what is beyond an edge may be anything."""
+    target = arch.target(driver.target_of(0))
+    for n, k, across, batch in (
+        (264, 1040, True, ()), (1000, 2064, False, (3,)), (72, 16, True, (2,)), (48, 4112, False, ()), (40, 336, True, ()),
+    ):  # fmt: skip
+        a = torch.randn(*batch, m, k, device="cuda").mul(4).to(dtype)
+        b = torch.randn(*batch, n, k, device="cuda").mul(4).to(dtype).mT
+        b = b.contiguous() if across and dtype.itemsize == 2 else b
+        bias = _matrix(n, dtype=dtype if dtype.itemsize == 2 else torch.float32)
+
+        def call(a=a, b=b, bias=bias):
+            return wmma_ops.gemm(a, b, bias=bias, alpha=0.5, out_dtype=torch.float32)
+
+        (problem,) = launching.problems(call, target)
+        found = [x for x in tuning.ranked(problem, target) if x.direct]
+        assert found
+        want = 0.5 * (a.double() @ b.double()) + bias.double()
+        for config in random.Random(m + n).sample(found, min(8, len(found))):
+            with tuning.forced(problem, config):
+                assert gemm.plan(problem, target).config.direct
+                got = call()
+                _close(got, want)
+                assert torch.equal(got, call())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize("seed", range(6))
+def test_what_stands_beside_a_product_by_warpgroups(seed, dtype):
+    """Of 16 bits it goes the way that the result goes, otherwise another; rows and batches may repeat it."""
+    target, draw = arch.target(driver.target_of(0)), random.Random(seed)
+    if target.name != "sm_90a":
+        pytest.skip(f"{target.name} has no warpgroups")
+    m, n, k = draw.choice([131, 200, 1300]), draw.choice([72, 264, 1312]), draw.choice([48, 1040])
+    batch, out = draw.choice([(), (), (3,), (2, 3)]), draw.choice([torch.bfloat16, torch.float16])
+    out = dtype if dtype.itemsize == 2 else out
+    a = torch.randn(*batch, m, k, device="cuda").mul(4).to(dtype)
+    b = torch.randn(n, k, device="cuda").mul(4).to(dtype).mT
+    kind = draw.choice([out, torch.float32])
+
+    def beside(*sizes):
+        if draw.random() < 0.3:
+            return None
+        rows = _matrix(*sizes[:-1], sizes[-1] + 8, dtype=kind)[..., :-8]  # lines apart
+        return rows[..., :1, :].expand(sizes) if len(sizes) > 1 and draw.random() < 0.3 else rows
+
+    c, multiply = beside(*draw.choice([batch, ()]), m, n), beside(*batch, m, n)
+    bias, col_scale, row_scale = (draw.choice([None, _matrix(size, dtype=kind)]) for size in (n, n, m))
+    activation = draw.choice([None, "gelu", "relu"])
+
+    def call():
+        return wmma_ops.gemm(
+            a, b, c=c, multiply=multiply, bias=bias, col_scale=col_scale, row_scale=row_scale, activation=activation,
+            alpha=0.25, beta=-0.5, out_dtype=out,
+        )  # fmt: skip
+
+    want = 0.25 * (a.double() @ b.double())
+    want = want * (1 if row_scale is None else row_scale.double()[:, None])
+    want = want * (1 if col_scale is None else col_scale.double())
+    want = want + (0 if c is None else -0.5 * c.double()) + (0 if bias is None else bias.double())
+    want = {None: lambda x: x, "gelu": F.gelu, "relu": F.relu}[activation](want)
+    want = want * (1 if multiply is None else multiply.double())
+    want = want.clamp(-65504, 65504) if out == torch.float16 else want
+    (problem,) = launching.problems(call, target)
+    found = [x for x in tuning.ranked(problem, target) if x.wgmma]
+    for config in draw.sample(found, 8):
+        with tuning.forced(problem, config):
+            got = call()
+            _close(got.clamp(-65504, 65504), want)
+            assert torch.equal(got, call())
+
+
+@pytest.mark.parametrize("m", [16, 300, 2048])
+def test_kernels_that_start_early_wait_for_each_other(m):
+    """Each product reads what the one before it wrote, and overwrites in place what that read."""
+    weight = _matrix(1024, 1024) / 32
+
+    def chain(waits):
+        torch.manual_seed(m)
+        x, y = _matrix(m, 1024), _matrix(m, 1024)
+        for _ in range(50):
+            wmma_ops.addmm_(y, x, weight, beta=0.5)
+            if waits:
+                torch.cuda.synchronize()
+            x, y = y, x
+        return x, y
+
+    for got, want in zip(chain(waits=False), chain(waits=True), strict=True):
+        assert torch.equal(got, want)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

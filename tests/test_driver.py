@@ -206,34 +206,39 @@ def _lines_apart(rows, columns, across, dims):
 
 
 @pytest.mark.parametrize(
-    ("a_across", "b_across", "batch", "share"),
-    [(False, True, (), 1), (True, False, (), 2), (False, True, (3,), 2), (True, True, (2, 3), 1)],
+    ("a_across", "b_across", "batch", "shares"),
+    [(False, True, (), (1, 1)), (True, False, (), (2, 1)), (False, True, (3,), (2, 2)), (True, True, (2, 3), (1, 2))],
 )
-def test_the_copy_engine_is_told_of_the_matrices(library, device, monkeypatch, a_across, b_across, batch, share):
+def test_the_copy_engine_is_told_of_the_matrices(library, device, monkeypatch, a_across, b_across, batch, shares):
     def choose(problem, target):
-        fitting = (x for x in tuning.ranked(problem, target) if x.wgmma and x.share == share and x.block_k == 64)
-        return next(fitting), 0.0
+        fitting = (x for x in tuning.ranked(problem, target) if x.wgmma and x.block_k == 64 and x.block_n == 64)
+        return next(x for x in fitting if (x.share, x.share_a) == shares and x.cluster == 1), 0.0
 
     m, n, k = 200, 264, 136
     a, b = _lines_apart(m, k, a_across, batch[-1:]), _lines_apart(k, n, not b_across, batch)  # A's are repeated
     monkeypatch.setattr(gemm, "choose", choose)
-    device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=896)])
+    device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=1024)])
     device.memory = None
     with driver.use("cuda", str(library), "sm_90a"):
-        wmma_ops.matmul(a, b)
-    in_context = ["cuCtxGetCurrent", "cuCtxPushCurrent", "{}", "cuCtxPopCurrent"]
-    calls = [name.format(call) for call in (*["cuTensorMapEncodeTiled"] * 2, "cuLaunchKernel") for name in in_context]
-    assert device.noted[-12:] == calls  # this thread has no context of its own
-    ((_, _, _, _, data),) = device.launches
-    assert data[640:768] == b"\1" * 128  # the maps, in their order
-    assert data[768:] == b"\2" * 128
+        out = wmma_ops.matmul(a, b)
     (planned,) = launching.problems(lambda: wmma_ops.matmul(a, b), arch.target("sm_90a"))
-    config, _ = choose(planned, arch.target("sm_90a"))
-    of_a, of_b = _matrices(device.library.mapped().decode())
+    plan = gemm.plan(planned, arch.target("sm_90a"))
+    in_context = ["cuCtxGetCurrent", "cuCtxPushCurrent", "{}", "cuCtxPopCurrent"]
+    calls = [name.format(call) for call in (*["cuTensorMapEncodeTiled"] * 3, "cuLaunchKernel") for name in in_context]
+    if plan.launches[0].early:
+        calls.insert(-2, "early")
+    assert device.noted[-len(calls) :] == calls  # this thread has no context of its own
+    ((_, _, _, _, data),) = device.launches
+    assert list(data[640::128]) == [1, 2, 3]  # the maps, in their order
+    config = plan.config
+    of_a, of_b, of_d = _matrices(device.library.mapped().decode())
+    share, share_a = shares
     wanted = (
-        (of_a, a, a_across, config.block_m, 1),
+        (of_a, a, a_across, config.block_m, share_a),
         (of_b, b.mT, b_across, config.block_n, share),  # as lines along K, too
     )
+    assert (of_d.data, of_d.box) == (out.data_ptr(), [64, 16, *[1] * len(batch)])
+    assert of_d.tensor().shape == out.shape
     for told, x, across, block, parts in wanted:
         found = told.tensor()
         for _ in batch[: len(batch) - x.dim() + 2]:

@@ -87,7 +87,7 @@ def test_up():
 
 def test_more_blocks_than_a_launch_counts():
     check_blocks("this takes", 2**24 - 1, 256, arch.target("gfx942"))
-    with pytest.raises(ConfigError, match=r"this takes 16777216 blocks; gfx942 takes up to 16777216"):
+    with pytest.raises(ConfigError, match=r"this takes 16777216 blocks; gfx942 takes up to 16777215"):
         check_blocks("this takes", 2**24, 256, arch.target("gfx942"))
 
 

@@ -55,20 +55,22 @@ Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
     arguments.partial = workspace->mutable_data_ptr();
     product.touched.add("workspace", *workspace);
   }
-  const int64_t lines_a = plan.numbers[6], lines_b = plan.numbers[7];
+  const int64_t lines_a = plan.numbers[6], lines_b = plan.numbers[7], lines_d = plan.numbers[8];
   if (lines_a == 0) {
     product.launch_all(p.op, way, plan);
     return out;
   }
-  wmma::MappedGemmArguments with_maps{arguments, {}, {}};
+  wmma::MappedGemmArguments with_maps{arguments, {}, {}, {}};
   if (way.place >= 0) {  // else it is recorded, not run
-    const wmma::GemmOperand &a = arguments.a, &b = arguments.b;
+    const wmma::GemmOperand &a = arguments.a, &b = arguments.b, &d = arguments.d;
     const int64_t function = plan.launches[0].function, size = element_size(element_code(p.in));
-    const Extent k_of_a{arguments.k, a.column_stride}, k_of_b{arguments.k, b.row_stride};
-    const Batch& batch = product.batch;
-    map_loaded(p.op, function, mapped(batch, a, {arguments.m, a.row_stride}, k_of_a, size, lines_a), with_maps.a_map);
-    map_loaded(p.op, function, mapped(batch, b, {arguments.n, b.column_stride}, k_of_b, size, lines_b),
-               with_maps.b_map);
+    auto map = [&](const wmma::GemmOperand& x, Extent outer, Extent inner, int64_t of, int64_t lines,
+                   wmma::TileMap& to) {
+      map_loaded(p.op, function, mapped(product.batch, x, outer, inner, of, lines), to);
+    };
+    map(a, {arguments.m, a.row_stride}, {arguments.k, a.column_stride}, size, lines_a, with_maps.a_map);
+    map(b, {arguments.n, b.column_stride}, {arguments.k, b.row_stride}, size, lines_b, with_maps.b_map);
+    if (lines_d > 0) map(d, {arguments.m, d.row_stride}, {arguments.n, d.column_stride}, 2, lines_d, with_maps.d_map);
   }
   execute(p.op, way, plan, &with_maps, sizeof with_maps, product.touched);
   return out;

@@ -37,7 +37,7 @@ struct PlannedLaunch {
   bool early;  // before the launch before it is done: it waits by itself
 };
 
-constexpr int kPlanNumbers = 8;
+constexpr int kPlanNumbers = 9;
 constexpr int kMostLaunches = 4;
 
 struct Plan {

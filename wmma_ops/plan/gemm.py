@@ -11,6 +11,7 @@ from wmma_ops.plan.gemm_config import (
     candidates,
     element_of,
     last_round,
+    maps_result,
     number_of,
     shared_bytes,
     splits_of,
@@ -41,9 +42,10 @@ def choose(problem: GemmProblem, target: arch.Target) -> tuple[GemmConfig, float
 # ----------------------------------------------------------------------------------------------------------- the source
 
 
-def result_vec(problem: GemmProblem) -> int:
+def result_vec(problem: GemmProblem, config: GemmConfig | None = None) -> int:
     """Columns that a lane finishes together."""
-    return min(problem.d_vec, 8, 16 // problem.d.itemsize)
+    # Few rows: so that a line is finished by all lanes of a wave.
+    return min(problem.d_vec, 2 if config and config.direct else 8, 16 // problem.d.itemsize)
 
 
 def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, reduces: bool = False) -> str:
@@ -66,7 +68,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "kAVec": problem.a_vec,
         "kBVec": problem.b_vec,
         "kCVec": problem.c_vec,
-        "kDVec": result_vec(problem),
+        "kDVec": result_vec(problem, config),
         "kMultiplyVec": problem.multiply_vec,
         "kBatchDims": problem.batch_dims,
         "kSide": config.side,
@@ -79,15 +81,16 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "kStages": config.stages,
         "kCluster": config.cluster,
         "kShare": config.share,
+        "kShareA": config.share_a,
         "kGroup": config.group,
         "kDies": config.dies,
         "kOccupancy": config.occupancy,
         "kAActivation": problem.a_activation,
         "kActivation": problem.activation,
-        "kThreads": config.waves * target.wave,
+        "kThreads": config.all_waves * target.wave,
         "kSharedBytes": shared_bytes(problem, config, target),
     }
-    loop = "kWgmma" if config.wgmma else "kAsync" if config.stages else "kStaged"
+    loop = "kDirect" if config.direct else "kWgmma" if config.wgmma else "kAsync" if config.stages else "kStaged"
     split = "kAll" if config.splits > 1 else "kLast" if config.last > 1 else "kNone"
     members = [
         *aliases(operands),
@@ -97,9 +100,17 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         *constants("wmma::Loop", {"kLoop": f"wmma::Loop::{loop}"}),
         *constants("wmma::Split", {"kSplit": f"wmma::Split::{split}"}),
         *constants("int", numbers),
-        *constants("bool", {"kWide": problem.wide, "kLanes": config.lanes}),
+        *constants(
+            "bool",
+            {
+                "kWide": problem.wide,
+                "kLanes": config.lanes,
+                "kMappedD": maps_result(problem, config),
+                "kWalks": config.walks,
+            },
+        ),
     ]
-    defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.cluster * config.share > 1}
+    defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.cluster * config.share * config.share_a > 1}
     before = registered((problem.a_activation, problem.activation))
     return kernel_text("gemm.hip", members, before=before, defines=defines)
 
@@ -129,14 +140,19 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
     parts = config.splits * config.cluster * config.last
     in_parts = tiles if config.splits > 1 else last_round(problem, config, target) if config.last > 1 else 0
     blocks = tiles * config.cluster + in_parts * (config.splits * config.last - 1)
-    threads = config.waves * target.wave
+    threads = config.all_waves * target.wave
     check_blocks(f"{problem.m}x{problem.n} takes", blocks, threads, target)
     across = min(problem.batch, MOST_GRID_Y)
-    launches = [
-        KernelLaunch(
-            "gemm", source(problem, config, target), (blocks, across), threads, shared_bytes(problem, config, target)
-        )
-    ]
+    grid = (blocks, across)
+    if config.wgmma:  # the batch's matrices one after the other
+        check_blocks(f"{problem.batch} times {problem.m}x{problem.n} takes", blocks * problem.batch, threads, target)
+        together = config.share * config.share_a
+        at_once = model.CARDS[target.name].units // together * together
+        grid = (min(blocks * problem.batch, at_once) if config.walks else blocks * problem.batch, 1)
+    shared = shared_bytes(problem, config, target)
+    # Where several blocks fit a unit, those that come early crowd on the units that happen to have room.
+    early = target.family == "sm90" and (threads >= 512 or shared > target.lds_bytes // 2)
+    launches = [KernelLaunch("gemm", source(problem, config, target), grid, threads, shared, early)]
     k_split = max(problem.k, 1)
     workspace = 0
     if parts > 1:
@@ -149,19 +165,20 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
         area = config.block_m * config.block_n
         split_stride = problem.batch * in_parts * area
         workspace = splits * split_stride * config.sum_bytes
-        grid = (ceil(in_parts * area // result_vec(problem) / _REDUCE_THREADS), across)
+        grid = (ceil(in_parts * area // result_vec(problem, config) / _REDUCE_THREADS), across)
         reduce = source(problem, config, target, reduces=True)
         launches.append(KernelLaunch("gemm_reduce", reduce, grid, _REDUCE_THREADS, 0, early=target.family == "sm90"))
     numbers = (splits, k_split, tiles_m, tiles_n, tiles - in_parts, split_stride, *_mapped_lines(problem, config))
     return Plan(config, reason, tuple(launches), workspace, numbers)
 
 
-def _mapped_lines(problem: GemmProblem, config: GemmConfig) -> tuple[int, int]:
-    """Of A and of B, which blocks may share; 0 where a copy engine does not bring them."""
+def _mapped_lines(problem: GemmProblem, config: GemmConfig) -> tuple[int, int, int]:
+    """Of A and of B, which blocks may share, and how many of D a wave has taken away; 0 where no copy engine does it."""
     if not config.wgmma:
-        return 0, 0
-    a = mapped_lines(config.block_m, config.block_k, problem.a_order == "k")
-    return a, mapped_lines(config.block_n, config.block_k, problem.b_order == "k") // config.share
+        return 0, 0, 0
+    a = mapped_lines(config.block_m, config.block_k, problem.a_order == "k") // config.share_a
+    b = mapped_lines(config.block_n, config.block_k, problem.b_order == "k") // config.share
+    return a, b, 16 if maps_result(problem, config) else 0
 
 
 def _reason(problem: GemmProblem, config: GemmConfig, target: arch.Target, price: float) -> str:

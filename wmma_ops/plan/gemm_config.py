@@ -1,7 +1,6 @@
 """The kernels that a product may take: what they are made of, and which fit a target. Nothing here knows a shape by name."""
 
 import dataclasses
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, prod
@@ -10,11 +9,14 @@ import torch
 
 from wmma_ops import arch
 from wmma_ops.plan import model
+from wmma_ops.plan.plan import MOST_THREADS_X
 from wmma_ops.plan.problem import GemmProblem
-from wmma_ops.plan.tiles import BARRIER_BYTES, can_map, step_of, tile_bytes
+from wmma_ops.plan.tiles import BARRIER_BYTES, can_map, goes_by_panels, step_of, tile_bytes
 from wmma_ops.types import FP8
 from wmma_ops.types import name as type_name
 
+_LEAST_STAGES, _MOST_STAGES = 4, 6  # of warpgroups: of 4,000 timings on an H200, none was helped by more
+_LARGEST_BESIDE_WARPGROUPS = 64 * 128  # tile of waves by themselves: of the same timings, no larger one was the fastest
 _MEDIUM = 2  # of GemmProblem.precision; "high" asks for more than bfloat16 has, and gets float32
 
 
@@ -40,10 +42,21 @@ class GemmConfig:
     last: int = 1  # blocks that share each tile of the last round, which leaves units without one, and split its K
     wgmma: bool = False  # four waves multiply 64 rows together, straight from shared memory
     share: int = 1  # neighbouring blocks down that take the same tiles of B, each bringing a part of them to all
+    share_a: int = 1  # the same of A, side by side
+    walks: bool = False  # blocks stay and go from tile to tile: the next one's operands come while a result leaves
+    direct: bool = False  # waves share K and bring their steps straight to registers, `stages` of them in flight
 
     @property
     def waves(self) -> int:
         return self.waves_m * self.waves_n * self.waves_k
+
+    @property
+    def all_waves(self) -> int:
+        """Of warpgroups, one more wave asks for tiles; or four do, where sums would leave the others too few registers."""
+        if not self.wgmma:
+            return self.waves
+        sums = self.block_m * self.block_n // (self.waves * 32) * (2 if self.element in FP8 else 1)
+        return self.waves + (4 if self.waves > 4 and sums > (92 if self.waves == 8 else 52) else 1)
 
     @property
     def sum_bytes(self) -> int:
@@ -51,15 +64,20 @@ class GemmConfig:
         return 8 if self.element == torch.float64 else 4
 
     def tiles(self, problem: GemmProblem) -> tuple[int, int]:
-        """How many tiles the result has down and across; down, as many as blocks that share come together."""
-        return ceil(problem.m / self.block_m / self.share) * self.share, ceil(problem.n / self.block_n)
+        """How many tiles the result has down and across: as many as blocks that share come together."""
+        down, across = ceil(problem.m / self.block_m), ceil(problem.n / self.block_n)
+        return ceil(down / self.share) * self.share, ceil(across / self.share_a) * self.share_a
 
     def __str__(self) -> str:
         kind = "FMA" if self.lanes else type_name(self.element) + (" by warpgroups" if self.wgmma else "")
         stages = f"{self.stages} stages" if self.stages else "2 buffers"
+        if self.direct:
+            stages = f"{self.stages} steps straight to registers"
         split = f", K split {self.splits} ways" if self.splits > 1 else ""
         split += f", clusters of {self.cluster}" if self.cluster > 1 else ""
         split += f", B shared by {self.share}" if self.share > 1 else ""
+        split += f", A shared by {self.share_a}" if self.share_a > 1 else ""
+        split += ", walking" if self.walks else ""
         split += f", K of the last round split {self.last} ways" if self.last > 1 else ""
         return (
             f"{kind} {self.block_m}x{self.block_n}x{self.block_k}, {self.waves_m}x{self.waves_n}x{self.waves_k} waves, "
@@ -102,9 +120,11 @@ def _goes_as_it_is(problem: GemmProblem) -> bool:
 
 
 def _has_warpgroups(problem: GemmProblem, target: arch.Target) -> bool:
-    """Whether the copy engine of sm_90 can fill the tiles: warpgroups multiply what it brings."""
+    """Whether the copy engine of sm_90 can fill the tiles, and a launch has them all: warpgroups multiply what it brings."""
     counted = can_map(problem.batch_dims, problem.m, problem.n, problem.k)
-    return target.name == "sm_90a" and counted and problem.k > 0 and _goes_as_it_is(problem)
+    if target.name != "sm_90a" or not counted or problem.k == 0 or not _goes_as_it_is(problem):
+        return False
+    return any(True for _ in _wgmma_candidates(problem, target, problem.a))
 
 
 def _is_async(problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool) -> bool:
@@ -112,8 +132,18 @@ def _is_async(problem: GemmProblem, target: arch.Target, element: torch.dtype, l
     return target.vendor == "nvidia" and not lanes and problem.a == element and _goes_as_it_is(problem)
 
 
+def maps_result(problem: GemmProblem, config: GemmConfig) -> bool:
+    """Whether the copy engine takes the result away: of 16 bits, as is all that is read for each of its elements."""
+    operands = ((problem.d, problem.d_vec), (problem.c, problem.c_vec), (problem.multiply, problem.multiply_vec))
+    whole = config.cluster == config.splits == config.last == 1 and config.block_n % 64 == 0
+    return config.wgmma and whole and all(goes_by_panels(*x) for x in operands) and number_of(problem) == "float"
+
+
 def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
-    """Dynamic shared memory: the tiles, and after them the slabs in which waves turn their sums around."""
+    """Dynamic shared memory: the tiles; the slabs in which waves turn their sums around, where the tiles lay or, of blocks
+    that walk, beside them; barriers."""
+    if config.direct:
+        return config.waves * config.block_m * (config.block_n + 4) * config.sum_bytes
     step = step_of(target, config.element, config.lanes, config.side)
     tile = 0
     for edge, order in ((config.block_m, problem.a_order), (config.block_n, problem.b_order)):
@@ -127,8 +157,13 @@ def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) 
     slab = step.rows * (columns + 16 // size) * size
     if config.waves_k * config.cluster > 1:  # all of a wave's slabs lie there at once
         slab *= config.block_m // config.waves_m // step.rows * (across * step.cols // columns)
-    barriers = 2 * BARRIER_BYTES if config.wgmma else 0
-    return max((config.stages or 2) * (tile + barriers), config.waves * slab)
+    if maps_result(problem, config):
+        slab = 2 * 16 * 128  # two panels of a wave's rows
+    elif config.walks:
+        slab = 16 * (min(config.block_n, 32) + 4) * 4
+    barriers = 2 * BARRIER_BYTES * config.stages if config.wgmma else 0
+    tiles, slabs = (config.stages or 2) * tile, config.waves * slab
+    return (tiles + slabs if config.walks else max(tiles, slabs)) + barriers
 
 
 # ----------------------------------------------------------------------------------------------------------- candidates
@@ -138,8 +173,12 @@ def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig
     """Every configuration that fits, but for the split of K."""
     element, lanes, _ = element_of(problem, target)
     asynchronous = _is_async(problem, target, element, lanes)
-    if asynchronous and _has_warpgroups(problem, target):
+    by_warpgroups = asynchronous and _has_warpgroups(problem, target)
+    if by_warpgroups:
         yield from _wgmma_candidates(problem, target, element)
+    few = problem.m <= 16 and problem.a_order == "k"
+    if asynchronous and few and not problem.wide and element == problem.b:
+        yield from _direct_candidates(problem, target, element)
     if element in FP8 and problem.a != problem.b:
         return  # waves by themselves multiply equal types
     size, dies = element.itemsize, model.CARDS[target.name].dies
@@ -152,6 +191,8 @@ def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig
     least_m, least_n = max(least.rows, edges[0]), max(least.cols, edges[0])
     for block_m in edges:
         for block_n in edges_n:
+            if by_warpgroups and block_m * block_n > _LARGEST_BESIDE_WARPGROUPS:
+                continue
             # Half of a tile that is all beyond the result's edge is of no use, unless the hardware has no smaller one.
             if block_m // 2 >= max(problem.m, least_m // 2 + 1) or block_n // 2 >= max(problem.n, least_n // 2 + 1):
                 continue
@@ -183,14 +224,36 @@ def _wgmma_candidates(problem: GemmProblem, target: arch.Target, element: torch.
             in_panels = problem.b_order == "k" or block_n % 64 == 0
             if beyond or not in_panels or block_m * block_n > (256 * 128, 192 * 128)[element in FP8]:
                 continue
+            if element in FP8 and block_n > 192:  # sums and parts of them
+                continue
             # Sums of fp8 are short-lived in the matrix unit: a line at a time.
-            for line, stages in itertools.product((128,) if element in FP8 else (128, 256), (4, 5, 6, 8)):
+            for line in (128,) if element in FP8 else (128, 256):
                 config = GemmConfig(
-                    element, False, 16, block_m, block_n, line // element.itemsize, block_m // 16, 1, 1, stages, 1, 1,
-                    1, 8, 1, wgmma=True,
+                    element, False, 16, block_m, block_n, line // element.itemsize, block_m // 16, 1, 1, _MOST_STAGES,
+                    1, 1, 1, 8 if problem.m > block_m else 0, 1, wgmma=True,
                 )  # fmt: skip
-                if shared_bytes(problem, config, target) <= target.lds_bytes:
-                    yield config
+                # All of the batch stands along x; whole groups of blocks that share are less than four times as many.
+                threads = 4 * prod(config.tiles(problem)) * problem.batch * config.all_waves * target.wave
+                if threads <= MOST_THREADS_X:
+                    yield from _filled(problem, config, target)
+
+
+def _filled(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
+    """The configuration with as many stages as shared memory holds, if that are enough."""
+    while shared_bytes(problem, config, target) > target.lds_bytes and config.stages > _LEAST_STAGES:
+        config = dataclasses.replace(config, stages=config.stages - 1)
+    if shared_bytes(problem, config, target) <= target.lds_bytes:
+        yield config
+
+
+def _direct_candidates(problem: GemmProblem, target: arch.Target, element: torch.dtype) -> Iterator[GemmConfig]:
+    """Where all the work is to read B: a single row of tiles."""
+    rows = 8 if problem.m <= 8 else 16
+    for waves, stages in ((4, 4), (8, 3), (16, 2)):  # as much on its way as registers hold
+        yield GemmConfig(
+            element, False, 16, rows, 32, waves * 64 // element.itemsize, 1, 1, waves, stages, 1, 1, 1, 0, 1,
+            direct=True,
+        )  # fmt: skip
 
 
 def _most_sums(problem: GemmProblem, target: arch.Target, element, lanes: bool, asynchronous: bool) -> int:
@@ -219,6 +282,14 @@ def _wave_grids(block_m: int, block_n: int, crowd: bool) -> Iterator[tuple[int, 
                     yield waves_m, waves_n, waves_k
 
 
+def _sharing(problem: GemmProblem, config: GemmConfig) -> Iterator[GemmConfig]:
+    down, across = ceil(problem.m / config.block_m), ceil(problem.n / config.block_n)
+    for share, share_a in ((2, 1), (4, 1), (1, 2), (1, 4), (2, 2), (4, 2), (2, 4)):
+        if share <= down and share_a <= across:
+            group = config.group if share_a == 1 or config.group == 0 else share
+            yield dataclasses.replace(config, share=share, share_a=share_a, group=group)
+
+
 def last_round(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
     """How many tiles remain when every unit has had as many others."""
     return prod(config.tiles(problem)) % model.CARDS[target.name].units
@@ -234,8 +305,12 @@ def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> 
         last = min(units // rest, k_tiles // 4, 8)
         if last > 1:
             yield dataclasses.replace(config, last=last)
-    if config.wgmma and problem.m > config.block_m:  # four would not find room on as many units
-        yield dataclasses.replace(config, share=2)
+    if config.wgmma:
+        shared = [config, *_sharing(problem, config)]
+        yield from shared[1:]
+        for x in shared:
+            if x.share * x.share_a <= 2 and prod(x.tiles(problem)) * problem.batch > units:
+                yield from _filled(problem, dataclasses.replace(x, walks=True), target)
     if target.family == "sm90":
         for cluster in (2, 4, 8):
             if cluster * 2 <= k_tiles and tiles * cluster <= 2 * units:

@@ -6,7 +6,7 @@ import torch
 
 from wmma_ops import arch
 from wmma_ops.plan import model
-from wmma_ops.plan.gemm_config import GemmConfig, last_round, shared_bytes
+from wmma_ops.plan.gemm_config import GemmConfig, last_round, maps_result, shared_bytes
 from wmma_ops.plan.problem import GemmProblem
 from wmma_ops.plan.tiles import shared_rate, step_of
 
@@ -50,15 +50,15 @@ def lacking(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> in
 def _moved(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> tuple[float, float]:
     """Bytes of A and of B that a step moves for each k: as they lie in memory, and more where its runs straddle lines."""
     moved = []
-    for edge, extent, order, dtype in (
-        (config.block_m, problem.m, problem.a_order, problem.a),
-        (config.block_n / config.share, problem.n, problem.b_order, problem.b),
+    for edge, share, extent, order, dtype in (
+        (config.block_m, config.share_a, problem.m, problem.a_order, problem.a),
+        (config.block_n, config.share, problem.n, problem.b_order, problem.b),
     ):
         run, pitch = (config.block_k, problem.k) if order == "k" else (edge, extent)
         aligned = pitch * dtype.itemsize % model.LINE_BYTES == 0
         lines = run * dtype.itemsize / model.LINE_BYTES
         more = model.STRADDLE_COPIED if config.stages else model.STRADDLE / max(lines, 1)
-        moved.append(edge * dtype.itemsize * (1 if aligned else 1 + more))
+        moved.append(edge / share * dtype.itemsize * (1 if aligned else 1 + more))
     return tuple(moved)
 
 
@@ -88,18 +88,21 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
     reads = config.waves_m * config.waves_n * (wave_m + wave_n) * config.block_k * size * step.copies
     if config.wgmma:  # four waves read together
         reads = config.waves // 4 * (64 + config.block_n) * config.block_k * size
-    shared = (reads + written) / shared_rate(target)
+    shared = 0 if config.direct else (reads + written) / shared_rate(target)
     sum_bytes = config.sum_bytes
     stored = sum(_moved(problem, config, target)) * config.block_k
     if not config.stages:  # loads narrower than 16 bytes cost an instruction each
         stored *= max(1, 4 / (min(problem.a_vec, problem.b_vec) * problem.a.itemsize))
     beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply) if dtype is not None)
-    out = sum_bytes if config.splits > 1 else problem.d.itemsize + beside
+    of_d, of_beside = (model.MAPPED_RESULT, model.MAPPED_BESIDE) if maps_result(problem, config) else (1, 1)
+    out = sum_bytes if config.splits > 1 else problem.d.itemsize * of_d + beside * of_beside
     area = config.block_m * config.block_n
     in_parts = tiles // parts if config.splits > 1 else last_round(problem, config, target) if config.last > 1 else 0
+    way = model.BY_WARPGROUPS if config.wgmma else model.STRAIGHT if config.direct else model.BY_WAVES[target.vendor]
     return model.cycles(
         target,
         model.Work(
+            way=way,
             tiles=tiles,
             steps=k_tiles,
             matrix=matrix,
@@ -107,20 +110,24 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
             tile_bytes=stored,
             result_bytes=area * out,
             activations=area * 20 if problem.activation else 0,
-            resident=model.resident(
+            resident=1
+            if config.walks
+            else model.resident(
                 target,
                 config.waves,
                 wave_m * wave_n // target.wave * (sum_bytes // 4) + 100,
                 shared_bytes(problem, config, target),
             ),
             waves=config.waves,
-            in_flight=max(config.stages - 1, 1),
+            in_flight=config.stages if config.direct else max(config.stages - 1, 1),
             cluster=config.cluster,
-            share=config.share,
-            shared_sums=area * sum_bytes * (config.cluster * config.waves_k - 1),
+            neighbours=config.cluster * config.share * config.share_a,
+            share=config.share * config.share_a,
+            shared_sums=area * sum_bytes * (config.cluster * config.waves_k - 1) * (0.25 if config.direct else 1),
             splits=config.splits * config.last,
             split_bytes=in_parts * area * (config.splits * config.last * sum_bytes + problem.d.itemsize),
             last=config.last,
+            walks=config.walks,
             traffic=_traffic(problem),
         ),
     )

@@ -8,7 +8,7 @@ from math import ceil
 
 from wmma_ops import arch
 from wmma_ops.plan.problem import GemmGemmProblem
-from wmma_ops.plan.tiles import BARRIER_BYTES, can_map, step_of, tile_bytes, up
+from wmma_ops.plan.tiles import BARRIER_BYTES, can_map, goes_by_panels, step_of, tile_bytes, up
 
 _MOST_H = 256  # of D0's columns that a wave holds at once
 _CHUNK_H = 64  # of wider ones
@@ -103,8 +103,12 @@ def shared_bytes(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.
 
 def maps_result(problem: GemmGemmProblem, config: GemmGemmConfig) -> bool:
     """Whether the copy engine can take D1 to memory."""
-    whole = problem.d.itemsize == 2 and problem.d_vec == 8 and config.block_n // config.waves_n % 64 == 0
-    return config.wgmma and whole and problem.c is None
+    whole = config.block_n // config.waves_n % 64 == 0
+    return (
+        config.wgmma
+        and whole
+        and all(goes_by_panels(*x) for x in ((problem.d, problem.d_vec), (problem.c, problem.c_vec)))
+    )
 
 
 def _warpgroup_bytes(problem: GemmGemmProblem, config: GemmGemmConfig) -> tuple[int, int, int]:

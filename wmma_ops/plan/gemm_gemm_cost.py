@@ -124,8 +124,10 @@ def _cost_of_warpgroups(problem: GemmGemmProblem, config: GemmGemmConfig, target
 
     rounding = _ROUND if problem.activation < 2 else _ROUND + _ACTIVATE
     vector = rows * (config.waves_n * width * rounding + columns * _FINISH) / model.ACTIVATIONS
-    if not maps_result(problem, config):
-        beside = problem.c.itemsize if problem.c is not None else 0
+    beside = problem.c.itemsize if problem.c is not None else 0
+    if maps_result(problem, config):
+        vector += rows * columns * beside / 2 / model.RESULT_BYTES
+    else:
         vector += chunks * model.ROUND_TRIP + rows * columns * (problem.d.itemsize + beside) / model.RESULT_BYTES
     if config.resident:  # teams hide each other's latencies
         products = matrix(64 * tiles, width) + matrix(config.block_h, columns)

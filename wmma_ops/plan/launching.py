@@ -1,6 +1,6 @@
 """The Python half of a launch: the library asks here for plans, and hands its launches to the emulator here.
 
-    wmma::_plan        a problem's kind and numbers → workspace, eight numbers for the kernels' arguments, and for each
+    wmma::_plan        a problem's kind and numbers → workspace, nine numbers for the kernels' arguments, and for each
                        launch its function, grid x, grid y, block, shared memory, whether it may start early
     wmma::_emulate     one launch
     wmma::_mode        how calls in this thread run (csrc/mode.hpp)
@@ -37,7 +37,7 @@ KINDS = {
     2: ("wmma_ops.plan.attention", "AttentionProblem"),
 }
 
-_NUMBERS = 8  # of csrc/plans.hpp
+_NUMBERS = 9  # of csrc/plans.hpp
 _TARGETS = list(arch.TARGETS)
 _asking: contextvars.ContextVar[list | None] = contextvars.ContextVar("wmma_ops_asking", default=None)
 _warming: contextvars.ContextVar[bool] = contextvars.ContextVar("wmma_ops_warming", default=False)

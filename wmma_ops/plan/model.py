@@ -1,7 +1,7 @@
 """What a configuration costs, in clock cycles: the busiest of a compute unit's pipes, and what nothing hides.
 
 The figures beside arch.py's: how many compute units a usual card of the target has, what its memory gives each clock, and
-the rates of plain FMA. The weights below were fitted to 4,000 timings on an H200; for AMD they are an estimate that only
+the rates of plain FMA. The weights below were fitted to 7,000 timings on an H200; for AMD they are an estimate that only
 ranks configurations. `wmma_ops.tune` measures.
 """
 
@@ -50,20 +50,38 @@ _FMA_RATES = {torch.float32: 256, torch.float64: 16}  # FLOP per clock and unit
 
 # In cycles, but for those that say otherwise.
 LAUNCH = 7200  # a call of one block that does nothing
-BLOCK = 2500  # a block's way to its first product and from its last
+BLOCK = 2500  # a block's way to its first product and from its last, where waves multiply by themselves
 ROUND_TRIP = 1480  # until a load that misses the caches returns
 TILE_BYTES = 57  # per cycle, from the L2 cache to a unit
-STEP = 36  # a step's barrier and its loop
 LINE_BYTES = 128
 STRADDLE = 0.09  # of a line more, for each run that does not start on one
 STRADDLE_COPIED = 1.2  # the same for each line of a run that is copied asynchronously: all straddle (3000³ on an H200)
+MAPPED_RESULT = 0.4  # of a result's bytes, where the copy engine takes it away
+MAPPED_BESIDE = 1.5  # the same of what is read for each of its elements
 RESULT_BYTES = 19  # per cycle, of a unit's results and what is read beside them
 ACTIVATIONS = 104  # instructions per cycle
 CROSSTALK = {"nvidia": 0.17, "amd": 0.3}  # of the other pipes' time that adds to the busiest one's
-SHARE = 0.06  # of a step more, for each doubling of the blocks that wait for each other's tiles (4096³ on an H200)
-CLUSTER = 1750  # for each doubling of the blocks of a cluster
+CLUSTER = 970  # for each doubling of the blocks of a cluster
 SUM_BYTES = 15  # per cycle, of sums that waves or the blocks of a cluster add up
+UNITS_OF_CLUSTERS = {4: 120, 8: 112}  # that clusters of so many blocks fill at once: each lies in one part of the chip
 SPLIT = 10800  # the kernel that adds up the splits of K
+SPLIT_EARLY = 2500  # the same where it is launched while the one before it runs
+
+
+@dataclass(frozen=True)
+class Way:
+    """What a main loop costs beside what its pipes move: in cycles, or as a part of a step."""
+
+    block: float  # a block's way to its first product and from its last
+    step: float  # a step's barrier and its loop
+    crosstalk: float  # of the other pipes' time that adds to the busiest one's
+    few: float  # of a step more where a single wave has nobody to hide its latencies
+    share: float = 0  # of a step more, for each doubling of the blocks that wait for each other's tiles
+
+
+BY_WAVES = {"nvidia": Way(BLOCK, 36, CROSSTALK["nvidia"], 0.4), "amd": Way(BLOCK, 36, CROSSTALK["amd"], 0.4)}
+BY_WARPGROUPS = Way(2500, 21, 0.014, 0.4, 0.026)
+STRAIGHT = Way(1700, 36, 0.17, 0.4)  # to registers
 
 
 def rate(target: arch.Target, element: torch.dtype, lanes: bool, *, wgmma: bool = False) -> float:
@@ -74,7 +92,8 @@ def rate(target: arch.Target, element: torch.dtype, lanes: bool, *, wgmma: bool 
         return 128 if element == torch.float64 and target.family == "cdna" else _FMA_RATES[element]
     name = type_name(element)
     rates = target.rates or (_SM90_RATES if target.family == "sm90" else _NVIDIA_RATES)
-    return rates.get(name) or rates["int8"]  # fp8 on NVIDIA: as int8
+    # fp8 on NVIDIA: as int8, but sm_90's mma.sync converts it first.
+    return rates.get(name) or rates["float16" if target.family == "sm90" else "int8"]
 
 
 def resident(target: arch.Target, waves: int, registers: int, shared: int) -> int:
@@ -91,6 +110,7 @@ def resident(target: arch.Target, waves: int, registers: int, shared: int) -> in
 class Work:
     """A launch of `tiles` blocks of `steps` steps each; what a step keeps each pipe of a unit busy."""
 
+    way: Way
     tiles: int
     steps: int
     matrix: float
@@ -102,11 +122,13 @@ class Work:
     waves: int  # of a block
     in_flight: int  # steps whose loads are under way
     cluster: int
+    neighbours: int  # blocks that start together
     share: int  # blocks that bring tiles for each other
     shared_sums: float  # bytes of a block's sums that others add up
     splits: int
     split_bytes: float  # partial sums written and read
     last: int  # blocks that share each tile of the last round
+    walks: bool  # blocks go from tile to tile
     traffic: float  # bytes that memory must move once, for the whole launch
 
 
@@ -117,7 +139,8 @@ def beside_memory(target: arch.Target, units: float, traffic: float) -> float:
 
 def cycles(target: arch.Target, work: Work) -> float:
     card = CARDS[target.name]
-    load = ceil(work.tiles / card.units)  # blocks of the busiest unit
+    units_together = card.units if work.neighbours <= 2 else UNITS_OF_CLUSTERS[work.neighbours]
+    load = ceil(work.tiles / units_together)  # blocks of the busiest unit
     if work.last > 1:
         load += 1 / work.last - 1
     together = min(load, work.resident)
@@ -125,15 +148,17 @@ def cycles(target: arch.Target, work: Work) -> float:
     # On RDNA the matrix pipe waits for the vector unit.
     matrix = work.matrix * (1.05 if target.vendor == "amd" and target.wave == 32 else 1)
     # The pipes are not quite independent, and few waves do not hide each other's latencies.
-    step = max(matrix, work.shared, memory) + CROSSTALK[target.vendor] * (work.shared + memory)
-    step *= 1 + 0.4 / (together * work.waves)
-    step *= 1 + SHARE * log2(work.share)
-    step += STEP
+    step = max(matrix, work.shared, memory) + work.way.crosstalk * (work.shared + memory)
+    step *= 1 + work.way.few / (together * work.waves)
+    step *= 1 + work.way.share * log2(work.share)
+    step += work.way.step
     waiting = ROUND_TRIP / work.in_flight / together
     units = load * work.steps * (step**5 + waiting**5) ** 0.2
     total = LAUNCH + beside_memory(target, units, work.traffic)
-    total += ceil(load / work.resident) * (BLOCK + work.result_bytes / RESULT_BYTES + work.activations / ACTIVATIONS)
+    rounds = ceil(load / work.resident)
+    total += (1 if work.walks else rounds) * work.way.block
+    total += rounds * (work.result_bytes / RESULT_BYTES + work.activations / ACTIVATIONS)
     total += CLUSTER * log2(work.cluster) + work.shared_sums / SUM_BYTES
     if work.splits > 1:
-        total += SPLIT + work.split_bytes / card.memory
+        total += (SPLIT_EARLY if target.family == "sm90" else SPLIT) + work.split_bytes / card.memory
     return total

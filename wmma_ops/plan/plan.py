@@ -7,6 +7,7 @@ from wmma_ops.plan.errors import ConfigError
 
 KERNEL_FILE = "planned.hip"  # a planned kernel's name in messages, and in the key of its code object
 MOST_GRID_Y = 65535  # blocks
+MOST_THREADS_X = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,10 @@ class Plan:
     reason: str  # why this configuration
     launches: tuple[KernelLaunch, ...]  # in order
     workspace: int  # bytes
-    numbers: tuple[int, ...]  # up to eight, that the plan decides of the kernels' arguments
+    numbers: tuple[int, ...]  # up to nine, that the plan decides of the kernels' arguments
 
 
 def check_blocks(what: str, blocks: int, threads: int, target: arch.Target) -> None:
     """Refuses more threads along x than a launch counts."""
-    if blocks * threads >= 2**32:
-        raise ConfigError(f"{what} {blocks} blocks; {target.name} takes up to {2**32 // threads}")
+    if blocks * threads > MOST_THREADS_X:
+        raise ConfigError(f"{what} {blocks} blocks; {target.name} takes up to {MOST_THREADS_X // threads}")

@@ -52,6 +52,11 @@ def tile_bytes(target: arch.Target, lines: int, length: int, size: int) -> int:
     return lines * (chunks if exchanged else chunks | 1) * 16
 
 
+def goes_by_panels(dtype: torch.dtype | None, vec: int) -> bool:
+    """Whether an operand of the result's shape can be turned around where the copy engine takes a result of 16 bits."""
+    return dtype is None or (dtype.itemsize == 2 and vec == 8)
+
+
 def can_map(batch_dims: int, *sizes: int) -> bool:
     """Whether sm_90's copy engine can walk matrices of these rows and columns through a batch."""
     return batch_dims <= _MOST_MAPPED_DIMS and max(sizes) < 2**31

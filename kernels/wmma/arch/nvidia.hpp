@@ -99,6 +99,21 @@ WMMA_DEVICE uint32_t lane_id() {
 // A value that all lanes share; the compiler finds such values itself.
 WMMA_DEVICE uint32_t uniform(uint32_t value) { return value; }
 
+// 16 or 8 bytes of memory that is read once and does not change. Loads keep their order: they are asked for ahead.
+template <int kBytes>
+WMMA_DEVICE void load_once(uint32_t* words, const void* at) {
+  static_assert(kBytes == 16 || kBytes == 8, "wide loads");
+  if constexpr (kBytes == 16) {
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "l"(at));
+  } else {
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];"
+                 : "=r"(words[0]), "=r"(words[1])
+                 : "l"(at));
+  }
+}
+
 // Asks the L2 cache for the line that holds the address.
 WMMA_DEVICE void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
@@ -110,6 +125,16 @@ WMMA_DEVICE uint32_t shared_address(const void* at) {
 }
 
 WMMA_DEVICE void block_barrier() { __syncthreads(); }
+// A barrier of kThreads of the block's threads, by its number (the block's own is 0): waits for the others; or tells
+// them and goes on.
+template <int kThreads>
+WMMA_DEVICE void barrier_meet(int number) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
+}
+template <int kThreads>
+WMMA_DEVICE void barrier_pass(int number) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "n"(kThreads) : "memory");
+}
 WMMA_DEVICE void wave_barrier() { __syncwarp(); }
 WMMA_DEVICE void fence_block() { __threadfence_block(); }
 WMMA_DEVICE void fence_device() { __threadfence(); }

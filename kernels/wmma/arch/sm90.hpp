@@ -19,6 +19,13 @@ WMMA_DEVICE void cluster_barrier() {
 #endif
 }
 
+// The same for barriers alone that a fence has told of: of nothing else written before.
+WMMA_DEVICE void cluster_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;" ::: "memory");
+#endif
+}
+
 // kCount elements of another block's shared memory, 4, 8 or 16 bytes, from the place where `from` is in one's own.
 // Keeps its place among the barriers (it is volatile), but lets loads overlap (it clobbers no memory).
 template <int kCount, class T>

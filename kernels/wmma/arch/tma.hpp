@@ -13,10 +13,6 @@ constexpr int kBarrierBytes = 8;
 WMMA_DEVICE void barrier_make(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Its memory serves something else from now on.
-WMMA_DEVICE void barrier_drop(uint32_t barrier) {
-  asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
 // What this thread made becomes visible to the copy engine.
 WMMA_DEVICE void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
@@ -50,28 +46,35 @@ WMMA_DEVICE void prefetch_map(const void* map) { asm volatile("prefetch.tensorma
 
 // The box whose first element is at `x`, the coordinate along memory first, to the same place in each of the cluster's
 // blocks that `blocks` has a bit for; each block's own barrier counts what comes there. No cluster: to this block.
-template <int kRank, bool kCluster>
+// kOnce: it leaves the L2 cache before anything else does. (A policy that says "as usual" is slower than none.)
+template <int kRank, bool kCluster, bool kOnce>
 WMMA_DEVICE void copy_box(uint32_t to, const void* map, uint32_t barrier, const int32_t* x, uint16_t blocks) {
   static_assert(kRank >= 2 && kRank <= 5, "what the engine takes");
-#define WMMA_COPY(rank, kind, names, blocks, ...)                                                            \
+  uint64_t policy = 0;
+  if constexpr (kOnce) asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+#define WMMA_COPY(rank, kind, names, last, ...)                                                              \
   asm volatile("cp.async.bulk.tensor." rank ".shared::cluster.global.tile.mbarrier::complete_tx::bytes" kind \
-               " [%0], [%1, {" names "}], [%2]" blocks ";" ::"r"(to),                                        \
-               "l"(map), "r"(barrier), __VA_ARGS__                                                           \
+               " [%0], [%1, {" names "}], [%2]" last ";" ::"r"(to),                                          \
+               "l"(map), "r"(barrier), "h"(blocks), "l"(policy), __VA_ARGS__                                 \
                : "memory")
-#define WMMA_COPY_BOX(rank, names, last, ...)                                           \
-  if constexpr (kCluster) {                                                             \
-    WMMA_COPY(rank, ".multicast::cluster", names, ", " last, __VA_ARGS__, "h"(blocks)); \
-  } else {                                                                              \
-    WMMA_COPY(rank, "", names, "", __VA_ARGS__);                                        \
+#define WMMA_COPY_BOX(rank, names, ...)                                                    \
+  if constexpr (kCluster && kOnce) {                                                       \
+    WMMA_COPY(rank, ".multicast::cluster.L2::cache_hint", names, ", %3, %4", __VA_ARGS__); \
+  } else if constexpr (kCluster) {                                                         \
+    WMMA_COPY(rank, ".multicast::cluster", names, ", %3", __VA_ARGS__);                    \
+  } else if constexpr (kOnce) {                                                            \
+    WMMA_COPY(rank, ".L2::cache_hint", names, ", %4", __VA_ARGS__);                        \
+  } else {                                                                                 \
+    WMMA_COPY(rank, "", names, "", __VA_ARGS__);                                           \
   }
   if constexpr (kRank == 2) {
-    WMMA_COPY_BOX("2d", "%3, %4", "%5", "r"(x[0]), "r"(x[1]))
+    WMMA_COPY_BOX("2d", "%5, %6", "r"(x[0]), "r"(x[1]))
   } else if constexpr (kRank == 3) {
-    WMMA_COPY_BOX("3d", "%3, %4, %5", "%6", "r"(x[0]), "r"(x[1]), "r"(x[2]))
+    WMMA_COPY_BOX("3d", "%5, %6, %7", "r"(x[0]), "r"(x[1]), "r"(x[2]))
   } else if constexpr (kRank == 4) {
-    WMMA_COPY_BOX("4d", "%3, %4, %5, %6", "%7", "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]))
+    WMMA_COPY_BOX("4d", "%5, %6, %7, %8", "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]))
   } else {
-    WMMA_COPY_BOX("5d", "%3, %4, %5, %6, %7", "%8", "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(x[4]))
+    WMMA_COPY_BOX("5d", "%5, %6, %7, %8, %9", "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(x[4]))
   }
 #undef WMMA_COPY_BOX
 #undef WMMA_COPY
@@ -101,6 +104,12 @@ WMMA_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::
 template <int kGroups>
 WMMA_DEVICE void await_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
+}
+
+WMMA_DEVICE void store_shared(uint32_t address, const uint32_t* words) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+               "r"(words[3])
+               : "memory");
 }
 
 // Four matrices of eight by eight elements of 16 bits, each lane with two neighbours of a row of each: lane i gives the

@@ -16,6 +16,7 @@ struct TilePlace {
 
 template <int kGroup>
 WMMA_DEVICE TilePlace tile_place(const GemmArguments& p, uint32_t tile) {
+  if constexpr (kGroup == 0) return {0, tile};  // a single row of tiles
   const uint32_t of_group = kGroup * p.tiles_n;
   const uint32_t group = tile / of_group;
   const uint32_t inside = tile - group * of_group;
@@ -33,8 +34,8 @@ struct BlockPlace {
 
 // The kCluster blocks of a cluster share a tile and split its K.
 template <int kDies, int kCluster, Split kSplit>
-WMMA_DEVICE BlockPlace block_place(const GemmArguments& p) {
-  BlockPlace place{blockIdx.x, 0, false};
+WMMA_DEVICE BlockPlace block_place(const GemmArguments& p, uint32_t block) {
+  BlockPlace place{block, 0, false};
   uint32_t first = 0;  // of the tiles that are dealt out together
   uint32_t count = p.tiles_m * p.tiles_n;
   if constexpr (kCluster > 1) {

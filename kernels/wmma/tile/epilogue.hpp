@@ -82,21 +82,34 @@ class Epilogue {
                                                                                          thread);
   }
 
+  // What stands beside a sum: set is what there is.
+  struct Beside {
+    E row_scale, col_scale, c, bias, multiply;
+  };
+  WMMA_DEVICE E value(Sum sum, const Beside& beside) const {
+    E x = static_cast<E>(p_.alpha) * convert<E>(sum);
+    if constexpr (!kIsNone<typename Config::RowScale>) x *= beside.row_scale;
+    if constexpr (!kIsNone<typename Config::ColScale>) x *= beside.col_scale;
+    if constexpr (!kIsNone<typename Config::C>) x = arch::fma(static_cast<E>(p_.beta), beside.c, x);
+    if constexpr (!kIsNone<typename Config::Bias>) x += beside.bias;
+    x = activate<Config::kActivation, E>(x);
+    if constexpr (!kIsNone<typename Config::Multiply>) x *= beside.multiply;
+    return x;
+  }
+
   // Finishes kVec columns from `column` on, which are inside.
   WMMA_DEVICE void store(const Sum* sums, const Columns& columns, const Elements& elements, int64_t row,
                          int64_t column) const {
     E x[kVec];
 #pragma unroll
     for (int e = 0; e < kVec; ++e) {
-      x[e] = static_cast<E>(p_.alpha) * convert<E>(sums[e]);
-      if constexpr (!kIsNone<typename Config::RowScale>) x[e] *= convert<E>(elements.row_scale.values[0]);
-      if constexpr (!kIsNone<typename Config::ColScale>) x[e] *= convert<E>(columns.scale.values[e]);
-      if constexpr (!kIsNone<typename Config::C>) {
-        x[e] = arch::fma(static_cast<E>(p_.beta), convert<E>(elements.c.values[e]), x[e]);
-      }
-      if constexpr (!kIsNone<typename Config::Bias>) x[e] += convert<E>(columns.bias.values[e]);
-      x[e] = activate<Config::kActivation, E>(x[e]);
-      if constexpr (!kIsNone<typename Config::Multiply>) x[e] *= convert<E>(elements.multiply.values[e]);
+      Beside beside;
+      if constexpr (!kIsNone<typename Config::RowScale>) beside.row_scale = convert<E>(elements.row_scale.values[0]);
+      if constexpr (!kIsNone<typename Config::ColScale>) beside.col_scale = convert<E>(columns.scale.values[e]);
+      if constexpr (!kIsNone<typename Config::C>) beside.c = convert<E>(elements.c.values[e]);
+      if constexpr (!kIsNone<typename Config::Bias>) beside.bias = convert<E>(columns.bias.values[e]);
+      if constexpr (!kIsNone<typename Config::Multiply>) beside.multiply = convert<E>(elements.multiply.values[e]);
+      x[e] = value(sums[e], beside);
     }
     using D = typename Config::D;
     alignas(16) D result[kVec];
@@ -163,6 +176,19 @@ class Epilogue {
 
   const GemmArguments& p_;
   uint32_t batch_;
+};
+
+// A product's sums into a slab of which so many rows are of use.
+template <class Product>
+struct SlabWriter {
+  using Sum = typename Product::Compute;
+
+  static WMMA_DEVICE void write(const Sum* sums, uint32_t lane, Sum* to, int pitch, int64_t) {
+#pragma unroll
+    for (int e = 0; e < Product::C::kElements; ++e) {
+      to[Product::C::row(lane, e) * pitch + Product::C::col(lane, e)] = sums[e];
+    }
+  }
 };
 
 // A wave's sums by way of shared memory, a slab of some products at a time, of up to kMostSums. Where waves shared K,
@@ -277,11 +303,8 @@ struct WaveStore {
   WMMA_DEVICE void write(const Wave& wave, int slab, Sum* to) const {
 #pragma unroll
     for (int j = 0; j < kSlabTiles; ++j) {
-#pragma unroll
-      for (int e = 0; e < Product::C::kElements; ++e) {
-        const int at = Product::C::row(lane_, e) * kPitch + j * Product::kCols + Product::C::col(lane_, e);
-        to[at] = wave.sums[slab / kSlabsN][slab % kSlabsN * kSlabTiles + j][e];
-      }
+      SlabWriter<Product>::write(wave.sums[slab / kSlabsN][slab % kSlabsN * kSlabTiles + j], lane_,
+                                 to + j * Product::kCols, kPitch, p_.m - row_ - wave_row_);
     }
   }
 

@@ -5,7 +5,7 @@
 #include <wmma/tile/staged_loop.hpp>
 #ifdef WMMA_NVIDIA
 #include <wmma/tile/async_loop.hpp>
-#include <wmma/tile/wgmma_loop.hpp>
+#include <wmma/tile/direct_loop.hpp>
 #endif
 
 namespace wmma {
@@ -84,8 +84,9 @@ struct WalkingLoaders {
 };
 
 // The main loop by way of registers, which every target has.
-template <Loop kLoop, class Config, class Product, class Stage, int kThreads, int kM, int kN>
+template <Loop kLoop, class Config, class Stage, int kThreads, int kM, int kN>
 struct LoopsOf {
+  using Product = typename ProductOf<Config::kLanes, typename Config::Element, Config::kSide>::Type;
   using Element = typename Config::Element;
   using StagedA = StagedLoader<typename Config::A, Element, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads,
                                Config::kAVec, Config::kWide, typename Stage::Type>;
@@ -95,8 +96,9 @@ struct LoopsOf {
   using Type = StagedLoop<Product, StagedA, StagedB, kM, kN, Config::kBlockK, Config::kWavesK>;
 };
 #ifdef WMMA_NVIDIA
-template <class Config, class Product, class Stage, int kThreads, int kM, int kN>
-struct LoopsOf<Loop::kAsync, Config, Product, Stage, kThreads, kM, kN> {
+template <class Config, class Stage, int kThreads, int kM, int kN>
+struct LoopsOf<Loop::kAsync, Config, Stage, kThreads, kM, kN> {
+  using Product = MatrixProduct<typename Config::Element, Config::kSide>;
   template <class T, Order kOrder, int kOuter>
   using Loader = AsyncLoader<T, kOrder, kOuter, Config::kBlockK, kThreads>;
   using LoaderA = Loader<typename Config::A, Config::kAOrder, Config::kBlockM>;
@@ -106,48 +108,33 @@ struct LoopsOf<Loop::kAsync, Config, Product, Stage, kThreads, kM, kN> {
                          Config::kBOrder == Order::kAlongK, kM, kN, Config::kBlockK, Config::kWavesK, Config::kStages>;
 };
 
-template <class Config>
-struct PanelLoaders {
-  using Arguments = MappedGemmArguments;
-  static constexpr int kDims = Config::kBatchDims;
-  using LoaderA = PanelLoader<typename Config::A, Config::kAOrder, Config::kBlockM, Config::kBlockK, kDims>;
-  using LoaderB =
-      PanelLoader<typename Config::B, Config::kBOrder, Config::kBlockN, Config::kBlockK, kDims, Config::kShare>;
-
-  static WMMA_DEVICE LoaderA a(const Arguments& p, uint32_t batch, int64_t row, int64_t k, uint32_t) {
-    return LoaderA(p, p.a, p.a_map, batch, row, k);
-  }
-  static WMMA_DEVICE LoaderB b(const Arguments& p, uint32_t batch, int64_t column, int64_t k, uint32_t) {
-    return LoaderB(p, p.b, p.b_map, batch, column, k);
-  }
-};
-
-template <class Config, class Product, class Stage, int kThreads, int kM, int kN>
-struct LoopsOf<Loop::kWgmma, Config, Product, Stage, kThreads, kM, kN> {
-  static_assert(kM == 16 && Config::kWavesN == 1 && Config::kWavesK == 1, "four waves down are a warpgroup");
-  static_assert(Config::kShare == 1 || (Config::kCluster == 1 && Config::kGroup % Config::kShare == 0),
-                "the blocks of a cluster have tiles one below the other");
-  using Loaders = PanelLoaders<Config>;
-  using Type = WgmmaLoop<Product, typename Loaders::LoaderA, typename Loaders::LoaderB,
-                         Config::kAOrder == Order::kAlongK, Config::kBOrder == Order::kAlongK, typename Config::A,
-                         typename Config::B, kN, Config::kBlockK, Config::kStages, Config::kShare>;
+template <class Config, class Stage, int kThreads, int kM, int kN>
+struct LoopsOf<Loop::kDirect, Config, Stage, kThreads, kM, kN> {
+  static_assert(Config::kWavesM * Config::kWavesN == 1, "all waves share the tile's K");
+  static_assert(Config::kAOrder == Order::kAlongK, "rows of A are read along K");
+  using Product = DirectProduct<typename Config::Element, kM, kN>;
+  using LoaderA = DirectRows<typename Config::A, kM, Config::kWavesK>;
+  using LoaderB = DirectColumns<typename Config::B, Config::kBOrder, kN, Config::kWavesK>;
+  using Loaders = WalkingLoaders<Config, Stage, LoaderA, LoaderB>;
+  using Type =
+      DirectLoop<Product, LoaderA, LoaderB, Config::kBOrder == Order::kAlongK, Config::kWavesK, Config::kStages>;
 };
 #endif
 
-template <class Config>
+template <class Config, Loop = Config::kLoop>
 struct GemmKernel {
   using Element = typename Config::Element;
-  using Product = typename ProductOf<Config::kLanes, Element, Config::kSide>::Type;
   static constexpr int kWaves = Config::kWavesM * Config::kWavesN * Config::kWavesK;
   static constexpr int kThreads = kWaves * arch::kWaveSize;
-  static constexpr int kClusterBlocks = Config::kCluster * Config::kShare;
+  static constexpr int kClusterBlocks = Config::kCluster;
   static constexpr int kWaveM = Config::kBlockM / Config::kWavesM;
   static constexpr int kWaveN = Config::kBlockN / Config::kWavesN;
-  using Wave = WaveTile<Product, kWaveM, kWaveN>;
-  using Store = WaveStore<Config, Product, kWaveM, kWaveN>;
   using Stage = StageOf<!kIsNone<typename Config::AScale> || Config::kAActivation != kNone, Config>;
 
-  using Loops = LoopsOf<Config::kLoop, Config, Product, Stage, kThreads, kWaveM, kWaveN>;
+  using Loops = LoopsOf<Config::kLoop, Config, Stage, kThreads, kWaveM, kWaveN>;
+  using Product = typename Loops::Product;
+  using Wave = WaveTile<Product, kWaveM, kWaveN>;
+  using Store = WaveStore<Config, Product, kWaveM, kWaveN, Config::kLoop == Loop::kDirect ? kWaveM * kWaveN : 1024>;
   using Loaders = typename Loops::Loaders;
   using Loop = typename Loops::Type;
   using Arguments = typename Loaders::Arguments;
@@ -156,7 +143,6 @@ struct GemmKernel {
   static constexpr int kSharedBytes = Loop::kBytes > kStoreBytes ? Loop::kBytes : kStoreBytes;
 
   static WMMA_DEVICE void run(const Arguments& p) {
-    if constexpr (Config::kSplit != Split::kNone) arch::let_next_start();
     unsigned char* shared = dynamic_shared<unsigned char>();
     const uint32_t thread = threadIdx.x;
     const uint32_t lane = lane_id();
@@ -164,7 +150,7 @@ struct GemmKernel {
     const uint32_t wave_k = wave % Config::kWavesK;
     const uint32_t wave_n = wave / Config::kWavesK % Config::kWavesN;
     const uint32_t wave_m = wave / Config::kWavesK / Config::kWavesN;
-    const BlockPlace place = block_place<Config::kDies, Config::kCluster, Config::kSplit>(p);
+    const BlockPlace place = block_place<Config::kDies, Config::kCluster, Config::kSplit>(p, blockIdx.x);
     const TilePlace tile = tile_place<Config::kGroup>(p, place.tile);
     const int64_t row = static_cast<int64_t>(tile.tile_m) * Config::kBlockM;
     const int64_t column = static_cast<int64_t>(tile.tile_n) * Config::kBlockN;
@@ -177,6 +163,9 @@ struct GemmKernel {
     const typename Loop::Reader reader(lane, wave_m * kWaveM, wave_n * kWaveN, wave_k, Config::kWavesK);
     unsigned char* slab = shared + (wave - wave_k) * Store::kWaveBytes;
 
+    arch::await_previous();
+    // Not before: what comes next relies on all but this kernel being done.
+    if constexpr (Config::kSplit != Split::kNone) arch::let_next_start();
     uint32_t batch = Config::kBatchDims > 0 ? blockIdx.y : 0;
     do {
       auto loader_a = Loaders::a(p, batch, row, k_first, thread);
@@ -188,7 +177,9 @@ struct GemmKernel {
       Wave sums;
       sums.clear();
       Loop::run(sums, loader_a, loader_b, shared, k_count, reader);
-      arch::block_barrier();  // the slabs lie where the tiles lay
+      // Not before: blocks that came sooner would lie where this kernel's left room, not one on each unit.
+      if constexpr (Config::kSplit == Split::kNone) arch::let_next_start();
+      if constexpr (Loop::kBytes > 0) arch::block_barrier();  // the slabs lie where the tiles lay
       const Store store(p, slab, lane, wave_k, Config::kCluster > 1 ? place.split : 0, batch, place.tile, place.split,
                         row, column, wave_m * kWaveM, wave_n * kWaveN);
       if (place.is_partial) {

@@ -56,7 +56,7 @@ struct alignas(64) TileMap {
 
 // For kernels whose tiles the copy engine brings.
 struct MappedGemmArguments : GemmArguments {
-  TileMap a_map, b_map;
+  TileMap a_map, b_map, d_map;
 };
 
 }  // namespace wmma

@@ -235,6 +235,7 @@ struct WgmmaKernel {
             if (slice > 0) queue.done(item - 1);
           }
         }
+        store.ask(at.batch(), at.row(), column, group_m * 64 + wave % 4 * 16, group_n * kWaveN);
         arch::wgmma_wait<0>();
         if constexpr (!kResident) queue.done(item - 1);
         hold(sums);

@@ -19,8 +19,9 @@ WMMA_DEVICE void batch_coordinates(const GemmArguments& p, const GemmOperand& x,
   }
 }
 
-// An operand's tiles, from the row or column `outer` and from `k` on. What lies beyond the matrix is zero. The blocks
-// of a cluster of kShare take the same tiles: each brings a part of the lines, to all of them.
+// An operand's tiles, from the row or column `outer` and from `k` on. What lies beyond the matrix is zero. Where kShare
+// blocks of a cluster take the same tiles, each brings a part of the lines, to all of `blocks`. `once`: nobody else
+// reads them, nor will soon.
 template <class T, Order kOrder, int kOuter, int kDepth, int kDims, int kShare = 1>
 class PanelLoader {
   static constexpr bool kAlong = kOrder == Order::kAlongK;
@@ -34,14 +35,14 @@ class PanelLoader {
 
  public:
   WMMA_DEVICE PanelLoader(const GemmArguments& p, const GemmOperand& x, const TileMap& map, uint32_t batch,
-                          int64_t outer, int64_t k)
+                          int64_t outer, int64_t k, bool once = false, uint32_t part = 0, uint16_t blocks = 1)
       : map_(&map),
-        first_line_(kShare > 1 ? blockIdx.x % kShare * kLines : 0),
+        first_line_(part * kLines),
+        blocks_(blocks),
+        once_(once),
         at_{static_cast<int32_t>(kAlong ? k : outer), static_cast<int32_t>(kAlong ? outer : k)} {
     batch_coordinates<kDims>(p, x, batch, at_ + 2);
   }
-
-  WMMA_DEVICE void prefetch() const { arch::prefetch_map(map_); }
 
   // The next tile, on its way to shared memory.
   WMMA_DEVICE void copy(uint32_t tile, uint32_t barrier) {
@@ -52,8 +53,12 @@ class PanelLoader {
       for (int i = 0; i < 2 + kDims; ++i) at[i] = at_[i];
       at[0] += panel * (128 / static_cast<int>(sizeof(T)));
       at[1] += first_line_;
-      arch::copy_box<2 + kDims, (kShare > 1)>(tile + panel * Tile::kPanelBytes + first_line_ * 128, map_, barrier, at,
-                                              (1 << kShare) - 1);
+      const uint32_t to = tile + panel * Tile::kPanelBytes + first_line_ * 128;
+      if (kDims == 0 && once_) {
+        arch::copy_box<2 + kDims, (kShare > 1), true>(to, map_, barrier, at, blocks_);
+      } else {
+        arch::copy_box<2 + kDims, (kShare > 1), false>(to, map_, barrier, at, blocks_);
+      }
     }
     at_[kAlong ? 0 : 1] += kDepth;
   }
@@ -61,6 +66,8 @@ class PanelLoader {
  private:
   const TileMap* map_;
   uint32_t first_line_;
+  uint16_t blocks_;
+  bool once_;
   int32_t at_[2 + kDims];
 };
 

@@ -37,8 +37,9 @@ class PanelQueue {
   // The takers: until it has come; and when a wave is done with it.
   WMMA_DEVICE void await(uint32_t item) const { arch::barrier_wait(there(item), item / kStages & 1); }
   WMMA_DEVICE void done(uint32_t item) const {
-    if (arch::lane_id() == 0) arch::barrier_arrive(free_at(item % kStages));
+    if (arch::lane_id() == 0) arch::barrier_arrive(free(item));
   }
+  WMMA_DEVICE uint32_t free(uint32_t item) const { return free_at(item % kStages); }
 
  private:
   WMMA_DEVICE uint32_t there_at(uint32_t stage) const { return barriers_ + stage * arch::kBarrierBytes; }

@@ -1,6 +1,6 @@
 // Results to memory by way of sm_90's copy engine: a wave lays its sums, finished, into shared memory, and goes on
-// while the engine writes them, clipped at the matrix' edges. For results of 16 bits that nothing is read for but a
-// bias.
+// while the engine writes them, clipped at the matrix' edges. For results of 16 bits, and what else is read for each
+// element is of 16 bits, too: it is turned around at the place where the result will lie.
 #pragma once
 
 #include <wmma/arch/wgmma.hpp>
@@ -15,61 +15,204 @@ WMMA_DEVICE uint32_t rounded_pair(float first, float second) {
   return kSame<T, half_t> ? arch::half_pair(first, second) : arch::bf16_pair(first, second);
 }
 
+// A panel of 16 rows by 64 columns, lines of 128 bytes, as a lane of a warpgroup has part in it.
+class Panel {
+ public:
+  static constexpr int kColumns = 64;
+  static constexpr int kBytes = 16 * 128;
+  static constexpr int kSteps = kColumns / 16;  // of eight by eight elements, two by two
+
+  WMMA_DEVICE Panel(uint32_t start, uint32_t lane)
+      : start_(start), line_(start + (lane / 8 % 2 * 8 + lane % 8) * 128), lane_(lane) {}
+
+  // Of a step: two neighbours of a row in each word, of the same columns eight rows further down, and of the next
+  // eight columns.
+  WMMA_DEVICE void read(uint32_t* words, int step) const { arch::ldmatrix_x4<false>(words, at(step)); }
+  WMMA_DEVICE void write(int step, const uint32_t* words) const { arch::store_matrices(at(step), words); }
+
+  // A quarter of the panel's lines, a chunk of each lane.
+  WMMA_DEVICE void put(int quarter, const Chunk& chunk) const {
+    const uint32_t line = quarter * 4 + lane_ / 8;
+    arch::store_shared(start_ + line * 128 + (lane_ % 8 ^ line % 8) * 16, chunk.words);
+  }
+
+ private:
+  WMMA_DEVICE uint32_t at(int step) const { return line_ + (step * 2 + lane_ / 16 ^ lane_ % 8) * 16; }
+
+  uint32_t start_;
+  uint32_t line_;  // of the eight by eight that this lane gives the address of
+  uint32_t lane_;
+};
+
+// What an operand, an element of which belongs to each of the result, has for a panel: on its way from memory, then in
+// the order of the sums.
+template <class T, int kDims>
+class PanelPart {
+  static_assert(sizeof(T) == 2, "as wide as the result");
+
+ public:
+  WMMA_DEVICE void load(const GemmArguments& p, const GemmOperand& x, uint32_t batch, int64_t row, int64_t column,
+                        uint32_t lane) {
+    const T* from = static_cast<const T*>(x.data) + batch_offset<kDims>(p, x, batch);
+    const int64_t c = column + lane % 8 * 8;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int64_t r = row + i * 4 + lane / 8;
+      chunks_[i] = Chunk{};
+      if (r < p.m && c < p.n) arch::copy<8>(reinterpret_cast<T*>(chunks_[i].words), from + r * x.row_stride + c);
+    }
+  }
+  WMMA_DEVICE void put(const Panel& panel) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) panel.put(i, chunks_[i]);
+    arch::wave_barrier();
+  }
+
+ private:
+  Chunk chunks_[4];
+};
+template <int kDims>
+class PanelPart<None, kDims> {
+ public:
+  WMMA_DEVICE void load(const GemmArguments&, const GemmOperand&, uint32_t, int64_t, int64_t, uint32_t) {}
+  WMMA_DEVICE void put(const Panel&) const {}
+};
+
+// What columns bring with them, for a panel: two neighbours of them to each lane on their way from memory, and from
+// lane to lane when they are wanted.
+template <class T, class E, int kDims>
+class PanelColumns {
+ public:
+  WMMA_DEVICE void load(const GemmArguments& p, const GemmOperand& x, uint32_t batch, int64_t column, uint32_t lane) {
+    const T* from = static_cast<const T*>(x.data) + batch_offset<kDims>(p, x, batch);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int64_t at = column + lane * 2 + i;
+      own_[i] = at < p.n ? from[at * x.column_stride] : T{};
+    }
+  }
+  // Those of the lane's sums, eight columns' of a step.
+  WMMA_DEVICE void find(E* two, int step, int eight, uint32_t lane) const {
+    constexpr int kWords = sizeof(own_) / 4;
+    uint32_t words[kWords];
+    arch::copy_bytes<sizeof(own_)>(words, own_);
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) words[i] = arch::shuffle_word(words[i], step * 8 + eight * 4 + lane % 4);
+    alignas(16) T found[kHeld];
+    arch::copy_bytes<sizeof(own_)>(found, words);
+    two[0] = convert<E>(found[0]);
+    two[1] = convert<E>(found[1]);
+  }
+
+ private:
+  static constexpr int kHeld = sizeof(T) == 1 ? 4 : 2;  // whole words
+  alignas(16) T own_[kHeld];
+};
+template <class E, int kDims>
+class PanelColumns<None, E, kDims> {
+ public:
+  WMMA_DEVICE void load(const GemmArguments&, const GemmOperand&, uint32_t, int64_t, uint32_t) {}
+  WMMA_DEVICE void find(E*, int, int, uint32_t) const {}
+};
+
 // A wave's 16 rows, kN columns at a time.
 template <class Config, int kN>
 class PanelStore {
   using D = typename Config::D;
   using E = typename Config::Number;
-  static constexpr int kColumns = 64;  // of a panel: lines of 128 bytes
-  static constexpr int kPanelBytes = 16 * 128;
-  static_assert(kN % kColumns == 0 && sizeof(D) == 2 && kIsNone<typename Config::C>, "whole panels, from sums alone");
+  using C = typename Config::C;
+  using Multiply = typename Config::Multiply;
+  using Bias = typename Config::Bias;
+  using RowScale = typename Config::RowScale;
+  using ColScale = typename Config::ColScale;
+  static constexpr int kDims = Config::kBatchDims;
+  static constexpr int kPanels = kN / Panel::kColumns;
+  static constexpr int kAhead = kPanels > 1 ? 2 : 1;
+  static_assert(kN % Panel::kColumns == 0 && sizeof(D) == 2, "whole panels");
 
  public:
-  static constexpr int kWaveBytes = 2 * kPanelBytes;  // one is filled while the engine reads the other
+  static constexpr int kWaveBytes = 2 * Panel::kBytes;  // one is filled while the engine reads the other
 
   WMMA_DEVICE PanelStore(const GemmArguments& p, const TileMap& map, uint32_t shared, uint32_t lane)
-      : p_(p),
-        map_(&map),
-        shared_(shared),
-        line_(shared + (lane / 8 % 2 * 8 + lane % 8) * 128),
-        lane_(lane),
-        second_(0) {}
+      : p_(p), map_(&map), shared_(shared), lane_(lane), second_(0) {}
 
-  WMMA_DEVICE void run(const float* sums, uint32_t batch, int64_t row, int64_t column) {
+  // Asks for what the first panels need, while the last products are under way.
+  WMMA_DEVICE void ask(uint32_t batch, int64_t row, int64_t column) {
 #pragma unroll
-    for (int panel = 0; panel < kN / kColumns; ++panel) {
-      int32_t at[2 + Config::kBatchDims];
-      at[0] = static_cast<int32_t>(column) + panel * kColumns;
+    for (int i = 0; i < kAhead; ++i) ahead_[i].load(p_, batch, row, column + i * Panel::kColumns, lane_);
+  }
+
+  // After that, for the same place.
+  template <class Sum>
+  WMMA_DEVICE void run(const Sum* sums, uint32_t batch, int64_t row, int64_t column) {
+    using Finish = Epilogue<Config, Sum>;
+    const Finish finish(p_, batch);
+    E row_scales[2] = {};  // of the lane's row, and of that eight rows further down
+    if constexpr (!kIsNone<RowScale>) {
+      const RowScale* from =
+          static_cast<const RowScale*>(p_.row_scale.data) + batch_offset<kDims>(p_, p_.row_scale, batch);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int64_t at = row + lane_ / 4 + i * 8;
+        if (at < p_.m) row_scales[i] = convert<E>(from[at * p_.row_scale.row_stride]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kPanels; ++i) {
+      Read& read = ahead_[i % kAhead];
+      int32_t at[2 + kDims];
+      at[0] = static_cast<int32_t>(column) + i * Panel::kColumns;
       at[1] = static_cast<int32_t>(row);
-      batch_coordinates<Config::kBatchDims>(p_, p_.d, batch, at + 2);
+      batch_coordinates<kDims>(p_, p_.d, batch, at + 2);
+      const Panel panel(shared_ + second_, lane_);
       if (lane_ == 0) arch::await_stores_read<1>();  // those from this panel's place
       arch::wave_barrier();
+      uint32_t factors[Panel::kSteps][4];
+      if constexpr (!kIsNone<Multiply>) {
+        read.multiply.put(panel);
 #pragma unroll
-      for (int i = 0; i < kColumns / 16; ++i) {
+        for (int step = 0; step < Panel::kSteps; ++step) panel.read(factors[step], step);
+        arch::wave_barrier();
+      }
+      read.c.put(panel);
+      const PanelColumns<Bias, E, kDims> biases = read.bias;
+      const PanelColumns<ColScale, E, kDims> col_scales = read.col_scale;
+      if (i + kAhead < kPanels) read.load(p_, batch, row, column + (i + kAhead) * Panel::kColumns, lane_);
+#pragma unroll
+      for (int step = 0; step < Panel::kSteps; ++step) {
+        uint32_t added[4];
+        if constexpr (!kIsNone<C>) panel.read(added, step);
         uint32_t words[4];
-        const float* from = sums + panel * (kColumns / 2) + i * 8;
 #pragma unroll
         for (int j = 0; j < 2; ++j) {  // eight columns each
-          const int64_t first = at[0] + i * 16 + j * 8 + lane_ % 4 * 2;
-          E bias[2];
-          load_bias(bias, batch, first);
+          E bias[2] = {}, col_scale[2] = {};
+          biases.find(bias, step, j, lane_);
+          col_scales.find(col_scale, step, j, lane_);
 #pragma unroll
           for (int half = 0; half < 2; ++half) {  // eight rows further down
-            const float* two = from + j * 4 + half * 2;
-            words[j * 2 + half] = rounded_pair<D>(static_cast<E>(p_.alpha) * two[0] + bias[0],
-                                                  static_cast<E>(p_.alpha) * two[1] + bias[1]);
+            E y[2];
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+              typename Finish::Beside beside;
+              beside.row_scale = row_scales[half];
+              beside.col_scale = col_scale[e];
+              beside.bias = bias[e];
+              if constexpr (!kIsNone<C>) beside.c = half_of<C>(added[j * 2 + half], e);
+              if constexpr (!kIsNone<Multiply>) beside.multiply = half_of<Multiply>(factors[step][j * 2 + half], e);
+              y[e] = finish.value(sums[i * (Panel::kColumns / 2) + step * 8 + j * 4 + half * 2 + e], beside);
+            }
+            words[j * 2 + half] = rounded_pair<D>(y[0], y[1]);
           }
         }
-        const uint32_t chunk = i * 2 + lane_ / 16 ^ lane_ % 8;
-        arch::store_matrices(line_ + second_ + chunk * 16, words);
+        panel.write(step, words);
       }
       arch::fence_matrix_unit();
       arch::wave_barrier();
       if (lane_ == 0) {
-        arch::store_box<2 + Config::kBatchDims>(shared_ + second_, map_, at);
+        arch::store_box<2 + kDims>(shared_ + second_, map_, at);
         arch::commit_stores();
       }
-      second_ ^= kPanelBytes;
+      second_ ^= Panel::kBytes;
     }
   }
 
@@ -79,25 +222,34 @@ class PanelStore {
   }
 
  private:
-  WMMA_DEVICE void load_bias(E* bias, uint32_t batch, int64_t column) const {
-    bias[0] = bias[1] = E(0);
-    if constexpr (!kIsNone<typename Config::Bias>) {
-      using Bias = typename Config::Bias;
-      const Bias* from = static_cast<const Bias*>(p_.bias.data) + batch_offset<Config::kBatchDims>(p_, p_.bias, batch) +
-                         column * p_.bias.column_stride;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (column + i < p_.n) bias[i] = convert<E>(from[i * p_.bias.column_stride]);
-      }
-    }
+  template <class T>
+  static WMMA_DEVICE E half_of(uint32_t word, int which) {
+    alignas(4) T two[2];
+    arch::copy_bytes<4>(two, &word);
+    return convert<E>(two[which]);
   }
+
+  // What is read for a panel: for those that come next while one is finished.
+  struct Read {
+    PanelPart<C, kDims> c;
+    PanelPart<Multiply, kDims> multiply;
+    PanelColumns<Bias, E, kDims> bias;
+    PanelColumns<ColScale, E, kDims> col_scale;
+
+    WMMA_DEVICE void load(const GemmArguments& p, uint32_t batch, int64_t row, int64_t column, uint32_t lane) {
+      c.load(p, p.c, batch, row, column, lane);
+      multiply.load(p, p.multiply, batch, row, column, lane);
+      bias.load(p, p.bias, batch, column, lane);
+      col_scale.load(p, p.col_scale, batch, column, lane);
+    }
+  };
 
   const GemmArguments& p_;
   const TileMap* map_;
   uint32_t shared_;
-  uint32_t line_;  // of the eight by eight that this lane gives the address of
   uint32_t lane_;
   uint32_t second_;  // 0, or where the second panel starts
+  Read ahead_[kAhead];
 };
 
 // How a wave's sums go to memory, by the copy engine or by the wave itself.
@@ -111,6 +263,7 @@ struct PanelOrSlabStore {
 
   WMMA_DEVICE PanelOrSlabStore(const GemmArguments& arguments, const TileMap&, unsigned char* place)
       : p(arguments), shared(place) {}
+  WMMA_DEVICE void ask(uint32_t, int64_t, int64_t, uint32_t, uint32_t) {}
   WMMA_DEVICE void run(const WaveTile<Product, 16, kN>& sums, uint32_t batch, int64_t row, int64_t column,
                        uint32_t wave_row, uint32_t wave_column) {
     const Slabs slabs(p, shared, lane_id(), 0, 0, batch, 0, 0, row, column, wave_row, wave_column);
@@ -127,6 +280,9 @@ struct PanelOrSlabStore<true, Last, Product, kN> {
 
   WMMA_DEVICE PanelOrSlabStore(const GemmArguments& p, const TileMap& map, unsigned char* place)
       : panels(p, map, arch::shared_address(place), lane_id()) {}
+  WMMA_DEVICE void ask(uint32_t batch, int64_t row, int64_t column, uint32_t wave_row, uint32_t wave_column) {
+    panels.ask(batch, row + wave_row, column + wave_column);
+  }
   WMMA_DEVICE void run(const WaveTile<Product, 16, kN>& sums, uint32_t batch, int64_t row, int64_t column,
                        uint32_t wave_row, uint32_t wave_column) {
     panels.run(&sums.sums[0][0][0], batch, row + wave_row, column + wave_column);

@@ -1,0 +1,264 @@
+// The GEMM kernel of sm_90a for operands of 16 and 8 bits that go to shared memory as they are: warpgroups multiply
+// them straight from there, 64 rows each, and a wave that does nothing else has the copy engine bring tiles as far
+// ahead as there is room. Neighbouring blocks may share: those one below the other B's tiles, those side by side A's;
+// each brings a part, to all of them.
+#pragma once
+
+#include <wmma/tile/panel_queue.hpp>
+#include <wmma/tile/panel_store.hpp>
+
+namespace wmma {
+
+// A block's place among those it shares with: kDown one below the other and kAcross side by side, by columns.
+template <int kDown, int kAcross>
+struct Neighbours {
+  static constexpr int kBlocks = kDown * kAcross;
+  static constexpr int kPeers = kDown + kAcross - 1;  // that bring this block something, itself too
+
+  WMMA_DEVICE static uint32_t down() { return kBlocks > 1 ? blockIdx.x % kBlocks % kDown : 0; }
+  WMMA_DEVICE static uint32_t across() { return kBlocks > 1 ? blockIdx.x % kBlocks / kDown : 0; }
+  // Who takes the same tiles of A (they are in its row), or of B: a bit for each block.
+  WMMA_DEVICE static uint16_t of_row() {
+    uint32_t blocks = 0;
+#pragma unroll
+    for (int i = 0; i < kAcross; ++i) blocks |= 1u << (i * kDown);
+    return static_cast<uint16_t>(blocks << down());
+  }
+  WMMA_DEVICE static uint16_t of_column() { return static_cast<uint16_t>(((1u << kDown) - 1) << (across() * kDown)); }
+  // The i-th of its peers.
+  WMMA_DEVICE static uint32_t peer(uint32_t i) {
+    if (i < kDown) return across() * kDown + i;
+    const uint32_t other = i - kDown;
+    return (other + (other >= across() ? 1 : 0)) * kDown + down();
+  }
+};
+
+template <class Config>
+struct GemmKernel<Config, Loop::kWgmma> {
+  using Arguments = MappedGemmArguments;
+  using A = typename Config::A;
+  using B = typename Config::B;
+  using Product = MatrixProduct<typename Config::Element, Config::kSide>;
+  using Sum = typename Product::Compute;
+  using Sharing = Neighbours<Config::kShare, Config::kShareA>;
+  static constexpr int kWaves = Config::kWavesM;
+  static constexpr int kThreads = Config::kThreads;  // after those that multiply, a wave asks for tiles
+  static constexpr int kTakers = kWaves * arch::kWaveSize;
+  static constexpr bool kGivesRegisters = kThreads - kTakers > arch::kWaveSize;  // a warpgroup of which one wave asks
+  static constexpr int kAskerRegisters = 24;
+  static constexpr int kTakerRegisters = kWaves == 8 ? 240 : 112;  // where all start with 168, or with 96
+  static_assert(kThreads == kTakers + arch::kWaveSize || (kThreads == kTakers + 128 && (kWaves == 8 || kWaves == 16)),
+                "a wave asks, or a warpgroup that leaves its registers to two or four");
+  static constexpr int kClusterBlocks = Config::kCluster * Sharing::kBlocks;
+  static_assert(Config::kBlockM == kWaves * 16 && kWaves % 4 == 0 && Config::kWavesN == 1 && Config::kWavesK == 1,
+                "four waves down are a warpgroup");
+  static_assert(Sharing::kBlocks == 1 ||
+                    (Config::kCluster == 1 && Config::kGroup % Config::kShare == 0 &&
+                     (Config::kShareA == 1 || Config::kGroup == (Config::kShare > 1 ? Config::kShare : 0) ||
+                      Config::kGroup == 1)),
+                "a cluster's blocks have tiles one below the other, then side by side");
+
+  static constexpr int kN = Config::kBlockN;
+  static constexpr int kDepth = Config::kBlockK;
+  static constexpr int kStages = Config::kStages;
+  static constexpr bool kAlongA = Config::kAOrder == Order::kAlongK;
+  static constexpr bool kAlongB = Config::kBOrder == Order::kAlongK;
+  static constexpr int kDims = Config::kBatchDims;
+  static constexpr bool kWalks = Config::kWalks;
+  static constexpr int64_t kKeptBytes = 16 << 20;  // of an operand, for the next kernel to find in the L2 cache
+  static_assert(!kWalks || (Config::kSplit == Split::kNone && Config::kCluster == 1), "whole tiles");
+  using LoaderA = PanelLoader<A, Config::kAOrder, Config::kBlockM, kDepth, kDims, Config::kShareA>;
+  using LoaderB = PanelLoader<B, Config::kBOrder, kN, kDepth, kDims, Config::kShare>;
+  using TileA = typename LoaderA::Tile;
+  using TileB = typename LoaderB::Tile;
+  static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
+  using Queue = PanelQueue<kStages, kStageBytes>;
+  static_assert(kStages >= 2, "one tile is multiplied while another arrives");
+  // The matrix unit keeps some 14 bits of a sum of fp8 products, so each tile's is added to the others in float32.
+  static constexpr bool kAddsParts = kIsFp8<A>;
+  static constexpr int kStep = 32 / sizeof(A);  // of K that one product takes
+  static constexpr int kSteps = kDepth / kStep;
+
+  using Wave = WaveTile<Product, 16, kN>;  // a wave's part of its warpgroup's 64 rows
+  using Store = WaveStore<Config, Product, 16, kN>;
+  using WalkingStore = PanelOrSlabStore<Config::kMappedD, Config, Product, kN>;
+  static constexpr int kWaveBytes = Config::kMappedD || kWalks ? WalkingStore::kWaveBytes : Store::kWaveBytes;
+  static constexpr int kStores = kWalks ? Queue::kBytes : 0;  // where they start: otherwise where the tiles lay
+  static constexpr int kStoreBytes = kStores + kWaves * kWaveBytes;
+  static constexpr int kBarriers = Queue::kBytes > kStoreBytes ? Queue::kBytes : kStoreBytes;
+  static constexpr int kSharedBytes = kBarriers + Queue::kBarrierBytes;
+
+  static WMMA_DEVICE void run(const Arguments& p) {
+    unsigned char* shared = dynamic_shared<unsigned char>();
+    const uint32_t start = arch::shared_address(shared);
+    const Queue queue(start, start + kBarriers);
+    const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
+    const bool is_asking = wave == kWaves;
+    if (is_asking && lane_id() == 0) {
+      arch::prefetch_map(&p.a_map);
+      arch::prefetch_map(&p.b_map);
+      if constexpr (Config::kMappedD) arch::prefetch_map(&p.d_map);
+      queue.make(Sharing::kPeers * kWaves);
+      arch::fence_barriers();
+    }
+    arch::wave_barrier();
+    if constexpr (Sharing::kBlocks > 1) {
+      arch::cluster_start();  // what comes from another block finds the barriers made
+    } else if (wave >= kWaves) {
+      arch::barrier_pass<kThreads>(1);
+    } else {
+      arch::barrier_meet<kThreads>(1);
+    }
+    arch::await_previous();
+    // Not before: what comes next relies on all but this kernel being done.
+    if constexpr (Config::kSplit != Split::kNone) arch::let_next_start();
+    if (wave >= kWaves) {
+      if constexpr (kGivesRegisters) arch::give_registers<kAskerRegisters>();
+      if (is_asking && lane_id() == 0) ask(p, queue);
+    } else {
+      if constexpr (kGivesRegisters) arch::take_registers<kTakerRegisters>();
+      take(p, queue, shared + kStores + wave * kWaveBytes, wave);
+    }
+  }
+
+ private:
+  // What a block computes: one place, or every gridDim.x-th through the whole batch.
+  struct Place {
+    uint32_t batch;
+    BlockPlace block;
+    TilePlace tile;
+    int64_t row;
+    int64_t column;
+    int64_t k_first;
+    uint32_t tiles;  // of K
+
+    WMMA_DEVICE Place(const Arguments& p, uint32_t index)
+        : batch(kDims > 0 ? index / blocks_of_matrix(p) : 0),
+          block(block_place<Config::kDies, Config::kCluster, Config::kSplit>(p, index - batch * blocks_of_matrix(p))),
+          tile(tile_place<Config::kGroup>(p, block.tile)),
+          row(static_cast<int64_t>(tile.tile_m) * Config::kBlockM),
+          column(static_cast<int64_t>(tile.tile_n) * kN),
+          k_first(0) {
+      int64_t k_count = p.k;
+      if (Config::kCluster > 1 || block.is_partial) {
+        k_first = static_cast<int64_t>(block.split) * p.k_split;
+        k_count = p.k - k_first < p.k_split ? p.k - k_first : p.k_split;
+      }
+      tiles = k_count <= 0 ? 0 : static_cast<uint32_t>((k_count + kDepth - 1) / kDepth);
+    }
+  };
+
+  static WMMA_DEVICE uint32_t blocks_of_matrix(const Arguments& p) {
+    const uint32_t tiles = p.tiles_m * p.tiles_n;
+    if constexpr (Config::kSplit == Split::kNone) return tiles * Config::kCluster;
+    return p.whole + (tiles - p.whole) * p.splits;
+  }
+  static WMMA_DEVICE uint32_t places(const Arguments& p) {
+    return kWalks ? blocks_of_matrix(p) * static_cast<uint32_t>(p.batch) : blockIdx.x + 1;
+  }
+
+  // Whether nobody else reads an operand, and it is too large to lie in the L2 cache still when the next kernel runs.
+  template <class T>
+  static WMMA_DEVICE bool is_read_once(const Arguments& p, uint32_t tiles, uint32_t together, int64_t lines) {
+    return kDims == 0 && tiles <= together && lines * p.k * static_cast<int64_t>(sizeof(T)) > kKeptBytes;
+  }
+
+  static WMMA_DEVICE void ask(const Arguments& p, const Queue& queue) {
+    const bool once_a = is_read_once<A>(p, p.tiles_n, Config::kShareA, p.m);
+    const bool once_b = is_read_once<B>(p, p.tiles_m, Config::kShare, p.n);
+    uint32_t item = 0;
+    for (uint32_t index = blockIdx.x; index < places(p); index += gridDim.x) {
+      const Place place(p, index);
+      LoaderA a(p, p.a, p.a_map, place.batch, place.row, place.k_first, once_a, Sharing::across(), Sharing::of_row());
+      LoaderB b(p, p.b, p.b_map, place.batch, place.column, place.k_first, once_b, Sharing::down(),
+                Sharing::of_column());
+#pragma unroll 1
+      for (uint32_t tile = 0; tile < place.tiles; ++tile, ++item) {
+        queue.open(item, kStageBytes);
+        a.copy(queue.place(item), queue.there(item));
+        b.copy(queue.place(item) + TileA::kBytes, queue.there(item));
+      }
+    }
+  }
+
+  static WMMA_DEVICE void take(const Arguments& p, const Queue& queue, unsigned char* slab, uint32_t wave) {
+    const uint32_t group = arch::shuffle_word(wave / 4, 0);
+    const uint32_t rows_at = group * (kAlongA ? 64 * 128 : TileA::kPanelBytes);
+    const uint32_t rounds = (places(p) - blockIdx.x + gridDim.x - 1) / gridDim.x;
+    WalkingStore store(p, p.d_map, slab);
+    uint32_t item = 0;
+    for (uint32_t index = blockIdx.x; index < places(p); index += gridDim.x) {
+      const Place place(p, index);
+      const uint32_t items = kWalks ? rounds * place.tiles : place.tiles;  // of the queue, altogether
+      if (!place.block.is_partial) {
+        const Epilogue<Config, Sum> epilogue(p, place.batch);
+        epilogue.template prefetch<Config::kBlockM, kN, kTakers>(place.row, place.column, threadIdx.x);
+      }
+      Wave wave_sums;
+      wave_sums.clear();
+      Sum* sums = &wave_sums.sums[0][0][0];
+      Sum part[kN / 2];
+      Sum* into = kAddsParts ? part : sums;
+      hold_sums<kN / 2>(sums);
+#pragma unroll 1
+      for (uint32_t tile = 0; tile < place.tiles; ++tile, ++item) {
+        queue.await(item);
+        const uint32_t at = queue.place(item);
+        multiply(into, at + rows_at, at + TileA::kBytes);
+        if constexpr (kAddsParts) {
+          arch::wgmma_wait<0>();
+          hold_sums<kN / 2>(part);
+          done(queue, item, items);
+#pragma unroll
+          for (int i = 0; i < kN / 2; ++i) sums[i] += part[i];
+        } else {
+          arch::wgmma_wait<1>();  // the product before this one has read its tile
+          if (tile > 0) done(queue, item - 1, items);
+        }
+      }
+      if (Config::kSplit == Split::kNone && index + gridDim.x >= places(p)) arch::let_next_start();
+      if constexpr (kWalks || Config::kMappedD) store.ask(place.batch, place.row, place.column, wave * 16, 0);
+      arch::wgmma_wait<0>();
+      if (!kAddsParts && place.tiles > 0) done(queue, item - 1, items);
+      hold_sums<kN / 2>(sums);
+      if constexpr (!kWalks) arch::barrier_meet<kTakers>(2);  // what is stored lies where the tiles lay
+      if constexpr (kWalks || Config::kMappedD) {
+        store.run(wave_sums, place.batch, place.row, place.column, wave * 16, 0);
+      } else {
+        const Store slabs(p, slab, lane_id(), 0, Config::kCluster > 1 ? place.block.split : 0, place.batch,
+                          place.block.tile, place.block.split, place.row, place.column, wave * 16, 0);
+        if (place.block.is_partial) {
+          slabs.template run<Config::kSplit != Split::kNone>(wave_sums);
+        } else {
+          slabs.template run<Config::kSplit == Split::kAll>(wave_sums);
+        }
+      }
+    }
+    store.close();
+  }
+
+  // With a tile, whose place another is to take: where none is, nobody may be there any more to be told.
+  static WMMA_DEVICE void done(const Queue& queue, uint32_t item, uint32_t items) {
+    if (item + kStages >= items) return;
+    if constexpr (Sharing::kBlocks > 1) {
+      const uint32_t lane = lane_id();
+      if (lane < Sharing::kPeers) arch::barrier_arrive_in(Sharing::peer(lane), queue.free(item));
+    } else {
+      queue.done(item);
+    }
+  }
+
+  static WMMA_DEVICE void multiply(Sum* sums, uint32_t a, uint32_t b) {
+    arch::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      arch::Wgmma<A, B, kN>::template mma<!kAlongA, !kAlongB>(
+          sums, arch::wgmma_operand(a + TileA::template step_bytes<kAlongA>(step, kStep), TileA::kPanelBytes),
+          arch::wgmma_operand(b + TileB::template step_bytes<kAlongB>(step, kStep), TileB::kPanelBytes),
+          !kAddsParts || step != 0);
+    }
+    arch::wgmma_commit();
+  }
+};
+
+}  // namespace wmma

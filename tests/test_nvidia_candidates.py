@@ -1,0 +1,115 @@
+"""Configurations that only a GPU runs, drawn at random: each kernel compiles, which holds the planner's threads and
+shared memory against the kernel's own, and spills nothing."""
+
+import dataclasses
+import random
+
+import pytest
+import torch
+
+import wmma_ops
+from wmma_ops import arch, jit
+from wmma_ops.plan import gemm, gemm_config, launching
+from wmma_ops.plan.figures import figures
+from wmma_ops.types import OUTPUTS
+
+pytestmark = pytest.mark.skipif(not jit.available("sm_90a"), reason="no NVRTC is installed")
+
+KINDS = {  # and the rows of A, from few to many
+    "straight": (lambda x: x.direct, (1, 7, 13, 16)),
+    "straight, split": (lambda x: x.direct and x.splits * x.cluster > 1, (1, 7, 13, 16)),
+    "sharing": (lambda x: x.share * x.share_a > 1 and not x.walks, (300, 1000)),
+    "walking": (lambda x: x.walks, (4000,)),
+    "clusters": (lambda x: x.wgmma and x.cluster > 1, (30, 300)),
+    "splits": (lambda x: x.wgmma and x.splits > 1, (30, 300)),
+    "a split last round": (lambda x: x.wgmma and x.last > 1, (4000,)),
+}
+TYPES = {torch.float16: 3, torch.bfloat16: 3, torch.int8: 2, torch.float8_e4m3fn: 2}  # and how often each is drawn
+
+
+def _problem(draw: random.Random, m: int, target: arch.Target):
+    """What a call asks for: either way that memory runs, where there are two; batches; what may be added."""
+    (dtype,) = draw.choices(list(TYPES), TYPES.values())
+    n, k = draw.choice((264, 1000, 4096)), draw.choice((1040, 4096))
+    batch = draw.choice(((), (), (3,)))
+    across = [dtype.itemsize == 2 and draw.random() < 0.5 for _ in "ab"]
+    a = (
+        torch.empty(*batch, k, m, dtype=dtype).mT
+        if across[0] and m % 8 == 0
+        else torch.empty(*batch, m, k, dtype=dtype)
+    )
+    b = torch.empty(*batch, k, n, dtype=dtype) if across[1] else torch.empty(*batch, n, k, dtype=dtype).mT
+    out = draw.choice(OUTPUTS[dtype])
+    beside = torch.float32 if out == torch.int32 else out
+    sizes = {"c": (m, n), "multiply": (m, n), "bias": (n,), "row_scale": (m,), "col_scale": (n,)}
+    added = {name: torch.empty(size, dtype=beside) for name, size in sizes.items() if draw.random() < 0.3}
+    activation = draw.choice((None, None, "gelu"))
+    (problem,) = launching.problems(lambda: wmma_ops.gemm(a, b, **added, activation=activation, out_dtype=out), target)
+    return problem
+
+
+def _drawn(draw: random.Random, kind: str, target: arch.Target):
+    """A problem, and one of its configurations of this kind."""
+    chosen, rows = KINDS[kind]
+    while True:
+        problem = _problem(draw, draw.choice(rows), target)
+        found = (
+            one for x in gemm_config.candidates(problem, target) for one in gemm_config.splits_of(problem, x, target)
+        )
+        if found := [x for x in found if chosen(x)]:
+            return problem, draw.choice(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_drawn_kernel_compiles_and_spills_nothing(kind):
+    target, draw = arch.target("sm_90a"), random.Random(kind)
+    for _ in range(3):
+        problem, config = _drawn(draw, kind, target)
+        for launch in gemm.plan_of(problem, config, target, "drawn").launches:
+            code = launch.compile(target)
+            found = figures(code, target, launch.block, launch.shared, launch.kernel)
+            assert found.spills == 0, f"{problem}\n{config!r}"
+            # What may start before the kernel before it is done waits for that.
+            assert not launch.early or "griddepcontrol.wait" in code.assembly
+
+
+MAPPED = [(dtype, out) for dtype in TYPES for out in OUTPUTS[dtype] if out.itemsize == 2]
+
+
+@pytest.mark.parametrize(("dtype", "out"), MAPPED, ids=str)
+def test_whatever_was_added_up_leaves_by_the_copy_engine_in_16_bits(dtype, out):
+    target = arch.target("sm_90a")
+    a, b = torch.empty(300, 1040, dtype=dtype), torch.empty(264, 1040, dtype=dtype).mT
+    (problem,) = launching.problems(lambda: wmma_ops.gemm(a, b, out_dtype=out), target)
+    mapped = (x for x in gemm_config.candidates(problem, target) if gemm_config.maps_result(problem, x))
+    (launch,) = gemm.plan_of(problem, next(mapped), target, "the first").launches
+    assert ".global.shared::cta" in launch.compile(target).assembly
+
+
+@pytest.mark.parametrize("name", ["sm_80", "sm_89"])
+def test_steps_straight_to_registers_are_for_every_target(name):
+    target = arch.target(name)
+    problem, config = _drawn(random.Random(name), "straight", target)
+    (launch, *_) = gemm.plan_of(problem, config, target, "drawn").launches
+    assert figures(launch.compile(target), target, launch.block, launch.shared, launch.kernel).spills == 0
+
+
+@pytest.mark.parametrize("kind", ["straight", "walking"])
+def test_shared_memory_that_the_kernel_does_not_take_is_refused(kind, monkeypatch):
+    target = arch.target("sm_90a")
+    problem, config = _drawn(random.Random(0), kind, target)
+    monkeypatch.setattr(gemm, "shared_bytes", lambda *asked: gemm_config.shared_bytes(*asked) + 16)
+    with pytest.raises(jit.CompileError, match="the planner and the kernel agree"):
+        gemm.plan_of(problem, config, target, "wrong").launches[0].compile(target)
+
+
+@pytest.mark.parametrize("second", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_a_batch_of_more_blocks_than_a_launch_has_along_x(second):
+    """Warpgroups go through the batch along x, other waves along y, too."""
+    target = arch.target("sm_90a")
+    a, b = torch.empty(2, 64, 64, dtype=torch.float8_e4m3fn), torch.empty(2, 64, 64).to(second).mT
+    (problem,) = launching.problems(lambda: wmma_ops.gemm(a, b, out_dtype=torch.bfloat16), target)
+    assert any(x.wgmma for x in gemm_config.candidates(problem, target))
+    many = dataclasses.replace(problem, batch=30_000_000)
+    assert not any(x.wgmma for x in gemm_config.candidates(many, target))
+    assert gemm.plan(many, target).launches[0].grid[1] == 65535
