@@ -24,9 +24,13 @@ from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
 # What the GPU's library takes for a plain product, of what the model says of ours. On an H200 ours are as fast in the mean;
 # a rewriting that only ties is not worth making.
 LIBRARY = 0.96
-# The same on NVIDIA where rows are aligned to 16 bytes but not to the 128 of a line: the model says 128 µs of our 3000³,
-# which takes 100, and torch's 79; of 1000³ 13, 12 and 10.
-LIBRARY_STRADDLED = 0.64
+# The same on NVIDIA where rows are aligned to 16 bytes but not to the 128 of a line: the model says 12 µs of our 1000³,
+# which takes 10.5, and torch's 10.3; of 2000³ 32, 27 and 27; of 3000³ 107, 95 and 80.
+LIBRARY_STRADDLED = 0.82
+# The same for few rows: 17.5 µs against 15.4 for 16x4096x4096 on an H200, 28.3 against 24.6 for 16x4096x8192, 8.3
+# against 7.3 for 16x16x8192, 7.6 against 5.6 for 16x4096x16.
+LIBRARY_FEW_ROWS = 1.1
+_FEW_ROWS = 16
 # Targets on which torch has one kernel for attention in 16-bit types, as fast as ours or faster (README): FlashAttention on
 # NVIDIA, AOTriton's on Instinct. On Radeon it is off unless an environment variable asks for it.
 _FUSED_ATTENTION = ("sm80", "sm89", "sm90", "cdna")
@@ -177,12 +181,14 @@ def _cycles_of_two(problem: GemmGemmProblem, target: arch.Target) -> float | Non
 
 def _library(problem: GemmProblem, target: arch.Target) -> float:
     """The library's time for a plain product, of our model's."""
+    aligned = min(problem.a_vec, problem.b_vec) * problem.a.itemsize == 16
+    if target.family == "sm90" and problem.m <= _FEW_ROWS and aligned:
+        return LIBRARY_FEW_ROWS
     pitches = (
         problem.k if problem.a_order == "k" else problem.m,
         problem.k if problem.b_order == "k" else problem.n,
     )
     straddled = any(pitch * problem.a.itemsize % model.LINE_BYTES for pitch in pitches)
-    aligned = min(problem.a_vec, problem.b_vec) * problem.a.itemsize == 16
     return LIBRARY_STRADDLED if target.vendor == "nvidia" and straddled and aligned else LIBRARY
 
 
