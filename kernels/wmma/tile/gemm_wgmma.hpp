@@ -81,8 +81,8 @@ struct GemmKernel<Config, Loop::kWgmma> {
 
   using Wave = WaveTile<Product, 16, kN>;  // a wave's part of its warpgroup's 64 rows
   using Store = WaveStore<Config, Product, 16, kN>;
-  using WalkingStore = PanelOrSlabStore<Config::kMappedD, Config, Product, kN>;
-  static constexpr int kWaveBytes = Config::kMappedD || kWalks ? WalkingStore::kWaveBytes : Store::kWaveBytes;
+  using PanelsOrSlabs = PanelOrSlabStore<Config::kMappedD, Config, Product, kN>;
+  static constexpr int kWaveBytes = Config::kMappedD || kWalks ? PanelsOrSlabs::kWaveBytes : Store::kWaveBytes;
   static constexpr int kStores = kWalks ? Queue::kBytes : 0;  // where they start: otherwise where the tiles lay
   static constexpr int kStoreBytes = kStores + kWaves * kWaveBytes;
   static constexpr int kBarriers = Queue::kBytes > kStoreBytes ? Queue::kBytes : kStoreBytes;
@@ -185,7 +185,7 @@ struct GemmKernel<Config, Loop::kWgmma> {
     const uint32_t group = arch::shuffle_word(wave / 4, 0);
     const uint32_t rows_at = group * (kAlongA ? 64 * 128 : TileA::kPanelBytes);
     const uint32_t rounds = (places(p) - blockIdx.x + gridDim.x - 1) / gridDim.x;
-    WalkingStore store(p, p.d_map, slab);
+    PanelsOrSlabs store(p, p.d_map, slab);
     uint32_t item = 0;
     for (uint32_t index = blockIdx.x; index < places(p); index += gridDim.x) {
       const Place place(p, index);
