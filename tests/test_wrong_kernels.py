@@ -56,8 +56,8 @@ WRONG = [
     wrong(
         "forgets_bias",
         EPILOGUE,
-        "x[e] += convert<E>(columns.bias.values[e]);",
-        "x[e] += E(0);",
+        "x += beside.bias;",
+        "x += E(0);",
         lambda case: case.bias and case.k > 0,
     ),
     wrong(
@@ -78,16 +78,16 @@ WRONG = [
     wrong(
         "activates_before_bias",
         EPILOGUE,
-        "x[e] += convert<E>(columns.bias.values[e]);",
-        "x[e] = activate<Config::kActivation, E>(x[e]) + convert<E>(columns.bias.values[e]);",
+        "x += beside.bias;",
+        "x = activate<Config::kActivation, E>(x) + beside.bias;",
         lambda case: case.bias and case.activation in ("gelu", "silu", "tanh", "sigmoid"),
         target="gfx1201",
     ),
     wrong(
         "forgets_alpha",
         EPILOGUE,
-        "x[e] = static_cast<E>(p_.alpha) * convert<E>(sums[e]);",
-        "x[e] = convert<E>(sums[e]);",
+        "E x = static_cast<E>(p_.alpha) * convert<E>(sum);",
+        "E x = convert<E>(sum);",
         lambda case: case.alpha not in (0, 1),
         target="gfx1201",
     ),
@@ -141,7 +141,7 @@ WRONG = [
     wrong(
         "no_barrier_before_the_slabs",
         GEMM,
-        "      arch::block_barrier();  // the slabs lie where the tiles lay\n",
+        "      if constexpr (Loop::kBytes > 0) arch::block_barrier();  // the slabs lie where the tiles lay\n",
         "",
         _ragged,
         Race,
