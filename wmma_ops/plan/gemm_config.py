@@ -16,6 +16,7 @@ from wmma_ops.types import FP8
 from wmma_ops.types import name as type_name
 
 _LEAST_STAGES, _MOST_STAGES = 4, 6  # of warpgroups: of 4,000 timings on an H200, none was helped by more
+_SUMS_BESIDE_ONE_ASKER = {8: 92, 16: 52}  # of a lane that has 168 registers, or 96; by waves
 _LARGEST_BESIDE_WARPGROUPS = 64 * 128  # tile of waves by themselves: of the same timings, no larger one was the fastest
 _MEDIUM = 2  # of GemmProblem.precision; "high" asks for more than bfloat16 has, and gets float32
 
@@ -56,7 +57,7 @@ class GemmConfig:
         if not self.wgmma:
             return self.waves
         sums = self.block_m * self.block_n // (self.waves * 32) * (2 if self.element in FP8 else 1)
-        return self.waves + (4 if self.waves > 4 and sums > (92 if self.waves == 8 else 52) else 1)
+        return self.waves + (4 if sums > _SUMS_BESIDE_ONE_ASKER.get(self.waves, sums) else 1)
 
     @property
     def sum_bytes(self) -> int:
@@ -160,7 +161,7 @@ def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) 
     if maps_result(problem, config):
         slab = 2 * 16 * 128  # two panels of a wave's rows
     elif config.walks:
-        slab = 16 * (min(config.block_n, 32) + 4) * 4
+        slab = 16 * (min(config.block_n, 32) + 4) * 4  # sums
     barriers = 2 * BARRIER_BYTES * config.stages if config.wgmma else 0
     tiles, slabs = (config.stages or 2) * tile, config.waves * slab
     return (tiles + slabs if config.walks else max(tiles, slabs)) + barriers
