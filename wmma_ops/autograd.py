@@ -40,7 +40,7 @@ def _columns(x):
     return x.unsqueeze(-1) if x.dim() > 0 else x
 
 
-# D = act(S)·multiply with S = alpha·(P·B)·row_scale·col_scale + beta·C + bias and P = act_a(A·a_scale)
+# D = act(S)·multiply with S = alpha·(P·B + A2·B2)·row_scale·col_scale + beta·C + bias and P = act_a(A·a_scale)
 
 
 def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, activation=0):
@@ -53,6 +53,7 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
     grads = {}
     scaled = {"row_scale": row_scale, "col_scale": col_scale, "a_scale": a_scale}
     prologue = {"a_scale": a_scale, "a_activation": a_activation}
+    pair = {name: x for name in ("a2", "b2") if (x := t.get(name)) is not None}
 
     def needed(*names):
         return any(needs.get(name) for name in names)
@@ -68,6 +69,7 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
             c=c,
             bias=bias,
             **scaled,
+            **pair,
             alpha=alpha,
             beta=beta,
             a_activation=a_activation,
@@ -93,7 +95,7 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
 
     # 3. The scales of rows and columns: their gradients need the product itself.
     if needed("row_scale", "col_scale"):
-        product = _gemm(a, b, **prologue, alpha=alpha, out_dtype=work)
+        product = _gemm(a, b, **prologue, **pair, alpha=alpha, out_dtype=work)
         if needed("row_scale"):
             other = product if col_scale is None else product * _rows(col_scale.to(work))
             grads["row_scale"] = _reduce((g_s * other).sum(-1), row_scale)
@@ -101,8 +103,8 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
             other = product if row_scale is None else product * _columns(row_scale.to(work))
             grads["col_scale"] = _reduce((g_s * other).sum(-2), col_scale)
 
-    # 4. The operands: g_P = alpha·(g_S·row_scale·col_scale)·Bᵀ and g_B = alpha·Pᵀ·(…).
-    if not needed("a", "b", "a_scale"):
+    # 4. The operands: g_P = alpha·(g_S·row_scale·col_scale)·Bᵀ and g_B = alpha·Pᵀ·(…); A2 and B2 likewise.
+    if not needed("a", "b", "a_scale", "a2", "b2"):
         return grads
     g_product = g_s
     if row_scale is not None:
@@ -126,6 +128,10 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
         p = act_a.forward(before).to(a.dtype)
     if needed("b"):
         grads["b"] = _matrix_gradient(p.mT, g_product, alpha, b)
+    if needed("a2"):
+        grads["a2"] = _matrix_gradient(g_product, pair["b2"].mT, alpha, pair["a2"])
+    if needed("b2"):
+        grads["b2"] = _matrix_gradient(pair["a2"].mT, g_product, alpha, pair["b2"])
     return grads
 
 

@@ -148,6 +148,8 @@ def gemm(
     col_scale=None,
     a_scale=None,
     multiply=None,
+    a2=None,
+    b2=None,
     *,
     alpha=1.0,
     beta=1.0,
@@ -156,11 +158,12 @@ def gemm(
     out_dtype=None,
 ):
     op = "gemm"
-    _same_device(
-        op, a, b=b, c=c, bias=bias, row_scale=row_scale, col_scale=col_scale, a_scale=a_scale, multiply=multiply
-    )
+    beside = {"c": c, "bias": bias, "row_scale": row_scale, "col_scale": col_scale, "a_scale": a_scale}
+    _same_device(op, a, b=b, **beside, multiply=multiply, a2=a2, b2=b2)
     out = _output_type(op, "a", a, "b", b, out_dtype)
     shape = _product_shape(op, "a", a, "b", b)
+    if a2 is not None or b2 is not None:
+        shape = _with_second_pair(op, shape, a, b, a2, b2)
     rows = (*shape[:-2], shape[-2])
     columns = (*shape[:-2], shape[-1])
     _fits(op, shape, c=c, multiply=multiply)
@@ -169,6 +172,31 @@ def gemm(
     _fits(op, rows, row_scale=row_scale)
     _fits(op, (*shape[:-2], a.shape[-1]), a_scale=a_scale)
     return a.new_empty(shape, dtype=out)
+
+
+def _with_second_pair(op, shape, a, b, a2, b2):
+    """The shape of the sum of two products, the first's given."""
+    for argument, x, other in (("a2", a2, "b2"), ("b2", b2, "a2")):
+        if x is None:
+            _fail(op, argument, f"is None; takes a tensor beside {other}, or neither of the two", TypeError)
+    for argument, x, like, first in (("a2", a2, a, "a"), ("b2", b2, b, "b")):
+        if x.dtype != like.dtype:
+            _fail(op, argument, f"is {name(x.dtype)}; takes {name(like.dtype)}, as {first} has", TypeError)
+    *batch, m, n = _product_shape(op, "a2", a2, "b2", b2)
+    _check(
+        m == shape[-2], op, "a2", lambda: f"has shape {list(a2.shape)}; takes as many rows as a, {list(a.shape)}, has"
+    )
+    _check(
+        n == shape[-1],
+        op,
+        "b2",
+        lambda: f"has shape {list(b2.shape)}; takes as many columns as b, {list(b.shape)}, has",
+    )
+    try:
+        joint = torch.broadcast_shapes(shape[:-2], batch)
+    except RuntimeError:
+        _fail(op, "a2", f"has shape {list(a2.shape)}; takes batch dimensions that broadcast with those of a and b")
+    return (*joint, *shape[-2:])
 
 
 def linear(x, weight, bias=None, residual=None, *, activation=0):

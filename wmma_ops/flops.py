@@ -20,6 +20,24 @@ def _matmul(a, b, *_, out_shape=None, **__) -> int:
     return _product(a, out_shape)
 
 
+def _gemm(
+    a,
+    b,
+    c=None,
+    bias=None,
+    row_scale=None,
+    col_scale=None,
+    a_scale=None,
+    multiply=None,
+    a2=None,
+    b2=None,
+    *_,
+    out_shape=None,
+    **__,
+) -> int:
+    return _product(a, out_shape) + (0 if a2 is None else _product(a2, out_shape))
+
+
 def _linear(x, weight, *_, out_shape=None, **__) -> int:
     return _product(x, out_shape)
 
@@ -51,7 +69,7 @@ FORMULAS = {
     "addmm": _addmm,
     "addmm_": _addmm_,
     "baddbmm": _addmm,
-    "gemm": _matmul,
+    "gemm": _gemm,
     "linear": _linear,
     "gemm_gemm": _gemm_gemm,
     "attention": _attention,

@@ -174,6 +174,8 @@ def gemm(
     a_activation: str | None = None,
     activation: str | None = None,
     multiply: Tensor | None = None,
+    a2: Tensor | None = None,
+    b2: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     """One product with every prologue and epilogue: ``D = act(alpha·(P·B)·row_scale·col_scale + beta·C + bias)·multiply``.
@@ -181,17 +183,22 @@ def gemm(
     P is ``a_activation(A·a_scale)``, computed in float32 and rounded to A's type; without either, P is A. Everything after
     the product is computed in the accumulator's type and rounded once, to the result's.
 
+    With a second pair of operands, ``P·B + A2·B2`` takes the place of ``P·B``: one sum in one kernel, as of an adapter of
+    low rank beside its layer, of a recurrent cell's input and state, or of columns that would have to be concatenated.
+
     Args:
         a: ``[..., M, K]``.
         b: ``[..., K, N]``. Batch dimensions broadcast.
         c: any shape that broadcasts to ``[..., M, N]``; not read where beta is 0.
-        alpha, beta: real factors. With alpha 0, A, B and the scales are not read.
+        alpha, beta: real factors. With alpha 0, A, B, A2, B2 and the scales are not read.
         bias, col_scale: ``[N]``, optionally after batch dimensions.
         row_scale: ``[M]``, likewise. A scale may also be a single element.
         a_scale: ``[K]``, likewise.
         a_activation, activation: one of none, relu, gelu, gelu_tanh, silu, sigmoid, tanh, leaky_relu (slope 0.01), or the
             name of a registered activation.
         multiply: any shape that broadcasts to ``[..., M, N]``.
+        a2, b2: ``[..., M, K2]`` and ``[..., K2, N]``, of A's and of B's type, both or neither. Their batch dimensions
+            broadcast with those of A and B; a_scale and a_activation leave A2 as it is.
         out_dtype: as for ``matmul``.
 
     Examples:
@@ -199,6 +206,8 @@ def gemm(
         >>> a, b = torch.tensor([[1.0, -2.0]]), torch.eye(2)
         >>> wmma_ops.gemm(a, b, bias=torch.tensor([1.0, 1.0]), activation="relu", multiply=torch.full((2,), 3.0))
         tensor([[6., 0.]])
+        >>> wmma_ops.gemm(a, b, a2=torch.tensor([[10.0]]), b2=torch.tensor([[1.0, 2.0]]))
+        tensor([[11., 18.]])
     """
     tensors = {
         "a": a,
@@ -210,6 +219,8 @@ def gemm(
         "a_scale": a_scale,
         "multiply": multiply,
     }
+    if a2 is not None or b2 is not None:
+        tensors |= {"a2": a2, "b2": b2}
     return _call(
         "gemm",
         tensors,

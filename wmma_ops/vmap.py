@@ -8,6 +8,8 @@ from wmma_ops.select import select
 
 # How many of its last dimensions belong to the operation itself.
 CORES = {"a": 2, "b": 2, "c": 2, "multiply": 2, "bias": 1, "row_scale": 1, "col_scale": 1, "a_scale": 1} | {
+    "a2": 2,
+    "b2": 2,
     "b0": 2,
     "b1": 2,
     "gate": 2,
@@ -19,7 +21,7 @@ CORES = {"a": 2, "b": 2, "c": 2, "multiply": 2, "bias": 1, "row_scale": 1, "col_
 # How many dimensions the operands have: with a mapped one more, others would look right.
 AT_LEAST = {
     "matmul": {"a": 1, "b": 1},
-    "gemm": {"a": 2, "b": 2},
+    "gemm": {"a": 2, "b": 2, "a2": 2, "b2": 2},
     "linear": {"x": 1},
     "gemm_gemm": {"a": 2, "b0": 2, "b1": 2},
     "attention": {"q": 2, "k": 2, "v": 2},
@@ -39,7 +41,7 @@ def _checked(op, rule):
 
     def checked(info, in_dims, *tensors, **scalars):
         for argument, x, dim in zip(names, tensors, in_dims, strict=False):
-            if argument not in least and argument not in exact:
+            if x is None or (argument not in least and argument not in exact):
                 continue
             rank = x.dim() - (dim is not None)
             if rank < least.get(argument, 0) or rank != exact.get(argument, rank):
@@ -75,25 +77,15 @@ def _spread(size, tensors, dims, everywhere):
 
 
 def _product(info, tensors, dims, **scalars):
-    everywhere = ("a",) if dims["a"] is None and dims["b"] is None else ()
+    everywhere = ("a",) if all(dims.get(name) is None for name in ("a", "b", "a2", "b2")) else ()
     spread = _spread(info.batch_size, tensors, dims, everywhere)
     return select("gemm", *spread.values())(**spread, **scalars), 0
 
 
-def _gemm(
-    info, in_dims, a, b, c=None, bias=None, row_scale=None, col_scale=None, a_scale=None, multiply=None, **scalars
-):
-    tensors = {
-        "a": a,
-        "b": b,
-        "c": c,
-        "bias": bias,
-        "row_scale": row_scale,
-        "col_scale": col_scale,
-        "a_scale": a_scale,
-        "multiply": multiply,
-    }
-    dims = dict.fromkeys(tensors) | dict(zip(tensors, in_dims, strict=False))
+def _gemm(info, in_dims, *given, **scalars):
+    names = [argument.name for argument in overload("gemm")._schema.arguments if not argument.kwarg_only]
+    tensors = dict.fromkeys(names) | dict(zip(names, given, strict=False))
+    dims = dict.fromkeys(names) | dict(zip(names, in_dims, strict=False))
     return _product(info, tensors, dims, **scalars)
 
 

@@ -75,6 +75,8 @@ Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) { return torch::st
 Tensor unsqueeze(const Tensor& x, int64_t dim) { return torch::stable::unsqueeze(x, dim); }
 Tensor select(const Tensor& x, int64_t dim, int64_t index) { return torch::stable::select(x, dim, index); }
 
+Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) { return call("aten::cat", "", tensors, dim); }
+
 Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
   return call("aten::narrow", "", x, dim, start, length);
 }

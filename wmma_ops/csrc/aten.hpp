@@ -51,6 +51,7 @@ Tensor reshaped_result(const Tensor& x, const Sizes& sizes);
 Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1);
 Tensor matrix_view(const Tensor& x, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
 Tensor unsqueeze(const Tensor& x, int64_t dim);
+Tensor cat(const std::vector<Tensor>& tensors, int64_t dim);
 Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length);
 Tensor select(const Tensor& x, int64_t dim, int64_t index);
 

@@ -35,6 +35,12 @@ Tensor as_3d(const Tensor& x, const Sizes& batch) {
   return aten::reshape(aten::expand(x, join(batch, rows, columns)), {product_of(batch), rows, columns});
 }
 
+// The same as one matrix, the batch before the rows.
+Tensor rows_of(const Tensor& x, const Sizes& batch) {
+  int64_t rows = x.sizes()[x.dim() - 2], columns = x.sizes()[x.dim() - 1];
+  return aten::reshape(aten::expand(x, join(batch, rows, columns)), {product_of(batch) * rows, columns});
+}
+
 bool has_amx_bf16() {
 #if defined(__x86_64__)
   static const bool has = [] {
@@ -78,11 +84,11 @@ void product_into(Tensor& out, const Tensor& a, const Tensor& b, const Sizes& ba
     plain ? aten::mm_out(out, a, b) : aten::addmm_out(out, addend ? *addend : out, a, b, beta, alpha);
     return;
   }
-  int64_t m = a.sizes()[a.dim() - 2], k = a.sizes()[a.dim() - 1], n = b.sizes()[b.dim() - 1];
+  int64_t m = a.sizes()[a.dim() - 2], n = b.sizes()[b.dim() - 1];
   int64_t rows = product_of(batch) * m;
   // One shared B: the batch joins the rows, and one product does it all.
   if (b.dim() == 2) {
-    Tensor out_2d = aten::reshape(out, {rows, n}), a_2d = aten::reshape(a, {rows, k});
+    Tensor out_2d = aten::reshape(out, {rows, n}), a_2d = rows_of(a, batch);
     if (plain) {
       aten::mm_out(out_2d, a_2d, b);
     } else {
@@ -114,12 +120,12 @@ Tensor dense(const Tensor& x) {
 
 // a·b in int32.
 Tensor integer_product(const Tensor& a, const Tensor& b, const Sizes& batch) {
-  int64_t m = a.sizes()[a.dim() - 2], k = a.sizes()[a.dim() - 1], n = b.sizes()[b.dim() - 1];
+  int64_t m = a.sizes()[a.dim() - 2], n = b.sizes()[b.dim() - 1];
   Tensor out = aten::empty(join(batch, m, n), S::Int);
   if (b.dim() == 2) {
     int64_t rows = product_of(batch) * m;
     Tensor out_2d = aten::reshape(out, {rows, n});
-    aten::int_mm_out(out_2d, dense(aten::reshape(aten::expand(a, join(batch, m, k)), {rows, k})), dense(b));
+    aten::int_mm_out(out_2d, dense(rows_of(a, batch)), dense(b));
     return out;
   }
   Tensor out_3d = aten::reshape(out, {product_of(batch), m, n}), a_3d = as_3d(a, batch), b_3d = as_3d(b, batch);
@@ -192,6 +198,11 @@ Tensor prologue(const Gemm& p) {
   return cast(std::move(x), p.in);
 }
 
+// The second pair's product on top of the first's, in the accumulator's own type.
+void add_second_pair(Tensor& out, const Gemm& p) {
+  if (p.a2) product_into(out, *p.a2, *p.b2, p.batch, p.alpha, out, 1);
+}
+
 // alpha·pro(A)·B, to which `addend` is added on the way, in `type`; zeros (or the addend) where there is nothing to
 // multiply.
 Tensor accumulate(const Gemm& p, ScalarType type, const OptTensor& addend, double beta) {
@@ -210,7 +221,36 @@ Tensor accumulate(const Gemm& p, ScalarType type, const OptTensor& addend, doubl
   }
   Tensor out = aten::empty(p.out_sizes, type);
   product_into(out, aten::to(a, type), aten::to(p.b, type), p.batch, p.alpha, addend, beta);
+  add_second_pair(out, p);
   return out;
+}
+
+// A product of [pro(A) A2] with [B; B2], for types whose sums are wider than what they could be kept in between.
+Gemm joined(const Gemm& p) {
+  // Both of [batch…, M, K] or [batch…, K, N], for the batch that the two have.
+  auto together = [](const Tensor& x, const Tensor& y, int64_t dim) {
+    const Tensor& longer = x.dim() < y.dim() ? y : x;
+    Sizes batch = sizes_of(longer), x_sizes = sizes_of(x), y_sizes = sizes_of(y);
+    batch.resize(batch.size() - 2);
+    for (const Sizes* sizes : {&x_sizes, &y_sizes}) {
+      const size_t rank = sizes->size() - 2;
+      for (size_t i = 0; i < rank; ++i) {
+        if ((*sizes)[i] != 1) batch[batch.size() - rank + i] = (*sizes)[i];
+      }
+    }
+    auto spread = [&](const Tensor& t) {
+      return aten::expand(t, join(batch, t.sizes()[t.dim() - 2], t.sizes()[t.dim() - 1]));
+    };
+    return aten::cat({spread(x), spread(y)}, dim);
+  };
+  Gemm q = p;
+  q.a = together(p.has_prologue() ? prologue(p) : p.a, *p.a2, -1);
+  q.b = together(p.b, *p.b2, -2);
+  q.k = p.k + p.k2;
+  q.k2 = 0;
+  q.a_activation = 0;
+  q.a_scale = q.a2 = q.b2 = std::nullopt;
+  return q;
 }
 
 // True where one aten call in the operands' own type does it all: accumulated in float32 or wider, rounded once. (relu
@@ -291,10 +331,12 @@ Tensor cast(Tensor x, ScalarType type) {
 
 Tensor gemm(const Gemm& p, const OptTensor& into) {
   if (product_of(p.out_sizes) == 0) return into ? *into : aten::empty(p.out_sizes, p.out);
+  if (p.a2 && p.alpha != 0 && p.in != S::Float && p.in != S::Double) return gemm(joined(p), into);
   if (is_direct(p)) {
     Tensor out = into ? *into : aten::empty(p.out_sizes, p.out);
     const OptTensor& addend = reads_c(p) ? p.c : p.bias;
     product_into(out, p.a, p.b, p.batch, p.alpha, addend, reads_c(p) ? p.beta : 1);
+    add_second_pair(out, p);
     activate_(out, p.activation);
     return out;
   }

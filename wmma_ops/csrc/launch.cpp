@@ -60,7 +60,8 @@ Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
     product.launch_all(p.op, way, plan);
     return out;
   }
-  wmma::MappedGemmArguments with_maps{arguments, {}, {}, {}};
+  wmma::MappedPairArguments with_maps{{arguments, {}, {}, {}}, {}, {}};
+  const bool paired = arguments.k2 > 0;
   if (way.place >= 0) {  // else it is recorded, not run
     const wmma::GemmOperand &a = arguments.a, &b = arguments.b, &d = arguments.d;
     const int64_t function = plan.launches[0].function, size = element_size(element_code(p.in));
@@ -70,9 +71,15 @@ Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
     };
     map(a, {arguments.m, a.row_stride}, {arguments.k, a.column_stride}, size, lines_a, with_maps.a_map);
     map(b, {arguments.n, b.column_stride}, {arguments.k, b.row_stride}, size, lines_b, with_maps.b_map);
+    if (paired) {  // whose tiles are as those of the first
+      const wmma::GemmOperand &a2 = arguments.a2, &b2 = arguments.b2;
+      map(a2, {arguments.m, a2.row_stride}, {arguments.k2, a2.column_stride}, size, lines_a, with_maps.a2_map);
+      map(b2, {arguments.n, b2.column_stride}, {arguments.k2, b2.row_stride}, size, lines_b, with_maps.b2_map);
+    }
     if (lines_d > 0) map(d, {arguments.m, d.row_stride}, {arguments.n, d.column_stride}, 2, lines_d, with_maps.d_map);
   }
-  execute(p.op, way, plan, &with_maps, sizeof with_maps, product.touched);
+  const size_t bytes = paired ? sizeof(wmma::MappedPairArguments) : sizeof(wmma::MappedGemmArguments);
+  execute(p.op, way, plan, &with_maps, bytes, product.touched);
   return out;
 }
 

@@ -97,11 +97,12 @@ void addmm_(const Tensor& input, const Tensor& a, const Tensor& b, double beta, 
 }
 
 Tensor gemm(const Tensor& a, const Tensor& b, const OptTensor& c, const OptTensor& bias, const OptTensor& row_scale,
-            const OptTensor& col_scale, const OptTensor& a_scale, const OptTensor& multiply, double alpha, double beta,
-            int64_t a_activation, int64_t activation, const OutType& out_dtype) {
+            const OptTensor& col_scale, const OptTensor& a_scale, const OptTensor& multiply, const OptTensor& a2,
+            const OptTensor& b2, double alpha, double beta, int64_t a_activation, int64_t activation,
+            const OutType& out_dtype) {
   require("gemm", "a", a, "b", b);
-  Gemm p{"gemm",  a,        b,     c,    bias,         row_scale,  col_scale,
-         a_scale, multiply, alpha, beta, a_activation, activation, out_dtype};
+  Gemm p{"gemm",   a,  b,  c,     bias, row_scale,    col_scale,  a_scale,
+         multiply, a2, b2, alpha, beta, a_activation, activation, out_dtype};
   return run(p);
 }
 
@@ -205,8 +206,8 @@ const Op kOps[] = {
      TORCH_BOX(&baddbmm)},
     {"gemm",
      "gemm(Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, Tensor? row_scale=None, Tensor? col_scale=None, "
-     "Tensor? a_scale=None, Tensor? multiply=None, *, float alpha=1, float beta=1, int a_activation=0, "
-     "int activation=0, ScalarType? out_dtype=None) -> Tensor",
+     "Tensor? a_scale=None, Tensor? multiply=None, Tensor? a2=None, Tensor? b2=None, *, float alpha=1, "
+     "float beta=1, int a_activation=0, int activation=0, ScalarType? out_dtype=None) -> Tensor",
      TORCH_BOX(&gemm)},
     {"linear",
      "linear(Tensor x, Tensor weight, Tensor? bias=None, Tensor? residual=None, *, int activation=0) -> Tensor",

@@ -1,6 +1,7 @@
 #include "problem.hpp"
 
 #include <cmath>
+#include <tuple>
 
 namespace wmma_ops {
 
@@ -82,6 +83,7 @@ void Gemm::check() {
   if (b_sizes[b_dim - 2] != k) fail_inner(op, names.a, a, names.b, b);
   if (a_dim > 2) broadcast(op, names.a, batch, a, 2, names.b);
   if (b_dim > 2) broadcast(op, names.b, batch, b, 2, names.a);
+  if (a2 || b2) check_pair();
   out = check_out_dtype(op, out_dtype, in);
   out_sizes.reserve(batch.size() + 2);
   out_sizes = batch;
@@ -109,6 +111,51 @@ void Gemm::check() {
   if (activation != 0) check_activation(op, "activation", activation);
   check_factor(op, "alpha", alpha, in);
   check_factor(op, "beta", beta, in);
+  if (a2) drop_empty_pair();
+}
+
+void Gemm::check_pair() {
+  if (!a2 || !b2) {
+    fail_type(op, a2 ? "b2" : "a2",
+              std::string("is None; takes a tensor beside ") + (a2 ? "a2" : "b2") + ", or neither of the two");
+  }
+  for (auto [name, x, type, like] : {std::tuple{"a2", &*a2, in, names.a}, {"b2", &*b2, in_b, names.b}}) {
+    check_storage(op, name, *x, device);
+    if (type_of(*x) != type) {
+      fail_type(op, name,
+                std::string("is ") + name_of(type_of(*x)) + "; takes " + name_of(type) + ", as " + like + " has");
+    }
+    if (x->dim() < 2) fail_rank(op, name, *x);
+  }
+  auto a_sizes = a2->sizes(), b_sizes = b2->sizes();
+  k2 = a_sizes[a2->dim() - 1];
+  if (a_sizes[a2->dim() - 2] != m) {
+    fail_value(op, "a2",
+               "has shape " + shape(*a2) + "; takes [..., " + std::to_string(m) + ", K2], with as many rows as " +
+                   names.a + ", " + shape(a) + ", has");
+  }
+  if (b_sizes[b2->dim() - 2] != k2) fail_inner(op, "a2", *a2, "b2", *b2);
+  if (b_sizes[b2->dim() - 1] != n) {
+    fail_value(op, "b2",
+               "has shape " + shape(*b2) + "; takes [..., " + std::to_string(k2) + ", " + std::to_string(n) +
+                   "], with as many columns as " + names.b + ", " + shape(b) + ", has");
+  }
+  broadcast(op, "a2", batch, *a2, 2, "a and b");
+  broadcast(op, "b2", batch, *b2, 2, "a, b and a2");
+}
+
+void Gemm::drop_empty_pair() {
+  if (k2 != 0 && k == 0) {
+    a = *a2;
+    b = *b2;
+    k = k2;
+    a_scale = std::nullopt;
+    a_activation = 0;
+    names.a = "a2";
+    names.b = "b2";
+    k2 = 0;
+  }
+  if (k2 == 0) a2 = b2 = std::nullopt;
 }
 
 void GemmGemm::check() {

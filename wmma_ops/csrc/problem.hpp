@@ -17,13 +17,15 @@ struct Names {
   const char* multiply = "multiply";
 };
 
-// D = cast(act(alpha·(pro(A)·B)·row_scale[m]·col_scale[n] + beta·C + bias[n]) · multiply), pro(A) =
+// D = cast(act(alpha·(pro(A)·B + A2·B2)·row_scale[m]·col_scale[n] + beta·C + bias[n]) · multiply), pro(A) =
 // act_a(A·a_scale[k]).
 struct Gemm {
   const char* op;
   Tensor a;  // [batch…, M, K]
   Tensor b;  // [batch…, K, N]
   OptTensor c = {}, bias = {}, row_scale = {}, col_scale = {}, a_scale = {}, multiply = {};
+  OptTensor a2 = {};  // [batch…, M, K2]
+  OptTensor b2 = {};  // [batch…, K2, N]
   double alpha = 1, beta = 1;
   int64_t a_activation = 0, activation = 0;
   std::optional<ScalarType> out_dtype = {};
@@ -31,13 +33,18 @@ struct Gemm {
 
   // Filled in by check.
   Device device{};
-  int64_t m = 0, n = 0, k = 0;
+  int64_t m = 0, n = 0, k = 0, k2 = 0;
   Sizes batch = {};
   Sizes out_sizes = {};  // [batch…, M, N]
   ScalarType in{}, in_b{}, out{};
 
+  // After it, where there is a second pair, neither K nor K2 is 0: a pair with nothing to sum up is gone.
   void check();
   bool has_prologue() const { return a_scale || a_activation != 0; }
+
+ private:
+  void check_pair();
+  void drop_empty_pair();
 };
 
 // D0 = act(alpha0·A·B0 + bias0) [· (A·gate)], rounded to A's type; D1 = alpha1·D0·B1 + beta1·C + bias1.

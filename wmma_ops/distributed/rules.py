@@ -107,7 +107,7 @@ def _adds_up(op: str, first: Operand, scalars: dict, default: torch.dtype | None
     return exact and scalars.get("activation", 0) == 0
 
 
-# D = act(α·(pro(A)·B)·row_scale·col_scale + β·C + bias)·multiply, and the ops that are a part of it
+# D = act(α·(pro(A)·B + A2·B2)·row_scale·col_scale + β·C + bias)·multiply, and the ops that are a part of it
 
 # What each argument broadcasts to.
 _PRODUCTS = {
@@ -116,7 +116,7 @@ _PRODUCTS = {
     "addmm_": {"input": "result", "a": "a", "b": "b"},
     "baddbmm": {"input": "result", "a": "a", "b": "b"},
     "gemm": {"a": "a", "b": "b", "c": "result", "bias": "columns"}
-    | {"row_scale": "rows", "col_scale": "columns", "a_scale": "sum", "multiply": "result"},
+    | {"row_scale": "rows", "col_scale": "columns", "a_scale": "sum", "multiply": "result", "a2": "a", "b2": "b"},
     "linear": {"x": "a", "weight": "weight", "bias": "columns", "residual": "result"},
     "scaled_mm": {"a": "a", "b": "b", "scale_a": "rows", "scale_b": "columns", "bias": "columns"},
 }
@@ -127,8 +127,9 @@ _SCALES = {"scale_a": ("a", -1), "scale_b": ("b", -2)}
 
 def _product(op: str, t: Operands, scalars: dict) -> list[Offer]:
     roles = _PRODUCTS[op]
-    a, b = (t[argument] for argument, role in roles.items() if role in ("a", "b", "weight"))
-    batch = _batch(a, b)
+    operands = [t[argument] for argument, role in roles.items() if role in ("a", "b", "weight")]
+    a, b = operands[:2]
+    batch = _batch(*(x for x in operands if x is not None))
     rows = ("rows",) if len(a.shape) > 1 else ()
     columns = ("columns",) if len(b.shape) > 1 else ()
     names = {
@@ -151,11 +152,16 @@ def _product(op: str, t: Operands, scalars: dict) -> list[Offer]:
 
     default = t["input"].dtype if in_place else torch.bfloat16 if op == "scaled_mm" else None
     # A multiplier may be infinite, and infinity times a part of the sum that is 0 is not a part of the result.
-    adds_up = t.get("multiply") is None and _adds_up(op, a, scalars, default)
+    adds_up = t.get("multiply") is None and _adds_up(op, a, scalars, default) and _both_divide(a, t.get("a2"))
     divided = (*batch, "rows", "columns", *(("sum",) if adds_up else ()))
     if in_place:
         return _in_place(inputs, divided)
     return _offers(inputs, [_result(names["result"], inputs)], divided, _ADDED)
+
+
+def _both_divide(a: Operand, a2: Operand | None) -> bool:
+    """Whether what both pairs sum up can be divided: a length of 1 would be summed up on every device."""
+    return a2 is None or (a.shape[-1] != 1 and a2.shape[-1] != 1)
 
 
 def _in_place(inputs: dict[str, Names | None], divided: Names) -> list[Offer]:

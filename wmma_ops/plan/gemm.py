@@ -97,6 +97,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         *constants(
             "wmma::Order", {"kAOrder": order_of(problem.a_order == "k"), "kBOrder": order_of(problem.b_order == "k")}
         ),
+        *_second_pair(problem),
         *constants("wmma::Loop", {"kLoop": f"wmma::Loop::{loop}"}),
         *constants("wmma::Split", {"kSplit": f"wmma::Split::{split}"}),
         *constants("int", numbers),
@@ -113,6 +114,18 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
     defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.cluster * config.share * config.share_a > 1}
     before = registered((problem.a_activation, problem.activation))
     return kernel_text("gemm.hip", members, before=before, defines=defines)
+
+
+def _second_pair(problem: GemmProblem) -> list[str]:
+    if not problem.k2:
+        return []
+    return [
+        *constants(
+            "wmma::Order",
+            {"kA2Order": order_of(problem.a2_order == "k"), "kB2Order": order_of(problem.b2_order == "k")},
+        ),
+        *constants("int", {"kA2Vec": problem.a2_vec, "kB2Vec": problem.b2_vec}),
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------------- the plan

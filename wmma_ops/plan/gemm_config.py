@@ -114,16 +114,27 @@ def number_of(problem: GemmProblem) -> str:
 def _goes_as_it_is(problem: GemmProblem) -> bool:
     """Whether 16-byte chunks can go to shared memory unchanged, for operands of one size."""
     size = problem.a.itemsize
-    whole = min(problem.a_vec, problem.b_vec) * size == 16
-    along = problem.a_order == problem.b_order == "k"
     plain = problem.a_scale is None and problem.a_activation == 0
-    return plain and whole and (size == 2 or (along and size == 1))
+    for pair in problem.pairs():
+        whole = min(pair.a_vec, pair.b_vec) * size == 16
+        along = pair.a_order == pair.b_order == "k"
+        if not (plain and whole and (size == 2 or (along and size == 1))):
+            return False
+    return True
+
+
+def _pairs_are_alike(problem: GemmProblem) -> bool:
+    """Whether the tiles of the second pair, if there is one, lie as those of the first."""
+    first, *second = problem.pairs()
+    return all((first.a_order, first.b_order) == (pair.a_order, pair.b_order) for pair in second)
 
 
 def _has_warpgroups(problem: GemmProblem, target: arch.Target) -> bool:
     """Whether the copy engine of sm_90 can fill the tiles, and a launch has them all: warpgroups multiply what it brings."""
-    counted = can_map(problem.batch_dims, problem.m, problem.n, problem.k)
+    counted = can_map(problem.batch_dims, problem.m, problem.n, problem.k, problem.k2)
     if target.name != "sm_90a" or not counted or problem.k == 0 or not _goes_as_it_is(problem):
+        return False
+    if not _pairs_are_alike(problem):
         return False
     return any(True for _ in _wgmma_candidates(problem, target, problem.a))
 
@@ -146,11 +157,16 @@ def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) 
     if config.direct:
         return config.waves * config.block_m * (config.block_n + 4) * config.sum_bytes
     step = step_of(target, config.element, config.lanes, config.side)
-    tile = 0
-    for edge, order in ((config.block_m, problem.a_order), (config.block_n, problem.b_order)):
-        # Lines of K, or, copied as they are, along M or N.
-        lines, length = (edge, config.block_k) if not config.stages or order == "k" else (config.block_k, edge)
-        tile += tile_bytes(target, lines, length, config.element.itemsize)
+
+    def bytes_of(pair: GemmProblem) -> int:
+        total = 0
+        for edge, order in ((config.block_m, pair.a_order), (config.block_n, pair.b_order)):
+            # Lines of K, or, copied as they are, along M or N.
+            lines, length = (edge, config.block_k) if not config.stages or order == "k" else (config.block_k, edge)
+            total += tile_bytes(target, lines, length, config.element.itemsize)
+        return total
+
+    tile = max(map(bytes_of, problem.pairs()))
     size = config.sum_bytes
     across = config.block_n // config.waves_n // step.cols
     most = min(across, min(64, 1024 // step.rows) // step.cols)
@@ -177,7 +193,7 @@ def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig
     by_warpgroups = asynchronous and _has_warpgroups(problem, target)
     if by_warpgroups:
         yield from _wgmma_candidates(problem, target, element)
-    few = problem.m <= 16 and problem.a_order == "k"
+    few = problem.m <= 16 and all(pair.a_order == "k" for pair in problem.pairs())
     if asynchronous and few and not problem.wide and element == problem.b:
         yield from _direct_candidates(problem, target, element)
     if element in FP8 and problem.a != problem.b:

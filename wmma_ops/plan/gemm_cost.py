@@ -17,12 +17,15 @@ _EXTRAS_AND_PARTS = 12  # registers, for what one way to store takes beside the 
 def _staged_registers(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
     """What a lane holds of the next tile."""
     threads = config.waves * target.wave
-    total = 0
-    for block, dtype, vec in ((config.block_m, problem.a, problem.a_vec), (config.block_n, problem.b, problem.b_vec)):
-        per_lane = ceil(block * config.block_k / threads)
-        # An element that arrives alone takes a register, however small it is.
-        total += ceil(per_lane * dtype.itemsize / 4) if vec * dtype.itemsize >= 4 else per_lane
-    return total
+    most = 0
+    for pair in problem.pairs():
+        total = 0
+        for block, dtype, vec in ((config.block_m, pair.a, pair.a_vec), (config.block_n, pair.b, pair.b_vec)):
+            per_lane = ceil(block * config.block_k / threads)
+            # An element that arrives alone takes a register, however small it is.
+            total += ceil(per_lane * dtype.itemsize / 4) if vec * dtype.itemsize >= 4 else per_lane
+        most = max(most, total)
+    return most
 
 
 def _has_extras(problem: GemmProblem) -> bool:
@@ -62,9 +65,17 @@ def _moved(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> tup
     return tuple(moved)
 
 
+def _stored(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
+    """Bytes that a step brings, and what narrow loads cost, as bytes."""
+    stored = sum(_moved(problem, config, target)) * config.block_k
+    if not config.stages:  # loads narrower than 16 bytes cost an instruction each
+        stored *= max(1, 4 / (min(problem.a_vec, problem.b_vec) * problem.a.itemsize))
+    return stored
+
+
 def _traffic(problem: GemmProblem) -> float:
     """Bytes that are read or written at least once; a matrix that the batch repeats is counted as often."""
-    m, n, k = problem.m, problem.n, problem.k
+    m, n, k = problem.m, problem.n, problem.k + problem.k2
     beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply, problem.d) if dtype is not None)
     return problem.batch * (m * k * problem.a.itemsize + k * n * problem.b.itemsize + m * n * beside)
 
@@ -76,7 +87,9 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
     wave_m, wave_n = config.block_m // config.waves_m, config.block_n // config.waves_n
     parts = config.splits * config.cluster
     tiles = prod(config.tiles(problem)) * problem.batch * parts
-    k_tiles = ceil(ceil(problem.k / parts) / config.block_k)
+    # Of the part of K that takes the second pair too.
+    steps = [ceil(ceil(pair.k / of) / config.block_k) for pair, of in zip(problem.pairs(), (parts, 1), strict=False)]
+    k_tiles = sum(steps)
     matrix = (
         2
         * config.block_m
@@ -90,9 +103,10 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
         reads = config.waves // 4 * (64 + config.block_n) * config.block_k * size
     shared = 0 if config.direct else (reads + written) / shared_rate(target)
     sum_bytes = config.sum_bytes
-    stored = sum(_moved(problem, config, target)) * config.block_k
-    if not config.stages:  # loads narrower than 16 bytes cost an instruction each
-        stored *= max(1, 4 / (min(problem.a_vec, problem.b_vec) * problem.a.itemsize))
+    stored = _stored(problem, config, target)
+    if problem.k2:  # in the mean
+        each = zip(problem.pairs(), steps, strict=True)
+        stored = sum(_stored(pair, config, target) * of for pair, of in each) / max(k_tiles, 1)
     beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply) if dtype is not None)
     of_d, of_beside = (model.MAPPED_RESULT, model.MAPPED_BESIDE) if maps_result(problem, config) else (1, 1)
     out = sum_bytes if config.splits > 1 else problem.d.itemsize * of_d + beside * of_beside

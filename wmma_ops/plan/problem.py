@@ -60,11 +60,29 @@ class GemmProblem:
     n: int
     k: int
     precision: int  # of float32 products: 0 highest, 1 high, 2 medium
+    # The second pair of operands, of A's and B's types; with a k2 of 0 there is none.
+    k2: int = 0
+    a2_order: str = "k"
+    b2_order: str = "k"
+    a2_vec: int = 1
+    b2_vec: int = 1
 
     @classmethod
     def from_library(cls, values: list[int]) -> "GemmProblem":
         """The problem that the library sent as one number a field."""
-        return _read(cls, values, ("a", "multiply"), {"a_order": "km", "b_order": "kn"})
+        orders = {"a_order": "km", "b_order": "kn", "a2_order": "km", "b2_order": "kn"}
+        return _read(cls, values, ("a", "multiply"), orders)
+
+    def pairs(self) -> "tuple[GemmProblem, ...]":
+        """The problem by each of its pairs of operands alone: itself, where it has one."""
+        if not self.k2:
+            return (self,)
+        first = dataclasses.replace(self, k2=0, a2_order="k", b2_order="k", a2_vec=1, b2_vec=1)
+        second = dataclasses.replace(
+            first, a_scale=None, a_activation=0, k=self.k2,
+            a_order=self.a2_order, b_order=self.b2_order, a_vec=self.a2_vec, b_vec=self.b2_vec,
+        )  # fmt: skip
+        return first, second
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """Labels and texts that describe it to a reader."""
@@ -75,6 +93,11 @@ class GemmProblem:
             "layout",
             f"A along {self.a_order} by {self.a_vec}, B along {self.b_order} by {self.b_vec}, D along n by {self.d_vec}",
         )
+        if self.k2:
+            yield (
+                "second pair",
+                f"K {self.k2}, A2 along {self.a2_order} by {self.a2_vec}, B2 along {self.b2_order} by {self.b2_vec}",
+            )
         extras = [
             f"{name} {type_name(getattr(self, name))}"
             for name in ("c", "bias", "row_scale", "col_scale", "a_scale", "multiply")

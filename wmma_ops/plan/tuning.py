@@ -158,7 +158,10 @@ def _timed(config: GemmConfig | None, call: Callable[[], object], clock: Clock) 
 
 
 def key_of(problem: GemmProblem) -> str:
-    return repr(dataclasses.replace(problem, place=0))
+    """All that is said of it: a field that a kind of problem may lack is left out where it does."""
+    said = dataclasses.replace(problem, place=0)
+    fields = ((field, getattr(said, field.name)) for field in dataclasses.fields(said))
+    return f"GemmProblem({', '.join(f'{field.name}={x!r}' for field, x in fields if x != field.default)})"
 
 
 @contextlib.contextmanager

@@ -62,6 +62,13 @@ WMMA_DEVICE BlockPlace block_place(const GemmArguments& p, uint32_t block) {
   return place;
 }
 
+// Of the blocks that split a tile's K, the last takes the second pair as well.
+template <class Config>
+WMMA_DEVICE bool takes_second_pair(const GemmArguments& p, const BlockPlace& place) {
+  if constexpr (Config::kCluster > 1) return place.split == Config::kCluster - 1;
+  return !place.is_partial || place.split == p.splits - 1;
+}
+
 // Where the batch's matrix starts in an operand, in elements. The kDims innermost of the struct's dimensions are in
 // use.
 template <int kDims>

@@ -22,6 +22,12 @@ struct None {};
 template <class T>
 inline constexpr bool kIsNone = kSame<T, None>;
 
+// Whether a product has a second pair of operands, which a configuration says by the width of A2.
+template <class Config, class = void>
+inline constexpr bool kHasSecondPair = false;
+template <class Config>
+inline constexpr bool kHasSecondPair<Config, decltype(static_cast<void>(Config::kA2Vec))> = true;
+
 namespace detail {
 WMMA_CONSTEXPR int lower(int a, int b) { return a < b ? a : b; }
 WMMA_CONSTEXPR int divisor_up_to(int x, int most) {

@@ -61,6 +61,29 @@ struct StageOf<true, Config> {
   }
 };
 
+// What the loops take of the second pair: its own orders and widths, and A2 as it is.
+template <class Config>
+struct SecondPair : Config {
+  using AScale = None;
+  static constexpr int kAActivation = kNone;
+  static constexpr Order kAOrder = Config::kA2Order;
+  static constexpr Order kBOrder = Config::kB2Order;
+  static constexpr int kAVec = Config::kA2Vec;
+  static constexpr int kBVec = Config::kB2Vec;
+};
+
+// Which operands a configuration is about.
+template <class Config>
+struct OperandsOf {
+  static WMMA_DEVICE const GemmOperand& a(const GemmArguments& p) { return p.a; }
+  static WMMA_DEVICE const GemmOperand& b(const GemmArguments& p) { return p.b; }
+};
+template <class Config>
+struct OperandsOf<SecondPair<Config>> {
+  static WMMA_DEVICE const GemmOperand& a(const GemmArguments& p) { return p.a2; }
+  static WMMA_DEVICE const GemmOperand& b(const GemmArguments& p) { return p.b2; }
+};
+
 // How a loop's loaders start: at a row of A and a column of B, at `k`, in the batch's matrix.
 template <class Config, class Stage, class LoaderA_, class LoaderB_>
 struct WalkingLoaders {
@@ -71,14 +94,16 @@ struct WalkingLoaders {
   using B = typename Config::B;
 
   static WMMA_DEVICE LoaderA a(const Arguments& p, uint32_t batch, int64_t row, int64_t k, uint32_t thread) {
-    const A* from = static_cast<const A*>(p.a.data) + batch_offset<Config::kBatchDims>(p, p.a, batch) +
-                    row * p.a.row_stride + k * p.a.column_stride;
-    return LoaderA(from, p.a.row_stride, p.a.column_stride, p.m - row, thread, Stage::make(p, batch, k));
+    const GemmOperand& x = OperandsOf<Config>::a(p);
+    const A* from = static_cast<const A*>(x.data) + batch_offset<Config::kBatchDims>(p, x, batch) + row * x.row_stride +
+                    k * x.column_stride;
+    return LoaderA(from, x.row_stride, x.column_stride, p.m - row, thread, Stage::make(p, batch, k));
   }
   static WMMA_DEVICE LoaderB b(const Arguments& p, uint32_t batch, int64_t column, int64_t k, uint32_t thread) {
-    const B* from = static_cast<const B*>(p.b.data) + batch_offset<Config::kBatchDims>(p, p.b, batch) +
-                    column * p.b.column_stride + k * p.b.row_stride;
-    return LoaderB(from, p.b.column_stride, p.b.row_stride, p.n - column, thread,
+    const GemmOperand& x = OperandsOf<Config>::b(p);
+    const B* from = static_cast<const B*>(x.data) + batch_offset<Config::kBatchDims>(p, x, batch) +
+                    column * x.column_stride + k * x.row_stride;
+    return LoaderB(from, x.column_stride, x.row_stride, p.n - column, thread,
                    PlainStage<B, typename Config::Element>{});
   }
 };
@@ -121,6 +146,28 @@ struct LoopsOf<Loop::kDirect, Config, Stage, kThreads, kM, kN> {
 };
 #endif
 
+// The same loop over the second pair, into the same sums; nothing where there is none.
+template <class Config, int kThreads, int kM, int kN, bool kThere = kHasSecondPair<Config>>
+struct SecondLoop {
+  static constexpr int kBytes = 0;
+};
+template <class Config, int kThreads, int kM, int kN>
+struct SecondLoop<Config, kThreads, kM, kN, true> {
+  using Pair = SecondPair<Config>;
+  using Loops = LoopsOf<Config::kLoop, Pair, StageOf<false, Pair>, kThreads, kM, kN>;
+  using Loop = typename Loops::Type;
+  using Reader = typename Loop::Reader;
+  static constexpr int kBytes = Loop::kBytes;
+
+  static WMMA_DEVICE void run(typename Loop::Wave& sums, const GemmArguments& p, uint32_t batch, int64_t row,
+                              int64_t column, uint32_t thread, unsigned char* shared, const Reader& reader) {
+    auto loader_a = Loops::Loaders::a(p, batch, row, 0, thread);
+    auto loader_b = Loops::Loaders::b(p, batch, column, 0, thread);
+    if constexpr (kBytes > 0) arch::block_barrier();  // its tiles lie where the first pair's lay
+    Loop::run(sums, loader_a, loader_b, shared, p.k2, reader);
+  }
+};
+
 template <class Config, Loop = Config::kLoop>
 struct GemmKernel {
   using Element = typename Config::Element;
@@ -139,8 +186,11 @@ struct GemmKernel {
   using Loop = typename Loops::Type;
   using Arguments = typename Loaders::Arguments;
 
+  using Second = SecondLoop<Config, kThreads, kWaveM, kWaveN>;
+
   static constexpr int kStoreBytes = kWaves * Store::kWaveBytes;
-  static constexpr int kSharedBytes = Loop::kBytes > kStoreBytes ? Loop::kBytes : kStoreBytes;
+  static constexpr int kLoopBytes = Loop::kBytes > Second::kBytes ? Loop::kBytes : Second::kBytes;
+  static constexpr int kSharedBytes = kLoopBytes > kStoreBytes ? kLoopBytes : kStoreBytes;
 
   static WMMA_DEVICE void run(const Arguments& p) {
     unsigned char* shared = dynamic_shared<unsigned char>();
@@ -177,6 +227,12 @@ struct GemmKernel {
       Wave sums;
       sums.clear();
       Loop::run(sums, loader_a, loader_b, shared, k_count, reader);
+      if constexpr (kHasSecondPair<Config>) {
+        if (takes_second_pair<Config>(p, place)) {
+          const typename Second::Reader second(lane, wave_m * kWaveM, wave_n * kWaveN, wave_k, Config::kWavesK);
+          Second::run(sums, p, batch, row, column, thread, shared, second);
+        }
+      }
       // Not before: blocks that came sooner would lie where this kernel's left room, not one on each unit.
       if constexpr (Config::kSplit == Split::kNone) arch::let_next_start();
       if constexpr (Loop::kBytes > 0) arch::block_barrier();  // the slabs lie where the tiles lay

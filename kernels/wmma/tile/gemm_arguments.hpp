@@ -31,11 +31,12 @@ struct GemmOperand {
   long long batch_strides[kBatchDims];
 };
 
-// D = cast(act(alpha·(pro(A)·B)·row_scale·col_scale + beta·C + bias) · multiply), pro(A) = act_a(A·a_scale). A is M×K,
-// B is K×N, a_scale is read as an M×K matrix and everything else as an M×N one.
+// D = cast(act(alpha·(pro(A)·B + A2·B2)·row_scale·col_scale + beta·C + bias) · multiply), pro(A) = act_a(A·a_scale). A
+// is M×K, B is K×N, A2 is M×K2, B2 is K2×N, a_scale is read as an M×K matrix and everything else as an M×N one. The
+// second pair may be absent.
 struct GemmArguments {
-  GemmOperand a, b, c, d, bias, row_scale, col_scale, a_scale, multiply;
-  long long m, n, k;
+  GemmOperand a, b, c, d, bias, row_scale, col_scale, a_scale, multiply, a2, b2;
+  long long m, n, k, k2;
   long long batch_sizes[kBatchDims];  // outermost first; leading ones where there are fewer
   long long batch;                    // their product
   double alpha, beta;
@@ -57,6 +58,11 @@ struct alignas(64) TileMap {
 // For kernels whose tiles the copy engine brings.
 struct MappedGemmArguments : GemmArguments {
   TileMap a_map, b_map, d_map;
+};
+
+// The same with a second pair of operands.
+struct MappedPairArguments : MappedGemmArguments {
+  TileMap a2_map, b2_map;
 };
 
 }  // namespace wmma

@@ -33,9 +33,19 @@ struct Neighbours {
   }
 };
 
+template <bool kPaired>
+struct MappedArguments {
+  using Type = MappedGemmArguments;
+};
+template <>
+struct MappedArguments<true> {
+  using Type = MappedPairArguments;
+};
+
 template <class Config>
 struct GemmKernel<Config, Loop::kWgmma> {
-  using Arguments = MappedGemmArguments;
+  static constexpr bool kPaired = kHasSecondPair<Config>;
+  using Arguments = typename MappedArguments<kPaired>::Type;
   using A = typename Config::A;
   using B = typename Config::B;
   using Product = MatrixProduct<typename Config::Element, Config::kSide>;
@@ -97,6 +107,10 @@ struct GemmKernel<Config, Loop::kWgmma> {
     if (is_asking && lane_id() == 0) {
       arch::prefetch_map(&p.a_map);
       arch::prefetch_map(&p.b_map);
+      if constexpr (kPaired) {
+        arch::prefetch_map(&p.a2_map);
+        arch::prefetch_map(&p.b2_map);
+      }
       if constexpr (Config::kMappedD) arch::prefetch_map(&p.d_map);
       queue.make(Sharing::kPeers * kWaves);
       arch::fence_barriers();
@@ -131,7 +145,9 @@ struct GemmKernel<Config, Loop::kWgmma> {
     int64_t column;
     int64_t k_first;
     uint32_t tiles;  // of K
+    uint32_t more;   // of the second pair's K, which come after them
 
+    WMMA_DEVICE uint32_t items() const { return tiles + more; }
     WMMA_DEVICE Place(const Arguments& p, uint32_t index)
         : batch(kDims > 0 ? index / blocks_of_matrix(p) : 0),
           block(block_place<Config::kDies, Config::kCluster, Config::kSplit>(p, index - batch * blocks_of_matrix(p))),
@@ -144,9 +160,17 @@ struct GemmKernel<Config, Loop::kWgmma> {
         k_first = static_cast<int64_t>(block.split) * p.k_split;
         k_count = p.k - k_first < p.k_split ? p.k - k_first : p.k_split;
       }
-      tiles = k_count <= 0 ? 0 : static_cast<uint32_t>((k_count + kDepth - 1) / kDepth);
+      tiles = tiles_of(k_count);
+      more = 0;
+      if constexpr (kPaired) {
+        if (takes_second_pair<Config>(p, block)) more = tiles_of(p.k2);
+      }
     }
   };
+
+  static WMMA_DEVICE uint32_t tiles_of(int64_t k) {
+    return k <= 0 ? 0 : static_cast<uint32_t>((k + kDepth - 1) / kDepth);
+  }
 
   static WMMA_DEVICE uint32_t blocks_of_matrix(const Arguments& p) {
     const uint32_t tiles = p.tiles_m * p.tiles_n;
@@ -159,26 +183,33 @@ struct GemmKernel<Config, Loop::kWgmma> {
 
   // Whether nobody else reads an operand, and it is too large to lie in the L2 cache still when the next kernel runs.
   template <class T>
-  static WMMA_DEVICE bool is_read_once(const Arguments& p, uint32_t tiles, uint32_t together, int64_t lines) {
-    return kDims == 0 && tiles <= together && lines * p.k * static_cast<int64_t>(sizeof(T)) > kKeptBytes;
+  static WMMA_DEVICE bool is_read_once(uint32_t tiles, uint32_t together, int64_t lines, int64_t k) {
+    return kDims == 0 && tiles <= together && lines * k * static_cast<int64_t>(sizeof(T)) > kKeptBytes;
   }
 
   static WMMA_DEVICE void ask(const Arguments& p, const Queue& queue) {
-    const bool once_a = is_read_once<A>(p, p.tiles_n, Config::kShareA, p.m);
-    const bool once_b = is_read_once<B>(p, p.tiles_m, Config::kShare, p.n);
     uint32_t item = 0;
     for (uint32_t index = blockIdx.x; index < places(p); index += gridDim.x) {
       const Place place(p, index);
-      LoaderA a(p, p.a, p.a_map, place.batch, place.row, place.k_first, once_a, Sharing::across(), Sharing::of_row());
-      LoaderB b(p, p.b, p.b_map, place.batch, place.column, place.k_first, once_b, Sharing::down(),
-                Sharing::of_column());
-#pragma unroll 1
-      for (uint32_t tile = 0; tile < place.tiles; ++tile, ++item) {
-        queue.open(item, kStageBytes);
-        a.copy(queue.place(item), queue.there(item));
-        b.copy(queue.place(item) + TileA::kBytes, queue.there(item));
-      }
+      item = ask(p, queue, place, item, place.tiles, p.a, p.b, p.a_map, p.b_map, place.k_first, p.k);
+      if constexpr (kPaired) item = ask(p, queue, place, item, place.more, p.a2, p.b2, p.a2_map, p.b2_map, 0, p.k2);
     }
+  }
+  // A pair's tiles, from k_first of its K on; answers with the queue's next item.
+  static WMMA_DEVICE uint32_t ask(const Arguments& p, const Queue& queue, const Place& place, uint32_t item,
+                                  uint32_t tiles, const GemmOperand& x, const GemmOperand& y, const TileMap& x_map,
+                                  const TileMap& y_map, int64_t k_first, int64_t k) {
+    const bool once_a = is_read_once<A>(p.tiles_n, Config::kShareA, p.m, k);
+    const bool once_b = is_read_once<B>(p.tiles_m, Config::kShare, p.n, k);
+    LoaderA a(p, x, x_map, place.batch, place.row, k_first, once_a, Sharing::across(), Sharing::of_row());
+    LoaderB b(p, y, y_map, place.batch, place.column, k_first, once_b, Sharing::down(), Sharing::of_column());
+#pragma unroll 1
+    for (uint32_t tile = 0; tile < tiles; ++tile, ++item) {
+      queue.open(item, kStageBytes);
+      a.copy(queue.place(item), queue.there(item));
+      b.copy(queue.place(item) + TileA::kBytes, queue.there(item));
+    }
+    return item;
   }
 
   static WMMA_DEVICE void take(const Arguments& p, const Queue& queue, unsigned char* slab, uint32_t wave) {
@@ -189,7 +220,7 @@ struct GemmKernel<Config, Loop::kWgmma> {
     uint32_t item = 0;
     for (uint32_t index = blockIdx.x; index < places(p); index += gridDim.x) {
       const Place place(p, index);
-      const uint32_t items = kWalks ? rounds * place.tiles : place.tiles;  // of the queue, altogether
+      const uint32_t items = kWalks ? rounds * place.items() : place.items();  // of the queue, altogether
       if (!place.block.is_partial) {
         const Epilogue<Config, Sum> epilogue(p, place.batch);
         epilogue.template prefetch<Config::kBlockM, kN, kTakers>(place.row, place.column, threadIdx.x);
@@ -201,7 +232,7 @@ struct GemmKernel<Config, Loop::kWgmma> {
       Sum* into = kAddsParts ? part : sums;
       hold_sums<kN / 2>(sums);
 #pragma unroll 1
-      for (uint32_t tile = 0; tile < place.tiles; ++tile, ++item) {
+      for (uint32_t tile = 0; tile < place.items(); ++tile, ++item) {
         queue.await(item);
         const uint32_t at = queue.place(item);
         multiply(into, at + rows_at, at + TileA::kBytes);
@@ -219,7 +250,7 @@ struct GemmKernel<Config, Loop::kWgmma> {
       if (Config::kSplit == Split::kNone && index + gridDim.x >= places(p)) arch::let_next_start();
       if constexpr (kWalks || Config::kMappedD) store.ask(place.batch, place.row, place.column, wave * 16, 0);
       arch::wgmma_wait<0>();
-      if (!kAddsParts && place.tiles > 0) done(queue, item - 1, items);
+      if (!kAddsParts && place.items() > 0) done(queue, item - 1, items);
       hold_sums<kN / 2>(sums);
       if constexpr (!kWalks) arch::barrier_meet<kTakers>(2);  // what is stored lies where the tiles lay
       if constexpr (kWalks || Config::kMappedD) {
