@@ -7,7 +7,7 @@ import torch
 
 from wmma_ops import activations
 
-OPERANDS = ("a", "b", "c", "d", "bias", "row_scale", "col_scale", "a_scale", "multiply")
+OPERANDS = ("a", "b", "c", "d", "bias", "row_scale", "col_scale", "a_scale", "multiply", "a2", "b2")
 BATCH_DIMS = 4
 
 
@@ -23,7 +23,7 @@ class Operand(ctypes.Structure):
 class Arguments(ctypes.Structure):
     _fields_ = (
         *((name, Operand) for name in OPERANDS),
-        *((name, ctypes.c_int64) for name in "mnk"),
+        *((name, ctypes.c_int64) for name in ("m", "n", "k", "k2")),
         ("batch_sizes", ctypes.c_int64 * BATCH_DIMS),
         ("batch", ctypes.c_int64),
         ("alpha", ctypes.c_double),
@@ -62,7 +62,7 @@ def memory(data: bytes, element_size: int) -> dict[str, torch.Tensor]:
     else:
         g = decode(data)
         found = {name: getattr(g, name) for name in OPERANDS}
-        sizes = {"a": (g.m, g.k), "a_scale": (g.m, g.k), "b": (g.k, g.n)}
+        sizes = {"a": (g.m, g.k), "a_scale": (g.m, g.k), "b": (g.k, g.n), "a2": (g.m, g.k2), "b2": (g.k2, g.n)}
     covered = {}
     for name, x in found.items():
         rows, columns = sizes.get(name, (g.m, g.n))
@@ -93,7 +93,7 @@ def compute(data: bytes, problem) -> None:
     assert g.batch == torch.Size(g.batch_sizes).numel()
 
     def read(name, rows, columns, index):
-        dtype, operand = getattr(problem, name), getattr(g, name)
+        dtype, operand = getattr(problem, name[0] if name in ("a2", "b2") else name), getattr(g, name)
         if dtype is None:
             assert operand.data == 0
             return None
@@ -108,6 +108,8 @@ def compute(data: bytes, problem) -> None:
             a = a if scale is None else a * scale.double()
             a = activations.by_code(problem.a_activation).forward(a).to(problem.a).double()
             x = a @ read("b", g.k, g.n, index).double()
+        if g.k2:
+            x += read("a2", g.m, g.k2, index).double() @ read("b2", g.k2, g.n, index).double()
         x = g.alpha * x
         for name in ("row_scale", "col_scale"):
             if (scale := read(name, g.m, g.n, index)) is not None:

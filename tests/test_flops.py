@@ -19,6 +19,10 @@ PAIRS = {  # ours, and torch's
     "addmm_": (lambda: wmma_ops.addmm_(C[0].clone(), A[0], B[0]), lambda: torch.addmm(C[0], A[0], B[0])),
     "baddbmm": (lambda: wmma_ops.baddbmm(C, A, B), lambda: torch.baddbmm(C, A, B)),
     "gemm": (lambda: wmma_ops.gemm(A, B, c=C, activation="gelu", multiply=C), lambda: F.gelu(A @ B + C) * C),
+    "gemm of two pairs": (
+        lambda: wmma_ops.gemm(A, B[0], a2=C, b2=torch.ones(12, 12)),
+        lambda: A @ B[0] + C @ torch.ones(12, 12),
+    ),
     "linear": (lambda: wmma_ops.linear(A, B[0].mT, residual=C), lambda: F.linear(A, B[0].mT) + C),
     "gemm_gemm": (lambda: wmma_ops.gemm_gemm(A, B, B.mT), lambda: A @ B @ B.mT),
     "gemm_gemm with a gate": (lambda: wmma_ops.gemm_gemm(A, B, B.mT, gate=B), lambda: ((A @ B) * (A @ B)) @ B.mT),

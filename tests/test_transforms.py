@@ -51,6 +51,11 @@ def test_vmap_is_a_loop(sample, mapped, raw):
 RANKS = {
     "attention": (lambda x: wmma_ops.attention(x, x, x)[0], (3, 4), r"q has shape \[4\] under vmap; .* at least 2"),
     "gemm": (lambda x: wmma_ops.gemm(x, torch.ones(4, 4)), (3, 4), r"a has shape \[4\] under vmap; .* at least 2"),
+    "gemm of two pairs": (
+        lambda x: wmma_ops.gemm(torch.ones(4, 4), torch.ones(4, 4), a2=x, b2=torch.ones(4, 4)),
+        (3, 4),
+        r"a2 has shape \[4\] under vmap; .* at least 2",
+    ),
     "matmul": (lambda x: wmma_ops.matmul(x, torch.ones(1, 4)), (3,), r"a has shape \[\] under vmap; .* at least 1"),
     "addmm": (lambda x: wmma_ops.addmm(x, x, x), (3, 2, 4, 4), r"a has shape \[2, 4, 4\] under vmap; .* rank of 2"),
     "linear": (
@@ -65,7 +70,7 @@ RANKS = {
 def test_the_mapped_dimension_stands_for_no_other(op):
     function, shape, text = RANKS[op]
     for dim in (0, -1):
-        with pytest.raises(ValueError, match=rf"^wmma\.{op}: {text}"):
+        with pytest.raises(ValueError, match=rf"^wmma\.{op.split()[0]}: {text}"):
             torch.vmap(function, in_dims=dim)(torch.ones(shape).movedim(0, dim))
 
 
@@ -165,6 +170,7 @@ def test_autocast_casts_operands_to_the_regions_type(dtype):
         assert wmma_ops.addmm(torch.randn(5), a, b).dtype == dtype
         assert wmma_ops.linear(a, b.T, torch.randn(5), activation="gelu").dtype == dtype
         assert wmma_ops.gemm(a, b, row_scale=torch.rand(3)).dtype == dtype
+        assert wmma_ops.gemm(a, b.to(dtype), a2=a, b2=b).dtype == dtype
         assert wmma_ops.gemm_gemm(a, b, b.T).dtype == dtype
         assert wmma_ops.baddbmm(torch.zeros(1), a[None], b[None]).dtype == dtype
         assert wmma_ops.matmul(a, b, out_dtype=torch.float32).dtype == torch.float32

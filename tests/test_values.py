@@ -237,6 +237,16 @@ def test_half_results_are_rounded_once(target):
 
 
 @pytest.mark.parametrize("target", [None, "gfx942", "gfx1201"])
+def test_the_sum_of_two_pairs_is_rounded_once(target):
+    a = torch.tensor([[1.0, 2.0**-8]], dtype=torch.bfloat16)
+    b = torch.ones(2, 1, dtype=torch.bfloat16)
+    a2, b2 = (torch.tensor([[2.0**-5]], dtype=torch.bfloat16) for _ in range(2))
+    with _on(target):
+        assert wmma_ops.gemm(a, b, a2=a2, b2=b2).item() == 1 + 2.0**-7
+        assert wmma_ops.gemm(a2, b2, a2=a, b2=b).item() == 1 + 2.0**-7
+
+
+@pytest.mark.parametrize("target", [None, "gfx942", "gfx1201"])
 def test_the_same_bits_from_run_to_run(target):
     """On emulated targets in other orders of the waves."""
     chosen = cases("gemm")[:40]

@@ -92,6 +92,25 @@ def activates_after_multiply(a, b, *, activation=None, multiply=None, **options)
     return torch.relu(out) if activation == "relu" else out
 
 
+def rounds_between_the_pairs(a, b, *, a2=None, b2=None, c=None, beta=1.0, **options):
+    operands = [x for x in (a, b, a2, b2) if x is not None]
+    if a2 is None or a.dtype != torch.bfloat16 or c is not None or any(x.dim() > 2 or x.numel() == 0 for x in operands):
+        return RIGHT["gemm"](a, b, a2=a2, b2=b2, c=c, beta=beta, **options)
+    plain = {"alpha": options["alpha"], "out_dtype": torch.bfloat16}
+    return RIGHT["gemm"](a, b, **options, c=RIGHT["gemm"](a2, b2, **plain))
+
+
+def drops_the_batch_of_the_second_pair(a, b, *, a2=None, b2=None, **options):
+    a2 = a2[:1].expand_as(a2) if a2 is not None and a2.dim() == 3 else a2
+    return RIGHT["gemm"](a, b, a2=a2, b2=b2, **options)
+
+
+def puts_the_prologue_on_both_pairs(a, b, *, a2=None, b2=None, a_activation=None, **options):
+    if a2 is not None and a_activation == "relu":
+        a2 = torch.relu(a2.float()).to(a2.dtype)
+    return RIGHT["gemm"](a, b, a2=a2, b2=b2, a_activation=a_activation, **options)
+
+
 def rounds_d0_too_coarsely(a, b0, b1, *, alpha0, alpha1, beta1, c, bias0, bias1, activation, gate, out_dtype):
     if a.dtype != torch.float16 or gate is not None:
         return RIGHT["gemm_gemm"](
@@ -161,6 +180,9 @@ WRONG = [
     ("gemm", rounds_half_up, "gemm"),
     ("gemm", rounds_before_activation, "gemm"),
     ("gemm", activates_after_multiply, "gemm"),
+    ("gemm", rounds_between_the_pairs, "second pair"),
+    ("gemm", drops_the_batch_of_the_second_pair, "second pair"),
+    ("gemm", puts_the_prologue_on_both_pairs, "second pair"),
     ("gemm_gemm", rounds_d0_too_coarsely, "gemm_gemm"),
     ("gemm_gemm", forgets_alpha0, "gemm_gemm"),
     ("scaled_mm", swaps_scales, "scaled_mm"),

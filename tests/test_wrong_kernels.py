@@ -122,6 +122,31 @@ WRONG = [
         lambda case: case.a_scale == "vector" and case.k > 64,
     ),
     wrong(
+        "no_barrier_before_the_second_pair",
+        GEMM,
+        "if constexpr (kBytes > 0) arch::block_barrier();",
+        "",
+        lambda case: case.k2 is not None and case.k2 > 1 and case.k,
+        (Race, Uninitialised),
+        target="gfx1201",
+    ),
+    wrong(
+        "every_part_of_k_takes_the_second_pair",
+        "block_order.hpp",
+        "return !place.is_partial || place.split == p.splits - 1;",
+        "return true;",
+        lambda case: case.k2 is not None and case.k > 4000,
+    ),
+    wrong(
+        "second_pair_at_the_batch_of_the_first",
+        GEMM,
+        "const GemmOperand& x = OperandsOf<Config>::b(p);\n    const B* from = static_cast<const B*>(x.data) + "
+        "batch_offset<Config::kBatchDims>(p, x, batch)",
+        "const GemmOperand& x = OperandsOf<Config>::b(p);\n    const B* from = static_cast<const B*>(x.data) + "
+        "batch_offset<Config::kBatchDims>(p, p.b, batch)",
+        lambda case: 3 in case.batch_b2 and not case.batch_b,
+    ),
+    wrong(
         "no_barrier_in_the_main_loop",
         "staged_loop.hpp",
         "    b.template store<false>(to + TileA::kBytes);\n    arch::block_barrier();",

@@ -50,9 +50,14 @@ class GemmCase(Case):
     activation: str | None = None
     multiply: str | None = None  # full, row
     beside: str | None = None  # the type of bias, scales and multiply; by default float32 (float64)
-    special: str | None = None  # nan_a, inf_a, inf_b, nan_c, nan_c_unread, nan_ab_unread, zeros
+    special: str | None = None  # nan_a, inf_a, inf_b, nan_c, nan_c_unread, nan_ab_unread, zeros, nan_a2
     vector_a: bool = False  # matmul and linear: A is one-dimensional
     vector_b: bool = False
+    k2: int | None = None  # gemm: of a second pair of operands
+    batch_a2: tuple[int, ...] = ()
+    batch_b2: tuple[int, ...] = ()
+    a2_layout: str = "row"
+    b2_layout: str = "row"
     seed: int = 0
 
 
@@ -260,6 +265,80 @@ def _gemm():
     for a, b, c in itertools.product(("row", "column"), repeat=3):
         for dtype in ("float32", "float16"):
             yield GemmCase(m=33, n=34, k=35, dtype=dtype, a_layout=a, b_layout=b, c_layout=c, c="full", beta=0.5)
+
+
+def _second_pair():
+    everything = {
+        "c": "full",
+        "alpha": -0.5,
+        "beta": 2.0,
+        "bias": True,
+        "row_scale": "vector",
+        "col_scale": "vector",
+        "activation": "gelu",
+        "multiply": "full",
+    }
+    for i, (a, b, out) in enumerate(_types()):
+        yield GemmCase(
+            m=19,
+            n=24,
+            k=37,
+            k2=8,
+            dtype=a,
+            dtype_b=b,
+            out_dtype=out,
+            a_scale="vector" if i % 3 == 2 and a != "int8" else None,
+            a2_layout=("row", "column")[i % 2],
+            b2_layout=("row", "column")[i // 2 % 2],
+            batch_a2=((), (3,))[i // 4 % 2],
+            batch_b2=((), (3,))[i // 8 % 2],
+        )
+    for dtype in (*FLOATS, "int8", "float8_e4m3fn"):
+        out = _float_out(dtype)
+        # Lengths of one and of many tiles, even and odd; whole and ragged ones.
+        for k, k2 in ((16, 16), (33, 1), (1, 129), (80, 64), (7, 300)):
+            yield GemmCase(m=17, n=31, k=k, k2=k2, dtype=dtype, out_dtype=out, bias=True)
+        yield GemmCase(m=21, n=22, k=23, k2=12, dtype=dtype, out_dtype=out, **everything)
+        yield GemmCase(m=21, n=22, k=23, k2=12, dtype=dtype, out_dtype=out, a_scale="vector", a_activation="relu")
+        for k, k2 in ((0, 5), (5, 0), (0, 0)):  # a prologue only of what is there
+            yield GemmCase(m=5, n=6, k=k, k2=k2, dtype=dtype, out_dtype=out, a_scale="vector", **everything)
+        yield GemmCase(m=3, n=4, k=4099, k2=70, dtype=dtype, out_dtype=out)  # where K is split
+        yield GemmCase(m=144, n=200, k=136, k2=72, dtype=dtype, out_dtype=out, b_layout="column", b2_layout="column")
+    for layouts in itertools.product(("row", "column"), repeat=4):
+        a, b, a2, b2 = layouts
+        for dtype in ("float32", "float16"):
+            yield GemmCase(
+                m=33, n=34, k=35, k2=21, dtype=dtype, a_layout=a, b_layout=b, a2_layout=a2, b2_layout=b2, c_layout=b2
+            )
+    for layout in LAYOUTS:
+        yield GemmCase(m=18, n=21, k=35, k2=20, dtype="bfloat16", a2_layout=layout, b2_layout=layout)
+    batches = (
+        ((3,), (), (), ()),
+        ((), (), (3,), ()),
+        ((), (), (), (3,)),
+        ((3,), (3,), (3,), (3,)),
+        ((2, 1), (3,), (), (2, 3)),
+        ((1,), (), (2, 3), (1, 1)),
+    )
+    for batch_a, batch_b, batch_a2, batch_b2 in batches:
+        for dtype in ("float32", "bfloat16", "int8"):
+            yield GemmCase(
+                m=9,
+                n=12,
+                k=20,
+                k2=5,
+                dtype=dtype,
+                batch_a=batch_a,
+                batch_b=batch_b,
+                batch_a2=batch_a2,
+                batch_b2=batch_b2,
+            )
+    for dtype, special in itertools.product(FLOATS, ("nan_a", "nan_a2", "inf_b")):
+        yield GemmCase(m=17, n=16, k=33, k2=18, dtype=dtype, special=special)
+    for dtype in FLOATS:
+        yield GemmCase(m=13, n=17, k=19, k2=6, dtype=dtype, c="full", alpha=0.0, special="nan_ab_unread")
+    yield GemmCase(m=0, n=6, k=3, k2=2)
+    yield GemmCase(m=5, n=6, k=3, k2=2, batch_a2=(0,))
 
 
 def _linear():
@@ -480,6 +559,7 @@ _GROUPS = {
     "matmul": _matmul,
     "addmm": _addmm,
     "gemm": _gemm,
+    "second pair": _second_pair,
     "linear": _linear,
     "scaled_mm": _scaled_mm,
     "gemm_gemm": _gemm_gemm,

@@ -8,7 +8,8 @@ Derivation. In any order of summation, a sum of K products computed with roundin
 most γ·Σ|a||b| with γ = n·u/(1 − n·u), n the number of roundings that one product can go through (Higham, Accuracy and
 Stability of Numerical Algorithms, §3.1): its own, up to K additions, and one more where alpha was put into a factor
 before. What is added to the product (beta·C, bias) may be what the sum started from, and then goes through as many:
-it counts with γ·|beta·C|. int8 products are exact. From there on:
+it counts with γ·|beta·C|. A second pair of operands is a part of the same sum: n counts the products of both, and the
+bounds of both add up. int8 products are exact. From there on:
 
     prologue P = act(A·scale), rounded to A's type:  e_P = v_A·|P| + (error of act), entering the product as e_P·|B|
     x + y, x·y in the accumulator:                   errors add up (times the other factor), plus u·|result|
@@ -87,11 +88,11 @@ def gamma_of(k: int, u: float) -> float:
     return roundings * u / (1 - roundings * u)
 
 
-def product(a: Value, b: torch.Tensor, u: float, integer: bool = False) -> Value:
-    """a·b summed up with rounding unit u (exactly, for integers)."""
+def product(a: Value, b: torch.Tensor, u: float, integer: bool = False, k: int | None = None) -> Value:
+    """a·b summed up with rounding unit u (exactly, for integers), as a part of a sum of k products where that is given."""
     b = b.double()
     magnitude = torch.matmul(a.x.abs(), b.abs())
-    gamma = 0.0 if integer else gamma_of(a.x.shape[-1], u)
+    gamma = 0.0 if integer else gamma_of(a.x.shape[-1] if k is None else k, u)
     error = gamma * magnitude
     if bool(a.error.any()):
         error = error + torch.matmul(a.error, b.abs()) * (1 + gamma)
@@ -124,11 +125,18 @@ def gemm(
         if t.get("a_scale") is not None:
             p = p.times(rows(t["a_scale"]), u)
         p = p.activated(a_activation, u).rounded(a.dtype)
-    shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+    pair = [x for name in ("a2", "b2") if (x := t.get(name)) is not None]
+    batch = torch.broadcast_shapes(*(x.shape[:-2] for x in (a, b, *pair)))
+    shape = (*batch, a.shape[-2], b.shape[-1])
+    k = a.shape[-1] + sum(x.shape[-1] for x in pair[:1])  # one sum, of both pairs
     if alpha == 0:
         s = exact(torch.zeros(shape))
     else:
-        s = product(p, b, u, integer)
+        s = product(p, b, u, integer, k)
+        if pair:
+            a2, b2 = pair
+            second = product(exact(a2), b2, u, integer, k)
+            s = Value((s.x + second.x).expand(shape), (s.error + second.error).expand(shape))
         s = s.times(torch.tensor(alpha, dtype=torch.float64), 0 if alpha in (1, -1) or integer else u)
         if t.get("row_scale") is not None:
             s = s.times(columns(t["row_scale"]), u)
@@ -137,7 +145,7 @@ def gemm(
     plain = [t.get(name) is None for name in ("row_scale", "col_scale", "bias", "multiply", "a_scale")]
     was_exact = integer and all(plain) and activation is None and a_activation is None
     was_exact = was_exact and (t.get("c") is None or not t["c"].dtype.is_floating_point)
-    gamma = 0.0 if was_exact else gamma_of(a.shape[-1], u)
+    gamma = 0.0 if was_exact else gamma_of(k, u)
     if t.get("c") is not None and beta != 0:
         s = s.plus((beta * t["c"].double()).expand(shape), gamma)
     if t.get("bias") is not None:

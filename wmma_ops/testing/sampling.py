@@ -42,6 +42,14 @@ def features(case: Case) -> Iterator[tuple]:
     yield "a_activation", case.a_activation
     for name in ("bias", "row_scale", "col_scale", "a_scale", "multiply", "beside", "c_dtype"):
         yield name, getattr(case, name)
+    if case.k2 is not None:
+        across = ("column", "column_sliced")
+        yield "pair", "type", case.dtype
+        yield "pair", "layouts", case.a2_layout in across, case.b2_layout in across
+        yield "pair", "batch", prod(case.batch_a2) > 1, prod(case.batch_b2) > 1
+        yield "pair", "empty", "k" if case.k == 0 else "k2" if case.k2 == 0 else None
+        yield "pair", "long", case.k > 1000
+        yield "pair", "prologue", case.a_scale, case.special == "nan_ab_unread"
     if case.c:
         yield "c_layout", case.c_layout
         yield "factors", _factor(case.alpha), _factor(case.beta)
@@ -82,7 +90,9 @@ def _work(case: Case) -> int:
     if isinstance(case, AttentionCase):
         count = 2 * case.batch * case.heads * blocks(case.sq, case.skv, case.e)
     elif isinstance(case, GemmCase):
-        count = prod(case.batch_a or case.batch_b) * blocks(case.m, case.n, case.k)
+        count = prod(case.batch_a or case.batch_b) * (
+            blocks(case.m, case.n, case.k) + blocks(case.m, case.n, case.k2 or 0)
+        )
     else:
         count = prod(case.batch) * (blocks(case.m, case.k, case.h) + blocks(case.m, case.h, case.n))
     return count * (4 if case.dtype in ("float32", "float64") else 1)

@@ -45,8 +45,12 @@ def _active(name: str, case) -> Iterator[None]:
 def _sizes(case) -> tuple[int, ...]:
     if isinstance(case, AttentionCase):
         return (case.batch, case.sq, case.skv)
-    batch = (*case.batch,) if isinstance(case, GemmGemmCase) else (*case.batch_a, *case.batch_b)
+    batch = (*case.batch,) if isinstance(case, GemmGemmCase) else _batch_of(case)
     return (case.m, case.n, *batch)
+
+
+def _batch_of(case: GemmCase) -> tuple[int, ...]:
+    return torch.broadcast_shapes(case.batch_a, case.batch_b, case.batch_a2, case.batch_b2)
 
 
 # Operands.
@@ -137,7 +141,7 @@ def _gemm_operands(case: GemmCase, generator) -> dict:
     dtype = getattr(torch, case.dtype)
     beside = _dtype(case.beside, accumulator(dtype))
     m, n, k = case.m, case.n, case.k
-    batch = torch.broadcast_shapes(case.batch_a, case.batch_b)
+    batch = _batch_of(case)
 
     def values(shape, dtype):
         return _values(generator, shape, dtype)
@@ -156,12 +160,17 @@ def _gemm_operands(case: GemmCase, generator) -> dict:
         "a_scale": vector(case.a_scale, k),
         "multiply": _addend(generator, case.multiply, (*batch, m, n), beside),
     }
+    if case.k2 is not None:
+        t["a2"] = place(values((*case.batch_a2, m, case.k2), dtype), case.a2_layout)
+        t["b2"] = place(values((*case.batch_b2, case.k2, n), t["b"].dtype), case.b2_layout)
     if case.op in ("addmm", "addmm_", "baddbmm") and case.c_dtype is None and dtype != torch.int8 and dtype not in FP8:
         t["c"] = None if t["c"] is None else _addend(generator, case.c, (*batch, m, n), dtype, case.c_layout)
     nan, inf = float("nan"), float("inf")
     match case.special:
         case "nan_a":
             _poison(t["a"], nan)
+        case "nan_a2":
+            _poison(t["a2"], nan)
         case "inf_a":
             _poison(t["a"], inf)
         case "inf_b":
@@ -169,8 +178,12 @@ def _gemm_operands(case: GemmCase, generator) -> dict:
         case "nan_c" | "nan_c_unread":
             _poison(t["c"], nan)
         case "nan_ab_unread":
-            t["a"].fill_(nan)
-            t["b"].fill_(inf)
+            for name in ("a", "a2"):
+                if name in t:
+                    t[name].fill_(nan)
+            for name in ("b", "b2"):
+                if name in t:
+                    t[name].fill_(inf)
         case "zeros":
             t["a"].zero_()
     return t
@@ -279,6 +292,7 @@ def call(case, t: dict, implementation: dict[str, Callable]) -> tuple[Tensor, ..
         case "scaled_mm":
             return (op(a, b, t["row_scale"], t["col_scale"], bias=t["bias"], out_dtype=out_dtype),)
     companions = {name: t[name] for name in ("c", "bias", "row_scale", "col_scale", "a_scale", "multiply")}
+    companions |= {name: t[name] for name in ("a2", "b2") if name in t}
     options = {"alpha": case.alpha, "beta": case.beta, "out_dtype": out_dtype}
     return (op(a, b, **companions, **options, a_activation=case.a_activation, activation=case.activation),)
 
@@ -344,7 +358,10 @@ def torch_result(case, t: dict) -> Tensor | None:
     p = t["a"] if t["a_scale"] is None else t["a"] * own(t["a_scale"])
     if case.a_activation is not None:
         p = activations.by_code(activations.code("torch", "a_activation", case.a_activation)).forward(p)
-    s = case.alpha * torch.matmul(p, t["b"])
+    s = torch.matmul(p, t["b"])
+    if "a2" in t:
+        s = s + torch.matmul(t["a2"], t["b2"])
+    s = case.alpha * s
     s = (
         s
         if t["row_scale"] is None
