@@ -177,6 +177,10 @@ WRONG = {
     "a bias on every device": (_SUM, "sum", {"bias": Replicate()}),
     "a residual on every device": (_SUM, "sum", {"residual": Replicate()}),
     "partial sums taken for the sum": (_SUM, "sum", {0: Replicate()}),
+    "a second pair on every device": (
+        Sample("gemm", {"a": (14, 26), "b": (26, 38), "a2": (14, 6), "b2": (6, 38)}),
+        "sum", {"a2": Replicate(), "b2": Replicate()},
+    ),
     "C on every device": (
         Sample("addmm", {"input": (38,), "a": (14, 26), "b": (26, 38)}, {"beta": 2.0}), "sum", {"input": Replicate()}
     ),

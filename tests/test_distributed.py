@@ -15,7 +15,8 @@ import torch
 from processes import Group
 
 import wmma_ops.distributed
-from wmma_ops.library import OPS
+from wmma_ops.distributed import rules
+from wmma_ops.library import OPS, overload
 
 pytestmark = pytest.mark.xdist_group("processes")  # one worker starts them
 
@@ -109,6 +110,17 @@ def test_plans_refuse_what_they_cannot_do(two):
     assert "3 heads do not divide among 2 devices" in said["heads"]
     assert "out_proj of torch.nn.MultiheadAttention is read and never called" in said["never called"]
     assert "Linear got [2, 3, 8] on each of 2 devices; takes their parts of 8 features" in said["parts"]
+
+
+def test_sums_of_one_product_beside_longer_ones_are_not_divided():
+    def offered(k, k2):
+        shapes = {"a": (3, k), "b": (k, 5), "a2": (3, k2), "b2": (k2, 5)}
+        operands = dict.fromkeys(rules.tensor_names(overload("gemm")))
+        operands |= {name: rules.Operand(shape, torch.float32) for name, shape in shapes.items()}
+        return {offer.name for offer in rules.offers("gemm", operands, {}, (2,))}
+
+    assert offered(4, 2) == offered(4, 1) | {"sum"} == offered(1, 4) | {"sum"}
+    assert "sum" not in offered(4, 1) | offered(1, 4) | offered(1, 1)
 
 
 @pytest.mark.parametrize("op", OPS)

@@ -13,7 +13,7 @@ from arguments import compute, decode
 
 import wmma_ops
 from wmma_ops import arch, emulator, jit
-from wmma_ops.plan import CaptureError, ConfigError, GemmProblem, KernelLaunch, Plan, gemm, launching, problem
+from wmma_ops.plan import CaptureError, ConfigError, GemmProblem, KernelLaunch, Plan, gemm, launching, problem, tuning
 from wmma_ops.types import FP8
 
 TARGET = "gfx942"
@@ -191,6 +191,23 @@ def test_alpha_0_reads_neither_the_operands_nor_the_scales(planner):
     assert decode(plan.launches[0].arguments).alpha == 1
 
 
+def test_a_pair_with_nothing_to_sum_up_is_not_there(planner):
+    a, a2, none, b0 = torch.randn(8, 6), torch.randn(8, 4), torch.randn(8, 0), torch.randn(0, 8)
+    plain = explain("gemm", a, a.T).problem
+    assert explain("gemm", a, a.T, a2=none, b2=b0).problem == plain
+    assert explain("gemm", none, b0, a_scale=a[0, :0], a_activation="relu", a2=a, b2=a.T).problem == plain
+    assert explain("gemm", a, a.T, a2=a2, b2=a2.T, alpha=0).problem == explain("gemm", a, a.T, alpha=0).problem
+    plan = explain("gemm", a, a.T, a2=a2, b2=a2.T)
+    assert (plan.problem.k2, plan.problem.a2_order, plan.problem.b2_order, plan.problem.a2_vec) == (4, "k", "k", 4)
+    assert "second pair" in str(plan)
+    assert tuning.key_of(plan.problem) != tuning.key_of(plain)
+    assert not any(word in tuning.key_of(plain) + gemm.source(plain, *_chosen(plain)) for word in ("a2", "A2", "k2"))
+
+
+def _chosen(problem):
+    return gemm.choose(problem, arch.target(TARGET))[0], arch.target(TARGET)
+
+
 def test_an_empty_result_launches_nothing(planner):
     plan = explain("matmul", torch.zeros(0, 4), torch.zeros(4, 3))
     assert plan.output.shape == (0, 3)
@@ -268,7 +285,12 @@ def test_the_struct_says_what_the_call_means(planner, seed):
         m, n, k = (rng.choice((1, 2, 3, 4, 8)) for _ in range(3))
         batch = [rng.choice((1, 2, 2, 3)) for _ in range(rng.choice((0, 0, 1, 2, 3, 6)))]
         a, b = _dims(rng, [*_broadcast(rng, batch or [1]), m, k]), _dims(rng, [*_broadcast(rng, batch or [1]), k, n])
-        whole = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        whole, pair = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), {}
+        if rng.random() < 0.4:
+            k2 = rng.choice((0, 1, 2, 4, 8))
+            pair["a2"] = _dims(rng, [*_broadcast(rng, batch or [1]), m, k2])
+            pair["b2"] = _dims(rng, [*_broadcast(rng, batch or [1]), k2, n])
+            whole = torch.broadcast_shapes(whole, *(x.shape[:-2] for x in pair.values()))
 
         def vector(length, or_one, whole=whole):
             if rng.random() < 0.6:
@@ -288,6 +310,7 @@ def test_the_struct_says_what_the_call_means(planner, seed):
             "row_scale": vector(m, True),
             "col_scale": vector(n, True),
             "a_scale": vector(k, True),
+            **pair,
             "alpha": rng.choice((1.0, 0.5, 0.0)),
             "beta": rng.choice((1.0, -2.0, 0.0)),
             "activation": rng.choice(("none", "relu")),
