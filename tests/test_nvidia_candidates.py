@@ -24,35 +24,53 @@ KINDS = {  # and the rows of A, from few to many
     "splits": (lambda x: x.wgmma and x.splits > 1, (30, 300)),
     "a split last round": (lambda x: x.wgmma and x.last > 1, (4000,)),
 }
+PAIRED = {
+    "straight": KINDS["straight"],
+    "asynchronous": (lambda x: x.stages and not x.wgmma and not x.direct, (30, 300)),
+    "warpgroups": (lambda x: x.wgmma and not x.walks, (30, 300)),
+    "walking": KINDS["walking"],
+    "clusters": KINDS["clusters"],
+    "a split last round": KINDS["a split last round"],
+}
 TYPES = {torch.float16: 3, torch.bfloat16: 3, torch.int8: 2, torch.float8_e4m3fn: 2}  # and how often each is drawn
 
 
-def _problem(draw: random.Random, m: int, target: arch.Target):
-    """What a call asks for: either way that memory runs, where there are two; batches; what may be added."""
+def _problem(draw: random.Random, m: int, target: arch.Target, k2: int = 0):
+    """What a call asks for: either way that memory runs, where there are two; batches; what may be added; a second pair of
+    operands, which mostly lies as the first."""
     (dtype,) = draw.choices(list(TYPES), TYPES.values())
     n, k = draw.choice((264, 1000, 4096)), draw.choice((1040, 4096))
     batch = draw.choice(((), (), (3,)))
     across = [dtype.itemsize == 2 and draw.random() < 0.5 for _ in "ab"]
-    a = (
-        torch.empty(*batch, k, m, dtype=dtype).mT
-        if across[0] and m % 8 == 0
-        else torch.empty(*batch, m, k, dtype=dtype)
-    )
-    b = torch.empty(*batch, k, n, dtype=dtype) if across[1] else torch.empty(*batch, n, k, dtype=dtype).mT
+
+    def pair(k):
+        a = (
+            torch.empty(*batch, k, m, dtype=dtype).mT
+            if across[0] and m % 8 == 0
+            else torch.empty(*batch, m, k, dtype=dtype)
+        )
+        return a, torch.empty(*batch, k, n, dtype=dtype) if across[1] else torch.empty(*batch, n, k, dtype=dtype).mT
+
+    a, b = pair(k)
     out = draw.choice(OUTPUTS[dtype])
     beside = torch.float32 if out == torch.int32 else out
     sizes = {"c": (m, n), "multiply": (m, n), "bias": (n,), "row_scale": (m,), "col_scale": (n,)}
     added = {name: torch.empty(size, dtype=beside) for name, size in sizes.items() if draw.random() < 0.3}
     activation = draw.choice((None, None, "gelu"))
+    if k2:
+        if dtype.itemsize == 2 and draw.random() < 0.3:
+            across[1] = not across[1]
+        added |= dict(zip(("a2", "b2"), pair(k2), strict=True))
     (problem,) = launching.problems(lambda: wmma_ops.gemm(a, b, **added, activation=activation, out_dtype=out), target)
+    assert problem.k2 == k2
     return problem
 
 
-def _drawn(draw: random.Random, kind: str, target: arch.Target):
+def _drawn(draw: random.Random, kind: tuple, target: arch.Target, k2: int = 0):
     """A problem, and one of its configurations of this kind."""
-    chosen, rows = KINDS[kind]
+    chosen, rows = kind
     while True:
-        problem = _problem(draw, draw.choice(rows), target)
+        problem = _problem(draw, draw.choice(rows), target, k2)
         found = (
             one for x in gemm_config.candidates(problem, target) for one in gemm_config.splits_of(problem, x, target)
         )
@@ -62,15 +80,34 @@ def _drawn(draw: random.Random, kind: str, target: arch.Target):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_drawn_kernel_compiles_and_spills_nothing(kind):
-    target, draw = arch.target("sm_90a"), random.Random(kind)
+    draw = random.Random(kind)
     for _ in range(3):
-        problem, config = _drawn(draw, kind, target)
-        for launch in gemm.plan_of(problem, config, target, "drawn").launches:
-            code = launch.compile(target)
-            found = figures(code, target, launch.block, launch.shared, launch.kernel)
-            assert found.spills == 0, f"{problem}\n{config!r}"
-            # What may start before the kernel before it is done waits for that.
-            assert not launch.early or "griddepcontrol.wait" in code.assembly
+        _compiles_and_spills_nothing(*_drawn(draw, KINDS[kind], arch.target("sm_90a")))
+
+
+@pytest.mark.parametrize("kind", PAIRED)
+def test_a_drawn_kernel_of_two_pairs_compiles_and_spills_nothing(kind):
+    draw = random.Random(kind)
+    for k2 in (16, 1024):
+        _compiles_and_spills_nothing(*_drawn(draw, PAIRED[kind], arch.target("sm_90a"), k2))
+
+
+def _compiles_and_spills_nothing(problem, config):
+    target = arch.target("sm_90a")
+    for launch in gemm.plan_of(problem, config, target, "drawn").launches:
+        code = launch.compile(target)
+        found = figures(code, target, launch.block, launch.shared, launch.kernel)
+        assert found.spills == 0, f"{problem}\n{config!r}"
+        # What may start before the kernel before it is done waits for that.
+        assert not launch.early or "griddepcontrol.wait" in code.assembly
+
+
+def test_warpgroups_take_a_second_pair_that_lies_as_the_first():
+    target, x = arch.target("sm_90a"), torch.empty(512, 512, dtype=torch.bfloat16)
+    for b2, whether in ((x.mT, True), (x, False)):
+        (problem,) = launching.problems(lambda b2=b2: wmma_ops.gemm(x, x.mT, a2=x, b2=b2), target)
+        assert any(one.wgmma for one in gemm_config.candidates(problem, target)) == whether
+        assert any(one.stages for one in gemm_config.candidates(problem, target))
 
 
 MAPPED = [(dtype, out) for dtype in TYPES for out in OUTPUTS[dtype] if out.itemsize == 2]
@@ -89,7 +126,7 @@ def test_whatever_was_added_up_leaves_by_the_copy_engine_in_16_bits(dtype, out):
 @pytest.mark.parametrize("name", ["sm_80", "sm_89"])
 def test_steps_straight_to_registers_are_for_every_target(name):
     target = arch.target(name)
-    problem, config = _drawn(random.Random(name), "straight", target)
+    problem, config = _drawn(random.Random(name), KINDS["straight"], target)
     (launch, *_) = gemm.plan_of(problem, config, target, "drawn").launches
     assert figures(launch.compile(target), target, launch.block, launch.shared, launch.kernel).spills == 0
 
@@ -97,7 +134,7 @@ def test_steps_straight_to_registers_are_for_every_target(name):
 @pytest.mark.parametrize("kind", ["straight", "walking"])
 def test_shared_memory_that_the_kernel_does_not_take_is_refused(kind, monkeypatch):
     target = arch.target("sm_90a")
-    problem, config = _drawn(random.Random(0), kind, target)
+    problem, config = _drawn(random.Random(0), KINDS[kind], target)
     monkeypatch.setattr(gemm, "shared_bytes", lambda *asked: gemm_config.shared_bytes(*asked) + 16)
     with pytest.raises(jit.CompileError, match="the planner and the kernel agree"):
         gemm.plan_of(problem, config, target, "wrong").launches[0].compile(target)
