@@ -229,8 +229,12 @@ struct GemmKernel {
       Loop::run(sums, loader_a, loader_b, shared, k_count, reader);
       if constexpr (kHasSecondPair<Config>) {
         if (takes_second_pair<Config>(p, place)) {
-          const typename Second::Reader second(lane, wave_m * kWaveM, wave_n * kWaveN, wave_k, Config::kWavesK);
-          Second::run(sums, p, batch, row, column, thread, shared, second);
+          // As new: what the first loop had worked out of them would keep its registers until here.
+          uint32_t same_thread = thread, same_lane = lane;
+          arch::renew(same_thread);
+          arch::renew(same_lane);
+          const typename Second::Reader second(same_lane, wave_m * kWaveM, wave_n * kWaveN, wave_k, Config::kWavesK);
+          Second::run(sums, p, batch, row, column, same_thread, shared, second);
         }
       }
       // Not before: blocks that came sooner would lie where this kernel's left room, not one on each unit.
