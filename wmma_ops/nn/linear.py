@@ -71,9 +71,9 @@ class Linear(nn.Linear):
 class LoRALinear(nn.Linear):
     """A frozen linear layer and an adapter of low rank: ``x·weightᵀ + bias + (alpha / rank)·(x·Aᵀ)·Bᵀ``.
 
-    The adapter is two products in one: x·Aᵀ never reaches memory. The state_dict has ``weight``, ``bias``,
-    ``lora_a.weight`` and ``lora_b.weight``. It also loads that of a ``torch.nn.Linear``, which leaves the adapter as it is,
-    and that of a PEFT layer with one adapter.
+    The adapter's second product is a part of the layer's own: it takes no kernel, and no pass over the result. The
+    state_dict has ``weight``, ``bias``, ``lora_a.weight`` and ``lora_b.weight``. It also loads that of a
+    ``torch.nn.Linear``, which leaves the adapter as it is, and that of a PEFT layer with one adapter.
 
     Args:
         in_features, out_features, bias, device, dtype: as for ``torch.nn.Linear``.
@@ -115,12 +115,10 @@ class LoRALinear(nn.Linear):
                 parameter.requires_grad_(False)
 
     def forward(self, input: Tensor) -> Tensor:
-        base = ops.linear(input, self.weight, self.bias)
-        x, c = self.dropout(input), base
-        if vector := x.dim() == 1:
-            x, c = x.unsqueeze(0), c.unsqueeze(0)
-        out = ops.gemm_gemm(x, self.lora_a.weight.mT, self.lora_b.weight.mT, c=c, alpha1=self.alpha / self.rank)
-        return out.squeeze(0) if vector else out
+        if input.dim() == 1:
+            return self(input.unsqueeze(0)).squeeze(0)
+        low = ops.gemm(self.dropout(input), self.lora_a.weight.mT, alpha=self.alpha / self.rank)
+        return ops.gemm(input, self.weight.mT, bias=self.bias, a2=low, b2=self.lora_b.weight.mT)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, rank={self.rank}, alpha={self.alpha}"
