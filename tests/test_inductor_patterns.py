@@ -46,6 +46,14 @@ def _lora(x, w, b, down, up):
     return F.linear(x, w, b) + F.linear(F.linear(F.dropout(x, 0.1, False), down), up) * 2.0
 
 
+def _lora_first(x, w, b, down, up):
+    return F.linear(F.linear(x, down), up) + F.linear(x, w, b)
+
+
+def _recurrent(x, w, b, h, u, d):
+    return torch.tanh(F.linear(x, w, b) + F.linear(h, u, d))
+
+
 def _gated_mlp(x, g, u, d):
     return F.linear(F.silu(F.linear(x, g)) * F.linear(x, u), d)
 
@@ -89,7 +97,16 @@ FIRES = [
     Case("gated mlp", _gated_mlp, GATED, {"gemm_gemm": 1}),
     Case("mlp", lambda x, w, b, d: F.linear(F.gelu(F.linear(x, w, b)), d) + x, (*LINEAR, (K, N)), {"gemm_gemm": 1}),
     Case("mlp, dropout off", _inference_dropout, (*LINEAR, (K, N)), {"gemm_gemm": 1}),
-    Case("lora", _lora, (*LINEAR, (3, K), (N, 3)), {"gemm_gemm": 1, "linear": 1}),
+    Case("lora", _lora, (*LINEAR, (3, K), (N, 3)), {"gemm": 2}),
+    Case("lora without a factor", _lora_first, (*LINEAR, (3, K), (N, 3)), {"gemm": 2}),
+    Case("recurrent", _recurrent, (*LINEAR, (B, M, 4), (N, 4), (N,)), {"gemm": 1}),
+    Case("products of two pairs", lambda a, b, c, d: a @ b + c @ d, (*PRODUCT[:2], (M, 3), (3, N)), {"gemm": 1}),
+    Case(
+        "a sum of two products and more",
+        lambda a, b, c, d, r, s: F.gelu(2 * (a @ b) + r + 2 * (c @ d)) * s,
+        (*PRODUCT[:2], (M, 3), (3, N), (M, N), (M, N)),
+        {"gemm": 1},
+    ),
     Case("two products", lambda a, b, d: (a @ b) @ d, (*PRODUCT[:2], (N, K)), {"gemm_gemm": 1}),
     Case("attention", F.scaled_dot_product_attention, HEADS, {"attention": 1}),
     Case("causal", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), HEADS, {"attention": 1}),
@@ -260,6 +277,33 @@ SHORT = [
     (
         Case("other type", lambda a, b, c: a @ b + c.double(), PRODUCT, {"matmul": 1}),
         "another type or shape",
+    ),
+    (
+        Case(
+            "a sum of two products with three addends",
+            lambda x, w, b, h, u, d, r: (F.linear(x, w, b) + r) + F.linear(h, u, d),
+            (*LINEAR, (B, M, 4), (N, 4), (N,), (B, M, N)),
+            {"linear": 2},
+        ),
+        "",
+    ),
+    (
+        Case(
+            "two products with factors of their own",
+            lambda a, b, c, d: 2 * (a @ b) + 3 * (c @ d),
+            (*PRODUCT[:2], (M, 3), (3, N)),
+            {"gemm": 2},
+        ),
+        "",
+    ),
+    (
+        Case(
+            "a product used beside a sum",
+            lambda a, b, c, d: (s := a @ b, s + c @ d),
+            (*PRODUCT[:2], (M, 3), (3, N)),
+            {"gemm": 1, "matmul": 1},
+        ),
+        "used more than once",
     ),
     (Case("gate with bias", _gate_with_bias, (*GATED, (N,)), {"gemm": 1, "linear": 2}), ""),
     (Case("gate of another", _gate_of_another, GATED, {"gemm": 1, "linear": 2}), ""),

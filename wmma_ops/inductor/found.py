@@ -24,7 +24,7 @@ class Rewrite:
     pattern: str
     op: str
     nodes: tuple[Node, ...]
-    tensors: dict[str, Node | Transposed]
+    tensors: "dict[str, Node | Transposed | Rewrite]"  # a Rewrite: another op's result, whose nodes are among these
     scalars: dict[str, object] = field(default_factory=dict)
     has_epilogue: bool = False  # beyond the bias, which torch's product adds too
     note: str = ""  # why it does not take more
@@ -34,6 +34,13 @@ class Rewrite:
         return self.nodes[-1]
 
 
+def operand_value(x: Node | Transposed | Rewrite) -> torch.Tensor:
+    """What an operand is when the graph is made."""
+    if isinstance(x, Transposed):
+        return value(x.node).transpose(-2, -1)
+    return value(x.anchor if isinstance(x, Rewrite) else x)
+
+
 @dataclass(frozen=True)
 class Found:
     """What begins at one product or attention: the rewrites, the largest first, or why there is none."""
@@ -41,6 +48,16 @@ class Found:
     start: Node
     rewrites: tuple[Rewrite, ...] = ()
     reason: str = ""
+
+
+def given(**scalars) -> dict[str, object]:
+    """Without those that say nothing: a graph is read by people too."""
+    return {name: x for name, x in scalars.items() if x != (0 if name == "activation" else 1)}
+
+
+def vanishes(factor: float) -> bool:
+    """Whether the op takes the factor for 0."""
+    return abs(factor) < torch.finfo(torch.float32).smallest_normal
 
 
 def refused(node: Node, operands: tuple[Node, ...], order: Order, *beside: Node | None) -> str:

@@ -12,8 +12,8 @@ import torch
 from torch.fx import Node
 
 from wmma_ops import activations
-from wmma_ops.inductor import attention, nodes
-from wmma_ops.inductor.found import Found, Rewrite, Transposed, refused
+from wmma_ops.inductor import attention, nodes, sums
+from wmma_ops.inductor.found import Found, Rewrite, Transposed, given, refused, vanishes
 from wmma_ops.inductor.nodes import Order, value
 
 _ZERO = "a factor is 0, with which ours reads no operand and torch multiplies"
@@ -39,6 +39,11 @@ class Fused:
     @property
     def last(self) -> Node:
         return self.nodes[-1]
+
+    @property
+    def right(self) -> Node | Transposed:
+        """B, as gemm takes it."""
+        return Transposed(self.b) if self.is_weight else self.b
 
     @property
     def result(self) -> torch.Tensor:
@@ -73,7 +78,7 @@ def find(order: Order) -> list[Found]:
         elif nodes.is_unread(node):
             found.append(Found(node, reason="no pattern looks into it"))
     for node, chain in chains.items():
-        pairs = (pair for fused in chain for pair in _pairs(fused, ends))
+        pairs = (pair for fused in chain for both in (sums.rewrites, _pairs) for pair in both(fused, ends))
         rewrites = (*pairs, *map(_single, chain))
         found.append(Found(node, tuple(sorted(rewrites, key=lambda rewrite: -len(rewrite.nodes)))))
     return sorted(found, key=lambda one: order.places[one.start].index)
@@ -165,7 +170,7 @@ def _next(fused: Fused, user: Node) -> Fused | str:
         if fused.activation is not None:
             return f"{name} comes after the activation"
         beta = nodes.number(given["alpha"])
-        if beta is not None and _vanishes(beta):
+        if beta is not None and vanishes(beta):
             return _ZERO
         summed = _add(fused, other, beta) if beta == 1 or (beta is not None and is_first) else None
         return summed.and_then(user, "bias" if summed.c is fused.c else "sum") if summed else f"{name} has no place"
@@ -179,19 +184,14 @@ def _scaled(fused: Fused, user: Node, kind: str, factor: float, is_first: bool) 
     is_quotient = kind == "div" and is_first and factor != 0
     if before_sum and (is_quotient or kind in ("mul", "imul")):
         alpha = fused.alpha / factor if is_quotient else fused.alpha * factor
-        return _ZERO if _vanishes(alpha) else fused.and_then(user, "scale", alpha=alpha)
+        return _ZERO if vanishes(alpha) else fused.and_then(user, "scale", alpha=alpha)
     return "a factor comes after the sum" if kind != "add" else "a number is added"
-
-
-def _vanishes(factor: float) -> bool:
-    """Whether the op takes the factor for 0."""
-    return abs(factor) < torch.finfo(torch.float32).smallest_normal
 
 
 def _single(fused: Fused) -> Rewrite:
     """One product as matmul, linear or gemm."""
     tensors: dict[str, Node | Transposed | None] = {"a": fused.a, "b": fused.b, "c": fused.c, "bias": fused.bias}
-    scalars = _given(activation=activations.code("gemm", "activation", fused.activation))
+    scalars = given(activation=activations.code("gemm", "activation", fused.activation))
     extra = fused.activation or fused.c is not None or fused.multiply is not None or fused.alpha != 1
     if fused.is_weight and fused.multiply is None and fused.alpha == 1 and fused.beta == 1:
         op = "linear"
@@ -200,16 +200,11 @@ def _single(fused: Fused) -> Rewrite:
         op, tensors = "matmul", {"a": fused.a, "b": fused.b}
     else:
         op = "gemm"
-        tensors |= {"b": Transposed(fused.b) if fused.is_weight else fused.b, "multiply": fused.multiply}
-        scalars |= _given(alpha=fused.alpha, beta=fused.beta)
+        tensors |= {"b": fused.right, "multiply": fused.multiply}
+        scalars |= given(alpha=fused.alpha, beta=fused.beta)
     present = {name: x for name, x in tensors.items() if x is not None}
     pattern = " + ".join(fused.steps)
     return Rewrite(pattern, op, fused.nodes, present, scalars, has_epilogue=bool(extra), note=fused.stops)
-
-
-def _given(**scalars) -> dict[str, object]:
-    """Without those that say nothing: a graph is read by people too."""
-    return {name: x for name, x in scalars.items() if x != (0 if name == "activation" else 1)}
 
 
 # -------------------------------------------------------------------------------------------------------- two products
@@ -231,19 +226,16 @@ def _pairs(second: Fused, ends: dict[Node, Fused]) -> Iterator[Rewrite]:
             return
         covered = (*gate.nodes, *covered)
 
-    def oriented(product: Fused) -> Node | Transposed:
-        return Transposed(product.b) if product.is_weight else product.b
-
     tensors = {
         "a": first.a,
-        "b0": oriented(first),
-        "b1": oriented(second),
+        "b0": first.right,
+        "b1": second.right,
         "c": second.c,
         "bias0": first.bias,
         "bias1": second.bias,
-        "gate": gate and oriented(gate),
+        "gate": gate and gate.right,
     }
-    scalars = _given(
+    scalars = given(
         alpha0=first.alpha,
         alpha1=second.alpha,
         beta1=second.beta,

@@ -14,7 +14,7 @@ from torch.fx import Node
 
 from wmma_ops import arch, driver, emulator
 from wmma_ops.inductor import nodes
-from wmma_ops.inductor.found import Rewrite, Transposed
+from wmma_ops.inductor.found import Rewrite, operand_value
 from wmma_ops.inductor.nodes import Order, value
 from wmma_ops.library import overload
 from wmma_ops.plan import gemm, gemm_gemm, launching, model, tuning
@@ -35,6 +35,8 @@ _FEW_ROWS = 16
 # NVIDIA, AOTriton's on Instinct. On Radeon it is off unless an environment variable asks for it.
 _FUSED_ATTENTION = ("sm80", "sm89", "sm90", "cdna")
 _WIDEST_FUSED = 256  # head size
+# Operands that autocast casts.
+_CAST = ("a", "b", "a2", "b2", "b0", "b1", "gate", "x", "weight", "q", "k", "v")
 
 
 class Spared(enum.Enum):
@@ -116,11 +118,11 @@ def problem_of(rewrite: Rewrite, order: Order, target: arch.Target | None):
     cast = order.places[rewrite.anchor].autocast.get(device.type)
     tensors = {}
     for name, x in rewrite.tensors.items():
-        fake = value(x.node).transpose(-2, -1) if isinstance(x, Transposed) else value(x)
+        fake = operand_value(x)
         sizes, strides = _hints(fake.shape), _hints(fake.stride())
         if sizes is None or strides is None:
             return None
-        is_cast = cast is not None and name in ("a", "b", "b0", "b1", "gate", "x", "weight", "q", "k", "v")
+        is_cast = cast is not None and name in _CAST
         tensors[name] = (sizes, strides, cast if is_cast else fake.dtype)
     op = overload(rewrite.op, raw=True)
     with nodes.without_modes(), torch.no_grad(), torch.autocast(device.type, enabled=False):
@@ -154,8 +156,8 @@ def cost_of(
     """
     if isinstance(problem, GemmGemmProblem):
         return _cost_of_two(problem, target, spares, differentiated)
-    plain = _plain(problem)
-    library = _library(plain, target) * _cycles(plain, target)
+    products = map(_plain, problem.pairs())
+    library = sum(_library(one, target) * _cycles(one, target) for one in products)
     behind = _elementwise(problem, target, spares)
     recomputed = library if differentiated and _recomputes(problem) else 0.0
     measured = None if device is None else tuning.measured(dataclasses.replace(problem, place=device))
@@ -230,6 +232,8 @@ def _elementwise(problem: GemmProblem, target: arch.Target, spares: Spared) -> f
     if spares is Spared.WRITE:
         return elements * problem.d.itemsize / memory
     beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply) if dtype is not None)
+    if isinstance(problem, GemmProblem) and problem.k2:  # the other product
+        beside += problem.d.itemsize
     return model.LAUNCH + elements * (2 * problem.d.itemsize + beside) / memory
 
 

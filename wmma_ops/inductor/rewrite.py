@@ -7,7 +7,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from wmma_ops.inductor import ahead, layout, nodes, patterns, profit
-from wmma_ops.inductor.found import Found, Rewrite, Transposed
+from wmma_ops.inductor.found import Found, Rewrite, Transposed, operand_value
 from wmma_ops.inductor.nodes import Order, value
 from wmma_ops.inductor.report import Entry, Report, line_of, report_to_add_to
 from wmma_ops.library import overload
@@ -98,9 +98,7 @@ def _unsafe(rewrite: Rewrite, order: Order) -> str:
 
 def _fake(rewrite: Rewrite, order: Order) -> torch.Tensor | tuple[torch.Tensor, ...]:
     """The op's results for fake tensors, computed where the op will stand."""
-    tensors = {}
-    for name, x in rewrite.tensors.items():
-        tensors[name] = value(x.node).transpose(-2, -1) if isinstance(x, Transposed) else value(x)
+    tensors = {name: operand_value(x) for name, x in rewrite.tensors.items()}
     device = value(rewrite.anchor).device.type
     dtype = order.places[rewrite.anchor].autocast.get(device)
     with torch.no_grad(), torch.autocast(device, dtype=dtype, enabled=dtype is not None):
@@ -124,17 +122,22 @@ def _apply(graph: Graph, rewrite: Rewrite, order: Order, replaced: dict[Node, No
         node.meta.update(kept, example_value=meta)
         return node
 
+    def operand(x: Node | Transposed | Rewrite) -> Node:
+        if isinstance(x, Rewrite):
+            return computed(x)
+        if not isinstance(x, Transposed):
+            return current(x)
+        source = current(x.node)
+        with torch.no_grad():
+            turned = value(source).transpose(-2, -1)
+        return made(torch.transpose, source, -2, -1, meta=turned)
+
+    def computed(part: Rewrite) -> Node:
+        tensors = {name: operand(x) for name, x in part.tensors.items()}
+        return made(overload(part.op), meta=value(part.anchor), **tensors, **part.scalars)
+
     with graph.inserting_before(anchor):
-        tensors = {}
-        for name, x in rewrite.tensors.items():
-            if isinstance(x, Transposed):
-                source = current(x.node)
-                with torch.no_grad():
-                    turned = value(source).transpose(-2, -1)
-                tensors[name] = made(torch.transpose, source, -2, -1, meta=turned)
-            else:
-                tensors[name] = current(x)
-        out = made(overload(rewrite.op), meta=value(anchor), **tensors, **rewrite.scalars)
+        out = computed(rewrite)
         if rewrite.op == "attention":
             out.meta["example_value"] = _fake(rewrite, order)
             out = made(operator.getitem, out, 0, meta=value(anchor))

@@ -136,12 +136,14 @@ def _compile(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> s
 
 
 def _library_time(name: str, arguments: tuple, keywords: dict, clock: Clock) -> float | None:
-    """Microseconds of torch's own product of the same operands, and of nothing else; None where torch has none."""
+    """Microseconds of torch's own product of the same operands, of each pair, and of nothing else; None where torch has
+    none."""
     names = (argument.name for argument in library.overload(name)._schema.arguments)
     named = dict(zip(names, arguments, strict=False)) | keywords
     a, b = (named["x"], named["weight"].mT) if name == "linear" else (named["a"], named["b"])
+    pairs = [(a, b)] if named.get("a2") is None else [(a, b), (named["a2"], named["b2"])]
     with torch.no_grad():
-        return _timed(None, lambda: torch.matmul(a, b), clock).microseconds
+        return _timed(None, lambda: [torch.matmul(*pair) for pair in pairs], clock).microseconds
 
 
 def _timed(config: GemmConfig | None, call: Callable[[], object], clock: Clock) -> Timing:
