@@ -110,6 +110,17 @@ def test_warpgroups_take_a_second_pair_that_lies_as_the_first():
         assert any(one.stages for one in gemm_config.candidates(problem, target))
 
 
+def test_tiles_of_either_pair_fit_the_shared_memory_that_is_asked_for():
+    """Lines of 112 elements lie further apart than lines along K."""
+    target = arch.target("sm_90a")
+    rows, columns = torch.empty(448, 512, dtype=torch.float16).mT, torch.empty(512, 448, dtype=torch.float16)
+    a = torch.empty(300, 512, dtype=torch.float16)
+    for b, b2 in ((rows, columns), (columns, rows)):
+        (problem,) = launching.problems(lambda b=b, b2=b2: wmma_ops.gemm(a, b, a2=a, b2=b2), target)
+        config = next(x for x in gemm_config.candidates(problem, target) if x.stages and x.block_n == 112)
+        _compiles_and_spills_nothing(problem, config)
+
+
 MAPPED = [(dtype, out) for dtype in TYPES for out in OUTPUTS[dtype] if out.itemsize == 2]
 
 
