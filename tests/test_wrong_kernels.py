@@ -133,8 +133,8 @@ WRONG = [
     wrong(
         "every_part_of_k_takes_the_second_pair",
         "block_order.hpp",
-        "return !place.is_partial || place.split == p.splits - 1;",
-        "return true;",
+        "return {first, end - first};",
+        "return {0, p.k2};",
         lambda case: case.k2 is not None and case.k > 4000,
     ),
     wrong(

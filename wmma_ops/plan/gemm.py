@@ -169,8 +169,8 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
     k_split = max(problem.k, 1)
     workspace = 0
     if parts > 1:
-        k_split = ceil(ceil(problem.k / parts) / config.block_k) * config.block_k
-    splits, split_stride = ceil(problem.k / k_split) if in_parts else 1, 0
+        k_split = ceil(ceil(config.length(problem) / parts) / config.block_k) * config.block_k
+    splits, split_stride = ceil(config.length(problem) / k_split) if in_parts else 1, 0
     if splits != config.splits * config.last:
         fewer = {"splits": splits} if config.splits > 1 else {"last": splits}
         return plan_of(problem, dataclasses.replace(config, **fewer), target, reason)

@@ -69,6 +69,10 @@ class GemmConfig:
         down, across = ceil(problem.m / self.block_m), ceil(problem.n / self.block_n)
         return ceil(down / self.share) * self.share, ceil(across / self.share_a) * self.share_a
 
+    def length(self, problem: GemmProblem) -> int:
+        """What is summed up: K, and behind its last step, where there is a second pair, K2."""
+        return ceil(problem.k / self.block_k) * self.block_k + problem.k2 if problem.k2 else problem.k
+
     def __str__(self) -> str:
         kind = "FMA" if self.lanes else type_name(self.element) + (" by warpgroups" if self.wgmma else "")
         stages = f"{self.stages} stages" if self.stages else "2 buffers"
@@ -315,7 +319,7 @@ def last_round(problem: GemmProblem, config: GemmConfig, target: arch.Target) ->
 def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
     """The configuration with K whole, and split where there are few tiles and enough of K; and with tiles shared."""
     yield config
-    k_tiles = ceil(problem.k / config.block_k)
+    k_tiles = ceil(config.length(problem) / config.block_k)
     tiles = prod(config.tiles(problem)) * problem.batch
     units = model.CARDS[target.name].units
     if problem.batch == 1 and tiles > units and (rest := last_round(problem, config, target)):

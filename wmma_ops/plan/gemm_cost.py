@@ -87,9 +87,7 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
     wave_m, wave_n = config.block_m // config.waves_m, config.block_n // config.waves_n
     parts = config.splits * config.cluster
     tiles = prod(config.tiles(problem)) * problem.batch * parts
-    # Of the part of K that takes the second pair too.
-    steps = [ceil(ceil(pair.k / of) / config.block_k) for pair, of in zip(problem.pairs(), (parts, 1), strict=False)]
-    k_tiles = sum(steps)
+    k_tiles = ceil(ceil(config.length(problem) / parts) / config.block_k)
     matrix = (
         2
         * config.block_m
@@ -105,8 +103,8 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
     sum_bytes = config.sum_bytes
     stored = _stored(problem, config, target)
     if problem.k2:  # in the mean
-        each = zip(problem.pairs(), steps, strict=True)
-        stored = sum(_stored(pair, config, target) * of for pair, of in each) / max(k_tiles, 1)
+        each = sum(_stored(pair, config, target) * pair.k for pair in problem.pairs())
+        stored = each / (problem.k + problem.k2)
     beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply) if dtype is not None)
     of_d, of_beside = (model.MAPPED_RESULT, model.MAPPED_BESIDE) if maps_result(problem, config) else (1, 1)
     out = sum_bytes if config.splits > 1 else problem.d.itemsize * of_d + beside * of_beside

@@ -62,11 +62,27 @@ WMMA_DEVICE BlockPlace block_place(const GemmArguments& p, uint32_t block) {
   return place;
 }
 
-// Of the blocks that split a tile's K, the last takes the second pair as well.
+// A part of what is summed up.
+struct KPart {
+  int64_t first;
+  int64_t count;  // none where it is not positive
+};
+
+// The block's part of K, and of the second pair's: for those that split a tile, K2 stands behind K, at a whole step.
 template <class Config>
-WMMA_DEVICE bool takes_second_pair(const GemmArguments& p, const BlockPlace& place) {
-  if constexpr (Config::kCluster > 1) return place.split == Config::kCluster - 1;
-  return !place.is_partial || place.split == p.splits - 1;
+WMMA_DEVICE KPart part_of_k(const GemmArguments& p, const BlockPlace& place) {
+  if (Config::kCluster == 1 && !place.is_partial) return {0, p.k};
+  const int64_t first = static_cast<int64_t>(place.split) * p.k_split;
+  return {first, p.k - first < p.k_split ? p.k - first : p.k_split};
+}
+template <class Config>
+WMMA_DEVICE KPart part_of_second(const GemmArguments& p, const BlockPlace& place) {
+  if (Config::kCluster == 1 && !place.is_partial) return {0, p.k2};
+  const int64_t whole = (p.k + Config::kBlockK - 1) / Config::kBlockK * Config::kBlockK;
+  const int64_t from = static_cast<int64_t>(place.split) * p.k_split - whole;
+  const int64_t first = from > 0 ? from : 0;
+  const int64_t end = from + p.k_split < p.k2 ? from + p.k_split : p.k2;
+  return {first, end - first};
 }
 
 // Where the batch's matrix starts in an operand, in elements. The kDims innermost of the struct's dimensions are in

@@ -160,11 +160,12 @@ struct SecondLoop<Config, kThreads, kM, kN, true> {
   static constexpr int kBytes = Loop::kBytes;
 
   static WMMA_DEVICE void run(typename Loop::Wave& sums, const GemmArguments& p, uint32_t batch, int64_t row,
-                              int64_t column, uint32_t thread, unsigned char* shared, const Reader& reader) {
-    auto loader_a = Loops::Loaders::a(p, batch, row, 0, thread);
-    auto loader_b = Loops::Loaders::b(p, batch, column, 0, thread);
+                              int64_t column, const KPart& part, uint32_t thread, unsigned char* shared,
+                              const Reader& reader) {
+    auto loader_a = Loops::Loaders::a(p, batch, row, part.first, thread);
+    auto loader_b = Loops::Loaders::b(p, batch, column, part.first, thread);
     if constexpr (kBytes > 0) arch::block_barrier();  // its tiles lie where the first pair's lay
-    Loop::run(sums, loader_a, loader_b, shared, p.k2, reader);
+    Loop::run(sums, loader_a, loader_b, shared, part.count, reader);
   }
 };
 
@@ -204,12 +205,7 @@ struct GemmKernel {
     const TilePlace tile = tile_place<Config::kGroup>(p, place.tile);
     const int64_t row = static_cast<int64_t>(tile.tile_m) * Config::kBlockM;
     const int64_t column = static_cast<int64_t>(tile.tile_n) * Config::kBlockN;
-    int64_t k_first = 0;
-    int64_t k_count = p.k;
-    if (Config::kCluster > 1 || place.is_partial) {
-      k_first = static_cast<int64_t>(place.split) * p.k_split;
-      k_count = p.k - k_first < p.k_split ? p.k - k_first : p.k_split;
-    }
+    const KPart part = part_of_k<Config>(p, place);
     const typename Loop::Reader reader(lane, wave_m * kWaveM, wave_n * kWaveN, wave_k, Config::kWavesK);
     unsigned char* slab = shared + (wave - wave_k) * Store::kWaveBytes;
 
@@ -218,23 +214,23 @@ struct GemmKernel {
     if constexpr (Config::kSplit != Split::kNone) arch::let_next_start();
     uint32_t batch = Config::kBatchDims > 0 ? blockIdx.y : 0;
     do {
-      auto loader_a = Loaders::a(p, batch, row, k_first, thread);
-      auto loader_b = Loaders::b(p, batch, column, k_first, thread);
+      auto loader_a = Loaders::a(p, batch, row, part.first, thread);
+      auto loader_b = Loaders::b(p, batch, column, part.first, thread);
       if (!place.is_partial) {
         const Epilogue<Config, typename Product::Compute> epilogue(p, batch);
         epilogue.template prefetch<Config::kBlockM, Config::kBlockN, kThreads>(row, column, thread);
       }
       Wave sums;
       sums.clear();
-      Loop::run(sums, loader_a, loader_b, shared, k_count, reader);
+      Loop::run(sums, loader_a, loader_b, shared, part.count, reader);
       if constexpr (kHasSecondPair<Config>) {
-        if (takes_second_pair<Config>(p, place)) {
+        if (const KPart more = part_of_second<Config>(p, place); more.count > 0) {
           // As new: what the first loop had worked out of them would keep its registers until here.
           uint32_t same_thread = thread, same_lane = lane;
           arch::renew(same_thread);
           arch::renew(same_lane);
           const typename Second::Reader second(same_lane, wave_m * kWaveM, wave_n * kWaveN, wave_k, Config::kWavesK);
-          Second::run(sums, p, batch, row, column, same_thread, shared, second);
+          Second::run(sums, p, batch, row, column, more, same_thread, shared, second);
         }
       }
       // Not before: blocks that came sooner would lie where this kernel's left room, not one on each unit.

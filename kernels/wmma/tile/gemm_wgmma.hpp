@@ -143,9 +143,10 @@ struct GemmKernel<Config, Loop::kWgmma> {
     TilePlace tile;
     int64_t row;
     int64_t column;
-    int64_t k_first;
-    uint32_t tiles;  // of K
-    uint32_t more;   // of the second pair's K, which come after them
+    KPart k;
+    KPart k2{0, 0};  // of the second pair, whose tiles come after the first's
+    uint32_t tiles;
+    uint32_t more = 0;
 
     WMMA_DEVICE uint32_t items() const { return tiles + more; }
     WMMA_DEVICE Place(const Arguments& p, uint32_t index)
@@ -154,16 +155,11 @@ struct GemmKernel<Config, Loop::kWgmma> {
           tile(tile_place<Config::kGroup>(p, block.tile)),
           row(static_cast<int64_t>(tile.tile_m) * Config::kBlockM),
           column(static_cast<int64_t>(tile.tile_n) * kN),
-          k_first(0) {
-      int64_t k_count = p.k;
-      if (Config::kCluster > 1 || block.is_partial) {
-        k_first = static_cast<int64_t>(block.split) * p.k_split;
-        k_count = p.k - k_first < p.k_split ? p.k - k_first : p.k_split;
-      }
-      tiles = tiles_of(k_count);
-      more = 0;
+          k(part_of_k<Config>(p, block)),
+          tiles(tiles_of(k.count)) {
       if constexpr (kPaired) {
-        if (takes_second_pair<Config>(p, block)) more = tiles_of(p.k2);
+        k2 = part_of_second<Config>(p, block);
+        more = tiles_of(k2.count);
       }
     }
   };
@@ -191,8 +187,9 @@ struct GemmKernel<Config, Loop::kWgmma> {
     uint32_t item = 0;
     for (uint32_t index = blockIdx.x; index < places(p); index += gridDim.x) {
       const Place place(p, index);
-      item = ask(p, queue, place, item, place.tiles, p.a, p.b, p.a_map, p.b_map, place.k_first, p.k);
-      if constexpr (kPaired) item = ask(p, queue, place, item, place.more, p.a2, p.b2, p.a2_map, p.b2_map, 0, p.k2);
+      item = ask(p, queue, place, item, place.tiles, p.a, p.b, p.a_map, p.b_map, place.k.first, p.k);
+      if constexpr (kPaired)
+        item = ask(p, queue, place, item, place.more, p.a2, p.b2, p.a2_map, p.b2_map, place.k2.first, p.k2);
     }
   }
   // A pair's tiles, from k_first of its K on; answers with the queue's next item.
