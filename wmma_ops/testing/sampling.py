@@ -48,7 +48,7 @@ def features(case: Case) -> Iterator[tuple]:
         yield "pair", "layouts", case.a2_layout in across, case.b2_layout in across
         yield "pair", "batch", prod(case.batch_a2) > 1, prod(case.batch_b2) > 1
         yield "pair", "empty", "k" if case.k == 0 else "k2" if case.k2 == 0 else None
-        yield "pair", "long", case.k > 1000
+        yield "pair", "long", case.k > 1000, case.k2 > 1000
         yield "pair", "prologue", case.a_scale, case.special == "nan_ab_unread"
     if case.c:
         yield "c_layout", case.c_layout
