@@ -322,6 +322,17 @@ def test_two_products_pay_where_they_are_narrow():
     assert "the planner would launch two products" in " ".join(entry.reason for entry in floats)
 
 
+@pytest.mark.parametrize("target", ["sm_90a", "gfx942", "gfx1201"])
+def test_an_adapter_of_low_rank_is_a_part_of_its_layers_product(target):
+    def lora(x, w, down, up):
+        return F.linear(x, w) + 2 * F.linear(F.linear(x, down), up)
+
+    (entry,) = _entries(lora, target, (8192, 4096), (4096, 4096), (16, 4096), (4096, 16), grad=True)
+    assert entry.op == "gemm"
+    assert 0.8 < float(entry.reason.split()[0]) < 1  # the wide product is most of it
+    assert len(entry.nodes) == 5
+
+
 def test_dynamic_sizes_are_judged_by_those_at_hand():
     (entry,) = _entries(_layer, "sm_90a", *LARGE, dynamic=True)
     assert entry.op == "linear"

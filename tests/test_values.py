@@ -280,6 +280,7 @@ def test_offsets_past_2_to_the_31(dtype, target):
     with _on(target):
         assert wmma_ops.matmul(a, b).tolist() == [[120] * 3, [376] * 3]
         assert wmma_ops.matmul(b.mT, a.mT).tolist() == [[120, 376]] * 3
+        assert wmma_ops.gemm(b[:8].mT[:2], b[:8], a2=a, b2=b).tolist() == [[128] * 3, [384] * 3]
     out = torch.empty(2**31 + 64, dtype=dtype).as_strided((2, 3), (2**31, 1))
     with _on(target):
         wmma_ops.addmm_(out, a[:, :4] * 0 + 2, b[:4], beta=0)

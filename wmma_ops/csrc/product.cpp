@@ -53,16 +53,14 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t place) : Operands(sta
   int64_t a_activation = p.alpha == 0 ? 0 : p.a_activation;
 
   // Where D's memory runs down its columns, Dᵀ = Bᵀ·Aᵀ is the product that writes along it. A's prologue and the bias
-  // stay with their sides, so a product that has one is left as it is.
+  // stay with their sides, so a product that has one is left as it is; so is one with a second pair, which no op writes
+  // to such memory.
   bool down = v[kD].row == 1 && n > 1 && v[kD].column != 1;
-  if (down && !v[kBias].present && !v[kAScale].present && a_activation == 0) {
+  if (down && !v[kBias].present && !v[kAScale].present && !v[kA2].present && a_activation == 0) {
     std::swap(v[kA], v[kB]);
-    std::swap(v[kA2], v[kB2]);
     std::swap(v[kRowScale], v[kColScale]);
     std::swap(m, n);
-    for (Operand which : {kA, kB, kC, kD, kRowScale, kColScale, kMultiply, kA2, kB2}) {
-      std::swap(v[which].row, v[which].column);
-    }
+    for (Operand which : {kA, kB, kC, kD, kRowScale, kColScale, kMultiply}) std::swap(v[which].row, v[which].column);
   }
 
   for (int which = 0; which < kOperands; ++which) {

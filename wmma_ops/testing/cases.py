@@ -301,7 +301,8 @@ def _second_pair():
         yield GemmCase(m=21, n=22, k=23, k2=12, dtype=dtype, out_dtype=out, **everything)
         yield GemmCase(m=21, n=22, k=23, k2=12, dtype=dtype, out_dtype=out, a_scale="vector", a_activation="relu")
         for k, k2 in ((0, 5), (5, 0), (0, 0)):  # a prologue only of what is there
-            yield GemmCase(m=5, n=6, k=k, k2=k2, dtype=dtype, out_dtype=out, a_scale="vector", **everything)
+            before = {"a_scale": "vector", "a_activation": "relu"}
+            yield GemmCase(m=5, n=6, k=k, k2=k2, dtype=dtype, out_dtype=out, **before, **everything)
         for k, k2 in ((4099, 70), (70, 4099), (2050, 2070)):  # where they are split
             yield GemmCase(m=3, n=4, k=k, k2=k2, dtype=dtype, out_dtype=out)
         yield GemmCase(m=144, n=200, k=136, k2=72, dtype=dtype, out_dtype=out, b_layout="column", b2_layout="column")
