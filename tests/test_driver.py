@@ -217,7 +217,7 @@ def test_the_copy_engine_is_told_of_the_matrices(library, device, monkeypatch, a
     m, n, k = 200, 264, 136
     a, b = _lines_apart(m, k, a_across, batch[-1:]), _lines_apart(k, n, not b_across, batch)  # A's are repeated
     monkeypatch.setattr(gemm, "choose", choose)
-    device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=1024)])
+    device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=1152)])
     device.memory = None
     with driver.use("cuda", str(library), "sm_90a"):
         out = wmma_ops.matmul(a, b)
@@ -229,7 +229,7 @@ def test_the_copy_engine_is_told_of_the_matrices(library, device, monkeypatch, a
         calls.insert(-2, "early")
     assert device.noted[-len(calls) :] == calls  # this thread has no context of its own
     ((_, _, _, _, data),) = device.launches
-    assert list(data[640::128]) == [1, 2, 3]  # the maps, in their order
+    assert list(data[768::128]) == [1, 2, 3]  # the maps, in their order
     config = plan.config
     of_a, of_b, of_d = _matrices(device.library.mapped().decode())
     share, share_a = shares
@@ -262,7 +262,7 @@ def test_the_copy_engine_is_told_of_two_products(library, device, monkeypatch, a
     a = _lines_apart(m, k, across, batch)
     b0, gate, b1 = (_lines_apart(*x, across, batch[-1:]) for x in ((k, h), (k, h), (h, n)))  # the batch repeats them
     monkeypatch.setattr(gemm_gemm, "choose", choose)
-    device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=1536)])
+    device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=1664)])
     device.memory = None
     with driver.use("cuda", str(library), "sm_90a"):
         out = wmma_ops.gemm_gemm(a, b0, b1, gate=gate if gated else None, activation="relu")
@@ -284,6 +284,28 @@ def test_the_copy_engine_is_told_of_two_products(library, device, monkeypatch, a
         if x is not out:
             assert torch.equal(found.mT if is_across else found, x)
         assert one.box == [64, 64 if is_across else lines, *[1] * len(batch)]
+
+
+def test_the_copy_engine_is_told_of_two_pairs(library, device, monkeypatch):
+    def choose(problem, target):
+        return next(x for x in tuning.ranked(problem, target) if x.wgmma and x.block_n == 64 and not x.walks), 0.0
+
+    m, n, k, k2 = 200, 264, 136, 72
+    a, a2 = (_lines_apart(m, x, False, ()) for x in (k, k2))
+    b, b2 = (_lines_apart(n, x, False, ()).mT for x in (k, k2))
+    monkeypatch.setattr(gemm, "choose", choose)
+    device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=1408)])
+    device.memory = None
+    with driver.use("cuda", str(library), "sm_90a"):
+        wmma_ops.gemm(a, b, a2=a2, b2=b2)
+    ((*_, data),) = device.launches
+    assert list(data[768::128]) == [1, 2, 5, 3, 4]  # the maps, D's asked for last
+    told = list(_matrices(device.library.mapped().decode()))
+    for one, x in zip(told, (a, b.mT, a2, b2.mT), strict=False):
+        assert one.data == x.data_ptr()
+        assert torch.equal(one.tensor(), x)
+    assert told[2].box == told[0].box
+    assert told[3].box == told[1].box
 
 
 def _planned(a, b0, b1, gate):
