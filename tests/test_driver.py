@@ -321,7 +321,7 @@ def test_what_adds_splits_up_may_start_early(library, device, monkeypatch):
         return next(x for x in tuning.ranked(problem, target) if x.splits > 1), 0.0
 
     monkeypatch.setattr(gemm, "choose", choose)
-    device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=624)])
+    device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=744)])
     device.memory = None
     for target, last in (("sm_90a", ["early", "cuLaunchKernel"]), ("sm_80", ["cuLaunchKernel"])):
         with driver.use("cuda", str(library), target):
