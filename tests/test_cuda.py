@@ -233,6 +233,54 @@ def test_what_stands_beside_a_product_by_warpgroups(seed, dtype):
             assert torch.equal(got, call())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize(
+    "what", ["straight", "asynchronous", "warpgroups", "walking", "clusters", "splits", "a split last round"]
+)
+def test_a_second_pair_in_any_configuration(what, dtype):
+    """Longer and shorter than the first, and lying as it does or, where the loop has a choice, otherwise."""
+    target = arch.target(driver.target_of(0))
+    chosen = {
+        "straight": lambda x: x.direct,
+        "asynchronous": lambda x: x.stages and not x.wgmma and not x.direct,
+        "warpgroups": lambda x: x.wgmma and x.cluster == x.splits == x.last == 1 and not x.walks,
+        "walking": lambda x: x.walks,
+        "clusters": lambda x: x.cluster > 1,
+        "splits": lambda x: x.splits > 1,
+        "a split last round": lambda x: x.last > 1,
+    }[what]
+    many_tiles = what in ("walking", "a split last round")
+    m, n = (2000, 1312) if many_tiles else (13, 264) if what == "straight" else (131, 264)
+    for k, k2, batch, turned in (
+        (1040, 16, (), False),
+        (16, 2064, (3,), False),
+        (528, 48, (), True),
+        (272, 272, (3,), True),
+    ):
+
+        def pair(k, across, batch=batch):
+            a = torch.randn(*batch, m, k, device="cuda").mul(4).to(dtype)
+            b = torch.randn(n, k, device="cuda").mul(4).to(dtype).mT
+            return a, b.contiguous() if across and dtype.itemsize == 2 else b
+
+        (a, b), (a2, b2) = pair(k, False), pair(k2, turned)
+        out = dtype if dtype.itemsize == 2 else torch.bfloat16
+        bias = _matrix(n, dtype=out)
+
+        def call(a=a, b=b, a2=a2, b2=b2, bias=bias, out=out):
+            return wmma_ops.gemm(a, b, a2=a2, b2=b2, bias=bias, alpha=0.5, out_dtype=out)
+
+        (problem,) = launching.problems(call, target)
+        found = [x for x in tuning.ranked(problem, target) if chosen(x)]
+        assert found or turned or batch or k == 16, "no such configuration"
+        want = 0.5 * (a.double() @ b.double() + a2.double() @ b2.double()) + bias.double()
+        for config in found[:: max(1, len(found) // 4)]:
+            with tuning.forced(problem, config):
+                got = call()
+                _close(got, want)
+                assert torch.equal(got, call())
+
+
 @pytest.mark.parametrize("m", [16, 300, 2048])
 def test_kernels_that_start_early_wait_for_each_other(m):
     """Each product reads what the one before it wrote, and overwrites in place what that read."""
