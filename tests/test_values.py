@@ -25,7 +25,7 @@ from wmma_ops.testing.suite import call, operands, out_type
 from wmma_ops.types import OUTPUTS, name
 
 SAMPLE = 85  # cases on each target, at least: as many as it takes for all that must occur
-PARTS = 4  # tests that share a target's cases
+PARTS = 4  # tests that share a target's cases, or a group's
 
 
 def _all_keep_the_contract(chosen, backend):
@@ -41,9 +41,10 @@ def _all_keep_the_contract(chosen, backend):
     assert not failures, f"{len(failures)} of {len(chosen)} cases:\n" + "\n".join(failures[:20])
 
 
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("group", groups())
-def test_every_case_keeps_the_contract(group, backend):
-    _all_keep_the_contract(cases(group), backend)
+def test_every_case_keeps_the_contract(group, part, backend):
+    _all_keep_the_contract(cases(group)[part::PARTS], backend)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
