@@ -3,8 +3,10 @@ import shutil
 
 import pytest
 import torch
+from told import NOTHING
 
 from wmma_ops import kernels_dir
+from wmma_ops.plan import KernelLaunch, Plan, gemm
 from wmma_ops.testing import backends
 
 # Models are built from configurations in the tests: nothing is to be fetched, whatever a test does.
@@ -48,6 +50,20 @@ def sources(tmp_path, monkeypatch):
     torch.ops.wmma._forget_plans()
     monkeypatch.setattr(kernels_dir, "PATH", copy)
     yield copy
+    torch.ops.wmma._forget_plans()
+
+
+@pytest.fixture
+def planner(monkeypatch):
+    """Stands in for the planner, which need not know a problem to see how it arrives: a kernel that does nothing."""
+
+    def plan(problem, target):
+        launch = KernelLaunch("nothing", NOTHING, (1, 1), 64, 0)
+        return Plan("nothing", "a test", (launch,), 0, (1, problem.k, 1, 1, 1, 0))
+
+    monkeypatch.setattr(gemm, "plan", plan)
+    torch.ops.wmma._forget_plans()
+    yield
     torch.ops.wmma._forget_plans()
 
 
