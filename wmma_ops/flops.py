@@ -38,10 +38,6 @@ def _gemm(
     return _product(a, out_shape) + (0 if a2 is None else _product(a2, out_shape))
 
 
-def _linear(x, weight, *_, out_shape=None, **__) -> int:
-    return _product(x, out_shape)
-
-
 def _addmm(input, a, b, *_, out_shape=None, **__) -> int:
     return _product(a, out_shape)
 
@@ -70,7 +66,7 @@ FORMULAS = {
     "addmm_": _addmm_,
     "baddbmm": _addmm,
     "gemm": _gemm,
-    "linear": _linear,
+    "linear": _matmul,
     "gemm_gemm": _gemm_gemm,
     "attention": _attention,
     "scaled_mm": _matmul,
