@@ -133,7 +133,6 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
             waves=config.waves,
             in_flight=config.stages if config.direct else max(config.stages - 1, 1),
             cluster=config.cluster,
-            neighbours=config.cluster * config.share * config.share_a,
             share=config.share * config.share_a,
             shared_sums=area * sum_bytes * (config.cluster * config.waves_k - 1) * (0.25 if config.direct else 1),
             splits=config.splits * config.last,

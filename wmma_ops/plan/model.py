@@ -122,7 +122,6 @@ class Work:
     waves: int  # of a block
     in_flight: int  # steps whose loads are under way
     cluster: int
-    neighbours: int  # blocks that start together
     share: int  # blocks that bring tiles for each other
     shared_sums: float  # bytes of a block's sums that others add up
     splits: int
@@ -139,7 +138,8 @@ def beside_memory(target: arch.Target, units: float, traffic: float) -> float:
 
 def cycles(target: arch.Target, work: Work) -> float:
     card = CARDS[target.name]
-    units_together = card.units if work.neighbours <= 2 else UNITS_OF_CLUSTERS[work.neighbours]
+    neighbours = work.cluster * work.share  # blocks that start together
+    units_together = card.units if neighbours <= 2 else UNITS_OF_CLUSTERS[neighbours]
     load = ceil(work.tiles / units_together)  # blocks of the busiest unit
     if work.last > 1:
         load += 1 / work.last - 1
