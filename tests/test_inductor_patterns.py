@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compiled import Compiled, same
+from op_counts import ran
 
 from wmma_ops import inductor
 
@@ -332,6 +333,27 @@ def test_a_factor_of_0_stays_a_product(function):
     torch.testing.assert_close(compiled(x, w, r), function(x, w, r), equal_nan=True)
     (entry,) = compiled.report.entries
     assert (entry.op, "a factor is 0" in entry.reason) == ("linear", True)
+
+
+@pytest.mark.parametrize(
+    ("function", "ops"),
+    [
+        (lambda a, b, c: torch.addmm(c, a, b, alpha=0), {}),
+        (lambda a, b, c: torch.addmm(c, a, b, beta=1e-50), {}),
+        (lambda a, b, c: torch.addmm(a @ b, a, b, alpha=0), {"matmul": 1}),
+        (lambda a, b, c: torch.addmm(c, a, b, alpha=0) + a @ b, {"gemm": 1}),
+    ],
+    ids=["alpha", "beta", "beside a product", "and a product"],
+)
+def test_leaves_a_product_with_a_factor_of_0(function, ops):
+    a, b, c = (_x(*shape, dtype=torch.float64, grad=False) for shape in PRODUCT)
+    a[0, 0] = c[1, 1] = torch.nan
+    compiled = Compiled(function)
+    compiled(a, b, c)
+    with ran() as called:
+        torch.testing.assert_close(compiled(a, b, c), function(a, b, c), equal_nan=True)
+    assert dict(called) == ops
+    assert ["a factor is 0" in entry.reason for entry in compiled.report.left] == [True]
 
 
 # What eager itself does not differentiate.

@@ -102,6 +102,8 @@ def _product(node: Node, order: Order) -> Fused | str | None:
         alpha, beta = nodes.number(given["alpha"]), nodes.number(given["beta"])
         if alpha is None or beta is None:
             return "its factors are not known when the graph is made"
+        if vanishes(alpha) or (beta != 0 and vanishes(beta)):
+            return _ZERO
         added = added if beta != 0 else None
     if why := refused(node, (a, b), order, added):
         return why
