@@ -140,6 +140,13 @@ def test_a_hook_on_a_layer_of_an_mlp_runs():
     assert seen == [(2, 12)]
 
 
+def test_a_hook_on_lora_runs_once_for_a_vector():
+    model, seen = wmma_ops.nn.LoRALinear(8, 12, rank=2), []
+    model.register_forward_hook(lambda module, args, out: seen.append((args[0].shape, out.shape)))
+    model(torch.ones(8))
+    assert seen == [((8,), (12,))]
+
+
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_lora(dtype):
     ours = wmma_ops.nn.LoRALinear(24, 20, rank=4, alpha=6.0, dropout=0.5, dtype=dtype)

@@ -116,7 +116,7 @@ class LoRALinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() == 1:
-            return self(input.unsqueeze(0)).squeeze(0)
+            return self.forward(input.unsqueeze(0)).squeeze(0)  # hooks run once
         low = ops.gemm(self.dropout(input), self.lora_a.weight.mT, alpha=self.alpha / self.rank)
         return ops.gemm(input, self.weight.mT, bias=self.bias, a2=low, b2=self.lora_b.weight.mT)
 
