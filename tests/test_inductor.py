@@ -333,6 +333,21 @@ def test_an_adapter_of_low_rank_is_a_part_of_its_layers_product(target):
     assert len(entry.nodes) == 5
 
 
+def test_the_product_that_an_adapter_begins_with_is_counted():
+    """Rows of 16392 elements straddle lines, which costs ours more than what the sum spares."""
+
+    def adapted(x, w, down, up):
+        return F.linear(x, w) + F.linear(F.linear(x, down), up)
+
+    def whole(wide):
+        return _entries(adapted, "sm_90a", (1000, 16392), (64, 16392), (wide, 16392), (64, wide))
+
+    (narrow,) = whole(16)
+    assert (narrow.op, narrow.pattern) == ("gemm", "linear beside linear → linear + sum")
+    wide, left = whole(4096)  # which torch computes
+    assert (wide.op, wide.pattern, left.op) == ("gemm", "linear beside linear + sum", None)
+
+
 def test_dynamic_sizes_are_judged_by_those_at_hand():
     (entry,) = _entries(_layer, "sm_90a", *LARGE, dynamic=True)
     assert entry.op == "linear"
@@ -392,6 +407,9 @@ def test_tuned_times_decide_before_the_model(monkeypatch, tmp_path):
     assert [cost.pays for cost in costs] == [False, True]
     assert "as tuned on this GPU" in str(costs[0])
     assert costs[0].torchs > 20.0  # the product, and the kernel behind it
+    (other,) = launching.problems(lambda: torch.ops.wmma_raw.linear(x, w), target)  # never timed
+    both = [profit.cost_of_all(problem, [part], target, profit.Spared.KERNEL, False, 0) for part in (problem, other)]
+    assert [cost.source for cost in both] == ["as tuned on this GPU", "by the model"]
     stored = json.loads(path.read_text())["best"]
     assert [one["library_microseconds"] for one in stored.values()] == [20.0]
 

@@ -30,6 +30,11 @@ class Rewrite:
     note: str = ""  # why it does not take more
 
     @property
+    def parts(self) -> "tuple[Rewrite, ...]":
+        """The ops whose results it takes."""
+        return tuple(x for x in self.tensors.values() if isinstance(x, Rewrite))
+
+    @property
     def anchor(self) -> Node:
         return self.nodes[-1]
 

@@ -66,8 +66,10 @@ class Cost:
         return f"{total / self.torchs:.2f} of torch's time {self.source}{again}"
 
 
-def judged(rewrite: Rewrite, problem, target: arch.Target | None, force: bool) -> tuple[bool, str]:
-    """Whether to rewrite, and why or why not; `problem` is that of `problem_of` on `target`."""
+def judged(rewrite: Rewrite, problems: list, target: arch.Target | None, force: bool) -> tuple[bool, str]:
+    """Whether to rewrite, and why or why not; `problems` are those of `problem_of` on `target`, of the rewriting and of
+    its parts."""
+    problem, *parts = problems
     if force:
         return True, "forced"
     if target is None:
@@ -89,7 +91,7 @@ def judged(rewrite: Rewrite, problem, target: arch.Target | None, force: bool) -
         )
     device = value(rewrite.anchor).device
     index = (device.index or 0) if device.type == "cuda" else None
-    cost = cost_of(problem, target, spared(rewrite), value(rewrite.anchor).requires_grad, index)
+    cost = cost_of_all(problem, parts, target, spared(rewrite), value(rewrite.anchor).requires_grad, index)
     if cost is None:
         return False, "the planner would launch two products"
     return cost.pays, str(cost)
@@ -166,6 +168,20 @@ def cost_of(
         torchs = measured.library_microseconds + behind * scale
         return Cost(measured.microseconds, torchs, "as tuned on this GPU", recomputed * scale)
     return Cost(_cycles(problem, target), library + behind, "by the model", recomputed)
+
+
+def cost_of_all(
+    problem, parts: list, target: arch.Target, spares: Spared, differentiated: bool, device: int | None = None
+) -> Cost | None:
+    """The same of an op and of those whose results it takes; a part that has nothing to compute is None."""
+    costs = [cost_of(problem, target, spares, differentiated, device)]
+    costs += [cost_of(part, target, Spared.NOTHING, differentiated, device) for part in parts if part is not None]
+    if None in costs:
+        return None
+    if len({cost.source for cost in costs}) > 1:  # microseconds and cycles do not add up
+        return cost_of_all(problem, parts, target, spares, differentiated)
+    ours, torchs, recomputed = (sum(getattr(cost, name) for cost in costs) for name in ("ours", "torchs", "recomputed"))
+    return Cost(ours, torchs, costs[0].source, recomputed)
 
 
 @functools.lru_cache(maxsize=1024)

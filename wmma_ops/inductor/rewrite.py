@@ -48,14 +48,15 @@ def _rewrite(graph: Graph, settings: Settings, report: Report) -> None:
         why = _unsafe(rewrite, order)
         device = value(rewrite.anchor).device
         target = profit.target_of(device)
-        problem = None if why else profit.problem_of(rewrite, order, target)
-        pays, reason = (False, why) if why else profit.judged(rewrite, problem, target, settings.force)
+        problems = () if why else [profit.problem_of(one, order, target) for one in (rewrite, *rewrite.parts)]
+        pays, reason = (False, why) if why else profit.judged(rewrite, problems, target, settings.force)
         if not pays:
             refused[one.start][rewrite.pattern] = reason
             continue
         taken.update(rewrite.nodes)
-        if problem is not None:
-            ahead.compile_kernels(problem, target, device)
+        for problem in problems:
+            if problem is not None:
+                ahead.compile_kernels(problem, target, device)
         _apply(graph, rewrite, order, replaced)
         done.append((one, rewrite, reason))
     entries = {}

@@ -45,7 +45,7 @@ def rewrites(second: "Fused", ends: "dict[Node, Fused]") -> Iterator[Rewrite]:
         }
         code = activations.code("gemm", "activation", second.activation)
         yield Rewrite(
-            " beside ".join(" + ".join(product.steps) for product in (first, second)),
+            " beside ".join(_told(product, a2 if product is other else None) for product in (first, second)),
             "gemm",
             (*covered, *first.nodes, *second.nodes),
             {name: x for name, x in tensors.items() if x is not None},
@@ -54,6 +54,11 @@ def rewrites(second: "Fused", ends: "dict[Node, Fused]") -> Iterator[Rewrite]:
             note=second.stops,
         )
         return
+
+
+def _told(product: "Fused", a: Node | Rewrite | None) -> str:
+    steps = " + ".join(product.steps)
+    return f"{a.pattern} → {steps}" if isinstance(a, Rewrite) else steps
 
 
 def _scaled_first(main: "Fused", other: "Fused", ends: "dict[Node, Fused]") -> tuple[Node | Rewrite, tuple] | None:
