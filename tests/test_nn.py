@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import timeit
 
 import pytest
 import torch
@@ -138,6 +139,18 @@ def test_a_hook_on_a_layer_of_an_mlp_runs():
     model._modules["0"].register_forward_hook(lambda module, args, out: seen.append(out.shape))
     torch.testing.assert_close(model(torch.ones(2, 8)), want)
     assert seen == [(2, 12)]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_lora_takes_about_as_long_as_its_layer(dtype):
+    """A weight that is laid out anew for every call would take tens of times as long."""
+    model, x = wmma_ops.nn.LoRALinear(2048, 2048, rank=4, dtype=dtype), torch.ones(1, 2048, dtype=dtype)
+
+    def seconds(call):
+        with torch.no_grad():
+            return min(timeit.repeat(lambda: call(x), number=1, repeat=10))
+
+    assert seconds(model) < 20 * seconds(lambda x: F.linear(x, model.weight, model.bias))
 
 
 def test_a_hook_on_lora_runs_once_for_a_vector():

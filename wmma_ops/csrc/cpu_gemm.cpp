@@ -200,7 +200,8 @@ Tensor prologue(const Gemm& p) {
 
 // The second pair's product on top of the first's, in the accumulator's own type.
 void add_second_pair(Tensor& out, const Gemm& p) {
-  if (p.a2) product_into(out, *p.a2, *p.b2, p.batch, p.alpha, out, 1);
+  const ScalarType type = type_of(out);
+  if (p.a2) product_into(out, aten::to(*p.a2, type), aten::to(*p.b2, type), p.batch, p.alpha, out, 1);
 }
 
 // alpha·pro(A)·B, to which `addend` is added on the way, in `type`; zeros (or the addend) where there is nothing to
@@ -225,7 +226,10 @@ Tensor accumulate(const Gemm& p, ScalarType type, const OptTensor& addend, doubl
   return out;
 }
 
-// A product of [pro(A) A2] with [B; B2], for types whose sums are wider than what they could be kept in between.
+// Whether both pairs are one call of aten's, which leaves sums of bfloat16 rounded; int8 is exact in a single one.
+bool is_one_call(const Gemm& p) { return is_integer(p.in) || p.in == S::BFloat16; }
+
+// A product of [pro(A) A2] with [B; B2].
 Gemm joined(const Gemm& p) {
   // Both of [batch…, M, K] or [batch…, K, N], for the batch that the two have.
   auto together = [](const Tensor& x, const Tensor& y, int64_t dim) {
@@ -241,7 +245,11 @@ Gemm joined(const Gemm& p) {
     auto spread = [&](const Tensor& t) {
       return aten::expand(t, join(batch, t.sizes()[t.dim() - 2], t.sizes()[t.dim() - 1]));
     };
-    return aten::cat({spread(x), spread(y)}, dim);
+    // As the longer runs: a weight in columns made one in rows takes aten many times as long.
+    const Tensor& larger = y.sizes()[y.dim() + dim] > x.sizes()[x.dim() + dim] ? y : x;
+    if (larger.strides()[larger.dim() - 2] != 1) return aten::cat({spread(x), spread(y)}, dim);
+    auto turned = [&](const Tensor& t) { return aten::transpose(spread(t), -2, -1); };
+    return aten::transpose(aten::cat({turned(x), turned(y)}, -3 - dim), -2, -1);
   };
   Gemm q = p;
   q.a = together(p.has_prologue() ? prologue(p) : p.a, *p.a2, -1);
@@ -331,7 +339,7 @@ Tensor cast(Tensor x, ScalarType type) {
 
 Tensor gemm(const Gemm& p, const OptTensor& into) {
   if (product_of(p.out_sizes) == 0) return into ? *into : aten::empty(p.out_sizes, p.out);
-  if (p.a2 && p.alpha != 0 && p.in != S::Float && p.in != S::Double) return gemm(joined(p), into);
+  if (p.a2 && p.alpha != 0 && is_one_call(p)) return gemm(joined(p), into);
   if (is_direct(p)) {
     Tensor out = into ? *into : aten::empty(p.out_sizes, p.out);
     const OptTensor& addend = reads_c(p) ? p.c : p.bias;
