@@ -7,6 +7,7 @@ from wmma_ops import arch
 from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.gemm_config import (
+    WIDTHS,
     GemmConfig,
     candidates,
     element_of,
@@ -112,8 +113,17 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         ),
     ]
     defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.cluster * config.share * config.share_a > 1}
-    before = registered((problem.a_activation, problem.activation))
+    before = registered((problem.a_activation, problem.activation)) + _own_width(config)
     return kernel_text("gemm.hip", members, before=before, defines=defines)
+
+
+def _own_width(config: GemmConfig) -> str:
+    """The instructions of a width that few kernels have: all would be slow to read for each."""
+    if not config.wgmma or config.block_n in WIDTHS:
+        return ""
+    sums = config.block_n // 2
+    numbers = ", ".join(str(sums + i) for i in range(7))
+    return f"#define WMMA_OTHER_WGMMAS WMMA_WGMMAS({config.block_n}, {numbers})\n"
 
 
 def _second_pair(problem: GemmProblem) -> list[str]:

@@ -15,8 +15,9 @@ from wmma_ops.plan.tiles import BARRIER_BYTES, can_map, goes_by_panels, step_of,
 from wmma_ops.types import FP8
 from wmma_ops.types import name as type_name
 
+WIDTHS = (32, 64, 128, 192, 256)  # of warpgroups' tiles; others where these leave units idle
 _LEAST_STAGES, _MOST_STAGES = 4, 6  # of warpgroups: of 4,000 timings on an H200, none was helped by more
-_SUMS_BESIDE_ONE_ASKER = {8: 92, 16: 52}  # of a lane that has 168 registers, or 96; by waves
+_SUMS_BESIDE_ONE_ASKER = {8: 70, 16: 52}  # of a lane that has 168 registers, or 96; by waves
 _LARGEST_BESIDE_WARPGROUPS = 64 * 128  # tile of waves by themselves: of the same timings, no larger one was the fastest
 _MEDIUM = 2  # of GemmProblem.precision; "high" asks for more than bfloat16 has, and gets float32
 
@@ -151,8 +152,8 @@ def _is_async(problem: GemmProblem, target: arch.Target, element: torch.dtype, l
 def maps_result(problem: GemmProblem, config: GemmConfig) -> bool:
     """Whether the copy engine takes the result away: of 16 bits, as is all that is read for each of its elements."""
     operands = ((problem.d, problem.d_vec), (problem.c, problem.c_vec), (problem.multiply, problem.multiply_vec))
-    whole = config.cluster == config.splits == config.last == 1 and config.block_n % 64 == 0
-    return config.wgmma and whole and all(goes_by_panels(*x) for x in operands) and number_of(problem) == "float"
+    whole = config.cluster == config.splits == config.last == 1
+    return config.wgmma and whole and config.block_n >= 64 and all(goes_by_panels(*x) for x in operands) and number_of(problem) == "float"
 
 
 def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
@@ -240,7 +241,7 @@ def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig
 def _wgmma_candidates(problem: GemmProblem, target: arch.Target, element: torch.dtype) -> Iterator[GemmConfig]:
     """Warpgroups one below the other, each with 64 rows of all columns."""
     for block_m in (64, 128, 256):
-        for block_n in (32, 64, 128, 192, 256):
+        for block_n in (*WIDTHS, *_even_widths(problem, block_m, target)):
             beyond = (block_m > 64 and block_m // 2 >= problem.m) or (block_n > 32 and block_n // 2 >= problem.n)
             in_panels = problem.b_order == "k" or block_n % 64 == 0
             if beyond or not in_panels or block_m * block_n > (256 * 128, 192 * 128)[element in FP8]:
@@ -256,7 +257,22 @@ def _wgmma_candidates(problem: GemmProblem, target: arch.Target, element: torch.
                 # All of the batch stands along x; whole groups of blocks that share are less than four times as many.
                 threads = 4 * prod(config.tiles(problem)) * problem.batch * config.all_waves * target.wave
                 if threads <= MOST_THREADS_X:
-                    yield from _filled(problem, config, target)
+                    if block_n in WIDTHS or maps_result(problem, config):
+                        yield from _filled(problem, config, target)
+
+
+def _even_widths(problem: GemmProblem, block_m: int, target: arch.Target) -> Iterator[int]:
+    """Of tiles that leave no unit idle in the last round: as wide as can be, and for a round more."""
+    if block_m > 128 or problem.multiply is not None:  # too few registers
+        return
+    step = 16 if problem.a == torch.int8 else 8  # of the instruction's
+    units, down = model.CARDS[target.name].units, ceil(problem.m / block_m) * problem.batch
+    first = ceil(down * ceil(problem.n / 256) / units)
+    for rounds in (first, first + 1):
+        across = rounds * units // down
+        width = ceil(problem.n / across / step) * step
+        if 64 < width < 256 and width not in WIDTHS:
+            yield width
 
 
 def _filled(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
@@ -306,7 +322,7 @@ def _wave_grids(block_m: int, block_n: int, crowd: bool) -> Iterator[tuple[int, 
 def _sharing(problem: GemmProblem, config: GemmConfig) -> Iterator[GemmConfig]:
     down, across = ceil(problem.m / config.block_m), ceil(problem.n / config.block_n)
     for share, share_a in ((2, 1), (4, 1), (1, 2), (1, 4), (2, 2), (4, 2), (2, 4)):
-        if share <= down and share_a <= across:
+        if share <= down and share_a <= across and config.block_n % (8 * share) == 0:
             group = config.group if share_a == 1 or config.group == 0 else share
             yield dataclasses.replace(config, share=share, share_a=share_a, group=group)
 
@@ -322,7 +338,8 @@ def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> 
     k_tiles = ceil(config.length(problem) / config.block_k)
     tiles = prod(config.tiles(problem)) * problem.batch
     units = model.CARDS[target.name].units
-    if problem.batch == 1 and tiles > units and (rest := last_round(problem, config, target)):
+    whole = config.wgmma and config.block_n not in WIDTHS
+    if not whole and problem.batch == 1 and tiles > units and (rest := last_round(problem, config, target)):
         last = min(units // rest, k_tiles // 4, 8)
         if last > 1:
             yield dataclasses.replace(config, last=last)
@@ -332,6 +349,8 @@ def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> 
         for x in shared:
             if x.share * x.share_a <= 2 and prod(x.tiles(problem)) * problem.batch > units:
                 yield from _filled(problem, dataclasses.replace(x, walks=True), target)
+    if whole:  # those that fill the units as they are
+        return
     if target.family == "sm90":
         for cluster in (2, 4, 8):
             if cluster * 2 <= k_tiles and tiles * cluster <= 2 * units:

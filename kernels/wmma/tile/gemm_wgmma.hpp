@@ -89,8 +89,10 @@ struct GemmKernel<Config, Loop::kWgmma> {
   static constexpr int kStep = 32 / sizeof(A);  // of K that one product takes
   static constexpr int kSteps = kDepth / kStep;
 
-  using Wave = WaveTile<Product, 16, kN>;  // a wave's part of its warpgroup's 64 rows
-  using Store = WaveStore<Config, Product, 16, kN>;
+  static constexpr int kHeld = (kN + Product::kCols - 1) / Product::kCols * Product::kCols;
+  static_assert(kN == kHeld || Config::kMappedD, "slabs are whole products");
+  using Wave = WaveTile<Product, 16, kHeld>;  // a wave's part of its warpgroup's 64 rows
+  using Store = WaveStore<Config, Product, 16, kHeld>;
   using PanelsOrSlabs = PanelOrSlabStore<Config::kMappedD, Config, Product, kN>;
   static constexpr int kWaveBytes = Config::kMappedD || kWalks ? PanelsOrSlabs::kWaveBytes : Store::kWaveBytes;
   static constexpr int kStores = kWalks ? Queue::kBytes : 0;  // where they start: otherwise where the tiles lay

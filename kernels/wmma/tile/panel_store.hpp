@@ -115,7 +115,8 @@ class PanelColumns<None, E, kDims> {
   WMMA_DEVICE void find(E*, int, int, uint32_t) const {}
 };
 
-// A wave's 16 rows, kN columns at a time.
+// A wave's 16 rows, kN columns at a time. Where these are no whole panels, the last panel covers a part of the one before
+// it, with the same results.
 template <class Config, int kN>
 class PanelStore {
   using D = typename Config::D;
@@ -126,9 +127,9 @@ class PanelStore {
   using RowScale = typename Config::RowScale;
   using ColScale = typename Config::ColScale;
   static constexpr int kDims = Config::kBatchDims;
-  static constexpr int kPanels = kN / Panel::kColumns;
+  static constexpr int kPanels = (kN + Panel::kColumns - 1) / Panel::kColumns;
   static constexpr int kAhead = kPanels > 1 ? 2 : 1;
-  static_assert(kN % Panel::kColumns == 0 && sizeof(D) == 2, "whole panels");
+  static_assert(kN >= Panel::kColumns && kN % 8 == 0 && sizeof(D) == 2, "as many as the engine takes at once");
 
  public:
   static constexpr int kWaveBytes = 2 * Panel::kBytes;  // one is filled while the engine reads the other
@@ -139,7 +140,7 @@ class PanelStore {
   // Asks for what the first panels need, while the last products are under way.
   WMMA_DEVICE void ask(uint32_t batch, int64_t row, int64_t column) {
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) ahead_[i].load(p_, batch, row, column + i * Panel::kColumns, lane_);
+    for (int i = 0; i < kAhead; ++i) ahead_[i].load(p_, batch, row, column + first_column(i), lane_);
   }
 
   // After that, for the same place.
@@ -161,7 +162,7 @@ class PanelStore {
     for (int i = 0; i < kPanels; ++i) {
       Read& read = ahead_[i % kAhead];
       int32_t at[2 + kDims];
-      at[0] = static_cast<int32_t>(column) + i * Panel::kColumns;
+      at[0] = static_cast<int32_t>(column) + first_column(i);
       at[1] = static_cast<int32_t>(row);
       batch_coordinates<kDims>(p_, p_.d, batch, at + 2);
       const Panel panel(shared_ + second_, lane_);
@@ -177,7 +178,7 @@ class PanelStore {
       read.c.put(panel);
       const PanelColumns<Bias, E, kDims> biases = read.bias;
       const PanelColumns<ColScale, E, kDims> col_scales = read.col_scale;
-      if (i + kAhead < kPanels) read.load(p_, batch, row, column + (i + kAhead) * Panel::kColumns, lane_);
+      if (i + kAhead < kPanels) read.load(p_, batch, row, column + first_column(i + kAhead), lane_);
 #pragma unroll
       for (int step = 0; step < Panel::kSteps; ++step) {
         uint32_t added[4];
@@ -199,7 +200,7 @@ class PanelStore {
               beside.bias = bias[e];
               if constexpr (!kIsNone<C>) beside.c = half_of<C>(added[j * 2 + half], e);
               if constexpr (!kIsNone<Multiply>) beside.multiply = half_of<Multiply>(factors[step][j * 2 + half], e);
-              y[e] = finish.value(sums[i * (Panel::kColumns / 2) + step * 8 + j * 4 + half * 2 + e], beside);
+              y[e] = finish.value(sums[first_column(i) / 2 + step * 8 + j * 4 + half * 2 + e], beside);
             }
             words[j * 2 + half] = rounded_pair<D>(y[0], y[1]);
           }
@@ -222,6 +223,9 @@ class PanelStore {
   }
 
  private:
+  static WMMA_CONSTEXPR int first_column(int panel) {
+    return detail::lower(panel * Panel::kColumns, kN - Panel::kColumns);
+  }
   template <class T>
   static WMMA_DEVICE E half_of(uint32_t word, int which) {
     alignas(4) T two[2];
@@ -283,8 +287,9 @@ struct PanelOrSlabStore<true, Last, Product, kN> {
   WMMA_DEVICE void ask(uint32_t batch, int64_t row, int64_t column, uint32_t wave_row, uint32_t wave_column) {
     panels.ask(batch, row + wave_row, column + wave_column);
   }
-  WMMA_DEVICE void run(const WaveTile<Product, 16, kN>& sums, uint32_t batch, int64_t row, int64_t column,
-                       uint32_t wave_row, uint32_t wave_column) {
+  template <class Wave>
+  WMMA_DEVICE void run(const Wave& sums, uint32_t batch, int64_t row, int64_t column, uint32_t wave_row,
+                       uint32_t wave_column) {
     panels.run(&sums.sums[0][0][0], batch, row + wave_row, column + wave_column);
   }
   WMMA_DEVICE void close() const { panels.close(); }
