@@ -356,6 +356,16 @@ def test_leaves_a_product_with_a_factor_of_0(function, ops):
     assert ["a factor is 0" in entry.reason for entry in compiled.report.left] == [True]
 
 
+def test_a_large_factor_leaves_float16_its_range():
+    """x·a is near the type's end: the factor stays behind the second product."""
+    x, w, a, b = (
+        torch.full(shape, one).half()
+        for shape, one in (((8, 64), 1.0), ((64, 8), 0.0), ((64, 4), 90.0), ((4, 8), 0.001))
+    )
+    compiled = Compiled(lambda x, w, a, b: x @ w + 16 * (x @ a @ b))
+    torch.testing.assert_close(compiled(x, w, a, b), torch.full((8, 8), 368.0).half(), rtol=1e-2, atol=0)
+
+
 # What eager itself does not differentiate.
 CHANGED = [
     (Case("input changed", _input_changed, LINEAR, {"linear": 1}), "changed in place"),

@@ -160,6 +160,18 @@ def test_a_hook_on_lora_runs_once_for_a_vector():
     assert seen == [((8,), (12,))]
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+def test_a_large_factor_of_lora_leaves_float16_its_range(autocast):
+    model = wmma_ops.nn.LoRALinear(64, 16, rank=2, alpha=64.0, bias=False, dtype=None if autocast else torch.float16)
+    with torch.no_grad():
+        model.lora_a.weight.fill_(60.0)
+        model.lora_b.weight.fill_(2.0**-10)
+    x = torch.ones(3, 64, dtype=model.weight.dtype)
+    with torch.no_grad(), torch.autocast("cpu", torch.float16, enabled=autocast):
+        got = model(x) - F.linear(x, model.weight)
+    torch.testing.assert_close(got.float(), torch.full((3, 16), 240.0), rtol=1e-2, atol=0)
+
+
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_lora(dtype):
     ours = wmma_ops.nn.LoRALinear(24, 20, rank=4, alpha=6.0, dropout=0.5, dtype=dtype)

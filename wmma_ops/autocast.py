@@ -26,6 +26,11 @@ _KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.Dis
 )
 
 
+def is_on(x: torch.Tensor) -> bool:
+    """Whether autocast is on for the tensor's device."""
+    return x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
+
+
 def _autocast(op, positions, device_type, *args, **kwargs):
     schema = op._schema.arguments
     args = list(args)

@@ -4,6 +4,7 @@ input and state."""
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import torch
 from torch.fx import Node
 
 from wmma_ops import activations
@@ -70,7 +71,7 @@ def _scaled_first(main: "Fused", other: "Fused", ends: "dict[Node, Fused]") -> t
     if not linear:
         return (other.a, ()) if factor == 1 else None
     alpha = inner.alpha * factor
-    if vanishes(alpha):
+    if vanishes(alpha) or (abs(alpha) > 1 and value(inner.last).dtype == torch.float16):  # which has no room for it
         return None
     operands = {"a": inner.a, "b": inner.right}
     return Rewrite(" + ".join(inner.steps), "gemm", inner.nodes, operands, given(alpha=alpha)), inner.nodes

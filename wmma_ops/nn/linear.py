@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from wmma_ops import activations, ops
+from wmma_ops import activations, autocast, ops
 from wmma_ops.nn.activation import apply, records_gradient
 
 Tensor = torch.Tensor
@@ -68,6 +68,10 @@ class Linear(nn.Linear):
         return super().extra_repr() + (f", activation={self.activation!r}" if self.activation else "")
 
 
+def _computes_in_float16(x: Tensor) -> bool:
+    return (torch.get_autocast_dtype(x.device.type) if autocast.is_on(x) else x.dtype) == torch.float16
+
+
 class LoRALinear(nn.Linear):
     """A frozen linear layer and an adapter of low rank: ``x·weightᵀ + bias + (alpha / rank)·(x·Aᵀ)·Bᵀ``.
 
@@ -117,8 +121,11 @@ class LoRALinear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() == 1:
             return self.forward(input.unsqueeze(0)).squeeze(0)  # hooks run once
-        low = ops.gemm(self.dropout(input), self.lora_a.weight.mT, alpha=self.alpha / self.rank)
-        return ops.gemm(input, self.weight.mT, bias=self.bias, a2=low, b2=self.lora_b.weight.mT)
+        factor, up = self.alpha / self.rank, self.lora_b.weight
+        if abs(factor) > 1 and _computes_in_float16(input):  # in which x·Aᵀ has little room to grow
+            factor, up = 1.0, up * factor
+        low = ops.gemm(self.dropout(input), self.lora_a.weight.mT, alpha=factor)
+        return ops.gemm(input, self.weight.mT, bias=self.bias, a2=low, b2=up.mT)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, rank={self.rank}, alpha={self.alpha}"

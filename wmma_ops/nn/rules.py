@@ -11,7 +11,7 @@ import torch.autograd.forward_ad as forward_ad
 import torch.nn.functional as F
 from torch import nn
 
-from wmma_ops import ops
+from wmma_ops import autocast, ops
 from wmma_ops.nn.attention import multi_head_attention, same_order
 from wmma_ops.types import DIFFERENTIABLE
 from wmma_ops.types import name as type_name
@@ -49,7 +49,7 @@ def _refusal(*tensors) -> str | None:
         if x.device != first.device:
             return f"{which} is on another device"
         mixed = x.dtype != first.dtype
-        if mixed and (not _autocast(first) or torch.float64 in (x.dtype, first.dtype)):
+        if mixed and (not autocast.is_on(first) or torch.float64 in (x.dtype, first.dtype)):
             return f"{which} has another type"
     if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
         return "forward-mode derivatives are on"
@@ -68,10 +68,6 @@ def _is_dtensor(x) -> bool:
     """By name: an import would load all that is distributed."""
     kind = type(x)
     return kind.__module__ == "torch.distributed.tensor" and kind.__name__ == "DTensor"
-
-
-def _autocast(x: Tensor) -> bool:
-    return x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
 
 
 def _factors(*values) -> str | None:
@@ -157,7 +153,11 @@ def _heads_differ(q: Tensor, k: Tensor, v: Tensor, grouped: bool) -> str | None:
 def _mask_refusal(q: Tensor, k: Tensor, mask: Tensor) -> str | None:
     if not is_plain(mask) or mask.device != q.device or _is_dtensor(mask) != _is_dtensor(q):
         return "its mask is no plain tensor on the same device"
-    known = [torch.bool, q.dtype, *([torch.float32, torch.get_autocast_dtype(q.device.type)] if _autocast(q) else [])]
+    known = [
+        torch.bool,
+        q.dtype,
+        *([torch.float32, torch.get_autocast_dtype(q.device.type)] if autocast.is_on(q) else []),
+    ]
     if mask.dtype not in known:
         return f"its mask is {type_name(mask.dtype)}"
     target = (*q.shape[:-1], k.shape[-2])

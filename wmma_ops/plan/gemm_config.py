@@ -153,7 +153,13 @@ def maps_result(problem: GemmProblem, config: GemmConfig) -> bool:
     """Whether the copy engine takes the result away: of 16 bits, as is all that is read for each of its elements."""
     operands = ((problem.d, problem.d_vec), (problem.c, problem.c_vec), (problem.multiply, problem.multiply_vec))
     whole = config.cluster == config.splits == config.last == 1
-    return config.wgmma and whole and config.block_n >= 64 and all(goes_by_panels(*x) for x in operands) and number_of(problem) == "float"
+    return (
+        config.wgmma
+        and whole
+        and config.block_n >= 64
+        and all(goes_by_panels(*x) for x in operands)
+        and number_of(problem) == "float"
+    )
 
 
 def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
@@ -256,9 +262,8 @@ def _wgmma_candidates(problem: GemmProblem, target: arch.Target, element: torch.
                 )  # fmt: skip
                 # All of the batch stands along x; whole groups of blocks that share are less than four times as many.
                 threads = 4 * prod(config.tiles(problem)) * problem.batch * config.all_waves * target.wave
-                if threads <= MOST_THREADS_X:
-                    if block_n in WIDTHS or maps_result(problem, config):
-                        yield from _filled(problem, config, target)
+                if threads <= MOST_THREADS_X and (block_n in WIDTHS or maps_result(problem, config)):
+                    yield from _filled(problem, config, target)
 
 
 def _even_widths(problem: GemmProblem, block_m: int, target: arch.Target) -> Iterator[int]:
