@@ -14,6 +14,8 @@ import wmma_ops
 
 BIG = [(8192, 8192, 8192), (4096, 4096, 4096), (4096, 14336, 4096), (4096, 4096, 14336)]
 SMALL = [(1, 4096, 4096), (16, 4096, 4096), (128, 14336, 4096), (1000, 1000, 1000), (127, 1031, 515), (512, 512, 512)]
+LAYERS = [(6144, 4096), (4096, 4096), (14336, 4096), (4096, 14336), (11008, 4096)]  # of language models: N, K
+ROWS = (32, 128, 256, 512, 1024, 2048)
 FUSED = [(4096, 4096, 4096), (8192, 1024, 1024), (16384, 4096, 1024), (512, 4096, 1024)]
 
 
@@ -23,6 +25,15 @@ def products(shapes, clock: Clock):
         check(wmma_ops.matmul(a, b), a @ b)
         ours, theirs = clock.times([lambda a=a, b=b: wmma_ops.matmul(a, b), lambda a=a, b=b: torch.mm(a, b)])
         yield f"mm {m}x{n}x{k}", ours, theirs, 2 * m * n * k
+
+
+def layers(clock: Clock):
+    for m in ROWS:
+        for n, k in LAYERS:
+            x, w = matrix(m, k), matrix(n, k) * k**-0.5
+            check(wmma_ops.linear(x, w), F.linear(x, w))
+            ours, theirs = clock.times([lambda x=x, w=w: wmma_ops.linear(x, w), lambda x=x, w=w: F.linear(x, w)])
+            yield f"linear {m}x{n}x{k}", ours, theirs, 2 * m * n * k
 
 
 GELU = torch.compile(lambda x, w, b: F.gelu(F.linear(x, w, b)))
@@ -83,6 +94,7 @@ def main() -> None:
     groups = {
         "large": products(BIG, clock),
         "small": products(SMALL, clock),
+        "layers": layers(clock),
         "fused": fused(clock),
     }
     for group, found in groups.items():

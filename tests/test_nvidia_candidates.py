@@ -3,13 +3,14 @@ shared memory against the kernel's own, and spills nothing."""
 
 import dataclasses
 import random
+from math import ceil, prod
 
 import pytest
 import torch
 
 import wmma_ops
 from wmma_ops import arch, jit
-from wmma_ops.plan import gemm, gemm_config, launching
+from wmma_ops.plan import gemm, gemm_config, launching, model
 from wmma_ops.plan.figures import figures
 from wmma_ops.types import OUTPUTS
 
@@ -23,6 +24,7 @@ KINDS = {  # and the rows of A, from few to many
     "clusters": (lambda x: x.wgmma and x.cluster > 1, (30, 300)),
     "splits": (lambda x: x.wgmma and x.splits > 1, (30, 300)),
     "a split last round": (lambda x: x.wgmma and x.last > 1, (4000,)),
+    "a width of its own": (lambda x: x.wgmma and x.block_n not in gemm_config.WIDTHS, (300, 1000)),
 }
 PAIRED = {
     "straight": KINDS["straight"],
@@ -31,6 +33,7 @@ PAIRED = {
     "walking": KINDS["walking"],
     "clusters": KINDS["clusters"],
     "a split last round": KINDS["a split last round"],
+    "a width of its own": KINDS["a width of its own"],
 }
 TYPES = {torch.float16: 3, torch.bfloat16: 3, torch.int8: 2, torch.float8_e4m3fn: 2}  # and how often each is drawn
 
@@ -100,6 +103,19 @@ def _compiles_and_spills_nothing(problem, config):
         assert found.spills == 0, f"{problem}\n{config!r}"
         # What may start before the kernel before it is done waits for that.
         assert not launch.early or "griddepcontrol.wait" in code.assembly
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(512, 11008, 4096), (1024, 14336, 4096), (1536, 1536, 6144)])
+@pytest.mark.parametrize("across", [False, True])
+def test_tiles_are_of_a_width_that_leaves_few_units_idle(m, n, k, across):
+    target, units = arch.target("sm_90a"), model.CARDS["sm_90a"].units
+    a = torch.empty(m, k, dtype=torch.bfloat16)
+    b = torch.empty(k, n, dtype=torch.bfloat16) if across else torch.empty(n, k, dtype=torch.bfloat16).mT
+    (problem,) = launching.problems(lambda: wmma_ops.matmul(a, b), target)
+    config = gemm.plan(problem, target).config
+    assert config.block_n not in gemm_config.WIDTHS
+    tiles = prod(config.tiles(problem))
+    assert tiles / units > 0.95 * ceil(tiles / units)
 
 
 def test_warpgroups_take_a_second_pair_that_lies_as_the_first():

@@ -11,7 +11,7 @@ from wmma_ops import arch
 from wmma_ops.plan import model
 from wmma_ops.plan.plan import MOST_THREADS_X
 from wmma_ops.plan.problem import GemmProblem
-from wmma_ops.plan.tiles import BARRIER_BYTES, can_map, goes_by_panels, step_of, tile_bytes
+from wmma_ops.plan.tiles import BARRIER_BYTES, can_map, goes_by_panels, step_of, tile_bytes, up
 from wmma_ops.types import FP8
 from wmma_ops.types import name as type_name
 
@@ -174,6 +174,8 @@ def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) 
         for edge, order in ((config.block_m, pair.a_order), (config.block_n, pair.b_order)):
             # Lines of K, or, copied as they are, along M or N.
             lines, length = (edge, config.block_k) if not config.stages or order == "k" else (config.block_k, edge)
+            if config.wgmma:
+                length = up(length, 128 // config.element.itemsize)
             total += tile_bytes(target, lines, length, config.element.itemsize)
         return total
 
@@ -249,7 +251,7 @@ def _wgmma_candidates(problem: GemmProblem, target: arch.Target, element: torch.
     for block_m in (64, 128, 256):
         for block_n in (*WIDTHS, *_even_widths(problem, block_m, target)):
             beyond = (block_m > 64 and block_m // 2 >= problem.m) or (block_n > 32 and block_n // 2 >= problem.n)
-            in_panels = problem.b_order == "k" or block_n % 64 == 0
+            in_panels = problem.b_order == "k" or block_n >= 64
             if beyond or not in_panels or block_m * block_n > (256 * 128, 192 * 128)[element in FP8]:
                 continue
             if element in FP8 and block_n > 192:  # sums and parts of them
