@@ -11,7 +11,7 @@ from wmma_ops import arch
 from wmma_ops.plan import model
 from wmma_ops.plan.plan import MOST_THREADS_X
 from wmma_ops.plan.problem import GemmProblem
-from wmma_ops.plan.tiles import BARRIER_BYTES, can_map, goes_by_panels, step_of, tile_bytes, up
+from wmma_ops.plan.tiles import BARRIER_BYTES, can_map, goes_by_panels, step_of, tile_bytes
 from wmma_ops.types import FP8
 from wmma_ops.types import name as type_name
 
@@ -174,8 +174,6 @@ def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) 
         for edge, order in ((config.block_m, pair.a_order), (config.block_n, pair.b_order)):
             # Lines of K, or, copied as they are, along M or N.
             lines, length = (edge, config.block_k) if not config.stages or order == "k" else (config.block_k, edge)
-            if config.wgmma:
-                length = up(length, 128 // config.element.itemsize)
             total += tile_bytes(target, lines, length, config.element.itemsize)
         return total
 
@@ -251,7 +249,7 @@ def _wgmma_candidates(problem: GemmProblem, target: arch.Target, element: torch.
     for block_m in (64, 128, 256):
         for block_n in (*WIDTHS, *_even_widths(problem, block_m, target)):
             beyond = (block_m > 64 and block_m // 2 >= problem.m) or (block_n > 32 and block_n // 2 >= problem.n)
-            in_panels = problem.b_order == "k" or block_n >= 64
+            in_panels = problem.b_order == "k" or block_n % 64 == 0
             if beyond or not in_panels or block_m * block_n > (256 * 128, 192 * 128)[element in FP8]:
                 continue
             if element in FP8 and block_n > 192:  # sums and parts of them
@@ -268,18 +266,19 @@ def _wgmma_candidates(problem: GemmProblem, target: arch.Target, element: torch.
                     yield from _filled(problem, config, target)
 
 
-def _even_widths(problem: GemmProblem, block_m: int, target: arch.Target) -> Iterator[int]:
-    """Of tiles that leave no unit idle in the last round: as wide as can be, and for a round more."""
-    if block_m > 128 or problem.multiply is not None:  # too few registers
-        return
-    step = 16 if problem.a == torch.int8 else 8  # of the instruction's
+def _even_widths(problem: GemmProblem, block_m: int, target: arch.Target) -> list[int]:
+    """Of tiles that leave few units idle in the last round: as wide as can be, and for a round more; those also that two
+    blocks can share. Across K they would start within a line: slower than what they spare."""
+    if block_m > 128 or problem.multiply is not None or problem.b_order != "k":  # or too few registers
+        return []
     units, down = model.CARDS[target.name].units, ceil(problem.m / block_m) * problem.batch
     first = ceil(down * ceil(problem.n / 256) / units)
+    found = set()
     for rounds in (first, first + 1):
-        across = rounds * units // down
-        width = ceil(problem.n / across / step) * step
-        if 64 < width < 256 and width not in WIDTHS:
-            yield width
+        least = ceil(problem.n / (rounds * units // down))
+        # The instruction has them in steps of 8 columns, or of 16.
+        found |= {ceil(least / step) * step for step in ((16,) if problem.a == torch.int8 else (8, 16))}
+    return sorted(width for width in found if 64 < width < 256 and width not in WIDTHS)
 
 
 def _filled(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
@@ -329,7 +328,8 @@ def _wave_grids(block_m: int, block_n: int, crowd: bool) -> Iterator[tuple[int, 
 def _sharing(problem: GemmProblem, config: GemmConfig) -> Iterator[GemmConfig]:
     down, across = ceil(problem.m / config.block_m), ceil(problem.n / config.block_n)
     for share, share_a in ((2, 1), (4, 1), (1, 2), (1, 4), (2, 2), (4, 2), (2, 4)):
-        if share <= down and share_a <= across and config.block_n % (8 * share) == 0:
+        whole = config.block_n in WIDTHS or (share_a == 1 and config.block_n % (8 * share) == 0)
+        if share <= down and share_a <= across and whole:
             group = config.group if share_a == 1 or config.group == 0 else share
             yield dataclasses.replace(config, share=share, share_a=share_a, group=group)
 

@@ -78,9 +78,7 @@ struct GemmKernel<Config, Loop::kWgmma> {
   static constexpr int64_t kKeptBytes = 16 << 20;  // of an operand, for the next kernel to find in the L2 cache
   static_assert(!kWalks || (Config::kSplit == Split::kNone && Config::kCluster == 1), "whole tiles");
   using LoaderA = PanelLoader<A, Config::kAOrder, Config::kBlockM, kDepth, kDims, Config::kShareA>;
-  static constexpr int kPanelN = 128 / static_cast<int>(sizeof(B));  // of lines across K
-  static constexpr int kBroughtN = kAlongB ? kN : (kN + kPanelN - 1) / kPanelN * kPanelN;
-  using LoaderB = PanelLoader<B, Config::kBOrder, kBroughtN, kDepth, kDims, Config::kShare>;
+  using LoaderB = PanelLoader<B, Config::kBOrder, kN, kDepth, kDims, Config::kShare>;
   using TileA = typename LoaderA::Tile;
   using TileB = typename LoaderB::Tile;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
