@@ -104,6 +104,13 @@ BAD = [
     ("addmm", (f(2), f(2, 3), f(3, 2)), {"alpha": "1"}, TypeError, "alpha is of type str; takes float"),
     ("addmm", (f(2), f(2, 3), f(3, 2)), {"beta": None}, TypeError, "beta is of type NoneType; takes float"),
     ("addmm", (i8(2), i8(2, 3), i8(3, 2)), {"alpha": NAN}, ValueError, "alpha is nan; takes a finite number"),
+    (
+        "addmm",
+        (f(2), f(2, 3), f(3, 2)),
+        {"beta": -1e60},
+        ValueError,
+        r"beta is -1e\+60; takes a number in float32's range",
+    ),
     ("addmm", (i8(2), i8(2, 3), i8(3, 2)), {"beta": INF}, ValueError, "beta is inf; takes a finite number"),
     ("addmm", (f(2), f(2, 3), f(3, 2)), {"out_dtype": BF16}, TypeError, "out_dtype is bfloat16; takes float32"),
     ("baddbmm", (f(2), f(2, 3), f(3, 2)), {}, ValueError, r"a has shape \[2, 3\]; takes 3 dimensions"),

@@ -1,6 +1,8 @@
 #include "problem.hpp"
 
 #include <cmath>
+#include <cstdio>
+#include <limits>
 #include <tuple>
 
 namespace wmma_ops {
@@ -54,11 +56,18 @@ Device check_operands(const char* op, const Names& names, const Tensor& a, const
                  shape(a) + ", is " + k);
 }
 
-// An integer result of a NaN or an infinity has no meaning, so integer operands take finite factors alone.
+// An integer result of a NaN or an infinity has no meaning, so integer operands take finite factors alone. Beside
+// others they are float32, unless the operands are wider.
 void check_factor(const char* op, const char* name, double value, ScalarType operand) {
-  if (is_integer(operand) && !std::isfinite(value)) {
-    fail_value(op, name, "is " + std::to_string(value) + "; takes a finite number beside int8 operands");
-  }
+  const bool is_finite = std::isfinite(value);
+  const bool fits =
+      is_integer(operand) || operand == ScalarType::Double || std::abs(value) <= std::numeric_limits<float>::max();
+  if (is_finite ? fits : !is_integer(operand)) return;
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  fail_value(op, name,
+             std::string("is ") + text + "; takes a " + (is_finite ? "number in float32's range" : "finite number") +
+                 " beside " + name_of(operand) + " operands");
 }
 
 ScalarType check_out_dtype(const char* op, const std::optional<ScalarType>& asked, ScalarType operand) {
