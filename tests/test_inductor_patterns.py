@@ -356,6 +356,15 @@ def test_leaves_a_product_with_a_factor_of_0(function, ops):
     assert ["a factor is 0" in entry.reason for entry in compiled.report.left] == [True]
 
 
+def test_an_addend_with_a_factor_of_0_has_a_gradient():
+    c, a, b = (_x(*shape) for shape in ((5, 7), (5, 6), (6, 7)))
+    compiled = Compiled(lambda c, a, b: torch.addmm(c, a, b, beta=0))
+    compiled(c, a, b).sum().backward()
+    assert torch.equal(c.grad, torch.zeros_like(c))
+    (entry,) = compiled.report.left
+    assert "has a gradient" in entry.reason
+
+
 def test_a_large_factor_leaves_float16_its_range():
     """x·a is near the type's end: the factor stays behind the second product."""
     x, w, a, b = (

@@ -104,6 +104,8 @@ def _product(node: Node, order: Order) -> Fused | str | None:
             return "its factors are not known when the graph is made"
         if vanishes(alpha) or (beta != 0 and vanishes(beta)):
             return _ZERO
+        if beta == 0 and value(added).requires_grad:
+            return "what it adds nothing of has a gradient, of zeros"
         added = added if beta != 0 else None
     if why := refused(node, (a, b), order, added):
         return why
