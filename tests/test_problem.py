@@ -165,7 +165,7 @@ def test_a_pair_with_nothing_to_sum_up_is_not_there(planner):
     assert explain("gemm", a, a.T, a2=a2, b2=a2.T, alpha=0).problem == explain("gemm", a, a.T, alpha=0).problem
     plan = explain("gemm", a, a.T, a2=a2, b2=a2.T)
     assert (plan.problem.k2, plan.problem.a2_order, plan.problem.b2_order, plan.problem.a2_vec) == (4, "k", "k", 4)
-    assert "second pair" in str(plan)
+    assert "second   K" in str(plan)
     assert tuning.key_of(plan.problem) != tuning.key_of(plain)
     assert not any(word in tuning.key_of(plain) + gemm.source(plain, *_chosen(plain)) for word in ("a2", "A2", "k2"))
 

@@ -95,7 +95,7 @@ class GemmProblem:
         )
         if self.k2:
             yield (
-                "second pair",
+                "second",
                 f"K {self.k2}, A2 along {self.a2_order} by {self.a2_vec}, B2 along {self.b2_order} by {self.b2_vec}",
             )
         extras = [
