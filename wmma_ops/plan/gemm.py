@@ -118,12 +118,18 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
 
 
 def _own_width(config: GemmConfig) -> str:
-    """The instructions of a width that few kernels have: all would be slow to read for each."""
+    """The instructions of a width that few kernels have (arch/wgmma.hpp): all of them would be slow to read for each."""
     if not config.wgmma or config.block_n in WIDTHS:
         return ""
     sums = config.block_n // 2
+    names = ", ".join(f"%{i}" for i in range(sums))
+    operands = ", ".join(f"c(d[(i) + {i}])" for i in range(sums))
     numbers = ", ".join(str(sums + i) for i in range(7))
-    return f"#define WMMA_OTHER_WGMMAS WMMA_WGMMAS({config.block_n}, {numbers})\n"
+    return (
+        f'#define WMMA_NAMES{sums} "{names}"\n'
+        f"#define WMMA_D{sums}(c, d, i) {operands}\n"
+        f"#define WMMA_OTHER_WGMMAS WMMA_WGMMAS({config.block_n}, {numbers})\n"
+    )
 
 
 def _second_pair(problem: GemmProblem) -> list[str]:

@@ -46,70 +46,28 @@ template <class A, class B, int kN>
 struct Wgmma;
 
 #define WMMA_D4(c, d, i) c(d[i]), c(d[(i) + 1]), c(d[(i) + 2]), c(d[(i) + 3])
-#define WMMA_D8(c, d, i) WMMA_D4(c, d, i), WMMA_D4(c, d, (i) + 4)
-#define WMMA_D12(c, d, i) WMMA_D8(c, d, i), WMMA_D4(c, d, (i) + 8)
-#define WMMA_D16(c, d, i) WMMA_D12(c, d, i), WMMA_D4(c, d, (i) + 12)
-#define WMMA_D20(c, d, i) WMMA_D16(c, d, i), WMMA_D4(c, d, (i) + 16)
-#define WMMA_D24(c, d, i) WMMA_D20(c, d, i), WMMA_D4(c, d, (i) + 20)
-#define WMMA_D28(c, d, i) WMMA_D24(c, d, i), WMMA_D4(c, d, (i) + 24)
-#define WMMA_D32(c, d, i) WMMA_D28(c, d, i), WMMA_D4(c, d, (i) + 28)
-#define WMMA_D36(c, d, i) WMMA_D32(c, d, i), WMMA_D4(c, d, (i) + 32)
-#define WMMA_D40(c, d, i) WMMA_D36(c, d, i), WMMA_D4(c, d, (i) + 36)
-#define WMMA_D44(c, d, i) WMMA_D40(c, d, i), WMMA_D4(c, d, (i) + 40)
-#define WMMA_D48(c, d, i) WMMA_D44(c, d, i), WMMA_D4(c, d, (i) + 44)
-#define WMMA_D52(c, d, i) WMMA_D48(c, d, i), WMMA_D4(c, d, (i) + 48)
-#define WMMA_D56(c, d, i) WMMA_D52(c, d, i), WMMA_D4(c, d, (i) + 52)
-#define WMMA_D60(c, d, i) WMMA_D56(c, d, i), WMMA_D4(c, d, (i) + 56)
-#define WMMA_D64(c, d, i) WMMA_D60(c, d, i), WMMA_D4(c, d, (i) + 60)
-#define WMMA_D68(c, d, i) WMMA_D64(c, d, i), WMMA_D4(c, d, (i) + 64)
-#define WMMA_D72(c, d, i) WMMA_D68(c, d, i), WMMA_D4(c, d, (i) + 68)
-#define WMMA_D76(c, d, i) WMMA_D72(c, d, i), WMMA_D4(c, d, (i) + 72)
-#define WMMA_D80(c, d, i) WMMA_D76(c, d, i), WMMA_D4(c, d, (i) + 76)
-#define WMMA_D84(c, d, i) WMMA_D80(c, d, i), WMMA_D4(c, d, (i) + 80)
-#define WMMA_D88(c, d, i) WMMA_D84(c, d, i), WMMA_D4(c, d, (i) + 84)
-#define WMMA_D92(c, d, i) WMMA_D88(c, d, i), WMMA_D4(c, d, (i) + 88)
-#define WMMA_D96(c, d, i) WMMA_D92(c, d, i), WMMA_D4(c, d, (i) + 92)
-#define WMMA_D100(c, d, i) WMMA_D96(c, d, i), WMMA_D4(c, d, (i) + 96)
-#define WMMA_D104(c, d, i) WMMA_D100(c, d, i), WMMA_D4(c, d, (i) + 100)
-#define WMMA_D108(c, d, i) WMMA_D104(c, d, i), WMMA_D4(c, d, (i) + 104)
-#define WMMA_D112(c, d, i) WMMA_D108(c, d, i), WMMA_D4(c, d, (i) + 108)
-#define WMMA_D116(c, d, i) WMMA_D112(c, d, i), WMMA_D4(c, d, (i) + 112)
-#define WMMA_D120(c, d, i) WMMA_D116(c, d, i), WMMA_D4(c, d, (i) + 116)
-#define WMMA_D124(c, d, i) WMMA_D120(c, d, i), WMMA_D4(c, d, (i) + 120)
-#define WMMA_D128(c, d, i) WMMA_D124(c, d, i), WMMA_D4(c, d, (i) + 124)
+#define WMMA_D16(c, d, i) WMMA_D4(c, d, i), WMMA_D4(c, d, (i) + 4), WMMA_D4(c, d, (i) + 8), WMMA_D4(c, d, (i) + 12)
+#define WMMA_D32(c, d, i) WMMA_D16(c, d, i), WMMA_D16(c, d, (i) + 16)
+#define WMMA_D64(c, d, i) WMMA_D32(c, d, i), WMMA_D32(c, d, (i) + 32)
+#define WMMA_D96(c, d, i) WMMA_D64(c, d, i), WMMA_D32(c, d, (i) + 64)
+#define WMMA_D128(c, d, i) WMMA_D64(c, d, i), WMMA_D64(c, d, (i) + 64)
 
-#define WMMA_NAMES4 "%0, %1, %2, %3"
-#define WMMA_NAMES8 WMMA_NAMES4 ", %4, %5, %6, %7"
-#define WMMA_NAMES12 WMMA_NAMES8 ", %8, %9, %10, %11"
-#define WMMA_NAMES16 WMMA_NAMES12 ", %12, %13, %14, %15"
-#define WMMA_NAMES20 WMMA_NAMES16 ", %16, %17, %18, %19"
-#define WMMA_NAMES24 WMMA_NAMES20 ", %20, %21, %22, %23"
-#define WMMA_NAMES28 WMMA_NAMES24 ", %24, %25, %26, %27"
-#define WMMA_NAMES32 WMMA_NAMES28 ", %28, %29, %30, %31"
-#define WMMA_NAMES36 WMMA_NAMES32 ", %32, %33, %34, %35"
-#define WMMA_NAMES40 WMMA_NAMES36 ", %36, %37, %38, %39"
-#define WMMA_NAMES44 WMMA_NAMES40 ", %40, %41, %42, %43"
-#define WMMA_NAMES48 WMMA_NAMES44 ", %44, %45, %46, %47"
-#define WMMA_NAMES52 WMMA_NAMES48 ", %48, %49, %50, %51"
-#define WMMA_NAMES56 WMMA_NAMES52 ", %52, %53, %54, %55"
-#define WMMA_NAMES60 WMMA_NAMES56 ", %56, %57, %58, %59"
-#define WMMA_NAMES64 WMMA_NAMES60 ", %60, %61, %62, %63"
-#define WMMA_NAMES68 WMMA_NAMES64 ", %64, %65, %66, %67"
-#define WMMA_NAMES72 WMMA_NAMES68 ", %68, %69, %70, %71"
-#define WMMA_NAMES76 WMMA_NAMES72 ", %72, %73, %74, %75"
-#define WMMA_NAMES80 WMMA_NAMES76 ", %76, %77, %78, %79"
-#define WMMA_NAMES84 WMMA_NAMES80 ", %80, %81, %82, %83"
-#define WMMA_NAMES88 WMMA_NAMES84 ", %84, %85, %86, %87"
-#define WMMA_NAMES92 WMMA_NAMES88 ", %88, %89, %90, %91"
-#define WMMA_NAMES96 WMMA_NAMES92 ", %92, %93, %94, %95"
-#define WMMA_NAMES100 WMMA_NAMES96 ", %96, %97, %98, %99"
-#define WMMA_NAMES104 WMMA_NAMES100 ", %100, %101, %102, %103"
-#define WMMA_NAMES108 WMMA_NAMES104 ", %104, %105, %106, %107"
-#define WMMA_NAMES112 WMMA_NAMES108 ", %108, %109, %110, %111"
-#define WMMA_NAMES116 WMMA_NAMES112 ", %112, %113, %114, %115"
-#define WMMA_NAMES120 WMMA_NAMES116 ", %116, %117, %118, %119"
-#define WMMA_NAMES124 WMMA_NAMES120 ", %120, %121, %122, %123"
-#define WMMA_NAMES128 WMMA_NAMES124 ", %124, %125, %126, %127"
+#define WMMA_NAMES16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define WMMA_NAMES32 \
+  WMMA_NAMES16       \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WMMA_NAMES64                                                                   \
+  WMMA_NAMES32                                                                         \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WMMA_NAMES96                                                                   \
+  WMMA_NAMES64                                                                         \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define WMMA_NAMES128                                                                              \
+  WMMA_NAMES96                                                                                     \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
 // `sums` accumulators. `rest` is what follows their names: the operands and their flags. Where `adds` is false, the
 // product takes the place of what was in the accumulators.
@@ -167,7 +125,7 @@ WMMA_WGMMAS(64, 32, 33, 34, 35, 36, 37, 38)
 WMMA_WGMMAS(128, 64, 65, 66, 67, 68, 69, 70)
 WMMA_WGMMAS(192, 96, 97, 98, 99, 100, 101, 102)
 WMMA_WGMMAS(256, 128, 129, 130, 131, 132, 133, 134)
-#ifdef WMMA_OTHER_WGMMAS  // of a kernel whose tiles have another width, a multiple of eight
+#ifdef WMMA_OTHER_WGMMAS  // of a kernel whose tiles have another width, which brings its lists, too
 WMMA_OTHER_WGMMAS
 #endif
 
@@ -177,68 +135,15 @@ WMMA_OTHER_WGMMAS
 #undef WMMA_WGMMA_OF_ROWS
 #undef WMMA_WGMMA
 #undef WMMA_NAMES128
-#undef WMMA_NAMES124
-#undef WMMA_NAMES120
-#undef WMMA_NAMES116
-#undef WMMA_NAMES112
-#undef WMMA_NAMES108
-#undef WMMA_NAMES104
-#undef WMMA_NAMES100
 #undef WMMA_NAMES96
-#undef WMMA_NAMES92
-#undef WMMA_NAMES88
-#undef WMMA_NAMES84
-#undef WMMA_NAMES80
-#undef WMMA_NAMES76
-#undef WMMA_NAMES72
-#undef WMMA_NAMES68
 #undef WMMA_NAMES64
-#undef WMMA_NAMES60
-#undef WMMA_NAMES56
-#undef WMMA_NAMES52
-#undef WMMA_NAMES48
-#undef WMMA_NAMES44
-#undef WMMA_NAMES40
-#undef WMMA_NAMES36
 #undef WMMA_NAMES32
-#undef WMMA_NAMES28
-#undef WMMA_NAMES24
-#undef WMMA_NAMES20
 #undef WMMA_NAMES16
-#undef WMMA_NAMES12
-#undef WMMA_NAMES8
-#undef WMMA_NAMES4
 #undef WMMA_D128
-#undef WMMA_D124
-#undef WMMA_D120
-#undef WMMA_D116
-#undef WMMA_D112
-#undef WMMA_D108
-#undef WMMA_D104
-#undef WMMA_D100
 #undef WMMA_D96
-#undef WMMA_D92
-#undef WMMA_D88
-#undef WMMA_D84
-#undef WMMA_D80
-#undef WMMA_D76
-#undef WMMA_D72
-#undef WMMA_D68
 #undef WMMA_D64
-#undef WMMA_D60
-#undef WMMA_D56
-#undef WMMA_D52
-#undef WMMA_D48
-#undef WMMA_D44
-#undef WMMA_D40
-#undef WMMA_D36
 #undef WMMA_D32
-#undef WMMA_D28
-#undef WMMA_D24
-#undef WMMA_D20
 #undef WMMA_D16
-#undef WMMA_D12
-#undef WMMA_D8
 #undef WMMA_D4
 
 }  // namespace wmma::arch
