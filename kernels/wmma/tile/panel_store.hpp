@@ -115,8 +115,8 @@ class PanelColumns<None, E, kDims> {
   WMMA_DEVICE void find(E*, int, int, uint32_t) const {}
 };
 
-// A wave's 16 rows, kN columns at a time. Where these are no whole panels, the last panel covers a part of the one before
-// it, with the same results.
+// A wave's 16 rows, kN columns at a time. Where these are no whole panels, the last panel covers a part of the one
+// before it, with the same results.
 template <class Config, int kN>
 class PanelStore {
   using D = typename Config::D;
