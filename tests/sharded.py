@@ -9,7 +9,7 @@ from torch.distributed.tensor import DTensor, Partial, Shard, init_device_mesh
 from torch.distributed.tensor.debug import CommDebugMode
 
 from wmma_ops.distributed import rules, sharding
-from wmma_ops.library import overload
+from wmma_ops.library import overload, tensor_names
 from wmma_ops.testing.samples import SAMPLES, Sample
 
 # With what the common samples leave out: partial sums with everything that is added, groups of heads, integers.
@@ -115,7 +115,7 @@ def check(sample, dtype, mesh_shape, offers, grads=True) -> bool:
     """Runs a call spread by one offer for every dimension of the mesh. False where it is too small for that."""
     mesh = mesh_of(mesh_shape)
     plain = tensors_of(sample, dtype, grads)
-    names = rules.tensor_names(overload(sample.op))
+    names = tensor_names(overload(sample.op))
     placements = {x: [offer.inputs[names.index(x)] for offer in offers] for x in plain}
     if not all(_fits(x, mesh, placements[name]) for name, x in plain.items()):
         return False

@@ -22,8 +22,8 @@ from torch.distributed.tensor.experimental import register_sharding
 
 import wmma_ops
 from wmma_ops.distributed import sharding
-from wmma_ops.distributed.rules import Offer, tensor_names
-from wmma_ops.library import overload
+from wmma_ops.distributed.rules import Offer
+from wmma_ops.library import overload, tensor_names
 from wmma_ops.testing.samples import Sample
 
 # Where no placements but the offered ones may be taken as they lie.

@@ -16,7 +16,7 @@ from processes import Group
 
 import wmma_ops.distributed
 from wmma_ops.distributed import rules
-from wmma_ops.library import OPS, overload
+from wmma_ops.library import OPS, overload, tensor_names
 
 pytestmark = pytest.mark.xdist_group("processes")  # one worker starts them
 
@@ -115,7 +115,7 @@ def test_plans_refuse_what_they_cannot_do(two):
 def test_sums_of_one_product_beside_longer_ones_are_not_divided():
     def offered(k, k2):
         shapes = {"a": (3, k), "b": (k, 5), "a2": (3, k2), "b2": (k2, 5)}
-        operands = dict.fromkeys(rules.tensor_names(overload("gemm")))
+        operands = dict.fromkeys(tensor_names(overload("gemm")))
         operands |= {name: rules.Operand(shape, torch.float32) for name, shape in shapes.items()}
         return {offer.name for offer in rules.offers("gemm", operands, {}, (2,))}
 

@@ -14,7 +14,7 @@ from torch.autograd.function import _SingleLevelFunction
 
 from wmma_ops import activations, driver, emulator, fakes
 from wmma_ops.errors import tagged
-from wmma_ops.library import IMPLEMENTATIONS, overload
+from wmma_ops.library import IMPLEMENTATIONS, overload, tensor_names
 from wmma_ops.select import select
 from wmma_ops.sizes import known
 from wmma_ops.types import DIFFERENTIABLE, accumulator, name
@@ -356,7 +356,7 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
     step (_SingleLevelFunction) and the redispatch goes on to the next.
     """
     call = overload(op)
-    names = [argument.name for argument in call._schema.arguments if not argument.kwarg_only]
+    names = tensor_names(call)
     defaults = {argument.name: argument.default_value for argument in call._schema.arguments if argument.kwarg_only}
 
     class Product(_SingleLevelFunction):

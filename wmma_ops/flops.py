@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from wmma_ops.library import NAMESPACES
+from wmma_ops.library import NAMESPACES, overload, tensor_names
 
 
 def _product(a, out) -> int:
@@ -20,21 +20,8 @@ def _matmul(a, b, *_, out_shape=None, **__) -> int:
     return _product(a, out_shape)
 
 
-def _gemm(
-    a,
-    b,
-    c=None,
-    bias=None,
-    row_scale=None,
-    col_scale=None,
-    a_scale=None,
-    multiply=None,
-    a2=None,
-    b2=None,
-    *_,
-    out_shape=None,
-    **__,
-) -> int:
+def _gemm(a, *others, out_shape=None, **named) -> int:
+    a2 = (dict(zip(tensor_names(overload("gemm"))[1:], others, strict=False)) | named).get("a2")
     return _product(a, out_shape) + (0 if a2 is None else _product(a2, out_shape))
 
 

@@ -34,6 +34,11 @@ def special_mode(variable: contextvars.ContextVar, value) -> Iterator[None]:
         variable.reset(token)
 
 
+def tensor_names(call) -> list[str]:
+    """The tensors among an overload's arguments, in order."""
+    return [argument.name for argument in call._schema.arguments if not argument.kwarg_only]
+
+
 def overload(name: str, *, raw: bool = False):
     """The OpOverload of one op."""
     return getattr(getattr(torch.ops, "wmma_raw" if raw else "wmma"), name).default

@@ -3,7 +3,7 @@
 import torch
 
 from wmma_ops.errors import tagged
-from wmma_ops.library import NAMESPACES, overload
+from wmma_ops.library import NAMESPACES, overload, tensor_names
 from wmma_ops.select import select
 
 # How many of its last dimensions belong to the operation itself.
@@ -83,7 +83,7 @@ def _product(info, tensors, dims, **scalars):
 
 
 def _gemm(info, in_dims, *given, **scalars):
-    names = [argument.name for argument in overload("gemm")._schema.arguments if not argument.kwarg_only]
+    names = tensor_names(overload("gemm"))
     tensors = dict.fromkeys(names) | dict(zip(names, given, strict=False))
     dims = dict.fromkeys(names) | dict(zip(names, in_dims, strict=False))
     return _product(info, tensors, dims, **scalars)

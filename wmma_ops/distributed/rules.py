@@ -46,11 +46,6 @@ class Offer:
     inputs: tuple[Placement | None, ...]
 
 
-def tensor_names(call) -> list[str]:
-    """The tensors among an overload's arguments, in order."""
-    return [argument.name for argument in call._schema.arguments if not argument.kwarg_only]
-
-
 def offers(op: str, operands: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     """The ways to spread a call of `op`. `operands` holds all its tensors, `mesh` the sizes of the mesh's dimensions."""
     if op in _PRODUCTS:
