@@ -123,4 +123,21 @@ void check_vector(const char* op, const char* name, const Tensor& x, int64_t len
   }
 }
 
+void broadcast(const char* op, const char* name, Sizes& batch, const Tensor& x, int64_t core, const char* other) {
+  auto sizes = x.sizes();
+  size_t rank = sizes.size() - core;
+  if (rank > batch.size()) batch.insert(batch.begin(), rank - batch.size(), 1);
+  for (size_t i = 0; i < rank; ++i) {
+    int64_t size = sizes[i];
+    int64_t& target = batch[batch.size() - rank + i];
+    if (size == target || size == 1) continue;
+    if (target != 1) {
+      fail_value(op, name,
+                 "has shape " + shape(x) + "; takes batch dimensions that broadcast with those of " + other + ", " +
+                     shape(batch));
+    }
+    target = size;
+  }
+}
+
 }  // namespace wmma_ops

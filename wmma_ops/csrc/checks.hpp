@@ -33,6 +33,8 @@ void check_beside(const char* op, const char* name, const Tensor& x, ScalarType 
 void check_output(const char* op, const char* name, ScalarType got, ScalarType operand);
 
 void check_rank(const char* op, const char* name, const Tensor& x, int64_t rank);
+// Broadcasts x's dimensions but the last `core` (aligned at the right) into `batch`, which is that of `other`.
+void broadcast(const char* op, const char* name, Sizes& batch, const Tensor& x, int64_t core, const char* other);
 // That it broadcasts to the target without enlarging it.
 void check_matrix(const char* op, const char* name, const Tensor& x, const Sizes& target);
 // A vector along one dimension of the product, with optional batch dimensions before it; a scale may be one element.

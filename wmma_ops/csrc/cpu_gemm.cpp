@@ -232,16 +232,10 @@ bool is_one_call(const Gemm& p) { return is_integer(p.in) || p.in == S::BFloat16
 // A product of [pro(A) A2] with [B; B2].
 Gemm joined(const Gemm& p) {
   // Both of [batch…, M, K] or [batch…, K, N], for the batch that the two have.
-  auto together = [](const Tensor& x, const Tensor& y, int64_t dim) {
-    const Tensor& longer = x.dim() < y.dim() ? y : x;
-    Sizes batch = sizes_of(longer), x_sizes = sizes_of(x), y_sizes = sizes_of(y);
-    batch.resize(batch.size() - 2);
-    for (const Sizes* sizes : {&x_sizes, &y_sizes}) {
-      const size_t rank = sizes->size() - 2;
-      for (size_t i = 0; i < rank; ++i) {
-        if ((*sizes)[i] != 1) batch[batch.size() - rank + i] = (*sizes)[i];
-      }
-    }
+  auto together = [&](const Tensor& x, const Tensor& y, int64_t dim) {
+    Sizes batch;
+    broadcast(p.op, p.names.a, batch, x, 2, p.names.b);
+    broadcast(p.op, "a2 or b2", batch, y, 2, "a and b");
     auto spread = [&](const Tensor& t) {
       return aten::expand(t, join(batch, t.sizes()[t.dim() - 2], t.sizes()[t.dim() - 1]));
     };

@@ -9,24 +9,6 @@ namespace wmma_ops {
 
 namespace {
 
-// Broadcasts `extra` (aligned at the right) into `batch`.
-void broadcast(const char* op, const char* name, Sizes& batch, const Tensor& x, int64_t core, const char* other) {
-  auto sizes = x.sizes();
-  size_t rank = sizes.size() - core;
-  if (rank > batch.size()) batch.insert(batch.begin(), rank - batch.size(), 1);
-  for (size_t i = 0; i < rank; ++i) {
-    int64_t size = sizes[i];
-    int64_t& target = batch[batch.size() - rank + i];
-    if (size == target || size == 1) continue;
-    if (target != 1) {
-      fail_value(op, name,
-                 "has shape " + shape(x) + "; takes batch dimensions that broadcast with those of " + other + ", " +
-                     shape(batch));
-    }
-    target = size;
-  }
-}
-
 Device check_operands(const char* op, const Names& names, const Tensor& a, const Tensor& b, ScalarType in,
                       ScalarType in_b) {
   Device device = check_first(op, names.a, a);
