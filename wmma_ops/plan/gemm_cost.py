@@ -66,7 +66,10 @@ def _moved(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> tup
 
 
 def _stored(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
-    """Bytes that a step brings, and what narrow loads cost, as bytes."""
+    """Bytes that a step brings, and what narrow loads cost, as bytes: of two pairs, in the mean."""
+    if problem.k2:
+        each = sum(_stored(pair, config, target) * pair.k for pair in problem.pairs())
+        return each / (problem.k + problem.k2)
     stored = sum(_moved(problem, config, target)) * config.block_k
     if not config.stages:  # loads narrower than 16 bytes cost an instruction each
         stored *= max(1, 4 / (min(problem.a_vec, problem.b_vec) * problem.a.itemsize))
@@ -101,10 +104,6 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
         reads = config.waves // 4 * (64 + config.block_n) * config.block_k * size
     shared = 0 if config.direct else (reads + written) / shared_rate(target)
     sum_bytes = config.sum_bytes
-    stored = _stored(problem, config, target)
-    if problem.k2:  # in the mean
-        each = sum(_stored(pair, config, target) * pair.k for pair in problem.pairs())
-        stored = each / (problem.k + problem.k2)
     beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply) if dtype is not None)
     of_d, of_beside = (model.MAPPED_RESULT, model.MAPPED_BESIDE) if maps_result(problem, config) else (1, 1)
     out = sum_bytes if config.splits > 1 else problem.d.itemsize * of_d + beside * of_beside
@@ -119,7 +118,7 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
             steps=k_tiles,
             matrix=matrix,
             shared=shared,
-            tile_bytes=stored,
+            tile_bytes=_stored(problem, config, target),
             result_bytes=area * out,
             activations=area * 20 if problem.activation else 0,
             resident=1
