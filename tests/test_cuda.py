@@ -10,7 +10,6 @@ import torch.nn.functional as F
 import wmma_ops
 from wmma_ops import arch, driver
 from wmma_ops.plan import gemm, gemm_gemm, launching, tuning
-from wmma_ops.plan.gemm_config import WIDTHS
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -115,20 +114,20 @@ def test_two_devices():
         wmma_ops.matmul(_matrix(4, 4, device="cuda:0"), _matrix(4, 4, device="cuda:1"))
 
 
+KINDS = {
+    "walking": lambda x: x.walks,
+    "clusters": lambda x: x.cluster > 1,
+    "splits": lambda x: x.splits > 1,
+    "a split last round": lambda x: x.last > 1,
+    "a width of its own": lambda x: x.has_own_width,
+}
+MANY_TILES = ("walking", "a split last round", "a width of its own")  # what these are for
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8, torch.float8_e4m3fn], ids=str)
 @pytest.mark.parametrize(
     "what",
-    [
-        "plain",
-        "shared B",
-        "shared A",
-        "both",
-        "walking",
-        "clusters",
-        "splits",
-        "a split last round",
-        "a width of its own",
-    ],
+    ["plain", "shared B", "shared A", "both", *KINDS],
 )
 def test_warpgroups_in_any_configuration(what, dtype):
     """The planner takes them for large products; here they meet edges, batches and matrices that the batch repeats."""
@@ -140,13 +139,9 @@ def test_warpgroups_in_any_configuration(what, dtype):
         "shared B": lambda x: x.share > 1 == x.share_a,
         "shared A": lambda x: x.share_a > 1 == x.share,
         "both": lambda x: x.share > 1 < x.share_a,
-        "walking": lambda x: x.walks,
-        "clusters": lambda x: x.cluster > 1,
-        "splits": lambda x: x.splits > 1,
-        "a split last round": lambda x: x.last > 1,
-        "a width of its own": lambda x: x.block_n not in WIDTHS,
+        **KINDS,
     }[what]
-    many_tiles = what in ("walking", "a split last round", "a width of its own")
+    many_tiles = what in MANY_TILES
     sizes = ((2000, 1312, 2064),) if many_tiles else ((200, 264, 1040), (131, 96, 1072), (131, 96, 16))
     for m, n, k in sizes:
         for batch in ((), (3,), (2, 3)):
@@ -249,16 +244,7 @@ def test_what_stands_beside_a_product_by_warpgroups(seed, dtype):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8, torch.float8_e4m3fn], ids=str)
 @pytest.mark.parametrize(
     "what",
-    [
-        "straight",
-        "asynchronous",
-        "warpgroups",
-        "walking",
-        "clusters",
-        "splits",
-        "a split last round",
-        "a width of its own",
-    ],
+    ["straight", "asynchronous", "warpgroups", *KINDS],
 )
 def test_a_second_pair_in_any_configuration(what, dtype):
     """Longer and shorter than the first, and lying as it does or, where the loop has a choice, otherwise."""
@@ -267,13 +253,9 @@ def test_a_second_pair_in_any_configuration(what, dtype):
         "straight": lambda x: x.direct,
         "asynchronous": lambda x: x.stages and not x.wgmma and not x.direct,
         "warpgroups": lambda x: x.wgmma and x.cluster == x.splits == x.last == 1 and not x.walks,
-        "walking": lambda x: x.walks,
-        "clusters": lambda x: x.cluster > 1,
-        "splits": lambda x: x.splits > 1,
-        "a split last round": lambda x: x.last > 1,
-        "a width of its own": lambda x: x.wgmma and x.block_n not in WIDTHS,
+        **KINDS,
     }[what]
-    many_tiles = what in ("walking", "a split last round", "a width of its own")
+    many_tiles = what in MANY_TILES
     m, n = (2000, 1312) if many_tiles else (13, 264) if what == "straight" else (131, 264)
     for k, k2, batch, turned in (
         (1040, 16, (), False),

@@ -24,7 +24,7 @@ KINDS = {  # and the rows of A, from few to many
     "clusters": (lambda x: x.wgmma and x.cluster > 1, (30, 300)),
     "splits": (lambda x: x.wgmma and x.splits > 1, (30, 300)),
     "a split last round": (lambda x: x.wgmma and x.last > 1, (4000,)),
-    "a width of its own": (lambda x: x.wgmma and x.block_n not in gemm_config.WIDTHS, (300, 1000)),
+    "a width of its own": (lambda x: x.has_own_width, (300, 1000)),
 }
 PAIRED = {
     "straight": KINDS["straight"],
@@ -111,7 +111,7 @@ def test_tiles_are_of_a_width_that_leaves_few_units_idle(m, n, k):
     x, weight = torch.empty(m, k, dtype=torch.bfloat16), torch.empty(n, k, dtype=torch.bfloat16)
     (problem,) = launching.problems(lambda: wmma_ops.linear(x, weight), target)
     config = gemm.plan(problem, target).config
-    assert config.block_n not in gemm_config.WIDTHS
+    assert config.has_own_width
     tiles = prod(config.tiles(problem))
     assert tiles / units > 0.95 * ceil(tiles / units)
 

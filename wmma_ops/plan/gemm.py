@@ -7,7 +7,6 @@ from wmma_ops import arch
 from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.gemm_config import (
-    WIDTHS,
     GemmConfig,
     candidates,
     element_of,
@@ -119,7 +118,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
 
 def _own_width(config: GemmConfig) -> str:
     """The instructions of a width that few kernels have (arch/wgmma.hpp): all of them would be slow to read for each."""
-    if not config.wgmma or config.block_n in WIDTHS:
+    if not config.has_own_width:
         return ""
     sums = config.block_n // 2
     names = ", ".join(f"%{i}" for i in range(sums))

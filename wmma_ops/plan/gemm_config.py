@@ -61,6 +61,11 @@ class GemmConfig:
         return self.waves + (4 if sums > _SUMS_BESIDE_ONE_ASKER.get(self.waves, sums) else 1)
 
     @property
+    def has_own_width(self) -> bool:
+        """Whether the tile's width was made for the problem, to leave few units idle."""
+        return self.wgmma and self.block_n not in WIDTHS
+
+    @property
     def sum_bytes(self) -> int:
         """Of an accumulator."""
         return 8 if self.element == torch.float64 else 4
@@ -262,7 +267,7 @@ def _wgmma_candidates(problem: GemmProblem, target: arch.Target, element: torch.
                 )  # fmt: skip
                 # All of the batch stands along x; whole groups of blocks that share are less than four times as many.
                 threads = 4 * prod(config.tiles(problem)) * problem.batch * config.all_waves * target.wave
-                if threads <= MOST_THREADS_X and (block_n in WIDTHS or maps_result(problem, config)):
+                if threads <= MOST_THREADS_X and (not config.has_own_width or maps_result(problem, config)):
                     yield from _filled(problem, config, target)
 
 
@@ -328,8 +333,10 @@ def _wave_grids(block_m: int, block_n: int, crowd: bool) -> Iterator[tuple[int, 
 def _sharing(problem: GemmProblem, config: GemmConfig) -> Iterator[GemmConfig]:
     down, across = ceil(problem.m / config.block_m), ceil(problem.n / config.block_n)
     for share, share_a in ((2, 1), (4, 1), (1, 2), (1, 4), (2, 2), (4, 2), (2, 4)):
-        whole = config.block_n in WIDTHS or (share_a == 1 and config.block_n % (8 * share) == 0)
-        if share <= down and share_a <= across and whole:
+        apart = config.has_own_width and (
+            share_a > 1 or config.block_n % (8 * share)
+        )  # B's parts are whole eight lines
+        if share <= down and share_a <= across and not apart:
             group = config.group if share_a == 1 or config.group == 0 else share
             yield dataclasses.replace(config, share=share, share_a=share_a, group=group)
 
@@ -345,8 +352,12 @@ def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> 
     k_tiles = ceil(config.length(problem) / config.block_k)
     tiles = prod(config.tiles(problem)) * problem.batch
     units = model.CARDS[target.name].units
-    whole = config.wgmma and config.block_n not in WIDTHS
-    if not whole and problem.batch == 1 and tiles > units and (rest := last_round(problem, config, target)):
+    if (
+        not config.has_own_width
+        and problem.batch == 1
+        and tiles > units
+        and (rest := last_round(problem, config, target))
+    ):
         last = min(units // rest, k_tiles // 4, 8)
         if last > 1:
             yield dataclasses.replace(config, last=last)
@@ -356,7 +367,7 @@ def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> 
         for x in shared:
             if x.share * x.share_a <= 2 and prod(x.tiles(problem)) * problem.batch > units:
                 yield from _filled(problem, dataclasses.replace(x, walks=True), target)
-    if whole:  # those that fill the units as they are
+    if config.has_own_width:
         return
     if target.family == "sm90":
         for cluster in (2, 4, 8):
