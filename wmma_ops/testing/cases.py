@@ -220,6 +220,18 @@ def _addmm():
     yield GemmCase(op="addmm_", m=13, n=17, k=19, dtype="bfloat16", c="full", c_dtype="float32", alpha=-1.0)
 
 
+_EPILOGUE = {  # all of it
+    "c": "full",
+    "alpha": -0.5,
+    "beta": 2.0,
+    "bias": True,
+    "row_scale": "vector",
+    "col_scale": "vector",
+    "activation": "gelu",
+    "multiply": "full",
+}
+
+
 def _gemm():
     for activation, dtype in itertools.product(ACTIVATIONS, (*FLOATS, "int8")):
         yield GemmCase(m=20, n=25, k=30, dtype=dtype, activation=activation, bias=True, out_dtype=_float_out(dtype))
@@ -232,18 +244,7 @@ def _gemm():
         yield GemmCase(
             m=9, n=11, k=13, dtype=dtype, row_scale=row, col_scale=col, out_dtype=out, c="full", beta=0.5, bias=True
         )
-    everything = {
-        "c": "full",
-        "alpha": -0.5,
-        "beta": 2.0,
-        "bias": True,
-        "row_scale": "vector",
-        "col_scale": "vector",
-        "a_scale": "vector",
-        "a_activation": "relu",
-        "activation": "gelu",
-        "multiply": "full",
-    }
+    everything = _EPILOGUE | {"a_scale": "vector", "a_activation": "relu"}
     for dtype in (*FLOATS, "int8", "float8_e5m2"):
         out = _float_out(dtype)
         yield GemmCase(m=21, n=22, k=23, dtype=dtype, out_dtype=out, **everything)
@@ -268,16 +269,6 @@ def _gemm():
 
 
 def _second_pair():
-    everything = {
-        "c": "full",
-        "alpha": -0.5,
-        "beta": 2.0,
-        "bias": True,
-        "row_scale": "vector",
-        "col_scale": "vector",
-        "activation": "gelu",
-        "multiply": "full",
-    }
     for i, (a, b, out) in enumerate(_types()):
         yield GemmCase(
             m=19,
@@ -298,11 +289,11 @@ def _second_pair():
         # Lengths of one and of many tiles, even and odd; whole and ragged ones.
         for k, k2 in ((16, 16), (33, 1), (1, 129), (80, 64), (7, 300)):
             yield GemmCase(m=17, n=31, k=k, k2=k2, dtype=dtype, out_dtype=out, bias=True)
-        yield GemmCase(m=21, n=22, k=23, k2=12, dtype=dtype, out_dtype=out, **everything)
+        yield GemmCase(m=21, n=22, k=23, k2=12, dtype=dtype, out_dtype=out, **_EPILOGUE)
         yield GemmCase(m=21, n=22, k=23, k2=12, dtype=dtype, out_dtype=out, a_scale="vector", a_activation="relu")
         for k, k2 in ((0, 5), (5, 0), (0, 0)):  # a prologue only of what is there
             before = {"a_scale": "vector", "a_activation": "relu"}
-            yield GemmCase(m=5, n=6, k=k, k2=k2, dtype=dtype, out_dtype=out, **before, **everything)
+            yield GemmCase(m=5, n=6, k=k, k2=k2, dtype=dtype, out_dtype=out, **before, **_EPILOGUE)
         for k, k2 in ((4099, 70), (70, 4099), (2050, 2070)):  # where they are split
             yield GemmCase(m=3, n=4, k=k, k2=k2, dtype=dtype, out_dtype=out)
         yield GemmCase(m=144, n=200, k=136, k2=72, dtype=dtype, out_dtype=out, b_layout="column", b2_layout="column")
