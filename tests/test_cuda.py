@@ -103,17 +103,6 @@ def test_eight_threads_at_once():
     assert not failures, failures
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_two_devices():
-    for index in (1, 0, 1):
-        a = _matrix(70, 90, device=f"cuda:{index}")
-        out = wmma_ops.matmul(a, a.t())
-        assert out.device.index == index
-        _close(out, a.double() @ a.double().t())
-    with pytest.raises(TypeError, match="cuda:1"):
-        wmma_ops.matmul(_matrix(4, 4, device="cuda:0"), _matrix(4, 4, device="cuda:1"))
-
-
 KINDS = {
     "walking": lambda x: x.walks,
     "clusters": lambda x: x.cluster > 1,
