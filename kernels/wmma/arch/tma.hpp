@@ -16,20 +16,29 @@ WMMA_DEVICE void barrier_make(uint32_t barrier, uint32_t arrivals) {
 // What this thread made becomes visible to the copy engine.
 WMMA_DEVICE void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
-WMMA_DEVICE void barrier_arrive(uint32_t barrier) {
-  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(barrier) : "memory");
+WMMA_DEVICE void barrier_arrive(uint32_t barrier, bool does) {
+  asm volatile(
+      "{ .reg .pred p; .reg .b64 state; setp.ne.b32 p, %1, 0;\n"
+      "@p mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(barrier),
+      "r"(does ? 1 : 0)
+      : "memory");
 }
 WMMA_DEVICE void barrier_arrive_for_bytes(uint32_t barrier, uint32_t bytes) {
   asm volatile("{ .reg .b64 state; mbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1; }" ::"r"(barrier),
                "r"(bytes)
                : "memory");
 }
-// At the barrier that stands at the same place in another block of the cluster.
-WMMA_DEVICE void barrier_arrive_in(uint32_t block, uint32_t barrier) {
+// What stands at the same place in another block of the cluster; and at such a barrier.
+WMMA_DEVICE uint32_t address_in(uint32_t block, uint32_t address) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
+  return there;
+}
+WMMA_DEVICE void barrier_arrive_there(uint32_t barrier, bool does) {
   asm volatile(
-      "{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [there]; }" ::"r"(barrier),
-      "r"(block)
+      "{ .reg .pred p; setp.ne.b32 p, %1, 0;\n"
+      "@p mbarrier.arrive.shared::cluster.b64 _, [%0]; }" ::"r"(barrier),
+      "r"(does ? 1 : 0)
       : "memory");
 }
 // Until the phase of this parity is over: phases count from 0.

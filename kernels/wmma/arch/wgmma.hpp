@@ -14,6 +14,10 @@ WMMA_DEVICE uint64_t wgmma_operand(uint32_t address, uint32_t panel_bytes) {
   return (address >> 4 & 0x3fff) | static_cast<uint64_t>(panel_bytes >> 4 & 0x3fff) << 16 | (kEightLines >> 4) << 32 |
          kExchanged128;
 }
+// The same operand so many bytes further on. An address has 18 bits, and those that count stand apart from all else.
+WMMA_DEVICE uint64_t wgmma_operand_after(uint64_t operand, uint32_t bytes) {
+  return operand & ~uint64_t{0xffffffff} | static_cast<uint32_t>(operand) + (bytes >> 4);
+}
 
 // Before the first product on accumulators that were written otherwise.
 WMMA_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

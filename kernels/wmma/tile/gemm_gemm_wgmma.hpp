@@ -53,6 +53,7 @@ struct WgmmaKernel {
   static constexpr int kStreamedBytes = kPairBytes > Last::Tile::kBytes ? kPairBytes : Last::Tile::kBytes;
   static constexpr int kResidentBytes = kResident ? kTilesK * kFirstBytes + kChunks * kSlices * Last::Tile::kBytes : 0;
   using Queue = PanelQueue<kStages, kResident ? Rows::Tile::kBytes : kStreamedBytes>;
+  using Item = typename Queue::Item;
   using Sums = WaveTile<Product, 16, kBlockH>;
   using LastSums = WaveTile<Product, 16, kWaveN>;
   using Store = PanelOrSlabStore<Config::kMappedD, typename Config::Last, Product, kWaveN>;
@@ -111,25 +112,25 @@ struct WgmmaKernel {
 
   static WMMA_DEVICE void ask(const Arguments& p, const Queue& queue, uint32_t start, uint32_t resident) {
     const uint32_t tiles = tiles_of(p);
-    uint32_t item = 0;
+    Item item(0);
     for (Rounds at(p, 0, 1); at.more(); at.next()) {
       const uint32_t batch = at.batch();
       Rows rows(p.last, p.a, p.a_map, batch, at.row(), 0);
       First first(p.last, p.b0, p.b0_map, batch, 0, 0);
       Gate gate(p.last, p.gate, p.gate_map, batch, 0, 0);
-      for (uint32_t i = 0; i < tiles; ++i, ++item) {
+      for (uint32_t i = 0; i < tiles; ++i, item.next()) {
         queue.open(item, kResident ? Rows::Tile::kBytes : kPairBytes);
         const uint32_t to = queue.place(item);
         rows.copy(to, queue.there(item));
         if constexpr (!kResident) ask_first(first, gate, to + Rows::Tile::kBytes, queue.there(item));
       }
       if constexpr (kResident) {  // the first rows come from further away
-        if (item == kTilesK) ask_weights(p, start, resident);
+        if (item.number() == kTilesK) ask_weights(p, start, resident);
       } else {
         for (int64_t column = 0; column < p.last.n; column += kBlockN) {
           Last last(p.last, p.last.b, p.b1_map, batch, column, 0);
 #pragma unroll 1
-          for (int slice = 0; slice < kSlices; ++slice, ++item) {
+          for (int slice = 0; slice < kSlices; ++slice, item.next()) {
             queue.open(item, Last::Tile::kBytes);
             last.copy(queue.place(item), queue.there(item));
           }
@@ -179,7 +180,8 @@ struct WgmmaKernel {
         group_n * (Config::kB1Order == Order::kAlongK ? kWaveN * 128 : kWaveN / 64 * Last::Tile::kPanelBytes);
     const uint32_t tiles = tiles_of(p);
     const uint32_t last_weights = start + kTilesK * kFirstBytes;  // where they are resident
-    uint32_t item = team * kTilesK;
+    Item item(team * kTilesK);
+    Item before = item;
     Store store(p.last, p.d_map, place);
     if constexpr (kResident) arch::barrier_wait(resident, 0);
     for (Rounds at(p, team, kTeams); at.more(); at.next()) {
@@ -191,9 +193,9 @@ struct WgmmaKernel {
         if constexpr (Config::kGate) gate.clear();
         hold(sums);
         hold(gate);
-        for (uint32_t i = 0; i < tiles; ++i) {
-          queue.await(item + i);
-          const uint32_t from = queue.place(item + i);
+        for (uint32_t i = 0; i < tiles; ++i, item.next()) {
+          queue.await(item);
+          const uint32_t from = queue.place(item);
           const uint32_t weights = kResident ? start + i * kFirstBytes : from + Rows::Tile::kBytes;
           arch::wgmma_fence();
           multiply<First, Config::kB0Order>(sums, from + rows_at, weights);
@@ -202,11 +204,11 @@ struct WgmmaKernel {
           }
           arch::wgmma_commit();
           arch::wgmma_wait<1>();
-          if (i > 0) queue.done(item + i - 1);
+          if (i > 0) queue.done(before);
+          before = item;
         }
         arch::wgmma_wait<0>();
-        item += tiles;
-        queue.done(item - 1);
+        queue.done(before);
         hold(sums);
         hold(gate);
         finish(p, d0, sums, gate, at.batch());
@@ -226,22 +228,23 @@ struct WgmmaKernel {
           arch::wgmma_commit();
         } else {
 #pragma unroll
-          for (int slice = 0; slice < kSlices; ++slice, ++item) {
+          for (int slice = 0; slice < kSlices; ++slice, item.next()) {
             queue.await(item);
             arch::wgmma_fence();
             multiply_last(sums, d0 + slice * (kDepth / 4), queue.place(item) + columns_at);
             arch::wgmma_commit();
             arch::wgmma_wait<1>();
-            if (slice > 0) queue.done(item - 1);
+            if (slice > 0) queue.done(before);
+            before = item;
           }
         }
         store.ask(at.batch(), at.row(), column, group_m * 64 + wave % 4 * 16, group_n * kWaveN);
         arch::wgmma_wait<0>();
-        if constexpr (!kResident) queue.done(item - 1);
+        if constexpr (!kResident) queue.done(before);
         hold(sums);
         store.run(sums, at.batch(), at.row(), column, group_m * 64 + wave % 4 * 16, group_n * kWaveN);
       }
-      item += (kTeams - 1) * kTilesK;
+      if constexpr (kTeams > 1) item = Item(item.number() + (kTeams - 1) * kTilesK);
     }
     store.close();
   }
@@ -259,26 +262,22 @@ struct WgmmaKernel {
   template <class Weights, Order kOrder>
   static WMMA_DEVICE void multiply(Sums& sums, uint32_t rows, uint32_t weights) {
     constexpr bool kAcross = kOrder == Order::kAcrossK;
+    const uint64_t a = Rows::Tile::operand(rows), b = Weights::Tile::operand(weights);
 #pragma unroll
     for (int step = 0; step < kDepth / kStep; ++step) {
       arch::Wgmma<T, T, kBlockH>::template mma<!kAlongA, kAcross>(
-          &sums.sums[0][0][0],
-          arch::wgmma_operand(rows + Rows::Tile::template step_bytes<kAlongA>(step, kStep), Rows::Tile::kPanelBytes),
-          arch::wgmma_operand(weights + Weights::Tile::template step_bytes<!kAcross>(step, kStep),
-                              Weights::Tile::kPanelBytes),
-          true);
+          &sums.sums[0][0][0], Rows::Tile::template step<kAlongA>(a, step, kStep),
+          Weights::Tile::template step<!kAcross>(b, step, kStep), true);
     }
   }
 
   static WMMA_DEVICE void multiply_last(LastSums& sums, const uint32_t* d0, uint32_t weights) {
     constexpr bool kAcross = Config::kB1Order == Order::kAcrossK;
+    const uint64_t b = Last::Tile::operand(weights);
 #pragma unroll
     for (int step = 0; step < kDepth / kStep; ++step) {
-      arch::WgmmaOfRows<T, kWaveN>::template mma<kAcross>(
-          &sums.sums[0][0][0], d0 + step * 4,
-          arch::wgmma_operand(weights + Last::Tile::template step_bytes<!kAcross>(step, kStep),
-                              Last::Tile::kPanelBytes),
-          true);
+      arch::WgmmaOfRows<T, kWaveN>::template mma<kAcross>(&sums.sums[0][0][0], d0 + step * 4,
+                                                          Last::Tile::template step<!kAcross>(b, step, kStep), true);
     }
   }
 

@@ -56,9 +56,10 @@ struct GemmKernel<Config, Loop::kWgmma> {
   static constexpr int kTakers = kWaves * arch::kWaveSize;
   static constexpr bool kGivesRegisters = kThreads - kTakers > arch::kWaveSize;  // a warpgroup of which one wave asks
   static constexpr int kAskerRegisters = 24;
-  static constexpr int kTakerRegisters = kWaves == 8 ? 240 : 112;  // where all start with 168, or with 96
-  static_assert(kThreads == kTakers + arch::kWaveSize || (kThreads == kTakers + 128 && (kWaves == 8 || kWaves == 16)),
-                "a wave asks, or a warpgroup that leaves its registers to two or four");
+  // Where all start with 168, with 128, or with 96.
+  static constexpr int kTakerRegisters = kWaves == 8 ? 240 : kWaves == 12 ? 160 : 112;
+  static_assert(kThreads == kTakers + arch::kWaveSize || (kThreads == kTakers + 128 && kWaves >= 8),
+                "a wave asks, or a warpgroup that leaves its registers to two, three or four");
   static constexpr int kClusterBlocks = Config::kCluster * Sharing::kBlocks;
   static_assert(Config::kBlockM == kWaves * 16 && kWaves % 4 == 0 && Config::kWavesN == 1 && Config::kWavesK == 1,
                 "four waves down are a warpgroup");
@@ -83,6 +84,7 @@ struct GemmKernel<Config, Loop::kWgmma> {
   using TileB = typename LoaderB::Tile;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
   using Queue = PanelQueue<kStages, kStageBytes>;
+  using Item = typename Queue::Item;
   static_assert(kStages >= 2, "one tile is multiplied while another arrives");
   // The matrix unit keeps some 14 bits of a sum of fp8 products, so each tile's is added to the others in float32.
   static constexpr bool kAddsParts = kIsFp8<A>;
@@ -186,29 +188,28 @@ struct GemmKernel<Config, Loop::kWgmma> {
   }
 
   static WMMA_DEVICE void ask(const Arguments& p, const Queue& queue) {
-    uint32_t item = 0;
+    Item item(0);
     for (uint32_t index = blockIdx.x; index < places(p); index += gridDim.x) {
       const Place place(p, index);
-      item = ask(p, queue, place, item, place.tiles, p.a, p.b, p.a_map, p.b_map, place.k.first, p.k);
+      ask(p, queue, place, item, place.tiles, p.a, p.b, p.a_map, p.b_map, place.k.first, p.k);
       if constexpr (kPaired)
-        item = ask(p, queue, place, item, place.more, p.a2, p.b2, p.a2_map, p.b2_map, place.k2.first, p.k2);
+        ask(p, queue, place, item, place.more, p.a2, p.b2, p.a2_map, p.b2_map, place.k2.first, p.k2);
     }
   }
-  // A pair's tiles, from k_first of its K on; answers with the queue's next item.
-  static WMMA_DEVICE uint32_t ask(const Arguments& p, const Queue& queue, const Place& place, uint32_t item,
-                                  uint32_t tiles, const GemmOperand& x, const GemmOperand& y, const TileMap& x_map,
-                                  const TileMap& y_map, int64_t k_first, int64_t k) {
+  // A pair's tiles, from k_first of its K on, as the queue's next items.
+  static WMMA_DEVICE void ask(const Arguments& p, const Queue& queue, const Place& place, Item& item, uint32_t tiles,
+                              const GemmOperand& x, const GemmOperand& y, const TileMap& x_map, const TileMap& y_map,
+                              int64_t k_first, int64_t k) {
     const bool once_a = is_read_once<A>(p.tiles_n, Config::kShareA, p.m, k);
     const bool once_b = is_read_once<B>(p.tiles_m, Config::kShare, p.n, k);
     LoaderA a(p, x, x_map, place.batch, place.row, k_first, once_a, Sharing::across(), Sharing::of_row());
     LoaderB b(p, y, y_map, place.batch, place.column, k_first, once_b, Sharing::down(), Sharing::of_column());
 #pragma unroll 1
-    for (uint32_t tile = 0; tile < tiles; ++tile, ++item) {
+    for (uint32_t tile = 0; tile < tiles; ++tile, item.next()) {
       queue.open(item, kStageBytes);
       a.copy(queue.place(item), queue.there(item));
       b.copy(queue.place(item) + TileA::kBytes, queue.there(item));
     }
-    return item;
   }
 
   static WMMA_DEVICE void take(const Arguments& p, const Queue& queue, unsigned char* slab, uint32_t wave) {
@@ -216,7 +217,10 @@ struct GemmKernel<Config, Loop::kWgmma> {
     const uint32_t rows_at = group * (kAlongA ? 64 * 128 : TileA::kPanelBytes);
     const uint32_t rounds = (places(p) - blockIdx.x + gridDim.x - 1) / gridDim.x;
     PanelsOrSlabs store(p, p.d_map, slab);
-    uint32_t item = 0;
+    const Takers takers(queue);
+    Item item(0);
+    const uint64_t a = TileA::operand(queue.place(item) + rows_at);  // of the first place
+    const uint64_t b = TileB::operand(queue.place(item) + TileA::kBytes);
     for (uint32_t index = blockIdx.x; index < places(p); index += gridDim.x) {
       const Place place(p, index);
       const uint32_t items = kWalks ? rounds * place.items() : place.items();  // of the queue, altogether
@@ -230,26 +234,28 @@ struct GemmKernel<Config, Loop::kWgmma> {
       Sum part[kN / 2];
       Sum* into = kAddsParts ? part : sums;
       hold_sums<kN / 2>(sums);
+      Item before = item;
 #pragma unroll 1
-      for (uint32_t tile = 0; tile < place.items(); ++tile, ++item) {
+      for (uint32_t tile = 0; tile < place.items(); ++tile, item.next()) {
         queue.await(item);
-        const uint32_t at = queue.place(item);
-        multiply(into, at + rows_at, at + TileA::kBytes);
+        const uint32_t further = item.stage() * kStageBytes;
+        multiply(into, arch::wgmma_operand_after(a, further), arch::wgmma_operand_after(b, further));
         if constexpr (kAddsParts) {
           arch::wgmma_wait<0>();
           hold_sums<kN / 2>(part);
-          done(queue, item, items);
+          takers.done(item, items);
 #pragma unroll
           for (int i = 0; i < kN / 2; ++i) sums[i] += part[i];
         } else {
           arch::wgmma_wait<1>();  // the product before this one has read its tile
-          if (tile > 0) done(queue, item - 1, items);
+          takers.done(before, tile > 0 ? items : 0);
+          before = item;
         }
       }
       if (Config::kSplit == Split::kNone && index + gridDim.x >= places(p)) arch::let_next_start();
       if constexpr (kWalks || Config::kMappedD) store.ask(place.batch, place.row, place.column, wave * 16, 0);
       arch::wgmma_wait<0>();
-      if (!kAddsParts && place.items() > 0) done(queue, item - 1, items);
+      if constexpr (!kAddsParts) takers.done(before, place.items() > 0 ? items : 0);
       hold_sums<kN / 2>(sums);
       if constexpr (!kWalks) arch::barrier_meet<kTakers>(2);  // what is stored lies where the tiles lay
       if constexpr (kWalks || Config::kMappedD) {
@@ -267,25 +273,35 @@ struct GemmKernel<Config, Loop::kWgmma> {
     store.close();
   }
 
-  // With a tile, whose place another is to take: where none is, nobody may be there any more to be told.
-  static WMMA_DEVICE void done(const Queue& queue, uint32_t item, uint32_t items) {
-    if (item + kStages >= items) return;
-    if constexpr (Sharing::kBlocks > 1) {
-      const uint32_t lane = lane_id();
-      if (lane < Sharing::kPeers) arch::barrier_arrive_in(Sharing::peer(lane), queue.free(item));
-    } else {
-      queue.done(item);
+  // Those who are told that a wave is done with a tile: where no other one of so many items is to take its place,
+  // nobody may be there any more.
+  class Takers {
+   public:
+    WMMA_DEVICE explicit Takers(const Queue& queue) : free_(queue.free(Item(0))), tells_(lane_id() < Sharing::kPeers) {
+      if constexpr (Sharing::kBlocks > 1) free_ = arch::address_in(Sharing::peer(tells_ ? lane_id() : 0), free_);
     }
-  }
+    WMMA_DEVICE void done(const Item& item, uint32_t items) const {
+      const uint32_t barrier = free_ + item.stage() * arch::kBarrierBytes;
+      const bool does = tells_ && item.number() + kStages < items;
+      if constexpr (Sharing::kBlocks > 1) {
+        arch::barrier_arrive_there(barrier, does);
+      } else {
+        arch::barrier_arrive(barrier, does);
+      }
+    }
 
-  static WMMA_DEVICE void multiply(Sum* sums, uint32_t a, uint32_t b) {
+   private:
+    uint32_t free_;  // of the first place, with this block or with the one that the lane tells
+    bool tells_;
+  };
+
+  static WMMA_DEVICE void multiply(Sum* sums, uint64_t a, uint64_t b) {
     arch::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      arch::Wgmma<A, B, kN>::template mma<!kAlongA, !kAlongB>(
-          sums, arch::wgmma_operand(a + TileA::template step_bytes<kAlongA>(step, kStep), TileA::kPanelBytes),
-          arch::wgmma_operand(b + TileB::template step_bytes<kAlongB>(step, kStep), TileB::kPanelBytes),
-          !kAddsParts || step != 0);
+      arch::Wgmma<A, B, kN>::template mma<!kAlongA, !kAlongB>(sums, TileA::template step<kAlongA>(a, step, kStep),
+                                                              TileB::template step<kAlongB>(b, step, kStep),
+                                                              !kAddsParts || step != 0);
     }
     arch::wgmma_commit();
   }

@@ -14,6 +14,29 @@ class PanelQueue {
   static constexpr int kBytes = kStages * kStageBytes;                     // of the places
   static constexpr int kBarrierBytes = 2 * kStages * arch::kBarrierBytes;  // `there` and `free` of each
 
+  // Counted, with the place that it takes: stepping on divides nothing.
+  class Item {
+   public:
+    WMMA_DEVICE explicit Item(uint32_t number)
+        : number_(number), stage_(number % kStages), odd_(number / kStages & 1) {}
+    WMMA_DEVICE uint32_t number() const { return number_; }
+    WMMA_DEVICE uint32_t stage() const { return stage_; }
+    WMMA_DEVICE uint32_t odd() const { return odd_; }  // whether the places are taken for the second, fourth ... time
+    WMMA_DEVICE void next() {
+      ++number_;
+      ++stage_;
+      if (stage_ == kStages) {
+        stage_ = 0;
+        odd_ ^= 1;
+      }
+    }
+
+   private:
+    uint32_t number_;
+    uint32_t stage_;
+    uint32_t odd_;
+  };
+
   WMMA_DEVICE PanelQueue(uint32_t places, uint32_t barriers) : places_(places), barriers_(barriers) {}
 
   // By one thread, before the block meets: each item is taken by so many waves.
@@ -26,20 +49,17 @@ class PanelQueue {
   }
 
   // The asking thread: when the item's place is free again, `bytes` are announced.
-  WMMA_DEVICE void open(uint32_t item, uint32_t bytes) const {
-    const uint32_t turn = item / kStages;
-    arch::barrier_wait(free_at(item % kStages), turn & 1 ^ 1);  // at once the first time round
+  WMMA_DEVICE void open(const Item& item, uint32_t bytes) const {
+    arch::barrier_wait(free(item), item.odd() ^ 1);  // at once the first time round
     arch::barrier_arrive_for_bytes(there(item), bytes);
   }
-  WMMA_DEVICE uint32_t place(uint32_t item) const { return places_ + item % kStages * kStageBytes; }
-  WMMA_DEVICE uint32_t there(uint32_t item) const { return there_at(item % kStages); }
+  WMMA_DEVICE uint32_t place(const Item& item) const { return places_ + item.stage() * kStageBytes; }
+  WMMA_DEVICE uint32_t there(const Item& item) const { return there_at(item.stage()); }
 
   // The takers: until it has come; and when a wave is done with it.
-  WMMA_DEVICE void await(uint32_t item) const { arch::barrier_wait(there(item), item / kStages & 1); }
-  WMMA_DEVICE void done(uint32_t item) const {
-    if (arch::lane_id() == 0) arch::barrier_arrive(free(item));
-  }
-  WMMA_DEVICE uint32_t free(uint32_t item) const { return free_at(item % kStages); }
+  WMMA_DEVICE void await(const Item& item) const { arch::barrier_wait(there(item), item.odd()); }
+  WMMA_DEVICE void done(const Item& item) const { arch::barrier_arrive(free(item), arch::lane_id() == 0); }
+  WMMA_DEVICE uint32_t free(const Item& item) const { return free_at(item.stage()); }
 
  private:
   WMMA_DEVICE uint32_t there_at(uint32_t stage) const { return barriers_ + stage * arch::kBarrierBytes; }

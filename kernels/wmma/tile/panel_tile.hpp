@@ -15,10 +15,13 @@ struct PanelTile {
   static constexpr int kPanelBytes = kLineCount * 128;
   static constexpr int kBytes = kPanels * kPanelBytes;
 
-  // Where a step of K starts: 32 bytes further along the lines, or so many lines down.
+  // The tile, or a part of its lines, as the matrix unit's operand; and where a step of K starts in it: 32 bytes
+  // further along the lines, or so many lines down.
+  WMMA_DEVICE static uint64_t operand(uint32_t address) { return arch::wgmma_operand(address, kPanelBytes); }
   template <bool kAlong>
-  static WMMA_CONSTEXPR uint32_t step_bytes(int step, int lines) {
-    return kAlong ? step * 32 / 128 * kPanelBytes + step * 32 % 128 : step * lines * 128;
+  WMMA_DEVICE static uint64_t step(uint64_t operand, int index, int lines) {
+    const int bytes = kAlong ? index * 32 / 128 * kPanelBytes + index * 32 % 128 : index * lines * 128;
+    return arch::wgmma_operand_after(operand, bytes);
   }
 };
 
