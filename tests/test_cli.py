@@ -237,7 +237,7 @@ def test_tune_prints_what_it_found():
     shown = console.export_text()
     assert "11 of 12 timed" in shown
     assert re.search(rf"100\.0 +1374\.4 +1000 +11 +{re.escape(str(configs[0]))}", shown)
-    assert str(configs[10]) not in shown  # the ten best
+    assert "110.0" not in shown  # the ten best
     assert f"failed: {configs[-1]}: x.hpp:3: error: too large" in shown
     assert "/cache/tuned/NVIDIA_H200.json" in shown
 

@@ -109,15 +109,20 @@ KINDS = {
     "splits": lambda x: x.splits > 1,
     "a split last round": lambda x: x.last > 1,
     "a width of its own": lambda x: x.has_own_width,
+    "three warpgroups": lambda x: x.waves == 12,
 }
-MANY_TILES = ("walking", "a split last round", "a width of its own")  # what these are for
+MANY_TILES = ("walking", "a split last round", "a width of its own", "three warpgroups")  # what these are for
+DTYPES = [torch.bfloat16, torch.float16, torch.int8, torch.float8_e4m3fn]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8, torch.float8_e4m3fn], ids=str)
-@pytest.mark.parametrize(
-    "what",
-    ["plain", "shared B", "shared A", "both", *KINDS],
-)
+def kinds(*more):
+    """Of configurations, with each type that has them."""
+    every = [(what, dtype) for what in (*more, *KINDS) for dtype in DTYPES]
+    three_of_fp8 = ("three warpgroups", torch.float8_e4m3fn)  # whose sums are two
+    return pytest.mark.parametrize(("what", "dtype"), [x for x in every if x != three_of_fp8], ids=str)
+
+
+@kinds("plain", "shared B", "shared A", "both")
 def test_warpgroups_in_any_configuration(what, dtype):
     """The planner takes them for large products; here they meet edges, batches and matrices that the batch repeats."""
     target = arch.target(driver.target_of(0))
@@ -156,7 +161,7 @@ def test_warpgroups_in_any_configuration(what, dtype):
                     _close(call(), want)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("m", [1, 8, 13, 16])
 def test_steps_straight_to_registers_in_any_configuration(m, dtype):
     """Ragged sizes, either way that B's memory runs, batches; what is beyond an edge may be anything."""
@@ -184,7 +189,7 @@ def test_steps_straight_to_registers_in_any_configuration(m, dtype):
                 assert torch.equal(got, call())
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("seed", range(6))
 def test_what_stands_beside_a_product_by_warpgroups(seed, dtype):
     """Of 16 bits it goes the way that the result goes, otherwise another; rows and batches may repeat it."""
@@ -230,11 +235,7 @@ def test_what_stands_beside_a_product_by_warpgroups(seed, dtype):
             assert torch.equal(got, call())
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int8, torch.float8_e4m3fn], ids=str)
-@pytest.mark.parametrize(
-    "what",
-    ["straight", "asynchronous", "warpgroups", *KINDS],
-)
+@kinds("straight", "asynchronous", "warpgroups")
 def test_a_second_pair_in_any_configuration(what, dtype):
     """Longer and shorter than the first, and lying as it does or, where the loop has a choice, otherwise."""
     target = arch.target(driver.target_of(0))

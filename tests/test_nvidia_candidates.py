@@ -25,6 +25,7 @@ KINDS = {  # and the rows of A, from few to many
     "splits": (lambda x: x.wgmma and x.splits > 1, (30, 300)),
     "a split last round": (lambda x: x.wgmma and x.last > 1, (4000,)),
     "a width of its own": (lambda x: x.has_own_width, (300, 1000)),
+    "three warpgroups": (lambda x: x.waves == 12, (1000, 4000)),
 }
 PAIRED = {
     "straight": KINDS["straight"],
@@ -34,6 +35,7 @@ PAIRED = {
     "clusters": KINDS["clusters"],
     "a split last round": KINDS["a split last round"],
     "a width of its own": KINDS["a width of its own"],
+    "three warpgroups": KINDS["three warpgroups"],
 }
 TYPES = {torch.float16: 3, torch.bfloat16: 3, torch.int8: 2, torch.float8_e4m3fn: 2}  # and how often each is drawn
 
@@ -114,6 +116,18 @@ def test_tiles_are_of_a_width_that_leaves_few_units_idle(m, n, k):
     assert config.has_own_width
     tiles = prod(config.tiles(problem))
     assert tiles / units > 0.95 * ceil(tiles / units)
+
+
+def test_blocks_that_run_together_cover_about_a_square():
+    """Neither A nor B is then read more often than need be."""
+    target, x = arch.target("sm_90a"), torch.empty(8192, 8192, dtype=torch.bfloat16)
+    (problem,) = launching.problems(lambda: wmma_ops.matmul(x, x), target)
+    for config in gemm_config.candidates(problem, target):
+        if config.wgmma and config.block_n >= 128:
+            rows = config.group * config.block_m
+            columns = model.CARDS["sm_90a"].units / config.group * config.block_n
+            assert 0.6 < rows / columns < 1.6, config
+            assert config.group % 4 == 0  # as many may share
 
 
 def test_warpgroups_take_a_second_pair_that_lies_as_the_first():

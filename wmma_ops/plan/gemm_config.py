@@ -1,9 +1,10 @@
 """The kernels that a product may take: what they are made of, and which fit a target. Nothing here knows a shape by name."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil, prod
+from math import ceil, prod, sqrt
 
 import torch
 
@@ -16,8 +17,9 @@ from wmma_ops.types import FP8
 from wmma_ops.types import name as type_name
 
 WIDTHS = (32, 64, 128, 192, 256)  # of warpgroups' tiles; others where these leave units idle
+_TILES = (*itertools.product((64, 128, 256), WIDTHS), (192, 64), (192, 128), (192, 192))
 _LEAST_STAGES, _MOST_STAGES = 4, 6  # of warpgroups: of 4,000 timings on an H200, none was helped by more
-_SUMS_BESIDE_ONE_ASKER = {8: 70, 16: 52}  # of a lane that has 168 registers, or 96; by waves
+_SUMS_BESIDE_ONE_ASKER = {8: 70, 12: 70, 16: 52}  # of a lane that has 168 registers, 128, or 96; by waves
 _LARGEST_BESIDE_WARPGROUPS = 64 * 128  # tile of waves by themselves: of the same timings, no larger one was the fastest
 _MEDIUM = 2  # of GemmProblem.precision; "high" asks for more than bfloat16 has, and gets float32
 
@@ -251,30 +253,45 @@ def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig
 
 def _wgmma_candidates(problem: GemmProblem, target: arch.Target, element: torch.dtype) -> Iterator[GemmConfig]:
     """Warpgroups one below the other, each with 64 rows of all columns."""
-    for block_m in (64, 128, 256):
-        for block_n in (*WIDTHS, *_even_widths(problem, block_m, target)):
-            beyond = (block_m > 64 and block_m // 2 >= problem.m) or (block_n > 32 and block_n // 2 >= problem.n)
-            in_panels = problem.b_order == "k" or block_n % 64 == 0
-            if beyond or not in_panels or block_m * block_n > (256 * 128, 192 * 128)[element in FP8]:
-                continue
-            if element in FP8 and block_n > 192:  # sums and parts of them
-                continue
-            # Sums of fp8 are short-lived in the matrix unit: a line at a time.
-            for line in (128,) if element in FP8 else (128, 256):
-                config = GemmConfig(
-                    element, False, 16, block_m, block_n, line // element.itemsize, block_m // 16, 1, 1, _MOST_STAGES,
-                    1, 1, 1, 8 if problem.m > block_m else 0, 1, wgmma=True,
-                )  # fmt: skip
-                # All of the batch stands along x; whole groups of blocks that share are less than four times as many.
-                threads = 4 * prod(config.tiles(problem)) * problem.batch * config.all_waves * target.wave
-                if threads <= MOST_THREADS_X and (not config.has_own_width or maps_result(problem, config)):
-                    yield from _filled(problem, config, target)
+    own = [(block_m, width) for block_m in (64, 128) for width in _even_widths(problem, block_m, target)]
+    for block_m, block_n in (*_TILES, *own):
+        beyond = (block_m > 64 and block_m // 2 >= problem.m) or (block_n > 32 and block_n // 2 >= problem.n)
+        in_panels = problem.b_order == "k" or block_n % 64 == 0
+        if beyond or not in_panels or not _holds_sums(problem, element, block_m, block_n):
+            continue
+        # Sums of fp8 are short-lived in the matrix unit: a line at a time.
+        for line in (128,) if element in FP8 else (128, 256):
+            config = GemmConfig(
+                element, False, 16, block_m, block_n, line // element.itemsize, block_m // 16, 1, 1, _MOST_STAGES,
+                1, 1, 1, _rows_together(block_m, block_n, target) if problem.m > block_m else 0, 1, wgmma=True,
+            )  # fmt: skip
+            # All of the batch stands along x; whole groups of blocks that share are less than four times as many.
+            threads = 4 * prod(config.tiles(problem)) * problem.batch * config.all_waves * target.wave
+            if threads <= MOST_THREADS_X and (not config.has_own_width or maps_result(problem, config)):
+                yield from _filled(problem, config, target)
+
+
+def _rows_together(block_m: int, block_n: int, target: arch.Target) -> int:
+    """Tile rows that blocks walk down, so that those that run together cover about as many rows as columns: they read the
+    least then. By fours, as blocks may share."""
+    return 4 * max(1, round(sqrt(model.CARDS[target.name].units * block_n / block_m) / 4))
+
+
+def _holds_sums(problem: GemmProblem, element: torch.dtype, block_m: int, block_n: int) -> bool:
+    """Whether warpgroups' registers hold a tile's sums, and what stands beside them."""
+    area = block_m * block_n
+    if element in FP8:  # parts of sums, too
+        return area <= 192 * 128 and block_n <= 192 and block_m != 192
+    beside = sum(x is not None for x in (problem.c, problem.multiply))
+    if block_m == 192 and (beside or problem.k2):
+        return block_n < 128 and beside < 2
+    return area <= (192 * 192, 256 * 128, 192 * 128)[beside]
 
 
 def _even_widths(problem: GemmProblem, block_m: int, target: arch.Target) -> list[int]:
     """Of tiles that leave few units idle in the last round: as wide as can be, and for a round more; those also that two
     blocks can share. Across K they would start within a line: slower than what they spare."""
-    if block_m > 128 or problem.multiply is not None or problem.b_order != "k":  # or too few registers
+    if problem.multiply is not None or problem.b_order != "k":  # too few registers for the one
         return []
     units, down = model.CARDS[target.name].units, ceil(problem.m / block_m) * problem.batch
     first = ceil(down * ceil(problem.n / 256) / units)
@@ -288,7 +305,8 @@ def _even_widths(problem: GemmProblem, block_m: int, target: arch.Target) -> lis
 
 def _filled(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
     """The configuration with as many stages as shared memory holds, if that are enough."""
-    while shared_bytes(problem, config, target) > target.lds_bytes and config.stages > _LEAST_STAGES:
+    least = _LEAST_STAGES - (config.block_m * config.block_n == 192 * 192)  # of as many bytes as four of others
+    while shared_bytes(problem, config, target) > target.lds_bytes and config.stages > least:
         config = dataclasses.replace(config, stages=config.stages - 1)
     if shared_bytes(problem, config, target) <= target.lds_bytes:
         yield config

@@ -11,6 +11,9 @@ from wmma_ops.plan.problem import GemmProblem
 from wmma_ops.plan.tiles import shared_rate, step_of
 
 _MOST_STAGED = 48  # registers
+_TOGETHER = 0.785  # of what the matrix unit's reads and the copy engine's writes would take one after the other
+_READ_AGAIN = 0.24  # of B, where blocks take the same tiles without sharing them: some come too late for the L2 cache
+_KEPT_BYTES = 3 << 20  # of B, that the next blocks down find in the L2 cache
 _EXTRAS_AND_PARTS = 12  # registers, for what one way to store takes beside the other
 
 
@@ -76,11 +79,24 @@ def _stored(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> fl
     return stored
 
 
-def _traffic(problem: GemmProblem) -> float:
-    """Bytes that are read or written at least once; a matrix that the batch repeats is counted as often."""
+def _times_b_is_read(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
+    """From memory: for each group of rows that blocks walk down, unless they all run at the same time."""
+    down, across = config.tiles(problem)
+    if problem.n * (problem.k + problem.k2) * problem.b.itemsize > _KEPT_BYTES and config.group:
+        times = min(ceil(down / config.group), ceil(down * across / model.CARDS[target.name].units))
+        if times > 1:
+            return times
+    if down <= config.share:
+        return 1
+    return 1 + _READ_AGAIN * (3 if config.share_a > 1 else 1)  # then blocks walk along rows
+
+
+def _traffic(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
+    """Bytes that memory moves; a matrix that the batch repeats is counted as often."""
     m, n, k = problem.m, problem.n, problem.k + problem.k2
     beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply, problem.d) if dtype is not None)
-    return problem.batch * (m * k * problem.a.itemsize + k * n * problem.b.itemsize + m * n * beside)
+    times = _times_b_is_read(problem, config, target) if config.wgmma else 1
+    return problem.batch * (m * k * problem.a.itemsize + times * k * n * problem.b.itemsize + m * n * beside)
 
 
 def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
@@ -102,7 +118,7 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
     reads = config.waves_m * config.waves_n * (wave_m + wave_n) * config.block_k * size * step.copies
     if config.wgmma:  # four waves read together
         reads = config.waves // 4 * (64 + config.block_n) * config.block_k * size
-    shared = 0 if config.direct else (reads + written) / shared_rate(target)
+    shared = 0 if config.direct else (reads + written) / shared_rate(target) * (_TOGETHER if config.wgmma else 1)
     sum_bytes = config.sum_bytes
     beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply) if dtype is not None)
     of_d, of_beside = (model.MAPPED_RESULT, model.MAPPED_BESIDE) if maps_result(problem, config) else (1, 1)
@@ -138,6 +154,6 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
             split_bytes=in_parts * area * (config.splits * config.last * sum_bytes + problem.d.itemsize),
             last=config.last,
             walks=config.walks,
-            traffic=_traffic(problem),
+            traffic=_traffic(problem, config, target),
         ),
     )

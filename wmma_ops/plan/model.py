@@ -1,8 +1,8 @@
 """What a configuration costs, in clock cycles: the busiest of a compute unit's pipes, and what nothing hides.
 
 The figures beside arch.py's: how many compute units a usual card of the target has, what its memory gives each clock, and
-the rates of plain FMA. The weights below were fitted to 7,000 timings on an H200; for AMD they are an estimate that only
-ranks configurations. `wmma_ops.tune` measures.
+the rates of plain FMA. The weights below were fitted to 11,000 timings on an H200, those of warpgroups to the last 4,200;
+for AMD they are an estimate that only ranks configurations. `wmma_ops.tune` measures.
 """
 
 from dataclasses import dataclass
@@ -75,13 +75,18 @@ class Way:
     block: float  # a block's way to its first product and from its last
     step: float  # a step's barrier and its loop
     crosstalk: float  # of the other pipes' time that adds to the busiest one's
-    few: float  # of a step more where a single wave has nobody to hide its latencies
+    few: float  # of a step more where four waves have nobody to hide their latencies
     share: float = 0  # of a step more, for each doubling of the blocks that wait for each other's tiles
+    tile_bytes: float = TILE_BYTES
+    cluster: float = CLUSTER
+    last: float = 0  # where a last round is split
+    apart: float = 5  # how little the units and the memory that they read hinder each other
+    fades: float = 1  # how fast `few` goes with more waves
 
 
-BY_WAVES = {"nvidia": Way(BLOCK, 36, CROSSTALK["nvidia"], 0.4), "amd": Way(BLOCK, 36, CROSSTALK["amd"], 0.4)}
-BY_WARPGROUPS = Way(2500, 21, 0.014, 0.4, 0.026)
-STRAIGHT = Way(1700, 36, 0.17, 0.4)  # to registers
+BY_WAVES = {"nvidia": Way(BLOCK, 36, CROSSTALK["nvidia"], 0.1), "amd": Way(BLOCK, 36, CROSSTALK["amd"], 0.1)}
+BY_WARPGROUPS = Way(3200, 9, 0.06, 0.11, share=0.018, tile_bytes=87, cluster=3900, last=3650, apart=3, fades=8)
+STRAIGHT = Way(1700, 36, 0.17, 0.1)  # to registers
 
 
 def rate(target: arch.Target, element: torch.dtype, lanes: bool, *, wgmma: bool = False) -> float:
@@ -128,12 +133,12 @@ class Work:
     split_bytes: float  # partial sums written and read
     last: int  # blocks that share each tile of the last round
     walks: bool  # blocks go from tile to tile
-    traffic: float  # bytes that memory must move once, for the whole launch
+    traffic: float  # bytes that memory moves, for the whole launch
 
 
-def beside_memory(target: arch.Target, units: float, traffic: float) -> float:
-    """What the units and the memory take together, that move so many bytes once."""
-    return (units**5 + (traffic / CARDS[target.name].memory) ** 5) ** 0.2
+def beside_memory(target: arch.Target, units: float, traffic: float, apart: float = 5) -> float:
+    """What the units and the memory take together, that moves so many bytes."""
+    return (units**apart + (traffic / CARDS[target.name].memory) ** apart) ** (1 / apart)
 
 
 def cycles(target: arch.Target, work: Work) -> float:
@@ -144,21 +149,23 @@ def cycles(target: arch.Target, work: Work) -> float:
     if work.last > 1:
         load += 1 / work.last - 1
     together = min(load, work.resident)
-    memory = work.tile_bytes / TILE_BYTES
+    memory = work.tile_bytes / work.way.tile_bytes
     # On RDNA the matrix pipe waits for the vector unit.
     matrix = work.matrix * (1.05 if target.vendor == "amd" and target.wave == 32 else 1)
     # The pipes are not quite independent, and few waves do not hide each other's latencies.
     step = max(matrix, work.shared, memory) + work.way.crosstalk * (work.shared + memory)
-    step *= 1 + work.way.few / (together * work.waves)
+    step *= 1 + work.way.few / (together * work.waves / 4) ** work.way.fades
     step *= 1 + work.way.share * log2(work.share)
     step += work.way.step
     waiting = ROUND_TRIP / work.in_flight / together
     units = load * work.steps * (step**5 + waiting**5) ** 0.2
-    total = LAUNCH + beside_memory(target, units, work.traffic)
+    total = LAUNCH + beside_memory(target, units, work.traffic, work.way.apart)
     rounds = ceil(load / work.resident)
     total += (1 if work.walks else rounds) * work.way.block
     total += rounds * (work.result_bytes / RESULT_BYTES + work.activations / ACTIVATIONS)
-    total += CLUSTER * log2(work.cluster) + work.shared_sums / SUM_BYTES
+    total += work.way.cluster * log2(work.cluster) + work.shared_sums / SUM_BYTES
+    if work.last > 1:
+        total += work.way.last
     if work.splits > 1:
         total += (SPLIT_EARLY if target.family == "sm90" else SPLIT) + work.split_bytes / card.memory
     return total
