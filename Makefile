@@ -1,6 +1,7 @@
 # make demo: install and show.   make test: install and test.   make lint: formatters and linters.
 # make docs: the site, in build/site; fails on a dead link.
 # make test-all: the tests, with every case of the value suite on every emulated target.
+# make sanitize: compute-sanitizer's tools over the kernels, on an NVIDIA GPU.
 # An active environment that has torch is used as it is; otherwise .venv is made.
 
 TORCH ?= torch==2.13.0
@@ -14,7 +15,7 @@ PIP = $(PYTHON) -m pip --disable-pip-version-check
 EXTRA = $(PYTHON) -c "import importlib.metadata as m, sys; \
   print(*(row.partition(';')[0] for row in m.requires('wmma_ops') if row.endswith(sys.argv[1] + '\"')))"
 
-.PHONY: build demo test test-all lint format docs bench wheel clean
+.PHONY: build demo test test-all sanitize lint format docs bench wheel clean
 
 build: $(STAMP)
 
@@ -38,6 +39,10 @@ test: build
 
 test-all: build
 	$(MAKE) test ARGS="--all-cases $(ARGS)"
+
+sanitize: build
+	$(PIP) install --quiet $$($(EXTRA) test)
+	$(PYTHON) tests/sanitized.py
 
 lint: build
 	$(PIP) install --quiet $$($(EXTRA) dev)
