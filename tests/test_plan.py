@@ -5,7 +5,7 @@ import torch
 
 import wmma_ops
 from wmma_ops import activations, arch, jit
-from wmma_ops.plan import ConfigError, launching, tuning
+from wmma_ops.plan import ConfigError, gemm, gemm_cost, launching, tuning
 from wmma_ops.plan.plan import check_blocks
 from wmma_ops.plan.source import constants, kernel_text, nested
 from wmma_ops.plan.tiles import tile_bytes, up
@@ -134,3 +134,17 @@ def test_a_call_plans_the_problems_that_it_asks_for():
 def test_tune_refuses_what_is_not_one_product(name, message):
     with pytest.raises(ValueError, match=message):
         tuning._problem_of(CALLS[name][0], arch.target("gfx942"))
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_80", "gfx942", "gfx1201"])
+@pytest.mark.parametrize(("m", "n", "k"), [(4000, 4000, 4000), (128, 14336, 4096), (16, 512, 40), (3, 5, 9000)])
+def test_what_the_planner_passes_over_is_no_cheaper(target, m, n, k):
+    """It prices only what its matrix unit alone does not make dearer than the best so far."""
+    target = arch.target(target)
+    a, b = torch.empty(m, k, dtype=torch.float16), torch.empty(n, k, dtype=torch.float16)
+    (problem,) = launching.problems(lambda: wmma_ops.linear(a, b), target)
+    ranked = tuning.ranked(problem, target)
+    assert all(gemm_cost.at_least(problem, x, target) <= gemm_cost.cost(problem, x, target) for x in ranked)
+    chosen, cost = gemm.choose(problem, target)
+    prices = [(gemm_cost.lacking(problem, x, target), gemm_cost.cost(problem, x, target)) for x in ranked]
+    assert (gemm_cost.lacking(problem, chosen, target), cost) == min(prices)

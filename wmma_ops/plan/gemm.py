@@ -16,7 +16,7 @@ from wmma_ops.plan.gemm_config import (
     shared_bytes,
     splits_of,
 )
-from wmma_ops.plan.gemm_cost import cost, lacking
+from wmma_ops.plan.gemm_cost import at_least, cost, lacking
 from wmma_ops.plan.plan import MOST_GRID_Y, KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import GemmProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, registered
@@ -30,6 +30,8 @@ def choose(problem: GemmProblem, target: arch.Target) -> tuple[GemmConfig, float
     best, least = None, (0, float("inf"))
     for config in candidates(problem, target):
         for split in splits_of(problem, config, target):
+            if least[0] == 0 and at_least(problem, split, target) >= least[1]:
+                continue
             # What would spill is taken only where nothing else is left.
             price = (lacking(problem, split, target), cost(problem, split, target))
             if best is None or price < least:

@@ -1,6 +1,5 @@
 """The kernels that a product may take: what they are made of, and which fit a target. Nothing here knows a shape by name."""
 
-import dataclasses
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,6 +48,12 @@ class GemmConfig:
     share_a: int = 1  # the same of A, side by side
     walks: bool = False  # blocks stay and go from tile to tile: the next one's operands come while a result leaves
     direct: bool = False  # waves share K and bring their steps straight to registers, `stages` of them in flight
+
+    def but(self, **changes) -> "GemmConfig":
+        """The same but for these. As dataclasses.replace; a plan asks for hundreds."""
+        made = object.__new__(GemmConfig)
+        made.__dict__.update(self.__dict__, **changes)
+        return made
 
     @property
     def waves(self) -> int:
@@ -306,10 +311,11 @@ def _even_widths(problem: GemmProblem, block_m: int, target: arch.Target) -> lis
 def _filled(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
     """The configuration with as many stages as shared memory holds, if that are enough."""
     least = _LEAST_STAGES - (config.block_m * config.block_n == 192 * 192)  # of as many bytes as four of others
-    while shared_bytes(problem, config, target) > target.lds_bytes and config.stages > least:
-        config = dataclasses.replace(config, stages=config.stages - 1)
-    if shared_bytes(problem, config, target) <= target.lds_bytes:
-        yield config
+    for stages in range(config.stages, least - 1, -1):
+        fewer = config.but(stages=stages)
+        if shared_bytes(problem, fewer, target) <= target.lds_bytes:
+            yield fewer
+            return
 
 
 def _direct_candidates(problem: GemmProblem, target: arch.Target, element: torch.dtype) -> Iterator[GemmConfig]:
@@ -356,7 +362,7 @@ def _sharing(problem: GemmProblem, config: GemmConfig) -> Iterator[GemmConfig]:
         )  # B's parts are whole eight lines
         if share <= down and share_a <= across and not apart:
             group = config.group if share_a == 1 or config.group == 0 else share
-            yield dataclasses.replace(config, share=share, share_a=share_a, group=group)
+            yield config.but(share=share, share_a=share_a, group=group)
 
 
 def last_round(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
@@ -378,20 +384,20 @@ def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> 
     ):
         last = min(units // rest, k_tiles // 4, 8)
         if last > 1:
-            yield dataclasses.replace(config, last=last)
+            yield config.but(last=last)
     if config.wgmma:
         shared = [config, *_sharing(problem, config)]
         yield from shared[1:]
         for x in shared:
             if x.share * x.share_a <= 2 and prod(x.tiles(problem)) * problem.batch > units:
-                yield from _filled(problem, dataclasses.replace(x, walks=True), target)
+                yield from _filled(problem, x.but(walks=True), target)
     if config.has_own_width:
         return
     if target.family == "sm90":
         for cluster in (2, 4, 8):
             if cluster * 2 <= k_tiles and tiles * cluster <= 2 * units:
-                yield dataclasses.replace(config, cluster=cluster)
+                yield config.but(cluster=cluster)
     for splits in (2, 3, 4, 6, 8, 12, 16, 24, 32):
         if splits * 4 > k_tiles or tiles * splits > 2 * units:
             return
-        yield dataclasses.replace(config, splits=splits)
+        yield config.but(splits=splits)

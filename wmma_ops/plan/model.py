@@ -113,10 +113,10 @@ def resident(target: arch.Target, waves: int, registers: int, shared: int) -> in
 
 @dataclass(frozen=True)
 class Work:
-    """A launch of `tiles` blocks of `steps` steps each; what a step keeps each pipe of a unit busy."""
+    """A launch of blocks of `steps` steps each; what a step keeps each pipe of a unit busy."""
 
     way: Way
-    tiles: int
+    load: float  # blocks of the busiest unit
     steps: int
     matrix: float
     shared: float
@@ -141,13 +141,14 @@ def beside_memory(target: arch.Target, units: float, traffic: float, apart: floa
     return (units**apart + (traffic / CARDS[target.name].memory) ** apart) ** (1 / apart)
 
 
+def load(target: arch.Target, tiles: int, neighbours: int, last: int) -> float:
+    """Blocks of the busiest unit, of which so many neighbours start together."""
+    units = CARDS[target.name].units if neighbours <= 2 else UNITS_OF_CLUSTERS[neighbours]
+    return ceil(tiles / units) + (1 / last - 1 if last > 1 else 0)
+
+
 def cycles(target: arch.Target, work: Work) -> float:
-    card = CARDS[target.name]
-    neighbours = work.cluster * work.share  # blocks that start together
-    units_together = card.units if neighbours <= 2 else UNITS_OF_CLUSTERS[neighbours]
-    load = ceil(work.tiles / units_together)  # blocks of the busiest unit
-    if work.last > 1:
-        load += 1 / work.last - 1
+    load = work.load
     together = min(load, work.resident)
     memory = work.tile_bytes / work.way.tile_bytes
     # On RDNA the matrix pipe waits for the vector unit.
@@ -163,9 +164,9 @@ def cycles(target: arch.Target, work: Work) -> float:
     rounds = ceil(load / work.resident)
     total += (1 if work.walks else rounds) * work.way.block
     total += rounds * (work.result_bytes / RESULT_BYTES + work.activations / ACTIVATIONS)
-    total += work.way.cluster * log2(work.cluster) + work.shared_sums / SUM_BYTES
     if work.last > 1:
         total += work.way.last
+    total += work.way.cluster * log2(work.cluster) + work.shared_sums / SUM_BYTES
     if work.splits > 1:
-        total += (SPLIT_EARLY if target.family == "sm90" else SPLIT) + work.split_bytes / card.memory
+        total += (SPLIT_EARLY if target.family == "sm90" else SPLIT) + work.split_bytes / CARDS[target.name].memory
     return total
