@@ -158,7 +158,7 @@ def cost_of(
     """
     if isinstance(problem, GemmGemmProblem):
         return _cost_of_two(problem, target, spares, differentiated)
-    products = map(_plain, problem.pairs())
+    products = map(_plain, problem.pairs)
     library = sum(_library(one, target) * _cycles(one, target) for one in products)
     behind = _elementwise(problem, target, spares)
     recomputed = library if differentiated and _recomputes(problem) else 0.0

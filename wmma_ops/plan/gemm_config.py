@@ -1,5 +1,6 @@
 """The kernels that a product may take: what they are made of, and which fit a target. Nothing here knows a shape by name."""
 
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -132,7 +133,7 @@ def _goes_as_it_is(problem: GemmProblem) -> bool:
     """Whether 16-byte chunks can go to shared memory unchanged, for operands of one size."""
     size = problem.a.itemsize
     plain = problem.a_scale is None and problem.a_activation == 0
-    for pair in problem.pairs():
+    for pair in problem.pairs:
         whole = min(pair.a_vec, pair.b_vec) * size == 16
         along = pair.a_order == pair.b_order == "k"
         if not (plain and whole and (size == 2 or (along and size == 1))):
@@ -142,7 +143,7 @@ def _goes_as_it_is(problem: GemmProblem) -> bool:
 
 def _pairs_are_alike(problem: GemmProblem) -> bool:
     """Whether the tiles of the second pair, if there is one, lie as those of the first."""
-    first, *second = problem.pairs()
+    first, *second = problem.pairs
     return all((first.a_order, first.b_order) == (pair.a_order, pair.b_order) for pair in second)
 
 
@@ -163,15 +164,16 @@ def _is_async(problem: GemmProblem, target: arch.Target, element: torch.dtype, l
 
 def maps_result(problem: GemmProblem, config: GemmConfig) -> bool:
     """Whether the copy engine takes the result away: of 16 bits, as is all that is read for each of its elements."""
+    if not config.wgmma or config.block_n < 64 or not config.cluster == config.splits == config.last == 1:
+        return False
     operands = ((problem.d, problem.d_vec), (problem.c, problem.c_vec), (problem.multiply, problem.multiply_vec))
-    whole = config.cluster == config.splits == config.last == 1
-    return (
-        config.wgmma
-        and whole
-        and config.block_n >= 64
-        and all(goes_by_panels(*x) for x in operands)
-        and number_of(problem) == "float"
-    )
+    return number_of(problem) == "float" and all(goes_by_panels(*x) for x in operands)
+
+
+@functools.cache
+def _most_of(count: int, most: int) -> int:
+    """The largest part of so many that divides them."""
+    return max(part for part in range(1, most + 1) if count % part == 0)
 
 
 def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
@@ -189,11 +191,11 @@ def shared_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) 
             total += tile_bytes(target, lines, length, config.element.itemsize)
         return total
 
-    tile = max(map(bytes_of, problem.pairs()))
+    tile = max(map(bytes_of, problem.pairs))
     size = config.sum_bytes
     across = config.block_n // config.waves_n // step.cols
     most = min(across, min(64, 1024 // step.rows) // step.cols)
-    columns = max(tiles for tiles in range(1, most + 1) if across % tiles == 0) * step.cols
+    columns = _most_of(across, most) * step.cols
     slab = step.rows * (columns + 16 // size) * size
     if config.waves_k * config.cluster > 1:  # all of a wave's slabs lie there at once
         slab *= config.block_m // config.waves_m // step.rows * (across * step.cols // columns)
@@ -216,7 +218,7 @@ def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig
     by_warpgroups = asynchronous and _has_warpgroups(problem, target)
     if by_warpgroups:
         yield from _wgmma_candidates(problem, target, element)
-    few = problem.m <= 16 and all(pair.a_order == "k" for pair in problem.pairs())
+    few = problem.m <= 16 and all(pair.a_order == "k" for pair in problem.pairs)
     if asynchronous and few and not problem.wide and element == problem.b:
         yield from _direct_candidates(problem, target, element)
     if element in FP8 and problem.a != problem.b:

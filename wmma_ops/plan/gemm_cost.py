@@ -21,7 +21,7 @@ def _staged_registers(problem: GemmProblem, config: GemmConfig, target: arch.Tar
     """What a lane holds of the next tile."""
     threads = config.waves * target.wave
     most = 0
-    for pair in problem.pairs():
+    for pair in problem.pairs:
         total = 0
         for block, dtype, vec in ((config.block_m, pair.a, pair.a_vec), (config.block_n, pair.b, pair.b_vec)):
             per_lane = ceil(block * config.block_k / threads)
@@ -71,7 +71,7 @@ def _moved(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> tup
 def _stored(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
     """Bytes that a step brings, and what narrow loads cost, as bytes: of two pairs, in the mean."""
     if problem.k2:
-        each = sum(_stored(pair, config, target) * pair.k for pair in problem.pairs())
+        each = sum(_stored(pair, config, target) * pair.k for pair in problem.pairs)
         return each / (problem.k + problem.k2)
     stored = sum(_moved(problem, config, target)) * config.block_k
     if not config.stages:  # loads narrower than 16 bytes cost an instruction each
@@ -94,7 +94,7 @@ def _times_b_is_read(problem: GemmProblem, config: GemmConfig, target: arch.Targ
 def _traffic(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
     """Bytes that memory moves; a matrix that the batch repeats is counted as often."""
     m, n, k = problem.m, problem.n, problem.k + problem.k2
-    beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply, problem.d) if dtype is not None)
+    beside = problem.beside_bytes + problem.d.itemsize
     times = _times_b_is_read(problem, config, target) if config.wgmma else 1
     return problem.batch * (m * k * problem.a.itemsize + times * k * n * problem.b.itemsize + m * n * beside)
 
@@ -131,9 +131,8 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
         reads = config.waves // 4 * (64 + config.block_n) * config.block_k * size
     shared = 0 if config.direct else (reads + written) / shared_rate(target) * (_TOGETHER if config.wgmma else 1)
     sum_bytes = config.sum_bytes
-    beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply) if dtype is not None)
     of_d, of_beside = (model.MAPPED_RESULT, model.MAPPED_BESIDE) if maps_result(problem, config) else (1, 1)
-    out = sum_bytes if config.splits > 1 else problem.d.itemsize * of_d + beside * of_beside
+    out = sum_bytes if config.splits > 1 else problem.d.itemsize * of_d + problem.beside_bytes * of_beside
     area = config.block_m * config.block_n
     whole = blocks // (config.splits * config.cluster)
     in_parts = whole if config.splits > 1 else last_round(problem, config, target) if config.last > 1 else 0

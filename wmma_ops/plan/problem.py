@@ -1,6 +1,7 @@
 """What the library asks the planner: a product, two, or attention, as the numbers that decide their kernel."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -73,6 +74,7 @@ class GemmProblem:
         orders = {"a_order": "km", "b_order": "kn", "a2_order": "km", "b2_order": "kn"}
         return _read(cls, values, ("a", "multiply"), orders)
 
+    @functools.cached_property
     def pairs(self) -> "tuple[GemmProblem, ...]":
         """The problem by each of its pairs of operands alone: itself, where it has one."""
         if not self.k2:
@@ -83,6 +85,11 @@ class GemmProblem:
             a_order=self.a2_order, b_order=self.b2_order, a_vec=self.a2_vec, b_vec=self.b2_vec,
         )  # fmt: skip
         return first, second
+
+    @functools.cached_property
+    def beside_bytes(self) -> int:
+        """What is read for each element of the result."""
+        return sum(dtype.itemsize for dtype in (self.c, self.multiply) if dtype is not None)
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """Labels and texts that describe it to a reader."""

@@ -1,5 +1,6 @@
 """What tiles are made of: a step of the matrix unit, and how shared memory holds what it takes."""
 
+import functools
 from dataclasses import dataclass
 from math import ceil
 
@@ -22,14 +23,19 @@ class Step:
 
 
 def step_of(target: arch.Target, element: torch.dtype, lanes: bool, side: int) -> Step:
+    return _step(target.family, target.vendor == "nvidia", target.wave, element, lanes, side)
+
+
+@functools.cache
+def _step(family: str, nvidia: bool, wave: int, element: torch.dtype, lanes: bool, side: int) -> Step:
     per_chunk = 16 // element.itemsize
     if lanes:
-        return Step(32, 4 * target.wave // 8, per_chunk)
-    if target.vendor == "nvidia":
+        return Step(32, 4 * wave // 8, per_chunk)
+    if nvidia:
         return Step(8, 8, 8) if element == torch.float64 else Step(16, 16, 2 * per_chunk)
-    if target.family == "rdna3":
+    if family == "rdna3":
         return Step(16, 16, 16, copies=2)
-    if target.family == "cdna":
+    if family == "cdna":
         return Step(side, side, 64 // side * per_chunk)
     return Step(16, 16, 2 * per_chunk)
 
