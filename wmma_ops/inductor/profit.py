@@ -247,8 +247,8 @@ def _elementwise(problem: GemmProblem, target: arch.Target, spares: Spared) -> f
     memory = model.CARDS[target.name].memory
     if spares is Spared.WRITE:
         return elements * problem.d.itemsize / memory
-    beside = sum(dtype.itemsize for dtype in (problem.c, problem.multiply) if dtype is not None)
-    if isinstance(problem, GemmProblem) and problem.k2:  # the other product
+    beside = problem.beside_bytes
+    if problem.k2:  # the other product
         beside += problem.d.itemsize
     return model.LAUNCH + elements * (2 * problem.d.itemsize + beside) / memory
 

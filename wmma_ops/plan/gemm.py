@@ -1,7 +1,7 @@
 """Plans a product: the cheapest of the kernels that it may take, its source text, and its launches."""
 
 import dataclasses
-from math import ceil, prod
+from math import ceil, inf, prod
 
 from wmma_ops import arch
 from wmma_ops.plan import model
@@ -16,7 +16,7 @@ from wmma_ops.plan.gemm_config import (
     shared_bytes,
     splits_of,
 )
-from wmma_ops.plan.gemm_cost import at_least, cost, lacking
+from wmma_ops.plan.gemm_cost import cost, lacking
 from wmma_ops.plan.plan import MOST_GRID_Y, KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import GemmProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, registered
@@ -27,14 +27,12 @@ _REDUCE_THREADS = 256
 
 def choose(problem: GemmProblem, target: arch.Target) -> tuple[GemmConfig, float]:
     """The cheapest configuration, and its cost."""
-    best, least = None, (0, float("inf"))
+    best, least = None, (inf, inf)
     for config in candidates(problem, target):
         for split in splits_of(problem, config, target):
-            if least[0] == 0 and at_least(problem, split, target) >= least[1]:
-                continue
+            cycles = cost(problem, split, target, inf if least[0] else least[1])
             # What would spill is taken only where nothing else is left.
-            price = (lacking(problem, split, target), cost(problem, split, target))
-            if best is None or price < least:
+            if cycles < inf and (price := (lacking(problem, split, target), cycles)) < least:
                 best, least = split, price
     if best is None:
         raise ConfigError(f"no configuration of {target.name} fits {problem}")

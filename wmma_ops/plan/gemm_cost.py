@@ -1,6 +1,6 @@
 """What the kernels of a product would cost, by model.py, and what they lack of registers."""
 
-from math import ceil, prod
+from math import ceil, inf, prod
 
 import torch
 
@@ -99,32 +99,20 @@ def _traffic(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> f
     return problem.batch * (m * k * problem.a.itemsize + times * k * n * problem.b.itemsize + m * n * beside)
 
 
-def _way(config: GemmConfig, target: arch.Target) -> model.Way:
-    return model.BY_WARPGROUPS if config.wgmma else model.STRAIGHT if config.direct else model.BY_WAVES[target.vendor]
-
-
-def _blocks(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> tuple[int, float, int, float]:
-    """How many there are, and of the busiest unit; each one's steps, and what a step keeps the matrix unit busy."""
+def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target, least: float = inf) -> float:
+    """Modelled cycles; infinite where the matrix unit alone, sooner told, makes it no cheaper than `least`."""
     parts = config.splits * config.cluster
     blocks = prod(config.tiles(problem)) * problem.batch * parts
     load = model.load(target, blocks, config.cluster * config.share * config.share_a, config.last)
     steps = ceil(ceil(config.length(problem) / parts) / config.block_k)
     flops = 2 * config.block_m * config.block_n * config.block_k
-    return blocks, load, steps, flops / model.rate(target, config.element, config.lanes, wgmma=config.wgmma)
-
-
-def at_least(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
-    """What the cost does not undercut, sooner told."""
-    _, load, steps, matrix = _blocks(problem, config, target)
-    return model.LAUNCH + load * steps * matrix + _way(config, target).block
-
-
-def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
-    """Modelled cycles."""
+    matrix = flops / model.rate(target, config.element, config.lanes, wgmma=config.wgmma)
+    way = model.BY_WARPGROUPS if config.wgmma else model.STRAIGHT if config.direct else model.BY_WAVES[target.vendor]
+    if model.LAUNCH + load * steps * matrix + way.block >= least:
+        return inf
     step = step_of(target, config.element, config.lanes, config.side)
     size = config.element.itemsize
     wave_m, wave_n = config.block_m // config.waves_m, config.block_n // config.waves_n
-    blocks, load, steps, matrix = _blocks(problem, config, target)
     written = (config.block_m + config.block_n) * config.block_k * size
     reads = config.waves_m * config.waves_n * (wave_m + wave_n) * config.block_k * size * step.copies
     if config.wgmma:  # four waves read together
@@ -134,12 +122,11 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
     of_d, of_beside = (model.MAPPED_RESULT, model.MAPPED_BESIDE) if maps_result(problem, config) else (1, 1)
     out = sum_bytes if config.splits > 1 else problem.d.itemsize * of_d + problem.beside_bytes * of_beside
     area = config.block_m * config.block_n
-    whole = blocks // (config.splits * config.cluster)
-    in_parts = whole if config.splits > 1 else last_round(problem, config, target) if config.last > 1 else 0
+    in_parts = blocks // parts if config.splits > 1 else last_round(problem, config, target) if config.last > 1 else 0
     return model.cycles(
         target,
         model.Work(
-            way=_way(config, target),
+            way=way,
             load=load,
             steps=steps,
             matrix=matrix,

@@ -54,6 +54,7 @@ BLOCK = 2500  # a block's way to its first product and from its last, where wave
 ROUND_TRIP = 1480  # until a load that misses the caches returns
 TILE_BYTES = 57  # per cycle, from the L2 cache to a unit
 LINE_BYTES = 128
+APART = 5  # how little the units and the memory that they read hinder each other
 STRADDLE = 0.09  # of a line more, for each run that does not start on one
 STRADDLE_COPIED = 1.2  # the same for each line of a run that is copied asynchronously: all straddle (3000³ on an H200)
 MAPPED_RESULT = 0.4  # of a result's bytes, where the copy engine takes it away
@@ -80,7 +81,7 @@ class Way:
     tile_bytes: float = TILE_BYTES
     cluster: float = CLUSTER
     last: float = 0  # where a last round is split
-    apart: float = 5  # how little the units and the memory that they read hinder each other
+    apart: float = APART
     fades: float = 1  # how fast `few` goes with more waves
 
 
@@ -136,7 +137,7 @@ class Work:
     traffic: float  # bytes that memory moves, for the whole launch
 
 
-def beside_memory(target: arch.Target, units: float, traffic: float, apart: float = 5) -> float:
+def beside_memory(target: arch.Target, units: float, traffic: float, apart: float = APART) -> float:
     """What the units and the memory take together, that moves so many bytes."""
     return (units**apart + (traffic / CARDS[target.name].memory) ** apart) ** (1 / apart)
 
@@ -148,8 +149,7 @@ def load(target: arch.Target, tiles: int, neighbours: int, last: int) -> float:
 
 
 def cycles(target: arch.Target, work: Work) -> float:
-    load = work.load
-    together = min(load, work.resident)
+    together = min(work.load, work.resident)
     memory = work.tile_bytes / work.way.tile_bytes
     # On RDNA the matrix pipe waits for the vector unit.
     matrix = work.matrix * (1.05 if target.vendor == "amd" and target.wave == 32 else 1)
@@ -159,9 +159,9 @@ def cycles(target: arch.Target, work: Work) -> float:
     step *= 1 + work.way.share * log2(work.share)
     step += work.way.step
     waiting = ROUND_TRIP / work.in_flight / together
-    units = load * work.steps * (step**5 + waiting**5) ** 0.2
+    units = work.load * work.steps * (step**5 + waiting**5) ** 0.2
     total = LAUNCH + beside_memory(target, units, work.traffic, work.way.apart)
-    rounds = ceil(load / work.resident)
+    rounds = ceil(work.load / work.resident)
     total += (1 if work.walks else rounds) * work.way.block
     total += rounds * (work.result_bytes / RESULT_BYTES + work.activations / ACTIVATIONS)
     if work.last > 1:
