@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import torch
+from configurations import KINDS, WITHOUT_WARPGROUPS
 
 import wmma_ops
 from wmma_ops import arch, driver
@@ -23,17 +24,9 @@ from wmma_ops.plan import gemm_gemm, launching, tuning
 
 HERE = Path(__file__).parent
 FORCED = "any_configuration and torch.bfloat16 and (not two_products or 3-torch)"  # of 24 seeds three
-KINDS = {
-    "straight": lambda x: x.direct,
-    "asynchronous": lambda x: x.stages and not x.wgmma and not x.direct,
+WARPGROUPS = {
     "warpgroups": lambda x: x.wgmma and x.share == x.share_a == x.cluster == x.splits == x.last == 1 and not x.walks,
     "sharing": lambda x: x.share * x.share_a > 1,
-    "walking": lambda x: x.walks,
-    "clusters": lambda x: x.cluster > 1,
-    "splits": lambda x: x.splits > 1,
-    "a split last round": lambda x: x.last > 1,
-    "a width of its own": lambda x: x.has_own_width,
-    "three warpgroups": lambda x: x.waves == 12,
 }
 
 
@@ -79,11 +72,13 @@ def _calls():
 
 
 def products() -> None:
-    target, draw, done = arch.target(driver.target_of(0)), random.Random(0), dict.fromkeys(KINDS, 0)
+    target, draw = arch.target(driver.target_of(0)), random.Random(0)
+    kinds = WITHOUT_WARPGROUPS | WARPGROUPS | KINDS
+    done = dict.fromkeys((*kinds, "two products"), 0)
     for call in _calls():
         (problem,) = launching.problems(call, target)
         ranked = tuning.ranked(problem, target)
-        for kind, chosen in KINDS.items():
+        for kind, chosen in kinds.items():
             if found := [x for x in ranked if chosen(x)]:
                 with tuning.forced(problem, draw.choice(found)):
                     call()
@@ -95,8 +90,9 @@ def products() -> None:
         gemm_gemm.choose = lambda *_, config=config: (config, 0.0)
         torch.ops.wmma._forget_plans()
         wmma_ops.gemm_gemm(x, w, w, activation="relu")
+        done["two products"] += 1
     torch.cuda.synchronize()
-    print("products:", ", ".join(f"{count} {kind}" for kind, count in done.items()), f", {min(6, len(two))} of two")
+    print("products:", ", ".join(f"{count} {kind}" for kind, count in done.items()))
 
 
 def main() -> int:

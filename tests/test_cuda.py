@@ -1,11 +1,13 @@
 """Our kernels on an NVIDIA or AMD GPU: graphs, streams, threads, devices, gradients, and results past 2³¹ elements."""
 
 import random
-import threading
 
 import pytest
 import torch
 import torch.nn.functional as F
+from at_once import at_once
+from configurations import KINDS, WITHOUT_WARPGROUPS
+from on_gpu import close, matrix
 
 import wmma_ops
 from wmma_ops import arch, driver
@@ -14,49 +16,40 @@ from wmma_ops.plan import gemm, gemm_gemm, launching, tuning
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-def _matrix(*shape, dtype=torch.bfloat16, device="cuda"):
-    return torch.randn(shape, device=device).to(dtype)
-
-
-def _close(got, want, bound=1e-2):
-    error = ((got.double() - want.double()).norm() / want.double().norm()).item()
-    assert error < bound, f"relative error {error}"
-
-
 def test_a_captured_graph_replays_on_new_values():
-    a, b, c = _matrix(128, 256), _matrix(256, 96), _matrix(128, 96)
+    a, b, c = matrix(128, 256), matrix(256, 96), matrix(128, 96)
     wmma_ops.warmup("addmm", c, a, b, alpha=0.5)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = wmma_ops.addmm(c, a, b, alpha=0.5)
     for seed in range(3):
         torch.manual_seed(seed)
-        a.copy_(_matrix(128, 256))
+        a.copy_(matrix(128, 256))
         graph.replay()
-        _close(out, torch.addmm(c.double(), a.double(), b.double(), alpha=0.5))
+        close(out, torch.addmm(c.double(), a.double(), b.double(), alpha=0.5))
 
 
 def test_split_k_replays_in_a_graph():
-    a, b = _matrix(3, 8192, dtype=torch.float32), _matrix(8192, 5, dtype=torch.float32)
+    a, b = matrix(3, 8192, dtype=torch.float32), matrix(8192, 5, dtype=torch.float32)
     wmma_ops.matmul(a, b)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = wmma_ops.matmul(a, b)
     a.normal_()
     graph.replay()
-    _close(out, a.double() @ b.double(), 1e-5)
+    close(out, a.double() @ b.double(), 1e-5)
 
 
 def test_a_miss_during_capture_names_warmup():
-    a = _matrix(37, 41)
+    a = matrix(37, 41)
     with pytest.raises(wmma_ops.plan.CaptureError, match="warmup"), torch.cuda.graph(torch.cuda.CUDAGraph()):
         wmma_ops.matmul(a, a.t())
     torch.cuda.synchronize()
-    _close(wmma_ops.matmul(a, a.t()), a.double() @ a.double().t())
+    close(wmma_ops.matmul(a, a.t()), a.double() @ a.double().t())
 
 
 def test_two_streams_do_not_wait_for_each_other_nor_mix():
-    a, b = _matrix(512, 512), _matrix(512, 512)
+    a, b = matrix(512, 512), matrix(512, 512)
     want = a.double() @ b.double()
     streams = [torch.cuda.Stream() for _ in range(2)]
     outs = []
@@ -67,50 +60,31 @@ def test_two_streams_do_not_wait_for_each_other_nor_mix():
     torch.cuda.synchronize()
     for out in outs:
         assert torch.equal(out, outs[0])
-    _close(outs[0], want)
+    close(outs[0], want)
 
 
 def test_the_current_stream_is_used():
     stream = torch.cuda.Stream()
-    a = _matrix(2048, 2048)
+    a = matrix(2048, 2048)
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(50_000_000)
-        late = _matrix(2048, 2048)
+        late = matrix(2048, 2048)
         out = wmma_ops.matmul(a, late)
     stream.synchronize()
-    _close(out, a.double() @ late.double())
+    close(out, a.double() @ late.double())
 
 
 def test_eight_threads_at_once():
-    shapes = [(16 * i + 16, 24 * i + 8, 40) for i in range(8)]
-    failures = []
-
     def work(m, n, k):
-        try:
-            a, b = _matrix(m, k), _matrix(k, n)
-            for _ in range(50):
-                out = wmma_ops.matmul(a, b)
-            _close(out, a.double() @ b.double())
-        except BaseException as error:
-            failures.append(error)
+        a, b = matrix(m, k), matrix(k, n)
+        for _ in range(50):
+            out = wmma_ops.matmul(a, b)
+        close(out, a.double() @ b.double())
 
-    threads = [threading.Thread(target=work, args=shape) for shape in shapes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
+    at_once(work, [(16 * i + 16, 24 * i + 8, 40) for i in range(8)])
 
 
-KINDS = {
-    "walking": lambda x: x.walks,
-    "clusters": lambda x: x.cluster > 1,
-    "splits": lambda x: x.splits > 1,
-    "a split last round": lambda x: x.last > 1,
-    "a width of its own": lambda x: x.has_own_width,
-    "three warpgroups": lambda x: x.waves == 12,
-}
 MANY_TILES = ("walking", "a split last round", "a width of its own", "three warpgroups")  # what these are for
 DTYPES = [torch.bfloat16, torch.float16, torch.int8, torch.float8_e4m3fn]
 
@@ -159,7 +133,7 @@ def test_warpgroups_in_any_configuration(what, dtype):
                     planned = gemm.plan(problem, target).config  # it may need fewer splits
                     assert planned.wgmma
                     assert chosen(planned)
-                    _close(call(), want)
+                    close(call(), want)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -173,7 +147,7 @@ def test_steps_straight_to_registers_in_any_configuration(m, dtype):
         a = torch.randn(*batch, m, k, device="cuda").mul(4).to(dtype)
         b = torch.randn(*batch, n, k, device="cuda").mul(4).to(dtype).mT
         b = b.contiguous() if across and dtype.itemsize == 2 else b
-        bias = _matrix(n, dtype=dtype if dtype.itemsize == 2 else torch.float32)
+        bias = matrix(n, dtype=dtype if dtype.itemsize == 2 else torch.float32)
 
         def call(a=a, b=b, bias=bias):
             return wmma_ops.gemm(a, b, bias=bias, alpha=0.5, out_dtype=torch.float32)
@@ -186,7 +160,7 @@ def test_steps_straight_to_registers_in_any_configuration(m, dtype):
             with tuning.forced(problem, config):
                 assert gemm.plan(problem, target).config.direct
                 got = call()
-                _close(got, want)
+                close(got, want)
                 assert torch.equal(got, call())
 
 
@@ -207,11 +181,11 @@ def test_what_stands_beside_a_product_by_warpgroups(seed, dtype):
     def beside(*sizes):
         if draw.random() < 0.3:
             return None
-        rows = _matrix(*sizes[:-1], sizes[-1] + 8, dtype=kind)[..., :-8]  # lines apart
+        rows = matrix(*sizes[:-1], sizes[-1] + 8, dtype=kind)[..., :-8]  # lines apart
         return rows[..., :1, :].expand(sizes) if len(sizes) > 1 and draw.random() < 0.3 else rows
 
     c, multiply = beside(*draw.choice([batch, ()]), m, n), beside(*batch, m, n)
-    bias, col_scale, row_scale = (draw.choice([None, _matrix(size, dtype=kind)]) for size in (n, n, m))
+    bias, col_scale, row_scale = (draw.choice([None, matrix(size, dtype=kind)]) for size in (n, n, m))
     activation = draw.choice([None, "gelu", "relu"])
 
     def call():
@@ -232,7 +206,7 @@ def test_what_stands_beside_a_product_by_warpgroups(seed, dtype):
     for config in draw.sample(found, 8):
         with tuning.forced(problem, config):
             got = call()
-            _close(got.clamp(-65504, 65504), want)
+            close(got.clamp(-65504, 65504), want)
             assert torch.equal(got, call())
 
 
@@ -241,8 +215,7 @@ def test_a_second_pair_in_any_configuration(what, dtype):
     """Longer and shorter than the first, and lying as it does or, where the loop has a choice, otherwise."""
     target = arch.target(driver.target_of(0))
     chosen = {
-        "straight": lambda x: x.direct,
-        "asynchronous": lambda x: x.stages and not x.wgmma and not x.direct,
+        **WITHOUT_WARPGROUPS,
         "warpgroups": lambda x: x.wgmma and x.cluster == x.splits == x.last == 1 and not x.walks,
         **KINDS,
     }[what]
@@ -262,7 +235,7 @@ def test_a_second_pair_in_any_configuration(what, dtype):
 
         (a, b), (a2, b2) = pair(k, False), pair(k2, turned)
         out = dtype if dtype.itemsize == 2 else torch.bfloat16
-        bias = _matrix(n, dtype=out)
+        bias = matrix(n, dtype=out)
 
         def call(a=a, b=b, a2=a2, b2=b2, bias=bias, out=out):
             return wmma_ops.gemm(a, b, a2=a2, b2=b2, bias=bias, alpha=0.5, out_dtype=out)
@@ -274,18 +247,18 @@ def test_a_second_pair_in_any_configuration(what, dtype):
         for config in found[:: max(1, len(found) // 4)]:
             with tuning.forced(problem, config):
                 got = call()
-                _close(got, want)
+                close(got, want)
                 assert torch.equal(got, call())
 
 
 @pytest.mark.parametrize("m", [16, 300, 2048])
 def test_kernels_that_start_early_wait_for_each_other(m):
     """Each product reads what the one before it wrote, and overwrites in place what that read."""
-    weight = _matrix(1024, 1024) / 32
+    weight = matrix(1024, 1024) / 32
 
     def chain(waits):
         torch.manual_seed(m)
-        x, y = _matrix(m, 1024), _matrix(m, 1024)
+        x, y = matrix(m, 1024), matrix(m, 1024)
         for _ in range(50):
             wmma_ops.addmm_(y, x, weight, beta=0.5)
             if waits:
@@ -317,8 +290,8 @@ def test_two_products_by_warpgroups_in_any_configuration(monkeypatch, seed, dtyp
     way = draw.random() < 0.5
     b0, gate = matrix(k, h, of_weights, way), matrix(k, h, of_weights, way) if gated else None
     b1 = matrix(h, n, of_weights, draw.random() < 0.5)
-    bias0, bias1 = (_matrix(size, dtype=dtype) if draw.random() < 0.5 else None for size in (h, n))
-    c = _matrix(*batch, m, n, dtype=dtype) if draw.random() < 0.3 else None
+    bias0, bias1 = (matrix(size, dtype=dtype) if draw.random() < 0.5 else None for size in (h, n))
+    c = matrix(*batch, m, n, dtype=dtype) if draw.random() < 0.3 else None
     activation = draw.choice([None, "relu", "silu"])
 
     def call():
@@ -338,13 +311,13 @@ def test_two_products_by_warpgroups_in_any_configuration(monkeypatch, seed, dtyp
         monkeypatch.setattr(gemm_gemm, "choose", lambda *_, config=config: (config, 0.0))
         torch.ops.wmma._forget_plans()
         got = call()
-        _close(got, want)
+        close(got, want)
         assert torch.equal(got, call())
     torch.ops.wmma._forget_plans()
 
 
 def test_a_hundred_thousand_calls_leave_nothing_behind():
-    a, b = _matrix(64, 64), _matrix(64, 64)
+    a, b = matrix(64, 64), matrix(64, 64)
     for _ in range(100):
         wmma_ops.matmul(a, b)
     torch.cuda.synchronize()
@@ -364,7 +337,7 @@ def _resident() -> int:
 
 def test_the_same_bits_from_run_to_run():
     for m, n, k in ((1, 4096, 4096), (512, 512, 4096), (127, 1031, 515)):
-        a, b = _matrix(m, k), _matrix(k, n)
+        a, b = matrix(m, k), matrix(k, n)
         first = wmma_ops.matmul(a, b)
         for _ in range(5):
             assert torch.equal(wmma_ops.matmul(a, b), first)
@@ -372,7 +345,7 @@ def test_the_same_bits_from_run_to_run():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_first_and_second_derivatives(dtype):
-    x, w, b = (_matrix(*shape, dtype=dtype).requires_grad_() for shape in ((5, 12), (9, 12), (9,)))
+    x, w, b = (matrix(*shape, dtype=dtype).requires_grad_() for shape in ((5, 12), (9, 12), (9,)))
     if dtype == torch.float64:
         call = lambda x, w, b: wmma_ops.linear(x, w, b, activation="gelu")  # noqa: E731
         assert torch.autograd.gradcheck(call, (x, w, b))
@@ -381,33 +354,33 @@ def test_first_and_second_derivatives(dtype):
     ours = torch.autograd.grad(wmma_ops.linear(x, w, b, activation="silu").square().sum(), (x, w, b))
     theirs = torch.autograd.grad(F.silu(F.linear(x.double(), w.double(), b.double())).square().sum(), (x, w, b))
     for got, want in zip(ours, theirs, strict=True):
-        _close(got, want, 1e-5)
+        close(got, want, 1e-5)
 
 
 def test_a_compiled_graph_runs_them():
     def block(x, w, b):
         return wmma_ops.linear(x, w, b, activation="relu") * 2
 
-    x, w, b = _matrix(64, 128), _matrix(32, 128), _matrix(32)
-    _close(torch.compile(block, fullgraph=True)(x, w, b), F.relu(F.linear(x.double(), w.double(), b.double())) * 2)
+    x, w, b = matrix(64, 128), matrix(32, 128), matrix(32)
+    close(torch.compile(block, fullgraph=True)(x, w, b), F.relu(F.linear(x.double(), w.double(), b.double())) * 2)
 
 
 def test_results_past_two_to_the_31():
     m, n, k = 70_000, 32_768, 16  # 2.3·10⁹ elements
     if torch.cuda.mem_get_info()[0] < 12 << 30:
         pytest.skip("needs 12 GiB of free GPU memory")
-    a, b = _matrix(m, k), _matrix(k, n)
+    a, b = matrix(m, k), matrix(k, n)
     out = wmma_ops.matmul(a, b)
     for row in (0, 35_000, 65_537, m - 1):
-        _close(out[row], a[row].double() @ b.double())
+        close(out[row], a[row].double() @ b.double())
     huge = torch.empty(3, 1 << 30, dtype=torch.bfloat16, device="cuda")[:, : 2 * 48].as_strided((3, 48), (1 << 30, 2))
-    huge.copy_(_matrix(3, 48))
-    _close(wmma_ops.matmul(huge, b[:, :64].repeat(3, 1)), huge.double() @ b[:, :64].double().repeat(3, 1))
+    huge.copy_(matrix(3, 48))
+    close(wmma_ops.matmul(huge, b[:, :64].repeat(3, 1)), huge.double() @ b[:, :64].double().repeat(3, 1))
 
 
 def test_two_products_and_attention_replay_in_a_graph():
-    x, w = _matrix(300, 128), _matrix(128, 128) * 0.1
-    q, k = _matrix(2, 8, 200, 64), _matrix(2, 2, 200, 64)
+    x, w = matrix(300, 128), matrix(128, 128) * 0.1
+    q, k = matrix(2, 8, 200, 64), matrix(2, 2, 200, 64)
     calls = (
         lambda: wmma_ops.gemm_gemm(x, w, w, activation="relu"),
         lambda: wmma_ops.attention(q, k, k, is_causal=True, enable_gqa=True)[0],
@@ -425,11 +398,11 @@ def test_two_products_and_attention_replay_in_a_graph():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_differentiates_to_the_same_bits(causal):
-    q, k, v = (_matrix(1, 4, 333, 80, dtype=torch.float16).requires_grad_() for _ in range(3))
+    q, k, v = (matrix(1, 4, 333, 80, dtype=torch.float16).requires_grad_() for _ in range(3))
     ours = [torch.autograd.grad(wmma_ops.attention(q, k, v, is_causal=causal)[0].sum(), (q, k, v)) for _ in range(3)]
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
     out = F.scaled_dot_product_attention(*wide, is_causal=causal)
     for first, second, third, want in zip(*ours, torch.autograd.grad(out.sum(), wide), strict=True):
         assert torch.equal(first, second)
         assert torch.equal(first, third)
-        _close(first, want)
+        close(first, want)

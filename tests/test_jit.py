@@ -18,6 +18,7 @@ from pathlib import Path
 
 import filelock
 import pytest
+from at_once import at_once
 
 from wmma_ops import jit, kernels_dir
 from wmma_ops.jit import build, cache, clang, elf, hiprtc, nvrtc
@@ -547,11 +548,7 @@ def test_eight_threads_share_one_compilation(folder, counted):
         barrier.wait()
         codes.append(jit.compile(EMPTY, "gfx942"))
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, [()] * 8)
     assert len(codes) == 8
     assert len(set(codes)) == 1
     assert counted() == 1

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from at_once import at_once
 from user_kernels import HEAD, SCALE
 
 import wmma_ops
@@ -27,25 +28,16 @@ def test_kernel_of_a_user(target):
 
 
 def test_one_kernel_in_many_threads():
-    import threading
-
     kernel = wmma_ops.Kernel(SCALE, "scale")
-    failures = []
 
     def work(factor):
         x, y = torch.zeros(256), torch.randn(256)
         with wmma_ops.emulate("gfx1201"):
             for _ in range(5):
                 kernel[2, 128](x, y, 256, factor)
-        if not torch.equal(x, y * factor):
-            failures.append(factor)
+        assert torch.equal(x, y * factor)
 
-    threads = [threading.Thread(target=work, args=(float(i),)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    at_once(work, [(float(i),) for i in range(8)])
 
 
 BAD_LAUNCHES = [

@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 import torch
+from at_once import at_once
 from told import NOTHING, TARGET, explain, h
 
 import wmma_ops
@@ -309,26 +310,18 @@ def test_eight_threads_at_once():
     pairs = [(h(16, 16 * (1 + i % 3)), h(16 * (1 + i % 3), 16)) for i in range(8)]
     want = [a.float() @ b.float() for a, b in pairs]
     torch.ops.wmma._forget_plans()
-    failures, start = [], threading.Barrier(8)
+    start = threading.Barrier(8)
 
     def work(i):
-        try:
-            target = ("gfx942", "gfx1100", "gfx1201")[i // 3]
-            start.wait()
-            for _ in range(3):
-                with wmma_ops.emulate(target) as emulation:
-                    got = wmma_ops.matmul(*pairs[i])
-                assert len(emulation.launches) == 1
-                torch.testing.assert_close(got.float(), want[i], rtol=1e-2, atol=5e-2)
-        except BaseException as error:
-            failures.append(error)
+        target = ("gfx942", "gfx1100", "gfx1201")[i // 3]
+        start.wait()
+        for _ in range(3):
+            with wmma_ops.emulate(target) as emulation:
+                got = wmma_ops.matmul(*pairs[i])
+            assert len(emulation.launches) == 1
+            torch.testing.assert_close(got.float(), want[i], rtol=1e-2, atol=5e-2)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    at_once(work, [(i,) for i in range(8)])
 
 
 def test_an_emulation_is_its_threads_own(planner):

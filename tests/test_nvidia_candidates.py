@@ -5,8 +5,10 @@ import dataclasses
 import random
 from math import ceil, prod
 
+import configurations
 import pytest
 import torch
+from configurations import WITHOUT_WARPGROUPS
 
 import wmma_ops
 from wmma_ops import arch, jit
@@ -17,19 +19,19 @@ from wmma_ops.types import OUTPUTS
 pytestmark = pytest.mark.skipif(not jit.available("sm_90a"), reason="no NVRTC is installed")
 
 KINDS = {  # and the rows of A, from few to many
-    "straight": (lambda x: x.direct, (1, 7, 13, 16)),
+    "straight": (WITHOUT_WARPGROUPS["straight"], (1, 7, 13, 16)),
     "straight, split": (lambda x: x.direct and x.splits * x.cluster > 1, (1, 7, 13, 16)),
     "sharing": (lambda x: x.share * x.share_a > 1 and not x.walks, (300, 1000)),
-    "walking": (lambda x: x.walks, (4000,)),
+    "walking": (configurations.KINDS["walking"], (4000,)),
     "clusters": (lambda x: x.wgmma and x.cluster > 1, (30, 300)),
     "splits": (lambda x: x.wgmma and x.splits > 1, (30, 300)),
     "a split last round": (lambda x: x.wgmma and x.last > 1, (4000,)),
-    "a width of its own": (lambda x: x.has_own_width, (300, 1000)),
-    "three warpgroups": (lambda x: x.waves == 12, (1000, 4000)),
+    "a width of its own": (configurations.KINDS["a width of its own"], (300, 1000)),
+    "three warpgroups": (configurations.KINDS["three warpgroups"], (1000, 4000)),
 }
 PAIRED = {
     "straight": KINDS["straight"],
-    "asynchronous": (lambda x: x.stages and not x.wgmma and not x.direct, (30, 300)),
+    "asynchronous": (WITHOUT_WARPGROUPS["asynchronous"], (30, 300)),
     "warpgroups": (lambda x: x.wgmma and not x.walks, (30, 300)),
     "walking": KINDS["walking"],
     "clusters": KINDS["clusters"],

@@ -5,9 +5,9 @@ import gc
 import resource
 import subprocess
 import sys
-import threading
 
 import torch
+from at_once import at_once
 
 import wmma_ops
 
@@ -16,21 +16,15 @@ def test_eight_threads_at_once():
     a, b = torch.randn(64, 48), torch.randn(48, 80)
     q = torch.randn(2, 4, 32, 16)
     want = (a @ b, wmma_ops.attention(q, q, q)[0])
-    failures = []
 
     def work():
         for _ in range(50):
             got = (wmma_ops.matmul(a, b), wmma_ops.attention(q, q, q)[0])
-            failures.extend(x for x, y in zip(got, want, strict=True) if not torch.equal(x, y))
+            assert all(torch.equal(x, y) for x, y in zip(got, want, strict=True))
             x = a.clone().requires_grad_()
             wmma_ops.linear(x, b.T, activation="gelu").sum().backward()
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    at_once(work, [()] * 8)
 
 
 def test_no_growth_over_100_000_calls():

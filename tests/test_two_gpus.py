@@ -1,10 +1,10 @@
 """Two GPUs in one process: kernels, plans, workspaces, streams and graphs are a device's own, whichever is current."""
 
-import threading
-
 import pytest
 import torch
 import torch.nn.functional as F
+from at_once import at_once
+from on_gpu import close, matrix
 
 import wmma_ops
 
@@ -12,12 +12,7 @@ pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two
 
 
 def _matrix(*shape, index=1, dtype=torch.bfloat16):
-    return torch.randn(shape, device=f"cuda:{index}").to(dtype)
-
-
-def _close(got, want, bound=1e-2):
-    error = ((got.double() - want.double()).norm() / want.double().norm()).item()
-    assert error < bound, f"relative error {error}"
+    return matrix(*shape, dtype=dtype, device=f"cuda:{index}")
 
 
 # One of each way through a GPU: straight to registers, split K with its workspace, tensor maps, many tiles, integers,
@@ -44,7 +39,7 @@ def test_products_on_either(what, current):
             out = wmma_ops.matmul(a, b.t())
             assert out.device.index == index
             assert torch.cuda.current_device() == current
-            _close(out, a.double() @ b.double().t())
+            close(out, a.double() @ b.double().t())
 
 
 @pytest.mark.parametrize("current", [0, 1])
@@ -53,17 +48,17 @@ def test_two_products_and_attention_on_either(current):
         for index in (1, 0):
             x, w = _matrix(300, 128, index=index), _matrix(128, 128, index=index) * 0.1
             got = wmma_ops.gemm_gemm(x, w, w, activation="relu")
-            _close(got, F.relu(x.double() @ w.double()) @ w.double())
+            close(got, F.relu(x.double() @ w.double()) @ w.double())
             q, k, v = (_matrix(1, 4, 333, 64, index=index).requires_grad_() for _ in range(3))
             ours = wmma_ops.attention(q, k, v, is_causal=True)[0]
             wide = [t.detach().double().requires_grad_() for t in (q, k, v)]
             want = F.scaled_dot_product_attention(*wide, is_causal=True)
-            _close(ours, want)
+            close(ours, want)
             upstream = torch.randn_like(ours)
             grads = torch.autograd.grad(ours, (q, k, v), upstream)
             for mine, theirs in zip(grads, torch.autograd.grad(want, wide, upstream.double()), strict=True):
                 assert mine.device.index == index
-                _close(mine, theirs)
+                close(mine, theirs)
 
 
 def test_operands_of_two_devices_are_refused():
@@ -83,7 +78,7 @@ def test_each_devices_own_current_stream_is_used():
         with torch.cuda.device(0):
             out = wmma_ops.matmul(a, late)
     stream.synchronize()
-    _close(out, a.double() @ late.double())
+    close(out, a.double() @ late.double())
 
 
 def test_a_graph_of_the_second():
@@ -97,28 +92,18 @@ def test_a_graph_of_the_second():
                 wmma_ops.matmul(a[:, :77], b[:77])
         a.normal_()
         graph.replay()
-        _close(out, a.double() @ b.double(), 1e-5)
+        close(out, a.double() @ b.double(), 1e-5)
 
 
 def test_threads_on_both_at_once():
-    failures = []
-
     def work(index):
-        try:
-            a, b = _matrix(256 + index, 512, index=index % 2), _matrix(512, 320, index=index % 2)
-            outs = [wmma_ops.matmul(a, b) for _ in range(100)]
-            for out in outs:
-                assert torch.equal(out, outs[0])
-            _close(outs[0], a.double() @ b.double())
-        except BaseException as error:
-            failures.append(error)
+        a, b = _matrix(256 + index, 512, index=index % 2), _matrix(512, 320, index=index % 2)
+        outs = [wmma_ops.matmul(a, b) for _ in range(100)]
+        for out in outs:
+            assert torch.equal(out, outs[0])
+        close(outs[0], a.double() @ b.double())
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
+    at_once(work, [(index,) for index in range(8)])
 
 
 def test_kernels_that_start_early_wait_on_both():
@@ -153,12 +138,12 @@ def test_compiled_and_differentiated_on_the_second():
     out = torch.compile(block, fullgraph=True)(x, w, b)
     wide = [t.detach().double().requires_grad_() for t in (x, w, b)]
     want = F.silu(F.linear(*wide)) * 2
-    _close(out, want, 1e-5)
+    close(out, want, 1e-5)
     for got, theirs in zip(
         torch.autograd.grad(out.square().sum(), (x, w, b)), torch.autograd.grad(want.square().sum(), wide), strict=True
     ):
         assert got.device.index == 1
-        _close(got, theirs, 1e-5)
+        close(got, theirs, 1e-5)
 
 
 def test_tuning_times_the_device_of_its_operands(tmp_path, monkeypatch):
@@ -166,4 +151,4 @@ def test_tuning_times_the_device_of_its_operands(tmp_path, monkeypatch):
     a, b = _matrix(128, 256), _matrix(256, 128)
     assert wmma_ops.tune("matmul", a, b, limit=4)[0].microseconds > 0
     assert torch.cuda.current_device() == 0
-    _close(wmma_ops.matmul(a, b), a.double() @ b.double())
+    close(wmma_ops.matmul(a, b), a.double() @ b.double())
