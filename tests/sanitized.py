@@ -32,25 +32,25 @@ WARPGROUPS = {
 
 def command(tool: str) -> list[str]:
     if tool == "initcheck":
-        only_ours = ["--kernel-regex", "kernel_substring=gemm", "--show-backtrace", "no"]
+        only_ours = ["--kernel-name", "kernel_substring=gemm", "--show-backtrace", "no"]
         return [*only_ours, sys.executable, __file__, "--products"]
-    return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "test_cuda.py"), "-k", FORCED]
+    return [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", str(HERE / "test_cuda.py"), "-k", FORCED]
 
 
 def watch(tool: str) -> bool:
-    start = time.monotonic()
-    ran = subprocess.run(
+    start, said = time.monotonic(), 0
+    with subprocess.Popen(
         ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1", *command(tool)],
-        env=os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+        env=os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    said = [line for line in ran.stdout.splitlines() if "SUMMARY" in line or " passed" in line or "products:" in line]
-    clean = ran.returncode == 0 and len(said) > 1  # what ran, and what was found
-    print(f"{tool}: {'clean' if clean else 'FAILED'}, {time.monotonic() - start:.0f} s", *said, sep="\n  ", flush=True)
-    if not clean:
-        print(ran.stdout[-6000:])
+    ) as ran:
+        for line in ran.stdout:
+            print(line, end="", flush=True)
+            said += "SUMMARY" in line or " passed" in line or "products:" in line
+    clean = ran.returncode == 0 and said > 1  # what ran, and what was found
+    print(f"{tool}: {'clean' if clean else 'FAILED'}, {time.monotonic() - start:.0f} s", flush=True)
     return clean
 
 
@@ -85,7 +85,7 @@ def products() -> None:
                 done[kind] += 1
     x, w = _copied(300, 128), _copied(128, 128)
     problem, *_ = launching.problems(lambda: wmma_ops.gemm_gemm(x, w, w, activation="relu"), target)
-    two = gemm_gemm.candidates(problem, target)
+    two = list(gemm_gemm.candidates(problem, target))
     for config in draw.sample(two, min(6, len(two))):
         gemm_gemm.choose = lambda *_, config=config: (config, 0.0)
         torch.ops.wmma._forget_plans()

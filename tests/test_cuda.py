@@ -282,14 +282,14 @@ def test_two_products_by_warpgroups_in_any_configuration(monkeypatch, seed, dtyp
     m, k, n = draw.choice([1, 63, 65, 200, 1111]), 8 * draw.randint(1, 40), 8 * draw.randint(1, 70)
     h = 8 * draw.randint(1, 16 if gated else 32)
 
-    def matrix(rows, columns, dims, across):
+    def operand(rows, columns, dims, across):
         x = torch.randn(*dims, *((columns, rows) if across else (rows, columns)), device="cuda") * rows**-0.5
         return x.to(dtype).mT if across else x.to(dtype)
 
-    a = matrix(m, k, batch, m % 8 == 0 and draw.random() < 0.5)
+    a = operand(m, k, batch, m % 8 == 0 and draw.random() < 0.5)
     way = draw.random() < 0.5
-    b0, gate = matrix(k, h, of_weights, way), matrix(k, h, of_weights, way) if gated else None
-    b1 = matrix(h, n, of_weights, draw.random() < 0.5)
+    b0, gate = operand(k, h, of_weights, way), operand(k, h, of_weights, way) if gated else None
+    b1 = operand(h, n, of_weights, draw.random() < 0.5)
     bias0, bias1 = (matrix(size, dtype=dtype) if draw.random() < 0.5 else None for size in (h, n))
     c = matrix(*batch, m, n, dtype=dtype) if draw.random() < 0.3 else None
     activation = draw.choice([None, "relu", "silu"])
