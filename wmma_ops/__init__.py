@@ -2,7 +2,7 @@
 
 import importlib
 
-from wmma_ops import autocast, autograd, fakes, flops, vmap  # noqa: F401  (their import registers them)
+from wmma_ops import autocast, autograd, fakes, flops, negated, vmap  # noqa: F401  (their import registers them)
 from wmma_ops.activations import register_activation
 from wmma_ops.emulator import emulate
 from wmma_ops.kernel import Kernel
