@@ -1,4 +1,4 @@
-# make demo: install and show.   make test: install and test.   make lint: formatters and linters.
+# make demo: install and show.   make test: install and test.   make lint: formatters, linters, types.
 # make docs: the site, in build/site; fails on a dead link.
 # make test-all: the tests, with every case of the value suite on every emulated target.
 # make sanitize: compute-sanitizer's tools over the kernels, on an NVIDIA GPU.
@@ -48,6 +48,7 @@ lint: build
 	$(PIP) install --quiet $$($(EXTRA) dev)
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
 	$(dir $(PYTHON))clang-format --dry-run --Werror $$(git ls-files '*.cpp' '*.hpp' '*.hip')
 
 format: build

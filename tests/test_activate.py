@@ -19,7 +19,7 @@ import wmma_ops
 from wmma_ops import jit, kernels_dir
 
 AMD = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1200", "gfx1201")
-TYPES = {"float": np.float32, "double": np.float64}
+TYPES: dict[str, type[np.floating]] = {"float": np.float32, "double": np.float64}
 UNIT = {"float": 2.0**-24, "double": 2.0**-53}
 
 # In the order of their codes, from 1.

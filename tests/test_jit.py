@@ -419,7 +419,7 @@ def test_the_key_holds_all_that_decides(counted, monkeypatch, tmp_path):
     header.write_text("#define VALUE 1.0f\n")
     monkeypatch.setattr(kernels_dir, "PATH", changing)
     source = f"#include <wmma/deep/value.hpp>\n{STORES}"
-    variants = [
+    variants: list[dict] = [
         {},
         {"source": f"{source}\n"},
         {"target": "gfx90a"},

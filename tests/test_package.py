@@ -38,7 +38,7 @@ def wheel(tmp_path_factory):
 
 def test_wheel_holds_the_library_and_the_kernels(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert "wmma_ops/_library.so" in names
+    assert {"wmma_ops/_library.so", "wmma_ops/py.typed"} <= set(names)
     kernels = [p for p in (ROOT / "kernels").rglob("*") if p.suffix in (".hip", ".hpp")]
     assert kernels
     for path in kernels:

@@ -286,16 +286,18 @@ def _f8f6f4() -> tuple[MatrixInstruction, ...]:
     pairs.append(("float4_e2m1fn", "float4_e2m1fn", 1))
     return tuple(
         MatrixInstruction(
-            f"v_mfma_f32_{shape}_f8f6f4",
-            f"__builtin_amdgcn_mfma_scale_f32_{shape}_f8f6f4",
-            *(int(size) for size in shape.split("x")),
+            f"v_mfma_f32_{m}x{n}x{k}_f8f6f4",
+            f"__builtin_amdgcn_mfma_scale_f32_{m}x{n}x{k}_f8f6f4",
+            m,
+            n,
+            k,
             1,
             a,
             b,
             "float32",
             cycles * slow,
         )
-        for shape, cycles in (("16x16x128", 16), ("32x32x64", 32))
+        for m, n, k, cycles in ((16, 16, 128, 16), (32, 32, 64, 32))
         for a, b, slow in pairs
     )
 
@@ -414,7 +416,7 @@ m16n8k32 f32 e5m2
 _FP8_RATES_FNUZ = dict.fromkeys(_FP8_FNUZ.values(), 4096)
 
 
-def _cdna(name: str, vgprs: int, instructions, rates, lds=(65536, 32, 128)) -> Target:
+def _cdna(name: str, vgprs: int, instructions, rates, lds: tuple[int, int, int] = (65536, 32, 128)) -> Target:
     return Target(name, "cdna", "amd", 64, 4, *lds, vgprs, 256, instructions, rates)
 
 

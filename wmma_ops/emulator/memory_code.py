@@ -273,12 +273,12 @@ class MemoryCode(Writer):
             return False
         result = ops.pop(0) if returns else None
         address = self.source(ops[0], "u")
-        rows = [vector_index(text) for text in ops[1:]]
+        given = [vector_index(text) for text in ops[1:]]
         # cmpst has the comparand first, cmpstore the new value.
         if operation == "cmpswap" and "cmpst_" in name:
-            rows.reverse()
+            given.reverse()
         words = 2 if wide else 1
-        names = "(" + ", ".join(self.row(p, i + j, "u") for p, i, _ in rows for j in range(words)) + ",)"
+        names = "(" + ", ".join(self.row(p, i + j, "u") for p, i, _ in given for j in range(words)) + ",)"
         out = "None"
         if result is not None:
             found = vector_index(result)
