@@ -6,6 +6,7 @@ import torch
 from told import NOTHING
 
 from wmma_ops import kernels_dir
+from wmma_ops.jit import cache, clang
 from wmma_ops.plan import KernelLaunch, Plan, gemm
 from wmma_ops.testing import backends
 
@@ -51,6 +52,40 @@ def sources(tmp_path, monkeypatch):
     monkeypatch.setattr(kernels_dir, "PATH", copy)
     yield copy
     torch.ops.wmma._forget_plans()
+
+
+@pytest.fixture(scope="session")
+def kernels_copy(tmp_path_factory):
+    """A copy of the device sources: an edit while the tests run would change keys under them."""
+    return shutil.copytree(kernels_dir.PATH, tmp_path_factory.mktemp("sources") / "kernels")
+
+
+@pytest.fixture
+def cache_folder(tmp_path, monkeypatch, kernels_copy):
+    """A cache folder for this test alone."""
+    monkeypatch.setattr(kernels_dir, "PATH", kernels_copy)
+    monkeypatch.setenv("WMMA_OPS_CACHE_DIR", str(tmp_path / "cache"))
+    for kept in ("_memory", "_facts", "_warned"):
+        monkeypatch.setattr(cache, kept, type(getattr(cache, kept))())
+    clang._probe.cache_clear()
+    yield tmp_path / "cache"
+    clang._probe.cache_clear()
+
+
+@pytest.fixture
+def compilations(monkeypatch, tmp_path):
+    """Counts the compilations by clang, those of forked processes too."""
+    log = tmp_path / "compilations"
+    log.touch()
+    compile = clang.Clang.compile
+
+    def counting(self, *arguments):
+        with log.open("a") as file:
+            file.write("x")
+        return compile(self, *arguments)
+
+    monkeypatch.setattr(clang.Clang, "compile", counting)
+    return lambda: len(log.read_text())
 
 
 @pytest.fixture
