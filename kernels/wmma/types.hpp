@@ -105,6 +105,23 @@ inline constexpr bool kSame = false;
 template <class T>
 inline constexpr bool kSame<T, T> = true;
 
+namespace detail {
+
+template <bool kCondition, class Then, class Else>
+struct Choice {
+  using Type = Then;
+};
+template <class Then, class Else>
+struct Choice<false, Then, Else> {
+  using Type = Else;
+};
+
+}  // namespace detail
+
+// Then where the condition holds, Else otherwise.
+template <bool kCondition, class Then, class Else>
+using Choose = typename detail::Choice<kCondition, Then, Else>::Type;
+
 template <class T>
 inline constexpr bool kIsFp8 =
     kSame<T, fp8_e4m3_t> || kSame<T, fp8_e5m2_t> || kSame<T, fp8_e4m3fnuz_t> || kSame<T, fp8_e5m2fnuz_t>;

@@ -19,15 +19,6 @@ using Float4 = float __attribute__((ext_vector_type(4)));
 using Float16 = float __attribute__((ext_vector_type(16)));
 using Double4 = double __attribute__((ext_vector_type(4)));
 
-template <bool kCondition, class Then, class Else>
-struct Choose {
-  using Type = Then;
-};
-template <class Then, class Else>
-struct Choose<false, Then, Else> {
-  using Type = Else;
-};
-
 #if defined(__gfx950__)
 using Bf16x8 = __bf16 __attribute__((ext_vector_type(8)));
 constexpr bool kDoubleDepth = true;
@@ -39,8 +30,8 @@ template <int kSide>
 struct MfmaShape {
   static constexpr int kGroups = kWaveSize / kSide;
   using C = ColumnLayout<kSide, 4>;
-  using FloatC = typename Choose<kSide == 16, Float4, Float16>::Type;
-  using IntC = typename Choose<kSide == 16, Int4, Int16>::Type;
+  using FloatC = Choose<kSide == 16, Float4, Float16>;
+  using IntC = Choose<kSide == 16, Int4, Int16>;
 };
 
 // 16x16x16 and 32x32x8; gfx950 also 16x16x32 and 32x32x16.
@@ -245,7 +236,7 @@ struct Fp8TileOf {
   static constexpr bool kNative = kSame<T, fp8_e4m3_t> || kSame<T, fp8_e5m2_t>;
 #endif
 #if defined(__gfx942__) || defined(__gfx950__)
-  using Type = typename Choose<kNative, Fp8Tile<T, kSide>, HalfConvertedTile<T, HalfTile<kSide, kK>>>::Type;
+  using Type = Choose<kNative, Fp8Tile<T, kSide>, HalfConvertedTile<T, HalfTile<kSide, kK>>>;
 #else
   using Type = HalfConvertedTile<T, HalfTile<kSide, kK>>;
 #endif

@@ -160,15 +160,7 @@ struct Tile {
 #else
   static constexpr bool kConverts = kSame<T, fp8_e4m3fnuz_t> || kSame<T, fp8_e5m2fnuz_t>;
 #endif
-  template <bool, class U>
-  struct Choose {
-    using Type = MmaTile<U>;
-  };
-  template <class U>
-  struct Choose<true, U> {
-    using Type = HalfConvertedTile<U, MmaTile<half_t>>;
-  };
-  using Type = typename Choose<kConverts, T>::Type;
+  using Type = Choose<kConverts, HalfConvertedTile<T, MmaTile<half_t>>, MmaTile<T>>;
 };
 template <int kM, int kN, int kK>
 struct Tile<float, kM, kN, kK> {

@@ -34,15 +34,6 @@ struct FirstLoops<0, Config, kOrder, kVec> {
                           Config::kBlockK, 1>;
 };
 
-template <bool kCondition, class Then, class Else>
-struct Choice {
-  using Type = Then;
-};
-template <class Then, class Else>
-struct Choice<false, Then, Else> {
-  using Type = Else;
-};
-
 template <class Config>
 struct StreamedKernel {
   using Arguments = GemmGemmArguments;
@@ -68,7 +59,7 @@ struct StreamedKernel {
   using Reader = LineReader<Last, Tile, true, kSteps>;
 
   // D0 as the second product reads it: a wave's own, or that of the waves that share its rows.
-  using Held = typename Choice<Config::kWavesN == 1, Part, SharedBetween<Part, Config::kWavesN>>::Type;
+  using Held = Choose<Config::kWavesN == 1, Part, SharedBetween<Part, Config::kWavesN>>;
   static constexpr int kHeldBytes = Config::kWavesM * Held::kBytes;
 
   static constexpr int kTilesBytes = kHeldBytes + 2 * Tile::kBytes;

@@ -33,19 +33,10 @@ struct Neighbours {
   }
 };
 
-template <bool kPaired>
-struct MappedArguments {
-  using Type = MappedGemmArguments;
-};
-template <>
-struct MappedArguments<true> {
-  using Type = MappedPairArguments;
-};
-
 template <class Config>
 struct GemmKernel<Config, Loop::kWgmma> {
   static constexpr bool kPaired = kHasSecondPair<Config>;
-  using Arguments = typename MappedArguments<kPaired>::Type;
+  using Arguments = Choose<kPaired, MappedPairArguments, MappedGemmArguments>;
   using A = typename Config::A;
   using B = typename Config::B;
   using Product = MatrixProduct<typename Config::Element, Config::kSide>;

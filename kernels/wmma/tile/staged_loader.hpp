@@ -25,15 +25,6 @@ WMMA_CONSTEXPR int power_of_two_up_to(int x) {
   return power;
 }
 
-template <bool kWide>
-struct OffsetType {
-  using Type = uint32_t;
-};
-template <>
-struct OffsetType<true> {
-  using Type = int64_t;
-};
-
 }  // namespace detail
 
 // kOuter lines of kDepth elements. kVec as the planner promises: kVec elements from any multiple of kVec are aligned
@@ -59,7 +50,7 @@ class StagedLoader {
   static constexpr bool kExact = kTotal % kThreads == 0;
   static_assert(kDepth % kRun == 0 && kOuter % kLines == 0 && kRun * sizeof(Element) <= 16, "blocks fill the tile");
 
-  using Offset = typename detail::OffsetType<kWide>::Type;
+  using Offset = Choose<kWide, int64_t, uint32_t>;
 
  public:
   using Tile = TileType;
