@@ -108,13 +108,14 @@ void product_into(Tensor& out, const Tensor& a, const Tensor& b, const Sizes& ba
   }
 }
 
-// aten::_int_mm reads wrong elements where a stride is 0 or 2³¹ and more (torch 2.13), so it gets matrices that BLAS
-// takes.
+// aten::_int_mm reads wrong elements where a stride is 0 or 2³¹ and more, or where both of a row's are 1 (torch 2.13),
+// so it gets matrices that BLAS takes.
 Tensor dense(const Tensor& x) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   auto sizes = x.sizes(), strides = x.strides();
   bool by_rows = strides[1] == 1 && strides[0] >= sizes[1] && strides[0] <= kMost;
-  bool by_columns = strides[0] == 1 && strides[1] >= sizes[0] && strides[1] <= kMost;
+  bool by_columns =
+      strides[0] == 1 && strides[1] >= sizes[0] && strides[1] <= kMost && (strides[1] > 1 || sizes[1] == 1);
   return by_rows || by_columns ? x : aten::call("aten::clone", "", x, std::optional(MemoryFormat::Contiguous));
 }
 
@@ -171,7 +172,10 @@ OptTensor fused_bf16(const Gemm& p) {
   const bool zeros = reads_behind_rows(p.in, p.k);
   Tensor x = zeros ? with_zeros_behind(p.a, p.a.dim() - 1) : p.a;
   Tensor weight = aten::transpose(zeros ? with_zeros_behind(p.b, 0) : p.b, 0, 1);
-  AtenTensorHandle bias = p.bias ? p.bias->get() : nullptr, result;
+  // Which is read as if its elements were neighbours.
+  OptTensor packed =
+      p.bias ? std::optional(aten::call("aten::contiguous", "", *p.bias, MemoryFormat::Contiguous)) : std::nullopt;
+  AtenTensorHandle bias = packed ? packed->get() : nullptr, result;
   const char* algorithm = post.algorithm;
   const double slope = wmma::kLeakySlope;
   const double* scalars[] = {&slope};
