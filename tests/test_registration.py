@@ -60,6 +60,15 @@ def test_meta_tensors_need_no_data():
     assert lse.shape == (1, 3, 1000)
 
 
+def test_meta_tensors_are_refused_as_others_are():
+    one = torch.ones(())
+    for dtype in (torch.float32, torch.bfloat16):
+        for device in ("cpu", "meta"):
+            a = torch.empty(2, 2, device=device, dtype=dtype)
+            with pytest.raises(TypeError, match=f"scaled_mm: a is {str(dtype)[6:]}; takes int8 or a float8 type"):
+                wmma_ops.scaled_mm(a, a, one.to(device), one.to(device))
+
+
 def test_activation_codes_are_those_of_the_kernels():
     header = (Path(__file__).parents[1] / "kernels/wmma/activation.hpp").read_text()
     codes = {k.lower(): int(v) for k, v in re.findall(r"^  k(\w+) = (\d+),", header, re.M)}

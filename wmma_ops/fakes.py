@@ -282,6 +282,8 @@ def attention(q, k, v, mask=None, *, is_causal=0, scale=None, enable_gqa=False):
 def scaled_mm(a, b, scale_a, scale_b, bias=None, *, out_dtype=None):
     op = "scaled_mm"
     _same_device(op, a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias)
+    if a.dtype not in (torch.int8, *FP8_OCP, *FP8_FNUZ):
+        _fail(op, "a", f"is {name(a.dtype)}; takes int8 or a float8 type", TypeError)
     out = _output_type(op, "a", a, "b", b, out_dtype or torch.bfloat16)
     shape = _product_shape(op, "a", a, "b", b)
     columns = (*shape[:-2], shape[-1])
