@@ -177,6 +177,14 @@ def test_subclasses_swapped_twice_and_shared():
     assert wmma_ops.swap_(wmma_ops.nn.Linear(4, 4)) == wmma_ops.nn.swap.Record((), ())
 
 
+def test_a_bias_that_broadcasts_is_torchs():
+    layer, x = nn.Linear(4, 3), torch.randn(2, 4)
+    layer.bias = nn.Parameter(torch.randn(1))
+    model, want = nn.Sequential(layer), layer(x)
+    assert [row.note for row in wmma_ops.swap_(model).left] == ["its bias has not one element for each column"]
+    torch.testing.assert_close(model(x), want)
+
+
 def test_filter():
     model = Model()
     asked = {}

@@ -68,6 +68,7 @@ LEFT = {
     "heads": (_sdpa(Q[:, :1], Q, Q), "its heads differ in number"),
     "wide": (_sdpa(torch.ones(2, 4, 600), torch.ones(2, 4, 600), torch.ones(2, 4, 600)), "not from 1 to 512"),
     "vector bias": (lambda: F.linear(A, B[:, 0]), "its weight is no matrix"),
+    "one bias": (lambda: F.linear(A, B.mT, C[0, :1]), "its bias has one element for all columns"),
 }
 
 

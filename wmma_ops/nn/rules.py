@@ -79,6 +79,8 @@ def _linear(input, weight, bias=None):
     reason = _refusal(input, weight, bias)
     if reason is None and (input.dim() == 0 or weight.dim() != 2 or (bias is not None and bias.dim() != 1)):
         reason = "its weight is no matrix, or its bias no vector"
+    if reason is None and bias is not None and bias.shape[0] == 1 != weight.shape[0]:
+        reason = "its bias has one element for all columns"
     return (None, reason) if reason else (lambda: ops.linear(input, weight, bias), None)
 
 

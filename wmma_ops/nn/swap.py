@@ -260,6 +260,8 @@ def _check_layer(module: nn.Module, base: type) -> None:
             raise Unknown(f"its {name} is {type_name(parameter.dtype)}; taken are float16, bfloat16, float32, float64")
         if parameter.device.type not in ("cpu", "cuda", "meta"):
             raise Unknown(f"its {name} is on {parameter.device}; taken are the cpu and cuda")
+    if base is nn.Linear and module.bias is not None and module.bias.shape != module.weight.shape[:1]:
+        raise Unknown("its bias has not one element for each column")
 
 
 def _is_dtensor(x: torch.Tensor) -> bool:
