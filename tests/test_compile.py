@@ -229,3 +229,14 @@ def test_aotinductor_package(tmp_path):
         for rows in (3, 17):
             x = torch.randn(rows, 8)
             torch.testing.assert_close(loaded(x), model(x), rtol=2e-2, atol=2e-2)
+
+
+def test_tensors_as_numbers_are_asked_for_their_value():
+    q, s = torch.randn(1, 2, 4, 8), torch.tensor(0.5)
+    a, b = q[0, 0], q[0, 1].T
+
+    def calls(s):
+        out, _ = wmma_ops.attention(q, q, q, scale=s)
+        return out, wmma_ops.addmm(a[:, :4], a, b, alpha=s), wmma_ops.addmm_(a[:, :4].clone(), a, b, beta=s)
+
+    torch.testing.assert_close(torch.compile(calls, backend="aot_eager")(s), calls(0.5))

@@ -15,21 +15,25 @@ CAUSAL = {False: 0, True: 1, "top_left": 1, "bottom_right": 2}
 
 
 def _call(name: str, tensors: dict, **scalars):
-    _refuse_learned(name, scalars)
+    scalars = _numbers(name, scalars)
     try:
         return select(name, *tensors.values())(*tensors.values(), **scalars)
     except (RuntimeError, TypeError) as error:
         raise translate(name, error, tensors) from None
 
 
-def _refuse_learned(op: str, scalars: dict) -> None:
-    """A tensor of one element is taken as a number, and would lose its gradient."""
+def _numbers(op: str, scalars: dict) -> dict:
+    """A tensor of one element is taken as a number: it would lose its gradient, and torch.compile is to see it asked for."""
     for argument, value in scalars.items():
-        if isinstance(value, Tensor) and value.requires_grad and is_grad_enabled():
+        if not isinstance(value, Tensor):
+            continue
+        if value.requires_grad and is_grad_enabled():
             raise TypeError(
                 f"wmma.{op}: {argument} is a tensor that requires grad, but numbers have no gradient; takes a number "
                 "(multiply an operand by the tensor instead)"
             )
+        scalars = scalars | {argument: value.item()}
+    return scalars
 
 
 def _refuse_captured(input: Tensor) -> None:
@@ -125,11 +129,11 @@ def addmm_(input: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: flo
         tensor([[3., 3.],
                 [3., 3.]])
     """
-    _refuse_learned("addmm_", {"beta": beta, "alpha": alpha})
+    factors = _numbers("addmm_", {"beta": beta, "alpha": alpha})
     if not is_compiling() and transforms_active():
         _refuse_captured(input)
     try:
-        DIFFERENTIABLE["addmm_"](input, a, b, beta=beta, alpha=alpha)
+        DIFFERENTIABLE["addmm_"](input, a, b, **factors)
     except (RuntimeError, TypeError) as error:
         raise translate("addmm_", error, {"input": input, "a": a, "b": b}) from None
     return input
