@@ -233,8 +233,10 @@ Tensor accumulate(const Gemm& p, ScalarType type, const OptTensor& addend, doubl
 // Whether both pairs are one call of aten's, which leaves sums of bfloat16 rounded; int8 is exact in a single one.
 bool is_one_call(const Gemm& p) { return is_integer(p.in) || p.in == S::BFloat16; }
 
-// A product of [pro(A) A2] with [B; B2].
+// A product of [pro(A) A2] with [B; B2], and with the zeros behind both that would otherwise be a copy more.
 Gemm joined(const Gemm& p) {
+  const int64_t k = p.k + p.k2;
+  const int64_t behind = reads_behind_rows(p.in, k) ? kTileRow - k % kTileRow : 0;
   // Both of [batch…, M, K] or [batch…, K, N], for the batch that the two have.
   auto together = [&](const Tensor& x, const Tensor& y, int64_t dim) {
     Sizes batch;
@@ -243,16 +245,19 @@ Gemm joined(const Gemm& p) {
     auto spread = [&](const Tensor& t) {
       return aten::expand(t, join(batch, t.sizes()[t.dim() - 2], t.sizes()[t.dim() - 1]));
     };
+    Sizes rest = join(batch, x.sizes()[x.dim() - 2], x.sizes()[x.dim() - 1]);
+    rest[rest.size() + dim] = behind;
+    const Tensor zeros = aten::zeros(rest, type_of(x));
     // As the longer runs: a weight in columns made one in rows takes aten many times as long.
     const Tensor& larger = y.sizes()[y.dim() + dim] > x.sizes()[x.dim() + dim] ? y : x;
-    if (larger.strides()[larger.dim() - 2] != 1) return aten::cat({spread(x), spread(y)}, dim);
+    if (larger.strides()[larger.dim() - 2] != 1) return aten::cat({spread(x), spread(y), zeros}, dim);
     auto turned = [&](const Tensor& t) { return aten::transpose(spread(t), -2, -1); };
-    return aten::transpose(aten::cat({turned(x), turned(y)}, -3 - dim), -2, -1);
+    return aten::transpose(aten::cat({turned(x), turned(y), turned(zeros)}, -3 - dim), -2, -1);
   };
   Gemm q = p;
   q.a = together(p.has_prologue() ? prologue(p) : p.a, *p.a2, -1);
   q.b = together(p.b, *p.b2, -2);
-  q.k = p.k + p.k2;
+  q.k = k + behind;
   q.k2 = 0;
   q.a_activation = 0;
   q.a_scale = q.a2 = q.b2 = std::nullopt;
