@@ -1,5 +1,6 @@
 """python -m wmma_ops, as a user types it."""
 
+import dataclasses
 import importlib
 import json
 import math
@@ -15,8 +16,9 @@ import torch
 from rich.console import Console
 
 import wmma_ops
-from wmma_ops import arch, clock, library, tune_view
+from wmma_ops import arch, clock, doctor, library, tune_view
 from wmma_ops.__main__ import VIEWS, main
+from wmma_ops.jit import clang
 from wmma_ops.plan import tuning
 from wmma_ops.plan.report_cases import CASES
 
@@ -58,6 +60,23 @@ def test_doctor():
     assert found["runs_on"]["cpu"] == "all ops, tried"
     assert "tried as gfx1201" in found["runs_on"]["emulated AMD targets"]
     assert set(found["compilers"]) == {"clang", "hiprtc", "nvrtc"}
+    assert found["clang"]["used"].startswith(found["compilers"]["clang"])
+
+
+def test_doctor_tells_which_clang_is_used_and_why(monkeypatch):
+    monkeypatch.delenv(clang.ASKED, raising=False)
+    found = doctor._clang()
+    assert "ziglang" in found["used"]
+    assert "PyPI's ziglang comes before" in found["because"]
+    assert found["proven with it"].startswith("all tests")
+    other = dataclasses.replace(clang.toolchain("gfx1201"), kind="asked", version="99.1.2", clang=("/there/clang",))
+    monkeypatch.setattr(clang, "_probed", lambda: iter([other]))
+    found = doctor._clang()
+    assert found["used"] == "99.1.2, /there/clang"
+    assert found["because"] == "WMMA_OPS_CLANG names it"
+    assert found["proven with it"] == f"nothing; all tests run with {clang.PINNED}"
+    monkeypatch.setattr(clang, "_probed", lambda: iter(()))
+    assert doctor._clang()["used"] == "none"
 
 
 def test_doctor_tells_what_fails(monkeypatch, capsys):

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import sys
 import time
 from pathlib import Path
@@ -68,8 +69,80 @@ def test_a_target_that_the_first_clang_lacks_goes_to_the_next(monkeypatch):
     answers = {"old": {"version": "18.1.0", "targets": AMD}, "rocm": {"version": "17.0.0", "targets": ["gfx90a"]}}
     ask = clang._ask
     monkeypatch.setattr(cache, "remember", lambda binary, _: answers.get(binary) or ask("ziglang", real[0][1]))
-    assert clang._toolchain("gfx90a").version == "17.0.0"  # ROCm's may be old: it knows its own targets
-    assert "ziglang" in clang._toolchain("gfx950").version  # the system's 18 is passed over
+    assert clang.toolchain("gfx90a").version == "17.0.0"  # ROCm's may be old: it knows its own targets
+    assert "ziglang" in clang.toolchain("gfx950").version  # the system's 18 is passed over
+
+
+@pytest.fixture
+def others_here(monkeypatch, tmp_path):
+    """A system's clang in PATH, newer than ziglang's, and ROCm's: they say a version and compile nothing."""
+
+    def stand_in(folder, clang_name, version, lld_name):
+        folder.mkdir(parents=True)
+        lines = f"clang version {version}", *(f"\tgfx{number}" for number in ("908", "90a", "942", "1201"))
+        for name, text in ((clang_name, "\n".join(lines)), (lld_name, "LLD")):
+            (folder / name).write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
+            (folder / name).chmod(0o755)
+
+    stand_in(tmp_path / "system", "clang-99", "99.1.2 (of the system)", "ld.lld-99")
+    stand_in(tmp_path / "rocm/llvm/bin", "clang", "20.0.0git (of ROCm)", "ld.lld")
+    monkeypatch.setenv("PATH", f"{tmp_path}/system{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("ROCM_PATH", str(tmp_path / "rocm"))
+    monkeypatch.delenv(clang.ASKED, raising=False)
+    return tmp_path
+
+
+def test_the_clang_that_is_proven_comes_first(others_here, monkeypatch):
+    assert "ziglang" in jit.compile(EMPTY, "gfx1201").compiler
+    kinds = [tools.kind for tools in clang.toolchains()]
+    assert kinds[:2] == ["ziglang", "rocm"]
+    assert kinds.index("system") > 1
+    monkeypatch.setattr(clang.importlib.util, "find_spec", lambda name: None)
+    clang._search.cache_clear()
+    assert clang.toolchain("gfx1201").version == "20.0.0git (of ROCm)"
+    clang._search.cache_clear()
+
+
+def test_the_clang_that_is_proven_is_the_one_that_we_install():
+    required = re.findall(r'"(ziglang\b[^"]*)"', (Path(__file__).parents[1] / "pyproject.toml").read_text())
+    assert set(required) == {clang.PINNED}
+    assert any(f"(ziglang {clang.PINNED.removeprefix('ziglang==')})" in version for version in clang._PROVEN)
+
+
+@pytest.mark.parametrize("named", ["clang-99", "{}/system/clang-99"])
+def test_the_clang_that_is_asked_for_is_the_only_one(named, others_here, monkeypatch):
+    monkeypatch.setenv(clang.ASKED, named.format(others_here))
+    tools = clang.toolchain("gfx1201")
+    assert tools.version == "99.1.2 (of the system)"
+    assert tools.lld == (str(others_here / "system/ld.lld-99"),)
+    assert clang.toolchains() == [tools]
+    assert not jit.available("gfx950")
+    with pytest.raises(jit.CompileError, match=r"WMMA_OPS_CLANG names, .*clang-99, .* gfx950: 99\.1\.2 .* not know it"):
+        jit.compile(EMPTY, "gfx950")
+    assert jit.available("sm_80")
+
+
+def test_hiprtc_does_not_stand_in_for_a_clang_that_is_asked_for(others_here, monkeypatch):
+    monkeypatch.setattr(hiprtc.Hiprtc, "available", lambda self, target: True)
+    monkeypatch.setenv(clang.ASKED, "clang-99")
+    assert not jit.available("gfx950")
+    assert jit.available("gfx950", "hiprtc")
+
+
+def test_a_clang_that_is_asked_for_and_does_not_serve_is_told(others_here, monkeypatch):
+    monkeypatch.setenv(clang.ASKED, "clang-98")
+    with pytest.raises(jit.CompileError, match=r"WMMA_OPS_CLANG names, clang-98, .*: there is no such command"):
+        jit.compile(EMPTY, "gfx1201")
+    (others_here / "system/clang-98").write_text("#!/bin/sh\nexit 1\n")
+    (others_here / "system/clang-98").chmod(0o755)
+    clang._search.cache_clear()
+    monkeypatch.setenv("PATH", str(others_here / "system"))
+    with pytest.raises(jit.CompileError, match=r"clang-98, .*: it has no ld\.lld"):
+        jit.compile(EMPTY, "gfx1201")
+    (others_here / "system/ld.lld").symlink_to("ld.lld-99")
+    clang._search.cache_clear()
+    with pytest.raises(jit.CompileError, match=r"clang-98, .*: it does not run"):
+        jit.compile(EMPTY, "gfx1201")
 
 
 @pytest.mark.parametrize("target", NVIDIA)
@@ -206,9 +279,9 @@ def test_a_missing_compiler_says_which_command_brings_it(monkeypatch):
     monkeypatch.setattr(clang, "_candidates", tuple)
     monkeypatch.setattr(hiprtc, "_find", lambda: None)
     monkeypatch.setattr(nvrtc, "_find", lambda: None)
-    with pytest.raises(jit.CompileError, match=r"no clang here compiles for gfx1201.*`pip install ziglang`"):
+    with pytest.raises(jit.CompileError, match=r"no clang here compiles for gfx1201.*`pip install ziglang=="):
         jit.compile(EMPTY, "gfx1201")
-    with pytest.raises(jit.CompileError, match=r"no hiprtc here.*ROCm.*`pip install ziglang`"):
+    with pytest.raises(jit.CompileError, match=r"no hiprtc here.*ROCm.*`pip install ziglang=="):
         jit.compile(EMPTY, "gfx1201", compiler="hiprtc")
     with pytest.raises(jit.CompileError, match=r"no NVRTC here.*`pip install nvidia-cuda-nvrtc`"):
         jit.compile(EMPTY, "sm_90a")

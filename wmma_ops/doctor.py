@@ -10,6 +10,7 @@ import torch
 
 import wmma_ops
 from wmma_ops import arch, driver, jit, library
+from wmma_ops.jit import clang
 from wmma_ops.plan import tuning
 from wmma_ops.terminal import output
 
@@ -19,6 +20,17 @@ _PROBED = "gfx1201"  # emulated
 def _found(compiler) -> str:
     target = {"nvrtc": "sm_90a"}.get(compiler.name, "gfx90a")
     return compiler.version(target) if compiler.available(target) else "not found"
+
+
+def _clang() -> dict[str, str]:
+    """The clang that is used, why, what was proven with it, and the others that are here."""
+    try:
+        used = clang.toolchain(_PROBED)
+    except jit.CompileError as error:
+        return {"used": "none", "because": str(error)}
+    others = [str(one) for one in clang.toolchains() if one != used]
+    found = {"used": str(used), "because": used.because, "proven with it": used.proven}
+    return found | ({"also here, for targets that it does not know": "; ".join(others)} if others else {})
 
 
 def _right(device: str) -> bool:
@@ -105,6 +117,7 @@ def report() -> dict:
         "ops": list(library.OPS),
         "runs_on": runs_on,
         "compilers": {name: _found(compiler) for name, compiler in jit.COMPILERS.items()},
+        "clang": _clang(),
         "emulated": list(arch.EMULATED),
         "cache": str(jit.cache.directory()),
         "compiled_ahead": _compiled_ahead(),

@@ -7,6 +7,7 @@ import torch
 from wmma_ops import arch, emulator, jit
 from wmma_ops.emulator import assembly, program
 from wmma_ops.jit import CodeObject
+from wmma_ops.jit.clang import PINNED
 
 
 class EmulatedKernel:
@@ -24,7 +25,7 @@ class EmulatedKernel:
                 if self.code.assembly is None:
                     raise jit.CompileError(
                         f"{self.name} was compiled by {self.code.compiler}, which writes no assembly for the emulator to "
-                        "read; install clang for every target: pip install ziglang",
+                        f"read; install clang for every target: pip install {PINNED}",
                         target=self.code.target,
                         compiler=self.code.compiler,
                     )

@@ -1,12 +1,13 @@
 """compile(source, target): the right compiler, through the cache."""
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 from wmma_ops import arch
-from wmma_ops.jit import cache
+from wmma_ops.jit import cache, clang
 from wmma_ops.jit.clang import Clang
 from wmma_ops.jit.compiler import CodeObject, CompileError, Compiler
 from wmma_ops.jit.hiprtc import Hiprtc
@@ -95,7 +96,10 @@ def _kept(
 
 
 def _names(target: str, compiler: str | None) -> tuple[str, ...]:
-    return (compiler,) if compiler else _FOR[target[:3]]
+    if compiler:
+        return (compiler,)
+    fitting = _FOR[target[:3]]
+    return ("clang",) if "clang" in fitting and os.environ.get(clang.ASKED) else fitting
 
 
 def _chosen(target: str, compiler: str | None) -> Compiler | None:

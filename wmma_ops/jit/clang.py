@@ -1,7 +1,7 @@
-"""clang for AMD targets: ROCm's, the system's, or the one inside PyPI's ziglang.
+"""clang for AMD targets: the one inside PyPI's ziglang, with which all is proven; else ROCm's, else the system's.
 
-Three explicit steps (to assembly, assemble, link), because ziglang's driver cannot link and because the assembly is
-wanted: the emulator and the static figures read it.
+WMMA_OPS_CLANG names another, which is then the only one. Three explicit steps (to assembly, assemble, link), because
+ziglang's driver cannot link and because the assembly is wanted: the emulator and the static figures read it.
 """
 
 import contextlib
@@ -20,7 +20,17 @@ from wmma_ops import kernels_dir
 from wmma_ops.jit import cache, elf
 from wmma_ops.jit.compiler import CodeObject, CompileError
 
+ASKED = "WMMA_OPS_CLANG"  # names a clang, by its path or as a command
+PINNED = "ziglang==0.17.1"  # as pyproject.toml has it
 _OLDEST = 19  # of the system's clang: older ones lack half of the targets
+# What was shown to be right with which version, as its first words.
+_PROVEN = {"22.1.8 (ziglang 0.17.1)": "all tests, and the limits of `python -m wmma_ops report`"}
+_BECAUSE = {
+    "asked": f"{ASKED} names it",
+    "ziglang": f"PyPI's ziglang comes before ROCm's and the system's clang; {ASKED} names another",
+    "rocm": f"there is no ziglang here (`pip install {PINNED}`); ROCm's comes before the system's",
+    "system": f"there is neither ziglang (`pip install {PINNED}`) nor ROCm's clang here",
+}
 _NAME = re.compile(r"clang(?:-(\d+))?")
 _PATIENCE = 60  # seconds for a probe
 # clang reads these: what they hold is in no cache key.
@@ -29,10 +39,25 @@ _MEDDLING = re.compile(r"(C|CPLUS_INCLUDE_|C_INCLUDE_|OBJC_INCLUDE_)PATH|CCC_\w+
 
 @dataclass(frozen=True)
 class Toolchain:
+    kind: str  # asked, ziglang, rocm or system
     clang: tuple[str, ...]
     lld: tuple[str, ...]
     version: str
     targets: frozenset[str]
+
+    @property
+    def because(self) -> str:
+        """Why this one comes first."""
+        return _BECAUSE[self.kind]
+
+    @property
+    def proven(self) -> str:
+        """What was shown to be right with it."""
+        found = next((what for version, what in _PROVEN.items() if self.version.startswith(version)), None)
+        return found or f"nothing; all tests run with {PINNED}"
+
+    def __str__(self) -> str:
+        return f"{self.version}, {self.clang[0]}"
 
 
 class Clang:
@@ -56,10 +81,10 @@ class Clang:
         return _toolchain(target) is not None
 
     def version(self, target: str) -> str:
-        return self._found(target).version
+        return toolchain(target).version
 
     def compile(self, source: str, target: str, options: tuple[str, ...], name: str) -> CodeObject:
-        tools = self._found(target)
+        tools = toolchain(target)
         kernels = kernels_dir.PATH
         with tempfile.TemporaryDirectory(prefix="wmma_ops-") as folder:
             # The source lies alone in its folder, so that #include "…" finds nothing by accident.
@@ -111,21 +136,24 @@ class Clang:
                 kernels=elf.kernels(code),
             )
 
-    def _found(self, target: str) -> Toolchain:
-        if tools := _toolchain(target):
-            return tools
-        older = [tools.version for tools in _toolchains()]
-        known = f"; {', '.join(older)} does not know it" if older else ""
-        raise CompileError(
-            f"no clang here compiles for {target}{known}. `pip install ziglang` brings one that does "
-            f"(ROCm's, or a system clang {_OLDEST} or later with lld, serves as well)",
-            target=target,
-            compiler=self.name,
-        )
-
     def _error(self, message: str, target: str, tools: Toolchain, log: str = "") -> CompileError:
         compiler = f"{self.name} {tools.version}"
         return CompileError(f"{message} ({compiler}):" if log else message, target=target, compiler=compiler, log=log)
+
+
+def _none_for(target: str) -> str:
+    """Why there is no clang for it, and what to do."""
+    known = ", ".join(tools.version for tools in toolchains())
+    ignorant = f"{known} does not know it" if known else ""
+    if asked := os.environ.get(ASKED):
+        command = shutil.which(asked)
+        absent = "there is no such command" if not command else "" if _lld(command, None) else "it has no ld.lld"
+        why = absent or ignorant or "it does not run"
+        return f"the clang that {ASKED} names, {asked}, does not compile for {target}: {why}"
+    return (
+        f"no clang here compiles for {target}{ignorant and '; '}{ignorant}. `pip install {PINNED}` brings one that does "
+        f"(ROCm's, or a system clang {_OLDEST} or later with lld, serves as well)"
+    )
 
 
 def _in_source(log: str, assembly: Path) -> str:
@@ -144,12 +172,24 @@ def _in_source(log: str, assembly: Path) -> str:
     )
 
 
+def toolchain(target: str) -> Toolchain:
+    """The one that compiles for `target`."""
+    if found := _toolchain(target):
+        return found
+    raise CompileError(_none_for(target), target=target, compiler=Clang.name)
+
+
 def _toolchain(target: str) -> Toolchain | None:
     base = target.split(":")[0]
-    return next((tools for tools in _toolchains() if base in tools.targets), None)
+    return next((tools for tools in _probed() if base in tools.targets), None)
 
 
-def _toolchains() -> Iterator[Toolchain]:
+def toolchains() -> list[Toolchain]:
+    """Those that work here, best first."""
+    return list(_probed())
+
+
+def _probed() -> Iterator[Toolchain]:
     for kind, clang, lld in _candidates():
         if tools := _probe(kind, clang, lld):
             yield tools
@@ -157,22 +197,27 @@ def _toolchains() -> Iterator[Toolchain]:
 
 def _candidates() -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
     """(kind, clang, lld): commands, best first. None has been started yet."""
-    return _search(os.environ.get("ROCM_PATH"), os.environ.get("PATH"))
+    return _search(os.environ.get(ASKED), os.environ.get("ROCM_PATH"), os.environ.get("PATH"))
 
 
 @functools.lru_cache(maxsize=8)
-def _search(rocm: str | None, path: str | None):
-    found = []
-    for root in (rocm, "/opt/rocm"):
-        if root and (clang := shutil.which("clang", path=f"{root}/llvm/bin")):
-            found.append(("rocm", clang))
-    found += [("system", clang) for clang in _clangs(path)]
-    commands = [(kind, (clang,), (lld,)) for kind, clang in found if (lld := _lld(clang, path))]
+def _search(asked: str | None, rocm: str | None, path: str | None):
+    if asked:
+        clang = shutil.which(asked, path=path)
+        lld = _lld(clang, path) if clang else None
+        return (("asked", (clang,), (lld,)),) if lld else ()
+    commands = []
     # The binary itself: starting it through `python -m ziglang` costs a Python start at each of the three steps.
     package = importlib.util.find_spec("ziglang")
     for folder in (package.submodule_search_locations or ()) if package else ():
         if zig := shutil.which("zig", path=folder):
             commands.append(("ziglang", (zig, "clang"), (zig, "ld.lld")))
+    found = []
+    for root in (rocm, "/opt/rocm"):
+        if root and (clang := shutil.which("clang", path=f"{root}/llvm/bin")):
+            found.append(("rocm", clang))
+    found += [("system", clang) for clang in _clangs(path)]
+    commands += [(kind, (clang,), (lld,)) for kind, clang in found if (lld := _lld(clang, path))]
     return tuple(commands)
 
 
@@ -207,7 +252,7 @@ def _probe(kind: str, clang: tuple[str, ...], lld: tuple[str, ...]) -> Toolchain
     major = re.match(r"\d+", facts["version"])
     if kind == "system" and (not major or int(major[0]) < _OLDEST):
         return None
-    return Toolchain(clang, lld, facts["version"], frozenset(facts["targets"]))
+    return Toolchain(kind, clang, lld, facts["version"], frozenset(facts["targets"]))
 
 
 def _ask(kind: str, clang: tuple[str, ...]) -> dict:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from wmma_ops import kernels_dir
 from wmma_ops.jit import elf, rtc
+from wmma_ops.jit.clang import PINNED
 from wmma_ops.jit.compiler import CodeObject, CompileError
 
 _SONAMES = tuple(f"{stem}.so{end}" for end in ("", ".7", ".6", ".5") for stem in ("libhiprtc", "libamdhip64"))
@@ -54,14 +55,14 @@ class Hiprtc:
         if library is None:
             raise CompileError(
                 f"no hiprtc here to compile for {target}: it comes with ROCm and with ROCm builds of PyTorch. "
-                "`pip install ziglang` brings clang, which compiles for the same targets without ROCm",
+                f"`pip install {PINNED}` brings clang, which compiles for the same targets without ROCm",
                 target=target,
                 compiler=self.name,
             )
         if not _knows(_version(library), target):
             raise CompileError(
                 f"hiprtc {'.'.join(map(str, _version(library)))} is older than {target}: "
-                "`pip install ziglang` brings a clang that knows it",
+                f"`pip install {PINNED}` brings a clang that knows it",
                 target=target,
                 compiler=self.name,
             )
