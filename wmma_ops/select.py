@@ -2,7 +2,7 @@
 
 import torch
 import torch.autograd.forward_ad as forward_ad
-import torch.fx._symbolic_trace as fx
+from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 from wmma_ops.library import OPS, overload
 
@@ -22,7 +22,7 @@ def traced() -> bool:
         is_compiling()
         or transforms_active()
         or forward_ad._current_level >= 0
-        or fx._is_fx_tracing_flag  # symbolic_trace's proxies cannot be asked; make_fx's graph may be differentiated
+        or is_fx_symbolic_tracing()  # symbolic_trace's proxies cannot be asked; make_fx's graph may be differentiated
         or is_jit_tracing()
     )
 
