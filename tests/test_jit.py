@@ -1,5 +1,6 @@
 """Sources to machine code through the real clang, hiprtc and NVRTC."""
 
+import functools
 import os
 import pickle
 import re
@@ -63,14 +64,82 @@ def test_other_clangs_compile_what_they_know(kind, monkeypatch):
         assert set(code.kernels) == {"gemm", "zero"}
 
 
-def test_a_target_that_the_first_clang_lacks_goes_to_the_next(monkeypatch):
+def test_a_target_that_the_first_clang_lacks_goes_to_the_next(monkeypatch, tmp_path):
     real = [candidate for candidate in clang._candidates() if candidate[0] == "ziglang"]
-    monkeypatch.setattr(clang, "_candidates", lambda: (("system", ("old",), ("lld",)), ("rocm", ("rocm",), ()), *real))
-    answers = {"old": {"version": "18.1.0", "targets": AMD}, "rocm": {"version": "17.0.0", "targets": ["gfx90a"]}}
+    old, rocm, lld = (str(tmp_path / name) for name in ("old", "rocm", "lld"))
+    for path in (old, rocm, lld):
+        Path(path).touch()
+    monkeypatch.setattr(clang, "_candidates", lambda: (("system", (old,), (lld,)), ("rocm", (rocm,), (lld,)), *real))
+    answers = {old: {"version": "18.1.0", "targets": AMD}, rocm: {"version": "17.0.0", "targets": ["gfx90a"]}}
     ask = clang._ask
     monkeypatch.setattr(cache, "remember", lambda binary, _: answers.get(binary) or ask("ziglang", real[0][1]))
     assert clang.toolchain("gfx90a").version == "17.0.0"  # ROCm's may be old: it knows its own targets
     assert "ziglang" in clang.toolchain("gfx950").version  # the system's 18 is passed over
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """A clang that is asked for: ziglang's under another name."""
+    zig = next(clang[0] for kind, clang, _ in clang._candidates() if kind == "ziglang")
+    for name, command in (("clang-99", "clang"), ("ld.lld-99", "ld.lld")):
+        (tmp_path / name).write_text(f'#!/bin/sh\nexec {zig} {command} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv(clang.ASKED, "clang-99")
+    return tmp_path
+
+
+def test_a_clang_that_moved_is_looked_up_again(asked, monkeypatch):
+    (asked / "later").mkdir()
+    monkeypatch.setenv("PATH", f"{asked}/later{os.pathsep}{os.environ['PATH']}")
+    assert jit.compile(EMPTY, "gfx942").compiler.startswith("clang 22")
+    for name in ("clang-99", "ld.lld-99"):
+        (asked / name).rename(asked / "later" / name)
+    assert jit.compile(f"{EMPTY}// again\n", "gfx942").kernels == ("empty",)
+    assert clang.toolchain("gfx942").clang == (str(asked / "later/clang-99"),)
+
+
+@pytest.mark.parametrize("gone", ["clang-99", "ld.lld-99"])
+def test_a_clang_that_is_gone_gives_way_to_the_next(gone, asked, monkeypatch):
+    here = dict.fromkeys(("asked", "ziglang"))
+    for kind in here:
+        here[kind] = next(candidate for candidate in clang._candidates() if candidate[0] == kind)
+        monkeypatch.delenv(clang.ASKED, raising=False)
+    monkeypatch.setattr(clang, "_search", functools.lru_cache(lambda *_: tuple(here.values())))
+    assert clang.toolchain("gfx942").kind == "asked"
+    (asked / gone).unlink()
+    assert "ziglang" in jit.compile(EMPTY, "gfx942").compiler
+
+
+def test_a_clang_that_comes_is_found(asked, monkeypatch):
+    (asked / "clang-99").rename(asked / "not yet")
+    assert not jit.available("gfx942")
+    (asked / "not yet").rename(asked / "clang-99")
+    assert jit.compile(EMPTY, "gfx942").kernels == ("empty",)
+
+
+def test_a_clang_that_was_replaced_says_its_version_again(others_here, monkeypatch):
+    monkeypatch.setenv(clang.ASKED, "clang-99")
+    assert clang.toolchain("gfx942").version.startswith("99.1.2")
+    path = others_here / "system/clang-99"
+    path.write_text(path.read_text().replace("99.1.2", "99.1.30"))
+    assert clang.toolchain("gfx942").version.startswith("99.1.30")
+
+
+def test_an_nvrtc_that_is_gone_is_looked_up_again(monkeypatch, tmp_path):
+    real = Path(nvrtc._find()).parent
+    places = tmp_path / "first", tmp_path / "second"
+    for place in places:
+        place.symlink_to(real)
+    monkeypatch.setattr(
+        nvrtc, "_packaged", lambda: [str(one) for place in places for one in place.glob("libnvrtc.so.1*")]
+    )
+    monkeypatch.setattr(nvrtc._find, "path", None)
+    assert jit.compile(EMPTY, "sm_80").compiler.startswith("nvrtc ")
+    assert Path(nvrtc._find()).parent == places[0]
+    places[0].unlink()
+    assert jit.compile(f"{EMPTY}// again\n", "sm_80").compiler.startswith("nvrtc ")
+    assert Path(nvrtc._find()).parent == places[1]
 
 
 @pytest.fixture
@@ -135,12 +204,10 @@ def test_a_clang_that_is_asked_for_and_does_not_serve_is_told(others_here, monke
         jit.compile(EMPTY, "gfx1201")
     (others_here / "system/clang-98").write_text("#!/bin/sh\nexit 1\n")
     (others_here / "system/clang-98").chmod(0o755)
-    clang._search.cache_clear()
     monkeypatch.setenv("PATH", str(others_here / "system"))
     with pytest.raises(jit.CompileError, match=r"clang-98, .*: it has no ld\.lld"):
         jit.compile(EMPTY, "gfx1201")
     (others_here / "system/ld.lld").symlink_to("ld.lld-99")
-    clang._search.cache_clear()
     with pytest.raises(jit.CompileError, match=r"clang-98, .*: it does not run"):
         jit.compile(EMPTY, "gfx1201")
 

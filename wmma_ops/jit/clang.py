@@ -181,7 +181,11 @@ def toolchain(target: str) -> Toolchain:
 
 def _toolchain(target: str) -> Toolchain | None:
     base = target.split(":")[0]
-    return next((tools for tools in _probed() if base in tools.targets), None)
+    for _ in range(2):
+        if found := next((tools for tools in _probed() if base in tools.targets), None):
+            return found
+        _search.cache_clear()  # one may have come since, or have moved
+    return None
 
 
 def toolchains() -> list[Toolchain]:
@@ -191,8 +195,16 @@ def toolchains() -> list[Toolchain]:
 
 def _probed() -> Iterator[Toolchain]:
     for kind, clang, lld in _candidates():
-        if tools := _probe(kind, clang, lld):
+        if (files := _identity(clang, lld)) and (tools := _probe(kind, clang, lld, files)):
             yield tools
+
+
+def _identity(clang: tuple[str, ...], lld: tuple[str, ...]) -> tuple | None:
+    """What tells that these binaries are those that were probed; None where one is gone."""
+    try:
+        return tuple((found.st_size, found.st_mtime_ns, found.st_ino) for found in map(os.stat, (clang[0], lld[0])))
+    except OSError:
+        return None
 
 
 def _candidates() -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
@@ -243,7 +255,7 @@ def _lld(clang: str, path: str | None) -> str | None:
 
 
 @functools.lru_cache(maxsize=64)
-def _probe(kind: str, clang: tuple[str, ...], lld: tuple[str, ...]) -> Toolchain | None:
+def _probe(kind: str, clang: tuple[str, ...], lld: tuple[str, ...], files: tuple) -> Toolchain | None:
     """Version and targets. Asked once a binary, not once a process: the cache keeps the answer."""
     try:
         facts = cache.remember(clang[0], lambda: _ask(kind, clang))

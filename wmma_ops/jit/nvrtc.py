@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import importlib.util
+import os
 import re
 from pathlib import Path
 
@@ -78,8 +79,8 @@ def _version(path: str) -> str:
 
 
 def _find() -> str | None:
-    """PyPI's, else one that is already loaded, else the system's. A failed search is repeated, a find is kept."""
-    if _find.path is None:
+    """PyPI's, else one that is already loaded, else the system's. A find is kept while its file lasts."""
+    if _find.path is None or (os.path.isabs(_find.path) and not os.path.exists(_find.path)):
         _find.path = next(iter(_packaged()), None) or next(iter(rtc.loaded("libnvrtc")), None) or _system()
     return _find.path
 
