@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
-from torch.autograd import gradcheck, gradgradcheck
+from torch.autograd import functional, gradcheck, gradgradcheck
 
 import wmma_ops
 from wmma_ops import library
@@ -33,13 +33,50 @@ def _caller(sample, op=None):
 @pytest.mark.parametrize("sample", DIFFERENTIABLE, ids=str)
 def test_gradcheck(sample):
     values = tuple(sample.tensors(torch.float64, requires_grad=True).values())
-    assert gradcheck(_caller(sample), values)
+    assert gradcheck(_caller(sample), values, check_batched_grad=True)
 
 
 @pytest.mark.parametrize("sample", DIFFERENTIABLE, ids=str)
 def test_gradgradcheck(sample):
     values = tuple(sample.tensors(torch.float64, requires_grad=True).values())
-    assert gradgradcheck(_caller(sample), values, atol=1e-6)
+    assert gradgradcheck(_caller(sample), values, atol=1e-6, check_batched_grad=True)
+
+
+@pytest.mark.parametrize("sample", [x for x in DIFFERENTIABLE if x.note != "bool mask"], ids=str)
+def test_jacobians_and_hessians_at_once(sample):
+    """Many gradients in one backward pass, under the older of torch's two vmaps, are those of a pass each."""
+    values = tuple(sample.tensors(torch.float64).values())
+    function = _caller(sample)
+
+    def loss(*values):
+        out = function(*values)
+        return sum(x.sin().sum() for x in (out if isinstance(out, tuple) else (out,)))
+
+    for derivative, of in ((functional.jacobian, function), (functional.hessian, loss)):
+        torch.testing.assert_close(derivative(of, values, vectorize=True), derivative(of, values))
+
+
+def test_gradients_of_nothing_join_the_batch_too():
+    weight = torch.randn(5, 4, requires_grad=True)
+    for sizes in ((2, 0, 4), (0, 3, 4), (0, 0, 4)):
+        x = torch.randn(sizes, requires_grad=True)
+        out = wmma_ops.linear(x, weight)
+        found = torch.autograd.grad(out, (x, weight), out.new_ones(3, *out.shape), is_grads_batched=True)
+        assert [tuple(g.shape) for g in found] == [(3, *sizes), (3, 5, 4)]
+        assert found[1].abs().max() == 0
+
+
+@pytest.mark.parametrize("target", [None, "gfx942"], ids=str)
+def test_many_gradients_of_attention_at_once(target):
+    q, k, v = (torch.randn(1, heads, n, 16).half().requires_grad_() for heads, n in ((4, 5), (2, 7), (2, 7)))
+    with wmma_ops.emulate(target) if target else contextlib.nullcontext() as emulation:
+        outs = wmma_ops.attention(q, k, v, is_causal="bottom_right", enable_gqa=True)
+        many = [torch.randn(3, *x.shape).to(x.dtype) for x in outs]
+        found = torch.autograd.grad(outs, (q, k, v), many, is_grads_batched=True, retain_graph=True)
+        each = [torch.autograd.grad(outs, (q, k, v), [g[i] for g in many], retain_graph=True) for i in range(3)]
+    for got, want in zip(found, zip(*each, strict=True), strict=True):
+        torch.testing.assert_close(got, torch.stack(want))
+    assert target is None or len(emulation.launches) > 6
 
 
 @pytest.mark.parametrize("sample", DIFFERENTIABLE, ids=str)

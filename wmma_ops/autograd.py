@@ -4,6 +4,7 @@ Notation: `g_x` is the gradient of the loss by x. Pointwise parts are computed i
 products are rounded to the operands' type, as in the forward pass.
 """
 
+import math
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -138,8 +139,10 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
 def _matrix_gradient(x, y, alpha, like):
     """alpha·x·y, summed over the batch dimensions that `like` was broadcast along, and laid out as `like`."""
     if like.dim() == 2 and x.dim() > 2 and x.shape[:-2] == y.shape[:-2] and _may_join(x.mT) and _may_join(y):
-        # The batch joins K: one product adds up over it in the accumulator.
-        x, y = x.movedim(-2, 0).flatten(1), y.flatten(0, -2)
+        # The batch joins K: one product adds up over it in the accumulator. By reshape: flatten has no rule under the vmap
+        # of is_grads_batched.
+        joined = math.prod(y.shape[:-1])
+        x, y = x.movedim(-2, 0).reshape(x.shape[-2], joined), y.reshape(joined, y.shape[-1])
     # Column-major, as a transposed weight.
     if like.dim() >= 2 and known(like.stride(-2) == 1) and not known(like.shape[-1] <= 1):
         return _matrix_product(y.mT, x.mT, alpha, like.mT).mT
@@ -286,7 +289,9 @@ def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enab
             return x
         kv_heads = k.shape[-3]
         group = x.shape[-3] // kv_heads if kv_heads else 1
-        return x.unflatten(-3, (kv_heads, group)).flatten(-3, -2)
+        *batch, _, rows, columns = x.shape
+        split = x.reshape(*batch, kv_heads, group, rows, columns)  # apart, as a DTensor's heads may be sharded
+        return split.reshape(*batch, kv_heads, group * rows, columns)
 
     rows_q, rows_out = grouped(q), grouped(out.to(work))
     rows_lse = grouped(lse.unsqueeze(-1))
