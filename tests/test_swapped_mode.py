@@ -278,3 +278,37 @@ def test_transforms():
     torch.testing.assert_close(got, torch.cos(batch @ B) @ B.mT)
     torch.testing.assert_close(tangent, torch.ones_like(A) @ B)
     assert calls.left == {("matmul", "forward-mode derivatives are on"): 1}
+
+
+TRANSFORMS = {
+    "vjp": lambda f, x: torch.func.vjp(f, x)[1](torch.ones_like(f(x))),
+    "vjp under vmap": lambda f, x: torch.vmap(torch.func.vjp(f, x)[1])(torch.eye(x.numel()).view(-1, *f(x).shape)),
+    "vjp of vjp": lambda f, x: torch.func.vjp(lambda x: torch.func.vjp(f, x)[1](x)[0].sin(), x)[1](x),
+    "jacrev": lambda f, x: torch.func.jacrev(f)(x),
+    "jacrev by rows": lambda f, x: torch.func.jacrev(f, chunk_size=1)(x),
+    "twice by rows": lambda f, x: torch.func.jacrev(torch.func.jacrev(f, chunk_size=1), chunk_size=1)(x),
+    "hessian": lambda f, x: torch.func.hessian(lambda x: f(x).sin().sum())(x),
+    "vmap": lambda f, x: torch.vmap(f)(torch.stack([x, 2 * x])),
+    "vmap of grad": lambda f, x: torch.vmap(torch.func.grad(lambda x: f(x).sin().sum()))(torch.stack([x, 2 * x])),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_transforms_of_models(transform):
+    """What vjp gives back is called when the transform is over, with tensors that are still its own."""
+    x, mlp = torch.randn(2, 3, 4), nn.Sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 4))
+    functions = {
+        "relu": torch.relu,
+        "mlp": mlp,
+        "attention": lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True),
+    }
+    forward_mode = transform is TRANSFORMS["hessian"]  # left to torch
+    for name, function in functions.items():
+        with torch.nn.attention.sdpa_kernel(
+            torch.nn.attention.SDPBackend.MATH
+        ):  # the only one that differentiates twice
+            want = transform(function, x)
+            with wmma_ops.swapped() as calls:
+                got = transform(function, x)
+        torch.testing.assert_close(got, want)
+        assert bool(calls.taken) == (name != "relu" and not forward_mode)

@@ -41,6 +41,10 @@ def _places(tensors):
         return tensors
     if not tensors.requires_grad or tensors.is_nested or not rules.is_plain(tensors):
         raise _NoPlace
+    if (
+        torch.func.debug_unwrap(tensors, recurse=False) is not tensors
+    ):  # of a transform that is over, as in vjp's function
+        raise _NoPlace
     return torch.autograd.graph.get_gradient_edge(tensors)
 
 
