@@ -26,7 +26,7 @@ build: $(STAMP)
 
 # torch first: a range that it satisfies is never looked up again.
 $(STAMP): $(if $(filter .venv/bin/python,$(PYTHON)),.venv/bin/python) $(SOURCES)
-	$(PIP) install --quiet "setuptools>=77" wheel ninja
+	$(PIP) install --quiet "setuptools>=64" wheel ninja
 	$(PIP) install --quiet --no-build-isolation --editable .
 	@mkdir -p build && touch $@
 

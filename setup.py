@@ -1,15 +1,21 @@
 """Builds the one library: host C++ on PyTorch's stable ABI, with no CUDA, no HIP and no Python API in it."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
-from setuptools import setup
+import setuptools
 
+HAS = f"and this environment has {setuptools.__version__}"
+if int(setuptools.__version__.split(".")[0]) < 64:
+    raise SystemExit(f"wmma_ops takes setuptools 64 or later, {HAS}: pip install --upgrade setuptools")
+if not (find_spec("setuptools.command.bdist_wheel") or find_spec("wheel")):
+    raise SystemExit(f"setuptools builds no wheel before 70.1 without `wheel`, {HAS}: pip install --upgrade setuptools")
 try:
     from torch.utils.cpp_extension import BuildExtension, CppExtension
 except ModuleNotFoundError as error:
     raise SystemExit(
         "wmma_ops is built against the torch that it will run with (2.10 or later), and this environment has none.\n"
-        "Install torch, setuptools and ninja, then: pip install --no-build-isolation ."
+        "Install torch, setuptools, wheel and ninja, then: pip install --no-build-isolation ."
     ) from error
 
 ROOT = Path(__file__).resolve().parent
@@ -39,7 +45,8 @@ def library():
     )
 
 
-setup(
+setuptools.setup(
+    license="MIT",
     ext_modules=[library()],
     cmdclass={"build_ext": BuildExtension.with_options(no_python_abi_suffix=True)},
     options={"bdist_wheel": {"py_limited_api": "cp310"}},

@@ -1,7 +1,9 @@
 """The built wheel, installed in an environment that has torch and nothing of this checkout."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -51,6 +53,49 @@ def test_wheel_holds_the_library_and_the_kernels(wheel):
     assert b"wmma_ops = wmma_ops.__main__:run" in points
     assert not [name for name in names if name.startswith("tests") or name.endswith((".cpp", ".o", ".md", ".yml"))]
     assert "-abi3-" in wheel.name  # one for every Python from 3.10 on
+
+
+DESCRIBE = "import sys, setuptools.build_meta as build; print(build.prepare_metadata_for_build_wheel(sys.argv[1]))"
+WITHOUT_WHEEL = f"import sys; sys.modules['wheel'] = None; {DESCRIBE}"
+
+
+def _described(setuptools, script, folder):
+    """What `setuptools` makes of pyproject.toml and setup.py."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder / "old"]
+    done = subprocess.run([*command, f"setuptools=={setuptools}"], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"setuptools {setuptools} cannot be had here: {done.stderr.strip().splitlines()[-1]}")
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("wmma_ops", "kernels"):
+        shutil.copytree(ROOT / name, folder / name)
+    environment = {**os.environ, "PYTHONPATH": str(folder / "old")}
+    (folder / "out").mkdir()
+    command = [sys.executable, "-c", script, str(folder / "out")]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="setuptools 65.5 does not run on this Python")
+def test_the_setuptools_of_python_3_11_takes_our_description(tmp_path):
+    done = _described("65.5.0", DESCRIBE, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (tmp_path / "out" / done.stdout.splitlines()[-1] / "METADATA").read_text()
+    assert {"Name: wmma-ops", "License: MIT", "License-File: LICENSE"} <= set(text.splitlines())
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="these setuptools do not run on this Python")
+@pytest.mark.parametrize(
+    ("setuptools", "script", "says"),
+    [
+        ("59.6.0", DESCRIBE, "takes setuptools 64 or later, and this environment has 59.6.0: pip install --upgrade"),
+        ("65.5.0", WITHOUT_WHEEL, "no wheel before 70.1 without `wheel`, .* has 65.5.0: pip install --upgrade"),
+    ],
+    ids=["too old", "without wheel"],
+)
+def test_an_environment_that_cannot_build_is_told_what_to_install(setuptools, script, says, tmp_path):
+    done = _described(setuptools, script, tmp_path)
+    assert done.returncode == 1
+    assert re.search(says, done.stderr.strip().splitlines()[-1]), done.stderr
 
 
 def test_wheel_works_away_from_the_checkout(wheel, tmp_path):
