@@ -8,7 +8,7 @@ TORCH ?= torch==2.13.0
 PYTHON3 ?= python3
 # The interpreter: the active one where it has torch, .venv's otherwise.
 PYTHON := $(shell $(PYTHON3) -c "import importlib.util as u, sys; print(sys.executable if u.find_spec('torch') else '.venv/bin/python')")
-SOURCES := setup.py pyproject.toml $(wildcard wmma_ops/csrc/*) $(wildcard kernels/wmma/*.hpp)
+SOURCES := setup.py pyproject.toml $(wildcard wmma_ops/csrc/*.hpp wmma_ops/csrc/*/*) $(wildcard kernels/wmma/*.hpp kernels/wmma/*/*.hpp)
 STAMP := build/installed$(subst /,-,$(PYTHON))
 PIP = $(PYTHON) -m pip --disable-pip-version-check
 # The packages of an extra, without building ours again.
@@ -42,7 +42,7 @@ test-all: build
 
 sanitize: build
 	$(PIP) install --quiet $$($(EXTRA) test)
-	$(PYTHON) tests/sanitized.py
+	$(PYTHON) tests/gpu/sanitized.py
 
 lint: build
 	$(PIP) install --quiet $$($(EXTRA) dev)
@@ -60,7 +60,7 @@ format: build
 docs: build
 	$(PIP) install --quiet $$($(EXTRA) docs)
 	COLUMNS=110 $(PYTHON) -m wmma_ops --help > build/help.txt
-	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --config-file wmma_ops/docs/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --config-file docs/mkdocs.yml
 
 bench: build
 	$(PYTHON) bench/bench_cpu.py

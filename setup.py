@@ -26,8 +26,8 @@ def library():
     # The prefix map keeps the builder's folders out of the binary and its messages.
     return CppExtension(
         "wmma_ops._library",
-        [path.as_posix() for path in sorted(CSRC.glob("*.cpp"))],
-        include_dirs=[f"{ROOT}/kernels"],
+        [path.as_posix() for path in sorted(CSRC.rglob("*.cpp"))],
+        include_dirs=[f"{ROOT}/{CSRC}", f"{ROOT}/kernels"],
         depends=[path.as_posix() for folder in (CSRC, Path("kernels")) for path in sorted(folder.rglob("*.hpp"))],
         py_limited_api=True,  # leaves libtorch_python out
         extra_compile_args=[

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from timing import commit, in_turn
 
 import wmma_ops
-from wmma_ops import library
+from wmma_ops.ops import library
 
 
 def _close(got, want):

@@ -22,10 +22,11 @@ import torch
 from timing import commit
 
 import wmma_ops
-from wmma_ops import arch, jit
+from wmma_ops import jit
 from wmma_ops.emulator import assembly, program
+from wmma_ops.hardware import arch
 
-SOURCE = (Path(__file__).parents[1] / "tests/examples/gemm.hip").read_text()
+SOURCE = (Path(__file__).parents[1] / "tests/support/examples/gemm.hip").read_text()
 
 
 def _seconds(function) -> float:

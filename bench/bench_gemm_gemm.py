@@ -7,10 +7,10 @@ import torch
 from gpu import Clock, check, matrix, parser, summary, write
 
 import wmma_ops
-from wmma_ops import driver
-from wmma_ops.plan import gemm_gemm
-from wmma_ops.plan.gemm_gemm_config import candidates
-from wmma_ops.plan.gemm_gemm_cost import cost
+from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
+from wmma_ops.plan.gemm_gemm.config import candidates
+from wmma_ops.plan.gemm_gemm.cost import cost
+from wmma_ops.runtime import driver
 
 SHAPES = [  # M, K, H, N
     (65536, 64, 64, 64),

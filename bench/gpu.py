@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from timing import commit
 
-from wmma_ops import clock
+from wmma_ops.runtime import clock
 
 
 def parser(doc: str) -> argparse.ArgumentParser:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wmma_ops import clock
+from wmma_ops.runtime import clock
 
 
 @dataclass(frozen=True)

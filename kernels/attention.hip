@@ -1,8 +1,9 @@
 // The attention kernel: out = softmax(scale·Q·Kᵀ + mask)·V, the scores never in memory. The planner puts a
-// `struct Config` before this file (wmma_ops/plan/attention.py says what it holds) and defines WMMA_ATTENTION_COMBINE
-// where the kernel is the second one of split keys, WMMA_ATTENTION_CLUSTER where those that split them are a cluster.
-#include <wmma/tile/attention.hpp>
-#include <wmma/tile/attention_combine.hpp>
+// `struct Config` before this file (wmma_ops/plan/attention/forward.py says what it holds) and defines
+// WMMA_ATTENTION_COMBINE where the kernel is the second one of split keys, WMMA_ATTENTION_CLUSTER where those that
+// split them are a cluster.
+#include <wmma/attention/combine.hpp>
+#include <wmma/attention/forward.hpp>
 
 #ifdef WMMA_ATTENTION_COMBINE
 WMMA_KERNEL(Config::kCombineThreads, 2) void attention_combine(wmma::AttentionArguments arguments) {

@@ -1,8 +1,8 @@
 // The gradients of attention: delta, then g_Q, then g_K and g_V, each result written once and summed up in one order.
-// The planner puts a `struct Config` before this file (wmma_ops/plan/attention_backward.py says what it holds) and
+// The planner puts a `struct Config` before this file (wmma_ops/plan/attention/backward.py says what it holds) and
 // defines WMMA_ATTENTION_DELTA for the first kernel.
-#include <wmma/tile/attention_backward.hpp>
-#include <wmma/tile/attention_delta.hpp>
+#include <wmma/attention/backward.hpp>
+#include <wmma/attention/delta.hpp>
 
 #ifdef WMMA_ATTENTION_DELTA
 WMMA_KERNEL(Config::kThreads, 2) void attention_delta(wmma::AttentionArguments arguments) {

@@ -1,8 +1,8 @@
-// The product kernel. The planner puts a `struct Config` before this file (wmma_ops/plan/gemm.py says what it holds)
-// and defines WMMA_GEMM_REDUCE where the kernel is the second one of a split-K product.
-#include <wmma/tile/gemm.hpp>
+// The product kernel. The planner puts a `struct Config` before this file (wmma_ops/plan/gemm/planner.py says what it
+// holds) and defines WMMA_GEMM_REDUCE where the kernel is the second one of a split-K product.
+#include <wmma/gemm/kernel.hpp>
 #ifdef WMMA_NVIDIA
-#include <wmma/tile/gemm_wgmma.hpp>
+#include <wmma/gemm/warpgroup.hpp>
 #endif
 
 #ifdef WMMA_GEMM_REDUCE

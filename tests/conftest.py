@@ -3,11 +3,11 @@ import shutil
 
 import pytest
 import torch
-from told import NOTHING
+from planned_calls import NOTHING
 
-from wmma_ops import kernels_dir
-from wmma_ops.jit import cache, clang
-from wmma_ops.plan import KernelLaunch, Plan, gemm
+from wmma_ops.jit import cache, clang, kernels_dir
+from wmma_ops.plan import KernelLaunch, Plan
+from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.testing import backends
 
 # Models are built from configurations in the tests: nothing is to be fetched, whatever a test does.

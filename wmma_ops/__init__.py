@@ -2,16 +2,18 @@
 
 import importlib
 
-from wmma_ops import autocast, autograd, fakes, flops, negated, vmap  # noqa: F401  (their import registers them)
-from wmma_ops.activations import register_activation
 from wmma_ops.emulator import emulate
-from wmma_ops.kernel import Kernel
 from wmma_ops.nn.mode import swapped
 from wmma_ops.nn.swap import restore_, swap_
-from wmma_ops.ops import addmm, addmm_, attention, baddbmm, gemm, gemm_gemm, linear, matmul, scaled_mm
+from wmma_ops.ops import autocast, autograd, fakes, flops, negated, vmap  # noqa: F401  (registers them)
+from wmma_ops.ops.activations import register_activation
+from wmma_ops.ops.functions import addmm, addmm_, attention, baddbmm, gemm, gemm_gemm, linear, matmul, scaled_mm
 from wmma_ops.plan import ConfigError as ConfigError
-from wmma_ops.plan import explain, tune, warmup
-from wmma_ops.recording import record
+from wmma_ops.runtime import launching  # noqa: F401  (registers the ops that the library calls)
+from wmma_ops.runtime.explain import explain, warmup
+from wmma_ops.runtime.kernel import Kernel
+from wmma_ops.runtime.recording import record
+from wmma_ops.runtime.tuning import tune
 
 __version__ = "0.1.0"
 

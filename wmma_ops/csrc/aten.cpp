@@ -3,7 +3,7 @@
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 #include <torch/csrc/stable/ops.h>
 
-#include "types.hpp"
+#include "calls/types.hpp"
 
 namespace wmma_ops::aten {
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch.distributed.tensor import Partial, Placement, Replicate, Shard
 
-from wmma_ops.types import OUTPUTS
+from wmma_ops.ops.types import OUTPUTS
 
 # The names of a tensor's dimensions; None for one of size 1, which repeats.
 Names = tuple[str | None, ...]

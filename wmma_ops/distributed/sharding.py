@@ -5,7 +5,7 @@ from functools import partial
 from torch.distributed.tensor.experimental import register_sharding
 
 from wmma_ops.distributed.rules import Operand, offers
-from wmma_ops.library import NAMESPACES, OPS, overload, tensor_names
+from wmma_ops.ops.library import NAMESPACES, OPS, overload, tensor_names
 
 
 def operands_of(call, tensors) -> dict[str, Operand | None]:

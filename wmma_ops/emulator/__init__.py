@@ -9,7 +9,6 @@ import contextvars
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from wmma_ops.arch import EMULATED, target
 from wmma_ops.emulator.errors import (
     DivergentBarrier,
     EmulationError,
@@ -22,7 +21,8 @@ from wmma_ops.emulator.errors import (
 )
 from wmma_ops.emulator.machine import Statistics, launch, orders
 from wmma_ops.emulator.memory import Region, Traffic
-from wmma_ops.library import special_mode
+from wmma_ops.hardware.arch import EMULATED, target
+from wmma_ops.ops.library import special_mode
 
 ORDERS = ("forward", "reverse", "random")
 

@@ -1,6 +1,6 @@
 """Matrix instructions: which element of A, B and D each lane holds, and the product.
 
-Written from the ISA's own description of the lanes, apart from wmma_ops/layouts.py, so that each checks the other.
+Written from the ISA's own description of the lanes, apart from wmma_ops/hardware/layouts.py, so that each checks the other.
 Element e of a lane counts through its registers from the low bits up.
 """
 

@@ -7,8 +7,9 @@ import threading
 
 import torch
 
-from wmma_ops import arch, emulator
-from wmma_ops.plan import launching
+from wmma_ops import emulator
+from wmma_ops.hardware import arch
+from wmma_ops.runtime import launching
 
 logger = logging.getLogger("wmma_ops.inductor")
 _slots = threading.Semaphore(2)  # Inductor's own compilers want the other cores

@@ -8,7 +8,7 @@ from torch.fx import Node
 from wmma_ops.inductor import nodes
 from wmma_ops.inductor.found import Rewrite, refused
 from wmma_ops.inductor.nodes import Order, value
-from wmma_ops.types import name as type_name
+from wmma_ops.ops.types import name as type_name
 
 
 def read(node: Node, order: Order) -> Rewrite | str:

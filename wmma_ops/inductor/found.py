@@ -6,8 +6,8 @@ import torch
 from torch.fx import Node
 
 from wmma_ops.inductor.nodes import Order, value
-from wmma_ops.types import DIFFERENTIABLE
-from wmma_ops.types import name as type_name
+from wmma_ops.ops.types import DIFFERENTIABLE
+from wmma_ops.ops.types import name as type_name
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from wmma_ops.activations import GELU, LEAKY_SLOPE
+from wmma_ops.ops.activations import GELU, LEAKY_SLOPE
 
 aten = torch.ops.aten
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch.fx import Node
 
-from wmma_ops import activations
 from wmma_ops.inductor import attention, nodes, sums
 from wmma_ops.inductor.found import Found, Rewrite, Transposed, given, refused, vanishes
 from wmma_ops.inductor.nodes import Order, value
+from wmma_ops.ops import activations
 
 _ZERO = "a factor is 0, with which ours reads no operand and torch multiplies"
 

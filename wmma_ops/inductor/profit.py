@@ -12,14 +12,18 @@ from dataclasses import dataclass
 import torch
 from torch.fx import Node
 
-from wmma_ops import arch, driver, emulator
+from wmma_ops import emulator
+from wmma_ops.hardware import arch
 from wmma_ops.inductor import nodes
 from wmma_ops.inductor.found import Rewrite, operand_value
 from wmma_ops.inductor.nodes import Order, value
-from wmma_ops.library import overload
-from wmma_ops.plan import gemm, gemm_gemm, launching, model, tuning
-from wmma_ops.plan.attention import AttentionProblem
+from wmma_ops.ops.library import overload
+from wmma_ops.plan import model
+from wmma_ops.plan.attention.forward import AttentionProblem
+from wmma_ops.plan.gemm import planner as gemm
+from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
 from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
+from wmma_ops.runtime import driver, launching, tuning
 
 # What the GPU's library takes for a plain product, of what the model says of ours. On an H200 ours are as fast in the mean;
 # a rewriting that only ties is not worth making.

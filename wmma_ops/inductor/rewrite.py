@@ -10,7 +10,7 @@ from wmma_ops.inductor import ahead, layout, nodes, patterns, profit
 from wmma_ops.inductor.found import Found, Rewrite, Transposed, operand_value
 from wmma_ops.inductor.nodes import Order, value
 from wmma_ops.inductor.report import Entry, Report, line_of, report_to_add_to
-from wmma_ops.library import overload
+from wmma_ops.ops.library import overload
 
 
 @dataclass(frozen=True)

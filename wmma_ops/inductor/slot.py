@@ -20,7 +20,7 @@ from torch.fx import Graph
 import wmma_ops
 from wmma_ops import emulator
 from wmma_ops.inductor.rewrite import Settings, rewrite
-from wmma_ops.plan import tuning
+from wmma_ops.runtime import tuning
 
 _disabled: ContextVar[bool] = ContextVar("wmma_ops_inductor_disabled", default=False)
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch.fx import Node
 
-from wmma_ops import activations
 from wmma_ops.inductor import nodes
 from wmma_ops.inductor.found import Rewrite, given, vanishes
 from wmma_ops.inductor.nodes import value
+from wmma_ops.ops import activations
 
 if TYPE_CHECKING:
     from wmma_ops.inductor.patterns import Fused

@@ -7,9 +7,9 @@ the MLPs of Llama, Qwen, Mistral and Gemma, `Attention` on none.
 import torch
 from torch import nn
 
-from wmma_ops import ops
 from wmma_ops.integrations.sdpa import attention
 from wmma_ops.nn.activation import is_plain, name_of
+from wmma_ops.ops import functions as ops
 
 Tensor = torch.Tensor
 

@@ -6,8 +6,8 @@ queries times keys. Gradients of any order follow from those of its parts.
 
 import torch
 
-from wmma_ops import ops
-from wmma_ops.types import accumulator
+from wmma_ops.ops import functions as ops
+from wmma_ops.ops.types import accumulator
 
 Tensor = torch.Tensor
 

@@ -14,8 +14,8 @@ import functools
 
 import torch
 
-from wmma_ops import ops
 from wmma_ops.integrations.scores import attention_by_scores
+from wmma_ops.ops import functions as ops
 
 Tensor = torch.Tensor
 NAME = "wmma"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from wmma_ops import arch
+from wmma_ops.hardware import arch
 from wmma_ops.jit import cache, clang
 from wmma_ops.jit.clang import Clang
 from wmma_ops.jit.compiler import CodeObject, CompileError, Compiler

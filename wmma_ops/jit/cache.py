@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from wmma_ops import kernels_dir
+from wmma_ops.jit import kernels_dir
 from wmma_ops.jit.compiler import CodeObject
 
 OBJECTS = "wmma_ops.objects"  # the entry points of packages that bring code objects: modules whose folder has code/

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from wmma_ops import kernels_dir
-from wmma_ops.jit import cache, elf
+from wmma_ops.jit import cache, elf, kernels_dir
 from wmma_ops.jit.compiler import CodeObject, CompileError
 
 ASKED = "WMMA_OPS_CLANG"  # names a clang, by its path or as a command

@@ -8,8 +8,7 @@ import os
 import threading
 from pathlib import Path
 
-from wmma_ops import kernels_dir
-from wmma_ops.jit import elf, rtc
+from wmma_ops.jit import elf, kernels_dir, rtc
 from wmma_ops.jit.clang import PINNED
 from wmma_ops.jit.compiler import CodeObject, CompileError
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import torch
 
-from wmma_ops import kernels_dir
-from wmma_ops.jit import cache, elf, rtc
+from wmma_ops.jit import cache, elf, kernels_dir, rtc
 from wmma_ops.jit.compiler import CodeObject, CompileError
 
 _SYSTEM = ("libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so")

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from wmma_ops import activations
+from wmma_ops.ops import activations
 
 _FUNCTIONS = {
     F.relu: "relu",

@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from wmma_ops import ops
 from wmma_ops.nn.linear import Linear
+from wmma_ops.ops import functions as ops
 
 Tensor = torch.Tensor
 

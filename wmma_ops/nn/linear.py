@@ -3,8 +3,9 @@
 import torch
 from torch import nn
 
-from wmma_ops import activations, autocast, ops
 from wmma_ops.nn.activation import apply, records_gradient
+from wmma_ops.ops import activations, autocast
+from wmma_ops.ops import functions as ops
 
 Tensor = torch.Tensor
 

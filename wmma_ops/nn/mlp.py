@@ -3,9 +3,10 @@
 import torch
 from torch import nn
 
-from wmma_ops import activations, ops
 from wmma_ops.nn.activation import apply, is_plain, records_gradient
 from wmma_ops.nn.linear import Linear, linear
+from wmma_ops.ops import activations
+from wmma_ops.ops import functions as ops
 
 Tensor = torch.Tensor
 

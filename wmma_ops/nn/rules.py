@@ -11,10 +11,11 @@ import torch.autograd.forward_ad as forward_ad
 import torch.nn.functional as F
 from torch import nn
 
-from wmma_ops import autocast, ops
 from wmma_ops.nn.attention import multi_head_attention, same_order
-from wmma_ops.types import DIFFERENTIABLE
-from wmma_ops.types import name as type_name
+from wmma_ops.ops import autocast
+from wmma_ops.ops import functions as ops
+from wmma_ops.ops.types import DIFFERENTIABLE
+from wmma_ops.ops.types import name as type_name
 
 Tensor = torch.Tensor
 WIDEST_HEAD = 512

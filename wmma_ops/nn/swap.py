@@ -16,8 +16,8 @@ from wmma_ops.nn.attention import Attention
 from wmma_ops.nn.linear import LoRALinear
 from wmma_ops.nn.mlp import FusedMLP
 from wmma_ops.nn.structure import GATED_NAMES, Chain, Unknown, structure_of
-from wmma_ops.types import DIFFERENTIABLE
-from wmma_ops.types import name as type_name
+from wmma_ops.ops.types import DIFFERENTIABLE
+from wmma_ops.ops.types import name as type_name
 
 _LAYERS = (nn.Linear, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 _OURS = (LoRALinear, FusedMLP, Attention)

@@ -10,8 +10,8 @@ from math import ceil, log2
 
 import torch
 
-from wmma_ops import arch
-from wmma_ops.types import name as type_name
+from wmma_ops.hardware import arch
+from wmma_ops.ops.types import name as type_name
 
 
 @dataclass(frozen=True)

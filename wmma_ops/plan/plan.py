@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from wmma_ops import arch, jit
+from wmma_ops import jit
+from wmma_ops.hardware import arch
 from wmma_ops.plan.errors import ConfigError
 
 KERNEL_FILE = "planned.hip"  # a planned kernel's name in messages, and in the key of its code object

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
-from wmma_ops import activations
-from wmma_ops.types import name as type_name
+from wmma_ops.ops import activations
+from wmma_ops.ops.types import name as type_name
 
-# In the order of ElementCode in kernels/wmma/tile/gemm_arguments.hpp.
+# In the order of ElementCode in kernels/wmma/gemm/arguments.hpp.
 ELEMENTS = (
     torch.float16,
     torch.bfloat16,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import torch
 
-from wmma_ops import activations
+from wmma_ops.ops import activations
 
 CPP = {
     torch.float16: "wmma::half_t",

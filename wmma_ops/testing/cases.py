@@ -5,7 +5,7 @@ import itertools
 import random
 from dataclasses import dataclass
 
-from wmma_ops.types import FP8, FP8_FNUZ, FP8_OCP, OUTPUTS, name
+from wmma_ops.ops.types import FP8, FP8_FNUZ, FP8_OCP, OUTPUTS, name
 
 # How an operand lies in memory. Whatever is not part of it is NaN (integers: 99).
 LAYOUTS = ("row", "column", "sliced", "column_sliced", "strided", "offset", "expanded")

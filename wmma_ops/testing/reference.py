@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 import torch
 
-from wmma_ops import activations
-from wmma_ops.types import accumulator
+from wmma_ops.ops import activations
+from wmma_ops.ops.types import accumulator
 
 # The largest slope of each activation. (gelu: 1.129, silu: 1.0999, both at |x| near 2.)
 SLOPE = {"relu": 1.0, "gelu": 1.13, "gelu_tanh": 1.13, "silu": 1.1, "sigmoid": 0.25, "tanh": 1.0, "leaky_relu": 1.0}

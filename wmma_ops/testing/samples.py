@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from wmma_ops.library import overload
+from wmma_ops.ops.library import overload
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import random
 from collections.abc import Iterator
 from math import ceil, prod
 
-from wmma_ops.arch import EMULATED
+from wmma_ops.hardware.arch import EMULATED
+from wmma_ops.ops.types import name as type_name
 from wmma_ops.testing.cases import FACTORS, AttentionCase, Case, GemmCase, cases
 from wmma_ops.testing.suite import out_type
-from wmma_ops.types import name as type_name
 
 
 def features(case: Case) -> Iterator[tuple]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 import torch
 
 import wmma_ops
-from wmma_ops import activations
-from wmma_ops.arch import EMULATED
+from wmma_ops.hardware.arch import EMULATED
+from wmma_ops.ops import activations
+from wmma_ops.ops.types import FP8, OUTPUTS, accumulator
 from wmma_ops.testing import reference
 from wmma_ops.testing.cases import AttentionCase, GemmCase, GemmGemmCase
-from wmma_ops.types import FP8, OUTPUTS, accumulator
 
 Tensor = torch.Tensor
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <wmma/arch/sm90.hpp>
-#include <wmma/tile/block_order.hpp>
+#include <wmma/gemm/block_order.hpp>
 #include <wmma/tile/config.hpp>
 #include <wmma/tile/wave_tile.hpp>
 

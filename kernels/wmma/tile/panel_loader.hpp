@@ -2,7 +2,7 @@
 #pragma once
 
 #include <wmma/arch/tma.hpp>
-#include <wmma/tile/block_order.hpp>
+#include <wmma/gemm/block_order.hpp>
 #include <wmma/tile/panel_tile.hpp>
 
 namespace wmma {

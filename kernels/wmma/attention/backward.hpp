@@ -1,0 +1,336 @@
+// The gradients of attention; see attention_backward.hip. With P = exp(scale·Q·Kᵀ + mask − lse), computed again:
+//   g_V = Pᵀ·g_out,  g_S = P·(g_out·Vᵀ − delta),  g_Q = scale·g_S·K,  g_K = scale·g_Sᵀ·Q
+// One kernel owns rows of queries and goes through the keys, for g_Q; another owns rows of keys and goes through the
+// queries of all heads that share them, in order, for g_K and g_V. Both are the same but for who owns what.
+#pragma once
+
+#include <wmma/attention/gradient_rows.hpp>
+#include <wmma/attention/mask.hpp>
+#include <wmma/attention/two_way_tile.hpp>
+#include <wmma/attention/weights.hpp>
+
+namespace wmma {
+
+template <class Config>
+struct AttentionBackward {
+  using T = typename Config::Element;
+  using Link = Chain<typename ProductOf<Config::kLanes, T, Config::kSide>::Type>;
+  using Number = typename Link::Sum;
+  using Math = Softmax<Number>;
+  static constexpr bool kOwnsKeys = Config::kOwnsKeys;
+  static constexpr int kThreads = Config::kWaves * arch::kWaveSize;
+  static constexpr int kWaveRows = Config::kTilesM * Link::kRows;
+  static constexpr int kBlockRows = Config::kWaves * kWaveRows;
+  static constexpr int kOthers = Config::kOthers;  // rows of a tile of those that are not owned
+  static constexpr int kTiles = kOthers / Link::kCols;
+  static constexpr int kSums = kTiles * Link::kElements;
+  static constexpr int kOutTiles = Config::kSlice / Link::kCols;
+  static constexpr int kOutSums = kOutTiles * Link::kElements;
+  static_assert(kOthers % Link::kWhole == 0 && Config::kSlice % Link::kWhole == 0, "whole tiles");
+
+  // Of scores and of g_P: rows with Q's columns, or with V's. `first` is Q and K, `second` g_out and V.
+  using FirstRows = ChainTile<PlainLines, kBlockRows, Config::kDepth * sizeof(T)>;
+  using SecondRows = ChainTile<PlainLines, kBlockRows, Config::kValueDepth * sizeof(T)>;
+  using WeightTile = ChainTile<PlainLines, kBlockRows, kOthers * sizeof(T)>;
+
+  template <bool kAsync, class>
+  struct Tiles {
+    using First = StagedBoth<T, Link, Config::kFirstOrder, Config::kFirstVec, Config::kWide, kOthers, Config::kColumns,
+                             Config::kDepth, Config::kSlice, true, kThreads>;
+    using Second = StagedBoth<T, Link, Config::kSecondOrder, Config::kSecondVec, Config::kWide, kOthers,
+                              Config::kValueColumns, Config::kValueDepth, Config::kSlice, kOwnsKeys, kThreads>;
+  };
+#ifdef WMMA_NVIDIA
+  template <class Unused>
+  struct Tiles<true, Unused> {
+    using First = AsyncBoth<T, Link, kOthers, Config::kColumns, Config::kDepth, kThreads>;
+    using Second = AsyncBoth<T, Link, kOthers, Config::kValueColumns, Config::kValueDepth, kThreads>;
+  };
+#endif
+  using First = typename Tiles<Config::kAsync, void>::First;
+  using Second = typename Tiles<Config::kAsync, void>::Second;
+  static constexpr int kSecondRowsStart = FirstRows::kBytes;
+  // Tiles of both, and of the queries' lse and delta; two where one is filled while the other is multiplied.
+  static constexpr int kStatisticsStart = First::kBytes + Second::kBytes;
+  static constexpr int kBufferBytes =
+      kStatisticsStart + (kOwnsKeys ? 2 * kOthers * static_cast<int>(sizeof(Number)) : 0);
+  static constexpr int kBuffers = Config::kAsync ? 2 : 1;
+  static constexpr int kBufferStart = kSecondRowsStart + SecondRows::kBytes;
+  static constexpr int kWeightStart = kBufferStart + kBuffers * kBufferBytes;
+  static constexpr int kSharedBytes = kWeightStart + (Link::kStays ? 0 : 2 * WeightTile::kBytes);
+
+  using Place = OwnerPlace<kOwnsKeys>;
+  using Visit = OthersVisit<kOwnsKeys, kOthers>;
+  using Mask = typename Config::Mask;
+
+  // lse in our unit, +∞ where a row saw no key, and delta: of a lane's rows, where it owns queries.
+  struct Wave {
+    Number first[Config::kTilesM][kOutSums];                                   // g_Q or g_K
+    Number second[kOwnsKeys ? Config::kTilesM : 1][kOwnsKeys ? kOutSums : 1];  // g_V
+    Number lse[Config::kTilesM][Link::kLaneRows];
+    Number delta[Config::kTilesM][Link::kLaneRows];
+  };
+
+  struct Reading {
+    RowReader<Link, FirstRows> first_rows;
+    RowReader<Link, SecondRows> second_rows;
+    typename First::Along first;
+    typename Second::Along second;
+    typename First::Turned first_turned;
+    typename Second::Turned second_turned;
+    RowReader<Link, WeightTile> weights;
+    WMMA_DEVICE Reading(uint32_t lane, uint32_t wave_row)
+        : first_rows(lane, wave_row),
+          second_rows(lane, wave_row),
+          first(lane),
+          second(lane),
+          first_turned(lane),
+          second_turned(lane),
+          weights(lane, wave_row) {}
+  };
+
+  static WMMA_DEVICE void run(const AttentionArguments& p) {
+    unsigned char* shared = dynamic_shared<unsigned char>();
+    const uint32_t thread = threadIdx.x;
+    const uint32_t lane = lane_id();
+    const uint32_t wave_row = uniform(thread / arch::kWaveSize) * kWaveRows;
+    const Place place(p, kBlockRows, Config::kSlice);
+    const int first_row = static_cast<int>(place.tile) * kBlockRows;
+    const Reading reading(lane, wave_row);
+
+    // 1. The owned rows.
+    load_rows<FirstRows, T, Config::kDepth, Config::kRowVec, kThreads>(shared, kOwnsKeys ? p.k : p.q, place, first_row,
+                                                                       0, p.e, thread, Number(1));
+    load_rows<SecondRows, T, Config::kValueDepth, Config::kSecondRowVec, kThreads>(
+        shared + kSecondRowsStart, kOwnsKeys ? p.v : p.g_out, place, first_row, 0, p.ev, thread, Number(1));
+    Wave wave;
+    clear(wave);
+    if constexpr (!kOwnsKeys) load_statistics(wave, p, place, first_row + wave_row, lane);
+
+    // 2. The others that they meet, head by head.
+    const int heads = kOwnsKeys ? p.group : 1;
+    const int others = kOwnsKeys ? p.sq : p.skv;
+    int begin = 0;
+    int end = others;
+    if constexpr (Config::kCausal) {
+      const int64_t after = first_row + kBlockRows < static_cast<int>(place.rows) ? first_row + kBlockRows : place.rows;
+      if constexpr (kOwnsKeys) {
+        begin = clamped(first_row - p.shift, 0, others) / kOthers * kOthers;
+      } else {
+        end = clamped(after + p.shift, 0, others);
+      }
+    }
+    const int first_column = place.slice * Config::kSlice;
+    const int tiles = end > begin ? (end - begin + kOthers - 1) / kOthers : 0;
+    const int visits = heads * tiles;
+    Visit visit{p, place, others, begin};
+    Visit next = visit;
+    if (Config::kAsync && visits > 0) load(shared + kBufferStart, next, first_column, thread);
+    for (int i = 0; i < visits; ++i) {
+      unsigned char* buffer = shared + kBufferStart + i % kBuffers * kBufferBytes;
+      if constexpr (Config::kAsync) {
+        // The tile is there, and everyone is done with the one before.
+        First::arrive();
+        arch::block_barrier();
+        next.advance(end, begin);
+        if (i + 1 < visits) load(shared + kBufferStart + (i + 1) % kBuffers * kBufferBytes, next, first_column, thread);
+      } else {
+        arch::block_barrier();
+        load(buffer, visit, first_column, thread);
+        arch::block_barrier();
+      }
+      const bool bounded = visit.rows() < kOthers || is_on_diagonal(p, first_row, visit.at);
+      const Meeting meeting{p,        place,     shared,   buffer,       lane,
+                            wave_row, first_row, visit.at, visit.rows(), visit.other_head};
+      if (bounded) {
+        step<true>(wave, reading, meeting);
+      } else {
+        step<false>(wave, reading, meeting);
+      }
+      visit.advance(end, begin);
+    }
+
+    // 3. The results.
+    const Number scale = static_cast<Number>(p.scale);
+    store(wave.first, kOwnsKeys ? p.g_k : p.g_q, p.e, scale, place, first_row + wave_row, first_column, lane);
+    if constexpr (kOwnsKeys)
+      store(wave.second, p.g_v, p.ev, Number(1), place, first_row + wave_row, first_column, lane);
+  }
+
+ private:
+  static WMMA_DEVICE void load(unsigned char* buffer, const Visit& visit, int first_column, uint32_t thread) {
+    const AttentionArguments& p = visit.p;
+    const AttentionOperand& x = kOwnsKeys ? p.q : p.k;
+    const AttentionOperand& y = kOwnsKeys ? p.g_out : p.v;
+    const T* first = matrix_of<const T>(x, visit.place.batch, visit.other_head) + visit.at * x.row_stride;
+    const T* second = matrix_of<const T>(y, visit.place.batch, visit.other_head) + visit.at * y.row_stride;
+    First::load(buffer, first, x, visit.rows(), first_column, thread);
+    Second::load(buffer + First::kBytes, second, y, visit.rows(), first_column, thread);
+    if constexpr (kOwnsKeys) share_statistics(buffer, visit, thread);
+  }
+
+  struct Meeting {
+    const AttentionArguments& p;
+    const Place& place;
+    unsigned char* shared;
+    unsigned char* buffer;
+    uint32_t lane;
+    uint32_t wave_row;
+    int first_row;
+    int at;  // the first of the others
+    int rows;
+    uint32_t other_head;
+  };
+
+  // Whether not all of a block's rows look at all of the tile's others (or are looked at by them).
+  static WMMA_DEVICE bool is_on_diagonal(const AttentionArguments& p, int first_row, int at) {
+    if constexpr (!Config::kCausal) return false;
+    const int64_t first_query = kOwnsKeys ? at : first_row;
+    const int64_t last_key = kOwnsKeys ? first_row + kBlockRows - 1 : at + kOthers - 1;
+    return last_key > first_query + p.shift;
+  }
+
+  static WMMA_DEVICE void clear(Wave& wave) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < kOutSums; ++i) {
+        wave.first[m][i] = Number(0);
+        if constexpr (kOwnsKeys) wave.second[m][i] = Number(0);
+      }
+    }
+  }
+
+  static WMMA_DEVICE Number unit_of(Number lse) {
+    return lse == -Math::infinity() ? Math::infinity() : lse * Number(Math::kUnit);
+  }
+
+  static WMMA_DEVICE void load_statistics(Wave& wave, const AttentionArguments& p, const Place& place, int first_row,
+                                          uint32_t lane) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
+        row = row < place.rows ? row : place.rows - 1;
+        wave.lse[m][i] = unit_of(static_cast<const Number*>(p.lse.data)[place.offset(p.lse, row)]);
+        wave.delta[m][i] = static_cast<const Number*>(p.delta.data)[place.offset(p.delta, row)];
+      }
+    }
+  }
+
+  static WMMA_DEVICE void share_statistics(unsigned char* buffer, const Visit& visit, uint32_t thread) {
+    const AttentionArguments& p = visit.p;
+    const Number* lse = matrix_of<const Number>(p.lse, visit.place.batch, visit.other_head);
+    const Number* delta = matrix_of<const Number>(p.delta, visit.place.batch, visit.other_head);
+    Number* to = reinterpret_cast<Number*>(buffer + kStatisticsStart);
+    for (int i = static_cast<int>(thread); i < kOthers; i += kThreads) {
+      const int64_t row = visit.at + (i < visit.rows() ? i : visit.rows() - 1);
+      to[i] = unit_of(lse[row * p.lse.row_stride]);
+      to[kOthers + i] = delta[row * p.delta.row_stride];
+    }
+  }
+
+  // One tile of others.
+  template <bool kBounded>
+  static WMMA_DEVICE void step(Wave& wave, const Reading& reading, const Meeting& x) {
+    Number weights[Config::kTilesM][kSums];
+    Number slopes[Config::kTilesM][kSums];
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) weights[m][i] = slopes[m][i] = Number(0);
+    }
+    constexpr int kSteps = Config::kDepth / Link::kDepth;
+    constexpr int kValueSteps = Config::kValueDepth / Link::kDepth;
+    multiply<kSteps>(weights, reading.first_rows, x.shared, reading.first, First::along(x.buffer));
+    multiply<kValueSteps>(slopes, reading.second_rows, x.shared + kSecondRowsStart, reading.second,
+                          Second::along(x.buffer + First::kBytes));
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) differentiate<kBounded>(weights[m], slopes[m], wave, x, m);
+    add<1>(wave.first, slopes, reading, x, reading.first_turned, First::turned(x.buffer));
+    if constexpr (kOwnsKeys) {
+      add<0>(wave.second, weights, reading, x, reading.second_turned, Second::turned(x.buffer + First::kBytes));
+    }
+  }
+
+  template <int kSteps, class Rows, class Columns, class Address>
+  static WMMA_DEVICE void multiply(Number (&sums)[Config::kTilesM][kSums], const Rows& rows_reader,
+                                   const unsigned char* rows_tile, const Columns& columns, Address tile) {
+    chain_product<Link, kTiles, kSteps>(sums, columns, tile,
+                                        [&](Chunk(&rows)[Config::kTilesM][Link::kRowChunks], int step) {
+#pragma unroll
+                                          for (int m = 0; m < Config::kTilesM; ++m) {
+                                            rows_reader.read(rows[m], rows_tile, m, step);
+                                          }
+                                        });
+  }
+
+  // Products become weights P, and g_P becomes g_S.
+  template <bool kBounded>
+  static WMMA_DEVICE void differentiate(Number* weights, Number* slopes, const Wave& wave, const Meeting& x, int m) {
+    const Number factor = static_cast<Number>(x.p.scale * static_cast<double>(Math::kUnit));
+    const Number* statistics = reinterpret_cast<const Number*>(x.buffer + kStatisticsStart);
+#pragma unroll
+    for (int f = 0; f < kSums; ++f) {
+      const int i = Link::row_of(f);
+      const int other = static_cast<int>(Link::place(x.lane, f));
+      const int row = x.first_row + static_cast<int>(x.wave_row + m * Link::kRows + Link::row(x.lane, i));
+      const Number lse = kOwnsKeys ? statistics[other] : wave.lse[m][i];
+      const Number delta = kOwnsKeys ? statistics[kOthers + other] : wave.delta[m][i];
+      const int query = kOwnsKeys ? x.at + other : row;
+      const int key = kOwnsKeys ? row : x.at + other;
+      bool inside = true;
+      if constexpr (kBounded) {
+        inside = other < x.rows;
+        if constexpr (Config::kCausal) inside = inside && key <= query + x.p.shift;
+      }
+      Number score = arch::fma(weights[f], factor, -lse);
+      if constexpr (!kIsNone<Mask>) {
+        // Rows beyond the last have no mask.
+        const bool there = inside && row < static_cast<int>(x.place.rows);
+        if (there) inside = add_mask(score, mask_at(x, query, key));
+      }
+      weights[f] = inside ? Math::exp(score) : Number(0);
+      slopes[f] = inside ? weights[f] * (slopes[f] - delta) : Number(0);
+    }
+  }
+
+  static WMMA_DEVICE const Mask* mask_at(const Meeting& x, int query, int key) {
+    const uint32_t head = kOwnsKeys ? x.other_head : x.place.head;
+    return matrix_of<const Mask>(x.p.mask, x.place.batch, head) +
+           (query * x.p.mask.row_stride + key * x.p.mask.column_stride);
+  }
+
+  // to += rows·turned; rows that do not stay go by way of the wave's part of a tile, one for each `kWhich`.
+  template <int kWhich, class Turned, class Address>
+  static WMMA_DEVICE void add(Number (&to)[Config::kTilesM][kOutSums], const Number (&from)[Config::kTilesM][kSums],
+                              const Reading& reading, const Meeting& x, const Turned& turned, Address tile) {
+    unsigned char* own = x.shared + kWeightStart + kWhich * WeightTile::kBytes;
+    if constexpr (!Link::kStays) {
+#pragma unroll
+      for (int m = 0; m < Config::kTilesM; ++m) {
+        write_sums<Link, WeightTile, kSums>(own, x.lane, x.wave_row + m * Link::kRows, from[m]);
+      }
+      arch::wave_barrier();
+    }
+    multiply_weights<Link, kOutTiles, kOthers / Link::kDepth>(to, from, reading.weights, own, turned, tile);
+  }
+
+  static WMMA_DEVICE void store(const Number (&sums)[Config::kTilesM][kOutSums], const AttentionOperand& x, int columns,
+                                Number factor, const Place& place, int first_row, int first_column, uint32_t lane) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        const uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
+        if (row >= place.rows) continue;
+        T* to = static_cast<T*>(const_cast<void*>(x.data)) + place.offset(x, row);
+        store_sums<Link, Config::kOutVec, kOutSums>(to, x.column_stride, columns, first_column, lane, i,
+                                                    [&](int f) { return sums[m][f] * factor; });
+      }
+    }
+  }
+};
+
+}  // namespace wmma

@@ -1,0 +1,294 @@
+// The forward attention kernel, for any configuration; see attention.hip.
+#pragma once
+
+#include <wmma/arch/sm90.hpp>
+#include <wmma/attention/combine.hpp>
+#include <wmma/attention/key_value_tiles.hpp>
+#include <wmma/attention/mask.hpp>
+#include <wmma/attention/softmax.hpp>
+#include <wmma/attention/weights.hpp>
+
+namespace wmma {
+
+template <class Config>
+struct AttentionKernel {
+  using T = typename Config::Element;
+  using Link = Chain<typename ProductOf<Config::kLanes, T, Config::kSide>::Type>;
+  using Number = typename Link::Sum;
+  static constexpr int kThreads = Config::kWaves * arch::kWaveSize;
+  static constexpr int kWaveRows = Config::kTilesM * Link::kRows;
+  static constexpr int kBlockRows = Config::kWaves * kWaveRows;
+  static constexpr int kTiles = Config::kKeys / Link::kCols;      // of a row tile's scores
+  static constexpr int kOutTiles = Config::kSlice / Link::kCols;  // of its results
+  static constexpr int kSums = kTiles * Link::kElements;
+  static constexpr int kSteps = Config::kDepth / Link::kDepth;
+  static constexpr int kValueSteps = Config::kKeys / Link::kDepth;
+  static_assert(Config::kKeys % Link::kWhole == 0 && Config::kSlice % Link::kWhole == 0, "whole tiles");
+  static_assert(Config::kDepth % Link::kDepth == 0, "whole steps");
+
+  using Feed = typename FeedOf<Config::kAsync, Config, Link, kThreads>::Type;
+  using QueryTile = ChainTile<PlainLines, kBlockRows, Config::kDepth * sizeof(T)>;
+  using WeightTile = ChainTile<PlainLines, kBlockRows, Config::kKeys * sizeof(T)>;
+  using Queries = RowReader<Link, QueryTile>;
+  using Weights = RowReader<Link, WeightTile>;
+  static constexpr bool kKeepsQueries = Config::kKeepsQueries;
+  static_assert(!kKeepsQueries || Feed::kDepths == 1, "all of a row");
+  static constexpr int kWeightBytes = Link::kStays ? 0 : WeightTile::kBytes;
+  // Queries that stay in registers come by way of the tiles' memory.
+  static constexpr int kTileBytes =
+      kKeepsQueries ? (QueryTile::kBytes > Feed::kBytes ? QueryTile::kBytes : Feed::kBytes) + kWeightBytes
+                    : QueryTile::kBytes + Feed::kBytes + kWeightBytes;
+  static constexpr int kFeedStart = kKeepsQueries ? 0 : QueryTile::kBytes;
+  static constexpr int kWeightStart = kTileBytes - kWeightBytes;
+
+  // Whether the blocks that split a tile's keys are a cluster, which puts their parts together.
+  static constexpr bool kMeets = Config::kCluster > 1;
+  static constexpr int kPartial = 2 + Config::kSlice;
+  static constexpr int kPartBytes = kMeets ? kBlockRows * kPartial * static_cast<int>(sizeof(Number)) : 0;
+  static constexpr int kSharedBytes = kTileBytes > kPartBytes ? kTileBytes : kPartBytes;
+
+  using Place = AttentionPlace<Config::kPacked>;
+  using Mask = RowMask<Config, Link, Number>;
+
+  struct Wave : RunningSoftmax<Config, Link> {
+    Chunk queries[kKeepsQueries ? Config::kTilesM : 1][kKeepsQueries ? kSteps : 1][Link::kRowChunks];
+  };
+
+  static WMMA_DEVICE void run(const AttentionArguments& p) {
+    if constexpr (Config::kSplit && !kMeets) arch::let_next_start();
+    unsigned char* shared = dynamic_shared<unsigned char>();
+    const uint32_t thread = threadIdx.x;
+    const uint32_t lane = lane_id();
+    const uint32_t wave_row = uniform(thread / arch::kWaveSize) * kWaveRows;
+    const uint32_t split = kMeets ? blockIdx.x % Config::kCluster : blockIdx.y;
+    const Place place(p, blockIdx.x / Config::kCluster);
+    const uint32_t first_row = place.tile * kBlockRows;
+    const ScoreScale<Number> scale(p.scale);
+
+    // 1. The keys that this block looks at, and of them those that all of its rows see.
+    int begin = 0;
+    int end = p.skv;
+    if constexpr (Config::kSplit) {
+      begin = static_cast<int>(split) * p.keys_of_split;
+      end = end - begin < p.keys_of_split ? end : begin + p.keys_of_split;
+    }
+    int seen = end;
+    if constexpr (Config::kCausal) {
+      const uint32_t after = first_row + kBlockRows < place.rows ? first_row + kBlockRows : place.rows;
+      end = clamped(place.query(after - 1) + p.shift + 1, begin, end);
+      seen = clamped(place.query(first_row) + p.shift + 1, begin, end);
+    }
+
+    Wave wave;
+    wave.clear();
+    if (end > begin) {
+      const int tiles = (end - begin + Config::kKeys - 1) / Config::kKeys;
+      const int last = begin + (tiles - 1) * Config::kKeys;
+      const int last_keys = p.skv - last < Config::kKeys ? p.skv - last : Config::kKeys;
+      const T* k = matrix_of<const T>(p.k, place.batch, place.key_head);
+      const int first_column = place.slice * Config::kSlice;
+      const T* v = matrix_of<const T>(p.v, place.batch, place.key_head) + first_column * p.v.column_stride;
+      Feed feed(p, k, v, shared + kFeedStart, last, last_keys, p.ev - first_column, thread);
+      const Reading reading(lane, wave_row);
+      const Mask mask(p, place, lane, first_row + wave_row, end);
+
+      // 2. Queries, and the last tile.
+      feed.ask();
+      if constexpr (Feed::kDepths == 1) {
+        load_queries(shared, p, place, first_row, 0, thread, scale.sign);
+        if constexpr (kKeepsQueries) {
+          arch::block_barrier();
+          keep_queries(wave, reading, shared);
+          arch::block_barrier();
+        }
+      }
+      feed.begin();
+
+      // 3. Tiles whose every key counts for every row, and the others. The first tile is one of the others: after it
+      //    nothing is on its way.
+      const int whole = begin + (seen - begin) / Config::kKeys * Config::kKeys;
+      const Block block{p, place, shared, first_row, thread, lane, wave_row, scale};
+      int key = last;
+      for (;;) {
+        step<true>(wave, feed, block, reading, mask, key, key > begin, key == last);
+        if (key <= begin) break;
+        key -= Config::kKeys;
+        for (; key > begin && key < whole; key -= Config::kKeys) {
+          step<false>(wave, feed, block, reading, mask, key, true, false);
+        }
+      }
+    }
+
+    // 4. The results.
+    if constexpr (kMeets) {
+      Number* partials = reinterpret_cast<Number*>(shared);  // they lie where the tiles lay
+      arch::block_barrier();
+      wave.store_parts(partials + wave_row * kPartial, kPartial, lane);
+      arch::cluster_barrier();
+      combine(p, place, partials, first_row, split * kThreads + thread);
+      arch::cluster_barrier();  // nobody leaves while others read its shared memory
+    } else if constexpr (Config::kSplit) {
+      wave.store_partial(p, place, split, first_row + wave_row, lane);
+    } else {
+      wave.store(p, place, first_row + wave_row, lane);
+    }
+  }
+
+ private:
+  struct Reading {
+    Queries queries;
+    typename Feed::Keys keys;
+    typename Feed::Values values;
+    Weights weights;
+    WMMA_DEVICE Reading(uint32_t lane, uint32_t wave_row)
+        : queries(lane, wave_row), keys(lane), values(lane), weights(lane, wave_row) {}
+  };
+
+  struct Block {
+    const AttentionArguments& p;
+    const Place& place;
+    unsigned char* shared;
+    uint32_t first_row;
+    uint32_t thread;
+    uint32_t lane;
+    uint32_t wave_row;
+    ScoreScale<Number> scale;
+  };
+
+  // The parts of the cluster's blocks: its threads share the elements.
+  static WMMA_DEVICE void combine(const AttentionArguments& p, const Place& place, const Number* partials,
+                                  uint32_t first_row, uint32_t thread) {
+    const uint32_t left = place.rows - first_row;
+    const uint32_t count = (left < kBlockRows ? left : kBlockRows) * p.ev;
+    for (uint32_t at = thread; at < count; at += Config::kCluster * kThreads) {
+      const uint32_t line = at / p.ev;
+      const uint32_t column = at - line * p.ev;
+      const Number* row = partials + line * kPartial;
+      Number largest[Config::kCluster];
+      Number sum[Config::kCluster];
+      Number value[Config::kCluster];
+#pragma unroll
+      for (int i = 0; i < Config::kCluster; ++i) {
+        arch::load_shared_of<1>(i, row, largest + i);
+        arch::load_shared_of<1>(i, row + 1, sum + i);
+        arch::load_shared_of<1>(i, row + 2 + column, value + i);
+      }
+      Parts<Number> parts;
+#pragma unroll
+      for (int i = 0; i < Config::kCluster; ++i) parts.look(largest[i]);
+#pragma unroll
+      for (int i = 0; i < Config::kCluster; ++i) parts.add(largest[i], sum[i], value[i]);
+      parts.template store<T>(p, column, [&](const AttentionOperand& x) { return place.offset(x, first_row + line); });
+    }
+  }
+
+  static WMMA_DEVICE void load_queries(unsigned char* shared, const AttentionArguments& p, const Place& place,
+                                       uint32_t first_row, int first_column, uint32_t thread, Number sign) {
+    load_rows<QueryTile, T, Config::kDepth, Config::kQueryVec, kThreads>(shared, p.q, place, first_row, first_column,
+                                                                         p.e, thread, sign);
+  }
+
+  static WMMA_DEVICE void keep_queries(Wave& wave, const Reading& reading, const unsigned char* shared) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) reading.queries.read(wave.queries[m][step], shared, m, step);
+    }
+  }
+
+  // One tile of keys, from `key` on.
+  template <bool kBounded>
+  static WMMA_DEVICE void step(Wave& wave, Feed& feed, const Block& block, const Reading& reading, const Mask& mask,
+                               int key, bool more, bool is_last) {
+    Number scores[Config::kTilesM][kSums];
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) scores[m][i] = Number(0);
+    }
+    feed.template before_scores<kBounded>(more);
+    arch::schedule_barrier();
+    if constexpr (Feed::kDepths == 1) {
+      multiply_keys(scores, wave, feed, reading, block.shared);
+    } else {
+      for (int depth = 0; depth < Feed::kDepths; ++depth) {
+        arch::block_barrier();
+        load_queries(block.shared, block.p, block.place, block.first_row, depth * Config::kDepth, block.thread,
+                     block.scale.sign);
+        feed.template next_depth<kBounded>(depth, is_last);
+        arch::block_barrier();
+        multiply_keys(scores, wave, feed, reading, block.shared);
+      }
+      feed.rewind(is_last);
+    }
+    arch::schedule_barrier();
+    feed.template after_scores<kBounded>(more);
+    wave.template weigh<kBounded>(scores, mask, key, block.lane, block.scale.factor);
+    if constexpr (!Link::kStays) {
+#pragma unroll
+      for (int m = 0; m < Config::kTilesM; ++m) {
+        write_sums<Link, WeightTile, kSums>(block.shared + kWeightStart, block.lane, block.wave_row + m * Link::kRows,
+                                            scores[m]);
+      }
+      arch::wave_barrier();
+    }
+    arch::schedule_barrier();
+    feed.template before_values<kBounded>(more);
+    arch::schedule_barrier();
+    multiply_weights<Link, kOutTiles, kValueSteps>(wave.out, scores, reading.weights, block.shared + kWeightStart,
+                                                   reading.values, feed.value_tile());
+    feed.after_values();
+  }
+
+  // scores += Q·Kᵀ
+  static WMMA_DEVICE void multiply_keys(Number (&scores)[Config::kTilesM][kSums], const Wave& wave, const Feed& feed,
+                                        const Reading& reading, const unsigned char* shared) {
+    multiply_part<0>(scores, wave, feed, reading, shared);
+  }
+
+  // Long float sums are put together from shorter ones: their error grows with their length.
+  static constexpr bool kInParts = kSame<T, float> && Config::kColumns > 128;
+  static constexpr int kPart = kInParts ? detail::lower(kSteps, 32 / Link::kDepth) : kSteps;
+
+  template <int kFirst>
+  static WMMA_DEVICE void multiply_part(Number (&scores)[Config::kTilesM][kSums], const Wave& wave, const Feed& feed,
+                                        const Reading& reading, const unsigned char* shared) {
+    constexpr int kCount = detail::lower(kPart, kSteps - kFirst);
+    const auto take = [&](Chunk(&rows)[Config::kTilesM][Link::kRowChunks], int step) {
+#pragma unroll
+      for (int m = 0; m < Config::kTilesM; ++m) {
+        if constexpr (kKeepsQueries) {
+#pragma unroll
+          for (int i = 0; i < Link::kRowChunks; ++i) rows[m][i] = wave.queries[m][step][i];
+        } else {
+          reading.queries.read(rows[m], query_tile(shared), m, step);
+        }
+      }
+    };
+    if constexpr (kInParts) {
+      Number part[Config::kTilesM][kSums] = {};
+      chain_product<Link, kTiles, kCount, kFirst>(part, reading.keys, feed.key_tile(), take);
+#pragma unroll
+      for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+        for (int i = 0; i < kSums; ++i) scores[m][i] += part[m][i];
+      }
+    } else {
+      chain_product<Link, kTiles, kCount, kFirst>(scores, reading.keys, feed.key_tile(), take);
+    }
+    if constexpr (kFirst + kCount < kSteps) multiply_part<kFirst + kCount>(scores, wave, feed, reading, shared);
+  }
+
+  static WMMA_DEVICE auto query_tile(const unsigned char* shared) {
+#ifdef WMMA_NVIDIA
+    if constexpr (Config::kAsync) {
+      return arch::shared_address(shared);
+    } else
+#endif
+    {
+      return shared;
+    }
+  }
+};
+
+}  // namespace wmma

@@ -1,0 +1,208 @@
+// How keys and values come to shared memory, a tile of each at a time: the next tile's keys are on their way while this
+// one's scores become weights, its values while the next one's scores are computed. Tiles are gone through from the
+// last to the first; only the last may be ragged.
+#pragma once
+
+#include <wmma/attention/rows.hpp>
+#include <wmma/tile/chain.hpp>
+#include <wmma/tile/staged_loader.hpp>
+#ifdef WMMA_NVIDIA
+#include <wmma/gemm/async_copy.hpp>
+#endif
+
+namespace wmma {
+
+// By way of registers, on every target. Values are turned on the way: their lines run along the keys.
+template <class Config, class Link, int kThreads>
+class StagedFeed {
+  using T = typename Config::Element;
+  static constexpr int kKeys = Config::kKeys;
+  static constexpr bool kRaggedDepth = Config::kColumns % Config::kDepth != 0;
+
+ public:
+  using KeyTile = ChainTile<Link, kKeys, Config::kDepth * sizeof(T)>;
+  using ValueTile = ChainTile<Link, Config::kSlice, kKeys * sizeof(T)>;
+  using Address = unsigned char*;
+  using Keys = ColumnReader<Link, KeyTile>;
+  using Values = ColumnReader<Link, ValueTile>;
+  static constexpr int kBytes = KeyTile::kBytes + ValueTile::kBytes;
+  static constexpr int kDepths = (Config::kColumns + Config::kDepth - 1) / Config::kDepth;  // that a row comes in
+
+  // `last` is the first key of the last tile, of which `keys` exist.
+  WMMA_DEVICE StagedFeed(const AttentionArguments& p, const T* k, const T* v, unsigned char* tiles, int last, int keys,
+                         int value_columns, uint32_t thread)
+      : last_keys_(k + last * p.k.row_stride, p.k.row_stride, p.k.column_stride, keys, thread, {}),
+        keys_(k + (last - kKeys) * p.k.row_stride, p.k.row_stride, p.k.column_stride, kKeys, thread, {}),
+        values_(v + last * p.v.row_stride, p.v.column_stride, p.v.row_stride, value_columns, thread, {}),
+        tiles_(tiles),
+        ragged_(keys) {}
+
+  WMMA_DEVICE Address key_tile() const { return tiles_; }
+  WMMA_DEVICE Address value_tile() const { return tiles_ + KeyTile::kBytes; }
+
+  // The last tile is on its way; after `begin` its keys are there.
+  WMMA_DEVICE void ask() {
+    if constexpr (kDepths == 1) last_keys_.template fetch<kRaggedDepth>(Config::kColumns);
+  }
+  WMMA_DEVICE void begin() {
+    if constexpr (kDepths == 1) last_keys_.template store<false>(tiles_);
+    values_.template fetch<true>(ragged_);
+    arch::block_barrier();
+  }
+
+  // Part `depth` of the columns of this tile's keys, where they come in several.
+  template <bool kBounded>
+  WMMA_DEVICE void next_depth(int depth, bool is_last) {
+    const int left = Config::kColumns - depth * Config::kDepth;
+    if (kBounded && is_last) {
+      last_keys_.template fetch<true>(left);
+      last_keys_.advance(Config::kDepth);
+      last_keys_.template store<false>(tiles_);
+    } else {
+      keys_.template fetch<true>(left);
+      keys_.advance(Config::kDepth);
+      keys_.template store<false>(tiles_);
+    }
+  }
+
+  template <bool kBounded>
+  WMMA_DEVICE void before_scores(bool) {}
+  template <bool kBounded>
+  WMMA_DEVICE void after_scores(bool more) {
+    values_.template store<false>(value_tile());
+    if constexpr (kDepths == 1) {
+      if (!kBounded || more) keys_.template fetch<kRaggedDepth>(Config::kColumns);
+    }
+    arch::schedule_barrier();
+  }
+  template <bool kBounded>
+  WMMA_DEVICE void before_values(bool more) {
+    arch::block_barrier();
+    if (!kBounded || more) {
+      if constexpr (kDepths == 1) {
+        keys_.template store<false>(tiles_);
+        keys_.advance_lines(-kKeys);
+      }
+      values_.advance(-kKeys);
+      values_.template fetch<false>();
+    }
+  }
+  WMMA_DEVICE void after_values() { arch::block_barrier(); }
+  // Where a tile's keys came in parts: back to their first, and on to the next tile.
+  WMMA_DEVICE void rewind(bool was_last) {
+    if constexpr (kDepths > 1) {
+      if (was_last) return;
+      keys_.advance(-kDepths * Config::kDepth);
+      keys_.advance_lines(-kKeys);
+    }
+  }
+
+ private:
+  using KeyLoader = StagedLoader<T, T, Config::kKeyOrder, kKeys, Config::kDepth, kThreads, Config::kKeyVec,
+                                 Config::kWide, PlainStage<T, T>, KeyTile>;
+  using ValueLoader = StagedLoader<T, T, Config::kValueOrder, Config::kSlice, kKeys, kThreads, Config::kValueVec,
+                                   Config::kWide, PlainStage<T, T>, ValueTile>;
+  KeyLoader last_keys_;
+  KeyLoader keys_;
+  ValueLoader values_;
+  unsigned char* tiles_;
+  int ragged_;
+};
+
+#ifdef WMMA_NVIDIA
+
+// Lines along the columns, read as an operand that is summed up across them: ldmatrix turns them.
+template <class Link, class Tile>
+class TurnedReader {
+ public:
+  WMMA_DEVICE explicit TurnedReader(uint32_t lane)
+      : places_(Link::Product::b_depth_line(lane), Link::Product::b_outer_chunk(lane)) {}
+  WMMA_DEVICE void read(Chunk* x, uint32_t tile, int n, int step) const {
+    arch::ldmatrix_x4<true>(x->words, tile + places_.at(n, step * Link::kDepth));
+  }
+
+ private:
+  StepPlaces<Tile, Link::kCols / Link::kPerChunk> places_;
+};
+
+// By asynchronous copies, where whole 16-byte chunks go to shared memory as they are.
+template <class Config, class Link, int kThreads>
+class AsyncFeed {
+  using T = typename Config::Element;
+  static constexpr int kKeys = Config::kKeys;
+  static constexpr bool kRaggedDepth = Config::kColumns % Config::kDepth != 0;
+  using KeyLoader = AsyncLoader<T, Order::kAlongK, kKeys, Config::kDepth, kThreads>;
+  using ValueLoader = AsyncLoader<T, Order::kAcrossK, Config::kSlice, kKeys, kThreads>;
+
+ public:
+  using KeyTile = typename KeyLoader::Tile;
+  using ValueTile = typename ValueLoader::Tile;
+  using Address = uint32_t;
+  using Keys = ColumnReader<Link, KeyTile>;
+  using Values = TurnedReader<Link, ValueTile>;
+  static constexpr int kBytes = KeyTile::kBytes + ValueTile::kBytes;
+  static constexpr int kDepths = 1;
+  static_assert(Config::kDepth >= Config::kColumns, "a row comes at once");
+
+  WMMA_DEVICE AsyncFeed(const AttentionArguments& p, const T* k, const T* v, unsigned char* tiles, int last, int keys,
+                        int value_columns, uint32_t thread)
+      : last_keys_(k + last * p.k.row_stride, p.k.row_stride, 1, keys, thread, 0),
+        keys_(k + (last - kKeys) * p.k.row_stride, p.k.row_stride, 1, kKeys, thread, 0),
+        values_(v + last * p.v.row_stride, 1, p.v.row_stride, value_columns, thread, 0),
+        tiles_(arch::shared_address(tiles)),
+        limit_(keys) {}
+
+  WMMA_DEVICE Address key_tile() const { return tiles_; }
+  WMMA_DEVICE Address value_tile() const { return tiles_ + KeyTile::kBytes; }
+
+  WMMA_DEVICE void ask() {}
+  WMMA_DEVICE void begin() {
+    last_keys_.template copy<kRaggedDepth>(tiles_, Config::kColumns);
+    arch::commit_async();
+  }
+  template <bool kBounded>
+  WMMA_DEVICE void before_scores(bool) {
+    arch::wait_async<0>();
+    arch::block_barrier();
+    values_.template copy<kBounded>(value_tile(), limit_);
+    limit_ = kKeys;
+    arch::commit_async();
+    values_.advance(-kKeys);
+  }
+  template <bool kBounded>
+  WMMA_DEVICE void after_scores(bool more) {
+    arch::wait_async<0>();
+    arch::block_barrier();
+    if (!kBounded || more) {
+      keys_.template copy<kRaggedDepth>(tiles_, Config::kColumns);
+      arch::commit_async();
+      keys_.advance_lines(-kKeys);
+    }
+  }
+  template <bool kBounded>
+  WMMA_DEVICE void before_values(bool) {}
+  WMMA_DEVICE void after_values() {}
+  WMMA_DEVICE void rewind(bool) {}
+
+ private:
+  KeyLoader last_keys_;
+  KeyLoader keys_;
+  ValueLoader values_;
+  uint32_t tiles_;
+  int limit_;
+};
+
+#endif
+
+template <bool kAsync, class Config, class Link, int kThreads>
+struct FeedOf {
+  using Type = StagedFeed<Config, Link, kThreads>;
+};
+#ifdef WMMA_NVIDIA
+template <class Config, class Link, int kThreads>
+struct FeedOf<true, Config, Link, kThreads> {
+  using Type = AsyncFeed<Config, Link, kThreads>;
+};
+#endif
+
+}  // namespace wmma

@@ -1,0 +1,144 @@
+// The rows of a block of the attention kernels: which query and head each is, how they come to shared memory, which
+// keys they may look at.
+#pragma once
+
+#include <wmma/attention/arguments.hpp>
+#include <wmma/attention/math.hpp>
+#include <wmma/grid.hpp>
+#include <wmma/tile/config.hpp>
+
+namespace wmma {
+
+// The batch's matrix of a head.
+template <class T>
+WMMA_DEVICE T* matrix_of(const AttentionOperand& x, uint32_t batch, uint32_t head) {
+  return static_cast<T*>(const_cast<void*>(x.data)) + batch * x.batch_stride + head * x.head_stride;
+}
+
+// Which tile of which head a block has: some heads together, whose rows the L2 cache holds, and of these the tiles by
+// their number, so that those that take longest under a causal mask come first and none of them is left for the end.
+struct HeadTile {
+  uint32_t head;  // of all in the batch
+  uint32_t tile;
+
+  WMMA_DEVICE HeadTile(uint32_t at, uint32_t heads, uint32_t tiles) {
+    constexpr uint32_t kTogether = 8;
+    const uint32_t part = at / (kTogether * tiles);
+    const uint32_t inside = at - part * (kTogether * tiles);
+    const uint32_t left = heads - part * kTogether;
+    const uint32_t together = left < kTogether ? left : kTogether;
+    tile = inside / together;
+    head = part * kTogether + (inside - tile * together);
+  }
+};
+
+// Where a block works: a tile of rows of one head, or, where heads are packed, of all heads that share a key head, one
+// query's after the other's.
+template <bool kPacked>
+struct AttentionPlace {
+  uint32_t batch;
+  uint32_t head;  // the (first) query head
+  uint32_t key_head;
+  uint32_t tile;
+  uint32_t slice;
+  uint32_t rows;   // of the head or the group
+  uint32_t group;  // rows of one query
+
+  WMMA_DEVICE AttentionPlace(const AttentionArguments& p, uint32_t block) {
+    slice = block % p.slices;
+    const uint32_t heads = kPacked ? p.heads / p.group : p.heads;
+    const HeadTile at(block / p.slices, heads * p.batch, p.tiles);
+    tile = p.tiles - 1 - at.tile;  // later ones see more keys
+    const uint32_t index = at.head % heads;
+    batch = at.head / heads;
+    head = kPacked ? index * p.group : index;
+    key_head = kPacked ? index : index / p.group;
+    group = kPacked ? p.group : 1;
+    rows = p.sq * group;
+  }
+
+  WMMA_DEVICE uint32_t query(uint32_t row) const { return kPacked ? row / group : row; }
+  WMMA_DEVICE uint32_t head_of(uint32_t row) const { return kPacked ? head + row % group : head; }
+  // In elements, from the operand's start.
+  WMMA_DEVICE int64_t offset(const AttentionOperand& x, uint32_t row) const {
+    return batch * x.batch_stride + head_of(row) * x.head_stride + query(row) * x.row_stride;
+  }
+};
+
+// Rows of all heads, one head after the other.
+WMMA_DEVICE int64_t rows_of_all(const AttentionArguments& p) { return static_cast<int64_t>(p.batch) * p.heads * p.sq; }
+// Where one of them starts in an operand, in elements.
+WMMA_DEVICE auto offsets_of(const AttentionArguments& p, int64_t row) {
+  const int64_t query = row % p.sq;
+  const int64_t head = row / p.sq % p.heads;
+  const int64_t batch = row / p.sq / p.heads;
+  return
+      [=](const AttentionOperand& x) { return batch * x.batch_stride + head * x.head_stride + query * x.row_stride; };
+}
+
+WMMA_DEVICE int clamped(int64_t x, int low, int high) { return x < low ? low : x < high ? static_cast<int>(x) : high; }
+
+// Rows of `x` to the lines of a tile, columns first … first + kWidth − 1, zero beyond `columns`, each multiplied by
+// `sign`. Rows beyond the last repeat it. For what is loaded once: nothing is in flight meanwhile.
+template <class Tile, class T, int kWidth, int kVec, int kThreads, class Number, class Place>
+WMMA_DEVICE void load_rows(unsigned char* tile, const AttentionOperand& x, const Place& place, uint32_t first_row,
+                           int first_column, int columns, uint32_t thread, Number sign) {
+  constexpr int kPerChunk = 16 / sizeof(T);
+  constexpr int kPiece = detail::lower(kVec, kPerChunk);
+  constexpr uint32_t kChunks = kWidth / kPerChunk;
+#pragma unroll 2
+  for (uint32_t at = thread; at < Tile::kLines * kChunks; at += kThreads) {
+    const uint32_t line = at / kChunks;
+    const uint32_t chunk = at % kChunks;
+    const uint32_t row = first_row + line < place.rows ? first_row + line : place.rows - 1;
+    const int column = first_column + static_cast<int>(chunk) * kPerChunk;
+    const T* from = static_cast<const T*>(x.data) + place.offset(x, row) +
+                    column * (kPiece > 1 ? int64_t{1} : static_cast<int64_t>(x.column_stride));
+    alignas(16) T values[kPerChunk];
+#pragma unroll
+    for (int i = 0; i < kPerChunk; i += kPiece) {
+      if (column + i < columns) {
+        arch::copy<kPiece>(values + i, from + i * (kPiece > 1 ? int64_t{1} : static_cast<int64_t>(x.column_stride)));
+      } else {
+#pragma unroll
+        for (int j = 0; j < kPiece; ++j) values[i + j] = T(0.0f);
+      }
+    }
+    if (sign != Number(1)) {
+#pragma unroll
+      for (int i = 0; i < kPerChunk; ++i) values[i] = convert<T>(convert<Number>(values[i]) * sign);
+    }
+    arch::copy<kPerChunk>(reinterpret_cast<T*>(tile + Tile::offset(line, chunk)), values);
+  }
+}
+
+// kCount neighbouring elements of a lane, `stride` apart, as many of them at once as kVec allows.
+template <int kCount, int kVec, class T>
+WMMA_DEVICE void store_run(T* to, int64_t stride, const T* values, int left) {
+  constexpr int kPiece = detail::lower(detail::lower(kVec, kCount), 16 / static_cast<int>(sizeof(T)));
+#pragma unroll
+  for (int i = 0; i < kCount; i += kPiece) {
+    if (i < left) arch::copy<kPiece>(to + i * (kPiece > 1 ? int64_t{1} : stride), values + i);
+  }
+}
+
+// A lane's sums of its row `i`, as value(sum) of each, to the row that starts at `to` and has `columns` columns.
+template <class Link, int kVec, int kSums, class T, class Value>
+WMMA_DEVICE void store_sums(T* to, int64_t stride, int columns, int first_column, uint32_t lane, int i,
+                            const Value& value) {
+#pragma unroll
+  for (int f = 0; f < kSums; f += Link::kRun) {
+    if (Link::row_of(f) != i) continue;
+    const int column = first_column + static_cast<int>(Link::place(lane, f));
+    if (column >= columns) continue;
+    typename Link::Sum values[Link::kRun];
+#pragma unroll
+    for (int j = 0; j < Link::kRun; ++j) values[j] = value(f + j);
+    alignas(16) T result[Link::kRun];
+#pragma unroll
+    for (int j = 0; j < Link::kRun; ++j) result[j] = convert<T>(values[j]);
+    store_run<Link::kRun, kVec>(to + column * stride, stride, result, columns - column);
+  }
+}
+
+}  // namespace wmma

@@ -1,0 +1,280 @@
+// The GEMM kernel, for any configuration; see gemm.hip.
+#pragma once
+
+#include <wmma/gemm/staged.hpp>
+#include <wmma/tile/epilogue.hpp>
+#ifdef WMMA_NVIDIA
+#include <wmma/gemm/async_copy.hpp>
+#include <wmma/gemm/straight.hpp>
+#endif
+
+namespace wmma {
+
+// pro(A) = act(A·a_scale), rounded to A's type as the matrix unit takes it.
+template <class Config>
+struct Prologue {
+  static constexpr bool kPlain = false;
+  using Number = typename Config::Number;
+  using Scale = typename Config::AScale;
+  const Scale* scale;
+  int64_t stride;
+
+  template <class Storage>
+  WMMA_DEVICE typename Config::Element apply(Storage x, uint32_t k) const {
+    Number y = convert<Number>(x);
+    if constexpr (!kIsNone<Scale>) y *= convert<Number>(scale[k * stride]);
+    if constexpr (Config::kAActivation != kNone) y = activate<Config::kAActivation, Number>(y);
+    return rounded<Storage>(y);
+  }
+  WMMA_DEVICE void advance(int64_t k) {
+    if constexpr (!kIsNone<Scale>) scale += k * stride;
+  }
+
+ private:
+  template <class Storage>
+  static WMMA_DEVICE typename Config::Element rounded(Number y) {
+    const Storage stored = finished<Storage>(y);
+    if constexpr (kSame<Storage, typename Config::Element>) {
+      return stored;
+    } else {
+      return convert<typename Config::Element>(static_cast<float>(stored));
+    }
+  }
+};
+
+template <bool kThere, class Config>
+struct StageOf {
+  using Type = PlainStage<typename Config::A, typename Config::Element>;
+  static WMMA_DEVICE Type make(const GemmArguments&, uint32_t, int64_t) { return {}; }
+};
+template <class Config>
+struct StageOf<true, Config> {
+  using Type = Prologue<Config>;
+  static WMMA_DEVICE Type make(const GemmArguments& p, uint32_t batch, int64_t k) {
+    Type stage{nullptr, 0};
+    if constexpr (!kIsNone<typename Config::AScale>) {
+      stage.stride = p.a_scale.column_stride;
+      stage.scale = static_cast<const typename Config::AScale*>(p.a_scale.data) +
+                    batch_offset<Config::kBatchDims>(p, p.a_scale, batch) + k * stage.stride;
+    }
+    return stage;
+  }
+};
+
+// What the loops take of the second pair: its own orders and widths, and A2 as it is.
+template <class Config>
+struct SecondPair : Config {
+  using AScale = None;
+  static constexpr int kAActivation = kNone;
+  static constexpr Order kAOrder = Config::kA2Order;
+  static constexpr Order kBOrder = Config::kB2Order;
+  static constexpr int kAVec = Config::kA2Vec;
+  static constexpr int kBVec = Config::kB2Vec;
+};
+
+// Which operands a configuration is about.
+template <class Config>
+struct OperandsOf {
+  static WMMA_DEVICE const GemmOperand& a(const GemmArguments& p) { return p.a; }
+  static WMMA_DEVICE const GemmOperand& b(const GemmArguments& p) { return p.b; }
+};
+template <class Config>
+struct OperandsOf<SecondPair<Config>> {
+  static WMMA_DEVICE const GemmOperand& a(const GemmArguments& p) { return p.a2; }
+  static WMMA_DEVICE const GemmOperand& b(const GemmArguments& p) { return p.b2; }
+};
+
+// How a loop's loaders start: at a row of A and a column of B, at `k`, in the batch's matrix.
+template <class Config, class Stage, class LoaderA_, class LoaderB_>
+struct WalkingLoaders {
+  using Arguments = GemmArguments;
+  using LoaderA = LoaderA_;
+  using LoaderB = LoaderB_;
+  using A = typename Config::A;
+  using B = typename Config::B;
+
+  static WMMA_DEVICE LoaderA a(const Arguments& p, uint32_t batch, int64_t row, int64_t k, uint32_t thread) {
+    const GemmOperand& x = OperandsOf<Config>::a(p);
+    const A* from = static_cast<const A*>(x.data) + batch_offset<Config::kBatchDims>(p, x, batch) + row * x.row_stride +
+                    k * x.column_stride;
+    return LoaderA(from, x.row_stride, x.column_stride, p.m - row, thread, Stage::make(p, batch, k));
+  }
+  static WMMA_DEVICE LoaderB b(const Arguments& p, uint32_t batch, int64_t column, int64_t k, uint32_t thread) {
+    const GemmOperand& x = OperandsOf<Config>::b(p);
+    const B* from = static_cast<const B*>(x.data) + batch_offset<Config::kBatchDims>(p, x, batch) +
+                    column * x.column_stride + k * x.row_stride;
+    return LoaderB(from, x.column_stride, x.row_stride, p.n - column, thread,
+                   PlainStage<B, typename Config::Element>{});
+  }
+};
+
+// The main loop by way of registers, which every target has.
+template <Loop kLoop, class Config, class Stage, int kThreads, int kM, int kN>
+struct LoopsOf {
+  using Product = typename ProductOf<Config::kLanes, typename Config::Element, Config::kSide>::Type;
+  using Element = typename Config::Element;
+  using StagedA = StagedLoader<typename Config::A, Element, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads,
+                               Config::kAVec, Config::kWide, typename Stage::Type>;
+  using StagedB = StagedLoader<typename Config::B, Element, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads,
+                               Config::kBVec, Config::kWide, PlainStage<typename Config::B, Element>>;
+  using Loaders = WalkingLoaders<Config, Stage, StagedA, StagedB>;
+  using Type = StagedLoop<Product, StagedA, StagedB, kM, kN, Config::kBlockK, Config::kWavesK>;
+};
+#ifdef WMMA_NVIDIA
+template <class Config, class Stage, int kThreads, int kM, int kN>
+struct LoopsOf<Loop::kAsync, Config, Stage, kThreads, kM, kN> {
+  using Product = MatrixProduct<typename Config::Element, Config::kSide>;
+  template <class T, Order kOrder, int kOuter>
+  using Loader = AsyncLoader<T, kOrder, kOuter, Config::kBlockK, kThreads>;
+  using LoaderA = Loader<typename Config::A, Config::kAOrder, Config::kBlockM>;
+  using LoaderB = Loader<typename Config::B, Config::kBOrder, Config::kBlockN>;
+  using Loaders = WalkingLoaders<Config, Stage, LoaderA, LoaderB>;
+  using Type = AsyncLoop<Product, LoaderA, LoaderB, Config::kAOrder == Order::kAlongK,
+                         Config::kBOrder == Order::kAlongK, kM, kN, Config::kBlockK, Config::kWavesK, Config::kStages>;
+};
+
+template <class Config, class Stage, int kThreads, int kM, int kN>
+struct LoopsOf<Loop::kDirect, Config, Stage, kThreads, kM, kN> {
+  static_assert(Config::kWavesM * Config::kWavesN == 1, "all waves share the tile's K");
+  static_assert(Config::kAOrder == Order::kAlongK, "rows of A are read along K");
+  using Product = DirectProduct<typename Config::Element, kM, kN>;
+  using LoaderA = DirectRows<typename Config::A, kM, Config::kWavesK>;
+  using LoaderB = DirectColumns<typename Config::B, Config::kBOrder, kN, Config::kWavesK>;
+  using Loaders = WalkingLoaders<Config, Stage, LoaderA, LoaderB>;
+  using Type =
+      DirectLoop<Product, LoaderA, LoaderB, Config::kBOrder == Order::kAlongK, Config::kWavesK, Config::kStages>;
+};
+#endif
+
+// The same loop over the second pair, into the same sums; nothing where there is none.
+template <class Config, int kThreads, int kM, int kN, bool kThere = kHasSecondPair<Config>>
+struct SecondLoop {
+  static constexpr int kBytes = 0;
+};
+template <class Config, int kThreads, int kM, int kN>
+struct SecondLoop<Config, kThreads, kM, kN, true> {
+  using Pair = SecondPair<Config>;
+  using Loops = LoopsOf<Config::kLoop, Pair, StageOf<false, Pair>, kThreads, kM, kN>;
+  using Loop = typename Loops::Type;
+  using Reader = typename Loop::Reader;
+  static constexpr int kBytes = Loop::kBytes;
+
+  static WMMA_DEVICE void run(typename Loop::Wave& sums, const GemmArguments& p, uint32_t batch, int64_t row,
+                              int64_t column, const KPart& part, uint32_t thread, unsigned char* shared,
+                              const Reader& reader) {
+    auto loader_a = Loops::Loaders::a(p, batch, row, part.first, thread);
+    auto loader_b = Loops::Loaders::b(p, batch, column, part.first, thread);
+    if constexpr (kBytes > 0) arch::block_barrier();  // its tiles lie where the first pair's lay
+    Loop::run(sums, loader_a, loader_b, shared, part.count, reader);
+  }
+};
+
+template <class Config, Loop = Config::kLoop>
+struct GemmKernel {
+  using Element = typename Config::Element;
+  static constexpr int kWaves = Config::kWavesM * Config::kWavesN * Config::kWavesK;
+  static constexpr int kThreads = kWaves * arch::kWaveSize;
+  static constexpr int kClusterBlocks = Config::kCluster;
+  static constexpr int kWaveM = Config::kBlockM / Config::kWavesM;
+  static constexpr int kWaveN = Config::kBlockN / Config::kWavesN;
+  using Stage = StageOf<!kIsNone<typename Config::AScale> || Config::kAActivation != kNone, Config>;
+
+  using Loops = LoopsOf<Config::kLoop, Config, Stage, kThreads, kWaveM, kWaveN>;
+  using Product = typename Loops::Product;
+  using Wave = WaveTile<Product, kWaveM, kWaveN>;
+  using Store = WaveStore<Config, Product, kWaveM, kWaveN, Config::kLoop == Loop::kDirect ? kWaveM * kWaveN : 1024>;
+  using Loaders = typename Loops::Loaders;
+  using Loop = typename Loops::Type;
+  using Arguments = typename Loaders::Arguments;
+
+  using Second = SecondLoop<Config, kThreads, kWaveM, kWaveN>;
+
+  static constexpr int kStoreBytes = kWaves * Store::kWaveBytes;
+  static constexpr int kLoopBytes = Loop::kBytes > Second::kBytes ? Loop::kBytes : Second::kBytes;
+  static constexpr int kSharedBytes = kLoopBytes > kStoreBytes ? kLoopBytes : kStoreBytes;
+
+  static WMMA_DEVICE void run(const Arguments& p) {
+    unsigned char* shared = dynamic_shared<unsigned char>();
+    const uint32_t thread = threadIdx.x;
+    const uint32_t lane = lane_id();
+    const uint32_t wave = uniform(thread / arch::kWaveSize);
+    const uint32_t wave_k = wave % Config::kWavesK;
+    const uint32_t wave_n = wave / Config::kWavesK % Config::kWavesN;
+    const uint32_t wave_m = wave / Config::kWavesK / Config::kWavesN;
+    const BlockPlace place = block_place<Config::kDies, Config::kCluster, Config::kSplit>(p, blockIdx.x);
+    const TilePlace tile = tile_place<Config::kGroup>(p, place.tile);
+    const int64_t row = static_cast<int64_t>(tile.tile_m) * Config::kBlockM;
+    const int64_t column = static_cast<int64_t>(tile.tile_n) * Config::kBlockN;
+    const KPart part = part_of_k<Config>(p, place);
+    const typename Loop::Reader reader(lane, wave_m * kWaveM, wave_n * kWaveN, wave_k, Config::kWavesK);
+    unsigned char* slab = shared + (wave - wave_k) * Store::kWaveBytes;
+
+    arch::await_previous();
+    // Not before: what comes next relies on all but this kernel being done.
+    if constexpr (Config::kSplit != Split::kNone) arch::let_next_start();
+    uint32_t batch = Config::kBatchDims > 0 ? blockIdx.y : 0;
+    do {
+      auto loader_a = Loaders::a(p, batch, row, part.first, thread);
+      auto loader_b = Loaders::b(p, batch, column, part.first, thread);
+      if (!place.is_partial) {
+        const Epilogue<Config, typename Product::Compute> epilogue(p, batch);
+        epilogue.template prefetch<Config::kBlockM, Config::kBlockN, kThreads>(row, column, thread);
+      }
+      Wave sums;
+      sums.clear();
+      Loop::run(sums, loader_a, loader_b, shared, part.count, reader);
+      if constexpr (kHasSecondPair<Config>) {
+        if (const KPart more = part_of_second<Config>(p, place); more.count > 0) {
+          // As new: what the first loop had worked out of them would keep its registers until here.
+          uint32_t same_thread = thread, same_lane = lane;
+          arch::renew(same_thread);
+          arch::renew(same_lane);
+          const typename Second::Reader second(same_lane, wave_m * kWaveM, wave_n * kWaveN, wave_k, Config::kWavesK);
+          Second::run(sums, p, batch, row, column, more, same_thread, shared, second);
+        }
+      }
+      // Not before: blocks that came sooner would lie where this kernel's left room, not one on each unit.
+      if constexpr (Config::kSplit == Split::kNone) arch::let_next_start();
+      if constexpr (Loop::kBytes > 0) arch::block_barrier();  // the slabs lie where the tiles lay
+      const Store store(p, slab, lane, wave_k, Config::kCluster > 1 ? place.split : 0, batch, place.tile, place.split,
+                        row, column, wave_m * kWaveM, wave_n * kWaveN);
+      if (place.is_partial) {
+        store.template run<Config::kSplit != Split::kNone>(sums);
+      } else {
+        store.template run<Config::kSplit == Split::kAll>(sums);
+      }
+      if constexpr (Config::kBatchDims == 0) break;
+      arch::block_barrier();
+      batch += gridDim.y;
+    } while (batch < p.batch);
+  }
+};
+
+// Adds the splits up and finishes: a thread for each kDVec columns of a tile's row.
+template <class Config>
+WMMA_DEVICE void gemm_reduce(const typename GemmKernel<Config>::Arguments& p) {
+  using Sum = typename GemmKernel<Config>::Product::Compute;
+  constexpr int kVec = Config::kDVec;
+  const uint64_t item = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  constexpr uint32_t kAcross = Config::kBlockN / kVec;
+  constexpr uint32_t kOfTile = Config::kBlockM * kAcross;
+  const uint32_t tile = p.whole + static_cast<uint32_t>(item / kOfTile);
+  if (tile >= p.tiles_m * p.tiles_n) return;
+  const TilePlace place = tile_place<Config::kGroup>(p, tile);
+  const uint32_t tile_row = static_cast<uint32_t>(item % kOfTile) / kAcross;
+  const uint32_t tile_column = static_cast<uint32_t>(item % kAcross) * kVec;
+  const int64_t row = static_cast<int64_t>(place.tile_m) * Config::kBlockM + tile_row;
+  const int64_t column = static_cast<int64_t>(place.tile_n) * Config::kBlockN + tile_column;
+  if (row >= p.m || column >= p.n) return;
+  arch::await_previous();
+  for (uint32_t batch = blockIdx.y; batch < p.batch; batch += gridDim.y) {
+    const Epilogue<Config, Sum> epilogue(p, batch);
+    typename Epilogue<Config, Sum>::Elements elements;
+    epilogue.fetch(elements, row, column);
+    alignas(16) Sum sums[kVec];
+    epilogue.load_partials(sums, tile, tile_row, tile_column);
+    epilogue.store(sums, epilogue.columns(column), elements, row, column);
+  }
+}
+
+}  // namespace wmma

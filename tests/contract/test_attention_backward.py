@@ -1,0 +1,208 @@
+"""The gradients of attention by kernels of their own, on emulated targets against float64.
+
+That nothing is spilled at the usual head sizes is a limit of `python -m wmma_ops report`.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import wmma_ops
+from wmma_ops import emulator
+from wmma_ops.hardware import arch
+from wmma_ops.ops import autograd
+from wmma_ops.plan.attention import backward as attention_backward
+from wmma_ops.runtime import launching
+from wmma_ops.testing.reference import unit
+
+
+@dataclass(frozen=True)
+class Case:
+    sq: int
+    skv: int
+    e: int
+    ev: int
+    dtype: str = "float16"
+    heads: int = 2
+    kv_heads: int = 2
+    batch: int = 1
+    causal: str | bool = False
+    mask: str | None = None  # bool (the first query sees no key), float
+    scale: float | None = None
+    lse: bool = False  # whether lse has a gradient, too
+    layout: str = "bhsd"  # bshd, column
+
+
+CASES = (
+    Case(40, 50, 64, 64),
+    Case(40, 50, 64, 64, "bfloat16"),
+    Case(20, 70, 32, 48, heads=4, causal="bottom_right"),
+    Case(33, 17, 40, 40, "bfloat16", kv_heads=1, batch=2, causal="top_left"),
+    Case(19, 37, 24, 24, mask="bool"),
+    Case(19, 37, 24, 24, mask="float", scale=-0.3, lse=True, layout="column"),
+    Case(70, 80, 17, 9, heads=1, kv_heads=1, causal="bottom_right", lse=True, layout="bshd"),
+    Case(5, 150, 8, 8, heads=1, kv_heads=1, scale=0.0),
+    Case(1, 1, 1, 1, "float32"),
+    Case(21, 30, 40, 24, "float32", kv_heads=1, causal="top_left"),
+    Case(10, 12, 24, 16, "float64", heads=1, kv_heads=1, mask="bool", lse=True),
+)
+WIDE = (
+    Case(20, 40, 128, 128, "bfloat16", heads=1, kv_heads=1),
+    Case(9, 20, 256, 200, heads=1, kv_heads=1, causal="top_left"),
+)
+CDNA = ("gfx942", "gfx908", "gfx90a", "gfx950")
+RDNA = ("gfx1100", "gfx1201", "gfx1151", "gfx1200")  # one generation and the other
+
+
+def _runs():
+    """Each case on a target of each family, in turn."""
+    for i, case in enumerate((*CASES, *WIDE)):
+        for family in (CDNA, RDNA):
+            yield family[i % len(family)], case
+
+
+RUNS = list(_runs())
+
+
+def operands(case: Case):
+    generator = torch.Generator().manual_seed(7)
+    dtype = getattr(torch, case.dtype)
+
+    def tensor(heads, length, size):
+        x = torch.randn(case.batch, heads, length, size, generator=generator, dtype=torch.float64).to(dtype)
+        if case.layout == "bshd":
+            return x.transpose(1, 2).contiguous().transpose(1, 2)
+        return x.mT.contiguous().mT if case.layout == "column" else x
+
+    q, k, v = (
+        tensor(*shape).requires_grad_()
+        for shape in (
+            (case.heads, case.sq, case.e),
+            (case.kv_heads, case.skv, case.e),
+            (case.kv_heads, case.skv, case.ev),
+        )
+    )
+    mask = None
+    if case.mask == "bool":
+        mask = torch.rand(case.batch, 1, case.sq, case.skv, generator=generator) > 0.4
+        mask[:, :, 0] = False
+    elif case.mask == "float":
+        mask = torch.randn(case.sq, case.skv, generator=generator).to(dtype)
+    g_out = torch.randn(case.batch, case.heads, case.sq, case.ev, generator=generator).to(dtype)
+    g_lse = torch.randn(case.batch, case.heads, case.sq, generator=generator)
+    return (q, k, v), mask, g_out, g_lse.double() if case.dtype == "float64" else g_lse
+
+
+def gradients(case: Case, tensors, mask, g_out, g_lse):
+    out, lse = wmma_ops.attention(
+        *tensors, mask=mask, is_causal=case.causal, scale=case.scale, enable_gqa=case.heads != case.kv_heads
+    )
+    outs, grads = ((out, lse), (g_out, g_lse)) if case.lse else ((out,), (g_out,))
+    return torch.autograd.grad(outs, tensors, grads)
+
+
+def in_float64(case: Case, tensors, mask, g_out, g_lse):
+    """By the formula of the CPU, which gradcheck holds."""
+    tensors = [x.detach().double().requires_grad_() for x in tensors]
+    mask = mask.double() if mask is not None and mask.is_floating_point() else mask
+    return gradients(case, tensors, mask, g_out.double(), g_lse.double())
+
+
+@pytest.mark.parametrize(("target", "case"), RUNS, ids=str)
+def test_gradients_are_those_of_float64(target, case):
+    given = operands(case)
+    want = in_float64(case, *given)
+    own = gradients(case, *given)  # on the CPU, in the same type
+    with wmma_ops.emulate(target) as emulation:
+        got = gradients(case, *given)
+    assert len(emulation.launches) >= 4  # forward, delta, of the queries, of the keys
+    for name, x, exact, other in zip("qkv", got, want, own, strict=True):
+        error, theirs = (x.double() - exact).abs().max(), (other.double() - exact).abs().max()
+        # As the forward pass is held: no worse than twice, beside roundings of the largest element. (In float64 the CPU's
+        # result is the reference: there a sum's own roundings remain.)
+        roundings = 2 * (case.skv + case.e) if x.dtype == torch.float64 else 4
+        floor = roundings * unit(x.dtype) * exact.abs().max() + torch.finfo(x.dtype).smallest_normal
+        assert error <= 2 * theirs + floor, f"g_{name}: {error:.3g}, in the same type on the CPU {theirs:.3g}"
+
+
+@pytest.mark.parametrize(("e", "kernels"), [(30, True), (31, False)])
+def test_head_sizes_that_find_no_room_take_the_formula(e, kernels):
+    """Of float64 on gfx908, which multiplies it by plain FMA on 64 lanes."""
+    case = Case(5, 6, e, e, "float64", heads=1, kv_heads=1)
+    given = operands(case)
+    want = gradients(case, *given)
+    with wmma_ops.emulate("gfx908") as emulation:
+        got = gradients(case, *given)
+    assert all(torch.allclose(x, y, rtol=1e-12, atol=1e-12) for x, y in zip(got, want, strict=True))
+    assert (len(emulation.launches) == 4) == kernels  # forward, delta, of the queries, of the keys
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("target", arch.TARGETS)
+def test_head_sizes_that_take_kernels_find_room(target, dtype):
+    with emulator.entered(emulator.Emulation(target, execute=False)):
+        widest = autograd.widest_backward(dtype, torch.device("cpu"))
+    (problem,) = launching.problems(
+        lambda: wmma_ops.attention(*(torch.empty(1, 1, 8, 8, dtype=dtype) for _ in range(3))), arch.target(target)
+    )
+    for e, ev in [(e, e) for e in range(1, widest + 1)] + [(1, widest), (widest, 1)]:
+        asked = dataclasses.replace(problem, backward=True, e=e, ev=ev)
+        for owns_keys in (False, True):
+            assert next(attention_backward.candidates(asked, arch.target(target), owns_keys), None), (e, ev)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+def test_the_same_bits_in_any_order_of_the_waves(target):
+    case = Case(40, 50, 32, 32, heads=4, kv_heads=1)
+    given = operands(case)
+    with wmma_ops.emulate(target):
+        first = gradients(case, *given)
+    with wmma_ops.emulate(target, order="random", seed=3):
+        second = gradients(case, *given)
+    assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
+
+
+def test_gradients_that_are_differentiated_again_take_the_formula():
+    case = Case(5, 6, 8, 8, "float32", heads=1, kv_heads=1)
+    (q, k, v), *_ = operands(case)
+
+    def second():
+        out = wmma_ops.attention(q, k, v)[0]
+        (g_q,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+        return torch.autograd.grad(g_q.square().sum(), (q, k, v))
+
+    want = second()
+    with wmma_ops.emulate("gfx942"):
+        got = second()
+    for x, y in zip(got, want, strict=True):
+        assert torch.allclose(x, y, rtol=1e-3, atol=1e-4)
+
+
+def test_lse_differentiates_where_v_has_no_columns():
+    case = Case(5, 6, 8, 1, "float32", heads=2, kv_heads=1)
+    (q, k, v), _, _, g_lse = operands(case)
+
+    def gradient():
+        lse = wmma_ops.attention(q, k, v[..., :0], enable_gqa=True)[1]
+        return torch.autograd.grad(lse, (q, k), g_lse)
+
+    want = gradient()
+    with wmma_ops.emulate("gfx942"):
+        got = gradient()
+    for x, y in zip(got, want, strict=True):
+        assert torch.allclose(x, y, rtol=1e-4, atol=1e-5)
+
+
+def test_a_masks_gradient_takes_the_formula():
+    case = Case(6, 7, 8, 8, "float32", heads=1, kv_heads=1, mask="float")
+    (q, k, v), mask, g_out, _ = operands(case)
+    mask.requires_grad_()
+
+    def gradient():
+        return torch.autograd.grad(wmma_ops.attention(q, k, v, mask=mask)[0], mask, g_out)[0]
+
+    want = gradient()
+    with wmma_ops.emulate("gfx942"):
+        assert torch.allclose(gradient(), want, rtol=1e-4, atol=1e-5)

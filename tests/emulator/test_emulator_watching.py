@@ -1,0 +1,198 @@
+"""What the emulator watches for, and what it counts."""
+
+import pytest
+import torch
+from user_kernels import HEAD
+
+import wmma_ops
+from wmma_ops.emulator import (
+    DivergentBarrier,
+    EmulationError,
+    EndlessLoop,
+    OutOfBounds,
+    Race,
+    Trap,
+    Uninitialised,
+    UnknownInstruction,
+)
+
+# What it watches for: each of these kernels has one mistake.
+
+BUGS = {
+    "race": (
+        "__shared__ int s[128]; s[threadIdx.x] = 0; wmma::sync_workgroup(); s[threadIdx.x] = n;"
+        " x[threadIdx.x] = s[127 - threadIdx.x];",
+        Race,
+        "no barrier between",
+    ),
+    "race, two writers": (
+        "__shared__ int s[2]; s[threadIdx.x & 1] = n; wmma::sync_workgroup(); x[threadIdx.x] = s[0];",
+        Race,
+        "wrote",
+    ),
+    "race, read then written": (
+        "__shared__ int s[128]; s[threadIdx.x] = n; wmma::sync_workgroup(); int y = s[127 - threadIdx.x];"
+        " s[threadIdx.x] = y; x[threadIdx.x] = y;",
+        Race,
+        "no barrier between",
+    ),
+    "missing second barrier": (
+        "__shared__ int s[128]; for (int i = 0; i < 3; ++i) { s[threadIdx.x] = i; wmma::sync_workgroup();"
+        " x[threadIdx.x] += s[127 - threadIdx.x]; }",
+        Race,
+        "no barrier between",
+    ),
+    "store past the end": (
+        "x[threadIdx.x + 1] = n;",
+        OutOfBounds,
+        r"lane 63: a store of 4 bytes .* nearest is x of 512 bytes",
+    ),
+    "store before the start": ("x[(int)threadIdx.x - 1] = n;", OutOfBounds, "lane 0: a store"),
+    "load past the end": ("x[threadIdx.x] = x[threadIdx.x + 64 * (n > 0)];", OutOfBounds, "a load of 4 bytes"),
+    "load far away": ("x[threadIdx.x] = x[(long long)n * 1000000007];", OutOfBounds, "load"),
+    "atomic past the end": ("wmma::atomic_add(x + 128, n);", OutOfBounds, "atomic"),
+    "shared memory past the end": (
+        "__shared__ int s[128]; s[threadIdx.x + n] = 1; wmma::sync_workgroup(); x[0] = s[5];",
+        OutOfBounds,
+        "shared memory",
+    ),
+    "shared memory never written": (
+        "__shared__ volatile int s[128]; wmma::sync_workgroup(); x[threadIdx.x] = s[threadIdx.x];",
+        Uninitialised,
+        "never written",
+    ),
+    "half of shared memory written": (
+        "__shared__ int s[128]; if (threadIdx.x < 64) s[threadIdx.x] = n; wmma::sync_workgroup();"
+        " x[threadIdx.x] = s[threadIdx.x];",
+        Uninitialised,
+        "never written",
+    ),
+    "a register never written": (
+        'int y; asm volatile("v_add_u32_e32 %0, v40, v40" : "=v"(y)); x[threadIdx.x] = y;',
+        Uninitialised,
+        "register v40",
+    ),
+    "a register never written, converted": (
+        'int y; asm volatile("v_cvt_f32_f16_e32 v41, v40\\nv_add_u32_e32 %0, v41, v41" : "=v"(y) :: "v41");'
+        " x[threadIdx.x] = y;",
+        Uninitialised,
+        "register v41",
+    ),
+    "a barrier that half reach": (
+        "if (threadIdx.x < 64) wmma::sync_workgroup(); x[threadIdx.x] = n;",
+        DivergentBarrier,
+        "never reach",
+    ),
+    "different barriers": (
+        "__shared__ int s[128]; if (threadIdx.x < 64) { s[threadIdx.x] = 1; wmma::sync_workgroup(); x[0] = s[1]; }"
+        " else { wmma::sync_workgroup(); x[1] = n; }",
+        DivergentBarrier,
+        "different barriers",
+    ),
+    "an endless loop": ("while (wmma::atomic_add(x, 0) >= 0) {} x[1] = 2;", EndlessLoop, "budget"),
+    "a failed assertion": ("WMMA_ASSERT(n > 100); x[threadIdx.x] = n;", Trap, "assertion"),
+    "an instruction unknown here": (
+        'asm volatile("v_mqsad_u32_u8 v[0:3], v[4:5], v6, v[8:11]"); x[0] = n;',
+        UnknownInstruction,
+        "v_mqsad_u32_u8",
+    ),
+    "a misplaced layout": ("x[(threadIdx.x % 64) * 128 + threadIdx.x / 64] = n;", OutOfBounds, "store"),
+    "a wrong leading dimension": ("for (int i = 0; i < 2; ++i) x[i * 128 + threadIdx.x] = n;", OutOfBounds, "store"),
+}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_planted_bug_is_reported_for_what_it_is(name):
+    body, kind, text = BUGS[name]
+    source = HEAD + 'extern "C" __global__ void buggy(int* x, int n) {\n' + body + "\n}"
+    kernel = wmma_ops.Kernel(source, "buggy")
+    x, other = torch.zeros(128, dtype=torch.int32), torch.zeros(128, dtype=torch.int32)
+    with wmma_ops.emulate("gfx942", budget=100_000), pytest.raises(kind, match=text) as caught:
+        kernel[1, 128](x, 7)
+    if kind not in (DivergentBarrier, UnknownInstruction):
+        assert "buggy on gfx942: " in str(caught.value)
+        assert "wave" in str(caught.value)
+    assert other.abs().max() == 0
+    assert kind in (UnknownInstruction, Trap) or isinstance(caught.value, EmulationError)
+
+
+def test_what_is_right_is_not_reported():
+    source = (
+        HEAD
+        + """extern "C" __global__ void right(int* x, int n) {
+  __shared__ int s[128];
+  for (int i = 0; i < 3; ++i) {
+    s[threadIdx.x] = i;
+    wmma::sync_workgroup();
+    x[threadIdx.x] += s[127 - threadIdx.x];
+    wmma::sync_workgroup();
+  }
+}"""
+    )
+    kernel = wmma_ops.Kernel(source, "right")
+    for target in wmma_ops.hardware.arch.EMULATED:
+        for order in ("forward", "reverse", "random"):
+            x = torch.zeros(128, dtype=torch.int32)
+            with wmma_ops.emulate(target, order=order):
+                kernel[1, 128](x, 0)
+            assert x.tolist() == [3] * 128
+
+
+def test_conversions_that_nothing_uses_are_not_reported():
+    """Compilers convert a value ahead of the branch that uses it, where no lane may have loaded one."""
+    text = r"v_cvt_f32_f16_e32 v41, v40\nv_lshlrev_b32_e32 v41, 16, v41\nv_and_b32_e32 v41, 0xffff0000, v41"
+    body = f'if (n > 3) asm volatile("v_mov_b32_e32 v40, 0" ::: "v40"); asm volatile("{text}" ::: "v41");'
+    source = HEAD + 'extern "C" __global__ void ahead(int* x, int n) {' + body + " x[threadIdx.x] = n; }"
+    kernel = wmma_ops.Kernel(source, "ahead")
+    for target in wmma_ops.hardware.arch.EMULATED:
+        x = torch.zeros(64, dtype=torch.int32)
+        with wmma_ops.emulate(target):
+            kernel[1, 64](x, 3)
+        assert x.tolist() == [3] * 64
+
+
+# What it counts.
+
+
+def _traffic(body: str, target: str = "gfx942", threads: int = 64):
+    kernel = wmma_ops.Kernel(HEAD + 'extern "C" __global__ void counted(int* x, int n) {\n' + body + "\n}", "counted")
+    x = torch.zeros(8192, dtype=torch.int32)
+    with wmma_ops.emulate(target, count_traffic=True) as emulation:
+        kernel[1, threads](x, 3)
+    return emulation.launches[0]
+
+
+def test_segments_are_counted():
+    """64 lanes that store side by side fill 4 segments of 64 bytes; with a stride of 16 words each has its own."""
+    lined = _traffic("x[threadIdx.x] = n;").traffic
+    assert (lined.accesses, lined.segments, lined.wanted) in (
+        (1, 4, 4),
+        (1, 5, 4),
+    )  # 5 where the tensor starts inside one
+    spread = _traffic("x[threadIdx.x * 16] = n;").traffic
+    assert spread.segments >= 64
+    assert spread.wanted == 4
+
+
+def test_bank_conflicts_are_counted():
+    """Stride 1 has none; stride 32 puts 32 lanes on one bank; padding by one word mends it."""
+    fill = "__shared__ volatile int s[64 * 33]; for (int i = 0; i < 33; ++i) s[threadIdx.x + 64 * i] = i;"
+    for pitch, conflicts in ((1, 0), (2, 1), (32, 31), (33, 0)):
+        read = f" wmma::sync_workgroup(); x[threadIdx.x] = s[threadIdx.x * {pitch}];"
+        found = _traffic(fill + read).traffic
+        assert found.shared_reads == 2  # two groups of 32 lanes
+        assert found.shared_read_conflicts == 2 * conflicts, pitch
+        assert found.shared_write_conflicts == 0
+
+
+def test_one_word_for_all_is_no_conflict():
+    fill = "__shared__ volatile int s[4]; if (threadIdx.x == 0) s[0] = n; wmma::sync_workgroup();"
+    assert _traffic(fill + " x[threadIdx.x] = s[0];").traffic.shared_read_conflicts == 0
+
+
+def test_instructions_are_counted_by_class():
+    found = _traffic("x[threadIdx.x] = n;", threads=128)
+    assert found.waves == 2
+    assert found.by_class["memory"] == 2
+    assert found.instructions == sum(found.by_class.values())
+    assert found.traffic.accesses == 2

@@ -1,0 +1,215 @@
+"""Kernels of a user under emulation: how they are launched, and how what is wrong with them is told."""
+
+import copy
+import pickle
+import re
+
+import numpy as np
+import pytest
+import torch
+from at_once import at_once
+from user_kernels import HEAD, SCALE
+
+import wmma_ops
+from wmma_ops.emulator import OutOfBounds, Region
+
+TYPES = "#include <wmma/types.hpp>\nusing namespace wmma;\n"
+
+
+@pytest.mark.parametrize("target", wmma_ops.hardware.arch.EMULATED)
+def test_kernel_of_a_user(target):
+    kernel = wmma_ops.Kernel(SCALE, "scale")
+    x, y = torch.zeros(1000), torch.randn(1000)
+    with wmma_ops.emulate(target) as emulation:
+        kernel[4, 256](x, y, 1000, 2.5)
+    assert torch.equal(x, y * 2.5)
+    assert emulation.launches[0].instructions > 0
+    assert emulation.launches[0].by_class["memory"] > 0
+
+
+def test_one_kernel_in_many_threads():
+    kernel = wmma_ops.Kernel(SCALE, "scale")
+
+    def work(factor):
+        x, y = torch.zeros(256), torch.randn(256)
+        with wmma_ops.emulate("gfx1201"):
+            for _ in range(5):
+                kernel[2, 128](x, y, 256, factor)
+        assert torch.equal(x, y * factor)
+
+    at_once(work, [(float(i),) for i in range(8)])
+
+
+BAD_LAUNCHES = [
+    (lambda k, x: k[1, 64](x, x, 3), TypeError, "3 arguments came; takes 4: x, y, n, factor"),
+    (lambda k, x: k[1, 64](x.double(), x, 3, 1.0), TypeError, "x is torch.float64; takes torch.float32"),
+    (lambda k, x: k[1, 64](3, x, 3, 1.0), TypeError, "x is of type int; takes a tensor"),
+    (lambda k, x: k[1, 64](x, x, 3.5, 1.0), TypeError, r"n is 3.5; takes a whole number \(int\)"),
+    (lambda k, x: k[1, 64](x, x, 2**40, 1.0), ValueError, "n is 1099511627776; takes a int"),
+    (lambda k, x: k[1, 64](x, x, x, 1.0), TypeError, "n is of type Tensor; takes a number"),
+    (lambda k, x: k[1, 64](x, torch.ones(3, device="meta"), 3, 1.0), ValueError, "y is on meta; takes tensors on cpu"),
+    (lambda k, x: k[0, 64](x, x, 3, 1.0), ValueError, r"grid is \(0, 1, 1\)"),
+    (lambda k, x: k[1, (64, 0)](x, x, 3, 1.0), ValueError, r"block is \(64, 0, 1\)"),
+    (lambda k, x: k[1, 2048](x, x, 3, 1.0), ValueError, "2048 threads; gfx942 takes up to 1024"),
+    (lambda k, x: k[1, 64](x, x, 3, 1.0, shared=70000), ValueError, "shared memory .* takes up to 65536"),
+    (lambda k, x: k[1, 64](x, x, 3, 1.0, shared=-1), ValueError, "shared is -1"),
+    (lambda k, x: k[1](x, x, 3, 1.0), ValueError, r"kernel\[grid, block\]"),
+    (lambda k, x: k[1.0, 64](x, x, 3, 1.0), ValueError, r"grid is 1\.0; takes one to three whole numbers"),
+    (
+        lambda k, x: k[2**31, 64](x, x, 3, 1.0),
+        ValueError,
+        r"grid is \(2147483648, 1, 1\); gfx942 takes up to \(67108863, ",
+    ),
+    (
+        lambda k, x: k[1, 64](torch.ones(3, device="meta"), x, 3, 1.0),
+        ValueError,
+        "x is on meta; takes tensors on a GPU",
+    ),
+    (lambda k, x: k[1, 64](x, x.to_sparse(), 3, 1.0), TypeError, "y is torch.sparse_coo; takes torch.strided"),
+    (lambda k, x: k[1, 64](x, torch._neg_view(x), 3, 1.0), ValueError, "y is a negated or conjugated view"),
+    (lambda k, x: k[1, 64](x, x, True, 1.0), TypeError, "n is of type bool; takes a number"),
+    (lambda k, x: k[1, 64](x, x, 3, 1e39), ValueError, r"factor is 1e\+39; takes a float"),
+]
+
+
+@pytest.mark.parametrize(("launch_it", "kind", "text"), BAD_LAUNCHES, ids=[text for _, _, text in BAD_LAUNCHES])
+def test_bad_launch_is_refused(launch_it, kind, text):
+    kernel = wmma_ops.Kernel(SCALE, "scale")
+    x = torch.ones(64)
+    with wmma_ops.emulate("gfx942"), pytest.raises(kind, match=text):
+        launch_it(kernel, x)
+    assert torch.equal(x, torch.ones(64))
+
+
+# Of every parameter that a number can be given for: its declaration, the number, what the kernel then reads.
+NUMBERS = [
+    ("half_t f", 1.5, 1.5),
+    ("wmma::half_t f", 2, 2.0),  # a whole number is not its bits
+    ("bf16_t f", 1.5, 1.5),
+    ("const bf16_t f", -3, -3.0),
+    ("bf16_t f", 1e-40, torch.tensor(1e-40).bfloat16().item()),
+    ("fp8_e5m2_t f", float("inf"), float("inf")),
+    ("fp8_e4m3fnuz_t f", 240, 240.0),
+    ("bool f", True, 1.0),
+    ("bool f", 0, 0.0),
+    ("uint16_t f", 40000, 40000.0),
+    ("unsigned char f", 200, 200.0),
+    ("signed char f", -100, -100.0),
+    ("short unsigned int f", 40000, 40000.0),
+    ("unsigned long long int f", 2**63, 2.0**63),
+    ("signed f", -5, -5.0),
+    ("int f", np.int64(-7), -7.0),
+    ("float f", np.float32(0.1), np.float32(0.1)),
+    ("double f", np.float16(0.1), np.float16(0.1)),
+    ("float f = 2", 1, 1.0),
+]
+
+
+def test_numbers_of_every_type():
+    """All of them in one kernel, after each other, so that every one lies where the compiler put it."""
+    declared = ", ".join(re.sub(r"\bf\b", f"f{i}", text) for i, (text, _, _) in enumerate(NUMBERS))
+    reads = " ".join(f"x[{i}] = static_cast<float>(f{i});" for i in range(len(NUMBERS)))
+    source = f'{TYPES}extern "C" __global__ void read(float x[], {declared}) {{ {reads} }}'
+    x = torch.zeros(len(NUMBERS))
+    with wmma_ops.emulate("gfx942"):
+        wmma_ops.Kernel(source, "read")[np.int64(1), (1, np.int32(1))](x, *(given for _, given, _ in NUMBERS))
+    got = [(text, given, value) for (text, given, _), value in zip(NUMBERS, x.tolist(), strict=True)]
+    assert got == [(text, given, float(np.float32(value))) for text, given, value in NUMBERS]
+
+
+@pytest.mark.parametrize(("declared", "number"), [("half_t f", 1e6), ("bf16_t f", 1e39), ("fp8_e4m3_t f", 1000)])
+def test_a_number_beyond_its_type_is_refused(declared, number):
+    kernel = wmma_ops.Kernel(f'{TYPES}extern "C" __global__ void read(float* x, {declared}) {{ x[0] = f; }}', "read")
+    with wmma_ops.emulate("gfx942"), pytest.raises(ValueError, match=r"read: f is 1.*; takes a " + declared[:-2]):
+        kernel[1, 1](torch.zeros(1), number)
+
+
+def test_kernels_without_parameters_and_with_unsigned_memory():
+    with wmma_ops.emulate("gfx1201"):
+        wmma_ops.Kernel(HEAD + 'extern "C" __global__ void nothing(void) {}', "nothing")[1, 32]()
+        count = wmma_ops.Kernel(TYPES + 'extern "C" __global__ void count(uint32_t* x) { x[0] = ~0u; }', "count")
+        for dtype, value in ((torch.int32, -1), (torch.uint32, 2**32 - 1)):
+            x = torch.zeros(1, dtype=dtype)
+            count[1, 1](x)
+            assert x.item() == value
+        with pytest.raises(TypeError, match=r"x is torch\.float32; takes torch\.int32"):
+            count[1, 1](torch.zeros(1))
+
+
+@pytest.mark.parametrize("bounds", ["__launch_bounds__(64)", "__launch_bounds__(64, 2)"])
+def test_launch_bounds_reach_the_compiler_and_are_held(bounds):
+    source = HEAD + f'extern "C" __global__ void {bounds} one(float* x) {{ x[threadIdx.x] = 1; }}'
+    kernel, x = wmma_ops.Kernel(source, "one"), torch.zeros(128)
+    with wmma_ops.emulate("gfx942"):
+        kernel[1, 64](x)
+        with pytest.raises(ValueError, match=r"one: block \(128, 1, 1\) has 128 threads; its __launch_bounds__ is 64"):
+            kernel[1, 128](x)
+    assert x.sum() == 64
+    assert "max_flat_workgroup_size: 64\n" in kernel.compile("gfx1201").assembly
+    assert kernel.compile("sm_90a").kernels == ("one",)
+
+
+def test_a_launched_kernel_is_copied_and_pickled():
+    kernel = wmma_ops.Kernel(SCALE.replace("factor;", "factor * TWICE;"), "scale", options=("-DTWICE=2",))
+    y = torch.randn(64)
+    with wmma_ops.emulate("gfx1201"):
+        for one in (kernel, copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel))):
+            x = torch.zeros(64)
+            one[1, 64](x, y, 64, 1.5)
+            assert torch.equal(x, y * 3)
+
+
+BAD_KERNELS = [
+    ({"options": "-DN=3"}, "options is '-DN=3'; takes a tuple of str"),
+    ({"source": None}, "source is of type NoneType; takes a str"),
+    ({"name": 3}, "name is of type int; takes a str"),
+]
+
+
+@pytest.mark.parametrize(("given", "text"), BAD_KERNELS, ids=[text for _, text in BAD_KERNELS])
+def test_a_bad_kernel_is_refused(given, text):
+    with pytest.raises(TypeError, match=text):
+        wmma_ops.Kernel(**({"source": SCALE, "name": "scale"} | given))
+
+
+def test_cpu_tensors_need_an_emulation():
+    with pytest.raises(ValueError, match=r"wmma_ops\.emulate"):
+        wmma_ops.Kernel(SCALE, "scale")[1, 64](torch.ones(64), torch.ones(64), 64, 1.0)
+
+
+def test_unknown_targets_and_names():
+    with pytest.raises(ValueError, match="gfx942"), wmma_ops.emulate("gfx943"):
+        pass
+    with pytest.raises(ValueError, match="not emulated"), wmma_ops.emulate("sm_90a"):
+        pass
+    with pytest.raises(ValueError, match="order is"), wmma_ops.emulate("gfx942", order="sideways"):
+        pass
+    with pytest.raises(ValueError, match="no `__global__ void scales"):
+        wmma_ops.Kernel(SCALE, "scales")
+
+
+def test_source_that_does_not_compile_names_our_line():
+    kernel = wmma_ops.Kernel(
+        'extern "C" __attribute__((global)) void bad(int* x) {\n  x[0] = nonsense;\n}'.replace(
+            "__attribute__((global))", "__global__"
+        ),
+        "bad",
+    )
+    with wmma_ops.emulate("gfx942"), pytest.raises(wmma_ops.jit.CompileError, match=r"bad\.hip:1|bad\.hip:2"):
+        kernel[1, 64](torch.zeros(4, dtype=torch.int32))
+
+
+def test_memory_beside_a_fault_is_untouched():
+    store = torch.zeros(300, dtype=torch.int32)
+    kernel = wmma_ops.Kernel(HEAD + 'extern "C" __global__ void over(int* x) { x[threadIdx.x] = 1; }', "over")
+    with wmma_ops.emulate("gfx1201"), pytest.raises(OutOfBounds):
+        kernel[1, 128](store[100:140])
+    assert store[:100].abs().max() == 0
+    assert store[140:].abs().max() == 0
+
+
+def test_regions_may_start_anywhere():
+    raw = np.zeros(64, dtype=np.uint8)
+    region = Region(raw.ctypes.data + 3, 10, "odd", raw)
+    assert region.start % 4 == 0
+    assert region.start + len(region.bytes) >= region.base + region.size

@@ -1,0 +1,36 @@
+"""The op that attention's gradients are on GPUs, run by the emulator."""
+
+import torch
+from sharded import Mismatch, mesh_of, place, within
+
+import wmma_ops
+from wmma_ops.distributed import rules, sharding
+from wmma_ops.ops.library import overload
+
+
+def attention_backward(ways, kv_heads, names) -> list[str]:
+    """Each of the named offers; the names of all."""
+    q, k, v, g_out = (
+        torch.randn(shape).half() for shape in ((2, 4, 8, 16), *((2, kv_heads, 8, 16),) * 2, (2, 4, 8, 16))
+    )
+    leaves = [x.double().requires_grad_() for x in (q, k, v)]
+    wide, _ = wmma_ops.attention(*leaves, enable_gqa=True)
+    wanted = torch.autograd.grad(wide, leaves, g_out.double())
+    out, lse = wmma_ops.attention(q, k, v, enable_gqa=True)
+    call, mesh = overload("_attention_backward"), mesh_of((ways,))
+    tensors = (g_out, q, k, v, out, lse)
+    offers = rules.offers("_attention_backward", sharding.operands_of(call, tensors), {"enable_gqa": True}, (ways,))
+    for offer in offers:
+        if offer.name not in names:
+            continue
+        spread = [place(x, mesh, [placement]) for x, placement in zip(tensors, offer.inputs[:6], strict=True)]
+        with wmma_ops.emulate("gfx1201") as emulation:
+            found = call(*spread, enable_gqa=True)
+        if not emulation.launches:
+            raise Mismatch("no kernel ran")
+        for name, got, want, placement in zip("qkv", found, wanted, offer.outputs, strict=True):
+            if list(got.placements) != [placement]:
+                raise Mismatch(f"{offer.name}: the gradient of {name} is {got.placements}, not {placement}")
+            bound = 64 * torch.finfo(q.dtype).eps / 2 * want.abs().max().clamp(min=1)
+            within(f"{offer.name}: the gradient of {name}", got.full_tensor().double(), want, bound)
+    return [offer.name for offer in offers]

@@ -1,0 +1,354 @@
+"""python -m wmma_ops, as a user types it."""
+
+import dataclasses
+import importlib
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import types
+
+import pytest
+import torch
+from rich.console import Console
+
+import wmma_ops
+from wmma_ops.analysis.report_cases import CASES
+from wmma_ops.cli import doctor
+from wmma_ops.cli import tune as tune_view
+from wmma_ops.cli.main import VIEWS, main
+from wmma_ops.hardware import arch
+from wmma_ops.jit import clang
+from wmma_ops.ops import library
+from wmma_ops.runtime import clock, tuning
+
+
+def _run(*arguments, **environment):
+    command = [sys.executable, "-m", "wmma_ops", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+
+
+def test_demo_shows_a_row_for_every_op():
+    done = _run("demo")
+    assert done.returncode == 0, done.stderr
+    assert "\x1b[" not in done.stdout  # no colour into a pipe
+    for op in library.OPS:
+        assert f" {op} " in done.stdout
+    assert "torch's own" in done.stdout
+    assert 'wmma_ops.emulate("gfx1201")' in done.stdout
+    assert "instructions of" in done.stdout
+
+
+def test_demo_as_json():
+    rows = json.loads(_run("demo", "--json").stdout)
+    assert {row["op"] for row in rows} == set(library.OPS)
+    for row in rows:
+        assert 0 <= row["error"] < 0.02
+        assert row["microseconds"] > 0
+    assert [row["backend"] for row in rows].count("cpu") == len(rows) - 1
+    assert rows[-1]["backend"] == "emulated:gfx1201"
+    assert rows[-1]["instructions"] > 1000
+
+
+def test_doctor():
+    done = _run("doctor")
+    assert done.returncode == 0, done.stderr
+    assert wmma_ops.__version__ in done.stdout
+    found = json.loads(_run("doctor", "--json").stdout)
+    assert found["ok"] is True
+    assert found["ops"] == list(library.OPS)
+    assert found["runs_on"]["cpu"] == "all ops, tried"
+    assert "tried as gfx1201" in found["runs_on"]["emulated AMD targets"]
+    assert set(found["compilers"]) == {"clang", "hiprtc", "nvrtc"}
+    assert found["clang"]["used"].startswith(found["compilers"]["clang"])
+
+
+def test_doctor_tells_which_clang_is_used_and_why(monkeypatch):
+    monkeypatch.delenv(clang.ASKED, raising=False)
+    found = doctor._clang()
+    assert "ziglang" in found["used"]
+    assert "PyPI's ziglang comes before" in found["because"]
+    assert found["proven with it"].startswith("all tests")
+    other = dataclasses.replace(clang.toolchain("gfx1201"), kind="asked", version="99.1.2", clang=("/there/clang",))
+    monkeypatch.setattr(clang, "_probed", lambda: iter([other]))
+    found = doctor._clang()
+    assert found["used"] == "99.1.2, /there/clang"
+    assert found["because"] == "WMMA_OPS_CLANG names it"
+    assert found["proven with it"] == f"nothing; all tests run with {clang.PINNED}"
+    monkeypatch.setattr(clang, "_probed", lambda: iter(()))
+    assert doctor._clang()["used"] == "none"
+
+
+def test_doctor_tells_what_fails(monkeypatch, capsys):
+    monkeypatch.setattr("wmma_ops.cli.doctor._right", lambda device: False)
+    assert main(["doctor"]) == 1
+    printed = capsys.readouterr()
+    assert "cpu: all ops, WRONG RESULT" in printed.out
+    assert "wrong result" in printed.err
+
+
+def test_usage_errors_exit_with_2():
+    assert _run("dance").returncode == 2
+    assert _run().returncode == 2
+    for command in ("demo", "doctor"):
+        assert command in _run("--help").stdout
+
+
+def test_every_command_explains_itself(capsys):
+    listed = _run("--help").stdout
+    assert re.findall(r"^    (\w+)(?:  |$)", listed, re.MULTILINE) == list(VIEWS)
+    for command, view in VIEWS.items():
+        assert callable(importlib.import_module(view).show)
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--help"])
+        assert ended.value.code == 0
+        assert "--json" in capsys.readouterr().out
+
+
+# As bash calls a completion when TAB is pressed behind the last word.
+TAB = """
+complete -p wmma_ops
+press() { COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=(); _shtab_wmma_ops; echo "${COMPREPLY[@]}"; }
+"""
+
+
+def test_bash_completes_commands_and_what_they_take(capsys, tmp_path):
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("no bash is here")
+    assert main(["completion", "bash"]) == 0
+    completed = {
+        "wmma_ops exp": "explain",
+        "wmma_ops explain lin": "linear",
+        "wmma_ops explain linear --act": "--activation",
+        "wmma_ops explain linear --activation gelu_": "gelu_tanh",
+        "wmma_ops explain linear --dtype bf": "bfloat16",
+        "wmma_ops build --target gfx942 sm_8": " ".join(name for name in arch.TARGETS if name.startswith("sm_8")),
+        "wmma_ops layout gfx94": "gfx942",
+        f"wmma_ops build --out {tmp_path}/fol": f"{tmp_path}/folder",
+        f"wmma_ops build --calls {tmp_path}/ca": f"{tmp_path}/calls.json",
+        "wmma_ops cache dance": "",
+    }
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "calls.json").touch()
+    script = "\n".join([capsys.readouterr().out, TAB, *(f"press {line}" for line in completed)])
+    done = subprocess.run([bash, "--norc", "-c", script], capture_output=True, text=True)
+    assert done.stderr == ""
+    registered, *offered = done.stdout.splitlines()
+    assert registered.endswith("-F _shtab_wmma_ops wmma_ops")
+    assert dict(zip(completed, offered, strict=True)) == completed
+
+
+def test_completion_without_its_package(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "zsh"]) == 1
+    assert 'pip install "wmma_ops[completion]"' in capsys.readouterr().err
+
+
+SMALL = ("--m", "64", "--n", "64", "--k", "64", "--target", "gfx942")
+
+
+def test_explain():
+    done = _run("explain", "linear", *SMALL, "--bias", "--activation", "gelu")
+    assert done.returncode == 0, done.stderr
+    for text in ("wmma_ops.linear on gfx942", "64 × 64 × 64", "bias float16, activation gelu", "reason", "VGPRs"):
+        assert text in done.stdout
+    (step,) = json.loads(_run("explain", "matmul", *SMALL, "--json").stdout)["steps"]
+    assert step["problem"]["a"] == "float16"
+    assert step["launches"][0]["figures"]["spills"] == 0
+    assert "v_mfma" in _run("explain", "matmul", *SMALL, "--assembly").stdout
+    assert "struct Config" in _run("explain", "matmul", *SMALL, "--source").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("matmul", "--dtype", "int8", "--out-dtype", "float16"), {"a": "int8", "d": "float16", "c": None}),
+        (("matmul", "--a-columns", "--b-columns", "--batch", "2"), {"a_order": "m", "b_order": "k", "batch": 2}),
+        (("addmm",), {"c": "float16"}),
+        (("addmm_", "--dtype", "float32"), {"c": "float32"}),
+        (("baddbmm", "--batch", "3"), {"batch": 3, "c": "float16"}),
+        (("gemm", "--residual", "--multiply", "--bias"), {"c": "float16", "multiply": "float16", "bias": "float16"}),
+        (("linear", "--residual"), {"c": "float16", "b_order": "k"}),
+        (("gemm_gemm", "--bias", "--residual"), {"bias0": "float16", "bias1": None, "c": "float16"}),
+        (("scaled_mm", "--dtype", "int8", "--bias"), {"d": "bfloat16", "row_scale": "float32", "bias": "bfloat16"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_explain_makes_the_call_that_is_asked_for(arguments, problem, capsys):
+    assert main(["explain", *arguments, *SMALL, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["steps"]
+    assert {name: found[0]["problem"][name] for name in problem} == problem
+    assert len(found) in (
+        (1, 3) if arguments[0] == "gemm_gemm" else (1,)
+    )  # in one kernel, or asked and then one by one
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("dance",), "invalid choice: 'dance'"),
+        (("matmul", "--m", "0"), "'0' is no size"),
+        (("matmul", "--m", str(2**63)), "is no size"),
+        (("matmul", "--target", "gfx9"), "no target 'gfx9' is known"),
+        (("matmul", "--bias", *SMALL), "matmul has no --bias; gemm, linear, gemm_gemm, scaled_mm have one"),
+        (("linear", "--activation", "geluu", *SMALL), "did you mean 'gelu'"),
+        (("addmm", "--batch", "2", *SMALL), "addmm has no --batch; baddbmm has one"),
+        (("matmul", "--out-dtype", "int8", *SMALL), "takes float16 or float32"),
+    ],
+)
+def test_explain_refuses(arguments, text, capsys):
+    try:
+        code = main(["explain", *arguments])
+    except SystemExit as error:  # argparse's own
+        code = error.code
+    assert code == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_locale_without_our_signs():
+    done = _run("layout", "gfx1201", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "16?16 (M?K)" in done.stdout
+
+
+@pytest.mark.parametrize("sizes", [(2**50, 64), (2**24, 2**24)], ids=["an operand", "the result"])
+def test_explain_of_more_than_fits_into_memory(sizes, capsys):
+    m, n = map(str, sizes)
+    assert main(["explain", "matmul", "--m", m, "--n", n, "--k", "64", "--target", "gfx942"]) == 1
+    assert "perhaps" in (said := capsys.readouterr().err)
+    assert said.count("\n") == 1
+
+
+def test_explain_of_two_products_that_stay_two(capsys):
+    arguments = ["gemm_gemm", "--m", "64", "--n", "600", "--k", "600", "--target", "gfx942"]
+    assert main(["explain", *arguments, "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert [step["config"] is None for step in steps] == [True, False, False]
+    assert "two products" in steps[0]["reason"]
+
+
+def test_a_closed_pipe_is_no_error_to_shout_about():
+    done = subprocess.run(
+        f"{sys.executable} -m wmma_ops explain matmul {' '.join(SMALL)} --assembly | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
+    assert "gfx942" in done.stdout
+
+
+def test_tune_without_a_gpu(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(["tune", "64", "64", "64"]) == 1
+    assert "needs a GPU" in capsys.readouterr().err
+
+
+def test_tune_prints_what_it_found():
+    problem, target = CASES[0].problem(arch.target("sm_90a")), arch.target("sm_90a")
+    configs = tuning.ranked(problem, target)[:12]
+    found = [tuning.Timing(one, 100.0 + i, modelled_cycles=1e6 - i) for i, one in enumerate(configs[:-1])]
+    found.append(tuning.Timing(configs[-1], None, "kernel.hip does not compile:\nx.hpp:3: error: too large\nmore", 5e6))
+    console = Console(width=140, record=True)
+    options = types.SimpleNamespace(op="matmul", m=4096, n=4096, k=4096, batch=None, dtype="float16")
+    tune_view._print(console, options, "NVIDIA H200 (sm_90a)", found, "/cache/tuned/NVIDIA_H200.json")
+    shown = console.export_text()
+    assert "11 of 12 timed" in shown
+    assert re.search(rf"100\.0 +1374\.4 +1000 +11 +{re.escape(str(configs[0]))}", shown)
+    assert "110.0" not in shown  # the ten best
+    assert f"failed: {configs[-1]}: x.hpp:3: error: too large" in shown
+    assert "/cache/tuned/NVIDIA_H200.json" in shown
+
+
+def test_tune_compiles_all_before_it_times_any(monkeypatch):
+    """On the CPU, with the GPU's parts played by others."""
+    steps, kept = [], []
+
+    def timed(config, call, clock):
+        steps.append("timed")
+        return tuning.Timing(config, 1000.0 / len(steps))
+
+    def compiled(problem, config, target):
+        steps.append("compiled")
+        return "too large" if len(steps) == 1 else ""
+
+    monkeypatch.setattr(
+        sys.modules["wmma_ops.runtime.explain"], "_device", lambda *_: types.SimpleNamespace(type="cuda", index=0)
+    )
+    monkeypatch.setattr(tuning.driver, "target_of", lambda index: "sm_90a")
+    monkeypatch.setattr(tuning, "Clock", lambda *_: None)
+    monkeypatch.setattr(tuning, "_compile", compiled)
+    monkeypatch.setattr(tuning, "_timed", timed)
+    monkeypatch.setattr(tuning, "_keep", lambda device, problem, *found: kept.append(found))
+    monkeypatch.setattr(tuning.os, "cpu_count", lambda: 1)
+    told = []
+    a = torch.zeros(64, 64).half()
+    found = wmma_ops.tune("matmul", a, a, limit=5, progress=lambda *step: told.append(step))
+    assert steps == ["compiled"] * 5 + ["timed"] * 5  # torch's own product is the last
+    assert told == [(done, 10) for done in range(1, 11)]
+    assert [one.failure for one in found] == ["", "", "", "", "too large"]
+    assert [one.microseconds for one in found[:-1]] == sorted(one.microseconds for one in found[:-1])
+    assert all(one.modelled_cycles > 0 for one in found)
+    assert kept == [(found[0], 1000.0 / len(steps))]
+    assert not tuning.gemm.FORCED
+
+
+BENCH = ("bench", "33x20x17", "8x16x24", "--rounds", "3", "--dtype", "float32")
+
+
+@pytest.fixture
+def small_copy(monkeypatch):
+    """On the CPU whatever is here; a copy of 128 MB says nothing in a test."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(clock.Clock, "copy_bandwidth", lambda self: 1e4)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        ("--op", "linear", "--bias", "--activation", "gelu", "--residual"),
+        ("--op", "addmm"),
+        ("--batch", "3", "--b-columns"),
+    ],
+)
+def test_bench_times_both(more, small_copy, capsys):
+    assert main([*BENCH, *more, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    batch = 3 if "--batch" in more else 1
+    assert [(row["m"], row["n"], row["k"], row["flops"]) for row in found["rows"]] == [
+        (33, 20, 17, batch * 2.0 * 33 * 20 * 17),
+        (8, 16, 24, batch * 2.0 * 8 * 16 * 24),
+    ]
+    assert all(row["ours"] > 0 and row["torchs"] > 0 and row["error"] < 1e-5 for row in found["rows"])
+    assert found["rows"][1]["bytes"] >= 4 * (8 * 16 + 16 * 24 + 8 * 24)
+    assert found["geometric_mean"] == pytest.approx(math.prod(row["ratio"] for row in found["rows"]) ** 0.5)
+
+
+def test_bench_draws_and_prints(small_copy, tmp_path, capsys):
+    assert main([*BENCH, "--png", str(tmp_path / "bench.png")]) == 0
+    shown = capsys.readouterr().out
+    assert "33 × 20 × 17" in shown
+    assert "geometric mean" in shown
+    assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "code"),
+    [
+        (("bench", "3x4"), "takes MxNxK", 2),
+        (("bench", "8x8x8", "--op", "matmul", "--bias"), "matmul has no --bias", 2),
+        (("bench", "8x8x8", "--rounds", "1", "--png", "x.gif"), ".png or .svg", 1),
+    ],
+)
+def test_bench_refuses(arguments, says, code, small_copy, capsys):
+    try:
+        found = main(list(arguments))
+    except SystemExit as error:  # argparse's own
+        found = error.code
+    assert found == code
+    assert says in capsys.readouterr().err

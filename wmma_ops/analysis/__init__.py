@@ -1,0 +1,1 @@
+"""What kernels ask of the hardware, read from their machine code."""

@@ -1,0 +1,1 @@
+"""The command line: python -m wmma_ops; a file a command."""

@@ -1,0 +1,150 @@
+"""The command line: python -m wmma_ops …"""
+
+import argparse
+import importlib
+import io
+import os
+import sys
+
+DESCRIPTION = """\
+Matrix-core kernels for PyTorch: see what works on this machine, and what would run on another.
+
+  python -m wmma_ops demo                                       every op once, with its error
+  python -m wmma_ops explain matmul --target gfx942             the kernel for a 4096³ product, and why
+  python -m wmma_ops report --target gfx942 gfx1201             what the planner's kernels ask of the hardware
+  python -m wmma_ops build --target gfx942 --wheel dist         kernels for machines without a compiler
+"""
+
+# Loaded for its command alone: show(options) prints, and returns the exit status.
+VIEWS = {
+    "demo": "wmma_ops.cli.demo",
+    "doctor": "wmma_ops.cli.doctor",
+    "explain": "wmma_ops.cli.explain",
+    "tune": "wmma_ops.cli.tune",
+    "report": "wmma_ops.cli.report",
+    "bench": "wmma_ops.cli.bench",
+    "build": "wmma_ops.cli.build",
+    "cache": "wmma_ops.cli.cache",
+    "layout": "wmma_ops.cli.layout",
+    "completion": "wmma_ops.cli.completion",
+}
+
+
+def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
+    from wmma_ops.cli import benching, calls
+
+    found = argparse.ArgumentParser(
+        prog=name, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = found.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    demo = commands.add_parser(
+        "demo",
+        help="run every op once; show its error against float64 and against torch's own",
+        description="Runs every op once on the CPU and prints a row each: shape, types, error against float64, torch's own "
+        "error in the same type, time; then one product as an emulated GPU computes it. Fails where a result is outside its "
+        "bound.",
+    )
+    doctor = commands.add_parser(
+        "doctor",
+        help="show versions, devices and what runs here",
+        description="Shows what a bug report needs, and runs a product on every backend that is here. Exits with 1 where "
+        "one gives a wrong result or fails.",
+    )
+    explain = commands.add_parser(
+        "explain",
+        help="show which kernel a product runs as, and why; needs no GPU",
+        description="Plans and compiles a call of an op and prints what it would launch: A is M×K, B is K×N. gemm_gemm goes "
+        "from K over N back to K.",
+    )
+    explain.add_argument("op", metavar="OP", choices=calls.OPS, help=", ".join(calls.OPS))
+    for name in "mnk":
+        explain.add_argument(f"--{name}", type=calls.size, default=4096, metavar="SIZE", help="4096 by default")
+    explain.add_argument("--target", metavar="TARGET", help="gfx942, sm_90a, …; by default this machine's GPU")
+    calls.add_options(explain)
+    explain.add_argument("--source", action="store_true", help="print the kernels' source instead")
+    explain.add_argument("--assembly", action="store_true", help="print their assembly (NVIDIA: PTX) instead")
+    tune = commands.add_parser(
+        "tune",
+        help="time a product's kernels on this machine's GPU; the fastest is used from then on",
+        description="Compiles and times the configurations of a call of an op, prints the ten fastest beside the planner's "
+        "guess, and keeps the fastest in the cache folder.",
+    )
+    for name in "mnk":
+        tune.add_argument(name, type=calls.size, metavar=name.upper())
+    single = [op for op in calls.OPS if op != "gemm_gemm"]
+    tune.add_argument("--op", metavar="OP", choices=single, default="matmul", help=f"{', '.join(single)}")
+    calls.add_options(tune)
+    tune.add_argument(
+        "--limit", type=calls.size, default=40, metavar="COUNT", help="configurations to try; 40 by default"
+    )
+    report = commands.add_parser(
+        "report",
+        help="show registers, occupancy and hot loop of the planner's kernels; needs no GPU",
+        description="Compiles the kernels that the planner picks for a dozen products and prints their static figures. "
+        "Exits with 1 where one breaks a limit; misses that are known, and why, are listed.",
+    )
+    report.add_argument("--target", nargs="+", metavar="TARGET", help="by default every emulated one, and sm_90a")
+    bench = commands.add_parser(
+        "bench",
+        help="time products on this machine's GPU, or its CPU, beside torch's",
+        description="Times a call of an op and what one writes in torch for the same, in turn: medians, on a GPU with an "
+        "empty L2 cache. Shapes are MxNxK; without any, those of a language model's layers.",
+    )
+    bench.add_argument("shapes", nargs="*", type=calls.shape, metavar="MxNxK", help="4096x4096x4096, …")
+    bench.add_argument("--op", metavar="OP", choices=benching.OPS, default="matmul", help=", ".join(benching.OPS))
+    calls.add_options(bench)
+    bench.add_argument("--rounds", type=calls.size, default=15, metavar="COUNT", help="15 by default")
+    bench.add_argument("--png", metavar="FILE", help="draw bars and the roofline; FILE ends in .png or .svg")
+    build = commands.add_parser(
+        "build",
+        help="compile kernels ahead of time, into a folder or a wheel",
+        description="Compiles the kernels of a list of calls for each target. A process finds them in the wheel, where that "
+        "is installed, or in the folders that WMMA_OPS_OBJECTS names, and compiles nothing; without a compiler the planner "
+        "keeps to them. Without --calls: what transformer models ask for in float16 and bfloat16.",
+    )
+    build.add_argument("--target", nargs="+", required=True, metavar="TARGET", help="gfx942 gfx1201 sm_90a, …")
+    build.add_argument("--calls", metavar="FILE", help="the calls that wmma_ops.record wrote")
+    build.add_argument("--out", metavar="FOLDER", help="where to put the code objects")
+    build.add_argument("--wheel", metavar="FOLDER", help="where to put a wheel that brings them")
+    kept = commands.add_parser(
+        "cache",
+        help="list what the folder of compiled kernels holds, or empty it",
+        description="Lists the compiled kernels that are kept between processes, or removes them.",
+    )
+    kept.add_argument("action", choices=("ls", "clear"), help="list, or remove all")
+    layout = commands.add_parser(
+        "layout",
+        help="show which lane holds which element of a matrix instruction's operand",
+        description="Prints an operand of a matrix instruction as a matrix; each cell shows lane:element.",
+    )
+    layout.add_argument("target", metavar="TARGET", help="gfx1201, gfx942, sm_90, …")
+    layout.add_argument("--operand", choices=("A", "B", "C", "D"), default="A", help="A (default), B, C or D")
+    layout.add_argument("--instruction", metavar="I", help="mnemonic or builtin; the float16 product by default")
+    layout.add_argument("--transposed", action="store_true", help="the operand stored transposed")
+    layout.add_argument("--png", metavar="FILE", help="draw it as well; FILE ends in .png or .svg")
+    completion = commands.add_parser(
+        "completion",
+        help="print the script with which a shell completes wmma_ops's commands",
+        description="Prints the script with which a shell completes commands, options, ops and targets behind wmma_ops.",
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="bash, zsh or tcsh")
+    for command in (demo, doctor, explain, tune, report, bench, build, kept, layout, completion):
+        command.add_argument("--json", action="store_true", help="print JSON instead")
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    return importlib.import_module(VIEWS[options.command]).show(options)
+
+
+def run() -> int:
+    """The command wmma_ops, as which it is installed too."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # × and → as ? where the locale has none
+            stream.reconfigure(errors="replace")
+    try:
+        return main()
+    except BrokenPipeError:  # … | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1

@@ -1,0 +1,100 @@
+#include "calls/attention.hpp"
+
+#include <cmath>
+
+#include "cpu/cpu.hpp"
+#include "launch/attention.hpp"
+
+namespace wmma_ops {
+
+namespace {
+
+constexpr int64_t kMostColumns = 512;
+
+void check_columns(const Attention& p, int64_t most) {
+  for (auto [name, x, columns] : {std::tuple{"q", &p.q, p.e}, {"v", &p.v, p.ev}}) {
+    if (columns > most) {
+      fail_value(p.op, name, "has shape " + shape(*x) + "; takes a head size of up to " + std::to_string(most));
+    }
+  }
+}
+
+Tensor made(const Attention& p, const Sizes& sizes, ScalarType type) {
+  return aten::empty(sizes.data(), static_cast<int64_t>(sizes.size()), type, p.device.type, p.device.index);
+}
+
+std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) {
+  ScalarType number = p.type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+  Sizes out_sizes = sizes_of(p.q), lse_sizes(out_sizes.begin(), out_sizes.end() - 1);
+  out_sizes.back() = p.ev;
+  Tensor out = made(p, out_sizes, p.type), lse = made(p, lse_sizes, number);
+  if (product_of(lse_sizes) == 0) return {out, lse};
+  if (p.skv == 0) {
+    aten::fill_(out, 0);
+    aten::fill_(lse, -INFINITY);
+    return {out, lse};
+  }
+  check_columns(p, kMostColumns);
+  if (p.ev == 0) {  // lse is still asked for
+    Attention narrow = p;
+    narrow.v = aten::narrow(p.k, p.k.dim() - 1, 0, 1);
+    narrow.ev = 1;
+    return {out, std::get<1>(launch_attention(narrow, way))};
+  }
+
+  AttentionProblem problem(p, way.place);
+  problem.bind(AttentionProblem::kOut, "out", out);
+  problem.bind(AttentionProblem::kLse, "lse", lse, View::kAlongRows);
+  problem.join_batch();
+  const Plan plan = plan_of(p.op, problem.key(false), way.remembered);
+  if (!way.executes) return {out, lse};
+
+  wmma::AttentionArguments& arguments = problem.arguments;
+  arguments.splits = static_cast<int>(plan.numbers[0]);
+  arguments.keys_of_split = static_cast<int>(plan.numbers[1]);
+  arguments.tiles = static_cast<int>(plan.numbers[2]);
+  arguments.slices = static_cast<int>(plan.numbers[3]);
+  const OptTensor workspace = launch::workspace_of(plan, p.device);
+  if (workspace) {
+    arguments.partial = workspace->mutable_data_ptr();
+    problem.touched.add("workspace", *workspace);
+  }
+  problem.launch_all(p.op, way, plan);
+  return {out, lse};
+}
+
+}  // namespace
+
+std::tuple<Tensor, Tensor> attention(const Attention& p) {
+  if (is_plain_cpu(p.device)) return cpu::attention(p);
+  const Way way = way_of(p.device);
+  return way.on_cpu ? cpu::attention(p) : launch_attention(p, way);
+}
+
+std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const Tensor& g_out, const Tensor& out,
+                                                      const Tensor& lse, const OptTensor& g_lse) {
+  const Way way = way_of(p.device);
+  if (way.on_cpu) fail_type(p.op, "q", "is on the cpu; takes tensors on a GPU");
+  Tensor g_q = made(p, sizes_of(p.q), p.type), g_k = made(p, sizes_of(p.k), p.type),
+         g_v = made(p, sizes_of(p.v), p.type);
+  if (p.batch * p.heads * p.sq == 0 || p.skv == 0 || p.ev == 0) {
+    for (Tensor* x : {&g_q, &g_k, &g_v}) aten::fill_(*x, 0);
+    return {g_q, g_k, g_v};
+  }
+  Tensor delta = made(p, sizes_of(lse), type_of(lse));
+  AttentionProblem problem(p, way.place);
+  problem.bind(AttentionProblem::kOut, "out", out);
+  problem.bind(AttentionProblem::kLse, "lse", lse, View::kAlongRows);
+  problem.bind(AttentionProblem::kGOut, "g_out", g_out);
+  if (g_lse) problem.bind(AttentionProblem::kGLse, "g_lse", *g_lse, View::kAlongRows);
+  problem.bind(AttentionProblem::kDelta, "delta", delta, View::kAlongRows);
+  problem.bind(AttentionProblem::kGQ, "g_q", g_q);
+  problem.bind(AttentionProblem::kGK, "g_k", g_k);
+  problem.bind(AttentionProblem::kGV, "g_v", g_v);
+  problem.join_batch();
+  const Plan plan = plan_of(p.op, problem.key(true), way.remembered);
+  if (way.executes) problem.launch_all(p.op, way, plan);
+  return {g_q, g_k, g_v};
+}
+
+}  // namespace wmma_ops

@@ -1,0 +1,14 @@
+// Attention on whatever device its tensors are.
+#pragma once
+
+#include "calls/problem.hpp"
+
+namespace wmma_ops {
+
+std::tuple<Tensor, Tensor> attention(const Attention& p);
+
+// The gradients of q, k and v, by kernels of our own; `g_lse` is that of lse, where there is one.
+std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const Tensor& g_out, const Tensor& out,
+                                                      const Tensor& lse, const OptTensor& g_lse);
+
+}  // namespace wmma_ops

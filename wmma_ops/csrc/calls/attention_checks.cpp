@@ -1,0 +1,82 @@
+#include <cmath>
+#include <utility>
+
+#include "calls/problem.hpp"
+
+namespace wmma_ops {
+
+void Attention::check() {
+  type = type_of(q);
+  device = check_first(op, "q", q);
+  for (auto [name, x] : {std::pair{"k", &k}, {"v", &v}}) check_storage(op, name, *x, device);
+  if (type != ScalarType::Half && type != ScalarType::BFloat16 && type != ScalarType::Float &&
+      type != ScalarType::Double) {
+    fail_type(op, "q", std::string("is ") + name_of(type) + "; takes float16, bfloat16, float32 or float64");
+  }
+  for (auto [name, x] : {std::pair{"k", &k}, {"v", &v}}) {
+    if (type_of(*x) != type) {
+      fail_type(op, name, std::string("is ") + name_of(type_of(*x)) + "; takes " + name_of(type) + ", as q has");
+    }
+    if (x->dim() != q.dim()) {
+      fail_value(op, name, "has shape " + shape(*x) + "; takes as many dimensions as q, " + shape(q));
+    }
+  }
+  int64_t rank = q.dim();
+  if (rank < 2) fail_value(op, "q", "has shape " + shape(q) + "; takes [..., heads, length, head size]");
+  auto qs = q.sizes(), ks = k.sizes(), vs = v.sizes();
+  sq = qs[rank - 2];
+  e = qs[rank - 1];
+  skv = ks[rank - 2];
+  ev = vs[rank - 1];
+  if (e == 0) fail_value(op, "q", "has shape " + shape(q) + "; takes a head size of 1 or more");
+  if (ks[rank - 1] != e) {
+    fail_value(op, "k", "has shape " + shape(k) + "; takes the head size of q, " + std::to_string(e));
+  }
+  if (vs[rank - 2] != skv) {
+    fail_value(op, "v", "has shape " + shape(v) + "; takes the length of k, " + std::to_string(skv));
+  }
+  for (int64_t i = 0; i < rank - 2; ++i) {
+    bool is_heads = i == rank - 3;
+    if (vs[i] != ks[i]) {
+      fail_value(op, "v", "has shape " + shape(v) + "; takes the batch and head dimensions of k, " + shape(k));
+    }
+    if (is_heads && enable_gqa) {
+      if (ks[i] == 0 ? qs[i] != 0 : qs[i] % ks[i] != 0) {
+        fail_value(
+            op, "k",
+            "has shape " + shape(k) + "; takes a number of heads that divides that of q, " + std::to_string(qs[i]));
+      }
+    } else if (ks[i] != qs[i]) {
+      fail_value(op, "k",
+                 "has shape " + shape(k) + "; takes the batch and head dimensions of q, " + shape(q) +
+                     (is_heads ? " (or enable_gqa=True)" : ""));
+    }
+    if (is_heads) {
+      heads = qs[i];
+      kv_heads = ks[i];
+    } else {
+      batch *= qs[i];
+    }
+  }
+  if (causal < kNotCausal || causal > kBottomRight) {
+    fail_value(op, "is_causal", "is " + std::to_string(causal) + "; takes 0 (no), 1 (top-left) or 2 (bottom-right)");
+  }
+  if (mask) {
+    check_storage(op, "mask", *mask, device);
+    if (causal != kNotCausal) fail_value(op, "is_causal", "is set together with mask; takes one of the two");
+    ScalarType mask_type = type_of(*mask);
+    if (mask_type != ScalarType::Bool && mask_type != type && mask_type != ScalarType::Float) {
+      fail_type(op, "mask",
+                std::string("is ") + name_of(mask_type) + "; takes bool, float32 or " + name_of(type) + ", as q has");
+    }
+    Sizes target(qs.data(), qs.data() + rank - 1);
+    target.push_back(skv);
+    check_matrix(op, "mask", *mask, target);
+  }
+  if (scale_argument && !std::isfinite(*scale_argument)) {
+    fail_value(op, "scale", "is " + std::to_string(*scale_argument) + "; takes a finite number");
+  }
+  scale = scale_argument ? *scale_argument : 1.0 / std::sqrt(static_cast<double>(e));
+}
+
+}  // namespace wmma_ops

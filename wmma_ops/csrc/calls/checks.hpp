@@ -1,0 +1,51 @@
+// How what cannot be done is refused, in the words
+//   wmma.<op>: <argument> <what came>; takes <what is taken> [TypeError or ValueError]
+// The tag at the end tells the Python functions which exception to raise.
+#pragma once
+
+#include "calls/types.hpp"
+
+namespace wmma_ops {
+
+// Where an op's tensors are, all of them.
+struct Device {
+  int32_t type, index;
+  static const int32_t kCpu, kCuda;
+  bool is_cpu() const { return type == kCpu; }
+};
+
+[[noreturn]] void fail_type(const char* op, const char* name, const std::string& came_and_taken);
+[[noreturn]] void fail_value(const char* op, const char* name, const std::string& came_and_taken);
+std::string shape(const Sizes& sizes);  // "[2, 3]"
+std::string shape(const Tensor& x);
+
+// Python's None arrives as an undefined tensor: to be refused before anything else is asked of it.
+template <class... Rest>
+void require(const char* op, const char* name, const Tensor& x, const Rest&... rest) {
+  if (!x.defined()) fail_type(op, name, "is None; takes a tensor");
+  if constexpr (sizeof...(rest) > 0) require(op, rest...);
+}
+
+bool is_strided(const Tensor& x);
+Device check_first(const char* op, const char* name, const Tensor& x);  // where all others must be
+void check_storage(const char* op, const char* name, const Tensor& x, const Device& first);
+void check_beside(const char* op, const char* name, const Tensor& x, ScalarType operand, const Device& first);
+void check_output(const char* op, const char* name, ScalarType got, ScalarType operand);
+
+void check_rank(const char* op, const char* name, const Tensor& x, int64_t rank);
+// Broadcasts x's dimensions but the last `core` (aligned at the right) into `batch`, which is that of `other`.
+void broadcast(const char* op, const char* name, Sizes& batch, const Tensor& x, int64_t core, const char* other);
+// That it broadcasts to the target without enlarging it.
+void check_matrix(const char* op, const char* name, const Tensor& x, const Sizes& target);
+// A vector along one dimension of the product, with optional batch dimensions before it; a scale may be one element.
+void check_vector(const char* op, const char* name, const Tensor& x, int64_t length, const Sizes& batch, bool or_one);
+
+// In-place targets: must not overlap themselves nor an operand.
+void check_inplace(const char* op, const char* name, const Tensor& target, const char* other_name, const Tensor& other);
+
+// Codes of activations that Python registered.
+void register_activation(int64_t code);
+bool is_activation(int64_t code);
+void check_activation(const char* op, const char* name, int64_t code);
+
+}  // namespace wmma_ops

@@ -1,0 +1,275 @@
+// Every op's schema and its way to the kernels, in one table.
+//
+// Each op stands twice: wmma::X, to which Python adds the derivative, and wmma_raw::X, the same without one. A
+// registered derivative costs several times the call itself, so wmma_ops.X takes the raw op where no gradient is asked
+// for. Schemas hold no str (torch before 2.14 leaks each one) and no Scalar; activations are codes
+// (kernels/wmma/activation.hpp). Tensors stand before the *, as torch.library.register_autograd needs them.
+#include <tuple>
+
+#include "calls/attention.hpp"
+#include "calls/gemm.hpp"
+
+namespace wmma_ops {
+
+namespace {
+
+using OutType = std::optional<ScalarType>;
+
+// Every single product: checked, then handed to its device.
+Tensor run(Gemm& p) {
+  NoGrad guard;
+  p.check();
+  return wmma_ops::gemm(p);
+}
+
+Tensor matmul(const Tensor& a, const Tensor& b, const OutType& out_dtype) {
+  require("matmul", "a", a, "b", b);
+  Gemm p{"matmul", a, b};
+  p.out_dtype = out_dtype;
+  int64_t a_dim = a.dim(), b_dim = b.dim();
+  if (a_dim >= 2 && b_dim >= 2) return run(p);
+
+  // A vector is a matrix of one row (A) or one column (B); its dimension is missing from the result.
+  for (auto [name, x] : {std::pair{"a", &a}, {"b", &b}}) {
+    if (x->dim() == 0) fail_value(p.op, name, "has shape []; takes 1 dimension or more");
+  }
+  int64_t a_k = a.sizes()[a_dim - 1], b_k = b.sizes()[b_dim == 1 ? 0 : b_dim - 2];
+  if (a_k != b_k) {
+    fail_value(
+        p.op, "b",
+        "has shape " + shape(b) + "; takes " + std::to_string(a_k) + " elements along K, as a, " + shape(a) + ", has");
+  }
+  if (a_dim == 1) p.a = aten::unsqueeze(a, 0);
+  if (b_dim == 1) p.b = aten::unsqueeze(b, 1);
+  Tensor out = run(p);
+  Sizes sizes = sizes_of(out);
+  if (b_dim == 1) sizes.pop_back();
+  if (a_dim == 1) sizes.erase(sizes.end() - (b_dim == 1 ? 1 : 2));
+  return aten::reshaped_result(out, sizes);
+}
+
+Tensor add_product(const char* op, int64_t rank, const Tensor& input, const Tensor& a, const Tensor& b, double beta,
+                   double alpha, const OutType& out_dtype) {
+  require(op, "input", input, "a", a, "b", b);
+  Gemm p{op, a, b, input};
+  check_rank(op, "a", a, rank);
+  check_rank(op, "b", b, rank);
+  if (rank == 3 && a.sizes()[0] != b.sizes()[0]) {
+    fail_value(op, "b", "has shape " + shape(b) + "; takes the batch size of a, " + std::to_string(a.sizes()[0]));
+  }
+  p.beta = beta;
+  p.alpha = alpha;
+  p.out_dtype = out_dtype;
+  p.names.c = "input";
+  return run(p);
+}
+
+Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, double beta, double alpha,
+             const OutType& out_dtype) {
+  return add_product("addmm", 2, input, a, b, beta, alpha, out_dtype);
+}
+
+Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, double beta, double alpha,
+               const OutType& out_dtype) {
+  return add_product("baddbmm", 3, input, a, b, beta, alpha, out_dtype);
+}
+
+void addmm_(const Tensor& input, const Tensor& a, const Tensor& b, double beta, double alpha) {
+  NoGrad guard;
+  require("addmm_", "input", input, "a", a, "b", b);
+  Gemm p{"addmm_", a, b, input};
+  check_rank(p.op, "a", a, 2);
+  check_rank(p.op, "b", b, 2);
+  p.beta = beta;
+  p.alpha = alpha;
+  p.names.c = "input";
+  p.check();  // before the next check, so that an input of another kind is named first
+  check_output(p.op, "input", type_of(input), p.in);
+  p.out = type_of(input);
+  if (sizes_of(input) != p.out_sizes) {
+    fail_value(p.op, "input",
+               "has shape " + shape(input) + "; takes [" + std::to_string(p.m) + ", " + std::to_string(p.n) +
+                   "], the shape of the product");
+  }
+  check_inplace(p.op, "input", input, "a", a);
+  check_inplace(p.op, "input", input, "b", b);
+  wmma_ops::gemm(p, input);
+}
+
+Tensor gemm(const Tensor& a, const Tensor& b, const OptTensor& c, const OptTensor& bias, const OptTensor& row_scale,
+            const OptTensor& col_scale, const OptTensor& a_scale, const OptTensor& multiply, const OptTensor& a2,
+            const OptTensor& b2, double alpha, double beta, int64_t a_activation, int64_t activation,
+            const OutType& out_dtype) {
+  require("gemm", "a", a, "b", b);
+  Gemm p{"gemm",   a,  b,  c,     bias, row_scale,    col_scale,  a_scale,
+         multiply, a2, b2, alpha, beta, a_activation, activation, out_dtype};
+  return run(p);
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const OptTensor& bias, const OptTensor& residual,
+              int64_t activation) {
+  require("linear", "x", x, "weight", weight);
+  check_rank("linear", "weight", weight, 2);
+  int64_t rank = x.dim();
+  if (rank == 0) fail_value("linear", "x", "has shape []; takes 1 dimension or more");
+  int64_t k = x.sizes()[rank - 1];
+  if (weight.sizes()[1] != k) {
+    fail_value("linear", "weight",
+               "has shape " + shape(weight) + "; takes [N, " + std::to_string(k) + "], as the last dimension of x, " +
+                   shape(x) + ", is " + std::to_string(k));
+  }
+  Tensor transposed = weight;
+  if (is_strided(weight)) {  // else it is refused by its name
+    auto sizes = weight.sizes(), strides = weight.strides();
+    transposed = aten::matrix_view(weight, sizes[1], sizes[0], strides[1], strides[0]);
+  }
+  Gemm p{"linear", rank == 1 ? aten::unsqueeze(x, 0) : x, transposed, residual, bias};
+  p.activation = activation;
+  p.names.a = "x";
+  p.names.b = "weight";
+  p.names.c = "residual";
+  Tensor out = run(p);
+  return rank == 1 ? aten::reshaped_result(out, {weight.sizes()[0]}) : out;
+}
+
+Tensor gemm_gemm(const Tensor& a, const Tensor& b0, const Tensor& b1, const OptTensor& c, const OptTensor& bias0,
+                 const OptTensor& bias1, const OptTensor& gate, double alpha0, double alpha1, double beta1,
+                 int64_t activation, const OutType& out_dtype) {
+  NoGrad guard;
+  require("gemm_gemm", "a", a, "b0", b0, "b1", b1);
+  GemmGemm p{"gemm_gemm", a, b0, b1, c, bias0, bias1, gate, alpha0, alpha1, beta1, activation, out_dtype};
+  p.check();
+  return wmma_ops::gemm_gemm(p);
+}
+
+std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Tensor& v, const OptTensor& mask,
+                                     int64_t is_causal, const std::optional<double>& scale, bool enable_gqa) {
+  NoGrad guard;
+  require("attention", "q", q, "k", k, "v", v);
+  Attention p{"attention", q, k, v, mask, is_causal, scale, enable_gqa};
+  p.check();
+  return wmma_ops::attention(p);
+}
+
+std::tuple<Tensor, Tensor, Tensor> attention_gradients(const Tensor& g_out, const Tensor& q, const Tensor& k,
+                                                       const Tensor& v, const Tensor& out, const Tensor& lse,
+                                                       const OptTensor& mask, const OptTensor& g_lse, int64_t is_causal,
+                                                       const std::optional<double>& scale, bool enable_gqa) {
+  NoGrad guard;
+  Attention p{"attention", q, k, v, mask, is_causal, scale, enable_gqa};
+  p.check();
+  return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
+}
+
+// A scale as gemm takes it: torch's [M, 1] and [1, N] lose their dimension of one, a single element all of them.
+Tensor as_vector(const char* name, const Tensor& scale, const Tensor& operand, int64_t one) {
+  if (type_of(scale) != ScalarType::Float) {
+    fail_type("scaled_mm", name, std::string("is ") + name_of(type_of(scale)) + "; takes float32");
+  }
+  if (scale.numel() == 1) return aten::reshape(scale, {});
+  Sizes sizes = sizes_of(scale);
+  if (scale.dim() >= 2 && scale.dim() == operand.dim() && *(sizes.end() - one) == 1) sizes.erase(sizes.end() - one);
+  return aten::reshape(scale, sizes);
+}
+
+Tensor scaled_mm(const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b, const OptTensor& bias,
+                 const OutType& out_dtype) {
+  require("scaled_mm", "a", a, "b", b, "scale_a", scale_a, "scale_b", scale_b);
+  ScalarType in = type_of(a);
+  if (!is_integer(in) && !is_fp8(in)) {
+    fail_type("scaled_mm", "a", std::string("is ") + name_of(in) + "; takes int8 or a float8 type");
+  }
+  Gemm p{"scaled_mm", a, b, std::nullopt, bias};
+  p.row_scale = as_vector("scale_a", scale_a, a, 1);
+  p.col_scale = as_vector("scale_b", scale_b, b, 2);
+  p.out_dtype = out_dtype ? *out_dtype : ScalarType::BFloat16;
+  p.names.row_scale = "scale_a";
+  p.names.col_scale = "scale_b";
+  return run(p);
+}
+
+struct Op {
+  const char* name;
+  const char* schema;
+  void (*kernel)(StableIValue*, uint64_t, uint64_t);
+};
+
+const Op kOps[] = {
+    {"matmul", "matmul(Tensor a, Tensor b, *, ScalarType? out_dtype=None) -> Tensor", TORCH_BOX(&matmul)},
+    {"addmm",
+     "addmm(Tensor input, Tensor a, Tensor b, *, float beta=1, float alpha=1, ScalarType? out_dtype=None) -> Tensor",
+     TORCH_BOX(&addmm)},
+    {"addmm_", "addmm_(Tensor(a!) input, Tensor a, Tensor b, *, float beta=1, float alpha=1) -> ()",
+     TORCH_BOX(&addmm_)},
+    {"baddbmm",
+     "baddbmm(Tensor input, Tensor a, Tensor b, *, float beta=1, float alpha=1, ScalarType? out_dtype=None) -> Tensor",
+     TORCH_BOX(&baddbmm)},
+    {"gemm",
+     "gemm(Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, Tensor? row_scale=None, Tensor? col_scale=None, "
+     "Tensor? a_scale=None, Tensor? multiply=None, Tensor? a2=None, Tensor? b2=None, *, float alpha=1, "
+     "float beta=1, int a_activation=0, int activation=0, ScalarType? out_dtype=None) -> Tensor",
+     TORCH_BOX(&gemm)},
+    {"linear",
+     "linear(Tensor x, Tensor weight, Tensor? bias=None, Tensor? residual=None, *, int activation=0) -> Tensor",
+     TORCH_BOX(&linear)},
+    {"gemm_gemm",
+     "gemm_gemm(Tensor a, Tensor b0, Tensor b1, Tensor? c=None, Tensor? bias0=None, Tensor? bias1=None, "
+     "Tensor? gate=None, *, float alpha0=1, float alpha1=1, float beta1=1, int activation=0, "
+     "ScalarType? out_dtype=None) -> Tensor",
+     TORCH_BOX(&gemm_gemm)},
+    {"attention",
+     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask=None, *, int is_causal=0, float? scale=None, "
+     "bool enable_gqa=False) -> (Tensor, Tensor)",
+     TORCH_BOX(&attention)},
+    {"scaled_mm",
+     "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, *, "
+     "ScalarType? out_dtype=None) -> Tensor",
+     TORCH_BOX(&scaled_mm)},
+};
+
+using Library = torch::stable::detail::StableLibrary;
+
+void define(Library& m) {
+  for (const Op& op : kOps) m.def(op.schema);
+}
+
+void implement(Library& m) {
+  for (const Op& op : kOps) m.impl(op.name, op.kernel);
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY(wmma_raw, m) { define(m); }
+
+STABLE_TORCH_LIBRARY(wmma, m) {
+  define(m);
+  // What autograd calls where attention has kernels.
+  m.def(
+      "_attention_backward(Tensor g_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? mask=None, "
+      "Tensor? g_lse=None, *, int is_causal=0, float? scale=None, bool enable_gqa=False) -> (Tensor, Tensor, Tensor)");
+  // Python implements the first (a registered torch function) and calls the second when one is registered.
+  m.def("_registered_activation(Tensor x, int code) -> Tensor");
+  m.def("_register_activation(int code) -> ()");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(wmma, CompositeExplicitAutograd, m) {
+  m.impl("_register_activation", TORCH_BOX(&register_activation));
+}
+
+// Other devices and layouts arrive at the same checks, which refuse them by name.
+STABLE_TORCH_LIBRARY_IMPL(wmma, CPU, m) {
+  implement(m);
+  m.impl("_attention_backward", TORCH_BOX(&attention_gradients));
+}
+STABLE_TORCH_LIBRARY_IMPL(wmma, CUDA, m) {
+  implement(m);
+  m.impl("_attention_backward", TORCH_BOX(&attention_gradients));
+}
+STABLE_TORCH_LIBRARY_IMPL(wmma, SparseCPU, m) { implement(m); }
+STABLE_TORCH_LIBRARY_IMPL(wmma, SparseCsrCPU, m) { implement(m); }
+STABLE_TORCH_LIBRARY_IMPL(wmma_raw, CPU, m) { implement(m); }
+STABLE_TORCH_LIBRARY_IMPL(wmma_raw, CUDA, m) { implement(m); }
+STABLE_TORCH_LIBRARY_IMPL(wmma_raw, SparseCPU, m) { implement(m); }
+STABLE_TORCH_LIBRARY_IMPL(wmma_raw, SparseCsrCPU, m) { implement(m); }
+
+}  // namespace wmma_ops

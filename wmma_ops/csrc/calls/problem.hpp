@@ -1,0 +1,93 @@
+// What an op is asked to do, checked: the one form that the CPU, emulated and GPU paths share. `check` refuses what
+// cannot be done, before anything is computed.
+#pragma once
+
+#include "calls/checks.hpp"
+
+namespace wmma_ops {
+
+// How an op's users call its operands, for messages.
+struct Names {
+  const char* a = "a";
+  const char* b = "b";
+  const char* c = "c";
+  const char* row_scale = "row_scale";
+  const char* col_scale = "col_scale";
+  const char* bias = "bias";
+  const char* multiply = "multiply";
+};
+
+// D = cast(act(alpha·(pro(A)·B + A2·B2)·row_scale[m]·col_scale[n] + beta·C + bias[n]) · multiply), pro(A) =
+// act_a(A·a_scale[k]).
+struct Gemm {
+  const char* op;
+  Tensor a;  // [batch…, M, K]
+  Tensor b;  // [batch…, K, N]
+  OptTensor c = {}, bias = {}, row_scale = {}, col_scale = {}, a_scale = {}, multiply = {};
+  OptTensor a2 = {};  // [batch…, M, K2]
+  OptTensor b2 = {};  // [batch…, K2, N]
+  double alpha = 1, beta = 1;
+  int64_t a_activation = 0, activation = 0;
+  std::optional<ScalarType> out_dtype = {};
+  Names names = {};
+
+  // Filled in by check.
+  Device device{};
+  int64_t m = 0, n = 0, k = 0, k2 = 0;
+  Sizes batch = {};
+  Sizes out_sizes = {};  // [batch…, M, N]
+  ScalarType in{}, in_b{}, out{};
+
+  // After it, where there is a second pair, neither K nor K2 is 0: a pair with nothing to sum up is gone.
+  void check();
+  bool has_prologue() const { return a_scale || a_activation != 0; }
+
+ private:
+  void check_pair();
+  void drop_empty_pair();
+};
+
+// D0 = act(alpha0·A·B0 + bias0) [· (A·gate)], rounded to A's type; D1 = alpha1·D0·B1 + beta1·C + bias1.
+struct GemmGemm {
+  const char* op;
+  Tensor a;   // [batch…, M, K]
+  Tensor b0;  // [batch…, K, H]
+  Tensor b1;  // [batch…, H, N]
+  OptTensor c = {}, bias0 = {}, bias1 = {}, gate = {};
+  double alpha0 = 1, alpha1 = 1, beta1 = 1;
+  int64_t activation = 0;
+  std::optional<ScalarType> out_dtype = {};
+
+  // Filled in by check.
+  Device device{};
+  int64_t m = 0, k = 0, h = 0, n = 0;
+  Sizes batch = {};
+  Sizes out_sizes = {};  // [batch…, M, N]
+  ScalarType out{};
+
+  void check();
+};
+
+enum Causal : int64_t { kNotCausal = 0, kTopLeft = 1, kBottomRight = 2 };
+
+// out = softmax(scale·Q·Kᵀ + mask)·V and lse, the logarithm of each row's sum; a row with no key left gives 0 and −inf.
+struct Attention {
+  const char* op;
+  Tensor q;  // [batch…, heads, Sq, E]
+  Tensor k;  // [batch…, kv_heads, Skv, E]
+  Tensor v;  // [batch…, kv_heads, Skv, Ev]
+  OptTensor mask = {};
+  int64_t causal = kNotCausal;
+  std::optional<double> scale_argument = {};
+  bool enable_gqa = false;
+
+  // Filled in by check.
+  Device device{};
+  int64_t batch = 1, heads = 1, kv_heads = 1, sq = 0, skv = 0, e = 0, ev = 0;
+  double scale = 1;
+  ScalarType type{};
+
+  void check();
+};
+
+}  // namespace wmma_ops

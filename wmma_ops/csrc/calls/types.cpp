@@ -1,0 +1,118 @@
+#include "calls/types.hpp"
+
+#include <algorithm>
+
+namespace wmma_ops {
+
+using S = ScalarType;
+
+ScalarType type_of(const Tensor& x) {
+  // The interface's own conversion asks for one type after another, on every call; this asks once a process.
+  static const auto table = [] {
+    std::array<ScalarType, 64> types;
+    types.fill(S::Undefined);
+    for (S type : {S::Byte,          S::Char,         S::Short,           S::Int,
+                   S::Long,          S::UInt16,       S::UInt32,          S::UInt64,
+                   S::Half,          S::BFloat16,     S::Float,           S::Double,
+                   S::ComplexHalf,   S::ComplexFloat, S::ComplexDouble,   S::Bool,
+                   S::Float8_e4m3fn, S::Float8_e5m2,  S::Float8_e4m3fnuz, S::Float8_e5m2fnuz}) {
+      types.at(aten::shim_dtype(type)) = type;
+    }
+    return types;
+  }();
+  int32_t type;
+  aten::ok(aoti_torch_get_dtype(x.get(), &type), "dtype");
+  return type >= 0 && type < static_cast<int32_t>(table.size()) ? table[type] : S::Undefined;
+}
+
+const char* name_of(ScalarType type) {
+  switch (type) {
+    case S::Byte:
+      return "uint8";
+    case S::Char:
+      return "int8";
+    case S::Short:
+      return "int16";
+    case S::Int:
+      return "int32";
+    case S::Long:
+      return "int64";
+    case S::UInt16:
+      return "uint16";
+    case S::UInt32:
+      return "uint32";
+    case S::UInt64:
+      return "uint64";
+    case S::Half:
+      return "float16";
+    case S::BFloat16:
+      return "bfloat16";
+    case S::Float:
+      return "float32";
+    case S::Double:
+      return "float64";
+    case S::ComplexHalf:
+      return "complex32";
+    case S::ComplexFloat:
+      return "complex64";
+    case S::ComplexDouble:
+      return "complex128";
+    case S::Bool:
+      return "bool";
+    case S::Float8_e4m3fn:
+      return "float8_e4m3fn";
+    case S::Float8_e5m2:
+      return "float8_e5m2";
+    case S::Float8_e4m3fnuz:
+      return "float8_e4m3fnuz";
+    case S::Float8_e5m2fnuz:
+      return "float8_e5m2fnuz";
+    default:
+      return "an unsupported dtype";
+  }
+}
+
+namespace {
+bool is_ocp(ScalarType type) { return type == S::Float8_e4m3fn || type == S::Float8_e5m2; }
+bool is_fnuz(ScalarType type) { return type == S::Float8_e4m3fnuz || type == S::Float8_e5m2fnuz; }
+}  // namespace
+
+bool is_fp8(ScalarType type) { return is_ocp(type) || is_fnuz(type); }
+
+const std::vector<ScalarType>& outputs_of(ScalarType operand) {
+  static const std::vector<ScalarType> none, half{S::Half, S::Float}, bfloat{S::BFloat16, S::Float}, single{S::Float},
+      twice{S::Double}, integer{S::Int, S::Char, S::Float, S::Half, S::BFloat16}, fp8{S::BFloat16, S::Half, S::Float};
+  switch (operand) {
+    case S::Half:
+      return half;
+    case S::BFloat16:
+      return bfloat;
+    case S::Float:
+      return single;
+    case S::Double:
+      return twice;
+    case S::Char:
+      return integer;
+    default:
+      return is_fp8(operand) ? fp8 : none;
+  }
+}
+
+bool may_meet(ScalarType a, ScalarType b) { return a == b || (is_ocp(a) && is_ocp(b)) || (is_fnuz(a) && is_fnuz(b)); }
+
+const std::vector<ScalarType>& beside(ScalarType operand) {
+  static const std::vector<ScalarType> twice{S::Double}, integer{S::Char, S::Int, S::Half, S::BFloat16, S::Float},
+      floating{S::Half, S::BFloat16, S::Float};
+  return operand == S::Double ? twice : is_integer(operand) ? integer : floating;
+}
+
+std::string list(const std::vector<ScalarType>& types) {
+  std::string text;
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (i > 0) text += i + 1 == types.size() ? " or " : ", ";
+    text += name_of(types[i]);
+  }
+  return text;
+}
+
+}  // namespace wmma_ops

@@ -1,0 +1,19 @@
+// The CPU kernels: each takes a checked problem and composes aten calls. They are the reference and the CPU product at
+// once.
+#pragma once
+
+#include "calls/problem.hpp"
+
+namespace wmma_ops::cpu {
+
+Tensor gemm(const Gemm& p,
+            const OptTensor& into = std::nullopt);  // into: a matrix of p.out_sizes() and p.out, any strides
+std::tuple<Tensor, Tensor> attention(const Attention& p);
+
+// x = act(x) for float32 and float64.
+void activate_(Tensor& x, int64_t code);
+
+// A float32 or float64 result in its output type, rounded once to nearest even; integers saturate and NaN becomes 0.
+Tensor cast(Tensor x, ScalarType type);
+
+}  // namespace wmma_ops::cpu

@@ -1,0 +1,34 @@
+// A checked attention in the one form that kernels take: every tensor as [batch, heads, rows, columns] with strides.
+#pragma once
+
+#include "launch/operands.hpp"
+
+namespace wmma_ops {
+
+class AttentionProblem : public Operands<AttentionProblem, wmma::AttentionArguments, wmma::AttentionOperand, 12> {
+ public:
+  // Binds q, k, v and the mask. `p` must outlive this, as must what else is bound.
+  AttentionProblem(const Attention& p, int64_t place);
+
+  // In the order of AttentionArguments.
+  enum Operand { kQ, kK, kV, kMask, kOut, kLse, kGOut, kGLse, kDelta, kGQ, kGK, kGV, kOperands };
+  static std::array<wmma::AttentionOperand*, kOperands> pointers(wmma::AttentionArguments& x) {
+    return {&x.q, &x.k, &x.v, &x.mask, &x.out, &x.lse, &x.g_out, &x.g_lse, &x.delta, &x.g_q, &x.g_k, &x.g_v};
+  }
+
+  // A tensor of q's (k's) batch and heads; those whose core is kAlongRows, as lse, have no columns.
+  void bind(Operand which, const char* name, const Tensor& x, View::Core core = View::kMatrix);
+
+  void join_batch();  // once all are bound: the batch has one dimension in a kernel
+
+  ProblemKey key(bool backward) const;
+
+ private:
+  Direction way_of(Operand which) const;
+
+  const Attention& p_;
+  int64_t place_;
+  int64_t batch_dims_;
+};
+
+}  // namespace wmma_ops

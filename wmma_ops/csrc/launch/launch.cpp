@@ -1,0 +1,86 @@
+#include "launch/launch.hpp"
+
+#include "launch/product.hpp"
+
+namespace wmma_ops::launch {
+
+OptTensor workspace_of(const Plan& plan, const Device& device) {
+  if (plan.workspace == 0) return std::nullopt;
+  return aten::empty(&plan.workspace, 1, ScalarType::Byte, device.type, device.index);
+}
+
+void execute(const char* op, const Way& way, const Plan& plan, const void* arguments, size_t size,
+             const Touched& touched) {
+  const bool emulated = way.place < 0;
+  Launch launch{};
+  launch.arguments = arguments;
+  launch.size = size;
+  launch.is_struct = true;
+  launch.tensors = touched.tensors;
+  launch.names = touched.names;
+  launch.tensor_count = touched.count;
+  for (int i = 0; i < plan.launch_count; ++i) {
+    const PlannedLaunch& planned = plan.launches[i];
+    launch.function = planned.function;
+    launch.grid[0] = planned.grid[0];
+    launch.grid[1] = planned.grid[1];
+    launch.block[0] = planned.block;
+    launch.grid[2] = launch.block[1] = launch.block[2] = 1;
+    launch.shared = planned.shared;
+    launch.is_early = planned.early;
+    emulated ? emulated_driver().launch(op, launch) : launch_loaded(op, launch);
+  }
+}
+
+Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
+  Tensor out = into ? *into
+                    : aten::empty(p.out_sizes.data(), static_cast<int64_t>(p.out_sizes.size()), p.out, p.device.type,
+                                  p.device.index);
+  for (int64_t size : p.out_sizes) {
+    if (size == 0) return out;
+  }
+  Product product(p, out, way.place);
+  const Plan plan = plan_of(p.op, product.problem, way.remembered);
+  if (!way.executes) return out;
+
+  wmma::GemmArguments& arguments = product.arguments;
+  arguments.splits = static_cast<unsigned>(plan.numbers[0]);
+  arguments.k_split = plan.numbers[1];
+  arguments.tiles_m = static_cast<unsigned>(plan.numbers[2]);
+  arguments.tiles_n = static_cast<unsigned>(plan.numbers[3]);
+  arguments.whole = static_cast<unsigned>(plan.numbers[4]);
+  arguments.split_stride = plan.numbers[5];
+  const OptTensor workspace = workspace_of(plan, p.device);
+  if (workspace) {
+    arguments.partial = workspace->mutable_data_ptr();
+    product.touched.add("workspace", *workspace);
+  }
+  const int64_t lines_a = plan.numbers[6], lines_b = plan.numbers[7], lines_d = plan.numbers[8];
+  if (lines_a == 0) {
+    product.launch_all(p.op, way, plan);
+    return out;
+  }
+  wmma::MappedPairArguments with_maps{{arguments, {}, {}, {}}, {}, {}};
+  const bool paired = arguments.k2 > 0;
+  if (way.place >= 0) {  // else it is recorded, not run
+    const wmma::GemmOperand &a = arguments.a, &b = arguments.b, &d = arguments.d;
+    const int64_t function = plan.launches[0].function, size = element_size(element_code(p.in));
+    auto map = [&](const wmma::GemmOperand& x, Extent outer, Extent inner, int64_t of, int64_t lines,
+                   wmma::TileMap& to) {
+      map_loaded(p.op, function, mapped(product.batch, x, outer, inner, of, lines), to);
+    };
+    map(a, {arguments.m, a.row_stride}, {arguments.k, a.column_stride}, size, lines_a, with_maps.a_map);
+    map(b, {arguments.n, b.column_stride}, {arguments.k, b.row_stride}, size, lines_b, with_maps.b_map);
+    if (paired) {  // whose tiles are as those of the first
+      const wmma::GemmOperand &a2 = arguments.a2, &b2 = arguments.b2;
+      map(a2, {arguments.m, a2.row_stride}, {arguments.k2, a2.column_stride}, size, lines_a, with_maps.a2_map);
+      map(b2, {arguments.n, b2.column_stride}, {arguments.k2, b2.row_stride}, size, lines_b, with_maps.b2_map);
+    }
+    if (lines_d > 0) map(d, {arguments.m, d.row_stride}, {arguments.n, d.column_stride}, 2, lines_d, with_maps.d_map);
+  }
+  const size_t bytes = paired ? sizeof(wmma::MappedPairArguments) : sizeof(wmma::MappedGemmArguments);
+  execute(p.op, way, plan, &with_maps, bytes, product.touched);
+  return out;
+}
+
+}  // namespace wmma_ops::launch

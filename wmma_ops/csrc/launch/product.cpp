@@ -1,0 +1,124 @@
+#include "launch/product.hpp"
+
+#include <dlfcn.h>
+
+#include <utility>
+
+namespace wmma_ops {
+
+namespace {
+
+// torch.get_float32_matmul_precision(): 0 highest, 1 high, 2 medium. The stable interface does not tell it. Asking
+// Python costs microseconds, so torch's own function is called where this build of torch has it under that name.
+int64_t precision() {
+  using Global = void* (*)();
+  using Get = int (*)(const void*);
+  struct Functions {
+    Global global;
+    Get get;
+  };
+  static const Functions torch = [] {
+    void* library = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
+    auto find = [&](const char* name) { return library ? dlsym(library, name) : nullptr; };
+    return Functions{reinterpret_cast<Global>(find("_ZN2at13globalContextEv")),
+                     reinterpret_cast<Get>(find("_ZNK2at7Context22float32MatmulPrecisionEv"))};
+  }();
+  if (!torch.global || !torch.get) return aten::call<int64_t>("wmma::_precision", "");
+  try {
+    return torch.get(torch.global()) & 3;
+  } catch (const std::exception&) {  // torch refuses to tell where its old and new settings were mixed
+    return aten::call<int64_t>("wmma::_precision", "");
+  }
+}
+
+}  // namespace
+
+Product::Product(const Gemm& p, const Tensor& out, int64_t place) : Operands(static_cast<int64_t>(p.batch.size())) {
+  int64_t m = p.m, n = p.n, k = p.alpha == 0 ? 0 : p.k, k2 = p.alpha == 0 ? 0 : p.k2;
+  add(kA, p.names.a, p.a, p.in, View::kMatrix, p.a.const_data_ptr());
+  add(kB, p.names.b, p.b, p.in_b, View::kMatrix, p.b.const_data_ptr());
+  if (p.beta != 0) add_optional(kC, p.names.c, p.c, View::kMatrix);
+  add(kD, "out", out, p.out, View::kMatrix, out.mutable_data_ptr());
+  add_optional(kBias, p.names.bias, p.bias, View::kAlongColumns);
+  if (p.alpha != 0) {  // 0·scale would be NaN for a scale that is not finite
+    add_optional(kRowScale, p.names.row_scale, p.row_scale, View::kAlongRows);
+    add_optional(kColScale, p.names.col_scale, p.col_scale, View::kAlongColumns);
+    add_optional(kAScale, "a_scale", p.a_scale, View::kAlongColumns);
+  }
+  add_optional(kMultiply, p.names.multiply, p.multiply, View::kMatrix);
+  if (k2 > 0) {
+    add(kA2, "a2", *p.a2, p.in, View::kMatrix, p.a2->const_data_ptr());
+    add(kB2, "b2", *p.b2, p.in_b, View::kMatrix, p.b2->const_data_ptr());
+  }
+  int64_t a_activation = p.alpha == 0 ? 0 : p.a_activation;
+
+  // Where D's memory runs down its columns, Dᵀ = Bᵀ·Aᵀ is the product that writes along it. A's prologue and the bias
+  // stay with their sides, so a product that has one is left as it is; so is one with a second pair, which no op writes
+  // to such memory.
+  bool down = v[kD].row == 1 && n > 1 && v[kD].column != 1;
+  if (down && !v[kBias].present && !v[kAScale].present && !v[kA2].present && a_activation == 0) {
+    std::swap(v[kA], v[kB]);
+    std::swap(v[kRowScale], v[kColScale]);
+    std::swap(m, n);
+    for (Operand which : {kA, kB, kC, kD, kRowScale, kColScale, kMultiply}) std::swap(v[which].row, v[which].column);
+  }
+
+  for (int which = 0; which < kOperands; ++which) {
+    v[which].is_read = k > 0 || (which != kA && which != kB && which != kAScale);
+    v[which].has_rows = which != kB && which != kBias && which != kColScale && which != kAScale && which != kB2;
+  }
+  batch = Batch(p.batch, v, kOperands, wmma::kBatchDims, &m);
+  arguments.batch = batch.fill(arguments.batch_sizes);
+  place_all();
+  arguments.m = m;
+  arguments.n = n;
+  arguments.k = k;
+  arguments.k2 = k2;
+  arguments.alpha = k == 0 ? 1 : p.alpha;  // infinity times nothing is nothing
+  arguments.beta = v[kC].present ? p.beta : 0;
+
+  const View &a = v[kA], &b = v[kB];
+  const Direction a_way = direction_of(batch, a, a.column, a.row, k, m, false),
+                  b_way = direction_of(batch, b, b.row, b.column, k, n, true);
+  Direction a2_way{false, 1}, b2_way{false, 1};  // where there is no second pair
+  if (k2 > 0) {
+    const View &a2 = v[kA2], &b2 = v[kB2];
+    a2_way = direction_of(batch, a2, a2.column, a2.row, k2, m, false);
+    b2_way = direction_of(batch, b2, b2.row, b2.column, k2, n, true);
+  }
+  auto along_n = [&](Operand which) { return batch.vec_of(v[which], v[which].column, n, v[which].row); };
+  problem = {kGemmProblem,
+             place,
+             a.code,
+             b.code,
+             v[kC].code,
+             v[kD].code,
+             v[kBias].code,
+             v[kRowScale].code,
+             v[kColScale].code,
+             v[kAScale].code,
+             v[kMultiply].code,
+             a_way.across,
+             b_way.across,
+             a_way.vec,
+             b_way.vec,
+             along_n(kC),
+             along_n(kD),
+             along_n(kMultiply),
+             is_wide(a) || is_wide(b) || is_wide(v[kA2]) || is_wide(v[kB2]),
+             a_activation,
+             p.activation,
+             batch.dims - batch.outer_dims(),
+             arguments.batch,
+             m,
+             n,
+             k,
+             p.in == ScalarType::Float ? precision() : 0,
+             k2,
+             a2_way.across,
+             b2_way.across,
+             a2_way.vec,
+             b2_way.vec};
+}
+
+}  // namespace wmma_ops

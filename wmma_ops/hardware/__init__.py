@@ -1,0 +1,1 @@
+"""What is known of the hardware: targets, matrix instructions, lane layouts, geometry, occupancy."""

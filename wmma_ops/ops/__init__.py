@@ -1,0 +1,1 @@
+"""The ops: documented functions, fakes, derivatives, and what else each is to PyTorch."""

@@ -1,0 +1,162 @@
+"""Activations by name: the built-in ones and those that users register.
+
+The C++ library and the kernels know them by code. A registered one's code is a hash of its name, so that a saved graph
+means the same in another process that registered the same name.
+"""
+
+import difflib
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from wmma_ops.ops.library import IMPLEMENTATIONS
+
+aten = torch.ops.aten
+
+LEAKY_SLOPE = 0.01
+GELU = {"none": "gelu", "tanh": "gelu_tanh"}  # by the `approximate` of torch's
+FIRST_REGISTERED = 256
+
+
+@dataclass(frozen=True)
+class Activation:
+    """`forward(x)` and `backward(gradient, x)` as torch functions; `device` is the C++ expression of a registered one."""
+
+    name: str
+    code: int
+    forward: Callable[[torch.Tensor], torch.Tensor]
+    backward: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    device: str | None = None
+
+
+def _silu_backward(g, x):
+    # Spelled out: aten's fused one does not differentiate again.
+    s = torch.sigmoid(x)
+    return g * (s * (1 + x * (1 - s)))
+
+
+def _gelu_backward(g, x, approximate):
+    # aten's own does not broadcast in float32 on the CPU, where it is oneDNN's, nor under vmap.
+    return aten.gelu_backward(g, x if x.shape == g.shape else x.expand_as(g), approximate=approximate)
+
+
+# In the order of their codes in kernels/wmma/activation.hpp. Where aten has a fused backward that differentiates
+# again, it is used.
+BUILTIN = tuple(
+    Activation(name, code, forward, backward)
+    for code, (name, forward, backward) in enumerate(
+        [
+            ("none", lambda x: x, lambda g, x: g),
+            ("relu", F.relu, lambda g, x: aten.threshold_backward(g, x, 0)),
+            ("gelu", F.gelu, lambda g, x: _gelu_backward(g, x, "none")),
+            (
+                "gelu_tanh",
+                lambda x: F.gelu(x, approximate="tanh"),
+                lambda g, x: _gelu_backward(g, x, "tanh"),
+            ),
+            ("silu", F.silu, _silu_backward),
+            ("sigmoid", torch.sigmoid, lambda g, x: aten.sigmoid_backward(g, torch.sigmoid(x))),
+            ("tanh", torch.tanh, lambda g, x: aten.tanh_backward(g, torch.tanh(x))),
+            (
+                "leaky_relu",
+                lambda x: F.leaky_relu(x, LEAKY_SLOPE),
+                lambda g, x: aten.leaky_relu_backward(g, x, LEAKY_SLOPE, False),
+            ),
+        ]
+    )
+)
+
+_by_name: dict[str, Activation] = {activation.name: activation for activation in BUILTIN}
+_by_code: dict[int, Activation] = {activation.code: activation for activation in BUILTIN}
+
+
+def names() -> list[str]:
+    """Every activation's name, the built-in ones first."""
+    return list(_by_name)
+
+
+def by_code(code: int) -> Activation:
+    return _by_code[code]
+
+
+def code(op: str, argument: str, name: str | None) -> int:
+    """The code of an activation given by name; None is "none"."""
+    if name is None:
+        return 0
+    found = _by_name.get(name) if isinstance(name, str) else None
+    if found is None:
+        if not isinstance(name, str):
+            raise TypeError(f"wmma.{op}: {argument} is of type {type(name).__name__}; takes a name, one of {names()}")
+        close = difflib.get_close_matches(name.lower(), names(), 1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"wmma.{op}: {argument} is {name!r}{hint}; takes one of {', '.join(names())}")
+    return found.code
+
+
+def register_activation(
+    name: str,
+    *,
+    device: str,
+    forward: Callable[[torch.Tensor], torch.Tensor],
+    derivative: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    """Makes `name` an activation that every op takes.
+
+    Args:
+        name: a Python identifier that is not taken yet.
+        device: the activation as a C++ expression of ``float x``, for the device kernels. What it may call is in
+            ``wmma/math.hpp``: ``fast_exp(x)``, ``fast_log``, ``fast_tanh``, ``fast_max`` …
+        forward: the same as an elementwise torch function, for CPU tensors.
+        derivative: its derivative as a torch function; itself differentiable where second derivatives are wanted.
+
+    Examples:
+        >>> import torch, wmma_ops
+        >>> wmma_ops.register_activation(
+        ...     "squared_relu",
+        ...     device="x > 0.f ? x * x : 0.f",
+        ...     forward=lambda x: torch.relu(x).square(),
+        ...     derivative=lambda x: 2 * torch.relu(x),
+        ... )
+        >>> wmma_ops.linear(torch.ones(1, 2), torch.ones(1, 2), activation="squared_relu")
+        tensor([[4.]])
+    """
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"register_activation: name is {name!r}; takes a Python identifier")
+    if name in _by_name:
+        raise ValueError(f"register_activation: name is {name!r}, which is taken; takes a new one")
+    if not isinstance(device, str) or "x" not in device:
+        raise ValueError(f"register_activation: device is {device!r}; takes a C++ expression of x")
+    number = FIRST_REGISTERED + zlib.crc32(name.encode()) % (1 << 30)
+    if number in _by_code:
+        raise ValueError(f"register_activation: {name!r} and {_by_code[number].name!r} have one code; rename one")
+    _check_derivative(name, forward, derivative)
+    activation = Activation(name, number, forward, lambda g, x: g * derivative(x), device)
+    torch.ops.wmma._register_activation(number)
+    _by_name[name] = _by_code[number] = activation
+
+
+def _check_derivative(name, forward, derivative) -> None:
+    # Points that no activation has a kink at.
+    x = (torch.linspace(-3, 3, 64, dtype=torch.float64) + 0.0123456789).requires_grad_()
+    with torch.enable_grad():
+        y = forward(x)
+        if not isinstance(y, torch.Tensor) or y.shape != x.shape:
+            raise ValueError(
+                f"register_activation: forward of {name!r} is not elementwise; takes an elementwise function"
+            )
+        expected = torch.zeros_like(x)  # a constant's
+        if y.requires_grad:
+            (expected,) = torch.autograd.grad(y.sum(), x, materialize_grads=True)
+    got = derivative(x.detach())
+    if not torch.allclose(torch.as_tensor(got, dtype=torch.float64).expand_as(x), expected, rtol=1e-6, atol=1e-9):
+        raise ValueError(f"register_activation: derivative of {name!r} is not that of forward")
+
+
+def _registered(x: torch.Tensor, code: int) -> torch.Tensor:
+    return _by_code[code].forward(x).contiguous()
+
+
+IMPLEMENTATIONS["wmma"].impl("_registered_activation", _registered, "CompositeExplicitAutograd")

@@ -1,0 +1,57 @@
+"""Autocast on CPU and CUDA: matrix operands take the region's type, everything beside them keeps its own.
+
+torch.library.register_autocast casts every tensor to one type fixed at registration; ours follows
+torch.get_autocast_dtype, keeps scales and biases in float32, and leaves int8, fp8 and float64 products alone.
+"""
+
+import functools
+
+import torch
+
+from wmma_ops.ops.library import IMPLEMENTATIONS, NAMESPACES, OPS, overload
+
+# The positions of the matrix operands. addmm_ writes into a tensor of its caller's type, so it casts nothing.
+OPERANDS = {
+    "matmul": (0, 1),
+    "addmm": (1, 2),
+    "baddbmm": (1, 2),
+    "gemm": (0, 1, 8, 9),
+    "linear": (0, 1),
+    "gemm_gemm": (0, 1, 2, 6),
+    "attention": (0, 1, 2),
+}
+_CASTABLE = (torch.float32, torch.float16, torch.bfloat16)
+_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.AutocastCUDA
+)
+
+
+def is_on(x: torch.Tensor) -> bool:
+    """Whether autocast is on for the tensor's device."""
+    return x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
+
+
+def _autocast(op, positions, device_type, *args, **kwargs):
+    schema = op._schema.arguments
+    args = list(args)
+    target = torch.get_autocast_dtype(device_type)
+    operands = [(args, i) if i < len(args) else (kwargs, schema[i].name) for i in positions]
+    operands = [(holder, at) for holder, at in operands if not isinstance(holder, dict) or holder.get(at) is not None]
+    if all(holder[at] is None or holder[at].dtype in _CASTABLE for holder, at in operands):
+        for holder, at in operands:
+            if holder[at] is not None and holder[at].device.type == device_type:
+                holder[at] = holder[at].to(target)
+    with torch._C._ExcludeDispatchKeyGuard(_KEYS):
+        return op(*args, **kwargs)
+
+
+for _op in OPS:
+    for _namespace in NAMESPACES:
+        for _device, _key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
+            IMPLEMENTATIONS[_namespace].impl(
+                _op,
+                functools.partial(
+                    _autocast, overload(_op, raw=_namespace == "wmma_raw"), OPERANDS.get(_op, ()), _device
+                ),
+                _key,
+            )

@@ -1,0 +1,464 @@
+"""The derivatives, written in our own ops and torch's, so that they differentiate again.
+
+Notation: `g_x` is the gradient of the loss by x. Pointwise parts are computed in the accumulator's type; operands of
+products are rounded to the operands' type, as in the forward pass.
+"""
+
+import math
+from contextlib import nullcontext
+from typing import NamedTuple
+
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd.function import _SingleLevelFunction
+
+from wmma_ops import emulator
+from wmma_ops.ops import activations, fakes
+from wmma_ops.ops.errors import tagged
+from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
+from wmma_ops.ops.select import select
+from wmma_ops.ops.sizes import known
+from wmma_ops.ops.types import DIFFERENTIABLE, accumulator, name
+from wmma_ops.runtime import driver
+
+
+def _gemm(a, b, **options):
+    return select("gemm", a, b, *(x for x in options.values() if isinstance(x, torch.Tensor)))(a, b, **options)
+
+
+def _reduce(g, like):
+    """The gradient of a tensor that was broadcast."""
+    if like is None:
+        return None
+    return g.sum_to_size(like.shape).to(like.dtype)
+
+
+def _rows(x):
+    """A vector along the columns' index as a matrix to multiply with: it broadcasts over rows."""
+    return x.unsqueeze(-2) if x.dim() > 1 else x
+
+
+def _columns(x):
+    return x.unsqueeze(-1) if x.dim() > 0 else x
+
+
+# D = act(S)·multiply with S = alpha·(P·B + A2·B2)·row_scale·col_scale + beta·C + bias and P = act_a(A·a_scale)
+
+
+def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, activation=0):
+    """Every gradient of `gemm` by argument name. `t` holds its tensors, `out` its result."""
+    a, b, c, bias = t["a"], t["b"], t.get("c"), t.get("bias")
+    row_scale, col_scale, a_scale, multiply = (
+        t.get(name) for name in ("row_scale", "col_scale", "a_scale", "multiply")
+    )
+    work = accumulator(a.dtype)
+    grads = {}
+    scaled = {"row_scale": row_scale, "col_scale": col_scale, "a_scale": a_scale}
+    prologue = {"a_scale": a_scale, "a_activation": a_activation}
+    pair = {name: x for name in ("a2", "b2") if (x := t.get(name)) is not None}
+
+    def needed(*names):
+        return any(needs.get(name) for name in names)
+
+    # 1. g_S, through the multiplier and the activation. relu's sign can be read off the result where nothing multiplies
+    #    it; the others recompute S.
+    g_s = g.to(work)
+    recompute = activation not in (0, 1) or (multiply is not None and (activation != 0 or needed("multiply")))
+    if recompute:
+        s = _gemm(
+            a,
+            b,
+            c=c,
+            bias=bias,
+            **scaled,
+            **pair,
+            alpha=alpha,
+            beta=beta,
+            a_activation=a_activation,
+            out_dtype=work,
+        )
+        act = activations.by_code(activation)
+        if multiply is not None:
+            if needed("multiply"):
+                grads["multiply"] = _reduce(g_s * act.forward(s), multiply)
+            g_s = g_s * multiply.to(work)
+        g_s = act.backward(g_s, s)
+    else:
+        if multiply is not None:
+            g_s = g_s * multiply.to(work)
+        if activation == 1:
+            g_s = torch.where(out <= 0, 0.0, g_s)
+
+    # 2. What is added to the product.
+    if needed("c"):
+        grads["c"] = _reduce(g_s * beta if beta != 1 else g_s, c)
+    if needed("bias"):
+        grads["bias"] = _reduce(g_s.sum(-2), bias)
+
+    # 3. The scales of rows and columns: their gradients need the product itself.
+    if needed("row_scale", "col_scale"):
+        product = _gemm(a, b, **prologue, **pair, alpha=alpha, out_dtype=work)
+        if needed("row_scale"):
+            other = product if col_scale is None else product * _rows(col_scale.to(work))
+            grads["row_scale"] = _reduce((g_s * other).sum(-1), row_scale)
+        if needed("col_scale"):
+            other = product if row_scale is None else product * _columns(row_scale.to(work))
+            grads["col_scale"] = _reduce((g_s * other).sum(-2), col_scale)
+
+    # 4. The operands: g_P = alpha·(g_S·row_scale·col_scale)·Bᵀ and g_B = alpha·Pᵀ·(…); A2 and B2 likewise.
+    if not needed("a", "b", "a_scale", "a2", "b2"):
+        return grads
+    g_product = g_s
+    if row_scale is not None:
+        g_product = g_product * _columns(row_scale.to(work))
+    if col_scale is not None:
+        g_product = g_product * _rows(col_scale.to(work))
+    g_product = g_product.to(a.dtype)
+    if a_scale is None and a_activation == 0:
+        if needed("a"):
+            grads["a"] = _matrix_gradient(g_product, b.mT, alpha, a)
+        p = a
+    else:
+        before = a.to(work) if a_scale is None else a.to(work) * _rows(a_scale.to(work))
+        act_a = activations.by_code(a_activation)
+        if needed("a", "a_scale"):
+            g_before = act_a.backward(_gemm(g_product, b.mT, alpha=alpha, out_dtype=work), before)
+            if needed("a"):
+                grads["a"] = _reduce(g_before if a_scale is None else g_before * _rows(a_scale.to(work)), a)
+            if needed("a_scale"):
+                grads["a_scale"] = _reduce((g_before * a.to(work)).sum(-2), a_scale)
+        p = act_a.forward(before).to(a.dtype)
+    if needed("b"):
+        grads["b"] = _matrix_gradient(p.mT, g_product, alpha, b)
+    if needed("a2"):
+        grads["a2"] = _matrix_gradient(g_product, pair["b2"].mT, alpha, pair["a2"])
+    if needed("b2"):
+        grads["b2"] = _matrix_gradient(pair["a2"].mT, g_product, alpha, pair["b2"])
+    return grads
+
+
+def _matrix_gradient(x, y, alpha, like):
+    """alpha·x·y, summed over the batch dimensions that `like` was broadcast along, and laid out as `like`."""
+    if like.dim() == 2 and x.dim() > 2 and x.shape[:-2] == y.shape[:-2] and _may_join(x.mT) and _may_join(y):
+        # The batch joins K: one product adds up over it in the accumulator. By reshape: flatten has no rule under the vmap
+        # of is_grads_batched.
+        joined = math.prod(y.shape[:-1])
+        x, y = x.movedim(-2, 0).reshape(x.shape[-2], joined), y.reshape(joined, y.shape[-1])
+    # Column-major, as a transposed weight.
+    if like.dim() >= 2 and known(like.stride(-2) == 1) and not known(like.shape[-1] <= 1):
+        return _matrix_product(y.mT, x.mT, alpha, like.mT).mT
+    return _matrix_product(x, y, alpha, like)
+
+
+def _may_join(x) -> bool:
+    """Whether the batch and the rows can become one dimension. Those of a DTensor, where no device has more of the batch
+    than another, and none a part of the rows: before torch 2.12 they join nothing, and after it not always."""
+    ways = {}
+    for placement, devices in zip(x.placements, x.device_mesh.shape, strict=True) if hasattr(x, "placements") else ():
+        if (dim := getattr(placement, "dim", None)) is not None:
+            ways[dim] = ways.get(dim, 1) * devices
+    rows = x.dim() - 2
+    return not any(dim == rows or (dim < rows and x.shape[dim] % devices) for dim, devices in ways.items())
+
+
+def _matrix_product(x, y, alpha, like):
+    if (*torch.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1]) == tuple(like.shape):
+        return _gemm(x, y, alpha=alpha)
+    return _reduce(_gemm(x, y, alpha=alpha, out_dtype=accumulator(x.dtype)), like)
+
+
+def _matmul_gradients(grads, t, needs, outs, **scalars):
+    a, b, g = t["a"], t["b"], grads[0]
+    vector_a, vector_b = a.dim() == 1, b.dim() == 1
+    if vector_a:
+        a, g = a.unsqueeze(0), g.unsqueeze(-1 if vector_b else -2)
+    if vector_b:
+        b, g = b.unsqueeze(1), g.unsqueeze(-1)
+    found = gemm_gradients(g, {"a": a, "b": b}, needs, None, **scalars)
+    return {name: x.reshape(t[name].shape) for name, x in found.items()}
+
+
+def _addmm_gradients(grads, t, needs, outs, **scalars):
+    named = {"a": t["a"], "b": t["b"], "c": t["input"]}
+    found = gemm_gradients(grads[0], named, needs | {"c": needs["input"]}, None, **scalars)
+    return found | {"input": found.get("c")}
+
+
+def _gemm_gradients(grads, t, needs, outs, **scalars):
+    return gemm_gradients(grads[0], t, needs, outs[0], **scalars)
+
+
+def _linear_gradients(grads, t, needs, outs, *, activation=0):
+    x, weight, g, out = t["x"], t["weight"], grads[0], outs[0]
+    vector = x.dim() == 1
+    if vector:
+        x, g, out = x.unsqueeze(0), g.unsqueeze(0), None if out is None else out.unsqueeze(0)
+    named = {"a": x, "b": weight.mT, "c": t["residual"], "bias": t["bias"]}
+    wanted = {"a": needs["x"], "b": needs["weight"], "c": needs["residual"], "bias": needs["bias"]}
+    found = gemm_gradients(g, named, wanted, out, activation=activation)
+    g_x, g_weight = found.get("a"), found.get("b")
+    return {
+        "x": g_x.squeeze(0) if vector and g_x is not None else g_x,
+        "weight": None if g_weight is None else g_weight.mT,
+        "residual": found.get("c"),
+        "bias": found.get("bias"),
+    }
+
+
+# D1 = alpha1·D0·B1 + beta1·C + bias1 with D0 = act(alpha0·A·B0 + bias0)·(A·gate)
+
+
+def _gemm_gemm_gradients(grads, t, needs, outs, *, alpha0=1.0, alpha1=1.0, beta1=1.0, activation=0):
+    a, b0, gate = t["a"], t["b0"], t["gate"]
+    first = {"a": a, "b": b0, "bias": t["bias0"]}
+    if gate is not None:
+        first["multiply"] = _gemm(a, gate, out_dtype=accumulator(a.dtype))
+    wanted = {"a": needs["a"], "b": needs["b0"], "bias": needs["bias0"], "multiply": needs["a"] or needs["gate"]}
+    wanted["multiply"] = wanted["multiply"] and gate is not None
+    inner_needed = any(wanted.values())
+
+    d0 = _gemm(**first, alpha=alpha0, activation=activation, out_dtype=a.dtype)
+    second = {"a": d0, "b": t["b1"], "c": t["c"], "bias": t["bias1"]}
+    needs_1 = {"a": inner_needed, "b": needs["b1"], "c": needs["c"], "bias": needs["bias1"]}
+    found_1 = gemm_gradients(grads[0], second, needs_1, None, alpha=alpha1, beta=beta1)
+    found = {"b1": found_1.get("b"), "c": found_1.get("c"), "bias1": found_1.get("bias")}
+    if not inner_needed:
+        return found
+    found_0 = gemm_gradients(found_1["a"], first, wanted, d0, alpha=alpha0, activation=activation)
+    found |= {"a": found_0.get("a"), "b0": found_0.get("b"), "bias0": found_0.get("bias")}
+    if gate is not None and wanted["multiply"]:
+        g_gate = found_0["multiply"].to(a.dtype)
+        if needs["a"]:
+            found["a"] = found["a"] + _matrix_gradient(g_gate, gate.mT, 1.0, a)
+        if needs["gate"]:
+            found["gate"] = _matrix_gradient(a.mT, g_gate, 1.0, gate)
+    return found
+
+
+# out = P·V with P = exp(S − lse) and S = scale·Q·Kᵀ + mask; both results have gradients
+
+
+# Head sizes, by the bytes of an element, whose gradients have kernels of their own.
+_WIDEST_BACKWARD = {2: 256, 4: 128, 8: 64}
+_WIDEST_DOUBLES_ON_GFX908 = 30  # plain FMA on 64 lanes takes tiles that fill shared memory
+
+
+def widest_backward(dtype: torch.dtype, device: torch.device) -> int:
+    """The largest head size whose gradients have kernels of their own where an op on the device runs."""
+    if dtype == torch.float64 and _target_of(device) == "gfx908":
+        return _WIDEST_DOUBLES_ON_GFX908
+    return _WIDEST_BACKWARD[dtype.itemsize]
+
+
+def _target_of(device: torch.device) -> str | None:
+    """None on the CPU itself, and where only NVIDIA's may be."""
+    on_gpu, active = device.type == "cuda", emulator.active()
+    if active is not None and not (on_gpu and active.execute):
+        return active.target
+    return driver.target_of(device.index or 0) if on_gpu and (driver.is_amd() or driver.stands_in()) else None
+
+
+def _has_backward_kernels(q, v, needs) -> bool:
+    """Not on the CPU, nor for the gradient of a mask, nor where the gradients are to be differentiated again, nor where V
+    has no columns and lse is all there is."""
+    if torch.is_grad_enabled() or needs["mask"] or (q.device.type == "cpu" and emulator.active() is None):
+        return False
+    return v.shape[-1] > 0 and max(q.shape[-1], v.shape[-1]) <= widest_backward(q.dtype, q.device)
+
+
+def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enable_gqa=False):
+    q, k, v, mask = t["q"], t["k"], t["v"], t["mask"]
+    out, lse = outs
+    g_out, g_lse = grads
+    if _has_backward_kernels(q, v, needs):
+        options = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
+        g_out = torch.zeros_like(out) if g_out is None else g_out
+        found = torch.ops.wmma._attention_backward(g_out, q, k, v, out, lse, mask, g_lse, **options)
+        return dict(zip("qkv", found, strict=True))
+    work = accumulator(q.dtype)
+    if scale is not None:
+        factor = {"alpha": scale}
+    elif isinstance(q.shape[-1], torch.SymInt):  # a float from it would make a graph for every head size
+        factor = {"row_scale": torch.full((), q.shape[-1], dtype=work, device=q.device).rsqrt()}
+    else:
+        factor = {"alpha": q.shape[-1] ** -0.5}
+    sq, skv = q.shape[-2], k.shape[-2]
+
+    def grouped(x):
+        """Query heads that share a key head, as rows of one product: [..., kv_heads, group·Sq, ·]."""
+        if x.dim() < 3:
+            return x
+        kv_heads = k.shape[-3]
+        group = x.shape[-3] // kv_heads if kv_heads else 1
+        *batch, _, rows, columns = x.shape
+        split = x.reshape(*batch, kv_heads, group, rows, columns)  # apart, as a DTensor's heads may be sharded
+        return split.reshape(*batch, kv_heads, group * rows, columns)
+
+    rows_q, rows_out = grouped(q), grouped(out.to(work))
+    rows_lse = grouped(lse.unsqueeze(-1))
+    rows_g = torch.zeros_like(rows_out) if g_out is None else grouped(g_out.to(work))
+    scores = _gemm(rows_q, k.mT, **factor, out_dtype=work)
+    if mask is not None:
+        added = (
+            torch.zeros((), dtype=work, device=q.device).masked_fill(~mask, -torch.inf)
+            if (mask.dtype == torch.bool)
+            else mask.to(work)
+        )
+        scores = scores + grouped(added.expand(*q.shape[:-1], skv))
+    elif is_causal:
+        shift = skv - sq if is_causal == 2 else 0
+        seen = q.new_ones(sq, skv, dtype=torch.bool).tril(shift)  # a DTensor where q is one
+        scores = scores.masked_fill(~grouped(seen.expand(*q.shape[:-1], skv)), -torch.inf)
+    # Rows that saw no key have lse −inf and weights 0.
+    p = torch.exp(scores - torch.where(rows_lse == -torch.inf, 0.0, rows_lse))
+
+    g_p = _gemm(rows_g.to(q.dtype), v.mT, out_dtype=work)
+    delta = (rows_g * rows_out).sum(-1, keepdim=True)
+    if g_lse is not None:
+        delta = delta - grouped(g_lse.to(work).unsqueeze(-1))
+    g_scores = p * (g_p - delta)
+    g_product = g_scores.to(q.dtype)
+    found = {}
+    if needs["q"]:
+        found["q"] = _gemm(g_product, k, **factor).reshape(q.shape)
+    if needs["k"]:
+        found["k"] = _gemm(g_product.mT, rows_q, **factor)
+    if needs["v"]:
+        found["v"] = _gemm(p.to(q.dtype).mT, rows_g.to(q.dtype))
+    if needs["mask"]:
+        found["mask"] = _reduce(g_scores.reshape(*q.shape[:-1], skv), mask)
+    return found
+
+
+def _refuse_dual(op, names, inputs):
+    """Forward-mode derivatives would silently be zero: the products have none."""
+    if forward_ad._current_level < 0:
+        return
+    for argument, x in zip(names, inputs, strict=False):
+        if x is not None and forward_ad.unpack_dual(x).tangent is not None:
+            raise tagged(
+                op, argument, "carries a forward-mode derivative; takes reverse mode (grad, vjp, jacrev)", ValueError
+            )
+
+
+def _not_differentiable(op, operand, tensors):
+    culprit = next(argument for argument, x in tensors.items() if x is not None and x.requires_grad)
+    text = f"requires grad, but products of {name(operand.dtype)} are not differentiable; takes detached tensors"
+    return tagged(op, culprit, text, ValueError)
+
+
+class _Shape(NamedTuple):
+    """What the backward pass needs of a tensor that is only added: its values are neither kept nor watched for changes."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_outputs=lambda scalars: False):
+    """Registers `gradients(grads, tensors, needs, outputs, **scalars)`, which answers with gradients by argument name.
+
+    `only_added` names the arguments of which `gradients` sees a _Shape, `keeps_outputs` says whether it sees the outputs.
+    This is torch.library.register_autograd with one thing more: under torch.func's transforms each level records its own
+    step (_SingleLevelFunction) and the redispatch goes on to the next.
+    """
+    call = overload(op)
+    names = tensor_names(call)
+    defaults = {argument.name: argument.default_value for argument in call._schema.arguments if argument.kwarg_only}
+
+    class Product(_SingleLevelFunction):
+        @staticmethod
+        def forward(ctx, below, scalars, *inputs):
+            # A Function's forward runs without derivatives of either mode, but the levels below this one have their own.
+            keyset, forward_mode = below
+            forward = forward_ad._set_fwd_grad_enabled(True) if forward_mode else nullcontext()
+            with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad(), forward:
+                output = call.redispatch(keyset & torch._C._after_autograd_keyset, *inputs, **scalars)
+            scalars = defaults | scalars
+            # The dispatcher drops trailing arguments that have their default, so there may be fewer inputs than names.
+            tensors = dict.fromkeys(names) | dict(zip(names, inputs, strict=False))
+            operand = tensors[names[0] if names[0] != "input" else "a"]
+            if operand.dtype not in DIFFERENTIABLE or gradients is None:
+                raise _not_differentiable(op, operand, tensors)
+            light = only_added(scalars, tensors)
+            ctx.shapes = {argument: _Shape(tensors[argument].shape, tensors[argument].dtype) for argument in light}
+            ctx.kept = [argument for argument, x in tensors.items() if x is not None and argument not in light]
+            ctx.scalars = {key: value for key, value in scalars.items() if key != "out_dtype"}
+            outputs = output if isinstance(output, tuple) else (output,)
+            ctx.keeps_outputs = keeps_outputs(scalars)
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(
+                *(tensors[argument] for argument in ctx.kept), *(outputs if ctx.keeps_outputs else ())
+            )
+            return output
+
+        @staticmethod
+        def backward(ctx, *grads):
+            asked = ctx.needs_input_grad[2:]
+            if all(g is None for g in grads):
+                return (None,) * (2 + len(asked))
+            needs = dict.fromkeys(names, False) | dict(zip(names, asked, strict=False))
+            saved = ctx.saved_tensors
+            tensors = dict.fromkeys(names) | ctx.shapes | dict(zip(ctx.kept, saved, strict=False))
+            outputs = saved[len(ctx.kept) :] if ctx.keeps_outputs else (None,) * len(grads)
+            found = gradients(grads, tensors, needs, outputs, **ctx.scalars)
+            return (None, None, *(found.get(argument) if needs[argument] else None for argument in names[: len(asked)]))
+
+    # The class of a result's grad_fn is made with the class, under its name.
+    apply = type(f"Wmma{op.title().replace('_', '')}", (Product,), {}).apply
+
+    def kernel(keyset, *inputs, **scalars):
+        _refuse_dual(op, names, inputs)
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs):
+            below = (keyset, forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled())
+            if not torch._C._are_functorch_transforms_active():
+                return apply(below, scalars, *inputs)
+            with enable_single_level_autograd_function():
+                return apply(below, scalars, *inputs)
+        with torch._C._AutoDispatchBelowAutograd():
+            return call.redispatch(keyset & torch._C._after_autograd_keyset, *inputs, **scalars)
+
+    IMPLEMENTATIONS["wmma"].impl(op, kernel, "Autograd", with_keyset=True)
+
+
+def _is_relu(scalars):
+    return scalars["activation"] == 1
+
+
+def _addends(scalars, tensors):
+    """C, bias and residual, where no activation needs its argument recomputed."""
+    if scalars["activation"] not in (0, 1) or tensors.get("multiply") is not None:
+        return ()
+    return [argument for argument in ("c", "bias", "residual") if tensors.get(argument) is not None]
+
+
+def _outer_addends(scalars, tensors):
+    return [argument for argument in ("c", "bias1") if tensors[argument] is not None]
+
+
+_register("matmul", _matmul_gradients)
+_register("addmm", _addmm_gradients, only_added=lambda scalars, tensors: ("input",))
+_register("baddbmm", _addmm_gradients, only_added=lambda scalars, tensors: ("input",))
+_register("gemm", _gemm_gradients, only_added=_addends, keeps_outputs=_is_relu)
+_register("linear", _linear_gradients, only_added=_addends, keeps_outputs=_is_relu)
+_register("gemm_gemm", _gemm_gemm_gradients, only_added=_outer_addends)
+_register("attention", _attention_gradients, keeps_outputs=lambda scalars: True)
+_register("scaled_mm", None)
+
+
+def _addmm_in_place(keyset, input, a, b, *, beta=1.0, alpha=1.0):
+    """In-place ops cannot be registered as above: with gradients, addmm_ is addmm and a copy, which autograd tracks."""
+    _refuse_dual("addmm_", ("input", "a", "b"), (input, a, b))
+    if torch.is_grad_enabled() and torch._C._any_requires_grad(input, a, b):
+        fakes.addmm_(input, a, b)  # addmm takes more: any type beside its result's, and what broadcasts
+        if a.dtype not in DIFFERENTIABLE:
+            raise _not_differentiable("addmm_", a, {"input": input, "a": a, "b": b})
+        input.copy_(overload("addmm")(input, a, b, beta=beta, alpha=alpha, out_dtype=input.dtype))
+        return
+    with torch._C._AutoDispatchBelowAutograd():
+        overload("addmm_").redispatch(keyset & torch._C._after_autograd_keyset, input, a, b, beta=beta, alpha=alpha)
+    if not torch._C._are_functorch_transforms_active() and not input.is_inference():
+        torch.autograd.graph.increment_version(input)
+
+
+IMPLEMENTATIONS["wmma"].impl("addmm_", _addmm_in_place, "Autograd", with_keyset=True)

@@ -1,0 +1,312 @@
+"""What each op's result looks like, for torch.compile, torch.export and meta tensors.
+
+In Python because sizes are symbolic there: one graph serves every size. Refuses what changes the result's shape or
+type, in the words of the library's checks; the rest is checked by the library when the call runs. Where a size is known
+only then (rows picked by a mask), it is taken to fit, and torch._check leaves a check of it in the graph.
+"""
+
+from functools import partial
+
+import torch
+
+from wmma_ops.ops.errors import tagged
+from wmma_ops.ops.library import NAMESPACES, OPS
+from wmma_ops.ops.sizes import known
+from wmma_ops.ops.types import FP8_FNUZ, FP8_OCP, OUTPUTS, name
+
+
+def _fail(op, argument, text, kind=ValueError):
+    raise tagged(op, argument, text, kind)
+
+
+def _check(holds, op, argument, text):
+    """`text` is a function: a message is rarely asked for."""
+    torch._check(holds, lambda: str(tagged(op, argument, text(), ValueError)))
+
+
+def _same_device(op, first, **others):
+    for argument, x in others.items():
+        if x is not None and x.device != first.device:
+            _fail(op, argument, f"is on {x.device}; takes tensors on {first.device}, all of them", TypeError)
+
+
+def _output_type(op, a_name, a, b_name, b, out_dtype):
+    if a.dtype not in OUTPUTS:
+        _fail(op, a_name, f"is {name(a.dtype)}; takes {', '.join(map(name, OUTPUTS))}", TypeError)
+    family = next((family for family in (FP8_OCP, FP8_FNUZ) if a.dtype in family), (a.dtype,))
+    if b.dtype not in family:
+        _fail(op, b_name, f"is {name(b.dtype)}; takes {name(a.dtype)}, as {a_name} has", TypeError)
+    if out_dtype is None:
+        return OUTPUTS[a.dtype][0]
+    if out_dtype not in OUTPUTS[a.dtype]:
+        taken = " or ".join(map(name, OUTPUTS[a.dtype]))
+        _fail(op, "out_dtype", f"is {name(out_dtype)}; takes {taken} for {name(a.dtype)} operands", TypeError)
+    return out_dtype
+
+
+def _product_shape(op, a_name, a, b_name, b):
+    """The shape of a matrix product with broadcast batch dimensions."""
+    for argument, x in ((a_name, a), (b_name, b)):
+        if x.dim() < 2:
+            _fail(op, argument, f"has shape {list(x.shape)}; takes 2 dimensions or more")
+    _check(
+        a.shape[-1] == b.shape[-2],
+        op,
+        b_name,
+        lambda: f"has shape {list(b.shape)}; takes K as {a_name}, {list(a.shape)}, has it",
+    )
+    try:
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except RuntimeError:
+        _fail(op, b_name, f"has shape {list(b.shape)}; takes batch dimensions that broadcast with those of {a_name}")
+    return (*batch, a.shape[-2], b.shape[-1])
+
+
+def _same_sizes(shape, taken, op, argument, text):
+    _check(len(shape) == len(taken), op, argument, text)
+    for size, target in zip(shape, taken, strict=True):
+        _check(size == target, op, argument, text)
+
+
+def _fits(op, shape, **others):
+    for argument, x in others.items():
+        if x is None:
+            continue
+        text = partial("has shape {}; takes a shape that broadcasts to {}".format, list(x.shape), list(shape))
+        if x.dim() > len(shape):
+            _fail(op, argument, text())
+        for size, target in zip(reversed(x.shape), reversed(shape), strict=False):
+            if not known(size == 1):
+                _check(size == target, op, argument, text)
+
+
+def _vector(op, names, **others):
+    """A bias: its last dimension does not repeat, as a scale's may."""
+    _fits(op, names, **others)
+    for argument, x in others.items():
+        if x is not None:
+            text = partial("has shape {}; takes [{}], after batch dimensions".format, list(x.shape), names[-1])
+            _check(x.dim() > 0 and x.shape[-1] == names[-1], op, argument, text)
+
+
+def matmul(a, b, *, out_dtype=None):
+    _same_device("matmul", a, b=b)
+    out = _output_type("matmul", "a", a, "b", b, out_dtype)
+    for argument, x in (("a", a), ("b", b)):
+        if x.dim() == 0:
+            _fail("matmul", argument, "has shape []; takes 1 dimension or more")
+    matrix_a = a if a.dim() > 1 else a.unsqueeze(0)
+    matrix_b = b if b.dim() > 1 else b.unsqueeze(1)
+    shape = list(_product_shape("matmul", "a", matrix_a, "b", matrix_b))
+    if a.dim() == 1:
+        del shape[-2]
+    if b.dim() == 1:
+        del shape[-1]
+    return a.new_empty(shape, dtype=out)
+
+
+def _sum(op, rank, input, a, b, out_dtype):
+    """Shape and type of a product to which `input` is added."""
+    _same_device(op, a, input=input, b=b)
+    for argument, x in (("a", a), ("b", b)):
+        if x.dim() != rank:
+            _fail(op, argument, f"has shape {list(x.shape)}; takes {rank} dimensions")
+    out = _output_type(op, "a", a, "b", b, out_dtype)
+    if rank == 3:
+        _check(a.shape[0] == b.shape[0], op, "b", lambda: f"has shape {list(b.shape)}; takes the batch size of a")
+    shape = _product_shape(op, "a", a, "b", b)
+    _fits(op, shape, input=input)
+    return shape, out
+
+
+def addmm(input, a, b, *, beta=1.0, alpha=1.0, out_dtype=None):
+    shape, out = _sum("addmm", 2, input, a, b, out_dtype)
+    return a.new_empty(shape, dtype=out)
+
+
+def baddbmm(input, a, b, *, beta=1.0, alpha=1.0, out_dtype=None):
+    shape, out = _sum("baddbmm", 3, input, a, b, out_dtype)
+    return a.new_empty(shape, dtype=out)
+
+
+def addmm_(input, a, b, *, beta=1.0, alpha=1.0):
+    op = "addmm_"
+    if input.dtype not in OUTPUTS.get(a.dtype, (input.dtype,)):
+        taken = " or ".join(map(name, OUTPUTS[a.dtype]))
+        _fail(op, "input", f"is {name(input.dtype)}; takes {taken} for {name(a.dtype)} operands", TypeError)
+    shape, _ = _sum(op, 2, input, a, b, input.dtype)
+    text = partial("has shape {}; takes {}, the shape of the product".format, list(input.shape), list(shape))
+    _same_sizes(input.shape, shape, op, "input", text)
+
+
+def gemm(
+    a,
+    b,
+    c=None,
+    bias=None,
+    row_scale=None,
+    col_scale=None,
+    a_scale=None,
+    multiply=None,
+    a2=None,
+    b2=None,
+    *,
+    alpha=1.0,
+    beta=1.0,
+    a_activation=0,
+    activation=0,
+    out_dtype=None,
+):
+    op = "gemm"
+    beside = {"c": c, "bias": bias, "row_scale": row_scale, "col_scale": col_scale, "a_scale": a_scale}
+    _same_device(op, a, b=b, **beside, multiply=multiply, a2=a2, b2=b2)
+    out = _output_type(op, "a", a, "b", b, out_dtype)
+    shape = _product_shape(op, "a", a, "b", b)
+    if a2 is not None or b2 is not None:
+        shape = _with_second_pair(op, shape, a, b, a2, b2)
+    rows = (*shape[:-2], shape[-2])
+    columns = (*shape[:-2], shape[-1])
+    _fits(op, shape, c=c, multiply=multiply)
+    _vector(op, columns, bias=bias)
+    _fits(op, columns, col_scale=col_scale)
+    _fits(op, rows, row_scale=row_scale)
+    _fits(op, (*shape[:-2], a.shape[-1]), a_scale=a_scale)
+    return a.new_empty(shape, dtype=out)
+
+
+def _with_second_pair(op, shape, a, b, a2, b2):
+    """The shape of the sum of two products, the first's given."""
+    for argument, x, other in (("a2", a2, "b2"), ("b2", b2, "a2")):
+        if x is None:
+            _fail(op, argument, f"is None; takes a tensor beside {other}, or neither of the two", TypeError)
+    for argument, x, like, first in (("a2", a2, a, "a"), ("b2", b2, b, "b")):
+        if x.dtype != like.dtype:
+            _fail(op, argument, f"is {name(x.dtype)}; takes {name(like.dtype)}, as {first} has", TypeError)
+    *batch, m, n = _product_shape(op, "a2", a2, "b2", b2)
+    _check(
+        m == shape[-2], op, "a2", lambda: f"has shape {list(a2.shape)}; takes as many rows as a, {list(a.shape)}, has"
+    )
+    _check(
+        n == shape[-1],
+        op,
+        "b2",
+        lambda: f"has shape {list(b2.shape)}; takes as many columns as b, {list(b.shape)}, has",
+    )
+    try:
+        joint = torch.broadcast_shapes(shape[:-2], batch)
+    except RuntimeError:
+        _fail(op, "a2", f"has shape {list(a2.shape)}; takes batch dimensions that broadcast with those of a and b")
+    return (*joint, *shape[-2:])
+
+
+def linear(x, weight, bias=None, residual=None, *, activation=0):
+    _same_device("linear", x, weight=weight, bias=bias, residual=residual)
+    if x.dim() == 0:
+        _fail("linear", "x", "has shape []; takes 1 dimension or more")
+    if weight.dim() != 2:
+        _fail("linear", "weight", f"has shape {list(weight.shape)}; takes 2 dimensions")
+    out = _output_type("linear", "x", x, "weight", weight, None)
+    matrix = x if x.dim() > 1 else x.unsqueeze(0)
+    shape = _product_shape("linear", "x", matrix, "weight", weight.t())
+    _fits("linear", shape, residual=residual)
+    _vector("linear", (*shape[:-2], shape[-1]), bias=bias)
+    return x.new_empty(shape if x.dim() > 1 else shape[1:], dtype=out)
+
+
+def gemm_gemm(
+    a,
+    b0,
+    b1,
+    c=None,
+    bias0=None,
+    bias1=None,
+    gate=None,
+    *,
+    alpha0=1.0,
+    alpha1=1.0,
+    beta1=1.0,
+    activation=0,
+    out_dtype=None,
+):
+    op = "gemm_gemm"
+    _same_device(op, a, b0=b0, b1=b1, c=c, bias0=bias0, bias1=bias1, gate=gate)
+    _output_type(op, "a", a, "b0", b0, None)
+    out = _output_type(op, "a", a, "b1", b1, out_dtype)
+    inner = a.new_empty(_product_shape(op, "a", a, "b0", b0))
+    shape = _product_shape(op, "b0", inner, "b1", b1)
+    _fits(op, shape, c=c)
+    _vector(op, (*inner.shape[:-2], inner.shape[-1]), bias0=bias0)
+    _vector(op, (*shape[:-2], shape[-1]), bias1=bias1)
+    if gate is not None:
+        _same_sizes(gate.shape, b0.shape, op, "gate", lambda: f"has shape {list(gate.shape)}; takes the shape of b0")
+    return a.new_empty(shape, dtype=out)
+
+
+def attention(q, k, v, mask=None, *, is_causal=0, scale=None, enable_gqa=False):
+    op = "attention"
+    _same_device(op, q, k=k, v=v, mask=mask)
+    if q.dim() < 2:
+        _fail(op, "q", f"has shape {list(q.shape)}; takes [..., heads, length, head size]")
+    for argument, x in (("k", k), ("v", v)):
+        if x.dtype != q.dtype:
+            _fail(op, argument, f"is {name(x.dtype)}; takes {name(q.dtype)}, as q has", TypeError)
+        if x.dim() != q.dim():
+            _fail(op, argument, f"has shape {list(x.shape)}; takes as many dimensions as q, {list(q.shape)}")
+    _check(q.shape[-1] == k.shape[-1], op, "k", lambda: f"has shape {list(k.shape)}; takes the head size of q")
+    _check(k.shape[-2] == v.shape[-2], op, "v", lambda: f"has shape {list(v.shape)}; takes the length of k")
+    _same_sizes(
+        v.shape[:-2],
+        k.shape[:-2],
+        op,
+        "v",
+        lambda: f"has shape {list(v.shape)}; takes the batch and head dimensions of k, {list(k.shape)}",
+    )
+    grouped = enable_gqa and q.dim() > 2
+    batch = -3 if grouped else -2
+    hint = "" if grouped or q.dim() < 3 else " (or enable_gqa=True)"
+    _same_sizes(
+        k.shape[:batch],
+        q.shape[:batch],
+        op,
+        "k",
+        lambda: f"has shape {list(k.shape)}; takes the batch and head dimensions of q, {list(q.shape)}{hint}",
+    )
+    if grouped and q.shape[-3] != 0 and (k.shape[-3] == 0 or q.shape[-3] % k.shape[-3] != 0):
+        _fail(op, "k", f"has shape {list(k.shape)}; takes a number of heads that divides that of q, {q.shape[-3]}")
+    _fits(op, (*q.shape[:-1], k.shape[-2]), mask=mask)
+    out = q.new_empty((*q.shape[:-1], v.shape[-1]))
+    lse = q.new_empty(q.shape[:-1], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
+    return out, lse
+
+
+def scaled_mm(a, b, scale_a, scale_b, bias=None, *, out_dtype=None):
+    op = "scaled_mm"
+    _same_device(op, a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias)
+    if a.dtype not in (torch.int8, *FP8_OCP, *FP8_FNUZ):
+        _fail(op, "a", f"is {name(a.dtype)}; takes int8 or a float8 type", TypeError)
+    out = _output_type(op, "a", a, "b", b, out_dtype or torch.bfloat16)
+    shape = _product_shape(op, "a", a, "b", b)
+    columns = (*shape[:-2], shape[-1])
+    _fits(op, shape[:-1], scale_a=_short_scale(scale_a, a, -1))
+    _fits(op, columns, scale_b=_short_scale(scale_b, b, -2))
+    _vector(op, columns, bias=bias)
+    return a.new_empty(shape, dtype=out)
+
+
+def _short_scale(scale, operand, one):
+    """A scale as a vector: without its dimension of one, or without any where it is one element."""
+    if all(known(size == 1) for size in scale.shape):
+        return scale.new_empty(())
+    if scale.dim() >= 2 and scale.dim() == operand.dim() and known(scale.shape[one] == 1):
+        return scale.squeeze(one)
+    return scale
+
+
+@torch.library.register_fake("wmma::_attention_backward")
+def _attention_backward(g_out, q, k, v, out, lse, mask=None, g_lse=None, *, is_causal=0, scale=None, enable_gqa=False):
+    return tuple(x.new_empty(x.shape) for x in (q, k, v))
+
+
+for _op in OPS:
+    for _namespace in NAMESPACES:
+        torch.library.register_fake(f"{_namespace}::{_op}", globals()[_op])

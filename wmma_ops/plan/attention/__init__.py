@@ -1,0 +1,1 @@
+"""Attention and its gradients: configurations and the kernels' texts."""

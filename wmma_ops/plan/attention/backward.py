@@ -1,0 +1,221 @@
+"""Plans the gradients of attention: three kernels, for delta, for the queries, and for the keys and values."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+
+from wmma_ops.hardware import arch
+from wmma_ops.hardware.geometry import tile_bytes, up
+from wmma_ops.ops.types import name as type_name
+from wmma_ops.plan import model
+from wmma_ops.plan.attention.forward import is_lanes, link_of, mask_type
+from wmma_ops.plan.errors import ConfigError
+from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
+from wmma_ops.plan.problem import AttentionProblem
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of
+
+_DELTA_THREADS = 256
+_OTHERS = 64  # registers beside sums
+# (waves, row tiles, others) of 16-bit types by head size and by who owns the rows: the fastest on an H200.
+_MEASURED = {64: {False: (4, 2, 64), True: (4, 2, 32)}, 128: {False: (4, 2, 32), True: (4, 1, 64)}}
+_MOST_REGISTERS = {"cdna": 400, "rdna3": 190, "rdna4": 200, "gfx1250": 200, "sm80": 255, "sm89": 255, "sm90": 255}
+
+
+@dataclass(frozen=True)
+class OwnerConfig:
+    """One of the two kernels, by who owns the rows of a block. Sizes are in elements."""
+
+    owns_keys: bool
+    waves: int
+    tiles_m: int  # of the matrix unit's rows, that a wave owns
+    others: int  # rows of a tile of those that are not owned
+    depth: int  # of Q and K
+    value_depth: int  # of V and g_out
+    slice: int  # of the results' columns, that a block computes
+    asynchronous: bool
+    occupancy: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.waves} waves of {self.tiles_m} row tiles of {'keys' if self.owns_keys else 'queries'}, {self.others} "
+            f"{'queries' if self.owns_keys else 'keys'}, {self.slice} columns"
+            + (", asynchronous copies" if self.asynchronous else "")
+        )
+
+
+@dataclass(frozen=True)
+class BackwardConfig:
+    element: torch.dtype
+    lanes: bool
+    queries: OwnerConfig
+    keys: OwnerConfig
+
+    def __str__(self) -> str:
+        return f"{'FMA' if self.lanes else type_name(self.element)}; {self.queries}; {self.keys}"
+
+
+def shared_bytes(config: OwnerConfig, target: arch.Target, element: torch.dtype, lanes: bool) -> int:
+    link, size = link_of(target, element, lanes), element.itemsize
+    rows = config.waves * config.tiles_m * link.rows
+    depths = (config.depth, config.value_depth)
+    total = sum(tile_bytes(target, rows, depth, size) for depth in depths)
+    buffer = sum(tile_bytes(target, config.others, depth, size) for depth in depths)
+    if not config.asynchronous:
+        buffer += (1 + config.owns_keys) * tile_bytes(target, config.slice, config.others, size)
+    if config.owns_keys:
+        buffer += 2 * config.others * (8 if size == 8 else 4)
+    total += buffer * (2 if config.asynchronous else 1)
+    return total + (0 if link.stays else 2 * tile_bytes(target, rows, config.others, size))
+
+
+def registers(config: OwnerConfig, target: arch.Target, element: torch.dtype, lanes: bool) -> int:
+    """An estimate of what a lane holds."""
+    link, size = link_of(target, element, lanes), element.itemsize
+    each = 2 if size == 8 else 1
+    rows = config.tiles_m * link.rows
+    sums = rows * ((1 + config.owns_keys) * config.slice + 2 * config.others) * each / target.wave
+    loads = config.others * (config.depth + config.slice) * size / (config.waves * target.wave) / 4
+    return int(sums + (0 if config.asynchronous else loads)) + _OTHERS
+
+
+def candidates(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> Iterator[OwnerConfig]:
+    """Configurations that fit shared memory, the preferred one first."""
+    element, size = problem.dtype, problem.dtype.itemsize
+    lanes = is_lanes(target, element)
+    link = link_of(target, element, lanes)
+    depth, value_depth = up(problem.e, link.depth), up(problem.ev, link.depth)
+    widest = up(max(problem.e, problem.ev) if owns_keys else problem.e, link.whole)
+    slices = dict.fromkeys((widest, *(x for x in (128, 64, 32, 16) if x < widest and x % link.whole == 0)))
+    orders = {problem.q_order, problem.k_order, problem.v_order, problem.g_order}
+    vecs = {problem.q_vec, problem.k_vec, problem.v_vec, problem.g_vec}
+    shapes = [(4, 1, 64), (4, 1, 32), (2, 1, 32), (4, 1, 16), (2, 1, 16), (1, 1, 16), (1, 1, 32)]
+    if target.vendor == "nvidia" and size == 2:
+        shapes = [(8, 1, 64), (8, 1, 32), *shapes]
+        if measured := _measured(problem, owns_keys):
+            shapes.insert(0, measured)
+    for part in slices:
+        for waves, tiles_m, others in shapes:
+            if others % link.whole:
+                continue
+            whole = part == widest and problem.e == problem.ev and depth == up(depth, link.whole)
+            asynchronous = target.vendor == "nvidia" and size == 2 and whole and orders == {"e"} and vecs == {8}
+            config = OwnerConfig(owns_keys, waves, tiles_m, others, depth, value_depth, part, asynchronous, 1)
+            shared = shared_bytes(config, target, element, lanes)
+            if shared <= target.lds_bytes:
+                held = int(registers(config, target, element, lanes) * 1.25)
+                blocks = model.resident(target, waves, held, shared)
+                least = max(waves // target.simds, 1)
+                occupancy = (
+                    min(blocks, 2) if target.vendor == "nvidia" else min(max(blocks * waves // target.simds, least), 2)
+                )
+                yield dataclasses.replace(config, occupancy=max(occupancy, 1) if target.family != "rdna3" else least)
+
+
+def _measured(problem: AttentionProblem, owns_keys: bool) -> tuple[int, int, int] | None:
+    widest = max(problem.e, problem.ev)
+    return next((shapes[owns_keys] for most, shapes in _MEASURED.items() if most // 2 < widest <= most), None)
+
+
+def choose(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> OwnerConfig:
+    lanes = is_lanes(target, problem.dtype)
+
+    # What would spill, or leaves SIMDs without a wave, is taken only where nothing else is left.
+    def over(config: OwnerConfig) -> tuple[int, bool]:
+        if config.asynchronous and (config.waves, config.tiles_m, config.others) == _measured(problem, owns_keys):
+            return 0, False
+        excess = registers(config, target, problem.dtype, lanes) - _MOST_REGISTERS[target.family]
+        return max(excess, 0), config.waves < 4
+
+    config = min(candidates(problem, target, owns_keys), key=over, default=None)
+    if config is None:
+        raise ConfigError(f"no configuration of {target.name} fits {problem}")
+    return config
+
+
+def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) -> str:
+    lanes = is_lanes(target, problem.dtype)
+
+    def along(order: str, vec: int) -> int:
+        return vec if order == "e" else 1
+
+    q, k = (problem.q_order, problem.q_vec), (problem.k_order, problem.k_vec)
+    v, g = (problem.v_order, problem.v_vec), (problem.g_order, problem.g_vec)
+    (row, second_row), (first, second) = ((k, v), (q, g)) if config.owns_keys else ((q, g), (k, v))
+    numbers = {
+        "kSide": 16,
+        "kWaves": config.waves,
+        "kTilesM": config.tiles_m,
+        "kOthers": config.others,
+        "kColumns": problem.e,
+        "kValueColumns": problem.ev,
+        "kDepth": config.depth,
+        "kValueDepth": config.value_depth,
+        "kSlice": config.slice,
+        "kRowVec": along(*row),
+        "kSecondRowVec": along(*second_row),
+        "kFirstVec": first[1],
+        "kSecondVec": second[1],
+        "kOutVec": problem.out_vec,
+        "kOccupancy": config.occupancy,
+        "kThreads": config.waves * target.wave,
+        "kSharedBytes": shared_bytes(config, target, problem.dtype, lanes),
+    }
+    flags = {
+        "kLanes": lanes,
+        "kOwnsKeys": config.owns_keys,
+        "kAsync": config.asynchronous,
+        "kCausal": problem.causal,
+        "kWide": problem.wide,
+    }
+    members = [
+        *aliases({"Element": CPP[problem.dtype], "Mask": mask_type(problem)}),
+        *constants(
+            "wmma::Order", {"kFirstOrder": order_of(first[0] == "e"), "kSecondOrder": order_of(second[0] == "e")}
+        ),
+        *constants("int", numbers),
+        *constants("bool", flags),
+    ]
+    return kernel_text("attention_backward.hip", members)
+
+
+def _delta_source(problem: AttentionProblem) -> str:
+    members = [*aliases({"Element": CPP[problem.dtype]}), *constants("int", {"kThreads": _DELTA_THREADS})]
+    return kernel_text("attention_backward.hip", members, defines={"WMMA_ATTENTION_DELTA": True})
+
+
+def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
+    lanes = is_lanes(target, problem.dtype)
+    link = link_of(target, problem.dtype, lanes)
+    owners = [choose(problem, target, owns_keys) for owns_keys in (False, True)]
+    rows = problem.batch * problem.heads * problem.sq
+    delta = KernelLaunch(
+        "attention_delta",
+        _delta_source(problem),
+        (ceil(rows / (_DELTA_THREADS // target.wave)), 1),
+        _DELTA_THREADS,
+        0,
+    )
+    launches = [delta]
+    for owner in owners:
+        length, heads = (
+            (problem.skv, problem.heads // problem.group) if owner.owns_keys else (problem.sq, problem.heads)
+        )
+        columns = max(problem.e, problem.ev) if owner.owns_keys else problem.e
+        tiles = ceil(length / (owner.waves * owner.tiles_m * link.rows))
+        blocks = tiles * ceil(columns / owner.slice) * heads * problem.batch
+        threads = owner.waves * target.wave
+        check_blocks("attention takes", blocks, threads, target)
+        launches.append(
+            KernelLaunch(
+                "attention_backward",
+                source(problem, owner, target),
+                (blocks, 1),
+                threads,
+                shared_bytes(owner, target, problem.dtype, lanes),
+            )
+        )
+    config = BackwardConfig(problem.dtype, lanes, *owners)
+    return Plan(config, "the first that fits", tuple(launches), 0, (0, 0, 0, 0))

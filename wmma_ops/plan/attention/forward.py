@@ -1,0 +1,334 @@
+"""Plans attention: the tiles of rows and keys, how many waves, whether keys are split; and the source text of the kernel."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+
+from wmma_ops.hardware import arch
+from wmma_ops.hardware.geometry import step_of, tile_bytes, up
+from wmma_ops.ops.types import name as type_name
+from wmma_ops.plan import model
+from wmma_ops.plan.errors import ConfigError
+from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
+from wmma_ops.plan.problem import AttentionProblem
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of
+
+_COMBINE_THREADS = 256
+_OTHERS = 56  # registers beside sums, queries and what is on its way
+# The most that the estimate may be where nothing is to be spilled: what the compiler takes beside it differs.
+_MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 184, "gfx1250": 184, "sm80": 256, "sm89": 256, "sm90": 256}
+_CLUSTERS = (2, 4, 8)
+_PACKED_ROWS = 64  # up to so many queries, those of all heads that share a key head make one tile
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """One kernel. Sizes are in elements."""
+
+    element: torch.dtype
+    lanes: bool  # plain FMA in place of a matrix instruction
+    waves: int
+    tiles_m: int  # of the matrix unit's rows, that a wave owns
+    keys: int  # of a tile
+    depth: int  # of Q and K, that are multiplied at once
+    slice: int  # of V's columns, that a block computes
+    keeps_queries: bool  # in registers
+    asynchronous: bool
+    packed: bool  # heads that share a key head make one tile
+    splits: int  # blocks that share a tile of rows and split its keys
+    occupancy: int
+    cluster: bool = False  # those that split keys put their parts together themselves
+
+    def __str__(self) -> str:
+        kind = "FMA" if self.lanes else type_name(self.element)
+        extras = [
+            text
+            for text, there in (
+                ("queries in registers", self.keeps_queries),
+                ("asynchronous copies", self.asynchronous),
+                ("heads packed", self.packed),
+                (f"keys split {self.splits} ways" + (" in a cluster" if self.cluster else ""), self.splits > 1),
+            )
+            if there
+        ]
+        return ", ".join(
+            [
+                f"{kind}, {self.waves} waves of {self.tiles_m} row tiles, {self.keys} keys, {self.depth} of Q and K, "
+                f"{self.slice} of V",
+                *extras,
+            ]
+        )
+
+
+# --------------------------------------------------------------------------------------------- what the hardware offers
+
+
+@dataclass(frozen=True)
+class Link:
+    """A step of the matrix unit as kernels/wmma/tile/chain_link.hpp has it."""
+
+    rows: int
+    cols: int
+    depth: int
+    copies: int
+    stays: bool  # sums are the next product's operand without memory
+
+    @property
+    def whole(self) -> int:
+        return max(self.depth, self.cols)
+
+
+def link_of(target: arch.Target, element: torch.dtype, lanes: bool) -> Link:
+    step = step_of(target, element, lanes, 16)
+    depth = 2 * step.depth if target.family == "gfx1250" and not lanes else step.depth
+    stays = not lanes and (target.vendor == "amd" or element.itemsize == 2)
+    return Link(step.rows, step.cols, depth, step.copies, stays)
+
+
+def is_lanes(target: arch.Target, element: torch.dtype) -> bool:
+    name = type_name(element)
+    return not any((row.a, row.b, row.blocks) == (name, name, 1) for row in target.instructions)
+
+
+def shared_bytes(config: AttentionConfig, target: arch.Target) -> int:
+    link, size = link_of(target, config.element, config.lanes), config.element.itemsize
+    rows = config.waves * config.tiles_m * link.rows
+    queries = tile_bytes(target, rows, config.depth, size)
+    if config.asynchronous:
+        values = tile_bytes(target, config.keys, config.slice, size)
+    else:
+        values = tile_bytes(target, config.slice, config.keys, size)
+    feed = tile_bytes(target, config.keys, config.depth, size) + values
+    weights = 0 if link.stays else tile_bytes(target, rows, config.keys, size)
+    tiles = (max(queries, feed) if config.keeps_queries else queries + feed) + weights
+    return max(tiles, rows * (2 + config.slice) * 4 if config.cluster else 0)
+
+
+def registers(config: AttentionConfig, target: arch.Target) -> int:
+    """An estimate of what a lane holds."""
+    link, size = link_of(target, config.element, config.lanes), config.element.itemsize
+    each = 2 if size == 8 else 1
+    rows = config.tiles_m * link.rows
+    total = rows * (config.slice + config.keys) * each / target.wave
+    if config.keeps_queries:
+        total += rows * config.depth * size * link.copies / target.wave / 4
+    if not config.asynchronous:
+        total += config.keys * (config.depth + config.slice) * size / (config.waves * target.wave) / 4
+    if config.lanes:
+        total += 8 * 4
+    return int(total) + _OTHERS
+
+
+# ---------------------------------------------------------------------------------------------------------- the choice
+
+
+def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[AttentionConfig]:
+    """Configurations that fit shared memory, the preferred one first."""
+    element, size = problem.dtype, problem.dtype.itemsize
+    lanes = is_lanes(target, element)
+    link = link_of(target, element, lanes)
+    whole_depth, whole_slice = up(problem.e, link.depth), up(problem.ev, link.whole)
+    packed = problem.group > 1 and problem.sq <= _PACKED_ROWS
+    rows = problem.sq * (problem.group if packed else 1)
+    whole_chunks = (
+        target.vendor == "nvidia"
+        and size == 2
+        and problem.k_order == problem.v_order == "e"
+        and problem.k_vec == problem.v_vec == 8
+    )
+    depths = dict.fromkeys((whole_depth, *(x for x in (256, 128, 64, 32) if x < whole_depth and x % link.depth == 0)))
+    slices = dict.fromkeys((whole_slice, *(x for x in (256, 128, 64, 32) if x < whole_slice and x % link.whole == 0)))
+    for depth in depths:
+        for part in slices:
+            for waves, tiles_m, keys in _shapes(target, problem, link, lanes, rows):
+                if tiles_m > 1 and rows <= (tiles_m - 1) * waves * link.rows:
+                    continue
+                for keeps in (
+                    (True, False) if target.vendor == "amd" and not lanes and depth == whole_depth else (False,)
+                ):
+                    asynchronous = (
+                        whole_chunks and depth == whole_depth and _copies_fit(waves * target.wave, keys, depth, part)
+                    )
+                    config = AttentionConfig(
+                        element, lanes, waves, tiles_m, keys, depth, part, keeps, asynchronous, packed, 1, 1
+                    )
+                    shared, held = shared_bytes(config, target), registers(config, target)
+                    if shared > target.lds_bytes:
+                        continue
+                    yield dataclasses.replace(config, occupancy=_occupancy(config, target, shared, held))
+
+
+def _copies_fit(threads: int, keys: int, *widths: int) -> bool:
+    """Whether AsyncLoader can be: a pass of the threads is whole lines, and a thread makes no more than 32 copies."""
+    for width in widths:
+        across = 1 << (width // 8 - 1).bit_length()
+        if threads % across or ceil(keys / (threads // across)) > 32:
+            return False
+    return True
+
+
+def _shapes(
+    target: arch.Target, problem: AttentionProblem, link: Link, lanes: bool, rows: int
+) -> Iterator[tuple[int, int, int]]:
+    """(waves, row tiles of a wave, keys), the preferred first."""
+    size, widest = problem.dtype.itemsize, max(problem.e, problem.ev)
+    least = link.whole
+    if lanes or size > 2:
+        shapes = ((4, 1, 32), (2, 1, 32), (2, 1, 16), (1, 1, 16))
+    elif target.vendor == "nvidia":
+        shapes = ((4, 1, 64), (4, 1, 32), (2, 1, 32))
+        if widest <= 128:
+            shapes = ((4, 2, 64 if widest <= 64 else 32), (4, 1, 64), (4, 1, 32))
+    elif target.family == "cdna":
+        shapes = ((4, 2, 64), (4, 1, 64), (4, 2, 32), (4, 1, 32), (2, 1, 32))
+        if widest > 64 and target.lds_bytes <= 65536:  # smaller tiles, so that two blocks share a unit
+            shapes = ((4, 2, 32), (4, 1, 32), (2, 1, 32))
+    else:
+        shapes = ((8, 1, 64), (4, 1, 64), (8, 1, 32), (4, 1, 32), (4, 1, 16), (2, 1, 32), (2, 1, 16))
+    if rows <= 2 * link.rows:  # waves without rows of their own would only take the others' time
+        few = ceil(rows / link.rows)
+        shapes = ((few, 1, 64), (few, 1, 32), (few, 1, 16)) if not lanes and size == 2 else ((few, 1, 32), (few, 1, 16))
+    for waves, tiles_m, keys in shapes:
+        if keys % least == 0:
+            yield waves, tiles_m, keys
+    yield 1, 1, least
+
+
+def _occupancy(config: AttentionConfig, target: arch.Target, shared: int, held: int) -> int:
+    """Waves at once on a SIMD that registers are kept for (NVIDIA: blocks on an SM)."""
+    taken = int(held * (1.75 if target.name == "gfx908" else 1.25))
+    blocks = model.resident(target, config.waves, taken, shared)
+    if target.vendor == "nvidia":
+        return max(min(blocks, 2), 1)
+    least = max(config.waves // target.simds, 1)
+    return min(max(blocks * config.waves // target.simds, least), 4) if target.family == "cdna" else least
+
+
+def choose(problem: AttentionProblem, target: arch.Target) -> AttentionConfig:
+    """The first configuration that fits."""
+    if found := ranked(problem, target):
+        return split(problem, found[0], target)
+    raise ConfigError(f"no configuration of {target.name} fits {problem}")
+
+
+def ranked(problem: AttentionProblem, target: arch.Target) -> list[AttentionConfig]:
+    """Every configuration. What would spill is taken only where nothing else is left."""
+
+    def over(config: AttentionConfig) -> int:
+        return max(registers(config, target) - _MOST_REGISTERS[target.family], 0)
+
+    return sorted(candidates(problem, target), key=over)
+
+
+def split(problem: AttentionProblem, config: AttentionConfig, target: arch.Target) -> AttentionConfig:
+    """With its keys split, where there are too few blocks for the units otherwise."""
+    units = model.CARDS[target.name].units
+    tiles, slices = blocks_of(problem, config, target)
+    heads = problem.heads // problem.group if config.packed else problem.heads
+    blocks = tiles * slices * heads * problem.batch
+    most = problem.skv // (4 * config.keys)
+    together = model.resident(target, config.waves, registers(config, target), shared_bytes(config, target))
+    if target.vendor == "nvidia" and config.waves < 4:  # with more of them memory is slower (decoding on an H200)
+        together = 1
+    splits = min(most, units * max(together, 4 // config.waves) // blocks, 64)
+    if splits < 2:
+        return config
+    cluster = target.family == "sm90" and splits in _CLUSTERS and slices == 1 and config.element.itemsize == 2
+    return dataclasses.replace(config, splits=splits, cluster=cluster)
+
+
+def blocks_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Target) -> tuple[int, int]:
+    """How many blocks there are along the rows of a head, and how many share its columns."""
+    link = link_of(target, config.element, config.lanes)
+    rows = problem.sq * (problem.group if config.packed else 1)
+    return ceil(rows / (config.waves * config.tiles_m * link.rows)), ceil(problem.ev / config.slice)
+
+
+# ---------------------------------------------------------------------------------------------------------- the source
+
+
+def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Target, *, combines: bool = False) -> str:
+    """The text of the kernel: its configuration, and the file that all share."""
+    numbers = {
+        "kSide": 16,
+        "kWaves": config.waves,
+        "kTilesM": config.tiles_m,
+        "kKeys": config.keys,
+        "kColumns": problem.e,
+        "kDepth": config.depth,
+        "kSlice": config.slice,
+        "kQueryVec": problem.q_vec if problem.q_order == "e" else 1,
+        "kKeyVec": problem.k_vec,
+        "kValueVec": problem.v_vec,
+        "kOutVec": problem.out_vec,
+        "kOccupancy": config.occupancy,
+        "kThreads": config.waves * target.wave,
+        "kCombineThreads": _COMBINE_THREADS,
+        "kCluster": config.splits if config.cluster else 1,
+        "kSharedBytes": shared_bytes(config, target),
+    }
+    flags = {
+        "kLanes": config.lanes,
+        "kKeepsQueries": config.keeps_queries,
+        "kAsync": config.asynchronous,
+        "kPacked": config.packed,
+        "kSplit": config.splits > 1 and not combines,
+        "kCausal": problem.causal,
+        "kWide": problem.wide,
+    }
+    # Of K what is summed up runs along the head size, of V along the keys.
+    orders = {"kKeyOrder": order_of(problem.k_order == "e"), "kValueOrder": order_of(problem.v_order != "e")}
+    members = [
+        *aliases({"Element": CPP[config.element], "Mask": mask_type(problem)}),
+        *constants("wmma::Order", orders),
+        *constants("int", numbers),
+        *constants("bool", flags),
+    ]
+    defines = {"WMMA_ATTENTION_COMBINE": combines, "WMMA_ATTENTION_CLUSTER": config.cluster}
+    return kernel_text("attention.hip", members, defines=defines)
+
+
+def mask_type(problem: AttentionProblem) -> str:
+    return "wmma::uint8_t" if problem.mask == torch.bool else CPP[problem.mask]
+
+
+# ------------------------------------------------------------------------------------------------------------ the plan
+
+
+def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
+    if problem.backward:
+        from wmma_ops.plan.attention import backward as attention_backward
+
+        return attention_backward.plan(problem, target)
+    return plan_of(problem, choose(problem, target), target, "the first that fits")
+
+
+def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Target, reason: str) -> Plan:
+    """The launches of one configuration."""
+    tiles, slices = blocks_of(problem, config, target)
+    heads = problem.heads // problem.group if config.packed else problem.heads
+    blocks = tiles * slices * heads * problem.batch
+    threads = config.waves * target.wave
+    check_blocks("attention takes", blocks, threads, target)
+    keys_of_split = max(up(ceil(problem.skv / config.splits), config.keys), 1)
+    # A cluster has all its blocks, though the last may find no key left.
+    splits = config.splits if config.cluster else ceil(problem.skv / keys_of_split)
+    grid = (blocks * splits, 1) if config.cluster else (blocks, splits)
+    kernel = source(problem, config, target)
+    launches = [KernelLaunch("attention", kernel, grid, threads, shared_bytes(config, target))]
+    workspace = 0
+    if config.splits > 1 and not config.cluster:
+        rows = problem.batch * problem.heads * problem.sq
+        workspace = splits * rows * (2 + problem.ev) * (8 if config.element == torch.float64 else 4)
+        combine = source(problem, config, target, combines=True)
+        grid = (ceil(rows * problem.ev / _COMBINE_THREADS), 1)
+        launches.append(
+            KernelLaunch("attention_combine", combine, grid, _COMBINE_THREADS, 0, early=target.family == "sm90")
+        )
+    reason = f"{reason}; {blocks * splits} blocks on {model.CARDS[target.name].units} units"
+    if config.lanes:
+        reason += f"; {target.name} has no {type_name(config.element)} matrix instruction"
+    return Plan(config, reason, tuple(launches), workspace, (splits, keys_of_split, tiles, slices))

@@ -1,0 +1,1 @@
+"""One product: its configurations, their cost, and the kernel's text."""

@@ -1,0 +1,165 @@
+"""Plans two products in one kernel: whether, with which tiles, and the source text of that kernel.
+
+The cheapest configuration is held against kernels of gemm.py, one after the other, with D0 written to memory and read
+back. Where those are cheaper, or where no configuration fits, the plan has no launches.
+"""
+
+import torch
+
+from wmma_ops.hardware import arch
+from wmma_ops.hardware.geometry import mapped_lines, up
+from wmma_ops.ops.types import name as type_name
+from wmma_ops.plan import model
+from wmma_ops.plan.errors import ConfigError
+from wmma_ops.plan.gemm import planner as gemm
+from wmma_ops.plan.gemm.config import number_of
+from wmma_ops.plan.gemm_gemm import cost as gemm_gemm_cost
+from wmma_ops.plan.gemm_gemm.config import GemmGemmConfig, candidates, maps_result, shared_bytes, warpgroup_registers
+from wmma_ops.plan.plan import MOST_GRID_Y, KernelLaunch, Plan, check_blocks
+from wmma_ops.plan.problem import GemmGemmProblem
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, nested, order_of, registered
+
+_TYPES = (torch.float16, torch.bfloat16, torch.int8)
+
+
+def choose(problem: GemmGemmProblem, target: arch.Target) -> tuple[GemmGemmConfig | None, float]:
+    """The cheapest configuration, and its cost."""
+    return next(((config, price) for price, config in _priced(problem, target)), (None, float("inf")))
+
+
+def ranked(problem: GemmGemmProblem, target: arch.Target) -> list[GemmGemmConfig]:
+    """Every configuration, the cheapest by the model first."""
+    return [config for _, config in _priced(problem, target)]
+
+
+def _priced(problem: GemmGemmProblem, target: arch.Target) -> list[tuple[float, GemmGemmConfig]]:
+    found = ((gemm_gemm_cost.cost(problem, config, target), config) for config in candidates(problem, target))
+    return sorted(found, key=lambda one: one[0])
+
+
+# ----------------------------------------------------------------------------------------------------------- the source
+
+
+def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> str:
+    """The text of the kernel: its configuration, and the file that all share."""
+
+    first, last = problem.products()[-2:]
+    last_types = {
+        "Number": number_of(last),
+        "C": CPP[problem.c],
+        "D": CPP[problem.d],
+        "Bias": CPP[problem.bias1],
+        "RowScale": CPP[None],
+        "ColScale": CPP[None],
+        "Multiply": CPP[None],
+    }
+    last_numbers = {
+        "kCVec": problem.c_vec,
+        "kDVec": gemm.result_vec(last),
+        "kMultiplyVec": 1,
+        "kBatchDims": problem.batch_dims,
+        "kActivation": 0,
+        "kWavesK": 1,
+        "kCluster": 1,
+    }
+    numbers = {
+        "kAVec": problem.a_vec,
+        "kB0Vec": problem.b0_vec,
+        "kGateVec": problem.gate_vec,
+        "kB1Vec": problem.b1_vec,
+        "kBatchDims": problem.batch_dims,
+        "kActivation": problem.activation,
+        "kWavesM": config.waves_m,
+        "kWavesN": config.waves_n,
+        "kTilesM": config.tiles_m,
+        "kBlockM": config.block_m,
+        "kBlockH": config.block_h,
+        "kBlockN": config.block_n,
+        "kBlockK": config.block_k,
+        "kPadN": up(problem.n, config.block_n),
+        "kStages": config.stages,
+        "kOccupancy": config.occupancy,
+        "kThreads": config.all_waves * target.wave,
+        "kSharedBytes": shared_bytes(problem, config, target),
+    }
+    if config.wgmma:
+        numbers["kTakerRegisters"], numbers["kAskerRegisters"] = warpgroup_registers(config)
+    flags = {
+        "kWide": problem.wide,
+        "kGate": problem.gate,
+        "kRaggedK": problem.k % config.block_k != 0,
+        "kRaggedN": problem.n % config.block_n != 0,
+        "kRaggedH": problem.h % config.block_h != 0,
+        "kChunked": problem.h > config.block_h,
+        "kResident": config.resident,
+        "kMappedD": maps_result(problem, config),
+    }
+    orders = {
+        "kAOrder": order_of(problem.a_order == "k"),
+        "kB0Order": order_of(problem.b0_order == "k"),
+        "kGateOrder": order_of(problem.gate_order == "k"),
+        "kB1Order": order_of(problem.b1_order == "h"),
+    }
+    members = [
+        *aliases({"Element": CPP[problem.a], "Number": number_of(first), "Bias0": CPP[problem.bias0]}),
+        *nested("Last", [*aliases(last_types), *constants("int", last_numbers)]),
+        *constants("wmma::Order", orders),
+        *constants("int", numbers),
+        *constants("bool", flags),
+    ]
+    defines = {"WMMA_WARPGROUPS": config.wgmma, "WMMA_RESIDENT": config.resident}
+    return kernel_text("gemm_gemm.hip", members, before=registered([problem.activation]), defines=defines)
+
+
+# ------------------------------------------------------------------------------------------------------------- the plan
+
+
+def plan(problem: GemmGemmProblem, target: arch.Target) -> Plan:
+    config, _, reason = decided(problem, target)
+    return two(reason) if config is None else plan_of(problem, config, target, reason)
+
+
+def decided(problem: GemmGemmProblem, target: arch.Target) -> tuple[GemmGemmConfig | None, float, str]:
+    """The configuration of the one kernel, None where two products are taken; its cost; why."""
+    if problem.a not in _TYPES:
+        return None, float("inf"), f"D0 of {type_name(problem.a)} is not kept in registers: two products"
+    config, price = choose(problem, target)
+    if config is None:
+        why = f"H of {problem.h} with N of {problem.n} does not fit a wave's registers: two products"
+        return None, price, why
+    other = gemm_gemm_cost.cost_of_products(problem, target)
+    costs = f"{price / 1000:.0f} thousand modelled cycles in one kernel, {other / 1000:.0f} in two or more"
+    return (None, price, f"{costs}: two products") if other < price else (config, price, costs)
+
+
+def two(reason: str) -> Plan:
+    """Leaves the work to two products."""
+    return Plan(None, reason, (), 0, (0, 0, 0, 0, 0))
+
+
+def plan_of(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target, reason: str) -> Plan:
+    """The launch of one configuration."""
+    threads = config.all_waves * target.wave
+    blocks = gemm_gemm_cost.blocks_of(problem, config, target)
+    check_blocks(f"{problem.m} rows take", blocks, threads, target)
+    grid = (blocks, min(problem.batch, MOST_GRID_Y))
+    if config.wgmma:  # walks through the batch too
+        rounds = blocks * problem.batch
+        grid = (min(rounds, model.CARDS[target.name].units * gemm_gemm_cost.blocks_at_once(problem, config, target)), 1)
+        if rounds >= 2**31:
+            raise ConfigError(f"{problem.batch} times {problem.m} rows are {rounds} blocks; takes less than {2**31}")
+    launch = KernelLaunch(
+        "gemm_gemm", source(problem, config, target), grid, threads, shared_bytes(problem, config, target)
+    )
+    return Plan(config, reason, (launch,), 0, (blocks, *_mapped_lines(problem, config)))
+
+
+def _mapped_lines(problem: GemmGemmProblem, config: GemmGemmConfig) -> tuple[int, int, int, int]:
+    """Of A, of the first weights and of the second, and how many of D a wave has taken away; 0 where no copy engine does
+    it."""
+    if not config.wgmma:
+        return 0, 0, 0, 0
+    a = mapped_lines(config.team_m, 64, problem.a_order == "k")
+    b0 = mapped_lines(config.block_h, 64, problem.b0_order == "k")
+    b1 = mapped_lines(config.block_n, 64, problem.b1_order == "h")
+    return a, b0, b1, 16 if maps_result(problem, config) else 0

@@ -1,0 +1,86 @@
+"""The GPU's driver: what the library's C++ drivers (csrc/driver*.cpp) offer to Python."""
+
+import contextlib
+import contextvars
+import functools
+from collections.abc import Iterator
+
+import torch
+
+from wmma_ops.ops import errors
+from wmma_ops.ops.errors import DriverError as DriverError
+from wmma_ops.ops.library import special_mode
+
+
+def is_amd() -> bool:
+    return torch.version.hip is not None
+
+
+@functools.cache
+def _target_of(index: int) -> str:
+    properties = torch.cuda.get_device_properties(index)
+    if is_amd():
+        return properties.gcnArchName.partition(":")[0]
+    major, minor = properties.major, properties.minor
+    return "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
+
+
+def target_of(index: int) -> str:
+    """The target that code for a device is compiled for."""
+    return _stand_in.get() or _target_of(index)
+
+
+def load(code: bytes, name: str, *, device: int, shared: int = 0) -> int:
+    """A kernel of a code object or cubin, on a device, for as long as the process lives. `shared` is the dynamic shared
+    memory that its launches will ask for."""
+    with errors.raised_as(DriverError):
+        return torch.ops.wmma._load(device, _bytes(code), _text(name), shared)
+
+
+def launch(function: int, grid, block, shared: int, arguments: bytes) -> None:
+    """Launches a loaded kernel on its device's current stream. `arguments` are its parameters as they lie in memory."""
+    with errors.raised_as(DriverError):
+        torch.ops.wmma._launch(function, list(grid), list(block), shared, _bytes(arguments))
+
+
+def _bytes(data: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+
+
+def _text(text: str) -> torch.Tensor:
+    return _bytes(text.encode() + b"\0")  # ends as C's strings do
+
+
+# ------------------------------------------------------------------------------------------------------- for the tests
+
+_stand_in: contextvars.ContextVar[str | None] = contextvars.ContextVar("wmma_ops_stand_in", default=None)
+_generation = 0
+
+
+@contextlib.contextmanager
+def use(kind: str, library: str, target: str) -> Iterator[None]:
+    """Within it, the driver's calls go to another library of its kind ("cuda" or "hip"), CPU tensors count as memory of
+    its device 0, and that device as one of `target`. The library is the whole process's, the rest this thread's."""
+    _use_driver({"cuda": 1, "hip": 2}[kind], library)
+    try:
+        with special_mode(_stand_in, target):
+            yield
+    finally:
+        _use_driver(0, "")
+
+
+def _use_driver(kind: int, library: str) -> None:
+    global _generation
+    with errors.raised_as(DriverError):
+        torch.ops.wmma._use_driver(kind, _text(library))
+    _generation += 1
+    torch.ops.wmma._forget_plans()
+
+
+def stands_in() -> bool:
+    return _stand_in.get() is not None
+
+
+def generation() -> int:
+    """Another number after each change of driver: what one loaded is not another's."""
+    return _generation

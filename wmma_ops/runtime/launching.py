@@ -1,0 +1,241 @@
+"""The Python half of a launch: the library asks here for plans, and hands its launches to the emulator here.
+
+    wmma::_plan        a problem's kind and numbers → workspace, nine numbers for the kernels' arguments, and for each
+                       launch its function, grid x, grid y, block, shared memory, whether it may start early
+    wmma::_emulate     one launch
+    wmma::_mode        how calls in this thread run (csrc/mode.hpp)
+    wmma::_precision   torch's setting for float32 products
+
+A failure cannot cross the library's C interface with its words, so it is answered: −1, then the bytes of its text.
+"""
+
+import contextlib
+import contextvars
+import ctypes
+import hashlib
+import importlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+
+import torch
+
+from wmma_ops import emulator, jit
+from wmma_ops.hardware import arch
+from wmma_ops.ops import errors
+from wmma_ops.ops.library import IMPLEMENTATIONS, special_mode
+from wmma_ops.plan.errors import CaptureError, ConfigError
+from wmma_ops.plan.plan import KernelLaunch, Plan
+from wmma_ops.runtime import driver
+from wmma_ops.runtime.emulated import EmulatedKernel
+
+# As in csrc/mode.hpp.
+RECORDS, ONLY_WARMS, STAND_IN = 256, 512, 1024
+
+# By ProblemKind of csrc/plans.hpp: the module that plans it, loaded when first needed, and its class of problems.
+KINDS = {
+    0: ("wmma_ops.plan.gemm.planner", "GemmProblem"),
+    1: ("wmma_ops.plan.gemm_gemm.planner", "GemmGemmProblem"),
+    2: ("wmma_ops.plan.attention.forward", "AttentionProblem"),
+}
+
+_NUMBERS = 9  # of csrc/plans.hpp
+_TARGETS = list(arch.TARGETS)
+_asking: contextvars.ContextVar[list | None] = contextvars.ContextVar("wmma_ops_asking", default=None)
+_warming: contextvars.ContextVar[bool] = contextvars.ContextVar("wmma_ops_warming", default=False)
+
+# What plans launch. Neither ever shrinks: the library, and graphs that captured a launch, hold what is in them. They
+# grow with the number of different kernels, not of problems.
+_guard = threading.Lock()
+_emulated: list[EmulatedKernel] = []
+_emulated_index: dict[tuple, int] = {}
+_loaded: dict[tuple, int] = {}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan as it was recorded."""
+
+    problem: object
+    plan: Plan
+    target: arch.Target
+
+
+@dataclass(frozen=True)
+class RecordedLaunch:
+    """A launch that was recorded instead of executed."""
+
+    kernel: EmulatedKernel
+    grid: tuple[int, int, int]
+    block: int
+    shared: int
+    arguments: bytes
+    tensors: dict[str, torch.Tensor]
+
+
+# ------------------------------------------------------------------------------------------------------------ planning
+
+
+def _plan(values: list[int]) -> list[int]:
+    try:
+        planner, problem = KINDS[values[0]]
+        module = importlib.import_module(planner)
+        asked = getattr(module, problem).from_library(values[1:])
+        if (asking := _asking.get()) is not None:
+            asking.append(asked)
+            return [0] * (1 + _NUMBERS)  # no workspace, no launches
+        return _planned(module, asked)
+    except BaseException as error:
+        return _told(error)
+
+
+def _planned(planner: ModuleType, problem) -> list[int]:
+    if problem.place < 0:
+        target = arch.TARGETS[_TARGETS[-1 - problem.place]]
+    else:
+        if _capturing(problem.place):
+            raise CaptureError(
+                "this call has no kernel yet, and none can be compiled and loaded while a CUDA graph is captured; call "
+                "wmma_ops.warmup with the same arguments before the capture"
+            )
+        target = arch.target(driver.target_of(problem.place))
+    plan = planner.plan(problem, target)
+    if not jit.available(target.name):
+        from wmma_ops.runtime import shipped
+
+        plan = shipped.plan(problem, target, plan)
+    answer = [plan.workspace, *plan.numbers, *[0] * (_NUMBERS - len(plan.numbers))]
+    for launch in plan.launches:
+        _check(launch, target)
+        code = launch.compile(target)
+        if problem.place < 0:
+            function = _register(code, launch.kernel)
+        else:
+            function = _load(problem.place, code, launch)
+        answer += [function, *launch.grid, launch.block, launch.shared, launch.early]
+    emulation = emulator.active()
+    if emulation is not None and not emulation.execute:
+        emulation.recorded.append(Planned(problem, plan, target))
+    return answer
+
+
+def compile_kernels(problem, target: arch.Target) -> None:
+    """Plans a problem and compiles its kernels, into the cache; loads nothing."""
+    name = next(module for module, kind in KINDS.values() if kind == type(problem).__name__)
+    for launch in importlib.import_module(name).plan(problem, target).launches:
+        launch.compile(target)
+
+
+def _check(launch: KernelLaunch, target: arch.Target) -> None:
+    if launch.block > target.max_threads or launch.shared > target.lds_bytes:
+        raise ConfigError(
+            f"{launch.kernel} takes {launch.block} threads and {launch.shared} bytes of shared memory; {target.name} has "
+            f"{target.max_threads} and {target.lds_bytes}"
+        )
+
+
+def _register(code: jit.CodeObject, name: str) -> int:
+    key = (code.target, hashlib.sha256((code.assembly or "").encode() or code.code).digest(), name)
+    with _guard:
+        if key not in _emulated_index:
+            _emulated.append(EmulatedKernel(code, name))
+            _emulated_index[key] = len(_emulated) - 1
+        return _emulated_index[key]
+
+
+def _load(device: int, code: jit.CodeObject, launch: KernelLaunch) -> int:
+    key = (driver.generation(), device, hashlib.sha256(code.code).digest(), launch.kernel)
+    with _guard:
+        if key not in _loaded:
+            _loaded[key] = driver.load(code.code, launch.kernel, device=device, shared=launch.shared)
+        return _loaded[key]
+
+
+def _capturing(device: int) -> bool:
+    if not torch.cuda.is_available():
+        return False
+    with torch.cuda.device(device):
+        return torch.cuda.is_current_stream_capturing()
+
+
+# ------------------------------------------------------------------------------------------------------ what a call asks
+
+
+def recorded(call: Callable[[], object], target: arch.Target) -> tuple[object, list[Planned | RecordedLaunch]]:
+    """What a call of ops returns, allocated and not computed, and what it plans and would launch on `target`, in order."""
+    emulation = emulator.Emulation(target.name, execute=False)
+    with emulator.entered(emulation):
+        output = call()
+    return output, emulation.recorded
+
+
+def plans(call: Callable[[], object], target: arch.Target) -> list[Planned]:
+    """What a call of ops plans on `target`. A plan without launches is followed by those of the products it stands for."""
+    return [record for record in recorded(call, target)[1] if isinstance(record, Planned)]
+
+
+def problems(call: Callable[[], object], target: arch.Target) -> list:
+    """What a call of ops asks plans for on `target`; nothing is planned or compiled. Two products in one kernel are
+    followed by each of them, as if that kernel did not pay. None where nothing is to be computed."""
+    found: list = []
+    token = _asking.set(found)
+    try:
+        with warming():
+            recorded(call, target)
+    finally:
+        _asking.reset(token)
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------- emulating
+
+
+def _emulate(function, grid, block, shared, arguments, size, tensors, names) -> list[int]:
+    try:
+        kernel, emulation = _emulated[function], emulator.active()
+        data = ctypes.string_at(arguments, size)
+        named = dict(zip(bytes(names).decode().split("\0"), tensors, strict=False))
+        if not emulation.execute:
+            emulation.recorded.append(RecordedLaunch(kernel, tuple(grid), block, shared, data, named))
+            return []
+        (argument,) = kernel.explicit
+        if argument.size != size:
+            raise ConfigError(f"{kernel.name} takes {argument.size} bytes of arguments; the library has {size}")
+        kernel.run(emulation, tuple(grid), (block, 1, 1), data, named, shared)
+        return []
+    except BaseException as error:
+        return _told(error)
+
+
+# --------------------------------------------------------------------------------------------------------------- modes
+
+
+def _mode(gpu: bool) -> int:
+    emulation, mode = emulator.active(), 0
+    if emulation is not None and not (gpu and emulation.execute):
+        mode = _TARGETS.index(arch.target(emulation.target).name) + 1
+        if not emulation.execute:
+            mode |= RECORDS
+    if _warming.get():
+        mode |= ONLY_WARMS
+    if driver.stands_in():
+        mode |= STAND_IN
+    return mode
+
+
+def warming() -> contextlib.AbstractContextManager[None]:
+    """Within it, calls plan, compile and load, and launch nothing."""
+    return special_mode(_warming, True)
+
+
+def _precision() -> int:
+    return ("highest", "high", "medium").index(torch.get_float32_matmul_precision())
+
+
+def _told(error: BaseException) -> list[int]:
+    return [-1, *errors.packed(error).encode()]
+
+
+for _name, _function in (("_plan", _plan), ("_emulate", _emulate), ("_mode", _mode), ("_precision", _precision)):
+    IMPLEMENTATIONS["wmma"].impl(_name, _function, "CompositeExplicitAutograd")
