@@ -11,7 +11,7 @@ import wmma_ops.distributed
 import wmma_ops.inductor
 
 ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "wmma_ops/docs"
+DOCS = ROOT / "docs"
 PAGES = DOCS / "pages"
 WRITTEN = [ROOT / "README.md", *sorted(PAGES.rglob("*.md"))]
 FENCED = re.compile(r"^```.*?^```$", re.M | re.S)

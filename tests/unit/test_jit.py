@@ -173,7 +173,7 @@ def test_the_clang_that_is_proven_comes_first(others_here, monkeypatch):
 
 
 def test_the_clang_that_is_proven_is_the_one_that_we_install():
-    required = re.findall(r'"(ziglang\b[^"]*)"', (Path(__file__).parents[1] / "pyproject.toml").read_text())
+    required = re.findall(r'"(ziglang\b[^"]*)"', (Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert set(required) == {clang.PINNED}
     assert any(f"(ziglang {clang.PINNED.removeprefix('ziglang==')})" in version for version in clang._PROVEN)
 
