@@ -280,6 +280,45 @@ def test_compile_before_and_after():
     assert not counts
 
 
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+TRACED = {
+    "a layer": lambda: nn.Sequential(nn.Linear(16, 24), nn.GELU()),
+    "mlp": lambda: nn.Sequential(nn.Linear(16, 24), nn.GELU(), nn.Linear(24, 16)),
+    "block": Mlp,
+    "gated": Gated,
+    "gated with biases": lambda: Gated(bias=True),
+    "transformer": lambda: nn.TransformerEncoderLayer(16, 4, 24, batch_first=True),
+    "attention": Attending,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("grad", [True, False], ids=["grad", "no_grad"])
+@pytest.mark.parametrize("make", TRACED.values(), ids=TRACED)
+def test_jit_trace(make, grad, dtype):
+    """torch's check traces once more, without gradients; the graph serves with gradients and without, and other sizes."""
+    model = make().eval().to(dtype)
+    plain, inputs = copy.deepcopy(model), [torch.randn(2, rows, 16, dtype=dtype) for rows in (5, 3)]
+    wmma_ops.swap_(model)
+    with torch.set_grad_enabled(grad):
+        traced = torch.jit.trace(model, inputs[0], check_trace=True, check_inputs=[(inputs[1],)])
+    for x in inputs:
+        want = exact(plain, x)
+        for _ in range(3):  # the interpreter runs, profiles and then rewrites
+            assert_no_worse(results(traced, x), results(plain, x), want)
+        with torch.no_grad():
+            torch.testing.assert_close(traced(x), model(x))
+
+
 def test_replicas_of_data_parallel_share_what_they_are_given():
     model, x = Model().eval(), torch.randn(3, 16)
     want = model(x)

@@ -104,4 +104,7 @@ def is_idle(module: nn.Module) -> bool:
 
 
 def records_gradient(*tensors: torch.Tensor | None) -> bool:
+    """Not for torch.jit.trace: its one graph serves with gradients and without, and torch traces it again without."""
+    if torch.jit.is_tracing():
+        return False
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)

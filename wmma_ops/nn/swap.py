@@ -67,8 +67,8 @@ def swap_(model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None =
     ``torch.nn.Linear``; ``torch.nn.Sequential``, and classes of your own, where an activation follows a linear layer, and
     perhaps another layer that, or where the forward is ``down(act(gate(x))·up(x))``, which is found out by tracing it;
     ``torch.nn.MultiheadAttention``; the layers of ``torch.nn.Transformer``. A layer with a hook is called by itself, so that
-    the hook runs; so is dropout in training. Where gradients are recorded, an activation other than relu is applied apart.
-    Call it while no other thread runs the model.
+    the hook runs; so is dropout in training. Where gradients are recorded, an activation other than relu is applied apart,
+    but for torch.jit.trace, whose one graph is the fused one. Call it while no other thread runs the model.
 
     Args:
         model: a module, itself a layer or holding some.
