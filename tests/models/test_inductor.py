@@ -104,9 +104,9 @@ def test_options_reach_inductor():
 
 def test_backend_is_found_by_its_entry_point(tmp_path):
     """In a process that imports torch alone."""
-    metadata = tmp_path / "wmma_ops-0.1.0.dist-info"
+    metadata = tmp_path / f"wmma_ops-{wmma_ops.__version__}.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: wmma_ops\nVersion: 0.1.0\n")
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: wmma_ops\nVersion: {wmma_ops.__version__}\n")
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     section = "[torch_dynamo_backends]"
     (line,) = project.partition("[project.entry-points.torch_dynamo_backends]\n")[2].splitlines()[:1]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import wmma_ops
 from wmma_ops.ops import library
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +54,17 @@ def test_wheel_holds_the_library_and_the_kernels(wheel):
     assert b"wmma_ops = wmma_ops.__main__:run" in points
     assert not [name for name in names if name.startswith("tests") or name.endswith((".cpp", ".o", ".md", ".yml"))]
     assert "-abi3-" in wheel.name  # one for every Python from 3.10 on
+    assert wheel.name.startswith(f"wmma_ops-{wmma_ops.__version__}-")
+
+
+def test_the_version_stands_once():
+    """Only the changelog, which tells of it, names it again."""
+    naming = [
+        name
+        for name in _run("git", "ls-files", cwd=ROOT).splitlines()
+        if re.search(rf"(?<![\d.]){re.escape(wmma_ops.__version__)}(?![\d.])", (ROOT / name).read_text())
+    ]
+    assert naming == ["docs/changelog.md", "wmma_ops/__init__.py"]
 
 
 DESCRIBE = "import sys, setuptools.build_meta as build; print(build.prepare_metadata_for_build_wheel(sys.argv[1]))"
@@ -80,7 +92,9 @@ def test_the_setuptools_of_python_3_11_takes_our_description(tmp_path):
     done = _described("65.5.0", DESCRIBE, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     text = (tmp_path / "out" / done.stdout.splitlines()[-1] / "METADATA").read_text()
-    assert {"Name: wmma-ops", "License: MIT", "License-File: LICENSE"} <= set(text.splitlines())
+    assert {"Name: wmma-ops", f"Version: {wmma_ops.__version__}", "License: MIT", "License-File: LICENSE"} <= set(
+        text.splitlines()
+    )
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="these setuptools do not run on this Python")
@@ -140,6 +154,7 @@ def test_nothing_else_stands_at_the_top():
         "wmma_ops",
         "tests",
         "bench",
+        "docs",
     }
     top = {name.split("/")[0] for name in _run("git", "ls-files", cwd=ROOT).splitlines()}
     assert {name for name in top if not name.startswith(".")} == allowed
