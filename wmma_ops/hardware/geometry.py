@@ -14,12 +14,18 @@ _MOST_MAPPED_DIMS = 3  # of a batch, beside rows and columns, that the copy engi
 
 @dataclass(frozen=True)
 class Step:
-    """One product of the matrix unit, as kernels/wmma/tile/product.hpp has it."""
+    """One product of the matrix unit, as kernels/wmma/tile/product.hpp has it, and two in a row, as chain_link.hpp does."""
 
     rows: int
     cols: int
     depth: int
     copies: int = 1  # of A and B that lanes read: gfx11 wants both halves of the wave filled
+    stays: bool = True  # sums are the next product's operand without memory
+
+    @property
+    def whole(self) -> int:
+        """Columns that come together, where sums become the next product's operand."""
+        return max(self.depth, self.cols)
 
 
 def step_of(target: arch.Target, element: torch.dtype, lanes: bool, side: int) -> Step:
@@ -30,14 +36,16 @@ def step_of(target: arch.Target, element: torch.dtype, lanes: bool, side: int) -
 def _step(family: str, nvidia: bool, wave: int, element: torch.dtype, lanes: bool, side: int) -> Step:
     per_chunk = 16 // element.itemsize
     if lanes:
-        return Step(32, 4 * wave // 8, per_chunk)
+        return Step(32, 4 * wave // 8, per_chunk, stays=False)
     if nvidia:
-        return Step(8, 8, 8) if element == torch.float64 else Step(16, 16, 2 * per_chunk)
+        stays = element.itemsize == 2
+        return Step(8, 8, 8, stays=stays) if element == torch.float64 else Step(16, 16, 2 * per_chunk, stays=stays)
     if family == "rdna3":
         return Step(16, 16, 16, copies=2)
     if family == "cdna":
         return Step(side, side, 64 // side * per_chunk)
-    return Step(16, 16, 2 * per_chunk)
+    # Of each line gfx1250's instructions take two chunks of a lane, the others of RDNA one.
+    return Step(16, 16, (4 if family == "gfx1250" else 2) * per_chunk)
 
 
 def up(x: int, step: int) -> int:

@@ -8,10 +8,10 @@ from math import ceil
 import torch
 
 from wmma_ops.hardware import arch
-from wmma_ops.hardware.geometry import tile_bytes, up
+from wmma_ops.hardware.geometry import step_of, tile_bytes, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.attention.forward import is_lanes, link_of, mask_type
+from wmma_ops.plan.attention.forward import is_lanes, mask_type
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionProblem
@@ -58,8 +58,8 @@ class BackwardConfig:
 
 
 def shared_bytes(config: OwnerConfig, target: arch.Target, element: torch.dtype, lanes: bool) -> int:
-    link, size = link_of(target, element, lanes), element.itemsize
-    rows = config.waves * config.tiles_m * link.rows
+    step, size = step_of(target, element, lanes, 16), element.itemsize
+    rows = config.waves * config.tiles_m * step.rows
     depths = (config.depth, config.value_depth)
     total = sum(tile_bytes(target, rows, depth, size) for depth in depths)
     buffer = sum(tile_bytes(target, config.others, depth, size) for depth in depths)
@@ -68,14 +68,14 @@ def shared_bytes(config: OwnerConfig, target: arch.Target, element: torch.dtype,
     if config.owns_keys:
         buffer += 2 * config.others * (8 if size == 8 else 4)
     total += buffer * (2 if config.asynchronous else 1)
-    return total + (0 if link.stays else 2 * tile_bytes(target, rows, config.others, size))
+    return total + (0 if step.stays else 2 * tile_bytes(target, rows, config.others, size))
 
 
 def registers(config: OwnerConfig, target: arch.Target, element: torch.dtype, lanes: bool) -> int:
     """An estimate of what a lane holds."""
-    link, size = link_of(target, element, lanes), element.itemsize
+    step, size = step_of(target, element, lanes, 16), element.itemsize
     each = 2 if size == 8 else 1
-    rows = config.tiles_m * link.rows
+    rows = config.tiles_m * step.rows
     sums = rows * ((1 + config.owns_keys) * config.slice + 2 * config.others) * each / target.wave
     loads = config.others * (config.depth + config.slice) * size / (config.waves * target.wave) / 4
     return int(sums + (0 if config.asynchronous else loads)) + _OTHERS
@@ -85,10 +85,10 @@ def candidates(problem: AttentionProblem, target: arch.Target, owns_keys: bool) 
     """Configurations that fit shared memory, the preferred one first."""
     element, size = problem.dtype, problem.dtype.itemsize
     lanes = is_lanes(target, element)
-    link = link_of(target, element, lanes)
-    depth, value_depth = up(problem.e, link.depth), up(problem.ev, link.depth)
-    widest = up(max(problem.e, problem.ev) if owns_keys else problem.e, link.whole)
-    slices = dict.fromkeys((widest, *(x for x in (128, 64, 32, 16) if x < widest and x % link.whole == 0)))
+    step = step_of(target, element, lanes, 16)
+    depth, value_depth = up(problem.e, step.depth), up(problem.ev, step.depth)
+    widest = up(max(problem.e, problem.ev) if owns_keys else problem.e, step.whole)
+    slices = dict.fromkeys((widest, *(x for x in (128, 64, 32, 16) if x < widest and x % step.whole == 0)))
     orders = {problem.q_order, problem.k_order, problem.v_order, problem.g_order}
     vecs = {problem.q_vec, problem.k_vec, problem.v_vec, problem.g_vec}
     shapes = [(4, 1, 64), (4, 1, 32), (2, 1, 32), (4, 1, 16), (2, 1, 16), (1, 1, 16), (1, 1, 32)]
@@ -98,9 +98,9 @@ def candidates(problem: AttentionProblem, target: arch.Target, owns_keys: bool) 
             shapes.insert(0, measured)
     for part in slices:
         for waves, tiles_m, others in shapes:
-            if others % link.whole:
+            if others % step.whole:
                 continue
-            whole = part == widest and problem.e == problem.ev and depth == up(depth, link.whole)
+            whole = part == widest and problem.e == problem.ev and depth == up(depth, step.whole)
             asynchronous = target.vendor == "nvidia" and size == 2 and whole and orders == {"e"} and vecs == {8}
             config = OwnerConfig(owns_keys, waves, tiles_m, others, depth, value_depth, part, asynchronous, 1)
             shared = shared_bytes(config, target, element, lanes)
@@ -188,7 +188,7 @@ def _delta_source(problem: AttentionProblem) -> str:
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
     lanes = is_lanes(target, problem.dtype)
-    link = link_of(target, problem.dtype, lanes)
+    step = step_of(target, problem.dtype, lanes, 16)
     owners = [choose(problem, target, owns_keys) for owns_keys in (False, True)]
     rows = problem.batch * problem.heads * problem.sq
     delta = KernelLaunch(
@@ -204,7 +204,7 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
             (problem.skv, problem.heads // problem.group) if owner.owns_keys else (problem.sq, problem.heads)
         )
         columns = max(problem.e, problem.ev) if owner.owns_keys else problem.e
-        tiles = ceil(length / (owner.waves * owner.tiles_m * link.rows))
+        tiles = ceil(length / (owner.waves * owner.tiles_m * step.rows))
         blocks = tiles * ceil(columns / owner.slice) * heads * problem.batch
         threads = owner.waves * target.wave
         check_blocks("attention takes", blocks, threads, target)

@@ -8,7 +8,7 @@ from math import ceil
 import torch
 
 from wmma_ops.hardware import arch
-from wmma_ops.hardware.geometry import step_of, tile_bytes, up
+from wmma_ops.hardware.geometry import Step, step_of, tile_bytes, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
@@ -66,55 +66,33 @@ class AttentionConfig:
 # --------------------------------------------------------------------------------------------- what the hardware offers
 
 
-@dataclass(frozen=True)
-class Link:
-    """A step of the matrix unit as kernels/wmma/tile/chain_link.hpp has it."""
-
-    rows: int
-    cols: int
-    depth: int
-    copies: int
-    stays: bool  # sums are the next product's operand without memory
-
-    @property
-    def whole(self) -> int:
-        return max(self.depth, self.cols)
-
-
-def link_of(target: arch.Target, element: torch.dtype, lanes: bool) -> Link:
-    step = step_of(target, element, lanes, 16)
-    depth = 2 * step.depth if target.family == "gfx1250" and not lanes else step.depth
-    stays = not lanes and (target.vendor == "amd" or element.itemsize == 2)
-    return Link(step.rows, step.cols, depth, step.copies, stays)
-
-
 def is_lanes(target: arch.Target, element: torch.dtype) -> bool:
     name = type_name(element)
     return not any((row.a, row.b, row.blocks) == (name, name, 1) for row in target.instructions)
 
 
 def shared_bytes(config: AttentionConfig, target: arch.Target) -> int:
-    link, size = link_of(target, config.element, config.lanes), config.element.itemsize
-    rows = config.waves * config.tiles_m * link.rows
+    step, size = step_of(target, config.element, config.lanes, 16), config.element.itemsize
+    rows = config.waves * config.tiles_m * step.rows
     queries = tile_bytes(target, rows, config.depth, size)
     if config.asynchronous:
         values = tile_bytes(target, config.keys, config.slice, size)
     else:
         values = tile_bytes(target, config.slice, config.keys, size)
     feed = tile_bytes(target, config.keys, config.depth, size) + values
-    weights = 0 if link.stays else tile_bytes(target, rows, config.keys, size)
+    weights = 0 if step.stays else tile_bytes(target, rows, config.keys, size)
     tiles = (max(queries, feed) if config.keeps_queries else queries + feed) + weights
     return max(tiles, rows * (2 + config.slice) * 4 if config.cluster else 0)
 
 
 def registers(config: AttentionConfig, target: arch.Target) -> int:
     """An estimate of what a lane holds."""
-    link, size = link_of(target, config.element, config.lanes), config.element.itemsize
+    step, size = step_of(target, config.element, config.lanes, 16), config.element.itemsize
     each = 2 if size == 8 else 1
-    rows = config.tiles_m * link.rows
+    rows = config.tiles_m * step.rows
     total = rows * (config.slice + config.keys) * each / target.wave
     if config.keeps_queries:
-        total += rows * config.depth * size * link.copies / target.wave / 4
+        total += rows * config.depth * size * step.copies / target.wave / 4
     if not config.asynchronous:
         total += config.keys * (config.depth + config.slice) * size / (config.waves * target.wave) / 4
     if config.lanes:
@@ -129,8 +107,8 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
     """Configurations that fit shared memory, the preferred one first."""
     element, size = problem.dtype, problem.dtype.itemsize
     lanes = is_lanes(target, element)
-    link = link_of(target, element, lanes)
-    whole_depth, whole_slice = up(problem.e, link.depth), up(problem.ev, link.whole)
+    step = step_of(target, element, lanes, 16)
+    whole_depth, whole_slice = up(problem.e, step.depth), up(problem.ev, step.whole)
     packed = problem.group > 1 and problem.sq <= _PACKED_ROWS
     rows = problem.sq * (problem.group if packed else 1)
     whole_chunks = (
@@ -139,12 +117,12 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
         and problem.k_order == problem.v_order == "e"
         and problem.k_vec == problem.v_vec == 8
     )
-    depths = dict.fromkeys((whole_depth, *(x for x in (256, 128, 64, 32) if x < whole_depth and x % link.depth == 0)))
-    slices = dict.fromkeys((whole_slice, *(x for x in (256, 128, 64, 32) if x < whole_slice and x % link.whole == 0)))
+    depths = dict.fromkeys((whole_depth, *(x for x in (256, 128, 64, 32) if x < whole_depth and x % step.depth == 0)))
+    slices = dict.fromkeys((whole_slice, *(x for x in (256, 128, 64, 32) if x < whole_slice and x % step.whole == 0)))
     for depth in depths:
         for part in slices:
-            for waves, tiles_m, keys in _shapes(target, problem, link, lanes, rows):
-                if tiles_m > 1 and rows <= (tiles_m - 1) * waves * link.rows:
+            for waves, tiles_m, keys in _shapes(target, problem, step, lanes, rows):
+                if tiles_m > 1 and rows <= (tiles_m - 1) * waves * step.rows:
                     continue
                 for keeps in (
                     (True, False) if target.vendor == "amd" and not lanes and depth == whole_depth else (False,)
@@ -171,11 +149,11 @@ def _copies_fit(threads: int, keys: int, *widths: int) -> bool:
 
 
 def _shapes(
-    target: arch.Target, problem: AttentionProblem, link: Link, lanes: bool, rows: int
+    target: arch.Target, problem: AttentionProblem, step: Step, lanes: bool, rows: int
 ) -> Iterator[tuple[int, int, int]]:
     """(waves, row tiles of a wave, keys), the preferred first."""
     size, widest = problem.dtype.itemsize, max(problem.e, problem.ev)
-    least = link.whole
+    least = step.whole
     if lanes or size > 2:
         shapes = ((4, 1, 32), (2, 1, 32), (2, 1, 16), (1, 1, 16))
     elif target.vendor == "nvidia":
@@ -188,8 +166,8 @@ def _shapes(
             shapes = ((4, 2, 32), (4, 1, 32), (2, 1, 32))
     else:
         shapes = ((8, 1, 64), (4, 1, 64), (8, 1, 32), (4, 1, 32), (4, 1, 16), (2, 1, 32), (2, 1, 16))
-    if rows <= 2 * link.rows:  # waves without rows of their own would only take the others' time
-        few = ceil(rows / link.rows)
+    if rows <= 2 * step.rows:  # waves without rows of their own would only take the others' time
+        few = ceil(rows / step.rows)
         shapes = ((few, 1, 64), (few, 1, 32), (few, 1, 16)) if not lanes and size == 2 else ((few, 1, 32), (few, 1, 16))
     for waves, tiles_m, keys in shapes:
         if keys % least == 0:
@@ -242,9 +220,9 @@ def split(problem: AttentionProblem, config: AttentionConfig, target: arch.Targe
 
 def blocks_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Target) -> tuple[int, int]:
     """How many blocks there are along the rows of a head, and how many share its columns."""
-    link = link_of(target, config.element, config.lanes)
+    step = step_of(target, config.element, config.lanes, 16)
     rows = problem.sq * (problem.group if config.packed else 1)
-    return ceil(rows / (config.waves * config.tiles_m * link.rows)), ceil(problem.ev / config.slice)
+    return ceil(rows / (config.waves * config.tiles_m * step.rows)), ceil(problem.ev / config.slice)
 
 
 # ---------------------------------------------------------------------------------------------------------- the source
