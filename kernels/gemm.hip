@@ -6,7 +6,7 @@
 #endif
 
 #ifdef WMMA_GEMM_REDUCE
-WMMA_KERNEL(256, 2) void gemm_reduce(WMMA_ARGUMENTS(wmma::GemmKernel<Config>::Arguments) arguments) {
+WMMA_KERNEL(Config::kReduceThreads, 2) void gemm_reduce(WMMA_ARGUMENTS(wmma::GemmKernel<Config>::Arguments) arguments) {
   wmma::gemm_reduce<Config>(arguments);
 }
 #else

@@ -164,6 +164,19 @@ def test_no_bank_conflicts(target, kind, in_one_kernel):
     assert launch.traffic.shared_write_conflicts == 0
 
 
+@pytest.mark.parametrize("gate", [False, True])
+@pytest.mark.parametrize("size", [16, 256])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int8], ids=str)
+@pytest.mark.parametrize("target", [name for name, row in arch.TARGETS.items() if row.compile_only])
+def test_picks_compile_where_nothing_runs_them(target, dtype, size, gate):
+    """The kernel holds the planner's numbers against its own."""
+    a, b = torch.empty(65536, size, dtype=dtype), torch.empty(size, size, dtype=dtype)
+    plan = wmma_ops.explain("gemm_gemm", a, b, b, gate=b if gate else None, activation="relu", target=target)
+    (launch,) = plan.launches
+    assert launch.kernel == "gemm_gemm"
+    assert launch.code_object[:4] == b"\x7fELF"
+
+
 def test_candidates_fit_their_target():
     found = _explained("gfx1201", 4096, 128, 128, 128).problem
     for name in (*EMULATED, "sm_90a"):

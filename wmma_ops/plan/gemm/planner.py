@@ -88,6 +88,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "kAActivation": problem.a_activation,
         "kActivation": problem.activation,
         "kThreads": config.all_waves * target.wave,
+        "kReduceThreads": _REDUCE_THREADS,
         "kSharedBytes": shared_bytes(problem, config, target),
     }
     loop = "kDirect" if config.direct else "kWgmma" if config.wgmma else "kAsync" if config.stages else "kStaged"
