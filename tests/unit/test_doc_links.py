@@ -13,7 +13,8 @@ import wmma_ops.inductor
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = DOCS / "pages"
-WRITTEN = [ROOT / "README.md", *sorted(PAGES.rglob("*.md"))]
+ON_SITE = sorted(path for path in DOCS.rglob("*.md"))
+WRITTEN = [ROOT / "README.md", *ON_SITE, *sorted((ROOT / ".github").rglob("*.md"))]
 FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
 LINK = re.compile(r"\[[^][]*(?:\[[^][]*\][^][]*)*\]\(([^)\s]+)\)")
 SNIPPET = re.compile(r'^--8<-- "([^":]+)(?::(\w+))?"$', re.M)
@@ -36,7 +37,7 @@ def _dead(path: Path, text: str) -> list[str]:
             continue
         name, _, anchor = link.partition("#")
         found = (path.parent / name).resolve() if name else path
-        on_site = not path.is_relative_to(PAGES) or found.is_relative_to(PAGES)
+        on_site = not path.is_relative_to(DOCS) or found in ON_SITE or found.parent == DOCS / "assets"
         anchors = _anchors(text if found == path else found.read_text()) if found.is_file() else set()
         if not found.is_file() or not on_site or (anchor and anchor not in anchors):
             dead.append(link)
@@ -52,6 +53,26 @@ def test_links_lead_somewhere(path):
             assert f"--8<-- [start:{section}] -->" in (ROOT / name).read_text()
 
 
+PATHS = re.compile(r"`((?:[\w.-]+/)*(?:[\w.-]+\.(?:py|[ch]pp|hip|md|yml)|[\w.-]+/))`")
+
+
+def _missing(text: str) -> list[str]:
+    """Paths of the tree that a text names, from where it is read: the top, the package, the device code."""
+    roots = (ROOT, ROOT / "wmma_ops", ROOT / "kernels", ROOT / "kernels/wmma")
+    named = PATHS.findall(FENCED.sub("", text))
+    return [name for name in named if not any((root / name).exists() for root in roots)]
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_named_files_exist(path):
+    assert not _missing(path.read_text())
+
+
+def test_files_that_do_not_exist_are_found():
+    there, gone = ["plan/problem.py", "kernels/wmma/arch/", "tile/product.hpp"], ["plan/gemm.py", "wmma_ops/arch/"]
+    assert _missing(" ".join(f"`{name}`" for name in (*there, *gone, "torch.ops.wmma"))) == gone
+
+
 def test_dead_links_are_found():
     text = "# A page\n[a](#a-page) [`b`](fused.md#attention) [c](api/ops.md#wmma_ops.linear)\n"
     assert not _dead(PAGES / "index.md", text)
@@ -65,7 +86,7 @@ def test_readme_has_links():
 
 def test_every_page_is_in_the_navigation():
     listed = re.findall(r"([\w/-]+\.md)$", (DOCS / "mkdocs.yml").read_text(), re.M)
-    assert sorted(listed) == sorted(str(path.relative_to(PAGES)) for path in PAGES.rglob("*.md"))
+    assert sorted(listed) == sorted(str(path.relative_to(PAGES if PAGES in path.parents else DOCS)) for path in ON_SITE)
 
 
 PUBLIC = {

@@ -1,7 +1,9 @@
 """Every example in a docstring, in the README and in a page runs and prints what it says."""
 
 import doctest
+import html
 import re
+import runpy
 import shlex
 from pathlib import Path
 
@@ -31,6 +33,7 @@ def test_docstring_example(place, name):
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     assert runner.run(test).failed == 0
     assert "Args:" in function.__doc__
+    assert "====" not in function.__doc__, "a table of reStructuredText, which the site shows as text: write it with |"
     assert "Examples:" in function.__doc__, "the heading that the site's generator knows"
 
 
@@ -63,6 +66,19 @@ def test_every_block_runs(path, tmp_path, monkeypatch, capsys):
         else:  # what `make docs` makes
             assert language == "text", f"{path.name}: a block of {language or 'no language'}, which nothing runs"
             assert re.fullmatch(r'--8<-- "[^"]+"\n', block), f"{path.name}: text that nothing checks"
+
+
+def _drawn(svg: str) -> str:
+    """Its text, without blanks and without the instruction, which another compiler may choose otherwise."""
+    texts = re.findall(r"<text [^>]*>(.*?)</text>", svg)
+    return re.sub(r"\s|`.*?`", "", html.unescape("".join(texts)))
+
+
+def test_the_picture_of_a_fault_is_what_the_emulator_says():
+    script = runpy.run_path(str(ROOT / "docs/draw_fault.py"))
+    drawn, found = _drawn(script["PICTURE"].read_text()), script["fault"]()
+    assert drawn == _drawn(script["picture"](found)), "another picture is due: python docs/draw_fault.py"
+    assert re.sub(r"\s|`.*?`", "", f"Race: {found}") in drawn
 
 
 def _run_commands(block: str, capsys) -> None:

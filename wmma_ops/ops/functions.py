@@ -55,16 +55,14 @@ def matmul(a: Tensor, b: Tensor, *, out_dtype: torch.dtype | None = None) -> Ten
         b: ``[..., K, N]``, or ``[K]`` for one column. Batch dimensions broadcast.
         out_dtype: the result's type; for each operand type one of
 
-            ============================ ============================================
-            operands                     results, the default first
-            ============================ ============================================
-            float16                      float16, float32
-            bfloat16                     bfloat16, float32
-            float32                      float32
-            float64                      float64
-            int8                         int32, int8 (saturating), float32, float16, bfloat16
-            float8 (any, of one family)  bfloat16, float16, float32
-            ============================ ============================================
+            | operands | results, the default first |
+            |---|---|
+            | float16 | float16, float32 |
+            | bfloat16 | bfloat16, float32 |
+            | float32 | float32 |
+            | float64 | float64 |
+            | int8 | int32, int8 (saturating), float32, float16, bfloat16 |
+            | float8 (any, of one family) | bfloat16, float16, float32 |
 
     Products are added up in float32 (float64, int32) and rounded once.
 

@@ -1,0 +1,25 @@
+"""Puts what stands beside pages/ (the changelog, the decisions, pictures, the style) on the site.
+
+Links are written as the files lie, for readers on GitHub; on the site pages/ is the root.
+"""
+
+from pathlib import Path
+
+from mkdocs.structure.files import File
+
+DOCS = Path(__file__).parent
+BESIDE = ("changelog.md", "decisions/*.md", "assets/*")
+
+
+def on_files(files, config):
+    for pattern in BESIDE:
+        for path in sorted(DOCS.glob(pattern)):
+            files.append(File.generated(config, path.relative_to(DOCS).as_posix(), abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    up = "../" * page.file.src_uri.count("/")
+    if DOCS / "pages" in Path(page.file.abs_src_path).parents:
+        return markdown.replace(f"](../{up}", f"]({up}")
+    return markdown.replace(f"]({up}pages/", f"]({up}")
