@@ -38,6 +38,8 @@ def test_demo_shows_a_row_for_every_op():
     for op in library.OPS:
         assert f" {op} " in done.stdout
     assert "torch's own" in done.stdout
+    assert "µs, warm" in done.stdout
+    assert "its operands lie in the caches" in done.stdout
     assert 'wmma_ops.emulate("gfx1201")' in done.stdout
     assert "instructions of" in done.stdout
 
@@ -148,6 +150,8 @@ def test_completion_without_its_package(monkeypatch, capsys):
     assert 'pip install "wmma_ops[completion]"' in capsys.readouterr().err
 
 
+TARGET = ("--target", "gfx942")
+ATTENTION = ("attention", "--heads", "4", "--queries", "48", "--head-size", "32")
 SMALL = ("--m", "64", "--n", "64", "--k", "64", "--target", "gfx942")
 
 
@@ -174,6 +178,7 @@ def test_explain():
         (("gemm", "--residual", "--multiply", "--bias"), {"c": "float16", "multiply": "float16", "bias": "float16"}),
         (("linear", "--residual"), {"c": "float16", "b_order": "k"}),
         (("gemm_gemm", "--bias", "--residual"), {"bias0": "float16", "bias1": None, "c": "float16"}),
+        (("gemm_gemm", "--h", "32", "--gate"), {"m": 64, "k": 64, "h": 32, "n": 64, "gate": True}),
         (("scaled_mm", "--dtype", "int8", "--bias"), {"d": "bfloat16", "row_scale": "float32", "bias": "bfloat16"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -188,6 +193,29 @@ def test_explain_makes_the_call_that_is_asked_for(arguments, problem, capsys):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), {"batch": 1, "heads": 4, "group": 1, "sq": 48, "skv": 48, "e": 32, "ev": 32, "causal": False}),
+        (("--batch", "2", "--kv-heads", "2", "--keys", "80"), {"batch": 2, "heads": 4, "group": 2, "skv": 80}),
+        (("--causal", "--backward", "--dtype", "bfloat16"), {"dtype": "bfloat16", "causal": True, "backward": True}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_explain_of_attention_takes_its_own_sizes(arguments, problem, capsys):
+    assert main(["explain", *ATTENTION, *arguments, *TARGET, "--json"]) == 0
+    (step,) = json.loads(capsys.readouterr().out)["steps"]
+    assert {name: step["problem"][name] for name in problem} == problem
+
+
+def test_explain_shows_each_launch_of_attentions_gradients(capsys):
+    assert main(["explain", *ATTENTION, "--backward", *TARGET]) == 0
+    shown = capsys.readouterr().out
+    assert "wmma_ops.attention_backward on gfx942: 3 launches" in shown
+    assert len(re.findall("^  launch +attention_", shown, re.MULTILINE)) == 3
+    assert "more, at other places" not in shown
+
+
+@pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (("dance",), "invalid choice: 'dance'"),
@@ -196,8 +224,19 @@ def test_explain_makes_the_call_that_is_asked_for(arguments, problem, capsys):
         (("matmul", "--target", "gfx9"), "no target 'gfx9' is known"),
         (("matmul", "--bias", *SMALL), "matmul has no --bias; gemm, linear, gemm_gemm, scaled_mm have one"),
         (("linear", "--activation", "geluu", *SMALL), "did you mean 'gelu'"),
-        (("addmm", "--batch", "2", *SMALL), "addmm has no --batch; baddbmm has one"),
+        (("addmm", "--batch", "2", *SMALL), "addmm has no --batch; matmul, baddbmm, gemm, "),
         (("matmul", "--out-dtype", "int8", *SMALL), "takes float16 or float32"),
+        (("matmul", "--h", "64", *SMALL), "matmul has no --h; its sizes are --batch --m --n --k"),
+        (("matmul", "--backward", *SMALL), "matmul has no --backward; attention has one"),
+        (("matmul", "--gate", *SMALL), "matmul has no --gate; gemm_gemm has one"),
+        (
+            (*ATTENTION, "--k", "64", *TARGET),
+            "attention has no --k; its sizes are --batch --heads --kv-heads --queries",
+        ),
+        ((*ATTENTION, "--b-columns", *TARGET), "attention has no --b-columns"),
+        ((*ATTENTION, "--kv-heads", "3", *TARGET), "k has shape [1, 3, 48, 32]; takes a number of heads that divides"),
+        ((*ATTENTION, "--dtype", "int8", *TARGET), "q is int8; takes float16, bfloat16"),
+        ((*ATTENTION, "--dtype", "int8", "--backward", *TARGET), "q is int8; takes float16, bfloat16"),
     ],
 )
 def test_explain_refuses(arguments, text, capsys):
@@ -224,7 +263,7 @@ def test_explain_of_more_than_fits_into_memory(sizes, capsys):
 
 
 def test_explain_of_two_products_that_stay_two(capsys):
-    arguments = ["gemm_gemm", "--m", "64", "--n", "600", "--k", "600", "--target", "gfx942"]
+    arguments = ["gemm_gemm", "--m", "64", "--n", "600", "--k", "64", "--h", "600", "--target", "gfx942"]
     assert main(["explain", *arguments, "--json"]) == 0
     steps = json.loads(capsys.readouterr().out)["steps"]
     assert [step["config"] is None for step in steps] == [True, False, False]

@@ -36,7 +36,7 @@ class Row:
 def measure(op: str, shapes: Sequence[tuple[int, int, int]], options, clock: Clock) -> Iterator[Row]:
     """A row for each shape; `options` are those of `calls.add_options`."""
     for m, n, k in shapes:
-        arguments, keywords = calls.call(op, m, n, k, options, clock.device)
+        arguments, keywords = calls.call(op, {"m": m, "n": n, "k": k}, options, clock.device)
         ours, torchs = _calls(op, arguments, keywords)
         got, want = ours(), torchs()
         error = ((got.double() - want.double()).norm() / want.double().norm()).item()

@@ -6,7 +6,7 @@ import dataclasses
 import torch
 
 from wmma_ops.ops import activations
-from wmma_ops.ops.types import OUTPUTS
+from wmma_ops.ops.types import OUTPUTS, accumulator
 from wmma_ops.ops.types import name as type_name
 
 DTYPES = (
@@ -20,13 +20,27 @@ DTYPES = (
     "float8_e4m3fnuz",
     "float8_e5m2fnuz",
 )
-OPS = ("matmul", "addmm", "addmm_", "baddbmm", "gemm", "linear", "gemm_gemm", "scaled_mm")
-# Which of --bias, --activation, --residual and --multiply an op takes.
-_EXTRAS = {
-    "gemm": {"bias", "activation", "residual", "multiply"},
-    "linear": {"bias", "activation", "residual"},
-    "gemm_gemm": {"bias", "activation", "residual"},
-    "scaled_mm": {"bias"},
+PRODUCTS = ("matmul", "addmm", "addmm_", "baddbmm", "gemm", "linear", "scaled_mm")
+OPS = (*PRODUCTS, "gemm_gemm", "attention")
+# The sizes that an op has, and what they are by default: a number, or another size.
+_SIZES: dict[str, dict[str, int | str]] = {
+    **{op: {"m": 4096, "n": 4096, "k": 4096} for op in PRODUCTS},
+    "gemm_gemm": {"m": 4096, "k": 4096, "h": 256, "n": 4096},
+    "attention": {"heads": 16, "kv_heads": "heads", "queries": 4096, "keys": "queries", "head_size": 128},
+}
+# Which ops take an option that not all take.
+_TAKES = {
+    "bias": ("gemm", "linear", "gemm_gemm", "scaled_mm"),
+    "activation": ("gemm", "linear", "gemm_gemm"),
+    "residual": ("gemm", "linear", "gemm_gemm"),
+    "multiply": ("gemm",),
+    "gate": ("gemm_gemm",),
+    "causal": ("attention",),
+    "backward": ("attention",),
+    "batch": ("matmul", "baddbmm", "gemm", "linear", "gemm_gemm", "scaled_mm", "attention"),
+    "out_dtype": ("matmul", "addmm", "baddbmm", "gemm", "gemm_gemm", "scaled_mm"),
+    "a_columns": (*PRODUCTS, "gemm_gemm"),
+    "b_columns": (*(op for op in PRODUCTS if op != "linear"), "gemm_gemm"),
 }
 
 
@@ -47,6 +61,39 @@ def add_options(parser) -> None:
     parser.add_argument("--b-columns", action="store_true", help="B is column-major, as a linear layer's weight")
 
 
+def add_sizes(parser) -> None:
+    """The sizes of every op, and the options that products alone do not have."""
+    products = parser.add_argument_group("sizes of products: A is M×K, B is K×N; gemm_gemm goes from K over H to N")
+    for name, what in (("m", "4096"), ("k", "4096"), ("n", "4096"), ("h", "256")):
+        products.add_argument(f"--{name}", type=size, metavar="SIZE", help=f"{what} by default")
+    products.add_argument("--gate", action="store_true", help="multiply what is between by A times a gate (gemm_gemm)")
+    attention = parser.add_argument_group("sizes of attention")
+    attention.add_argument("--heads", type=size, metavar="COUNT", help="of the queries; 16 by default")
+    attention.add_argument("--kv-heads", type=size, metavar="COUNT", help="of keys and values; as many by default")
+    attention.add_argument("--queries", type=size, metavar="LENGTH", help="4096 by default")
+    attention.add_argument("--keys", type=size, metavar="LENGTH", help="as many as queries by default")
+    attention.add_argument("--head-size", type=size, metavar="SIZE", help="128 by default")
+    attention.add_argument("--causal", action="store_true", help="a query sees no later key")
+    attention.add_argument("--backward", action="store_true", help="the gradients instead")
+
+
+def sizes(op: str, options) -> dict[str, int]:
+    """The sizes of an op as its options say, those that are not said by default."""
+    others = {name for known in _SIZES.values() for name in known} - set(_SIZES[op])
+    if wrong := sorted(name for name in others if getattr(options, name, None) is not None):
+        takes = " ".join(f"--{name.replace('_', '-')}" for name in ("batch", *_SIZES[op]) if op in _takes(name))
+        raise ValueError(f"{op} has no --{wrong[0].replace('_', '-')}; its sizes are {takes}")
+    found: dict[str, int] = {}
+    for name, default in _SIZES[op].items():
+        said = getattr(options, name)
+        found[name] = said if said is not None else found[default] if isinstance(default, str) else default
+    return found
+
+
+def _takes(option: str) -> tuple[str, ...]:
+    return _TAKES.get(option, OPS)
+
+
 def size(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) < 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is no size; takes 1, 2, 3, …")
@@ -60,16 +107,16 @@ def shape(text: str) -> tuple[int, ...]:
     return tuple(map(size, sizes))
 
 
-def call(op: str, m: int, n: int, k: int, options, device: str | None = None) -> tuple[tuple, dict]:
+def call(op: str, sizes: dict[str, int], options, device: str | None = None) -> tuple[tuple, dict]:
     """The arguments and keywords of a call on contiguous tensors; without a device on the CPU, their memory untouched."""
-    for name in ("bias", "activation", "residual", "multiply"):
-        if getattr(options, name) and name not in _EXTRAS.get(op, ()):
-            takes = [one for one, extras in _EXTRAS.items() if name in extras]
-            raise ValueError(f"{op} has no --{name}; {', '.join(takes)} {'has' if len(takes) == 1 else 'have'} one")
+    for name, takes in _TAKES.items():
+        if getattr(options, name, None) and op not in takes:
+            have = f"{', '.join(takes)} {'has' if len(takes) == 1 else 'have'} one"
+            raise ValueError(f"{op} has no --{name.replace('_', '-')}; {have}")
     dtype = getattr(torch, options.dtype)
     out = getattr(torch, options.out_dtype) if options.out_dtype else None
     beside = out or (torch.bfloat16 if op == "scaled_mm" else OUTPUTS[dtype][0])
-    batch = [options.batch or 1] if options.batch or op == "baddbmm" else []
+    batch = [options.batch or 1] if options.batch or op in ("baddbmm", "attention") else []
 
     def tensor(*shape: int, of: torch.dtype = dtype, columns: bool = False) -> torch.Tensor:
         shape = shape[:-2] + shape[:-3:-1] if columns else shape
@@ -81,29 +128,25 @@ def call(op: str, m: int, n: int, k: int, options, device: str | None = None) ->
             made = torch.randint(-100, 100, shape, dtype=of, device=device)
         return made.mT if columns else made
 
-    a = tensor(*batch, m, k, columns=options.a_columns)
+    if op == "attention":
+        return _attention(batch, **sizes, options=options, tensor=tensor)
     keywords = {"out_dtype": out} if out else {}
     if options.activation:
         keywords["activation"] = options.activation
+    m, n, k = sizes["m"], sizes["n"], sizes["k"]
+    a = tensor(*batch, m, k, columns=options.a_columns)
     if op == "linear":
-        if out:
-            raise ValueError("linear has no --out-dtype; gemm has one")
         keywords["residual"] = tensor(*batch, m, n, of=beside) if options.residual else None
         return (a, tensor(n, k), tensor(n, of=beside) if options.bias else None), keywords
     if op == "gemm_gemm":
-        keywords |= {"bias0": tensor(n, of=beside)} if options.bias else {}
-        keywords |= {"c": tensor(*batch, m, k, of=beside)} if options.residual else {}
-        return (
-            a,
-            tensor(*batch, k, n, columns=options.b_columns),
-            tensor(*batch, n, k, columns=options.b_columns),
-        ), keywords
+        h = sizes["h"]
+        b0, b1 = (tensor(*batch, *shape, columns=options.b_columns) for shape in ((k, h), (h, n)))
+        keywords |= {"gate": tensor(*batch, k, h, columns=options.b_columns)} if options.gate else {}
+        keywords |= {"bias0": tensor(h, of=beside)} if options.bias else {}
+        keywords |= {"c": tensor(*batch, m, n, of=beside)} if options.residual else {}
+        return (a, b0, b1), keywords
     b = tensor(*batch, k, n, columns=options.b_columns)
     if op in ("addmm", "addmm_", "baddbmm"):
-        if op == "addmm_" and out:
-            raise ValueError("addmm_ has no --out-dtype; addmm has one")
-        if op != "baddbmm" and batch:
-            raise ValueError(f"{op} has no --batch; baddbmm has one")
         return (tensor(*batch, m, n, of=beside), a, b), keywords
     if op == "scaled_mm":
         scales = torch.ones(m, device=device), torch.ones(n, device=device)
@@ -112,6 +155,17 @@ def call(op: str, m: int, n: int, k: int, options, device: str | None = None) ->
     keywords |= {"c": tensor(*batch, m, n, of=beside)} if options.residual else {}
     keywords |= {"multiply": tensor(*batch, m, n, of=beside)} if options.multiply else {}
     return (a, b), keywords
+
+
+def _attention(batch, heads, kv_heads, queries, keys, head_size, *, options, tensor) -> tuple[tuple, dict]:
+    """A call of attention, or of its gradients, as the raw op takes it."""
+    q = tensor(*batch, heads, queries, head_size)
+    k, v = (tensor(*batch, kv_heads, keys, head_size) for _ in "kv")
+    keywords = {"is_causal": options.causal, "enable_gqa": kv_heads != heads}
+    if not options.backward:
+        return (q, k, v), keywords
+    lse = tensor(*batch, heads, queries, of=accumulator(q.dtype))
+    return (torch.empty_like(q), q, k, v, torch.empty_like(q), lse), keywords | {"is_causal": int(options.causal)}
 
 
 def plain(record) -> dict:

@@ -52,6 +52,9 @@ CASES = (
 )
 
 
+ROUNDS = 7
+
+
 def shapes(case) -> str:
     """The operands' sizes in a few letters."""
     if isinstance(case, AttentionCase):
@@ -77,7 +80,7 @@ def rows() -> list[dict]:
         # An in-place op changes its operand, so each call gets its own.
         error = _error(call(case, {k: None if x is None else x.clone() for k, x in t.items()}, {})[0], want)
         times = []
-        for _ in range(7):
+        for _ in range(ROUNDS):
             start = time.perf_counter()
             call(case, t, {})
             times.append(time.perf_counter() - start)
@@ -136,7 +139,7 @@ def show(options) -> int:
     table.add_column("op")
     table.add_column("M×N×K (M×K×H×N, Sq×Skv×E)")
     table.add_column("types")
-    for heading in ("error", "torch's own", "µs"):
+    for heading in ("error", "torch's own", "µs, warm"):
         table.add_column(heading, justify="right")
     *ours, last = found
     for row in ours:
@@ -145,6 +148,7 @@ def show(options) -> int:
     console.print(table)
     say = functools.partial(console.print, highlight=False, markup=False)
     say("Every result is within the bound derived in wmma_ops/testing/reference.py.")
+    say(f"Times are medians of {ROUNDS} warm calls: each was made before, and its operands lie in the caches.")
     say()
     if "missing" in last:
         say(f"Not shown, a product on an emulated {TARGET}: {last['missing']}")

@@ -1,4 +1,4 @@
-"""`python -m wmma_ops explain`: what a product of these sizes would launch, and why."""
+"""`python -m wmma_ops explain`: what a call of these sizes would launch, and why."""
 
 import json
 import sys
@@ -7,9 +7,10 @@ import torch
 
 from wmma_ops import jit
 from wmma_ops.cli import calls
+from wmma_ops.ops.errors import translate
 from wmma_ops.plan import ConfigError
 from wmma_ops.runtime import driver
-from wmma_ops.runtime.explain import Explanation, explain
+from wmma_ops.runtime.explain import Explanation, explain, explained
 
 
 def show(options) -> int:
@@ -18,8 +19,12 @@ def show(options) -> int:
         print("explain: no GPU is here; pass --target, such as --target gfx942 or --target sm_90a", file=sys.stderr)
         return 2
     try:
-        arguments, keywords = calls.call(options.op, options.m, options.n, options.k, options)
-        found = explain(options.op, *arguments, target=target, **keywords)
+        sizes = calls.sizes(options.op, options)
+        arguments, keywords = calls.call(options.op, sizes, options)
+        if options.backward:
+            found = explained("attention_backward", lambda: _gradients(*arguments, **keywords), target)
+        else:
+            found = explain(options.op, *arguments, target=target, **keywords)
     except (ValueError, TypeError) as error:
         text = str(error).removeprefix("explain: ")
         print(f"explain: {text}", file=sys.stderr)
@@ -28,8 +33,8 @@ def show(options) -> int:
         print(f"explain: {error}", file=sys.stderr)
         return 1
     except RuntimeError as error:  # torch's own: tensors are made, though never written
-        sizes = f"{options.m} × {options.n} × {options.k}"
-        print(f"explain: {str(error).splitlines()[0]}; perhaps {sizes} is more than fits into memory", file=sys.stderr)
+        asked = " × ".join(map(str, sizes.values()))
+        print(f"explain: {str(error).splitlines()[0]}; perhaps {asked} is more than fits into memory", file=sys.stderr)
         return 1
     if options.json:
         print(json.dumps(data(found, source=options.source, assembly=options.assembly), indent=2, ensure_ascii=False))
@@ -42,6 +47,13 @@ def show(options) -> int:
         if options.assembly:
             print(launch.assembly or f"// {launch.code.compiler} gives no assembly")
     return 0
+
+
+def _gradients(*arguments, **keywords) -> tuple[torch.Tensor, ...]:
+    try:
+        return torch.ops.wmma._attention_backward(*arguments, **keywords)
+    except RuntimeError as error:
+        raise translate("attention", error, {}) from None
 
 
 def data(found: Explanation, *, source: bool = False, assembly: bool = False) -> dict:

@@ -41,8 +41,8 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         "demo",
         help="run every op once; show its error against float64 and against torch's own",
         description="Runs every op once on the CPU and prints a row each: shape, types, error against float64, torch's own "
-        "error in the same type, time; then one product as an emulated GPU computes it. Fails where a result is outside its "
-        "bound.",
+        "error in the same type, a warm call's time; then one product as an emulated GPU computes it. Fails where a result "
+        "is outside its bound.",
     )
     doctor = commands.add_parser(
         "doctor",
@@ -53,14 +53,12 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
     explain = commands.add_parser(
         "explain",
         help="show which kernel a product runs as, and why; needs no GPU",
-        description="Plans and compiles a call of an op and prints what it would launch: A is M×K, B is K×N. gemm_gemm goes "
-        "from K over N back to K.",
+        description="Plans and compiles a call of an op and prints what it would launch.",
     )
     explain.add_argument("op", metavar="OP", choices=calls.OPS, help=", ".join(calls.OPS))
-    for name in "mnk":
-        explain.add_argument(f"--{name}", type=calls.size, default=4096, metavar="SIZE", help="4096 by default")
     explain.add_argument("--target", metavar="TARGET", help="gfx942, sm_90a, …; by default this machine's GPU")
     calls.add_options(explain)
+    calls.add_sizes(explain)
     explain.add_argument("--source", action="store_true", help="print the kernels' source instead")
     explain.add_argument("--assembly", action="store_true", help="print their assembly (NVIDIA: PTX) instead")
     tune = commands.add_parser(
@@ -71,8 +69,7 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
     )
     for name in "mnk":
         tune.add_argument(name, type=calls.size, metavar=name.upper())
-    single = [op for op in calls.OPS if op != "gemm_gemm"]
-    tune.add_argument("--op", metavar="OP", choices=single, default="matmul", help=f"{', '.join(single)}")
+    tune.add_argument("--op", metavar="OP", choices=calls.PRODUCTS, default="matmul", help=", ".join(calls.PRODUCTS))
     calls.add_options(tune)
     tune.add_argument(
         "--limit", type=calls.size, default=40, metavar="COUNT", help="configurations to try; 40 by default"

@@ -24,7 +24,8 @@ def show(options) -> int:
         )
         return 1
     try:
-        arguments, keywords = calls.call(options.op, options.m, options.n, options.k, options, "cuda")
+        sizes = {name: getattr(options, name) for name in "mnk"}
+        arguments, keywords = calls.call(options.op, sizes, options, "cuda")
         with bars() as progress:
             task = progress.add_task("compiling, then timing", total=None)
             found = tuning.tune(

@@ -133,7 +133,7 @@ def _call(op: str, m: int, n: int, k: int, **options) -> Call:
     )
 
     def make():  # only here: hundreds of calls' tensors at once would be terabytes, though none is touched
-        arguments, keywords = calls.call(op, m, n, k, Namespace(**given | options))
+        arguments, keywords = calls.call(op, {"m": m, "n": n, "k": k}, Namespace(**given | options))
         return getattr(wmma_ops, op)(*arguments, **keywords)
 
     return make

@@ -50,7 +50,8 @@ class Step:
     problem: GemmProblem
     config: object
     reason: str
-    launches: tuple[LaunchRecord, ...]  # more than the plan's where the batch has many uneven dimensions
+    launches: tuple[LaunchRecord, ...]
+    planned: int  # of the launches; the others repeat them where the batch has many uneven dimensions
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _rows(step: Step) -> Iterator[tuple[str, str]]:
     yield from step.problem.summary()
     yield "config", str(step.config)
     yield "reason", step.reason
-    shown = step.launches[:2]
+    shown = step.launches[: step.planned]
     for launch in shown:
         x, y, _ = launch.grid
         yield "launch", f"{launch.kernel}: {x} × {y} blocks of {launch.block}, {launch.shared_bytes} bytes shared"
@@ -163,8 +164,13 @@ def explain(op: str | Callable, *arguments, target: str | None = None, **keyword
     device = _device(arguments, keywords)
     if device is not None and device.type not in ("cpu", "cuda"):
         raise ValueError(f"explain: the tensors are on {device}; takes tensors on the cpu or on a GPU")
-    found = arch.target(target or _default_target(device))
-    output, records = recorded(lambda: _call(name, arguments, keywords), found)
+    return explained(name, lambda: _call(name, arguments, keywords), target or _default_target(device))
+
+
+def explained(name: str, call: Callable[[], object], target: str) -> Explanation:
+    """`explain` of a call that is there already."""
+    found = arch.target(target)
+    output, records = recorded(call, found)
     steps: list[tuple[Planned, list[LaunchRecord]]] = []
     for record in records:
         if isinstance(record, Planned):
@@ -176,7 +182,10 @@ def explain(op: str | Callable, *arguments, target: str | None = None, **keyword
         op=name,
         target=found.name,
         output=output,
-        steps=tuple(Step(p.problem, p.plan.config, p.plan.reason, tuple(launches)) for p, launches in steps),
+        steps=tuple(
+            Step(one.problem, one.plan.config, one.plan.reason, tuple(launches), len(one.plan.launches))
+            for one, launches in steps
+        ),
     )
 
 
