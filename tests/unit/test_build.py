@@ -151,7 +151,7 @@ def test_the_wheel_is_found_where_it_is_installed(built, tmp_path):
     subprocess.run(
         [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", site, path], check=True
     )
-    code = "from wmma_ops import doctor; print(doctor._compiled_ahead())"
+    code = "from wmma_ops.cli import doctor; print(doctor._compiled_ahead())"
     root = Path(wmma_ops.__file__).parents[1]
     shown = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(site)!r}, {str(root)!r}]; {code}"],
