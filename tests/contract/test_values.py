@@ -64,8 +64,9 @@ def _demanded():
         yield operand, set(LAYOUTS)
     yield "c", {None, "full", "row", "column", "scalar"}
     yield "bias", {False, True}
-    for scale in ("row_scale", "col_scale", "a_scale"):
-        yield scale, {None, "vector", "one"}
+    yield "a_scale", {None, "vector", "one"}
+    for scale in ("row_scale", "col_scale"):
+        yield scale, {None, "vector", "one", "each", "matrix", "matrices"}
     yield "activation", {None, *ACTIVATIONS}
     yield "a_activation", {None, *ACTIVATIONS}
     yield "multiply", {None, "full", "row"}

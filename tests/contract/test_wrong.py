@@ -139,6 +139,11 @@ def swaps_scales(a, b, scale_a, scale_b, **options):
     return RIGHT["scaled_mm"](a, b, scale_a.mean(), scale_b, **options)
 
 
+def scales_the_batch_for_the_rows(a, b, scale_a, scale_b, **options):
+    by_batch = a.dim() > scale_a.dim() == 2 and scale_a.shape == (a.shape[0], 1)
+    return RIGHT["scaled_mm"](a, b, scale_a.unsqueeze(-1) if by_batch else scale_a, scale_b, **options)
+
+
 def nan_for_blind_rows(q, k, v, **options):
     out, lse = RIGHT["attention"](q, k, v, **options)
     return out.masked_fill(lse.isneginf().unsqueeze(-1), float("nan")), lse
@@ -186,6 +191,7 @@ WRONG = [
     ("gemm_gemm", rounds_d0_too_coarsely, "gemm_gemm"),
     ("gemm_gemm", forgets_alpha0, "gemm_gemm"),
     ("scaled_mm", swaps_scales, "scaled_mm"),
+    ("scaled_mm", scales_the_batch_for_the_rows, "scaled_mm"),
     ("attention", nan_for_blind_rows, "attention"),
     ("attention", causal_top_left_always, "attention"),
     ("attention", heads_of_the_wrong_group, "attention"),

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import torch
 from torch.distributed.tensor import Partial, Placement, Replicate, Shard
 
+from wmma_ops.ops.sizes import is_matrix_scale
 from wmma_ops.ops.types import OUTPUTS
 
 # The names of a tensor's dimensions; None for one of size 1, which repeats.
@@ -116,7 +117,7 @@ _PRODUCTS = {
     "scaled_mm": {"a": "a", "b": "b", "scale_a": "rows", "scale_b": "columns", "bias": "columns"},
 }
 _ADDED = ("input", "c", "bias", "residual")
-# Scales that may have a dimension of one more: of which operand's rank they then are, and which dimension it is.
+# Scales that may have a dimension of one more: of which operand they are, and which dimension it is.
 _SCALES = {"scale_a": ("a", -1), "scale_b": ("b", -2)}
 
 
@@ -170,7 +171,7 @@ def _scale(x: Operand, operand: Operand, names: Names, one: int) -> Names:
     """The names of a scale's dimensions, `one` among them or not."""
     if math.prod(x.shape) == 1:
         return (None,) * len(x.shape)
-    if len(x.shape) < 2 or len(x.shape) != len(operand.shape) or x.shape[one] != 1:
+    if not is_matrix_scale(x.shape, operand.shape, one):
         return _along(x, names)
     at = len(x.shape) + one
     short = _along(Operand(x.shape[:at] + x.shape[at + 1 :], x.dtype), names)

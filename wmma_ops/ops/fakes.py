@@ -11,7 +11,7 @@ import torch
 
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import NAMESPACES, OPS
-from wmma_ops.ops.sizes import known
+from wmma_ops.ops.sizes import is_matrix_scale, known
 from wmma_ops.ops.types import FP8_FNUZ, FP8_OCP, OUTPUTS, name
 
 
@@ -297,9 +297,7 @@ def _short_scale(scale, operand, one):
     """A scale as a vector: without its dimension of one, or without any where it is one element."""
     if all(known(size == 1) for size in scale.shape):
         return scale.new_empty(())
-    if scale.dim() >= 2 and scale.dim() == operand.dim() and known(scale.shape[one] == 1):
-        return scale.squeeze(one)
-    return scale
+    return scale.squeeze(one) if is_matrix_scale(scale.shape, operand.shape, one) else scale
 
 
 @torch.library.register_fake("wmma::_attention_backward")

@@ -371,8 +371,8 @@ def scaled_mm(
     Args:
         a: ``[..., M, K]`` of int8 or a float8 type.
         b: ``[..., K, N]`` of the same (or, for float8, of its family).
-        scale_a: float32; one element, or one a row: ``[M]`` or ``[M, 1]``.
-        scale_b: float32; one element, or one a column: ``[N]`` or ``[1, N]``.
+        scale_a: float32; one element, or one a row: ``[M]`` or ``[M, 1]``, after all batch dimensions of A or none.
+        scale_b: float32; one element, or one a column: ``[N]`` or ``[1, N]``, after all batch dimensions of B or none.
         bias: ``[N]``.
         out_dtype: bfloat16 by default; otherwise as for ``matmul``.
 

@@ -8,3 +8,14 @@ def known(condition) -> bool:
     from torch.fx.experimental.symbolic_shapes import guard_or_false  # not with the ops: it brings sympy
 
     return guard_or_false(condition)
+
+
+def is_matrix_scale(scale, operand, one: int) -> bool:
+    """Whether scaled_mm's scale has shape [batch…, M, 1] (one = −1) or [batch…, 1, N] (one = −2), not [batch…, M] or
+    [batch…, N]; of shapes. A shape that could be either has the rank of the operand, or is one vector for each of its batch.
+    """
+    if len(scale) < 2 or not known(scale[one] == 1):
+        return False
+    if one == -2:
+        return len(scale) >= len(operand)
+    return not known(operand[-2] == 1) or (known(scale[-2] == 1) and len(scale) >= len(operand))

@@ -5,6 +5,7 @@ import torch
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import NAMESPACES, overload, tensor_names
 from wmma_ops.ops.select import select
+from wmma_ops.ops.sizes import is_matrix_scale
 
 # How many of its last dimensions belong to the operation itself.
 CORES = {"a": 2, "b": 2, "c": 2, "multiply": 2, "bias": 1, "row_scale": 1, "col_scale": 1, "a_scale": 1} | {
@@ -140,12 +141,14 @@ def _linear(info, in_dims, x, weight, bias=None, residual=None, *, activation=0)
 def _scaled_mm(info, in_dims, a, b, scale_a, scale_b, bias=None, *, out_dtype=None):
     dims = dict(zip(("a", "b", "row_scale", "col_scale", "bias"), (*in_dims, None)[:5], strict=True))
 
+    def shape_of(x, dim):
+        """Without the mapped dimension."""
+        return [size for i, size in enumerate(x.shape) if dim is None or i != dim % x.dim()]
+
     def as_vector(x, dim, operand, operand_dim, one):
-        if dim is not None:
-            x = x.movedim(dim, 0)
-        rank = x.dim() - (dim is not None)
-        same_rank = rank == operand.dim() - (operand_dim is not None)
-        return x.squeeze(one) if rank >= 2 and same_rank and x.shape[one] == 1 else x
+        matrix = is_matrix_scale(shape_of(x, dim), shape_of(operand, operand_dim), one)
+        x = x if dim is None else x.movedim(dim, 0)
+        return x.squeeze(one) if matrix else x
 
     row_scale = as_vector(scale_a, dims["row_scale"], a, dims["a"], -1)
     col_scale = as_vector(scale_b, dims["col_scale"], b, dims["b"], -2)

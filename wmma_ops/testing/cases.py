@@ -43,7 +43,7 @@ class GemmCase(Case):
     alpha: float = 1.0
     beta: float = 1.0
     bias: bool = False
-    row_scale: str | None = None  # vector, one
+    row_scale: str | None = None  # vector, one, each (a vector for each of the batch); scaled_mm: matrix, matrices too
     col_scale: str | None = None
     a_scale: str | None = None
     a_activation: str | None = None
@@ -244,6 +244,9 @@ def _gemm():
         yield GemmCase(
             m=9, n=11, k=13, dtype=dtype, row_scale=row, col_scale=col, out_dtype=out, c="full", beta=0.5, bias=True
         )
+    each = {"batch_a": (2, 1), "batch_b": (3,), "row_scale": "each", "col_scale": "each"}
+    for dtype in ("float32", "bfloat16", "int8"):
+        yield GemmCase(m=9, n=11, k=13, dtype=dtype, out_dtype=_float_out(dtype), **each)
     everything = _EPILOGUE | {"a_scale": "vector", "a_activation": "relu"}
     for dtype in (*FLOATS, "int8", "float8_e5m2"):
         out = _float_out(dtype)
@@ -366,6 +369,11 @@ def _scaled_mm():
             col_scale="vector",
             b_layout="column",
         )
+        # As many rows as products, and one row: where one form looks like another.
+        many = {"batch_a": (3,), "batch_b": (3,), "dtype": dtype, "out_dtype": "float32"}
+        for m, n, row, col in ((3, 3, "matrix", "matrix"), (1, 5, "each", "each"), (3, 5, "matrices", "matrices")):
+            yield GemmCase(op="scaled_mm", m=m, n=n, k=40, row_scale=row, col_scale=col, **many)
+        yield GemmCase(op="scaled_mm", m=3, n=5, k=40, row_scale="matrix", col_scale="vector", **many | {"batch_b": ()})
 
 
 def _gemm_gemm():

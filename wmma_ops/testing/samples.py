@@ -128,4 +128,6 @@ SAMPLES = (
     Sample("attention", {"q": (3, 4), "k": (5, 4), "v": (5, 2)}),
     Sample("scaled_mm", {"a": (3, 4), "b": (4, 5), "scale_a": (), "scale_b": (1, 5)}),
     Sample("scaled_mm", {"a": (3, 4), "b": (4, 5), "scale_a": (3, 1), "scale_b": (5,), "bias": (5,)}),
+    Sample("scaled_mm", {"a": (3, 3, 4), "b": (4, 5), "scale_a": (3, 1), "scale_b": (1, 5)}),
+    Sample("scaled_mm", {"a": (2, 1, 4), "b": (2, 4, 5), "scale_a": (2, 1), "scale_b": (2, 1, 5)}),
 )

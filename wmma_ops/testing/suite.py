@@ -146,17 +146,18 @@ def _gemm_operands(case: GemmCase, generator) -> dict:
     def values(shape, dtype):
         return _values(generator, shape, dtype)
 
-    def vector(kind, length):
+    def vector(kind, length, batch=()):
         # Scales are positive and of moderate size, as scales are.
-        return None if kind is None else values((length,) if kind == "vector" else (), beside).abs() * 0.5 + 0.25
+        shape = () if kind == "one" else (*(batch if kind in ("each", "matrices") else ()), length)
+        return None if kind is None else values(shape, beside).abs() * 0.5 + 0.25
 
     t = {
         "a": place(values((*case.batch_a, m, k), dtype), case.a_layout),
         "b": place(values((*case.batch_b, k, n), _dtype(case.dtype_b, dtype)), case.b_layout),
         "c": _addend(generator, case.c, (*batch, m, n), _dtype(case.c_dtype, beside), case.c_layout),
         "bias": values((n,), beside) if case.bias else None,
-        "row_scale": vector(case.row_scale, m),
-        "col_scale": vector(case.col_scale, n),
+        "row_scale": vector(case.row_scale, m, case.batch_a),
+        "col_scale": vector(case.col_scale, n, case.batch_b),
         "a_scale": vector(case.a_scale, k),
         "multiply": _addend(generator, case.multiply, (*batch, m, n), beside),
     }
@@ -290,11 +291,17 @@ def call(case, t: dict, implementation: dict[str, Callable]) -> tuple[Tensor, ..
             weight = b.mT
             return (op(a[0] if case.vector_a else a, weight, t["bias"], activation=case.activation, residual=residual),)
         case "scaled_mm":
-            return (op(a, b, t["row_scale"], t["col_scale"], bias=t["bias"], out_dtype=out_dtype),)
+            scales = _as_asked(t["row_scale"], case.row_scale, -1), _as_asked(t["col_scale"], case.col_scale, -2)
+            return (op(a, b, *scales, bias=t["bias"], out_dtype=out_dtype),)
     companions = {name: t[name] for name in ("c", "bias", "row_scale", "col_scale", "a_scale", "multiply")}
     companions |= {name: t[name] for name in ("a2", "b2") if name in t}
     options = {"alpha": case.alpha, "beta": case.beta, "out_dtype": out_dtype}
     return (op(a, b, **companions, **options, a_activation=case.a_activation, activation=case.activation),)
+
+
+def _as_asked(scale: Tensor, kind: str | None, one: int) -> Tensor:
+    """With a dimension of one, as torch's scales have it."""
+    return scale.unsqueeze(one) if kind in ("matrix", "matrices") else scale
 
 
 def expected(case, t: dict) -> tuple[reference.Value, ...]:
@@ -362,14 +369,10 @@ def torch_result(case, t: dict) -> Tensor | None:
     if "a2" in t:
         s = s + torch.matmul(t["a2"], t["b2"])
     s = case.alpha * s
-    s = (
-        s
-        if t["row_scale"] is None
-        else s * own(t["row_scale"]).unsqueeze(-1)
-        if t["row_scale"].dim()
-        else s * own(t["row_scale"])
-    )
-    s = s if t["col_scale"] is None else s * own(t["col_scale"])
+    if (row := t["row_scale"]) is not None:
+        s = s * own(row.unsqueeze(-1) if row.dim() else row)
+    if (column := t["col_scale"]) is not None:
+        s = s * own(column.unsqueeze(-2) if column.dim() > 1 else column)
     s = s if t["c"] is None or case.beta == 0 else s + case.beta * own(t["c"])
     s = act(s if t["bias"] is None else s + own(t["bias"]))
     return s if t["multiply"] is None else s * own(t["multiply"])

@@ -161,14 +161,35 @@ std::tuple<Tensor, Tensor, Tensor> attention_gradients(const Tensor& g_out, cons
   return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
 }
 
-// A scale as gemm takes it: torch's [M, 1] and [1, N] lose their dimension of one, a single element all of them.
-Tensor as_vector(const char* name, const Tensor& scale, const Tensor& operand, int64_t one) {
+// Whether a scale is [batch…, M, 1] (one = 1, the place from the end) or [batch…, 1, N] (one = 2), as torch's are, and not
+// [batch…, M] or [batch…, N]. As ops/sizes.py says it.
+bool is_matrix_scale(const Tensor& scale, const Tensor& operand, int64_t one) {
+  int64_t rank = scale.dim();
+  auto sizes = scale.sizes();
+  if (rank < 2 || sizes[rank - one] != 1) return false;
+  if (one == 2) return rank >= operand.dim();
+  if (operand.sizes()[operand.dim() - 2] != 1) return true;
+  return sizes[rank - 2] == 1 && rank >= operand.dim();  // else it is [batch…, M] with M = 1
+}
+
+// A scale as gemm takes it: without the dimension of one of torch's, a single element without any.
+Tensor as_vector(const char* name, const Tensor& scale, const char* operand_name, const Tensor& operand, int64_t one) {
   if (type_of(scale) != ScalarType::Float) {
     fail_type("scaled_mm", name, std::string("is ") + name_of(type_of(scale)) + "; takes float32");
   }
   if (scale.numel() == 1) return aten::reshape(scale, {});
+  int64_t rank = scale.dim(), operand_rank = operand.dim();
+  if (operand_rank < 2 || !is_matrix_scale(scale, operand, one)) return scale;  // operands of other ranks are refused
   Sizes sizes = sizes_of(scale);
-  if (scale.dim() >= 2 && scale.dim() == operand.dim() && *(sizes.end() - one) == 1) sizes.erase(sizes.end() - one);
+  int64_t length = operand.sizes()[operand_rank - (one == 1 ? 2 : 1)], came = sizes[rank - (one == 1 ? 2 : 1)];
+  if ((came != length && came != 1) || (rank > 2 && rank < operand_rank)) {
+    std::string n = std::to_string(length);
+    fail_value("scaled_mm", name,
+               "has shape " + shape(scale) + "; takes one element, [" + n + "] or " +
+                   (one == 1 ? "[" + n + ", 1]" : "[1, " + n + "]") + ", after all batch dimensions of " +
+                   operand_name + " or none");
+  }
+  sizes.erase(sizes.end() - one);
   return aten::reshape(scale, sizes);
 }
 
@@ -180,8 +201,8 @@ Tensor scaled_mm(const Tensor& a, const Tensor& b, const Tensor& scale_a, const 
     fail_type("scaled_mm", "a", std::string("is ") + name_of(in) + "; takes int8 or a float8 type");
   }
   Gemm p{"scaled_mm", a, b, std::nullopt, bias};
-  p.row_scale = as_vector("scale_a", scale_a, a, 1);
-  p.col_scale = as_vector("scale_b", scale_b, b, 2);
+  p.row_scale = as_vector("scale_a", scale_a, "a", a, 1);
+  p.col_scale = as_vector("scale_b", scale_b, "b", b, 2);
   p.out_dtype = out_dtype ? *out_dtype : ScalarType::BFloat16;
   p.names.row_scale = "scale_a";
   p.names.col_scale = "scale_b";
