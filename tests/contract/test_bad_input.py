@@ -306,6 +306,7 @@ BAD = [
     ),
     ("attention", (f(2, 3, 4),) * 3, {"scale": NAN}, ValueError, "scale is nan; takes a finite number"),
     ("attention", (f(2, 3, 4),) * 3, {"scale": -INF}, ValueError, "scale is -inf; takes a finite number"),
+    ("attention", (f(2, 3, 4),) * 3, {"scale": 1e300}, ValueError, "takes a number in float32's range beside float32"),
     ("attention", (f(2, 3, 4),) * 3, {"scale": "1"}, TypeError, "scale is of type str; takes"),
     ("scaled_mm", (f(2, 3), f(3, 2), f(1), f(1)), {}, TypeError, "a is float32; takes int8 or a float8 type"),
     (

@@ -28,6 +28,7 @@ TAKEN = {
     "addmm method": (lambda: C[0].addmm(A, B), "addmm", "addmm"),
     "baddbmm": (lambda: torch.baddbmm(C[:, :1], Q[0], Q[0].mT), "baddbmm", "baddbmm"),
     "attention": (lambda: F.scaled_dot_product_attention(Q, Q, Q, is_causal=True), None, "attention"),
+    "infinite factor": (lambda: torch.addmm(C, A, B, beta=torch.inf), "addmm", "addmm"),
     "grouped": (
         lambda: F.scaled_dot_product_attention(Q, K, K, MASK, scale=0.2, enable_gqa=True),
         None,
@@ -67,6 +68,10 @@ LEFT = {
     "batches": (_sdpa(Q[:1], Q, Q), "its batches differ in size"),
     "heads": (_sdpa(Q[:, :1], Q, Q), "its heads differ in number"),
     "wide": (_sdpa(torch.ones(2, 4, 600), torch.ones(2, 4, 600), torch.ones(2, 4, 600)), "not from 1 to 512"),
+    "infinite scale": (_sdpa(Q, Q, Q, scale=torch.inf), "its scale is inf"),
+    "negative infinite scale": (_sdpa(Q, Q, Q, torch.zeros(6, 6), scale=-torch.inf), "its scale is -inf"),
+    "scale of NaN": (_sdpa(Q, Q, Q, is_causal=True, scale=torch.nan), "its scale is nan"),
+    "scale beyond float32": (_sdpa(Q, Q, Q, scale=1e300), "its scale is 1e+300"),
     "vector bias": (lambda: F.linear(A, B[:, 0]), "its weight is no matrix"),
     "one bias": (lambda: F.linear(A, B.mT, C[0, :1]), "its bias has one element for all columns"),
 }
@@ -83,7 +88,7 @@ def test_left_to_torch(function, reason):
     torch.manual_seed(0)
     with wmma_ops.swapped() as calls, ran() as counts:
         got = function()
-    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(got, want, equal_nan=True)
     assert type(got) is type(want)
     assert not counts
     assert not calls.taken
@@ -97,6 +102,7 @@ REFUSED = {
     "bmm of two sizes": lambda: torch.bmm(Q[0], Q[0, :1].mT),
     "mask type": _sdpa(Q, Q, Q, torch.ones(6, 6).double()),
     "no tensor": lambda: torch.matmul(A, 3),
+    "beyond float32": lambda: torch.addmm(C, A, B, alpha=1e300),
     "too few": lambda: torch.matmul(A),  # type: ignore[call-arg]
     "keys without a batch": lambda: nn.MultiheadAttention(8, 2)(A[:, None], A, A),
 }

@@ -4,6 +4,7 @@ A rule has the signature of torch's function. It answers with a call and None, o
 Shapes that do not fit are not a reason: they are refused by our op, by name.
 """
 
+import math
 import sys
 
 import torch
@@ -72,8 +73,14 @@ def _is_dtensor(x) -> bool:
 
 
 def _factors(*values) -> str | None:
-    plain = all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in values)
-    return None if plain else "alpha or beta is no real number"
+    if not all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in values):
+        return "alpha or beta is no real number"
+    taken = all(_fits_float32(x) or not math.isfinite(x) for x in values)
+    return None if taken else "alpha or beta is beyond float32"
+
+
+def _fits_float32(x: float) -> bool:
+    return abs(x) <= torch.finfo(torch.float32).max
 
 
 def _linear(input, weight, bias=None):
@@ -126,6 +133,8 @@ def _baddbmm(input, batch1, batch2, *, beta=1, alpha=1, out=None):
 
 def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
     reason = _refusal(query, key, value) or _heads_differ(query, key, value, enable_gqa)
+    if reason is None and isinstance(scale, float) and not _fits_float32(scale):
+        reason = f"its scale is {scale}"
     if reason is None and dropout_p > 0:
         reason = "it has dropout"
     if reason is None and attn_mask is not None:

@@ -76,6 +76,7 @@ void Attention::check() {
   if (scale_argument && !std::isfinite(*scale_argument)) {
     fail_value(op, "scale", "is " + std::to_string(*scale_argument) + "; takes a finite number");
   }
+  if (scale_argument) check_factor(op, "scale", *scale_argument, type);
   scale = scale_argument ? *scale_argument : 1.0 / std::sqrt(static_cast<double>(e));
 }
 

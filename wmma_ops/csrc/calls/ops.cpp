@@ -161,8 +161,8 @@ std::tuple<Tensor, Tensor, Tensor> attention_gradients(const Tensor& g_out, cons
   return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
 }
 
-// Whether a scale is [batch…, M, 1] (one = 1, the place from the end) or [batch…, 1, N] (one = 2), as torch's are, and not
-// [batch…, M] or [batch…, N]. As ops/sizes.py says it.
+// Whether a scale is [batch…, M, 1] (one = 1, the place from the end) or [batch…, 1, N] (one = 2), as torch's are, and
+// not [batch…, M] or [batch…, N]. As ops/sizes.py says it.
 bool is_matrix_scale(const Tensor& scale, const Tensor& operand, int64_t one) {
   int64_t rank = scale.dim();
   auto sizes = scale.sizes();

@@ -38,8 +38,14 @@ Device check_operands(const char* op, const Names& names, const Tensor& a, const
                  shape(a) + ", is " + k);
 }
 
-// An integer result of a NaN or an infinity has no meaning, so integer operands take finite factors alone. Beside
-// others they are float32, unless the operands are wider.
+ScalarType check_out_dtype(const char* op, const std::optional<ScalarType>& asked, ScalarType operand) {
+  if (!asked) return outputs_of(operand)[0];
+  check_output(op, "out_dtype", *asked, operand);
+  return *asked;
+}
+
+}  // namespace
+
 void check_factor(const char* op, const char* name, double value, ScalarType operand) {
   const bool is_finite = std::isfinite(value);
   const bool fits =
@@ -51,14 +57,6 @@ void check_factor(const char* op, const char* name, double value, ScalarType ope
              std::string("is ") + text + "; takes a " + (is_finite ? "number in float32's range" : "finite number") +
                  " beside " + name_of(operand) + " operands");
 }
-
-ScalarType check_out_dtype(const char* op, const std::optional<ScalarType>& asked, ScalarType operand) {
-  if (!asked) return outputs_of(operand)[0];
-  check_output(op, "out_dtype", *asked, operand);
-  return *asked;
-}
-
-}  // namespace
 
 void Gemm::check() {
   in = type_of(a);

@@ -68,6 +68,10 @@ struct GemmGemm {
   void check();
 };
 
+// Of a number among an op's arguments. An integer result of a NaN or an infinity has no meaning, so integer operands
+// take finite factors alone. Beside others they are float32, unless the operands are wider.
+void check_factor(const char* op, const char* name, double value, ScalarType operand);
+
 enum Causal : int64_t { kNotCausal = 0, kTopLeft = 1, kBottomRight = 2 };
 
 // out = softmax(scale·Q·Kᵀ + mask)·V and lse, the logarithm of each row's sum; a row with no key left gives 0 and −inf.
