@@ -59,12 +59,15 @@ def test_wheel_holds_the_library_and_the_kernels(wheel):
 
 def test_the_version_stands_once():
     """Only the changelog, which tells of it, names it again."""
-    naming = [
-        name
-        for name in _run("git", "ls-files", cwd=ROOT).splitlines()
-        if re.search(rf"(?<![\d.]){re.escape(wmma_ops.__version__)}(?![\d.])", (ROOT / name).read_text())
-    ]
-    assert naming == ["docs/changelog.md", "wmma_ops/__init__.py"]
+    version = re.compile(rf"(?<![\d.]){re.escape(wmma_ops.__version__)}(?![\d.])".encode())
+    tracked = [ROOT / name for name in _run("git", "ls-files", cwd=ROOT).splitlines()]
+    naming = [path for path in tracked if path.exists() and version.search(path.read_bytes())]
+    assert [str(path.relative_to(ROOT)) for path in naming] == ["docs/changelog.md", "wmma_ops/__init__.py"]
+
+
+def test_the_changelog_tells_of_this_version():
+    told = re.findall(r"^## (\S+)$", (ROOT / "docs/changelog.md").read_text(), re.M)
+    assert told[told[0] == "Unreleased"] == wmma_ops.__version__
 
 
 DESCRIBE = "import sys, setuptools.build_meta as build; print(build.prepare_metadata_for_build_wheel(sys.argv[1]))"
