@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import json
-import math
 import os
 import re
 import shutil
@@ -19,9 +18,11 @@ import wmma_ops
 from wmma_ops.analysis.report_cases import CASES
 from wmma_ops.cli import doctor
 from wmma_ops.cli import tune as tune_view
+from wmma_ops.cli.bench import SHAPES
+from wmma_ops.cli.benching import Run
 from wmma_ops.cli.main import VIEWS, main
 from wmma_ops.hardware import arch
-from wmma_ops.jit import clang
+from wmma_ops.jit import CompileError, clang
 from wmma_ops.ops import library
 from wmma_ops.runtime import clock, tuning
 
@@ -287,6 +288,28 @@ def test_tune_without_a_gpu(monkeypatch, capsys):
     assert "needs a GPU" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "error", [RuntimeError("out of memory"), CompileError("does not compile", target="sm_90a", compiler="nvrtc")]
+)
+def test_tune_ends_in_a_line_where_it_cannot(error, monkeypatch, capsys):
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(tune_view.calls, "call", fails)
+    assert main(["tune", "64", "64", "64", "--dtype", "int8"]) == 1
+    assert capsys.readouterr().err == f"tune: {error}\n"
+
+
+def test_tune_goes_without_torchs_time_where_torch_has_no_such_product(monkeypatch):
+    def lacks(*_):
+        raise NotImplementedError("\"addmm_cuda\" not implemented for 'Char'")
+
+    a = torch.ones(4, 4, dtype=torch.int8)
+    monkeypatch.setattr(torch, "matmul", lacks)
+    assert tuning._library_time("matmul", (a, a), {}, clock.Clock("cpu", 3)) is None
+
+
 def test_tune_prints_what_it_found():
     problem, target = CASES[0].problem(arch.target("sm_90a")), arch.target("sm_90a")
     configs = tuning.ranked(problem, target)[:12]
@@ -336,7 +359,7 @@ def test_tune_compiles_all_before_it_times_any(monkeypatch):
     assert not tuning.gemm.FORCED
 
 
-BENCH = ("bench", "33x20x17", "8x16x24", "--rounds", "3", "--dtype", "float32")
+BENCH = ("bench", "33x20x17", "8x16x24", "--rounds", "3")
 
 
 @pytest.fixture
@@ -344,6 +367,11 @@ def small_copy(monkeypatch):
     """On the CPU whatever is here; a copy of 128 MB says nothing in a test."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(clock.Clock, "copy_bandwidth", lambda self: 1e4)
+
+
+def _benched(capsys, *arguments: str) -> Run:
+    assert main([*BENCH, *arguments, "--json"]) == 0
+    return Run.of(json.loads(capsys.readouterr().out))
 
 
 @pytest.mark.parametrize(
@@ -356,24 +384,104 @@ def small_copy(monkeypatch):
     ],
 )
 def test_bench_times_both(more, small_copy, capsys):
-    assert main([*BENCH, *more, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    run = _benched(capsys, *more)
     batch = 3 if "--batch" in more else 1
-    assert [(row["m"], row["n"], row["k"], row["flops"]) for row in found["rows"]] == [
-        (33, 20, 17, batch * 2.0 * 33 * 20 * 17),
-        (8, 16, 24, batch * 2.0 * 8 * 16 * 24),
+    assert [row.name for row in run.rows] == [
+        f"{'3 × ' * (batch == 3)}{name}" for name in ("33 × 20 × 17", "8 × 16 × 24")
     ]
-    assert all(row["ours"] > 0 and row["torchs"] > 0 and row["error"] < 1e-5 for row in found["rows"])
-    assert found["rows"][1]["bytes"] >= 4 * (8 * 16 + 16 * 24 + 8 * 24)
-    assert found["geometric_mean"] == pytest.approx(math.prod(row["ratio"] for row in found["rows"]) ** 0.5)
+    assert [row.flops for row in run.rows] == [batch * 2.0 * 33 * 20 * 17, batch * 2.0 * 8 * 16 * 24]
+    assert all(len(found) == 3 and min(found) > 0 for row in run.rows for found in row.samples.values())
+    assert all(row.error < 1e-5 and [*row.ratios] == ["torch"] for row in run.rows)
+    assert run.rows[1].bytes >= 4 * (8 * 16 + 16 * 24 + 8 * 24)
+    assert run.rows[0].group == f"{more[1] if '--op' in more else 'matmul'} float32"  # a CPU's own type
+    assert run.about["copy_gb_per_second"] == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "peer", "exact"),
+    [
+        (("--dtype", "int8"), "torch", True),
+        (("--dtype", "int8", "--batch", "2"), "torch in float64", True),
+        (("--dtype", "int8", "--out-dtype", "int8"), "torch", True),  # ours saturates, torch's wraps
+        (("--op", "addmm", "--dtype", "int8"), "torch", True),
+        (("--op", "linear", "--dtype", "int8", "--bias", "--residual", "--activation", "gelu"), "torch", False),
+        (("--dtype", "float8_e4m3fn"), "torch in bfloat16", False),
+        (("--dtype", "float16", "--out-dtype", "float32"), "torch in float32", False),
+        (("--op", "linear", "--dtype", "float8_e5m2", "--bias", "--activation", "silu"), "torch in bfloat16", False),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_bench_has_a_peer_that_computes_the_same(arguments, peer, exact, small_copy, capsys):
+    run = _benched(capsys, *arguments)
+    for row in run.rows:
+        assert [*row.ratios] == [peer]
+        assert row.error == 0 if exact else row.error < 1e-2
+
+
+def test_bench_says_why_a_peer_is_missing(small_copy, monkeypatch, capsys):
+    def lacks(*_):
+        raise NotImplementedError("\"addmm_cuda\" not implemented for 'Char'\nand more")
+
+    monkeypatch.setattr(torch, "matmul", lacks)
+    assert main([*BENCH]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.count("torch n/a (\"addmm_cuda\" not implemented for 'Char')") == 2
+    assert re.findall(r"^\d of 3: ", printed.err, re.MULTILINE) == ["1 of 3: ", "2 of 3: ", "3 of 3: "]
+
+
+def test_bench_times_no_wrong_result(small_copy, monkeypatch, capsys):
+    monkeypatch.setattr(wmma_ops, "matmul", lambda a, b: a @ b * 1.1)
+    assert main([*BENCH]) == 1
+    assert "matmul is 1.0e-01 from torch's" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float8_e4m3fn"])
+def test_bench_of_a_cpu_ends_within_a_minute(dtype, small_copy, monkeypatch, capsys):
+    """By the work: torch's slowest types do 100 MFLOP a second, and a case stops after a few seconds."""
+    seen = []
+    monkeypatch.setattr(
+        clock.Clock, "samples", lambda self, calls, warm=3: seen.append(self.seconds) or [[1.0]] * len(calls)
+    )
+    assert main(["bench", "--dtype", dtype]) == 0
+    assert sum(2 * m * n * k for m, n, k in SHAPES["cpu"]) / 1e8 < 10
+    assert len(seen) == len(SHAPES["cpu"])
+    assert sum(seen) < 30
 
 
 def test_bench_draws_and_prints(small_copy, tmp_path, capsys):
-    assert main([*BENCH, "--png", str(tmp_path / "bench.png")]) == 0
+    assert main([*BENCH, "--plot", str(tmp_path / "bench.png")]) == 0
     shown = capsys.readouterr().out
     assert "33 × 20 × 17" in shown
     assert "geometric mean" in shown
-    assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
+    for theme in ("light", "dark"):
+        assert (tmp_path / f"bench-{theme}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_kept_run_is_shown_and_drawn_again(small_copy, tmp_path, monkeypatch, capsys):
+    kept = tmp_path / "run.json"
+    assert main([*BENCH, "--json"]) == 0
+    kept.write_text(capsys.readouterr().out)
+    monkeypatch.setattr(clock.Clock, "samples", lambda *_: pytest.fail("timed again"))
+    drawn = []
+    for name in ("a", "b"):
+        assert main(["bench", "--from", str(kept), "--plot", str(tmp_path / f"{name}.svg")]) == 0
+        drawn.append([(tmp_path / f"{name}-{theme}.svg").read_bytes() for theme in ("light", "dark")])
+    assert "8 × 16 × 24" in capsys.readouterr().out
+    assert drawn[0] == drawn[1]
+    assert drawn[0][0] != drawn[0][1]
+
+
+def test_a_kept_run_is_one_of_pytest_benchmarks(small_copy, tmp_path, monkeypatch, capsys):
+    from pytest_benchmark.cli import main as compare
+
+    assert main([*BENCH, "--json"]) == 0
+    (tmp_path / "run.json").write_text(capsys.readouterr().out)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pytest-benchmark", "compare", "run.json"])
+    compare()
+    shown = capsys.readouterr().out
+    assert "matmul float32: 33 × 20 × 17" in shown
+    assert "Outliers" in shown
 
 
 @pytest.mark.parametrize(
@@ -381,7 +489,9 @@ def test_bench_draws_and_prints(small_copy, tmp_path, capsys):
     [
         (("bench", "3x4"), "takes MxNxK", 2),
         (("bench", "8x8x8", "--op", "matmul", "--bias"), "matmul has no --bias", 2),
-        (("bench", "8x8x8", "--rounds", "1", "--png", "x.gif"), ".png or .svg", 1),
+        (("bench", "8x8x8", "--rounds", "1", "--plot", "x.gif"), ".png or .svg", 2),
+        (("bench", "--from", "/nowhere.json"), "No such file", 1),
+        (("bench", "--from", __file__), "takes what bench --json or make bench wrote", 2),
     ],
 )
 def test_bench_refuses(arguments, says, code, small_copy, capsys):

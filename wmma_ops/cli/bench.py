@@ -1,96 +1,62 @@
-"""`python -m wmma_ops bench`: ours beside torch's on the device at hand."""
+"""`python -m wmma_ops bench`: ours beside torch's on the device at hand, or a run that was kept."""
 
-import dataclasses
 import json
-import statistics
 import sys
 from pathlib import Path
 
 import torch
-from rich import box
-from rich.table import Table
 
 from wmma_ops import jit
-from wmma_ops.cli import benching
-from wmma_ops.cli.benching import Row
-from wmma_ops.cli.terminal import bars, output
+from wmma_ops.cli import benching, figure, products
+from wmma_ops.cli.terminal import output, steps
 from wmma_ops.runtime.clock import Clock
+
+# M, N, K: of a language model's layers, and what a CPU does in less than a minute, whatever the type.
+SHAPES = {
+    "cuda": ((1, 4096, 4096), (16, 4096, 4096), (128, 4096, 14336), (512, 1024, 4096), (4096, 4096, 4096)),
+    "cpu": ((1, 1024, 1024), (16, 1024, 1024), (128, 1024, 512), (256, 256, 1024), (512, 512, 512)),
+}
+DTYPES = {"cuda": "float16", "cpu": "float32"}
+_SECONDS = 4.0  # for a case on the CPU, where torch's float16 takes 50 times as long as its float32
 
 
 def show(options) -> int:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    where = torch.cuda.get_device_name() if device == "cuda" else "the CPU"
-    shapes = options.shapes or benching.SHAPES
-    clock = Clock(device, options.rounds)
-    rows: list[Row] = []
     try:
-        with bars() as progress:
-            task = progress.add_task("timing", total=len(shapes) + 1)
-            bandwidth = clock.copy_bandwidth()
-            progress.advance(task)
-            for row in benching.measure(options.op, shapes, options, clock):
-                rows.append(row)
-                progress.advance(task)
+        run = _kept(options.saved) if options.saved else _measured(options)
+        if options.plot:
+            for path in figure.draw(run, options.plot):
+                print(path, file=sys.stderr)
     except (ValueError, TypeError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
-    except (jit.CompileError, RuntimeError, OSError) as error:
-        print(f"bench: {error}", file=sys.stderr)
+    except (jit.CompileError, RuntimeError, OSError, ImportError) as error:
+        print(f"bench: {str(error).strip().splitlines()[0]}", file=sys.stderr)
         return 1
-    mean = statistics.geometric_mean([row.ratio for row in rows])
-    title = f"{options.op} {options.dtype} on {where}, torch {torch.__version__}: medians of {options.rounds}"
-    if options.png:
-        try:
-            draw(rows, bandwidth, title, options.png)
-        except (ImportError, ValueError, OSError) as error:
-            print(f"bench: {error}", file=sys.stderr)
-            return 1
     if options.json:
-        found = [dataclasses.asdict(row) | {"ratio": row.ratio} for row in rows]
-        about = {"device": where, "torch": torch.__version__, "copy_gb_per_second": bandwidth / 1e3}
-        print(json.dumps({**about, "geometric_mean": mean, "rows": found}, indent=2))
-        return 0
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("M × N × K", "µs", "TFLOP/s", "GB/s", "torch µs", "× torch", "error"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        times = (f"{row.ours:.1f}", f"{row.flops / row.ours / 1e6:.1f}", f"{row.bytes / row.ours / 1e3:.0f}")
-        theirs = (f"{row.torchs:.1f}", f"{row.ratio:.2f}", f"{row.error:.1e}")
-        table.add_row(f"{row.m} × {row.n} × {row.k}", *times, *theirs)
-    console = output()
-    console.print(table)
-    summary = f"geometric mean {mean:.2f} × torch; a copy within the device moves {bandwidth / 1e3:.0f} GB/s"
-    console.print(summary, highlight=False, soft_wrap=True)
+        print(json.dumps(run.data(), indent=2, ensure_ascii=False))
+    else:
+        run.show(output())
     return 0
 
 
-def draw(rows: list[Row], bandwidth: float, title: str, path: str) -> None:
-    """Bars of the throughputs, and the roofline: what a copy's bandwidth allows, and the best that was measured."""
-    if Path(path).suffix not in (".png", ".svg"):
-        raise ValueError(f"--png is {path!r}; takes a file that ends in .png or .svg")
+def _kept(path: str) -> benching.Run:
     try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("drawing needs matplotlib: pip install matplotlib") from error
+        return benching.Run.of(json.loads(Path(path).read_text()))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"--from is {path!r}; takes what bench --json or make bench wrote ({error!r})") from None
 
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    bars, roof = figure.subplots(1, 2)
-    places = range(len(rows))
-    speeds = {name: [row.flops / getattr(row, name) / 1e6 for row in rows] for name in ("ours", "torchs")}
-    for shift, name, label in ((-0.2, "ours", "wmma_ops"), (0.2, "torchs", "torch")):
-        bars.bar([at + shift for at in places], speeds[name], 0.4, label=label)
-        intensity = [row.flops / row.bytes for row in rows]
-        roof.scatter(intensity, speeds[name], label=label, zorder=3)
-    bars.set_xticks(places, [f"{row.m}×{row.n}×{row.k}" for row in rows], rotation=20, ha="right", fontsize=8)
-    bars.set_ylabel("TFLOP/s")
-    best = max(max(found) for found in speeds.values())
-    intensity = [row.flops / row.bytes for row in rows]
-    knee = best * 1e6 / bandwidth
-    ends = min(*intensity, knee) / 2, max(*intensity, knee) * 2
-    roof.plot([ends[0], knee, ends[1]], [ends[0] * bandwidth / 1e6, best, best], color="gray", linewidth=1)
-    roof.set(xscale="log", yscale="log", xlabel="FLOP per byte", ylabel="TFLOP/s")
-    roof.set_title("roof: a copy's bandwidth, and the best measured here", fontsize=8)
-    for axis in (bars, roof):
-        axis.legend(fontsize=8)
-    figure.suptitle(title, fontsize=9)
-    figure.savefig(path, dpi=110)
+
+def _measured(options) -> benching.Run:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    options.dtype = options.dtype or DTYPES[device]
+    shapes = options.shapes or SHAPES[device]
+    clock = Clock(device, options.rounds, _SECONDS if device == "cpu" else float("inf"))
+    run = benching.Run(benching.about(device, clock))
+    with steps(len(shapes) + 1) as done:
+        for case in products.cases(options.op, shapes, options, device):
+            row = benching.measure(case, clock)
+            run.rows.append(row)
+            done(f"{case}: {benching.took(row.ours)}")
+        run.about["copy_gb_per_second"] = clock.copy_bandwidth() / 1e3
+        done("a copy within the device")
+    return run

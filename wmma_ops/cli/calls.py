@@ -44,11 +44,9 @@ _TAKES = {
 }
 
 
-def add_options(parser) -> None:
+def add_options(parser, dtype: str | None = "float16", types: str = "float16 (default), bfloat16, …") -> None:
     """What a call is made of, but its sizes."""
-    parser.add_argument(
-        "--dtype", choices=DTYPES, default="float16", metavar="TYPE", help="float16 (default), bfloat16, …"
-    )
+    parser.add_argument("--dtype", choices=DTYPES, default=dtype, metavar="TYPE", help=types)
     parser.add_argument("--out-dtype", choices=(*DTYPES, "int32"), metavar="TYPE", help="the result's type")
     parser.add_argument("--batch", type=size, metavar="B", help="a batch of B products")
     parser.add_argument(

@@ -31,7 +31,7 @@ VIEWS = {
 
 
 def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
-    from wmma_ops.cli import benching, calls
+    from wmma_ops.cli import calls, products
 
     found = argparse.ArgumentParser(
         prog=name, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -85,13 +85,19 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         "bench",
         help="time products on this machine's GPU, or its CPU, beside torch's",
         description="Times a call of an op and what one writes in torch for the same, in turn: medians, on a GPU with an "
-        "empty L2 cache. Shapes are MxNxK; without any, those of a language model's layers.",
+        "empty L2 cache. Shapes are MxNxK; without any, those of a language model's layers, on a CPU what takes less than a "
+        "minute.",
     )
     bench.add_argument("shapes", nargs="*", type=calls.shape, metavar="MxNxK", help="4096x4096x4096, …")
-    bench.add_argument("--op", metavar="OP", choices=benching.OPS, default="matmul", help=", ".join(benching.OPS))
-    calls.add_options(bench)
+    bench.add_argument("--op", metavar="OP", choices=products.OPS, default="matmul", help=", ".join(products.OPS))
+    calls.add_options(bench, None, "float16 on a GPU and float32 on a CPU by default, bfloat16, …")
     bench.add_argument("--rounds", type=calls.size, default=15, metavar="COUNT", help="15 by default")
-    bench.add_argument("--png", metavar="FILE", help="draw bars and the roofline; FILE ends in .png or .svg")
+    bench.add_argument("--from", dest="saved", metavar="FILE", help="measure nothing; show what --json wrote")
+    bench.add_argument(
+        "--plot",
+        metavar="FILE",
+        help="draw the speeds beside torch's, for light and dark pages: x.svg (or .png) gives x-light.svg and x-dark.svg",
+    )
     build = commands.add_parser(
         "build",
         help="compile kernels ahead of time, into a folder or a wheel",

@@ -8,6 +8,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from wmma_ops import jit
 from wmma_ops.cli import calls
 from wmma_ops.cli.terminal import bars, output
 from wmma_ops.runtime import driver, tuning
@@ -38,6 +39,9 @@ def show(options) -> int:
     except (ValueError, TypeError) as error:
         print(f"tune: {str(error).removeprefix('tune: ')}", file=sys.stderr)
         return 2
+    except (jit.CompileError, RuntimeError) as error:
+        print(f"tune: {str(error).strip().splitlines()[0]}", file=sys.stderr)
+        return 1
     name = torch.cuda.get_device_name()
     kept = tuning.path_of(name)
     if options.json:
