@@ -8,8 +8,6 @@ from gpu import Clock, check, matrix, parser, summary, write
 
 import wmma_ops
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
-from wmma_ops.plan.gemm_gemm.config import candidates
-from wmma_ops.plan.gemm_gemm.cost import cost
 from wmma_ops.runtime import driver
 
 SHAPES = [  # M, K, H, N
@@ -40,14 +38,14 @@ def configurations(shape, count: int, clock: Clock):
         torch.ops.wmma._forget_plans()
         wmma_ops.gemm_gemm(a, b0, b1, activation="relu")
         ((problem, target),) = asked
-        found = sorted(candidates(problem, target), key=lambda one: cost(problem, one, target))
+        found = sorted(gemm_gemm.candidates(problem, target), key=lambda one: gemm_gemm.cost(problem, one, target))
         for resident in (True, False):
             for config in [one for one in found if one.resident is resident][:count]:
                 gemm_gemm.choose = lambda *_, config=config: (config, 0.0)
                 torch.ops.wmma._forget_plans()
                 check(wmma_ops.gemm_gemm(a, b0, b1, activation="relu"), want)
                 (ours,) = clock.times([lambda: wmma_ops.gemm_gemm(a, b0, b1, activation="relu")])
-                yield config, ours, cost(problem, config, target)
+                yield config, ours, gemm_gemm.cost(problem, config, target)
     finally:
         gemm_gemm.choose = choose
         torch.ops.wmma._forget_plans()

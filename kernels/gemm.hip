@@ -1,9 +1,7 @@
-// The product kernel. The planner puts a `struct Config` before this file (wmma_ops/plan/gemm/planner.py says what it
-// holds) and defines WMMA_GEMM_REDUCE where the kernel is the second one of a split-K product.
+// The product kernel. Before this file the planner puts a `struct Config` (wmma_ops/plan/gemm/planner.py says what it
+// holds) and the header of its main loop, and defines WMMA_GEMM_REDUCE where the kernel is the second one of a split-K
+// product.
 #include <wmma/gemm/kernel.hpp>
-#ifdef WMMA_NVIDIA
-#include <wmma/gemm/warpgroup.hpp>
-#endif
 
 #ifdef WMMA_GEMM_REDUCE
 WMMA_KERNEL(Config::kReduceThreads, 2) void gemm_reduce(WMMA_ARGUMENTS(wmma::GemmKernel<Config>::Arguments) arguments) {

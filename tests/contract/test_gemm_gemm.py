@@ -10,9 +10,8 @@ import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.arch import EMULATED
 from wmma_ops.plan import model
-from wmma_ops.plan.gemm_gemm import cost as gemm_gemm_cost
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
-from wmma_ops.plan.gemm_gemm.config import candidates, shared_bytes
+from wmma_ops.plan.gemm_gemm.loops import loop_of
 from wmma_ops.testing import GemmGemmCase, cases, run
 
 HALVES = ("float16", "bfloat16")
@@ -30,9 +29,9 @@ def in_one_kernel(monkeypatch):
 
     def force(kind: str | None = None, units: int | None = None):
         def choose(problem, target):
-            found = list(candidates(problem, target))
+            found = list(gemm_gemm.candidates(problem, target))
             wanted = [config for config in found if kind is None or KINDS[kind](config)]
-            config = min(wanted or found, key=lambda config: gemm_gemm_cost.cost(problem, config, target), default=None)
+            config = min(wanted or found, key=lambda config: gemm_gemm.cost(problem, config, target), default=None)
             planned.append(config)
             return config, 0.0
 
@@ -181,8 +180,8 @@ def test_candidates_fit_their_target():
     found = _explained("gfx1201", 4096, 128, 128, 128).problem
     for name in (*EMULATED, "sm_90a"):
         target = arch.target(name)
-        configs = list(candidates(found, target))
+        configs = list(gemm_gemm.candidates(found, target))
         assert configs
         for config in configs:
-            assert shared_bytes(found, config, target) <= target.lds_bytes
+            assert loop_of(config).shared_bytes(found, config, target) <= target.lds_bytes
             assert config.all_waves * target.wave <= target.max_threads

@@ -21,7 +21,7 @@ from wmma_ops.hardware.arch import EMULATED
 from wmma_ops.ops.types import OUTPUTS, name
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm import planner as gemm
-from wmma_ops.runtime import launching, tuning
+from wmma_ops.runtime import launching, tuned
 from wmma_ops.testing import GemmCase, cases, run, sampling
 from wmma_ops.testing.cases import ACTIVATIONS, FACTORS, LAYOUTS, groups
 from wmma_ops.testing.suite import call, operands, out_type
@@ -146,7 +146,7 @@ def test_any_configuration_keeps_the_contract(dtype, emulated):
     out_dtype = "float32" if dtype == "int8" else None
     case = GemmCase(m=m, n=n, k=k, dtype=dtype, bias=True, c="row", out_dtype=out_dtype, **layouts)
     (planned,) = _plans(case, target)
-    configs = tuning.ranked(planned.problem, planned.target)
+    configs = gemm.ranked(planned.problem, planned.target)
     chosen = {
         "the largest tile": max(configs, key=lambda x: (x.block_m * x.block_n, -x.splits)),
         "the most parts of K": max(configs, key=lambda x: (x.waves_k * x.splits * x.last, x.block_m)),
@@ -154,7 +154,7 @@ def test_any_configuration_keeps_the_contract(dtype, emulated):
     }
     del chosen[("the most parts of K", "any")[EMULATED.index(target) % 2]]  # by turns
     for what, config in chosen.items():
-        with tuning.forced(planned.problem, config):
+        with tuned.forced(planned.problem, config):
             try:
                 run(case, emulated)
             except Exception as failure:
@@ -170,13 +170,13 @@ def test_the_last_round_is_split(dtype, emulated, monkeypatch):
     k = 1100 if dtype != "float32" else 300 if target.startswith("gfx9") else 200  # steps enough to share
     case = GemmCase(m=100, n=75, k=k, dtype=dtype, bias=True, c="full", out_dtype=out_dtype, activation="relu")
     (planned,) = _plans(case, target)
-    configs = [config for config in tuning.ranked(planned.problem, planned.target) if config.last > 1]
+    configs = [config for config in gemm.ranked(planned.problem, planned.target) if config.last > 1]
     config = min(configs, key=lambda x: (-x.last, x.block_m * x.block_n))
     plan = gemm.plan_of(planned.problem, config, planned.target, "")
     splits, _, tiles_m, tiles_n, whole, *_ = plan.numbers
     assert 1 < splits == config.last
     assert 0 < whole < tiles_m * tiles_n
-    with tuning.forced(planned.problem, config):
+    with tuned.forced(planned.problem, config):
         run(case, emulated, against_torch=False)  # which sums in another order
 
 

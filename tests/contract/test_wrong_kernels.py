@@ -35,7 +35,8 @@ def wrong_attention(name, file, old, new, notices, caught=Mismatch, target="gfx9
     return Wrong(name, ((file, old, new),), notices, caught, target, AttentionCase)
 
 
-EPILOGUE, GEMM, LOADER = "epilogue.hpp", "gemm.hpp", "staged_loader.hpp"
+EPILOGUE, GEMM, LOADER = "tile/epilogue.hpp", "gemm/kernel.hpp", "tile/staged_loader.hpp"
+OPERANDS = "gemm/operands.hpp"
 BITS = "arch::bit_cast<uint32_t>(static_cast<float>(x)) >> 16"
 TRUNCATED = f"if constexpr (kSame<D, bf16_t>) return arch::bit_cast<bf16_t>(static_cast<uint16_t>({BITS}));"
 
@@ -116,7 +117,7 @@ WRONG = [
     ),
     wrong(
         "scale_of_a_not_advanced",
-        GEMM,
+        OPERANDS,
         "if constexpr (!kIsNone<Scale>) scale += k * stride;",
         "",
         lambda case: case.a_scale == "vector" and case.k > 64,
@@ -132,14 +133,14 @@ WRONG = [
     ),
     wrong(
         "every_part_of_k_takes_the_second_pair",
-        "block_order.hpp",
+        "gemm/block_order.hpp",
         "return {first, end - first};",
         "return {0, p.k2};",
         lambda case: case.k2 is not None and case.k > 4000,
     ),
     wrong(
         "second_pair_at_the_batch_of_the_first",
-        GEMM,
+        OPERANDS,
         "const GemmOperand& x = OperandsOf<Config>::b(p);\n    const B* from = static_cast<const B*>(x.data) + "
         "batch_offset<Config::kBatchDims>(p, x, batch)",
         "const GemmOperand& x = OperandsOf<Config>::b(p);\n    const B* from = static_cast<const B*>(x.data) + "
@@ -148,7 +149,7 @@ WRONG = [
     ),
     wrong(
         "no_barrier_in_the_main_loop",
-        "staged_loop.hpp",
+        "gemm/staged.hpp",
         "    b.template store<false>(to + TileA::kBytes);\n    arch::block_barrier();",
         "    b.template store<false>(to + TileA::kBytes);",
         _split,  # many tiles
@@ -156,7 +157,7 @@ WRONG = [
     ),
     wrong(
         "no_barrier_before_the_first_tile",
-        "staged_loop.hpp",
+        "gemm/staged.hpp",
         "    b.advance(first);\n    arch::block_barrier();",
         "    b.advance(first);",
         _ragged,
@@ -191,9 +192,9 @@ WRONG = [
     Wrong(
         "reads_where_no_swizzle_wrote",
         (
-            ("wave_tile.hpp", "TileA::offset(first_row", "TileA::plain(first_row"),
+            ("tile/wave_tile.hpp", "TileA::offset(first_row", "TileA::plain(first_row"),
             (
-                "shared_tile.hpp",
+                "tile/shared_tile.hpp",
                 "  static WMMA_CONSTEXPR uint32_t offset(",
                 "  static WMMA_CONSTEXPR uint32_t plain(uint32_t line, uint32_t at) { return (line * kPitch + at) * 16; }\n"
                 "  static WMMA_CONSTEXPR uint32_t offset(",
@@ -210,7 +211,7 @@ WRONG = [
     ),
     wrong(
         "splits_overlap",
-        "block_order.hpp",
+        "gemm/block_order.hpp",
         "return {first, p.k - first < p.k_split ? p.k - first : p.k_split};",
         "return {first, p.k - first};",
         _split,
@@ -218,21 +219,21 @@ WRONG = [
     ),
     wrong(
         "one_batch_for_all",
-        "block_order.hpp",
+        "gemm/block_order.hpp",
         "offset += static_cast<int64_t>(batch) * x.batch_strides[kBatchDims - kDims];",
         "offset += 0;",
         lambda case: 3 in case.batch_a and case.m > 1,
     ),
     wrong_attention(
         "sums_do_not_follow_the_largest_score",
-        "attention_softmax.hpp",
+        "attention/softmax.hpp",
         "        sum_[m][i] *= follow[i];\n",
         "",
         _many_keys,
     ),
     wrong_attention(
         "results_do_not_follow_the_largest_score",
-        "attention_softmax.hpp",
+        "attention/softmax.hpp",
         "out[m][f] *= follow[Link::row_of(f)];",
         "out[m][f] *= Number(1);",
         _many_keys,
@@ -240,14 +241,14 @@ WRONG = [
     ),
     wrong_attention(
         "sees_one_key_too_many",
-        "attention_mask.hpp",
+        "attention/mask.hpp",
         "+ p.shift + 1;",
         "+ p.shift + 2;",
         lambda case: case.causal == "top_left" and case.sq > 1 and case.skv > 20,
     ),
     wrong_attention(
         "rows_without_a_key_are_nan",
-        "attention_softmax.hpp",
+        "attention/softmax.hpp",
         "Number(0) : -largest;",
         "-largest : -largest;",
         lambda case: case.mask == "blind" and case.sq < 20,
@@ -255,14 +256,14 @@ WRONG = [
     ),
     wrong_attention(
         "weights_of_the_splits_are_equal",
-        "attention_combine.hpp",
+        "attention/combine.hpp",
         "sum_ += sum * factor;",
         "sum_ += sum;",
         lambda case: case.skv > 1000 and case.sq == 3,
     ),
     wrong_attention(
         "tiles_of_heads_that_are_not",
-        "attention_rows.hpp",
+        "attention/rows.hpp",
         "left < kTogether ? left : kTogether;",
         "kTogether;",
         lambda case: case.sq > 64 and case.heads * case.batch % 8 != 0,
@@ -270,7 +271,7 @@ WRONG = [
     ),
     wrong_attention(
         "no_barrier_after_the_values",
-        "attention_feed.hpp",
+        "attention/key_value_tiles.hpp",
         "WMMA_DEVICE void after_values() { arch::block_barrier(); }",
         "WMMA_DEVICE void after_values() {}",
         _many_keys,
@@ -292,7 +293,7 @@ def _cases(of: Wrong):
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources):
     for file, old, new in of.changes:
-        (path,) = sources.rglob(f"tile/{file}")
+        path = sources / "wmma" / file
         text = path.read_text()
         assert text.count(old) == 1, (
             f"{file} has changed: {old!r} stands there {text.count(old)} times; write it anew here"

@@ -7,9 +7,8 @@ import torch
 from test_gemm_gemm import KINDS
 
 from wmma_ops.emulator import EmulationError, OutOfBounds, Race, Uninitialised
-from wmma_ops.plan.gemm_gemm import cost as gemm_gemm_cost
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
-from wmma_ops.plan.gemm_gemm.config import candidates
+from wmma_ops.plan.gemm_gemm.loops import LOOPS
 from wmma_ops.testing import GemmGemmCase, Mismatch, run
 
 CASE = GemmGemmCase(
@@ -20,8 +19,8 @@ GATED = GemmGemmCase(m=40, k=32, h=64, n=32, dtype="bfloat16", alpha0=0.1, gate=
 WIDE = GemmGemmCase(m=20, k=32, h=300, n=32, dtype="float16", alpha0=0.1)
 INT8 = GemmGemmCase(m=20, k=32, h=64, n=32, dtype="int8", out_dtype="int32", alpha0=0.05)
 
-FINISH, PRODUCT = "gemm_gemm_finish.hpp", "chained_product.hpp"
-STREAMED, RESIDENT, ROWS = "gemm_gemm_streamed.hpp", "gemm_gemm_resident.hpp", "gemm_gemm_rows.hpp"
+FINISH, PRODUCT = "gemm_gemm/finish.hpp", "tile/chained_product.hpp"
+STREAMED, RESIDENT, ROWS = "gemm_gemm/streamed.hpp", "gemm_gemm/resident.hpp", "gemm_gemm/rows.hpp"
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ WRONG = [
     Wrong("wraps_int8", FINISH, "finished<T>(y[0])", "static_cast<T>(static_cast<int32_t>(y[0]))", INT8),
     Wrong("leaves_halves_exchanged", PRODUCT, "exchange<kWords, kHalf>(words, lane);", ""),
     Wrong("leaves_sums_exchanged", PRODUCT, "exchange<kRun, 4>(to, lane);", ""),
-    Wrong("keeps_one_half_of_the_wave", "product.hpp", "to[i] = upper ? other : words[i];", "to[i] = words[i];",
+    Wrong("keeps_one_half_of_the_wave", "tile/product.hpp", "to[i] = upper ? other : words[i];", "to[i] = words[i];",
           target="gfx1100", caught=(Mismatch, EmulationError)),
     Wrong("repeats_the_first_rows", RESIDENT, "row < p.last.m; row += stride) {",
           "row < p.last.m; row += stride + kWaveM) {", case=GemmGemmCase(m=3000, k=16, h=16, n=16, dtype="float16"),
@@ -74,16 +73,17 @@ WRONG = [
 
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources, monkeypatch):
-    (path,) = sources.rglob(f"tile/{of.file}")
+    path = sources / "wmma" / of.file
     text = path.read_text()
     assert text.count(of.old) >= 1, f"{of.file} has changed: {of.old!r} does not stand there; write it anew here"
 
     def choose(problem, target):
-        found = [config for config in candidates(problem, target) if KINDS[of.kind](config)]
-        return min(found, key=lambda config: gemm_gemm_cost.cost(problem, config, target)), 0.0
+        found = [config for config in gemm_gemm.candidates(problem, target) if KINDS[of.kind](config)]
+        return min(found, key=lambda config: gemm_gemm.cost(problem, config, target)), 0.0
 
     monkeypatch.setattr(gemm_gemm, "choose", choose)
-    monkeypatch.setattr(gemm_gemm_cost, "blocks_of", lambda problem, config, target: _few(problem, config))
+    for loop in LOOPS.values():
+        monkeypatch.setattr(loop, "blocks_of", lambda problem, config, target: _few(problem, config))
     torch.ops.wmma._forget_plans()
     run(of.case, f"emulated:{of.target}")  # right as it is
     path.write_text(text.replace(of.old, of.new))

@@ -9,7 +9,7 @@ import torch
 import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.plan.gemm import planner as gemm
-from wmma_ops.runtime import tuning
+from wmma_ops.runtime import tuned
 
 
 @functools.cache
@@ -28,7 +28,7 @@ def _counted(target: str, by_columns: bool, tiles: int):
     config = dataclasses.replace(config, splits=1, last=1)  # a block sees all of K
     a, b = operands(config.block_m, config.block_n, tiles * config.block_k)
     problem = wmma_ops.explain("matmul", a, b, target=target).problem
-    with tuning.forced(problem, config), wmma_ops.emulate(target, count_traffic=True) as emulation:
+    with tuned.forced(problem, config), wmma_ops.emulate(target, count_traffic=True) as emulation:
         out = wmma_ops.matmul(a, b)
     want = a.double() @ b.double()
     return emulation.launches[0].traffic, ((out.double() - want).norm() / want.norm()).item()

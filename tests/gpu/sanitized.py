@@ -21,13 +21,16 @@ from configurations import KINDS, WITHOUT_WARPGROUPS
 
 import wmma_ops
 from wmma_ops.hardware import arch
+from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
-from wmma_ops.runtime import driver, launching, tuning
+from wmma_ops.runtime import driver, launching, tuned
 
 HERE = Path(__file__).parent
 FORCED = "any_configuration and torch.bfloat16 and (not two_products or 3-torch)"  # of 24 seeds three
 WARPGROUPS = {
-    "warpgroups": lambda x: x.wgmma and x.share == x.share_a == x.cluster == x.splits == x.last == 1 and not x.walks,
+    "warpgroups": lambda x: (
+        x.loop == "warpgroup" and x.share == x.share_a == x.cluster == x.splits == x.last == 1 and not x.walks
+    ),
     "sharing": lambda x: x.share * x.share_a > 1,
 }
 
@@ -79,10 +82,10 @@ def products() -> None:
     done = dict.fromkeys((*kinds, "two products"), 0)
     for call in _calls():
         (problem,) = launching.problems(call, target)
-        ranked = tuning.ranked(problem, target)
+        ranked = gemm.ranked(problem, target)
         for kind, chosen in kinds.items():
             if found := [x for x in ranked if chosen(x)]:
-                with tuning.forced(problem, draw.choice(found)):
+                with tuned.forced(problem, draw.choice(found)):
                     call()
                 done[kind] += 1
     x, w = _copied(300, 128), _copied(128, 128)

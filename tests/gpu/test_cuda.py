@@ -13,7 +13,7 @@ import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
-from wmma_ops.runtime import driver, launching, tuning
+from wmma_ops.runtime import driver, launching, tuned
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -127,13 +127,13 @@ def test_warpgroups_in_any_configuration(what, dtype):
                 return wmma_ops.matmul(a, b, out_dtype=out_dtype)
 
             (problem,) = launching.problems(call, target)
-            found = [x for x in tuning.ranked(problem, target) if x.wgmma and chosen(x)]
+            found = [x for x in gemm.ranked(problem, target) if x.loop == "warpgroup" and chosen(x)]
             assert found or batch or k == 16, "no such configuration"
             want = a.double() @ b.double()
             for config in found[:: max(1, len(found) // 4)]:
-                with tuning.forced(problem, config):
-                    planned = gemm.plan(problem, target).config  # it may need fewer splits
-                    assert planned.wgmma
+                with tuned.forced(problem, config):
+                    planned = launching.plan_for(problem, target).config  # it may need fewer splits
+                    assert planned.loop == "warpgroup"
                     assert chosen(planned)
                     close(call(), want)
 
@@ -155,12 +155,12 @@ def test_steps_straight_to_registers_in_any_configuration(m, dtype):
             return wmma_ops.gemm(a, b, bias=bias, alpha=0.5, out_dtype=torch.float32)
 
         (problem,) = launching.problems(call, target)
-        found = [x for x in tuning.ranked(problem, target) if x.direct]
+        found = [x for x in gemm.ranked(problem, target) if x.loop == "straight"]
         assert found
         want = 0.5 * (a.double() @ b.double()) + bias.double()
         for config in random.Random(m + n).sample(found, min(8, len(found))):
-            with tuning.forced(problem, config):
-                assert gemm.plan(problem, target).config.direct
+            with tuned.forced(problem, config):
+                assert launching.plan_for(problem, target).config.loop == "straight"
                 got = call()
                 close(got, want)
                 assert torch.equal(got, call())
@@ -204,9 +204,9 @@ def test_what_stands_beside_a_product_by_warpgroups(seed, dtype):
     want = want * (1 if multiply is None else multiply.double())
     want = want.clamp(-65504, 65504) if out == torch.float16 else want
     (problem,) = launching.problems(call, target)
-    found = [x for x in tuning.ranked(problem, target) if x.wgmma]
+    found = [x for x in gemm.ranked(problem, target) if x.loop == "warpgroup"]
     for config in draw.sample(found, 8):
-        with tuning.forced(problem, config):
+        with tuned.forced(problem, config):
             got = call()
             close(got.clamp(-65504, 65504), want)
             assert torch.equal(got, call())
@@ -218,7 +218,7 @@ def test_a_second_pair_in_any_configuration(what, dtype):
     target = arch.target(driver.target_of(0))
     chosen = {
         **WITHOUT_WARPGROUPS,
-        "warpgroups": lambda x: x.wgmma and x.cluster == x.splits == x.last == 1 and not x.walks,
+        "warpgroups": lambda x: x.loop == "warpgroup" and x.cluster == x.splits == x.last == 1 and not x.walks,
         **KINDS,
     }[what]
     many_tiles = what in MANY_TILES
@@ -243,11 +243,11 @@ def test_a_second_pair_in_any_configuration(what, dtype):
             return wmma_ops.gemm(a, b, a2=a2, b2=b2, bias=bias, alpha=0.5, out_dtype=out)
 
         (problem,) = launching.problems(call, target)
-        found = [x for x in tuning.ranked(problem, target) if chosen(x)]
+        found = [x for x in gemm.ranked(problem, target) if chosen(x)]
         assert found or turned or batch or k == 16, "no such configuration"
         want = 0.5 * (a.double() @ b.double() + a2.double() @ b2.double()) + bias.double()
         for config in found[:: max(1, len(found) // 4)]:
-            with tuning.forced(problem, config):
+            with tuned.forced(problem, config):
                 got = call()
                 close(got, want)
                 assert torch.equal(got, call())
@@ -307,7 +307,7 @@ def test_two_products_by_warpgroups_in_any_configuration(monkeypatch, seed, dtyp
     want = d0.to(dtype).double() @ b1.double()
     want = want + (0 if c is None else -0.5 * c.double()) + (0 if bias1 is None else bias1.double())
     problem = launching.problems(call, target)[0]
-    found = [x for x in gemm_gemm.candidates(problem, target) if x.wgmma]
+    found = [x for x in gemm_gemm.candidates(problem, target) if x.loop == "warpgroup"]
     assert found
     for config in draw.sample(found, min(3, len(found))):
         monkeypatch.setattr(gemm_gemm, "choose", lambda *_, config=config: (config, 0.0))

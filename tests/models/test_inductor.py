@@ -1,5 +1,6 @@
 """The pass in Inductor: the backend, the slot that it shares, the caches' keys, what pays, and the report."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -22,7 +23,7 @@ from wmma_ops import emulator, inductor
 from wmma_ops.hardware import arch
 from wmma_ops.inductor import ahead, profit, slot
 from wmma_ops.plan.gemm import planner as gemm
-from wmma_ops.runtime import launching, tuning
+from wmma_ops.runtime import launching, tuned
 
 FORCED = {"wmma.force": True}
 
@@ -370,7 +371,7 @@ def test_attention_pays_where_torch_has_none():
 
 def test_tensors_on_a_gpu_are_judged_by_its_target(monkeypatch):
     monkeypatch.setattr(profit.driver, "target_of", {1: "gfx1201"}.get)
-    monkeypatch.setattr(tuning, "measured", lambda problem: None)
+    monkeypatch.setattr(tuned, "measured", lambda problem: None)
     with FakeTensorMode():
         inputs = [torch.empty(shape, dtype=torch.bfloat16, device="cuda:1") for shape in LARGE]
         compiled = Compiled(_layer, force=False)
@@ -397,14 +398,13 @@ def test_tuned_times_decide_before_the_model(monkeypatch, tmp_path):
     target = arch.target("sm_90a")
     x, w, b = (torch.empty(shape, dtype=torch.bfloat16) for shape in LARGE)
     (problem,) = launching.problems(lambda: torch.ops.wmma_raw.linear(x, w, b, activation=2), target)
-    placed = tuning.dataclasses.replace(problem, place=0)
+    placed = dataclasses.replace(problem, place=0)
     path = tmp_path / "tuned.json"
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "GPU")
-    monkeypatch.setattr(tuning, "path_of", lambda name: path)
+    monkeypatch.setattr(tuned, "path_of", lambda name: path)
     costs = []
     for ours in (50.0, 10.0):
-        timing = tuning.Timing(gemm.choose(problem, target)[0], ours)
-        tuning._keep(torch.device("cuda"), placed, timing, 20.0)
+        tuned.keep(torch.device("cuda"), placed, gemm.choose(problem, target)[0], tuned.Measured(ours, 20.0))
         costs.append(profit.cost_of(problem, target, profit.Spared.KERNEL, False, device=0))
     assert [cost.pays for cost in costs] == [False, True]
     assert "as tuned on this GPU" in str(costs[0])

@@ -24,7 +24,8 @@ from wmma_ops.cli.main import VIEWS, main
 from wmma_ops.hardware import arch
 from wmma_ops.jit import CompileError, clang
 from wmma_ops.ops import library
-from wmma_ops.runtime import clock, tuning
+from wmma_ops.plan.gemm import planner as gemm
+from wmma_ops.runtime import clock, tuned, tuning
 
 
 def _run(*arguments, **environment):
@@ -312,7 +313,7 @@ def test_tune_goes_without_torchs_time_where_torch_has_no_such_product(monkeypat
 
 def test_tune_prints_what_it_found():
     problem, target = CASES[0].problem(arch.target("sm_90a")), arch.target("sm_90a")
-    configs = tuning.ranked(problem, target)[:12]
+    configs = gemm.ranked(problem, target)[:12]
     found = [tuning.Timing(one, 100.0 + i, modelled_cycles=1e6 - i) for i, one in enumerate(configs[:-1])]
     found.append(tuning.Timing(configs[-1], None, "kernel.hip does not compile:\nx.hpp:3: error: too large\nmore", 5e6))
     console = Console(width=140, record=True)
@@ -345,7 +346,7 @@ def test_tune_compiles_all_before_it_times_any(monkeypatch):
     monkeypatch.setattr(tuning, "Clock", lambda *_: None)
     monkeypatch.setattr(tuning, "_compile", compiled)
     monkeypatch.setattr(tuning, "_timed", timed)
-    monkeypatch.setattr(tuning, "_keep", lambda device, problem, *found: kept.append(found))
+    monkeypatch.setattr(tuned, "keep", lambda device, problem, *found: kept.append(found))
     monkeypatch.setattr(tuning.os, "cpu_count", lambda: 1)
     told = []
     a = torch.zeros(64, 64).half()
@@ -355,8 +356,8 @@ def test_tune_compiles_all_before_it_times_any(monkeypatch):
     assert [one.failure for one in found] == ["", "", "", "", "too large"]
     assert [one.microseconds for one in found[:-1]] == sorted(one.microseconds for one in found[:-1])
     assert all(one.modelled_cycles > 0 for one in found)
-    assert kept == [(found[0], 1000.0 / len(steps))]
-    assert not tuning.gemm.FORCED
+    assert kept == [(found[0].config, tuned.Measured(found[0].microseconds, 1000.0 / len(steps)))]
+    assert not tuned._FORCED
 
 
 BENCH = ("bench", "33x20x17", "8x16x24", "--rounds", "3")

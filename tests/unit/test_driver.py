@@ -21,7 +21,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.plan import KernelLaunch, Plan
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
-from wmma_ops.runtime import driver, launching, tuning
+from wmma_ops.runtime import driver, launching
 from wmma_ops.runtime.emulated import EmulatedKernel
 
 TARGET = "gfx1201"
@@ -215,7 +215,9 @@ def _lines_apart(rows, columns, across, dims):
 )
 def test_the_copy_engine_is_told_of_the_matrices(library, device, monkeypatch, a_across, b_across, batch, shares):
     def choose(problem, target):
-        fitting = (x for x in tuning.ranked(problem, target) if x.wgmma and x.block_k == 64 and x.block_n == 64)
+        fitting = (
+            x for x in gemm.ranked(problem, target) if x.loop == "warpgroup" and x.block_k == 64 and x.block_n == 64
+        )
         return next(x for x in fitting if (x.share, x.share_a) == shares and x.cluster == 1), 0.0
 
     m, n, k = 200, 264, 136
@@ -259,7 +261,7 @@ def test_the_copy_engine_is_told_of_the_matrices(library, device, monkeypatch, a
 )
 def test_the_copy_engine_is_told_of_two_products(library, device, monkeypatch, across, gated, batch, resident):
     def choose(problem, target):
-        fitting = (x for x in gemm_gemm.ranked(problem, target) if x.wgmma and x.resident is resident)
+        fitting = (x for x in gemm_gemm.ranked(problem, target) if x.loop == "warpgroup" and x.resident is resident)
         return next(x for x in fitting if x.block_n == 64), 0.0
 
     m, k, h, n = 200, 136, 72, 80
@@ -292,7 +294,9 @@ def test_the_copy_engine_is_told_of_two_products(library, device, monkeypatch, a
 
 def test_the_copy_engine_is_told_of_two_pairs(library, device, monkeypatch):
     def choose(problem, target):
-        return next(x for x in tuning.ranked(problem, target) if x.wgmma and x.block_n == 64 and not x.walks), 0.0
+        return next(
+            x for x in gemm.ranked(problem, target) if x.loop == "warpgroup" and x.block_n == 64 and not x.walks
+        ), 0.0
 
     m, n, k, k2 = 200, 264, 136, 72
     a, a2 = (_lines_apart(m, x, False, ()) for x in (k, k2))
@@ -322,7 +326,7 @@ def test_what_adds_splits_up_may_start_early(library, device, monkeypatch):
     a = torch.randn(64, 4096).half()
 
     def choose(problem, target):
-        return next(x for x in tuning.ranked(problem, target) if x.splits > 1), 0.0
+        return next(x for x in gemm.ranked(problem, target) if x.splits > 1), 0.0
 
     monkeypatch.setattr(gemm, "choose", choose)
     device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=744)])

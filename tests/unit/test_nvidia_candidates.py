@@ -16,27 +16,29 @@ from wmma_ops.analysis.figures import figures
 from wmma_ops.hardware import arch
 from wmma_ops.ops.types import OUTPUTS
 from wmma_ops.plan import model
-from wmma_ops.plan.gemm import config as gemm_config
+from wmma_ops.plan.gemm import candidates
 from wmma_ops.plan.gemm import planner as gemm
+from wmma_ops.plan.gemm.loops import loop_of
+from wmma_ops.plan.gemm.loops.warpgroup import has_own_width
 from wmma_ops.runtime import launching
 
 pytestmark = pytest.mark.skipif(not jit.available("sm_90a"), reason="no NVRTC is installed")
 
 KINDS = {  # and the rows of A, from few to many
     "straight": (WITHOUT_WARPGROUPS["straight"], (1, 7, 13, 16)),
-    "straight, split": (lambda x: x.direct and x.splits * x.cluster > 1, (1, 7, 13, 16)),
+    "straight, split": (lambda x: x.loop == "straight" and x.splits * x.cluster > 1, (1, 7, 13, 16)),
     "sharing": (lambda x: x.share * x.share_a > 1 and not x.walks, (300, 1000)),
     "walking": (configurations.KINDS["walking"], (4000,)),
-    "clusters": (lambda x: x.wgmma and x.cluster > 1, (30, 300)),
-    "splits": (lambda x: x.wgmma and x.splits > 1, (30, 300)),
-    "a split last round": (lambda x: x.wgmma and x.last > 1, (4000,)),
+    "clusters": (lambda x: x.loop == "warpgroup" and x.cluster > 1, (30, 300)),
+    "splits": (lambda x: x.loop == "warpgroup" and x.splits > 1, (30, 300)),
+    "a split last round": (lambda x: x.loop == "warpgroup" and x.last > 1, (4000,)),
     "a width of its own": (configurations.KINDS["a width of its own"], (300, 1000)),
     "three warpgroups": (configurations.KINDS["three warpgroups"], (1000, 4000)),
 }
 PAIRED = {
     "straight": KINDS["straight"],
     "asynchronous": (WITHOUT_WARPGROUPS["asynchronous"], (30, 300)),
-    "warpgroups": (lambda x: x.wgmma and not x.walks, (30, 300)),
+    "warpgroups": (lambda x: x.loop == "warpgroup" and not x.walks, (30, 300)),
     "walking": KINDS["walking"],
     "clusters": KINDS["clusters"],
     "a split last round": KINDS["a split last round"],
@@ -83,7 +85,7 @@ def _drawn(draw: random.Random, kind: tuple, target: arch.Target, k2: int = 0):
     while True:
         problem = _problem(draw, draw.choice(rows), target, k2)
         found = (
-            one for x in gemm_config.candidates(problem, target) for one in gemm_config.splits_of(problem, x, target)
+            one for x in candidates.candidates(problem, target) for one in candidates.splits_of(problem, x, target)
         )
         if found := [x for x in found if chosen(x)]:
             return problem, draw.choice(found)
@@ -119,7 +121,7 @@ def test_tiles_are_of_a_width_that_leaves_few_units_idle(m, n, k):
     x, weight = torch.empty(m, k, dtype=torch.bfloat16), torch.empty(n, k, dtype=torch.bfloat16)
     (problem,) = launching.problems(lambda: wmma_ops.linear(x, weight), target)
     config = gemm.plan(problem, target).config
-    assert config.has_own_width
+    assert has_own_width(config)
     tiles = prod(config.tiles(problem))
     assert tiles / units > 0.95 * ceil(tiles / units)
 
@@ -128,8 +130,8 @@ def test_blocks_that_run_together_cover_about_a_square():
     """Neither A nor B is then read more often than need be."""
     target, x = arch.target("sm_90a"), torch.empty(8192, 8192, dtype=torch.bfloat16)
     (problem,) = launching.problems(lambda: wmma_ops.matmul(x, x), target)
-    for config in gemm_config.candidates(problem, target):
-        if config.wgmma and config.block_n >= 128:
+    for config in candidates.candidates(problem, target):
+        if config.loop == "warpgroup" and config.block_n >= 128:
             rows = config.group * config.block_m
             columns = model.CARDS["sm_90a"].units / config.group * config.block_n
             assert 0.6 < rows / columns < 1.6, config
@@ -140,8 +142,8 @@ def test_warpgroups_take_a_second_pair_that_lies_as_the_first():
     target, x = arch.target("sm_90a"), torch.empty(512, 512, dtype=torch.bfloat16)
     for b2, whether in ((x.mT, True), (x, False)):
         (problem,) = launching.problems(lambda b2=b2: wmma_ops.gemm(x, x.mT, a2=x, b2=b2), target)
-        assert any(one.wgmma for one in gemm_config.candidates(problem, target)) == whether
-        assert any(one.stages for one in gemm_config.candidates(problem, target))
+        assert any(one.loop == "warpgroup" for one in candidates.candidates(problem, target)) == whether
+        assert any(one.stages for one in candidates.candidates(problem, target))
 
 
 def test_tiles_of_either_pair_fit_the_shared_memory_that_is_asked_for():
@@ -151,7 +153,7 @@ def test_tiles_of_either_pair_fit_the_shared_memory_that_is_asked_for():
     a = torch.empty(300, 512, dtype=torch.float16)
     for b, b2 in ((rows, columns), (columns, rows)):
         (problem,) = launching.problems(lambda b=b, b2=b2: wmma_ops.gemm(a, b, a2=a, b2=b2), target)
-        config = next(x for x in gemm_config.candidates(problem, target) if x.stages and x.block_n == 112)
+        config = next(x for x in candidates.candidates(problem, target) if x.stages and x.block_n == 112)
         _compiles_and_spills_nothing(problem, config)
 
 
@@ -163,7 +165,7 @@ def test_whatever_was_added_up_leaves_by_the_copy_engine_in_16_bits(dtype, out):
     target = arch.target("sm_90a")
     a, b = torch.empty(300, 1040, dtype=dtype), torch.empty(264, 1040, dtype=dtype).mT
     (problem,) = launching.problems(lambda: wmma_ops.gemm(a, b, out_dtype=out), target)
-    mapped = (x for x in gemm_config.candidates(problem, target) if gemm_config.maps_result(problem, x))
+    mapped = (x for x in candidates.candidates(problem, target) if loop_of(x).maps_result(problem, x))
     (launch,) = gemm.plan_of(problem, next(mapped), target, "the first").launches
     assert ".global.shared::cta" in launch.compile(target).assembly
 
@@ -180,7 +182,8 @@ def test_steps_straight_to_registers_are_for_every_target(name):
 def test_shared_memory_that_the_kernel_does_not_take_is_refused(kind, monkeypatch):
     target = arch.target("sm_90a")
     problem, config = _drawn(random.Random(0), KINDS[kind], target)
-    monkeypatch.setattr(gemm, "shared_bytes", lambda *asked: gemm_config.shared_bytes(*asked) + 16)
+    loop, counted = loop_of(config), loop_of(config).shared_bytes
+    monkeypatch.setattr(loop, "shared_bytes", lambda *asked: counted(*asked) + 16)
     with pytest.raises(jit.CompileError, match="the planner and the kernel agree"):
         gemm.plan_of(problem, config, target, "wrong").launches[0].compile(target)
 
@@ -191,7 +194,7 @@ def test_a_batch_of_more_blocks_than_a_launch_has_along_x(second):
     target = arch.target("sm_90a")
     a, b = torch.empty(2, 64, 64, dtype=torch.float8_e4m3fn), torch.empty(2, 64, 64).to(second).mT
     (problem,) = launching.problems(lambda: wmma_ops.gemm(a, b, out_dtype=torch.bfloat16), target)
-    assert any(x.wgmma for x in gemm_config.candidates(problem, target))
+    assert any(x.loop == "warpgroup" for x in candidates.candidates(problem, target))
     many = dataclasses.replace(problem, batch=30_000_000)
-    assert not any(x.wgmma for x in gemm_config.candidates(many, target))
+    assert not any(x.loop == "warpgroup" for x in candidates.candidates(many, target))
     assert gemm.plan(many, target).launches[0].grid[1] == 65535

@@ -13,6 +13,7 @@ from wmma_ops.ops import activations
 from wmma_ops.plan import ConfigError
 from wmma_ops.plan.gemm import cost as gemm_cost
 from wmma_ops.plan.gemm import planner as gemm
+from wmma_ops.plan.gemm.loops import loop_of
 from wmma_ops.plan.plan import check_blocks
 from wmma_ops.plan.source import constants, kernel_text, nested
 from wmma_ops.runtime import launching, tuning
@@ -20,7 +21,7 @@ from wmma_ops.runtime import launching, tuning
 
 def test_the_text_of_a_kernel():
     members = [*constants("int", {"kM": 3}), *nested("Last", constants("bool", {"kWide": True}))]
-    assert kernel_text("x.hip", members, before="struct Before;\n", defines={"YES": True, "NO": False}) == (
+    assert kernel_text("x.hip", members=members, before="struct Before;\n", defines={"YES": True, "NO": False}) == (
         "#include <wmma/tile/config.hpp>\n"
         "struct Before;\n"
         "struct Config {\n"
@@ -150,11 +151,11 @@ def test_what_the_planner_passes_over_is_no_cheaper(target, m, n, k):
     target = arch.target(target)
     a, b = torch.empty(m, k, dtype=torch.float16), torch.empty(n, k, dtype=torch.float16)
     (problem,) = launching.problems(lambda: wmma_ops.linear(a, b), target)
-    ranked = tuning.ranked(problem, target)
+    ranked = gemm.ranked(problem, target)
     costs = [gemm_cost.cost(problem, x, target) for x in ranked]
     for x, cost in zip(ranked, costs, strict=True):
         assert gemm_cost.cost(problem, x, target, least=cost * (1 + 1e-9)) == cost
         assert gemm_cost.cost(problem, x, target, least=0.0) == math.inf
     chosen, cost = gemm.choose(problem, target)
-    prices = [(gemm_cost.lacking(problem, x, target), cost) for x, cost in zip(ranked, costs, strict=True)]
-    assert (gemm_cost.lacking(problem, chosen, target), cost) == min(prices)
+    prices = [(loop_of(x).lacking(problem, x, target), cost) for x, cost in zip(ranked, costs, strict=True)]
+    assert (loop_of(chosen).lacking(problem, chosen, target), cost) == min(prices)

@@ -11,7 +11,7 @@ import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.plan import GemmProblem, problem
 from wmma_ops.plan.gemm import planner as gemm
-from wmma_ops.runtime import launching, tuning
+from wmma_ops.runtime import launching, tuned
 
 
 def seen(op, *arguments, **keywords) -> GemmProblem:
@@ -168,8 +168,8 @@ def test_a_pair_with_nothing_to_sum_up_is_not_there(planner):
     plan = explain("gemm", a, a.T, a2=a2, b2=a2.T)
     assert (plan.problem.k2, plan.problem.a2_order, plan.problem.b2_order, plan.problem.a2_vec) == (4, "k", "k", 4)
     assert "second   K" in str(plan)
-    assert tuning.key_of(plan.problem) != tuning.key_of(plain)
-    assert not any(word in tuning.key_of(plain) + gemm.source(plain, *_chosen(plain)) for word in ("a2", "A2", "k2"))
+    assert tuned.key_of(plan.problem) != tuned.key_of(plain)
+    assert not any(word in tuned.key_of(plain) + gemm.source(plain, *_chosen(plain)) for word in ("a2", "A2", "k2"))
 
 
 def _chosen(problem):

@@ -14,7 +14,7 @@ from wmma_ops.cli.terminal import output
 from wmma_ops.hardware import arch
 from wmma_ops.jit import clang
 from wmma_ops.ops import library
-from wmma_ops.runtime import driver, tuning
+from wmma_ops.runtime import driver, tuned
 
 _PROBED = "gfx1201"  # emulated
 
@@ -88,7 +88,7 @@ def _tuned() -> dict[str, str]:
     if not torch.cuda.is_available():
         return {}
     names = {torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
-    return {name: f"{tuning.count(name)} calls, in {tuning.path_of(name)}" for name in sorted(names)}
+    return {name: f"{tuned.count(name)} calls, in {tuned.path_of(name)}" for name in sorted(names)}
 
 
 def _compiled_ahead() -> dict[str, str]:

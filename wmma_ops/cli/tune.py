@@ -11,7 +11,7 @@ from rich.table import Table
 from wmma_ops import jit
 from wmma_ops.cli import calls
 from wmma_ops.cli.terminal import bars, output
-from wmma_ops.runtime import driver, tuning
+from wmma_ops.runtime import driver, tuned, tuning
 
 _SHOWN = 10
 
@@ -43,7 +43,7 @@ def show(options) -> int:
         print(f"tune: {str(error).strip().splitlines()[0]}", file=sys.stderr)
         return 1
     name = torch.cuda.get_device_name()
-    kept = tuning.path_of(name)
+    kept = tuned.path_of(name)
     if options.json:
         print(json.dumps({"gpu": name, "kept_in": str(kept), "timings": [data(one) for one in found]}, indent=2))
     else:

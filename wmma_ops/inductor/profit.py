@@ -23,7 +23,7 @@ from wmma_ops.plan.attention.forward import AttentionProblem
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
 from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
-from wmma_ops.runtime import driver, launching, tuning
+from wmma_ops.runtime import driver, launching, tuned
 
 # What the GPU's library takes for a plain product, of what the model says of ours. On an H200 ours are as fast in the mean;
 # a rewriting that only ties is not worth making.
@@ -166,7 +166,7 @@ def cost_of(
     library = sum(_library(one, target) * _cycles(one, target) for one in products)
     behind = _elementwise(problem, target, spares)
     recomputed = library if differentiated and _recomputes(problem) else 0.0
-    measured = None if device is None else tuning.measured(dataclasses.replace(problem, place=device))
+    measured = None if device is None else tuned.measured(dataclasses.replace(problem, place=device))
     if measured is not None and measured.library_microseconds is not None:
         scale = measured.library_microseconds / library
         torchs = measured.library_microseconds + behind * scale

@@ -20,7 +20,6 @@ from torch.fx import Graph
 import wmma_ops
 from wmma_ops import emulator
 from wmma_ops.inductor.rewrite import Settings, rewrite
-from wmma_ops.runtime import tuning
 
 _disabled: ContextVar[bool] = ContextVar("wmma_ops_inductor_disabled", default=False)
 
@@ -74,7 +73,7 @@ def _surroundings() -> tuple:
     emulation = emulator.active()
     tuned = None
     if torch.cuda.is_available():
-        path = tuning.path_of(torch.cuda.get_device_name())
+        path = tuned.path_of(torch.cuda.get_device_name())
         tuned = path and path.exists() and hashlib.sha256(path.read_bytes()).hexdigest()
     return emulation and emulation.target, torch.get_float32_matmul_precision(), tuned
 

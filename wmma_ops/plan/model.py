@@ -86,8 +86,6 @@ class Way:
 
 
 BY_WAVES = {"nvidia": Way(BLOCK, 36, CROSSTALK["nvidia"], 0.1), "amd": Way(BLOCK, 36, CROSSTALK["amd"], 0.1)}
-BY_WARPGROUPS = Way(3200, 9, 0.06, 0.11, share=0.018, tile_bytes=87, cluster=3900, last=3650, apart=3, fades=8)
-STRAIGHT = Way(1700, 36, 0.17, 0.1)  # to registers
 
 
 def rate(target: arch.Target, element: torch.dtype, lanes: bool, *, wgmma: bool = False) -> float:

@@ -42,8 +42,8 @@ def nested(name: str, members: Iterable[str]) -> list[str]:
     return [f"struct {name} {{", *(f"  {member}" for member in members), "};"]
 
 
-def kernel_text(file: str, members: Iterable[str], *, before: str = "", defines: Mapping[str, bool] = {}) -> str:
-    """The whole of it: the configuration, after what it needs, then those macros that are wanted and the file."""
+def kernel_text(*files: str, members: Iterable[str], before: str = "", defines: Mapping[str, bool] = {}) -> str:
+    """The whole of it: the configuration, after what it needs, then those macros that are wanted and the files."""
     lines = [
         "#include <wmma/tile/config.hpp>",
         before + "struct Config {",
@@ -51,7 +51,7 @@ def kernel_text(file: str, members: Iterable[str], *, before: str = "", defines:
         "};",
     ]
     lines += [f"#define {name}" for name, wanted in defines.items() if wanted]
-    return "\n".join([*lines, f"#include <{file}>", ""])
+    return "\n".join([*lines, *(f"#include <{file}>" for file in files), ""])
 
 
 def registered(codes: Iterable[int]) -> str:

@@ -27,7 +27,7 @@ from wmma_ops.ops import errors
 from wmma_ops.ops.library import IMPLEMENTATIONS, special_mode
 from wmma_ops.plan.errors import CaptureError, ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan
-from wmma_ops.runtime import driver
+from wmma_ops.runtime import driver, tuned
 from wmma_ops.runtime.emulated import EmulatedKernel
 
 # As in csrc/mode.hpp.
@@ -100,7 +100,7 @@ def _planned(planner: ModuleType, problem) -> list[int]:
                 "wmma_ops.warmup with the same arguments before the capture"
             )
         target = arch.target(driver.target_of(problem.place))
-    plan = planner.plan(problem, target)
+    plan = _fastest(planner, problem, target)
     if not jit.available(target.name):
         from wmma_ops.runtime import shipped
 
@@ -120,10 +120,23 @@ def _planned(planner: ModuleType, problem) -> list[int]:
     return answer
 
 
+def _fastest(planner: ModuleType, problem, target: arch.Target) -> Plan:
+    """By what tuning knows, else by the planner's model."""
+    if chosen := tuned.chosen(problem):
+        config, reason = chosen
+        return planner.plan_of(problem, config, target, reason)
+    return planner.plan(problem, target)
+
+
+def plan_for(problem, target: arch.Target) -> Plan:
+    """The plan of a call that asks this."""
+    name = next(module for module, kind in KINDS.values() if kind == type(problem).__name__)
+    return _fastest(importlib.import_module(name), problem, target)
+
+
 def compile_kernels(problem, target: arch.Target) -> None:
     """Plans a problem and compiles its kernels, into the cache; loads nothing."""
-    name = next(module for module, kind in KINDS.values() if kind == type(problem).__name__)
-    for launch in importlib.import_module(name).plan(problem, target).launches:
+    for launch in plan_for(problem, target).launches:
         launch.compile(target)
 
 

@@ -12,7 +12,6 @@ from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
 from wmma_ops.plan.plan import KERNEL_FILE, Plan
 from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
-from wmma_ops.runtime import tuning
 
 _OF_RESULTS = ("d_vec", "out_vec")
 _REASON = "the cheapest whose kernels were compiled ahead of time: no compiler is here"
@@ -34,7 +33,7 @@ def _others(problem, target: arch.Target) -> Iterator[Plan]:
     operands = {name: 1 for name in every if name not in _OF_RESULTS}
     for asked in (problem, dataclasses.replace(problem, **operands), dataclasses.replace(problem, **every)):
         if isinstance(problem, GemmProblem):
-            for config in tuning.ranked(asked, target):
+            for config in gemm.ranked(asked, target):
                 yield gemm.plan_of(asked, config, target, _REASON)
         elif isinstance(problem, GemmGemmProblem):
             for config in gemm_gemm.ranked(asked, target):

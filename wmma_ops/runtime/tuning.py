@@ -3,36 +3,24 @@
 What was found lies in the cache folder, a file for each kind of GPU, and is taken from then on by every process.
 """
 
-import contextlib
 import dataclasses
-import functools
-import json
-import logging
 import os
-import re
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from wmma_ops import jit
 from wmma_ops.hardware import arch
-from wmma_ops.jit import cache
 from wmma_ops.ops import library
-from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan.gemm import planner as gemm
-from wmma_ops.plan.gemm.config import GemmConfig, candidates, splits_of
+from wmma_ops.plan.gemm.config import GemmConfig
 from wmma_ops.plan.gemm.cost import cost
 from wmma_ops.plan.problem import GemmProblem
-from wmma_ops.runtime import driver, launching
+from wmma_ops.runtime import driver, launching, tuned
 from wmma_ops.runtime.clock import Clock
 
-logger = logging.getLogger("wmma_ops.plan")
-
-_FORMAT = 4  # changes, too, when older timings say nothing of the kernels that there are
 _REPEATS = 9
 
 
@@ -80,7 +68,7 @@ def tune(
         raise ValueError(f"tune: the tensors are on {device or 'no device'}; takes tensors on a GPU")
     target = arch.target(driver.target_of(device.index))
     problem = _problem_of(lambda: _call(name, arguments, keywords), target)
-    configs = ranked(problem, target)[:limit]
+    configs = gemm.ranked(problem, target)[:limit]
     done = 0
 
     def advance() -> None:
@@ -101,23 +89,15 @@ def tune(
         if failure:
             timing = Timing(config, None, failure)
         else:
-            with forced(problem, config):
+            with tuned.forced(problem, config):
                 timing = _timed(config, lambda: _call(name, arguments, keywords), clock)
         timings.append(dataclasses.replace(timing, modelled_cycles=cost(problem, config, target)))
         advance()
     timings.sort(key=lambda timing: float("inf") if timing.microseconds is None else timing.microseconds)
     if timings and timings[0].microseconds is not None:
-        _keep(device, problem, timings[0], _library_time(name, arguments, keywords, clock))
+        library_time = _library_time(name, arguments, keywords, clock)
+        tuned.keep(device, problem, timings[0].config, tuned.Measured(timings[0].microseconds, library_time))
     return timings
-
-
-def ranked(problem: GemmProblem, target: arch.Target) -> list[GemmConfig]:
-    """Every configuration, the cheapest by the model first."""
-    found = []
-    for config in candidates(problem, target):
-        for split in splits_of(problem, config, target):
-            found.append((cost(problem, split, target), len(found), split))
-    return [config for _, _, config in sorted(found)]
 
 
 def _problem_of(call: Callable[[], object], target: arch.Target) -> GemmProblem:
@@ -157,104 +137,3 @@ def _timed(config: GemmConfig | None, call: Callable[[], object], clock: Clock) 
         return Timing(config, None, str(error))
     (microseconds,) = clock.times([call], warm=0)
     return Timing(config, microseconds)
-
-
-# ------------------------------------------------------------------------------------------------- what the planner asks
-
-
-def key_of(problem: GemmProblem) -> str:
-    """All that is said of it: a field that a kind of problem may lack is left out where it does."""
-    said = dataclasses.replace(problem, place=0)
-    fields = ((field, getattr(said, field.name)) for field in dataclasses.fields(said))
-    return f"GemmProblem({', '.join(f'{field.name}={x!r}' for field, x in fields if x != field.default)})"
-
-
-@contextlib.contextmanager
-def forced(problem: GemmProblem, config: GemmConfig) -> Iterator[None]:
-    """Within it, the whole process plans this problem so."""
-    key = key_of(problem)
-    before = gemm.FORCED.get(key)
-    gemm.FORCED[key] = config
-    torch.ops.wmma._forget_plans()
-    try:
-        yield
-    finally:
-        if before is None:
-            del gemm.FORCED[key]
-        else:
-            gemm.FORCED[key] = before
-        torch.ops.wmma._forget_plans()
-
-
-def found(problem: GemmProblem) -> GemmConfig | None:
-    """What tuning found on this GPU."""
-    if problem.place < 0 or driver.stands_in():
-        return None
-    stored = _table(path_of(torch.cuda.get_device_name(problem.place))).get(key_of(problem))
-    return None if stored is None else _config(stored)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What tuning kept of a problem: our time, and that of torch's product alone."""
-
-    microseconds: float
-    library_microseconds: float | None
-
-
-def measured(problem: GemmProblem) -> Measured | None:
-    """What tuning found on this GPU, in time."""
-    stored = _table(path_of(torch.cuda.get_device_name(problem.place))).get(key_of(problem))
-    return None if stored is None else Measured(stored["microseconds"], stored.get("library_microseconds"))
-
-
-def path_of(device_name: str) -> Path | None:
-    """The file that keeps what was found on GPUs of this name."""
-    folder = cache.directory()
-    return None if folder is None else folder / "tuned" / f"{re.sub(r'[^A-Za-z0-9]+', '_', device_name)}.json"
-
-
-def count(device_name: str) -> int:
-    """How many calls are tuned for GPUs of this name."""
-    return len(_table(path_of(device_name)))
-
-
-@functools.lru_cache(maxsize=8)
-def _table(path: Path | None) -> dict:
-    try:
-        stored = json.loads(path.read_text()) if path else {}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        logger.warning("the tuning results in %s cannot be read: %s", path, error)
-        return {}
-    return stored.get("best", {}) if stored.get("format") == _FORMAT else {}
-
-
-def _keep(device: torch.device, problem: GemmProblem, timing: Timing, library_time: float | None) -> None:
-    path = path_of(torch.cuda.get_device_name(device))
-    if path is None:
-        return
-    _table.cache_clear()
-    best = {**_table(path), key_of(problem): _stored(timing) | {"library_microseconds": library_time}}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "w") as file:
-            json.dump({"format": _FORMAT, "best": best}, file, indent=1)
-        os.replace(name, path)
-    except OSError as error:
-        logger.warning("the tuning results cannot be kept in %s: %s", path, error)
-    _table.cache_clear()
-    torch.ops.wmma._forget_plans()
-
-
-def _stored(timing: Timing) -> dict:
-    fields = dataclasses.asdict(timing.config)
-    fields["element"] = type_name(timing.config.element)
-    return {"config": fields, "microseconds": timing.microseconds}
-
-
-def _config(stored: dict) -> GemmConfig:
-    fields = dict(stored["config"])
-    return GemmConfig(**{**fields, "element": getattr(torch, fields["element"])})

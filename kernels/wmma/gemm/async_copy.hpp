@@ -3,6 +3,7 @@
 // ldmatrix turns them on the way to registers. The tile that K does not fill comes first.
 #pragma once
 
+#include <wmma/gemm/operands.hpp>
 #include <wmma/tile/staged_loader.hpp>
 #include <wmma/tile/wave_tile.hpp>
 
@@ -222,6 +223,21 @@ struct AsyncLoop {
       stage = next;
     }
   }
+};
+
+// A product by this loop.
+struct AsyncCopy {};
+template <class Config, class Stage, int kThreads, int kM, int kN>
+struct LoopsOf<AsyncCopy, Config, Stage, kThreads, kM, kN> {
+  using Product = MatrixProduct<typename Config::Element, Config::kSide>;
+  template <class T, Order kOrder, int kOuter>
+  using Loader = AsyncLoader<T, kOrder, kOuter, Config::kBlockK, kThreads>;
+  using LoaderA = Loader<typename Config::A, Config::kAOrder, Config::kBlockM>;
+  using LoaderB = Loader<typename Config::B, Config::kBOrder, Config::kBlockN>;
+  using Loaders = WalkingLoaders<Config, Stage, LoaderA, LoaderB>;
+  using Type = AsyncLoop<Product, LoaderA, LoaderB, Config::kAOrder == Order::kAlongK,
+                         Config::kBOrder == Order::kAlongK, kM, kN, Config::kBlockK, Config::kWavesK, Config::kStages>;
+  static constexpr int kSlabSums = 1024;
 };
 
 }  // namespace wmma

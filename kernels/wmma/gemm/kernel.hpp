@@ -1,150 +1,11 @@
-// The GEMM kernel, for any configuration; see gemm.hip.
+// The GEMM kernel of loops in which waves multiply by themselves, for any configuration; see gemm.hip. The loop's own
+// header stands before: it says how a kernel runs by it.
 #pragma once
 
-#include <wmma/gemm/staged.hpp>
+#include <wmma/gemm/operands.hpp>
 #include <wmma/tile/epilogue.hpp>
-#ifdef WMMA_NVIDIA
-#include <wmma/gemm/async_copy.hpp>
-#include <wmma/gemm/straight.hpp>
-#endif
 
 namespace wmma {
-
-// pro(A) = act(A·a_scale), rounded to A's type as the matrix unit takes it.
-template <class Config>
-struct Prologue {
-  static constexpr bool kPlain = false;
-  using Number = typename Config::Number;
-  using Scale = typename Config::AScale;
-  const Scale* scale;
-  int64_t stride;
-
-  template <class Storage>
-  WMMA_DEVICE typename Config::Element apply(Storage x, uint32_t k) const {
-    Number y = convert<Number>(x);
-    if constexpr (!kIsNone<Scale>) y *= convert<Number>(scale[k * stride]);
-    if constexpr (Config::kAActivation != kNone) y = activate<Config::kAActivation, Number>(y);
-    return rounded<Storage>(y);
-  }
-  WMMA_DEVICE void advance(int64_t k) {
-    if constexpr (!kIsNone<Scale>) scale += k * stride;
-  }
-
- private:
-  template <class Storage>
-  static WMMA_DEVICE typename Config::Element rounded(Number y) {
-    const Storage stored = finished<Storage>(y);
-    if constexpr (kSame<Storage, typename Config::Element>) {
-      return stored;
-    } else {
-      return convert<typename Config::Element>(static_cast<float>(stored));
-    }
-  }
-};
-
-template <bool kThere, class Config>
-struct StageOf {
-  using Type = PlainStage<typename Config::A, typename Config::Element>;
-  static WMMA_DEVICE Type make(const GemmArguments&, uint32_t, int64_t) { return {}; }
-};
-template <class Config>
-struct StageOf<true, Config> {
-  using Type = Prologue<Config>;
-  static WMMA_DEVICE Type make(const GemmArguments& p, uint32_t batch, int64_t k) {
-    Type stage{nullptr, 0};
-    if constexpr (!kIsNone<typename Config::AScale>) {
-      stage.stride = p.a_scale.column_stride;
-      stage.scale = static_cast<const typename Config::AScale*>(p.a_scale.data) +
-                    batch_offset<Config::kBatchDims>(p, p.a_scale, batch) + k * stage.stride;
-    }
-    return stage;
-  }
-};
-
-// What the loops take of the second pair: its own orders and widths, and A2 as it is.
-template <class Config>
-struct SecondPair : Config {
-  using AScale = None;
-  static constexpr int kAActivation = kNone;
-  static constexpr Order kAOrder = Config::kA2Order;
-  static constexpr Order kBOrder = Config::kB2Order;
-  static constexpr int kAVec = Config::kA2Vec;
-  static constexpr int kBVec = Config::kB2Vec;
-};
-
-// Which operands a configuration is about.
-template <class Config>
-struct OperandsOf {
-  static WMMA_DEVICE const GemmOperand& a(const GemmArguments& p) { return p.a; }
-  static WMMA_DEVICE const GemmOperand& b(const GemmArguments& p) { return p.b; }
-};
-template <class Config>
-struct OperandsOf<SecondPair<Config>> {
-  static WMMA_DEVICE const GemmOperand& a(const GemmArguments& p) { return p.a2; }
-  static WMMA_DEVICE const GemmOperand& b(const GemmArguments& p) { return p.b2; }
-};
-
-// How a loop's loaders start: at a row of A and a column of B, at `k`, in the batch's matrix.
-template <class Config, class Stage, class LoaderA_, class LoaderB_>
-struct WalkingLoaders {
-  using Arguments = GemmArguments;
-  using LoaderA = LoaderA_;
-  using LoaderB = LoaderB_;
-  using A = typename Config::A;
-  using B = typename Config::B;
-
-  static WMMA_DEVICE LoaderA a(const Arguments& p, uint32_t batch, int64_t row, int64_t k, uint32_t thread) {
-    const GemmOperand& x = OperandsOf<Config>::a(p);
-    const A* from = static_cast<const A*>(x.data) + batch_offset<Config::kBatchDims>(p, x, batch) + row * x.row_stride +
-                    k * x.column_stride;
-    return LoaderA(from, x.row_stride, x.column_stride, p.m - row, thread, Stage::make(p, batch, k));
-  }
-  static WMMA_DEVICE LoaderB b(const Arguments& p, uint32_t batch, int64_t column, int64_t k, uint32_t thread) {
-    const GemmOperand& x = OperandsOf<Config>::b(p);
-    const B* from = static_cast<const B*>(x.data) + batch_offset<Config::kBatchDims>(p, x, batch) +
-                    column * x.column_stride + k * x.row_stride;
-    return LoaderB(from, x.column_stride, x.row_stride, p.n - column, thread,
-                   PlainStage<B, typename Config::Element>{});
-  }
-};
-
-// The main loop by way of registers, which every target has.
-template <Loop kLoop, class Config, class Stage, int kThreads, int kM, int kN>
-struct LoopsOf {
-  using Product = typename ProductOf<Config::kLanes, typename Config::Element, Config::kSide>::Type;
-  using Element = typename Config::Element;
-  using StagedA = StagedLoader<typename Config::A, Element, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads,
-                               Config::kAVec, Config::kWide, typename Stage::Type>;
-  using StagedB = StagedLoader<typename Config::B, Element, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads,
-                               Config::kBVec, Config::kWide, PlainStage<typename Config::B, Element>>;
-  using Loaders = WalkingLoaders<Config, Stage, StagedA, StagedB>;
-  using Type = StagedLoop<Product, StagedA, StagedB, kM, kN, Config::kBlockK, Config::kWavesK>;
-};
-#ifdef WMMA_NVIDIA
-template <class Config, class Stage, int kThreads, int kM, int kN>
-struct LoopsOf<Loop::kAsync, Config, Stage, kThreads, kM, kN> {
-  using Product = MatrixProduct<typename Config::Element, Config::kSide>;
-  template <class T, Order kOrder, int kOuter>
-  using Loader = AsyncLoader<T, kOrder, kOuter, Config::kBlockK, kThreads>;
-  using LoaderA = Loader<typename Config::A, Config::kAOrder, Config::kBlockM>;
-  using LoaderB = Loader<typename Config::B, Config::kBOrder, Config::kBlockN>;
-  using Loaders = WalkingLoaders<Config, Stage, LoaderA, LoaderB>;
-  using Type = AsyncLoop<Product, LoaderA, LoaderB, Config::kAOrder == Order::kAlongK,
-                         Config::kBOrder == Order::kAlongK, kM, kN, Config::kBlockK, Config::kWavesK, Config::kStages>;
-};
-
-template <class Config, class Stage, int kThreads, int kM, int kN>
-struct LoopsOf<Loop::kDirect, Config, Stage, kThreads, kM, kN> {
-  static_assert(Config::kWavesM * Config::kWavesN == 1, "all waves share the tile's K");
-  static_assert(Config::kAOrder == Order::kAlongK, "rows of A are read along K");
-  using Product = DirectProduct<typename Config::Element, kM, kN>;
-  using LoaderA = DirectRows<typename Config::A, kM, Config::kWavesK>;
-  using LoaderB = DirectColumns<typename Config::B, Config::kBOrder, kN, Config::kWavesK>;
-  using Loaders = WalkingLoaders<Config, Stage, LoaderA, LoaderB>;
-  using Type =
-      DirectLoop<Product, LoaderA, LoaderB, Config::kBOrder == Order::kAlongK, Config::kWavesK, Config::kStages>;
-};
-#endif
 
 // The same loop over the second pair, into the same sums; nothing where there is none.
 template <class Config, int kThreads, int kM, int kN, bool kThere = kHasSecondPair<Config>>
@@ -154,7 +15,7 @@ struct SecondLoop {
 template <class Config, int kThreads, int kM, int kN>
 struct SecondLoop<Config, kThreads, kM, kN, true> {
   using Pair = SecondPair<Config>;
-  using Loops = LoopsOf<Config::kLoop, Pair, StageOf<false, Pair>, kThreads, kM, kN>;
+  using Loops = LoopsOf<typename Config::Loop, Pair, StageOf<false, Pair>, kThreads, kM, kN>;
   using Loop = typename Loops::Type;
   using Reader = typename Loop::Reader;
   static constexpr int kBytes = Loop::kBytes;
@@ -169,7 +30,7 @@ struct SecondLoop<Config, kThreads, kM, kN, true> {
   }
 };
 
-template <class Config, Loop = Config::kLoop>
+template <class Config, class Way = typename Config::Loop>
 struct GemmKernel {
   using Element = typename Config::Element;
   static constexpr int kWaves = Config::kWavesM * Config::kWavesN * Config::kWavesK;
@@ -179,10 +40,10 @@ struct GemmKernel {
   static constexpr int kWaveN = Config::kBlockN / Config::kWavesN;
   using Stage = StageOf<!kIsNone<typename Config::AScale> || Config::kAActivation != kNone, Config>;
 
-  using Loops = LoopsOf<Config::kLoop, Config, Stage, kThreads, kWaveM, kWaveN>;
+  using Loops = LoopsOf<typename Config::Loop, Config, Stage, kThreads, kWaveM, kWaveN>;
   using Product = typename Loops::Product;
   using Wave = WaveTile<Product, kWaveM, kWaveN>;
-  using Store = WaveStore<Config, Product, kWaveM, kWaveN, Config::kLoop == Loop::kDirect ? kWaveM * kWaveN : 1024>;
+  using Store = WaveStore<Config, Product, kWaveM, kWaveN, Loops::kSlabSums>;
   using Loaders = typename Loops::Loaders;
   using Loop = typename Loops::Type;
   using Arguments = typename Loaders::Arguments;

@@ -3,6 +3,7 @@
 // are whole and the loop masks nothing.
 #pragma once
 
+#include <wmma/gemm/operands.hpp>
 #include <wmma/tile/staged_loader.hpp>
 #include <wmma/tile/wave_tile.hpp>
 
@@ -82,6 +83,21 @@ struct StagedLoop {
       wave.multiply(operands);
     }
   }
+};
+
+// A product by this loop, on every target.
+struct Staged {};
+template <class Config, class Stage, int kThreads, int kM, int kN>
+struct LoopsOf<Staged, Config, Stage, kThreads, kM, kN> {
+  using Product = typename ProductOf<Config::kLanes, typename Config::Element, Config::kSide>::Type;
+  using Element = typename Config::Element;
+  using StagedA = StagedLoader<typename Config::A, Element, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads,
+                               Config::kAVec, Config::kWide, typename Stage::Type>;
+  using StagedB = StagedLoader<typename Config::B, Element, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads,
+                               Config::kBVec, Config::kWide, PlainStage<typename Config::B, Element>>;
+  using Loaders = WalkingLoaders<Config, Stage, StagedA, StagedB>;
+  using Type = StagedLoop<Product, StagedA, StagedB, kM, kN, Config::kBlockK, Config::kWavesK>;
+  static constexpr int kSlabSums = 1024;
 };
 
 }  // namespace wmma

@@ -2,6 +2,7 @@
 // straight to their registers, where it already lies as the matrix unit takes it. Nothing of it meets in shared memory.
 #pragma once
 
+#include <wmma/gemm/operands.hpp>
 #include <wmma/tile/epilogue.hpp>
 
 namespace wmma {
@@ -216,6 +217,21 @@ struct DirectLoop {
       operands[0].multiply(wave);
     }
   }
+};
+
+// A product by this loop.
+struct Straight {};
+template <class Config, class Stage, int kThreads, int kM, int kN>
+struct LoopsOf<Straight, Config, Stage, kThreads, kM, kN> {
+  static_assert(Config::kWavesM * Config::kWavesN == 1, "all waves share the tile's K");
+  static_assert(Config::kAOrder == Order::kAlongK, "rows of A are read along K");
+  using Product = DirectProduct<typename Config::Element, kM, kN>;
+  using LoaderA = DirectRows<typename Config::A, kM, Config::kWavesK>;
+  using LoaderB = DirectColumns<typename Config::B, Config::kBOrder, kN, Config::kWavesK>;
+  using Loaders = WalkingLoaders<Config, Stage, LoaderA, LoaderB>;
+  using Type =
+      DirectLoop<Product, LoaderA, LoaderB, Config::kBOrder == Order::kAlongK, Config::kWavesK, Config::kStages>;
+  static constexpr int kSlabSums = kM * kN;
 };
 
 }  // namespace wmma

@@ -4,6 +4,7 @@
 // each brings a part, to all of them.
 #pragma once
 
+#include <wmma/gemm/kernel.hpp>
 #include <wmma/tile/panel_queue.hpp>
 #include <wmma/tile/panel_store.hpp>
 
@@ -33,8 +34,10 @@ struct Neighbours {
   }
 };
 
+// A product by warpgroups.
+struct Warpgroup {};
 template <class Config>
-struct GemmKernel<Config, Loop::kWgmma> {
+struct GemmKernel<Config, Warpgroup> {
   static constexpr bool kPaired = kHasSecondPair<Config>;
   using Arguments = Choose<kPaired, MappedPairArguments, MappedGemmArguments>;
   using A = typename Config::A;

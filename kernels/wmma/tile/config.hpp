@@ -9,10 +9,6 @@ namespace wmma {
 // Which way an operand's memory runs.
 enum class Order { kAlongK, kAcrossK };
 
-// How tiles come to shared memory and are multiplied from there: by way of registers; by asynchronous copies; the same,
-// multiplied by warpgroups; not at all, straight to registers.
-enum class Loop { kStaged, kAsync, kWgmma, kDirect };
-
 // Which tiles have their K split among blocks: the sums are added up by a second kernel.
 enum class Split { kNone, kAll, kLast };
 

@@ -178,12 +178,12 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         *constants("int", numbers),
         *constants("bool", flags),
     ]
-    return kernel_text("attention_backward.hip", members)
+    return kernel_text("attention_backward.hip", members=members)
 
 
 def _delta_source(problem: AttentionProblem) -> str:
     members = [*aliases({"Element": CPP[problem.dtype]}), *constants("int", {"kThreads": _DELTA_THREADS})]
-    return kernel_text("attention_backward.hip", members, defines={"WMMA_ATTENTION_DELTA": True})
+    return kernel_text("attention_backward.hip", members=members, defines={"WMMA_ATTENTION_DELTA": True})
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:

@@ -266,7 +266,7 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
         *constants("bool", flags),
     ]
     defines = {"WMMA_ATTENTION_COMBINE": combines, "WMMA_ATTENTION_CLUSTER": config.cluster}
-    return kernel_text("attention.hip", members, defines=defines)
+    return kernel_text("attention.hip", members=members, defines=defines)
 
 
 def mask_type(problem: AttentionProblem) -> str:

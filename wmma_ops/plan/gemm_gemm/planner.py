@@ -4,22 +4,43 @@ The cheapest configuration is held against kernels of gemm.py, one after the oth
 back. Where those are cheaper, or where no configuration fits, the plan has no launches.
 """
 
+from collections.abc import Iterator
+
 import torch
 
 from wmma_ops.hardware import arch
-from wmma_ops.hardware.geometry import mapped_lines, up
+from wmma_ops.hardware.geometry import up
 from wmma_ops.ops.types import name as type_name
-from wmma_ops.plan import model
-from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm.config import number_of
-from wmma_ops.plan.gemm_gemm import cost as gemm_gemm_cost
-from wmma_ops.plan.gemm_gemm.config import GemmGemmConfig, candidates, maps_result, shared_bytes, warpgroup_registers
-from wmma_ops.plan.plan import MOST_GRID_Y, KernelLaunch, Plan, check_blocks
+from wmma_ops.plan.gemm_gemm.config import GemmGemmConfig
+from wmma_ops.plan.gemm_gemm.loops import LOOPS, loop_of
+from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import GemmGemmProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, nested, order_of, registered
 
 _TYPES = (torch.float16, torch.bfloat16, torch.int8)
+
+
+def candidates(problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGemmConfig]:
+    """Every configuration that fits."""
+    for loop in LOOPS.values():
+        for config in loop.candidates(problem, target):
+            held = loop.registers(problem, config, target)
+            idle = config.tiles_m > 1 and config.waves_m * 16 >= problem.m
+            fits = held <= loop.free_registers(config, target)
+            if fits and not idle and loop.shared_bytes(problem, config, target) <= target.lds_bytes:
+                yield config
+
+
+def cost(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
+    """Modelled cycles."""
+    return loop_of(config).cost(problem, config, target)
+
+
+def cost_of_products(problem: GemmGemmProblem, target: arch.Target) -> float:
+    """One after the other."""
+    return sum(gemm.choose(one, target)[1] for one in problem.products())
 
 
 def choose(problem: GemmGemmProblem, target: arch.Target) -> tuple[GemmGemmConfig | None, float]:
@@ -33,7 +54,7 @@ def ranked(problem: GemmGemmProblem, target: arch.Target) -> list[GemmGemmConfig
 
 
 def _priced(problem: GemmGemmProblem, target: arch.Target) -> list[tuple[float, GemmGemmConfig]]:
-    found = ((gemm_gemm_cost.cost(problem, config, target), config) for config in candidates(problem, target))
+    found = ((cost(problem, config, target), config) for config in candidates(problem, target))
     return sorted(found, key=lambda one: one[0])
 
 
@@ -41,8 +62,8 @@ def _priced(problem: GemmGemmProblem, target: arch.Target) -> list[tuple[float, 
 
 
 def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> str:
-    """The text of the kernel: its configuration, and the file that all share."""
-
+    """The text of the kernel: its configuration, its loop, and the file that all share."""
+    loop = loop_of(config)
     first, last = problem.products()[-2:]
     last_types = {
         "Number": number_of(last),
@@ -80,10 +101,9 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
         "kStages": config.stages,
         "kOccupancy": config.occupancy,
         "kThreads": config.all_waves * target.wave,
-        "kSharedBytes": shared_bytes(problem, config, target),
+        "kSharedBytes": loop.shared_bytes(problem, config, target),
+        **loop.numbers(config),
     }
-    if config.wgmma:
-        numbers["kTakerRegisters"], numbers["kAskerRegisters"] = warpgroup_registers(config)
     flags = {
         "kWide": problem.wide,
         "kGate": problem.gate,
@@ -92,7 +112,7 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
         "kRaggedH": problem.h % config.block_h != 0,
         "kChunked": problem.h > config.block_h,
         "kResident": config.resident,
-        "kMappedD": maps_result(problem, config),
+        "kMappedD": loop.maps_result(problem, config),
     }
     orders = {
         "kAOrder": order_of(problem.a_order == "k"),
@@ -107,8 +127,9 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
         *constants("int", numbers),
         *constants("bool", flags),
     ]
-    defines = {"WMMA_WARPGROUPS": config.wgmma, "WMMA_RESIDENT": config.resident}
-    return kernel_text("gemm_gemm.hip", members, before=registered([problem.activation]), defines=defines)
+    files = (f"wmma/gemm_gemm/{loop.name}.hpp", "gemm_gemm.hip")
+    before = f"#define WMMA_GEMM_GEMM_KERNEL wmma::{loop.kernel}\n" + registered([problem.activation])
+    return kernel_text(*files, members=members, before=before)
 
 
 # ------------------------------------------------------------------------------------------------------------- the plan
@@ -127,7 +148,7 @@ def decided(problem: GemmGemmProblem, target: arch.Target) -> tuple[GemmGemmConf
     if config is None:
         why = f"H of {problem.h} with N of {problem.n} does not fit a wave's registers: two products"
         return None, price, why
-    other = gemm_gemm_cost.cost_of_products(problem, target)
+    other = cost_of_products(problem, target)
     costs = f"{price / 1000:.0f} thousand modelled cycles in one kernel, {other / 1000:.0f} in two or more"
     return (None, price, f"{costs}: two products") if other < price else (config, price, costs)
 
@@ -139,27 +160,9 @@ def two(reason: str) -> Plan:
 
 def plan_of(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target, reason: str) -> Plan:
     """The launch of one configuration."""
-    threads = config.all_waves * target.wave
-    blocks = gemm_gemm_cost.blocks_of(problem, config, target)
+    loop, threads = loop_of(config), config.all_waves * target.wave
+    blocks = loop.blocks_of(problem, config, target)
     check_blocks(f"{problem.m} rows take", blocks, threads, target)
-    grid = (blocks, min(problem.batch, MOST_GRID_Y))
-    if config.wgmma:  # walks through the batch too
-        rounds = blocks * problem.batch
-        grid = (min(rounds, model.CARDS[target.name].units * gemm_gemm_cost.blocks_at_once(problem, config, target)), 1)
-        if rounds >= 2**31:
-            raise ConfigError(f"{problem.batch} times {problem.m} rows are {rounds} blocks; takes less than {2**31}")
-    launch = KernelLaunch(
-        "gemm_gemm", source(problem, config, target), grid, threads, shared_bytes(problem, config, target)
-    )
-    return Plan(config, reason, (launch,), 0, (blocks, *_mapped_lines(problem, config)))
-
-
-def _mapped_lines(problem: GemmGemmProblem, config: GemmGemmConfig) -> tuple[int, int, int, int]:
-    """Of A, of the first weights and of the second, and how many of D a wave has taken away; 0 where no copy engine does
-    it."""
-    if not config.wgmma:
-        return 0, 0, 0, 0
-    a = mapped_lines(config.team_m, 64, problem.a_order == "k")
-    b0 = mapped_lines(config.block_h, 64, problem.b0_order == "k")
-    b1 = mapped_lines(config.block_n, 64, problem.b1_order == "h")
-    return a, b0, b1, 16 if maps_result(problem, config) else 0
+    grid, shared = loop.grid(problem, config, target, blocks), loop.shared_bytes(problem, config, target)
+    launch = KernelLaunch("gemm_gemm", source(problem, config, target), grid, threads, shared)
+    return Plan(config, reason, (launch,), 0, (blocks, *loop.mapped_lines(problem, config)))

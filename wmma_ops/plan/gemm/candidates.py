@@ -1,0 +1,67 @@
+"""The configurations that a product may take on a target, by whichever loop."""
+
+from collections.abc import Iterator
+from math import ceil, prod
+
+import torch
+
+from wmma_ops.hardware import arch
+from wmma_ops.ops.types import FP8
+from wmma_ops.ops.types import name as type_name
+from wmma_ops.plan import model
+from wmma_ops.plan.gemm.config import GemmConfig, last_round
+from wmma_ops.plan.gemm.loops import LOOPS, loop_of
+from wmma_ops.plan.problem import GemmProblem
+
+_MEDIUM = 2  # of GemmProblem.precision; "high" asks for more than bfloat16 has, and gets float32
+_SPLITS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
+
+
+def element_of(problem: GemmProblem, target: arch.Target) -> tuple[torch.dtype, bool, str]:
+    """The type that is multiplied, whether by plain FMA, and why it is not the operands' own."""
+    a, b = problem.a, problem.b
+    name = type_name(a)
+    native = any((row.a, row.b, row.blocks) == (name, name, 1) for row in target.instructions)
+    if a in FP8:
+        if native and (a == b or LOOPS["warpgroup"].takes(problem, target, a, False)):
+            return a, False, ""
+        return torch.float16, False, f"{target.name} has no {name} product of this pair: f16 holds every value exactly"
+    if a == torch.float32 and problem.precision == _MEDIUM:
+        return torch.bfloat16, False, "torch's float32 matmul precision is medium: bfloat16 products, float32 sums"
+    if native:
+        return a, False, ""
+    return a, True, f"{target.name} has no {name} matrix instruction"
+
+
+def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig]:
+    """Every configuration that fits, but for the split of K."""
+    element, lanes, _ = element_of(problem, target)
+    taking = [loop for loop in LOOPS.values() if loop.takes(problem, target, element, lanes)]
+    beside = frozenset(loop.name for loop in taking)
+    for loop in taking:
+        yield from loop.candidates(problem, target, element, lanes, beside)
+
+
+def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
+    """The configuration with K whole, and split where there are few tiles and enough of K; and otherwise dealt out."""
+    loop = loop_of(config)
+    yield config
+    k_tiles = ceil(config.length(problem) / config.block_k)
+    tiles = prod(config.tiles(problem)) * problem.batch
+    units = model.CARDS[target.name].units
+    may_split = loop.splits(config)
+    if may_split and problem.batch == 1 and tiles > units and (rest := last_round(problem, config, target)):
+        last = min(units // rest, k_tiles // 4, 8)
+        if last > 1:
+            yield config.but(last=last)
+    yield from loop.variants(problem, config, target)
+    if not may_split:
+        return
+    if target.family == "sm90":
+        for cluster in (2, 4, 8):
+            if cluster * 2 <= k_tiles and tiles * cluster <= 2 * units:
+                yield config.but(cluster=cluster)
+    for splits in _SPLITS:
+        if splits * 4 > k_tiles or tiles * splits > 2 * units:
+            return
+        yield config.but(splits=splits)
