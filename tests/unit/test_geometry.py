@@ -13,9 +13,10 @@ from wmma_ops.hardware import arch, geometry
 from wmma_ops.ops.types import OUTPUTS
 from wmma_ops.plan.attention import backward
 from wmma_ops.plan.attention import forward as attention
-from wmma_ops.plan.gemm import config as gemm_config
+from wmma_ops.plan.gemm import loops as gemm_loops
 from wmma_ops.plan.gemm import planner as gemm
-from wmma_ops.plan.gemm_gemm import config as gemm_gemm_config
+from wmma_ops.plan.gemm.candidates import candidates
+from wmma_ops.plan.gemm_gemm import loops as gemm_gemm_loops
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
 from wmma_ops.plan.source import CPP
 from wmma_ops.runtime import launching
@@ -23,12 +24,15 @@ from wmma_ops.runtime import launching
 FLOATS = (torch.float32, torch.float64)
 HEADERS = """#include <wmma/tile/chain_link.hpp>
 #include <wmma/gemm/kernel.hpp>
+#include <wmma/gemm/staged.hpp>
 #include <wmma/gemm_gemm/resident.hpp>
 #include <wmma/gemm_gemm/streamed.hpp>
 #include <wmma/attention/forward.hpp>
 #include <wmma/attention/backward.hpp>
 #if defined(WMMA_NVIDIA)
 #include <wmma/arch/tma.hpp>
+#include <wmma/gemm/async_copy.hpp>
+#include <wmma/gemm/straight.hpp>
 #include <wmma/gemm/warpgroup.hpp>
 #include <wmma/gemm_gemm/warpgroup.hpp>
 #endif
@@ -97,14 +101,14 @@ def _configured(target: arch.Target):
     for family, call in _calls():
         problem, *_ = launching.problems(call, target)
         if family is gemm:
-            for config in one(gemm_config.candidates(problem, target)):
-                shared = gemm_config.shared_bytes(problem, config, target)
+            for config in one(candidates(problem, target)):
+                shared = gemm_loops.loop_of(config).shared_bytes(problem, config, target)
                 yield "GemmKernel", gemm.source(problem, config, target), config.all_waves * target.wave, shared
         elif family is gemm_gemm:
-            for config in one(gemm_gemm_config.candidates(problem, target)):
-                kernel = "WgmmaKernel" if config.wgmma else "ResidentKernel" if config.resident else "StreamedKernel"
-                shared = gemm_gemm_config.shared_bytes(problem, config, target)
-                yield kernel, gemm_gemm.source(problem, config, target), config.all_waves * target.wave, shared
+            for config in one(gemm_gemm.candidates(problem, target)):
+                loop = gemm_gemm_loops.loop_of(config)
+                shared = loop.shared_bytes(problem, config, target)
+                yield loop.kernel, gemm_gemm.source(problem, config, target), config.all_waves * target.wave, shared
         else:
             for config in one(attention.candidates(problem, target)):
                 shared = attention.shared_bytes(config, target)
@@ -166,8 +170,8 @@ WRONG = {  # a number that is wrong, and a target on which it is
         (geometry, "tile_bytes", lambda target, lines, length, size: lines * length * size),
         "SharedTile",
     ),
-    "product": ("gfx90a", (gemm_config, "shared_bytes", lambda *_: 4096), "GemmKernel<Config"),
-    "two products": ("gfx1201", (gemm_gemm_config, "shared_bytes", lambda *_: 4096), "Kernel<Config"),
+    "product": ("gfx90a", (gemm_loops.LOOPS["staged"], "shared_bytes", lambda *_: 4096), "GemmKernel<Config"),
+    "two products": ("gfx1201", (gemm_gemm_loops.LOOPS["resident"], "shared_bytes", lambda *_: 4096), "Kernel<Config"),
     "attention": ("gfx1100", (attention, "shared_bytes", lambda *_: 4096), "AttentionKernel<Config"),
     "gradients": ("gfx942", (backward, "shared_bytes", lambda *_: 4096), "AttentionBackward<Config"),
 }
