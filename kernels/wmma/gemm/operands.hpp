@@ -3,6 +3,7 @@
 
 #include <wmma/gemm/arguments.hpp>
 #include <wmma/gemm/block_order.hpp>
+#include <wmma/tile/epilogue.hpp>
 #include <wmma/tile/staged_loader.hpp>
 
 namespace wmma {
