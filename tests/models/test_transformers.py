@@ -16,7 +16,7 @@ from transformers import (
     StaticCache,
 )
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-from transformers_models import EAGER_ONLY, GEMMA4, MODELS, T5, WINDOW, Checked, batch, exact, implementation
+from transformers_models import EAGER_ONLY, GEMMA4, MODELS, RECORDED, T5, WINDOW, Checked, batch, exact, implementation
 
 import wmma_ops
 from wmma_ops.integrations import transformers as wmma_transformers
@@ -208,7 +208,7 @@ def test_dropout_in_training_is_the_same_as_eagers():
     assert not torch.allclose(outs["wmma"], _logits(model.eval(), "wmma", inputs), atol=1e-2)
 
 
-@pytest.mark.parametrize("tiny", [LLAMA, GEMMA2, GPT_OSS, BERT], ids=str)
+@pytest.mark.parametrize("tiny", [LLAMA, GEMMA2, GPT_OSS, BERT, *RECORDED], ids=str)
 @torch.no_grad()
 def test_weights_where_they_are_asked_for(tiny):
     model, inputs = tiny.model(), batch(None)
@@ -216,9 +216,50 @@ def test_weights_where_they_are_asked_for(tiny):
     for name in ("wmma", "eager"):
         model.set_attn_implementation(name)
         found[name] = model(**inputs, output_attentions=True).attentions
-    assert len(found["wmma"]) == tiny.calls
+    assert len(found["wmma"]) == len(found["eager"]) == tiny.calls
+    _close(found["wmma"], found["eager"])
+    model.set_attn_implementation("wmma")
+    with ran() as counts:
+        assert model(**inputs).attentions is None
+    assert counts["attention"] == (
+        0 if tiny is GEMMA2 else tiny.calls
+    )  # and not two products, which its soft cap takes
+    compiled = torch.compile(model, backend="aot_eager")
+    _close(compiled(**inputs, output_attentions=True).attentions, found["eager"])
+    assert compiled(**inputs).attentions is None
+
+
+@pytest.mark.parametrize("cache", [None, "static"])
+@pytest.mark.parametrize("tiny", [LLAMA, *RECORDED], ids=str)
+@torch.no_grad()
+def test_weights_while_generating(tiny, cache):
+    model, found = tiny.model(), {}
+    options = {"max_new_tokens": 3, "do_sample": False, "return_dict_in_generate": True, "output_attentions": True}
+    for name in ("wmma", "eager"):
+        model.set_attn_implementation(name)
+        found[name] = model.generate(**batch(None), **options, cache_implementation=cache).attentions
+    assert len(found["wmma"]) == len(found["eager"]) == 3
     for got, want in zip(found["wmma"], found["eager"], strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+        _close(got, want)
+
+
+def test_weights_are_not_asked_for_in_the_config():
+    """transformers refuses it, in words that say what to do."""
+    model = RECORDED[0].model()
+    model.set_attn_implementation("wmma")
+    with pytest.raises(
+        ValueError, match=r"not supported when using the `attn_implementation` set to wmma\. Please set"
+    ):
+        model.config.output_attentions = True
+    model.set_attn_implementation("eager")
+    model.config.output_attentions = True
+    model.set_attn_implementation("wmma")
+    assert len(model(**batch(None)).attentions) == 2
+
+
+def _close(got, want):
+    for ours, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("tiny", [LLAMA, GEMMA2, GPT_OSS], ids=str)

@@ -107,6 +107,18 @@ GEMMA4 = Tiny(
     | {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 61},
     calls=4,
 )
+# Their layers keep to themselves whether weights are asked for; transformers records what they give.
+RECORDED = (
+    Tiny(
+        "GPT2LMHeadModel",
+        {"vocab_size": 61, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+        | {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "bos_token_id": 1, "eos_token_id": None},
+    ),
+    Tiny(
+        "OPTForCausalLM",
+        _BERT | {"ffn_dim": 48, "word_embed_proj_dim": 32, "dropout": 0.0},
+    ),
+)
 T5 = Tiny("T5ForConditionalGeneration", _T5 | {"decoder_start_token_id": 0}, calls=6)
 
 

@@ -37,9 +37,23 @@ def register() -> None:
         from transformers import AttentionInterface, AttentionMaskInterface
     except ImportError as error:
         raise ImportError(f"needs transformers 5 or later, pip install 'wmma_ops[transformers]': {error}") from error
+    global _recorder
+    _recorder = _find_recorder()
     AttentionInterface.register(NAME, attention_forward)
     # Without this one, transformers would make no masks at all: padding and windows would be ignored.
     AttentionMaskInterface.register(NAME, make_mask)
+
+
+# What transformers' models record of their layers' results during a call; None where this transformers has no such thing.
+_recorder = None
+
+
+def _find_recorder():
+    try:
+        from transformers.utils import output_capturing
+    except ImportError:
+        return None
+    return getattr(output_capturing, "_active_collector", None)
 
 
 def make_mask(*args, config=None, **kwargs) -> Tensor | None:
@@ -110,7 +124,7 @@ def attention_forward(
         sliding_window: what the mask already says; checked where there is no mask.
 
     Returns:
-        ``[batch, Sq, heads, Ev]``, and the weights where `output_attentions` asks for them.
+        ``[batch, Sq, heads, Ev]``, and the weights where the model's caller asks for them (`output_attentions=True`).
     """
     _check(attention_mask, key, sliding_window, kwargs)
     length = query.shape[2]
@@ -118,7 +132,8 @@ def attention_forward(
         is_causal = getattr(module, "is_causal", True)
     # One query without a mask is the last one: it sees every key.
     is_causal = length > 1 and attention_mask is None and is_causal
-    if is_causal:  # a static cache is longer than the prompt: its other keys are not seen
+    weights_asked = _weights_asked(module, kwargs)
+    if is_causal and not weights_asked:  # a static cache is longer than the prompt: its other keys are not seen
         key, value = key[:, :, :length], value[:, :, :length]
     if query.shape[0] != key.shape[0]:  # learned queries with a batch of 1
         batch = max(query.shape[0], key.shape[0])
@@ -129,9 +144,6 @@ def attention_forward(
     sink = _sink(s_aux, sinks)
 
     dropout = dropout if module.training else 0.0
-    weights_asked = kwargs.get("output_attentions") or getattr(
-        getattr(module, "config", None), "output_attentions", False
-    )
     if softcap is not None or dropout > 0 or weights_asked:
         out, weights = attention_by_scores(
             query,
@@ -157,6 +169,18 @@ def attention_forward(
     if sink is not None:  # the weights add up to e^lse / (e^lse + e^sink) of what they would
         out = (out * torch.sigmoid(lse - sink).unsqueeze(-1)).to(out.dtype)
     return out.transpose(1, 2).contiguous(), None
+
+
+def _weights_asked(module: torch.nn.Module, options: dict) -> bool:
+    """Whether the caller of the model takes attention weights: by a word to the layer, by the config, or as many models
+    have it, by a recorder of what their layers give."""
+    if options.get("output_attentions") or getattr(getattr(module, "config", None), "output_attentions", False):
+        return True
+    # The compiler follows a recorder only from within a model that set it; then the layer has its hook.
+    if _recorder is None or (torch.compiler.is_compiling() and not module._forward_hooks):
+        return False
+    recorded = _recorder.get()
+    return recorded is not None and any(name.endswith("attentions") for name in recorded)
 
 
 def _check(mask: Tensor | None, key: Tensor, sliding_window: int | None, others: dict) -> None:
