@@ -36,13 +36,24 @@ inline constexpr int kMinimumK =
 
 namespace detail {
 
+// A message is a literal: one for each value of kMinimumK.
+template <int kMinimum, int kK>
+WMMA_CONSTEXPR bool takes_depth() {
+  constexpr bool kFits = kK > 0 && kK % kMinimum == 0;
+  static_assert(kFits || kMinimum != 16, "wmma: a fragment of this type, M and N takes a K of 16, 32, 48, ...");
+  static_assert(kFits || kMinimum != 8, "wmma: a fragment of this type, M and N takes a K of 8, 16, 24, 32, ...");
+  static_assert(kFits || kMinimum != 4, "wmma: a fragment of this type, M and N takes a K of 4, 8, 12, 16, ...");
+  static_assert(kFits || kMinimum != 2, "wmma: a fragment of this type, M and N takes a K of 2, 4, 6, 8, ...");
+  return true;
+}
+
 // The matrix that a fragment holds, cut into the tiles of the target's instruction. row() and col() are within a tile.
 template <class Kind, int kM, int kN, int kK, class T>
 struct Shape {};
 
 template <int kM, int kN, int kK, class T>
 struct Shape<matrix_a, kM, kN, kK, T> {
-  static_assert(kK % kMinimumK<T, kM, kN> == 0, "wmma: K is not a multiple of the type's smallest block depth");
+  static_assert(takes_depth<kMinimumK<T, kM, kN>, kK>());
   using Operand = typename arch::Tile<T, kM, kN, kK>::Type::A;
   static constexpr int kRows = kM;
   static constexpr int kCols = kK;
@@ -56,7 +67,7 @@ struct Shape<matrix_a, kM, kN, kK, T> {
 
 template <int kM, int kN, int kK, class T>
 struct Shape<matrix_b, kM, kN, kK, T> {
-  static_assert(kK % kMinimumK<T, kM, kN> == 0, "wmma: K is not a multiple of the type's smallest block depth");
+  static_assert(takes_depth<kMinimumK<T, kM, kN>, kK>());
   using Operand = typename arch::Tile<T, kM, kN, kK>::Type::B;
   static constexpr int kRows = kK;
   static constexpr int kCols = kN;

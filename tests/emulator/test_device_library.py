@@ -215,7 +215,12 @@ def test_gfx942_fp8_is_fnuz():
     ("target", "macros", "message"),
     [
         ("gfx942", {"WMMA_BLOCK": 8}, "M and N are multiples of 16"),
-        ("gfx1201", {"WMMA_BLOCK_K": 8}, "smallest block depth"),
+        ("gfx1201", {"WMMA_BLOCK_K": 8}, "takes a K of 16, 32, 48, "),
+        ("gfx942", {"WMMA_BLOCK_K": 0}, "takes a K of 16, 32, 48, "),
+        ("gfx942", {"WMMA_BLOCK": 32, "WMMA_BLOCK_K": 12}, "takes a K of 8, 16, 24, 32, "),
+        ("gfx942", {"WMMA_INPUT": "float", "WMMA_BLOCK_K": 6}, "takes a K of 4, 8, 12, 16, "),
+        ("gfx1100", {"WMMA_INPUT": "float", "WMMA_BLOCK": 32, "WMMA_BLOCK_K": 3}, "takes a K of 2, 4, 6, 8, "),
+        ("sm_90a", {"WMMA_INPUT": "wmma::bf16_t", "WMMA_BLOCK_K": 12}, "takes a K of 8, 16, 24, 32, "),
         (
             "gfx942",
             {"WMMA_INPUT": "wmma::uint8_t", "WMMA_OUTPUT": "int", "WMMA_COMPUTE": "int"},
