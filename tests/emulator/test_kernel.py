@@ -67,6 +67,14 @@ BAD_LAUNCHES = [
     ),
     (lambda k, x: k[1, 64](x, x.to_sparse(), 3, 1.0), TypeError, "y is torch.sparse_coo; takes torch.strided"),
     (lambda k, x: k[1, 64](x, torch._neg_view(x), 3, 1.0), ValueError, "y is a negated or conjugated view"),
+    (
+        lambda k, x: k[1, 64](x, x.view(8, 8).mT, 64, 1.0),
+        ValueError,
+        r"y has shape \(8, 8\) and strides \(1, 8\), .* takes a contiguous tensor \(y.contiguous\(\)\) or, with "
+        r"Kernel\(…, strided=\('y',\)\)",
+    ),
+    (lambda k, x: k[1, 64](x[::2], x, 3, 1.0), ValueError, r"x has shape \(32,\) and strides \(2,\)"),
+    (lambda k, x: k[1, 64](x, x[:1].expand(64), 3, 1.0), ValueError, r"y has shape \(64,\) and strides \(0,\)"),
     (lambda k, x: k[1, 64](x, x, True, 1.0), TypeError, "n is of type bool; takes a number"),
     (lambda k, x: k[1, 64](x, x, 3, 1e39), ValueError, r"factor is 1e\+39; takes a float"),
 ]
@@ -79,6 +87,24 @@ def test_bad_launch_is_refused(launch_it, kind, text):
     with wmma_ops.emulate("gfx942"), pytest.raises(kind, match=text):
         launch_it(kernel, x)
     assert torch.equal(x, torch.ones(64))
+
+
+def test_strided_tensor_where_the_kernel_takes_strides():
+    source = HEAD + (
+        'extern "C" __global__ void pick(float* x, const float* y, int stride) {\n'
+        "  x[threadIdx.x] = y[threadIdx.x * stride];\n}"
+    )
+    kernel = wmma_ops.Kernel(source, "pick", strided=("y",))
+    x, y = torch.zeros(64), torch.randn(64, 3)
+    with wmma_ops.emulate("gfx942"):
+        copy.deepcopy(kernel)[1, 64](x, y[:, 1], 3)
+        with pytest.raises(ValueError, match="x has shape"):
+            kernel[1, 64](y[:, 1], x, 1)
+    assert torch.equal(x, y[:, 1])
+    with pytest.raises(ValueError, match=r"strided has \['z'\]; takes pointers of pick: x, y"):
+        wmma_ops.Kernel(source, "pick", strided=("z",))
+    with pytest.raises(TypeError, match="strided is 'y'; takes a tuple of str"):
+        wmma_ops.Kernel(source, "pick", strided="y")
 
 
 # Of every parameter that a number can be given for: its declaration, the number, what the kernel then reads.

@@ -134,6 +134,8 @@ class Kernel:
         source: the text; ``#include <wmma/fragment.hpp>`` and its neighbours are found.
         name: an ``extern "C" __global__ void`` function in it.
         options: further compiler options, such as ``-DTILE=4``.
+        strided: the names of pointers whose tensors need not be contiguous. The kernel gets a tensor's address alone: what
+            strides it has, you pass as numbers.
 
     ``kernel[grid, block](*arguments, shared=bytes)`` launches it: tensors for pointers, numbers for the rest; grid and block
     are one to three numbers each, as on the device. Tensors on a GPU run there, on the current stream; tensors on the CPU
@@ -154,19 +156,23 @@ class Kernel:
         tensor(300.)
     """
 
-    def __init__(self, source: str, name: str, *, options: tuple[str, ...] = ()):
+    def __init__(self, source: str, name: str, *, options: tuple[str, ...] = (), strided: tuple[str, ...] = ()):
         for argument, value in (("source", source), ("name", name)):
             if not isinstance(value, str):
                 raise TypeError(f"Kernel: {argument} is of type {type(value).__name__}; takes a str")
-        if isinstance(options, str) or not all(isinstance(option, str) for option in options):
-            raise TypeError(f"Kernel: options is {options!r}; takes a tuple of str")
-        self.source, self.name, self.options = source, name, tuple(options)
+        for argument, words in (("options", options), ("strided", strided)):
+            if isinstance(words, str) or not all(isinstance(word, str) for word in words):
+                raise TypeError(f"Kernel: {argument} is {words!r}; takes a tuple of str")
+        self.source, self.name, self.options, self.strided = source, name, tuple(options), tuple(strided)
         self.parameters = parameters(source, name)
+        pointers = [parameter.name for parameter in self.parameters if parameter.pointer]
+        if unknown := set(self.strided).difference(pointers):
+            raise ValueError(f"Kernel: strided has {sorted(unknown)}; takes pointers of {name}: {', '.join(pointers)}")
         self._emulated: dict[str, EmulatedKernel] = {}
         self._loaded: dict[int, tuple[int, arch.Target, list[int] | None]] = {}
 
     def __reduce__(self):  # copied and sent to other processes as its text, without what was compiled
-        return functools.partial(type(self), options=self.options), (self.source, self.name)
+        return functools.partial(type(self), options=self.options, strided=self.strided), (self.source, self.name)
 
     def __getitem__(self, launch):
         if not isinstance(launch, tuple) or len(launch) != 2:
@@ -206,6 +212,12 @@ class Kernel:
                     raise ValueError(
                         f"{self.name}: {parameter.name} is a negated or conjugated view, which memory does not show; takes "
                         "what its resolve_neg() or resolve_conj() gives"
+                    )
+                if not value.is_contiguous() and parameter.name not in self.strided:
+                    raise ValueError(
+                        f"{self.name}: {parameter.name} has shape {tuple(value.shape)} and strides {value.stride()}, and "
+                        f"the kernel gets its address alone; takes a contiguous tensor ({parameter.name}.contiguous()) or, "
+                        f"with Kernel(…, strided=({parameter.name!r},)), any whose strides you pass as numbers"
                     )
             elif not isinstance(value, numbers.Real) or (isinstance(value, bool) and parameter.type != "bool"):
                 raise TypeError(f"{self.name}: {parameter.name} is of type {kind}; takes a number ({parameter.type})")
