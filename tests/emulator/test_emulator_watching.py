@@ -1,5 +1,7 @@
 """What the emulator watches for, and what it counts."""
 
+import time
+
 import pytest
 import torch
 from user_kernels import HEAD
@@ -61,11 +63,22 @@ BUGS = {
         Uninitialised,
         "never written",
     ),
+    "missing first barrier": (
+        "__shared__ int s[128]; s[threadIdx.x] = n; x[threadIdx.x] = s[127 - threadIdx.x];",
+        Uninitialised,
+        r"wave 0: lane 0: 4 bytes at byte 508 .* never written, or a barrier is missing: wave 1 writes there with no "
+        r"barrier between, at buggy.hip:3: `ds_write_b32",
+    ),
+    "missing first barrier, the writer has one more mistake": (
+        "__shared__ volatile int s[128]; int y = s[(threadIdx.x + 64) & 127]; s[threadIdx.x] = n; x[threadIdx.x] = y;",
+        Uninitialised,
+        "never written, or a barrier is missing$",
+    ),
     "half of shared memory written": (
         "__shared__ int s[128]; if (threadIdx.x < 64) s[threadIdx.x] = n; wmma::sync_workgroup();"
         " x[threadIdx.x] = s[threadIdx.x];",
         Uninitialised,
-        "never written",
+        "never written$",
     ),
     "a register never written": (
         'int y; asm volatile("v_add_u32_e32 %0, v40, v40" : "=v"(y)); x[threadIdx.x] = y;',
@@ -114,6 +127,54 @@ def test_planted_bug_is_reported_for_what_it_is(name):
         assert "wave" in str(caught.value)
     assert other.abs().max() == 0
     assert kind in (UnknownInstruction, Trap) or isinstance(caught.value, EmulationError)
+
+
+def _kernel(body: str) -> wmma_ops.Kernel:
+    return wmma_ops.Kernel(HEAD + 'extern "C" __global__ void looping(int* x, int n) {\n' + body + "\n}", "looping")
+
+
+ENDLESS = {
+    "an atomic that all lanes share": "while (wmma::atomic_add(x, 0) >= 0) {} x[1] = 2;",
+    "an atomic a lane": "while (wmma::atomic_add(x + threadIdx.x, n) < 2000000000) {} x[1] = 2;",
+    "waiting for another block": "volatile int* flag = x; while (*flag == 0) {} x[1] = 2;",
+    "waiting for another wave": "__shared__ volatile int s[1]; s[0] = 0; while (s[0] == 0) {} x[1] = 2;",
+    "with barriers": "__shared__ volatile int s[256]; for (int i = 0; x[0] == 0; ++i) { wmma::sync_workgroup();"
+    " s[threadIdx.x] = i; }",
+    "a counter that wraps": "for (unsigned i = 63; i >= 0; --i) x[i & 63] += n;",
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_endless_loop_takes_little_time(name):
+    """A tenth of the budget, and of the five seconds after which it is to be told."""
+    kernel, x = _kernel(ENDLESS[name]), torch.zeros(256, dtype=torch.int32)
+    for target in ("gfx942", "gfx1201"):
+        kernel.compile(target)
+        start = time.thread_time()
+        with wmma_ops.emulate(target, budget=50_000), pytest.raises(EndlessLoop, match="took 50,000 steps"):
+            kernel[1, 256](x, 0)
+        assert time.thread_time() - start < 0.5
+
+
+def test_endless_loop_names_the_budget_and_what_raises_it():
+    kernel, x = _kernel(ENDLESS["waiting for another block"]), torch.zeros(64, dtype=torch.int32)
+    kernel.compile("gfx942")
+    start = time.thread_time()
+    with wmma_ops.emulate("gfx942"), pytest.raises(EndlessLoop, match=r"took 500,000 steps .* budget=…\) raises it"):
+        kernel[1, 64](x, 0)
+    assert time.thread_time() - start < 5
+
+
+@pytest.mark.parametrize("place", ["i", "65535 - i"])
+def test_long_loop_over_new_memory_is_not_endless(place):
+    """It takes some 25 times the budget; over the same memory it is stopped."""
+    body = f"int sum = 0; for (int i = threadIdx.x; i < 65536; i += 64) sum += x[({place}) & n]; x[threadIdx.x] = sum;"
+    kernel, x = _kernel(body), torch.ones(65536, dtype=torch.int32)
+    with wmma_ops.emulate("gfx942", budget=1000):
+        kernel[1, 64](x, -1)
+        assert x[:64].tolist() == [1024] * 64
+        with pytest.raises(EndlessLoop, match="took 1,000 steps"):
+            kernel[1, 64](x, 63)
 
 
 def test_what_is_right_is_not_reported():

@@ -21,8 +21,7 @@ from collections.abc import Iterable
 
 from wmma_ops.analysis.figures_record import Figures, Mix
 from wmma_ops.analysis.hot_loop import hot_loop
-from wmma_ops.emulator.assembly import Instruction, KernelText, parse
-from wmma_ops.emulator.machine import class_of
+from wmma_ops.emulator.assembly import Instruction, KernelText, class_of, parse
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.occupancy import amd_occupancy
 from wmma_ops.jit import metadata

@@ -19,7 +19,7 @@ from wmma_ops.emulator.errors import (
     Uninitialised,
     UnknownInstruction,
 )
-from wmma_ops.emulator.machine import Statistics, launch, orders
+from wmma_ops.emulator.machine import BUDGET, Statistics, launch, orders
 from wmma_ops.emulator.memory import Region, Traffic
 from wmma_ops.hardware.arch import EMULATED, target
 from wmma_ops.ops.library import special_mode
@@ -38,7 +38,7 @@ class Emulation:
     target: str
     order: str = "forward"
     seed: int = 0
-    budget: int = 200_000_000
+    budget: int = BUDGET
     count_traffic: bool = False
     launches: list[Statistics] = field(default_factory=list)
     execute: bool = True
@@ -62,14 +62,15 @@ def entered(emulation: Emulation) -> Iterator[Emulation]:
 
 @contextlib.contextmanager
 def emulate(
-    name: str, *, order: str = "forward", seed: int = 0, budget: int = 200_000_000, count_traffic: bool = False
+    name: str, *, order: str = "forward", seed: int = 0, budget: int = BUDGET, count_traffic: bool = False
 ) -> Iterator[Emulation]:
     """Within it, ops and kernels on CPU tensors run as compiled for the AMD target `name`.
 
     Args:
         name: one of gfx908, gfx90a, gfx942, gfx950, gfx1100, gfx1151, gfx1200, gfx1201, and the others of their families.
         order: how the waves of a block take turns between barriers: forward, reverse or random (by `seed`).
-        budget: the number of instructions that a launch may execute before it is taken for an endless loop.
+        budget: the steps that a block may take without reaching memory that it had not reached before: more are taken for
+            an endless loop. An instruction is one step; one of memory or of the matrix unit is 10, an atomic 64.
         count_traffic: also count memory segments and bank conflicts of shared memory (in `launches[i].traffic`).
 
     Yields:

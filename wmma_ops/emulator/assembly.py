@@ -1,5 +1,6 @@
 """Reads the assembly text that clang writes: instructions, labels, source lines, and what the kernel descriptor says."""
 
+import functools
 import re
 from dataclasses import dataclass, field
 
@@ -89,6 +90,23 @@ def parse_instruction(text: str, line: int = 0, source: str = "") -> Instruction
         operands[-1], *words = operands[-1].split()
         modifiers |= dict.fromkeys(words, "1")
     return Instruction(mnemonic, tuple(operands), modifiers, text, line, source)
+
+
+@functools.cache
+def class_of(mnemonic: str) -> str:
+    if mnemonic.startswith(("v_mfma", "v_wmma")):
+        return "matrix"
+    if mnemonic.startswith("v_"):
+        return "vector"
+    if mnemonic.startswith("ds_"):
+        return "shared"
+    if mnemonic.startswith(("global_", "flat_", "buffer_", "scratch_")):
+        return "memory"
+    if mnemonic.startswith(("s_load", "s_buffer")):
+        return "scalar memory"
+    if mnemonic.startswith(("s_wait", "s_nop", "s_delay", "s_clause", "s_barrier")):
+        return "wait"
+    return "scalar"
 
 
 def _append_data(data: dict[str, Datum | None], name: str, kind: str, text: str) -> None:

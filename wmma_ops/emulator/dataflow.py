@@ -25,6 +25,7 @@ _READS_RESULT = (
 )
 _WIDE_INTEGER = re.compile(r"^v_(mad_(co_)?[iu]64_[iu]32|(lshl|lshr|ashr)rev_[bi]64|(add|sub)_(nc_)?u64|lshl_add_u64)")
 _PACKED_WIDE = re.compile(r"^v_pk_(add|mul|fma)_f32$")
+_SHARED_ATOMIC = re.compile(r"^ds_(add|sub|max|min|and|or|xor|inc|dec|cmp|wrx|storex)")
 _STORES = ("global_store", "flat_store", "scratch_store", "ds_write", "ds_store", "buffer_store")
 
 
@@ -35,6 +36,10 @@ def registers(text: str) -> frozenset[str]:
         numbers = [int(one)] if one else range(int(first), int(last) + 1)
         found.update(f"{prefix}{number}" for number in numbers)
     return frozenset(found)
+
+
+def is_atomic(mnemonic: str) -> bool:
+    return "atomic" in mnemonic or bool(_SHARED_ATOMIC.match(mnemonic))
 
 
 def returns_old(ins: Instruction) -> bool:
@@ -79,7 +84,7 @@ def uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
         return every[0] if m.startswith("scratch") else every[1], set()
     if m.startswith(_STORES):
         return every[0] | rest, set()
-    if "atomic" in m or re.match(r"^ds_(add|sub|max|min|and|or|xor|inc|dec|cmp|wrx|storex)", m):
+    if is_atomic(m):
         return (rest, every[0]) if returns_old(ins) else (every[0] | rest, set())
     if m.startswith(("v_swap", "v_permlane16_swap", "v_permlane32_swap")):
         return every[0] | rest, every[0] | rest

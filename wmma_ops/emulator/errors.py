@@ -29,7 +29,7 @@ class DivergentBarrier(EmulationError):
 
 
 class EndlessLoop(EmulationError):
-    """More instructions than the budget."""
+    """More steps than the budget without reaching new memory."""
 
 
 class Trap(EmulationError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from wmma_ops.emulator.assembly import KernelText
+from wmma_ops.emulator.assembly import KernelText, class_of
 from wmma_ops.emulator.errors import (
     DivergentBarrier,
     EmulationError,
@@ -29,8 +29,9 @@ from wmma_ops.emulator.memory import (
 )
 from wmma_ops.emulator.operands import EXEC, GENERAL_SCALARS, TTMP
 from wmma_ops.emulator.program import END, Program
-from wmma_ops.emulator.shared import SharedMemory
+from wmma_ops.emulator.shared import AwaitedWrite, SharedMemory
 
+BUDGET = 500_000  # steps (program.steps_of): some two seconds
 DYNAMIC_STACK = 16384  # bytes a lane where a kernel's need is known at run time only
 SCRATCH_MARK = 0xFFFF5C4A  # in the buffer that targets without scratch_ instructions reach scratch memory through
 _UNWRITTEN = 0x7FBAD000  # a NaN that stands out
@@ -57,23 +58,8 @@ class _Wave:
     waits: int = 0
     done: bool = False
     written: set[str] = field(default_factory=set)  # of the registers that are watched
+    reached: dict[Region, tuple[int, int]] = field(default_factory=dict)  # of memory
     scratch: Scratch | None = None
-
-
-def class_of(mnemonic: str) -> str:
-    if mnemonic.startswith(("v_mfma", "v_wmma")):
-        return "matrix"
-    if mnemonic.startswith("v_"):
-        return "vector"
-    if mnemonic.startswith("ds_"):
-        return "shared"
-    if mnemonic.startswith(("global_", "flat_", "buffer_", "scratch_")):
-        return "memory"
-    if mnemonic.startswith(("s_load", "s_buffer")):
-        return "scalar memory"
-    if mnemonic.startswith(("s_wait", "s_nop", "s_delay", "s_clause", "s_barrier")):
-        return "wait"
-    return "scalar"
 
 
 class Machine:
@@ -84,6 +70,7 @@ class Machine:
         self.memory = memory
         self.wave = program.wave
         self.budget = budget
+        self.left = budget  # of the block's steps
         self.scratch = None
         self.lds: SharedMemory | None = None
         self.flat = Flat(memory, lambda: self.lds, lambda: self.scratch)
@@ -200,6 +187,7 @@ class Machine:
 
     def _enter(self, wave: _Wave) -> None:
         self.current = wave
+        self.memory.reached = wave.reached
         self.written = wave.written
         self.scratch = wave.scratch
         self.lds.wave, self.lds.signals, self.lds.waits = wave.index, wave.signals, wave.waits
@@ -216,27 +204,41 @@ class Machine:
         blocks = self.program.blocks
         at = wave.resume
         counts = self.counts
-        budget = self.budget
+        left = self.left
         try:
             while at >= 0:
                 body = blocks[at]
                 counts[at] += 1
-                budget -= len(body.instructions)
-                if budget < 0:
-                    raise EndlessLoop("more instructions than the budget: an endless loop?")
+                left -= body.steps
+                if left < 0:
+                    left = self._renewed()
                 at = body.run(self, self.full, self.mask)
         except UnknownInstruction:
             raise  # it names the instruction, which is of no one wave
+        except AwaitedWrite as error:
+            error.place = self._instruction(error, body)
+            raise
         except EmulationError as error:
             raise type(error)(self._where(error, body, wave, block) + str(error)) from None
         except (ValueError, IndexError, TypeError, AttributeError, OverflowError) as error:
             raise EmulationError(self._where(error, body, wave, block) + f"{type(error).__name__}: {error}") from error
-        self.budget = budget
+        self.left = left
         wave.resume = self.resume
         return at
 
-    def _where(self, error, body, wave: _Wave, block) -> str:
-        """Kernel, source line and instruction of the innermost generated frame."""
+    def _renewed(self) -> int:
+        """The budget once more, if the block has reached new memory since it got it."""
+        if not self.memory.progress:
+            raise EndlessLoop(
+                f"an endless loop? The block took {self.budget:,} steps without reaching new memory, which is its budget; "
+                "wmma_ops.emulate(…, budget=…) raises it. (Waves take turns at barriers, blocks run one after the other: a "
+                "loop that waits for another's store never ends here.)"
+            )
+        self.memory.progress = False
+        return self.budget
+
+    def _instruction(self, error, body) -> str:
+        """Source line and instruction of the innermost generated frame."""
         trace, line = error.__traceback__, None
         while trace is not None:
             if trace.tb_frame.f_code.co_filename.startswith("<block"):
@@ -245,34 +247,46 @@ class Machine:
         instruction = body.instructions[-1] if body.instructions else None
         if line is not None and 0 <= line - 2 < len(body.line_of):
             instruction = body.instructions[body.line_of[line - 2]]
-        name = self.program.kernel.name
         place = f"{instruction.source}: " if instruction is not None and instruction.source else ""
-        text = f"`{instruction.text}`" if instruction is not None else ""
-        return f"{name} on {self.program.target}: {place}{text}, block {block}, wave {wave.index}: "
+        return place + (f"`{instruction.text}`" if instruction is not None else "")
+
+    def _where(self, error, body, wave: _Wave, block) -> str:
+        name = self.program.kernel.name
+        return f"{name} on {self.program.target}: {self._instruction(error, body)}, block {block}, wave {wave.index}: "
 
     def block(self, index: tuple[int, int, int], start, threads: int, shared_bytes: int, order) -> None:
         """Runs one block. `start(wave)` sets the machine's registers for a wave's first instruction."""
         count = -(-threads // self.wave)
         self.lds = SharedMemory(shared_bytes)
         self.lds.traffic, self.lds.banks = self.statistics.traffic, self.banks
+        self.left, self.memory.progress = self.budget, False
         waves = [_Wave(i) for i in range(count)]
         self.statistics.waves += count
         fresh = True
+
+        def begin(wave: _Wave) -> None:
+            """Puts the wave's state into the machine's registers."""
+            if fresh:
+                start(wave.index)
+                wave.scratch = Scratch(self.private, self.wave) if self.private else None
+                self._enter(wave)
+            elif len(waves) > 1:
+                self._load(wave)
+            else:
+                self._enter(wave)
+
         while True:
             pending = [wave for wave in waves if not wave.done]
             if not pending:
                 return
             reached = []
-            for wave in order(pending):
-                if fresh:
-                    start(wave.index)
-                    wave.scratch = Scratch(self.private, self.wave) if self.private else None
-                    self._enter(wave)
-                elif len(waves) > 1:
-                    self._load(wave)
-                else:
-                    self._enter(wave)
-                at = self.run(wave, index)
+            turns = order(pending)
+            for turn, wave in enumerate(turns):
+                begin(wave)
+                try:
+                    at = self.run(wave, index)
+                except Uninitialised as error:
+                    raise Uninitialised(f"{error}{self._written_later(turns[turn + 1 :], begin, index)}") from None
                 if at == END:
                     wave.done = True
                 else:
@@ -296,6 +310,22 @@ class Machine:
                 )
             for wave in reached:
                 wave.waits += 1
+
+    def _written_later(self, waves: list[_Wave], begin, block) -> str:
+        """Of a read of shared memory before a write: who of `waves`, those yet to run to the next barrier, writes there."""
+        if self.lds.unwritten is None:
+            return ""
+        self.lds.awaited = self.lds.unwritten
+        unknown = False
+        for wave in waves:
+            begin(wave)
+            try:
+                self.run(wave, block)
+            except AwaitedWrite as found:
+                return f", or a barrier is missing: wave {wave.index} writes there with no barrier between, at {found.place}"
+            except EmulationError:
+                unknown = True
+        return ", or a barrier is missing" if unknown else ""
 
     def _place(self, resume: int) -> str:
         body = self.program.blocks[resume - 1] if resume > 0 else None
@@ -367,7 +397,7 @@ def launch(
     shared_bytes: int = 0,
     order: str = "forward",
     seed: int = 0,
-    budget: int = 200_000_000,
+    budget: int = BUDGET,
     count_traffic: bool = False,
     banks: int = 32,
 ) -> Statistics:

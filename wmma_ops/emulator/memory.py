@@ -161,16 +161,23 @@ class GlobalMemory:
         self.starts = [region.base for region in self.regions]
         self.last = self.regions[0] if self.regions else None
         self.traffic: Traffic | None = None  # counted where set
+        self.reached: dict[
+            Region, tuple[int, int]
+        ] = {}  # by the current wave: first address, and the one after the last
+        self.progress = False  # whether any wave has reached more
 
     def _find(self, low: int, high: int) -> Region | None:
-        last = self.last
-        if last is not None and last.base <= low and high <= last.base + last.size:
-            return last
-        at = bisect.bisect_right(self.starts, low) - 1
-        if at >= 0 and high <= self.regions[at].base + self.regions[at].size:
-            self.last = self.regions[at]
-            return self.last
-        return None
+        region = self.last
+        if region is None or low < region.base or high > region.base + region.size:
+            at = bisect.bisect_right(self.starts, low) - 1
+            if at < 0 or high > self.regions[at].base + self.regions[at].size:
+                return None
+            region = self.last = self.regions[at]
+        reached = self.reached.get(region, (high, low))
+        if low < reached[0] or high > reached[1]:
+            self.reached[region] = min(low, reached[0]), max(high, reached[1])
+            self.progress = True
+        return region
 
     def _fail(self, address: int, size: int, lane: int, what: str):
         near = min(self.regions, key=lambda r: max(r.base - address, address - r.base - r.size + 1), default=None)

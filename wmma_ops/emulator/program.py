@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from wmma_ops.emulator import dataflow
-from wmma_ops.emulator.assembly import Instruction, KernelText, parse_instruction
+from wmma_ops.emulator.assembly import Instruction, KernelText, class_of, parse_instruction
 from wmma_ops.emulator.convert_code import ConvertCode
 from wmma_ops.emulator.errors import UnknownInstruction
 from wmma_ops.emulator.lanes_code import LanesCode, name_indexed
@@ -36,17 +36,26 @@ from wmma_ops.emulator.vector_code import VectorCode
 END, BARRIER, WAIT = -1, -2, -3
 
 
+def steps_of(ins: Instruction) -> int:
+    """What an instruction counts towards the budget: about how long it takes."""
+    if dataflow.is_atomic(ins.mnemonic):
+        return 64  # one lane after the other
+    return 10 if class_of(ins.mnemonic) in ("memory", "shared", "matrix") else 1
+
+
 class Block:
     """Instructions that run one after the other. `make` gives their function and, of each of its lines, the instruction."""
 
     def __init__(self, instructions: list[Instruction], make: Callable[[], tuple[Callable, list[int]]]):
         self.instructions = instructions
+        self.steps = 0  # known once it is made
         self.line_of: list[int] = []  # generated line -> index of the instruction
         self.run: Callable[..., int] = self._first
         self.make = make
 
     def _first(self, st, full, mask) -> int:
         self.run, self.line_of = self.make()
+        self.steps = sum(map(steps_of, self.instructions))
         return self.run(st, full, mask)
 
 

@@ -58,6 +58,12 @@ class _Accesses:
         return f"wave {latest}" if latest != wave else "other waves"
 
 
+class AwaitedWrite(Exception):
+    """A write of the byte that was waited for."""
+
+    place = ""  # source line and instruction
+
+
 class SharedMemory:
     """A block's shared memory.
 
@@ -80,6 +86,8 @@ class SharedMemory:
         self.wave = self.signals = self.waits = 0
         self.traffic: Traffic | None = None  # counted where set
         self.banks = 32
+        self.unwritten: int | None = None  # the byte whose read was refused
+        self.awaited: int | None = None  # a write of this byte raises AwaitedWrite
 
     def _lanes(self, address, offset, size, mask, full, what):
         """(lanes, their byte addresses) of an access."""
@@ -120,6 +128,8 @@ class SharedMemory:
 
     def _access(self, kind: str, at, size: int, lanes) -> None:
         """Reports what races with this read, write or atomic, and remembers it."""
+        if self.awaited is not None and kind != "read" and ((at <= self.awaited) & (self.awaited < at + size)).any():
+            raise AwaitedWrite
         places = self._places(at, size)
         self._check(self.writes, places, lanes, kind, "wrote")
         if kind != "atomic":
@@ -132,6 +142,7 @@ class SharedMemory:
     def _initialised(self, ok, lanes, at, size) -> None:
         if not ok.all():
             which = int(np.argmin(ok))
+            self.unwritten = int(at[which]) + int(np.argmin(self.written[at[which] : at[which] + size]))
             raise Uninitialised(
                 f"lane {int(lanes[which])}: {size} bytes at byte {int(at[which])} of shared memory are read, but "
                 "were never written"
