@@ -8,10 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from diffusers import DiTTransformer2DModel, FluxTransformer2DModel, UNet2DConditionModel
+from diffusers.models.attention import FeedForward
 from diffusers.models.attention_processor import AttnProcessor
+from layer_models import assert_no_worse, exact, results
 from op_counts import TORCHS_ATTENTION, ran
 from torch.overrides import BaseTorchFunctionMode
 
+import wmma_ops
 from wmma_ops.integrations.diffusers import restore_processors, swap_processors
 from wmma_ops.integrations.sdpa import AttentionMode, Calls
 from wmma_ops.nn import rules
@@ -244,3 +247,69 @@ def _said(call):
         return call().tolist()
     except RuntimeError as error:
         return str(error)
+
+
+# Of each kind: the layers within and what is fused, and without gradients the ops, with biases and without.
+FEED_FORWARD = {
+    "geglu": ("net.2(net.0.gelu(proj[1])·proj[0])", {"linear": 2, "gemm": 1}),
+    "swiglu": ("net.2(net.0.silu(proj[1])·proj[0])", {"linear": 2, "gemm": 1}),
+    "gelu": ("net.0.proj+gelu+net.2", {"gemm_gemm": 1}),
+    "gelu-approximate": ("net.0.proj+gelu_tanh+net.2", {"gemm_gemm": 1}),
+    "linear-silu": ("net.0.proj+silu+net.2", {"gemm_gemm": 1}),
+}
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "plain"])
+@pytest.mark.parametrize(
+    ("kind", "note", "ops"), [(kind, *row) for kind, row in FEED_FORWARD.items()], ids=FEED_FORWARD
+)
+def test_feed_forward(kind, note, ops, bias):
+    model, x = FeedForward(16, mult=2, activation_fn=kind, bias=bias, dropout=0.3).eval(), torch.randn(2, 5, 16)
+    plain, classes = copy.deepcopy(model), [type(module) for module in model.modules()]
+    record = wmma_ops.swap_(model)
+    assert record.swapped[0] == ("", "FeedForward", note)
+    assert not record.left
+    with torch.no_grad(), ran() as counts:
+        torch.testing.assert_close(model(x), plain(x))
+    assert counts == (ops if bias else {"gemm_gemm": 1})
+    assert_no_worse(results(model, x), results(plain, x), exact(plain, x))
+    with torch.no_grad(), ran() as counts:
+        torch.testing.assert_close(model.net[0](x), plain.net[0](x))
+    assert counts == ({"linear": 1, "gemm": 1} if "glu" in kind and kind != "gelu" else {"linear": 1})
+    outs = []
+    for one in (plain.train(), model.train()):  # dropout between the layers
+        torch.manual_seed(3)
+        outs.append(one(x))
+    torch.testing.assert_close(*outs)
+    seen = []
+    model.eval().net[0].register_forward_hook(lambda module, args, out: seen.append(out))
+    torch.testing.assert_close(model(x), plain.eval()(x))
+    assert len(seen) == 1
+    wmma_ops.restore_(model)
+    assert [type(module) for module in model.modules()] == classes
+
+
+def test_feed_forward_that_is_left_says_so():
+    record = wmma_ops.swap_(FeedForward(16, activation_fn="geglu-approximate"))
+    assert [(row.kind, row.note[:24]) for row in record.left] == [("ApproximateGELU", "could be fused, was not:")]
+
+
+def test_feed_forward_compiled_and_in_a_model():
+    model, x = FeedForward(16, mult=2, bias=False).eval(), torch.randn(5, 16)
+    want = model(x)
+    wmma_ops.swap_(model)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        compiled(x)
+    with torch.no_grad(), ran() as counts:
+        torch.testing.assert_close(compiled(x), want)
+    assert counts == {"gemm_gemm": 1}
+    model, inputs = _made(_unet)
+    model.eval()
+    with torch.no_grad():
+        want = model(**inputs).sample
+    notes = [row.note for row in wmma_ops.swap_(model).swapped if row.kind == "FeedForward"]
+    assert notes == ["net.2(net.0.gelu(proj[1])·proj[0])"] * 4
+    with torch.no_grad(), ran() as counts:
+        torch.testing.assert_close(model(**inputs).sample, want, rtol=1e-4, atol=1e-4)
+    assert counts["gemm"] == 4

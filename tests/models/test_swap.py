@@ -198,7 +198,7 @@ def test_filter():
     assert {row.name: row.note for row in record.left} == {
         "layers.0.fc1": "filter_fn said no",
         "layers.0.fc2": "filter_fn said no",
-        "layers.1": "not all of its three layers were swapped",
+        "layers.1": "could be fused, was not: up_proj was not swapped",
         "layers.1.up_proj": "filter_fn said no",
     }
     assert type(model.layers[0]) is Mlp

@@ -92,6 +92,7 @@ FOREIGN = {
     "sum": (lambda self, x: self.down_proj(self.act_fn(self.gate_proj(x)) + self.up_proj(x)), "neither a chain"),
     "twice": (lambda self, x: self.down_proj(self.act_fn(self.gate_proj(x)) * self.gate_proj(x)), None),
     "up of up": (lambda self, x: self.down_proj(self.act_fn(self.up_proj(x)) * self.gate_proj(x)), None),
+    "device": (lambda self, x: Gated.forward(self, x) if x.device.type == "cpu" else self.act_fn(x), "or by device"),
     "of another": (
         lambda self, x: self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x + 1)),
         "neither a chain",
@@ -135,8 +136,12 @@ def test_a_block_whose_parts_change_or_that_gets_more_arguments_is_itself():
             h = self.gate_proj(x)
             return self.down_proj(F.silu(h) * self.up_proj(h))  # of h, not of x
 
-    for kind in (More, Extra, Square):
-        assert "cannot" in (note := wmma_ops.swap_(kind()).left[0].note) or "neither" in note
+    for kind in (More, Square):
+        note = wmma_ops.swap_(kind()).left[0].note
+        assert note.startswith("could be fused, was not: its forward is neither")
+    more, x = Extra(), torch.randn(3, 16)
+    assert wmma_ops.swap_(more).swapped[0].name == ""
+    torch.testing.assert_close(more(x, 1), more(x))
     model, x = Gated(), torch.randn(3, 16)
     wmma_ops.swap_(model)
     with pytest.raises(TypeError, match="takes 2 positional arguments but 3 were given"):
@@ -144,6 +149,9 @@ def test_a_block_whose_parts_change_or_that_gets_more_arguments_is_itself():
     for name, part in (("act_fn", nn.ReLU()), ("up_proj", nn.Linear(16, 24))):
         setattr(model, name, part)
         torch.testing.assert_close(model(x), Gated.forward(model, x))
+    model.up_proj = None
+    with pytest.raises(TypeError, match="'NoneType' object is not callable"):
+        model(x)
     assert type(wmma_ops.restore_(model)) is list
     assert type(model) is Gated
 
@@ -183,6 +191,67 @@ def test_an_activation_that_differs_in_training_is_called():
     for train in (True, False):
         model.train(train)
         torch.testing.assert_close(model(x), Gated.forward(model, x))
+
+
+class Packed(nn.Module):
+    """A gate and what it is multiplied by from one product, as GEGLU and Phi's have it."""
+
+    def __init__(self, bias=True):
+        super().__init__()
+        self.both, self.down = nn.Linear(16, 48, bias), nn.Linear(24, 16, bias)
+
+    def forward(self, x):
+        up, gate = self.both(x).chunk(2, dim=-1)
+        return self.down(up * F.gelu(gate))
+
+
+def _by_parts(cut):
+    return type("Packed", (Packed,), {"forward": lambda self, x: self.down(cut(self.both(x)))})
+
+
+def _silu_first(h):
+    gate, up = torch.chunk(h, 2, -1)
+    return F.silu(gate) * up
+
+
+def _third(h):
+    one, other, _ = h.chunk(3, -1)
+    return F.pad(one * F.gelu(other), (0, 8))
+
+
+PACKED = {
+    "second": (Packed, "down(gelu(both[1])·both[0])"),
+    "first": (_by_parts(_silu_first), "down(silu(both[0])·both[1])"),
+    "method": (_by_parts(lambda h: (lambda c: c[0].tanh() * c[1])(h.chunk(2, -1))), "down(tanh(both[0])·both[1])"),
+    "rows": (_by_parts(lambda h: (lambda c: F.gelu(c[0]) * c[1])(h.chunk(2, 0))[:, :24]), None),
+    "one of three": (_by_parts(_third), None),
+    "itself": (_by_parts(lambda h: (lambda c: F.gelu(c[0]) * c[0])(h.chunk(2, -1))), None),
+}
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "plain"])
+@pytest.mark.parametrize(("kind", "note"), PACKED.values(), ids=PACKED)
+def test_a_gate_from_the_halves_of_one_product(kind, note, bias):
+    model, x = kind(bias), torch.randn(4, 16)
+    plain = copy.deepcopy(model)
+    record = wmma_ops.swap_(model)
+    if note is None:
+        assert [row.note[:24] for row in record.left] == ["could be fused, was not:"]
+    else:
+        assert record.swapped[0] == ("", "Packed", note)
+        with torch.no_grad(), ran() as counts:
+            torch.testing.assert_close(model(x[0]), plain(x[0]))
+        assert counts == ({"linear": 2, "gemm": 1} if bias else {"gemm_gemm": 1})
+    assert_no_worse(results(model, x), results(plain, x), exact(plain, x))
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), plain(x))
+    handle = model.both.register_forward_hook(lambda module, args, out: 2 * out)
+    torch.testing.assert_close(model(x), kind.forward(model, x))
+    handle.remove()
+    model.both = nn.Linear(16, 48)  # torch's own
+    torch.testing.assert_close(model(x), kind.forward(model, x))
+    wmma_ops.restore_(model)
+    assert type(model) is kind
 
 
 def test_a_gate_that_broadcasts():

@@ -12,6 +12,7 @@ from torch import nn
 
 from wmma_ops.nn import chain
 from wmma_ops.nn.activation import is_idle, is_plain, name_of
+from wmma_ops.nn.adapters import LoRA
 from wmma_ops.nn.attention import MultiheadAttention
 from wmma_ops.nn.linear import Linear
 from wmma_ops.nn.mlp import mlp
@@ -26,35 +27,25 @@ class _Named(nn.Module):
         return f"wmma.{type(self).__name__}"
 
 
-class Sequential(_Named, nn.Sequential):
+class Sequential(_Named, chain.Chained, nn.Sequential):
     """Children that follow each other go into one op where nobody watches them; a slice of it is another one."""
 
+    def _wmma_links(self) -> list[chain.Link]:
+        return chain.links(self)
+
     def forward(self, input):
-        return chain.run(chain.links(self), input)
+        return chain.run(self._wmma_links(), input)
 
 
-class Block(_Named):
+class Block(_Named, chain.Chained):
     """Mixed into somebody's class, whose forward is the chain of children that was traced."""
 
-    def forward(self, *args, **kwargs):
-        block = getattr(self, BLOCK)
-        if len(args) != 1 or kwargs or not block.holds(self):
-            return super().forward(*args, **kwargs)
-        return chain.run(block.links, args[0])
-
-
-class GatedBlock(_Named):
-    """Mixed into somebody's class, whose forward is ``down(act(gate(x))·up(x))``."""
+    def _wmma_links(self) -> list[chain.Link] | None:
+        return getattr(self, BLOCK).links(self)
 
     def forward(self, *args, **kwargs):
-        block = getattr(self, BLOCK)
-        layers = [self._modules.get(name) for name in (block.gate, block.up, block.down)]
-        if len(args) != 1 or kwargs or not block.holds(self) or not all(chain.is_linear(layer) for layer in layers):
-            return super().forward(*args, **kwargs)
-        gate, up, down = layers
-        if gate.weight.shape != up.weight.shape:  # one of them was replaced since
-            return super().forward(*args)
-        return mlp(args[0], gate, down, block.activation, up=up)
+        links = self._wmma_links() if len(args) == 1 and not kwargs else None
+        return super().forward(*args, **kwargs) if links is None else chain.run(links, args[0])
 
 
 class _FeedForward(_Named):
@@ -62,10 +53,11 @@ class _FeedForward(_Named):
 
     def _ff_block(self, x: Tensor) -> Tensor:
         name = name_of(self.activation)
-        fuses = name and is_idle(self.dropout) and chain.is_linear(self.linear1) and chain.is_linear(self.linear2)
+        first, second = chain.operands(self.linear1), chain.operands(self.linear2)
+        fuses = name and is_idle(self.dropout) and first is not None and second is not None
         if not fuses or (isinstance(self.activation, nn.Module) and not is_plain(self.activation)):
             return super()._ff_block(x)
-        return getattr(self, self._last_dropout)(mlp(x, self.linear1, self.linear2, name))
+        return getattr(self, self._last_dropout)(mlp(x, first, second, name))
 
 
 class TransformerEncoderLayer(_FeedForward, nn.TransformerEncoderLayer):
@@ -135,7 +127,7 @@ def original_name(module: nn.Module) -> str:
 
 def is_twin(module: nn.Module) -> bool:
     """False where something, such as FSDP, has changed the class since."""
-    twins, bases = (*TWINS.values(), Block, GatedBlock), type(module).__bases__
+    twins, bases = (*TWINS.values(), Block, LoRA), type(module).__bases__
     if type(module) in twins:
         return True
     made = len(bases) == 2 and bases[0] in twins and bases[1] is original_of(module)

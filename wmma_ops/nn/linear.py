@@ -1,5 +1,7 @@
 """Linear layers: with an activation, and with an adapter of low rank."""
 
+from typing import NamedTuple
+
 import torch
 from torch import nn
 
@@ -10,14 +12,95 @@ from wmma_ops.ops import functions as ops
 Tensor = torch.Tensor
 
 
-def linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, activation: str | None = None, *, recompute: bool = False
+class Adapter(NamedTuple):
+    """What is added to a layer's product: ``factor·(dropout(x)·downᵀ)·upᵀ``."""
+
+    down: Tensor
+    up: Tensor
+    factor: float
+    dropout: nn.Module
+
+
+class Affine(NamedTuple):
+    """What a layer computes with: ``x·weightᵀ + bias``, and an adapter's part where it has one."""
+
+    weight: Tensor
+    bias: Tensor | None
+    adapter: Adapter | None = None
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        return self.weight, self.bias, *(self.adapter[:2] if self.adapter is not None else ())
+
+    def halves(self) -> "tuple[Affine, Affine]":
+        """The layer's first columns and its last, as two."""
+        biases = (None, None) if self.bias is None else self.bias.chunk(2)
+        ups = (None, None) if self.adapter is None else self.adapter.up.chunk(2)
+        one, other = (
+            Affine(weight, bias, None if up is None else self.adapter._replace(up=up))
+            for weight, bias, up in zip(self.weight.chunk(2), biases, ups, strict=True)
+        )
+        return one, other
+
+
+def product(
+    x: Tensor,
+    layer: Affine,
+    activation: str | None = None,
+    *,
+    multiply: Tensor | None = None,
+    low: Tensor | None = None,
 ) -> Tensor:
-    """``act(x·weightᵀ + bias)``. Where a gradient is recorded, an activation whose derivative needs its argument is applied
-    apart, unless `recompute`: fused, the backward pass would have to multiply again."""
-    if activation in (None, "none", "relu") or recompute or not records_gradient(x, weight, bias):
-        return ops.linear(x, weight, bias, activation=activation)
-    return apply(activation, ops.linear(x, weight, bias))
+    """``act(layer(x))·multiply``: an adapter's second product is a part of the layer's own. `low` is ``low_rank``'s."""
+    if layer.adapter is None and multiply is None:
+        return ops.linear(x, layer.weight, layer.bias, activation=activation)
+    if x.dim() == 1:
+        rows = (None if one is None else one.unsqueeze(0) for one in (multiply, low))
+        return product(x.unsqueeze(0), layer, activation, **dict(zip(("multiply", "low"), rows, strict=True))).squeeze(
+            0
+        )
+    added = (
+        {} if layer.adapter is None else _added(x, layer.adapter, low_rank(x, layer.adapter) if low is None else low)
+    )
+    return ops.gemm(x, layer.weight.mT, bias=layer.bias, activation=activation, multiply=multiply, **added)
+
+
+def low_rank(x: Tensor, adapter: Adapter) -> Tensor:
+    """The adapter's first product."""
+    own = x if _is_cast(x, adapter) else x.to(adapter.down.dtype)
+    factor = 1.0 if _scales_up(x, adapter) else adapter.factor
+    if vector := own.dim() == 1:
+        own = own.unsqueeze(0)
+    low = ops.gemm(adapter.dropout(own), adapter.down.mT, alpha=factor)
+    return low.squeeze(0) if vector else low
+
+
+def _added(x: Tensor, adapter: Adapter, low: Tensor) -> dict[str, Tensor]:
+    """The adapter's part, as arguments of the layer's gemm."""
+    up = adapter.up * adapter.factor if _scales_up(x, adapter) else adapter.up
+    if adapter.down.dtype == x.dtype or _is_cast(x, adapter):
+        return {"a2": low, "b2": up.mT}
+    part = ops.matmul(low, up.mT)  # of another type than the layer: added before the one rounding
+    return {"c": part if part.dtype == torch.float32 else part.to(x.dtype)}
+
+
+def _is_cast(x: Tensor, adapter: Adapter) -> bool:
+    """Where autocast gives all operands one type."""
+    return autocast.is_on(x) and torch.float64 not in (x.dtype, adapter.down.dtype)
+
+
+def _scales_up(x: Tensor, adapter: Adapter) -> bool:
+    """In float16 ``x·downᵀ`` has little room to grow."""
+    dtype = torch.get_autocast_dtype(x.device.type) if _is_cast(x, adapter) else adapter.down.dtype
+    return abs(adapter.factor) > 1 and dtype == torch.float16
+
+
+def linear(x: Tensor, layer: Affine, activation: str | None = None, *, recompute: bool = False) -> Tensor:
+    """``act(layer(x))``. Where a gradient is recorded, an activation whose derivative needs its argument is applied apart,
+    unless `recompute`: fused, the backward pass would have to multiply again."""
+    if activation in (None, "none", "relu") or recompute or not records_gradient(x, *layer.tensors):
+        return product(x, layer, activation)
+    return apply(activation, product(x, layer))
 
 
 class Linear(nn.Linear):
@@ -60,17 +143,13 @@ class Linear(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         if self.activation is None:
             return ops.linear(input, self.weight, self.bias)
-        return linear(input, self.weight, self.bias, self.activation, recompute=self.recompute)
+        return linear(input, Affine(self.weight, self.bias), self.activation, recompute=self.recompute)
 
     def _get_name(self) -> str:
         return "wmma.Linear"
 
     def extra_repr(self) -> str:
         return super().extra_repr() + (f", activation={self.activation!r}" if self.activation else "")
-
-
-def _computes_in_float16(x: Tensor) -> bool:
-    return (torch.get_autocast_dtype(x.device.type) if autocast.is_on(x) else x.dtype) == torch.float16
 
 
 class LoRALinear(nn.Linear):
@@ -120,13 +199,8 @@ class LoRALinear(nn.Linear):
                 parameter.requires_grad_(False)
 
     def forward(self, input: Tensor) -> Tensor:
-        if input.dim() == 1:
-            return self.forward(input.unsqueeze(0)).squeeze(0)  # hooks run once
-        factor, up = self.alpha / self.rank, self.lora_b.weight
-        if abs(factor) > 1 and _computes_in_float16(input):  # in which x·Aᵀ has little room to grow
-            factor, up = 1.0, up * factor
-        low = ops.gemm(self.dropout(input), self.lora_a.weight.mT, alpha=factor)
-        return ops.gemm(input, self.weight.mT, bias=self.bias, a2=low, b2=up.mT)
+        adapter = Adapter(self.lora_a.weight, self.lora_b.weight, self.alpha / self.rank, self.dropout)
+        return product(input, Affine(self.weight, self.bias, adapter))
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, rank={self.rank}, alpha={self.alpha}"

@@ -1,49 +1,85 @@
 """Two linear layers with an activation, and perhaps a gate, between them."""
 
+from typing import NamedTuple
+
 import torch
 from torch import nn
 
 from wmma_ops.nn.activation import apply, is_plain, records_gradient
-from wmma_ops.nn.linear import Linear, linear
+from wmma_ops.nn.linear import Affine, Linear, linear, low_rank, product
 from wmma_ops.ops import activations
 from wmma_ops.ops import functions as ops
 
 Tensor = torch.Tensor
 
 
+class Gate(NamedTuple):
+    """``act(gate(x))·up(x)``; without `up`, the halves of one layer's result, of which the one is `activated`."""
+
+    gate: Affine
+    up: Affine | None
+    activation: str
+    activated: int = 0
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        return *self.gate.tensors, *(self.up.tensors if self.up is not None else ())
+
+    def layers(self) -> tuple[Affine, Affine]:
+        """What is activated, and what it is multiplied by."""
+        if self.up is not None:
+            return self.gate, self.up
+        halves = self.gate.halves()
+        return halves[self.activated], halves[1 - self.activated]
+
+
+def gated(x: Tensor, gate: Gate, *, recompute: bool = False) -> Tensor:
+    """Two products, the second of which activates and multiplies; where gradients are recorded, that is apart."""
+    if recompute or not records_gradient(x, *gate.tensors):
+        first, factor = gate.layers()
+        # The halves of one layer share what its adapter multiplies first.
+        low = low_rank(x, first.adapter) if gate.up is None and first.adapter is not None else None
+        return product(x, first, gate.activation, multiply=product(x, factor, low=low), low=low)
+    if gate.up is not None:
+        return apply(gate.activation, product(x, gate.gate)) * product(x, gate.up)
+    halves = product(x, gate.gate).chunk(2, -1)
+    return apply(gate.activation, halves[gate.activated]) * halves[1 - gate.activated]
+
+
 def mlp(
-    x: Tensor, first: nn.Linear, second: nn.Linear, activation: str, *, up: nn.Linear | None = None, recompute=False
+    x: Tensor, first: Affine | Gate, second: Affine, activation: str | None = None, *, recompute: bool = False
 ) -> Tensor:
-    """``second(act(first(x)))`` or, with `up`, ``second(act(first(x))·up(x))``, in one op where that costs nothing more.
+    """``second(act(first(x)))`` or, gated, ``second(act(gate(x))·up(x))``, in one op where that costs nothing more.
 
     Where gradients are recorded, what lies between the layers is kept, unless `recompute`.
     """
-    weights = (second.weight, second.bias, first.weight, first.bias, *((up.weight, up.bias) if up is not None else ()))
-    if records_gradient(x, *weights) and not recompute:
-        return linear(_hidden(x, first, activation, up), second.weight, second.bias)
+    if records_gradient(x, *first.tensors, *second.tensors) and not recompute:
+        return product(_hidden(x, first, activation), second)
+    if isinstance(first, Gate):
+        (b0, gate), activation = first.layers(), first.activation
+    else:
+        b0, gate = first, None
+    adapted = any(layer is not None and layer.adapter is not None for layer in (b0, gate, second))
+    if adapted or (gate is not None and gate.bias is not None):  # for which the op has no place
+        return product(_hidden(x, first, activation, recompute=recompute), second)
     if vector := x.dim() == 1:
         x = x.unsqueeze(0)
-    if up is not None and up.bias is not None:  # the op's gate has no bias
-        factor = ops.linear(x, up.weight, up.bias)
-        h = ops.gemm(x, first.weight.mT, bias=first.bias, activation=activation, multiply=factor)
-        out = ops.linear(h, second.weight, second.bias)
-    else:
-        out = ops.gemm_gemm(
-            x,
-            first.weight.mT,
-            second.weight.mT,
-            bias0=first.bias,
-            bias1=second.bias,
-            activation=activation,
-            gate=None if up is None else up.weight.mT,
-        )
+    out = ops.gemm_gemm(
+        x,
+        b0.weight.mT,
+        second.weight.mT,
+        bias0=b0.bias,
+        bias1=second.bias,
+        activation=activation,
+        gate=None if gate is None else gate.weight.mT,
+    )
     return out.squeeze(0) if vector else out
 
 
-def _hidden(x, first, activation, up):
-    if up is None:
-        return linear(x, first.weight, first.bias, activation)
-    return apply(activation, ops.linear(x, first.weight, first.bias)) * ops.linear(x, up.weight, up.bias)
+def _hidden(x: Tensor, first: Affine | Gate, activation: str | None, *, recompute: bool = False) -> Tensor:
+    if isinstance(first, Gate):
+        return gated(x, first, recompute=recompute)
+    return linear(x, first, activation, recompute=recompute)
 
 
 class FusedMLP(nn.Module):
@@ -107,7 +143,9 @@ class FusedMLP(nn.Module):
         up = layers[1] if len(layers) == 3 else None
         drops = self.training and self.dropout.p > 0
         if not drops and all(is_plain(layer) for layer in layers):
-            return mlp(input, first, second, self.activation, up=up, recompute=self.recompute)
+            operands = [Affine(layer.weight, layer.bias) for layer in layers]
+            before = operands[0] if up is None else Gate(operands[0], operands[1], self.activation)
+            return mlp(input, before, operands[-1], self.activation, recompute=self.recompute)
         h = apply(self.activation, first(input))
         return second(self.dropout(h if up is None else h * up(input)))
 

@@ -11,16 +11,19 @@ from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.nn.utils import parametrize
 
-from wmma_ops.nn import blocks, chain
+from wmma_ops.nn import adapters, blocks, chain
+from wmma_ops.nn.activation import traced_name_of
 from wmma_ops.nn.attention import Attention
-from wmma_ops.nn.linear import LoRALinear
+from wmma_ops.nn.linear import Linear, LoRALinear
 from wmma_ops.nn.mlp import FusedMLP
-from wmma_ops.nn.structure import GATED_NAMES, Chain, Unknown, structure_of
+from wmma_ops.nn.structure import GATED_NAMES, Gating, Structure, Unknown, parts_of, structure_of
 from wmma_ops.ops.types import DIFFERENTIABLE
 from wmma_ops.ops.types import name as type_name
 
 _LAYERS = (nn.Linear, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 _OURS = (LoRALinear, FusedMLP, Attention)
+_LEFT = "could be fused, was not: "
+_APART = "could be fused, is not as it stands: "
 _NUMBER = re.compile(r"(?<![^.])\d+(?=\.)|(?<=\.)\d+$")
 # What a twin replaces: a subclass that has one of these of its own is left alone.
 _METHODS = ("forward", "__call__", "_ff_block", "_sa_block")
@@ -64,18 +67,20 @@ def swap_(model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None =
 
     Every module stays the object that it is: its parameters, buffers, hooks, name, device and training flag, its place in
     optimizers, in ``state_dict`` and under FSDP (swap before ``fully_shard``). Only its class changes. Swapped are
-    ``torch.nn.Linear``; ``torch.nn.Sequential``, and classes of your own, where an activation follows a linear layer, and
-    perhaps another layer that, or where the forward is ``down(act(gate(x))·up(x))``, which is found out by tracing it;
-    ``torch.nn.MultiheadAttention``; the layers of ``torch.nn.Transformer``. A layer with a hook is called by itself, so that
-    the hook runs; so is dropout in training. Where gradients are recorded, an activation other than relu is applied apart,
-    but for torch.jit.trace, whose one graph is the fused one. Call it while no other thread runs the model.
+    ``torch.nn.Linear``, with an adapter of peft's or without; ``torch.nn.Sequential``, and classes of your own, where an
+    activation follows a linear layer, and perhaps another layer that, or where the forward has ``act(gate(x))·up(x)`` (of
+    two layers, or of the halves of one), which is found out by tracing it; ``torch.nn.MultiheadAttention``; the layers of
+    ``torch.nn.Transformer``. A layer with a hook is called by itself, so that the hook runs; so is dropout in training.
+    Where gradients are recorded, an activation other than relu is applied apart, but for torch.jit.trace, whose one graph
+    is the fused one. Call it while no other thread runs the model.
 
     Args:
         model: a module, itself a layer or holding some.
         filter_fn: ``filter_fn(module, fqn)`` says whether to swap a module, as in torchao; by default all.
 
     Returns:
-        A record with ``.swapped`` and ``.left``, rows of ``name``, ``kind`` and ``note``.
+        A record with ``.swapped`` and ``.left``, rows of ``name``, ``kind`` and ``note``: what goes into one op, or why
+        what could be fused was not.
 
     Examples:
         >>> import torch, wmma_ops
@@ -98,8 +103,9 @@ def swap_(model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None =
     # Asked of every module before any is touched: a filter that raises leaves the model as it was.
     refused = {module for module, name in modules.items() if filter_fn is not None and not filter_fn(module, name)}
     swapped, left = {}, {}
-    # Layers first: what holds them goes by whether they were swapped.
-    for module in sorted(modules, key=lambda module: not isinstance(module, _LAYERS)):
+    # Layers first, then what holds them, from within: it goes by whether they were swapped.
+    inward = list(modules)[::-1]
+    for module in sorted(inward, key=lambda module: not isinstance(module, _LAYERS)):
         row = Row(modules[module], blocks.original_name(module))
         try:
             note = _swap(module, module in refused)
@@ -159,6 +165,8 @@ def _swap(module: nn.Module, refused: bool) -> str | None:
         _check_layer(module, base)
         _become(module, blocks.TWINS[base])
         return ""
+    if (peft := adapters.peft_layers()) is not None and isinstance(module, peft[1]):
+        return _swap_adapted(module, peft[0], refused)
     if refused:
         return None
     if isinstance(module, nn.TransformerEncoder):
@@ -166,6 +174,22 @@ def _swap(module: nn.Module, refused: bool) -> str | None:
     if isinstance(module, nn.Sequential):
         return _swap_sequential(module)
     return _swap_block(module)
+
+
+def _swap_adapted(module: nn.Module, peft_linear: type, refused: bool) -> str | None:
+    base = module.get_base_layer()
+    if not isinstance(base, nn.Linear):
+        return None
+    if refused:
+        raise Unknown("filter_fn said no")
+    if not isinstance(module, peft_linear):
+        raise Unknown(f"{_LEFT}peft has a {type(module).__name__} of its own for it")
+    _check_class(module, peft_linear)
+    if not isinstance(base, Linear):
+        raise Unknown(f"{_LEFT}its base_layer was not swapped")
+    _become(module, adapters.LoRA)
+    why = adapters.why_apart(module)
+    return f"{_APART}{why}" if why else "base_layer+lora_B(lora_A)"
 
 
 def _swap_encoder(module: nn.TransformerEncoder) -> str | None:
@@ -177,8 +201,7 @@ def _swap_encoder(module: nn.TransformerEncoder) -> str | None:
 
 
 def _swap_sequential(module: nn.Sequential) -> str | None:
-    names = {child: name for name, child in module.named_children()}
-    note = _fused(chain.links(module), names)
+    note = chain.note(chain.links(module))
     if not note:
         return None
     _check_class(module, nn.Sequential)
@@ -187,31 +210,40 @@ def _swap_sequential(module: nn.Sequential) -> str | None:
 
 
 def _swap_block(module: nn.Module) -> str | None:
-    children = dict(module.named_children())
-    if not any(chain.is_linear(child) for child in children.values()):
+    parts = parts_of(module)
+    if not any(isinstance(part, (Linear, adapters.LoRA, chain.Chained)) for part in parts.values()):
         return None
-    named = set(GATED_NAMES) <= set(children)
     try:
         _check_class(module, type(module))
-        block = structure_of(module)
-    except Unknown:
-        if named:
-            raise
+        structure = structure_of(module)
+    except Unknown as reason:
+        activates = reason.near or any(traced_name_of(part) for part in parts.values())
+        if activates or set(GATED_NAMES) <= set(parts):
+            raise Unknown(f"{_LEFT}{reason}") from None
         return None
-    if isinstance(block, Chain):
-        names = {link.call: name for name, link in zip(block.names, block.links, strict=True) if name}
-        note = _fused(block.links, names)
-        if note:
-            _become(module, blocks.Block, block)
-        return note or None
-    if block is None:
+    if structure is None:
         return None
-    if not all(chain.is_linear(children[name]) for name in (block.gate, block.up, block.down)):
-        raise Unknown("not all of its three layers were swapped")
-    if children[block.gate].weight.shape != children[block.up].weight.shape:
-        raise Unknown("its gate and what it multiplies differ in size")
-    _become(module, blocks.GatedBlock, block)
-    return f"{block.down}({block.activation}({block.gate})·{block.up})"
+    links = structure.links(module)
+    note = f"{_APART}{_why_apart(module, structure)}" if links is None else chain.note(links)
+    if note:
+        _become(module, blocks.Block, structure)
+    return note or None
+
+
+def _why_apart(module: nn.Module, structure: Structure) -> str:
+    """What keeps a block's layers apart as it stands; Unknown where they stay so."""
+    for step in structure.steps:
+        if not isinstance(step, Gating) or step.link(module) is not None:
+            continue
+        layers = {name: module.get_submodule(name) for name in (step.gate, step.up) if name is not None}
+        for name, layer in layers.items():
+            if not isinstance(layer, (Linear, adapters.LoRA)):
+                raise Unknown(f"{_LEFT}{name} was not swapped")
+            if isinstance(layer, adapters.LoRA) and (why := adapters.why_apart(layer)):
+                return f"{name}: {why}"
+        if len({layer.weight.shape for layer in layers.values()}) > 1:
+            raise Unknown(f"{_LEFT}its gate and what it multiplies differ in size")
+    return "a part of it has a hook, or dropout before its adapter"
 
 
 def _become(module: nn.Module, twin: type, block=None) -> None:
@@ -219,15 +251,6 @@ def _become(module: nn.Module, twin: type, block=None) -> None:
         blocks.become(module, twin, block)
     except Exception as error:  # __slots__, a metaclass or an __init_subclass__ of the user's
         raise Unknown(f"its class takes no other beside it ({type(error).__name__}: {error})") from None
-
-
-def _fused(links, names: dict) -> str:
-    found = []
-    for first, activation, second in chain.groups(links):
-        if activation is not None:
-            parts = [names[first], activation.activation, *([names[second]] if second is not None else [])]
-            found.append("+".join(parts))
-    return ", ".join(found)
 
 
 def _check_class(module: nn.Module, base: type) -> None:
