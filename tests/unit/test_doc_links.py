@@ -16,7 +16,9 @@ PAGES = DOCS / "pages"
 ON_SITE = sorted(path for path in DOCS.rglob("*.md"))
 WRITTEN = [ROOT / "README.md", *ON_SITE, *sorted((ROOT / ".github").rglob("*.md"))]
 FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
-LINK = re.compile(r"\[[^][]*(?:\[[^][]*\][^][]*)*\]\(([^)\s]+)\)")
+LINK = re.compile(
+    r"\[[^][]*(?:\[[^][]*\][^][]*)*\]\(([^)\s]+)\)|\bsrc(?:set)?=\"([^\"]+)\""
+)  # of Markdown and pictures
 SNIPPET = re.compile(r'^--8<-- "([^":]+)(?::(\w+))?"$', re.M)
 NAME = re.compile(r"^::: (\S+)$", re.M)
 
@@ -32,13 +34,16 @@ def _anchors(text: str) -> set[str]:
 
 def _dead(path: Path, text: str) -> list[str]:
     dead = []
-    for link in LINK.findall(FENCED.sub("", text)):
+    for link in ("".join(found) for found in LINK.findall(FENCED.sub("", text))):
         if link.startswith("https://"):
             continue
         name, _, anchor = link.partition("#")
         found = (path.parent / name).resolve() if name else path
         on_site = not path.is_relative_to(DOCS) or found in ON_SITE or found.parent == DOCS / "assets"
-        anchors = _anchors(text if found == path else found.read_text()) if found.is_file() else set()
+        if found.suffix == ".svg":
+            anchors = {"only-light", "only-dark"}  # of the site's theme
+        else:
+            anchors = _anchors(text if found == path else found.read_text()) if found.is_file() else set()
         if not found.is_file() or not on_site or (anchor and anchor not in anchors):
             dead.append(link)
     return dead
