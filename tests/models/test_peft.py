@@ -292,3 +292,14 @@ def test_copies_files_and_graphs():
     assert counts == {"gemm": 8}
     got = results(compiled, x)
     torch.testing.assert_close(list(got.values()), list(results(plain.base_model.model, x).values()))
+
+
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided], ids=str)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@torch.no_grad()
+def test_nested_tensors_are_left_to_peft(layout):
+    model, _ = _adapted()
+    x = torch.nested.nested_tensor([torch.randn(n, 16) for n in (3, 5)], layout=layout)
+    want = model(x).unbind()
+    wmma_ops.swap_(model)
+    torch.testing.assert_close(model(x).unbind(), want)

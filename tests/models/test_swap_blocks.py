@@ -390,3 +390,79 @@ def test_transformer_trains_and_compiles():
     with torch.no_grad(), ran() as counts:
         torch.testing.assert_close(compiled(x, y), plain.eval()(x, y))
     assert counts == {"linear": 2 + 2 + 3, "attention": 3, "gemm_gemm": 2}
+
+
+NESTED = {
+    "linear": lambda: nn.Linear(16, 16),
+    "sequential": lambda: nn.Sequential(nn.Linear(16, 24), nn.GELU(), nn.Linear(24, 16), nn.ReLU()),
+    "chain": Mlp,
+    "gated": Gated,
+}
+
+
+def _nested(layout):
+    seeded = torch.Generator().manual_seed(0)
+    return torch.nested.nested_tensor([torch.randn(n, 16, generator=seeded) for n in (3, 5)], layout=layout)
+
+
+def _parts(model, x):
+    return list(model(x).unbind())
+
+
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided], ids=str)
+@pytest.mark.parametrize("make", NESTED.values(), ids=NESTED)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_left_to_torch(make, layout):
+    plain, x = make().eval(), _nested(layout)
+    swapped = copy.deepcopy(plain)
+    wmma_ops.swap_(swapped)
+    with torch.no_grad(), ran() as counts:
+        torch.testing.assert_close(_parts(swapped, x), _parts(plain, x))
+    assert not counts
+    found = []
+    for model in (swapped, plain):
+        loss = sum(part.sin().sum() for part in _parts(model, x))
+        found.append(torch.autograd.grad(loss, list(model.parameters())))
+    torch.testing.assert_close(*found)
+    for model in (swapped, plain):
+        torch.manual_seed(5)
+        found.append(_parts(model.train(), x))
+    torch.testing.assert_close(*found[2:])
+
+
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided], ids=str)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_layers_of_ours_take_nested_tensors(layout):
+    plain, x = nn.Sequential(nn.Linear(16, 24), nn.SiLU(), nn.Linear(24, 16)), _nested(layout)
+    ours = wmma_ops.nn.FusedMLP(16, 24, activation="silu")
+    ours.load_state_dict(plain.state_dict())
+    first = wmma_ops.nn.Linear(16, 24, activation="silu")
+    first.load_state_dict(plain[0].state_dict())
+    torch.testing.assert_close(_parts(ours, x), _parts(plain, x))
+    torch.testing.assert_close(_parts(first, x), _parts(plain[:2], x))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_compiled_nested_tensors():
+    plain, x = NESTED["sequential"](), _nested(torch.jagged)
+    swapped = copy.deepcopy(plain)
+    wmma_ops.swap_(swapped)
+    compiled = torch.compile(swapped, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(_parts(compiled, x), _parts(plain, x))
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@torch.no_grad()
+def test_nested_batches_of_a_transformer(norm_first):
+    """In eval without gradients: torch's own takes them only so."""
+    layer = nn.TransformerEncoderLayer(16, 4, 24, batch_first=True, norm_first=norm_first)
+    x = _nested(torch.strided)
+    for plain in (layer.eval(), nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()):
+        swapped = copy.deepcopy(plain)
+        wmma_ops.swap_(swapped)
+        torch.testing.assert_close(_parts(swapped, x), _parts(plain, x))
+    attention = nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    want, _ = attention(x, x, x, need_weights=False)
+    wmma_ops.swap_(attention)
+    torch.testing.assert_close(attention(x, x, x, need_weights=False)[0].unbind(), want.unbind())

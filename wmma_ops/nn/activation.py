@@ -95,6 +95,11 @@ def is_plain(module: nn.Module) -> bool:
     return not hooks and "forward" not in module.__dict__ and not _has_any_global_hook()
 
 
+def is_nested(x) -> bool:
+    """What the layers leave to torch. A proxy of torch.fx is none, and cannot be asked."""
+    return isinstance(x, torch.Tensor) and x.is_nested
+
+
 def is_idle(module: nn.Module) -> bool:
     """True where the module gives back its input, as dropout does outside training."""
     kind = type(module)

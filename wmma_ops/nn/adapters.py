@@ -4,7 +4,7 @@ import sys
 
 from torch import nn
 
-from wmma_ops.nn.activation import is_plain
+from wmma_ops.nn.activation import is_nested, is_plain
 from wmma_ops.nn.linear import Adapter, Affine, Linear, product
 
 
@@ -21,7 +21,7 @@ class LoRA(nn.Module):
     """
 
     def forward(self, *args, **kwargs):
-        layer = operands(self) if len(args) == 1 and not kwargs else None
+        layer = operands(self) if len(args) == 1 and not kwargs and not is_nested(args[0]) else None
         return super().forward(*args, **kwargs) if layer is None else product(args[0], layer)
 
     def _get_name(self) -> str:

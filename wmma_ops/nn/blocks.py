@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from wmma_ops.nn import chain
-from wmma_ops.nn.activation import is_idle, is_plain, name_of
+from wmma_ops.nn.activation import is_idle, is_nested, is_plain, name_of
 from wmma_ops.nn.adapters import LoRA
 from wmma_ops.nn.attention import MultiheadAttention
 from wmma_ops.nn.linear import Linear
@@ -34,7 +34,7 @@ class Sequential(_Named, chain.Chained, nn.Sequential):
         return chain.links(self)
 
     def forward(self, input):
-        return chain.run(self._wmma_links(), input)
+        return super().forward(input) if is_nested(input) else chain.run(self._wmma_links(), input)
 
 
 class Block(_Named, chain.Chained):
@@ -44,7 +44,7 @@ class Block(_Named, chain.Chained):
         return getattr(self, BLOCK).links(self)
 
     def forward(self, *args, **kwargs):
-        links = self._wmma_links() if len(args) == 1 and not kwargs else None
+        links = self._wmma_links() if len(args) == 1 and not kwargs and not is_nested(args[0]) else None
         return super().forward(*args, **kwargs) if links is None else chain.run(links, args[0])
 
 
@@ -55,7 +55,8 @@ class _FeedForward(_Named):
         name = name_of(self.activation)
         first, second = chain.operands(self.linear1), chain.operands(self.linear2)
         fuses = name and is_idle(self.dropout) and first is not None and second is not None
-        if not fuses or (isinstance(self.activation, nn.Module) and not is_plain(self.activation)):
+        watched = isinstance(self.activation, nn.Module) and not is_plain(self.activation)
+        if not fuses or watched or is_nested(x):
             return super()._ff_block(x)
         return getattr(self, self._last_dropout)(mlp(x, first, second, name))
 

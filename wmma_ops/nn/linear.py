@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from wmma_ops.nn.activation import apply, records_gradient
+from wmma_ops.nn.activation import apply, is_nested, records_gradient
 from wmma_ops.ops import activations, autocast
 from wmma_ops.ops import functions as ops
 
@@ -141,6 +141,8 @@ class Linear(nn.Linear):
         self.recompute = recompute
 
     def forward(self, input: Tensor) -> Tensor:
+        if is_nested(input):
+            return apply(self.activation, super().forward(input))
         if self.activation is None:
             return ops.linear(input, self.weight, self.bias)
         return linear(input, Affine(self.weight, self.bias), self.activation, recompute=self.recompute)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from wmma_ops.nn.activation import apply, is_plain, records_gradient
+from wmma_ops.nn.activation import apply, is_nested, is_plain, records_gradient
 from wmma_ops.nn.linear import Affine, Linear, linear, low_rank, product
 from wmma_ops.ops import activations
 from wmma_ops.ops import functions as ops
@@ -142,7 +142,7 @@ class FusedMLP(nn.Module):
         first, second = layers[0], layers[-1]
         up = layers[1] if len(layers) == 3 else None
         drops = self.training and self.dropout.p > 0
-        if not drops and all(is_plain(layer) for layer in layers):
+        if not drops and not is_nested(input) and all(is_plain(layer) for layer in layers):
             operands = [Affine(layer.weight, layer.bias) for layer in layers]
             before = operands[0] if up is None else Gate(operands[0], operands[1], self.activation)
             return mlp(input, before, operands[-1], self.activation, recompute=self.recompute)

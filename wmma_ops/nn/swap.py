@@ -72,7 +72,7 @@ def swap_(model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None =
     two layers, or of the halves of one), which is found out by tracing it; ``torch.nn.MultiheadAttention``; the layers of
     ``torch.nn.Transformer``. A layer with a hook is called by itself, so that the hook runs; so is dropout in training.
     Where gradients are recorded, an activation other than relu is applied apart, but for torch.jit.trace, whose one graph
-    is the fused one. Call it while no other thread runs the model.
+    is the fused one. Nested tensors are left to torch. Call it while no other thread runs the model.
 
     Args:
         model: a module, itself a layer or holding some.
