@@ -14,7 +14,7 @@ from wmma_ops.emulator.assembly import Instruction
 
 _REGISTER = re.compile(r"\b([va])(?:(\d+)\b|\[(\d+):(\d+)\])")
 _COPIES = ("v_mov_b32", "v_mov_b64", "v_dual_mov_b32", "v_accvgpr", "v_cndmask", "v_pk_mov_b32", "v_dual_cndmask")
-_READS_RESULT = (
+READS_RESULT = (
     "v_fmac",
     "v_mac_",
     "v_dot2c",
@@ -89,7 +89,7 @@ def uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
     if m.startswith(("v_swap", "v_permlane16_swap", "v_permlane32_swap")):
         return every[0] | rest, every[0] | rest
     # Halves are written one at a time: the other one stays as it was, of no concern.
-    reads = rest | (every[0] if m.startswith(_READS_RESULT) else set())
+    reads = rest | (every[0] if m.startswith(READS_RESULT) else set())
     if m.startswith(_COPIES):
         reads = set()
     elif _PACKED_WIDE.match(m):

@@ -318,11 +318,11 @@ class Flat:
                 raise OutOfBounds(f"lane {int(np.argmax(private))}: scratch memory, of which the kernel has none")
             yield "private", (address - u64(PRIVATE_BASE)).astype(i64), private
 
-    def load(self, address, rows, kind, full, mask):
+    def load(self, address, rows, kind, full, mask, uses=None):
         # The rows may hold the address.
         for where, at, lanes in list(self._parts(address, mask)):
             if where == "shared":
-                self.shared().load(at, 0, rows, kind, False, lanes)
+                self.shared().load(at, 0, rows, kind, False, lanes, uses)
             else:
                 (self.memory if where == "global" else self.scratch()).load(at, rows, kind, False, lanes)
 

@@ -9,6 +9,7 @@ from wmma_ops.emulator.assembly import Instruction
 from wmma_ops.emulator.dataflow import returns_old
 from wmma_ops.emulator.modifiers import CACHE, OFFSET, OFFSETS, only
 from wmma_ops.emulator.operands import scalar_index, vector_index
+from wmma_ops.emulator.padding import Loaded
 from wmma_ops.emulator.writer import Writer
 
 MEMORY_KINDS = {
@@ -163,8 +164,14 @@ class MemoryCode(Writer):
         else:
             target = "st.flat" if space == "flat" else "st.memory"
         rows = self._rows(data, kind)
-        self.emit(f"{target}.{way}({address}, {rows}, {kind!r}, full, mask)")
+        uses = f", {self._loaded(data)}" if (space, way) == ("flat", "load") else ""
+        self.emit(f"{target}.{way}({address}, {rows}, {kind!r}, full, mask{uses})")
         return True
+
+    def _loaded(self, text: str) -> str:
+        """What tells whether bytes of a loaded operand are used."""
+        prefix, index, count = vector_index(text)
+        return self.constant(Loaded(self.flow, self.place, [f"{prefix}{index + i}" for i in range(count)]))
 
     def _rows(self, text: str, kind: str) -> str:
         if vector_index(text) is None:
@@ -247,7 +254,8 @@ class MemoryCode(Writer):
             if not two:
                 rows = self._rows(ops[0] if way == "load" else ops[1], kind)
                 address = self.source(ops[1] if way == "load" else ops[0], "u")
-                self.emit(f"st.lds.{way}({address}, {offset}, {rows}, {kind!r}, full, mask)")
+                uses = f", {self._loaded(ops[0])}" if way == "load" else ""
+                self.emit(f"st.lds.{way}({address}, {offset}, {rows}, {kind!r}, full, mask{uses})")
                 return True
             size = int(kind[1:]) // 8
             step = size * (64 if "64" in two else 1)
@@ -259,8 +267,10 @@ class MemoryCode(Writer):
                 # The address may be one of the results.
                 self.emit(f"x = {address}.copy()")
                 for i in (0, 1):
-                    rows = "(" + ", ".join(self.row(prefix, index + words * i + j, "u") for j in range(words)) + ",)"
-                    self.emit(f"st.lds.load(x, {offsets[i]}, {rows}, {kind!r}, full, mask)")
+                    first = index + words * i
+                    rows = "(" + ", ".join(self.row(prefix, first + j, "u") for j in range(words)) + ",)"
+                    uses = self._loaded(f"{prefix}[{first}:{first + words - 1}]")
+                    self.emit(f"st.lds.load(x, {offsets[i]}, {rows}, {kind!r}, full, mask, {uses})")
             else:
                 address = self.source(ops[0], "u")
                 for i in (0, 1):

@@ -274,6 +274,7 @@ def _lines(builder: Builder, flow: _Flow, which: int) -> list[int]:
         read, written = dataflow.uses(ins) if builder.watched else ((), ())
         # Compilers do not jump over a few instructions that no lane executes. Matrix instructions ask no lane.
         executed = "" if ins.mnemonic.startswith(_NOT_BY_LANES) else " and mask.any()"
+        builder.place = start + index
         is_conversion = dataflow.converts(ins)
         needed = sorted(builder.watched.intersection(read))
         for register in () if is_conversion else needed:
@@ -317,6 +318,7 @@ def build(kernel: KernelText, target: str) -> Program:
     except ValueError as error:
         raise UnknownInstruction(f"{kernel.name} on {target}: {error}") from error
     builder = Builder(kernel, target, flow.instructions)
+    builder.flow = flow
     builder.watched = dataflow.doubtful(flow.instructions, flow.ranges, flow.successors(), {"v0", "v1", "v2"})
     blocks = [
         Block(flow.instructions[start:stop], functools.partial(_code, builder, flow, which))

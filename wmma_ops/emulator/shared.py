@@ -148,7 +148,8 @@ class SharedMemory:
                 "were never written"
             )
 
-    def load(self, address, offset, rows, kind, full, mask) -> None:
+    def load(self, address, offset, rows, kind, full, mask, uses=None) -> None:
+        """`uses`, given the bytes of the result that were never written, tells whether the kernel uses one of them."""
         size = size_of(kind)
         lanes, at = self._lanes(address, offset, size, mask, full, "read")
         if not len(at):
@@ -162,7 +163,9 @@ class SharedMemory:
         else:
             ok = self.written[at[:, None] + np.arange(size)]
         if not ok.all():
-            self._initialised(ok.all(axis=1), lanes, at, size)
+            written = self.written[at[:, None] + np.arange(size)]
+            if uses is None or kind[0] != "b" or uses(~written.all(axis=0)):
+                self._initialised(written.all(axis=1), lanes, at, size)
         self._access("read", at, size, lanes)
         if kind[0] != "b":
             raw = self.bytes[at]

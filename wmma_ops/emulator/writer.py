@@ -57,6 +57,8 @@ class Writer:
         self.lines: list[str] = []
         self.unknown: dict[str, Instruction] = {}
         self.watched: set[str] = set()
+        self.flow = None  # of the whole kernel
+        self.place = 0  # in it, of the instruction at hand
 
     # Names.
 
