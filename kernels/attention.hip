@@ -1,5 +1,5 @@
 // The attention kernel: out = softmax(scale·Q·Kᵀ + mask)·V, the scores never in memory. The planner puts a
-// `struct Config` before this file (wmma_ops/plan/attention/forward.py says what it holds) and defines
+// `struct Config` before this file (wmma_ops/plan/attention/loops/forward.py says what it holds) and defines
 // WMMA_ATTENTION_COMBINE where the kernel is the second one of split keys, WMMA_ATTENTION_CLUSTER where those that
 // split them are a cluster.
 #include <wmma/attention/combine.hpp>

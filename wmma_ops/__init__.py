@@ -1,27 +1,51 @@
 """Matrix-core kernels for PyTorch: ``torch.ops.wmma.*`` and, documented, the functions of this package."""
 
 import importlib
+from typing import TYPE_CHECKING
 
-from wmma_ops.emulator import emulate
-from wmma_ops.nn.mode import swapped
-from wmma_ops.nn.swap import restore_, swap_
 from wmma_ops.ops import autocast, autograd, fakes, flops, negated, vmap  # noqa: F401  (registers them)
 from wmma_ops.ops.activations import register_activation
 from wmma_ops.ops.functions import addmm, addmm_, attention, baddbmm, gemm, gemm_gemm, linear, matmul, scaled_mm
-from wmma_ops.plan import ConfigError as ConfigError
-from wmma_ops.runtime import launching  # noqa: F401  (registers the ops that the library calls)
-from wmma_ops.runtime.explain import explain, warmup
-from wmma_ops.runtime.kernel import Kernel
-from wmma_ops.runtime.recording import record
-from wmma_ops.runtime.tuning import tune
+from wmma_ops.runtime import callbacks  # noqa: F401  (registers what the library calls)
+
+if TYPE_CHECKING:
+    from wmma_ops.nn.mode import swapped
+    from wmma_ops.nn.swap import restore_, swap_
+    from wmma_ops.plan import ConfigError as ConfigError
+    from wmma_ops.runtime.emulation import emulate
+    from wmma_ops.runtime.explain import explain, warmup
+    from wmma_ops.runtime.kernel import Kernel
+    from wmma_ops.runtime.recording import record
+    from wmma_ops.runtime.tuning import tune
 
 __version__ = "0.1.0"
 
+# What is loaded when first asked for: importing the package is to cost little.
+_WHERE = {
+    "ConfigError": "plan",
+    "Kernel": "runtime.kernel",
+    "emulate": "runtime.emulation",
+    "explain": "runtime.explain",
+    "record": "runtime.recording",
+    "restore_": "nn.swap",
+    "swap_": "nn.swap",
+    "swapped": "nn.mode",
+    "tune": "runtime.tuning",
+    "warmup": "runtime.explain",
+}
+_ROOMS = ("analysis", "emulator", "inductor", "jit", "nn", "plan", "testing")
+
 
 def __getattr__(name: str):
-    if name == "inductor":  # which imports torch._dynamo, for seconds
-        return importlib.import_module("wmma_ops.inductor")
+    if name in _WHERE:
+        return globals().setdefault(name, getattr(importlib.import_module(f"wmma_ops.{_WHERE[name]}"), name))
+    if name in _ROOMS:
+        return importlib.import_module(f"wmma_ops.{name}")
     raise AttributeError(f"module 'wmma_ops' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_WHERE, *_ROOMS})
 
 
 __all__ = [

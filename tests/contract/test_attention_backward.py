@@ -10,11 +10,10 @@ import pytest
 import torch
 
 import wmma_ops
-from wmma_ops import emulator
 from wmma_ops.hardware import arch
 from wmma_ops.ops import autograd
-from wmma_ops.plan.attention import backward as attention_backward
-from wmma_ops.runtime import launching
+from wmma_ops.plan.attention.loops import backward as attention_backward
+from wmma_ops.runtime import emulation, launching
 from wmma_ops.testing.reference import unit
 
 
@@ -142,7 +141,7 @@ def test_head_sizes_that_find_no_room_take_the_formula(e, kernels):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("target", arch.TARGETS)
 def test_head_sizes_that_take_kernels_find_room(target, dtype):
-    with emulator.entered(emulator.Emulation(target, execute=False)):
+    with emulation.entered(emulation.Emulation(target, execute=False)):
         widest = autograd.widest_backward(dtype, torch.device("cpu"))
     (problem,) = launching.problems(
         lambda: wmma_ops.attention(*(torch.empty(1, 1, 8, 8, dtype=dtype) for _ in range(3))), arch.target(target)

@@ -19,11 +19,11 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import wmma_ops
-from wmma_ops import emulator, inductor
+from wmma_ops import inductor
 from wmma_ops.hardware import arch
 from wmma_ops.inductor import ahead, profit, slot
 from wmma_ops.plan.gemm import planner as gemm
-from wmma_ops.runtime import launching, tuned
+from wmma_ops.runtime import emulation, launching, tuned
 
 FORCED = {"wmma.force": True}
 
@@ -264,7 +264,7 @@ def test_source_hash_changes_with_a_file(tmp_path, monkeypatch):
 
 def _entries(function, target, *shapes, dtype=torch.bfloat16, grad=False, dynamic=False):
     """The report of a graph of fake tensors, for that target."""
-    with FakeTensorMode(), emulator.entered(emulator.Emulation(target, execute=False)):
+    with FakeTensorMode(), emulation.entered(emulation.Emulation(target, execute=False)):
         inputs = [torch.empty(shape, dtype=dtype, requires_grad=grad) for shape in shapes]
         compiled = Compiled(function, force=False, dynamic=dynamic)
         compiled(*inputs)

@@ -16,12 +16,11 @@ import pytest
 import torch
 
 import wmma_ops
-from wmma_ops import emulator
 from wmma_ops.hardware import arch
 from wmma_ops.plan import KernelLaunch, Plan
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
-from wmma_ops.runtime import driver, launching
+from wmma_ops.runtime import driver, emulation, launching
 from wmma_ops.runtime.emulated import EmulatedKernel
 
 TARGET = "gfx1201"
@@ -81,7 +80,7 @@ class Device:
             data = ctypes.string_at(buffer, size or kernel.explicit[0].size)
             self.launches.append((kernel.name, tuple(sizes[:3]), tuple(sizes[3:6]), shared, data))
             if self.memory is not None:
-                run = emulator.Emulation(kernel.code.target)
+                run = emulation.Emulation(kernel.code.target)
                 kernel.run(run, tuple(sizes[:3]), tuple(sizes[3:6]), data, self.memory(data), shared)
         except BaseException as error:
             self.errors.append(error)

@@ -11,8 +11,8 @@ import wmma_ops
 from wmma_ops import jit
 from wmma_ops.hardware import arch, geometry
 from wmma_ops.ops.types import OUTPUTS
-from wmma_ops.plan.attention import backward
-from wmma_ops.plan.attention import forward as attention
+from wmma_ops.plan.attention.loops import backward
+from wmma_ops.plan.attention.loops import forward as attention
 from wmma_ops.plan.gemm import loops as gemm_loops
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm.candidates import candidates

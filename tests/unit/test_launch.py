@@ -17,7 +17,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.ops.types import FP8
 from wmma_ops.plan import CaptureError, ConfigError, GemmProblem, KernelLaunch, Plan
 from wmma_ops.plan.gemm import planner as gemm
-from wmma_ops.runtime import launching
+from wmma_ops.runtime import callbacks, emulation, launching, warming
 
 # ------------------------------------------------------------------------------------------------------ explain, warmup
 
@@ -42,7 +42,7 @@ def test_explain_and_execute_agree():
     """What explain returns can be run by whoever runs code objects: here by the emulator, and it is the product."""
     a, b = h(40, 32), h(32, 24)
     plan = wmma_ops.explain("matmul", a, b, target=TARGET)
-    run = emulator.Emulation(TARGET)
+    run = emulation.Emulation(TARGET)
     for launch in plan.launches:
         kernel = launching.EmulatedKernel(launch.code, launch.kernel)
         kernel.run(run, launch.grid, (launch.block, 1, 1), launch.arguments, launch.tensors, launch.shared_bytes)
@@ -185,7 +185,7 @@ def test_what_the_emulator_finds_arrives(monkeypatch):
 def test_a_miss_during_capture_names_warmup(planner, monkeypatch):
     monkeypatch.setattr(launching, "_capturing", lambda device: True)
     fields = dict.fromkeys(GemmProblem.__dataclass_fields__, 0)
-    answer = launching._plan([0, *fields.values()])
+    answer = callbacks._plan([0, *fields.values()])
     assert answer[0] == -1
     assert "wmma_ops.warmup" in bytes(answer[1:]).decode()
     assert bytes(answer[1:]).decode().endswith("[CaptureError]")
@@ -374,7 +374,7 @@ def test_the_table_of_plans_is_bounded(planner, monkeypatch):
     one = launching._planned(gemm, GemmProblem(**_any_problem()))
     monkeypatch.setattr(launching, "_planned", lambda planner, problem: one)
     x = torch.zeros(2, 2, 70_000, dtype=torch.int8)
-    with wmma_ops.emulate(TARGET), launching.warming():
+    with wmma_ops.emulate(TARGET), warming.warming():
         for n in range(1, 66_000):
             torch.ops.wmma_raw.matmul(x[0, :, :1], x[1, :1, :n])
     assert 0 < torch.ops.wmma._plan_count() < 66_000 - 65_000

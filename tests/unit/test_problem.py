@@ -11,7 +11,7 @@ import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.plan import GemmProblem, problem
 from wmma_ops.plan.gemm import planner as gemm
-from wmma_ops.runtime import launching, tuned
+from wmma_ops.runtime import callbacks, tuned
 
 
 def seen(op, *arguments, **keywords) -> GemmProblem:
@@ -145,7 +145,7 @@ def test_precision_is_torchs_and_of_float32_alone(planner):
     try:
         for number, name in enumerate(("highest", "high", "medium")):
             torch.set_float32_matmul_precision(name)
-            assert seen("matmul", a, a).precision == number == launching._precision()
+            assert seen("matmul", a, a).precision == number == callbacks._precision()
             assert seen("matmul", a.half(), a.half()).precision == 0
     finally:
         torch.set_float32_matmul_precision(before)

@@ -24,7 +24,7 @@ from wmma_ops.analysis.report_cases import (
     cases,
 )
 from wmma_ops.hardware import arch
-from wmma_ops.plan.attention import forward as attention
+from wmma_ops.plan.attention.loops import forward as attention
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm.config import GemmConfig

@@ -28,6 +28,9 @@ class DivergentBarrier(EmulationError):
     """A barrier that not all waves of a block reach."""
 
 
+BUDGET = 500_000  # steps (program.steps_of) without new memory: some two seconds
+
+
 class EndlessLoop(EmulationError):
     """More steps than the budget without reaching new memory."""
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from wmma_ops.emulator.assembly import KernelText, class_of
 from wmma_ops.emulator.errors import (
+    BUDGET,
     DivergentBarrier,
     EmulationError,
     EndlessLoop,
@@ -31,7 +32,6 @@ from wmma_ops.emulator.operands import EXEC, GENERAL_SCALARS, TTMP
 from wmma_ops.emulator.program import END, Program
 from wmma_ops.emulator.shared import AwaitedWrite, SharedMemory
 
-BUDGET = 500_000  # steps (program.steps_of): some two seconds
 DYNAMIC_STACK = 16384  # bytes a lane where a kernel's need is known at run time only
 SCRATCH_MARK = 0xFFFF5C4A  # in the buffer that targets without scratch_ instructions reach scratch memory through
 _UNWRITTEN = 0x7FBAD000  # a NaN that stands out

@@ -7,9 +7,8 @@ import threading
 
 import torch
 
-from wmma_ops import emulator
 from wmma_ops.hardware import arch
-from wmma_ops.runtime import launching
+from wmma_ops.runtime import emulation, launching
 
 logger = logging.getLogger("wmma_ops.inductor")
 _slots = threading.Semaphore(2)  # Inductor's own compilers want the other cores
@@ -20,8 +19,8 @@ def compile_kernels(problem, target: arch.Target, device: torch.device) -> threa
 
     Nobody need wait for it: where there is a cache folder, a call that comes before it is done waits for its result.
     """
-    emulation = emulator.active()
-    if emulation is not None and not emulation.execute:
+    active = emulation.active()
+    if active is not None and not active.execute:
         return None
     if device.type == "cuda":
         problem = dataclasses.replace(problem, place=device.index or 0)

@@ -12,18 +12,17 @@ from dataclasses import dataclass
 import torch
 from torch.fx import Node
 
-from wmma_ops import emulator
 from wmma_ops.hardware import arch
 from wmma_ops.inductor import nodes
 from wmma_ops.inductor.found import Rewrite, operand_value
 from wmma_ops.inductor.nodes import Order, value
 from wmma_ops.ops.library import overload
 from wmma_ops.plan import model
-from wmma_ops.plan.attention.forward import AttentionProblem
+from wmma_ops.plan.attention.loops.forward import AttentionProblem
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
 from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
-from wmma_ops.runtime import driver, launching, tuned
+from wmma_ops.runtime import driver, emulation, launching, tuned
 
 # What the GPU's library takes for a plain product, of what the model says of ours. On an H200 ours are as fast in the mean;
 # a rewriting that only ties is not worth making.
@@ -105,7 +104,7 @@ def target_of(device: torch.device) -> arch.Target | None:
     """The target that an op on the device runs on; None where that is the CPU itself."""
     if device.type == "cuda":
         return arch.target(driver.target_of(device.index or 0))
-    active = emulator.active()
+    active = emulation.active()
     return None if active is None else arch.target(active.target)
 
 

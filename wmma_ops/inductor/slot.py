@@ -18,8 +18,8 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import Graph
 
 import wmma_ops
-from wmma_ops import emulator
 from wmma_ops.inductor.rewrite import Settings, rewrite
+from wmma_ops.runtime import emulation, tuned
 
 _disabled: ContextVar[bool] = ContextVar("wmma_ops_inductor_disabled", default=False)
 
@@ -70,12 +70,12 @@ def source_hash() -> str:
 
 def _surroundings() -> tuple:
     """What the decisions depend on beside the graph."""
-    emulation = emulator.active()
-    tuned = None
+    active = emulation.active()
+    kept = None
     if torch.cuda.is_available():
         path = tuned.path_of(torch.cuda.get_device_name())
-        tuned = path and path.exists() and hashlib.sha256(path.read_bytes()).hexdigest()
-    return emulation and emulation.target, torch.get_float32_matmul_precision(), tuned
+        kept = path and path.exists() and hashlib.sha256(path.read_bytes()).hexdigest()
+    return active and active.target, torch.get_float32_matmul_precision(), kept
 
 
 # ------------------------------------------------------------------------------------------------------------ the slot

@@ -13,14 +13,13 @@ import torch.autograd.forward_ad as forward_ad
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd.function import _SingleLevelFunction
 
-from wmma_ops import emulator
 from wmma_ops.ops import activations, fakes
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
 from wmma_ops.ops.select import select
 from wmma_ops.ops.sizes import known
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator, name
-from wmma_ops.runtime import driver
+from wmma_ops.runtime import driver, emulation
 
 
 def _gemm(a, b, **options):
@@ -253,7 +252,7 @@ def widest_backward(dtype: torch.dtype, device: torch.device) -> int:
 
 def _target_of(device: torch.device) -> str | None:
     """None on the CPU itself, and where only NVIDIA's may be."""
-    on_gpu, active = device.type == "cuda", emulator.active()
+    on_gpu, active = device.type == "cuda", emulation.active()
     if active is not None and not (on_gpu and active.execute):
         return active.target
     return driver.target_of(device.index or 0) if on_gpu and (driver.is_amd() or driver.stands_in()) else None
@@ -262,7 +261,7 @@ def _target_of(device: torch.device) -> str | None:
 def _has_backward_kernels(q, v, needs) -> bool:
     """Not on the CPU, nor for the gradient of a mask, nor where the gradients are to be differentiated again, nor where V
     has no columns and lse is all there is."""
-    if torch.is_grad_enabled() or needs["mask"] or (q.device.type == "cpu" and emulator.active() is None):
+    if torch.is_grad_enabled() or needs["mask"] or (q.device.type == "cpu" and emulation.active() is None):
         return False
     return v.shape[-1] > 0 and max(q.shape[-1], v.shape[-1]) <= widest_backward(q.dtype, q.device)
 

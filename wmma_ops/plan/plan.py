@@ -33,7 +33,7 @@ class Plan:
     reason: str  # why this configuration
     launches: tuple[KernelLaunch, ...]  # in order
     workspace: int  # bytes
-    numbers: tuple[int, ...]  # up to nine, that the plan decides of the kernels' arguments
+    numbers: tuple[int, ...]  # what the plan decides of the kernels' arguments: those of its kind, in problem.py
 
 
 def check_blocks(what: str, blocks: int, threads: int, target: arch.Target) -> None:

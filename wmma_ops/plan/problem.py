@@ -1,9 +1,14 @@
-"""What the library asks the planner: a product, two, or attention, as the numbers that decide their kernel."""
+"""What the library asks the planner: a product, two, or attention, as the numbers that decide their kernel; and what is
+answered of the kernels' arguments.
+
+The fields are those of csrc/launch/border.hpp, in its order (runtime/border.py holds one against the other).
+"""
 
 import dataclasses
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -28,7 +33,7 @@ ELEMENTS = (
 
 @dataclass(frozen=True)
 class GemmProblem:
-    """One product. The fields stand in the order in which the library sends them (csrc/product.cpp).
+    """One product.
 
     A type is None where the operand is absent. `a_order` is "k" where A's memory runs along K (row-major), "m" where it
     runs along M; `b_order` is "k" or "n". A `vec` is how many elements, from any element that is a multiple of as many,
@@ -201,7 +206,7 @@ class GemmGemmProblem:
 
 @dataclass(frozen=True)
 class AttentionProblem:
-    """One attention. The fields stand in the order in which the library sends them (csrc/attention_problem.cpp).
+    """One attention.
 
     An `order` is "e" where memory runs along the head size, "s" where it runs along the sequence; a `vec` as in
     GemmProblem.
@@ -255,6 +260,39 @@ class AttentionProblem:
             extras.append(f"mask {type_name(self.mask)}")
         if extras:
             yield "with", ", ".join(extras)
+
+
+class GemmNumbers(NamedTuple):
+    """Of one product's kernel."""
+
+    splits: int  # of K
+    k_split: int  # of K, that one of them sums up
+    tiles_m: int
+    tiles_n: int
+    whole: int  # tiles, that are one block's each
+    split_stride: int  # sums of a split
+    lines_a: int  # that a copy engine brings, as the next; less than 0 where they run across K; 0: none does
+    lines_b: int
+    lines_d: int  # that it takes away from a wave
+
+
+class GemmGemmNumbers(NamedTuple):
+    """Of the kernel of two products."""
+
+    blocks: int
+    lines_a: int  # as in GemmNumbers
+    lines_b0: int
+    lines_b1: int
+    lines_d: int
+
+
+class AttentionNumbers(NamedTuple):
+    """Of attention's forward kernels."""
+
+    splits: int  # of the keys
+    keys_of_split: int
+    tiles: int  # of rows
+    slices: int  # of V's columns
 
 
 def _read(cls, values: list[int], types: tuple[str, str], orders: dict[str, str]):

@@ -4,11 +4,13 @@ import threading
 
 import torch
 
-from wmma_ops import emulator, jit
-from wmma_ops.emulator import assembly, program
+from wmma_ops import jit
+from wmma_ops.emulator import assembly, machine, program
+from wmma_ops.emulator.memory import Region
 from wmma_ops.hardware import arch
 from wmma_ops.jit import CodeObject
 from wmma_ops.jit.clang import PINNED
+from wmma_ops.runtime.emulation import Emulation
 
 
 class EmulatedKernel:
@@ -45,25 +47,25 @@ class EmulatedKernel:
     def static_shared(self) -> int:
         return self.program.kernel.descriptor.get("group_segment_fixed_size", 0)
 
-    def run(self, emulation: emulator.Emulation, grid, block, arguments: bytes, tensors: dict, shared: int) -> None:
-        """Executes the kernel, which may touch the named tensors alone, and keeps the statistics in `emulation`."""
-        statistics = emulator.launch(
+    def run(self, active: Emulation, grid, block, arguments: bytes, tensors: dict, shared: int) -> None:
+        """Executes the kernel, which may touch the named tensors alone, and keeps the statistics in `active`."""
+        statistics = machine.launch(
             self.program,
             grid,
             block,
             arguments,
             regions(tensors),
             shared_bytes=shared,
-            order=emulation.order,
-            seed=emulation.seed,
-            budget=emulation.budget,
-            count_traffic=emulation.count_traffic,
+            order=active.order,
+            seed=active.seed,
+            budget=active.budget,
+            count_traffic=active.count_traffic,
             banks=self.target.lds_banks or 32,
         )
-        emulation.launches.append(statistics)
+        active.launches.append(statistics)
 
 
-def regions(tensors: dict[str, torch.Tensor]) -> list[emulator.Region]:
+def regions(tensors: dict[str, torch.Tensor]) -> list[Region]:
     """What of memory the tensors cover. Those that share some are one region, under both names."""
     spans = []
     for name, x in tensors.items():
@@ -76,7 +78,7 @@ def regions(tensors: dict[str, torch.Tensor]) -> list[emulator.Region]:
             joined[-1] = (before[0], max(before[1], high), f"{before[2]} and {name}", (before[3], x))
         else:
             joined.append((low, high, name, x))
-    return [emulator.Region(low, high - low, name, keep) for low, high, name, keep in joined]
+    return [Region(low, high - low, name, keep) for low, high, name, keep in joined]
 
 
 def _span(x: torch.Tensor) -> tuple[int, int]:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from wmma_ops import emulator, jit
+from wmma_ops import jit
 from wmma_ops.hardware import arch
 from wmma_ops.ops import library
 from wmma_ops.plan.problem import GemmProblem
-from wmma_ops.runtime import driver
-from wmma_ops.runtime.launching import Planned, RecordedLaunch, recorded, warming
+from wmma_ops.runtime import driver, emulation
+from wmma_ops.runtime.launching import Planned, RecordedLaunch, recorded
+from wmma_ops.runtime.warming import warming
 
 if TYPE_CHECKING:
     from wmma_ops.analysis.figures_record import Figures
@@ -133,7 +134,7 @@ def _device(arguments: tuple, keywords: dict) -> torch.device | None:
 def _default_target(device: torch.device | None) -> str:
     if device is not None and device.type == "cuda":
         return driver.target_of(device.index)
-    if (active := emulator.active()) is not None:
+    if (active := emulation.active()) is not None:
         return active.target
     raise ValueError("explain: the tensors are on the cpu; pass target=, such as target='gfx942' or target='sm_90a'")
 
@@ -228,7 +229,7 @@ def warmup(op: str | Callable, *arguments, **keywords) -> None:
     name = _named(op, "warmup")
     device = _device(arguments, keywords)
     on_cpu = device is None or device.type == "cpu"
-    if on_cpu and emulator.active() is None and not driver.stands_in():
+    if on_cpu and emulation.active() is None and not driver.stands_in():
         return
     with warming():
         _call(name, arguments, keywords)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
-from wmma_ops import emulator, jit
+from wmma_ops import jit
 from wmma_ops.hardware import arch
-from wmma_ops.runtime import driver
+from wmma_ops.runtime import driver, emulation
 from wmma_ops.runtime.emulated import EmulatedKernel
 
 # What a parameter's type takes, by its shortest name: a tensor's dtype behind a pointer, or the form of a number.
@@ -225,7 +225,7 @@ class Kernel:
                 raise TypeError(f"{self.name}: {parameter.name} is {value!r}; takes a whole number ({parameter.type})")
         if not isinstance(shared, numbers.Integral) or shared < 0:
             raise ValueError(f"{self.name}: shared is {shared!r}; takes a number of bytes")
-        return device or torch.device("cuda" if torch.cuda.is_available() and not emulator.active() else "cpu")
+        return device or torch.device("cuda" if torch.cuda.is_available() and not emulation.active() else "cpu")
 
     def _check_target(self, target: arch.Target, grid, block, static: int, shared: int) -> None:
         # AMD counts a dimension's threads in 32 bits, NVIDIA its blocks in 31 and 16.
@@ -268,13 +268,13 @@ class Kernel:
     def _launch(self, grid, block, *arguments, shared: int = 0) -> None:
         device = self._check(arguments, shared)
         if device.type == "cpu":
-            emulation = emulator.active()
-            if emulation is None:
+            active = emulation.active()
+            if active is None:
                 raise ValueError(
                     f"{self.name}: the tensors are on the cpu; takes tensors on a GPU, or a launch within "
                     "`with wmma_ops.emulate(target):`"
                 )
-            self._emulate(emulation, grid, block, arguments, shared)
+            self._emulate(active, grid, block, arguments, shared)
         else:
             self._run(device, grid, block, arguments, shared)
 

@@ -1,19 +1,8 @@
-"""The Python half of a launch: the library asks here for plans, and hands its launches to the emulator here.
+"""The Python half of a launch: plans for the library's problems, compiled and loaded; and launches of the emulator."""
 
-    wmma::_plan        a problem's kind and numbers → workspace, nine numbers for the kernels' arguments, and for each
-                       launch its function, grid x, grid y, block, shared memory, whether it may start early
-    wmma::_emulate     one launch
-    wmma::_mode        how calls in this thread run (csrc/mode.hpp)
-    wmma::_precision   torch's setting for float32 products
-
-A failure cannot cross the library's C interface with its words, so it is answered: −1, then the bytes of its text.
-"""
-
-import contextlib
 import contextvars
 import ctypes
 import hashlib
-import importlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,29 +10,16 @@ from types import ModuleType
 
 import torch
 
-from wmma_ops import emulator, jit
+from wmma_ops import jit
 from wmma_ops.hardware import arch
-from wmma_ops.ops import errors
-from wmma_ops.ops.library import IMPLEMENTATIONS, special_mode
 from wmma_ops.plan.errors import CaptureError, ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan
-from wmma_ops.runtime import driver, tuned
+from wmma_ops.runtime import border, driver, emulation, tuned
 from wmma_ops.runtime.emulated import EmulatedKernel
+from wmma_ops.runtime.warming import warming
 
-# As in csrc/mode.hpp.
-RECORDS, ONLY_WARMS, STAND_IN = 256, 512, 1024
-
-# By ProblemKind of csrc/plans.hpp: the module that plans it, loaded when first needed, and its class of problems.
-KINDS = {
-    0: ("wmma_ops.plan.gemm.planner", "GemmProblem"),
-    1: ("wmma_ops.plan.gemm_gemm.planner", "GemmGemmProblem"),
-    2: ("wmma_ops.plan.attention.forward", "AttentionProblem"),
-}
-
-_NUMBERS = 9  # of csrc/plans.hpp
 _TARGETS = list(arch.TARGETS)
 _asking: contextvars.ContextVar[list | None] = contextvars.ContextVar("wmma_ops_asking", default=None)
-_warming: contextvars.ContextVar[bool] = contextvars.ContextVar("wmma_ops_warming", default=False)
 
 # What plans launch. Neither ever shrinks: the library, and graphs that captured a launch, hold what is in them. They
 # grow with the number of different kernels, not of problems.
@@ -77,17 +53,15 @@ class RecordedLaunch:
 # ------------------------------------------------------------------------------------------------------------ planning
 
 
-def _plan(values: list[int]) -> list[int]:
-    try:
-        planner, problem = KINDS[values[0]]
-        module = importlib.import_module(planner)
-        asked = getattr(module, problem).from_library(values[1:])
-        if (asking := _asking.get()) is not None:
-            asking.append(asked)
-            return [0] * (1 + _NUMBERS)  # no workspace, no launches
-        return _planned(module, asked)
-    except BaseException as error:
-        return _told(error)
+def plan(values: list[int]) -> list[int]:
+    """Of a problem as the library sends it, its kind first: the workspace; how many numbers there are for its kernels'
+    arguments, and those; and each launch, in full."""
+    kind = border.KINDS[values[0]]
+    asked = kind.problem.from_library(values[1:])
+    if (asking := _asking.get()) is not None:
+        asking.append(asked)
+        return [0, 0]  # no workspace, no numbers, no launches
+    return _planned(kind.planner, asked)
 
 
 def _planned(planner: ModuleType, problem) -> list[int]:
@@ -105,7 +79,7 @@ def _planned(planner: ModuleType, problem) -> list[int]:
         from wmma_ops.runtime import shipped
 
         plan = shipped.plan(problem, target, plan)
-    answer = [plan.workspace, *plan.numbers, *[0] * (_NUMBERS - len(plan.numbers))]
+    answer = [plan.workspace, len(plan.numbers), *plan.numbers]
     for launch in plan.launches:
         _check(launch, target)
         code = launch.compile(target)
@@ -113,10 +87,10 @@ def _planned(planner: ModuleType, problem) -> list[int]:
             function = _register(code, launch.kernel)
         else:
             function = _load(problem.place, code, launch)
-        answer += [function, *launch.grid, launch.block, launch.shared, launch.early]
-    emulation = emulator.active()
-    if emulation is not None and not emulation.execute:
-        emulation.recorded.append(Planned(problem, plan, target))
+        answer += border.launch_of(function, launch)
+    active = emulation.active()
+    if active is not None and not active.execute:
+        active.recorded.append(Planned(problem, plan, target))
     return answer
 
 
@@ -130,8 +104,7 @@ def _fastest(planner: ModuleType, problem, target: arch.Target) -> Plan:
 
 def plan_for(problem, target: arch.Target) -> Plan:
     """The plan of a call that asks this."""
-    name = next(module for module, kind in KINDS.values() if kind == type(problem).__name__)
-    return _fastest(importlib.import_module(name), problem, target)
+    return _fastest(border.kind_of(problem).planner, problem, target)
 
 
 def compile_kernels(problem, target: arch.Target) -> None:
@@ -177,10 +150,10 @@ def _capturing(device: int) -> bool:
 
 def recorded(call: Callable[[], object], target: arch.Target) -> tuple[object, list[Planned | RecordedLaunch]]:
     """What a call of ops returns, allocated and not computed, and what it plans and would launch on `target`, in order."""
-    emulation = emulator.Emulation(target.name, execute=False)
-    with emulator.entered(emulation):
+    recording = emulation.Emulation(target.name, execute=False)
+    with emulation.entered(recording):
         output = call()
-    return output, emulation.recorded
+    return output, recording.recorded
 
 
 def plans(call: Callable[[], object], target: arch.Target) -> list[Planned]:
@@ -204,51 +177,15 @@ def problems(call: Callable[[], object], target: arch.Target) -> list:
 # ----------------------------------------------------------------------------------------------------------- emulating
 
 
-def _emulate(function, grid, block, shared, arguments, size, tensors, names) -> list[int]:
-    try:
-        kernel, emulation = _emulated[function], emulator.active()
-        data = ctypes.string_at(arguments, size)
-        named = dict(zip(bytes(names).decode().split("\0"), tensors, strict=False))
-        if not emulation.execute:
-            emulation.recorded.append(RecordedLaunch(kernel, tuple(grid), block, shared, data, named))
-            return []
-        (argument,) = kernel.explicit
-        if argument.size != size:
-            raise ConfigError(f"{kernel.name} takes {argument.size} bytes of arguments; the library has {size}")
-        kernel.run(emulation, tuple(grid), (block, 1, 1), data, named, shared)
-        return []
-    except BaseException as error:
-        return _told(error)
-
-
-# --------------------------------------------------------------------------------------------------------------- modes
-
-
-def _mode(gpu: bool) -> int:
-    emulation, mode = emulator.active(), 0
-    if emulation is not None and not (gpu and emulation.execute):
-        mode = _TARGETS.index(arch.target(emulation.target).name) + 1
-        if not emulation.execute:
-            mode |= RECORDS
-    if _warming.get():
-        mode |= ONLY_WARMS
-    if driver.stands_in():
-        mode |= STAND_IN
-    return mode
-
-
-def warming() -> contextlib.AbstractContextManager[None]:
-    """Within it, calls plan, compile and load, and launch nothing."""
-    return special_mode(_warming, True)
-
-
-def _precision() -> int:
-    return ("highest", "high", "medium").index(torch.get_float32_matmul_precision())
-
-
-def _told(error: BaseException) -> list[int]:
-    return [-1, *errors.packed(error).encode()]
-
-
-for _name, _function in (("_plan", _plan), ("_emulate", _emulate), ("_mode", _mode), ("_precision", _precision)):
-    IMPLEMENTATIONS["wmma"].impl(_name, _function, "CompositeExplicitAutograd")
+def emulate(function, grid, block, shared, arguments, size, tensors, names) -> None:
+    """One launch."""
+    kernel, active = _emulated[function], emulation.active()
+    data = ctypes.string_at(arguments, size)
+    named = dict(zip(bytes(names).decode().split("\0"), tensors, strict=False))
+    if not active.execute:
+        active.recorded.append(RecordedLaunch(kernel, tuple(grid), block, shared, data, named))
+        return
+    (argument,) = kernel.explicit
+    if argument.size != size:
+        raise ConfigError(f"{kernel.name} takes {argument.size} bytes of arguments; the library has {size}")
+    kernel.run(active, tuple(grid), (block, 1, 1), data, named, shared)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from wmma_ops import jit
 from wmma_ops.hardware import arch
-from wmma_ops.plan.attention import backward as attention_backward
-from wmma_ops.plan.attention import forward as attention
+from wmma_ops.plan.attention.loops import backward as attention_backward
+from wmma_ops.plan.attention.loops import forward as attention
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
 from wmma_ops.plan.plan import KERNEL_FILE, Plan

@@ -50,10 +50,11 @@ std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) 
   if (!way.executes) return {out, lse};
 
   wmma::AttentionArguments& arguments = problem.arguments;
-  arguments.splits = static_cast<int>(plan.numbers[0]);
-  arguments.keys_of_split = static_cast<int>(plan.numbers[1]);
-  arguments.tiles = static_cast<int>(plan.numbers[2]);
-  arguments.slices = static_cast<int>(plan.numbers[3]);
+  const auto numbers = plan.numbers<border::AttentionNumbers>();
+  arguments.splits = static_cast<int>(numbers.splits);
+  arguments.keys_of_split = static_cast<int>(numbers.keys_of_split);
+  arguments.tiles = static_cast<int>(numbers.tiles);
+  arguments.slices = static_cast<int>(numbers.slices);
   const OptTensor workspace = launch::workspace_of(plan, p.device);
   if (workspace) {
     arguments.partial = workspace->mutable_data_ptr();

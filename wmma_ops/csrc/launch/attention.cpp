@@ -63,29 +63,30 @@ ProblemKey AttentionProblem::key(bool backward) const {
     out_vec = std::min(out_vec, way.across ? 1 : way.vec);
   }
   bool wide = is_wide(v[kQ]) || is_wide(v[kK]) || is_wide(v[kV]) || is_wide(v[kGOut]);
-  return {kAttentionProblem,
-          place_,
-          backward,
-          element_code(p_.type),
-          p_.mask ? element_code(type_of(*p_.mask)) : int64_t{wmma::kNoElement},
-          p_.causal != kNotCausal,
-          p_.e,
-          p_.ev,
-          q.across,
-          q.vec,
-          k.across,
-          k.vec,
-          values.across,
-          values.vec,
-          out_vec,
-          g_out.across,
-          g_out.vec,
-          wide,
-          arguments.batch,
-          p_.heads,
-          p_.heads / p_.kv_heads,
-          p_.sq,
-          p_.skv};
+  border::AttentionProblem asks;
+  asks.place = place_;
+  asks.backward = backward;
+  asks.dtype = element_code(p_.type);
+  asks.mask = p_.mask ? element_code(type_of(*p_.mask)) : int64_t{wmma::kNoElement};
+  asks.causal = p_.causal != kNotCausal;
+  asks.e = p_.e;
+  asks.ev = p_.ev;
+  asks.q_order = q.across;
+  asks.q_vec = q.vec;
+  asks.k_order = k.across;
+  asks.k_vec = k.vec;
+  asks.v_order = values.across;
+  asks.v_vec = values.vec;
+  asks.out_vec = out_vec;
+  asks.g_order = g_out.across;
+  asks.g_vec = g_out.vec;
+  asks.wide = wide;
+  asks.batch = arguments.batch;
+  asks.heads = p_.heads;
+  asks.group = p_.heads / p_.kv_heads;
+  asks.sq = p_.sq;
+  asks.skv = p_.skv;
+  return ProblemKey(asks);
 }
 
 }  // namespace wmma_ops

@@ -33,32 +33,33 @@ TwoProducts::TwoProducts(const GemmGemm& p, const Tensor& out, int64_t place)
                   gate = direction_of(batch, v[kGate], v[kGate].row, v[kGate].column, k, h, true),
                   b1 = direction_of(batch, v[kB1], v[kB1].row, v[kB1].column, h, n, true);
   auto along_n = [&](Operand which) { return batch.vec_of(v[which], v[which].column, n, v[which].row); };
-  problem = {kGemmGemmProblem,
-             place,
-             v[kA].code,
-             v[kC].code,
-             v[kD].code,
-             v[kBias0].code,
-             v[kBias1].code,
-             p.gate.has_value(),
-             a.across,
-             b0.across,
-             gate.across,
-             b1.across,
-             a.vec,
-             b0.vec,
-             gate.vec,
-             b1.vec,
-             along_n(kC),
-             along_n(kD),
-             is_wide(v[kA]) || is_wide(v[kB0]) || is_wide(v[kGate]) || is_wide(v[kB1]),
-             p.activation,
-             batch.dims - batch.outer_dims(),
-             last.batch,
-             m,
-             n,
-             k,
-             h};
+  border::GemmGemmProblem asks;
+  asks.place = place;
+  asks.a = v[kA].code;
+  asks.c = v[kC].code;
+  asks.d = v[kD].code;
+  asks.bias0 = v[kBias0].code;
+  asks.bias1 = v[kBias1].code;
+  asks.gate = p.gate.has_value();
+  asks.a_order = a.across;
+  asks.b0_order = b0.across;
+  asks.gate_order = gate.across;
+  asks.b1_order = b1.across;
+  asks.a_vec = a.vec;
+  asks.b0_vec = b0.vec;
+  asks.gate_vec = gate.vec;
+  asks.b1_vec = b1.vec;
+  asks.c_vec = along_n(kC);
+  asks.d_vec = along_n(kD);
+  asks.wide = is_wide(v[kA]) || is_wide(v[kB0]) || is_wide(v[kGate]) || is_wide(v[kB1]);
+  asks.activation = p.activation;
+  asks.batch_dims = batch.dims - batch.outer_dims();
+  asks.batch = last.batch;
+  asks.m = m;
+  asks.n = n;
+  asks.k = k;
+  asks.h = h;
+  problem = ProblemKey(asks);
 }
 
 OptTensor launch::gemm_gemm(const GemmGemm& p, const Way& way) {
@@ -74,10 +75,9 @@ OptTensor launch::gemm_gemm(const GemmGemm& p, const Way& way) {
   if (plan.launch_count == 0) return std::nullopt;
   if (!way.executes) return out;
   wmma::GemmGemmArguments& arguments = both.arguments;
-  arguments.last.tiles_m = static_cast<unsigned>(plan.numbers[0]);
-  const int64_t lines_a = plan.numbers[1], lines_b0 = plan.numbers[2], lines_b1 = plan.numbers[3],
-                lines_d = plan.numbers[4];
-  if (lines_a == 0) {
+  const auto numbers = plan.numbers<border::GemmGemmNumbers>();
+  arguments.last.tiles_m = static_cast<unsigned>(numbers.blocks);
+  if (numbers.lines_a == 0) {
     both.launch_all(p.op, way, plan);
     return out;
   }
@@ -91,12 +91,13 @@ OptTensor launch::gemm_gemm(const GemmGemm& p, const Way& way) {
       map(x, {n, x.column_stride}, {k, x.row_stride}, lines, into);
     };
     const wmma::GemmArguments& last = arguments.last;
-    map(arguments.a, {last.m, arguments.a.row_stride}, {arguments.k, arguments.a.column_stride}, lines_a,
+    map(arguments.a, {last.m, arguments.a.row_stride}, {arguments.k, arguments.a.column_stride}, numbers.lines_a,
         with_maps.a_map);
-    map_weights(arguments.b0, last.k, arguments.k, lines_b0, with_maps.b0_map);
-    if (p.gate) map_weights(arguments.gate, last.k, arguments.k, lines_b0, with_maps.gate_map);
-    map_weights(last.b, last.n, last.k, lines_b1, with_maps.b1_map);
-    if (lines_d > 0) map(last.d, {last.m, last.d.row_stride}, {last.n, last.d.column_stride}, lines_d, with_maps.d_map);
+    map_weights(arguments.b0, last.k, arguments.k, numbers.lines_b0, with_maps.b0_map);
+    if (p.gate) map_weights(arguments.gate, last.k, arguments.k, numbers.lines_b0, with_maps.gate_map);
+    map_weights(last.b, last.n, last.k, numbers.lines_b1, with_maps.b1_map);
+    if (numbers.lines_d > 0)
+      map(last.d, {last.m, last.d.row_stride}, {last.n, last.d.column_stride}, numbers.lines_d, with_maps.d_map);
   }
   execute(p.op, way, plan, &with_maps, sizeof with_maps, both.touched);
   return out;

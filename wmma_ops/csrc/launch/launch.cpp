@@ -44,18 +44,19 @@ Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
   if (!way.executes) return out;
 
   wmma::GemmArguments& arguments = product.arguments;
-  arguments.splits = static_cast<unsigned>(plan.numbers[0]);
-  arguments.k_split = plan.numbers[1];
-  arguments.tiles_m = static_cast<unsigned>(plan.numbers[2]);
-  arguments.tiles_n = static_cast<unsigned>(plan.numbers[3]);
-  arguments.whole = static_cast<unsigned>(plan.numbers[4]);
-  arguments.split_stride = plan.numbers[5];
+  const auto numbers = plan.numbers<border::GemmNumbers>();
+  arguments.splits = static_cast<unsigned>(numbers.splits);
+  arguments.k_split = numbers.k_split;
+  arguments.tiles_m = static_cast<unsigned>(numbers.tiles_m);
+  arguments.tiles_n = static_cast<unsigned>(numbers.tiles_n);
+  arguments.whole = static_cast<unsigned>(numbers.whole);
+  arguments.split_stride = numbers.split_stride;
   const OptTensor workspace = workspace_of(plan, p.device);
   if (workspace) {
     arguments.partial = workspace->mutable_data_ptr();
     product.touched.add("workspace", *workspace);
   }
-  const int64_t lines_a = plan.numbers[6], lines_b = plan.numbers[7], lines_d = plan.numbers[8];
+  const int64_t lines_a = numbers.lines_a, lines_b = numbers.lines_b, lines_d = numbers.lines_d;
   if (lines_a == 0) {
     product.launch_all(p.op, way, plan);
     return out;

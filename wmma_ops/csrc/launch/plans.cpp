@@ -30,18 +30,23 @@ std::unordered_map<ProblemKey, Plan, Hash>& table() {
 Plan asked(const char* op, const ProblemKey& problem) {
   auto answer = aten::call<std::vector<int64_t>>("wmma::_plan", "", Sizes(problem.begin(), problem.end()));
   fail_if_told(op, answer);
-  constexpr size_t kHeader = 1 + kPlanNumbers, kEach = 6;
-  if (answer.size() < kHeader || (answer.size() - kHeader) % kEach != 0 ||
-      (answer.size() - kHeader) / kEach > kMostLaunches) {
+  // The workspace, how many numbers, those, and then the launches.
+  constexpr size_t kHeader = 2, kEach = sizeof(border::Launch) / sizeof(int64_t);
+  const size_t numbers = answer.size() < kHeader ? 0 : static_cast<size_t>(answer[1]);
+  const size_t rest = answer.size() - kHeader - numbers;
+  if (answer.size() < kHeader || numbers > Plan::kMostNumbers || answer.size() < kHeader + numbers ||
+      rest % kEach != 0 || rest / kEach > kMostLaunches) {
     throw std::runtime_error(std::string("wmma.") + op + ": the planner's answer is not one of launches");
   }
   auto narrow = [](int64_t value) { return static_cast<unsigned>(value); };
   Plan plan{};
   plan.workspace = answer[0];
-  std::copy_n(answer.begin() + 1, kPlanNumbers, plan.numbers);
-  for (size_t at = kHeader; at < answer.size(); at += kEach) {
-    const int64_t* x = answer.data() + at;
-    plan.launches[plan.launch_count++] = {x[0], {narrow(x[1]), narrow(x[2])}, narrow(x[3]), narrow(x[4]), x[5] != 0};
+  std::copy_n(answer.begin() + kHeader, numbers, plan.numbers_);
+  for (size_t at = kHeader + numbers; at < answer.size(); at += kEach) {
+    border::Launch x;
+    std::memcpy(&x, answer.data() + at, sizeof x);
+    plan.launches[plan.launch_count++] = {
+        x.function, {narrow(x.grid_x), narrow(x.grid_y)}, narrow(x.block), narrow(x.shared), x.early != 0};
   }
   return plan;
 }
@@ -79,6 +84,9 @@ void forget_plans() {
 
 void count_mode(int64_t change) { special_modes.fetch_add(change); }
 
+// The text of border.hpp, as bytes.
+std::vector<int64_t> border_text() { return {std::begin(border::kText), std::end(border::kText) - 1}; }
+
 int64_t plan_count() {
   std::shared_lock lock(mutex);
   return static_cast<int64_t>(table().size());
@@ -87,7 +95,7 @@ int64_t plan_count() {
 }  // namespace
 
 STABLE_TORCH_LIBRARY_FRAGMENT(wmma, m) {
-  // Implemented in Python, by wmma_ops/runtime/launching.py.
+  // Implemented in Python, by wmma_ops/runtime/callbacks.py.
   m.def("_plan(int[] problem) -> int[]");
   m.def("_mode(bool gpu) -> int");
   m.def("_precision() -> int");
@@ -98,12 +106,14 @@ STABLE_TORCH_LIBRARY_FRAGMENT(wmma, m) {
   m.def("_count_mode(int change) -> ()");
   m.def("_forget_plans() -> ()");
   m.def("_plan_count() -> int");
+  m.def("_border() -> int[]");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(wmma, CompositeExplicitAutograd, m) {
   m.impl("_count_mode", TORCH_BOX(&count_mode));
   m.impl("_forget_plans", TORCH_BOX(&forget_plans));
   m.impl("_plan_count", TORCH_BOX(&plan_count));
+  m.impl("_border", TORCH_BOX(&border_text));
 }
 
 }  // namespace wmma_ops

@@ -3,30 +3,31 @@
 
 #include <algorithm>
 #include <array>
-#include <initializer_list>
+#include <cstring>
 #include <stdexcept>
 
+#include "launch/border.hpp"
 #include "launch/mode.hpp"
 
 namespace wmma_ops {
 
-// What a problem's numbers describe; wmma_ops/runtime/launching.py has the same.
-enum ProblemKind : int64_t { kGemmProblem = 0, kGemmGemmProblem = 1, kAttentionProblem = 2 };
-
-// Its kind, then the fields of that kind's class in wmma_ops/plan, in their order. Equal problems have equal kernels.
+// Its kind, then its fields. Equal problems have equal kernels.
 class ProblemKey {
  public:
   ProblemKey() = default;
-  ProblemKey(std::initializer_list<int64_t> values) : size_(values.size()) {
-    if (size_ > values_.size()) throw std::logic_error("a problem has more fields than a key");
-    std::copy(values.begin(), values.end(), values_.begin());
+  template <class Problem>
+  explicit ProblemKey(const Problem& problem) : size_(1 + sizeof(Problem) / sizeof(int64_t)) {
+    static_assert(1 + sizeof(Problem) / sizeof(int64_t) <= kMostFields, "a problem has more fields than a key");
+    values_[0] = Problem::kKind;
+    std::memcpy(values_.data() + 1, &problem, sizeof problem);
   }
   const int64_t* begin() const { return values_.data(); }
   const int64_t* end() const { return values_.data() + size_; }
   bool operator==(const ProblemKey& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
 
  private:
-  std::array<int64_t, 48> values_;
+  static constexpr size_t kMostFields = 48;
+  std::array<int64_t, kMostFields> values_;
   size_t size_ = 0;
 };
 
@@ -37,14 +38,24 @@ struct PlannedLaunch {
   bool early;  // before the launch before it is done: it waits by itself
 };
 
-constexpr int kPlanNumbers = 9;
 constexpr int kMostLaunches = 4;
 
 struct Plan {
-  int64_t workspace;              // bytes
-  int64_t numbers[kPlanNumbers];  // what the plan decides of the kernels' arguments
+  int64_t workspace;  // bytes
   int launch_count;
   PlannedLaunch launches[kMostLaunches];
+
+  // What the plan decides of the kernels' arguments, as the numbers of its kind of problem.
+  template <class Numbers>
+  Numbers numbers() const {
+    static_assert(sizeof(Numbers) <= sizeof numbers_);
+    Numbers found;
+    std::memcpy(&found, numbers_, sizeof found);
+    return found;
+  }
+
+  static constexpr int kMostNumbers = 16;
+  int64_t numbers_[kMostNumbers];
 };
 
 Plan plan_of(const char* op, const ProblemKey& problem, bool remembered);

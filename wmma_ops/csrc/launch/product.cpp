@@ -87,38 +87,39 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t place) : Operands(sta
     b2_way = direction_of(batch, b2, b2.row, b2.column, k2, n, true);
   }
   auto along_n = [&](Operand which) { return batch.vec_of(v[which], v[which].column, n, v[which].row); };
-  problem = {kGemmProblem,
-             place,
-             a.code,
-             b.code,
-             v[kC].code,
-             v[kD].code,
-             v[kBias].code,
-             v[kRowScale].code,
-             v[kColScale].code,
-             v[kAScale].code,
-             v[kMultiply].code,
-             a_way.across,
-             b_way.across,
-             a_way.vec,
-             b_way.vec,
-             along_n(kC),
-             along_n(kD),
-             along_n(kMultiply),
-             is_wide(a) || is_wide(b) || is_wide(v[kA2]) || is_wide(v[kB2]),
-             a_activation,
-             p.activation,
-             batch.dims - batch.outer_dims(),
-             arguments.batch,
-             m,
-             n,
-             k,
-             p.in == ScalarType::Float ? precision() : 0,
-             k2,
-             a2_way.across,
-             b2_way.across,
-             a2_way.vec,
-             b2_way.vec};
+  border::GemmProblem asks;
+  asks.place = place;
+  asks.a = a.code;
+  asks.b = b.code;
+  asks.c = v[kC].code;
+  asks.d = v[kD].code;
+  asks.bias = v[kBias].code;
+  asks.row_scale = v[kRowScale].code;
+  asks.col_scale = v[kColScale].code;
+  asks.a_scale = v[kAScale].code;
+  asks.multiply = v[kMultiply].code;
+  asks.a_order = a_way.across;
+  asks.b_order = b_way.across;
+  asks.a_vec = a_way.vec;
+  asks.b_vec = b_way.vec;
+  asks.c_vec = along_n(kC);
+  asks.d_vec = along_n(kD);
+  asks.multiply_vec = along_n(kMultiply);
+  asks.wide = is_wide(a) || is_wide(b) || is_wide(v[kA2]) || is_wide(v[kB2]);
+  asks.a_activation = a_activation;
+  asks.activation = p.activation;
+  asks.batch_dims = batch.dims - batch.outer_dims();
+  asks.batch = arguments.batch;
+  asks.m = m;
+  asks.n = n;
+  asks.k = k;
+  asks.precision = p.in == ScalarType::Float ? precision() : 0;
+  asks.k2 = k2;
+  asks.a2_order = a2_way.across;
+  asks.b2_order = b2_way.across;
+  asks.a2_vec = a2_way.vec;
+  asks.b2_vec = b2_way.vec;
+  problem = ProblemKey(asks);
 }
 
 }  // namespace wmma_ops

@@ -12,7 +12,7 @@ from wmma_ops.plan.gemm.cost import cost
 from wmma_ops.plan.gemm.loop import Loop
 from wmma_ops.plan.gemm.loops import loop_of
 from wmma_ops.plan.plan import MOST_GRID_Y, KernelLaunch, Plan, check_blocks
-from wmma_ops.plan.problem import GemmProblem
+from wmma_ops.plan.problem import GemmNumbers, GemmProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, registered
 
 _REDUCE_THREADS = 256
@@ -168,7 +168,8 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
         grid = (blocks, min(problem.batch, MOST_GRID_Y))
         reduce = source(problem, config, target, reduces=True)
         launches.append(KernelLaunch("gemm_reduce", reduce, grid, _REDUCE_THREADS, 0, early=target.family == "sm90"))
-    numbers = (splits, k_split, tiles_m, tiles_n, tiles - in_parts, split_stride, *loop.mapped_lines(problem, config))
+    lines = loop.mapped_lines(problem, config)
+    numbers = GemmNumbers(splits, k_split, tiles_m, tiles_n, tiles - in_parts, split_stride, *lines)
     return Plan(config, reason, tuple(launches), workspace, numbers)
 
 

@@ -16,7 +16,7 @@ from wmma_ops.plan.gemm.config import number_of
 from wmma_ops.plan.gemm_gemm.config import GemmGemmConfig
 from wmma_ops.plan.gemm_gemm.loops import LOOPS, loop_of
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
-from wmma_ops.plan.problem import GemmGemmProblem
+from wmma_ops.plan.problem import GemmGemmNumbers, GemmGemmProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, nested, order_of, registered
 
 _TYPES = (torch.float16, torch.bfloat16, torch.int8)
@@ -155,7 +155,7 @@ def decided(problem: GemmGemmProblem, target: arch.Target) -> tuple[GemmGemmConf
 
 def two(reason: str) -> Plan:
     """Leaves the work to two products."""
-    return Plan(None, reason, (), 0, (0, 0, 0, 0, 0))
+    return Plan(None, reason, (), 0, ())
 
 
 def plan_of(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target, reason: str) -> Plan:
@@ -165,4 +165,4 @@ def plan_of(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Targe
     check_blocks(f"{problem.m} rows take", blocks, threads, target)
     grid, shared = loop.grid(problem, config, target, blocks), loop.shared_bytes(problem, config, target)
     launch = KernelLaunch("gemm_gemm", source(problem, config, target), grid, threads, shared)
-    return Plan(config, reason, (launch,), 0, (blocks, *loop.mapped_lines(problem, config)))
+    return Plan(config, reason, (launch,), 0, GemmGemmNumbers(blocks, *loop.mapped_lines(problem, config)))

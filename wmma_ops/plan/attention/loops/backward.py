@@ -11,7 +11,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import step_of, tile_bytes, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.attention.forward import is_lanes, mask_type
+from wmma_ops.plan.attention.loops.forward import is_lanes, mask_type
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionProblem
@@ -218,4 +218,4 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
             )
         )
     config = BackwardConfig(problem.dtype, lanes, *owners)
-    return Plan(config, "the first that fits", tuple(launches), 0, (0, 0, 0, 0))
+    return Plan(config, "the first that fits", tuple(launches), 0, ())

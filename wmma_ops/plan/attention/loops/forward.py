@@ -13,7 +13,7 @@ from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
-from wmma_ops.plan.problem import AttentionProblem
+from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of
 
 _COMBINE_THREADS = 256
@@ -277,10 +277,6 @@ def mask_type(problem: AttentionProblem) -> str:
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
-    if problem.backward:
-        from wmma_ops.plan.attention import backward as attention_backward
-
-        return attention_backward.plan(problem, target)
     return plan_of(problem, choose(problem, target), target, "the first that fits")
 
 
@@ -309,4 +305,4 @@ def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Tar
     reason = f"{reason}; {blocks * splits} blocks on {model.CARDS[target.name].units} units"
     if config.lanes:
         reason += f"; {target.name} has no {type_name(config.element)} matrix instruction"
-    return Plan(config, reason, tuple(launches), workspace, (splits, keys_of_split, tiles, slices))
+    return Plan(config, reason, tuple(launches), workspace, AttentionNumbers(splits, keys_of_split, tiles, slices))

@@ -1,0 +1,25 @@
+"""What the library and Python exchange has the same names, in the same order, on both sides."""
+
+import pytest
+import torch
+
+from wmma_ops.runtime import border
+
+TEXT = bytes(torch.ops.wmma._border()).decode()
+OURS = border._ours()
+
+
+def test_both_sides_say_the_same():
+    assert len(OURS) == 7
+    assert sum(map(len, OURS.values())) > 100
+    assert not border.differences(TEXT, OURS)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_each_difference_is_named(name):
+    fields = OURS[name]
+    for wrong in (fields[:-1], [*fields, "more"], [*fields[1:], fields[0]], ["other", *fields[1:]]):
+        (found,) = border.differences(TEXT, {**OURS, name: wrong})
+        assert found.startswith(f"{name}: ")
+        assert str(fields) in found
+        assert str(wrong) in found

@@ -1,0 +1,116 @@
+"""How the package is put together: no circle of imports, little to load, and every room where the design has it."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import wmma_ops
+
+PACKAGE = Path(wmma_ops.__file__).parent
+
+
+def _modules(package: Path) -> dict[str, Path]:
+    found = {}
+    for path in package.rglob("*.py"):
+        parts = [package.name, *path.relative_to(package).with_suffix("").parts]
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def _imports(path: Path, modules: dict[str, Path]) -> set[str]:
+    """The modules that one imports, within its functions as well; not for a type checker alone."""
+    found: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+                continue
+            if isinstance(child, ast.Import):
+                found.update(alias.name for alias in child.names)
+            elif isinstance(child, ast.ImportFrom) and child.module:
+                for alias in child.names:
+                    full = f"{child.module}.{alias.name}"
+                    found.add(full if full in modules else child.module)
+            visit(child)
+
+    visit(ast.parse(path.read_text()))
+    return found & modules.keys()
+
+
+def _circle(package: Path) -> list[str]:
+    """Modules that import each other, from one to the next; none where there is no circle."""
+    modules = _modules(package)
+    graph = {name: _imports(path, modules) - {name, package.name} for name, path in modules.items()}
+    done: set[str] = set()
+
+    def walk(name: str, way: list[str]) -> list[str]:
+        if name in way:
+            return [*way[way.index(name) :], name]
+        if name not in done:
+            for other in sorted(graph[name]):
+                if found := walk(other, [*way, name]):
+                    return found
+            done.add(name)
+        return []
+
+    return next((found for name in sorted(graph) if (found := walk(name, []))), [])
+
+
+def test_no_circle_of_imports():
+    """Not within functions either: what asks the other of two at run time alone still cannot be read without it."""
+    assert not _circle(PACKAGE)
+
+
+def test_a_circle_is_found(tmp_path):
+    package = tmp_path / "ring"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "a.py").write_text("from ring import b\n")
+    (package / "b.py").write_text("def late():\n    from ring.c import x\n    return x\n")
+    (package / "c.py").write_text("from ring import a\nx = 1\n")
+    assert _circle(package) == ["ring.a", "ring.b", "ring.c", "ring.a"]
+    (package / "c.py").write_text("x = 1\n")
+    assert not _circle(package)
+
+
+def test_planning_knows_nothing_of_running():
+    modules = _modules(PACKAGE)
+    seen, todo = set(), [name for name in modules if name.startswith("wmma_ops.plan.")]
+    while todo:
+        if (name := todo.pop()) not in seen:
+            seen.add(name)
+            todo += _imports(modules[name], modules) - {PACKAGE.name}
+    running = {f"wmma_ops.runtime.{name}" for name in ("explain", "launching", "shipped", "tuned", "tuning")}
+    assert running <= modules.keys()
+    assert not running & seen
+
+
+SHARE = """
+import sys, time
+start = time.process_time()
+import torch
+middle = time.process_time()
+import wmma_ops
+print((time.process_time() - middle) / (middle - start))
+heavy = ("wmma_ops.emulator.machine", "wmma_ops.plan", "wmma_ops.jit", "wmma_ops.nn", "wmma_ops.runtime.launching", "rich")
+print(*(name for name in heavy if name in sys.modules), "torch._dynamo" in sys.modules)
+"""
+
+
+def test_importing_costs_little_beside_torch():
+    """At most 100 ms where torch takes the two seconds that it takes on two cores, by the processor's time."""
+    shown = [
+        subprocess.run([sys.executable, "-c", SHARE], capture_output=True, text=True, check=True).stdout
+        for _ in range(3)
+    ]
+    assert min(float(one.split()[0]) for one in shown) <= 0.05
+    assert shown[0].splitlines()[1] == "False"
+
+
+@pytest.mark.parametrize("name", [*wmma_ops.__all__, *wmma_ops._ROOMS, "ConfigError"])
+def test_every_public_name_is_there(name):
+    assert getattr(wmma_ops, name) is getattr(wmma_ops, name)
+    assert name in dir(wmma_ops)

@@ -1,0 +1,65 @@
+"""What the library asks of Python: ops that it calls through the dispatcher. What answers is loaded when first asked.
+
+    wmma::_plan        a problem → how it is launched (launching.py)
+    wmma::_emulate     one launch of the emulator (launching.py)
+    wmma::_mode        how calls in this thread run (csrc/launch/mode.hpp)
+    wmma::_precision   torch's setting for float32 products
+
+A failure cannot cross the library's C interface with its words, so it is answered: −1, then the bytes of its text.
+"""
+
+import torch
+
+from wmma_ops.hardware import arch
+from wmma_ops.ops import errors
+from wmma_ops.ops.library import IMPLEMENTATIONS
+from wmma_ops.runtime import driver, emulation, warming
+
+# As in csrc/launch/mode.hpp.
+RECORDS, ONLY_WARMS, STAND_IN = 256, 512, 1024
+
+_TARGETS = list(arch.TARGETS)
+
+
+def _plan(values: list[int]) -> list[int]:
+    try:
+        from wmma_ops.runtime import launching
+
+        return launching.plan(values)
+    except BaseException as error:
+        return _failed(error)
+
+
+def _emulate(*launch) -> list[int]:
+    try:
+        from wmma_ops.runtime import launching
+
+        launching.emulate(*launch)
+        return []
+    except BaseException as error:
+        return _failed(error)
+
+
+def _mode(gpu: bool) -> int:
+    active, mode = emulation.active(), 0
+    if active is not None and not (gpu and active.execute):
+        mode = _TARGETS.index(arch.target(active.target).name) + 1
+        if not active.execute:
+            mode |= RECORDS
+    if warming.is_on():
+        mode |= ONLY_WARMS
+    if driver.stands_in():
+        mode |= STAND_IN
+    return mode
+
+
+def _precision() -> int:
+    return ("highest", "high", "medium").index(torch.get_float32_matmul_precision())
+
+
+def _failed(error: BaseException) -> list[int]:
+    return [-1, *errors.packed(error).encode()]
+
+
+for _name, _function in (("_plan", _plan), ("_emulate", _emulate), ("_mode", _mode), ("_precision", _precision)):
+    IMPLEMENTATIONS["wmma"].impl(_name, _function, "CompositeExplicitAutograd")

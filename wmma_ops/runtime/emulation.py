@@ -1,0 +1,85 @@
+"""`wmma_ops.emulate`: which target the ops and kernels on CPU tensors run as compiled for, and what they executed."""
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from wmma_ops.emulator.errors import BUDGET
+from wmma_ops.hardware.arch import EMULATED, target
+from wmma_ops.ops.library import special_mode
+
+if TYPE_CHECKING:
+    from wmma_ops.emulator.machine import Statistics
+
+ORDERS = ("forward", "reverse", "random")
+
+
+@dataclass
+class Emulation:
+    """The target that CPU tensors' kernels run on, and what they executed.
+
+    With `execute` false, ops on tensors of any device plan their kernels for the target, which may then be NVIDIA's, and
+    execute none; `recorded` gets the plans and the launches in their stead.
+    """
+
+    target: str
+    order: str = "forward"
+    seed: int = 0
+    budget: int = BUDGET
+    count_traffic: bool = False
+    launches: "list[Statistics]" = field(default_factory=list)
+    execute: bool = True
+    recorded: list = field(default_factory=list)
+
+
+_active: contextvars.ContextVar[Emulation | None] = contextvars.ContextVar("wmma_ops_emulation", default=None)
+
+
+def active() -> Emulation | None:
+    """The emulation that the current thread or task is in."""
+    return _active.get()
+
+
+@contextlib.contextmanager
+def entered(emulation: Emulation) -> Iterator[Emulation]:
+    """Makes an emulation the current thread's or task's."""
+    with special_mode(_active, emulation):
+        yield emulation
+
+
+@contextlib.contextmanager
+def emulate(
+    name: str, *, order: str = "forward", seed: int = 0, budget: int = BUDGET, count_traffic: bool = False
+) -> Iterator[Emulation]:
+    """Within it, ops and kernels on CPU tensors run as compiled for the AMD target `name`.
+
+    Args:
+        name: one of gfx908, gfx90a, gfx942, gfx950, gfx1100, gfx1151, gfx1200, gfx1201, and the others of their families.
+        order: how the waves of a block take turns between barriers: forward, reverse or random (by `seed`).
+        budget: the steps that a block may take without reaching memory that it had not reached before: more are taken for
+            an endless loop. An instruction is one step; one of memory or of the matrix unit is 10, an atomic 64.
+        count_traffic: also count memory segments and bank conflicts of shared memory (in `launches[i].traffic`).
+
+    Yields:
+        an Emulation, whose `launches` hold what each launch executed.
+
+    Examples:
+        >>> import torch, wmma_ops
+        >>> fill = wmma_ops.Kernel('''
+        ... #include <wmma/grid.hpp>
+        ... extern "C" __global__ void fill(int* x) { x[threadIdx.x] = 7; }''', "fill")
+        >>> x = torch.zeros(64, dtype=torch.int32)
+        >>> with wmma_ops.emulate("gfx1201") as emulation:
+        ...     fill[1, 64](x)
+        >>> int(x.sum()), emulation.launches[0].waves
+        (448, 2)
+    """
+    found = target(name)
+    if found.vendor != "amd" or name == "gfx1250":
+        raise ValueError(f"emulate: {name} is not emulated; takes an AMD target such as {', '.join(EMULATED)}")
+    if order not in ORDERS:
+        raise ValueError(f"order is {order!r}; takes {', '.join(ORDERS[:-1])} or {ORDERS[-1]}")
+    with entered(Emulation(name, order, seed, budget, count_traffic)) as emulation:
+        yield emulation
