@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from compiled_functions import Compiled, same
 from op_counts import ran
 
-from wmma_ops import inductor
+from wmma_ops import emulator, inductor
 
 B, M, K, N = 2, 5, 8, 6
 
@@ -157,6 +157,72 @@ def test_other_types(dtype):
 
     tolerance = 1e-10 if dtype == torch.float64 else 3e-2
     assert same(mlp, Compiled(mlp), inputs, tolerance=tolerance) == {"gemm_gemm": 1}
+
+
+def _geglu(x, w, b):
+    h, gate = F.linear(x, w, b).chunk(2, dim=-1)
+    return h * F.gelu(gate)
+
+
+def _swiglu(x, w, b):
+    gate, up = torch.split(F.linear(x, w), N, -1)
+    return F.silu(gate).mul(up)
+
+
+@pytest.mark.parametrize("function", [_geglu, _swiglu])
+@pytest.mark.parametrize("dynamic", [False, True], ids=["", "dynamic"])
+def test_a_gate_from_the_halves_of_one_product(function, dynamic):
+    x, w, b = (torch.nn.Parameter(_x(*shape), False) for shape in ((B, M, K), (2 * N, K), (2 * N,)))
+
+    def gate(x):
+        return function(x, w, b)
+
+    compiled = Compiled(gate, dynamic=dynamic)
+    assert same(gate, compiled, [x], gradients=False) == {"linear": 1, "gemm": 1}
+    (entry,) = compiled.report.rewritten
+    assert entry.op == "gemm"
+    assert "a half of it + " in entry.pattern
+    w.requires_grad_()
+    compiled = Compiled(gate, dynamic=dynamic)
+    assert same(gate, compiled, [x], gradients=False) == {"linear": 1}
+    assert "no further: its halves could be two products, were not: the gradients" in str(compiled.report.entries)
+
+
+def test_halves_are_held_against_torchs_one_product():
+    """Two launches for torch's two, of which the one multiplies all columns at once."""
+    x, w, b = torch.empty(16, 1280).bfloat16(), torch.empty(10240, 1280).bfloat16(), torch.empty(10240).bfloat16()
+    compiled = Compiled(_geglu, force=False)
+    with emulator.emulate("gfx942"), torch.no_grad():
+        compiled(x, w, b)
+    (entry,) = compiled.report.entries
+    assert entry.op is None
+    assert "not linear, a half of it + gelu + multiply: 1." in entry.reason
+
+
+def _rows(x, w, b):
+    h, gate = F.linear(x, w, b).chunk(2, dim=-2)
+    return h * F.gelu(gate)
+
+
+def _half_used_twice(x, w, b):
+    h, gate = F.linear(x, w, b).chunk(2, dim=-1)
+    return h * F.gelu(gate) + gate
+
+
+def _of_one_half(x, w, b):
+    h, _ = F.linear(x, w, b).chunk(2, dim=-1)
+    return h * F.gelu(h)
+
+
+def _of_two(x, w, b):
+    h, gate, _ = F.linear(x, w, b).split((N // 2, N // 2, N), dim=-1)
+    return h * F.gelu(gate)
+
+
+@pytest.mark.parametrize("function", [_rows, _half_used_twice, _of_one_half, _of_two])
+def test_what_is_no_gate_from_halves(function):
+    inputs = [_x(*shape, grad=False) for shape in ((B, 4, K), (2 * N, K), (2 * N,))]
+    assert same(function, Compiled(function), inputs, gradients=False) == {"linear": 1}
 
 
 # ---------------------------------------------------------------------------------------------- where it must not, or less

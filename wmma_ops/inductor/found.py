@@ -11,10 +11,18 @@ from wmma_ops.ops.types import name as type_name
 
 
 @dataclass(frozen=True)
+class Half:
+    """The first or the second half of an operand's rows: of a linear layer's columns."""
+
+    node: Node
+    which: int
+
+
+@dataclass(frozen=True)
 class Transposed:
     """An operand that the op takes with its last two dimensions exchanged: a linear layer's weight."""
 
-    node: Node
+    node: Node | Half
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,10 +32,13 @@ class Rewrite:
     pattern: str
     op: str
     nodes: tuple[Node, ...]
-    tensors: "dict[str, Node | Transposed | Rewrite]"  # a Rewrite: another op's result, whose nodes are among these
+    tensors: (
+        "dict[str, Node | Half | Transposed | Rewrite]"  # a Rewrite: another op's result, whose nodes are among these
+    )
     scalars: dict[str, object] = field(default_factory=dict)
     has_epilogue: bool = False  # beyond the bias, which torch's product adds too
     note: str = ""  # why it does not take more
+    whole: "Rewrite | None" = None  # torch's one product, where the op and its parts multiply a piece of it each
 
     @property
     def parts(self) -> "tuple[Rewrite, ...]":
@@ -39,10 +50,12 @@ class Rewrite:
         return self.nodes[-1]
 
 
-def operand_value(x: Node | Transposed | Rewrite) -> torch.Tensor:
+def operand_value(x: Node | Half | Transposed | Rewrite) -> torch.Tensor:
     """What an operand is when the graph is made."""
     if isinstance(x, Transposed):
-        return value(x.node).transpose(-2, -1)
+        return operand_value(x.node).transpose(-2, -1)
+    if isinstance(x, Half):
+        return value(x.node).chunk(2)[x.which]
     return value(x.anchor if isinstance(x, Rewrite) else x)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch.fx import Node
 
-from wmma_ops.inductor import attention, nodes, sums
+from wmma_ops.inductor import attention, halves, nodes, sums
 from wmma_ops.inductor.found import Found, Rewrite, Transposed, given, refused, vanishes
 from wmma_ops.inductor.nodes import Order, value
 from wmma_ops.ops import activations
@@ -79,7 +79,8 @@ def find(order: Order) -> list[Found]:
             found.append(Found(node, reason="no pattern looks into it"))
     for node, chain in chains.items():
         pairs = (pair for fused in chain for both in (sums.rewrites, _pairs) for pair in both(fused, ends))
-        rewrites = (*pairs, *map(_single, chain))
+        gates = (gate for fused in chain for gate in halves.rewrites(fused))
+        rewrites = (*pairs, *gates, *map(_single, chain))
         found.append(Found(node, tuple(sorted(rewrites, key=lambda rewrite: -len(rewrite.nodes)))))
     return sorted(found, key=lambda one: order.places[one.start].index)
 
@@ -148,7 +149,7 @@ def _next(fused: Fused, user: Node) -> Fused | str:
     name, kind = getattr(user.target, "__name__", str(user.target)), nodes.kind(user)
     given, result = nodes.arguments(user), value(user)
     if result is None or result.dtype != fused.result.dtype or not nodes.same_shape(result, fused.result):
-        return f"{name} gives another type or shape" if kind in nodes.ELEMENTWISE else ""
+        return f"{name} gives another type or shape" if kind in nodes.ELEMENTWISE else halves.why_apart(fused)
     if nodes.passes_on(user):
         return fused.and_then(user)
     if kind == "dropout":

@@ -69,9 +69,11 @@ class Cost:
         return f"{total / self.torchs:.2f} of torch's time {self.source}{again}"
 
 
-def judged(rewrite: Rewrite, problems: list, target: arch.Target | None, force: bool) -> tuple[bool, str]:
+def judged(
+    rewrite: Rewrite, problems: list, target: arch.Target | None, force: bool, whole: GemmProblem | None = None
+) -> tuple[bool, str]:
     """Whether to rewrite, and why or why not; `problems` are those of `problem_of` on `target`, of the rewriting and of
-    its parts."""
+    its parts, and `whole` that of torch's one product in their place, where it has one."""
     problem, *parts = problems
     if force:
         return True, "forced"
@@ -94,7 +96,11 @@ def judged(rewrite: Rewrite, problems: list, target: arch.Target | None, force: 
         )
     device = value(rewrite.anchor).device
     index = (device.index or 0) if device.type == "cuda" else None
+    index = index if rewrite.whole is None else None  # what was tuned is no piece of another product
     cost = cost_of_all(problem, parts, target, spared(rewrite), value(rewrite.anchor).requires_grad, index)
+    if cost is not None and whole is not None:
+        pieces = sum(_of_library(one, target) for one in problems)
+        cost = dataclasses.replace(cost, torchs=cost.torchs - pieces + _of_library(whole, target))
     if cost is None:
         return False, "the planner would launch two products"
     return cost.pays, str(cost)
@@ -161,8 +167,7 @@ def cost_of(
     """
     if isinstance(problem, GemmGemmProblem):
         return _cost_of_two(problem, target, spares, differentiated)
-    products = map(_plain, problem.pairs)
-    library = sum(_library(one, target) * _cycles(one, target) for one in products)
+    library = _of_library(problem, target)
     behind = _elementwise(problem, target, spares)
     recomputed = library if differentiated and _recomputes(problem) else 0.0
     measured = None if device is None else tuned.measured(dataclasses.replace(problem, place=device))
@@ -198,6 +203,11 @@ def _cycles_of_two(problem: GemmGemmProblem, target: arch.Target) -> float | Non
     """Of our two products in one kernel; None where the planner would take two."""
     config, cycles, _ = gemm_gemm.decided(problem, target)
     return None if config is None else cycles
+
+
+def _of_library(problem: GemmProblem, target: arch.Target) -> float:
+    """Cycles of the library's plain products."""
+    return sum(_library(one, target) * _cycles(one, target) for one in map(_plain, problem.pairs))
 
 
 def _library(problem: GemmProblem, target: arch.Target) -> float:

@@ -7,7 +7,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from wmma_ops.inductor import ahead, layout, nodes, patterns, profit
-from wmma_ops.inductor.found import Found, Rewrite, Transposed, operand_value
+from wmma_ops.inductor.found import Found, Half, Rewrite, Transposed, operand_value
 from wmma_ops.inductor.nodes import Order, value
 from wmma_ops.inductor.report import Entry, Report, line_of, report_to_add_to
 from wmma_ops.ops.library import overload
@@ -49,7 +49,8 @@ def _rewrite(graph: Graph, settings: Settings, report: Report) -> None:
         device = value(rewrite.anchor).device
         target = profit.target_of(device)
         problems = () if why else [profit.problem_of(one, order, target) for one in (rewrite, *rewrite.parts)]
-        pays, reason = (False, why) if why else profit.judged(rewrite, problems, target, settings.force)
+        whole = None if why or rewrite.whole is None else profit.problem_of(rewrite.whole, order, target)
+        pays, reason = (False, why) if why else profit.judged(rewrite, problems, target, settings.force, whole)
         if not pays:
             refused[one.start][rewrite.pattern] = reason
             continue
@@ -123,15 +124,18 @@ def _apply(graph: Graph, rewrite: Rewrite, order: Order, replaced: dict[Node, No
         node.meta.update(kept, example_value=meta)
         return node
 
-    def operand(x: Node | Transposed | Rewrite) -> Node:
+    def operand(x: Node | Half | Transposed | Rewrite) -> Node:
+        if isinstance(x, Node):
+            return current(x)
         if isinstance(x, Rewrite):
             return computed(x)
-        if not isinstance(x, Transposed):
-            return current(x)
-        source = current(x.node)
+        source = operand(x.node)
         with torch.no_grad():
-            turned = value(source).transpose(-2, -1)
-        return made(torch.transpose, source, -2, -1, meta=turned)
+            seen = operand_value(x)
+        if isinstance(x, Half):
+            rows = seen.shape[0]
+            return made(torch.narrow, source, 0, x.which * rows, rows, meta=seen)
+        return made(torch.transpose, source, -2, -1, meta=seen)
 
     def computed(part: Rewrite) -> Node:
         tensors = {name: operand(x) for name, x in part.tensors.items()}
