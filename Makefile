@@ -1,6 +1,8 @@
 # make demo: install and show.   make test: install and test.   make lint: formatters, linters, types.
 # make docs: the site, in build/site; fails on a dead link.
 # make test-all: the tests, with every case of the value suite on every emulated target.
+# make bench: our calls beside torch's, planner, compiler, emulator; on a GPU its own too. ARGS="--benchmark-json=FILE" keeps it.
+# make bench-check: a quick one, held against the ratios in bench/baseline.json.
 # make sanitize: compute-sanitizer's tools over the kernels, on an NVIDIA GPU.
 # An active environment that has torch is used as it is; otherwise .venv is made.
 
@@ -15,7 +17,7 @@ PIP = $(PYTHON) -m pip --disable-pip-version-check
 EXTRA = $(PYTHON) -c "import importlib.metadata as m, sys; \
   print(*(row.partition(';')[0] for row in m.requires('wmma_ops') if row.endswith(sys.argv[1] + '\"')))"
 
-.PHONY: build demo test test-all sanitize lint format docs bench wheel clean
+.PHONY: build demo test test-all sanitize lint format docs bench bench-check wheel clean
 
 build: $(STAMP)
 
@@ -63,7 +65,11 @@ docs: build
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --config-file docs/mkdocs.yml
 
 bench: build
-	$(PYTHON) bench/bench_cpu.py
+	$(PIP) install --quiet $$($(EXTRA) test)
+	$(PYTHON) -m pytest bench $(ARGS)
+
+bench-check: build
+	$(MAKE) bench ARGS="--quick --baseline=check $(ARGS)"
 
 wheel: build
 	$(PIP) wheel --quiet --no-build-isolation --no-deps -w dist .

@@ -5,22 +5,16 @@ python bench/bench_attention.py [--quick] [--json FILE]
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
+import running
 import torch
 import torch.nn.functional as F
-from gpu import Clock, check, parser, summary, write
+from running import check
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import wmma_ops
-
-
-@dataclass(frozen=True)
-class Taken:
-    """Microseconds of ours and of the peers, and why there are none of the others."""
-
-    ours: float
-    peers: dict[str, float]
-    missing: dict[str, str]
+from wmma_ops.cli.benching import OURS, Calls, Case
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,9 @@ def operands(shape: Shape, gradients: bool = False) -> list[torch.Tensor]:
     kv_heads = shape.kv_heads or shape.heads
     sizes = (shape.heads, shape.sq), (kv_heads, shape.skv), (kv_heads, shape.skv)
     return [
-        torch.randn(shape.batch, heads, length, shape.e, dtype=torch.bfloat16, device="cuda", requires_grad=gradients)
+        torch.randn(
+            shape.batch, heads, length, shape.e, dtype=torch.bfloat16, device=running.DEVICE, requires_grad=gradients
+        )
         for heads, length in sizes
     ]
 
@@ -88,73 +84,38 @@ def peers(shape: Shape, tensors: list[torch.Tensor]) -> tuple[dict[str, SDPBacke
     return found, missing
 
 
-def forward(shape: Shape, clock: Clock) -> Taken:
+def forward(shape: Shape) -> Calls:
     tensors = operands(shape)
     found, missing = peers(shape, tensors)
-    for backend in found.values():
-        check(ours(shape, *tensors), sdpa(backend, shape, *tensors))
-    calls = [lambda: ours(shape, *tensors)]
-    calls += [lambda backend=backend: sdpa(backend, shape, *tensors) for backend in found.values()]
-    mine, *others = clock.times(calls)
-    return Taken(mine, dict(zip(found, others, strict=True)), missing)
+    errors = [check(ours(shape, *tensors), sdpa(backend, shape, *tensors)) for backend in found.values()]
+    calls = {OURS: lambda: ours(shape, *tensors)}
+    calls |= {name: lambda backend=backend: sdpa(backend, shape, *tensors) for name, backend in found.items()}
+    return Calls(calls, missing, shape.flops, error=max(errors, default=None))
 
 
-def backward(shape: Shape, clock: Clock) -> Taken:
+def backward(shape: Shape) -> Calls:
     tensors = operands(shape, gradients=True)
     found, missing = peers(shape, tensors)
-    outs = [ours(shape, *tensors), *(sdpa(backend, shape, *tensors) for backend in found.values())]
-    g_out = torch.randn_like(outs[0])
-    got = [torch.autograd.grad(out, tensors, g_out, retain_graph=True) for out in outs]
-    for other in got[1:]:
-        for mine, theirs in zip(got[0], other, strict=True):
-            check(mine, theirs)
-    calls = [lambda out=out: torch.autograd.grad(out, tensors, g_out, retain_graph=True) for out in outs]
-    mine, *others = clock.times(calls)
-    return Taken(mine, dict(zip(found, others, strict=True)), missing)
+    outs = {OURS: ours(shape, *tensors)}
+    outs |= {name: sdpa(backend, shape, *tensors) for name, backend in found.items()}
+    g_out = torch.randn_like(outs[OURS])
+    calls = {
+        name: lambda out=out: torch.autograd.grad(out, tensors, g_out, retain_graph=True) for name, out in outs.items()
+    }
+    got = calls[OURS]()
+    errors = [check(*pair) for name in found for pair in zip(got, calls[name](), strict=True)]
+    return Calls(calls, missing, 2.5 * shape.flops, error=max(errors, default=None))
 
 
-def rows(clock: Clock) -> Iterator[tuple[str, Shape, float, Taken]]:
-    """(group, shape, FLOP, what it took)."""
-    for shape in LARGE:
-        yield "forward", shape, shape.flops, forward(shape, clock)
-    for shape in LARGE:
-        yield "backward", shape, 2.5 * shape.flops, backward(shape, clock)
-    for shape in DECODE:
-        yield "decode", shape, shape.flops, forward(shape, clock)
-
-
-def beside(taken: Taken) -> str:
-    """What the peers took, and how much faster ours is."""
-    texts = []
-    for name in PEERS:
-        if name in taken.peers:
-            texts.append(f"{name} {taken.peers[name]:8.1f} µs {taken.peers[name] / taken.ours:5.2f}×")
-        else:
-            texts.append(f"{name} n/a ({taken.missing[name]})")
-    return "  ".join(texts)
-
-
-def main() -> None:
-    options = parser(__doc__).parse_args()
-    clock = Clock(options.quick)
-    print(clock.header())
-    kept: list[dict] = []
-    for group, shape, flops, taken in rows(clock):
-        times = {f"{name}_us": value for name, value in taken.peers.items()}
-        kept.append({"group": group, "shape": str(shape), "ours_us": taken.ours, **times, "missing": taken.missing})
-        rate = flops / taken.ours / 1e6
-        print(f"{group:8} {shape!s:28} {taken.ours:8.1f} µs {rate:6.1f} TFLOP/s  {beside(taken)}")
-    for group in dict.fromkeys(row["group"] for row in kept):
-        for names, what in ((("flash",), "FlashAttention-2"), (tuple(PEERS), "the best of SDPA")):
-            ratios = []
-            for row in kept:
-                theirs = [row[f"{name}_us"] for name in names if f"{name}_us" in row]
-                if row["group"] == group and theirs:
-                    ratios.append(min(theirs) / row["ours_us"])
-            if ratios:
-                print(f"{group}:", summary(ratios, f"the speed of {what}"))
-    write(kept, options.json)
+def cases() -> Iterator[Case]:
+    for group, make, shapes in (
+        ("forward", forward, LARGE),
+        ("backward", backward, LARGE),
+        ("decode", forward, DECODE),
+    ):
+        for shape in shapes:
+            yield Case(f"attention, {group}", str(shape), partial(make, shape), tuple(PEERS), running.DEVICE)
 
 
 if __name__ == "__main__":
-    main()
+    running.main(cases(), running.parser(__doc__).parse_args())

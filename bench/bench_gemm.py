@@ -3,14 +3,15 @@
 python bench/bench_gemm.py [--quick] [--json FILE]
 """
 
-import statistics
-import time
+from collections.abc import Callable, Iterator
 
+import running
 import torch
 import torch.nn.functional as F
-from gpu import Clock, check, matrix, parser, summary, write
+from running import check, compiled, matrix
 
 import wmma_ops
+from wmma_ops.cli.benching import OURS, Calls, Case
 
 BIG = [(8192, 8192, 8192), (4096, 4096, 4096), (4096, 14336, 4096), (4096, 4096, 14336)]
 SMALL = [(1, 4096, 4096), (16, 4096, 4096), (128, 14336, 4096), (1000, 1000, 1000), (127, 1031, 515), (512, 512, 512)]
@@ -19,96 +20,79 @@ ROWS = (32, 128, 256, 512, 1024, 2048)
 FUSED = [(4096, 4096, 4096), (8192, 1024, 1024), (16384, 4096, 1024), (512, 4096, 1024)]
 
 
-def products(shapes, clock: Clock):
-    for m, n, k in shapes:
-        a, b = matrix(m, k), matrix(k, n)
-        check(wmma_ops.matmul(a, b), a @ b)
-        ours, theirs = clock.times([lambda a=a, b=b: wmma_ops.matmul(a, b), lambda a=a, b=b: torch.mm(a, b)])
-        yield f"mm {m}x{n}x{k}", ours, theirs, 2 * m * n * k
+def _checked(calls: dict[str, Callable], flops: float) -> Calls:
+    ours, theirs, *_ = calls.values()
+    return Calls(calls, flops=flops, error=check(ours(), theirs()))
 
 
-def layers(clock: Clock):
-    for m in ROWS:
-        for n, k in LAYERS:
-            x, w = matrix(m, k), matrix(n, k) * k**-0.5
-            check(wmma_ops.linear(x, w), F.linear(x, w))
-            ours, theirs = clock.times([lambda x=x, w=w: wmma_ops.linear(x, w), lambda x=x, w=w: F.linear(x, w)])
-            yield f"linear {m}x{n}x{k}", ours, theirs, 2 * m * n * k
+def product(m: int, n: int, k: int) -> Calls:
+    a, b = matrix(m, k), matrix(k, n)
+    return _checked({OURS: lambda: wmma_ops.matmul(a, b), "torch": lambda: torch.mm(a, b)}, 2 * m * n * k)
 
 
-GELU = torch.compile(lambda x, w, b: F.gelu(F.linear(x, w, b)))
-RESIDUAL = torch.compile(lambda x, w, b, r: F.linear(x, w, b) + r)
-AFFINE = torch.compile(lambda c, a, w: torch.addmm(c, a, w.t(), alpha=0.5, beta=2.0))
+def layer(m: int, n: int, k: int) -> Calls:
+    x, w = matrix(m, k), matrix(n, k) * k**-0.5
+    return _checked({OURS: lambda: wmma_ops.linear(x, w), "torch": lambda: F.linear(x, w)}, 2 * m * n * k)
 
 
-def fused_calls(x, w, b, r) -> dict:
-    """Ours, torch's and the compiled one of each kind."""
-    return {
-        "linear+gelu": (
-            lambda: wmma_ops.linear(x, w, b, activation="gelu"),
-            lambda: F.gelu(F.linear(x, w, b)),
-            lambda: GELU(x, w, b),
-        ),
-        "linear+residual": (
-            lambda: wmma_ops.linear(x, w, b, residual=r),
-            lambda: F.linear(x, w, b) + r,
-            lambda: RESIDUAL(x, w, b, r),
-        ),
-        "addmm 0.5, 2": (
-            lambda: wmma_ops.addmm(r, x, w.t(), alpha=0.5, beta=2.0),
-            lambda: torch.addmm(r, x, w.t(), alpha=0.5, beta=2.0),
-            lambda: AFFINE(r, x, w),
-        ),
-    }
+def _gelu(x, w, b):
+    return F.gelu(F.linear(x, w, b))
 
 
-def fused(clock: Clock):
-    for m, n, k in FUSED:
-        for name, calls in fused_calls(matrix(m, k), matrix(n, k) * k**-0.5, matrix(n), matrix(m, n)).items():
-            check(calls[0](), calls[1]())
-            ours, eager, compiled = clock.times(calls)
-            yield f"{name} {m}x{n}x{k}", ours, min(eager, compiled), 2 * m * n * k
+def _residual(x, w, b, r):
+    return F.linear(x, w, b) + r
 
 
-def host_time(calls: int = 3000) -> tuple[float, float]:
-    """Microseconds that a warm call keeps the host."""
+def _affine(c, a, w):
+    return torch.addmm(c, a, w.t(), alpha=0.5, beta=2.0)
+
+
+# Ours, and what is written in torch, of x, w, b and r.
+EPILOGUES: dict[str, tuple[Callable, Callable, Callable]] = {
+    "linear+gelu": (
+        lambda x, w, b, r: wmma_ops.linear(x, w, b, activation="gelu"),
+        _gelu,
+        lambda x, w, b, r: (x, w, b),
+    ),
+    "linear+residual": (lambda x, w, b, r: wmma_ops.linear(x, w, b, residual=r), _residual, lambda *given: given),
+    "addmm 0.5, 2": (
+        lambda x, w, b, r: wmma_ops.addmm(r, x, w.t(), alpha=0.5, beta=2.0),
+        _affine,
+        lambda x, w, b, r: (r, x, w),
+    ),
+}
+
+
+def fused(kind: str, m: int, n: int, k: int) -> Calls:
+    ours, torchs, takes = EPILOGUES[kind]
+    given = matrix(m, k), matrix(n, k) * k**-0.5, matrix(n), matrix(m, n)
+    taken = takes(*given)
+    calls = {OURS: lambda: ours(*given), "torch": lambda: torchs(*taken), "compiled": lambda: compiled(torchs)(*taken)}
+    return _checked(calls, 2 * m * n * k)
+
+
+def host() -> Calls:
+    """What a warm call keeps the host: the GPU is done with each before the next comes."""
     a = matrix(64, 64)
-    found = []
-    for call in (lambda: wmma_ops.matmul(a, a), lambda: torch.mm(a, a)):
-        best = []
-        for _ in range(5):
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(calls // 10):
-                call()
-            best.append((time.perf_counter() - start) / (calls // 10) * 1e6)
-        found.append(statistics.median(best))
-    return found[0], found[1]
+    return _checked({OURS: lambda: wmma_ops.matmul(a, a), "torch": lambda: torch.mm(a, a)}, 2 * 64**3)
 
 
-def main() -> None:
-    options = parser(__doc__).parse_args()
-    clock = Clock(options.quick)
-    print(clock.header())
-    rows = []
-    groups = {
-        "large": products(BIG, clock),
-        "small": products(SMALL, clock),
-        "layers": layers(clock),
-        "fused": fused(clock),
-    }
-    for group, found in groups.items():
-        ratios = []
-        for name, ours, theirs, flops in found:
-            ratios.append(theirs / ours)
-            rate = flops / ours / 1e6
-            rows.append({"group": group, "name": name, "ours_us": ours, "theirs_us": theirs, "tflops": rate})
-            print(f"{name:36} {ours:8.1f} µs {rate:6.1f} TFLOP/s  torch {theirs:8.1f} µs  {theirs / ours:5.2f}×")
-        print(f"{group}:", summary(ratios, "torch's speed"))
-    ours, theirs = host_time()
-    print(f"host time of a warm call: {ours:.1f} µs, torch.mm {theirs:.1f} µs")
-    write(rows, options.json)
+def cases() -> Iterator[Case]:
+    def case(group: str, name: str, make: Callable, *given, peers=("torch",), device=None) -> Case:
+        return Case(group, name, lambda: make(*given), peers, device or running.DEVICE)
+
+    for group, make, name, shapes in (
+        ("large", product, "mm", BIG),
+        ("small", product, "mm", SMALL),
+        ("layers", layer, "linear", [(m, n, k) for m in ROWS for n, k in LAYERS]),
+    ):
+        for m, n, k in shapes:
+            yield case(group, f"{name} {m}x{n}x{k}", make, m, n, k)
+    for m, n, k in FUSED:
+        for kind in EPILOGUES:
+            yield case("fused", f"{kind} {m}x{n}x{k}", fused, kind, m, n, k, peers=("torch", "compiled"))
+    yield case("host time of a warm call", "mm 64x64x64", host, device="cpu")
 
 
 if __name__ == "__main__":
-    main()
+    running.main(cases(), running.parser(__doc__).parse_args())

@@ -3,12 +3,18 @@
 python bench/bench_gemm_gemm.py [--quick] [--json FILE] [--configs COUNT]
 """
 
+from collections.abc import Iterator
+from functools import partial
+
+import running
 import torch
-from gpu import Clock, check, matrix, parser, summary, write
+from running import check, compiled, matrix
 
 import wmma_ops
+from wmma_ops.cli.benching import OURS, Calls, Case
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
 from wmma_ops.runtime import driver
+from wmma_ops.runtime.clock import Clock
 
 SHAPES = [  # M, K, H, N
     (65536, 64, 64, 64),
@@ -22,9 +28,6 @@ SHAPES = [  # M, K, H, N
 
 def eager(a, b0, b1):
     return torch.mm(torch.relu(torch.mm(a, b0)), b1)
-
-
-COMPILED = torch.compile(eager)
 
 
 def configurations(shape, count: int, clock: Clock):
@@ -51,50 +54,40 @@ def configurations(shape, count: int, clock: Clock):
         torch.ops.wmma._forget_plans()
 
 
-def main() -> None:
-    asked = parser(__doc__)
+def two(m: int, k: int, h: int, n: int) -> Calls:
+    a, b0, b1 = matrix(m, k), matrix(k, h) * k**-0.5, matrix(h, n) * h**-0.5
+    plan = wmma_ops.explain("gemm_gemm", a, b0, b1, activation="relu", target=driver.target_of(0))
+    calls = {
+        OURS: lambda: wmma_ops.gemm_gemm(a, b0, b1, activation="relu"),
+        "torch": lambda: eager(a, b0, b1),
+        "compiled": lambda: compiled(eager)(a, b0, b1),
+    }
+    return Calls(
+        calls,
+        flops=2.0 * m * h * (k + n),
+        bytes=2.0 * (m * (k + n) + h * (k + n)),
+        error=check(calls[OURS](), calls["torch"]()),
+        note=f"launches: {len(plan.launches)}",
+    )
+
+
+def cases() -> Iterator[Case]:
+    for shape in SHAPES:
+        name = ",".join(map(str, shape))
+        yield Case("two products, relu between", name, partial(two, *shape), ("torch", "compiled"), running.DEVICE)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    asked = running.parser(__doc__)
     asked.add_argument(
         "--configs", type=int, default=0, metavar="COUNT", help="time so many configurations of each kind"
     )
-    options = asked.parse_args()
-    clock = Clock(options.quick)
-    bandwidth = clock.copy_bandwidth()
-    print(f"{clock.header('relu')}, device copy {bandwidth / 1e3:.0f} GB/s")
+    options = asked.parse_args(arguments)
     for shape in SHAPES if options.configs else ():
         print(*shape, sep=",")
-        for config, ours, guess in configurations(shape, options.configs, clock):
+        for config, ours, guess in configurations(shape, options.configs, running.clock(running.DEVICE, options.quick)):
             print(f"  {ours:7.1f} µs, {guess / 1e3:6.1f} thousand cycles guessed: {config}")
-    rows, ratios = [], []
-    for m, k, h, n in SHAPES:
-        a, b0, b1 = matrix(m, k), matrix(k, h) * k**-0.5, matrix(h, n) * h**-0.5
-        check(wmma_ops.gemm_gemm(a, b0, b1, activation="relu"), eager(a, b0, b1))
-        plan = wmma_ops.explain("gemm_gemm", a, b0, b1, activation="relu", target=driver.target_of(0))
-        calls = [
-            lambda a=a, b0=b0, b1=b1: wmma_ops.gemm_gemm(a, b0, b1, activation="relu"),
-            lambda a=a, b0=b0, b1=b1: eager(a, b0, b1),
-            lambda a=a, b0=b0, b1=b1: COMPILED(a, b0, b1),
-        ]
-        ours, plain, compiled = clock.times(calls)
-        theirs = min(plain, compiled)
-        ratios.append(theirs / ours)
-        moved = 2 * (m * (k + n) + h * (k + n))
-        row = {
-            "name": f"{m},{k},{h},{n}",
-            "ours_us": ours,
-            "eager_us": plain,
-            "compiled_us": compiled,
-            "tflops": 2 * m * h * (k + n) / ours / 1e6,
-            "of_copy_bandwidth": moved / ours / bandwidth,
-            "launches": len(plan.launches),
-            "config": str(plan.config),
-        }
-        rows.append(row)
-        print(
-            f"{row['name']:20} {ours:7.1f} µs {row['tflops']:6.1f} TFLOP/s {row['of_copy_bandwidth']:4.0%} of a copy  "
-            f"torch {plain:7.1f}, compiled {compiled:7.1f} µs  {theirs / ours:5.2f}×  {row['launches']} launches"
-        )
-    print(summary(ratios, "the better of torch's"))
-    write(rows, options.json)
+    running.main(cases(), options)
 
 
 if __name__ == "__main__":

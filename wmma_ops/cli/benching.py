@@ -3,6 +3,7 @@
 The JSON is pytest-benchmark's, whose own commands read it too: a benchmark for each call, those of a case in a group.
 """
 
+import contextlib
 import datetime
 import math
 import statistics
@@ -31,6 +32,7 @@ class Calls:
     counted: tuple[int, str] | None = None  # of something else, and of what
     error: float | None = None  # of ours, relative, against a peer's result
     note: str = ""
+    inside: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext  # what they are timed in
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ class Row:
 
 def measure(case: Case, clock: Clock) -> Row:
     made = case.make()
-    samples = clock.samples([*made.calls.values()])
+    with made.inside():
+        samples = clock.samples([*made.calls.values()])
     known = {name: getattr(made, name) for name in ("missing", "flops", "bytes", "counted", "error", "note")}
     return Row(case.group, case.name, dict(zip(made.calls, samples, strict=True)), **known)
 

@@ -1,0 +1,175 @@
+"""bench/: one clock, one JSON and one table, run by pytest and by each script."""
+
+import functools
+import importlib
+import json
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+import wmma_ops
+from wmma_ops.cli.benching import OURS, Row, Run
+from wmma_ops.runtime import clock
+
+BENCH = Path(__file__).parents[2] / "bench"
+SOME = ("--quick", "-k", "16x16 or gfx942 and attention")  # two calls beside torch's, and a plan
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    """The folder's modules, on the CPU whatever is here, without a compiler's minutes; each call is made once."""
+    monkeypatch.syspath_prepend(str(BENCH))
+    before = set(sys.modules)
+    import running
+
+    monkeypatch.setattr(running, "DEVICE", "cpu")
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(
+        clock.Clock, "samples", lambda self, calls: [[1.0 + 0 * len(str(call()))] * 3 for call in calls]
+    )
+    yield running
+    for name in set(sys.modules) - before:
+        if getattr(sys.modules[name], "__file__", None) and BENCH in Path(sys.modules[name].__file__).parents:
+            del sys.modules[name]
+
+
+def _run(*arguments, cwd: Path):
+    """pytest over the folder, by the package that is tested; a plugin may lie in `cwd`."""
+    command = [sys.executable, "-m", "pytest", str(BENCH), *arguments]
+    environment = os.environ | {"PYTHONPATH": f"{cwd}:{BENCH.parent}"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A run of a few cases, and what it printed."""
+    folder = tmp_path_factory.mktemp("bench")
+    done = _run(*SOME, "--baseline=check", f"--benchmark-json={folder}/run.json", "--benchmark-save=first", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, done.stdout
+
+
+def test_pytest_times_both_in_turn_and_prints_a_line_a_case(kept):
+    folder, printed = kept
+    run = Run.of(json.loads((folder / "run.json").read_text()))
+    assert [(row.group, [*row.samples]) for row in run.rows] == [
+        ("calls", [OURS, "torch"]),
+        ("calls", [OURS, "torch"]),
+        ("plan for gfx942", [OURS]),
+    ]
+    assert all(len(found) >= 3 and min(found) > 0 for row in run.rows for found in row.samples.values())
+    for row in run.rows:
+        (line,) = [line for line in printed.splitlines() if row.name in line]
+        assert row.ratio is None or f"{row.ratio:.2f}" in line
+    assert "in turn" in printed
+    assert "geometric mean" in printed
+
+
+def test_a_run_is_compared_with_a_kept_one(kept):
+    folder, _ = kept
+    done = _run(*SOME, "--benchmark-compare", cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "(NOW)" in done.stdout
+    assert "(0001_first)" in done.stdout
+
+
+def test_the_command_shows_what_pytest_kept(kept, capsys):
+    from wmma_ops.cli.main import main
+
+    folder, _ = kept
+    assert main(["bench", "--from", str(folder / "run.json")]) == 0
+    assert "wmma_ops.matmul 16x16, no_grad" in capsys.readouterr().out
+
+
+def test_a_run_slower_than_the_baseline_fails(kept, tmp_path):
+    """With a matmul that takes four times as long; with ours `kept` was held against it too."""
+    slow = "import wmma_ops\nfast = wmma_ops.matmul\nwmma_ops.matmul = lambda a, b: [fast(a, b) for _ in 'abcd'][-1]\n"
+    (tmp_path / "slow.py").write_text(slow)
+    done = _run("--quick", "-k", "no_grad", "--baseline=check", "-p", "slow", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "calls: wmma_ops.matmul 16x16, no_grad: 0." in done.stdout
+    assert "× torch's speed, was" in done.stdout
+
+
+def test_the_baseline_knows_the_cases_of_a_quick_run(bench):
+    import baseline
+    import plugin
+
+    kept = json.loads(baseline.PATH.read_text())
+    assert {str(case) for case in plugin.cases(quick=True)} == set(kept["ratios"]) | set(kept["most_us"])
+
+
+def test_the_baseline_keeps_and_holds(bench, tmp_path):
+    import baseline
+
+    path = tmp_path / "baseline.json"
+    rows = [Row("g", "a", {OURS: [2.0], "torch": [1.0], "compiled": [3.0]}), Row("g", "b", {OURS: [10.0]})]
+    baseline.write(rows, path)
+    assert json.loads(path.read_text()) == {"ratios": {"g: a": 0.5}, "most_us": {"g: b": 60.0}}
+    assert baseline.misses(rows, path) == []
+    slower = [Row("g", "a", {OURS: [4.1], "torch": [1.0]}), Row("g", "b", {OURS: [61.0]}), Row("g", "c", {OURS: [1.0]})]
+    a, b, c = baseline.misses(slower, path)
+    assert a == "g: a: 0.24 × torch's speed, was 0.50; takes 0.25"
+    assert b == "g: b: 61 µs; takes 60 µs"
+    assert c.startswith("g: c: no time is kept")
+
+
+def _shrink_gemm(module, monkeypatch):
+    for name, shapes in (("BIG", (64, 48, 32)), ("SMALL", (1, 32, 32)), ("LAYERS", (32, 64)), ("FUSED", (32, 32, 64))):
+        monkeypatch.setattr(module, name, [shapes])
+    monkeypatch.setattr(module, "ROWS", (32,))
+    return {"large": 1, "small": 1, "layers": 1, "fused": 3, "host time of a warm call": 1}
+
+
+def _shrink_attention(module, monkeypatch):
+    monkeypatch.setattr(module, "LARGE", (module.Shape(1, 2, 48, 48, 16), module.Shape(1, 2, 48, 48, 16, causal=True)))
+    monkeypatch.setattr(module, "DECODE", (module.Shape(2, 4, 1, 32, 16, kv_heads=2),))
+    return {"attention, forward": 2, "attention, backward": 2, "attention, decode": 1}
+
+
+def _shrink_gemm_gemm(module, monkeypatch):
+    monkeypatch.setattr(module, "SHAPES", [(64, 32, 16, 48)])
+    monkeypatch.setattr(module.driver, "target_of", lambda index: "gfx942")
+    return {"two products, relu between": 1}
+
+
+def _shrink_models(module, monkeypatch):
+    monkeypatch.setattr(module, "cases", functools.partial(module.cases, True))
+    monkeypatch.setattr(module, "replayed", lambda model, arguments: lambda: model(*arguments))
+    monkeypatch.setattr(module.wmma_ops.inductor, "last_report", lambda: types.SimpleNamespace(rewritten=[], left=[]))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    return {"compiled models": 4}
+
+
+@pytest.mark.parametrize("shrink", [_shrink_gemm, _shrink_attention, _shrink_gemm_gemm, _shrink_models])
+def test_a_gpus_script_checks_and_times_each_case(shrink, bench, monkeypatch, tmp_path, capsys):
+    """With small tensors on the CPU in the place of a GPU's."""
+    module = importlib.import_module(f"bench{shrink.__name__.removeprefix('_shrink')}")
+    expected = shrink(module, monkeypatch)
+    path = tmp_path / "run.json"
+    options = bench.parser(module.__doc__).parse_args(["--quick", "--json", str(path)])
+    bench.main(module.cases(), options)
+    run = Run.of(json.loads(path.read_text()))
+    assert {group: len(rows) for group, rows in run.groups()} == expected
+    asked = {str(case): case.peers for case in module.cases()}
+    for row in run.rows:
+        assert {*row.ratios, *row.missing} == set(asked[str(row)])
+        assert 0 <= row.error < 2e-2
+    printed = capsys.readouterr().out
+    assert all(row.name in printed for row in run.rows)
+    if shrink is _shrink_attention:
+        assert "cudnn n/a (" in printed
+
+
+def test_a_gpus_script_times_nothing_wrong(bench, monkeypatch):
+    module = importlib.import_module("bench_gemm")
+    _shrink_gemm(module, monkeypatch)
+    monkeypatch.setattr(wmma_ops, "matmul", lambda a, b: a @ b * 1.1)
+    with pytest.raises(AssertionError, match=r"relative error 0\.1"):
+        bench.main(module.cases(), bench.parser("").parse_args(["--quick"]))
