@@ -272,6 +272,44 @@ def test_autocast_and_nesting():
     assert outer.taken == {"matmul": 1}
 
 
+def test_what_was_left_unfused_is_said():
+    layer, other = nn.Linear(8, 8).requires_grad_(False), nn.Linear(8, 8, False).requires_grad_(False)
+    x = torch.randn(3, 8)
+
+    def adapted(x):  # as peft's layers
+        return layer(x) + other(other(x)) * 2.0
+
+    with torch.no_grad(), wmma_ops.swapped() as calls:
+        F.silu(layer(x)) * layer(x)
+        nn.GELU("tanh")(x @ layer.weight).relu()
+        adapted(x)
+        layer(x).relu().add(1).exp()
+        layer(x).sin().relu()
+        F.gelu(x)
+    assert calls.unfused == {
+        ("linear", "silu"): 1,
+        ("linear", "mul"): 1,
+        ("matmul", "gelu"): 1,
+        ("linear", "add"): 1,
+        ("linear", "relu"): 1,
+    }
+    assert str(calls).endswith(
+        "could be fused, was not: one call is seen at a time (swap_ and torch.compile see what follows)\n"
+        "  linear, silu  1\n  linear, mul  1\n  matmul, gelu  1\n  linear, add  1\n  linear, relu  1"
+    )
+    layer.requires_grad_()
+    with wmma_ops.swapped() as calls:  # where the backward pass needs the activation's argument it is apart everywhere
+        F.gelu(layer(x))
+        F.relu(layer(x))
+    assert calls.unfused == {("linear", "relu"): 1}
+    model = nn.Sequential(layer, nn.GELU()).requires_grad_(False)
+    wmma_ops.swap_(model)
+    with torch.no_grad(), wmma_ops.swapped() as calls:
+        model(x)
+    assert not calls.unfused
+    assert "could be" not in str(calls)
+
+
 def test_transforms():
     batch = torch.randn(3, 6, 8)
     with wmma_ops.swapped() as calls:

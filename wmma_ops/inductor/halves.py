@@ -80,9 +80,9 @@ def _halves(cut: Node, product: "Fused") -> bool:
     parts, whole = cut.meta.get("example_value"), product.result
     if nodes.name_of(cut) not in ("chunk", "split", "tensor_split") or not isinstance(parts, (tuple, list)):
         return False
-    indices = [node.args[1] for node in cut.users if node.target is operator.getitem]
+    indices = {node.args[1] for node in cut.users if node.target is operator.getitem}
     columns = value(product.b).shape[0]
-    if len(parts) != 2 or sorted(indices) != [0, 1] or len(cut.users) != 2 or not isinstance(columns, int):
+    if len(parts) != 2 or indices != {0, 1} or len(cut.users) != 2 or not isinstance(columns, int):
         return False
     sizes = (*whole.shape[:-1], columns // 2)
     return columns % 2 == 0 and all(

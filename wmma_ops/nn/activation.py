@@ -44,6 +44,12 @@ def name_of(target) -> str | None:
     return "gelu" if target is F.gelu else _FUNCTIONS.get(target)
 
 
+def functions() -> dict[object, str]:
+    """torch's functions and methods that are activations of ours, whatever their options."""
+    methods = {getattr(torch.Tensor, name): name for name in _METHODS}
+    return {**_FUNCTIONS, **methods, F.gelu: "gelu", F.leaky_relu: "leaky_relu"}
+
+
 def call_name(node: torch.fx.Node) -> str | None:
     """The activation that one traced call of a function or a method is."""
     options = dict(node.kwargs)

@@ -1,13 +1,16 @@
 """Torch function modes under which functions of torch's run as ours: `swapped` for all that has a rule, others for some."""
 
 import threading
-from collections import Counter
+import weakref
+from collections import Counter, deque
 from typing import ClassVar
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from wmma_ops.nn import rules
+from wmma_ops.nn import activation, rules
+
+Tensor = torch.Tensor
 
 _entered = threading.local()  # .modes: those of this thread, the innermost last
 
@@ -24,6 +27,13 @@ def _count_traced(name: str, reason: str | None) -> bool:
 _count_traced._dynamo_marked_constant = True
 
 
+_SUMS = (Tensor.add, Tensor.__add__, Tensor.__radd__, torch.add)
+_FACTORS = (Tensor.mul, Tensor.__mul__, Tensor.__rmul__, torch.mul)
+# What an op of ours does to its product on the way out.
+_EPILOGUES = {**activation.functions(), **dict.fromkeys(_SUMS, "add"), **dict.fromkeys(_FACTORS, "mul")}
+_WITH_GRADIENTS = ("relu", "add")  # fused with them too: their backward pass needs no argument
+_PRODUCTS_KEPT = 4
+_ATTENTIONS = ("scaled_dot_product_attention", "multi_head_attention_forward")
 _BACKWARD = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 
 
@@ -59,11 +69,12 @@ class RuleMode(TorchFunctionMode):
         if func is torch.Tensor.unflatten:  # written with super(), which the compiler cannot follow from inside a mode
             return torch.unflatten(*args, **kwargs)
         if rule is None:
+            self._follows(func, args)
             return self._backward(func, args, kwargs) if func in _BACKWARD else func(*args, **kwargs)
         name, function = rule
         call, reason = rules.decide(function, args, kwargs)
         self._count(name, reason)
-        return call() if reason is None else func(*args, **kwargs)
+        return self._made(name, call()) if reason is None else func(*args, **kwargs)
 
     def _backward(self, func, args, kwargs):
         """Within the mode again: what is recomputed (activation checkpointing) is what was computed.
@@ -88,6 +99,13 @@ class RuleMode(TorchFunctionMode):
     def _count(self, name: str, reason: str | None) -> None:
         raise NotImplementedError
 
+    def _made(self, name: str, result):
+        """Is given what a call of ours gave, and gives it back."""
+        return result
+
+    def _follows(self, func, args) -> None:
+        """Is told of each call that is none of ours."""
+
 
 class swapped(RuleMode):  # a context manager, named as one reads it
     """Within it, torch's products and attention are ours wherever types, devices and masks allow, whoever calls them.
@@ -100,8 +118,9 @@ class swapped(RuleMode):  # a context manager, named as one reads it
 
     Args:
         (none): the mode counts for itself. ``.taken`` holds how many calls of each function were taken, ``.left`` how many
-            were left, by function and reason; `print` it. What is compiled counts while it is traced, and what is
-            entered inside of compiled code does not count.
+            were left, by function and reason, and ``.unfused`` how many of those taken were followed by a function that
+            could have been a part of them, for the mode sees one call at a time; `print` it. What is compiled counts
+            while it is traced, and what is entered inside of compiled code does not count.
 
     Examples:
         >>> import torch, wmma_ops
@@ -121,12 +140,32 @@ class swapped(RuleMode):  # a context manager, named as one reads it
         super().__init__()
         self.taken: Counter[str] = Counter()
         self.left: Counter[tuple[str, str]] = Counter()
+        self.unfused: Counter[tuple[str, str]] = Counter()
+        self._products: deque = deque(maxlen=_PRODUCTS_KEPT)  # names and results of the last, as long as these live
 
     def _count(self, name: str, reason: str | None) -> None:
         if torch.compiler.is_compiling():
             _count_traced(name, reason)
         else:
             self._tally(name, reason)
+
+    def _made(self, name, result):
+        if not torch.compiler.is_compiling() and isinstance(result, Tensor) and name not in _ATTENTIONS:
+            self._products.append((name, weakref.ref(result)))
+        return result
+
+    def _follows(self, func, args) -> None:
+        if torch.compiler.is_compiling() or func not in _EPILOGUES or not self._products:
+            return
+        tensors, what = [x for x in args[:2] if isinstance(x, Tensor)], _EPILOGUES[func]
+        if what in ("add", "mul") and len(tensors) < 2:  # a number: after a bias it has no place
+            return
+        for name, product in self._products:
+            made = product()
+            if made is not None and any(x is made for x in tensors):
+                if not made.requires_grad or what in _WITH_GRADIENTS:
+                    self.unfused[name, what] += 1
+                return
 
     def __enter__(self):
         if not torch.compiler.is_compiling():
@@ -147,4 +186,9 @@ class swapped(RuleMode):  # a context manager, named as one reads it
     def __str__(self) -> str:
         lines = ["taken", *(f"  {name}  {n}" for name, n in self.taken.items())]
         lines += ["left", *(f"  {name}  {n}  {reason}" for (name, reason), n in self.left.items())]
+        if self.unfused:
+            lines.append(
+                "could be fused, was not: one call is seen at a time (swap_ and torch.compile see what follows)"
+            )
+            lines += [f"  {name}, {what}  {n}" for (name, what), n in self.unfused.items()]
         return "\n".join(lines)
