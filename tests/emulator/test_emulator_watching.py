@@ -58,6 +58,24 @@ BUGS = {
         OutOfBounds,
         "shared memory",
     ),
+    "past the end of an array, into the next": (
+        "__shared__ int s[128], t[100]; s[threadIdx.x + n] = 1; t[threadIdx.x % 100] = n; wmma::sync_workgroup();"
+        " x[0] = s[5] + t[7];",
+        OutOfBounds,
+        r"lane 57: this write of 4 bytes at byte 512 \(byte 0 of t\) .* is outside s \(bytes 0 to 511\)",
+    ),
+    "before the start of an array, in the one before": (
+        "__shared__ int s[128], t[128]; s[threadIdx.x] = t[threadIdx.x] = n; wmma::sync_workgroup();"
+        " x[threadIdx.x] = s[threadIdx.x] + t[(int)threadIdx.x - n];",
+        OutOfBounds,
+        r"lane 0: this read of 4 bytes at byte 484 \(byte 484 of s\) .* is outside t \(bytes 512 to 1023\)",
+    ),
+    "an atomic past the end of an array": (
+        "__shared__ int s[4]; __shared__ double t[64]; if (threadIdx.x < 64) s[threadIdx.x & 3] = t[threadIdx.x] = 0;"
+        " wmma::sync_workgroup(); wmma::atomic_add(&s[n], 1); x[0] = s[0] + t[0];",
+        OutOfBounds,
+        r"this atomic of 4 bytes .* is outside s",
+    ),
     "shared memory never written": (
         "__shared__ volatile int s[128]; wmma::sync_workgroup(); x[threadIdx.x] = s[threadIdx.x];",
         Uninitialised,
@@ -131,6 +149,62 @@ def test_planted_bug_is_reported_for_what_it_is(name):
 
 def _kernel(body: str) -> wmma_ops.Kernel:
     return wmma_ops.Kernel(HEAD + 'extern "C" __global__ void looping(int* x, int n) {\n' + body + "\n}", "looping")
+
+
+def test_shared_variables_lie_where_their_names_say():
+    """The kernel gives their addresses."""
+    source = (
+        HEAD
+        + """namespace inner { struct Pair { double a; short b[3]; }; }
+typedef float four __attribute__((ext_vector_type(4)));
+template <class T, int kSize> __device__ T* room() { __shared__ T place[kSize]; return place; }
+__shared__ short outside[5];
+__device__ __attribute__((noinline)) int apart(int i) { __shared__ volatile int own[3]; own[i] = i; return own[i]; }
+#define AT(...) (int)(unsigned long long)(__attribute__((address_space(3))) void*)(__VA_ARGS__)
+extern "C" __global__ void lying(int* x, int n) {
+  __shared__ inner::Pair pairs[3][5]; __shared__ char bytes[7]; __shared__ four fours[2]; __shared__ bool flag;
+  __shared__ long long wide[3]; __shared__ int* pointers[2];
+  pairs[n][n].b[1] = n; bytes[n] = n; fours[n] = four{1.0f * n, 2, 3, 4}; flag = n; outside[n] = n; wide[n] = n;
+  pointers[n] = x; room<int, 6>()[n] = n; room<half, 6>()[n] = n;
+  x[0] = AT(pairs); x[1] = AT(bytes); x[2] = AT(fours); x[3] = AT(&flag); x[4] = AT(outside); x[5] = AT(wide);
+  x[6] = AT(pointers); x[7] = AT(room<int, 6>()); x[8] = AT(room<half, 6>());
+  x[9] = apart(n);
+  if (pointers[n] == x) x[10] = pairs[n][n].b[1] + bytes[n] + fours[n].x + flag + outside[n] + wide[n] + room<int, 6>()[n];
+  x[11] = room<half, 6>()[n];
+}"""
+    ).replace("half", "_Float16")
+    names = ("pairs", "bytes", "fours", "flag", "outside", "wide", "pointers", "place", "place")
+    sizes = (240, 7, 32, 1, 10, 24, 16, 24, 12)
+    kernel = wmma_ops.Kernel(source, "lying")
+    for target in ("gfx908", "gfx942", "gfx1100", "gfx1201"):
+        x = torch.zeros(64, dtype=torch.int32)
+        with wmma_ops.emulate(target):
+            kernel[1, 1](x, 1)
+        found = kernel._emulated[target].program.names.variables
+        given = {*zip(names, x.tolist(), sizes, strict=False)}
+        assert {(v.name, v.start, v.size) for v in found if v.name != "own"} == given
+        assert sum(v.size for v in found) == 366 + 12
+        assert x[9:12].tolist() == [1, 7, 1]
+
+
+def test_pointer_to_one_of_two_arrays_may_reach_both():
+    source = (
+        HEAD
+        + """extern "C" __global__ void chosen(int* x, int n) {
+  __shared__ int s[64], t[64];
+  s[threadIdx.x] = 1;
+  t[threadIdx.x] = 2;
+  wmma::sync_workgroup();
+  int* p = x[threadIdx.x] ? s : t;
+  for (int i = 0; i < n; ++i, p = p == s ? t : s) x[threadIdx.x] += p[63 - threadIdx.x];
+}"""
+    )
+    kernel = wmma_ops.Kernel(source, "chosen")
+    for target in ("gfx942", "gfx1201"):
+        x = torch.arange(64, dtype=torch.int32) % 2
+        with wmma_ops.emulate(target):
+            kernel[1, 64](x, 3)
+        assert x.tolist() == [5, 5] * 32
 
 
 ENDLESS = {

@@ -13,6 +13,7 @@ class Instruction:
     text: str
     line: int  # in the assembly
     source: str  # "kernel.hip:12", or ""
+    position: str = ""  # "19:17 12:5": line and column, then those of the calls that it was inlined into
 
 
 @dataclass
@@ -54,6 +55,7 @@ class Assembly:
 _LABEL = re.compile(r"^([.\w$]+):")
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+(?:"[^"]*"\s+)?"([^"]*)"')
+_POSITION = re.compile(r":(\d+:\d+)")
 _INLINED = re.compile(r"@\[\s*([^\s\[\]]+?):(\d+):\d+")
 _HSA = re.compile(r"^\s*\.amdhsa_(\w+)\s+(.+?)\s*$")
 _TARGET = re.compile(r'amdgcn_target\s+"amdgcn-amd-amdhsa-[-\w]*-(gfx\w+)')
@@ -73,11 +75,11 @@ def split_operands(text: str) -> list[str]:
     return [part for part in map(str.strip, _COMMA.split(text)) if part]
 
 
-def parse_instruction(text: str, line: int = 0, source: str = "") -> Instruction:
+def parse_instruction(text: str, line: int = 0, source: str = "", position: str = "") -> Instruction:
     mnemonic, _, rest = text.partition(" ")
     modifiers = {}
     if mnemonic.startswith(("s_wait", "s_delay", "s_sendmsg", "s_getreg", "s_setreg", "s_clause")):
-        return Instruction(mnemonic, tuple(split_operands(rest)), modifiers, text, line, source)
+        return Instruction(mnemonic, tuple(split_operands(rest)), modifiers, text, line, source, position)
 
     def take(match):
         modifiers[match.group(1)] = match.group(2)
@@ -89,7 +91,7 @@ def parse_instruction(text: str, line: int = 0, source: str = "") -> Instruction
         # Bare modifiers stand after the last operand, separated by blanks alone.
         operands[-1], *words = operands[-1].split()
         modifiers |= dict.fromkeys(words, "1")
-    return Instruction(mnemonic, tuple(operands), modifiers, text, line, source)
+    return Instruction(mnemonic, tuple(operands), modifiers, text, line, source, position)
 
 
 @functools.cache
@@ -135,7 +137,7 @@ def parse(text: str) -> Assembly:
     functions: dict[str, KernelText] = {}
     current: KernelText | None = None
     described: KernelText | None = None
-    source = ""
+    source = position = ""
     data: dict[str, Datum | None] = {}
     datum: str | None = None
     in_data = False
@@ -161,7 +163,7 @@ def parse(text: str) -> Assembly:
                 current.labels[name] = len(current.instructions)
             elif not name.startswith(".L"):
                 current = functions.setdefault(name, KernelText(name))
-                source = ""
+                source = position = ""
             rest = line[label.end() :].strip()
             if not rest:
                 continue
@@ -169,6 +171,7 @@ def parse(text: str) -> Assembly:
         if stripped.startswith("."):
             if loc := _LOC.match(line):
                 name = files.get(loc.group(1), "")
+                position = " ".join(_POSITION.findall(raw.partition(";")[2]))
                 # Line 0 is the compiler's own.
                 if loc.group(2) != "0":
                     source = f"{name}:{loc.group(2)}"
@@ -197,7 +200,7 @@ def parse(text: str) -> Assembly:
                 in_data = bool(re.match(r"^(\.section\s+)?\.(rodata|data|bss)", stripped))
             continue
         if current is not None:
-            current.instructions.append(parse_instruction(stripped, number, source))
+            current.instructions.append(parse_instruction(stripped, number, source, position))
     _read_metadata(metadata, assembly)
     for kernel in assembly.kernels.values():
         kernel.functions, kernel.data = functions, data

@@ -257,7 +257,7 @@ class Machine:
     def block(self, index: tuple[int, int, int], start, threads: int, shared_bytes: int, order) -> None:
         """Runs one block. `start(wave)` sets the machine's registers for a wave's first instruction."""
         count = -(-threads // self.wave)
-        self.lds = SharedMemory(shared_bytes)
+        self.lds = SharedMemory(shared_bytes, self.program.names)
         self.lds.traffic, self.lds.banks = self.statistics.traffic, self.banks
         self.left, self.memory.progress = self.budget, False
         waves = [_Wave(i) for i in range(count)]

@@ -30,6 +30,7 @@ from wmma_ops.emulator.memory_code import MemoryCode
 from wmma_ops.emulator.modifiers import only
 from wmma_ops.emulator.scalar import IGNORED, SALU
 from wmma_ops.emulator.scalar_code import ScalarCode
+from wmma_ops.emulator.shared_names import SharedNames
 from wmma_ops.emulator.vector import ACCUMULATING, PACKED, VALU
 from wmma_ops.emulator.vector_code import VectorCode
 
@@ -71,6 +72,7 @@ class Program:
     scalars: list[int]
     entries: frozenset[int]  # the blocks that a call or return may come to
     data: list[Region]  # constants and variables of the kernel's file
+    names: SharedNames | None
     lock: threading.Lock = field(default_factory=threading.Lock)  # one launch at a time has the registers
 
 
@@ -310,14 +312,14 @@ def _code(builder: Builder, flow: _Flow, which: int) -> tuple[Callable, list[int
     return builder.namespace["run"], line_of
 
 
-def build(kernel: KernelText, target: str) -> Program:
+def build(kernel: KernelText, target: str, names: SharedNames | None = None) -> Program:
     """Reads a kernel's control flow and data; raises UnknownInstruction for what of them is not known."""
     _check_descriptor(kernel, target)
     try:
         flow = _flow(kernel)
     except ValueError as error:
         raise UnknownInstruction(f"{kernel.name} on {target}: {error}") from error
-    builder = Builder(kernel, target, flow.instructions)
+    builder = Builder(kernel, target, flow.instructions, names)
     builder.flow = flow
     builder.watched = dataflow.doubtful(flow.instructions, flow.ranges, flow.successors(), {"v0", "v1", "v2"})
     blocks = [
@@ -335,4 +337,5 @@ def build(kernel: KernelText, target: str) -> Program:
         builder.scalars,
         frozenset(flow.called + flow.returned),
         list(flow.linked.data.values()),
+        names,
     )

@@ -4,6 +4,7 @@ import numpy as np
 
 from wmma_ops.emulator.errors import EmulationError, OutOfBounds, Race, Uninitialised
 from wmma_ops.emulator.memory import Traffic, atomic_result, count_banks, size_of, widen
+from wmma_ops.emulator.shared_names import SharedNames, Variable
 
 u8, u16, u32, i64 = np.uint8, np.uint16, np.uint32, np.int64
 
@@ -74,8 +75,9 @@ class SharedMemory:
     from then on smaller places are watched.
     """
 
-    def __init__(self, size: int):
+    def __init__(self, size: int, names: SharedNames | None = None):
         self.size = size
+        self.names = names
         words = (size + 3) // 4 + 4
         self.words = np.zeros(words, dtype=u32)
         self.bytes = self.words.view(u8)
@@ -99,10 +101,33 @@ class SharedMemory:
         if bad.any():
             lane = int(lanes[np.argmax(bad)])
             raise OutOfBounds(
-                f"lane {lane}: a {what} of {size} bytes at byte {int(at[np.argmax(bad)])} of the block's "
+                f"lane {lane}: a {what} of {size} bytes at byte {self._named(int(at[np.argmax(bad)]))} of the block's "
                 f"{self.size} bytes of shared memory"
             )
         return lanes, at
+
+    def _named(self, byte: int) -> str:
+        """A byte's number, and where it lies if that is known."""
+        found = self.names.at(byte) if self.names else ""
+        return f"{byte} ({found})" if found else f"{byte}"
+
+    def within(self, meant: tuple[Variable, ...], what: str, address, offsets, size: int, mask) -> None:
+        """Reports an access that touches none of the variables which its place in the source means. (The compiler may
+        join neighbouring accesses: one of them is meant.)"""
+        lanes = np.flatnonzero(mask)
+        first = np.broadcast_to(address, mask.shape)[lanes].astype(i64)
+        inside = np.zeros(len(lanes), dtype=bool)
+        for offset in offsets:
+            at = (first + offset) & 0xFFFFFFFF
+            for variable in meant:
+                inside |= (at + size > variable.start) & (at < variable.stop)
+        if not inside.all():
+            which = int(np.argmin(inside))
+            byte, names = int(first[which] + offsets[0]) & 0xFFFFFFFF, " and ".join(map(str, meant))
+            raise OutOfBounds(
+                f"lane {int(lanes[which])}: this {what} of {size} bytes at byte {self._named(byte)} of the block's "
+                f"{self.size} bytes of shared memory is outside {names}, which it is meant for"
+            )
 
     def _places(self, at, size: int):
         """The watched places that accesses of `size` bytes touch, [accesses, places of one]."""
@@ -122,7 +147,7 @@ class SharedMemory:
         which, column = divmod(int(np.argmax(bad)), bad.shape[1])
         place = int(places[which, column])
         raise Race(
-            f"lane {int(lanes[which])}: this {what} of shared byte {self.unit * place} meets what "
+            f"lane {int(lanes[which])}: this {what} of shared byte {self._named(self.unit * place)} meets what "
             f"{accesses.other_wave(place, self.wave)} {how} there with no barrier between"
         )
 
@@ -144,8 +169,8 @@ class SharedMemory:
             which = int(np.argmin(ok))
             self.unwritten = int(at[which]) + int(np.argmin(self.written[at[which] : at[which] + size]))
             raise Uninitialised(
-                f"lane {int(lanes[which])}: {size} bytes at byte {int(at[which])} of shared memory are read, but "
-                "were never written"
+                f"lane {int(lanes[which])}: {size} bytes at byte {self._named(int(at[which]))} of shared memory are read, "
+                "but were never written"
             )
 
     def load(self, address, offset, rows, kind, full, mask, uses=None) -> None:

@@ -21,13 +21,17 @@ from wmma_ops.emulator.operands import (
     scalar_index,
     vector_index,
 )
+from wmma_ops.emulator.shared_names import SharedNames
 
 
 class Writer:
     """Names registers and constants in the generated text, reads operands and writes results."""
 
-    def __init__(self, kernel: KernelText, target: str, instructions: list[Instruction]):
+    def __init__(
+        self, kernel: KernelText, target: str, instructions: list[Instruction], names: SharedNames | None = None
+    ):
         self.kernel = kernel
+        self.names = names
         self.target = target
         self.wave = kernel.facts.get("wavefront_size", 64)
         self.cdna = target.startswith("gfx9")

@@ -5,7 +5,7 @@ import threading
 import torch
 
 from wmma_ops import jit
-from wmma_ops.emulator import assembly, machine, program
+from wmma_ops.emulator import assembly, machine, program, shared_names
 from wmma_ops.emulator.memory import Region
 from wmma_ops.hardware import arch
 from wmma_ops.jit import CodeObject
@@ -35,7 +35,8 @@ class EmulatedKernel:
                 text = assembly.parse(self.code.assembly)
                 if self.name not in text.kernels:
                     raise ValueError(f'{self.name!r} is not in the compiled code; declare it extern "C" __global__')
-                self._program = program.build(text.kernels[self.name], self.code.target)
+                names = shared_names.read(self.code.log, self.name)
+                self._program = program.build(text.kernels[self.name], self.code.target, names)
             return self._program
 
     @property

@@ -1,5 +1,6 @@
 """`wmma_ops.Kernel`: a kernel of your own, compiled when it is first launched, on a GPU or under `wmma_ops.emulate`."""
 
+import contextlib
 import functools
 import math
 import numbers
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from wmma_ops import jit
+from wmma_ops.emulator import shared_names
 from wmma_ops.hardware import arch
 from wmma_ops.runtime import driver, emulation
 from wmma_ops.runtime.emulated import EmulatedKernel
@@ -183,6 +185,14 @@ class Kernel:
         """The machine code for a target."""
         return jit.compile(self.source, target, options=self.options, name=f"{self.name}.hip")
 
+    def _compile_named(self, target: str) -> jit.CodeObject:
+        """The same machine code, with the names of shared memory in its log where the compiler can tell them."""
+        if "__shared__" in self.source:
+            with contextlib.suppress(jit.CompileError):
+                options = self.options + shared_names.OPTIONS
+                return jit.compile(self.source, target, options=options, name=f"{self.name}.hip")
+        return self.compile(target)
+
     # Checks, before anything is launched.
 
     def _check(self, arguments, shared: int) -> torch.device:
@@ -281,7 +291,7 @@ class Kernel:
     def _emulate(self, emulation, grid, block, arguments, shared: int) -> None:
         target = emulation.target
         if target not in self._emulated:
-            self._emulated[target] = EmulatedKernel(self.compile(target), self.name)
+            self._emulated[target] = EmulatedKernel(self._compile_named(target), self.name)
         kernel = self._emulated[target]
         explicit = kernel.explicit
         self._check_target(kernel.target, grid, block, kernel.static_shared, shared)
