@@ -7,7 +7,7 @@
 #include <wmma/tile/chain.hpp>
 #include <wmma/tile/staged_loader.hpp>
 #ifdef WMMA_NVIDIA
-#include <wmma/gemm/async_copy.hpp>
+#include <wmma/tile/async_loader.hpp>
 #endif
 
 namespace wmma {
@@ -146,9 +146,9 @@ class AsyncFeed {
 
   WMMA_DEVICE AsyncFeed(const AttentionArguments& p, const T* k, const T* v, unsigned char* tiles, int last, int keys,
                         int value_columns, uint32_t thread)
-      : last_keys_(k + last * p.k.row_stride, p.k.row_stride, 1, keys, thread, 0),
-        keys_(k + (last - kKeys) * p.k.row_stride, p.k.row_stride, 1, kKeys, thread, 0),
-        values_(v + last * p.v.row_stride, 1, p.v.row_stride, value_columns, thread, 0),
+      : last_keys_(k + last * p.k.row_stride, p.k.row_stride, 1, keys, thread),
+        keys_(k + (last - kKeys) * p.k.row_stride, p.k.row_stride, 1, kKeys, thread),
+        values_(v + last * p.v.row_stride, 1, p.v.row_stride, value_columns, thread),
         tiles_(arch::shared_address(tiles)),
         limit_(keys) {}
 

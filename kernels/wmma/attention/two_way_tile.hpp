@@ -61,7 +61,7 @@ class AsyncBoth {
 
   static WMMA_DEVICE void load(unsigned char* tile, const T* data, const AttentionOperand& x, int rows, int,
                                uint32_t thread) {
-    const Loader along(data, x.row_stride, 1, rows, thread, 0);
+    const Loader along(data, x.row_stride, 1, rows, thread);
     along.template copy<kColumns % kDepth != 0>(arch::shared_address(tile), kColumns);
     arch::commit_async();
   }

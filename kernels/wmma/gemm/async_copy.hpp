@@ -4,79 +4,10 @@
 #pragma once
 
 #include <wmma/gemm/operands.hpp>
-#include <wmma/tile/staged_loader.hpp>
+#include <wmma/tile/async_loader.hpp>
 #include <wmma/tile/wave_tile.hpp>
 
 namespace wmma {
-
-template <class T, Order kOrder, int kOuter, int kDepth, int kThreads>
-class AsyncLoader {
-  static constexpr bool kAlong = kOrder == Order::kAlongK;
-  static constexpr int kPerChunk = 16 / sizeof(T);
-
- public:
-  using Tile = SharedTile<kAlong ? kOuter : kDepth, (kAlong ? kDepth : kOuter) * sizeof(T)>;
-
- private:
-  // Every thread keeps its chunk of the lines and goes down kPass of them with each copy.
-  static constexpr int kAcross = detail::power_of_two_from(Tile::kChunks);
-  static_assert(kThreads % kAcross == 0, "a pass is whole lines");
-  static constexpr int kPass = kThreads / kAcross;
-  static constexpr int kCopies = (Tile::kLines + kPass - 1) / kPass;
-  static constexpr bool kExact = Tile::kLines % kPass == 0 && kAcross == Tile::kChunks;
-  static constexpr uint32_t kPassBytes = Tile::offset(kPass, 0) - Tile::offset(0, 0);
-  static_assert(kCopies <= 32, "a bit for each copy");
-
- public:
-  // `data` is the tile's first element at k = 0; lines beyond `rows` are zero. No stage: chunks go as they are.
-  template <class Stage>
-  WMMA_DEVICE AsyncLoader(const T* data, int64_t outer_stride, int64_t k_stride, int64_t rows, uint32_t thread, Stage)
-      : line_(thread / kAcross), chunk_(thread % kAcross), there_(0) {
-    k_step_ = (kAlong ? 1 : k_stride) * static_cast<int64_t>(sizeof(T));
-    outer_step_ = (kAlong ? outer_stride : 1) * static_cast<int64_t>(sizeof(T));
-    const int64_t line_step = (kAlong ? outer_stride : k_stride) * static_cast<int64_t>(sizeof(T));
-    pass_step_ = kPass * line_step;
-    from_ = reinterpret_cast<const char*>(data) + line_ * line_step + chunk_ * 16;
-    to_ = Tile::offset(line_, chunk_);
-    const int last = rows < kOuter ? static_cast<int>(rows) : kOuter;
-    const int first = static_cast<int>(kAlong ? line_ : chunk_ * kPerChunk);
-#pragma unroll
-    for (int i = 0; i < kCopies; ++i) {
-      if (first + (kAlong ? i * kPass : 0) < last) there_ |= 1u << i;
-    }
-    arch::renew(there_);
-  }
-
-  WMMA_DEVICE void advance(int64_t k) { from_ += k * k_step_; }
-  WMMA_DEVICE void advance_lines(int64_t lines) { from_ += lines * outer_step_; }
-
-  // kMasked: only the first `limit` of K exist.
-  template <bool kMasked>
-  WMMA_DEVICE void copy(uint32_t tile, int limit = 0) const {
-    const char* from = from_;
-#pragma unroll
-    for (int i = 0; i < kCopies; ++i) {
-      const uint32_t line = line_ + i * kPass;
-      if (kExact || (line < Tile::kLines && chunk_ < Tile::kChunks)) {
-        const int k = static_cast<int>(kAlong ? chunk_ * kPerChunk : line);
-        const bool there = (there_ >> i & 1) != 0 && (!kMasked || k < limit);
-        const uint32_t to = kPass % Tile::kPeriod == 0 ? to_ + i * kPassBytes : Tile::offset(line, chunk_);
-        arch::copy_async(tile + to, from, there);
-      }
-      from += pass_step_;
-    }
-  }
-
- private:
-  const char* from_;
-  int64_t pass_step_;
-  int64_t k_step_;
-  int64_t outer_step_;
-  uint32_t to_;
-  uint32_t line_;
-  uint32_t chunk_;
-  uint32_t there_;
-};
 
 // Where a wave's lanes find an operand's chunks. Along K, steps lie apart by more than a sum and tiles by a constant;
 // across K it is the other way round.
