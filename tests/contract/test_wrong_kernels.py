@@ -35,7 +35,8 @@ def wrong_attention(name, file, old, new, notices, caught=Mismatch, target="gfx9
     return Wrong(name, ((file, old, new),), notices, caught, target, AttentionCase)
 
 
-EPILOGUE, GEMM, LOADER = "tile/epilogue.hpp", "gemm/kernel.hpp", "tile/staged_loader.hpp"
+EPILOGUE, ROUNDING = "tile/epilogue.hpp", "tile/rounding.hpp"
+GEMM, LOADER = "gemm/kernel.hpp", "tile/staged_loader.hpp"
 OPERANDS = "gemm/operands.hpp"
 BITS = "arch::bit_cast<uint32_t>(static_cast<float>(x)) >> 16"
 TRUNCATED = f"if constexpr (kSame<D, bf16_t>) return arch::bit_cast<bf16_t>(static_cast<uint16_t>({BITS}));"
@@ -94,7 +95,7 @@ WRONG = [
     ),
     wrong(
         "truncates_to_bfloat16",
-        EPILOGUE,
+        ROUNDING,
         "    return convert<D>(x);\n",
         f"    {TRUNCATED}\n    return convert<D>(x);\n",
         lambda case: case.dtype == "bfloat16" and case.out_dtype is None and case.n > 8 and case.k > 8,
@@ -102,7 +103,7 @@ WRONG = [
     ),
     wrong(
         "wraps_instead_of_saturating",
-        EPILOGUE,
+        ROUNDING,
         "    x = x > kLow ? x : kLow;\n    x = x < kHigh ? x : kHigh;\n    return static_cast<D>(static_cast<int32_t>(x));",
         "    return static_cast<D>(static_cast<int64_t>(x));",
         lambda case: case.dtype == "int8" and case.out_dtype == "int8" and case.k > 2,

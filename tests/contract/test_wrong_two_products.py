@@ -19,7 +19,7 @@ GATED = GemmGemmCase(m=40, k=32, h=64, n=32, dtype="bfloat16", alpha0=0.1, gate=
 WIDE = GemmGemmCase(m=20, k=32, h=300, n=32, dtype="float16", alpha0=0.1)
 INT8 = GemmGemmCase(m=20, k=32, h=64, n=32, dtype="int8", out_dtype="int32", alpha0=0.05)
 
-FINISH, PRODUCT = "gemm_gemm/finish.hpp", "tile/chained_product.hpp"
+FINISH, LINK, ROUNDING = "gemm_gemm/finish.hpp", "tile/chain_link.hpp", "tile/rounding.hpp"
 STREAMED, RESIDENT, ROWS = "gemm_gemm/streamed.hpp", "gemm_gemm/resident.hpp", "gemm_gemm/rows.hpp"
 
 
@@ -42,15 +42,17 @@ class Wrong:
 
 WRONG = [
     Wrong("forgets_alpha0", FINISH, "static_cast<E>(p.alpha0) * convert<E>(", "convert<E>("),
-    Wrong("forgets_bias0", FINISH, "y[i] += bias(p, batch, there ? column : 0);", "y[i] += E(0);"),
+    Wrong("forgets_bias0", FINISH, "y[e] += bias(p, batch, there ? column : 0);", "y[e] += E(0);"),
     Wrong("bias0_by_step", FINISH, "bias(p, batch, there ? column : 0)", "bias(p, batch, there ? step : 0)"),
     Wrong(
-        "activates_after_the_gate", FINISH, "y[i] = activate<Config::kActivation, E>(y[i]);",
-        "if constexpr (Config::kGate) y[i] *= static_cast<E>(static_cast<float>(gate.sums[step][tile][e + i]));", GATED,
+        "activates_after_the_gate", FINISH, "y[e] = activate<Config::kActivation, E>(y[e]);",
+        "if constexpr (Config::kGate) y[e] *= static_cast<E>(static_cast<float>(gate[tile * Sums::kSums + f]));", GATED,
     ),
-    Wrong("wraps_int8", FINISH, "finished<T>(y[0])", "static_cast<T>(static_cast<int32_t>(y[0]))", INT8),
-    Wrong("leaves_halves_exchanged", PRODUCT, "exchange<kWords, kHalf>(words, lane);", ""),
-    Wrong("leaves_sums_exchanged", PRODUCT, "exchange<kRun, 4>(to, lane);", ""),
+    Wrong("wraps_int8", ROUNDING, "finished<T>(x[i])", "static_cast<T>(static_cast<int32_t>(x[i]))", INT8),
+    Wrong("columns_in_the_tiles_order", LINK, "return line(Product::a_line(lane, i));",
+          "return Product::a_line(lane, i);"),
+    Wrong("another_lanes_columns", LINK, "sum / kShare * kDepth + lane / kRows * kShare + sum % kShare",
+          "sum / kShare * kDepth + lane / kRows % 2 * kShare + sum % kShare", caught=(Mismatch, EmulationError)),
     Wrong("keeps_one_half_of_the_wave", "tile/product.hpp", "to[i] = upper ? other : words[i];", "to[i] = words[i];",
           target="gfx1100", caught=(Mismatch, EmulationError)),
     Wrong("repeats_the_first_rows", RESIDENT, "row < p.last.m; row += stride) {",

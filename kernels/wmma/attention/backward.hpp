@@ -14,7 +14,7 @@ namespace wmma {
 template <class Config>
 struct AttentionBackward {
   using T = typename Config::Element;
-  using Link = Chain<typename ProductOf<Config::kLanes, T, Config::kSide>::Type>;
+  using Link = ChainLink<typename ProductOf<Config::kLanes, T, Config::kSide>::Type>;
   using Number = typename Link::Sum;
   using Math = Softmax<Number>;
   static constexpr bool kOwnsKeys = Config::kOwnsKeys;

@@ -13,7 +13,7 @@ namespace wmma {
 template <class Config>
 struct AttentionKernel {
   using T = typename Config::Element;
-  using Link = Chain<typename ProductOf<Config::kLanes, T, Config::kSide>::Type>;
+  using Link = ChainLink<typename ProductOf<Config::kLanes, T, Config::kSide>::Type>;
   using Number = typename Link::Sum;
   static constexpr int kThreads = Config::kWaves * arch::kWaveSize;
   static constexpr int kWaveRows = Config::kTilesM * Link::kRows;

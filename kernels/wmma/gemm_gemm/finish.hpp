@@ -2,20 +2,20 @@
 #pragma once
 
 #include <wmma/gemm_gemm/arguments.hpp>
-#include <wmma/tile/chained_product.hpp>
+#include <wmma/tile/chain.hpp>
 #include <wmma/tile/epilogue.hpp>
 
 namespace wmma {
 
-// kLines of D0's columns by kRows rows of a wave, as the second product's operand.
-template <class Config, int kLines, int kRows>
+// kRows rows of a wave by kColumns of D0's columns, as the second product's operand.
+template <class Config, int kRows, int kColumns>
 struct Between {
   using T = typename Config::Element;
-  using First = ChainProduct<T>;
-  using Sums = WaveTile<First, kLines, kRows>;
   using E = typename Config::Number;
-  static constexpr int kSteps = Sums::kTilesM;
-  static constexpr int kTiles = Sums::kTilesN;
+  using Link = ChainLink<MatrixProduct<T, 16>>;
+  using Sums = ChainSums<Link, kRows, kColumns>;
+  static constexpr int kTiles = Sums::kTilesM;
+  static constexpr int kSteps = kColumns / Link::kDepth;
   static constexpr int kBytes = 0;  // of shared memory
 
   WMMA_DEVICE Between() = default;
@@ -23,56 +23,45 @@ struct Between {
   WMMA_DEVICE void take(const Between& all, uint32_t) { *this = all; }
   WMMA_DEVICE void read(Chunk* x, int tile, int step) const {
 #pragma unroll
-    for (int i = 0; i < First::kChunksB; ++i) x[i] = chunks[step][tile][i];
+    for (int i = 0; i < Link::kRowChunks; ++i) x[i] = chunks[step][tile][i];
   }
 
-  Chunk chunks[kSteps][kTiles][First::kChunksB];
+  Chunk chunks[kSteps][kTiles][Link::kRowChunks];
 
-  // D0 = act(alpha0·S + bias0) [· gate], rounded; zero from column H on, whatever the lines beyond it gave. `from` is
-  // the first of its columns.
-  template <class Gate>
-  WMMA_DEVICE void finish(const GemmGemmArguments& p, const Sums& sums, const Gate& gate, uint32_t batch, int64_t from,
+  // D0 = act(alpha0·S + bias0) [· gate], rounded; zero from column H on, whatever the columns beyond it gave. `from` is
+  // the first of its columns; sums and gate have those of a row tile one after the other.
+  template <class Sum, class Gate>
+  WMMA_DEVICE void finish(const GemmGemmArguments& p, const Sum* sums, const Gate& gate, uint32_t batch, int64_t from,
                           uint32_t lane) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        uint32_t words[First::C::kElements / kPerWord];
+        uint32_t words[Link::kShare * sizeof(T) / 4];
 #pragma unroll
-        for (int e = 0; e < First::C::kElements; e += kPerWord) {
-          E y[kPerWord];
+        for (int i = 0; i < Link::kShare; i += kTogether) {
+          E y[kTogether];
 #pragma unroll
-          for (int i = 0; i < kPerWord; ++i) {
-            const int64_t column = from + step * First::kRows + First::C::row(lane, e + i);
+          for (int e = 0; e < kTogether; ++e) {
+            const int f = step * Link::kShare + i + e;
+            const int64_t column = from + Link::place(lane, f);
             const bool there = !Config::kRaggedH || column < p.last.k;
-            y[i] = static_cast<E>(p.alpha0) * convert<E>(sums.sums[step][tile][e + i]);
-            if constexpr (!kIsNone<typename Config::Bias0>) y[i] += bias(p, batch, there ? column : 0);
-            y[i] = activate<Config::kActivation, E>(y[i]);
-            if constexpr (Config::kGate) y[i] *= static_cast<E>(static_cast<float>(gate.sums[step][tile][e + i]));
-            y[i] = there ? y[i] : E(0);
+            y[e] = static_cast<E>(p.alpha0) * convert<E>(sums[tile * Sums::kSums + f]);
+            if constexpr (!kIsNone<typename Config::Bias0>) y[e] += bias(p, batch, there ? column : 0);
+            y[e] = activate<Config::kActivation, E>(y[e]);
+            if constexpr (Config::kGate) y[e] *= static_cast<E>(static_cast<float>(gate[tile * Sums::kSums + f]));
+            y[e] = there ? y[e] : E(0);
           }
-          words[e / kPerWord] = packed(y);
+          detail::pack<T, kTogether>(words + i * sizeof(T) / 4, y);
         }
-        First::chunks(chunks[step][tile], words, lane);
+        Link::join(chunks[step][tile], words);
       }
       arch::schedule_barrier();  // a step's sums are given up before the next one's are rounded
     }
   }
 
  private:
-  static constexpr int kPerWord = 4 / sizeof(T);
-
-  // Rounded as they will lie in memory.
-  static WMMA_DEVICE uint32_t packed(const E* y) {
-    if constexpr (kSame<T, half_t>) {
-      return arch::half_pair(y[0], y[1]);
-    } else if constexpr (kSame<T, bf16_t>) {
-      return arch::bf16_pair(y[0], y[1]);
-    } else {
-      const T bytes[4] = {finished<T>(y[0]), finished<T>(y[1]), finished<T>(y[2]), finished<T>(y[3])};
-      return arch::bit_cast<uint32_t>(bytes);
-    }
-  }
+  static constexpr int kTogether = sizeof(T) == 1 ? 4 : Link::kShare;  // 8-bit ones, all finished at once, would spill
 
   static WMMA_DEVICE E bias(const GemmGemmArguments& p, uint32_t batch, int64_t column) {
     using Bias = typename Config::Bias0;
@@ -85,11 +74,12 @@ struct Between {
 // The parts of kParts waves that share rows, in shared memory: each lane finds its own chunks there.
 template <class Part, int kParts>
 class SharedBetween {
-  static constexpr int kChunks = Part::First::kChunksB;
+  static constexpr int kChunks = Part::Link::kRowChunks;
   static constexpr int kStepBytes = Part::kTiles * kChunks * arch::kWaveSize * 16;
 
  public:
-  static constexpr int kBytes = kParts * Part::kSteps * kStepBytes;
+  static constexpr int kSteps = kParts * Part::kSteps;
+  static constexpr int kBytes = kSteps * kStepBytes;
 
   WMMA_DEVICE SharedBetween(unsigned char* shared, uint32_t lane) : mine_(shared + lane * 16) {}
 
@@ -115,49 +105,59 @@ class SharedBetween {
   unsigned char* mine_;
 };
 
-// kLines of D1's columns by kRows rows of a wave, straight from registers.
-template <class Config, int kLines, int kRows>
-WMMA_DEVICE void store_last(const GemmGemmArguments& p,
-                            const WaveTile<LastProduct<typename Config::Element>, kLines, kRows>& sums, uint32_t batch,
+// D1's sums += D0·columns, of which `tile` holds the lines.
+template <class Link, int kRows, int kColumns, class D0, class Reader>
+WMMA_DEVICE void multiply_last(ChainSums<Link, kRows, kColumns>& sums, const D0& d0, const Reader& reader,
+                               const unsigned char* tile) {
+  using Sums = ChainSums<Link, kRows, kColumns>;
+  chain_product<Link, Sums::kTiles, D0::kSteps>(sums.sums, reader, tile,
+                                                [&](Chunk(&rows)[Sums::kTilesM][Link::kRowChunks], int step) {
+#pragma unroll
+                                                  for (int m = 0; m < Sums::kTilesM; ++m) d0.read(rows[m], m, step);
+                                                });
+}
+
+// A wave's part of D1, straight from registers: a lane stores runs of neighbours.
+template <class Config, class Link, int kRows, int kColumns>
+WMMA_DEVICE void store_last(const GemmGemmArguments& p, const ChainSums<Link, kRows, kColumns>& sums, uint32_t batch,
                             int64_t first_row, int64_t first_column, uint32_t lane) {
-  using Last = LastProduct<typename Config::Element>;
-  using Sum = typename Last::Compute;
+  using Sums = ChainSums<Link, kRows, kColumns>;
+  using Sum = typename Link::Sum;
   using Finish = Epilogue<typename Config::Last, Sum>;
   constexpr int kVec = Config::Last::kDVec;
-  constexpr int kVectors = Last::kRun / kVec;
-  static_assert(kVectors * kVec == Last::kRun, "whole vectors");
+  constexpr int kVectors = Link::kRun / kVec;
+  constexpr int kRuns = Link::kLaneRows * Link::kRun;  // that have the same columns
+  static_assert(kVectors * kVec == Link::kRun, "whole vectors");
   const Finish finish(p.last, batch);
   // Matrix instructions want all lanes: none of them may move behind the edges below.
 #pragma unroll
-  for (int group = 0; group < kLines / Last::kRows; ++group) {
+  for (int m = 0; m < Sums::kTilesM; ++m) {
 #pragma unroll
-    for (int tile = 0; tile < kRows / Last::kCols; ++tile) {
-#pragma unroll
-      for (int e = 0; e < Last::C::kElements; ++e) arch::settle(sums.sums[group][tile][e]);
-    }
+    for (int i = 0; i < Sums::kSums; ++i) arch::settle(sums.sums[m][i]);
   }
 #pragma unroll
-  for (int group = 0; group < kLines / Last::kRows; ++group) {
-    const int64_t column = first_column + group * Last::kRows + Last::run_line(lane);
+  for (int first = 0; first < Sums::kSums; first += kRuns) {
+    const int64_t column = first_column + Link::place(0, first) + Link::place(lane, 0);
     typename Finish::Columns columns[kVectors];
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
       if (!Config::kRaggedN || column + i * kVec < p.last.n) columns[i] = finish.columns(column + i * kVec);
     }
 #pragma unroll
-    for (int tile = 0; tile < kRows / Last::kCols; ++tile) {
-      alignas(16) Sum runs[Last::kRuns * Last::kRun];
-      Last::runs(runs, sums.sums[group][tile], lane);
+    for (int m = 0; m < Sums::kTilesM; ++m) {
 #pragma unroll
-      for (int run = 0; run < Last::kRuns; ++run) {
-        const int64_t row = first_row + tile * Last::kCols + Last::run_row(lane, run);
+      for (int run = first; run < first + kRuns; run += Link::kRun) {
+        const int64_t row = first_row + m * Link::kRows + Link::row(lane, Link::row_of(Link::sum_of(run)));
         if (row >= p.last.m) continue;
 #pragma unroll
         for (int i = 0; i < kVectors; ++i) {
           if (Config::kRaggedN && column + i * kVec >= p.last.n) continue;
+          alignas(16) Sum vector[kVec];
+#pragma unroll
+          for (int e = 0; e < kVec; ++e) vector[e] = sums.sums[m][Link::sum_of(run + i * kVec + e)];
           typename Finish::Elements elements;
           finish.fetch(elements, row, column + i * kVec);
-          finish.store(runs + run * Last::kRun + i * kVec, columns[i], elements, row, column + i * kVec);
+          finish.store(vector, columns[i], elements, row, column + i * kVec);
         }
       }
     }

@@ -10,16 +10,19 @@ namespace wmma {
 
 // kCount lines of kDepth elements in shared memory, loaded a slice at a time: as many lines as give each thread a
 // square of chunks to turn, and no more threads than there are squares.
-template <class Config, Order kOrder, int kVec, int kCount, int kDepth, bool kRagged>
+template <class Config, class Link, Order kOrder, int kVec, int kCount, int kDepth, bool kRagged>
 struct ResidentLines {
   using T = typename Config::Element;
   static constexpr int kSquare = 16 / sizeof(T) * (16 / sizeof(T));
-  static constexpr int kLeast = 32;
+  static constexpr int kLeast = detail::upper(32, Link::kWhole);
   static constexpr int kWanted = Config::kThreads * kSquare / kDepth / kLeast;
   static constexpr int kSlice = kLeast * detail::divisor_up_to(kCount / kLeast, kWanted > 1 ? kWanted : 1);
   static constexpr int kActive = detail::lower(Config::kThreads, kSlice* kDepth / kSquare);
-  using Loader = StagedLoader<T, T, kOrder, kSlice, kDepth, kActive, kVec, Config::kWide, PlainStage<T, T>>;
-  using Tile = SharedTile<kCount, kDepth * sizeof(T)>;
+  template <int kLines>
+  using TileOf = ChainTile<Link, kLines, kDepth * sizeof(T), true>;
+  using Loader =
+      StagedLoader<T, T, kOrder, kSlice, kDepth, kActive, kVec, Config::kWide, PlainStage<T, T>, TileOf<kSlice>>;
+  using Tile = TileOf<kCount>;
   static_assert(kCount % kSlice == 0 && kSlice % Tile::kPeriod == 0, "slices are as the whole");
 
   // `lines` of them exist, `depth` elements each. Those beyond hold others' values, which end in nothing that is kept.
@@ -42,17 +45,18 @@ struct ResidentKernel {
   using T = typename Config::Element;
   static constexpr int kWaveM = Config::kTilesM * 16;
   static constexpr int kThreads = Config::kWavesM * arch::kWaveSize;
-  using First = ChainProduct<T>;
-  using Sums = WaveTile<First, Config::kBlockH, kWaveM>;
-  using D0 = Between<Config, Config::kBlockH, kWaveM>;
-  using Last = LastProduct<T>;
-  using LastSums = WaveTile<Last, Config::kBlockN, kWaveM>;
+  using First = ChainLink<MatrixProduct<T, 16>>;
+  using Sums = ChainSums<First, kWaveM, Config::kBlockH>;
+  using D0 = Between<Config, kWaveM, Config::kBlockH>;
+  using Last = LastLink<T, 16>;
+  using LastSums = ChainSums<Last, kWaveM, Config::kBlockN>;
 
-  using B0 =
-      ResidentLines<Config, Config::kB0Order, Config::kB0Vec, Config::kBlockH, Config::kBlockK, Config::kRaggedK>;
-  using Gate =
-      ResidentLines<Config, Config::kGateOrder, Config::kGateVec, Config::kBlockH, Config::kBlockK, Config::kRaggedK>;
-  using B1 = ResidentLines<Config, Config::kB1Order, Config::kB1Vec, Config::kPadN, Config::kBlockH, Config::kRaggedH>;
+  template <Order kOrder, int kVec>
+  using FirstLines = ResidentLines<Config, First, kOrder, kVec, Config::kBlockH, Config::kBlockK, Config::kRaggedK>;
+  using B0 = FirstLines<Config::kB0Order, Config::kB0Vec>;
+  using Gate = FirstLines<Config::kGateOrder, Config::kGateVec>;
+  using B1 =
+      ResidentLines<Config, Last, Config::kB1Order, Config::kB1Vec, Config::kPadN, Config::kBlockH, Config::kRaggedH>;
   static constexpr int kSteps = Config::kBlockK / First::kDepth;
   static constexpr int kFirstBytes = B0::Tile::kBytes;
   static constexpr int kWeightBytes = (Config::kGate ? 2 : 1) * kFirstBytes + B1::Tile::kBytes;
@@ -64,8 +68,8 @@ struct ResidentKernel {
     const uint32_t lane = lane_id();
     const uint32_t wave = uniform(thread / arch::kWaveSize);
     const int64_t stride = static_cast<int64_t>(gridDim.x) * Config::kWavesM * kWaveM;
-    const LineReader<First, typename B0::Tile, true, kSteps> first(lane);
-    const LineReader<Last, typename B1::Tile, true, D0::kSteps> last(lane);
+    const ColumnReader<First, typename B0::Tile> first(lane);
+    const ColumnReader<Last, typename B1::Tile> last(lane);
     uint32_t batch = Config::kBatchDims > 0 ? blockIdx.y : 0;
     do {
       int64_t row = (static_cast<int64_t>(blockIdx.x) * Config::kWavesM + wave) * kWaveM;
@@ -86,9 +90,8 @@ struct ResidentKernel {
           LastSums sums;
           sums.clear();
           const unsigned char* tile = shared + kWeightBytes - B1::Tile::kBytes + column * (B1::Tile::kPitch * 16);
-#pragma unroll
-          for (int step = 0; step < D0::kSteps; ++step) multiply_step(sums, d0, last, tile, step);
-          store_last<Config, Config::kBlockN, kWaveM>(p, sums, batch, row, column, here);
+          multiply_last(sums, d0, last, tile);
+          store_last<Config>(p, sums, batch, row, column, here);
         }
       }
       if constexpr (Config::kBatchDims == 0) break;
@@ -118,23 +121,27 @@ struct ResidentKernel {
   static WMMA_DEVICE void multiply(const GemmGemmArguments& p, D0& d0, Rows<Config>& rows, const Reader& reader,
                                    const unsigned char* shared, uint32_t batch, int64_t next, uint32_t lane) {
     Sums sums;
-    sums.clear();
+    multiply_first(sums, rows, reader, shared);
     if constexpr (Config::kGate) {
       Sums gate;
-      gate.clear();
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        multiply_step(sums, rows, reader, shared, step);
-        multiply_step(gate, rows, reader, shared + kFirstBytes, step);
-      }
+      multiply_first(gate, rows, reader, shared + kFirstBytes);
       rows.ask(next, lane);
-      d0.finish(p, sums, gate, batch, 0, lane);
+      d0.finish(p, &sums.sums[0][0], &gate.sums[0][0], batch, 0, lane);
     } else {
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) multiply_step(sums, rows, reader, shared, step);
       rows.ask(next, lane);
-      d0.finish(p, sums, None{}, batch, 0, lane);
+      d0.finish(p, &sums.sums[0][0], None{}, batch, 0, lane);
     }
+  }
+
+  template <class Reader>
+  static WMMA_DEVICE void multiply_first(Sums& sums, const Rows<Config>& rows, const Reader& reader,
+                                         const unsigned char* tile) {
+    sums.clear();
+    chain_product<First, Sums::kTiles, kSteps>(sums.sums, reader, tile,
+                                               [&](Chunk(&taken)[Sums::kTilesM][First::kRowChunks], int step) {
+#pragma unroll
+                                                 for (int m = 0; m < Sums::kTilesM; ++m) rows.read(taken[m], m, step);
+                                               });
   }
 };
 

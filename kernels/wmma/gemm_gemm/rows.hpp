@@ -2,10 +2,10 @@
 // matrix unit takes them, on NVIDIA they arrive in shared memory of the wave's own by asynchronous copies.
 #pragma once
 
-#include <wmma/tile/chained_product.hpp>
+#include <wmma/tile/chain.hpp>
 #include <wmma/tile/config.hpp>
 #ifdef WMMA_NVIDIA
-#include <wmma/gemm/async_copy.hpp>
+#include <wmma/tile/async_loader.hpp>
 #endif
 
 namespace wmma {
@@ -15,11 +15,11 @@ namespace wmma {
 template <class Config>
 class Rows {
   using T = typename Config::Element;
-  using Product = ChainProduct<T>;
+  using Link = ChainLink<MatrixProduct<T, 16>>;
   static constexpr int kTiles = Config::kTilesM;
-  static constexpr int kSteps = Config::kBlockK / Product::kDepth;
+  static constexpr int kSteps = Config::kBlockK / Link::kDepth;
   static constexpr bool kAlong = Config::kAOrder == Order::kAlongK;
-  static constexpr int kPiece = kAlong ? detail::lower(Config::kAVec, Product::kPerChunk) : 1;
+  static constexpr int kPiece = kAlong ? detail::lower(Config::kAVec, Link::kPerChunk) : 1;
 
  public:
   static constexpr int kWaveBytes = 0;
@@ -33,14 +33,14 @@ class Rows {
   WMMA_DEVICE void ask(int64_t row, uint32_t lane) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      const int64_t mine = row + tile * Product::kCols + Product::b_line(lane, 0);
+      const int64_t mine = row + tile * Link::kRows + Link::row_line(lane, 0);
       const T* line = a_ + (mine < rows_ ? mine : rows_ - 1) * row_step_;
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
-        for (int i = 0; i < Product::kChunksB; ++i) {
-          const int chunk = step * (Product::kDepth / Product::kPerChunk) + Product::b_chunk(lane, i);
-          load(chunks_[step][tile][i], line, chunk * Product::kPerChunk);
+        for (int i = 0; i < Link::kRowChunks; ++i) {
+          const int chunk = step * (Link::kDepth / Link::kPerChunk) + Link::row_chunk(lane, i);
+          load(chunks_[step][tile][i], line, chunk * Link::kPerChunk);
         }
       }
     }
@@ -48,16 +48,16 @@ class Rows {
   WMMA_DEVICE void arrive() {}
   WMMA_DEVICE void read(Chunk* x, int tile, int step) const {
 #pragma unroll
-    for (int i = 0; i < Product::kChunksB; ++i) x[i] = chunks_[step][tile][i];
+    for (int i = 0; i < Link::kRowChunks; ++i) x[i] = chunks_[step][tile][i];
   }
 
  private:
   WMMA_DEVICE void load(Chunk& chunk, const T* line, int k) const {
-    alignas(16) T x[Product::kPerChunk];
+    alignas(16) T x[Link::kPerChunk];
     constexpr uint32_t kZero[4] = {};
     arch::copy_bytes<16>(x, kZero);
 #pragma unroll
-    for (int e = 0; e < Product::kPerChunk; e += kPiece) {
+    for (int e = 0; e < Link::kPerChunk; e += kPiece) {
       if (!Config::kRaggedK || k + e < k_) arch::copy<kPiece>(x + e, line + (k + e) * (kPiece > 1 ? 1 : k_step_));
     }
     arch::copy_bytes<16>(&chunk, x);
@@ -68,7 +68,7 @@ class Rows {
   int64_t k_step_;
   int64_t rows_;
   int k_;
-  Chunk chunks_[kSteps][kTiles][Product::kChunksB];
+  Chunk chunks_[kSteps][kTiles][Link::kRowChunks];
 };
 
 #else
@@ -76,10 +76,9 @@ class Rows {
 template <class Config>
 class Rows {
   using T = typename Config::Element;
-  using Product = ChainProduct<T>;
+  using Link = ChainLink<MatrixProduct<T, 16>>;
   using Loader = AsyncLoader<T, Order::kAlongK, Config::kTilesM * 16, Config::kBlockK, arch::kWaveSize>;
   using Tile = typename Loader::Tile;
-  static constexpr int kSteps = Config::kBlockK / Product::kDepth;
 
  public:
   static constexpr int kAhead = Config::kStages;
@@ -93,13 +92,13 @@ class Rows {
         shared_(shared),
         asked_(0),
         read_(kAhead - 1),
-        reader_(lane) {}
+        reader_(lane, 0) {}
 
   // Rows beyond the last are zero.
   WMMA_DEVICE void ask(int64_t row, uint32_t lane) {
     arch::wave_barrier();  // every lane is done with what lay there
     if (row < rows_) {
-      const Loader loader(a_ + row * row_step_, row_step_, 1, rows_ - row, lane, PlainStage<T, T>{});
+      const Loader loader(a_ + row * row_step_, row_step_, 1, rows_ - row, lane);
       loader.template copy<Config::kRaggedK>(arch::shared_address(shared_ + asked_ * Tile::kBytes), k_);
     }
     arch::commit_async();
@@ -122,7 +121,7 @@ class Rows {
   unsigned char* shared_;
   int asked_;
   int read_;
-  LineReader<Product, Tile, false, kSteps> reader_;
+  RowReader<Link, Tile> reader_;
 };
 
 #endif

@@ -11,26 +11,27 @@
 
 namespace wmma {
 
-// The first product's main loop, with the weights' lines as its first operand; as in gemm.hpp, kStages of 0 is the one
-// by way of registers.
-template <int kStages, class Config, Order kOrder, int kVec>
+// The first product's main loop; kStages of 0 is the one by way of registers.
+template <int kStages, class Config, class Link, Order kOrder, int kVec>
 struct FirstLoops {
 #ifdef WMMA_NVIDIA
   using T = typename Config::Element;
-  using Weights = AsyncLoader<T, kOrder, Config::kBlockH, Config::kBlockK, Config::kThreads>;
   using Rows = AsyncLoader<T, Config::kAOrder, Config::kBlockM, Config::kBlockK, Config::kThreads>;
-  using Loop = AsyncLoop<ChainProduct<T>, Weights, Rows, kOrder == Order::kAlongK, Config::kAOrder == Order::kAlongK,
-                         Config::kBlockH / Config::kWavesN, Config::kTilesM * 16, Config::kBlockK, 1, kStages>;
+  using Weights = AsyncLoader<T, kOrder, Config::kBlockH, Config::kBlockK, Config::kThreads>;
+  using Loop =
+      AsyncLoop<LinkedProduct<Link>, Rows, Weights, Config::kAOrder == Order::kAlongK, kOrder == Order::kAlongK,
+                Config::kTilesM * 16, Config::kBlockH / Config::kWavesN, Config::kBlockK, 1, kStages>;
 #endif
 };
-template <class Config, Order kOrder, int kVec>
-struct FirstLoops<0, Config, kOrder, kVec> {
+template <class Config, class Link, Order kOrder, int kVec>
+struct FirstLoops<0, Config, Link, kOrder, kVec> {
   using T = typename Config::Element;
-  using Weights = StagedLoader<T, T, kOrder, Config::kBlockH, Config::kBlockK, Config::kThreads, kVec, Config::kWide,
-                               PlainStage<T, T>>;
   using Rows = StagedLoader<T, T, Config::kAOrder, Config::kBlockM, Config::kBlockK, Config::kThreads, Config::kAVec,
                             Config::kWide, PlainStage<T, T>>;
-  using Loop = StagedLoop<ChainProduct<T>, Weights, Rows, Config::kBlockH / Config::kWavesN, Config::kTilesM * 16,
+  using Tile = ChainTile<Link, Config::kBlockH, Config::kBlockK * sizeof(T), true>;
+  using Weights = StagedLoader<T, T, kOrder, Config::kBlockH, Config::kBlockK, Config::kThreads, kVec, Config::kWide,
+                               PlainStage<T, T>, Tile>;
+  using Loop = StagedLoop<LinkedProduct<Link>, Rows, Weights, Config::kTilesM * 16, Config::kBlockH / Config::kWavesN,
                           Config::kBlockK, 1>;
 };
 
@@ -45,18 +46,18 @@ struct StreamedKernel {
   static constexpr int kThreads = Config::kWavesM * Config::kWavesN * arch::kWaveSize;
   static_assert(kBlockM == Config::kBlockM, "the planner and the kernel agree");
 
-  using First = FirstLoops<Config::kStages, Config, Config::kB0Order, Config::kB0Vec>;
-  using Gating = FirstLoops<Config::kStages, Config, Config::kGateOrder, Config::kGateVec>;
-  using Sums = WaveTile<ChainProduct<T>, kWaveH, kWaveM>;
-  using Part = Between<Config, kWaveH, kWaveM>;
+  using Link = ChainLink<MatrixProduct<T, 16>>;
+  using First = FirstLoops<Config::kStages, Config, Link, Config::kB0Order, Config::kB0Vec>;
+  using Gating = FirstLoops<Config::kStages, Config, Link, Config::kGateOrder, Config::kGateVec>;
+  using Sums = WaveTile<LinkedProduct<Link>, kWaveM, kWaveH>;
+  using Part = Between<Config, kWaveM, kWaveH>;
 
-  using Last = LastProduct<T>;
-  using LastSums = WaveTile<Last, kWaveN, kWaveM>;
+  using Last = LastLink<T, 16>;
+  using LastSums = ChainSums<Last, kWaveM, kWaveN>;
+  using Tile = ChainTile<Last, Config::kBlockN, Config::kBlockH * sizeof(T), true>;
   using Weights = StagedLoader<T, T, Config::kB1Order, Config::kBlockN, Config::kBlockH, kThreads, Config::kB1Vec,
-                               Config::kWide, PlainStage<T, T>>;
-  using Tile = typename Weights::Tile;
-  static constexpr int kSteps = Config::kBlockH / Last::kDepth;
-  using Reader = LineReader<Last, Tile, true, kSteps>;
+                               Config::kWide, PlainStage<T, T>, Tile>;
+  using Reader = ColumnReader<Last, Tile>;
 
   // D0 as the second product reads it: a wave's own, or that of the waves that share its rows.
   using Held = Choose<Config::kWavesN == 1, Part, SharedBetween<Part, Config::kWavesN>>;
@@ -95,7 +96,7 @@ struct StreamedKernel {
         if (Config::kChunked || Config::kBatchDims > 0) arch::block_barrier();
       } while (Config::kChunked && h < p.last.k);
       if constexpr (Config::kChunked) {
-        store_last<Config, kWaveN, kWaveM>(p, sums, batch, wave_row, place.wave_n * kWaveN, place.lane);
+        store_last<Config>(p, sums, batch, wave_row, place.wave_n * kWaveN, place.lane);
       }
       if constexpr (Config::kBatchDims == 0) break;
       batch += gridDim.y;
@@ -118,9 +119,9 @@ struct StreamedKernel {
       Sums gate;
       arch::block_barrier();
       product<Gating>(p, p.gate, gate, shared, batch, row, h, place);
-      part.finish(p, sums, gate, batch, mine, place.lane);
+      part.finish(p, &sums.sums[0][0][0], &gate.sums[0][0][0], batch, mine, place.lane);
     } else {
-      part.finish(p, sums, None{}, batch, mine, place.lane);
+      part.finish(p, &sums.sums[0][0][0], None{}, batch, mine, place.lane);
     }
   }
 
@@ -129,13 +130,13 @@ struct StreamedKernel {
   static WMMA_DEVICE void product(const GemmGemmArguments& p, const GemmOperand& weights, Sums& sums,
                                   unsigned char* shared, uint32_t batch, int64_t row, int64_t h, const Place& place) {
     const PlainStage<T, T> plain;
-    typename Loops::Weights lines(operand<T>(p, weights, batch) + h * weights.column_stride, weights.column_stride,
-                                  weights.row_stride, p.last.k - h, threadIdx.x, plain);
     typename Loops::Rows rows(operand<T>(p, p.a, batch) + row * p.a.row_stride, p.a.row_stride, p.a.column_stride,
                               p.last.m - row, threadIdx.x, plain);
-    const typename Loops::Loop::Reader reader(place.lane, place.wave_n * kWaveH, place.wave_m * kWaveM, 0, 1);
+    typename Loops::Weights columns(operand<T>(p, weights, batch) + h * weights.column_stride, weights.column_stride,
+                                    weights.row_stride, p.last.k - h, threadIdx.x, plain);
+    const typename Loops::Loop::Reader reader(place.lane, place.wave_m * kWaveM, place.wave_n * kWaveH, 0, 1);
     sums.clear();
-    Loops::Loop::run(sums, lines, rows, shared, p.k, reader);
+    Loops::Loop::run(sums, rows, columns, shared, p.k, reader);
   }
 
   // D1 by chunks of columns, each next chunk's weights on their way meanwhile; where H has chunks too, all of D1's
@@ -161,10 +162,9 @@ struct StreamedKernel {
       arch::schedule_barrier();
       if constexpr (!Config::kChunked) sums.clear();
       const unsigned char* tile = tiles + buffer * Tile::kBytes + place.wave_n * (kWaveN * Tile::kPitch * 16);
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) multiply_step(sums, d0, reader, tile, step);
+      multiply_last(sums, d0, reader, tile);
       if constexpr (!Config::kChunked) {
-        store_last<Config, kWaveN, kWaveM>(p, sums, batch, row, column + place.wave_n * kWaveN, place.lane);
+        store_last<Config>(p, sums, batch, row, column + place.wave_n * kWaveN, place.lane);
       }
       buffer ^= 1;
       if (more) {

@@ -5,6 +5,25 @@
 
 namespace wmma {
 
+// A wave's sums of kRows rows by kColumns columns.
+template <class Link, int kRows, int kColumns>
+struct ChainSums {
+  static constexpr int kTilesM = kRows / Link::kRows;
+  static constexpr int kTiles = kColumns / Link::kCols;
+  static constexpr int kSums = kTiles * Link::kElements;
+  static_assert(kRows % Link::kRows == 0 && kColumns % Link::kWhole == 0, "whole tiles");
+
+  typename Link::Sum sums[kTilesM][kSums];
+
+  WMMA_DEVICE void clear() {
+#pragma unroll
+    for (int m = 0; m < kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) sums[m][i] = 0;
+    }
+  }
+};
+
 // sums[m] += rows·columnsᵀ for kTilesM tiles of rows and kTiles of columns, kSteps deep from kFirst on. `take(rows,
 // step)` gives the rows' operands. The columns' are read a group ahead of their use, and no further: registers hold no
 // more of them. Where a chain's steps loop they are read a group ahead within a step.
@@ -13,15 +32,15 @@ constexpr int kMostChunks = 4;
 #else
 constexpr int kMostChunks = 2;
 #endif
-template <class Chain, int kTiles, int kSteps, int kFirst = 0, int kTilesM, int kSums, class Sum, class Reader,
+template <class Link, int kTiles, int kSteps, int kFirst = 0, int kTilesM, int kSums, class Sum, class Reader,
           class Address, class Take>
 WMMA_DEVICE void chain_product(Sum (&sums)[kTilesM][kSums], const Reader& reader, Address tile, const Take& take) {
   constexpr int kGroup =
-      detail::divisor_up_to(kTiles, kMostChunks < Chain::kColChunks ? 1 : kMostChunks / Chain::kColChunks);
+      detail::divisor_up_to(kTiles, kMostChunks < Link::kColChunks ? 1 : kMostChunks / Link::kColChunks);
   constexpr int kGroups = kTiles / kGroup;
-  Chunk rows[kTilesM][Chain::kRowChunks];
-  Chunk columns[2][kGroup][Chain::kColChunks];
-  if constexpr (Chain::kStepsLoop) {
+  Chunk rows[kTilesM][Link::kRowChunks];
+  Chunk columns[2][kGroup][Link::kColChunks];
+  if constexpr (Link::kStepsLoop) {
 #pragma unroll 1
     for (int step = kFirst; step < kFirst + kSteps; ++step) {
       const auto read = [&](int i) {
@@ -35,7 +54,7 @@ WMMA_DEVICE void chain_product(Sum (&sums)[kTilesM][kSums], const Reader& reader
         if (n % kGroup == 0 && n + kGroup < kTiles) read(n / kGroup + 1);
 #pragma unroll
         for (int m = 0; m < kTilesM; ++m) {
-          Chain::mma(sums[m] + n * Chain::kElements, rows[m], columns[n / kGroup % 2][n % kGroup]);
+          Link::mma(sums[m] + n * Link::kElements, rows[m], columns[n / kGroup % 2][n % kGroup]);
         }
         arch::schedule_barrier();
       }
@@ -55,7 +74,7 @@ WMMA_DEVICE void chain_product(Sum (&sums)[kTilesM][kSums], const Reader& reader
       for (int n = 0; n < kGroup; ++n) {
 #pragma unroll
         for (int m = 0; m < kTilesM; ++m) {
-          Chain::mma(sums[m] + (i % kGroups * kGroup + n) * Chain::kElements, rows[m], columns[i % 2][n]);
+          Link::mma(sums[m] + (i % kGroups * kGroup + n) * Link::kElements, rows[m], columns[i % 2][n]);
         }
       }
       arch::schedule_barrier();
@@ -64,18 +83,18 @@ WMMA_DEVICE void chain_product(Sum (&sums)[kTilesM][kSums], const Reader& reader
 #pragma unroll
   for (int m = 0; m < kTilesM; ++m) {
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n) arch::settle(sums[m][n * Chain::kElements]);
+    for (int n = 0; n < kTiles; ++n) arch::settle(sums[m][n * Link::kElements]);
   }
 }
 
 // Sums of a tile of rows as lines of shared memory, for chains whose sums do not stay.
-template <class Chain, class Tile, int kCount, class Sum>
+template <class Link, class Tile, int kCount, class Sum>
 WMMA_DEVICE void write_sums(unsigned char* tile, uint32_t lane, uint32_t first_row, const Sum* sums) {
-  using T = typename Chain::Element;
+  using T = typename Link::Element;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    const uint32_t byte = Chain::place(lane, i) * static_cast<uint32_t>(sizeof(T));
-    const uint32_t line = first_row + Chain::row(lane, Chain::row_of(i));
+    const uint32_t byte = Link::place(lane, i) * static_cast<uint32_t>(sizeof(T));
+    const uint32_t line = first_row + Link::row(lane, Link::row_of(i));
     *reinterpret_cast<T*>(tile + Tile::offset(line, byte / 16) + byte % 16) = convert<T>(sums[i]);
   }
 }

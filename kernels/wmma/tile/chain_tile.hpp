@@ -7,20 +7,29 @@ namespace wmma {
 
 // Lines without a rank of their own.
 struct PlainLines {
+  static constexpr int kWhole = 16;
   static WMMA_CONSTEXPR uint32_t rank(uint32_t line) { return line; }
 };
 
 // A tile of kLineCount lines, swizzled so that the lines of `rank` 0, 1, 2, … read at one chunk touch every bank once.
-template <class Lines, int kLineCount, int kLineBytes>
+// kTrades: where several lines share a row of all banks, those of one `half` trade places. Blocks of lines that a
+// loader turns around and stores together then lie side by side.
+template <class Lines, int kLineCount, int kLineBytes, bool kTrades = false>
 class ChainTile : public SharedTile<kLineCount, kLineBytes> {
   using Base = SharedTile<kLineCount, kLineBytes>;
-  using Base::kPeriod;  // ranks have another
   static constexpr int kLinesOfRow = Base::kChunks < Base::kRow ? Base::kRow / Base::kChunks : 1;
 
  public:
+  // So many lines further down the exchange is the same.
+  static constexpr int kPeriod = Lines::kWhole;
+  static_assert(kPeriod % Base::kRow == 0, "ranks go round the banks");
+
   static WMMA_CONSTEXPR uint32_t offset(uint32_t line, uint32_t chunk) {
     const uint32_t at = line * Base::kPitch + chunk;
-    return (Base::kExchanges ? at ^ Lines::rank(line) / kLinesOfRow % Base::kPeriodChunks : at) * 16;
+    if (!Base::kExchanges) return at * 16;
+    const uint32_t exchange = Lines::rank(line) / kLinesOfRow % Base::kPeriodChunks;
+    if constexpr (kTrades && kLinesOfRow > 1) return (at ^ (exchange + Lines::half(line) * Base::kChunks)) * 16;
+    return (at ^ exchange) * 16;
   }
 };
 
@@ -64,49 +73,49 @@ class StepPlaces<Tile, 1, true> {
 };
 
 // A wave's rows as an operand: tile m, step by step.
-template <class Chain, class Tile>
+template <class Link, class Tile>
 class RowReader {
  public:
   WMMA_DEVICE RowReader(uint32_t lane, uint32_t first_row) {
 #pragma unroll
-    for (int i = 0; i < Chain::kRowChunks; ++i) {
-      places_[i] = Places(first_row + Chain::row_line(lane, i), Chain::row_chunk(lane, i));
+    for (int i = 0; i < Link::kRowChunks; ++i) {
+      places_[i] = Places(first_row + Link::row_line(lane, i), Link::row_chunk(lane, i));
     }
   }
   template <class Address>
   WMMA_DEVICE void read(Chunk* x, Address tile, int m, int step) const {
 #pragma unroll
-    for (int i = 0; i < Chain::kRowChunks; ++i) {
-      x[i] = Chain::Product::load(tile + places_[i].at(step, m * Chain::kRows));
+    for (int i = 0; i < Link::kRowChunks; ++i) {
+      x[i] = Link::Product::load(tile + places_[i].at(step, m * Link::kRows));
     }
   }
 
  private:
-  using Places = StepPlaces<Tile, Chain::kDepth / Chain::kPerChunk, Chain::kStepsLoop>;
-  Places places_[Chain::kRowChunks];
+  using Places = StepPlaces<Tile, Link::kDepth / Link::kPerChunk, Link::kStepsLoop>;
+  Places places_[Link::kRowChunks];
 };
 
 // Columns as an operand: tile n, step by step.
-template <class Chain, class Tile>
+template <class Link, class Tile>
 class ColumnReader {
  public:
   WMMA_DEVICE explicit ColumnReader(uint32_t lane) {
 #pragma unroll
-    for (int i = 0; i < Chain::kColChunks; ++i) {
-      places_[i] = Places(Chain::col_line(lane, i), Chain::col_chunk(lane, i));
+    for (int i = 0; i < Link::kColChunks; ++i) {
+      places_[i] = Places(Link::col_line(lane, i), Link::col_chunk(lane, i));
     }
   }
   template <class Address>
   WMMA_DEVICE void read(Chunk* x, Address tile, int n, int step) const {
 #pragma unroll
-    for (int i = 0; i < Chain::kColChunks; ++i) {
-      x[i] = Chain::Product::load(tile + places_[i].at(step, Chain::first_line(n)));
+    for (int i = 0; i < Link::kColChunks; ++i) {
+      x[i] = Link::Product::load(tile + places_[i].at(step, Link::first_line(n)));
     }
   }
 
  private:
-  using Places = StepPlaces<Tile, Chain::kDepth / Chain::kPerChunk, Chain::kStepsLoop>;
-  Places places_[Chain::kColChunks];
+  using Places = StepPlaces<Tile, Link::kDepth / Link::kPerChunk, Link::kStepsLoop>;
+  Places places_[Link::kColChunks];
 };
 
 }  // namespace wmma

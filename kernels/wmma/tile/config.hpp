@@ -26,6 +26,7 @@ inline constexpr bool kHasSecondPair<Config, decltype(static_cast<void>(Config::
 
 namespace detail {
 WMMA_CONSTEXPR int lower(int a, int b) { return a < b ? a : b; }
+WMMA_CONSTEXPR int upper(int a, int b) { return a > b ? a : b; }
 WMMA_CONSTEXPR int divisor_up_to(int x, int most) {
   int divisor = most < x ? most : x;
   while (x % divisor != 0) --divisor;

@@ -6,6 +6,7 @@
 #include <wmma/arch/sm90.hpp>
 #include <wmma/gemm/block_order.hpp>
 #include <wmma/tile/config.hpp>
+#include <wmma/tile/rounding.hpp>
 #include <wmma/tile/wave_tile.hpp>
 
 namespace wmma {
@@ -25,21 +26,6 @@ struct Raw {
 };
 template <int kCount, int kVec>
 struct Raw<None, kCount, kVec> {};
-
-// The result in D's type: to nearest even; integers saturate, and a NaN becomes 0.
-template <class D, class E>
-WMMA_DEVICE D finished(E x) {
-  if constexpr (kIsInteger<D> && !kIsInteger<E>) {
-    constexpr E kLow = kSame<D, int8_t> ? E(-128) : E(-2147483648.0);
-    constexpr E kHigh = kSame<D, int8_t> ? E(127) : E(2147483647.0);
-    x = x == x ? arch::round_even(x) : E(0);
-    x = x > kLow ? x : kLow;
-    x = x < kHigh ? x : kHigh;
-    return static_cast<D>(static_cast<int32_t>(x));
-  } else {
-    return convert<D>(x);
-  }
-}
 
 // The epilogue of one batch's matrix.
 template <class Config, class Sum>

@@ -23,11 +23,7 @@ WMMA_DEVICE void next_rows(Chunk* x, const typename Link::Sum* sums, const RowRe
   }
 }
 
-using Link = Chain<Product>;
-
-struct Plain {
-  static WMMA_CONSTEXPR uint32_t rank(uint32_t line) { return line; }
-};
+using Link = ChainLink<Product>;
 
 template <class Tile>
 WMMA_DEVICE void fill(unsigned char* tile, const ELEMENT* from) {
@@ -40,7 +36,7 @@ WMMA_DEVICE void fill(unsigned char* tile, const ELEMENT* from) {
 extern "C" __global__ __launch_bounds__(kWaveSize) void chain(const ELEMENT* a, const ELEMENT* b0, const ELEMENT* b1,
                                                               float* out, int* rows) {
   constexpr int kBytes = SIZE * sizeof(ELEMENT);
-  using Rows = ChainTile<Plain, Link::kRows, kBytes>;
+  using Rows = ChainTile<PlainLines, Link::kRows, kBytes>;
   using Columns = ChainTile<Link, SIZE, kBytes>;
   __shared__ __attribute__((aligned(16))) unsigned char tiles[2 * Rows::kBytes + 2 * Columns::kBytes];
   unsigned char* columns = tiles + 2 * Rows::kBytes;
