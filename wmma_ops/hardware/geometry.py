@@ -66,7 +66,7 @@ def tile_bytes(target: arch.Target, lines: int, length: int, size: int) -> int:
     return lines * (chunks if exchanged else chunks | 1) * 16
 
 
-def goes_by_panels(dtype: torch.dtype | None, vec: int) -> bool:
+def goes_by_boxes(dtype: torch.dtype | None, vec: int) -> bool:
     """Whether an operand of the result's shape can be turned around where the copy engine takes a result of 16 bits."""
     return dtype is None or (dtype.itemsize == 2 and vec == 8)
 

@@ -6,12 +6,12 @@
 
 namespace wmma::arch {
 
-// What the matrix unit reads shared memory through. Operands lie there in panels of 128 bytes a line, eight lines being
-// exchanged among each other (kernels/wmma/tile/panel_tile.hpp); `panel_bytes` is from one panel to the next.
-WMMA_DEVICE uint64_t wgmma_operand(uint32_t address, uint32_t panel_bytes) {
+// What the matrix unit reads shared memory through. Operands lie there in boxes of 128 bytes a line, eight lines being
+// exchanged among each other (kernels/wmma/tile/warpgroup_tile.hpp); `box_bytes` is from one box to the next.
+WMMA_DEVICE uint64_t wgmma_operand(uint32_t address, uint32_t box_bytes) {
   constexpr uint64_t kEightLines = 1024;
   constexpr uint64_t kExchanged128 = uint64_t{1} << 62;
-  return (address >> 4 & 0x3fff) | static_cast<uint64_t>(panel_bytes >> 4 & 0x3fff) << 16 | (kEightLines >> 4) << 32 |
+  return (address >> 4 & 0x3fff) | static_cast<uint64_t>(box_bytes >> 4 & 0x3fff) << 16 | (kEightLines >> 4) << 32 |
          kExchanged128;
 }
 // The same operand so many bytes further on. An address has 18 bits, and those that count stand apart from all else.

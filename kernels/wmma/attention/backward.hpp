@@ -35,16 +35,16 @@ struct AttentionBackward {
 
   template <bool kAsync, class>
   struct Tiles {
-    using First = StagedBoth<T, Link, Config::kFirstOrder, Config::kFirstVec, Config::kWide, kOthers, Config::kColumns,
-                             Config::kDepth, Config::kSlice, true, kThreads>;
-    using Second = StagedBoth<T, Link, Config::kSecondOrder, Config::kSecondVec, Config::kWide, kOthers,
-                              Config::kValueColumns, Config::kValueDepth, Config::kSlice, kOwnsKeys, kThreads>;
+    using First = StagedTwoWayTile<T, Link, Config::kFirstOrder, Config::kFirstVec, Config::kWide, kOthers,
+                                   Config::kColumns, Config::kDepth, Config::kSlice, true, kThreads>;
+    using Second = StagedTwoWayTile<T, Link, Config::kSecondOrder, Config::kSecondVec, Config::kWide, kOthers,
+                                    Config::kValueColumns, Config::kValueDepth, Config::kSlice, kOwnsKeys, kThreads>;
   };
 #ifdef WMMA_NVIDIA
   template <class Unused>
   struct Tiles<true, Unused> {
-    using First = AsyncBoth<T, Link, kOthers, Config::kColumns, Config::kDepth, kThreads>;
-    using Second = AsyncBoth<T, Link, kOthers, Config::kValueColumns, Config::kValueDepth, kThreads>;
+    using First = AsyncTwoWayTile<T, Link, kOthers, Config::kColumns, Config::kDepth, kThreads>;
+    using Second = AsyncTwoWayTile<T, Link, kOthers, Config::kValueColumns, Config::kValueDepth, kThreads>;
   };
 #endif
   using First = typename Tiles<Config::kAsync, void>::First;
@@ -59,7 +59,7 @@ struct AttentionBackward {
   static constexpr int kWeightStart = kBufferStart + kBuffers * kBufferBytes;
   static constexpr int kSharedBytes = kWeightStart + (Link::kStays ? 0 : 2 * WeightTile::kBytes);
 
-  using Place = OwnerPlace<kOwnsKeys>;
+  using Place = GradientPlace<kOwnsKeys>;
   using Visit = OthersVisit<kOwnsKeys, kOthers>;
   using Mask = typename Config::Mask;
 

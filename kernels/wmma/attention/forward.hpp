@@ -26,19 +26,20 @@ struct AttentionKernel {
   static_assert(Config::kKeys % Link::kWhole == 0 && Config::kSlice % Link::kWhole == 0, "whole tiles");
   static_assert(Config::kDepth % Link::kDepth == 0, "whole steps");
 
-  using Feed = typename FeedOf<Config::kAsync, Config, Link, kThreads>::Type;
+  using KeyValueTiles = typename KeyValueTilesOf<Config::kAsync, Config, Link, kThreads>::Type;
   using QueryTile = ChainTile<PlainLines, kBlockRows, Config::kDepth * sizeof(T)>;
   using WeightTile = ChainTile<PlainLines, kBlockRows, Config::kKeys * sizeof(T)>;
   using Queries = RowReader<Link, QueryTile>;
   using Weights = RowReader<Link, WeightTile>;
   static constexpr bool kKeepsQueries = Config::kKeepsQueries;
-  static_assert(!kKeepsQueries || Feed::kDepths == 1, "all of a row");
+  static_assert(!kKeepsQueries || KeyValueTiles::kDepths == 1, "all of a row");
   static constexpr int kWeightBytes = Link::kStays ? 0 : WeightTile::kBytes;
   // Queries that stay in registers come by way of the tiles' memory.
   static constexpr int kTileBytes =
-      kKeepsQueries ? (QueryTile::kBytes > Feed::kBytes ? QueryTile::kBytes : Feed::kBytes) + kWeightBytes
-                    : QueryTile::kBytes + Feed::kBytes + kWeightBytes;
-  static constexpr int kFeedStart = kKeepsQueries ? 0 : QueryTile::kBytes;
+      kKeepsQueries
+          ? (QueryTile::kBytes > KeyValueTiles::kBytes ? QueryTile::kBytes : KeyValueTiles::kBytes) + kWeightBytes
+          : QueryTile::kBytes + KeyValueTiles::kBytes + kWeightBytes;
+  static constexpr int kKeyValueStart = kKeepsQueries ? 0 : QueryTile::kBytes;
   static constexpr int kWeightStart = kTileBytes - kWeightBytes;
 
   // Whether the blocks that split a tile's keys are a cluster, which puts their parts together.
@@ -88,13 +89,13 @@ struct AttentionKernel {
       const T* k = matrix_of<const T>(p.k, place.batch, place.key_head);
       const int first_column = place.slice * Config::kSlice;
       const T* v = matrix_of<const T>(p.v, place.batch, place.key_head) + first_column * p.v.column_stride;
-      Feed feed(p, k, v, shared + kFeedStart, last, last_keys, p.ev - first_column, thread);
+      KeyValueTiles key_values(p, k, v, shared + kKeyValueStart, last, last_keys, p.ev - first_column, thread);
       const Reading reading(lane, wave_row);
       const Mask mask(p, place, lane, first_row + wave_row, end);
 
       // 2. Queries, and the last tile.
-      feed.ask();
-      if constexpr (Feed::kDepths == 1) {
+      key_values.ask();
+      if constexpr (KeyValueTiles::kDepths == 1) {
         load_queries(shared, p, place, first_row, 0, thread, scale.sign);
         if constexpr (kKeepsQueries) {
           arch::block_barrier();
@@ -102,7 +103,7 @@ struct AttentionKernel {
           arch::block_barrier();
         }
       }
-      feed.begin();
+      key_values.begin();
 
       // 3. Tiles whose every key counts for every row, and the others. The first tile is one of the others: after it
       //    nothing is on its way.
@@ -110,11 +111,11 @@ struct AttentionKernel {
       const Block block{p, place, shared, first_row, thread, lane, wave_row, scale};
       int key = last;
       for (;;) {
-        step<true>(wave, feed, block, reading, mask, key, key > begin, key == last);
+        step<true>(wave, key_values, block, reading, mask, key, key > begin, key == last);
         if (key <= begin) break;
         key -= Config::kKeys;
         for (; key > begin && key < whole; key -= Config::kKeys) {
-          step<false>(wave, feed, block, reading, mask, key, true, false);
+          step<false>(wave, key_values, block, reading, mask, key, true, false);
         }
       }
     }
@@ -137,8 +138,8 @@ struct AttentionKernel {
  private:
   struct Reading {
     Queries queries;
-    typename Feed::Keys keys;
-    typename Feed::Values values;
+    typename KeyValueTiles::Keys keys;
+    typename KeyValueTiles::Values values;
     Weights weights;
     WMMA_DEVICE Reading(uint32_t lane, uint32_t wave_row)
         : queries(lane, wave_row), keys(lane), values(lane), weights(lane, wave_row) {}
@@ -198,31 +199,31 @@ struct AttentionKernel {
 
   // One tile of keys, from `key` on.
   template <bool kBounded>
-  static WMMA_DEVICE void step(Wave& wave, Feed& feed, const Block& block, const Reading& reading, const Mask& mask,
-                               int key, bool more, bool is_last) {
+  static WMMA_DEVICE void step(Wave& wave, KeyValueTiles& key_values, const Block& block, const Reading& reading,
+                               const Mask& mask, int key, bool more, bool is_last) {
     Number scores[Config::kTilesM][kSums];
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
 #pragma unroll
       for (int i = 0; i < kSums; ++i) scores[m][i] = Number(0);
     }
-    feed.template before_scores<kBounded>(more);
+    key_values.template before_scores<kBounded>(more);
     arch::schedule_barrier();
-    if constexpr (Feed::kDepths == 1) {
-      multiply_keys(scores, wave, feed, reading, block.shared);
+    if constexpr (KeyValueTiles::kDepths == 1) {
+      multiply_keys(scores, wave, key_values, reading, block.shared);
     } else {
-      for (int depth = 0; depth < Feed::kDepths; ++depth) {
+      for (int depth = 0; depth < KeyValueTiles::kDepths; ++depth) {
         arch::block_barrier();
         load_queries(block.shared, block.p, block.place, block.first_row, depth * Config::kDepth, block.thread,
                      block.scale.sign);
-        feed.template next_depth<kBounded>(depth, is_last);
+        key_values.template next_depth<kBounded>(depth, is_last);
         arch::block_barrier();
-        multiply_keys(scores, wave, feed, reading, block.shared);
+        multiply_keys(scores, wave, key_values, reading, block.shared);
       }
-      feed.rewind(is_last);
+      key_values.rewind(is_last);
     }
     arch::schedule_barrier();
-    feed.template after_scores<kBounded>(more);
+    key_values.template after_scores<kBounded>(more);
     wave.template weigh<kBounded>(scores, mask, key, block.lane, block.scale.factor);
     if constexpr (!Link::kStays) {
 #pragma unroll
@@ -233,17 +234,18 @@ struct AttentionKernel {
       arch::wave_barrier();
     }
     arch::schedule_barrier();
-    feed.template before_values<kBounded>(more);
+    key_values.template before_values<kBounded>(more);
     arch::schedule_barrier();
     multiply_weights<Link, kOutTiles, kValueSteps>(wave.out, scores, reading.weights, block.shared + kWeightStart,
-                                                   reading.values, feed.value_tile());
-    feed.after_values();
+                                                   reading.values, key_values.value_tile());
+    key_values.after_values();
   }
 
   // scores += Q·Kᵀ
-  static WMMA_DEVICE void multiply_keys(Number (&scores)[Config::kTilesM][kSums], const Wave& wave, const Feed& feed,
-                                        const Reading& reading, const unsigned char* shared) {
-    multiply_part<0>(scores, wave, feed, reading, shared);
+  static WMMA_DEVICE void multiply_keys(Number (&scores)[Config::kTilesM][kSums], const Wave& wave,
+                                        const KeyValueTiles& key_values, const Reading& reading,
+                                        const unsigned char* shared) {
+    multiply_part<0>(scores, wave, key_values, reading, shared);
   }
 
   // Long float sums are put together from shorter ones: their error grows with their length.
@@ -251,8 +253,9 @@ struct AttentionKernel {
   static constexpr int kPart = kInParts ? detail::lower(kSteps, 32 / Link::kDepth) : kSteps;
 
   template <int kFirst>
-  static WMMA_DEVICE void multiply_part(Number (&scores)[Config::kTilesM][kSums], const Wave& wave, const Feed& feed,
-                                        const Reading& reading, const unsigned char* shared) {
+  static WMMA_DEVICE void multiply_part(Number (&scores)[Config::kTilesM][kSums], const Wave& wave,
+                                        const KeyValueTiles& key_values, const Reading& reading,
+                                        const unsigned char* shared) {
     constexpr int kCount = detail::lower(kPart, kSteps - kFirst);
     const auto take = [&](Chunk(&rows)[Config::kTilesM][Link::kRowChunks], int step) {
 #pragma unroll
@@ -267,16 +270,16 @@ struct AttentionKernel {
     };
     if constexpr (kInParts) {
       Number part[Config::kTilesM][kSums] = {};
-      chain_product<Link, kTiles, kCount, kFirst>(part, reading.keys, feed.key_tile(), take);
+      chain_product<Link, kTiles, kCount, kFirst>(part, reading.keys, key_values.key_tile(), take);
 #pragma unroll
       for (int m = 0; m < Config::kTilesM; ++m) {
 #pragma unroll
         for (int i = 0; i < kSums; ++i) scores[m][i] += part[m][i];
       }
     } else {
-      chain_product<Link, kTiles, kCount, kFirst>(scores, reading.keys, feed.key_tile(), take);
+      chain_product<Link, kTiles, kCount, kFirst>(scores, reading.keys, key_values.key_tile(), take);
     }
-    if constexpr (kFirst + kCount < kSteps) multiply_part<kFirst + kCount>(scores, wave, feed, reading, shared);
+    if constexpr (kFirst + kCount < kSteps) multiply_part<kFirst + kCount>(scores, wave, key_values, reading, shared);
   }
 
   static WMMA_DEVICE auto query_tile(const unsigned char* shared) {

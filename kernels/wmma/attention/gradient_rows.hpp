@@ -7,14 +7,14 @@ namespace wmma {
 
 // Where a block works: a tile of rows of one head, of the queries or of the keys.
 template <bool kOwnsKeys>
-struct OwnerPlace {
+struct GradientPlace {
   uint32_t batch;
   uint32_t head;  // of its own tensors
   uint32_t tile;
   uint32_t slice;
   uint32_t rows;
 
-  WMMA_DEVICE OwnerPlace(const AttentionArguments& p, uint32_t block_rows, uint32_t slice_columns) {
+  WMMA_DEVICE GradientPlace(const AttentionArguments& p, uint32_t block_rows, uint32_t slice_columns) {
     rows = kOwnsKeys ? p.skv : p.sq;
     const uint32_t tiles = (rows + block_rows - 1) / block_rows;
     const uint32_t columns = kOwnsKeys && p.ev > p.e ? p.ev : p.e;
@@ -35,12 +35,13 @@ struct OwnerPlace {
 template <bool kOwnsKeys, int kOthers>
 struct OthersVisit {
   const AttentionArguments& p;
-  const OwnerPlace<kOwnsKeys>& place;
+  const GradientPlace<kOwnsKeys>& place;
   int others;
   int at;
   uint32_t other_head;
 
-  WMMA_DEVICE OthersVisit(const AttentionArguments& arguments, const OwnerPlace<kOwnsKeys>& of, int length, int begin)
+  WMMA_DEVICE OthersVisit(const AttentionArguments& arguments, const GradientPlace<kOwnsKeys>& of, int length,
+                          int begin)
       : p(arguments),
         place(of),
         others(length),

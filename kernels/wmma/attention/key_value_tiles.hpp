@@ -14,7 +14,7 @@ namespace wmma {
 
 // By way of registers, on every target. Values are turned on the way: their lines run along the keys.
 template <class Config, class Link, int kThreads>
-class StagedFeed {
+class StagedKeyValueTiles {
   using T = typename Config::Element;
   static constexpr int kKeys = Config::kKeys;
   static constexpr bool kRaggedDepth = Config::kColumns % Config::kDepth != 0;
@@ -29,8 +29,8 @@ class StagedFeed {
   static constexpr int kDepths = (Config::kColumns + Config::kDepth - 1) / Config::kDepth;  // that a row comes in
 
   // `last` is the first key of the last tile, of which `keys` exist.
-  WMMA_DEVICE StagedFeed(const AttentionArguments& p, const T* k, const T* v, unsigned char* tiles, int last, int keys,
-                         int value_columns, uint32_t thread)
+  WMMA_DEVICE StagedKeyValueTiles(const AttentionArguments& p, const T* k, const T* v, unsigned char* tiles, int last,
+                                  int keys, int value_columns, uint32_t thread)
       : last_keys_(k + last * p.k.row_stride, p.k.row_stride, p.k.column_stride, keys, thread, {}),
         keys_(k + (last - kKeys) * p.k.row_stride, p.k.row_stride, p.k.column_stride, kKeys, thread, {}),
         values_(v + last * p.v.row_stride, p.v.column_stride, p.v.row_stride, value_columns, thread, {}),
@@ -127,7 +127,7 @@ class TurnedReader {
 
 // By asynchronous copies, where whole 16-byte chunks go to shared memory as they are.
 template <class Config, class Link, int kThreads>
-class AsyncFeed {
+class AsyncKeyValueTiles {
   using T = typename Config::Element;
   static constexpr int kKeys = Config::kKeys;
   static constexpr bool kRaggedDepth = Config::kColumns % Config::kDepth != 0;
@@ -144,8 +144,8 @@ class AsyncFeed {
   static constexpr int kDepths = 1;
   static_assert(Config::kDepth >= Config::kColumns, "a row comes at once");
 
-  WMMA_DEVICE AsyncFeed(const AttentionArguments& p, const T* k, const T* v, unsigned char* tiles, int last, int keys,
-                        int value_columns, uint32_t thread)
+  WMMA_DEVICE AsyncKeyValueTiles(const AttentionArguments& p, const T* k, const T* v, unsigned char* tiles, int last,
+                                 int keys, int value_columns, uint32_t thread)
       : last_keys_(k + last * p.k.row_stride, p.k.row_stride, 1, keys, thread),
         keys_(k + (last - kKeys) * p.k.row_stride, p.k.row_stride, 1, kKeys, thread),
         values_(v + last * p.v.row_stride, 1, p.v.row_stride, value_columns, thread),
@@ -195,13 +195,13 @@ class AsyncFeed {
 #endif
 
 template <bool kAsync, class Config, class Link, int kThreads>
-struct FeedOf {
-  using Type = StagedFeed<Config, Link, kThreads>;
+struct KeyValueTilesOf {
+  using Type = StagedKeyValueTiles<Config, Link, kThreads>;
 };
 #ifdef WMMA_NVIDIA
 template <class Config, class Link, int kThreads>
-struct FeedOf<true, Config, Link, kThreads> {
-  using Type = AsyncFeed<Config, Link, kThreads>;
+struct KeyValueTilesOf<true, Config, Link, kThreads> {
+  using Type = AsyncKeyValueTiles<Config, Link, kThreads>;
 };
 #endif
 

@@ -10,7 +10,7 @@ namespace wmma {
 // all.
 template <class T, class Link, Order kOrder, int kVec, bool kWide, int kRows, int kColumns, int kDepth, int kSlice,
           bool kTurns, int kThreads>
-class StagedBoth {
+class StagedTwoWayTile {
   using AlongTile = ChainTile<Link, kRows, kDepth * sizeof(T)>;
   using TurnedTile = ChainTile<Link, kSlice, kRows * sizeof(T)>;
   static constexpr Order kTurnedOrder = kOrder == Order::kAlongK ? Order::kAcrossK : Order::kAlongK;
@@ -49,7 +49,7 @@ class StagedBoth {
 
 // One tile for both: ldmatrix turns it.
 template <class T, class Link, int kRows, int kColumns, int kDepth, int kThreads>
-class AsyncBoth {
+class AsyncTwoWayTile {
   using Loader = AsyncLoader<T, Order::kAlongK, kRows, kDepth, kThreads>;
   using Tile = typename Loader::Tile;
 

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <wmma/gemm/kernel.hpp>
-#include <wmma/tile/panel_queue.hpp>
-#include <wmma/tile/panel_store.hpp>
+#include <wmma/tile/box_store.hpp>
+#include <wmma/tile/tile_queue.hpp>
 
 namespace wmma {
 
@@ -72,12 +72,12 @@ struct GemmKernel<Config, Warpgroup> {
   static constexpr bool kWalks = Config::kWalks;
   static constexpr int64_t kKeptBytes = 16 << 20;  // of an operand, for the next kernel to find in the L2 cache
   static_assert(!kWalks || (Config::kSplit == Split::kNone && Config::kCluster == 1), "whole tiles");
-  using LoaderA = PanelLoader<A, Config::kAOrder, Config::kBlockM, kDepth, kDims, Config::kShareA>;
-  using LoaderB = PanelLoader<B, Config::kBOrder, kN, kDepth, kDims, Config::kShare>;
+  using LoaderA = BoxLoader<A, Config::kAOrder, Config::kBlockM, kDepth, kDims, Config::kShareA>;
+  using LoaderB = BoxLoader<B, Config::kBOrder, kN, kDepth, kDims, Config::kShare>;
   using TileA = typename LoaderA::Tile;
   using TileB = typename LoaderB::Tile;
   static constexpr int kStageBytes = TileA::kBytes + TileB::kBytes;
-  using Queue = PanelQueue<kStages, kStageBytes>;
+  using Queue = TileQueue<kStages, kStageBytes>;
   using Item = typename Queue::Item;
   static_assert(kStages >= 2, "one tile is multiplied while another arrives");
   // The matrix unit keeps some 14 bits of a sum of fp8 products, so each tile's is added to the others in float32.
@@ -89,8 +89,8 @@ struct GemmKernel<Config, Warpgroup> {
   static_assert(kN == kHeld || Config::kMappedD, "slabs are whole products");
   using Wave = WaveTile<Product, 16, kHeld>;  // a wave's part of its warpgroup's 64 rows
   using Store = WaveStore<Config, Product, 16, kHeld>;
-  using PanelsOrSlabs = PanelOrSlabStore<Config::kMappedD, Config, Product, kN>;
-  static constexpr int kWaveBytes = Config::kMappedD || kWalks ? PanelsOrSlabs::kWaveBytes : Store::kWaveBytes;
+  using BoxesOrSlabs = BoxOrSlabStore<Config::kMappedD, Config, Product, kN>;
+  static constexpr int kWaveBytes = Config::kMappedD || kWalks ? BoxesOrSlabs::kWaveBytes : Store::kWaveBytes;
   static constexpr int kStores = kWalks ? Queue::kBytes : 0;  // where they start: otherwise where the tiles lay
   static constexpr int kStoreBytes = kStores + kWaves * kWaveBytes;
   static constexpr int kBarriers = Queue::kBytes > kStoreBytes ? Queue::kBytes : kStoreBytes;
@@ -208,9 +208,9 @@ struct GemmKernel<Config, Warpgroup> {
 
   static WMMA_DEVICE void take(const Arguments& p, const Queue& queue, unsigned char* slab, uint32_t wave) {
     const uint32_t group = arch::shuffle_word(wave / 4, 0);
-    const uint32_t rows_at = group * (kAlongA ? 64 * 128 : TileA::kPanelBytes);
+    const uint32_t rows_at = group * (kAlongA ? 64 * 128 : TileA::kBoxBytes);
     const uint32_t rounds = (places(p) - blockIdx.x + gridDim.x - 1) / gridDim.x;
-    PanelsOrSlabs store(p, p.d_map, slab);
+    BoxesOrSlabs store(p, p.d_map, slab);
     const Takers takers(queue);
     Item item(0);
     const uint64_t a = TileA::operand(queue.place(item) + rows_at);  // of the first place

@@ -6,9 +6,9 @@
 
 #include <wmma/arch/wgmma.hpp>
 #include <wmma/gemm_gemm/finish.hpp>
-#include <wmma/tile/panel_loader.hpp>
-#include <wmma/tile/panel_queue.hpp>
-#include <wmma/tile/panel_store.hpp>
+#include <wmma/tile/box_loader.hpp>
+#include <wmma/tile/box_store.hpp>
+#include <wmma/tile/tile_queue.hpp>
 
 namespace wmma {
 
@@ -41,7 +41,7 @@ struct WgmmaKernel {
   static_assert(kStages % (kResident ? kTeams * kTilesK : 1) == 0, "each place serves one team");
 
   template <Order kOrder, int kOuter>
-  using Loader = PanelLoader<T, kOrder, kOuter, kDepth, Config::kBatchDims>;
+  using Loader = BoxLoader<T, kOrder, kOuter, kDepth, Config::kBatchDims>;
   using Rows = Loader<Config::kAOrder, kRows>;
   using First = Loader<Config::kB0Order, kBlockH>;
   using Gate = Loader<Config::kGateOrder, kBlockH>;
@@ -52,11 +52,11 @@ struct WgmmaKernel {
   static constexpr int kPairBytes = Rows::Tile::kBytes + kFirstBytes;
   static constexpr int kStreamedBytes = kPairBytes > Last::Tile::kBytes ? kPairBytes : Last::Tile::kBytes;
   static constexpr int kResidentBytes = kResident ? kTilesK * kFirstBytes + kChunks * kSlices * Last::Tile::kBytes : 0;
-  using Queue = PanelQueue<kStages, kResident ? Rows::Tile::kBytes : kStreamedBytes>;
+  using Queue = TileQueue<kStages, kResident ? Rows::Tile::kBytes : kStreamedBytes>;
   using Item = typename Queue::Item;
   using Sums = WaveTile<Product, 16, kBlockH>;
   using LastSums = WaveTile<Product, 16, kWaveN>;
-  using Store = PanelOrSlabStore<Config::kMappedD, typename Config::Last, Product, kWaveN>;
+  using Store = BoxOrSlabStore<Config::kMappedD, typename Config::Last, Product, kWaveN>;
   static constexpr int kStores = kResidentBytes + Queue::kBytes;  // where they start
   static constexpr int kBarriers = kStores + kWaves * Store::kWaveBytes;
   static constexpr int kSharedBytes = kBarriers + Queue::kBarrierBytes + arch::kBarrierBytes;
@@ -175,9 +175,9 @@ struct WgmmaKernel {
     const uint32_t team = kTeams > 1 ? group : 0;
     const uint32_t group_m = kTeams > 1 ? 0 : group / kGroupsN;
     const uint32_t group_n = kTeams > 1 ? 0 : group % kGroupsN;
-    const uint32_t rows_at = group_m * (kAlongA ? 64 * 128 : Rows::Tile::kPanelBytes);
+    const uint32_t rows_at = group_m * (kAlongA ? 64 * 128 : Rows::Tile::kBoxBytes);
     const uint32_t columns_at =
-        group_n * (Config::kB1Order == Order::kAlongK ? kWaveN * 128 : kWaveN / 64 * Last::Tile::kPanelBytes);
+        group_n * (Config::kB1Order == Order::kAlongK ? kWaveN * 128 : kWaveN / 64 * Last::Tile::kBoxBytes);
     const uint32_t tiles = tiles_of(p);
     const uint32_t last_weights = start + kTilesK * kFirstBytes;  // where they are resident
     Item item(team * kTilesK);

@@ -79,9 +79,9 @@ def shared_bytes(config: AttentionConfig, target: arch.Target) -> int:
         values = tile_bytes(target, config.keys, config.slice, size)
     else:
         values = tile_bytes(target, config.slice, config.keys, size)
-    feed = tile_bytes(target, config.keys, config.depth, size) + values
+    keys_values = tile_bytes(target, config.keys, config.depth, size) + values
     weights = 0 if step.stays else tile_bytes(target, rows, config.keys, size)
-    tiles = (max(queries, feed) if config.keeps_queries else queries + feed) + weights
+    tiles = (max(queries, keys_values) if config.keeps_queries else queries + keys_values) + weights
     return max(tiles, rows * (2 + config.slice) * 4 if config.cluster else 0)
 
 

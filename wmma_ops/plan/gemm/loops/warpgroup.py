@@ -7,7 +7,7 @@ from math import ceil, prod, sqrt
 import torch
 
 from wmma_ops.hardware import arch
-from wmma_ops.hardware.geometry import BARRIER_BYTES, can_map, goes_by_panels, mapped_lines, shared_rate, tile_bytes
+from wmma_ops.hardware.geometry import BARRIER_BYTES, can_map, goes_by_boxes, mapped_lines, shared_rate, tile_bytes
 from wmma_ops.ops.types import FP8
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm.config import GemmConfig, goes_as_it_is, number_of
@@ -49,8 +49,8 @@ class Warpgroup(Loop):
         own = [(block_m, width) for block_m in (64, 128) for width in _even_widths(problem, block_m, target)]
         for block_m, block_n in (*_TILES, *own):
             beyond = (block_m > 64 and block_m // 2 >= problem.m) or (block_n > 32 and block_n // 2 >= problem.n)
-            in_panels = problem.b_order == "k" or block_n % 64 == 0
-            if beyond or not in_panels or not _holds_sums(problem, element, block_m, block_n):
+            in_boxes = problem.b_order == "k" or block_n % 64 == 0
+            if beyond or not in_boxes or not _holds_sums(problem, element, block_m, block_n):
                 continue
             group = _rows_together(block_m, block_n, target) if problem.m > block_m else 0
             # Sums of fp8 are short-lived in the matrix unit: a line at a time.
@@ -92,7 +92,7 @@ class Warpgroup(Loop):
         them; barriers."""
         tile = max(_tile_bytes(pair, config, target) for pair in problem.pairs)
         if self.maps_result(problem, config):
-            slab = 2 * 16 * 128  # two panels of a wave's rows
+            slab = 2 * 16 * 128  # two boxes of a wave's rows
         elif config.walks:
             slab = 16 * (min(config.block_n, 32) + 4) * 4  # sums
         else:
@@ -106,7 +106,7 @@ class Warpgroup(Loop):
         if config.block_n < 64 or not config.cluster == config.splits == config.last == 1:
             return False
         operands = ((problem.d, problem.d_vec), (problem.c, problem.c_vec), (problem.multiply, problem.multiply_vec))
-        return number_of(problem) == "float" and all(goes_by_panels(*x) for x in operands)
+        return number_of(problem) == "float" and all(goes_by_boxes(*x) for x in operands)
 
     def mapped_lines(self, problem: GemmProblem, config: GemmConfig) -> tuple[int, int, int]:
         a = mapped_lines(config.block_m, config.block_k, problem.a_order == "k") // config.share_a

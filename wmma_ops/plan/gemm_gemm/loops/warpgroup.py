@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import ceil
 
 from wmma_ops.hardware import arch
-from wmma_ops.hardware.geometry import BARRIER_BYTES, can_map, goes_by_panels, mapped_lines, up
+from wmma_ops.hardware.geometry import BARRIER_BYTES, can_map, goes_by_boxes, mapped_lines, up
 from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.gemm_gemm.config import GemmGemmConfig, bytes_moved, goes_as_it_is
@@ -49,9 +49,9 @@ class Warpgroup(Loop):
             grids += [(True, teams, 1) for teams in (1, 2, 3, 4)]
         for (resident, down, across), wave_n in itertools.product(grids, (32, 64, 128, 192, 256)):
             block_n = wave_n * across
-            in_panels = problem.b1_order == "h" or wave_n % 64 == 0
+            in_boxes = problem.b1_order == "h" or wave_n % 64 == 0
             idle = block_n > 64 and (block_n > up(problem.n, 64) if resident else block_n >= 2 * problem.n)
-            if not in_panels or idle or block_n > 256:
+            if not in_boxes or idle or block_n > 256:
                 continue
             block_k = up(problem.k, 64) if resident else 64
             config = GemmGemmConfig(
@@ -99,7 +99,7 @@ class Warpgroup(Loop):
     def maps_result(self, problem: GemmGemmProblem, config: GemmGemmConfig) -> bool:
         whole = config.block_n // config.waves_n % 64 == 0
         operands = ((problem.d, problem.d_vec), (problem.c, problem.c_vec))
-        return whole and all(goes_by_panels(*x) for x in operands)
+        return whole and all(goes_by_boxes(*x) for x in operands)
 
     def mapped_lines(self, problem: GemmGemmProblem, config: GemmGemmConfig) -> tuple[int, int, int, int]:
         a = mapped_lines(config.team_m, 64, problem.a_order == "k")

@@ -5,22 +5,22 @@
 
 namespace wmma {
 
-// Panels of 128 bytes a line, one behind the other, and the chunks of eight lines exchanged so that each chunk's eight
-// touch every bank once.
+// Boxes of 128 bytes a line (the copy engine moves one at once), one behind the other, and the chunks of eight lines
+// exchanged so that each chunk's eight touch every bank once.
 template <int kLineCount, int kLineBytes>
-struct PanelTile {
-  static_assert(kLineCount % 8 == 0 && kLineBytes % 128 == 0, "whole panels of eight lines");
+struct WarpgroupTile {
+  static_assert(kLineCount % 8 == 0 && kLineBytes % 128 == 0, "whole boxes of eight lines");
   static constexpr int kLines = kLineCount;
-  static constexpr int kPanels = kLineBytes / 128;
-  static constexpr int kPanelBytes = kLineCount * 128;
-  static constexpr int kBytes = kPanels * kPanelBytes;
+  static constexpr int kBoxes = kLineBytes / 128;
+  static constexpr int kBoxBytes = kLineCount * 128;
+  static constexpr int kBytes = kBoxes * kBoxBytes;
 
   // The tile, or a part of its lines, as the matrix unit's operand; and where a step of K starts in it: 32 bytes
   // further along the lines, or so many lines down.
-  WMMA_DEVICE static uint64_t operand(uint32_t address) { return arch::wgmma_operand(address, kPanelBytes); }
+  WMMA_DEVICE static uint64_t operand(uint32_t address) { return arch::wgmma_operand(address, kBoxBytes); }
   template <bool kAlong>
   WMMA_DEVICE static uint64_t step(uint64_t operand, int index, int lines) {
-    const int bytes = kAlong ? index * 32 / 128 * kPanelBytes + index * 32 % 128 : index * lines * 128;
+    const int bytes = kAlong ? index * 32 / 128 * kBoxBytes + index * 32 % 128 : index * lines * 128;
     return arch::wgmma_operand_after(operand, bytes);
   }
 };

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <wmma/arch/wgmma.hpp>
+#include <wmma/tile/box_loader.hpp>
 #include <wmma/tile/epilogue.hpp>
-#include <wmma/tile/panel_loader.hpp>
 
 namespace wmma {
 
@@ -15,14 +15,14 @@ WMMA_DEVICE uint32_t rounded_pair(float first, float second) {
   return kSame<T, half_t> ? arch::half_pair(first, second) : arch::bf16_pair(first, second);
 }
 
-// A panel of 16 rows by 64 columns, lines of 128 bytes, as a lane of a warpgroup has part in it.
-class Panel {
+// A box of 16 rows by 64 columns, lines of 128 bytes, as a lane of a warpgroup has part in it.
+class ResultBox {
  public:
   static constexpr int kColumns = 64;
   static constexpr int kBytes = 16 * 128;
   static constexpr int kSteps = kColumns / 16;  // of eight by eight elements, two by two
 
-  WMMA_DEVICE Panel(uint32_t start, uint32_t lane)
+  WMMA_DEVICE ResultBox(uint32_t start, uint32_t lane)
       : start_(start), line_(start + (lane / 8 % 2 * 8 + lane % 8) * 128), lane_(lane) {}
 
   // Of a step: two neighbours of a row in each word, of the same columns eight rows further down, and of the next
@@ -30,7 +30,7 @@ class Panel {
   WMMA_DEVICE void read(uint32_t* words, int step) const { arch::ldmatrix_x4<false>(words, at(step)); }
   WMMA_DEVICE void write(int step, const uint32_t* words) const { arch::store_matrices(at(step), words); }
 
-  // A quarter of the panel's lines, a chunk of each lane.
+  // A quarter of the box's lines, a chunk of each lane.
   WMMA_DEVICE void put(int quarter, const Chunk& chunk) const {
     const uint32_t line = quarter * 4 + lane_ / 8;
     arch::store_shared(start_ + line * 128 + (lane_ % 8 ^ line % 8) * 16, chunk.words);
@@ -44,10 +44,10 @@ class Panel {
   uint32_t lane_;
 };
 
-// What an operand, an element of which belongs to each of the result, has for a panel: on its way from memory, then in
+// What an operand, an element of which belongs to each of the result, has for a box: on its way from memory, then in
 // the order of the sums.
 template <class T, int kDims>
-class PanelPart {
+class BoxPart {
   static_assert(sizeof(T) == 2, "as wide as the result");
 
  public:
@@ -62,9 +62,9 @@ class PanelPart {
       if (r < p.m && c < p.n) arch::copy<8>(reinterpret_cast<T*>(chunks_[i].words), from + r * x.row_stride + c);
     }
   }
-  WMMA_DEVICE void put(const Panel& panel) const {
+  WMMA_DEVICE void put(const ResultBox& box) const {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) panel.put(i, chunks_[i]);
+    for (int i = 0; i < 4; ++i) box.put(i, chunks_[i]);
     arch::wave_barrier();
   }
 
@@ -72,16 +72,16 @@ class PanelPart {
   Chunk chunks_[4];
 };
 template <int kDims>
-class PanelPart<None, kDims> {
+class BoxPart<None, kDims> {
  public:
   WMMA_DEVICE void load(const GemmArguments&, const GemmOperand&, uint32_t, int64_t, int64_t, uint32_t) {}
-  WMMA_DEVICE void put(const Panel&) const {}
+  WMMA_DEVICE void put(const ResultBox&) const {}
 };
 
-// What columns bring with them, for a panel: two neighbours of them to each lane on their way from memory, and from
+// What columns bring with them, for a box: two neighbours of them to each lane on their way from memory, and from
 // lane to lane when they are wanted.
 template <class T, class E, int kDims>
-class PanelColumns {
+class BoxColumns {
  public:
   WMMA_DEVICE void load(const GemmArguments& p, const GemmOperand& x, uint32_t batch, int64_t column, uint32_t lane) {
     const T* from = static_cast<const T*>(x.data) + batch_offset<kDims>(p, x, batch);
@@ -109,16 +109,16 @@ class PanelColumns {
   alignas(16) T own_[kHeld];
 };
 template <class E, int kDims>
-class PanelColumns<None, E, kDims> {
+class BoxColumns<None, E, kDims> {
  public:
   WMMA_DEVICE void load(const GemmArguments&, const GemmOperand&, uint32_t, int64_t, uint32_t) {}
   WMMA_DEVICE void find(E*, int, int, uint32_t) const {}
 };
 
-// A wave's 16 rows, kN columns at a time. Where these are no whole panels, the last panel covers a part of the one
+// A wave's 16 rows, kN columns at a time. Where these are no whole boxes, the last box covers a part of the one
 // before it, with the same results.
 template <class Config, int kN>
-class PanelStore {
+class BoxStore {
   using D = typename Config::D;
   using E = typename Config::Number;
   using C = typename Config::C;
@@ -127,17 +127,17 @@ class PanelStore {
   using RowScale = typename Config::RowScale;
   using ColScale = typename Config::ColScale;
   static constexpr int kDims = Config::kBatchDims;
-  static constexpr int kPanels = (kN + Panel::kColumns - 1) / Panel::kColumns;
-  static constexpr int kAhead = kPanels > 1 ? 2 : 1;
-  static_assert(kN >= Panel::kColumns && kN % 8 == 0 && sizeof(D) == 2, "as many as the engine takes at once");
+  static constexpr int kBoxes = (kN + ResultBox::kColumns - 1) / ResultBox::kColumns;
+  static constexpr int kAhead = kBoxes > 1 ? 2 : 1;
+  static_assert(kN >= ResultBox::kColumns && kN % 8 == 0 && sizeof(D) == 2, "as many as the engine takes at once");
 
  public:
-  static constexpr int kWaveBytes = 2 * Panel::kBytes;  // one is filled while the engine reads the other
+  static constexpr int kWaveBytes = 2 * ResultBox::kBytes;  // one is filled while the engine reads the other
 
-  WMMA_DEVICE PanelStore(const GemmArguments& p, const TileMap& map, uint32_t shared, uint32_t lane)
+  WMMA_DEVICE BoxStore(const GemmArguments& p, const TileMap& map, uint32_t shared, uint32_t lane)
       : p_(p), map_(&map), shared_(shared), lane_(lane), second_(0) {}
 
-  // Asks for what the first panels need, while the last products are under way.
+  // Asks for what the first boxes need, while the last products are under way.
   WMMA_DEVICE void ask(uint32_t batch, int64_t row, int64_t column) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) ahead_[i].load(p_, batch, row, column + first_column(i), lane_);
@@ -159,30 +159,30 @@ class PanelStore {
       }
     }
 #pragma unroll
-    for (int i = 0; i < kPanels; ++i) {
+    for (int i = 0; i < kBoxes; ++i) {
       Read& read = ahead_[i % kAhead];
       int32_t at[2 + kDims];
       at[0] = static_cast<int32_t>(column) + first_column(i);
       at[1] = static_cast<int32_t>(row);
       batch_coordinates<kDims>(p_, p_.d, batch, at + 2);
-      const Panel panel(shared_ + second_, lane_);
-      if (lane_ == 0) arch::await_stores_read<1>();  // those from this panel's place
+      const ResultBox box(shared_ + second_, lane_);
+      if (lane_ == 0) arch::await_stores_read<1>();  // those from this box's place
       arch::wave_barrier();
-      uint32_t factors[Panel::kSteps][4];
+      uint32_t factors[ResultBox::kSteps][4];
       if constexpr (!kIsNone<Multiply>) {
-        read.multiply.put(panel);
+        read.multiply.put(box);
 #pragma unroll
-        for (int step = 0; step < Panel::kSteps; ++step) panel.read(factors[step], step);
+        for (int step = 0; step < ResultBox::kSteps; ++step) box.read(factors[step], step);
         arch::wave_barrier();
       }
-      read.c.put(panel);
-      const PanelColumns<Bias, E, kDims> biases = read.bias;
-      const PanelColumns<ColScale, E, kDims> col_scales = read.col_scale;
-      if (i + kAhead < kPanels) read.load(p_, batch, row, column + first_column(i + kAhead), lane_);
+      read.c.put(box);
+      const BoxColumns<Bias, E, kDims> biases = read.bias;
+      const BoxColumns<ColScale, E, kDims> col_scales = read.col_scale;
+      if (i + kAhead < kBoxes) read.load(p_, batch, row, column + first_column(i + kAhead), lane_);
 #pragma unroll
-      for (int step = 0; step < Panel::kSteps; ++step) {
+      for (int step = 0; step < ResultBox::kSteps; ++step) {
         uint32_t added[4];
-        if constexpr (!kIsNone<C>) panel.read(added, step);
+        if constexpr (!kIsNone<C>) box.read(added, step);
         uint32_t words[4];
 #pragma unroll
         for (int j = 0; j < 2; ++j) {  // eight columns each
@@ -205,7 +205,7 @@ class PanelStore {
             words[j * 2 + half] = rounded_pair<D>(y[0], y[1]);
           }
         }
-        panel.write(step, words);
+        box.write(step, words);
       }
       arch::fence_matrix_unit();
       arch::wave_barrier();
@@ -213,7 +213,7 @@ class PanelStore {
         arch::store_box<2 + kDims>(shared_ + second_, map_, at);
         arch::commit_stores();
       }
-      second_ ^= Panel::kBytes;
+      second_ ^= ResultBox::kBytes;
     }
   }
 
@@ -223,8 +223,8 @@ class PanelStore {
   }
 
  private:
-  static WMMA_CONSTEXPR int first_column(int panel) {
-    return detail::lower(panel * Panel::kColumns, kN - Panel::kColumns);
+  static WMMA_CONSTEXPR int first_column(int box) {
+    return detail::lower(box * ResultBox::kColumns, kN - ResultBox::kColumns);
   }
   template <class T>
   static WMMA_DEVICE E half_of(uint32_t word, int which) {
@@ -233,12 +233,12 @@ class PanelStore {
     return convert<E>(two[which]);
   }
 
-  // What is read for a panel: for those that come next while one is finished.
+  // What is read for a box: for those that come next while one is finished.
   struct Read {
-    PanelPart<C, kDims> c;
-    PanelPart<Multiply, kDims> multiply;
-    PanelColumns<Bias, E, kDims> bias;
-    PanelColumns<ColScale, E, kDims> col_scale;
+    BoxPart<C, kDims> c;
+    BoxPart<Multiply, kDims> multiply;
+    BoxColumns<Bias, E, kDims> bias;
+    BoxColumns<ColScale, E, kDims> col_scale;
 
     WMMA_DEVICE void load(const GemmArguments& p, uint32_t batch, int64_t row, int64_t column, uint32_t lane) {
       c.load(p, p.c, batch, row, column, lane);
@@ -252,20 +252,20 @@ class PanelStore {
   const TileMap* map_;
   uint32_t shared_;
   uint32_t lane_;
-  uint32_t second_;  // 0, or where the second panel starts
+  uint32_t second_;  // 0, or where the second box starts
   Read ahead_[kAhead];
 };
 
 // How a wave's sums go to memory, by the copy engine or by the wave itself.
 template <bool kMapped, class Last, class Product, int kN>
-struct PanelOrSlabStore {
+struct BoxOrSlabStore {
   using Slabs = WaveStore<Last, Product, 16, kN, 512>;
   static constexpr int kWaveBytes = Slabs::kWaveBytes;
 
   const GemmArguments& p;
   unsigned char* shared;
 
-  WMMA_DEVICE PanelOrSlabStore(const GemmArguments& arguments, const TileMap&, unsigned char* place)
+  WMMA_DEVICE BoxOrSlabStore(const GemmArguments& arguments, const TileMap&, unsigned char* place)
       : p(arguments), shared(place) {}
   WMMA_DEVICE void ask(uint32_t, int64_t, int64_t, uint32_t, uint32_t) {}
   WMMA_DEVICE void run(const WaveTile<Product, 16, kN>& sums, uint32_t batch, int64_t row, int64_t column,
@@ -276,23 +276,23 @@ struct PanelOrSlabStore {
   WMMA_DEVICE void close() const {}
 };
 template <class Last, class Product, int kN>
-struct PanelOrSlabStore<true, Last, Product, kN> {
-  using Panels = PanelStore<Last, kN>;
-  static constexpr int kWaveBytes = Panels::kWaveBytes;
+struct BoxOrSlabStore<true, Last, Product, kN> {
+  using Boxes = BoxStore<Last, kN>;
+  static constexpr int kWaveBytes = Boxes::kWaveBytes;
 
-  Panels panels;
+  Boxes boxes;
 
-  WMMA_DEVICE PanelOrSlabStore(const GemmArguments& p, const TileMap& map, unsigned char* place)
-      : panels(p, map, arch::shared_address(place), lane_id()) {}
+  WMMA_DEVICE BoxOrSlabStore(const GemmArguments& p, const TileMap& map, unsigned char* place)
+      : boxes(p, map, arch::shared_address(place), lane_id()) {}
   WMMA_DEVICE void ask(uint32_t batch, int64_t row, int64_t column, uint32_t wave_row, uint32_t wave_column) {
-    panels.ask(batch, row + wave_row, column + wave_column);
+    boxes.ask(batch, row + wave_row, column + wave_column);
   }
   template <class Wave>
   WMMA_DEVICE void run(const Wave& sums, uint32_t batch, int64_t row, int64_t column, uint32_t wave_row,
                        uint32_t wave_column) {
-    panels.run(&sums.sums[0][0][0], batch, row + wave_row, column + wave_column);
+    boxes.run(&sums.sums[0][0][0], batch, row + wave_row, column + wave_column);
   }
-  WMMA_DEVICE void close() const { panels.close(); }
+  WMMA_DEVICE void close() const { boxes.close(); }
 };
 
 }  // namespace wmma

@@ -3,7 +3,7 @@
 
 #include <wmma/arch/tma.hpp>
 #include <wmma/gemm/block_order.hpp>
-#include <wmma/tile/panel_tile.hpp>
+#include <wmma/tile/warpgroup_tile.hpp>
 
 namespace wmma {
 
@@ -23,19 +23,19 @@ WMMA_DEVICE void batch_coordinates(const GemmArguments& p, const GemmOperand& x,
 // blocks of a cluster take the same tiles, each brings a part of the lines, to all of `blocks`. `once`: nobody else
 // reads them, nor will soon.
 template <class T, Order kOrder, int kOuter, int kDepth, int kDims, int kShare = 1>
-class PanelLoader {
+class BoxLoader {
   static constexpr bool kAlong = kOrder == Order::kAlongK;
 
  public:
-  using Tile = PanelTile<kAlong ? kOuter : kDepth, (kAlong ? kDepth : kOuter) * static_cast<int>(sizeof(T))>;
+  using Tile = WarpgroupTile<kAlong ? kOuter : kDepth, (kAlong ? kDepth : kOuter) * static_cast<int>(sizeof(T))>;
 
  private:
   static constexpr int kLines = Tile::kLines / kShare;  // that a block brings
   static_assert(kLines * kShare == Tile::kLines && kLines % 8 == 0, "chunks are exchanged within eight lines");
 
  public:
-  WMMA_DEVICE PanelLoader(const GemmArguments& p, const GemmOperand& x, const TileMap& map, uint32_t batch,
-                          int64_t outer, int64_t k, bool once = false, uint32_t part = 0, uint16_t blocks = 1)
+  WMMA_DEVICE BoxLoader(const GemmArguments& p, const GemmOperand& x, const TileMap& map, uint32_t batch, int64_t outer,
+                        int64_t k, bool once = false, uint32_t part = 0, uint16_t blocks = 1)
       : map_(&map),
         first_line_(part * kLines),
         blocks_(blocks),
@@ -47,13 +47,13 @@ class PanelLoader {
   // The next tile, on its way to shared memory.
   WMMA_DEVICE void copy(uint32_t tile, uint32_t barrier) {
 #pragma unroll
-    for (int panel = 0; panel < Tile::kPanels; ++panel) {
+    for (int box = 0; box < Tile::kBoxes; ++box) {
       int32_t at[2 + kDims];
 #pragma unroll
       for (int i = 0; i < 2 + kDims; ++i) at[i] = at_[i];
-      at[0] += panel * (128 / static_cast<int>(sizeof(T)));
+      at[0] += box * (128 / static_cast<int>(sizeof(T)));
       at[1] += first_line_;
-      const uint32_t to = tile + panel * Tile::kPanelBytes + first_line_ * 128;
+      const uint32_t to = tile + box * Tile::kBoxBytes + first_line_ * 128;
       if (kDims == 0 && once_) {
         arch::copy_box<2 + kDims, (kShare > 1), true>(to, map_, barrier, at, blocks_);
       } else {

@@ -9,7 +9,7 @@
 namespace wmma {
 
 template <int kStages, int kStageBytes>
-class PanelQueue {
+class TileQueue {
  public:
   static constexpr int kBytes = kStages * kStageBytes;                     // of the places
   static constexpr int kBarrierBytes = 2 * kStages * arch::kBarrierBytes;  // `there` and `free` of each
@@ -37,7 +37,7 @@ class PanelQueue {
     uint32_t odd_;
   };
 
-  WMMA_DEVICE PanelQueue(uint32_t places, uint32_t barriers) : places_(places), barriers_(barriers) {}
+  WMMA_DEVICE TileQueue(uint32_t places, uint32_t barriers) : places_(places), barriers_(barriers) {}
 
   // By one thread, before the block meets: each item is taken by so many waves.
   WMMA_DEVICE void make(uint32_t takers) const {
