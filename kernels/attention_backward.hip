@@ -1,6 +1,6 @@
 // The gradients of attention: delta, then g_Q, then g_K and g_V, each result written once and summed up in one order.
-// The planner puts a `struct Config` before this file (wmma_ops/plan/attention/loops/backward.py says what it holds) and
-// defines WMMA_ATTENTION_DELTA for the first kernel.
+// The planner puts a `struct Config` before this file (wmma_ops/plan/attention/loops/backward.py says what it holds)
+// and defines WMMA_ATTENTION_DELTA for the first kernel.
 #include <wmma/attention/backward.hpp>
 #include <wmma/attention/delta.hpp>
 
