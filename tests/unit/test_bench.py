@@ -4,6 +4,7 @@ import functools
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 import types
@@ -173,3 +174,15 @@ def test_a_gpus_script_times_nothing_wrong(bench, monkeypatch):
     monkeypatch.setattr(wmma_ops, "matmul", lambda a, b: a @ b * 1.1)
     with pytest.raises(AssertionError, match=r"relative error 0\.1"):
         bench.main(module.cases(), bench.parser("").parse_args(["--quick"]))
+
+
+def test_the_figure_of_the_h200_shows_what_the_readme_says():
+    readme = (BENCH.parent / "README.md").read_text()
+    run = Run.of(json.loads((BENCH / "results/h200.json").read_text()))
+    printed = set(re.findall(r"[0-9]+(?:\.[0-9]+)?", readme))
+    for row in run.rows:
+        for time in row.times.values():
+            texts = {f"{time:.{digits}f}" for digits in (0, 1)} | {f"{time / 1e3:.{digits}f}" for digits in (1, 2)}
+            assert texts & printed, f"{row}: {texts}"
+    for theme in ("light", "dark"):
+        assert (BENCH.parent / f"docs/assets/speed-{theme}.svg").read_text().startswith("<?xml")
