@@ -1,4 +1,5 @@
-# make demo: install and show.   make test: install and test.   make lint: formatters, linters, types.
+# make demo: install and show.   make test: install and test, quickly.   make lint: formatters, linters, types.
+# make test-full: all tests. make test has one emulated target of each kind, by turns, and no models (tests/support/tiers.py).
 # make docs: the site, in build/site; fails on a dead link.
 # make test-all: the tests, with every case of the value suite on every emulated target.
 # make bench: our calls beside torch's, planner, compiler, emulator; on a GPU its own too. ARGS="--benchmark-json=FILE" keeps it.
@@ -17,7 +18,7 @@ PIP = $(PYTHON) -m pip --disable-pip-version-check
 EXTRA = $(PYTHON) -c "import importlib.metadata as m, sys; \
   print(*(row.partition(';')[0] for row in m.requires('wmma_ops') if row.endswith(sys.argv[1] + '\"')))"
 
-.PHONY: build demo test test-all sanitize lint format docs bench bench-check wheel clean
+.PHONY: build demo test test-full test-all sanitize lint format docs bench bench-check wheel clean
 
 build: $(STAMP)
 
@@ -37,10 +38,14 @@ demo: build
 
 test: build
 	$(PIP) install --quiet $$($(EXTRA) test)
+	$(PYTHON) -m pytest -q -n 2 --dist loadgroup --tier quick $(ARGS)
+
+test-full: build
+	$(PIP) install --quiet $$($(EXTRA) test)
 	$(PYTHON) -m pytest -q -n 2 --dist loadgroup $(ARGS)
 
 test-all: build
-	$(MAKE) test ARGS="--all-cases $(ARGS)"
+	$(MAKE) test-full ARGS="--all-cases $(ARGS)"
 
 sanitize: build
 	$(PIP) install --quiet $$($(EXTRA) test)

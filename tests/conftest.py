@@ -2,6 +2,7 @@ import os
 import shutil
 
 import pytest
+import tiers
 import torch
 from planned_calls import NOTHING
 
@@ -27,6 +28,31 @@ def pytest_addoption(parser):
     parser.addoption(
         "--all-cases", action="store_true", help="run every case of the value suite on emulated targets, not a sample"
     )
+
+    parser.addoption(
+        "--tier", default="full", choices=tiers.TIERS, help="all tests (default), a quick part of them, or the rest"
+    )
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "full: takes long, and is left out of the quick part")
+
+
+def pytest_report_header(config):
+    if (tier := config.getoption("--tier")) != "full":
+        turn = tiers.turn()
+        return (
+            f"tier {tier}, turn {turn}: the quick part has {' and '.join(tiers.targets(turn))}; make test-full runs all"
+        )
+
+
+def pytest_collection_modifyitems(config, items):
+    if (tier := config.getoption("--tier")) == "full":
+        return
+    turn = tiers.turn()
+    left = [item for item in items if tiers.is_quick(item, turn) != (tier == "quick")]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in set(left)]
 
 
 def pytest_generate_tests(metafunc):

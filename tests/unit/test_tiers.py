@@ -1,0 +1,61 @@
+"""The tiers of the tests: nothing is in both parts or in neither, and within few commits everything has had its turn."""
+
+from types import SimpleNamespace
+
+import pytest
+import tiers
+
+from wmma_ops.hardware import arch
+
+
+class _Item:
+    def __init__(self, path: str, *parameters, full: bool = False):
+        self.path, self.full = (
+            SimpleNamespace(name=path.split("/")[-1], parent=SimpleNamespace(name=path.split("/")[0])),
+            full,
+        )
+        if parameters:
+            names = {f"p{i}": value for i, value in enumerate(parameters)}
+            self.callspec = SimpleNamespace(params=names, id="-".join(map(str, parameters)))
+
+    def get_closest_marker(self, name):
+        return self.full or None
+
+
+def test_each_target_meets_each_other():
+    pairs = {tiers.targets(turn) for turn in range(16)}
+    assert len(pairs) == 16
+    assert {name for pair in pairs for name in pair} == set(arch.EMULATED)
+    assert all(arch.target(a).family == "cdna" != arch.target(b).family for a, b in pairs)
+
+
+@pytest.mark.parametrize("turn", [0, 5, 1000])
+def test_what_is_quick(turn):
+    mine, other = tiers.targets(turn), tiers.targets(turn + 1)
+    assert tiers.is_quick(_Item("unit/test_x.py"), turn)
+    assert tiers.is_quick(_Item("unit/test_x.py", "float32", 3, "sm_90a", "gfx1250"), turn)
+    assert not tiers.is_quick(_Item("unit/test_x.py", full=True), turn)
+    assert not tiers.is_quick(_Item("models/test_x.py"), turn)
+    for name in mine:
+        assert tiers.is_quick(_Item("emulator/test_x.py", name, 7), turn)
+        assert tiers.is_quick(_Item("contract/test_x.py", f"emulated:{name}"), turn)
+    for name in other:
+        assert not tiers.is_quick(_Item("emulator/test_x.py", name), turn)
+        assert not tiers.is_quick(_Item("emulator/test_x.py", arch.target(name)), turn)
+    assert not tiers.is_quick(_Item("emulator/test_x.py", mine[0], other[1]), turn)
+
+
+def test_the_wrong_kernels_take_turns():
+    named = [_Item(f"contract/{name}", f"wrong_{i}") for name in tiers.WRONG for i in range(30)]
+    seen = [[tiers.is_quick(item, turn) for turn in range(3)] for item in named]
+    assert all(sum(turns) == 1 for turns in seen)
+    assert all(20 <= sum(turns[i] for turns in seen) <= 40 for i in range(3))
+
+
+def test_the_turn_is_the_commits(monkeypatch):
+    monkeypatch.setenv("WMMA_OPS_TURN", "7")
+    assert tiers.turn() == 7
+    monkeypatch.delenv("WMMA_OPS_TURN")
+    assert tiers.turn() >= 0
+    monkeypatch.setenv("PATH", "")
+    assert tiers.turn() == 0
