@@ -127,12 +127,14 @@ struct AsyncLoop {
   static WMMA_DEVICE void run(Wave& wave, LoaderA& a, LoaderB& b, unsigned char* shared, int64_t k,
                               const Reader& reader) {
     if (k <= 0) return;
+    // 1. All stages but one are asked for; the first has come when no more than the others are on their way.
     Ring ring(a, b, shared, k);
     arch::wait_async<kStages - 2>();
     arch::block_barrier();
     uint32_t stage = 0;             // that is multiplied
     uint32_t filled = kStages - 1;  // that is filled next
     typename Wave::Operands operands[2];
+    // 2. Tile by tile, operands being read a step ahead of their product, over the tile's end too.
     reader.read(operands[0], ring.a(0), 0);
     for (uint32_t tile = 0; tile < ring.tiles(); ++tile) {
       const uint32_t next = stage + 1 == kStages ? 0 : stage + 1;
@@ -141,12 +143,12 @@ struct AsyncLoop {
         if (step + 1 < kSteps) {
           reader.read(operands[(step + 1) % 2], ring.a(stage), step + 1);
         } else {
-          // The next tile is there, and everyone is done with reading this one.
+          // 3. The next tile is there, and everyone is done with reading this one.
           arch::wait_async<kStages - 2>();
           arch::block_barrier();
           reader.read(operands[(step + 1) % 2], ring.a(next), 0);
         }
-        if (step == 0) ring.ask(a, b, filled);
+        if (step == 0) ring.ask(a, b, filled);  // 4. into the stage that the tile before this one left
         wave.multiply(operands[step % 2]);
       }
       if constexpr (kSteps % 2 != 0) operands[0] = operands[1];

@@ -62,6 +62,7 @@ struct GemmKernel {
     const uint32_t wave_k = wave % Config::kWavesK;
     const uint32_t wave_n = wave / Config::kWavesK % Config::kWavesN;
     const uint32_t wave_m = wave / Config::kWavesK / Config::kWavesN;
+    // 1. Which tile, and which part of its K.
     const BlockPlace place = block_place<Config::kDies, Config::kCluster, Config::kSplit>(p, blockIdx.x);
     const TilePlace tile = tile_place<Config::kGroup>(p, place.tile);
     const int64_t row = static_cast<int64_t>(tile.tile_m) * Config::kBlockM;
@@ -81,6 +82,7 @@ struct GemmKernel {
         const Epilogue<Config, typename Product::Compute> epilogue(p, batch);
         epilogue.template prefetch<Config::kBlockM, Config::kBlockN, kThreads>(row, column, thread);
       }
+      // 2. The loop, over the first pair and then over the second.
       Wave sums;
       sums.clear();
       Loop::run(sums, loader_a, loader_b, shared, part.count, reader);
@@ -96,6 +98,7 @@ struct GemmKernel {
       }
       // Not before: blocks that came sooner would lie where this kernel's left room, not one on each unit.
       if constexpr (Config::kSplit == Split::kNone) arch::let_next_start();
+      // 3. The results, by way of shared memory.
       if constexpr (Loop::kBytes > 0) arch::block_barrier();  // the slabs lie where the tiles lay
       const Store store(p, slab, lane, wave_k, Config::kCluster > 1 ? place.split : 0, batch, place.tile, place.split,
                         row, column, wave_m * kWaveM, wave_n * kWaveN);

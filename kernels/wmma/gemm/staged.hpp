@@ -25,6 +25,7 @@ struct StagedLoop {
                               const Reader& reader) {
     if (k <= 0) return;
     const uint32_t tiles = static_cast<uint32_t>((k + kDepth - 1) / kDepth);
+    // 1. The tile that K does not fill, to the first buffer.
     const int first = static_cast<int>(k - static_cast<int64_t>(tiles - 1) * kDepth);
     a.template fetch<true>(first);
     b.template fetch<true>(first);
@@ -33,8 +34,8 @@ struct StagedLoop {
     a.advance(first);
     b.advance(first);
     arch::block_barrier();
-    // The loop takes two tiles a round, so that each buffer's addresses are constants, and one remains after it. An
-    // even number of tiles therefore gives one up before.
+    // 2. Of an even number of tiles one by itself: the loop takes two a round, so that each buffer's addresses are
+    //    constants, and one remains after it.
     uint32_t left = tiles - 1;
     if (left % 2 != 0) {
       fetch(a, b);
@@ -43,10 +44,12 @@ struct StagedLoop {
       store(a, b, shared);
       --left;
     }
+    // 3. Two tiles a round: one is on its way to a buffer while the other buffer's is multiplied.
     for (; left != 0; left -= 2) {
       step(wave, a, b, shared, shared + kBufferBytes, reader);
       step(wave, a, b, shared + kBufferBytes, shared, reader);
     }
+    // 4. The last tile: nothing is on its way.
     multiply(wave, shared, reader);
   }
 

@@ -198,11 +198,13 @@ struct DirectLoop {
     const uint32_t whole = static_cast<uint32_t>(k / Product::kDepth);
     const uint32_t rest = static_cast<uint32_t>(k % Product::kDepth);
     const uint32_t steps = (whole + kWavesK - 1 - reader.wave) / kWavesK;  // this wave's
+    // 1. The first kStages steps' operands, on their way to registers.
     Operands operands[kStages];
 #pragma unroll
     for (int stage = 0; stage < kStages; ++stage) {
       if (static_cast<uint32_t>(stage) < steps) operands[stage].template load<false>(a, b);
     }
+    // 2. Step by step: what was asked for kStages steps ago is multiplied, and its registers ask for the next.
 #pragma unroll 1
     for (uint32_t step = 0; step < steps; step += kStages) {
 #pragma unroll
@@ -212,6 +214,7 @@ struct DirectLoop {
         if (step + stage + kStages < steps) operands[stage].template load<false>(a, b);
       }
     }
+    // 3. What of K fills no step, by the wave whose turn it is.
     if (rest != 0 && whole % kWavesK == reader.wave) {
       operands[0].template load<true>(a, b, threadIdx.x % 4 * Product::kPerChunk < rest);
       operands[0].multiply(wave);

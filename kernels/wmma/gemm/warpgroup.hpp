@@ -181,6 +181,7 @@ struct GemmKernel<Config, Warpgroup> {
     return kDims == 0 && tiles <= together && lines * k * static_cast<int64_t>(sizeof(T)) > kKeptBytes;
   }
 
+  // The wave that asks, one of its lanes: every tile of every place, each as soon as its room in the queue is free.
   static WMMA_DEVICE void ask(const Arguments& p, const Queue& queue) {
     Item item(0);
     for (uint32_t index = blockIdx.x; index < places(p); index += gridDim.x) {
@@ -206,6 +207,7 @@ struct GemmKernel<Config, Warpgroup> {
     }
   }
 
+  // The warpgroups.
   static WMMA_DEVICE void take(const Arguments& p, const Queue& queue, unsigned char* slab, uint32_t wave) {
     const uint32_t group = arch::shuffle_word(wave / 4, 0);
     const uint32_t rows_at = group * (kAlongA ? 64 * 128 : TileA::kBoxBytes);
@@ -217,6 +219,7 @@ struct GemmKernel<Config, Warpgroup> {
     const uint64_t b = TileB::operand(queue.place(item) + TileA::kBytes);
     for (uint32_t index = blockIdx.x; index < places(p); index += gridDim.x) {
       const Place place(p, index);
+      // 1. What the place needs besides: the epilogue's operands to the L2 cache, sums of zero.
       const uint32_t items = kWalks ? rounds * place.items() : place.items();  // of the queue, altogether
       if (!place.block.is_partial) {
         const Epilogue<Config, Sum> epilogue(p, place.batch);
@@ -229,6 +232,7 @@ struct GemmKernel<Config, Warpgroup> {
       Sum* into = kAddsParts ? part : sums;
       hold_sums<kN / 2>(sums);
       Item before = item;
+      // 2. Tile by tile: await it, start its products, and when those before are done give their tile back.
 #pragma unroll 1
       for (uint32_t tile = 0; tile < place.items(); ++tile, item.next()) {
         queue.await(item);
@@ -246,11 +250,13 @@ struct GemmKernel<Config, Warpgroup> {
           before = item;
         }
       }
+      // 3. The last products, while what the results need is asked for.
       if (Config::kSplit == Split::kNone && index + gridDim.x >= places(p)) arch::let_next_start();
       if constexpr (kWalks || Config::kMappedD) store.ask(place.batch, place.row, place.column, wave * 16, 0);
       arch::wgmma_wait<0>();
       if constexpr (!kAddsParts) takers.done(before, place.items() > 0 ? items : 0);
       hold_sums<kN / 2>(sums);
+      // 4. The results.
       if constexpr (!kWalks) arch::barrier_meet<kTakers>(2);  // what is stored lies where the tiles lay
       if constexpr (kWalks || Config::kMappedD) {
         store.run(wave_sums, place.batch, place.row, place.column, wave * 16, 0);
