@@ -7,7 +7,7 @@ import wmma_ops
 TARGET = "gfx942"
 NOTHING = """
 #include <wmma/grid.hpp>
-#include <wmma/gemm/arguments.hpp>
+#include <wmma/tile/arguments.hpp>
 extern "C" __global__ void nothing(wmma::GemmArguments) {}
 """
 

@@ -1,6 +1,7 @@
 """How the package is put together: no circle of imports, little to load, and every room where the design has it."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import wmma_ops
+from wmma_ops.jit import kernels_dir
 
 PACKAGE = Path(wmma_ops.__file__).parent
 
@@ -88,12 +90,43 @@ def test_planning_knows_nothing_of_running():
     assert not running & seen
 
 
+# Of the device library, and the rooms that each may include beside its own and the files above all rooms.
+DEVICE_ROOMS = {
+    ".": {"arch"},
+    "arch": set(),
+    "tile": {"arch"},
+    "gemm": {"arch", "tile"},
+    "gemm_gemm": {"arch", "tile", "gemm"},  # its first product is a gemm
+    "attention": {"arch", "tile"},
+}
+
+
+def _strangers(library: Path) -> list[str]:
+    """Headers that include one of a room that theirs does not know."""
+    found = []
+    for path in sorted(library.rglob("*.hpp")):
+        here = path.relative_to(library)
+        for name in re.findall(r"#include <wmma/(.+)>", path.read_text()):
+            room = str(Path(name).parent)
+            if room not in {".", str(here.parent), *DEVICE_ROOMS[str(here.parent)]}:
+                found.append(f"{here} includes {name}")
+    return found
+
+
+def test_rooms_of_the_device_library_know_only_what_is_below(tmp_path):
+    assert not _strangers(kernels_dir.PATH / "wmma")
+    (tmp_path / "tile").mkdir()
+    (tmp_path / "tile/a.hpp").write_text("#include <wmma/types.hpp>\n#include <wmma/gemm/block_order.hpp>\n")
+    assert _strangers(tmp_path) == ["tile/a.hpp includes gemm/block_order.hpp"]
+
+
 SHARE = """
 import sys, time
 start = time.process_time()
 import torch
 middle = time.process_time()
 import wmma_ops
+from wmma_ops.jit import kernels_dir
 print((time.process_time() - middle) / (middle - start))
 heavy = ("wmma_ops.emulator.machine", "wmma_ops.plan", "wmma_ops.jit", "wmma_ops.nn", "wmma_ops.runtime.launching", "rich")
 print(*(name for name in heavy if name in sys.modules), "torch._dynamo" in sys.modules)

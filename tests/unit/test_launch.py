@@ -164,7 +164,7 @@ def test_a_kernel_that_does_not_fit_is_refused(monkeypatch):
 
 BROKEN = """
 #include <wmma/grid.hpp>
-#include <wmma/gemm/arguments.hpp>
+#include <wmma/tile/arguments.hpp>
 extern "C" __global__ void broken(wmma::GemmArguments g) {
   static_cast<float*>(const_cast<void*>(g.d.data))[g.m * g.n] = 0;
 }

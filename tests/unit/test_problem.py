@@ -218,7 +218,7 @@ def test_the_codes_of_element_types():
     import re
     from pathlib import Path
 
-    header = (Path(__file__).parents[2] / "kernels/wmma/gemm/arguments.hpp").read_text()
+    header = (Path(__file__).parents[2] / "kernels/wmma/tile/arguments.hpp").read_text()
     codes = re.findall(r"^  k(\w+) = (\d+),", header, re.M)
     names = [str(x).removeprefix("torch.").replace("_", "").replace("e4m3fn", "e4m3") for x in problem.ELEMENTS]
     assert [name.lower() for name, _ in codes] == [n.replace("e4m3uz", "e4m3fnuz") for n in names]

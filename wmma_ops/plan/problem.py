@@ -15,7 +15,7 @@ import torch
 from wmma_ops.ops import activations
 from wmma_ops.ops.types import name as type_name
 
-# In the order of ElementCode in kernels/wmma/gemm/arguments.hpp.
+# In the order of ElementCode in kernels/wmma/tile/arguments.hpp.
 ELEMENTS = (
     torch.float16,
     torch.bfloat16,

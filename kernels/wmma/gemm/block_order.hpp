@@ -3,8 +3,8 @@
 // tiles.
 #pragma once
 
-#include <wmma/gemm/arguments.hpp>
 #include <wmma/grid.hpp>
+#include <wmma/tile/arguments.hpp>
 #include <wmma/tile/config.hpp>
 
 namespace wmma {
@@ -83,22 +83,6 @@ WMMA_DEVICE KPart part_of_second(const GemmArguments& p, const BlockPlace& place
   const int64_t first = from > 0 ? from : 0;
   const int64_t end = from + p.k_split < p.k2 ? from + p.k_split : p.k2;
   return {first, end - first};
-}
-
-// Where the batch's matrix starts in an operand, in elements. The kDims innermost of the struct's dimensions are in
-// use.
-template <int kDims>
-WMMA_DEVICE int64_t batch_offset(const GemmArguments& p, const GemmOperand& x, uint32_t batch) {
-  int64_t offset = 0;
-#pragma unroll
-  for (int d = kBatchDims - 1; d > kBatchDims - kDims; --d) {
-    const uint32_t size = static_cast<uint32_t>(p.batch_sizes[d]);
-    const uint32_t rest = batch / size;
-    offset += static_cast<int64_t>(batch - rest * size) * x.batch_strides[d];
-    batch = rest;
-  }
-  if constexpr (kDims > 0) offset += static_cast<int64_t>(batch) * x.batch_strides[kBatchDims - kDims];
-  return offset;
 }
 
 }  // namespace wmma

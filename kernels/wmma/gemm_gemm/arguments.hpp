@@ -1,7 +1,7 @@
 // What the kernel of two products is given. Included by the host library as well, so it uses nothing but the language.
 #pragma once
 
-#include <wmma/gemm/arguments.hpp>
+#include <wmma/tile/arguments.hpp>
 
 namespace wmma {
 

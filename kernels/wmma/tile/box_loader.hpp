@@ -2,22 +2,11 @@
 #pragma once
 
 #include <wmma/arch/tma.hpp>
-#include <wmma/gemm/block_order.hpp>
+#include <wmma/tile/batch.hpp>
+#include <wmma/tile/config.hpp>
 #include <wmma/tile/warpgroup_tile.hpp>
 
 namespace wmma {
-
-// Where the batch's matrix lies in its map: the innermost dimension first.
-template <int kDims>
-WMMA_DEVICE void batch_coordinates(const GemmArguments& p, const GemmOperand& x, uint32_t batch, int32_t* at) {
-#pragma unroll
-  for (int i = 0; i < kDims; ++i) {
-    const int dim = kBatchDims - 1 - i;
-    const uint32_t size = static_cast<uint32_t>(p.batch_sizes[dim]);
-    at[i] = x.batch_strides[dim] == 0 ? 0 : static_cast<int32_t>(batch % size);
-    batch /= size;
-  }
-}
 
 // An operand's tiles, from the row or column `outer` and from `k` on. What lies beyond the matrix is zero. Where kShare
 // blocks of a cluster take the same tiles, each brings a part of the lines, to all of `blocks`. `once`: nobody else

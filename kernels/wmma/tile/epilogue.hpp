@@ -4,7 +4,8 @@
 #pragma once
 
 #include <wmma/arch/sm90.hpp>
-#include <wmma/gemm/block_order.hpp>
+#include <wmma/grid.hpp>
+#include <wmma/tile/batch.hpp>
 #include <wmma/tile/config.hpp>
 #include <wmma/tile/rounding.hpp>
 #include <wmma/tile/wave_tile.hpp>

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <string>
 #include <vector>
-#include <wmma/gemm/arguments.hpp>
+#include <wmma/tile/arguments.hpp>
 
 #include "aten.hpp"
 

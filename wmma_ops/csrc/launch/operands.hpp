@@ -3,7 +3,7 @@
 #pragma once
 
 #include <wmma/attention/arguments.hpp>
-#include <wmma/gemm/arguments.hpp>
+#include <wmma/tile/arguments.hpp>
 
 #include "launch/launch.hpp"
 
