@@ -1,7 +1,8 @@
 """Which tests run when: all, a quick part of them that changes with the commit, or the rest of them.
 
 The quick part has one CDNA and one RDNA target of those that are emulated, every third of the kernels that are wrong on
-purpose, nothing that is marked `full`, and no models. The turn is the commit's number, so that many commits together run everything.
+purpose, nothing that is marked `full`, and no models. The turn is the commit's number, so that many commits together run
+everything.
 """
 
 import os

@@ -134,12 +134,12 @@ print(*(name for name in heavy if name in sys.modules), "torch._dynamo" in sys.m
 
 
 def test_importing_costs_little_beside_torch():
-    """At most 100 ms where torch takes the two seconds that it takes on two cores, by the processor's time."""
+    """100 ms at most, where torch takes 1.2 s; by the processor's time, whatever else it does."""
     shown = [
         subprocess.run([sys.executable, "-c", SHARE], capture_output=True, text=True, check=True).stdout
         for _ in range(3)
     ]
-    assert min(float(one.split()[0]) for one in shown) <= 0.05
+    assert min(float(one.split()[0]) for one in shown) <= 0.08
     assert shown[0].splitlines()[1] == "False"
 
 

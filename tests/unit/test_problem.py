@@ -9,7 +9,7 @@ from planned_calls import TARGET, explain, h
 
 import wmma_ops
 from wmma_ops.hardware import arch
-from wmma_ops.plan import GemmProblem, problem
+from wmma_ops.plan import GemmProblem
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.runtime import callbacks, tuned
 
@@ -211,18 +211,6 @@ def test_the_structs_fields(planner):
     assert strides(g.a_scale) == (0, 1, [0, 0, 0, 0])
     assert strides(g.multiply) == (0, 1, [0, 0, 0, 0])
     assert (g.a.data, g.bias.data, g.d.data) == (a.data_ptr(), bias.data_ptr(), plan.output.data_ptr())
-
-
-def test_the_codes_of_element_types():
-    """Once in C++, once in Python, once in the kernels' header."""
-    import re
-    from pathlib import Path
-
-    header = (Path(__file__).parents[2] / "kernels/wmma/tile/arguments.hpp").read_text()
-    codes = re.findall(r"^  k(\w+) = (\d+),", header, re.M)
-    names = [str(x).removeprefix("torch.").replace("_", "").replace("e4m3fn", "e4m3") for x in problem.ELEMENTS]
-    assert [name.lower() for name, _ in codes] == [n.replace("e4m3uz", "e4m3fnuz") for n in names]
-    assert [int(code) for _, code in codes] == list(range(len(codes)))
 
 
 def _dims(rng: random.Random, sizes):

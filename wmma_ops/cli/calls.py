@@ -9,17 +9,7 @@ from wmma_ops.ops import activations
 from wmma_ops.ops.types import OUTPUTS, accumulator
 from wmma_ops.ops.types import name as type_name
 
-DTYPES = (
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "int8",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "float8_e4m3fnuz",
-    "float8_e5m2fnuz",
-)
+DTYPES = tuple(map(type_name, OUTPUTS))
 PRODUCTS = ("matmul", "addmm", "addmm_", "baddbmm", "gemm", "linear", "scaled_mm")
 OPS = (*PRODUCTS, "gemm_gemm", "attention")
 # The sizes that an op has, and what they are by default: a number, or another size.

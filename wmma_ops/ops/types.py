@@ -1,22 +1,48 @@
-"""The element types: what each kind of operand gives. tests/ holds this against the C++ library's checks."""
+"""The element types, a row each; what an operand of each kind gives follows from them.
+
+The rows stand in the order of kernels/wmma/elements.hpp; runtime/border.py holds the two, and the outputs that the C++
+library allows, against each other.
+"""
+
+from dataclasses import dataclass
 
 import torch
+
+
+@dataclass(frozen=True)
+class Element:
+    dtype: torch.dtype
+    device: str  # its name in kernels
+    outputs: tuple[
+        torch.dtype, ...
+    ] = ()  # that products of it may have, the default first; none: there are no products
+    is_differentiable: bool = False
+
+
+_OF_FP8 = (torch.bfloat16, torch.float16, torch.float32)
+_OF_INT8 = (torch.int32, torch.int8, torch.float32, torch.float16, torch.bfloat16)
+
+ELEMENTS = (
+    Element(torch.float16, "wmma::half_t", (torch.float16, torch.float32), is_differentiable=True),
+    Element(torch.bfloat16, "wmma::bf16_t", (torch.bfloat16, torch.float32), is_differentiable=True),
+    Element(torch.float32, "float", (torch.float32,), is_differentiable=True),
+    Element(torch.float64, "double", (torch.float64,), is_differentiable=True),
+    Element(torch.int8, "wmma::int8_t", _OF_INT8),
+    Element(torch.int32, "wmma::int32_t"),
+    Element(torch.float8_e4m3fn, "wmma::fp8_e4m3_t", _OF_FP8),
+    Element(torch.float8_e5m2, "wmma::fp8_e5m2_t", _OF_FP8),
+    Element(torch.float8_e4m3fnuz, "wmma::fp8_e4m3fnuz_t", _OF_FP8),
+    Element(torch.float8_e5m2fnuz, "wmma::fp8_e5m2fnuz_t", _OF_FP8),
+    Element(torch.bool, "wmma::uint8_t"),
+)
 
 FP8_OCP = (torch.float8_e4m3fn, torch.float8_e5m2)
 FP8_FNUZ = (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 FP8 = FP8_OCP + FP8_FNUZ
 
 # Operand type -> the outputs it may have, the default first.
-OUTPUTS: dict[torch.dtype, tuple[torch.dtype, ...]] = {
-    torch.float16: (torch.float16, torch.float32),
-    torch.bfloat16: (torch.bfloat16, torch.float32),
-    torch.float32: (torch.float32,),
-    torch.float64: (torch.float64,),
-    torch.int8: (torch.int32, torch.int8, torch.float32, torch.float16, torch.bfloat16),
-    **dict.fromkeys(FP8, (torch.bfloat16, torch.float16, torch.float32)),
-}
-
-DIFFERENTIABLE = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+OUTPUTS: dict[torch.dtype, tuple[torch.dtype, ...]] = {row.dtype: row.outputs for row in ELEMENTS if row.outputs}
+DIFFERENTIABLE = tuple(row.dtype for row in ELEMENTS if row.is_differentiable)
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:

@@ -13,22 +13,8 @@ from typing import NamedTuple
 import torch
 
 from wmma_ops.ops import activations
+from wmma_ops.ops.types import ELEMENTS
 from wmma_ops.ops.types import name as type_name
-
-# In the order of ElementCode in kernels/wmma/tile/arguments.hpp.
-ELEMENTS = (
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.int8,
-    torch.int32,
-    torch.float8_e4m3fn,
-    torch.float8_e5m2,
-    torch.float8_e4m3fnuz,
-    torch.float8_e5m2fnuz,
-    torch.bool,
-)
 
 
 @dataclass(frozen=True)
@@ -303,7 +289,7 @@ def _read(cls, values: list[int], types: tuple[str, str], orders: dict[str, str]
     found = dict(zip(names, values, strict=True))
     first, last = types
     for name in names[names.index(first) : names.index(last) + 1]:
-        found[name] = None if found[name] < 0 else ELEMENTS[found[name]]
+        found[name] = None if found[name] < 0 else ELEMENTS[found[name]].dtype
     for name, letters in orders.items():
         found[name] = letters[found[name]]
     for field in fields:

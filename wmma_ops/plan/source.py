@@ -2,23 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-import torch
-
 from wmma_ops.ops import activations
+from wmma_ops.ops.types import ELEMENTS
 
-CPP = {
-    torch.float16: "wmma::half_t",
-    torch.bfloat16: "wmma::bf16_t",
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.int8: "wmma::int8_t",
-    torch.int32: "wmma::int32_t",
-    torch.float8_e4m3fn: "wmma::fp8_e4m3_t",
-    torch.float8_e5m2: "wmma::fp8_e5m2_t",
-    torch.float8_e4m3fnuz: "wmma::fp8_e4m3fnuz_t",
-    torch.float8_e5m2fnuz: "wmma::fp8_e5m2fnuz_t",
-    None: "wmma::None",
-}
+CPP = {row.dtype: row.device for row in ELEMENTS} | {None: "wmma::None"}
 
 
 def order_of(along_k: bool) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 
+from wmma_ops.ops.types import ELEMENTS, name
 from wmma_ops.plan import problem
 from wmma_ops.plan.plan import KernelLaunch
 
@@ -64,17 +65,19 @@ def _ours() -> dict[str, list[str]]:
     for number, kind in KINDS.items():
         said[f"{kind.name}Problem {number}"] = [field.name for field in dataclasses.fields(kind.problem)]
         said[f"{kind.name}Numbers {number}"] = list(kind.numbers._fields)
+    for code, row in enumerate(ELEMENTS):
+        said[f"Element {code}"] = [name(row.dtype), str(row.dtype.itemsize), *map(name, row.outputs)]
     return said
 
 
 def differences(text: str, ours: dict[str, list[str]]) -> list[str]:
     """Between the library's text and what stands here, a line for each struct."""
     rows = (line.split() for line in text.splitlines())
-    theirs = {f"{name} {number}": fields for name, number, *fields in rows}
+    theirs = {f"{what} {number}": fields for what, number, *fields in rows}
     return [
-        f"{name}: the library has {theirs.get(name)}, this package {ours.get(name)}"
-        for name in dict.fromkeys((*theirs, *ours))
-        if theirs.get(name) != ours.get(name)
+        f"{what}: the library has {theirs.get(what)}, this package {ours.get(what)}"
+        for what in dict.fromkeys((*theirs, *ours))
+        if theirs.get(what) != ours.get(what)
     ]
 
 

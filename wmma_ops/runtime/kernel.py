@@ -15,20 +15,15 @@ import torch
 from wmma_ops import jit
 from wmma_ops.emulator import shared_names
 from wmma_ops.hardware import arch
+from wmma_ops.ops.types import ELEMENTS
 from wmma_ops.runtime import driver, emulation
 from wmma_ops.runtime.emulated import EmulatedKernel
 
 # What a parameter's type takes, by its shortest name: a tensor's dtype behind a pointer, or the form of a number.
 _POINTED = {
-    "float": torch.float32,
-    "double": torch.float64,
-    "half_t": torch.float16,
     "_Float16": torch.float16,
-    "bf16_t": torch.bfloat16,
-    "int8_t": torch.int8,
     "uint8_t": torch.uint8,
     "int16_t": torch.int16,
-    "int32_t": torch.int32,
     "int64_t": torch.int64,
     "int": torch.int32,
     "unsigned": torch.int32,
@@ -39,10 +34,7 @@ _POINTED = {
     "short": torch.int16,
     "long long": torch.int64,
     "bool": torch.bool,
-    "fp8_e4m3_t": torch.float8_e4m3fn,
-    "fp8_e5m2_t": torch.float8_e5m2,
-    "fp8_e4m3fnuz_t": torch.float8_e4m3fnuz,
-    "fp8_e5m2fnuz_t": torch.float8_e5m2fnuz,
+    **{row.device.removeprefix("wmma::"): row.dtype for row in ELEMENTS if row.dtype != torch.bool},
 }
 _UNSIGNED = ("unsigned", "uint32_t")  # these take torch.uint32 as well, for which torch has few functions
 _NUMBERS = {

@@ -4,22 +4,6 @@
 
 namespace wmma {
 
-// Element types as the host names them to the planner.
-enum ElementCode : int {
-  kNoElement = -1,
-  kFloat16 = 0,
-  kBfloat16 = 1,
-  kFloat32 = 2,
-  kFloat64 = 3,
-  kInt8 = 4,
-  kInt32 = 5,
-  kFloat8E4m3 = 6,
-  kFloat8E5m2 = 7,
-  kFloat8E4m3Fnuz = 8,
-  kFloat8E5m2Fnuz = 9,
-  kBool = 10,
-};
-
 constexpr int kBatchDims = 4;
 
 // A matrix in memory, in elements: (i, row, column) stands at Σ i[d]·batch[d] + row·row_stride + column·column_stride.

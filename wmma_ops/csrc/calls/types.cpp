@@ -1,6 +1,7 @@
 #include "calls/types.hpp"
 
 #include <algorithm>
+#include <wmma/elements.hpp>
 
 namespace wmma_ops {
 
@@ -11,11 +12,10 @@ ScalarType type_of(const Tensor& x) {
   static const auto table = [] {
     std::array<ScalarType, 64> types;
     types.fill(S::Undefined);
-    for (S type : {S::Byte,          S::Char,         S::Short,           S::Int,
-                   S::Long,          S::UInt16,       S::UInt32,          S::UInt64,
-                   S::Half,          S::BFloat16,     S::Float,           S::Double,
-                   S::ComplexHalf,   S::ComplexFloat, S::ComplexDouble,   S::Bool,
-                   S::Float8_e4m3fn, S::Float8_e5m2,  S::Float8_e4m3fnuz, S::Float8_e5m2fnuz}) {
+#define WMMA_TYPE(code, torch, name, bytes) S::torch,
+    for (S type : {WMMA_ELEMENTS(WMMA_TYPE) S::Byte, S::Short, S::Long, S::UInt16, S::UInt32, S::UInt64, S::ComplexHalf,
+                   S::ComplexFloat, S::ComplexDouble}) {
+#undef WMMA_TYPE
       types.at(aten::shim_dtype(type)) = type;
     }
     return types;
@@ -27,14 +27,15 @@ ScalarType type_of(const Tensor& x) {
 
 const char* name_of(ScalarType type) {
   switch (type) {
+#define WMMA_NAME(code, torch, name, bytes) \
+  case S::torch:                            \
+    return #name;
+    WMMA_ELEMENTS(WMMA_NAME)
+#undef WMMA_NAME
     case S::Byte:
       return "uint8";
-    case S::Char:
-      return "int8";
     case S::Short:
       return "int16";
-    case S::Int:
-      return "int32";
     case S::Long:
       return "int64";
     case S::UInt16:
@@ -43,30 +44,12 @@ const char* name_of(ScalarType type) {
       return "uint32";
     case S::UInt64:
       return "uint64";
-    case S::Half:
-      return "float16";
-    case S::BFloat16:
-      return "bfloat16";
-    case S::Float:
-      return "float32";
-    case S::Double:
-      return "float64";
     case S::ComplexHalf:
       return "complex32";
     case S::ComplexFloat:
       return "complex64";
     case S::ComplexDouble:
       return "complex128";
-    case S::Bool:
-      return "bool";
-    case S::Float8_e4m3fn:
-      return "float8_e4m3fn";
-    case S::Float8_e5m2:
-      return "float8_e5m2";
-    case S::Float8_e4m3fnuz:
-      return "float8_e4m3fnuz";
-    case S::Float8_e5m2fnuz:
-      return "float8_e5m2fnuz";
     default:
       return "an unsupported dtype";
   }

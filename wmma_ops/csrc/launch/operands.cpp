@@ -6,39 +6,22 @@
 
 namespace wmma_ops {
 
-using S = ScalarType;
-
-int64_t element_code(S type) {
+int64_t element_code(ScalarType type) {
   switch (type) {
-    case S::Half:
-      return wmma::kFloat16;
-    case S::BFloat16:
-      return wmma::kBfloat16;
-    case S::Float:
-      return wmma::kFloat32;
-    case S::Double:
-      return wmma::kFloat64;
-    case S::Char:
-      return wmma::kInt8;
-    case S::Int:
-      return wmma::kInt32;
-    case S::Float8_e4m3fn:
-      return wmma::kFloat8E4m3;
-    case S::Float8_e5m2:
-      return wmma::kFloat8E5m2;
-    case S::Float8_e4m3fnuz:
-      return wmma::kFloat8E4m3Fnuz;
-    case S::Float8_e5m2fnuz:
-      return wmma::kFloat8E5m2Fnuz;
-    case S::Bool:
-      return wmma::kBool;
+#define WMMA_CODE_OF(code, torch, name, bytes) \
+  case ScalarType::torch:                      \
+    return wmma::code;
+    WMMA_ELEMENTS(WMMA_CODE_OF)
+#undef WMMA_CODE_OF
     default:
       return wmma::kNoElement;
   }
 }
 
 int64_t element_size(int64_t code) {
-  constexpr int64_t kSizes[] = {2, 2, 4, 8, 1, 4, 1, 1, 1, 1, 1};
+#define WMMA_SIZE(code, torch, name, bytes) bytes,
+  constexpr int64_t kSizes[] = {WMMA_ELEMENTS(WMMA_SIZE)};
+#undef WMMA_SIZE
   return kSizes[code];
 }
 

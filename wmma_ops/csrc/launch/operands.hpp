@@ -3,6 +3,7 @@
 #pragma once
 
 #include <wmma/attention/arguments.hpp>
+#include <wmma/elements.hpp>
 #include <wmma/tile/arguments.hpp>
 
 #include "launch/launch.hpp"

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
+#include <wmma/elements.hpp>
 
 namespace wmma_ops {
 
@@ -84,8 +85,20 @@ void forget_plans() {
 
 void count_mode(int64_t change) { special_modes.fetch_add(change); }
 
-// The text of border.hpp, as bytes.
-std::vector<int64_t> border_text() { return {std::begin(border::kText), std::end(border::kText) - 1}; }
+// The text of border.hpp, and a line for each element type: its code, name and bytes, and what products of it give. As
+// bytes.
+std::vector<int64_t> border_text() {
+  std::string text = border::kText;
+  auto row = [&](int64_t code, ScalarType type, const char* name, int64_t bytes) {
+    text += "Element " + std::to_string(code) + " " + name + " " + std::to_string(bytes);
+    for (ScalarType output : outputs_of(type)) text += std::string(" ") + name_of(output);
+    text += "\n";
+  };
+#define WMMA_ROW(code, torch, name, bytes) row(wmma::code, ScalarType::torch, #name, bytes);
+  WMMA_ELEMENTS(WMMA_ROW)
+#undef WMMA_ROW
+  return {text.begin(), text.end()};
+}
 
 int64_t plan_count() {
   std::shared_lock lock(mutex);

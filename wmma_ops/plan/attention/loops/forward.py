@@ -270,7 +270,7 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
 
 
 def mask_type(problem: AttentionProblem) -> str:
-    return "wmma::uint8_t" if problem.mask == torch.bool else CPP[problem.mask]
+    return CPP[problem.mask]
 
 
 # ------------------------------------------------------------------------------------------------------------ the plan
