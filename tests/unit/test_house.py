@@ -126,7 +126,6 @@ start = time.process_time()
 import torch
 middle = time.process_time()
 import wmma_ops
-from wmma_ops.jit import kernels_dir
 print((time.process_time() - middle) / (middle - start))
 heavy = ("wmma_ops.emulator.machine", "wmma_ops.plan", "wmma_ops.jit", "wmma_ops.nn", "wmma_ops.runtime.launching", "rich")
 print(*(name for name in heavy if name in sys.modules), "torch._dynamo" in sys.modules)
