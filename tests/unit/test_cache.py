@@ -64,6 +64,20 @@ print(json.dumps([times, hashlib.sha256(code.code).hexdigest()]))
     assert hashlib.sha256(code.code).hexdigest() == digest
 
 
+def test_what_is_held_in_memory_is_bounded(compilations, monkeypatch):
+    """Those that were used last; the others are read from disk."""
+    first = jit.compile(EMPTY, "gfx942")
+    size = len(first.code) + len(first.assembly)
+    monkeypatch.setattr(cache, "_IN_MEMORY", int(3.5 * size))
+    for target in ("gfx908", "gfx90a", "gfx942", "gfx950"):
+        jit.compile(EMPTY, target)
+    assert [code.target for code in cache._memory.values()] == ["gfx90a", "gfx942", "gfx950"]
+    assert jit.compile(EMPTY, "gfx942") is first
+    jit.compile(EMPTY, "gfx908")
+    assert [code.target for code in cache._memory.values()] == ["gfx950", "gfx942", "gfx908"]
+    assert compilations() == 4
+
+
 def test_the_folder_is_ours_alone(cache_folder):
     jit.compile(EMPTY, "gfx942")
     assert cache_folder.stat().st_mode & 0o777 == 0o700

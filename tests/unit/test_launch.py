@@ -5,11 +5,13 @@ import gc
 import resource
 import threading
 import warnings
+import weakref
 
 import pytest
 import torch
 from at_once import at_once
 from planned_calls import NOTHING, TARGET, explain, h
+from user_kernels import HEAD
 
 import wmma_ops
 from wmma_ops import emulator, jit
@@ -17,7 +19,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.ops.types import FP8
 from wmma_ops.plan import CaptureError, ConfigError, GemmProblem, KernelLaunch, Plan
 from wmma_ops.plan.gemm import planner as gemm
-from wmma_ops.runtime import callbacks, emulation, launching, warming
+from wmma_ops.runtime import callbacks, emulated, emulation, launching, warming
 
 # ------------------------------------------------------------------------------------------------------ explain, warmup
 
@@ -367,6 +369,39 @@ def test_no_growth_over_many_calls(planner):
     gc.collect()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2048
     assert len(launching._emulated) == registered
+
+
+def test_what_stays_decoded_is_bounded(monkeypatch):
+    """A plan's kernel that others have pushed out is decoded again, to the same results."""
+    limit = 1000
+    monkeypatch.setattr(emulated, "_KEPT", limit)
+    emulated._make_room(limit)  # drops what other tests have used
+    assert not len(emulated._decoded)
+    inputs = [
+        torch.randint(-3, 4, (40, k)).to(dtype) for k in (8, 24) for dtype in (torch.half, torch.int8, torch.float64)
+    ]
+    fill = wmma_ops.Kernel(HEAD + 'extern "C" __global__ void fill(int* x) { x[threadIdx.x] = 7; }', "fill")
+    decoded, first = [], []
+    with wmma_ops.emulate(TARGET) as active:
+        for turn in range(2):
+            active.launches.clear()
+            for i, a in enumerate(inputs):
+                output, x = wmma_ops.matmul(a, a.mT), torch.zeros(64, dtype=torch.int32)
+                assert torch.equal(output.double(), a.double() @ a.double().mT)
+                fill[1, 64](x)
+                assert x.tolist() == [7] * 64
+                kernels = list(emulated._decoded.values())
+                assert fill._emulated[TARGET] in kernels
+                decoded.append(sum(kernel._program.size for kernel in kernels))
+                if turn == 0:
+                    first.append(kernels[-2])
+                assert kernels[-2] is first[i]  # by its number, which the library knows it by
+    assert limit / 2 < max(decoded) <= limit
+    assert sum(kernel._program is not None for kernel in first) < len(first)
+    program = weakref.ref(fill._emulated[TARGET].program)
+    del fill, kernels
+    gc.collect()
+    assert program() is None
 
 
 def test_the_table_of_plans_is_bounded(planner, monkeypatch):

@@ -75,6 +75,11 @@ class Program:
     names: SharedNames | None
     lock: threading.Lock = field(default_factory=threading.Lock)  # one launch at a time has the registers
 
+    @functools.cached_property
+    def size(self) -> int:
+        """Instructions."""
+        return sum(len(block.instructions) for block in self.blocks)
+
 
 class Builder(ScalarCode, VectorCode, ConvertCode, LanesCode, MemoryCode):
     """Code for any instruction."""

@@ -36,7 +36,7 @@ _FORMAT = b"wmma_ops code object 2\n"
 _SUFFIX = ".wmma"
 _SOURCES = (".hip", ".hpp", ".h", ".inc")
 _LOCK_SECONDS = 60.0  # longer than any compilation that is worth waiting for
-_IN_MEMORY = 256  # code objects, some 100 KB each with their assembly
+_IN_MEMORY = 64 << 20  # bytes of code objects: each has some 25 KB of code and 400 KB of assembly
 
 logger = logging.getLogger("wmma_ops.jit")
 _guard = threading.Lock()
@@ -300,8 +300,14 @@ def _read(path: Path, request: str, version: str | None, *, discards: bool = Tru
 def _keep(request: str, version: str, code: CodeObject) -> None:
     with _guard:
         _memory[request, version] = code
-        while len(_memory) > _IN_MEMORY:
-            _memory.popitem(last=False)
+        _memory.move_to_end((request, version))
+        held = sum(map(_size, _memory.values()))
+        while held > _IN_MEMORY:
+            held -= _size(_memory.popitem(last=False)[1])
+
+
+def _size(code: CodeObject) -> int:
+    return len(code.code) + len(code.assembly or "") + len(code.log)
 
 
 def _path(root: Path, request: str, version: str) -> Path:

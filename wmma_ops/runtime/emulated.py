@@ -1,43 +1,68 @@
 """A compiled kernel as the emulator runs it: what `wmma_ops.Kernel` and the ops have in common."""
 
+import os
+import pickle
 import threading
+import weakref
+import zlib
 
 import torch
 
 from wmma_ops import jit
-from wmma_ops.emulator import assembly, machine, program, shared_names
+from wmma_ops.emulator import assembly, machine, shared_names
 from wmma_ops.emulator.memory import Region
+from wmma_ops.emulator.program import Program, build
 from wmma_ops.hardware import arch
 from wmma_ops.jit import CodeObject
 from wmma_ops.jit.clang import PINNED
 from wmma_ops.runtime.emulation import Emulation
 
+_KEPT = 100_000  # instructions of decoded kernels, at 1 to 2 KB each
+
+_guard = threading.Lock()
+_decoded: "weakref.WeakValueDictionary[int, EmulatedKernel]" = (
+    weakref.WeakValueDictionary()
+)  # the last used stands last
+
 
 class EmulatedKernel:
-    """One kernel of a code object. It is read when first asked for, and each of its blocks when that is first run."""
+    """One kernel of a code object. It is decoded when first asked for, and each of its blocks when that is first run; and
+    again where others have been used since: _KEPT bounds what stays decoded."""
 
     def __init__(self, code: CodeObject, name: str):
-        self.code, self.name, self.target = code, name, arch.target(code.target)
-        self._program: program.Program | None = None
+        self.name, self.target = name, arch.target(code.target)
+        self._packed = zlib.compress(pickle.dumps(code), 1)  # a tenth: plans and graphs hold kernels for good
+        self._program: Program | None = None
         self._lock = threading.Lock()
 
     @property
-    def program(self) -> program.Program:
+    def code(self) -> CodeObject:
+        return pickle.loads(zlib.decompress(self._packed))
+
+    @property
+    def program(self) -> Program:
         with self._lock:
-            if self._program is None:
-                if self.code.assembly is None:
-                    raise jit.CompileError(
-                        f"{self.name} was compiled by {self.code.compiler}, which writes no assembly for the emulator to "
-                        f"read; install clang for every target: pip install {PINNED}",
-                        target=self.code.target,
-                        compiler=self.code.compiler,
-                    )
-                text = assembly.parse(self.code.assembly)
-                if self.name not in text.kernels:
-                    raise ValueError(f'{self.name!r} is not in the compiled code; declare it extern "C" __global__')
-                names = shared_names.read(self.code.log, self.name)
-                self._program = program.build(text.kernels[self.name], self.code.target, names)
-            return self._program
+            found = self._program = self._program or self._decode()
+        with _guard:
+            _decoded.pop(id(self), None)
+            _decoded[id(self)] = self
+        return found
+
+    def _decode(self) -> Program:
+        code = self.code
+        if code.assembly is None:
+            raise jit.CompileError(
+                f"{self.name} was compiled by {code.compiler}, which writes no assembly for the emulator to read; install "
+                f"clang for every target: pip install {PINNED}",
+                target=code.target,
+                compiler=code.compiler,
+            )
+        text = assembly.parse(code.assembly)
+        if self.name not in text.kernels:
+            raise ValueError(f'{self.name!r} is not in the compiled code; declare it extern "C" __global__')
+        built = build(text.kernels[self.name], code.target, shared_names.read(code.log, self.name))
+        _make_room(built.size)
+        return built
 
     @property
     def explicit(self) -> list:
@@ -66,6 +91,19 @@ class EmulatedKernel:
         active.launches.append(statistics)
 
 
+def _make_room(size: int) -> None:
+    """Drops what was decoded, from that which was not used for longest, until `size` more instructions are few enough."""
+    with _guard:
+        programs = [(kernel, found) for kernel in _decoded.values() if (found := kernel._program) is not None]
+        size += sum(found.size for _, found in programs)
+        for kernel, found in programs:
+            if size <= _KEPT:
+                break
+            kernel._program = None
+            del _decoded[id(kernel)]
+            size -= found.size
+
+
 def regions(tensors: dict[str, torch.Tensor]) -> list[Region]:
     """What of memory the tensors cover. Those that share some are one region, under both names."""
     spans = []
@@ -87,3 +125,13 @@ def _span(x: torch.Tensor) -> tuple[int, int]:
     steps = [(size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True)]
     size, at = x.element_size(), x.data_ptr()
     return at + sum(s for s in steps if s < 0) * size, at + (sum(s for s in steps if s > 0) + 1) * size
+
+
+def _after_fork() -> None:
+    global _guard
+    _guard = threading.Lock()  # the thread that held it is not in the child
+    for kernel in _decoded.values():
+        kernel._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
