@@ -12,6 +12,7 @@ from wmma_ops.cli.benching import OURS, Calls, Case
 from wmma_ops.ops import activations
 from wmma_ops.ops.types import FP8
 from wmma_ops.ops.types import name as type_name
+from wmma_ops.torch_internals import int_mm
 
 OPS = ("matmul", "linear", "addmm")
 _MOST_ERROR = 2e-2  # relative, of one rounding beside another's
@@ -92,8 +93,8 @@ def _product(a: Tensor, b: Tensor, out: torch.dtype) -> tuple[str, Callable[[], 
     if a.dtype == torch.int8:
         if a.dim() == b.dim() == 2:
             try:
-                torch.ops.aten._int_mm(a, b)
-                return "torch", lambda: torch.ops.aten._int_mm(a, b)
+                int_mm(a, b)
+                return "torch", lambda: int_mm(a, b)
             except RuntimeError:  # it takes not every size on every device
                 pass
         return "torch in float64", lambda: torch.matmul(a.double(), b.double())  # exact, as are sums in int32

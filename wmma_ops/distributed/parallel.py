@@ -4,6 +4,7 @@ A column-parallel layer shards its weight along the features that it gives, a ro
 after the other they need a single sum over the devices, at the end. A plan names both for a model's modules.
 """
 
+import operator
 from collections.abc import Iterable
 
 from torch import Tensor, nn
@@ -11,10 +12,12 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
+from wmma_ops import torch_internals
+
 REPLICATED, BY_FEATURES = Replicate(), Shard(-1)
 
 
-class Sharded(ParallelStyle):
+class Sharded(torch_internals.AppliedStyle, ParallelStyle):
     """Shards a module's parameters as told; what is not named is replicated.
 
     Args:
@@ -51,15 +54,15 @@ class Sharded(ParallelStyle):
     def __repr__(self):
         return f"{type(self).__name__}({self.parameters}, {self.given} → {self.taken}, gives {self.gives})"
 
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+    def apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         if self.units is not None and self.units % device_mesh.size():
             raise ValueError(
                 f"wmma_ops.distributed: {self.units} heads do not divide among {device_mesh.size()} devices; takes a number "
                 "of devices that divides that of heads"
             )
-        known = {name for prefix, x in module.named_modules() for name in _own_parameters(prefix, x)}
+        known = {name for name, _ in module.named_parameters()}
         for name in self.parameters:
-            if name not in known:
+            if name not in known and not _is_missing(module, name):
                 taken = ", ".join(sorted(known)) or "none"
                 raise ValueError(
                     f"wmma_ops.distributed: {type(module).__name__} has no parameter {name!r}; has {taken}"
@@ -67,12 +70,10 @@ class Sharded(ParallelStyle):
         return distribute_module(module, device_mesh, self._partition, self._input, self._output)
 
     def _partition(self, prefix: str, module: nn.Module, mesh: DeviceMesh) -> None:
-        for full, name in _own_parameters(prefix, module).items():
-            parameter = getattr(module, name)
-            if parameter is not None:
-                placement = self.parameters.get(full, REPLICATED)
-                spread = distribute_tensor(parameter, mesh, [placement], src_data_rank=self.src_data_rank)
-                module.register_parameter(name, nn.Parameter(spread, requires_grad=parameter.requires_grad))
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            placement = self.parameters.get(f"{prefix}.{name}".lstrip("."), REPLICATED)
+            spread = distribute_tensor(parameter, mesh, [placement], src_data_rank=self.src_data_rank)
+            module.register_parameter(name, nn.Parameter(spread, requires_grad=parameter.requires_grad))
 
     def _input(self, module: nn.Module, inputs: tuple, mesh: DeviceMesh) -> tuple:
         x, *others = inputs
@@ -85,9 +86,12 @@ class Sharded(ParallelStyle):
         return output.to_local() if self.use_local_output else output
 
 
-def _own_parameters(prefix: str, module: nn.Module) -> dict[str, str]:
-    """A module's own parameters, with None for a missing bias: the name from the top to the module's own."""
-    return {f"{prefix}.{name}".lstrip("."): name for name in module._parameters}
+def _is_missing(module: nn.Module, name: str) -> bool:
+    """Whether the module has a place of that name with nothing in it, as a bias that was not asked for."""
+    try:
+        return operator.attrgetter(name)(module) is None
+    except AttributeError:
+        return False
 
 
 class ColumnParallel(Sharded):
@@ -109,7 +113,7 @@ class RowParallel(Sharded):
     def __init__(self, *, given: Placement = BY_FEATURES, gives: Placement = REPLICATED, **options):
         super().__init__({"weight": Shard(1)}, given=given, taken=BY_FEATURES, gives=gives, **options)
 
-    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+    def apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
         activation = getattr(module, "activation", None)
         if activation not in (None, "none"):
             raise ValueError(
@@ -121,7 +125,7 @@ class RowParallel(Sharded):
                 "wmma_ops.distributed: the out_proj of torch.nn.MultiheadAttention is read and never called; takes layers "
                 "that are called, or Sharded for a module that holds the whole"
             )
-        return super()._apply(module, device_mesh)
+        return super().apply(module, device_mesh)
 
     def _input(self, module: nn.Module, inputs: tuple, mesh: DeviceMesh) -> tuple:
         x, features = inputs[0], module.weight.shape[1]

@@ -5,6 +5,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from wmma_ops.inductor.nodes import value
+from wmma_ops.torch_internals import is_higher_order
 
 
 def refused(node: Node, out: torch.Tensor) -> str:
@@ -18,7 +19,7 @@ def refused(node: Node, out: torch.Tensor) -> str:
     for user in list(node.graph.nodes):
         if user.op == "output" or not any(x in changed for x in user.all_input_nodes):
             continue
-        if user.op not in ("call_function", "call_method") or isinstance(user.target, torch._ops.HigherOrderOperator):
+        if user.op not in ("call_function", "call_method") or is_higher_order(user.target):
             return f"{user.name} takes it with torch's strides"
         before = value(user)
         if before is None:

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from wmma_ops import torch_internals
 from wmma_ops.ops.activations import GELU, LEAKY_SLOPE
 
 aten = torch.ops.aten
@@ -40,7 +40,8 @@ _FUNCTIONS: dict[str, tuple] = {
 }  # fmt: skip
 # Products of torch's that no pattern reads, and its layers that hide some.
 _UNREAD = (
-    F.multi_head_attention_forward, torch._native_multi_head_attention, torch._transformer_encoder_layer_fwd,
+    F.multi_head_attention_forward, torch_internals.native_multi_head_attention,
+    torch_internals.transformer_encoder_layer,
     torch.einsum, torch.tensordot, torch.inner, torch.mv, torch.dot, torch.addbmm, torch.addmv, F.bilinear,
     torch.chain_matmul, torch.linalg.multi_dot,
 )  # fmt: skip
@@ -142,14 +143,14 @@ def value(node: object) -> torch.Tensor | None:
     if not isinstance(node, Node):
         return None
     found = node.meta.get("example_value", node.meta.get("val"))
-    if not isinstance(found, torch.Tensor) or is_traceable_wrapper_subclass(found):
+    if not isinstance(found, torch.Tensor) or torch_internals.is_traceable_wrapper_subclass(found):
         return None
     return found if found.layout == torch.strided and not found.is_nested and not found.is_quantized else None
 
 
 def without_modes() -> contextlib.AbstractContextManager:
     """Within it tensors are real ones, whatever traces around it."""
-    return torch.utils._python_dispatch._disable_current_modes()
+    return torch_internals.modes_off()
 
 
 def same(x, y) -> bool:
@@ -224,10 +225,10 @@ def in_place(node: Node) -> bool:
         return name.startswith(("__i", "__set")) or (name.endswith("_") and not name.endswith("__"))
     if node.op != "call_function":
         return node.op == "call_module"
-    if node.kwargs.get("out") is not None or isinstance(node.target, torch._ops.HigherOrderOperator):
+    if node.kwargs.get("out") is not None or torch_internals.is_higher_order(node.target):
         return True
-    if isinstance(node.target, torch._ops.OpOverload):
-        return node.target._schema.is_mutable
+    if isinstance(node.target, torch_internals.OpOverload):
+        return torch_internals.schema(node.target).is_mutable
     given = arguments(node) or node.kwargs
     name = getattr(node.target, "__name__", "")
     return node.target in _IN_PLACE or given.get("inplace") is True or (name.endswith("_") and not name.endswith("__"))
@@ -256,14 +257,13 @@ class Order:
         entered: dict[Node, dict[str, torch.dtype]] = {}
         for index, node in enumerate(graph.nodes):
             if node.op.startswith("call"):
-                name = getattr(node.target, "__name__", "")
                 self.under_transform |= "functorch" in (getattr(node.target, "__module__", None) or "")
                 if node.meta.get("example_value", node.meta.get("val")) is None and not in_place(node):
                     region += 1  # it computes nothing: it is there for its effect
-                if name == "_enter_autocast":
+                if node.target is torch_internals.enter_autocast:
                     entered[node] = autocast
                     autocast = _entered_autocast(autocast, *node.args)
-                elif name == "_exit_autocast" and node.args[0] in entered:
+                elif node.target is torch_internals.exit_autocast and node.args[0] in entered:
                     autocast = entered[node.args[0]]
             self.places[node] = Place(index, region, changes, autocast)
             changes += node.op.startswith("call") and in_place(node)

@@ -4,11 +4,12 @@ import weakref
 from collections import deque
 from dataclasses import dataclass, field
 
-import torch
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from torch.fx import Node
+
+from wmma_ops import torch_internals
 
 _KEPT = 64  # reports
 
@@ -75,7 +76,7 @@ def last_report() -> Report:
 def report_to_add_to() -> Report:
     """The report of the compilation under way: its subgraphs are seen one after the other."""
     global _compilation
-    context = torch._guards.CompileContext.try_get()
+    context = torch_internals.compilation()
     if context is None or not _reports or _compilation is None or _compilation() is not context:
         _reports.append(Report(None if context is None else str(context.compile_id)))
         _compilation = None if context is None else weakref.ref(context)

@@ -12,19 +12,18 @@ from contextvars import ContextVar
 from pathlib import Path
 
 import torch
-import torch._dynamo
-from torch._inductor import config
-from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import Graph
 
 import wmma_ops
 from wmma_ops.inductor.rewrite import Settings, rewrite
 from wmma_ops.runtime import emulation, tuned
+from wmma_ops.torch_internals import graph_pass, inductor, inductor_settings, register_backend
 
+_GraphPass = graph_pass()
 _disabled: ContextVar[bool] = ContextVar("wmma_ops_inductor_disabled", default=False)
 
 
-class WmmaPass(CustomGraphPass):
+class WmmaPass(_GraphPass):  # type: ignore[valid-type]
     """The passes that were there before, and ours after them."""
 
     def __init__(self, settings: Settings, slot=None):
@@ -41,7 +40,7 @@ class WmmaPass(CustomGraphPass):
 
     def uuid(self) -> str | None:
         """Everything that decides what comes out; None where an earlier pass has none, and the pass is not to be cached."""
-        others = [one.uuid() if isinstance(one, CustomGraphPass) else None for one in self.before]
+        others = [one.uuid() if isinstance(one, _GraphPass) else None for one in self.before]
         if None in others:
             return None
         parts = (wmma_ops.__version__, source_hash(), self.settings, _surroundings(), others)
@@ -108,27 +107,30 @@ def enable(*, force: bool = False) -> None:
     Args:
         force: rewrite wherever our ops can compute the same, whether or not it pays. On the CPU it is the only way.
     """
-    config.pre_grad_custom_pass = _composed(Settings(force), config.pre_grad_custom_pass)
+    settings = inductor_settings()
+    settings.pre_grad_custom_pass = _composed(Settings(force), settings.pre_grad_custom_pass)
 
 
 def disable() -> None:
     """Takes the pass out again and leaves what else is there. What was compiled stays as it is."""
-    config.pre_grad_custom_pass = _given_back(config.pre_grad_custom_pass)
+    settings = inductor_settings()
+    settings.pre_grad_custom_pass = _given_back(settings.pre_grad_custom_pass)
 
 
 @contextlib.contextmanager
 def enabled(*, force: bool = False) -> Iterator[None]:
     """As `enable`, for what is compiled within it: at a compiled function's first call, not at torch.compile."""
-    with config.patch(pre_grad_custom_pass=_composed(Settings(force), config.pre_grad_custom_pass)):
+    settings = inductor_settings()
+    with settings.patch(pre_grad_custom_pass=_composed(Settings(force), settings.pre_grad_custom_pass)):
         yield
 
 
 @contextlib.contextmanager
 def disabled() -> Iterator[None]:
     """What is compiled within it is not rewritten, not even by backend="wmma"."""
-    token = _disabled.set(True)
+    token, settings = _disabled.set(True), inductor_settings()
     try:
-        with config.patch(pre_grad_custom_pass=_given_back(config.pre_grad_custom_pass)):
+        with settings.patch(pre_grad_custom_pass=_given_back(settings.pre_grad_custom_pass)):
             yield
     finally:
         _disabled.reset(token)
@@ -146,17 +148,15 @@ def backend(graph_module, example_inputs, *, mode: str | None = None, options: d
         options: Inductor's, and "wmma.force": as `force` of `enable`.
     """
     options = dict(options or {})
-    slot = options.get("pre_grad_custom_pass", config.pre_grad_custom_pass)
+    slot = options.pop("pre_grad_custom_pass", inductor_settings().pre_grad_custom_pass)
     force = options.pop("wmma.force", _settings(slot).force)
     if not isinstance(force, bool):
         raise TypeError(f'torch.compile: the option "wmma.force" is {force!r}; takes a bool')
-    inductor = torch._TorchCompileInductorWrapper(mode, options, None)
-    if not _disabled.get():
-        inductor.config["pre_grad_custom_pass"] = _composed(Settings(force), slot)
-    return inductor(graph_module, example_inputs)
+    passes = slot if _disabled.get() else _composed(Settings(force), slot)
+    return inductor(graph_module, example_inputs, mode, options, passes)
 
 
 def register() -> None:
     """Makes the backend known by its name. Where the package is installed its metadata does, without an import."""
-    if "wmma" not in torch._dynamo.list_backends(exclude_tags=()):
-        torch._dynamo.register_backend(backend, name="wmma")
+    if "wmma" not in torch.compiler.list_backends(exclude_tags=()):
+        register_backend(backend, name="wmma")

@@ -16,6 +16,7 @@ import torch
 
 from wmma_ops.integrations.scores import attention_by_scores
 from wmma_ops.ops import functions as ops
+from wmma_ops.torch_internals import constant_for_compiler, has_forward_hooks
 
 Tensor = torch.Tensor
 NAME = "wmma"
@@ -71,13 +72,10 @@ def make_mask(*args, config=None, **kwargs) -> Tensor | None:
     return sdpa_mask(*args, config=config, **kwargs)
 
 
+@constant_for_compiler
 def _takes_sdpa_masks(config_class: type) -> bool:
     """The compiler asks this while it traces, and takes the answer as it is."""
     return _supports_sdpa(config_class)
-
-
-# What torch.compiler.assume_constant_result does: to call it would import the compiler.
-_takes_sdpa_masks._dynamo_marked_constant = True
 
 
 @functools.cache
@@ -177,7 +175,7 @@ def _weights_asked(module: torch.nn.Module, options: dict) -> bool:
     if options.get("output_attentions") or getattr(getattr(module, "config", None), "output_attentions", False):
         return True
     # The compiler follows a recorder only from within a model that set it; then the layer has its hook.
-    if _recorder is None or (torch.compiler.is_compiling() and not module._forward_hooks):
+    if _recorder is None or (torch.compiler.is_compiling() and not has_forward_hooks(module)):
         return False
     recorded = _recorder.get()
     return recorded is not None and any(name.endswith("attentions") for name in recorded)

@@ -6,9 +6,9 @@ import torch
 import torch.fx
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.modules.module import _has_any_global_hook
 
 from wmma_ops.ops import activations
+from wmma_ops.torch_internals import has_hooks
 
 _FUNCTIONS = {
     F.relu: "relu",
@@ -97,8 +97,7 @@ def apply(name: str | None, x: torch.Tensor) -> torch.Tensor:
 
 def is_plain(module: nn.Module) -> bool:
     """True where calling the module is running its class's forward, so that nobody notices when it is not called."""
-    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    return not hooks and "forward" not in module.__dict__ and not _has_any_global_hook()
+    return "forward" not in module.__dict__ and not has_hooks(module)
 
 
 def is_nested(x) -> bool:

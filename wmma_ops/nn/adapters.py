@@ -6,6 +6,7 @@ from torch import nn
 
 from wmma_ops.nn.activation import is_nested, is_plain
 from wmma_ops.nn.linear import Adapter, Affine, Linear, product
+from wmma_ops.torch_internals import Named
 
 
 def peft_layers() -> tuple[type, type] | None:
@@ -14,7 +15,7 @@ def peft_layers() -> tuple[type, type] | None:
     return None if found is None else (found.Linear, found.LoraLayer)
 
 
-class LoRA(nn.Module):
+class LoRA(Named):
     """Mixed into peft's class: the layer's product and its adapter's in one sum, where one adapter is active.
 
     Which one is, whether it is merged or disabled and whether dropout is on is asked at every call.
@@ -23,9 +24,6 @@ class LoRA(nn.Module):
     def forward(self, *args, **kwargs):
         layer = operands(self) if len(args) == 1 and not kwargs and not is_nested(args[0]) else None
         return super().forward(*args, **kwargs) if layer is None else product(args[0], layer)
-
-    def _get_name(self) -> str:
-        return "wmma.Linear"
 
 
 def operands(layer: LoRA) -> Affine | None:

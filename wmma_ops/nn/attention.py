@@ -246,7 +246,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         out, shares = multi_head_attention(
             *inputs,
             self.num_heads,
-            self.in_proj_weight if self._qkv_same_embed_dim else separate,
+            self.in_proj_weight if self.in_proj_weight is not None else separate,
             self.in_proj_bias,
             self.out_proj.weight,
             self.out_proj.bias,

@@ -16,18 +16,14 @@ from wmma_ops.nn.adapters import LoRA
 from wmma_ops.nn.attention import MultiheadAttention
 from wmma_ops.nn.linear import Linear
 from wmma_ops.nn.mlp import mlp
+from wmma_ops.torch_internals import FeedForward, Named
 
 Tensor = torch.Tensor
 ORIGINAL = "_wmma_original"  # in a swapped module's __dict__: the class that it had
 BLOCK = "_wmma_block"  # likewise: what was found out about its forward
 
 
-class _Named(nn.Module):
-    def _get_name(self) -> str:
-        return f"wmma.{type(self).__name__}"
-
-
-class Sequential(_Named, chain.Chained, nn.Sequential):
+class Sequential(Named, chain.Chained, nn.Sequential):
     """Children that follow each other go into one op where nobody watches them; a slice of it is another one."""
 
     def _wmma_links(self) -> list[chain.Link]:
@@ -37,7 +33,7 @@ class Sequential(_Named, chain.Chained, nn.Sequential):
         return super().forward(input) if is_nested(input) else chain.run(self._wmma_links(), input)
 
 
-class Block(_Named, chain.Chained):
+class Block(Named, chain.Chained):
     """Mixed into somebody's class, whose forward is the chain of children that was traced."""
 
     def _wmma_links(self) -> list[chain.Link] | None:
@@ -48,16 +44,14 @@ class Block(_Named, chain.Chained):
         return super().forward(*args, **kwargs) if links is None else chain.run(links, args[0])
 
 
-class _FeedForward(_Named):
-    """The two layers of a transformer's layer, with dropout between and after them."""
-
-    def _ff_block(self, x: Tensor) -> Tensor:
+class _FeedForward(Named, FeedForward):
+    def feed_forward(self, x: Tensor, otherwise) -> Tensor:
         name = name_of(self.activation)
         first, second = chain.operands(self.linear1), chain.operands(self.linear2)
         fuses = name and is_idle(self.dropout) and first is not None and second is not None
         watched = isinstance(self.activation, nn.Module) and not is_plain(self.activation)
         if not fuses or watched or is_nested(x):
-            return super()._ff_block(x)
+            return otherwise(x)
         return getattr(self, self._last_dropout)(mlp(x, first, second, name))
 
 
@@ -71,7 +65,7 @@ class TransformerDecoderLayer(_FeedForward, nn.TransformerDecoderLayer):
     _last_dropout = "dropout3"
 
 
-class TransformerEncoder(_Named, nn.TransformerEncoder):
+class TransformerEncoder(Named, nn.TransformerEncoder):
     # Padded batches stay padded: nested tensors are for torch's fused layer alone.
     use_nested_tensor = property(lambda self: False, lambda self, value: None)
 

@@ -11,6 +11,7 @@ from wmma_ops.nn import adapters
 from wmma_ops.nn.activation import apply, is_idle, is_plain, name_of
 from wmma_ops.nn.linear import Affine, Linear, linear
 from wmma_ops.nn.mlp import Gate, gated, mlp
+from wmma_ops.torch_internals import children
 
 Tensor = torch.Tensor
 
@@ -50,7 +51,7 @@ class Chained(nn.Module):
 
 
 def links(module: nn.Sequential) -> list[Link]:
-    return [Link(child, name_of(child), name) for name, child in module._modules.items()]
+    return [Link(child, name_of(child), name) for name, child in children(module).items()]
 
 
 def flat(links: Iterable[Link]) -> list[Link]:

@@ -8,6 +8,7 @@ from torch import nn
 from wmma_ops.nn.activation import apply, is_nested, records_gradient
 from wmma_ops.ops import activations, autocast
 from wmma_ops.ops import functions as ops
+from wmma_ops.torch_internals import Named
 
 Tensor = torch.Tensor
 
@@ -103,7 +104,7 @@ def linear(x: Tensor, layer: Affine, activation: str | None = None, *, recompute
     return apply(activation, product(x, layer))
 
 
-class Linear(nn.Linear):
+class Linear(Named, nn.Linear):
     """``torch.nn.Linear`` on ``wmma_ops.linear``, with an activation if you like; the same state_dict.
 
     Args:
@@ -147,11 +148,25 @@ class Linear(nn.Linear):
             return ops.linear(input, self.weight, self.bias)
         return linear(input, Affine(self.weight, self.bias), self.activation, recompute=self.recompute)
 
-    def _get_name(self) -> str:
-        return "wmma.Linear"
-
     def extra_repr(self) -> str:
         return super().extra_repr() + (f", activation={self.activation!r}" if self.activation else "")
+
+
+def _under_our_names(layer: nn.Linear, state_dict: dict, prefix: str, *_) -> None:
+    """A LoRALinear's state_dict out of that of a Linear, or of a PEFT layer with one adapter."""
+    for ours, theirs in (("weight", "base_layer.weight"), ("bias", "base_layer.bias")):
+        if prefix + theirs in state_dict:
+            state_dict[prefix + ours] = state_dict.pop(prefix + theirs)
+    found = {
+        name: [key for key in state_dict if key.startswith(f"{prefix}{theirs}.")]
+        for name, theirs in (("lora_a.weight", "lora_A"), ("lora_b.weight", "lora_B"))
+    }
+    for name, keys in found.items():
+        if len(keys) == 1:  # several adapters stay unexpected keys
+            state_dict[prefix + name] = state_dict.pop(keys[0])
+    adapter = [prefix + name for name in found]
+    if prefix + "weight" in state_dict and not any(key in state_dict for key in adapter):
+        state_dict.update(zip(adapter, (layer.lora_a.weight, layer.lora_b.weight), strict=True))
 
 
 class LoRALinear(nn.Linear):
@@ -199,6 +214,7 @@ class LoRALinear(nn.Linear):
         for parameter in (self.weight, self.bias):
             if parameter is not None:
                 parameter.requires_grad_(False)
+        self.register_load_state_dict_pre_hook(_under_our_names)
 
     def forward(self, input: Tensor) -> Tensor:
         adapter = Adapter(self.lora_a.weight, self.lora_b.weight, self.alpha / self.rank, self.dropout)
@@ -206,19 +222,3 @@ class LoRALinear(nn.Linear):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, rank={self.rank}, alpha={self.alpha}"
-
-    def _load_from_state_dict(self, state_dict, prefix, *args):
-        for ours, theirs in (("weight", "base_layer.weight"), ("bias", "base_layer.bias")):
-            if prefix + theirs in state_dict:
-                state_dict[prefix + ours] = state_dict.pop(prefix + theirs)
-        found = {
-            name: [key for key in state_dict if key.startswith(f"{prefix}{theirs}.")]
-            for name, theirs in (("lora_a.weight", "lora_A"), ("lora_b.weight", "lora_B"))
-        }
-        for name, keys in found.items():
-            if len(keys) == 1:  # several adapters stay unexpected keys
-                state_dict[prefix + name] = state_dict.pop(keys[0])
-        adapter = [prefix + name for name in found]
-        if prefix + "weight" in state_dict and not any(key in state_dict for key in adapter):
-            state_dict.update(zip(adapter, (self.lora_a.weight, self.lora_b.weight), strict=True))
-        super()._load_from_state_dict(state_dict, prefix, *args)

@@ -138,7 +138,7 @@ class FusedMLP(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, input: Tensor) -> Tensor:
-        layers = [self._modules[name] for name in self.names]
+        layers = [getattr(self, name) for name in self.names]
         first, second = layers[0], layers[-1]
         up = layers[1] if len(layers) == 3 else None
         drops = self.training and self.dropout.p > 0

@@ -9,22 +9,20 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from wmma_ops.nn import activation, rules
+from wmma_ops.torch_internals import constant_for_compiler, transforms_active
 
 Tensor = torch.Tensor
 
 _entered = threading.local()  # .modes: those of this thread, the innermost last
 
 
+@constant_for_compiler
 def _count_traced(name: str, reason: str | None) -> bool:
     """The compiler calls this while it traces, and never again."""
     modes = getattr(_entered, "modes", None)
     if modes:
         modes[-1]._tally(name, reason)
     return True
-
-
-# What torch.compiler.assume_constant_result does: to call it would import the compiler.
-_count_traced._dynamo_marked_constant = True
 
 
 _SUMS = (Tensor.add, Tensor.__add__, Tensor.__radd__, torch.add)
@@ -81,7 +79,7 @@ class RuleMode(TorchFunctionMode):
 
         torch's functions would come back to the mode, but not with tensors given as their places in the graph.
         """
-        batched = kwargs.get("is_grads_batched") or torch._C._are_functorch_transforms_active()
+        batched = kwargs.get("is_grads_batched") or transforms_active()
         if batched or kwargs.get("materialize_grads"):  # not with places
             return func(*args, **kwargs)
         try:

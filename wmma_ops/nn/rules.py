@@ -8,10 +8,10 @@ import math
 import sys
 
 import torch
-import torch.autograd.forward_ad as forward_ad
 import torch.nn.functional as F
 from torch import nn
 
+from wmma_ops import torch_internals
 from wmma_ops.nn.attention import multi_head_attention, same_order
 from wmma_ops.ops import autocast
 from wmma_ops.ops import functions as ops
@@ -53,15 +53,15 @@ def _refusal(*tensors) -> str | None:
         mixed = x.dtype != first.dtype
         if mixed and (not autocast.is_on(first) or torch.float64 in (x.dtype, first.dtype)):
             return f"{which} has another type"
-    if not torch.compiler.is_compiling() and forward_ad._current_level >= 0:
+    if not torch.compiler.is_compiling() and torch_internals.is_forward_mode():
         return "forward-mode derivatives are on"
     return None
 
 
 def is_plain(x) -> bool:
-    """No class with rules of its own, or one that knows ours; torch.export traces with classes of torch._subclasses."""
+    """No class with rules of its own, or one that knows ours; torch.export traces with classes of its own."""
     kind = type(x)
-    if kind is Tensor or kind is nn.Parameter or kind.__module__.startswith("torch._subclasses."):
+    if kind is Tensor or kind is nn.Parameter or torch_internals.is_tracing_tensor(kind):
         return True
     return _is_dtensor(x) and "wmma_ops.distributed" in sys.modules
 

@@ -18,6 +18,7 @@ from torch import nn
 
 from wmma_ops.nn import adapters, chain
 from wmma_ops.nn.activation import Leaves, call_name, is_plain, traced_name_of
+from wmma_ops.torch_internals import children
 
 GATED_NAMES = ("gate_proj", "up_proj", "down_proj")
 _MOST_PARTS = 8
@@ -103,7 +104,7 @@ def parts_of(module: nn.Module) -> dict[str, nn.Module]:
 
 def _part(module: nn.Module | None, name: str) -> nn.Module | None:
     for one in name.split("."):
-        module = None if module is None else module._modules.get(one)
+        module = None if module is None else children(module).get(one)
     return module
 
 

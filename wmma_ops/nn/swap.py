@@ -19,6 +19,7 @@ from wmma_ops.nn.mlp import FusedMLP
 from wmma_ops.nn.structure import GATED_NAMES, Gating, Structure, Unknown, parts_of, structure_of
 from wmma_ops.ops.types import DIFFERENTIABLE
 from wmma_ops.ops.types import name as type_name
+from wmma_ops.torch_internals import FeedForward
 
 _LAYERS = (nn.Linear, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 _OURS = (LoRALinear, FusedMLP, Attention)
@@ -26,7 +27,7 @@ _LEFT = "could be fused, was not: "
 _APART = "could be fused, is not as it stands: "
 _NUMBER = re.compile(r"(?<![^.])\d+(?=\.)|(?<=\.)\d+$")
 # What a twin replaces: a subclass that has one of these of its own is left alone.
-_METHODS = ("forward", "__call__", "_ff_block", "_sa_block")
+_METHODS = ("forward", "__call__", *FeedForward.BLOCKS)
 
 
 class Row(NamedTuple):

@@ -8,6 +8,7 @@ import functools
 
 import torch
 
+from wmma_ops import torch_internals
 from wmma_ops.ops.library import IMPLEMENTATIONS, NAMESPACES, OPS, overload
 
 # The positions of the matrix operands. addmm_ writes into a tensor of its caller's type, so it casts nothing.
@@ -21,9 +22,6 @@ OPERANDS = {
     "attention": (0, 1, 2),
 }
 _CASTABLE = (torch.float32, torch.float16, torch.bfloat16)
-_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
-    torch._C.DispatchKey.AutocastCUDA
-)
 
 
 def is_on(x: torch.Tensor) -> bool:
@@ -32,7 +30,7 @@ def is_on(x: torch.Tensor) -> bool:
 
 
 def _autocast(op, positions, device_type, *args, **kwargs):
-    schema = op._schema.arguments
+    schema = torch_internals.schema(op).arguments
     args = list(args)
     target = torch.get_autocast_dtype(device_type)
     operands = [(args, i) if i < len(args) else (kwargs, schema[i].name) for i in positions]
@@ -41,7 +39,7 @@ def _autocast(op, positions, device_type, *args, **kwargs):
         for holder, at in operands:
             if holder[at] is not None and holder[at].device.type == device_type:
                 holder[at] = holder[at].to(target)
-    with torch._C._ExcludeDispatchKeyGuard(_KEYS):
+    with torch_internals.without_autocast(device_type):
         return op(*args, **kwargs)
 
 

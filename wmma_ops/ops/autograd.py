@@ -5,21 +5,21 @@ products are rounded to the operands' type, as in the forward pass.
 """
 
 import math
-from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
 import torch.autograd.forward_ad as forward_ad
-from torch._functorch.utils import enable_single_level_autograd_function
-from torch.autograd.function import _SingleLevelFunction
 
+from wmma_ops import torch_internals
 from wmma_ops.ops import activations, fakes
+from wmma_ops.ops.composite import columns, composite, operand_place, rows
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
 from wmma_ops.ops.select import select
 from wmma_ops.ops.sizes import known
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator, name
 from wmma_ops.runtime import driver, emulation
+from wmma_ops.torch_internals import any_requires_grad, below_autograd, is_forward_mode, transforms_active
 
 
 def _gemm(a, b, **options):
@@ -31,15 +31,6 @@ def _reduce(g, like):
     if like is None:
         return None
     return g.sum_to_size(like.shape).to(like.dtype)
-
-
-def _rows(x):
-    """A vector along the columns' index as a matrix to multiply with: it broadcasts over rows."""
-    return x.unsqueeze(-2) if x.dim() > 1 else x
-
-
-def _columns(x):
-    return x.unsqueeze(-1) if x.dim() > 0 else x
 
 
 # D = act(S)·multiply with S = alpha·(P·B + A2·B2)·row_scale·col_scale + beta·C + bias and P = act_a(A·a_scale)
@@ -99,10 +90,10 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
     if needed("row_scale", "col_scale"):
         product = _gemm(a, b, **prologue, **pair, alpha=alpha, out_dtype=work)
         if needed("row_scale"):
-            other = product if col_scale is None else product * _rows(col_scale.to(work))
+            other = product if col_scale is None else product * rows(col_scale.to(work))
             grads["row_scale"] = _reduce((g_s * other).sum(-1), row_scale)
         if needed("col_scale"):
-            other = product if row_scale is None else product * _columns(row_scale.to(work))
+            other = product if row_scale is None else product * columns(row_scale.to(work))
             grads["col_scale"] = _reduce((g_s * other).sum(-2), col_scale)
 
     # 4. The operands: g_P = alpha·(g_S·row_scale·col_scale)·Bᵀ and g_B = alpha·Pᵀ·(…); A2 and B2 likewise.
@@ -110,21 +101,21 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
         return grads
     g_product = g_s
     if row_scale is not None:
-        g_product = g_product * _columns(row_scale.to(work))
+        g_product = g_product * columns(row_scale.to(work))
     if col_scale is not None:
-        g_product = g_product * _rows(col_scale.to(work))
+        g_product = g_product * rows(col_scale.to(work))
     g_product = g_product.to(a.dtype)
     if a_scale is None and a_activation == 0:
         if needed("a"):
             grads["a"] = _matrix_gradient(g_product, b.mT, alpha, a)
         p = a
     else:
-        before = a.to(work) if a_scale is None else a.to(work) * _rows(a_scale.to(work))
+        before = a.to(work) if a_scale is None else a.to(work) * rows(a_scale.to(work))
         act_a = activations.by_code(a_activation)
         if needed("a", "a_scale"):
             g_before = act_a.backward(_gemm(g_product, b.mT, alpha=alpha, out_dtype=work), before)
             if needed("a"):
-                grads["a"] = _reduce(g_before if a_scale is None else g_before * _rows(a_scale.to(work)), a)
+                grads["a"] = _reduce(g_before if a_scale is None else g_before * rows(a_scale.to(work)), a)
             if needed("a_scale"):
                 grads["a_scale"] = _reduce((g_before * a.to(work)).sum(-2), a_scale)
         p = act_a.forward(before).to(a.dtype)
@@ -332,7 +323,7 @@ def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enab
 
 def _refuse_dual(op, names, inputs):
     """Forward-mode derivatives would silently be zero: the products have none."""
-    if forward_ad._current_level < 0:
+    if not is_forward_mode():
         return
     for argument, x in zip(names, inputs, strict=False):
         if x is not None and forward_ad.unpack_dual(x).tangent is not None:
@@ -358,64 +349,46 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
     """Registers `gradients(grads, tensors, needs, outputs, **scalars)`, which answers with gradients by argument name.
 
     `only_added` names the arguments of which `gradients` sees a _Shape, `keeps_outputs` says whether it sees the outputs.
-    This is torch.library.register_autograd with one thing more: under torch.func's transforms each level records its own
-    step (_SingleLevelFunction) and the redispatch goes on to the next.
     """
-    call = overload(op)
+    call, instead = overload(op), composite(op)
     names = tensor_names(call)
-    defaults = {argument.name: argument.default_value for argument in call._schema.arguments if argument.kwarg_only}
+    place = operand_place(op)
+    defaults = {one.name: one.default_value for one in torch_internals.schema(call).arguments if one.kwarg_only}
 
-    class Product(_SingleLevelFunction):
-        @staticmethod
-        def forward(ctx, below, scalars, *inputs):
-            # A Function's forward runs without derivatives of either mode, but the levels below this one have their own.
-            keyset, forward_mode = below
-            forward = forward_ad._set_fwd_grad_enabled(True) if forward_mode else nullcontext()
-            with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad(), forward:
-                output = call.redispatch(keyset & torch._C._after_autograd_keyset, *inputs, **scalars)
-            scalars = defaults | scalars
-            # The dispatcher drops trailing arguments that have their default, so there may be fewer inputs than names.
-            tensors = dict.fromkeys(names) | dict(zip(names, inputs, strict=False))
-            operand = tensors[names[0] if names[0] != "input" else "a"]
-            if operand.dtype not in DIFFERENTIABLE or gradients is None:
-                raise _not_differentiable(op, operand, tensors)
-            light = only_added(scalars, tensors)
-            ctx.shapes = {argument: _Shape(tensors[argument].shape, tensors[argument].dtype) for argument in light}
-            ctx.kept = [argument for argument, x in tensors.items() if x is not None and argument not in light]
-            ctx.scalars = {key: value for key, value in scalars.items() if key != "out_dtype"}
-            outputs = output if isinstance(output, tuple) else (output,)
-            ctx.keeps_outputs = keeps_outputs(scalars)
-            ctx.set_materialize_grads(False)
-            ctx.save_for_backward(
-                *(tensors[argument] for argument in ctx.kept), *(outputs if ctx.keeps_outputs else ())
-            )
-            return output
+    def remember(ctx, scalars, inputs, output):
+        scalars = defaults | scalars
+        # The dispatcher drops trailing arguments that have their default, so there may be fewer inputs than names.
+        tensors = dict.fromkeys(names) | dict(zip(names, inputs, strict=False))
+        light = only_added(scalars, tensors)
+        ctx.shapes = {argument: _Shape(tensors[argument].shape, tensors[argument].dtype) for argument in light}
+        ctx.kept = [argument for argument, x in tensors.items() if x is not None and argument not in light]
+        ctx.scalars = {key: value for key, value in scalars.items() if key != "out_dtype"}
+        outputs = output if isinstance(output, tuple) else (output,)
+        ctx.keeps_outputs = keeps_outputs(scalars)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*(tensors[argument] for argument in ctx.kept), *(outputs if ctx.keeps_outputs else ()))
 
-        @staticmethod
-        def backward(ctx, *grads):
-            asked = ctx.needs_input_grad[2:]
-            if all(g is None for g in grads):
-                return (None,) * (2 + len(asked))
-            needs = dict.fromkeys(names, False) | dict(zip(names, asked, strict=False))
-            saved = ctx.saved_tensors
-            tensors = dict.fromkeys(names) | ctx.shapes | dict(zip(ctx.kept, saved, strict=False))
-            outputs = saved[len(ctx.kept) :] if ctx.keeps_outputs else (None,) * len(grads)
-            found = gradients(grads, tensors, needs, outputs, **ctx.scalars)
-            return (None, None, *(found.get(argument) if needs[argument] else None for argument in names[: len(asked)]))
+    def backward(ctx, grads, asked):
+        if all(g is None for g in grads):
+            return (None,) * len(asked)
+        needs = dict.fromkeys(names, False) | dict(zip(names, asked, strict=False))
+        saved = ctx.saved_tensors
+        tensors = dict.fromkeys(names) | ctx.shapes | dict(zip(ctx.kept, saved, strict=False))
+        outputs = saved[len(ctx.kept) :] if ctx.keeps_outputs else (None,) * len(grads)
+        found = gradients(grads, tensors, needs, outputs, **ctx.scalars)
+        return tuple(found.get(argument) if needs[argument] else None for argument in names[: len(asked)])
 
-    # The class of a result's grad_fn is made with the class, under its name.
-    apply = type(f"Wmma{op.title().replace('_', '')}", (Product,), {}).apply
+    record = torch_internals.recorder(f"Wmma{op.title().replace('_', '')}", call, instead, remember, backward)
 
     def kernel(keyset, *inputs, **scalars):
         _refuse_dual(op, names, inputs)
-        if torch.is_grad_enabled() and torch._C._any_requires_grad(*inputs):
-            below = (keyset, forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled())
-            if not torch._C._are_functorch_transforms_active():
-                return apply(below, scalars, *inputs)
-            with enable_single_level_autograd_function():
-                return apply(below, scalars, *inputs)
-        with torch._C._AutoDispatchBelowAutograd():
-            return call.redispatch(keyset & torch._C._after_autograd_keyset, *inputs, **scalars)
+        derives = torch.is_grad_enabled() and any_requires_grad(*inputs)
+        if derives and gradients is not None and inputs[place].dtype in DIFFERENTIABLE:
+            return record(keyset, scalars, inputs)
+        output = below_autograd(call, instead, keyset, *inputs, **scalars)
+        if derives:
+            raise _not_differentiable(op, inputs[place], dict(zip(names, inputs, strict=False)))
+        return output
 
     IMPLEMENTATIONS["wmma"].impl(op, kernel, "Autograd", with_keyset=True)
 
@@ -448,15 +421,14 @@ _register("scaled_mm", None)
 def _addmm_in_place(keyset, input, a, b, *, beta=1.0, alpha=1.0):
     """In-place ops cannot be registered as above: with gradients, addmm_ is addmm and a copy, which autograd tracks."""
     _refuse_dual("addmm_", ("input", "a", "b"), (input, a, b))
-    if torch.is_grad_enabled() and torch._C._any_requires_grad(input, a, b):
+    if torch.is_grad_enabled() and any_requires_grad(input, a, b):
         fakes.addmm_(input, a, b)  # addmm takes more: any type beside its result's, and what broadcasts
         if a.dtype not in DIFFERENTIABLE:
             raise _not_differentiable("addmm_", a, {"input": input, "a": a, "b": b})
         input.copy_(overload("addmm")(input, a, b, beta=beta, alpha=alpha, out_dtype=input.dtype))
         return
-    with torch._C._AutoDispatchBelowAutograd():
-        overload("addmm_").redispatch(keyset & torch._C._after_autograd_keyset, input, a, b, beta=beta, alpha=alpha)
-    if not torch._C._are_functorch_transforms_active() and not input.is_inference():
+    below_autograd(overload("addmm_"), composite("addmm_"), keyset, input, a, b, beta=beta, alpha=alpha)
+    if not transforms_active() and not input.is_inference():
         torch.autograd.graph.increment_version(input)
 
 

@@ -2,7 +2,7 @@
 
 In Python because sizes are symbolic there: one graph serves every size. Refuses what changes the result's shape or
 type, in the words of the library's checks; the rest is checked by the library when the call runs. Where a size is known
-only then (rows picked by a mask), it is taken to fit, and torch._check leaves a check of it in the graph.
+only then (rows picked by a mask), it is taken to fit, and a check of it is left in the graph.
 """
 
 from functools import partial
@@ -13,6 +13,7 @@ from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import NAMESPACES, OPS
 from wmma_ops.ops.sizes import is_matrix_scale, known
 from wmma_ops.ops.types import FP8_FNUZ, FP8_OCP, OUTPUTS, name
+from wmma_ops.torch_internals import check
 
 
 def _fail(op, argument, text, kind=ValueError):
@@ -21,7 +22,7 @@ def _fail(op, argument, text, kind=ValueError):
 
 def _check(holds, op, argument, text):
     """`text` is a function: a message is rarely asked for."""
-    torch._check(holds, lambda: str(tagged(op, argument, text(), ValueError)))
+    check(holds, lambda: str(tagged(op, argument, text(), ValueError)))
 
 
 def _same_device(op, first, **others):

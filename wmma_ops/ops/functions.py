@@ -1,11 +1,11 @@
 """The documented functions: names for activations, ValueError and TypeError, the raw op where no gradient is asked for."""
 
 import torch
-from torch._C._functorch import TransformType
 
 from wmma_ops.ops import activations
 from wmma_ops.ops.errors import translate
-from wmma_ops.ops.select import DIFFERENTIABLE, RAW, is_compiling, is_grad_enabled, select, traced, transforms_active
+from wmma_ops.ops.select import DIFFERENTIABLE, RAW, is_compiling, is_grad_enabled, select, traced
+from wmma_ops.torch_internals import is_captured, transforms_active
 
 Tensor = torch.Tensor
 _raw_matmul = RAW["matmul"]
@@ -38,9 +38,7 @@ def _numbers(op: str, scalars: dict) -> dict:
 
 def _refuse_captured(input: Tensor) -> None:
     """As torch does for its own ops: a change of a tensor from outside the function would be lost, and its gradient too."""
-    level = torch._C._functorch.peek_interpreter_stack()
-    derives = level is not None and level.key() in (TransformType.Grad, TransformType.Jvp)
-    if derives and torch._C._functorch.maybe_get_level(input) != level.level():
+    if is_captured(input):
         raise ValueError(
             "wmma.addmm_: input comes from outside the function that torch.func differentiates; takes one made inside it, "
             "or an argument of the function"

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import torch
 
+from wmma_ops import torch_internals
+
 PATH = Path(__file__).parents[1] / "_library.so"
 
 # Every op. Each exists as torch.ops.wmma.X, differentiable, and torch.ops.wmma_raw.X, without a
@@ -36,7 +38,7 @@ def special_mode(variable: contextvars.ContextVar, value) -> Iterator[None]:
 
 def tensor_names(call) -> list[str]:
     """The tensors among an overload's arguments, in order."""
-    return [argument.name for argument in call._schema.arguments if not argument.kwarg_only]
+    return [argument.name for argument in torch_internals.schema(call).arguments if not argument.kwarg_only]
 
 
 def overload(name: str, *, raw: bool = False):

@@ -6,6 +6,7 @@ from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import NAMESPACES, overload, tensor_names
 from wmma_ops.ops.select import select
 from wmma_ops.ops.sizes import is_matrix_scale
+from wmma_ops.torch_internals import schema
 
 # How many of its last dimensions belong to the operation itself.
 CORES = {"a": 2, "b": 2, "c": 2, "multiply": 2, "bias": 1, "row_scale": 1, "col_scale": 1, "a_scale": 1} | {
@@ -37,7 +38,7 @@ EXACTLY = {
 
 
 def _checked(op, rule):
-    names = [argument.name for argument in overload(op)._schema.arguments]
+    names = [argument.name for argument in schema(overload(op)).arguments]
     least, exact = AT_LEAST.get(op, {}), EXACTLY.get(op, {})
 
     def checked(info, in_dims, *tensors, **scalars):

@@ -3,7 +3,8 @@
     wmma::_plan        a problem → how it is launched (launching.py)
     wmma::_emulate     one launch of the emulator (launching.py)
     wmma::_mode        how calls in this thread run (csrc/launch/mode.hpp)
-    wmma::_precision   torch's setting for float32 products
+    wmma::_precision   torch's setting for float32 products, where torch does not tell the library itself
+    wmma::_stream      the stream that torch launches on, likewise
 
 A failure cannot cross the library's C interface with its words, so it is answered: −1, then the bytes of its text.
 """
@@ -57,9 +58,13 @@ def _precision() -> int:
     return ("highest", "high", "medium").index(torch.get_float32_matmul_precision())
 
 
+def _stream(device: int) -> int:
+    return torch.cuda.current_stream(device).cuda_stream
+
+
 def _failed(error: BaseException) -> list[int]:
     return [-1, *errors.packed(error).encode()]
 
 
-for _name, _function in (("_plan", _plan), ("_emulate", _emulate), ("_mode", _mode), ("_precision", _precision)):
-    IMPLEMENTATIONS["wmma"].impl(_name, _function, "CompositeExplicitAutograd")
+for _function in (_plan, _emulate, _mode, _precision, _stream):
+    IMPLEMENTATIONS["wmma"].impl(_function.__name__, _function, "CompositeExplicitAutograd")

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from wmma_ops.ops.library import NAMESPACES
 from wmma_ops.ops.types import name as type_name
+from wmma_ops.torch_internals import DispatchMode
 
 _FORMAT = 1
 _ALIGNED = 16  # bytes: more makes no difference to a kernel
 
 
-class _Recorder(TorchDispatchMode):
+class _Recorder(DispatchMode):
     def __init__(self, calls: dict[str, int]):
         super().__init__()
         self.calls = calls

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from wmma_ops import jit
+from wmma_ops import jit, torch_internals
 from wmma_ops.hardware import arch
 from wmma_ops.ops import library
 from wmma_ops.plan.gemm import planner as gemm
@@ -121,7 +121,7 @@ def _compile(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> s
 def _library_time(name: str, arguments: tuple, keywords: dict, clock: Clock) -> float | None:
     """Microseconds of torch's own product of the same operands, of each pair, and of nothing else; None where torch has
     none."""
-    names = (argument.name for argument in library.overload(name)._schema.arguments)
+    names = (argument.name for argument in torch_internals.schema(library.overload(name)).arguments)
     named = dict(zip(names, arguments, strict=False)) | keywords
     a, b = (named["x"], named["weight"].mT) if name == "linear" else (named["a"], named["b"])
     pairs = [(a, b)] if named.get("a2") is None else [(a, b), (named["a2"], named["b2"])]

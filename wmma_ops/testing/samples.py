@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from wmma_ops.ops.library import overload
+from wmma_ops.ops.library import overload, tensor_names
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Sample:
 
     def arguments(self, tensors: dict) -> tuple:
         """The tensors as positional arguments of the op."""
-        names = [argument.name for argument in overload(self.op)._schema.arguments if not argument.kwarg_only]
+        names = tensor_names(overload(self.op))
         values = [tensors.get(name) for name in names]
         while values and values[-1] is None:
             values.pop()

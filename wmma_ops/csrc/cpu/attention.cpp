@@ -64,7 +64,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
     }
     // 2. weights = softmax(scores); the largest weight of a row is exp(its largest score − lse)
     Tensor largest = aten::amax(scores, -1);
-    Tensor weights = aten::call("aten::_softmax", "", scores, int64_t{-1}, false);
+    Tensor weights = aten::call("aten::softmax", "int", scores, int64_t{-1}, std::nullopt);
     Tensor row_lse = aten::add(largest, aten::call("aten::log", "", aten::amax(weights, -1)), -1);
     // 3. out = weights·V; rows that see no key give 0 and −inf
     Tensor row_out = aten::empty({matrices, group * rows, p.ev}, type);

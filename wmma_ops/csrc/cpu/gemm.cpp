@@ -5,14 +5,8 @@
 #endif
 
 #include "cpu/cpu.hpp"
+#include "torch_internals.hpp"
 #include "wmma/activation.hpp"
-
-// oneDNN's fused linear, part of the C interface that AOTInductor's compiled models call. Its header is closed to
-// stable extensions, hence the declaration. Builds of torch without oneDNN lack it; weak, so that the library loads
-// there too.
-extern "C" __attribute__((weak)) AOTITorchError aoti_torch_cpu__linear_pointwise(
-    AtenTensorHandle x, AtenTensorHandle weight, AtenTensorHandle* bias, const char* attribute, const double** scalars,
-    int64_t scalars_length, const char** algorithm, AtenTensorHandle* result);
 
 namespace wmma_ops::cpu {
 
@@ -150,11 +144,6 @@ Tensor along_columns(const Tensor& x, ScalarType type) {
 bool reads_c(const Gemm& p) { return p.c && p.beta != 0; }
 bool is_scaled(const Gemm& p) { return p.row_scale || p.col_scale; }
 
-bool oneDNN_has_bf16() {
-  static const bool has = aoti_torch_cpu__linear_pointwise && aten::call<bool>("mkldnn::_is_mkldnn_bf16_supported", "");
-  return has;
-}
-
 // act(a·b + bias) in bfloat16 by oneDNN's fused product: its own type's speed, and still one rounding.
 OptTensor fused_bf16(const Gemm& p) {
   struct Post {
@@ -166,8 +155,9 @@ OptTensor fused_bf16(const Gemm& p) {
   bool fits = p.in == S::BFloat16 && p.out == S::BFloat16 && p.b.dim() == 2 && p.alpha == 1 && p.k > 0 && !reads_c(p) &&
               !is_scaled(p) && !p.multiply && !p.has_prologue() && p.activation < wmma::kBuiltinActivations &&
               p.activation != wmma::kRelu &&  // its relu(NaN) is 0
-              (!p.bias || (p.bias->dim() == 1 && type_of(*p.bias) == S::BFloat16)) && oneDNN_has_bf16();
-  if (!fits) return std::nullopt;
+              (!p.bias || (p.bias->dim() == 1 && type_of(*p.bias) == S::BFloat16));
+  const auto linear_pointwise = fits ? torch_internals::bf16_linear_pointwise() : nullptr;
+  if (!linear_pointwise) return std::nullopt;
   const Post& post = posts[p.activation];
   const bool zeros = reads_behind_rows(p.in, p.k);
   Tensor x = zeros ? with_zeros_behind(p.a, p.a.dim() - 1) : p.a;
@@ -179,9 +169,8 @@ OptTensor fused_bf16(const Gemm& p) {
   const char* algorithm = post.algorithm;
   const double slope = wmma::kLeakySlope;
   const double* scalars[] = {&slope};
-  aten::ok(aoti_torch_cpu__linear_pointwise(x.get(), weight.get(), bias ? &bias : nullptr, post.attribute, scalars,
-                                            p.activation == wmma::kLeakyRelu ? 1 : 0, *algorithm ? &algorithm : nullptr,
-                                            &result),
+  aten::ok(linear_pointwise(x.get(), weight.get(), bias ? &bias : nullptr, post.attribute, scalars,
+                            p.activation == wmma::kLeakyRelu ? 1 : 0, *algorithm ? &algorithm : nullptr, &result),
            "linear_pointwise");
   return Tensor(result);
 }

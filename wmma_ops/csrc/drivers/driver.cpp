@@ -5,6 +5,8 @@
 
 #include <mutex>
 
+#include "torch_internals.hpp"
+
 namespace wmma_ops {
 
 void fail_driver(const char* op, const std::string& text) {
@@ -50,15 +52,9 @@ void* SharedLibrary::symbol(const char* name) const {
 
 namespace {
 
-bool is_loaded(const char* name) {
-  void* handle = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
-  if (handle) dlclose(handle);
-  return handle != nullptr;
-}
-
 Driver* torchs_driver() {
-  if (is_loaded("libtorch_hip.so")) return make_hip_driver({"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6"});
-  return make_cuda_driver({"libcuda.so.1"});
+  if (!torch_internals::is_rocm()) return make_cuda_driver({"libcuda.so.1"});
+  return make_hip_driver({"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6"});
 }
 
 // The driver that a test asked for in place of torch's.
@@ -85,19 +81,7 @@ void Driver::map(const char* op, int64_t, const MappedMatrix&, wmma::TileMap&) {
 }
 
 void* current_stream(int device) {
-  using Get = AOTITorchError (*)(int32_t, void**);
-  // RTLD_DEFAULT does not find it: Python loads libtorch_cuda for itself alone.
-  static const Get get = [] {
-    for (const char* name : {"libtorch_cuda.so", "libtorch_hip.so"}) {
-      if (void* library = dlopen(name, RTLD_NOW | RTLD_NOLOAD)) {
-        if (void* found = dlsym(library, "aoti_torch_get_current_cuda_stream")) return reinterpret_cast<Get>(found);
-      }
-    }
-    return Get{nullptr};
-  }();
-  void* stream = nullptr;
-  if (get && !stand_in.load(std::memory_order_relaxed)) aten::ok(get(device, &stream), "get_current_cuda_stream");
-  return stream;
+  return stand_in.load(std::memory_order_relaxed) ? nullptr : torch_internals::current_stream(device);
 }
 
 namespace {

@@ -112,6 +112,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(wmma, m) {
   m.def("_plan(int[] problem) -> int[]");
   m.def("_mode(bool gpu) -> int");
   m.def("_precision() -> int");
+  m.def("_stream(int device) -> int");
   m.def(
       "_emulate(int function, int[] grid, int block, int shared, int arguments, int size, Tensor[] tensors, "
       "int[] names) -> int[]");

@@ -1,37 +1,10 @@
 #include "launch/product.hpp"
 
-#include <dlfcn.h>
-
 #include <utility>
 
+#include "torch_internals.hpp"
+
 namespace wmma_ops {
-
-namespace {
-
-// torch.get_float32_matmul_precision(): 0 highest, 1 high, 2 medium. The stable interface does not tell it. Asking
-// Python costs microseconds, so torch's own function is called where this build of torch has it under that name.
-int64_t precision() {
-  using Global = void* (*)();
-  using Get = int (*)(const void*);
-  struct Functions {
-    Global global;
-    Get get;
-  };
-  static const Functions torch = [] {
-    void* library = dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
-    auto find = [&](const char* name) { return library ? dlsym(library, name) : nullptr; };
-    return Functions{reinterpret_cast<Global>(find("_ZN2at13globalContextEv")),
-                     reinterpret_cast<Get>(find("_ZNK2at7Context22float32MatmulPrecisionEv"))};
-  }();
-  if (!torch.global || !torch.get) return aten::call<int64_t>("wmma::_precision", "");
-  try {
-    return torch.get(torch.global()) & 3;
-  } catch (const std::exception&) {  // torch refuses to tell where its old and new settings were mixed
-    return aten::call<int64_t>("wmma::_precision", "");
-  }
-}
-
-}  // namespace
 
 Product::Product(const Gemm& p, const Tensor& out, int64_t place) : Operands(static_cast<int64_t>(p.batch.size())) {
   int64_t m = p.m, n = p.n, k = p.alpha == 0 ? 0 : p.k, k2 = p.alpha == 0 ? 0 : p.k2;
@@ -113,7 +86,7 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t place) : Operands(sta
   asks.m = m;
   asks.n = n;
   asks.k = k;
-  asks.precision = p.in == ScalarType::Float ? precision() : 0;
+  asks.precision = p.in == ScalarType::Float ? torch_internals::matmul_precision() : 0;
   asks.k2 = k2;
   asks.a2_order = a2_way.across;
   asks.b2_order = b2_way.across;

@@ -1,0 +1,166 @@
+"""What the ops compute, in torch's own: where torch lets no op bring a derivative of its own, these have one.
+
+Signatures and results are those of the ops, for the types that are differentiated. Computed in the accumulator's type. An
+activation is differentiated as the torch function that it is.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+from wmma_ops.ops import activations, fakes
+from wmma_ops.ops.library import overload, tensor_names
+from wmma_ops.ops.types import DIFFERENTIABLE, accumulator
+from wmma_ops.torch_internals import any_requires_grad, is_fx_tracing
+
+
+def rows(x):
+    """A vector along the columns' index as a matrix to multiply with: it broadcasts over rows."""
+    return x.unsqueeze(-2) if x.dim() > 1 else x
+
+
+def columns(x):
+    """A vector along the rows' index, likewise."""
+    return x.unsqueeze(-1) if x.dim() > 0 else x
+
+
+def _unread(x):
+    """Zeros in the place of what has the factor 0, whatever it holds; its gradient is zero."""
+    return None if x is None else x.masked_fill(x.new_ones((), dtype=torch.bool), 0)
+
+
+def _activated(code, x):
+    return activations.by_code(code).forward(x)
+
+
+def matmul(a, b, *, out_dtype=None):
+    work = accumulator(a.dtype)
+    return torch.matmul(a.to(work), b.to(work)).to(out_dtype or a.dtype)
+
+
+def addmm(input, a, b, *, beta=1.0, alpha=1.0, out_dtype=None):
+    return gemm(a, b, input, alpha=alpha, beta=beta, out_dtype=out_dtype)
+
+
+baddbmm = addmm
+
+
+def addmm_(input, a, b, *, beta=1.0, alpha=1.0):
+    input.copy_(addmm(input, a, b, beta=beta, alpha=alpha, out_dtype=input.dtype))
+
+
+def gemm(
+    a,
+    b,
+    c=None,
+    bias=None,
+    row_scale=None,
+    col_scale=None,
+    a_scale=None,
+    multiply=None,
+    a2=None,
+    b2=None,
+    *,
+    alpha=1.0,
+    beta=1.0,
+    a_activation=0,
+    activation=0,
+    out_dtype=None,
+):
+    work = accumulator(a.dtype)
+    product = (a, b, a_scale, a2, b2, row_scale, col_scale)
+    a, b, a_scale, a2, b2, row_scale, col_scale = product if alpha != 0 else map(_unread, product)
+    p = a.to(work)
+    if a_scale is not None:
+        p = p * rows(a_scale.to(work))
+    s = matmul(_activated(a_activation, p).to(a.dtype), b, out_dtype=work)
+    if a2 is not None:
+        s = s + matmul(a2, b2, out_dtype=work)
+    s = alpha * s
+    if row_scale is not None:
+        s = s * columns(row_scale.to(work))
+    if col_scale is not None:
+        s = s * rows(col_scale.to(work))
+    if c is not None:
+        s = s + beta * (c if beta != 0 else _unread(c)).to(work)
+    if bias is not None:
+        s = s + rows(bias.to(work))
+    s = _activated(activation, s)
+    if multiply is not None:
+        s = s * multiply.to(work)
+    return s.to(out_dtype or a.dtype).expand(_shape(a, b, a2, b2)).contiguous()
+
+
+def _shape(a, b, a2, b2):
+    batch = torch.broadcast_shapes(*(x.shape[:-2] for x in (a, b, a2, b2) if x is not None))
+    return (*batch, a.shape[-2], b.shape[-1])
+
+
+def linear(x, weight, bias=None, residual=None, *, activation=0):
+    if x.dim() == 1:
+        return gemm(x.unsqueeze(0), weight.mT, residual, bias, activation=activation).squeeze(0)
+    return gemm(x, weight.mT, residual, bias, activation=activation)
+
+
+def gemm_gemm(
+    a,
+    b0,
+    b1,
+    c=None,
+    bias0=None,
+    bias1=None,
+    gate=None,
+    *,
+    alpha0=1.0,
+    alpha1=1.0,
+    beta1=1.0,
+    activation=0,
+    out_dtype=None,
+):
+    multiply = None if gate is None else matmul(a, gate, out_dtype=accumulator(a.dtype))
+    d0 = gemm(a, b0, None, bias0, multiply=multiply, alpha=alpha0, activation=activation)
+    return gemm(d0, b1, c, bias1, alpha=alpha1, beta=beta1, out_dtype=out_dtype)
+
+
+def attention(q, k, v, mask=None, *, is_causal=0, scale=None, enable_gqa=False):
+    work = accumulator(q.dtype)
+    sq, skv = q.shape[-2], k.shape[-2]
+    if enable_gqa and q.dim() > 2 and k.shape[-3] > 0:
+        k, v = (x.repeat_interleave(q.shape[-3] // k.shape[-3], -3) for x in (k, v))
+    scores = (max(q.shape[-1], 1) ** -0.5 if scale is None else scale) * matmul(q, k.mT, out_dtype=work)
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    elif mask is not None:
+        scores = scores + mask.to(work)
+    elif is_causal:
+        seen = q.new_ones(sq, skv, dtype=torch.bool).tril(skv - sq if is_causal == 2 else 0)
+        scores = scores.masked_fill(~seen, -torch.inf)
+    # torch.logsumexp asks for sizes that may be known only as it runs, and has no gradient for a row that sees no key.
+    blind = (scores == -torch.inf).all(-1, keepdim=True)
+    largest = F.pad(scores, (0, 1), value=-torch.inf).amax(-1, keepdim=True).masked_fill(blind, 0.0).detach()
+    p = torch.exp(scores - largest)
+    total = p.sum(-1, keepdim=True).masked_fill(blind, 1.0)
+    lse = (total.log() + largest).masked_fill(blind, -torch.inf).squeeze(-1)
+    return matmul(p / total, v.to(work), out_dtype=q.dtype), lse
+
+
+def operand_place(op: str) -> int:
+    """Which of the op's tensors is the first operand of its product, whose type says whether there is a derivative."""
+    names = tensor_names(overload(op))
+    return names.index("a") if "a" in names else 0
+
+
+def composite(op: str) -> Callable:
+    """The op, in torch's own where a gradient is asked for or may be; refuses what the fake refuses, with its words."""
+    raw, refuse, compute = overload(op, raw=True), getattr(fakes, op), globals().get(op)
+    place = operand_place(op)
+
+    def call(*inputs, **scalars):
+        asked = is_fx_tracing() or (torch.is_grad_enabled() and any_requires_grad(*inputs))
+        if not asked or inputs[place].dtype not in DIFFERENTIABLE or compute is None:
+            return raw(*inputs, **scalars)
+        refuse(*inputs, **scalars)
+        return compute(*inputs, **scalars)
+
+    return call
