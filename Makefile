@@ -2,6 +2,7 @@
 # make test-full: all tests. make test has one emulated target of each kind, by turns, and no models (tests/support/tiers.py).
 # make docs: the site, in build/site; fails on a dead link.
 # make test-all: the tests, with every case of the value suite on every emulated target.
+# make test-compilers: with each clang of COMPILERS in place of the pinned one, values, kernels as people write them, limits.
 # make bench: our calls beside torch's, planner, compiler, emulator; on a GPU its own too. ARGS="--benchmark-json=FILE" keeps it.
 # make bench-check: a quick one, held against the ratios in bench/baseline.json.
 # make sanitize: compute-sanitizer's tools over the kernels, on an NVIDIA GPU.
@@ -18,7 +19,11 @@ PIP = $(PYTHON) -m pip --disable-pip-version-check
 EXTRA = $(PYTHON) -c "import importlib.metadata as m, sys; \
   print(*(row.partition(';')[0] for row in m.requires('wmma_ops') if row.endswith(sys.argv[1] + '\"')))"
 
-.PHONY: build demo test test-full test-all sanitize lint format docs bench bench-check wheel clean
+# The clangs, and the emulated targets that the chosen one knows.
+COMPILERS ?= clang-19 clang-22
+KNOWN = $(PYTHON) -c "from wmma_ops import jit; from wmma_ops.hardware import arch; print(*filter(jit.available, arch.EMULATED))"
+
+.PHONY: build demo test test-full test-all test-compilers sanitize lint format docs bench bench-check wheel clean
 
 build: $(STAMP)
 
@@ -46,6 +51,13 @@ test-full: build
 
 test-all: build
 	$(MAKE) test-full ARGS="--all-cases $(ARGS)"
+
+test-compilers: build
+	$(PIP) install --quiet $$($(EXTRA) test)
+	set -e; for clang in $(COMPILERS); do export WMMA_OPS_CLANG=$$clang; \
+	  $(PYTHON) -m pytest -q -n 2 --dist loadgroup --tier compilers $(ARGS) tests/contract/test_values.py tests/emulator; \
+	  $(PYTHON) -m wmma_ops report --target $$($(KNOWN)); \
+	done
 
 sanitize: build
 	$(PIP) install --quiet $$($(EXTRA) test)

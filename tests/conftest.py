@@ -6,6 +6,7 @@ import tiers
 import torch
 from planned_calls import NOTHING
 
+from wmma_ops import jit
 from wmma_ops.jit import cache, clang, kernels_dir
 from wmma_ops.plan import KernelLaunch, Plan
 from wmma_ops.plan.gemm import planner as gemm
@@ -39,18 +40,21 @@ def pytest_configure(config):
 
 
 def pytest_report_header(config):
-    if (tier := config.getoption("--tier")) != "full":
+    lines = []
+    if (tier := config.getoption("--tier")) in ("quick", "rest"):
         turn = tiers.turn()
-        return (
-            f"tier {tier}, turn {turn}: the quick part has {' and '.join(tiers.targets(turn))}; make test-full runs all"
-        )
+        quick = " and ".join(tiers.targets(turn))
+        lines.append(f"tier {tier}, turn {turn}: the quick part has {quick}; make test-full runs all")
+    if os.environ.get(clang.ASKED):
+        lines.append(f"clang: {clang.toolchain('gfx1201')}; {clang.toolchain('gfx1201').because}")
+    return lines
 
 
 def pytest_collection_modifyitems(config, items):
     if (tier := config.getoption("--tier")) == "full":
         return
     turn = tiers.turn()
-    left = [item for item in items if tiers.is_quick(item, turn) != (tier == "quick")]
+    left = [item for item in items if not tiers.runs(item, tier, turn)]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in set(left)]
 
@@ -62,6 +66,14 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("backend", [name for name in names if not name.startswith("emulated:")])
     if "emulated" in metafunc.fixturenames:
         metafunc.parametrize("emulated", [name for name in names if name.startswith("emulated:")])
+
+
+def pytest_runtest_setup(item):
+    """A clang that is asked for need not know every target."""
+    parameters = item.callspec.params.values() if os.environ.get(clang.ASKED) and hasattr(item, "callspec") else ()
+    for target in filter(None, map(tiers.target_of, parameters)):
+        if not jit.available(target, "clang"):
+            pytest.skip(f"the clang that {clang.ASKED} names, {os.environ[clang.ASKED]}, does not know {target}")
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import wmma_ops
+from wmma_ops import jit
 from wmma_ops.analysis import report, report_cases
 from wmma_ops.analysis.figures_record import Figures, Mix
 from wmma_ops.cli.main import main
@@ -136,6 +137,32 @@ def test_limits():
         "2 64-bit address instructions in the hot loop",
     ]
     assert _judge(loop=None).broken == ["no loop has matrix instructions"]
+
+
+@pytest.mark.parametrize(
+    ("compiler", "target", "allowed"),
+    [
+        ("clang 19.1.7 (3~deb12u1)", "gfx908", 7),
+        ("clang 19.1.7 (3~deb12u1)", "gfx1201", 0),
+        ("clang 22.1.8 (ziglang 0.17.1)", "gfx908", 0),
+        ("hiprtc 5.2", "gfx908", 0),
+    ],
+)
+def test_limits_of_other_compilers(compiler, target, allowed, monkeypatch):
+    row, code = arch.target(target), dataclasses.replace(jit.CodeObject(target, compiler, b"", "", "", ("gemm",)))
+
+    def broken(spills):
+        fine = dataclasses.replace(FINE, target=target, spills=spills, scratch_bytes=4 * spills + 4 if spills else 0)
+        monkeypatch.setattr(report, "figures", lambda *_: fine)
+        plan = report.gemm.plan(CASE.problem(row), row)
+        return report._products(CASE, row, plan, [code] * len(plan.launches))[0].broken
+
+    assert broken(allowed) == []
+    more = allowed + 2
+    assert broken(more) == [
+        f"{more - allowed} registers are spilled",
+        f"{8 if allowed else 4 * more + 4} bytes of scratch",
+    ]
 
 
 def test_masks_are_allowed_where_edges_need_them():

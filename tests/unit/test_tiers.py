@@ -52,6 +52,25 @@ def test_the_wrong_kernels_take_turns():
     assert all(20 <= sum(turns[i] for turns in seen) <= 40 for i in range(3))
 
 
+@pytest.mark.parametrize("turn", [0, 5])
+def test_what_other_compilers_are_held_to(turn):
+    """Half of each target's values, the other half with the next commit."""
+
+    def values(target, part):
+        item = _Item("contract/test_values.py", f"emulated:{target}", part)
+        item.originalname, item.callspec.params = "test_kernels_keep_the_contract", {"emulated": target, "part": part}
+        return item
+
+    for target in arch.EMULATED:
+        halves = [
+            {part for part in range(4) if tiers.runs(values(target, part), "compilers", at)} for at in (turn, turn + 1)
+        ]
+        assert sorted(map(sorted, halves)) == [[0, 2], [1, 3]]
+    assert tiers.runs(_Item("emulator/test_natural_kernels.py", "gfx942", "switch"), "compilers", turn)
+    assert not tiers.runs(_Item("emulator/test_kernel.py", "gfx942"), "compilers", turn)
+    assert tiers.runs(_Item("emulator/test_kernel.py", "gfx942"), "full", turn)
+
+
 def test_the_turn_is_the_commits(monkeypatch):
     monkeypatch.setenv("WMMA_OPS_TURN", "7")
     assert tiers.turn() == 7

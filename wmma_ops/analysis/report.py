@@ -5,6 +5,7 @@ Nothing runs: each kernel is planned, compiled, and its machine code read (figur
 
 import dataclasses
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from wmma_ops.analysis.report_cases import (
     FLOAT16,
     LIMITS,
     SAVED_AROUND_THE_LOOP,
+    SPILLS,
     AnyCase,
     AttentionCase,
     Case,
@@ -58,13 +60,34 @@ def _unknown(case: AnyCase, target: arch.Target, why: str) -> Row:
 def _products(case: Case, target: arch.Target, plan: Plan, codes: Sequence[jit.CodeObject]) -> list[Row]:
     return [
         _judged(
-            case, target, figures(code, target, launch.block, launch.shared), plan.config, launch is plan.launches[0]
+            case,
+            target,
+            figures(code, target, launch.block, launch.shared),
+            plan.config,
+            launch is plan.launches[0],
+            _spilled(code, target, case.kernel),
         )
         for code, launch in zip(codes, plan.launches, strict=True)
     ]
 
 
-def _judged(case: Case, target: arch.Target, found: Figures, config: GemmConfig, product: bool) -> Row:
+def _spilled(code: jit.CodeObject, target: arch.Target, kernel: str) -> int:
+    """How many registers its compiler is known to spill."""
+    major = re.match(r"clang (\d+)\.", code.compiler)
+    return SPILLS.get(int(major[1]), {}).get((target.name, kernel), 0) if major else 0
+
+
+def _but_for(found: Figures, spills: int, start: int = 0) -> Figures:
+    """Without so many spilled registers, which lie from byte `start` of the scratch memory on."""
+    if not spills:
+        return found
+    scratch = max((found.scratch_bytes or 0) - start - 4 * spills, 0)
+    return dataclasses.replace(found, spills=max((found.spills or 0) - spills, 0), scratch_bytes=scratch)
+
+
+def _judged(
+    case: Case, target: arch.Target, found: Figures, config: GemmConfig, product: bool, spilled: int = 0
+) -> Row:
     bounds = {}
     if product and not config.lanes:
         bounds = {"share": 0.0}  # there must be a loop with matrix instructions
@@ -75,7 +98,7 @@ def _judged(case: Case, target: arch.Target, found: Figures, config: GemmConfig,
         label=case.label if product else f"… then the sum of {config.splits * config.last} parts",
         target=target,
         figures=found,
-        broken=limits(judged, **bounds),
+        broken=limits(_but_for(judged, spilled, 4), **bounds),
         config=_tiles(config) if product else "",
     )
 
@@ -107,8 +130,8 @@ def _attention(case: AttentionCase, target: arch.Target, plan: Plan, codes: Sequ
         # A row that saw no key is told apart in the loop, and the last tiles are masked there.
         judged = dataclasses.replace(found, masked=None, wide_address=None)
         if saved := SAVED_AROUND_THE_LOOP.get((target.name, case.e)):
-            spills, scratch = max((found.spills or 0) - saved, 0), max((found.scratch_bytes or 0) - 4 * saved, 0)
-            judged = dataclasses.replace(judged, spills=spills, scratch_bytes=scratch)
+            judged = _but_for(judged, saved)
+        judged = _but_for(judged, _spilled(code, target, case.kernel), 4)
         label = case.label if launch is plan.launches[0] else f"… then {launch.kernel.removeprefix('attention_')}"
         rows.append(Row(label, target, found, limits(judged, share=share)))
     return rows

@@ -130,6 +130,12 @@ ATTENTION_SHARE = {"cdna": 0.75, "rdna3": 0.6, "rdna4": 0.6}
 SAVED_AROUND_THE_LOOP = {("sm_90a", 128): 4}
 
 
+# Registers that a clang of this major version spills at most, by target and kernel; the pinned one spills none.
+SPILLS = {
+    19: {("gfx908", "gemm"): 7, ("gfx908", "attention"): 11, ("gfx90a", "attention"): 22, ("gfx942", "attention"): 6},
+}
+
+
 class Limits(NamedTuple):
     """Of the hot loop."""
 

@@ -23,7 +23,14 @@ ASKED = "WMMA_OPS_CLANG"  # names a clang, by its path or as a command
 PINNED = "ziglang==0.17.1"  # as pyproject.toml has it
 _OLDEST = 19  # of the system's clang: older ones lack half of the targets
 # What was shown to be right with which version, as its first words.
-_PROVEN = {"22.1.8 (ziglang 0.17.1)": "all tests, and the limits of `python -m wmma_ops report`"}
+_BY_HALVES = (
+    "values on emulated targets, kernels as people write them, and the limits of `report`, by make test-compilers"
+)
+_PROVEN = {
+    "22.1.8 (ziglang 0.17.1)": "all tests, and the limits of `python -m wmma_ops report`",
+    "22.1.8 ": _BY_HALVES,
+    "19.1.7 ": f"{_BY_HALVES}; it spills registers on CDNA, and does not know gfx950 and gfx1250",
+}
 _BECAUSE = {
     "asked": f"{ASKED} names it",
     "ziglang": f"PyPI's ziglang comes before ROCm's and the system's clang; {ASKED} names another",
