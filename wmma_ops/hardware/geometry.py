@@ -38,7 +38,7 @@ def _step(family: str, nvidia: bool, wave: int, element: torch.dtype, lanes: boo
     if lanes:
         return Step(32, 4 * wave // 8, per_chunk, stays=False)
     if nvidia:
-        stays = element.itemsize == 2
+        stays = element.itemsize <= 2
         return Step(8, 8, 8, stays=stays) if element == torch.float64 else Step(16, 16, 2 * per_chunk, stays=stays)
     if family == "rdna3":
         return Step(16, 16, 16, copies=2)
