@@ -79,3 +79,14 @@ def can_map(batch_dims: int, *sizes: int) -> bool:
 def mapped_lines(outer: int, depth: int, along: bool) -> int:
     """How many lines of an operand's memory the copy engine brings for a tile: less than 0 where they run across K."""
     return outer if along else -depth
+
+
+# Head sizes, by the bytes of an element, up to which attention's gradients have kernels; and where plain FMA on 64 lanes
+# takes tiles that fill shared memory.
+_WIDEST_GRADIENTS = {2: 256, 4: 128, 8: 64}
+_WIDEST_GRADIENTS_ON = {("gfx908", torch.float64): 30}
+
+
+def widest_gradients(dtype: torch.dtype, target: str | None) -> int:
+    """The largest head size whose attention has kernels for its gradients; of a target, or of all but a few."""
+    return _WIDEST_GRADIENTS_ON.get((target, dtype), _WIDEST_GRADIENTS[dtype.itemsize])

@@ -11,6 +11,7 @@ import torch
 import torch.autograd.forward_ad as forward_ad
 
 from wmma_ops import torch_internals
+from wmma_ops.hardware import geometry
 from wmma_ops.ops import activations, fakes
 from wmma_ops.ops.composite import columns, composite, operand_place, rows
 from wmma_ops.ops.errors import tagged
@@ -229,16 +230,9 @@ def _gemm_gemm_gradients(grads, t, needs, outs, *, alpha0=1.0, alpha1=1.0, beta1
 # out = P·V with P = exp(S − lse) and S = scale·Q·Kᵀ + mask; both results have gradients
 
 
-# Head sizes, by the bytes of an element, whose gradients have kernels of their own.
-_WIDEST_BACKWARD = {2: 256, 4: 128, 8: 64}
-_WIDEST_DOUBLES_ON_GFX908 = 30  # plain FMA on 64 lanes takes tiles that fill shared memory
-
-
 def widest_backward(dtype: torch.dtype, device: torch.device) -> int:
     """The largest head size whose gradients have kernels of their own where an op on the device runs."""
-    if dtype == torch.float64 and _target_of(device) == "gfx908":
-        return _WIDEST_DOUBLES_ON_GFX908
-    return _WIDEST_BACKWARD[dtype.itemsize]
+    return geometry.widest_gradients(dtype, _target_of(device))
 
 
 def _target_of(device: torch.device) -> str | None:

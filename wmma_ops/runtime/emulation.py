@@ -77,7 +77,7 @@ def emulate(
         (448, 2)
     """
     found = target(name)
-    if found.vendor != "amd" or name == "gfx1250":
+    if found.vendor != "amd" or found.compile_only:
         raise ValueError(f"emulate: {name} is not emulated; takes an AMD target such as {', '.join(EMULATED)}")
     if order not in ORDERS:
         raise ValueError(f"order is {order!r}; takes {', '.join(ORDERS[:-1])} or {ORDERS[-1]}")
