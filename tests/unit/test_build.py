@@ -47,6 +47,7 @@ def no_compiler(built, tmp_path, monkeypatch):
     """A machine with the folder and nothing else."""
     monkeypatch.setenv("WMMA_OPS_OBJECTS", str(built))
     monkeypatch.setenv("WMMA_OPS_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv(clang.ASKED, raising=False)
     monkeypatch.setattr(clang, "_candidates", tuple)
     monkeypatch.setattr(jit.hiprtc.Hiprtc, "available", lambda self, target: False)
     _forget()

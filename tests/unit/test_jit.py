@@ -21,6 +21,12 @@ COMPILE_SECONDS = 1.0  # the promise for a plain GEMM
 INSTRUCTION = {"gfx9": "v_mfma_f32_16x16x4", "gfx1": "v_wmma_f32_16x16x16_f16", "sm_": "mma.sync.aligned.m16n8k16"}
 
 
+@pytest.fixture(autouse=True)
+def _nothing_asked(monkeypatch):
+    """The tests here choose for themselves."""
+    monkeypatch.delenv(clang.ASKED, raising=False)
+
+
 @pytest.fixture
 def ziglang(monkeypatch):
     """Leaves PyPI's clang as the only one."""
@@ -157,7 +163,6 @@ def others_here(monkeypatch, tmp_path):
     stand_in(tmp_path / "rocm/llvm/bin", "clang", "20.0.0git (of ROCm)", "ld.lld")
     monkeypatch.setenv("PATH", f"{tmp_path}/system{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("ROCM_PATH", str(tmp_path / "rocm"))
-    monkeypatch.delenv(clang.ASKED, raising=False)
     return tmp_path
 
 
