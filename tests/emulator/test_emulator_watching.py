@@ -251,7 +251,8 @@ def test_long_loop_over_new_memory_is_not_endless(place):
             kernel[1, 64](x, 63)
 
 
-def test_what_is_right_is_not_reported():
+@pytest.mark.parametrize("target", wmma_ops.hardware.arch.EMULATED)
+def test_what_is_right_is_not_reported(target):
     source = (
         HEAD
         + """extern "C" __global__ void right(int* x, int n) {
@@ -265,25 +266,24 @@ def test_what_is_right_is_not_reported():
 }"""
     )
     kernel = wmma_ops.Kernel(source, "right")
-    for target in wmma_ops.hardware.arch.EMULATED:
-        for order in ("forward", "reverse", "random"):
-            x = torch.zeros(128, dtype=torch.int32)
-            with wmma_ops.emulate(target, order=order):
-                kernel[1, 128](x, 0)
-            assert x.tolist() == [3] * 128
+    for order in ("forward", "reverse", "random"):
+        x = torch.zeros(128, dtype=torch.int32)
+        with wmma_ops.emulate(target, order=order):
+            kernel[1, 128](x, 0)
+        assert x.tolist() == [3] * 128
 
 
-def test_conversions_that_nothing_uses_are_not_reported():
+@pytest.mark.parametrize("target", wmma_ops.hardware.arch.EMULATED)
+def test_conversions_that_nothing_uses_are_not_reported(target):
     """Compilers convert a value ahead of the branch that uses it, where no lane may have loaded one."""
     text = r"v_cvt_f32_f16_e32 v41, v40\nv_lshlrev_b32_e32 v41, 16, v41\nv_and_b32_e32 v41, 0xffff0000, v41"
     body = f'if (n > 3) asm volatile("v_mov_b32_e32 v40, 0" ::: "v40"); asm volatile("{text}" ::: "v41");'
     source = HEAD + 'extern "C" __global__ void ahead(int* x, int n) {' + body + " x[threadIdx.x] = n; }"
     kernel = wmma_ops.Kernel(source, "ahead")
-    for target in wmma_ops.hardware.arch.EMULATED:
-        x = torch.zeros(64, dtype=torch.int32)
-        with wmma_ops.emulate(target):
-            kernel[1, 64](x, 3)
-        assert x.tolist() == [3] * 64
+    x = torch.zeros(64, dtype=torch.int32)
+    with wmma_ops.emulate(target):
+        kernel[1, 64](x, 3)
+    assert x.tolist() == [3] * 64
 
 
 # What it counts.
