@@ -94,7 +94,7 @@ def _variables(before: str, after: str, kernel: str) -> dict[str, Variable]:
     found = {}
     for symbol, places in starts.items():
         if len(places) == 1 and sizes[symbol]:
-            found[symbol] = Variable(_plain(symbol), *places, sizes[symbol])
+            found[symbol] = Variable(_plain(symbol), places.pop(), sizes[symbol])
     return found
 
 
