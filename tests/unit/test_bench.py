@@ -43,7 +43,8 @@ def bench(monkeypatch):
 def _run(*arguments, cwd: Path):
     """pytest over the folder, by the package that is tested; a plugin may lie in `cwd`."""
     command = [sys.executable, "-m", "pytest", str(BENCH), *arguments]
-    environment = os.environ | {"PYTHONPATH": f"{cwd}:{BENCH.parent}"}
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    environment = mine | {"PYTHONPATH": f"{cwd}:{BENCH.parent}"}  # a worker of xdist times nothing
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
 
 
