@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from compiled_functions import Compiled, same
 from op_counts import ran
 
-from wmma_ops import emulator, inductor
+import wmma_ops
+from wmma_ops import inductor
 
 B, M, K, N = 2, 5, 8, 6
 
@@ -192,7 +193,7 @@ def test_halves_are_held_against_torchs_one_product():
     """Two launches for torch's two, of which the one multiplies all columns at once."""
     x, w, b = torch.empty(16, 1280).bfloat16(), torch.empty(10240, 1280).bfloat16(), torch.empty(10240).bfloat16()
     compiled = Compiled(_geglu, force=False)
-    with emulator.emulate("gfx942"), torch.no_grad():
+    with wmma_ops.emulate("gfx942"), torch.no_grad():
         compiled(x, w, b)
     (entry,) = compiled.report.entries
     assert entry.op is None

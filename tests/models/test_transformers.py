@@ -28,6 +28,12 @@ LLAMA, QWEN2, _, GEMMA2, _, GPT_OSS, BERT = MODELS
 DECODERS = [tiny for tiny in MODELS if tiny.generates]
 
 
+@pytest.fixture(autouse=True)
+def _compiled_anew():
+    """Other tests' models count for the limit on how often a function is compiled."""
+    torch.compiler.reset()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _registered():
     wmma_transformers.register()
