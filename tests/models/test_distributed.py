@@ -94,7 +94,9 @@ def test_a_compiled_block(two):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_fsdp_and_tensor_parallel_together(four, dtype):
-    four.run(sharded_models.fsdp_and_tensor_parallel, "ours", dtype)
+    reasons = set(four.run(sharded_models.fsdp_and_tensor_parallel, "ours", dtype))
+    if reasons != {None}:  # as 2.10 does
+        pytest.skip(" ".join(reasons))
 
 
 def test_readme_example(two):
@@ -197,7 +199,8 @@ print(*before.left, dict(before.taken), *after.left, dict(after.taken), sep="\\n
 
 def test_the_package_alone_loads_nothing_distributed():
     ran = subprocess.run([sys.executable, "-c", WITHOUT_RULES], capture_output=True, text=True, timeout=100)
-    assert ran.stdout.splitlines() == [
+    said = [line for line in ran.stdout.splitlines() if not line.startswith("[Gloo]")]  # torch 2.10 says it there
+    assert said == [
         "False False",
         "wmma.matmul takes DTensors once `import wmma_ops.distributed` has run",
         "64.0",

@@ -81,15 +81,27 @@ class _Mine(torch.Tensor):
     pass
 
 
+def _answer(function):
+    """The result, or the words of a refusal."""
+    try:
+        return function()
+    except RuntimeError as error:
+        return str(error)
+
+
 @pytest.mark.parametrize(("function", "reason"), LEFT.values(), ids=LEFT)
 def test_left_to_torch(function, reason):
     torch.manual_seed(0)
-    want = function()
+    want = _answer(function)
     torch.manual_seed(0)
     with wmma_ops.swapped() as calls, ran() as counts:
-        got = function()
-    torch.testing.assert_close(got, want, equal_nan=True)
+        got = _answer(function)
     assert type(got) is type(want)
+    if isinstance(want, str):  # torch 2.15 takes no mask beside is_causal
+        assert got == want
+        assert reason == "it is causal and has a mask"
+    else:
+        torch.testing.assert_close(got, want, equal_nan=True)
     assert not counts
     assert not calls.taken
     assert [reason in why for _, why in calls.left] == [True]
@@ -203,15 +215,20 @@ def test_what_is_recomputed_is_ours_too(reentrant):
     if reentrant:
         return
     want = torch.autograd.grad(loss(x), inputs)
+    by_name = {"x": x, "w": layer.weight}
+    try:
+        torch.autograd.grad(loss(x), by_name)
+    except RuntimeError:  # torch 2.10 takes no names
+        by_name = inputs
     with wmma_ops.swapped() as calls:
         got = torch.autograd.grad(loss(x), inputs)
-        named = torch.autograd.grad(loss(x), {"x": x, "w": layer.weight})
+        named = torch.autograd.grad(loss(x), by_name)
         (whole,) = torch.autograd.grad(x.square().sum(), x, materialize_grads=True)
         with pytest.raises(RuntimeError, match="does not require grad"):
             torch.ones(2).sum().backward()
     torch.testing.assert_close(got, want)
     torch.testing.assert_close(whole, 2 * x)
-    torch.testing.assert_close(list(named.values()), list(want))
+    torch.testing.assert_close(list(named.values() if isinstance(named, dict) else named), list(want))
     assert calls.taken == {"linear": 4, "matmul": 4}
 
 

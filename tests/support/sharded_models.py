@@ -250,6 +250,11 @@ def fsdp_and_tensor_parallel(kind, dtype):
     weight = model.mlp.up_proj.weight
     if weight.to_local().numel() * 4 != weight.numel():
         raise Mismatch(f"up_proj keeps {weight.to_local().numel()} of {weight.numel()} elements here")
+    model.mlp.unshard()
+    told = model.mlp.up_proj.weight._spec.tensor_meta.dtype
+    model.mlp.reshard()
+    if told != dtype:
+        return f"torch tells the rules of DTensor that a parameter in {dtype} is {told}"
     before = {name: _full(parameter.detach()).clone() for name, parameter in model.named_parameters()}
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     out = model(x.chunk(2)[mesh["data"].get_local_rank()])

@@ -29,8 +29,7 @@ class Affine(NamedTuple):
     bias: Tensor | None
     adapter: Adapter | None = None
 
-    @property
-    def tensors(self) -> tuple[Tensor | None, ...]:
+    def tensors(self) -> tuple[Tensor | None, ...]:  # torch 2.10's compiler takes no property of a tuple apart
         return self.weight, self.bias, *(self.adapter[:2] if self.adapter is not None else ())
 
     def halves(self) -> "tuple[Affine, Affine]":
@@ -99,7 +98,7 @@ def _scales_up(x: Tensor, adapter: Adapter) -> bool:
 def linear(x: Tensor, layer: Affine, activation: str | None = None, *, recompute: bool = False) -> Tensor:
     """``act(layer(x))``. Where a gradient is recorded, an activation whose derivative needs its argument is applied apart,
     unless `recompute`: fused, the backward pass would have to multiply again."""
-    if activation in (None, "none", "relu") or recompute or not records_gradient(x, *layer.tensors):
+    if activation in (None, "none", "relu") or recompute or not records_gradient(x, *layer.tensors()):
         return product(x, layer, activation)
     return apply(activation, product(x, layer))
 

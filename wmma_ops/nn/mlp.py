@@ -21,9 +21,8 @@ class Gate(NamedTuple):
     activation: str
     activated: int = 0
 
-    @property
     def tensors(self) -> tuple[Tensor | None, ...]:
-        return *self.gate.tensors, *(self.up.tensors if self.up is not None else ())
+        return *self.gate.tensors(), *(self.up.tensors() if self.up is not None else ())
 
     def layers(self) -> tuple[Affine, Affine]:
         """What is activated, and what it is multiplied by."""
@@ -35,7 +34,7 @@ class Gate(NamedTuple):
 
 def gated(x: Tensor, gate: Gate, *, recompute: bool = False) -> Tensor:
     """Two products, the second of which activates and multiplies; where gradients are recorded, that is apart."""
-    if recompute or not records_gradient(x, *gate.tensors):
+    if recompute or not records_gradient(x, *gate.tensors()):
         first, factor = gate.layers()
         # The halves of one layer share what its adapter multiplies first.
         low = low_rank(x, first.adapter) if gate.up is None and first.adapter is not None else None
@@ -53,7 +52,7 @@ def mlp(
 
     Where gradients are recorded, what lies between the layers is kept, unless `recompute`.
     """
-    if records_gradient(x, *first.tensors, *second.tensors) and not recompute:
+    if records_gradient(x, *first.tensors(), *second.tensors()) and not recompute:
         return product(_hidden(x, first, activation), second)
     if isinstance(first, Gate):
         (b0, gate), activation = first.layers(), first.activation

@@ -52,7 +52,7 @@ class Gating(NamedTuple):
     activated: int = 0
     child: Step | None = None  # the activation, where it is a child
 
-    def __str__(self) -> str:
+    def formula(self) -> str:
         if self.up is not None:
             return f"{self.activation}({self.gate})·{self.up}"
         return f"{self.activation}({self.gate}[{self.activated}])·{self.gate}[{1 - self.activated}]"
@@ -64,7 +64,7 @@ class Gating(NamedTuple):
         if self.child is not None and (self.child.link(module) is None or not is_plain(self.child.call)):
             return None
         gated = chain.Gated(gate, up, self.activation, self.activated)
-        return None if chain.operands(gated) is None else chain.Link(gated, name=str(self))
+        return None if chain.operands(gated) is None else chain.Link(gated, name=self.formula())
 
 
 @dataclass(frozen=True)

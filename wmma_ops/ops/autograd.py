@@ -277,7 +277,7 @@ def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enab
         group = x.shape[-3] // kv_heads if kv_heads else 1
         *batch, _, rows, columns = x.shape
         split = x.reshape(*batch, kv_heads, group, rows, columns)  # apart, as a DTensor's heads may be sharded
-        return split.reshape(*batch, kv_heads, group * rows, columns)
+        return _joined(split, (*batch, kv_heads, group * rows, columns))
 
     rows_q, rows_out = grouped(q), grouped(out.to(work))
     rows_lse = grouped(lse.unsqueeze(-1))
@@ -313,6 +313,25 @@ def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enab
     if needs["mask"]:
         found["mask"] = _reduce(g_scores.reshape(*q.shape[:-1], skv), mask)
     return found
+
+
+def _joined(x, shape):
+    """``x.reshape(shape)`` that joins the groups with their rows. Torch 2.10 and 2.11 cannot where a DTensor's rows are
+    sharded: they are gathered."""
+    try:
+        return x.reshape(shape)
+    except RuntimeError:
+        if not hasattr(x, "placements"):
+            raise
+    return _gathered(x, [x.dim() - 2]).clone(memory_format=torch.contiguous_format).reshape(shape)
+
+
+def _gathered(x, dims):
+    """A DTensor of which every device has the whole of these dimensions."""
+    from torch.distributed.tensor import Replicate
+
+    placements = [Replicate() if getattr(one, "dim", None) in dims else one for one in x.placements]
+    return x.redistribute(placements=placements)
 
 
 def _refuse_dual(op, names, inputs):
@@ -421,7 +440,14 @@ def _addmm_in_place(keyset, input, a, b, *, beta=1.0, alpha=1.0):
             raise _not_differentiable("addmm_", a, {"input": input, "a": a, "b": b})
         input.copy_(overload("addmm")(input, a, b, beta=beta, alpha=alpha, out_dtype=input.dtype))
         return
-    below_autograd(overload("addmm_"), composite("addmm_"), keyset, input, a, b, beta=beta, alpha=alpha)
+    try:
+        below_autograd(overload("addmm_"), composite("addmm_"), keyset, input, a, b, beta=beta, alpha=alpha)
+    except RuntimeError:  # torch 2.10 redistributes nothing for an op without results
+        if not hasattr(input, "placements"):
+            raise
+        fakes.addmm_(input, a, b)
+        total = overload("addmm")(input, a, b, beta=beta, alpha=alpha, out_dtype=input.dtype)
+        input.copy_(_gathered(total, range(total.dim())))
     if not transforms_active() and not input.is_inference():
         torch.autograd.graph.increment_version(input)
 
