@@ -5,6 +5,7 @@
 # make test-compilers: with each clang of COMPILERS in place of the pinned one, values, kernels as people write them, limits.
 # make bench: our calls beside torch's, planner, compiler, emulator; on a GPU its own too. ARGS="--benchmark-json=FILE" keeps it.
 # make bench-check: a quick one, held against the ratios in bench/baseline.json.
+# make test-torch: some tests and the demo on the oldest torch that is taken and on the newest that pip finds. Gigabytes.
 # make sanitize: compute-sanitizer's tools over the kernels, on an NVIDIA GPU.
 # An active environment that has torch is used as it is; otherwise .venv is made.
 
@@ -23,7 +24,7 @@ EXTRA = $(PYTHON) -c "import importlib.metadata as m, sys; \
 COMPILERS ?= clang-19 clang-22
 KNOWN = $(PYTHON) -c "from wmma_ops import jit; from wmma_ops.hardware import arch; print(*filter(jit.available, arch.EMULATED))"
 
-.PHONY: build demo test test-full test-all test-compilers sanitize lint format docs bench bench-check wheel clean
+.PHONY: build demo test test-full test-all test-compilers test-torch sanitize lint format docs bench bench-check wheel clean
 
 build: $(STAMP)
 
@@ -58,6 +59,9 @@ test-compilers: build
 	  $(PYTHON) -m pytest -q -n 2 --dist loadgroup --tier compilers $(ARGS) tests/contract/test_values.py tests/emulator; \
 	  $(PYTHON) -m wmma_ops report --target $$($(KNOWN)); \
 	done
+
+test-torch: build
+	$(PYTHON) tests/torch_versions.py $(ARGS)
 
 sanitize: build
 	$(PIP) install --quiet $$($(EXTRA) test)

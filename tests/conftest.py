@@ -31,7 +31,10 @@ def pytest_addoption(parser):
     )
 
     parser.addoption(
-        "--tier", default="full", choices=tiers.TIERS, help="all tests (default), a quick part of them, or the rest"
+        "--tier",
+        default="full",
+        choices=tiers.TIERS,
+        help="all tests (default), a quick part of them, the rest, or some for another compiler or torch",
     )
 
 
@@ -48,6 +51,12 @@ def pytest_report_header(config):
     if os.environ.get(clang.ASKED):
         lines.append(f"clang: {clang.toolchain('gfx1201')}; {clang.toolchain('gfx1201').because}")
     return lines
+
+
+def pytest_ignore_collect(collection_path, config):
+    """An environment for another torch has not what the other files import."""
+    leaves = config.getoption("--tier") == "torch" and collection_path.name.startswith("test_")
+    return True if leaves and collection_path.name not in tiers.OF_TORCH else None
 
 
 def pytest_collection_modifyitems(config, items):

@@ -1,9 +1,11 @@
-"""Which tests run when: all, a quick part of them that changes with the commit, the rest of them, or what a compiler is
-held to that is not the pinned one.
+"""Which tests run when: all, a quick part of them that changes with the commit, the rest of them, what a compiler is held to
+that is not the pinned one, or what another release of torch is.
 
 The quick part has one CDNA and one RDNA target of those that are emulated, every third of the kernels that are wrong on
 purpose, nothing that is marked `full`, and no models. The turn is the commit's number, so that many commits together run
 everything.
+
+Another torch (tests/torch_versions.py) meets some tests of each kind that depend on it more than on us.
 """
 
 import os
@@ -12,12 +14,54 @@ from pathlib import Path
 
 from wmma_ops.hardware import arch
 
-TIERS = ("full", "quick", "rest", "compilers")
+TIERS = ("full", "quick", "rest", "compilers", "torch")
 WRONG = ("test_wrong.py", "test_wrong_kernels.py", "test_wrong_two_products.py")
 THIRDS = 3
 NATURAL = ("test_natural_kernels.py", "test_padding.py")
 CDNA = [name for name in arch.EMULATED if arch.target(name).family == "cdna"]
 RDNA = [name for name in arch.EMULATED if arch.target(name).family != "cdna"]
+
+
+# Those of the tier `torch`: by file, the tests' names, or all.
+OF_TORCH: dict[str, tuple[str, ...]] = {
+    "test_registration.py": (),
+    "test_transforms.py": (),
+    "test_values.py": ("test_every_case_keeps_the_contract",),
+    "test_cpu_operands.py": (),
+    "test_gradients.py": (
+        "test_gradcheck", "test_jacobians_and_hessians_at_once", "test_results_may_be_changed_in_place",
+        "test_results_are_no_views", "test_graphs_name_their_ops", "test_in_place_is_seen_by_autograd",
+        "test_forward_mode_is_refused_rather_than_wrong", "test_forward_mode_is_refused_under_reverse_mode_too",
+    ),
+    "test_compile.py": (
+        "test_fullgraph_static", "test_sizes_known_only_as_it_runs", "test_sizes_known_only_as_it_runs_are_checked_then",
+        "test_other_tracers_graphs_differentiate", "test_graphs_hold_the_op_itself", "test_export_with_a_dynamic_dimension",
+        "test_registered_activations_compile",
+    ),
+    "test_inductor.py": (
+        "test_backend_trains", "test_options_reach_inductor", "test_enable_composes_and_gives_the_slot_back",
+        "test_a_graph_from_the_cache_calls_our_op", "test_disabled_stops_the_backend_too",
+    ),
+    "test_inductor_patterns.py": ("test_fires", "test_autocast", "test_names_a_layer_that_torch_computes_whole"),
+    "test_swap.py": (
+        "test_results_gradients_and_dropout", "test_hooks_run_before_and_after_swapping", "test_compile_before_and_after",
+        "test_copies_files_and_state_dicts", "test_jit_trace",
+    ),
+    "test_swap_blocks.py": ("test_transformer_encoder", "test_nested_tensors_are_left_to_torch"),
+    "test_swapped_mode.py": (
+        "test_taken", "test_left_to_torch", "test_torch_refuses_in_its_own_words", "test_export", "test_transforms",
+        "test_compile_around_and_within", "test_what_is_recomputed_is_ours_too",
+    ),
+    "test_kernel.py": (),
+    "test_distributed.py": (
+        "test_every_offer_on_two_processes", "test_a_block_by_tensor_parallel_plans",
+        "test_fsdp_and_tensor_parallel_together", "test_any_placements_give_the_right_values",
+        "test_unusual_placements", "test_gradients_of_uneven_parts", "test_second_derivatives",
+    ),
+    "test_torch_internals.py": (
+        "test_says_what_it_is_for_and_in_which_releases_it_is", "test_all_is_right_without_any_of_them",
+    ),
+}  # fmt: skip
 
 
 def turn() -> int:
@@ -45,8 +89,8 @@ def target_of(value: object) -> str | None:
 
 def runs(item, tier: str, turn: int) -> bool:
     """Whether a test is of the tier; `item` is pytest's."""
-    if tier == "full":
-        return True
+    if tier in ("full", "torch"):
+        return tier == "full" or is_of_torch(item)
     return is_of_compilers(item, turn) if tier == "compilers" else is_quick(item, turn) == (tier == "quick")
 
 
@@ -71,3 +115,9 @@ def is_quick(item, turn: int) -> bool:
     if item.path.name in WRONG and hasattr(item, "callspec"):
         return sum(item.callspec.id.encode()) % THIRDS == turn % THIRDS
     return True
+
+
+def is_of_torch(item) -> bool:
+    """Whether a test is of the tier `torch`."""
+    names = OF_TORCH.get(item.path.name)
+    return names is not None and (not names or item.originalname in names)

@@ -46,10 +46,11 @@ def test_workflows_run_what_is_there(path):
 
 def test_every_emulated_target_has_its_job():
     jobs = yaml.safe_load((GITHUB / "workflows/ci.yml").read_text())["jobs"]
-    assert {"lint", "unit", "emulated", "wheel"} <= set(jobs)
+    assert {"lint", "unit", "emulated", "torch", "wheel"} <= set(jobs)
     assert jobs["emulated"]["strategy"]["matrix"]["target"] == list(arch.EMULATED)
     oldest = re.search(r"torch>=([\d.]+)", (ROOT / "pyproject.toml").read_text()).group(1)
     assert jobs["wheel"]["strategy"]["matrix"]["torch"] == [f"torch=={oldest}.0", "torch"]
+    assert jobs["torch"]["strategy"]["matrix"]["release"] == [f"{oldest}.0", "newest"]
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)

@@ -1,5 +1,7 @@
 """The tiers of the tests: nothing is in both parts or in neither, and within few commits everything has had its turn."""
 
+import ast
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -78,3 +80,18 @@ def test_the_turn_is_the_commits(monkeypatch):
     assert tiers.turn() >= 0
     monkeypatch.setenv("PATH", "")
     assert tiers.turn() == 0
+
+
+def test_those_for_another_torch_are_there():
+    folder = Path(__file__).parents[1]
+    files = {path.name: path for path in folder.rglob("test_*.py")}
+    for name, tests in tiers.OF_TORCH.items():
+        tree = ast.parse(files[name].read_text(encoding="utf-8"))
+        defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        assert set(tests) <= defined, name
+    kinds = {files[name].parent.name for name in tiers.OF_TORCH}
+    assert kinds == {"unit", "contract", "emulator", "models"}
+    item = SimpleNamespace(path=files["test_swap.py"], originalname="test_jit_trace")
+    assert tiers.runs(item, "torch", 0)
+    assert not tiers.runs(SimpleNamespace(path=files["test_swap.py"], originalname="test_filter"), "torch", 0)
+    assert not tiers.runs(SimpleNamespace(path=files["test_plan.py"], originalname="test_x"), "torch", 0)
