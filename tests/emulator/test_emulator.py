@@ -333,12 +333,26 @@ def test_what_is_not_emulated_is_refused(body):
         execute(body, "gfx942", (1, 2, 3))
 
 
+def test_instructions_alike_share_a_function():
+    """Those that differ in registers and numbers alone: each has its own as arguments."""
+    adds = ("v5, v1, v2", "v6, v5, v5", "v7, 9, v6", "v8, 11, v7")
+    body = "".join(f"v_add_u32_e32 {operands}\n" for operands in adds) + "v_sub_u32_e32 v9, v8, v1"
+    built = execute(body, inputs=(3, 4))
+    assert [int(built.registers[i][3]) for i in (5, 6, 7, 8, 9)] == [7, 14, 23, 34, 31]
+    (steps,) = (block.steps for block in built.blocks)
+    by_mnemonic = {}
+    for ins, function in zip(steps.instructions, steps.functions, strict=True):
+        by_mnemonic.setdefault(ins.mnemonic, set()).add(function)
+    assert len(by_mnemonic["v_add_u32_e32"]) == 1
+    assert by_mnemonic["v_add_u32_e32"] != by_mnemonic["v_sub_u32_e32"]
+
+
 def test_a_block_is_decoded_when_it_is_first_run():
     """What is never reached stops nothing; what is reached stops the kernel, and names all that is not known of it."""
     unreached = "s_cbranch_scc1 .Lend\ns_unheard_of s4\n.Lend:\nv_mov_b32_e32 v5, 7"
     built = execute(f"s_cmp_eq_u32 s4, s4\n{unreached}")
     assert set(built.registers[5]) == {7}
-    assert [bool(block.line_of) for block in built.blocks] == [True, False, True]
+    assert ["steps" in vars(block) for block in built.blocks] == [True, False, True]
     with pytest.raises(UnknownInstruction, match=r"on gfx942: .*v_never_heard_of.*; .*s_unheard_of"):
         execute(f"v_never_heard_of v5, v1\n{unreached}")
     with pytest.raises(UnknownInstruction, match="s_unheard_of"):

@@ -150,7 +150,7 @@ def test_a_branch_further_than_an_instruction_reaches(names):
     assert [ins.mnemonic for ins in instructions] == ["s_nop"] * 4 + ["s_branch", "s_trap", "s_endpgm"]
     assert instructions[4].operands == (".LBB0_2",)
     program = wmma_ops.emulator.program.build(_kernel(*lines), "gfx942")
-    assert program.blocks[1].run(None, None, None) == 3  # the one of .LBB0_2
+    assert program.blocks[1].steps.run(None) == 3  # the one of .LBB0_2
 
 
 @pytest.mark.parametrize(("at", "line"), [(4, "s_mov_b32 s5, 0"), (4, FAR[4].replace("B0_2", "B0_1")), (5, "s_nop 0")])

@@ -2,14 +2,15 @@
 
 import functools
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Instruction:
+class Instruction(NamedTuple):
     mnemonic: str
     operands: tuple[str, ...]
-    modifiers: dict[str, str]
+    modifiers: Mapping[str, str]
     text: str
     line: int  # in the assembly
     source: str  # "kernel.hip:12", or ""
@@ -65,6 +66,7 @@ _DATA = re.compile(r"^\.(byte|short|long|quad|zero|ascii|asciz)\s+(.*)$")
 _DATA_SIZES = {"byte": 1, "short": 2, "long": 4, "quad": 8}
 
 _COMMA = re.compile(r",(?![^\[(]*[\])])")
+_BRACKET = re.compile(r"[(]|\[[^\d]")
 
 # What follows the operands: name:value, or a bare word.
 _NAMED = re.compile(r"\b([a-z_][a-z_0-9]*):(\[[^\]]*\]|swizzle\([^)]*\)|[\w.+-]+)")
@@ -72,26 +74,33 @@ _NAMED = re.compile(r"\b([a-z_][a-z_0-9]*):(\[[^\]]*\]|swizzle\([^)]*\)|[\w.+-]+
 
 def split_operands(text: str) -> list[str]:
     """At commas outside brackets, which no instruction nests."""
-    return [part for part in map(str.strip, _COMMA.split(text)) if part]
+    parts = text.split(",") if _BRACKET.search(text) is None else _COMMA.split(text)
+    return [part for part in map(str.strip, parts) if part]
 
 
 def parse_instruction(text: str, line: int = 0, source: str = "", position: str = "") -> Instruction:
+    return Instruction(*_parsed(text), text, line, source, position)
+
+
+@functools.lru_cache(maxsize=32768)
+def _parsed(text: str) -> tuple[str, tuple[str, ...], Mapping[str, str]]:
+    """(mnemonic, operands, modifiers). Most instructions of a kernel stand in others, too."""
     mnemonic, _, rest = text.partition(" ")
-    modifiers = {}
+    modifiers: dict[str, str] = {}
     if mnemonic.startswith(("s_wait", "s_delay", "s_sendmsg", "s_getreg", "s_setreg", "s_clause")):
-        return Instruction(mnemonic, tuple(split_operands(rest)), modifiers, text, line, source, position)
+        return mnemonic, tuple(split_operands(rest)), modifiers
 
     def take(match):
         modifiers[match.group(1)] = match.group(2)
         return " "
 
-    rest = _NAMED.sub(take, rest)
+    rest = _NAMED.sub(take, rest) if ":" in rest else rest
     operands = split_operands(rest)
     if operands:
         # Bare modifiers stand after the last operand, separated by blanks alone.
         operands[-1], *words = operands[-1].split()
         modifiers |= dict.fromkeys(words, "1")
-    return Instruction(mnemonic, tuple(operands), modifiers, text, line, source, position)
+    return mnemonic, tuple(operands), modifiers
 
 
 @functools.cache
@@ -130,6 +139,26 @@ def _append_data(data: dict[str, Datum | None], name: str, kind: str, text: str)
         data[name] = None
 
 
+@functools.lru_cache(maxsize=8192)
+def _location(raw: str, name: str) -> tuple[str, str]:
+    """(source, position) of a .loc line in a file of this name; nothing of line 0, which is the compiler's own."""
+    if _LOC.match(raw).group(2) == "0":
+        return "", ""
+    source = f"{name}:{_LOC.match(raw).group(2)}"
+    # Where it was inlined, the comment names the callers, the kernel's own line last.
+    callers = _INLINED.findall(raw)
+    if callers:
+        source = f"{callers[-1][0].rsplit('/', 1)[-1]}:{callers[-1][1]} (in {source})"
+    return source, " ".join(_POSITION.findall(raw.partition(";")[2]))
+
+
+def _without_debugging(text: str) -> str:
+    """Without the sections between the code and the metadata, which are most of the lines."""
+    start = text.find("\n\t.section\t.debug_")
+    end = text.find("\n\t.amdgpu_metadata", start)
+    return text if min(start, end) < 0 else text[:start] + text[end:]
+
+
 def parse(text: str) -> Assembly:
     match = _TARGET.search(text)
     assembly = Assembly(match.group(1) if match else "", {}, {})
@@ -143,7 +172,7 @@ def parse(text: str) -> Assembly:
     in_data = False
     in_metadata = False
     metadata: list[str] = []
-    for number, raw in enumerate(text.splitlines(), 1):
+    for number, raw in enumerate(_without_debugging(text).splitlines(), 1):
         line = raw.split(";", 1)[0].rstrip() if ";" in raw and '"' not in raw else raw.rstrip()
         if in_metadata:
             if ".end_amdgpu_metadata" in raw:
@@ -170,15 +199,8 @@ def parse(text: str) -> Assembly:
             stripped = rest
         if stripped.startswith("."):
             if loc := _LOC.match(line):
-                name = files.get(loc.group(1), "")
-                position = " ".join(_POSITION.findall(raw.partition(";")[2]))
-                # Line 0 is the compiler's own.
-                if loc.group(2) != "0":
-                    source = f"{name}:{loc.group(2)}"
-                    # Where it was inlined, the comment names the callers, the kernel's own line last.
-                    callers = _INLINED.findall(raw)
-                    if callers:
-                        source = f"{callers[-1][0].rsplit('/', 1)[-1]}:{callers[-1][1]} (in {source})"
+                found, position = _location(raw, files.get(loc.group(1), ""))
+                source = found or source
             elif file := _FILE.match(line):
                 files[file.group(1)] = file.group(2).rsplit("/", 1)[-1]
             elif stripped.startswith(".amdhsa_kernel"):

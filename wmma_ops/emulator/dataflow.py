@@ -62,6 +62,21 @@ def _selected(ins: Instruction) -> set[str]:
 
 def uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
     """(read, written)."""
+    if ins.mnemonic.startswith("v_indexed"):  # its modifiers are not those of its text
+        return _uses(ins)
+    key = ins.mnemonic, ins.operands, ins.text
+    found = _known.get(key)
+    if found is None:
+        if len(_known) >= 32768:
+            _known.clear()
+        found = _known[key] = _uses(ins)
+    return found
+
+
+_known: dict[tuple, tuple[Set[str], Set[str]]] = {}
+
+
+def _uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
     if "::" in ins.text:
         read, written = set(), set()
         for half in ins.text.split("::"):
@@ -102,10 +117,15 @@ def uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
     return reads, every[0]
 
 
+_OF_BFLOAT16 = {
+    f"{m}{form}": by for m, by in (("v_lshlrev_b32", "16"), ("v_and_b32", "0xffff0000")) for form in ("", "_e32")
+}
+
+
 def converts(ins: Instruction) -> bool:
     """A bfloat16 is the upper half of a float."""
-    of_bfloat16 = {"v_lshlrev_b32": "16", "v_and_b32": "0xffff0000"}.get(ins.mnemonic.removesuffix("_e32"))
-    return ins.mnemonic.startswith("v_cvt_") or (of_bfloat16 is not None and ins.operands[1] == of_bfloat16)
+    by = _OF_BFLOAT16.get(ins.mnemonic)
+    return ins.operands[1] == by if by else ins.mnemonic.startswith("v_cvt_")
 
 
 def _steps(instructions: list[Instruction]) -> list[tuple[Set[str], Set[str], bool]]:

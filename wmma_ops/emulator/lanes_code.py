@@ -117,6 +117,8 @@ def name_indexed(instructions: list[Instruction], starts: set[int]) -> list[Inst
 
     `starts` are the places that control may come to from elsewhere: the index mode must be off there.
     """
+    if not any(ins.mnemonic.startswith("s_set_gpr_idx") for ins in instructions):
+        return instructions
     out, mode = [], None
     for at, ins in enumerate(instructions):
         m = ins.mnemonic
@@ -133,6 +135,6 @@ def name_indexed(instructions: list[Instruction], starts: set[int]) -> list[Inst
             if m.removesuffix("_e32") != "v_mov_b32" or mode & 6:
                 raise ValueError(f"{ins.text!r}: not emulated with registers indexed by s_set_gpr_idx_on")
             names = {name: "1" for name, bit in (("source", 1), ("destination", 8)) if mode & bit}
-            ins = Instruction(INDEXED, ins.operands, {**ins.modifiers, **names}, ins.text, ins.line, ins.source)
+            ins = ins._replace(mnemonic=INDEXED, modifiers={**ins.modifiers, **names})
         out.append(ins)
     return out

@@ -1,7 +1,7 @@
 """What a kernel's text refers to beyond itself: the functions that it calls, constants and variables."""
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class Linked:
 
 
 def _symbols(instructions: list[Instruction]) -> list[str]:
-    found = (_SYMBOL.match(op) for ins in instructions for op in ins.operands)
+    found = (_SYMBOL.match(op) for ins in instructions if "@" in ins.text for op in ins.operands)
     return [match.group(1) for match in found if match]
 
 
@@ -70,8 +70,8 @@ def _near(kernel: KernelText) -> list[Instruction]:
         halves = [(targets[0][0], part) for part in ("&4294967295", ">>32")] if targets else None
         if targets == halves and at < len(found) and found[at].mnemonic == "s_setpc_b64":
             for i in range(start, at):
-                found[i] = replace(found[i], mnemonic="s_nop", operands=("0",))
-            found[at] = replace(found[at], mnemonic="s_branch", operands=(targets[0][0],))
+                found[i] = found[i]._replace(mnemonic="s_nop", operands=("0",))
+            found[at] = found[at]._replace(mnemonic="s_branch", operands=(targets[0][0],))
     return found
 
 
@@ -102,7 +102,7 @@ def resolve(linked: Linked, block_of: dict[int, int]) -> None:
         if ins.mnemonic == "s_getpc_b64":
             passed, halves = 0, 0
             continue
-        match = next((match for match in map(_SYMBOL.match, ins.operands) if match), None)
+        match = next(filter(None, map(_SYMBOL.match, ins.operands)), None) if "@" in ins.text else None
         if match is None:
             if halves < 2 and not ins.mnemonic.startswith(_FOUR_BYTES):
                 raise ValueError(f"{ins.text!r}: another use of s_getpc_b64")
@@ -120,7 +120,7 @@ def resolve(linked: Linked, block_of: dict[int, int]) -> None:
             address = table[name].base
         value = address >> 32 if part == "hi" else address & 0xFFFFFFFF
         operands = tuple(hex(value) if _SYMBOL.match(op) else op for op in ins.operands)
-        linked.instructions[at] = replace(ins, operands=operands)
+        linked.instructions[at] = ins._replace(operands=operands)
         passed, halves = passed + 8, halves + 1
     linked.data |= {f"@{name}": region for name, region in table.items()}
 

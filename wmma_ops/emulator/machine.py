@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from wmma_ops.emulator.assembly import KernelText, class_of
+from wmma_ops.emulator.assembly import Instruction, KernelText, class_of
 from wmma_ops.emulator.errors import (
     BUDGET,
     DivergentBarrier,
@@ -62,6 +62,11 @@ class _Wave:
     scratch: Scratch | None = None
 
 
+def _place(ins: Instruction) -> str:
+    """Its line in the source, and the instruction."""
+    return (f"{ins.source}: " if ins.source else "") + f"`{ins.text}`"
+
+
 class Machine:
     """The state that generated code sees as `st`, and the loop around it."""
 
@@ -70,7 +75,8 @@ class Machine:
         self.memory = memory
         self.wave = program.wave
         self.budget = budget
-        self.left = budget  # of the block's steps
+        self.left = budget  # of the block's
+        self.failed: Instruction | None = None
         self.scratch = None
         self.lds: SharedMemory | None = None
         self.flat = Flat(memory, lambda: self.lds, lambda: self.scratch)
@@ -79,8 +85,7 @@ class Machine:
         self.statistics = Statistics()
         self.counts = [0] * len(program.blocks)
         self.current: _Wave | None = None
-        program.namespace["SHARED_BASE"] = SHARED_BASE
-        program.namespace["PRIVATE_BASE"] = PRIVATE_BASE
+        self.scalars = program.scalars
         self.masks: dict[int, tuple[bool, np.ndarray]] = {}
         self.banks = 32
         self.private = 0  # bytes of scratch memory a lane
@@ -205,23 +210,25 @@ class Machine:
         at = wave.resume
         counts = self.counts
         left = self.left
+        self.failed = blocks[at].instructions[-1]
         try:
             while at >= 0:
                 body = blocks[at]
                 counts[at] += 1
-                left -= body.steps
+                left -= body.cost
                 if left < 0:
+                    self.failed = body.instructions[-1]
                     left = self._renewed()
-                at = body.run(self, self.full, self.mask)
+                at = body.steps.run(self)
         except UnknownInstruction:
             raise  # it names the instruction, which is of no one wave
         except AwaitedWrite as error:
-            error.place = self._instruction(error, body)
+            error.place = _place(self.failed)
             raise
         except EmulationError as error:
-            raise type(error)(self._where(error, body, wave, block) + str(error)) from None
+            raise type(error)(self._where(self.failed, wave, block) + str(error)) from None
         except (ValueError, IndexError, TypeError, AttributeError, OverflowError) as error:
-            raise EmulationError(self._where(error, body, wave, block) + f"{type(error).__name__}: {error}") from error
+            raise EmulationError(self._where(self.failed, wave, block) + f"{type(error).__name__}: {error}") from error
         self.left = left
         wave.resume = self.resume
         return at
@@ -237,22 +244,8 @@ class Machine:
         self.memory.progress = False
         return self.budget
 
-    def _instruction(self, error, body) -> str:
-        """Source line and instruction of the innermost generated frame."""
-        trace, line = error.__traceback__, None
-        while trace is not None:
-            if trace.tb_frame.f_code.co_filename.startswith("<block"):
-                line = trace.tb_lineno
-            trace = trace.tb_next
-        instruction = body.instructions[-1] if body.instructions else None
-        if line is not None and 0 <= line - 2 < len(body.line_of):
-            instruction = body.instructions[body.line_of[line - 2]]
-        place = f"{instruction.source}: " if instruction is not None and instruction.source else ""
-        return place + (f"`{instruction.text}`" if instruction is not None else "")
-
-    def _where(self, error, body, wave: _Wave, block) -> str:
-        name = self.program.kernel.name
-        return f"{name} on {self.program.target}: {self._instruction(error, body)}, block {block}, wave {wave.index}: "
+    def _where(self, ins: Instruction, wave: _Wave, block) -> str:
+        return f"{self.program.kernel.name} on {self.program.target}: {_place(ins)}, block {block}, wave {wave.index}: "
 
     def block(self, index: tuple[int, int, int], start, threads: int, shared_bytes: int, order) -> None:
         """Runs one block. `start(wave)` sets the machine's registers for a wave's first instruction."""

@@ -4,6 +4,7 @@ Written from the ISA's own description of the lanes, apart from wmma_ops/hardwar
 Element e of a lane counts through its registers from the low bits up.
 """
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -148,14 +149,14 @@ def _elements(registers: np.ndarray, kind: str) -> np.ndarray:
     return values.transpose(1, 0, 2).reshape(lanes, -1)
 
 
-def make(shape: Shape, d, a, b, c) -> Callable[[], None]:
-    """The instruction on these register rows; c may be a constant."""
-    lanes = d.shape[1]
+@functools.cache
+def make(shape: Shape, lanes: int, registers_d: int, registers_a: int, registers_b: int) -> Callable[..., None]:
+    """The instruction on register rows d, a, b and c of these numbers; c may be a constant."""
     integer = shape.d == "int32"
     work = np.float64 if integer or shape.d == "float64" else np.float32
 
     def gather(kind, registers):
-        count = registers.shape[0] * 32 // _BITS[kind]
+        count = registers * 32 // _BITS[kind]
         index = np.zeros((shape.blocks, shape.m, shape.k), dtype=np.intp)
         found = np.zeros(index.shape, dtype=bool)
         for lane in range(lanes):
@@ -165,17 +166,17 @@ def make(shape: Shape, d, a, b, c) -> Callable[[], None]:
                     index[block, row, k] = lane * count + element
                     found[block, row, k] = True
         if not found.all():
-            raise ValueError(f"operands of {registers.shape[0]} registers do not fill {shape}")
+            raise ValueError(f"operands of {registers} registers do not fill {shape}")
         return index
 
-    index_a, index_b = gather(shape.a, a), gather(shape.b, b)
+    index_a, index_b = gather(shape.a, registers_a), gather(shape.b, registers_b)
     narrow = shape.d in ("float16", "bfloat16")
     per_register = 2 if narrow and shape.family == "rdna4" else 1
-    count = d.shape[0] * per_register // (2 if shape.d == "float64" else 1)
+    count = registers_d * per_register // (2 if shape.d == "float64" else 1)
     position = np.array([[result_position(shape, lane, e) for lane in range(lanes)] for e in range(count)])
     rows, columns, blocks = position[..., 0], position[..., 1], position[..., 2]
 
-    def read_c():
+    def read_c(c):
         if c.ndim == 0:
             return c.astype(work)
         if shape.d == "float64":
@@ -191,7 +192,7 @@ def make(shape: Shape, d, a, b, c) -> Callable[[], None]:
             return np.ascontiguousarray(halves).view(np.float16).astype(np.float32)
         return c.view(np.int32).astype(np.float64) if integer else c.view(np.float32)
 
-    def write_d(values):
+    def write_d(d, values):
         if shape.d == "float64":
             raw = np.ascontiguousarray(values).view(np.uint64)
             d[0::2], d[1::2] = raw & np.uint64(0xFFFFFFFF), raw >> np.uint64(32)
@@ -212,12 +213,12 @@ def make(shape: Shape, d, a, b, c) -> Callable[[], None]:
 
     replicated = shape.family == "rdna3"
 
-    def run():
+    def run(d, a, b, c):
         if replicated and not (np.array_equal(a[:, :16], a[:, 16:]) and np.array_equal(b[:, :16], b[:, 16:])):
             raise ValueError("A and B must be the same in lanes 0–15 and 16–31")
         left = _elements(a, shape.a).ravel()[index_a].astype(work)
         right = _elements(b, shape.b).ravel()[index_b].astype(work)
         product = np.matmul(left, right.transpose(0, 2, 1))
-        write_d(product[blocks, rows, columns] + read_c())
+        write_d(d, product[blocks, rows, columns] + read_c(c))
 
     return run

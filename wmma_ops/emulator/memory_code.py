@@ -10,7 +10,6 @@ from wmma_ops.emulator.dataflow import returns_old
 from wmma_ops.emulator.memory import size_of
 from wmma_ops.emulator.modifiers import CACHE, OFFSET, OFFSETS, only
 from wmma_ops.emulator.operands import scalar_index, vector_index
-from wmma_ops.emulator.padding import Loaded
 from wmma_ops.emulator.writer import Writer
 
 MEMORY_KINDS = {
@@ -172,7 +171,7 @@ class MemoryCode(Writer):
     def _loaded(self, text: str) -> str:
         """What tells whether bytes of a loaded operand are used."""
         prefix, index, count = vector_index(text)
-        return self.constant(Loaded(self.flow, self.place, [f"{prefix}{index + i}" for i in range(count)]))
+        return self.row(prefix, index, f"loaded{count}")
 
     def _rows(self, text: str, kind: str) -> str:
         if vector_index(text) is None:
@@ -219,10 +218,10 @@ class MemoryCode(Writer):
         self.emit(f"{target}.atomic({address}, {operation!r}, {rows}, {out}, {wide}, mask)")
         return True
 
-    def _meant(self, ins: Instruction, what: str, address: str, offsets: tuple[int, ...], size: int) -> None:
+    def _within(self, what: str, address: str, offsets: tuple[int, ...], size: int) -> None:
         """Checks that an access lies in a variable that its place in the source means, where that is known."""
-        if self.names and (meant := self.names.meant.get(ins.position)):
-            self.emit(f"st.lds.within({self.constant(meant)}, {what!r}, {address}, {offsets}, {size}, mask)")
+        if self.meant:
+            self.emit(f"st.lds.within(meant, {what!r}, {address}, {offsets}, {size}, mask)")
 
     def _shared(self, m: str, ins: Instruction) -> bool:
         only(ins, OFFSETS)
@@ -260,7 +259,7 @@ class MemoryCode(Writer):
             if not two:
                 rows = self._rows(ops[0] if way == "load" else ops[1], kind)
                 address = self.source(ops[1] if way == "load" else ops[0], "u")
-                self._meant(ins, "read" if way == "load" else "write", address, (offset,), size_of(kind))
+                self._within("read" if way == "load" else "write", address, (offset,), size_of(kind))
                 uses = f", {self._loaded(ops[0])}" if way == "load" else ""
                 self.emit(f"st.lds.{way}({address}, {offset}, {rows}, {kind!r}, full, mask{uses})")
                 return True
@@ -271,7 +270,7 @@ class MemoryCode(Writer):
             if way == "load":
                 prefix, index, _ = vector_index(ops[0])
                 address = self.source(ops[1], "u")
-                self._meant(ins, "read", address, offsets, size)
+                self._within("read", address, offsets, size)
                 # The address may be one of the results.
                 self.emit(f"x = {address}.copy()")
                 for i in (0, 1):
@@ -281,7 +280,7 @@ class MemoryCode(Writer):
                     self.emit(f"st.lds.load(x, {offsets[i]}, {rows}, {kind!r}, full, mask, {uses})")
             else:
                 address = self.source(ops[0], "u")
-                self._meant(ins, "write", address, offsets, size)
+                self._within("write", address, offsets, size)
                 for i in (0, 1):
                     rows = self._rows(ops[1 + i], kind)
                     self.emit(f"st.lds.store({address}, {offsets[i]}, {rows}, {kind!r}, full, mask)")
@@ -302,6 +301,6 @@ class MemoryCode(Writer):
         if result is not None:
             found = vector_index(result)
             out = "(" + ", ".join(self.row(found[0], found[1] + i, "u") for i in range(found[2])) + ",)"
-        self._meant(ins, "atomic", address, (offset,), 4 * words)
+        self._within("atomic", address, (offset,), 4 * words)
         self.emit(f"st.lds.atomic({address}, {offset}, {operation!r}, {names}, {out}, {wide}, mask)")
         return True

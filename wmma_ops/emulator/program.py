@@ -1,25 +1,24 @@
-"""Turns a kernel's instructions into Python functions, one a basic block, over NumPy rows of one value a lane.
+"""Turns a kernel's instructions into steps: calls of functions over NumPy rows of one value a lane.
 
-A block's function is made when the block is first run: a launch reaches about half of a kernel's blocks.
+A block's steps are made when the block is first run: a launch reaches about half of a kernel's blocks.
 
-A register is a row that stays at its place: the functions name it directly (v5_f is register v5 as float32), and waves
-take turns by having their rows copied in and out (machine.py). What an instruction does is generated as text, so that a
-block runs without looking anything up.
+A register is a row that stays at its place: steps have it as an argument, seen as the type that they want, and waves take
+turns by having their rows copied in and out (machine.py). What an instruction does is generated as text (templates.py).
 
-Names in the generated text: S, the scalar registers as Python integers (vcc 106–107, ttmp0 108, m0 124, exec 126–127,
-scc 128, nothing 129); full and mask, the lanes in exec; st, the machine.
+Names in the generated text: v<number>_<kind> and a<number>_<kind>, rows; S, the scalar registers as Python integers (vcc
+106–107, ttmp0 108, m0 124, exec 126–127, scc 128, nothing 129); full and mask, the lanes in exec; st, the machine.
 """
 
 import contextlib
 import functools
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from wmma_ops.emulator import dataflow
+from wmma_ops.emulator import dataflow, padding, templates
 from wmma_ops.emulator.assembly import Instruction, KernelText, class_of, parse_instruction
 from wmma_ops.emulator.convert_code import ConvertCode
 from wmma_ops.emulator.errors import UnknownInstruction
@@ -28,6 +27,7 @@ from wmma_ops.emulator.linking import CODE_BASE, CODE_STEP, Linked, link, resolv
 from wmma_ops.emulator.memory import Region
 from wmma_ops.emulator.memory_code import MemoryCode
 from wmma_ops.emulator.modifiers import only
+from wmma_ops.emulator.operands import DTYPES
 from wmma_ops.emulator.scalar import IGNORED, SALU
 from wmma_ops.emulator.scalar_code import ScalarCode
 from wmma_ops.emulator.shared_names import SharedNames
@@ -37,27 +37,55 @@ from wmma_ops.emulator.vector_code import VectorCode
 END, BARRIER, WAIT = -1, -2, -3
 
 
-def steps_of(ins: Instruction) -> int:
+def cost_of(ins: Instruction) -> int:
     """What an instruction counts towards the budget: about how long it takes."""
     if dataflow.is_atomic(ins.mnemonic):
         return 64  # one lane after the other
     return 10 if class_of(ins.mnemonic) in ("memory", "shared", "matrix") else 1
 
 
+@dataclass
+class Steps:
+    """Calls, one after the other, of functions with the machine and their arguments. The last gives the block that follows.
+
+    Lists beside each other, not a tuple for each: Python's search for garbage then has a third of the objects to visit.
+    """
+
+    functions: list[Callable[..., int | None]] = field(default_factory=list)
+    arguments: list[tuple] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
+
+    def add(self, function: Callable[..., int | None], arguments: tuple, ins: Instruction) -> None:
+        self.functions.append(function)
+        self.arguments.append(arguments)
+        self.instructions.append(ins)
+
+    def run(self, st) -> int:
+        """The block that follows. Where a step fails, `st` learns of which instruction."""
+        following, left = None, iter(self.arguments)
+        try:
+            for function, arguments in zip(self.functions, left, strict=True):
+                following = function(st, *arguments)
+        except BaseException:
+            st.failed = self.instructions[len(self.instructions) - left.__length_hint__() - 1]
+            raise
+        return following
+
+
 class Block:
-    """Instructions that run one after the other. `make` gives their function and, of each of its lines, the instruction."""
+    """Instructions that run one after the other, as steps, which are made when they are first asked for."""
 
-    def __init__(self, instructions: list[Instruction], make: Callable[[], tuple[Callable, list[int]]]):
-        self.instructions = instructions
-        self.steps = 0  # known once it is made
-        self.line_of: list[int] = []  # generated line -> index of the instruction
-        self.run: Callable[..., int] = self._first
-        self.make = make
+    def __init__(self, instructions: list[Instruction], make: Callable[[], Steps]):
+        self.instructions, self._make = instructions, make
 
-    def _first(self, st, full, mask) -> int:
-        self.run, self.line_of = self.make()
-        self.steps = sum(map(steps_of, self.instructions))
-        return self.run(st, full, mask)
+    @functools.cached_property
+    def steps(self) -> Steps:
+        return self._make()
+
+    @functools.cached_property
+    def cost(self) -> int:
+        """Of the budget."""
+        return sum(map(cost_of, self.instructions))
 
 
 @dataclass
@@ -66,7 +94,6 @@ class Program:
     target: str
     wave: int
     blocks: list[Block]
-    namespace: dict
     registers: np.ndarray  # VGPRs [n, wave]
     accumulators: np.ndarray  # AGPRs
     scalars: list[int]
@@ -81,22 +108,68 @@ class Program:
         return sum(len(block.instructions) for block in self.blocks)
 
 
+_templates: dict[tuple, templates.Template] = {}
+
+
+@functools.cache
+def _stem(mnemonic: str) -> str:
+    """Without what says how an instruction is encoded."""
+    for suffix in ("_e32", "_e64", "_dpp", "_sdwa", "_e64_dpp", "_dpp8"):
+        mnemonic = mnemonic.removesuffix(suffix)
+    return mnemonic.removesuffix("_e64")
+
+
 class Builder(ScalarCode, VectorCode, ConvertCode, LanesCode, MemoryCode):
     """Code for any instruction."""
 
-    # One instruction.
+    def __init__(self, kernel: KernelText, target: str, flow: "_Flow", names: SharedNames | None):
+        super().__init__(kernel, target, flow.instructions)
+        self.flow, self.names = flow, names
+        self.place = 0  # of the instruction at hand
+        self._views: dict[tuple[str, int, str], object] = {}
 
-    def instruction(self, ins: Instruction) -> None:
-        m = ins.mnemonic
-        for suffix in ("_e32", "_e64", "_dpp", "_sdwa", "_e64_dpp", "_dpp8"):
-            m = m.removesuffix(suffix)
-        m = m.removesuffix("_e64")
+    def add(self, steps: Steps, ins: Instruction, write: Callable[[Instruction], bool] | None = None) -> None:
+        """Adds what an instruction does: one call or none. Those that are alike share what was written for one of them, but
+        for what `write` writes."""
+        operands, numbers = templates.renamed(ins.operands)
+        self.meant = self.names.meant.get(ins.position) if self.names else None
+        key = (self.target, ins.mnemonic, operands, tuple(ins.modifiers.items()), self.meant is None)
+        found = None if write else _templates.get(key)
         try:
-            handled = self._handle(m, ins)
+            if found is None:
+                self.lines, self.constants = [], []
+                if not (write or self._write)(ins._replace(operands=operands)):
+                    self.unknown.setdefault(_stem(ins.mnemonic), ins)
+                    return
+                found = templates.template(self.lines, self.constants, self.namespace, self.rules)
+                if write is None:
+                    templates.keep(_templates, key, found)
+            if found.function is not None:
+                steps.add(found.function, found.bind(self._row, numbers, self.meant), ins)
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise UnknownInstruction(f"{ins.text!r}: {error}") from error
-        if not handled:
-            self.unknown.setdefault(m, ins)
+
+    def _write(self, ins: Instruction) -> bool:
+        return self._handle(_stem(ins.mnemonic), ins)
+
+    def _row(self, prefix: str, index: int, kind: str):
+        """What the name of a register stands for: see Writer.row, memory_code.py's `loaded` and vector_code.py's `block`."""
+        found = self._views.get((prefix, index, kind))
+        if found is None:
+            rows = self.registers if prefix == "v" else self.accumulators
+            view, _, half = kind.partition("_")
+            if kind.startswith("loaded"):
+                names = [f"{prefix}{index + i}" for i in range(int(kind[6:]))]
+                return padding.Loaded(self.flow, self.place, names)
+            if kind.startswith("block"):
+                found = rows[index : index + int(kind[5:])]
+                rows[index + int(kind[5:]) - 1]  # the last is there
+            else:
+                found = rows[index].view(DTYPES[view])
+                if view in "hws":
+                    found = found[1::2] if half else found[0::2]
+            self._views[prefix, index, kind] = found
+        return found
 
     def _handle(self, m: str, ins: Instruction) -> bool:
         if m.startswith(IGNORED) or m == "s_sendmsg":
@@ -241,80 +314,89 @@ def _check_descriptor(kernel: KernelText, target: str) -> None:
             )
 
 
-def _leaving(builder: Builder, flow: _Flow, ins: Instruction, following: int) -> str | None:
-    """The statement with which an instruction leaves its block; None where it does not."""
+def _leaves(mnemonic: str) -> bool:
+    return mnemonic in _BRANCHES or mnemonic in _ENDS
+
+
+def _leave(builder: Builder, ins: Instruction, to: int, following: int) -> bool:
+    """Writes how an instruction leaves its block, for the one that it names or for the one that follows."""
     m = ins.mnemonic
     if m in _BRANCHES:
-        return f"return {flow.block_of(ins.operands[0])} if {_BRANCHES[m]} else {following}"
-    if m == "s_branch":
-        return f"return {flow.block_of(ins.operands[0])}"
-    if m == "s_swappc_b64":
+        builder.emit(f"return {to} if {_BRANCHES[m]} else {following}")
+    elif m == "s_branch":
+        builder.emit(f"return {to}")
+    elif m == "s_swappc_b64":
         builder.emit(f"x = {builder.scalar(ins.operands[1], 64)}")
         builder.write_scalar(ins.operands[0], str(CODE_BASE + CODE_STEP * following), 64)
-        return "return st.jump(x)"
-    if m == "s_setpc_b64":
-        return f"return st.jump({builder.scalar(ins.operands[0], 64)})"
-    if m.startswith("s_endpgm"):
-        return f"return {END}"
-    if m == "s_barrier":
-        builder.emit("st.signal()")
-        return f"st.resume = {following}; return {BARRIER}"
-    if m == "s_barrier_wait":
+        builder.emit("return st.jump(x)")
+    elif m == "s_setpc_b64":
+        builder.emit(f"return st.jump({builder.scalar(ins.operands[0], 64)})")
+    elif m == "s_barrier":
+        builder.emit("st.signal()", f"st.resume = {following}", f"return {BARRIER}")
+    elif m == "s_barrier_wait":
         if ins.operands != ("-1",):
-            raise UnknownInstruction(f"{ins.text!r}: a barrier other than the block's")
-        return f"st.resume = {following}; return {WAIT}"
-    return None
+            raise ValueError("a barrier other than the block's")
+        builder.emit(f"st.resume = {following}", f"return {WAIT}")
+    else:
+        builder.emit(f"return {END}")
+    return True
+
+
+def _follow(_, following: int) -> int:
+    return following
+
+
+def _check_written(st, registers: list[str], by_lanes: bool) -> None:
+    if not by_lanes or st.mask.any():
+        for register in registers:
+            if register not in st.written:
+                st.uninitialised(register)
+
+
+def _note_written(st, registers: Set[str], needed: Set[str]) -> None:
+    if st.written.issuperset(needed):
+        st.written.update(registers)
 
 
 _NOT_BY_LANES = ("s_", "v_mfma", "v_smfma", "v_wmma", "v_swmma", "v_read")
 
 
-def _lines(builder: Builder, flow: _Flow, which: int) -> list[int]:
-    """Writes one block's text into `builder.lines`; gives the index of each line's instruction."""
+def _steps(builder: Builder, flow: _Flow, which: int) -> Steps:
+    """One block's; what is not known is left out and kept in `builder.unknown`."""
     start, stop = flow.ranges[which]
-    body, following = flow.instructions[start:stop], flow.following(which)
-    builder.lines = []
-    line_of: list[int] = []
-    last = None
-    for index, ins in enumerate(body):
-        before = len(builder.lines)
+    following, steps = flow.following(which), Steps()
+    for place in range(start, stop):
+        ins = flow.instructions[place]
+        builder.place = place
         read, written = dataflow.uses(ins) if builder.watched else ((), ())
-        # Compilers do not jump over a few instructions that no lane executes. Matrix instructions ask no lane.
-        executed = "" if ins.mnemonic.startswith(_NOT_BY_LANES) else " and mask.any()"
-        builder.place = start + index
-        is_conversion = dataflow.converts(ins)
-        needed = sorted(builder.watched.intersection(read))
-        for register in () if is_conversion else needed:
-            builder.emit(f"if {register!r} not in st.written{executed}: st.uninitialised({register!r})")
-        last = _leaving(builder, flow, ins, following)
-        if last is None:
-            for half in split_dual(ins) if "::" in ins.text else (ins,):
-                builder.instruction(half)
-        if wrote := sorted(builder.watched.intersection(written)):
-            where = f"if st.written.issuperset({tuple(needed)!r}): " if is_conversion and needed else ""
-            builder.emit(f"{where}st.written.update({tuple(wrote)!r})")
-        if last is not None:
-            builder.emit(last)
-        line_of.extend([index] * (len(builder.lines) - before))
-    if last is None:
-        builder.emit(f"return {following}")
-        line_of.append(max(len(body) - 1, 0))
-    return line_of
+        needed, wrote = builder.watched.intersection(read), builder.watched.intersection(written)
+        is_conversion = bool(needed) and dataflow.converts(ins)
+        if needed and not is_conversion:
+            # Compilers do not jump over a few instructions that no lane executes. Matrix instructions ask no lane.
+            steps.add(_check_written, (sorted(needed), not ins.mnemonic.startswith(_NOT_BY_LANES)), ins)
+        if _leaves(ins.mnemonic):
+            to = flow.block_of(ins.operands[0]) if ins.mnemonic.startswith(("s_cbranch", "s_branch")) else END
+            builder.add(steps, ins, lambda renamed: _leave(builder, renamed, to, following))  # noqa: B023
+            return steps
+        for half in split_dual(ins) if "::" in ins.text else (ins,):
+            builder.add(steps, half)
+        if wrote:
+            steps.add(_note_written, (wrote, needed if is_conversion else set()), ins)
+    steps.add(_follow, (following,), flow.instructions[stop - 1])
+    return steps
 
 
-def _code(builder: Builder, flow: _Flow, which: int) -> tuple[Callable, list[int]]:
-    """One block's function; raises UnknownInstruction naming every instruction of the kernel that is not known."""
+def _made(builder: Builder, flow: _Flow, which: int) -> Steps:
+    """One block's steps; raises UnknownInstruction naming every instruction of the kernel that is not known."""
     builder.unknown.clear()
-    line_of = _lines(builder, flow, which)
+    made = _steps(builder, flow, which)
     if builder.unknown:
         for other in range(len(flow.ranges)):
             with contextlib.suppress(UnknownInstruction):
-                _lines(builder, flow, other)
+                _steps(builder, flow, other)
         names = "; ".join(f"{ins.text!r} ({ins.source or f'line {ins.line}'})" for ins in builder.unknown.values())
         raise UnknownInstruction(f"{builder.kernel.name} on {builder.target}: the emulator does not know {names}")
-    text = "def run(st, full, mask):\n" + "\n".join(f"    {line}" for line in builder.lines)
-    exec(compile(text, f"<block {which} of {builder.kernel.name}>", "exec"), builder.namespace)
-    return builder.namespace["run"], line_of
+    return made
 
 
 def build(kernel: KernelText, target: str, names: SharedNames | None = None) -> Program:
@@ -324,11 +406,10 @@ def build(kernel: KernelText, target: str, names: SharedNames | None = None) -> 
         flow = _flow(kernel)
     except ValueError as error:
         raise UnknownInstruction(f"{kernel.name} on {target}: {error}") from error
-    builder = Builder(kernel, target, flow.instructions, names)
-    builder.flow = flow
+    builder = Builder(kernel, target, flow, names)
     builder.watched = dataflow.doubtful(flow.instructions, flow.ranges, flow.successors(), {"v0", "v1", "v2"})
     blocks = [
-        Block(flow.instructions[start:stop], functools.partial(_code, builder, flow, which))
+        Block(flow.instructions[start:stop], functools.partial(_made, builder, flow, which))
         for which, (start, stop) in enumerate(flow.ranges)
     ]
     return Program(
@@ -336,7 +417,6 @@ def build(kernel: KernelText, target: str, names: SharedNames | None = None) -> 
         target,
         builder.wave,
         blocks,
-        builder.namespace,
         builder.registers,
         builder.accumulators,
         builder.scalars,

@@ -105,7 +105,7 @@ class ScalarCode(Writer):
             self.write_scalar(ops[0], "st.clock()", 64)
             return True
         if m == "s_getreg_b32":
-            self.write_scalar(ops[0], f"st.getreg({ops[1]!r})")
+            self.write_scalar(ops[0], f"st.getreg({self.constant(ops[1])})")
             return True
         if m in ("s_denorm_mode", "s_round_mode"):
             # Denormals kept and rounding to nearest even are what the arithmetic here does.

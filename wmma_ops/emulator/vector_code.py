@@ -335,19 +335,11 @@ class VectorCode(Writer):
         shape = matrix.describe(m, self.target, ins.modifiers)
         if shape is None:
             return False
-        d, a, b, c = ins.operands[:4]
-
-        def block(text):
-            vector = vector_index(text)
-            if vector is None:
-                return None
-            prefix, index, count = vector
-            rows = self.registers if prefix == "v" else self.accumulators
-            return rows[index : index + count]
-
-        blocks = [block(text) for text in (d, a, b, c)]
-        if blocks[3] is None:  # an inline constant
-            value = self.literal(c, {"float64": "d", "int32": "u"}.get(shape.d, "f"))
-            blocks[3] = np.array(value)
-        self.emit(f"{self.constant(matrix.make(shape, *blocks))}()")
+        found = [vector_index(text) for text in ins.operands[:4]]
+        blocks = [self.row(*vector[:2], f"block{vector[2]}") for vector in found if vector]
+        if found[3] is None:  # an inline constant
+            value = self.literal(ins.operands[3], {"float64": "d", "int32": "u"}.get(shape.d, "f"))
+            blocks.append(self.constant(np.array(value)))
+        unit = matrix.make(shape, self.wave, *(vector[2] for vector in found[:3]))
+        self.emit(f"{self.constant(unit)}({', '.join(blocks)})")
         return True

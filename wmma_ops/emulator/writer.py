@@ -7,6 +7,7 @@ import numpy as np
 
 from wmma_ops.emulator import numeric
 from wmma_ops.emulator.assembly import Instruction, KernelText
+from wmma_ops.emulator.memory import PRIVATE_BASE, SHARED_BASE
 from wmma_ops.emulator.operands import (
     DTYPES,
     DUMP,
@@ -21,69 +22,68 @@ from wmma_ops.emulator.operands import (
     scalar_index,
     vector_index,
 )
-from wmma_ops.emulator.shared_names import SharedNames
+from wmma_ops.emulator.shared_names import Variable
+
+
+@functools.lru_cache(maxsize=32768)
+def _highest(text: str) -> int:
+    """The largest number of a vector register in an instruction."""
+    return max(map(int, re.findall(r"\bv\[?(?:\d+:)?(\d+)", text)), default=0)
+
+
+@functools.cache
+def _namespace(rules: str, wave: int) -> dict:
+    """What generated code names beside its parameters."""
+    found = {name: getattr(numeric, name) for name in dir(numeric) if not name.startswith("__")}
+    for name in ("vmin", "vmax", "vmed"):
+        found[name] = functools.partial(found[name], rules)
+    below = [(1 << lane) - 1 for lane in range(wave)]
+    return found | {
+        "np": np,
+        "cp": np.copyto,
+        "W": wave,
+        "SHARED_BASE": SHARED_BASE,
+        "PRIVATE_BASE": PRIVATE_BASE,
+        "below_low": np.array([b & 0xFFFFFFFF for b in below], dtype=np.uint32),
+        "below_high": np.array([b >> 32 for b in below], dtype=np.uint32),
+    }
 
 
 class Writer:
     """Names registers and constants in the generated text, reads operands and writes results."""
 
-    def __init__(
-        self, kernel: KernelText, target: str, instructions: list[Instruction], names: SharedNames | None = None
-    ):
+    def __init__(self, kernel: KernelText, target: str, instructions: list[Instruction]):
         self.kernel = kernel
-        self.names = names
         self.target = target
         self.wave = kernel.facts.get("wavefront_size", 64)
         self.cdna = target.startswith("gfx9")
         # Inline assembly may name registers that the compiler did not count.
-        named = [int(n) for ins in instructions for n in re.findall(r"\bv\[?(?:\d+:)?(\d+)", ins.text)]
-        vgprs = max(kernel.descriptor.get("next_free_vgpr", 0), kernel.facts.get("vgpr_count", 0), 4, *named)
+        named = max((_highest(ins.text) for ins in instructions), default=0)
+        vgprs = max(kernel.descriptor.get("next_free_vgpr", 0), kernel.facts.get("vgpr_count", 0), 4, named)
         self.registers = np.zeros((vgprs + 4, self.wave), dtype=np.uint32)
         agprs = kernel.facts.get("agpr_count", 0)
         offset = kernel.descriptor.get("accum_offset", vgprs)
         self.accumulators = np.zeros((max(agprs, vgprs - offset, 0) + 260, self.wave), dtype=np.uint32)
         self.scalars = [0] * SCALARS
-        self.constants = 0
-        lanes = np.arange(self.wave)
-        below = [(1 << int(lane)) - 1 for lane in lanes]
-        self.namespace = {name: getattr(numeric, name) for name in dir(numeric) if not name.startswith("__")}
-        rules = "num" if target.startswith("gfx12") else "cdna" if self.cdna else "rdna3"
-        for name in ("vmin", "vmax", "vmed"):
-            self.namespace[name] = functools.partial(self.namespace[name], rules)
-        self.namespace |= {
-            "np": np,
-            "S": self.scalars,
-            "cp": np.copyto,
-            "W": self.wave,
-            "below_low": np.array([b & 0xFFFFFFFF for b in below], dtype=np.uint32),
-            "below_high": np.array([b >> 32 for b in below], dtype=np.uint32),
-        }
+        self.rules = "num" if target.startswith("gfx12") else "cdna" if self.cdna else "rdna3"  # of minimum and maximum
+        self.namespace = _namespace(self.rules, self.wave)
+        self.constants: list = []  # of the instruction at hand
         self.lines: list[str] = []
         self.unknown: dict[str, Instruction] = {}
         self.watched: set[str] = set()
-        self.flow = None  # of the whole kernel
-        self.place = 0  # in it, of the instruction at hand
+        self.meant: tuple[Variable, ...] | None = None  # by the instruction at hand, of shared memory
 
     # Names.
 
     def constant(self, value) -> str:
-        name = f"k{self.constants}"
-        self.constants += 1
-        self.namespace[name] = value
-        return name
+        self.constants.append(value)
+        return f"k{len(self.constants) - 1}"
 
     def row(self, prefix: str, index: int, kind: str, high: bool = False) -> str:
         """The name of a register's row seen as `kind`."""
         if high and kind not in "hws":
             raise ValueError("the high half of an operand of more than 16 bits")
-        name = f"{prefix}{index}_{kind}{'_high' if high else ''}"
-        if name not in self.namespace:
-            rows = self.registers if prefix == "v" else self.accumulators
-            view = rows[index].view(DTYPES[kind])
-            if kind in "hws":
-                view = view[1::2] if high else view[0::2]
-            self.namespace[name] = view
-        return name
+        return f"{prefix}{index}_{kind}{'_high' if high else ''}"
 
     # Reading operands.
 
