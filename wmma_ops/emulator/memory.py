@@ -161,9 +161,8 @@ class GlobalMemory:
         self.starts = [region.base for region in self.regions]
         self.last = self.regions[0] if self.regions else None
         self.traffic: Traffic | None = None  # counted where set
-        self.reached: dict[
-            Region, tuple[int, int]
-        ] = {}  # by the current wave: first address, and the one after the last
+        # By the current wave: of each region the first address, and the one after the last.
+        self.reached: dict[Region, tuple[int, int]] = {}
         self.progress = False  # whether any wave has reached more
 
     def _find(self, low: int, high: int) -> Region | None:
@@ -197,12 +196,6 @@ class GlobalMemory:
             parts.setdefault(id(region), (region, []))[1].append(position)
         return [(region, np.array(found)) for region, found in parts.values()]
 
-    def _regions(self, address, lanes, size, what):
-        region = self._find(int(address.min()), int(address.max()) + size)
-        if region is not None:
-            return [(region, slice(None))]
-        return self._split(address, lanes, size, what)
-
     def _places(self, address, size: int, full: bool, mask, what: str):
         """(region, byte within it, lanes) of an access; the lanes as a slice where that is all of them."""
         lanes = np.flatnonzero(mask) if not full else slice(None)
@@ -213,10 +206,13 @@ class GlobalMemory:
             return
         if self.traffic is not None:
             count_segments(self.traffic, address, size)
+        region = self._find(int(np.minimum.reduce(address)), int(np.maximum.reduce(address)) + size)
+        if region is not None:
+            yield region, (address - u64(region.start)).astype(np.intp), lanes
+            return
         numbers = np.arange(len(mask))[lanes]
-        for region, which in self._regions(address, numbers, size, what):
-            offset = (address[which] - u64(region.start)).astype(np.intp)
-            yield region, offset, lanes if isinstance(which, slice) else numbers[which]
+        for region, which in self._split(address, numbers, size, what):
+            yield region, (address[which] - u64(region.start)).astype(np.intp), numbers[which]
 
     def load(self, address, rows, kind: str, full: bool, mask) -> None:
         size = size_of(kind)
@@ -226,7 +222,7 @@ class GlobalMemory:
                 if size == 2:
                     raw = raw.astype(u16) | (region.bytes[offset + 1].astype(u16) << u16(8))
                 rows[0][lanes] = widen(raw, kind, rows[0][lanes])
-            elif (offset & 3).any():
+            elif int(np.bitwise_or.reduce(offset)) & 3:
                 found = region.bytes[offset[:, None] + np.arange(size)].view(u32)
                 for j, row in enumerate(rows):
                     row[lanes] = found[:, j]
@@ -244,7 +240,7 @@ class GlobalMemory:
                     value = value >> u32(16)
                 for j in range(size):
                     region.bytes[offset + j] = (value >> u32(8 * j)) & u32(0xFF)
-            elif (offset & 3).any():
+            elif int(np.bitwise_or.reduce(offset)) & 3:
                 data = np.stack([row[lanes] for row in rows], axis=1).view(u8)
                 region.bytes[offset[:, None] + np.arange(size)] = data
             else:

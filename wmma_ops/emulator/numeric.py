@@ -17,6 +17,11 @@ def pair(low, high):
     return high.astype(u64) << u64(32) | low
 
 
+def wide(rows):
+    """The same of two registers' rows, [lanes, 2]."""
+    return rows.copy().view(u64)[:, 0]
+
+
 def bits32(x) -> np.ndarray:
     return np.asarray(x, dtype=f32).view(u32)
 
@@ -87,7 +92,7 @@ def round_to_odd(high, error):
     """
     raw = np.asarray(high).view(i64)
     move = (error != 0) & (raw & 1 == 0) & np.isfinite(high)
-    if not np.any(move):
+    if not np.count_nonzero(move):
         return high
     up = (error > 0) == (high > 0)
     return np.where(move, np.where(up, raw + 1, raw - 1), raw).view(f64)
@@ -120,7 +125,7 @@ def _split(a):
 
 def fma64(a, b, c):
     """float64 a·b + c. The product's error is exact (Dekker) within the range; outside it the plain result stands."""
-    a, b, c = np.broadcast_arrays(np.asarray(a, f64), np.asarray(b, f64), np.asarray(c, f64))
+    a, b, c = np.asarray(a, f64), np.asarray(b, f64), np.asarray(c, f64)
     p = a * b
     (ah, al), (bh, bl) = _split(a), _split(b)
     low = ((ah * bh - p) + ah * bl + al * bh) + al * bl
@@ -332,33 +337,37 @@ def _propagated(a, b, result):
     return quiet(np.where(signalling(a), a, np.where(signalling(b), b, out)))
 
 
+def _some_nan(x) -> bool:
+    return np.count_nonzero(np.isnan(x)) > 0
+
+
 def _extreme(a, b, pick, join):
     """min or max in which −0 lies below +0."""
     result = pick(a, b)
     same = a == b
-    if np.any(same):  # what is equal has the same bits, but for the zeros
+    if np.count_nonzero(same):  # what is equal has the same bits, but for the zeros
         result = np.where(same, join(_bits(a), _bits(b)).view(result.dtype), result)
     return result
 
 
 def vmax(rules: str, a, b):
     result = _extreme(a, b, np.fmax, np.bitwise_and)
-    return _number(a, b, result, rules) if np.isnan(a).any() or np.isnan(b).any() else result
+    return _number(a, b, result, rules) if _some_nan(a) or _some_nan(b) else result
 
 
 def vmin(rules: str, a, b):
     result = _extreme(a, b, np.fmin, np.bitwise_or)
-    return _number(a, b, result, rules) if np.isnan(a).any() or np.isnan(b).any() else result
+    return _number(a, b, result, rules) if _some_nan(a) or _some_nan(b) else result
 
 
 def vmaximum(a, b):
     result = _extreme(a, b, np.maximum, np.bitwise_and)
-    return _propagated(a, b, result) if np.isnan(result).any() else result
+    return _propagated(a, b, result) if _some_nan(result) else result
 
 
 def vminimum(a, b):
     result = _extreme(a, b, np.minimum, np.bitwise_or)
-    return _propagated(a, b, result) if np.isnan(result).any() else result
+    return _propagated(a, b, result) if _some_nan(result) else result
 
 
 def vmed(rules: str, a, b, c):
@@ -383,7 +392,7 @@ def mad_flushed(a, b, c):
 
 def undefined(x, y):
     """A function's result y, with the NaN that the hardware gives where x is outside its domain: quiet and negative."""
-    if not np.isnan(y).any():
+    if not _some_nan(y):
         return y
     return np.where(np.isnan(y), np.where(np.isnan(x), quiet(x), np.negative(np.abs(y.dtype.type(np.nan)))), y)
 

@@ -153,7 +153,7 @@ class Builder(ScalarCode, VectorCode, ConvertCode, LanesCode, MemoryCode):
         return self._handle(_stem(ins.mnemonic), ins)
 
     def _row(self, prefix: str, index: int, kind: str):
-        """What the name of a register stands for: see Writer.row, memory_code.py's `loaded` and vector_code.py's `block`."""
+        """What a register's name stands for: see Writer (rows, pairs), memory_code.py (loaded), vector_code.py (block)."""
         found = self._views.get((prefix, index, kind))
         if found is None:
             rows = self.registers if prefix == "v" else self.accumulators
@@ -161,7 +161,10 @@ class Builder(ScalarCode, VectorCode, ConvertCode, LanesCode, MemoryCode):
             if kind.startswith("loaded"):
                 names = [f"{prefix}{index + i}" for i in range(int(kind[6:]))]
                 return padding.Loaded(self.flow, self.place, names)
-            if kind.startswith("block"):
+            if kind == "pair":
+                found = rows[index : index + 2].T
+                rows[index + 1]  # it is there
+            elif kind.startswith("block"):
                 found = rows[index : index + int(kind[5:])]
                 rows[index + int(kind[5:]) - 1]  # the last is there
             else:

@@ -1,5 +1,7 @@
 """A block's shared memory, watched: races, reads of what was never written, accesses outside."""
 
+import functools
+
 import numpy as np
 
 from wmma_ops.emulator.errors import EmulationError, OutOfBounds, Race, Uninitialised
@@ -9,6 +11,14 @@ from wmma_ops.emulator.shared_names import SharedNames, Variable
 u8, u16, u32, i64 = np.uint8, np.uint16, np.uint32, np.int64
 
 _WAVE_BITS = 12
+
+
+@functools.cache
+def _first(count: int) -> np.ndarray:
+    """0, 1, … count − 1."""
+    found = np.arange(count)
+    found.setflags(write=False)
+    return found
 
 
 class _Accesses:
@@ -32,18 +42,18 @@ class _Accesses:
             return None
         latest = self.latest[places]
         recent = latest >= (waits << _WAVE_BITS)
-        if not recent.any():
+        if not np.count_nonzero(recent):
             return None
         mine = (latest & ((1 << _WAVE_BITS) - 1)) == wave
         bad = recent & (~mine | (self.second[places] >= waits))
-        return bad if bad.any() else None
+        return bad if np.count_nonzero(bad) else None
 
     def note(self, places, wave: int, signals: int, waits: int) -> None:
         entry = signals << _WAVE_BITS | wave
         if self.any:
             latest = self.latest[places]
             other = (latest >= (waits << _WAVE_BITS)) & ((latest & ((1 << _WAVE_BITS) - 1)) != wave)
-            if other.any():
+            if np.count_nonzero(other):
                 theirs = latest >> _WAVE_BITS
                 behind = other & (theirs > signals)
                 second = self.second[places]
@@ -92,19 +102,24 @@ class SharedMemory:
         self.awaited: int | None = None  # a write of this byte raises AwaitedWrite
 
     def _lanes(self, address, offset, size, mask, full, what):
-        """(lanes, their byte addresses) of an access."""
-        lanes = np.flatnonzero(mask) if not full else np.arange(len(mask))
+        """(lanes, their byte addresses, the bits that are set in any address) of an access."""
         if np.shape(address) != mask.shape:
             address = np.broadcast_to(address, mask.shape)
-        at = (address[lanes].astype(i64) + offset) & 0xFFFFFFFF  # as the unit adds
-        bad = at + size > self.size
-        if bad.any():
+        if full:
+            lanes, at = _first(len(mask)), address.astype(i64)
+        else:
+            lanes = np.flatnonzero(mask)
+            at = address[lanes].astype(i64)
+        at += offset
+        at &= 0xFFFFFFFF  # as the unit adds
+        if len(at) and int(np.maximum.reduce(at)) + size > self.size:
+            bad = at + size > self.size
             lane = int(lanes[np.argmax(bad)])
             raise OutOfBounds(
                 f"lane {lane}: a {what} of {size} bytes at byte {self._named(int(at[np.argmax(bad)]))} of the block's "
                 f"{self.size} bytes of shared memory"
             )
-        return lanes, at
+        return lanes, at, int(np.bitwise_or.reduce(at))
 
     def _named(self, byte: int) -> str:
         """A byte's number, and where it lies if that is known."""
@@ -129,16 +144,16 @@ class SharedMemory:
                 f"{self.size} bytes of shared memory is outside {names}, which it is meant for"
             )
 
-    def _places(self, at, size: int):
+    def _places(self, at, bits: int, size: int):
         """The watched places that accesses of `size` bytes touch, [accesses, places of one]."""
         unit = self.unit
-        if size % unit or (unit > 1 and (at & (unit - 1)).any()):
-            unit = 2 if size % 2 == 0 and not (at & 1).any() else 1
+        if size % unit or bits & (unit - 1):
+            unit = 2 if size % 2 == 0 and not bits & 1 else 1
             for accesses in (self.reads, self.writes, self.atomics):
                 accesses.refine(self.unit // unit)
             self.unit = unit
         first = at >> (unit.bit_length() - 1)
-        return first[:, None] if size == unit else first[:, None] + np.arange(size // unit)
+        return first[:, None] if size == unit else first[:, None] + _first(size // unit)
 
     def _check(self, accesses: _Accesses, places, lanes, what: str, how: str) -> None:
         bad = accesses.unordered(places, self.wave, self.waits)
@@ -151,11 +166,11 @@ class SharedMemory:
             f"{accesses.other_wave(place, self.wave)} {how} there with no barrier between"
         )
 
-    def _access(self, kind: str, at, size: int, lanes) -> None:
+    def _access(self, kind: str, at, bits: int, size: int, lanes) -> None:
         """Reports what races with this read, write or atomic, and remembers it."""
         if self.awaited is not None and kind != "read" and ((at <= self.awaited) & (self.awaited < at + size)).any():
             raise AwaitedWrite
-        places = self._places(at, size)
+        places = self._places(at, bits, size)
         self._check(self.writes, places, lanes, kind, "wrote")
         if kind != "atomic":
             self._check(self.atomics, places, lanes, kind, "wrote")
@@ -176,22 +191,22 @@ class SharedMemory:
     def load(self, address, offset, rows, kind, full, mask, uses=None) -> None:
         """`uses`, given the bytes of the result that were never written, tells whether the kernel uses one of them."""
         size = size_of(kind)
-        lanes, at = self._lanes(address, offset, size, mask, full, "read")
+        lanes, at, bits = self._lanes(address, offset, size, mask, full, "read")
         if not len(at):
             return
         if self.traffic is not None:
             count_banks(self.traffic, at, size, self.banks, False)
-        whole = kind[0] == "b" and not (at & 3).any()
+        whole = kind[0] == "b" and not bits & 3
         if whole:
-            words = (at >> 2)[:, None] + np.arange(size // 4)
+            words = (at >> 2)[:, None] + _first(size // 4)
             ok = self.written_words[words] == 0x01010101
         else:
             ok = self.written[at[:, None] + np.arange(size)]
-        if not ok.all():
+        if np.count_nonzero(ok) < ok.size:
             written = self.written[at[:, None] + np.arange(size)]
             if uses is None or kind[0] != "b" or uses(~written.all(axis=0)):
                 self._initialised(written.all(axis=1), lanes, at, size)
-        self._access("read", at, size, lanes)
+        self._access("read", at, bits, size, lanes)
         if kind[0] != "b":
             raw = self.bytes[at]
             if size == 2:
@@ -207,12 +222,12 @@ class SharedMemory:
 
     def store(self, address, offset, rows, kind, full, mask) -> None:
         size = size_of(kind)
-        lanes, at = self._lanes(address, offset, size, mask, full, "write")
+        lanes, at, bits = self._lanes(address, offset, size, mask, full, "write")
         if not len(at):
             return
         if self.traffic is not None:
             count_banks(self.traffic, at, size, self.banks, True)
-        self._access("write", at, size, lanes)
+        self._access("write", at, bits, size, lanes)
         if kind[0] != "b":
             value = rows[0][lanes]
             if kind in ("d16_hi", "u8_hi"):
@@ -220,7 +235,7 @@ class SharedMemory:
             for j in range(size):
                 self.bytes[at + j] = (value >> u32(8 * j)) & u32(0xFF)
                 self.written[at + j] = True
-        elif (at & 3).any():
+        elif bits & 3:
             data = np.stack([row[lanes] for row in rows], axis=1).view(u8)
             self.bytes[at[:, None] + np.arange(size)] = data
             self.written[at[:, None] + np.arange(size)] = True
@@ -233,13 +248,13 @@ class SharedMemory:
     def atomic(self, address, offset, operation, rows, out, wide, mask) -> None:
         size = 8 if wide else 4
         count = size // 4
-        lanes, at = self._lanes(address, offset, size, mask, False, "atomic")
+        lanes, at, bits = self._lanes(address, offset, size, mask, False, "atomic")
         if not len(at):
             return
-        if (at & (size - 1)).any():
+        if bits & (size - 1):
             raise EmulationError(f"lane {int(lanes[np.argmax(at & (size - 1))])}: an atomic at an unaligned address")
         self._initialised(self.written[at[:, None] + np.arange(size)].all(axis=1), lanes, at, size)
-        self._access("atomic", at, size, lanes)
+        self._access("atomic", at, bits, size, lanes)
         for lane, place in zip(lanes.tolist(), at.tolist(), strict=True):
             old = int.from_bytes(self.bytes[place : place + size].tobytes(), "little")
             data = int(rows[0][lane]) | (int(rows[1][lane]) << 32 if wide else 0)

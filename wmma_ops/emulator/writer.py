@@ -134,8 +134,7 @@ class Writer:
         if vector := vector_index(text):
             prefix, index, _ = vector
             if kind in WIDE:
-                low, top = self.row(prefix, index, "u"), self.row(prefix, index + 1, "u")
-                return f"pair({low}, {top})" + ("" if kind == "U" else f".view({WIDE[kind]})")
+                return f"wide({self.row(prefix, index, 'pair')})" + ("" if kind == "U" else f".view({WIDE[kind]})")
             return self.row(prefix, index, kind, high)
         if scalar_index(text) is not None:
             return SCALAR_AS[kind].format(self.scalar(text, 64 if kind in WIDE else 32, high))
