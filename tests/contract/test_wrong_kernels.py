@@ -220,7 +220,7 @@ WRONG = [
     ),
     wrong(
         "one_batch_for_all",
-        "gemm/block_order.hpp",
+        "tile/batch.hpp",
         "offset += static_cast<int64_t>(batch) * x.batch_strides[kBatchDims - kDims];",
         "offset += 0;",
         lambda case: 3 in case.batch_a and case.m > 1,

@@ -28,7 +28,7 @@ class DivergentBarrier(EmulationError):
     """A barrier that not all waves of a block reach."""
 
 
-BUDGET = 500_000  # steps (program.steps_of) without new memory: some two seconds
+BUDGET = 500_000  # steps (program.cost_of) without new memory: some two seconds
 
 
 class EndlessLoop(EmulationError):
