@@ -73,11 +73,16 @@ WRONG = [
 ]  # fmt: skip
 
 
+def test_what_is_replaced_stands_there(sources):
+    """Of all of them, whichever of them this run tries."""
+    gone = [f"{of.name}: {of.file}, {of.old!r}" for of in WRONG if of.old not in (sources / "wmma" / of.file).read_text()]
+    assert not gone, "the headers have changed; write these anew"
+
+
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources, monkeypatch):
     path = sources / "wmma" / of.file
     text = path.read_text()
-    assert text.count(of.old) >= 1, f"{of.file} has changed: {of.old!r} does not stand there; write it anew here"
 
     def choose(problem, target):
         found = [config for config in gemm_gemm.candidates(problem, target) if KINDS[of.kind](config)]
