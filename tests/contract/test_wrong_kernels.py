@@ -298,7 +298,9 @@ def test_what_is_replaced_stands_there_once(sources):
         for of in WRONG
         for file, old, _ in of.changes
     }
-    assert not {name: count for name, count in counts.items() if count != 1}, "the headers have changed; write these anew"
+    assert not {name: count for name, count in counts.items() if count != 1}, (
+        "the headers have changed; write these anew"
+    )
 
 
 @pytest.mark.parametrize("of", WRONG, ids=str)

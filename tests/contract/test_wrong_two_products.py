@@ -75,7 +75,9 @@ WRONG = [
 
 def test_what_is_replaced_stands_there(sources):
     """Of all of them, whichever of them this run tries."""
-    gone = [f"{of.name}: {of.file}, {of.old!r}" for of in WRONG if of.old not in (sources / "wmma" / of.file).read_text()]
+    gone = [
+        f"{of.name}: {of.file}, {of.old!r}" for of in WRONG if of.old not in (sources / "wmma" / of.file).read_text()
+    ]
     assert not gone, "the headers have changed; write these anew"
 
 
