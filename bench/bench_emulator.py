@@ -69,7 +69,10 @@ def decoded(target: str) -> Calls:
     body = [ins for ins in kernel.instructions if not ins.mnemonic.startswith(("s_endpgm", "s_cbranch", "s_branch"))]
     kernel.instructions = (body * (5000 // len(body) + 1))[:5000]
     kernel.labels = {}
-    decode = lambda: [part.steps for part in program.build(kernel, target).blocks]  # noqa: E731
+
+    def decode():
+        return [part.steps for part in program.build(kernel, target).blocks]
+
     return Calls({OURS: decode}, counted=(5000, "instructions"))
 
 

@@ -47,7 +47,10 @@ WORK: dict[str, Callable] = {
 
 def planned(call: Callable, name: str) -> Calls:
     target = arch.target(name)
-    plan = lambda: launching.plans(call, target)  # noqa: E731
+
+    def plan():
+        return launching.plans(call, target)
+
     assert plan(), "nothing was planned"
     return Calls({OURS: plan}, inside=torch.no_grad)
 

@@ -349,7 +349,10 @@ def test_the_same_bits_from_run_to_run():
 def test_first_and_second_derivatives(dtype):
     x, w, b = (matrix(*shape, dtype=dtype).requires_grad_() for shape in ((5, 12), (9, 12), (9,)))
     if dtype == torch.float64:
-        call = lambda x, w, b: wmma_ops.linear(x, w, b, activation="gelu")  # noqa: E731
+
+        def call(x, w, b):
+            return wmma_ops.linear(x, w, b, activation="gelu")
+
         assert torch.autograd.gradcheck(call, (x, w, b))
         assert torch.autograd.gradgradcheck(call, (x, w, b))
         return

@@ -1,6 +1,6 @@
 """What loops have in common whose waves multiply, each by itself, tiles that lie in shared memory."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -89,16 +89,8 @@ class TiledLoop(Loop):
 
     def shared_bytes(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
         """The tiles, or the slabs in which waves turn their sums around, where the tiles lay."""
-        tile = max(self._tile_bytes(pair, config, target) for pair in problem.pairs)
+        tile = max(step_bytes(pair, config, target, self.lines_along) for pair in problem.pairs)
         return max(config.stages * tile, config.waves * slab_bytes(config, target))
-
-    def _tile_bytes(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
-        """Of A and B, for a step."""
-        total = 0
-        for edge, order in ((config.block_m, problem.a_order), (config.block_n, problem.b_order)):
-            lines, length = (edge, config.block_k) if self.lines_along(order) else (config.block_k, edge)
-            total += tile_bytes(target, lines, length, config.element.itemsize)
-        return total
 
     def shared_cycles(self, config: GemmConfig, target: arch.Target) -> float:
         step = step_of(target, config.element, config.lanes, config.side)
@@ -106,6 +98,17 @@ class TiledLoop(Loop):
         lines = config.block_m + config.block_n  # written
         lines += config.waves_m * config.waves_n * (wave_m + wave_n) * step.copies  # read
         return lines * config.block_k * config.element.itemsize / shared_rate(target)
+
+
+def step_bytes(
+    problem: GemmProblem, config: GemmConfig, target: arch.Target, lines_along: Callable[[str], bool]
+) -> int:
+    """Of A's and B's tiles, for a step along K; `lines_along` as a loop's."""
+    total = 0
+    for edge, order in ((config.block_m, problem.a_order), (config.block_n, problem.b_order)):
+        lines, length = (edge, config.block_k) if lines_along(order) else (config.block_k, edge)
+        total += tile_bytes(target, lines, length, config.element.itemsize)
+    return total
 
 
 def slab_bytes(config: GemmConfig, target: arch.Target) -> int:

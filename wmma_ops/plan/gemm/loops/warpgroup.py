@@ -7,12 +7,12 @@ from math import ceil, prod, sqrt
 import torch
 
 from wmma_ops.hardware import arch
-from wmma_ops.hardware.geometry import BARRIER_BYTES, can_map, goes_by_boxes, mapped_lines, shared_rate, tile_bytes
+from wmma_ops.hardware.geometry import BARRIER_BYTES, can_map, goes_by_boxes, mapped_lines, shared_rate
 from wmma_ops.ops.types import FP8
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm.config import GemmConfig, goes_as_it_is, number_of
 from wmma_ops.plan.gemm.loop import Loop
-from wmma_ops.plan.gemm.tiled import slab_bytes
+from wmma_ops.plan.gemm.tiled import slab_bytes, step_bytes
 from wmma_ops.plan.plan import MOST_THREADS_X, check_blocks
 from wmma_ops.plan.problem import GemmProblem
 
@@ -90,7 +90,7 @@ class Warpgroup(Loop):
     def shared_bytes(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
         """The tiles; the slabs in which waves turn their sums around, where the tiles lay or, of blocks that walk, beside
         them; barriers."""
-        tile = max(_tile_bytes(pair, config, target) for pair in problem.pairs)
+        tile = max(step_bytes(pair, config, target, lambda order: order == "k") for pair in problem.pairs)
         if self.maps_result(problem, config):
             slab = 2 * 16 * 128  # two boxes of a wave's rows
         elif config.walks:
@@ -180,14 +180,6 @@ def _pairs_are_alike(problem: GemmProblem) -> bool:
     """Whether the tiles of the second pair, if there is one, lie as those of the first."""
     first, *second = problem.pairs
     return all((first.a_order, first.b_order) == (pair.a_order, pair.b_order) for pair in second)
-
-
-def _tile_bytes(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
-    total = 0
-    for edge, order in ((config.block_m, problem.a_order), (config.block_n, problem.b_order)):
-        lines, length = (edge, config.block_k) if order == "k" else (config.block_k, edge)
-        total += tile_bytes(target, lines, length, config.element.itemsize)
-    return total
 
 
 def _rows_together(block_m: int, block_n: int, target: arch.Target) -> int:
