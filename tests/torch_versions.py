@@ -7,6 +7,7 @@ this checkout. torch's wheels bring CUDA's packages, gigabytes: where they canno
 release counts as not tried, not as failed.
 """
 
+import argparse
 import importlib.metadata
 import os
 import re
@@ -68,4 +69,6 @@ def main(releases: list[str]) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or [OLDEST, NEWEST]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("release", nargs="*", default=[OLDEST, NEWEST], help="of torch; the oldest and the newest")
+    sys.exit(main(parser.parse_args().release))
