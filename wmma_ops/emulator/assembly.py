@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from wmma_ops.emulator.inlined import Calls, Frame
+
 
 class Instruction(NamedTuple):
     mnemonic: str
@@ -54,10 +56,10 @@ class Assembly:
 
 
 _LABEL = re.compile(r"^([.\w$]+):")
-_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)")
-_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+(?:"[^"]*"\s+)?"([^"]*)"')
-_POSITION = re.compile(r":(\d+:\d+)")
-_INLINED = re.compile(r"@\[\s*([^\s\[\]]+?):(\d+):\d+")
+_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
+_FILES = re.compile(r'^\s*\.file\s+(\d+)\s+(?:"([^"]*)"\s+)?"([^"]*)"', re.M)
+_INLINED = re.compile(r"@\[\s*([^\s\[\]]+?):(\d+):(\d+)")
+_LIBRARY = "kernels/wmma/"  # as jit/clang.py maps it
 _HSA = re.compile(r"^\s*\.amdhsa_(\w+)\s+(.+?)\s*$")
 _TARGET = re.compile(r'amdgcn_target\s+"amdgcn-amd-amdhsa-[-\w]*-(gfx\w+)')
 _LDS = re.compile(r"^\s*\.amdgpu_lds\s+([\w.$]+),\s*(\d+)")
@@ -140,16 +142,21 @@ def _append_data(data: dict[str, Datum | None], name: str, kind: str, text: str)
 
 
 @functools.lru_cache(maxsize=8192)
-def _location(raw: str, name: str) -> tuple[str, str]:
-    """(source, position) of a .loc line in a file of this name; nothing of line 0, which is the compiler's own."""
-    if _LOC.match(raw).group(2) == "0":
+def _location(raw: str, path: str, around: tuple[Frame, ...]) -> tuple[str, str]:
+    """(source, position) of a .loc line in a file of this path; nothing of line 0, which is the compiler's own."""
+    line, column = map(int, _LOC.match(raw).groups()[1:])
+    if line == 0:
         return "", ""
-    source = f"{name}:{_LOC.match(raw).group(2)}"
-    # Where it was inlined, the comment names the callers, the kernel's own line last.
-    callers = _INLINED.findall(raw)
-    if callers:
-        source = f"{callers[-1][0].rsplit('/', 1)[-1]}:{callers[-1][1]} (in {source})"
-    return source, " ".join(_POSITION.findall(raw.partition(";")[2]))
+    named = (Frame(path, int(line), int(column)) for path, line, column in _INLINED.findall(raw))
+    frames = (Frame(path, line, column), *(around or named))
+    # The user's own line, then that of the library which it led to.
+    own = next((frame for frame in frames if not frame.path.startswith(_LIBRARY)), frames[-1])
+    source = _named(own) if own is frames[0] else f"{_named(own)} (in {_named(frames[0])})"
+    return source, " ".join(f"{frame.line}:{frame.column}" for frame in frames)
+
+
+def _named(frame: Frame) -> str:
+    return f"{frame.path.rsplit('/', 1)[-1]}:{frame.line}"
 
 
 def _without_debugging(text: str) -> str:
@@ -162,7 +169,8 @@ def _without_debugging(text: str) -> str:
 def parse(text: str) -> Assembly:
     match = _TARGET.search(text)
     assembly = Assembly(match.group(1) if match else "", {}, {})
-    files: dict[str, str] = {}
+    paths = {number: "/".join(filter(None, parts)) for number, *parts in _FILES.findall(text)}
+    calls = Calls(text, paths) if "@[" not in text else None
     functions: dict[str, KernelText] = {}
     current: KernelText | None = None
     described: KernelText | None = None
@@ -199,10 +207,9 @@ def parse(text: str) -> Assembly:
             stripped = rest
         if stripped.startswith("."):
             if loc := _LOC.match(line):
-                found, position = _location(raw, files.get(loc.group(1), ""))
+                around = calls.around(number) if calls else ()
+                found, position = _location(raw, paths.get(loc.group(1), ""), around)
                 source = found or source
-            elif file := _FILE.match(line):
-                files[file.group(1)] = file.group(2).rsplit("/", 1)[-1]
             elif stripped.startswith(".amdhsa_kernel"):
                 described = functions.setdefault(stripped.split()[1], KernelText(stripped.split()[1]))
                 assembly.kernels[described.name] = described
