@@ -60,9 +60,9 @@ def test_unknown_instructions_operands_and_indices():
         layout("gfx1100", "E")
     found = layout("gfx1201", "A")
     for lane, e in ((-1, 0), (32, 0), (0, 8), (0, -1)):
-        with pytest.raises(IndexError, match="32 lanes of 8 elements"):
+        with pytest.raises(IndexError, match=r"lane .*; takes 0 to 31|element .*; takes 0 to 7"):
             found.element(lane, e)
-    with pytest.raises(IndexError, match="16x16"):
+    with pytest.raises(IndexError, match="row 16; takes 0 to 15"):
         found.owners(16, 0)
     by_builtin = layout("gfx1201", "A", "__builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12")
     assert by_builtin is found

@@ -9,6 +9,7 @@ import pytest
 import wmma_ops
 import wmma_ops.distributed
 import wmma_ops.inductor
+import wmma_ops.layouts
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -99,6 +100,7 @@ PUBLIC = {
     "nn": wmma_ops.nn,
     "inductor": wmma_ops.inductor,
     "distributed": wmma_ops.distributed,
+    "layouts": wmma_ops.layouts,
 }
 
 

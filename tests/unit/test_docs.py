@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import wmma_ops
+import wmma_ops.layouts
 from wmma_ops.cli.main import main
 from wmma_ops.ops import functions as ops
 
@@ -21,7 +22,7 @@ WRITTEN = [README, *(path for path in sorted(PAGES.rglob("*.md")) if "```" in pa
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 COMMAND = "python -m wmma_ops "
 
-DOCUMENTED = [(place, name) for place in (wmma_ops, wmma_ops.nn) for name in place.__all__]
+DOCUMENTED = [(place, name) for place in (wmma_ops, wmma_ops.nn, wmma_ops.layouts) for name in place.__all__]
 
 
 @pytest.mark.parametrize(("place", "name"), DOCUMENTED, ids=[name for _, name in DOCUMENTED])

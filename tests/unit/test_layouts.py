@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from wmma_ops.hardware import arch, layouts
@@ -15,6 +16,7 @@ FACTS = json.loads((Path(__file__).parents[1] / "support/facts" / "matrix_layout
 FACT_ROWS = [
     pytest.param(target, name, id=f"{target}-{name}") for target, rows in FACTS["instructions"].items() for name in rows
 ]
+WALK = [(lane, 5 * lane) for lane in range(64)]  # a slot of every lane
 ROWS = [
     pytest.param(target, row, id=f"{target.name}-{row.name}-{row.a}-{row.b}")
     for target in arch.TARGETS.values()
@@ -86,10 +88,10 @@ def test_facts_say_how_they_were_made():
 
 
 def _swap_rows(found: layouts.Layout) -> layouts.Layout:
-    """The same layout with rows 0 and 1 exchanged: held once each, and wrong."""
-    swap = {0: 1, 1: 0}
+    """The same layout with rows 1 and 2 of every four exchanged: held once each, and wrong."""
+    swap = (0, 2, 1, 3)
     return dataclasses.replace(
-        found, places=tuple(tuple((b, swap.get(r, r), c) for b, r, c in lane) for lane in found.places)
+        found, places=tuple(tuple((b, r // 4 * 4 + swap[r % 4], c) for b, r, c in lane) for lane in found.places)
     )
 
 
@@ -127,16 +129,26 @@ def test_element_and_owners_are_inverse(target, row):
         turned = layouts._layout(target, operand, row, True)
         assert turned.shape == plain.shape[::-1]
         for found in (plain, turned):
-            for block, r, c in indices(found):
-                owners = found.owners(r, c, block)
-                assert len(set(owners)) == found.replication
-                for slot in owners:
-                    assert found.element(*slot) == (r, c)
-                    assert found.block(*slot) == block
-        for lane in range(plain.lanes):
-            for e in range(plain.elements):
-                assert plain.element(lane, e) == turned.element(lane, e)[::-1]
-                assert (lane, e) in plain.owners(*plain.element(lane, e), plain.block(lane, e))
+            lane, e = np.arange(found.lanes)[:, None], np.arange(found.elements)
+            at = found.element(lane, e)
+            block = found.block(lane, e)
+            # Arrays give what the table has, and what its numbers give one by one.
+            assert np.array_equal(np.stack([block, *at], axis=2), found.places)
+            assert [found.element(lane, e % found.elements) for lane, e in WALK[: found.lanes]] == [
+                found.places[lane][e % found.elements][1:] for lane, e in WALK[: found.lanes]
+            ]
+            owners = found.owners(*at, block)
+            assert len(owners) == found.replication
+            lanes, elements = (np.stack(of) for of in zip(*owners, strict=True))
+            assert np.array_equal(np.sort(lanes, axis=0), lanes)
+            assert (np.diff(lanes, axis=0) > 0).all()  # no lane twice
+            assert ((lanes == lane) & (elements == e)).any(axis=0).all()
+            for owner in owners:
+                assert all(map(np.array_equal, found.element(*owner), at))
+                assert np.array_equal(found.block(*owner), block)
+        assert [*map(np.ndarray.tolist, plain.element(lane, e))] == [*map(np.ndarray.tolist, turned.element(lane, e))][
+            ::-1
+        ]
 
 
 @pytest.mark.parametrize(("target", "row"), [row for row in ROWS if row.values[0].vendor == "amd"])

@@ -496,6 +496,17 @@ TARGETS: dict[str, Target] = {
     )
 }
 
+# Generations, by the names that people give them, and a target of each: lane layouts are alike within one.
+GENERATIONS = {
+    "cdna1": "gfx908",
+    "cdna2": "gfx90a",
+    "cdna3": "gfx942",
+    "cdna4": "gfx950",
+    **dict.fromkeys(("rdna3", "gfx11", "11"), "gfx1100"),
+    **dict.fromkeys(("rdna3.5", "rdna3_5"), "gfx1151"),
+    **dict.fromkeys(("rdna4", "gfx12", "12"), "gfx1201"),
+}
+
 # What the emulator runs.
 EMULATED = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1200", "gfx1201")
 

@@ -3,6 +3,9 @@
     layout("gfx1201", "A").element(17, 3)      # (row, column) of lane 17's element 3
     layout("gfx1201", "A").owners(1, 11)       # every (lane, element) that holds row 1, column 11
 
+Numbers may be whole numbers, which are checked, NumPy arrays of them, which are checked too and give arrays, or symbols
+(sympy's, torch.SymInt, a compiler's own: anything with + * // and %), which give expressions.
+
 Where a dense product allows any order of K, as long as A and B agree, lanes hold runs of K: see _k_runs.
 """
 
@@ -12,15 +15,40 @@ from functools import cache, cached_property
 from typing import NamedTuple
 
 from wmma_ops.hardware import arch
+from wmma_ops.hardware.digits import Digits, Index, indices, shaped
 
 OPERANDS = ("A", "B", "C", "D")
 
 Place = tuple[int, int, int]  # block, row, column
-Slot = tuple[int, int]  # lane, element
 
 
 @dataclass(frozen=True)
 class Layout:
+    """Which lane holds which element of an operand; made by `layout`.
+
+    Args:
+        target, operand, transposed: what it is the layout of.
+        instruction: the row of the table of instructions.
+        shape: rows and columns of one block.
+        lanes, elements: how many lanes, and how many elements in each.
+        replication: how many lanes hold each element.
+        blocks: how many products the instruction makes side by side.
+        bits: of one element.
+        step: the places of `bits` in the registers from one element to the next.
+        places: block, row and column by lane and element.
+
+    Examples:
+        >>> import numpy, wmma_ops.layouts as layouts
+        >>> found = layouts.layout("gfx942", "D")
+        >>> row, column = found.element(numpy.arange(64)[:, None], numpy.arange(4))  # of every lane's every element
+        >>> row.shape, row[63], column[63]
+        ((64, 4), array([12, 13, 14, 15]), array([15, 15, 15, 15]))
+        >>> found.owner(13, 15)
+        (63, 1)
+        >>> found.register(1)  # and its lowest bit
+        (1, 0)
+    """
+
     target: str
     operand: str
     instruction: arch.MatrixInstruction
@@ -49,41 +77,43 @@ class Layout:
         ):
             raise ValueError(f"{self.target} {self.operand}: some element is not held by {self.replication} lanes")
 
-    def block(self, lane: int, e: int) -> int:
+    def block(self, lane: Index, e: Index) -> Index:
         """The block that lane `lane`'s element `e` belongs to."""
         return self._place(lane, e)[0]
 
-    def element(self, lane: int, e: int) -> tuple[int, int]:
+    def element(self, lane: Index, e: Index) -> tuple[Index, Index]:
         """Row and column, within its block, of lane `lane`'s element `e`."""
         return self._place(lane, e)[1:]
 
-    def owners(self, row: int, column: int, block: int = 0) -> tuple[Slot, ...]:
+    def owner(self, row: Index, column: Index, copy: Index = 0, block: Index = 0) -> tuple[Index, Index]:
+        """The (lane, e) of one copy of this element: copy 0 is the one in the lowest lane."""
+        rows, columns = self.shape
+        found, shape = indices(
+            row=(row, rows), column=(column, columns), copy=(copy, self.replication), block=(block, self.blocks)
+        )
+        row, column, copy, block = found
+        lane, e = shaped(self._digits.owner(block, row, column, copy), shape)
+        return lane, e
+
+    def owners(self, row: Index, column: Index, block: Index = 0) -> tuple[tuple[Index, Index], ...]:
         """Every (lane, e) that holds this element, the lowest lane first."""
-        try:
-            return self._owners[block, row, column]
-        except KeyError:
-            rows, columns = self.shape
-            raise IndexError(
-                f"row {row}, column {column}, block {block} of {self.blocks} blocks of {rows}x{columns}"
-            ) from None
+        return tuple(self.owner(row, column, copy, block) for copy in range(self.replication))
 
-    def register(self, e: int) -> tuple[int, int]:
+    def register(self, e: Index) -> tuple[Index, Index]:
         """The register, counted from the operand's first, and its lowest bit where element `e` begins."""
-        return divmod(e * self.step * self.bits, 32)
+        (e,), shape = indices(element=(e, self.elements))
+        bit = e * (self.step * self.bits)
+        register, low = shaped((bit // 32, bit % 32), shape)
+        return register, low
 
-    def _place(self, lane: int, e: int) -> Place:
-        # Python would take negative indices from the end.
-        if not (0 <= lane < self.lanes and 0 <= e < self.elements):
-            raise IndexError(f"lane {lane}, element {e} of {self.lanes} lanes of {self.elements} elements")
-        return self.places[lane][e]
+    def _place(self, lane: Index, e: Index) -> tuple[Index, Index, Index]:
+        (lane, e), shape = indices(lane=(lane, self.lanes), element=(e, self.elements))
+        block, row, column = shaped(self._digits.place(lane, e), shape)
+        return block, row, column
 
     @cached_property
-    def _owners(self) -> dict[Place, tuple[Slot, ...]]:
-        found: dict[Place, list[Slot]] = {}
-        for lane, row in enumerate(self.places):
-            for e, place in enumerate(row):
-                found.setdefault(place, []).append((lane, e))
-        return {place: tuple(slots) for place, slots in found.items()}
+    def _digits(self) -> Digits:
+        return Digits.of(self.places, (self.blocks, *self.shape))
 
 
 # --- The formulas: (instruction, lane, e) -> (block, row of the M or N side, k) for A and B, (block, m, n) for D.
@@ -171,11 +201,30 @@ _FORMULAS = {
 }
 
 
-def layout(target: str, operand: str, instruction: str | None = None, transposed: bool = False) -> Layout:
-    """The layout of `operand` ("A", "B", "C" or "D") in `instruction`, by default the target's float16 product."""
+def layout(target: str | int, operand: str, instruction: str | None = None, transposed: bool = False) -> Layout:
+    """The layout of an operand in a matrix instruction.
+
+    Args:
+        target: a target's name, or a generation's, within which layouts are alike: ``"gfx1201"``; ``"rdna4"``, ``"gfx12"``
+            or ``12``; ``"rdna3"``, ``"gfx11"`` or ``11``; ``"cdna1"`` to ``"cdna4"``.
+        operand: ``"A"`` (M×K), ``"B"`` (K×N), ``"C"`` or ``"D"`` (M×N).
+        instruction: a mnemonic or a builtin of clang; by default the target's float16 product.
+        transposed: whether row and column change places, as they do where the operand is stored transposed.
+
+    Examples:
+        >>> from wmma_ops.layouts import layout
+        >>> found = layout("gfx1201", "A")
+        >>> found.shape, found.lanes, found.elements
+        ((16, 16), 32, 8)
+        >>> found.element(17, 3)  # row and column of lane 17's element 3
+        (1, 11)
+        >>> layout("rdna3", "B").owners(2, 5)  # gfx11 holds each element of A and B in two lanes
+        ((5, 2), (21, 2))
+    """
     if operand not in OPERANDS:
         raise ValueError(f"no operand {operand!r}; the operands are {', '.join(OPERANDS)}")
-    return _layout(arch.target(target), operand, arch.target(target).instruction(instruction), bool(transposed))
+    found = arch.target(arch.GENERATIONS.get(str(target).lower(), str(target)))
+    return _layout(found, operand, found.instruction(instruction), bool(transposed))
 
 
 @cache
@@ -215,60 +264,137 @@ def _layout(target: arch.Target, operand: str, i: arch.MatrixInstruction, transp
 
 
 def forward(
-    target: str, operand: str, row: int, column: int, transposed: bool = False, instruction: str | None = None
-) -> Slot:
-    """(lane, e) of the element's first copy, in block 0."""
+    target: str | int,
+    operand: str,
+    row: Index,
+    column: Index,
+    transposed: bool = False,
+    instruction: str | None = None,
+) -> tuple[Index, Index]:
+    """The (lane, e) that holds an element, its first copy, in block 0.
+
+    Args:
+        target, operand, transposed, instruction: as `layout` takes them.
+        row, column: of the element.
+
+    Examples:
+        >>> import sympy, wmma_ops.layouts as layouts
+        >>> layouts.forward("gfx12", "A", 1, 11)
+        (17, 3)
+        >>> layouts.forward(12, "A", *sympy.symbols("i j"))
+        (i + 16*floor(j/8), Mod(j, 8))
+    """
     return fragment_forward(target, operand, row, column, 0, transposed, instruction)
 
 
 def reverse(
-    target: str, operand: str, lane: int, e: int, transposed: bool = False, instruction: str | None = None
-) -> tuple[int, int]:
-    """(row, column) of lane `lane`'s element `e`."""
+    target: str | int,
+    operand: str,
+    lane: Index,
+    e: Index,
+    transposed: bool = False,
+    instruction: str | None = None,
+) -> tuple[Index, Index]:
+    """The (row, column) of a lane's element.
+
+    Args:
+        target, operand, transposed, instruction: as `layout` takes them.
+        lane, e: the lane, and the element's number there.
+
+    Examples:
+        >>> import numpy, wmma_ops.layouts as layouts
+        >>> layouts.reverse("rdna4", "D", numpy.arange(30, 32), 1)
+        (array([9, 9]), array([14, 15]))
+    """
     return layout(target, operand, instruction, transposed).element(lane, e)
 
 
 def fragment_forward(
-    target: str,
+    target: str | int,
     operand: str,
-    row: int,
-    column: int,
-    rep: int,
+    row: Index,
+    column: Index,
+    rep: Index,
     transposed: bool = False,
     instruction: str | None = None,
-) -> Slot:
-    """(lane, e) of copy `rep` of the element: on gfx11 copy 0 of A and B is in lanes 0 to 15, copy 1 in 16 to 31."""
-    copies = layout(target, operand, instruction, transposed).owners(row, column)
-    if not 0 <= rep < len(copies):
-        raise IndexError(f"copy {rep} of {len(copies)}")
-    return copies[rep]
+) -> tuple[Index, Index]:
+    """The (lane, e) that holds one copy of an element: on gfx11 copy 0 of A and B is in lanes 0 to 15, copy 1 in 16 to 31.
+
+    Args:
+        target, operand, transposed, instruction: as `layout` takes them.
+        row, column: of the element.
+        rep: which copy, below `replication`.
+
+    Examples:
+        >>> import wmma_ops.layouts as layouts
+        >>> layouts.fragment_forward(11, "A", 2, 5, rep=1)
+        (18, 5)
+    """
+    return layout(target, operand, instruction, transposed).owner(row, column, rep)
 
 
-def store_map(target: str, instruction: str | None = None) -> Callable[[int, int], tuple[int, int]]:
-    """The function (lane, e) -> (row, column) of D by which a kernel stores its result."""
+def store_map(target: str | int, instruction: str | None = None) -> Callable[[Index, Index], tuple[Index, Index]]:
+    """The function (lane, e) -> (row, column) of D by which a kernel stores its result.
+
+    Args:
+        target, instruction: as `layout` takes them.
+
+    Examples:
+        >>> import wmma_ops.layouts as layouts
+        >>> layouts.store_map("gfx11")(18, 3)
+        (7, 2)
+    """
     return layout(target, "D", instruction).element
 
 
-def replication(target: str, operand: str = "A", instruction: str | None = None) -> int:
-    """How many lanes hold each element: 2 for A and B on gfx11, 1 otherwise."""
+def replication(target: str | int, operand: str = "A", instruction: str | None = None) -> int:
+    """How many lanes hold each element: 2 for A and B on gfx11, 1 otherwise.
+
+    Args:
+        target, operand, instruction: as `layout` takes them.
+
+    Examples:
+        >>> import wmma_ops.layouts as layouts
+        >>> layouts.replication("rdna3"), layouts.replication("rdna4")
+        (2, 1)
+    """
     return layout(target, operand, instruction).replication
 
 
 class Functions(NamedTuple):
-    forward: Callable[[int, int], Slot]  # (row, column) -> (lane, e)
-    reverse: Callable[[int, int], tuple[int, int]]  # (lane, e) -> (row, column)
-    fragment_forward: Callable[[int, int, int], Slot]  # (row, column, rep) -> (lane, e)
-    store_map: Callable[[int, int], tuple[int, int]]  # (lane, e) -> (row, column) of D
+    """What `functions` gives: the maps of one operand, as plain functions of numbers, arrays or symbols.
+
+    Args:
+        forward: (row, column) -> (lane, e)
+        reverse: (lane, e) -> (row, column)
+        fragment_forward: (row, column, rep) -> (lane, e)
+        store_map: (lane, e) -> (row, column) of D
+        replication: how many lanes hold each element
+
+    Examples:
+        >>> import wmma_ops.layouts as layouts
+        >>> layouts.functions("cdna3", "D")._fields
+        ('forward', 'reverse', 'fragment_forward', 'store_map', 'replication')
+    """
+
+    forward: Callable[[Index, Index], tuple[Index, Index]]
+    reverse: Callable[[Index, Index], tuple[Index, Index]]
+    fragment_forward: Callable[[Index, Index, Index], tuple[Index, Index]]
+    store_map: Callable[[Index, Index], tuple[Index, Index]]
     replication: int
 
 
-def functions(target: str, operand: str, transposed: bool = False, instruction: str | None = None) -> Functions:
-    """The functions that apply to an operand on a target, as plain functions of indices."""
+def functions(target: str | int, operand: str, transposed: bool = False, instruction: str | None = None) -> Functions:
+    """All maps of an operand, to hand to a code generator.
+
+    Args:
+        target, operand, transposed, instruction: as `layout` takes them.
+
+    Examples:
+        >>> import wmma_ops.layouts as layouts
+        >>> forward, reverse, *_ = layouts.functions(11, "B", transposed=True)
+        >>> forward(2, 5), reverse(18, 5)
+        ((2, 5), (2, 5))
+    """
     found = layout(target, operand, instruction, transposed)
-    return Functions(
-        lambda row, column: forward(target, operand, row, column, transposed, instruction),
-        found.element,
-        lambda row, column, rep: fragment_forward(target, operand, row, column, rep, transposed, instruction),
-        store_map(target, instruction),
-        found.replication,
-    )
+    return Functions(found.owner, found.element, found.owner, store_map(target, instruction), found.replication)
