@@ -3,7 +3,7 @@
 // each comment names, for the least relative error of the result.
 #pragma once
 
-#include <wmma/math.hpp>
+#include <wmma/math/fast.hpp>
 
 namespace wmma {
 
