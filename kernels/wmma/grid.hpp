@@ -2,6 +2,7 @@
 // printing, dynamic shared memory. threadIdx, blockIdx, blockDim, gridDim and __shared__ work as people write them.
 #pragma once
 
+#include <wmma/clock.hpp>
 #include <wmma/types.hpp>
 
 namespace wmma {
@@ -120,9 +121,6 @@ template <class T>
 WMMA_DEVICE T atomic_cas(T* at, typename Identity<T>::Type expected, typename Identity<T>::Type desired) {
   return arch::atomic_cas<T>(at, expected, desired);
 }
-
-// Cycles of the shader clock (AMD) or multiprocessor clock (NVIDIA); differences alone mean something.
-WMMA_DEVICE uint64_t clock_cycles() { return arch::clock(); }
 
 WMMA_DEVICE void trap() { arch::trap(); }
 

@@ -35,6 +35,10 @@ from wmma_ops.emulator.shared import AwaitedWrite, SharedMemory
 DYNAMIC_STACK = 16384  # bytes a lane where a kernel's need is known at run time only
 SCRATCH_MARK = 0xFFFF5C4A  # in the buffer that targets without scratch_ instructions reach scratch memory through
 _UNWRITTEN = 0x7FBAD000  # a NaN that stands out
+_CLOCK_START = (
+    1 << 40
+) - 950  # of a device that has run for a while: the low words of the counter wrap during the kernel
+_CYCLES_A_TICK = 25  # of the clock of constant rate
 
 
 @dataclass
@@ -81,7 +85,7 @@ class Machine:
         self.lds: SharedMemory | None = None
         self.flat = Flat(memory, lambda: self.lds, lambda: self.scratch)
         self.resume = 0
-        self.ticks = 0
+        self.cycles = _CLOCK_START
         self.statistics = Statistics()
         self.counts = [0] * len(program.blocks)
         self.current: _Wave | None = None
@@ -107,16 +111,24 @@ class Machine:
         return int(found[0]) if len(found) else 0
 
     def clock(self) -> int:
-        self.ticks += 100
-        return self.ticks
+        """Cycles: each reading is 100 later."""
+        self.cycles += 100
+        return self.cycles
+
+    def realtime(self) -> int:
+        """Ticks of the clock of constant rate."""
+        return self.clock() // _CYCLES_A_TICK
 
     def getreg(self, what: str) -> int:
         match = re.match(r"^hwreg\((\w+)(?:,\s*(\d+),\s*(\d+))?\)$", what)
         name, offset, width = match.groups() if match else (what, None, None)
-        values = {"HW_REG_SHADER_CYCLES": 0, "HW_REG_SHADER_CYCLES_LO": 0, "HW_REG_SHADER_CYCLES_HI": 32}
-        if name not in values:
+        # (bits, lowest of the counter's).
+        counters = {"SHADER_CYCLES": (20, 0), "SHADER_CYCLES_LO": (32, 0), "SHADER_CYCLES_HI": (32, 32)}
+        found = counters.get(name.removeprefix("HW_REG_"))
+        if found is None:
             raise EmulationError(f"the hardware register {name} is not emulated")
-        return (self.clock() >> values[name] >> int(offset or 0)) & ((1 << int(width or 32)) - 1)
+        value = self.clock() >> found[1] & (1 << found[0]) - 1
+        return (value >> int(offset or 0)) & ((1 << int(width or 32)) - 1)
 
     def signal(self) -> None:
         self.current.signals += 1

@@ -101,8 +101,8 @@ class ScalarCode(Writer):
             else:
                 self.emit(f"S[{index}] = st.memory.scalar_small({address}, {kind!r})")
             return True
-        if m == "s_memtime" or m == "s_memrealtime":
-            self.write_scalar(ops[0], "st.clock()", 64)
+        if m in ("s_memtime", "s_memrealtime"):
+            self.write_scalar(ops[0], "st.clock()" if m == "s_memtime" else "st.realtime()", 64)
             return True
         if m == "s_getreg_b32":
             self.write_scalar(ops[0], f"st.getreg({self.constant(ops[1])})")
@@ -126,7 +126,7 @@ class ScalarCode(Writer):
             self.emit("st.halt()")  # on the way to a trap handler
             return True
         if m.startswith("s_sendmsg_rtn") and "REALTIME" in ins.text:
-            self.write_scalar(ops[0], "st.clock()", 64 if m.endswith("64") else 32)
+            self.write_scalar(ops[0], "st.realtime()", 64 if m.endswith("64") else 32)
             return True
         return False
 

@@ -204,8 +204,30 @@ WMMA_DEVICE uint64_t ballot(bool vote) {
 
 WMMA_DEVICE int count_bits(uint64_t bits) { return __builtin_popcountll(bits); }
 
-// The shader clock in cycles.
+// Ticks of the clock of constant rate, in 64 bits.
+WMMA_DEVICE uint64_t wall_clock() {
+#ifdef WMMA_CDNA
+  return __builtin_amdgcn_s_memrealtime();
+#else
+  return __builtin_amdgcn_s_sendmsg_rtnl(0x83);  // GET_REALTIME
+#endif
+}
+
+// gfx11 has 20 bits of its cycles and nothing above them; what is read as 64 bits there is the other clock.
+#ifdef WMMA_RDNA3
+constexpr int kCycleBits = 20;
+WMMA_DEVICE uint64_t clock() { return wall_clock(); }
+#else
+constexpr int kCycleBits = 32;
 WMMA_DEVICE uint64_t clock() { return __builtin_readcyclecounter(); }
+#endif
+WMMA_DEVICE uint32_t cycle_counter() {
+#ifdef WMMA_CDNA
+  return static_cast<uint32_t>(__builtin_readcyclecounter());
+#else
+  return __builtin_amdgcn_s_getreg(29 | 31 << 11);  // SHADER_CYCLES, or the low half of it
+#endif
+}
 
 // Ends the wave with trap 2, the abort of the runtime's trap handler.
 WMMA_DEVICE void trap() { asm volatile("s_trap 2"); }

@@ -174,6 +174,13 @@ WMMA_DEVICE int count_bits(uint64_t bits) { return __popcll(bits); }
 
 // The multiprocessor's clock in cycles.
 WMMA_DEVICE uint64_t clock() { return static_cast<uint64_t>(clock64()); }
+constexpr int kCycleBits = 32;
+WMMA_DEVICE uint32_t cycle_counter() { return static_cast<uint32_t>(::clock()); }
+WMMA_DEVICE uint64_t wall_clock() {
+  uint64_t nanoseconds;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanoseconds));
+  return nanoseconds;
+}
 
 WMMA_DEVICE void trap() { asm volatile("trap;"); }
 

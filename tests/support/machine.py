@@ -1,0 +1,28 @@
+"""Where a kernel of the device library runs: under emulation, or on the GPU."""
+
+import contextlib
+
+import torch
+
+import wmma_ops
+from wmma_ops.hardware import arch
+
+
+class Machine:
+    """A target by its name, or "cuda"."""
+
+    def __init__(self, target: str, order: str = "forward"):
+        self.target, self.order = target, order
+        self.cuda = target == "cuda"
+        self.wave = 32 if self.cuda else arch.target(target).wave
+
+    def run(self, kernel, grid, block, *arguments, shared=0):
+        """Launches on copies of the tensors, which then get what the kernel has written."""
+        put = [x.to("cuda" if self.cuda else "cpu") if isinstance(x, torch.Tensor) else x for x in arguments]
+        with contextlib.nullcontext() if self.cuda else wmma_ops.emulate(self.target, order=self.order, seed=5):
+            kernel[grid, block](*put, shared=shared)
+        if self.cuda:
+            torch.cuda.synchronize()
+            for x, there in zip(arguments, put, strict=True):
+                if isinstance(x, torch.Tensor):
+                    x.copy_(there)
