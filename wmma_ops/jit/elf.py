@@ -20,6 +20,15 @@ def sections(code: bytes) -> list[tuple[str, int, int, bytes]]:
     ]
 
 
+def size_of(code: bytes, section: str) -> int:
+    """The bytes that a section has once it is loaded, those that the file leaves out too; 0 where there is none."""
+    (start,) = struct.unpack_from("<Q", code, 0x28)
+    (size,) = struct.unpack_from("<H", code, 0x3A)
+    names = [name for name, *_ in sections(code)]
+    at = names.index(section) if section in names else None
+    return 0 if at is None else struct.unpack_from("<IIQQQQII", code, start + at * size)[5]
+
+
 def kernels(code: bytes) -> tuple[str, ...]:
     """The kernels that a driver can look up in `code`, in the order of its symbols; none where it is no ELF file."""
     if code[:4] != b"\x7fELF":

@@ -1,4 +1,4 @@
-"""What AMD's code objects tell their driver of each kernel: registers, shared memory, scratch."""
+"""What AMD's code objects tell their driver of each kernel: registers, shared memory, scratch, arguments."""
 
 import struct
 
@@ -6,17 +6,31 @@ from wmma_ops.jit import elf
 
 
 def of_kernels(code: bytes) -> dict[str, dict[str, int]]:
-    """The metadata of each kernel, out of the ELF note in which the driver finds it."""
+    """The numbers of each kernel."""
+    return {
+        name: {key[1:]: int(value) for key, value in kernel.items() if isinstance(value, int)}
+        for name, kernel in _kernels(code).items()
+    }
+
+
+def arguments(code: bytes, name: str) -> list[dict] | None:
+    """Offset, size and kind of each argument that the source declares of a kernel; None where the code does not tell."""
+    kernel = _kernels(code).get(name)
+    if kernel is None:
+        return None
+    found = ({key[1:]: value for key, value in one.items()} for one in kernel.get(".args", ()))
+    return [one for one in found if not one["value_kind"].startswith("hidden")]
+
+
+def _kernels(code: bytes) -> dict[str, dict]:
+    """Each kernel's metadata, out of the ELF note in which the driver finds it."""
     sections = elf.sections(code) if code[:4] == b"\x7fELF" else ()
     for name, _, _, contents in sections:
         if name == ".note":
             owner, size, _ = struct.unpack_from("<III", contents)
             start = 12 + -(-owner // 4) * 4
             root, _ = _unpack(contents[start : start + size], 0)
-            return {
-                kernel[".name"]: {key[1:]: int(value) for key, value in kernel.items() if isinstance(value, int)}
-                for kernel in root.get("amdhsa.kernels", ())
-            }
+            return {kernel[".name"]: kernel for kernel in root.get("amdhsa.kernels", ())}
     return {}
 
 

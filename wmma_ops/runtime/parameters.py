@@ -1,0 +1,205 @@
+"""What a kernel takes, as its source declares it: its definition's parameters, and the members of structs among them."""
+
+import math
+import re
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from wmma_ops.ops.types import ELEMENTS
+
+# What a parameter's type takes, by its shortest name: a tensor's dtype behind a pointer, or the form of a number.
+_POINTED = {
+    "_Float16": torch.float16,
+    "uint8_t": torch.uint8,
+    "int16_t": torch.int16,
+    "int64_t": torch.int64,
+    "int": torch.int32,
+    "unsigned": torch.int32,
+    "uint32_t": torch.int32,
+    "signed char": torch.int8,
+    "char": torch.int8,
+    "unsigned char": torch.uint8,
+    "short": torch.int16,
+    "long long": torch.int64,
+    "bool": torch.bool,
+    **{row.device.removeprefix("wmma::"): row.dtype for row in ELEMENTS if row.dtype != torch.bool},
+}
+_UNSIGNED = ("unsigned", "uint32_t")  # these take torch.uint32 as well, for which torch has few functions
+FORMS = {
+    "int": "i",
+    "int32_t": "i",
+    "unsigned": "I",
+    "uint32_t": "I",
+    "short": "h",
+    "int16_t": "h",
+    "unsigned short": "H",
+    "uint16_t": "H",
+    "long": "q",
+    "long long": "q",
+    "int64_t": "q",
+    "unsigned long": "Q",
+    "unsigned long long": "Q",
+    "uint64_t": "Q",
+    "size_t": "Q",
+    "float": "f",
+    "double": "d",
+    "bool": "?",
+    "char": "b",
+    "signed char": "b",
+    "int8_t": "b",
+    "unsigned char": "B",
+    "uint8_t": "B",
+}
+_WORDS = {"int", "unsigned", "signed", "short", "long", "char", "float", "double", "bool", "void"}  # name no parameter
+_DROPPED = re.compile(
+    r"\b(const|volatile|restrict|__restrict__|__restrict|__grid_constant__|struct)\b|wmma::|=.*"
+    r"|\balignas\s*\([^()]*\)|__attribute__\s*\(\(.*?\)\)\)?",
+    re.S,
+)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """Of a kernel, or a member of a struct that is one."""
+
+    name: str
+    type: str  # without const, restrict and *
+    pointer: bool
+    shape: tuple[int, ...] = ()  # of a member that is an array
+    members: "tuple[Parameter, ...] | None" = None  # of a struct whose members are told
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """None where any is taken: void, or a name that the source defines."""
+        return _POINTED.get(self.type)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether its type is the source's own, by value."""
+        return not self.pointer and self.type not in FORMS and self.dtype is None
+
+    def takes(self, dtype: torch.dtype) -> bool:
+        """Whether it may point to a tensor of this type."""
+        return self.dtype in (None, dtype) or (self.type in _UNSIGNED and dtype == torch.uint32)
+
+    @property
+    def one(self) -> tuple[int, int] | None:
+        """(size, alignment) of one element; None where the source does not tell."""
+        if self.pointer:
+            return 8, 8
+        if self.members is not None:
+            return laid_out(self.members)[1:]
+        size = struct.calcsize(FORMS[self.type]) if self.type in FORMS else self.dtype.itemsize if self.dtype else 0
+        return (size, size) if size else None
+
+    def __str__(self) -> str:
+        return f"{self.type}{'*' * self.pointer} {self.name}" + "".join(f"[{size}]" for size in self.shape)
+
+
+def laid_out(members: Sequence[Parameter]) -> tuple[list[int], int, int]:
+    """(where each member lies, size, alignment) of a struct of them."""
+    starts, end, largest = [], 0, 1
+    for member in members:
+        size, alignment = member.one
+        starts.append(-(-end // alignment) * alignment)
+        end, largest = starts[-1] + size * math.prod(member.shape), max(largest, alignment)
+    return starts, -(-end // largest) * largest, largest
+
+
+def declarations(source: str, name: str) -> list[tuple[Parameter, ...]]:
+    """The kernel's parameters: of each definition in the source, which may have several for the preprocessor to choose from;
+    of its prototypes where none is defined."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.S)
+    found: dict[str, list[tuple[Parameter, ...]]] = {"{": [], ";": []}
+    for match in re.finditer(rf"\b(?:__global__|WMMA_KERNEL)\b[^;{{}}]*?\b{re.escape(name)}\s*\(", text):
+        end = _closed(text, match.end() - 1)
+        after = re.match(r"[^;{]*([;{])", text[end:])
+        if after is not None:
+            declared = tuple(_parameters(text, text[match.end() : end - 1]))
+            if declared not in found[after[1]]:
+                found[after[1]].append(declared)
+    if not any(found.values()):
+        raise ValueError(f"Kernel: name is {name!r}, but the source has no `__global__ void {name}(…)`")
+    return found["{"] or found[";"]
+
+
+def _parameters(text: str, declared: str) -> Iterator[Parameter]:
+    for number, part in enumerate(_split(declared, ","), 1):
+        found = _declared(text, part, unnamed=f"argument {number}")
+        if found is not None:
+            yield found
+
+
+def _declared(text: str, part: str, unnamed: str) -> Parameter | None:
+    """One parameter or member; None of `void`. A definition need not name what it does not use."""
+    before, *array = re.sub(r"<[^<>]*>", lambda found: re.sub(r"\s", "", found[0]), _DROPPED.sub(" ", part)).split("[")
+    words = before.replace("*", " * ").split()
+    pointer = "*" in words
+    if words == ["void"]:
+        return None
+    kind = [word for word in words if word != "*"]
+    is_named = len(kind) > 1 and kind[-1] not in _WORDS and words[-1] != "*"
+    label = kind.pop() if is_named else unnamed
+    found = Parameter(label, _shortest(kind), pointer or bool(array))
+    return replace(found, members=members(text, found.type)) if found.is_own else found
+
+
+def members(text: str, type_name: str) -> tuple[Parameter, ...] | None:
+    """Of a struct that the text defines; None where it is none, or has more than plain members."""
+    match = re.search(
+        rf"\bstruct\s+{re.escape(type_name)}\s*{{|\bstruct\s*{{(?=[^{{}}]*}}\s*{re.escape(type_name)}\s*;)", text
+    )
+    if match is None:
+        return None
+    body = text[match.end() : _closed(text, match.end() - 1) - 1]
+    if re.search(r"[(){}:#&]", body.replace("::", "")):
+        return None
+    found = []
+    for line in filter(str.strip, body.split(";")):
+        first, *others = _split(line, ",")
+        kind = re.match(r"(.*?)[*\s]*\w+\s*(?:\[.*)?$", first.strip(), re.S)[1]
+        for one in (first, *(f"{kind} {other}" for other in others)):
+            sizes = re.findall(r"\[\s*(\w+)\s*\]", one)
+            member = _declared(text, one.split("[")[0], unnamed="")
+            if member is None or not member.name or not all(size.isdigit() for size in sizes) or "static" in one:
+                return None
+            found.append(replace(member, shape=tuple(map(int, sizes))))
+    return tuple(found) if all(member.one for member in found) else None
+
+
+def _shortest(words: list[str]) -> str:
+    """`unsigned long` for `long unsigned int`."""
+    if {"short", "long", "signed", "unsigned"} & set(words) and "double" not in words:
+        words = sorted((word for word in words if word != "int"), key=lambda word: word not in ("signed", "unsigned"))
+        if words[0] == "signed" and "char" not in words:
+            words = words[1:] or ["int"]
+    return " ".join(words)
+
+
+_OPEN, _CLOSE = "(<[{", ")>]}"
+
+
+def _closed(text: str, at: int) -> int:
+    """Behind the bracket that closes the one at `at`; the end where none does."""
+    depth, opening = 0, text[at]
+    closing = _CLOSE[_OPEN.index(opening)]
+    for place in range(at, len(text)):
+        depth += (text[place] == opening) - (text[place] == closing)
+        if depth == 0:
+            return place + 1
+    return len(text)
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """At separators outside brackets."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in _OPEN) - (letter in _CLOSE)
+        if letter == separator and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts if part.strip()]
