@@ -25,7 +25,7 @@ READS_RESULT = (
 )
 _WIDE_INTEGER = re.compile(r"^v_(mad_(co_)?[iu]64_[iu]32|(lshl|lshr|ashr)rev_[bi]64|(add|sub)_(nc_)?u64|lshl_add_u64)")
 _PACKED_WIDE = re.compile(r"^v_pk_(add|mul|fma)_f32$")
-_SHARED_ATOMIC = re.compile(r"^ds_(add|sub|max|min|and|or|xor|inc|dec|cmp|wrx|storex)")
+_SHARED_ATOMIC = re.compile(r"^ds_(add|sub|max|min|and|or|xor|inc|dec|cmp|wrx|storex|pk_add)")
 _STORES = ("global_store", "flat_store", "scratch_store", "ds_write", "ds_store", "buffer_store")
 
 

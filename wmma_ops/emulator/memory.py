@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wmma_ops.emulator import numeric
+from wmma_ops.emulator import atomics
 from wmma_ops.emulator.errors import EmulationError, OutOfBounds
 
 u8, u16, u32, u64, i64 = np.uint8, np.uint16, np.uint32, np.uint64, np.int64
@@ -40,57 +40,18 @@ def widen(raw: np.ndarray, kind: str, old: np.ndarray) -> np.ndarray:
     return raw
 
 
-def atomic_result(operation: str, old, data, compare, wide: bool):
-    """The new value of one place, all as unsigned integers."""
-    bits = 64 if wide else 32
-    mask = (1 << bits) - 1
+def operands_of(rows, lane: int, wide: bool) -> tuple[int, int]:
+    """An atomic's data, and what it compares with: the registers' words after it, if there are any."""
+    words = [int(row[lane]) for row in rows]
+    values = [low | high << 32 for low, high in zip(words[::2], words[1::2], strict=True)] if wide else words
+    return values[0], values[1] if len(values) > 1 else 0
 
-    def signed(x):
-        return x - (1 << bits) if x >> (bits - 1) else x
 
-    match operation:
-        case "add":
-            return (old + data) & mask
-        case "sub":
-            return (old - data) & mask
-        case "smax":
-            return old if signed(old) >= signed(data) else data
-        case "smin":
-            return old if signed(old) <= signed(data) else data
-        case "umax":
-            return max(old, data)
-        case "umin":
-            return min(old, data)
-        case "and":
-            return old & data
-        case "or":
-            return old | data
-        case "xor":
-            return old ^ data
-        case "swap":
-            return data
-        case "cmpswap":
-            return data if old == compare else old
-        case "inc":
-            return 0 if old >= data else old + 1
-        case "dec":
-            return data if old == 0 or old > data else old - 1
-        case "add_f32" | "fmin" | "fmax":
-            x, y = u32(old).view(np.float32), u32(data).view(np.float32)
-            z = (
-                x + y
-                if operation == "add_f32"
-                else numeric.vmin("num", x, y)
-                if operation == "fmin"
-                else numeric.vmax("num", x, y)
-            )
-            return int(np.float32(z).view(u32))
-        case "add_f64":
-            return int((u64(old).view(np.float64) + u64(data).view(np.float64)).view(u64))
-        case "pk_add_f16":
-            x, y = np.array([old], u32).view(np.float16), np.array([data], u32).view(np.float16)
-            return int((x + y).view(u32)[0])
-    raise ValueError(operation)
+def put_old(out, lane: int, old: int, wide: bool) -> None:
+    """What an atomic gives back."""
+    out[0][lane] = old & 0xFFFFFFFF
+    if wide:
+        out[1][lane] = old >> 32
 
 
 @dataclass
@@ -249,27 +210,38 @@ class GlobalMemory:
 
     def atomic(self, address, operation: str, rows, out, wide: bool, mask) -> None:
         size = 8 if wide else 4
-        words = size // 4
         address = np.broadcast_to(address, mask.shape)
         for lane in np.flatnonzero(mask).tolist():
             at = int(address[lane])
-            region = self._find(at, at + size)
-            if region is None:
-                self._fail(at, size, lane, "atomic")
             if at % size:
                 raise EmulationError(f"lane {lane}: an atomic at an unaligned address")
-            offset = at - region.start
-            old = int.from_bytes(region.bytes[offset : offset + size].tobytes(), "little")
-            data = int(rows[0][lane]) | (int(rows[1][lane]) << 32 if wide else 0)
-            compare = 0
-            if operation == "cmpswap":
-                compare = int(rows[words][lane]) | (int(rows[words + 1][lane]) << 32 if wide else 0)
-            new = atomic_result(operation, old, data, compare, wide)
-            region.bytes[offset : offset + size] = np.frombuffer(new.to_bytes(size, "little"), u8)
+            region = self._find(at, at + size)
+            place = slice(at - region.start, at - region.start + size) if region else None
+            word = region.bytes[place] if region else self._beside(at, size)
+            old = int.from_bytes(word.tobytes(), "little")
+            data, compare = operands_of(rows, lane, wide)
+            new = atomics.result(operation, old, data, compare, wide)
+            word = np.frombuffer(new.to_bytes(size, "little"), u8)
+            if region:
+                region.bytes[place] = word
+            else:
+                self._put_beside(at, word, atomics.bytes_that_count(operation, size, old, new, data), lane)
             if out is not None:
-                out[0][lane] = old & 0xFFFFFFFF
-                if wide:
-                    out[1][lane] = old >> 32
+                put_old(out, lane, old, wide)
+
+    def _beside(self, at: int, size: int) -> np.ndarray:
+        """The bytes of a word that does not lie in one tensor: 0 for those in none."""
+        found = [self._find(at + i, at + i + 1) for i in range(size)]
+        return np.array([region.bytes[at + i - region.start] if region else 0 for i, region in enumerate(found)], u8)
+
+    def _put_beside(self, at: int, word: np.ndarray, counts: np.ndarray, lane: int) -> None:
+        """Writes those bytes of it that lie in a tensor."""
+        found = [self._find(at + i, at + i + 1) for i in range(len(word))]
+        for i, region in enumerate(found):
+            if region is not None:
+                region.bytes[at + i - region.start] = word[i]
+            elif counts[i] or not any(found):
+                self._fail(at, len(word), lane, "atomic")
 
     def scalar_words(self, address: int, count: int) -> list[int]:
         address &= 0xFFFF_FFFF_FFFF_FFFC

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from wmma_ops.emulator import numeric
+from wmma_ops.emulator import atomics, numeric
 from wmma_ops.emulator.assembly import Instruction
 from wmma_ops.emulator.dataflow import returns_old
 from wmma_ops.emulator.memory import size_of
@@ -56,20 +56,6 @@ MEMORY_KINDS = {
     "d16_hi_i8": "d16_hi_i8",
     "i8_d16_hi": "d16_hi_i8",
 }
-
-
-def _atomic(name: str) -> tuple[str | None, bool]:
-    """(operation, whether it has 64 bits)."""
-    wide = name.endswith(("_x2", "_u64", "_b64", "_i64", "_f64"))
-    stem = re.sub(r"_(x2|u32|i32|b32|u64|b64|i64)$", "", name)
-    stem = {"cmpst": "cmpswap", "cmpstore": "cmpswap", "wrxchg": "swap", "storexchg": "swap"}.get(stem, stem)
-    signed = {"max_i32": "smax", "min_i32": "smin", "max_u32": "umax", "min_u32": "umin"}
-    signed |= {"max_i64": "smax", "min_i64": "smin", "max_u64": "umax", "min_u64": "umin"}
-    stem = signed.get(name, stem)
-    stem = {"min_num_f32": "fmin", "max_num_f32": "fmax", "min_f32": "fmin", "max_f32": "fmax"}.get(stem, stem)
-    known = ("add", "sub", "smax", "smin", "umax", "umin", "and", "or", "xor", "swap", "cmpswap", "add_f32", "add_f64")
-    known += ("pk_add_f16", "fmin", "fmax", "inc", "dec")
-    return (stem if stem in known else None), wide
 
 
 def _swizzle(text: str, pattern: str, wave: int) -> np.ndarray:
@@ -203,7 +189,7 @@ class MemoryCode(Writer):
         return f"{x} + u64({offset & numeric.M64})" if offset else x
 
     def _global_atomic(self, space: str, name: str, ops, offset: int, ins: Instruction) -> bool:
-        operation, wide = _atomic(name)
+        operation, wide = atomics.named(name)
         if operation is None:
             return False
         result = ops.pop(0) if returns_old(ins) else None
@@ -286,7 +272,7 @@ class MemoryCode(Writer):
                     self.emit(f"st.lds.store({address}, {offsets[i]}, {rows}, {kind!r}, full, mask)")
             return True
         returns = "_rtn" in name
-        operation, wide = _atomic(name.replace("_rtn", ""))
+        operation, wide = atomics.named(name.replace("_rtn", ""))
         if operation is None:
             return False
         result = ops.pop(0) if returns else None

@@ -4,8 +4,9 @@ import functools
 
 import numpy as np
 
+from wmma_ops.emulator import atomics
 from wmma_ops.emulator.errors import EmulationError, OutOfBounds, Race, Uninitialised
-from wmma_ops.emulator.memory import Traffic, atomic_result, count_banks, size_of, widen
+from wmma_ops.emulator.memory import Traffic, count_banks, operands_of, put_old, size_of, widen
 from wmma_ops.emulator.shared_names import SharedNames, Variable
 
 u8, u16, u32, i64 = np.uint8, np.uint16, np.uint32, np.int64
@@ -247,23 +248,21 @@ class SharedMemory:
 
     def atomic(self, address, offset, operation, rows, out, wide, mask) -> None:
         size = 8 if wide else 4
-        count = size // 4
         lanes, at, bits = self._lanes(address, offset, size, mask, False, "atomic")
         if not len(at):
             return
         if bits & (size - 1):
             raise EmulationError(f"lane {int(lanes[np.argmax(at & (size - 1))])}: an atomic at an unaligned address")
-        self._initialised(self.written[at[:, None] + np.arange(size)].all(axis=1), lanes, at, size)
         self._access("atomic", at, bits, size, lanes)
         for lane, place in zip(lanes.tolist(), at.tolist(), strict=True):
-            old = int.from_bytes(self.bytes[place : place + size].tobytes(), "little")
-            data = int(rows[0][lane]) | (int(rows[1][lane]) << 32 if wide else 0)
-            compare = 0
-            if operation == "cmpswap":
-                compare = int(rows[count][lane]) | (int(rows[count + 1][lane]) << 32 if wide else 0)
-            new = atomic_result(operation, old, data, compare, wide)
-            self.bytes[place : place + size] = np.frombuffer(new.to_bytes(size, "little"), u8)
+            part = slice(place, place + size)
+            old = int.from_bytes(self.bytes[part].tobytes(), "little")
+            data, compare = operands_of(rows, lane, wide)
+            new = atomics.result(operation, old, data, compare, wide)
+            counts = atomics.bytes_that_count(operation, size, old, new, data)
+            written = self.written[part]
+            if not written.all() and (not written.any() or (counts & ~written).any()):
+                self._initialised(np.zeros(1, bool), np.array([lane]), np.array([place]), size)
+            self.bytes[part] = np.frombuffer(new.to_bytes(size, "little"), u8)
             if out is not None:
-                out[0][lane] = old & 0xFFFFFFFF
-                if wide:
-                    out[1][lane] = old >> 32
+                put_old(out, lane, old, wide)
