@@ -47,7 +47,12 @@ def library():
 
 setuptools.setup(
     license="MIT",
-    packages=[*setuptools.find_packages(include=["wmma_ops*"]), "wmma_ops.kernels", "wmma_ops.kernels.wmma"],
+    packages=[
+        *setuptools.find_packages(include=["wmma_ops*"]),
+        "wmma_ops.kernels",
+        "wmma_ops.kernels.compat",
+        "wmma_ops.kernels.wmma",
+    ],
     ext_modules=[library()],
     cmdclass={"build_ext": BuildExtension.with_options(no_python_abi_suffix=True)},
     options={"bdist_wheel": {"py_limited_api": "cp310"}},

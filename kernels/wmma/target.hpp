@@ -49,9 +49,18 @@
 #define WMMA_BOUNDS(_1, _2, chosen, ...) chosen
 #define __launch_bounds__(...) WMMA_BOUNDS(__VA_ARGS__, WMMA_BOUNDS_2, WMMA_BOUNDS_1, )(__VA_ARGS__)
 #endif
+// clang's own __bf16 has arithmetic.
+#if __clang_major__ >= 17
+#define WMMA_BF16_OF_CLANG 1
+#endif
 #ifndef __forceinline__
 #define __forceinline__ inline __attribute__((always_inline))
 #endif
+#endif
+
+// Where HIP's own compiler or headers bring HIP's names.
+#if defined(__HIPCC_RTC__) || defined(HIP_INCLUDE_HIP_HIP_RUNTIME_H)
+#define WMMA_HIP_NAMES 1
 #endif
 
 // A kernel of exactly `threads` threads a block, compiled for `waves` waves at once on each SIMD of an AMD target:

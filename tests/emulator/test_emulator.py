@@ -218,6 +218,12 @@ LATER = [
     ("gfx1100", "v_fmac_f32_e32 v5, v1, v2", (bits(2.0), bits(3.0)), bits(7.0)),
     ("gfx1100", "v_add3_u32 v5, v1, v2, v3", (1, 2, 3), 6),
     ("gfx1100", "v_xor3_b32 v5, v1, v2, v3", (1, 2, 4), 7),
+    ("gfx1201", "s_add_f16 s4, 0x4000, 1.0\nv_mov_b32_e32 v5, s4", (), half(3.0)),
+    ("gfx1201", "s_cvt_f32_f16 s4, 0.5\nv_mov_b32_e32 v5, s4", (), bits(0.5)),
+    ("gfx1201", "s_cmp_lt_f16 0xffff3800, 1.0\ns_cselect_b32 s4, 5, 6\nv_mov_b32_e32 v5, s4", (), 5),
+    ("gfx1151", "s_cmp_ge_f16 0x3800, 1.0\ns_cselect_b32 s4, 5, 6\nv_mov_b32_e32 v5, s4", (), 6),
+    ("gfx1151", "s_cmp_u_f16 0x7e00, 1.0\ns_cselect_b32 s4, 5, 6\nv_mov_b32_e32 v5, s4", (), 5),
+    ("gfx1151", "s_cmp_o_f16 0x7e00, 1.0\ns_cselect_b32 s4, 5, 6\nv_mov_b32_e32 v5, s4", (), 6),
     ("gfx1201", "s_mul_u64 s[4:5], s[6:7], s[8:9]\nv_mov_b32_e32 v5, s5", (), 0),
 ]
 

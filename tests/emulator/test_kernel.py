@@ -185,6 +185,57 @@ def test_a_launched_kernel_is_copied_and_pickled():
             assert torch.equal(x, y * 3)
 
 
+CPLUSPLUS = (
+    TYPES
+    + """
+namespace mine { namespace { __global__ void two(int* x) { x[threadIdx.x] = 2; } } }
+template <int kValue> __global__ void many(int* x) { x[threadIdx.x] = kValue; }
+template __global__ void many<3>(int*);
+__global__ void one(int* x) { x[threadIdx.x] = 1; }
+__global__ void one_more(int* x) { x[threadIdx.x] = 10; }
+__global__ void four(int* x) { x[threadIdx.x] = 4; }
+__global__ void four(float* x) { x[threadIdx.x] = 4; }
+template <class T> __global__ void none(T* x) { x[0] = 0; }
+"""
+)
+
+
+def test_kernels_with_names_of_cplusplus():
+    with wmma_ops.emulate("gfx942"):
+        for name, value in (("one", 1), ("one_more", 10), ("two", 2), ("many", 3)):
+            x = torch.zeros(64, dtype=torch.int32)
+            kernel = wmma_ops.Kernel(CPLUSPLUS, name)
+            kernel[1, 64](x)
+            assert (x == value).all()
+            with pytest.raises(OutOfBounds, match=f"^{name} on gfx942"):
+                kernel[1, 64](x[:32])
+        with pytest.raises(ValueError, match=r"'four' names 2 kernels, _Z4fourP\w, _Z4fourP\w; takes a name that one"):
+            wmma_ops.Kernel(CPLUSPLUS, "four")[1, 64](x)
+        with pytest.raises(
+            ValueError, match=r"'none' is not in the compiled code, which has .*one.* that the source instan"
+        ):
+            wmma_ops.Kernel(CPLUSPLUS, "none")[1, 64](x)
+    for target in ("sm_90a", "gfx1201"):
+        assert "two" in wmma_ops.jit.compile(CPLUSPLUS, target).entry("two")
+
+
+@pytest.mark.parametrize(
+    ("declared", "dtype"),
+    [
+        ("const __half* a", torch.float16),
+        ("rocwmma::float16_t const* a", torch.float16),
+        ("__nv_bfloat16* a", torch.bfloat16),
+        ("float32_t* a", torch.float32),
+        ("rocwmma::float64_t* a", torch.float64),
+    ],
+)
+def test_other_names_of_types_are_known(declared, dtype):
+    kernel = wmma_ops.Kernel(f"__global__ void f({declared}) {{}}", "f")
+    assert kernel.parameters[0].dtype == dtype
+    own = wmma_ops.Kernel(f"using float32_t = int; typedef char __half;\n__global__ void f({declared}) {{}}", "f")
+    assert (own.parameters[0].dtype is None) == ("__half" in declared or "float32_t" in declared)
+
+
 BAD_KERNELS = [
     ({"options": "-DN=3"}, "options is '-DN=3'; takes a tuple of str"),
     ({"source": None}, "source is of type NoneType; takes a str"),

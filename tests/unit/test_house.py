@@ -94,6 +94,7 @@ def test_planning_knows_nothing_of_running():
 DEVICE_ROOMS = {
     ".": {"arch"},
     "arch": set(),
+    "compat": set(),
     "tile": {"arch"},
     "gemm": {"arch", "tile"},
     "gemm_gemm": {"arch", "tile", "gemm"},  # its first product is a gemm

@@ -106,8 +106,8 @@ for _name, _expression in {
         _read = {key: f"sf{_width}({value})" for key, value in (("a", "{0}"), ("b", "{1}"), ("c", "{2}"), ("d", "{D}"))}
         _sources = 1 if "{b}" not in _expression else 3 if "{c}" in _expression else 2
         _text = _expression.replace("fma(", f"fma{_width}(").format(**_read)
-        SALU[f"s_{_name}_f{_width}"] = (32, (32,) * _sources, f"int(np.asarray({_text}).view({_view}))", None)
-SALU["s_cvt_f32_f16"] = (32, (32,), "int(sf16({0}).astype(f32).view(u32))", None)
+        SALU[f"s_{_name}_f{_width}"] = (32, (_width,) * _sources, f"int(np.asarray({_text}).view({_view}))", None)
+SALU["s_cvt_f32_f16"] = (32, (16,), "int(sf16({0}).astype(f32).view(u32))", None)
 SALU["s_cvt_hi_f32_f16"] = (32, (32,), "int(sf16({0} >> 16).astype(f32).view(u32))", None)
 SALU["s_cvt_f16_f32"] = (32, (32,), "int(sf32({0}).astype(f16).view(u16))", None)
 SALU["s_cvt_pk_rtz_f16_f32"] = (

@@ -43,10 +43,11 @@ class ScalarCode(Writer):
                 a = f"signed({a}, {width})"
             self.emit(f"S[{SCC}] = int({a} {COMPARE[condition]} {b})")
             return True
-        if match := re.match(r"^s_cmp_(\w+)_f32$", m):
+        if match := re.match(r"^s_cmp_(\w+)_f(16|32)$", m):
             if match.group(1) not in CONDITIONS:
                 return False
-            a, b = (f"sf32({self.scalar(text)})" for text in ops)
+            width = match.group(2)
+            a, b = (f"sf{width}({self.scalar(text, int(width))})" for text in ops)
             self.emit(f"S[{SCC}] = int(bool({CONDITIONS[match.group(1)].format(a, b)}))".replace("~(", "not ("))
             return True
         if match := re.match(r"^s_bitcmp([01])_b(32|64)$", m):

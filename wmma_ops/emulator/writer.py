@@ -165,9 +165,8 @@ class Writer:
                 return f"(S[{index}] | S[{index + 1}] << 32)"
             return f"(S[{index}] >> 16)" if high else f"S[{index}]"
         if INLINE.match(text):
-            kind = np.float64 if width == 64 else np.float32
-            bits = kind(float(text)).view(np.uint64 if width == 64 else np.uint32)
-            return str(int(bits))
+            kind, view = {16: (np.float16, np.uint16), 32: (np.float32, np.uint32), 64: (np.float64, np.uint64)}[width]
+            return str(int(kind(float(text)).view(view)))
         value = int(text, 0)
         return str(value & (numeric.M64 if width == 64 else numeric.M32))
 

@@ -125,6 +125,8 @@ class Clang:
                 "-I",
                 kernels,
                 *options,
+                "-I",
+                kernels / kernels_dir.COMPAT,
                 name,
                 "-o",
                 assembly,

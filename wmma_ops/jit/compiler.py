@@ -1,5 +1,6 @@
 """What every compiler takes, gives and raises."""
 
+import re
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,6 +15,31 @@ class CodeObject:
     assembly: str | None = field(repr=False)  # clang: what the code was assembled from; NVRTC: PTX; hiprtc: None
     log: str = field(repr=False)  # warnings
     kernels: tuple[str, ...]  # as the driver looks them up
+
+    def entry(self, name: str) -> str:
+        """The kernel that the source calls `name`, as the driver looks it up: C++ adds its namespace and parameters."""
+        found = [name] if name in self.kernels else [kernel for kernel in self.kernels if _plain(kernel) == name]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise ValueError(
+                f"{name!r} names {len(found)} kernels, {', '.join(found)}; takes a name that one kernel has"
+            )
+        raise ValueError(
+            f"{name!r} is not in the compiled code, which has {', '.join(self.kernels) or 'no kernel'}; takes a __global__ "
+            "function, and of a template one that the source instantiates"
+        )
+
+
+def _plain(mangled: str) -> str:
+    """The function's own name in a symbol of C++: blur of _ZN4mine4blurEPf."""
+    rest = re.match(r"_ZN?[rVK]*", mangled)
+    names, at = [""], rest.end() if rest else len(mangled)
+    while found := re.match(r"L?(\d+)", mangled[at:]):
+        at += found.end()
+        names.append(mangled[at : at + int(found[1])])
+        at += int(found[1])
+    return names[-1]
 
 
 class CompileError(RuntimeError):

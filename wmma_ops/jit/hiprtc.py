@@ -33,6 +33,7 @@ class Hiprtc:
         library = self._found(target)
         compiler = f"{self.name} {self.version(target)}"
         arguments = [f"--offload-arch={target}", *self.flags, f"-I{kernels_dir.PATH}", *options]
+        arguments.append(f"-I{kernels_dir.PATH / kernels_dir.COMPAT}")
         # The #line: HIP 5 names every source CompileSource, in a temporary folder.
         with _ONE_AT_A_TIME, rtc.Program(library, "hiprtc", f'#line 1 "{name}"\n{source}', name) as program:
             status = program.compile(arguments)

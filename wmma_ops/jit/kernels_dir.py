@@ -8,3 +8,6 @@ PATH = next(
     (folder for folder in (_HERE / "kernels", _HERE.parent / "kernels") if (folder / "wmma").is_dir()),
     _HERE / "kernels",
 )
+
+# Within PATH: headers by the names that HIP, CUDA and rocWMMA give theirs. It comes after a user's own -I.
+COMPAT = "compat"

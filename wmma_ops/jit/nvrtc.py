@@ -39,6 +39,7 @@ class Nvrtc:
     def compile(self, source: str, target: str, options: tuple[str, ...], name: str) -> CodeObject:
         compiler = f"{self.name} {self.version(target)}"
         arguments = [*self.flags, f"--gpu-architecture={target}", f"--include-path={kernels_dir.PATH}", *options]
+        arguments.append(f"--include-path={kernels_dir.PATH / kernels_dir.COMPAT}")
         with rtc.Program(_load(_find()), "nvrtc", source, name) as program:
             status = program.compile(arguments)
             # kernel.hip(12): error: … as the other compilers write it

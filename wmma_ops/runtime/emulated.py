@@ -5,6 +5,7 @@ import pickle
 import threading
 import weakref
 import zlib
+from dataclasses import replace
 
 import torch
 
@@ -58,9 +59,9 @@ class EmulatedKernel:
                 compiler=code.compiler,
             )
         text = assembly.parse(code.assembly)
-        if self.name not in text.kernels:
-            raise ValueError(f'{self.name!r} is not in the compiled code; declare it extern "C" __global__')
-        built = build(text.kernels[self.name], code.target, shared_names.read(code.log, self.name))
+        entry = code.entry(self.name)
+        kernel = replace(text.kernels[entry], name=self.name)  # as messages name it
+        built = build(kernel, code.target, shared_names.read(code.log, entry))
         _make_room(built.size)
         return built
 

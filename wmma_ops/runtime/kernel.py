@@ -47,7 +47,7 @@ class Kernel:
 
     Args:
         source: the text; ``#include <wmma/fragment.hpp>`` and its neighbours are found.
-        name: an ``extern "C" __global__ void`` function in it.
+        name: a ``__global__ void`` function in it, the only one of that name.
         options: further compiler options, such as ``-DTILE=4``.
         strided: the names of pointers whose tensors need not be contiguous. The kernel gets a tensor's address alone: what
             strides it has, you pass as numbers.
@@ -110,7 +110,7 @@ class Kernel:
 
     def _settled(self, code: jit.CodeObject) -> list[arguments.Slot]:
         """Where the compiled code has its arguments, and of the source's definitions the one that was compiled."""
-        placed = arguments.slots(code, self.name)
+        placed = arguments.slots(code, code.entry(self.name))
         if placed is None:
             raise ValueError(f"{self.name}: what {code.compiler} made for {code.target} does not tell its arguments")
         found = next((declared for declared in self._declared if arguments.fit(declared, placed)), None)
@@ -230,8 +230,9 @@ class Kernel:
             target = driver.target_of(index)
             code = self.compile(target)
             placed = self._settled(code)
-            function = driver.load(code.code, self.name, device=index)
-            self._loaded[index] = _Loaded(function, arch.target(target), placed, _static_shared(code, self.name))
+            entry = code.entry(self.name)
+            function = driver.load(code.code, entry, device=index)
+            self._loaded[index] = _Loaded(function, arch.target(target), placed, _static_shared(code, entry))
         loaded = self._loaded[index]
         self._check_target(loaded.target, grid, block, loaded.static_shared, shared)
         driver.launch(loaded.function, grid, block, shared, self._segment(given, loaded.slots))

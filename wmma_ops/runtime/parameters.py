@@ -27,6 +27,16 @@ _POINTED = {
     "bool": torch.bool,
     **{row.device.removeprefix("wmma::"): row.dtype for row in ELEMENTS if row.dtype != torch.bool},
 }
+# By other names: HIP's, CUDA's and rocWMMA's.
+_SAME = {
+    **dict.fromkeys(("__half", "half", "float16_t", "hfloat16_t"), "half_t"),
+    **dict.fromkeys(("__bf16", "bfloat16_t", "hip_bfloat16", "__hip_bfloat16", "__nv_bfloat16"), "bf16_t"),
+    "float32_t": "float",
+    "float64_t": "double",
+    "uint": "unsigned",
+    "uchar": "unsigned char",
+    "ushort": "unsigned short",
+}
 _UNSIGNED = ("unsigned", "uint32_t")  # these take torch.uint32 as well, for which torch has few functions
 FORMS = {
     "int": "i",
@@ -55,7 +65,7 @@ FORMS = {
 }
 _WORDS = {"int", "unsigned", "signed", "short", "long", "char", "float", "double", "bool", "void"}  # name no parameter
 _DROPPED = re.compile(
-    r"\b(const|volatile|restrict|__restrict__|__restrict|__grid_constant__|struct)\b|wmma::|=.*"
+    r"\b(const|volatile|restrict|__restrict__|__restrict|__grid_constant__|struct)\b|(?:roc)?wmma::|=.*"
     r"|\balignas\s*\([^()]*\)|__attribute__\s*\(\(.*?\)\)\)?",
     re.S,
 )
@@ -143,7 +153,7 @@ def _declared(text: str, part: str, unnamed: str) -> Parameter | None:
     kind = [word for word in words if word != "*"]
     is_named = len(kind) > 1 and kind[-1] not in _WORDS and words[-1] != "*"
     label = kind.pop() if is_named else unnamed
-    found = Parameter(label, _shortest(kind), pointer or bool(array))
+    found = Parameter(label, _known(text, _shortest(kind)), pointer or bool(array))
     return replace(found, members=members(text, found.type)) if found.is_own else found
 
 
@@ -177,6 +187,12 @@ def _shortest(words: list[str]) -> str:
         if words[0] == "signed" and "char" not in words:
             words = words[1:] or ["int"]
     return " ".join(words)
+
+
+def _known(text: str, kind: str) -> str:
+    """By the name that the tables have, unless the source gives it another meaning."""
+    own = rf"\busing\s+{re.escape(kind)}\s*=|\btypedef\b[^;]*\b{re.escape(kind)}\s*;"
+    return kind if kind not in _SAME or re.search(own, text) else _SAME[kind]
 
 
 _OPEN, _CLOSE = "(<[{", ")>]}"

@@ -6,7 +6,7 @@
 // hiprtc and hip_runtime.h bring threadIdx and its neighbours. Elsewhere block and grid sizes come from the implicit
 // kernel arguments of code object version 5: u32 hidden_block_count_{x,y,z} at byte 0, 4, 8 and
 // u16 hidden_group_size_{x,y,z} at byte 12, 14, 16.
-#if !defined(__HIPCC_RTC__) && !defined(HIP_INCLUDE_HIP_HIP_RUNTIME_H)
+#ifndef WMMA_HIP_NAMES
 #define WMMA_INDEX(name, expression)                    \
   __declspec(property(get = get_##name)) unsigned name; \
   static __device__ __forceinline__ unsigned get_##name() { return expression; }

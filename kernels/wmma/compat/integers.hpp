@@ -1,0 +1,15 @@
+// The integer types of <stdint.h> by their global names.
+#pragma once
+
+#include <wmma/target.hpp>
+
+#if !defined(__HIPCC_RTC__)
+using wmma::int16_t;
+using wmma::int32_t;
+using wmma::int64_t;
+using wmma::int8_t;
+using wmma::uint16_t;
+using wmma::uint32_t;
+using wmma::uint64_t;
+using wmma::uint8_t;
+#endif

@@ -1,0 +1,57 @@
+"""Kernels in the names that people know from HIP, CUDA and rocWMMA, on every emulated target."""
+
+from pathlib import Path
+
+import compat_kernels
+import pytest
+import torch
+from machine import Machine
+
+import wmma_ops
+from wmma_ops import jit
+from wmma_ops.hardware import arch
+
+EXAMPLES = Path(__file__).parents[1] / "support/examples"
+TARGETS = pytest.mark.parametrize("target", arch.EMULATED)
+
+
+@TARGETS
+def test_bits_and_vectors(target):
+    compat_kernels.check_bits(Machine(target))
+
+
+@TARGETS
+def test_halves(target):
+    compat_kernels.check_halves(Machine(target))
+
+
+@pytest.mark.parametrize("target", ["gfx1200", "gfx1201"])
+def test_rdna4_guide(target):
+    a, b0, b1 = torch.randn(32, 32).half(), torch.randn(48, 32).half(), torch.randn(48, 48).half()
+    d = torch.full((32, 48), torch.nan)
+    kernel = wmma_ops.Kernel((EXAMPLES / "guide_rdna4.hip").read_text(), "two_products")
+    Machine(target).run(kernel, 1, 32, a, b0, b1, d)
+    middle = (a.double() @ b0.double().T).float().half()
+    torch.testing.assert_close(d.double(), middle.double() @ b1.double().T, atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", compat_kernels.KERNELS)
+def test_nvidia_compiles(name, target):
+    if not jit.available(target):
+        pytest.skip(f"no NVRTC here for {target}")
+    kernel = compat_kernels.KERNELS[name]
+    assert kernel.compile(target).entry(kernel.name)
+
+
+@pytest.mark.parametrize("name", ["bits"])
+def test_hiprtc_compiles(name):
+    """Beside HIP's own names, which stay."""
+    source = compat_kernels.BITS_KERNEL.source
+    try:
+        code = jit.compile(source, "gfx90a", compiler="hiprtc")
+    except jit.CompileError as error:
+        if error.log:
+            raise
+        pytest.skip(f"hiprtc is not there: {error}")
+    assert len(code.kernels) == 1
