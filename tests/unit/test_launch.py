@@ -398,7 +398,7 @@ def test_what_stays_decoded_is_bounded(monkeypatch):
                 assert kernels[-2] is first[i]  # by its number, which the library knows it by
     assert limit / 2 < max(decoded) <= limit
     assert sum(kernel._program is not None for kernel in first) < len(first)
-    program = weakref.ref(fill._emulated[TARGET].program)
+    program = weakref.ref(fill._emulated[TARGET][0].program)
     del fill, kernels
     gc.collect()
     assert program() is None
