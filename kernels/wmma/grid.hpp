@@ -2,6 +2,7 @@
 // printing, dynamic shared memory. threadIdx, blockIdx, blockDim, gridDim and __shared__ work as people write them.
 #pragma once
 
+#include <wmma/atomics.hpp>
 #include <wmma/clock.hpp>
 #include <wmma/types.hpp>
 
@@ -82,45 +83,6 @@ WMMA_DEVICE uint64_t vote_ballot(bool vote) { return arch::ballot(vote); }
 WMMA_DEVICE bool vote_any(bool vote) { return arch::ballot(vote) != 0; }
 WMMA_DEVICE bool vote_all(bool vote) { return arch::ballot(!vote) == 0; }
 WMMA_DEVICE int count_bits(uint64_t bits) { return arch::count_bits(bits); }
-
-// Relaxed atomics at device scope on global or shared memory; each returns the value before. int32_t, uint32_t,
-// uint64_t and float (add, min, max, exchange, cas).
-template <class T>
-struct Identity {
-  using Type = T;
-};
-template <class T>
-WMMA_DEVICE T atomic_add(T* at, typename Identity<T>::Type value) {
-  return arch::atomic_add(at, value);
-}
-template <class T>
-WMMA_DEVICE T atomic_min(T* at, typename Identity<T>::Type value) {
-  return arch::atomic_min(at, value);
-}
-template <class T>
-WMMA_DEVICE T atomic_max(T* at, typename Identity<T>::Type value) {
-  return arch::atomic_max(at, value);
-}
-template <class T>
-WMMA_DEVICE T atomic_and(T* at, typename Identity<T>::Type value) {
-  return arch::atomic_and(at, value);
-}
-template <class T>
-WMMA_DEVICE T atomic_or(T* at, typename Identity<T>::Type value) {
-  return arch::atomic_or(at, value);
-}
-template <class T>
-WMMA_DEVICE T atomic_xor(T* at, typename Identity<T>::Type value) {
-  return arch::atomic_xor(at, value);
-}
-template <class T>
-WMMA_DEVICE T atomic_exchange(T* at, typename Identity<T>::Type value) {
-  return arch::atomic_exchange(at, value);
-}
-template <class T>
-WMMA_DEVICE T atomic_cas(T* at, typename Identity<T>::Type expected, typename Identity<T>::Type desired) {
-  return arch::atomic_cas<T>(at, expected, desired);
-}
 
 WMMA_DEVICE void trap() { arch::trap(); }
 

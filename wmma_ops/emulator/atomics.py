@@ -89,12 +89,14 @@ def result(operation: str, old: int, data: int, compare: int, wide: bool) -> int
     raise ValueError(operation)
 
 
-def bytes_that_count(operation: str, size: int, old: int, new: int, data: int) -> np.ndarray:
-    """Which bytes of a place an atomic is about.
+def may_be_partial(operation: str) -> bool:
+    """Atomics of smaller types take the whole word: a pair is added to with −0 beside, and a loop of compare-and-swap
+    changes some bytes alone."""
+    return operation == "cmpswap" or operation.startswith("pk_")
 
-    Atomics of smaller types take the whole word: a pair is added to with -0 beside, and a loop of compare-and-swap changes
-    some bytes alone. The others may lie outside a tensor, or be unwritten.
-    """
+
+def bytes_that_count(operation: str, size: int, old: int, new: int, data: int) -> np.ndarray:
+    """Which bytes of a place an atomic is about. The others may lie outside a tensor, or be unwritten."""
     if operation == "cmpswap":
         return np.frombuffer((old ^ new).to_bytes(size, "little"), np.uint8) != 0
     if operation.startswith("pk_"):

@@ -253,7 +253,11 @@ class SharedMemory:
             return
         if bits & (size - 1):
             raise EmulationError(f"lane {int(lanes[np.argmax(at & (size - 1))])}: an atomic at an unaligned address")
-        self._access("atomic", at, bits, size, lanes)
+        # Where bytes and halves are watched, an atomic of one of them is known by what it changes of the word.
+        partial = self.unit < 4 and atomics.may_be_partial(operation)
+        if not partial:
+            self._access("atomic", at, bits, size, lanes)
+        changed: list[tuple[int, int]] = []
         for lane, place in zip(lanes.tolist(), at.tolist(), strict=True):
             part = slice(place, place + size)
             old = int.from_bytes(self.bytes[part].tobytes(), "little")
@@ -264,5 +268,9 @@ class SharedMemory:
             if not written.all() and (not written.any() or (counts & ~written).any()):
                 self._initialised(np.zeros(1, bool), np.array([lane]), np.array([place]), size)
             self.bytes[part] = np.frombuffer(new.to_bytes(size, "little"), u8)
+            changed += [(lane, place + i) for i in np.flatnonzero(counts).tolist()] if partial else []
             if out is not None:
                 put_old(out, lane, old, wide)
+        if changed:
+            who, where = np.array(changed, dtype=i64).T
+            self._access("atomic", where, 1, 1, who)

@@ -300,45 +300,10 @@ WMMA_DEVICE uint32_t bf16_pair_quick(float first, float second) {
 #endif
 }
 
-template <class T>
-WMMA_DEVICE T atomic_add(T* at, T value) {
-  return __hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-}
-template <class T>
-WMMA_DEVICE T atomic_min(T* at, T value) {
-  return __hip_atomic_fetch_min(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-}
-template <class T>
-WMMA_DEVICE T atomic_max(T* at, T value) {
-  return __hip_atomic_fetch_max(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-}
-template <class T>
-WMMA_DEVICE T atomic_and(T* at, T value) {
-  return __hip_atomic_fetch_and(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-}
-template <class T>
-WMMA_DEVICE T atomic_or(T* at, T value) {
-  return __hip_atomic_fetch_or(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-}
-template <class T>
-WMMA_DEVICE T atomic_xor(T* at, T value) {
-  return __hip_atomic_fetch_xor(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-}
 // Fragments have no loads of their own from shared memory here: lanes read their runs.
 template <class Kind, class Fragment, bool kRowMajor, class T>
 WMMA_DEVICE bool load_shared_tiles(T*, const T*, uint32_t) {
   return false;
-}
-
-template <class T>
-WMMA_DEVICE T atomic_exchange(T* at, T value) {
-  return __hip_atomic_exchange(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-}
-template <class T>
-WMMA_DEVICE T atomic_cas(T* at, T expected, T desired) {
-  __hip_atomic_compare_exchange_strong(at, &expected, desired, __ATOMIC_RELAXED, __ATOMIC_RELAXED,
-                                       __HIP_MEMORY_SCOPE_AGENT);
-  return expected;
 }
 
 }  // namespace wmma::arch

@@ -1,5 +1,5 @@
 // What every NVIDIA target shares: lane moves, synchronisation, conversions and single instructions. The index names,
-// barriers, votes and integer atomics are nvcc's and NVRTC's own.
+// barriers and votes are nvcc's and NVRTC's own.
 #pragma once
 
 #include <wmma/target.hpp>
@@ -266,57 +266,5 @@ WMMA_PAIR(bf16_pair_relu, "rn.relu.bf16x2")
 #undef WMMA_PAIR
 
 WMMA_DEVICE uint32_t bf16_pair_quick(float first, float second) { return bf16_pair(first, second); }
-
-// CUDA's atomics know unsigned long long, not unsigned long.
-template <class T>
-struct AtomicWord {
-  using Type = T;
-};
-template <>
-struct AtomicWord<unsigned long> {
-  using Type = unsigned long long;
-};
-
-#define WMMA_ATOMIC(name, function)                                                         \
-  template <class T>                                                                        \
-  WMMA_DEVICE T name(T* at, T value) {                                                      \
-    using Word = typename AtomicWord<T>::Type;                                              \
-    return static_cast<T>(function(reinterpret_cast<Word*>(at), static_cast<Word>(value))); \
-  }
-WMMA_ATOMIC(atomic_add, ::atomicAdd)
-WMMA_ATOMIC(atomic_min, ::atomicMin)
-WMMA_ATOMIC(atomic_max, ::atomicMax)
-WMMA_ATOMIC(atomic_and, ::atomicAnd)
-WMMA_ATOMIC(atomic_or, ::atomicOr)
-WMMA_ATOMIC(atomic_xor, ::atomicXor)
-WMMA_ATOMIC(atomic_exchange, ::atomicExch)
-#undef WMMA_ATOMIC
-
-template <class T>
-WMMA_DEVICE T atomic_cas(T* at, T expected, T desired) {
-  if constexpr (sizeof(T) == 4) {
-    using Word = unsigned;
-    return bit_cast<T>(::atomicCAS(reinterpret_cast<Word*>(at), bit_cast<Word>(expected), bit_cast<Word>(desired)));
-  } else {
-    using Word = unsigned long long;
-    return bit_cast<T>(::atomicCAS(reinterpret_cast<Word*>(at), bit_cast<Word>(expected), bit_cast<Word>(desired)));
-  }
-}
-
-// The hardware orders integers only: non-negative floats order as int, negative ones as unsigned in reverse.
-template <>
-WMMA_DEVICE float atomic_min<float>(float* at, float value) {
-  if (bit_cast<int32_t>(value) >= 0) {
-    return bit_cast<float>(::atomicMin(reinterpret_cast<int*>(at), bit_cast<int32_t>(value)));
-  }
-  return bit_cast<float>(::atomicMax(reinterpret_cast<unsigned*>(at), bit_cast<uint32_t>(value)));
-}
-template <>
-WMMA_DEVICE float atomic_max<float>(float* at, float value) {
-  if (bit_cast<int32_t>(value) >= 0) {
-    return bit_cast<float>(::atomicMax(reinterpret_cast<int*>(at), bit_cast<int32_t>(value)));
-  }
-  return bit_cast<float>(::atomicMin(reinterpret_cast<unsigned*>(at), bit_cast<uint32_t>(value)));
-}
 
 }  // namespace wmma::arch
