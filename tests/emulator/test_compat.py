@@ -25,6 +25,11 @@ def test_halves(target):
     compat_kernels.check_halves(Machine(target))
 
 
+@TARGETS
+def test_atomics(target):
+    compat_kernels.check_atomics(Machine(target))
+
+
 @pytest.mark.parametrize("target", ["gfx1200", "gfx1201"])
 def test_rdna4_guide(target):
     a, b0, b1 = torch.randn(32, 32).half(), torch.randn(48, 32).half(), torch.randn(48, 48).half()

@@ -177,4 +177,55 @@ def check_halves(on: Machine):
     check_lines(on, HALVES_KERNEL, HALVES + BFLOATS, (A, B, C, EXACT, 2.0**-9, math.nan), torch.float32)
 
 
-KERNELS = {"bits": BITS_KERNEL, "halves": HALVES_KERNEL}
+# What THREADS threads do to the place of the row's number, which holds the first number before and the second after.
+THREADS = 96
+ATOMICS = [
+    ("atomicAdd(at, i)", 5, 5 + THREADS * (THREADS - 1) // 2),
+    ("atomicAdd_block(at, 1)", 0, THREADS),
+    ("atomicAdd_system(at, -1)", 0, -THREADS),
+    ("atomicSub(at, 2)", 7, 7 - 2 * THREADS),
+    ("atomicMin(at, i - 4)", 7, -4),
+    ("atomicMax(at, 3 * i)", 7, 3 * THREADS - 3),
+    ("atomicMin((unsigned*)at, i + 9)", -1, 9),
+    ("atomicAnd(at, ~(1 << i % 9))", 1023, 512),
+    ("atomicOr(at, 1 << i % 9)", 512, 1023),
+    ("atomicXor(at, 1 << i % 32)", 1, 0xFFFFFFFE - (1 << 32) if THREADS // 32 % 2 else 1),
+    ("atomicInc((unsigned*)at, 9)", 0, THREADS % 10),
+    ("atomicDec((unsigned*)at, 9)", 0, -THREADS % 10),
+    ("atomicExch(at, 6 + (i > THREADS))", 1, 6),
+    ("atomicCAS(at, 0, i + 1 > 0)", 0, 1),
+    ("atomicCAS_block(at, 3, 4)", 5, 5),
+    ("atomicAdd((float*)at, 0.5f)", 0, _bits(THREADS / 2)),
+    ("atomicMax_block(at, i)", 0, THREADS - 1),
+    ("atomicAdd((__half2*)at, __floats2half2_rn(1, 2))", 0, 0x5A00 << 16 | 0x5600),
+    ("atomicAdd(s, 1); __syncthreads(); if (i == 0) *at = *s", 0, THREADS),
+    ("__threadfence(); __threadfence_block(); __threadfence_system(); atomicAdd(at, i % warpSize < 32)", 0, None),
+]
+_BODY = "\n".join(f"  {{ int* at = r + {n}; {line}; }}" for n, (line, _, _) in enumerate(ATOMICS))
+ATOMICS_KERNEL = wmma_ops.Kernel(
+    f"""{HEAD}
+const int THREADS = {THREADS};
+__global__ void __launch_bounds__(THREADS) atomics(int* r) {{
+  __shared__ int s[1];
+  const int i = threadIdx.x;
+  if (i == 0) *s = 0;
+  __syncthreads();
+{_BODY}
+}}""",
+    "atomics",
+)
+
+
+def check_atomics(on: Machine):
+    got = torch.tensor([before for _, before, _ in ATOMICS], dtype=torch.int32)
+    on.run(ATOMICS_KERNEL, 1, THREADS, got)
+    wanted = [after if after is not None else (THREADS if on.wave == 32 else 64) for _, _, after in ATOMICS]
+    wrong = [
+        f"{line} leaves {found} for {value}"
+        for (line, _, _), found, value in zip(ATOMICS, got.tolist(), wanted, strict=True)
+        if found != value
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+KERNELS = {"bits": BITS_KERNEL, "halves": HALVES_KERNEL, "atomics": ATOMICS_KERNEL}

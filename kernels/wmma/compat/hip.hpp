@@ -2,6 +2,7 @@
 // compiler brings a name itself (NVRTC and nvcc CUDA's, hiprtc and hipcc HIP's), it keeps it.
 #pragma once
 
+#include <wmma/compat/atomics.hpp>
 #include <wmma/compat/bits.hpp>
 #include <wmma/compat/half.hpp>
 #include <wmma/compat/integers.hpp>
