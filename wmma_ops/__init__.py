@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from wmma_ops.runtime.emulation import emulate
     from wmma_ops.runtime.explain import explain, warmup
     from wmma_ops.runtime.kernel import Kernel
+    from wmma_ops.runtime.loaded import flush_prints
     from wmma_ops.runtime.recording import record
     from wmma_ops.runtime.tuning import tune
 
@@ -26,6 +27,7 @@ _WHERE = {
     "Kernel": "runtime.kernel",
     "emulate": "runtime.emulation",
     "explain": "runtime.explain",
+    "flush_prints": "runtime.loaded",
     "record": "runtime.recording",
     "restore_": "nn.swap",
     "swap_": "nn.swap",
@@ -56,6 +58,7 @@ __all__ = [
     "baddbmm",
     "emulate",
     "explain",
+    "flush_prints",
     "gemm",
     "gemm_gemm",
     "linear",

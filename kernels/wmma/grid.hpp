@@ -1,7 +1,8 @@
 // Where a thread is, and how threads meet: indices, barriers, fences, shuffles, votes, atomics, clock, assertions,
-// printing, dynamic shared memory. threadIdx, blockIdx, blockDim, gridDim and __shared__ work as people write them.
+// dynamic shared memory. threadIdx, blockIdx, blockDim, gridDim and __shared__ work as people write them.
 #pragma once
 
+#include <wmma/assert.hpp>
 #include <wmma/atomics.hpp>
 #include <wmma/clock.hpp>
 #include <wmma/types.hpp>
@@ -84,8 +85,6 @@ WMMA_DEVICE bool vote_any(bool vote) { return arch::ballot(vote) != 0; }
 WMMA_DEVICE bool vote_all(bool vote) { return arch::ballot(!vote) == 0; }
 WMMA_DEVICE int count_bits(uint64_t bits) { return arch::count_bits(bits); }
 
-WMMA_DEVICE void trap() { arch::trap(); }
-
 // The kernel's dynamic shared memory, as many bytes as the launch asks for.
 template <class T>
 WMMA_DEVICE T* dynamic_shared(uint32_t byte_offset = 0) {
@@ -93,45 +92,4 @@ WMMA_DEVICE T* dynamic_shared(uint32_t byte_offset = 0) {
   return reinterpret_cast<T*>(wmma_dynamic_shared_bytes + byte_offset);
 }
 
-namespace detail {
-
-WMMA_DEVICE uint32_t print_kind(int32_t) { return 0; }
-WMMA_DEVICE uint32_t print_kind(uint32_t) { return 1; }
-WMMA_DEVICE uint32_t print_kind(float) { return 2; }
-
-template <class T>
-WMMA_DEVICE void print_value(uint32_t* at, T value) {
-  at[0] = print_kind(value);
-  at[1] = arch::bit_cast<uint32_t>(value);
-}
-
-}  // namespace detail
-
-// There is no printf under plain clang, so printing writes records to a buffer that the caller zeroes, passes as an
-// argument and reads afterwards. buffer[0]: words asked for so far; records follow from buffer[1]. A record is tag,
-// block rank, thread rank, number of values, then kind (0 int32_t, 1 uint32_t, 2 float) and bits of each value. What
-// does not fit in `capacity` words is dropped, and buffer[0] then exceeds capacity - 1.
-template <class... Values>
-WMMA_DEVICE void print(uint32_t* buffer, uint32_t capacity, uint32_t tag, Values... values) {
-  constexpr uint32_t kWords = 4 + 2 * sizeof...(Values);
-  const uint32_t start = 1 + atomic_add(buffer, kWords);
-  if (start + kWords > capacity) return;
-  buffer[start] = tag;
-  buffer[start + 1] = block_rank();
-  buffer[start + 2] = thread_rank();
-  buffer[start + 3] = sizeof...(Values);
-  uint32_t at = start + 4;
-  ((detail::print_value(buffer + at, values), at += 2), ...);
-}
-
 }  // namespace wmma
-
-// Traps where the condition is false; the launch then fails. Compile with -DWMMA_NO_ASSERT to leave assertions out.
-#ifdef WMMA_NO_ASSERT
-#define WMMA_ASSERT(condition) ((void)0)
-#else
-#define WMMA_ASSERT(condition)      \
-  do {                              \
-    if (!(condition)) wmma::trap(); \
-  } while (0)
-#endif

@@ -200,7 +200,7 @@ def test_more_shared_memory_than_there_is(target):
 
 
 def test_static_shared_memory_is_known_of_every_target():
-    from wmma_ops.runtime.kernel import _static_shared
+    from wmma_ops.runtime.loaded import static_shared
 
     for target in ("gfx1201", "sm_80", "sm_90a"):
-        assert _static_shared(wmma_ops.Kernel(SHARED, "fill").compile(target), "fill") == 4096, target
+        assert static_shared(wmma_ops.Kernel(SHARED, "fill").compile(target), "fill") == 4096, target

@@ -6,10 +6,12 @@
 
 typedef int (*Load)(const void* code);
 typedef int (*Find)(int module, const char* name);
+typedef size_t (*Variable)(int module, const char* name, size_t* size);
 typedef void (*Run)(int function, const unsigned* sizes, unsigned shared, const void* arguments, size_t size);
 
 static Load load;
 static Find find;
+static Variable variable;
 static Run run;
 static char calls[1 << 16];
 static char maps[1 << 16];  // what the copy engine was told: numbers, in the order of the call
@@ -19,7 +21,9 @@ static int device = 0;
 static void* context = 0;
 static int launched_on = -1;
 
-void stand_in(Load on_load, Find on_find, Run on_run) { load = on_load, find = on_find, run = on_run; }
+void stand_in(Load on_load, Find on_find, Variable on_variable, Run on_run) {
+  load = on_load, find = on_find, variable = on_variable, run = on_run;
+}
 void fail(const char* name, int with) { snprintf(failing, sizeof failing, "%s", name), code = with; }
 const char* noted(void) { return calls; }
 const char* mapped(void) { return maps; }
@@ -38,6 +42,18 @@ static void launch(void* function, const unsigned* sizes, unsigned shared, void*
   } else if (extra[0] == (void*)1 && extra[2] == (void*)2 && extra[4] == end) {
     run((int)(size_t)function, sizes, shared, extra[1], *(size_t*)extra[3]);
   }
+}
+
+static int global(const char* call, size_t* at, size_t* size, void* module, const char* name) {
+  int failed = note(call);
+  if (!failed) *at = variable((int)(size_t)module, name, size);
+  return failed ? failed : *at ? 0 : 500;
+}
+
+static int copy(const char* call, void* to, const void* from, size_t size) {
+  int failed = note(call);
+  if (!failed) memcpy(to, from, size);
+  return failed;
 }
 
 #define LAUNCH(name, end)                                                                                          \
@@ -67,6 +83,13 @@ MODULE(hip)
 LAUNCH(hipModuleLaunchKernel, (void*)3)
 int hipGetDevice(int* out) { return *out = device, note("hipGetDevice"); }
 int hipSetDevice(int to) { return device = to, note("hipSetDevice"); }
+int hipModuleGetGlobal(size_t* at, size_t* size, void* module, const char* name) {
+  return global("hipModuleGetGlobal", at, size, module, name);
+}
+int hipMemcpy(void* to, const void* from, size_t size, int kind) {
+  return copy(kind == 1 ? "hipMemcpyHtoD" : kind == 2 ? "hipMemcpyDtoH" : "wrong", to, from, size);
+}
+int hipStreamSynchronize(void* stream) { return note(stream ? "wrong" : "hipStreamSynchronize"); }
 const char* hipGetErrorName(int error) { return error == 98 ? "hipErrorInvalidDeviceFunction" : 0; }
 const char* hipGetErrorString(int error) { return error == 98 ? "invalid device function" : 0; }
 
@@ -95,6 +118,12 @@ int cuDevicePrimaryCtxRetain(void** out, int of) {
 int cuCtxGetCurrent(void** out) { return *out = context, note("cuCtxGetCurrent"); }
 int cuCtxPushCurrent_v2(void* to) { return context = to, note("cuCtxPushCurrent"); }
 int cuCtxPopCurrent_v2(void** out) { return *out = context, context = 0, note("cuCtxPopCurrent"); }
+int cuModuleGetGlobal_v2(size_t* at, size_t* size, void* module, const char* name) {
+  return global(context ? "cuModuleGetGlobal" : "wrong", at, size, module, name);
+}
+int cuMemcpyHtoD_v2(size_t to, const void* from, size_t size) { return copy("cuMemcpyHtoD", (void*)to, from, size); }
+int cuMemcpyDtoH_v2(void* to, size_t from, size_t size) { return copy("cuMemcpyDtoH", to, (void*)from, size); }
+int cuStreamSynchronize(void* stream) { return note(stream ? "wrong" : "cuStreamSynchronize"); }
 int cuFuncSetAttribute(void* f, int attribute, int value) {
   return note(attribute == 8 && value > 49152 ? "cuFuncSetAttribute" : "wrong");
 }

@@ -3,110 +3,23 @@ to the emulator."""
 
 import ctypes
 import re
-import shutil
 import struct
-import subprocess
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 
-import arguments
 import pytest
 import torch
+from stand_in import COMPILER, TARGET, build
 
 import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.plan import KernelLaunch, Plan
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
-from wmma_ops.runtime import driver, emulation, launching
-from wmma_ops.runtime.emulated import EmulatedKernel
+from wmma_ops.runtime import driver, launching
 
-TARGET = "gfx1201"
-COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler to build the stand-in with")
-LOAD = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-FIND = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p)
-RUN = ctypes.CFUNCTYPE(
-    None, ctypes.c_int, ctypes.POINTER(ctypes.c_uint), ctypes.c_uint, ctypes.c_void_p, ctypes.c_size_t
-)
-
-
-def _build(folder: Path, *options: str) -> Path:
-    path = folder / "libstand_in.so"
-    source = Path(__file__).parents[1] / "support/stand_in_driver.c"
-    subprocess.run([COMPILER, "-shared", "-fPIC", "-O1", *options, "-o", path, source], check=True)
-    return path
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    return _build(tmp_path_factory.mktemp("driver"))
-
-
-class Device:
-    """The stand-in's other side: memory is the CPU's, and a kernel runs on the emulator."""
-
-    def __init__(self, path: Path):
-        self.library = ctypes.CDLL(str(path))
-        self.library.noted.restype = self.library.mapped.restype = ctypes.c_char_p
-        self.modules: list[bytes] = []  # the code objects as the driver got them
-        self.functions: list[EmulatedKernel] = []
-        self.codes: list = []  # of the code objects that may be loaded
-        self.launches: list[tuple] = []
-        self.memory = lambda data: arguments.memory(data, 2)  # what a launch may touch; None executes none
-        self.kernel = EmulatedKernel  # what stands for a function of a module
-        self.errors: list[BaseException] = []
-        self.callbacks = (LOAD(self._load), FIND(self._find), RUN(self._run))
-        self.library.stand_in(*self.callbacks)
-        self.library.forget()
-        self.library.fail(b"", 0)
-
-    def _load(self, at):
-        for index, code in enumerate(self.codes):
-            if ctypes.string_at(at, len(code.code)) == code.code:
-                return index + 1
-        self.errors.append(AssertionError("a code object that nobody compiled"))
-        return 0
-
-    def _find(self, module, name):
-        self.functions.append(self.kernel(self.codes[module - 1], name.decode()))
-        return len(self.functions)
-
-    def _run(self, function, sizes, shared, buffer, size):
-        try:
-            kernel = self.functions[function - 1]
-            data = ctypes.string_at(buffer, size or kernel.explicit[0].size)
-            self.launches.append((kernel.name, tuple(sizes[:3]), tuple(sizes[3:6]), shared, data))
-            if self.memory is not None:
-                run = emulation.Emulation(kernel.code.target)
-                kernel.run(run, tuple(sizes[:3]), tuple(sizes[3:6]), data, self.memory(data), shared)
-        except BaseException as error:
-            self.errors.append(error)
-
-    @property
-    def noted(self) -> list[str]:
-        return self.library.noted().decode().split()
-
-    def note_compiled(self, monkeypatch):
-        """Every code object that is compiled may be loaded."""
-        compile = launching.jit.compile
-
-        def noting(*arguments, **keywords):
-            code = compile(*arguments, **keywords)
-            self.codes.append(code)
-            return code
-
-        monkeypatch.setattr(launching.jit, "compile", noting)
-
-
-@pytest.fixture
-def device(library, monkeypatch):
-    found = Device(library)
-    found.note_compiled(monkeypatch)
-    yield found
-    assert found.errors == []
 
 
 @pytest.mark.parametrize("kind", ["hip", "cuda"])
@@ -411,7 +324,7 @@ def test_a_missing_library_is_named(tmp_path):
 
 
 def test_a_missing_function_is_named(tmp_path):
-    path = _build(tmp_path, "-DWITHOUT_CUDA")
+    path = build(tmp_path, "-DWITHOUT_CUDA")
     with pytest.raises(driver.DriverError, match=rf"{path} has no function cuInit"), driver.use("cuda", str(path), "x"):
         pass
 

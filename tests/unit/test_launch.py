@@ -391,14 +391,14 @@ def test_what_stays_decoded_is_bounded(monkeypatch):
                 fill[1, 64](x)
                 assert x.tolist() == [7] * 64
                 kernels = list(emulated._decoded.values())
-                assert fill._emulated[TARGET][0] in kernels
+                assert fill._emulated[TARGET] in kernels
                 decoded.append(sum(kernel._program.size for kernel in kernels))
                 if turn == 0:
                     first.append(kernels[-2])
                 assert kernels[-2] is first[i]  # by its number, which the library knows it by
     assert limit / 2 < max(decoded) <= limit
     assert sum(kernel._program is not None for kernel in first) < len(first)
-    program = weakref.ref(fill._emulated[TARGET][0].program)
+    program = weakref.ref(fill._emulated[TARGET].program)
     del fill, kernels
     gc.collect()
     assert program() is None

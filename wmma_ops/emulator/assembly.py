@@ -65,6 +65,9 @@ _TARGET = re.compile(r'amdgcn_target\s+"amdgcn-amd-amdhsa-[-\w]*-(gfx\w+)')
 _LDS = re.compile(r"^\s*\.amdgpu_lds\s+([\w.$]+),\s*(\d+)")
 
 _DATA = re.compile(r"^\.(byte|short|long|quad|zero|ascii|asciz)\s+(.*)$")
+_TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)")
+_ESCAPED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f"}
 _DATA_SIZES = {"byte": 1, "short": 2, "long": 4, "quad": 8}
 
 _COMMA = re.compile(r",(?![^\[(]*[\])])")
@@ -122,6 +125,10 @@ def class_of(mnemonic: str) -> str:
     return "scalar"
 
 
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    return bytes([int(found[1], 8)]) if found[1].isdigit() else _ESCAPED.get(found[1], found[1])
+
+
 def _append_data(data: dict[str, Datum | None], name: str, kind: str, text: str) -> None:
     """One directive of a constant or variable."""
     if data[name] is None:
@@ -129,8 +136,8 @@ def _append_data(data: dict[str, Datum | None], name: str, kind: str, text: str)
     content = data[name].content
     if kind == "zero":
         content.extend(bytes(int(text.split(",")[0], 0)))
-    elif kind in ("ascii", "asciz") and "\\" not in text:
-        content.extend(text.strip()[1:-1].encode() + b"\0" * (kind == "asciz"))
+    elif kind in ("ascii", "asciz") and (literal := _TEXT.match(text.strip())):
+        content.extend(_ESCAPE.sub(_unescaped, literal[1].encode()) + b"\0" * (kind == "asciz"))
     elif kind in _DATA_SIZES and re.fullmatch(r"-?(0x)?[\da-fA-F]+", text.strip()):
         size = _DATA_SIZES[kind]
         content.extend((int(text, 0) & ((1 << 8 * size) - 1)).to_bytes(size, "little"))

@@ -1,9 +1,12 @@
 """Runs a decoded kernel: blocks one after the other, the waves of a block in turns from barrier to barrier."""
 
+import contextlib
 import random
 import re
 import struct
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
@@ -392,6 +395,18 @@ def dispatch_packet(grid, block) -> bytes:
     return struct.pack("<HHHHHHIII", 0, 3, *block, 0, *sizes).ljust(64, b"\0")
 
 
+@contextlib.contextmanager
+def _held(program: Program, variables: Mapping[str, bytearray]) -> Iterator[None]:
+    """Within it the program's variables hold what is given; what they then hold is given back."""
+    for name, content in variables.items():
+        program.variable(name)[:] = np.frombuffer(content, np.uint8)
+    try:
+        yield
+    finally:
+        for name, content in variables.items():
+            content[:] = program.variable(name).tobytes()
+
+
 def launch(
     program: Program,
     grid: tuple[int, int, int],
@@ -405,8 +420,10 @@ def launch(
     budget: int = BUDGET,
     count_traffic: bool = False,
     banks: int = 32,
+    variables: Mapping[str, bytearray] = MappingProxyType({}),
 ) -> Statistics:
-    """Runs a whole grid. `regions` are the memory that the kernel may touch."""
+    """Runs a whole grid. `regions` are the memory that the kernel may touch, `variables` what some of its variables hold
+    before, and then after it."""
     kernel, wave = program.kernel, program.wave
     segment = np.frombuffer(bytearray(kernel_arguments(kernel, arguments, grid, block, shared_bytes)), dtype=np.uint8)
     packet = np.frombuffer(bytearray(dispatch_packet(grid, block)), dtype=np.uint8)
@@ -471,7 +488,7 @@ def launch(
         scalars[EXEC], scalars[EXEC + 1] = mask & 0xFFFFFFFF, mask >> 32
         program.scalars[:] = scalars
 
-    with program.lock, np.errstate(all="ignore"):
+    with program.lock, _held(program, variables), np.errstate(all="ignore"):
         for z in range(grid[2]):
             for y in range(grid[1]):
                 for x in range(grid[0]):

@@ -102,6 +102,11 @@ class Program:
     names: SharedNames | None
     lock: threading.Lock = field(default_factory=threading.Lock)  # one launch at a time has the registers
 
+    def variable(self, name: str) -> np.ndarray | None:
+        """The bytes of a variable that the kernel names."""
+        found = next((region for region in self.data if region.name == name), None)
+        return None if found is None else found.bytes[found.base - found.start :][: found.size]
+
     @functools.cached_property
     def size(self) -> int:
         """Instructions."""

@@ -43,6 +43,19 @@ def launch(function: int, grid, block, shared: int, arguments: bytes) -> None:
         torch.ops.wmma._launch(function, list(grid), list(block), shared, _bytes(arguments))
 
 
+def write(function: int, variable: str, content: bytes) -> bool:
+    """Writes a variable of a loaded kernel's code; False where it has none of the name and size."""
+    with errors.raised_as(DriverError):
+        return torch.ops.wmma._write(function, _text(variable), _bytes(content))
+
+
+def read(function: int, variable: str, size: int) -> bytes | None:
+    """Waits for the device's current stream, and reads a variable of a loaded kernel's code; None where it has none."""
+    found = torch.empty(size, dtype=torch.uint8)
+    with errors.raised_as(DriverError):
+        return bytes(found.numpy()) if torch.ops.wmma._read(function, _text(variable), found) else None
+
+
 def _bytes(data: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 

@@ -5,7 +5,9 @@ import pickle
 import threading
 import weakref
 import zlib
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import torch
 
@@ -74,8 +76,22 @@ class EmulatedKernel:
     def static_shared(self) -> int:
         return self.program.kernel.descriptor.get("group_segment_fixed_size", 0)
 
-    def run(self, active: Emulation, grid, block, arguments: bytes, tensors: dict, shared: int) -> None:
-        """Executes the kernel, which may touch the named tensors alone, and keeps the statistics in `active`."""
+    def has(self, variable: str) -> bool:
+        """Whether the kernel, or what it calls, names a variable."""
+        return self.program.variable(variable) is not None
+
+    def run(
+        self,
+        active: Emulation,
+        grid,
+        block,
+        arguments: bytes,
+        tensors: dict,
+        shared: int,
+        variables: Mapping[str, bytearray] = MappingProxyType({}),
+    ) -> None:
+        """Executes the kernel, which may touch the named tensors alone, and keeps the statistics in `active`. `variables`
+        are what some of its variables hold before, and then after it."""
         statistics = machine.launch(
             self.program,
             grid,
@@ -88,6 +104,7 @@ class EmulatedKernel:
             budget=active.budget,
             count_traffic=active.count_traffic,
             banks=self.target.lds_banks or 32,
+            variables=variables,
         )
         active.launches.append(statistics)
 

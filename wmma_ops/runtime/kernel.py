@@ -6,27 +6,17 @@ import math
 import numbers
 import operator
 from collections.abc import Iterable
-from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from wmma_ops import jit
-from wmma_ops.emulator import shared_names
+from wmma_ops.emulator import EmulationError, Trap, shared_names
 from wmma_ops.hardware import arch
-from wmma_ops.hardware.occupancy import RESERVED_SHARED
-from wmma_ops.jit import elf, metadata
-from wmma_ops.runtime import arguments, driver, emulation
+from wmma_ops.runtime import arguments, driver, emulation, printing
 from wmma_ops.runtime.emulated import EmulatedKernel
+from wmma_ops.runtime.loaded import Loaded
 from wmma_ops.runtime.parameters import Parameter, declarations
-
-
-class _Loaded(NamedTuple):
-    """What a device has of the kernel."""
-
-    function: int
-    target: arch.Target
-    slots: list[arguments.Slot]
-    static_shared: int
 
 
 def _triple(value, what: str) -> tuple[int, int, int]:
@@ -51,6 +41,7 @@ class Kernel:
         options: further compiler options, such as ``-DTILE=4``.
         strided: the names of pointers whose tensors need not be contiguous. The kernel gets a tensor's address alone: what
             strides it has, you pass as numbers.
+        print_bytes: room for what a launch prints; what finds none is dropped, and told.
 
     ``kernel[grid, block](*arguments, shared=bytes)`` launches it: tensors for pointers, numbers for the rest; grid and block
     are one to three numbers each, as on the device. A struct by value is given as its bytes, a ``ctypes.Structure``, a NumPy
@@ -72,7 +63,15 @@ class Kernel:
         tensor(300.)
     """
 
-    def __init__(self, source: str, name: str, *, options: tuple[str, ...] = (), strided: tuple[str, ...] = ()):
+    def __init__(
+        self,
+        source: str,
+        name: str,
+        *,
+        options: tuple[str, ...] = (),
+        strided: tuple[str, ...] = (),
+        print_bytes: int = 1 << 20,
+    ):
         for argument, value in (("source", source), ("name", name)):
             if not isinstance(value, str):
                 raise TypeError(f"Kernel: {argument} is of type {type(value).__name__}; takes a str")
@@ -80,16 +79,21 @@ class Kernel:
             if isinstance(words, str) or not all(isinstance(word, str) for word in words):
                 raise TypeError(f"Kernel: {argument} is {words!r}; takes a tuple of str")
         self.source, self.name, self.options, self.strided = source, name, tuple(options), tuple(strided)
+        if not isinstance(print_bytes, int) or not 64 <= print_bytes <= 1 << 32:
+            raise ValueError(f"Kernel: print_bytes is {print_bytes!r}; takes a number from 64 to 2**32")
+        self.print_bytes = print_bytes
         self._declared = declarations(source, name)
         self.parameters = self._declared[0]
         pointers = list(dict.fromkeys(pointer for declared in self._declared for pointer in _pointers(declared)))
         if unknown := set(self.strided).difference(pointers):
             raise ValueError(f"Kernel: strided has {sorted(unknown)}; takes pointers of {name}: {', '.join(pointers)}")
-        self._emulated: dict[str, tuple[EmulatedKernel, list[arguments.Slot]]] = {}
-        self._loaded: dict[int, _Loaded] = {}
+        self._emulated: dict[str, EmulatedKernel] = {}
+        self._slots: dict[str, list[arguments.Slot]] = {}  # of those
+        self._loaded: dict[tuple[int, int], Loaded] = {}
 
     def __reduce__(self):  # copied and sent to other processes as its text, without what was compiled
-        return functools.partial(type(self), options=self.options, strided=self.strided), (self.source, self.name)
+        options = {"options": self.options, "strided": self.strided, "print_bytes": self.print_bytes}
+        return functools.partial(type(self), **options), (self.source, self.name)
 
     def __getitem__(self, launch):
         if not isinstance(launch, tuple) or len(launch) != 2:
@@ -189,7 +193,7 @@ class Kernel:
         if len(self._declared) > 1:
             self._settled(self.compile(self._target()))
         device = self._check(given, shared)
-        if device.type == "cpu":
+        if device.type == "cpu" and not driver.stands_in():
             active = emulation.active()
             if active is None:
                 raise ValueError(
@@ -208,34 +212,52 @@ class Kernel:
         target = emulation.target
         if target not in self._emulated:
             code = self._compile_named(target)
-            self._emulated[target] = EmulatedKernel(code, self.name), self._settled(code)
-        kernel, placed = self._emulated[target]
+            self._slots[target] = self._settled(code)
+            self._emulated[target] = EmulatedKernel(code, self.name)
+        kernel = self._emulated[target]
         self._check_target(kernel.target, grid, block, kernel.static_shared, shared)
         bound = kernel.program.kernel.facts.get("max_flat_workgroup_size", kernel.target.max_threads)
         if math.prod(block) > bound:
             raise ValueError(
                 f"{self.name}: block {block} has {math.prod(block)} threads; its __launch_bounds__ is {bound}"
             )
-        segment = self._segment(given, placed)
+        segment = self._segment(given, self._slots[target])
         tensors = {
             pointer.name: tensor
             for parameter, value in zip(self.parameters, given, strict=True)
             for pointer, tensor in arguments.tensors(self.name, parameter, value)
         }
-        kernel.run(emulation, grid, block, segment, tensors, shared)
+        if not kernel.has(printing.SYMBOL):
+            kernel.run(emulation, grid, block, segment, tensors, shared)
+            return
+        words = torch.zeros(self.print_bytes // 4, dtype=torch.int32)
+        prints = printing.Buffer(words.numpy().view(np.uint32))
+        state = bytearray(prints.state())
+
+        def hear() -> str:
+            place = functools.partial(printing.place, grid=grid, block=block, wave=kernel.target.wave)
+            return printing.tell(self.name, *prints.read(state), prints.words.nbytes, place)
+
+        try:
+            tensors["what it prints"] = words
+            kernel.run(emulation, grid, block, segment, tensors, shared, {printing.SYMBOL: state})
+        except EmulationError as error:
+            if failed := hear():
+                raise Trap(f"{self.name} on {target}: {failed}") from None
+            raise error from None
+        hear()
 
     def _run(self, device: torch.device, grid, block, given, shared: int) -> None:
-        index = torch.cuda.current_device() if device.index is None else device.index
-        if index not in self._loaded:
-            target = driver.target_of(index)
-            code = self.compile(target)
-            placed = self._settled(code)
-            entry = code.entry(self.name)
-            function = driver.load(code.code, entry, device=index)
-            self._loaded[index] = _Loaded(function, arch.target(target), placed, _static_shared(code, entry))
-        loaded = self._loaded[index]
+        index = device.index
+        if index is None:
+            index = 0 if device.type == "cpu" else torch.cuda.current_device()  # the cpu's is the tests' driver's
+        key = index, driver.generation()
+        if key not in self._loaded:
+            code = self.compile(driver.target_of(index))
+            self._loaded[key] = Loaded(code, self.name, index, self._settled(code), self.print_bytes)
+        loaded = self._loaded[key]
         self._check_target(loaded.target, grid, block, loaded.static_shared, shared)
-        driver.launch(loaded.function, grid, block, shared, self._segment(given, loaded.slots))
+        loaded.launch(grid, block, shared, self._segment(given, loaded.slots))
 
 
 def _pointers(declared: Iterable[Parameter]) -> list[str]:
@@ -246,11 +268,3 @@ def _pointers(declared: Iterable[Parameter]) -> list[str]:
             found.append(parameter.name)
         found += [f"{parameter.name}.{name}" for name in _pointers(parameter.members or ())]
     return found
-
-
-def _static_shared(code: jit.CodeObject, name: str) -> int:
-    if code.target.startswith("gfx"):
-        return metadata.of_kernels(code.code).get(name, {}).get("group_segment_fixed_size", 0)
-    size = elf.size_of(code.code, f".nv.shared.{name}")
-    # From sm_90 on the section has what the system reserves, too.
-    return max(0, size - RESERVED_SHARED) if code.target.startswith("sm_9") else size

@@ -1,8 +1,9 @@
-// Each thread's indices and sizes, 16 words a thread in the order of block and thread rank; then one printed record
-// from the first thread of each block, where print_capacity is not 0.
+// Each thread's indices and sizes, 16 words a thread in the order of block and thread rank; then one printed line
+// from the first thread of each block.
 #include <wmma/grid.hpp>
+#include <wmma/print.hpp>
 
-extern "C" __global__ void grid(unsigned* out, unsigned* print_buffer, unsigned print_capacity) {
+extern "C" __global__ void grid(unsigned* out) {
   using namespace wmma;
   unsigned* const words = out + 16 * (block_rank() * block_threads() + thread_rank());
   words[0] = threadIdx.x;
@@ -21,6 +22,6 @@ extern "C" __global__ void grid(unsigned* out, unsigned* print_buffer, unsigned 
   words[13] = wave_id();
   words[14] = wave_count();
   words[15] = kWaveSize;
-  WMMA_ASSERT(wave_id() < wave_count());
-  if (print_capacity != 0 && thread_rank() == 0) print(print_buffer, print_capacity, 7u, block_rank(), -1, 0.5f);
+  WMMA_ASSERT(wave_id() < wave_count(), "of %u waves", wave_count());
+  if (thread_rank() == 0) print("block %u has %u threads\n", block_rank(), block_threads());
 }

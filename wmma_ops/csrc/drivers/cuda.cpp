@@ -35,6 +35,10 @@ class CudaDriver : public Driver {
     library_.bind(get_function_, "cuModuleGetFunction");
     library_.bind(set_attribute_, "cuFuncSetAttribute");
     library_.bind(launch_, "cuLaunchKernel");
+    library_.bind(get_global_, "cuModuleGetGlobal_v2");
+    library_.bind(copy_to_, "cuMemcpyHtoD_v2");
+    library_.bind(copy_from_, "cuMemcpyDtoH_v2");
+    library_.bind(wait_, "cuStreamSynchronize");
     library_.bind(error_name_, "cuGetErrorName");
     library_.bind(error_string_, "cuGetErrorString");
     launch_ex_ = reinterpret_cast<LaunchEx>(library_.symbol_or_null("cuLaunchKernelEx"));
@@ -50,6 +54,7 @@ class CudaDriver : public Driver {
       check("", "cuModuleGetFunction", get_function_(&function, module, name), name);
       auto loaded = std::make_unique<Loaded>();
       loaded->driver = this;
+      loaded->module = module;
       loaded->function = function;
       loaded->context = within.context();
       loaded->device = device;
@@ -85,6 +90,24 @@ class CudaDriver : public Driver {
     check(op, "cuLaunchKernel",
           launch_(loaded.function, l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1], l.block[2], l.shared,
                   current_stream(loaded.device), l.is_struct ? parameters : nullptr, l.is_struct ? nullptr : extra));
+  }
+
+  bool write(int64_t function, const char* name, const void* data, size_t size) override {
+    const Loaded& loaded = *reinterpret_cast<const Loaded*>(function);
+    Within within(*this, "", loaded.context);
+    const uint64_t at = variable(loaded, name, size);
+    if (at) check("", "cuMemcpyHtoD", copy_to_(at, data, size));
+    return at != 0;
+  }
+
+  bool read(int64_t function, const char* name, void* data, size_t size) override {
+    const Loaded& loaded = *reinterpret_cast<const Loaded*>(function);
+    Within within(*this, "", loaded.context);
+    const uint64_t at = variable(loaded, name, size);
+    if (!at) return false;
+    check("", "cuStreamSynchronize", wait_(current_stream(loaded.device)));
+    check("", "cuMemcpyDtoH", copy_from_(data, at, size));
+    return true;
   }
 
   void map(const char* op, int64_t function, const MappedMatrix& x, wmma::TileMap& map) override {
@@ -134,6 +157,15 @@ class CudaDriver : public Driver {
     bool pushed_ = false;
   };
 
+  uint64_t variable(const Loaded& loaded, const char* name, size_t size) const {
+    uint64_t at = 0;
+    size_t bytes = 0;
+    const Result result = get_global_(&at, &bytes, loaded.module, name);
+    if (result == kNotFound) return 0;
+    check("", "cuModuleGetGlobal", result, name);
+    return bytes == size ? at : 0;
+  }
+
   // The context that torch uses as well. Held for as long as the process lives.
   Handle context_of(int index) {
     std::lock_guard lock(mutex_);
@@ -175,6 +207,10 @@ class CudaDriver : public Driver {
   Result (*set_attribute_)(Handle, int, int);
   Result (*launch_)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void**,
                     void**);
+  Result (*get_global_)(uint64_t*, size_t*, Handle, const char*);
+  Result (*copy_to_)(uint64_t, const void*, size_t);
+  Result (*copy_from_)(void*, uint64_t, size_t);
+  Result (*wait_)(Handle);
   Result (*error_name_)(Result, const char**);
   Result (*error_string_)(Result, const char**);
   using LaunchEx = Result (*)(const LaunchConfig*, Handle, void**, void**);

@@ -80,6 +80,9 @@ void Driver::map(const char* op, int64_t, const MappedMatrix&, wmma::TileMap&) {
   fail_driver(op, "the plan is for NVIDIA's sm_90a, and this driver is another's");
 }
 
+bool Driver::write(int64_t, const char*, const void*, size_t) { return false; }
+bool Driver::read(int64_t, const char*, void*, size_t) { return false; }
+
 void* current_stream(int device) {
   return stand_in.load(std::memory_order_relaxed) ? nullptr : torch_internals::current_stream(device);
 }
@@ -88,7 +91,7 @@ namespace {
 
 const char* text_of(const Tensor& bytes) { return static_cast<const char*>(bytes.const_data_ptr()); }
 
-// wmma_ops/runtime/driver.py calls these three. Strings arrive as tensors of bytes, ending in a zero.
+// wmma_ops/runtime/driver.py calls these. Strings arrive as tensors of bytes, ending in a zero.
 
 int64_t load(int64_t device, const Tensor& code, const Tensor& name, int64_t shared) {
   return gpu_driver().load(static_cast<int>(device), code.const_data_ptr(), text_of(name),
@@ -108,6 +111,16 @@ void launch(int64_t function, const Sizes& grid, const Sizes& block, int64_t sha
   launch_loaded("Kernel", launch);
 }
 
+bool write(int64_t function, const Tensor& name, const Tensor& data) {
+  return reinterpret_cast<Loaded*>(function)->driver->write(function, text_of(name), data.const_data_ptr(),
+                                                            static_cast<size_t>(data.numel()));
+}
+
+bool read(int64_t function, const Tensor& name, Tensor data) {
+  return reinterpret_cast<Loaded*>(function)->driver->read(function, text_of(name), data.mutable_data_ptr(),
+                                                           static_cast<size_t>(data.numel()));
+}
+
 // kind 0: torch's own again; 1: cuda; 2: hip, from the library at `path`.
 void use_driver(int64_t kind, const Tensor& path) {
   Driver* driver = kind == 1   ? make_cuda_driver({text_of(path)})
@@ -121,12 +134,16 @@ void use_driver(int64_t kind, const Tensor& path) {
 STABLE_TORCH_LIBRARY_FRAGMENT(wmma, m) {
   m.def("_load(int device, Tensor code, Tensor name, int shared) -> int");
   m.def("_launch(int function, int[] grid, int[] block, int shared, Tensor arguments) -> ()");
+  m.def("_write(int function, Tensor name, Tensor data) -> bool");
+  m.def("_read(int function, Tensor name, Tensor(a!) data) -> bool");
   m.def("_use_driver(int kind, Tensor path) -> ()");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(wmma, CompositeExplicitAutograd, m) {
   m.impl("_load", TORCH_BOX(&load));
   m.impl("_launch", TORCH_BOX(&launch));
+  m.impl("_write", TORCH_BOX(&write));
+  m.impl("_read", TORCH_BOX(&read));
   m.impl("_use_driver", TORCH_BOX(&use_driver));
 }
 

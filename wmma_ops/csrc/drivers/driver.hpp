@@ -42,6 +42,9 @@ class Driver {
   // Drivers and what they loaded live as long as the process: graphs may hold their functions.
   virtual int64_t load(int device, const void* code, const char* name, unsigned shared) = 0;
   virtual void launch(const char* op, const Launch& launch) = 0;
+  // Writes a variable of the function's module, or waits for the current stream and reads it; false where there is none.
+  virtual bool write(int64_t function, const char* name, const void* data, size_t size);
+  virtual bool read(int64_t function, const char* name, void* data, size_t size);
   // For NVIDIA alone: of a matrix that the function will read.
   virtual void map(const char* op, int64_t function, const MappedMatrix& matrix, wmma::TileMap& map);
 };
@@ -57,6 +60,7 @@ void map_loaded(const char* op, int64_t function, const MappedMatrix& matrix, wm
 
 struct Loaded {
   Driver* driver;
+  void* module;
   void* function;
   void* context;  // CUDA's
   int device;
@@ -65,6 +69,8 @@ struct Loaded {
 
 Driver* make_cuda_driver(const std::vector<std::string>& libraries);
 Driver* make_hip_driver(const std::vector<std::string>& libraries);
+
+constexpr int kNotFound = 500;  // what both libraries answer for a name that a module has not
 
 // "wmma.<op>: <text>", or "wmma: <text>" where `op` is empty.
 [[noreturn]] void fail_driver(const char* op, const std::string& text);

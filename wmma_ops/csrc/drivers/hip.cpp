@@ -13,6 +13,7 @@ using Handle = void*;
 void* const kBufferPointer = reinterpret_cast<void*>(1);  // HIP_LAUNCH_PARAM_*
 void* const kBufferSize = reinterpret_cast<void*>(2);
 void* const kEnd = reinterpret_cast<void*>(3);
+constexpr int kToDevice = 1, kFromDevice = 2;  // hipMemcpyKind
 
 class HipDriver : public Driver {
  public:
@@ -23,6 +24,9 @@ class HipDriver : public Driver {
     library_.bind(unload_, "hipModuleUnload");
     library_.bind(get_function_, "hipModuleGetFunction");
     library_.bind(launch_, "hipModuleLaunchKernel");
+    library_.bind(get_global_, "hipModuleGetGlobal");
+    library_.bind(copy_, "hipMemcpy");
+    library_.bind(wait_, "hipStreamSynchronize");
     library_.bind(error_name_, "hipGetErrorName");
     library_.bind(error_string_, "hipGetErrorString");
   }
@@ -37,6 +41,7 @@ class HipDriver : public Driver {
     }
     auto loaded = std::make_unique<Loaded>();
     loaded->driver = this;
+    loaded->module = module;
     loaded->function = function;
     loaded->device = device;
     return reinterpret_cast<int64_t>(loaded.release());
@@ -52,7 +57,34 @@ class HipDriver : public Driver {
                   current_stream(loaded.device), nullptr, extra));
   }
 
+  bool write(int64_t function, const char* name, const void* data, size_t size) override {
+    const Loaded& loaded = *reinterpret_cast<const Loaded*>(function);
+    Within within(*this, "", loaded.device);
+    void* at = variable(loaded, name, size);
+    if (at) check("", "hipMemcpy", copy_(at, data, size, kToDevice));
+    return at;
+  }
+
+  bool read(int64_t function, const char* name, void* data, size_t size) override {
+    const Loaded& loaded = *reinterpret_cast<const Loaded*>(function);
+    Within within(*this, "", loaded.device);
+    void* at = variable(loaded, name, size);
+    if (!at) return false;
+    check("", "hipStreamSynchronize", wait_(current_stream(loaded.device)));
+    check("", "hipMemcpy", copy_(data, at, size, kFromDevice));
+    return true;
+  }
+
  private:
+  void* variable(const Loaded& loaded, const char* name, size_t size) const {
+    void* at = nullptr;
+    size_t bytes = 0;
+    const Result result = get_global_(&at, &bytes, loaded.module, name);
+    if (result == kNotFound) return nullptr;
+    check("", "hipModuleGetGlobal", result, name);
+    return bytes == size ? at : nullptr;
+  }
+
   // Makes a device current where another one is.
   class Within {
    public:
@@ -88,6 +120,9 @@ class HipDriver : public Driver {
   Result (*get_function_)(Handle*, Handle, const char*);
   Result (*launch_)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void**,
                     void**);
+  Result (*get_global_)(void**, size_t*, Handle, const char*);
+  Result (*copy_)(void*, const void*, size_t, int);
+  Result (*wait_)(Handle);
   const char* (*error_name_)(Result);
   const char* (*error_string_)(Result);
 };

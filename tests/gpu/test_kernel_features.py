@@ -1,0 +1,63 @@
+"""What kernels print and assert on a GPU, by the checks of the emulated tests."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from kernel_features import FAILED, HEAD, Machine, check_bounds, check_every_format, check_order
+
+import wmma_ops
+from wmma_ops.runtime import printing
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def test_every_format(capsys):
+    check_every_format(Machine("cuda"), capsys)
+
+
+def test_order(capsys):
+    check_order(Machine("cuda"), capsys)
+
+
+def test_bounds(capsys):
+    check_bounds(Machine("cuda"), capsys)
+
+
+def test_a_bad_format_is_refused_as_it_is_shown(capsys):
+    source = HEAD + 'extern "C" __global__ void says(int n) { print("%d\\n", n); print("%f\\n", n); }'
+    with pytest.raises(printing.FormatError, match=r"%f in the format .* takes floats; got an integer"):
+        wmma_ops.Kernel(source, "says")[1, 1](3)
+    assert capsys.readouterr().out == "3\n"
+
+
+@pytest.mark.parametrize(("value", "text"), FAILED, ids=["alone", "with a message"])
+def test_assertions(value, text):
+    """In a process of its own, as a trap ends all that a process does on its GPU."""
+    program = f"from kernel_features import *; asserts(Machine('cuda'), {value})"
+    support = Path(__file__).parents[1] / "support"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(support), *sys.path])}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert "before 0\n" in done.stdout
+    assert re.search(r"DriverError: asserts on sm_\w+: " + text.format(wave=""), done.stderr), done.stderr
+
+
+def test_graphs_are_heard_when_asked(capsys):
+    source = HEAD + 'extern "C" __global__ void says(const int* n) { print("%d\\n", *n); }'
+    kernel, n = wmma_ops.Kernel(source, "says"), torch.tensor([3], dtype=torch.int32, device="cuda")
+    kernel[1, 1](n)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel[1, 1](n)
+    for value in (4, 5):
+        n.fill_(value)
+        graph.replay()
+    assert capsys.readouterr().out == "3\n"
+    wmma_ops.flush_prints()
+    assert capsys.readouterr().out == "4\n5\n"
+    wmma_ops.flush_prints()
+    assert capsys.readouterr().out == ""

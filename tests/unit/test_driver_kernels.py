@@ -1,0 +1,73 @@
+"""Kernels of a user through the drivers' own lines: what they print and assert."""
+
+import re
+
+import pytest
+import torch
+from kernel_features import ASSERTS, FAILED, ORDER
+from stand_in import COMPILER, TARGET
+
+import wmma_ops
+from wmma_ops.runtime import driver
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler to build the stand-in with")
+
+CALLS = {
+    "hip": ["hipModuleGetGlobal", "hipMemcpyHtoD", "hipModuleLaunchKernel", "hipModuleGetGlobal", "hipStreamSynchronize",
+            "hipMemcpyDtoH", "hipModuleGetGlobal", "hipMemcpyHtoD"],
+    "cuda": ["cuModuleGetGlobal", "cuMemcpyHtoD", "cuLaunchKernel", "cuModuleGetGlobal", "cuStreamSynchronize",
+             "cuMemcpyDtoH", "cuModuleGetGlobal", "cuMemcpyHtoD"],
+}  # fmt: skip
+
+
+def _may_touch(device, kernel, **tensors):
+    """The tensors, and the memory of what it prints."""
+
+    def memory(_):
+        (loaded,) = kernel._loaded.values()
+        return tensors | {"printed": torch.from_numpy(loaded._prints.words.view("int32"))}
+
+    device.memory = memory
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_what_is_printed_is_read_after_the_launch(library, device, capsys, kind):
+    kernel = wmma_ops.Kernel(ORDER, "order")
+    _may_touch(device, kernel)
+    with driver.use(kind, str(library), TARGET):
+        kernel[1, 2](1)
+        assert [call for call in device.noted if re.search("Get[G]lobal|Memcpy|Launch|Synchronize", call)] == CALLS[
+            kind
+        ]
+        kernel[1, 1](2)  # from an empty buffer again
+    assert capsys.readouterr().out == "0 0,0 0,0\n0 0,0 1,0\n0 0,0 0,0\n1 0,0 0,0\n"
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_an_assertion_is_read_after_a_trap(library, device, capsys, kind):
+    """The memory is the host's: it is there when the device's is not."""
+    kernel, x = wmma_ops.Kernel(ASSERTS, "asserts"), torch.tensor([5, 200], dtype=torch.int32)
+    _may_touch(device, kernel, x=x)
+    with driver.use(kind, str(library), TARGET):
+        kernel[1, (32, 1)](x, 10)
+        assert capsys.readouterr().out == "before 0\n"  # and is not told again
+        device.library.fail({"hip": b"hipStreamSynchronize", "cuda": b"cuStreamSynchronize"}[kind], 719)
+        with pytest.raises(
+            driver.DriverError, match=rf"^asserts on {TARGET}: " + FAILED[0][1].format(wave="")
+        ) as caught:
+            kernel[1, (32, 2)](x, 10)
+    assert "StreamSynchronize" in str(caught.value.__cause__)
+    assert capsys.readouterr().out == "before 0\n"
+    (trap,) = device.errors
+    assert isinstance(trap, wmma_ops.emulator.Trap)
+    device.errors.clear()
+
+
+def test_a_kernel_that_says_nothing_is_not_waited_for(library, device):
+    source = '#include <wmma/grid.hpp>\nextern "C" __global__ void quiet(int* x) { x[threadIdx.x] = 7; }'
+    x = torch.zeros(32, dtype=torch.int32)
+    device.memory = lambda data: {"x": x}
+    with driver.use("cuda", str(library), TARGET):
+        wmma_ops.Kernel(source, "quiet")[1, 32](x)
+    assert x.tolist() == [7] * 32
+    assert not [call for call in device.noted if "Synchronize" in call or "Global" in call]

@@ -1,0 +1,88 @@
+"""A kernel of one's own on a GPU: loaded, launched, and heard where it prints or asserts."""
+
+import threading
+import weakref
+
+import numpy as np
+import torch
+
+from wmma_ops import jit
+from wmma_ops.hardware import arch
+from wmma_ops.hardware.occupancy import RESERVED_SHARED
+from wmma_ops.jit import elf, metadata
+from wmma_ops.runtime import driver, printing
+from wmma_ops.runtime.arguments import Slot
+
+_heard: "weakref.WeakSet[Loaded]" = weakref.WeakSet()  # those that may have said something
+
+
+class Loaded:
+    """What a device has of a kernel."""
+
+    def __init__(self, code: jit.CodeObject, name: str, device: int, slots: list[Slot], print_bytes: int):
+        self.name, self.target, self.slots, self.device = name, arch.target(code.target), slots, device
+        entry = code.entry(name)
+        self.static_shared = static_shared(code, entry)
+        self._function = driver.load(code.code, entry, device=device)
+        self._prints: printing.Buffer | None = None
+        self._lock = threading.Lock()
+        self._sizes = (1, 1, 1), (1, 1, 1)  # of the last launch
+        if printing.SYMBOL.encode() in code.code:
+            words = torch.zeros(print_bytes // 4, dtype=torch.int32, pin_memory=torch.cuda.is_available())
+            self._prints = printing.Buffer(words.numpy().view(np.uint32))
+            driver.write(self._function, printing.SYMBOL, self._prints.state())
+
+    def launch(self, grid, block, shared: int, arguments: bytes) -> None:
+        """On the current stream. A kernel that prints or asserts is waited for, but where a graph is captured."""
+        if self._prints is None:
+            driver.launch(self._function, grid, block, shared, arguments)
+            return
+        with self._lock:
+            self._sizes = grid, block
+            driver.launch(self._function, grid, block, shared, arguments)
+            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+                _heard.add(self)
+            else:
+                self._hear()
+
+    def flush(self) -> None:
+        with self._lock:
+            if torch.cuda.is_available():
+                torch.cuda.synchronize(self.device)
+            self._hear()
+
+    def _hear(self) -> None:
+        """Waits, shows what was printed, and raises what was asserted."""
+        state = failure = None
+        try:
+            state = driver.read(self._function, printing.SYMBOL, len(self._prints.state()))
+        except driver.DriverError as error:
+            failure = error
+        failed = printing.tell(self.name, *self._prints.read(state), self._prints.words.nbytes, self._place)
+        if failed:
+            raise driver.DriverError(f"{self.name} on {self.target.name}: {failed}") from failure
+        if failure:
+            raise failure
+        driver.write(self._function, printing.SYMBOL, self._prints.state())
+
+    def _place(self, record: printing.Record) -> str:
+        return printing.place(record, *self._sizes)
+
+
+def flush_prints() -> None:
+    """Shows what kernels printed as parts of CUDA graphs, once all their devices' work is done.
+
+    A kernel that prints or asserts is waited for as it is launched, and what it says comes at once. A graph's replays are
+    not: what they say comes with the next launch of the same kernel, or here.
+    """
+    for loaded in list(_heard):
+        loaded.flush()
+
+
+def static_shared(code: jit.CodeObject, name: str) -> int:
+    """The shared memory that the kernel itself declares, in bytes."""
+    if code.target.startswith("gfx"):
+        return metadata.of_kernels(code.code).get(name, {}).get("group_segment_fixed_size", 0)
+    size = elf.size_of(code.code, f".nv.shared.{name}")
+    # From sm_90 on the section has what the system reserves, too.
+    return max(0, size - RESERVED_SHARED) if code.target.startswith("sm_9") else size
