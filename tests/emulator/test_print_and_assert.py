@@ -2,6 +2,7 @@
 
 import struct
 
+import numpy as np
 import pytest
 from kernel_features import ASSERTS, FAILED, HEAD, Machine, asserts, check_bounds, check_every_format, check_order
 
@@ -140,3 +141,22 @@ def test_a_bad_size_is_refused(size):
 def test_widths_that_a_kernel_gives_are_bounded():
     number = Item("i", 4, struct.pack("<i", 2**31 - 1))
     assert len(printing.formatted(b"%*d", [number, number])) == 1000
+
+
+def test_a_buffer_after_a_trap_has_what_was_told_since():
+    """The size in use is lost then: what is read is what lies there, past what was begun and never finished."""
+    words = np.zeros(40, np.uint32)
+    buffer = printing.Buffer(words)
+
+    def put(at: int, number: int) -> None:
+        text = int.from_bytes(b"%d\0", "little")
+        words[at : at + 8] = [8, 1, 0, 3, ord("s") | 3 << 8, text, ord("i") | 4 << 8, number]
+
+    put(0, 5)
+    put(8, 6)
+    state = struct.pack("<QQ", 16, 2) + buffer.state()[16:]
+    records, dropped = buffer.read(state)
+    assert ([record.text for record in records], dropped) == (["5", "6"], 2)
+    words[0] = 0  # begun
+    put(4, 7)
+    assert [record.text for record in buffer.read(None)[0]] == ["7"]
