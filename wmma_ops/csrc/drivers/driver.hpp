@@ -42,7 +42,8 @@ class Driver {
   // Drivers and what they loaded live as long as the process: graphs may hold their functions.
   virtual int64_t load(int device, const void* code, const char* name, unsigned shared) = 0;
   virtual void launch(const char* op, const Launch& launch) = 0;
-  // Writes a variable of the function's module, or waits for the current stream and reads it; false where there is none.
+  // Writes a variable of the function's module, or waits for the current stream and reads it; false where there is
+  // none.
   virtual bool write(int64_t function, const char* name, const void* data, size_t size);
   virtual bool read(int64_t function, const char* name, void* data, size_t size);
   // For NVIDIA alone: of a matrix that the function will read.
