@@ -9,6 +9,7 @@ from machine import Machine
 
 import wmma_ops
 from wmma_ops import jit
+from wmma_ops.emulator import Trap
 from wmma_ops.hardware import arch
 
 EXAMPLES = Path(__file__).parents[1] / "support/examples"
@@ -28,6 +29,41 @@ def test_halves(target):
 @TARGETS
 def test_atomics(target):
     compat_kernels.check_atomics(Machine(target))
+
+
+PRINTS = (
+    compat_kernels.HEAD
+    + """
+#include <cassert>
+__global__ void prints(int* x) {
+  printf("%d of %s: %.1f\\n", (int)threadIdx.x, "two", x[0] / 2.0f);
+  assert(x[0] < 4);
+}"""
+)
+
+
+@TARGETS
+def test_printf_and_assert(target, capsys):
+    kernel, on = wmma_ops.Kernel(PRINTS, "prints"), Machine(target)
+    on.run(kernel, 1, 2, torch.tensor([3], dtype=torch.int32))
+    assert capsys.readouterr().out == "0 of two: 1.5\n1 of two: 1.5\n"
+    with pytest.raises(Trap, match=r"x\[0\] < 4"):
+        on.run(kernel, 1, 2, torch.tensor([4], dtype=torch.int32))
+    on.run(wmma_ops.Kernel(PRINTS, "prints", options=("-DNDEBUG",)), 1, 2, torch.tensor([4], dtype=torch.int32))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "gfx90a"])
+def test_printf_and_assert_of_others(target):
+    """NVRTC has its own; hiprtc's printf is HIP's."""
+    compiler = "hiprtc" if target == "gfx90a" else "nvrtc"
+    if not jit.available(target, compiler):
+        pytest.skip(f"no {compiler} here for {target}")
+    assert jit.compile(PRINTS, target, compiler=compiler).entry("prints")
+
+
+def test_a_wrong_format_is_refused():
+    with pytest.raises(jit.CompileError, match="takes fewer values than there are"):
+        wmma_ops.Kernel(PRINTS.replace(": %.1f", ""), "prints").compile("gfx942")
 
 
 @pytest.mark.parametrize("target", ["gfx1200", "gfx1201"])

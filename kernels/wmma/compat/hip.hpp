@@ -6,6 +6,7 @@
 #include <wmma/compat/bits.hpp>
 #include <wmma/compat/half.hpp>
 #include <wmma/compat/integers.hpp>
+#include <wmma/compat/print.hpp>
 #include <wmma/compat/vector_types.hpp>
 #include <wmma/grid.hpp>
 
