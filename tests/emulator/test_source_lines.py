@@ -9,7 +9,7 @@ import torch
 
 import wmma_ops
 from wmma_ops import jit
-from wmma_ops.emulator import OutOfBounds, assembly
+from wmma_ops.emulator import OutOfBounds, assembly, inlined
 from wmma_ops.hardware import arch
 from wmma_ops.jit import clang
 
@@ -58,3 +58,12 @@ def test_both_ways_of_telling_inlined_calls_agree(target):
         assert [(x.source, x.position) for x in told] == [(x.source, x.position) for x in found]
         count += sum(" " in x.position for x in told)
     assert count > 100
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [("127", 127), ("0x7f", 127), (r'"\200\001"', 128), (r'"\254\002"', 300), (r'"\305A"', 69 + (65 << 7))],
+)
+def test_numbers_of_any_length_are_read(written, value):
+    """As clang writes them: bytes of 7 bits from 128 on, the printable ones as letters."""
+    assert inlined.leb128(written) == value

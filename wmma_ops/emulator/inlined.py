@@ -33,6 +33,14 @@ _ATTRIBUTE = re.compile(r"^\s+\.\w+\s+(\S+)\s+; DW_AT_(\w+)")
 _DISTANCE = re.compile(r"(\.L[\w$]+)-(\.L[\w$]+)")
 
 
+def leb128(text: str) -> int:
+    """A value as the assembler reads it: digits, or from 128 on, where its length varies, the bytes of a LEB128."""
+    if not text.startswith('"'):
+        return int(text, 0)
+    written = text[1:-1].encode().decode("unicode_escape").encode("latin-1")
+    return sum((byte & 127) << 7 * place for place, byte in enumerate(written))
+
+
 def _section(text: str, name: str) -> str:
     start = text.find(f"\n\t.section\t.debug_{name},")
     end = text.find("\n\t.section\t", start + 1)
@@ -81,8 +89,8 @@ class Calls:
         events = []  # (line, whether it starts there, which, depth, call)
         for which, (depth, values) in enumerate(list(_entries(text))):
             distance = _DISTANCE.search(values.get("high_pc", ""))
-            ranges = [(distance[2], distance[1])] if distance else lists[int(values["ranges"])]
-            line, column = int(values.get("call_line", 0)), int(values.get("call_column", 0))
+            ranges = [(distance[2], distance[1])] if distance else lists[leb128(values["ranges"])]
+            line, column = leb128(values.get("call_line", "0")), leb128(values.get("call_column", "0"))
             call = Frame(paths.get(values.get("call_file", ""), ""), line, column)
             for start, end in ranges:
                 events += [(at[start], True, which, depth, call), (at[end], False, which, depth, call)]
