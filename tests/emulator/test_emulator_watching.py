@@ -180,7 +180,7 @@ extern "C" __global__ void lying(int* x, int n) {
         x = torch.zeros(64, dtype=torch.int32)
         with wmma_ops.emulate(target):
             kernel[1, 1](x, 1)
-        found = kernel._emulated[target][0].program.names.variables
+        found = kernel._emulated[target].program.names.variables
         given = {*zip(names, x.tolist(), sizes, strict=False)}
         assert {(v.name, v.start, v.size) for v in found if v.name != "own"} == given
         assert sum(v.size for v in found) == 366 + 12

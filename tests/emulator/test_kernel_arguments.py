@@ -9,6 +9,7 @@ import torch
 
 import wmma_ops
 from wmma_ops.hardware import arch
+from wmma_ops.jit import metadata
 from wmma_ops.runtime.parameters import declarations
 
 TYPES = "#include <wmma/grid.hpp>\nusing namespace wmma;\n"
@@ -200,7 +201,5 @@ def test_more_shared_memory_than_there_is(target):
 
 
 def test_static_shared_memory_is_known_of_every_target():
-    from wmma_ops.runtime.loaded import static_shared
-
     for target in ("gfx1201", "sm_80", "sm_90a"):
-        assert static_shared(wmma_ops.Kernel(SHARED, "fill").compile(target), "fill") == 4096, target
+        assert metadata.static_shared(wmma_ops.Kernel(SHARED, "fill").compile(target).code, "fill") == 4096, target

@@ -4,7 +4,8 @@ import struct
 
 import numpy as np
 import pytest
-from kernel_features import ASSERTS, FAILED, HEAD, Machine, asserts, check_bounds, check_every_format, check_order
+from kernel_features import ASSERTS, FAILED, HEAD, asserts, check_bounds, check_every_format, check_order
+from machine import Machine
 
 import wmma_ops
 from wmma_ops import jit

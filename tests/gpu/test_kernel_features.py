@@ -1,4 +1,4 @@
-"""What kernels print and assert on a GPU, by the checks of the emulated tests."""
+"""Printing, assertions, sleep and grid barriers on a GPU, by the checks of the emulated tests."""
 
 import os
 import re
@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from kernel_features import FAILED, HEAD, Machine, check_bounds, check_every_format, check_order
+from kernel_features import (
+    FAILED,
+    HEAD,
+    MEETS,
+    check_bounds,
+    check_every_format,
+    check_grid_sync,
+    check_order,
+    check_sleep,
+)
+from machine import Machine
 
 import wmma_ops
 from wmma_ops.runtime import printing
@@ -26,6 +36,41 @@ def test_order(capsys):
 
 def test_bounds(capsys):
     check_bounds(Machine("cuda"), capsys)
+
+
+def test_sleep():
+    check_sleep(Machine("cuda"))
+
+
+def test_grid_sync():
+    check_grid_sync(Machine("cuda"))
+
+
+def test_grids_that_do_not_fit_are_refused():
+    """All that fit do meet; one more is refused."""
+    kernel = wmma_ops.Kernel(MEETS, "meets", options=("-DSYNC=sync_grid()",))
+    x = torch.zeros(1 << 22, dtype=torch.int32, device="cuda")
+    with pytest.raises(ValueError, match=r"has 1000000 blocks, .* takes up to \d+ of block") as refused:
+        kernel[1_000_000, 192](x, x, 1, -1)
+    room = int(re.search(r"up to (\d+)", str(refused.value))[1])
+    seen = torch.zeros_like(x)
+    kernel[room, 192](x, seen, 3, -1)
+    assert seen[: room * 192].count_nonzero() == room * 192
+    with pytest.raises(ValueError, match=rf"has {room + 1} blocks"):
+        kernel[room + 1, 192](x, x, 1, -1)
+
+
+def test_two_streams_share_no_barrier():
+    kernel = wmma_ops.Kernel(MEETS, "meets", options=("-DSYNC=sync_grid()",))
+    streams, outs = [torch.cuda.Stream() for _ in range(2)], []
+    torch.cuda.synchronize()
+    for turn in range(20):
+        with torch.cuda.stream(streams[turn % 2]):
+            x, seen = (torch.zeros(16 * 64, dtype=torch.int32, device="cuda") for _ in range(2))
+            kernel[16, 64](x, seen, 5, -1)
+            outs.append(seen)
+    torch.cuda.synchronize()
+    assert all(torch.equal(out, outs[0]) for out in outs)
 
 
 def test_a_bad_format_is_refused_as_it_is_shown(capsys):

@@ -1,30 +1,15 @@
-"""Kernels that print and assert, with what each has to show: on emulated targets and on GPUs."""
+"""Kernels that print, assert, sleep and meet across the grid, with what each has to show, wherever it runs."""
 
-import contextlib
 import ctypes
+import math
 
 import torch
+from machine import Machine
 
 import wmma_ops
-from wmma_ops.hardware import arch
 
 INF = float("inf")
 HEAD = "#include <wmma/grid.hpp>\n#include <wmma/print.hpp>\nusing namespace wmma;\n"
-
-
-class Machine:
-    """An emulated target, or "cuda"."""
-
-    def __init__(self, name: str, order: str = "forward"):
-        self.name, self.order = name, order
-        self.is_gpu = name == "cuda"
-        self.wave = 32 if self.is_gpu else arch.target(name).wave
-
-    def put(self, x: torch.Tensor) -> torch.Tensor:
-        return x.to("cuda") if self.is_gpu else x
-
-    def active(self):
-        return contextlib.nullcontext() if self.is_gpu else wmma_ops.emulate(self.name, order=self.order, seed=3)
 
 
 # A format, the kernel's values for it as C++ has them, and C's own for libc's printf.
@@ -72,8 +57,7 @@ def check_every_format(machine: Machine, capsys) -> None:
 }}"""
     )
     kernel = wmma_ops.Kernel(source, "formats")
-    with machine.active():
-        kernel[2, machine.wave](7, 0.1, float("inf"))
+    machine.run(kernel, 2, machine.wave, 7, 0.1, float("inf"))
     wanted = [_by_libc(form, values) for form, _, values in LINES] + [text for *_, text in WIDE]
     # A NaN's sign is the hardware's.
     assert capsys.readouterr().out.replace("-nan", "nan ").splitlines() == [x.replace("-nan", "nan ") for x in wanted]
@@ -91,8 +75,7 @@ ORDER = (
 
 
 def check_order(machine: Machine, capsys) -> None:
-    with machine.active():
-        wmma_ops.Kernel(ORDER, "order")[(2, 2), (machine.wave, 2)](2)
+    machine.run(wmma_ops.Kernel(ORDER, "order"), (2, 2), (machine.wave, 2), 2)
     wanted = [f"{i} {bx},{by} {x},{y}" for by in range(2) for bx in range(2) for y in range(2) for x in range(machine.wave)
               for i in range(2)]  # fmt: skip
     assert capsys.readouterr().out.splitlines() == wanted
@@ -105,8 +88,7 @@ def check_bounds(machine: Machine, capsys) -> None:
     source = HEAD + f'extern "C" __global__ void bounded(int n) {{ print("{form}", n, thread_rank(), n); }}'
     kernel = wmma_ops.Kernel(source, "bounded", print_bytes=4 * (10 * words + 5))
     for _ in range(2):  # the room is there again
-        with machine.active():
-            kernel[1, 96](5)
+        machine.run(kernel, 1, 96, 5)
         *lines, told = capsys.readouterr().out.splitlines()
         assert len(lines) == 10
         assert all(line.startswith("5 is one line, number ") for line in lines)
@@ -136,6 +118,57 @@ FAILED = [
 
 
 def asserts(machine: Machine, value: int, *options: str) -> None:
-    x = machine.put(torch.tensor([5, value], dtype=torch.int32))
-    with machine.active():
-        wmma_ops.Kernel(ASSERTS, "asserts", options=options)[2, (machine.wave, 2)](x, 10)
+    x = torch.tensor([5, value], dtype=torch.int32)
+    machine.run(wmma_ops.Kernel(ASSERTS, "asserts", options=options), 2, (machine.wave, 2), x, 10)
+
+
+SLEEPS = """#include <wmma/sleep.hpp>
+extern "C" __global__ void sleeps(const long long* nanoseconds, long long* slept, int count) {
+  for (int i = 0; i < count; ++i) {
+    const wmma::uint64_t start = wmma::wall_clock();
+    wmma::nanosleep(nanoseconds[i]);
+    slept[i] = (wmma::wall_clock() - start) * wmma::arch::kTickNanoseconds;
+  }
+}"""
+
+
+def check_sleep(machine: Machine) -> None:
+    """At least as long as asked for; by the emulator's clock, which nothing else moves, little longer."""
+    asked = torch.tensor([0, 1, 1000, 20_000, 3_000_000])
+    slept = torch.full_like(asked, -1)
+    machine.run(wmma_ops.Kernel(SLEEPS, "sleeps"), 1, machine.wave, asked, slept, len(asked))
+    assert (slept >= asked).all(), slept
+    most = 3 * asked + 1_000_000 if machine.cuda else asked + 300
+    assert (slept <= most).all(), slept
+
+
+MEETS = """#include <wmma/grid_sync.hpp>
+using namespace wmma;
+extern "C" __global__ void meets(unsigned* x, unsigned* seen, int rounds, int skips) {
+  const unsigned rank = block_rank() * block_threads() + thread_rank();
+  const unsigned all = gridDim.x * gridDim.y * gridDim.z * block_threads();
+  __shared__ unsigned own[192];  // of the block alone, whatever others do meanwhile
+  for (int i = 0; i < rounds; ++i) {
+    x[rank] = i * 1000 + rank;
+    own[thread_rank()] = block_rank() + i;
+    SYNC;
+    seen[rank] += x[(rank + all / 2 + 1) % all] + own[(thread_rank() + 1) % block_threads()] - block_rank() - i;
+    if (block_rank() != skips) SYNC;
+  }
+}"""
+
+
+def check_grid_sync(machine: Machine) -> None:
+    """Each reads what another block wrote before the barrier, round after round, launch after launch."""
+    kernel = wmma_ops.Kernel(MEETS, "meets", options=("-DSYNC=sync_grid()",))
+    for grid, block, rounds in (
+        ((3, 2), (machine.wave, 3), 3),
+        ((5,), (40,), 4),
+        ((1, 1, 2), (1,), 1),
+        ((1,), (64,), 2),
+    ):
+        threads = math.prod((*grid, *block))
+        x, seen = torch.zeros(threads, dtype=torch.int32), torch.zeros(threads, dtype=torch.int32)
+        machine.run(kernel, grid, block, x, seen, rounds, -1)
+        other = (torch.arange(threads) + threads // 2 + 1) % threads
+        assert torch.equal(seen.long(), sum(i * 1000 + other for i in range(rounds))), (grid, block)

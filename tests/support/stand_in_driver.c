@@ -66,6 +66,16 @@ static int copy(const char* call, void* to, const void* from, size_t size) {
     return failed;                                                                                                 \
   }
 
+// The addresses of some arguments; the kernel knows how many and how large.
+#define LAUNCH_TOGETHER(name)                                                                                      \
+  int name(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, \
+           void* stream, void** params) {                                                                          \
+    int failed = note(#name);                                                                                      \
+    unsigned sizes[6] = {gx, gy, gz, bx, by, bz};                                                                  \
+    if (!failed && !stream) run((int)(size_t)f, sizes, shared, params, (size_t)-1);                                \
+    return failed;                                                                                                 \
+  }
+
 #define MODULE(prefix)                                                             \
   int prefix##ModuleLoadData(void** module, const void* data) {                    \
     int failed = note(#prefix "ModuleLoadData");                                   \
@@ -83,6 +93,10 @@ MODULE(hip)
 LAUNCH(hipModuleLaunchKernel, (void*)3)
 int hipGetDevice(int* out) { return *out = device, note("hipGetDevice"); }
 int hipSetDevice(int to) { return device = to, note("hipSetDevice"); }
+LAUNCH_TOGETHER(hipModuleLaunchCooperativeKernel)
+int hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* f, int threads, size_t shared) {
+  return *blocks = 2048 / threads, note("room");
+}
 int hipModuleGetGlobal(size_t* at, size_t* size, void* module, const char* name) {
   return global("hipModuleGetGlobal", at, size, module, name);
 }
@@ -118,6 +132,10 @@ int cuDevicePrimaryCtxRetain(void** out, int of) {
 int cuCtxGetCurrent(void** out) { return *out = context, note("cuCtxGetCurrent"); }
 int cuCtxPushCurrent_v2(void* to) { return context = to, note("cuCtxPushCurrent"); }
 int cuCtxPopCurrent_v2(void** out) { return *out = context, context = 0, note("cuCtxPopCurrent"); }
+LAUNCH_TOGETHER(cuLaunchCooperativeKernel)
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* f, int threads, size_t shared) {
+  return *blocks = 2048 / threads, note("room");
+}
 int cuModuleGetGlobal_v2(size_t* at, size_t* size, void* module, const char* name) {
   return global(context ? "cuModuleGetGlobal" : "wrong", at, size, module, name);
 }

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from kernel_features import ASSERTS, FAILED, ORDER
+from kernel_features import ASSERTS, FAILED, MEETS, ORDER
 from stand_in import COMPILER, TARGET
 
 import wmma_ops
@@ -61,6 +61,20 @@ def test_an_assertion_is_read_after_a_trap(library, device, capsys, kind):
     (trap,) = device.errors
     assert isinstance(trap, wmma_ops.emulator.Trap)
     device.errors.clear()
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_blocks_that_meet_are_launched_together(library, device, kind):
+    kernel = wmma_ops.Kernel(MEETS, "meets", options=("-DSYNC=sync_grid()",))
+    x, seen = torch.zeros(4 * 64, dtype=torch.int32), torch.zeros(4 * 64, dtype=torch.int32)
+    device.memory = lambda data: {"x": x, "seen": seen}
+    with driver.use(kind, str(library), TARGET):
+        kernel[4, 64](x, seen, 3, -1)
+        launch = {"hip": "hipModuleLaunchCooperativeKernel", "cuda": "cuLaunchCooperativeKernel"}[kind]
+        assert [call for call in device.noted if "room" in call or "Launch" in call] == ["room", launch]
+        with pytest.raises(ValueError, match=f"{TARGET} of 64 units takes up to {64 * 2048 // 64} of block"):
+            kernel[64 * 2048 // 64 + 1, 64](x, seen, 3, -1)
+    assert torch.equal(seen.long(), sum(i * 1000 + (torch.arange(256) + 129) % 256 for i in range(3)))
 
 
 def test_a_kernel_that_says_nothing_is_not_waited_for(library, device):

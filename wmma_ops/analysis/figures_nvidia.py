@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from wmma_ops.analysis.figures_record import Figures, Mix
 from wmma_ops.analysis.hot_loop import hot_loop
 from wmma_ops.hardware import arch
-from wmma_ops.hardware.occupancy import RESERVED_SHARED, nvidia_occupancy
-from wmma_ops.jit import elf
+from wmma_ops.hardware.occupancy import nvidia_occupancy
+from wmma_ops.jit import elf, metadata
 from wmma_ops.jit.compiler import CodeObject
 
 
@@ -33,7 +33,7 @@ class _Ptx:
 def figures(code: CodeObject, target: arch.Target, threads: int, shared: int, name: str) -> Figures:
     facts = _nv_info(code.code, name)
     kernel = _ptx(code.assembly, name) if code.assembly else None
-    static, registers, frame = _nv_shared(code.code, name), facts.get(_REGCOUNT), facts.get(_FRAME_SIZE)
+    static, registers, frame = metadata.static_shared(code.code, name), facts.get(_REGCOUNT), facts.get(_FRAME_SIZE)
     local = kernel.local if kernel else 0
     found = Figures(
         kernel=name,
@@ -94,20 +94,6 @@ def _symbol(sections: list, name: str) -> int | None:
                 if strings[row[0] : strings.index(0, row[0])].decode() == name:
                     return index
     return None
-
-
-def _nv_shared(code: bytes, name: str) -> int:
-    """The size of the kernel's shared memory: of a section without contents."""
-    (start,) = struct.unpack_from("<Q", code, 0x28)
-    (size,) = struct.unpack_from("<H", code, 0x3A)
-    sections = elf.sections(code)
-    reserved = RESERVED_SHARED if any(title.startswith(".nv.shared.reserved") for title, *_ in sections) else 0
-    for i, (title, *_) in enumerate(sections):
-        if title == f".nv.shared.{name}":
-            (taken,) = struct.unpack_from("<Q", code, start + i * size + 0x20)
-            # From sm_90 on, the section holds what every block takes, too.
-            return max(taken - reserved, 0)
-    return 0
 
 
 _NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.loc\b[^\n]*", re.DOTALL | re.MULTILINE)

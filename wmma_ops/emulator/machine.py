@@ -1,6 +1,7 @@
 """Runs a decoded kernel: blocks one after the other, the waves of a block in turns from barrier to barrier."""
 
 import contextlib
+import functools
 import random
 import re
 import struct
@@ -32,7 +33,7 @@ from wmma_ops.emulator.memory import (
     Traffic,
 )
 from wmma_ops.emulator.operands import EXEC, GENERAL_SCALARS, TTMP
-from wmma_ops.emulator.program import END, Program
+from wmma_ops.emulator.program import BARRIER, END, SLEEP, WAIT, Program
 from wmma_ops.emulator.shared import AwaitedWrite, SharedMemory
 
 DYNAMIC_STACK = 16384  # bytes a lane where a kernel's need is known at run time only
@@ -41,7 +42,6 @@ _UNWRITTEN = 0x7FBAD000  # a NaN that stands out
 _CLOCK_START = (
     1 << 40
 ) - 950  # of a device that has run for a while: the low words of the counter wrap during the kernel
-_CYCLES_A_TICK = 25  # of the clock of constant rate
 
 
 @dataclass
@@ -64,6 +64,8 @@ class _Wave:
     signals: int = 0
     waits: int = 0
     done: bool = False
+    waiting: bool = False  # at a barrier
+    fresh: bool = True  # not begun
     written: set[str] = field(default_factory=set)  # of the registers that are watched
     reached: dict[Region, tuple[int, int]] = field(default_factory=dict)  # of memory
     scratch: Scratch | None = None
@@ -89,6 +91,8 @@ class Machine:
         self.flat = Flat(memory, lambda: self.lds, lambda: self.scratch)
         self.resume = 0
         self.cycles = _CLOCK_START
+        # Of the clock of constant rate: 25 MHz on the first two, 100 MHz on others.
+        self.cycles_a_tick = 100 if program.target in ("gfx908", "gfx90a") else 25
         self.statistics = Statistics()
         self.counts = [0] * len(program.blocks)
         self.current: _Wave | None = None
@@ -118,9 +122,13 @@ class Machine:
         self.cycles += 100
         return self.cycles
 
+    def sleep(self, units: int) -> None:
+        """Of 64 cycles each."""
+        self.cycles += 64 * units
+
     def realtime(self) -> int:
         """Ticks of the clock of constant rate."""
-        return self.clock() // _CYCLES_A_TICK
+        return self.clock() // self.cycles_a_tick
 
     def getreg(self, what: str) -> int:
         match = re.match(r"^hwreg\((\w+)(?:,\s*(\d+),\s*(\d+))?\)$", what)
@@ -262,62 +270,67 @@ class Machine:
     def _where(self, ins: Instruction, wave: _Wave, block) -> str:
         return f"{self.program.kernel.name} on {self.program.target}: {_place(ins)}, block {block}, wave {wave.index}: "
 
-    def block(self, index: tuple[int, int, int], start, threads: int, shared_bytes: int, order) -> None:
-        """Runs one block. `start(wave)` sets the machine's registers for a wave's first instruction."""
-        count = -(-threads // self.wave)
-        self.lds = SharedMemory(shared_bytes, self.program.names)
-        self.lds.traffic, self.lds.banks = self.statistics.traffic, self.banks
+    def block(
+        self, index: tuple[int, int, int], start, threads: int, shared_bytes: int, order, together: bool
+    ) -> Iterator[None]:
+        """Runs one block. `start(wave)` sets the machine's registers for a wave's first instruction. Where a wave sleeps the
+        block's others have their turns, and then, by a yield, the other blocks if they run together with this one."""
+        lds = self.lds = SharedMemory(shared_bytes, self.program.names)
+        lds.traffic, lds.banks = self.statistics.traffic, self.banks
         self.left, self.memory.progress = self.budget, False
-        waves = [_Wave(i) for i in range(count)]
-        self.statistics.waves += count
-        fresh = True
+        waves = [_Wave(i) for i in range(-(-threads // self.wave))]
+        self.statistics.waves += len(waves)
+        alone = len(waves) == 1 and not together  # then its registers stay in the machine's
 
         def begin(wave: _Wave) -> None:
             """Puts the wave's state into the machine's registers."""
-            if fresh:
+            if wave.fresh:
                 start(wave.index)
+                wave.fresh = False
                 wave.scratch = Scratch(self.private, self.wave) if self.private else None
                 self._enter(wave)
-            elif len(waves) > 1:
+            elif not alone:
                 self._load(wave)
             else:
                 self._enter(wave)
 
-        while True:
-            pending = [wave for wave in waves if not wave.done]
-            if not pending:
-                return
-            reached = []
-            turns = order(pending)
+        while pending := [wave for wave in waves if not wave.done]:
+            turns = order([wave for wave in pending if not wave.waiting])
+            slept = False
             for turn, wave in enumerate(turns):
                 begin(wave)
                 try:
                     at = self.run(wave, index)
                 except Uninitialised as error:
                     raise Uninitialised(f"{error}{self._written_later(turns[turn + 1 :], begin, index)}") from None
-                if at == END:
-                    wave.done = True
-                else:
-                    reached.append(wave)
-                    if len(waves) > 1:
-                        self._store(wave)
-            fresh = False
-            if reached and len(reached) < len([wave for wave in waves if not wave.done]):
-                raise EmulationError("waves out of step")
-            if reached and any(wave.done for wave in waves):
-                finished = [wave.index for wave in waves if wave.done]
-                raise DivergentBarrier(
-                    f"{self.program.kernel.name} on {self.program.target}, block {index}: waves "
-                    f"{[wave.index for wave in reached]} wait at a barrier that waves {finished} never reach"
-                )
-            places = {wave.resume for wave in reached}
-            if len(places) > 1:
-                raise DivergentBarrier(
-                    f"{self.program.kernel.name} on {self.program.target}, block {index}: waves wait at different barriers: "
-                    f"{[(wave.index, self._place(wave.resume)) for wave in reached]}"
-                )
-            for wave in reached:
-                wave.waits += 1
+                wave.done, wave.waiting = at == END, at in (BARRIER, WAIT)
+                slept |= at == SLEEP
+                if not alone and not wave.done:
+                    self._store(wave)
+            if not slept:
+                self._meet(waves, index)
+            elif together:
+                left, progress = self.left, self.memory.progress
+                yield
+                self.lds, self.left, self.memory.progress = lds, left, progress
+
+    def _meet(self, waves: list[_Wave], index) -> None:
+        """Lets the waves that wait at a barrier go on, where all of the block do."""
+        reached = [wave for wave in waves if wave.waiting]
+        if reached and any(wave.done for wave in waves):
+            finished = [wave.index for wave in waves if wave.done]
+            raise DivergentBarrier(
+                f"{self.program.kernel.name} on {self.program.target}, block {index}: waves "
+                f"{[wave.index for wave in reached]} wait at a barrier that waves {finished} never reach"
+            )
+        if len({wave.resume for wave in reached}) > 1:
+            raise DivergentBarrier(
+                f"{self.program.kernel.name} on {self.program.target}, block {index}: waves wait at different barriers: "
+                f"{[(wave.index, self._place(wave.resume)) for wave in reached]}"
+            )
+        for wave in reached:
+            wave.waits += 1
+            wave.waiting = False
 
     def _written_later(self, waves: list[_Wave], begin, block) -> str:
         """Of a read of shared memory before a write: who of `waves`, those yet to run to the next barrier, writes there."""
@@ -421,9 +434,10 @@ def launch(
     count_traffic: bool = False,
     banks: int = 32,
     variables: Mapping[str, bytearray] = MappingProxyType({}),
+    together: bool = False,
 ) -> Statistics:
     """Runs a whole grid. `regions` are the memory that the kernel may touch, `variables` what some of its variables hold
-    before, and then after it."""
+    before, and then after it. Blocks run one after the other; or `together`, in turns where all of one's waves sleep."""
     kernel, wave = program.kernel, program.wave
     segment = np.frombuffer(bytearray(kernel_arguments(kernel, arguments, grid, block, shared_bytes)), dtype=np.uint8)
     packet = np.frombuffer(bytearray(dispatch_packet(grid, block)), dtype=np.uint8)
@@ -488,12 +502,13 @@ def launch(
         scalars[EXEC], scalars[EXEC + 1] = mask & 0xFFFFFFFF, mask >> 32
         program.scalars[:] = scalars
 
+    def begun(index: tuple[int, int, int]) -> Iterator[None]:
+        first = functools.partial(start, index)
+        return machine.block(index, first, threads, static + shared_bytes, turns, together)
+
     with program.lock, _held(program, variables), np.errstate(all="ignore"):
-        for z in range(grid[2]):
-            for y in range(grid[1]):
-                for x in range(grid[0]):
-                    index = (x, y, z)
-                    machine.block(
-                        index, lambda number, index=index: start(index, number), threads, static + shared_bytes, turns
-                    )
+        indices = ((x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0]))
+        running = [begun(index) for index in indices] if together else map(begun, indices)
+        while running := [one for one in running if next(one, END) != END]:
+            pass  # each that is left sleeps
     return machine.finish()

@@ -34,7 +34,7 @@ from wmma_ops.emulator.shared_names import SharedNames
 from wmma_ops.emulator.vector import ACCUMULATING, PACKED, VALU
 from wmma_ops.emulator.vector_code import VectorCode
 
-END, BARRIER, WAIT = -1, -2, -3
+END, BARRIER, WAIT, SLEEP = -1, -2, -3, -4
 
 
 def cost_of(ins: Instruction) -> int:
@@ -239,7 +239,7 @@ _BRANCHES = {
     "s_cbranch_execnz": "S[126] | S[127] * (W == 64)",
 }
 _CALLS = ("s_swappc_b64", "s_setpc_b64")
-_ENDS = ("s_endpgm", "s_barrier", "s_barrier_wait", "s_branch", "s_endpgm_saved", *_CALLS)
+_ENDS = ("s_endpgm", "s_barrier", "s_barrier_wait", "s_branch", "s_endpgm_saved", "s_sleep", *_CALLS)
 
 
 def split_dual(ins: Instruction) -> list[Instruction]:
@@ -345,6 +345,8 @@ def _leave(builder: Builder, ins: Instruction, to: int, following: int) -> bool:
         if ins.operands != ("-1",):
             raise ValueError("a barrier other than the block's")
         builder.emit(f"st.resume = {following}", f"return {WAIT}")
+    elif m == "s_sleep":
+        builder.emit(f"st.sleep({int(ins.operands[0], 0)})", f"st.resume = {following}", f"return {SLEEP}")
     else:
         builder.emit(f"return {END}")
     return True

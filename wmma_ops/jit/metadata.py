@@ -1,7 +1,8 @@
-"""What AMD's code objects tell their driver of each kernel: registers, shared memory, scratch, arguments."""
+"""What code objects, AMD's above all, tell their driver of each kernel: registers, shared memory, scratch, arguments."""
 
 import struct
 
+from wmma_ops.hardware.occupancy import RESERVED_SHARED
 from wmma_ops.jit import elf
 
 
@@ -20,6 +21,16 @@ def arguments(code: bytes, name: str) -> list[dict] | None:
         return None
     found = ({key[1:]: value for key, value in one.items()} for one in kernel.get(".args", ()))
     return [one for one in found if not one["value_kind"].startswith("hidden")]
+
+
+def static_shared(code: bytes, name: str) -> int:
+    """The bytes of shared memory that a kernel itself declares, AMD's or NVIDIA's."""
+    if (found := of_kernels(code).get(name)) is not None:
+        return found.get("group_segment_fixed_size", 0)
+    titles = [title for title, *_ in elf.sections(code)]
+    # From sm_90 on, the section holds what every block takes, too.
+    reserved = RESERVED_SHARED if any(title.startswith(".nv.shared.reserved") for title in titles) else 0
+    return max(elf.size_of(code, f".nv.shared.{name}") - reserved, 0)
 
 
 def _kernels(code: bytes) -> dict[str, dict]:

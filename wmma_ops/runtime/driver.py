@@ -3,7 +3,7 @@
 import contextlib
 import contextvars
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -37,10 +37,18 @@ def load(code: bytes, name: str, *, device: int, shared: int = 0) -> int:
         return torch.ops.wmma._load(device, _bytes(code), _text(name), shared)
 
 
-def launch(function: int, grid, block, shared: int, arguments: bytes) -> None:
-    """Launches a loaded kernel on its device's current stream. `arguments` are its parameters as they lie in memory."""
+def launch(function: int, grid, block, shared: int, arguments: bytes, offsets: Sequence[int] | None = None) -> None:
+    """Launches a loaded kernel on its device's current stream. `arguments` are its parameters as they lie in memory; with
+    their offsets all blocks are on the device at once, or the launch fails."""
+    given = list(grid), list(block), shared, _bytes(arguments), list(offsets or ()), offsets is not None
     with errors.raised_as(DriverError):
-        torch.ops.wmma._launch(function, list(grid), list(block), shared, _bytes(arguments))
+        torch.ops.wmma._launch(function, *given)
+
+
+def room(function: int, threads: int, shared: int) -> int:
+    """How many blocks of a loaded kernel a compute unit (SM) has at once."""
+    with errors.raised_as(DriverError):
+        return torch.ops.wmma._room(function, threads, shared)
 
 
 def write(function: int, variable: str, content: bytes) -> bool:

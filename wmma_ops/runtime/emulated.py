@@ -89,9 +89,10 @@ class EmulatedKernel:
         tensors: dict,
         shared: int,
         variables: Mapping[str, bytearray] = MappingProxyType({}),
+        together: bool = False,
     ) -> None:
         """Executes the kernel, which may touch the named tensors alone, and keeps the statistics in `active`. `variables`
-        are what some of its variables hold before, and then after it."""
+        are what some of its variables hold before, and then after it; `together`, its blocks run in turns."""
         statistics = machine.launch(
             self.program,
             grid,
@@ -105,6 +106,7 @@ class EmulatedKernel:
             count_traffic=active.count_traffic,
             banks=self.target.lds_banks or 32,
             variables=variables,
+            together=together,
         )
         active.launches.append(statistics)
 

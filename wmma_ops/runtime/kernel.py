@@ -13,7 +13,7 @@ import torch
 from wmma_ops import jit
 from wmma_ops.emulator import EmulationError, Trap, shared_names
 from wmma_ops.hardware import arch
-from wmma_ops.runtime import arguments, driver, emulation, printing
+from wmma_ops.runtime import arguments, driver, emulation, printing, together
 from wmma_ops.runtime.emulated import EmulatedKernel
 from wmma_ops.runtime.loaded import Loaded
 from wmma_ops.runtime.parameters import Parameter, declarations
@@ -88,6 +88,7 @@ class Kernel:
         if unknown := set(self.strided).difference(pointers):
             raise ValueError(f"Kernel: strided has {sorted(unknown)}; takes pointers of {name}: {', '.join(pointers)}")
         self._emulated: dict[str, EmulatedKernel] = {}
+        self._rooms: dict[tuple[str, int, int], tuple[int, int]] = {}
         self._slots: dict[str, list[arguments.Slot]] = {}  # of those
         self._loaded: dict[tuple[int, int], Loaded] = {}
 
@@ -227,20 +228,27 @@ class Kernel:
             for parameter, value in zip(self.parameters, given, strict=True)
             for pointer, tensor in arguments.tensors(self.name, parameter, value)
         }
+        variables = {}
+        if meets := kernel.has(together.SYMBOL):
+            key = target, math.prod(block), shared
+            if key not in self._rooms:
+                self._rooms[key] = together.emulated_room(kernel.code, self.name, kernel.target, *key[1:])
+            together.check(self.name, kernel.target, grid, block, *self._rooms[key])
+            variables[together.SYMBOL] = bytearray(together.CLEAR)
+        run = functools.partial(kernel.run, emulation, grid, block, segment, tensors, shared, variables, meets)
         if not kernel.has(printing.SYMBOL):
-            kernel.run(emulation, grid, block, segment, tensors, shared)
+            run()
             return
-        words = torch.zeros(self.print_bytes // 4, dtype=torch.int32)
+        words = tensors["what it prints"] = torch.zeros(self.print_bytes // 4, dtype=torch.int32)
         prints = printing.Buffer(words.numpy().view(np.uint32))
-        state = bytearray(prints.state())
+        state = variables[printing.SYMBOL] = bytearray(prints.state())
 
         def hear() -> str:
             place = functools.partial(printing.place, grid=grid, block=block, wave=kernel.target.wave)
             return printing.tell(self.name, *prints.read(state), prints.words.nbytes, place)
 
         try:
-            tensors["what it prints"] = words
-            kernel.run(emulation, grid, block, segment, tensors, shared, {printing.SYMBOL: state})
+            run()
         except EmulationError as error:
             if failed := hear():
                 raise Trap(f"{self.name} on {target}: {failed}") from None

@@ -1,5 +1,6 @@
 """A kernel of one's own on a GPU: loaded, launched, and heard where it prints or asserts."""
 
+import math
 import threading
 import weakref
 
@@ -8,9 +9,9 @@ import torch
 
 from wmma_ops import jit
 from wmma_ops.hardware import arch
-from wmma_ops.hardware.occupancy import RESERVED_SHARED
-from wmma_ops.jit import elf, metadata
-from wmma_ops.runtime import driver, printing
+from wmma_ops.jit import metadata
+from wmma_ops.plan.model import CARDS
+from wmma_ops.runtime import driver, printing, together
 from wmma_ops.runtime.arguments import Slot
 
 _heard: "weakref.WeakSet[Loaded]" = weakref.WeakSet()  # those that may have said something
@@ -22,11 +23,13 @@ class Loaded:
     def __init__(self, code: jit.CodeObject, name: str, device: int, slots: list[Slot], print_bytes: int):
         self.name, self.target, self.slots, self.device = name, arch.target(code.target), slots, device
         entry = code.entry(name)
-        self.static_shared = static_shared(code, entry)
+        self.static_shared = metadata.static_shared(code.code, entry)
         self._function = driver.load(code.code, entry, device=device)
         self._prints: printing.Buffer | None = None
+        self._meets = together.SYMBOL.encode() in code.code
         self._lock = threading.Lock()
         self._sizes = (1, 1, 1), (1, 1, 1)  # of the last launch
+        self._stream: torch.cuda.Stream | None = None  # of the last launch whose blocks met
         if printing.SYMBOL.encode() in code.code:
             words = torch.zeros(print_bytes // 4, dtype=torch.int32, pin_memory=torch.cuda.is_available())
             self._prints = printing.Buffer(words.numpy().view(np.uint32))
@@ -34,16 +37,38 @@ class Loaded:
 
     def launch(self, grid, block, shared: int, arguments: bytes) -> None:
         """On the current stream. A kernel that prints or asserts is waited for, but where a graph is captured."""
-        if self._prints is None:
+        if self._prints is None and not self._meets:
             driver.launch(self._function, grid, block, shared, arguments)
             return
         with self._lock:
+            if self._meets:
+                self._check_room(grid, block, shared)
+                self._follow()
             self._sizes = grid, block
-            driver.launch(self._function, grid, block, shared, arguments)
+            offsets = [slot.offset for slot in self.slots] if self._meets else None
+            driver.launch(self._function, grid, block, shared, arguments, offsets)
+            if self._prints is None:
+                return
             if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
                 _heard.add(self)
             else:
                 self._hear()
+
+    def _check_room(self, grid, block, shared: int) -> None:
+        if driver.stands_in():
+            units = CARDS[self.target.name].units
+        else:
+            units = torch.cuda.get_device_properties(self.device).multi_processor_count
+        room = units * driver.room(self._function, math.prod(block), shared)
+        together.check(self.name, self.target, grid, block, room, units)
+
+    def _follow(self) -> None:
+        """Two launches at once would share one barrier: this one starts after the last, on whatever stream that is."""
+        if torch.cuda.is_available():
+            stream = torch.cuda.current_stream(self.device)
+            if self._stream not in (None, stream):
+                stream.wait_stream(self._stream)
+            self._stream = stream
 
     def flush(self) -> None:
         with self._lock:
@@ -77,12 +102,3 @@ def flush_prints() -> None:
     """
     for loaded in list(_heard):
         loaded.flush()
-
-
-def static_shared(code: jit.CodeObject, name: str) -> int:
-    """The shared memory that the kernel itself declares, in bytes."""
-    if code.target.startswith("gfx"):
-        return metadata.of_kernels(code.code).get(name, {}).get("group_segment_fixed_size", 0)
-    size = elf.size_of(code.code, f".nv.shared.{name}")
-    # From sm_90 on the section has what the system reserves, too.
-    return max(0, size - RESERVED_SHARED) if code.target.startswith("sm_9") else size

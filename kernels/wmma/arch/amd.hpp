@@ -213,6 +213,22 @@ WMMA_DEVICE uint64_t wall_clock() {
 #endif
 }
 
+// Nanoseconds between two ticks.
+#if defined(__gfx908__) || defined(__gfx90a__)
+enum : uint32_t { kTickNanoseconds = 40 };
+#else
+enum : uint32_t { kTickNanoseconds = 10 };
+#endif
+
+// Sleeps for some of the time that is left: 64 or 127 · 64 cycles.
+WMMA_DEVICE void doze(uint64_t nanoseconds) {
+  if (uniform(nanoseconds > 10000) != 0) {  // a sleep is the whole wave's, its lanes on or off
+    __builtin_amdgcn_s_sleep(127);
+  } else {
+    __builtin_amdgcn_s_sleep(1);
+  }
+}
+
 // gfx11 has 20 bits of its cycles and nothing above them; what is read as 64 bits there is the other clock.
 #ifdef WMMA_RDNA3
 constexpr int kCycleBits = 20;

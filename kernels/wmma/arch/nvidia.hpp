@@ -182,6 +182,14 @@ WMMA_DEVICE uint64_t wall_clock() {
   return nanoseconds;
 }
 
+enum : uint32_t { kTickNanoseconds = 1 };  // between two of wall_clock()
+
+// Sleeps for some of the time that is left, a millisecond at most.
+WMMA_DEVICE void doze(uint64_t nanoseconds) {
+  const uint32_t some = nanoseconds < 1000000 ? static_cast<uint32_t>(nanoseconds) : 1000000;
+  asm volatile("nanosleep.u32 %0;" ::"r"(some));
+}
+
 WMMA_DEVICE void trap() { asm volatile("trap;"); }
 
 WMMA_DEVICE float exp2(float x) {

@@ -35,6 +35,8 @@ class CudaDriver : public Driver {
     library_.bind(get_function_, "cuModuleGetFunction");
     library_.bind(set_attribute_, "cuFuncSetAttribute");
     library_.bind(launch_, "cuLaunchKernel");
+    library_.bind(launch_together_, "cuLaunchCooperativeKernel");
+    library_.bind(room_, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
     library_.bind(get_global_, "cuModuleGetGlobal_v2");
     library_.bind(copy_to_, "cuMemcpyHtoD_v2");
     library_.bind(copy_from_, "cuMemcpyDtoH_v2");
@@ -71,6 +73,12 @@ class CudaDriver : public Driver {
     Loaded& loaded = *reinterpret_cast<Loaded*>(l.function);
     Within within(*this, op, loaded.context);
     allow(op, loaded, l.shared);
+    if (l.parameters) {
+      check(op, "cuLaunchCooperativeKernel",
+            launch_together_(loaded.function, l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1], l.block[2],
+                             l.shared, current_stream(loaded.device), l.parameters));
+      return;
+    }
     size_t size = l.size;
     void* arguments = const_cast<void*>(l.arguments);
     void* extra[] = {kBufferPointer, arguments, kBufferSize, &size, kEnd};
@@ -90,6 +98,15 @@ class CudaDriver : public Driver {
     check(op, "cuLaunchKernel",
           launch_(loaded.function, l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1], l.block[2], l.shared,
                   current_stream(loaded.device), l.is_struct ? parameters : nullptr, l.is_struct ? nullptr : extra));
+  }
+
+  int room(int64_t function, int threads, unsigned shared) override {
+    Loaded& loaded = *reinterpret_cast<Loaded*>(function);
+    Within within(*this, "", loaded.context);
+    allow("", loaded, shared);
+    int blocks = 0;
+    check("", "cuOccupancyMaxActiveBlocksPerMultiprocessor", room_(&blocks, loaded.function, threads, shared));
+    return blocks;
   }
 
   bool write(int64_t function, const char* name, const void* data, size_t size) override {
@@ -207,6 +224,9 @@ class CudaDriver : public Driver {
   Result (*set_attribute_)(Handle, int, int);
   Result (*launch_)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void**,
                     void**);
+  Result (*launch_together_)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle,
+                             void**);
+  Result (*room_)(int*, Handle, int, size_t);
   Result (*get_global_)(uint64_t*, size_t*, Handle, const char*);
   Result (*copy_to_)(uint64_t, const void*, size_t);
   Result (*copy_from_)(void*, uint64_t, size_t);

@@ -82,6 +82,7 @@ void Driver::map(const char* op, int64_t, const MappedMatrix&, wmma::TileMap&) {
 
 bool Driver::write(int64_t, const char*, const void*, size_t) { return false; }
 bool Driver::read(int64_t, const char*, void*, size_t) { return false; }
+int Driver::room(int64_t, int, unsigned) { return 0; }
 
 void* current_stream(int device) {
   return stand_in.load(std::memory_order_relaxed) ? nullptr : torch_internals::current_stream(device);
@@ -98,7 +99,9 @@ int64_t load(int64_t device, const Tensor& code, const Tensor& name, int64_t sha
                            static_cast<unsigned>(shared));
 }
 
-void launch(int64_t function, const Sizes& grid, const Sizes& block, int64_t shared, const Tensor& arguments) {
+// `offsets` are each argument's, where all blocks are to be there at once.
+void launch(int64_t function, const Sizes& grid, const Sizes& block, int64_t shared, const Tensor& arguments,
+            const Sizes& offsets, bool together) {
   Launch launch{};
   launch.function = function;
   for (int i = 0; i < 3; ++i) {
@@ -108,6 +111,10 @@ void launch(int64_t function, const Sizes& grid, const Sizes& block, int64_t sha
   launch.shared = static_cast<unsigned>(shared);
   launch.arguments = arguments.const_data_ptr();
   launch.size = static_cast<size_t>(arguments.numel());
+  std::vector<void*> parameters;
+  for (int64_t offset : offsets) parameters.push_back(static_cast<char*>(const_cast<void*>(launch.arguments)) + offset);
+  parameters.push_back(nullptr);
+  if (together) launch.parameters = parameters.data();
   launch_loaded("Kernel", launch);
 }
 
@@ -119,6 +126,11 @@ bool write(int64_t function, const Tensor& name, const Tensor& data) {
 bool read(int64_t function, const Tensor& name, Tensor data) {
   return reinterpret_cast<Loaded*>(function)->driver->read(function, text_of(name), data.mutable_data_ptr(),
                                                            static_cast<size_t>(data.numel()));
+}
+
+int64_t room(int64_t function, int64_t threads, int64_t shared) {
+  return reinterpret_cast<Loaded*>(function)->driver->room(function, static_cast<int>(threads),
+                                                           static_cast<unsigned>(shared));
 }
 
 // kind 0: torch's own again; 1: cuda; 2: hip, from the library at `path`.
@@ -133,7 +145,10 @@ void use_driver(int64_t kind, const Tensor& path) {
 
 STABLE_TORCH_LIBRARY_FRAGMENT(wmma, m) {
   m.def("_load(int device, Tensor code, Tensor name, int shared) -> int");
-  m.def("_launch(int function, int[] grid, int[] block, int shared, Tensor arguments) -> ()");
+  m.def(
+      "_launch(int function, int[] grid, int[] block, int shared, Tensor arguments, int[] offsets, bool together) -> "
+      "()");
+  m.def("_room(int function, int threads, int shared) -> int");
   m.def("_write(int function, Tensor name, Tensor data) -> bool");
   m.def("_read(int function, Tensor name, Tensor(a!) data) -> bool");
   m.def("_use_driver(int kind, Tensor path) -> ()");
@@ -142,6 +157,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(wmma, m) {
 STABLE_TORCH_LIBRARY_IMPL(wmma, CompositeExplicitAutograd, m) {
   m.impl("_load", TORCH_BOX(&load));
   m.impl("_launch", TORCH_BOX(&launch));
+  m.impl("_room", TORCH_BOX(&room));
   m.impl("_write", TORCH_BOX(&write));
   m.impl("_read", TORCH_BOX(&read));
   m.impl("_use_driver", TORCH_BOX(&use_driver));

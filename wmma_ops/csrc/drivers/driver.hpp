@@ -18,8 +18,9 @@ struct Launch {
   unsigned shared;        // dynamic shared memory, in bytes
   const void* arguments;  // the kernel's arguments as they lie in memory
   size_t size;
-  bool is_struct;  // they are one argument
-  bool is_early;   // where the hardware can, before the stream's kernel before it is done
+  bool is_struct;     // they are one argument
+  void** parameters;  // where all blocks are there at once: the address of each argument; else null
+  bool is_early;      // where the hardware can, before the stream's kernel before it is done
   // For the emulator, which lets a kernel touch nothing else.
   const Tensor* const* tensors;
   const char* const* names;
@@ -46,6 +47,8 @@ class Driver {
   // none.
   virtual bool write(int64_t function, const char* name, const void* data, size_t size);
   virtual bool read(int64_t function, const char* name, void* data, size_t size);
+  // How many blocks of so many threads a compute unit (SM) has at once.
+  virtual int room(int64_t function, int threads, unsigned shared);
   // For NVIDIA alone: of a matrix that the function will read.
   virtual void map(const char* op, int64_t function, const MappedMatrix& matrix, wmma::TileMap& map);
 };

@@ -24,6 +24,8 @@ class HipDriver : public Driver {
     library_.bind(unload_, "hipModuleUnload");
     library_.bind(get_function_, "hipModuleGetFunction");
     library_.bind(launch_, "hipModuleLaunchKernel");
+    library_.bind(launch_together_, "hipModuleLaunchCooperativeKernel");
+    library_.bind(room_, "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor");
     library_.bind(get_global_, "hipModuleGetGlobal");
     library_.bind(copy_, "hipMemcpy");
     library_.bind(wait_, "hipStreamSynchronize");
@@ -50,11 +52,25 @@ class HipDriver : public Driver {
   void launch(const char* op, const Launch& l) override {
     const Loaded& loaded = *reinterpret_cast<const Loaded*>(l.function);
     Within within(*this, op, loaded.device);
+    if (l.parameters) {
+      check(op, "hipModuleLaunchCooperativeKernel",
+            launch_together_(loaded.function, l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1], l.block[2],
+                             l.shared, current_stream(loaded.device), l.parameters));
+      return;
+    }
     size_t size = l.size;
     void* extra[] = {kBufferPointer, const_cast<void*>(l.arguments), kBufferSize, &size, kEnd};
     check(op, "hipModuleLaunchKernel",
           launch_(loaded.function, l.grid[0], l.grid[1], l.grid[2], l.block[0], l.block[1], l.block[2], l.shared,
                   current_stream(loaded.device), nullptr, extra));
+  }
+
+  int room(int64_t function, int threads, unsigned shared) override {
+    const Loaded& loaded = *reinterpret_cast<const Loaded*>(function);
+    Within within(*this, "", loaded.device);
+    int blocks = 0;
+    check("", "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor", room_(&blocks, loaded.function, threads, shared));
+    return blocks;
   }
 
   bool write(int64_t function, const char* name, const void* data, size_t size) override {
@@ -120,6 +136,9 @@ class HipDriver : public Driver {
   Result (*get_function_)(Handle*, Handle, const char*);
   Result (*launch_)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void**,
                     void**);
+  Result (*launch_together_)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle,
+                             void**);
+  Result (*room_)(int*, Handle, int, size_t);
   Result (*get_global_)(void**, size_t*, Handle, const char*);
   Result (*copy_)(void*, const void*, size_t, int);
   Result (*wait_)(Handle);
