@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import pytest
-from kernel_features import ASSERTS, FAILED, HEAD, asserts, check_bounds, check_every_format, check_order
+from kernel_features import ASSERTS, FAILED, HEAD, asserts, check_bounds, check_every_format, check_order, formats
 from machine import Machine
 
 import wmma_ops
@@ -128,9 +128,10 @@ def test_a_value_that_has_no_letter_is_refused(target):
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_nvidia_compiles_the_same(target):
-    code = jit.compile(ASSERTS, target, name="asserts.hip")
-    assert not code.log
-    assert f".weak .global .align 8 .b8 {printing.SYMBOL}[32]" in code.assembly  # weak: drivers find it by its name
+    for name, source in (("asserts", ASSERTS), ("formats", formats())):
+        code = jit.compile(source, target, name=f"{name}.hip")
+        assert not code.log
+        assert f".weak .global .align 8 .b8 {printing.SYMBOL}[32]" in code.assembly  # weak: drivers find it by its name
 
 
 @pytest.mark.parametrize("size", [0, 63, 2**33, 1.5, "1"])

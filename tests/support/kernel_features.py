@@ -46,18 +46,21 @@ def _by_libc(form: str, values: list) -> str:
     return buffer.value.decode()
 
 
-def check_every_format(machine: Machine, capsys) -> None:
-    """One thread prints each; libc says what is right."""
+def formats() -> str:
+    """The source of a kernel of which one thread prints each."""
     calls = "".join(f'print("{form}\\n"{", " * bool(values)}{values});\n' for form, values, _ in [*LINES, *WIDE])
-    source = (
+    return (
         HEAD
         + f"""extern "C" __global__ void formats(int n, double x, double inf) {{
   const char* name = n > 3 ? "names" : "n";
   if (thread_rank() == 3 && block_rank() == 1) {{ {calls} }}
 }}"""
     )
-    kernel = wmma_ops.Kernel(source, "formats")
-    machine.run(kernel, 2, machine.wave, 7, 0.1, float("inf"))
+
+
+def check_every_format(machine: Machine, capsys) -> None:
+    """libc says what is right."""
+    machine.run(wmma_ops.Kernel(formats(), "formats"), 2, machine.wave, 7, 0.1, float("inf"))
     wanted = [_by_libc(form, values) for form, _, values in LINES] + [text for *_, text in WIDE]
     # A NaN's sign is the hardware's.
     assert capsys.readouterr().out.replace("-nan", "nan ").splitlines() == [x.replace("-nan", "nan ") for x in wanted]

@@ -99,6 +99,10 @@ def flush_prints() -> None:
 
     A kernel that prints or asserts is waited for as it is launched, and what it says comes at once. A graph's replays are
     not: what they say comes with the next launch of the same kernel, or here.
+
+    Examples:
+        >>> import wmma_ops
+        >>> wmma_ops.flush_prints()  # nothing was captured
     """
     for loaded in list(_heard):
         loaded.flush()
