@@ -94,15 +94,19 @@ class Loaded:
         return printing.place(record, *self._sizes)
 
 
-def flush_prints() -> None:
+def flush_prints(device: int | None = None) -> None:
     """Shows what kernels printed as parts of CUDA graphs, once all their devices' work is done.
 
     A kernel that prints or asserts is waited for as it is launched, and what it says comes at once. A graph's replays are
     not: what they say comes with the next launch of the same kernel, or here.
+
+    Args:
+        device: the GPU's number; None for all.
 
     Examples:
         >>> import wmma_ops
         >>> wmma_ops.flush_prints()  # nothing was captured
     """
     for loaded in list(_heard):
-        loaded.flush()
+        if device in (None, loaded.device):
+            loaded.flush()
