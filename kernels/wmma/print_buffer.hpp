@@ -40,8 +40,12 @@ __device__ Kind<'f', 8> kind_of(double);
 #ifdef WMMA_AMD
 __device__ Kind<'f', 4> kind_of(_Float16);
 #endif
+#ifdef WMMA_BF16_OF_CLANG
+__device__ Kind<'f', 4> kind_of(__bf16);
+#endif
 __device__ Kind<'s', 0> kind_of(const char*);
 __device__ Kind<'p', 8> kind_of(const volatile void*);
+__device__ Kind<'p', 8> kind_of(decltype(nullptr));
 __device__ Kind<'?', 0> kind_of(...);
 
 template <class T>

@@ -138,6 +138,25 @@ def test_structs_by_value(target):
         assert out.tolist() == WANTED, form
 
 
+VECTORS = """#include <wmma/compat/hip.hpp>
+struct Some { char c; float3 three; uchar2 two; double2 wide; float4 four; };
+extern "C" __global__ void read(double* out, uint2 first, Some s, short last) {
+  const double found[] = {(double)first.x, (double)first.y, (double)s.c, s.three.x, s.three.z, (double)s.two.x,
+                          (double)s.two.y, s.wide.x, s.wide.y, s.four.x, s.four.w, (double)last};
+  for (int i = 0; i < 12; ++i) out[i] = found[i];
+}"""
+
+
+@pytest.mark.parametrize("target", arch.EMULATED)
+def test_vectors_by_value(target):
+    """As CUDA aligns them: four of float by 16 bytes, three by 4."""
+    out = torch.zeros(12, dtype=torch.float64)
+    given = (1, 2**32 - 1), (-1, (0.5, 0.25, 4), (7, 200), (3.0, 5.0), (8, 0, 0, 16)), -3
+    with wmma_ops.emulate(target):
+        wmma_ops.Kernel(VECTORS, "read")[1, 1](out, *given)
+    assert out.tolist() == [1, 2**32 - 1, -1, 0.5, 4, 7, 200, 3, 5, 8, 16, -3]
+
+
 def test_where_the_code_wants_its_arguments():
     """PTX and AMD's metadata tell the same of one source."""
     slots = wmma_ops.runtime.arguments.slots

@@ -31,7 +31,8 @@ LINES = [
 ]  # fmt: skip
 WIDE = [
     ("%lld %ld %lx %llu", "1ll << 40, -1ll, ~0ull, ~0ull", f"{2**40} -1 {2**64 - 1:x} {2**64 - 1}"),
-    ("%p %p", "(const void*)0x1230, (int*)nullptr", "0x1230 (nil)"),
+    ("%p %p %p", "(const void*)0x1230, (int*)nullptr, nullptr", "0x1230 (nil) (nil)"),
+    ("%g %g", "OF_CLANG(1.5f)", "1.5 -2.5"),
     ("%c", "0x141", "A"),
 ]
 
@@ -51,7 +52,12 @@ def formats() -> str:
     calls = "".join(f'print("{form}\\n"{", " * bool(values)}{values});\n' for form, values, _ in [*LINES, *WIDE])
     return (
         HEAD
-        + f"""extern "C" __global__ void formats(int n, double x, double inf) {{
+        + f"""#ifdef WMMA_BF16_OF_CLANG
+#define OF_CLANG(x) _Float16(x), __bf16(-x - 1)
+#else
+#define OF_CLANG(x) x, -x - 1
+#endif
+extern "C" __global__ void formats(int n, double x, double inf) {{
   const char* name = n > 3 ? "names" : "n";
   if (thread_rank() == 3 && block_rank() == 1) {{ {calls} }}
 }}"""

@@ -207,7 +207,11 @@ class Kernel:
 
     def _target(self) -> str:
         active = emulation.active()
-        return active.target if active is not None else driver.target_of(torch.cuda.current_device())
+        return (
+            active.target
+            if active is not None
+            else driver.target_of(0 if driver.stands_in() else torch.cuda.current_device())
+        )
 
     def _emulate(self, emulation, grid, block, given, shared: int) -> None:
         target = emulation.target

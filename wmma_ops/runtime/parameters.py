@@ -63,6 +63,7 @@ FORMS = {
     "unsigned char": "B",
     "uint8_t": "B",
 }
+_VECTOR = re.compile(r"(u?)(char|short|int|long|longlong|float|double)([1-4])")
 _WORDS = {"int", "unsigned", "signed", "short", "long", "char", "float", "double", "bool", "void"}  # name no parameter
 _DROPPED = re.compile(
     r"\b(const|volatile|restrict|__restrict__|__restrict|__grid_constant__|struct)\b|(?:roc)?wmma::|=.*"
@@ -80,6 +81,7 @@ class Parameter:
     pointer: bool
     shape: tuple[int, ...] = ()  # of a member that is an array
     members: "tuple[Parameter, ...] | None" = None  # of a struct whose members are told
+    alignment: int = 0  # where it is not the members'
 
     @property
     def dtype(self) -> torch.dtype | None:
@@ -101,7 +103,8 @@ class Parameter:
         if self.pointer:
             return 8, 8
         if self.members is not None:
-            return laid_out(self.members)[1:]
+            _, size, alignment = laid_out(self.members)
+            return size, max(self.alignment, alignment)
         size = struct.calcsize(FORMS[self.type]) if self.type in FORMS else self.dtype.itemsize if self.dtype else 0
         return (size, size) if size else None
 
@@ -154,7 +157,21 @@ def _declared(text: str, part: str, unnamed: str) -> Parameter | None:
     is_named = len(kind) > 1 and kind[-1] not in _WORDS and words[-1] != "*"
     label = kind.pop() if is_named else unnamed
     found = Parameter(label, _known(text, _shortest(kind)), pointer or bool(array))
-    return replace(found, members=members(text, found.type)) if found.is_own else found
+    if not found.is_own:
+        return found
+    told = members(text, found.type)
+    return replace(found, members=told) if told is not None else _vector(found)
+
+
+def _vector(own: Parameter) -> Parameter:
+    """CUDA's and HIP's float4 and its kin, which no source defines; others as they are."""
+    match = _VECTOR.fullmatch(own.type)
+    if match is None:
+        return own
+    sign, kind, count = "unsigned " if match[1] else "", match[2].replace("longlong", "long long"), int(match[3])
+    parts = tuple(Parameter(name, f"{sign}{kind}".removesuffix(" int"), False) for name in "xyzw"[:count])
+    size = parts[0].one[0]
+    return replace(own, members=parts, alignment=size if count == 3 else min(count * size, 16))
 
 
 def members(text: str, type_name: str) -> tuple[Parameter, ...] | None:
