@@ -8,7 +8,9 @@ from kernel_features import ASSERTS, FAILED, MEETS, ORDER
 from stand_in import COMPILER, TARGET
 
 import wmma_ops
-from wmma_ops.runtime import driver
+from wmma_ops import jit
+from wmma_ops.runtime import driver, printing, together
+from wmma_ops.runtime.mentions import uses
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler to build the stand-in with")
 
@@ -77,11 +79,29 @@ def test_blocks_that_meet_are_launched_together(library, device, kind):
     assert torch.equal(seen.long(), sum(i * 1000 + (torch.arange(256) + 129) % 256 for i in range(3)))
 
 
+BESIDE = """#include <wmma/grid_sync.hpp>
+#include <wmma/print.hpp>
+__device__ __attribute__((noinline)) void meet() { wmma::sync_grid(); }
+extern "C" __global__ void plain(int* x) { x[threadIdx.x] = 7; }
+extern "C" __global__ void meets(int* x) { meet(); x[0] = 7; }
+extern "C" __global__ void says(int* x) { wmma::print("%d\\n", x[0]); }
+"""
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201", "sm_80", "sm_90a"])
+def test_only_kernels_that_need_it_are_waited_for_or_launched_together(target):
+    """What they call counts; of NVIDIA's functions, which kernel calls them is not told apart."""
+    code = jit.compile(BESIDE, target, name="beside.hip")
+    names = ("plain", "meets", "says")
+    assert [name for name in names if uses(code, name, printing.SYMBOL)] == ["says"]
+    calls = target.startswith("sm_") and ".func" in code.assembly
+    assert [name for name in names if uses(code, name, together.SYMBOL)] == (list(names) if calls else ["meets"])
+
+
 def test_a_kernel_that_says_nothing_is_not_waited_for(library, device):
-    source = '#include <wmma/grid.hpp>\nextern "C" __global__ void quiet(int* x) { x[threadIdx.x] = 7; }'
     x = torch.zeros(32, dtype=torch.int32)
     device.memory = lambda data: {"x": x}
     with driver.use("cuda", str(library), TARGET):
-        wmma_ops.Kernel(source, "quiet")[1, 32](x)
+        wmma_ops.Kernel(BESIDE, "plain")[1, 32](x)
     assert x.tolist() == [7] * 32
     assert not [call for call in device.noted if "Synchronize" in call or "Global" in call]

@@ -261,8 +261,9 @@ class Machine:
         if not self.memory.progress:
             raise EndlessLoop(
                 f"an endless loop? The block took {self.budget:,} steps without reaching new memory, which is its budget; "
-                "wmma_ops.emulate(…, budget=…) raises it. (Waves take turns at barriers, blocks run one after the other: a "
-                "loop that waits for another's store never ends here.)"
+                "wmma_ops.emulate(…, budget=…) raises it. (Waves take turns at barriers and where they sleep, blocks run "
+                "one after the other, or where they sleep if they meet in sync_grid: any other loop that waits for another's "
+                "store never ends here.)"
             )
         self.memory.progress = False
         return self.budget

@@ -13,6 +13,7 @@ from wmma_ops.jit import metadata
 from wmma_ops.plan.model import CARDS
 from wmma_ops.runtime import driver, printing, together
 from wmma_ops.runtime.arguments import Slot
+from wmma_ops.runtime.mentions import uses
 
 _heard: "weakref.WeakSet[Loaded]" = weakref.WeakSet()  # those that may have said something
 
@@ -26,11 +27,11 @@ class Loaded:
         self.static_shared = metadata.static_shared(code.code, entry)
         self._function = driver.load(code.code, entry, device=device)
         self._prints: printing.Buffer | None = None
-        self._meets = together.SYMBOL.encode() in code.code
+        self._meets = uses(code, entry, together.SYMBOL)
         self._lock = threading.Lock()
         self._sizes = (1, 1, 1), (1, 1, 1)  # of the last launch
         self._stream: torch.cuda.Stream | None = None  # of the last launch whose blocks met
-        if printing.SYMBOL.encode() in code.code:
+        if uses(code, entry, printing.SYMBOL):
             words = torch.zeros(print_bytes // 4, dtype=torch.int32, pin_memory=torch.cuda.is_available())
             self._prints = printing.Buffer(words.numpy().view(np.uint32))
             driver.write(self._function, printing.SYMBOL, self._prints.state())
