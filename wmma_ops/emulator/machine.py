@@ -262,8 +262,8 @@ class Machine:
             raise EndlessLoop(
                 f"an endless loop? The block took {self.budget:,} steps without reaching new memory, which is its budget; "
                 "wmma_ops.emulate(…, budget=…) raises it. (Waves take turns at barriers and where they sleep, blocks run "
-                "one after the other, or where they sleep if they meet in sync_grid: any other loop that waits for another's "
-                "store never ends here.)"
+                "one after the other, or where they sleep if they meet in sync_grid: any other loop that waits for "
+                "another's store never ends here.)"
             )
         self.memory.progress = False
         return self.budget
