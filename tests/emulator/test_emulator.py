@@ -2,6 +2,7 @@
 
 import math
 import struct
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -300,8 +301,6 @@ def test_bf16_rounding_is_torchs():
 
 def test_fma_rounds_once():
     """Against exact rational arithmetic."""
-    from fractions import Fraction
-
     rng = np.random.default_rng(0)
     a, b, c = (rng.standard_normal(3000).astype(np.float32) for _ in range(3))
     c = np.where(rng.random(3000) < 0.5, -(a.astype(np.float64) * b).astype(np.float32), c).astype(np.float32)
@@ -312,6 +311,28 @@ def test_fma_rounds_once():
         error = abs(Fraction(float(r)) - exact)
         assert error <= abs(low - exact)
         assert error <= abs(high - exact)
+
+
+@np.errstate(all="ignore")
+def test_fma64_rounds_once_where_the_product_leaves_the_range():
+    """Against exact fractions: sums that cancel, near the overflow and where the product's error is subnormal."""
+    rng = np.random.default_rng(0)
+    for low, high in ((-1074, 1023), (-600, -400), (490, 520)):
+        a, b = (np.ldexp(rng.uniform(-1, 1, 300), rng.integers(low, high, 300)) for _ in range(2))
+        near = -a * b * (1 + rng.integers(-4, 5, 300) * 2.0**-52)
+        c = np.where(np.isfinite(near) & (rng.random(300) < 0.6), near, rng.uniform(-1, 1, 300))
+        for x, y, z, got in zip(a, b, c, numeric.fma64(a, b, c), strict=True):
+            exact = Fraction(x) * Fraction(y) + Fraction(z)
+            if abs(exact) < 2**1024 * (1 - Fraction(1, 2**54)):
+                assert got == float(exact), (x, y, z)
+            else:
+                assert np.isinf(got)
+                assert (got > 0) == (exact > 0)
+    assert np.isnan(numeric.fma64(np.inf, 0.0, 1.0))
+    assert numeric.fma64(np.inf, 2.0, 1.0) == np.inf
+    assert numeric.fma64(2.0, 3.0, -np.inf) == -np.inf
+    assert not np.signbit(numeric.fma64(-0.0, 2.0, 0.0))
+    assert np.signbit(numeric.fma64(-0.0, 2.0, -0.0))
 
 
 def test_modes_that_are_not_emulated_are_refused():

@@ -178,6 +178,8 @@ CORNERS = [
     # Where the sign ends; −1 for all bits alike.
     ("gfx942", "s_flbit_i32 s4, 0xffff0000\nv_mov_b32_e32 v5, s4", (), 16),
     ("gfx942", "s_flbit_i32 s4, 1\nv_mov_b32_e32 v5, s4", (), 31),
+    ("gfx942", "s_flbit_i32_b32 s4, 0\nv_mov_b32_e32 v5, s4", (), 0xFFFFFFFF),
+    ("gfx942", "s_flbit_i32_b32 s4, 5\nv_mov_b32_e32 v5, s4", (), 29),
     ("gfx942", "s_flbit_i32 s4, -1\nv_mov_b32_e32 v5, s4", (), 0xFFFFFFFF),
     ("gfx942", "s_mov_b64 s[6:7], -2\ns_flbit_i32_i64 s4, s[6:7]\nv_mov_b32_e32 v5, s4", (), 63),
     (GFX11, "s_cls_i32 s4, 0x00800000\nv_mov_b32_e32 v5, s4", (), 8),

@@ -124,14 +124,39 @@ def _split(a):
 
 
 def fma64(a, b, c):
-    """float64 a·b + c. The product's error is exact (Dekker) within the range; outside it the plain result stands."""
+    """float64 a·b + c. The product's error is exact (Dekker) within the range; outside it, by way of mantissas."""
     a, b, c = np.asarray(a, f64), np.asarray(b, f64), np.asarray(c, f64)
     p = a * b
     (ah, al), (bh, bl) = _split(a), _split(b)
     low = ((ah * bh - p) + ah * bl + al * bh) + al * bl
     s, error = two_sum(p, c)
     rest = low + error
-    return np.where(np.isfinite(rest), s + rest, s)
+    size = np.abs(p)
+    plain = (size < 1e300) & np.isfinite(rest) & ((size > 1e-270) | (a == 0) | (b == 0))
+    rounded = np.where(rest == 0, s, s + rest)  # a sum of −0 stays −0
+    if np.count_nonzero(plain) == plain.size:
+        return rounded
+    return np.where(plain, rounded, _fma64_anywhere(a, b, c))
+
+
+def _fma64_anywhere(a, b, c):
+    """The same where the product or its error leaves the range of normal numbers."""
+    (am, ae), (bm, be) = np.frexp(a), np.frexp(b)
+    exponent = ae + be
+    p = am * bm
+    (ah, al), (bh, bl) = _split(am), _split(bm)
+    low = ((ah * bh - p) + ah * bl + al * bh) + al * bl
+    scaled = np.ldexp(c, -exponent)
+    s, error = two_sum(p, scaled)
+    high, rest = two_sum(s, low + error)
+    found = np.ldexp(high, exponent)
+    # A subnormal result is rounded when it is scaled, and only then.
+    found = np.where(
+        np.abs(found) <= np.finfo(f64).smallest_normal, np.ldexp(round_to_odd(high, rest), exponent), found
+    )
+    # Beside what is much larger the product counts as nothing; infinities, NaN and zeros are as NumPy has them.
+    known = np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (p != 0)
+    return np.where(known, np.where(np.isfinite(high) & np.isfinite(rest), found, c), a * b + c)
 
 
 def to_i32(x):
