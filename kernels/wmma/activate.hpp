@@ -17,7 +17,7 @@ namespace detail {
 
 template <class T>
 WMMA_DEVICE T gelu(T x) {
-  const T tail = exact::upper_tail(exact::abs(x));
+  const T tail = exact::upper_tail(arch::abs(x));
   return x * (x > T(0) ? T(1) - tail : tail);
 }
 
@@ -26,7 +26,7 @@ WMMA_DEVICE float gelu_tanh(float x) {
   constexpr float kLinear = static_cast<float>(-2 * 0.79788456080286535588 * 1.4426950408889634074);
   constexpr float kCubic = static_cast<float>(-2 * 0.79788456080286535588 * 1.4426950408889634074 * 0.044715);
   const float power = x * arch::fma(x * x, kCubic, kLinear);
-  return x * exact::rcp(1.0f + exact::exp2(power));
+  return x * arch::approximate_rcp(1.0f + arch::approximate_exp2(power));
 }
 
 WMMA_DEVICE double gelu_tanh(double x) {

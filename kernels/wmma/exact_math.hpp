@@ -4,64 +4,15 @@
 #pragma once
 
 #include <wmma/math/fast.hpp>
+#include <wmma/math/number.hpp>
 
 namespace wmma {
 
 namespace exact {
 
-#ifdef WMMA_AMD
-WMMA_DEVICE float exp2(float x) { return arch::exp2(x); }
-WMMA_DEVICE float rcp(float x) { return arch::rcp(x); }
-WMMA_DEVICE float abs(float x) { return __builtin_fabsf(x); }
-WMMA_DEVICE double abs(double x) { return __builtin_fabs(x); }
-WMMA_DEVICE float copysign(float x, float sign) { return __builtin_copysignf(x, sign); }
-WMMA_DEVICE double copysign(double x, double sign) { return __builtin_copysign(x, sign); }
-WMMA_DEVICE double approximate_rcp(double x) { return __builtin_amdgcn_rcp(x); }
-WMMA_DEVICE double scale(double x, int exponent) { return __builtin_amdgcn_ldexp(x, exponent); }
-#else
-// Denormals flush as they do on AMD: keeping them would double the instructions.
-WMMA_DEVICE float exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-WMMA_DEVICE float rcp(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-WMMA_DEVICE float abs(float x) { return ::fabsf(x); }
-WMMA_DEVICE double abs(double x) { return ::fabs(x); }
-WMMA_DEVICE float copysign(float x, float sign) { return ::copysignf(x, sign); }
-WMMA_DEVICE double copysign(double x, double sign) { return ::copysign(x, sign); }
-WMMA_DEVICE double approximate_rcp(double x) {
-  double y;
-  asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
-  return y;
-}
-// In two steps, so that denormal results come out; -2000 < exponent < 2000.
-WMMA_DEVICE double scale(double x, int exponent) {
-  const int half = exponent >> 1;
-  const double first = arch::bit_cast<double>(static_cast<uint64_t>(1023 + half) << 52);
-  const double second = arch::bit_cast<double>(static_cast<uint64_t>(1023 + exponent - half) << 52);
-  return x * first * second;
-}
-#endif
-
-template <class T, int kCount>
-WMMA_DEVICE T polynomial(const T (&c)[kCount], T x) {
-  T y = c[kCount - 1];
-#pragma unroll
-  for (int i = kCount - 2; i >= 0; --i) y = arch::fma(y, x, c[i]);
-  return y;
-}
-
-// 1 / x for x in [2^-500, 2^500].
-WMMA_DEVICE double reciprocal(double x) {
-  double y = approximate_rcp(x);
-  y = arch::fma(arch::fma(-x, y, 1.0), y, y);
-  return arch::fma(arch::fma(-x, y, 1.0), y, y);
-}
+using math::at_most;
+using math::polynomial;
+using math::reciprocal;
 
 // n / d for d in [2^-500, 2^500] and finite n.
 WMMA_DEVICE double divide(double n, double d) {
@@ -76,7 +27,7 @@ WMMA_DEVICE float exp(float x) {
   // What rounding y lost. The maximum turns the NaN of an infinite x back into a factor.
   float rest = arch::fma(y, -0.693147182464599609375f, x);
   rest = arch::fma(y, 1.904654299957767e-9f, rest);
-  return exp2(y) * arch::max(1.0f + rest, 0.5f);
+  return arch::approximate_exp2(y) * arch::max(1.0f + rest, 0.5f);
 }
 
 // exp(x + rest) = 2^exponent·(1 + fraction).
@@ -103,13 +54,7 @@ WMMA_DEVICE ExpParts exp_parts(double x, double rest = 0.0) {
 // exp(−(a + rest)) for 0 ≤ a ≤ 800, where it is 0.
 WMMA_DEVICE double decay(double a, double rest = 0.0) {
   const ExpParts e = exp_parts(-a, -rest);
-  return scale(1.0 + e.fraction, e.exponent);
-}
-
-// The smaller of both, and NaN for a NaN.
-template <class T>
-WMMA_DEVICE T at_most(T limit, T x) {
-  return x > limit ? limit : x;
+  return arch::scale(1.0 + e.fraction, e.exponent);
 }
 
 // The normal distribution's upper tail Φ(−a) for a ≥ 0, from Φ(−a)·exp(a²/2)·(a + k) as a polynomial in
@@ -119,8 +64,8 @@ WMMA_DEVICE float upper_tail(float a) {
   constexpr float kC[] = {0.72908366918774f,   -0.50933228502227f,    0.2300193493936f,
                           -0.047256101409085f, -0.010479935713027f,   0.0069239242253938f,
                           0.0010760382020277f, -0.00090325470460316f, -0.0002667681239838f};
-  const float r = rcp(a + 3.0f);
-  return exp2(a * a * (-0.5f * kLog2E)) * r * polynomial(kC, arch::fma(-6.0f, r, 1.0f));
+  const float r = arch::approximate_rcp(a + 3.0f);
+  return arch::approximate_exp2(a * a * (-0.5f * kLog2E)) * r * polynomial(kC, arch::fma(-6.0f, r, 1.0f));
 }
 
 WMMA_DEVICE double upper_tail(double a) {
@@ -138,10 +83,10 @@ WMMA_DEVICE double upper_tail(double a) {
   return decay(square, arch::fma(half, a, -square)) * r * polynomial(kC, (a - 5.0) * r);
 }
 
-WMMA_DEVICE float sigmoid(float x) { return rcp(1.0f + exp(-x)); }
+WMMA_DEVICE float sigmoid(float x) { return arch::approximate_rcp(1.0f + exp(-x)); }
 
 WMMA_DEVICE double sigmoid(double x) {
-  const double e = decay(at_most(800.0, abs(x)));
+  const double e = decay(at_most(800.0, arch::abs(x)));
   return divide(x < 0.0 ? e : 1.0, 1.0 + e);
 }
 
@@ -150,16 +95,16 @@ WMMA_DEVICE float tanh(float x) {
   constexpr float kC[] = {-0.33333299352f, 0.133319600068f, -0.0537867954286f, 0.0208056482461f, -0.00590606665525f};
   const float square = x * x;
   const float small = arch::fma(square * polynomial(kC, square), x, x);
-  const float a = abs(x);
-  const float large = arch::fma(-2.0f, rcp(1.0f + exp2(a * (2.0f * kLog2E))), 1.0f);
-  return copysign(a < 0.6f ? small : large, x);  // small alone would make −0 +0
+  const float a = arch::abs(x);
+  const float large = arch::fma(-2.0f, arch::approximate_rcp(1.0f + arch::approximate_exp2(a * (2.0f * kLog2E))), 1.0f);
+  return arch::copysign(a < 0.6f ? small : large, x);  // small alone would make −0 +0
 }
 
 WMMA_DEVICE double tanh(double x) {
-  const ExpParts e = exp_parts(-2.0 * at_most(25.0, abs(x)));
-  const double power = scale(1.0, e.exponent);
+  const ExpParts e = exp_parts(-2.0 * at_most(25.0, arch::abs(x)));
+  const double power = arch::scale(1.0, e.exponent);
   const double shrink = arch::fma(power, e.fraction, power - 1.0);  // exp(−2a) − 1
-  return copysign(divide(-shrink, 2.0 + shrink), x);
+  return arch::copysign(divide(-shrink, 2.0 + shrink), x);
 }
 
 }  // namespace exact

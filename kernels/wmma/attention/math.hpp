@@ -11,10 +11,10 @@ struct Softmax;
 template <>
 struct Softmax<float> {
   static constexpr float kUnit = kLog2E;  // scores are multiples of it
-  static WMMA_DEVICE float exp(float x) { return exact::exp2(x); }
+  static WMMA_DEVICE float exp(float x) { return arch::approximate_exp2(x); }
   // The logarithm of a sum of exponentials that is `largest` (in our unit) and the sum relative to it.
   static WMMA_DEVICE float log_sum(float largest, float sum) { return (largest + arch::log2(sum)) * kLn2; }
-  static WMMA_DEVICE float inverse(float x) { return exact::rcp(x); }
+  static WMMA_DEVICE float inverse(float x) { return arch::approximate_rcp(x); }
   static WMMA_DEVICE float max(float x, float y) { return arch::max(x, y); }
   static WMMA_DEVICE float infinity() { return arch::bit_cast<float>(0x7f800000u); }
 };
