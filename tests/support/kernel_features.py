@@ -119,10 +119,10 @@ ASSERTS = (
 )
 # What x[1] is, and what is then told of threads of the second row.
 _AT = r"asserts\.hip:{line}: block \(0, 0, 0\), {{wave}}thread \(0, 1, 0\): assertion "
-_MORE = r" \(and in \d+ more threads\)"
+MORE = r" \(and in \d+ more threads\)"
 FAILED = [
-    (200, _AT.format(line=7) + "`value < 100` failed" + _MORE),
-    (50, _AT.format(line=8) + r"`value < n && \"so it is\"` failed: value is 50, not below 10 \(text\)" + _MORE),
+    (200, _AT.format(line=7) + "`value < 100` failed" + MORE),
+    (50, _AT.format(line=8) + r"`value < n && \"so it is\"` failed: value is 50, not below 10 \(text\)" + MORE),
 ]
 
 

@@ -100,8 +100,8 @@ int hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* f, int
 int hipModuleGetGlobal(size_t* at, size_t* size, void* module, const char* name) {
   return global("hipModuleGetGlobal", at, size, module, name);
 }
-int hipMemcpy(void* to, const void* from, size_t size, int kind) {
-  return copy(kind == 1 ? "hipMemcpyHtoD" : kind == 2 ? "hipMemcpyDtoH" : "wrong", to, from, size);
+int hipMemcpyAsync(void* to, const void* from, size_t size, int kind, void* stream) {
+  return copy(stream ? "wrong" : kind == 1 ? "hipMemcpyHtoD" : kind == 2 ? "hipMemcpyDtoH" : "wrong", to, from, size);
 }
 int hipStreamSynchronize(void* stream) { return note(stream ? "wrong" : "hipStreamSynchronize"); }
 const char* hipGetErrorName(int error) { return error == 98 ? "hipErrorInvalidDeviceFunction" : 0; }
@@ -139,8 +139,12 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void* f, int thread
 int cuModuleGetGlobal_v2(size_t* at, size_t* size, void* module, const char* name) {
   return global(context ? "cuModuleGetGlobal" : "wrong", at, size, module, name);
 }
-int cuMemcpyHtoD_v2(size_t to, const void* from, size_t size) { return copy("cuMemcpyHtoD", (void*)to, from, size); }
-int cuMemcpyDtoH_v2(void* to, size_t from, size_t size) { return copy("cuMemcpyDtoH", to, (void*)from, size); }
+int cuMemcpyHtoDAsync_v2(size_t to, const void* from, size_t size, void* stream) {
+  return copy(stream ? "wrong" : "cuMemcpyHtoD", (void*)to, from, size);
+}
+int cuMemcpyDtoHAsync_v2(void* to, size_t from, size_t size, void* stream) {
+  return copy(stream ? "wrong" : "cuMemcpyDtoH", to, (void*)from, size);
+}
 int cuStreamSynchronize(void* stream) { return note(stream ? "wrong" : "cuStreamSynchronize"); }
 int cuFuncSetAttribute(void* f, int attribute, int value) {
   return note(attribute == 8 && value > 49152 ? "cuFuncSetAttribute" : "wrong");

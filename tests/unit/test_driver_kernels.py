@@ -14,12 +14,12 @@ from wmma_ops.runtime.mentions import uses
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler to build the stand-in with")
 
+_READS = ("ModuleGetGlobal", "MemcpyDtoH", "StreamSynchronize")
+_WRITES = ("ModuleGetGlobal", "MemcpyHtoD", "StreamSynchronize")
 CALLS = {
-    "hip": ["hipModuleGetGlobal", "hipMemcpyHtoD", "hipModuleLaunchKernel", "hipModuleGetGlobal", "hipStreamSynchronize",
-            "hipMemcpyDtoH", "hipModuleGetGlobal", "hipMemcpyHtoD"],
-    "cuda": ["cuModuleGetGlobal", "cuMemcpyHtoD", "cuLaunchKernel", "cuModuleGetGlobal", "cuStreamSynchronize",
-             "cuMemcpyDtoH", "cuModuleGetGlobal", "cuMemcpyHtoD"],
-}  # fmt: skip
+    kind: [f"{prefix}{call}" for call in (*_WRITES, launch, *_READS, *_WRITES)]
+    for kind, prefix, launch in (("hip", "hip", "ModuleLaunchKernel"), ("cuda", "cu", "LaunchKernel"))
+}
 
 
 def _may_touch(device, kernel, **tensors):
@@ -63,6 +63,21 @@ def test_an_assertion_is_read_after_a_trap(library, device, capsys, kind):
     (trap,) = device.errors
     assert isinstance(trap, wmma_ops.emulator.Trap)
     device.errors.clear()
+
+
+@pytest.mark.parametrize("kind", CALLS)
+def test_a_bad_format_leaves_nothing_behind(library, device, capsys, kind):
+    """It is refused as its text is shown; the next launch has the room of the one before."""
+    kernel = wmma_ops.Kernel(ORDER, "order")
+    _may_touch(device, kernel)
+    formatted = printing.formatted
+    with driver.use(kind, str(library), TARGET), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(printing, "formatted", lambda form, values: formatted(b"%f", values[:1]))
+        with pytest.raises(printing.FormatError, match="takes floats; got an integer"):
+            kernel[1, 1](1)
+        patch.undo()
+        kernel[1, 1](1)
+    assert capsys.readouterr().out == "0 0,0 0,0\n"
 
 
 @pytest.mark.parametrize("kind", CALLS)

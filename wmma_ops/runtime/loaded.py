@@ -84,12 +84,14 @@ class Loaded:
             state = driver.read(self._function, printing.SYMBOL, len(self._prints.state()))
         except driver.DriverError as error:
             failure = error
-        failed = printing.tell(self.name, *self._prints.read(state), self._prints.words.nbytes, self._place)
+        heard = self._prints.read(state)
+        if failure is None:
+            driver.write(self._function, printing.SYMBOL, self._prints.state())
+        failed = printing.tell(self.name, *heard, self._prints.words.nbytes, self._place)
         if failed:
             raise driver.DriverError(f"{self.name} on {self.target.name}: {failed}") from failure
         if failure:
             raise failure
-        driver.write(self._function, printing.SYMBOL, self._prints.state())
 
     def _place(self, record: printing.Record) -> str:
         return printing.place(record, *self._sizes)

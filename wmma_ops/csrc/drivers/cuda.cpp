@@ -38,8 +38,8 @@ class CudaDriver : public Driver {
     library_.bind(launch_together_, "cuLaunchCooperativeKernel");
     library_.bind(room_, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
     library_.bind(get_global_, "cuModuleGetGlobal_v2");
-    library_.bind(copy_to_, "cuMemcpyHtoD_v2");
-    library_.bind(copy_from_, "cuMemcpyDtoH_v2");
+    library_.bind(copy_to_, "cuMemcpyHtoDAsync_v2");
+    library_.bind(copy_from_, "cuMemcpyDtoHAsync_v2");
     library_.bind(wait_, "cuStreamSynchronize");
     library_.bind(error_name_, "cuGetErrorName");
     library_.bind(error_string_, "cuGetErrorString");
@@ -113,8 +113,11 @@ class CudaDriver : public Driver {
     const Loaded& loaded = *reinterpret_cast<const Loaded*>(function);
     Within within(*this, "", loaded.context);
     const uint64_t at = variable(loaded, name, size);
-    if (at) check("", "cuMemcpyHtoD", copy_to_(at, data, size));
-    return at != 0;
+    if (!at) return false;
+    // In the stream's order, and done when this returns: a launch on another stream may follow.
+    check("", "cuMemcpyHtoDAsync", copy_to_(at, data, size, current_stream(loaded.device)));
+    check("", "cuStreamSynchronize", wait_(current_stream(loaded.device)));
+    return true;
   }
 
   bool read(int64_t function, const char* name, void* data, size_t size) override {
@@ -122,8 +125,8 @@ class CudaDriver : public Driver {
     Within within(*this, "", loaded.context);
     const uint64_t at = variable(loaded, name, size);
     if (!at) return false;
+    check("", "cuMemcpyDtoHAsync", copy_from_(data, at, size, current_stream(loaded.device)));
     check("", "cuStreamSynchronize", wait_(current_stream(loaded.device)));
-    check("", "cuMemcpyDtoH", copy_from_(data, at, size));
     return true;
   }
 
@@ -228,8 +231,8 @@ class CudaDriver : public Driver {
                              void**);
   Result (*room_)(int*, Handle, int, size_t);
   Result (*get_global_)(uint64_t*, size_t*, Handle, const char*);
-  Result (*copy_to_)(uint64_t, const void*, size_t);
-  Result (*copy_from_)(void*, uint64_t, size_t);
+  Result (*copy_to_)(uint64_t, const void*, size_t, Handle);
+  Result (*copy_from_)(void*, uint64_t, size_t, Handle);
   Result (*wait_)(Handle);
   Result (*error_name_)(Result, const char**);
   Result (*error_string_)(Result, const char**);

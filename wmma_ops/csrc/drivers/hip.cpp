@@ -27,7 +27,7 @@ class HipDriver : public Driver {
     library_.bind(launch_together_, "hipModuleLaunchCooperativeKernel");
     library_.bind(room_, "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor");
     library_.bind(get_global_, "hipModuleGetGlobal");
-    library_.bind(copy_, "hipMemcpy");
+    library_.bind(copy_, "hipMemcpyAsync");
     library_.bind(wait_, "hipStreamSynchronize");
     library_.bind(error_name_, "hipGetErrorName");
     library_.bind(error_string_, "hipGetErrorString");
@@ -77,8 +77,11 @@ class HipDriver : public Driver {
     const Loaded& loaded = *reinterpret_cast<const Loaded*>(function);
     Within within(*this, "", loaded.device);
     void* at = variable(loaded, name, size);
-    if (at) check("", "hipMemcpy", copy_(at, data, size, kToDevice));
-    return at;
+    if (!at) return false;
+    // In the stream's order, and done when this returns: a launch on another stream may follow.
+    check("", "hipMemcpyAsync", copy_(at, data, size, kToDevice, current_stream(loaded.device)));
+    check("", "hipStreamSynchronize", wait_(current_stream(loaded.device)));
+    return true;
   }
 
   bool read(int64_t function, const char* name, void* data, size_t size) override {
@@ -86,8 +89,8 @@ class HipDriver : public Driver {
     Within within(*this, "", loaded.device);
     void* at = variable(loaded, name, size);
     if (!at) return false;
+    check("", "hipMemcpyAsync", copy_(data, at, size, kFromDevice, current_stream(loaded.device)));
     check("", "hipStreamSynchronize", wait_(current_stream(loaded.device)));
-    check("", "hipMemcpy", copy_(data, at, size, kFromDevice));
     return true;
   }
 
@@ -140,7 +143,7 @@ class HipDriver : public Driver {
                              void**);
   Result (*room_)(int*, Handle, int, size_t);
   Result (*get_global_)(void**, size_t*, Handle, const char*);
-  Result (*copy_)(void*, const void*, size_t, int);
+  Result (*copy_)(void*, const void*, size_t, int, Handle);
   Result (*wait_)(Handle);
   const char* (*error_name_)(Result);
   const char* (*error_string_)(Result);
