@@ -217,14 +217,19 @@ WMMA_DEVICE float sqrt(float x) {
   asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+// Within half a turn, where alone sin.approx and cos.approx are good to 2^-21.
+WMMA_DEVICE float within_turn(float x) {
+  const float turns = ::rintf(x * 0.15915494309189535f);
+  return ::fmaf(turns, 1.74845560e-7f, ::fmaf(turns, -6.28318548f, x));
+}
 WMMA_DEVICE float sin(float x) {
   float y;
-  asm("sin.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("sin.approx.f32 %0, %1;" : "=f"(y) : "f"(within_turn(x)));
   return y;
 }
 WMMA_DEVICE float cos(float x) {
   float y;
-  asm("cos.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  asm("cos.approx.f32 %0, %1;" : "=f"(y) : "f"(within_turn(x)));
   return y;
 }
 WMMA_DEVICE float round_even(float x) {
