@@ -18,11 +18,6 @@
 
 namespace wmma {
 
-template <class T>
-struct Identity {
-  using Type = T;
-};
-
 #define WMMA_CHECK_NUMBER(T)                                                                                     \
   static_assert(                                                                                                 \
       detail::kAtomicNumber<T>,                                                                                  \

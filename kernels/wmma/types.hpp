@@ -100,6 +100,12 @@ struct row_major {};
 struct col_major {};
 enum layout_t { mem_row_major, mem_col_major };
 
+// T, where it is to be deduced from the other arguments.
+template <class T>
+struct Identity {
+  using Type = T;
+};
+
 template <class T, class U>
 inline constexpr bool kSame = false;
 template <class T>

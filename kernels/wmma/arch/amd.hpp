@@ -267,6 +267,8 @@ WMMA_DEVICE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c
 WMMA_DEVICE double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 WMMA_DEVICE float min(float a, float b) { return __builtin_fminf(a, b); }
 WMMA_DEVICE float max(float a, float b) { return __builtin_fmaxf(a, b); }
+WMMA_DEVICE double min(double a, double b) { return __builtin_fmin(a, b); }
+WMMA_DEVICE double max(double a, double b) { return __builtin_fmax(a, b); }
 WMMA_DEVICE float abs(float x) { return __builtin_fabsf(x); }
 
 WMMA_DEVICE uint16_t half_from_float(float x) { return bit_cast<uint16_t>(static_cast<_Float16>(x)); }

@@ -246,6 +246,8 @@ WMMA_DEVICE float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
 WMMA_DEVICE double fma(double a, double b, double c) { return ::fma(a, b, c); }
 WMMA_DEVICE float min(float a, float b) { return ::fminf(a, b); }
 WMMA_DEVICE float max(float a, float b) { return ::fmaxf(a, b); }
+WMMA_DEVICE double min(double a, double b) { return ::fmin(a, b); }
+WMMA_DEVICE double max(double a, double b) { return ::fmax(a, b); }
 WMMA_DEVICE float abs(float x) { return ::fabsf(x); }
 
 WMMA_DEVICE uint16_t half_from_float(float x) {
