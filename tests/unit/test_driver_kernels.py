@@ -68,7 +68,7 @@ def test_an_assertion_is_read_after_a_trap(library, device, capsys, kind):
 @pytest.mark.parametrize("kind", CALLS)
 def test_a_bad_format_leaves_nothing_behind(library, device, capsys, kind):
     """It is refused as its text is shown; the next launch has the room of the one before."""
-    kernel = wmma_ops.Kernel(ORDER, "order")
+    kernel = wmma_ops.Kernel(ORDER, "order", print_bytes=100)  # of which a line takes 76
     _may_touch(device, kernel)
     formatted = printing.formatted
     with driver.use(kind, str(library), TARGET), pytest.MonkeyPatch.context() as patch:
