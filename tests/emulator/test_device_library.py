@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from wmma_ops import jit
+from wmma_ops.jit import kernels_dir
 
 EXAMPLES = Path(__file__).parents[1] / "support/examples"
 CDNA = ("gfx908", "gfx90a", "gfx942", "gfx950")
@@ -241,3 +242,11 @@ def test_unsupported_target_is_named():
 @pytest.mark.parametrize("target", NVIDIA)
 def test_fragments_leave_shared_memory_by_ldmatrix(target):
     assert "ldmatrix.sync.aligned.m8n8.x4.shared.b16" in compiled("gemm_shared", target)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201", "sm_90a"])
+def test_headers_go_together(target):
+    headers = sorted(path.name for path in (kernels_dir.PATH / "wmma").glob("*.hpp"))
+    assert {"fragment.hpp", "math.hpp", "block.hpp", "print.hpp"} <= set(headers)
+    source = "".join(f"#include <wmma/{name}>\n" for name in headers) + 'extern "C" __global__ void none() {}'
+    assert not jit.compile(source, target).log

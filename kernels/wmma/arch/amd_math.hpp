@@ -6,8 +6,6 @@
 namespace wmma::arch {
 
 WMMA_DEVICE double abs(double x) { return __builtin_fabs(x); }
-WMMA_DEVICE double min(double a, double b) { return __builtin_fmin(a, b); }
-WMMA_DEVICE double max(double a, double b) { return __builtin_fmax(a, b); }
 WMMA_DEVICE float copysign(float x, float sign) { return __builtin_copysignf(x, sign); }
 WMMA_DEVICE double copysign(double x, double sign) { return __builtin_copysign(x, sign); }
 WMMA_DEVICE float floor(float x) { return __builtin_floorf(x); }

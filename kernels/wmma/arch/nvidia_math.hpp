@@ -6,8 +6,6 @@
 namespace wmma::arch {
 
 WMMA_DEVICE double abs(double x) { return ::fabs(x); }
-WMMA_DEVICE double min(double a, double b) { return ::fmin(a, b); }
-WMMA_DEVICE double max(double a, double b) { return ::fmax(a, b); }
 WMMA_DEVICE float copysign(float x, float sign) { return ::copysignf(x, sign); }
 WMMA_DEVICE double copysign(double x, double sign) { return ::copysign(x, sign); }
 WMMA_DEVICE float floor(float x) { return ::floorf(x); }
