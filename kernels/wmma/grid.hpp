@@ -1,11 +1,12 @@
 // Where a thread is, and how threads meet: indices, barriers, fences, shuffles, votes, atomics, clock, assertions,
-// dynamic shared memory. threadIdx, blockIdx, blockDim, gridDim and __shared__ work as people write them.
+// printing, dynamic shared memory. threadIdx, blockIdx, blockDim, gridDim and __shared__ work as people write them.
 #pragma once
 
 #include <wmma/assert.hpp>
 #include <wmma/atomics.hpp>
 #include <wmma/clock.hpp>
 #include <wmma/lanes.hpp>
+#include <wmma/print.hpp>
 #include <wmma/types.hpp>
 
 namespace wmma {
