@@ -173,7 +173,7 @@ def test_a_gpus_script_times_nothing_wrong(bench, monkeypatch):
     module = importlib.import_module("bench_gemm")
     _shrink_gemm(module, monkeypatch)
     monkeypatch.setattr(wmma_ops, "matmul", lambda a, b: a @ b * 1.1)
-    with pytest.raises(AssertionError, match=r"relative error 0\.1"):
+    with pytest.raises(AssertionError, match=r"relative error 0\.(1|099)"):
         bench.main(module.cases(), bench.parser("").parse_args(["--quick"]))
 
 
