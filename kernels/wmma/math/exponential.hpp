@@ -79,6 +79,14 @@ WMMA_DEVICE T exp2(T x) {
   return power_of_reduced(Pair<T>{(x - n) * T(0.6931471805599453), T(0)}, n).value();
 }
 
+#ifdef WMMA_AMD
+// AMD's own power of 2 is within 1 ulp, but for denormal results, which it makes 0.
+WMMA_DEVICE float exp2(float x) {
+  const bool small = x < -126.0f;
+  return arch::scale(arch::approximate_exp2(small ? x + 64.0f : x), small ? -64 : 0);
+}
+#endif
+
 template <class T>
 WMMA_DEVICE T exp10(T x) {
   x = at_least(kIsDouble<T> ? T(-324) : T(-46), at_most(kIsDouble<T> ? T(309) : T(39), x));

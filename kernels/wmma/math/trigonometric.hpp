@@ -154,8 +154,7 @@ template <class T>
 WMMA_DEVICE T sine_in(Reduced<T> r) {
   const Pair<T> s = sine_of(r.angle);
   const Pair<T> c = cosine_of(r.angle);
-  const bool odd = (r.quadrant & 1) != 0;
-  const T y = (odd ? c.high : s.high) + (odd ? c.low : s.low);
+  const T y = (r.quadrant & 1) != 0 ? c.high + c.low : s.high + s.low;
   return (r.quadrant & 2) != 0 ? -y : y;
 }
 template <class T>
