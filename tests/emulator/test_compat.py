@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import compat_kernels
+import compat_threads
 import pytest
 import torch
 from machine import Machine
@@ -13,6 +14,7 @@ from wmma_ops.emulator import Trap
 from wmma_ops.hardware import arch
 
 EXAMPLES = Path(__file__).parents[1] / "support/examples"
+KERNELS = compat_kernels.KERNELS | compat_threads.KERNELS
 TARGETS = pytest.mark.parametrize("target", arch.EMULATED)
 
 
@@ -27,8 +29,18 @@ def test_halves(target):
 
 
 @TARGETS
+def test_math(target):
+    compat_kernels.check_math(Machine(target))
+
+
+@TARGETS
+def test_lanes(target):
+    compat_threads.check_lanes(Machine(target))
+
+
+@TARGETS
 def test_atomics(target):
-    compat_kernels.check_atomics(Machine(target))
+    compat_threads.check_atomics(Machine(target))
 
 
 PRINTS = (
@@ -77,20 +89,19 @@ def test_rdna4_guide(target):
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-@pytest.mark.parametrize("name", compat_kernels.KERNELS)
+@pytest.mark.parametrize("name", KERNELS)
 def test_nvidia_compiles(name, target):
     if not jit.available(target):
         pytest.skip(f"no NVRTC here for {target}")
-    kernel = compat_kernels.KERNELS[name]
+    kernel = KERNELS[name]
     assert kernel.compile(target).entry(kernel.name)
 
 
 @pytest.mark.parametrize("name", ["bits"])
 def test_hiprtc_compiles(name):
     """Beside HIP's own names, which stay."""
-    source = compat_kernels.BITS_KERNEL.source
     try:
-        code = jit.compile(source, "gfx90a", compiler="hiprtc")
+        code = jit.compile(KERNELS[name].source, "gfx90a", compiler="hiprtc")
     except jit.CompileError as error:
         if error.log:
             raise

@@ -11,10 +11,10 @@ import wmma_ops
 HEAD = "#include <hip/hip_runtime.h>\n#include <hip/hip_fp16.h>\n"
 
 
-def lines_kernel(head: str, rows, parameters: str) -> wmma_ops.Kernel:
-    """Every line's value into the result's place of the line's number, in one thread."""
-    body = "\n".join(f"  r[{i}] = {line};" for i, (line, _) in enumerate(rows))
-    return wmma_ops.Kernel(f"{head}\n__global__ void lines({parameters}) {{\n{body}\n}}", "lines")
+def lines_kernel(head: str, rows, parameters: str, before: str = "") -> wmma_ops.Kernel:
+    """Every row's expression into the result's place of the row's number, in one thread."""
+    body = "\n".join(f"  r[{i}] = {row[0]};" for i, row in enumerate(rows))
+    return wmma_ops.Kernel(f"{head}\n__global__ void lines({parameters}) {{\n  {before}\n{body}\n}}", "lines")
 
 
 def check_lines(on: Machine, kernel: wmma_ops.Kernel, rows, arguments, dtype):
@@ -34,7 +34,7 @@ def _signed(x: int) -> int:
     return (x & 0xFFFFFFFF) - ((x & 0x80000000) << 1)
 
 
-def _bits(x: float) -> int:
+def float_bits(x: float) -> int:
     return int(np.float32(x).view(np.int32))
 
 
@@ -66,8 +66,8 @@ BITS = [
     ("__usad(x, z, 3)", _signed(Z - X + 3)),
     ("__hadd(y, x)", (Y + X) >> 1),
     ("__rhadd(y, x)", (Y + X + 1) >> 1),
-    ("__float_as_int(f)", _bits(2.5)),
-    ("__float_as_uint(-f)", _bits(-2.5)),
+    ("__float_as_int(f)", float_bits(2.5)),
+    ("__float_as_uint(-f)", float_bits(-2.5)),
     ("__float_as_int(__int_as_float(x))", X),
     ("__float_as_int(__uint_as_float(x))", X),
     ("__double2hiint(-(double)f)", _signed(int(np.float64(-2.5).view(np.uint64)) >> 32)),
@@ -81,14 +81,17 @@ BITS = [
     ("__float2uint_rz(f)", 2),
     ("__double2int_rn(f)", 2),
     ("__double2int_rz(-f)", -2),
-    ("__float_as_int(__int2float_rn(y))", _bits(-5.0)),
-    ("__float_as_int(__uint2float_rn(z))", _bits(float(np.float32(Z)))),
-    ("__float_as_int(__double2float_rn(f / 3.0))", _bits(2.5 / 3)),
+    ("__float_as_int(__int2float_rn(y))", float_bits(-5.0)),
+    ("__float_as_int(__uint2float_rn(z))", float_bits(float(np.float32(Z)))),
+    ("__float_as_int(__double2float_rn(f / 3.0))", float_bits(2.5 / 3)),
     ("__int2double_rn(y) == -5.0", 1),
     # float4 and its kin
     ("make_float4(1, f, 3, 4).y == f && make_int2(x, y).y == y && make_uchar3(1, 2, 300 & 255).z == 44", 1),
     ("sizeof(float4) + sizeof(float3) * 100 + sizeof(double2) * 10000 + sizeof(uchar4) * 1000000", 4161216),
     ("alignof(float4) + alignof(float3) * 100 + alignof(short4) * 10000 + alignof(longlong4) * 1000000", 16080416),
+    ("uchar(300) + ushort(70000) + (int)ulong(1) + (int)longlong(-2) + (int)ulonglong(3) + uint(4)", 44 + 4464 + 6),
+    ("int16_t(70000) + uint8_t(300) + (int)sizeof(int64_t) + (int)sizeof(uint64_t)", 4464 + 44 + 16),
+    ("(clock64() >= 0) + (clock() >= 0)", 2),
     ("dim3(7).y + dim3(7, 8).x * 10 + dim3(1, 2, 3).z * 100", 371),
     ("reinterpret_cast<const int4*>(q)->w * 10 + __ldg(reinterpret_cast<const int2*>(q)).y", 42),
 ]
@@ -118,6 +121,11 @@ HALVES = [
     ("__half22float2(__halves2half2(__float2half(a), __float2half(b))).y", HB),
     ("__half2float(__low2half(__lowhigh2highlow(__floats2half2_rn(a, b))))", HB),
     ("__half2float(__high2half(__half2half2(__float2half(a))))", A),
+    (
+        "__low2float(__float22half2_rn(make_float2(c, a))) + __high2float(make_half2(__float2half(a), __float2half(b)))",
+        HC + HB,
+    ),
+    ("__half2float(__short_as_half(0x3e01))", 1.5 + 2.0**-10),
     ("__low2float(__highs2half2(__floats2half2_rn(a, b), __floats2half2_rn(b, a)))", HB),
     ("__high2float(__lows2half2(__floats2half2_rn(a, b), __floats2half2_rn(b, a)))", HB),
     ("__high2float(__low2half2(__floats2half2_rn(a, b))) + __low2float(__high2half2(__floats2half2_rn(a, b)))", A + HB),
@@ -130,6 +138,8 @@ HALVES = [
     ("__half2float(__hmul(__float2half(b), __float2half(b)))", _half(HB * HB)),
     ("__half2float(__hdiv(__float2half(a), __float2half(b)))", _half(A / HB)),
     ("__half2float(__hfma(__float2half(e), __float2half(e), __float2half(-1 - t)))", _half(EXACT * EXACT - 1 - 2**-9)),
+    # a little more than halfway between two halves, by less than float tells
+    ("__half2float(__hfma(__float2half(p), __float2half(q), __float2half(1)))", 1 + 2.0**-10),
     ("__low2float(__hfma2(__float2half2_rn(e), __float2half2_rn(e), __float2half2_rn(t)))", _half(EXACT**2 + 2**-9)),
     ("__high2float(__hadd2(__floats2half2_rn(a, a), __floats2half2_rn(a, b)))", _half(A + HB)),
     ("__high2float(__hmul2(__floats2half2_rn(a, a), __floats2half2_rn(a, b)))", _half(A * HB)),
@@ -149,6 +159,10 @@ BB, BC = _half(B, BF16), _half(C, BF16)
 BFLOATS = [
     ("__bfloat162float(__float2bfloat16(c))", BC),
     ("__bfloat162float(__float2bfloat16_rn(b))", BB),
+    (
+        "__bfloat162float(__nv_bfloat16(b)) + __low2float(__hip_bfloat162{b, a}) + __high2float(__nv_bfloat162{b, a})",
+        2 * BB + A,
+    ),
     ("(float)hip_bfloat16(b) + (float)__hip_bfloat16(b)", 2 * BB),
     ("__low2float(__floats2bfloat162_rn(b, a)) + __high2float(__float2bfloat162_rn(c))", BB + BC),
     ("__bfloat1622float2(__halves2bfloat162(__float2bfloat16(a), __float2bfloat16(b))).y", BB),
@@ -169,63 +183,79 @@ BFLOATS = [
 HALVES_KERNEL = lines_kernel(
     f"{HEAD}#include <hip/hip_bf16.h>\n",
     HALVES + BFLOATS,
-    "float* r, float a, float b, float c, float e, float t, float n",
+    "float* r, float a, float b, float c, float e, float t, float n, float p, float q",
 )
 
 
 def check_halves(on: Machine):
-    check_lines(on, HALVES_KERNEL, HALVES + BFLOATS, (A, B, C, EXACT, 2.0**-9, math.nan), torch.float32)
+    check_lines(
+        on,
+        HALVES_KERNEL,
+        HALVES + BFLOATS,
+        (A, B, C, EXACT, 2.0**-9, math.nan, 1141 / 2**10, 1838 / 2**22),
+        torch.float32,
+    )
 
 
-# What THREADS threads do to the place of the row's number, which holds the first number before and the second after.
-THREADS = 96
-ATOMICS = [
-    ("atomicAdd(at, i)", 5, 5 + THREADS * (THREADS - 1) // 2),
-    ("atomicAdd_block(at, 1)", 0, THREADS),
-    ("atomicAdd_system(at, -1)", 0, -THREADS),
-    ("atomicSub(at, 2)", 7, 7 - 2 * THREADS),
-    ("atomicMin(at, i - 4)", 7, -4),
-    ("atomicMax(at, 3 * i)", 7, 3 * THREADS - 3),
-    ("atomicMin((unsigned*)at, i + 9)", -1, 9),
-    ("atomicAnd(at, ~(1 << i % 9))", 1023, 512),
-    ("atomicOr(at, 1 << i % 9)", 512, 1023),
-    ("atomicXor(at, 1 << i % 32)", 1, 0xFFFFFFFE - (1 << 32) if THREADS // 32 % 2 else 1),
-    ("atomicInc((unsigned*)at, 9)", 0, THREADS % 10),
-    ("atomicDec((unsigned*)at, 9)", 0, -THREADS % 10),
-    ("atomicExch(at, 6 + (i > THREADS))", 1, 6),
-    ("atomicCAS(at, 0, i + 1 > 0)", 0, 1),
-    ("atomicCAS_block(at, 3, 4)", 5, 5),
-    ("atomicAdd((float*)at, 0.5f)", 0, _bits(THREADS / 2)),
-    ("atomicMax_block(at, i)", 0, THREADS - 1),
-    ("atomicAdd((__half2*)at, __floats2half2_rn(1, 2))", 0, 0x5A00 << 16 | 0x5600),
-    ("atomicAdd(s, 1); __syncthreads(); if (i == 0) *at = *s", 0, THREADS),
-    ("__threadfence(); __threadfence_block(); __threadfence_system(); atomicAdd(at, i % warpSize < 32)", 0, None),
+# Of x = 0.7, y = 1.9, z = -2.5 and n = NaN, what names of math give; the hardware's approximations to fewer digits.
+X1, Y1, Z1 = (float(np.float32(v)) for v in (0.7, 1.9, -2.5))
+ONE = "trunc acos asin asinh atan atanh ceil cos cosh erf erfc exp expm1 floor log log10 log1p log2 sin sinh sqrt tan tanh"
+TWO = "atan2 copysign fmod hypot pow remainder"
+MATH = [
+    *((f"{name}f(x)", getattr(math, name)(X1), 3e-7) for name in ONE.split()),
+    *((f"{name}(x)", getattr(math, name)(X1), 3e-7) for name in ONE.split()),
+    *((f"{name}f(y, z)", getattr(math, name)(Y1, Z1), 3e-7) for name in TWO.split()),
+    *((f"{name}(y, z)", getattr(math, name)(Y1, Z1), 3e-7) for name in TWO.split()),
+    ("acoshf(y)", math.acosh(Y1), 3e-7),
+    ("cbrtf(z) + fabsf(z) + fabs(z) - 5", -(2.5 ** (1 / 3)), 3e-7),
+    ("exp2f(z) + exp2(x)", 2**Z1 + 2**X1, 3e-7),
+    ("exp10f(x)", 10**X1, 3e-7),
+    ("rsqrtf(y)", Y1**-0.5, 3e-7),
+    ("rintf(z) + nearbyintf(z) * 10 + roundf(z) * 100", -322, 0),
+    ("sinpif(x) + cospif(x)", math.sin(math.pi * X1) + math.cos(math.pi * X1), 1e-6),
+    ("fmaxf(y, n) + fminf(z, n) + fdimf(y, z)", Y1 + Z1 + Y1 - Z1, 3e-7),
+    ("fmaf(x, y, z)", X1 * Y1 + Z1, 3e-7),
+    ("ldexpf(x, 3) + ilogbf(y) + logbf(z)", 8 * X1 + 1, 3e-7),
+    ("nextafterf(x, y) > x", 1, 0),
+    ("isnan(n) + 10 * isinf(1 / (x - x)) + 100 * isfinite(x) + 1000 * signbit(z)", 1111, 0),
+    ("(v = frexpf(y, &e), v + 10 * e)", Y1 / 2 + 10, 3e-7),
+    ("(v = modff(z, &w), v + 10 * w)", -20.5, 3e-7),
+    ("(sincosf(x, &v, &w), v - w)", math.sin(X1) - math.cos(X1), 3e-6),
+    ("pow(-2.0f, 3.0f)", -8, 0),
+    ("min(x, y) + max(2, 3) + min(1u, 2u) + max(x, n) + abs(-3)", X1 + 3 + 1 + X1 + 3, 3e-7),
+    ("__sinf(x) + __cosf(y)", math.sin(X1) + math.cos(Y1), 1e-5),
+    ("__tanf(x)", math.tan(X1), 1e-5),
+    ("(__sincosf(x, &v, &w), v)", math.sin(X1), 1e-5),
+    ("__expf(y) + __exp10f(x)", math.exp(Y1) + 10**X1, 1e-5),
+    ("__logf(y) + __log2f(y) + __log10f(y)", math.log(Y1) + math.log2(Y1) + math.log10(Y1), 1e-5),
+    ("__powf(y, z)", Y1**Z1, 1e-5),
+    ("__fdividef(y, z)", Y1 / Z1, 1e-5),
+    ("__saturatef(z) + __saturatef(x) + __saturatef(y) + __saturatef(n)", X1 + 1, 3e-7),
+    ("__fadd_rn(__fmul_rn(c, c), -d)", 0, 0),
+    ("__fmaf_rn(c, c, -d) == 0", 0, 0),
+    ("__fsub_rn(y, x) + __fdiv_rn(y, x)", Y1 - X1 + Y1 / X1, 3e-7),
+    ("__dadd_rn(x, y) + __dsub_rn(x, y) + __dmul_rn(x, y) + __ddiv_rn(x, y)", 2 * X1 + X1 * Y1 + X1 / Y1, 3e-7),
+    ("__fma_rn(x, y, z) + __frcp_rn(x) + __drcp_rn(x)", X1 * Y1 + Z1 + 2 / X1, 3e-7),
+    ("__fsqrt_rn(y) + __dsqrt_rn(y)", 2 * Y1**0.5, 3e-7),
 ]
-_BODY = "\n".join(f"  {{ int* at = r + {n}; {line}; }}" for n, (line, _, _) in enumerate(ATOMICS))
-ATOMICS_KERNEL = wmma_ops.Kernel(
-    f"""{HEAD}
-const int THREADS = {THREADS};
-__global__ void __launch_bounds__(THREADS) atomics(int* r) {{
-  __shared__ int s[1];
-  const int i = threadIdx.x;
-  if (i == 0) *s = 0;
-  __syncthreads();
-{_BODY}
-}}""",
-    "atomics",
+MATH_KERNEL = lines_kernel(
+    "#include <cmath>\n#include <hip/hip_runtime.h>\n",
+    MATH,
+    "float* r, float x, float y, float z, float n, float c, float d",
+    "int e; float v, w;",
 )
 
 
-def check_atomics(on: Machine):
-    got = torch.tensor([before for _, before, _ in ATOMICS], dtype=torch.int32)
-    on.run(ATOMICS_KERNEL, 1, THREADS, got)
-    wanted = [after if after is not None else (THREADS if on.wave == 32 else 64) for _, _, after in ATOMICS]
+def check_math(on: Machine):
+    got = torch.full((len(MATH),), torch.nan)
+    c = float(np.float32(1 + 2**-12))  # its square takes 25 digits
+    on.run(MATH_KERNEL, 1, 1, got, X1, Y1, Z1, math.nan, c, float(np.float32(c * c)))
     wrong = [
-        f"{line} leaves {found} for {value}"
-        for (line, _, _), found, value in zip(ATOMICS, got.tolist(), wanted, strict=True)
-        if found != value
+        f"{line} is {found} for {value}"
+        for (line, value, bound), found in zip(MATH, got.tolist(), strict=True)
+        if not abs(found - value) <= bound * max(abs(value), 1e-3)
     ]
     assert not wrong, "\n".join(wrong)
 
 
-KERNELS = {"bits": BITS_KERNEL, "halves": HALVES_KERNEL, "atomics": ATOMICS_KERNEL}
+KERNELS = {"bits": BITS_KERNEL, "halves": HALVES_KERNEL, "math": MATH_KERNEL}

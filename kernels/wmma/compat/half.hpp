@@ -45,6 +45,7 @@ WMMA_DEVICE T fused(T a, T b, T c) {
 #elif defined(__CUDA_FP16_H__)
 #else
 
+// A 16-bit float, and two of them in a word.
 using __half = wmma::half_t;
 using __half2 = wmma::compat::Pair<wmma::half_t>;
 
@@ -84,6 +85,7 @@ WMMA_DEVICE __half2 __lowhigh2highlow(__half2 x) { return {x.y, x.x}; }
 
 #if !defined(__CUDA_BF16_H__) && !defined(_HIP_INCLUDE_HIP_AMD_DETAIL_HIP_BFLOAT16_H_)
 
+// A bf16, and two of them in a word.
 using hip_bfloat16 = wmma::bf16_t;
 using __hip_bfloat16 = wmma::bf16_t;
 using __nv_bfloat16 = wmma::bf16_t;
@@ -111,7 +113,6 @@ WMMA_DEVICE float __high2float(__nv_bfloat162 x) { return x.y; }
 
 #endif
 
-// Arithmetic and comparisons of a type, rounded once, and of pairs of it, where a comparison gives 1 or 0 in each.
 #define WMMA_HALF_VALUE(T, name, expression)                                                    \
   WMMA_DEVICE T name(T a, T b) {                                                                \
     const float p = a, q = b;                                                                   \
@@ -158,9 +159,11 @@ WMMA_DEVICE float __high2float(__nv_bfloat162 x) { return x.y; }
   }
 
 #if !defined(WMMA_HIP_NAMES) && !defined(__CUDA_FP16_H__)
+// Arithmetic, rounded once, and comparisons; of pairs by element, where a comparison gives 1 or 0 in each.
 WMMA_HALF_FUNCTIONS(wmma::half_t)
 #endif
 #if !defined(__CUDA_BF16_H__) && !defined(_HIP_INCLUDE_HIP_AMD_DETAIL_HIP_BFLOAT16_H_)
+// Arithmetic, rounded once, and comparisons; of pairs by element, where a comparison gives 1 or 0 in each.
 WMMA_HALF_FUNCTIONS(wmma::bf16_t)
 #endif
 #undef WMMA_HALF_VALUE

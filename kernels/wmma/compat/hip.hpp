@@ -6,9 +6,12 @@
 #include <wmma/compat/bits.hpp>
 #include <wmma/compat/half.hpp>
 #include <wmma/compat/integers.hpp>
+#include <wmma/compat/lanes.hpp>
+#include <wmma/compat/math.hpp>
 #include <wmma/compat/print.hpp>
 #include <wmma/compat/vector_types.hpp>
 #include <wmma/grid.hpp>
+#include <wmma/sleep.hpp>
 
 // NVRTC takes no function of the host's alone: such a one is then the device's, which nothing calls.
 #ifdef __CUDACC_RTC__
@@ -27,12 +30,16 @@ WMMA_DEVICE void __threadfence_system() { wmma::fence_system(); }
 // Lanes of a wave: 64 or 32.
 constexpr int warpSize = wmma::kWaveSize;
 
-// Clocks.
+// A read of what nobody writes meanwhile.
 template <class T>
 WMMA_DEVICE T __ldg(const T* at) {
   return *at;
 }
 
+// Waits for at least so many nanoseconds.
+WMMA_DEVICE void __nanosleep(unsigned nanoseconds) { wmma::nanosleep(nanoseconds); }
+
+// Clocks.
 WMMA_DEVICE long long clock64() { return static_cast<long long>(wmma::clock_cycles()); }
 WMMA_DEVICE long long clock() { return static_cast<long long>(wmma::clock_cycles()); }
 

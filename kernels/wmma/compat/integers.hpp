@@ -3,7 +3,7 @@
 
 #include <wmma/target.hpp>
 
-#if !defined(__HIPCC_RTC__)
+// Whole numbers of 8, 16, 32 and 64 bits.
 using wmma::int16_t;
 using wmma::int32_t;
 using wmma::int64_t;
@@ -12,4 +12,3 @@ using wmma::uint16_t;
 using wmma::uint32_t;
 using wmma::uint64_t;
 using wmma::uint8_t;
-#endif

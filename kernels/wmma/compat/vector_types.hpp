@@ -4,6 +4,16 @@
 
 #include <wmma/target.hpp>
 
+// Short names of types.
+using longlong = long long;
+using ulonglong = unsigned long long;
+#if !defined(WMMA_HIP_NAMES)
+using uchar = unsigned char;
+using ushort = unsigned short;
+using uint = unsigned int;
+using ulong = unsigned long;
+#endif
+
 #if !defined(WMMA_NVIDIA) && !defined(WMMA_HIP_NAMES)  // which have them
 
 namespace wmma::compat {
@@ -84,13 +94,6 @@ WMMA_VECTOR_OPERATOR(/)
 
 }  // namespace wmma::compat
 
-using uchar = unsigned char;
-using ushort = unsigned short;
-using uint = unsigned int;
-using ulong = unsigned long;
-using longlong = long long;
-using ulonglong = unsigned long long;
-
 #define WMMA_VECTORS(T)                                                       \
   using T##1 = wmma::compat::Vector<T, 1>;                                    \
   using T##2 = wmma::compat::Vector<T, 2>;                                    \
@@ -101,6 +104,7 @@ using ulonglong = unsigned long long;
   WMMA_DEVICE constexpr T##3 make_##T##3(T x, T y, T z) { return {x, y, z}; } \
   WMMA_DEVICE constexpr T##4 make_##T##4(T x, T y, T z, T w) { return {x, y, z, w}; }
 
+// One to four numbers of a type, aligned as CUDA's; + - * / are by element.
 WMMA_VECTORS(char)
 WMMA_VECTORS(uchar)
 WMMA_VECTORS(short)
