@@ -2,9 +2,11 @@
 
 import contextlib
 
+import pytest
 import torch
 
 import wmma_ops
+from wmma_ops import jit
 from wmma_ops.hardware import arch
 
 
@@ -26,3 +28,11 @@ class Machine:
             for x, there in zip(arguments, put, strict=True):
                 if isinstance(x, torch.Tensor):
                     x.copy_(there)
+
+
+def assert_compiles(target: str, *sources: str):
+    """Without a word from the compiler; for a target that is not emulated."""
+    if target.startswith("gfx") and not jit.available(target, "clang"):
+        pytest.skip(f"no clang here knows {target}")
+    for source in sources:
+        assert not jit.compile(source, target).log
