@@ -82,6 +82,7 @@ WMMA_DEVICE T wave_reduce(T value, F f) {
 template <class Mask, class T, class F>
 WMMA_DEVICE T wave_reduce_sync(Mask mask, T value, F f) {
   const uint64_t among = detail::checked_mask(mask);
+  if (among == kAllLanes) return wave_reduce(value, f);
   return detail::shuffle_among(among, detail::scanned_among(among, value, f), arch::highest_bit(among));
 }
 

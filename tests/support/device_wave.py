@@ -65,8 +65,9 @@ extern "C" __global__ void wave(const TYPE* x, TYPE* y, TYPE* z, uint64_t mask) 
   y[28 * n] = wave_max_sync(mine, v);
   y[29 * n] = wave_inclusive_scan_sync(mine, v, Later{});
   y[30 * n] = wave_exclusive_scan_sync(mine, v, Max{}, Max::first<TYPE>());
+  y[31 * n] = wave_sum_sync(kAllLanes, v);
   if (mask >> lane & 1) z[lane] = wave_sum_sync(mask, v);  // the others are not there
-  y += 31 * n;
+  y += 32 * n;
   if constexpr (detail::kAtomicInteger<TYPE>) {
     y[0] = wave_and<4>(v);
     y[n] = wave_or(v);
@@ -78,7 +79,7 @@ extern "C" __global__ void wave(const TYPE* x, TYPE* y, TYPE* z, uint64_t mask) 
 }
 """
 )
-ROWS, INTEGER_ROWS = 31, 37
+ROWS, INTEGER_ROWS = 32, 38
 
 
 class Numbers:
@@ -160,6 +161,7 @@ def check_wave(on: Machine, name: str):
         want += [sums(masked, how) for how in ("all", "in", numbers.carrier.type(0))]
         want += [of(masked, how="all"), least(masked, how="all"), greatest(masked, how="all")]
         want += [of(masked, how="in"), greatest(masked, how=numbers.lowest())]
+        want.append(want[0])
         if not numbers.float:
             bits = [functools.partial(_of_groups, values=list(x), how="all", f=f) for f in BITS]
             want += [f(_widths(wave, width)) for f, width in zip(bits, (4, wave, 16), strict=True)]
