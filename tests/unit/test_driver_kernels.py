@@ -81,6 +81,17 @@ def test_a_bad_format_leaves_nothing_behind(library, device, capsys, kind):
 
 
 @pytest.mark.parametrize("kind", CALLS)
+def test_prints_that_would_be_lost_are_refused(library, device, monkeypatch, kind):
+    monkeypatch.setattr(type(device), "_variable", lambda *_: 0)
+    device.__init__(library)  # with that in its callbacks
+    device.note_compiled(monkeypatch)
+    found = r"order: the driver finds no .*print_buffer.* in its code"
+    with driver.use(kind, str(library), TARGET), pytest.raises(driver.DriverError, match=found):
+        wmma_ops.Kernel(ORDER, "order")[1, 1](1)
+    assert device.launches == []
+
+
+@pytest.mark.parametrize("kind", CALLS)
 def test_blocks_that_meet_are_launched_together(library, device, kind):
     kernel = wmma_ops.Kernel(MEETS, "meets", options=("-DSYNC=sync_grid()",))
     x, seen = torch.zeros(4 * 64, dtype=torch.int32), torch.zeros(4 * 64, dtype=torch.int32)

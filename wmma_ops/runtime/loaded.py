@@ -34,7 +34,10 @@ class Loaded:
         if uses(code, entry, printing.SYMBOL):
             words = torch.zeros(print_bytes // 4, dtype=torch.int32, pin_memory=torch.cuda.is_available())
             self._prints = printing.Buffer(words.numpy().view(np.uint32))
-            driver.write(self._function, printing.SYMBOL, self._prints.state())
+            if not driver.write(self._function, printing.SYMBOL, self._prints.state()):
+                raise driver.DriverError(
+                    f"{name}: the driver finds no {printing.SYMBOL} in its code, which prints by it"
+                )
 
     def launch(self, grid, block, shared: int, arguments: bytes) -> None:
         """On the current stream. A kernel that prints or asserts is waited for, but where a graph is captured."""
