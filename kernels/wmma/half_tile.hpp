@@ -5,14 +5,14 @@
 
 namespace wmma {
 
-template <class Element, class HalfTile>
+template <class ElementA, class HalfTile, class ElementB = ElementA>
 struct HalfConvertedTile {
   using A = typename HalfTile::A;
   using B = typename HalfTile::B;
   using C = typename HalfTile::C;
   using Compute = float;
 
-  static WMMA_DEVICE void mma(float* d, const Element* a, const Element* b) {
+  static WMMA_DEVICE void mma(float* d, const ElementA* a, const ElementB* b) {
     half_t half_a[A::kElements];
     half_t half_b[B::kElements];
     to_half<A::kElements>(half_a, a);
@@ -22,7 +22,7 @@ struct HalfConvertedTile {
 
  private:
   // Pair by pair, so that no more than the packed halves stay in registers.
-  template <int kCount>
+  template <int kCount, class Element>
   static WMMA_DEVICE void to_half(half_t* halves, const Element* x) {
 #pragma unroll
     for (int e = 0; e < kCount; e += 2) {

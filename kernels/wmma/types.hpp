@@ -7,17 +7,58 @@
 
 namespace wmma {
 
+namespace detail {
+
+template <bool kCondition>
+struct EnabledIf {};
+template <>
+struct EnabledIf<true> {
+  using Type = int;
+};
+
+}  // namespace detail
+
+// A template parameter of this type exists where the condition holds.
+template <bool kCondition>
+using EnableIf = typename detail::EnabledIf<kCondition>::Type;
+
+template <class T, class U>
+inline constexpr bool kSame = false;
+template <class T>
+inline constexpr bool kSame<T, T> = true;
+
+struct half_t;
+struct bf16_t;
+struct fp8_e4m3_t;
+struct fp8_e5m2_t;
+struct fp8_e4m3fnuz_t;
+struct fp8_e5m2fnuz_t;
+
+template <class T>
+inline constexpr bool kIsFp8 =
+    kSame<T, fp8_e4m3_t> || kSame<T, fp8_e5m2_t> || kSame<T, fp8_e4m3fnuz_t> || kSame<T, fp8_e5m2fnuz_t>;
+
+// Whether T is one of the 16- and 8-bit floats here.
+template <class T>
+inline constexpr bool kIsNarrowFloat = kSame<T, half_t> || kSame<T, bf16_t> || kIsFp8<T>;
+
+// IEEE's 16-bit float.
 struct half_t {
   uint16_t bits;
   half_t() = default;
   WMMA_DEVICE half_t(float x) : bits(arch::half_from_float(x)) {}
+  template <class From, EnableIf<kIsNarrowFloat<From>> = 0>
+  WMMA_DEVICE half_t(const From& x) : half_t(static_cast<float>(x)) {}
   WMMA_DEVICE operator float() const { return arch::float_from_half(bits); }
 };
 
+// The upper half of a float.
 struct bf16_t {
   uint16_t bits;
   bf16_t() = default;
   WMMA_DEVICE bf16_t(float x) : bits(arch::bf16_from_float(x)) {}
+  template <class From, EnableIf<kIsNarrowFloat<From>> = 0>
+  WMMA_DEVICE bf16_t(const From& x) : bf16_t(static_cast<float>(x)) {}
   WMMA_DEVICE operator float() const { return arch::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
 
@@ -69,6 +110,8 @@ struct Fp8 {
   uint8_t bits;
   Fp8() = default;
   WMMA_DEVICE Fp8(float x) : bits(Format::encode(x)) {}
+  template <class From, EnableIf<kIsNarrowFloat<From>> = 0>
+  WMMA_DEVICE Fp8(const From& x) : Fp8(static_cast<float>(x)) {}
   WMMA_DEVICE operator float() const { return Format::decode(bits); }
 };
 
@@ -89,6 +132,22 @@ struct fp8_e5m2fnuz_t : detail::Fp8<2, 16, true> {
   using Fp8::Fp8;
 };
 
+// 4-bit integers as values; in memory and registers they lie in pairs (wmma/int4.hpp). What is beyond keeps its low
+// bits.
+struct int4_t {
+  int8_t value;
+  int4_t() = default;
+  WMMA_DEVICE int4_t(int32_t x)
+      : value(static_cast<int8_t>(static_cast<int32_t>(static_cast<uint32_t>(x) << 28) >> 28)) {}
+  WMMA_DEVICE operator int32_t() const { return value; }
+};
+struct uint4_t {
+  uint8_t value;
+  uint4_t() = default;
+  WMMA_DEVICE uint4_t(int32_t x) : value(static_cast<uint8_t>(x & 15)) {}
+  WMMA_DEVICE operator int32_t() const { return value; }
+};
+
 // Operand kinds. accumulator_swapped is the C or D of a product computed with A and B exchanged: mma_sync, loads and
 // stores treat it as an M×N matrix like any other, but its registers are those of A of a next product.
 struct matrix_a {};
@@ -105,11 +164,6 @@ template <class T>
 struct Identity {
   using Type = T;
 };
-
-template <class T, class U>
-inline constexpr bool kSame = false;
-template <class T>
-inline constexpr bool kSame<T, T> = true;
 
 namespace detail {
 
@@ -128,12 +182,61 @@ struct Choice<false, Then, Else> {
 template <bool kCondition, class Then, class Else>
 using Choose = typename detail::Choice<kCondition, Then, Else>::Type;
 
+// Whether T is a packed 4-bit integer.
 template <class T>
-inline constexpr bool kIsFp8 =
-    kSame<T, fp8_e4m3_t> || kSame<T, fp8_e5m2_t> || kSame<T, fp8_e4m3fnuz_t> || kSame<T, fp8_e5m2fnuz_t>;
+inline constexpr bool kIsInt4 = kSame<T, int4_t> || kSame<T, uint4_t>;
 
 template <class T>
-inline constexpr bool kIsInteger = kSame<T, int8_t> || kSame<T, uint8_t> || kSame<T, int32_t> || kSame<T, uint32_t>;
+inline constexpr bool kIsInteger =
+    kSame<T, int8_t> || kSame<T, uint8_t> || kSame<T, int32_t> || kSame<T, uint32_t> || kIsInt4<T>;
+
+namespace detail {
+
+// Whether T is an integer of the language's or one of 4 bits.
+template <class T>
+inline constexpr bool kIsWhole =
+    kIsInteger<T> || kSame<T, bool> || kSame<T, char> || kSame<T, short> || kSame<T, unsigned short> ||
+    kSame<T, long> || kSame<T, unsigned long> || kSame<T, long long> || kSame<T, unsigned long long>;
+
+}  // namespace detail
+
+// Assigning and counting on narrow floats; +, -, *, / and comparisons are float's, to which they convert.
+template <class T, class U, EnableIf<kIsNarrowFloat<T>> = 0>
+WMMA_DEVICE T& operator+=(T& x, const U& y) {
+  return x = static_cast<T>(static_cast<float>(x) + y);
+}
+template <class T, class U, EnableIf<kIsNarrowFloat<T>> = 0>
+WMMA_DEVICE T& operator-=(T& x, const U& y) {
+  return x = static_cast<T>(static_cast<float>(x) - y);
+}
+template <class T, class U, EnableIf<kIsNarrowFloat<T>> = 0>
+WMMA_DEVICE T& operator*=(T& x, const U& y) {
+  return x = static_cast<T>(static_cast<float>(x) * y);
+}
+template <class T, class U, EnableIf<kIsNarrowFloat<T>> = 0>
+WMMA_DEVICE T& operator/=(T& x, const U& y) {
+  return x = static_cast<T>(static_cast<float>(x) / y);
+}
+template <class T, EnableIf<kIsNarrowFloat<T>> = 0>
+WMMA_DEVICE T& operator++(T& x) {
+  return x += 1.0f;
+}
+template <class T, EnableIf<kIsNarrowFloat<T>> = 0>
+WMMA_DEVICE T& operator--(T& x) {
+  return x -= 1.0f;
+}
+template <class T, EnableIf<kIsNarrowFloat<T>> = 0>
+WMMA_DEVICE T operator++(T& x, int) {
+  const T before = x;
+  ++x;
+  return before;
+}
+template <class T, EnableIf<kIsNarrowFloat<T>> = 0>
+WMMA_DEVICE T operator--(T& x, int) {
+  const T before = x;
+  --x;
+  return before;
+}
 
 // The type that the matrix unit accumulates T in.
 template <class T>
@@ -156,16 +259,44 @@ template <>
 struct ComputeType<int32_t> {
   using Type = int32_t;
 };
+template <>
+struct ComputeType<uint32_t> {
+  using Type = uint32_t;
+};
+template <>
+struct ComputeType<int4_t> {
+  using Type = int32_t;
+};
+template <>
+struct ComputeType<uint4_t> {
+  using Type = int32_t;
+};
 
-// To 8-bit integers: to nearest even, saturating. Otherwise the language's conversion.
+namespace detail {
+
+// The range of the integers that convert() saturates to.
+template <class T>
+struct NarrowInteger {
+  static constexpr bool kSaturates = kSame<T, int8_t> || kSame<T, uint8_t> || kIsInt4<T>;
+  static constexpr int kBits = kIsInt4<T> ? 4 : 8;
+  static constexpr int kLow = kSame<T, int8_t> || kSame<T, int4_t> ? -(1 << (kBits - 1)) : 0;
+  static constexpr int kHigh = kLow + (1 << kBits) - 1;
+};
+
+}  // namespace detail
+
+// To 8- and 4-bit integers: to nearest even, saturating. Otherwise the language's conversion; from double to narrow
+// floats by way of float.
 template <class To, class From>
 WMMA_DEVICE To convert(From x) {
   if constexpr (kSame<To, From>) {
     return x;
-  } else if constexpr (kSame<To, int8_t> || kSame<To, uint8_t>) {
-    constexpr int kLow = kSame<To, int8_t> ? -128 : 0;
-    constexpr int kHigh = kSame<To, int8_t> ? 127 : 255;
-    if constexpr (kIsInteger<From>) {
+  } else if constexpr (detail::NarrowInteger<To>::kSaturates) {
+    constexpr int kLow = detail::NarrowInteger<To>::kLow;
+    constexpr int kHigh = detail::NarrowInteger<To>::kHigh;
+    if constexpr (kSame<From, uint32_t>) {
+      return static_cast<To>(static_cast<int32_t>(x > uint32_t{kHigh} ? uint32_t{kHigh} : x));
+    } else if constexpr (kIsInteger<From>) {
       const int32_t y = static_cast<int32_t>(x);
       return static_cast<To>(y < kLow ? kLow : (y > kHigh ? kHigh : y));
     } else {

@@ -224,7 +224,7 @@ def test_gfx942_fp8_is_fnuz():
         ("sm_90a", {"WMMA_INPUT": "wmma::bf16_t", "WMMA_BLOCK_K": 12}, "takes a K of 8, 16, 24, 32, "),
         (
             "gfx942",
-            {"WMMA_INPUT": "wmma::uint8_t", "WMMA_OUTPUT": "int", "WMMA_COMPUTE": "int"},
+            {"WMMA_INPUT": "wmma::int16_t", "WMMA_OUTPUT": "int", "WMMA_COMPUTE": "int"},
             "no product of this element type",
         ),
     ],

@@ -70,6 +70,9 @@ constexpr int kBankBytes = 128;
 // The accumulator of a product with A and B exchanged is D transposed.
 constexpr bool kSwapsOperands = true;
 
+// No instruction has eight rows or columns.
+WMMA_CONSTEXPR bool takes_eight() { return false; }
+
 template <class To, class From>
 WMMA_DEVICE To bit_cast(const From& from) {
   static_assert(sizeof(To) == sizeof(From), "bit_cast keeps the size");

@@ -6,6 +6,8 @@
 
 #include <wmma/fma_tile.hpp>
 #include <wmma/half_tile.hpp>
+#include <wmma/int4.hpp>
+#include <wmma/signed_tile.hpp>
 
 namespace wmma::arch {
 
@@ -140,29 +142,47 @@ struct Int8Tile : MfmaShape<kSide> {
   }
 };
 
+// There is no unsigned product.
+template <class TypeA, class TypeB, int kSide, int kK>
+using UnsignedTile = SignedConvertedTile<TypeA, TypeB, Int8Tile<kSide, kK>>;
+
+// 4-bit integers run in int8.
+template <class TypeA, class TypeB, int kSide, int kK>
+using Int4Tile = Int8ConvertedTile<TypeA, TypeB, Int8Tile<kSide, kK>>;
+
 #if defined(__gfx942__) || defined(__gfx950__)
+#define WMMA_FP8(kind)                                                                           \
+  if constexpr (kSide == 16) {                                                                   \
+    sum = __builtin_amdgcn_mfma_f32_16x16x32_##kind(pack<long>(a), pack<long>(b), sum, 0, 0, 0); \
+  } else {                                                                                       \
+    sum = __builtin_amdgcn_mfma_f32_32x32x16_##kind(pack<long>(a), pack<long>(b), sum, 0, 0, 0); \
+  }
+
 // 16x16x32 and 32x32x16. The same instructions read FNUZ on gfx942 and OCP on gfx950.
-template <class T, int kSide>
+template <class TypeA, class TypeB, int kSide>
 struct Fp8Tile : MfmaShape<kSide> {
-  static constexpr bool kE4m3 = kSame<T, fp8_e4m3_t> || kSame<T, fp8_e4m3fnuz_t>;
+  static constexpr bool kE4m3A = kSame<TypeA, fp8_e4m3_t> || kSame<TypeA, fp8_e4m3fnuz_t>;
+  static constexpr bool kE4m3B = kSame<TypeB, fp8_e4m3_t> || kSame<TypeB, fp8_e4m3fnuz_t>;
   using A = RunLayout<kSide, 8, 8>;
   using B = A;
   using Compute = float;
 
-  static WMMA_DEVICE void mma(float* d, const T* a, const T* b) {
+  static WMMA_DEVICE void mma(float* d, const TypeA* a, const TypeB* b) {
     auto sum = pack<typename Fp8Tile::FloatC>(d);
-    if constexpr (kSide == 16 && kE4m3) {
-      sum = __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(pack<long>(a), pack<long>(b), sum, 0, 0, 0);
-    } else if constexpr (kSide == 16) {
-      sum = __builtin_amdgcn_mfma_f32_16x16x32_bf8_bf8(pack<long>(a), pack<long>(b), sum, 0, 0, 0);
-    } else if constexpr (kE4m3) {
-      sum = __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(pack<long>(a), pack<long>(b), sum, 0, 0, 0);
+    if constexpr (kE4m3A && kE4m3B) {
+      WMMA_FP8(fp8_fp8)
+    } else if constexpr (kE4m3A) {
+      WMMA_FP8(fp8_bf8)
+    } else if constexpr (kE4m3B) {
+      WMMA_FP8(bf8_fp8)
     } else {
-      sum = __builtin_amdgcn_mfma_f32_32x32x16_bf8_bf8(pack<long>(a), pack<long>(b), sum, 0, 0, 0);
+      WMMA_FP8(bf8_bf8)
     }
     unpack(d, sum);
   }
 };
+
+#undef WMMA_FP8
 #endif
 
 // 16x16x4 and 32x32x2, four to a tile where K allows.
@@ -203,7 +223,8 @@ struct DoubleTile {
 };
 #endif
 
-template <class T, int kSide, int kK>
+// Other: the type of B where it is not A's.
+template <class T, int kSide, int kK, class Other = T>
 struct TileOf {
   static_assert(sizeof(T) == 0, "wmma: this target has no product of this element type");
 };
@@ -215,9 +236,21 @@ template <int kSide, int kK>
 struct TileOf<bf16_t, kSide, kK> {
   using Type = Bf16Tile<kSide, kK>;
 };
-template <int kSide, int kK>
-struct TileOf<int8_t, kSide, kK> {
-  using Type = Int8Tile<kSide, kK>;
+template <int kSide, int kK, class Other>
+struct TileOf<int8_t, kSide, kK, Other> {
+  using Type = Choose<kSame<Other, int8_t>, Int8Tile<kSide, kK>, UnsignedTile<int8_t, Other, kSide, kK>>;
+};
+template <int kSide, int kK, class Other>
+struct TileOf<uint8_t, kSide, kK, Other> {
+  using Type = UnsignedTile<uint8_t, Other, kSide, kK>;
+};
+template <int kSide, int kK, class Other>
+struct TileOf<int4_t, kSide, kK, Other> {
+  using Type = Int4Tile<int4_t, Other, kSide, kK>;
+};
+template <int kSide, int kK, class Other>
+struct TileOf<uint4_t, kSide, kK, Other> {
+  using Type = Int4Tile<uint4_t, Other, kSide, kK>;
 };
 template <int kSide, int kK>
 struct TileOf<float, kSide, kK> {
@@ -228,7 +261,7 @@ struct TileOf<double, kSide, kK> {
   using Type = DoubleTile;
 };
 
-template <class T, int kSide, int kK>
+template <class T, int kSide, int kK, class Other>
 struct Fp8TileOf {
 #if defined(__gfx942__)
   static constexpr bool kNative = kSame<T, fp8_e4m3fnuz_t> || kSame<T, fp8_e5m2fnuz_t>;
@@ -236,26 +269,26 @@ struct Fp8TileOf {
   static constexpr bool kNative = kSame<T, fp8_e4m3_t> || kSame<T, fp8_e5m2_t>;
 #endif
 #if defined(__gfx942__) || defined(__gfx950__)
-  using Type = Choose<kNative, Fp8Tile<T, kSide>, HalfConvertedTile<T, HalfTile<kSide, kK>>>;
+  using Type = Choose<kNative, Fp8Tile<T, Other, kSide>, HalfConvertedTile<T, HalfTile<kSide, kK>, Other>>;
 #else
-  using Type = HalfConvertedTile<T, HalfTile<kSide, kK>>;
+  using Type = HalfConvertedTile<T, HalfTile<kSide, kK>, Other>;
 #endif
 };
-template <int kSide, int kK>
-struct TileOf<fp8_e4m3_t, kSide, kK> : Fp8TileOf<fp8_e4m3_t, kSide, kK> {};
-template <int kSide, int kK>
-struct TileOf<fp8_e5m2_t, kSide, kK> : Fp8TileOf<fp8_e5m2_t, kSide, kK> {};
-template <int kSide, int kK>
-struct TileOf<fp8_e4m3fnuz_t, kSide, kK> : Fp8TileOf<fp8_e4m3fnuz_t, kSide, kK> {};
-template <int kSide, int kK>
-struct TileOf<fp8_e5m2fnuz_t, kSide, kK> : Fp8TileOf<fp8_e5m2fnuz_t, kSide, kK> {};
+template <int kSide, int kK, class Other>
+struct TileOf<fp8_e4m3_t, kSide, kK, Other> : Fp8TileOf<fp8_e4m3_t, kSide, kK, Other> {};
+template <int kSide, int kK, class Other>
+struct TileOf<fp8_e5m2_t, kSide, kK, Other> : Fp8TileOf<fp8_e5m2_t, kSide, kK, Other> {};
+template <int kSide, int kK, class Other>
+struct TileOf<fp8_e4m3fnuz_t, kSide, kK, Other> : Fp8TileOf<fp8_e4m3fnuz_t, kSide, kK, Other> {};
+template <int kSide, int kK, class Other>
+struct TileOf<fp8_e5m2fnuz_t, kSide, kK, Other> : Fp8TileOf<fp8_e5m2fnuz_t, kSide, kK, Other> {};
 
 // Blocks of 32x32 use the 32x32 instructions; f64 has 16x16 alone.
 template <class T, int kM, int kN>
 constexpr int kTileSide = kM % 32 == 0 && kN % 32 == 0 && !kSame<T, double> ? 32 : 16;
 
-template <class T, int kM, int kN, int kK>
-struct Tile : TileOf<T, kTileSide<T, kM, kN>, kK> {};
+template <class T, int kM, int kN, int kK, class Other = T>
+struct Tile : TileOf<T, kTileSide<T, kM, kN>, kK, Other> {};
 
 template <class T, int kM, int kN>
 struct AccumulatorTile {

@@ -18,6 +18,9 @@ constexpr int kSharedAlignment = 16;
 // Two accumulators of mma.m16n8 already lie as A of the next product: no exchange of A and B is needed.
 constexpr bool kSwapsOperands = false;
 
+// Instructions have eight columns, and as many rows with A and B exchanged.
+WMMA_CONSTEXPR bool takes_eight() { return true; }
+
 template <class To, class From>
 WMMA_DEVICE To bit_cast(const From& from) {
   static_assert(sizeof(To) == sizeof(From), "bit_cast keeps the size");

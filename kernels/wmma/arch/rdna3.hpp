@@ -4,11 +4,13 @@
 
 #include <wmma/fma_tile.hpp>
 #include <wmma/half_tile.hpp>
+#include <wmma/int4.hpp>
 
 namespace wmma::arch {
 
 using Half16 = _Float16 __attribute__((ext_vector_type(16)));
 using Short16 = short __attribute__((ext_vector_type(16)));
+using Int2 = int __attribute__((ext_vector_type(2)));
 using Int4 = int __attribute__((ext_vector_type(4)));
 using Int8 = int __attribute__((ext_vector_type(8)));
 using Float8 = float __attribute__((ext_vector_type(8)));
@@ -33,20 +35,29 @@ struct Bf16Tile : WmmaShape {
   }
 };
 
-template <class T>
+template <class TypeA, class TypeB>
 struct Int8Tile : WmmaShape {
-  static constexpr bool kSigned = kSame<T, int8_t>;
   using Compute = int32_t;
-  static WMMA_DEVICE void mma(int32_t* d, const T* a, const T* b) {
-    unpack(d, __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(kSigned, pack<Int4>(a), kSigned, pack<Int4>(b), pack<Int8>(d),
-                                                         false));
+  static WMMA_DEVICE void mma(int32_t* d, const TypeA* a, const TypeB* b) {
+    unpack(d, __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(kSame<TypeA, int8_t>, pack<Int4>(a), kSame<TypeB, int8_t>,
+                                                         pack<Int4>(b), pack<Int8>(d), false));
   }
 };
 
-template <class T, int kM, int kN, int kK>
+template <class TypeA, class TypeB>
+struct Int4Tile : WmmaShape {
+  using Compute = int32_t;
+  static WMMA_DEVICE void mma(int32_t* d, const InMemory<TypeA>* a, const InMemory<TypeB>* b) {
+    unpack(d, __builtin_amdgcn_wmma_i32_16x16x16_iu4_w32(kSame<TypeA, int4_t>, pack<Int2>(a), kSame<TypeB, int4_t>,
+                                                         pack<Int2>(b), pack<Int8>(d), false));
+  }
+};
+
+// Other: the type of B where it is not A's.
+template <class T, int kM, int kN, int kK, class Other = T>
 struct Tile {
   static_assert(kIsFp8<T>, "wmma: this target has no product of this element type");
-  using Type = HalfConvertedTile<T, HalfTile>;
+  using Type = HalfConvertedTile<T, HalfTile, Other>;
 };
 template <int kM, int kN, int kK>
 struct Tile<half_t, kM, kN, kK> {
@@ -56,13 +67,21 @@ template <int kM, int kN, int kK>
 struct Tile<bf16_t, kM, kN, kK> {
   using Type = Bf16Tile;
 };
-template <int kM, int kN, int kK>
-struct Tile<int8_t, kM, kN, kK> {
-  using Type = Int8Tile<int8_t>;
+template <int kM, int kN, int kK, class Other>
+struct Tile<int8_t, kM, kN, kK, Other> {
+  using Type = Int8Tile<int8_t, Other>;
 };
-template <int kM, int kN, int kK>
-struct Tile<uint8_t, kM, kN, kK> {
-  using Type = Int8Tile<uint8_t>;
+template <int kM, int kN, int kK, class Other>
+struct Tile<uint8_t, kM, kN, kK, Other> {
+  using Type = Int8Tile<uint8_t, Other>;
+};
+template <int kM, int kN, int kK, class Other>
+struct Tile<int4_t, kM, kN, kK, Other> {
+  using Type = Int4Tile<int4_t, Other>;
+};
+template <int kM, int kN, int kK, class Other>
+struct Tile<uint4_t, kM, kN, kK, Other> {
+  using Type = Int4Tile<uint4_t, Other>;
 };
 template <int kM, int kN, int kK>
 struct Tile<float, kM, kN, kK> {

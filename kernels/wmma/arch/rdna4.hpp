@@ -6,6 +6,7 @@
 
 #include <wmma/fma_tile.hpp>
 #include <wmma/half_tile.hpp>
+#include <wmma/int4.hpp>
 
 namespace wmma::arch {
 
@@ -56,47 +57,81 @@ struct Bf16Tile : WmmaShape<kCount16> {
   }
 };
 
-template <class T>
+template <class TypeA, class TypeB>
 struct Int8Tile : WmmaShape<kCount8> {
-  static constexpr bool kSigned = kSame<T, int8_t>;
+  static constexpr bool kSignedA = kSame<TypeA, int8_t>;
+  static constexpr bool kSignedB = kSame<TypeB, int8_t>;
   using Compute = int32_t;
-  static WMMA_DEVICE void mma(int32_t* d, const T* a, const T* b) {
+  static WMMA_DEVICE void mma(int32_t* d, const TypeA* a, const TypeB* b) {
 #if defined(__gfx1250__)
-    unpack(d, __builtin_amdgcn_wmma_i32_16x16x64_iu8(kSigned, pack<Int8>(a), kSigned, pack<Int8>(b), pack<Int8>(d),
+    unpack(d, __builtin_amdgcn_wmma_i32_16x16x64_iu8(kSignedA, pack<Int8>(a), kSignedB, pack<Int8>(b), pack<Int8>(d),
                                                      false, false));
 #else
-    unpack(d, __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(kSigned, pack<Int2>(a), kSigned, pack<Int2>(b),
+    unpack(d, __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(kSignedA, pack<Int2>(a), kSignedB, pack<Int2>(b),
                                                                pack<Int8>(d), false));
 #endif
   }
 };
 
-template <class T>
+#if defined(__gfx1250__)
+template <class TypeA, class TypeB, int kK>
+using Int4Tile = Int8ConvertedTile<TypeA, TypeB, Int8Tile<int8_t, int8_t>>;
+#else
+// 16x16x16, and 16x16x32 where K allows: a lane's run of K is then 16.
+template <class TypeA, class TypeB, int kK>
+struct Int4Tile {
+  static constexpr int kRun = kK % 32 == 0 ? 16 : 8;
+  using A = RunLayout<16, kRun, kRun>;
+  using B = A;
+  using C = ColumnLayout<16, 8>;
+  static constexpr bool kSignedA = kSame<TypeA, int4_t>;
+  static constexpr bool kSignedB = kSame<TypeB, int4_t>;
+  using Compute = int32_t;
+  static WMMA_DEVICE void mma(int32_t* d, const InMemory<TypeA>* a, const InMemory<TypeB>* b) {
+    if constexpr (kRun == 16) {
+      unpack(d, __builtin_amdgcn_wmma_i32_16x16x32_iu4_w32_gfx12(kSignedA, pack<Int2>(a), kSignedB, pack<Int2>(b),
+                                                                 pack<Int8>(d), false));
+    } else {
+      unpack(d, __builtin_amdgcn_wmma_i32_16x16x16_iu4_w32_gfx12(kSignedA, pack<int>(a), kSignedB, pack<int>(b),
+                                                                 pack<Int8>(d), false));
+    }
+  }
+};
+#endif
+
+#if defined(__gfx1250__)
+#define WMMA_FP8(a_type, b_type, a, b, d) \
+  __builtin_amdgcn_wmma_f32_16x16x64_##a_type##_##b_type(pack<Int8>(a), pack<Int8>(b), 0, pack<Float8>(d), false, false)
+#else
+#define WMMA_FP8(a_type, b_type, a, b, d) \
+  __builtin_amdgcn_wmma_f32_16x16x16_##a_type##_##b_type##_w32_gfx12(pack<Int2>(a), pack<Int2>(b), pack<Float8>(d))
+#endif
+
+template <class TypeA, class TypeB>
 struct Fp8Tile : WmmaShape<kCount8> {
   using Compute = float;
-  static WMMA_DEVICE void mma(float* d, const T* a, const T* b) {
-#if defined(__gfx1250__)
-    if constexpr (kSame<T, fp8_e4m3_t>) {
-      unpack(d, __builtin_amdgcn_wmma_f32_16x16x64_fp8_fp8(pack<Int8>(a), pack<Int8>(b), 0, pack<Float8>(d), false,
-                                                           false));
+  static constexpr bool kE4m3A = kSame<TypeA, fp8_e4m3_t>;
+  static constexpr bool kE4m3B = kSame<TypeB, fp8_e4m3_t>;
+  static WMMA_DEVICE void mma(float* d, const TypeA* a, const TypeB* b) {
+    if constexpr (kE4m3A && kE4m3B) {
+      unpack(d, WMMA_FP8(fp8, fp8, a, b, d));
+    } else if constexpr (kE4m3A) {
+      unpack(d, WMMA_FP8(fp8, bf8, a, b, d));
+    } else if constexpr (kE4m3B) {
+      unpack(d, WMMA_FP8(bf8, fp8, a, b, d));
     } else {
-      unpack(d, __builtin_amdgcn_wmma_f32_16x16x64_bf8_bf8(pack<Int8>(a), pack<Int8>(b), 0, pack<Float8>(d), false,
-                                                           false));
+      unpack(d, WMMA_FP8(bf8, bf8, a, b, d));
     }
-#else
-    if constexpr (kSame<T, fp8_e4m3_t>) {
-      unpack(d, __builtin_amdgcn_wmma_f32_16x16x16_fp8_fp8_w32_gfx12(pack<Int2>(a), pack<Int2>(b), pack<Float8>(d)));
-    } else {
-      unpack(d, __builtin_amdgcn_wmma_f32_16x16x16_bf8_bf8_w32_gfx12(pack<Int2>(a), pack<Int2>(b), pack<Float8>(d)));
-    }
-#endif
   }
 };
 
-template <class T, int kM, int kN, int kK>
+#undef WMMA_FP8
+
+// Other: the type of B where it is not A's.
+template <class T, int kM, int kN, int kK, class Other = T>
 struct Tile {
   static_assert(kIsFp8<T>, "wmma: this target has no product of this element type");
-  using Type = HalfConvertedTile<T, HalfTile>;  // the FNUZ forms
+  using Type = HalfConvertedTile<T, HalfTile, Other>;  // the FNUZ forms
 };
 template <int kM, int kN, int kK>
 struct Tile<half_t, kM, kN, kK> {
@@ -106,21 +141,29 @@ template <int kM, int kN, int kK>
 struct Tile<bf16_t, kM, kN, kK> {
   using Type = Bf16Tile;
 };
-template <int kM, int kN, int kK>
-struct Tile<int8_t, kM, kN, kK> {
-  using Type = Int8Tile<int8_t>;
+template <int kM, int kN, int kK, class Other>
+struct Tile<int8_t, kM, kN, kK, Other> {
+  using Type = Int8Tile<int8_t, Other>;
 };
-template <int kM, int kN, int kK>
-struct Tile<uint8_t, kM, kN, kK> {
-  using Type = Int8Tile<uint8_t>;
+template <int kM, int kN, int kK, class Other>
+struct Tile<uint8_t, kM, kN, kK, Other> {
+  using Type = Int8Tile<uint8_t, Other>;
 };
-template <int kM, int kN, int kK>
-struct Tile<fp8_e4m3_t, kM, kN, kK> {
-  using Type = Fp8Tile<fp8_e4m3_t>;
+template <int kM, int kN, int kK, class Other>
+struct Tile<int4_t, kM, kN, kK, Other> {
+  using Type = Int4Tile<int4_t, Other, kK>;
 };
-template <int kM, int kN, int kK>
-struct Tile<fp8_e5m2_t, kM, kN, kK> {
-  using Type = Fp8Tile<fp8_e5m2_t>;
+template <int kM, int kN, int kK, class Other>
+struct Tile<uint4_t, kM, kN, kK, Other> {
+  using Type = Int4Tile<uint4_t, Other, kK>;
+};
+template <int kM, int kN, int kK, class Other>
+struct Tile<fp8_e4m3_t, kM, kN, kK, Other> {
+  using Type = Fp8Tile<fp8_e4m3_t, Other>;
+};
+template <int kM, int kN, int kK, class Other>
+struct Tile<fp8_e5m2_t, kM, kN, kK, Other> {
+  using Type = Fp8Tile<fp8_e5m2_t, Other>;
 };
 template <int kM, int kN, int kK>
 struct Tile<float, kM, kN, kK> {

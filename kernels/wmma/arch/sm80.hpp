@@ -1,9 +1,11 @@
-// mma.sync tiles of sm_80 and later: m16n8k16 f16 and bf16, m16n8k32 8-bit integers, m8n8k4 f64, and from sm_89 on
-// m16n8k32 fp8 (before that fp8 runs in f16). f32 runs through FMA: tf32 would drop bits. Layouts as in the PTX ISA.
+// mma.sync tiles of sm_80 and later: m16n8k16 f16 and bf16, m16n8k32 8-bit integers, m16n8k32 and m16n8k64 4-bit ones,
+// m8n8k4 f64, and from sm_89 on m16n8k32 fp8 (before that fp8 runs in f16). f32 runs through FMA: tf32 would drop
+// bits. Layouts as in the PTX ISA.
 #pragma once
 
 #include <wmma/fma_tile.hpp>
 #include <wmma/half_tile.hpp>
+#include <wmma/int4.hpp>
 
 namespace wmma::arch {
 
@@ -13,7 +15,13 @@ namespace wmma::arch {
       : constraint(d[0]), constraint(d[1]), constraint(d[2]), constraint(d[3])                                       \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 
-template <class T>
+// A m16n8k32 product of 4-bit integers: two registers of A, one of B.
+#define WMMA_MMA_SHALLOW(types, d, a, b)                                                                \
+  asm("mma.sync.aligned.m16n8k32.row.col." types " {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" \
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])                                                  \
+      : "r"(a[0]), "r"(a[1]), "r"(b[0]))
+
+template <class T, class Other = T>
 struct MmaTile {
   static constexpr int kRun = 4 / sizeof(T);
   using A = MmaALayout<kRun, 4 * kRun>;
@@ -21,7 +29,7 @@ struct MmaTile {
   using C = MmaAccumulatorLayout<2>;
   using Compute = typename ComputeType<T>::Type;
 
-  static WMMA_DEVICE void mma(Compute* d, const T* a_elements, const T* b_elements) {
+  static WMMA_DEVICE void mma(Compute* d, const T* a_elements, const Other* b_elements) {
     uint32_t a[4];
     uint32_t b[2];
 #pragma unroll
@@ -33,23 +41,74 @@ struct MmaTile {
 
   // On whole registers: four of A, two of B.
   static WMMA_DEVICE void mma_words(Compute* d, const uint32_t* a, const uint32_t* b) {
+    constexpr bool kSignedB = kSame<Other, int8_t>;
+    constexpr bool kE4m3B = kSame<Other, fp8_e4m3_t>;
     if constexpr (kSame<T, half_t>) {
       WMMA_MMA("m16n8k16", "f32.f16.f16.f32", "+f", d, a, b);
     } else if constexpr (kSame<T, bf16_t>) {
       WMMA_MMA("m16n8k16", "f32.bf16.bf16.f32", "+f", d, a, b);
-    } else if constexpr (kSame<T, int8_t>) {
+    } else if constexpr (kSame<T, int8_t> && kSignedB) {
       WMMA_MMA("m16n8k32", "s32.s8.s8.s32", "+r", d, a, b);
+    } else if constexpr (kSame<T, int8_t>) {
+      WMMA_MMA("m16n8k32", "s32.s8.u8.s32", "+r", d, a, b);
+    } else if constexpr (kSame<T, uint8_t> && kSignedB) {
+      WMMA_MMA("m16n8k32", "s32.u8.s8.s32", "+r", d, a, b);
     } else if constexpr (kSame<T, uint8_t>) {
       WMMA_MMA("m16n8k32", "s32.u8.u8.s32", "+r", d, a, b);
-    } else if constexpr (kSame<T, fp8_e4m3_t>) {
+    } else if constexpr (kSame<T, fp8_e4m3_t> && kE4m3B) {
       WMMA_MMA("m16n8k32", "f32.e4m3.e4m3.f32", "+f", d, a, b);
+    } else if constexpr (kSame<T, fp8_e4m3_t>) {
+      WMMA_MMA("m16n8k32", "f32.e4m3.e5m2.f32", "+f", d, a, b);
     } else {
       static_assert(kSame<T, fp8_e5m2_t>, "wmma: this target has no product of this element type");
-      WMMA_MMA("m16n8k32", "f32.e5m2.e5m2.f32", "+f", d, a, b);
+      if constexpr (kE4m3B) {
+        WMMA_MMA("m16n8k32", "f32.e5m2.e4m3.f32", "+f", d, a, b);
+      } else {
+        WMMA_MMA("m16n8k32", "f32.e5m2.e5m2.f32", "+f", d, a, b);
+      }
     }
   }
 };
 
+// m16n8k64 where K allows, otherwise m16n8k32, which has half of its registers.
+template <class TypeA, class TypeB, int kK>
+struct Int4Tile {
+  static constexpr int kWords = kK % 64 == 0 ? 2 : 1;
+  using A = MmaALayout<8, 16 * kWords>;
+  using B = MmaBLayout<8, 8 * kWords>;
+  using C = MmaAccumulatorLayout<2>;
+  using Compute = int32_t;
+
+  static WMMA_DEVICE void mma(int32_t* d, const InMemory<TypeA>* a_pairs, const InMemory<TypeB>* b_pairs) {
+    constexpr bool kSignedA = kSame<TypeA, int4_t>;
+    constexpr bool kSignedB = kSame<TypeB, int4_t>;
+    uint32_t a[2 * kWords];
+    uint32_t b[kWords];
+#pragma unroll
+    for (int i = 0; i < 2 * kWords; ++i) a[i] = word(a_pairs, 4 * i);
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) b[i] = word(b_pairs, 4 * i);
+    if constexpr (kWords == 2 && kSignedA && kSignedB) {
+      WMMA_MMA("m16n8k64", "s32.s4.s4.s32", "+r", d, a, b);
+    } else if constexpr (kWords == 2 && kSignedA) {
+      WMMA_MMA("m16n8k64", "s32.s4.u4.s32", "+r", d, a, b);
+    } else if constexpr (kWords == 2 && kSignedB) {
+      WMMA_MMA("m16n8k64", "s32.u4.s4.s32", "+r", d, a, b);
+    } else if constexpr (kWords == 2) {
+      WMMA_MMA("m16n8k64", "s32.u4.u4.s32", "+r", d, a, b);
+    } else if constexpr (kSignedA && kSignedB) {
+      WMMA_MMA_SHALLOW("s32.s4.s4.s32", d, a, b);
+    } else if constexpr (kSignedA) {
+      WMMA_MMA_SHALLOW("s32.s4.u4.s32", d, a, b);
+    } else if constexpr (kSignedB) {
+      WMMA_MMA_SHALLOW("s32.u4.s4.s32", d, a, b);
+    } else {
+      WMMA_MMA_SHALLOW("s32.u4.u4.s32", d, a, b);
+    }
+  }
+};
+
+#undef WMMA_MMA_SHALLOW
 #undef WMMA_MMA
 
 // Whole 8x8 matrices of 16-bit elements from shared memory, the lanes' addresses being those of their rows: matrix m's
@@ -90,6 +149,7 @@ template <class Kind, class Fragment, bool kRowMajor, class T>
 WMMA_DEVICE bool load_shared_tiles(T* x, const T* data, uint32_t ld) {
   using Shape = typename Fragment::Shape;
   constexpr bool kIsA = kSame<Kind, matrix_a>;
+  constexpr bool kSixteen = (kIsA ? Shape::kTileRows : Shape::kTileCols) == 16;  // rows of A or columns of B a tile
   constexpr bool kWhole = Shape::kRows % Shape::kTileRows == 0 && Shape::kCols % Shape::kTileCols == 0;
   if constexpr (sizeof(T) == 2 && (kIsA || kSame<Kind, matrix_b>) && kWhole) {
     uint32_t inside;
@@ -100,21 +160,21 @@ WMMA_DEVICE bool load_shared_tiles(T* x, const T* data, uint32_t ld) {
     const uint32_t line = lane % 8;
     const uint32_t first = lane / 8 % 2;  // the matrix's place in pairs, and the pair's
     const uint32_t second = lane / 16;
-    // A's matrices go down, then along K; B's along K. Rows and columns of this lane's address within a tile:
-    const uint32_t outer = kIsA ? 8 * first : 0;
-    const uint32_t depth = kIsA ? 8 * second : 8 * first;
+    // The matrices of sixteen go down, then along K; those of eight along K. Of this lane's address within a tile:
+    const uint32_t outer = kSixteen ? 8 * first : 0;
+    const uint32_t depth = kSixteen ? 8 * second : 8 * first;
     constexpr bool kDepthRuns = kIsA == kRowMajor;  // memory runs along K
     const uint32_t along_outer = outer + (kDepthRuns ? line : 0);
     const uint32_t along_depth = depth + (kDepthRuns ? 0 : line);
 #pragma unroll
     for (int i = 0; i < Fragment::num_elements; i += Shape::kElements) {
       const int tile = i / Shape::kElements;
-      const uint32_t row = tile / Fragment::kTilesAcross * Shape::kTileRows + (kIsA ? along_outer : along_depth);
-      const uint32_t col = tile % Fragment::kTilesAcross * Shape::kTileCols + (kIsA ? along_depth : along_outer);
+      const uint32_t row = tile / Shape::kTilesAcross * Shape::kTileRows + (kIsA ? along_outer : along_depth);
+      const uint32_t col = tile % Shape::kTilesAcross * Shape::kTileCols + (kIsA ? along_depth : along_outer);
       const uint32_t element = kRowMajor ? row * ld + col : col * ld + row;
       const uint32_t address = start + element * uint32_t{sizeof(T)};
       uint32_t words[4];
-      if constexpr (kIsA) {
+      if constexpr (kSixteen) {
         ldmatrix_x4<!kDepthRuns>(words, address);
       } else {
         ldmatrix_x2<!kDepthRuns>(words, address);
@@ -153,27 +213,62 @@ struct DoubleTile {
   }
 };
 
-template <class T, int kM, int kN, int kK>
-struct Tile {
+template <class T, int kK, class Other = T>
+struct TileOf {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
   static constexpr bool kConverts = kIsFp8<T>;
 #else
   static constexpr bool kConverts = kSame<T, fp8_e4m3fnuz_t> || kSame<T, fp8_e5m2fnuz_t>;
 #endif
-  using Type = Choose<kConverts, HalfConvertedTile<T, MmaTile<half_t>>, MmaTile<T>>;
+  using Type = Choose<kConverts, HalfConvertedTile<T, MmaTile<half_t>, Other>, MmaTile<T, Other>>;
 };
-template <int kM, int kN, int kK>
-struct Tile<float, kM, kN, kK> {
+template <int kK>
+struct TileOf<float, kK> {
   using Type = FmaTile<float, float, MmaAccumulatorLayout<2>>;
 };
-template <int kM, int kN, int kK>
-struct Tile<double, kM, kN, kK> {
+template <int kK>
+struct TileOf<double, kK> {
   using Type = DoubleTile;
+};
+template <int kK, class Other>
+struct TileOf<int4_t, kK, Other> {
+  using Type = Int4Tile<int4_t, Other, kK>;
+};
+template <int kK, class Other>
+struct TileOf<uint4_t, kK, Other> {
+  using Type = Int4Tile<uint4_t, Other, kK>;
+};
+
+// Dᵀ = Bᵀ·Aᵀ, for eight rows.
+template <class Tile>
+struct ExchangedTile {
+  using A = typename Tile::B;
+  using B = typename Tile::A;
+  using C = TransposedLayout<typename Tile::C>;
+  using Compute = typename Tile::Compute;
+  template <class ElementA, class ElementB>
+  static WMMA_DEVICE void mma(Compute* d, const ElementA* a, const ElementB* b) {
+    Tile::mma(d, b, a);
+  }
+};
+
+// Other: the type of B where it is not A's.
+template <class T, int kM, int kN, int kK, class Other = T>
+struct Tile {
+  using Type = typename TileOf<T, kK, Other>::Type;
+};
+template <class T, int kN, int kK, class Other>
+struct Tile<T, 8, kN, kK, Other> {
+  using Type = ExchangedTile<typename TileOf<Other, kK, T>::Type>;
 };
 
 template <class T, int kM, int kN>
 struct AccumulatorTile {
   using Type = MmaAccumulatorLayout<kSame<T, double> ? 1 : 2>;
+};
+template <class T, int kN>
+struct AccumulatorTile<T, 8, kN> {
+  using Type = TransposedLayout<MmaAccumulatorLayout<kSame<T, double> ? 1 : 2>>;
 };
 
 }  // namespace wmma::arch
