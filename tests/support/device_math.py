@@ -210,13 +210,17 @@ def arguments(type_: str, count: int) -> tuple[np.ndarray, np.ndarray]:
     x = np.concatenate(
         [
             rng.uniform(0, 1, part), rng.uniform(0, 3, part), rng.uniform(0, 30, part), rng.uniform(0, top, part),
-            2.0 ** rng.uniform(-16, 17, part), 1 + rng.standard_normal(part) * 0.1, rng.integers(0, 200, part) / 2,
+            2.0 ** rng.uniform(-16, 17, part), 1 + rng.standard_normal(part) * 0.2, rng.integers(0, 200, part) / 2,
             np.exp2(rng.uniform(limits.minexp - limits.nmant, limits.maxexp, part).astype(Wide)).astype(np.float64),
         ]
     ).astype(kind)  # fmt: skip
     x = np.concatenate([x, -x])
     z = np.where(rng.random(len(x)) < 0.5, rng.uniform(-20, 20, len(x)).astype(kind), rng.permutation(x))
     z = np.where(rng.random(len(x)) < 0.2, np.rint(z), z).astype(kind)
+    # Powers over the whole range of results: there the logarithm needs its last digits.
+    with np.errstate(all="ignore"):
+        far = rng.uniform(-1, 1, len(x)) * limits.maxexp / np.log2(np.abs(x.astype(Wide)))
+        z = np.where((rng.random(len(x)) < 0.4) & np.isfinite(far.astype(kind)), far, z).astype(kind)
     first, second = (values.ravel() for values in np.meshgrid(_special(kind), _special(kind)))
     return np.concatenate([x, first]), np.concatenate([z, second])
 
