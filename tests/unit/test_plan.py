@@ -61,6 +61,24 @@ def test_a_registered_activation_calls_the_device_librarys_functions(target):
     torch.testing.assert_close(got, wmma_ops.gemm(a, b, activation="lifted_softplus"), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_registered_activation_calls_exact_functions_in_its_type(dtype):
+    if "cubed_erf" not in activations.names():
+        wmma_ops.register_activation(
+            "cubed_erf",
+            device="pow(x, 3) * erf(x)",
+            forward=lambda x: x**3 * torch.erf(x),
+            derivative=lambda x: 3 * x**2 * torch.erf(x) + x**3 * 2 / math.sqrt(math.pi) * torch.exp(-x * x),
+        )
+    a, b = torch.randn(16, 8, dtype=dtype), torch.randn(8, 16, dtype=dtype)
+    product = a.double() @ b.double()
+    with wmma_ops.emulate("gfx942"):
+        got = wmma_ops.gemm(a, b, activation="cubed_erf")
+    want = product**3 * torch.erf(product)
+    bound = 1e-5 if dtype == torch.float32 else 1e-13
+    torch.testing.assert_close(got.double(), want, rtol=bound, atol=bound)
+
+
 @pytest.mark.parametrize("op", ["gemm", "gemm_gemm"])
 def test_a_registered_activation_runs(op):
     a, b = torch.randn(32, 32).half(), torch.randn(32, 32).half() / 8

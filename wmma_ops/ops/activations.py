@@ -107,8 +107,9 @@ def register_activation(
 
     Args:
         name: a Python identifier that is not taken yet.
-        device: the activation as a C++ expression of ``float x``, for the device kernels. What it may call is in
-            ``wmma/math.hpp``: ``fast_exp(x)``, ``fast_log``, ``fast_tanh``, ``fast_max`` …
+        device: the activation as a C++ expression of ``x``, a float or a double, for the device kernels. What it may call is
+            in ``wmma/math.hpp``: ``erf(x)``, ``pow(x, 3)``, ``fmax(x, 0)`` …, and for less accuracy ``fast_exp(x)``,
+            ``fast_tanh`` …
         forward: the same as an elementwise torch function, for CPU tensors.
         derivative: its derivative as a torch function; itself differentiable where second derivatives are wanted.
 

@@ -47,6 +47,7 @@ def registered(codes: Iterable[int]) -> str:
     for code in dict.fromkeys(codes):
         if code >= activations.FIRST_REGISTERED:
             expression = activations.by_code(code).device
+            found = found or "#include <wmma/math.hpp>\n"
             found += (
                 f"template <> struct wmma::RegisteredActivation<{code}> {{\n"
                 f"  static WMMA_DEVICE float apply(float x) {{ return {expression}; }}\n"
