@@ -51,15 +51,15 @@ WMMA_DEVICE uint64_t checked_mask(Mask given) {
   static_assert(sizeof(Mask) == 8 || kWaveSize == 32, "wmma: a mask of 64 lanes has 64 bits: give a uint64_t");
   const uint64_t mask = static_cast<uint64_t>(given) & kAllLanes;
   [[maybe_unused]] const uint64_t absent = arch::kLanesComeTogether ? mask & ~active_mask() : 0;
-  WMMA_ASSERT((mask & lane_mask_eq()) != 0 && absent == 0,
-              "wmma: a mask names the lane that calls it, and no lane that is not there: it is 0x%llx", mask);
+  [[maybe_unused]] const bool kept = (mask & lane_mask_eq()) != 0 && absent == 0;
+  WMMA_ASSERT(kept, "a mask names the lane that calls it and no absent lane: it is 0x%llx", mask);
   return mask;
 }
 
 template <class Width>
 WMMA_DEVICE void check_width([[maybe_unused]] Width width) {
-  WMMA_ASSERT(width > 0 && width <= kWaveSize && (width & (width - 1)) == 0,
-              "wmma: a width is a power of two, up to the wave's lanes: it is %d", width);
+  [[maybe_unused]] const bool kept = width > 0 && width <= kWaveSize && (width & (width - 1)) == 0;
+  WMMA_ASSERT(kept, "a width is a power of two, up to the wave's lanes: it is %d", width);
 }
 
 template <class T>

@@ -37,7 +37,7 @@ def test_compiles(target):
 
 MISTAKES = {
     "y[0] = vote_ballot_sync(kAllLanes & ~lane_mask_eq(), true)": "names the lane that calls it",
-    "if (lane_id() < 3) y[0] = wave_sum_sync(kAllLanes, 1)": "no lane that is not there",
+    "if (lane_id() < 3) y[0] = wave_sum_sync(kAllLanes, 1)": "no absent lane",
     "if (lane_id() > 3) y[0] = shuffle_sync(uint64_t{255}, 1, 5)": "it is 0xff",
     "y[0] = shuffle(3, 1, n)": "a power of two, up to the wave's lanes: it is 12",
     "y[0] = shuffle_xor_sync(kAllLanes, 3, 1, 9 * n)": "a power of two, up to the wave's lanes: it is 108",
