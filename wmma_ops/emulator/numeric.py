@@ -123,6 +123,10 @@ def _split(a):
     return high, a - high
 
 
+_ONE, _LEAST = u64(1), f64(2.0**-900).view(u64) << u64(1)
+_RANGE = (f64(2.0**1000).view(u64) << u64(1)) - _LEAST
+
+
 def fma64(a, b, c):
     """float64 a·b + c. The product's error is exact (Dekker) within the range; outside it, by way of mantissas."""
     a, b, c = np.asarray(a, f64), np.asarray(b, f64), np.asarray(c, f64)
@@ -131,12 +135,16 @@ def fma64(a, b, c):
     low = ((ah * bh - p) + ah * bl + al * bh) + al * bl
     s, error = two_sum(p, c)
     rest = low + error
-    size = np.abs(p)
-    plain = (size < 1e300) & np.isfinite(rest) & ((size > 1e-270) | (a == 0) | (b == 0))
-    rounded = np.where(rest == 0, s, s + rest)  # a sum of −0 stays −0
-    if np.count_nonzero(plain) == plain.size:
+    # Without the sign, the numbers between two powers of 2 are those between two whole numbers.
+    within = ((p.view(u64) << _ONE) - _LEAST < _RANGE) & np.isfinite(rest)
+    if np.count_nonzero(within) == within.size:
+        return s + rest
+    zero = (a == 0) | (b == 0)
+    rounded = np.where(zero, s, s + rest)
+    within = within | zero
+    if np.count_nonzero(within) == within.size:
         return rounded
-    return np.where(plain, rounded, _fma64_anywhere(a, b, c))
+    return np.where(within, rounded, _fma64_anywhere(a, b, c))
 
 
 def _fma64_anywhere(a, b, c):
