@@ -66,11 +66,12 @@ WMMA_DEVICE T block_exclusive_scan(T value, F f, typename Identity<T>::Type firs
   return wave_id() == 0 ? within : f(found.before, within);
 }
 
-// The sum of the values up to this thread's, and of those before it.
+// The sum of the values up to this thread's.
 template <class T>
 WMMA_DEVICE T block_inclusive_sum(T value) {
   return static_cast<T>(block_inclusive_scan(detail::carried(value), Sum{}));
 }
+// The sum of the values before this thread's.
 template <class T>
 WMMA_DEVICE T block_exclusive_sum(T value) {
   return static_cast<T>(block_exclusive_scan(detail::carried(value), Sum{}, 0));

@@ -28,16 +28,21 @@ WMMA_DEVICE uint32_t lane_id() { return arch::lane_id(); }
 // A value that is the same in all lanes, moved to a scalar register where the target has them.
 WMMA_DEVICE uint32_t uniform(uint32_t value) { return arch::uniform(value); }
 
-// The masks of this lane, and of those before and after it.
+// The mask of this lane alone.
 WMMA_DEVICE uint64_t lane_mask_eq() { return uint64_t{1} << lane_id(); }
+// Of the lanes before it.
 WMMA_DEVICE uint64_t lane_mask_lt() { return lane_mask_eq() - 1; }
+// Of the lanes before it, and of itself.
 WMMA_DEVICE uint64_t lane_mask_le() { return lane_mask_lt() | lane_mask_eq(); }
+// Of the lanes after it.
 WMMA_DEVICE uint64_t lane_mask_gt() { return kAllLanes & ~lane_mask_le(); }
+// Of the lanes after it, and of itself.
 WMMA_DEVICE uint64_t lane_mask_ge() { return kAllLanes & ~lane_mask_lt(); }
 
 // The lanes that come to this call together.
 WMMA_DEVICE uint64_t active_mask() { return arch::active_mask(); }
 
+// How many bits are set.
 WMMA_DEVICE int count_bits(uint64_t bits) { return arch::count_bits(bits); }
 
 // The number of the lowest bit that is set in a mask that is not 0.
@@ -109,8 +114,8 @@ WMMA_DEVICE int lane_across(int flips, int width) {
 
 }  // namespace detail
 
-// Shuffles of 1, 2, 4 or 8 bytes, in the whole wave or in groups of `width` lanes, a power of two. All lanes of the
-// wave take part. Where the source lies outside the group, a lane keeps its own value.
+// The value of the lane `source`. Shuffles move 1, 2, 4 or 8 bytes, in the whole wave or in groups of `width` lanes, a
+// power of two. All lanes of the wave take part. Where the source lies outside the group, a lane keeps its own value.
 template <class T>
 WMMA_DEVICE T shuffle(T value, int source) {
   return detail::shuffle_from(value, detail::lane_at(source, kWaveSize));
@@ -120,6 +125,7 @@ WMMA_DEVICE T shuffle(T value, int source, int width) {
   detail::check_width(width);
   return detail::shuffle_from(value, detail::lane_at(source, width));
 }
+// The value of the lane that comes `delta` before this one.
 template <class T>
 WMMA_DEVICE T shuffle_up(T value, int delta) {
   return detail::shuffle_from(value, detail::lane_above(delta, kWaveSize));
@@ -129,6 +135,7 @@ WMMA_DEVICE T shuffle_up(T value, int delta, int width) {
   detail::check_width(width);
   return detail::shuffle_from(value, detail::lane_above(delta, width));
 }
+// The value of the lane that comes `delta` after this one.
 template <class T>
 WMMA_DEVICE T shuffle_down(T value, int delta) {
   return detail::shuffle_from(value, detail::lane_below(delta, kWaveSize));
@@ -138,6 +145,7 @@ WMMA_DEVICE T shuffle_down(T value, int delta, int width) {
   detail::check_width(width);
   return detail::shuffle_from(value, detail::lane_below(delta, width));
 }
+// The value of the lane whose number differs from this one's in the bits of `mask`.
 template <class T>
 WMMA_DEVICE T shuffle_xor(T value, int mask) {
   return detail::shuffle_from(value, detail::lane_across(mask, kWaveSize));
@@ -148,42 +156,50 @@ WMMA_DEVICE T shuffle_xor(T value, int mask, int width) {
   return detail::shuffle_from(value, detail::lane_across(mask, width));
 }
 
-// The same among the lanes of a mask. What is read from a lane that it does not name means nothing.
+// The value of the lane `source`, among the lanes of a mask. What is read from a lane that it does not name means
+// nothing.
 template <class Mask, class T>
 WMMA_DEVICE T shuffle_sync(Mask mask, T value, int source, int width = kWaveSize) {
   detail::check_width(width);
   return detail::shuffle_among(detail::checked_mask(mask), value, detail::lane_at(source, width));
 }
+// The value of the lane that comes `delta` before this one.
 template <class Mask, class T>
 WMMA_DEVICE T shuffle_up_sync(Mask mask, T value, int delta, int width = kWaveSize) {
   detail::check_width(width);
   return detail::shuffle_among(detail::checked_mask(mask), value, detail::lane_above(delta, width));
 }
+// The value of the lane that comes `delta` after this one.
 template <class Mask, class T>
 WMMA_DEVICE T shuffle_down_sync(Mask mask, T value, int delta, int width = kWaveSize) {
   detail::check_width(width);
   return detail::shuffle_among(detail::checked_mask(mask), value, detail::lane_below(delta, width));
 }
+// The value of the lane whose number differs from this one's in the bits of `flips`.
 template <class Mask, class T>
 WMMA_DEVICE T shuffle_xor_sync(Mask mask, T value, int flips, int width = kWaveSize) {
   detail::check_width(width);
   return detail::shuffle_among(detail::checked_mask(mask), value, detail::lane_across(flips, width));
 }
 
-// Votes of the lanes that reach the call, all of the wave on NVIDIA. In the ballot bit l is lane l's vote.
+// The votes of the lanes that reach the call, all of the wave on NVIDIA: bit l is lane l's.
 WMMA_DEVICE uint64_t vote_ballot(bool vote) { return arch::ballot(vote); }
+// Whether one of them says yes.
 WMMA_DEVICE bool vote_any(bool vote) { return arch::ballot(vote) != 0; }
+// Whether all of them say yes.
 WMMA_DEVICE bool vote_all(bool vote) { return arch::ballot(!vote) == 0; }
 
-// Votes of a mask's lanes; of a ballot the others' bits are 0.
+// The votes of a mask's lanes; the others' bits are 0.
 template <class Mask>
 WMMA_DEVICE uint64_t vote_ballot_sync(Mask mask, bool vote) {
   return arch::ballot_among(detail::checked_mask(mask), vote);
 }
+// Whether one of a mask's lanes says yes.
 template <class Mask>
 WMMA_DEVICE bool vote_any_sync(Mask mask, bool vote) {
   return vote_ballot_sync(mask, vote) != 0;
 }
+// Whether all of a mask's lanes say yes.
 template <class Mask>
 WMMA_DEVICE bool vote_all_sync(Mask mask, bool vote) {
   return vote_ballot_sync(mask, !vote) == 0;
@@ -200,6 +216,7 @@ WMMA_DEVICE uint64_t match_any_sync(Mask mask, T value) {
   });
   return same;
 }
+// The same among the lanes that reach the call.
 template <class T>
 WMMA_DEVICE uint64_t match_any(T value) {
   return match_any_sync(active_mask(), value);
@@ -216,6 +233,7 @@ WMMA_DEVICE uint64_t match_all_sync(Mask mask, T value) {
   });
   return arch::ballot_among(among, !same) == 0 ? among : 0;
 }
+// The same among the lanes that reach the call.
 template <class T>
 WMMA_DEVICE uint64_t match_all(T value) {
   return match_all_sync(active_mask(), value);

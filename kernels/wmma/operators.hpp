@@ -54,7 +54,7 @@ WMMA_DEVICE T greater(T a, T b) {
 
 }  // namespace detail
 
-// Each with `first`, which changes nothing that it is combined with.
+// The sum. Each of these has `first`, which changes nothing that it is combined with.
 struct Sum {
   template <class T>
   WMMA_DEVICE T operator()(T a, T b) const {
@@ -66,7 +66,7 @@ struct Sum {
   }
 };
 
-// Of floats a number rather than a NaN.
+// The least value; of floats a number rather than a NaN.
 struct Min {
   template <class T>
   WMMA_DEVICE T operator()(T a, T b) const {
@@ -77,6 +77,7 @@ struct Min {
     return detail::highest<T>();
   }
 };
+// The greatest value; of floats a number rather than a NaN.
 struct Max {
   template <class T>
   WMMA_DEVICE T operator()(T a, T b) const {
@@ -88,6 +89,7 @@ struct Max {
   }
 };
 
+// The bits that both have.
 struct BitAnd {
   template <class T>
   WMMA_DEVICE T operator()(T a, T b) const {
@@ -99,6 +101,7 @@ struct BitAnd {
     return static_cast<T>(-1);
   }
 };
+// The bits that one of both has.
 struct BitOr {
   template <class T>
   WMMA_DEVICE T operator()(T a, T b) const {
@@ -110,6 +113,7 @@ struct BitOr {
     return static_cast<T>(0);
   }
 };
+// The bits that one of both has and the other has not.
 struct BitXor {
   template <class T>
   WMMA_DEVICE T operator()(T a, T b) const {

@@ -79,6 +79,7 @@ WMMA_DEVICE T wave_reduce(T value, F f) {
     return detail::shuffle_from(detail::scanned<1, kWidth>(value, f), lane_id() | (kWidth - 1));
   }
 }
+// The same among the lanes of a mask.
 template <class Mask, class T, class F>
 WMMA_DEVICE T wave_reduce_sync(Mask mask, T value, F f) {
   const uint64_t among = detail::checked_mask(mask);
@@ -92,6 +93,7 @@ WMMA_DEVICE T wave_inclusive_scan(T value, F f) {
   static_assert(detail::kIsWidth<kWidth>, "wmma: a width is a power of two, up to the wave's lanes");
   return detail::scanned<1, kWidth>(value, f);
 }
+// The same among the lanes of a mask.
 template <class Mask, class T, class F>
 WMMA_DEVICE T wave_inclusive_scan_sync(Mask mask, T value, F f) {
   return detail::scanned_among(detail::checked_mask(mask), value, f);
@@ -103,6 +105,7 @@ WMMA_DEVICE T wave_exclusive_scan(T value, F f, typename Identity<T>::Type first
   const T before = shuffle_up(wave_inclusive_scan<kWidth>(value, f), 1);
   return lane_id() % kWidth == 0 ? first : before;
 }
+// The same among the lanes of a mask.
 template <class Mask, class T, class F>
 WMMA_DEVICE T wave_exclusive_scan_sync(Mask mask, T value, F f, typename Identity<T>::Type first) {
   const uint64_t among = detail::checked_mask(mask), below = among & lane_mask_lt();
@@ -111,79 +114,88 @@ WMMA_DEVICE T wave_exclusive_scan_sync(Mask mask, T value, F f, typename Identit
   return below ? before : first;
 }
 
-// The sum of the values up to this lane's, and of those before it.
+// The sum of the group's values up to this lane's.
 template <int kWidth = kWaveSize, class T>
 WMMA_DEVICE T wave_inclusive_sum(T value) {
   return static_cast<T>(wave_inclusive_scan<kWidth>(detail::carried(value), Sum{}));
 }
+// The same among the lanes of a mask.
 template <class Mask, class T>
 WMMA_DEVICE T wave_inclusive_sum_sync(Mask mask, T value) {
   return static_cast<T>(wave_inclusive_scan_sync(mask, detail::carried(value), Sum{}));
 }
+// The sum of the group's values before this lane's.
 template <int kWidth = kWaveSize, class T>
 WMMA_DEVICE T wave_exclusive_sum(T value) {
   return static_cast<T>(wave_exclusive_scan<kWidth>(detail::carried(value), Sum{}, 0));
 }
+// The same among the lanes of a mask.
 template <class Mask, class T>
 WMMA_DEVICE T wave_exclusive_sum_sync(Mask mask, T value) {
   return static_cast<T>(wave_exclusive_scan_sync(mask, detail::carried(value), Sum{}, 0));
 }
 
-// The sum of a group of lanes, or of a mask's, for each of them.
+// The sum of a group of lanes, for each of them.
 template <int kWidth = kWaveSize, class T>
 WMMA_DEVICE T wave_sum(T value) {
   return static_cast<T>(wave_reduce<kWidth>(detail::carried(value), Sum{}));
 }
+// The sum of a mask's lanes, for each of them.
 template <class Mask, class T>
 WMMA_DEVICE T wave_sum_sync(Mask mask, T value) {
   return static_cast<T>(wave_reduce_sync(mask, detail::carried(value), Sum{}));
 }
 
-// The least value of a group of lanes, or of a mask's, for each of them.
+// The least value of a group of lanes, for each of them.
 template <int kWidth = kWaveSize, class T>
 WMMA_DEVICE T wave_min(T value) {
   return static_cast<T>(wave_reduce<kWidth>(detail::carried(value), Min{}));
 }
+// The least value of a mask's lanes, for each of them.
 template <class Mask, class T>
 WMMA_DEVICE T wave_min_sync(Mask mask, T value) {
   return static_cast<T>(wave_reduce_sync(mask, detail::carried(value), Min{}));
 }
 
-// The greatest value of a group of lanes, or of a mask's, for each of them.
+// The greatest value of a group of lanes, for each of them.
 template <int kWidth = kWaveSize, class T>
 WMMA_DEVICE T wave_max(T value) {
   return static_cast<T>(wave_reduce<kWidth>(detail::carried(value), Max{}));
 }
+// The greatest value of a mask's lanes, for each of them.
 template <class Mask, class T>
 WMMA_DEVICE T wave_max_sync(Mask mask, T value) {
   return static_cast<T>(wave_reduce_sync(mask, detail::carried(value), Max{}));
 }
 
-// All bits that every value has of a group of lanes, or of a mask's, for each of them.
+// All bits that every value has of a group of lanes, for each of them.
 template <int kWidth = kWaveSize, class T>
 WMMA_DEVICE T wave_and(T value) {
   return static_cast<T>(wave_reduce<kWidth>(detail::carried(value), BitAnd{}));
 }
+// All bits that every value has of a mask's lanes, for each of them.
 template <class Mask, class T>
 WMMA_DEVICE T wave_and_sync(Mask mask, T value) {
   return static_cast<T>(wave_reduce_sync(mask, detail::carried(value), BitAnd{}));
 }
 
-// All bits that any value has of a group of lanes, or of a mask's, for each of them.
+// All bits that any value has of a group of lanes, for each of them.
 template <int kWidth = kWaveSize, class T>
 WMMA_DEVICE T wave_or(T value) {
   return static_cast<T>(wave_reduce<kWidth>(detail::carried(value), BitOr{}));
 }
+// All bits that any value has of a mask's lanes, for each of them.
 template <class Mask, class T>
 WMMA_DEVICE T wave_or_sync(Mask mask, T value) {
   return static_cast<T>(wave_reduce_sync(mask, detail::carried(value), BitOr{}));
 }
 
-// The bits that an odd number of values have of a group of lanes, or of a mask's, for each of them.
+// The bits that an odd number of values have of a group of lanes, for each of them.
 template <int kWidth = kWaveSize, class T>
 WMMA_DEVICE T wave_xor(T value) {
   return static_cast<T>(wave_reduce<kWidth>(detail::carried(value), BitXor{}));
 }
+// The bits that an odd number of values have of a mask's lanes, for each of them.
 template <class Mask, class T>
 WMMA_DEVICE T wave_xor_sync(Mask mask, T value) {
   return static_cast<T>(wave_reduce_sync(mask, detail::carried(value), BitXor{}));
