@@ -19,7 +19,7 @@ WMMA_DEVICE double trunc(double x) { return __builtin_trunc(x); }
 WMMA_DEVICE float exact_sqrt(float x) { return __builtin_sqrtf(x); }
 WMMA_DEVICE double exact_sqrt(double x) { return __builtin_sqrt(x); }
 
-// Within 2^-22, of normal numbers and to them.
+// Within 2^-22, of normal numbers and to them; 2^-20 is what may be relied on in double.
 WMMA_DEVICE float approximate_rcp(float x) { return __builtin_amdgcn_rcpf(x); }
 WMMA_DEVICE double approximate_rcp(double x) { return __builtin_amdgcn_rcp(x); }
 WMMA_DEVICE float approximate_exp2(float x) { return exp2(x); }

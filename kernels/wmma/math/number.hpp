@@ -180,7 +180,7 @@ WMMA_DEVICE Pair<T> product(Pair<T> a, Pair<T> b) {
   return {p.high, arch::fma(a.high, b.low, arch::fma(a.low, b.high, p.low))};
 }
 
-// 1 / x within 2^-45 in double and 2^-22 in float, and within a unit in the last place, for normal x and 1 / x.
+// 1 / x within 2^-39 in double and 2^-22 in float, and within a unit in the last place, for normal x and 1 / x.
 template <class T>
 WMMA_DEVICE T near_reciprocal(T x) {
   const T y = arch::approximate_rcp(x);
