@@ -54,11 +54,12 @@ def _between(assembly: str, kernel: str) -> str:
     return assembly.split(f"\n{kernel}:")[1].split("s_endpgm")[0]
 
 
+SCOPES = ("wave", "block", "device", "system")
 ORDERS = "".join(
     f'extern "C" __global__ void {order}_{scope}(int* x, int* y) {{\n'
     f"  x[1] = *y; y[threadIdx.x + 1] = atomic_exchange<memory_order::{order}, memory_scope::{scope}>(x, 3) + *y;\n}}\n"
     for order in ("relaxed", "acquire", "release", "acq_rel", "seq_cst")
-    for scope in ("block", "device", "system")
+    for scope in SCOPES
 )
 
 
@@ -77,9 +78,7 @@ ORDERS = "".join(
 def test_orders_and_scopes(target, atomic, before, after):
     """Caches are written back before a release, and forgotten after an acquire, as far as the scope reaches."""
     assembly = jit.compile(HEAD + ORDERS, target).assembly
-    for order, scope in itertools.product(
-        ("relaxed", "acquire", "release", "acq_rel", "seq_cst"), ("block", "device", "system")
-    ):
+    for order, scope in itertools.product(("relaxed", "acquire", "release", "acq_rel", "seq_cst"), SCOPES):
         first, last = _between(assembly, f"{order}_{scope}").split(atomic)
         releases, acquires = order not in ("relaxed", "acquire"), order not in ("relaxed", "release")
         if scope in before:
@@ -95,14 +94,15 @@ def test_orders_and_scopes(target, atomic, before, after):
 @pytest.mark.parametrize("target", NVIDIA)
 def test_orders_and_scopes_of_nvidia(target):
     assembly = jit.compile(HEAD + ORDERS, target).assembly
-    for order, scope in itertools.product(("relaxed", "acquire", "release", "acq_rel", "seq_cst"), ("block", "device")):
+    for order, scope in itertools.product(("relaxed", "acquire", "release", "acq_rel", "seq_cst"), SCOPES):
         text = assembly.split(f".entry {order}_{scope}(")[1].split("ret;")[0]
         first, last = re.split(r"atom\.\S*exch\S*", text)
-        reach = {"block": "cta", "device": "gpu"}[scope]
+        reach = {"wave": "cta", "block": "cta", "device": "gpu", "system": "sys"}[scope]
         fence = f"fence.{'sc' if order == 'seq_cst' else 'acq_rel'}.{reach};"
         assert (fence in first) == (order not in ("relaxed", "acquire")), (order, scope)
         assert (fence in last) == (order not in ("relaxed", "release")), (order, scope)
-        assert (".cta.exch" in text) == (scope == "block"), (order, scope)
+        assert (".cta.exch" in text) == (reach == "cta"), (order, scope)
+        assert (".sys.exch" in text) == (reach == "sys"), (order, scope)
 
 
 PAIRS = """
