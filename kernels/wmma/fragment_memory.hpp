@@ -126,7 +126,7 @@ WMMA_CONSTEXPR bool moves() {
   using T = typename Fragment::element_type;
   constexpr bool kHasLayout = !kSame<Layout, void>;
   static_assert(kHasLayout, "wmma: give the fragment a layout, or the call one");
-  constexpr bool kHasType = kSame<Data, InMemory<T>>;
+  constexpr bool kHasType = kSame<Plain<Data>, Plain<InMemory<T>>>;
   static_assert(kHasType || kIsInt4<T>, "wmma: the pointer is to the fragment's element type");
   static_assert(kHasType || !kIsInt4<T>, "wmma: memory of int4_t is of int4x2_t, memory of uint4_t of uint4x2_t");
   constexpr bool kIsA = kSame<typename FragmentOf<Fragment>::Kind, matrix_a>;
@@ -135,10 +135,21 @@ WMMA_CONSTEXPR bool moves() {
   return kHasLayout && kHasType && kAlongK;
 }
 
+// A pointer by the name that the fragment has for the type.
+template <class Fragment, class Data>
+WMMA_DEVICE auto* memory_of(Data* data) {
+  return reinterpret_cast<InMemory<typename Fragment::element_type>*>(data);
+}
+template <class Fragment, class Data>
+WMMA_DEVICE auto* memory_of(const Data* data) {
+  return reinterpret_cast<const InMemory<typename Fragment::element_type>*>(data);
+}
+
 template <bool kLoad, class Layout, class Fragment, class Data, class Share>
 WMMA_DEVICE void move_fragment(Fragment& frag, Data* data, uint32_t ld, const Share& share) {
   using Units = Moved<Fragment>;
-  move<kLoad, Units, kSame<Layout, row_major>>(Units::units(frag), data, ld / Units::kPerUnit, share);
+  move<kLoad, Units, kSame<Layout, row_major>>(Units::units(frag), memory_of<Fragment>(data), ld / Units::kPerUnit,
+                                               share);
 }
 
 }  // namespace detail
@@ -158,7 +169,8 @@ WMMA_DEVICE void load_matrix_sync(fragment<Kind, M, N, K, T, Layout>& frag, cons
   using Fragment = fragment<Kind, M, N, K, T, Layout>;
   if constexpr (detail::moves<Fragment, Data, Layout>()) {
     using Units = detail::Moved<Fragment>;
-    if (arch::load_shared_tiles<Kind, Units, kSame<Layout, row_major>>(Units::units(frag), data, ld)) return;
+    const auto* memory = detail::memory_of<Fragment>(data);
+    if (arch::load_shared_tiles<Kind, Units, kSame<Layout, row_major>>(Units::units(frag), memory, ld)) return;
     detail::move_fragment<true, Layout>(frag, data, ld, detail::WholeBlock{});
   }
 }
@@ -214,6 +226,7 @@ WMMA_DEVICE void load_matrix_coop_sync(fragment<Kind, M, N, K, T, Layout>& frag,
   load_matrix_coop_sync(frag, data, ld, wave_index, wave_count, wave_count);
 }
 
+// Writes this wave's pieces, as load_matrix_coop_sync brings them.
 template <class Kind, int M, int N, int K, class T, class Layout, class Data>
 WMMA_DEVICE void store_matrix_coop_sync(Data* data, const fragment<Kind, M, N, K, T, Layout>& frag, uint32_t ld,
                                         uint32_t wave_index, uint32_t wave_count, uint32_t split_count) {

@@ -12,7 +12,7 @@ WMMA_DEVICE auto* tile_elements(F& frag) {
   if constexpr (kIsInt4<typename F::element_type>) {
     return frag.x.pairs;
   } else {
-    return frag.x;
+    return reinterpret_cast<Plain<typename F::element_type>*>(frag.x);
   }
 }
 
@@ -59,8 +59,8 @@ WMMA_DEVICE void multiply_tiles(Compute* sum, const A* a, const B* b) {
 template <class FragmentD, class FragmentA, class FragmentB, class FragmentC>
 WMMA_DEVICE void multiply(FragmentD& d, const FragmentA& a, const FragmentB& b, const FragmentC& c) {
   using Of = FragmentOf<FragmentD>;
-  using InputA = typename FragmentA::element_type;
-  using InputB = typename FragmentB::element_type;
+  using InputA = Plain<typename FragmentA::element_type>;
+  using InputB = Plain<typename FragmentB::element_type>;
   constexpr bool kSwapped = kSame<typename Of::Kind, accumulator_swapped> && arch::kSwapsOperands;
   using First = Choose<kSwapped, InputB, InputA>;
   using Second = Choose<kSwapped, InputA, InputB>;
@@ -107,7 +107,7 @@ WMMA_CONSTEXPR bool multiplies() {
                             OfB::kN == OfD::kN && OfC::kN == OfD::kN && OfA::kK == OfD::kK && OfB::kK == OfD::kK &&
                             OfC::kK == OfD::kK;
     static_assert(kSizes, "wmma: the four fragments of mma_sync have one M, N and K");
-    constexpr bool kPair = kMultiply<typename OfA::Element, typename OfB::Element>;
+    constexpr bool kPair = kMultiply<Plain<typename OfA::Element>, Plain<typename OfB::Element>>;
     static_assert(kPair,
                   "wmma: A and B have one type, or are e4m3 and e5m2 of one form, int8_t and uint8_t, or int4_t and "
                   "uint4_t; convert_fragment makes others alike");

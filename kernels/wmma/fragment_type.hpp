@@ -144,7 +144,7 @@ struct fragment {
   static_assert(detail::takes_block<M, N>());
   static_assert(kSame<Layout, void> || kSame<Layout, row_major> || kSame<Layout, col_major>,
                 "wmma: a fragment's layout is row_major, col_major or none");
-  using Shape = detail::Shape<Kind, M, N, K, T>;
+  using Shape = detail::Shape<Kind, M, N, K, Plain<T>>;
   using element_type = T;
   static constexpr int num_elements = Shape::kTilesDown * Shape::kTilesAcross * Shape::kElements;
 
@@ -193,6 +193,7 @@ inline constexpr bool kLieAlike = kSame<typename F::Shape::Lanes, typename G::Sh
 
 }  // namespace detail
 
+// Whether T is a fragment.
 template <class T>
 inline constexpr bool kIsFragment = detail::FragmentOf<T>::kIs;
 

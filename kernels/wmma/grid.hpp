@@ -11,6 +11,7 @@
 
 namespace wmma {
 
+// The thread's number within its block, the block's within the grid, and the threads of a block: x counts first.
 WMMA_DEVICE uint32_t thread_rank() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
 WMMA_DEVICE uint32_t block_rank() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
 WMMA_DEVICE uint32_t block_threads() { return blockDim.x * blockDim.y * blockDim.z; }
@@ -19,8 +20,10 @@ WMMA_DEVICE uint32_t block_threads() { return blockDim.x * blockDim.y * blockDim
 WMMA_DEVICE uint32_t wave_id() { return uniform(thread_rank() / kWaveSize); }
 WMMA_DEVICE uint32_t wave_count() { return (block_threads() + kWaveSize - 1) / kWaveSize; }
 
+// Waits for all threads of the block; what they wrote before is seen after.
 WMMA_DEVICE void sync_workgroup() { arch::block_barrier(); }
 WMMA_DEVICE void synchronize_workgroup() { arch::block_barrier(); }
+// What the thread wrote before is seen before what it writes after: by its block, the device, and the host as well.
 WMMA_DEVICE void fence_block() { arch::fence_block(); }
 WMMA_DEVICE void fence_device() { arch::fence_device(); }
 WMMA_DEVICE void fence_system() { arch::fence_system(); }

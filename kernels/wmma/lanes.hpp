@@ -17,6 +17,7 @@
 
 namespace wmma {
 
+// Lanes of a wave: 64 on CDNA, else 32.
 constexpr int kWaveSize = arch::kWaveSize;
 
 // The mask of all lanes of a wave.

@@ -53,6 +53,10 @@
 #if __clang_major__ >= 17
 #define WMMA_BF16_OF_CLANG 1
 #endif
+// clang's own __bf16 has arithmetic.
+#if __clang_major__ >= 17
+#define WMMA_BF16_OF_CLANG 1
+#endif
 #ifndef __forceinline__
 #define __forceinline__ inline __attribute__((always_inline))
 #endif

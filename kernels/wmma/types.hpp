@@ -22,6 +22,7 @@ struct EnabledIf<true> {
 template <bool kCondition>
 using EnableIf = typename detail::EnabledIf<kCondition>::Type;
 
+// Whether two types are one.
 template <class T, class U>
 inline constexpr bool kSame = false;
 template <class T>
@@ -34,6 +35,7 @@ struct fp8_e5m2_t;
 struct fp8_e4m3fnuz_t;
 struct fp8_e5m2fnuz_t;
 
+// Whether T is one of the 8-bit floats.
 template <class T>
 inline constexpr bool kIsFp8 =
     kSame<T, fp8_e4m3_t> || kSame<T, fp8_e5m2_t> || kSame<T, fp8_e4m3fnuz_t> || kSame<T, fp8_e5m2fnuz_t>;
@@ -148,6 +150,32 @@ struct uint4_t {
   WMMA_DEVICE operator int32_t() const { return value; }
 };
 
+namespace detail {
+
+template <class T>
+struct PlainOf {
+  using Type = T;
+};
+#ifdef WMMA_AMD
+template <>
+struct PlainOf<_Float16> {
+  using Type = half_t;
+};
+#endif
+#ifdef WMMA_BF16_OF_CLANG
+template <>
+struct PlainOf<__bf16> {
+  using Type = bf16_t;
+};
+#endif
+
+}  // namespace detail
+
+// The element type here that a type of the compiler's is: half_t for _Float16, bf16_t for __bf16, where it has them.
+// They may stand for each other as a fragment's element type and in what pointers point to.
+template <class T>
+using Plain = typename detail::PlainOf<T>::Type;
+
 // Operand kinds. accumulator_swapped is the C or D of a product computed with A and B exchanged: mma_sync, loads and
 // stores treat it as an M×N matrix like any other, but its registers are those of A of a next product.
 struct matrix_a {};
@@ -155,6 +183,7 @@ struct matrix_b {};
 struct accumulator {};
 struct accumulator_swapped {};
 
+// How a fragment lies in memory: row after row or column after column, as a part of its type or as a call's argument.
 struct row_major {};
 struct col_major {};
 enum layout_t { mem_row_major, mem_col_major };
@@ -186,6 +215,7 @@ using Choose = typename detail::Choice<kCondition, Then, Else>::Type;
 template <class T>
 inline constexpr bool kIsInt4 = kSame<T, int4_t> || kSame<T, uint4_t>;
 
+// Whether T is an integer that fragments have.
 template <class T>
 inline constexpr bool kIsInteger =
     kSame<T, int8_t> || kSame<T, uint8_t> || kSame<T, int32_t> || kSame<T, uint32_t> || kIsInt4<T>;

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import compat_kernels
+import compat_rocwmma
 import compat_threads
 import pytest
 import torch
@@ -14,7 +15,7 @@ from wmma_ops.emulator import Trap
 from wmma_ops.hardware import arch
 
 EXAMPLES = Path(__file__).parents[1] / "support/examples"
-KERNELS = compat_kernels.KERNELS | compat_threads.KERNELS
+KERNELS = compat_kernels.KERNELS | compat_threads.KERNELS | compat_rocwmma.KERNELS
 TARGETS = pytest.mark.parametrize("target", arch.EMULATED)
 
 
@@ -36,6 +37,21 @@ def test_math(target):
 @TARGETS
 def test_lanes(target):
     compat_threads.check_lanes(Machine(target))
+
+
+@TARGETS
+def test_rocwmma_names(target):
+    compat_rocwmma.check_rocwmma_names(Machine(target))
+
+
+@TARGETS
+def test_types_of_the_compiler(target):
+    compat_rocwmma.check_compilers_types(Machine(target))
+
+
+@TARGETS
+def test_rocwmma_guide(target):
+    compat_rocwmma.check_guide(Machine(target))
 
 
 @TARGETS
@@ -97,7 +113,7 @@ def test_nvidia_compiles(name, target):
     assert kernel.compile(target).entry(kernel.name)
 
 
-@pytest.mark.parametrize("name", ["bits"])
+@pytest.mark.parametrize("name", ["bits", "guide"])
 def test_hiprtc_compiles(name):
     """Beside HIP's own names, which stay."""
     try:

@@ -19,6 +19,7 @@ What the libraries that people come from describe, and where it is held here:
 import contextlib
 import functools
 import itertools
+import math
 from pathlib import Path
 
 import numpy as np
@@ -434,3 +435,122 @@ def test_sizes_that_do_not_fit_are_refused():
     where = r"gemm_shared\.hip:\d+"
     with pytest.raises(wmma_ops.emulator.Trap, match=rf"gemm_shared on gfx942: {where}.*assertion"):
         on.launch(_kernel("gemm_shared"), (1, 1), (4 * 64, 2), *arguments)
+
+
+@ONCE
+def test_a_line_for_each_name(machine):
+    """Each line's value to the digits that its function has."""
+    on, x = Machine(machine), 0.7
+    lines = [line for line in (EXAMPLES / "names.hip").read_text().splitlines() if "y[line++]" in line]
+    wanted = [
+        2**x,
+        np.exp(x),
+        np.log2(x),
+        np.log(x),
+        np.exp(x),
+        np.log(x),
+        1 / x,
+        x**-0.5,
+        x**0.5,
+        np.sin(x),
+        np.cos(x),
+    ]
+    wanted += [1 / (1 + np.exp(-x)), np.tanh(x), x * x + 1, x, 1.0, x, 1.0]
+    narrow = [
+        torch.half,
+        torch.bfloat16,
+        torch.float8_e4m3fn,
+        torch.float8_e5m2,
+        torch.float8_e4m3fnuz,
+        torch.float8_e5m2fnuz,
+    ]
+    wanted += [torch.tensor(x).to(dtype).item() for dtype in narrow] + [70.0, 3.0]
+    y = on.put(torch.full((len(lines) + 1,), NAN))
+    on.launch(_kernel("names"), 1, 1, y, x)
+    got = y.cpu().double()
+    assert got[-1].isnan()
+    np.testing.assert_allclose(got[:-1].numpy(), wanted, rtol=2e-6)
+
+    x, y = _normal(16, 16), on.put(torch.full((16, 16), NAN))
+    kernel = wmma_ops.Kernel((EXAMPLES / "names.hip").read_text(), "fragment_names")
+    on.launch(kernel, 1, on.wave, on.put(x), y)
+    picked = torch.where((x <= 0) ^ (x < -1), -1.0, x.abs())
+    torch.testing.assert_close(y.cpu(), 2 * x + 2 * (picked - x))
+
+
+@EVERY
+def test_two_phases_of_one_launch(machine):
+    on = Machine(machine)
+    x = torch.rand(1000, generator=torch.Generator().manual_seed(0))
+    y, largest = on.put(torch.full((1000,), NAN)), on.put(torch.zeros(1))
+    on.launch(_kernel("phases"), 3, 2 * on.wave, on.put(x), y, largest, 1000)
+    assert largest.item() == x.max()
+    torch.testing.assert_close(y.cpu(), x / x.max())
+
+
+@ONCE
+def test_math_by_name(machine):
+    on, x, y = Machine(machine), float(np.float32(0.7)), 2.5
+    wanted = [
+        np.sin(x),
+        np.cos(x),
+        np.tan(x),
+        np.sin(np.pi * x),
+        np.cos(np.pi * x),
+        np.arcsin(x),
+        np.arccos(x),
+        np.arctan(x),
+        np.arctan2(x, -y),
+        np.exp(x),
+        2**x,
+        10**x,
+        np.expm1(x),
+        np.sinh(x),
+        np.cosh(x),
+        np.tanh(x),
+        np.log(x),
+        np.log2(x),
+        np.log10(x),
+        np.log1p(x),
+        np.arcsinh(x),
+        np.arccosh(y),
+        np.arctanh(x),
+        x**y,
+        np.cbrt(x),
+        np.hypot(x, y),
+        np.sqrt(x),
+        x**-0.5,
+        math.erf(x),
+        math.erfc(x),
+        2,
+        3,
+        -2,
+        2,
+        2,
+        3,
+        math.fmod(y, x),
+        math.remainder(y, x),
+        x * y + 1,
+        x,
+        y,
+        y - x,
+        -x,
+        x,
+        x,
+        0,
+        0,
+        1,
+        1,
+        x,
+        8 * x,
+        1,
+        1,
+        np.sin(x) - np.cos(x),
+        y / 4,
+        0.5,
+        4,
+    ]
+    z = on.put(torch.full((len(wanted) + 1,), NAN))
+    on.launch(_kernel("math"), 1, 1, z, x, y)
+    assert z[-1].isnan()
+    np.testing.assert_allclose(z[:-1].cpu().numpy(), wanted, rtol=3e-7, atol=1e-7)

@@ -1,6 +1,7 @@
 """Kernels in HIP's, CUDA's and rocWMMA's names on a GPU: those of the emulated tests, with their checks."""
 
 import compat_kernels
+import compat_rocwmma
 import compat_threads
 import pytest
 import torch
@@ -12,6 +13,8 @@ CHECKS = (
     compat_kernels.check_math,
     compat_threads.check_atomics,
     compat_threads.check_lanes,
+    compat_rocwmma.check_rocwmma_names,
+    compat_rocwmma.check_guide,
 )
 
 

@@ -124,14 +124,21 @@ WMMA_DEVICE void sincosf(float x, float* sine, float* cosine) { wmma::sincos(x, 
 #undef WMMA_MATH_1
 #undef WMMA_MATH_2
 
-// The lesser and the greater of two numbers; of a number and a NaN the number.
+namespace wmma::compat {
+
 template <class A, class B>
+inline constexpr bool kAreNumbers = math::kRank<A> < math::kRefused && math::kRank<B> < math::kRefused;
+
+}  // namespace wmma::compat
+
+// The lesser and the greater of two numbers; of a number and a NaN the number.
+template <class A, class B, wmma::EnableIf<wmma::compat::kAreNumbers<A, B>> = 0>
 WMMA_DEVICE auto min(A a, B b) {
   using T = decltype(true ? a : b);
   const T p = a, q = b;
   return q < p || p != p ? q : p;
 }
-template <class A, class B>
+template <class A, class B, wmma::EnableIf<wmma::compat::kAreNumbers<A, B>> = 0>
 WMMA_DEVICE auto max(A a, B b) {
   using T = decltype(true ? a : b);
   const T p = a, q = b;

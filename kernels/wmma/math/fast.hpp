@@ -7,6 +7,7 @@
 
 namespace wmma {
 
+// log2(e) and ln(2).
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
 
