@@ -80,7 +80,7 @@ def _registers(found) -> int:
     return last
 
 
-def _program(target: str, row) -> tuple:
+def _program(target: str, row, signed: tuple[int, int] = (1, 1)) -> tuple:
     layouts = {operand: layout(target, operand, row.builtin) for operand in "ABCD"}
     counts = {operand: _registers(found) for operand, found in layouts.items()}
     start, names, at = {}, {}, 4
@@ -90,7 +90,7 @@ def _program(target: str, row) -> tuple:
         count = counts[operand]
         names[operand] = f"v{at}" if count == 1 else f"v[{at}:{at + count - 1}]"
         at += count
-    signs = " neg_lo:[1,1,0]" if row.name.startswith("v_wmma") and row.a.startswith("int") else ""
+    signs = f" neg_lo:[{signed[0]},{signed[1]},0]" if row.name.startswith("v_wmma") and row.a.startswith("int") else ""
     text = f"{row.name} {names['D']}, {names['A']}, {names['B']}, {names['C']}{signs}"
     kernel = assembly.KernelText("k", [assembly.parse_instruction(text), assembly.parse_instruction("s_endpgm")])
     kernel.facts = {"wavefront_size": row.wave, "vgpr_count": at + 4}
@@ -108,8 +108,8 @@ def _first(built, function) -> None:
         kept.insert(0, first)
 
 
-def _execute(target: str, row, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    built, layouts, counts, start = _program(target, row)
+def _execute(target: str, row, a: np.ndarray, b: np.ndarray, c: np.ndarray, signed=(1, 1)) -> np.ndarray:
+    built, layouts, counts, start = _program(target, row, signed)
     contents = np.zeros_like(built.registers)
     for operand, values, kind in (("A", a, row.a), ("B", b, row.b), ("C", c, row.d)):
         rows = contents[start[operand] : start[operand] + counts[operand]]
@@ -157,6 +157,23 @@ def test_identity_and_one_hot(target, row):
     want = np.zeros_like(zero)
     want[block, m] = b[block, k]
     assert np.array_equal(_execute(target, row, hot, b, zero), want)
+
+
+WHOLE = [(name, row) for name, row in ROWS if row.name.startswith("v_wmma") and row.a.startswith("int")]
+
+
+@pytest.mark.parametrize(("target", "row"), WHOLE, ids=_ids)
+def test_each_operand_has_its_own_sign(target, row):
+    """All bits set are −1, or 15 of 4 bits and 255 of 8; then every code beside every other."""
+    most = (1 << arch.BITS[row.a]) - 1
+    ones = np.full((1, 16, row.k), most), np.full((1, row.k, 16), most), np.full((1, 16, 16), 5)
+    for signed, product in (((1, 1), 1), ((1, 0), -most), ((0, 1), -most), ((0, 0), most * most)):
+        assert (_execute(target, row, *ones, signed) == 5 + row.k * product).all(), signed
+    codes = np.random.default_rng(9).integers(0, most + 1, (2, 1, 16, row.k))
+    a, b = codes[0], codes[1].transpose(0, 2, 1)
+    for signed in ((1, 0), (0, 1)):
+        x, y = (np.where(sign & (z > most // 2), z - most - 1, z) for sign, z in zip(signed, (a, b), strict=True))
+        assert np.array_equal(_execute(target, row, a, b, ones[2], signed), x @ y + 5), signed
 
 
 def test_accumulation_is_float32_and_results_are_rounded_once():

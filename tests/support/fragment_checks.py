@@ -123,6 +123,13 @@ extern "C" __global__ void pair(const InMemory<TYPE_A>* a, const InMemory<TYPE_B
   load_matrix_sync(x, a, DEPTH);
   load_matrix_sync(y, b, DEPTH);
   load_matrix_sync(sum, reinterpret_cast<const SUM*>(c), SIZE_N, mem_row_major);
+  // Beyond K nothing counts.
+  for (int i = 0; i < x.num_elements; ++i) {
+    if (x.col(i) >= DEPTH) x[i] = 1;
+  }
+  for (int i = 0; i < y.num_elements; ++i) {
+    if (y.row(i) >= DEPTH) y[i] = 1;
+  }
   mma_sync(sum, x, y, sum);
   store_matrix_sync(d, sum, SIZE_N, mem_row_major);
   // Each element by its place; what lies beyond K is nowhere.
