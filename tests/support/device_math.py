@@ -63,6 +63,7 @@ ONE = {
     "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
     "cbrt": np.cbrt, "rsqrt": lambda x: 1 / np.sqrt(x),
     "erf": _by_mpmath(mpmath.erf, 30), "erfc": _by_mpmath(mpmath.erfc, 100),
+    "erfinv": lambda x: np.where(np.abs(x) <= 1, _by_mpmath(mpmath.erfinv, 1)(x), np.nan),
 }  # fmt: skip
 TWO = {"atan2": np.arctan2, "pow": np.power, "hypot": np.hypot}
 
