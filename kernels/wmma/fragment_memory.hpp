@@ -135,21 +135,17 @@ WMMA_CONSTEXPR bool moves() {
   return kHasLayout && kHasType && kAlongK;
 }
 
-// A pointer by the name that the fragment has for the type.
-template <class Fragment, class Data>
-WMMA_DEVICE auto* memory_of(Data* data) {
-  return reinterpret_cast<InMemory<typename Fragment::element_type>*>(data);
-}
-template <class Fragment, class Data>
-WMMA_DEVICE auto* memory_of(const Data* data) {
-  return reinterpret_cast<const InMemory<typename Fragment::element_type>*>(data);
-}
-
 template <bool kLoad, class Layout, class Fragment, class Data, class Share>
 WMMA_DEVICE void move_fragment(Fragment& frag, Data* data, uint32_t ld, const Share& share) {
   using Units = Moved<Fragment>;
-  move<kLoad, Units, kSame<Layout, row_major>>(Units::units(frag), memory_of<Fragment>(data), ld / Units::kPerUnit,
-                                               share);
+  using Element = InMemory<typename Fragment::element_type>;
+  using Memory = Choose<kLoad, const Element, Element>;
+  constexpr bool kRowMajor = kSame<Layout, row_major>;
+  if constexpr (kSame<Data, Memory>) {
+    move<kLoad, Units, kRowMajor>(Units::units(frag), data, ld / Units::kPerUnit, share);
+  } else {  // the same by another name
+    move<kLoad, Units, kRowMajor>(Units::units(frag), reinterpret_cast<Memory*>(data), ld / Units::kPerUnit, share);
+  }
 }
 
 }  // namespace detail
@@ -169,8 +165,7 @@ WMMA_DEVICE void load_matrix_sync(fragment<Kind, M, N, K, T, Layout>& frag, cons
   using Fragment = fragment<Kind, M, N, K, T, Layout>;
   if constexpr (detail::moves<Fragment, Data, Layout>()) {
     using Units = detail::Moved<Fragment>;
-    const auto* memory = detail::memory_of<Fragment>(data);
-    if (arch::load_shared_tiles<Kind, Units, kSame<Layout, row_major>>(Units::units(frag), memory, ld)) return;
+    if (arch::load_shared_tiles<Kind, Units, kSame<Layout, row_major>>(Units::units(frag), data, ld)) return;
     detail::move_fragment<true, Layout>(frag, data, ld, detail::WholeBlock{});
   }
 }

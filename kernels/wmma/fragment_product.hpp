@@ -9,10 +9,13 @@ namespace detail {
 // The elements as the tiles take them: T, or pairs of 4-bit integers.
 template <class F>
 WMMA_DEVICE auto* tile_elements(F& frag) {
-  if constexpr (kIsInt4<typename F::element_type>) {
+  using T = typename F::element_type;
+  if constexpr (kIsInt4<T>) {
     return frag.x.pairs;
+  } else if constexpr (kSame<T, Plain<T>>) {
+    return frag.x;
   } else {
-    return reinterpret_cast<Plain<typename F::element_type>*>(frag.x);
+    return reinterpret_cast<Plain<T>*>(frag.x);
   }
 }
 

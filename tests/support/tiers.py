@@ -20,7 +20,7 @@ THIRDS = 3
 NATURAL = (
     "test_natural_kernels.py", "test_padding.py", "test_source_lines.py", "test_kernel_arguments.py",
     "test_print_and_assert.py", "test_sleep_and_grid_sync.py", "test_math.py", "test_atomics.py", "test_wave.py",
-    "test_device_clock.py",
+    "test_device_clock.py", "test_compat.py",
 )  # fmt: skip
 CDNA = [name for name in arch.EMULATED if arch.target(name).family == "cdna"]
 RDNA = [name for name in arch.EMULATED if arch.target(name).family != "cdna"]

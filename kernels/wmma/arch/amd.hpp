@@ -322,8 +322,8 @@ WMMA_DEVICE uint32_t bf16_pair_quick(float first, float second) {
 }
 
 // Fragments have no loads of their own from shared memory here: lanes read their runs.
-template <class Kind, class Fragment, bool kRowMajor, class T>
-WMMA_DEVICE bool load_shared_tiles(T*, const T*, uint32_t) {
+template <class Kind, class Fragment, bool kRowMajor, class T, class Data>
+WMMA_DEVICE bool load_shared_tiles(T*, const Data*, uint32_t) {
   return false;
 }
 
