@@ -26,7 +26,7 @@ template <int kRows, int kCols, class Lanes>
 inline constexpr bool kIsMask<fragment_mask<kRows, kCols, Lanes>> = true;
 
 template <class T>
-inline constexpr bool kIsNumber = kIsWhole<T> || kSame<T, float> || kSame<T, double> || kIsNarrowFloat<T>;
+inline constexpr bool kIsNumber = kIsWhole<T> || kSame<T, float> || kSame<T, double> || kIsNarrowFloat<Plain<T>>;
 
 // Operands of which one at least is a fragment, and the others numbers, or masks where they are taken.
 template <class... Operands>
@@ -47,7 +47,7 @@ struct FirstFragment<Last> {
 template <class Fragment, class Operand>
 WMMA_DEVICE auto element(const Operand& operand, int i) {
   if constexpr (kIsFragment<Operand>) {
-    return static_cast<typename Operand::element_type>(operand.x[i]);
+    return static_cast<Plain<typename Operand::element_type>>(operand.x[i]);
   } else if constexpr (kIsMask<Operand>) {
     return operand.x[i];
   } else {
@@ -86,7 +86,7 @@ WMMA_DEVICE auto apply(const F& f, const Operands&... operands) {
 template <class Fragment, class Operand>
 WMMA_CONSTEXPR bool same_type() {
   if constexpr (kIsFragment<Operand>) {
-    return kSame<typename Fragment::element_type, typename Operand::element_type>;
+    return kSame<Plain<typename Fragment::element_type>, Plain<typename Operand::element_type>>;
   } else {
     return true;
   }

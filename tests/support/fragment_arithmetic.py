@@ -105,6 +105,12 @@ extern "C" __global__ void operands(const half_t* a, const int8_t* b, const int4
   store_matrix_sync(c_out, max(-z, z) - 1, 32);
   z[0] = z[1];
   // Types that lie alike meet in map and select; the first fragment's is the result's.
+#ifdef WMMA_AMD
+  fragment<accumulator, 16, 16, 16, _Float16> clangs;  // the compiler's own half meets ours
+  load_matrix_sync(clangs, a, 16, mem_row_major);
+  clangs = (clangs + h) / static_cast<_Float16>(2);
+  h = convert_fragment<half_t>(max(clangs, h - 1));
+#endif
   store_matrix_sync(widened, select(w < 0.0f, h, map([](half_t p, float q) { return p + q; }, h, w)), 16, mem_row_major);
 }
 """
