@@ -20,7 +20,6 @@ INTERNAL = {
     "half_tile",
     "layout",
     "math/number",
-    "operators",
     "print_buffer",
     "print_format",
     "signed_tile",
@@ -34,6 +33,7 @@ PARTS = {
     **dict.fromkeys(("fragment_type", "fragment_memory", "fragment_product", "elementwise", "relayout"), "fragment"),
     "int4": "fragment",
     "memory_order": "atomics",
+    "operators": "wave",
 }
 ROOMS = (".", "math", "compat")
 PUBLIC = ([], ["wmma"], ["rocwmma"])  # namespaces

@@ -214,6 +214,10 @@ extern "C" __global__ void block(const int* i, int* j, const float* f, float* g,
   j[8 * n + at] = block_and(i[at]);
   j[9 * n + at] = block_or(i[at]);
   j[10 * n + at] = block_xor(i[at]);
+  j[11 * n + at] = block_reduce(i[at], BitAnd{});
+  j[12 * n + at] = block_reduce(i[at], BitOr{});
+  j[13 * n + at] = block_reduce(i[at], BitXor{});
+  j[14 * n + at] = block_reduce(i[at], Min{});
 }
 """
 )
@@ -228,7 +232,7 @@ def check_block(on: Machine, shape: tuple[int, ...]):
         (rng.standard_normal(n) * 3).astype(k.dtype) if k.float else rng.integers(-(2**31), 2**31, n).astype(k.dtype)
         for k in kinds
     ]
-    outputs = [torch.full(((rows + 3 * (not k.float)) * n,), SENTINEL).to(k.torch) for k in kinds]
+    outputs = [torch.full(((rows + 7 * (not k.float)) * n,), SENTINEL).to(k.torch) for k in kinds]
     pairs = [t for x, y in zip(inputs, outputs, strict=True) for t in (torch.from_numpy(x), y)]
     on.run(wmma_ops.Kernel(BLOCK, "block"), 1, shape, *pairs)
 
@@ -242,7 +246,7 @@ def check_block(on: Machine, shape: tuple[int, ...]):
             whole = scanned(list(carried), lambda a, b: a + b)[-1]  # the same for any size of waves
         want = [[whole] * n, in_sum, before_sum, [in_later[-1]] * n, [min(x)] * n, [max(x)] * n, in_later, before_most]
         if not numbers.float:
-            want += [[f.reduce(x)] * n for f in BITS]
+            want += [[f.reduce(x)] * n for f in (*BITS, *BITS, np.minimum)]
         for row, (found, expected) in enumerate(zip(got, want, strict=True)):
             assert found.tolist() == numbers.rounded(np.array(expected)).tolist(), (numbers.dtype, row)
 
