@@ -522,6 +522,7 @@ def test_math_by_name(machine):
         x**-0.5,
         math.erf(x),
         math.erfc(x),
+        0.7328690779592167,
         2,
         3,
         -2,

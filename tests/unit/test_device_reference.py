@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 PAGE = ROOT / "docs/pages/api/device.md"
 HEADERS = device_headers.headers()
+WHERE = "a line in tests/support/examples, such as names.hip or math.hip, shows each name"
 HOW = "a comment stands above the declaration, with no blank line between (or the header is one of device_headers.INTERNAL)"
 
 
@@ -31,7 +32,7 @@ def test_every_public_name_is_used_by_a_kernel_of_the_tests(header):
         for entry in device_headers.entries(header)
         if not device_pages.use(entry, lines) and entry.family not in families
     ]
-    assert not unused, f"{header}: no kernel in tests/support or tests/emulator uses {', '.join(unused)}"
+    assert not unused, f"{header}: no kernel in tests/support or tests/emulator uses {', '.join(unused)}; {WHERE}"
 
 
 def test_every_header_is_on_the_page_once():

@@ -23,6 +23,7 @@ using wmma::cosh;
 using wmma::cospi;
 using wmma::erf;
 using wmma::erfc;
+using wmma::erfinv;
 using wmma::exp;
 using wmma::exp10;
 using wmma::exp2;
@@ -83,6 +84,7 @@ WMMA_MATH_1(cosh)
 WMMA_MATH_1(cospi)
 WMMA_MATH_1(erf)
 WMMA_MATH_1(erfc)
+WMMA_MATH_1(erfinv)
 WMMA_MATH_1(exp)
 WMMA_MATH_1(exp10)
 WMMA_MATH_1(exp2)

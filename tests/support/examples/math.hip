@@ -34,6 +34,7 @@ extern "C" __global__ void math(float* z, float x, float y) {
   z[line++] = wmma::rsqrt(x);
   z[line++] = wmma::erf(x);
   z[line++] = wmma::erfc(x);
+  z[line++] = wmma::erfinv(x);
   z[line++] = wmma::floor(y);
   z[line++] = wmma::ceil(y);
   z[line++] = wmma::trunc(-y);
