@@ -26,17 +26,17 @@ __device__ void row_of(H v, float* y, int n) {
   int e;
   wmma::sincos(v, &s, &c);
   const H all[] = {wmma::sin(v), s, c, wmma::exp(v), wmma::log(v), wmma::pow(v, 2), wmma::pow(v, v), wmma::erf(v),
-                   wmma::fmod(v, H(0.75f)), wmma::frexp(v, &e), wmma::modf(v, &r), r, wmma::floor(v)};
-  for (int i = 0; i < 13; ++i) y[i * n] = static_cast<float>(all[i]);
-  y[13 * n] = static_cast<float>(e);
-  y[14 * n] = wmma::isnan(v) ? 1.0f : 0.0f;
+                   wmma::erfinv(v), wmma::fmod(v, H(0.75f)), wmma::frexp(v, &e), wmma::modf(v, &r), r, wmma::floor(v)};
+  for (int i = 0; i < 14; ++i) y[i * n] = static_cast<float>(all[i]);
+  y[14 * n] = static_cast<float>(e);
+  y[15 * n] = wmma::isnan(v) ? 1.0f : 0.0f;
 }
 extern "C" __global__ void narrow(const half_t* h, const bf16_t* b, float* y, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
   row_of(h[i], y + i, n);
-  row_of(b[i], y + 15 * n + i, n);
-  row_of(static_cast<Word>(static_cast<float>(h[i])), y + 30 * n + i, n);
+  row_of(b[i], y + 16 * n + i, n);
+  row_of(static_cast<Word>(static_cast<float>(h[i])), y + 32 * n + i, n);
 }
 """
 
@@ -47,7 +47,7 @@ def narrow_faults(target: str | None) -> list[str]:
     x = torch.from_numpy(np.concatenate([rng.uniform(-12, 12, 400), rng.standard_normal(400) * 0.01, [0, 1, np.nan]]))
     place = "cpu" if target else "cuda"
     half, bf16 = x.to(torch.float16), x.to(torch.bfloat16)
-    found = torch.full((45, len(x)), math.nan, device=place)
+    found = torch.full((48, len(x)), math.nan, device=place)
     with wmma_ops.emulate(target) if target else contextlib.nullcontext():
         kernel = wmma_ops.Kernel(NARROW, "narrow")
         kernel[(len(x) + 127) // 128, 128](half.to(place), bf16.to(place), found, len(x))
@@ -56,17 +56,26 @@ def narrow_faults(target: str | None) -> list[str]:
         v = given.double().numpy()
         with np.errstate(all="ignore"):
             erf = torch.special.erf(given.double()).numpy()
-            want = [np.sin(v), np.sin(v), np.cos(v), np.exp(v), np.log(v), v * v, v**v, erf, np.fmod(v, 0.75)]
-            want += [np.frexp(v)[0], np.modf(v)[0], np.modf(v)[1], np.floor(v), np.frexp(v)[1], np.isnan(v)]
+            inverse = torch.special.erfinv(given.double()).numpy()
+            want = [np.sin(v), np.sin(v), np.cos(v), np.exp(v), np.log(v), v * v, v**v, erf, inverse]
+            want += [
+                np.fmod(v, 0.75),
+                np.frexp(v)[0],
+                np.modf(v)[0],
+                np.modf(v)[1],
+                np.floor(v),
+                np.frexp(v)[1],
+                np.isnan(v),
+            ]
             for row, (exact, got) in enumerate(
-                zip(want, found[15 * part : 15 * part + 15].double().cpu().numpy(), strict=True)
+                zip(want, found[16 * part : 16 * part + 16].double().cpu().numpy(), strict=True)
             ):
                 unit = np.exp2(np.maximum(np.frexp(exact)[1], least + 1) - digits)
                 overflow = np.abs(exact) >= 65520 if digits == 11 else False
                 wrong = ~(
                     (np.abs(got - exact) <= 0.51 * unit) | (np.isnan(got) & np.isnan(exact)) | (got == exact) | overflow
                 )
-                wrong &= ~((row == 13) & np.isnan(v))
+                wrong &= ~((row == 14) & np.isnan(v))
                 if wrong.any():
                     at = int(np.argmax(wrong))
                     faults.append(
