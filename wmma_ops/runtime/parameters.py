@@ -30,7 +30,9 @@ _POINTED = {
 # By other names: HIP's, CUDA's and rocWMMA's.
 _SAME = {
     **dict.fromkeys(("__half", "half", "float16_t", "hfloat16_t"), "half_t"),
-    **dict.fromkeys(("__bf16", "bfloat16_t", "hip_bfloat16", "__hip_bfloat16", "__nv_bfloat16"), "bf16_t"),
+    **dict.fromkeys(
+        ("__bf16", "bfloat16_t", "hip_bfloat16", "__hip_bfloat16", "__nv_bfloat16", "nv_bfloat16"), "bf16_t"
+    ),
     "float32_t": "float",
     "float64_t": "double",
     "uint": "unsigned",

@@ -89,8 +89,10 @@ WMMA_DEVICE __half2 __lowhigh2highlow(__half2 x) { return {x.y, x.x}; }
 using hip_bfloat16 = wmma::bf16_t;
 using __hip_bfloat16 = wmma::bf16_t;
 using __nv_bfloat16 = wmma::bf16_t;
+using nv_bfloat16 = wmma::bf16_t;
 using __hip_bfloat162 = wmma::compat::Pair<wmma::bf16_t>;
 using __nv_bfloat162 = wmma::compat::Pair<wmma::bf16_t>;
+using nv_bfloat162 = wmma::compat::Pair<wmma::bf16_t>;
 
 // float to bf16 and back.
 WMMA_DEVICE __nv_bfloat16 __float2bfloat16(float x) { return x; }
