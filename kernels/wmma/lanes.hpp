@@ -229,7 +229,8 @@ WMMA_DEVICE uint64_t match_all_sync(Mask mask, T value) {
   const uint64_t among = detail::checked_mask(mask);
   bool same = true;
   detail::by_words(value, [&](uint32_t word) {
-    same = same && word == arch::shuffle_word_among(among, word, arch::lowest_bit(among));
+    const uint32_t first = arch::shuffle_word_among(among, word, arch::lowest_bit(among));  // by every lane, always
+    same = same && word == first;
     return word;
   });
   return arch::ballot_among(among, !same) == 0 ? among : 0;

@@ -282,6 +282,7 @@ extern "C" __global__ void masks(const int* x, const double* d, const signed cha
   y[7 * n] = vote_any_sync(mine, x[lane] > 0) + 2 * vote_all_sync(mine, x[lane] > 0) + 4 * vote_any_sync(mine, lane >= n) +
              8 * vote_all_sync(mine, lane < n);
   y[8 * n] = match_any_sync(mine, x[lane]);
+  sync_wave();  // after what two masks did apart, NVIDIA's lanes are together again
   y[9 * n] = match_any(d[lane]);
   y[10 * n] = match_any(c[lane]);
   y[11 * n] = match_all_sync(mine, in ? 5.0 : d[lane]);
