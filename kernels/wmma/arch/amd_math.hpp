@@ -25,6 +25,7 @@ WMMA_DEVICE double approximate_rcp(double x) { return __builtin_amdgcn_rcp(x); }
 WMMA_DEVICE float approximate_exp2(float x) { return exp2(x); }
 WMMA_DEVICE float approximate_rsqrt(float x) { return __builtin_amdgcn_rsqf(x); }
 WMMA_DEVICE double approximate_rsqrt(double x) { return __builtin_amdgcn_rsq(x); }
+constexpr bool kApproximatesSubnormalDoubles = true;
 
 // x·2^exponent, rounded once; |exponent| < 2000 in double and 250 in float.
 WMMA_DEVICE float scale(float x, int exponent) { return __builtin_amdgcn_ldexpf(x, exponent); }

@@ -33,6 +33,7 @@ WMMA_APPROXIMATE(approximate_exp2, float, "f", "ex2.approx.ftz.f32")
 WMMA_APPROXIMATE(approximate_rsqrt, float, "f", "rsqrt.approx.ftz.f32")
 WMMA_APPROXIMATE(approximate_rsqrt, double, "d", "rsqrt.approx.ftz.f64")
 #undef WMMA_APPROXIMATE
+constexpr bool kApproximatesSubnormalDoubles = false;
 
 // x·2^exponent in two steps, so that denormal results come out, rounded once; |exponent| < 2000 in double and 250 in
 // float.

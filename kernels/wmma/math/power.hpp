@@ -116,10 +116,13 @@ WMMA_DEVICE float rsqrt(float x) {
   return small ? y * 0x1p12f : y;
 }
 WMMA_DEVICE double rsqrt(double x) {
+  const bool small = !arch::kApproximatesSubnormalDoubles && x < 0x1p-1022;
+  x = small ? x * 0x1p54 : x;
   const double y = arch::approximate_rsqrt(x);
   const double e = arch::fma(-x * y, y, 1.0);
   const double root = arch::fma(y * e, arch::fma(e, 0.375, 0.5), y);
-  return e == e ? root : y;  // of 0 and infinity
+  const double found = e == e ? root : y;  // of 0 and infinity
+  return small ? found * 0x1p27 : found;
 }
 
 }  // namespace math
