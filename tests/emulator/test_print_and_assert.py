@@ -131,7 +131,8 @@ def test_nvidia_compiles_the_same(target):
     for name, source in (("asserts", ASSERTS), ("formats", formats())):
         code = jit.compile(source, target, name=f"{name}.hip")
         assert not code.log
-        assert f".weak .global .align 8 .b8 {printing.SYMBOL}[32]" in code.assembly  # weak: drivers find it by its name
+        # Drivers find it by its name, also where a compiler hides it.
+        assert f".global .align 8 .b8 {printing.SYMBOL}[32]" in code.assembly
 
 
 @pytest.mark.parametrize("size", [0, 63, 2**33, 1.5, "1"])
