@@ -207,6 +207,27 @@ def test_pointer_to_one_of_two_arrays_may_reach_both():
         assert x.tolist() == [5, 5] * 32
 
 
+def test_a_thread_s_own_array_in_shared_memory_is_not_taken_for_another():
+    """Clang moves the fragment, of which each wave stores a piece, to shared memory; the copy has one position."""
+    source = """
+#include <wmma/fragment.hpp>
+extern "C" __global__ void moved(const wmma::half_t* x, wmma::half_t* y) {
+  __shared__ wmma::half_t s[256];
+  wmma::fragment<wmma::matrix_b, 16, 16, 16, wmma::half_t, wmma::col_major> whole;
+  load_matrix_coop_sync(whole, x, 16);
+  store_matrix_coop_sync(s, whole, 16);
+  wmma::sync_workgroup();
+  load_matrix_sync(whole, s, 16);
+  if (threadIdx.x < wmma::kWaveSize) store_matrix_sync(y, whole, 16);
+}"""
+    kernel = wmma_ops.Kernel(source, "moved")
+    for target in ("gfx1100", "gfx1201"):
+        x, y = torch.randn(256).half(), torch.zeros(256).half()
+        with wmma_ops.emulate(target):
+            kernel[1, 64](x, y)
+        assert torch.equal(x, y)
+
+
 ENDLESS = {
     "an atomic that all lanes share": "while (wmma::atomic_add(x, 0) >= 0) {} x[1] = 2;",
     "an atomic a lane": "while (wmma::atomic_add(x + threadIdx.x, n) < 2000000000) {} x[1] = 2;",

@@ -26,6 +26,8 @@ _USE = re.compile(r"\(([^()]+), ptr addrspace\(3\) @([\w.$]+)((?:, i32 -?\d+)+)\
 _POINTER = re.compile(
     r"ptr addrspace\(3\)(?: \w+(?:\(\w+\))?)*? (%[\w.]+|@[\w.$]+|getelementptr [^()]*\([^()]*\(3\) @[^()]*\))"
 )
+_PRIVATE = "ptr addrspace(5)"
+_SHARED_OR_PRIVATE = re.compile(r"ptr addrspace\([35]\)")
 _RESULT = re.compile(r"^\s+(%[\w.]+) = (?:\w+ )*?(getelementptr|select|phi|freeze)\b(.*)$")
 
 
@@ -133,13 +135,14 @@ def _meant(before: str, variables: dict[str, Variable]) -> dict[str, tuple[Varia
             return _joined([meant(operand, seen | {pointer}) for operand in operands])
 
         for line in lines:
-            if "ptr addrspace(3)" not in line or _RESULT.match(line):
+            if not _SHARED_OR_PRIVATE.search(line) or _RESULT.match(line) or "@llvm.lifetime." in line:
                 continue
             number = re.search(r"!dbg !(\d+)", line)
             if number is None:
                 return {}  # an instruction without a position would be taken to have that of the one before
             position = positions.get(number[1], "")
-            here = _joined([meant(operand, frozenset()) for operand in _POINTER.findall(line)])
+            # Clang may move an array of a thread's own into shared memory, later.
+            here = None if _PRIVATE in line else _joined([meant(o, frozenset()) for o in _POINTER.findall(line)])
             found[position] = _joined([found.get(position, set()), here])
     return {
         position: tuple(sorted(those, key=lambda v: v.start)) for position, those in found.items() if position and those
