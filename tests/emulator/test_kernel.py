@@ -233,7 +233,46 @@ def test_other_names_of_types_are_known(declared, dtype):
     kernel = wmma_ops.Kernel(f"__global__ void f({declared}) {{}}", "f")
     assert kernel.parameters[0].dtype == dtype
     own = wmma_ops.Kernel(f"using float32_t = int; typedef char __half;\n__global__ void f({declared}) {{}}", "f")
-    assert (own.parameters[0].dtype is None) == ("__half" in declared or "float32_t" in declared)
+    meant = torch.int8 if "__half" in declared else torch.int32 if "float32_t" in declared else dtype
+    assert own.parameters[0].dtype == meant
+
+
+OWN_NAMES = """
+#include <rocwmma/rocwmma.hpp>
+using Compute = rocwmma::float32_t;
+typedef const Compute Scalar;
+#if __AMDGCN_WAVEFRONT_SIZE == 3
+using Either = double;
+#else
+using Either = float;
+#endif
+template <typename In, class Factor> __global__ void plain(In* x, Factor factor) { x[threadIdx.x] *= factor; }
+template __global__ void plain<float, rocwmma::bfloat16_t>(float*, rocwmma::bfloat16_t);
+__global__ void scaled(Compute* x, Scalar factor) { x[threadIdx.x] *= factor; }
+__global__ void either(Either* x, float factor) { x[threadIdx.x] *= factor; }
+"""
+
+
+@pytest.mark.parametrize("name", ["plain", "scaled"])
+@pytest.mark.parametrize("factor", [2, 2.0])
+def test_a_number_takes_the_type_that_the_source_gives_a_name(name, factor):
+    kernel = wmma_ops.Kernel(OWN_NAMES, name)
+    for target in ("gfx942", "gfx1201"):
+        x = torch.ones(64)
+        with wmma_ops.emulate(target):
+            kernel[1, 64](x, factor)
+            assert (x == 2).all()
+            with pytest.raises(TypeError, match=r"x is torch\.float16; takes torch\.float32"):
+                kernel[1, 64](x.half(), factor)
+
+
+def test_a_name_of_two_meanings_is_left_to_the_compiler():
+    assert wmma_ops.Kernel(OWN_NAMES, "either").parameters[0].dtype is None
+
+
+def test_a_template_s_arguments_in_a_kernel_s_name_are_refused():
+    with pytest.raises(ValueError, match="takes a template's name alone, and the source instantiates it"):
+        wmma_ops.Kernel(OWN_NAMES, "plain<float, float>")
 
 
 BAD_KERNELS = [

@@ -137,8 +137,22 @@ def declarations(source: str, name: str) -> list[tuple[Parameter, ...]]:
             if declared not in found[after[1]]:
                 found[after[1]].append(declared)
     if not any(found.values()):
-        raise ValueError(f"Kernel: name is {name!r}, but the source has no `__global__ void {name}(…)`")
-    return found["{"] or found[";"]
+        hint = "; takes a template's name alone, and the source instantiates it" if "<" in name else ""
+        raise ValueError(f"Kernel: name is {name!r}, but the source has no `__global__ void {name}(…)`{hint}")
+    return [_instantiated(text, name, declared) for declared in found["{"] or found[";"]]
+
+
+def _instantiated(text: str, name: str, declared: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+    """Of a template that the source instantiates, `template __global__ void scale<float>(float*, float);`: by its types."""
+    kinds = [
+        tuple(_parameters(text, match[1]))
+        for match in re.finditer(
+            rf"\btemplate\s+[^;{{}}<]*\b{re.escape(name)}\s*(?:<[^;{{}}]*?>)?\s*\(([^;{{}}]*)\)\s*;", text
+        )
+    ]
+    if len(kinds) != 1 or len(kinds[0]) != len(declared):
+        return declared
+    return tuple(replace(kind, name=one.name) for kind, one in zip(kinds[0], declared, strict=True))
 
 
 def _parameters(text: str, declared: str) -> Iterator[Parameter]:
@@ -209,9 +223,19 @@ def _shortest(words: list[str]) -> str:
 
 
 def _known(text: str, kind: str) -> str:
-    """By the name that the tables have, unless the source gives it another meaning."""
-    own = rf"\busing\s+{re.escape(kind)}\s*=|\btypedef\b[^;]*\b{re.escape(kind)}\s*;"
-    return kind if kind not in _SAME or re.search(own, text) else _SAME[kind]
+    """By the name that the tables have: through the source's own names for a type, where one meaning of each is plain."""
+    name = re.escape(kind)
+    given = [
+        (match.start(), _shortest(_DROPPED.sub(" ", match[1] or match[2]).split()))
+        for match in re.finditer(rf"\busing\s+{name}\s*=([^;]*);|\btypedef\b([^;{{}}]*)\b{name}\s*;", text)
+    ]
+    if not given or all(same == kind for _, same in given):  # `using float32_t = rocwmma::float32_t;`
+        return _SAME.get(kind, kind)
+    (start, same), *others = given
+    before = text[:start]
+    if others or not re.fullmatch(r"[\w ]+", same) or before.count("{") != before.count("}"):
+        return kind
+    return _known(text[:start], same)
 
 
 _OPEN, _CLOSE = "(<[{", ")>]}"
