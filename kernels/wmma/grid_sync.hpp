@@ -21,9 +21,11 @@ WMMA_DEVICE void sync_grid() {
   if (thread_rank() == 0) {
     constexpr uint32_t kTurn = 0x80000000u;
     const uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
+    fence_device();
     // The first block's arrival makes up for the number of the others: the last one, whichever it is, turns bit 31.
     const uint32_t before = atomic_add(&detail::grid_arrivals<0>, block_rank() == 0 ? kTurn - (blocks - 1) : 1u);
     while (((atomic_load(&detail::grid_arrivals<0>) ^ before) & kTurn) == 0) arch::doze(100);
+    fence_device();
   }
   sync_workgroup();
   fence_device();

@@ -132,7 +132,8 @@ WMMA_DEVICE void tell(Told what, const Items&... items) {
   uint32_t* at = record + kTellingWords;
   int which = 0;
   ((put_item(at, words[which], items), at += words[which], ++which), ...);
-  record[0] = total;  // last: a record without its size is not there
+  arch::fence_system();                              // a trap may come any time
+  *static_cast<volatile uint32_t*>(record) = total;  // last: a record without its size is not there
 }
 
 }  // namespace wmma::detail

@@ -193,7 +193,7 @@ WMMA_DEVICE void doze(uint64_t nanoseconds) {
   asm volatile("nanosleep.u32 %0;" ::"r"(some));
 }
 
-WMMA_DEVICE void trap() { asm volatile("trap;"); }
+WMMA_DEVICE void trap() { asm volatile("trap;" ::: "memory"); }
 
 WMMA_DEVICE float exp2(float x) {
   float y;
