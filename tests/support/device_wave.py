@@ -286,6 +286,7 @@ extern "C" __global__ void masks(const int* x, const double* d, const signed cha
   y[9 * n] = match_any(d[lane]);
   y[10 * n] = match_any(c[lane]);
   y[11 * n] = match_all_sync(mine, in ? 5.0 : d[lane]);
+  sync_wave();
   y[12 * n] = match_all(7) + match_all(lane);
   y[13 * n] = shuffle_sync(mine, x[lane], first_lane(mine));
   y[14 * n] = shuffle_xor_sync(kAllLanes, d[lane], 3, 4) > 0.0;

@@ -1,5 +1,6 @@
 // Shuffles, votes and matches of a warp's lanes by CUDA's names, with a mask (_sync) and, as HIP has them, without. A
-// mask has a bit for each lane: 64 bits on CDNA.
+// mask has a bit for each lane: 64 bits on CDNA. Where lanes of a warp take different ways, name those that come by a
+// mask: without one NVIDIA's calls wait for all lanes, HIP's do not.
 #pragma once
 
 #include <wmma/block.hpp>
