@@ -1,9 +1,9 @@
 """Which tests run when: all, a quick part of them that changes with the commit, the rest of them, what a compiler is held to
 that is not the pinned one, or what another release of torch is.
 
-The quick part has one CDNA and one RDNA target of those that are emulated, every third of the kernels that are wrong on
-purpose, nothing that is marked `full`, and no models. The turn is the commit's number, so that many commits together run
-everything.
+The quick part has one CDNA and one RDNA target of those that are emulated, for the device library one of those that
+kernels only compile for, every third of the kernels that are wrong on purpose, nothing that is marked `full`, and no
+models. The turn is the commit's number, so that many commits together run everything.
 
 Another torch (tests/torch_versions.py) meets some tests of each kind that depend on it more than on us.
 """
@@ -17,6 +17,7 @@ from wmma_ops.hardware import arch
 TIERS = ("full", "quick", "rest", "compilers", "torch")
 WRONG = ("test_wrong.py", "test_wrong_kernels.py", "test_wrong_two_products.py")
 THIRDS = 3
+COMPILED = ("sm_80", "sm_90a", "gfx1250")
 NATURAL = (
     "test_natural_kernels.py", "test_padding.py", "test_source_lines.py", "test_kernel_arguments.py",
     "test_print_and_assert.py", "test_sleep_and_grid_sync.py", "test_math.py", "test_atomics.py", "test_wave.py",
@@ -116,6 +117,8 @@ def is_quick(item, turn: int) -> bool:
     named = {name for value in parameters if (name := target_of(value))}
     if not named <= set(targets(turn)):
         return False
+    if item.path.parent.name == "emulator" and not set(COMPILED).isdisjoint(map(str, parameters)):
+        return COMPILED[turn % len(COMPILED)] in map(str, parameters)
     if item.path.name in WRONG and hasattr(item, "callspec"):
         return sum(item.callspec.id.encode()) % THIRDS == turn % THIRDS
     return True

@@ -47,6 +47,13 @@ def test_what_is_quick(turn):
     assert not tiers.is_quick(_Item("emulator/test_x.py", mine[0], other[1]), turn)
 
 
+def test_what_is_only_compiled_takes_turns():
+    for name in tiers.COMPILED:
+        assert name not in arch.EMULATED
+        turns = [tiers.is_quick(_Item("emulator/test_x.py", "float32", name), turn) for turn in range(3)]
+        assert sum(turns) == 1
+
+
 def test_the_wrong_kernels_take_turns():
     named = [_Item(f"contract/{name}", f"wrong_{i}") for name in tiers.WRONG for i in range(30)]
     seen = [[tiers.is_quick(item, turn) for turn in range(3)] for item in named]
