@@ -87,7 +87,7 @@ def test_assertions(value, text):
     program = f"from kernel_features import *; asserts(Machine('cuda'), {value})"
     support = Path(__file__).parents[1] / "support"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(support), *sys.path])}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=120)
     # Which trap ends all, and which threads had told theirs by then, is the hardware's affair.
     text = text.format(wave="").replace(r"block \(0,", r"block \([01],").replace(r"thread \(0,", r"thread \(\d+,")
     text = text.replace(MORE, "")

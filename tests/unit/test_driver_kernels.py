@@ -1,7 +1,9 @@
 """Kernels of a user through the drivers' own lines: what they print and assert."""
 
 import re
+import time
 
+import numpy as np
 import pytest
 import torch
 from kernel_features import ASSERTS, FAILED, MEETS, ORDER
@@ -9,6 +11,7 @@ from stand_in import COMPILER, TARGET
 
 import wmma_ops
 from wmma_ops import jit
+from wmma_ops.plan import CaptureError
 from wmma_ops.runtime import driver, printing, together
 from wmma_ops.runtime.mentions import uses
 
@@ -103,6 +106,36 @@ def test_blocks_that_meet_are_launched_together(library, device, kind):
         with pytest.raises(ValueError, match=f"{TARGET} of 64 units takes up to {64 * 2048 // 64} of block"):
             kernel[64 * 2048 // 64 + 1, 64](x, seen, 3, -1)
     assert torch.equal(seen.long(), sum(i * 1000 + (torch.arange(256) + 129) % 256 for i in range(3)))
+
+
+def test_what_a_graph_cannot_hold_is_refused(library, device, monkeypatch):
+    """Loading, and a barrier that two replays would share; what is loaded and prints is captured, and heard of later."""
+    x, seen = torch.zeros(64, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
+    device.memory = lambda data: {"x": x, "seen": seen}
+    meets = wmma_ops.Kernel(MEETS, "meets", options=("-DSYNC=sync_grid()",))
+    with driver.use("cuda", str(library), TARGET):
+        with monkeypatch.context() as patch:
+            patch.setattr(driver, "capturing", lambda device: True)
+            with pytest.raises(CaptureError, match=r"meets is not loaded yet.*launch it once before"):
+                meets[1, 64](x, seen, 1, -1)
+        meets[1, 64](x, seen, 1, -1)
+        with monkeypatch.context() as patch:
+            patch.setattr(driver, "capturing", lambda device: True)
+            with pytest.raises(
+                CaptureError, match=r"meets: blocks that meet at a barrier \(sync_grid\) are not captured"
+            ):
+                meets[1, 64](x, seen, 1, -1)
+
+
+def test_where_nothing_was_written_is_passed_over_quickly():
+    """A trap loses how much was: all of the buffer is looked at."""
+    words = np.zeros(1 << 26, dtype=np.uint32)
+    words[-9:-3] = [6, 1, 2, 3, ord("i") | 4 << 8, 7]
+    started = time.monotonic()
+    records, dropped = printing.Buffer(words).read(None)
+    assert time.monotonic() - started < 5
+    assert [(r.block, r.thread, r.items[0].integer(True)) for r in records] == [(2, 3, 7)]
+    assert (dropped, words.any()) == (0, False)
 
 
 BESIDE = """#include <wmma/grid_sync.hpp>

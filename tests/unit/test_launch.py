@@ -19,7 +19,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.ops.types import FP8
 from wmma_ops.plan import CaptureError, ConfigError, GemmProblem, KernelLaunch, Plan
 from wmma_ops.plan.gemm import planner as gemm
-from wmma_ops.runtime import callbacks, emulated, emulation, launching, warming
+from wmma_ops.runtime import callbacks, driver, emulated, emulation, launching, warming
 
 # ------------------------------------------------------------------------------------------------------ explain, warmup
 
@@ -185,7 +185,7 @@ def test_what_the_emulator_finds_arrives(monkeypatch):
 
 
 def test_a_miss_during_capture_names_warmup(planner, monkeypatch):
-    monkeypatch.setattr(launching, "_capturing", lambda device: True)
+    monkeypatch.setattr(driver, "capturing", lambda device: True)
     fields = dict.fromkeys(GemmProblem.__dataclass_fields__, 0)
     answer = callbacks._plan([0, *fields.values()])
     assert answer[0] == -1

@@ -30,6 +30,14 @@ def target_of(index: int) -> str:
     return _stand_in.get() or _target_of(index)
 
 
+def capturing(device: int) -> bool:
+    """Whether a CUDA graph is captured on a device's current stream."""
+    if not torch.cuda.is_available():
+        return False
+    with torch.cuda.device(device):
+        return torch.cuda.is_current_stream_capturing()
+
+
 def load(code: bytes, name: str, *, device: int, shared: int = 0) -> int:
     """A kernel of a code object or cubin, on a device, for as long as the process lives. `shared` is the dynamic shared
     memory that its launches will ask for."""

@@ -13,6 +13,7 @@ import torch
 from wmma_ops import jit
 from wmma_ops.emulator import EmulationError, Trap, shared_names
 from wmma_ops.hardware import arch
+from wmma_ops.plan.errors import CaptureError
 from wmma_ops.runtime import arguments, driver, emulation, printing, together
 from wmma_ops.runtime.emulated import EmulatedKernel
 from wmma_ops.runtime.loaded import Loaded
@@ -265,6 +266,10 @@ class Kernel:
             index = 0 if device.type == "cpu" else torch.cuda.current_device()  # the cpu's is the tests' driver's
         key = index, driver.generation()
         if key not in self._loaded:
+            if driver.capturing(index):
+                raise CaptureError(
+                    f"{self.name} is not loaded yet, and none can be while a CUDA graph is captured; launch it once before"
+                )
             code = self.compile(driver.target_of(index))
             self._loaded[key] = Loaded(code, self.name, index, self._settled(code), self.print_bytes)
         loaded = self._loaded[key]

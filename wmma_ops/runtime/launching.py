@@ -68,7 +68,7 @@ def _planned(planner: ModuleType, problem) -> list[int]:
     if problem.place < 0:
         target = arch.TARGETS[_TARGETS[-1 - problem.place]]
     else:
-        if _capturing(problem.place):
+        if driver.capturing(problem.place):
             raise CaptureError(
                 "this call has no kernel yet, and none can be compiled and loaded while a CUDA graph is captured; call "
                 "wmma_ops.warmup with the same arguments before the capture"
@@ -136,13 +136,6 @@ def _load(device: int, code: jit.CodeObject, launch: KernelLaunch) -> int:
         if key not in _loaded:
             _loaded[key] = driver.load(code.code, launch.kernel, device=device, shared=launch.shared)
         return _loaded[key]
-
-
-def _capturing(device: int) -> bool:
-    if not torch.cuda.is_available():
-        return False
-    with torch.cuda.device(device):
-        return torch.cuda.is_current_stream_capturing()
 
 
 # ------------------------------------------------------------------------------------------------------ what a call asks

@@ -1,8 +1,8 @@
 """A kernel of one's own on a GPU: loaded, launched, and heard where it prints or asserts."""
 
+import contextlib
 import math
 import threading
-import weakref
 
 import numpy as np
 import torch
@@ -10,12 +10,13 @@ import torch
 from wmma_ops import jit
 from wmma_ops.hardware import arch
 from wmma_ops.jit import metadata
+from wmma_ops.plan.errors import CaptureError
 from wmma_ops.plan.model import CARDS
 from wmma_ops.runtime import driver, printing, together
 from wmma_ops.runtime.arguments import Slot
 from wmma_ops.runtime.mentions import uses
 
-_heard: "weakref.WeakSet[Loaded]" = weakref.WeakSet()  # those that may have said something
+_heard: "set[Loaded]" = set()  # parts of graphs, which write to their buffers for as long as the graphs live
 
 
 class Loaded:
@@ -30,7 +31,7 @@ class Loaded:
         self._meets = uses(code, entry, together.SYMBOL)
         self._lock = threading.Lock()
         self._sizes = (1, 1, 1), (1, 1, 1)  # of the last launch
-        self._stream: torch.cuda.Stream | None = None  # of the last launch whose blocks met
+        self._met: torch.cuda.Event | None = None  # after the last launch whose blocks met
         if uses(code, entry, printing.SYMBOL):
             words = torch.zeros(print_bytes // 4, dtype=torch.int32, pin_memory=torch.cuda.is_available())
             self._prints = printing.Buffer(words.numpy().view(np.uint32))
@@ -45,15 +46,15 @@ class Loaded:
             driver.launch(self._function, grid, block, shared, arguments)
             return
         with self._lock:
+            self._sizes = grid, block
             if self._meets:
                 self._check_room(grid, block, shared)
-                self._follow()
-            self._sizes = grid, block
-            offsets = [slot.offset for slot in self.slots] if self._meets else None
-            driver.launch(self._function, grid, block, shared, arguments, offsets)
+                self._launch_after_the_last(grid, block, shared, arguments)
+            else:
+                driver.launch(self._function, grid, block, shared, arguments)
             if self._prints is None:
                 return
-            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+            if driver.capturing(self.device):
                 _heard.add(self)
             else:
                 self._hear()
@@ -66,18 +67,23 @@ class Loaded:
         room = units * driver.room(self._function, math.prod(block), shared)
         together.check(self.name, self.target, grid, block, room, units)
 
-    def _follow(self) -> None:
-        """Two launches at once would share one barrier: this one starts after the last, on whatever stream that is."""
+    def _launch_after_the_last(self, grid, block, shared: int, arguments: bytes) -> None:
+        """On whatever stream that was: two at once would share one barrier. Nothing orders the replays of two graphs."""
+        if driver.capturing(self.device):
+            raise CaptureError(
+                f"{self.name}: blocks that meet at a barrier (sync_grid) are not captured in a CUDA graph"
+            )
+        if self._met is not None:
+            torch.cuda.current_stream(self.device).wait_event(self._met)
+        driver.launch(self._function, grid, block, shared, arguments, [slot.offset for slot in self.slots])
         if torch.cuda.is_available():
-            stream = torch.cuda.current_stream(self.device)
-            if self._stream not in (None, stream):
-                stream.wait_stream(self._stream)
-            self._stream = stream
+            self._met = torch.cuda.current_stream(self.device).record_event()
 
     def flush(self) -> None:
         with self._lock:
             if torch.cuda.is_available():
-                torch.cuda.synchronize(self.device)
+                with contextlib.suppress(RuntimeError):  # of an assertion, which is told below
+                    torch.cuda.synchronize(self.device)
             self._hear()
 
     def _hear(self) -> None:

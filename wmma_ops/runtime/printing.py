@@ -15,6 +15,7 @@ SYMBOL = "_ZN4wmma6detail12print_bufferILi0EEE"  # wmma::detail::print_buffer<0>
 _BUFFER = "<QQQQ"  # used, dropped, capacity, address: PrintBuffer
 _PRINTED, _ASSERTED = 1, 2
 _HEAD = 4  # words before a record's items
+_GLANCE = 1 << 16  # words looked at together where nothing is written
 
 _CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d{0,3})(?:(\.)(\*|\d{0,3}))?(hh|h|ll|l|z|j|t|)(.|$)", re.S)
 _INTEGERS, _FLOATS = "diuoxXc", "fFeEgGaA"
@@ -90,7 +91,8 @@ class Buffer:
         while at < used:
             total, what, block, thread = self.words[at : at + _HEAD].tolist() if at + _HEAD <= used else (0,) * 4
             if total == 0:  # asked for, and never finished: a trap came before
-                at += 1
+                near = self.words[at : min(at + _GLANCE, used)] != 0
+                at += int(near.argmax()) if near.any() else near.size
                 continue
             items, place, end = [], at + _HEAD, at + total
             while place < end:
