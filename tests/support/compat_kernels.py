@@ -91,7 +91,7 @@ BITS = [
     ("alignof(float4) + alignof(float3) * 100 + alignof(short4) * 10000 + alignof(longlong4) * 1000000", 16080416),
     ("uchar(300) + ushort(70000) + (int)ulong(1) + (int)longlong(-2) + (int)ulonglong(3) + uint(4)", 44 + 4464 + 6),
     ("int16_t(70000) + uint8_t(300) + (int)sizeof(int64_t) + (int)sizeof(uint64_t)", 4464 + 44 + 16),
-    ("(clock64() >= 0) + (clock() >= 0)", 2),
+    ("clock_t(clock64() >= 0) + (clock() >= 0)", 2),
     ("dim3(7).y + dim3(7, 8).x * 10 + dim3(1, 2, 3).z * 100", 371),
     ("reinterpret_cast<const int4*>(q)->w * 10 + __ldg(reinterpret_cast<const int2*>(q)).y", 42),
 ]

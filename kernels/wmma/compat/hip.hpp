@@ -19,6 +19,11 @@
 #define __host__ __device__
 #endif
 
+#ifndef WMMA_NVIDIA
+// What clock() counts in. (hiprtc has none, hipcc the host's, which is this.)
+using clock_t = long;
+#endif
+
 #if !defined(WMMA_NVIDIA) && !defined(WMMA_HIP_NAMES)
 
 // Synchronisation.
@@ -41,6 +46,6 @@ WMMA_DEVICE void __nanosleep(unsigned nanoseconds) { wmma::nanosleep(nanoseconds
 
 // Clocks.
 WMMA_DEVICE long long clock64() { return static_cast<long long>(wmma::clock_cycles()); }
-WMMA_DEVICE long long clock() { return static_cast<long long>(wmma::clock_cycles()); }
+WMMA_DEVICE clock_t clock() { return static_cast<clock_t>(wmma::clock_cycles()); }
 
 #endif
