@@ -215,6 +215,8 @@ def test_kernels_with_names_of_cplusplus():
             ValueError, match=r"'none' is not in the compiled code, which has .*one.* that the source instan"
         ):
             wmma_ops.Kernel(CPLUSPLUS, "none")[1, 64](x)
+    with pytest.raises(ValueError, match=r"'many<3>'; takes 'many', .* one: `template __global__ void many<3>"):
+        wmma_ops.Kernel(CPLUSPLUS, "many<3>")
     for target in ("sm_90a", "gfx1201"):
         assert "two" in wmma_ops.jit.compile(CPLUSPLUS, target).entry("two")
 

@@ -127,6 +127,11 @@ def laid_out(members: Sequence[Parameter]) -> tuple[list[int], int, int]:
 def declarations(source: str, name: str) -> list[tuple[Parameter, ...]]:
     """The kernel's parameters: of each definition in the source, which may have several for the preprocessor to choose from;
     of its prototypes where none is defined."""
+    if "<" in name:
+        raise ValueError(
+            f"Kernel: name is {name!r}; takes {name.split('<')[0]!r}, of which the source instantiates one: "
+            f"`template __global__ void {name}(…);`"
+        )
     text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.S)
     found: dict[str, list[tuple[Parameter, ...]]] = {"{": [], ";": []}
     for match in re.finditer(rf"\b(?:__global__|WMMA_KERNEL)\b[^;{{}}]*?\b{re.escape(name)}\s*\(", text):
