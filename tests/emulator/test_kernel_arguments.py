@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import wmma_ops
+from wmma_ops.emulator import OutOfBounds
 from wmma_ops.hardware import arch
 from wmma_ops.jit import metadata
 from wmma_ops.runtime.parameters import declarations
@@ -217,6 +218,18 @@ def test_more_shared_memory_than_there_is(target):
         pytest.raises(ValueError, match=rf"4096 \+ {limit - 4092} bytes .* takes up to {limit}$"),
     ):
         kernel[1, 64](torch.zeros(1, dtype=torch.int32), shared=limit - 4092)
+
+
+def test_a_launch_that_forgets_shared_memory_is_told_how_to_give_it():
+    text = "__global__ void fill(int* x) { dynamic_shared<int>()[threadIdx.x] = 1; x[0] = *dynamic_shared<int>(); }"
+    kernel = wmma_ops.Kernel(TYPES + text, "fill")
+    with wmma_ops.emulate("gfx1201"):
+        with pytest.raises(
+            OutOfBounds, match=r"block's 0 bytes of shared memory; the launch's shared=bytes gives some$"
+        ):
+            kernel[1, 1](torch.zeros(1, dtype=torch.int32))
+        with pytest.raises(OutOfBounds, match=r"block's 4 bytes of shared memory$"):
+            kernel[1, 2](torch.zeros(1, dtype=torch.int32), shared=4)
 
 
 def test_static_shared_memory_is_known_of_every_target():

@@ -118,7 +118,7 @@ class SharedMemory:
             lane = int(lanes[np.argmax(bad)])
             raise OutOfBounds(
                 f"lane {lane}: a {what} of {size} bytes at byte {self._named(int(at[np.argmax(bad)]))} of the block's "
-                f"{self.size} bytes of shared memory"
+                f"{self.size} bytes of shared memory" + ("" if self.size else "; the launch's shared=bytes gives some")
             )
         return lanes, at, int(np.bitwise_or.reduce(at))
 
