@@ -7,6 +7,8 @@ class EmulationError(RuntimeError):
     The text names the kernel, the source line or instruction, the block, the wave and, where one is to blame, the lane.
     """
 
+    place = ""  # "k.hip:5 (in lanes.hpp:68)", where the source's lines are known
+
 
 class UnknownInstruction(EmulationError):
     """An instruction that the emulator does not know: never guessed."""

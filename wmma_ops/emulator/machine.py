@@ -249,7 +249,9 @@ class Machine:
             error.place = _place(self.failed)
             raise
         except EmulationError as error:
-            raise type(error)(self._where(self.failed, wave, block) + str(error)) from None
+            placed = type(error)(self._where(self.failed, wave, block) + str(error))
+            placed.place = self.failed.source or ""
+            raise placed from None
         except (ValueError, IndexError, TypeError, AttributeError, OverflowError) as error:
             raise EmulationError(self._where(self.failed, wave, block) + f"{type(error).__name__}: {error}") from error
         self.left = left

@@ -38,7 +38,8 @@ class Kernel:
 
     Args:
         source: the text; ``#include <wmma/fragment.hpp>`` and its neighbours are found.
-        name: a ``__global__ void`` function in it, the only one of that name.
+        name: a ``__global__ void`` function in it, the only one of that name; of a template, the one that the source
+            instantiates: ``"f"`` with ``template __global__ void f<float>(float*);``.
         options: further compiler options, such as ``-DTILE=4``.
         strided: the names of pointers whose tensors need not be contiguous. The kernel gets a tensor's address alone: what
             strides it has, you pass as numbers.
@@ -256,7 +257,7 @@ class Kernel:
             run()
         except EmulationError as error:
             if failed := hear():
-                raise Trap(f"{self.name} on {target}: {failed}") from None
+                raise Trap(f"{self.name} on {target}: {printing.at_the_kernels_line(failed, error.place)}") from None
             raise error from None
         hear()
 

@@ -187,6 +187,13 @@ def place(record: Record, grid, block, wave: int | None = None) -> str:
     return f"block {at[0]}, " + (f"wave {record.thread // wave}, " if wave else "") + f"thread {at[1]}"
 
 
+def at_the_kernels_line(failed: str, place: str) -> str:
+    """What an assertion of the library's headers says, at the line of the kernel that called them. `place` is the trap's."""
+    header, _, said = failed.partition(": ")
+    line, _, inner = place.partition(" (in ")
+    return f"{line} (in {header}): {said}" if inner and line != header else failed
+
+
 def tell(kernel: str, records: Sequence[Record], dropped: int, bytes_given: int, place: Callable[[Record], str]) -> str:
     """Writes what was printed to Python's standard output; gives what the first failed assertion says, or nothing.
     `place` names a record's block and thread."""
