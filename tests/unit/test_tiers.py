@@ -75,6 +75,9 @@ def test_what_other_compilers_are_held_to(turn):
             {part for part in range(4) if tiers.runs(values(target, part), "compilers", at)} for at in (turn, turn + 1)
         ]
         assert sorted(map(sorted, halves)) == [[0, 2], [1, 3]]
+        device = [tiers.runs(_Item("emulator/test_math.py", target), "compilers", at) for at in (turn, turn + 1)]
+        assert sorted(device) == [False, True]
+    assert tiers.runs(_Item("emulator/test_atomics.py", "refused"), "compilers", turn)
     assert tiers.runs(_Item("emulator/test_natural_kernels.py", "gfx942", "switch"), "compilers", turn)
     assert not tiers.runs(_Item("emulator/test_kernel.py", "gfx942"), "compilers", turn)
     assert tiers.runs(_Item("emulator/test_kernel.py", "gfx942"), "full", turn)
