@@ -103,6 +103,8 @@ using uint64_t = __UINT64_TYPE__;
 using int64_t = long long;
 using uint64_t = unsigned long long;
 #endif
+using size_t = decltype(sizeof(0));
+using ptrdiff_t = decltype(static_cast<char*>(nullptr) - static_cast<char*>(nullptr));
 
 }  // namespace wmma
 

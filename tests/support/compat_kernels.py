@@ -57,6 +57,8 @@ BITS = [
     ("__byte_perm(x, z, 0x7041)", _signed(0x8901EFA0)),
     ("__funnelshift_l(z, x, 36)", _signed((WIDE << 4) >> 32)),
     ("__funnelshift_r(z, x, 36)", _signed(WIDE >> 4)),
+    ("sizeof(size_t) * 256 + sizeof(ptrdiff_t)", 0x808),
+    ("size_t(y) > x && ptrdiff_t(y) < 0", 1),
     ("__umulhi(x, z)", _signed(X * Z >> 32)),
     ("__mulhi(y, x)", Y * X >> 32),
     ("__umul64hi(w, w) >> 8", _signed(WIDE * WIDE >> 72)),
@@ -97,7 +99,11 @@ BITS = [
 ]
 
 
-BITS_KERNEL = lines_kernel(HEAD, BITS, "int* r, int x, int y, unsigned z, unsigned long long w, float f, const int* q")
+BITS_KERNEL = lines_kernel(
+    f"#include <cstddef>\n#include <stddef.h>\n{HEAD}",
+    BITS,
+    "int* r, int x, int y, unsigned z, unsigned long long w, float f, const int* q",
+)
 
 
 def check_bits(on: Machine):

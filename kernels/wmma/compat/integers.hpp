@@ -1,4 +1,4 @@
-// The integer types of <stdint.h> by their global names.
+// The integer types of <stdint.h> and <stddef.h> by their global names.
 #pragma once
 
 #include <wmma/target.hpp>
@@ -12,3 +12,7 @@ using wmma::uint16_t;
 using wmma::uint32_t;
 using wmma::uint64_t;
 using wmma::uint8_t;
+
+// Sizes in memory, and distances.
+using wmma::ptrdiff_t;
+using wmma::size_t;
