@@ -239,6 +239,25 @@ def test_other_names_of_types_are_known(declared, dtype):
     assert own.parameters[0].dtype == meant
 
 
+HOST_CODE = [
+    "void host() { std::vector<float> x(3); }",
+    "int main() { float* x; hipMalloc(&x, 4); }",
+    "int main() { one<<<1, 64>>>(nullptr); }",
+]
+
+
+@pytest.mark.parametrize("code", HOST_CODE)
+def test_host_code_is_told_to_be_left_out(code):
+    source = "#include <hip/hip_runtime.h>\n#include <vector>\n__global__ void one(float* x) { x[0] = 1; }\n"
+    with pytest.raises(
+        wmma_ops.jit.CompileError, match=r"one\.hip:4:(.|\n)*is left out: only device code compiles here"
+    ):
+        wmma_ops.Kernel(source + code, "one").compile("gfx942")
+    with pytest.raises(wmma_ops.jit.CompileError) as caught:
+        wmma_ops.Kernel(source + "float y = z;", "one").compile("gfx942")
+    assert "only device code" not in str(caught.value)
+
+
 OWN_NAMES = """
 #include <rocwmma/rocwmma.hpp>
 using Compute = rocwmma::float32_t;

@@ -42,11 +42,20 @@ def _plain(mangled: str) -> str:
     return names[-1]
 
 
+_HOST = re.compile(
+    r"error: (?:use of undeclared identifier|unknown type name) '?(std|thrust|hip[A-Z]\w*|__hipPush\w+)\b"
+)
+_FOR_THE_HOST = (
+    "What runs on the host (std, hipMalloc, kernel<<<…>>>, main) is left out: only device code compiles here."
+)
+
+
 class CompileError(RuntimeError):
     """A source that does not compile, or a compiler that is not there. `log` is the compiler's own text."""
 
     def __init__(self, message: str, *, target: str, compiler: str, log: str = ""):
-        super().__init__(f"{message}\n{log}" if log else message)
+        lines = [message, log, _FOR_THE_HOST if _HOST.search(log) else ""]
+        super().__init__("\n".join(filter(None, lines)))
         self.target, self.compiler, self.log = target, compiler, log
 
     def __reduce__(self):  # exceptions with keyword arguments do not pickle by themselves
