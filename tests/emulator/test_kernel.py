@@ -292,7 +292,7 @@ def test_a_name_of_two_meanings_is_left_to_the_compiler():
 
 
 def test_a_template_s_arguments_in_a_kernel_s_name_are_refused():
-    with pytest.raises(ValueError, match="takes a template's name alone, and the source instantiates it"):
+    with pytest.raises(ValueError, match="takes 'plain', of which the source instantiates one"):
         wmma_ops.Kernel(OWN_NAMES, "plain<float, float>")
 
 

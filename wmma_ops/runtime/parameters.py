@@ -142,8 +142,7 @@ def declarations(source: str, name: str) -> list[tuple[Parameter, ...]]:
             if declared not in found[after[1]]:
                 found[after[1]].append(declared)
     if not any(found.values()):
-        hint = "; takes a template's name alone, and the source instantiates it" if "<" in name else ""
-        raise ValueError(f"Kernel: name is {name!r}, but the source has no `__global__ void {name}(…)`{hint}")
+        raise ValueError(f"Kernel: name is {name!r}, but the source has no `__global__ void {name}(…)`")
     return [_instantiated(text, name, declared) for declared in found["{"] or found[";"]]
 
 
