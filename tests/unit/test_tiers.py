@@ -78,6 +78,7 @@ def test_what_other_compilers_are_held_to(turn):
         device = [tiers.runs(_Item("emulator/test_math.py", target), "compilers", at) for at in (turn, turn + 1)]
         assert sorted(device) == [False, True]
     assert tiers.runs(_Item("emulator/test_atomics.py", "refused"), "compilers", turn)
+    assert not tiers.runs(_Item("emulator/test_atomics.py", "float", "gfx1250"), "compilers", turn)
     assert tiers.runs(_Item("emulator/test_natural_kernels.py", "gfx942", "switch"), "compilers", turn)
     assert not tiers.runs(_Item("emulator/test_kernel.py", "gfx942"), "compilers", turn)
     assert tiers.runs(_Item("emulator/test_kernel.py", "gfx942"), "full", turn)
