@@ -87,26 +87,34 @@ def words(value: int, wide: bool) -> list[int]:
     return [value & M32, value >> 32] if wide else [value]
 
 
+def group(first: int, wide: bool) -> str:
+    """The registers of one value."""
+    return f"v[{first}:{first + 1}]" if wide else f"v{first}"
+
+
+def value(built, first: int, wide: bool) -> int:
+    """Lane 3's."""
+    return sum(int(built.registers[first + i][3]) << 32 * i for i in range(2 if wide else 1))
+
+
 def shared(name: str, old: int, data: int, wide: bool, target: str, returns: bool) -> tuple[int, int]:
     """(the value after, what came back) of a shared place."""
     given = [*words(old, wide), *words(data, wide)]  # v1 and on
     n = 2 if wide else 1
-    group = lambda first: f"v[{first}:{first + 1}]" if wide else f"v{first}"  # noqa: E731
     bits = "64" if wide else "32"
     stem, _, kind = name.rpartition("_")
     mnemonic = f"ds_{stem}_rtn_{kind}" if returns else f"ds_{name}"
-    body = f"v_lshlrev_b32 v10, 3, v0\nds_write_b{bits} v10, {group(1)}\n"
-    body += f"{mnemonic} {group(12) + ', ' if returns else ''}v10, {group(1 + n)}\nds_read_b{bits} {group(14)}, v10"
+    body = f"v_lshlrev_b32 v10, 3, v0\nds_write_b{bits} v10, {group(1, wide)}\n"
+    back = group(12, wide) + ", " if returns else ""
+    body += f"{mnemonic} {back}v10, {group(1 + n, wide)}\nds_read_b{bits} {group(14, wide)}, v10"
     built = execute(body, target, given, lds=8 * 64)
-    value = lambda first: sum(int(built.registers[first + i][3]) << 32 * i for i in range(n))  # noqa: E731
-    return value(14), value(12) if returns else old
+    return value(built, 14, wide), value(built, 12, wide) if returns else old
 
 
 def far(name: str, old: int, data: int, wide: bool, target: str, returns: bool, space: str) -> tuple[int, int]:
     """The same of a place in global memory."""
     n = 2 if wide else 1
     given = [*words(old, wide), *words(data, wide)]
-    group = lambda first: f"v[{first}:{first + 1}]" if wide else f"v{first}"  # noqa: E731
     # Where the arguments lie: the first 8 bytes a lane are its own place.
     body = "v_lshlrev_b32 v10, 3, v0\n"
     address = "v10"
@@ -116,13 +124,12 @@ def far(name: str, old: int, data: int, wide: bool, target: str, returns: bool, 
     base = ", s[0:1]" if space == "global" else ""
     asks = {"gfx90a": " glc", "gfx1201": " th:TH_ATOMIC_RETURN"}.get(target, " sc0") if returns else ""
     size = "dwordx2" if wide else "dword"
-    body += f"{space}_store_{size} {address}, {group(1)}{base}\n"
-    back = group(12) + ", " if returns else ""
-    body += f"{space}_atomic_{name} {back}{address}, {group(1 + n)}{base}{asks}\n"
-    body += f"{space}_load_{size} {group(14)}, {address}{base}"
+    body += f"{space}_store_{size} {address}, {group(1, wide)}{base}\n"
+    back = group(12, wide) + ", " if returns else ""
+    body += f"{space}_atomic_{name} {back}{address}, {group(1 + n, wide)}{base}{asks}\n"
+    body += f"{space}_load_{size} {group(14, wide)}, {address}{base}"
     built = execute(body, target, given)
-    value = lambda first: sum(int(built.registers[first + i][3]) << 32 * i for i in range(n))  # noqa: E731
-    return value(14), value(12) if returns else old
+    return value(built, 14, wide), value(built, 12, wide) if returns else old
 
 
 @pytest.mark.parametrize("returns", [True, False], ids=["returns", "silent"])

@@ -99,7 +99,10 @@ class Calls:
         active: dict[int, tuple[int, Frame]] = {}
         for number, those in itertools.groupby(sorted(events, key=lambda event: event[:2]), key=lambda event: event[0]):
             for _, starts, which, depth, call in those:
-                active.pop(which, None) if not starts else active.__setitem__(which, (depth, call))
+                if starts:
+                    active[which] = depth, call
+                else:
+                    active.pop(which, None)
             self._starts.append(number)
             innermost_first = sorted(active.values(), key=lambda one: -one[0])
             self._calls.append(tuple(call for _, call in innermost_first))

@@ -39,9 +39,7 @@ from wmma_ops.emulator.shared import AwaitedWrite, SharedMemory
 DYNAMIC_STACK = 16384  # bytes a lane where a kernel's need is known at run time only
 SCRATCH_MARK = 0xFFFF5C4A  # in the buffer that targets without scratch_ instructions reach scratch memory through
 _UNWRITTEN = 0x7FBAD000  # a NaN that stands out
-_CLOCK_START = (
-    1 << 40
-) - 950  # of a device that has run for a while: the low words of the counter wrap during the kernel
+_CLOCK_START = (1 << 40) - 950  # of a device that has run for a while: the counter's low words wrap during the kernel
 
 
 @dataclass

@@ -5,6 +5,7 @@ row, column): row = lane % 16 says that the lane's lowest digit, of 16, is the r
 and the way back, with + * // and % alone: on whole numbers, on NumPy arrays, on whatever else knows these four.
 """
 
+import math
 import numbers
 import operator
 from collections.abc import Iterable
@@ -51,7 +52,7 @@ class Digits:
                     digits[-1] = Digit(last.size * 2, slot, last.slot_weight, axis, last.weight)
                 else:
                     digits.append(Digit(2, slot, weight, axis, step))
-        copies = _product(digit.size for digit in digits if digit.axis is None)
+        copies = math.prod(digit.size for digit in digits if digit.axis is None)
         found = cls(tuple(digits), slots, sizes, copies)
         for lane, row in enumerate(places):
             for e, place in enumerate(row):
@@ -83,13 +84,6 @@ class Digits:
 
     def _of(self, axis: int) -> list[Digit]:
         return sorted((digit for digit in self.digits if digit.axis == axis), key=lambda digit: -digit.weight)
-
-
-def _product(sizes: Iterable[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
 
 
 def _digit(number: Index, weight: int, size: int, whole: int) -> Index:

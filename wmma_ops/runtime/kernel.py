@@ -86,6 +86,7 @@ class Kernel:
         self.print_bytes = print_bytes
         self._declared = declarations(source, name)
         self.parameters = self._declared[0]
+        self._settled_for: str | None = None  # the target whose code the parameters are of
         pointers = list(dict.fromkeys(pointer for declared in self._declared for pointer in _pointers(declared)))
         if unknown := set(self.strided).difference(pointers):
             raise ValueError(f"Kernel: strided has {sorted(unknown)}; takes pointers of {name}: {', '.join(pointers)}")
@@ -127,7 +128,7 @@ class Kernel:
                 f"{len(placed)} arguments of {', '.join(str(slot.size) for slot in placed)} bytes; takes a definition "
                 "that is written out, without macros for its parameters"
             )
-        self.parameters = found
+        self.parameters, self._settled_for = found, code.target
         return placed
 
     # Checks, before anything is launched.
@@ -193,8 +194,8 @@ class Kernel:
         return bytes(found)
 
     def _launch(self, grid, block, *given, shared: int = 0) -> None:
-        if len(self._declared) > 1:
-            self._settled(self.compile(self._target()))
+        if len(self._declared) > 1 and self._settled_for != (target := self._target()):
+            self._settled(self.compile(target))
         device = self._check(given, shared)
         if device.type == "cpu" and not driver.stands_in():
             active = emulation.active()

@@ -112,9 +112,12 @@ void launch(int64_t function, const Sizes& grid, const Sizes& block, int64_t sha
   launch.arguments = arguments.const_data_ptr();
   launch.size = static_cast<size_t>(arguments.numel());
   std::vector<void*> parameters;
-  for (int64_t offset : offsets) parameters.push_back(static_cast<char*>(const_cast<void*>(launch.arguments)) + offset);
-  parameters.push_back(nullptr);
-  if (together) launch.parameters = parameters.data();
+  if (together) {
+    char* const first = static_cast<char*>(const_cast<void*>(launch.arguments));
+    for (int64_t offset : offsets) parameters.push_back(first + offset);
+    parameters.push_back(nullptr);  // so that there is an array where a kernel takes nothing
+    launch.parameters = parameters.data();
+  }
   launch_loaded("Kernel", launch);
 }
 
