@@ -56,7 +56,7 @@ def pytest_report_header(config):
 def pytest_ignore_collect(collection_path, config):
     """An environment for another torch has not what the other files import."""
     leaves = config.getoption("--tier") == "torch" and collection_path.name.startswith("test_")
-    return True if leaves and collection_path.name not in tiers.OF_TORCH else None
+    return True if leaves and not tiers.may_be_of_torch(collection_path) else None
 
 
 def pytest_collection_modifyitems(config, items):

@@ -17,7 +17,8 @@ from wmma_ops.hardware import arch
 TIERS = ("full", "quick", "rest", "compilers", "torch")
 WRONG = ("test_wrong.py", "test_wrong_kernels.py", "test_wrong_two_products.py")
 THIRDS = 3
-COMPILED = ("sm_80", "sm_90a", "gfx1250")
+NVIDIA = "sm_90a"
+COMPILED = ("sm_80", NVIDIA, "gfx1250")
 NATURAL = (
     "test_natural_kernels.py", "test_padding.py", "test_source_lines.py", "test_kernel_arguments.py",
     "test_print_and_assert.py", "test_sleep_and_grid_sync.py", "test_device_clock.py",
@@ -131,7 +132,16 @@ def is_quick(item, turn: int) -> bool:
     return True
 
 
+def may_be_of_torch(path: Path) -> bool:
+    """Whether a file may have tests of the tier `torch`."""
+    return path.name in OF_TORCH or path.parent.name == "emulator"
+
+
 def is_of_torch(item) -> bool:
     """Whether a test is of the tier `torch`."""
-    names = OF_TORCH.get(item.path.name)
-    return names is not None and (not names or item.originalname in names)
+    if item.path.name in OF_TORCH:
+        names = OF_TORCH[item.path.name]
+        return not names or item.originalname in names
+    # Each torch comes with an NVRTC of its own: the device library is compiled by it.
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return item.path.parent.name == "emulator" and NVIDIA in map(str, parameters.values())

@@ -1,15 +1,18 @@
 """Sources to machine code through the real clang, hiprtc and NVRTC."""
 
+import ctypes
 import functools
 import os
 import pickle
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 from compiler_sources import AMD, EMPTY, MATRIX, NVIDIA, forget, text_of
+from stand_in import COMPILER
 
 from wmma_ops import jit
 from wmma_ops.jit import build, cache, clang, hiprtc, kernels_dir, nvrtc
@@ -224,6 +227,18 @@ def test_nvrtc_compiles_the_same_source(target):
     assert code.code[:4] == b"\x7fELF"
     assert set(code.kernels) == {"gemm", "zero"}
     assert INSTRUCTION["sm_"] in code.assembly  # PTX
+
+
+def test_nvrtc_is_given_the_builtins_that_lie_beside_it(tmp_path):
+    """CUDA 13.0's asks for them by their name alone."""
+    library, builtins = "libnvrtc.so.13", "libnvrtc-builtins.so.13.99"
+    for name in (library, builtins):
+        command = (COMPILER, "-shared", "-x", "c", os.devnull, f"-Wl,-soname,{name}", "-o", tmp_path / name)
+        subprocess.run(command, check=True)
+    with pytest.raises(OSError, match=builtins):
+        ctypes.CDLL(builtins)
+    nvrtc._load(str(tmp_path / library))
+    ctypes.CDLL(builtins)
 
 
 @pytest.fixture

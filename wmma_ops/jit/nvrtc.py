@@ -20,6 +20,7 @@ class Nvrtc:
     flags = (
         "--std=c++17",
         "--no-source-include",  # else headers are looked for in the current folder, which is in no cache key
+        "--device-as-default-execution-space",  # else NVRTC to 13.1 takes generic lambdas for the host's
     )
 
     def available(self, target: str) -> bool:
@@ -64,6 +65,9 @@ class Nvrtc:
 
 @functools.cache
 def _load(path: str) -> ctypes.CDLL:
+    if os.path.isabs(path):
+        for builtins in Path(path).parent.glob("libnvrtc-builtins.so.*"):
+            ctypes.CDLL(str(builtins))  # for CUDA 13.0's, which does not look for them beside itself
     return ctypes.CDLL(path)
 
 
