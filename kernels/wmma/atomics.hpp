@@ -3,7 +3,8 @@
 //
 // Types: integers of 1, 2, 4 and 8 bytes, half_t, bf16_t, float and double; atomic_update takes any that is copied as
 // 1, 2, 4 or 8 bytes. What the hardware has no instruction for is a loop of compare-and-swap; of 1 and 2 bytes on the
-// word around them, whatever others do with the rest of it meanwhile.
+// word around them, whatever others do with the rest of it meanwhile (compute-sanitizer tells so where an allocation
+// ends within that word).
 //
 // Order and scope are template arguments: atomic_add<memory_order::acq_rel, memory_scope::block>(&x, 1). Without them
 // an atomic is relaxed, and one with those of the whole device.

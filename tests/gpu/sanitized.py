@@ -17,7 +17,6 @@ import time
 from pathlib import Path
 
 import torch
-from configurations import KINDS, WITHOUT_WARPGROUPS
 
 import wmma_ops
 from wmma_ops.hardware import arch
@@ -26,6 +25,9 @@ from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
 from wmma_ops.runtime import driver, launching, tuned
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent / "support"))  # as pytest has it
+from configurations import KINDS, WITHOUT_WARPGROUPS  # noqa: E402
+
 FORCED = "any_configuration and torch.bfloat16 and (not two_products or 3-torch)"  # of 24 seeds three
 WARPGROUPS = {
     "warpgroups": lambda x: (

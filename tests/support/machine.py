@@ -1,7 +1,5 @@
 """Where a kernel of the device library runs: under emulation, or on the GPU."""
 
-import contextlib
-
 import pytest
 import torch
 
@@ -19,15 +17,25 @@ class Machine:
         self.wave = 32 if self.cuda else arch.target(target).wave
 
     def run(self, kernel, grid, block, *arguments, shared=0):
-        """Launches on copies of the tensors, which then get what the kernel has written."""
-        put = [x.to("cuda" if self.cuda else "cpu") if isinstance(x, torch.Tensor) else x for x in arguments]
-        with contextlib.nullcontext() if self.cuda else wmma_ops.emulate(self.target, order=self.order, seed=5):
-            kernel[grid, block](*put, shared=shared)
-        if self.cuda:
-            torch.cuda.synchronize()
-            for x, there in zip(arguments, put, strict=True):
-                if isinstance(x, torch.Tensor):
-                    x.copy_(there)
+        """Launches; on a GPU on copies of all that the tensors are parts of, which then get what the kernel has written."""
+        if not self.cuda:
+            with wmma_ops.emulate(self.target, order=self.order, seed=5):
+                kernel[grid, block](*arguments, shared=shared)
+            return
+        wholes = {i: _whole(x) for i, x in enumerate(arguments) if isinstance(x, torch.Tensor)}
+        copies = {i: whole.cuda() for i, whole in wholes.items()}
+        there = list(arguments)
+        for i, copy in copies.items():
+            there[i] = copy.as_strided(there[i].size(), there[i].stride(), there[i].storage_offset())
+        kernel[grid, block](*there, shared=shared)
+        torch.cuda.synchronize()
+        for i, whole in wholes.items():
+            whole.copy_(copies[i])
+
+
+def _whole(x: torch.Tensor) -> torch.Tensor:
+    """All that lies in a tensor's memory."""
+    return torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())
 
 
 def assert_compiles(target: str, *sources: str):
