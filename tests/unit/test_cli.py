@@ -13,6 +13,7 @@ import types
 import pytest
 import torch
 from rich.console import Console
+from typed import typed
 
 import wmma_ops
 from wmma_ops.analysis.report_cases import CASES
@@ -28,13 +29,13 @@ from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.runtime import clock, tuned, tuning
 
 
-def _run(*arguments, **environment):
+def _started(*arguments, **environment):
     command = [sys.executable, "-m", "wmma_ops", *arguments]
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
 
 
 def test_demo_shows_a_row_for_every_op():
-    done = _run("demo")
+    done = _started("demo")
     assert done.returncode == 0, done.stderr
     assert "\x1b[" not in done.stdout  # no colour into a pipe
     for op in library.OPS:
@@ -46,8 +47,8 @@ def test_demo_shows_a_row_for_every_op():
     assert "instructions of" in done.stdout
 
 
-def test_demo_as_json():
-    rows = json.loads(_run("demo", "--json").stdout)
+def test_demo_as_json(capsys):
+    rows = json.loads(typed(capsys, "demo", "--json").stdout)
     assert {row["op"] for row in rows} == set(library.OPS)
     for row in rows:
         assert 0 <= row["error"] < 0.02
@@ -57,11 +58,11 @@ def test_demo_as_json():
     assert rows[-1]["instructions"] > 1000
 
 
-def test_doctor():
-    done = _run("doctor")
+def test_doctor(capsys):
+    done = typed(capsys, "doctor")
     assert done.returncode == 0, done.stderr
     assert wmma_ops.__version__ in done.stdout
-    found = json.loads(_run("doctor", "--json").stdout)
+    found = json.loads(typed(capsys, "doctor", "--json").stdout)
     assert found["ok"] is True
     assert found["ops"] == list(library.OPS)
     assert found["runs_on"]["cpu"] == "all ops, tried"
@@ -94,15 +95,13 @@ def test_doctor_tells_what_fails(monkeypatch, capsys):
     assert "wrong result" in printed.err
 
 
-def test_usage_errors_exit_with_2():
-    assert _run("dance").returncode == 2
-    assert _run().returncode == 2
-    for command in ("demo", "doctor"):
-        assert command in _run("--help").stdout
+def test_usage_errors_exit_with_2(capsys):
+    assert typed(capsys, "dance").returncode == 2
+    assert _started().returncode == 2
 
 
 def test_every_command_explains_itself(capsys):
-    listed = _run("--help").stdout
+    listed = typed(capsys, "--help").stdout
     assert re.findall(r"^    (\w+)(?:  |$)", listed, re.MULTILINE) == list(VIEWS)
     for command, view in VIEWS.items():
         assert callable(importlib.import_module(view).show)
@@ -157,16 +156,16 @@ ATTENTION = ("attention", "--heads", "4", "--queries", "48", "--head-size", "32"
 SMALL = ("--m", "64", "--n", "64", "--k", "64", "--target", "gfx942")
 
 
-def test_explain():
-    done = _run("explain", "linear", *SMALL, "--bias", "--activation", "gelu")
+def test_explain(capsys):
+    done = typed(capsys, "explain", "linear", *SMALL, "--bias", "--activation", "gelu")
     assert done.returncode == 0, done.stderr
     for text in ("wmma_ops.linear on gfx942", "64 × 64 × 64", "bias float16, activation gelu", "reason", "VGPRs"):
         assert text in done.stdout
-    (step,) = json.loads(_run("explain", "matmul", *SMALL, "--json").stdout)["steps"]
+    (step,) = json.loads(typed(capsys, "explain", "matmul", *SMALL, "--json").stdout)["steps"]
     assert step["problem"]["a"] == "float16"
     assert step["launches"][0]["figures"]["spills"] == 0
-    assert "v_mfma" in _run("explain", "matmul", *SMALL, "--assembly").stdout
-    assert "struct Config" in _run("explain", "matmul", *SMALL, "--source").stdout
+    assert "v_mfma" in typed(capsys, "explain", "matmul", *SMALL, "--assembly").stdout
+    assert "struct Config" in typed(capsys, "explain", "matmul", *SMALL, "--source").stdout
 
 
 @pytest.mark.parametrize(
@@ -251,7 +250,7 @@ def test_explain_refuses(arguments, text, capsys):
 
 
 def test_a_locale_without_our_signs():
-    done = _run("layout", "gfx1201", PYTHONIOENCODING="ascii")
+    done = _started("layout", "gfx1201", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     assert "16?16 (M?K)" in done.stdout
 

@@ -2,22 +2,18 @@
 
 import json
 import re
-import subprocess
 import sys
 
 import pytest
 from test_layouts import indices
+from typed import typed
 
 from wmma_ops.cli import layout as layout_view
 from wmma_ops.hardware.layouts import layout
 
 
-def _run(*arguments):
-    return subprocess.run([sys.executable, "-m", "wmma_ops", "layout", *arguments], capture_output=True, text=True)
-
-
-def test_layout_prints_the_matrix():
-    done = _run("gfx1201", "--operand", "D")
+def test_layout_prints_the_matrix(capsys):
+    done = typed(capsys, "layout", "gfx1201", "--operand", "D")
     assert done.returncode == 0, done.stderr
     assert "\x1b[" not in done.stdout
     assert "v_wmma_f32_16x16x16_f16" in done.stdout
@@ -42,8 +38,18 @@ def test_text_fits_the_width_and_shows_every_element():
     assert "block 1" in layout_view.text(layout("gfx908", "D", "v_mfma_f32_32x32x4f16"))
 
 
-def test_layout_as_json():
-    done = _run("gfx942", "--operand", "B", "--instruction", "v_mfma_f32_32x32x8_f16", "--transposed", "--json")
+def test_layout_as_json(capsys):
+    done = typed(
+        capsys,
+        "layout",
+        "gfx942",
+        "--operand",
+        "B",
+        "--instruction",
+        "v_mfma_f32_32x32x8_f16",
+        "--transposed",
+        "--json",
+    )
     found = json.loads(done.stdout)
     right = layout("gfx942", "B", "v_mfma_f32_32x32x8_f16", transposed=True)
     assert found["shape"] == [32, 8] == list(right.shape)
@@ -52,10 +58,10 @@ def test_layout_as_json():
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
-def test_layout_draws(suffix, tmp_path):
+def test_layout_draws(suffix, tmp_path, capsys):
     pytest.importorskip("matplotlib", reason="matplotlib draws the layouts and is not installed")
     path = tmp_path / f"layout{suffix}"
-    done = _run("gfx1100", "--operand", "A", "--png", str(path), "--json")
+    done = typed(capsys, "layout", "gfx1100", "--operand", "A", "--png", str(path), "--json")
     assert done.returncode == 0, done.stderr
     json.loads(done.stdout)
     start = path.read_bytes()[:8]
@@ -72,15 +78,15 @@ def test_layout_without_matplotlib_names_the_package(tmp_path, monkeypatch, caps
     assert "pip install matplotlib" in capsys.readouterr().err
 
 
-def test_layout_errors_are_one_line_and_exit_with_2(tmp_path):
+def test_layout_errors_are_one_line_and_exit_with_2(tmp_path, capsys):
     for arguments, message in (
         (["gfx1202"], "no target 'gfx1202' is known; the closest names are gfx120"),
         (["gfx1201", "--instruction", "v_mfma_f32_16x16x16_f16"], "it has v_wmma_f32_16x16x16_f16, "),
         (["gfx1201", "--png", str(tmp_path / "x.jpg")], "pictures end in .png or .svg"),
     ):
-        done = _run(*arguments)
+        done = typed(capsys, "layout", *arguments)
         assert done.returncode == 2
         assert message in done.stderr
         assert (done.stderr.count("\n"), done.stdout) == (1, "")
-    assert _run("gfx1201", "--operand", "E").returncode == 2
-    assert _run().returncode == 2
+    assert typed(capsys, "layout", "gfx1201", "--operand", "E").returncode == 2
+    assert typed(capsys, "layout").returncode == 2

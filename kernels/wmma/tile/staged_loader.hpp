@@ -150,29 +150,35 @@ class StagedLoader {
     return {rest % kGroups * kLines, (rest / kGroups * kSpread + low) * kRun};
   }
 
-  // The lanes that shared memory serves together write kRun elements each; how many cycles that takes.
-  static WMMA_CONSTEXPR int store_cycles(int spread) {
-    constexpr int kBytes = kRun * sizeof(Element) < 4 ? 4 : kRun * sizeof(Element);
-    constexpr int kTogether = detail::lower(arch::kBankBytes / kBytes, arch::kWaveSize);
+  // The lanes that shared memory serves together write kRun elements each; how many cycles that takes, or some number
+  // from `enough` on. Compilers' interpreters are slow: it counts no more than it must.
+  static WMMA_CONSTEXPR int store_cycles(uint32_t spread, int enough) {
+    constexpr uint32_t kBytes = kRun * sizeof(Element) < 4 ? 4 : kRun * sizeof(Element);
+    constexpr uint32_t kTogether = detail::lower(arch::kBankBytes / static_cast<int>(kBytes), arch::kWaveSize);
+    constexpr uint32_t kBanks = arch::kBankBytes / 4;
     int worst = 0;
-    for (int line = 0; line < detail::lower(kLines, 8); ++line) {
-      int words[arch::kBankBytes / 4] = {};
-      for (int lane = 0; lane < kTogether; ++lane) {
-        const uint32_t low = lane % spread;
+    for (uint32_t line = 0; line < detail::lower(kLines, 8); ++line) {
+      int words[kBanks] = {};
+      for (uint32_t lane = 0; lane < kTogether; ++lane) {
         const uint32_t rest = lane / spread;
-        const uint32_t byte = (rest / kGroups * spread + low) * kRun * sizeof(Element);
-        const uint32_t at = Tile::offset(rest % kGroups * kLines + line, byte / 16) + byte % 16;
-        for (int word = 0; word < kBytes / 4; ++word) ++words[(at / 4 + word) % (arch::kBankBytes / 4)];
+        const uint32_t byte = (rest / kGroups * spread + lane % spread) * kRun * sizeof(Element);
+        const uint32_t at = (Tile::offset(rest % kGroups * kLines + line, byte / 16) + byte % 16) / 4;
+        for (uint32_t word = 0; word < kBytes / 4; ++word) {
+          const int cycles = ++words[(at + word) % kBanks];
+          if (cycles > worst) worst = cycles;
+        }
+        if (worst >= enough) return worst;
       }
-      for (int bank = 0; bank < arch::kBankBytes / 4; ++bank) worst = words[bank] > worst ? words[bank] : worst;
     }
     return worst;
   }
 
   static WMMA_CONSTEXPR int best_spread() {
     int best = 1;
-    for (int spread = 2; spread <= kRuns && spread <= 16; spread *= 2) {
-      if (kRuns % spread == 0 && store_cycles(spread) < store_cycles(best)) best = spread;
+    int fewest = kRuns > 1 ? store_cycles(1, arch::kWaveSize * kRun) : 1;
+    for (int spread = 2; spread <= kRuns && spread <= 16 && fewest > 1; spread *= 2) {
+      const int cycles = kRuns % spread == 0 ? store_cycles(spread, fewest) : fewest;
+      if (cycles < fewest) best = spread, fewest = cycles;
     }
     return best;
   }
