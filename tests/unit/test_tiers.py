@@ -63,7 +63,7 @@ def test_the_wrong_kernels_take_turns():
 
 @pytest.mark.parametrize("turn", [0, 5])
 def test_what_other_compilers_are_held_to(turn):
-    """Half of each target's values, the other half with the next commit."""
+    """A quarter of each target's values, the others with the next commits, and half of the device library."""
 
     def values(target, part):
         item = _Item("contract/test_values.py", f"emulated:{target}", part)
@@ -71,10 +71,10 @@ def test_what_other_compilers_are_held_to(turn):
         return item
 
     for target in arch.EMULATED:
-        halves = [
-            {part for part in range(4) if tiers.runs(values(target, part), "compilers", at)} for at in (turn, turn + 1)
+        quarters = [
+            [part for part in range(4) if tiers.runs(values(target, part), "compilers", turn + i)] for i in range(4)
         ]
-        assert sorted(map(sorted, halves)) == [[0, 2], [1, 3]]
+        assert sorted(quarters) == [[0], [1], [2], [3]]
         device = [tiers.runs(_Item("emulator/test_math.py", target), "compilers", at) for at in (turn, turn + 1)]
         assert sorted(device) == [False, True]
     assert tiers.runs(_Item("emulator/test_atomics.py", "refused"), "compilers", turn)
@@ -82,6 +82,13 @@ def test_what_other_compilers_are_held_to(turn):
     assert tiers.runs(_Item("emulator/test_natural_kernels.py", "gfx942", "switch"), "compilers", turn)
     assert not tiers.runs(_Item("emulator/test_kernel.py", "gfx942"), "compilers", turn)
     assert tiers.runs(_Item("emulator/test_kernel.py", "gfx942"), "full", turn)
+
+
+def test_what_another_nvrtc_is_tried_with_takes_turns():
+    named = [_Item("emulator/test_x.py", "sm_90a", i) for i in range(30)]
+    seen = [[tiers.runs(item, "torch", turn) for turn in range(3)] for item in named]
+    assert all(sum(turns) == 1 for turns in seen)
+    assert not tiers.runs(_Item("emulator/test_x.py", "gfx942", 3), "torch", 0)
 
 
 def test_the_turn_is_the_commits(monkeypatch):
