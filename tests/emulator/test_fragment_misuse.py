@@ -4,8 +4,11 @@ import itertools
 import re
 
 import pytest
+import torch
 
+import wmma_ops
 from wmma_ops import jit
+from wmma_ops.emulator import EmulationError
 from wmma_ops.hardware import arch
 
 HEAD = """
@@ -59,6 +62,12 @@ WRONG = {
     "integers onto float": (
         product("C<16, 16, 16, int>", "A<16, 16, 16, int8_t>", "B<16, 16, 16, int8_t>", "C<16, 16, 16>"),
         "C of a product of integers is of integers"),
+    "floats into integers": (
+        product("C<16, 16, 16, int>", "A<16, 16, 16>", "B<16, 16, 16>", "C<16, 16, 16>"),
+        "C and D of a product of floats are of floats"),
+    "floats onto integers": (
+        product("C<16, 16, 16>", "A<16, 16, 16>", "B<16, 16, 16>", "C<16, 16, 16, int>"),
+        "C and D of a product of floats are of floats"),
     "a number for C": (
         "C<16, 16, 16> d; A<16, 16, 16> a; B<16, 16, 16> b; mma_sync(d, a, b, 0.0f);", "takes four fragments"),
     # fragments
@@ -133,3 +142,33 @@ def test_what_is_right_passes(target):
 @pytest.mark.parametrize("target", arch.EMULATED)
 def test_eight_rows_are_nvidias(target):
     assert "wmma: on AMD M and N are multiples of 16" in compiled("C<8, 32, 16> c;", target)
+
+
+BRANCHES = """
+extern "C" __global__ void branches(const half_t* a, const half_t* b, float* d, int lanes) {
+  fragment<accumulator, 16, 16, 16, float> sum;
+  fragment<matrix_a, 16, 16, 16, half_t, row_major> left;
+  fragment<matrix_b, 16, 16, 16, half_t, row_major> right;
+  fill_fragment(sum, 0.0f);
+  load_matrix_sync(left, a, 16);
+  load_matrix_sync(right, b, 16);
+  if (threadIdx.x < lanes) mma_sync(sum, left, right, sum);
+  store_matrix_sync(d, sum, 16, mem_row_major);
+}
+"""
+
+
+@pytest.mark.parametrize("target", arch.EMULATED)
+def test_a_product_in_a_branch_of_some_lanes_is_told(target):
+    kernel, wave = wmma_ops.Kernel(HEAD + BRANCHES, "branches"), arch.target(target).wave
+    a, b = torch.rand(2, 16, 16).half()
+    with wmma_ops.emulate(target):
+        d = torch.empty(16, 16)
+        kernel[1, wave](a, b, d, wave)
+        torch.testing.assert_close(d, a.float() @ b.float())
+        with pytest.raises(
+            EmulationError, match=r"lane 7 is off at a matrix instruction, .* mma_sync stands where"
+        ) as told:
+            kernel[1, wave](a, b, d, 7)
+    line = (HEAD + BRANCHES).partition("mma_sync(sum, left")[0].count("\n") + 1
+    assert f"branches.hip:{line} " in str(told.value)

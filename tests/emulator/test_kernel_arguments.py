@@ -37,6 +37,47 @@ def test_parameters_are_those_of_the_definition(text, wanted):
     assert list(map(str, found)) == wanted
 
 
+# A type by another name, how the compiler is told of it, and what the parameter takes.
+NAMED = [
+    ("#define T float", (), "float"),
+    ("#define T std::uint8_t", (), "uint8_t"),
+    ("#ifndef T\n#define T float\n#endif", ("-DT=wmma::half_t",), "half_t"),
+    ("", ("-O2", "-D", "T=unsigned long", "-DTT=float"), "unsigned long"),
+    ("using U = double;\n#define T U", (), "double"),
+    ("using U = double;", ("-DT=U",), "double"),
+    ("#define T U\n#define U T", (), "T"),
+    ("enum T { one, two };", (), "int"),
+    ("enum class T : unsigned short { one };", (), "unsigned short"),
+    ("#ifdef A\nusing T = float;\n#else\nusing T = int;\n#endif", (), "T"),
+    ("template <class A> struct S { using Type = A; };\nusing T = S<float>::Type;", (), "T"),
+]
+
+
+@pytest.mark.parametrize(("text", "options", "wanted"), NAMED, ids=[text or "-D" for text, *_ in NAMED])
+def test_types_by_other_names(text, options, wanted):
+    ((found,),) = declarations(f"{text}\n__global__ void k(const T x) {{}}", "k", options)
+    assert found.type == wanted
+
+
+def test_a_number_for_a_type_that_is_not_plain_has_one():
+    """Whether 2 is meant as 2.0 is not guessed."""
+    source = TYPES + (
+        "template <class A> struct S { using Type = A; };\n"
+        'extern "C" __global__ void add(float* x, S<float>::Type by) { x[0] += by; }'
+    )
+    kernel, x = wmma_ops.Kernel(source, "add"), torch.ones(1)
+    with wmma_ops.emulate("gfx942"):
+        kernel[1, 1](x, np.float32(2.5))
+        for number in (2, 2.5):
+            with pytest.raises(
+                TypeError, match=r"by is of type .*; takes a NumPy number of its kind, as numpy\.float32\(2"
+            ):
+                kernel[1, 1](x, number)
+        with pytest.raises(TypeError, match=r"by has 8 bytes; S<float>::Type has 4"):
+            kernel[1, 1](x, np.float64(2.5))
+    assert x.item() == 3.5
+
+
 PROTOTYPE = TYPES + (
     'extern "C" __global__ void scale(float*, const float*, int, float);\n'
     'extern "C" __global__ void scale(float* x, const float* y, int n, float) {\n'
@@ -172,7 +213,8 @@ BAD = [
     (np.zeros(1, "f4,f4")[0], TypeError, "read: s has 8 bytes; Settings has 72"),
     ((1, 2), TypeError, r"read: s has 2 members; Settings takes half_t scale, .*float\* data, Point at\[2\]"),
     ([1, 2], TypeError, "read: s is of type list; takes bytes, a ctypes.Structure"),
-    (3, TypeError, "read: s has 4 bytes; Settings has 72"),
+    (3, TypeError, "read: s is of type int; takes bytes, a ctypes.Structure"),
+    (np.float32(3), TypeError, "read: s has 4 bytes; Settings has 72"),
     (lambda good: (*good[:2], (1, 2), *good[3:]), TypeError, r"s\.flags takes 3 values \(unsigned char flags\[3\]\)"),
     (lambda good: (*good[:4], 3, *good[5:]), TypeError, r"s\.data is of type int; takes a tensor"),
     (lambda good: (*good[:4], good[4].double(), *good[5:]), TypeError, r"s\.data is torch\.float64; takes torch\.float32"),

@@ -151,6 +151,14 @@ class Machine:
             lane = int(np.argmax(mask & ~live))
             raise EmulationError(f"lane {lane}: its source lane is off or absent, which is not emulated here")
 
+    def takes_all_lanes(self, mask) -> None:
+        """A matrix instruction does not heed exec. (One of which no lane is on is the compiler's, around a branch.)"""
+        if mask.any():
+            raise EmulationError(
+                f"lane {int(np.argmin(mask))} is off at a matrix instruction, which takes the whole wave's registers as "
+                "they are: mma_sync stands where all lanes come"
+            )
+
     def jump(self, address: int) -> int:
         """The block at an address of code."""
         block, rest = divmod(address - CODE_BASE, CODE_STEP)

@@ -341,5 +341,6 @@ class VectorCode(Writer):
             value = self.literal(ins.operands[3], {"float64": "d", "int32": "u"}.get(shape.d, "f"))
             blocks.append(self.constant(np.array(value)))
         unit = matrix.make(shape, self.wave, *(vector[2] for vector in found[:3]))
+        self.emit("if not full: st.takes_all_lanes(mask)")
         self.emit(f"{self.constant(unit)}({', '.join(blocks)})")
         return True

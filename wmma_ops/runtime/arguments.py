@@ -68,9 +68,13 @@ def check(kernel: str, parameter: Parameter, value) -> None:
         if isinstance(value, tuple):
             for member, given in _members(kernel, parameter, value):
                 check(kernel, member, given)
-    elif not isinstance(value, numbers.Real) or (isinstance(value, bool) and parameter.type != "bool"):
-        takes = f"{_STRUCTS}, or a number where it is one" if parameter.is_own else "a number"
+    elif parameter.is_own and not isinstance(value, np.number):
+        takes = _STRUCTS
+        if isinstance(value, numbers.Real) and parameter.members is None:  # whose bits it would have is not known
+            takes = f"a NumPy number of its kind, as numpy.float32({value!r}), or {_STRUCTS}"
         raise TypeError(f"{kernel}: {parameter.name} is of type {kind}; takes {takes} ({parameter.type})")
+    elif not isinstance(value, numbers.Real) or (isinstance(value, bool) and parameter.type != "bool"):
+        raise TypeError(f"{kernel}: {parameter.name} is of type {kind}; takes a number ({parameter.type})")
     elif FORMS.get(parameter.type, "d") not in "fd" and not isinstance(value, numbers.Integral):
         raise TypeError(f"{kernel}: {parameter.name} is {value!r}; takes a whole number ({parameter.type})")
 
@@ -125,8 +129,10 @@ def packed(kernel: str, parameter: Parameter, value, size: int | None) -> bytes:
         content = value.tobytes() if isinstance(value, (memoryview, np.void)) else bytes(value)
     elif isinstance(value, tuple):
         content = _struct(kernel, parameter, value)
+    elif parameter.is_own:
+        content = value.tobytes()
     else:
-        content = _number(kernel, parameter, value, size)
+        content = _number(kernel, parameter, value)
     if size is not None and len(content) != size:
         raise TypeError(
             f"{kernel}: {parameter.name} has {len(content)} bytes; {parameter.type} has {size}"
@@ -147,15 +153,9 @@ def _struct(kernel: str, parameter: Parameter, value: tuple) -> bytes:
     return bytes(content)
 
 
-def _number(kernel: str, parameter: Parameter, value, size: int | None) -> bytes:
+def _number(kernel: str, parameter: Parameter, value) -> bytes:
     number = int(value) if isinstance(value, numbers.Integral) else float(value)
     form = FORMS.get(parameter.type)
-    if form is None and parameter.dtype is None:
-        form = (
-            {2: "e", 4: "f", 8: "d"}.get(size, "f")
-            if isinstance(number, float)
-            else {1: "b", 2: "h", 8: "q"}.get(size, "i")
-        )
     try:
         return struct.pack(f"<{form}", number) if form else _rounded(float(number), parameter.dtype)
     except (struct.error, OverflowError) as error:

@@ -84,7 +84,7 @@ class Kernel:
         if not isinstance(print_bytes, int) or not 64 <= print_bytes <= 1 << 32:
             raise ValueError(f"Kernel: print_bytes is {print_bytes!r}; takes a number from 64 to 2**32")
         self.print_bytes = print_bytes
-        self._declared = declarations(source, name)
+        self._declared = declarations(source, name, self.options)
         self.parameters = self._declared[0]
         self._settled_for: str | None = None  # the target whose code the parameters are of
         pointers = list(dict.fromkeys(pointer for declared in self._declared for pointer in _pointers(declared)))

@@ -38,6 +38,10 @@ _SAME = {
     "uint": "unsigned",
     "uchar": "unsigned char",
     "ushort": "unsigned short",
+    "ulong": "unsigned long",
+    "ptrdiff_t": "long",
+    "intptr_t": "long",
+    "uintptr_t": "unsigned long",
 }
 _UNSIGNED = ("unsigned", "uint32_t")  # these take torch.uint32 as well, for which torch has few functions
 FORMS = {
@@ -68,7 +72,7 @@ FORMS = {
 _VECTOR = re.compile(r"(u?)(char|short|int|long|longlong|float|double)([1-4])")
 _WORDS = {"int", "unsigned", "signed", "short", "long", "char", "float", "double", "bool", "void"}  # name no parameter
 _DROPPED = re.compile(
-    r"\b(const|volatile|restrict|__restrict__|__restrict|__grid_constant__|struct)\b|(?:roc)?wmma::|=.*"
+    r"\b(const|volatile|restrict|__restrict__|__restrict|__grid_constant__|struct|enum)\b|\b(?:(?:roc)?wmma|std)::|=.*"
     r"|\balignas\s*\([^()]*\)|__attribute__\s*\(\(.*?\)\)\)?",
     re.S,
 )
@@ -124,15 +128,15 @@ def laid_out(members: Sequence[Parameter]) -> tuple[list[int], int, int]:
     return starts, -(-end // largest) * largest, largest
 
 
-def declarations(source: str, name: str) -> list[tuple[Parameter, ...]]:
+def declarations(source: str, name: str, options: Sequence[str] = ()) -> list[tuple[Parameter, ...]]:
     """The kernel's parameters: of each definition in the source, which may have several for the preprocessor to choose from;
-    of its prototypes where none is defined."""
+    of its prototypes where none is defined. `options` are the compiler's."""
     if "<" in name:
         raise ValueError(
             f"Kernel: name is {name!r}; takes {name.split('<')[0]!r}, of which the source instantiates one: "
             f"`template __global__ void {name}(…);`"
         )
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.S)
+    text = _defined(re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.S), options)
     found: dict[str, list[tuple[Parameter, ...]]] = {"{": [], ";": []}
     for match in re.finditer(rf"\b(?:__global__|WMMA_KERNEL)\b[^;{{}}]*?\b{re.escape(name)}\s*\(", text):
         end = _closed(text, match.end() - 1)
@@ -144,6 +148,14 @@ def declarations(source: str, name: str) -> list[tuple[Parameter, ...]]:
     if not any(found.values()):
         raise ValueError(f"Kernel: name is {name!r}, but the source has no `__global__ void {name}(…)`")
     return [_instantiated(text, name, declared) for declared in found["{"] or found[";"]]
+
+
+def _defined(text: str, options: Sequence[str]) -> str:
+    """The text with what -D defines, in place of what it defines itself where nothing is given."""
+    for match in re.finditer(r"(?:^|\0)-D\0?(\w+)=([^\0]*)", "\0".join(options)):
+        own = re.sub(rf"^[ \t]*#[ \t]*define[ \t]+{match[1]}\b.*", "", text, flags=re.M)
+        text = f"#define {match[1]} {match[2]}\n{own}"
+    return text
 
 
 def _instantiated(text: str, name: str, declared: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
@@ -229,17 +241,21 @@ def _shortest(words: list[str]) -> str:
 def _known(text: str, kind: str) -> str:
     """By the name that the tables have: through the source's own names for a type, where one meaning of each is plain."""
     name = re.escape(kind)
-    given = [
-        (match.start(), _shortest(_DROPPED.sub(" ", match[1] or match[2]).split()))
-        for match in re.finditer(rf"\busing\s+{name}\s*=([^;]*);|\btypedef\b([^;{{}}]*)\b{name}\s*;", text)
-    ]
-    if not given or all(same == kind for _, same in given):  # `using float32_t = rocwmma::float32_t;`
+    ways = (
+        rf"\busing\s+{name}\s*=([^;]*);",
+        rf"\btypedef\b([^;{{}}]*)\b{name}\s*;",
+        rf"^[ \t]*#[ \t]*define[ \t]+{name}[ \t]+([^\n]*)$",
+        rf"\benum\s+(?:(?:class|struct)\s+)?{name}\s*(?::([^{{}};]*)|(?={{))",
+    )
+    found = sorted((match for way in ways for match in re.finditer(way, text, re.M)), key=re.Match.start)
+    given = [_shortest(_DROPPED.sub(" ", match[1] or "int").split()) for match in found]
+    if not given or all(same == kind for same in given):  # `using float32_t = rocwmma::float32_t;`
         return _SAME.get(kind, kind)
-    (start, same), *others = given
-    before = text[:start]
-    if others or not re.fullmatch(r"[\w ]+", same) or before.count("{") != before.count("}"):
+    before, after = text[: found[0].start()], text[found[0].end() :]
+    if len(given) > 1 or not re.fullmatch(r"[\w ]+", given[0]) or before.count("{") != before.count("}"):
         return kind
-    return _known(text[:start], same)
+    is_macro = "#" in found[0][0]  # which is replaced where it is used
+    return _known(before + after if is_macro else before, given[0])
 
 
 _OPEN, _CLOSE = "(<[{", ")>]}"
