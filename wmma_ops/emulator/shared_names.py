@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from wmma_ops.emulator.placing import one_after_another
+
 _PASS = "amdgpu-lower-module-lds"
 OPTIONS = ("-mllvm", f"-print-before={_PASS}", "-mllvm", f"-print-after={_PASS}")
 
@@ -213,10 +215,9 @@ def _unknown(text: str):
 def _members(text: str, types: dict[str, str]) -> tuple[list[int], int, int, str]:
     """(where the members lie, size, alignment, the rest of the text) of the struct at the start of a text."""
     packed = text.startswith("<")
-    rest, starts, end, largest = text[1 + packed :].lstrip(), [], 0, 1
+    rest, parts = text[1 + packed :].lstrip(), []
     while not rest.startswith("}"):
         size, alignment, rest = _extent(rest.lstrip(", "), types)
-        alignment = 1 if packed else alignment
-        starts.append(-(-end // alignment) * alignment)
-        end, largest, rest = starts[-1] + size, max(largest, alignment), rest.lstrip()
-    return starts, -(-end // largest) * largest, largest, rest[1 + packed :]
+        parts.append((size, 1 if packed else alignment))
+        rest = rest.lstrip()
+    return *one_after_another(parts), rest[1 + packed :]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from wmma_ops.emulator.placing import one_after_another
 from wmma_ops.jit import CodeObject, metadata
 from wmma_ops.runtime.parameters import FORMS, Parameter, laid_out
 
@@ -34,16 +35,13 @@ def slots(code: CodeObject, name: str) -> list[Slot] | None:
     match = re.search(rf"\.entry {re.escape(name)}\((.*?)\)\s*[{{.]", code.assembly or "", re.S)
     if match is None:
         return None
-    placed, end = [], 0
+    parts = []
     for alignment, bits, count in re.findall(
         r"\.param(?: \.align (\d+))? \.[a-z](\d+)(?: \.ptr[^,]*?)? \w+(?:\[(\d+)\])?", match[1]
     ):
         size = int(bits) // 8 * int(count or 1)
-        alignment = int(alignment or size)
-        offset = -(-end // alignment) * alignment
-        end = offset + size
-        placed.append(Slot(offset, size, None))
-    return placed
+        parts.append((size, int(alignment or size)))
+    return [Slot(start, size, None) for start, (size, _) in zip(one_after_another(parts)[0], parts, strict=True)]
 
 
 def fit(declared: Sequence[Parameter], placed: Sequence[Slot]) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from wmma_ops.emulator.placing import one_after_another
 from wmma_ops.ops.types import ELEMENTS
 
 # What a parameter's type takes, by its shortest name: a tensor's dtype behind a pointer, or the form of a number.
@@ -120,12 +121,7 @@ class Parameter:
 
 def laid_out(members: Sequence[Parameter]) -> tuple[list[int], int, int]:
     """(where each member lies, size, alignment) of a struct of them."""
-    starts, end, largest = [], 0, 1
-    for member in members:
-        size, alignment = member.one
-        starts.append(-(-end // alignment) * alignment)
-        end, largest = starts[-1] + size * math.prod(member.shape), max(largest, alignment)
-    return starts, -(-end // largest) * largest, largest
+    return one_after_another((member.one[0] * math.prod(member.shape), member.one[1]) for member in members)
 
 
 def declarations(source: str, name: str, options: Sequence[str] = ()) -> list[tuple[Parameter, ...]]:
