@@ -47,7 +47,7 @@ test: build
 	$(PYTHON) -m pytest -q -n 2 --dist loadgroup --tier quick $(ARGS)
 
 test-full: build
-	$(PIP) install --quiet $$($(EXTRA) test)
+	$(PIP) install --quiet $$($(EXTRA) test) $$($(EXTRA) models)
 	$(PYTHON) -m pytest -q -n 2 --dist loadgroup $(ARGS)
 
 test-all: build

@@ -54,18 +54,18 @@ def pytest_report_header(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """An environment for another torch has not what the other files import."""
-    leaves = config.getoption("--tier") == "torch" and collection_path.name.startswith("test_")
-    return True if leaves and not tiers.may_be_of_torch(collection_path) else None
+    """What a tier leaves out as a whole may import what its environment has not."""
+    is_test = collection_path.name.startswith("test_")
+    return True if is_test and not tiers.may_be_of(config.getoption("--tier"), collection_path) else None
 
 
 def pytest_collection_modifyitems(config, items):
     if (tier := config.getoption("--tier")) == "full":
         return
     turn = tiers.turn()
-    left = [item for item in items if not tiers.runs(item, tier, turn)]
-    config.hook.pytest_deselected(items=left)
-    items[:] = [item for item in items if item not in set(left)]
+    runs = {item: tiers.runs(item, tier, turn) for item in items}
+    config.hook.pytest_deselected(items=[item for item in items if not runs[item]])
+    items[:] = [item for item in items if runs[item]]
 
 
 def pytest_generate_tests(metafunc):

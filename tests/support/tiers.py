@@ -132,9 +132,11 @@ def is_quick(item, turn: int) -> bool:
     return True
 
 
-def may_be_of_torch(path: Path) -> bool:
-    """Whether a file may have tests of the tier `torch`."""
-    return path.name in OF_TORCH or path.parent.name == "emulator"
+def may_be_of(tier: str, path: Path) -> bool:
+    """Whether a file may have tests of the tier."""
+    if tier == "torch":
+        return path.name in OF_TORCH or path.parent.name == "emulator"
+    return tier != "quick" or path.parent.name != "models"
 
 
 def is_of_torch(item, turn: int) -> bool:
