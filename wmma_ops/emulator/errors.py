@@ -27,7 +27,7 @@ class Race(EmulationError):
 
 
 class DivergentBarrier(EmulationError):
-    """A barrier that not all waves of a block reach."""
+    """A barrier that never completes: a wave waits for it without having signalled, or signals twice for one wait."""
 
 
 BUDGET = 500_000  # steps (program.cost_of) without new memory: some two seconds

@@ -11,10 +11,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from wmma_ops.emulator import barriers
 from wmma_ops.emulator.assembly import Instruction, KernelText, class_of
 from wmma_ops.emulator.errors import (
     BUDGET,
-    DivergentBarrier,
     EmulationError,
     EndlessLoop,
     OutOfBounds,
@@ -63,6 +63,7 @@ class _Wave:
     waits: int = 0
     done: bool = False
     waiting: bool = False  # at a barrier
+    stopped: str = ""  # where it last did
     fresh: bool = True  # not begun
     written: set[str] = field(default_factory=set)  # of the registers that are watched
     reached: dict[Region, tuple[int, int]] = field(default_factory=dict)  # of memory
@@ -94,6 +95,7 @@ class Machine:
         self.statistics = Statistics()
         self.counts = [0] * len(program.blocks)
         self.current: _Wave | None = None
+        self.waves: list[_Wave] = []  # of the block
         self.scalars = program.scalars
         self.masks: dict[int, tuple[bool, np.ndarray]] = {}
         self.banks = 32
@@ -140,8 +142,11 @@ class Machine:
         return (value >> int(offset or 0)) & ((1 << int(width or 32)) - 1)
 
     def signal(self) -> None:
-        self.current.signals += 1
+        barriers.signal(self.current)
         self.lds.signals = self.current.signals
+
+    def wait(self) -> None:
+        barriers.wait(self.current, self.waves)
 
     def uninitialised(self, register: str) -> None:
         raise Uninitialised(f"register {register} is read, but was never written")
@@ -262,6 +267,8 @@ class Machine:
             raise EmulationError(self._where(self.failed, wave, block) + f"{type(error).__name__}: {error}") from error
         self.left = left
         wave.resume = self.resume
+        if at in (BARRIER, WAIT):
+            wave.stopped = _place(body.instructions[-1])
         return at
 
     def _renewed(self) -> int:
@@ -271,7 +278,7 @@ class Machine:
                 f"an endless loop? The block took {self.budget:,} steps without reaching new memory, which is its budget; "
                 "wmma_ops.emulate(…, budget=…) raises it. (Waves take turns at barriers and where they sleep, blocks run "
                 "one after the other, or where they sleep if they meet in sync_grid: any other loop that waits for "
-                "another's store never ends here.)"
+                "another's store never ends here.)" + barriers.told(self.waves)
             )
         self.memory.progress = False
         return self.budget
@@ -287,7 +294,7 @@ class Machine:
         lds = self.lds = SharedMemory(shared_bytes, self.program.names)
         lds.traffic, lds.banks = self.statistics.traffic, self.banks
         self.left, self.memory.progress = self.budget, False
-        waves = [_Wave(i) for i in range(-(-threads // self.wave))]
+        waves = self.waves = [_Wave(i) for i in range(-(-threads // self.wave))]
         self.statistics.waves += len(waves)
         alone = len(waves) == 1 and not together  # then its registers stay in the machine's
 
@@ -316,30 +323,11 @@ class Machine:
                 slept |= at == SLEEP
                 if not alone and not wave.done:
                     self._store(wave)
-            if not slept:
-                self._meet(waves, index)
-            elif together:
+            barriers.release(waves)
+            if slept and together:
                 left, progress = self.left, self.memory.progress
                 yield
-                self.lds, self.left, self.memory.progress = lds, left, progress
-
-    def _meet(self, waves: list[_Wave], index) -> None:
-        """Lets the waves that wait at a barrier go on, where all of the block do."""
-        reached = [wave for wave in waves if wave.waiting]
-        if reached and any(wave.done for wave in waves):
-            finished = [wave.index for wave in waves if wave.done]
-            raise DivergentBarrier(
-                f"{self.program.kernel.name} on {self.program.target}, block {index}: waves "
-                f"{[wave.index for wave in reached]} wait at a barrier that waves {finished} never reach"
-            )
-        if len({wave.resume for wave in reached}) > 1:
-            raise DivergentBarrier(
-                f"{self.program.kernel.name} on {self.program.target}, block {index}: waves wait at different barriers: "
-                f"{[(wave.index, self._place(wave.resume)) for wave in reached]}"
-            )
-        for wave in reached:
-            wave.waits += 1
-            wave.waiting = False
+                self.lds, self.waves, self.left, self.memory.progress = lds, waves, left, progress
 
     def _written_later(self, waves: list[_Wave], begin, block) -> str:
         """Of a read of shared memory before a write: who of `waves`, those yet to run to the next barrier, writes there."""
@@ -356,10 +344,6 @@ class Machine:
             except EmulationError:
                 unknown = True
         return ", or a barrier is missing" if unknown else ""
-
-    def _place(self, resume: int) -> str:
-        body = self.program.blocks[resume - 1] if resume > 0 else None
-        return body.instructions[-1].source if body and body.instructions else "the end"
 
     def finish(self) -> Statistics:
         by_class: dict[str, int] = {}

@@ -344,7 +344,7 @@ def _leave(builder: Builder, ins: Instruction, to: int, following: int) -> bool:
     elif m == "s_barrier_wait":
         if ins.operands != ("-1",):
             raise ValueError("a barrier other than the block's")
-        builder.emit(f"st.resume = {following}", f"return {WAIT}")
+        builder.emit("st.wait()", f"st.resume = {following}", f"return {WAIT}")
     elif m == "s_sleep":
         builder.emit(f"st.sleep({int(ins.operands[0], 0)})", f"st.resume = {following}", f"return {SLEEP}")
     else:
