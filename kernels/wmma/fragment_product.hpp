@@ -120,9 +120,10 @@ WMMA_CONSTEXPR bool multiplies() {
     static_assert(kDoubles, "wmma: products of double, and they alone, have C and D of double");
     constexpr bool kWhole = !kSame<Sum, int32_t> || (kIsInteger<typename OfC::Element>);
     static_assert(kWhole, "wmma: C of a product of integers is of integers");
-    constexpr bool kFloats = kSame<Sum, int32_t> ||
-                             !(kIsInteger<typename OfD::Element> || kIsInteger<typename OfC::Element>);
-    static_assert(kFloats, "wmma: C and D of a product of floats are of floats; convert_fragment makes integers of them");
+    constexpr bool kFloats =
+        kSame<Sum, int32_t> || !(kIsInteger<typename OfD::Element> || kIsInteger<typename OfC::Element>);
+    static_assert(kFloats,
+                  "wmma: C and D of a product of floats are of floats; convert_fragment makes integers of them");
     return kKinds && kSizes && kPair && kDoubles && kWhole && kFloats;
   } else {
     return false;
