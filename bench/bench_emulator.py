@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import running
 import torch
 from running import check
@@ -83,7 +84,7 @@ def executed(target: str) -> Calls:
     a, b, c, d = torch.randn(m, k).half(), torch.randn(n, k).half(), torch.randn(m, n), torch.empty(m, n)
 
     def launch() -> None:
-        kernel[(m // 64, n // 16), (4 * wave, 1)](m, n, k, a, b, c, d, k, k, n, n, 1.0, 0.0)
+        kernel[(m // 64, n // 16), (4 * wave, 1)](m, n, k, a, b, c, d, k, k, n, n, np.float32(1), np.float32(0))
 
     with wmma_ops.emulate(target) as emulation:
         launch()
