@@ -16,6 +16,7 @@ from wmma_ops.emulator import (
     UnknownInstruction,
     assembly,
     launch,
+    narrow,
     numeric,
     program,
 )
@@ -276,9 +277,9 @@ def test_permutes_and_broadcasts():
 
 def test_fp8_conversions():
     for kind in ("fp8", "bf8", "fp8_fnuz", "bf8_fnuz"):
-        values = numeric.from_fp8(np.arange(256), kind)
+        values = narrow.decode(np.arange(256), kind)
         finite = np.isfinite(values)
-        back = numeric.from_fp8(numeric.to_fp8(values[finite], kind), kind)
+        back = narrow.decode(narrow.encode(values[finite], kind), kind)
         assert np.array_equal(back, values[finite])
     dtypes = {
         "fp8": torch.float8_e4m3fn,
@@ -288,9 +289,9 @@ def test_fp8_conversions():
     }
     x = torch.randn(4000) * 3
     for kind, dtype in dtypes.items():
-        assert np.array_equal(numeric.from_fp8(numeric.to_fp8(x.numpy(), kind), kind), x.to(dtype).float().numpy())
+        assert np.array_equal(narrow.decode(narrow.encode(x.numpy(), kind), kind), x.to(dtype).float().numpy())
         codes = torch.arange(256, dtype=torch.uint8)
-        assert np.array_equal(numeric.from_fp8(codes.numpy(), kind), codes.view(dtype).float().numpy(), equal_nan=True)
+        assert np.array_equal(narrow.decode(codes.numpy(), kind), codes.view(dtype).float().numpy(), equal_nan=True)
 
 
 def test_bf16_rounding_is_torchs():

@@ -7,7 +7,7 @@ other: one-hot operands show where each element is, random whole numbers that no
 import numpy as np
 import pytest
 
-from wmma_ops.emulator import assembly, launch, numeric, program
+from wmma_ops.emulator import assembly, launch, narrow, numeric, program
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.layouts import layout
 
@@ -22,7 +22,7 @@ ROWS = [
     (name, row)
     for name in arch.EMULATED
     for row in arch.target(name).instructions
-    if "f8f6f4" not in row.name  # scales and four-bit types: not used, not emulated
+    if "f8f6f4" not in row.name  # their types are modifiers: test_matrix_formats.py
 ]
 
 
@@ -37,7 +37,7 @@ def _codes(values: np.ndarray, kind: str) -> np.ndarray:
     if kind == "bfloat16":
         return numeric.bf16_round(values.astype(np.float32)).astype(np.uint64)
     if kind in FP8:
-        return numeric.to_fp8(values.astype(np.float32), FP8[kind]).astype(np.uint64)
+        return narrow.encode(values.astype(np.float32), FP8[kind]).astype(np.uint64)
     return (values.astype(np.int64) & ((1 << arch.BITS[kind]) - 1)).astype(np.uint64)
 
 
@@ -97,7 +97,7 @@ def _program(target: str, row, signed: tuple[int, int] = (1, 1)) -> tuple:
     return program.build(kernel, target), layouts, counts, start
 
 
-def _first(built, function) -> None:
+def begin_with(built, function) -> None:
     """Has a program begin with a step of ours."""
     steps = built.blocks[0].steps
     for kept, first in (
@@ -119,7 +119,7 @@ def _execute(target: str, row, a: np.ndarray, b: np.ndarray, c: np.ndarray, sign
         built.registers[:] = contents
         st.written.update(f"v{i}" for i in range(len(contents)))
 
-    _first(built, fill)
+    begin_with(built, fill)
     launch(built, (1, 1, 1), (built.wave, 1, 1), b"", [])
     rows = built.registers[start["D"] : start["D"] + counts["D"]]
     return _read(rows, layouts["D"], row.d)
@@ -194,6 +194,6 @@ def test_halves_that_differ_are_refused_on_gfx11():
         st.written.update(f"v{i}" for i in range(len(built.registers)))
         built.registers[start["A"], 20] = 5
 
-    _first(built, fill)
+    begin_with(built, fill)
     with pytest.raises(RuntimeError, match="same in lanes 0–15 and 16–31"):
         launch(built, (1, 1, 1), (32, 1, 1), b"", [])

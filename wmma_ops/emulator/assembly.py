@@ -110,7 +110,7 @@ def _parsed(text: str) -> tuple[str, tuple[str, ...], Mapping[str, str]]:
 
 @functools.cache
 def class_of(mnemonic: str) -> str:
-    if mnemonic.startswith(("v_mfma", "v_wmma")):
+    if mnemonic.startswith(("v_mfma", "v_smfmac", "v_wmma", "v_swmmac")):
         return "matrix"
     if mnemonic.startswith("v_"):
         return "vector"

@@ -109,7 +109,7 @@ class ConvertCode(Writer):
             raise ValueError("op_sel beyond the byte")
         byte |= first | second << 1
         code = f"(np.asarray({self.source(ops[1], 'u')}) >> u32({8 * byte})) & u32(255)"
-        self.write(ops[0], "f", f"from_fp8({code}, {self._kind(name)})")
+        self.write(ops[0], "f", f"decode({code}, {self._kind(name)})")
 
     def _from_fp8_pair(self, ins: Instruction, name: str) -> None:
         ops = ins.operands
@@ -124,9 +124,7 @@ class ConvertCode(Writer):
         prefix, index, _ = vector_index(ops[0])
         for step in (0, 1):
             codes = f"(x >> u32({8 * step})) & u32(255)"
-            self.emit(
-                f"cp({self.row(prefix, index + step, 'f')}, from_fp8({codes}, {self._kind(name)}), 'unsafe', mask)"
-            )
+            self.emit(f"cp({self.row(prefix, index + step, 'f')}, decode({codes}, {self._kind(name)}), 'unsafe', mask)")
 
     def _to_fp8_pair(self, ins: Instruction, name: str) -> None:
         only(ins, SELECT)
@@ -136,7 +134,7 @@ class ConvertCode(Writer):
             raise ValueError("op_sel on an operand of 32 bits")
         if into.endswith((".l", ".h")):
             high, into = into.endswith(".h"), into[:-2]
-        a, b = (f"to_fp8({self.source(text, 'f')}, {self._kind(name)})" for text in sources)
+        a, b = (f"encode({self.source(text, 'f')}, {self._kind(name)})" for text in sources)
         row = self.row(*vector_index(into)[:2], "w", bool(high))
         self.emit(f"cp({row}, {a} | ({b} << u32(8)), 'unsafe', mask)")
 

@@ -19,6 +19,7 @@ READS_RESULT = (
     "v_mac_",
     "v_dot2c",
     "v_dot4c",
+    "v_smfmac",
     "v_swap",
     "v_permlane16_swap",
     "v_permlane32_swap",

@@ -1,7 +1,5 @@
 """The arithmetic that NumPy lacks: fused multiply-add, conversions, masks as integers. Arrays hold one value a lane."""
 
-import math
-
 import numpy as np
 
 u8, u16, u32, u64 = np.uint8, np.uint16, np.uint32, np.uint64
@@ -203,68 +201,6 @@ def bf16_round(x):
     raw = np.asarray(x, dtype=f32).view(u32)
     rounded = (raw + u32(0x7FFF) + ((raw >> u32(16)) & u32(1))) >> u32(16)
     return np.where(np.isnan(x), (raw >> u32(16)) | u32(0x40), rounded).astype(u32)
-
-
-def _fp8_tables():
-    tables = {}
-    for kind, (exponent_bits, mantissa_bits, bias, fnuz) in {
-        "fp8": (4, 3, 7, False),
-        "bf8": (5, 2, 15, False),
-        "fp8_fnuz": (4, 3, 8, True),
-        "bf8_fnuz": (5, 2, 16, True),
-    }.items():
-        values = np.zeros(256, dtype=f32)
-        for code in range(256):
-            sign = -1.0 if code & 0x80 else 1.0
-            exponent = (code >> mantissa_bits) & ((1 << exponent_bits) - 1)
-            mantissa = code & ((1 << mantissa_bits) - 1)
-            if fnuz and code == 0x80:
-                value = math.nan
-            elif not fnuz and exponent == (1 << exponent_bits) - 1 and kind == "bf8":
-                value = sign * math.inf if mantissa == 0 else math.nan
-            elif not fnuz and kind == "fp8" and code & 0x7F == 0x7F:
-                value = math.nan
-            elif exponent == 0:
-                value = sign * mantissa * 2.0 ** (1 - bias - mantissa_bits)
-            else:
-                value = sign * (1 + mantissa / (1 << mantissa_bits)) * 2.0 ** (exponent - bias)
-            values[code] = value
-        tables[kind] = values
-    return tables
-
-
-FP8 = _fp8_tables()
-
-
-def from_fp8(codes, kind: str):
-    return FP8[kind][np.asarray(codes, dtype=np.intp)]
-
-
-def to_fp8(x, kind: str):
-    """float32 to fp8's codes, to nearest even; beyond the largest: infinity where the type has one (bf8), else NaN.
-
-    So the hardware does unless MODE.FP16_OVFL is set, which asks for the largest.
-    """
-    table = FP8[kind]
-    positive = table[:128].astype(f64)
-    order = np.arange(128)[np.isfinite(positive)]
-    values = positive[order]
-    magnitude = np.abs(np.asarray(x, dtype=f64))
-    index = np.clip(np.searchsorted(values, magnitude), 1, len(values) - 1)
-    low, high = values[index - 1], values[index]
-    middle = (low + high) / 2
-    up = (magnitude > middle) | ((magnitude == middle) & (order[index] % 2 == 0))
-    code = np.where(up, order[index], order[index - 1]).astype(u32)
-    # The next value, had the type one more, rounds back where it is nearer to the largest, or as near and that is even.
-    step = values[-1] - values[-2]
-    beyond = magnitude > values[-1] + step / 2
-    if order[-1] % 2:
-        beyond |= magnitude == values[-1] + step / 2
-    code = np.where(beyond, u32(0x7C) if kind == "bf8" else u32(0x7F), code)
-    sign = np.where(np.signbit(x), u32(0x80), u32(0))
-    nan = u32(0x80) if kind.endswith("fnuz") else u32(0x7F)
-    code = np.where((code == 0) & bool(kind.endswith("fnuz")), u32(0), code | sign)
-    return np.where(np.isnan(x) | (beyond & (nan == 0x80)), nan, code).astype(u32)
 
 
 def clz32(x):

@@ -200,7 +200,7 @@ class Builder(ScalarCode, VectorCode, ConvertCode, LanesCode, MemoryCode):
             return True
         if m.startswith(("v_cmp_", "v_cmpx_")):
             return self._compare(m, ins)
-        if m.startswith(("v_mfma_", "v_wmma_")):
+        if m.startswith(("v_mfma_", "v_smfmac_", "v_wmma_")):
             return self._matrix(m, ins)
         if m.startswith("v_cndmask_b"):
             return self._select(m, ins)

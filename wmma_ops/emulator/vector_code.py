@@ -331,15 +331,19 @@ class VectorCode(Writer):
     # Matrix instructions.
 
     def _matrix(self, m: str, ins: Instruction) -> bool:
-        only(ins, HALVES, SIGNS, CLAMP, frozenset({"cbsz", "abid", "blgp"}))
+        only(ins, HALVES, SIGNS, CLAMP, frozenset({"cbsz", "abid", "blgp", "neg"}))
         shape = matrix.describe(m, self.target, ins.modifiers)
         if shape is None:
             return False
-        found = [vector_index(text) for text in ins.operands[:4]]
+        texts = list(ins.operands)
+        if shape.indices is not None:
+            texts.insert(3, texts[0])  # the result is what is added to
+        found = [vector_index(text) for text in texts[:4]]
         blocks = [self.row(*vector[:2], f"block{vector[2]}") for vector in found if vector]
         if found[3] is None:  # an inline constant
-            value = self.literal(ins.operands[3], {"float64": "d", "int32": "u"}.get(shape.d, "f"))
+            value = self.literal(texts[3], {"float64": "d", "int32": "u"}.get(shape.d, "f"))
             blocks.append(self.constant(np.array(value)))
+        blocks += [self.row(*vector_index(text)[:2], "u") for text in texts[4:]]
         unit = matrix.make(shape, self.wave, *(vector[2] for vector in found[:3]))
         self.emit("if not full: st.takes_all_lanes(mask)")
         self.emit(f"{self.constant(unit)}({', '.join(blocks)})")

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from wmma_ops.emulator import numeric
+from wmma_ops.emulator import narrow, numeric
 from wmma_ops.emulator.assembly import Instruction, KernelText
 from wmma_ops.emulator.memory import PRIVATE_BASE, SHARED_BASE
 from wmma_ops.emulator.operands import (
@@ -34,7 +34,7 @@ def _highest(text: str) -> int:
 @functools.cache
 def _namespace(rules: str, wave: int) -> dict:
     """What generated code names beside its parameters."""
-    found = {name: getattr(numeric, name) for name in dir(numeric) if not name.startswith("__")}
+    found = {name: getattr(of, name) for of in (narrow, numeric) for name in dir(of) if not name.startswith("__")}
     for name in ("vmin", "vmax", "vmed"):
         found[name] = functools.partial(found[name], rules)
     below = [(1 << lane) - 1 for lane in range(wave)]
