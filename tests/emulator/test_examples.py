@@ -144,7 +144,7 @@ def test_gemm_of_every_type(machine, row, block, deep):
     options = [f"-DWMMA_INPUT={source}", f"-DWMMA_OUTPUT={result}", f"-DWMMA_COMPUTE={compute}"]
     kernel = _kernel("gemm", *options, f"-DWMMA_BLOCK={block}", f"-DWMMA_BLOCK_K={block_k}")
     integer = operand == torch.int8
-    alpha, beta = (2, -3) if integer else (0.5, -2.0)
+    alpha, beta = (np.int32(2), np.int32(-3)) if integer else (0.5, -2.0)
     on.launch(kernel, (1, 2), (on.wave, 1), m, n, k, on.put(a), on.put(b), on.put(c), d, k, k, n, n, alpha, beta)
     x, y, z = a.double(), b.double(), c.double()
     want = alpha * (x @ y.T) + beta * z

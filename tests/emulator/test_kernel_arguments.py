@@ -59,23 +59,23 @@ def test_types_by_other_names(text, options, wanted):
     assert found.type == wanted
 
 
-def test_a_number_for_a_type_that_is_not_plain_has_one():
+def test_a_number_for_a_type_that_is_not_plain():
     """Whether 2 is meant as 2.0 is not guessed."""
     source = TYPES + (
         "template <class A> struct S { using Type = A; };\n"
-        'extern "C" __global__ void add(float* x, S<float>::Type by) { x[0] += by; }'
+        'extern "C" __global__ void add(float* x, S<float>::Type by, S<int>::Type count) { x[0] += by * count; }'
     )
     kernel, x = wmma_ops.Kernel(source, "add"), torch.ones(1)
     with wmma_ops.emulate("gfx942"):
-        kernel[1, 1](x, np.float32(2.5))
-        for number in (2, 2.5):
-            with pytest.raises(
-                TypeError, match=r"by is of type .*; takes a NumPy number of its kind, as numpy\.float32\(2"
-            ):
-                kernel[1, 1](x, number)
-        with pytest.raises(TypeError, match=r"by has 8 bytes; S<float>::Type has 4"):
-            kernel[1, 1](x, np.float64(2.5))
-    assert x.item() == 3.5
+        kernel[1, 1](x, 2.5, np.int32(2))
+        kernel[1, 1](x, np.float32(0.5), np.int32(3))
+        for given, wanted in ((2, r"by is of type int; takes 2\.0, or a NumPy number of its kind, as numpy\.int32\(2\)"),
+                              (np.float64(2.5), r"by has 8 bytes; S<float>::Type has 4")):  # fmt: skip
+            with pytest.raises(TypeError, match=wanted):
+                kernel[1, 1](x, given, np.int32(2))
+        with pytest.raises(TypeError, match=r"count is of type int; takes"):
+            kernel[1, 1](x, 2.5, 2)
+    assert x.item() == 7.5
 
 
 PROTOTYPE = TYPES + (
@@ -214,7 +214,7 @@ BAD = [
     ((1, 2), TypeError, r"read: s has 2 members; Settings takes half_t scale, .*float\* data, Point at\[2\]"),
     ([1, 2], TypeError, "read: s is of type list; takes bytes, a ctypes.Structure"),
     (3, TypeError, "read: s is of type int; takes bytes, a ctypes.Structure"),
-    (np.float32(3), TypeError, "read: s has 4 bytes; Settings has 72"),
+    (np.float32(3), TypeError, "read: s is of type float32; takes bytes, a ctypes.Structure"),
     (lambda good: (*good[:2], (1, 2), *good[3:]), TypeError, r"s\.flags takes 3 values \(unsigned char flags\[3\]\)"),
     (lambda good: (*good[:4], 3, *good[5:]), TypeError, r"s\.data is of type int; takes a tensor"),
     (lambda good: (*good[:4], good[4].double(), *good[5:]), TypeError, r"s\.data is torch\.float64; takes torch\.float32"),

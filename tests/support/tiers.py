@@ -88,7 +88,8 @@ def targets(turn: int) -> tuple[str, str]:
 
 
 def target_of(value: object) -> str | None:
-    """The emulated target that a test's parameter names."""
+    """The emulated target that a test's parameter names, by itself or with more."""
+    value = value[0] if isinstance(value, tuple) and value else value
     name = value.name if isinstance(value, arch.Target) else str(value).removeprefix("emulated:")
     return name if name in arch.EMULATED else None
 

@@ -66,10 +66,10 @@ def check(kernel: str, parameter: Parameter, value) -> None:
         if isinstance(value, tuple):
             for member, given in _members(kernel, parameter, value):
                 check(kernel, member, given)
-    elif parameter.is_own and not isinstance(value, np.number):
+    elif parameter.is_own and (parameter.members is not None or not isinstance(value, (float, np.number))):
         takes = _STRUCTS
-        if isinstance(value, numbers.Real) and parameter.members is None:  # whose bits it would have is not known
-            takes = f"a NumPy number of its kind, as numpy.float32({value!r}), or {_STRUCTS}"
+        if isinstance(value, numbers.Real) and parameter.members is None:  # 2 may be meant as 2.0
+            takes = f"{float(value)}, or a NumPy number of its kind, as numpy.int32({value!r}), or {_STRUCTS}"
         raise TypeError(f"{kernel}: {parameter.name} is of type {kind}; takes {takes} ({parameter.type})")
     elif not isinstance(value, numbers.Real) or (isinstance(value, bool) and parameter.type != "bool"):
         raise TypeError(f"{kernel}: {parameter.name} is of type {kind}; takes a number ({parameter.type})")
@@ -127,8 +127,10 @@ def packed(kernel: str, parameter: Parameter, value, size: int | None) -> bytes:
         content = value.tobytes() if isinstance(value, (memoryview, np.void)) else bytes(value)
     elif isinstance(value, tuple):
         content = _struct(kernel, parameter, value)
-    elif parameter.is_own:
+    elif parameter.is_own and isinstance(value, np.number):
         content = value.tobytes()
+    elif parameter.is_own:
+        content = struct.pack({2: "<e", 8: "<d"}.get(size or 4, "<f"), value)
     else:
         content = _number(kernel, parameter, value)
     if size is not None and len(content) != size:
