@@ -39,6 +39,9 @@ from wmma_ops.emulator.shared import AwaitedWrite, SharedMemory
 DYNAMIC_STACK = 16384  # bytes a lane where a kernel's need is known at run time only
 SCRATCH_MARK = 0xFFFF5C4A  # in the buffer that targets without scratch_ instructions reach scratch memory through
 _UNWRITTEN = 0x7FBAD000  # a NaN that stands out
+_PRODUCT = (
+    "a matrix instruction, which takes the whole wave's registers as they are: mma_sync stands where all lanes come"
+)
 _CLOCK_START = (1 << 40) - 950  # of a device that has run for a while: the counter's low words wrap during the kernel
 
 
@@ -156,13 +159,10 @@ class Machine:
             lane = int(np.argmax(mask & ~live))
             raise EmulationError(f"lane {lane}: its source lane is off or absent, which is not emulated here")
 
-    def takes_all_lanes(self, mask) -> None:
+    def takes_all_lanes(self, mask, what: str = _PRODUCT) -> None:
         """A matrix instruction does not heed exec. (One of which no lane is on is the compiler's, around a branch.)"""
         if mask.any():
-            raise EmulationError(
-                f"lane {int(np.argmin(mask))} is off at a matrix instruction, which takes the whole wave's registers as "
-                "they are: mma_sync stands where all lanes come"
-            )
+            raise EmulationError(f"lane {int(np.argmin(mask))} is off at {what}")
 
     def jump(self, address: int) -> int:
         """The block at an address of code."""

@@ -132,6 +132,10 @@ class MemoryCode(Writer):
         offset = int(ins.modifiers.get("offset", "0"), 0)
         if operation.startswith("atomic_"):
             return self._global_atomic(space, operation[7:], ops, offset, ins)
+        if (space, operation) == ("global", "load_tr_b128"):
+            rows = self._rows(ops[0], "b128")
+            read = f"st.memory.load({self._address(space, ops[1:], offset)}, {rows}, 'b128', full, mask)"
+            return self._transposed(read, rows, 16, 8)
         match = re.match(r"^(load|store)_(\w+)$", operation)
         if not match or (match.group(1), match.group(2)) == ("load", "lds"):
             return False
@@ -204,6 +208,13 @@ class MemoryCode(Writer):
         self.emit(f"{target}.atomic({address}, {operation!r}, {rows}, {out}, {wide}, mask)")
         return True
 
+    def _transposed(self, read: str, rows: str, bits: int, columns: int) -> bool:
+        """A read after which groups of `columns` lanes exchange elements: what they read, one lane after the other, is a
+        matrix of so many columns, of which each lane gets one."""
+        self.emit(f"if full: {read}; exchanged({rows}, {bits}, {columns})")
+        self.emit("else: st.takes_all_lanes(mask, 'a transposed read, after which lanes exchange what they read')")
+        return True
+
     def _within(self, what: str, address: str, offsets: tuple[int, ...], size: int) -> None:
         """Checks that an access lies in a variable that its place in the source means, where that is known."""
         if self.meant:
@@ -228,6 +239,13 @@ class MemoryCode(Writer):
             index = self.constant(_swizzle(ins.text, pattern, self.wave))
             self.write(ops[0], "u", f"st.bpermute({index}, {self.source(ops[1], 'u')}, 0, mask)")
             return True
+        if match := re.match(r"^read_b(64|96)_tr_b(4|6|8|16)$", name):
+            size, bits = map(int, match.groups())
+            rows, address = self._rows(ops[0], f"b{size}"), self.source(ops[1], "u")
+            self._within("read", address, (offset,), size // 8)
+            align = {64: 8, 96: 16}[size]
+            self.emit(f"st.lds.aligned({address}, {offset}, {align}, mask)")
+            return self._transposed(f"st.lds.load({address}, {offset}, {rows}, 'b{size}', full, mask)", rows, bits, 16)
         if match := re.match(
             r"^(read|load|write|store)(_addtid)?_(2(?:addr)?_(?:stride64_|st64_)?)?(\w+)$",
             name.replace("read2", "read_2")

@@ -112,6 +112,20 @@ def packed(codes: np.ndarray, bits: int) -> np.ndarray:
     return np.ascontiguousarray(of_lanes).view(u32).T
 
 
+def exchanged(rows, bits: int, columns: int) -> None:
+    """Transposes, in place, what groups of `columns` lanes hold: element r of a lane c becomes what was at place
+    r · columns + c of the group's elements, one lane's after the other's."""
+    held = np.stack(rows)
+    if bits < 8:
+        codes = unpacked(held, bits)
+    else:
+        codes = np.ascontiguousarray(held.T).view({8: np.uint8, 16: np.uint16}[bits])
+    turned = codes.reshape(-1, codes.shape[1], columns).transpose(0, 2, 1).reshape(codes.shape)
+    turned = packed(turned, bits) if bits < 8 else np.ascontiguousarray(turned).view(u32).T
+    for row, new in zip(rows, turned, strict=True):
+        row[:] = new
+
+
 def power(byte):
     """The factor that an E8M0 scale means: 2^(byte − 127), NaN for 255."""
     byte = np.asarray(byte).astype(i64)

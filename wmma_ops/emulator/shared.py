@@ -122,6 +122,14 @@ class SharedMemory:
             )
         return lanes, at, int(np.bitwise_or.reduce(at))
 
+    def aligned(self, address, offset: int, align: int, mask) -> None:
+        """Reports an address that is no multiple of `align`, of instructions that need one."""
+        bad = mask & ((np.broadcast_to(address, mask.shape) + u32(offset)) % u32(align) != 0)
+        if np.count_nonzero(bad):
+            lane = int(np.argmax(bad))
+            at = int(np.broadcast_to(address, mask.shape)[lane]) + offset & 0xFFFFFFFF
+            raise EmulationError(f"lane {lane}: a transposed read at byte {self._named(at)}: no multiple of {align}")
+
     def _named(self, byte: int) -> str:
         """A byte's number, and where it lies if that is known."""
         found = self.names.at(byte) if self.names else ""
