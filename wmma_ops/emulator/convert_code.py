@@ -145,12 +145,25 @@ class ConvertCode(Writer):
         into, a, b, *rest = ins.operands
         c = self.source(rest[0] if rest else into, "f")
         if kind == "bf16":
-            raise ValueError("products of bfloat16 outside matrix instructions")
+            self._dot_bfloats(ins, into, a, b, c)
+            return
         terms = [
             f"np.multiply(np.asarray({self.source(a, 'h', high)}), {self.source(b, 'h', high)}, dtype=f32)"
             for high in (False, True)
         ]
         self.write(into, "f", f"{c} + {terms[0]} + {terms[1]}")
+
+    def _dot_bfloats(self, ins: Instruction, into: str, a: str, b: str, c: str) -> None:
+        """Of gfx950, whose document gives the order of the sum; elsewhere how it is rounded is not known."""
+        if self.target != "gfx950":
+            raise ValueError("products of bfloat16 outside matrix instructions")
+
+        def product(high: bool) -> str:
+            x, y = (f"(np.asarray({self.source(text, 'w', high)}).astype(u32) << u32(16)).view(f32)" for text in (a, b))
+            return f"{x} * {y}"
+
+        low, high = product(False), product(True)
+        self.write(into, "f", f"{c} + {low} + {high}" if "dot2c" in ins.mnemonic else f"{low} + {high} + {c}")
 
     def _dot(self, ins: Instruction, count: str, result: str, signs: str, width: str) -> None:
         """Whole numbers: the exact sum, brought into range with clamp."""

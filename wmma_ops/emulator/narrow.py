@@ -130,3 +130,54 @@ def power(byte):
     """The factor that an E8M0 scale means: 2^(byte − 127), NaN for 255."""
     byte = np.asarray(byte).astype(i64)
     return np.where(byte == 255, np.nan, np.ldexp(1.0, byte - 127))
+
+
+def factor(scale):
+    """That of a conversion's scale: a float, of which the exponent alone counts."""
+    return power(np.asarray(scale) >> u32(23) & u32(255))
+
+
+def shrunk(x, scale):
+    """Floats divided by a scale, exactly; NaN keeps its sign."""
+    x = np.asarray(x, dtype=f64)
+    return np.copysign(np.abs(x) / factor(scale), x)
+
+
+def prng(x):
+    """v_prng_b32: the pseudo-random number that follows one."""
+    x = np.asarray(x)
+    return x << u32(1) ^ np.where(x >> u32(31), u32(197), u32(0))
+
+
+def seeds(first, count: int) -> np.ndarray:
+    """Of elements one after the other: each the pseudo-random number that follows the last."""
+    found = [np.asarray(first)]
+    while len(found) < count:
+        found.append(prng(found[-1]))
+    return np.stack(found)
+
+
+def encode_random(x, seed, kind: str, mantissa: int):
+    """Floats to codes by random bits: what the shorter mantissa has no room for is added to the seed's highest bits, and
+    a carry rounds up. `mantissa` is that of the type that x came from, below which nothing counts."""
+    form = FORMATS[kind]
+    x = np.asarray(x, dtype=f64)
+    finite = np.isfinite(x)
+    magnitude = np.where(finite, np.abs(x), 0.0)
+    exponent = np.maximum(np.frexp(magnitude)[1] - 1, 1 - form.bias)
+    lost = mantissa - form.mantissa
+    whole = np.minimum(np.ldexp(magnitude, mantissa - exponent), 2.0**40).astype(i64)
+    kept = whole + (np.asarray(seed).astype(i64) >> (32 - lost)) >> lost
+    return encode(np.where(finite, np.copysign(np.ldexp(kept.astype(f64), exponent - form.mantissa), x), x), kind)
+
+
+def floats_of(block: np.ndarray, kind: str) -> np.ndarray:
+    """[registers, lanes] of float32, or of pairs of float16 or bfloat16, as float32 [elements, lanes]."""
+    if kind == "f32":
+        return block.view(f32).copy()
+    halves = block.view(np.uint16).reshape(*block.shape, 2).transpose(0, 2, 1).reshape(-1, block.shape[1])
+    return (
+        np.ascontiguousarray(halves).view(np.float16).astype(f32)
+        if kind == "f16"
+        else (halves.astype(u32) << u32(16)).view(f32)
+    )

@@ -27,6 +27,7 @@ from wmma_ops.emulator.linking import CODE_BASE, CODE_STEP, Linked, link, resolv
 from wmma_ops.emulator.memory import Region
 from wmma_ops.emulator.memory_code import MemoryCode
 from wmma_ops.emulator.modifiers import only
+from wmma_ops.emulator.narrow_code import NarrowCode
 from wmma_ops.emulator.operands import DTYPES
 from wmma_ops.emulator.scalar import IGNORED, SALU
 from wmma_ops.emulator.scalar_code import ScalarCode
@@ -124,7 +125,7 @@ def _stem(mnemonic: str) -> str:
     return mnemonic.removesuffix("_e64")
 
 
-class Builder(ScalarCode, VectorCode, ConvertCode, LanesCode, MemoryCode):
+class Builder(ScalarCode, VectorCode, ConvertCode, NarrowCode, LanesCode, MemoryCode):
     """Code for any instruction."""
 
     def __init__(self, kernel: KernelText, target: str, flow: "_Flow", names: SharedNames | None):
@@ -207,7 +208,7 @@ class Builder(ScalarCode, VectorCode, ConvertCode, LanesCode, MemoryCode):
         if "_co_" in m and m.startswith(("v_add", "v_sub")):
             return self._carried(m, ins)
         if m.startswith("v_"):
-            return self._conversions(m, ins) or self._lanes_others(m, ins)
+            return self._conversions(m, ins) or self._narrow(m, ins) or self._lanes_others(m, ins)
         if m.startswith(("global_", "flat_", "scratch_")):
             return self._global(m, ins)
         if m.startswith("buffer_"):

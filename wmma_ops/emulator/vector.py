@@ -182,6 +182,7 @@ _INT = {
     "ffbl_b32": ("u", "u", "ctz32({0})"),
     "ctz_i32_b32": ("u", "u", "ctz32({0})"),
     "bfrev_b32": ("u", "u", "bitreverse({0})"),
+    "prng_b32": ("u", "u", "prng({0})"),
     "max_i32": ("i", "ii", "np.maximum({0}, {1})"),
     "min_i32": ("i", "ii", "np.minimum({0}, {1})"),
     "max_u32": ("u", "uu", "np.maximum({0}, {1})"),
