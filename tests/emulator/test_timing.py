@@ -1,0 +1,217 @@
+"""The clock against what was measured of single instructions: rules.py names the sources."""
+
+import numpy as np
+import pytest
+
+from wmma_ops.emulator.assembly import parse_instruction
+from wmma_ops.emulator.timing import Executed, Timing, operation, rules, run, shared_memory
+from wmma_ops.emulator.timing.rules import FAMILIES, family, not_validated, source
+
+CDNA3, CDNA4 = "gfx942", "gfx950"
+
+
+def executed(target: str, lines: list[str], shared_cycles: int | None = None) -> list[Executed]:
+    return [Executed(operation(parse_instruction(line), target), shared_cycles) for line in lines]
+
+
+def timed(target: str, lines: list[str], waves: int = 1, shared_cycles: int | None = None) -> Timing:
+    stream = executed(target, lines, shared_cycles)
+    return run([stream] * waves, rules(target), 64 if target.startswith("gfx9") else 32)
+
+
+def each(target: str, line: str, waves: int = 1, count: int = 200, shared_cycles: int | None = None) -> float:
+    """Cycles a wave's instruction takes among many of its kind; {} stands for a register of its own."""
+
+    def many(n):
+        return timed(
+            target, [line.format(*[16 + i % 8 * 4 + j for j in range(4)]) for i in range(n)], waves, shared_cycles
+        )
+
+    return (many(2 * count).cycles - many(count).cycles) / count
+
+
+# Matrix instructions.
+
+MFMA = {
+    CDNA3: ("v_mfma_f32_16x16x16_f16 {}, v[0:1], v[2:3], {}", "v_mfma_f32_32x32x8_f16 {}, v[0:1], v[2:3], {}"),
+    CDNA4: ("v_mfma_f32_16x16x32_f16 {}, v[0:3], v[4:7], {}", "v_mfma_f32_32x32x16_f16 {}, v[0:3], v[4:7], {}"),
+}
+
+
+@pytest.mark.parametrize("target", MFMA)
+@pytest.mark.parametrize(("which", "cycles"), [(0, 16), (1, 32)])
+def test_products_that_do_not_depend_fill_the_pipe(target, which, cycles):
+    lines = [MFMA[target][which].replace("{}", f"a[{16 * (i % 4)}:{16 * (i % 4) + 15}]") for i in range(400)]
+    found = timed(target, lines)
+    assert abs(found.cycles / 400 - cycles) <= 1
+    assert found.share > 0.98
+
+
+def test_a_product_that_adds_to_the_one_before():
+    """Measured on gfx950: every 18 cycles, of 16."""
+    found = timed(CDNA4, ["v_mfma_f32_16x16x32_f16 a[0:3], v[0:3], v[4:7], a[0:3]"] * 200)
+    assert abs(found.cycles / 200 - 18) <= 2
+
+
+@pytest.mark.parametrize(("vector", "free"), [("v_add_f32_e32 v{0}, v8, v9", 6), ("v_exp_f32_e32 v{0}, v8", 3)])
+def test_vector_instructions_behind_a_product(vector, free):
+    """24 cycles are free behind one of 32: six additions or three exponentials on gfx950."""
+    product = "v_mfma_f32_32x32x16_f16 a[{0}:{1}], v[0:3], v[4:7], a[{0}:{1}]"
+
+    def a_step(count):
+        lines = []
+        for i in range(50):
+            lines.append(product.format(16 * (i % 4), 16 * (i % 4) + 15))
+            lines += [vector.format(16 + j) for j in range(count)]
+        return timed(CDNA4, lines).cycles / 50
+
+    assert abs(a_step(free) - 32) <= 2
+    assert a_step(free + 1) > 34
+
+
+def test_packed_float32_waits_behind_a_product():
+    product, packed = (
+        "v_mfma_f32_32x32x16_f16 a[0:15], v[0:3], v[4:7], a[0:15]",
+        "v_pk_mul_f32 v[16:17], v[8:9], v[8:9]",
+    )
+    assert timed(CDNA4, [product, packed] * 50).cycles / 50 >= 32 + 12
+    assert timed(CDNA4, [product, "v_mul_f32_e32 v16, v8, v9"] * 50).cycles / 50 <= 36
+
+
+def test_vector_instructions_that_depend():
+    """Six that depend on each other stand behind each product of hand-written attention."""
+    assert each(CDNA3, "v_add_f32_e32 v8, v8, v9") == 4
+    assert each(CDNA3, "v_exp_f32_e32 v{0}, v9") == 16
+    assert each(CDNA4, "v_exp_f32_e32 v{0}, v9") == 8
+    assert each("gfx1201", "v_add_f32_e32 v8, v8, v9") == 5
+    assert each("gfx1201", "v_add_f32_e32 v{0}, v9, v9") == 1
+
+
+def test_matrix_and_vector_of_rdna_add_up():
+    wmma = "v_wmma_f32_16x16x16_f16 v[16:23], v[0:3], v[4:7], v[16:23]"
+    alone = timed("gfx1201", [wmma] * 100).cycles
+    both = timed("gfx1201", [wmma, *["v_add_f32_e32 v40, v41, v42"] * 8] * 100).cycles
+    assert abs(alone / 100 - 16) <= 2
+    assert both / 100 >= 24
+
+
+# Shared memory: cycles an instruction takes on each SIMD.
+
+ADDRESSES = {  # of a lane's 16 bytes
+    "none": lambda lane: 16 * lane,
+    "eight-way": lambda lane: 256 * (lane % 16) + 16 * (lane // 16),
+}
+READ = "ds_read_b128 v[{0}:{3}], v0"
+
+
+@pytest.mark.parametrize(
+    ("target", "waves", "conflict", "cycles"),
+    [
+        (CDNA4, 4, 1, 16), (CDNA4, 4, 2, 32), (CDNA4, 4, 4, 64), (CDNA4, 4, 8, 128), (CDNA4, 4, 16, 256),
+        (CDNA4, 1, 1, 8), (CDNA4, 1, 2, 8), (CDNA4, 1, 4, 16), (CDNA4, 1, 8, 32), (CDNA4, 1, 16, 64),
+        (CDNA3, 1, 1, 8), (CDNA3, 4, 1, 32), (CDNA3, 4, 2, 64),
+    ],
+)  # fmt: skip
+def test_reads_of_16_bytes_a_lane(target, waves, conflict, cycles):
+    """gfx950's 16-fold stands for unaligned addresses."""
+    least = 1024 // rules(target).lds_bytes
+    assert abs(each(target, READ, waves, shared_cycles=least * conflict) - cycles) <= 2
+
+
+def test_first_data_of_a_read():
+    lines = ["ds_read_b128 v[16:19], v0", "s_waitcnt lgkmcnt(0)", "v_add_f32_e32 v0, v16, v17"]
+    assert 50 <= timed(CDNA3, lines).cycles <= 80
+
+
+def test_a_write_holds_its_wave():
+    """Some 20 cycles for 16 bytes a lane on gfx942: a product of 16 cannot hide it."""
+    assert abs(each(CDNA3, "ds_write_b128 v0, v[16:19]") - 20) <= 2
+    product, write = "v_mfma_f32_16x16x16_f16 a[0:3], v[0:1], v[2:3], a[0:3]", "ds_write_b128 v0, v[16:19]"
+    assert timed(CDNA3, [product, write] * 100).share < 0.85
+
+
+def lanes_of(row: int, swizzled: bool) -> np.ndarray:
+    """Where 64 lanes read 16 bytes each of 16 lines of `row` bytes: lane % 16 the line, lane // 16 the piece."""
+    line, piece = np.arange(64) % 16, np.arange(64) // 16
+    return line * row + (piece ^ line % 4 if swizzled else piece) * 16
+
+
+@pytest.mark.parametrize("target", [CDNA3, CDNA4])
+def test_conflicts_from_addresses(target):
+    found = rules(target)
+    least = 1024 // found.lds_bytes
+    assert shared_memory.cycles(found, np.arange(64) * 16, 16, False) == least
+    assert shared_memory.cycles(found, np.arange(64) * 4, 4, False) == 256 // found.lds_bytes
+    assert shared_memory.cycles(found, np.zeros(64, int), 4, False) == 256 // found.lds_bytes  # one word for all
+    assert shared_memory.cycles(found, np.arange(64) * found.lds_bytes, 4, True) == 64
+    many = shared_memory.cycles(found, lanes_of(256, False), 16, False)
+    assert many >= 4 * least
+    half = np.arange(64) < 32
+    assert shared_memory.cycles(found, np.arange(64) * 16, 16, False, half) == least // 2
+
+
+# Memory and barriers.
+
+
+def test_waits_for_memory():
+    """A load that is waited for at once costs its way there and back each time; eight ahead cost little more than one."""
+    load, wait = "global_load_dwordx4 v[{0}:{1}], v0, s[0:1]", "s_waitcnt vmcnt(0)"
+    loads = [load.format(16 + 4 * i, 19 + 4 * i) for i in range(8)]
+    each_waits = timed(CDNA3, [line for one in loads for line in (one, wait)])
+    together = timed(CDNA3, [*loads, wait])
+    assert each_waits.cycles >= 8 * 600
+    assert 600 <= together.cycles <= 600 + 8 * 16 + 20
+    assert sum(each_waits.stalls.values()) >= 8 * 550
+    assert {what for _, what in each_waits.stalls} == {"wait for vector"}
+    ahead = timed(CDNA3, [*loads, "s_waitcnt vmcnt(7)"])
+    assert ahead.cycles < together.cycles
+
+
+def test_what_is_on_its_way_is_bounded():
+    """1 KB a load: some 44 of them, in the queue and on their way, then one for one that is done."""
+    load = "global_load_dwordx4 v[16:19], v0, s[0:1]"
+    few, many = (timed(CDNA3, [load] * n).cycles for n in (40, 400))
+    assert few < 600
+    assert many / 400 >= 600 / 44
+
+
+def test_barriers():
+    """The waves go on 8 cycles after the last has come."""
+    slow, quick = ["v_exp_f32_e32 v8, v9"] * 10 + ["s_barrier"], ["s_barrier"]
+    found = run([executed(CDNA3, slow), executed(CDNA3, quick)], rules(CDNA3), 64)
+    assert 10 * 16 - 16 <= found.cycles - 8 <= 10 * 16
+    assert found.stalls["s_barrier", "others"] >= 100
+    # One that has ended counts no more.
+    ended = run([executed(CDNA3, quick), executed(CDNA3, [*quick, *slow])], rules(CDNA3), 64)
+    assert 160 <= ended.cycles <= 200
+
+
+def test_two_groups_of_waves_hide_each_other_s_memory():
+    """Eight waves, two a SIMD: half of them read shared memory while the others multiply, and the other way around."""
+    product = "v_mfma_f32_32x32x8_f16 a[{0}:{1}], v[0:1], v[2:3], a[{0}:{1}]"
+    multiply = [product.format(0, 15), product.format(16, 31)] * 8
+    memory = ["ds_read_b128 v[16:19], v0"] * 12 + ["s_waitcnt lgkmcnt(0)"]
+    step = [*memory, "s_barrier", *multiply, "s_barrier"]
+    late = run([executed(CDNA3, [*(["s_barrier"] if i >= 4 else []), *step * 20, *(["s_barrier"] if i < 4 else [])])
+                for i in range(8)], rules(CDNA3), 64)  # fmt: skip
+    alike = run([executed(CDNA3, step * 20) for _ in range(8)], rules(CDNA3), 64)
+    assert late.share > alike.share + 0.1
+    assert late.share > 0.9
+
+
+def test_every_rule_says_where_it_is_from():
+    assert {family(target) for target in ("gfx90a", CDNA3, CDNA4, "gfx1100", "gfx1151", "gfx1200", "gfx1201")} == set(
+        FAMILIES
+    )
+    for name in vars(rules(CDNA3)):
+        assert source(name)
+    assert "matrix_latency" not in not_validated(CDNA4)
+    assert "valu_latency" in not_validated("gfx1201")
+    for target in ("gfx908", "gfx1250", "sm_90a"):
+        with pytest.raises(ValueError, match="there are no rules of its time"):
+            rules(target)
+
+
+def test_a_product_of_unknown_length_is_named():
+    with pytest.raises(ValueError, match=r"v_mfma_f32_7x7x7_f16 on gfx942: how long it takes is not known"):
+        operation(parse_instruction("v_mfma_f32_7x7x7_f16 a[0:3], v[0:1], v[2:3], a[0:3]"), CDNA3)

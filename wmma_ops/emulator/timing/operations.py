@@ -1,0 +1,183 @@
+"""What an instruction asks of the hardware: which unit, which registers, which counters it raises or waits for."""
+
+import functools
+import re
+from dataclasses import dataclass
+
+from wmma_ops.emulator import dataflow
+from wmma_ops.emulator.assembly import Instruction, parse_instruction
+from wmma_ops.hardware import arch
+
+_SCALARS = re.compile(r"\b(?:s(\d+)\b|s\[(\d+):(\d+)\]|(vcc|exec|m0|scc)\w*)")
+_TRANSCENDENTAL = re.compile(r"^v_(s_)?(exp|log|rcp|rsq|sqrt|sin|cos|tanh)_")
+_PACKED = re.compile(r"^v_pk_(add|mul|fma|mov)_(f|b)32")
+_COUNTS = re.compile(r"\b(vmcnt|lgkmcnt|expcnt|vscnt)\((\d+)\)")
+_WAITS = {  # gfx12's, and gfx11's of stores
+    "s_wait_loadcnt": ("loads",), "s_wait_storecnt": ("stores",), "s_wait_dscnt": ("shared",), "s_wait_kmcnt": ("scalar",),
+    "s_wait_loadcnt_dscnt": ("loads", "shared"), "s_wait_storecnt_dscnt": ("stores", "shared"),
+    "s_waitcnt_vscnt": ("stores",),
+}  # fmt: skip
+_WRITES_NOTHING = (
+    "s_cmp",
+    "s_bitcmp",
+    "s_wait",
+    "s_nop",
+    "s_barrier",
+    "s_branch",
+    "s_cbranch",
+    "s_setprio",
+    "s_endpgm",
+)
+_SIZES = {"b8": 1, "u8": 1, "i8": 1, "b16": 2, "u16": 2, "i16": 2, "b32": 4, "b64": 8, "b96": 12, "b128": 16}
+_WORDS = {"ubyte": 1, "sbyte": 1, "byte": 1, "ushort": 2, "sshort": 2, "short": 2, "dword": 4, "dwordx2": 8, "dwordx3": 12,
+          "dwordx4": 16}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Operation:
+    unit: (
+        str  # vector, transcendental, packed, matrix, shared, memory, scalar_memory, scalar, branch, wait, barrier, end
+    )
+    reads: frozenset[str]
+    writes: frozenset[str]
+    text: str
+    adds_to: frozenset[str] = frozenset()  # of a matrix instruction's: what it adds to
+    cycles: int = 0  # of a matrix instruction; wait states of s_nop; units of 64 cycles of s_sleep
+    size: int = 0  # bytes a lane, of memory
+    is_store: bool = False
+    waits: tuple[tuple[str, int], ...] = ()  # (counter, how many may be on their way)
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class Executed:
+    """An operation as a wave executes it."""
+
+    operation: Operation
+    shared_cycles: int | None = None  # what the banks took; None: no conflict
+    lanes: int | None = None  # that are on; None: all
+
+
+def operation(ins: Instruction, target: str) -> Operation:
+    """What the instruction is to the clock of a target."""
+    return _operation(ins.text, target)
+
+
+@functools.lru_cache(maxsize=32768)
+def _operation(text: str, target: str) -> Operation:
+    ins = parse_instruction(text)
+    m, base = ins.mnemonic, target.split(":")[0]
+    reads, writes = _registers(ins)
+    if m.startswith(("v_mfma", "v_smfmac", "v_wmma", "v_swmmac")):
+        return Operation("matrix", reads, writes, ins.text, _added(ins), _matrix_cycles(m, base))
+    if m.startswith("v_"):
+        unit = "transcendental" if _TRANSCENDENTAL.match(m) else "packed" if _PACKED.match(m) else "vector"
+        return Operation(unit, reads, writes, ins.text)
+    if m.startswith("ds_"):
+        return Operation("shared", reads, writes, ins.text, size=_size(m), is_store=not _gives(m))
+    if m.startswith(("global_", "flat_", "buffer_", "scratch_")):
+        if not re.search("load|store|atomic", m):  # of the caches
+            return Operation("scalar", reads, writes, ins.text)
+        is_store = "store" in m or ("atomic" in m and not dataflow.returns_old(ins))
+        return Operation("memory", reads, writes, ins.text, size=_size(m), is_store=is_store)
+    if m.startswith(("s_load", "s_buffer_load")):
+        return Operation("scalar_memory", reads, writes, ins.text)
+    return _scalar(ins, reads, writes, base)
+
+
+def _scalar(ins: Instruction, reads: frozenset[str], writes: frozenset[str], target: str) -> Operation:
+    m = ins.mnemonic
+    if m.startswith("s_wait"):
+        return Operation("wait", reads, frozenset(), ins.text, waits=_waits(ins, target))
+    if m.startswith("s_barrier"):
+        return Operation("barrier" if m in ("s_barrier", "s_barrier_wait") else "scalar", reads, frozenset(), ins.text)
+    if m.startswith("s_endpgm"):
+        return Operation("end", reads, frozenset(), ins.text)
+    if m in ("s_nop", "s_sleep"):
+        count = int(ins.operands[0], 0) + (m == "s_nop")
+        return Operation(m.removeprefix("s_"), reads, frozenset(), ins.text, cycles=count)
+    if m == "s_setprio":
+        return Operation("priority", reads, frozenset(), ins.text, priority=int(ins.operands[0], 0))
+    return Operation("branch" if "branch" in m else "scalar", reads, writes, ins.text)
+
+
+def _names(text: str) -> set[str]:
+    found = set(dataflow.registers(text))
+    for one, first, last, named in _SCALARS.findall(text):
+        found |= {named} if named else {f"s{n}" for n in range(int(first or one), int(last or one) + 1)}
+    return found
+
+
+def _registers(ins: Instruction) -> tuple[frozenset[str], frozenset[str]]:
+    """(read, written), those that the mnemonic alone names too."""
+    if "::" in ins.text:
+        halves = [half.strip().split(None, 1)[1].partition(",") for half in ins.text.split("::")]
+        return (
+            frozenset().union(*(_names(rest) for *_, rest in halves)),
+            frozenset().union(*(_names(first) for first, *_ in halves)),
+        )
+    m, ops = ins.mnemonic, ins.operands
+    first, rest = _names(ops[0]) if ops else set(), set().union(*map(_names, ops[1:]))
+    stores = "store" in m or m.startswith("ds_write") or (dataflow.is_atomic(m) and not dataflow.returns_old(ins))
+    if stores or m.startswith(_WRITES_NOTHING) or "lds" in ins.modifiers:
+        reads, writes = first | rest, set()
+    else:
+        reads, writes = rest | (first if m.startswith(dataflow.READS_RESULT) else set()), first
+    if m.startswith("v_swap"):
+        reads, writes = first | rest, first | rest
+    if m.startswith(("v_add_co", "v_sub_co", "v_addc_co", "v_subb_co", "v_div_scale", "v_mad_u64")) and len(ops) > 1:
+        writes = writes | _names(ops[1])
+    if m.startswith("v_cmp") and "_e32" in m:
+        writes = writes | {"vcc"}
+    if m.startswith(("v_cndmask", "v_div_fmas")):
+        reads = reads | {"vcc"}
+    if m.startswith(("s_cmp", "s_bitcmp", "s_add", "s_sub", "s_and", "s_or", "s_xor", "s_lsh", "s_ash")):
+        writes = writes | {"scc"}
+    if m.startswith(("s_cbranch_scc", "s_cselect", "s_addc", "s_subb")):
+        reads = reads | {"scc"}
+    if m.startswith(("s_cbranch_vcc", "s_cbranch_exec")):
+        reads = reads | {m[10:].removesuffix("nz").removesuffix("z")}
+    return frozenset(reads), frozenset(writes)
+
+
+def _added(ins: Instruction) -> frozenset[str]:
+    return frozenset(_names(ins.operands[3])) if len(ins.operands) > 3 else frozenset()
+
+
+@functools.cache
+def _matrix_cycles(mnemonic: str, target: str) -> int:
+    name = mnemonic.removesuffix("_e64")
+    known = {row.cycles for row in arch.target(target).instructions if row.name == name and row.cycles}
+    if len(known) != 1:
+        raise ValueError(f"{mnemonic} on {target}: how long it takes is not known")
+    return known.pop()
+
+
+def _gives(mnemonic: str) -> bool:
+    return not re.match(r"^ds_(write|store)", mnemonic) and (
+        "read" in mnemonic or "load" in mnemonic or "rtn" in mnemonic
+    )
+
+
+@functools.cache
+def _size(mnemonic: str) -> int:
+    """Bytes a lane."""
+    pairs = 2 if re.match(r"^ds_(read|write|load|store)(xchg)?2", mnemonic) else 1
+    for word in reversed(mnemonic.split("_")):
+        if found := _WORDS.get(word) or _SIZES.get(word) or _SIZES.get(f"b{word[1:]}"):
+            return pairs * found
+    return 4
+
+
+def _waits(ins: Instruction, target: str) -> tuple[tuple[str, int], ...]:
+    m, old = ins.mnemonic, target.startswith("gfx9")
+    if counters := _WAITS.get(m):
+        count = int(ins.operands[-1], 0)
+        return tuple((name, count >> 8 * (len(counters) - 1 - i) & 0xFF) for i, name in enumerate(counters))
+    found: list[tuple[str, int]] = []
+    for name, count in _COUNTS.findall(ins.text):
+        if name == "vmcnt":
+            found.append(("vector" if old else "loads", int(count)))
+        elif name == "lgkmcnt":
+            found.append(("lgkm", int(count)))
+    return tuple(found)

@@ -1,0 +1,112 @@
+"""The numbers of each family, each with its source. Cycles, bytes, or how many.
+
+Sources:
+    gluon       ROCm/gfx950-gluon-tutorials: traces on MI355X and MI300X, its docs and READMEs
+    calculator  AMD's matrix instruction calculator (ROCm/amd_matrix_instruction_calculator)
+    pyhip       tingqli/pyhip: microbenchmarks on MI300X
+    banks       rocm.blogs.amd.com, "Avoiding LDS bank conflicts on AMD GPUs"
+    hipkittens  HazyResearch/HipKittens, README and paper
+    triton      facebookexperimental/triton#2507: microbenchmarks on MI355X
+    isa         AMD's ISA documents of the family
+    assumed     as its nearest relative has it: no public measurement is known
+"""
+
+import dataclasses
+from dataclasses import dataclass
+
+from wmma_ops.hardware import arch
+
+FAMILIES = ("cdna2", "cdna3", "cdna4", "rdna3", "rdna4")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Of one family."""
+
+    simds: int  # of a compute unit; of RDNA's pair of them, a WGP
+    # VALU
+    valu: int  # cycles that an instruction holds its SIMD's port
+    valu_latency: int  # from its issue to that of one that needs its result
+    transcendental: int  # as `valu`
+    # Matrix instructions: how long one runs, arch.py knows.
+    matrix_latency: int  # from a matrix instruction's end to one that adds to its result
+    matrix_to_valu: int  # … to a VALU instruction, or one that multiplies the result
+    valu_beside: int  # cycles after a matrix instruction's issue before the SIMD's VALU may issue; 0: not while it runs
+    packed_behind: int  # cycles after a wave's matrix instruction before its packed float32 one
+    # LDS
+    lds_issue: int  # cycles that an instruction holds its SIMD's port to memory
+    lds_bytes: int  # that all banks give in a cycle
+    lds_path: int  # bytes a cycle to the SIMDs that share a path
+    lds_sharing: int  # SIMDs that share one, with one queue
+    lds_queue: int  # of instructions
+    lds_latency: int  # from issue to the first data
+    lds_write_address: int  # a write holds its wave for so long, and then for its data
+    lds_write_bytes: int  # that a wave gives in a cycle
+    # Vector memory
+    vmem_issue: int
+    vmem_queue: int  # of instructions
+    vmem_bytes: int  # on their way, beside those in the queue
+    vmem_path: int  # bytes a cycle
+    vmem_latency: int  # from L2
+    # Others
+    scalar_latency: int
+    scalar_memory_latency: int
+    barrier: int  # from the last arrival
+    nop: int  # cycles of one wait state
+
+
+_FIGURES: dict[str, tuple[tuple[int, int, int, int, int], str, str]] = {
+    # name: (of each family, source, the families for which it was measured)
+    "simds": ((4, 4, 4, 4, 4), "isa", "cdna2 cdna3 cdna4 rdna3 rdna4"),
+    "valu": ((4, 4, 4, 1, 1), "gluon, isa", "cdna3 cdna4"),
+    "valu_latency": ((4, 4, 4, 5, 5), "hand-written loops (AITER) run so on CDNA; isa", "cdna3 cdna4"),
+    "transcendental": ((16, 16, 8, 4, 4), "gluon, isa", "cdna3 cdna4"),
+    "matrix_latency": ((2, 2, 2, 0, 0), "triton: dependent ones every 18 cycles, of 16", "cdna4"),
+    "matrix_to_valu": ((12, 12, 12, 0, 0), "LLVM's hazards: 8 passes, 11 wait states", "cdna3 cdna4"),
+    "valu_beside": ((8, 8, 8, 0, 0), "gluon", "cdna3 cdna4"),
+    "packed_behind": ((12, 12, 12, 0, 0), "gluon", "cdna3 cdna4"),
+    "lds_issue": ((4, 4, 4, 1, 1), "gluon", "cdna3 cdna4"),
+    "lds_bytes": ((128, 128, 256, 256, 256), "gluon, isa", "cdna3 cdna4"),
+    "lds_path": ((128, 128, 128, 128, 128), "gluon", "cdna3 cdna4"),
+    "lds_sharing": ((4, 4, 2, 2, 2), "gluon", "cdna3 cdna4"),
+    "lds_queue": ((8, 8, 8, 8, 8), "gluon", "cdna3 cdna4"),
+    "lds_latency": ((64, 64, 64, 40, 40), "pyhip: 52 for 4 bytes a lane, 64 for 16", "cdna3"),
+    "lds_write_address": ((4, 4, 4, 1, 1), "gluon", "cdna3"),
+    "lds_write_bytes": ((64, 64, 64, 64, 64), "gluon: 16 cycles for 16 bytes a lane", "cdna3"),
+    "vmem_issue": ((4, 4, 4, 1, 1), "gluon", "cdna3 cdna4"),
+    "vmem_queue": ((12, 12, 12, 12, 12), "gluon", "cdna3 cdna4"),
+    "vmem_bytes": ((16384, 32768, 32768, 32768, 32768), "gluon; the size of L1", "cdna3 cdna4"),
+    "vmem_path": ((64, 64, 64, 64, 64), "isa", ""),
+    "vmem_latency": ((600, 600, 600, 300, 300), "gluon: a loop's, unloaded", "cdna3 cdna4"),
+    "scalar_latency": ((4, 4, 4, 2, 2), "isa", ""),
+    "scalar_memory_latency": ((200, 200, 200, 100, 100), "assumed", ""),
+    "barrier": ((8, 8, 8, 8, 8), "gluon", "cdna3 cdna4"),
+    "nop": ((4, 4, 4, 1, 1), "isa", "cdna3 cdna4"),
+}
+
+
+def family(target: str) -> str:
+    """A target's row in the table."""
+    base = target.split(":")[0]
+    found = {"gfx90a": "cdna2", "gfx942": "cdna3", "gfx950": "cdna4"}.get(base) or arch.target(base).family
+    if found not in FAMILIES:
+        raise ValueError(f"{target}: there are no rules of its time; there are {', '.join(FAMILIES)}")
+    return found
+
+
+def rules(target: str) -> Rules:
+    at = FAMILIES.index(family(target))
+    return Rules(**{name: values[at] for name, (values, *_) in _FIGURES.items()})
+
+
+def not_validated(target: str) -> tuple[str, ...]:
+    """The rules that nothing measured on this family stands behind."""
+    return tuple(name for name, (*_, measured) in _FIGURES.items() if family(target) not in measured.split())
+
+
+def source(name: str) -> str:
+    """Where a rule's numbers are from."""
+    return _FIGURES[name][1]
+
+
+assert [field.name for field in dataclasses.fields(Rules)] == list(_FIGURES)
