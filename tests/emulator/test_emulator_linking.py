@@ -56,18 +56,6 @@ def test_a_jump_to_what_is_no_function_is_reported():
         run("gfx942", source, "x[0] = ((F)(long)n)(n);", torch.zeros(64, dtype=torch.int32))
 
 
-BUFFER = """
-  __amdgpu_buffer_rsrc_t r = __builtin_amdgcn_make_buffer_rsrc(x, 0, 256, 0x31014000);
-  x[threadIdx.x] = __builtin_amdgcn_raw_buffer_load_b32(r, threadIdx.x * 4, 0, 0);
-"""
-
-
-@EVERY
-def test_a_buffer_that_is_not_scratch_is_refused(target):
-    with pytest.raises(EmulationError, match="not the wave's scratch memory"):
-        run(target, "", BUFFER, torch.zeros(64, dtype=torch.int32))
-
-
 @EVERY
 def test_a_trap_stops_the_kernel(target):
     with pytest.raises(Trap):

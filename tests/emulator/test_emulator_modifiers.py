@@ -233,7 +233,7 @@ REFUSED = [
     (GFX12, "v_cvt_f32_fp8_e32 v5, v1.h", "half of a register"),
     (GFX9, "global_load_dword v5, v1, s[0:1] lds", "lds"),
     (GFX9, "global_load_dword v5, v1, s[0:1] tfe", "tfe"),
-    (GFX9, "buffer_load_dword v5, v1, s[4:7], 0 idxen", "idxen"),
+    (GFX9, "buffer_load_dword v5, v1, s[4:7], 0 offen lds", "lds"),
     (GFX9, "buffer_load_dword v5, v1, s[4:7], 0 addr64", "addr64"),
     (GFX9, "ds_write_b32 v1, v2 gds", "gds"),
     (GFX9, "ds_read_b32 v5, v1 glc", "glc"),

@@ -118,7 +118,7 @@ def class_of(mnemonic: str) -> str:
         return "shared"
     if mnemonic.startswith(("global_", "flat_", "buffer_", "scratch_")):
         return "memory"
-    if mnemonic.startswith(("s_load", "s_buffer")):
+    if mnemonic.startswith(("s_load", "s_buffer", "s_store", "s_atomic")):
         return "scalar memory"
     if mnemonic.startswith(("s_wait", "s_nop", "s_delay", "s_clause", "s_barrier")):
         return "wait"

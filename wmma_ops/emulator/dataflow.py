@@ -43,6 +43,11 @@ def is_atomic(mnemonic: str) -> bool:
     return "atomic" in mnemonic or bool(_SHARED_ATOMIC.match(mnemonic))
 
 
+def to_shared(ins: Instruction) -> bool:
+    """A load whose result goes to shared memory, past the registers."""
+    return "lds" in ins.modifiers or ins.mnemonic.startswith("global_load_lds_")
+
+
 def returns_old(ins: Instruction) -> bool:
     """True where an atomic gives back what was there before."""
     return (
@@ -95,11 +100,13 @@ def _uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
         return set(), set()
     every = [registers(op) for op in ops]
     rest = set().union(*every[1:]) if len(every) > 1 else set()
-    if m.startswith(("scratch_store", "buffer_store")):
-        # Spills save registers that a caller may never have written: copies, too.
-        return every[0] if m.startswith("scratch") else every[1], set()
-    if m.startswith(_STORES):
+    if m.startswith("scratch_store"):
+        # Spills save registers that a caller may never have written: copies, too. (Those through a buffer: program.py.)
+        return every[0], set()
+    if m.startswith(_STORES) or to_shared(ins):
         return every[0] | rest, set()
+    if m.startswith("buffer_atomic"):
+        return every[0] | rest, every[0] if returns_old(ins) else set()
     if is_atomic(m):
         return (rest, every[0]) if returns_old(ins) else (every[0] | rest, set())
     if m.startswith(("v_swap", "v_permlane16_swap", "v_permlane32_swap")):

@@ -13,6 +13,7 @@ import numpy as np
 
 from wmma_ops.emulator import barriers
 from wmma_ops.emulator.assembly import Instruction, KernelText, class_of
+from wmma_ops.emulator.buffers import SCRATCH_MARK, Buffers
 from wmma_ops.emulator.errors import (
     BUDGET,
     EmulationError,
@@ -37,7 +38,6 @@ from wmma_ops.emulator.program import BARRIER, END, SLEEP, WAIT, Program
 from wmma_ops.emulator.shared import AwaitedWrite, SharedMemory
 
 DYNAMIC_STACK = 16384  # bytes a lane where a kernel's need is known at run time only
-SCRATCH_MARK = 0xFFFF5C4A  # in the buffer that targets without scratch_ instructions reach scratch memory through
 _UNWRITTEN = 0x7FBAD000  # a NaN that stands out
 _PRODUCT = (
     "a matrix instruction, which takes the whole wave's registers as they are: mma_sync stands where all lanes come"
@@ -91,6 +91,7 @@ class Machine:
         self.scratch = None
         self.lds: SharedMemory | None = None
         self.flat = Flat(memory, lambda: self.lds, lambda: self.scratch)
+        self.buffers = Buffers(memory, program.target.startswith("gfx9"), lambda: self.scratch)
         self.resume = 0
         self.cycles = _CLOCK_START
         # Of the clock of constant rate: 25 MHz on the first two, 100 MHz on others.
@@ -171,11 +172,13 @@ class Machine:
             raise EmulationError(f"a jump to 0x{address:x}, where no function of this kernel is")
         return block
 
-    def scratch_buffer(self, word: int) -> Scratch:
-        """The scratch memory behind a buffer, known by the third word of its description."""
-        if word != SCRATCH_MARK or self.scratch is None:
-            raise EmulationError("an access through a buffer that is not the wave's scratch memory")
-        return self.scratch
+    def to_shared(self, base: int, step: int) -> np.ndarray:
+        """Where each lane's bytes of a load straight to shared memory go."""
+        if base & 3:
+            raise EmulationError(
+                f"a load straight to shared memory at byte {base & 0xFFFFFFFF}: M0 + offset is no word's"
+            )
+        return (base + step * np.arange(self.wave)).astype(np.uint32)
 
     def scalar_index(self, index: int, count: int) -> int:
         """The place of a scalar register by its number at run time, if it is a general one."""

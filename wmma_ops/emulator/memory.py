@@ -255,6 +255,20 @@ class GlobalMemory:
         found = region.words[at : at + count].tolist()
         return found + [0] * (count - len(found))
 
+    def scalar_store(self, address: int, values: list[int]) -> None:
+        address &= 0xFFFF_FFFF_FFFF_FFFC
+        region = self._find(address, address + 4 * len(values))
+        if region is None:
+            self._fail(address, 4 * len(values), 0, "scalar store")
+        at = (address - region.start) >> 2
+        region.words[at : at + len(values)] = values
+
+    def scalar_atomic(self, address: int, operation: str, values: list[int], wide: bool) -> list[int]:
+        """What was there before."""
+        out = np.zeros((2 if wide else 1, 1), u32)
+        self.atomic(np.array([address], u64), operation, np.array(values, u32)[:, None], out, wide, np.ones(1, bool))
+        return out[:, 0].tolist()
+
     def scalar_small(self, address: int, kind: str) -> int:
         size, is_signed = _SMALL[kind]
         region = self._find(address, address + size)

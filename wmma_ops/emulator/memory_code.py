@@ -103,28 +103,6 @@ def _swizzle(text: str, pattern: str, wave: int) -> np.ndarray:
 
 
 class MemoryCode(Writer):
-    def _scratch_buffer(self, m: str, ins: Instruction) -> bool:
-        """Spills on targets without scratch_ instructions: through a buffer that holds each lane's own memory."""
-        match = re.match(r"^buffer_(load|store)_(\w+)$", m)
-        if not match or match.group(2) not in MEMORY_KINDS:
-            return False
-        only(ins, CACHE, OFFSET, frozenset({"offen"}))
-        data, address, _, base = ins.operands
-        offset = int(ins.modifiers.get("offset", "0"), 0)
-        # An offset of 32 bits, which may be negative; the scalar part counts all lanes' bytes together.
-        at = f"np.full(W, {offset}, i64)"
-        if "offen" in ins.modifiers:
-            at = f"({self.source(address, 'u')} + u32({offset})).astype(i64)"
-        at += f" + ({self.scalar(base)} // W)" if base != "0" else ""
-        resource, _ = scalar_index(ins.operands[2])
-        kind = MEMORY_KINDS[match.group(2)]
-        rows = self._rows(data, kind)
-        where = f"st.scratch_buffer(S[{resource + 2}])"
-        self.emit(f"{where}.{match.group(1)}({at}, {rows}, {kind!r}, full, mask)")
-        return True
-
-    # Memory.
-
     def _global(self, m: str, ins: Instruction) -> bool:
         space, _, operation = m.partition("_")
         only(ins, CACHE, OFFSET)
@@ -137,13 +115,11 @@ class MemoryCode(Writer):
             read = f"st.memory.load({self._address(space, ops[1:], offset)}, {rows}, 'b128', full, mask)"
             return self._transposed(read, rows, 16, 8)
         match = re.match(r"^(load|store)_(\w+)$", operation)
-        if not match or (match.group(1), match.group(2)) == ("load", "lds"):
+        if not match:
             return False
         way, kind = match.groups()
         kind = MEMORY_KINDS.get(kind)
         if kind is None:
-            return False
-        if "lds" in kind:
             return False
         data, address_ops = (ops[0], ops[1:]) if way == "load" else (None, ops)
         if way == "store":
@@ -168,6 +144,11 @@ class MemoryCode(Writer):
             raise ValueError(f"{text}: not a whole register")
         prefix, index, _ = vector_index(text)
         count = int(kind[1:]) // 32 if kind.startswith("b") else 1
+        return "(" + ", ".join(self.row(prefix, index + i, "u") for i in range(count)) + ",)"
+
+    def _every_row(self, text: str) -> str:
+        """Of all registers of an operand."""
+        prefix, index, count = vector_index(text)
         return "(" + ", ".join(self.row(prefix, index + i, "u") for i in range(count)) + ",)"
 
     def _address(self, space: str, ops, offset: int) -> str:
@@ -198,12 +179,8 @@ class MemoryCode(Writer):
             return False
         result = ops.pop(0) if returns_old(ins) else None
         address = self._address(space, [ops[0], *ops[2:]], offset)
-        data = vector_index(ops[1])
-        rows = "(" + ", ".join(self.row(data[0], data[1] + i, "u") for i in range(data[2])) + ",)"
-        out = "None"
-        if result is not None:
-            found = vector_index(result)
-            out = "(" + ", ".join(self.row(found[0], found[1] + i, "u") for i in range(found[2])) + ",)"
+        rows = self._every_row(ops[1])
+        out = "None" if result is None else self._every_row(result)
         target = "st.flat" if space == "flat" else "st.memory"
         self.emit(f"{target}.atomic({address}, {operation!r}, {rows}, {out}, {wide}, mask)")
         return True
@@ -301,10 +278,7 @@ class MemoryCode(Writer):
             given.reverse()
         words = 2 if wide else 1
         names = "(" + ", ".join(self.row(p, i + j, "u") for p, i, _ in given for j in range(words)) + ",)"
-        out = "None"
-        if result is not None:
-            found = vector_index(result)
-            out = "(" + ", ".join(self.row(found[0], found[1] + i, "u") for i in range(found[2])) + ",)"
+        out = "None" if result is None else self._every_row(result)
         self._within("atomic", address, (offset,), 4 * words)
         self.emit(f"st.lds.atomic({address}, {offset}, {operation!r}, {names}, {out}, {wide}, mask)")
         return True

@@ -16,6 +16,8 @@ SIGNS = frozenset({"neg_lo", "neg_hi"})
 # part that asks for an atomic's old value is read by dataflow.returns_old.)
 CACHE = frozenset("glc slc dlc sc0 sc1 nt scc th scope".split())
 OFFSET = frozenset({"offset"})
+BUFFER = frozenset({"offen", "idxen"})
+TO_SHARED = frozenset({"lds"})
 OFFSETS = frozenset({"offset", "offset0", "offset1"})
 
 

@@ -19,18 +19,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from wmma_ops.emulator import dataflow, padding, templates
+from wmma_ops.emulator.arrivals import is_counted, left_by
 from wmma_ops.emulator.assembly import Instruction, KernelText, class_of, parse_instruction
+from wmma_ops.emulator.buffer_code import BufferCode
+from wmma_ops.emulator.buffers import is_scratch
 from wmma_ops.emulator.convert_code import ConvertCode
 from wmma_ops.emulator.errors import UnknownInstruction
 from wmma_ops.emulator.lanes_code import LanesCode, name_indexed
 from wmma_ops.emulator.linking import CODE_BASE, CODE_STEP, Linked, link, resolve
 from wmma_ops.emulator.memory import Region
-from wmma_ops.emulator.memory_code import MemoryCode
 from wmma_ops.emulator.modifiers import only
 from wmma_ops.emulator.narrow_code import NarrowCode
-from wmma_ops.emulator.operands import DTYPES
+from wmma_ops.emulator.operands import DTYPES, scalar_index
 from wmma_ops.emulator.scalar import IGNORED, SALU
 from wmma_ops.emulator.scalar_code import ScalarCode
+from wmma_ops.emulator.scalar_memory_code import ScalarMemoryCode
 from wmma_ops.emulator.shared_names import SharedNames
 from wmma_ops.emulator.vector import ACCUMULATING, PACKED, VALU
 from wmma_ops.emulator.vector_code import VectorCode
@@ -125,13 +128,14 @@ def _stem(mnemonic: str) -> str:
     return mnemonic.removesuffix("_e64")
 
 
-class Builder(ScalarCode, VectorCode, ConvertCode, NarrowCode, LanesCode, MemoryCode):
+class Builder(ScalarCode, ScalarMemoryCode, VectorCode, ConvertCode, NarrowCode, LanesCode, BufferCode):
     """Code for any instruction."""
 
     def __init__(self, kernel: KernelText, target: str, flow: "_Flow", names: SharedNames | None):
         super().__init__(kernel, target, flow.instructions)
         self.flow, self.names = flow, names
         self.place = 0  # of the instruction at hand
+        self.to_shared = any(map(dataflow.to_shared, flow.instructions))
         self._views: dict[tuple[str, int, str], object] = {}
 
     def add(self, steps: Steps, ins: Instruction, write: Callable[[Instruction], bool] | None = None) -> None:
@@ -191,6 +195,8 @@ class Builder(ScalarCode, VectorCode, ConvertCode, NarrowCode, LanesCode, Memory
             only(ins)
             self._salu(m, ins)
             return True
+        if m.startswith(_SCALAR_MEMORY):
+            return self._scalar_memory(m, ins)
         if m.startswith("s_"):
             return self._scalar_others(m, ins)
         if m in VALU or m in ACCUMULATING:
@@ -209,15 +215,18 @@ class Builder(ScalarCode, VectorCode, ConvertCode, NarrowCode, LanesCode, Memory
             return self._carried(m, ins)
         if m.startswith("v_"):
             return self._conversions(m, ins) or self._narrow(m, ins) or self._lanes_others(m, ins)
+        if dataflow.to_shared(ins):
+            return self._to_shared(m, ins)
         if m.startswith(("global_", "flat_", "scratch_")):
             return self._global(m, ins)
         if m.startswith("buffer_"):
-            return self._scratch_buffer(m, ins)
+            return self._buffer(m, ins)
         if m.startswith("ds_"):
             return self._shared(m, ins)
         return False
 
 
+_SCALAR_MEMORY = tuple(f"s_{buffer}{way}_" for buffer in ("", "buffer_") for way in ("load", "store", "atomic"))
 _MODES = {
     "float_denorm_mode_32": 3,
     "float_denorm_mode_16_64": 3,
@@ -357,6 +366,20 @@ def _follow(_, following: int) -> int:
     return following
 
 
+def _issue(st) -> None:
+    st.lds.issue()
+
+
+def _wait(st, left: int) -> None:
+    st.lds.wait(left)
+
+
+def _check_stored(st, registers: list[str], resource: int) -> None:
+    """Spills through a buffer save registers that a caller may never have written."""
+    if not is_scratch(st.scalars[resource : resource + 4]):
+        _check_written(st, registers, True)
+
+
 def _check_written(st, registers: list[str], by_lanes: bool) -> None:
     if not by_lanes or st.mask.any():
         for register in registers:
@@ -384,7 +407,14 @@ def _steps(builder: Builder, flow: _Flow, which: int) -> Steps:
         is_conversion = bool(needed) and dataflow.converts(ins)
         if needed and not is_conversion:
             # Compilers do not jump over a few instructions that no lane executes. Matrix instructions ask no lane.
-            steps.add(_check_written, (sorted(needed), not ins.mnemonic.startswith(_NOT_BY_LANES)), ins)
+            if ins.mnemonic.startswith("buffer_store"):
+                steps.add(_check_stored, (sorted(needed), scalar_index(ins.operands[2])[0]), ins)
+            else:
+                steps.add(_check_written, (sorted(needed), not ins.mnemonic.startswith(_NOT_BY_LANES)), ins)
+        if builder.to_shared and is_counted(ins):
+            steps.add(_issue, (), ins)
+        if builder.to_shared and (left := left_by(ins)) is not None:
+            steps.add(_wait, (left,), ins)
         if _leaves(ins.mnemonic):
             to = flow.block_of(ins.operands[0]) if ins.mnemonic.startswith(("s_cbranch", "s_branch")) else END
             builder.add(steps, ins, lambda renamed: _leave(builder, renamed, to, following))  # noqa: B023

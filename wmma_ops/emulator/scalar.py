@@ -194,7 +194,7 @@ COMPARE = {
 IGNORED = tuple(
     """
     s_waitcnt s_nop s_clause s_delay_alu s_wait_ s_setprio s_inst_prefetch s_set_inst_prefetch_distance s_code_end
-    s_dcache_ s_icache_ s_ttracedata s_sched s_prefetch buffer_wbl2
+    s_dcache_inv s_dcache_wb s_atc_probe s_icache_ s_ttracedata s_sched s_prefetch buffer_wbl2
     buffer_inv buffer_gl0_inv buffer_gl1_inv buffer_wbinvl1 global_wb global_inv global_wbinv s_version
     s_incperflevel s_decperflevel v_nop s_monitor_sleep
     """.split()

@@ -4,8 +4,8 @@ import re
 
 from wmma_ops.emulator import numeric
 from wmma_ops.emulator.assembly import Instruction
-from wmma_ops.emulator.modifiers import CACHE, OFFSET, only
-from wmma_ops.emulator.operands import M0, NUMBER, SCC, scalar_index
+from wmma_ops.emulator.modifiers import only
+from wmma_ops.emulator.operands import M0, SCC, scalar_index
 from wmma_ops.emulator.scalar import COMPARE, SALU, SAVEEXEC
 from wmma_ops.emulator.vector import CONDITIONS
 from wmma_ops.emulator.writer import Writer
@@ -30,8 +30,7 @@ class ScalarCode(Writer):
 
     def _scalar_others(self, m: str, ins: Instruction) -> bool:
         ops = ins.operands
-        if not m.startswith(("s_load", "s_buffer_load")):
-            only(ins)
+        only(ins)
         if match := re.match(r"^s_cmp(k?)_(\w+?)_([iu])(32|64)$", m):
             _, condition, sign, width = match.groups()
             if condition not in COMPARE:
@@ -85,23 +84,6 @@ class ScalarCode(Writer):
                 value = f"(signed({value} & 0xFFFF, 16) & {numeric.M32})"
             self.write_scalar(ops[0], f"{value} if S[{SCC}] else {self.scalar(ops[0], width)}", width)
             return True
-        if match := re.match(
-            r"^s_(?:buffer_)?load_(dword|b32|dwordx2|b64|b96|dwordx4|b128|dwordx8|b256|dwordx16|b512|u8|i8|u16|i16)$", m
-        ):
-            counts = {"dword": 1, "b32": 1, "dwordx2": 2, "b64": 2, "b96": 3, "dwordx4": 4, "b128": 4}
-            counts |= {"dwordx8": 8, "b256": 8, "dwordx16": 16, "b512": 16}
-            if m.startswith("s_buffer"):
-                return False
-            only(ins, CACHE, OFFSET)
-            offset = self._scalar_offset(ops[2:], ins)
-            address = f"{self.scalar(ops[1], 64)} + {offset}"
-            index, _ = scalar_index(ops[0])
-            kind = match.group(1)
-            if kind in counts:
-                self.emit(f"S[{index}:{index + counts[kind]}] = st.memory.scalar_words({address}, {counts[kind]})")
-            else:
-                self.emit(f"S[{index}] = st.memory.scalar_small({address}, {kind!r})")
-            return True
         if m in ("s_memtime", "s_memrealtime"):
             self.write_scalar(ops[0], "st.clock()" if m == "s_memtime" else "st.realtime()", 64)
             return True
@@ -130,17 +112,3 @@ class ScalarCode(Writer):
             self.write_scalar(ops[0], "st.realtime()", 64 if m.endswith("64") else 32)
             return True
         return False
-
-    def _scalar_offset(self, ops, ins: Instruction) -> str:
-        parts = []
-        for op in ops:
-            for word in op.split():
-                if word.startswith("offset:"):
-                    word = word[7:]
-                if scalar_index(word) is not None and word != "null":
-                    parts.append(self.scalar(word))
-                elif NUMBER.match(word):
-                    parts.append(str(int(word, 0)))
-        if "offset" in ins.modifiers:
-            parts.append(str(int(ins.modifiers["offset"], 0)))
-        return " + ".join(parts) or "0"

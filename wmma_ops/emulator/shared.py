@@ -5,6 +5,7 @@ import functools
 import numpy as np
 
 from wmma_ops.emulator import atomics
+from wmma_ops.emulator.arrivals import Arrivals
 from wmma_ops.emulator.errors import EmulationError, OutOfBounds, Race, Uninitialised
 from wmma_ops.emulator.memory import Traffic, count_banks, operands_of, put_old, size_of, widen
 from wmma_ops.emulator.shared_names import SharedNames, Variable
@@ -101,6 +102,7 @@ class SharedMemory:
         self.banks = 32
         self.unwritten: int | None = None  # the byte whose read was refused
         self.awaited: int | None = None  # a write of this byte raises AwaitedWrite
+        self.arrivals: Arrivals | None = None  # where a load straight to shared memory was
 
     def _lanes(self, address, offset, size, mask, full, what):
         """(lanes, their byte addresses, the bits that are set in any address) of an access."""
@@ -175,8 +177,10 @@ class SharedMemory:
             f"{accesses.other_wave(place, self.wave)} {how} there with no barrier between"
         )
 
-    def _access(self, kind: str, at, bits: int, size: int, lanes) -> None:
-        """Reports what races with this read, write or atomic, and remembers it."""
+    def _access(self, kind: str, at, bits: int, size: int, lanes, *, loaded: bool = False) -> None:
+        """Reports what races with this read, write or atomic, and remembers it. The write may be that of a load."""
+        if self.arrivals is not None:
+            self._check_arrivals(kind, at, size, lanes, loaded)
         if self.awaited is not None and kind != "read" and ((at <= self.awaited) & (self.awaited < at + size)).any():
             raise AwaitedWrite
         places = self._places(at, bits, size)
@@ -187,6 +191,19 @@ class SharedMemory:
             self._check(self.reads, places, lanes, kind, "read")
         own = {"read": self.reads, "write": self.writes, "atomic": self.atomics}[kind]
         own.note(places, self.wave, self.signals, self.waits)
+
+    def _check_arrivals(self, kind: str, at, size: int, lanes, loaded: bool) -> None:
+        """A wave's loads come in order: of them none meets another."""
+        found = self.arrivals.meets(at, size, self.wave if loaded else None)
+        if found is None:
+            return
+        which, word, wave = found
+        byte = max(4 * word, int(at[which]))
+        between = "" if wave == self.wave else " and a barrier after it"
+        raise Race(
+            f"lane {int(lanes[which])}: this {kind} of shared byte {self._named(byte)} meets a load straight to shared "
+            f"memory that wave {wave} has not waited for: an s_waitcnt with vmcnt{between} stands between them"
+        )
 
     def _initialised(self, ok, lanes, at, size) -> None:
         if not ok.all():
@@ -253,6 +270,32 @@ class SharedMemory:
                 words = (at >> 2) + j
                 self.words[words] = row if full else row[lanes]
                 self.written_words[words] = 0x01010101
+
+    def bring(self, address, rows, full: bool, mask) -> None:
+        """A load straight to shared memory puts these words here, at a time before a wait of its wave for it is over."""
+        size = 4 * len(rows)
+        lanes, at, _ = self._lanes(address, 0, size, mask, full, "write")
+        if not len(at):
+            return
+        if self.traffic is not None:
+            count_banks(self.traffic, at, size, self.banks, True)
+        self._access("write", at, 0, size, lanes, loaded=True)
+        words = (at >> 2)[:, None] + _first(len(rows))
+        self.words[words] = np.stack([row[lanes] for row in rows], axis=1)
+        self.written_words[words] = 0x01010101
+        self.arrivals.add(self.wave, words.ravel())
+
+    def issue(self) -> None:
+        """The wave issues an access of vector memory, in a kernel that loads straight to shared memory."""
+        if self.arrivals is None:
+            self.arrivals = Arrivals(len(self.words))
+        self.arrivals.issue(self.wave)
+
+    def wait(self, left: int) -> None:
+        """The wave waits until at most `left` accesses of vector memory are under way: those loads are its writes of now."""
+        if self.arrivals is not None:
+            for words in self.arrivals.wait(self.wave, left):
+                self.writes.note(self._places(words << 2, 0, 4), self.wave, self.signals, self.waits)
 
     def atomic(self, address, offset, operation, rows, out, wide, mask) -> None:
         size = 8 if wide else 4
