@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from user_kernels import HEAD, SCALE
+from user_kernels import HEAD
 
 import wmma_ops
 from wmma_ops.emulator import (
@@ -338,14 +338,11 @@ def test_fma64_rounds_once_where_the_product_leaves_the_range():
 
 def test_modes_that_are_not_emulated_are_refused():
     with pytest.raises(UnknownInstruction, match="s_setreg_imm32_b32"):
-        execute("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 0")
-    execute("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 3\ns_nop 0")
-    execute("s_denorm_mode 15", "gfx1100")
+        execute("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 1")
     with pytest.raises(UnknownInstruction, match="s_denorm_mode"):
-        execute("s_denorm_mode 12", "gfx1100")
-    kernel = wmma_ops.Kernel(SCALE, "scale", options=("-fgpu-flush-denormals-to-zero",))
-    with wmma_ops.emulate("gfx942"), pytest.raises(UnknownInstruction, match="denorm_mode_32 is 0"):
-        kernel[1, 64](torch.ones(64), torch.ones(64), 64, 1.0)
+        execute("s_denorm_mode 3", "gfx1100")
+    with pytest.raises(UnknownInstruction, match="s_round_mode"):
+        execute("s_round_mode 1", "gfx1100")
 
 
 REFUSED = [

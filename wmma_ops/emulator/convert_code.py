@@ -76,8 +76,9 @@ class ConvertCode(Writer):
             elif high:
                 raise ValueError("op_sel on an operand of 32 bits")
             else:
-                out.append(self.source(text, "f"))
+                out.append(self.taken(self.source(text, "f"), "f"))
         result = f"fma32({', '.join(out)})"
+        result = result if half else self.given(result, "f")
         if "clamp" in ins.modifiers:
             result = f"clamped({result})"
         if half:
@@ -142,6 +143,7 @@ class ConvertCode(Writer):
 
     def _dot_floats(self, ins: Instruction, kind: str) -> None:
         only(ins)
+        self.keeps_denormals()
         into, a, b, *rest = ins.operands
         c = self.source(rest[0] if rest else into, "f")
         if kind == "bf16":

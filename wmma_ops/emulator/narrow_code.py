@@ -73,6 +73,7 @@ class NarrowCode(Writer):
             count = vector_index(sources[0])[2] * (1 if source == "f32" else 2)
         if count != {None: 1, "pk_": 2, "pk32_": 32, "2xpk16_": 32}[form]:
             raise ValueError(f"{sources[0]}: {count} elements")
+        values = self.taken(values, source[0] if source == "f32" else "")
         x = f"shrunk({values}, {self._bare(scale)})"
         if random:
             code = f"encode_random({x}, seeds({seed}, {count}), {kind!r}, {_MANTISSA[source]})"
@@ -122,7 +123,7 @@ class NarrowCode(Writer):
             raise ValueError("op_sel beyond the operand's part")
         value = f"decode({codes}, {kind!r}) * factor({self._bare(scale)})"
         if wide == "f32":
-            self._put_rows(into, f"({value}).astype(f32).view(u32)")
+            self._put_rows(into, f"{self.given(f'({value}).astype(f32)', 'f')}.view(u32)")
         elif form is None:
             row = self.row(*vector_index(into)[:2], "h", bool(third))
             self.emit(f"cp({row}, ({value})[0].astype(f16), 'unsafe', mask)")

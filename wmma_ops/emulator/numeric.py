@@ -291,9 +291,12 @@ def signalling(x):
 
 
 def _number(a, b, result, rules: str):
-    """min or max where an operand is NaN: the other one. Before gfx12 a signalling NaN is handed on, made quiet."""
+    """min or max where an operand is NaN: the other one. Before gfx12 a signalling NaN is handed on, made quiet, but
+    where the kernel's ieee_mode is 0: there it is like any."""
     na, nb = np.isnan(a), np.isnan(b)
-    out = np.where(na & nb, b if rules == "cdna" else a, np.where(na, b, np.where(nb, a, result)))
+    out = np.where(na & nb, b if rules.startswith("cdna") else a, np.where(na, b, np.where(nb, a, result)))
+    if rules.endswith("without signals"):
+        return out
     if rules != "num":
         out = np.where(signalling(a), a, np.where(signalling(b), b, out))
     return quiet(out)
@@ -378,6 +381,11 @@ def clamped(x):
     """clamp of a float: to 0 … 1, NaN to 0."""
     x = np.asarray(x)
     return np.where(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0))
+
+
+def clamped_but_nan(x):
+    """The same where the kernel's dx10_clamp is 0: NaN stays."""
+    return np.where(np.isnan(x), x, clamped(x))
 
 
 def saturated(x, dtype):

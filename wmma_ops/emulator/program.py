@@ -32,7 +32,7 @@ from wmma_ops.emulator.modifiers import only
 from wmma_ops.emulator.narrow_code import NarrowCode
 from wmma_ops.emulator.operands import DTYPES, scalar_index
 from wmma_ops.emulator.scalar import IGNORED, SALU
-from wmma_ops.emulator.scalar_code import ScalarCode
+from wmma_ops.emulator.scalar_code import ScalarCode, denormals_set
 from wmma_ops.emulator.scalar_memory_code import ScalarMemoryCode
 from wmma_ops.emulator.shared_names import SharedNames
 from wmma_ops.emulator.vector import ACCUMULATING, PACKED, VALU
@@ -144,6 +144,7 @@ class Builder(ScalarCode, ScalarMemoryCode, VectorCode, ConvertCode, NarrowCode,
         operands, numbers = templates.renamed(ins.operands)
         self.meant = self.names.meant.get(ins.position) if self.names else None
         key = (self.target, ins.mnemonic, operands, tuple(ins.modifiers.items()), self.meant is None)
+        key += self.denormals, self.modes
         found = None if write else _templates.get(key)
         try:
             if found is None:
@@ -151,7 +152,7 @@ class Builder(ScalarCode, ScalarMemoryCode, VectorCode, ConvertCode, NarrowCode,
                 if not (write or self._write)(ins._replace(operands=operands)):
                     self.unknown.setdefault(_stem(ins.mnemonic), ins)
                     return
-                found = templates.template(self.lines, self.constants, self.namespace, self.rules)
+                found = templates.template(self.lines, self.constants, self.namespace, self.modes)
                 if write is None:
                     templates.keep(_templates, key, found)
             if found.function is not None:
@@ -228,13 +229,10 @@ class Builder(ScalarCode, ScalarMemoryCode, VectorCode, ConvertCode, NarrowCode,
 
 _SCALAR_MEMORY = tuple(f"s_{buffer}{way}_" for buffer in ("", "buffer_") for way in ("load", "store", "atomic"))
 _MODES = {
-    "float_denorm_mode_32": 3,
     "float_denorm_mode_16_64": 3,
     "float_round_mode_32": 0,
     "float_round_mode_16_64": 0,
     "fp16_overflow": 0,
-    "ieee_mode": 1,
-    "dx10_clamp": 1,
     # What a wave's first registers would hold, which the launch does not fill.
     "user_sgpr_kernarg_preload_length": 0,
     "user_sgpr_kernarg_preload_offset": 0,
@@ -328,7 +326,7 @@ def _check_descriptor(kernel: KernelText, target: str) -> None:
         if kernel.descriptor.get(mode, kept) != kept:
             raise UnknownInstruction(
                 f"{kernel.name} on {target}: {mode} is {kernel.descriptor[mode]}; the emulator takes {kept} (it keeps "
-                "denormals and rounds to nearest even)"
+                "denormals of 16 and 64 bits and rounds to nearest even)"
             )
 
 
@@ -395,13 +393,24 @@ def _note_written(st, registers: Set[str], needed: Set[str]) -> None:
 _NOT_BY_LANES = ("s_", "v_mfma", "v_smfma", "v_wmma", "v_swmma", "v_read")
 
 
+def _check_mode(builder: Builder, last: Instruction) -> None:
+    if builder.denormals != builder.described_denormals and not last.mnemonic.startswith("s_endpgm"):
+        raise UnknownInstruction(
+            f"{last.text!r}: another mode of subnormals than the kernel began with, where a run of instructions ends"
+        )
+
+
 def _steps(builder: Builder, flow: _Flow, which: int) -> Steps:
     """One block's; what is not known is left out and kept in `builder.unknown`."""
     start, stop = flow.ranges[which]
     following, steps = flow.following(which), Steps()
+    builder.denormals = builder.described_denormals
     for place in range(start, stop):
         ins = flow.instructions[place]
         builder.place = place
+        if (mode := denormals_set(ins)) is not None:
+            builder.denormals = mode
+            continue
         read, written = dataflow.uses(ins) if builder.watched else ((), ())
         needed, wrote = builder.watched.intersection(read), builder.watched.intersection(written)
         is_conversion = bool(needed) and dataflow.converts(ins)
@@ -416,6 +425,7 @@ def _steps(builder: Builder, flow: _Flow, which: int) -> Steps:
         if builder.to_shared and (left := left_by(ins)) is not None:
             steps.add(_wait, (left,), ins)
         if _leaves(ins.mnemonic):
+            _check_mode(builder, ins)
             to = flow.block_of(ins.operands[0]) if ins.mnemonic.startswith(("s_cbranch", "s_branch")) else END
             builder.add(steps, ins, lambda renamed: _leave(builder, renamed, to, following))  # noqa: B023
             return steps
@@ -423,6 +433,7 @@ def _steps(builder: Builder, flow: _Flow, which: int) -> Steps:
             builder.add(steps, half)
         if wrote:
             steps.add(_note_written, (wrote, needed if is_conversion else set()), ins)
+    _check_mode(builder, flow.instructions[stop - 1])
     steps.add(_follow, (following,), flow.instructions[stop - 1])
     return steps
 

@@ -11,8 +11,21 @@ from wmma_ops.emulator.vector import CONDITIONS
 from wmma_ops.emulator.writer import Writer
 
 
+def denormals_set(ins: Instruction) -> int | None:
+    """The mode of float32's subnormals from an instruction on that sets it, and nothing else that is not as it was."""
+    what, value = re.sub(r"\s", "", ins.operands[0]) if ins.operands else "", ins.operands[-1:]
+    if ins.mnemonic.startswith("s_setreg_imm32_b32") and what == "hwreg(HW_REG_MODE,4,2)":
+        return int(value[0], 0) & 3
+    both = ins.mnemonic.startswith("s_setreg_imm32_b32") and what == "hwreg(HW_REG_MODE,4,4)"
+    if (both or ins.mnemonic == "s_denorm_mode") and int(value[0], 0) >> 2 & 3 == 3:
+        return int(value[0], 0) & 3
+    return None
+
+
 class ScalarCode(Writer):
     def _salu(self, m: str, ins: Instruction) -> None:
+        if m.endswith("_f32"):
+            self.keeps_denormals()
         width, widths, expression, scc = SALU[m]
         destination, *sources = ins.operands
         if m in ("s_addk_i32", "s_addk_co_i32", "s_mulk_i32"):
@@ -90,12 +103,8 @@ class ScalarCode(Writer):
         if m == "s_getreg_b32":
             self.write_scalar(ops[0], f"st.getreg({self.constant(ops[1])})")
             return True
-        if m in ("s_denorm_mode", "s_round_mode"):
-            # Denormals kept and rounding to nearest even are what the arithmetic here does.
-            return int(ops[0], 0) == (15 if m == "s_denorm_mode" else 0)
-        if m.startswith("s_setreg_imm32_b32"):
-            what = re.sub(r"\s", "", ops[0])
-            return what == "hwreg(HW_REG_MODE,4,2)" and int(ops[1], 0) == 3
+        if m == "s_round_mode":
+            return int(ops[0], 0) == 0  # to nearest even, as the arithmetic here does
         if m == "s_barrier_signal" and ops == ("-1",):
             self.emit("st.signal()")
             return True

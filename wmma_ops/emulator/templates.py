@@ -58,7 +58,7 @@ class Template:
 MEANT = object()  # stands for the variables of shared memory that an instruction's place means
 
 
-def template(lines: list[str], constants: list, namespace: dict, family: str) -> Template:
+def template(lines: list[str], constants: list, namespace: dict, family: tuple) -> Template:
     """Of lines that name vector registers `v<number>_<kind>`, scalar ones S[<number>], constants k0, k1, …."""
     if not lines:
         return Template(None, ())

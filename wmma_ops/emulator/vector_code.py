@@ -148,7 +148,8 @@ class VectorCode(Writer):
         if len(sources) != len(kinds):
             raise ValueError(f"{len(sources)} sources; takes {len(kinds)}")
         out, lanes, high = self._operands(ins, sources, kinds)
-        values = {"D": self.source(destination, kind, high)} if m in ACCUMULATING else {}
+        out = [self.taken(x, k) for x, k in zip(out, kinds, strict=True)]
+        values = {"D": self.taken(self.source(destination, kind, high), kind)} if m in ACCUMULATING else {}
         if whole:
             out = [f"np.asarray({x}).astype(i64)" for x in out]
             dtype = np.dtype(DTYPES[kind]).name.replace("uint", "u").replace("int", "i")
@@ -156,7 +157,7 @@ class VectorCode(Writer):
         else:
             if any(name in expression for name in (".astype", ".view")):
                 out = [f"np.asarray({x})" if x[0] != "v" else x for x in out]
-            result = self._modified(ins, kind, expression.format(*out, **values))
+            result = self._modified(ins, kind, self.given(expression.format(*out, **values), kind))
         if ins.modifiers.get("dst_sel", "DWORD") != "DWORD":
             if m in ACCUMULATING:
                 raise ValueError("part of a result that is also an operand")
@@ -217,7 +218,7 @@ class VectorCode(Writer):
                     x = self.constant(np.uint16(half).view(DTYPES[kind]))
                 if whole:
                     x = f"np.asarray({x}).astype(i64)"
-                out.append(f"np.negative({x})" if minus else x)
+                out.append(self.taken(f"np.negative({x})" if minus else x, kind))
             halves.append(out)
         prefix, index, _ = vector_index(destination)
         if m == "v_pk_mov_b32":
@@ -233,7 +234,7 @@ class VectorCode(Writer):
                     pairs.append(self.source(text, kind))
             results = pairs
         else:
-            results = [expression.format(*out) for out in halves]
+            results = [self.given(expression.format(*out), kind) for out in halves]
         if whole:
             results = [f"saturated({x}, {'u16' if kind == 'w' else 'i16'})" for x in results]
         elif "clamp" in mods:
@@ -265,6 +266,7 @@ class VectorCode(Writer):
             return False
         else:
             out, lanes, _ = self._operands(ins, ops, kind * 2)
+            out = [self.taken(x, kind) for x in out]
             expression = {"t": "np.True_", "f": "np.False_"}.get(condition) or CONDITIONS[condition].format(*out)
         self._every_lane(lanes)
         self.write_mask(destination, f"({expression}) & mask")
@@ -335,6 +337,8 @@ class VectorCode(Writer):
         shape = matrix.describe(m, self.target, ins.modifiers)
         if shape is None:
             return False
+        if shape.a == "float32":
+            self.keeps_denormals()
         texts = list(ins.operands)
         if shape.indices is not None:
             texts.insert(3, texts[0])  # the result is what is added to

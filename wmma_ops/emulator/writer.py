@@ -32,11 +32,13 @@ def _highest(text: str) -> int:
 
 
 @functools.cache
-def _namespace(rules: str, wave: int) -> dict:
+def _namespace(rules: str, dx10_clamp: int, wave: int) -> dict:
     """What generated code names beside its parameters."""
     found = {name: getattr(of, name) for of in (narrow, numeric) for name in dir(of) if not name.startswith("__")}
     for name in ("vmin", "vmax", "vmed"):
         found[name] = functools.partial(found[name], rules)
+    if not dx10_clamp:
+        found["clamped"] = numeric.clamped_but_nan
     below = [(1 << lane) - 1 for lane in range(wave)]
     return found | {
         "np": np,
@@ -66,7 +68,13 @@ class Writer:
         self.accumulators = np.zeros((max(agprs, vgprs - offset, 0) + 260, self.wave), dtype=np.uint32)
         self.scalars = [0] * SCALARS
         self.rules = "num" if target.startswith("gfx12") else "cdna" if self.cdna else "rdna3"  # of minimum and maximum
-        self.namespace = _namespace(self.rules, self.wave)
+        described = kernel.descriptor
+        if self.rules != "num" and not described.get("ieee_mode", 1):
+            self.rules += " without signals"
+        self.modes = self.rules, described.get("dx10_clamp", 1)
+        self.namespace = _namespace(*self.modes, self.wave)
+        # Of float32's subnormals: 0 takes and gives zeros for them, 1 gives, 2 takes, 3 does neither.
+        self.described_denormals = self.denormals = described.get("float_denorm_mode_32", 3)
         self.constants: list = []  # of the instruction at hand
         self.lines: list[str] = []
         self.unknown: dict[str, Instruction] = {}
@@ -169,6 +177,18 @@ class Writer:
             return str(int(kind(float(text)).view(view)))
         value = int(text, 0)
         return str(value & (numeric.M64 if width == 64 else numeric.M32))
+
+    def taken(self, expression: str, kind: str) -> str:
+        """An operand of arithmetic, zero where the kernel has subnormals taken so."""
+        return f"flushed({expression})" if kind == "f" and self.denormals in (0, 2) else expression
+
+    def given(self, expression: str, kind: str) -> str:
+        """A result of arithmetic likewise."""
+        return f"flushed({expression})" if kind == "f" and self.denormals in (0, 1) else expression
+
+    def keeps_denormals(self) -> None:
+        if self.denormals != 3:
+            raise ValueError("not emulated where float32's subnormals are zeros (float_denorm_mode_32)")
 
     # Writing results.
 
