@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
+import wmma_ops
 from wmma_ops.emulator.assembly import parse_instruction
 from wmma_ops.emulator.timing import Executed, Timing, operation, rules, run, shared_memory
 from wmma_ops.emulator.timing.rules import FAMILIES, family, not_validated, source
@@ -16,7 +18,7 @@ def executed(target: str, lines: list[str], shared_cycles: int | None = None) ->
 
 def timed(target: str, lines: list[str], waves: int = 1, shared_cycles: int | None = None) -> Timing:
     stream = executed(target, lines, shared_cycles)
-    return run([stream] * waves, rules(target), 64 if target.startswith("gfx9") else 32)
+    return run([(0, stream)] * waves, rules(target), 64 if target.startswith("gfx9") else 32)
 
 
 def each(target: str, line: str, waves: int = 1, count: int = 200, shared_cycles: int | None = None) -> float:
@@ -178,11 +180,11 @@ def test_what_is_on_its_way_is_bounded():
 def test_barriers():
     """The waves go on 8 cycles after the last has come."""
     slow, quick = ["v_exp_f32_e32 v8, v9"] * 10 + ["s_barrier"], ["s_barrier"]
-    found = run([executed(CDNA3, slow), executed(CDNA3, quick)], rules(CDNA3), 64)
+    found = run([(0, executed(CDNA3, slow)), (0, executed(CDNA3, quick))], rules(CDNA3), 64)
     assert 10 * 16 - 16 <= found.cycles - 8 <= 10 * 16
     assert found.stalls["s_barrier", "others"] >= 100
     # One that has ended counts no more.
-    ended = run([executed(CDNA3, quick), executed(CDNA3, [*quick, *slow])], rules(CDNA3), 64)
+    ended = run([(0, executed(CDNA3, quick)), (0, executed(CDNA3, [*quick, *slow]))], rules(CDNA3), 64)
     assert 160 <= ended.cycles <= 200
 
 
@@ -192,9 +194,9 @@ def test_two_groups_of_waves_hide_each_other_s_memory():
     multiply = [product.format(0, 15), product.format(16, 31)] * 8
     memory = ["ds_read_b128 v[16:19], v0"] * 12 + ["s_waitcnt lgkmcnt(0)"]
     step = [*memory, "s_barrier", *multiply, "s_barrier"]
-    late = run([executed(CDNA3, [*(["s_barrier"] if i >= 4 else []), *step * 20, *(["s_barrier"] if i < 4 else [])])
-                for i in range(8)], rules(CDNA3), 64)  # fmt: skip
-    alike = run([executed(CDNA3, step * 20) for _ in range(8)], rules(CDNA3), 64)
+    first, second = executed(CDNA3, [*step * 20, "s_barrier"]), executed(CDNA3, ["s_barrier", *step * 20])
+    late = run([(0, first)] * 4 + [(0, second)] * 4, rules(CDNA3), 64)
+    alike = run([(0, executed(CDNA3, step * 20))] * 8, rules(CDNA3), 64)
     assert late.share > alike.share + 0.1
     assert late.share > 0.9
 
@@ -215,3 +217,62 @@ def test_every_rule_says_where_it_is_from():
 def test_a_product_of_unknown_length_is_named():
     with pytest.raises(ValueError, match=r"v_mfma_f32_7x7x7_f16 on gfx942: how long it takes is not known"):
         operation(parse_instruction("v_mfma_f32_7x7x7_f16 a[0:3], v[0:1], v[2:3], a[0:3]"), CDNA3)
+
+
+# Kernels as they run under the emulator.
+
+TRANSPOSES = """#include <wmma/grid.hpp>
+extern "C" __global__ void turn(float* x, int rounds) {
+  __shared__ float tile[32 * ROW];
+  const int line = threadIdx.x / 32, at = threadIdx.x % 32;
+  for (int i = 0; i < 4; ++i) tile[(line + 8 * i) * ROW + at] = x[(line + 8 * i) * 32 + at];
+  wmma::sync_workgroup();
+  float sum = 0;
+  for (int round = 0; round < rounds; ++round)
+    for (int i = 0; i < 4; ++i) sum += tile[at * ROW + ((line + 8 * i + round) & 31)];
+  wmma::sync_workgroup();
+  x[threadIdx.x] = sum;
+}"""
+TIMED = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1200", "gfx1201")
+
+
+@pytest.mark.parametrize("target", TIMED)
+def test_bank_conflicts_cost_what_they_do(target):
+    """A column of a tile whose lines fill the banks, and of one with a word more a line."""
+
+    def cycles(row: int) -> tuple[int, torch.Tensor]:
+        x = torch.arange(1024.0)
+        kernel = wmma_ops.Kernel(TRANSPOSES, "turn", options=(f"-DROW={row}",))
+        with wmma_ops.emulate(target, timing=True) as emulation:
+            kernel[1, 256](x, 64)
+        found = emulation.launches[0].timing()
+        assert found.issued + emulation.launches[0].waves == emulation.launches[0].instructions  # their ends beside
+        assert found.share == 0
+        return found.cycles, x
+
+    (slow, x), (quick, y) = cycles(64), cycles(65)
+    assert torch.equal(x, y)
+    assert slow > 2 * quick
+
+
+@pytest.mark.parametrize("target", TIMED)
+def test_a_product_is_timed(target):
+    a, b = torch.randn(2, 256, 256).bfloat16()
+    with wmma_ops.emulate(target, timing=True) as emulation:
+        got = wmma_ops.matmul(a, b)
+    with wmma_ops.emulate(target) as plain:
+        assert torch.equal(got, wmma_ops.matmul(a, b))
+    timing = emulation.launches[-1].timing()
+    assert 0 < timing.share < 1
+    assert 0 < timing.issued <= emulation.launches[-1].instructions
+    assert any("wait" in why for _, why in timing.stalls)
+    with pytest.raises(ValueError, match=r"takes a launch within wmma_ops\.emulate\(…, timing=True\)"):
+        plain.launches[-1].timing()
+
+
+def test_no_rules_no_timing():
+    with (
+        pytest.raises(ValueError, match="gfx908: there are no rules of its time"),
+        wmma_ops.emulate("gfx908", timing=True),
+    ):
+        pass

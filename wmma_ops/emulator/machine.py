@@ -36,6 +36,7 @@ from wmma_ops.emulator.memory import (
 from wmma_ops.emulator.operands import EXEC, GENERAL_SCALARS, TTMP
 from wmma_ops.emulator.program import BARRIER, END, SLEEP, WAIT, Program
 from wmma_ops.emulator.shared import AwaitedWrite, SharedMemory
+from wmma_ops.emulator.timing import Timing, Trace, rules
 
 DYNAMIC_STACK = 16384  # bytes a lane where a kernel's need is known at run time only
 _UNWRITTEN = 0x7FBAD000  # a NaN that stands out
@@ -53,6 +54,14 @@ class Statistics:
     instructions: int = 0
     by_class: dict[str, int] = field(default_factory=dict)
     traffic: Traffic | None = None  # where `count_traffic` was asked for
+    trace: Trace | None = field(default=None, repr=False)  # where `timing` was
+    basic_blocks: list[list[Instruction]] = field(default_factory=list, repr=False)  # that it tells of
+
+    def timing(self) -> Timing:
+        """How long the blocks take that are resident together on one compute unit, by the rules of its family."""
+        if self.trace is None:
+            raise ValueError("timing: takes a launch within wmma_ops.emulate(…, timing=True)")
+        return self.trace.timing(self.basic_blocks)
 
 
 @dataclass
@@ -246,7 +255,7 @@ class Machine:
         blocks = self.program.blocks
         at = wave.resume
         counts = self.counts
-        left = self.left
+        left, trace = self.left, self.lds.trace
         self.failed = blocks[at].instructions[-1]
         try:
             while at >= 0:
@@ -256,7 +265,11 @@ class Machine:
                 if left < 0:
                     self.failed = body.instructions[-1]
                     left = self._renewed()
-                at = body.steps.run(self)
+                if trace is None:
+                    at = body.steps.run(self)
+                else:
+                    trace.enter(block, wave.index, at)
+                    at = body.steps.traced(self, trace)
         except UnknownInstruction:
             raise  # it names the instruction, which is of no one wave
         except AwaitedWrite as error:
@@ -296,6 +309,8 @@ class Machine:
         block's others have their turns, and then, by a yield, the other blocks if they run together with this one."""
         lds = self.lds = SharedMemory(shared_bytes, self.program.names)
         lds.traffic, lds.banks = self.statistics.traffic, self.banks
+        trace = self.statistics.trace
+        lds.trace = trace if trace is not None and trace.takes(index) else None
         self.left, self.memory.progress = self.budget, False
         waves = self.waves = [_Wave(i) for i in range(-(-threads // self.wave))]
         self.statistics.waves += len(waves)
@@ -429,11 +444,13 @@ def launch(
     budget: int = BUDGET,
     count_traffic: bool = False,
     banks: int = 32,
+    resident: int = 0,
     variables: Mapping[str, bytearray] = MappingProxyType({}),
     together: bool = False,
 ) -> Statistics:
     """Runs a whole grid. `regions` are the memory that the kernel may touch, `variables` what some of its variables hold
-    before, and then after it. Blocks run one after the other; or `together`, in turns where all of one's waves sleep."""
+    before, and then after it. Blocks run one after the other; or `together`, in turns where all of one's waves sleep. Where
+    it is to be timed, so many blocks are `resident` on a compute unit."""
     kernel, wave = program.kernel, program.wave
     segment = np.frombuffer(bytearray(kernel_arguments(kernel, arguments, grid, block, shared_bytes)), dtype=np.uint8)
     packet = np.frombuffer(bytearray(dispatch_packet(grid, block)), dtype=np.uint8)
@@ -445,6 +462,9 @@ def launch(
     machine.private = kernel.descriptor.get("private_segment_fixed_size", 0)
     if kernel.descriptor.get("uses_dynamic_stack"):
         machine.private += DYNAMIC_STACK
+    if resident:
+        machine.statistics.trace = Trace(program.target, rules(program.target), wave, resident)
+        machine.statistics.basic_blocks = [body.instructions for body in program.blocks]
     if count_traffic:
         machine.statistics.traffic = machine.memory.traffic = Traffic()
         machine.banks = banks

@@ -75,6 +75,16 @@ class Steps:
             raise
         return following
 
+    def traced(self, st, trace) -> int:
+        """As `run`; `trace` knows which instruction accesses what."""
+        following = None
+        for function, arguments, trace.instruction in zip(
+            self.functions, self.arguments, self.instructions, strict=True
+        ):
+            st.failed = trace.instruction
+            following = function(st, *arguments)
+        return following
+
 
 class Block:
     """Instructions that run one after the other, as steps, which are made when they are first asked for."""

@@ -9,6 +9,7 @@ from wmma_ops.emulator.arrivals import Arrivals
 from wmma_ops.emulator.errors import EmulationError, OutOfBounds, Race, Uninitialised
 from wmma_ops.emulator.memory import Traffic, count_banks, operands_of, put_old, size_of, widen
 from wmma_ops.emulator.shared_names import SharedNames, Variable
+from wmma_ops.emulator.timing import Trace
 
 u8, u16, u32, i64 = np.uint8, np.uint16, np.uint32, np.int64
 
@@ -99,6 +100,7 @@ class SharedMemory:
         self.reads, self.writes, self.atomics = _Accesses(words), _Accesses(words), _Accesses(words)
         self.wave = self.signals = self.waits = 0
         self.traffic: Traffic | None = None  # counted where set
+        self.trace: Trace | None = None  # likewise
         self.banks = 32
         self.unwritten: int | None = None  # the byte whose read was refused
         self.awaited: int | None = None  # a write of this byte raises AwaitedWrite
@@ -222,6 +224,8 @@ class SharedMemory:
             return
         if self.traffic is not None:
             count_banks(self.traffic, at, size, self.banks, False)
+        if self.trace is not None:
+            self.trace.shared(lanes, at, size, False)
         whole = kind[0] == "b" and not bits & 3
         if whole:
             words = (at >> 2)[:, None] + _first(size // 4)
@@ -253,6 +257,8 @@ class SharedMemory:
             return
         if self.traffic is not None:
             count_banks(self.traffic, at, size, self.banks, True)
+        if self.trace is not None:
+            self.trace.shared(lanes, at, size, True)
         self._access("write", at, bits, size, lanes)
         if kind[0] != "b":
             value = rows[0][lanes]
@@ -279,6 +285,8 @@ class SharedMemory:
             return
         if self.traffic is not None:
             count_banks(self.traffic, at, size, self.banks, True)
+        if self.trace is not None:
+            self.trace.shared(lanes, at, size, True)
         self._access("write", at, 0, size, lanes, loaded=True)
         words = (at >> 2)[:, None] + _first(len(rows))
         self.words[words] = np.stack([row[lanes] for row in rows], axis=1)

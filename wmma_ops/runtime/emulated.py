@@ -1,5 +1,6 @@
 """A compiled kernel as the emulator runs it: what `wmma_ops.Kernel` and the ops have in common."""
 
+import math
 import os
 import pickle
 import threading
@@ -16,6 +17,7 @@ from wmma_ops.emulator import assembly, machine, shared_names
 from wmma_ops.emulator.memory import Region
 from wmma_ops.emulator.program import Program, build
 from wmma_ops.hardware import arch
+from wmma_ops.hardware.occupancy import amd_occupancy
 from wmma_ops.jit import CodeObject
 from wmma_ops.jit.clang import PINNED
 from wmma_ops.runtime.emulation import Emulation
@@ -105,10 +107,21 @@ class EmulatedKernel:
             budget=active.budget,
             count_traffic=active.count_traffic,
             banks=self.target.lds_banks or 32,
+            resident=self._resident(block, shared) if active.timing else 0,
             variables=variables,
             together=together,
         )
         active.launches.append(statistics)
+
+    def _resident(self, block: tuple[int, int, int], shared: int) -> int:
+        """How many blocks a compute unit has at once; on RDNA a WGP."""
+        facts, described, threads = self.program.kernel.facts, self.program.kernel.descriptor, math.prod(block)
+        registers = max(facts.get("vgpr_count", 0), described.get("next_free_vgpr", 0))
+        is_cdna = self.target.family == "cdna"
+        waves = amd_occupancy(
+            self.target, threads, registers, facts.get("sgpr_count", 0), self.static_shared + shared, not is_cdna
+        )
+        return max(int(waves * self.target.simds * (1 if is_cdna else 2) // -(-threads // self.target.wave)), 1)
 
 
 def _make_room(size: int) -> None:

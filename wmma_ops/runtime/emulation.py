@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ class Emulation:
     seed: int = 0
     budget: int = BUDGET
     count_traffic: bool = False
+    timing: bool = False
     launches: "list[Statistics]" = field(default_factory=list)
     execute: bool = True
     recorded: list = field(default_factory=list)
@@ -51,7 +53,13 @@ def entered(emulation: Emulation) -> Iterator[Emulation]:
 
 @contextlib.contextmanager
 def emulate(
-    name: str, *, order: str = "forward", seed: int = 0, budget: int = BUDGET, count_traffic: bool = False
+    name: str,
+    *,
+    order: str = "forward",
+    seed: int = 0,
+    budget: int = BUDGET,
+    count_traffic: bool = False,
+    timing: bool = False,
 ) -> Iterator[Emulation]:
     """Within it, ops and kernels on CPU tensors run as compiled for the AMD target `name`.
 
@@ -61,6 +69,9 @@ def emulate(
         budget: the steps that a block may take without reaching memory that it had not reached before: more are taken for
             an endless loop. An instruction is one step; one of memory or of the matrix unit is 10, an atomic 64.
         count_traffic: also count memory segments and bank conflicts of shared memory (in `launches[i].traffic`).
+        timing: also keep what the blocks execute that a compute unit holds at once, so that `launches[i].timing()` tells how
+            many cycles they take by published rules, the share of them in which the matrix pipes were busy, and what waves
+            waited for. Not for gfx908.
 
     Yields:
         an Emulation, whose `launches` hold what each launch executed.
@@ -81,5 +92,7 @@ def emulate(
         raise ValueError(f"emulate: {name} is not emulated; takes an AMD target such as {', '.join(EMULATED)}")
     if order not in ORDERS:
         raise ValueError(f"order is {order!r}; takes {', '.join(ORDERS[:-1])} or {ORDERS[-1]}")
-    with entered(Emulation(name, order, seed, budget, count_traffic)) as emulation:
+    if timing:
+        importlib.import_module("wmma_ops.emulator.timing").rules(name)  # refuses a family that it has no rules of
+    with entered(Emulation(name, order, seed, budget, count_traffic, timing)) as emulation:
         yield emulation

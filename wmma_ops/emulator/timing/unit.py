@@ -218,13 +218,11 @@ class _Unit:
                 queue.popleft()
 
 
-def run(waves: Sequence[Iterable[Executed]], rules: Rules, lanes: int, waves_a_block: int | None = None) -> Timing:
-    """Runs the waves of the blocks that are resident together, wave i on SIMD i modulo their number."""
+def run(waves: Sequence[tuple[int, Iterable[Executed]]], rules: Rules, lanes: int) -> Timing:
+    """Runs the waves, each given with its block, of blocks that are resident together; the i-th on SIMD i modulo their
+    number."""
     unit = _Unit(rules, lanes)
-    a_block = waves_a_block or len(waves)
-    all_waves = [
-        _Wave(i, i // a_block, unit.simds[i % rules.simds], iter(stream)) for i, stream in enumerate(waves) if stream
-    ]
+    all_waves = [_Wave(i, block, unit.simds[i % rules.simds], iter(stream)) for i, (block, stream) in enumerate(waves)]
     arrived: dict[int, list[_Wave]] = {}
     alive: dict[int, int] = {}
     for wave in all_waves:
