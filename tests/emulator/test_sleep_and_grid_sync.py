@@ -9,7 +9,7 @@ from machine import Machine
 
 import wmma_ops
 from wmma_ops import jit
-from wmma_ops.emulator import EndlessLoop
+from wmma_ops.emulator import EndlessLoop, Race
 from wmma_ops.hardware import arch
 
 TARGETS = pytest.mark.parametrize("target", arch.EMULATED)
@@ -28,11 +28,14 @@ def test_grid_sync(target, order):
 
 
 @TARGETS
-def test_without_the_barrier_the_check_fails(target):
+def test_without_the_barrier_blocks_race(target):
     """A barrier of the block alone lets a block read what others have not written."""
     x, seen = torch.zeros(6 * 64, dtype=torch.int32), torch.zeros(6 * 64, dtype=torch.int32)
-    Machine(target).run(wmma_ops.Kernel(MEETS, "meets", options=("-DSYNC=sync_workgroup()",)), 6, 64, x, seen, 1, -1)
-    assert not torch.equal(seen, (torch.arange(6 * 64, dtype=torch.int32) + 3 * 64 + 1) % (6 * 64))
+    kernel = wmma_ops.Kernel(MEETS, "meets", options=("-DSYNC=sync_workgroup()",))
+    with pytest.raises(
+        Race, match=r"meets\.hip:\d+: .* element \d+ of x meets what .* nothing between that orders blocks"
+    ):
+        Machine(target).run(kernel, 6, 64, x, seen, 1, -1)
 
 
 @TARGETS

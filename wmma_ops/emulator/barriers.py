@@ -24,10 +24,12 @@ def release(waves) -> None:
     """Lets those go on that wait at a barrier which has completed."""
     live = [wave for wave in waves if not wave.done]
     completed = min((wave.signals for wave in live), default=0)
+    told, seen = max(wave.told for wave in waves), max(wave.seen for wave in waves)
     for wave in live:
         if wave.waiting and wave.waits < completed:
             wave.waits += 1
             wave.waiting = False
+            wave.told, wave.seen = told, seen  # as global_races.py has it
 
 
 def told(waves) -> str:

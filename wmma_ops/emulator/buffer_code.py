@@ -6,7 +6,7 @@ from wmma_ops.emulator import atomics
 from wmma_ops.emulator.assembly import Instruction
 from wmma_ops.emulator.dataflow import returns_old
 from wmma_ops.emulator.memory import size_of
-from wmma_ops.emulator.memory_code import MEMORY_KINDS, MemoryCode
+from wmma_ops.emulator.memory_code import MEMORY_KINDS, MemoryCode, passes_by_caches
 from wmma_ops.emulator.modifiers import BUFFER, CACHE, OFFSET, TO_SHARED, only
 from wmma_ops.emulator.operands import M0, scalar_index, vector_index
 
@@ -27,7 +27,8 @@ class BufferCode(MemoryCode):
         if way not in ("load", "store") or kind is None:
             return False
         rows = self._rows(ins.operands[0], kind)
-        self.emit(f"st.buffers.{way}({self._buffer_place(ins, 1)}, {rows}, {kind!r}, full, mask)")
+        atomic = passes_by_caches(ins)
+        self.emit(f"st.buffers.{way}({self._buffer_place(ins, 1)}, {rows}, {kind!r}, full, mask, {atomic})")
         return True
 
     def _buffer_place(self, ins: Instruction, first: int) -> str:

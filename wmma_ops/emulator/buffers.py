@@ -90,39 +90,39 @@ class Buffers:
             offset += index * i64(resource.stride)
         return offset.view(u64), room
 
-    def load(self, words, index, offset, scalar: int, rows, kind: str, full: bool, mask) -> None:
+    def load(self, words, index, offset, scalar: int, rows, kind: str, full: bool, mask, atomic: bool = False) -> None:
         if private := self._private(words, index, offset, scalar, mask):
             private[0].load(private[1], rows, kind, full, mask)
             return
         address, room = self._places(words, index, offset, scalar, mask)
         outside = mask & (room < size_of(kind))
         if not outside.any():
-            self.memory.load(address, rows, kind, full, mask)
+            self.memory.load(address, rows, kind, full, mask, atomic)
             return
-        self.memory.load(address, rows, kind, False, mask & ~outside)
+        self.memory.load(address, rows, kind, False, mask & ~outside, atomic)
         if kind[0] != "b":
             zeros = np.zeros(np.count_nonzero(outside), u8 if size_of(kind) == 1 else u16)
             rows[0][outside] = widen(zeros, kind, rows[0][outside])
             return
         for j, row in enumerate(rows):
             inside = outside & (room >= 4 * (j + 1))
-            self.memory.load(address + u64(4 * j), (row,), "b32", False, inside)
+            self.memory.load(address + u64(4 * j), (row,), "b32", False, inside, atomic)
             row[outside & ~inside] = 0
 
-    def store(self, words, index, offset, scalar: int, rows, kind: str, full: bool, mask) -> None:
+    def store(self, words, index, offset, scalar: int, rows, kind: str, full: bool, mask, atomic: bool = False) -> None:
         if private := self._private(words, index, offset, scalar, mask):
             private[0].store(private[1], rows, kind, full, mask)
             return
         address, room = self._places(words, index, offset, scalar, mask)
         outside = mask & (room < size_of(kind))
         if not outside.any():
-            self.memory.store(address, rows, kind, full, mask)
+            self.memory.store(address, rows, kind, full, mask, atomic)
             return
-        self.memory.store(address, rows, kind, False, mask & ~outside)
+        self.memory.store(address, rows, kind, False, mask & ~outside, atomic)
         if kind[0] == "b":
             for j, row in enumerate(rows):
                 inside = outside & (room >= 4 * (j + 1))
-                self.memory.store(address + u64(4 * j), (row,), "b32", False, inside)
+                self.memory.store(address + u64(4 * j), (row,), "b32", False, inside, atomic)
 
     def atomic(self, words, index, offset, scalar: int, operation: str, rows, out, wide: bool, mask) -> None:
         if self._private(words, index, offset, scalar, mask):

@@ -23,8 +23,8 @@ class Uninitialised(EmulationError):
 
 
 class Race(EmulationError):
-    """Two waves at one place in shared memory with no barrier between, one of them writing; or an access that meets a load
-    straight to shared memory for which its wave has not waited."""
+    """Two waves at one place in memory with nothing between that orders them, one of them writing; or an access that meets a
+    load straight to shared memory for which its wave has not waited."""
 
 
 class DivergentBarrier(EmulationError):

@@ -67,12 +67,15 @@ class Statistics:
 @dataclass
 class _Wave:
     index: int
+    block: tuple[int, int, int]
     registers: np.ndarray | None = None
     accumulators: np.ndarray | None = None
     scalars: list[int] | None = None
     resume: int = 0
     signals: int = 0
     waits: int = 0
+    told: int = 0  # see global_races.Stretch
+    seen: int = 0
     done: bool = False
     waiting: bool = False  # at a barrier
     stopped: str = ""  # where it last did
@@ -157,6 +160,10 @@ class Machine:
     def signal(self) -> None:
         barriers.signal(self.current)
         self.lds.signals = self.current.signals
+        self.memory.races.synchronised()
+
+    def acquire(self) -> None:
+        self.memory.races.acquire()
 
     def wait(self) -> None:
         barriers.wait(self.current, self.waves)
@@ -239,6 +246,7 @@ class Machine:
     def _enter(self, wave: _Wave) -> None:
         self.current = wave
         self.memory.reached = wave.reached
+        self.memory.races.enter(wave)
         self.written = wave.written
         self.scratch = wave.scratch
         self.lds.wave, self.lds.signals, self.lds.waits = wave.index, wave.signals, wave.waits
@@ -312,7 +320,7 @@ class Machine:
         trace = self.statistics.trace
         lds.trace = trace if trace is not None and trace.takes(index) else None
         self.left, self.memory.progress = self.budget, False
-        waves = self.waves = [_Wave(i) for i in range(-(-threads // self.wave))]
+        waves = self.waves = [_Wave(i, index) for i in range(-(-threads // self.wave))]
         self.statistics.waves += len(waves)
         alone = len(waves) == 1 and not together  # then its registers stay in the machine's
 

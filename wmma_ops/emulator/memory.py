@@ -8,8 +8,11 @@ import numpy as np
 
 from wmma_ops.emulator import atomics
 from wmma_ops.emulator.errors import EmulationError, OutOfBounds
+from wmma_ops.emulator.global_races import GlobalRaces
 
 u8, u16, u32, u64, i64 = np.uint8, np.uint16, np.uint32, np.uint64, np.int64
+
+_FIRST = slice(1)  # where one access stands for a wave's
 
 # Where flat addresses mean shared memory and a lane's own.
 SHARED_BASE = 0x0001_0000_0000_0000
@@ -104,14 +107,19 @@ def count_banks(traffic: Traffic, byte: np.ndarray, size: int, banks: int, write
 class Region:
     """A tensor's memory, seen as bytes and, where aligned, as words."""
 
-    def __init__(self, base: int, size: int, name: str, keep=None):
-        self.base, self.size, self.name, self.keep = base, size, name, keep
+    def __init__(self, base: int, size: int, name: str, keep=None, element: int = 1):
+        self.base, self.size, self.name, self.keep, self.element = base, size, name, keep, element
         # The view starts at a multiple of 4 at or below base, so that words have whole indices.
         self.start = base & ~3
         length = (base + size - self.start + 3) & ~3
         raw = (ctypes.c_uint8 * length).from_address(self.start) if size else (ctypes.c_uint8 * 0)()
         self.bytes = np.frombuffer(raw, dtype=u8) if size else np.zeros(0, u8)
         self.words = self.bytes.view(u32)
+        self.origin = u64(self.start)
+
+    def named(self, byte: int) -> str:
+        """Where a byte lies, in words."""
+        return f"byte {byte} of {self.name}" if self.element == 1 else f"element {byte // self.element} of {self.name}"
 
 
 class GlobalMemory:
@@ -125,6 +133,7 @@ class GlobalMemory:
         # By the current wave: of each region the first address, and the one after the last.
         self.reached: dict[Region, tuple[int, int]] = {}
         self.progress = False  # whether any wave has reached more
+        self.races = GlobalRaces()
 
     def _find(self, low: int, high: int) -> Region | None:
         region = self.last
@@ -133,11 +142,14 @@ class GlobalMemory:
             if at < 0 or high > self.regions[at].base + self.regions[at].size:
                 return None
             region = self.last = self.regions[at]
+        self._reach(region, low, high)
+        return region
+
+    def _reach(self, region: Region, low: int, high: int) -> None:
         reached = self.reached.get(region, (high, low))
         if low < reached[0] or high > reached[1]:
             self.reached[region] = min(low, reached[0]), max(high, reached[1])
             self.progress = True
-        return region
 
     def _fail(self, address: int, size: int, lane: int, what: str):
         near = min(self.regions, key=lambda r: max(r.base - address, address - r.base - r.size + 1), default=None)
@@ -167,6 +179,14 @@ class GlobalMemory:
             return
         if self.traffic is not None:
             count_segments(self.traffic, address, size)
+        first = address.item(0)
+        near = self.regions[bisect.bisect_right(self.starts, first) - 1]
+        offset = address - near.origin  # of what lies before it, beyond any size
+        top = near.start + int(np.maximum.reduce(offset)) + size
+        if near.start == near.base and top <= near.base + near.size:
+            self._reach(near, first, top)
+            yield near, offset.view(np.intp), lanes
+            return
         region = self._find(int(np.minimum.reduce(address)), int(np.maximum.reduce(address)) + size)
         if region is not None:
             yield region, (address - u64(region.start)).astype(np.intp), lanes
@@ -175,42 +195,50 @@ class GlobalMemory:
         for region, which in self._split(address, numbers, size, what):
             yield region, (address[which] - u64(region.start)).astype(np.intp), numbers[which]
 
-    def load(self, address, rows, kind: str, full: bool, mask) -> None:
+    def load(self, address, rows, kind: str, full: bool, mask, atomic: bool = False) -> None:
         size = size_of(kind)
         for region, offset, lanes in self._places(address, size, full, mask, "load"):
+            words = offset >> 2 if kind[0] == "b" and not int(np.bitwise_or.reduce(offset)) & 3 else None
+            self.races.load(region, offset, words, size, lanes, atomic)
             if kind[0] != "b":
                 raw = region.bytes[offset]
                 if size == 2:
                     raw = raw.astype(u16) | (region.bytes[offset + 1].astype(u16) << u16(8))
                 rows[0][lanes] = widen(raw, kind, rows[0][lanes])
-            elif int(np.bitwise_or.reduce(offset)) & 3:
+            elif words is None:
                 found = region.bytes[offset[:, None] + np.arange(size)].view(u32)
                 for j, row in enumerate(rows):
                     row[lanes] = found[:, j]
             else:
                 # Rows may hold the address: it was read above.
                 for j, row in enumerate(rows):
-                    row[lanes] = region.words[(offset >> 2) + j]
+                    row[lanes] = region.words[j:][words]
 
-    def store(self, address, rows, kind: str, full: bool, mask) -> None:
+    def store(self, address, rows, kind: str, full: bool, mask, atomic: bool = False) -> None:
         size = size_of(kind)
         for region, offset, lanes in self._places(address, size, full, mask, "store"):
+            words = offset >> 2 if kind[0] == "b" and not int(np.bitwise_or.reduce(offset)) & 3 else None
+            compare = self.races.store(region, offset, words, size, lanes, atomic)
             if kind[0] != "b":
                 value = rows[0][lanes]
                 if kind in ("d16_hi", "u8_hi"):
                     value = value >> u32(16)
                 for j in range(size):
                     region.bytes[offset + j] = (value >> u32(8 * j)) & u32(0xFF)
-            elif int(np.bitwise_or.reduce(offset)) & 3:
+            elif words is None:
                 data = np.stack([row[lanes] for row in rows], axis=1).view(u8)
                 region.bytes[offset[:, None] + np.arange(size)] = data
             else:
                 for j, row in enumerate(rows):
-                    region.words[(offset >> 2) + j] = row[lanes]
+                    region.words[j:][words] = row[lanes]
+            if compare is not None:
+                compare()
 
     def atomic(self, address, operation: str, rows, out, wide: bool, mask) -> None:
         size = 8 if wide else 4
         address = np.broadcast_to(address, mask.shape)
+        partial = atomics.may_be_partial(operation)
+        touched: dict[Region, tuple[list[int], list[int]]] = {}  # (bytes, their lanes)
         for lane in np.flatnonzero(mask).tolist():
             at = int(address[lane])
             if at % size:
@@ -224,10 +252,20 @@ class GlobalMemory:
             word = np.frombuffer(new.to_bytes(size, "little"), u8)
             if region:
                 region.bytes[place] = word
+                changed, who = touched.get(region) or touched.setdefault(region, ([], []))
+                if partial:
+                    counts = np.flatnonzero(atomics.bytes_that_count(operation, size, old, new, data))
+                    changed += (place.start + counts).tolist()
+                    who += [lane] * len(counts)
+                else:
+                    changed.append(place.start)
+                    who.append(lane)
             else:
                 self._put_beside(at, word, atomics.bytes_that_count(operation, size, old, new, data), lane)
             if out is not None:
                 put_old(out, lane, old, wide)
+        for region, (changed, who) in touched.items():
+            self.races.atomic(region, np.array(changed, np.intp), 1 if partial else size, who)
 
     def _beside(self, at: int, size: int) -> np.ndarray:
         """The bytes of a word that does not lie in one tensor: 0 for those in none."""
@@ -252,6 +290,7 @@ class GlobalMemory:
             if region is None:
                 self._fail(address, 4 * count, 0, "scalar load")
         at = (address - region.start) >> 2
+        self.races.load(region, 4 * at, None, 4 * min(count, len(region.words) - at), _FIRST)
         found = region.words[at : at + count].tolist()
         return found + [0] * (count - len(found))
 
@@ -261,7 +300,10 @@ class GlobalMemory:
         if region is None:
             self._fail(address, 4 * len(values), 0, "scalar store")
         at = (address - region.start) >> 2
+        compare = self.races.store(region, np.array([4 * at]), None, 4 * len(values), _FIRST, False)
         region.words[at : at + len(values)] = values
+        if compare is not None:
+            compare()
 
     def scalar_atomic(self, address: int, operation: str, values: list[int], wide: bool) -> list[int]:
         """What was there before."""
@@ -275,6 +317,7 @@ class GlobalMemory:
         if region is None:
             self._fail(address, size, 0, "scalar load")
         at = address - region.start
+        self.races.load(region, at, None, size, _FIRST)
         raw = region.bytes[at : at + size].tobytes()
         return int.from_bytes(raw, "little", signed=is_signed) & 0xFFFFFFFF
 
@@ -300,20 +343,24 @@ class Flat:
                 raise OutOfBounds(f"lane {int(np.argmax(private))}: scratch memory, of which the kernel has none")
             yield "private", (address - u64(PRIVATE_BASE)).astype(i64), private
 
-    def load(self, address, rows, kind, full, mask, uses=None):
+    def load(self, address, rows, kind, full, mask, uses=None, atomic=False):
         # The rows may hold the address.
         for where, at, lanes in list(self._parts(address, mask)):
             if where == "shared":
                 self.shared().load(at, 0, rows, kind, False, lanes, uses)
+            elif where == "global":
+                self.memory.load(at, rows, kind, False, lanes, atomic)
             else:
-                (self.memory if where == "global" else self.scratch()).load(at, rows, kind, False, lanes)
+                self.scratch().load(at, rows, kind, False, lanes)
 
-    def store(self, address, rows, kind, full, mask):
+    def store(self, address, rows, kind, full, mask, atomic=False):
         for where, at, lanes in self._parts(address, mask):
             if where == "shared":
                 self.shared().store(at, 0, rows, kind, False, lanes)
+            elif where == "global":
+                self.memory.store(at, rows, kind, False, lanes, atomic)
             else:
-                (self.memory if where == "global" else self.scratch()).store(at, rows, kind, False, lanes)
+                self.scratch().store(at, rows, kind, False, lanes)
 
     def atomic(self, address, operation, rows, out, wide, mask):
         for where, at, lanes in list(self._parts(address, mask)):

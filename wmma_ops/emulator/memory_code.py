@@ -102,6 +102,20 @@ def _swizzle(text: str, pattern: str, wave: int) -> np.ndarray:
     return ((lanes // 32 * 32 + index) * 4).astype(np.uint32)
 
 
+_ACQUIRES = re.compile(r"buffer_gl1_inv|buffer_wbinvl1|buffer_inv .*sc1|global_(wb)?inv .*SCOPE_(DEV|SYS)")
+
+
+def passes_by_caches(ins: Instruction) -> bool:
+    """As atomic and volatile loads do, and such stores on some targets. (What is not to stay in them has slc.)"""
+    given = ins.modifiers
+    return ("glc" in given and "slc" not in given) or any(name in given for name in ("sc0", "sc1", "scope"))
+
+
+def acquires(ins: Instruction) -> bool:
+    """Whether loads that follow see what other blocks have stored: nearer caches forget what they hold."""
+    return bool(_ACQUIRES.match(ins.text.strip()))
+
+
 class MemoryCode(Writer):
     def _global(self, m: str, ins: Instruction) -> bool:
         space, _, operation = m.partition("_")
@@ -131,7 +145,8 @@ class MemoryCode(Writer):
             target = "st.flat" if space == "flat" else "st.memory"
         rows = self._rows(data, kind)
         uses = f", {self._loaded(data)}" if (space, way) == ("flat", "load") else ""
-        self.emit(f"{target}.{way}({address}, {rows}, {kind!r}, full, mask{uses})")
+        atomic = ", atomic=True" if space != "scratch" and passes_by_caches(ins) else ""
+        self.emit(f"{target}.{way}({address}, {rows}, {kind!r}, full, mask{uses}{atomic})")
         return True
 
     def _loaded(self, text: str) -> str:

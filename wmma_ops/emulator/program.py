@@ -28,6 +28,7 @@ from wmma_ops.emulator.errors import UnknownInstruction
 from wmma_ops.emulator.lanes_code import LanesCode, name_indexed
 from wmma_ops.emulator.linking import CODE_BASE, CODE_STEP, Linked, link, resolve
 from wmma_ops.emulator.memory import Region
+from wmma_ops.emulator.memory_code import acquires
 from wmma_ops.emulator.modifiers import only
 from wmma_ops.emulator.narrow_code import NarrowCode
 from wmma_ops.emulator.operands import DTYPES, scalar_index
@@ -196,6 +197,9 @@ class Builder(ScalarCode, ScalarMemoryCode, VectorCode, ConvertCode, NarrowCode,
         return found
 
     def _handle(self, m: str, ins: Instruction) -> bool:
+        if acquires(ins):
+            self.emit("st.acquire()")
+            return True
         if m.startswith(IGNORED) or m == "s_sendmsg":
             return True
         if m.startswith("v_dual_"):

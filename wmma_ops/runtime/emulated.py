@@ -142,15 +142,15 @@ def regions(tensors: dict[str, torch.Tensor]) -> list[Region]:
     spans = []
     for name, x in tensors.items():
         if x.numel():
-            spans.append((*_span(x), name, x))
+            spans.append((*_span(x), name, x, x.element_size()))
     joined = []
-    for low, high, name, x in sorted(spans, key=lambda span: span[:2]):
+    for low, high, name, x, element in sorted(spans, key=lambda span: span[:2]):
         if joined and low < joined[-1][1]:
             before = joined[-1]
-            joined[-1] = (before[0], max(before[1], high), f"{before[2]} and {name}", (before[3], x))
+            joined[-1] = (before[0], max(before[1], high), f"{before[2]} and {name}", (before[3], x), 1)
         else:
-            joined.append((low, high, name, x))
-    return [Region(low, high - low, name, keep) for low, high, name, keep in joined]
+            joined.append((low, high, name, x, element))
+    return [Region(low, high - low, name, keep, element) for low, high, name, keep, element in joined]
 
 
 def _span(x: torch.Tensor) -> tuple[int, int]:
