@@ -64,6 +64,11 @@ def is_scratch(words: list[int]) -> bool:
     return words[2] == SCRATCH_MARK and words[3] == 0
 
 
+def _of_lanes(offset, mask) -> np.ndarray:
+    """Each lane's offset, of a row or of one for all."""
+    return offset.astype(i64) if offset.shape else np.full(mask.shape, offset, i64)
+
+
 class Buffers:
     """What buffer instructions reach: global memory through a resource, or a lane's own."""
 
@@ -78,12 +83,15 @@ class Buffers:
         if found is None or index is not None:
             raise OutOfBounds("scratch memory by an index" if found else "scratch memory, of which the kernel has none")
         # The scalar part counts all lanes' bytes together.
-        return found, np.broadcast_to(offset, mask.shape).astype(i64) + scalar // len(mask)
+        at = _of_lanes(offset, mask)
+        if scalar:
+            at += scalar // len(mask)
+        return found, at
 
     def _places(self, words: list[int], index, offset, scalar: int, mask):
         """(address, bytes from there on that lie inside) of each lane."""
         resource = described(tuple(words), self.cdna)
-        offset = np.broadcast_to(offset, mask.shape).astype(i64)
+        offset = _of_lanes(offset, mask)
         room = resource.room(index, offset, scalar)
         offset += resource.base + scalar
         if index is not None:
