@@ -39,6 +39,7 @@ def wheel(tmp_path_factory):
     return built
 
 
+@pytest.mark.full
 def test_wheel_holds_the_library_and_the_kernels(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {"wmma_ops/_library.so", "wmma_ops/py.typed"} <= set(names)
@@ -119,6 +120,7 @@ def test_an_environment_that_cannot_build_is_told_what_to_install(setuptools, sc
     assert re.search(says, done.stderr.strip().splitlines()[-1]), done.stderr
 
 
+@pytest.mark.full
 def test_wheel_works_away_from_the_checkout(wheel, tmp_path):
     _run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "env")
     python = tmp_path / "env/bin/python"
