@@ -126,6 +126,12 @@ class SharedMemory:
             )
         return lanes, at, int(np.bitwise_or.reduce(at))
 
+    def _counted(self, lanes, at, size: int, is_store: bool) -> None:
+        if self.traffic is not None:
+            count_banks(self.traffic, at, size, self.banks, is_store)
+        if self.trace is not None:
+            self.trace.shared(lanes, at, size, is_store)
+
     def aligned(self, address, offset: int, align: int, mask) -> None:
         """Reports an address that is no multiple of `align`, of instructions that need one."""
         bad = mask & ((np.broadcast_to(address, mask.shape) + u32(offset)) % u32(align) != 0)
@@ -222,10 +228,7 @@ class SharedMemory:
         lanes, at, bits = self._lanes(address, offset, size, mask, full, "read")
         if not len(at):
             return
-        if self.traffic is not None:
-            count_banks(self.traffic, at, size, self.banks, False)
-        if self.trace is not None:
-            self.trace.shared(lanes, at, size, False)
+        self._counted(lanes, at, size, False)
         whole = kind[0] == "b" and not bits & 3
         if whole:
             words = (at >> 2)[:, None] + _first(size // 4)
@@ -255,10 +258,7 @@ class SharedMemory:
         lanes, at, bits = self._lanes(address, offset, size, mask, full, "write")
         if not len(at):
             return
-        if self.traffic is not None:
-            count_banks(self.traffic, at, size, self.banks, True)
-        if self.trace is not None:
-            self.trace.shared(lanes, at, size, True)
+        self._counted(lanes, at, size, True)
         self._access("write", at, bits, size, lanes)
         if kind[0] != "b":
             value = rows[0][lanes]
@@ -283,10 +283,7 @@ class SharedMemory:
         lanes, at, _ = self._lanes(address, 0, size, mask, full, "write")
         if not len(at):
             return
-        if self.traffic is not None:
-            count_banks(self.traffic, at, size, self.banks, True)
-        if self.trace is not None:
-            self.trace.shared(lanes, at, size, True)
+        self._counted(lanes, at, size, True)
         self._access("write", at, 0, size, lanes, loaded=True)
         words = (at >> 2)[:, None] + _first(len(rows))
         self.words[words] = np.stack([row[lanes] for row in rows], axis=1)

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 
 from wmma_ops.emulator import dataflow
-from wmma_ops.emulator.assembly import Instruction, parse_instruction
+from wmma_ops.emulator.assembly import Instruction, class_of, parse_instruction
 from wmma_ops.hardware import arch
 
 _SCALARS = re.compile(r"\b(?:s(\d+)\b|s\[(\d+):(\d+)\]|(vcc|exec|m0|scc)\w*)")
@@ -68,14 +68,15 @@ def _operation(text: str, target: str) -> Operation:
     ins = parse_instruction(text)
     m, base = ins.mnemonic, target.split(":")[0]
     reads, writes = _registers(ins)
-    if m.startswith(("v_mfma", "v_smfmac", "v_wmma", "v_swmmac")):
+    kind = class_of(m)
+    if kind == "matrix":
         return Operation("matrix", reads, writes, ins.text, _added(ins), _matrix_cycles(m, base))
-    if m.startswith("v_"):
+    if kind == "vector":
         unit = "transcendental" if _TRANSCENDENTAL.match(m) else "packed" if _PACKED.match(m) else "vector"
         return Operation(unit, reads, writes, ins.text)
-    if m.startswith("ds_"):
+    if kind == "shared":
         return Operation("shared", reads, writes, ins.text, size=_size(m), is_store=not _gives(m))
-    if m.startswith(("global_", "flat_", "buffer_", "scratch_")):
+    if kind == "memory":
         if not re.search("load|store|atomic", m):  # of the caches
             return Operation("scalar", reads, writes, ins.text)
         is_store = "store" in m or ("atomic" in m and not dataflow.returns_old(ins))
@@ -119,7 +120,7 @@ def _registers(ins: Instruction) -> tuple[frozenset[str], frozenset[str]]:
     m, ops = ins.mnemonic, ins.operands
     first, rest = _names(ops[0]) if ops else set(), set().union(*map(_names, ops[1:]))
     stores = "store" in m or m.startswith("ds_write") or (dataflow.is_atomic(m) and not dataflow.returns_old(ins))
-    if stores or m.startswith(_WRITES_NOTHING) or "lds" in ins.modifiers:
+    if stores or m.startswith(_WRITES_NOTHING) or dataflow.to_shared(ins):
         reads, writes = first | rest, set()
     else:
         reads, writes = rest | (first if m.startswith(dataflow.READS_RESULT) else set()), first
