@@ -1,5 +1,6 @@
 """Processes that share a group, of gloo or NCCL, and all run what they are sent."""
 
+import faulthandler
 import multiprocessing
 import traceback
 from pathlib import Path
@@ -16,10 +17,10 @@ class Group:
         # The server imports once, before it has threads; every process is a fork of it.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
-        self._pipes, self._processes = [], []
+        self._folder, self._pipes, self._processes = folder, [], []
         for rank in range(size):
             mine, theirs = context.Pipe()
-            arguments = (backend, rank, size, str(folder / "store"), theirs)
+            arguments = (backend, rank, size, folder, theirs)
             process = context.Process(target=_serve, args=arguments, daemon=True)
             process.start()
             theirs.close()
@@ -28,8 +29,11 @@ class Group:
 
     def run(self, function, *arguments):
         """function(*arguments) in every process; the results by rank. What one raises is raised here."""
-        for pipe in self._pipes:
-            pipe.send((function, arguments))
+        for rank, pipe in enumerate(self._pipes):
+            try:
+                pipe.send((function, arguments))
+            except BrokenPipeError:
+                raise AssertionError(f"rank {rank}: {self._death(rank)}") from None
         results, failures = [], []
         for rank, pipe in enumerate(self._pipes):
             # Where one has failed, the others may wait for it for ever.
@@ -39,11 +43,18 @@ class Group:
             try:
                 failed, result = pipe.recv()
             except (EOFError, ConnectionError):
-                failed, result = True, "died"
+                failed, result = True, self._death(rank)
             (failures if failed else results).append(f"rank {rank}: {result}" if failed else result)
         if failures:
             raise AssertionError("\n".join(failures))
         return results
+
+    def _death(self, rank):
+        """How the process of that rank ended, and where it then was."""
+        process = self._processes[rank]
+        process.join(5)
+        where = _stacks(self._folder, rank)
+        return f"ended with {process.exitcode}; its stacks:\n{where.read_text()}"
 
     def close(self):
         for pipe in self._pipes:
@@ -54,11 +65,16 @@ class Group:
                 process.kill()
 
 
-def _serve(backend, rank, size, store, pipe):
+def _stacks(folder, rank):
+    return folder / f"stacks of {rank}"
+
+
+def _serve(backend, rank, size, folder, pipe):
     torch.set_num_threads(1)
+    faulthandler.enable(_stacks(folder, rank).open("w"))
     if backend == "nccl":
         torch.cuda.set_device(rank)
-    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size)
+    dist.init_process_group(backend, init_method=f"file://{folder / 'store'}", rank=rank, world_size=size)
     while True:
         try:
             function, arguments = pipe.recv()
