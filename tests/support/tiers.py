@@ -3,7 +3,8 @@ that is not the pinned one, or what another release of torch is.
 
 The quick part has one CDNA and one RDNA target of those that are emulated, for the device library one of those that
 kernels only compile for, every third of the kernels that are wrong on purpose, nothing that is marked `full`, and no
-models. The turn is the commit's number, so that many commits together run everything.
+models. The turn is the commit's number, so that many commits together run everything. The rest of the values has a quarter
+of them on a target whose code is another's, by turns too.
 
 Another torch (tests/torch_versions.py) meets some tests of each kind that depend on it more than on us.
 """
@@ -26,6 +27,7 @@ NATURAL = (
 DEVICE = ("test_math.py", "test_atomics.py", "test_wave.py", "test_compat.py")
 CDNA = [name for name in arch.EMULATED if arch.target(name).family == "cdna"]
 RDNA = [name for name in arch.EMULATED if arch.target(name).family != "cdna"]
+TWINS = ("gfx1200",)  # gfx1201 has the same instructions
 
 
 # Those of the tier `torch`: by file, the tests' names, or all.
@@ -98,7 +100,19 @@ def runs(item, tier: str, turn: int) -> bool:
     """Whether a test is of the tier; `item` is pytest's."""
     if tier in ("full", "torch"):
         return tier == "full" or is_of_torch(item, turn)
-    return is_of_compilers(item, turn) if tier == "compilers" else is_quick(item, turn) == (tier == "quick")
+    if tier == "compilers":
+        return is_of_compilers(item, turn)
+    return is_quick(item, turn) if tier == "quick" else not (is_quick(item, turn) or is_a_twins(item, turn))
+
+
+def is_of_values(item) -> bool:
+    return getattr(item, "originalname", "") == "test_kernels_keep_the_contract"
+
+
+def is_a_twins(item, turn: int) -> bool:
+    """Whether a test has the values of a target like another, in a quarter whose turn it is not."""
+    parameters = item.callspec.params if is_of_values(item) else {}
+    return bool(parameters) and target_of(parameters["emulated"]) in TWINS and (parameters["part"] + turn) % 4 > 0
 
 
 def is_of_compilers(item, turn: int) -> bool:
@@ -112,7 +126,7 @@ def is_of_compilers(item, turn: int) -> bool:
         if not set(COMPILED).isdisjoint(map(str, parameters)):
             return False  # NVIDIA's compiler, and a target that not every clang knows
         return all((arch.EMULATED.index(name) + turn) % 2 == 0 for name in named)
-    if getattr(item, "originalname", "") != "test_kernels_keep_the_contract":
+    if not is_of_values(item):
         return False
     parameters = item.callspec.params
     return (parameters["part"] + arch.EMULATED.index(target_of(parameters["emulated"])) + turn) % 4 == 0

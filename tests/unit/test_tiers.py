@@ -61,15 +61,27 @@ def test_the_wrong_kernels_take_turns():
     assert all(20 <= sum(turns[i] for turns in seen) <= 40 for i in range(3))
 
 
+def values(target: str, part: int) -> _Item:
+    item = _Item("contract/test_values.py", f"emulated:{target}", part)
+    item.originalname, item.callspec.params = "test_kernels_keep_the_contract", {"emulated": target, "part": part}
+    return item
+
+
+@pytest.mark.parametrize("turn", [0, 5])
+def test_the_rest_of_the_values_has_a_quarter_of_a_twins(turn):
+    for target in arch.EMULATED:
+        parts = [part for part in range(4) if tiers.runs(values(target, part), "rest", turn)]
+        quick = [part for part in range(4) if tiers.runs(values(target, part), "quick", turn)]
+        assert len(quick) == 4 * (target in tiers.targets(turn))
+        assert len(parts) == (0 if quick else 1 if target in tiers.TWINS else 4)
+        assert all(tiers.runs(values(target, part), "full", turn) for part in range(4))
+    twins = [part for i in range(4) for part in range(4) if tiers.runs(values("gfx1200", part), "rest", turn + i)]
+    assert len(twins) == len(set(twins)) == 4 - sum("gfx1200" in tiers.targets(turn + i) for i in range(4))
+
+
 @pytest.mark.parametrize("turn", [0, 5])
 def test_what_other_compilers_are_held_to(turn):
     """A quarter of each target's values, the others with the next commits, and half of the device library."""
-
-    def values(target, part):
-        item = _Item("contract/test_values.py", f"emulated:{target}", part)
-        item.originalname, item.callspec.params = "test_kernels_keep_the_contract", {"emulated": target, "part": part}
-        return item
-
     for target in arch.EMULATED:
         quarters = [
             [part for part in range(4) if tiers.runs(values(target, part), "compilers", turn + i)] for i in range(4)
