@@ -1,5 +1,8 @@
 """FlopCounterMode counts our ops as it counts torch's."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -76,3 +79,17 @@ def test_attentions_gradient_is_counted_as_torch_counts_it():
         )
     )
     assert ours == want
+
+
+@pytest.mark.parametrize("first", ["import wmma_ops", "import torch.utils.flop_counter"])
+def test_whichever_is_imported_first(first):
+    code = f"""if True:
+        import torch
+        {first}
+        import wmma_ops
+        from torch.utils.flop_counter import FlopCounterMode
+        with FlopCounterMode(display=False) as counter:
+            wmma_ops.matmul(torch.ones(2, 3), torch.ones(3, 4))
+        print(counter.get_total_flops())
+    """
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "48\n"

@@ -4,10 +4,12 @@ As torch counts its own: activations, scales and what is added cost nothing, nor
 causality hides keys.
 """
 
+import importlib.abc
+import importlib.util
+import sys
 from math import prod
 
 import torch
-from torch.utils.flop_counter import register_flop_formula
 
 from wmma_ops.ops.library import NAMESPACES, overload, tensor_names
 
@@ -59,6 +61,35 @@ FORMULAS = {
     "scaled_mm": _matmul,
 }
 
-for _op, _formula in FORMULAS.items():
-    register_flop_formula([getattr(getattr(torch.ops, namespace), _op) for namespace in NAMESPACES])(_formula)
-register_flop_formula(torch.ops.wmma._attention_backward)(_attention_backward)
+_COUNTER = "torch.utils.flop_counter"
+
+
+def _register(counter) -> None:
+    for op, formula in FORMULAS.items():
+        ops = [getattr(getattr(torch.ops, namespace), op) for namespace in NAMESPACES]
+        counter.register_flop_formula(ops)(formula)
+    counter.register_flop_formula(torch.ops.wmma._attention_backward)(_attention_backward)
+
+
+class _WithIt(importlib.abc.MetaPathFinder):
+    """Registers the formulas as the counter is first imported, which loads Triton from torch 2.15 on."""
+
+    def find_spec(self, name, path, target=None):
+        if name != _COUNTER:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def execute_and_register(module) -> None:
+            execute(module)
+            _register(module)
+
+        spec.loader.exec_module = execute_and_register
+        return spec
+
+
+if _COUNTER in sys.modules:
+    _register(sys.modules[_COUNTER])
+else:
+    sys.meta_path.insert(0, _WithIt())
