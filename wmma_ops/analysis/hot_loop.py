@@ -3,9 +3,10 @@
 A flow has for each instruction the label that it may jump to, and whether the next instruction may follow.
 """
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from wmma_ops.emulator.loops import natural_loops
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ def hot_loop(flow: Sequence[tuple[str | None, bool]], labels: dict[str, int], ma
     """Of the loops with matrix instructions that have none such inside, the one with the most; then the largest."""
     blocks = _blocks(flow, labels)
     follows = _follows(blocks, flow, labels)
-    loops = [loop for loop in _natural_loops(follows) if any(matrix[i] for b in loop for i in blocks[b])]
+    loops = [loop for loop in natural_loops(follows) if any(matrix[i] for b in loop for i in blocks[b])]
     innermost = [loop for loop in loops if not any(other < loop for other in loops)]
     if not innermost:
         return None
@@ -48,44 +49,3 @@ def _follows(
         after = {labels.get(jump), block.stop if falls else None}
         found.append(frozenset(starting[at] for at in after if at in starting))
     return found
-
-
-def _natural_loops(follows: list[frozenset[int]]) -> list[frozenset[int]]:
-    """Their blocks; loops of one header are one loop."""
-    before: list[list[int]] = [[] for _ in follows]
-    for b, after in enumerate(follows):
-        for one in after:
-            before[one].append(b)
-    dominators = _dominators(follows, before)
-    loops: dict[int, set[int]] = {}
-    for b, after in enumerate(follows):
-        for header in after:
-            if dominators[b] >> header & 1 and dominators[b] != _ALL:
-                loops.setdefault(header, {header}).update(_reaching(b, header, before))
-    return [frozenset(loop) for loop in loops.values()]
-
-
-_ALL = -1
-
-
-def _dominators(follows: list[frozenset[int]], before: list[list[int]]) -> list[int]:
-    """A bit set a block; that of what is never reached stays _ALL."""
-    found = [_ALL] * len(follows)
-    changed = True
-    while changed:
-        changed = False
-        for b in range(len(follows)):
-            common = functools.reduce(int.__and__, (found[one] for one in before[b]), _ALL) if b else 0
-            new = common if common == _ALL else common | 1 << b
-            changed |= new != found[b]
-            found[b] = new
-    return found
-
-
-def _reaching(block: int, header: int, before: list[list[int]]) -> set[int]:
-    seen, pending = {header}, [block]
-    while pending:
-        if (b := pending.pop()) not in seen:
-            seen.add(b)
-            pending.extend(before[b])
-    return seen

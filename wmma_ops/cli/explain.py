@@ -19,22 +19,13 @@ def show(options) -> int:
         print("explain: no GPU is here; pass --target, such as --target gfx942 or --target sm_90a", file=sys.stderr)
         return 2
     try:
-        sizes = calls.sizes(options.op, options)
-        arguments, keywords = calls.call(options.op, sizes, options)
-        if options.backward:
-            found = explained("attention_backward", lambda: _gradients(*arguments, **keywords), target)
-        else:
-            found = explain(options.op, *arguments, target=target, **keywords)
+        found = planned(options, target)
     except (ValueError, TypeError) as error:
         text = str(error).removeprefix("explain: ")
         print(f"explain: {text}", file=sys.stderr)
         return 1 if isinstance(error, ConfigError) else 2
-    except jit.CompileError as error:
+    except (jit.CompileError, RuntimeError) as error:
         print(f"explain: {error}", file=sys.stderr)
-        return 1
-    except RuntimeError as error:  # torch's own: tensors are made, though never written
-        asked = " × ".join(map(str, sizes.values()))
-        print(f"explain: {str(error).splitlines()[0]}; perhaps {asked} is more than fits into memory", file=sys.stderr)
         return 1
     if options.json:
         print(json.dumps(data(found, source=options.source, assembly=options.assembly), indent=2, ensure_ascii=False))
@@ -47,6 +38,21 @@ def show(options) -> int:
         if options.assembly:
             print(launch.assembly or f"// {launch.code.compiler} gives no assembly")
     return 0
+
+
+def planned(options, target: str) -> Explanation:
+    """Of the call that the options name."""
+    sizes = calls.sizes(options.op, options)
+    try:
+        arguments, keywords = calls.call(options.op, sizes, options)
+        if options.backward:
+            return explained("attention_backward", lambda: _gradients(*arguments, **keywords), target)
+        return explain(options.op, *arguments, target=target, **keywords)
+    except (ValueError, TypeError, jit.CompileError):
+        raise
+    except RuntimeError as error:  # torch's own: tensors are made, though never written
+        asked = " × ".join(map(str, sizes.values()))
+        raise RuntimeError(f"{str(error).splitlines()[0]}; perhaps {asked} is more than fits into memory") from None
 
 
 def _gradients(*arguments, **keywords) -> tuple[torch.Tensor, ...]:

@@ -11,6 +11,7 @@ Matrix-core kernels for PyTorch: see what works on this machine, and what would 
 
   python -m wmma_ops demo                                       every op once, with its error
   python -m wmma_ops explain matmul --target gfx942             the kernel for a 4096³ product, and why
+  python -m wmma_ops time matmul --target gfx942                how long it takes there, and where the time goes
   python -m wmma_ops report --target gfx942 gfx1201             what the planner's kernels ask of the hardware
   python -m wmma_ops build --target gfx942 --wheel dist         kernels for machines without a compiler
 """
@@ -20,6 +21,7 @@ VIEWS = {
     "demo": "wmma_ops.cli.demo",
     "doctor": "wmma_ops.cli.doctor",
     "explain": "wmma_ops.cli.explain",
+    "time": "wmma_ops.cli.time",
     "tune": "wmma_ops.cli.tune",
     "report": "wmma_ops.cli.report",
     "bench": "wmma_ops.cli.bench",
@@ -61,6 +63,23 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
     calls.add_sizes(explain)
     explain.add_argument("--source", action="store_true", help="print the kernels' source instead")
     explain.add_argument("--assembly", action="store_true", help="print their assembly (NVIDIA: PTX) instead")
+    time = commands.add_parser(
+        "time",
+        help="time a call's kernel on an AMD target that is not here, by published rules",
+        description="Plans and compiles a call of an op, executes the blocks that one compute unit gets, and tells how many "
+        "cycles they take, how busy the matrix pipes are, and what each instruction of the longest loop was held by: by "
+        "published measurements of AMD's GPUs, not on one.",
+    )
+    time.add_argument("op", metavar="OP", choices=calls.OPS, help=", ".join(calls.OPS))
+    time.add_argument("--target", metavar="TARGET", required=True, help="gfx90a, gfx942, gfx950, gfx1100, gfx1201, …")
+    calls.add_options(time)
+    calls.add_sizes(time)
+    time.add_argument(
+        "--instructions", type=calls.size, metavar="COUNT", help="that may be executed; four million by default"
+    )
+    time.add_argument("--part", action="store_true", help="where there are more, time the first of them")
+    time.add_argument("--draw", metavar="FILE", help="draw it: a lane a wave; FILE ends in .png or .svg")
+    time.add_argument("--trace", metavar="FILE", help="write what each wave executes, as lines of JSON (.gz: packed)")
     tune = commands.add_parser(
         "tune",
         help="time a product's kernels on this machine's GPU; the fastest is used from then on",
@@ -131,7 +150,7 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         description="Prints the script with which a shell completes commands, options, ops and targets behind wmma_ops.",
     )
     completion.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="bash, zsh or tcsh")
-    for command in (demo, doctor, explain, tune, report, bench, build, kept, layout, completion):
+    for command in (demo, doctor, explain, time, tune, report, bench, build, kept, layout, completion):
         command.add_argument("--json", action="store_true", help="print JSON instead")
     return found
 

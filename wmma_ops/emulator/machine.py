@@ -5,7 +5,7 @@ import functools
 import random
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -36,7 +36,7 @@ from wmma_ops.emulator.memory import (
 from wmma_ops.emulator.operands import EXEC, GENERAL_SCALARS, TTMP
 from wmma_ops.emulator.program import BARRIER, END, SLEEP, WAIT, Program
 from wmma_ops.emulator.shared import AwaitedWrite, SharedMemory
-from wmma_ops.emulator.timing import Timing, Trace, rules
+from wmma_ops.emulator.timing import Enough, Timing, Trace
 
 DYNAMIC_STACK = 16384  # bytes a lane where a kernel's need is known at run time only
 _UNWRITTEN = 0x7FBAD000  # a NaN that stands out
@@ -55,13 +55,21 @@ class Statistics:
     by_class: dict[str, int] = field(default_factory=dict)
     traffic: Traffic | None = None  # where `count_traffic` was asked for
     trace: Trace | None = field(default=None, repr=False)  # where `timing` was
-    basic_blocks: list[list[Instruction]] = field(default_factory=list, repr=False)  # that it tells of
 
     def timing(self) -> Timing:
         """How long the blocks take that are resident together on one compute unit, by the rules of its family."""
+        return self._traced().timing()
+
+    def draw(self, path: str, title: str = "") -> None:
+        """Draws that: a lane a wave, what it issues and what it waits for, into a .png or .svg."""
+        from wmma_ops.emulator.timing import timeline
+
+        timeline.draw(self._traced(), self.timing(), title, path)
+
+    def _traced(self) -> Trace:
         if self.trace is None:
             raise ValueError("timing: takes a launch within wmma_ops.emulate(…, timing=True)")
-        return self.trace.timing(self.basic_blocks)
+        return self.trace
 
 
 @dataclass
@@ -127,6 +135,8 @@ class Machine:
             lanes = np.array([bool(bits >> lane & 1) for lane in range(self.wave)])
             found = self.masks[bits] = (bool(lanes.all()), lanes)
         self.full, self.mask = found
+        if self.memory.trace is not None:
+            self.memory.trace.lanes_on(bits)
         return found
 
     def first_lane(self) -> int:
@@ -318,7 +328,7 @@ class Machine:
         lds = self.lds = SharedMemory(shared_bytes, self.program.names)
         lds.traffic, lds.banks = self.statistics.traffic, self.banks
         trace = self.statistics.trace
-        lds.trace = trace if trace is not None and trace.takes(index) else None
+        lds.trace = self.memory.trace = trace if trace is not None and trace.takes(index) else None
         self.left, self.memory.progress = self.budget, False
         waves = self.waves = [_Wave(i, index) for i in range(-(-threads // self.wave))]
         self.statistics.waves += len(waves)
@@ -452,13 +462,14 @@ def launch(
     budget: int = BUDGET,
     count_traffic: bool = False,
     banks: int = 32,
-    resident: int = 0,
+    trace: Trace | None = None,
+    only: Iterable[tuple[int, int, int]] | None = None,
     variables: Mapping[str, bytearray] = MappingProxyType({}),
     together: bool = False,
 ) -> Statistics:
-    """Runs a whole grid. `regions` are the memory that the kernel may touch, `variables` what some of its variables hold
-    before, and then after it. Blocks run one after the other; or `together`, in turns where all of one's waves sleep. Where
-    it is to be timed, so many blocks are `resident` on a compute unit."""
+    """Runs a whole grid, or `only` some of its blocks. `regions` are the memory that the kernel may touch, `variables` what
+    some of its variables hold before, and then after it. Blocks run one after the other; or `together`, in turns where all
+    of one's waves sleep. `trace` gets what is to be timed."""
     kernel, wave = program.kernel, program.wave
     segment = np.frombuffer(bytearray(kernel_arguments(kernel, arguments, grid, block, shared_bytes)), dtype=np.uint8)
     packet = np.frombuffer(bytearray(dispatch_packet(grid, block)), dtype=np.uint8)
@@ -470,9 +481,9 @@ def launch(
     machine.private = kernel.descriptor.get("private_segment_fixed_size", 0)
     if kernel.descriptor.get("uses_dynamic_stack"):
         machine.private += DYNAMIC_STACK
-    if resident:
-        machine.statistics.trace = Trace(program.target, rules(program.target), wave, resident)
-        machine.statistics.basic_blocks = [body.instructions for body in program.blocks]
+    if trace is not None:
+        machine.statistics.trace = trace
+        trace.basic_blocks = [body.instructions for body in program.blocks]
     if count_traffic:
         machine.statistics.traffic = machine.memory.traffic = Traffic()
         machine.banks = banks
@@ -530,9 +541,15 @@ def launch(
         first = functools.partial(start, index)
         return machine.block(index, first, threads, static + shared_bytes, turns, together)
 
+    def goes_on(block: Iterator[None]) -> bool:
+        try:
+            return next(block, END) != END
+        except Enough:  # was traced of it
+            return False
+
     with program.lock, _held(program, variables), np.errstate(all="ignore"):
-        indices = ((x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0]))
+        indices = only or ((x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0]))
         running = [begun(index) for index in indices] if together else map(begun, indices)
-        while running := [one for one in running if next(one, END) != END]:
+        while running := [one for one in running if goes_on(one)]:
             pass  # each that is left sleeps
     return machine.finish()

@@ -9,6 +9,7 @@ import numpy as np
 from wmma_ops.emulator import atomics
 from wmma_ops.emulator.errors import EmulationError, OutOfBounds
 from wmma_ops.emulator.global_races import GlobalRaces
+from wmma_ops.emulator.timing import Trace
 
 u8, u16, u32, u64, i64 = np.uint8, np.uint16, np.uint32, np.uint64, np.int64
 
@@ -107,8 +108,9 @@ def count_banks(traffic: Traffic, byte: np.ndarray, size: int, banks: int, write
 class Region:
     """A tensor's memory, seen as bytes and, where aligned, as words."""
 
-    def __init__(self, base: int, size: int, name: str, keep=None, element: int = 1):
+    def __init__(self, base: int, size: int, name: str, keep=None, element: int = 1, shift: int = 0):
         self.base, self.size, self.name, self.keep, self.element = base, size, name, keep, element
+        self.shift = u64(shift)  # by which the memory that it is of lies beyond where a GPU's would
         # The view starts at a multiple of 4 at or below base, so that words have whole indices.
         self.start = base & ~3
         length = (base + size - self.start + 3) & ~3
@@ -130,6 +132,7 @@ class GlobalMemory:
         self.starts = [region.base for region in self.regions]
         self.last = self.regions[0] if self.regions else None
         self.traffic: Traffic | None = None  # counted where set
+        self.trace: Trace | None = None  # likewise
         # By the current wave: of each region the first address, and the one after the last.
         self.reached: dict[Region, tuple[int, int]] = {}
         self.progress = False  # whether any wave has reached more
@@ -144,6 +147,10 @@ class GlobalMemory:
             region = self.last = self.regions[at]
         self._reach(region, low, high)
         return region
+
+    def _near(self, address: int) -> Region:
+        """The region at an address, or the one before."""
+        return self.regions[bisect.bisect_right(self.starts, address) - 1]
 
     def _reach(self, region: Region, low: int, high: int) -> None:
         reached = self.reached.get(region, (high, low))
@@ -179,8 +186,10 @@ class GlobalMemory:
             return
         if self.traffic is not None:
             count_segments(self.traffic, address, size)
+        if self.trace is not None:
+            self.trace.memory(lanes, address - self._near(address.item(0)).shift, size)
         first = address.item(0)
-        near = self.regions[bisect.bisect_right(self.starts, first) - 1]
+        near = self._near(first)
         offset = address - near.origin  # of what lies before it, beyond any size
         top = near.start + int(np.maximum.reduce(offset)) + size
         if near.start == near.base and top <= near.base + near.size:
@@ -239,6 +248,8 @@ class GlobalMemory:
         address = np.broadcast_to(address, mask.shape)
         partial = atomics.may_be_partial(operation)
         touched: dict[Region, tuple[list[int], list[int]]] = {}  # (bytes, their lanes)
+        if self.trace is not None and mask.any():
+            self.trace.memory(mask, address[mask] - self._near(address[mask].item(0)).shift, size)
         for lane in np.flatnonzero(mask).tolist():
             at = int(address[lane])
             if at % size:

@@ -84,6 +84,7 @@ class Steps:
         ):
             st.failed = trace.instruction
             following = function(st, *arguments)
+        trace.instruction = None
         return following
 
 

@@ -16,6 +16,7 @@ from wmma_ops import jit
 from wmma_ops.emulator import assembly, machine, shared_names
 from wmma_ops.emulator.memory import Region
 from wmma_ops.emulator.program import Program, build
+from wmma_ops.emulator.timing import Trace, rules
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.occupancy import amd_occupancy
 from wmma_ops.jit import CodeObject
@@ -107,13 +108,15 @@ class EmulatedKernel:
             budget=active.budget,
             count_traffic=active.count_traffic,
             banks=self.target.lds_banks or 32,
-            resident=self._resident(block, shared) if active.timing else 0,
+            trace=Trace(self.target.name, rules(self.target.name), self.target.wave, self.resident(block, shared))
+            if active.timing
+            else None,
             variables=variables,
             together=together,
         )
         active.launches.append(statistics)
 
-    def _resident(self, block: tuple[int, int, int], shared: int) -> int:
+    def resident(self, block: tuple[int, int, int], shared: int) -> int:
         """How many blocks a compute unit has at once; on RDNA a WGP."""
         facts, described, threads = self.program.kernel.facts, self.program.kernel.descriptor, math.prod(block)
         registers = max(facts.get("vgpr_count", 0), described.get("next_free_vgpr", 0))
@@ -150,7 +153,17 @@ def regions(tensors: dict[str, torch.Tensor]) -> list[Region]:
             joined[-1] = (before[0], max(before[1], high), f"{before[2]} and {name}", (before[3], x), 1)
         else:
             joined.append((low, high, name, x, element))
-    return [Region(low, high - low, name, keep, element) for low, high, name, keep, element in joined]
+    return [Region(low, high - low, name, keep, element, _shift(keep)) for low, high, name, keep, element in joined]
+
+
+_ALIGNED = 256  # bytes: where a GPU's allocator puts memory
+
+
+def _shift(keep) -> int:
+    first = keep
+    while isinstance(first, tuple):
+        first = first[0]
+    return first.untyped_storage().data_ptr() % _ALIGNED
 
 
 def _span(x: torch.Tensor) -> tuple[int, int]:

@@ -11,11 +11,13 @@ from wmma_ops.hardware import arch
 from wmma_ops.ops import library
 from wmma_ops.plan.problem import GemmProblem
 from wmma_ops.runtime import driver, emulation
+from wmma_ops.runtime.emulated import EmulatedKernel
 from wmma_ops.runtime.launching import Planned, RecordedLaunch, recorded
 from wmma_ops.runtime.warming import warming
 
 if TYPE_CHECKING:
     from wmma_ops.analysis.figures_record import Figures
+    from wmma_ops.emulator.timing import Timing, Trace
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,28 @@ class LaunchRecord:
         repr=False
     )  # the memory that the kernel may touch, by the arguments' names
     figures: "Figures | None" = field(repr=False)  # None where the compiler gives no assembly
+    _kernel: EmulatedKernel = field(repr=False)
+
+    def timing(self, *, instructions: int | None = None, part: bool = False) -> "Timing":
+        """How long the blocks take that one compute unit of the target gets, and why, by published rules: they are executed
+        by the emulator on the call's own tensors, which must be on the CPU. For AMD's targets.
+
+        Args:
+            instructions: how many may be executed by all their waves together; four million by default.
+            part: where there are more, time the first of them alone; otherwise that is an error.
+        """
+        return self.traced(instructions=instructions, part=part).timing()
+
+    def traced(self, *, instructions: int | None = None, part: bool = False, addresses: bool = False) -> "Trace":
+        """What `timing` is of; with the `addresses` of what accesses memory, if they are asked for."""
+        from wmma_ops.runtime import timing
+
+        if self._kernel.target.vendor != "amd":
+            raise ValueError(f"timing: {self._kernel.target.name} is not AMD's; it has no emulator")
+        return timing.traced(
+            self._kernel, self.grid, (self.block, 1, 1), self.shared_bytes, self.arguments, self.tensors,
+            instructions=instructions, part=part, addresses=addresses,
+        )  # fmt: skip
 
     @property
     def assembly(self) -> str | None:
@@ -80,6 +104,13 @@ class Explanation:
     @property
     def launches(self) -> tuple[LaunchRecord, ...]:
         return tuple(launch for step in self.steps for launch in step.launches)
+
+    def timing(self, *, instructions: int | None = None, part: bool = False) -> "Timing":
+        """That of the launch which takes longest: see LaunchRecord.timing."""
+        if not self.launches:
+            raise ValueError("timing: the call launches nothing, as its result is empty")
+        timings = [launch.timing(instructions=instructions, part=part) for launch in self.launches]
+        return max(timings, key=lambda timing: timing.cycles)
 
     def __str__(self) -> str:
         lines = [f"wmma_ops.{self.op} on {self.target}: {_count(len(self.launches), 'launch')}"]
@@ -202,6 +233,7 @@ def _record(planned: Planned, launch: RecordedLaunch, index: int) -> LaunchRecor
         arguments=launch.arguments,
         tensors=launch.tensors,
         figures=_figures(launch, planned.target),
+        _kernel=launch.kernel,
     )
 
 

@@ -2,7 +2,9 @@
 
 import functools
 import re
+from collections.abc import Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from wmma_ops.emulator import dataflow
 from wmma_ops.emulator.assembly import Instruction, class_of, parse_instruction
@@ -33,15 +35,23 @@ _WORDS = {"ubyte": 1, "sbyte": 1, "byte": 1, "ushort": 2, "sshort": 2, "short": 
           "dwordx4": 16}  # fmt: skip
 
 
+# Registers are numbered, so that a wave keeps what it knows of them in lists, of which an operand is a slice or a few.
+_FIRST = {"v": 0, "a": 512, "s": 1024}
+_NAMED = ("vcc", "exec", "m0", "scc")
+REGISTERS = 1024 + 128 + len(_NAMED)
+
+Slices = tuple[slice, ...]
+
+
 @dataclass(frozen=True)
 class Operation:
     unit: (
         str  # vector, transcendental, packed, matrix, shared, memory, scalar_memory, scalar, branch, wait, barrier, end
     )
-    reads: frozenset[str]
-    writes: frozenset[str]
+    reads: Slices  # but `adds_to`
+    writes: Slices
     text: str
-    adds_to: frozenset[str] = frozenset()  # of a matrix instruction's: what it adds to
+    adds_to: Slices = ()  # of a matrix instruction's: what it adds to
     cycles: int = 0  # of a matrix instruction; wait states of s_nop; units of 64 cycles of s_sleep
     size: int = 0  # bytes a lane, of memory
     is_store: bool = False
@@ -49,13 +59,16 @@ class Operation:
     priority: int = 0
 
 
-@dataclass(frozen=True)
-class Executed:
+class Executed(NamedTuple):
     """An operation as a wave executes it."""
 
     operation: Operation
     shared_cycles: int | None = None  # what the banks took; None: no conflict
     lanes: int | None = None  # that are on; None: all
+    segments: int | None = None  # of 64 bytes, that its lanes touch of memory; None: no more than their bytes fill
+    lines: tuple[int, ...] | None = None  # of the first cache, likewise; None: none that it holds
+    number: int = 0  # of the instruction
+    enters: int = -1  # the basic block whose first it is
 
 
 def operation(ins: Instruction, target: str) -> Operation:
@@ -67,10 +80,14 @@ def operation(ins: Instruction, target: str) -> Operation:
 def _operation(text: str, target: str) -> Operation:
     ins = parse_instruction(text)
     m, base = ins.mnemonic, target.split(":")[0]
-    reads, writes = _registers(ins)
+    read, written = _registers(ins)
     kind = class_of(m)
     if kind == "matrix":
-        return Operation("matrix", reads, writes, ins.text, _added(ins), _matrix_cycles(m, base))
+        added = _added(ins)
+        return Operation(
+            "matrix", _slices(read - added), _slices(written), ins.text, _slices(added), _matrix_cycles(m, base)
+        )
+    reads, writes = _slices(read), _slices(written)
     if kind == "vector":
         unit = "transcendental" if _TRANSCENDENTAL.match(m) else "packed" if _PACKED.match(m) else "vector"
         return Operation(unit, reads, writes, ins.text)
@@ -86,20 +103,28 @@ def _operation(text: str, target: str) -> Operation:
     return _scalar(ins, reads, writes, base)
 
 
-def _scalar(ins: Instruction, reads: frozenset[str], writes: frozenset[str], target: str) -> Operation:
+def _scalar(ins: Instruction, reads: Slices, writes: Slices, target: str) -> Operation:
     m = ins.mnemonic
     if m.startswith("s_wait"):
-        return Operation("wait", reads, frozenset(), ins.text, waits=_waits(ins, target))
+        return Operation("wait", reads, (), ins.text, waits=_waits(ins, target))
     if m.startswith("s_barrier"):
-        return Operation("barrier" if m in ("s_barrier", "s_barrier_wait") else "scalar", reads, frozenset(), ins.text)
+        return Operation("barrier" if m in ("s_barrier", "s_barrier_wait") else "scalar", reads, (), ins.text)
     if m.startswith("s_endpgm"):
-        return Operation("end", reads, frozenset(), ins.text)
+        return Operation("end", reads, (), ins.text)
     if m in ("s_nop", "s_sleep"):
         count = int(ins.operands[0], 0) + (m == "s_nop")
-        return Operation(m.removeprefix("s_"), reads, frozenset(), ins.text, cycles=count)
+        return Operation(m.removeprefix("s_"), reads, (), ins.text, cycles=count)
     if m == "s_setprio":
-        return Operation("priority", reads, frozenset(), ins.text, priority=int(ins.operands[0], 0))
+        return Operation("priority", reads, (), ins.text, priority=int(ins.operands[0], 0))
     return Operation("branch" if "branch" in m else "scalar", reads, writes, ins.text)
+
+
+def _slices(names: Set[str]) -> Slices:
+    """What stands in lists of all registers for these."""
+    numbers = sorted(1152 + _NAMED.index(name) if name in _NAMED else _FIRST[name[0]] + int(name[1:]) for name in names)
+    starts = [n for i, n in enumerate(numbers) if i == 0 or numbers[i - 1] != n - 1]
+    stops = [n + 1 for i, n in enumerate(numbers) if i + 1 == len(numbers) or numbers[i + 1] != n + 1]
+    return tuple(map(slice, starts, stops))
 
 
 def _names(text: str) -> set[str]:

@@ -6,6 +6,9 @@ Sources:
     pyhip       tingqli/pyhip: microbenchmarks on MI300X
     banks       rocm.blogs.amd.com, "Avoiding LDS bank conflicts on AMD GPUs"
     hipkittens  HazyResearch/HipKittens, README and paper
+    mt4g        caps-tum/mt4g: pointer chases on MI210, MI300X, MI300A, MI350P
+    nod         nod-ai/SHARK-Platform, amdgpu_kernel_optimization_guide.md: MI300's caches
+    tinygrad    tinygrad's thread traces of gfx950, gfx1100 and gfx1200, decoded
     triton      facebookexperimental/triton#2507: microbenchmarks on MI355X
     isa         AMD's ISA documents of the family
     assumed     as its nearest relative has it: no public measurement is known
@@ -46,8 +49,13 @@ class Rules:
     vmem_issue: int
     vmem_queue: int  # of instructions
     vmem_bytes: int  # on their way, beside those in the queue
-    vmem_path: int  # bytes a cycle
-    vmem_latency: int  # from L2
+    cache_bytes: int  # of the first cache, that a compute unit has
+    cache_line: int
+    cache_ways: int
+    cache_latency: int  # of what it holds
+    cache_path: int  # bytes a cycle that it gives
+    l2_path: int  # bytes a cycle that a unit gets of what its cache does not hold, where all units ask
+    l2_latency: int
     # Others
     scalar_latency: int
     scalar_memory_latency: int
@@ -59,7 +67,11 @@ _FIGURES: dict[str, tuple[tuple[int, int, int, int, int], str, str]] = {
     # name: (of each family, source, the families for which it was measured)
     "simds": ((4, 4, 4, 4, 4), "isa", "cdna2 cdna3 cdna4 rdna3 rdna4"),
     "valu": ((4, 4, 4, 1, 1), "gluon, isa", "cdna3 cdna4"),
-    "valu_latency": ((4, 4, 4, 5, 5), "hand-written loops (AITER) run so on CDNA; isa", "cdna3 cdna4"),
+    "valu_latency": (
+        (4, 4, 4, 5, 5),
+        "tinygrad: gfx950, gfx1100, gfx1200; AITER's loops",
+        "cdna3 cdna4 rdna3 rdna4",
+    ),
     "transcendental": ((16, 16, 8, 4, 4), "gluon, isa", "cdna3 cdna4"),
     "matrix_latency": ((2, 2, 2, 0, 0), "triton: dependent ones every 18 cycles, of 16", "cdna4"),
     "matrix_to_valu": ((12, 12, 12, 0, 0), "LLVM's hazards: 8 passes, 11 wait states", "cdna3 cdna4"),
@@ -70,17 +82,34 @@ _FIGURES: dict[str, tuple[tuple[int, int, int, int, int], str, str]] = {
     "lds_path": ((128, 128, 128, 128, 128), "gluon", "cdna3 cdna4"),
     "lds_sharing": ((4, 4, 2, 2, 2), "gluon", "cdna3 cdna4"),
     "lds_queue": ((8, 8, 8, 8, 8), "gluon", "cdna3 cdna4"),
-    "lds_latency": ((64, 64, 64, 40, 40), "pyhip: 52 for 4 bytes a lane, 64 for 16", "cdna3"),
+    "lds_latency": (
+        (64, 64, 64, 40, 43),
+        "pyhip: 52 for 4 bytes a lane, 64 for 16; tinygrad: 37 to 45",
+        "cdna3 rdna3 rdna4",
+    ),
     "lds_write_address": ((4, 4, 4, 1, 1), "gluon", "cdna3"),
     "lds_write_bytes": ((64, 64, 64, 64, 64), "gluon: 16 cycles for 16 bytes a lane", "cdna3"),
     "vmem_issue": ((4, 4, 4, 1, 1), "gluon", "cdna3 cdna4"),
     "vmem_queue": ((12, 12, 12, 12, 12), "gluon", "cdna3 cdna4"),
     "vmem_bytes": ((16384, 32768, 32768, 32768, 32768), "gluon; the size of L1", "cdna3 cdna4"),
-    "vmem_path": ((64, 64, 64, 64, 64), "isa", ""),
-    "vmem_latency": ((600, 600, 600, 300, 300), "gluon: a loop's, unloaded", "cdna3 cdna4"),
+    "cache_bytes": ((16384, 32768, 32768, 32768, 32768), "isa", "cdna2 cdna3 cdna4 rdna3 rdna4"),
+    "cache_line": ((64, 128, 128, 128, 128), "isa", "cdna2 cdna3 cdna4 rdna3 rdna4"),
+    "cache_ways": ((64, 64, 64, 16, 16), "nod: 64 ways of 4 sets on MI300X", "cdna3"),
+    "cache_latency": (
+        (124, 116, 112, 116, 116),
+        "mt4g: pointers followed on MI210, MI300X, MI350P",
+        "cdna2 cdna3 cdna4",
+    ),
+    "cache_path": ((64, 64, 64, 64, 64), "isa", ""),
+    "l2_path": ((45, 45, 45, 45, 45), "gluon: 44 KB on their way for 1,000 cycles", "cdna4"),
+    "l2_latency": ((600, 600, 600, 300, 300), "gluon: a loop's, where few ask", "cdna3 cdna4"),
     "scalar_latency": ((4, 4, 4, 2, 2), "isa", ""),
-    "scalar_memory_latency": ((200, 200, 200, 100, 100), "assumed", ""),
-    "barrier": ((8, 8, 8, 8, 8), "gluon", "cdna3 cdna4"),
+    "scalar_memory_latency": (
+        (175, 175, 167, 175, 175),
+        "mt4g: 48 of what the cache holds, 119 to 127 more",
+        "cdna2 cdna3 cdna4",
+    ),
+    "barrier": ((8, 8, 8, 14, 13), "gluon; tinygrad: gfx1100, gfx1200", "cdna3 cdna4 rdna3 rdna4"),
     "nop": ((4, 4, 4, 1, 1), "isa", "cdna3 cdna4"),
 }
 

@@ -1,54 +1,163 @@
 """What the waves of the blocks that are resident together executed, in order: the clock's input."""
 
-from collections.abc import Iterator, Sequence
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TextIO
 
 import numpy as np
 
 from wmma_ops.emulator.assembly import Instruction
 from wmma_ops.emulator.timing import shared_memory
-from wmma_ops.emulator.timing.operations import Executed, operation
+from wmma_ops.emulator.timing.memory import SEGMENT
+from wmma_ops.emulator.timing.operations import Executed, Operation, operation
+from wmma_ops.emulator.timing.record import Timing, record
 from wmma_ops.emulator.timing.rules import Rules
-from wmma_ops.emulator.timing.unit import Timing, run
+from wmma_ops.emulator.timing.unit import Span, run
 
-Passage = tuple[int, dict[int, int]]  # (basic block, what shared memory's banks took for which of its instructions)
+Index = tuple[int, int, int]
+
+
+class _Access:
+    """Of one instruction in one passage."""
+
+    __slots__ = ("addresses", "banks", "exec", "lanes", "lines", "segments")
+
+    def __init__(self):
+        self.banks: int | None = None
+        self.lanes: int | None = None
+        self.segments: int | None = None
+        self.lines: tuple[int, ...] | None = None
+        self.addresses: list[tuple[np.ndarray, np.ndarray]] = []  # (lanes, their addresses), where they are kept
+        self.exec: int | None = None  # the lanes that are on after it, where it changes them
+
+    def told(self) -> dict:
+        """As a trace that is written has it."""
+        found: dict = {} if self.exec is None else {"exec": hex(self.exec)}
+        if self.addresses:
+            found["at"] = [list(zip(lanes.tolist(), at.tolist(), strict=True)) for lanes, at in self.addresses]
+        return found
+
+
+Passage = tuple[int, dict[int, _Access]]  # (basic block, of which of its instructions what)
+
+
+def _is_traced(op: Operation) -> bool:
+    """Whether lanes that access memory are told, so that there are none where none are."""
+    return op.unit == "memory" and not op.text.startswith("scratch_")
+
+
+class Enough(Exception):
+    """A block has executed as much as was to be timed of it."""
 
 
 class Trace:
-    """Of a launch's first `blocks` blocks."""
+    """Of a launch's first `blocks` blocks; of each its part of the `most` instructions, where they are bounded."""
 
-    def __init__(self, target: str, rules: Rules, lanes: int, blocks: int):
+    def __init__(self, target: str, rules: Rules, lanes: int, blocks: int, *, most: int = 0, addresses: bool = False):
         self.target, self.rules, self.lanes, self.blocks = target, rules, lanes, blocks
-        self.waves: dict[tuple[tuple[int, int, int], int], list[Passage]] = {}
+        self.waves: dict[tuple[Index, int], list[Passage]] = {}
+        self.first: dict[tuple[Index, int], int] = {}  # the lanes that a wave begins with
         self.instruction: Instruction | None = None  # the one that is executed
-        self._banks: dict[int, int] = {}  # of the passage at hand
+        self.basic_blocks: Sequence[Sequence[Instruction]] = ()
+        self.is_cut = False  # not all that was executed is here
+        self._left: dict[Index, float] = {}  # of the blocks that are taken, how many instructions may follow
+        self._most = most / blocks if most else math.inf
+        self._addresses = addresses  # are kept
+        self._exec = 0  # the lanes that are on
+        self._here: dict[int, _Access] = {}  # of the passage at hand
 
-    def takes(self, block: tuple[int, int, int]) -> bool:
+    def takes(self, block: Index) -> bool:
         """Whether a block that begins is one of them."""
-        return len({index for index, _ in self.waves} | {block}) <= self.blocks
+        if len(self._left) < self.blocks:
+            self._left.setdefault(block, self._most)
+        return block in self._left
 
-    def enter(self, block: tuple[int, int, int], wave: int, basic_block: int) -> None:
-        self._banks = {}
-        self.waves.setdefault((block, wave), []).append((basic_block, self._banks))
+    def enter(self, block: Index, wave: int, basic_block: int) -> None:
+        self._here = {}
+        self.first.setdefault((block, wave), self._exec)
+        self.waves.setdefault((block, wave), []).append((basic_block, self._here))
+        self._left[block] -= len(self.basic_blocks[basic_block])
+        if self._left[block] < 0:
+            self.is_cut = True
+            raise Enough
+
+    def lanes_on(self, bits: int) -> None:
+        self._exec = bits
+        if self.instruction is not None and self._addresses:
+            self._access().exec = bits
+
+    def _access(self) -> _Access:
+        return self._here.setdefault(id(self.instruction), _Access())
 
     def shared(self, lanes: np.ndarray, at: np.ndarray, size: int, is_store: bool) -> None:
         """An access of these lanes to shared memory, at these bytes."""
         addresses, active = np.zeros(self.lanes, np.int64), np.zeros(self.lanes, bool)
         addresses[lanes], active[lanes] = at, True
-        taken = shared_memory.cycles(self.rules, addresses, size, is_store, active)
-        key = id(self.instruction)
-        self._banks[key] = self._banks.get(key, 0) + taken
+        access = self._access()
+        access.banks = (access.banks or 0) + shared_memory.cycles(self.rules, addresses, size, is_store, active)
+        access.lanes = int(np.count_nonzero(active))
+        self._keep(access, lanes, at)
 
-    def timing(self, basic_blocks: Sequence[Sequence[Instruction]]) -> Timing:
-        """How long the blocks take together."""
-        known = [
-            [(id(ins), Executed(operation(ins, self.target))) for ins in instructions] for instructions in basic_blocks
+    def memory(self, lanes, at: np.ndarray, size: int) -> None:
+        """An access of these lanes to global memory, at these addresses."""
+        access = self._access()
+        first, last = at.astype(np.int64), at.astype(np.int64) + (size - 1)
+        access.lanes = len(at)
+        access.segments = len(np.unique(np.concatenate([first // SEGMENT, last // SEGMENT])))
+        line = self.rules.cache_line
+        access.lines = tuple(np.unique(np.concatenate([first // line, last // line])).tolist())
+        self._keep(access, lanes, at)
+
+    def _keep(self, access: _Access, lanes, at: np.ndarray) -> None:
+        if self._addresses:
+            access.addresses.append((np.arange(self.lanes)[lanes], np.array(at, np.int64)))
+
+    def timing(self, spans: Callable[[Span], None] | None = None) -> Timing:
+        """How long the blocks take together; `spans` gets what each wave did when."""
+        numbers = iter(range(1 << 62))
+        known = [[(id(ins), next(numbers), operation(ins, self.target)) for ins in body] for body in self.basic_blocks]
+        plain = [
+            [
+                Executed(op, lanes=0 if _is_traced(op) else None, number=number, enters=at if i == 0 else -1)
+                for i, (_, number, op) in enumerate(body)
+            ]
+            for at, body in enumerate(known)
         ]
 
         def executed(passages: list[Passage]) -> Iterator[Executed]:
-            for number, banks in passages:
-                for key, one in known[number]:
-                    yield Executed(one.operation, banks[key]) if key in banks else one
+            for block, accesses in passages:
+                if not accesses:
+                    yield from plain[block]
+                    continue
+                for (key, _, _), one in zip(known[block], plain[block], strict=True):
+                    access = accesses.get(key)
+                    yield (
+                        one
+                        if access is None
+                        else one._replace(
+                            shared_cycles=access.banks, lanes=access.lanes, segments=access.segments, lines=access.lines
+                        )
+                    )
 
         order = {block: number for number, block in enumerate(dict.fromkeys(block for block, _ in self.waves))}
         waves = [(order[block], executed(passages)) for (block, _), passages in self.waves.items()]
-        return run(waves, self.rules, self.lanes)
+        texts = [ins for body in self.basic_blocks for ins in body]
+        found = run(waves, self.rules, self.lanes, spans)
+        return record(found, self.target, texts, self.basic_blocks, len(order))
+
+    def write(self, file: TextIO, kernel: str) -> None:
+        """One line of JSON that describes the kernel, then one a wave (docs/pages/timing.md)."""
+        texts = [ins.text.strip() for body in self.basic_blocks for ins in body]
+        head = {"kernel": kernel, "target": self.target, "lanes": self.lanes, "instructions": texts}
+        file.write(json.dumps(head) + "\n")
+        numbers = iter(range(len(texts)))
+        known = [[(id(ins), next(numbers)) for ins in body] for body in self.basic_blocks]
+        for (block, wave), passages in self.waves.items():
+            executed = [
+                number if key not in accesses else [number, accesses[key].told()]
+                for basic_block, accesses in passages
+                for key, number in known[basic_block]
+            ]
+            row = {"block": block, "wave": wave, "exec": hex(self.first[block, wave]), "executed": executed}
+            file.write(json.dumps(row) + "\n")

@@ -1,0 +1,151 @@
+"""`python -m wmma_ops time`: how long a call's kernel takes on an AMD target that is not here, and where the time goes."""
+
+import gzip
+import json
+import sys
+from pathlib import Path
+
+from wmma_ops import jit
+from wmma_ops.cli.explain import planned
+from wmma_ops.emulator.errors import EmulationError
+from wmma_ops.emulator.timing import InstructionTiming, LoopTiming, Timing
+from wmma_ops.plan import ConfigError
+from wmma_ops.runtime.explain import LaunchRecord
+
+_MOST = 40  # instructions of a loop that are shown
+
+
+def show(options) -> int:
+    try:
+        found = planned(options, options.target)
+        if not found.launches:
+            raise ValueError("the call launches nothing, as its result is empty")
+        traces = []
+        for launch in found.launches:
+            print(f"executing {launch.kernel} …", file=sys.stderr, flush=True)
+            asked = {"instructions": options.instructions, "part": options.part, "addresses": bool(options.trace)}
+            traces.append(launch.traced(**asked))
+        timings = [trace.timing() for trace in traces]
+        longest = max(range(len(timings)), key=lambda i: timings[i].cycles)
+        if options.trace:
+            with _opened(options.trace) as file:
+                traces[longest].write(file, found.launches[longest].kernel)
+        if options.draw:
+            from wmma_ops.emulator.timing import timeline
+
+            timeline.draw(traces[longest], timings[longest], f"{found.op} on {found.target}", options.draw)
+    except (ValueError, TypeError, OSError) as error:
+        print(f"time: {str(error).removeprefix('explain: ').removeprefix('timing: ')}", file=sys.stderr)
+        return 1 if isinstance(error, ConfigError) else 2
+    except (jit.CompileError, EmulationError, ImportError, RuntimeError) as error:
+        print(f"time: {error}", file=sys.stderr)
+        return 1
+    each = list(zip(found.launches, timings, strict=True))
+    if options.json:
+        print(json.dumps([data(launch, timing) for launch, timing in each], indent=2, ensure_ascii=False))
+        return 0
+    print(f"wmma_ops.{found.op} on {found.target}")
+    for i, (launch, timing) in enumerate(each):
+        print("\n".join(_text(launch, timing, traces[i].is_cut, i == longest)))
+    if options.draw:
+        print(f"wrote {options.draw}", file=sys.stderr)
+    return 0
+
+
+def _opened(path: str):
+    return gzip.open(path, "wt") if Path(path).suffix == ".gz" else open(path, "w", encoding="utf-8")
+
+
+def _text(launch: LaunchRecord, timing: Timing, is_cut: bool, with_loop: bool) -> list[str]:
+    unit = "WGP" if timing.target.startswith("gfx1") else "compute unit"
+    blocks = (
+        f"{timing.blocks} block{'s' if timing.blocks > 1 else ''} of {launch.grid[0] * launch.grid[1] * launch.grid[2]}"
+    )
+    lines = [
+        f"  kernel    {launch.kernel}: one {unit} has {blocks} at once, {timing.waves} waves",
+        f"  time      {timing.cycles:,} cycles{' of a part of them' if is_cut else ''}; the matrix pipes are busy "
+        f"{timing.share:.0%} of them",
+        f"  bound by  {timing.bound}",
+        f"  memory    {timing.bytes_asked:,} bytes asked for, {timing.bytes_fetched:,} from beyond the first cache",
+    ]
+    if timing.not_validated:
+        lines.append(f"  not validated on {timing.target}: {', '.join(timing.not_validated)}")
+    for number, loop in enumerate(timing.loops if with_loop else (), 1):
+        held = ", ".join(f"{cycles:.0f} {why}" for why, cycles in loop.stalls.items() if cycles >= 1)
+        length = f"{loop.iterations:g} rounds of {loop.cycles:,.0f} cycles"
+        lines += [
+            f"  loop {number}    {length}, matrix pipes {loop.share:.0%}; bound by {loop.bound}",
+            f"            a wave's cycles a round that it was held: {held or 'none'}",
+        ]
+    if with_loop and timing.loops:
+        lines += _listing(timing, timing.loops[0])
+    return lines
+
+
+def _listing(timing: Timing, loop: LoopTiming) -> list[str]:
+    """The longest loop, with what held each instruction; where it is long, those alone that were held most."""
+    rounds = loop.iterations * timing.waves
+    rows = [(i, timing.instructions[i]) for i in loop.instructions]
+    shown = {i for i, _ in rows}
+    if len(rows) > _MOST:
+        shown = {i for i, _ in sorted(rows, key=lambda row: -_idle(row[1]))[:_MOST]}
+    lines = ["", "    held  conflicts  a wave's cycles a round; the longest loop's instructions"]
+    left_out = 0
+    for i, one in rows:
+        if i not in shown:
+            left_out += 1
+            continue
+        if left_out:
+            lines.append(f"{'':>21}… {left_out} more")
+            left_out = 0
+        why = max(one.stalls, key=lambda reason: one.stalls[reason]) if one.stalls else ""
+        held = f"{one.stalled / rounds:8.1f}" if one.stalled else " " * 8
+        conflicts = f"{one.conflicts / rounds:11.1f}" if one.conflicts else " " * 11
+        lines.append(
+            f"{held}{conflicts}  {one.text:<64}{why and f'  {why}'}{one.source and f'  {one.source}'}".rstrip()
+        )
+    if left_out:
+        lines.append(f"{'':>21}… {left_out} more")
+    return lines
+
+
+def _idle(one: InstructionTiming) -> int:
+    """Where a wave waits for the matrix pipe, another one has it."""
+    return one.stalled - one.stalls.get("matrix pipe", 0)
+
+
+def data(launch: LaunchRecord, timing: Timing) -> dict:
+    return {
+        "kernel": launch.kernel,
+        "target": timing.target,
+        "blocks": timing.blocks,
+        "waves": timing.waves,
+        "issued": timing.issued,
+        "cycles": timing.cycles,
+        "share": timing.share,
+        "bound": timing.bound,
+        "stalls": dict(timing.stalls),
+        "bytes_asked": timing.bytes_asked,
+        "bytes_fetched": timing.bytes_fetched,
+        "not_validated": list(timing.not_validated),
+        "loops": [
+            {
+                "iterations": loop.iterations,
+                "cycles": loop.cycles,
+                "share": loop.share,
+                "bound": loop.bound,
+                "conflicts": loop.conflicts,
+                "stalls": dict(loop.stalls),
+                "instructions": [
+                    {
+                        "text": timing.instructions[i].text,
+                        "executed": timing.instructions[i].executed,
+                        "conflicts": timing.instructions[i].conflicts,
+                        "stalls": dict(timing.instructions[i].stalls),
+                    }
+                    for i in loop.instructions
+                ],
+            }
+            for loop in timing.loops
+        ],
+    }
