@@ -8,15 +8,19 @@ from pathlib import Path
 from wmma_ops import jit
 from wmma_ops.cli.explain import planned
 from wmma_ops.emulator.errors import EmulationError
-from wmma_ops.emulator.timing import InstructionTiming, LoopTiming, Timing
+from wmma_ops.emulator.timing import InstructionTiming, LoopTiming, Timing, timeline
 from wmma_ops.plan import ConfigError
 from wmma_ops.runtime.explain import LaunchRecord
 
-_MOST = 40  # instructions of a loop that are shown
+_MOST = 40  # instructions of a kernel without a loop that are shown
 
 
 def show(options) -> int:
     try:
+        if options.draw:
+            timeline.check(options.draw)
+        if options.trace:
+            _opened(options.trace).close()  # before what takes long
         found = planned(options, options.target)
         if not found.launches:
             raise ValueError("the call launches nothing, as its result is empty")
@@ -31,8 +35,6 @@ def show(options) -> int:
             with _opened(options.trace) as file:
                 traces[longest].write(file, found.launches[longest].kernel)
         if options.draw:
-            from wmma_ops.emulator.timing import timeline
-
             timeline.draw(traces[longest], timings[longest], f"{found.op} on {found.target}", options.draw)
     except (ValueError, TypeError, OSError) as error:
         print(f"time: {str(error).removeprefix('explain: ').removeprefix('timing: ')}", file=sys.stderr)
@@ -77,19 +79,21 @@ def _text(launch: LaunchRecord, timing: Timing, is_cut: bool, with_loop: bool) -
             f"  loop {number}    {length}, matrix pipes {loop.share:.0%}; bound by {loop.bound}",
             f"            a wave's cycles a round that it was held: {held or 'none'}",
         ]
-    if with_loop and timing.loops:
-        lines += _listing(timing, timing.loops[0])
+    if with_loop:
+        lines += _listing(timing, timing.loops[0] if timing.loops else None)
     return lines
 
 
-def _listing(timing: Timing, loop: LoopTiming) -> list[str]:
-    """The longest loop, with what held each instruction; where it is long, those alone that were held most."""
-    rounds = loop.iterations * timing.waves
-    rows = [(i, timing.instructions[i]) for i in loop.instructions]
+def _listing(timing: Timing, loop: LoopTiming | None) -> list[str]:
+    """The longest loop with what held each instruction; where there is none, those of the kernel that were held most."""
+    rounds = (loop.iterations if loop else 1) * timing.waves
+    numbers = loop.instructions if loop else range(len(timing.instructions))
+    rows = [(i, timing.instructions[i]) for i in numbers if timing.instructions[i].executed]
     shown = {i for i, _ in rows}
-    if len(rows) > _MOST:
+    if loop is None and len(rows) > _MOST:
         shown = {i for i, _ in sorted(rows, key=lambda row: -_idle(row[1]))[:_MOST]}
-    lines = ["", "    held  conflicts  a wave's cycles a round; the longest loop's instructions"]
+    what = "a round; the longest loop's instructions" if loop else "; the kernel's instructions"
+    lines = ["", f"    held  conflicts  a wave's cycles {what}".replace(" ;", ";")]
     left_out = 0
     for i, one in rows:
         if i not in shown:
@@ -136,16 +140,12 @@ def data(launch: LaunchRecord, timing: Timing) -> dict:
                 "bound": loop.bound,
                 "conflicts": loop.conflicts,
                 "stalls": dict(loop.stalls),
-                "instructions": [
-                    {
-                        "text": timing.instructions[i].text,
-                        "executed": timing.instructions[i].executed,
-                        "conflicts": timing.instructions[i].conflicts,
-                        "stalls": dict(timing.instructions[i].stalls),
-                    }
-                    for i in loop.instructions
-                ],
+                "instructions": list(loop.instructions),
             }
             for loop in timing.loops
+        ],
+        "instructions": [
+            {"text": one.text, "executed": one.executed, "conflicts": one.conflicts, "stalls": dict(one.stalls)}
+            for one in timing.instructions
         ],
     }

@@ -30,10 +30,14 @@ _WAITS = {
 _OTHERS = ("waits for a result or a port", "#e5e7eb")
 
 
-def draw(trace: Trace, timing: Timing, title: str, path: str) -> None:
-    """Writes the picture: all of it, or, where that is long, two rounds of the longest loop in the middle."""
+def check(path: str) -> None:
     if Path(path).suffix.lower() not in FORMATS:
         raise ValueError(f"{path}: pictures end in {' or '.join(FORMATS)}")
+
+
+def draw(trace: Trace, timing: Timing, title: str, path: str) -> None:
+    """Writes the picture: all of it, or, where that is long, two rounds of the longest loop in the middle."""
+    check(path)
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -53,7 +57,7 @@ def draw(trace: Trace, timing: Timing, title: str, path: str) -> None:
             bars.setdefault((span.wave, label, colour), []).append((span.start, max(span.stop - span.start, 1)))
 
     trace.timing(keep)
-    with matplotlib.rc_context({"svg.hashsalt": "wmma_ops", "font.size": 8}):
+    with matplotlib.rc_context({"svg.hashsalt": "wmma_ops", "svg.fonttype": "none", "font.size": 8}):
         figure = Figure(figsize=(12, 0.32 * timing.waves + 2), layout="constrained")
         axis = figure.subplots()
         for (wave, label, colour), spans in bars.items():

@@ -1,0 +1,146 @@
+"""The command time: what it prints, draws and writes; and that both show why a slow kernel is slow."""
+
+import gzip
+import json
+
+import pytest
+import torch
+from typed import typed
+
+import wmma_ops
+from wmma_ops.cli.main import main
+
+SMALL = ("matmul", "--m", "512", "--n", "512", "--k", "512", "--dtype", "bfloat16")
+LARGE = ("matmul", "--m", "2048", "--n", "2048", "--k", "512", "--dtype", "bfloat16")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """One run with all that it can write."""
+    folder = tmp_path_factory.mktemp("time")
+    files = {name: str(folder / name) for name in ("timeline.svg", "trace.jsonl.gz")}
+    arguments = ("--target", "gfx942", "--draw", files["timeline.svg"], "--trace", files["trace.jsonl.gz"])
+    assert main(["time", *SMALL, *arguments, "--json"]) == 0
+    return files
+
+
+def test_time(capsys):
+    done = typed(capsys, "time", *LARGE, "--target", "gfx942")
+    assert done.returncode == 0
+    assert "executing gemm …" in done.stderr
+    for text in ("wmma_ops.matmul on gfx942", "one compute unit has 1 block of", "cycles; the matrix pipes are busy",
+                 "bound by", "not validated on gfx942: ", "v_mfma_f32", "s_waitcnt", "wait for"):  # fmt: skip
+        assert text in done.stdout, text
+    (told,) = json.loads(typed(capsys, "time", *SMALL, "--target", "gfx1201", "--json").stdout)
+    assert told["target"] == "gfx1201"
+    assert 0 < told["share"] < 1
+    assert sum(one["executed"] for one in told["instructions"]) == told["issued"]
+    assert "v_wmma" in typed(capsys, "time", *SMALL, "--target", "gfx1201").stdout  # with a loop or without
+
+
+def test_what_is_drawn(written):
+    with open(written["timeline.svg"], encoding="utf-8") as file:
+        text = file.read()
+    assert text.startswith("<?xml")
+    for shown in (
+        "matmul on gfx942",
+        "bound by",
+        ">wave 0<",
+        ">matrix<",
+        ">waits for other waves<",
+        ">waits for memory<",
+    ):
+        assert shown in text, shown
+
+
+def test_the_trace_that_is_written(written):
+    with gzip.open(written["trace.jsonl.gz"], "rt", encoding="utf-8") as file:
+        head, *waves = map(json.loads, file)
+    assert head["target"], head["lanes"] == ("gfx942", 64)
+    assert len(waves) == 4
+    loads = 0
+    for wave in waves:
+        assert wave["exec"] == hex(2**64 - 1)
+        assert head["instructions"][wave["executed"][0] if isinstance(wave["executed"][0], int) else 0].startswith("s_")
+        for entry in wave["executed"]:
+            if isinstance(entry, int):
+                continue
+            number, told = entry
+            if head["instructions"][number].startswith("global_load_dwordx4"):
+                loads += 1
+                ((*lanes,),) = told["at"]
+                assert [lane for lane, _ in lanes] == list(range(64))
+                assert all(address % 16 == 0 for _, address in lanes)
+    assert loads > 8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("--target", "sm_90a"), 2, "sm_90a is not AMD's; it has no emulator"),
+        (
+            ("--target", "gfx908"),
+            2,
+            "gfx908: there are no rules of its time; there are cdna2, cdna3, cdna4, rdna3, rdna4",
+        ),
+        (
+            ("--target", "gfx942", "--instructions", "500"),
+            2,
+            "execute more than 500 instructions; instructions=2000 allows",
+        ),
+        (("--target", "gfx942", "--draw", "x.jpg"), 2, "x.jpg: pictures end in .png or .svg"),
+        (("--target", "gfx942", "--trace", "/no/such/folder/x"), 2, "No such file or directory"),
+    ],
+)
+def test_time_refuses(capsys, arguments, code, text):
+    done = typed(capsys, "time", *SMALL, *arguments)
+    assert done.returncode == code
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_part_is_timed_where_it_is_asked_for(capsys):
+    done = typed(capsys, "time", *SMALL, "--target", "gfx942", "--instructions", "500", "--part")
+    assert done.returncode == 0
+    assert "cycles of a part of them" in done.stdout
+
+
+SLOW = """#include <wmma/grid.hpp>
+extern "C" __global__ void slow(const float* x, float* y, int rounds) {
+  __shared__ float tile[2 * 64 * 16];
+  float sum = 0;
+  for (int i = 0; i < 16; ++i) tile[threadIdx.x + 128 * i] = x[threadIdx.x + 128 * i];
+  wmma::sync_workgroup();
+  for (int round = 0; round < rounds; ++round) {
+    if (CONFLICTS) {
+      for (int i = 0; i < 8; ++i) sum += tile[(threadIdx.x * STEP + i + round) & 2047];
+    } else {
+      for (int i = 0; i < 4; ++i) sum += x[(threadIdx.x + 128 * i + 512 * (round & 3)) ^ int(sum != sum)];
+    }
+  }
+  y[threadIdx.x] = sum;
+}"""
+
+
+@pytest.mark.parametrize(
+    ("conflicts", "step", "bound", "shown"),
+    [
+        (1, 2, "bank conflicts of shared memory", ">waits for shared memory<"),
+        (1, 1, "", ""),
+        (0, 1, "loads from memory that are waited for", ">waits for memory<"),
+    ],
+    ids=["two-way conflicts", "none", "loads waited for at once"],
+)
+def test_why_a_kernel_is_slow(tmp_path, conflicts, step, bound, shown):
+    kernel = wmma_ops.Kernel(SLOW, "slow", options=(f"-DCONFLICTS={conflicts}", f"-DSTEP={step}"))
+    x, y = torch.zeros(2048), torch.zeros(128)
+    with wmma_ops.emulate("gfx942", timing=True) as emulation:
+        kernel[1, 128](x, y, 50)
+    (launch,) = emulation.launches
+    if not bound:
+        assert "conflicts" not in launch.timing().bound
+        return
+    launch.draw(str(tmp_path / "slow.svg"), "a kernel")
+    text = (tmp_path / "slow.svg").read_text(encoding="utf-8")
+    assert f"bound by {bound}" in text
+    assert shown in text
