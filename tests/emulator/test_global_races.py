@@ -31,6 +31,11 @@ RACES = {
         "int y = x[127 - i]; wmma::sync_wave(); x[i] = y + n;",
         rf"(store|load) at element \d+ of x meets what wave \d (loaded|stored) there with {NEAR}",
     ),
+    "one loads and stores, another stores where it loaded": (
+        1,
+        "if (i < 64) x[i] = x[i + 64]; else x[i] = n;",
+        rf"(store|load) at element \d+ of x meets what wave \d (loaded|stored) there with {NEAR}",
+    ),
     "a barrier of long ago": (
         1,
         "x[i] = n; wmma::sync_workgroup(); x[i] = i; x[256 + i] = x[127 - i];",
@@ -62,6 +67,11 @@ RACES = {
         BLOCKS,
         "int y = x[(all + 128) % 384]; wmma::sync_workgroup(); x[all] = y + n;",
         rf"at element \d+ of x meets .* of block \(0, 0, 0\) (loaded|stored) there with {FAR}",
+    ),
+    "a block stores what another loaded after it had stored elsewhere": (
+        BLOCKS,
+        "x[512 + all] = n; int y = x[all]; wmma::sync_workgroup(); x[b == 2 ? i : 512 + all] = y;",
+        rf"store at element \d+ of x meets what wave \d of block \(0, 0, 0\) loaded there with {FAR}",
     ),
     "read by three, then stored by one of them": (
         2,
@@ -155,7 +165,7 @@ FINE = {
 }
 
 
-def _run(target: str, order: str, blocks: int, body: str) -> torch.Tensor:
+def _run(target: str, order: str, blocks: int, body: str, threads: int = THREADS) -> torch.Tensor:
     source = (
         HEAD
         + "#include <wmma/grid_sync.hpp>\n"
@@ -163,7 +173,7 @@ def _run(target: str, order: str, blocks: int, body: str) -> torch.Tensor:
     )
     x = torch.zeros(1024, dtype=torch.int32)
     with wmma_ops.emulate(target, order=order, seed=3):
-        wmma_ops.Kernel(source, "shared")[blocks, THREADS](x, 7)
+        wmma_ops.Kernel(source, "shared")[blocks, threads](x, 7)
     return x
 
 
@@ -190,6 +200,13 @@ def test_without_barriers_groups_of_waves_race():
     for order in ORDERS:
         with pytest.raises(Race, match=NEAR):
             _run("gfx942", order, 1, body)
+
+
+def test_blocks_of_one_wave_race():
+    for threads in (1, 64):
+        _run("gfx942", "forward", 1, "x[i] = b;", threads)
+        with pytest.raises(Race, match=FAR):
+            _run("gfx942", "forward", BLOCKS, "x[i] = b;", threads)
 
 
 def test_many_loads_are_noted_before_the_store(monkeypatch):

@@ -19,6 +19,7 @@ import numpy as np
 from wmma_ops.emulator.errors import Race
 
 _KEPT = 4096  # loads of a region before they are noted by place
+_FAR = 1 << 62  # bytes
 
 
 class Stretch(NamedTuple):
@@ -42,14 +43,45 @@ def _others(stretches: np.ndarray, own: int) -> list[int]:
     return [one for one in ([first] if alike else np.unique(stretches).tolist()) if one not in (0, own)]
 
 
-class _Kind:
-    """The stretches of one kind of access to each place: the latest, and the latest of another wave before it."""
+def _between(offsets, size: int) -> tuple[int, int]:
+    """The first byte of accesses, and the one after the last."""
+    if isinstance(offsets, int):
+        return offsets, offsets + size
+    return int(np.minimum.reduce(offsets)), int(np.maximum.reduce(offsets)) + size
 
-    def __init__(self, places: int):
-        self.latest, self.before = np.zeros(places, np.int32), np.zeros(places, np.int32)
+
+class _Kind:
+    """The stretches of one kind of access to each place: the latest, and the latest of another wave before it. And between
+    which bytes the accesses lie: one wave's, and those of all that had their turns before it."""
+
+    def __init__(self):
+        self.any = False
+        self.latest = self.before = np.zeros(0, np.int32)
+        self.wave = None
+        self.low = self.own_low = _FAR
+        self.high = self.own_high = 0
+
+    def begin(self, places: int) -> None:
+        if not self.any:
+            self.any, self.latest, self.before = True, np.zeros(places, np.int32), np.zeros(places, np.int32)
 
     def refine(self, times: int) -> None:
         self.latest, self.before = self.latest.repeat(times), self.before.repeat(times)
+
+    def _turn(self, wave) -> None:
+        self.low, self.high = min(self.low, self.own_low), max(self.high, self.own_high)
+        self.wave, self.own_low, self.own_high = wave, _FAR, 0
+
+    def reach(self, low: int, high: int, wave) -> None:
+        if wave is not self.wave:
+            self._turn(wave)
+        self.own_low, self.own_high = min(low, self.own_low), max(high, self.own_high)
+
+    def is_near(self, low: int, high: int, wave) -> bool:
+        """Whether what lies between these bytes may be another wave's too."""
+        if wave is not self.wave:
+            self._turn(wave)
+        return low < self.high and self.low < high
 
     def note(self, places: np.ndarray, own: int, races: "GlobalRaces") -> None:
         latest = self.latest[places]
@@ -79,13 +111,11 @@ class _Watched:
     def __init__(self, region):
         self.region = region
         self.unit = 4
-        self.stores: _Kind | None = None
-        self.atomics: _Kind | None = None
-        self.reads: _Kind | None = None
+        self.stores, self.atomics, self.reads = _Kind(), _Kind(), _Kind()
         self.loads: list[tuple] = []  # not yet noted: (offsets, bytes, stretch)
 
-    def kind(self) -> _Kind:
-        return _Kind(len(self.region.bytes) // self.unit)
+    def begin(self, kind: _Kind) -> None:
+        kind.begin(len(self.region.bytes) // self.unit)
 
     def places(self, offsets, size: int, words=None) -> np.ndarray:
         """Of each access the places, in a row. `words` are its words where it is one of whole ones."""
@@ -95,8 +125,7 @@ class _Watched:
             if bits & (self.unit - 1):
                 unit = 1 if bits & 1 else 2
                 for kind in (self.stores, self.atomics, self.reads):
-                    if kind is not None:
-                        kind.refine(self.unit // unit)
+                    kind.refine(self.unit // unit)
                 self.unit = unit
             words = offsets // self.unit
         return words[:, None] if size == self.unit else words[:, None] + np.arange(size // self.unit)
@@ -105,14 +134,15 @@ class _Watched:
         """Notes the loads but those of `own`, which come last."""
         if not self.loads or self.loads[0][2] == own:
             return
-        self.reads = self.reads or self.kind()
+        self.begin(self.reads)
         kept = []
         for (size, stretch), group in itertools.groupby(self.loads, lambda load: load[1:]):
             if stretch == own:
                 kept += group
                 continue
-            places = self.places(np.concatenate([np.atleast_1d(offsets) for offsets, *_ in group]), size)
-            self.reads.note(places.ravel(), stretch, races)
+            offsets = np.concatenate([np.atleast_1d(offsets) for offsets, *_ in group])
+            self.reads.note(self.places(offsets, size).ravel(), stretch, races)
+            self.reads.reach(*_between(offsets, size), None)
         self.loads = kept
 
 
@@ -120,6 +150,7 @@ class GlobalRaces:
     """Of one launch."""
 
     def __init__(self):
+        self.alone = False  # the launch's only wave, which races with none
         self.regions: dict[object, _Watched] = {}
         self.stretches: list[Stretch | None] = [None]
         self.wave = None
@@ -166,7 +197,7 @@ class GlobalRaces:
     def _synchronise(self, watched: _Watched, places: np.ndarray, releases: bool) -> None:
         """An atomic: it releases, and takes what it reads for a flag, so that who stored that has released too."""
         own = self.own or self._stretch()
-        if watched.stores is not None:
+        if watched.stores.any:
             for one in _others(watched.stores.latest[places], own):
                 self._release(self.stretches[one], self.stretches[one].waits)
                 self.time += 1
@@ -188,33 +219,50 @@ class GlobalRaces:
         return found
 
     def load(self, region, offsets, words, size: int, lanes, atomic: bool = False) -> None:
+        if self.alone:
+            return
         watched = self.regions.get(region) or self._watched(region)
         if atomic:
             self._synchronise(watched, watched.places(offsets, size, words), False)
             return
         own = self.own or self._stretch()
-        if watched.stores is not None:
-            places = watched.places(offsets, size, words)
-            self._check(watched, watched.stores, places, lanes, "load", "stored")
+        if watched.stores.any:
+            low, high = _between(offsets, size)
+            if watched.stores.is_near(low, high, self.wave):
+                self._check(watched, watched.stores, watched.places(offsets, size, words), lanes, "load", "stored")
+            watched.reads.reach(low, high, self.wave)
         watched.loads.append((offsets, size, own))
         if len(watched.loads) > _KEPT:
             watched.flush(0, self)
 
     def store(self, region, offsets, words, size: int, lanes, atomic: bool) -> Callable[[], None] | None:
         """What is to be called once the store is done, if that is to tell whether it changed another's value."""
+        if self.alone:
+            return None
         watched = self.regions.get(region) or self._watched(region)
         own = self.own or self._stretch()
-        watched.flush(own, self)
+        low, high = _between(offsets, size)
+        if not watched.stores.any:  # until now nothing asked where loads were
+            watched.flush(own, self)
+            for load in watched.loads:
+                watched.reads.reach(*_between(*load[:2]), self.wave)
+        near = watched.reads.is_near(low, high, self.wave)
+        if near:
+            watched.flush(own, self)
         places = watched.places(offsets, size, words)
-        if atomic or (watched.atomics is not None and self._is_own_atomic(watched, places)):
-            self._atomic(watched, places, lanes, "atomic store")
+        if atomic or (watched.atomics.any and self._is_own_atomic(watched, places)):
+            self._atomic(watched, places, low, high, lanes, "atomic store")
             return None
-        self._check(watched, watched.reads, places, lanes, "store", "loaded")
-        self._check(watched, watched.atomics, places, lanes, "store", "changed atomically")
-        if watched.stores is None:
-            watched.stores = watched.kind()
-        found = watched.stores.unordered(places, own, self)
+        if near:
+            self._check(watched, watched.reads, places, lanes, "store", "loaded")
+        if watched.atomics.is_near(low, high, self.wave):
+            self._check(watched, watched.atomics, places, lanes, "store", "changed atomically")
+        watched.begin(watched.stores)
+        found = None
+        if watched.stores.is_near(low, high, self.wave):
+            found = watched.stores.unordered(places, own, self)
         watched.stores.latest[places] = own
+        watched.stores.reach(low, high, self.wave)
         if found is None:
             return None
         touched = np.asarray(offsets)[:, None] + np.arange(size)
@@ -234,22 +282,25 @@ class GlobalRaces:
         return any((one.block, one.wave) == (own.block, own.wave) for one in found)
 
     def atomic(self, region, offsets, size: int, lanes) -> None:
+        if self.alone:
+            return
         watched = self.regions.get(region) or self._watched(region)
         if len(offsets):
-            self._atomic(watched, watched.places(offsets, size), lanes, "atomic")
+            self._atomic(watched, watched.places(offsets, size), *_between(offsets, size), lanes, "atomic")
         else:  # compares and swaps that did not swap
             self._synchronise(watched, np.zeros((1, 0), np.intp), False)
 
-    def _atomic(self, watched: _Watched, places: np.ndarray, lanes, what: str) -> None:
+    def _atomic(self, watched: _Watched, places: np.ndarray, low: int, high: int, lanes, what: str) -> None:
         own = self.own or self._stretch()
-        self._check(watched, watched.stores, places, lanes, what, "stored")
-        if watched.atomics is None:
-            watched.atomics = watched.kind()
+        if watched.stores.is_near(low, high, self.wave):
+            self._check(watched, watched.stores, places, lanes, what, "stored")
+        watched.begin(watched.atomics)
         watched.atomics.note(places.ravel(), own, self)
+        watched.atomics.reach(low, high, self.wave)
         self._synchronise(watched, places, True)
 
-    def _check(self, watched: _Watched, accesses: _Kind | None, places, lanes, what: str, did: str) -> None:
-        found = accesses.unordered(places, self.own, self) if accesses is not None else None
+    def _check(self, watched: _Watched, accesses: _Kind, places, lanes, what: str, did: str) -> None:
+        found = accesses.unordered(places, self.own, self) if accesses.any else None
         if found is not None:
             self._report(watched, found, places, lanes, what, did)
 

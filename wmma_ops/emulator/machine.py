@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 import random
 import re
 import struct
@@ -488,54 +489,58 @@ def launch(
         machine.statistics.traffic = machine.memory.traffic = Traffic()
         machine.banks = banks
     static = kernel.descriptor.get("group_segment_fixed_size", 0)
-    threads = block[0] * block[1] * block[2]
+    threads = math.prod(block)
+    machine.memory.races.alone = math.prod(grid) == 1 and threads <= wave
     turns = orders(order, seed)
     described = kernel.descriptor
     private = described.get("private_segment_fixed_size", 0)
     packed = not program.target.startswith(("gfx908", "gfx906", "gfx10"))
     gfx12 = program.target.startswith("gfx12")
 
+    # What waves begin with, but for their block's index: the user registers, in the order of the descriptor.
+    given = [0] * len(program.scalars)
+    at = 0
+    for name, count, value in (
+        ("private_segment_buffer", 4, SCRATCH_MARK << 64),
+        ("dispatch_ptr", 2, packet.ctypes.data),
+        ("queue_ptr", 2, 0),
+        ("kernarg_segment_ptr", 2, segment.ctypes.data),
+        ("dispatch_id", 2, 0),
+        ("flat_scratch_init", 2, 0),
+        ("private_segment_size", 1, private),
+    ):
+        if described.get(f"user_sgpr_{name}"):
+            given[at : at + count] = [value >> 32 * j & 0xFFFFFFFF for j in range(count)]
+            at += count
+    at = max(at, described.get("user_sgpr_count", at))
+    axes = [j for j, name in enumerate("xyz") if described.get(f"system_sgpr_workgroup_id_{name}", j == 0)]
+    wanted = described.get("system_vgpr_workitem_id", 0)
+
+    @functools.cache
+    def lanes_of(number: int) -> tuple[list[np.ndarray], int]:
+        """A wave's first vector registers, and which of its lanes are on."""
+        mask = (1 << min(threads - number * wave, wave)) - 1
+        lanes = np.minimum(np.arange(number * wave, (number + 1) * wave), threads - 1)
+        x, y, z = lanes % block[0], lanes // block[0] % block[1], lanes // (block[0] * block[1])
+        if packed:
+            x |= (y << 10 if wanted >= 1 else 0) | (z << 20 if wanted >= 2 else 0)
+        return [row.astype(np.uint32) for row in (x, y, z)[: 1 if packed else wanted + 1]], mask
+
     def start(index: tuple[int, int, int], number: int) -> None:
         program.registers.fill(_UNWRITTEN)
         program.accumulators.fill(_UNWRITTEN)
-        scalars = [0] * len(program.scalars)
-        # User registers, in the order of the descriptor.
-        at = 0
-        for name, count, value in (
-            ("private_segment_buffer", 4, SCRATCH_MARK << 64),
-            ("dispatch_ptr", 2, packet.ctypes.data),
-            ("queue_ptr", 2, 0),
-            ("kernarg_segment_ptr", 2, segment.ctypes.data),
-            ("dispatch_id", 2, 0),
-            ("flat_scratch_init", 2, 0),
-            ("private_segment_size", 1, private),
-        ):
-            if described.get(f"user_sgpr_{name}"):
-                for j in range(count):
-                    scalars[at + j] = value >> 32 * j & 0xFFFFFFFF
-                at += count
-        at = max(at, described.get("user_sgpr_count", at))
-        for j, name in enumerate(("x", "y", "z")):
-            if described.get(f"system_sgpr_workgroup_id_{name}", 1 if j == 0 else 0) and not gfx12:
-                scalars[at] = index[j]
-                at += 1
+        scalars = program.scalars
+        scalars[:] = given
         if gfx12:
             scalars[TTMP + 9] = index[0]
             scalars[TTMP + 7] = index[1] | index[2] << 16
             scalars[TTMP + 8] = number << 25
-        lanes = np.arange(number * wave, (number + 1) * wave)
-        active = lanes < threads
-        lanes = np.minimum(lanes, threads - 1)
-        x, y, z = lanes % block[0], lanes // block[0] % block[1], lanes // (block[0] * block[1])
-        wanted = described.get("system_vgpr_workitem_id", 0)
-        if packed:
-            program.registers[0] = x | (y << 10 if wanted >= 1 else 0) | (z << 20 if wanted >= 2 else 0)
         else:
-            for j, value in enumerate((x, y, z)[: wanted + 1]):
-                program.registers[j] = value
-        mask = sum(1 << int(lane) for lane in np.flatnonzero(active))
+            scalars[at : at + len(axes)] = [index[j] for j in axes]
+        rows, mask = lanes_of(number)
+        for register, row in zip(program.registers, rows, strict=False):
+            register[:] = row
         scalars[EXEC], scalars[EXEC + 1] = mask & 0xFFFFFFFF, mask >> 32
-        program.scalars[:] = scalars
 
     def begun(index: tuple[int, int, int]) -> Iterator[None]:
         first = functools.partial(start, index)
