@@ -1,5 +1,6 @@
 """The emulator: single instructions against values computed by hand, and what it refuses."""
 
+import itertools
 import math
 import struct
 from fractions import Fraction
@@ -292,6 +293,24 @@ def test_fp8_conversions():
         assert np.array_equal(narrow.decode(narrow.encode(x.numpy(), kind), kind), x.to(dtype).float().numpy())
         codes = torch.arange(256, dtype=torch.uint8)
         assert np.array_equal(narrow.decode(codes.numpy(), kind), codes.view(dtype).float().numpy(), equal_nan=True)
+
+
+def test_any_function_of_three_bits():
+    a, b, c = np.array([[0, 0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 1, 0, 0, 1, 1], [0, 1, 0, 1, 0, 1, 0, 1]], np.uint32)
+    for table in range(256):
+        found = numeric.bitop3(0xFFFF0000 + a, b, c, table) & np.uint32(1)
+        assert found.tolist() == [table >> index & 1 for index in range(8)]
+
+
+def test_any_bytes_of_two_words():
+    a, b = np.array([0xA7A6A5A4], np.uint32), np.array([0xB3B2B1B0], np.uint32)
+    of_both = [0xB0, 0xB1, 0xB2, 0xB3, 0xA4, 0xA5, 0xA6, 0xA7, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0xFF]
+    for chosen in itertools.product(range(14), repeat=4):
+        if max(chosen) < 8 or chosen[0] == chosen[1]:  # few enough
+            selector = int.from_bytes(bytes(chosen), "little")
+            with np.errstate(over="ignore"):
+                found = int(numeric.perm(a, b, np.uint32(selector))[0]).to_bytes(4, "little")
+            assert list(found) == [of_both[one] for one in chosen]
 
 
 def test_bf16_rounding_is_torchs():

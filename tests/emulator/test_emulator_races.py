@@ -1,11 +1,13 @@
 """Which accesses of two waves to shared memory race: sequences of single accesses, with the barriers between them."""
 
+import random
+
 import numpy as np
 import pytest
 import torch
 
 import wmma_ops
-from wmma_ops.emulator import EmulationError, Race
+from wmma_ops.emulator import EmulationError, Race, Uninitialised
 from wmma_ops.emulator.shared import SharedMemory
 
 A, B, C = range(3)
@@ -128,6 +130,48 @@ def test_what_does_not_race_is_not_reported(name):
     block = Block()
     for step in FINE[name]:
         block.do(step)
+
+
+def test_any_order_of_accesses_is_judged_as_by_a_list_of_all():
+    rng, races, most = random.Random(1), 0, 0
+    for _ in range(1500):
+        block, done = Block(), []
+        for _ in range(30):
+            wave, signals, waits = rng.randrange(3), block.signals, block.waits
+            what = rng.choice(["read"] * 4 + ["write"] * 2 + ["atomic"] + ["signal", "wait"] * 4)
+            if (what == "signal" and signals[wave] > waits[wave]) or (what == "wait" and min(signals) == waits[wave]):
+                continue
+            place = 4 * rng.randrange(3)
+            step = (what, wave) if what in ("signal", "wait") else (what, wave, place, 4)
+            unordered = {
+                kind for kind, other, at, s in done if (other != wave, at, s >= waits[wave]) == (True, place, True)
+            }
+            if len(step) == 4 and unordered - {"read": {"read"}, "write": set(), "atomic": {"atomic"}}[what]:
+                with pytest.raises(Race):
+                    block.do(step)
+                races += 1
+                break
+            block.do(step)
+            if len(step) == 4:
+                done.append((what, wave, place, signals[wave]))
+        most = max(most, len(done))
+    assert races > 500
+    assert most > 12
+
+
+def test_lanes_are_told_apart_that_read_what_was_written():
+    memory, lanes = SharedMemory(64), np.arange(4, dtype=np.uint32)
+    everyone, odd = np.ones(4, bool), lanes % 2 == 1
+    read = (np.zeros(4, np.uint32),)
+    for there in (odd, everyone):
+        memory.store(lanes * 4, 8, (lanes + 7,), "b32", bool(there.all()), there)
+        memory.load(lanes * 4, 8, read, "b32", bool(there.all()), there)
+        assert read[0][there].tolist() == (lanes[there] + 7).tolist()
+        if there is odd:
+            with pytest.raises(Uninitialised, match="lane 0: 4 bytes at byte 8 "):
+                memory.load(lanes * 4, 8, read, "b32", True, everyone)
+            with pytest.raises(Uninitialised, match="lane 0: 4 bytes at byte 4 "):
+                memory.load(lanes * 4, 4, read, "b32", False, odd | (lanes == 0))
 
 
 def test_unaligned_atomic_is_refused():

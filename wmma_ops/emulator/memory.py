@@ -2,6 +2,7 @@
 
 import bisect
 import ctypes
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,7 @@ _SMALL |= {"d16": (2, False), "d16_hi": (2, False), "d16_u8": (1, False), "d16_i
 _SMALL |= {"d16_hi_u8": (1, False), "d16_hi_i8": (1, True), "u8_hi": (1, False)}
 
 
+@functools.cache
 def size_of(kind: str) -> int:
     """Bytes a lane of an access."""
     return int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]

@@ -1,10 +1,17 @@
 """The arithmetic that NumPy lacks: fused multiply-add, conversions, masks as integers. Arrays hold one value a lane."""
 
+import functools
+
 import numpy as np
 
 u8, u16, u32, u64 = np.uint8, np.uint16, np.uint32, np.uint64
 i16, i32, i64 = np.int16, np.int32, np.int64
 f16, f32, f64 = np.float16, np.float32, np.float64
+
+_SMALLEST_NORMAL = np.finfo(f32).smallest_normal
+_LEAST_OF, _LARGEST_OF = (
+    {kind: f64(getattr(np.iinfo(kind), of)) for kind in (i16, u16, i32, u32)} for of in ("min", "max")
+)
 
 M32 = 0xFFFFFFFF
 M64 = 0xFFFFFFFFFFFFFFFF
@@ -165,25 +172,18 @@ def _fma64_anywhere(a, b, c):
     return np.where(known, np.where(np.isfinite(high) & np.isfinite(rest), found, c), a * b + c)
 
 
+def to_int(x, dtype):
+    """Towards zero, saturating, NaN to 0."""
+    x = np.minimum(np.maximum(np.trunc(np.asarray(x, dtype=f64)), _LEAST_OF[dtype]), _LARGEST_OF[dtype])
+    return (np.where(np.isnan(x), 0.0, x) if _some_nan(x) else x).astype(dtype)
+
+
 def to_i32(x):
-    """Towards zero, saturating, NaN to 0: v_cvt_i32."""
-    x = np.asarray(x, dtype=f64)
-    return np.clip(
-        np.nan_to_num(np.trunc(x), nan=0.0, posinf=2147483647, neginf=-2147483648), -2147483648, 2147483647
-    ).astype(i32)
+    return to_int(x, i32)
 
 
 def to_u32(x):
-    x = np.asarray(x, dtype=f64)
-    return np.clip(np.nan_to_num(np.trunc(x), nan=0.0, posinf=M32, neginf=0), 0, M32).astype(u32)
-
-
-def to_int(x, dtype):
-    info = np.iinfo(dtype)
-    x = np.asarray(x, dtype=f64)
-    return np.clip(np.nan_to_num(np.trunc(x), nan=0.0, posinf=info.max, neginf=info.min), info.min, info.max).astype(
-        dtype
-    )
+    return to_int(x, u32)
 
 
 def rtz16(x):
@@ -246,16 +246,30 @@ def bfe_i(x, offset, width):
     return ((raw ^ sign) - sign).astype(i32)
 
 
+@functools.lru_cache(maxsize=256)
+def _moves(selector: int) -> list[tuple[int, int, int]] | None:
+    """(which word, by how many bits it is shifted left, the bits that stay) of a selector of bytes alone."""
+    masks: dict[tuple[int, int], int] = {}
+    for index in range(4):
+        byte = selector >> 8 * index & 0xFF
+        if byte > 7:
+            return None
+        key = byte // 4, 8 * (index - byte % 4)
+        masks[key] = masks.get(key, 0) | 0xFF << 8 * index
+    return [(*key, mask) for key, mask in masks.items()]
+
+
 def perm(a, b, selector):
     """v_perm_b32: bytes of b (0–3) and a (4–7) chosen by the selector's bytes."""
+    if np.ndim(selector) == 0 and (moves := _moves(int(selector))) is not None:
+        out = u32(0)
+        for which, left, mask in moves:
+            word = (b, a)[which]
+            out = out | (word << u32(left) if left >= 0 else word >> u32(-left)) & u32(mask)
+        return out
     joined = pair(np.asarray(b, u32), np.asarray(a, u32))
     selector = np.asarray(selector, u32)
     out = np.zeros(np.broadcast(joined, selector).shape, dtype=u32)
-    chosen = [int(selector) >> 8 * index & 0xFF for index in range(4)] if selector.ndim == 0 else [8]
-    if max(chosen) < 8:  # bytes alone, the same ones in every lane
-        for index, byte in enumerate(chosen):
-            out |= ((joined >> u64(8 * byte)).astype(u32) & u32(0xFF)) << u32(8 * index)
-        return out
     for index in range(4):
         s = (selector >> u32(8 * index)) & u32(0xFF)
         byte = (joined >> (u64(8) * np.minimum(s, u32(7)).astype(u64))).astype(u32) & u32(0xFF)
@@ -354,7 +368,8 @@ def vmed(rules: str, a, b, c):
 def flushed(x):
     """Subnormal float32 as zero of the same sign, which some instructions take and give in every mode."""
     x = np.asarray(x)
-    return np.where(np.abs(x) < np.finfo(f32).smallest_normal, np.copysign(f32(0), x), x)
+    tiny = np.abs(x) < _SMALLEST_NORMAL
+    return np.where(tiny, np.copysign(f32(0), x), x) if np.count_nonzero(tiny) else x
 
 
 def mad_flushed(a, b, c):
@@ -436,11 +451,19 @@ def classify(x, mask):
     return (mask >> bit.astype(u32)) & u32(1) != 0
 
 
+@functools.lru_cache(maxsize=256)
+def _terms(table: int) -> list[int]:
+    """The products of a (4), b (2) and c (1) whose sum without carries is the function of this truth table."""
+    value = [table >> index & 1 for index in range(8)]
+    for bit in (1, 2, 4):
+        value = [x ^ (value[index ^ bit] if index & bit else 0) for index, x in enumerate(value)]
+    return [index for index in range(8) if value[index]]
+
+
 def bitop3(a, b, c, table: int):
     """v_bitop3_b32: any function of three bits, by its truth table."""
     out = np.zeros(np.broadcast(a, b, c).shape, dtype=u32)
-    for index in range(8):
-        if table >> index & 1:
-            term = (a if index & 4 else ~np.asarray(a)) & (b if index & 2 else ~np.asarray(b))
-            out |= term & (c if index & 1 else ~np.asarray(c))
+    for term in _terms(table):
+        product = [x for bit, x in ((4, a), (2, b), (1, c)) if term & bit]
+        out = out ^ (functools.reduce(np.bitwise_and, product) if product else u32(M32))
     return out

@@ -1,7 +1,5 @@
 """A block's shared memory, watched: races, reads of what was never written, accesses outside."""
 
-import functools
-
 import numpy as np
 
 from wmma_ops.emulator import atomics
@@ -10,65 +8,74 @@ from wmma_ops.emulator.errors import EmulationError, OutOfBounds, Race, Uninitia
 from wmma_ops.emulator.memory import Traffic, count_banks, operands_of, put_old, size_of, widen
 from wmma_ops.emulator.shared_names import SharedNames, Variable
 from wmma_ops.emulator.timing import Trace
+from wmma_ops.emulator.touched import Touched, touched
 
 u8, u16, u32, i64 = np.uint8, np.uint16, np.uint32, np.int64
 
 _WAVE_BITS = 12
+_WAVES = (1 << _WAVE_BITS) - 1
 
 
-@functools.cache
-def _first(count: int) -> np.ndarray:
-    """0, 1, … count − 1."""
-    found = np.arange(count)
-    found.setflags(write=False)
-    return found
+def _entry(signals: int, wave: int) -> int:
+    return signals + 1 << _WAVE_BITS | wave
 
 
 class _Accesses:
     """The latest accesses of one kind to each place, exactly enough to tell when another wave's was.
 
     Kept are the wave whose access has the most signals before it (a wave's `signals` count the barriers it has announced),
-    with that number, and the most signals of all other waves. A place's entry is signals · 2¹² + wave.
+    with that number, and the most signals of all other waves. A place's entry is (signals + 1) · 2¹² + wave, or 0.
     """
 
     def __init__(self, places: int):
-        self.latest = np.full(places, -1 << _WAVE_BITS, dtype=i64)
-        self.second = np.full(places, -1, dtype=i64)
-        self.any = False
+        self.latest, self.second = np.zeros(places, dtype=i64), np.zeros(places, dtype=i64)
+        # Of all places: the most signals before an access, whose it was, and the most before one of another wave.
+        self.newest, self.wave, self.of_others = -1, -1, -1
 
     def refine(self, times: int) -> None:
         self.latest, self.second = self.latest.repeat(times), self.second.repeat(times)
 
     def unordered(self, places, wave: int, waits: int):
         """Which places another wave may have met since the last barrier that `wave` has passed; None where none."""
-        if not self.any:
+        if self._others(wave) < waits:
             return None
-        latest = self.latest[places]
-        recent = latest >= (waits << _WAVE_BITS)
+        latest = self.latest.take(places)
+        recent = latest >= _entry(waits, 0)
         if not np.count_nonzero(recent):
             return None
-        mine = (latest & ((1 << _WAVE_BITS) - 1)) == wave
-        bad = recent & (~mine | (self.second[places] >= waits))
+        mine = (latest & _WAVES) == wave
+        bad = recent & (~mine | (self.second.take(places) > waits))
         return bad if np.count_nonzero(bad) else None
 
+    def _others(self, wave: int) -> int:
+        return self.of_others if wave == self.wave else self.newest
+
     def note(self, places, wave: int, signals: int, waits: int) -> None:
-        entry = signals << _WAVE_BITS | wave
-        if self.any:
-            latest = self.latest[places]
-            other = (latest >= (waits << _WAVE_BITS)) & ((latest & ((1 << _WAVE_BITS) - 1)) != wave)
+        entry = _entry(signals, wave)
+        if self._others(wave) >= waits:
+            latest = self.latest.take(places)
+            other = (latest >= _entry(waits, 0)) & ((latest & _WAVES) != wave)
             if np.count_nonzero(other):
                 theirs = latest >> _WAVE_BITS
-                behind = other & (theirs > signals)
-                second = self.second[places]
-                lower = np.where(behind, np.maximum(second, signals), np.where(other, theirs, second))
+                behind = other & (theirs > signals + 1)
+                second = self.second.take(places)
+                lower = np.where(behind, np.maximum(second, signals + 1), np.where(other, theirs, second))
                 self.second[places] = lower
-                self.latest[places] = np.where(behind, latest, entry)
+                self.put(places, np.where(behind, latest, entry), wave, signals)
                 return
-        self.any = True
-        self.latest[places] = entry
+        self.put(places, entry, wave, signals)
+
+    def put(self, places, entries, wave: int, signals: int) -> None:
+        self.latest[places] = entries
+        if wave != self.wave and signals < self.newest:
+            self.of_others = max(self.of_others, signals)
+        elif wave != self.wave:
+            self.newest, self.wave, self.of_others = signals, wave, self.newest
+        else:
+            self.newest = signals
 
     def other_wave(self, place: int, wave: int) -> str:
-        latest = int(self.latest[place]) & ((1 << _WAVE_BITS) - 1)
+        latest = int(self.latest[place]) & _WAVES
         return f"wave {latest}" if latest != wave else "other waves"
 
 
@@ -96,6 +103,7 @@ class SharedMemory:
         self.bytes = self.words.view(u8)
         self.written = np.zeros(words * 4, dtype=bool)
         self.written_words = self.written.view(u32)
+        self.initialised: set[Touched] = set()  # of those seen, all of whose bytes are
         self.unit = 4
         self.reads, self.writes, self.atomics = _Accesses(words), _Accesses(words), _Accesses(words)
         self.wave = self.signals = self.waits = 0
@@ -106,25 +114,16 @@ class SharedMemory:
         self.awaited: int | None = None  # a write of this byte raises AwaitedWrite
         self.arrivals: Arrivals | None = None  # where a load straight to shared memory was
 
-    def _lanes(self, address, offset, size, mask, full, what):
-        """(lanes, their byte addresses, the bits that are set in any address) of an access."""
-        if np.shape(address) != mask.shape:
-            address = np.broadcast_to(address, mask.shape)
-        if full:
-            lanes, at = _first(len(mask)), address.astype(i64)
-        else:
-            lanes = np.flatnonzero(mask)
-            at = address[lanes].astype(i64)
-        at += offset
-        at &= 0xFFFFFFFF  # as the unit adds
-        if len(at) and int(np.maximum.reduce(at)) + size > self.size:
-            bad = at + size > self.size
-            lane = int(lanes[np.argmax(bad)])
+    def _touched(self, address, offset: int, size: int, mask, full: bool, what: str) -> Touched:
+        found = touched(address, offset, size, full, mask)
+        if found.stop > self.size:
+            bad = found.at + size > self.size
+            lane = int(found.lanes[np.argmax(bad)])
             raise OutOfBounds(
-                f"lane {lane}: a {what} of {size} bytes at byte {self._named(int(at[np.argmax(bad)]))} of the block's "
+                f"lane {lane}: a {what} of {size} bytes at byte {self._named(int(found.at[np.argmax(bad)]))} of the block's "
                 f"{self.size} bytes of shared memory" + ("" if self.size else "; the launch's shared=bytes gives some")
             )
-        return lanes, at, int(np.bitwise_or.reduce(at))
+        return found
 
     def _counted(self, lanes, at, size: int, is_store: bool) -> None:
         if self.traffic is not None:
@@ -163,54 +162,57 @@ class SharedMemory:
                 f"{self.size} bytes of shared memory is outside {names}, which it is meant for"
             )
 
-    def _places(self, at, bits: int, size: int):
-        """The watched places that accesses of `size` bytes touch, [accesses, places of one]."""
-        unit = self.unit
-        if size % unit or bits & (unit - 1):
-            unit = 2 if size % 2 == 0 and not bits & 1 else 1
+    def _places(self, access: Touched) -> np.ndarray:
+        """The watched places that it touches: of all lanes the first, then the next."""
+        bits = access.size | access.bits
+        if bits & (self.unit - 1):
+            unit = 1 if bits & 1 else 2
             for accesses in (self.reads, self.writes, self.atomics):
                 accesses.refine(self.unit // unit)
             self.unit = unit
-        first = at >> (unit.bit_length() - 1)
-        return first[:, None] if size == unit else first[:, None] + _first(size // unit)
+        return access.places(self.unit)
 
-    def _check(self, accesses: _Accesses, places, lanes, what: str, how: str) -> None:
+    def _check(self, accesses: _Accesses, places, access: Touched, what: str, how: str) -> None:
         bad = accesses.unordered(places, self.wave, self.waits)
         if bad is None:
             return
+        bad, places = (x.reshape(-1, len(access.lanes)).T for x in (bad, places))
         which, column = divmod(int(np.argmax(bad)), bad.shape[1])
         place = int(places[which, column])
         raise Race(
-            f"lane {int(lanes[which])}: this {what} of shared byte {self._named(self.unit * place)} meets what "
+            f"lane {int(access.lanes[which])}: this {what} of shared byte {self._named(self.unit * place)} meets what "
             f"{accesses.other_wave(place, self.wave)} {how} there with no barrier between"
         )
 
-    def _access(self, kind: str, at, bits: int, size: int, lanes, *, loaded: bool = False) -> None:
+    def _access(self, kind: str, access: Touched, *, loaded: bool = False) -> None:
         """Reports what races with this read, write or atomic, and remembers it. The write may be that of a load."""
         if self.arrivals is not None:
-            self._check_arrivals(kind, at, size, lanes, loaded)
-        if self.awaited is not None and kind != "read" and ((at <= self.awaited) & (self.awaited < at + size)).any():
+            self._check_arrivals(kind, access, loaded)
+        if self.awaited is not None and kind != "read" and (access.bytes == self.awaited).any():
             raise AwaitedWrite
-        places = self._places(at, bits, size)
-        self._check(self.writes, places, lanes, kind, "wrote")
+        places = self._places(access)
+        self._check(self.writes, places, access, kind, "wrote")
         if kind != "atomic":
-            self._check(self.atomics, places, lanes, kind, "wrote")
+            self._check(self.atomics, places, access, kind, "wrote")
         if kind != "read":
-            self._check(self.reads, places, lanes, kind, "read")
-        own = {"read": self.reads, "write": self.writes, "atomic": self.atomics}[kind]
-        own.note(places, self.wave, self.signals, self.waits)
+            self._check(self.reads, places, access, kind, "read")
+        if kind == "write":  # what was checked has no recent one of another wave
+            self.writes.put(places, _entry(self.signals, self.wave), self.wave, self.signals)
+        else:
+            own = self.reads if kind == "read" else self.atomics
+            own.note(places, self.wave, self.signals, self.waits)
 
-    def _check_arrivals(self, kind: str, at, size: int, lanes, loaded: bool) -> None:
+    def _check_arrivals(self, kind: str, access: Touched, loaded: bool) -> None:
         """A wave's loads come in order: of them none meets another."""
-        found = self.arrivals.meets(at, size, self.wave if loaded else None)
+        found = self.arrivals.meets(access.at, access.size, self.wave if loaded else None)
         if found is None:
             return
         which, word, wave = found
-        byte = max(4 * word, int(at[which]))
+        byte = max(4 * word, int(access.at[which]))
         between = "" if wave == self.wave else " and a barrier after it"
         raise Race(
-            f"lane {int(lanes[which])}: this {kind} of shared byte {self._named(byte)} meets a load straight to shared "
-            f"memory that wave {wave} has not waited for: an s_waitcnt with vmcnt{between} stands between them"
+            f"lane {int(access.lanes[which])}: this {kind} of shared byte {self._named(byte)} meets a load straight to "
+            f"shared memory that wave {wave} has not waited for: an s_waitcnt with vmcnt{between} stands between them"
         )
 
     def _initialised(self, ok, lanes, at, size) -> None:
@@ -225,70 +227,77 @@ class SharedMemory:
     def load(self, address, offset, rows, kind, full, mask, uses=None) -> None:
         """`uses`, given the bytes of the result that were never written, tells whether the kernel uses one of them."""
         size = size_of(kind)
-        lanes, at, bits = self._lanes(address, offset, size, mask, full, "read")
+        access = self._touched(address, offset, size, mask, full, "read")
+        lanes, at = access.lanes, access.at
         if not len(at):
             return
         self._counted(lanes, at, size, False)
-        whole = kind[0] == "b" and not bits & 3
-        if whole:
-            words = (at >> 2)[:, None] + _first(size // 4)
-            ok = self.written_words[words] == 0x01010101
-        else:
-            ok = self.written[at[:, None] + np.arange(size)]
-        if np.count_nonzero(ok) < ok.size:
-            written = self.written[at[:, None] + np.arange(size)]
-            if uses is None or kind[0] != "b" or uses(~written.all(axis=0)):
-                self._initialised(written.all(axis=1), lanes, at, size)
-        self._access("read", at, bits, size, lanes)
+        if access not in self.initialised:
+            if access.are_words:
+                ok = self.written_words.take(access.words) == 0x01010101
+            else:
+                ok = self.written[access.bytes]
+            if np.count_nonzero(ok) == ok.size:
+                self.initialised.add(access)
+            else:
+                written = self.written[access.bytes]
+                if uses is None or kind[0] != "b" or uses(~written.all(axis=0)):
+                    self._initialised(written.all(axis=1), lanes, at, size)
+        self._access("read", access)
         if kind[0] != "b":
             raw = self.bytes[at]
             if size == 2:
                 raw = raw.astype(u16) | (self.bytes[at + 1].astype(u16) << u16(8))
             rows[0][lanes] = widen(raw, kind, rows[0][lanes])
             return
-        found = self.words[words] if whole else self.bytes[at[:, None] + np.arange(size)].view(u32)
-        for j, row in enumerate(rows):
+        found = self.words.take(access.words) if access.are_words else self.bytes[access.bytes].view(u32).T
+        for row, words in zip(rows, found, strict=True):
             if full:
-                row[:] = found[:, j]
+                row[:] = words
             else:
-                row[lanes] = found[:, j]
+                row[lanes] = words
 
     def store(self, address, offset, rows, kind, full, mask) -> None:
         size = size_of(kind)
-        lanes, at, bits = self._lanes(address, offset, size, mask, full, "write")
+        access = self._touched(address, offset, size, mask, full, "write")
+        lanes, at = access.lanes, access.at
         if not len(at):
             return
         self._counted(lanes, at, size, True)
-        self._access("write", at, bits, size, lanes)
+        self._access("write", access)
         if kind[0] != "b":
             value = rows[0][lanes]
             if kind in ("d16_hi", "u8_hi"):
                 value = value >> u32(16)
             for j in range(size):
                 self.bytes[at + j] = (value >> u32(8 * j)) & u32(0xFF)
-                self.written[at + j] = True
-        elif bits & 3:
+            self.written[access.bytes] = True
+        elif not access.are_words:
             data = np.stack([row[lanes] for row in rows], axis=1).view(u8)
-            self.bytes[at[:, None] + np.arange(size)] = data
-            self.written[at[:, None] + np.arange(size)] = True
+            self.bytes[access.bytes] = data
+            self.written[access.bytes] = True
         else:
-            for j, row in enumerate(rows):
-                words = (at >> 2) + j
+            for row, words in zip(rows, access.words, strict=True):
                 self.words[words] = row if full else row[lanes]
-                self.written_words[words] = 0x01010101
+            self._write_words(access)
+
+    def _write_words(self, access: Touched) -> None:
+        if access not in self.initialised:
+            self.written_words[access.words] = 0x01010101
+            self.initialised.add(access)
 
     def bring(self, address, rows, full: bool, mask) -> None:
         """A load straight to shared memory puts these words here, at a time before a wait of its wave for it is over."""
         size = 4 * len(rows)
-        lanes, at, _ = self._lanes(address, 0, size, mask, full, "write")
-        if not len(at):
+        access = self._touched(address, 0, size, mask, full, "write")
+        if not len(access.at):
             return
-        self._counted(lanes, at, size, True)
-        self._access("write", at, 0, size, lanes, loaded=True)
-        words = (at >> 2)[:, None] + _first(len(rows))
-        self.words[words] = np.stack([row[lanes] for row in rows], axis=1)
-        self.written_words[words] = 0x01010101
-        self.arrivals.add(self.wave, words.ravel())
+        self._counted(access.lanes, access.at, size, True)
+        self._access("write", access, loaded=True)
+        for row, words in zip(rows, access.words, strict=True):
+            self.words[words] = row[access.lanes]
+        self._write_words(access)
+        self.arrivals.add(self.wave, access.places(4))
 
     def issue(self) -> None:
         """The wave issues an access of vector memory, in a kernel that loads straight to shared memory."""
@@ -300,19 +309,21 @@ class SharedMemory:
         """The wave waits until at most `left` accesses of vector memory are under way: those loads are its writes of now."""
         if self.arrivals is not None:
             for words in self.arrivals.wait(self.wave, left):
-                self.writes.note(self._places(words << 2, 0, 4), self.wave, self.signals, self.waits)
+                places = self._places(Touched(words, words << 2, 4))
+                self.writes.note(places, self.wave, self.signals, self.waits)
 
     def atomic(self, address, offset, operation, rows, out, wide, mask) -> None:
         size = 8 if wide else 4
-        lanes, at, bits = self._lanes(address, offset, size, mask, False, "atomic")
+        access = self._touched(address, offset, size, mask, False, "atomic")
+        lanes, at = access.lanes, access.at
         if not len(at):
             return
-        if bits & (size - 1):
+        if access.bits & (size - 1):
             raise EmulationError(f"lane {int(lanes[np.argmax(at & (size - 1))])}: an atomic at an unaligned address")
         # Where bytes and halves are watched, an atomic of one of them is known by what it changes of the word.
         partial = self.unit < 4 and atomics.may_be_partial(operation)
         if not partial:
-            self._access("atomic", at, bits, size, lanes)
+            self._access("atomic", access)
         changed: list[tuple[int, int]] = []
         for lane, place in zip(lanes.tolist(), at.tolist(), strict=True):
             part = slice(place, place + size)
@@ -329,4 +340,4 @@ class SharedMemory:
                 put_old(out, lane, old, wide)
         if changed:
             who, where = np.array(changed, dtype=i64).T
-            self._access("atomic", where, 1, 1, who)
+            self._access("atomic", Touched(who, where, 1))
