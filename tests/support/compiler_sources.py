@@ -61,7 +61,7 @@ STORES = 'extern "C" __attribute__((global)) void store(float* d) { *d = VALUE; 
 
 
 def text_of(code: bytes) -> bytes:
-    return next(contents for name, _, _, contents in elf.sections(code) if name == ".text")
+    return next(section.contents for section in elf.sections(code) if section.name == ".text")
 
 
 def forget():

@@ -64,14 +64,13 @@ def _loop(kernel: _Ptx, target: arch.Target) -> dict:
 
 _REGCOUNT, _FRAME_SIZE = 0x2F, 0x11
 _SIZED = 4  # the format of an attribute with its size and data; others hold their value in place of the size
-_SYMTAB = 2
 
 
 def _nv_info(code: bytes, name: str) -> dict[int, int]:
     """The attributes of .nv.info that give a number to this kernel's symbol."""
-    sections = elf.sections(code)
-    symbol = _symbol(sections, name)
-    info = next((contents for title, _, _, contents in sections if title == ".nv.info"), b"")
+    symbols = elf.symbols(code, (elf.SYMTAB,))
+    symbol = next((index for index, one in enumerate(symbols) if one.name == name), None)
+    info = next((section.contents for section in elf.sections(code) if section.name == ".nv.info"), b"")
     found, at = {}, 0
     while at + 4 <= len(info):
         form, attribute, size = struct.unpack_from("<BBH", info, at)
@@ -84,16 +83,6 @@ def _nv_info(code: bytes, name: str) -> dict[int, int]:
                 found[attribute] = value
         at += size
     return found
-
-
-def _symbol(sections: list, name: str) -> int | None:
-    for _, kind, link, contents in sections:
-        if kind == _SYMTAB:
-            strings = sections[link][3]
-            for index, row in enumerate(struct.iter_unpack("<IBBHQQ", contents)):
-                if strings[row[0] : strings.index(0, row[0])].decode() == name:
-                    return index
-    return None
 
 
 _NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.loc\b[^\n]*", re.DOTALL | re.MULTILINE)

@@ -1,32 +1,82 @@
-"""Reads the kernels' names out of a code object: 64-bit little-endian ELF, AMD's or NVIDIA's."""
+"""Reads a code object: 64-bit little-endian ELF, AMD's or NVIDIA's."""
 
 import struct
+from typing import NamedTuple
 
-_MACHINE_CUDA, _MACHINE_AMDGPU = 190, 224
-_SYMTAB, _FUNC = 2, 2
+MACHINE_CUDA, MACHINE_AMDGPU = 190, 224
+PROGBITS, RELA, NOBITS = 1, 4, 8
+FUNC, OBJECT = 2, 1
+WRITABLE, ALLOCATED, EXECUTABLE = 1, 2, 4
+SYMTAB, DYNSYM = 2, 11
 _CUDA_ENTRY = 0x10  # in st_other, marks a __global__ function
 
 
-def sections(code: bytes) -> list[tuple[str, int, int, bytes]]:
-    """(name, type, link, contents) of every section."""
+class Section(NamedTuple):
+    name: str
+    kind: int
+    link: int
+    contents: bytes  # none of those that the file leaves out
+    address: int
+    size: int  # once it is loaded
+    flags: int
+
+
+class Symbol(NamedTuple):
+    name: str
+    kind: int
+    other: int
+    address: int
+    size: int
+
+
+def sections(code: bytes) -> list[Section]:
     (start,) = struct.unpack_from("<Q", code, 0x28)
     size, count, names = struct.unpack_from("<HHH", code, 0x3A)
-    rows = [struct.unpack_from("<IIQQQQII", code, start + i * size) for i in range(count)]
+    rows = [struct.unpack_from("<IIQQQQIIQQ", code, start + i * size) for i in range(count)]
     strings = code[rows[names][4] :] if rows else b""
-    nobits = 8
     return [
-        (_string(strings, row[0]), row[1], row[6], b"" if row[1] == nobits else code[row[4] : row[4] + row[5]])
-        for row in rows
+        Section(
+            _string(strings, name),
+            kind,
+            link,
+            b"" if kind == NOBITS else code[at : at + length],
+            address,
+            length,
+            flags,
+        )
+        for name, kind, flags, address, at, length, link, *_ in rows
     ]
+
+
+def symbols(code: bytes, kinds: tuple[int, ...] = (SYMTAB, DYNSYM)) -> list[Symbol]:
+    """Those of the tables of the given kinds."""
+    found = sections(code)
+    return [
+        Symbol(_string(found[table.link].contents, name), info & 0xF, other, value, size)
+        for table in found
+        if table.kind in kinds
+        for name, info, other, _, value, size in struct.iter_unpack("<IBBHQQ", table.contents)
+    ]
+
+
+def relocations(code: bytes) -> dict[int, tuple[int, str, int]]:
+    """Of what is loaded: address -> (kind, symbol, addend)."""
+    found = sections(code)
+    placed = {}
+    for section in found:
+        if section.kind == RELA and section.flags & ALLOCATED:
+            names = [
+                _string(found[found[section.link].link].contents, name)
+                for name, *_ in struct.iter_unpack("<IBBHQQ", found[section.link].contents)
+            ]
+            for address, info, addend in struct.iter_unpack("<QQq", section.contents):
+                placed[address] = info & 0xFFFFFFFF, names[info >> 32], addend
+    return placed
 
 
 def size_of(code: bytes, section: str) -> int:
     """The bytes that a section has once it is loaded, those that the file leaves out too; 0 where there is none."""
-    (start,) = struct.unpack_from("<Q", code, 0x28)
-    (size,) = struct.unpack_from("<H", code, 0x3A)
-    names = [name for name, *_ in sections(code)]
-    at = names.index(section) if section in names else None
-    return 0 if at is None else struct.unpack_from("<IIQQQQII", code, start + at * size)[5]
+    return next((found.size for found in sections(code) if found.name == section), 0)
 
 
 def kernels(code: bytes) -> tuple[str, ...]:
@@ -34,18 +84,13 @@ def kernels(code: bytes) -> tuple[str, ...]:
     if code[:4] != b"\x7fELF":
         return ()
     (machine,) = struct.unpack_from("<H", code, 0x12)
-    found = sections(code)
-    names = []
-    for _, kind, link, contents in found:
-        if kind != _SYMTAB:
-            continue
-        for name_at, info, other, _section, _value, _size in struct.iter_unpack("<IBBHQQ", contents):
-            name = _string(found[link][3], name_at)
-            if machine == _MACHINE_AMDGPU and name.endswith(".kd"):  # the descriptor that stands beside each kernel
-                names.append(name[: -len(".kd")])
-            elif machine == _MACHINE_CUDA and info & 0xF == _FUNC and other & _CUDA_ENTRY:
-                names.append(name)
-    return tuple(names)
+    found = symbols(code, (SYMTAB,)) or symbols(code)  # those of a stripped file are in the other
+    if machine == MACHINE_AMDGPU:  # the descriptor that stands beside each kernel
+        return tuple(symbol.name[: -len(".kd")] for symbol in found if symbol.name.endswith(".kd"))
+    is_entry = (symbol.kind == FUNC and bool(symbol.other & _CUDA_ENTRY) for symbol in found)
+    return tuple(
+        symbol.name for symbol, wanted in zip(found, is_entry, strict=True) if wanted and machine == MACHINE_CUDA
+    )
 
 
 def _string(table: bytes, at: int) -> str:
