@@ -241,10 +241,13 @@ extern "C" __global__ void add(int* x, Two two) { x[0] = two.sum(); }"""
     with wmma_ops.emulate("gfx942"):
         kernel[1, 1](x, struct.pack("ii", 3, 4))
         with pytest.raises(
-            TypeError, match=r"two is a tuple, and the source does not tell Two's members plainly; takes bytes, a"
+            TypeError,
+            match=r"two is a tuple, and nothing tells the members of Two plainly; .* tuple of tensors and NumPy",
         ):
             kernel[1, 1](x, (3, 4))
-    assert x.item() == 7
+        assert x.item() == 7
+        kernel[1, 1](x, (np.int32(5), np.int32(6)))  # which tell it themselves
+    assert x.item() == 11
 
 
 SHARED = TYPES + 'extern "C" __global__ void fill(int* x) { __shared__ int s[1024]; s[threadIdx.x] = 1; sync_workgroup();' \

@@ -8,6 +8,7 @@ import pytest
 import torch
 from kernel_features import ASSERTS, FAILED, MEETS, ORDER
 from stand_in import COMPILER, TARGET
+from user_kernels import SCALE
 
 import wmma_ops
 from wmma_ops import jit
@@ -164,3 +165,20 @@ def test_a_kernel_that_says_nothing_is_not_waited_for(library, device):
         wmma_ops.Kernel(BESIDE, "plain")[1, 32](x)
     assert x.tolist() == [7] * 32
     assert not [call for call in device.noted if "Synchronize" in call or "Global" in call]
+
+
+def test_a_code_object_is_loaded_and_launched_as_it_is(library, device, tmp_path):
+    code = jit.compile(SCALE, TARGET, name="scale.hip")
+    path = tmp_path / "scale.co"
+    path.write_bytes(code.code)
+    kernel, x, y = wmma_ops.Kernel.from_code_object(path), torch.zeros(100), torch.randn(100)
+    device.memory = lambda _: {"x": x, "y": y}
+    with driver.use("hip", str(library), TARGET):
+        kernel[2, 64](x, y, np.int32(90), 0.5)
+        assert any("ModuleLoadData" in call for call in device.noted)
+    assert torch.equal(x, (y * 0.5).where(torch.arange(100) < 90, 0))
+    with (
+        driver.use("hip", str(library), "gfx942"),
+        pytest.raises(ValueError, match=f"for {TARGET}, and gfx942 was asked"),
+    ):
+        kernel[2, 64](x, y, np.int32(90), 0.5)

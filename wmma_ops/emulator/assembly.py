@@ -64,6 +64,8 @@ _HSA = re.compile(r"^\s*\.amdhsa_(\w+)\s+(.+?)\s*$")
 _TARGET = re.compile(r'amdgcn_target\s+"amdgcn-amd-amdhsa-[-\w]*-(gfx\w+)')
 _LDS = re.compile(r"^\s*\.amdgpu_lds\s+([\w.$]+),\s*(\d+)")
 
+_ADDRESS = " // "
+
 _DATA = re.compile(r"^\.(byte|short|long|quad|zero|ascii|asciz)\s+(.*)$")
 _TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)")
@@ -236,6 +238,9 @@ def parse(text: str) -> Assembly:
                 in_data = bool(re.match(r"^(\.section\s+)?\.(rodata|data|bss)", stripped))
             continue
         if current is not None:
+            if _ADDRESS in stripped:  # of a code object that was disassembled
+                stripped, _, address = stripped.partition(_ADDRESS)
+                source = f"0x{int(address, 16):x}"
             current.instructions.append(parse_instruction(stripped, number, source, position))
     _read_metadata(metadata, assembly)
     for kernel in assembly.kernels.values():

@@ -10,16 +10,18 @@ def of_kernels(code: bytes) -> dict[str, dict[str, int]]:
     """The numbers of each kernel."""
     return {
         name: {key[1:]: int(value) for key, value in kernel.items() if isinstance(value, int)}
-        for name, kernel in _kernels(code).items()
+        for name, kernel in kernels(code).items()
     }
 
 
 def arguments(code: bytes, name: str) -> list[dict] | None:
-    """Offset, size and kind of each argument that the source declares of a kernel; None where the code does not tell."""
-    kernel = _kernels(code).get(name)
+    """Offset, size and kind of each argument that the source declares of a kernel, and its name, where the compiler tells
+    that; None where the code does not tell."""
+    kernel = kernels(code).get(name)
     if kernel is None:
         return None
-    found = ({key[1:]: value for key, value in one.items()} for one in kernel.get(".args", ()))
+    keys = (".offset", ".size", ".value_kind")
+    found = ({key[1:]: one[key] for key in keys} | {"name": one.get(".name", "")} for one in kernel.get(".args", ()))
     return [one for one in found if not one["value_kind"].startswith("hidden")]
 
 
@@ -27,20 +29,20 @@ def static_shared(code: bytes, name: str) -> int:
     """The bytes of shared memory that a kernel itself declares, AMD's or NVIDIA's."""
     if (found := of_kernels(code).get(name)) is not None:
         return found.get("group_segment_fixed_size", 0)
-    titles = [title for title, *_ in elf.sections(code)]
+    titles = [section.name for section in elf.sections(code)]
     # From sm_90 on, the section holds what every block takes, too.
     reserved = RESERVED_SHARED if any(title.startswith(".nv.shared.reserved") for title in titles) else 0
     return max(elf.size_of(code, f".nv.shared.{name}") - reserved, 0)
 
 
-def _kernels(code: bytes) -> dict[str, dict]:
+def kernels(code: bytes) -> dict[str, dict]:
     """Each kernel's metadata, out of the ELF note in which the driver finds it."""
     sections = elf.sections(code) if code[:4] == b"\x7fELF" else ()
-    for name, _, _, contents in sections:
-        if name == ".note":
-            owner, size, _ = struct.unpack_from("<III", contents)
+    for section in sections:
+        if section.name == ".note":
+            owner, size, _ = struct.unpack_from("<III", section.contents)
             start = 12 + -(-owner // 4) * 4
-            root, _ = _unpack(contents[start : start + size], 0)
+            root, _ = _unpack(section.contents[start : start + size], 0)
             return {kernel[".name"]: kernel for kernel in root.get("amdhsa.kernels", ())}
     return {}
 

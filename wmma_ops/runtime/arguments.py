@@ -6,6 +6,7 @@ import numbers
 import re
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,11 @@ from wmma_ops.runtime.parameters import FORMS, Parameter, laid_out
 
 _AS_BYTES = (bytes, bytearray, memoryview, ctypes.Structure, ctypes.Union, np.void)
 _STRUCTS = "bytes, a ctypes.Structure, a NumPy record, or a tuple of its members"
+
+
+_NUMPY = {"float16": "half_t", "float32": "float", "float64": "double", "bool": "bool"} | {
+    name: f"{name}_t" for bits in (8, 16, 32, 64) for name in (f"int{bits}", f"uint{bits}")
+}
 
 
 class Slot(NamedTuple):
@@ -79,11 +85,7 @@ def check(kernel: str, parameter: Parameter, value) -> None:
 
 def _members(kernel: str, parameter: Parameter, value: tuple) -> list[tuple[Parameter, object]]:
     """Each element of the members of a struct, named from outside, with what is given for it."""
-    if parameter.members is None:
-        raise TypeError(
-            f"{kernel}: {parameter.name} is a tuple, and the source does not tell {parameter.type}'s members plainly; takes "
-            + _STRUCTS.replace(", or a tuple of its members", "")
-        )
+    parameter = _told(kernel, parameter, value)
     wanted = ", ".join(map(str, parameter.members))
     if len(value) != len(parameter.members):
         raise TypeError(f"{kernel}: {parameter.name} has {len(value)} members; {parameter.type} takes {wanted}")
@@ -98,6 +100,27 @@ def _members(kernel: str, parameter: Parameter, value: tuple) -> list[tuple[Para
             label = f"{parameter.name}.{member.name}" + (f"[{index}]" if member.shape else "")
             found.append((Parameter(label, member.type, member.pointer, (), member.members), element))
     return found
+
+
+def _told(kernel: str, parameter: Parameter, value: tuple) -> Parameter:
+    """A struct with its members: those that the source tells, else those that the values are by themselves."""
+    if parameter.members is not None:
+        return parameter
+    members = tuple(_by_itself(f"{index}", member) for index, member in enumerate(value))
+    if None in members:
+        raise TypeError(
+            f"{kernel}: {parameter.name} is a tuple, and nothing tells the members of {parameter.type} plainly; takes "
+            + _STRUCTS.replace("its members", "tensors and NumPy numbers")
+        )
+    return replace(parameter, members=members)
+
+
+def _by_itself(name: str, value) -> Parameter | None:
+    """The parameter that a value tells by itself: a pointer, or a number of its type; None of others."""
+    if isinstance(value, torch.Tensor):
+        return Parameter(name, "void", True)
+    kind = _NUMPY.get(value.dtype.name) if isinstance(value, (np.number, np.bool_)) else None
+    return kind and Parameter(name, kind, False)
 
 
 def _flat(value, shape: tuple[int, ...]) -> list | None:
@@ -142,6 +165,7 @@ def packed(kernel: str, parameter: Parameter, value, size: int | None) -> bytes:
 
 
 def _struct(kernel: str, parameter: Parameter, value: tuple) -> bytes:
+    parameter = _told(kernel, parameter, value)
     starts, size, _ = laid_out(parameter.members)
     content = bytearray(size)
     elements = iter(_members(kernel, parameter, value))

@@ -19,8 +19,9 @@ from wmma_ops.emulator.program import Program, build
 from wmma_ops.emulator.timing import Trace, rules
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.occupancy import amd_occupancy
-from wmma_ops.jit import CodeObject
+from wmma_ops.jit import CodeObject, code_object
 from wmma_ops.jit.clang import PINNED
+from wmma_ops.jit.disassembler import NoDisassembler
 from wmma_ops.runtime.emulation import Emulation
 
 _KEPT = 100_000  # instructions of decoded kernels, at 1 to 2 KB each
@@ -56,14 +57,15 @@ class EmulatedKernel:
 
     def _decode(self) -> Program:
         code = self.code
-        if code.assembly is None:
+        try:
+            text = assembly.parse(code_object.assembly(code))
+        except NoDisassembler as error:
             raise jit.CompileError(
-                f"{self.name} was compiled by {code.compiler}, which writes no assembly for the emulator to read; install "
-                f"clang for every target: pip install {PINNED}",
+                f"{self.name} was compiled by {code.compiler}, which writes no assembly for the emulator to read; {error}. "
+                f"Or install clang for every target: pip install {PINNED}",
                 target=code.target,
                 compiler=code.compiler,
-            )
-        text = assembly.parse(code.assembly)
+            ) from None
         entry = code.entry(self.name)
         kernel = replace(text.kernels[entry], name=self.name)  # as messages name it
         built = build(kernel, code.target, shared_names.read(code.log, entry))
