@@ -48,7 +48,7 @@ class ConvertCode(Writer):
         self.emit(f"x, c = mad64({a}, {b}, np.asarray({self.source(ops[4], kind)}))")
         self.write(ops[0], kind, "x")
         if ops[1] != "null":
-            self.write_mask(ops[1], "c & mask")
+            self.write_scalar(ops[1], "mask_of(c & mask) if np.count_nonzero(c) else 0", self.wave)
 
     def _of_scalar(self, ins: Instruction, name: str, width: str) -> None:
         """The vector unit's function of a scalar register, into one."""

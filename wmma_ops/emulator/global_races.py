@@ -219,7 +219,7 @@ class GlobalRaces:
         return found
 
     def load(self, region, offsets, words, size: int, lanes, atomic: bool = False) -> None:
-        if self.alone:
+        if self.alone or not region.is_watched:
             return
         watched = self.regions.get(region) or self._watched(region)
         if atomic:

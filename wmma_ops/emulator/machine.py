@@ -478,6 +478,8 @@ def launch(
         Region(segment.ctypes.data, segment.size, "the kernel's arguments", segment),
         Region(packet.ctypes.data, packet.size, "the dispatch packet", packet),
     ]
+    for region in own:
+        region.is_watched = False  # every wave loads them, and no compiler stores there
     machine = Machine(program, GlobalMemory([*regions, *own, *program.data]), budget)
     machine.private = kernel.descriptor.get("private_segment_fixed_size", 0)
     if kernel.descriptor.get("uses_dynamic_stack"):

@@ -201,30 +201,37 @@ def result_position(shape: Shape, lane: int, element: int) -> tuple[int, int, in
     return e // 4 * (256 // n) + 4 * (lane // n) + e % 4, lane % n, block
 
 
-def _elements(registers: np.ndarray, kind: str) -> np.ndarray:
-    """[registers, lanes] as values [lanes, elements], exact in float32 (float64, for 64 bits)."""
-    count, lanes = registers.shape
+_VIEWS = {"float64": np.uint64, "float16": np.float16, "bfloat16": np.uint16, "float32": np.float32, "int8": np.int8}
+_VIEWS["xfloat32"] = np.float32
+
+
+def _elements(registers: np.ndarray, kind: str, places: np.ndarray) -> np.ndarray:
+    """The values, exact in float32 (float64, for 64 bits), at places among [registers, lanes, those of a word] or, where
+    they do not lie so, [lanes, elements]."""
     if kind == "float64":
-        wide = numeric.pair(registers[0::2], registers[1::2]).view(np.float64)
-        return wide.T
+        return numeric.pair(registers[0::2], registers[1::2]).view(np.float64).take(places)
     if kind in ("fp6", "bf6", "fp4"):
-        return narrow.VALUES[kind][narrow.unpacked(registers, _BITS[kind])]
+        return narrow.VALUES[kind][narrow.unpacked(registers, _BITS[kind])].take(places)
     if kind in ("int4", "uint4"):
         nibbles = (registers[:, :, None] >> np.arange(0, 32, 4, dtype=np.uint32)) & np.uint32(15)
-        values = nibbles.astype(np.int32)
-        if kind == "int4":
-            values = (values ^ 8) - 8
-    else:
-        view = {"float16": np.float16, "bfloat16": np.uint16, "float32": np.float32, "xfloat32": np.float32}
-        view |= {"int8": np.int8, "uint8": np.uint8}
-        values = registers.view(view.get(kind, np.uint8)).reshape(count, lanes, -1)
-        if kind == "bfloat16":
-            values = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
-        elif kind == "xfloat32":  # the unit takes 10 bits of mantissa
-            values = (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
-        elif kind in narrow.VALUES:
-            values = narrow.VALUES[kind][values]
-    return values.transpose(1, 0, 2).reshape(lanes, -1)
+        values = nibbles.astype(np.int32).take(places)
+        return (values ^ 8) - 8 if kind == "int4" else values
+    values = registers.view(_VIEWS.get(kind, np.uint8)).take(places)
+    if kind == "bfloat16":
+        return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if kind == "xfloat32":  # the unit takes 10 bits of mantissa
+        return (values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    return narrow.VALUES[kind].take(values) if kind in narrow.VALUES else values
+
+
+def _places(kind: str, lanes: int, registers: int, index: np.ndarray) -> np.ndarray:
+    """Where `_elements` finds what is at these places among [lanes, elements]."""
+    if kind in ("fp6", "bf6", "fp4"):
+        return index
+    lane, element = np.divmod(index, registers * 32 // _BITS[kind])
+    of_word = max(32 // _BITS[kind], 1)
+    register, part = np.divmod(element, of_word)
+    return (register * lanes + lane) * of_word + part
 
 
 _SOURCE_LANES = {  # of B's, by blgp
@@ -291,6 +298,10 @@ def make(shape: Shape, lanes: int, registers_d: int, registers_a: int, registers
     index_b = _sources(shape, lanes, shape.b, registers_b, shape.k, shape.lanes)
     if shape.block is not None:
         index_a = index_a[[shape.block] * shape.blocks]
+    places_a, places_b = (
+        _places(kind, lanes, registers, index)
+        for kind, registers, index in ((shape.a, registers_a, index_a), (shape.b, registers_b, index_b))
+    )
     spread = _spread(shape, index_a, registers_a) if shape.indices is not None else None
     sign_a, sign_b, sign_c = (-1 if negative else 1 for negative in shape.negated)
     negated = any(shape.negated)
@@ -299,6 +310,7 @@ def make(shape: Shape, lanes: int, registers_d: int, registers_a: int, registers
     count = registers_d * per_register // (2 if shape.d == "float64" else 1)
     position = np.array([[result_position(shape, lane, e) for lane in range(lanes)] for e in range(count)])
     rows, columns, blocks = position[..., 0], position[..., 1], position[..., 2]
+    places_d = (blocks * shape.m + rows) * shape.n + columns
 
     def read_c(c):
         if c.ndim == 0:
@@ -338,20 +350,20 @@ def make(shape: Shape, lanes: int, registers_d: int, registers_a: int, registers
     replicated = shape.family == "rdna3"
 
     def run(d, a, b, c, *more):
-        if replicated and not (np.array_equal(a[:, :16], a[:, 16:]) and np.array_equal(b[:, :16], b[:, 16:])):
+        if replicated and any(np.count_nonzero(x[:, :16] != x[:, 16:]) for x in (a, b)):
             raise ValueError("A and B must be the same in lanes 0–15 and 16–31")
-        left = _elements(a, shape.a).ravel()[index_a].astype(work)
-        right = _elements(b, shape.b).ravel()[index_b].astype(work)
+        left = _elements(a, shape.a, places_a).astype(work, copy=False)
+        right = _elements(b, shape.b, places_b).astype(work, copy=False)
         if spread:
             left = spread(left, *more)
         elif shape.scales:
             left, right = (
                 x * _factors(shape, row, byte) for x, row, byte in zip((left, right), more, shape.scales, strict=True)
             )
-        product = np.matmul(left, right.transpose(0, 2, 1))
+        product = np.matmul(left, right.transpose(0, 2, 1)).take(places_d)
         if negated:
-            write_d(d, sign_a * sign_b * product[blocks, rows, columns] + sign_c * read_c(c))
+            write_d(d, sign_a * sign_b * product + sign_c * read_c(c))
         else:
-            write_d(d, product[blocks, rows, columns] + read_c(c))
+            write_d(d, product + read_c(c))
 
     return run

@@ -46,18 +46,21 @@ def widen(raw: np.ndarray, kind: str, old: np.ndarray) -> np.ndarray:
     return raw
 
 
-def operands_of(rows, lane: int, wide: bool) -> tuple[int, int]:
-    """An atomic's data, and what it compares with: the registers' words after it, if there are any."""
-    words = [int(row[lane]) for row in rows]
-    values = [low | high << 32 for low, high in zip(words[::2], words[1::2], strict=True)] if wide else words
-    return values[0], values[1] if len(values) > 1 else 0
-
-
-def put_old(out, lane: int, old: int, wide: bool) -> None:
-    """What an atomic gives back."""
-    out[0][lane] = old & 0xFFFFFFFF
+def operands_of(rows, lanes: np.ndarray, wide: bool) -> list[tuple[int, int]]:
+    """Of each lane an atomic's data, and what it compares with: the registers' words after it, if there are any."""
+    values = [row[lanes].tolist() for row in rows]
     if wide:
-        out[1][lane] = old >> 32
+        pairs = zip(values[::2], values[1::2], strict=True)
+        values = [[low | high << 32 for low, high in zip(*pair, strict=True)] for pair in pairs]
+    return list(zip(values[0], values[1] if len(values) > 1 else [0] * len(lanes), strict=True))
+
+
+def put_old(out, lanes: np.ndarray, old: list[int], wide: bool) -> None:
+    """What an atomic gives back."""
+    words = np.array(old, u64)
+    out[0][lanes] = words
+    if wide:
+        out[1][lanes] = words >> u64(32)
 
 
 @dataclass
@@ -110,6 +113,8 @@ def count_banks(traffic: Traffic, byte: np.ndarray, size: int, banks: int, write
 class Region:
     """A tensor's memory, seen as bytes and, where aligned, as words."""
 
+    is_watched = True  # for races
+
     def __init__(self, base: int, size: int, name: str, keep=None, element: int = 1, shift: int = 0):
         self.base, self.size, self.name, self.keep, self.element = base, size, name, keep, element
         self.shift = u64(shift)  # by which the memory that it is of lies beyond where a GPU's would
@@ -118,7 +123,8 @@ class Region:
         length = (base + size - self.start + 3) & ~3
         raw = (ctypes.c_uint8 * length).from_address(self.start) if size else (ctypes.c_uint8 * 0)()
         self.bytes = np.frombuffer(raw, dtype=u8) if size else np.zeros(0, u8)
-        self.words = self.bytes.view(u32)
+        self.words, self.halves = self.bytes.view(u32), self.bytes.view(u16)
+        self.raw = memoryview(self.bytes)
         self.origin = u64(self.start)
 
     def named(self, byte: int) -> str:
@@ -209,11 +215,12 @@ class GlobalMemory:
     def load(self, address, rows, kind: str, full: bool, mask, atomic: bool = False) -> None:
         size = size_of(kind)
         for region, offset, lanes in self._places(address, size, full, mask, "load"):
-            words = offset >> 2 if kind[0] == "b" and not int(np.bitwise_or.reduce(offset)) & 3 else None
+            bits = int(np.bitwise_or.reduce(offset))
+            words = offset >> 2 if kind[0] == "b" and not bits & 3 else None
             self.races.load(region, offset, words, size, lanes, atomic)
             if kind[0] != "b":
-                raw = region.bytes[offset]
-                if size == 2:
+                raw = region.halves[offset >> 1] if size == 2 and not bits & 1 else region.bytes[offset]
+                if size == 2 and bits & 1:
                     raw = raw.astype(u16) | (region.bytes[offset + 1].astype(u16) << u16(8))
                 rows[0][lanes] = widen(raw, kind, rows[0][lanes])
             elif words is None:
@@ -228,14 +235,18 @@ class GlobalMemory:
     def store(self, address, rows, kind: str, full: bool, mask, atomic: bool = False) -> None:
         size = size_of(kind)
         for region, offset, lanes in self._places(address, size, full, mask, "store"):
-            words = offset >> 2 if kind[0] == "b" and not int(np.bitwise_or.reduce(offset)) & 3 else None
+            bits = int(np.bitwise_or.reduce(offset))
+            words = offset >> 2 if kind[0] == "b" and not bits & 3 else None
             compare = self.races.store(region, offset, words, size, lanes, atomic)
             if kind[0] != "b":
                 value = rows[0][lanes]
                 if kind in ("d16_hi", "u8_hi"):
                     value = value >> u32(16)
-                for j in range(size):
-                    region.bytes[offset + j] = (value >> u32(8 * j)) & u32(0xFF)
+                if size == 2 and not bits & 1:
+                    region.halves[offset >> 1] = value
+                else:
+                    for j in range(size):
+                        region.bytes[offset + j] = value >> u32(8 * j)
             elif words is None:
                 data = np.stack([row[lanes] for row in rows], axis=1).view(u8)
                 region.bytes[offset[:, None] + np.arange(size)] = data
@@ -252,31 +263,33 @@ class GlobalMemory:
         touched: dict[Region, tuple[list[int], list[int]]] = {}  # (bytes, their lanes)
         if self.trace is not None and mask.any():
             self.trace.memory(mask, address[mask] - self._near(address[mask].item(0)).shift, size)
-        for lane in np.flatnonzero(mask).tolist():
-            at = int(address[lane])
+        lanes = np.flatnonzero(mask)
+        before: list[int] = []
+        given = zip(lanes.tolist(), address[lanes].tolist(), operands_of(rows, lanes, wide), strict=True)
+        for lane, at, (data, compare) in given:
             if at % size:
                 raise EmulationError(f"lane {lane}: an atomic at an unaligned address")
             region = self._find(at, at + size)
-            place = slice(at - region.start, at - region.start + size) if region else None
-            word = region.bytes[place] if region else self._beside(at, size)
-            old = int.from_bytes(word.tobytes(), "little")
-            data, compare = operands_of(rows, lane, wide)
+            start = at - region.start if region else 0
+            word = region.raw[start : start + size] if region else self._beside(at, size).tobytes()
+            old = int.from_bytes(word, "little")
             new = atomics.result(operation, old, data, compare, wide)
-            word = np.frombuffer(new.to_bytes(size, "little"), u8)
+            before.append(old)
             if region:
-                region.bytes[place] = word
+                region.raw[start : start + size] = new.to_bytes(size, "little")
                 changed, who = touched.get(region) or touched.setdefault(region, ([], []))
                 if partial:
                     counts = np.flatnonzero(atomics.bytes_that_count(operation, size, old, new, data))
-                    changed += (place.start + counts).tolist()
+                    changed += (start + counts).tolist()
                     who += [lane] * len(counts)
                 else:
-                    changed.append(place.start)
+                    changed.append(start)
                     who.append(lane)
             else:
+                word = np.frombuffer(new.to_bytes(size, "little"), u8)
                 self._put_beside(at, word, atomics.bytes_that_count(operation, size, old, new, data), lane)
-            if out is not None:
-                put_old(out, lane, old, wide)
+        if out is not None:
+            put_old(out, lanes, before, wide)
         for region, (changed, who) in touched.items():
             self.races.atomic(region, np.array(changed, np.intp), 1 if partial else size, who)
 

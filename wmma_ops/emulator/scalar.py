@@ -6,6 +6,12 @@ expression of SCC or None); SCC may use r, the masked result, and t, the result 
 
 _ONE = "r != 0"
 
+
+def signed(text: str, width: int = 32) -> str:
+    """An unsigned integer of so many bits as signed, without a call."""
+    return f"(({text} ^ {1 << width - 1}) - {1 << width - 1})"
+
+
 SALU: dict[str, tuple[int, tuple[int, ...], str, str | None]] = {
     "s_mov_b32": (32, (32,), "{0}", None),
     "s_mov_b64": (64, (64,), "{0}", None),
@@ -14,8 +20,8 @@ SALU: dict[str, tuple[int, tuple[int, ...], str, str | None]] = {
     "s_sub_u32": (32, (32, 32), "{0} - {1}", "t < 0"),
     "s_addc_u32": (32, (32, 32), "{0} + {1} + S[128]", "t > 0xFFFFFFFF"),
     "s_subb_u32": (32, (32, 32), "{0} - {1} - S[128]", "t < 0"),
-    "s_add_i32": (32, (32, 32), "signed({0}) + signed({1})", "signed(r) != t"),
-    "s_sub_i32": (32, (32, 32), "signed({0}) - signed({1})", "signed(r) != t"),
+    "s_add_i32": (32, (32, 32), f"{signed('{0}')} + {signed('{1}')}", f"{signed('r')} != t"),
+    "s_sub_i32": (32, (32, 32), f"{signed('{0}')} - {signed('{1}')}", f"{signed('r')} != t"),
     "s_addk_i32": (32, (32, 32), "signed({0}) + signed({1} & 0xFFFF, 16)", "signed(r) != t"),
     "s_mulk_i32": (32, (32, 32), "{0} * signed({1} & 0xFFFF, 16)", None),
     "s_mul_i32": (32, (32, 32), "{0} * {1}", None),

@@ -6,7 +6,7 @@ from wmma_ops.emulator import numeric
 from wmma_ops.emulator.assembly import Instruction
 from wmma_ops.emulator.modifiers import only
 from wmma_ops.emulator.operands import M0, SCC, scalar_index
-from wmma_ops.emulator.scalar import COMPARE, SALU, SAVEEXEC
+from wmma_ops.emulator.scalar import COMPARE, SALU, SAVEEXEC, signed
 from wmma_ops.emulator.vector import CONDITIONS
 from wmma_ops.emulator.writer import Writer
 
@@ -51,8 +51,8 @@ class ScalarCode(Writer):
             a, b = (self.scalar(text, int(width)) for text in ops)
             if sign == "i":
                 # The constant of the k form has 16 bits, which the text shows unsigned.
-                b = f"signed({b} & 0xFFFF, 16)" if _ else f"signed({b}, {width})"
-                a = f"signed({a}, {width})"
+                b = signed(f"({b} & 0xFFFF)", 16) if _ else signed(b, int(width))
+                a = signed(a, int(width))
             self.emit(f"S[{SCC}] = int({a} {COMPARE[condition]} {b})")
             return True
         if match := re.match(r"^s_cmp_(\w+)_f(16|32)$", m):

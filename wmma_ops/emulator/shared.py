@@ -100,7 +100,7 @@ class SharedMemory:
         self.names = names
         words = (size + 3) // 4 + 4
         self.words = np.zeros(words, dtype=u32)
-        self.bytes = self.words.view(u8)
+        self.bytes, self.halves = self.words.view(u8), self.words.view(u16)
         self.written = np.zeros(words * 4, dtype=bool)
         self.written_words = self.written.view(u32)
         self.initialised: set[Touched] = set()  # of those seen, all of whose bytes are
@@ -245,9 +245,12 @@ class SharedMemory:
                     self._initialised(written.all(axis=1), lanes, at, size)
         self._access("read", access)
         if kind[0] != "b":
-            raw = self.bytes[at]
-            if size == 2:
-                raw = raw.astype(u16) | (self.bytes[at + 1].astype(u16) << u16(8))
+            if size == 2 and not access.bits & 1:
+                raw = self.halves.take(access.places(2))
+            else:
+                raw = self.bytes[at]
+                if size == 2:
+                    raw = raw.astype(u16) | (self.bytes[at + 1].astype(u16) << u16(8))
             rows[0][lanes] = widen(raw, kind, rows[0][lanes])
             return
         found = self.words.take(access.words) if access.are_words else self.bytes[access.bytes].view(u32).T
@@ -269,8 +272,11 @@ class SharedMemory:
             value = rows[0][lanes]
             if kind in ("d16_hi", "u8_hi"):
                 value = value >> u32(16)
-            for j in range(size):
-                self.bytes[at + j] = (value >> u32(8 * j)) & u32(0xFF)
+            if size == 2 and not access.bits & 1:
+                self.halves[access.places(2)] = value
+            else:
+                for j in range(size):
+                    self.bytes[at + j] = value >> u32(8 * j)
             self.written[access.bytes] = True
         elif not access.are_words:
             data = np.stack([row[lanes] for row in rows], axis=1).view(u8)
@@ -325,10 +331,11 @@ class SharedMemory:
         if not partial:
             self._access("atomic", access)
         changed: list[tuple[int, int]] = []
-        for lane, place in zip(lanes.tolist(), at.tolist(), strict=True):
+        before: list[int] = []
+        given = zip(lanes.tolist(), at.tolist(), operands_of(rows, lanes, wide), strict=True)
+        for lane, place, (data, compare) in given:
             part = slice(place, place + size)
             old = int.from_bytes(self.bytes[part].tobytes(), "little")
-            data, compare = operands_of(rows, lane, wide)
             new = atomics.result(operation, old, data, compare, wide)
             counts = atomics.bytes_that_count(operation, size, old, new, data)
             written = self.written[part]
@@ -336,8 +343,9 @@ class SharedMemory:
                 self._initialised(np.zeros(1, bool), np.array([lane]), np.array([place]), size)
             self.bytes[part] = np.frombuffer(new.to_bytes(size, "little"), u8)
             changed += [(lane, place + i) for i in np.flatnonzero(counts).tolist()] if partial else []
-            if out is not None:
-                put_old(out, lane, old, wide)
+            before.append(old)
+        if out is not None:
+            put_old(out, lanes, before, wide)
         if changed:
             who, where = np.array(changed, dtype=i64).T
             self._access("atomic", Touched(who, where, 1))

@@ -225,11 +225,12 @@ class Writer:
         where = "mask" if only is None else f"(mask & {only})"
         if kind in WIDE:
             low, top = self.row(prefix, index, "u"), self.row(prefix, index + 1, "u")
-            self.emit(
-                f"t = np.asarray({expression}).view(u64)",
-                f"cp({low}, t, 'unsafe', {where})",
-                f"cp({top}, t >> u64(32), 'unsafe', {where})",
-            )
+            self.emit(f"t = np.asarray({expression}).view(u64)")
+            both = f"cp({low}, t, 'unsafe', {where}); cp({top}, t >> u64(32), 'unsafe', {where})"
+            if only is None:
+                self.emit(f"if full: {low}[:] = t; {top}[:] = t >> u64(32)", f"else: {both}")
+            else:
+                self.emit(both)
             return
         name = self.row(prefix, index, kind, high)
         if kind in "hws" and self.cdna and not high and not keep:
