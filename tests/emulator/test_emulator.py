@@ -333,6 +333,23 @@ def test_fma_rounds_once():
         assert error <= abs(high - exact)
 
 
+def test_fma_rounds_once_beside_the_middle_of_two_numbers():
+    """Where float64 has rounded to the middle: of normal and of subnormal numbers."""
+    for fma, kind, bits, least in ((numeric.fma32, np.float32, 23, -126), (numeric.fma16, np.float16, 10, -14)):
+        one, step = kind(1), kind(2.0**-bits)
+        for base, odd, up, down in itertools.product((0, least - 1), (0, 1), (one + step, one), (one - step, one)):
+            if kind is np.float16 and base:  # all sums of such are exact
+                continue
+            half = base - bits - 1 if base == 0 else -150
+            b = np.ldexp(down, half - half // 2)
+            a, c = np.ldexp(up, half // 2), np.ldexp(one, base) + kind(odd * 2.0 ** (half + 1))
+            for x, y, z in ((a, b, c), (-a, b, -c), (a, b, -c)):
+                exact = Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))
+                near = [np.nextafter(z, kind(side), dtype=kind) for side in (-INF, INF)] + [z]
+                close = sorted(near, key=lambda n: (abs(Fraction(float(n)) - exact), int(n.view(f"u{n.itemsize}")) & 1))
+                assert fma(x, y, z) == close[0], (x, y, z)
+
+
 @np.errstate(all="ignore")
 def test_fma64_rounds_once_where_the_product_leaves_the_range():
     """Against exact fractions: sums that cancel, near the overflow and where the product's error is subnormal."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wmma_ops.emulator.errors import EmulationError, OutOfBounds
-from wmma_ops.emulator.memory import GlobalMemory, Scratch, size_of, widen
+from wmma_ops.emulator.memory import GlobalMemory, Scratch, put_small, size_of
 
 u8, u16, u64, i64 = np.uint8, np.uint16, np.uint64, np.int64
 
@@ -110,7 +110,7 @@ class Buffers:
         self.memory.load(address, rows, kind, False, mask & ~outside, atomic)
         if kind[0] != "b":
             zeros = np.zeros(np.count_nonzero(outside), u8 if size_of(kind) == 1 else u16)
-            rows[0][outside] = widen(zeros, kind, rows[0][outside])
+            put_small(rows[0], outside, zeros, kind)
             return
         for j, row in enumerate(rows):
             inside = outside & (room >= 4 * (j + 1))

@@ -32,18 +32,15 @@ def size_of(kind: str) -> int:
     return int(kind[1:]) // 8 if kind[0] == "b" else _SMALL[kind][0]
 
 
-def widen(raw: np.ndarray, kind: str, old: np.ndarray) -> np.ndarray:
-    """Loaded bytes or halves as the register gets them."""
+def put_small(row: np.ndarray, lanes, raw: np.ndarray, kind: str) -> None:
+    """Writes loaded bytes or halves to a register, as it gets them."""
     size, is_signed = _SMALL[kind]
     if is_signed:
         raw = raw.view(np.int8 if size == 1 else np.int16).astype(np.int32).view(u32)
-    else:
-        raw = raw.astype(u32)
-    if kind.startswith("d16_hi"):
-        return (old & u32(0xFFFF)) | (raw << u32(16))
     if kind.startswith("d16"):
-        return (old & u32(0xFFFF0000)) | (raw & u32(0xFFFF))
-    return raw
+        row.view(u16)[kind.startswith("d16_hi") :: 2][lanes] = raw
+    else:
+        row[lanes] = raw
 
 
 def operands_of(rows, lanes: np.ndarray, wide: bool) -> list[tuple[int, int]]:
@@ -186,7 +183,7 @@ class GlobalMemory:
 
     def _places(self, address, size: int, full: bool, mask, what: str):
         """(region, byte within it, lanes) of an access; the lanes as a slice where that is all of them."""
-        lanes = np.flatnonzero(mask) if not full else slice(None)
+        lanes = mask.nonzero()[0] if not full else slice(None)
         if address.shape != mask.shape:
             address = np.broadcast_to(address, mask.shape)
         address = address[lanes]
@@ -222,7 +219,7 @@ class GlobalMemory:
                 raw = region.halves[offset >> 1] if size == 2 and not bits & 1 else region.bytes[offset]
                 if size == 2 and bits & 1:
                     raw = raw.astype(u16) | (region.bytes[offset + 1].astype(u16) << u16(8))
-                rows[0][lanes] = widen(raw, kind, rows[0][lanes])
+                put_small(rows[0], lanes, raw, kind)
             elif words is None:
                 found = region.bytes[offset[:, None] + np.arange(size)].view(u32)
                 for j, row in enumerate(rows):
@@ -263,7 +260,7 @@ class GlobalMemory:
         touched: dict[Region, tuple[list[int], list[int]]] = {}  # (bytes, their lanes)
         if self.trace is not None and mask.any():
             self.trace.memory(mask, address[mask] - self._near(address[mask].item(0)).shift, size)
-        lanes = np.flatnonzero(mask)
+        lanes = mask.nonzero()[0]
         before: list[int] = []
         given = zip(lanes.tolist(), address[lanes].tolist(), operands_of(rows, lanes, wide), strict=True)
         for lane, at, (data, compare) in given:
@@ -418,20 +415,20 @@ class Scratch:
         return at
 
     def load(self, address, rows, kind, full, mask):
-        lanes = np.flatnonzero(mask)
+        lanes = mask.nonzero()[0]
         size = size_of(kind)
         at = self._at(address, size, lanes)
         raw = self.bytes[lanes[:, None], at[:, None] + np.arange(size)]
         if kind[0] != "b":
             value = raw[:, 0] if size == 1 else np.ascontiguousarray(raw).view(u16)[:, 0]
-            rows[0][lanes] = widen(value, kind, rows[0][lanes])
+            put_small(rows[0], lanes, value, kind)
             return
         found = np.ascontiguousarray(raw).view(u32)
         for j, row in enumerate(rows):
             row[lanes] = found[:, j]
 
     def store(self, address, rows, kind, full, mask):
-        lanes = np.flatnonzero(mask)
+        lanes = mask.nonzero()[0]
         size = size_of(kind)
         at = self._at(address, size, lanes)
         data = np.stack([row[lanes] for row in rows], axis=1)

@@ -5,7 +5,7 @@ import numpy as np
 from wmma_ops.emulator import atomics
 from wmma_ops.emulator.arrivals import Arrivals
 from wmma_ops.emulator.errors import EmulationError, OutOfBounds, Race, Uninitialised
-from wmma_ops.emulator.memory import Traffic, count_banks, operands_of, put_old, size_of, widen
+from wmma_ops.emulator.memory import Traffic, count_banks, operands_of, put_old, put_small, size_of
 from wmma_ops.emulator.shared_names import SharedNames, Variable
 from wmma_ops.emulator.timing import Trace
 from wmma_ops.emulator.touched import Touched, touched
@@ -147,7 +147,7 @@ class SharedMemory:
     def within(self, meant: tuple[Variable, ...], what: str, address, offsets, size: int, mask) -> None:
         """Reports an access that touches none of the variables which its place in the source means. (The compiler may
         join neighbouring accesses: one of them is meant.)"""
-        lanes = np.flatnonzero(mask)
+        lanes = mask.nonzero()[0]
         first = np.broadcast_to(address, mask.shape)[lanes].astype(i64)
         inside = np.zeros(len(lanes), dtype=bool)
         for offset in offsets:
@@ -251,7 +251,7 @@ class SharedMemory:
                 raw = self.bytes[at]
                 if size == 2:
                     raw = raw.astype(u16) | (self.bytes[at + 1].astype(u16) << u16(8))
-            rows[0][lanes] = widen(raw, kind, rows[0][lanes])
+            put_small(rows[0], lanes, raw, kind)
             return
         found = self.words.take(access.words) if access.are_words else self.bytes[access.bytes].view(u32).T
         for row, words in zip(rows, found, strict=True):

@@ -45,7 +45,7 @@ def touched(address: np.ndarray, offset: int, size: int, full: bool, mask: np.nd
     key = address.tobytes(), offset, size, None if full else mask.tobytes()
     found = _remembered.get(key)
     if found is None:
-        lanes = np.flatnonzero(mask)
+        lanes = mask.nonzero()[0]
         at = (address[lanes].astype(np.int64) + offset) & 0xFFFFFFFF  # as the unit adds
         if len(_remembered) >= _KEPT:
             _remembered.clear()
