@@ -95,6 +95,13 @@ def shape(text: str) -> tuple[int, ...]:
     return tuple(map(size, sizes))
 
 
+def extent(text: str) -> tuple[int, ...]:
+    sizes = text.split("x")
+    if len(sizes) > 3:
+        raise argparse.ArgumentTypeError(f"{text!r} is no grid or block; takes one to three sizes, such as 8x4")
+    return tuple(map(size, sizes))
+
+
 def call(op: str, sizes: dict[str, int], options, device: str | None = None) -> tuple[tuple, dict]:
     """The arguments and keywords of a call on contiguous tensors; without a device on the CPU, their memory untouched."""
     for name, takes in _TAKES.items():

@@ -13,6 +13,7 @@ Matrix-core kernels for PyTorch: see what works on this machine, and what would 
   python -m wmma_ops explain matmul --target gfx942             the kernel for a 4096³ product, and why
   python -m wmma_ops time matmul --target gfx942                how long it takes there, and where the time goes
   python -m wmma_ops report --target gfx942 gfx1201             what the planner's kernels ask of the hardware
+  python -m wmma_ops run kernel.co                              what a code object holds; with a grid, run it
   python -m wmma_ops build --target gfx942 --wheel dist         kernels for machines without a compiler
 """
 
@@ -25,6 +26,7 @@ VIEWS = {
     "tune": "wmma_ops.cli.tune",
     "report": "wmma_ops.cli.report",
     "bench": "wmma_ops.cli.bench",
+    "run": "wmma_ops.cli.run",
     "build": "wmma_ops.cli.build",
     "cache": "wmma_ops.cli.cache",
     "layout": "wmma_ops.cli.layout",
@@ -34,6 +36,8 @@ VIEWS = {
 
 def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
     from wmma_ops.cli import calls, products
+    from wmma_ops.cli.values import SYNTAX
+    from wmma_ops.runtime.emulation import ORDERS
 
     found = argparse.ArgumentParser(
         prog=name, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -117,6 +121,24 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         metavar="FILE",
         help="draw the speeds beside torch's, for light and dark pages: x.svg (or .png) gives x-light.svg and x-dark.svg",
     )
+    run = commands.add_parser(
+        "run",
+        help="run a code object that others compiled, emulated or on a GPU; or show what it holds",
+        description="Runs a kernel of a code object (.co, .hsaco): on this machine's GPU where it is of that target, else "
+        "emulated, its instructions disassembled and executed; then shows what its tensors hold. Without --grid: lists "
+        "the kernels and what arguments they take.",
+    )
+    run.add_argument("file", metavar="FILE", help="the code object")
+    run.add_argument("arguments", metavar="ARG", nargs="*", help=SYNTAX)
+    run.add_argument("--kernel", metavar="NAME", help="its symbol, or its plain name; not needed where there is one")
+    run.add_argument("--grid", type=calls.extent, metavar="XxYxZ", help="blocks: 64, 8x4 or 8x4x2")
+    run.add_argument("--block", type=calls.extent, metavar="XxYxZ", help="threads of a block: 256, 64x4, …")
+    run.add_argument("--target", metavar="TARGET", help="emulate, and refuse a code object that is for another target")
+    run.add_argument("--shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
+    run.add_argument("--order", choices=ORDERS, default="forward", help="in which emulated waves take turns")
+    run.add_argument("--seed", type=int, default=0, help="of random tensors")
+    run.add_argument("--save", metavar="FOLDER", help="write each tensor as it then is to FOLDER/NAME.npy")
+    run.add_argument("--assembly", action="store_true", help="print its instructions, and run nothing")
     build = commands.add_parser(
         "build",
         help="compile kernels ahead of time, into a folder or a wheel",
@@ -150,13 +172,18 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         description="Prints the script with which a shell completes commands, options, ops and targets behind wmma_ops.",
     )
     completion.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="bash, zsh or tcsh")
-    for command in (demo, doctor, explain, time, tune, report, bench, build, kept, layout, completion):
+    for command in (demo, doctor, explain, time, tune, report, bench, run, build, kept, layout, completion):
         command.add_argument("--json", action="store_true", help="print JSON instead")
     return found
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = parser().parse_args(arguments)
+    found = parser()
+    options, rest = found.parse_known_args(arguments)
+    if rest and (options.command != "run" or any(word.startswith("-") for word in rest)):
+        found.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:  # behind options, where argparse looks for no more of a list
+        options.arguments += rest
     return importlib.import_module(VIEWS[options.command]).show(options)
 
 

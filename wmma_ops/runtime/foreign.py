@@ -29,6 +29,11 @@ class ForeignKernel(Launched):
         self._taken = [slot for slot, one in zip(self._placed, named, strict=True) if one is not None]
         super().__init__(name, [tuple(one for one in named if one is not None)], strided, print_bytes)
 
+    @property
+    def placed(self) -> list[tuple[Parameter, arguments.Slot]]:
+        """Each parameter with where it lies."""
+        return list(zip(self.parameters, self._taken, strict=True))
+
     def __reduce__(self):
         return ForeignKernel, (self.code, self.name, self.strided, self.print_bytes)
 
@@ -62,7 +67,7 @@ class ForeignKernel(Launched):
             )
 
     def _launch(self, grid, block, *given, shared: int = 0, **named) -> None:
-        given = self._in_order(given, named)
+        given = self.in_order(given, named)
         tensors = [value for value in given if isinstance(value, torch.Tensor)]
         nothing = torch.empty(0, dtype=torch.uint8, device=tensors[0].device if tensors else "cpu")
         super()._launch(
@@ -75,7 +80,7 @@ class ForeignKernel(Launched):
             shared=shared,
         )
 
-    def _in_order(self, given: tuple, named: dict) -> tuple:
+    def in_order(self, given: tuple, named: dict) -> tuple:
         """The arguments as the kernel has them, of which those behind the first may be given by name."""
         rest = [one.name for one in self.parameters[len(given) :]]
         missing, unknown = [name for name in rest if name not in named], [name for name in named if name not in rest]
