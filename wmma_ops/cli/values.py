@@ -36,7 +36,7 @@ def read(text: str, device: str = "cpu", generator: torch.Generator | None = Non
     if match := re.fullmatch(r"struct\((.*)\)", text, re.S):
         return tuple(_member(part, device, generator) for part in _COMMA.split(match[1]))
     if match := _TENSOR.fullmatch(text):
-        return _tensor(text, *match.groups(), generator).to(device)
+        return _tensor(text, match[1], match[2], match[3], generator).to(device)
     kind, _, number = text.rpartition(":")
     if text.endswith(".npy"):
         typed = kind in TYPES
