@@ -8,7 +8,9 @@ import torch
 from typed import typed
 
 import wmma_ops
+from wmma_ops.analysis import clock
 from wmma_ops.cli.main import main
+from wmma_ops.hardware import arch
 
 SMALL = ("matmul", "--m", "512", "--n", "512", "--k", "512", "--dtype", "bfloat16")
 LARGE = ("matmul", "--m", "2048", "--n", "2048", "--k", "512", "--dtype", "bfloat16")
@@ -28,12 +30,23 @@ def test_time(capsys):
     done = typed(capsys, "time", *LARGE, "--target", "gfx942")
     assert done.returncode == 0
     assert "executing gemm …" in done.stderr
-    for text in ("wmma_ops.matmul on gfx942", "one compute unit has 1 block of", "cycles; the matrix pipes are busy",
-                 "bound by", "not validated on gfx942: ", "v_mfma_f32", "s_waitcnt", "wait for"):  # fmt: skip
+    for text in (
+        "wmma_ops.matmul on gfx942",
+        "one compute unit has 1 block of",
+        "cycles; the matrix pipes are busy",
+        "µs for the whole GPU, by 2 rounds of the units, at 2.1 GHz; not measured",
+        "bound by",
+        "not validated on gfx942: ",
+        "v_mfma_f32",
+        "s_waitcnt",
+        "wait for",
+    ):
         assert text in done.stdout, text
     (told,) = json.loads(typed(capsys, "time", *SMALL, "--target", "gfx1201", "--json").stdout)
     assert told["target"] == "gfx1201"
     assert 0 < told["share"] < 1
+    assert told["estimate"]["rounds"] == 1
+    assert told["estimate"]["microseconds"] == pytest.approx(told["cycles"] / 2970)
     assert sum(one["executed"] for one in told["instructions"]) == told["issued"]
     assert "v_wmma" in typed(capsys, "time", *SMALL, "--target", "gfx1201").stdout  # with a loop or without
 
@@ -144,3 +157,47 @@ def test_why_a_kernel_is_slow(tmp_path, conflicts, step, bound, shown):
     text = (tmp_path / "slow.svg").read_text(encoding="utf-8")
     assert f"bound by {bound}" in text
     assert shown in text
+
+
+def test_the_report_by_the_clock(capsys, monkeypatch):
+    """Two small cases, of which one is slower than it may be."""
+    chosen = {name: clock.CASES[name] for name in ("product NT", "attention 64, causal")}
+    monkeypatch.setattr(clock, "CASES", chosen)
+    monkeypatch.setattr(clock, "MN", 512)
+    monkeypatch.setattr(clock, "QUERIES", 256)
+    monkeypatch.setattr(clock, "SHARES", {"gfx942": (0.01, 0.99)})
+    done = typed(capsys, "report", "--clock")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[1].split() == ["gfx942"]
+    assert "broken: gfx942 attention 64, causal: 0." in done.stdout
+    assert ", at least 0.960; " in done.stdout
+    assert "limits broken: 1" in done.stdout
+    monkeypatch.setattr(clock, "SHARES", {"gfx942": (0.01, 0.01)})
+    rows = json.loads(typed(capsys, "report", "--clock", "--target", "gfx942", "--json").stdout)
+    assert [row["label"] for row in rows] == list(chosen)
+    assert not any(row["broken"] for row in rows)
+    assert all(0 < row["share"] < row["loop_share"] < 1 for row in rows)
+    refused = typed(capsys, "report", "--clock", "--target", "sm_90a")
+    assert (refused.returncode, "sm_90a is not timed; takes gfx942" in refused.stderr) == (2, True)
+
+
+def test_every_case_of_the_clock_has_its_share():
+    assert set(clock.SHARES) <= set(arch.EMULATED)
+    assert {len(shares) for shares in clock.SHARES.values()} == {len(clock.CASES)}
+    assert all(0 < share < 1 for shares in clock.SHARES.values() for share in shares)
+
+
+def test_an_estimate_is_bound_by_rounds_or_by_memory():
+    for m in (512, 16384):
+        a, b = torch.ones(m, 512, dtype=torch.bfloat16), torch.ones(512, 2048, dtype=torch.bfloat16)
+        plan = wmma_ops.explain("matmul", a, b, target="gfx942")
+        timing = plan.timing()
+        assert timing.estimate.rounds == -(-plan.launches[0].grid[0] // (304 * timing.blocks))
+        assert timing.estimate.microseconds == pytest.approx(timing.estimate.rounds * timing.cycles / 2100)
+        assert not timing.estimate.by_memory
+    # A row times a matrix is read once, which the bandwidth bounds.
+    thin = wmma_ops.explain(
+        "matmul", torch.ones(1, 4096).half(), torch.ones(4096, 16384).half(), target="gfx942"
+    ).timing()
+    assert thin.estimate.microseconds >= 2 * 4096 * 16384 / 2500 / 2100
+    assert wmma_ops.explain("matmul", a, b, target="gfx942").timing(instructions=500, part=True).estimate is None

@@ -23,7 +23,7 @@ from wmma_ops.analysis.figures_record import Figures, Mix
 from wmma_ops.analysis.hot_loop import hot_loop
 from wmma_ops.emulator.assembly import Instruction, KernelText, class_of, parse
 from wmma_ops.hardware import arch
-from wmma_ops.hardware.occupancy import amd_occupancy
+from wmma_ops.hardware.occupancy import amd_occupancy_of
 from wmma_ops.jit import metadata
 from wmma_ops.jit.compiler import CodeObject
 
@@ -38,9 +38,7 @@ def figures(code: CodeObject, target: arch.Target, threads: int, shared: int, na
     lds = None if static is None else static + shared
     occupancy = None
     if None not in (total, lds):
-        # clang takes more registers than a kernel uses where more waves could not run anyway.
-        taken = max(total, text.descriptor.get("next_free_vgpr", 0) if text else 0)
-        occupancy = amd_occupancy(target, threads, taken, facts.get("sgpr_count", 0), lds, _whole_wgp(target, facts))
+        occupancy = amd_occupancy_of(target, threads, facts, text.descriptor if text else {}, lds)
     found = Figures(
         kernel=name,
         target=target.name,
@@ -208,11 +206,6 @@ def _flow(instruction: Instruction) -> tuple[str | None, bool]:
     if instruction.mnemonic.startswith("s_cbranch"):
         return instruction.operands[-1], True
     return None, not instruction.mnemonic.startswith(("s_endpgm", "s_setpc"))
-
-
-def _whole_wgp(target: arch.Target, facts: dict) -> bool:
-    """Whether a block spreads over the two CUs of a work-group processor: clang's default on RDNA."""
-    return target.family.startswith("rdna") and bool(facts.get("workgroup_processor_mode", 1))
 
 
 def _own_vgprs(code: CodeObject, target: arch.Target, name: str, total: int | None, agprs: int) -> int | None:

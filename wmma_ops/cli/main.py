@@ -104,6 +104,9 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         "Exits with 1 where one breaks a limit; misses that are known, and why, are listed.",
     )
     report.add_argument("--target", nargs="+", metavar="TARGET", help="by default every emulated one, and sm_90a")
+    report.add_argument(
+        "--clock", action="store_true", help="time them instead by published rules, on AMD's targets; minutes for all"
+    )
     bench = commands.add_parser(
         "bench",
         help="time products on this machine's GPU, or its CPU, beside torch's",

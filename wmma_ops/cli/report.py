@@ -28,6 +28,10 @@ _LEGEND = (
 
 
 def show(options) -> int:
+    if options.clock:
+        from wmma_ops.cli import report_clock
+
+        return report_clock.show(options.target, options.json)
     console, start = output(), time.perf_counter()
     try:
         targets = [arch.target(name) for name in dict.fromkeys(options.target or TARGETS)]

@@ -1,5 +1,6 @@
 """`python -m wmma_ops time`: how long a call's kernel takes on an AMD target that is not here, and where the time goes."""
 
+import dataclasses
 import gzip
 import json
 import sys
@@ -29,7 +30,7 @@ def show(options) -> int:
             print(f"executing {launch.kernel} …", file=sys.stderr, flush=True)
             asked = {"instructions": options.instructions, "part": options.part, "addresses": bool(options.trace)}
             traces.append(launch.traced(**asked))
-        timings = [trace.timing() for trace in traces]
+        timings = [launch.timed(trace) for launch, trace in zip(found.launches, traces, strict=True)]
         longest = max(range(len(timings)), key=lambda i: timings[i].cycles)
         if options.trace:
             with _opened(options.trace) as file:
@@ -70,6 +71,12 @@ def _text(launch: LaunchRecord, timing: Timing, is_cut: bool, with_loop: bool) -
         f"  bound by  {timing.bound}",
         f"  memory    {timing.bytes_asked:,} bytes asked for, {timing.bytes_fetched:,} from beyond the first cache",
     ]
+    if (guess := timing.estimate) is not None:
+        rounds = f"{guess.rounds} round{'s' if guess.rounds > 1 else ''} of the units"
+        by = "memory, each tensor once" if guess.by_memory else rounds
+        lines.append(
+            f"  estimate  {guess.microseconds:,.1f} µs for the whole GPU, by {by}, at {guess.gigahertz} GHz; not measured"
+        )
     if timing.not_validated:
         lines.append(f"  not validated on {timing.target}: {', '.join(timing.not_validated)}")
     for number, loop in enumerate(timing.loops if with_loop else (), 1):
@@ -131,6 +138,7 @@ def data(launch: LaunchRecord, timing: Timing) -> dict:
         "stalls": dict(timing.stalls),
         "bytes_asked": timing.bytes_asked,
         "bytes_fetched": timing.bytes_fetched,
+        "estimate": timing.estimate and dataclasses.asdict(timing.estimate),
         "not_validated": list(timing.not_validated),
         "loops": [
             {

@@ -10,6 +10,7 @@ may be higher.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wmma_ops.hardware import arch
@@ -58,6 +59,17 @@ def amd_occupancy(target: arch.Target, threads: int, vgprs: int, sgprs: int, lds
     # A block of one wave needs no barrier; others take one of so many.
     barriers = math.inf if waves == 1 else 16 * units
     return _occupancy(target.simds * units, waves, by_registers, barriers, file * units, up(lds, granule))
+
+
+def amd_occupancy_of(
+    target: arch.Target, threads: int, facts: Mapping[str, int], descriptor: Mapping[str, int], lds: int
+) -> float:
+    """By what a kernel's metadata and descriptor tell of it; `lds` are all of a block's bytes."""
+    # clang takes more registers than a kernel uses where more waves could not run anyway.
+    vgprs = max(facts.get("vgpr_count", 0), descriptor.get("next_free_vgpr", 0))
+    # Over both CUs of a work-group processor: clang's default on RDNA.
+    whole = target.family.startswith("rdna") and bool(facts.get("workgroup_processor_mode", 1))
+    return amd_occupancy(target, threads, vgprs, facts.get("sgpr_count", 0), lds, whole)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from wmma_ops.emulator.memory import Region
 from wmma_ops.emulator.program import Program, build
 from wmma_ops.emulator.timing import Trace, rules
 from wmma_ops.hardware import arch
-from wmma_ops.hardware.occupancy import amd_occupancy
+from wmma_ops.hardware.occupancy import amd_occupancy_of
 from wmma_ops.jit import CodeObject, code_object
 from wmma_ops.jit.clang import PINNED
 from wmma_ops.jit.disassembler import NoDisassembler
@@ -120,13 +120,11 @@ class EmulatedKernel:
 
     def resident(self, block: tuple[int, int, int], shared: int) -> int:
         """How many blocks a compute unit has at once; on RDNA a WGP."""
-        facts, described, threads = self.program.kernel.facts, self.program.kernel.descriptor, math.prod(block)
-        registers = max(facts.get("vgpr_count", 0), described.get("next_free_vgpr", 0))
-        is_cdna = self.target.family == "cdna"
-        waves = amd_occupancy(
-            self.target, threads, registers, facts.get("sgpr_count", 0), self.static_shared + shared, not is_cdna
-        )
-        return max(int(waves * self.target.simds * (1 if is_cdna else 2) // -(-threads // self.target.wave)), 1)
+        kernel, threads = self.program.kernel, math.prod(block)
+        lds = self.static_shared + shared
+        waves = amd_occupancy_of(self.target, threads, kernel.facts, kernel.descriptor, lds)
+        simds = self.target.simds * (1 if self.target.family == "cdna" else 2)
+        return max(int(waves * simds) // -(-threads // self.target.wave), 1)
 
 
 def _make_room(size: int) -> None:

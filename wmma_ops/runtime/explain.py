@@ -1,7 +1,7 @@
 """`wmma_ops.explain`: what a call would launch, and why. `wmma_ops.warmup`: all of a call but its launches."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -45,7 +45,14 @@ class LaunchRecord:
             instructions: how many may be executed by all their waves together; four million by default.
             part: where there are more, time the first of them alone; otherwise that is an error.
         """
-        return self.traced(instructions=instructions, part=part).timing()
+        return self.timed(self.traced(instructions=instructions, part=part))
+
+    def timed(self, trace: "Trace") -> "Timing":
+        """The timing of what `traced` gave."""
+        from wmma_ops.runtime import timing
+
+        found = trace.timing()
+        return replace(found, estimate=None if trace.is_cut else timing.estimate(found, self.grid, self.tensors))
 
     def traced(self, *, instructions: int | None = None, part: bool = False, addresses: bool = False) -> "Trace":
         """What `timing` is of; with the `addresses` of what accesses memory, if they are asked for."""

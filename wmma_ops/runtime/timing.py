@@ -6,11 +6,18 @@ import torch
 
 from wmma_ops.emulator import machine
 from wmma_ops.emulator.errors import BUDGET
-from wmma_ops.emulator.timing import Trace, rules
+from wmma_ops.emulator.timing import Estimate, Timing, Trace, rules
+from wmma_ops.hardware import arch
 from wmma_ops.plan import model
 from wmma_ops.runtime.emulated import EmulatedKernel, regions
 
 INSTRUCTIONS = 4_000_000  # of all waves: a minute or two
+
+
+# The boost clocks that AMD publishes, of the cards in plan/model.py.
+_GIGAHERTZ = {
+    "gfx90a": 1.7, "gfx942": 2.1, "gfx950": 2.4, "gfx1100": 2.5, "gfx1151": 2.9, "gfx1200": 3.13, "gfx1201": 2.97,
+}  # fmt: skip
 
 
 class TooLong(ValueError):
@@ -37,9 +44,7 @@ def traced(
                 f"timing: {name} is on {x.device}; takes a call on CPU tensors, which the emulator can touch"
             )
     most = instructions or INSTRUCTIONS
-    target = kernel.target
-    units = model.CARDS[target.name].units // (1 if target.family == "cdna" else 2)
-    count = math.prod(grid)
+    target, count, units = kernel.target, math.prod(grid), _units(kernel.target)
     together = min(kernel.resident(block, shared), -(-count // units))
     indices = [(i % grid[0], i // grid[0] % grid[1], i // (grid[0] * grid[1])) for i in range(0, count, units)][
         :together
@@ -56,3 +61,19 @@ def traced(
             f"{most:,} instructions; instructions={4 * most} allows as many, and part=True times the first of them alone"
         )
     return trace
+
+
+def _units(target: arch.Target) -> int:
+    """Compute units; on RDNA WGPs."""
+    return model.CARDS[target.name].units // (1 if target.family == "cdna" else 2)
+
+
+def estimate(timing: Timing, grid: tuple[int, int, int], tensors: dict[str, torch.Tensor]) -> Estimate | None:
+    """What the whole launch takes; None where no clock is known."""
+    if timing.target not in _GIGAHERTZ:
+        return None
+    target, gigahertz = arch.target(timing.target), _GIGAHERTZ[timing.target]
+    rounds = -(-math.prod(grid) // (_units(target) * timing.blocks))
+    units = rounds * timing.cycles
+    memory = sum(x.numel() * x.element_size() for x in tensors.values()) / model.CARDS[target.name].memory
+    return Estimate(max(units, memory) / gigahertz / 1000, rounds, gigahertz, memory > units)

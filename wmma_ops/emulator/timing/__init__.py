@@ -6,13 +6,14 @@ runs them against each other, and record.py tells of it.
 """
 
 from wmma_ops.emulator.timing.operations import Executed, operation
-from wmma_ops.emulator.timing.record import InstructionTiming, LoopTiming, Timing
+from wmma_ops.emulator.timing.record import Estimate, InstructionTiming, LoopTiming, Timing
 from wmma_ops.emulator.timing.rules import Rules, rules
 from wmma_ops.emulator.timing.trace import Enough, Trace
 from wmma_ops.emulator.timing.unit import Run, run
 
 __all__ = [
     "Enough",
+    "Estimate",
     "Executed",
     "InstructionTiming",
     "LoopTiming",

@@ -63,6 +63,16 @@ class LoopTiming:
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """Of a whole GPU, from what one compute unit takes: every unit alike, and memory at its full bandwidth."""
+
+    microseconds: float
+    rounds: int  # that the units take, one after the other
+    gigahertz: float  # the clock that is published; under load GPUs fall below it
+    by_memory: bool  # reading and writing each tensor once takes longer than the units do
+
+
+@dataclass(frozen=True)
 class Timing:
     """How long the blocks take that one compute unit (on RDNA a WGP) holds together, and why."""
 
@@ -77,6 +87,7 @@ class Timing:
     instructions: tuple[InstructionTiming, ...] = field(repr=False)
     bytes_asked: int = 0  # of memory
     bytes_fetched: int = 0  # from beyond the first cache
+    estimate: Estimate | None = None  # of the launch, where it is explained
     not_validated: tuple[str, ...] = field(
         default=(), repr=False
     )  # rules that nothing measured on this family stands behind

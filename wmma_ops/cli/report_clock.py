@@ -1,0 +1,57 @@
+"""`python -m wmma_ops report --clock`: its table, or the same as JSON."""
+
+import json
+import sys
+from collections.abc import Sequence
+
+from wmma_ops import jit
+from wmma_ops.analysis import clock
+from wmma_ops.cli.terminal import steps
+
+
+def show(targets: Sequence[str] | None, as_json: bool) -> int:
+    if unknown := [name for name in targets or () if name not in clock.SHARES]:
+        print(f"report: {unknown[0]} is not timed; takes {', '.join(clock.SHARES)}", file=sys.stderr)
+        return 2
+    chosen = list(dict.fromkeys(targets or clock.SHARES))
+    rows: list[clock.Row] = []
+    try:
+        with steps(len(chosen) * len(clock.CASES)) as done:
+            for target in chosen:
+                for row in clock.measure(target):
+                    rows.append(row)
+                    done(f"{target} {row.label}")
+    except jit.CompileError as error:
+        print(f"report: {error}", file=sys.stderr)
+        return 1
+    if as_json:
+        print(json.dumps([data(row) for row in rows], indent=1))
+        return int(any(row.broken for row in rows))
+    print("Share of the matrix pipes by the clock, of the whole and (of the longest loop with products)")
+    print(f"{'':<24}" + "".join(f"{target:>14}" for target in chosen))
+    for label in clock.CASES:
+        cells = [_cell(row) for row in rows if row.label == label]
+        print(f"{label:<24}" + "".join(f"{cell:>14}" for cell in cells))
+    broken = [row for row in rows if row.broken]
+    for row in broken:
+        print(f"broken: {row.target} {row.label}: {row.timing.share:.3f}, at least {row.limit:.3f}; {row.timing.bound}")
+    print(f"limits broken: {len(broken)}")
+    return int(bool(broken))
+
+
+def _cell(row: clock.Row) -> str:
+    return f"{row.timing.share:.2f}" + ("" if row.loop is None else f" ({row.loop:.2f})")
+
+
+def data(row: clock.Row) -> dict:
+    timing = row.timing
+    return {
+        "label": row.label,
+        "target": row.target,
+        "cycles": timing.cycles,
+        "share": timing.share,
+        "loop_share": row.loop,
+        "bound": timing.bound,
+        "limit": row.limit,
+        "broken": row.broken,
+    }
