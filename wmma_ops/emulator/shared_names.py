@@ -24,7 +24,13 @@ _NUMBERS = re.compile(r"^!(\d+) = !\{i32 (\d+), ", re.M)
 _LOCATION = re.compile(
     r"^!(\d+) = (?:distinct )?!DILocation\(line: (\d+)(?:, column: (\d+))?, scope: !\d+(?:, inlinedAt: !(\d+))?", re.M
 )
-_USE = re.compile(r"\(([^()]+), ptr addrspace\(3\) @([\w.$]+)((?:, i32 -?\d+)+)\)|@([\w.$]+)")
+_USE = re.compile(
+    r"\(([^()]+), ptr addrspace\(3\) @([\w.$]+)((?:, i32 -?\d+)+)\)"
+    # So clang before 20 writes after its step what before it is as above.
+    r"|getelementptr (?:\w+ )*?(i8), ptr addrspace\(3\) @([\w.$]+)((?:, i32 -?\d+)+)(?=, !|$)"
+    r"|@([\w.$]+)",
+    re.M,
+)
 _POINTER = re.compile(
     r"ptr addrspace\(3\)(?: \w+(?:\(\w+\))?)*? (%[\w.]+|@[\w.$]+|getelementptr [^()]*\([^()]*\(3\) @[^()]*\))"
 )
@@ -83,9 +89,10 @@ def _variables(before: str, after: str, kernel: str) -> dict[str, Variable]:
     starts: dict[str, set[int]] = {}
     lowered = _lines(after)
     for name, lines in _lines(before).items():
-        if len(lines) != len(lowered.get(name, ())):
-            continue
-        for line, line_after in zip(lines, lowered[name], strict=True):
+        alike = lowered.get(name, [])
+        if len(lines) != len(alike):  # the function's uses as a whole
+            lines, alike = ["\n".join(lines)], ["\n".join(alike)]
+        for line, line_after in zip(lines, alike, strict=True):
             named, placed = list(_uses(line, sizes)), list(_uses(line_after, fields))
             if len(named) != len(placed):
                 continue
@@ -113,8 +120,9 @@ def _lines(text: str) -> dict[str, list[str]]:
 def _uses(line: str, symbols) -> Iterator[tuple[str, list[int], str]]:
     """(symbol, indices, type that they count in) of each use of the symbols in a line."""
     for match in _USE.finditer(line):
-        if (symbol := match[2] or match[4]) in symbols:
-            yield symbol, [int(i) for i in re.findall(r"i32 (-?\d+)", match[3] or "")], match[1] or ""
+        if (symbol := match[2] or match[5] or match[7]) in symbols:
+            indices = re.findall(r"i32 (-?\d+)", match[3] or match[6] or "")
+            yield symbol, list(map(int, indices)), match[1] or match[4] or ""
 
 
 def _meant(before: str, variables: dict[str, Variable]) -> dict[str, tuple[Variable, ...]]:
