@@ -180,6 +180,48 @@ def test_what_is_on_its_way_is_bounded():
     assert many / 400 >= 600 / 44
 
 
+def loaded(target: str, lines: list[tuple[int, ...]], rounds: int = 1) -> Run:
+    """Loads of 16 bytes a lane, each waited for, of these lines of the cache."""
+    load = operation(parse_instruction("global_load_dwordx4 v[16:19], v0, s[0:1]"), target)
+    wait = operation(parse_instruction("s_waitcnt vmcnt(0)"), target)
+    found = rules(target)
+    stream = [
+        one
+        for at in lines * rounds
+        for one in (Executed(load, segments=len(at) * found.cache_line // 64, lines=at), Executed(wait, number=1))
+    ]
+    return run([(0, stream)], found, 64)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", CDNA3, "gfx1201"])
+def test_what_the_first_cache_holds(target):
+    """Lines that were loaded are near; more of them than it has room for are not."""
+    found = rules(target)
+    held = found.cache_bytes // found.cache_line
+    few = [tuple(range(i, i + 8)) for i in range(0, held, 8)]
+    assert loaded(target, few).bytes_fetched == found.cache_bytes
+    twice = loaded(target, few, 2)
+    assert twice.bytes_fetched == found.cache_bytes
+    again = (twice.cycles - loaded(target, few).cycles) / len(few)
+    assert found.cache_latency <= again <= found.cache_latency + 8 * found.cache_line // found.cache_path + 8
+    many = [tuple(range(i, i + 8)) for i in range(0, held + 8 * found.cache_ways, 8)]
+    assert loaded(target, many, 3).bytes_fetched == 3 * len(many) * 8 * found.cache_line
+    # Far apart, all of one set.
+    sets = held // found.cache_ways
+    one_set = [tuple(sets * i for i in range(j, j + 8)) for j in range(0, 2 * found.cache_ways, 8)]
+    assert loaded(target, one_set, 2).bytes_fetched == 2 * len(one_set) * 8 * found.cache_line
+
+
+def test_a_line_on_its_way_is_fetched_once():
+    load = operation(parse_instruction("global_load_dwordx4 v[16:19], v0, s[0:1]"), CDNA3)
+    store = operation(parse_instruction("global_store_dwordx4 v0, v[16:19], s[0:1]"), CDNA3)
+    line = tuple(range(8))
+    found = run([(0, [Executed(load, lines=line)] * 4)], rules(CDNA3), 64)
+    assert (found.bytes_asked, found.bytes_fetched) == (4096, 1024)
+    stored = run([(0, [Executed(store, lines=line), Executed(load, lines=line)])], rules(CDNA3), 64)
+    assert stored.bytes_fetched == 2048  # what is stored goes through, and is not kept
+
+
 # A loop of which four waves multiply a tile on gfx950, by its four regions: w waits for the loads of six regions before and
 # meets the others, R reads 16 bytes a lane, G loads as many straight to shared memory, M multiplies; the counts that are
 # waited for; the share measured (gluon: docs/tcp_bound_tile_model.md, and the rules of its scheduler).
