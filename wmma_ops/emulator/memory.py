@@ -274,6 +274,8 @@ class GlobalMemory:
             before.append(old)
             if region:
                 region.raw[start : start + size] = new.to_bytes(size, "little")
+                if self.races.alone:
+                    continue
                 changed, who = touched.get(region) or touched.setdefault(region, ([], []))
                 if partial:
                     counts = np.flatnonzero(atomics.bytes_that_count(operation, size, old, new, data))
@@ -313,9 +315,9 @@ class GlobalMemory:
             if region is None:
                 self._fail(address, 4 * count, 0, "scalar load")
         at = (address - region.start) >> 2
-        self.races.load(region, 4 * at, None, 4 * min(count, len(region.words) - at), _FIRST)
         found = region.words[at : at + count].tolist()
-        return found + [0] * (count - len(found))
+        self.races.load(region, 4 * at, None, 4 * len(found), _FIRST)
+        return found if len(found) == count else found + [0] * (count - len(found))
 
     def scalar_store(self, address: int, values: list[int]) -> None:
         address &= 0xFFFF_FFFF_FFFF_FFFC

@@ -13,6 +13,8 @@ from wmma_ops.emulator.writer import Writer
 
 def denormals_set(ins: Instruction) -> int | None:
     """The mode of float32's subnormals from an instruction on that sets it, and nothing else that is not as it was."""
+    if not ins.mnemonic.startswith(("s_setreg_imm32_b32", "s_denorm_mode")):
+        return None
     what, value = re.sub(r"\s", "", ins.operands[0]) if ins.operands else "", ins.operands[-1:]
     if ins.mnemonic.startswith("s_setreg_imm32_b32") and what == "hwreg(HW_REG_MODE,4,2)":
         return int(value[0], 0) & 3
@@ -37,7 +39,7 @@ class ScalarCode(Writer):
         index, _ = scalar_index(destination)
         if scc is not None:
             self.emit(f"r = t & {mask}", f"q = int({scc.format(*operands)})")
-        self.write_scalar(destination, f"t & {mask}", width)
+        self.write_scalar(destination, f"t & {mask}" if scc is None else "r", width)
         if scc is not None and index != SCC:
             self.emit(f"S[{SCC}] = q")
 

@@ -201,7 +201,8 @@ class Writer:
             self.emit(f"S[{DUMP}] = {expression}")
             return
         if width == 64:
-            self.emit(f"r = {expression}", f"S[{index}] = r & {numeric.M32}", f"S[{index + 1}] = r >> 32")
+            given = [f"r = {expression}"] if expression != "r" else []
+            self.emit(*given, f"S[{index}] = r & {numeric.M32}", f"S[{index + 1}] = r >> 32")
         else:
             self.emit(f"S[{index}] = {expression}")
         if index in (EXEC, EXEC + 1):
