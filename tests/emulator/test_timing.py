@@ -7,7 +7,9 @@ import torch
 import wmma_ops
 from wmma_ops.emulator.assembly import parse_instruction
 from wmma_ops.emulator.timing import Executed, Run, operation, rules, run, shared_memory
+from wmma_ops.emulator.timing.record import record
 from wmma_ops.emulator.timing.rules import FAMILIES, family, not_validated, source
+from wmma_ops.emulator.timing.unit import Passage
 
 CDNA3, CDNA4 = "gfx942", "gfx950"
 
@@ -212,6 +214,41 @@ def test_what_the_first_cache_holds(target):
     assert loaded(target, one_set, 2).bytes_fetched == 2 * len(one_set) * 8 * found.cache_line
 
 
+def test_the_line_that_was_not_used_for_longest_leaves():
+    found = rules(CDNA3)
+    sets = found.cache_bytes // found.cache_line // found.cache_ways
+    lines = [sets * i for i in range(found.cache_ways)]  # all that one set holds
+    order = [*lines, lines[0], sets * found.cache_ways, lines[0], lines[1]]  # the first is kept, the second is not
+    assert loaded(CDNA3, [(line,) for line in order]).bytes_fetched == (found.cache_ways + 2) * found.cache_line
+
+
+def test_waves_take_turns_as_time_goes():
+    """One that waits for memory leaves its SIMD to the other, which then is done before."""
+    waiting = executed(
+        CDNA3, ["global_load_dword v1, v0, s[0:1]", "s_waitcnt vmcnt(0)", *["v_add_u32 v2, v3, v4"] * 10]
+    )
+    busy = executed(CDNA3, ["v_add_u32 v2, v3, v4"] * 100)
+    idle = executed(CDNA3, ["s_nop 0"])
+    found = run([(i, one) for i, one in enumerate([waiting, idle, idle, idle, busy])], rules(CDNA3), 64)
+    assert 640 <= found.cycles <= 700
+
+
+def test_rounds_of_a_loop_end_where_it_is_left():
+    """An inner loop of three rounds of 10 cycles, twice, with 500 between."""
+    blocks = [[parse_instruction("s_nop 0")]] * 4
+    at, passages = 0, []
+    for _ in range(2):
+        passages.append(Passage(1, at := at + 500, 0))  # the outer loop
+        passages += [Passage(2, at := at + 10, 0) for _ in range(3)]
+        passages.append(Passage(3, at := at + 10, 0))
+    found = Run(cycles=at, passages=[[Passage(0, 0, 0), *passages]], ends=[at], of=4)
+    timing = record(found, CDNA3, [one for body in blocks for one in body], blocks, 1)
+    inner = next(loop for loop in timing.loops if loop.instructions == (2,))
+    assert (inner.cycles, inner.iterations) == (10, 6)
+    outer = next(loop for loop in timing.loops if loop is not inner)
+    assert outer.cycles == 540
+
+
 def test_a_line_on_its_way_is_fetched_once():
     load = operation(parse_instruction("global_load_dwordx4 v[16:19], v0, s[0:1]"), CDNA3)
     store = operation(parse_instruction("global_store_dwordx4 v0, v[16:19], s[0:1]"), CDNA3)
@@ -390,6 +427,35 @@ def test_the_loop_of_a_large_product(target):
     part = plan.timing(instructions=timing.issued * 2 // 3, part=True)
     assert part.issued < timing.issued
     assert part.loops[0].cycles == pytest.approx(loop.cycles, rel=0.1)
+
+
+def test_the_blocks_that_one_unit_gets():
+    """Every 304th, as many as fit together."""
+    q = torch.zeros(1, 16, 2048, 64, dtype=torch.bfloat16)
+    (launch, *_) = wmma_ops.explain("attention", q, q, q, target=CDNA3).launches
+    x, y, _ = launch.grid
+    trace = launch.traced(instructions=4000, part=True)
+    blocks = list(dict.fromkeys(block for block, _ in trace.waves))
+    assert len(blocks) == trace.blocks > 1
+    assert [i + x * (j + y * k) for i, j, k in blocks] == [304 * n for n in range(len(blocks))]
+
+
+def test_memory_lies_as_a_gpu_would_have_it():
+    """Whatever the address of a CPU tensor: 1 KB are eight lines."""
+    copy = wmma_ops.Kernel(
+        """#include <wmma/grid.hpp>
+typedef float four __attribute__((ext_vector_type(4)));
+extern "C" __global__ void copy(const four* x, four* y) { y[threadIdx.x] = x[threadIdx.x]; }""",
+        "copy",
+    )
+    for _ in range(6):
+        x, y = torch.ones(256), torch.zeros(256)
+        keep = torch.zeros(16)  # moves the next ones
+        with wmma_ops.emulate(CDNA3, timing=True) as emulation:
+            copy[1, 64](x, y)
+        timing = emulation.launches[0].timing()
+        assert (timing.bytes_asked, timing.bytes_fetched) == (2048, 2048)
+        del keep
 
 
 def test_no_rules_no_timing():
