@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from wmma_ops.emulator import dataflow, padding, templates
+from wmma_ops.emulator import dataflow, padding, skipping, templates
 from wmma_ops.emulator.arrivals import is_counted, left_by
 from wmma_ops.emulator.assembly import Instruction, KernelText, class_of, parse_instruction
 from wmma_ops.emulator.buffer_code import BufferCode
@@ -260,6 +260,7 @@ _BRANCHES = {
     "s_cbranch_vccnz": "S[106] | S[107] * (W == 64)",
     "s_cbranch_execz": "not (S[126] | S[127] * (W == 64))",
     "s_cbranch_execnz": "S[126] | S[127] * (W == 64)",
+    skipping.SKIP: "{} >> ({} & 31) & 1",
 }
 _CALLS = ("s_swappc_b64", "s_setpc_b64")
 _ENDS = ("s_endpgm", "s_barrier", "s_barrier_wait", "s_branch", "s_endpgm_saved", "s_sleep", *_CALLS)
@@ -323,6 +324,7 @@ class _Flow:
 
 def _flow(kernel: KernelText) -> _Flow:
     linked = link(kernel)
+    skipping.to_branches(linked)
     instructions = linked.instructions
     starts = {0, *linked.functions.values(), *linked.labels.values()}
     starts |= {i + 1 for i, ins in enumerate(instructions) if ins.mnemonic in _BRANCHES or ins.mnemonic in _ENDS}
@@ -353,7 +355,8 @@ def _leave(builder: Builder, ins: Instruction, to: int, following: int) -> bool:
     """Writes how an instruction leaves its block, for the one that it names or for the one that follows."""
     m = ins.mnemonic
     if m in _BRANCHES:
-        builder.emit(f"return {to} if {_BRANCHES[m]} else {following}")
+        condition = _BRANCHES[m].format(*map(builder.scalar, ins.operands[1:]))
+        builder.emit(f"return {to} if {condition} else {following}")
     elif m == "s_branch":
         builder.emit(f"return {to}")
     elif m == "s_swappc_b64":
