@@ -18,7 +18,7 @@ from wmma_ops.emulator import OutOfBounds, UnknownInstruction
 from wmma_ops.emulator import assembly as parser
 from wmma_ops.hardware import arch
 from wmma_ops.jit import code_object, disassembler, listing
-from wmma_ops.runtime import emulated
+from wmma_ops.runtime import emulated, foreign
 
 if not disassembler.available():
     REASON = f"no {disassembler.PACKAGE} here (pip install 'wmma_ops[foreign]'): NO CODE OBJECT IS DISASSEMBLED"
@@ -319,3 +319,22 @@ def test_an_objdump_on_path_will_do(monkeypatch, tmp_path):
     kernel = wmma_ops.Kernel.from_code_object(_file(tmp_path, SCALE, "scale", "gfx942"))
     with wmma_ops.emulate("gfx942"), pytest.raises(jit.CompileError, match="pip install rocm-llvm-python"):
         kernel[1, 64](torch.zeros(64), torch.zeros(64), np.int32(64), 1.0)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+def test_arguments_that_lie_in_registers_as_a_wave_begins(target, tmp_path):
+    """As ROCm's compiler has them: hidden ones too, and the code loads them first where older firmware does not."""
+    options = ("-mllvm", "-amdgpu-kernarg-preload-count=8")
+    code = jit.compile(SCALE, target, options=options, name="scale.hip")
+    path, x, y = tmp_path / "scale.co", torch.zeros(64), torch.randn(64)
+    path.write_bytes(code.code)
+    kernel = wmma_ops.Kernel.from_code_object(path)
+    text = kernel.assembly
+    assert parser.parse(text).kernels["scale"].descriptor["user_sgpr_kernarg_preload_length"] >= 6
+    shorter, count = re.subn(r"(?<=scale:\n)\ts_load.*?s_branch[^\n]*\n", "", text, flags=re.S)
+    assert count == 1
+    for assembly in (None, code.assembly, shorter):
+        loads = foreign.ForeignKernel(dataclasses.replace(kernel.code, assembly=assembly), "scale")
+        with wmma_ops.emulate(target):
+            loads[1, 64](x.zero_(), y, np.int32(60), 2.0)
+        assert torch.equal(x, (y * 2).where(torch.arange(64) < 60, 0))

@@ -69,7 +69,7 @@ def test_unaligned_atomics_are_reported():
 
 @pytest.mark.parametrize(
     ("fact", "value", "text"),
-    [("user_sgpr_kernarg_preload_length", 2, "preload_length is 2"), ("fp16_overflow", 1, "fp16_overflow is 1")],
+    [("system_sgpr_workgroup_info", 1, "workgroup_info is 1"), ("fp16_overflow", 1, "fp16_overflow is 1")],
 )
 def test_registers_and_modes_that_a_launch_does_not_set_are_refused(fact, value, text):
     kernel = _kernel("s_endpgm")

@@ -514,7 +514,10 @@ def launch(
         if described.get(f"user_sgpr_{name}"):
             given[at : at + count] = [value >> 32 * j & 0xFFFFFFFF for j in range(count)]
             at += count
-    at = max(at, described.get("user_sgpr_count", at))
+    # Arguments that lie in registers already, their number and the first in words.
+    loaded, first = (described.get(f"user_sgpr_kernarg_preload_{what}", 0) for what in ("length", "offset"))
+    given[at : at + loaded] = segment[: segment.size & -4].view(np.uint32)[first : first + loaded].tolist()
+    at = max(at + loaded, described.get("user_sgpr_count", at))
     axes = [j for j, name in enumerate("xyz") if described.get(f"system_sgpr_workgroup_id_{name}", j == 0)]
     wanted = described.get("system_vgpr_workitem_id", 0)
 

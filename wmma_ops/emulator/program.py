@@ -248,10 +248,7 @@ _MODES = {
     "float_round_mode_32": 0,
     "float_round_mode_16_64": 0,
     "fp16_overflow": 0,
-    # What a wave's first registers would hold, which the launch does not fill.
-    "user_sgpr_kernarg_preload_length": 0,
-    "user_sgpr_kernarg_preload_offset": 0,
-    "system_sgpr_workgroup_info": 0,
+    "system_sgpr_workgroup_info": 0,  # a register that the launch does not fill
 }
 _BRANCHES = {
     "s_cbranch_scc0": "not S[128]",
