@@ -323,6 +323,9 @@ def _flow(kernel: KernelText) -> _Flow:
     linked = link(kernel)
     skipping.to_branches(linked)
     instructions = linked.instructions
+    if kernel.descriptor.get("user_sgpr_kernarg_preload_length") and instructions[0].mnemonic == "s_trap":
+        # For firmware that does not load the arguments; what does begins 256 bytes behind, after as many s_nop.
+        instructions[0] = instructions[0]._replace(mnemonic="s_nop", operands=("0",))
     starts = {0, *linked.functions.values(), *linked.labels.values()}
     starts |= {i + 1 for i, ins in enumerate(instructions) if ins.mnemonic in _BRANCHES or ins.mnemonic in _ENDS}
     ordered = sorted(start for start in starts if start < len(instructions))
