@@ -223,14 +223,15 @@ def test_the_line_that_was_not_used_for_longest_leaves():
 
 
 def test_waves_take_turns_as_time_goes():
-    """One that waits for memory leaves its SIMD to the other, which then is done before."""
-    waiting = executed(
-        CDNA3, ["global_load_dword v1, v0, s[0:1]", "s_waitcnt vmcnt(0)", *["v_add_u32 v2, v3, v4"] * 10]
+    """One that waits for a product's result leaves its SIMD to the other, which uses the time between."""
+    product = "v_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]"
+    waiting, busy = (
+        executed(CDNA3, [product, "v_accvgpr_read_b32 v4, a0"]),
+        executed(CDNA3, ["v_add_u32 v2, v3, v4"] * 20),
     )
-    busy = executed(CDNA3, ["v_add_u32 v2, v3, v4"] * 100)
     idle = executed(CDNA3, ["s_nop 0"])
-    found = run([(i, one) for i, one in enumerate([waiting, idle, idle, idle, busy])], rules(CDNA3), 64)
-    assert 640 <= found.cycles <= 700
+    found = run(list(enumerate([waiting, idle, idle, idle, busy])), rules(CDNA3), 64)
+    assert 8 + 20 * 4 <= found.cycles <= 8 + 21 * 4 + 4
 
 
 def test_rounds_of_a_loop_end_where_it_is_left():
