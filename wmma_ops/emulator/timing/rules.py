@@ -8,6 +8,8 @@ Sources:
     hipkittens  HazyResearch/HipKittens, README and paper
     mt4g        caps-tum/mt4g: pointer chases on MI210, MI300X, MI300A, MI350P
     nod         nod-ai/SHARK-Platform, amdgpu_kernel_optimization_guide.md: MI300's caches
+    omniperf    ROCm/rocprofiler-compute, pipeline descriptions
+    clrx        CLRX, GcnTimings.md
     tinygrad    tinygrad's thread traces of gfx950, gfx1100 and gfx1200, decoded
     triton      facebookexperimental/triton#2507: microbenchmarks on MI355X
     isa         AMD's ISA documents of the family
@@ -27,6 +29,7 @@ class Rules:
     """Of one family."""
 
     simds: int  # of a compute unit; of RDNA's pair of them, a WGP
+    issue: int  # cycles from a wave's instruction to its next
     # VALU
     valu: int  # cycles that an instruction holds its SIMD's port
     valu_latency: int  # from its issue to that of one that needs its result
@@ -42,9 +45,10 @@ class Rules:
     lds_path: int  # bytes a cycle to the SIMDs that share a path
     lds_sharing: int  # SIMDs that share one, with one queue
     lds_queue: int  # of instructions
-    lds_latency: int  # from issue to the first data
+    lds_latency: int  # beside what its path takes, from issue to the data
     lds_write_address: int  # a write holds its wave for so long, and then for its data
     lds_write_bytes: int  # that a wave gives in a cycle
+    lds_written: int  # bytes a cycle that all waves together write
     # Vector memory
     vmem_issue: int
     vmem_queue: int  # of instructions
@@ -66,6 +70,11 @@ class Rules:
 _FIGURES: dict[str, tuple[tuple[int, int, int, int, int], str, str]] = {
     # name: (of each family, source, the families for which it was measured)
     "simds": ((4, 4, 4, 4, 4), "isa", "cdna2 cdna3 cdna4 rdna3 rdna4"),
+    "issue": (
+        (4, 4, 4, 1, 1),
+        "clrx: a SIMD has its turn every fourth cycle; tinygrad: gfx950's stamps",
+        "cdna3 cdna4",
+    ),
     "valu": ((4, 4, 4, 1, 1), "gluon, isa", "cdna3 cdna4"),
     "valu_latency": (
         (4, 4, 4, 5, 5),
@@ -73,22 +82,23 @@ _FIGURES: dict[str, tuple[tuple[int, int, int, int, int], str, str]] = {
         "cdna3 cdna4 rdna3 rdna4",
     ),
     "transcendental": ((16, 16, 8, 4, 4), "gluon, isa", "cdna3 cdna4"),
-    "matrix_latency": ((2, 2, 2, 0, 0), "triton: dependent ones every 18 cycles, of 16", "cdna4"),
+    "matrix_latency": ((0, 0, 0, 0, 0), "gluon: loops of pairs that depend run at 96 to 99 %; triton says 2", "cdna4"),
     "matrix_to_valu": ((12, 12, 12, 0, 0), "LLVM's hazards: 8 passes, 11 wait states", "cdna3 cdna4"),
     "valu_beside": ((8, 8, 8, 0, 0), "gluon", "cdna3 cdna4"),
     "packed_behind": ((12, 12, 12, 0, 0), "gluon", "cdna3 cdna4"),
     "lds_issue": ((4, 4, 4, 1, 1), "gluon", "cdna3 cdna4"),
     "lds_bytes": ((128, 128, 256, 256, 256), "gluon, isa", "cdna3 cdna4"),
-    "lds_path": ((128, 128, 128, 128, 128), "gluon", "cdna3 cdna4"),
-    "lds_sharing": ((4, 4, 2, 2, 2), "gluon", "cdna3 cdna4"),
+    "lds_path": ((64, 64, 128, 128, 128), "omniperf: 64 for each pair of SIMDs; pyhip; gluon", "cdna2 cdna3 cdna4"),
+    "lds_sharing": ((2, 2, 2, 2, 2), "omniperf, gluon", "cdna2 cdna3 cdna4"),
     "lds_queue": ((8, 8, 8, 8, 8), "gluon", "cdna3 cdna4"),
     "lds_latency": (
-        (64, 64, 64, 40, 43),
-        "pyhip: 52 for 4 bytes a lane, 64 for 16; tinygrad: 37 to 45",
-        "cdna3 rdna3 rdna4",
+        (48, 48, 48, 40, 43),
+        "mt4g; pyhip: 52 for 4 bytes a lane, 64 for 16, of which the path takes 4 and 16; tinygrad: 37 to 45",
+        "cdna2 cdna3 cdna4 rdna3 rdna4",
     ),
     "lds_write_address": ((4, 4, 4, 1, 1), "gluon", "cdna3"),
     "lds_write_bytes": ((64, 64, 64, 64, 64), "gluon: 16 cycles for 16 bytes a lane", "cdna3"),
+    "lds_written": ((74, 74, 75, 256, 256), "mt4g: MI300A, MI350P", "cdna3 cdna4"),
     "vmem_issue": ((4, 4, 4, 1, 1), "gluon", "cdna3 cdna4"),
     "vmem_queue": ((12, 12, 12, 12, 12), "gluon", "cdna3 cdna4"),
     "vmem_bytes": ((16384, 32768, 32768, 32768, 32768), "gluon; the size of L1", "cdna3 cdna4"),

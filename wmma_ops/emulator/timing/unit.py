@@ -1,8 +1,9 @@
 """The waves of one compute unit (on RDNA of a WGP) against each other: who issues when, and what held whom.
 
-Waves issue in order, at most one instruction a cycle each. An instruction issues when its operands are there, its SIMD's
-port is free (one for VALU and matrix instructions, one for shared and vector memory, one for scalars), the unit behind it
-takes it, and, where several waves could, none of a higher priority or a lower number does.
+Waves issue in order, each at most one instruction a cycle (on CDNA in every fourth, which is its SIMD's turn). An
+instruction issues when its operands are there, its SIMD's port is free (one for VALU and matrix instructions, one for
+shared and vector memory, one for scalars), the unit behind it takes it, and, where several waves could, none of a higher
+priority or a lower number does.
 """
 
 import heapq
@@ -98,7 +99,7 @@ class _Path:
     """Of SIMDs to shared memory."""
 
     def __init__(self):
-        self.free = 0
+        self.free = 0  # for reads, from
         self.queue: deque[int] = deque()  # when each that waits will have been served
 
 
@@ -107,7 +108,7 @@ class _Unit:
         self.rules, self.lanes = rules, lanes
         paths = [_Path() for _ in range(rules.simds // rules.lds_sharing)]
         self.simds = [_Simd(paths[i // rules.lds_sharing]) for i in range(rules.simds)]
-        self.banks = 0  # are free from
+        self.banks = self.writes = 0  # shared memory's banks, and the way of what is written to them, are free from
         self.conflicts: dict[int, int] = {}
         self.memory = Memory(rules, lanes)
 
@@ -169,7 +170,7 @@ class _Unit:
 
     def issue(self, wave: _Wave, executed: Executed, at: int) -> int:
         op, rules, simd = executed.operation, self.rules, wave.simd
-        wave.now = at + 1
+        wave.now = at + rules.issue
         unit = op.unit
         if unit == "matrix":
             return self._matrix(wave, op, at)
@@ -225,8 +226,9 @@ class _Unit:
         start = max(at, self.banks)
         self.banks = start + banks
         if op.is_store:  # its data go first, and hold the wave
-            served = max(self.banks, at + rules.lds_write_address + -(-size // rules.lds_write_bytes))
-            wave.now = served
+            self.writes = max(at, self.writes) + -(-size // rules.lds_written)
+            held = at + rules.lds_write_address + -(-size // rules.lds_write_bytes)
+            wave.now = served = max(self.banks, self.writes, held)
         else:
             path.free = max(max(start, path.free) + -(-size // rules.lds_path), self.banks)
             served = path.free
