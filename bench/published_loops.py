@@ -24,8 +24,8 @@ from wmma_ops.hardware import arch
 from wmma_ops.runtime.emulated import regions
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/support"))
-from published_loops import DUMPS, LOOPS
-from published_loops import share as rebuilt
+from measured_loops import DUMPS, LOOPS
+from measured_loops import share as rebuilt
 
 TILE, K = 256, 1024
 SHARED = {"gfx942": 65536, "gfx950": 163840}

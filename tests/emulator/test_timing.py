@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from published_loops import LOOPS, PLACES, share
+from measured_loops import LOOPS, PLACES, share
 
 import wmma_ops
 from wmma_ops.emulator.assembly import parse_instruction
