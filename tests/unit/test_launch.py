@@ -4,6 +4,7 @@ import contextlib
 import gc
 import resource
 import threading
+import time
 import warnings
 import weakref
 
@@ -369,6 +370,22 @@ def test_no_growth_over_many_calls(planner):
     gc.collect()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2048
     assert len(launching._emulated) == registered
+
+
+def test_what_is_dropped_while_it_is_asked_for_stays_decoded():
+    """Between a thread's look at a kernel and its note of it, another makes room."""
+    fill = wmma_ops.Kernel(HEAD + 'extern "C" __global__ void fill(int* x) { x[threadIdx.x] = 7; }', "fill")
+    with wmma_ops.emulate(TARGET):
+        fill[1, 64](torch.zeros(64, dtype=torch.int32))
+    kernel = fill._emulated[TARGET]
+    with emulated._guard:
+        asks = threading.Thread(target=lambda: kernel.program)
+        asks.start()
+        time.sleep(0.1)  # until it waits for the guard
+        kernel._program = None  # as _make_room does
+        del emulated._decoded[id(kernel)]
+    asks.join()
+    assert emulated._decoded[id(kernel)]._program is not None
 
 
 def test_what_stays_decoded_is_bounded(monkeypatch):

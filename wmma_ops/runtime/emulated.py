@@ -51,6 +51,7 @@ class EmulatedKernel:
         with self._lock:
             found = self._program = self._program or self._decode()
         with _guard:
+            self._program = found  # even where others have just made room
             _decoded.pop(id(self), None)
             _decoded[id(self)] = self
         return found
