@@ -151,3 +151,20 @@ def test_values_of_every_type(kind, tmp_path):
     assert content == bytes(values.read(f"{kind}[1]=ones").view(torch.uint8).tolist())
     np.save(tmp_path / "x.npy", values.saved(random[0]))
     assert torch.equal(values.read(f"{kind}:{tmp_path / 'x.npy'}").view(torch.uint8), as_bytes[0])
+
+
+@pytest.mark.usefixtures("executed")
+def test_tells_how_long_it_takes(scale, capsys, tmp_path):
+    arguments = ("f32[128]", "f32[128]=random", "i32:128", "f32:0.5", "--grid", "2", "--block", "64")
+    picture = tmp_path / "scale.svg"
+    done = typed(capsys, "run", scale, *arguments, "--time", "--draw", str(picture))
+    assert done.returncode == 0, done.stderr
+    assert "kernel    scale: one compute unit has 2 blocks of 2 at once, 2 waves" in done.stdout
+    assert "bound by  loads from memory that are waited for" in done.stdout
+    assert "global_load_dword" in done.stdout
+    assert "scale" in picture.read_text(encoding="utf-8")
+    told = json.loads(typed(capsys, "run", scale, *arguments, "--time", "--json").stdout)
+    assert told["timing"]["cycles"] > 600
+    assert "timing" not in json.loads(typed(capsys, "run", scale, *arguments, "--json").stdout)
+    refused = typed(capsys, "run", scale, *arguments, "--draw", "scale.jpg")
+    assert (refused.returncode, "pictures end in .png or .svg" in refused.stderr) == (2, True)

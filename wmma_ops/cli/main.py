@@ -141,6 +141,8 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
     run.add_argument("--order", choices=ORDERS, default="forward", help="in which emulated waves take turns")
     run.add_argument("--seed", type=int, default=0, help="of random tensors")
     run.add_argument("--save", metavar="FOLDER", help="write each tensor as it then is to FOLDER/NAME.npy")
+    run.add_argument("--time", action="store_true", help="tell how long it takes as well, as the command time does")
+    run.add_argument("--draw", metavar="FILE", help="draw that; FILE ends in .png or .svg")
     run.add_argument("--assembly", action="store_true", help="print its instructions, and run nothing")
     build = commands.add_parser(
         "build",

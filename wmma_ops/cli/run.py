@@ -1,6 +1,7 @@
 """`python -m wmma_ops run`: a code object that others compiled, on a GPU or emulated; without a grid, what it holds."""
 
 import contextlib
+import functools
 import json
 import math
 import sys
@@ -11,8 +12,9 @@ import torch
 from rich.table import Table
 
 from wmma_ops import jit
-from wmma_ops.cli import terminal, values
+from wmma_ops.cli import terminal, time, values
 from wmma_ops.emulator.errors import EmulationError
+from wmma_ops.emulator.timing import timeline
 from wmma_ops.jit import CodeObject, code_object, metadata
 from wmma_ops.jit.disassembler import NoDisassembler
 from wmma_ops.ops.errors import DriverError
@@ -109,7 +111,13 @@ def _run(code: CodeObject, options) -> None:
     given, by_name = _given(kernel, options, "cuda" if on_gpu else "cpu")
     tensors = {name: x for name, value in by_name.items() for name, x in _tensors(name, value)}
     before = {name: x.clone() for name, x in tensors.items()}
-    with contextlib.nullcontext() if on_gpu else emulate(code.target, order=options.order) as emulation:
+    times = options.time or options.draw is not None
+    if times and on_gpu:
+        raise ValueError(f"--time is told of what is emulated; takes --target {code.target} with it")
+    if options.draw:
+        timeline.check(options.draw)
+    emulated = functools.partial(emulate, code.target, order=options.order, timing=times)
+    with contextlib.nullcontext() if on_gpu else emulated() as emulation:
         kernel[options.grid, tuple(block)](*given, shared=options.shared)
         if on_gpu:
             torch.cuda.synchronize()
@@ -125,8 +133,12 @@ def _run(code: CodeObject, options) -> None:
         if launch is None
         else {"waves": launch.waves, "instructions": launch.instructions} | {"by_class": launch.by_class}
     )
+    timing = launch.timing() if times else None
+    if options.draw:
+        launch.draw(options.draw, symbol)
     if options.json:
         found = {"kernel": kernel.symbol, "target": code.target, "emulated": not on_gpu, "executed": counted}
+        found |= {"timing": time.of(timing)} if times else {}
         rows = [row | {"first": [x if math.isfinite(x) else str(x) for x in row["first"]]} for row in after]
         print(json.dumps({**found, "tensors": rows}, indent=2))
         return
@@ -140,6 +152,8 @@ def _run(code: CodeObject, options) -> None:
         table.add_row(row["name"], row["type"], shape, f"{row['changed']:,}", *numbers, str(row["nan"]), first)
     if after:
         terminal.output().print(table)
+    if times:
+        print("\n".join(time.text(symbol, options.grid, timing)))
 
 
 def _given(kernel: ForeignKernel, options, device: str) -> tuple[list, dict]:

@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def show(options) -> int:
         return 0
     print(f"wmma_ops.{found.op} on {found.target}")
     for i, (launch, timing) in enumerate(each):
-        print("\n".join(_text(launch, timing, traces[i].is_cut, i == longest)))
+        print("\n".join(text(launch.kernel, launch.grid, timing, is_cut=traces[i].is_cut, with_loop=i == longest)))
     if options.draw:
         print(f"wrote {options.draw}", file=sys.stderr)
     return 0
@@ -59,13 +60,14 @@ def _opened(path: str):
     return gzip.open(path, "wt") if Path(path).suffix == ".gz" else open(path, "w", encoding="utf-8")
 
 
-def _text(launch: LaunchRecord, timing: Timing, is_cut: bool, with_loop: bool) -> list[str]:
+def text(
+    kernel: str, grid: tuple[int, int, int], timing: Timing, *, is_cut: bool = False, with_loop: bool = True
+) -> list[str]:
+    """What is told of a launch, line by line."""
     unit = "WGP" if timing.target.startswith("gfx1") else "compute unit"
-    blocks = (
-        f"{timing.blocks} block{'s' if timing.blocks > 1 else ''} of {launch.grid[0] * launch.grid[1] * launch.grid[2]}"
-    )
+    blocks = f"{timing.blocks} block{'s' if timing.blocks > 1 else ''} of {math.prod(grid)}"
     lines = [
-        f"  kernel    {launch.kernel}: one {unit} has {blocks} at once, {timing.waves} waves",
+        f"  kernel    {kernel}: one {unit} has {blocks} at once, {timing.waves} waves",
         f"  time      {timing.cycles:,} cycles{' of a part of them' if is_cut else ''}; the matrix pipes are busy "
         f"{timing.share:.0%} of them",
         f"  bound by  {timing.bound}",
@@ -128,6 +130,12 @@ def _idle(one: InstructionTiming) -> int:
 def data(launch: LaunchRecord, timing: Timing) -> dict:
     return {
         "kernel": launch.kernel,
+        **of(timing),
+    }
+
+
+def of(timing: Timing) -> dict:
+    return {
         "target": timing.target,
         "blocks": timing.blocks,
         "waves": timing.waves,
