@@ -447,7 +447,10 @@ def test_the_blocks_that_one_unit_gets():
     q = torch.zeros(1, 16, 2048, 64, dtype=torch.bfloat16)
     (launch, *_) = wmma_ops.explain("attention", q, q, q, target=CDNA3).launches
     x, y, _ = launch.grid
-    trace = launch.traced(instructions=4000, part=True)
+    told: list[int] = []
+    trace = launch.traced(instructions=60_000, part=True, tell=told.append)
+    assert told == sorted(told)
+    assert [count // 10_000 for count in told] == list(range(1, trace.executed // 10_000 + 1))
     blocks = list(dict.fromkeys(block for block, _ in trace.waves))
     assert len(blocks) == trace.blocks > 1
     assert [i + x * (j + y * k) for i, j, k in blocks] == [304 * n for n in range(len(blocks))]

@@ -1,6 +1,7 @@
 """`python -m wmma_ops time`: how long a call's kernel takes on an AMD target that is not here, and where the time goes."""
 
 import dataclasses
+import functools
 import gzip
 import json
 import math
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from wmma_ops import jit
 from wmma_ops.cli.explain import planned
+from wmma_ops.cli.terminal import bars
 from wmma_ops.emulator.errors import EmulationError
 from wmma_ops.emulator.timing import InstructionTiming, LoopTiming, Timing, timeline
 from wmma_ops.plan import ConfigError
@@ -27,10 +29,14 @@ def show(options) -> int:
         if not found.launches:
             raise ValueError("the call launches nothing, as its result is empty")
         traces = []
-        for launch in found.launches:
-            print(f"executing {launch.kernel} …", file=sys.stderr, flush=True)
-            asked = {"instructions": options.instructions, "part": options.part, "addresses": bool(options.trace)}
-            traces.append(launch.traced(**asked))
+        with bars() as progress:
+            for launch in found.launches:
+                print(f"executing {launch.kernel} …", file=sys.stderr, flush=True)
+                task = progress.add_task("instructions", total=None)
+                asked = {"instructions": options.instructions, "part": options.part, "addresses": bool(options.trace)}
+                tell = functools.partial(_tell, progress, task)
+                traces.append(launch.traced(**asked, tell=tell))
+                progress.remove_task(task)
         timings = [launch.timed(trace) for launch, trace in zip(found.launches, traces, strict=True)]
         longest = max(range(len(timings)), key=lambda i: timings[i].cycles)
         if options.trace:
@@ -54,6 +60,10 @@ def show(options) -> int:
     if options.draw:
         print(f"wrote {options.draw}", file=sys.stderr)
     return 0
+
+
+def _tell(progress, task, executed: int) -> None:
+    progress.update(task, completed=executed)
 
 
 def _opened(path: str):

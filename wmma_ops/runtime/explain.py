@@ -54,15 +54,23 @@ class LaunchRecord:
         found = trace.timing()
         return replace(found, estimate=None if trace.is_cut else timing.estimate(found, self.grid, self.tensors))
 
-    def traced(self, *, instructions: int | None = None, part: bool = False, addresses: bool = False) -> "Trace":
-        """What `timing` is of; with the `addresses` of what accesses memory, if they are asked for."""
+    def traced(
+        self,
+        *,
+        instructions: int | None = None,
+        part: bool = False,
+        addresses: bool = False,
+        tell: Callable[[int], None] = lambda executed: None,
+    ) -> "Trace":
+        """What `timing` is of; with the `addresses` of what accesses memory, if they are asked for. `tell` is called now and
+        then with how many instructions were executed."""
         from wmma_ops.runtime import timing
 
         if self._kernel.target.vendor != "amd":
             raise ValueError(f"timing: {self._kernel.target.name} is not AMD's; it has no emulator")
         return timing.traced(
             self._kernel, self.grid, (self.block, 1, 1), self.shared_bytes, self.arguments, self.tensors,
-            instructions=instructions, part=part, addresses=addresses,
+            instructions=instructions, part=part, addresses=addresses, tell=tell,
         )  # fmt: skip
 
     @property

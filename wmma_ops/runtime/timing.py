@@ -1,6 +1,7 @@
 """How long a launch takes on a target that is not here: its blocks of one compute unit executed, and timed together."""
 
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -35,9 +36,10 @@ def traced(
     instructions: int | None = None,
     part: bool = False,
     addresses: bool = False,
+    tell: Callable[[int], None] = lambda executed: None,
 ) -> Trace:
     """What the blocks execute that one compute unit (on RDNA a WGP) gets first, together as many as fit. What they write to
-    the tensors is written."""
+    the tensors is written. `tell` is called now and then with how many instructions were executed."""
     for name, x in tensors.items():
         if x.device.type != "cpu":
             raise ValueError(
@@ -50,6 +52,7 @@ def traced(
         :together
     ]
     trace = Trace(target.name, rules(target.name), target.wave, together, most=most, addresses=addresses)
+    trace.tell = tell
     held = regions(tensors)
     machine.launch(
         kernel.program, grid, block, arguments, held, shared_bytes=shared, budget=BUDGET, trace=trace, only=indices

@@ -42,6 +42,9 @@ class _Access:
 Passage = tuple[int, dict[int, _Access]]  # (basic block, of which of its instructions what)
 
 
+_STEP = 10_000  # instructions, of which those are told who wait
+
+
 def _is_traced(op: Operation) -> bool:
     """Whether lanes that access memory are told, so that there are none where none are."""
     return op.unit == "memory" and not op.text.startswith("scratch_")
@@ -64,6 +67,8 @@ class Trace:
         self._left: dict[Index, float] = {}  # of the blocks that are taken, how many instructions may follow
         self._most = most / blocks if most else math.inf
         self._addresses = addresses  # are kept
+        self.executed = 0  # instructions
+        self.tell: Callable[[int], None] = lambda executed: None  # of each _STEP of them
         self._exec = 0  # the lanes that are on
         self._here: dict[int, _Access] = {}  # of the passage at hand
 
@@ -77,7 +82,11 @@ class Trace:
         self._here = {}
         self.first.setdefault((block, wave), self._exec)
         self.waves.setdefault((block, wave), []).append((basic_block, self._here))
-        self._left[block] -= len(self.basic_blocks[basic_block])
+        count = len(self.basic_blocks[basic_block])
+        if (self.executed + count) // _STEP > self.executed // _STEP:
+            self.tell(self.executed + count)
+        self.executed += count
+        self._left[block] -= count
         if self._left[block] < 0:
             self.is_cut = True
             raise Enough
