@@ -354,6 +354,19 @@ def test_every_rule_says_where_it_is_from():
             rules(target)
 
 
+@pytest.mark.parametrize(
+    ("line", "cycles"),
+    [
+        ("v_mfma_f32_16x16x128_f8f6f4 a[0:3], v[0:7], v[8:15], a[0:3]", 32),
+        ("v_mfma_f32_16x16x128_f8f6f4 a[0:3], v[0:7], v[8:11], a[0:3] blgp:4", 32),
+        ("v_mfma_f32_16x16x128_f8f6f4 a[0:3], v[0:3], v[8:13], a[0:3] cbsz:4 blgp:2", 16),
+        ("v_mfma_scale_f32_32x32x64_f8f6f4 a[0:15], v[0:3], v[4:7], a[0:15], v20, v21 cbsz:4 blgp:4", 32),
+    ],
+)
+def test_products_of_narrow_types_take_what_their_formats_do(line, cycles):
+    assert operation(parse_instruction(line), CDNA4).cycles == cycles
+
+
 def test_a_product_of_unknown_length_is_named():
     with pytest.raises(ValueError, match=r"v_mfma_f32_7x7x7_f16 on gfx942: how long it takes is not known"):
         operation(parse_instruction("v_mfma_f32_7x7x7_f16 a[0:3], v[0:1], v[2:3], a[0:3]"), CDNA3)

@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from wmma_ops.analysis.figures_record import Figures, Mix
 from wmma_ops.analysis.hot_loop import hot_loop
 from wmma_ops.emulator.assembly import Instruction, KernelText, class_of, parse
+from wmma_ops.emulator.timing.operations import matrix_cycles
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.occupancy import amd_occupancy_of
 from wmma_ops.jit import metadata
@@ -100,7 +101,7 @@ def amd_mix(instructions: Iterable[Instruction], target: arch.Target) -> Mix:
         kind = _class(one.mnemonic)
         counts[kind] += 1
         if kind == "matrix":
-            taken.append(_matrix_cycles(one, target))
+            taken.append(matrix_cycles(one, target))
         elif kind == "lds":
             lds += lds_bytes(one.mnemonic)
         elif kind == "vmem":
@@ -138,15 +139,6 @@ def _class(mnemonic: str) -> str:
     if _CACHES.match(mnemonic):
         return "wait"
     return _CLASSES[class_of(mnemonic)]
-
-
-def _matrix_cycles(instruction: Instruction, target: arch.Target) -> int | None:
-    name = instruction.mnemonic.replace("v_mfma_scale_", "v_mfma_")
-    known = {row.cycles for row in target.instructions if row.name == name}
-    if len(known) > 1:  # f8f6f4: 0 and 1 stand for the 8-bit formats, which take longer
-        formats = [int(instruction.modifiers.get(operand, "0"), 0) for operand in ("cbsz", "blgp")]
-        return max(known) if min(formats) < 2 else min(known)
-    return next(iter(known), None)
 
 
 _TYPE = re.compile(r"_(?:bf|[bfiu])(\d+)")

@@ -84,9 +84,10 @@ def _operation(text: str, target: str) -> Operation:
     kind = class_of(m)
     if kind == "matrix":
         added = _added(ins)
-        return Operation(
-            "matrix", _slices(read - added), _slices(written), ins.text, _slices(added), _matrix_cycles(m, base)
-        )
+        cycles = matrix_cycles(ins, arch.target(base))
+        if cycles is None:
+            raise ValueError(f"{m} on {base}: how long it takes is not known")
+        return Operation("matrix", _slices(read - added), _slices(written), ins.text, _slices(added), cycles)
     reads, writes = _slices(read), _slices(written)
     if kind == "vector":
         unit = "transcendental" if _TRANSCENDENTAL.match(m) else "packed" if _PACKED.match(m) else "vector"
@@ -170,13 +171,14 @@ def _added(ins: Instruction) -> frozenset[str]:
     return frozenset(_names(ins.operands[3])) if len(ins.operands) > 3 else frozenset()
 
 
-@functools.cache
-def _matrix_cycles(mnemonic: str, target: str) -> int:
-    name = mnemonic.removesuffix("_e64")
-    known = {row.cycles for row in arch.target(target).instructions if row.name == name and row.cycles}
-    if len(known) != 1:
-        raise ValueError(f"{mnemonic} on {target}: how long it takes is not known")
-    return known.pop()
+def matrix_cycles(ins: Instruction, target: arch.Target) -> int | None:
+    """How long a matrix instruction runs; None where that is not known."""
+    name = ins.mnemonic.removesuffix("_e64").replace("v_mfma_scale_", "v_mfma_")
+    known = {row.cycles for row in target.instructions if row.name == name}
+    if len(known) > 1:  # f8f6f4: 0 and 1 stand for the 8-bit formats, which take longer
+        formats = [int(ins.modifiers.get(operand, "0"), 0) for operand in ("cbsz", "blgp")]
+        return max(known) if min(formats) < 2 else min(known)
+    return next(iter(known), None)
 
 
 def _gives(mnemonic: str) -> bool:
