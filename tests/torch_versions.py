@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -61,8 +62,9 @@ def tried(python: Path) -> bool:
 def main(releases: list[str]) -> str | None:
     """What failed, in words."""
     failed = []
-    for release in releases:
-        python = environment(release)
+    with ThreadPoolExecutor() as pool:  # each is gigabytes
+        pythons = list(pool.map(environment, releases))
+    for release, python in zip(releases, pythons, strict=True):
         if python is not None and not tried(python):
             failed.append(release)
     return f"failed with torch: {', '.join(failed)}" if failed else None
