@@ -131,7 +131,12 @@ class EmulatedKernel:
 def _make_room(size: int) -> None:
     """Drops what was decoded, from that which was not used for longest, until `size` more instructions are few enough."""
     with _guard:
-        programs = [(kernel, found) for kernel in _decoded.values() if (found := kernel._program) is not None]
+        programs = []
+        for kernel in list(_decoded.values()):
+            if (found := kernel._program) is not None:
+                programs.append((kernel, found))
+            else:
+                _decoded.pop(id(kernel), None)
         size += sum(found.size for _, found in programs)
         for kernel, found in programs:
             if size <= _KEPT:
