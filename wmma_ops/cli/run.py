@@ -135,7 +135,7 @@ def _run(code: CodeObject, options) -> None:
     )
     timing = launch.timing() if times else None
     if options.draw:
-        launch.draw(options.draw, symbol)
+        timeline.draw(launch.trace, timing, symbol, options.draw)
     if options.json:
         found = {"kernel": kernel.symbol, "target": code.target, "emulated": not on_gpu, "executed": counted}
         found |= {"timing": time.of(timing)} if times else {}

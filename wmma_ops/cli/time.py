@@ -1,7 +1,6 @@
 """`python -m wmma_ops time`: how long a call's kernel takes on an AMD target that is not here, and where the time goes."""
 
 import dataclasses
-import functools
 import gzip
 import json
 import math
@@ -34,8 +33,9 @@ def show(options) -> int:
                 print(f"executing {launch.kernel} …", file=sys.stderr, flush=True)
                 task = progress.add_task("instructions", total=None)
                 asked = {"instructions": options.instructions, "part": options.part, "addresses": bool(options.trace)}
-                tell = functools.partial(_tell, progress, task)
-                traces.append(launch.traced(**asked, tell=tell))
+                traces.append(
+                    launch.traced(**asked, tell=lambda done, task=task: progress.update(task, completed=done))
+                )
                 progress.remove_task(task)
         timings = [launch.timed(trace) for launch, trace in zip(found.launches, traces, strict=True)]
         longest = max(range(len(timings)), key=lambda i: timings[i].cycles)
@@ -60,10 +60,6 @@ def show(options) -> int:
     if options.draw:
         print(f"wrote {options.draw}", file=sys.stderr)
     return 0
-
-
-def _tell(progress, task, executed: int) -> None:
-    progress.update(task, completed=executed)
 
 
 def _opened(path: str):
@@ -111,8 +107,8 @@ def _listing(timing: Timing, loop: LoopTiming | None) -> list[str]:
     shown = {i for i, _ in rows}
     if loop is None and len(rows) > _MOST:
         shown = {i for i, _ in sorted(rows, key=lambda row: -_idle(row[1]))[:_MOST]}
-    what = "a round; the longest loop's instructions" if loop else "; the kernel's instructions"
-    lines = ["", f"    held  conflicts  a wave's cycles {what}".replace(" ;", ";")]
+    what = " a round; the longest loop's instructions" if loop else "; the kernel's instructions"
+    lines = ["", f"    held  conflicts  a wave's cycles{what}"]
     left_out = 0
     for i, one in rows:
         if i not in shown:
@@ -138,10 +134,7 @@ def _idle(one: InstructionTiming) -> int:
 
 
 def data(launch: LaunchRecord, timing: Timing) -> dict:
-    return {
-        "kernel": launch.kernel,
-        **of(timing),
-    }
+    return {"kernel": launch.kernel, **of(timing)}
 
 
 def of(timing: Timing) -> dict:
