@@ -19,7 +19,7 @@ def hot_loop(flow: Sequence[tuple[str | None, bool]], labels: dict[str, int], ma
     """Of the loops with matrix instructions that have none such inside, the one with the most; then the largest."""
     blocks = _blocks(flow, labels)
     follows = _follows(blocks, flow, labels)
-    loops = [loop for loop in natural_loops(follows) if any(matrix[i] for b in loop for i in blocks[b])]
+    loops = [loop for loop in natural_loops(follows).values() if any(matrix[i] for b in loop for i in blocks[b])]
     innermost = [loop for loop in loops if not any(other < loop for other in loops)]
     if not innermost:
         return None

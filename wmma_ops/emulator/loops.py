@@ -4,8 +4,8 @@ import functools
 from collections.abc import Sequence
 
 
-def natural_loops(follows: Sequence[frozenset[int]]) -> list[frozenset[int]]:
-    """Their blocks; loops of one header are one loop."""
+def natural_loops(follows: Sequence[frozenset[int]]) -> dict[int, frozenset[int]]:
+    """Their blocks by their headers; loops of one header are one loop."""
     before: list[list[int]] = [[] for _ in follows]
     for b, after in enumerate(follows):
         for one in after:
@@ -16,7 +16,7 @@ def natural_loops(follows: Sequence[frozenset[int]]) -> list[frozenset[int]]:
         for header in after:
             if dominators[b] >> header & 1 and dominators[b] != _ALL:
                 loops.setdefault(header, {header}).update(_reaching(b, header, before))
-    return [frozenset(loop) for loop in loops.values()]
+    return {header: frozenset(loop) for header, loop in loops.items()}
 
 
 _ALL = -1

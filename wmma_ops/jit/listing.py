@@ -34,7 +34,9 @@ class _Listing:
         self.decoded = disassembler.decode(code, target)
         self.places = {one.address: index for index, one in enumerate(self.decoded)}
         self.descriptors = {name: self._descriptor(kernel[".symbol"]) for name, kernel in self.kernels.items()}
+        self.computed = list(self._computed())
         self.functions = self._functions()
+        self.function_starts = list(self.functions)
         self.edits: dict[int, str] = {}  # of instructions, by their index
         self.labels: dict[int, list[str]] = {}  # by address
         self._branches()
@@ -55,7 +57,7 @@ class _Listing:
             if address + fields["entry"] not in self.places:
                 raise ValueError(f"{name} begins at 0x{address + fields['entry']:x}, where no code is")
             found[address + fields["entry"]] = name
-        for _, _, far, place in self._computed():
+        for _, _, far, place in self.computed:
             if not far and place in self.places:
                 found.setdefault(place, f"code_{place:x}")
         return dict(sorted(found.items()))
@@ -104,7 +106,7 @@ class _Listing:
                 yield start, adds, far, (one.address + one.size + distance) & (1 << 64) - 1
 
     def _addresses(self) -> None:
-        for start, adds, far, place in self._computed():
+        for start, adds, far, place in self.computed:
             if (
                 far
                 and place in self.places
@@ -133,7 +135,7 @@ class _Listing:
             self.edits[at] = f"{head}, ({self._label(place)}-{after}){part}"
 
     def _function_of(self, place: int) -> int:
-        return bisect.bisect_right(list(self.functions), place)
+        return bisect.bisect_right(self.function_starts, place)
 
     def _symbol(self, place: int) -> tuple[str | None, int]:
         """What lies at an address: a name, and how far behind its beginning."""
@@ -148,7 +150,7 @@ class _Listing:
 
     def lines(self) -> Iterator[str]:
         yield f'\t.amdgcn_target "amdgcn-amd-amdhsa--{self.target}"'
-        starts = list(self.functions)
+        starts = self.function_starts
         for start, stop in zip(starts, [*starts[1:], None], strict=True):
             yield from self._function(start, stop)
         for name, (_, fields) in self.descriptors.items():

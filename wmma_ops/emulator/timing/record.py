@@ -209,9 +209,4 @@ def _executed_loops(found: Run, blocks: int) -> list[tuple[int, frozenset[int]]]
         for before, after in itertools.pairwise(visited):
             follows[before + 1].add(after + 1)
     loops = natural_loops(list(map(frozenset, follows)))
-    # Its header is the block that all others of it are reached by.
-    entered = [
-        next((b for b in loop if any(b in follows[one] for one in range(blocks + 1) if one not in loop)), min(loop))
-        for loop in loops
-    ]
-    return [(header - 1, frozenset(b - 1 for b in loop)) for header, loop in zip(entered, loops, strict=True)]
+    return [(header - 1, frozenset(b - 1 for b in loop)) for header, loop in loops.items()]

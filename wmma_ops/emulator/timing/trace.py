@@ -1,5 +1,6 @@
 """What the waves of the blocks that are resident together executed, in order: the clock's input."""
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -124,12 +125,11 @@ class Trace:
 
     def timing(self, spans: Callable[[Span], None] | None = None) -> Timing:
         """How long the blocks take together; `spans` gets what each wave did when."""
-        numbers = iter(range(1 << 62))
-        known = [[(id(ins), next(numbers), operation(ins, self.target)) for ins in body] for body in self.basic_blocks]
+        known = self._numbered()
         plain = [
             [
                 Executed(op, lanes=0 if _is_traced(op) else None, number=number, enters=at if i == 0 else -1)
-                for i, (_, number, op) in enumerate(body)
+                for i, (number, op) in enumerate((number, operation(ins, self.target)) for number, ins in body)
             ]
             for at, body in enumerate(known)
         ]
@@ -139,8 +139,8 @@ class Trace:
                 if not accesses:
                     yield from plain[block]
                     continue
-                for (key, _, _), one in zip(known[block], plain[block], strict=True):
-                    access = accesses.get(key)
+                for (_, ins), one in zip(known[block], plain[block], strict=True):
+                    access = accesses.get(id(ins))
                     yield (
                         one
                         if access is None
@@ -151,22 +151,26 @@ class Trace:
 
         order = {block: number for number, block in enumerate(dict.fromkeys(block for block, _ in self.waves))}
         waves = [(order[block], executed(passages)) for (block, _), passages in self.waves.items()]
-        texts = [ins for body in self.basic_blocks for ins in body]
+        instructions = [ins for body in self.basic_blocks for ins in body]
         found = run(waves, self.rules, self.lanes, spans)
-        return record(found, self.target, texts, self.basic_blocks, len(order))
+        return record(found, self.target, instructions, self.basic_blocks, len(order))
+
+    def _numbered(self) -> list[list[tuple[int, Instruction]]]:
+        """Each basic block's instructions with their numbers in the whole."""
+        numbers = itertools.count()
+        return [[(next(numbers), ins) for ins in body] for body in self.basic_blocks]
 
     def write(self, file: TextIO, kernel: str) -> None:
         """One line of JSON that describes the kernel, then one a wave (docs/pages/timing.md)."""
         texts = [ins.text.strip() for body in self.basic_blocks for ins in body]
         head = {"kernel": kernel, "target": self.target, "lanes": self.lanes, "instructions": texts}
         file.write(json.dumps(head) + "\n")
-        numbers = iter(range(len(texts)))
-        known = [[(id(ins), next(numbers)) for ins in body] for body in self.basic_blocks]
+        known = self._numbered()
         for (block, wave), passages in self.waves.items():
             executed = [
-                number if key not in accesses else [number, accesses[key].told()]
+                number if id(ins) not in accesses else [number, accesses[id(ins)].told()]
                 for basic_block, accesses in passages
-                for key, number in known[basic_block]
+                for number, ins in known[basic_block]
             ]
             row = {"block": block, "wave": wave, "exec": hex(self.first[block, wave]), "executed": executed}
             file.write(json.dumps(row) + "\n")
