@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import wmma_ops
-from wmma_ops.testing import Mismatch, cases, run
+from wmma_ops.testing import GemmCase, Mismatch, cases, run
 
 RIGHT = {
     name: getattr(wmma_ops, name) for name in ("matmul", "addmm", "addmm_", "baddbmm", "gemm", "linear", "attention")
@@ -209,3 +209,19 @@ def test_is_caught(op, wrong, group):
         except Mismatch:
             caught += 1
     assert caught > 0
+
+
+def test_no_operand_lies_where_another_is_read_beyond():
+    """Kernels that read beyond an operand would otherwise read the next one, and nothing would be told."""
+    seen = []
+
+    def sees(a, b, *, out_dtype=None):
+        for x in (a, b):
+            store = x.untyped_storage()
+            seen.append(x.data_ptr() - store.data_ptr())
+            seen.append(store.data_ptr() + store.nbytes() - x.data_ptr() - x.numel() * x.element_size())
+        return RIGHT["matmul"](a, b, out_dtype=out_dtype)
+
+    run(GemmCase(op="matmul", m=5, k=7, n=3, dtype="float16"), implementation={"matmul": sees})
+    assert len(seen) == 4
+    assert min(seen) >= 1 << 16

@@ -478,9 +478,15 @@ def _check_surroundings(case, x: Tensor) -> None:
         raise Mismatch(f"{case!r}\n  memory around the input was written to")
 
 
+_FENCE = 1 << 16  # bytes, a multiple of every alignment
+
+
 def _to(x: Tensor, device: str) -> Tensor:
-    """`x` on the device with the same strides and surroundings."""
+    """`x` on the device with the same strides and surroundings. On the CPU with a fence around these: what a kernel reads
+    beyond a tensor is then no neighbour's memory, wherever the allocator has put the others."""
+    store = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())
     if device == "cpu":
-        return x
-    store = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage()).to(device)
-    return store.as_strided(x.shape, x.stride(), x.storage_offset())
+        fence = _FENCE // x.element_size()
+        fenced = _filled((store.numel() + 2 * fence,), x.dtype)[fence:-fence]
+        return fenced.copy_(store).as_strided(x.shape, x.stride(), fence + x.storage_offset())
+    return store.to(device).as_strided(x.shape, x.stride(), x.storage_offset())
