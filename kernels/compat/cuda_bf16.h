@@ -1,1 +1,1 @@
-#include <wmma/compat/half.hpp>
+#include <wmma/compat/half_math.hpp>

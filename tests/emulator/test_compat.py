@@ -4,7 +4,9 @@ from pathlib import Path
 
 import compat_kernels
 import compat_rocwmma
+import compat_standard
 import compat_threads
+import numpy as np
 import pytest
 import torch
 from machine import Machine
@@ -15,7 +17,7 @@ from wmma_ops.emulator import Trap
 from wmma_ops.hardware import arch
 
 EXAMPLES = Path(__file__).parents[1] / "support/examples"
-KERNELS = compat_kernels.KERNELS | compat_threads.KERNELS | compat_rocwmma.KERNELS
+KERNELS = compat_kernels.KERNELS | compat_standard.KERNELS | compat_threads.KERNELS | compat_rocwmma.KERNELS
 TARGETS = pytest.mark.parametrize("target", arch.EMULATED)
 
 
@@ -32,6 +34,23 @@ def test_halves(target):
 @TARGETS
 def test_math(target):
     compat_kernels.check_math(Machine(target))
+
+
+@TARGETS
+def test_standard_names(target):
+    compat_standard.check_standard(Machine(target))
+
+
+@TARGETS
+def test_small_floats(target):
+    compat_standard.check_small_floats(Machine(target))
+
+
+def test_concepts_and_hips_vectors():
+    """Of C++20; the arguments are a struct, as HIP's programs pass them, of a kernel outside any namespace."""
+    got, kernel = torch.zeros(3, dtype=torch.int32), compat_standard.CONCEPTS_KERNEL
+    Machine("gfx950").run(kernel, 1, 1, (got, np.float32(1.5), np.uint64(0)))
+    assert got.tolist() == [54321, 11, 41]
 
 
 @TARGETS

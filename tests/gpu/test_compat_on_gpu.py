@@ -2,6 +2,7 @@
 
 import compat_kernels
 import compat_rocwmma
+import compat_standard
 import compat_threads
 import pytest
 import torch
@@ -11,6 +12,8 @@ CHECKS = (
     compat_kernels.check_bits,
     compat_kernels.check_halves,
     compat_kernels.check_math,
+    compat_standard.check_standard,
+    compat_standard.check_small_floats,
     compat_threads.check_atomics,
     compat_threads.check_lanes,
     compat_rocwmma.check_rocwmma_names,

@@ -33,12 +33,14 @@ class CodeObject:
 
 def _plain(mangled: str) -> str:
     """The function's own name in a symbol of C++: blur of _ZN4mine4blurEPf."""
-    rest = re.match(r"_ZN?[rVK]*", mangled)
+    rest = re.match(r"_Z(N?)[rVK]*", mangled)
     names, at = [""], rest.end() if rest else len(mangled)
     while found := re.match(r"L?(\d+)", mangled[at:]):
         at += found.end()
         names.append(mangled[at : at + int(found[1])])
         at += int(found[1])
+        if not rest[1]:  # outside a namespace: what follows is the first parameter's type
+            break
     return names[-1]
 
 

@@ -4,7 +4,7 @@
 
 #include <wmma/compat/atomics.hpp>
 #include <wmma/compat/bits.hpp>
-#include <wmma/compat/half.hpp>
+#include <wmma/compat/half_math.hpp>
 #include <wmma/compat/integers.hpp>
 #include <wmma/compat/lanes.hpp>
 #include <wmma/compat/math.hpp>
@@ -25,6 +25,9 @@ using clock_t = long;
 #endif
 
 #if !defined(WMMA_NVIDIA) && !defined(WMMA_HIP_NAMES)
+
+// The host's stream, which a struct of arguments may name.
+using hipStream_t = struct ihipStream_t*;
 
 // Synchronisation.
 WMMA_DEVICE void __syncthreads() { wmma::sync_workgroup(); }

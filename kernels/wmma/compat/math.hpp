@@ -4,6 +4,12 @@
 
 #include <wmma/math.hpp>
 
+#if !defined(WMMA_HIP_NAMES) && !defined(INFINITY)
+// Infinity and a NaN, as constants.
+#define INFINITY __builtin_bit_cast(float, 0x7f800000)
+#define NAN __builtin_bit_cast(float, 0x7fc00000)
+#endif
+
 #if !defined(WMMA_NVIDIA) && !defined(WMMA_HIP_NAMES)
 
 // The overloads of wmma/math.hpp, for float, double and 16-bit types.

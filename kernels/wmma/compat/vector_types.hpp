@@ -119,6 +119,10 @@ WMMA_VECTORS(float)
 WMMA_VECTORS(double)
 #undef WMMA_VECTORS
 
+// The same by HIP's template: HIP_vector_type<float, 4> is float4.
+template <class T, unsigned kCount>
+using HIP_vector_type = wmma::compat::Vector<T, static_cast<int>(kCount)>;
+
 // A size in three dimensions, of 1 where none is given.
 struct dim3 {
   uint x, y, z;

@@ -1,0 +1,1 @@
+#include <wmma/compat/fp8.hpp>
