@@ -285,7 +285,6 @@ def test_atomics(target):
 
 
 WRONG = {
-    "swizzled": (resource(24).replace("s_or_b32 s9, s9, 0x0", "s_or_b32 s9, s9, 0x80000000"), "swizzles addresses"),
     "the lane's number": (resource(24, flags=1 << 23), "adds the lane's number"),
     "another type": (resource(24, flags=1 << 31), "type 2"),
 }
@@ -296,13 +295,26 @@ def test_resources_that_are_refused(target):
     for described, text in WRONG.values():
         with pytest.raises(EmulationError, match=text):
             loads(target, "buffer_load_dword v20, v3, s[8:11], 0 offen", described)
-    # RDNA swizzles by two bits; on CDNA the lower one is about the cache alone.
-    described = resource(24).replace("s_or_b32 s9, s9, 0x0", "s_or_b32 s9, s9, 0x40000000")
-    if is_cdna(target):
-        assert loads(target, "buffer_load_dword v20, v3, s[8:11], 0 offen", described) == [100] * LANES
-    else:
+
+
+@EVERY
+def test_resources_that_swizzle(target):
+    """RDNA swizzles by two bits; on CDNA the lower one is about the cache alone, and the upper one about an index."""
+    low, high = (
+        resource(24, 4).replace("s_or_b32 s9, s9, 0x40000", f"s_or_b32 s9, s9, {bits | 0x40000:#x}")
+        for bits in (0x4000_0000, 0x8000_0000)
+    )
+    by_offset, by_index = (f"buffer_load_dword v20, v3, s[8:11], 0 {how}" for how in ("offen", "idxen"))
+    if not is_cdna(target):
+        for described in (low, high):
+            with pytest.raises(EmulationError, match="swizzles addresses"):
+                loads(target, by_offset, described)
+        return
+    for described in (low, high):
+        assert loads(target, by_offset, described, (), (0, 4, 20) + (8,) * 5) == [100, 101, 105] + [102] * 5
+    for body, offsets in ((by_index, (0,) * LANES), (by_offset, (0, 24) + (0,) * 6)):
         with pytest.raises(EmulationError, match="swizzles addresses"):
-            loads(target, "buffer_load_dword v20, v3, s[8:11], 0 offen", described)
+            loads(target, body, high, (), offsets)
 
 
 def test_instructions_that_are_refused():

@@ -378,6 +378,21 @@ def test_permlane16_and_lanes_that_are_off():
             assert built.registers[5].tolist() == np.where(on, taken, 99).tolist(), (name, modifiers)
 
 
+@pytest.mark.parametrize("half", [16, 32])
+def test_permlane_swap_and_lanes_that_are_off(half):
+    """Odd rows of v5 trade places with even rows of v6; four lanes of the first two rows are off."""
+    index, odd = LANES ^ half, LANES // half % 2 == 1
+    start = "v_mov_b32_e32 v5, v1\nv_mov_b32_e32 v6, v2\ns_mov_b32 exec_lo, 0xfff0fff0\n"
+    on = (LANES >= 32) | (LANES % 16 >= 4)
+    for modifiers, kept in (("", True), (" bound_ctrl:1", False), (" bound_ctrl:1 fi:1", True)):
+        built = execute(f"{start}v_permlane{half}_swap_b32_e64 v5, v6{modifiers}", "gfx950", (LANES + 100, LANES + 200))
+        seen = kept | on[index]
+        first = np.where(odd & on, np.where(seen, 200 + index, 0), 100 + LANES)
+        second = np.where(~odd & on, np.where(seen, 100 + index, 0), 200 + LANES)
+        assert built.registers[5].tolist() == first.tolist(), modifiers
+        assert built.registers[6].tolist() == second.tolist(), modifiers
+
+
 def test_swizzle_that_rotates_and_fft():
     cases = {
         "swizzle(ROTATE,0,3)": LANES // 32 * 32 + (LANES + 3) % 32,

@@ -28,6 +28,7 @@ class Resource:
     stride: int
     records: int  # or bytes
     checks: int | None  # on RDNA
+    swizzled: bool = False  # on CDNA: records are interleaved
 
     @property
     def bytes(self) -> int:
@@ -52,11 +53,12 @@ def described(words: tuple[int, int, int, int], cdna: bool) -> Resource:
     low, high, records, flags = words
     if flags >> 30:
         raise EmulationError(f"a buffer resource of type {flags >> 30} (bits 126 and 127); buffers are of type 0")
-    if high >> 31 if cdna else high >> 30:
+    if not cdna and high >> 30:
         raise EmulationError("a buffer resource that swizzles addresses (bits 62 and 63), which is not emulated")
     if flags >> 23 & 1:
         raise EmulationError("a buffer resource that adds the lane's number (bit 119), which is not emulated")
-    return Resource(low | (high & 0xFFFF) << 32, high >> 16 & 0x3FFF, records, None if cdna else flags >> 28 & 3)
+    checks, swizzled = (None, bool(high >> 31)) if cdna else (flags >> 28 & 3, False)
+    return Resource(low | (high & 0xFFFF) << 32, high >> 16 & 0x3FFF, records, checks, swizzled)
 
 
 def is_scratch(words: list[int]) -> bool:
@@ -93,6 +95,11 @@ class Buffers:
         resource = described(tuple(words), self.cdna)
         offset = _of_lanes(offset, mask)
         room = resource.room(index, offset, scalar)
+        # Without an index the bit changes nothing: HipKittens' kernels set it, and their results are right on MI355X.
+        if resource.swizzled and (index is not None or (mask & (room <= 0)).any()):
+            raise EmulationError(
+                "a buffer resource that swizzles addresses (bit 63); emulated is one inside the buffer and without an index"
+            )
         offset += resource.base + scalar
         if index is not None:
             offset += index * i64(resource.stride)

@@ -9,6 +9,7 @@ from wmma_ops.emulator.modifiers import SELECT, only
 from wmma_ops.emulator.operands import M0, vector_index
 from wmma_ops.emulator.writer import Writer
 
+_FROM_OFF = frozenset({"bound_ctrl", "fi"})
 INDEXED = "v_indexed_mov_b32"  # a v_mov_b32 between s_set_gpr_idx_on and _off; its modifiers say which operands are
 
 
@@ -18,6 +19,8 @@ class LanesCode(Writer):
             return self._moved(m, ins)
         if m in ("v_permlane16_b32", "v_permlanex16_b32"):
             return self._permlane16(m, ins)
+        if m in ("v_permlane32_swap_b32", "v_permlane16_swap_b32"):
+            return self._permlane_swap(m, ins)
         only(ins)
         ops = list(ins.operands)
         if m == "v_readfirstlane_b32":
@@ -26,14 +29,6 @@ class LanesCode(Writer):
             self.write_scalar(ops[0], f"int({self.source(ops[1], 'u')}[{self.scalar(ops[2])} & (W - 1)])")
         elif m == "v_writelane_b32":
             self.emit(f"{self.source(ops[0], 'u')}[{self.scalar(ops[2])} & (W - 1)] = {self.scalar(ops[1])}")
-        elif m in ("v_permlane32_swap_b32", "v_permlane16_swap_b32"):
-            half = 32 if "32_" in m else 16
-            a, b = self.source(ops[0], "u"), self.source(ops[1], "u")
-            odd = self.constant(np.arange(self.wave) // half % 2 == 1)
-            index = self.constant(np.arange(self.wave) ^ half)
-            # The odd rows of the first trade places with the even rows of the second.
-            self.emit(f"t0, t1 = np.where({odd}, {b}[{index}], {a}), np.where({odd}, {b}, {a}[{index}])")
-            self.emit(f"cp({a}, t0, 'unsafe', mask)", f"cp({b}, t1, 'unsafe', mask)")
         elif m == "v_permlane64_b32":
             index = self.constant(np.arange(self.wave) ^ 32)
             self.write(ops[0], "u", f"{self.source(ops[1], 'u')}[{index}]")
@@ -42,6 +37,20 @@ class LanesCode(Writer):
             self.emit(f"t = {a}.copy()", f"cp({a}, {b}, 'unsafe', mask)", f"cp({b}, t, 'unsafe', mask)")
         else:
             return False
+        return True
+
+    def _permlane_swap(self, m: str, ins: Instruction) -> bool:
+        """The odd rows of the first trade places with the even rows of the second."""
+        only(ins, _FROM_OFF)
+        half = 32 if "32_" in m else 16
+        a, b = (self.source(op, "u") for op in ins.operands)
+        odd = self.constant(np.arange(self.wave) // half % 2 == 1)
+        index = self.constant(np.arange(self.wave) ^ half)
+        of_a, of_b = f"{a}[{index}]", f"{b}[{index}]"
+        if "bound_ctrl" in ins.modifiers and "fi" not in ins.modifiers:  # from a lane that is off comes 0
+            of_a, of_b = (f"np.where(mask[{index}], {row}, u32(0))" for row in (of_a, of_b))
+        self.emit(f"t0, t1 = np.where({odd}, {of_b}, {a}), np.where({odd}, {b}, {of_a})")
+        self.emit(f"cp({a}, t0, 'unsafe', mask)", f"cp({b}, t1, 'unsafe', mask)")
         return True
 
     def _permlane16(self, m: str, ins: Instruction) -> bool:
