@@ -13,8 +13,8 @@ WMMA_KERNEL(Config::kCombineThreads, 2) void attention_combine(wmma::AttentionAr
 static_assert(wmma::AttentionKernel<Config>::kThreads == Config::kThreads, "the planner and the kernel agree");
 static_assert(wmma::AttentionKernel<Config>::kSharedBytes == Config::kSharedBytes, "the planner and the kernel agree");
 
-#define WMMA_ATTENTION(...)                         \
-  WMMA_KERNEL(Config::kThreads, Config::kOccupancy) \
+#define WMMA_ATTENTION(...)                                             \
+  WMMA_KERNEL(Config::kThreads, Config::kOccupancy, Config::kMostWaves) \
   __VA_ARGS__ void attention(wmma::AttentionArguments arguments) { wmma::AttentionKernel<Config>::run(arguments); }
 #ifdef WMMA_ATTENTION_CLUSTER
 WMMA_ATTENTION(WMMA_CLUSTER(Config::kCluster))

@@ -13,7 +13,8 @@ static_assert(wmma::AttentionBackward<Config>::kThreads == Config::kThreads, "th
 static_assert(wmma::AttentionBackward<Config>::kSharedBytes == Config::kSharedBytes,
               "the planner and the kernel agree");
 
-WMMA_KERNEL(Config::kThreads, Config::kOccupancy) void attention_backward(wmma::AttentionArguments arguments) {
+WMMA_KERNEL(Config::kThreads, Config::kOccupancy, Config::kMostWaves)
+void attention_backward(wmma::AttentionArguments arguments) {
   wmma::AttentionBackward<Config>::run(arguments);
 }
 #endif

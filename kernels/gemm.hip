@@ -12,7 +12,7 @@ static_assert(wmma::GemmKernel<Config>::kThreads == Config::kThreads, "the plann
 static_assert(wmma::GemmKernel<Config>::kSharedBytes == Config::kSharedBytes, "the planner and the kernel agree");
 
 #define WMMA_GEMM(...)                                                                   \
-  WMMA_KERNEL(Config::kThreads, Config::kOccupancy)                                      \
+  WMMA_KERNEL(Config::kThreads, Config::kOccupancy, Config::kMostWaves)                  \
   __VA_ARGS__ void gemm(WMMA_ARGUMENTS(wmma::GemmKernel<Config>::Arguments) arguments) { \
     wmma::GemmKernel<Config>::run(arguments);                                            \
   }

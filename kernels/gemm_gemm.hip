@@ -7,6 +7,7 @@ using Kernel = WMMA_GEMM_GEMM_KERNEL<Config>;
 static_assert(Kernel::kThreads == Config::kThreads, "the planner and the kernel agree");
 static_assert(Kernel::kSharedBytes == Config::kSharedBytes, "the planner and the kernel agree");
 
-WMMA_KERNEL(Config::kThreads, Config::kOccupancy) void gemm_gemm(WMMA_ARGUMENTS(Kernel::Arguments) arguments) {
+WMMA_KERNEL(Config::kThreads, Config::kOccupancy, Config::kMostWaves)
+void gemm_gemm(WMMA_ARGUMENTS(Kernel::Arguments) arguments) {
   Kernel::run(arguments);
 }

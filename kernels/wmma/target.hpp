@@ -53,10 +53,6 @@
 #if __clang_major__ >= 17
 #define WMMA_BF16_OF_CLANG 1
 #endif
-// clang's own __bf16 has arithmetic.
-#if __clang_major__ >= 17
-#define WMMA_BF16_OF_CLANG 1
-#endif
 #ifndef __forceinline__
 #define __forceinline__ inline __attribute__((always_inline))
 #endif
@@ -67,14 +63,14 @@
 #define WMMA_HIP_NAMES 1
 #endif
 
-// A kernel of exactly `threads` threads a block, compiled for `waves` waves at once on each SIMD of an AMD target:
-// fewer waves leave more registers to each.
+// A kernel of exactly `threads` threads a block, compiled for `least` waves at once on each SIMD of an AMD target:
+// fewer waves leave more registers to each. `most` is for how many there is room beside shared memory, where it bounds
+// them: clang saves no registers for more, but takes registers that it does not use to keep them out.
 #ifdef WMMA_AMD
-#define WMMA_KERNEL(threads, waves) \
-  extern "C" __global__             \
-      __attribute__((amdgpu_flat_work_group_size(threads, threads), amdgpu_waves_per_eu(waves, waves)))
+#define WMMA_KERNEL(threads, ... /* least, most */) \
+  extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(threads, threads), amdgpu_waves_per_eu(__VA_ARGS__)))
 #else
-#define WMMA_KERNEL(threads, waves) extern "C" __global__ __launch_bounds__(threads, waves)
+#define WMMA_KERNEL(threads, least, ...) extern "C" __global__ __launch_bounds__(threads, least)
 #endif
 
 // A kernel's struct of arguments, read where the launch put it: sm_90's copy engine takes its maps from there.

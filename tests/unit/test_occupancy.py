@@ -3,12 +3,15 @@
 import re
 
 import pytest
+import torch
 from figure_kernels import GEMM, compiled
 
+import wmma_ops
 from wmma_ops.analysis.figures import figures
 from wmma_ops.analysis.figures_record import limits
 from wmma_ops.hardware import arch
-from wmma_ops.hardware.occupancy import nvidia_occupancy, vgpr_file
+from wmma_ops.hardware.occupancy import amd_occupancy, nvidia_occupancy, vgpr_file
+from wmma_ops.runtime import tuned
 
 
 def _taking(target: str, threads: int, vgprs: int = 8, lds: int = 0, agprs: int = 0, options: tuple = ()):
@@ -132,3 +135,19 @@ def test_dynamic_shared_memory_counts():
 )
 def test_occupancy_on_nvidia(target, registers, threads, shared, expected):
     assert nvidia_occupancy(arch.target(target), threads, registers, shared) == expected
+
+
+@pytest.mark.parametrize("target", arch.EMULATED)
+def test_kernels_take_no_registers_that_keep_others_out(target):
+    """A small tile, and the sum of parts: as many waves as their own registers and shared memory let there be."""
+    row = arch.target(target)
+    a = torch.empty(128, 4096, dtype=torch.float16)
+    found = wmma_ops.explain("matmul", a, a.mT, target=target)
+    with tuned.forced(found.problem, found.config.but(splits=4, last=1)):
+        product, its_sum = wmma_ops.explain("matmul", a, a.mT, target=target).launches
+    for launch in (product, its_sum):
+        figures = launch.figures
+        registers = figures.vgprs + figures.agprs if target != "gfx908" else max(figures.vgprs, figures.agprs)
+        asked = figures.threads, registers, figures.sgprs, figures.lds_bytes, row.family.startswith("rdna")
+        assert figures.occupancy == amd_occupancy(row, *asked)
+    assert its_sum.figures.occupancy > 2

@@ -72,6 +72,11 @@ def amd_occupancy_of(
     return amd_occupancy(target, threads, vgprs, facts.get("sgpr_count", 0), lds, whole)
 
 
+def waves_beside(target: arch.Target, waves: int, lds: int) -> int:
+    """How many waves a SIMD of an AMD target has at most of blocks of so many waves and bytes of shared memory."""
+    return math.ceil(amd_occupancy(target, waves * target.wave, 1, 0, lds, target.family.startswith("rdna")))
+
+
 @dataclass(frozen=True)
 class _Sm:
     """CUDA C Programming Guide, technical specifications per compute capability."""

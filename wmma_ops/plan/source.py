@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from wmma_ops.hardware import arch
+from wmma_ops.hardware.occupancy import waves_beside
 from wmma_ops.ops import activations
 from wmma_ops.ops.types import ELEMENTS
 
@@ -23,6 +25,12 @@ def constants(kind: str, values: Mapping[str, object]) -> list[str]:
         f"static constexpr {kind} {name} = {str(value).lower() if kind == 'bool' else value};"
         for name, value in values.items()
     ]
+
+
+def waves_told(target: arch.Target, least: int, waves: int, shared: int) -> dict[str, int]:
+    """For how many waves a SIMD a kernel of blocks of `waves` waves is compiled (NVIDIA: for how many blocks an SM)."""
+    told = {"kOccupancy": least}
+    return told | {"kMostWaves": max(least, waves_beside(target, waves, shared))} if target.vendor == "amd" else told
 
 
 def nested(name: str, members: Iterable[str]) -> list[str]:

@@ -13,7 +13,7 @@ from wmma_ops.plan.gemm.loop import Loop
 from wmma_ops.plan.gemm.loops import loop_of
 from wmma_ops.plan.plan import MOST_GRID_Y, KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import GemmNumbers, GemmProblem
-from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, registered
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, registered, waves_told
 
 _REDUCE_THREADS = 256
 
@@ -86,7 +86,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "kShareA": config.share_a,
         "kGroup": config.group,
         "kDies": config.dies,
-        "kOccupancy": config.occupancy,
+        **waves_told(target, config.occupancy, config.all_waves, loop.shared_bytes(problem, config, target)),
         "kAActivation": problem.a_activation,
         "kActivation": problem.activation,
         "kThreads": config.all_waves * target.wave,

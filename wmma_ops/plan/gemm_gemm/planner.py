@@ -17,7 +17,7 @@ from wmma_ops.plan.gemm_gemm.config import GemmGemmConfig
 from wmma_ops.plan.gemm_gemm.loops import LOOPS, loop_of
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import GemmGemmNumbers, GemmGemmProblem
-from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, nested, order_of, registered
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, nested, order_of, registered, waves_told
 
 _TYPES = (torch.float16, torch.bfloat16, torch.int8)
 
@@ -99,7 +99,7 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
         "kBlockK": config.block_k,
         "kPadN": up(problem.n, config.block_n),
         "kStages": config.stages,
-        "kOccupancy": config.occupancy,
+        **waves_told(target, config.occupancy, config.all_waves, loop.shared_bytes(problem, config, target)),
         "kThreads": config.all_waves * target.wave,
         "kSharedBytes": loop.shared_bytes(problem, config, target),
         **loop.numbers(config),

@@ -15,7 +15,7 @@ from wmma_ops.plan.attention.loops.forward import is_lanes, mask_type
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionProblem
-from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, waves_told
 
 _DELTA_THREADS = 256
 _OTHERS = 64  # registers beside sums
@@ -159,7 +159,7 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         "kFirstVec": first[1],
         "kSecondVec": second[1],
         "kOutVec": problem.out_vec,
-        "kOccupancy": config.occupancy,
+        **waves_told(target, config.occupancy, config.waves, shared_bytes(config, target, problem.dtype, lanes)),
         "kThreads": config.waves * target.wave,
         "kSharedBytes": shared_bytes(config, target, problem.dtype, lanes),
     }

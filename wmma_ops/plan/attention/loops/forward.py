@@ -14,7 +14,7 @@ from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
-from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, waves_told
 
 _COMBINE_THREADS = 256
 _OTHERS = 56  # registers beside sums, queries and what is on its way
@@ -242,7 +242,7 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
         "kKeyVec": problem.k_vec,
         "kValueVec": problem.v_vec,
         "kOutVec": problem.out_vec,
-        "kOccupancy": config.occupancy,
+        **waves_told(target, config.occupancy, config.waves, shared_bytes(config, target)),
         "kThreads": config.waves * target.wave,
         "kCombineThreads": _COMBINE_THREADS,
         "kCluster": config.splits if config.cluster else 1,
