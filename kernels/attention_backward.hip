@@ -14,7 +14,5 @@ static_assert(wmma::AttentionBackward<Config>::kSharedBytes == Config::kSharedBy
               "the planner and the kernel agree");
 
 WMMA_KERNEL(Config::kThreads, Config::kOccupancy, Config::kMostWaves)
-void attention_backward(wmma::AttentionArguments arguments) {
-  wmma::AttentionBackward<Config>::run(arguments);
-}
+void attention_backward(wmma::AttentionArguments arguments) { wmma::AttentionBackward<Config>::run(arguments); }
 #endif

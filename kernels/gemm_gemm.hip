@@ -8,6 +8,4 @@ static_assert(Kernel::kThreads == Config::kThreads, "the planner and the kernel 
 static_assert(Kernel::kSharedBytes == Config::kSharedBytes, "the planner and the kernel agree");
 
 WMMA_KERNEL(Config::kThreads, Config::kOccupancy, Config::kMostWaves)
-void gemm_gemm(WMMA_ARGUMENTS(Kernel::Arguments) arguments) {
-  Kernel::run(arguments);
-}
+void gemm_gemm(WMMA_ARGUMENTS(Kernel::Arguments) arguments) { Kernel::run(arguments); }
