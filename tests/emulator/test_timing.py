@@ -126,6 +126,21 @@ def test_reads_of_16_bytes_a_lane(target, waves, conflict, cycles):
     assert abs(each(target, READ, waves, shared_cycles=least * conflict) - cycles) <= 2
 
 
+def test_transposed_reads_take_what_plain_ones_do():
+    for transposed, plain, last, cycles in (
+        ("ds_read_b64_tr_b16", "ds_read_b64", 1, 8),
+        ("ds_read_b96_tr_b6", "ds_read_b96", 2, 12),
+    ):
+        found = [each(CDNA4, f"{name} v[{{0}}:{{{last}}}], v0", 4) for name in (transposed, plain)]
+        assert found == [cycles, cycles]
+
+
+def test_a_swap_of_lanes_gives_both_registers():
+    for name in ("v_swap_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32"):
+        found = operation(parse_instruction(f"{name} v4, v9"), CDNA4)
+        assert found.reads == found.writes == (slice(4, 5), slice(9, 10))
+
+
 def test_first_data_of_a_read():
     lines = ["ds_read_b128 v[16:19], v0", "s_waitcnt lgkmcnt(0)", "v_add_f32_e32 v0, v16, v17"]
     assert 50 <= timed(CDNA3, lines).cycles <= 80

@@ -150,7 +150,7 @@ def _registers(ins: Instruction) -> tuple[frozenset[str], frozenset[str]]:
         reads, writes = first | rest, set()
     else:
         reads, writes = rest | (first if m.startswith(dataflow.READS_RESULT) else set()), first
-    if m.startswith("v_swap"):
+    if m.startswith(("v_swap", "v_permlane16_swap", "v_permlane32_swap")):
         reads, writes = first | rest, first | rest
     if m.startswith(("v_add_co", "v_sub_co", "v_addc_co", "v_subb_co", "v_div_scale", "v_mad_u64")) and len(ops) > 1:
         writes = writes | _names(ops[1])
@@ -191,7 +191,8 @@ def _gives(mnemonic: str) -> bool:
 def _size(mnemonic: str) -> int:
     """Bytes a lane."""
     pairs = 2 if re.match(r"^ds_(read|write|load|store)(xchg)?2", mnemonic) else 1
-    for word in reversed(mnemonic.split("_")):
+    whole = re.sub(r"(_b\d+)_tr_b\d+$", r"\1", mnemonic)  # ds_read_b64_tr_b16: 64 bits, as elements of 16
+    for word in reversed(whole.split("_")):
         if found := _WORDS.get(word) or _SIZES.get(word) or _SIZES.get(f"b{word[1:]}"):
             return pairs * found
     return 4
