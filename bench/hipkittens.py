@@ -223,7 +223,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         branches = {"gfx942": options.gfx942, "gfx950": options.gfx950}
-        sources = Sources(options.clone, branches, Path(folder))
+        try:
+            sources = Sources(options.clone, branches, Path(folder))
+        except subprocess.CalledProcessError as error:  # git has said why
+            parser.error(f"{options.clone} is no clone with {' and '.join(branches.values())} ({error.returncode})")
         for case in cases():
             if options.only not in case.file or (options.timed and not case.timed):
                 continue
