@@ -140,6 +140,30 @@ WMMA_DEVICE void block_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
+// The same for shared memory alone: what is on its way from or to other memory stays there.
+WMMA_DEVICE void shared_barrier() {
+#ifdef WMMA_RDNA4
+  asm volatile("s_wait_dscnt 0x0" ::: "memory");
+#else
+  asm volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
+#endif
+  __builtin_amdgcn_s_barrier();
+  asm volatile("" ::: "memory");
+}
+
+// How soon a wave's instructions go before those of the SIMD's others.
+template <int kPriority>
+WMMA_DEVICE void priority() {
+  __builtin_amdgcn_s_setprio(kPriority);
+}
+
+// Whether the waves of a block of eight share SIMDs by twos, and products run beside what the other wave does.
+#ifdef WMMA_CDNA
+static constexpr bool kTakesTurns = true;
+#else
+static constexpr bool kTakesTurns = false;
+#endif
+
 WMMA_DEVICE void wave_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
   __builtin_amdgcn_wave_barrier();

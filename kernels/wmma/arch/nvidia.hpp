@@ -128,6 +128,12 @@ WMMA_DEVICE uint32_t shared_address(const void* at) {
 }
 
 WMMA_DEVICE void block_barrier() { __syncthreads(); }
+WMMA_DEVICE void shared_barrier() { block_barrier(); }
+
+template <int>
+WMMA_DEVICE void priority() {}
+static constexpr bool kTakesTurns = false;
+
 // A barrier of kThreads of the block's threads, by its number (the block's own is 0): waits for the others; or tells
 // them and goes on.
 template <int kThreads>

@@ -1,6 +1,10 @@
 // The main loop of every target: the next tile's loads are in flight, to registers, while this tile is multiplied from
 // shared memory; two buffers there, one barrier a tile. The tile that K does not fill comes first, so that all others
 // are whole and the loop masks nothing.
+//
+// On AMD a tile has a step more: registers hold the next one when a step begins, which goes to shared memory between
+// the step's products, each part making room for the same of the tile after it. Stores then wait for no loads, and the
+// matrix pipe for no stores.
 #pragma once
 
 #include <wmma/gemm/operands.hpp>
@@ -9,7 +13,7 @@
 
 namespace wmma {
 
-template <class Product, class LoaderA, class LoaderB, int kM, int kN, int kDepth, int kWavesK>
+template <class Product, class LoaderA, class LoaderB, int kM, int kN, int kDepth, int kWavesK, int kThreads>
 struct StagedLoop {
   using Wave = WaveTile<Product, kM, kN>;
   using TileA = typename LoaderA::Tile;
@@ -18,6 +22,13 @@ struct StagedLoop {
   static constexpr int kBufferBytes = TileA::kBytes + TileB::kBytes;
   static constexpr int kBytes = 2 * kBufferBytes;
   static_assert(kSteps * Product::kDepth * kWavesK == kDepth, "the waves share a tile's steps evenly");
+  // Two groups of waves, of which one multiplies while the other is at memory: where a lane's 256 registers hold the
+  // sums, the operands of two steps, a tile's part on its way, and what turns it around.
+  static constexpr int kOnTheirWay = LoaderA::kRegisters + LoaderB::kRegisters;
+  static constexpr int kTurning = LoaderA::kTurns || LoaderB::kTurns ? 16 : 0;
+  static constexpr int kHeld = (sizeof(Wave) + 2 * sizeof(typename Wave::Operands)) / 4 + kOnTheirWay + kTurning;
+  static constexpr bool kInTurns = arch::kTakesTurns && kThreads == 8 * arch::kWaveSize && kSteps > 1 && kHeld <= 212;
+  static constexpr bool kLater = kHeld > 200 && kSteps > 2;
   using Reader = OperandReader<Product, TileA, TileB, Wave::kTilesM, Wave::kTilesN, kSteps>;
 
   // Sums up K from where the loaders stand.
@@ -33,10 +44,14 @@ struct StagedLoop {
     b.template store<true>(shared + TileA::kBytes, first);
     a.advance(first);
     b.advance(first);
+    uint32_t left = tiles - 1;
+    if constexpr (kInTurns) {
+      run_in_turns(wave, a, b, shared, left, reader);
+      return;
+    }
     arch::block_barrier();
     // 2. Of an even number of tiles one by itself: the loop takes two a round, so that each buffer's addresses are
     //    constants, and one remains after it.
-    uint32_t left = tiles - 1;
     if (left % 2 != 0) {
       fetch(a, b);
       multiply(wave, shared, reader);
@@ -54,6 +69,93 @@ struct StagedLoop {
   }
 
  private:
+  using Operands = typename Wave::Operands;
+
+  // The same by two groups of waves in turns: `left` tiles come after the one in the first buffer.
+  static WMMA_DEVICE void run_in_turns(Wave& wave, LoaderA& a, LoaderB& b, unsigned char* shared, uint32_t left,
+                                       const Reader& reader) {
+    unsigned char* const other = shared + kBufferBytes;
+    if (left != 0) fetch(a, b);
+    arch::shared_barrier();
+    if (left == 0) return multiply(wave, shared, reader);
+    if (left % 2 == 0) {
+      multiply(wave, shared, reader);
+      arch::shared_barrier();
+      store(a, b, shared);
+      fetch(a, b);
+      --left;
+    }
+    const bool second = arch::uniform(threadIdx.x / (kThreads / 2)) != 0;
+    Operands operands[2];
+    read(operands[0], shared, reader, 0);
+    if (second) arch::shared_barrier();
+    for (; left != 1; left -= 2) {
+      step_in_turns<true, 0>(wave, a, b, shared, other, reader, operands);
+      step_in_turns<true, kSteps % 2>(wave, a, b, other, shared, reader, operands);
+    }
+    step_in_turns<false, 0>(wave, a, b, shared, other, reader, operands);
+    if (!second) arch::shared_barrier();
+#pragma unroll
+    for (int step = kSteps; step < 2 * kSteps; ++step) {
+      if (step + 1 < 2 * kSteps) read(operands[(step + 1) % 2], other, reader, step + 1 - kSteps);
+      wave.multiply(operands[step % 2]);
+    }
+  }
+
+  // Multiplies the tile in `from`, of which the first step's operands are there, while the next one goes from registers
+  // to `to` and the one after it is put in flight. Each step is a turn at memory and one at the matrix unit.
+  template <bool kFetches, int kAt>
+  static WMMA_DEVICE void step_in_turns(Wave& wave, LoaderA& a, LoaderB& b, const unsigned char* from,
+                                        unsigned char* to, const Reader& reader, Operands (&operands)[2]) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const bool last = step + 1 == kSteps;
+      Operands& next = operands[(kAt + step + 1) % 2];
+      // What `to` holds of the next tile the other group wrote a turn ago.
+      read(next, last ? to : from, reader, last ? 0 : step + 1);
+      if (!last) pass<true, kFetches && !kLater>(a, b, to, step);
+      if (kFetches && kLater && step > 0) pass<false, true>(a, b, to, step - 1);
+      if (last) {
+        a.stored();
+        b.stored();
+        if constexpr (kFetches) {
+          a.advance(kDepth);
+          b.advance(kDepth);
+        }
+      }
+      arch::shared_barrier();
+      arch::schedule_barrier();
+      arch::priority<1>();
+      wave.multiply(operands[(kAt + step) % 2]);
+      arch::priority<0>();
+      arch::schedule_barrier();
+      arch::shared_barrier();
+      arch::schedule_barrier();
+    }
+  }
+
+  // A tile goes to shared memory in parts, in all turns but the last. What comes after a part is put in flight at once;
+  // the next turn, where registers are scarce: they are free meanwhile.
+  static constexpr int kParts = kSteps - 1;
+
+  template <bool kStores, bool kFetches>
+  static WMMA_DEVICE void pass(LoaderA& a, LoaderB& b, unsigned char* to, int part) {
+#pragma unroll
+    for (int i = part; i < LoaderA::kBlocks + LoaderB::kBlocks; i += kParts) {
+      if (i < LoaderA::kBlocks) {
+        if constexpr (kStores) a.store_block(to, i);
+        if constexpr (kFetches) a.fetch_block(i);
+      } else {
+        if constexpr (kStores) b.store_block(to + TileA::kBytes, i - LoaderA::kBlocks);
+        if constexpr (kFetches) b.fetch_block(i - LoaderA::kBlocks);
+      }
+    }
+  }
+
+  static WMMA_DEVICE void read(Operands& operands, const unsigned char* tile, const Reader& reader, int step) {
+    reader.read(operands, tile, tile + TileA::kBytes, step);
+  }
+
   // Multiplies the tile in `from` while the next one is on its way to `to`.
   static WMMA_DEVICE void step(Wave& wave, LoaderA& a, LoaderB& b, const unsigned char* from, unsigned char* to,
                                const Reader& reader) {
@@ -99,7 +201,7 @@ struct LoopsOf<Staged, Config, Stage, kThreads, kM, kN> {
   using StagedB = StagedLoader<typename Config::B, Element, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads,
                                Config::kBVec, Config::kWide, PlainStage<typename Config::B, Element>>;
   using Loaders = WalkingLoaders<Config, Stage, StagedA, StagedB>;
-  using Type = StagedLoop<Product, StagedA, StagedB, kM, kN, Config::kBlockK, Config::kWavesK>;
+  using Type = StagedLoop<Product, StagedA, StagedB, kM, kN, Config::kBlockK, Config::kWavesK, kThreads>;
   static constexpr int kSlabSums = 1024;
 };
 

@@ -46,7 +46,6 @@ class StagedLoader {
   static constexpr int kRuns = kDepth / kRun;      // along K
   static constexpr int kGroups = kOuter / kLines;  // across
   static constexpr int kTotal = kRuns * kGroups;
-  static constexpr int kBlocks = (kTotal + kThreads - 1) / kThreads;
   static constexpr bool kExact = kTotal % kThreads == 0;
   static_assert(kDepth % kRun == 0 && kOuter % kLines == 0 && kRun * sizeof(Element) <= 16, "blocks fill the tile");
 
@@ -54,6 +53,9 @@ class StagedLoader {
 
  public:
   using Tile = TileType;
+  static constexpr int kBlocks = (kTotal + kThreads - 1) / kThreads;  // of a thread
+  static constexpr int kRegisters = kBlocks * kLoads * ((kPiece * static_cast<int>(sizeof(Storage)) + 3) / 4);
+  static constexpr bool kTurns = !kAlong;
 
   // `data` is the tile's first element at k = 0 and `rows` how many of its lines exist: lines beyond repeat the last
   // block, and their products are never stored.
@@ -85,56 +87,70 @@ class StagedLoader {
   template <bool kMasked>
   WMMA_DEVICE void fetch(int limit = 0) {
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i) {
-      if (!kExact && thread_ + i * kThreads >= kTotal) continue;
+    for (int i = 0; i < kBlocks; ++i) fetch_block<kMasked>(i, limit);
+  }
+  template <bool kMasked>
+  WMMA_DEVICE void store(unsigned char* tile, int limit = 0) {
 #pragma unroll
-      for (int j = 0; j < kOffsets; ++j) arch::renew(offset_[i][j]);
+    for (int i = 0; i < kBlocks; ++i) store_block<kMasked>(tile, i, limit);
+    stored<kMasked>(limit);
+  }
+
+  // Of a whole tile one thread's block after the other, once each; `stored` when all are.
+  WMMA_DEVICE void fetch_block(int i) { fetch_block<false>(i, 0); }
+  WMMA_DEVICE void store_block(unsigned char* tile, int i) { store_block<false>(tile, i, 0); }
+  WMMA_DEVICE void stored() { stored<false>(0); }
+
+ private:
+  template <bool kMasked>
+  WMMA_DEVICE void fetch_block(int i, int limit) {
+    if (!kExact && thread_ + i * kThreads >= kTotal) return;
 #pragma unroll
-      for (int j = 0; j < kLoads; ++j) {
-        const int k = kAlong ? j * kPiece : j;
-        const char* at = kAlong ? base_ + k * k_step_ + offset_[i][0] : base_ + offset_[i][j];
-        if (!kMasked || static_cast<int>(place_of(thread_, i).k) + k < limit) {
-          arch::copy<kPiece>(raw_[i][j], reinterpret_cast<const Storage*>(at));
-        } else {
+    for (int j = 0; j < kOffsets; ++j) arch::renew(offset_[i][j]);
 #pragma unroll
-          for (int e = 0; e < kPiece; ++e) raw_[i][j][e] = zero();
-        }
+    for (int j = 0; j < kLoads; ++j) {
+      const int k = kAlong ? j * kPiece : j;
+      const char* at = kAlong ? base_ + k * k_step_ + offset_[i][0] : base_ + offset_[i][j];
+      if (!kMasked || static_cast<int>(place_of(thread_, i).k) + k < limit) {
+        arch::copy<kPiece>(raw_[i][j], reinterpret_cast<const Storage*>(at));
+      } else {
+#pragma unroll
+        for (int e = 0; e < kPiece; ++e) raw_[i][j][e] = zero();
       }
     }
   }
 
   template <bool kMasked>
-  WMMA_DEVICE void store(unsigned char* tile, int limit = 0) {
+  WMMA_DEVICE void store_block(unsigned char* tile, int i, int limit) {
+    if (!kExact && thread_ + i * kThreads >= kTotal) return;
+    const Place place = place_of(thread_, i);
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i) {
-      if (!kExact && thread_ + i * kThreads >= kTotal) continue;
-      const Place place = place_of(thread_, i);
+    for (int line = 0; line < kLines; ++line) {
+      Element run[kRun];
+      if constexpr (kTurnsWords) {
+        turn(run, i, line);
+      } else {
 #pragma unroll
-      for (int line = 0; line < kLines; ++line) {
-        Element run[kRun];
-        if constexpr (kTurnsWords) {
-          turn(run, i, line);
-        } else {
-#pragma unroll
-          for (int k = 0; k < kRun; ++k) {
-            const Storage x = kAlong ? raw_[i][k / kPiece][k % kPiece] : raw_[i][k][line];
-            if constexpr (Stage::kPlain) {
-              run[k] = x;
-            } else {
-              // What lies beyond K stays zero, whatever the stage makes of it.
-              run[k] = kMasked && static_cast<int>(place.k) + k >= limit ? Element(0) : stage_.apply(x, place.k + k);
-            }
+        for (int k = 0; k < kRun; ++k) {
+          const Storage x = kAlong ? raw_[i][k / kPiece][k % kPiece] : raw_[i][k][line];
+          if constexpr (Stage::kPlain) {
+            run[k] = x;
+          } else {
+            // What lies beyond K stays zero, whatever the stage makes of it.
+            run[k] = kMasked && static_cast<int>(place.k) + k >= limit ? Element(0) : stage_.apply(x, place.k + k);
           }
         }
-        const uint32_t byte = place.k * static_cast<uint32_t>(sizeof(Element));
-        arch::copy<kRun>(reinterpret_cast<Element*>(tile + Tile::offset(place.line + line, byte / 16) + byte % 16),
-                         run);
       }
+      const uint32_t byte = place.k * static_cast<uint32_t>(sizeof(Element));
+      arch::copy<kRun>(reinterpret_cast<Element*>(tile + Tile::offset(place.line + line, byte / 16) + byte % 16), run);
     }
+  }
+
+  template <bool kMasked>
+  WMMA_DEVICE void stored(int limit) {
     stage_.advance(kMasked ? limit : kDepth);
   }
 
- private:
   struct Place {
     uint32_t line;
     uint32_t k;
