@@ -159,8 +159,8 @@ WRONG = [
     wrong(
         "no_barrier_before_the_first_tile",
         "gemm/staged.hpp",
-        "    b.advance(first);\n    arch::block_barrier();",
-        "    b.advance(first);",
+        "      return;\n    }\n    arch::block_barrier();",
+        "      return;\n    }",
         _ragged,
         (Race, Uninitialised),
         target="gfx1201",

@@ -460,14 +460,15 @@ def test_the_loop_of_a_large_product(target):
     products = [timing.instructions[i] for i in loop.instructions if timing.instructions[i].text.startswith(MATRIX)]
     assert {one.executed for one in products} == {loop.iterations * timing.waves}
     assert timing.bytes_asked >= 2 * ((plan.config.block_m + plan.config.block_n) * 512)
-    # Of a part of it the loop is as quick.
+    # Of a part of it the loop is as quick; no slower where several blocks would be at other places at its end.
     with pytest.raises(
         ValueError, match=r"execute more than 4,000 instructions; instructions=16000 allows as many, and part=True"
     ):
         plan.timing(instructions=4000)
     part = plan.timing(instructions=timing.issued * 2 // 3, part=True)
     assert part.issued < timing.issued
-    assert part.loops[0].cycles == pytest.approx(loop.cycles, rel=0.1)
+    assert part.loops[0].cycles < 1.1 * loop.cycles
+    assert timing.blocks > 1 or part.loops[0].cycles > 0.9 * loop.cycles
 
 
 def test_the_blocks_that_one_unit_gets():

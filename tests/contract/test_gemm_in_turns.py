@@ -1,0 +1,126 @@
+"""Products whose eight waves multiply in turns (kernels/wmma/gemm/staged.hpp), where the planner would not have them."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import wmma_ops
+from wmma_ops.emulator import EmulationError, Race, Uninitialised
+from wmma_ops.hardware import arch
+from wmma_ops.plan.gemm import planner
+from wmma_ops.plan.gemm.loops import loop_of
+from wmma_ops.testing import GemmCase, Mismatch, run
+
+CDNA = [name for name in arch.EMULATED if arch.target(name).family == "cdna"]
+STAGED = "gemm/staged.hpp"
+# One tile of K, then two to six, whole ones and others; by all orders, with all that goes with it.
+CASES = [
+    GemmCase(m=200, n=150, k=20, dtype="bfloat16"),
+    GemmCase(m=256, n=256, k=128, dtype="bfloat16", b_layout="column"),
+    GemmCase(m=300, n=130, k=100, dtype="float16", a_layout="column"),
+    GemmCase(m=250, n=200, k=190, dtype="bfloat16", a_layout="column", b_layout="column"),
+    GemmCase(m=129, n=257, k=256, dtype="float16", b_layout="column", c="full", beta=0.5, bias=True, activation="relu"),
+    GemmCase(m=256, n=160, k=300, dtype="bfloat16", a_scale="vector", a_activation="silu"),
+    GemmCase(m=180, n=256, k=150, k2=90, dtype="float16", b_layout="column"),
+    GemmCase(m=256, n=200, k=128, batch_a=(3,), batch_b=(3,), dtype="float16"),
+    GemmCase(m=256, n=200, k=300, dtype="int8", out_dtype="int32", b_layout="column"),
+    GemmCase(m=140, n=256, k=120, dtype="float32"),
+    GemmCase(m=256, n=130, k=161, dtype="bfloat16", a_layout="offset", b_layout="sliced"),
+]
+
+
+def _eight(problem, target, turn: int = 0):
+    found = [
+        config
+        for config in planner.candidates(problem, target)
+        if config.waves == 8 and config.waves_k == 1 and not loop_of(config).lacking(problem, config, target)
+    ]
+    return found[turn % len(found)], 0.0
+
+
+@pytest.mark.parametrize("target", CDNA)
+def test_values(target, monkeypatch):
+    tiles = set()
+    for turn, case in enumerate(CASES):
+
+        def choose(problem, row, turn=turn):
+            config, cost = _eight(problem, row, turn)
+            tiles.add((config.block_m, config.block_n, config.waves_m))
+            return config, cost
+
+        monkeypatch.setattr(planner, "choose", choose)
+        torch.ops.wmma._forget_plans()
+        run(case, f"emulated:{target}")
+    torch.ops.wmma._forget_plans()
+    assert len(tiles) > 3
+
+
+@pytest.mark.parametrize("order", ["reverse", "random"])
+def test_waves_in_any_order(order, monkeypatch):
+    monkeypatch.setattr(planner, "choose", _eight)
+    torch.ops.wmma._forget_plans()
+    a, b = torch.randn(256, 160).bfloat16(), torch.randn(160, 256).bfloat16()
+    results = []
+    for how in ("forward", order):
+        with wmma_ops.emulate("gfx942", order=how, seed=5):
+            results.append(wmma_ops.matmul(a, b))
+    torch.ops.wmma._forget_plans()
+    assert torch.equal(*results)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    name: str
+    old: str
+    new: str
+    caught: tuple[type[Exception], ...]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+WRONG = [
+    Wrong("groups_in_step", "    if (second) arch::shared_barrier();\n", "", (EmulationError,)),
+    Wrong(
+        "no_barrier_after_memorys_turn",
+        "      arch::shared_barrier();\n      arch::schedule_barrier();\n      arch::priority<1>();",
+        "      arch::schedule_barrier();\n      arch::priority<1>();",
+        (Race, Uninitialised, Mismatch),
+    ),
+    Wrong(
+        "into_the_buffer_that_is_read",
+        "step_in_turns<true, 0>(wave, a, b, shared, other,",
+        "step_in_turns<true, 0>(wave, a, b, shared, shared,",
+        (Race, Uninitialised, Mismatch),
+    ),
+    Wrong(
+        "operands_of_the_wrong_step",
+        "read(next, last ? to : from, reader, last ? 0 : step + 1);",
+        "read(next, from, reader, last ? 0 : step + 1);",
+        (Race, Uninitialised, Mismatch),
+    ),
+    Wrong(
+        "reads_the_next_tile_too_soon",
+        "      if (last) {\n        a.stored();",
+        "      if (!last) read(next, to, reader, step + 1);\n      if (last) {\n        a.stored();",
+        (Race, Uninitialised, Mismatch),
+    ),
+]
+
+
+def test_what_is_replaced_stands_there(sources):
+    text = (sources / "wmma" / STAGED).read_text()
+    assert not [of.name for of in WRONG if of.old not in text], "the header has changed; write these anew"
+
+
+@pytest.mark.parametrize("of", WRONG, ids=str)
+def test_is_caught(of, sources, monkeypatch):
+    path, case = sources / "wmma" / STAGED, GemmCase(m=256, n=256, k=160, dtype="bfloat16", b_layout="column")
+    monkeypatch.setattr(planner, "choose", _eight)
+    torch.ops.wmma._forget_plans()
+    run(case, "emulated:gfx942")  # right as it is
+    path.write_text(path.read_text().replace(of.old, of.new))
+    torch.ops.wmma._forget_plans()
+    with pytest.raises(of.caught):
+        run(case, "emulated:gfx942")
