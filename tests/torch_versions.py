@@ -1,10 +1,10 @@
 """Tries other releases of torch with the one library that is built: the oldest that is taken, and the newest that pip finds.
 
-    python tests/torch_versions.py [2.10.0 | newest | …]
+    python tests/torch_versions.py [--install] [2.10.0 | newest | …]
 
 Each release gets an environment of its own, build/torch-RELEASE, in which the tests of the tier "torch" and the demo run on
 this checkout. torch's wheels bring CUDA's packages, gigabytes: where they cannot be had, that is said on stderr, and the
-release counts as not tried, not as failed.
+release counts as not tried, not as failed. With --install they are fetched, and nothing is tried yet.
 """
 
 import argparse
@@ -59,11 +59,13 @@ def tried(python: Path) -> bool:
     return not any(codes)
 
 
-def main(releases: list[str]) -> str | None:
+def main(releases: list[str], only_install: bool = False) -> str | None:
     """What failed, in words."""
     failed = []
     with ThreadPoolExecutor() as pool:  # each is gigabytes
         pythons = list(pool.map(environment, releases))
+    if only_install:
+        return None
     for release, python in zip(releases, pythons, strict=True):
         if python is not None and not tried(python):
             failed.append(release)
@@ -73,4 +75,6 @@ def main(releases: list[str]) -> str | None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("release", nargs="*", default=[OLDEST, NEWEST], help="of torch; the oldest and the newest")
-    sys.exit(main(parser.parse_args().release))
+    parser.add_argument("--install", action="store_true", help="fetch them, and try nothing yet")
+    options = parser.parse_args()
+    sys.exit(main(options.release, options.install))
