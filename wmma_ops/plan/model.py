@@ -1,8 +1,8 @@
 """What a configuration costs, in clock cycles: the busiest of a compute unit's pipes, and what nothing hides.
 
 The figures beside arch.py's: how many compute units a usual card of the target has, what its memory gives each clock, and
-the rates of plain FMA. The weights below were fitted to 11,000 timings on an H200, those of warpgroups to the last 4,200;
-for AMD they are an estimate that only ranks configurations. `wmma_ops.tune` measures.
+the rates of plain FMA. The weights below were fitted to 11,000 timings on an H200, those of warpgroups to the last 4,200.
+AMD's stand in ways.py, fitted to the emulator's clock: they rank configurations. `wmma_ops.tune` measures.
 """
 
 from dataclasses import dataclass
@@ -83,9 +83,8 @@ class Way:
     last: float = 0  # where a last round is split
     apart: float = APART
     fades: float = 1  # how fast `few` goes with more waves
-
-
-BY_WAVES = {"nvidia": Way(BLOCK, 36, CROSSTALK["nvidia"], 0.1), "amd": Way(BLOCK, 36, CROSSTALK["amd"], 0.1)}
+    round_trip: float = ROUND_TRIP
+    result_bytes: float = RESULT_BYTES
 
 
 def rate(target: arch.Target, element: torch.dtype, lanes: bool, *, wgmma: bool = False) -> float:
@@ -140,28 +139,35 @@ def beside_memory(target: arch.Target, units: float, traffic: float, apart: floa
     return (units**apart + (traffic / CARDS[target.name].memory) ** apart) ** (1 / apart)
 
 
+def wholes(target: arch.Target) -> int:
+    """What blocks are dealt to: SMs, compute units, on RDNA pairs of them."""
+    units = CARDS[target.name].units
+    return max(units // 2, 1) if target.family.startswith("rdna") else units
+
+
 def load(target: arch.Target, tiles: int, neighbours: int, last: int) -> float:
-    """Blocks of the busiest unit, of which so many neighbours start together."""
-    units = CARDS[target.name].units if neighbours <= 2 else UNITS_OF_CLUSTERS[neighbours]
-    return ceil(tiles / units) + (1 / last - 1 if last > 1 else 0)
+    """Blocks of the busiest unit, of which so many neighbours start together; on RDNA, of a pair's half."""
+    dealt_to = wholes(target) if neighbours <= 2 else UNITS_OF_CLUSTERS[neighbours]
+    whole = ceil(tiles / dealt_to)
+    if dealt_to != CARDS[target.name].units and neighbours <= 2:
+        whole = whole * dealt_to / CARDS[target.name].units
+    return whole + (1 / last - 1 if last > 1 else 0)
 
 
 def cycles(target: arch.Target, work: Work) -> float:
     together = min(work.load, work.resident)
     memory = work.tile_bytes / work.way.tile_bytes
-    # On RDNA the matrix pipe waits for the vector unit.
-    matrix = work.matrix * (1.05 if target.vendor == "amd" and target.wave == 32 else 1)
     # The pipes are not quite independent, and few waves do not hide each other's latencies.
-    step = max(matrix, work.shared, memory) + work.way.crosstalk * (work.shared + memory)
+    step = max(work.matrix, work.shared, memory) + work.way.crosstalk * (work.shared + memory)
     step *= 1 + work.way.few / (together * work.waves / 4) ** work.way.fades
     step *= 1 + work.way.share * log2(work.share)
     step += work.way.step
-    waiting = ROUND_TRIP / work.in_flight / together
+    waiting = work.way.round_trip / work.in_flight / together
     units = work.load * work.steps * (step**5 + waiting**5) ** 0.2
     total = LAUNCH + beside_memory(target, units, work.traffic, work.way.apart)
     rounds = ceil(work.load / work.resident)
     total += (1 if work.walks else rounds) * work.way.block
-    total += rounds * (work.result_bytes / RESULT_BYTES + work.activations / ACTIVATIONS)
+    total += rounds * (work.result_bytes / work.way.result_bytes + work.activations / ACTIVATIONS)
     if work.last > 1:
         total += work.way.last
     total += work.way.cluster * log2(work.cluster) + work.shared_sums / SUM_BYTES

@@ -46,7 +46,7 @@ def traced(
                 f"timing: {name} is on {x.device}; takes a call on CPU tensors, which the emulator can touch"
             )
     most = instructions or INSTRUCTIONS
-    target, count, units = kernel.target, math.prod(grid), _units(kernel.target)
+    target, count, units = kernel.target, math.prod(grid), model.wholes(kernel.target)
     together = min(kernel.resident(block, shared), -(-count // units))
     indices = [(i % grid[0], i // grid[0] % grid[1], i // (grid[0] * grid[1])) for i in range(0, count, units)][
         :together
@@ -66,17 +66,12 @@ def traced(
     return trace
 
 
-def _units(target: arch.Target) -> int:
-    """Compute units; on RDNA WGPs."""
-    return model.CARDS[target.name].units // (1 if target.family == "cdna" else 2)
-
-
 def estimate(timing: Timing, grid: tuple[int, int, int], tensors: dict[str, torch.Tensor]) -> Estimate | None:
     """What the whole launch takes; None where no clock is known."""
     if timing.target not in _GIGAHERTZ:
         return None
     target, gigahertz = arch.target(timing.target), _GIGAHERTZ[timing.target]
-    rounds = -(-math.prod(grid) // (_units(target) * timing.blocks))
+    rounds = -(-math.prod(grid) // (model.wholes(target) * timing.blocks))
     units = rounds * timing.cycles
     memory = sum(x.numel() * x.element_size() for x in tensors.values()) / model.CARDS[target.name].memory
     return Estimate(max(units, memory) / gigahertz / 1000, rounds, gigahertz, memory > units)

@@ -157,8 +157,9 @@ WMMA_DEVICE void priority() {
   __builtin_amdgcn_s_setprio(kPriority);
 }
 
-// Whether the waves of a block of eight share SIMDs by twos, and products run beside what the other wave does.
-#ifdef WMMA_CDNA
+// Whether the waves of a block of eight share SIMDs by twos, and products run beside what the other wave does; gfx908
+// waits at every barrier for all that is on its way.
+#if defined(WMMA_CDNA) && !defined(__gfx908__)
 static constexpr bool kTakesTurns = true;
 #else
 static constexpr bool kTakesTurns = false;

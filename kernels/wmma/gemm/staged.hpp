@@ -13,7 +13,8 @@
 
 namespace wmma {
 
-template <class Product, class LoaderA, class LoaderB, int kM, int kN, int kDepth, int kWavesK, int kThreads>
+// `kThreads` of the block, where its waves hold nothing beside.
+template <class Product, class LoaderA, class LoaderB, int kM, int kN, int kDepth, int kWavesK, int kThreads = 0>
 struct StagedLoop {
   using Wave = WaveTile<Product, kM, kN>;
   using TileA = typename LoaderA::Tile;
@@ -25,7 +26,7 @@ struct StagedLoop {
   // Two groups of waves, of which one multiplies while the other is at memory: where a lane's 256 registers hold the
   // sums, the operands of two steps, a tile's part on its way, and what turns it around.
   static constexpr int kOnTheirWay = LoaderA::kRegisters + LoaderB::kRegisters;
-  static constexpr int kTurning = LoaderA::kTurns || LoaderB::kTurns ? 16 : 0;
+  static constexpr int kTurning = LoaderA::kTurning > LoaderB::kTurning ? LoaderA::kTurning : LoaderB::kTurning;
   static constexpr int kHeld = (sizeof(Wave) + 2 * sizeof(typename Wave::Operands)) / 4 + kOnTheirWay + kTurning;
   static constexpr bool kInTurns = arch::kTakesTurns && kThreads == 8 * arch::kWaveSize && kSteps > 1 && kHeld <= 212;
   static constexpr bool kLater = kHeld > 200 && kSteps > 2;

@@ -42,6 +42,12 @@ def _traffic(problem: GemmProblem, config: GemmConfig, target: arch.Target, loop
 
 def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target, least: float = inf) -> float:
     """Modelled cycles; infinite where the matrix unit alone, sooner told, makes it no cheaper than `least`."""
+    work = work_of(problem, config, target, least)
+    return inf if work is None else model.cycles(target, work)
+
+
+def work_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, least: float = inf) -> model.Work | None:
+    """What its blocks do; None where the matrix unit alone makes it no cheaper than `least`."""
     loop = loop_of(config)
     parts = config.splits * config.cluster
     blocks = prod(config.tiles(problem)) * problem.batch * parts
@@ -51,7 +57,7 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target, least: f
     matrix = 2 * area * config.block_k / loop.rate(config, target)
     way = loop.way(target)
     if model.LAUNCH + load * steps * matrix + way.block >= least:
-        return inf
+        return None
     sum_bytes = config.sum_bytes
     mapped = loop.maps_result(problem, config)
     of_d, of_beside = (model.MAPPED_RESULT, model.MAPPED_BESIDE) if mapped else (1, 1)
@@ -62,27 +68,24 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target, least: f
         wave_sums = config.block_m // config.waves_m * (config.block_n // config.waves_n) // target.wave
         shared_bytes = loop.shared_bytes(problem, config, target)
         resident = model.resident(target, config.waves, wave_sums * (sum_bytes // 4) + 100, shared_bytes)
-    return model.cycles(
-        target,
-        model.Work(
-            way=way,
-            load=load,
-            steps=steps,
-            matrix=matrix,
-            shared=loop.shared_cycles(config, target),
-            tile_bytes=_stored(problem, config, loop),
-            result_bytes=area * out,
-            activations=area * 20 if problem.activation else 0,
-            resident=resident,
-            waves=config.waves,
-            in_flight=loop.in_flight(config),
-            cluster=config.cluster,
-            share=config.share * config.share_a,
-            shared_sums=area * sum_bytes * (config.cluster * config.waves_k - 1) * loop.sums_exchanged(),
-            splits=config.splits * config.last,
-            split_bytes=in_parts * area * (config.splits * config.last * sum_bytes + problem.d.itemsize),
-            last=config.last,
-            walks=config.walks,
-            traffic=_traffic(problem, config, target, loop),
-        ),
+    return model.Work(
+        way=way,
+        load=load,
+        steps=steps,
+        matrix=matrix,
+        shared=loop.shared_cycles(config, target),
+        tile_bytes=_stored(problem, config, loop),
+        result_bytes=area * out,
+        activations=area * 20 if problem.activation else 0,
+        resident=resident,
+        waves=config.waves,
+        in_flight=loop.in_flight(config),
+        cluster=config.cluster,
+        share=config.share * config.share_a,
+        shared_sums=area * sum_bytes * (config.cluster * config.waves_k - 1) * loop.sums_exchanged(),
+        splits=config.splits * config.last,
+        split_bytes=in_parts * area * (config.splits * config.last * sum_bytes + problem.d.itemsize),
+        last=config.last,
+        walks=config.walks,
+        traffic=_traffic(problem, config, target, loop),
     )

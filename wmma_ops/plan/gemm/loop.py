@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 
 from wmma_ops.hardware import arch
-from wmma_ops.plan import model
+from wmma_ops.plan import model, ways
 from wmma_ops.plan.gemm.config import GemmConfig
 from wmma_ops.plan.plan import MOST_GRID_Y
 from wmma_ops.plan.problem import GemmProblem
@@ -67,7 +67,7 @@ class Loop:
     # ------------------------------------------------------------------------------------------------ what it costs
 
     def way(self, target: arch.Target) -> model.Way:
-        return model.BY_WAVES[target.vendor]
+        return ways.by_waves(target)
 
     def rate(self, config: GemmConfig, target: arch.Target) -> float:
         """FLOP of the matrix unit per clock and unit."""
