@@ -10,22 +10,26 @@ from wmma_ops.emulator import EmulationError, Race, Uninitialised
 from wmma_ops.hardware import arch
 from wmma_ops.plan.gemm import planner
 from wmma_ops.plan.gemm.loops import loop_of
+from wmma_ops.runtime import launching, tuned
 from wmma_ops.testing import GemmCase, Mismatch, run
 
 CDNA = [name for name in arch.EMULATED if arch.target(name).family == "cdna"]
 STAGED = "gemm/staged.hpp"
-# One tile of K, then two to six, whole ones and others; by all orders, with all that goes with it.
+# One tile of K, then two to ten, whole ones and others; by all orders, with all that goes with it.
 CASES = [
-    GemmCase(m=200, n=150, k=20, dtype="bfloat16"),
+    GemmCase(m=200, n=152, k=24, dtype="bfloat16"),
     GemmCase(m=256, n=256, k=128, dtype="bfloat16", b_layout="column"),
-    GemmCase(m=300, n=130, k=100, dtype="float16", a_layout="column"),
-    GemmCase(m=250, n=200, k=190, dtype="bfloat16", a_layout="column", b_layout="column"),
-    GemmCase(m=129, n=257, k=256, dtype="float16", b_layout="column", c="full", beta=0.5, bias=True, activation="relu"),
-    GemmCase(m=256, n=160, k=300, dtype="bfloat16", a_scale="vector", a_activation="silu"),
-    GemmCase(m=180, n=256, k=150, k2=90, dtype="float16", b_layout="column"),
+    GemmCase(m=304, n=136, k=104, dtype="float16", a_layout="column"),
+    GemmCase(m=248, n=200, k=192, dtype="bfloat16", a_layout="column", b_layout="column"),
+    GemmCase(m=129, n=264, k=256, dtype="float16", b_layout="column", c="full", beta=0.5, bias=True, activation="relu"),
     GemmCase(m=256, n=200, k=128, batch_a=(3,), batch_b=(3,), dtype="float16"),
-    GemmCase(m=256, n=200, k=300, dtype="int8", out_dtype="int32", b_layout="column"),
+    GemmCase(m=256, n=200, k=304, dtype="int8", out_dtype="int32", b_layout="column"),
     GemmCase(m=140, n=256, k=120, dtype="float32"),
+]
+# What takes no turns: for its second pair, for its prologue, and for how it lies.
+OTHERS = [
+    GemmCase(m=180, n=256, k=152, k2=96, dtype="float16", b_layout="column", b2_layout="column"),
+    GemmCase(m=256, n=160, k=304, dtype="bfloat16", a_scale="vector", a_activation="silu"),
     GemmCase(m=256, n=130, k=161, dtype="bfloat16", a_layout="offset", b_layout="sliced"),
 ]
 
@@ -42,7 +46,7 @@ def _eight(problem, target, turn: int = 0):
 @pytest.mark.parametrize("target", CDNA)
 def test_values(target, monkeypatch):
     tiles = set()
-    for turn, case in enumerate(CASES):
+    for turn, case in enumerate(CASES + OTHERS):
 
         def choose(problem, row, turn=turn):
             config, cost = _eight(problem, row, turn)
@@ -54,6 +58,28 @@ def test_values(target, monkeypatch):
         run(case, f"emulated:{target}")
     torch.ops.wmma._forget_plans()
     assert len(tiles) > 3
+
+
+@pytest.mark.parametrize("target", CDNA)
+def test_who_takes_turns(target):
+    """Told by the priority that only these change; nobody spills for it."""
+    a, b = torch.empty(512, 512, dtype=torch.bfloat16), torch.empty(512, 512, dtype=torch.bfloat16)
+    takes = target != "gfx908"
+    for right, more, turns in (
+        (b.mT, {}, takes),
+        (b, {}, takes and target != "gfx950"),
+        (b.mT, {"bias": a[0], "activation": "gelu"}, takes),
+        (b.mT, {"a_activation": "relu"}, False),
+        (b.mT, {"a2": a[:, :64], "b2": b[:64]}, False),
+    ):
+        row = arch.target(target)
+        (problem,) = launching.problems(lambda right=right, more=more: wmma_ops.gemm(a, right, **more), row)
+        found = [c for c in planner.candidates(problem, row) if c.waves == 8]
+        largest = max(found, key=lambda config: (config.block_m * config.block_n, config.waves_n == 4))
+        with tuned.forced(problem, largest):
+            (launch,) = wmma_ops.explain("gemm", a, right, target=target, **more).launches
+        assert ("s_setprio 1" in launch.assembly) == turns, (more, launch.figures)
+        assert launch.figures.spills == 0
 
 
 @pytest.mark.parametrize("order", ["reverse", "random"])

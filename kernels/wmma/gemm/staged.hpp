@@ -24,11 +24,13 @@ struct StagedLoop {
   static constexpr int kBytes = 2 * kBufferBytes;
   static_assert(kSteps * Product::kDepth * kWavesK == kDepth, "the waves share a tile's steps evenly");
   // Two groups of waves, of which one multiplies while the other is at memory: where a lane's 256 registers hold the
-  // sums, the operands of two steps, a tile's part on its way, and what turns it around.
+  // sums, the operands of two steps, a tile's part on its way, and what turns it around. (More of these, odd
+  // loads and prologues spill.)
   static constexpr int kOnTheirWay = LoaderA::kRegisters + LoaderB::kRegisters;
   static constexpr int kTurning = LoaderA::kTurning > LoaderB::kTurning ? LoaderA::kTurning : LoaderB::kTurning;
   static constexpr int kHeld = (sizeof(Wave) + 2 * sizeof(typename Wave::Operands)) / 4 + kOnTheirWay + kTurning;
-  static constexpr bool kInTurns = arch::kTakesTurns && kThreads == 8 * arch::kWaveSize && kSteps > 1 && kHeld <= 212;
+  static constexpr bool kInTurns = arch::kTakesTurns && kThreads == 8 * arch::kWaveSize && LoaderA::kWhole &&
+                                   LoaderB::kWhole && kSteps > 1 && kHeld <= (Product::kPerChunk > 8 ? 200 : 208);
   static constexpr bool kLater = kHeld > 200 && kSteps > 2;
   using Reader = OperandReader<Product, TileA, TileB, Wave::kTilesM, Wave::kTilesN, kSteps>;
 
@@ -202,7 +204,8 @@ struct LoopsOf<Staged, Config, Stage, kThreads, kM, kN> {
   using StagedB = StagedLoader<typename Config::B, Element, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads,
                                Config::kBVec, Config::kWide, PlainStage<typename Config::B, Element>>;
   using Loaders = WalkingLoaders<Config, Stage, StagedA, StagedB>;
-  using Type = StagedLoop<Product, StagedA, StagedB, kM, kN, Config::kBlockK, Config::kWavesK, kThreads>;
+  using Type = StagedLoop<Product, StagedA, StagedB, kM, kN, Config::kBlockK, Config::kWavesK,
+                          kHasSecondPair<Config> ? 0 : kThreads>;
   static constexpr int kSlabSums = 1024;
 };
 
