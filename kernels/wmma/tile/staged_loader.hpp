@@ -55,7 +55,7 @@ class StagedLoader {
   using Tile = TileType;
   static constexpr int kBlocks = (kTotal + kThreads - 1) / kThreads;  // of a thread
   static constexpr int kRegisters = kBlocks * kLoads * ((kPiece * static_cast<int>(sizeof(Storage)) + 3) / 4);
-  static constexpr int kTurning = kAlong ? 0 : sizeof(Storage) == 1 ? 256 : 16;  // registers, to turn around
+  static constexpr int kTurning = kAlong ? 0 : sizeof(Storage) == 1 ? 256 : 16;    // registers, to turn around
   static constexpr bool kWhole = Stage::kPlain && kPiece * sizeof(Storage) == 16;  // goes as it is, by whole loads
 
   // `data` is the tile's first element at k = 0 and `rows` how many of its lines exist: lines beyond repeat the last
