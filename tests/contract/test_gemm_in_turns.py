@@ -1,20 +1,16 @@
 """Products whose eight waves multiply in turns (kernels/wmma/gemm/staged.hpp), where the planner would not have them."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 
 import wmma_ops
-from wmma_ops.emulator import EmulationError, Race, Uninitialised
 from wmma_ops.hardware import arch
 from wmma_ops.plan.gemm import planner
 from wmma_ops.plan.gemm.loops import loop_of
 from wmma_ops.runtime import launching, tuned
-from wmma_ops.testing import GemmCase, Mismatch, run
+from wmma_ops.testing import GemmCase, run
 
 CDNA = [name for name in arch.EMULATED if arch.target(name).family == "cdna"]
-STAGED = "gemm/staged.hpp"
 # One tile of K, then two to ten, whole ones and others; by all orders, with all that goes with it.
 CASES = [
     GemmCase(m=200, n=152, k=24, dtype="bfloat16"),
@@ -34,7 +30,7 @@ OTHERS = [
 ]
 
 
-def _eight(problem, target, turn: int = 0):
+def eight_waves(problem, target, turn: int = 0):
     found = [
         config
         for config in planner.candidates(problem, target)
@@ -49,7 +45,7 @@ def test_values(target, monkeypatch):
     for turn, case in enumerate(CASES + OTHERS):
 
         def choose(problem, row, turn=turn):
-            config, cost = _eight(problem, row, turn)
+            config, cost = eight_waves(problem, row, turn)
             tiles.add((config.block_m, config.block_n, config.waves_m))
             return config, cost
 
@@ -84,7 +80,7 @@ def test_who_takes_turns(target):
 
 @pytest.mark.parametrize("order", ["reverse", "random"])
 def test_waves_in_any_order(order, monkeypatch):
-    monkeypatch.setattr(planner, "choose", _eight)
+    monkeypatch.setattr(planner, "choose", eight_waves)
     torch.ops.wmma._forget_plans()
     a, b = torch.randn(256, 160).bfloat16(), torch.randn(160, 256).bfloat16()
     results = []
@@ -93,60 +89,3 @@ def test_waves_in_any_order(order, monkeypatch):
             results.append(wmma_ops.matmul(a, b))
     torch.ops.wmma._forget_plans()
     assert torch.equal(*results)
-
-
-@dataclass(frozen=True)
-class Wrong:
-    name: str
-    old: str
-    new: str
-    caught: tuple[type[Exception], ...]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-WRONG = [
-    Wrong("groups_in_step", "    if (second) arch::shared_barrier();\n", "", (EmulationError,)),
-    Wrong(
-        "no_barrier_after_memorys_turn",
-        "      arch::shared_barrier();\n      arch::schedule_barrier();\n      arch::priority<1>();",
-        "      arch::schedule_barrier();\n      arch::priority<1>();",
-        (Race, Uninitialised, Mismatch),
-    ),
-    Wrong(
-        "into_the_buffer_that_is_read",
-        "step_in_turns<true, 0>(wave, a, b, shared, other,",
-        "step_in_turns<true, 0>(wave, a, b, shared, shared,",
-        (Race, Uninitialised, Mismatch),
-    ),
-    Wrong(
-        "operands_of_the_wrong_step",
-        "read(next, last ? to : from, reader, last ? 0 : step + 1);",
-        "read(next, from, reader, last ? 0 : step + 1);",
-        (Race, Uninitialised, Mismatch),
-    ),
-    Wrong(
-        "reads_the_next_tile_too_soon",
-        "      if (last) {\n        a.stored();",
-        "      if (!last) read(next, to, reader, step + 1);\n      if (last) {\n        a.stored();",
-        (Race, Uninitialised, Mismatch),
-    ),
-]
-
-
-def test_what_is_replaced_stands_there(sources):
-    text = (sources / "wmma" / STAGED).read_text()
-    assert not [of.name for of in WRONG if of.old not in text], "the header has changed; write these anew"
-
-
-@pytest.mark.parametrize("of", WRONG, ids=str)
-def test_is_caught(of, sources, monkeypatch):
-    path, case = sources / "wmma" / STAGED, GemmCase(m=256, n=256, k=160, dtype="bfloat16", b_layout="column")
-    monkeypatch.setattr(planner, "choose", _eight)
-    torch.ops.wmma._forget_plans()
-    run(case, "emulated:gfx942")  # right as it is
-    path.write_text(path.read_text().replace(of.old, of.new))
-    torch.ops.wmma._forget_plans()
-    with pytest.raises(of.caught):
-        run(case, "emulated:gfx942")

@@ -16,7 +16,7 @@ from pathlib import Path
 from wmma_ops.hardware import arch
 
 TIERS = ("full", "quick", "rest", "compilers", "torch")
-WRONG = ("test_wrong.py", "test_wrong_kernels.py", "test_wrong_two_products.py")
+WRONG = ("test_wrong.py", "test_wrong_kernels.py", "test_wrong_two_products.py", "test_wrong_turns.py")
 THIRDS = 3
 NVIDIA = "sm_90a"
 COMPILED = ("sm_80", NVIDIA, "gfx1250")

@@ -34,7 +34,7 @@ def test_time(capsys):
         "wmma_ops.matmul on gfx942",
         "one compute unit has 1 block of",
         "cycles; the matrix pipes are busy",
-        "µs for the whole GPU, by 2 rounds of the units, at 2.1 GHz; not measured",
+        "µs for the whole GPU, by 1 round of the units, at 2.1 GHz; not measured",
         "bound by",
         "not validated on gfx942: ",
         "v_mfma_f32",

@@ -45,7 +45,8 @@ def _plain(mangled: str) -> str:
 
 
 _HOST = re.compile(
-    r"error: (?:use of undeclared identifier|unknown type name) '?(std|thrust|hip[A-Z]\w*|__hipPush\w+)\b"
+    r"error: (?:(?:use of undeclared identifier|unknown type name) '?(std|thrust|hip[A-Z]\w*|__hipPush\w+)\b"
+    r"|no (?:member|type) named '\w+' in namespace 'std')"
 )
 _FOR_THE_HOST = (
     "What runs on the host (std, hipMalloc, kernel<<<…>>>, main) is left out: only device code compiles here."
