@@ -2,9 +2,9 @@
 // shared memory; two buffers there, one barrier a tile. The tile that K does not fill comes first, so that all others
 // are whole and the loop masks nothing.
 //
-// On AMD a tile has a step more: registers hold the next one when a step begins, which goes to shared memory between
-// the step's products, each part making room for the same of the tile after it. Stores then wait for no loads, and the
-// matrix pipe for no stores.
+// Where eight waves take turns (kInTurns), registers hold the next tile already when a step begins. While four waves
+// multiply, the others pass it on to shared memory, put the one after it in flight and read their next operands: so
+// stores wait for no loads, and the matrix pipe for neither.
 #pragma once
 
 #include <wmma/gemm/operands.hpp>
