@@ -46,8 +46,8 @@ WRONG = [
     ),
     Wrong(
         "reads_the_next_tile_too_soon",
-        "      if (last) {\n        a.stored();",
-        "      if (!last) read(next, to, reader, step + 1);\n      if (last) {\n        a.stored();",
+        "      if (!last) {\n        pass<kFetches>(a, b, to, step);",
+        "      if (!last) {\n        read(next, to, reader, step + 1);\n        pass<kFetches>(a, b, to, step);",
         (Race, Uninitialised, Mismatch),
     ),
 ]

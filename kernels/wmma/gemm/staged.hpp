@@ -24,14 +24,13 @@ struct StagedLoop {
   static constexpr int kBytes = 2 * kBufferBytes;
   static_assert(kSteps * Product::kDepth * kWavesK == kDepth, "the waves share a tile's steps evenly");
   // Two groups of waves, of which one multiplies while the other is at memory: where a lane's 256 registers hold the
-  // sums, the operands of two steps, a tile's part on its way, and what turns it around. (More of these, odd
-  // loads and prologues spill.)
+  // sums, the operands of two steps, its part of a tile on its way, and what turns that around. More than 16 on their
+  // way, odd loads and prologues spill, or have addresses worked out again.
   static constexpr int kOnTheirWay = LoaderA::kRegisters + LoaderB::kRegisters;
   static constexpr int kTurning = LoaderA::kTurning > LoaderB::kTurning ? LoaderA::kTurning : LoaderB::kTurning;
   static constexpr int kHeld = (sizeof(Wave) + 2 * sizeof(typename Wave::Operands)) / 4 + kOnTheirWay + kTurning;
   static constexpr bool kInTurns = arch::kTakesTurns && kThreads == 8 * arch::kWaveSize && LoaderA::kWhole &&
-                                   LoaderB::kWhole && kSteps > 1 && kHeld <= (Product::kPerChunk > 8 ? 200 : 208);
-  static constexpr bool kLater = kHeld > 200 && kSteps > 2;
+                                   LoaderB::kWhole && kSteps > 1 && kOnTheirWay <= 16 && kHeld <= 208;
   using Reader = OperandReader<Product, TileA, TileB, Wave::kTilesM, Wave::kTilesN, kSteps>;
 
   // Sums up K from where the loaders stand.
@@ -116,9 +115,9 @@ struct StagedLoop {
       Operands& next = operands[(kAt + step + 1) % 2];
       // What `to` holds of the next tile the other group wrote a turn ago.
       read(next, last ? to : from, reader, last ? 0 : step + 1);
-      if (!last) pass<true, kFetches && !kLater>(a, b, to, step);
-      if (kFetches && kLater && step > 0) pass<false, true>(a, b, to, step - 1);
-      if (last) {
+      if (!last) {
+        pass<kFetches>(a, b, to, step);
+      } else {
         a.stored();
         b.stored();
         if constexpr (kFetches) {
@@ -137,19 +136,17 @@ struct StagedLoop {
     }
   }
 
-  // A tile goes to shared memory in parts, in all turns but the last. What comes after a part is put in flight at once;
-  // the next turn, where registers are scarce: they are free meanwhile.
-  static constexpr int kParts = kSteps - 1;
-
-  template <bool kStores, bool kFetches>
+  // A tile goes to shared memory in parts, in all turns but the last, each making room for the same of the tile after
+  // it.
+  template <bool kFetches>
   static WMMA_DEVICE void pass(LoaderA& a, LoaderB& b, unsigned char* to, int part) {
 #pragma unroll
-    for (int i = part; i < LoaderA::kBlocks + LoaderB::kBlocks; i += kParts) {
+    for (int i = part; i < LoaderA::kBlocks + LoaderB::kBlocks; i += kSteps - 1) {
       if (i < LoaderA::kBlocks) {
-        if constexpr (kStores) a.store_block(to, i);
+        a.store_block(to, i);
         if constexpr (kFetches) a.fetch_block(i);
       } else {
-        if constexpr (kStores) b.store_block(to + TileA::kBytes, i - LoaderA::kBlocks);
+        b.store_block(to + TileA::kBytes, i - LoaderA::kBlocks);
         if constexpr (kFetches) b.fetch_block(i - LoaderA::kBlocks);
       }
     }
