@@ -102,8 +102,7 @@ def timed(shape: Shape, problem: GemmProblem, config: GemmConfig, target: arch.T
         launch = wmma_ops.explain("matmul", *shape.operands(), target=target.name).launches[0]
     timing, units, card = launch.timing(), model.wholes(target), model.CARDS[target.name]
     work = work_of(problem, config, target)
-    rounds = math.ceil(math.prod(launch.grid) / (units * timing.blocks))
-    of_all = max(timing.cycles * rounds, work.traffic / card.memory)
+    of_all = max(timing.cycles * timing.estimate.rounds, work.traffic / card.memory)
     load, resident = timing.blocks * units / card.units, timing.blocks
     return Sample(dataclasses.replace(work, load=load, resident=resident, traffic=0), timing.cycles, of_all)
 

@@ -18,7 +18,7 @@ class Wrong:
     name: str
     old: str
     new: str
-    caught: tuple[type[Exception], ...]
+    caught: tuple[type[Exception], ...] = (Race, Uninitialised, Mismatch)
 
     def __str__(self) -> str:
         return self.name
@@ -30,25 +30,21 @@ WRONG = [
         "no_barrier_after_memorys_turn",
         "      arch::shared_barrier();\n      arch::schedule_barrier();\n      arch::priority<1>();",
         "      arch::schedule_barrier();\n      arch::priority<1>();",
-        (Race, Uninitialised, Mismatch),
     ),
     Wrong(
         "into_the_buffer_that_is_read",
         "step_in_turns<true, 0>(wave, a, b, shared, other,",
         "step_in_turns<true, 0>(wave, a, b, shared, shared,",
-        (Race, Uninitialised, Mismatch),
     ),
     Wrong(
         "operands_of_the_wrong_step",
         "read(next, last ? to : from, reader, last ? 0 : step + 1);",
         "read(next, from, reader, last ? 0 : step + 1);",
-        (Race, Uninitialised, Mismatch),
     ),
     Wrong(
         "reads_the_next_tile_too_soon",
         "      if (!last) {\n        pass<kFetches>(a, b, to, step);",
         "      if (!last) {\n        read(next, to, reader, step + 1);\n        pass<kFetches>(a, b, to, step);",
-        (Race, Uninitialised, Mismatch),
     ),
 ]
 

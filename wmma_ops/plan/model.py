@@ -147,10 +147,10 @@ def wholes(target: arch.Target) -> int:
 
 def load(target: arch.Target, tiles: int, neighbours: int, last: int) -> float:
     """Blocks of the busiest unit, of which so many neighbours start together; on RDNA, of a pair's half."""
-    dealt_to = wholes(target) if neighbours <= 2 else UNITS_OF_CLUSTERS[neighbours]
-    whole = ceil(tiles / dealt_to)
-    if dealt_to != CARDS[target.name].units and neighbours <= 2:
-        whole = whole * dealt_to / CARDS[target.name].units
+    if neighbours <= 2:
+        whole = ceil(tiles / wholes(target)) * wholes(target) / CARDS[target.name].units
+    else:
+        whole = ceil(tiles / UNITS_OF_CLUSTERS[neighbours])
     return whole + (1 / last - 1 if last > 1 else 0)
 
 

@@ -29,8 +29,9 @@ def constants(kind: str, values: Mapping[str, object]) -> list[str]:
 
 def waves_told(target: arch.Target, least: int, waves: int, shared: int) -> dict[str, int]:
     """For how many waves a SIMD a kernel of blocks of `waves` waves is compiled (NVIDIA: for how many blocks an SM)."""
-    told = {"kOccupancy": least}
-    return told | {"kMostWaves": max(least, waves_beside(target, waves, shared))} if target.vendor == "amd" else told
+    if target.vendor == "nvidia":
+        return {"kOccupancy": least}
+    return {"kOccupancy": least, "kMostWaves": max(least, waves_beside(target, waves, shared))}
 
 
 def nested(name: str, members: Iterable[str]) -> list[str]:

@@ -33,10 +33,9 @@ struct WaveTile {
     Chunk b[kTilesN][Product::kChunksB];
   };
 
-  WMMA_DEVICE void multiply(const Operands& x) { multiply_rows(x, 0, kTilesM); }
-  WMMA_DEVICE void multiply_rows(const Operands& x, int first, int end) {
+  WMMA_DEVICE void multiply(const Operands& x) {
 #pragma unroll
-    for (int i = first; i < end; ++i) {
+    for (int i = 0; i < kTilesM; ++i) {
 #pragma unroll
       for (int j = 0; j < kTilesN; ++j) Product::mma(sums[i][j], x.a[i], x.b[j]);
     }
