@@ -448,6 +448,9 @@ def _attention():
         yield AttentionCase(heads=8, kv_heads=2, sq=3, skv=1100, e=64, dtype=dtype, causal=causal)
     for dtype in FLOATS:
         yield AttentionCase(heads=4, kv_heads=1, sq=2, skv=1100, e=8, dtype=dtype, causal="bottom_right")
+    # Scores that grow by much from tile to tile.
+    for dtype in ("float16", "bfloat16"):
+        yield AttentionCase(heads=1, sq=150, skv=333, e=64, dtype=dtype, scale=2.0)
     yield AttentionCase(batch=2, heads=1, sq=40, skv=200, e=32, dtype="float16", mask="padding")
     yield AttentionCase(heads=1, sq=2, skv=1500, e=16, dtype="float64", mask="blind")
     # Memory that runs along the sequence.

@@ -6,6 +6,7 @@
 #include <wmma/attention/key_value_tiles.hpp>
 #include <wmma/attention/mask.hpp>
 #include <wmma/attention/softmax.hpp>
+#include <wmma/attention/turns.hpp>
 #include <wmma/attention/weights.hpp>
 
 namespace wmma {
@@ -34,11 +35,12 @@ struct AttentionKernel {
   static constexpr bool kKeepsQueries = Config::kKeepsQueries;
   static_assert(!kKeepsQueries || KeyValueTiles::kDepths == 1, "all of a row");
   static constexpr int kWeightBytes = Link::kStays ? 0 : WeightTile::kBytes;
+  using TilesInTurns = wmma::TilesInTurns<Config, Link>;
+  static_assert(!Config::kInTurns || (kKeepsQueries && Link::kStays), "shared memory is keys' and values'");
+  static constexpr int kKeyValueBytes = Config::kInTurns ? TilesInTurns::kBytes : KeyValueTiles::kBytes;
   // Queries that stay in registers come by way of the tiles' memory.
-  static constexpr int kTileBytes =
-      kKeepsQueries
-          ? (QueryTile::kBytes > KeyValueTiles::kBytes ? QueryTile::kBytes : KeyValueTiles::kBytes) + kWeightBytes
-          : QueryTile::kBytes + KeyValueTiles::kBytes + kWeightBytes;
+  static constexpr int kTileBytes = kKeepsQueries ? detail::upper(QueryTile::kBytes, kKeyValueBytes) + kWeightBytes
+                                                  : QueryTile::kBytes + kKeyValueBytes + kWeightBytes;
   static constexpr int kKeyValueStart = kKeepsQueries ? 0 : QueryTile::kBytes;
   static constexpr int kWeightStart = kTileBytes - kWeightBytes;
 
@@ -89,34 +91,19 @@ struct AttentionKernel {
       const T* k = matrix_of<const T>(p.k, place.batch, place.key_head);
       const int first_column = place.slice * Config::kSlice;
       const T* v = matrix_of<const T>(p.v, place.batch, place.key_head) + first_column * p.v.column_stride;
-      KeyValueTiles key_values(p, k, v, shared + kKeyValueStart, last, last_keys, p.ev - first_column, thread);
-      const Reading reading(lane, wave_row);
       const Mask mask(p, place, lane, first_row + wave_row, end);
-
-      // 2. Queries, and the last tile.
-      key_values.ask();
-      if constexpr (KeyValueTiles::kDepths == 1) {
-        load_queries(shared, p, place, first_row, 0, thread, scale.sign);
-        if constexpr (kKeepsQueries) {
-          arch::block_barrier();
-          keep_queries(wave, reading, shared);
-          arch::block_barrier();
-        }
-      }
-      key_values.begin();
-
-      // 3. Tiles whose every key counts for every row, and the others. The first tile is one of the others: after it
-      //    nothing is on its way.
-      const int whole = begin + (seen - begin) / Config::kKeys * Config::kKeys;
       const Block block{p, place, shared, first_row, thread, lane, wave_row, scale};
-      int key = last;
-      for (;;) {
-        step<true>(wave, key_values, block, reading, mask, key, key > begin, key == last);
-        if (key <= begin) break;
-        key -= Config::kKeys;
-        for (; key > begin && key < whole; key -= Config::kKeys) {
-          step<false>(wave, key_values, block, reading, mask, key, true, false);
+      // Tiles whose every key counts for every row, and the others. The last is one of the others, and comes first.
+      const int whole = begin + (seen - begin) / Config::kKeys * Config::kKeys;
+      const Span span{begin, last, last_keys, whole, p.ev - first_column};
+      if constexpr (Config::kInTurns) {
+        if (uniform(thread / TilesInTurns::kGroupThreads) == 0) {
+          take_turns<KeySupply<Config, Link>>(wave, k, v, block, mask, span);
+        } else {
+          take_turns<ValueSupply<Config, Link>>(wave, k, v, block, mask, span);
         }
+      } else {
+        march(wave, k, v, block, mask, span);
       }
     }
 
@@ -183,17 +170,75 @@ struct AttentionKernel {
     }
   }
 
+  // The tiles of keys, by where they start.
+  struct Span {
+    int begin;
+    int last;
+    int last_keys;  // of the last one, that exist
+    int whole;
+    int value_columns;
+  };
+
+  // All waves together: a tile's scores, its weights, its share of the results.
+  static WMMA_DEVICE void march(Wave& wave, const T* k, const T* v, const Block& block, const Mask& mask,
+                                const Span& span) {
+    const AttentionArguments& p = block.p;
+    KeyValueTiles key_values(p, k, v, block.shared + kKeyValueStart, span.last, span.last_keys, span.value_columns,
+                             block.thread);
+    const Reading reading(block.lane, block.wave_row);
+    // 1. Queries, and the last tile.
+    key_values.ask();
+    if constexpr (KeyValueTiles::kDepths == 1) {
+      load_queries(block.shared, p, block.place, block.first_row, 0, block.thread, block.scale.sign);
+      if constexpr (kKeepsQueries) {
+        arch::block_barrier();
+        keep_queries(wave, reading.queries, block.shared);
+        arch::block_barrier();
+      }
+    }
+    key_values.begin();
+    // 2. The tiles. After the first one of those that are not whole nothing is on its way.
+    int key = span.last;
+    for (;;) {
+      step<true>(wave, key_values, block, reading, mask, key, key > span.begin, key == span.last);
+      if (key <= span.begin) break;
+      key -= Config::kKeys;
+      for (; key > span.begin && key < span.whole; key -= Config::kKeys) {
+        step<false>(wave, key_values, block, reading, mask, key, true, false);
+      }
+    }
+  }
+
+  // The same by two groups of waves in turns, each of which brings its `Supply`.
+  template <class Supply>
+  static WMMA_DEVICE void take_turns(Wave& wave, const T* k, const T* v, const Block& block, const Mask& mask,
+                                     const Span& span) {
+    const AttentionArguments& p = block.p;
+    Supply supply(p, k, v, block.shared, span.last, span.last_keys, span.value_columns,
+                  block.thread % TilesInTurns::kGroupThreads);
+    supply.fetch_last();
+    load_queries(block.shared, p, block.place, block.first_row, 0, block.thread, block.scale.sign);
+    arch::shared_barrier();
+    keep_queries(wave, Queries(block.lane, block.wave_row), block.shared);
+    arch::shared_barrier();
+    supply.store_last();
+    if (span.last > span.begin) supply.fetch(true);
+    arch::shared_barrier();
+    AttentionTurns<Config, Link, Wave, Supply> turns(wave, supply, block.shared, block.lane);
+    turns.run(mask, span.begin, span.last, span.whole, block.lane, block.scale.factor);
+  }
+
   static WMMA_DEVICE void load_queries(unsigned char* shared, const AttentionArguments& p, const Place& place,
                                        uint32_t first_row, int first_column, uint32_t thread, Number sign) {
     load_rows<QueryTile, T, Config::kDepth, Config::kQueryVec, kThreads>(shared, p.q, place, first_row, first_column,
                                                                          p.e, thread, sign);
   }
 
-  static WMMA_DEVICE void keep_queries(Wave& wave, const Reading& reading, const unsigned char* shared) {
+  static WMMA_DEVICE void keep_queries(Wave& wave, const Queries& queries, const unsigned char* shared) {
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) reading.queries.read(wave.queries[m][step], shared, m, step);
+      for (int step = 0; step < kSteps; ++step) queries.read(wave.queries[m][step], shared, m, step);
     }
   }
 
@@ -224,7 +269,7 @@ struct AttentionKernel {
     }
     arch::schedule_barrier();
     key_values.template after_scores<kBounded>(more);
-    wave.template weigh<kBounded>(scores, mask, key, block.lane, block.scale.factor);
+    wave.weigh(scores, Wave::template mask<kBounded>(scores, mask, key, block.lane, block.scale.factor));
     if constexpr (!Link::kStays) {
 #pragma unroll
       for (int m = 0; m < Config::kTilesM; ++m) {

@@ -13,6 +13,13 @@ class RunningSoftmax {
   using T = typename Config::Element;
   using Number = typename Link::Sum;
   using Math = Softmax<Number>;
+#ifdef WMMA_AMD
+  static constexpr int kPatience = kSame<Number, float> ? 8 : 0;
+  static constexpr int kPartVec = 4;  // of a part's results that are stored at once, whatever their alignment
+#else
+  static constexpr int kPatience = 0;
+  static constexpr int kPartVec = 1;
+#endif
   static constexpr int kOutSums = Config::kSlice / Link::kCols * Link::kElements;
 
  public:
@@ -31,45 +38,31 @@ class RunningSoftmax {
     }
   }
 
-  // Scores become weights relative to the largest score so far; what was summed up before follows.
+  // Which scores count; afterwards they are multiples of what this returns, in our unit.
   template <bool kBounded, int kSums, class Mask>
-  WMMA_DEVICE void weigh(Number (&scores)[Config::kTilesM][kSums], const Mask& mask, int key, uint32_t lane,
-                         Number factor) {
-    const auto larger = [](Number x, Number y) { return Math::max(x, y); };
-    if constexpr (!kIsNone<typename Config::Mask>) {
+  static WMMA_DEVICE Number mask(Number (&scores)[Config::kTilesM][kSums], const Mask& mask, int key, uint32_t lane,
+                                 Number factor) {
 #pragma unroll
-      for (int m = 0; m < Config::kTilesM; ++m) mask.template apply<kBounded, kSums>(scores[m], m, key, lane, factor);
-      factor = Number(1);
-    }
+    for (int m = 0; m < Config::kTilesM; ++m) mask.template apply<kBounded, kSums>(scores[m], m, key, lane, factor);
+    return kIsNone<typename Config::Mask> ? factor : Number(1);
+  }
+
+  // Scores become weights relative to the largest score so far; what was summed up before follows.
+  template <int kSums>
+  WMMA_DEVICE void weigh(Number (&scores)[Config::kTilesM][kSums], Number factor) {
+    follow(scores, factor);
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
-      if constexpr (kIsNone<typename Config::Mask>) {
-        mask.template apply<kBounded, kSums>(scores[m], m, key, lane, factor);
-      }
       Number least[Link::kLaneRows];
-      Number follow[Link::kLaneRows];
 #pragma unroll
-      for (int i = 0; i < Link::kLaneRows; ++i) {
-        Number most = -Math::infinity();
-#pragma unroll
-        for (int f = 0; f < kSums; ++f) {
-          if (Link::row_of(f) == i) most = Math::max(most, scores[m][f]);
-        }
-        const Number largest = Math::max(largest_[m][i], Link::fold(most, larger) * factor);
-        // While a row has seen no key, its weights are those of −∞ beside 0.
-        least[i] = largest == -Math::infinity() ? Number(0) : -largest;
-        follow[i] = Math::exp(largest_[m][i] + least[i]);
-        largest_[m][i] = largest;
-        sum_[m][i] *= follow[i];
-      }
+      for (int i = 0; i < Link::kLaneRows; ++i) least[i] = below(arch::unshared(largest_[m][i]));
 #pragma unroll
       for (int f = 0; f < kSums; ++f) {
         const int i = Link::row_of(f);
         scores[m][f] = Math::exp(arch::fma(scores[m][f], factor, least[i]));
         sum_[m][i] += scores[m][f];
       }
-#pragma unroll
-      for (int f = 0; f < kOutSums; ++f) out[m][f] *= follow[Link::row_of(f)];
+      if (m + 1 < Config::kTilesM) arch::follows(largest_[m + 1][0], sum_[m][0]);
     }
   }
 
@@ -113,6 +106,47 @@ class RunningSoftmax {
   }
 
  private:
+  // While a row has seen no key, its weights are those of −∞ beside 0.
+  static WMMA_DEVICE Number below(Number largest) { return largest == -Math::infinity() ? Number(0) : -largest; }
+
+  // What rows are relative to follows their largest score, and what was summed up before follows it: at once, or,
+  // where lanes are asked quickly, once the score has grown by kPatience, so that weights stay below 2^kPatience.
+  template <int kSums>
+  WMMA_DEVICE void follow(const Number (&scores)[Config::kTilesM][kSums], Number factor) {
+    const auto larger = [](Number x, Number y) { return Math::max(x, y); };
+    Number most[Config::kTilesM][Link::kLaneRows];
+    bool grew = false;
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        most[m][i] = -Math::infinity();
+#pragma unroll
+        for (int f = 0; f < kSums; ++f) {
+          if (Link::row_of(f) == i) most[m][i] = Math::max(most[m][i], scores[m][f]);
+        }
+        grew = grew || most[m][i] * factor > largest_[m][i] + kPatience;
+      }
+    }
+    if (kPatience > 0 && arch::ballot(grew) == 0) return;
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+      Number factors[Link::kLaneRows];
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        const Number seen = Link::fold(most[m][i], larger) * factor;
+        // A row follows only its own scores: its results are the same whatever the wave's others are.
+        const bool follows = kPatience == 0 || seen > largest_[m][i] + kPatience;
+        const Number largest = follows ? Math::max(largest_[m][i], seen) : largest_[m][i];
+        factors[i] = Math::exp(largest_[m][i] + below(largest));
+        largest_[m][i] = largest;
+        sum_[m][i] *= factors[i];
+      }
+#pragma unroll
+      for (int f = 0; f < kOutSums; ++f) out[m][f] *= factors[Link::row_of(f)];
+    }
+  }
+
   // Each of a lane's rows, by its place among the wave's: its largest score and its sum of weights.
   template <class Act>
   WMMA_DEVICE void each_row(uint32_t lane, const Act& act) const {
@@ -134,8 +168,8 @@ class RunningSoftmax {
       to[1] = sum;
     }
     const bool blind = sum == Number(0);
-    store_sums<Link, 1, kOutSums>(to + 2, 1, columns, slice * Config::kSlice, lane, i,
-                                  [&](int f) { return blind ? Number(0) : out[m][f]; });
+    store_sums<Link, kPartVec, kOutSums>(to + 2, 1, columns, slice * Config::kSlice, lane, i,
+                                         [&](int f) { return blind ? Number(0) : out[m][f]; });
   }
 
   Number largest_[Config::kTilesM][Link::kLaneRows];

@@ -24,19 +24,46 @@ struct ChainSums {
   }
 };
 
-// sums[m] += rows·columnsᵀ for kTilesM tiles of rows and kTiles of columns, kSteps deep from kFirst on. `take(rows,
-// step)` gives the rows' operands. The columns' are read a group ahead of their use, and no further: registers hold no
-// more of them. Where a chain's steps loop they are read a group ahead within a step.
+// A product's columns are read and multiplied in groups, step by step: kTiles tiles of them, kSteps deep.
 #ifdef WMMA_AMD
 constexpr int kMostChunks = 4;
 #else
 constexpr int kMostChunks = 2;
 #endif
+template <class Link, int kTiles, int kSteps>
+struct ChainGroups {
+  static constexpr int kGroup =
+      detail::divisor_up_to(kTiles, kMostChunks < Link::kColChunks ? 1 : kMostChunks / Link::kColChunks);
+  static constexpr int kGroups = kTiles / kGroup;  // of a step
+  static constexpr int kCount = kSteps * kGroups;
+
+  template <class Columns, class Reader>
+  static WMMA_DEVICE void read(Columns& columns, const Reader& reader, const unsigned char* tile, int i) {
+#pragma unroll
+    for (int n = 0; n < kGroup; ++n) reader.read(columns[n], tile, i % kGroups * kGroup + n, i / kGroups);
+  }
+
+  // `rows` are all steps' operands.
+  template <class Columns, int kTilesM, int kSums, class Sum>
+  static WMMA_DEVICE void multiply(Sum (&sums)[kTilesM][kSums], const Chunk (&rows)[kTilesM][kSteps][Link::kRowChunks],
+                                   const Columns& columns, int i) {
+#pragma unroll
+    for (int n = 0; n < kGroup; ++n) {
+#pragma unroll
+      for (int m = 0; m < kTilesM; ++m) {
+        Link::mma(sums[m] + (i % kGroups * kGroup + n) * Link::kElements, rows[m][i / kGroups], columns[n]);
+      }
+    }
+  }
+};
+
+// sums[m] += rows·columnsᵀ for kTilesM tiles of rows and kTiles of columns, kSteps deep from kFirst on. `take(rows,
+// step)` gives the rows' operands. The columns' are read a group ahead of their use, and no further: registers hold no
+// more of them. Where a chain's steps loop they are read a group ahead within a step.
 template <class Link, int kTiles, int kSteps, int kFirst = 0, int kTilesM, int kSums, class Sum, class Reader,
           class Address, class Take>
 WMMA_DEVICE void chain_product(Sum (&sums)[kTilesM][kSums], const Reader& reader, Address tile, const Take& take) {
-  constexpr int kGroup =
-      detail::divisor_up_to(kTiles, kMostChunks < Link::kColChunks ? 1 : kMostChunks / Link::kColChunks);
+  constexpr int kGroup = ChainGroups<Link, kTiles, kSteps>::kGroup;
   constexpr int kGroups = kTiles / kGroup;
   Chunk rows[kTilesM][Link::kRowChunks];
   Chunk columns[2][kGroup][Link::kColChunks];

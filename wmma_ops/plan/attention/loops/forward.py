@@ -20,6 +20,7 @@ _COMBINE_THREADS = 256
 _OTHERS = 56  # registers beside sums, queries and what is on its way
 # The most that the estimate may be where nothing is to be spilled: what the compiler takes beside it differs.
 _MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 184, "gfx1250": 184, "sm80": 256, "sm89": 256, "sm90": 256}
+_MOST_IN_TURNS = 232  # operands are read no further ahead
 _CLUSTERS = (2, 4, 8)
 _PACKED_ROWS = 64  # up to so many queries, those of all heads that share a key head make one tile
 
@@ -30,6 +31,7 @@ class AttentionConfig:
 
     element: torch.dtype
     lanes: bool  # plain FMA in place of a matrix instruction
+    side: int  # of the matrix unit's tiles
     waves: int
     tiles_m: int  # of the matrix unit's rows, that a wave owns
     keys: int  # of a tile
@@ -37,6 +39,7 @@ class AttentionConfig:
     slice: int  # of V's columns, that a block computes
     keeps_queries: bool  # in registers
     asynchronous: bool
+    in_turns: bool  # two groups of waves, one at the matrix unit
     packed: bool  # heads that share a key head make one tile
     splits: int  # blocks that share a tile of rows and split its keys
     occupancy: int
@@ -49,6 +52,7 @@ class AttentionConfig:
             for text, there in (
                 ("queries in registers", self.keeps_queries),
                 ("asynchronous copies", self.asynchronous),
+                ("two groups in turns", self.in_turns),
                 ("heads packed", self.packed),
                 (f"keys split {self.splits} ways" + (" in a cluster" if self.cluster else ""), self.splits > 1),
             )
@@ -72,14 +76,14 @@ def is_lanes(target: arch.Target, element: torch.dtype) -> bool:
 
 
 def shared_bytes(config: AttentionConfig, target: arch.Target) -> int:
-    step, size = step_of(target, config.element, config.lanes, 16), config.element.itemsize
+    step, size = step_of(target, config.element, config.lanes, config.side), config.element.itemsize
     rows = config.waves * config.tiles_m * step.rows
     queries = tile_bytes(target, rows, config.depth, size)
     if config.asynchronous:
         values = tile_bytes(target, config.keys, config.slice, size)
     else:
         values = tile_bytes(target, config.slice, config.keys, size)
-    keys_values = tile_bytes(target, config.keys, config.depth, size) + values
+    keys_values = (tile_bytes(target, config.keys, config.depth, size) + values) * (2 if config.in_turns else 1)
     weights = 0 if step.stays else tile_bytes(target, rows, config.keys, size)
     tiles = (max(queries, keys_values) if config.keeps_queries else queries + keys_values) + weights
     return max(tiles, rows * (2 + config.slice) * 4 if config.cluster else 0)
@@ -87,13 +91,17 @@ def shared_bytes(config: AttentionConfig, target: arch.Target) -> int:
 
 def registers(config: AttentionConfig, target: arch.Target) -> int:
     """An estimate of what a lane holds."""
-    step, size = step_of(target, config.element, config.lanes, 16), config.element.itemsize
+    step, size = step_of(target, config.element, config.lanes, config.side), config.element.itemsize
     each = 2 if size == 8 else 1
     rows = config.tiles_m * step.rows
     total = rows * (config.slice + config.keys) * each / target.wave
     if config.keeps_queries:
         total += rows * config.depth * size * step.copies / target.wave / 4
-    if not config.asynchronous:
+    if config.in_turns:  # each of two groups has one of K and V on its way, and weights beside the next scores
+        waves = config.waves // 2
+        total += config.keys * max(config.depth, config.slice) * size / (waves * target.wave) / 4
+        total += rows * config.keys * size / target.wave / 4
+    elif not config.asynchronous:
         total += config.keys * (config.depth + config.slice) * size / (config.waves * target.wave) / 4
     if config.lanes:
         total += 8 * 4
@@ -119,6 +127,13 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
     )
     depths = dict.fromkeys((whole_depth, *(x for x in (256, 128, 64, 32) if x < whole_depth and x % step.depth == 0)))
     slices = dict.fromkeys((whole_slice, *(x for x in (256, 128, 64, 32) if x < whole_slice and x % step.whole == 0)))
+    if _takes_turns(problem, target, rows):
+        keys = 128 if max(whole_depth, whole_slice) <= 64 else 64
+        config = AttentionConfig(
+            element, False, 32, 8, 1, keys, whole_depth, whole_slice, True, False, True, packed, 1, occupancy=2
+        )
+        if shared_bytes(config, target) <= target.lds_bytes:
+            yield config
     for depth in depths:
         for part in slices:
             for waves, tiles_m, keys in _shapes(target, problem, step, lanes, rows):
@@ -131,12 +146,19 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
                         whole_chunks and depth == whole_depth and _copies_fit(waves * target.wave, keys, depth, part)
                     )
                     config = AttentionConfig(
-                        element, lanes, waves, tiles_m, keys, depth, part, keeps, asynchronous, packed, 1, 1
+                        element, lanes, 16, waves, tiles_m, keys, depth, part, keeps, asynchronous, False, packed, 1, 1
                     )
                     shared, held = shared_bytes(config, target), registers(config, target)
                     if shared > target.lds_bytes:
                         continue
                     yield dataclasses.replace(config, occupancy=_occupancy(config, target, shared, held))
+
+
+def _takes_turns(problem: AttentionProblem, target: arch.Target, rows: int) -> bool:
+    """Whether two groups of waves take turns: where four units of a block multiply beside other work, K and V come by
+    whole chunks, and the block's 256 rows are more than another's."""
+    whole_chunks = problem.dtype.itemsize == 2 and problem.k_vec == problem.v_vec == 8 and not problem.wide
+    return target.family == "cdna" and target.name != "gfx908" and whole_chunks and rows > 128
 
 
 def _copies_fit(threads: int, keys: int, *widths: int) -> bool:
@@ -196,7 +218,8 @@ def ranked(problem: AttentionProblem, target: arch.Target) -> list[AttentionConf
     """Every configuration. What would spill is taken only where nothing else is left."""
 
     def over(config: AttentionConfig) -> int:
-        return max(registers(config, target) - _MOST_REGISTERS[target.family], 0)
+        most = _MOST_IN_TURNS if config.in_turns else _MOST_REGISTERS[target.family]
+        return max(registers(config, target) - most, 0)
 
     return sorted(candidates(problem, target), key=over)
 
@@ -220,7 +243,7 @@ def split(problem: AttentionProblem, config: AttentionConfig, target: arch.Targe
 
 def blocks_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Target) -> tuple[int, int]:
     """How many blocks there are along the rows of a head, and how many share its columns."""
-    step = step_of(target, config.element, config.lanes, 16)
+    step = step_of(target, config.element, config.lanes, config.side)
     rows = problem.sq * (problem.group if config.packed else 1)
     return ceil(rows / (config.waves * config.tiles_m * step.rows)), ceil(problem.ev / config.slice)
 
@@ -231,7 +254,7 @@ def blocks_of(problem: AttentionProblem, config: AttentionConfig, target: arch.T
 def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Target, *, combines: bool = False) -> str:
     """The text of the kernel: its configuration, and the file that all share."""
     numbers = {
-        "kSide": 16,
+        "kSide": config.side,
         "kWaves": config.waves,
         "kTilesM": config.tiles_m,
         "kKeys": config.keys,
@@ -252,6 +275,7 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
         "kLanes": config.lanes,
         "kKeepsQueries": config.keeps_queries,
         "kAsync": config.asynchronous,
+        "kInTurns": config.in_turns,
         "kPacked": config.packed,
         "kSplit": config.splits > 1 and not combines,
         "kCausal": problem.causal,
