@@ -473,7 +473,7 @@ def test_the_loop_of_a_large_product(target):
 
 def test_the_blocks_that_one_unit_gets():
     """Every 304th, as many as fit together."""
-    q = torch.zeros(1, 16, 2048, 64, dtype=torch.bfloat16)
+    q = torch.zeros(1, 32, 2048, 256, dtype=torch.bfloat16)
     (launch, *_) = wmma_ops.explain("attention", q, q, q, target=CDNA3).launches
     x, y, _ = launch.grid
     told: list[int] = []
@@ -501,6 +501,20 @@ extern "C" __global__ void copy(const four* x, four* y) { y[threadIdx.x] = x[thr
         timing = emulation.launches[0].timing()
         assert (timing.bytes_asked, timing.bytes_fetched) == (2048, 2048)
         del keep
+
+
+def test_what_a_launch_takes_does_not_hang_on_the_host():
+    """Where its tensors lie among the sets of the cache that a GPU has: not where the host put them."""
+    m, k, taken = 512, 256, set()
+    for place in (0, 256, 768, 4096, 7936):
+        tensors = []
+        for least in (0, place):
+            memory = bytearray(2 * m * k + 8192)
+            start = (least - torch.frombuffer(memory, dtype=torch.uint8).data_ptr()) % 8192
+            tensors.append(torch.frombuffer(memory, dtype=torch.bfloat16, count=m * k, offset=start).view(k, m))
+        a, b = tensors
+        taken.add(wmma_ops.explain("matmul", a.mT, b, target="gfx1201").timing().cycles)
+    assert len(taken) == 1
 
 
 def test_no_rules_no_timing():

@@ -164,7 +164,7 @@ def test_the_report_by_the_clock(capsys, monkeypatch):
     chosen = {name: clock.CASES[name] for name in ("product NT", "attention 64, causal")}
     monkeypatch.setattr(clock, "CASES", chosen)
     monkeypatch.setattr(clock, "MN", 512)
-    monkeypatch.setattr(clock, "QUERIES", 256)
+    monkeypatch.setattr(clock, "QUERIES", 768)
     monkeypatch.setattr(clock, "SHARES", {"gfx942": (0.01, 0.99)})
     done = typed(capsys, "report", "--clock")
     assert done.returncode == 1

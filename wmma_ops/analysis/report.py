@@ -127,6 +127,9 @@ def _attention(case: AttentionCase, target: arch.Target, plan: Plan, codes: Sequ
         found = figures(code, target, launch.block, launch.shared)
         multiplies = launch.kernel != "attention_delta"
         share = ATTENTION_SHARE.get(target.family) if multiplies and not case.backward else 0.0 if multiplies else None
+        # In turns one group's vector instructions run beside the other's products: the clock says how well they do.
+        if getattr(plan.config, "in_turns", False):
+            share = 0.0
         # A row that saw no key is told apart in the loop, and the last tiles are masked there.
         judged = dataclasses.replace(found, masked=None, wide_address=None)
         if saved := SAVED_AROUND_THE_LOOP.get((target.name, case.e)):

@@ -6,7 +6,7 @@ import pickle
 import threading
 import weakref
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -159,17 +159,32 @@ def regions(tensors: dict[str, torch.Tensor]) -> list[Region]:
             joined[-1] = (before[0], max(before[1], high), f"{before[2]} and {name}", (before[3], x), 1)
         else:
             joined.append((low, high, name, x, element))
-    return [Region(low, high - low, name, keep, element, _shift(keep)) for low, high, name, keep, element in joined]
+    places = _places(tensors.values())
+    return [
+        Region(low, high - low, name, keep, element, _shift(keep, places)) for low, high, name, keep, element in joined
+    ]
 
 
-_ALIGNED = 256  # bytes: where a GPU's allocator puts memory
+_UNIT = 2 << 20  # bytes: large memory lies at multiples of it on a GPU
 
 
-def _shift(keep) -> int:
+def _places(tensors: Iterable[torch.Tensor]) -> dict[int, int]:
+    """Where a GPU would have what these lie in, one after the other. What a launch takes hangs on that, and must not on
+    where the host has it."""
+    places, end = {}, _UNIT
+    for storage in (x.untyped_storage() for x in tensors):
+        if storage.data_ptr() not in places:
+            places[storage.data_ptr()] = end
+            end += -(-storage.nbytes() // _UNIT) * _UNIT
+    return places
+
+
+def _shift(keep, places: dict[int, int]) -> int:
     first = keep
     while isinstance(first, tuple):
         first = first[0]
-    return first.untyped_storage().data_ptr() % _ALIGNED
+    base = first.untyped_storage().data_ptr()
+    return (base - places[base]) % (1 << 64)
 
 
 def _span(x: torch.Tensor) -> tuple[int, int]:

@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from wmma_ops.emulator.assembly import Instruction
 from wmma_ops.emulator.loops import natural_loops
 from wmma_ops.emulator.timing.rules import not_validated
@@ -51,7 +53,7 @@ class LoopTiming:
 
     iterations: float
     cycles: float  # an iteration
-    share: float  # of the matrix pipes' time, that they are busy
+    share: float  # of the matrix pipes' time, that they are busy, for these waves or others
     stalls: Mapping[str, float]  # what held the wave: cycles an iteration, the longest first
     conflicts: float  # cycles of shared memory's banks an iteration beyond what the bytes take, of all waves
     instructions: tuple[int, ...]  # which of the timing's
@@ -156,16 +158,16 @@ def _loops(
         visits = [[one for one in passages if one.basic_block == header] for passages in found.passages]
         count, waves = sum(map(len, visits)), sum(map(bool, visits))
         rounds, time = 0, 0
-        busy: dict[int, list[tuple[int, int, int]]] = {}  # SIMD: (start, stop, cycles of its pipe) of its waves
+        inside_of: dict[int, list[tuple[int, int]]] = {}  # a SIMD: from when to when one of its waves is in a round
         for wave, passages in enumerate(found.passages):
             for before, after in _rounds(passages, header, members):
                 rounds += 1
                 time += after.at - before.at
-                busy.setdefault(wave % found.of, []).append((before.at, after.at, after.matrix - before.matrix))
+                inside_of.setdefault(wave % found.of, []).append((before.at, after.at))
         if not rounds:
             continue
         inside = tuple(i for b in sorted(members) for i in range(starts[b], starts[b + 1]))
-        shares = [sum(cycles for *_, cycles in one) / _covered(one) for one in busy.values()]
+        shares = [_share(spans, found.passages[simd :: found.of]) for simd, spans in inside_of.items()]
         loop = LoopTiming(
             iterations=count / waves,
             cycles=time / rounds,
@@ -190,13 +192,20 @@ def _rounds(passages: Sequence[Passage], header: int, members: Set[int]) -> Iter
             last = None
 
 
-def _covered(spans: Iterable[tuple[int, int, int]]) -> int:
-    """The cycles in any of them."""
-    total, end = 0, 0
-    for start, stop, _ in sorted(spans):
-        total += max(stop - max(start, end), 0)
-        end = max(end, stop)
-    return total
+def _share(rounds: Iterable[tuple[int, int]], waves: Iterable[Sequence[Passage]]) -> float:
+    """How much of the time of a SIMD's rounds its matrix pipe is busy, for whichever of its waves: those that take turns
+    with the loop's are in a loop of their own."""
+    spans: list[list[int]] = []
+    for start, stop in sorted(rounds):
+        if spans and start <= spans[-1][1]:
+            spans[-1][1] = max(spans[-1][1], stop)
+        else:
+            spans.append([start, stop])
+    edges, busy = np.array(spans), 0.0
+    for passages in filter(None, waves):
+        at, matrix = [one.at for one in passages], [one.matrix for one in passages]
+        busy += np.diff(np.interp(edges, at, matrix)).sum()
+    return float(busy / np.diff(edges).sum())
 
 
 def _executed_loops(found: Run, blocks: int) -> list[tuple[int, frozenset[int]]]:
