@@ -3,8 +3,8 @@ that is not the pinned one, or what another release of torch is.
 
 The quick part has one CDNA and one RDNA target of those that are emulated, for the device library one of those that
 kernels only compile for, every third of the kernels that are wrong on purpose, nothing that is marked `full`, and no
-models. The turn is the commit's number, so that many commits together run everything. The rest of the values has a quarter
-of them on a target whose code is another's, by turns too.
+models. The turn is the commit's number, so that many commits together run everything. The rest has half of the tests of the
+other targets, by turns too, and a quarter of those of a target whose code is another's.
 
 Another torch (tests/torch_versions.py) meets some tests of each kind that depend on it more than on us.
 """
@@ -27,7 +27,7 @@ NATURAL = (
 DEVICE = ("test_math.py", "test_atomics.py", "test_wave.py", "test_compat.py")
 CDNA = [name for name in arch.EMULATED if arch.target(name).family == "cdna"]
 RDNA = [name for name in arch.EMULATED if arch.target(name).family != "cdna"]
-TWINS = ("gfx1200",)  # gfx1201 has the same instructions
+TWINS = ("gfx1200", "gfx1151")  # gfx1201 has the same instructions, gfx1100 nearly
 
 
 # Those of the tier `torch`: by file, the tests' names, or all.
@@ -104,17 +104,19 @@ def runs(item, tier: str, turn: int) -> bool:
         return tier == "full" or is_of_torch(item, turn)
     if tier == "compilers":
         return is_of_compilers(item, turn)
-    return is_quick(item, turn) if tier == "quick" else not (is_quick(item, turn) or is_a_twins(item, turn))
+    return is_quick(item, turn) if tier == "quick" else not is_quick(item, turn) and is_targets_turn(item, turn)
 
 
 def is_of_values(item) -> bool:
     return getattr(item, "originalname", "") == "test_kernels_keep_the_contract"
 
 
-def is_a_twins(item, turn: int) -> bool:
-    """Whether a test has the values of a target like another, in a quarter whose turn it is not."""
-    parameters = item.callspec.params if is_of_values(item) else {}
-    return bool(parameters) and target_of(parameters["emulated"]) in TWINS and (parameters["part"] + turn) % 4 > 0
+def is_targets_turn(item, turn: int) -> bool:
+    """Whether a test of the rest is of no target, of two that are compared, or of one in the part whose turn it is."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    named = {name for value in parameters if (name := target_of(value))}
+    parts = 4 if named <= set(TWINS) else 2
+    return len(named) != 1 or (sum(item.callspec.id.encode()) + turn) % parts == 0
 
 
 def is_of_compilers(item, turn: int) -> bool:

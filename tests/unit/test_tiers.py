@@ -68,15 +68,18 @@ def values(target: str, part: int) -> _Item:
 
 
 @pytest.mark.parametrize("turn", [0, 5])
-def test_the_rest_of_the_values_has_a_quarter_of_a_twins(turn):
+def test_the_rest_has_half_of_a_targets_values_and_a_quarter_of_a_twins(turn):
     for target in arch.EMULATED:
-        parts = [part for part in range(4) if tiers.runs(values(target, part), "rest", turn)]
-        quick = [part for part in range(4) if tiers.runs(values(target, part), "quick", turn)]
+        parts, alike = range(4), 4 if target in tiers.TWINS else 2
+        quick = [part for part in parts if tiers.runs(values(target, part), "quick", turn)]
         assert len(quick) == 4 * (target in tiers.targets(turn))
-        assert len(parts) == (0 if quick else 1 if target in tiers.TWINS else 4)
-        assert all(tiers.runs(values(target, part), "full", turn) for part in range(4))
-    twins = [part for i in range(4) for part in range(4) if tiers.runs(values("gfx1200", part), "rest", turn + i)]
-    assert len(twins) == len(set(twins)) == 4 - sum("gfx1200" in tiers.targets(turn + i) for i in range(4))
+        rest = [[part for part in parts if tiers.runs(values(target, part), "rest", turn + i)] for i in range(alike)]
+        whole = [target in tiers.targets(turn + i) for i in range(alike)]
+        assert [len(found) for found in rest] == [0 if is_quick else 4 // alike for is_quick in whole]
+        assert len({part for found in rest for part in found}) == 4 // alike * whole.count(False)
+        assert all(tiers.runs(values(target, part), "full", turn) for part in parts)
+    assert tiers.runs(_Item("unit/test_x.py"), "rest", turn) is False  # of no target: quick
+    assert tiers.runs(_Item("models/test_x.py"), "rest", turn)
 
 
 @pytest.mark.parametrize("turn", [0, 5])
