@@ -1,4 +1,5 @@
-"""Products whose eight waves multiply in turns (kernels/wmma/gemm/staged.hpp), where the planner would not have them."""
+"""Products whose eight waves multiply in turns (kernels/wmma/gemm/staged.hpp, direct_copy.hpp), where the planner would not
+have them."""
 
 import pytest
 import torch
@@ -60,7 +61,7 @@ def test_values(target, monkeypatch):
 def test_who_takes_turns(target):
     """Told by the priority that only these change; nobody spills for it."""
     a, b = torch.empty(512, 512, dtype=torch.bfloat16), torch.empty(512, 512, dtype=torch.bfloat16)
-    takes = target in ("gfx90a", "gfx942")
+    takes = target in ("gfx90a", "gfx942", "gfx950")
     for right, more, turns in (
         (b.mT, {}, takes),
         (b, {}, takes),
@@ -78,14 +79,15 @@ def test_who_takes_turns(target):
         assert launch.figures.spills == 0
 
 
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
 @pytest.mark.parametrize("order", ["reverse", "random"])
-def test_waves_in_any_order(order, monkeypatch):
+def test_waves_in_any_order(order, target, monkeypatch):
     monkeypatch.setattr(planner, "choose", eight_waves)
     torch.ops.wmma._forget_plans()
     a, b = torch.randn(256, 160).bfloat16(), torch.randn(160, 256).bfloat16()
     results = []
     for how in ("forward", order):
-        with wmma_ops.emulate("gfx942", order=how, seed=5):
+        with wmma_ops.emulate(target, order=how, seed=5):
             results.append(wmma_ops.matmul(a, b))
     torch.ops.wmma._forget_plans()
     assert torch.equal(*results)

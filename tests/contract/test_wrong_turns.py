@@ -1,4 +1,4 @@
-"""Products in turns that are wrong on purpose."""
+"""Products and attention in turns that are wrong on purpose."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,13 @@ from test_gemm_in_turns import eight_waves
 
 from wmma_ops.emulator import EmulationError, Race, Uninitialised
 from wmma_ops.plan.gemm import planner
-from wmma_ops.testing import GemmCase, Mismatch, run
+from wmma_ops.testing import AttentionCase, GemmCase, Mismatch, run
 
-STAGED = "gemm/staged.hpp"
+STAGED, TURNS, SOFTMAX = "gemm/staged.hpp", "attention/turns.hpp", "attention/softmax.hpp"
+DIRECT, LOADER = "gemm/direct_copy.hpp", "tile/direct_loader.hpp"
+PRODUCT = GemmCase(m=256, n=256, k=160, dtype="bfloat16", b_layout="column")
+RAGGED = GemmCase(m=200, n=248, k=328, dtype="bfloat16")
+ATTENTION = AttentionCase(heads=1, sq=256, skv=333, e=64, dtype="float16", scale=2.0)
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,9 @@ class Wrong:
     old: str
     new: str
     caught: tuple[type[Exception], ...] = (Race, Uninitialised, Mismatch)
+    file: str = STAGED
+    case: AttentionCase | GemmCase = PRODUCT
+    target: str = "gfx942"
 
     def __str__(self) -> str:
         return self.name
@@ -47,20 +54,139 @@ WRONG = [
         "      if (!last) {\n        read(next, to, reader, step + 1);\n        pass<kFetches>(a, b, to, step);",
     ),
 ]
+WRONG += [
+    Wrong(f"direct_{name}", old, new, file=file, target="gfx950", **{"case": RAGGED, **more})
+    for name, old, new, file, more in (
+        (
+            "groups_in_step",
+            "    if (second) arch::shared_barrier();\n",
+            "",
+            DIRECT,
+            {"caught": (EmulationError,), "case": GemmCase(m=200, n=248, k=264, dtype="bfloat16")},
+        ),
+        (
+            "no_barrier_after_memorys_turn",
+            "      arch::shared_barrier();\n      arch::schedule_barrier();\n      arch::priority<1>();",
+            "      arch::schedule_barrier();\n      arch::priority<1>();",
+            DIRECT,
+            {},
+        ),
+        ("waits_for_no_copies", "if (step + 2 == kSteps) arch::wait_copies<0>();", "", DIRECT, {}),
+        (
+            "waits_a_step_too_late",
+            "if (step + 2 == kSteps) arch::wait",
+            "if (step + 1 == kSteps) arch::wait",
+            DIRECT,
+            {},
+        ),
+        (
+            "copies_a_step_too_soon",
+            "if (last && more) copy<0, 1>",
+            "if (step + 2 == kSteps && more) copy<0, 1>",
+            DIRECT,
+            {},
+        ),
+        (
+            "into_the_buffer_that_is_read",
+            "if (step == 0 && kParts == 2) copy<1, 2>(a, b, to);",
+            "if (step == 0 && kParts == 2) copy<1, 2>(a, b, from);",
+            DIRECT,
+            {},
+        ),
+        (
+            "first_tile_not_waited_for",
+            "arch::wait_copies<kFirstPart>();",
+            "arch::wait_copies<kCopies>();",
+            DIRECT,
+            {"case": GemmCase(m=256, n=256, k=128, dtype="bfloat16")},
+        ),
+        (
+            "operands_of_the_wrong_step",
+            "last ? to : from, reader, last ? 0 : step + 1)",
+            "from, reader, last ? 0 : step + 1)",
+            DIRECT,
+            {},
+        ),
+        (
+            "rows_that_are_not_there",
+            "detail::lower(at.line, last) * line_step_",
+            "at.line * line_step_",
+            LOADER,
+            {"caught": (EmulationError,)},
+        ),
+        (
+            "more_of_k_than_there_is",
+            "there ? x[i].words[word] : 0",
+            "x[i].words[word]",
+            LOADER,
+            {"caught": (Mismatch,)},
+        ),
+        ("turned_at_other_lines", "at + 4 * Tile::kPitch * 16", "at + 2 * Tile::kPitch * 16", LOADER, {}),
+        (
+            "not_where_the_swizzle_has_it",
+            "const uint32_t at = Tile::offset(to / Tile::kPitch, to % Tile::kPitch) / 16;",
+            "const uint32_t at = to;",
+            LOADER,
+            {"caught": (Mismatch,)},
+        ),
+    )
+]
+WRONG += [
+    Wrong(f"attention_{name}", old, new, file=file, case=ATTENTION, **more)
+    for name, old, new, file, more in (
+        (
+            "groups_two_turns_apart",
+            "    if (Supply::kIsSecond) arch::shared_barrier();\n",
+            "    if (Supply::kIsSecond) arch::shared_barrier(), arch::shared_barrier();\n",
+            TURNS,
+            {"caught": (EmulationError, Mismatch)},
+        ),
+        (
+            "no_barrier_after_the_weights",
+            "      weigh(weights, scores, mask, key, key >= bounded, lane, factor);\n      end_turn();\n",
+            "      weigh(weights, scores, mask, key, key >= bounded, lane, factor);\n",
+            TURNS,
+            {"caught": (EmulationError, Mismatch)},
+        ),
+        ("into_the_buffer_that_is_read", "supply_.store(buffer ^ 1);", "supply_.store(buffer);", TURNS, {}),
+        (
+            "values_of_the_wrong_tile",
+            "values_, value_tile(buffer), i);",
+            "values_, value_tile(buffer ^ 1), i);",
+            TURNS,
+            {},
+        ),
+        (
+            "keys_of_the_tile_before",
+            "keys_, key_tile(buffer ^ 1), i - ValueGroups::kCount);",
+            "keys_, key_tile(buffer), i - ValueGroups::kCount);",
+            TURNS,
+            {},
+        ),
+        (
+            "follows_no_score_that_grows",
+            "    if (kPatience > 0 && arch::ballot(grew) == 0) return;\n",
+            "    if (kPatience > 0 && sum_[0][0] > Number(0)) return;\n",
+            SOFTMAX,
+            {"caught": (Mismatch,)},
+        ),
+    )
+]
 
 
-def test_what_is_replaced_stands_there(sources):
-    text = (sources / "wmma" / STAGED).read_text()
-    assert not [of.name for of in WRONG if of.old not in text], "the header has changed; write these anew"
+def test_what_is_replaced_stands_there_once(sources):
+    text = {file: (sources / "wmma" / file).read_text() for file in {of.file for of in WRONG}}
+    found = {of.name: text[of.file].count(of.old) for of in WRONG}
+    assert set(found.values()) == {1}, f"the headers have changed; write these anew: {found}"
 
 
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources, monkeypatch):
-    path, case = sources / "wmma" / STAGED, GemmCase(m=256, n=256, k=160, dtype="bfloat16", b_layout="column")
+    path, case = sources / "wmma" / of.file, of.case
     monkeypatch.setattr(planner, "choose", eight_waves)
     torch.ops.wmma._forget_plans()
-    run(case, "emulated:gfx942")  # right as it is
+    run(case, f"emulated:{of.target}")  # right as it is
     path.write_text(path.read_text().replace(of.old, of.new))
     torch.ops.wmma._forget_plans()
     with pytest.raises(of.caught):
-        run(case, "emulated:gfx942")
+        run(case, f"emulated:{of.target}")

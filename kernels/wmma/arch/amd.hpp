@@ -151,6 +151,34 @@ WMMA_DEVICE void shared_barrier() {
   asm volatile("" ::: "memory");
 }
 
+#ifdef __gfx950__
+// Each lane's 16 bytes at `offset` go to its place in the 1 KB of shared memory at `to`, which all lanes of the wave
+// have in common, as `from`. The compiler is not told of what is on its way: it would wait for it before every read.
+WMMA_DEVICE void load_to_shared(const char* from, uint32_t offset, unsigned char* to) {
+  using Shared = __attribute__((address_space(3))) unsigned char*;
+  const uint32_t place = uniform(reinterpret_cast<uint32_t>((Shared)to));
+  asm volatile("s_mov_b32 m0, %2\n\ts_nop 0\n\tglobal_load_lds_dwordx4 %0, %1" ::"v"(offset), "s"(from), "s"(place)
+               : "memory");
+}
+// Of 16 lanes, each with 8 bytes of a matrix of four lines of 16 elements, each gets a column.
+WMMA_DEVICE void read_turned(uint32_t* words, const unsigned char* at) {
+  using Short4 = short __attribute__((ext_vector_type(4)));
+  using Shared = __attribute__((address_space(3))) Short4*;
+  const Short4 x = __builtin_amdgcn_ds_read_tr16_b64_v4i16((Shared)(at));
+  __builtin_memcpy(words, &x, 8);
+}
+// All but the last kLeft are there.
+template <int kLeft>
+WMMA_DEVICE void wait_copies() {
+  asm volatile("s_waitcnt vmcnt(%0)" ::"n"(kLeft) : "memory");
+}
+// What all waves have put in flight is there, and none reads what lay there before.
+WMMA_DEVICE void copies_barrier() {
+  wait_copies<0>();
+  shared_barrier();
+}
+#endif
+
 // How soon a wave's instructions go before those of the SIMD's others.
 template <int kPriority>
 WMMA_DEVICE void priority() {
@@ -191,6 +219,13 @@ WMMA_DEVICE T unshared(T value) {
 template <class T>
 WMMA_DEVICE void settle(const T& value) {
   asm volatile("" ::"v"(value));
+}
+
+// `value` is known only after `other`: the compiler puts none of what is computed from the one and what leads to the
+// other into one packed instruction, which would wait for the other waves' matrix instructions.
+template <class T>
+WMMA_DEVICE void follows(T& value, T& other) {
+  asm volatile("" : "+v"(value), "+v"(other));
 }
 
 // Two 16-bit halves, the low ones (kHigh: the high ones) of two words, as one word.

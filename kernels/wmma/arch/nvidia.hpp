@@ -158,6 +158,8 @@ WMMA_DEVICE T unshared(T value) {
 
 template <class T>
 WMMA_DEVICE void settle(const T&) {}
+template <class T>
+WMMA_DEVICE void follows(T&, T&) {}
 
 // Two 16-bit halves, the low ones (kHigh: the high ones) of two words, as one word.
 template <bool kHigh>

@@ -31,7 +31,8 @@ struct StagedLoop {
   static constexpr int kHeld = (sizeof(Wave) + 2 * sizeof(typename Wave::Operands)) / 4 + kOnTheirWay + kTurning;
   static constexpr bool kInTurns = arch::kTakesTurns && kThreads == 8 * arch::kWaveSize && LoaderA::kWhole &&
                                    LoaderB::kWhole && kSteps > 1 && kOnTheirWay <= 16 && kHeld <= 208;
-  using Reader = OperandReader<Product, TileA, TileB, Wave::kTilesM, Wave::kTilesN, kSteps>;
+  using Reader = OperandReader<LineReader<Product, TileA, true, Wave::kTilesM, kSteps>,
+                               LineReader<Product, TileB, false, Wave::kTilesN, kSteps>>;
 
   // Sums up K from where the loaders stand.
   static WMMA_DEVICE void run(Wave& wave, LoaderA& a, LoaderB& b, unsigned char* shared, int64_t k,

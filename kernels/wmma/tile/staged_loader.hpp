@@ -84,6 +84,8 @@ class StagedLoader {
   // Moves them across, by whole tiles where K is.
   WMMA_DEVICE void advance_lines(int64_t lines) { base_ += lines * outer_step_; }
 
+  WMMA_DEVICE void move(int64_t bytes) { base_ += bytes; }
+
   // kMasked: only the first `limit` of K exist; the rest is zero.
   template <bool kMasked>
   WMMA_DEVICE void fetch(int limit = 0) {

@@ -42,61 +42,58 @@ struct WaveTile {
   }
 };
 
-// Reads operands of step after step from tiles whose lines run along K. The addresses differ from step to step by more
-// than a sum, but not from line to line: so each step has its own, computed once.
-template <class Product, class TileA, class TileB, int kTilesM, int kTilesN, int kSteps>
-class OperandReader {
+// Reads an operand's kTiles tiles of step after step from a tile whose lines run along K. The addresses differ from
+// step to step by more than a sum, but not from line to line: so each step has its own, computed once.
+template <class Product, class Tile, bool kIsA, int kTiles, int kSteps>
+class LineReader {
+  static constexpr int kSide = kIsA ? Product::kRows : Product::kCols;
+  static constexpr int kChunks = kIsA ? Product::kChunksA : Product::kChunksB;
+
  public:
-  WMMA_DEVICE OperandReader(uint32_t lane, uint32_t first_row, uint32_t first_col, uint32_t first_step,
-                            uint32_t step_stride) {
+  WMMA_DEVICE LineReader(uint32_t lane, uint32_t first, uint32_t first_step, uint32_t step_stride) {
+    constexpr int kChunksOfStep = Product::kDepth / Product::kPerChunk;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const uint32_t k = first_step + step * step_stride;
+      const uint32_t chunk = (first_step + step * step_stride) * kChunksOfStep;
 #pragma unroll
-      for (int i = 0; i < Product::kChunksA; ++i) {
-        a_[step][i] =
-            TileA::offset(first_row + Product::a_line(lane, i), k * kChunksOfStep + Product::a_chunk(lane, i));
-      }
-#pragma unroll
-      for (int i = 0; i < Product::kChunksB; ++i) {
-        b_[step][i] =
-            TileB::offset(first_col + Product::b_line(lane, i), k * kChunksOfStep + Product::b_chunk(lane, i));
+      for (int i = 0; i < kChunks; ++i) {
+        at_[step][i] = kIsA ? Tile::offset(first + Product::a_line(lane, i), chunk + Product::a_chunk(lane, i))
+                            : Tile::offset(first + Product::b_line(lane, i), chunk + Product::b_chunk(lane, i));
       }
     }
   }
 
-  template <class Operands>
-  WMMA_DEVICE void read(Operands& x, const unsigned char* a, const unsigned char* b, int step) const {
-    read_a(x, a, step);
-    read_b(x, b, step);
+  WMMA_DEVICE void read(Chunk (&x)[kTiles][kChunks], const unsigned char* tile, int step) const {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) x[n][i] = Product::load(tile + at_[step][i] + n * (kSide * Tile::kPitch * 16));
+    }
   }
 
  private:
-  template <class Operands>
-  WMMA_DEVICE void read_a(Operands& x, const unsigned char* tile, int step) const {
-#pragma unroll
-    for (int m = 0; m < kTilesM; ++m) {
-#pragma unroll
-      for (int i = 0; i < Product::kChunksA; ++i) x.a[m][i] = Product::load(tile + a_[step][i] + m * kRowsA);
-    }
-  }
-  template <class Operands>
-  WMMA_DEVICE void read_b(Operands& x, const unsigned char* tile, int step) const {
-#pragma unroll
-    for (int n = 0; n < kTilesN; ++n) {
-#pragma unroll
-      for (int i = 0; i < Product::kChunksB; ++i) x.b[n][i] = Product::load(tile + b_[step][i] + n * kRowsB);
-    }
-  }
-
   // Whole products further down the swizzle is the same again, so they lie at constant distances.
-  static_assert(Product::kRows % TileA::kPeriod == 0 && Product::kCols % TileB::kPeriod == 0, "the swizzle repeats");
-  static constexpr int kChunksOfStep = Product::kDepth / Product::kPerChunk;
-  static constexpr int kRowsA = Product::kRows * TileA::kPitch * 16;
-  static constexpr int kRowsB = Product::kCols * TileB::kPitch * 16;
+  static_assert(kSide % Tile::kPeriod == 0, "the swizzle repeats");
+  uint32_t at_[kSteps][kChunks];
+};
 
-  uint32_t a_[kSteps][Product::kChunksA];
-  uint32_t b_[kSteps][Product::kChunksB];
+// A's and B's operands, each by its reader.
+template <class ReaderA, class ReaderB>
+class OperandReader {
+ public:
+  WMMA_DEVICE OperandReader(uint32_t lane, uint32_t first_row, uint32_t first_col, uint32_t first_step,
+                            uint32_t step_stride)
+      : a_(lane, first_row, first_step, step_stride), b_(lane, first_col, first_step, step_stride) {}
+
+  template <class Operands>
+  WMMA_DEVICE void read(Operands& x, const unsigned char* a, const unsigned char* b, int step) const {
+    a_.read(x.a, a, step);
+    b_.read(x.b, b, step);
+  }
+
+ private:
+  ReaderA a_;
+  ReaderB b_;
 };
 
 }  // namespace wmma

@@ -11,7 +11,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import step_of
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm.config import GemmConfig
-from wmma_ops.plan.gemm.loops import async_copy
+from wmma_ops.plan.gemm.loops import async_copy, direct_copy
 from wmma_ops.plan.gemm.tiled import TiledLoop
 from wmma_ops.plan.problem import GemmProblem
 
@@ -26,8 +26,8 @@ class Staged(TiledLoop):
     holds_next_tile = True
 
     def takes(self, problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool) -> bool:
-        """Whatever asynchronous copies do not, which are as fast or faster."""
-        return not async_copy.LOOP.takes(problem, target, element, lanes)
+        """Whatever does not go straight to shared memory, which is as fast or faster."""
+        return not any(loop.LOOP.takes(problem, target, element, lanes) for loop in (async_copy, direct_copy))
 
     def lines_along(self, order: str) -> bool:
         return True  # what runs across K is turned around on its way
