@@ -23,7 +23,7 @@ from wmma_ops.plan import model
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.runtime import launching, tuned
 from wmma_ops.testing import GemmCase, cases, run, sampling
-from wmma_ops.testing.cases import ACTIVATIONS, FACTORS, LAYOUTS, groups
+from wmma_ops.testing.cases import ACTIVATIONS, FACTORS, LAYOUTS, AttentionCase, groups
 from wmma_ops.testing.suite import call, operands, out_type
 
 SAMPLE = 85  # cases on each target, at least: as many as it takes for all that must occur
@@ -54,6 +54,11 @@ def test_kernels_keep_the_contract(emulated, part, request):
     target = emulated.removeprefix("emulated:")
     chosen = cases() if request.config.getoption("--all-cases") else sampling.sample(SAMPLE, target)
     _all_keep_the_contract(chosen[part::PARTS], emulated)
+
+
+def test_results_last_from_tile_to_tile(emulated):
+    """The wave's results go round a loop, past a branch: every compiler is held to bringing all of them back."""
+    _all_keep_the_contract([AttentionCase(heads=1, sq=140, skv=140, dtype="float16", causal="bottom_right")], emulated)
 
 
 def _demanded():

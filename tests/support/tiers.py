@@ -120,8 +120,8 @@ def is_targets_turn(item, turn: int) -> bool:
 
 
 def is_of_compilers(item, turn: int) -> bool:
-    """Kernels as people write them; by turns, the device library on half of the emulated targets, and a quarter of each
-    one's values."""
+    """Kernels as people write them, and what a compiler once got wrong; by turns, the device library on half of the
+    emulated targets, and a quarter of each one's values."""
     if item.path.name in NATURAL:
         return True
     if item.path.name in DEVICE:
@@ -130,6 +130,8 @@ def is_of_compilers(item, turn: int) -> bool:
         if not set(COMPILED).isdisjoint(map(str, parameters)):
             return False  # NVIDIA's compiler, and a target that not every clang knows
         return all((arch.EMULATED.index(name) + turn) % 2 == 0 for name in named)
+    if getattr(item, "originalname", "") == "test_results_last_from_tile_to_tile":
+        return True
     if not is_of_values(item):
         return False
     parameters = item.callspec.params

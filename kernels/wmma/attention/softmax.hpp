@@ -14,7 +14,13 @@ class RunningSoftmax {
   using Number = typename Link::Sum;
   using Math = Softmax<Number>;
 #ifdef WMMA_AMD
+  // On gfx908 results pass through vector registers to be scaled, branch or not, and where a branch leaves them in
+  // accumulators, clang 19 loses them on the way back to the loop's head.
+#ifdef __gfx908__
+  static constexpr int kPatience = 0;
+#else
   static constexpr int kPatience = kSame<Number, float> ? 8 : 0;
+#endif
   static constexpr int kPartVec = 4;  // of a part's results that are stored at once, whatever their alignment
 #else
   static constexpr int kPatience = 0;
