@@ -58,7 +58,9 @@ def test_kernels_keep_the_contract(emulated, part, request):
 
 def test_results_last_from_tile_to_tile(emulated):
     """The wave's results go round a loop, past a branch: every compiler is held to bringing all of them back."""
-    _all_keep_the_contract([AttentionCase(heads=1, sq=140, skv=140, dtype="float16", causal="bottom_right")], emulated)
+    several = AttentionCase(heads=1, sq=140, skv=140, dtype="float16", causal="bottom_right")
+    wide = AttentionCase(heads=3, kv_heads=1, sq=9, skv=40, e=129, dtype="float16", mask="plane", scale=-0.5)
+    _all_keep_the_contract([several, wide], emulated)
 
 
 def _demanded():

@@ -13,17 +13,17 @@ class RunningSoftmax {
   using T = typename Config::Element;
   using Number = typename Link::Sum;
   using Math = Softmax<Number>;
-#ifdef WMMA_AMD
-  // On gfx908 results pass through vector registers to be scaled, branch or not, and where a branch leaves them in
-  // accumulators, clang 19 loses them on the way back to the loop's head.
-#ifdef __gfx908__
-  static constexpr int kPatience = 0;
-#else
+  // By clang 19 results that a branch may scale get lost: on gfx908 on the way back to the loop's head, on gfx1201
+  // where they fill the registers. There all are scaled each time, as on gfx908, where they are moved for it in any
+  // case.
+#if defined(WMMA_AMD) && !defined(__gfx908__) && __clang_major__ >= 20
   static constexpr int kPatience = kSame<Number, float> ? 8 : 0;
+#else
+  static constexpr int kPatience = 0;
 #endif
+#ifdef WMMA_AMD
   static constexpr int kPartVec = 4;  // of a part's results that are stored at once, whatever their alignment
 #else
-  static constexpr int kPatience = 0;
   static constexpr int kPartVec = 1;
 #endif
   static constexpr int kOutSums = Config::kSlice / Link::kCols * Link::kElements;
