@@ -27,7 +27,7 @@ struct AttentionKernel {
   static_assert(Config::kKeys % Link::kWhole == 0 && Config::kSlice % Link::kWhole == 0, "whole tiles");
   static_assert(Config::kDepth % Link::kDepth == 0, "whole steps");
 
-  using KeyValueTiles = typename KeyValueTilesOf<Config::kAsync, Config, Link, kThreads>::Type;
+  using KeyValueTiles = typename KeyValueTilesOf<Config::kAsync && !Config::kInTurns, Config, Link, kThreads>::Type;
   using QueryTile = ChainTile<PlainLines, kBlockRows, Config::kDepth * sizeof(T)>;
   using WeightTile = ChainTile<PlainLines, kBlockRows, Config::kKeys * sizeof(T)>;
   using Queries = RowReader<Link, QueryTile>;
@@ -38,10 +38,11 @@ struct AttentionKernel {
   using TilesInTurns = wmma::TilesInTurns<Config, Link>;
   static_assert(!Config::kInTurns || (kKeepsQueries && Link::kStays), "shared memory is keys' and values'");
   static constexpr int kKeyValueBytes = Config::kInTurns ? TilesInTurns::kBytes : KeyValueTiles::kBytes;
-  // Queries that stay in registers come by way of the tiles' memory.
-  static constexpr int kTileBytes = kKeepsQueries ? detail::upper(QueryTile::kBytes, kKeyValueBytes) + kWeightBytes
+  // Queries that stay in registers come by way of the tiles' memory, where these do not fill it meanwhile.
+  static constexpr bool kSharesMemory = kKeepsQueries && !(Config::kInTurns && Config::kAsync);
+  static constexpr int kTileBytes = kSharesMemory ? detail::upper(QueryTile::kBytes, kKeyValueBytes) + kWeightBytes
                                                   : QueryTile::kBytes + kKeyValueBytes + kWeightBytes;
-  static constexpr int kKeyValueStart = kKeepsQueries ? 0 : QueryTile::kBytes;
+  static constexpr int kKeyValueStart = kSharesMemory ? 0 : QueryTile::kBytes;
   static constexpr int kWeightStart = kTileBytes - kWeightBytes;
 
   // Whether the blocks that split a tile's keys are a cluster, which puts their parts together.
@@ -214,17 +215,19 @@ struct AttentionKernel {
   static WMMA_DEVICE void take_turns(Wave& wave, const T* k, const T* v, const Block& block, const Mask& mask,
                                      const Span& span) {
     const AttentionArguments& p = block.p;
-    Supply supply(p, k, v, block.shared, span.last, span.last_keys, span.value_columns,
+    unsigned char* tiles = block.shared + kKeyValueStart;
+    Supply supply(p, k, v, tiles, span.last, span.last_keys, span.value_columns,
                   block.thread % TilesInTurns::kGroupThreads);
     supply.fetch_last();
     load_queries(block.shared, p, block.place, block.first_row, 0, block.thread, block.scale.sign);
     arch::shared_barrier();
     keep_queries(wave, Queries(block.lane, block.wave_row), block.shared);
-    arch::shared_barrier();
+    if constexpr (kSharesMemory) arch::shared_barrier();
     supply.store_last();
-    if (span.last > span.begin) supply.fetch(true);
+    supply.last_is_there();
+    if (span.last > span.begin) supply.begin();
     arch::shared_barrier();
-    AttentionTurns<Config, Link, Wave, Supply> turns(wave, supply, block.shared, block.lane);
+    AttentionTurns<Config, Link, Wave, Supply> turns(wave, supply, tiles, block.lane);
     turns.run(mask, span.begin, span.last, span.whole, block.lane, block.scale.factor);
   }
 

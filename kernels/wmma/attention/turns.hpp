@@ -6,14 +6,12 @@
 //   group 0    Q·K(0)     weights(0)       P·V(0), Q·K(1)       weights(1)
 //   group 1               Q·K(0)           weights(0)           P·V(0), Q·K(1)
 //
-// The first group brings keys, the second values, each a tile while it is not multiplying: both are doubled in shared
-// memory, since the groups are at different tiles.
+// The first group brings keys, the second values (supplies.hpp): both are doubled in shared memory, since the groups are
+// at different tiles.
 #pragma once
 
-#include <wmma/attention/rows.hpp>
+#include <wmma/attention/supplies.hpp>
 #include <wmma/attention/weights.hpp>
-#include <wmma/tile/chain.hpp>
-#include <wmma/tile/staged_loader.hpp>
 
 namespace wmma {
 
@@ -21,80 +19,19 @@ template <class Config, class Link>
 struct TilesInTurns {
   using T = typename Config::Element;
   using KeyTile = ChainTile<Link, Config::kKeys, Config::kDepth * sizeof(T)>;
+#ifdef __gfx950__
+  using ValueTile = Choose<Config::kAsync, TurnedTile<Config::kKeys, Config::kSlice * sizeof(T)>,
+                           ChainTile<Link, Config::kSlice, Config::kKeys * sizeof(T)>>;
+  using ValueReader =
+      Choose<Config::kAsync, TurningColumns<Link, ValueTile, Config::kSlice>, ColumnReader<Link, ValueTile>>;
+#else
   using ValueTile = ChainTile<Link, Config::kSlice, Config::kKeys * sizeof(T)>;
+  using ValueReader = ColumnReader<Link, ValueTile>;
+#endif
   static constexpr int kGroupThreads = Config::kWaves / 2 * arch::kWaveSize;
   static constexpr int kKeyBytes = KeyTile::kBytes;
   static constexpr int kValueBytes = ValueTile::kBytes;
   static constexpr int kBytes = 2 * (kKeyBytes + kValueBytes);
-};
-
-// What the first group brings. Tiles come from the last to the first; `last` is the last one's first key, of which
-// `keys` exist.
-template <class Config, class Link>
-class KeySupply {
-  using Tiles = TilesInTurns<Config, Link>;
-  using T = typename Config::Element;
-  static constexpr bool kRaggedDepth = Config::kColumns % Config::kDepth != 0;
-
- public:
-  static constexpr bool kIsSecond = false;
-
-  WMMA_DEVICE KeySupply(const AttentionArguments& p, const T* k, const T*, unsigned char* tiles, int last, int keys,
-                        int, uint32_t thread)
-      : last_(k + last * p.k.row_stride, p.k.row_stride, p.k.column_stride, keys, thread, {}),
-        others_(k + last * p.k.row_stride, p.k.row_stride, p.k.column_stride, Config::kKeys, thread, {}),
-        tiles_(tiles),
-        step_(Config::kKeys * p.k.row_stride * static_cast<int64_t>(sizeof(T))) {}
-
-  WMMA_DEVICE void fetch_last() { last_.template fetch<kRaggedDepth>(Config::kColumns); }
-  WMMA_DEVICE void store_last() { last_.template store<false>(tiles_); }
-  // The next tile, or, where there is none, the same again: what is loaded always is no choice of registers.
-  WMMA_DEVICE void fetch(bool there) {
-    others_.move(there ? -step_ : 0);
-    others_.template fetch<kRaggedDepth>(Config::kColumns);
-  }
-  WMMA_DEVICE void store(uint32_t buffer) { others_.template store<false>(tiles_ + buffer * Tiles::kKeyBytes); }
-
- private:
-  using Loader = StagedLoader<T, T, Config::kKeyOrder, Config::kKeys, Config::kDepth, Tiles::kGroupThreads,
-                              Config::kKeyVec, false, PlainStage<T, T>, typename Tiles::KeyTile>;
-  Loader last_;
-  Loader others_;
-  unsigned char* tiles_;
-  int64_t step_;  // of a tile, in bytes
-};
-
-// What the second group brings, turned on the way: values' lines run along the keys.
-template <class Config, class Link>
-class ValueSupply {
-  using Tiles = TilesInTurns<Config, Link>;
-  using T = typename Config::Element;
-
- public:
-  static constexpr bool kIsSecond = true;
-
-  WMMA_DEVICE ValueSupply(const AttentionArguments& p, const T*, const T* v, unsigned char* tiles, int last, int keys,
-                          int columns, uint32_t thread)
-      : values_(v + last * p.v.row_stride, p.v.column_stride, p.v.row_stride, columns, thread, {}),
-        tiles_(tiles + 2 * Tiles::kKeyBytes),
-        step_(Config::kKeys * p.v.row_stride * static_cast<int64_t>(sizeof(T))),
-        ragged_(keys) {}
-
-  WMMA_DEVICE void fetch_last() { values_.template fetch<true>(ragged_); }
-  WMMA_DEVICE void store_last() { store(0); }
-  WMMA_DEVICE void fetch(bool there) {
-    values_.move(there ? -step_ : 0);
-    values_.template fetch<false>();
-  }
-  WMMA_DEVICE void store(uint32_t buffer) { values_.template store<false>(tiles_ + buffer * Tiles::kValueBytes); }
-
- private:
-  using Loader = StagedLoader<T, T, Config::kValueOrder, Config::kSlice, Config::kKeys, Tiles::kGroupThreads,
-                              Config::kValueVec, false, PlainStage<T, T>, typename Tiles::ValueTile>;
-  Loader values_;
-  unsigned char* tiles_;
-  int64_t step_;  // of a tile, in bytes
-  int ragged_;
 };
 
 // The turns of one group.
@@ -132,11 +69,13 @@ class AttentionTurns {
     int key = last;
     const int bounded = whole < last ? whole : last;  // from here on; the last tile may be ragged
     for (; key > begin; key -= Config::kKeys, buffer ^= 1) {
+      const bool more = key - Config::kKeys > begin;  // than the tile whose keys are multiplied next
+      supply_.before_weights(buffer, more);
       read<0, kGroups>(columns, buffer);
-      supply_.store(buffer ^ 1);
-      supply_.fetch(key - Config::kKeys > begin);
       weigh(weights, scores, mask, key, key >= bounded, lane, factor);
+      supply_.after_weights();
       end_turn();
+      supply_.before_products(buffer, more);
       arch::priority<1>();
       multiply<0, kGroups>(scores, weights, columns, buffer);
       arch::priority<0>();
@@ -213,7 +152,7 @@ class AttentionTurns {
         pack_weights<T, Link::kShare>(words, scores[m] + step * Link::kShare);
         Link::join(weights[m][step], words);
 #pragma unroll
-        for (int i = 0; i < Link::kRowChunks; ++i) arch::settle(weights[m][step][i].words[0]);
+        for (int i = 0; i < 4 * Link::kRowChunks; ++i) arch::settle(weights[m][step][i / 4].words[i % 4]);
       }
     }
   }
@@ -227,7 +166,7 @@ class AttentionTurns {
   Supply& supply_;
   const unsigned char* tiles_;
   ColumnReader<Link, typename Tiles::KeyTile> keys_;
-  ColumnReader<Link, typename Tiles::ValueTile> values_;
+  typename Tiles::ValueReader values_;
 };
 
 }  // namespace wmma

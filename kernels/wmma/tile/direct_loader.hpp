@@ -26,7 +26,15 @@ struct TurnedTile {
   }
 };
 
-// Reads an operand's tiles from such a tile: 16 lanes read 16 rows or columns of four lines, and each gets one of them.
+// What a lane brings to a product of the 8 lines from `at` on: 16 lanes read 16 rows or columns of four lines, and each
+// gets one of them.
+template <class Tile>
+WMMA_DEVICE void read_turned_chunk(Chunk& x, const unsigned char* at) {
+  arch::read_turned(x.words, at);
+  arch::read_turned(x.words + 2, at + 4 * Tile::kPitch * 16);  // the exchange is the same four lines down
+}
+
+// Reads an operand's tiles from such a tile.
 template <class Product, class Tile, bool kIsA, int kTiles, int kSteps>
 class TurningReader {
   static constexpr int kSide = kIsA ? Product::kRows : Product::kCols;
@@ -51,9 +59,7 @@ class TurningReader {
   WMMA_DEVICE void read(Chunk (&x)[kTiles][kChunks], const unsigned char* tile, int step) const {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      const unsigned char* at = tile + at_[n] + step * step_bytes_;
-      arch::read_turned(x[n][0].words, at);
-      arch::read_turned(x[n][0].words + 2, at + 4 * Tile::kPitch * 16);  // the exchange is the same four lines down
+      read_turned_chunk<Tile>(x[n][0], tile + at_[n] + step * step_bytes_);
     }
   }
 
@@ -62,15 +68,21 @@ class TurningReader {
   uint32_t step_bytes_;
 };
 
+// Where an operand's tile lies as its memory runs.
+template <class T, Order kOrder, int kOuter, int kDepth>
+using DirectTile = Choose<kOrder == Order::kAlongK, SharedTile<kOuter, kDepth * sizeof(T)>,
+                          TurnedTile<kDepth, kOuter * sizeof(T)>>;
+
 // kOuter rows or columns by kDepth of K, by whole chunks as they are: lines run as the operand's memory does.
-template <class T, Order kOrder, int kOuter, int kDepth, int kThreads>
+template <class T, Order kOrder, int kOuter, int kDepth, int kThreads,
+          class TileType = DirectTile<T, kOrder, kOuter, kDepth>>
 class DirectLoader {
   static constexpr bool kAlong = kOrder == Order::kAlongK;
   static constexpr int kWaves = kThreads / arch::kWaveSize;
   static constexpr int kPerChunk = 16 / sizeof(T);
 
  public:
-  using Tile = Choose<kAlong, SharedTile<kOuter, kDepth * sizeof(T)>, TurnedTile<kDepth, kOuter * sizeof(T)>>;
+  using Tile = TileType;
   template <class Product, bool kIsA, int kTiles, int kSteps>
   using Reader = Choose<kAlong, LineReader<Product, Tile, kIsA, kTiles, kSteps>,
                         TurningReader<Product, Tile, kIsA, kTiles, kSteps>>;
@@ -105,10 +117,16 @@ class DirectLoader {
   }
 
   WMMA_DEVICE void advance(int64_t k) { from_ += k * k_step_; }
+  WMMA_DEVICE void move(int64_t bytes) { from_ += bytes; }
 
   // Puts the i-th of a wave's copies in flight.
   WMMA_DEVICE void copy(unsigned char* tile, int i) const {
     if (kExact || piece(i) < kPieces) arch::load_to_shared(from_, offset_[i], tile + piece(i) * kPieceBytes);
+  }
+
+  WMMA_DEVICE void copy(unsigned char* tile) const {
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) copy(tile, i);
   }
 
   // The tile of which only the first `limit` of K exist, the rest being zero, by way of registers. All is loaded before

@@ -85,7 +85,8 @@ def shared_bytes(config: AttentionConfig, target: arch.Target) -> int:
         values = tile_bytes(target, config.slice, config.keys, size)
     keys_values = (tile_bytes(target, config.keys, config.depth, size) + values) * (2 if config.in_turns else 1)
     weights = 0 if step.stays else tile_bytes(target, rows, config.keys, size)
-    tiles = (max(queries, keys_values) if config.keeps_queries else queries + keys_values) + weights
+    shares = config.keeps_queries and not (config.in_turns and config.asynchronous)
+    tiles = (max(queries, keys_values) if shares else queries + keys_values) + weights
     return max(tiles, rows * (2 + config.slice) * 4 if config.cluster else 0)
 
 
@@ -99,7 +100,8 @@ def registers(config: AttentionConfig, target: arch.Target) -> int:
         total += rows * config.depth * size * step.copies / target.wave / 4
     if config.in_turns:  # each of two groups has one of K and V on its way, and weights beside the next scores
         waves = config.waves // 2
-        total += config.keys * max(config.depth, config.slice) * size / (waves * target.wave) / 4
+        if not config.asynchronous:
+            total += config.keys * max(config.depth, config.slice) * size / (waves * target.wave) / 4
         total += rows * config.keys * size / target.wave / 4
     elif not config.asynchronous:
         total += config.keys * (config.depth + config.slice) * size / (config.waves * target.wave) / 4
@@ -129,8 +131,9 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
     slices = dict.fromkeys((whole_slice, *(x for x in (256, 128, 64, 32) if x < whole_slice and x % step.whole == 0)))
     if _takes_turns(problem, target, rows):
         keys = 128 if max(whole_depth, whole_slice) <= 64 else 64
+        direct = _goes_as_it_is(problem, target)
         config = AttentionConfig(
-            element, False, 32, 8, 1, keys, whole_depth, whole_slice, True, False, True, packed, 1, occupancy=2
+            element, False, 32, 8, 1, keys, whole_depth, whole_slice, True, direct, True, packed, 1, occupancy=2
         )
         if shared_bytes(config, target) <= target.lds_bytes:
             yield config
@@ -159,6 +162,12 @@ def _takes_turns(problem: AttentionProblem, target: arch.Target, rows: int) -> b
     whole chunks, and the block's 256 rows are more than another's."""
     whole_chunks = problem.dtype.itemsize == 2 and problem.k_vec == problem.v_vec == 8 and not problem.wide
     return target.family == "cdna" and target.name != "gfx908" and whole_chunks and rows > 128
+
+
+def _goes_as_it_is(problem: AttentionProblem, target: arch.Target) -> bool:
+    """Whether DirectLoader can bring K and V: lines along the head size, by powers of two, without a rest."""
+    along = problem.k_order == problem.v_order == "e"
+    return target.name == "gfx950" and along and {problem.e, problem.ev} <= {32, 64, 128, 256}
 
 
 def _copies_fit(threads: int, keys: int, *widths: int) -> bool:

@@ -1,0 +1,226 @@
+// What two groups of waves in turns (turns.hpp) bring to shared memory: the first group keys, the second values, each a
+// tile ahead. Tiles come from the last to the first; `last` is the last one's first key, of which `keys` exist.
+//
+// A supply puts the last tile into the first buffer (`fetch_last`, `store_last`, `last_is_there`) and the one before it
+// on its way (`begin`). Then it is told of the turns: at a tile whose values lie in `buffer` the keys that come next lie
+// in the other one; `more` is whether a tile comes after that.
+#pragma once
+
+#include <wmma/attention/rows.hpp>
+#include <wmma/tile/chain.hpp>
+#include <wmma/tile/staged_loader.hpp>
+#ifdef __gfx950__
+#include <wmma/tile/direct_loader.hpp>
+#endif
+
+namespace wmma {
+
+#ifdef __gfx950__
+// Columns as an operand from lines that run along them: tile n, step by step. Four lines of the matrix unit's tile that
+// follow each other do so in memory.
+template <class Link, class Tile, int kColumns>
+class TurningColumns {
+  static constexpr int kTiles = kColumns / Link::kCols;
+  static_assert(Link::kColChunks == 1 && Link::kPerChunk == 8, "16 bits, a chunk a lane");
+
+ public:
+  WMMA_DEVICE explicit TurningColumns(uint32_t lane) {
+    const uint32_t group = lane / 16 * 16;
+    const uint32_t within = lane % 16;
+    const uint32_t line = Link::col_chunk(group, 0) * 8 + within / 4;
+    const uint32_t column = Link::col_line(group + within % 4 * 4, 0);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      at_[n] = Tile::offset(line, (Link::first_line(n) + column) / 8) + column % 8 * 2;
+    }
+  }
+  WMMA_DEVICE void read(Chunk* x, const unsigned char* tile, int n, int step) const {
+    read_turned_chunk<Tile>(*x, tile + at_[n] + step * (Link::kDepth * Tile::kPitch * 16));
+  }
+
+ private:
+  uint32_t at_[kTiles];
+};
+#endif
+
+template <class Config, class Link>
+struct TilesInTurns;
+
+// By way of registers, stored while the group's weights are computed.
+template <class Config, class Link>
+class StagedKeys {
+  using Tiles = TilesInTurns<Config, Link>;
+  using T = typename Config::Element;
+  static constexpr bool kRaggedDepth = Config::kColumns % Config::kDepth != 0;
+
+ public:
+  static constexpr bool kIsSecond = false;
+
+  WMMA_DEVICE StagedKeys(const AttentionArguments& p, const T* k, const T*, unsigned char* tiles, int last, int keys,
+                         int, uint32_t thread)
+      : last_(k + last * p.k.row_stride, p.k.row_stride, p.k.column_stride, keys, thread, {}),
+        others_(k + last * p.k.row_stride, p.k.row_stride, p.k.column_stride, Config::kKeys, thread, {}),
+        tiles_(tiles),
+        step_(Config::kKeys * p.k.row_stride * static_cast<int64_t>(sizeof(T))) {}
+
+  WMMA_DEVICE void fetch_last() { last_.template fetch<kRaggedDepth>(Config::kColumns); }
+  WMMA_DEVICE void store_last() { last_.template store<false>(tiles_); }
+  WMMA_DEVICE void last_is_there() {}
+  WMMA_DEVICE void begin() { fetch(true); }
+  WMMA_DEVICE void before_weights(uint32_t buffer, bool more) {
+    others_.template store<false>(tiles_ + (buffer ^ 1) * Tiles::kKeyBytes);
+    fetch(more);
+  }
+  WMMA_DEVICE void after_weights() {}
+  WMMA_DEVICE void before_products(uint32_t, bool) {}
+
+ private:
+  // The next tile, or, where there is none, the same again: what is loaded always is no choice of registers.
+  WMMA_DEVICE void fetch(bool there) {
+    others_.move(there ? -step_ : 0);
+    others_.template fetch<kRaggedDepth>(Config::kColumns);
+  }
+
+  using Loader = StagedLoader<T, T, Config::kKeyOrder, Config::kKeys, Config::kDepth, Tiles::kGroupThreads,
+                              Config::kKeyVec, false, PlainStage<T, T>, typename Tiles::KeyTile>;
+  Loader last_;
+  Loader others_;
+  unsigned char* tiles_;
+  int64_t step_;  // of a tile, in bytes
+};
+
+// The same, turned on the way: values' lines run along the keys.
+template <class Config, class Link>
+class StagedValues {
+  using Tiles = TilesInTurns<Config, Link>;
+  using T = typename Config::Element;
+
+ public:
+  static constexpr bool kIsSecond = true;
+
+  WMMA_DEVICE StagedValues(const AttentionArguments& p, const T*, const T* v, unsigned char* tiles, int last, int keys,
+                           int columns, uint32_t thread)
+      : values_(v + last * p.v.row_stride, p.v.column_stride, p.v.row_stride, columns, thread, {}),
+        tiles_(tiles + 2 * Tiles::kKeyBytes),
+        step_(Config::kKeys * p.v.row_stride * static_cast<int64_t>(sizeof(T))),
+        ragged_(keys) {}
+
+  WMMA_DEVICE void fetch_last() { values_.template fetch<true>(ragged_); }
+  WMMA_DEVICE void store_last() { values_.template store<false>(tiles_); }
+  WMMA_DEVICE void last_is_there() {}
+  WMMA_DEVICE void begin() { fetch(true); }
+  WMMA_DEVICE void before_weights(uint32_t buffer, bool more) {
+    values_.template store<false>(tiles_ + (buffer ^ 1) * Tiles::kValueBytes);
+    fetch(more);
+  }
+  WMMA_DEVICE void after_weights() {}
+  WMMA_DEVICE void before_products(uint32_t, bool) {}
+
+ private:
+  WMMA_DEVICE void fetch(bool there) {
+    values_.move(there ? -step_ : 0);
+    values_.template fetch<false>();
+  }
+
+  using Loader = StagedLoader<T, T, Config::kValueOrder, Config::kSlice, Config::kKeys, Tiles::kGroupThreads,
+                              Config::kValueVec, false, PlainStage<T, T>, typename Tiles::ValueTile>;
+  Loader values_;
+  unsigned char* tiles_;
+  int64_t step_;  // of a tile, in bytes
+  int ragged_;
+};
+
+#ifdef __gfx950__
+// Straight to shared memory. Nobody reads a tile's keys any more when the first group starts with the products of the
+// tile before it: from then on those of the tile after it are on their way, for two turns.
+template <class Config, class Link>
+class DirectKeys {
+  using Tiles = TilesInTurns<Config, Link>;
+  using T = typename Config::Element;
+
+ public:
+  static constexpr bool kIsSecond = false;
+
+  WMMA_DEVICE DirectKeys(const AttentionArguments& p, const T* k, const T*, unsigned char* tiles, int last, int keys,
+                         int, uint32_t thread)
+      : last_(k + last * p.k.row_stride, p.k.row_stride, 1, keys, thread),
+        others_(k + last * p.k.row_stride, p.k.row_stride, 1, Config::kKeys, thread),
+        tiles_(tiles),
+        step_(Config::kKeys * p.k.row_stride * static_cast<int64_t>(sizeof(T))) {}
+
+  WMMA_DEVICE void fetch_last() { last_.copy(tiles_); }
+  WMMA_DEVICE void store_last() {}
+  WMMA_DEVICE void last_is_there() { arch::wait_copies<0>(); }
+  WMMA_DEVICE void begin() { copy_next(1); }
+  WMMA_DEVICE void before_weights(uint32_t, bool) {}
+  WMMA_DEVICE void after_weights() { arch::wait_copies<0>(); }
+  WMMA_DEVICE void before_products(uint32_t buffer, bool more) {
+    if (more) copy_next(buffer);
+  }
+
+ private:
+  WMMA_DEVICE void copy_next(uint32_t buffer) {
+    others_.move(-step_);
+    others_.copy(tiles_ + buffer * Tiles::kKeyBytes);
+  }
+
+  using Loader = DirectLoader<T, Order::kAlongK, Config::kKeys, Config::kDepth, Tiles::kGroupThreads,
+                              typename Tiles::KeyTile>;
+  Loader last_;
+  Loader others_;
+  unsigned char* tiles_;
+  int64_t step_;  // of a tile, in bytes
+};
+
+// The same for values, a turn later: they are on their way for one. Those of keys that do not exist are zero, since
+// their weight, which is, would make NaN of others.
+template <class Config, class Link>
+class DirectValues {
+  using Tiles = TilesInTurns<Config, Link>;
+  using T = typename Config::Element;
+
+ public:
+  static constexpr bool kIsSecond = true;
+
+  WMMA_DEVICE DirectValues(const AttentionArguments& p, const T*, const T* v, unsigned char* tiles, int last, int keys,
+                           int columns, uint32_t thread)
+      : values_(v + last * p.v.row_stride, 1, p.v.row_stride, columns, thread),
+        tiles_(tiles + 2 * Tiles::kKeyBytes),
+        ragged_(keys) {}
+
+  WMMA_DEVICE void fetch_last() {
+    if (ragged_ == Config::kKeys) {
+      values_.copy(tiles_);
+    } else {
+      values_.fill(tiles_, ragged_);
+    }
+  }
+  WMMA_DEVICE void store_last() {}
+  WMMA_DEVICE void last_is_there() { arch::wait_copies<0>(); }
+  WMMA_DEVICE void begin() {}
+  WMMA_DEVICE void before_weights(uint32_t buffer, bool) {
+    values_.advance(-Config::kKeys);
+    values_.copy(tiles_ + (buffer ^ 1) * Tiles::kValueBytes);
+  }
+  WMMA_DEVICE void after_weights() { arch::wait_copies<0>(); }
+  WMMA_DEVICE void before_products(uint32_t, bool) {}
+
+ private:
+  using Loader = DirectLoader<T, Order::kAcrossK, Config::kSlice, Config::kKeys, Tiles::kGroupThreads>;
+  Loader values_;
+  unsigned char* tiles_;
+  int ragged_;
+};
+
+template <class Config, class Link>
+using KeySupply = Choose<Config::kAsync, DirectKeys<Config, Link>, StagedKeys<Config, Link>>;
+template <class Config, class Link>
+using ValueSupply = Choose<Config::kAsync, DirectValues<Config, Link>, StagedValues<Config, Link>>;
+#else
+template <class Config, class Link>
+using KeySupply = StagedKeys<Config, Link>;
+template <class Config, class Link>
+using ValueSupply = StagedValues<Config, Link>;
+#endif
+
+}  // namespace wmma
