@@ -272,7 +272,7 @@ struct AttentionKernel {
     }
     arch::schedule_barrier();
     key_values.template after_scores<kBounded>(more);
-    wave.weigh(scores, Wave::template mask<kBounded>(scores, mask, key, block.lane, block.scale.factor));
+    wave.weigh(scores, Wave::template mask<kBounded>(scores, mask, key, block.lane, block.scale.factor), [](int) {});
     if constexpr (!Link::kStays) {
 #pragma unroll
       for (int m = 0; m < Config::kTilesM; ++m) {

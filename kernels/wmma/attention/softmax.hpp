@@ -53,9 +53,10 @@ class RunningSoftmax {
     return kIsNone<typename Config::Mask> ? factor : Number(1);
   }
 
-  // Scores become weights relative to the largest score so far; what was summed up before follows.
-  template <int kSums>
-  WMMA_DEVICE void weigh(Number (&scores)[Config::kTilesM][kSums], Number factor) {
+  // Scores become weights relative to the largest score so far; what was summed up before follows. `beside(i)` is done
+  // before the i-th score of a lane's first tile of rows does.
+  template <int kSums, class Beside>
+  WMMA_DEVICE void weigh(Number (&scores)[Config::kTilesM][kSums], Number factor, const Beside& beside) {
     follow(scores, factor);
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
@@ -65,10 +66,16 @@ class RunningSoftmax {
 #pragma unroll
       for (int f = 0; f < kSums; ++f) {
         const int i = Link::row_of(f);
+        if (m == 0) beside(f);
         scores[m][f] = Math::exp(arch::fma(scores[m][f], factor, least[i]));
         sum_[m][i] += scores[m][f];
       }
       if (m + 1 < Config::kTilesM) arch::follows(largest_[m + 1][0], sum_[m][0]);
+    }
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) arch::settle(sum_[m][i]);
     }
   }
 

@@ -2,8 +2,9 @@
 // tile ahead. Tiles come from the last to the first; `last` is the last one's first key, of which `keys` exist.
 //
 // A supply puts the last tile into the first buffer (`fetch_last`, `store_last`, `last_is_there`) and the one before it
-// on its way (`begin`). Then it is told of the turns: at a tile whose values lie in `buffer` the keys that come next lie
-// in the other one; `more` is whether a tile comes after that.
+// on its way (`begin`). Then it is told of the turns, and in that at the matrix unit of each of its kCount groups of
+// products: at a tile whose values lie in `buffer` the keys that come next lie in the other one; `more` is whether a
+// tile comes after that.
 #pragma once
 
 #include <wmma/attention/rows.hpp>
@@ -72,7 +73,8 @@ class StagedKeys {
     fetch(more);
   }
   WMMA_DEVICE void after_weights() {}
-  WMMA_DEVICE void before_products(uint32_t, bool) {}
+  template <int kCount>
+  WMMA_DEVICE void beside_products(uint32_t, bool, int) {}
 
  private:
   // The next tile, or, where there is none, the same again: what is loaded always is no choice of registers.
@@ -114,7 +116,8 @@ class StagedValues {
     fetch(more);
   }
   WMMA_DEVICE void after_weights() {}
-  WMMA_DEVICE void before_products(uint32_t, bool) {}
+  template <int kCount>
+  WMMA_DEVICE void beside_products(uint32_t, bool, int) {}
 
  private:
   WMMA_DEVICE void fetch(bool there) {
@@ -151,21 +154,25 @@ class DirectKeys {
   WMMA_DEVICE void fetch_last() { last_.copy(tiles_); }
   WMMA_DEVICE void store_last() {}
   WMMA_DEVICE void last_is_there() { arch::wait_copies<0>(); }
-  WMMA_DEVICE void begin() { copy_next(1); }
+  WMMA_DEVICE void begin() {
+    others_.move(-step_);
+    others_.copy(tiles_ + Tiles::kKeyBytes);
+  }
   WMMA_DEVICE void before_weights(uint32_t, bool) {}
   WMMA_DEVICE void after_weights() { arch::wait_copies<0>(); }
-  WMMA_DEVICE void before_products(uint32_t buffer, bool more) {
-    if (more) copy_next(buffer);
+  // The next tile, or, where there is none, the same again, beside the products: they wait for no queue of copies.
+  template <int kCount>
+  WMMA_DEVICE void beside_products(uint32_t buffer, bool more, int i) {
+    if (i == 0) others_.move(more ? -step_ : 0);
+#pragma unroll
+    for (int copy = i * Loader::kCopies / kCount; copy < (i + 1) * Loader::kCopies / kCount; ++copy) {
+      others_.copy(tiles_ + buffer * Tiles::kKeyBytes, copy);
+    }
   }
 
  private:
-  WMMA_DEVICE void copy_next(uint32_t buffer) {
-    others_.move(-step_);
-    others_.copy(tiles_ + buffer * Tiles::kKeyBytes);
-  }
-
-  using Loader = DirectLoader<T, Order::kAlongK, Config::kKeys, Config::kDepth, Tiles::kGroupThreads,
-                              typename Tiles::KeyTile>;
+  using Loader =
+      DirectLoader<T, Order::kAlongK, Config::kKeys, Config::kDepth, Tiles::kGroupThreads, typename Tiles::KeyTile>;
   Loader last_;
   Loader others_;
   unsigned char* tiles_;
@@ -203,7 +210,8 @@ class DirectValues {
     values_.copy(tiles_ + (buffer ^ 1) * Tiles::kValueBytes);
   }
   WMMA_DEVICE void after_weights() { arch::wait_copies<0>(); }
-  WMMA_DEVICE void before_products(uint32_t, bool) {}
+  template <int kCount>
+  WMMA_DEVICE void beside_products(uint32_t, bool, int) {}
 
  private:
   using Loader = DirectLoader<T, Order::kAcrossK, Config::kSlice, Config::kKeys, Tiles::kGroupThreads>;

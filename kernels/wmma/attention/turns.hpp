@@ -6,8 +6,8 @@
 //   group 0    Q·K(0)     weights(0)       P·V(0), Q·K(1)       weights(1)
 //   group 1               Q·K(0)           weights(0)           P·V(0), Q·K(1)
 //
-// The first group brings keys, the second values (supplies.hpp): both are doubled in shared memory, since the groups are
-// at different tiles.
+// The first group brings keys, the second values (supplies.hpp): both are doubled in shared memory, since the groups
+// are at different tiles.
 #pragma once
 
 #include <wmma/attention/supplies.hpp>
@@ -63,7 +63,7 @@ class AttentionTurns {
     Weights weights;
     if (Supply::kIsSecond) arch::shared_barrier();
     read<ValueGroups::kCount, kGroups>(columns, 1);
-    multiply<ValueGroups::kCount, kGroups>(scores, weights, columns, 1);
+    multiply<ValueGroups::kCount, kGroups>(scores, weights, columns, 1, [](int) {});
     end_turn();
     uint32_t buffer = 0;
     int key = last;
@@ -71,37 +71,45 @@ class AttentionTurns {
     for (; key > begin; key -= Config::kKeys, buffer ^= 1) {
       const bool more = key - Config::kKeys > begin;  // than the tile whose keys are multiplied next
       supply_.before_weights(buffer, more);
-      read<0, kGroups>(columns, buffer);
-      weigh(weights, scores, mask, key, key >= bounded, lane, factor);
+      weigh<kGroups>(weights, scores, columns, buffer, mask, key, key >= bounded, lane, factor);
       supply_.after_weights();
       end_turn();
-      supply_.before_products(buffer, more);
       arch::priority<1>();
-      multiply<0, kGroups>(scores, weights, columns, buffer);
+      multiply<0, kGroups>(scores, weights, columns, buffer,
+                           [&](int i) { supply_.template beside_products<kGroups>(buffer, more, i); });
       arch::priority<0>();
       end_turn();
     }
-    read<0, ValueGroups::kCount>(columns, buffer);
-    weigh(weights, scores, mask, key, true, lane, factor);
+    weigh<ValueGroups::kCount>(weights, scores, columns, buffer, mask, key, true, lane, factor);
+    supply_.after_weights();
     end_turn();
-    multiply<0, ValueGroups::kCount>(scores, weights, columns, buffer);
+    multiply<0, ValueGroups::kCount>(scores, weights, columns, buffer, [](int) {});
     if (!Supply::kIsSecond) end_turn();
   }
 
  private:
-  // A turn at a tile's weights.
-  template <class Mask>
-  WMMA_DEVICE void weigh(Weights& weights, Scores& scores, const Mask& mask, int key, bool bounded, uint32_t lane,
-                         Number factor) {
+  // A turn at a tile's weights. Beside these it reads the first columns of the turn that follows, of kEnd groups.
+  template <int kEnd, class Mask>
+  WMMA_DEVICE void weigh(Weights& weights, Scores& scores, Columns& columns, uint32_t buffer, const Mask& mask, int key,
+                         bool bounded, uint32_t lane, Number factor) {
     arch::schedule_barrier();
-    wave_.weigh(scores, bounded ? Wave::template mask<true>(scores, mask, key, lane, factor)
-                                : Wave::template mask<false>(scores, mask, key, lane, factor));
+    const Number scale = bounded ? Wave::template mask<true>(scores, mask, key, lane, factor)
+                                 : Wave::template mask<false>(scores, mask, key, lane, factor);
+    wave_.weigh(scores, scale, [&](int i) {
+      constexpr int kApart = kSums / kAhead;
+      if (i % kApart != 0 || i / kApart >= kEnd) return;
+      arch::schedule_barrier();
+      read_group(columns, buffer, i / kApart);
+      arch::schedule_barrier();
+    });
     pack(weights, scores);
   }
 
   // A turn at the matrix unit, or its groups kFirst … kEnd: P·V of the tile in `buffer`, and Q·K of the next one.
-  template <int kFirst, int kEnd>
-  WMMA_DEVICE void multiply(Scores& scores, const Weights& weights, Columns& columns, uint32_t buffer) {
+  // `beside(i)` is done with each.
+  template <int kFirst, int kEnd, class Beside>
+  WMMA_DEVICE void multiply(Scores& scores, const Weights& weights, Columns& columns, uint32_t buffer,
+                            const Beside& beside) {
 #pragma unroll
     for (int i = kFirst; i < kEnd; ++i) {
       if (i + kAhead < kEnd) read_group(columns, buffer, i + kAhead);
@@ -111,6 +119,7 @@ class AttentionTurns {
         if (i == ValueGroups::kCount) clear(scores);
         KeyGroups::multiply(scores, wave_.queries, columns[i % (kAhead + 1)], i - ValueGroups::kCount);
       }
+      beside(i);
       arch::schedule_barrier();
     }
   }

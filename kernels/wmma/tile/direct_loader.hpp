@@ -70,8 +70,8 @@ class TurningReader {
 
 // Where an operand's tile lies as its memory runs.
 template <class T, Order kOrder, int kOuter, int kDepth>
-using DirectTile = Choose<kOrder == Order::kAlongK, SharedTile<kOuter, kDepth * sizeof(T)>,
-                          TurnedTile<kDepth, kOuter * sizeof(T)>>;
+using DirectTile =
+    Choose<kOrder == Order::kAlongK, SharedTile<kOuter, kDepth * sizeof(T)>, TurnedTile<kDepth, kOuter * sizeof(T)>>;
 
 // kOuter rows or columns by kDepth of K, by whole chunks as they are: lines run as the operand's memory does.
 template <class T, Order kOrder, int kOuter, int kDepth, int kThreads,
@@ -121,7 +121,9 @@ class DirectLoader {
 
   // Puts the i-th of a wave's copies in flight.
   WMMA_DEVICE void copy(unsigned char* tile, int i) const {
-    if (kExact || piece(i) < kPieces) arch::load_to_shared(from_, offset_[i], tile + piece(i) * kPieceBytes);
+    if (kExact || piece(i) < kPieces) {
+      arch::load_to_shared(from_, offset_[i], arch::shared_address(tile) + piece(i) * kPieceBytes);
+    }
   }
 
   WMMA_DEVICE void copy(unsigned char* tile) const {
