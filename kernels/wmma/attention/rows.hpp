@@ -79,36 +79,53 @@ WMMA_DEVICE auto offsets_of(const AttentionArguments& p, int64_t row) {
 WMMA_DEVICE int clamped(int64_t x, int low, int high) { return x < low ? low : x < high ? static_cast<int>(x) : high; }
 
 // Rows of `x` to the lines of a tile, columns first … first + kWidth − 1, zero beyond `columns`, each multiplied by
-// `sign`. Rows beyond the last repeat it. For what is loaded once: nothing is in flight meanwhile.
-template <class Tile, class T, int kWidth, int kVec, int kThreads, class Number, class Place>
+// `sign`. Rows beyond the last repeat it. For what is loaded once; kAtOnce of a thread's chunks are in flight together.
+#ifdef WMMA_AMD
+constexpr int kMostAtOnce = 8;
+#else
+constexpr int kMostAtOnce = 2;
+#endif
+template <class Tile, class T, int kWidth, int kVec, int kThreads, int kAtOnce, class Number, class Place>
 WMMA_DEVICE void load_rows(unsigned char* tile, const AttentionOperand& x, const Place& place, uint32_t first_row,
                            int first_column, int columns, uint32_t thread, Number sign) {
   constexpr int kPerChunk = 16 / sizeof(T);
   constexpr int kPiece = detail::lower(kVec, kPerChunk);
   constexpr uint32_t kChunks = kWidth / kPerChunk;
-#pragma unroll 2
-  for (uint32_t at = thread; at < Tile::kLines * kChunks; at += kThreads) {
-    const uint32_t line = at / kChunks;
-    const uint32_t chunk = at % kChunks;
-    const uint32_t row = first_row + line < place.rows ? first_row + line : place.rows - 1;
-    const int column = first_column + static_cast<int>(chunk) * kPerChunk;
-    const T* from = static_cast<const T*>(x.data) + place.offset(x, row) +
-                    column * (kPiece > 1 ? int64_t{1} : static_cast<int64_t>(x.column_stride));
-    alignas(16) T values[kPerChunk];
+  constexpr uint32_t kTotal = Tile::kLines * kChunks;
+  constexpr int kShare = (kTotal + kThreads - 1) / kThreads;
+  constexpr int kBatch = detail::lower(kShare, kPiece == kPerChunk ? kAtOnce : 2);
+#pragma unroll 1
+  for (uint32_t from = thread; from < kTotal; from += kBatch * kThreads) {
+    alignas(16) T values[kBatch][kPerChunk];
 #pragma unroll
-    for (int i = 0; i < kPerChunk; i += kPiece) {
-      if (column + i < columns) {
-        arch::copy<kPiece>(values + i, from + i * (kPiece > 1 ? int64_t{1} : static_cast<int64_t>(x.column_stride)));
-      } else {
+    for (int n = 0; n < kBatch; ++n) {
+      const uint32_t at = from + n * kThreads;
+      if (kTotal % (kBatch * kThreads) != 0 && at >= kTotal) break;
+      const uint32_t line = at / kChunks;
+      const uint32_t row = first_row + line < place.rows ? first_row + line : place.rows - 1;
+      const int column = first_column + static_cast<int>(at % kChunks) * kPerChunk;
+      const int64_t step = kPiece > 1 ? 1 : x.column_stride;
+      const T* data = static_cast<const T*>(x.data) + place.offset(x, row) + column * step;
 #pragma unroll
-        for (int j = 0; j < kPiece; ++j) values[i + j] = T(0.0f);
+      for (int i = 0; i < kPerChunk; i += kPiece) {
+        if (column + i < columns) {
+          arch::copy<kPiece>(values[n] + i, data + i * step);
+        } else {
+#pragma unroll
+          for (int j = 0; j < kPiece; ++j) values[n][i + j] = T(0.0f);
+        }
       }
     }
-    if (sign != Number(1)) {
 #pragma unroll
-      for (int i = 0; i < kPerChunk; ++i) values[i] = convert<T>(convert<Number>(values[i]) * sign);
+    for (int n = 0; n < kBatch; ++n) {
+      const uint32_t at = from + n * kThreads;
+      if (kTotal % (kBatch * kThreads) != 0 && at >= kTotal) break;
+      if (sign != Number(1)) {
+#pragma unroll
+        for (int i = 0; i < kPerChunk; ++i) values[n][i] = convert<T>(convert<Number>(values[n][i]) * sign);
+      }
+      arch::copy<kPerChunk>(reinterpret_cast<T*>(tile + Tile::offset(at / kChunks, at % kChunks)), values[n]);
     }
-    arch::copy<kPerChunk>(reinterpret_cast<T*>(tile + Tile::offset(line, chunk)), values);
   }
 }
 
