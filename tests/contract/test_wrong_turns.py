@@ -11,7 +11,7 @@ from wmma_ops.plan.gemm import planner
 from wmma_ops.testing import AttentionCase, GemmCase, Mismatch, run
 
 STAGED, TURNS, SOFTMAX = "gemm/staged.hpp", "attention/turns.hpp", "attention/softmax.hpp"
-DIRECT, LOADER = "gemm/direct_copy.hpp", "tile/direct_loader.hpp"
+DIRECT, LOADER, SUPPLIES = "gemm/direct_copy.hpp", "tile/direct_loader.hpp", "attention/supplies.hpp"
 PRODUCT = GemmCase(m=256, n=256, k=160, dtype="bfloat16", b_layout="column")
 RAGGED = GemmCase(m=200, n=248, k=328, dtype="bfloat16")
 ATTENTION = AttentionCase(heads=1, sq=256, skv=333, e=64, dtype="float16", scale=2.0)
@@ -143,12 +143,18 @@ WRONG += [
         ),
         (
             "no_barrier_after_the_weights",
-            "      weigh(weights, scores, mask, key, key >= bounded, lane, factor);\n      end_turn();\n",
-            "      weigh(weights, scores, mask, key, key >= bounded, lane, factor);\n",
+            "      supply_.after_weights();\n      end_turn();\n",
+            "      supply_.after_weights();\n",
             TURNS,
             {"caught": (EmulationError, Mismatch)},
         ),
-        ("into_the_buffer_that_is_read", "supply_.store(buffer ^ 1);", "supply_.store(buffer);", TURNS, {}),
+        (
+            "into_the_buffer_that_is_read",
+            "store<false>(tiles_ + (buffer ^ 1) * Tiles::kKeyBytes);",
+            "store<false>(tiles_ + buffer * Tiles::kKeyBytes);",
+            SUPPLIES,
+            {},
+        ),
         (
             "values_of_the_wrong_tile",
             "values_, value_tile(buffer), i);",
@@ -169,6 +175,48 @@ WRONG += [
             "    if (kPatience > 0 && sum_[0][0] > Number(0)) return;\n",
             SOFTMAX,
             {"caught": (Mismatch,)},
+        ),
+        (
+            "keys_not_waited_for",
+            "before_weights(uint32_t, bool) {}\n  WMMA_DEVICE void after_weights() { arch::wait_copies<0>(); }",
+            "before_weights(uint32_t, bool) {}\n  WMMA_DEVICE void after_weights() {}",
+            SUPPLIES,
+            {"target": "gfx950"},
+        ),
+        (
+            "values_not_waited_for",
+            "  }\n  WMMA_DEVICE void after_weights() { arch::wait_copies<0>(); }",
+            "  }\n  WMMA_DEVICE void after_weights() {}",
+            SUPPLIES,
+            {"target": "gfx950"},
+        ),
+        (
+            "keys_into_the_buffer_that_is_read",
+            "others_.copy(tiles_ + buffer * Tiles::kKeyBytes, copy);",
+            "others_.copy(tiles_ + (buffer ^ 1) * Tiles::kKeyBytes, copy);",
+            SUPPLIES,
+            {"target": "gfx950"},
+        ),
+        (
+            "values_into_the_buffer_that_is_read",
+            "values_.copy(tiles_ + (buffer ^ 1) * Tiles::kValueBytes);",
+            "values_.copy(tiles_ + buffer * Tiles::kValueBytes);",
+            SUPPLIES,
+            {"target": "gfx950"},
+        ),
+        (
+            "values_of_keys_that_are_not_there",
+            "values_.fill(tiles_, ragged_);",
+            "values_.copy(tiles_);",
+            SUPPLIES,
+            {"target": "gfx950", "caught": (EmulationError, Mismatch)},
+        ),
+        (
+            "columns_in_the_order_of_memory",
+            "Link::col_line(group + within % 4 * 4, 0);",
+            "group % Link::kCols + within % 4 * 4;",
+            SUPPLIES,
+            {"target": "gfx950", "caught": (Mismatch,)},
         ),
     )
 ]
