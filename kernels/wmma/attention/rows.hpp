@@ -6,6 +6,7 @@
 #include <wmma/attention/math.hpp>
 #include <wmma/grid.hpp>
 #include <wmma/tile/config.hpp>
+#include <wmma/tile/rounding.hpp>
 
 namespace wmma {
 
@@ -152,8 +153,14 @@ WMMA_DEVICE void store_sums(T* to, int64_t stride, int columns, int first_column
 #pragma unroll
     for (int j = 0; j < Link::kRun; ++j) values[j] = value(f + j);
     alignas(16) T result[Link::kRun];
+    if constexpr (sizeof(T) == 2 && Link::kRun % 2 == 0) {
+      uint32_t words[Link::kRun / 2];
+      detail::pack<T, Link::kRun>(words, values);
+      arch::copy_bytes<sizeof(words)>(result, words);
+    } else {
 #pragma unroll
-    for (int j = 0; j < Link::kRun; ++j) result[j] = convert<T>(values[j]);
+      for (int j = 0; j < Link::kRun; ++j) result[j] = convert<T>(values[j]);
+    }
     store_run<Link::kRun, kVec>(to + column * stride, stride, result, columns - column);
   }
 }

@@ -26,6 +26,13 @@ class RunningSoftmax {
 #else
   static constexpr int kPartVec = 1;
 #endif
+  // Of small heads a tile's weights take longer than its products: when the last are computed the matrix unit rests,
+  // and packed instructions sum them up, which do not run beside its own.
+#if defined(__gfx942__) || defined(__gfx950__)
+  static constexpr bool kSumsLast = Config::kInTurns && Config::kDepth + Config::kSlice <= 128;
+#else
+  static constexpr bool kSumsLast = false;
+#endif
   static constexpr int kOutSums = Config::kSlice / Link::kCols * Link::kElements;
 
  public:
@@ -68,7 +75,15 @@ class RunningSoftmax {
         const int i = Link::row_of(f);
         if (m == 0) beside(f);
         scores[m][f] = Math::exp(arch::fma(scores[m][f], factor, least[i]));
-        sum_[m][i] += scores[m][f];
+        if (!kSumsLast) sum_[m][i] += scores[m][f];
+      }
+      if constexpr (kSumsLast) {
+        arch::schedule_barrier();
+        Number even = scores[m][0];
+        Number odd = scores[m][1];
+#pragma unroll
+        for (int f = 2; f < kSums; f += 2) even += scores[m][f], odd += scores[m][f + 1];
+        sum_[m][0] += even + odd;
       }
       if (m + 1 < Config::kTilesM) arch::follows(largest_[m + 1][0], sum_[m][0]);
     }
