@@ -233,7 +233,8 @@ struct AttentionKernel {
 
   static WMMA_DEVICE void load_queries(unsigned char* shared, const AttentionArguments& p, const Place& place,
                                        uint32_t first_row, int first_column, uint32_t thread, Number sign) {
-    constexpr int kAtOnce = KeyValueTiles::kDepths == 1 ? kMostAtOnce : 2;  // else sums fill the registers
+    constexpr int kAtOnce =
+        detail::lower(kMostAtOnce, KeyValueTiles::kDepths == 1 ? 8 : 2);  // else sums fill the registers
     load_rows<QueryTile, T, Config::kDepth, Config::kQueryVec, kThreads, kAtOnce>(shared, p.q, place, first_row,
                                                                                   first_column, p.e, thread, sign);
   }

@@ -84,7 +84,7 @@ WMMA_DEVICE int clamped(int64_t x, int low, int high) { return x < low ? low : x
 #ifdef WMMA_AMD
 constexpr int kMostAtOnce = 8;
 #else
-constexpr int kMostAtOnce = 2;
+constexpr int kMostAtOnce = 1;  // each is stored when it comes: registers are few in the gradients' kernels
 #endif
 template <class Tile, class T, int kWidth, int kVec, int kThreads, int kAtOnce, class Number, class Place>
 WMMA_DEVICE void load_rows(unsigned char* tile, const AttentionOperand& x, const Place& place, uint32_t first_row,
@@ -94,8 +94,9 @@ WMMA_DEVICE void load_rows(unsigned char* tile, const AttentionOperand& x, const
   constexpr uint32_t kChunks = kWidth / kPerChunk;
   constexpr uint32_t kTotal = Tile::kLines * kChunks;
   constexpr int kShare = (kTotal + kThreads - 1) / kThreads;
-  constexpr int kBatch = detail::lower(kShare, kPiece == kPerChunk ? kAtOnce : 2);
-#pragma unroll 1
+  constexpr int kBatch = detail::lower(kShare, kPiece == kPerChunk ? kAtOnce : detail::lower(kAtOnce, 2));
+  constexpr int kUnrolled = kBatch == 1 ? 2 : 1;
+#pragma unroll kUnrolled
   for (uint32_t from = thread; from < kTotal; from += kBatch * kThreads) {
     alignas(16) T values[kBatch][kPerChunk];
 #pragma unroll
