@@ -1,10 +1,11 @@
 """Which tests run when: all, a quick part of them that changes with the commit, the rest of them, what a compiler is held to
 that is not the pinned one, or what another release of torch is.
 
-The quick part has one CDNA and one RDNA target of those that are emulated, for the device library one of those that
-kernels only compile for, every third of the kernels that are wrong on purpose, nothing that is marked `full`, and no
-models. The turn is the commit's number, so that many commits together run everything. The rest has half of the tests of the
-other targets, by turns too, and a quarter of those of a target whose code is another's.
+The quick part has one CDNA and one RDNA target of those that are emulated, with half of their values and of the emulator's
+tests, for the device library one of those that kernels only compile for, every third of the kernels that are wrong on
+purpose, nothing that is marked `full`, and no models. The turn is the commit's number, so that many commits together run
+everything. The rest has half of the tests of the other targets, by turns too, and a quarter of those of a target whose code
+is another's.
 
 Another torch (tests/torch_versions.py) meets some tests of each kind that depend on it more than on us.
 """
@@ -116,7 +117,11 @@ def is_targets_turn(item, turn: int) -> bool:
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     named = {name for value in parameters if (name := target_of(value))}
     parts = 4 if named <= set(TWINS) else 2
-    return len(named) != 1 or (sum(item.callspec.id.encode()) + turn) % parts == 0
+    return len(named) != 1 or is_in_part(item, turn, parts)
+
+
+def is_in_part(item, turn: int, parts: int) -> bool:
+    return (sum(item.callspec.id.encode()) + turn) % parts == 0
 
 
 def is_of_compilers(item, turn: int) -> bool:
@@ -145,6 +150,8 @@ def is_quick(item, turn: int) -> bool:
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     named = {name for value in parameters if (name := target_of(value))}
     if not named <= set(targets(turn)):
+        return False
+    if named and (is_of_values(item) or item.path.parent.name == "emulator") and not is_in_part(item, turn, 2):
         return False
     if item.path.parent.name == "emulator" and not set(COMPILED).isdisjoint(map(str, parameters)):
         return COMPILED[turn % len(COMPILED)] in map(str, parameters)
