@@ -11,7 +11,7 @@ import wmma_ops
 from wmma_ops import jit
 from wmma_ops.hardware import arch, geometry
 from wmma_ops.ops.types import OUTPUTS
-from wmma_ops.plan.attention.loops import backward
+from wmma_ops.plan.attention.loops import backward, warpgroup
 from wmma_ops.plan.attention.loops import forward as attention
 from wmma_ops.plan.gemm import loops as gemm_loops
 from wmma_ops.plan.gemm import planner as gemm
@@ -106,6 +106,9 @@ def _configured(target: arch.Target):
             for config in one(attention.candidates(problem, target)):
                 shared = attention.shared_bytes(config, target)
                 yield "AttentionKernel", attention.source(problem, config, target), config.waves * target.wave, shared
+            for config in warpgroup.candidates(problem, target):
+                shared = warpgroup.shared_bytes(config)
+                yield "WarpgroupAttention", warpgroup.source(problem, config, target), config.threads, shared
             problem = dataclasses.replace(problem, backward=True, g_order=problem.q_order, g_vec=problem.q_vec)
             lanes = attention.is_lanes(target, problem.dtype)
             for config in (x for owns in (False, True) for x in one(backward.candidates(problem, target, owns))):

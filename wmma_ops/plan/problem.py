@@ -279,6 +279,10 @@ class AttentionNumbers(NamedTuple):
     keys_of_split: int
     tiles: int  # of rows
     slices: int  # of V's columns
+    lines_q: int = 0  # that a copy engine brings a warpgroup, or a block of K and of V; 0: none does
+    lines_k: int = 0
+    lines_out: int = 0  # that it takes away from a wave
+    together: int = 0  # heads that blocks which walk go through before others
 
 
 def _read(cls, values: list[int], types: tuple[str, str], orders: dict[str, str]):

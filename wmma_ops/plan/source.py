@@ -64,3 +64,17 @@ def registered(codes: Iterable[int]) -> str:
                 "};\n"
             )
     return found
+
+
+def wgmma_of_width(columns: int) -> str:
+    """The instructions of a width that few kernels have (kernels/wmma/arch/wgmma.hpp): all of them would be slow to read
+    for each."""
+    sums = columns // 2
+    names = ", ".join(f"%{i}" for i in range(sums))
+    operands = ", ".join(f"c(d[(i) + {i}])" for i in range(sums))
+    numbers = ", ".join(str(sums + i) for i in range(7))
+    return (
+        f'#define WMMA_NAMES{sums} "{names}"\n'
+        f"#define WMMA_D{sums}(c, d, i) {operands}\n"
+        f"#define WMMA_OTHER_WGMMAS WMMA_WGMMAS({columns}, {numbers})\n"
+    )

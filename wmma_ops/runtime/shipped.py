@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from wmma_ops import jit
 from wmma_ops.hardware import arch
-from wmma_ops.plan.attention.loops import backward as attention_backward
-from wmma_ops.plan.attention.loops import forward as attention
+from wmma_ops.plan.attention import planner as attention
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
 from wmma_ops.plan.plan import KERNEL_FILE, Plan
@@ -38,11 +37,8 @@ def _others(problem, target: arch.Target) -> Iterator[Plan]:
         elif isinstance(problem, GemmGemmProblem):
             for config in gemm_gemm.ranked(asked, target):
                 yield gemm_gemm.plan_of(asked, config, target, _REASON)
-        elif problem.backward:
-            yield dataclasses.replace(attention_backward.plan(asked, target), reason=_REASON)
         else:
-            for config in attention.ranked(asked, target):
-                for one in dict.fromkeys((attention.split(asked, config, target), config)):
-                    yield attention.plan_of(asked, one, target, _REASON)
+            for one in attention.every(asked, target, _REASON):
+                yield dataclasses.replace(one, reason=_REASON)
     if isinstance(problem, GemmGemmProblem):
         yield gemm_gemm.two(f"{_REASON}: two products")

@@ -2,6 +2,8 @@
 // by both, so it uses nothing but the language.
 #pragma once
 
+#include <wmma/tile/arguments.hpp>
+
 namespace wmma {
 
 // A tensor [batch, heads, rows, columns], its strides in elements; 0 repeats. k and v have a head for each group of
@@ -24,9 +26,14 @@ struct AttentionArguments {
   int sq, skv, e, ev;
   int batch, heads, group;  // query heads; how many of them share a key head
   int splits, keys_of_split;
-  int tiles;   // blocks along the rows of a head
-  int slices;  // blocks that share a tile of rows, each with a part of the columns
-  int unused;
+  int tiles;     // blocks along the rows of a head
+  int slices;    // blocks that share a tile of rows, each with a part of the columns
+  int together;  // heads that blocks which walk go through before others, so that the L2 cache holds their keys
+};
+
+// For the kernel whose tiles sm_90's copy engine brings and, where it can, takes away.
+struct MappedAttentionArguments : AttentionArguments {
+  TileMap q_map, k_map, v_map, out_map;
 };
 
 }  // namespace wmma

@@ -13,6 +13,7 @@ namespace wmma {
 
 template <class Config>
 struct AttentionKernel {
+  using Arguments = AttentionArguments;
   using T = typename Config::Element;
   using Link = ChainLink<typename ProductOf<Config::kLanes, T, Config::kSide>::Type>;
   using Number = typename Link::Sum;

@@ -22,14 +22,14 @@ struct HeadTile {
   uint32_t head;  // of all in the batch
   uint32_t tile;
 
-  WMMA_DEVICE HeadTile(uint32_t at, uint32_t heads, uint32_t tiles) {
-    constexpr uint32_t kTogether = 8;
-    const uint32_t part = at / (kTogether * tiles);
-    const uint32_t inside = at - part * (kTogether * tiles);
-    const uint32_t left = heads - part * kTogether;
-    const uint32_t together = left < kTogether ? left : kTogether;
+  WMMA_DEVICE HeadTile(uint32_t at, uint32_t heads, uint32_t tiles) : HeadTile(at, heads, tiles, 8) {}
+  WMMA_DEVICE HeadTile(uint32_t at, uint32_t heads, uint32_t tiles, uint32_t most) {
+    const uint32_t part = at / (most * tiles);
+    const uint32_t inside = at - part * (most * tiles);
+    const uint32_t left = heads - part * most;
+    const uint32_t together = left < most ? left : most;
     tile = inside / together;
-    head = part * kTogether + (inside - tile * together);
+    head = part * most + (inside - tile * together);
   }
 };
 
@@ -48,7 +48,19 @@ struct AttentionPlace {
   WMMA_DEVICE AttentionPlace(const AttentionArguments& p, uint32_t block) {
     slice = block % p.slices;
     const uint32_t heads = kPacked ? p.heads / p.group : p.heads;
-    const HeadTile at(block / p.slices, heads * p.batch, p.tiles);
+    find(p, HeadTile(block / p.slices, heads * p.batch, p.tiles), heads);
+  }
+  WMMA_DEVICE AttentionPlace(const AttentionArguments& p, const HeadTile& at) : slice(0) { find(p, at, p.heads); }
+
+  WMMA_DEVICE uint32_t query(uint32_t row) const { return kPacked ? row / group : row; }
+  WMMA_DEVICE uint32_t head_of(uint32_t row) const { return kPacked ? head + row % group : head; }
+  // In elements, from the operand's start.
+  WMMA_DEVICE int64_t offset(const AttentionOperand& x, uint32_t row) const {
+    return batch * x.batch_stride + head_of(row) * x.head_stride + query(row) * x.row_stride;
+  }
+
+ private:
+  WMMA_DEVICE void find(const AttentionArguments& p, const HeadTile& at, uint32_t heads) {
     tile = p.tiles - 1 - at.tile;  // later ones see more keys
     const uint32_t index = at.head % heads;
     batch = at.head / heads;
@@ -56,13 +68,6 @@ struct AttentionPlace {
     key_head = kPacked ? index : index / p.group;
     group = kPacked ? p.group : 1;
     rows = p.sq * group;
-  }
-
-  WMMA_DEVICE uint32_t query(uint32_t row) const { return kPacked ? row / group : row; }
-  WMMA_DEVICE uint32_t head_of(uint32_t row) const { return kPacked ? head + row % group : head; }
-  // In elements, from the operand's start.
-  WMMA_DEVICE int64_t offset(const AttentionOperand& x, uint32_t row) const {
-    return batch * x.batch_stride + head_of(row) * x.head_stride + query(row) * x.row_stride;
   }
 };
 

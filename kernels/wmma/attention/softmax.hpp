@@ -94,6 +94,59 @@ class RunningSoftmax {
     }
   }
 
+  // The same in parts, where results are not there yet that have to follow: by these factors.
+  template <int kSums>
+  WMMA_DEVICE void look(const Number (&scores)[kSums], Number factor, Number (&factors)[Link::kLaneRows]) {
+    const auto larger = [](Number x, Number y) { return Math::max(x, y); };
+#pragma unroll
+    for (int i = 0; i < Link::kLaneRows; ++i) {
+      Number most = -Math::infinity();
+#pragma unroll
+      for (int f = 0; f < kSums; ++f) {
+        if (Link::row_of(f) == i) most = Math::max(most, scores[f]);
+      }
+      const Number largest = Math::max(largest_[0][i], Link::fold(most, larger) * factor);
+      factors[i] = Math::exp(largest_[0][i] + below(largest));
+      largest_[0][i] = largest;
+      sum_[0][i] *= factors[i];
+    }
+  }
+  template <int kSums>
+  WMMA_DEVICE void exponentiate(Number (&scores)[kSums], Number factor) {
+#pragma unroll
+    for (int f = 0; f < kSums; ++f) {
+      const int i = Link::row_of(f);
+      scores[f] = Math::exp(arch::fma(scores[f], factor, below(largest_[0][i])));
+      sum_[0][i] += scores[f];
+    }
+  }
+  WMMA_DEVICE void rescale(const Number (&factors)[Link::kLaneRows]) {
+#pragma unroll
+    for (int f = 0; f < kOutSums; ++f) out[0][f] *= factors[Link::row_of(f)];
+  }
+
+  // The results, divided, where they are, and lse.
+  template <class Place>
+  WMMA_DEVICE void divide(const AttentionArguments& p, const Place& place, uint32_t first_row, uint32_t lane) {
+    Number factors[Config::kTilesM][Link::kLaneRows];
+    bool blind[Config::kTilesM][Link::kLaneRows];
+    each_row(lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
+      blind[m][i] = sum == Number(0);  // NaN is not
+      factors[m][i] = Math::inverse(sum);
+      if (Link::place(lane, 0) != 0 || first_row + line >= place.rows) return;
+      *(static_cast<Number*>(const_cast<void*>(p.lse.data)) + place.offset(p.lse, first_row + line)) =
+          blind[m][i] ? -Math::infinity() : Math::log_sum(largest, sum);
+    });
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int f = 0; f < kOutSums; ++f) {
+        const int i = Link::row_of(f);
+        out[m][f] = blind[m][i] ? Number(0) : out[m][f] * factors[m][i];
+      }
+    }
+  }
+
   // The results, divided, and lse.
   template <class Place>
   WMMA_DEVICE void store(const AttentionArguments& p, const Place& place, uint32_t first_row, uint32_t lane) const {

@@ -55,12 +55,17 @@ std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) 
   arguments.keys_of_split = static_cast<int>(numbers.keys_of_split);
   arguments.tiles = static_cast<int>(numbers.tiles);
   arguments.slices = static_cast<int>(numbers.slices);
+  arguments.together = static_cast<int>(numbers.together);
   const OptTensor workspace = launch::workspace_of(plan, p.device);
   if (workspace) {
     arguments.partial = workspace->mutable_data_ptr();
     problem.touched.add("workspace", *workspace);
   }
-  problem.launch_all(p.op, way, plan);
+  if (numbers.lines_k == 0) {
+    problem.launch_all(p.op, way, plan);
+  } else {
+    problem.launch_mapped(way, plan, numbers);
+  }
   return {out, lse};
 }
 

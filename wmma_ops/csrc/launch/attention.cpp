@@ -51,7 +51,9 @@ Direction AttentionProblem::way_of(Operand which) const {
   if (!x.present) return {false, 1};
   const bool of_keys = which == kK || which == kV || which == kGK || which == kGV;
   const bool of_values = which == kV || which == kOut || which == kGOut || which == kGV;
-  return direction_of(batch, x, x.column, x.row, of_values ? p_.ev : p_.e, of_keys ? p_.skv : p_.sq, false);
+  const int64_t rows = of_keys ? p_.skv : p_.sq;
+  if (x.row == 0 && rows > 1) return {false, 1};  // a row that repeats is no matrix to the copy engine
+  return direction_of(batch, x, x.column, x.row, of_values ? p_.ev : p_.e, rows, false);
 }
 
 ProblemKey AttentionProblem::key(bool backward) const {
@@ -87,6 +89,38 @@ ProblemKey AttentionProblem::key(bool backward) const {
   asks.sq = p_.sq;
   asks.skv = p_.skv;
   return ProblemKey(asks);
+}
+
+// From the dimension along memory outwards: columns, rows, heads, the batch. What repeats is there once.
+MappedMatrix AttentionProblem::mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads,
+                                      int64_t lines) const {
+  const int64_t size = element_size(element_code(p_.type));
+  MappedMatrix matrix{x.data, static_cast<int>(size), 4, {}, {}, static_cast<uint32_t>(lines)};
+  const Extent extents[] = {
+      {columns, 1}, {rows, x.row_stride}, {heads, x.head_stride}, {arguments.batch, x.batch_stride}};
+  for (int i = 0; i < 4; ++i) {
+    const auto [count, stride] = extents[i];
+    constexpr uint64_t kAny = 16;  // the stride of a dimension of one
+    matrix.sizes[i] = stride == 0 ? 1 : static_cast<uint64_t>(count);
+    matrix.strides[i] = stride == 0 ? kAny : static_cast<uint64_t>(stride * size);
+  }
+  return matrix;
+}
+
+void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const {
+  const int64_t heads = p_.heads, kv_heads = p_.kv_heads;
+  for (int64_t i = 0; i < batch.outer_count(); ++i) {
+    wmma::MappedAttentionArguments with_maps{moved(i), {}, {}, {}, {}};
+    if (way.place >= 0) {  // else it is recorded, not run
+      const int64_t function = plan.launches[0].function;
+      auto map = [&](const MappedMatrix& matrix, wmma::TileMap& into) { map_loaded(p_.op, function, matrix, into); };
+      map(mapped(with_maps.q, p_.sq, p_.e, heads, numbers.lines_q), with_maps.q_map);
+      map(mapped(with_maps.k, p_.skv, p_.e, kv_heads, numbers.lines_k), with_maps.k_map);
+      map(mapped(with_maps.v, p_.skv, p_.ev, kv_heads, numbers.lines_k), with_maps.v_map);
+      if (numbers.lines_out > 0) map(mapped(with_maps.out, p_.sq, p_.ev, heads, numbers.lines_out), with_maps.out_map);
+    }
+    launch::execute(p_.op, way, plan, &with_maps, sizeof with_maps, touched);
+  }
 }
 
 }  // namespace wmma_ops

@@ -23,8 +23,13 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::AttentionArgume
 
   ProblemKey key(bool backward) const;
 
+  // The kernels of a plan whose tiles sm_90's copy engine brings.
+  void launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const;
+
  private:
   Direction way_of(Operand which) const;
+  MappedMatrix mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads,
+                      int64_t lines) const;
 
   const Attention& p_;
   int64_t place_;

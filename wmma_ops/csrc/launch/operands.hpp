@@ -95,9 +95,8 @@ struct Operands {
   // All of a plan's kernels, for each index of the outer batch.
   void launch_all(const char* op, const Way& way, const Plan& plan) const {
     for (int64_t i = 0; i < batch.outer_count(); ++i) {
-      Arguments moved = arguments;
-      if (batch.outer_dims() > 0) move_to(i, moved);
-      launch::execute(op, way, plan, &moved, sizeof moved, touched);
+      const Arguments here = moved(i);
+      launch::execute(op, way, plan, &here, sizeof here, touched);
     }
   }
 
@@ -118,17 +117,21 @@ struct Operands {
     }
   }
 
+  // The arguments for an index of the outer batch.
+  Arguments moved(int64_t index) const {
+    Arguments x = arguments;
+    if (batch.outer_dims() == 0) return x;
+    const std::array<Operand*, kCount> operands = Problem::pointers(x);
+    for (int which = 0; which < kCount; ++which) {
+      const View& view = v[which];
+      if (view.present) operands[which]->data = view.data + batch.offset(index, view);
+    }
+    return x;
+  }
+
   View v[kCount];
 
  private:
-  void move_to(int64_t index, Arguments& moved) const {
-    const std::array<Operand*, kCount> operands = Problem::pointers(moved);
-    for (int which = 0; which < kCount; ++which) {
-      const View& x = v[which];
-      if (x.present) operands[which]->data = x.data + batch.offset(index, x);
-    }
-  }
-
   int64_t rank_;
 };
 

@@ -1,10 +1,26 @@
 """Plans attention, or its gradients."""
 
+from collections.abc import Iterator
+
 from wmma_ops.hardware import arch
-from wmma_ops.plan.attention.loops import backward, forward
+from wmma_ops.plan.attention.loops import backward, forward, warpgroup
 from wmma_ops.plan.plan import Plan
 from wmma_ops.plan.problem import AttentionProblem
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
-    return (backward if problem.backward else forward).plan(problem, target)
+    if problem.backward:
+        return backward.plan(problem, target)
+    return warpgroup.plan(problem, target) or forward.plan(problem, target)
+
+
+def every(problem: AttentionProblem, target: arch.Target, reason: str) -> Iterator[Plan]:
+    """All plans, the preferred first."""
+    if problem.backward:
+        yield backward.plan(problem, target)
+        return
+    for config in warpgroup.candidates(problem, target):
+        yield warpgroup.plan_of(problem, config, target, reason)
+    for config in forward.ranked(problem, target):
+        for one in dict.fromkeys((forward.split(problem, config, target), config)):
+            yield forward.plan_of(problem, one, target, reason)

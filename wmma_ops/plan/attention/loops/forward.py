@@ -11,12 +11,12 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import Step, step_of, tile_bytes, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
+from wmma_ops.plan.attention import combine
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, waves_told
 
-_COMBINE_THREADS = 256
 _OTHERS = 56  # registers beside sums, queries and what is on its way
 # The most that the estimate may be where nothing is to be spilled: what the compiler takes beside it differs.
 _MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 184, "gfx1250": 184, "sm80": 256, "sm89": 256, "sm90": 256}
@@ -260,7 +260,7 @@ def blocks_of(problem: AttentionProblem, config: AttentionConfig, target: arch.T
 # ---------------------------------------------------------------------------------------------------------- the source
 
 
-def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Target, *, combines: bool = False) -> str:
+def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Target) -> str:
     """The text of the kernel: its configuration, and the file that all share."""
     numbers = {
         "kSide": config.side,
@@ -276,7 +276,6 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
         "kOutVec": problem.out_vec,
         **waves_told(target, config.occupancy, config.waves, shared_bytes(config, target)),
         "kThreads": config.waves * target.wave,
-        "kCombineThreads": _COMBINE_THREADS,
         "kCluster": config.splits if config.cluster else 1,
         "kSharedBytes": shared_bytes(config, target),
     }
@@ -286,7 +285,7 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
         "kAsync": config.asynchronous,
         "kInTurns": config.in_turns,
         "kPacked": config.packed,
-        "kSplit": config.splits > 1 and not combines,
+        "kSplit": config.splits > 1,
         "kCausal": problem.causal,
         "kWide": problem.wide,
     }
@@ -298,8 +297,9 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
         *constants("int", numbers),
         *constants("bool", flags),
     ]
-    defines = {"WMMA_ATTENTION_COMBINE": combines, "WMMA_ATTENTION_CLUSTER": config.cluster}
-    return kernel_text("attention.hip", members=members, defines=defines)
+    files = ("wmma/attention/forward.hpp", "attention.hip")
+    before = "#define WMMA_ATTENTION_KERNEL wmma::AttentionKernel\n"
+    return kernel_text(*files, members=members, before=before, defines={"WMMA_ATTENTION_CLUSTER": config.cluster})
 
 
 def mask_type(problem: AttentionProblem) -> str:
@@ -328,13 +328,8 @@ def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Tar
     launches = [KernelLaunch("attention", kernel, grid, threads, shared_bytes(config, target))]
     workspace = 0
     if config.splits > 1 and not config.cluster:
-        rows = problem.batch * problem.heads * problem.sq
-        workspace = splits * rows * (2 + problem.ev) * (8 if config.element == torch.float64 else 4)
-        combine = source(problem, config, target, combines=True)
-        grid = (ceil(rows * problem.ev / _COMBINE_THREADS), 1)
-        launches.append(
-            KernelLaunch("attention_combine", combine, grid, _COMBINE_THREADS, 0, early=target.family == "sm90")
-        )
+        workspace = combine.workspace(problem, splits)
+        launches.append(combine.launch(problem, target))
     reason = f"{reason}; {blocks * splits} blocks on {model.CARDS[target.name].units} units"
     if config.lanes:
         reason += f"; {target.name} has no {type_name(config.element)} matrix instruction"

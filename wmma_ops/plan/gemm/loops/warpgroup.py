@@ -15,6 +15,7 @@ from wmma_ops.plan.gemm.loop import Loop
 from wmma_ops.plan.gemm.tiled import slab_bytes, step_bytes
 from wmma_ops.plan.plan import MOST_THREADS_X, check_blocks
 from wmma_ops.plan.problem import GemmProblem
+from wmma_ops.plan.source import wgmma_of_width
 
 WIDTHS = (32, 64, 128, 192, 256)  # of tiles; others where these leave units idle
 _TILES = (*itertools.product((64, 128, 256), WIDTHS), (192, 64), (192, 128), (192, 192))
@@ -114,19 +115,7 @@ class Warpgroup(Loop):
         return a, b, 16 if self.maps_result(problem, config) else 0
 
     def source_before(self, config: GemmConfig) -> str:
-        """The instructions of a width that few kernels have (arch/wgmma.hpp): all of them would be slow to read for
-        each."""
-        if not has_own_width(config):
-            return ""
-        sums = config.block_n // 2
-        names = ", ".join(f"%{i}" for i in range(sums))
-        operands = ", ".join(f"c(d[(i) + {i}])" for i in range(sums))
-        numbers = ", ".join(str(sums + i) for i in range(7))
-        return (
-            f'#define WMMA_NAMES{sums} "{names}"\n'
-            f"#define WMMA_D{sums}(c, d, i) {operands}\n"
-            f"#define WMMA_OTHER_WGMMAS WMMA_WGMMAS({config.block_n}, {numbers})\n"
-        )
+        return wgmma_of_width(config.block_n) if has_own_width(config) else ""
 
     # ------------------------------------------------------------------------------------------------ what it costs
 

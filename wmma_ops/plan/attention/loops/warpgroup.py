@@ -1,0 +1,185 @@
+"""kernels/wmma/attention/warpgroup.hpp: sm_90a's warpgroups, each with 64 rows, which take tiles of keys in turn."""
+
+import dataclasses
+from dataclasses import dataclass
+from math import ceil
+
+import torch
+
+from wmma_ops.hardware import arch
+from wmma_ops.hardware.geometry import BARRIER_BYTES, up
+from wmma_ops.ops.types import name as type_name
+from wmma_ops.plan import model
+from wmma_ops.plan.attention import combine
+from wmma_ops.plan.plan import KernelLaunch, Plan
+from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, waves_told, wgmma_of_width
+
+_GROUP_ROWS = 64
+_GROUP_THREADS = 128
+_LEAST_ROWS = 16  # of a head: waves by themselves have fewer packed, those of all heads that share keys
+_LINE = 64  # columns of a box
+_WIDTHS = (32, 64, 128, 192, 256)  # of the instructions that every kernel has
+_WEIGHTS = 14  # that a unit computes in a clock
+_APART = 300  # cycles of a step of two warpgroups in which neither multiplies
+_TILE = 2500  # from one tile of rows to the next
+_KEPT_BYTES = 24 << 20  # of keys and values, that the L2 cache holds while blocks walk through their heads
+
+
+@dataclass(frozen=True)
+class WarpgroupConfig:
+    """One kernel. Sizes are in elements."""
+
+    element: torch.dtype
+    groups: int  # that multiply
+    keys: int  # of a tile
+    depth: int  # of Q and K, whole boxes
+    slice: int  # of V, likewise
+    stages: int  # places for tiles of keys, and of values
+    query_stages: int  # places for each warpgroup's queries
+    splits: int = 1  # blocks that share a tile of rows and split its keys
+
+    @property
+    def rows(self) -> int:
+        return self.groups * _GROUP_ROWS
+
+    @property
+    def threads(self) -> int:
+        return (self.groups + 1) * _GROUP_THREADS  # one asks for tiles
+
+    def __str__(self) -> str:
+        return (
+            f"{type_name(self.element)}, {self.groups} warpgroups of {_GROUP_ROWS} rows in turns, {self.keys} keys, "
+            f"{self.depth} of Q and K, {self.slice} of V, {self.stages} stages"
+            + (f", keys split {self.splits} ways" if self.splits > 1 else "")
+        )
+
+
+def shared_bytes(config: WarpgroupConfig) -> int:
+    size = config.element.itemsize
+    queries = config.groups * config.query_stages * (_GROUP_ROWS * config.depth * size + 2 * BARRIER_BYTES)
+    return queries + config.stages * (config.keys * (config.depth + config.slice) * size + 4 * BARRIER_BYTES)
+
+
+def takes(problem: AttentionProblem, target: arch.Target) -> bool:
+    """Whether the copy engine can fill the tiles, and a warpgroup's registers hold its results."""
+    along = (problem.q_order, problem.k_order, problem.v_order) == ("e", "e", "e")
+    whole = (problem.q_vec, problem.k_vec, problem.v_vec) == (8, 8, 8)
+    fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31
+    return target.name == "sm_90a" and problem.dtype.itemsize == 2 and along and whole and fits
+
+
+def candidates(problem: AttentionProblem, target: arch.Target) -> list[WarpgroupConfig]:
+    """The preferred first."""
+    if not takes(problem, target):
+        return []
+    depth, part = up(problem.e, _LINE), up(problem.ev, _LINE)
+    found = []
+    for groups, keys in _shapes(max(depth, part)):
+        for query_stages in (2, 1):
+            config = WarpgroupConfig(problem.dtype, groups, keys, depth, part, 2, query_stages)
+            if shared_bytes(config) <= target.lds_bytes:
+                found.append(split(problem, config, target))
+                break
+    return sorted(found, key=lambda config: cost(problem, config, target))
+
+
+def _shapes(widest: int) -> tuple[tuple[int, int], ...]:
+    """(warpgroups, keys), the preferred first where rows are many."""
+    if widest <= 64:
+        return (3, 128), (2, 128), (2, 64)
+    if widest <= 128:
+        return (2, 128), (2, 64)
+    return (2, 96), (2, 80), (2, 64)
+
+
+def cost(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> float:
+    """Cycles of the busiest unit: its tiles of rows, each with its tiles of keys."""
+    work = tiles_of(problem, config) * problem.heads * problem.batch * config.splits
+    steps = ceil(problem.skv / config.splits / config.keys)
+    products = (
+        config.rows
+        * config.keys
+        * (config.depth + config.slice)
+        * 2
+        / model.rate(target, config.element, False, wgmma=True)
+    )
+    weights = config.rows * config.keys / _WEIGHTS
+    # Of two warpgroups one computes weights while the other multiplies; three hide what is left.
+    step = max(products, weights) + (_APART if config.groups == 2 else 0)
+    return ceil(work / model.CARDS[target.name].units) * (steps * step + _TILE)
+
+
+def tiles_of(problem: AttentionProblem, config: WarpgroupConfig) -> int:
+    return ceil(problem.sq / config.rows)
+
+
+def split(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> WarpgroupConfig:
+    """With its keys split, where there are too few tiles of rows for the units otherwise."""
+    tiles = tiles_of(problem, config) * problem.heads * problem.batch
+    splits = min(problem.skv // (4 * config.keys), model.CARDS[target.name].units // tiles, 32)
+    return dataclasses.replace(config, splits=splits) if splits > 1 else config
+
+
+def maps_result(problem: AttentionProblem, config: WarpgroupConfig) -> bool:
+    """Whether the copy engine takes the results away, by way of where the queries lay."""
+    return config.splits == 1 and problem.out_vec == 8 and config.slice <= config.depth
+
+
+def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> str:
+    numbers = {
+        "kGroups": config.groups,
+        "kTilesM": 1,
+        "kKeys": config.keys,
+        "kColumns": problem.e,
+        "kDepth": config.depth,
+        "kSlice": config.slice,
+        "kStages": config.stages,
+        "kQueryStages": config.query_stages,
+        "kOutVec": problem.out_vec,
+        **waves_told(target, 1, config.threads // target.wave, shared_bytes(config)),
+        "kThreads": config.threads,
+        "kSharedBytes": shared_bytes(config),
+    }
+    flags = {
+        "kSplit": config.splits > 1,
+        "kCausal": problem.causal,
+        "kMappedOut": maps_result(problem, config),
+    }
+    members = [
+        *aliases({"Element": CPP[problem.dtype], "Mask": CPP[problem.mask]}),
+        *constants("int", numbers),
+        *constants("bool", flags),
+    ]
+    before = "#define WMMA_ATTENTION_KERNEL wmma::WarpgroupAttention\n"
+    if config.keys not in _WIDTHS:
+        before += wgmma_of_width(config.keys)
+    return kernel_text("wmma/attention/warpgroup.hpp", "attention.hip", members=members, before=before)
+
+
+def plan(problem: AttentionProblem, target: arch.Target) -> Plan | None:
+    """None where waves by themselves are to do it."""
+    found = candidates(problem, target)
+    if not found or problem.sq < _LEAST_ROWS:
+        return None
+    return plan_of(problem, found[0], target, "the first that fits")
+
+
+def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target, reason: str) -> Plan:
+    """The launches of one configuration. Blocks walk through the tiles."""
+    tiles, units = tiles_of(problem, config), model.CARDS[target.name].units
+    keys_of_split = max(up(ceil(problem.skv / config.splits), config.keys), 1)
+    splits = ceil(problem.skv / keys_of_split)
+    work = tiles * problem.heads * problem.batch * splits
+    shared = shared_bytes(config)
+    kernel = source(problem, config, target)
+    launches = [KernelLaunch("attention", kernel, (min(work, units), 1), config.threads, shared)]
+    workspace = 0
+    if config.splits > 1:
+        workspace = combine.workspace(problem, splits)
+        launches.append(combine.launch(problem, target))
+    lines_out = 16 if maps_result(problem, config) else 0
+    head_bytes = problem.skv * (problem.e + problem.ev) * problem.dtype.itemsize / problem.group
+    together = max(int(_KEPT_BYTES / head_bytes), problem.group)
+    numbers = AttentionNumbers(splits, keys_of_split, tiles, 1, _GROUP_ROWS, config.keys, lines_out, together)
+    return Plan(config, f"{reason}; {work} tiles on {units} units", tuple(launches), workspace, numbers)
