@@ -35,6 +35,9 @@ CASES = [
     AttentionCase(heads=2, sq=200, skv=340, e=192, ev=128, dtype="bfloat16", causal="bottom_right"),
     AttentionCase(heads=2, sq=200, skv=340, e=64, ev=136, dtype="float16"),
     AttentionCase(heads=1, sq=100, skv=3000, e=128, dtype="bfloat16", causal="bottom_right"),
+    AttentionCase(batch=2, heads=8, kv_heads=2, sq=1, skv=1000, e=128, dtype="bfloat16"),
+    AttentionCase(batch=2, heads=14, kv_heads=2, sq=25, skv=700, e=64, dtype="float16", causal="bottom_right"),
+    AttentionCase(batch=1, heads=6, kv_heads=2, sq=50, skv=200, e=80, dtype="bfloat16", mask="plane", layout="bshd"),
 ]
 CAUSAL = AttentionCase(batch=2, heads=40, sq=300, skv=300, e=64, dtype="float16", causal="top_left", scale=1.0)
 
@@ -94,7 +97,6 @@ def test_who_is_planned():
     for dtype, e, sq, takes in (
         (torch.bfloat16, 128, 4096, True),
         (torch.float16, 80, 300, True),
-        (torch.bfloat16, 128, 1, False),
         (torch.float32, 64, 4096, False),
         (torch.bfloat16, 320, 4096, False),
         (torch.bfloat16, 36, 4096, False),

@@ -279,8 +279,9 @@ class AttentionNumbers(NamedTuple):
     keys_of_split: int
     tiles: int  # of rows
     slices: int  # of V's columns
-    lines_q: int = 0  # that a copy engine brings a warpgroup, or a block of K and of V; 0: none does
-    lines_k: int = 0
+    queries: int = 0  # that a copy engine brings a warpgroup, of so many heads that share keys
+    packed: int = 0
+    lines_k: int = 0  # that it brings a block, of K and of V; 0: none does
     lines_out: int = 0  # that it takes away from a wave
     together: int = 0  # heads that blocks which walk go through before others
 

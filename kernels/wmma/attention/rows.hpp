@@ -50,7 +50,9 @@ struct AttentionPlace {
     const uint32_t heads = kPacked ? p.heads / p.group : p.heads;
     find(p, HeadTile(block / p.slices, heads * p.batch, p.tiles), heads);
   }
-  WMMA_DEVICE AttentionPlace(const AttentionArguments& p, const HeadTile& at) : slice(0) { find(p, at, p.heads); }
+  WMMA_DEVICE AttentionPlace(const AttentionArguments& p, const HeadTile& at) : slice(0) {
+    find(p, at, kPacked ? p.heads / p.group : p.heads);
+  }
 
   WMMA_DEVICE uint32_t query(uint32_t row) const { return kPacked ? row / group : row; }
   WMMA_DEVICE uint32_t head_of(uint32_t row) const { return kPacked ? head + row % group : head; }

@@ -27,7 +27,12 @@ struct WarpgroupAttention {
   static constexpr int kGroupThreads = 4 * arch::kWaveSize;
   static constexpr int kTakers = kGroups * kGroupThreads;
   static constexpr int kThreads = kTakers + kGroupThreads;  // the last warpgroup asks for tiles
-  static constexpr int kGroupRows = 64;
+  // Heads that share keys may lie packed in a warpgroup's lines, one query's after the other's: as many whole queries
+  // as there is room for.
+  static constexpr int kPackedHeads = Config::kPackedHeads;
+  static constexpr bool kPacked = kPackedHeads > 1;
+  static constexpr int kLines = 64;
+  static constexpr int kGroupRows = kLines / kPackedHeads * kPackedHeads;
   static constexpr int kBlockRows = kGroups * kGroupRows;
   static constexpr int kKeys = Config::kKeys;
   static constexpr int kSums = kKeys / 2;  // of a lane's scores
@@ -36,11 +41,12 @@ struct WarpgroupAttention {
   static constexpr int kStep = 16;                   // of what is summed up, that one product takes
   static constexpr int kSteps = (Config::kColumns + kStep - 1) / kStep;
   static constexpr int kValueSteps = kKeys / kStep;
+  static constexpr bool kGivesRegisters = kGroups > 1;  // otherwise there are enough for all
   static constexpr int kTakerRegisters = kGroups == 3 ? 160 : 240;
   static constexpr int kAskerRegisters = kGroups == 3 ? 32 : 24;
-  static_assert(kGroups == 2 || kGroups == 3, "one at the matrix unit, another at its weights");
+  static_assert(kGroups <= 3, "as many as registers are there for");
 
-  using QueryTile = WarpgroupTile<kGroupRows, Config::kDepth* static_cast<int>(sizeof(T))>;
+  using QueryTile = WarpgroupTile<kLines, Config::kDepth* static_cast<int>(sizeof(T))>;
   using KeyTile = WarpgroupTile<kKeys, Config::kDepth* static_cast<int>(sizeof(T))>;
   using ValueTile = WarpgroupTile<kKeys, Config::kSlice* static_cast<int>(sizeof(T))>;
   using Queries = TileQueue<Config::kQueryStages, QueryTile::kBytes>;  // one for each warpgroup
@@ -48,6 +54,7 @@ struct WarpgroupAttention {
   using Values = TileQueue<Config::kStages, ValueTile::kBytes>;
   // Results lie where their rows' queries lay until the copy engine has taken them away.
   static constexpr bool kMappedOut = Config::kMappedOut;
+  static_assert(!kMappedOut || !kPacked, "a box has rows of one head");
   static_assert(!kMappedOut || ValueTile::kBoxes <= QueryTile::kBoxes, "results are no wider than queries");
   static constexpr int kKeyStart = kGroups * Queries::kBytes;
   static constexpr int kValueStart = kKeyStart + Keys::kBytes;
@@ -56,7 +63,7 @@ struct WarpgroupAttention {
   static constexpr int kValueBarriers = kKeyBarriers + Keys::kBarrierBytes;
   static constexpr int kSharedBytes = kValueBarriers + Values::kBarrierBytes;
 
-  using Place = AttentionPlace<false>;
+  using Place = AttentionPlace<kPacked>;
   using Mask = RowMask<Config, Link, float>;
   using Softmax = RunningSoftmax<Config, Link>;
 
@@ -77,10 +84,10 @@ struct WarpgroupAttention {
     }
     arch::block_barrier();
     if (wave >= kTakers / arch::kWaveSize) {
-      arch::give_registers<kAskerRegisters>();
+      if constexpr (kGivesRegisters) arch::give_registers<kAskerRegisters>();
       if (asks) ask(p, start);
     } else {
-      arch::take_registers<kTakerRegisters>();
+      if constexpr (kGivesRegisters) arch::take_registers<kTakerRegisters>();
       take(p, start, arch::shuffle_word(wave / 4, 0), wave % 4);
     }
   }
@@ -115,8 +122,8 @@ struct WarpgroupAttention {
       int seen = end;
       if constexpr (Config::kCausal) {
         const uint32_t after = first_row + kBlockRows < place.rows ? first_row + kBlockRows : place.rows;
-        end = clamped(static_cast<int64_t>(after) + p.shift, begin, end);
-        seen = clamped(static_cast<int64_t>(first_row) + p.shift + 1, begin, end);
+        end = clamped(place.query(after - 1) + p.shift + 1, begin, end);
+        seen = clamped(place.query(first_row) + p.shift + 1, begin, end);
       }
       whole = begin + (seen - begin) / kKeys * kKeys;
       if (end > begin) {
@@ -129,7 +136,7 @@ struct WarpgroupAttention {
   // Some heads together, and then others: their tiles from the longest on, or back again where an even number of such
   // parts is left, so that what blocks get changes little from one to the next.
   static WMMA_DEVICE HeadTile tile_of(const Arguments& p, uint32_t index) {
-    const uint32_t heads = static_cast<uint32_t>(p.heads) * p.batch;
+    const uint32_t heads = static_cast<uint32_t>(p.heads) / kPackedHeads * p.batch;
     HeadTile at(index, heads, p.tiles, p.together);
     if constexpr (Config::kCausal) {
       const uint32_t left = (heads - 1) / p.together - at.head / p.together;
@@ -142,7 +149,7 @@ struct WarpgroupAttention {
   class Walk {
    public:
     WMMA_DEVICE explicit Walk(const Arguments& p)
-        : all_(static_cast<uint32_t>(p.tiles) * p.heads * p.batch * (Config::kSplit ? p.splits : 1)) {}
+        : all_(static_cast<uint32_t>(p.tiles) * p.heads / kPackedHeads * p.batch * (Config::kSplit ? p.splits : 1)) {}
     WMMA_DEVICE bool more() const { return first_ < all_; }
     WMMA_DEVICE uint32_t index() const {
       const uint32_t back = first_ + gridDim.x - 1 - blockIdx.x;
@@ -175,8 +182,7 @@ struct WarpgroupAttention {
 #pragma unroll 1
       for (int group = 0; group < kGroups; ++group) {
         const Queries queries = queries_of(start, group);
-        copy<QueryTile>(queries, query, p.q, p.q_map, work.place.batch, work.place.head,
-                        work.first_row + group * kGroupRows);
+        ask_queries(p, queries, query, work.place, work.first_row + group * kGroupRows);
       }
       query.next();
       int at = work.last;
@@ -191,6 +197,24 @@ struct WarpgroupAttention {
       }
       copy<ValueTile>(values, value, p.v, p.v_map, work.place.batch, work.place.key_head, at);
       value.next();
+    }
+  }
+
+  static WMMA_DEVICE void ask_queries(const Arguments& p, const Queries& queries, const typename Queries::Item& query,
+                                      const Place& place, uint32_t row) {
+    if constexpr (!kPacked) {
+      copy<QueryTile>(queries, query, p.q, p.q_map, place.batch, place.head, row);
+    } else {
+      queries.open(query, QueryTile::kBoxes * kGroupRows * 128);
+#pragma unroll
+      for (int box = 0; box < QueryTile::kBoxes; ++box) {
+        int32_t at[5];
+        coordinates(at + 1, p.q, place.batch, place.key_head, place.query(row), box);
+        at[0] = at[1];
+        at[1] = 0;  // of the heads that share keys, the first
+        arch::copy_box<5, false, false>(queries.place(query) + box * QueryTile::kBoxBytes, &p.q_map,
+                                        queries.there(query), at, 1);
+      }
     }
   }
 
@@ -252,6 +276,11 @@ struct WarpgroupAttention {
       if (!walk.is_there()) continue;
       const Work work(p, walk.index());
       const uint32_t first_row = work.first_row + group * kGroupRows + wave * 16;
+      Place place = work.place;  // with the warpgroup's own rows
+      if constexpr (kPacked) {
+        const uint32_t after = work.first_row + (group + 1) * kGroupRows;
+        place.rows = after < place.rows ? after : place.rows;
+      }
       x.rows.clear();
       if (work.tiles > 0) {
         // 1. The queries.
@@ -260,7 +289,7 @@ struct WarpgroupAttention {
           multiply_queries(dynamic_shared<unsigned char>() + (queries.place(query) - start), scale.sign, group);
         }
         x.queries = QueryTile::operand(queries.place(query));
-        const Mask mask(p, work.place, x.lane, first_row, work.end);
+        const Mask mask(p, place, x.lane, first_row, work.end);
         // 2. The tiles; those whose every key counts for every row come last.
         float scores[1][kSums];
         int key = work.last;
@@ -273,11 +302,11 @@ struct WarpgroupAttention {
       }
       // 3. The results.
       if constexpr (Config::kSplit) {
-        x.rows.store_partial(p, work.place, work.split, first_row, x.lane);
+        x.rows.store_partial(p, place, work.split, first_row, x.lane);
       } else if (kMappedOut && work.tiles > 0) {
-        store(p, x, work.place, first_row, queries.place(query) + wave * ResultBox::kBytes);
+        store(p, x, place, first_row, queries.place(query) + wave * ResultBox::kBytes);
       } else {
-        x.rows.store(p, work.place, first_row, x.lane);
+        x.rows.store(p, place, first_row, x.lane);
       }
       if (work.tiles > 0) {
         before = query;
@@ -293,7 +322,9 @@ struct WarpgroupAttention {
 
   static constexpr int kTurns = 1;  // the first of the barriers
   static constexpr int kMeetings = kTurns + kGroups;
-  static WMMA_DEVICE void begin_turn(const Taking& x) { arch::barrier_meet<kTakers>(kTurns + x.group); }
+  static WMMA_DEVICE void begin_turn(const Taking& x) {
+    if constexpr (kGroups > 1) arch::barrier_meet<kTakers>(kTurns + x.group);
+  }
   static WMMA_DEVICE void end_turn(const Taking& x) {
 #pragma unroll
     for (int i = 1; i < kGroups; ++i) arch::barrier_pass<kTakers>(kTurns + (x.group + i) % kGroups);

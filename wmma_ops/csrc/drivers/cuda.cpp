@@ -133,7 +133,8 @@ class CudaDriver : public Driver {
   void map(const char* op, int64_t function, const MappedMatrix& x, wmma::TileMap& map) override {
     if (!encode_) fail_driver(op, library_.path() + " has no cuTensorMapEncodeTiled: sm_90a takes a driver of CUDA 12");
     Within within(*this, op, reinterpret_cast<Loaded*>(function)->context);
-    const uint32_t box[MappedMatrix::kMostDims] = {static_cast<uint32_t>(128 / x.element_size), x.lines, 1, 1, 1};
+    const uint32_t box[MappedMatrix::kMostDims] = {static_cast<uint32_t>(128 / x.element_size), x.lines, x.planes, 1,
+                                                   1};
     const uint32_t neighbours[MappedMatrix::kMostDims] = {1, 1, 1, 1, 1};
     check(op, "cuTensorMapEncodeTiled",
           encode_(&map, x.element_size == 2 ? kUint16 : kUint8, static_cast<uint32_t>(x.dims), x.data, x.sizes,

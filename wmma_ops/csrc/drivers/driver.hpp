@@ -35,6 +35,7 @@ struct MappedMatrix {
   uint64_t sizes[kMostDims];    // in elements
   uint64_t strides[kMostDims];  // in bytes, multiples of 16; the first is an element's
   uint32_t lines;               // of a tile: each is 128 bytes
+  uint32_t planes = 1;          // of so many lines
 };
 
 class Driver {

@@ -52,7 +52,9 @@ Direction AttentionProblem::way_of(Operand which) const {
   const bool of_keys = which == kK || which == kV || which == kGK || which == kGV;
   const bool of_values = which == kV || which == kOut || which == kGOut || which == kGV;
   const int64_t rows = of_keys ? p_.skv : p_.sq;
-  if (x.row == 0 && rows > 1) return {false, 1};  // a row that repeats is no matrix to the copy engine
+  // What repeats along rows, or along heads that are packed, is nothing that the copy engine can walk.
+  if (x.row == 0 && rows > 1) return {false, 1};
+  if (which == kQ && x.head == 0 && p_.heads > p_.kv_heads) return {false, 1};
   return direction_of(batch, x, x.column, x.row, of_values ? p_.ev : p_.e, rows, false);
 }
 
@@ -107,6 +109,25 @@ MappedMatrix AttentionProblem::mapped(const wmma::AttentionOperand& x, int64_t r
   return matrix;
 }
 
+// The queries of heads that share keys, one query's after the other's.
+MappedMatrix AttentionProblem::mapped_packed(const wmma::AttentionOperand& q, int64_t queries) const {
+  const int64_t group = arguments.group;
+  wmma::AttentionOperand shared = q;
+  shared.head_stride *= group;
+  const MappedMatrix of_first = mapped(shared, p_.sq, p_.e, p_.kv_heads, queries);
+  MappedMatrix matrix = of_first;
+  matrix.dims = of_first.dims + 1;
+  for (int i = 1; i < of_first.dims; ++i) {
+    matrix.sizes[i + 1] = of_first.sizes[i];
+    matrix.strides[i + 1] = of_first.strides[i];
+  }
+  matrix.sizes[1] = static_cast<uint64_t>(group);
+  matrix.strides[1] = static_cast<uint64_t>(q.head_stride) * element_size(element_code(p_.type));
+  matrix.lines = static_cast<uint32_t>(group);
+  matrix.planes = static_cast<uint32_t>(queries);
+  return matrix;
+}
+
 void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const {
   const int64_t heads = p_.heads, kv_heads = p_.kv_heads;
   for (int64_t i = 0; i < batch.outer_count(); ++i) {
@@ -114,7 +135,9 @@ void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const bor
     if (way.place >= 0) {  // else it is recorded, not run
       const int64_t function = plan.launches[0].function;
       auto map = [&](const MappedMatrix& matrix, wmma::TileMap& into) { map_loaded(p_.op, function, matrix, into); };
-      map(mapped(with_maps.q, p_.sq, p_.e, heads, numbers.lines_q), with_maps.q_map);
+      map(numbers.packed > 1 ? mapped_packed(with_maps.q, numbers.queries)
+                             : mapped(with_maps.q, p_.sq, p_.e, heads, numbers.queries),
+          with_maps.q_map);
       map(mapped(with_maps.k, p_.skv, p_.e, kv_heads, numbers.lines_k), with_maps.k_map);
       map(mapped(with_maps.v, p_.skv, p_.ev, kv_heads, numbers.lines_k), with_maps.v_map);
       if (numbers.lines_out > 0) map(mapped(with_maps.out, p_.sq, p_.ev, heads, numbers.lines_out), with_maps.out_map);

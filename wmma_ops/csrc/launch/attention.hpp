@@ -30,6 +30,7 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::AttentionArgume
   Direction way_of(Operand which) const;
   MappedMatrix mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads,
                       int64_t lines) const;
+  MappedMatrix mapped_packed(const wmma::AttentionOperand& q, int64_t queries) const;
 
   const Attention& p_;
   int64_t place_;

@@ -17,7 +17,6 @@ from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, waves_tol
 
 _GROUP_ROWS = 64
 _GROUP_THREADS = 128
-_LEAST_ROWS = 16  # of a head: waves by themselves have fewer packed, those of all heads that share keys
 _LINE = 64  # columns of a box
 _WIDTHS = (32, 64, 128, 192, 256)  # of the instructions that every kernel has
 _WEIGHTS = 14  # that a unit computes in a clock
@@ -37,11 +36,12 @@ class WarpgroupConfig:
     slice: int  # of V, likewise
     stages: int  # places for tiles of keys, and of values
     query_stages: int  # places for each warpgroup's queries
+    packed: int = 1  # heads that share keys, in the lines of a warpgroup
     splits: int = 1  # blocks that share a tile of rows and split its keys
 
     @property
     def rows(self) -> int:
-        return self.groups * _GROUP_ROWS
+        return self.groups * (_GROUP_ROWS // self.packed * self.packed)
 
     @property
     def threads(self) -> int:
@@ -51,6 +51,7 @@ class WarpgroupConfig:
         return (
             f"{type_name(self.element)}, {self.groups} warpgroups of {_GROUP_ROWS} rows in turns, {self.keys} keys, "
             f"{self.depth} of Q and K, {self.slice} of V, {self.stages} stages"
+            + (f", {self.packed} heads packed" if self.packed > 1 else "")
             + (f", keys split {self.splits} ways" if self.splits > 1 else "")
         )
 
@@ -75,9 +76,10 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
         return []
     depth, part = up(problem.e, _LINE), up(problem.ev, _LINE)
     found = []
+    packed = problem.group if 1 < problem.group <= _GROUP_ROWS and problem.sq < 2 * _GROUP_ROWS else 1
     for groups, keys in _shapes(max(depth, part)):
         for query_stages in (2, 1):
-            config = WarpgroupConfig(problem.dtype, groups, keys, depth, part, 2, query_stages)
+            config = WarpgroupConfig(problem.dtype, groups, keys, depth, part, 2, query_stages, packed)
             if shared_bytes(config) <= target.lds_bytes:
                 found.append(split(problem, config, target))
                 break
@@ -87,15 +89,15 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
 def _shapes(widest: int) -> tuple[tuple[int, int], ...]:
     """(warpgroups, keys), the preferred first where rows are many."""
     if widest <= 64:
-        return (3, 128), (2, 128), (2, 64)
+        return (3, 128), (2, 128), (2, 64), (1, 128)
     if widest <= 128:
-        return (2, 128), (2, 64)
-    return (2, 96), (2, 80), (2, 64)
+        return (2, 128), (2, 64), (1, 128)
+    return (2, 96), (2, 80), (2, 64), (1, 64)
 
 
 def cost(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> float:
     """Cycles of the busiest unit: its tiles of rows, each with its tiles of keys."""
-    work = tiles_of(problem, config) * problem.heads * problem.batch * config.splits
+    work = work_of(problem, config) * config.splits
     steps = ceil(problem.skv / config.splits / config.keys)
     products = (
         config.rows
@@ -106,30 +108,38 @@ def cost(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target
     )
     weights = config.rows * config.keys / _WEIGHTS
     # Of two warpgroups one computes weights while the other multiplies; three hide what is left.
-    step = max(products, weights) + (_APART if config.groups == 2 else 0)
+    step = products + weights if config.groups == 1 else max(products, weights) + (_APART if config.groups == 2 else 0)
+    step = max(step, config.keys * (config.depth + config.slice) * config.element.itemsize / model.TILE_BYTES)
     return ceil(work / model.CARDS[target.name].units) * (steps * step + _TILE)
 
 
 def tiles_of(problem: AttentionProblem, config: WarpgroupConfig) -> int:
-    return ceil(problem.sq / config.rows)
+    """Of a head, or of those that are packed."""
+    return ceil(problem.sq * config.packed / config.rows)
+
+
+def work_of(problem: AttentionProblem, config: WarpgroupConfig) -> int:
+    """Tiles of rows, of all heads."""
+    return tiles_of(problem, config) * problem.heads // config.packed * problem.batch
 
 
 def split(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> WarpgroupConfig:
     """With its keys split, where there are too few tiles of rows for the units otherwise."""
-    tiles = tiles_of(problem, config) * problem.heads * problem.batch
-    splits = min(problem.skv // (4 * config.keys), model.CARDS[target.name].units // tiles, 32)
+    units = model.CARDS[target.name].units
+    splits = min(problem.skv // (4 * config.keys), units // work_of(problem, config), 64)
     return dataclasses.replace(config, splits=splits) if splits > 1 else config
 
 
 def maps_result(problem: AttentionProblem, config: WarpgroupConfig) -> bool:
     """Whether the copy engine takes the results away, by way of where the queries lay."""
-    return config.splits == 1 and problem.out_vec == 8 and config.slice <= config.depth
+    return config.splits == config.packed == 1 and problem.out_vec == 8 and config.slice <= config.depth
 
 
 def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> str:
     numbers = {
         "kGroups": config.groups,
         "kTilesM": 1,
+        "kPackedHeads": config.packed,
         "kKeys": config.keys,
         "kColumns": problem.e,
         "kDepth": config.depth,
@@ -160,9 +170,7 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan | None:
     """None where waves by themselves are to do it."""
     found = candidates(problem, target)
-    if not found or problem.sq < _LEAST_ROWS:
-        return None
-    return plan_of(problem, found[0], target, "the first that fits")
+    return plan_of(problem, found[0], target, "the least modelled cycles") if found else None
 
 
 def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target, reason: str) -> Plan:
@@ -170,7 +178,7 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
     tiles, units = tiles_of(problem, config), model.CARDS[target.name].units
     keys_of_split = max(up(ceil(problem.skv / config.splits), config.keys), 1)
     splits = ceil(problem.skv / keys_of_split)
-    work = tiles * problem.heads * problem.batch * splits
+    work = work_of(problem, config) * splits
     shared = shared_bytes(config)
     kernel = source(problem, config, target)
     launches = [KernelLaunch("attention", kernel, (min(work, units), 1), config.threads, shared)]
@@ -180,6 +188,9 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
         launches.append(combine.launch(problem, target))
     lines_out = 16 if maps_result(problem, config) else 0
     head_bytes = problem.skv * (problem.e + problem.ev) * problem.dtype.itemsize / problem.group
-    together = max(int(_KEPT_BYTES / head_bytes), problem.group)
-    numbers = AttentionNumbers(splits, keys_of_split, tiles, 1, _GROUP_ROWS, config.keys, lines_out, together)
+    together = max(int(_KEPT_BYTES / head_bytes), problem.group) // config.packed
+    queries = _GROUP_ROWS // config.packed  # of a box
+    numbers = AttentionNumbers(
+        splits, keys_of_split, tiles, 1, queries, config.packed, config.keys, lines_out, together
+    )
     return Plan(config, f"{reason}; {work} tiles on {units} units", tuple(launches), workspace, numbers)
