@@ -106,7 +106,7 @@ def test_who_is_planned():
         assert isinstance(found.config, warpgroup.WarpgroupConfig) == takes, found.config
 
 
-HEADER = "wmma/attention/warpgroup.hpp"
+KERNEL, TILES = "wmma/attention/warpgroup.hpp", "wmma/attention/warpgroup_tiles.hpp"
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,7 @@ class Wrong:
     name: str
     old: str
     new: str
+    file: str = KERNEL
 
     def __str__(self) -> str:
         return self.name
@@ -122,23 +123,25 @@ class Wrong:
 # None that may hang: what the queues count stays whole.
 WRONG = [
     Wrong("results_do_not_follow", "x.rows.rescale(factors);", "x.rows.rescale({1.0f, 1.0f});"),
-    Wrong("the_first_head_for_all", "x.head_stride == 0 ? 0 : static_cast<int32_t>(head)", "0"),
+    Wrong("the_first_head_for_all", "x.head_stride == 0 ? 0 : static_cast<int32_t>(head)", "0", TILES),
     Wrong(
         "values_of_the_tile_before",
         "work.place.key_head, at);\n        value",
         "work.place.key_head, at - kKeys);\n        value",
+        TILES,
     ),
     Wrong("values_in_the_wrong_order", "step<false>(values, step, kStep)", "step<false>(values, step ^ 1, kStep)"),
     Wrong(
         "bounded_too_late",
-        "seen = clamped(static_cast<int64_t>(first_row) +",
-        "seen = clamped(static_cast<int64_t>(first_row) + kKeys +",
+        "seen = clamped(place.query(first_row) +",
+        "seen = clamped(place.query(first_row) + kKeys +",
+        TILES,
     ),
 ]
 
 
 def test_what_is_replaced_stands_there_once(sources):
-    found = {of.name: (sources / HEADER).read_text().count(of.old) for of in WRONG}
+    found = {of.name: (sources / of.file).read_text().count(of.old) for of in WRONG}
     assert set(found.values()) == {1}, f"the headers have changed; write these anew: {found}"
 
 
@@ -150,7 +153,7 @@ def _several_times(case):
 @needs_gpu
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources):
-    path, case = sources / HEADER, CAUSAL
+    path, case = sources / of.file, CAUSAL
     torch.ops.wmma._forget_plans()
     run(case, "cuda")  # right as it is
     path.write_text(path.read_text().replace(of.old, of.new))

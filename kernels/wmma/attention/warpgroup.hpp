@@ -7,35 +7,35 @@
 //                                   └ both under way while the weights of 1 are computed as soon as Q·K(1) is there
 #pragma once
 
-#include <wmma/arch/wgmma.hpp>
-#include <wmma/attention/combine.hpp>
 #include <wmma/attention/mask.hpp>
 #include <wmma/attention/softmax.hpp>
+#include <wmma/attention/warpgroup_tiles.hpp>
 #include <wmma/attention/weights.hpp>
 #include <wmma/tile/box_store.hpp>
-#include <wmma/tile/tile_queue.hpp>
-#include <wmma/tile/warpgroup_tile.hpp>
 
 namespace wmma {
 
 template <class Config>
-struct WarpgroupAttention {
+struct WarpgroupAttention : WarpgroupTiles<Config> {
   using Arguments = MappedAttentionArguments;
+  using Tiles = WarpgroupTiles<Config>;
   using T = typename Config::Element;
+  using Tiles::kGroupRows;
+  using Tiles::kGroups;
+  using Tiles::kGroupThreads;
+  using Tiles::kKeys;
+  using Tiles::kMappedOut;
+  using Tiles::kPacked;
+  using Tiles::kTakers;
+  using typename Tiles::Keys;
+  using typename Tiles::KeyTile;
+  using typename Tiles::Place;
+  using typename Tiles::Queries;
+  using typename Tiles::QueryTile;
+  using typename Tiles::Values;
+  using typename Tiles::ValueTile;
   using Link = ChainLink<MatrixProduct<T, 16>>;  // a wave's 16 rows of a warpgroup's 64 are laid out as mma.sync's
-  static constexpr int kGroups = Config::kGroups;
-  static constexpr int kGroupThreads = 4 * arch::kWaveSize;
-  static constexpr int kTakers = kGroups * kGroupThreads;
-  static constexpr int kThreads = kTakers + kGroupThreads;  // the last warpgroup asks for tiles
-  // Heads that share keys may lie packed in a warpgroup's lines, one query's after the other's: as many whole queries
-  // as there is room for.
-  static constexpr int kPackedHeads = Config::kPackedHeads;
-  static constexpr bool kPacked = kPackedHeads > 1;
-  static constexpr int kLines = 64;
-  static constexpr int kGroupRows = kLines / kPackedHeads * kPackedHeads;
-  static constexpr int kBlockRows = kGroups * kGroupRows;
-  static constexpr int kKeys = Config::kKeys;
-  static constexpr int kSums = kKeys / 2;  // of a lane's scores
+  static constexpr int kSums = kKeys / 2;        // of a lane's scores
   static constexpr int kOutSums = Config::kSlice / 2;
   static constexpr bool kAsksFirst = kOutSums > 64;  // whether any row's results change: fewer are quicker multiplied
   static constexpr int kStep = 16;                   // of what is summed up, that one product takes
@@ -44,30 +44,12 @@ struct WarpgroupAttention {
   static constexpr bool kGivesRegisters = kGroups > 1;  // otherwise there are enough for all
   static constexpr int kTakerRegisters = kGroups == 3 ? 160 : 240;
   static constexpr int kAskerRegisters = kGroups == 3 ? 32 : 24;
-  static_assert(kGroups <= 3, "as many as registers are there for");
 
-  using QueryTile = WarpgroupTile<kLines, Config::kDepth* static_cast<int>(sizeof(T))>;
-  using KeyTile = WarpgroupTile<kKeys, Config::kDepth* static_cast<int>(sizeof(T))>;
-  using ValueTile = WarpgroupTile<kKeys, Config::kSlice* static_cast<int>(sizeof(T))>;
-  using Queries = TileQueue<Config::kQueryStages, QueryTile::kBytes>;  // one for each warpgroup
-  using Keys = TileQueue<Config::kStages, KeyTile::kBytes>;
-  using Values = TileQueue<Config::kStages, ValueTile::kBytes>;
-  // Results lie where their rows' queries lay until the copy engine has taken them away.
-  static constexpr bool kMappedOut = Config::kMappedOut;
-  static_assert(!kMappedOut || !kPacked, "a box has rows of one head");
-  static_assert(!kMappedOut || ValueTile::kBoxes <= QueryTile::kBoxes, "results are no wider than queries");
-  static constexpr int kKeyStart = kGroups * Queries::kBytes;
-  static constexpr int kValueStart = kKeyStart + Keys::kBytes;
-  static constexpr int kBarriers = kValueStart + Values::kBytes;
-  static constexpr int kKeyBarriers = kBarriers + kGroups * Queries::kBarrierBytes;
-  static constexpr int kValueBarriers = kKeyBarriers + Keys::kBarrierBytes;
-  static constexpr int kSharedBytes = kValueBarriers + Values::kBarrierBytes;
-
-  using Place = AttentionPlace<kPacked>;
   using Mask = RowMask<Config, Link, float>;
   using Softmax = RunningSoftmax<Config, Link>;
 
   static WMMA_DEVICE void run(const Arguments& p) {
+    if constexpr (Config::kSplit) arch::let_next_start();
     const uint32_t start = arch::shared_address(dynamic_shared<unsigned char>());
     const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
     const bool asks = threadIdx.x == kTakers;
@@ -77,15 +59,16 @@ struct WarpgroupAttention {
       arch::prefetch_map(&p.v_map);
       if constexpr (kMappedOut) arch::prefetch_map(&p.out_map);
 #pragma unroll
-      for (int group = 0; group < kGroups; ++group) queries_of(start, group).make(kGroupThreads / arch::kWaveSize);
-      keys_at(start).make(kTakers / arch::kWaveSize);
-      values_at(start).make(kTakers / arch::kWaveSize);
+      for (int group = 0; group < kGroups; ++group)
+        Tiles::queries_of(start, group).make(kGroupThreads / arch::kWaveSize);
+      Tiles::keys_at(start).make(kTakers / arch::kWaveSize);
+      Tiles::values_at(start).make(kTakers / arch::kWaveSize);
       arch::fence_barriers();
     }
     arch::block_barrier();
     if (wave >= kTakers / arch::kWaveSize) {
       if constexpr (kGivesRegisters) arch::give_registers<kAskerRegisters>();
-      if (asks) ask(p, start);
+      if (asks) Tiles::ask(p, start);
     } else {
       if constexpr (kGivesRegisters) arch::take_registers<kTakerRegisters>();
       take(p, start, arch::shuffle_word(wave / 4, 0), wave % 4);
@@ -93,154 +76,6 @@ struct WarpgroupAttention {
   }
 
  private:
-  static WMMA_DEVICE Queries queries_of(uint32_t start, uint32_t group) {
-    return Queries(start + group * Queries::kBytes, start + kBarriers + group * Queries::kBarrierBytes);
-  }
-  static WMMA_DEVICE Keys keys_at(uint32_t start) { return Keys(start + kKeyStart, start + kKeyBarriers); }
-  static WMMA_DEVICE Values values_at(uint32_t start) { return Values(start + kValueStart, start + kValueBarriers); }
-
-  // A tile of rows and the keys that it looks at, or a part of them; the last tile of keys comes first.
-  struct Work {
-    uint32_t split;
-    Place place;
-    uint32_t first_row;
-    int begin = 0;
-    int end;
-    int whole;  // every key before it counts for every row
-    int tiles = 0;
-    int last = 0;
-
-    WMMA_DEVICE Work(const Arguments& p, uint32_t index)
-        : split(Config::kSplit ? index % p.splits : 0),
-          place(p, tile_of(p, Config::kSplit ? index / p.splits : index)),
-          first_row(place.tile * kBlockRows),
-          end(p.skv) {
-      if constexpr (Config::kSplit) {
-        begin = static_cast<int>(split) * p.keys_of_split;
-        end = end - begin < p.keys_of_split ? end : begin + p.keys_of_split;
-      }
-      int seen = end;
-      if constexpr (Config::kCausal) {
-        const uint32_t after = first_row + kBlockRows < place.rows ? first_row + kBlockRows : place.rows;
-        end = clamped(place.query(after - 1) + p.shift + 1, begin, end);
-        seen = clamped(place.query(first_row) + p.shift + 1, begin, end);
-      }
-      whole = begin + (seen - begin) / kKeys * kKeys;
-      if (end > begin) {
-        tiles = (end - begin + kKeys - 1) / kKeys;
-        last = begin + (tiles - 1) * kKeys;
-      }
-    }
-  };
-
-  // Some heads together, and then others: their tiles from the longest on, or back again where an even number of such
-  // parts is left, so that what blocks get changes little from one to the next.
-  static WMMA_DEVICE HeadTile tile_of(const Arguments& p, uint32_t index) {
-    const uint32_t heads = static_cast<uint32_t>(p.heads) / kPackedHeads * p.batch;
-    HeadTile at(index, heads, p.tiles, p.together);
-    if constexpr (Config::kCausal) {
-      const uint32_t left = (heads - 1) / p.together - at.head / p.together;
-      if (left % 2 == 1) at.tile = p.tiles - 1 - at.tile;
-    }
-    return at;
-  }
-
-  // The blocks' way through all of it: where rows see more keys than others, every second time from the other end.
-  class Walk {
-   public:
-    WMMA_DEVICE explicit Walk(const Arguments& p)
-        : all_(static_cast<uint32_t>(p.tiles) * p.heads / kPackedHeads * p.batch * (Config::kSplit ? p.splits : 1)) {}
-    WMMA_DEVICE bool more() const { return first_ < all_; }
-    WMMA_DEVICE uint32_t index() const {
-      const uint32_t back = first_ + gridDim.x - 1 - blockIdx.x;
-      return Config::kCausal && odd_ && first_ + gridDim.x <= all_ ? back : first_ + blockIdx.x;
-    }
-    WMMA_DEVICE bool is_there() const { return index() < all_; }
-    WMMA_DEVICE void next() {
-      first_ += gridDim.x;
-      odd_ = !odd_;
-    }
-
-   private:
-    uint32_t all_;
-    uint32_t first_ = 0;
-    bool odd_ = false;
-  };
-
-  // ------------------------------------------------------------------------------------------------- the asking thread
-
-  static WMMA_DEVICE void ask(const Arguments& p, uint32_t start) {
-    const Keys keys = keys_at(start);
-    const Values values = values_at(start);
-    typename Queries::Item query(0);
-    typename Keys::Item key(0);
-    typename Values::Item value(0);
-    for (Walk walk(p); walk.more(); walk.next()) {
-      if (!walk.is_there()) continue;
-      const Work work(p, walk.index());
-      if (work.tiles == 0) continue;
-#pragma unroll 1
-      for (int group = 0; group < kGroups; ++group) {
-        const Queries queries = queries_of(start, group);
-        ask_queries(p, queries, query, work.place, work.first_row + group * kGroupRows);
-      }
-      query.next();
-      int at = work.last;
-      copy<KeyTile>(keys, key, p.k, p.k_map, work.place.batch, work.place.key_head, at);
-      key.next();
-#pragma unroll 1
-      for (int i = 1; i < work.tiles; ++i, at -= kKeys) {
-        copy<KeyTile>(keys, key, p.k, p.k_map, work.place.batch, work.place.key_head, at - kKeys);
-        key.next();
-        copy<ValueTile>(values, value, p.v, p.v_map, work.place.batch, work.place.key_head, at);
-        value.next();
-      }
-      copy<ValueTile>(values, value, p.v, p.v_map, work.place.batch, work.place.key_head, at);
-      value.next();
-    }
-  }
-
-  static WMMA_DEVICE void ask_queries(const Arguments& p, const Queries& queries, const typename Queries::Item& query,
-                                      const Place& place, uint32_t row) {
-    if constexpr (!kPacked) {
-      copy<QueryTile>(queries, query, p.q, p.q_map, place.batch, place.head, row);
-    } else {
-      queries.open(query, QueryTile::kBoxes * kGroupRows * 128);
-#pragma unroll
-      for (int box = 0; box < QueryTile::kBoxes; ++box) {
-        int32_t at[5];
-        coordinates(at + 1, p.q, place.batch, place.key_head, place.query(row), box);
-        at[0] = at[1];
-        at[1] = 0;  // of the heads that share keys, the first
-        arch::copy_box<5, false, false>(queries.place(query) + box * QueryTile::kBoxBytes, &p.q_map,
-                                        queries.there(query), at, 1);
-      }
-    }
-  }
-
-  // A tile, from its row on, to the queue's next place.
-  template <class Tile, class Queue, class Item>
-  static WMMA_DEVICE void copy(const Queue& queue, const Item& item, const AttentionOperand& x, const TileMap& map,
-                               uint32_t batch, uint32_t head, uint32_t row) {
-    queue.open(item, Tile::kBytes);
-#pragma unroll
-    for (int box = 0; box < Tile::kBoxes; ++box) {
-      int32_t at[4];
-      coordinates(at, x, batch, head, row, box);
-      arch::copy_box<4, false, false>(queue.place(item) + box * Tile::kBoxBytes, &map, queue.there(item), at, 1);
-    }
-  }
-  // Of a box of 64 columns; a head that others share, or a batch, is there once.
-  static WMMA_DEVICE void coordinates(int32_t* at, const AttentionOperand& x, uint32_t batch, uint32_t head,
-                                      uint32_t row, int box) {
-    at[0] = box * (128 / static_cast<int>(sizeof(T)));
-    at[1] = static_cast<int32_t>(row);
-    at[2] = x.head_stride == 0 ? 0 : static_cast<int32_t>(head);
-    at[3] = x.batch_stride == 0 ? 0 : static_cast<int32_t>(batch);
-  }
-
-  // --------------------------------------------------------------------------------------------------- the warpgroups
-
   // What a warpgroup goes through the tiles with.
   struct Taking {
     Keys keys;
@@ -255,12 +90,16 @@ struct WarpgroupAttention {
     Softmax rows;
 
     WMMA_DEVICE Taking(uint32_t start, uint32_t at_group, float at_factor)
-        : keys(keys_at(start)), values(values_at(start)), group(at_group), lane(lane_id()), factor(at_factor) {}
+        : keys(Tiles::keys_at(start)),
+          values(Tiles::values_at(start)),
+          group(at_group),
+          lane(lane_id()),
+          factor(at_factor) {}
   };
 
   static WMMA_DEVICE void take(const Arguments& p, uint32_t start, uint32_t group, uint32_t wave) {
     const ScoreScale<float> scale(p.scale);
-    const Queries queries = queries_of(start, group);
+    const Queries queries = Tiles::queries_of(start, group);
     Taking x(start, group, scale.factor);
     typename Queries::Item query(0);
     typename Queries::Item before(0);  // whose place is not given back yet
@@ -272,9 +111,9 @@ struct WarpgroupAttention {
       is_kept = false;
     };
     for (int other = group - 1; other >= 0; --other) arch::barrier_pass<kTakers>(kTurns + other);
-    for (Walk walk(p); walk.more(); walk.next()) {
+    for (typename Tiles::Walk walk(p); walk.more(); walk.next()) {
       if (!walk.is_there()) continue;
-      const Work work(p, walk.index());
+      const typename Tiles::Work work(p, walk.index());
       const uint32_t first_row = work.first_row + group * kGroupRows + wave * 16;
       Place place = work.place;  // with the warpgroup's own rows
       if constexpr (kPacked) {
@@ -450,7 +289,7 @@ struct WarpgroupAttention {
 #pragma unroll
       for (int box = 0; box < ValueTile::kBoxes; ++box) {
         int32_t at[4];
-        coordinates(at, p.out, place.batch, place.head, first_row, box);
+        Tiles::coordinates(at, p.out, place.batch, place.head, first_row, box);
         arch::store_box<4>(own + box * QueryTile::kBoxBytes, &p.out_map, at);
       }
       arch::commit_stores();

@@ -81,7 +81,9 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
         for query_stages in (2, 1):
             config = WarpgroupConfig(problem.dtype, groups, keys, depth, part, 2, query_stages, packed)
             if shared_bytes(config) <= target.lds_bytes:
-                found.append(split(problem, config, target))
+                config = split(problem, config, target)
+                if work_of(problem, config) * config.splits < 2**31:  # as the kernel counts them
+                    found.append(config)
                 break
     return sorted(found, key=lambda config: cost(problem, config, target))
 
@@ -99,17 +101,12 @@ def cost(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target
     """Cycles of the busiest unit: its tiles of rows, each with its tiles of keys."""
     work = work_of(problem, config) * config.splits
     steps = ceil(problem.skv / config.splits / config.keys)
-    products = (
-        config.rows
-        * config.keys
-        * (config.depth + config.slice)
-        * 2
-        / model.rate(target, config.element, False, wgmma=True)
-    )
-    weights = config.rows * config.keys / _WEIGHTS
+    scores, columns = config.rows * config.keys, config.depth + config.slice
+    products = 2 * scores * columns / model.rate(target, config.element, False, wgmma=True)
+    weights = scores / _WEIGHTS
     # Of two warpgroups one computes weights while the other multiplies; three hide what is left.
     step = products + weights if config.groups == 1 else max(products, weights) + (_APART if config.groups == 2 else 0)
-    step = max(step, config.keys * (config.depth + config.slice) * config.element.itemsize / model.TILE_BYTES)
+    step = max(step, config.keys * columns * config.element.itemsize / model.TILE_BYTES)
     return ceil(work / model.CARDS[target.name].units) * (steps * step + _TILE)
 
 
@@ -188,7 +185,7 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
         launches.append(combine.launch(problem, target))
     lines_out = 16 if maps_result(problem, config) else 0
     head_bytes = problem.skv * (problem.e + problem.ev) * problem.dtype.itemsize / problem.group
-    together = max(int(_KEPT_BYTES / head_bytes), problem.group) // config.packed
+    together = min(max(int(_KEPT_BYTES / head_bytes), problem.group), problem.heads * problem.batch) // config.packed
     queries = _GROUP_ROWS // config.packed  # of a box
     numbers = AttentionNumbers(
         splits, keys_of_split, tiles, 1, queries, config.packed, config.keys, lines_out, together

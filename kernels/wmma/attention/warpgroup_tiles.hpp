@@ -1,0 +1,195 @@
+// What attention's warpgroups go through (warpgroup.hpp): tiles of rows, one after the other through all heads, each
+// with its queries, keys and values; where these lie in shared memory; and the thread that has the copy engine bring
+// them.
+#pragma once
+
+#include <wmma/attention/rows.hpp>
+#include <wmma/tile/tile_queue.hpp>
+#include <wmma/tile/warpgroup_tile.hpp>
+
+namespace wmma {
+
+template <class Config>
+struct WarpgroupTiles {
+  using Arguments = MappedAttentionArguments;
+  using T = typename Config::Element;
+  static constexpr int kGroups = Config::kGroups;
+  static constexpr int kGroupThreads = 4 * arch::kWaveSize;
+  static constexpr int kTakers = kGroups * kGroupThreads;
+  static constexpr int kThreads = kTakers + kGroupThreads;  // the last warpgroup asks for tiles
+  // Heads that share keys may lie packed in a warpgroup's lines, one query's after the other's: as many whole queries
+  // as there is room for.
+  static constexpr int kPackedHeads = Config::kPackedHeads;
+  static constexpr bool kPacked = kPackedHeads > 1;
+  static constexpr int kLines = 64;
+  static constexpr int kGroupRows = kLines / kPackedHeads * kPackedHeads;
+  static constexpr int kBlockRows = kGroups * kGroupRows;
+  static constexpr int kKeys = Config::kKeys;
+  static_assert(kGroups <= 3, "as many as registers are there for");
+
+  using QueryTile = WarpgroupTile<kLines, Config::kDepth* static_cast<int>(sizeof(T))>;
+  using KeyTile = WarpgroupTile<kKeys, Config::kDepth* static_cast<int>(sizeof(T))>;
+  using ValueTile = WarpgroupTile<kKeys, Config::kSlice* static_cast<int>(sizeof(T))>;
+  using Queries = TileQueue<Config::kQueryStages, QueryTile::kBytes>;  // one for each warpgroup
+  using Keys = TileQueue<Config::kStages, KeyTile::kBytes>;
+  using Values = TileQueue<Config::kStages, ValueTile::kBytes>;
+  // Results lie where their rows' queries lay until the copy engine has taken them away.
+  static constexpr bool kMappedOut = Config::kMappedOut;
+  static_assert(!kMappedOut || !kPacked, "a box has rows of one head");
+  static_assert(!kMappedOut || ValueTile::kBoxes <= QueryTile::kBoxes, "results are no wider than queries");
+  static constexpr int kKeyStart = kGroups * Queries::kBytes;
+  static constexpr int kValueStart = kKeyStart + Keys::kBytes;
+  static constexpr int kBarriers = kValueStart + Values::kBytes;
+  static constexpr int kKeyBarriers = kBarriers + kGroups * Queries::kBarrierBytes;
+  static constexpr int kValueBarriers = kKeyBarriers + Keys::kBarrierBytes;
+  static constexpr int kSharedBytes = kValueBarriers + Values::kBarrierBytes;
+
+  using Place = AttentionPlace<kPacked>;
+
+  static WMMA_DEVICE Queries queries_of(uint32_t start, uint32_t group) {
+    return Queries(start + group * Queries::kBytes, start + kBarriers + group * Queries::kBarrierBytes);
+  }
+  static WMMA_DEVICE Keys keys_at(uint32_t start) { return Keys(start + kKeyStart, start + kKeyBarriers); }
+  static WMMA_DEVICE Values values_at(uint32_t start) { return Values(start + kValueStart, start + kValueBarriers); }
+
+  // A tile of rows and the keys that it looks at, or a part of them; the last tile of keys comes first.
+  struct Work {
+    uint32_t split;
+    Place place;
+    uint32_t first_row;
+    int begin = 0;
+    int end;
+    int whole;  // every key before it counts for every row
+    int tiles = 0;
+    int last = 0;
+
+    WMMA_DEVICE Work(const Arguments& p, uint32_t index)
+        : split(Config::kSplit ? index % p.splits : 0),
+          place(p, tile_of(p, Config::kSplit ? index / p.splits : index)),
+          first_row(place.tile * kBlockRows),
+          end(p.skv) {
+      if constexpr (Config::kSplit) {
+        begin = static_cast<int>(split) * p.keys_of_split;
+        end = end - begin < p.keys_of_split ? end : begin + p.keys_of_split;
+      }
+      int seen = end;
+      if constexpr (Config::kCausal) {
+        const uint32_t after = first_row + kBlockRows < place.rows ? first_row + kBlockRows : place.rows;
+        end = clamped(place.query(after - 1) + p.shift + 1, begin, end);
+        seen = clamped(place.query(first_row) + p.shift + 1, begin, end);
+      }
+      whole = begin + (seen - begin) / kKeys * kKeys;
+      if (end > begin) {
+        tiles = (end - begin + kKeys - 1) / kKeys;
+        last = begin + (tiles - 1) * kKeys;
+      }
+    }
+  };
+
+  // Some heads together, and then others: their tiles from the longest on, or back again where an even number of such
+  // parts is left, so that what blocks get changes little from one to the next.
+  static WMMA_DEVICE HeadTile tile_of(const Arguments& p, uint32_t index) {
+    const uint32_t heads = static_cast<uint32_t>(p.heads) / kPackedHeads * p.batch;
+    HeadTile at(index, heads, p.tiles, p.together);
+    if constexpr (Config::kCausal) {
+      const uint32_t left = (heads - 1) / p.together - at.head / p.together;
+      if (left % 2 == 1) at.tile = p.tiles - 1 - at.tile;
+    }
+    return at;
+  }
+
+  // The blocks' way through all of it: where rows see more keys than others, every second time from the other end.
+  class Walk {
+   public:
+    WMMA_DEVICE explicit Walk(const Arguments& p)
+        : all_(static_cast<uint32_t>(p.tiles) * p.heads / kPackedHeads * p.batch * (Config::kSplit ? p.splits : 1)) {}
+    WMMA_DEVICE bool more() const { return first_ < all_; }
+    WMMA_DEVICE uint32_t index() const {
+      const uint32_t back = first_ + gridDim.x - 1 - blockIdx.x;
+      return Config::kCausal && odd_ && first_ + gridDim.x <= all_ ? back : first_ + blockIdx.x;
+    }
+    WMMA_DEVICE bool is_there() const { return index() < all_; }
+    WMMA_DEVICE void next() {
+      first_ += gridDim.x;
+      odd_ = !odd_;
+    }
+
+   private:
+    uint32_t all_;
+    uint32_t first_ = 0;
+    bool odd_ = false;
+  };
+
+  // By one thread: every tile of all work, as soon as there is room.
+  static WMMA_DEVICE void ask(const Arguments& p, uint32_t start) {
+    const Keys keys = keys_at(start);
+    const Values values = values_at(start);
+    typename Queries::Item query(0);
+    typename Keys::Item key(0);
+    typename Values::Item value(0);
+    for (Walk walk(p); walk.more(); walk.next()) {
+      if (!walk.is_there()) continue;
+      const Work work(p, walk.index());
+      if (work.tiles == 0) continue;
+#pragma unroll 1
+      for (int group = 0; group < kGroups; ++group) {
+        const Queries queries = queries_of(start, group);
+        ask_queries(p, queries, query, work.place, work.first_row + group * kGroupRows);
+      }
+      query.next();
+      int at = work.last;
+      copy<KeyTile>(keys, key, p.k, p.k_map, work.place.batch, work.place.key_head, at);
+      key.next();
+#pragma unroll 1
+      for (int i = 1; i < work.tiles; ++i, at -= kKeys) {
+        copy<KeyTile>(keys, key, p.k, p.k_map, work.place.batch, work.place.key_head, at - kKeys);
+        key.next();
+        copy<ValueTile>(values, value, p.v, p.v_map, work.place.batch, work.place.key_head, at);
+        value.next();
+      }
+      copy<ValueTile>(values, value, p.v, p.v_map, work.place.batch, work.place.key_head, at);
+      value.next();
+    }
+  }
+
+  static WMMA_DEVICE void ask_queries(const Arguments& p, const Queries& queries, const typename Queries::Item& query,
+                                      const Place& place, uint32_t row) {
+    if constexpr (!kPacked) {
+      copy<QueryTile>(queries, query, p.q, p.q_map, place.batch, place.head, row);
+    } else {
+      queries.open(query, QueryTile::kBoxes * kGroupRows * 128);
+#pragma unroll
+      for (int box = 0; box < QueryTile::kBoxes; ++box) {
+        int32_t at[5];
+        coordinates(at + 1, p.q, place.batch, place.key_head, place.query(row), box);
+        at[0] = at[1];
+        at[1] = 0;  // of the heads that share keys, the first
+        arch::copy_box<5, false, false>(queries.place(query) + box * QueryTile::kBoxBytes, &p.q_map,
+                                        queries.there(query), at, 1);
+      }
+    }
+  }
+
+  // A tile, from its row on, to the queue's next place.
+  template <class Tile, class Queue, class Item>
+  static WMMA_DEVICE void copy(const Queue& queue, const Item& item, const AttentionOperand& x, const TileMap& map,
+                               uint32_t batch, uint32_t head, uint32_t row) {
+    queue.open(item, Tile::kBytes);
+#pragma unroll
+    for (int box = 0; box < Tile::kBoxes; ++box) {
+      int32_t at[4];
+      coordinates(at, x, batch, head, row, box);
+      arch::copy_box<4, false, false>(queue.place(item) + box * Tile::kBoxBytes, &map, queue.there(item), at, 1);
+    }
+  }
+  // Of a box of 64 columns; a head that others share, or a batch, is there once.
+  static WMMA_DEVICE void coordinates(int32_t* at, const AttentionOperand& x, uint32_t batch, uint32_t head,
+                                      uint32_t row, int box) {
+    at[0] = box * (128 / static_cast<int>(sizeof(T)));
+    at[1] = static_cast<int32_t>(row);
+    at[2] = x.head_stride == 0 ? 0 : static_cast<int32_t>(head);
+    at[3] = x.batch_stride == 0 ? 0 : static_cast<int32_t>(batch);
+  }
+};
+
+}  // namespace wmma
