@@ -44,7 +44,22 @@ LARGE = (
     Shape(4, 16, 4096, 4096, 128, causal=True),
     Shape(2, 32, 8192, 8192, 128, causal=True),
 )
-DECODE = (Shape(8, 32, 1, 8192, 128, kv_heads=8),)
+# Diffusion and vision transformers, long prompts whose heads share keys, wide heads.
+OTHERS = (
+    Shape(1, 24, 4608, 4608, 128),
+    Shape(2, 20, 1024, 1024, 64),
+    Shape(16, 16, 577, 577, 64),
+    Shape(1, 32, 8192, 8192, 128, causal=True, kv_heads=8),
+    Shape(4, 8, 4096, 4096, 256),
+    Shape(2, 16, 2048, 2048, 96),
+)
+DECODE = (
+    Shape(8, 32, 1, 8192, 128, kv_heads=8),
+    Shape(1, 32, 1, 8192, 128, kv_heads=8),
+    Shape(64, 32, 1, 2048, 128, kv_heads=8),
+    Shape(8, 32, 5, 8192, 128, kv_heads=8),
+    Shape(1, 32, 64, 8192, 128, kv_heads=8),
+)
 PEERS = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -109,7 +124,7 @@ def backward(shape: Shape) -> Calls:
 
 def cases() -> Iterator[Case]:
     for group, make, shapes in (
-        ("forward", forward, LARGE),
+        ("forward", forward, LARGE + OTHERS),
         ("backward", backward, LARGE),
         ("decode", forward, DECODE),
     ):

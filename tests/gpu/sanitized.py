@@ -1,6 +1,6 @@
 """compute-sanitizer's tools over our kernels on an NVIDIA GPU: python tests/gpu/sanitized.py [tool ...]
 
-memcheck, synccheck and racecheck watch the tests of tests/gpu/test_cuda.py that force kernels of every kind. initcheck
+memcheck, synccheck and racecheck watch the tests of this folder that force kernels of every kind. initcheck
 watches our kernels alone, in a program of its own whose operands only copies have written: it does not see what the copy
 engine writes, and would report torch's reading of our results. On an H200 racecheck takes a quarter of an hour, the others
 one to three minutes.
@@ -28,7 +28,10 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "support"))  # as pytest has it
 from configurations import KINDS, WITHOUT_WARPGROUPS  # noqa: E402
 
-FORCED = "any_configuration and torch.bfloat16 and (not two_products or 3-torch)"  # of 24 seeds three
+# Of 24 seeds three, and attention in every configuration.
+FORCED = (
+    "(any_configuration and torch.bfloat16 and (not two_products or 3-torch)) or test_attention_warpgroups and values"
+)
 WARPGROUPS = {
     "warpgroups": lambda x: (
         x.loop == "warpgroup" and x.share == x.share_a == x.cluster == x.splits == x.last == 1 and not x.walks
@@ -41,7 +44,8 @@ def command(tool: str) -> list[str]:
     if tool == "initcheck":
         only_ours = ["--kernel-name", "kernel_substring=gemm", "--show-backtrace", "no"]
         return [*only_ours, sys.executable, __file__, "--products"]
-    return [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", str(HERE / "test_cuda.py"), "-k", FORCED]
+    files = [str(HERE / name) for name in ("test_cuda.py", "test_attention_warpgroups.py")]
+    return [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *files, "-k", FORCED]
 
 
 def watch(tool: str) -> bool:

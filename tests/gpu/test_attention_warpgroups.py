@@ -39,7 +39,7 @@ CASES = [
     AttentionCase(batch=2, heads=14, kv_heads=2, sq=25, skv=700, e=64, dtype="float16", causal="bottom_right"),
     AttentionCase(batch=1, heads=6, kv_heads=2, sq=50, skv=200, e=80, dtype="bfloat16", mask="plane", layout="bshd"),
 ]
-CAUSAL = AttentionCase(batch=2, heads=40, sq=300, skv=300, e=64, dtype="float16", causal="top_left", scale=1.0)
+CAUSAL = AttentionCase(batch=2, heads=40, sq=300, skv=350, e=64, dtype="float16", causal="bottom_right", scale=1.0)
 
 
 @pytest.fixture

@@ -131,6 +131,7 @@ def _shrink_gemm(module, monkeypatch):
 
 def _shrink_attention(module, monkeypatch):
     monkeypatch.setattr(module, "LARGE", (module.Shape(1, 2, 48, 48, 16), module.Shape(1, 2, 48, 48, 16, causal=True)))
+    monkeypatch.setattr(module, "OTHERS", ())
     monkeypatch.setattr(module, "DECODE", (module.Shape(2, 4, 1, 32, 16, kv_heads=2),))
     return {"attention, forward": 2, "attention, backward": 2, "attention, decode": 1}
 
