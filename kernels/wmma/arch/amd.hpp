@@ -224,6 +224,21 @@ WMMA_DEVICE void settle(const T& value) {
   asm volatile("" ::"v"(value));
 }
 
+// The same value, which all lanes share: it is computed before what follows, and what is computed from it behind this.
+WMMA_DEVICE int renewed(int value) {
+  value = static_cast<int>(uniform(static_cast<uint32_t>(value)));
+  asm volatile("" : "+s"(value));
+  return value;
+}
+// The same of where something lies in the device's memory.
+WMMA_DEVICE const char* renewed(const char* value) {
+  const uint64_t bits = reinterpret_cast<uint64_t>(value);
+  const uint32_t low = renewed(static_cast<int>(bits));
+  const uint32_t high = renewed(static_cast<int>(bits >> 32));
+  return (const char*)reinterpret_cast<__attribute__((address_space(1))) const char*>(
+      static_cast<uint64_t>(high) << 32 | low);
+}
+
 // `value` is known only after `other`: the compiler puts none of what is computed from the one and what leads to the
 // other into one packed instruction, which would wait for the other waves' matrix instructions.
 template <class T>

@@ -108,22 +108,10 @@ struct AttentionBackward {
     if constexpr (!kOwnsKeys) load_statistics(wave, p, place, first_row + wave_row, lane);
 
     // 2. The others that they meet, head by head.
-    const int heads = kOwnsKeys ? p.group : 1;
-    const int others = kOwnsKeys ? p.sq : p.skv;
-    int begin = 0;
-    int end = others;
-    if constexpr (Config::kCausal) {
-      const int64_t after = first_row + kBlockRows < static_cast<int>(place.rows) ? first_row + kBlockRows : place.rows;
-      if constexpr (kOwnsKeys) {
-        begin = clamped(first_row - p.shift, 0, others) / kOthers * kOthers;
-      } else {
-        end = clamped(after + p.shift, 0, others);
-      }
-    }
+    const OthersSpan<kOwnsKeys, Config::kCausal> span(p, place, first_row, kBlockRows, kOthers);
     const int first_column = place.slice * Config::kSlice;
-    const int tiles = end > begin ? (end - begin + kOthers - 1) / kOthers : 0;
-    const int visits = heads * tiles;
-    Visit visit{p, place, others, begin};
+    const int visits = (kOwnsKeys ? p.group : 1) * span.tiles(kOthers);
+    Visit visit{p, place, span.others, span.begin};
     Visit next = visit;
     if (Config::kAsync && visits > 0) load(shared + kBufferStart, next, first_column, thread);
     for (int i = 0; i < visits; ++i) {
@@ -132,14 +120,15 @@ struct AttentionBackward {
         // The tile is there, and everyone is done with the one before.
         First::arrive();
         arch::block_barrier();
-        next.advance(end, begin);
+        next.advance(span.end, span.begin);
         if (i + 1 < visits) load(shared + kBufferStart + (i + 1) % kBuffers * kBufferBytes, next, first_column, thread);
       } else {
         arch::block_barrier();
         load(buffer, visit, first_column, thread);
         arch::block_barrier();
       }
-      const bool bounded = visit.rows() < kOthers || is_on_diagonal(p, first_row, visit.at);
+      const bool bounded = visit.rows() < kOthers ||
+                           (Config::kCausal && is_on_diagonal<kOwnsKeys, kBlockRows, kOthers>(p, first_row, visit.at));
       const Meeting meeting{p,        place,     shared,   buffer,       lane,
                             wave_row, first_row, visit.at, visit.rows(), visit.other_head};
       if (bounded) {
@@ -147,14 +136,17 @@ struct AttentionBackward {
       } else {
         step<false>(wave, reading, meeting);
       }
-      visit.advance(end, begin);
+      visit.advance(span.end, span.begin);
     }
 
     // 3. The results.
     const Number scale = static_cast<Number>(p.scale);
-    store(wave.first, kOwnsKeys ? p.g_k : p.g_q, p.e, scale, place, first_row + wave_row, first_column, lane);
-    if constexpr (kOwnsKeys)
-      store(wave.second, p.g_v, p.ev, Number(1), place, first_row + wave_row, first_column, lane);
+    store_gradient<Link, Config::kOutVec>(wave.first, kOwnsKeys ? p.g_k : p.g_q, p.e, scale, place,
+                                          first_row + wave_row, first_column, lane);
+    if constexpr (kOwnsKeys) {
+      store_gradient<Link, Config::kOutVec>(wave.second, p.g_v, p.ev, Number(1), place, first_row + wave_row,
+                                            first_column, lane);
+    }
   }
 
  private:
@@ -181,14 +173,6 @@ struct AttentionBackward {
     int rows;
     uint32_t other_head;
   };
-
-  // Whether not all of a block's rows look at all of the tile's others (or are looked at by them).
-  static WMMA_DEVICE bool is_on_diagonal(const AttentionArguments& p, int first_row, int at) {
-    if constexpr (!Config::kCausal) return false;
-    const int64_t first_query = kOwnsKeys ? at : first_row;
-    const int64_t last_key = kOwnsKeys ? first_row + kBlockRows - 1 : at + kOthers - 1;
-    return last_key > first_query + p.shift;
-  }
 
   static WMMA_DEVICE void clear(Wave& wave) {
 #pragma unroll
@@ -315,21 +299,6 @@ struct AttentionBackward {
       arch::wave_barrier();
     }
     multiply_weights<Link, kOutTiles, kOthers / Link::kDepth>(to, from, reading.weights, own, turned, tile);
-  }
-
-  static WMMA_DEVICE void store(const Number (&sums)[Config::kTilesM][kOutSums], const AttentionOperand& x, int columns,
-                                Number factor, const Place& place, int first_row, int first_column, uint32_t lane) {
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-#pragma unroll
-      for (int i = 0; i < Link::kLaneRows; ++i) {
-        const uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
-        if (row >= place.rows) continue;
-        T* to = static_cast<T*>(const_cast<void*>(x.data)) + place.offset(x, row);
-        store_sums<Link, Config::kOutVec, kOutSums>(to, x.column_stride, columns, first_column, lane, i,
-                                                    [&](int f) { return sums[m][f] * factor; });
-      }
-    }
   }
 };
 

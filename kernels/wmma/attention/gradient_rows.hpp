@@ -57,4 +57,52 @@ struct OthersVisit {
   }
 };
 
+// From which of the others on, up to which, a block's rows meet them.
+template <bool kOwnsKeys, bool kCausal>
+struct OthersSpan {
+  int others;
+  int begin;
+  int end;
+
+  WMMA_DEVICE OthersSpan(const AttentionArguments& p, const GradientPlace<kOwnsKeys>& place, int first_row,
+                         int block_rows, int tile_rows)
+      : others(kOwnsKeys ? p.sq : p.skv), begin(0), end(others) {
+    if constexpr (kCausal) {
+      const int64_t after = first_row + block_rows < static_cast<int>(place.rows) ? first_row + block_rows : place.rows;
+      if constexpr (kOwnsKeys) {
+        begin = clamped(first_row - p.shift, 0, others) / tile_rows * tile_rows;
+      } else {
+        end = clamped(after + p.shift, 0, others);
+      }
+    }
+  }
+  WMMA_DEVICE int tiles(int tile_rows) const { return end > begin ? (end - begin + tile_rows - 1) / tile_rows : 0; }
+};
+
+// Of a causal mask: whether not all of a block's rows look at all of a tile's others (or are looked at by them).
+template <bool kOwnsKeys, int kBlockRows, int kOthers>
+WMMA_DEVICE bool is_on_diagonal(const AttentionArguments& p, int first_row, int at) {
+  const int64_t first_query = kOwnsKeys ? at : first_row;
+  const int64_t last_key = kOwnsKeys ? first_row + kBlockRows - 1 : at + kOthers - 1;
+  return last_key > first_query + p.shift;
+}
+
+// A wave's sums to a result's rows and columns from the first on, times a factor.
+template <class Link, int kVec, int kTilesM, int kSums, class Number, class Place>
+WMMA_DEVICE void store_gradient(const Number (&sums)[kTilesM][kSums], const AttentionOperand& x, int columns,
+                                Number factor, const Place& place, int first_row, int first_column, uint32_t lane) {
+  using T = typename Link::Element;
+#pragma unroll
+  for (int m = 0; m < kTilesM; ++m) {
+#pragma unroll
+    for (int i = 0; i < Link::kLaneRows; ++i) {
+      const uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
+      if (row >= place.rows) continue;
+      T* to = static_cast<T*>(const_cast<void*>(x.data)) + place.offset(x, row);
+      store_sums<Link, kVec, kSums>(to, x.column_stride, columns, first_column, lane, i,
+                                    [&](int f) { return sums[m][f] * factor; });
+    }
+  }
+}
+
 }  // namespace wmma

@@ -85,6 +85,8 @@ class StagedLoader {
   WMMA_DEVICE void advance_lines(int64_t lines) { base_ += lines * outer_step_; }
 
   WMMA_DEVICE void move(int64_t bytes) { base_ += bytes; }
+  // Goes on with a tile whose first element is elsewhere.
+  WMMA_DEVICE void start_at(const void* data) { base_ = static_cast<const char*>(data); }
 
   // kMasked: only the first `limit` of K exist; the rest is zero.
   template <bool kMasked>
@@ -102,9 +104,19 @@ class StagedLoader {
   // Of a whole tile one thread's block after the other, once each; `stored` when all are.
   WMMA_DEVICE void fetch_block(int i) { fetch_block<false>(i, 0); }
   WMMA_DEVICE void store_block(unsigned char* tile, int i) { store_block<false>(tile, i, 0); }
+  static constexpr int kBlockLines = kLines;
+  WMMA_DEVICE void store_line(unsigned char* tile, int i, int line) {
+    if (!kExact && thread_ + i * kThreads >= kTotal) return;
+    store_line<false>(tile, place_of(thread_, i), i, line, 0);
+  }
   WMMA_DEVICE void stored() { stored<false>(0); }
 
  private:
+  struct Place {
+    uint32_t line;
+    uint32_t k;
+  };
+
   template <bool kMasked>
   WMMA_DEVICE void fetch_block(int i, int limit) {
     if (!kExact && thread_ + i * kThreads >= kTotal) return;
@@ -128,36 +140,34 @@ class StagedLoader {
     if (!kExact && thread_ + i * kThreads >= kTotal) return;
     const Place place = place_of(thread_, i);
 #pragma unroll
-    for (int line = 0; line < kLines; ++line) {
-      Element run[kRun];
-      if constexpr (kTurnsWords) {
-        turn(run, i, line);
-      } else {
+    for (int line = 0; line < kLines; ++line) store_line<kMasked>(tile, place, i, line, limit);
+  }
+
+  template <bool kMasked>
+  WMMA_DEVICE void store_line(unsigned char* tile, const Place& place, int i, int line, int limit) {
+    Element run[kRun];
+    if constexpr (kTurnsWords) {
+      turn(run, i, line);
+    } else {
 #pragma unroll
-        for (int k = 0; k < kRun; ++k) {
-          const Storage x = kAlong ? raw_[i][k / kPiece][k % kPiece] : raw_[i][k][line];
-          if constexpr (Stage::kPlain) {
-            run[k] = x;
-          } else {
-            // What lies beyond K stays zero, whatever the stage makes of it.
-            run[k] = kMasked && static_cast<int>(place.k) + k >= limit ? Element(0) : stage_.apply(x, place.k + k);
-          }
+      for (int k = 0; k < kRun; ++k) {
+        const Storage x = kAlong ? raw_[i][k / kPiece][k % kPiece] : raw_[i][k][line];
+        if constexpr (Stage::kPlain) {
+          run[k] = x;
+        } else {
+          // What lies beyond K stays zero, whatever the stage makes of it.
+          run[k] = kMasked && static_cast<int>(place.k) + k >= limit ? Element(0) : stage_.apply(x, place.k + k);
         }
       }
-      const uint32_t byte = place.k * static_cast<uint32_t>(sizeof(Element));
-      arch::copy<kRun>(reinterpret_cast<Element*>(tile + Tile::offset(place.line + line, byte / 16) + byte % 16), run);
     }
+    const uint32_t byte = place.k * static_cast<uint32_t>(sizeof(Element));
+    arch::copy<kRun>(reinterpret_cast<Element*>(tile + Tile::offset(place.line + line, byte / 16) + byte % 16), run);
   }
 
   template <bool kMasked>
   WMMA_DEVICE void stored(int limit) {
     stage_.advance(kMasked ? limit : kDepth);
   }
-
-  struct Place {
-    uint32_t line;
-    uint32_t k;
-  };
 
   // Along K, neighbouring threads take neighbouring runs of a line. Across, kSpread of them do, then the next lines:
   // wide enough apart in shared memory for their stores, near enough in global memory for whole segments.

@@ -66,7 +66,7 @@ ProblemKey AttentionProblem::key(bool backward) const {
     const Direction way = way_of(which);
     out_vec = std::min(out_vec, way.across ? 1 : way.vec);
   }
-  bool wide = is_wide(v[kQ]) || is_wide(v[kK]) || is_wide(v[kV]) || is_wide(v[kGOut]);
+  bool wide = is_wide(v[kQ]) || is_wide(v[kK]) || is_wide(v[kV]) || is_wide(v[kGOut]) || is_wide(v[kLse]);
   border::AttentionProblem asks;
   asks.place = place_;
   asks.backward = backward;

@@ -18,6 +18,7 @@ from wmma_ops.plan.problem import AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, waves_told
 
 _DELTA_THREADS = 256
+_LEAST_ROWS = 65  # that blocks of interleaved waves are for
 _OTHERS = 64  # registers beside sums
 # (waves, row tiles, others) of 16-bit types by head size and by who owns the rows: the fastest on an H200.
 _MEASURED = {64: {False: (4, 2, 64), True: (4, 2, 32)}, 128: {False: (4, 2, 32), True: (4, 1, 64)}}
@@ -37,12 +38,20 @@ class OwnerConfig:
     slice: int  # of the results' columns, that a block computes
     asynchronous: bool
     occupancy: int
+    side: int = 16  # of the matrix unit's tiles
+    ahead: int = 0  # interleaved: so many groups of products before their own, rows are read
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether weights are computed between products, by waves that have a SIMD each."""
+        return self.ahead > 0
 
     def __str__(self) -> str:
         return (
             f"{self.waves} waves of {self.tiles_m} row tiles of {'keys' if self.owns_keys else 'queries'}, {self.others} "
             f"{'queries' if self.owns_keys else 'keys'}, {self.slice} columns"
             + (", asynchronous copies" if self.asynchronous else "")
+            + (", interleaved" if self.interleaved else "")
         )
 
 
@@ -58,9 +67,15 @@ class BackwardConfig:
 
 
 def shared_bytes(config: OwnerConfig, target: arch.Target, element: torch.dtype, lanes: bool) -> int:
-    step, size = step_of(target, element, lanes, 16), element.itemsize
+    step, size = step_of(target, element, lanes, config.side), element.itemsize
     rows = config.waves * config.tiles_m * step.rows
     depths = (config.depth, config.value_depth)
+    if config.interleaved:
+        tiles = sum(tile_bytes(target, config.others, depth, size) for depth in depths)
+        turned = depths if config.owns_keys else depths[:1]
+        tiles += sum(tile_bytes(target, depth, config.others, size) for depth in turned)
+        statistics = config.waves * 2 * config.others * 4 if config.owns_keys else 0
+        return max(tiles + statistics, *(tile_bytes(target, rows, depth, size) for depth in depths))
     total = sum(tile_bytes(target, rows, depth, size) for depth in depths)
     buffer = sum(tile_bytes(target, config.others, depth, size) for depth in depths)
     if not config.asynchronous:
@@ -73,7 +88,7 @@ def shared_bytes(config: OwnerConfig, target: arch.Target, element: torch.dtype,
 
 def registers(config: OwnerConfig, target: arch.Target, element: torch.dtype, lanes: bool) -> int:
     """An estimate of what a lane holds."""
-    step, size = step_of(target, element, lanes, 16), element.itemsize
+    step, size = step_of(target, element, lanes, config.side), element.itemsize
     each = 2 if size == 8 else 1
     rows = config.tiles_m * step.rows
     sums = rows * ((1 + config.owns_keys) * config.slice + 2 * config.others) * each / target.wave
@@ -119,7 +134,34 @@ def _measured(problem: AttentionProblem, owns_keys: bool) -> tuple[int, int, int
     return next((shapes[owns_keys] for most, shapes in _MEASURED.items() if most // 2 < widest <= most), None)
 
 
+def interleaved(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> OwnerConfig | None:
+    """The configuration of interleaved.hpp, where it takes the problem: 16-bit rows by whole chunks and of whole tiles,
+    without a mask, and a tile of the others at least."""
+    rows, length = (problem.skv, problem.sq) if owns_keys else (problem.sq, problem.skv)
+    orders = {problem.q_order, problem.k_order, problem.v_order, problem.g_order}
+    vecs = {problem.q_vec, problem.k_vec, problem.v_vec, problem.g_vec}
+    if (
+        target.family != "cdna"
+        or target.name == "gfx908"
+        or problem.dtype.itemsize != 2
+        or problem.mask is not None
+        or problem.wide
+        or not {problem.e, problem.ev} <= {64, 128}
+        or orders != {"e"}
+        or vecs != {8}
+        or length < 32
+        or rows < _LEAST_ROWS
+    ):
+        return None
+    widest = max(problem.e, problem.ev)
+    others = 64 if widest == 64 and length >= 64 else 32
+    ahead = 7 if owns_keys and others * (problem.e + problem.ev) >= 64 * 128 else 3
+    return OwnerConfig(owns_keys, 4, 1, others, problem.e, problem.ev, widest, False, 1, side=32, ahead=ahead)
+
+
 def choose(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> OwnerConfig:
+    if config := interleaved(problem, target, owns_keys):
+        return config
     lanes = is_lanes(target, problem.dtype)
 
     # What would spill, or leaves SIMDs without a wave, is taken only where nothing else is left.
@@ -145,7 +187,7 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
     v, g = (problem.v_order, problem.v_vec), (problem.g_order, problem.g_vec)
     (row, second_row), (first, second) = ((k, v), (q, g)) if config.owns_keys else ((q, g), (k, v))
     numbers = {
-        "kSide": 16,
+        "kSide": config.side,
         "kWaves": config.waves,
         "kTilesM": config.tiles_m,
         "kOthers": config.others,
@@ -162,6 +204,7 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         **waves_told(target, config.occupancy, config.waves, shared_bytes(config, target, problem.dtype, lanes)),
         "kThreads": config.waves * target.wave,
         "kSharedBytes": shared_bytes(config, target, problem.dtype, lanes),
+        **({"kAhead": config.ahead} if config.interleaved else {}),
     }
     flags = {
         "kLanes": lanes,
@@ -178,7 +221,8 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         *constants("int", numbers),
         *constants("bool", flags),
     ]
-    return kernel_text("attention_backward.hip", members=members)
+    defines = {"WMMA_ATTENTION_INTERLEAVED": config.interleaved}
+    return kernel_text("attention_backward.hip", members=members, defines=defines)
 
 
 def _delta_source(problem: AttentionProblem) -> str:
@@ -188,7 +232,6 @@ def _delta_source(problem: AttentionProblem) -> str:
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
     lanes = is_lanes(target, problem.dtype)
-    step = step_of(target, problem.dtype, lanes, 16)
     owners = [choose(problem, target, owns_keys) for owns_keys in (False, True)]
     rows = problem.batch * problem.heads * problem.sq
     delta = KernelLaunch(
@@ -203,6 +246,7 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
         length, heads = (
             (problem.skv, problem.heads // problem.group) if owner.owns_keys else (problem.sq, problem.heads)
         )
+        step = step_of(target, problem.dtype, lanes, owner.side)
         columns = max(problem.e, problem.ev) if owner.owns_keys else problem.e
         tiles = ceil(length / (owner.waves * owner.tiles_m * step.rows))
         blocks = tiles * ceil(columns / owner.slice) * heads * problem.batch

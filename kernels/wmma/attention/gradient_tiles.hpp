@@ -1,0 +1,103 @@
+// The tiles of the others that a block of attention's gradients goes through (interleaved.hpp), whole ones alone: the
+// last of a head skips what the one before has.
+#pragma once
+
+#include <wmma/attention/gradient_rows.hpp>
+
+namespace wmma {
+
+// Its first row, from where on its rows count, and where they are: `first` of Q or K, `second` of g_out or V.
+struct GradientTile {
+  const char* first;
+  const char* second;
+  const char* lse;
+  const char* delta;
+  int row;
+  int skipped;
+};
+
+// In order, head by head.
+template <class Config, class Number>
+class GradientTiles {
+  using T = typename Config::Element;
+  static constexpr bool kOwnsKeys = Config::kOwnsKeys;
+  static constexpr int kOthers = Config::kOthers;
+
+ public:
+  using Span = OthersSpan<kOwnsKeys, Config::kCausal>;
+
+  WMMA_DEVICE GradientTiles(const AttentionArguments& p, const GradientPlace<kOwnsKeys>& place, const Span& span,
+                            int count)
+      : p_(p), span_(span), at_(span.begin), left_(count) {
+    const uint32_t head = kOwnsKeys ? place.head * p.group : place.head / p.group;
+    const auto start = [&](const AttentionOperand& x, int64_t size) {
+      return static_cast<const char*>(x.data) + (place.batch * x.batch_stride + head * x.head_stride) * size;
+    };
+    first_ = start(firsts_of(p), kSize);
+    second_ = start(seconds_of(p), kSize);
+    lse_ = start(p.lse, kNumberSize);
+    delta_ = start(p.delta, kNumberSize);
+  }
+
+  static WMMA_DEVICE const AttentionOperand& firsts_of(const AttentionArguments& p) { return kOwnsKeys ? p.q : p.k; }
+  static WMMA_DEVICE const AttentionOperand& seconds_of(const AttentionArguments& p) {
+    return kOwnsKeys ? p.g_out : p.v;
+  }
+
+  // Behind the last one it comes again.
+  WMMA_DEVICE void advance() {
+    left_ -= 1;
+    const int next = at_ + kOthers;
+    const bool more = left_ > 0;
+    const bool wraps = kOwnsKeys && more && next >= span_.end;
+    at_ = wraps ? span_.begin : more ? next : at_;
+    if constexpr (kOwnsKeys) {
+      first_ += (wraps ? p_.q.head_stride : 0) * kSize;
+      second_ += (wraps ? p_.g_out.head_stride : 0) * kSize;
+      lse_ += (wraps ? p_.lse.head_stride : 0) * kNumberSize;
+      delta_ += (wraps ? p_.delta.head_stride : 0) * kNumberSize;
+    }
+  }
+
+  // The tile, by kParts parts, each computed before what follows it.
+  static constexpr int kParts = 3;
+  WMMA_DEVICE void place(GradientTile& tile, int part) const {
+    if (part == 0) {
+      tile.row = arch::renewed(detail::lower(at_, span_.others - kOthers));
+      tile.skipped = at_ - tile.row;
+    } else if (part == 1) {
+      tile.first = arch::renewed(first_ + rows_of(firsts_of(p_), kSize, tile.row));
+      tile.second = arch::renewed(second_ + rows_of(seconds_of(p_), kSize, tile.row));
+    } else if (kOwnsKeys) {
+      tile.lse = arch::renewed(lse_ + rows_of(p_.lse, kNumberSize, tile.row));
+      tile.delta = arch::renewed(delta_ + rows_of(p_.delta, kNumberSize, tile.row));
+    }
+  }
+  WMMA_DEVICE GradientTile tile() const {
+    GradientTile tile;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) place(tile, part);
+    return tile;
+  }
+
+ private:
+  static constexpr int64_t kSize = sizeof(T);
+  static constexpr int64_t kNumberSize = sizeof(Number);
+
+  // In bytes; the planner has promised that a row's are few.
+  static WMMA_DEVICE int64_t rows_of(const AttentionOperand& x, int64_t size, int row) {
+    return static_cast<int64_t>(static_cast<uint64_t>(static_cast<uint32_t>(x.row_stride * size)) *
+                                static_cast<uint32_t>(row));
+  }
+
+  const AttentionArguments& p_;
+  const Span& span_;
+  const char* first_;  // of the head
+  const char* second_;
+  const char* lse_;
+  const char* delta_;
+  int at_;
+  int left_;
+};
+
+}  // namespace wmma

@@ -1,0 +1,198 @@
+// The weights of a tile of attention's gradients and what follows from them, by parts that go beside products
+// (gradient_groups.hpp): each by instructions of its own, as packed ones do not run beside products.
+#pragma once
+
+#include <wmma/attention/gradient_groups.hpp>
+#include <wmma/attention/gradient_tiles.hpp>
+#include <wmma/attention/weights.hpp>
+
+namespace wmma {
+
+template <class Config>
+class GradientWeights {
+  using Groups = GradientGroups<Config>;
+  using T = typename Config::Element;
+  using Link = typename Groups::Link;
+  using Number = typename Groups::Number;
+  using Math = Softmax<Number>;
+  using Sums = typename Groups::Sums;
+  using Weights = typename Groups::Weights;
+  using Place = GradientPlace<Config::kOwnsKeys>;
+  static constexpr bool kOwnsKeys = Config::kOwnsKeys;
+  static constexpr int kTilesM = Groups::kTilesM;
+  static constexpr int kOthers = Groups::kOthers;
+  static constexpr int kSums = Groups::kSums;
+
+ public:
+  // Of the queries of a tile, each wave's own, where it owns keys.
+  static constexpr int kStatisticsBytes = kOwnsKeys ? 2 * kOthers * static_cast<int>(sizeof(Number)) : 0;
+
+  ScoreScale<Number> scale;
+  Sums scores;
+  Sums slopes;      // g_P, then g_S
+  Weights weights;  // rounded, as the next
+  Weights slope_rows;
+
+  WMMA_DEVICE GradientWeights(const AttentionArguments& p, const Place& place, unsigned char* statistics, uint32_t lane,
+                              int wave_row)
+      : scale(p.scale),
+        p_(p),
+        lane_(lane),
+        wave_row_(wave_row),
+        first_row_(wave_row / Groups::kBlockRows * Groups::kBlockRows),
+        inverse_(Number(1) / scale.factor),
+        statistics_(reinterpret_cast<Number*>(statistics)),
+        lines_{lane % kOthers * static_cast<uint32_t>(p.lse.row_stride),
+               lane % kOthers * static_cast<uint32_t>(p.delta.row_stride)} {
+    if constexpr (!kOwnsKeys) {
+#pragma unroll
+      for (int m = 0; m < kTilesM; ++m) {
+        uint32_t row = wave_row + m * Link::kRows + Link::row(lane, 0);
+        row = row < place.rows ? row : place.rows - 1;
+        starts_[m][0] = start_of(static_cast<const Number*>(p.lse.data)[place.offset(p.lse, row)]);
+        starts_[m][1] = -static_cast<const Number*>(p.delta.data)[place.offset(p.delta, row)];
+      }
+    }
+  }
+
+  // The statistics of a tile's queries: loads, then what the sums start from goes to shared memory.
+  WMMA_DEVICE void ask(const GradientTile& tile) {
+    if constexpr (kOwnsKeys) {
+      asked_[0] = reinterpret_cast<const Number*>(tile.lse)[lines_[0]];
+      asked_[1] = reinterpret_cast<const Number*>(tile.delta)[lines_[1]];
+    }
+  }
+  WMMA_DEVICE void put() {
+    if constexpr (kOwnsKeys) {
+      statistics_[lane_ % kOthers] = start_of(asked_[0]);
+      statistics_[kOthers + lane_ % kOthers] = -asked_[1];
+    }
+  }
+  // Scores start so that they end as multiples of the scale's factor relative to lse; g_P relative to delta.
+  WMMA_DEVICE void start_scores() { start(scores, 0); }
+  WMMA_DEVICE void start_slopes() { start(slopes, 1); }
+
+  // Scores that do not count become −∞, and nothing follows from them.
+  WMMA_DEVICE void bound_scores(const GradientTile& tile) { bound(scores, -Math::infinity(), tile); }
+  WMMA_DEVICE void bound_slopes(const GradientTile& tile) { bound(slopes, Number(0), tile); }
+
+  // What goes beside group i.
+  template <int i>
+  WMMA_DEVICE void weigh() {
+    constexpr int kFrom = detail::first_of<Groups::kWeighing, Groups::kWeighingEnd, kSums>(i);
+    constexpr int kTo = detail::first_of<Groups::kWeighing, Groups::kWeighingEnd, kSums>(i + 1);
+#pragma unroll
+    for (int f = kFrom; f < kTo; ++f) {
+#pragma unroll
+      for (int m = 0; m < kTilesM; ++m) {
+        probabilities_[m][f] = Math::exp(scores[m][f] * scale.factor);
+        if (f + 1 < kSums) arch::follows(scores[m][f + 1], probabilities_[m][f]);
+      }
+    }
+    if constexpr (kOwnsKeys) {
+      constexpr int kFromPair = detail::first_of<Groups::kWeighingEnd, Groups::kCount, kSums / 2>(i);
+      constexpr int kToPair = detail::first_of<Groups::kWeighingEnd, Groups::kCount, kSums / 2>(i + 1);
+#pragma unroll
+      for (int pair = kFromPair; pair < kToPair; ++pair) pack(weights, probabilities_, 2 * pair);
+    }
+  }
+  template <int i>
+  WMMA_DEVICE void incline() {
+    constexpr int kFrom = detail::first_of<0, Groups::kInclining, kSums / 2>(i);
+    constexpr int kTo = detail::first_of<0, Groups::kInclining, kSums / 2>(i + 1);
+#pragma unroll
+    for (int pair = kFrom; pair < kTo; ++pair) {
+      const int f = 2 * pair;
+#pragma unroll
+      for (int m = 0; m < kTilesM; ++m) {
+        slopes[m][f] = product(slopes[m][f], probabilities_[m][f], f);
+        slopes[m][f + 1] = product(slopes[m][f + 1], probabilities_[m][f + 1], f + 1);
+      }
+      pack(slope_rows, slopes, f);
+    }
+  }
+  // All that goes beside groups from the i-th on.
+  template <int i>
+  WMMA_DEVICE void weigh_rest() {
+    weigh<i>();
+    if constexpr (i + 1 < Groups::kCount) weigh_rest<i + 1>();
+  }
+  template <int i>
+  WMMA_DEVICE void incline_rest() {
+    incline<i>();
+    if constexpr (i + 1 < Groups::kInclining) incline_rest<i + 1>();
+  }
+
+ private:
+  WMMA_DEVICE Number start_of(Number lse) const {
+    return lse == -Math::infinity() ? lse : -lse * Number(Math::kUnit) * inverse_;
+  }
+
+  WMMA_DEVICE void start(Sums& sums, int which) const {
+#pragma unroll
+    for (int m = 0; m < kTilesM; ++m) {
+#pragma unroll
+      for (int f = 0; f < kSums; f += 4) {
+        if constexpr (kOwnsKeys) {
+          const Number* from = statistics_ + which * kOthers + Link::place(lane_, f);
+          arch::copy_bytes<16>(sums[m] + f, __builtin_assume_aligned(from, 16));
+        } else {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sums[m][f + i] = starts_[m][which];
+        }
+      }
+    }
+  }
+
+  WMMA_DEVICE void bound(Sums& sums, Number nothing, const GradientTile& tile) const {
+    bool bounded = tile.skipped > 0;
+    if constexpr (Config::kCausal) {
+      bounded = bounded || is_on_diagonal<kOwnsKeys, Groups::kBlockRows, kOthers>(p_, first_row_, tile.row);
+    }
+    if (!bounded) return;
+    const uint32_t lane = arch::unshared(lane_);  // so that nothing of this is done where nothing is bounded
+#pragma unroll
+    for (int m = 0; m < kTilesM; ++m) {
+#pragma unroll
+      for (int f = 0; f < kSums; ++f) {
+        const int other = static_cast<int>(Link::place(lane, f));
+        bool inside = other >= tile.skipped;
+        if constexpr (Config::kCausal) {
+          const int row = wave_row_ + m * Link::kRows + static_cast<int>(Link::row(lane, 0));
+          const int query = kOwnsKeys ? tile.row + other : row;
+          inside = inside && (kOwnsKeys ? row : tile.row + other) <= query + p_.shift;
+        }
+        sums[m][f] = inside ? sums[m][f] : nothing;
+      }
+    }
+  }
+
+  // Neighbours by different instructions, of which the compiler makes no packed one.
+  static WMMA_DEVICE Number product(Number x, Number y, int f) {
+    return f % 2 == 0 ? x * y : arch::fma(x, y, Number(0));
+  }
+
+  // A lane's sums f and f + 1, rounded.
+  static WMMA_DEVICE void pack(Weights& rows, const Sums& sums, int f) {
+    const int word = f % Link::kShare / 2;
+#pragma unroll
+    for (int m = 0; m < kTilesM; ++m) {
+      uint32_t& pair = rows[m][f / Link::kShare][word / 4].words[word % 4];
+      pack_weights<T, 2>(&pair, sums[m] + f);
+      arch::settle(pair);
+    }
+  }
+
+  const AttentionArguments& p_;
+  uint32_t lane_;
+  int wave_row_;   // its first
+  int first_row_;  // of the block
+  Number inverse_;
+  Number* statistics_;
+  uint32_t lines_[2];
+  Number starts_[kTilesM][2];
+  Number asked_[2];
+  Sums probabilities_;
+};
+
+}  // namespace wmma

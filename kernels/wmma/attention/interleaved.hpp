@@ -1,0 +1,276 @@
+// Attention's gradients where a wave has a SIMD and all its registers to itself: a tile's weights are computed between
+// the products of its neighbours, which the matrix unit runs meanwhile. Of tile t of the others, in turn:
+//
+//   scores of t       its rows along the head size      beside: weights of t; g_S(t−1); rows t−1, turned, are stored
+//   results of t−1    its rows turned                   beside: weights of t; rows t+1 are stored
+//
+// What is stored was asked for a round before. Rows are read a few groups of products before these, past the ends of
+// the phases: a phase's last are in registers when its barrier is met, and the next one's first are read behind it.
+// Which group has what beside it, gradient_groups.hpp says.
+#pragma once
+
+#include <wmma/attention/gradient_tiles.hpp>
+#include <wmma/attention/gradient_weights.hpp>
+#include <wmma/attention/rows_ahead.hpp>
+
+namespace wmma {
+
+template <class Config>
+class InterleavedGradients {
+  using Groups = GradientGroups<Config>;
+  using T = typename Config::Element;
+  using Link = typename Groups::Link;
+  using Number = typename Groups::Number;
+  using Place = GradientPlace<Config::kOwnsKeys>;
+  using Tiles = GradientTiles<Config, Number>;
+  using Span = typename Tiles::Span;
+  static constexpr bool kOwnsKeys = Config::kOwnsKeys;
+  static constexpr int kTilesM = Groups::kTilesM;
+  static constexpr int kBlockRows = Groups::kBlockRows;
+
+  using First = RowsAhead<Config, Link, Config::kDepth, true>;
+  using Second = RowsAhead<Config, Link, Config::kValueDepth, kOwnsKeys>;
+  using RowTile = ChainTile<PlainLines, kBlockRows, Config::kDepth * sizeof(T)>;
+  using SecondRowTile = ChainTile<PlainLines, kBlockRows, Config::kValueDepth * sizeof(T)>;
+  using Weights = GradientWeights<Config>;
+  static constexpr int kStatisticsStart = First::kBytes + Second::kBytes;
+  static constexpr int kTileBytes = kStatisticsStart + Config::kWaves * Weights::kStatisticsBytes;
+
+ public:
+  static constexpr int kThreads = Groups::kThreads;
+  static constexpr int kSharedBytes = detail::upper(kTileBytes, detail::upper(RowTile::kBytes, SecondRowTile::kBytes));
+
+  static WMMA_DEVICE void run(const AttentionArguments& p) {
+    unsigned char* shared = dynamic_shared<unsigned char>();
+    const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
+    const Place place(p, kBlockRows, Config::kSlice);
+    const int first_row = static_cast<int>(place.tile) * kBlockRows;
+    const int wave_row = first_row + static_cast<int>(wave) * Groups::kWaveRows;
+    InterleavedGradients self(p, place, shared, wave, wave_row);
+    // 1. The owned rows.
+    self.keep_rows(place, shared, first_row, wave * Groups::kWaveRows);
+    // 2. The others that they meet, head by head.
+    const Span span(p, place, first_row, kBlockRows, Groups::kOthers);
+    const int count = (kOwnsKeys ? p.group : 1) * span.tiles(Groups::kOthers);
+    if (count > 0) self.meet(Tiles(p, place, span, count), count);
+    // 3. The results.
+    const Number scale = static_cast<Number>(p.scale);
+    store_gradient<Link, Config::kOutVec>(self.first_, kOwnsKeys ? p.g_k : p.g_q, p.e, scale, place, wave_row, 0,
+                                          self.lane_);
+    if constexpr (kOwnsKeys) {
+      store_gradient<Link, Config::kOutVec>(self.second_, p.g_v, p.ev, Number(1), place, wave_row, 0, self.lane_);
+    }
+  }
+
+ private:
+  WMMA_DEVICE InterleavedGradients(const AttentionArguments& p, const Place& place, unsigned char* shared,
+                                   uint32_t wave, int wave_row)
+      : p_(p),
+        lane_(lane_id()),
+        weights_(p, place, shared + kStatisticsStart + wave * Weights::kStatisticsBytes, lane_, wave_row),
+        firsts_(Tiles::firsts_of(p), shared, threadIdx.x, lane_),
+        seconds_(Tiles::seconds_of(p), shared + First::kBytes, threadIdx.x, lane_) {
+#pragma unroll
+    for (int m = 0; m < kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) first_[m][i] = Number(0);
+#pragma unroll
+      for (int i = 0; i < kValueSums; ++i) second_[m][i] = Number(0);
+    }
+  }
+
+  // Those that scores are products of have the scale's sign. By way of the tiles' memory.
+  WMMA_DEVICE void keep_rows(const Place& place, unsigned char* shared, int first_row, uint32_t wave_row) {
+    load_rows<RowTile, T, Config::kDepth, Config::kRowVec, kThreads, kMostAtOnce>(
+        shared, kOwnsKeys ? p_.k : p_.q, place, first_row, 0, p_.e, threadIdx.x, weights_.scale.sign);
+    keep<RowTile>(rows_, shared, wave_row);
+    load_rows<SecondRowTile, T, Config::kValueDepth, Config::kSecondRowVec, kThreads, kMostAtOnce>(
+        shared, kOwnsKeys ? p_.v : p_.g_out, place, first_row, 0, p_.ev, threadIdx.x, Number(1));
+    keep<SecondRowTile>(second_rows_, shared, wave_row);
+  }
+  template <class Tile, int kCount>
+  WMMA_DEVICE void keep(Chunk (&rows)[kTilesM][kCount][Link::kRowChunks], const unsigned char* shared,
+                        uint32_t wave_row) {
+    arch::shared_barrier();
+    const RowReader<Link, Tile> reader(lane_, wave_row);
+#pragma unroll
+    for (int m = 0; m < kTilesM; ++m) {
+#pragma unroll
+      for (int step = 0; step < kCount; ++step) reader.read(rows[m][step], shared, m, step);
+    }
+    arch::shared_barrier();
+  }
+
+  using Columns = Chunk[Groups::kRing][Link::kColChunks];
+
+  // All tiles. Of `now` the scores are next, of `next` the rows are there, or stored soon, and of `asked` on their way.
+  WMMA_DEVICE void meet(Tiles tiles, int count) {
+    Columns columns;
+    const GradientTile first = tiles.tile();
+    ask(first);
+    pass_rows<1, true, 0>(first);
+    weights_.put();
+    tiles.advance();
+    GradientTile next = tiles.tile();
+    ask(next);
+    arch::shared_barrier();
+    read_first<0>(columns);
+    weights_.start_scores();
+    score<true>(columns, first, [](int) {});
+    end_phase();
+    weights_.template weigh_rest<Groups::kBefore>();
+    weights_.put();
+    tiles.advance();
+    GradientTile asked = tiles.tile();
+    pass_rows<1, true, 0>(asked);
+    weights_.ask(asked);
+    end_phase();
+    read_first<0>(columns);
+    weights_.start_scores();
+    GradientTile now = first;
+    for (int i = 1; i < count; ++i) {
+      now = next;
+      next = asked;
+      score<false>(columns, now, [&](int part) {
+        if (part == 0) tiles.advance();
+        tiles.place(asked, part);
+      });
+      add<false>(columns, asked);
+    }
+    weights_.template incline_rest<0>();
+    pass_turned<1, true, 0>(now);
+    end_phase();
+    read_first<Groups::kBefore>(columns);
+    add<true>(columns, asked);
+  }
+
+  // The scores and g_P of a tile, from group i on.
+  template <bool kFirst, int i = 0, class Advance>
+  WMMA_DEVICE void score(Columns& columns, const GradientTile& now, const Advance& advance) {
+    read_ahead<kFirst, i, Groups::kBefore>(columns);
+    if constexpr (i < Groups::kScores) {
+      multiply(weights_.scores, rows_, columns[i % Groups::kRing], i, Groups::kTiles);
+    } else {
+      multiply(weights_.slopes, second_rows_, columns[i % Groups::kRing], i - Groups::kScores, Groups::kTiles);
+    }
+    if constexpr (!kFirst) weights_.template incline<i>();
+    pass_turned<Groups::kStoringTurned, !kFirst, i>(now);
+    if constexpr (i == Groups::kInclining) weights_.start_slopes();
+    if constexpr (i == Groups::kScores - 1) weights_.bound_scores(now);
+    weights_.template weigh<i>();
+    if constexpr (i >= Groups::kScores && i < Groups::kScores + Tiles::kParts) advance(i - Groups::kScores);
+    arch::schedule_barrier();
+    if constexpr (i + 1 < Groups::kBefore) {
+      score<kFirst, i + 1>(columns, now, advance);
+    } else {
+      weights_.bound_slopes(now);
+    }
+  }
+
+  // The results of the tile before, from group i on.
+  template <bool kLast, int i = 0>
+  WMMA_DEVICE void add(Columns& columns, const GradientTile& asked) {
+    read_ahead<kLast, Groups::kBefore + i, Groups::kCount>(columns);
+    const Chunk(&x)[Link::kColChunks] = columns[(Groups::kBefore + i) % Groups::kRing];
+    if constexpr (i < Groups::kValues) {
+      multiply(second_, weights_.weights, x, i, Groups::kValueTiles);
+    } else {
+      multiply(first_, weights_.slope_rows, x, i - Groups::kValues, Groups::kOutTiles);
+    }
+    if constexpr (!kLast) {
+      weights_.template weigh<Groups::kBefore + i>();
+      pass_rows<Groups::kStoring, true, i>(asked);
+      if constexpr (i == Groups::kPut) weights_.put();
+      if constexpr (i == Groups::kPut + 1) weights_.ask(asked);
+      if constexpr (i == Groups::kNextStart) weights_.start_scores();
+    }
+    arch::schedule_barrier();
+    if constexpr (i + 1 < Groups::kAfter) add<kLast, i + 1>(columns, asked);
+  }
+
+  // Before group i of a phase that ends at kEnd: the chunks of the group kAhead from there, unless they are another
+  // phase's. Those are read from the barrier on, and not at all where the phase is the last.
+  template <bool kIsLast, int i, int kEnd>
+  WMMA_DEVICE void read_ahead(Columns& columns) {
+    constexpr int kBarrier = kEnd - Groups::kSettle;
+    if constexpr (i + Groups::kAhead < kEnd) {
+      read(columns, i + Groups::kAhead);
+    } else if constexpr (!kIsLast && i == kBarrier) {
+      end_phase();
+#pragma unroll
+      for (int j = kEnd; j <= i + Groups::kAhead; ++j) read(columns, j % Groups::kCount);
+    } else if constexpr (!kIsLast && i > kBarrier) {
+      read(columns, (i + Groups::kAhead) % Groups::kCount);
+    }
+  }
+  template <int kStart>
+  WMMA_DEVICE void read_first(Columns& columns) {
+#pragma unroll
+    for (int i = kStart; i < kStart + Groups::kAhead; ++i) read(columns, i);
+  }
+  WMMA_DEVICE void read(Columns& columns, int i) const {
+    Chunk* x = columns[i % Groups::kRing];
+    if (i < Groups::kScores) {
+      firsts_.read_along(x, i % Groups::kTiles, i / Groups::kTiles);
+    } else if (i < Groups::kBefore) {
+      seconds_.read_along(x, (i - Groups::kScores) % Groups::kTiles, (i - Groups::kScores) / Groups::kTiles);
+    } else if (i < Groups::kBefore + Groups::kValues) {
+      if constexpr (kOwnsKeys) {
+        seconds_.read_turned(x, (i - Groups::kBefore) % Groups::kValueTiles,
+                             (i - Groups::kBefore) / Groups::kValueTiles);
+      }
+    } else {
+      const int group = i - Groups::kBefore - Groups::kValues;
+      firsts_.read_turned(x, group % Groups::kOutTiles, group / Groups::kOutTiles);
+    }
+  }
+
+  template <int kCount, int kRowSteps>
+  static WMMA_DEVICE void multiply(Number (&sums)[kTilesM][kCount],
+                                   const Chunk (&rows)[kTilesM][kRowSteps][Link::kRowChunks],
+                                   const Chunk (&columns)[Link::kColChunks], int group, int tiles) {
+#pragma unroll
+    for (int m = 0; m < kTilesM; ++m) {
+      Link::mma(sums[m] + group % tiles * Link::kElements, rows[m][group / tiles], columns);
+    }
+  }
+
+  // The first tiles, which nothing is stored before.
+  WMMA_DEVICE void ask(const GradientTile& tile) {
+    pass_rows<1, false, 0>(tile);
+    weights_.ask(tile);
+  }
+  // The i-th part of kParts of what is stored and asked for next, of the second rows one group behind the first.
+  template <int kParts, bool kStores, int i>
+  WMMA_DEVICE void pass_rows(const GradientTile& next) {
+    firsts_.template pass_along<kParts, kStores, i>(next.first);
+    seconds_.template pass_along<kParts, kStores, kParts == 1 ? i : i - 1>(next.second);
+  }
+  template <int kParts, bool kStores, int i>
+  WMMA_DEVICE void pass_turned(const GradientTile& next) {
+    firsts_.template pass_turned<kParts, kStores, i>(next.first);
+    if constexpr (kOwnsKeys) {
+      seconds_.template pass_turned<kParts, kStores, kParts == 1 ? i : i - 1>(next.second);
+    }
+  }
+  static WMMA_DEVICE void end_phase() {
+    arch::schedule_barrier();
+    arch::shared_barrier();
+    arch::schedule_barrier();
+  }
+
+  static constexpr int kSums = Groups::kOutTiles * Link::kElements;
+  static constexpr int kValueSums = kOwnsKeys ? Groups::kValueTiles * Link::kElements : 1;
+
+  const AttentionArguments& p_;
+  uint32_t lane_;
+  Weights weights_;
+  First firsts_;
+  Second seconds_;
+  Chunk rows_[kTilesM][Groups::kSteps][Link::kRowChunks];
+  Chunk second_rows_[kTilesM][Groups::kValueSteps][Link::kRowChunks];
+  Number first_[kTilesM][kSums];        // g_Q or g_K
+  Number second_[kTilesM][kValueSums];  // g_V
+};
+
+}  // namespace wmma

@@ -1,0 +1,169 @@
+"""Attention's gradients by interleaved waves (kernels/wmma/attention/interleaved.hpp), also of fewer rows than the planner
+has them for; and such kernels that are wrong on purpose."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from test_attention_backward import Case, gradients, in_float64, operands
+
+import wmma_ops
+from wmma_ops.hardware import arch
+from wmma_ops.plan.attention.loops import backward
+from wmma_ops.runtime import launching
+from wmma_ops.testing.reference import unit
+
+FOLDER = "wmma/attention"
+TARGETS = ("gfx90a", "gfx942", "gfx950")
+# One tile of the others, two, several; whole and ragged ones; more rows than a block; several heads of queries to one of
+# keys; scales of each sign and none; keys that no query sees; head sizes that differ.
+CASES = (
+    Case(32, 33, 128, 128, "bfloat16", heads=1, kv_heads=1),
+    Case(64, 70, 64, 64),
+    Case(40, 150, 64, 64, "bfloat16", kv_heads=1),
+    Case(140, 97, 128, 128, heads=1, kv_heads=1, scale=0.5),
+    Case(100, 70, 64, 128, heads=4, causal="bottom_right"),
+    Case(150, 135, 128, 64, "bfloat16", kv_heads=1, causal="top_left", scale=-0.3, lse=True, layout="bshd"),
+    Case(70, 140, 64, 64, "bfloat16", heads=4, kv_heads=2, batch=2, causal="top_left", lse=True),
+    Case(33, 64, 64, 64, scale=0.0),
+)
+
+
+@pytest.fixture
+def any_rows(monkeypatch):
+    """Interleaved however few rows there are; which configurations were."""
+    taken, interleaved = [], backward.interleaved
+
+    def noting(problem, target, owns_keys):
+        found = interleaved(problem, target, owns_keys)
+        taken.append(found)
+        return found
+
+    monkeypatch.setattr(backward, "_LEAST_ROWS", 1)
+    monkeypatch.setattr(backward, "interleaved", noting)
+    torch.ops.wmma._forget_plans()
+    yield taken
+    torch.ops.wmma._forget_plans()
+
+
+def _are_right(case: Case, target: str) -> None:
+    given = operands(case)
+    want, own = in_float64(case, *given), gradients(case, *given)
+    with wmma_ops.emulate(target):
+        got = gradients(case, *given)
+    for name, x, exact, other in zip("qkv", got, want, own, strict=True):
+        error, theirs = (x.double() - exact).abs().max(), (other.double() - exact).abs().max()
+        floor = 4 * unit(x.dtype) * exact.abs().max()
+        assert error <= 2 * theirs + floor, f"g_{name} of {case}: {error:.3g}, in the same type on the CPU {theirs:.3g}"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_values(target, any_rows):
+    for case in CASES:
+        _are_right(case, target)
+    assert len(any_rows) >= 2 * len(CASES)
+    assert all(any_rows)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_query_that_is_no_number_reaches_what_it_sees_alone(target, any_rows):
+    case = Case(70, 70, 64, 64, "bfloat16", heads=1, kv_heads=1, causal="top_left")
+    (q, *others), *rest = operands(case)
+    with torch.no_grad():
+        q[..., 40, 3] = float("nan")
+    with wmma_ops.emulate(target):
+        g_q, _, g_v = gradients(case, (q, *others), *rest)
+    assert g_q.isnan().any(-1).flatten().nonzero().flatten().tolist() == [40]
+    assert g_v.isnan().any(-1).flatten().nonzero().flatten().tolist() == list(range(41))
+    assert all(any_rows)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_same_bits_in_any_order_of_the_waves(target, any_rows):
+    case = Case(100, 140, 64, 64, "bfloat16", heads=2, kv_heads=1, causal="bottom_right")
+    given = operands(case)
+    with wmma_ops.emulate(target):
+        first = gradients(case, *given)
+    for seed in (3, 4):
+        with wmma_ops.emulate(target, order="random", seed=seed):
+            again = gradients(case, *given)
+        assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
+    assert all(any_rows)
+
+
+@pytest.mark.parametrize("target", arch.EMULATED)
+def test_who_is_interleaved(target):
+    """That nobody spills for it is a limit of `python -m wmma_ops report`."""
+    for dtype, e, rows, mask, wanted in (
+        (torch.bfloat16, 128, 256, False, True),
+        (torch.float16, 64, 100, False, True),
+        (torch.bfloat16, 96, 256, False, False),
+        (torch.bfloat16, 256, 256, False, False),
+        (torch.float32, 64, 256, False, False),
+        (torch.bfloat16, 128, 64, False, False),
+        (torch.bfloat16, 128, 256, True, False),
+    ):
+        q, lse = torch.empty(1, 2, rows, e, dtype=dtype), torch.empty(1, 2, rows)
+        bias = torch.zeros(rows, rows, dtype=dtype) if mask else None
+        (problem,) = launching.problems(
+            lambda: torch.ops.wmma._attention_backward(q, q, q, q, q, lse, bias),  # noqa: B023
+            arch.target(target),
+        )
+        config = backward.plan(problem, arch.target(target)).config
+        taken = [owner.interleaved for owner in (config.queries, config.keys)]
+        assert taken == 2 * [wanted and target in TARGETS], (dtype, e, rows)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    name: str
+    file: str
+    old: str
+    new: str
+    case: Case = CASES[2]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CAUSAL = CASES[4]
+LOOP, GROUPS, TILES, WEIGHTS = (
+    f"{name}.hpp" for name in ("interleaved", "gradient_groups", "gradient_tiles", "gradient_weights")
+)
+WRONG = (
+    Wrong("no_barrier_between_phases", LOOP, "      end_phase();\n#pragma unroll", "#pragma unroll"),
+    Wrong(
+        "reads_the_next_phase_too_soon", LOOP, "i + Groups::kAhead < kEnd) {", "i + Groups::kAhead < Groups::kCount) {"
+    ),
+    Wrong("turned_rows_of_another_tile", LOOP, "      now = next;\n", "      now = asked;\n"),
+    Wrong(
+        "weights_before_the_others_are_used",
+        LOOP,
+        "weigh<Groups::kBefore + i>();",
+        "weigh_rest<Groups::kBefore + i>();",
+    ),
+    Wrong("rows_that_are_not_stored", GROUPS, "kAfter - kSettle - 2;", "2 * kAfter;"),
+    Wrong("turned_rows_stored_behind_their_barrier", GROUPS, "kBefore - kSettle - 3;", "kBefore;"),
+    Wrong("scores_start_too_soon", LOOP, "i == Groups::kNextStart", "i == 0"),
+    Wrong("skips_nothing", TILES, "tile.skipped = at_ - tile.row;", "tile.skipped = 0;"),
+    Wrong("the_first_heads_g_out_again", TILES, "(wraps ? p_.g_out.head_stride : 0)", "0"),
+    Wrong("the_first_heads_lse_again", TILES, "(wraps ? p_.lse.head_stride : 0)", "0"),
+    Wrong("sees_a_key_more", WEIGHTS, "tile.row + other) <= query", "tile.row + other) <= 1 + query", CAUSAL),
+    Wrong("sums_in_another_order", WEIGHTS, "word = f % Link::kShare / 2;", "word = 3 - f % Link::kShare / 2;"),
+    Wrong("relative_to_no_delta", WEIGHTS, "-asked_[1];", "0;"),
+)
+
+
+def test_what_is_replaced_stands_there_once(sources):
+    found = {of.name: (sources / FOLDER / of.file).read_text().count(of.old) for of in WRONG}
+    assert set(found.values()) == {1}, f"the headers have changed; write these anew: {found}"
+
+
+@pytest.mark.parametrize("of", WRONG, ids=str)
+def test_is_caught(of, sources, any_rows):
+    path = sources / FOLDER / of.file
+    path.write_text(path.read_text().replace(of.old, of.new))
+    torch.ops.wmma._forget_plans()
+    with pytest.raises((RuntimeError, AssertionError)) as caught:
+        _are_right(of.case, "gfx942")
+    assert "does not compile" not in str(caught.value)
