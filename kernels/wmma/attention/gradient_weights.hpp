@@ -50,10 +50,15 @@ class GradientWeights {
         uint32_t row = wave_row + m * Link::kRows + Link::row(lane, 0);
         row = row < place.rows ? row : place.rows - 1;
         starts_[m][0] = start_of(static_cast<const Number*>(p.lse.data)[place.offset(p.lse, row)]);
-        starts_[m][1] = -static_cast<const Number*>(p.delta.data)[place.offset(p.delta, row)];
+        if (!Config::kSumsDelta) {
+          know_delta(m, static_cast<const Number*>(p.delta.data)[place.offset(p.delta, row)]);
+        }
       }
     }
   }
+
+  // Of a lane's row of the m-th tile of queries that it owns.
+  WMMA_DEVICE void know_delta(int m, Number delta) { starts_[m][1] = -delta; }
 
   // The statistics of a tile's queries: loads, then what the sums start from goes to shared memory.
   WMMA_DEVICE void ask(const GradientTile& tile) {

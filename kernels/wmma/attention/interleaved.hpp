@@ -11,6 +11,7 @@
 
 #include <wmma/attention/gradient_tiles.hpp>
 #include <wmma/attention/gradient_weights.hpp>
+#include <wmma/attention/row_delta.hpp>
 #include <wmma/attention/rows_ahead.hpp>
 
 namespace wmma {
@@ -87,7 +88,12 @@ class InterleavedGradients {
     load_rows<SecondRowTile, T, Config::kValueDepth, Config::kSecondRowVec, kThreads, kMostAtOnce>(
         shared, kOwnsKeys ? p_.v : p_.g_out, place, first_row, 0, p_.ev, threadIdx.x, Number(1));
     keep<SecondRowTile>(second_rows_, shared, wave_row);
+    if constexpr (Config::kSumsDelta) {
+      sum_delta<Link>(p_, place, first_row + static_cast<int>(wave_row), lane_, second_rows_,
+                      [&](int m, Number delta) { weights_.know_delta(m, delta); });
+    }
   }
+
   template <class Tile, int kCount>
   WMMA_DEVICE void keep(Chunk (&rows)[kTilesM][kCount][Link::kRowChunks], const unsigned char* shared,
                         uint32_t wave_row) {

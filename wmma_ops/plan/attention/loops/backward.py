@@ -1,4 +1,5 @@
-"""Plans the gradients of attention: three kernels, for delta, for the queries, and for the keys and values."""
+"""Plans the gradients of attention: kernels for delta, unless the next one sums it up, for the queries, and for the keys
+and values."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -40,6 +41,7 @@ class OwnerConfig:
     occupancy: int
     side: int = 16  # of the matrix unit's tiles
     ahead: int = 0  # interleaved: so many groups of products before their own, rows are read
+    sums_delta: bool = False  # of its queries, for the kernel behind it
 
     @property
     def interleaved(self) -> bool:
@@ -52,6 +54,7 @@ class OwnerConfig:
             f"{'queries' if self.owns_keys else 'keys'}, {self.slice} columns"
             + (", asynchronous copies" if self.asynchronous else "")
             + (", interleaved" if self.interleaved else "")
+            + (", delta" if self.sums_delta else "")
         )
 
 
@@ -212,6 +215,7 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         "kAsync": config.asynchronous,
         "kCausal": problem.causal,
         "kWide": problem.wide,
+        **({"kSumsDelta": config.sums_delta} if config.interleaved else {}),
     }
     members = [
         *aliases({"Element": CPP[problem.dtype], "Mask": mask_type(problem)}),
@@ -233,6 +237,8 @@ def _delta_source(problem: AttentionProblem) -> str:
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
     lanes = is_lanes(target, problem.dtype)
     owners = [choose(problem, target, owns_keys) for owns_keys in (False, True)]
+    if all(owner.interleaved for owner in owners):
+        owners[0] = dataclasses.replace(owners[0], sums_delta=True)
     rows = problem.batch * problem.heads * problem.sq
     delta = KernelLaunch(
         "attention_delta",
@@ -241,7 +247,7 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
         _DELTA_THREADS,
         0,
     )
-    launches = [delta]
+    launches = [] if owners[0].sums_delta else [delta]
     for owner in owners:
         length, heads = (
             (problem.skv, problem.heads // problem.group) if owner.owns_keys else (problem.sq, problem.heads)
