@@ -14,6 +14,7 @@ GITHUB = ROOT / ".github"
 TEXTS = [GITHUB / "CONTRIBUTING.md", GITHUB / "SECURITY.md"]
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
 FORM = GITHUB / "ISSUE_TEMPLATE/bug.yml"
+OF_BRINGUP = GITHUB / "ISSUE_TEMPLATE/bringup.yml"
 
 TOLD = re.compile(r"`([^`\n]+)`|^```sh\n(.*?)^```$", re.M | re.S)
 PATH = re.compile(r"(?<![\w./-])(?:tests|bench|docs|\.ci)/[\w./-]+")
@@ -69,15 +70,29 @@ def test_what_is_not_there_is_found():
     assert not _wrong('make test ARGS="tests/unit/test_plan.py" && python -m wmma_ops doctor --json')
 
 
-def test_the_issue_form_asks_for_the_doctor():
-    """By the rules of GitHub's issue forms, which shows none that breaks them."""
-    form = yaml.safe_load(FORM.read_text())
-    assert {"name", "description", "body"} <= set(form)
-    fields = [field for field in form["body"] if field["type"] != "markdown"]
+def _fields(form: Path) -> list[dict]:
+    """What a form asks, by the rules of GitHub's issue forms, which shows none that breaks them."""
+    found = yaml.safe_load(form.read_text())
+    assert {"name", "description", "body"} <= set(found)
+    fields = [field for field in found["body"] if field["type"] != "markdown"]
     assert {field["type"] for field in fields} <= {"textarea", "input", "dropdown", "checkboxes"}
     assert len({field["id"] for field in fields}) == len(fields)
     assert all(field["attributes"]["label"] for field in fields)
+    assert not [wrong for field in fields for wrong in _wrong(str(field["attributes"]))]
+    return fields
+
+
+def test_the_form_of_a_tried_card_asks_for_its_file():
+    fields = _fields(OF_BRINGUP)
+    (asked,) = (field for field in fields if "python -m wmma_ops bringup" in field["attributes"].get("description", ""))
+    assert asked["validations"]["required"]
+    page = (ROOT / "docs/pages/amd.md").read_text()
+    assert ".github/ISSUE_TEMPLATE/bringup.yml" in page
+    assert yaml.safe_load(OF_BRINGUP.read_text())["name"] in page
+
+
+def test_the_issue_form_asks_for_the_doctor():
+    fields = _fields(FORM)
     (asked,) = (field for field in fields if "doctor --json" in field["attributes"].get("description", ""))
     assert asked["validations"]["required"]
     assert asked["attributes"]["render"] == "json"
-    assert not [wrong for field in fields for wrong in _wrong(str(field["attributes"]))]

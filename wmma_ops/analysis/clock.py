@@ -3,42 +3,98 @@
 bfloat16; products of 4096 x 4096 x 1024, by rows and by columns; attention of 16 heads over 2,048 keys, and its gradients.
 """
 
+import functools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 
+import wmma_ops
 from wmma_ops.emulator.timing import Timing
-from wmma_ops.runtime.explain import Explanation, explain, explained
+from wmma_ops.runtime.explain import Explanation, explained
 
-MN, K = 4096, 1024
-HEADS, QUERIES = 16, 2048
-
-
-def _product(a_columns: bool, b_columns: bool, target: str) -> Explanation:
-    def matrix(rows: int, columns: int, by_columns: bool) -> torch.Tensor:
-        shape = (columns, rows) if by_columns else (rows, columns)
-        made = torch.zeros(shape, dtype=torch.bfloat16)
-        return made.mT if by_columns else made
-
-    return explain("matmul", matrix(MN, K, a_columns), matrix(K, MN, b_columns), target=target)
+Tensor = torch.Tensor
 
 
-def _attention(size: int, is_causal: bool, target: str) -> Explanation:
-    q = torch.zeros(1, HEADS, QUERIES, size, dtype=torch.bfloat16)
-    return explain("attention", q, q, q, is_causal=is_causal, target=target)
+@dataclass(frozen=True)
+class Sizes:
+    mn: int = 4096
+    k: int = 1024
+    heads: int = 16
+    queries: int = 2048
 
 
-def _gradients(size: int, is_causal: bool, target: str) -> Explanation:
-    q, lse = torch.zeros(1, HEADS, QUERIES, size, dtype=torch.bfloat16), torch.zeros(1, HEADS, QUERIES)
+@dataclass(frozen=True)
+class Work:
+    """A call that is timed: by the clock, or on a card beside torch's."""
 
-    def call():
-        return torch.ops.wmma._attention_backward(q, q, q, q, q, lse, is_causal=int(is_causal))
+    op: str
+    ours: Callable[[], object]
+    torchs: Callable[[], object]
+    flops: float
 
-    return explained("attention_backward", call, target)
+    def explained(self, target: str) -> Explanation:
+        return explained(self.op, self.ours, target)
 
 
-CASES: dict[str, tuple[Callable[..., Explanation], bool | int, bool]] = {
+def _made(device: str, *shape: int) -> Tensor:
+    """Zeros where they are emulated: what is timed of it does not depend on them."""
+    if device == "cpu":
+        return torch.zeros(shape, dtype=torch.bfloat16)
+    return torch.randn(shape, dtype=torch.bfloat16, device=device)
+
+
+def _product(sizes: Sizes, device: str, a_columns: bool, b_columns: bool) -> Work:
+    def matrix(rows: int, columns: int, by_columns: bool) -> Tensor:
+        return _made(device, columns, rows).mT if by_columns else _made(device, rows, columns)
+
+    a, b = matrix(sizes.mn, sizes.k, a_columns), matrix(sizes.k, sizes.mn, b_columns)
+    flops = 2.0 * sizes.mn * sizes.mn * sizes.k
+    return Work("matmul", lambda: wmma_ops.matmul(a, b), lambda: torch.matmul(a, b), flops)
+
+
+def _attention(sizes: Sizes, device: str, size: int, is_causal: bool) -> Work:
+    q, k, v = (_made(device, 1, sizes.heads, sizes.queries, size) for _ in "qkv")
+    return Work(
+        "attention",
+        lambda: wmma_ops.attention(q, k, v, is_causal=is_causal),
+        lambda: F.scaled_dot_product_attention(q, k, v, is_causal=is_causal),
+        _flops(sizes, size, is_causal),
+    )
+
+
+def _flops(sizes: Sizes, size: int, is_causal: bool) -> float:
+    """Of attention; a causal mask leaves half."""
+    return 4.0 * sizes.heads * sizes.queries**2 * size / (2 if is_causal else 1)
+
+
+def _gradients(sizes: Sizes, device: str, size: int, is_causal: bool) -> Work:
+    g_out, q, k, v = (_made(device, 1, sizes.heads, sizes.queries, size) for _ in "gqkv")
+
+    @functools.cache
+    def forward() -> tuple[Tensor, Tensor]:
+        if device == "cpu":
+            return torch.zeros_like(q), torch.zeros(q.shape[:-1])
+        return wmma_ops.attention(q, k, v, is_causal=is_causal)
+
+    @functools.cache
+    def forward_of_torch() -> tuple[Tensor, list[Tensor]]:
+        given = [x.detach().requires_grad_() for x in (q, k, v)]
+        return F.scaled_dot_product_attention(*given, is_causal=is_causal), given
+
+    def torchs() -> object:
+        out, given = forward_of_torch()
+        return torch.autograd.grad(out, given, g_out, retain_graph=True)
+
+    def ours() -> object:
+        return torch.ops.wmma._attention_backward(g_out, q, k, v, *forward(), is_causal=int(is_causal))
+
+    return Work("attention_backward", ours, torchs, 2.5 * _flops(sizes, size, is_causal))
+
+
+CASES: dict[str, tuple[Callable[..., Work], bool | int, bool]] = {
     "product NN": (_product, False, False),
     "product NT": (_product, False, True),
     "product TN": (_product, True, False),
@@ -52,6 +108,13 @@ CASES: dict[str, tuple[Callable[..., Explanation], bool | int, bool]] = {
     "gradients 128": (_gradients, 128, False),
     "gradients 128, causal": (_gradients, 128, True),
 }
+
+
+def work(label: str, sizes: Sizes = Sizes(), device: str = "cpu") -> Work:
+    make, *given = CASES[label]
+    return make(sizes, device, *given)
+
+
 # What they have, of the whole; in the cases' order.
 SHARES = {
     "gfx90a": (0.86, 0.86, 0.78, 0.8, 0.87, 0.86, 0.71, 0.7, 0.84, 0.78, 0.92, 0.87),
@@ -81,5 +144,5 @@ class Row(NamedTuple):
 
 
 def measure(target: str) -> Iterator[Row]:
-    for (label, (call, *arguments)), share in zip(CASES.items(), SHARES[target], strict=True):
-        yield Row(label, target, call(*arguments, target).timing(), share - LESS)
+    for label, share in zip(CASES, SHARES[target], strict=True):
+        yield Row(label, target, work(label).explained(target).timing(), share - LESS)

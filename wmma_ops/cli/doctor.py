@@ -57,7 +57,7 @@ def _works(what: str, device: str) -> tuple[bool | None, str]:
     return right, f"{what}, tried" if right else f"{what}, WRONG RESULT"
 
 
-def _driver() -> str:
+def driver_version() -> str:
     """The driver that a GPU's kernels are loaded by."""
     if torch.version.hip:
         return f"HIP {torch.version.hip}"
@@ -74,7 +74,7 @@ def _runs_on() -> tuple[bool, dict[str, str]]:
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_available() else ()
     for index in gpus:
         where = f"cuda:{index}, {torch.cuda.get_device_name(index)} ({driver.target_of(index)})"
-        tried[where] = _works(f"all ops, through {_driver()}", f"cuda:{index}")
+        tried[where] = _works(f"all ops, through {driver_version()}", f"cuda:{index}")
     if not gpus:
         tried["cuda"] = (None, "nothing: torch finds no GPU")
     with wmma_ops.emulate(_PROBED):

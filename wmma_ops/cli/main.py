@@ -14,6 +14,7 @@ Matrix-core kernels for PyTorch: see what works on this machine, and what would 
   python -m wmma_ops time matmul --target gfx942                how long it takes there, and where the time goes
   python -m wmma_ops report --target gfx942 gfx1201             what the planner's kernels ask of the hardware
   python -m wmma_ops run kernel.co                              what a code object holds; with a grid, run it
+  python -m wmma_ops bringup                                    everything on your card, and the file to send
   python -m wmma_ops build --target gfx942 --wheel dist         kernels for machines without a compiler
 """
 
@@ -26,6 +27,7 @@ VIEWS = {
     "tune": "wmma_ops.cli.tune",
     "report": "wmma_ops.cli.report",
     "bench": "wmma_ops.cli.bench",
+    "bringup": "wmma_ops.cli.bringup",
     "run": "wmma_ops.cli.run",
     "build": "wmma_ops.cli.build",
     "cache": "wmma_ops.cli.cache",
@@ -35,6 +37,7 @@ VIEWS = {
 
 
 def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
+    from wmma_ops.bringup.item import PARTS
     from wmma_ops.cli import calls, products
     from wmma_ops.cli.values import SYNTAX
     from wmma_ops.runtime.emulation import ORDERS
@@ -124,6 +127,22 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         metavar="FILE",
         help="draw the speeds beside torch's, for light and dark pages: x.svg (or .png) gives x-light.svg and x-dark.svg",
     )
+    bringup = commands.add_parser(
+        "bringup",
+        help="try everything on this machine's GPU, in ten minutes, and write the file to send",
+        description="On a card that nobody has tried yet: runs a sample of the value suite, holds the bits of each kind of "
+        "kernel against the emulator's, takes the times that the clock's rules are made of, those of products and attention "
+        "beside the clock's estimates and torch's. Writes FILE and, readable, the same with .md. Exits with 1 where "
+        "something failed; each thing runs whatever became of the others.",
+    )
+    bringup.add_argument("--target", metavar="TARGET", help="try it on the emulator, as gfx942 or gfx1201, …")
+    bringup.add_argument("--small", action="store_true", help="few and small things alone: a minute on the emulator")
+    bringup.add_argument(
+        "--minutes", type=float, default=10, metavar="COUNT", help="that it may take about; 10 by default"
+    )
+    bringup.add_argument("--part", nargs="+", choices=PARTS, metavar="PART", help=f"only these of {', '.join(PARTS)}")
+    bringup.add_argument("--out", metavar="FILE", help="bringup-TARGET.json by default")
+    bringup.add_argument("--from", dest="saved", metavar="FILE", help="run nothing; show what it wrote")
     run = commands.add_parser(
         "run",
         help="run a code object that others compiled, emulated or on a GPU; or show what it holds",
@@ -177,7 +196,7 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         description="Prints the script with which a shell completes commands, options, ops and targets behind wmma_ops.",
     )
     completion.add_argument("shell", choices=("bash", "zsh", "tcsh"), help="bash, zsh or tcsh")
-    for command in (demo, doctor, explain, time, tune, report, bench, run, build, kept, layout, completion):
+    for command in (demo, doctor, explain, time, tune, report, bench, bringup, run, build, kept, layout, completion):
         command.add_argument("--json", action="store_true", help="print JSON instead")
     return found
 

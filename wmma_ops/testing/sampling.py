@@ -81,7 +81,7 @@ def _attention_features(case: AttentionCase) -> Iterator[tuple]:
     yield "attention", "blocks", case.sq > 128, case.skv > 128, case.causal
 
 
-def _work(case: Case) -> int:
+def work(case: Case) -> int:
     """How many products of 16x16x16 a case is, about; those of wide types take longer on most targets."""
 
     def blocks(*sizes):
@@ -99,10 +99,10 @@ def _work(case: Case) -> int:
 
 
 def _cost(case: Case) -> int:
-    """Compiling its kernel, and running it, in products as `_work` counts them."""
+    """Compiling its kernel, and running it, in products as `work` counts them."""
     converts = case.dtype.startswith("float8") and getattr(case, "a_activation", None) is not None
     compiling = 900 if converts else 500 if isinstance(case, AttentionCase) else 300
-    return compiling + _work(case)
+    return compiling + work(case)
 
 
 @functools.cache
@@ -136,8 +136,19 @@ def sample(count: int, target: str) -> list[Case]:
     wanted = demanded(target)
     chosen = _without_the_covered(_cover(everything, wanted), wanted)
     taken = set(chosen)
-    rest = sorted((case for case in everything if case not in taken), key=lambda case: _work(case).bit_length())
+    rest = sorted((case for case in everything if case not in taken), key=lambda case: work(case).bit_length())
     return chosen + rest[: max(count - len(chosen), 0)]
+
+
+def of_everything() -> list[Case]:
+    """Few and small cases in which all occurs that occurs in the suite: for a card, where a case is quick."""
+    wanted = set().union(*_everything().values())
+    return _without_the_covered(_cover(cases(), wanted), wanted)
+
+
+def is_empty(case: Case) -> bool:
+    """Whether it has no element to compute."""
+    return work(case) == 0
 
 
 def _cover(everything: list[Case], wanted: set[tuple]) -> list[Case]:
