@@ -1,9 +1,12 @@
 // The gradients of attention: delta, then g_Q, then g_K and g_V, each result written once and summed up in one order.
 // The planner puts a `struct Config` before this file (wmma_ops/plan/attention/loops/backward.py says what it holds)
-// and defines WMMA_ATTENTION_DELTA for the first kernel, WMMA_ATTENTION_INTERLEAVED where interleaved.hpp has the
-// others.
+// and defines WMMA_ATTENTION_DELTA for the first kernel, WMMA_ATTENTION_INTERLEAVED or WMMA_ATTENTION_WARPGROUPS where
+// interleaved.hpp or warpgroup_gradients.hpp has the others.
 #include <wmma/attention/backward.hpp>
 #include <wmma/attention/delta.hpp>
+#ifdef WMMA_ATTENTION_WARPGROUPS
+#include <wmma/attention/warpgroup_gradients.hpp>
+#endif
 #ifdef WMMA_ATTENTION_INTERLEAVED
 #include <wmma/attention/interleaved.hpp>
 #endif
@@ -13,14 +16,20 @@ WMMA_KERNEL(Config::kThreads, 2) void attention_delta(wmma::AttentionArguments a
   wmma::attention_delta<Config>(arguments);
 }
 #else
+#ifdef WMMA_ATTENTION_WARPGROUPS
+using Kernel = wmma::WarpgroupGradients<Config>;
+using Arguments = wmma::MappedAttentionArguments;
+#else
+using Arguments = wmma::AttentionArguments;
 #ifdef WMMA_ATTENTION_INTERLEAVED
 using Kernel = wmma::InterleavedGradients<Config>;
 #else
 using Kernel = wmma::AttentionBackward<Config>;
 #endif
+#endif
 static_assert(Kernel::kThreads == Config::kThreads, "the planner and the kernel agree");
 static_assert(Kernel::kSharedBytes == Config::kSharedBytes, "the planner and the kernel agree");
 
 WMMA_KERNEL(Config::kThreads, Config::kOccupancy, Config::kMostWaves)
-void attention_backward(wmma::AttentionArguments arguments) { Kernel::run(arguments); }
+void attention_backward(WMMA_ARGUMENTS(Arguments) arguments) { Kernel::run(arguments); }
 #endif

@@ -10,9 +10,11 @@ import torch
 import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.plan.attention import planner
-from wmma_ops.plan.attention.loops import warpgroup
-from wmma_ops.runtime import driver
+from wmma_ops.plan.attention.loops import warpgroup, warpgroup_gradients
+from wmma_ops.runtime import driver, launching
 from wmma_ops.testing import AttentionCase, Mismatch, run
+from wmma_ops.testing.reference import unit
+from wmma_ops.testing.suite import operands
 
 needs_gpu = pytest.mark.skipif(
     not torch.cuda.is_available() or driver.target_of(0) != "sm_90a", reason="needs a GPU of sm_90a"
@@ -92,6 +94,75 @@ def test_the_same_bits_and_a_graph(causal):
         assert torch.equal(again[1], lse)
 
 
+# As CASES, but for masks, which waves by themselves take.
+GRADIENTS = [
+    AttentionCase(heads=2, sq=128, skv=64, e=128, dtype="bfloat16"),
+    AttentionCase(batch=2, heads=3, sq=300, skv=500, e=128, dtype="float16", causal="top_left"),
+    AttentionCase(batch=2, heads=4, kv_heads=2, sq=257, skv=129, e=64, dtype="bfloat16", causal="bottom_right"),
+    AttentionCase(heads=8, kv_heads=2, sq=70, skv=700, e=96, dtype="float16", causal="bottom_right", scale=-0.2),
+    AttentionCase(heads=2, sq=200, skv=333, e=72, ev=104, dtype="bfloat16", layout="bshd"),
+    AttentionCase(batch=40, heads=4, sq=130, skv=190, e=40, dtype="float16", scale=1.0),
+]
+
+
+def gradients(case, q, k, v, g_out):
+    given = [x.detach().requires_grad_() for x in (q, k, v)]
+    grouped = case.kv_heads is not None
+    out, _ = wmma_ops.attention(*given, is_causal=case.causal or False, scale=case.scale, enable_gqa=grouped)
+    return torch.autograd.grad(out, given, g_out)
+
+
+def check_gradients(case):
+    """Against those of float64 on the CPU, by the norm: roundings of weights and of results add up like noise."""
+    t = operands(case)
+    q, k, v = (t[name] for name in "qkv")
+    g_out = torch.randn(*q.shape[:-1], v.shape[-1], generator=torch.Generator().manual_seed(3)).to(q.dtype)
+    want = gradients(case, *(x.double() for x in (q, k, v, g_out)))
+    on_device = [x.cuda() for x in (q, k, v, g_out)]
+    found = gradients(case, *on_device)
+    for name, x, exact in zip("qkv", found, want, strict=True):
+        error = ((x.cpu().double() - exact).norm() / exact.norm()).item()
+        if not error <= 1.5 * unit(x.dtype):
+            raise Mismatch(f"{case!r}\n  g_{name} is off by {error:.2g} of its norm")
+    assert all(map(torch.equal, found, gradients(case, *on_device)))
+
+
+@needs_gpu
+@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("case", GRADIENTS, ids=str)
+def test_gradients(case, number, monkeypatch):
+    planned = []
+
+    def plan(problem, target):
+        planned.append(warpgroup_gradients.candidates(problem, target)[number])
+        return warpgroup_gradients.plan_of(problem, planned[-1], target, "forced")
+
+    monkeypatch.setattr(planner.warpgroup_gradients, "plan", plan)
+    torch.ops.wmma._forget_plans()
+    check_gradients(case)
+    torch.ops.wmma._forget_plans()
+    assert len(planned) == 1
+
+
+def test_whose_gradients_are_planned():
+    target = arch.target("sm_90a")
+    for dtype, e, sq, takes in (
+        (torch.bfloat16, 128, 4096, True),
+        (torch.float16, 80, 300, True),
+        (torch.bfloat16, 160, 4096, False),
+        (torch.bfloat16, 128, 40, False),
+        (torch.float32, 64, 4096, False),
+    ):
+        q = torch.empty(2, 8, sq, e, dtype=dtype).requires_grad_()
+
+        def call(q=q):
+            out, _ = wmma_ops.attention(q, q, q)
+            return torch.autograd.grad(out, q, torch.empty_like(out))
+
+        *_, planned = launching.plans(call, target)
+        assert isinstance(planned.plan.config, warpgroup_gradients.WarpgroupGradientsConfig) == takes
+
+
 def test_who_is_planned():
     target = arch.target("sm_90a")
     for dtype, e, sq, takes in (
@@ -107,6 +178,7 @@ def test_who_is_planned():
 
 
 KERNEL, TILES = "wmma/attention/warpgroup.hpp", "wmma/attention/warpgroup_tiles.hpp"
+GRADIENT_KERNEL = "wmma/attention/warpgroup_gradients.hpp"
 
 
 @dataclass(frozen=True)
@@ -140,8 +212,32 @@ WRONG = [
 ]
 
 
+WRONG_GRADIENTS = [
+    Wrong(name, old, new, GRADIENT_KERNEL)
+    for name, old, new in (
+        (
+            "statistics_of_the_tile_before",
+            "if (i + 1 < visits) next = statistic(p, place, visit);",
+            "if (i + 2 < visits) next = statistic(p, place, visit);",
+        ),
+        ("no_delta", "weights[f] * (slopes[f] - (", "weights[f] * (slopes[f] - 0.5f * ("),
+        (
+            "the_first_head_of_the_group",
+            "visit.other_head, visit.at);\n      copy<Second>",
+            "visit.other_head / p.group * p.group, visit.at);\n      copy<Second>",
+        ),
+        ("never_bounded", "bounded ? weigh<true>", "false ? weigh<true>"),
+        (
+            "across_in_the_wrong_order",
+            "Columns::template step<false>(columns, step, kStep), true",
+            "Columns::template step<false>(columns, step ^ 1, kStep), true",
+        ),
+    )
+]
+
+
 def test_what_is_replaced_stands_there_once(sources):
-    found = {of.name: (sources / of.file).read_text().count(of.old) for of in WRONG}
+    found = {of.name: (sources / of.file).read_text().count(of.old) for of in WRONG + WRONG_GRADIENTS}
     assert set(found.values()) == {1}, f"the headers have changed; write these anew: {found}"
 
 
@@ -160,4 +256,18 @@ def test_is_caught(of, sources):
     torch.ops.wmma._forget_plans()
     with pytest.raises(Mismatch):
         _several_times(case)
+    torch.ops.wmma._forget_plans()
+
+
+@needs_gpu
+@pytest.mark.parametrize("of", WRONG_GRADIENTS, ids=str)
+def test_wrong_gradients_are_caught(of, sources):
+    case = AttentionCase(batch=2, heads=4, kv_heads=2, sq=300, skv=350, e=64, dtype="float16", causal="bottom_right")
+    path = sources / of.file
+    torch.ops.wmma._forget_plans()
+    check_gradients(case)  # right as it is
+    path.write_text(path.read_text().replace(of.old, of.new))
+    torch.ops.wmma._forget_plans()
+    with pytest.raises(Mismatch):
+        check_gradients(case)
     torch.ops.wmma._forget_plans()

@@ -11,7 +11,7 @@ import wmma_ops
 from wmma_ops import jit
 from wmma_ops.hardware import arch, geometry
 from wmma_ops.ops.types import OUTPUTS
-from wmma_ops.plan.attention.loops import backward, warpgroup
+from wmma_ops.plan.attention.loops import backward, warpgroup, warpgroup_gradients
 from wmma_ops.plan.attention.loops import forward as attention
 from wmma_ops.plan.gemm import loops as gemm_loops
 from wmma_ops.plan.gemm import planner as gemm
@@ -29,7 +29,10 @@ HEADERS = """#include <wmma/tile/chain_link.hpp>
 #include <wmma/arch/tma.hpp>
 #endif
 """
-KERNELS = {"GemmKernel": ["#include <wmma/gemm/kernel.hpp>"]}
+KERNELS = {
+    "GemmKernel": ["#include <wmma/gemm/kernel.hpp>"],
+    "WarpgroupGradients": ["#include <wmma/attention/warpgroup_gradients.hpp>"],
+}
 LINES, LENGTHS = (8, 16, 48, 64), (16, 32, 48, 64, 96, 112, 128, 192, 256, 272)
 
 
@@ -110,6 +113,11 @@ def _configured(target: arch.Target):
                 shared = warpgroup.shared_bytes(config)
                 yield "WarpgroupAttention", warpgroup.source(problem, config, target), config.threads, shared
             problem = dataclasses.replace(problem, backward=True, g_order=problem.q_order, g_vec=problem.q_vec)
+            for config in warpgroup_gradients.candidates(problem, target):
+                for owns in (False, True):
+                    shared = warpgroup_gradients.shared_bytes(config, owns)
+                    text = warpgroup_gradients.source(problem, config, target, owns)
+                    yield "WarpgroupGradients", text, warpgroup_gradients.THREADS, shared
             lanes = attention.is_lanes(target, problem.dtype)
             for config in (x for owns in (False, True) for x in one(backward.candidates(problem, target, owns))):
                 shared = backward.shared_bytes(config, target, problem.dtype, lanes)

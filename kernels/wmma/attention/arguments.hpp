@@ -33,7 +33,7 @@ struct AttentionArguments {
 
 // For the kernel whose tiles sm_90's copy engine brings and, where it can, takes away.
 struct MappedAttentionArguments : AttentionArguments {
-  TileMap q_map, k_map, v_map, out_map;
+  TileMap q_map, k_map, v_map, out_map, g_out_map;
 };
 
 }  // namespace wmma

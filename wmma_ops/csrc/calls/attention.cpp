@@ -99,7 +99,13 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const 
   problem.bind(AttentionProblem::kGV, "g_v", g_v);
   problem.join_batch();
   const Plan plan = plan_of(p.op, problem.key(true), way.remembered);
-  if (way.executes) problem.launch_all(p.op, way, plan);
+  if (!way.executes) return {g_q, g_k, g_v};
+  const auto numbers = plan.numbers<border::AttentionNumbers>();
+  if (numbers.lines_k == 0) {
+    problem.launch_all(p.op, way, plan);
+  } else {
+    problem.launch_mapped(way, plan, numbers);
+  }
   return {g_q, g_k, g_v};
 }
 

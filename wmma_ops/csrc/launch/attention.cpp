@@ -131,13 +131,14 @@ MappedMatrix AttentionProblem::mapped_packed(const wmma::AttentionOperand& q, in
 void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const {
   const int64_t heads = p_.heads, kv_heads = p_.kv_heads;
   for (int64_t i = 0; i < batch.outer_count(); ++i) {
-    wmma::MappedAttentionArguments with_maps{moved(i), {}, {}, {}, {}};
+    wmma::MappedAttentionArguments with_maps{moved(i), {}, {}, {}, {}, {}};
     if (way.place >= 0) {  // else it is recorded, not run
       const int64_t function = plan.launches[0].function;
       auto map = [&](const MappedMatrix& matrix, wmma::TileMap& into) { map_loaded(p_.op, function, matrix, into); };
       map(numbers.packed > 1 ? mapped_packed(with_maps.q, numbers.queries)
                              : mapped(with_maps.q, p_.sq, p_.e, heads, numbers.queries),
           with_maps.q_map);
+      if (v[kGOut].present) map(mapped(with_maps.g_out, p_.sq, p_.ev, heads, numbers.queries), with_maps.g_out_map);
       map(mapped(with_maps.k, p_.skv, p_.e, kv_heads, numbers.lines_k), with_maps.k_map);
       map(mapped(with_maps.v, p_.skv, p_.ev, kv_heads, numbers.lines_k), with_maps.v_map);
       if (numbers.lines_out > 0) map(mapped(with_maps.out, p_.sq, p_.ev, heads, numbers.lines_out), with_maps.out_map);

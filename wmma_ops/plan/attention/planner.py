@@ -3,20 +3,22 @@
 from collections.abc import Iterator
 
 from wmma_ops.hardware import arch
-from wmma_ops.plan.attention.loops import backward, forward, warpgroup
+from wmma_ops.plan.attention.loops import backward, forward, warpgroup, warpgroup_gradients
 from wmma_ops.plan.plan import Plan
 from wmma_ops.plan.problem import AttentionProblem
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
     if problem.backward:
-        return backward.plan(problem, target)
+        return warpgroup_gradients.plan(problem, target) or backward.plan(problem, target)
     return warpgroup.plan(problem, target) or forward.plan(problem, target)
 
 
 def every(problem: AttentionProblem, target: arch.Target, reason: str) -> Iterator[Plan]:
     """All plans, the preferred first."""
     if problem.backward:
+        for config in warpgroup_gradients.candidates(problem, target):
+            yield warpgroup_gradients.plan_of(problem, config, target, reason)
         yield backward.plan(problem, target)
         return
     for config in warpgroup.candidates(problem, target):

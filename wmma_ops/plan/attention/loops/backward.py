@@ -234,20 +234,18 @@ def _delta_source(problem: AttentionProblem) -> str:
     return kernel_text("attention_backward.hip", members=members, defines={"WMMA_ATTENTION_DELTA": True})
 
 
+def delta_launch(problem: AttentionProblem, target: arch.Target) -> KernelLaunch:
+    rows = problem.batch * problem.heads * problem.sq
+    blocks = ceil(rows / (_DELTA_THREADS // target.wave))
+    return KernelLaunch("attention_delta", _delta_source(problem), (blocks, 1), _DELTA_THREADS, 0)
+
+
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
     lanes = is_lanes(target, problem.dtype)
     owners = [choose(problem, target, owns_keys) for owns_keys in (False, True)]
     if all(owner.interleaved for owner in owners):
         owners[0] = dataclasses.replace(owners[0], sums_delta=True)
-    rows = problem.batch * problem.heads * problem.sq
-    delta = KernelLaunch(
-        "attention_delta",
-        _delta_source(problem),
-        (ceil(rows / (_DELTA_THREADS // target.wave)), 1),
-        _DELTA_THREADS,
-        0,
-    )
-    launches = [] if owners[0].sums_delta else [delta]
+    launches = [] if owners[0].sums_delta else [delta_launch(problem, target)]
     for owner in owners:
         length, heads = (
             (problem.skv, problem.heads // problem.group) if owner.owns_keys else (problem.sq, problem.heads)
