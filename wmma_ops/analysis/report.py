@@ -17,7 +17,6 @@ from wmma_ops.analysis.report_cases import (
     ATTENTION_SHARE,
     FLOAT16,
     LIMITS,
-    SAVED_AROUND_THE_LOOP,
     SPILLS,
     AnyCase,
     AttentionCase,
@@ -26,7 +25,7 @@ from wmma_ops.analysis.report_cases import (
     cases,
 )
 from wmma_ops.hardware import arch
-from wmma_ops.plan.attention.loops import forward as attention
+from wmma_ops.plan.attention import planner as attention
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm.config import GemmConfig
@@ -132,8 +131,6 @@ def _attention(case: AttentionCase, target: arch.Target, plan: Plan, codes: Sequ
             share = 0.0
         # A row that saw no key is told apart in the loop, and the last tiles are masked there.
         judged = dataclasses.replace(found, masked=None, wide_address=None)
-        if saved := SAVED_AROUND_THE_LOOP.get((target.name, case.e)):
-            judged = _but_for(judged, saved)
         judged = _but_for(judged, _spilled(code, target, case.kernel), 4)
         label = case.label if launch is plan.launches[0] else f"… then {launch.kernel.removeprefix('attention_')}"
         rows.append(Row(label, target, found, limits(judged, share=share)))

@@ -126,8 +126,6 @@ ATTENTION = tuple(
 AnyCase = Case | TwoProducts | AttentionCase
 # The least share of the matrix units in the forward kernel's hot loop, the softmax counted.
 ATTENTION_SHARE = {"cdna": 0.75, "rdna3": 0.6, "rdna4": 0.6}
-# Registers that are stored before the loop and loaded after it, by target and head size.
-SAVED_AROUND_THE_LOOP = {("sm_90a", 128): 4}
 
 
 # Registers that a clang of this major version spills at most, by target and kernel; the pinned one spills none.
