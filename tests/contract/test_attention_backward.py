@@ -12,9 +12,12 @@ import torch
 import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.ops import autograd
+from wmma_ops.ops.types import accumulator
 from wmma_ops.plan.attention.loops import backward as attention_backward
 from wmma_ops.runtime import emulation, launching
+from wmma_ops.testing import AttentionCase
 from wmma_ops.testing.reference import unit
+from wmma_ops.testing.suite import operands as operands_of
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,89 @@ def test_gradients_are_those_of_float64(target, case):
         roundings = 2 * (case.skv + case.e) if x.dtype == torch.float64 else 4
         floor = roundings * unit(x.dtype) * exact.abs().max() + torch.finfo(x.dtype).smallest_normal
         assert error <= 2 * theirs + floor, f"g_{name}: {error:.3g}, in the same type on the CPU {theirs:.3g}"
+
+
+# Masks that hide whole rows by large numbers, of which lse keeps no logarithm of a sum: on a target each, by turns.
+HIDDEN = [
+    AttentionCase(batch=2, sq=20, skv=37, e=24, dtype="float16", mask="least"),
+    AttentionCase(batch=2, heads=4, kv_heads=2, sq=40, skv=70, e=64, dtype="bfloat16", mask="far"),
+    AttentionCase(batch=2, sq=20, skv=37, e=24, dtype="float32", mask="least"),
+    AttentionCase(batch=2, sq=9, skv=12, e=16, dtype="float64", mask="least"),
+    AttentionCase(batch=2, sq=20, skv=37, e=32, dtype="bfloat16", mask="least"),
+    AttentionCase(batch=2, sq=20, skv=37, e=17, dtype="float16", mask="far"),
+    AttentionCase(batch=2, sq=20, skv=37, e=24, dtype="float32", mask="far"),
+    AttentionCase(batch=2, sq=150, skv=333, e=64, dtype="float16", mask="far"),
+]
+
+
+def _hidden(case: AttentionCase):
+    """Operands, and the gradients by float64 of scores that are rounded as the accumulator has them."""
+    t = operands_of(case)
+    mask, given = t["mask"], [t[name].detach().clone().requires_grad_() for name in "qkv"]
+    g_out = torch.randn(*t["q"].shape[:-1], t["v"].shape[-1], generator=torch.Generator().manual_seed(1)).to(
+        t["q"].dtype
+    )
+    exact = [x.detach().double().requires_grad_() for x in given]
+    q, k, v = exact
+    k, v = (x.repeat_interleave(case.heads // (case.kv_heads or case.heads), -3) for x in (k, v))
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    number = accumulator(t["q"].dtype)
+    sums = scores + mask.double()
+    rounded = (scores.to(number) + mask.to(number)).double()
+    out = torch.softmax(sums + (rounded - sums).detach(), -1) @ v
+    return given, mask, g_out, torch.autograd.grad(out, exact, g_out.double())
+
+
+def _gradients_of(case: AttentionCase, given, mask, g_out):
+    out, _ = wmma_ops.attention(*given, mask=mask, enable_gqa=case.kv_heads is not None)
+    return torch.autograd.grad(out, given, g_out)
+
+
+def _worst(got, want, case) -> float:
+    """The largest error, in roundings of the largest element."""
+    return max(
+        (
+            (x.double() - y).abs().max()
+            / (y.abs().max() * unit(x.dtype) * (case.skv if x.dtype == torch.float64 else 1))
+        ).item()
+        for x, y in zip(got, want, strict=True)
+    )
+
+
+MOST_ROUNDINGS = 16
+
+
+@pytest.mark.parametrize("turn", range(len(HIDDEN)), ids=lambda turn: f"{arch.EMULATED[turn]}-{HIDDEN[turn]}")
+def test_rows_that_large_numbers_hide_whole(turn):
+    case, target = HIDDEN[turn], arch.EMULATED[turn]
+    given, mask, g_out, want = _hidden(case)
+    assert (want[2].abs() > 0).all(dim=-1).any()
+    assert _worst(_gradients_of(case, given, mask, g_out), want, case) < MOST_ROUNDINGS  # the formula
+    with wmma_ops.emulate(target) as emulation:
+        got = _gradients_of(case, given, mask, g_out)
+    assert len(emulation.launches) >= 4
+    assert _worst(got, want, case) < MOST_ROUNDINGS
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("sum == Number(0) ? Number(0) : Math::inverse(sum);", "Number(1);"),
+        ("weights[f] *= statistics[2 * kOthers + other];", "weights[f] *= Number(1);"),
+        ("wave.first[m][f] *= factors[Link::row_of(f)];", "wave.first[m][f] *= Number(1);"),
+    ],
+    ids=["not_corrected", "keys_not_corrected", "queries_not_corrected"],
+)
+def test_weights_that_are_not_corrected_are_caught(old, new, sources):
+    header = sources / "wmma/attention/backward.hpp"
+    text = header.read_text()
+    assert text.count(old) == 1
+    header.write_text(text.replace(old, new))
+    case = HIDDEN[4]
+    given, mask, g_out, want = _hidden(case)
+    with wmma_ops.emulate("gfx1201"):
+        got = _gradients_of(case, given, mask, g_out)
+    assert _worst(got, want, case) > MOST_ROUNDINGS
 
 
 @pytest.mark.parametrize(("e", "kernels"), [(30, True), (31, False)])

@@ -260,6 +260,21 @@ WRONG = [
         target="gfx1201",
     ),
     wrong_attention(
+        "least_number_in_another_unit",
+        "attention/math.hpp",
+        "static constexpr Number kUnit = Number(1);",
+        "static constexpr Number kUnit = Number(1.5);",
+        lambda case: case.mask == "least" and case.sq < 20,
+    ),
+    wrong_attention(
+        "mask_in_the_unit_of_weights",
+        "attention/mask.hpp",
+        "score += convert<Number>(*mask);",
+        "score += convert<Number>(*mask) * Number(1.5);",
+        lambda case: case.mask in ("least", "far") and case.sq < 20 and case.dtype != "float64",
+        target="gfx1201",
+    ),
+    wrong_attention(
         "weights_of_the_splits_are_equal",
         "attention/combine.hpp",
         "sum_ += sum * factor;",

@@ -296,6 +296,10 @@ def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enab
         scores = scores.masked_fill(~grouped(seen.expand(*q.shape[:-1], skv)), -torch.inf)
     # Rows that saw no key have lse −inf and weights 0.
     p = torch.exp(scores - torch.where(rows_lse == -torch.inf, 0.0, rows_lse))
+    if mask is not None and mask.dtype != torch.bool:
+        # Beside a large number lse has lost the logarithm of the sum: see kernels/wmma/attention/backward.hpp.
+        total = p.sum(-1, keepdim=True)
+        p = p / torch.where(total == 0, 1.0, total)
 
     g_p = _gemm(rows_g.to(q.dtype), v.mT, out_dtype=work)
     delta = (rows_g * rows_out).sum(-1, keepdim=True)

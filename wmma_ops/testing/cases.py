@@ -99,7 +99,8 @@ class AttentionCase(Case):
     dtype: str = "float32"
     layout: str = "bhsd"  # bshd, strided, offset, column
     # bool, float, row, blind (rows with no key), all_blind, padding (by key and batch), plane (by query and key),
-    # infinite (both infinities)
+    # infinite (both infinities), least (the type's least number, over whole rows and beside others), far (float32, −1e9
+    # and its least number, likewise)
     mask: str | None = None
     causal: str | None = None  # top_left, bottom_right
     scale: float | None = None
@@ -110,7 +111,7 @@ class AttentionCase(Case):
 FLOATS = ("float32", "float64", "bfloat16", "float16")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "leaky_relu")
 FACTORS = (0.0, 1.0, -1.0, 0.5)
-MASKS = ("bool", "float", "row", "blind", "all_blind", "padding", "plane", "infinite")
+MASKS = ("bool", "float", "row", "blind", "all_blind", "padding", "plane", "infinite", "least", "far")
 RAGGED = ((1, 1, 1), (16, 16, 16), (17, 31, 33), (64, 48, 80), (5, 130, 7), (1, 65, 129), (127, 1, 63))
 
 
@@ -453,6 +454,10 @@ def _attention():
         yield AttentionCase(heads=1, sq=150, skv=333, e=64, dtype=dtype, scale=2.0)
     yield AttentionCase(batch=2, heads=1, sq=40, skv=200, e=32, dtype="float16", mask="padding")
     yield AttentionCase(heads=1, sq=2, skv=1500, e=16, dtype="float64", mask="blind")
+    # Rows that the least number hides whole, over more than a tile of keys, and where these are split.
+    for dtype in ("float16", "bfloat16", "float32"):
+        yield AttentionCase(heads=1, sq=150, skv=333, e=64, dtype=dtype, mask="far")
+        yield AttentionCase(batch=2, heads=1, sq=2, skv=1100, e=16, dtype=dtype, mask="least")
     # Memory that runs along the sequence.
     for dtype in FLOATS:
         yield AttentionCase(heads=3, sq=24, skv=40, e=16, ev=24, dtype=dtype, layout="column")

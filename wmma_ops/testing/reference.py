@@ -216,7 +216,11 @@ def attention(
             if mask.dtype == torch.bool
             else mask
         )
-        s = s.plus(added.expand_as(s.x), 2 * u)
+        added = added.expand_as(s.x)
+        sums = s.plus(added, 2 * u)
+        # Beside a number so large that it takes a score up, whatever that is, the sum is the number itself.
+        taken = added.isfinite() & (s.x.abs() + s.error < u / 2 * added.abs())
+        s = Value(torch.where(taken, added, sums.x), torch.where(taken, 0.0, sums.error))
     if causal is not None:
         sq, skv = s.x.shape[-2:]
         seen = torch.ones(sq, skv, dtype=torch.bool).tril(skv - sq if causal == "bottom_right" else 0)

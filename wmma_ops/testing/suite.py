@@ -213,6 +213,23 @@ def _gemm_gemm_operands(case: GemmGemmCase, generator) -> dict:
     return t
 
 
+def _hiding(case: AttentionCase, generator, dtype: torch.dtype) -> Tensor:
+    """As models hide padding before the tokens and what comes after each, by large numbers: the first rows of a batch see
+    nothing. Of "far" odd rows have the least number where even ones have −1e9, but for a key, which has this."""
+    batch, sq, skv = case.batch, case.sq, case.skv
+    mask = _values(generator, (batch, 1, sq, skv), dtype)
+    padding = (torch.arange(batch) + 1) * skv // (batch + 2) + 1
+    keys = torch.arange(skv)
+    seen = (keys >= padding.view(batch, 1, 1, 1)) & (keys <= torch.arange(sq).unsqueeze(-1) + skv - sq)
+    seen[:, :, 0] = False
+    least = torch.finfo(dtype).min
+    if case.mask == "least":
+        return mask.masked_fill(~seen, least)
+    mask = mask.masked_fill(~seen, -1e9)
+    mask[:, :, 1::2] = mask[:, :, 1::2].masked_fill(~seen[:, :, 1::2] & (keys != skv // 2), least)
+    return mask
+
+
 def _attention_operands(case: AttentionCase, generator) -> dict:
     dtype = getattr(torch, case.dtype)
     kv_heads = case.heads if case.kv_heads is None else case.kv_heads
@@ -246,6 +263,8 @@ def _attention_operands(case: AttentionCase, generator) -> dict:
         t["mask"] = _values(generator, shape, dtype)
         t["mask"][:, ::3] = -torch.inf
         t["mask"][: case.sq // 2, 1] = torch.inf
+    elif case.mask in ("least", "far"):
+        t["mask"] = _hiding(case, generator, dtype if case.mask == "least" else accumulator(dtype))
     elif case.mask == "all_blind":
         t["mask"] = torch.full(shape, -torch.inf, dtype=dtype)
     if case.special == "nan_q":
@@ -339,6 +358,8 @@ def torch_result(case, t: dict) -> Tensor | None:
     if isinstance(case, AttentionCase):
         if 0 in (case.sq, case.skv, case.batch) or case.causal == "bottom_right":
             return None
+        if case.mask == "far" and dtype == torch.float16:
+            return None  # which has no such numbers
         mask = None if t["mask"] is None else own(t["mask"]).expand(case.batch, case.heads, case.sq, case.skv)
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             return torch.nn.functional.scaled_dot_product_attention(

@@ -2,6 +2,10 @@
 //   g_V = Pᵀ·g_out,  g_S = P·(g_out·Vᵀ − delta),  g_Q = scale·g_S·K,  g_K = scale·g_Sᵀ·Q
 // One kernel owns rows of queries and goes through the keys, for g_Q; another owns rows of keys and goes through the
 // queries of all heads that share them, in order, for g_K and g_V. Both are the same but for who owns what.
+//
+// A mask of numbers may bring lse so far from 0 that of the logarithm of a sum little or nothing is left in it: a row
+// whose keys all have the least number has weights of 1 relative to lse, each. The first kernel sums up a row's weights
+// and leaves, beside delta, what they are to be multiplied by.
 #pragma once
 
 #include <wmma/attention/gradient_rows.hpp>
@@ -16,7 +20,8 @@ struct AttentionBackward {
   using T = typename Config::Element;
   using Link = ChainLink<typename ProductOf<Config::kLanes, T, Config::kSide>::Type>;
   using Number = typename Link::Sum;
-  using Math = Softmax<Number>;
+  using Mask = typename Config::Mask;
+  using Math = MaskedSoftmax<Number, Mask>;
   static constexpr bool kOwnsKeys = Config::kOwnsKeys;
   static constexpr int kThreads = Config::kWaves * arch::kWaveSize;
   static constexpr int kWaveRows = Config::kTilesM * Link::kRows;
@@ -50,10 +55,12 @@ struct AttentionBackward {
   using First = typename Tiles<Config::kAsync, void>::First;
   using Second = typename Tiles<Config::kAsync, void>::Second;
   static constexpr int kSecondRowsStart = FirstRows::kBytes;
+  static constexpr bool kCorrects = kAddsNumbers<Mask>;  // weights relative to lse
+  static constexpr int kStatistics = kCorrects ? 3 : 2;
   // Tiles of both, and of the queries' lse and delta; two where one is filled while the other is multiplied.
   static constexpr int kStatisticsStart = First::kBytes + Second::kBytes;
   static constexpr int kBufferBytes =
-      kStatisticsStart + (kOwnsKeys ? 2 * kOthers * static_cast<int>(sizeof(Number)) : 0);
+      kStatisticsStart + (kOwnsKeys ? kStatistics * kOthers * static_cast<int>(sizeof(Number)) : 0);
   static constexpr int kBuffers = Config::kAsync ? 2 : 1;
   static constexpr int kBufferStart = kSecondRowsStart + SecondRows::kBytes;
   static constexpr int kWeightStart = kBufferStart + kBuffers * kBufferBytes;
@@ -61,7 +68,6 @@ struct AttentionBackward {
 
   using Place = GradientPlace<kOwnsKeys>;
   using Visit = OthersVisit<kOwnsKeys, kOthers>;
-  using Mask = typename Config::Mask;
 
   // lse in our unit, +∞ where a row saw no key, and delta: of a lane's rows, where it owns queries.
   struct Wave {
@@ -69,6 +75,7 @@ struct AttentionBackward {
     Number second[kOwnsKeys ? Config::kTilesM : 1][kOwnsKeys ? kOutSums : 1];  // g_V
     Number lse[Config::kTilesM][Link::kLaneRows];
     Number delta[Config::kTilesM][Link::kLaneRows];
+    Number sum[Config::kTilesM][Link::kLaneRows];  // the lane's part of the weights, where they are corrected
   };
 
   struct Reading {
@@ -140,6 +147,7 @@ struct AttentionBackward {
     }
 
     // 3. The results.
+    if constexpr (kCorrects && !kOwnsKeys) correct(wave, p, place, first_row + wave_row, lane);
     const Number scale = static_cast<Number>(p.scale);
     store_gradient<Link, Config::kOutVec>(wave.first, kOwnsKeys ? p.g_k : p.g_q, p.e, scale, place,
                                           first_row + wave_row, first_column, lane);
@@ -182,6 +190,8 @@ struct AttentionBackward {
         wave.first[m][i] = Number(0);
         if constexpr (kOwnsKeys) wave.second[m][i] = Number(0);
       }
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) wave.sum[m][i] = Number(0);
     }
   }
 
@@ -212,6 +222,7 @@ struct AttentionBackward {
       const int64_t row = visit.at + (i < visit.rows() ? i : visit.rows() - 1);
       to[i] = unit_of(lse[row * p.lse.row_stride]);
       to[kOthers + i] = delta[row * p.delta.row_stride];
+      if constexpr (kCorrects) to[2 * kOthers + i] = delta[row * p.delta.row_stride + p.delta.column_stride];
     }
   }
 
@@ -252,7 +263,7 @@ struct AttentionBackward {
 
   // Products become weights P, and g_P becomes g_S.
   template <bool kBounded>
-  static WMMA_DEVICE void differentiate(Number* weights, Number* slopes, const Wave& wave, const Meeting& x, int m) {
+  static WMMA_DEVICE void differentiate(Number* weights, Number* slopes, Wave& wave, const Meeting& x, int m) {
     const Number factor = static_cast<Number>(x.p.scale * static_cast<double>(Math::kUnit));
     const Number* statistics = reinterpret_cast<const Number*>(x.buffer + kStatisticsStart);
 #pragma unroll
@@ -269,14 +280,42 @@ struct AttentionBackward {
         inside = other < x.rows;
         if constexpr (Config::kCausal) inside = inside && key <= query + x.p.shift;
       }
-      Number score = arch::fma(weights[f], factor, -lse);
+      Number score = kCorrects ? weights[f] * factor : arch::fma(weights[f], factor, -lse);
       if constexpr (!kIsNone<Mask>) {
         // Rows beyond the last have no mask.
         const bool there = inside && row < static_cast<int>(x.place.rows);
         if (there) inside = add_mask(score, mask_at(x, query, key));
       }
-      weights[f] = inside ? Math::exp(score) : Number(0);
+      if constexpr (kCorrects) {
+        weights[f] = inside ? Math::ratio(score, -lse) : Number(0);
+        if (kOwnsKeys) weights[f] *= statistics[2 * kOthers + other];
+        if (!kOwnsKeys) wave.sum[m][i] += weights[f];
+      } else {
+        weights[f] = inside ? Math::exp(score) : Number(0);
+      }
       slopes[f] = inside ? weights[f] * (slopes[f] - delta) : Number(0);
+    }
+  }
+
+  // Rows whose weights do not sum up to 1.
+  static WMMA_DEVICE void correct(Wave& wave, const AttentionArguments& p, const Place& place, int first_row,
+                                  uint32_t lane) {
+    const auto plus = [](Number x, Number y) { return x + y; };
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+      Number factors[Link::kLaneRows];
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        const Number sum = Link::fold(wave.sum[m][i], plus);
+        factors[i] = sum == Number(0) ? Number(0) : Math::inverse(sum);
+        const uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
+        if (row < place.rows && place.slice == 0 && Link::place(lane, 0) == 0) {
+          static_cast<Number*>(const_cast<void*>(p.delta.data))[place.offset(p.delta, row) + p.delta.column_stride] =
+              factors[i];
+        }
+      }
+#pragma unroll
+      for (int f = 0; f < kOutSums; ++f) wave.first[m][f] *= factors[Link::row_of(f)];
     }
   }
 

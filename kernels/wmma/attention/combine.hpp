@@ -8,15 +8,15 @@
 namespace wmma {
 
 // An element of the result from its parts: all are looked at before the first is added.
-template <class Number>
+template <class Number, class Mask>
 class Parts {
-  using Math = Softmax<Number>;
+  using Math = MaskedSoftmax<Number, Mask>;
 
  public:
   WMMA_DEVICE void look(Number largest) { largest_ = Math::max(largest_, largest); }
   WMMA_DEVICE void add(Number largest, Number sum, Number value) {
     if (sum == Number(0)) return;
-    const Number factor = Math::exp(largest - largest_);
+    const Number factor = Math::ratio(largest, -largest_);
     sum_ += sum * factor;
     result_ += value * factor;
   }
@@ -52,7 +52,7 @@ WMMA_DEVICE void attention_combine(const AttentionArguments& p) {
   const int64_t step = rows * (2 + p.ev);
   arch::await_previous();
   const Number* first = static_cast<const Number*>(p.partial) + row * (2 + p.ev);
-  Parts<Number> parts;
+  Parts<Number, typename Config::Mask> parts;
   for (int split = 0; split < p.splits; ++split) parts.look(first[split * step]);
   for (int split = 0; split < p.splits; ++split) {
     const Number* part = first + split * step;

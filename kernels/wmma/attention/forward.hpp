@@ -54,6 +54,7 @@ struct AttentionKernel {
 
   using Place = AttentionPlace<Config::kPacked>;
   using Mask = RowMask<Config, Link, Number>;
+  using Scale = ScoreScale<Number, MaskedSoftmax<Number, typename Config::Mask>>;
 
   struct Wave : RunningSoftmax<Config, Link> {
     Chunk queries[kKeepsQueries ? Config::kTilesM : 1][kKeepsQueries ? kSteps : 1][Link::kRowChunks];
@@ -68,7 +69,7 @@ struct AttentionKernel {
     const uint32_t split = kMeets ? blockIdx.x % Config::kCluster : blockIdx.y;
     const Place place(p, blockIdx.x / Config::kCluster);
     const uint32_t first_row = place.tile * kBlockRows;
-    const ScoreScale<Number> scale(p.scale);
+    const Scale scale(p.scale);
 
     // 1. The keys that this block looks at, and of them those that all of its rows see.
     int begin = 0;
@@ -142,7 +143,7 @@ struct AttentionKernel {
     uint32_t thread;
     uint32_t lane;
     uint32_t wave_row;
-    ScoreScale<Number> scale;
+    Scale scale;
   };
 
   // The parts of the cluster's blocks: its threads share the elements.
@@ -163,7 +164,7 @@ struct AttentionKernel {
         arch::load_shared_of<1>(i, row + 1, sum + i);
         arch::load_shared_of<1>(i, row + 2 + column, value + i);
       }
-      Parts<Number> parts;
+      Parts<Number, typename Config::Mask> parts;
 #pragma unroll
       for (int i = 0; i < Config::kCluster; ++i) parts.look(largest[i]);
 #pragma unroll

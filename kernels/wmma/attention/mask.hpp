@@ -5,13 +5,13 @@
 
 namespace wmma {
 
-// False where the mask forbids the key; otherwise the score has what it adds. A mask of bool comes as bytes.
+// False where the mask forbids the key; otherwise the score has what it adds.
 template <class Mask, class Number>
 WMMA_DEVICE bool add_mask(Number& score, const Mask* mask) {
   if constexpr (kSame<Mask, uint8_t>) {
     return *mask != 0;
   } else {
-    score += convert<Number>(*mask) * Number(Softmax<Number>::kUnit);
+    score += convert<Number>(*mask);
     return true;
   }
 }

@@ -34,15 +34,40 @@ struct Softmax<double> {
   static WMMA_DEVICE double infinity() { return arch::bit_cast<double>(uint64_t{0x7ff0000000000000}); }
 };
 
+// Whether what a mask adds are numbers; one of bool comes as bytes.
+template <class Mask>
+inline constexpr bool kAddsNumbers = !kIsNone<Mask> && !kSame<Mask, uint8_t>;
+
+// The same of scores beside a mask. One of numbers is added to scores as they are, in no unit: of the least numbers,
+// with which masks hide keys, none would be left in ours.
+template <class Number, class Mask, bool kPlain = kAddsNumbers<Mask>>
+struct MaskedSoftmax : Softmax<Number> {
+  static constexpr Number kTwo = Number(1);  // by how much a score is larger whose weight is twice another's
+  static WMMA_DEVICE Number weight(Number score, Number factor, Number least) {
+    return Softmax<Number>::exp(arch::fma(score, factor, least));
+  }
+  static WMMA_DEVICE Number ratio(Number score, Number least) { return Softmax<Number>::exp(score + least); }
+};
+
+template <class Number, class Mask>
+struct MaskedSoftmax<Number, Mask, true> : Softmax<Number> {
+  using Unit = Softmax<Number>;
+  static constexpr Number kUnit = Number(1);
+  static constexpr Number kTwo = Number(kLn2);
+  static WMMA_DEVICE Number weight(Number score, Number, Number least) { return ratio(score, least); }
+  static WMMA_DEVICE Number ratio(Number score, Number least) { return Unit::exp((score + least) * Unit::kUnit); }
+  static WMMA_DEVICE Number log_sum(Number largest, Number sum) { return largest + Unit::log_sum(Number(0), sum); }
+};
+
 // What scores are multiplied by, as a positive factor in our unit, and what Q is multiplied by before: its sign,
 // exactly. A scale of 0 is Q's as well, so that −∞, a score that does not count, stays −∞.
-template <class Number>
+template <class Number, class Math = Softmax<Number>>
 struct ScoreScale {
   Number sign;
   Number factor;
 
   WMMA_DEVICE explicit ScoreScale(double scale) {
-    factor = static_cast<Number>((scale < 0 ? -scale : scale) * static_cast<double>(Softmax<Number>::kUnit));
+    factor = static_cast<Number>((scale < 0 ? -scale : scale) * static_cast<double>(Math::kUnit));
     sign = factor == Number(0) ? Number(0) : scale < 0 ? Number(-1) : Number(1);
     if (factor == Number(0)) factor = Number(1);
   }

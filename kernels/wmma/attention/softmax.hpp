@@ -12,7 +12,7 @@ template <class Config, class Link>
 class RunningSoftmax {
   using T = typename Config::Element;
   using Number = typename Link::Sum;
-  using Math = Softmax<Number>;
+  using Math = MaskedSoftmax<Number, typename Config::Mask>;
   // By clang 19 results that a branch may scale get lost: on gfx908 on the way back to the loop's head, on gfx1201
   // where they fill the registers. There all are scaled each time, as on gfx908, where they are moved for it in any
   // case.
@@ -74,7 +74,7 @@ class RunningSoftmax {
       for (int f = 0; f < kSums; ++f) {
         const int i = Link::row_of(f);
         if (m == 0) beside(f);
-        scores[m][f] = Math::exp(arch::fma(scores[m][f], factor, least[i]));
+        scores[m][f] = Math::weight(scores[m][f], factor, least[i]);
         if (!kSumsLast) sum_[m][i] += scores[m][f];
       }
       if constexpr (kSumsLast) {
@@ -106,7 +106,7 @@ class RunningSoftmax {
         if (Link::row_of(f) == i) most = Math::max(most, scores[f]);
       }
       const Number largest = Math::max(largest_[0][i], Link::fold(most, larger) * factor);
-      factors[i] = Math::exp(largest_[0][i] + below(largest));
+      factors[i] = Math::ratio(largest_[0][i], below(largest));
       largest_[0][i] = largest;
       sum_[0][i] *= factors[i];
     }
@@ -116,7 +116,7 @@ class RunningSoftmax {
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
       const int i = Link::row_of(f);
-      scores[f] = Math::exp(arch::fma(scores[f], factor, below(largest_[0][i])));
+      scores[f] = Math::weight(scores[f], factor, below(largest_[0][i]));
       sum_[0][i] += scores[f];
     }
   }
@@ -206,7 +206,7 @@ class RunningSoftmax {
         for (int f = 0; f < kSums; ++f) {
           if (Link::row_of(f) == i) most[m][i] = Math::max(most[m][i], scores[m][f]);
         }
-        grew = grew || most[m][i] * factor > largest_[m][i] + kPatience;
+        grew = grew || most[m][i] * factor > largest_[m][i] + kPatience * Math::kTwo;
       }
     }
     if (kPatience > 0 && arch::ballot(grew) == 0) return;
@@ -217,9 +217,9 @@ class RunningSoftmax {
       for (int i = 0; i < Link::kLaneRows; ++i) {
         const Number seen = Link::fold(most[m][i], larger) * factor;
         // A row follows only its own scores: its results are the same whatever the wave's others are.
-        const bool follows = kPatience == 0 || seen > largest_[m][i] + kPatience;
+        const bool follows = kPatience == 0 || seen > largest_[m][i] + kPatience * Math::kTwo;
         const Number largest = follows ? Math::max(largest_[m][i], seen) : largest_[m][i];
-        factors[i] = Math::exp(largest_[m][i] + below(largest));
+        factors[i] = Math::ratio(largest_[m][i], below(largest));
         largest_[m][i] = largest;
         sum_[m][i] *= factors[i];
       }

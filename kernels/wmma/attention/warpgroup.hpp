@@ -98,7 +98,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   };
 
   static WMMA_DEVICE void take(const Arguments& p, uint32_t start, uint32_t group, uint32_t wave) {
-    const ScoreScale<float> scale(p.scale);
+    const ScoreScale<float, MaskedSoftmax<float, typename Config::Mask>> scale(p.scale);
     const Queries queries = Tiles::queries_of(start, group);
     Taking x(start, group, scale.factor);
     typename Queries::Item query(0);

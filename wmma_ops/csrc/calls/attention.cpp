@@ -87,13 +87,16 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const 
     for (Tensor* x : {&g_q, &g_k, &g_v}) aten::fill_(*x, 0);
     return {g_q, g_k, g_v};
   }
-  Tensor delta = made(p, sizes_of(lse), type_of(lse));
+  // A mask of numbers has a second column: see kernels/wmma/attention/backward.hpp.
+  Sizes delta_sizes = sizes_of(lse);
+  delta_sizes.push_back(p.mask && type_of(*p.mask) != ScalarType::Bool ? 2 : 1);
+  Tensor delta = made(p, delta_sizes, type_of(lse));
   AttentionProblem problem(p, way.place);
   problem.bind(AttentionProblem::kOut, "out", out);
   problem.bind(AttentionProblem::kLse, "lse", lse, View::kAlongRows);
   problem.bind(AttentionProblem::kGOut, "g_out", g_out);
   if (g_lse) problem.bind(AttentionProblem::kGLse, "g_lse", *g_lse, View::kAlongRows);
-  problem.bind(AttentionProblem::kDelta, "delta", delta, View::kAlongRows);
+  problem.bind(AttentionProblem::kDelta, "delta", delta);
   problem.bind(AttentionProblem::kGQ, "g_q", g_q);
   problem.bind(AttentionProblem::kGK, "g_k", g_k);
   problem.bind(AttentionProblem::kGV, "g_v", g_v);

@@ -18,7 +18,8 @@ def workspace(problem: AttentionProblem, splits: int) -> int:
 
 
 def launch(problem: AttentionProblem, target: arch.Target) -> KernelLaunch:
-    members = [*aliases({"Element": CPP[problem.dtype]}), *constants("int", {"kCombineThreads": _THREADS})]
+    types = {"Element": CPP[problem.dtype], "Mask": CPP[problem.mask]}
+    members = [*aliases(types), *constants("int", {"kCombineThreads": _THREADS})]
     source = kernel_text("attention.hip", members=members, defines={"WMMA_ATTENTION_COMBINE": True})
     grid = (ceil(_rows(problem) * problem.ev / _THREADS), 1)
     return KernelLaunch("attention_combine", source, grid, _THREADS, 0, early=target.family == "sm90")

@@ -42,6 +42,7 @@ class OwnerConfig:
     side: int = 16  # of the matrix unit's tiles
     ahead: int = 0  # interleaved: so many groups of products before their own, rows are read
     sums_delta: bool = False  # of its queries, for the kernel behind it
+    corrects: bool = False  # weights, beside a mask of numbers
 
     @property
     def interleaved(self) -> bool:
@@ -84,7 +85,7 @@ def shared_bytes(config: OwnerConfig, target: arch.Target, element: torch.dtype,
     if not config.asynchronous:
         buffer += (1 + config.owns_keys) * tile_bytes(target, config.slice, config.others, size)
     if config.owns_keys:
-        buffer += 2 * config.others * (8 if size == 8 else 4)
+        buffer += (3 if config.corrects else 2) * config.others * (8 if size == 8 else 4)
     total += buffer * (2 if config.asynchronous else 1)
     return total + (0 if step.stays else 2 * tile_bytes(target, rows, config.others, size))
 
@@ -120,7 +121,8 @@ def candidates(problem: AttentionProblem, target: arch.Target, owns_keys: bool) 
                 continue
             whole = part == widest and problem.e == problem.ev and depth == up(depth, step.whole)
             asynchronous = target.vendor == "nvidia" and size == 2 and whole and orders == {"e"} and vecs == {8}
-            config = OwnerConfig(owns_keys, waves, tiles_m, others, depth, value_depth, part, asynchronous, 1)
+            shape = (waves, tiles_m, others, depth, value_depth, part)
+            config = OwnerConfig(owns_keys, *shape, asynchronous, 1, corrects=problem.mask not in (None, torch.bool))
             shared = shared_bytes(config, target, element, lanes)
             if shared <= target.lds_bytes:
                 held = int(registers(config, target, element, lanes) * 1.25)
