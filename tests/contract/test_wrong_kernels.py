@@ -284,8 +284,8 @@ WRONG = [
     wrong_attention(
         "tiles_of_heads_that_are_not",
         "attention/rows.hpp",
-        "left < kTogether ? left : kTogether;",
-        "kTogether;",
+        "left < most ? left : most;",
+        "most;",
         lambda case: case.sq > 64 and case.heads * case.batch % 8 != 0,
         target="gfx1201",
     ),
