@@ -114,6 +114,19 @@ def test_who_is_interleaved(target):
         assert taken == 2 * [wanted and target in TARGETS], (dtype, e, rows)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_out_may_lie_in_any_way(target):
+    (q, k, v), _, g_out, _ = operands(Case(70, 90, 64, 64, heads=1, kv_heads=1))
+    with torch.no_grad(), wmma_ops.emulate(target):
+        out, lse = wmma_ops.attention(q, k, v)
+        call = torch.ops.wmma._attention_backward
+        want = call(g_out, q, k, v, out, lse)
+        spread = out.new_full((*out.shape, 2), float("nan"))[..., 1]
+        for other in (out.mT.contiguous().mT, spread.copy_(out)):
+            got = call(g_out, q, k, v, other, lse)
+            assert all(torch.equal(x, y) for x, y in zip(got, want, strict=True))
+
+
 @dataclass(frozen=True)
 class Wrong:
     name: str
@@ -127,8 +140,8 @@ class Wrong:
 
 
 CAUSAL = CASES[4]
-LOOP, GROUPS, TILES, WEIGHTS = (
-    f"{name}.hpp" for name in ("interleaved", "gradient_groups", "gradient_tiles", "gradient_weights")
+LOOP, GROUPS, TILES, WEIGHTS, PARTS = (
+    f"{name}.hpp" for name in ("interleaved", "gradient_groups", "gradient_tiles", "gradient_weights", "row_parts")
 )
 WRONG = (
     Wrong("no_barrier_between_phases", LOOP, "      end_phase();\n#pragma unroll", "#pragma unroll"),
@@ -150,6 +163,10 @@ WRONG = (
     Wrong("the_first_heads_lse_again", TILES, "(wraps ? p_.lse.head_stride : 0)", "0"),
     Wrong("sees_a_key_more", WEIGHTS, "tile.row + other) <= query", "tile.row + other) <= 1 + query", CAUSAL),
     Wrong("sums_in_another_order", WEIGHTS, "word = f % Link::kShare / 2;", "word = 3 - f % Link::kShare / 2;"),
+    Wrong(
+        "a_delta_that_is_not_told", PARTS, "[place.offset(p.delta, row)] = sum;", "[place.offset(p.delta, row)] = 0;"
+    ),
+    Wrong("no_gradient_of_lse", PARTS, "p.g_lse.data != nullptr", "false", CASES[5]),
     Wrong("relative_to_no_delta", WEIGHTS, "-asked_[1];", "0;"),
 )
 

@@ -63,11 +63,11 @@ struct GradientGroups {
   static constexpr int kWeighingEnd = kOwnsKeys ? kBefore + kValues : kCount - 1;
   static constexpr int kInclining = kScores - 2;
   // Beside which results the next tile's statistics go to shared memory, and its scores start from them.
-  static constexpr int kPut = 1;
   static constexpr int kNextStart =
       kOwnsKeys ? detail::upper(kWeighingEnd - kBefore, kAfter - kSettle - 4) : kAfter - 1;
+  static constexpr int kPut = kNextStart - 2;
   static_assert(kBefore + kNextStart >= kWeighingEnd && kNextStart < kAfter, "scores are weights by then");
-  static_assert(!kOwnsKeys || kNextStart > kPut, "statistics are there");
+  static_assert(!kOwnsKeys || kPut >= 0, "statistics are there");
 };
 
 }  // namespace wmma

@@ -22,6 +22,7 @@ class GradientTiles {
   using T = typename Config::Element;
   static constexpr bool kOwnsKeys = Config::kOwnsKeys;
   static constexpr int kOthers = Config::kOthers;
+  static constexpr bool kSeveral = kOwnsKeys && Config::kGrouped;  // heads
 
  public:
   using Span = OthersSpan<kOwnsKeys, Config::kCausal>;
@@ -44,14 +45,13 @@ class GradientTiles {
     return kOwnsKeys ? p.g_out : p.v;
   }
 
-  // Behind the last one it comes again.
+  // Behind the last one rows that exist come again.
   WMMA_DEVICE void advance() {
-    left_ -= 1;
-    const int next = at_ + kOthers;
-    const bool more = left_ > 0;
-    const bool wraps = kOwnsKeys && more && next >= span_.end;
-    at_ = wraps ? span_.begin : more ? next : at_;
-    if constexpr (kOwnsKeys) {
+    at_ += kOthers;
+    if constexpr (kSeveral) {
+      left_ -= 1;
+      const bool wraps = left_ > 0 && at_ >= span_.end;
+      at_ = wraps ? span_.begin : at_;
       first_ += (wraps ? p_.q.head_stride : 0) * kSize;
       second_ += (wraps ? p_.g_out.head_stride : 0) * kSize;
       lse_ += (wraps ? p_.lse.head_stride : 0) * kNumberSize;

@@ -27,7 +27,6 @@ class GradientWeights {
   // Of the queries of a tile, each wave's own, where it owns keys.
   static constexpr int kStatisticsBytes = kOwnsKeys ? 2 * kOthers * static_cast<int>(sizeof(Number)) : 0;
 
-  ScoreScale<Number> scale;
   Sums scores;
   Sums slopes;      // g_P, then g_S
   Weights weights;  // rounded, as the next
@@ -35,15 +34,14 @@ class GradientWeights {
 
   WMMA_DEVICE GradientWeights(const AttentionArguments& p, const Place& place, unsigned char* statistics, uint32_t lane,
                               int wave_row)
-      : scale(p.scale),
-        p_(p),
+      : p_(p),
         lane_(lane),
         wave_row_(wave_row),
         first_row_(wave_row / Groups::kBlockRows * Groups::kBlockRows),
-        inverse_(Number(1) / scale.factor),
+        factor_(factor_of(p.scale)),
+        inverse_(Number(1) / factor_),
         statistics_(reinterpret_cast<Number*>(statistics)),
-        lines_{lane % kOthers * static_cast<uint32_t>(p.lse.row_stride),
-               lane % kOthers * static_cast<uint32_t>(p.delta.row_stride)} {
+        lines_{line_bytes(lane, p.lse), line_bytes(lane, p.delta)} {
     if constexpr (!kOwnsKeys) {
 #pragma unroll
       for (int m = 0; m < kTilesM; ++m) {
@@ -63,8 +61,10 @@ class GradientWeights {
   // The statistics of a tile's queries: loads, then what the sums start from goes to shared memory.
   WMMA_DEVICE void ask(const GradientTile& tile) {
     if constexpr (kOwnsKeys) {
-      asked_[0] = reinterpret_cast<const Number*>(tile.lse)[lines_[0]];
-      asked_[1] = reinterpret_cast<const Number*>(tile.delta)[lines_[1]];
+      arch::renew(lines_[0]);
+      arch::renew(lines_[1]);
+      asked_[0] = *reinterpret_cast<const Number*>(tile.lse + lines_[0]);
+      asked_[1] = *reinterpret_cast<const Number*>(tile.delta + lines_[1]);
     }
   }
   WMMA_DEVICE void put() {
@@ -73,12 +73,14 @@ class GradientWeights {
       statistics_[kOthers + lane_ % kOthers] = -asked_[1];
     }
   }
-  // Scores start so that they end as multiples of the scale's factor relative to lse; g_P relative to delta.
+  // Scores start so that they end as multiples of the factor relative to lse; g_P relative to delta.
   WMMA_DEVICE void start_scores() { start(scores, 0); }
   WMMA_DEVICE void start_slopes() { start(slopes, 1); }
 
-  // Scores that do not count become −∞, and nothing follows from them.
-  WMMA_DEVICE void bound_scores(const GradientTile& tile) { bound(scores, -Math::infinity(), tile); }
+  // Scores that do not count become −∞ times the factor's sign, and nothing follows from them.
+  WMMA_DEVICE void bound_scores(const GradientTile& tile) {
+    bound(scores, factor_ < Number(0) ? Math::infinity() : -Math::infinity(), tile);
+  }
   WMMA_DEVICE void bound_slopes(const GradientTile& tile) { bound(slopes, Number(0), tile); }
 
   // What goes beside group i.
@@ -90,7 +92,7 @@ class GradientWeights {
     for (int f = kFrom; f < kTo; ++f) {
 #pragma unroll
       for (int m = 0; m < kTilesM; ++m) {
-        probabilities_[m][f] = Math::exp(scores[m][f] * scale.factor);
+        probabilities_[m][f] = Math::exp(scores[m][f] * factor_);
         if (f + 1 < kSums) arch::follows(scores[m][f + 1], probabilities_[m][f]);
       }
     }
@@ -129,8 +131,18 @@ class GradientWeights {
   }
 
  private:
+  // A scale of 0 leaves of scores nothing beside lse.
+  static WMMA_DEVICE Number factor_of(double scale) {
+    const Number factor = static_cast<Number>(scale * static_cast<double>(Math::kUnit));
+    return factor == Number(0) ? arch::bit_cast<Number>(0x0d800000u) : factor;  // 2^−100
+  }
+  static WMMA_DEVICE uint32_t line_bytes(uint32_t lane, const AttentionOperand& x) {
+    return lane % kOthers * static_cast<uint32_t>(x.row_stride * sizeof(Number));
+  }
   WMMA_DEVICE Number start_of(Number lse) const {
-    return lse == -Math::infinity() ? lse : -lse * Number(Math::kUnit) * inverse_;
+    // Where no key was seen, scores end as −∞.
+    const Number start = -lse * Number(Math::kUnit) * inverse_;
+    return lse == -Math::infinity() ? -start : start;
   }
 
   WMMA_DEVICE void start(Sums& sums, int which) const {
@@ -192,9 +204,10 @@ class GradientWeights {
   uint32_t lane_;
   int wave_row_;   // its first
   int first_row_;  // of the block
+  Number factor_;  // scores are multiples of it, in our unit
   Number inverse_;
   Number* statistics_;
-  uint32_t lines_[2];
+  uint32_t lines_[2];  // a lane's query, in bytes from the tile's first
   Number starts_[kTilesM][2];
   Number asked_[2];
   Sums probabilities_;

@@ -11,7 +11,7 @@
 
 #include <wmma/attention/gradient_tiles.hpp>
 #include <wmma/attention/gradient_weights.hpp>
-#include <wmma/attention/row_delta.hpp>
+#include <wmma/attention/row_parts.hpp>
 #include <wmma/attention/rows_ahead.hpp>
 
 namespace wmma {
@@ -31,15 +31,12 @@ class InterleavedGradients {
 
   using First = RowsAhead<Config, Link, Config::kDepth, true>;
   using Second = RowsAhead<Config, Link, Config::kValueDepth, kOwnsKeys>;
-  using RowTile = ChainTile<PlainLines, kBlockRows, Config::kDepth * sizeof(T)>;
-  using SecondRowTile = ChainTile<PlainLines, kBlockRows, Config::kValueDepth * sizeof(T)>;
   using Weights = GradientWeights<Config>;
   static constexpr int kStatisticsStart = First::kBytes + Second::kBytes;
-  static constexpr int kTileBytes = kStatisticsStart + Config::kWaves * Weights::kStatisticsBytes;
 
  public:
   static constexpr int kThreads = Groups::kThreads;
-  static constexpr int kSharedBytes = detail::upper(kTileBytes, detail::upper(RowTile::kBytes, SecondRowTile::kBytes));
+  static constexpr int kSharedBytes = kStatisticsStart + Config::kWaves * Weights::kStatisticsBytes;
 
   static WMMA_DEVICE void run(const AttentionArguments& p) {
     unsigned char* shared = dynamic_shared<unsigned char>();
@@ -49,7 +46,7 @@ class InterleavedGradients {
     const int wave_row = first_row + static_cast<int>(wave) * Groups::kWaveRows;
     InterleavedGradients self(p, place, shared, wave, wave_row);
     // 1. The owned rows.
-    self.keep_rows(place, shared, first_row, wave * Groups::kWaveRows);
+    self.load_rows(place, wave_row);
     // 2. The others that they meet, head by head.
     const Span span(p, place, first_row, kBlockRows, Groups::kOthers);
     const int count = (kOwnsKeys ? p.group : 1) * span.tiles(Groups::kOthers);
@@ -80,31 +77,13 @@ class InterleavedGradients {
     }
   }
 
-  // Those that scores are products of have the scale's sign. By way of the tiles' memory.
-  WMMA_DEVICE void keep_rows(const Place& place, unsigned char* shared, int first_row, uint32_t wave_row) {
-    load_rows<RowTile, T, Config::kDepth, Config::kRowVec, kThreads, kMostAtOnce>(
-        shared, kOwnsKeys ? p_.k : p_.q, place, first_row, 0, p_.e, threadIdx.x, weights_.scale.sign);
-    keep<RowTile>(rows_, shared, wave_row);
-    load_rows<SecondRowTile, T, Config::kValueDepth, Config::kSecondRowVec, kThreads, kMostAtOnce>(
-        shared, kOwnsKeys ? p_.v : p_.g_out, place, first_row, 0, p_.ev, threadIdx.x, Number(1));
-    keep<SecondRowTile>(second_rows_, shared, wave_row);
+  WMMA_DEVICE void load_rows(const Place& place, int wave_row) {
+    keep_rows<Link>(rows_, kOwnsKeys ? p_.k : p_.q, place, wave_row, lane_);
+    keep_rows<Link>(second_rows_, kOwnsKeys ? p_.v : p_.g_out, place, wave_row, lane_);
     if constexpr (Config::kSumsDelta) {
-      sum_delta<Link>(p_, place, first_row + static_cast<int>(wave_row), lane_, second_rows_,
+      sum_delta<Link>(p_, place, wave_row, lane_, second_rows_,
                       [&](int m, Number delta) { weights_.know_delta(m, delta); });
     }
-  }
-
-  template <class Tile, int kCount>
-  WMMA_DEVICE void keep(Chunk (&rows)[kTilesM][kCount][Link::kRowChunks], const unsigned char* shared,
-                        uint32_t wave_row) {
-    arch::shared_barrier();
-    const RowReader<Link, Tile> reader(lane_, wave_row);
-#pragma unroll
-    for (int m = 0; m < kTilesM; ++m) {
-#pragma unroll
-      for (int step = 0; step < kCount; ++step) reader.read(rows[m][step], shared, m, step);
-    }
-    arch::shared_barrier();
   }
 
   using Columns = Chunk[Groups::kRing][Link::kColChunks];
@@ -120,8 +99,8 @@ class InterleavedGradients {
     GradientTile next = tiles.tile();
     ask(next);
     arch::shared_barrier();
-    read_first<0>(columns);
     weights_.start_scores();
+    read_first<0>(columns);
     score<true>(columns, first, [](int) {});
     end_phase();
     weights_.template weigh_rest<Groups::kBefore>();
@@ -131,8 +110,8 @@ class InterleavedGradients {
     pass_rows<1, true, 0>(asked);
     weights_.ask(asked);
     end_phase();
-    read_first<0>(columns);
     weights_.start_scores();
+    read_first<0>(columns);
     GradientTile now = first;
     for (int i = 1; i < count; ++i) {
       now = next;

@@ -79,7 +79,7 @@ def shared_bytes(config: OwnerConfig, target: arch.Target, element: torch.dtype,
         turned = depths if config.owns_keys else depths[:1]
         tiles += sum(tile_bytes(target, depth, config.others, size) for depth in turned)
         statistics = config.waves * 2 * config.others * 4 if config.owns_keys else 0
-        return max(tiles + statistics, *(tile_bytes(target, rows, depth, size) for depth in depths))
+        return tiles + statistics
     total = sum(tile_bytes(target, rows, depth, size) for depth in depths)
     buffer = sum(tile_bytes(target, config.others, depth, size) for depth in depths)
     if not config.asynchronous:
@@ -217,7 +217,7 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         "kAsync": config.asynchronous,
         "kCausal": problem.causal,
         "kWide": problem.wide,
-        **({"kSumsDelta": config.sums_delta} if config.interleaved else {}),
+        **({"kSumsDelta": config.sums_delta, "kGrouped": problem.group > 1} if config.interleaved else {}),
     }
     members = [
         *aliases({"Element": CPP[problem.dtype], "Mask": mask_type(problem)}),

@@ -1,4 +1,5 @@
-// delta of a wave's queries where it has their g_out as operands: what delta.hpp does for all of them.
+// A wave's rows as operands, each lane's part of its row straight from memory; and delta of queries whose g_out a wave
+// has so: what delta.hpp does for all of them.
 #pragma once
 
 #include <wmma/attention/rows.hpp>
@@ -6,27 +7,37 @@
 
 namespace wmma {
 
-namespace detail {
-
-// A lane's part of a row of `out`, chunk by chunk as it has g_out's.
+// A lane's part of a row, step by step. kNeighbours: its columns are.
 template <class Link, bool kNeighbours, int kSteps, class T>
-WMMA_DEVICE void load_row_part(Chunk (&values)[kSteps], const T* row, int64_t stride, uint32_t lane) {
+WMMA_DEVICE void load_row_part(Chunk (&values)[kSteps][Link::kRowChunks], const T* row, int64_t stride, uint32_t lane) {
+  static_assert(Link::kRowChunks == 1 && Link::kLaneRows == 1 && sizeof(T) == 2, "a chunk of one row, of 16 bits");
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     const int column = step * Link::kDepth + static_cast<int>(Link::row_chunk(lane, 0)) * Link::kPerChunk;
     if constexpr (kNeighbours) {
-      arch::copy_value<4>(values[step].words, reinterpret_cast<const uint32_t*>(row + column));
+      arch::copy_value<4>(values[step][0].words, reinterpret_cast<const uint32_t*>(row + column));
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const T pair[2] = {row[(column + 2 * i) * stride], row[(column + 2 * i + 1) * stride]};
-        values[step].words[i] = arch::pack<uint32_t>(pair);
+        values[step][0].words[i] = arch::pack<uint32_t>(pair);
       }
     }
   }
 }
 
-}  // namespace detail
+// Tiles of rows from `first_row` on, whose columns are neighbours. Rows beyond the last repeat it.
+template <class Link, int kTilesM, int kSteps, class Place>
+WMMA_DEVICE void keep_rows(Chunk (&rows)[kTilesM][kSteps][Link::kRowChunks], const AttentionOperand& x,
+                           const Place& place, int first_row, uint32_t lane) {
+  using T = typename Link::Element;
+#pragma unroll
+  for (int m = 0; m < kTilesM; ++m) {
+    const uint32_t row = first_row + m * Link::kRows + Link::row(lane, 0);
+    const T* from = static_cast<const T*>(x.data) + place.offset(x, row < place.rows ? row : place.rows - 1);
+    load_row_part<Link, true>(rows[m], from, 1, lane);
+  }
+}
 
 // delta[row] = Σ g_out·out − g_lse of kTilesM tiles of rows from first_row on, to memory and, as know(m, delta), to who
 // asks: of a lane's row of each tile. The rows have no column that does not exist.
@@ -35,18 +46,16 @@ WMMA_DEVICE void sum_delta(const AttentionArguments& p, const Place& place, int 
                            const Chunk (&g_out)[kTilesM][kSteps][Link::kRowChunks], const Know& know) {
   using T = typename Link::Element;
   using Number = typename Link::Sum;
-  static_assert(Link::kRowChunks == 1 && Link::kLaneRows == 1 && sizeof(T) == 2,
-                "a chunk of one row, of 16-bit elements");
 #pragma unroll
   for (int m = 0; m < kTilesM; ++m) {
     const uint32_t row = first_row + m * Link::kRows + Link::row(lane, 0);
     const uint32_t there = row < place.rows ? row : place.rows - 1;
     const T* out = static_cast<const T*>(p.out.data) + place.offset(p.out, there);
-    Chunk values[kSteps];
+    Chunk values[kSteps][Link::kRowChunks];
     if (p.out.column_stride == 1) {
-      detail::load_row_part<Link, true>(values, out, 1, lane);
+      load_row_part<Link, true>(values, out, 1, lane);
     } else {
-      detail::load_row_part<Link, false>(values, out, p.out.column_stride, lane);
+      load_row_part<Link, false>(values, out, p.out.column_stride, lane);
     }
     Number sum(0);
 #pragma unroll
