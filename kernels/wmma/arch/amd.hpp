@@ -66,6 +66,12 @@ constexpr int kBankBytes = 256;
 constexpr int kSharedAlignment = 16;  // of dynamic shared memory
 constexpr int kBankBytes = 128;
 #endif
+// So many sets of them serve as many groups of lanes at once, where what these ask for lies in different ones.
+#if (defined(WMMA_RDNA3) || defined(WMMA_RDNA4)) && !defined(__gfx1250__)
+constexpr int kBankSets = 2;
+#else
+constexpr int kBankSets = 1;
+#endif
 
 // The accumulator of a product with A and B exchanged is D transposed.
 constexpr bool kSwapsOperands = true;

@@ -8,6 +8,7 @@ namespace wmma::arch {
 
 constexpr int kWaveSize = 32;
 constexpr int kBankBytes = 128;  // what shared memory's banks give in a cycle
+constexpr int kBankSets = 1;
 // Of dynamic shared memory: sm_90's matrix unit reads rows of banks by eights.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 constexpr int kSharedAlignment = 1024;

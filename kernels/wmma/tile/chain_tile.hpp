@@ -14,22 +14,41 @@ struct PlainLines {
 // A tile of kLineCount lines, swizzled so that the lines of `rank` 0, 1, 2, … read at one chunk touch every bank once.
 // kTrades: where several lines share a row of all banks, those of one `half` trade places. Blocks of lines that a
 // loader turns around and stores together then lie side by side.
+// Where there are two sets of banks, rows alternate between them, and lines of more than a row are cut into panels of
+// one: lines of rank r and r + 8 are in different sets then, and a lane's chunks at constant distances beyond a row.
+// Slices of trading tiles are tiles themselves, so these are not cut.
 template <class Lines, int kLineCount, int kLineBytes, bool kTrades = false>
 class ChainTile : public SharedTile<kLineCount, kLineBytes> {
   using Base = SharedTile<kLineCount, kLineBytes>;
   static constexpr int kLinesOfRow = Base::kChunks < Base::kRow ? Base::kRow / Base::kChunks : 1;
+  static constexpr bool kPanels =
+      arch::kBankSets == 2 && !kTrades && Base::kChunks > Base::kRow&& Base::kChunks % Base::kRow == 0;
+  static constexpr bool kAlternates = kPanels || (arch::kBankSets == 2 && Base::kExchanges &&
+                                                  2 * Base::kChunks >= Base::kRow && Base::kChunks <= Base::kRow);
+
+  // Lines lie in the order that they are read in.
+  static constexpr bool kByRank = kAlternates && !kTrades && Lines::kWhole == 16;
 
  public:
+  static constexpr int kPitch = kPanels ? Base::kRow : Base::kPitch;
+  static constexpr int kPeriodChunks =
+      Base::kExchanges && Base::kChunks >= Base::kRow ? Base::kRow : Base::kPeriodChunks;
   // So many lines further down the exchange is the same.
   static constexpr int kPeriod = Lines::kWhole;
   static_assert(kPeriod % Base::kRow == 0, "ranks go round the banks");
 
   static WMMA_CONSTEXPR uint32_t offset(uint32_t line, uint32_t chunk) {
-    const uint32_t at = line * Base::kPitch + chunk;
+    const uint32_t place = kByRank ? line / 16 * 16 + Lines::rank(line) % 16 : line;
+    const uint32_t at = place * kPitch + (kPanels ? along(chunk) / 16 : chunk);
     if (!Base::kExchanges) return at * 16;
-    const uint32_t exchange = Lines::rank(line) / kLinesOfRow % Base::kPeriodChunks;
+    const uint32_t other_set = kAlternates ? Lines::rank(line) / 8 % 2 * Base::kRow : 0;
+    const uint32_t exchange = Lines::rank(line) / kLinesOfRow % kPeriodChunks + other_set;
     if constexpr (kTrades && kLinesOfRow > 1) return (at ^ (exchange + Lines::half(line) * Base::kChunks)) * 16;
     return (at ^ exchange) * 16;
+  }
+
+  static WMMA_CONSTEXPR uint32_t along(uint32_t chunk) {
+    return kPanels ? (chunk / Base::kRow * (kLineCount * Base::kRow) + chunk % Base::kRow) * 16 : chunk * 16;
   }
 };
 
@@ -47,7 +66,7 @@ class StepPlaces {
   }
   // In bytes, `line` lines further down: a number by which the swizzle repeats.
   WMMA_DEVICE uint32_t at(int step, int line) const {
-    return at_[step % kKept] + (step / kKept * kKept * kChunksOfStep + line * Tile::kPitch) * 16;
+    return at_[step % kKept] + Tile::along(step / kKept * kKept * kChunksOfStep) + line * (Tile::kPitch * 16);
   }
 
  private:
@@ -65,7 +84,7 @@ class StepPlaces<Tile, 1, true> {
   WMMA_DEVICE StepPlaces() = default;
   WMMA_DEVICE StepPlaces(uint32_t line, uint32_t) : first_(Tile::offset(line, 0)) {}
   WMMA_DEVICE uint32_t at(uint32_t step, int line) const {
-    return (first_ ^ step % kPeriod * 16) + (step / kPeriod * kPeriod + line * Tile::kPitch) * 16;
+    return (first_ ^ step % kPeriod * 16) + Tile::along(step / kPeriod * kPeriod) + line * (Tile::kPitch * 16);
   }
 
  private:

@@ -32,6 +32,10 @@ struct SharedTile {
   // Lines that do not fit the exchange lie an odd number of chunks apart instead.
   static constexpr int kPitch = kExchanges ? kChunks : kChunks | 1;
   static constexpr int kBytes = kLineCount * kPitch * 16;
+  // Where there are two sets of banks, rows alternate between them; those eight lines apart trade places, so that 16
+  // lines that are read at one chunk meet in none.
+  static constexpr bool kAlternates =
+      arch::kBankSets == 2 && kExchanges && 2 * kChunks >= kRow && (kChunks <= kRow || kChunks % (2 * kRow) == 0);
 
   // The byte of a chunk. The chunks of a row of all banks are exchanged among each other. Where several lines share a
   // row, those eight lines apart trade places too: blocks of eight lines that are stored together then lie side by
@@ -39,14 +43,21 @@ struct SharedTile {
   static WMMA_CONSTEXPR uint32_t offset(uint32_t line, uint32_t chunk) {
     const uint32_t at = line * kPitch + chunk;
     if (!kExchanges) return at * 16;
-    if (kChunks >= kRow) return (at ^ line % kRow) * 16;
-    return (at ^ (at / kRow % kChunks + line / 8 % 2 * kChunks)) * 16;
+    const uint32_t other_set = kAlternates ? line / 8 % 2 * kRow : 0;
+    if (kChunks >= kRow) return (at ^ (line % kRow + other_set)) * 16;
+    return (at ^ (at / kRow % kChunks + line / 8 % 2 * kChunks + other_set)) * 16;
   }
 
+  // The byte of a line's chunk beside its first one's, as far as that is the same for all lines.
+  static WMMA_CONSTEXPR uint32_t along(uint32_t chunk) { return chunk * 16; }
+
   // So many neighbouring chunks of a line are exchanged among each other.
-  static constexpr int kPeriodChunks = !kExchanges ? 1 : kChunks < kRow ? kChunks : kRow;
+  static constexpr int kPeriodChunks = !kExchanges                     ? 1
+                                       : kChunks < kRow                ? kChunks
+                                       : kAlternates && kChunks > kRow ? 2 * kRow
+                                                                       : kRow;
   // So many lines further down the exchange is the same.
-  static constexpr int kPeriod = !kExchanges ? 1 : kChunks >= kRow ? kRow : 16;
+  static constexpr int kPeriod = !kExchanges ? 1 : kChunks >= kRow && !kAlternates ? kRow : 16;
 };
 
 }  // namespace wmma
