@@ -242,7 +242,6 @@ WRONG = [
         "out[m][f] *= factors[Link::row_of(f)];",
         "out[m][f] *= Number(1);",
         _growing,
-        target="gfx1201",
     ),
     wrong_attention(
         "sees_one_key_too_many",
@@ -292,7 +291,7 @@ WRONG = [
     wrong_attention(
         "no_barrier_after_the_values",
         "attention/key_value_tiles.hpp",
-        "WMMA_DEVICE void after_values() { arch::block_barrier(); }",
+        "WMMA_DEVICE void after_values() { arch::tile_barrier(); }",
         "WMMA_DEVICE void after_values() {}",
         _many_keys,
         Race,

@@ -157,6 +157,16 @@ WMMA_DEVICE void shared_barrier() {
   asm volatile("" ::: "memory");
 }
 
+// Between writing tiles of shared memory and reading them: where the block's fences would wait for loads that are on
+// their way, and empty the caches, shared memory's alone.
+WMMA_DEVICE void tile_barrier() {
+#ifdef WMMA_CDNA
+  block_barrier();
+#else
+  shared_barrier();
+#endif
+}
+
 #ifdef __gfx950__
 WMMA_DEVICE uint32_t shared_address(const unsigned char* at) {
   using Shared = __attribute__((address_space(3))) const unsigned char*;
@@ -245,6 +255,16 @@ WMMA_DEVICE const char* renewed(const char* value) {
       static_cast<uint64_t>(high) << 32 | low);
 }
 
+// The same value in kCount neighbouring registers, which are no constants to the compiler: matrix instructions that
+// start from them need no copies.
+template <int kCount>
+WMMA_DEVICE void spread(float* x, float value) {
+  using Floats = float __attribute__((ext_vector_type(kCount)));
+  Floats all = value;
+  asm volatile("" : "+v"(all));
+  unpack(x, all);
+}
+
 // `value` is known only after `other`: the compiler puts none of what is computed from the one and what leads to the
 // other into one packed instruction, which would wait for the other waves' matrix instructions.
 template <class T>
@@ -275,7 +295,17 @@ WMMA_DEVICE uint32_t shuffle_word(uint32_t word, uint32_t source_lane) {
 #ifndef WMMA_CDNA
 // The word of the lane in the same place of the other half of the wave.
 WMMA_DEVICE uint32_t other_half(uint32_t word) {
-  return __builtin_amdgcn_permlanex16(word, word, 0x76543210u, 0xfedcba98u, false, false);
+  return __builtin_amdgcn_permlanex16(word, word, 0x76543210u, 0xfedcba98u, false, true);  // overwrites nothing
+}
+// Whether the lane is of the upper half, in the register from which selects pair.
+WMMA_DEVICE bool is_upper_half(uint32_t lane) {
+#if __has_builtin(__builtin_amdgcn_inverse_ballot_w32)
+  uint32_t lanes = 0xffff0000u;
+  asm("" : "+s"(lanes));
+  return __builtin_amdgcn_inverse_ballot_w32(lanes);
+#else
+  return lane >= 16;
+#endif
 }
 #endif
 
@@ -403,6 +433,14 @@ WMMA_DEVICE uint32_t bf16_pair_quick(float first, float second) {
 #else
   return pair_halves<true>(bit_cast<uint32_t>(first) + 0x8000u, bit_cast<uint32_t>(second) + 0x8000u);
 #endif
+}
+
+// The same with what does not fit cut off; one instruction.
+WMMA_DEVICE uint32_t half_pair_cut(float first, float second) {
+  return bit_cast<uint32_t>(__builtin_amdgcn_cvt_pkrtz(first, second));
+}
+WMMA_DEVICE uint32_t bf16_pair_cut(float first, float second) {
+  return pair_halves<true>(bit_cast<uint32_t>(first), bit_cast<uint32_t>(second));
 }
 
 // Fragments have no loads of their own from shared memory here: lanes read their runs.

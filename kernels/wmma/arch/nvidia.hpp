@@ -130,6 +130,7 @@ WMMA_DEVICE uint32_t shared_address(const void* at) {
 
 WMMA_DEVICE void block_barrier() { __syncthreads(); }
 WMMA_DEVICE void shared_barrier() { block_barrier(); }
+WMMA_DEVICE void tile_barrier() { block_barrier(); }
 
 template <int>
 WMMA_DEVICE void priority() {}

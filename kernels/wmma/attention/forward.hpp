@@ -69,7 +69,10 @@ struct AttentionKernel {
     const uint32_t split = kMeets ? blockIdx.x % Config::kCluster : blockIdx.y;
     const Place place(p, blockIdx.x / Config::kCluster);
     const uint32_t first_row = place.tile * kBlockRows;
-    const Scale scale(p.scale);
+    Scale scale(p.scale);
+    if constexpr (Wave::kAtOnce) {
+      scale.factor = arch::bit_cast<Number>(arch::uniform(arch::bit_cast<uint32_t>(scale.factor)));
+    }
 
     // 1. The keys that this block looks at, and of them those that all of its rows see.
     int begin = 0;
@@ -113,7 +116,7 @@ struct AttentionKernel {
     // 4. The results.
     if constexpr (kMeets) {
       Number* partials = reinterpret_cast<Number*>(shared);  // they lie where the tiles lay
-      arch::block_barrier();
+      arch::tile_barrier();
       wave.store_parts(partials + wave_row * kPartial, kPartial, lane);
       arch::cluster_barrier();
       combine(p, place, partials, first_row, split * kThreads + thread);
@@ -194,9 +197,9 @@ struct AttentionKernel {
     if constexpr (KeyValueTiles::kDepths == 1) {
       load_queries(block.shared, p, block.place, block.first_row, 0, block.thread, block.scale.sign);
       if constexpr (kKeepsQueries) {
-        arch::block_barrier();
+        arch::tile_barrier();
         keep_queries(wave, reading.queries, block.shared);
-        arch::block_barrier();
+        arch::tile_barrier();
       }
     }
     key_values.begin();
@@ -253,11 +256,12 @@ struct AttentionKernel {
   template <bool kBounded>
   static WMMA_DEVICE void step(Wave& wave, KeyValueTiles& key_values, const Block& block, const Reading& reading,
                                const Mask& mask, int key, bool more, bool is_last) {
+    constexpr bool kAtOnce = Wave::kAtOnce && !kBounded && KeyValueTiles::kDepths == 1;
     Number scores[Config::kTilesM][kSums];
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-#pragma unroll
-      for (int i = 0; i < kSums; ++i) scores[m][i] = Number(0);
+    if constexpr (kAtOnce) {
+      wave.begin_at_once(scores);
+    } else {
+      clear(scores);
     }
     key_values.template before_scores<kBounded>(more);
     arch::schedule_barrier();
@@ -265,18 +269,36 @@ struct AttentionKernel {
       multiply_keys(scores, wave, key_values, reading, block.shared);
     } else {
       for (int depth = 0; depth < KeyValueTiles::kDepths; ++depth) {
-        arch::block_barrier();
+        arch::tile_barrier();
         load_queries(block.shared, block.p, block.place, block.first_row, depth * Config::kDepth, block.thread,
                      block.scale.sign);
         key_values.template next_depth<kBounded>(depth, is_last);
-        arch::block_barrier();
+        arch::tile_barrier();
         multiply_keys(scores, wave, key_values, reading, block.shared);
       }
       key_values.rewind(is_last);
     }
     arch::schedule_barrier();
     key_values.template after_scores<kBounded>(more);
-    wave.weigh(scores, Wave::template mask<kBounded>(scores, mask, key, block.lane, block.scale.factor), [](int) {});
+    if constexpr (kAtOnce) {
+      Number weights[Config::kTilesM][kSums];
+      Number sums[Config::kTilesM];
+      Number factors[Config::kTilesM];
+      bool again = false;
+      for (; !wave.weigh_at_once(weights, sums, scores, block.scale.factor, again); again = true) {
+        wave.begin_again(scores);
+        multiply_keys(scores, wave, key_values, reading, block.shared);
+        wave.raise(scores, factors, sums, block.scale.factor);
+      }
+      if (again) wave.rescale(factors, block.scale.factor);
+#pragma unroll
+      for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+        for (int i = 0; i < kSums; ++i) scores[m][i] = weights[m][i];
+      }
+    } else {
+      wave.weigh(scores, Wave::template mask<kBounded>(scores, mask, key, block.lane, block.scale.factor), [](int) {});
+    }
     if constexpr (!Link::kStays) {
 #pragma unroll
       for (int m = 0; m < Config::kTilesM; ++m) {
@@ -288,9 +310,17 @@ struct AttentionKernel {
     arch::schedule_barrier();
     key_values.template before_values<kBounded>(more);
     arch::schedule_barrier();
-    multiply_weights<Link, kOutTiles, kValueSteps>(wave.out, scores, reading.weights, block.shared + kWeightStart,
-                                                   reading.values, key_values.value_tile());
+    multiply_weights<Link, kOutTiles, kValueSteps, Wave::kCuts>(
+        wave.out, scores, reading.weights, block.shared + kWeightStart, reading.values, key_values.value_tile());
     key_values.after_values();
+  }
+
+  static WMMA_DEVICE void clear(Number (&scores)[Config::kTilesM][kSums]) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) scores[m][i] = Number(0);
+    }
   }
 
   // scores += Q·Kᵀ

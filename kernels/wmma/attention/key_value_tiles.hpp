@@ -47,7 +47,7 @@ class StagedKeyValueTiles {
   WMMA_DEVICE void begin() {
     if constexpr (kDepths == 1) last_keys_.template store<false>(tiles_);
     values_.template fetch<true>(ragged_);
-    arch::block_barrier();
+    arch::tile_barrier();
   }
 
   // Part `depth` of the columns of this tile's keys, where they come in several.
@@ -77,7 +77,7 @@ class StagedKeyValueTiles {
   }
   template <bool kBounded>
   WMMA_DEVICE void before_values(bool more) {
-    arch::block_barrier();
+    arch::tile_barrier();
     if (!kBounded || more) {
       if constexpr (kDepths == 1) {
         keys_.template store<false>(tiles_);
@@ -87,7 +87,7 @@ class StagedKeyValueTiles {
       values_.template fetch<false>();
     }
   }
-  WMMA_DEVICE void after_values() { arch::block_barrier(); }
+  WMMA_DEVICE void after_values() { arch::tile_barrier(); }
   // Where a tile's keys came in parts: back to their first, and on to the next tile.
   WMMA_DEVICE void rewind(bool was_last) {
     if constexpr (kDepths > 1) {

@@ -21,6 +21,16 @@ class RunningSoftmax {
 #else
   static constexpr int kPatience = 0;
 #endif
+  // Where vector instructions wait for the matrix unit, each that is saved is its time. Weights are then cut off to T's
+  // bits, not rounded, and are all larger by so much that this takes from them on the average what they have too much:
+  // a weight is off by 0.7 units of its last place at most, where rounding has 0.5, and by 6 % more in the mean square.
+#if defined(WMMA_RDNA3) || defined(WMMA_RDNA4)
+  static constexpr bool kLean = sizeof(T) == 2;
+#else
+  static constexpr bool kLean = false;
+#endif
+  static constexpr Number kExcess = kLean ? Number(kSame<T, bf16_t> ? 1.00270761 : 1.00033845) : Number(1);
+  static constexpr Number kLogExcess = kLean ? Number(kSame<T, bf16_t> ? 0.00390099 : 0.000488196) : Number(0);
 #ifdef WMMA_AMD
   static constexpr int kPartVec = 4;  // of a part's results that are stored at once, whatever their alignment
 #else
@@ -36,6 +46,10 @@ class RunningSoftmax {
   static constexpr int kOutSums = Config::kSlice / Link::kCols * Link::kElements;
 
  public:
+  // Whether weights are cut off, and whether keys that all count can be weighed `at_once`.
+  static constexpr bool kCuts = kLean;
+  static constexpr bool kAtOnce = kLean && kPatience > 0 && kIsNone<typename Config::Mask>;
+
   Number out[Config::kTilesM][kOutSums];
 
   WMMA_DEVICE void clear() {
@@ -49,6 +63,78 @@ class RunningSoftmax {
         sum_[m][i] = Number(0);
       }
     }
+    if constexpr (kAtOnce) start(Number(1));
+  }
+
+  // Keys that all count are weighed at once. Their scores start from what they are relative to, so that it is
+  // subtracted when they are there; and no score is looked at: that one is too large for it the sum of the weights
+  // tells.
+  template <int kSums>
+  WMMA_DEVICE void begin_at_once(Number (&scores)[Config::kTilesM][kSums]) const {
+    begin_from(scores, start_);
+  }
+  // Such scores become weights. False where a row's are too large; nothing is summed up then, and `sums` tells which.
+  template <int kSums>
+  WMMA_DEVICE bool weigh_at_once(Number (&weights)[Config::kTilesM][kSums], Number (&sums)[Config::kTilesM],
+                                 const Number (&scores)[Config::kTilesM][kSums], Number factor, bool anyway) {
+    constexpr int kParts = 4;
+    bool far = false;
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int f = 0; f < kSums; ++f) weights[m][f] = scores[m][f] * factor;
+      arch::schedule_barrier();  // they pair
+#pragma unroll
+      for (int f = 0; f < kSums; ++f) weights[m][f] = Math::exp(weights[m][f]);
+      Number parts[kParts];
+#pragma unroll
+      for (int f = 0; f < kSums; ++f) {
+        parts[f % kParts] = f < kParts ? weights[m][f] : parts[f % kParts] + weights[m][f];
+      }
+      sums[m] = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+      far = far || is_far<kSums>(sums[m]);
+    }
+    if (!anyway && arch::ballot(far) != 0) return false;
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) sum_[m][0] += sums[m];
+    return true;
+  }
+  // Where they were, scores begin again: with what is known of rows that have seen a key, so that those that stay have
+  // the same bits.
+  template <int kSums>
+  WMMA_DEVICE void begin_again(Number (&scores)[Config::kTilesM][kSums]) const {
+    Number from[Config::kTilesM][Link::kElements];
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m)
+      arch::spread<Link::kElements>(from[m], known(m) ? start_[m][0] : Number(0));
+    begin_from(scores, from);
+  }
+  // Then what rows with too large ones are relative to, and no others, follows their scores. Results are to follow by
+  // `factors`, in a branch of its own: where another has products too, compilers copy them each time.
+  template <int kSums>
+  WMMA_DEVICE void raise(Number (&scores)[Config::kTilesM][kSums], Number (&factors)[Config::kTilesM],
+                         const Number (&sums)[Config::kTilesM], Number factor) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+      Number most = -Math::infinity();
+#pragma unroll
+      for (int f = 0; f < kSums; ++f) most = Math::max(most, scores[m][f]);
+      const Number from = known(m) ? start_[m][0] : Number(0);
+      const bool far = Link::fold(Number(is_far<kSums>(sums[m])), larger) != Number(0);
+      factors[m] = follow_row(m, 0, (Link::fold(most, larger) - from) * factor, far);
+      sum_[m][0] *= factors[m];
+      const Number change = far ? start_of(m, factor) - from : Number(0);
+#pragma unroll
+      for (int f = 0; f < kSums; ++f) scores[m][f] += change;
+    }
+  }
+  WMMA_DEVICE void rescale(const Number (&factors)[Config::kTilesM], Number factor) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int f = 0; f < kOutSums; ++f) out[m][f] *= factors[m];
+    }
+    start(factor);
   }
 
   // Which scores count; afterwards they are multiples of what this returns, in our unit.
@@ -69,7 +155,10 @@ class RunningSoftmax {
     for (int m = 0; m < Config::kTilesM; ++m) {
       Number least[Link::kLaneRows];
 #pragma unroll
-      for (int i = 0; i < Link::kLaneRows; ++i) least[i] = below(arch::unshared(largest_[m][i]));
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        least[i] = below(arch::unshared(largest_[m][i]));
+        if (kCuts) least[i] += kLogExcess * Math::kTwo;
+      }
 #pragma unroll
       for (int f = 0; f < kSums; ++f) {
         const int i = Link::row_of(f);
@@ -97,7 +186,6 @@ class RunningSoftmax {
   // The same in parts, where results are not there yet that have to follow: by these factors.
   template <int kSums>
   WMMA_DEVICE void look(const Number (&scores)[kSums], Number factor, Number (&factors)[Link::kLaneRows]) {
-    const auto larger = [](Number x, Number y) { return Math::max(x, y); };
 #pragma unroll
     for (int i = 0; i < Link::kLaneRows; ++i) {
       Number most = -Math::infinity();
@@ -194,7 +282,6 @@ class RunningSoftmax {
   // where lanes are asked quickly, once the score has grown by kPatience, so that weights stay below 2^kPatience.
   template <int kSums>
   WMMA_DEVICE void follow(const Number (&scores)[Config::kTilesM][kSums], Number factor) {
-    const auto larger = [](Number x, Number y) { return Math::max(x, y); };
     Number most[Config::kTilesM][Link::kLaneRows];
     bool grew = false;
 #pragma unroll
@@ -217,15 +304,48 @@ class RunningSoftmax {
       for (int i = 0; i < Link::kLaneRows; ++i) {
         const Number seen = Link::fold(most[m][i], larger) * factor;
         // A row follows only its own scores: its results are the same whatever the wave's others are.
-        const bool follows = kPatience == 0 || seen > largest_[m][i] + kPatience * Math::kTwo;
-        const Number largest = follows ? Math::max(largest_[m][i], seen) : largest_[m][i];
-        factors[i] = Math::ratio(largest_[m][i], below(largest));
-        largest_[m][i] = largest;
+        factors[i] = follow_row(m, i, seen, kPatience == 0 || seen > largest_[m][i] + kPatience * Math::kTwo);
         sum_[m][i] *= factors[i];
       }
 #pragma unroll
       for (int f = 0; f < kOutSums; ++f) out[m][f] *= factors[Link::row_of(f)];
     }
+    if constexpr (kAtOnce) start(factor);
+  }
+
+  static WMMA_DEVICE Number larger(Number x, Number y) { return Math::max(x, y); }
+
+  // What a row is relative to follows the largest score seen, or stays; gives what its results are multiplied by.
+  WMMA_DEVICE Number follow_row(int m, int i, Number seen, bool follows) {
+    const Number largest = follows ? Math::max(largest_[m][i], seen) : largest_[m][i];
+    const Number change = Math::ratio(largest_[m][i], below(largest));
+    largest_[m][i] = largest;
+    return change;
+  }
+
+  // Whether a lane's kSums weights may be larger than 2^kPatience. NaN is.
+  template <int kSums>
+  static WMMA_DEVICE bool is_far(Number sum) {
+    return !(sum <= Number(kSums << kPatience));
+  }
+
+  WMMA_DEVICE bool known(int m) const { return largest_[m][0] != -Math::infinity(); }
+  // A row that has seen no key is far from all of them.
+  WMMA_DEVICE Number start_of(int m, Number factor) const {
+    return known(m) ? (kLogExcess - largest_[m][0]) * Math::inverse(factor) : Math::infinity();
+  }
+  template <int kSums, int kFrom>
+  static WMMA_DEVICE void begin_from(Number (&scores)[Config::kTilesM][kSums],
+                                     const Number (&from)[Config::kTilesM][kFrom]) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int f = 0; f < kSums; ++f) scores[m][f] = from[m][f % kFrom];
+    }
+  }
+  WMMA_DEVICE void start(Number factor) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) arch::spread<Link::kElements>(start_[m], start_of(m, factor));
   }
 
   // Each of a lane's rows, by its place among the wave's: its largest score and its sum of weights.
@@ -236,7 +356,8 @@ class RunningSoftmax {
     for (int m = 0; m < Config::kTilesM; ++m) {
 #pragma unroll
       for (int i = 0; i < Link::kLaneRows; ++i) {
-        const Number sum = Link::fold(sum_[m][i], plus);
+        Number sum = Link::fold(sum_[m][i], plus);
+        if (kCuts) sum *= Number(1) / kExcess;
         act(m, i, m * Link::kRows + Link::row(lane, i), largest_[m][i], sum);
       }
     }
@@ -255,6 +376,7 @@ class RunningSoftmax {
 
   Number largest_[Config::kTilesM][Link::kLaneRows];
   Number sum_[Config::kTilesM][Link::kLaneRows];
+  Number start_[Config::kTilesM][kAtOnce ? Link::kElements : 1];
 };
 
 }  // namespace wmma

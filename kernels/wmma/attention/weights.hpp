@@ -5,9 +5,20 @@
 
 namespace wmma {
 
-// Weights, which are no NaN that a sum beside them would not show, to the words of T.
-template <class T, int kCount, class Number>
+// Weights, which are no NaN that a sum beside them would not show, to the words of T. kCut: the bits that T does not
+// have are cut off.
+template <class T, int kCount, bool kCut = false, class Number>
 WMMA_DEVICE void pack_weights(uint32_t* words, const Number* weights) {
+#ifdef WMMA_AMD
+  if constexpr (kCut) {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2) {
+      words[i / 2] = kSame<T, bf16_t> ? arch::bf16_pair_cut(weights[i], weights[i + 1])
+                                      : arch::half_pair_cut(weights[i], weights[i + 1]);
+    }
+    return;
+  }
+#endif
   if constexpr (kSame<T, bf16_t>) {
 #pragma unroll
     for (int i = 0; i < kCount; i += 2) words[i / 2] = arch::bf16_pair_quick(weights[i], weights[i + 1]);
@@ -17,8 +28,8 @@ WMMA_DEVICE void pack_weights(uint32_t* words, const Number* weights) {
 }
 
 // out += weights·columns for kTiles tiles of columns, kSteps deep.
-template <class Link, int kTiles, int kSteps, int kTilesM, int kSums, int kOutSums, class Number, class Rows,
-          class Columns, class Address>
+template <class Link, int kTiles, int kSteps, bool kCut = false, int kTilesM, int kSums, int kOutSums, class Number,
+          class Rows, class Columns, class Address>
 WMMA_DEVICE void multiply_weights(Number (&out)[kTilesM][kOutSums], const Number (&weights)[kTilesM][kSums],
                                   const Rows& reader, const unsigned char* weights_tile, const Columns& columns,
                                   Address tile) {
@@ -28,7 +39,7 @@ WMMA_DEVICE void multiply_weights(Number (&out)[kTilesM][kOutSums], const Number
     for (int m = 0; m < kTilesM; ++m) {
       if constexpr (Link::kStays) {
         uint32_t words[Link::kShare * sizeof(T) / 4];
-        pack_weights<T, Link::kShare>(words, weights[m] + step * Link::kShare);
+        pack_weights<T, Link::kShare, kCut>(words, weights[m] + step * Link::kShare);
         Link::join(rows[m], words);
       } else {
         reader.read(rows[m], weights_tile, m, step);

@@ -53,7 +53,7 @@ struct MatrixProduct {
 // Both halves of the wave hold all of an operand: of its words each has kWords, the lower half the first ones.
 template <int kWords>
 WMMA_DEVICE void join_halves(uint32_t* to, const uint32_t* words, uint32_t lane) {
-  const bool upper = lane >= 16;
+  const bool upper = arch::is_upper_half(lane);
 #pragma unroll
   for (int i = 0; i < kWords; ++i) {
     const uint32_t other = arch::other_half(words[i]);

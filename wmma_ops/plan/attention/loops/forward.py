@@ -19,7 +19,7 @@ from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of,
 
 _OTHERS = 56  # registers beside sums, queries and what is on its way
 # The most that the estimate may be where nothing is to be spilled: what the compiler takes beside it differs.
-_MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 184, "gfx1250": 184, "sm80": 256, "sm89": 256, "sm90": 256}
+_MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 180, "gfx1250": 184, "sm80": 256, "sm89": 256, "sm90": 256}
 _MOST_IN_TURNS = 232  # operands are read no further ahead
 _CLUSTERS = (2, 4, 8)
 _PACKED_ROWS = 64  # up to so many queries, those of all heads that share a key head make one tile
@@ -197,6 +197,8 @@ def _shapes(
             shapes = ((4, 2, 32), (4, 1, 32), (2, 1, 32))
     else:
         shapes = ((8, 1, 64), (4, 1, 64), (8, 1, 32), (4, 1, 32), (4, 1, 16), (2, 1, 32), (2, 1, 16))
+        if widest > 64:  # the registers of 64 keys would spill
+            shapes = shapes[2:]
     if rows <= 2 * step.rows:  # waves without rows of their own would only take the others' time
         few = ceil(rows / step.rows)
         shapes = ((few, 1, 64), (few, 1, 32), (few, 1, 16)) if not lanes and size == 2 else ((few, 1, 32), (few, 1, 16))
