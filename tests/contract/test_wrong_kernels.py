@@ -155,7 +155,7 @@ WRONG = [
     wrong(
         "no_barrier_in_the_main_loop",
         "gemm/staged.hpp",
-        "    b.template store<false>(to + TileA::kBytes);\n    arch::block_barrier();",
+        "    b.template store<false>(to + TileA::kBytes);\n    arch::tile_barrier();",
         "    b.template store<false>(to + TileA::kBytes);",
         _split,  # many tiles
         (Race, Uninitialised),
@@ -163,7 +163,7 @@ WRONG = [
     wrong(
         "no_barrier_before_the_first_tile",
         "gemm/staged.hpp",
-        "      return;\n    }\n    arch::block_barrier();",
+        "      return;\n    }\n    arch::tile_barrier();",
         "      return;\n    }",
         _ragged,
         (Race, Uninitialised),

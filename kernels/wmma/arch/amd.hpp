@@ -212,6 +212,13 @@ static constexpr bool kTakesTurns = true;
 static constexpr bool kTakesTurns = false;
 #endif
 
+// Whether a wave that finds the memory's queue full keeps the matrix unit waiting: its loads are spread among products.
+#if defined(WMMA_RDNA3) || defined(WMMA_RDNA4)
+static constexpr bool kSpreadsLoads = true;
+#else
+static constexpr bool kSpreadsLoads = false;
+#endif
+
 WMMA_DEVICE void wave_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
   __builtin_amdgcn_wave_barrier();

@@ -135,6 +135,7 @@ WMMA_DEVICE void tile_barrier() { block_barrier(); }
 template <int>
 WMMA_DEVICE void priority() {}
 static constexpr bool kTakesTurns = false;
+static constexpr bool kSpreadsLoads = false;
 
 // A barrier of kThreads of the block's threads, by its number (the block's own is 0): waits for the others; or tells
 // them and goes on.

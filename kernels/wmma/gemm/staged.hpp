@@ -52,13 +52,13 @@ struct StagedLoop {
       run_in_turns(wave, a, b, shared, left, reader);
       return;
     }
-    arch::block_barrier();
+    arch::tile_barrier();
     // 2. Of an even number of tiles one by itself: the loop takes two a round, so that each buffer's addresses are
     //    constants, and one remains after it.
     if (left % 2 != 0) {
       fetch(a, b);
       multiply(wave, shared, reader);
-      arch::block_barrier();
+      arch::tile_barrier();
       store(a, b, shared);
       --left;
     }
@@ -160,9 +160,39 @@ struct StagedLoop {
   // Multiplies the tile in `from` while the next one is on its way to `to`.
   static WMMA_DEVICE void step(Wave& wave, LoaderA& a, LoaderB& b, const unsigned char* from, unsigned char* to,
                                const Reader& reader) {
-    fetch(a, b);
-    multiply(wave, from, reader);
+    if constexpr (arch::kSpreadsLoads) {
+      multiply_and_fetch(wave, a, b, from, reader);
+    } else {
+      fetch(a, b);
+      multiply(wave, from, reader);
+    }
     store(a, b, to);
+  }
+
+  // The loads of the tile that comes next lie evenly among the products, so that the memory's queue has room for each.
+  static WMMA_DEVICE void multiply_and_fetch(Wave& wave, LoaderA& a, LoaderB& b, const unsigned char* from,
+                                             const Reader& reader) {
+    constexpr int kRows = kSteps * Wave::kTilesM;
+    constexpr int kLoadsA = LoaderA::kBlocks * LoaderA::kBlockLoads;
+    constexpr int kLoads = kLoadsA + LoaderB::kBlocks * LoaderB::kBlockLoads;
+    constexpr int kTogether = (kLoads + kRows - 1) / kRows;
+    Operands operands;
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      if (row % Wave::kTilesM == 0) read(operands, from, reader, row / Wave::kTilesM);
+#pragma unroll
+      for (int i = row * kTogether; i < (row + 1) * kTogether && i < kLoads; ++i) {
+        if (i < kLoadsA) {
+          a.fetch_load(i);
+        } else {
+          b.fetch_load(i - kLoadsA);
+        }
+      }
+      wave.multiply_row(operands, row % Wave::kTilesM);
+      arch::schedule_barrier();
+    }
+    a.advance(kDepth);
+    b.advance(kDepth);
   }
 
   // The whole tile that comes next, put in flight.
@@ -176,9 +206,11 @@ struct StagedLoop {
 
   static WMMA_DEVICE void store(LoaderA& a, LoaderB& b, unsigned char* to) {
     arch::schedule_barrier();
+    if constexpr (arch::kSpreadsLoads) arch::priority<1>();
     a.template store<false>(to);
     b.template store<false>(to + TileA::kBytes);
-    arch::block_barrier();
+    arch::tile_barrier();
+    if constexpr (arch::kSpreadsLoads) arch::priority<0>();
   }
 
   static WMMA_DEVICE void multiply(Wave& wave, const unsigned char* buffer, const Reader& reader) {

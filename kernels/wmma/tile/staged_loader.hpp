@@ -103,6 +103,15 @@ class StagedLoader {
 
   // Of a whole tile one thread's block after the other, once each; `stored` when all are.
   WMMA_DEVICE void fetch_block(int i) { fetch_block<false>(i, 0); }
+  // Of these the loads one by one, of kBlockLoads each.
+  static constexpr int kBlockLoads = kLoads;
+  WMMA_DEVICE void fetch_load(int n) {
+    const int i = n / kLoads;
+    if (!kExact && thread_ + i * kThreads >= kTotal) return;
+    const int j = n % kLoads;
+    if (j < kOffsets) arch::renew(offset_[i][j]);
+    load<false>(i, j, 0);
+  }
   WMMA_DEVICE void store_block(unsigned char* tile, int i) { store_block<false>(tile, i, 0); }
   static constexpr int kBlockLines = kLines;
   WMMA_DEVICE void store_line(unsigned char* tile, int i, int line) {
@@ -123,15 +132,18 @@ class StagedLoader {
 #pragma unroll
     for (int j = 0; j < kOffsets; ++j) arch::renew(offset_[i][j]);
 #pragma unroll
-    for (int j = 0; j < kLoads; ++j) {
-      const int k = kAlong ? j * kPiece : j;
-      const char* at = kAlong ? base_ + k * k_step_ + offset_[i][0] : base_ + offset_[i][j];
-      if (!kMasked || static_cast<int>(place_of(thread_, i).k) + k < limit) {
-        arch::copy<kPiece>(raw_[i][j], reinterpret_cast<const Storage*>(at));
-      } else {
+    for (int j = 0; j < kLoads; ++j) load<kMasked>(i, j, limit);
+  }
+
+  template <bool kMasked>
+  WMMA_DEVICE void load(int i, int j, int limit) {
+    const int k = kAlong ? j * kPiece : j;
+    const char* at = kAlong ? base_ + k * k_step_ + offset_[i][0] : base_ + offset_[i][j];
+    if (!kMasked || static_cast<int>(place_of(thread_, i).k) + k < limit) {
+      arch::copy<kPiece>(raw_[i][j], reinterpret_cast<const Storage*>(at));
+    } else {
 #pragma unroll
-        for (int e = 0; e < kPiece; ++e) raw_[i][j][e] = zero();
-      }
+      for (int e = 0; e < kPiece; ++e) raw_[i][j][e] = zero();
     }
   }
 

@@ -35,10 +35,11 @@ struct WaveTile {
 
   WMMA_DEVICE void multiply(const Operands& x) {
 #pragma unroll
-    for (int i = 0; i < kTilesM; ++i) {
+    for (int i = 0; i < kTilesM; ++i) multiply_row(x, i);
+  }
+  WMMA_DEVICE void multiply_row(const Operands& x, int i) {
 #pragma unroll
-      for (int j = 0; j < kTilesN; ++j) Product::mma(sums[i][j], x.a[i], x.b[j]);
-    }
+    for (int j = 0; j < kTilesN; ++j) Product::mma(sums[i][j], x.a[i], x.b[j]);
   }
 };
 
