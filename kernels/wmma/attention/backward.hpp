@@ -130,9 +130,9 @@ struct AttentionBackward {
         next.advance(span.end, span.begin);
         if (i + 1 < visits) load(shared + kBufferStart + (i + 1) % kBuffers * kBufferBytes, next, first_column, thread);
       } else {
-        arch::block_barrier();
+        arch::tile_barrier();
         load(buffer, visit, first_column, thread);
-        arch::block_barrier();
+        arch::tile_barrier();
       }
       const bool bounded = visit.rows() < kOthers ||
                            (Config::kCausal && is_on_diagonal<kOwnsKeys, kBlockRows, kOthers>(p, first_row, visit.at));
