@@ -219,6 +219,13 @@ static constexpr bool kSpreadsLoads = true;
 static constexpr bool kSpreadsLoads = false;
 #endif
 
+// Whether registers hold the rows of two steps: gfx11 has each operand twice.
+#ifdef WMMA_RDNA4
+static constexpr bool kReadsRowsAhead = true;
+#else
+static constexpr bool kReadsRowsAhead = false;
+#endif
+
 WMMA_DEVICE void wave_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
   __builtin_amdgcn_wave_barrier();

@@ -136,6 +136,7 @@ template <int>
 WMMA_DEVICE void priority() {}
 static constexpr bool kTakesTurns = false;
 static constexpr bool kSpreadsLoads = false;
+static constexpr bool kReadsRowsAhead = false;
 
 // A barrier of kThreads of the block's threads, by its number (the block's own is 0): waits for the others; or tells
 // them and goes on.

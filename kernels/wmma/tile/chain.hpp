@@ -59,13 +59,15 @@ struct ChainGroups {
 
 // sums[m] += rows·columnsᵀ for kTilesM tiles of rows and kTiles of columns, kSteps deep from kFirst on. `take(rows,
 // step)` gives the rows' operands. The columns' are read a group ahead of their use, and no further: registers hold no
-// more of them. Where a chain's steps loop they are read a group ahead within a step.
+// more of them; rows, where there is room, a step ahead with them. Where a chain's steps loop they are read a group
+// ahead within a step.
 template <class Link, int kTiles, int kSteps, int kFirst = 0, int kTilesM, int kSums, class Sum, class Reader,
           class Address, class Take>
 WMMA_DEVICE void chain_product(Sum (&sums)[kTilesM][kSums], const Reader& reader, Address tile, const Take& take) {
   constexpr int kGroup = ChainGroups<Link, kTiles, kSteps>::kGroup;
   constexpr int kGroups = kTiles / kGroup;
-  Chunk rows[kTilesM][Link::kRowChunks];
+  constexpr int kHeld = arch::kReadsRowsAhead && !Link::kStepsLoop ? 2 : 1;  // steps' rows
+  Chunk rows[kHeld][kTilesM][Link::kRowChunks];
   Chunk columns[2][kGroup][Link::kColChunks];
   if constexpr (Link::kStepsLoop) {
 #pragma unroll 1
@@ -74,14 +76,14 @@ WMMA_DEVICE void chain_product(Sum (&sums)[kTilesM][kSums], const Reader& reader
 #pragma unroll
         for (int n = 0; n < kGroup; ++n) reader.read(columns[i % 2][n], tile, i * kGroup + n, step);
       };
-      take(rows, step);
+      take(rows[0], step);
       read(0);
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
         if (n % kGroup == 0 && n + kGroup < kTiles) read(n / kGroup + 1);
 #pragma unroll
         for (int m = 0; m < kTilesM; ++m) {
-          Link::mma(sums[m] + n * Link::kElements, rows[m], columns[n / kGroup % 2][n % kGroup]);
+          Link::mma(sums[m] + n * Link::kElements, rows[0][m], columns[n / kGroup % 2][n % kGroup]);
         }
         arch::schedule_barrier();
       }
@@ -93,15 +95,20 @@ WMMA_DEVICE void chain_product(Sum (&sums)[kTilesM][kSums], const Reader& reader
         reader.read(columns[i % 2][n], tile, i % kGroups * kGroup + n, kFirst + i / kGroups);
     };
     read(0);
+    if (kHeld == 2) take(rows[0], kFirst);
 #pragma unroll
     for (int i = 0; i < kSteps * kGroups; ++i) {
       if (i + 1 < kSteps * kGroups) read(i + 1);
-      if (i % kGroups == 0) take(rows, kFirst + i / kGroups);
+      const int taken = kHeld == 2 ? i + 1 : i;
+      if (taken % kGroups == 0 && taken < kSteps * kGroups) {
+        take(rows[taken / kGroups % kHeld], kFirst + taken / kGroups);
+      }
 #pragma unroll
       for (int n = 0; n < kGroup; ++n) {
 #pragma unroll
         for (int m = 0; m < kTilesM; ++m) {
-          Link::mma(sums[m] + (i % kGroups * kGroup + n) * Link::kElements, rows[m], columns[i % 2][n]);
+          Link::mma(sums[m] + (i % kGroups * kGroup + n) * Link::kElements, rows[i / kGroups % kHeld][m],
+                    columns[i % 2][n]);
         }
       }
       arch::schedule_barrier();
