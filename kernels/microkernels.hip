@@ -7,9 +7,10 @@
 
 using namespace wmma;
 
-// A word is computed; a word is another; and one instruction that no compiler joins with others of its kind.
+// A word is computed; a word is another; and one instruction that no compiler joins with others of its kind. (What PTX
+// tells of a word alone its assembler forgets: there none may be a number that none is.)
 #ifdef WMMA_NVIDIA
-#define KEEP(word) asm volatile("" ::"r"(word) : "memory")
+#define KEEP(word) asm volatile("{ .reg .pred p; setp.eq.u32 p, %0, 0xfedcba98; @p trap; }" ::"r"(word) : "memory")
 #define RENEW(word) asm volatile("" : "+r"(word)::"memory")
 #define FMA(x, one, zero) asm volatile("fma.rn.f32 %0, %0, %1, %2;" : "+f"(x) : "f"(one), "f"(zero))
 #define ADD_PAIRS(x, one) static_assert(false, "AMD's alone")

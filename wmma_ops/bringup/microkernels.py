@@ -168,8 +168,9 @@ def _chase(size: int, micro: Micro, machine: Machine, generator: torch.Generator
 def memory(machine: Machine) -> Iterator[Micro]:
     def chase(name, size, warm, rules):
         defines = {"MICRO_MEMORY": 1, "MICRO_WARM": warm}
+        says = (rules[0], lambda time: time) if rules else None
         return Micro(f"memory, a load whose address the one before loaded, {name}", "memory_chase", defines, (4, 8), (12, 8),
-                     rules, rules and (rules[0], lambda time: time), data=functools.partial(_chase, size))  # fmt: skip
+                     rules, says, data=functools.partial(_chase, size))  # fmt: skip
 
     yield chase("within 8 KB", 8192, 8192 // _LINE, ("cache_latency",))
     if machine.is_card:
