@@ -68,7 +68,8 @@ def _table(heads: tuple[str, ...], rows: list[tuple]) -> Iterator[str]:
 
 
 def _bits(rows: list[dict]) -> Iterator[str]:
-    yield "Differing elements, and by how many roundings at most, from the emulator's result of the same code object."
+    yield "Differing elements, and by how many roundings at most, from the emulator's result of the same code object;"
+    yield "where there is no emulator, of whole numbers from the CPU's."
     yield ""
 
     def cell(row: dict, which: str) -> str:
