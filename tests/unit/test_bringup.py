@@ -174,6 +174,17 @@ def test_what_no_time_is_left_for_is_left_out():
     assert [end["verdict"] for end in _ends(said)] == [LEFT_OUT] * 3
 
 
+def test_a_part_has_its_share_and_what_those_before_it_left():
+    order = worker.Order(RDNA, 10.0)
+    total = 600.0
+    assert worker.left(order, "times", {}) == pytest.approx(total)
+    assert worker.left(order, "values", {"machine": 20.0}) == pytest.approx(
+        (PARTS["machine"] + PARTS["values"]) * total - 20
+    )
+    assert worker.left(order, "microkernels", {"bits": 900.0}) == pytest.approx(PARTS["microkernels"] * total)
+    assert worker.left(order, "microkernels", {"bits": 900.0, "microkernels": 100.0}) <= 0
+
+
 PRETENDS = """
 import json, os, sys, time
 first = int(sys.argv[1])
@@ -246,7 +257,6 @@ def test_what_cannot_be_is_said_before_anything_runs(tmp_path, capsys):
 def test_an_order_travels_as_text():
     order = worker.Order(RDNA, 3.5, ("values", "bits"), 7, {"values": 2.0})
     assert worker.Order.of(order.text()) == order
-    assert worker.allowed(order)["times"] == pytest.approx(3.5 * 60)
     assert plain({"a": float("nan"), "b": (1, float("inf")), "c": torch.float16}) == {
         "a": "nan", "b": [1, "inf"], "c": "torch.float16",
     }  # fmt: skip

@@ -42,30 +42,27 @@ class Order:
         return json.dumps(dataclasses.asdict(self))
 
 
-def allowed(order: Order) -> dict[str, float]:
-    """The seconds within which the items of each part begin, and of all before it."""
-    total, found = 0.0, {}
-    for name, share in PARTS.items():
-        total += share * order.minutes * 60
-        found[name] = total
-    return found
+def left(order: Order, part: str, used: dict[str, float]) -> float:
+    """The seconds for which items of a part may begin: its share, whatever others took, and what those before it left."""
+    shares = {name: share * order.minutes * 60 for name, share in PARTS.items()}
+    names = [*PARTS]
+    before = sum(shares[name] for name in names[: names.index(part) + 1]) - sum(used.values())
+    return max(before, shares[part] - used.get(part, 0.0))
 
 
 def work(order: Order, chosen: Sequence[Item], say: Say) -> bool:
     """Runs items from the order's first on. False where the device is lost, behind the item that was said last."""
-    until, used = allowed(order), dict(order.used)
+    used = dict(order.used)
     say({"items": [(item.part, item.name) for item in chosen]})
     prepared: set[str] = set()
     for index in range(order.first, len(chosen)):
         item, start = chosen[index], time.perf_counter()
-        if sum(used.values()) > until[item.part]:
+        if left(order, item.part, used) <= 0:
             say({"end": index, "verdict": LEFT_OUT, "why": "the time for this part was used up"})
             continue
         if item.part not in prepared:
             prepared.add(item.part)
-            prepare(
-                [one for one in chosen[index:] if one.part == item.part], until[item.part] - sum(used.values()), say
-            )
+            prepare([one for one in chosen[index:] if one.part == item.part], left(order, item.part, used), say)
         say({"begin": index})
         found, lost = _run(item, order.machine)
         seconds = time.perf_counter() - start
