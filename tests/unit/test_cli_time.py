@@ -1,5 +1,6 @@
 """The command time: what it prints, draws and writes; and that both show why a slow kernel is slow."""
 
+import functools
 import gzip
 import json
 
@@ -163,8 +164,7 @@ def test_the_report_by_the_clock(capsys, monkeypatch):
     """Two small cases, of which one is slower than it may be."""
     chosen = {name: clock.CASES[name] for name in ("product NT", "attention 64, causal")}
     monkeypatch.setattr(clock, "CASES", chosen)
-    monkeypatch.setattr(clock, "MN", 512)
-    monkeypatch.setattr(clock, "QUERIES", 768)
+    monkeypatch.setattr(clock, "work", functools.partial(clock.work, sizes=clock.Sizes(mn=512, queries=768)))
     monkeypatch.setattr(clock, "SHARES", {"gfx942": (0.01, 0.99)})
     done = typed(capsys, "report", "--clock")
     assert done.returncode == 1
