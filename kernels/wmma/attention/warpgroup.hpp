@@ -289,7 +289,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
 #pragma unroll
       for (int box = 0; box < ValueTile::kBoxes; ++box) {
         int32_t at[4];
-        Tiles::coordinates(at, p.out, place.batch, place.head, first_row, box);
+        box_coordinates<T>(at, p.out, place.batch, place.head, first_row, box);
         arch::store_box<4>(own + box * QueryTile::kBoxBytes, &p.out_map, at);
       }
       arch::commit_stores();

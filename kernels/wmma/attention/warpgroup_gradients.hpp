@@ -6,9 +6,8 @@
 
 #include <wmma/arch/wgmma.hpp>
 #include <wmma/attention/gradient_rows.hpp>
+#include <wmma/attention/warpgroup_tiles.hpp>
 #include <wmma/attention/weights.hpp>
-#include <wmma/tile/tile_queue.hpp>
-#include <wmma/tile/warpgroup_tile.hpp>
 
 namespace wmma {
 
@@ -112,9 +111,8 @@ struct WarpgroupGradients {
     for (int box = 0; box < Tile::kBoxes; ++box) {
 #pragma unroll
       for (int line = 0; line < Tile::kLines; line += kLines) {
-        const int32_t at[4] = {box * (128 / static_cast<int>(sizeof(T))), row + line,
-                               x.head_stride == 0 ? 0 : static_cast<int32_t>(head),
-                               x.batch_stride == 0 ? 0 : static_cast<int32_t>(batch)};
+        int32_t at[4];
+        box_coordinates<T>(at, x, batch, head, row + line, box);
         arch::copy_box<4, false, false>(to + box * Tile::kBoxBytes + line * 128, &map, barrier, at, 1);
       }
     }

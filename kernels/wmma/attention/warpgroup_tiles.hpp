@@ -9,6 +9,16 @@
 
 namespace wmma {
 
+// Where a box of 128 bytes a line starts in an operand; a head that others share, or a batch, is there once.
+template <class T>
+WMMA_DEVICE void box_coordinates(int32_t* at, const AttentionOperand& x, uint32_t batch, uint32_t head, uint32_t row,
+                                 int box) {
+  at[0] = box * (128 / static_cast<int>(sizeof(T)));
+  at[1] = static_cast<int32_t>(row);
+  at[2] = x.head_stride == 0 ? 0 : static_cast<int32_t>(head);
+  at[3] = x.batch_stride == 0 ? 0 : static_cast<int32_t>(batch);
+}
+
 template <class Config>
 struct WarpgroupTiles {
   using Arguments = MappedAttentionArguments;
@@ -161,7 +171,7 @@ struct WarpgroupTiles {
 #pragma unroll
       for (int box = 0; box < QueryTile::kBoxes; ++box) {
         int32_t at[5];
-        coordinates(at + 1, p.q, place.batch, place.key_head, place.query(row), box);
+        box_coordinates<T>(at + 1, p.q, place.batch, place.key_head, place.query(row), box);
         at[0] = at[1];
         at[1] = 0;  // of the heads that share keys, the first
         arch::copy_box<5, false, false>(queries.place(query) + box * QueryTile::kBoxBytes, &p.q_map,
@@ -178,17 +188,9 @@ struct WarpgroupTiles {
 #pragma unroll
     for (int box = 0; box < Tile::kBoxes; ++box) {
       int32_t at[4];
-      coordinates(at, x, batch, head, row, box);
+      box_coordinates<T>(at, x, batch, head, row, box);
       arch::copy_box<4, false, false>(queue.place(item) + box * Tile::kBoxBytes, &map, queue.there(item), at, 1);
     }
-  }
-  // Of a box of 64 columns; a head that others share, or a batch, is there once.
-  static WMMA_DEVICE void coordinates(int32_t* at, const AttentionOperand& x, uint32_t batch, uint32_t head,
-                                      uint32_t row, int box) {
-    at[0] = box * (128 / static_cast<int>(sizeof(T)));
-    at[1] = static_cast<int32_t>(row);
-    at[2] = x.head_stride == 0 ? 0 : static_cast<int32_t>(head);
-    at[3] = x.batch_stride == 0 ? 0 : static_cast<int32_t>(batch);
   }
 };
 
