@@ -139,6 +139,13 @@ def beside_memory(target: arch.Target, units: float, traffic: float, apart: floa
     return (units**apart + (traffic / CARDS[target.name].memory) ** apart) ** (1 / apart)
 
 
+def units_of(place: int, target: arch.Target) -> int:
+    """Of the GPU that a problem is on; of a usual card where it is on none (GemmProblem.place)."""
+    if place >= 0 and torch.cuda.is_available():
+        return torch.cuda.get_device_properties(place).multi_processor_count
+    return CARDS[target.name].units
+
+
 def wholes(target: arch.Target) -> int:
     """What blocks are dealt to: SMs, compute units, on RDNA pairs of them."""
     units = CARDS[target.name].units

@@ -284,6 +284,8 @@ class AttentionNumbers(NamedTuple):
     lines_k: int = 0  # that it brings a block, of K and of V; 0: none does
     lines_out: int = 0  # that it takes away from a wave
     together: int = 0  # heads that blocks which walk go through before others
+    team: int = 0  # gradients: blocks that share a head's keys
+    passes: int = 0  # in which each of them has some
 
 
 def _read(cls, values: list[int], types: tuple[str, str], orders: dict[str, str]):

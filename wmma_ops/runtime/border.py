@@ -49,10 +49,11 @@ class Launch(NamedTuple):
     block: int
     shared: int
     early: bool
+    together: bool
 
 
 def launch_of(function: int, launch: KernelLaunch) -> Launch:
-    return Launch(function, *launch.grid, launch.block, launch.shared, launch.early)
+    return Launch(function, *launch.grid, launch.block, launch.shared, launch.early, launch.together)
 
 
 def kind_of(found: object) -> Kind:

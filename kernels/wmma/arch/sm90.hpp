@@ -63,4 +63,27 @@ WMMA_DEVICE void await_previous() {
 #endif
 }
 
+// What blocks hand on to each other through memory, while they run, past the L1 cache.
+WMMA_DEVICE uint32_t load_acquired(const uint32_t* from) {
+  uint32_t word = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
+#endif
+  return word;
+}
+WMMA_DEVICE void store_released(uint32_t* to, uint32_t word) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
+#endif
+}
+// Four neighbours, aligned to 16 bytes.
+WMMA_DEVICE void load_four_relaxed(float* x, const float* from) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+               : "l"(from)
+               : "memory");
+#endif
+}
+
 }  // namespace wmma::arch

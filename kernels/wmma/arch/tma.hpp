@@ -108,11 +108,27 @@ WMMA_DEVICE void store_box(uint32_t from, const void* map, const int32_t* x) {
   }
 #undef WMMA_STORE_BOX
 }
+// So many bytes of shared memory as they are, a multiple of 16; or float32 added to those of memory.
+WMMA_DEVICE void store_bytes(void* to, uint32_t from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
+               : "memory");
+}
+WMMA_DEVICE void add_floats(float* to, uint32_t from, uint32_t bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to), "r"(from),
+               "r"(bytes)
+               : "memory");
+}
 WMMA_DEVICE void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // Until all but the last kGroups of this thread's groups have been read from shared memory.
 template <int kGroups>
 WMMA_DEVICE void await_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
+}
+
+// Until they are written.
+template <int kGroups>
+WMMA_DEVICE void await_stores() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
 WMMA_DEVICE void store_shared(uint32_t address, const uint32_t* words) {

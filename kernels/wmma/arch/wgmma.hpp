@@ -43,6 +43,7 @@ WMMA_DEVICE void take_registers() {
 
 // Keeps the compiler from moving what it does to the accumulators across.
 WMMA_DEVICE void hold(float& x) { asm volatile("" : "+f"(x)::"memory"); }
+WMMA_DEVICE void hold(uint32_t& x) { asm volatile("" : "+r"(x)::"memory"); }
 WMMA_DEVICE void hold(int32_t& x) { asm volatile("" : "+r"(x)::"memory"); }
 
 // Products of kN columns on kN / 2 accumulators. 16-bit operands' lines may run across K; those of 8 bits run along it.

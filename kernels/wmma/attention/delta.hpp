@@ -5,26 +5,45 @@
 
 namespace wmma {
 
-// A wave for each row.
+// Some lanes of a wave for each row. kVec neighbours of g_out are loaded at once, and of `out`, where it allows as
+// many: nobody promised that. kClears: the counts by which blocks of the next kernel take turns are 0 afterwards, of
+// each tile of rows.
 template <class Config>
 WMMA_DEVICE void attention_delta(const AttentionArguments& p) {
   using T = typename Config::Element;
   using Number = typename ComputeType<T>::Type;
-  const uint32_t lane = lane_id();
-  const int64_t row = (static_cast<int64_t>(blockIdx.x) * Config::kThreads + threadIdx.x) / arch::kWaveSize;
-  if (row >= rows_of_all(p)) return;
-  const auto offset = offsets_of(p, row);
+  constexpr int kVec = Config::kVec;
+  constexpr int kLanes = Config::kLanes;  // of a row
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * Config::kThreads + threadIdx.x;
+  if constexpr (Config::kClears) {
+    if (thread < static_cast<int64_t>(p.batch) * p.heads * p.tiles) static_cast<uint32_t*>(p.partial)[thread] = 0;
+  }
+  const int64_t row = thread / kLanes;
+  const bool is_there = row < rows_of_all(p);
+  const auto offset = offsets_of(p, is_there ? row : 0);
   const T* out = static_cast<const T*>(p.out.data) + offset(p.out);
   const T* g_out = static_cast<const T*>(p.g_out.data) + offset(p.g_out);
+  const bool at_once =
+      kVec > 1 && p.out.column_stride == 1 && reinterpret_cast<uint64_t>(out) % (kVec * sizeof(T)) == 0;
   Number sum(0);
-  for (int column = static_cast<int>(lane); column < p.ev; column += arch::kWaveSize) {
-    sum = arch::fma(convert<Number>(out[column * p.out.column_stride]),
-                    convert<Number>(g_out[column * p.g_out.column_stride]), sum);
+  for (int column = static_cast<int>(thread % kLanes) * kVec; column < p.ev; column += kLanes * kVec) {
+    alignas(16) T left[kVec];
+    alignas(16) T right[kVec];
+    arch::copy<kVec>(right, g_out + column * (kVec > 1 ? int64_t{1} : p.g_out.column_stride));
+    if (at_once) {
+      arch::copy<kVec>(left, out + column);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kVec; ++i) left[i] = out[(column + i) * p.out.column_stride];
+    }
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) sum = arch::fma(convert<Number>(left[i]), convert<Number>(right[i]), sum);
   }
 #pragma unroll
-  for (int mask = 1; mask < arch::kWaveSize; mask *= 2) sum += shuffle_xor(sum, mask);
+  for (int mask = 1; mask < kLanes; mask *= 2) sum += shuffle_xor(sum, mask);
+  if (!is_there) return;
   if (p.g_lse.data != nullptr) sum -= static_cast<const Number*>(p.g_lse.data)[offset(p.g_lse)];
-  if (lane == 0) static_cast<Number*>(const_cast<void*>(p.delta.data))[offset(p.delta)] = sum;
+  if (thread % kLanes == 0) static_cast<Number*>(const_cast<void*>(p.delta.data))[offset(p.delta)] = sum;
 }
 
 }  // namespace wmma

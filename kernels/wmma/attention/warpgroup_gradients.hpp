@@ -1,13 +1,21 @@
-// The gradients of attention by sm_90a's warpgroups, for operands of 16 bits that go to shared memory as they are; see
-// backward.hpp for what is computed by whom. Each warpgroup owns 64 rows and multiplies them by the tiles of others
-// that the copy engine brings; while one computes weights, the matrix unit has the other's products. A tile is read
-// both ways, as it lies: along its columns for scores, across them for what these add to the gradients.
+// The gradients of attention by sm_90a's warpgroups, for operands of 16 bits that go to shared memory as they are: five
+// products for each tile. Each warpgroup owns 64 keys, whose gradients it sums up, and takes the tiles of queries that
+// the copy engine brings; scores are computed transposed, so that weights and slopes are at once the rows of the next
+// products. What the block's keys add to the gradients of a tile's queries is one product of all its warpgroups'
+// slopes, by way of shared memory. From there the copy engine adds it to memory's sums in float32, in one order whoever
+// comes first (gradient_teams.hpp): a wave that does nothing else awaits the block's turn and tells the next one. The
+// last one of a tile rounds.
+//
+//   tile i     K·Qᵀ  ║ g_Q, g_K of tile i−1 │ V·g_outᵀ              │ g_V += weights·g_out
+//   meanwhile        ║                      │ g_Q is given, weights │ slopes
+//                    └ both warpgroups have written the slopes of tile i−1
 #pragma once
 
-#include <wmma/arch/wgmma.hpp>
 #include <wmma/attention/gradient_rows.hpp>
+#include <wmma/attention/gradient_teams.hpp>
 #include <wmma/attention/warpgroup_tiles.hpp>
 #include <wmma/attention/weights.hpp>
+#include <wmma/tile/box_store.hpp>
 
 namespace wmma {
 
@@ -17,91 +25,144 @@ struct WarpgroupGradients {
   using T = typename Config::Element;
   using Link = ChainLink<MatrixProduct<T, 16>>;  // a wave's 16 rows of a warpgroup's 64 are laid out as mma.sync's
   using Math = Softmax<float>;
-  static constexpr bool kOwnsKeys = Config::kOwnsKeys;
   static constexpr int kGroups = 2;
   static constexpr int kGroupThreads = 4 * arch::kWaveSize;
   static constexpr int kTakers = kGroups * kGroupThreads;
-  static constexpr int kThreads = kTakers + kGroupThreads;  // the last warpgroup asks for tiles
+  static constexpr int kThreads = kTakers + kGroupThreads;  // the last warpgroup asks for tiles, and keeps the order
   static constexpr int kTakerRegisters = 240;
-  static constexpr int kAskerRegisters = 24;
-  static constexpr int kLines = 64;  // of a warpgroup's rows, and of each box that the copy engine brings
-  static constexpr int kBlockRows = kGroups * kLines;
-  static constexpr int kOthers = Config::kOthers;
-  static constexpr int kSums = kOthers / 2;  // of a lane's weights
-  static constexpr int kStep = 16;           // of what is summed up, that one product takes
-  static_assert(kOthers % kLines == 0, "whole boxes");
+  static constexpr int kOtherRegisters = 24;
+  static constexpr int kLines = 64;  // of a warpgroup's keys, and of each box that the copy engine brings
+  static constexpr int kKeys = kGroups * kLines;
+  static constexpr int kQueries = Config::kQueries;  // of a tile
+  static constexpr int kSums = kQueries / 2;         // of a lane's weights
+  static constexpr int kStep = 16;                   // of what is summed up, that one product takes
+  static_assert(kQueries == kLines || kQueries == kGroups * kLines, "whole boxes");
 
   template <int kCount, int kColumns>
   using Tile = WarpgroupTile<kCount, kColumns* static_cast<int>(sizeof(T))>;
-  using FirstRows = Tile<kLines, Config::kDepth>;  // with Q's columns: Q or K; `second` with V's: g_out or V
-  using SecondRows = Tile<kLines, Config::kValueDepth>;
-  using First = Tile<kOthers, Config::kDepth>;
-  using Second = Tile<kOthers, Config::kValueDepth>;
-  using Queue = TileQueue<Config::kStages, First::kBytes + Second::kBytes>;
-  static constexpr int kRowBytes = FirstRows::kBytes + SecondRows::kBytes;  // of a warpgroup
-  static constexpr int kQueueStart = kGroups * kRowBytes;
-  // Where keys are owned: lse and delta of a tile's queries, for each warpgroup, two tiles' in turn.
-  static constexpr int kStatistics = 2 * kOthers;
-  static constexpr int kStatisticsStart = kQueueStart + Queue::kBytes;
-  static constexpr int kBarriers = kStatisticsStart + (kOwnsKeys ? kGroups * 2 * kStatistics * 4 : 0);
-  static constexpr int kSharedBytes = kBarriers + Queue::kBarrierBytes + arch::kBarrierBytes;
+  using KeyRows = Tile<kLines, Config::kDepth>;  // of a warpgroup
+  using ValueRows = Tile<kLines, Config::kValueDepth>;
+  using QueryTile = Tile<kQueries, Config::kDepth>;
+  using OutTile = Tile<kQueries, Config::kValueDepth>;  // of g_out
+  using SlopeTile = Tile<kKeys, kQueries>;
+  static constexpr int kRowBytes = KeyRows::kBytes + ValueRows::kBytes;  // of a warpgroup
+  using Owned = TileQueue<1, kGroups * kRowBytes>;
+  using Queue = TileQueue<Config::kStages, QueryTile::kBytes + OutTile::kBytes>;
 
-  using Place = GradientPlace<kOwnsKeys>;
-  using Visit = OthersVisit<kOwnsKeys, kOthers>;
-  using Span = OthersSpan<kOwnsKeys, Config::kCausal>;
+  // What a warpgroup has of a tile's g_Q: its rows, where these are as many, else a part of all rows' columns.
+  static constexpr bool kSharesRows = kQueries > kLines;
+  static constexpr int kShare = kSharesRows ? Config::kDepth : Config::kDepth / kGroups;
+  static constexpr int kQuerySums = kShare / 2;  // of a lane
+  static_assert(kShare <= kLines, "of one box");
+
+  // What is told to the warpgroups beside a tile: lse and delta of its queries, and where it is.
+  static constexpr int kStatistics = 2 * kQueries;
+  struct Told {
+    float statistics[kStatistics];
+    int query_head;  // of all in the batch
+    int first_query;
+    int before;   // how many blocks add to these queries before this one
+    int last;     // whether none does after it
+    int bounded;  // whether not every weight counts
+  };
+  // And of their keys.
+  struct ToldPart {
+    int steps;     // how many tiles follow; less than 0: no more keys do
+    int key_head;  // of all in the batch
+    int first_key;
+  };
+  // What is given to the one that adds to memory.
+  struct Given {
+    int64_t tile;  // of queries, among all; less than 0: none comes after it
+    int before;
+  };
+  struct ToldAll {
+    Given given;
+    ToldPart part;
+    Told tiles[Config::kStages];
+  };
+
+  static constexpr int kQueueStart = Owned::kBytes;
+  static constexpr int kSlopeStart = kQueueStart + Queue::kBytes;
+  static constexpr int kGivenStart = kSlopeStart + 2 * SlopeTile::kBytes;
+  static constexpr int kGivenBytes = kQueries * Config::kDepth * 4;
+  static constexpr int kToldStart = kGivenStart + kGivenBytes;
+  static constexpr int kOwnedBarriers = kToldStart + (static_cast<int>(sizeof(ToldAll)) + 7) / 8 * 8;
+  static constexpr int kQueueBarriers = kOwnedBarriers + Owned::kBarrierBytes;
+  static constexpr int kSlopesThere = kQueueBarriers + Queue::kBarrierBytes;
+  static constexpr int kIsGiven = kSlopesThere + arch::kBarrierBytes;
+  static constexpr int kIsTaken = kIsGiven + arch::kBarrierBytes;
+  static constexpr int kSharedBytes = kIsTaken + arch::kBarrierBytes;
+
+  using Teams = GradientTeams<Config::kCausal, kKeys, kQueries>;
+  using Part = typename Teams::Part;
+  using Steps = GradientSteps<Part>;
 
   static WMMA_DEVICE void run(const Arguments& p) {
-    unsigned char* shared = dynamic_shared<unsigned char>();
-    const uint32_t start = arch::shared_address(shared);
-    const Queue queue(start + kQueueStart, start + kBarriers);
-    const uint32_t rows_there = start + kBarriers + Queue::kBarrierBytes;
+    const uint32_t start = arch::shared_address(dynamic_shared<unsigned char>());
+    const Owned owned(start, start + kOwnedBarriers);
+    const Queue queue(start + kQueueStart, start + kQueueBarriers);
+    constexpr uint32_t kTakingWaves = kTakers / arch::kWaveSize;
     const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
-    const bool asks = threadIdx.x == kTakers;
-    if (asks) {
+    if (threadIdx.x == kTakers) {
       for (const TileMap* map : {&p.q_map, &p.k_map, &p.v_map, &p.g_out_map}) arch::prefetch_map(map);
-      queue.make(kTakers / arch::kWaveSize);
-      arch::barrier_make(rows_there, 1);
+      owned.make(kTakingWaves);
+      queue.make(kTakingWaves, 2);  // two bring a tile: its rows, and what is told of them
+      arch::barrier_make(start + kSlopesThere, kTakingWaves);
+      arch::barrier_make(start + kIsGiven, kTakingWaves);
+      arch::barrier_make(start + kIsTaken, 1);
       arch::fence_barriers();
     }
     arch::block_barrier();
-    const Place place(p, kBlockRows, Config::kSlice);
-    const int first_row = static_cast<int>(place.tile) * kBlockRows;
-    const Span span(p, place, first_row, kBlockRows, kOthers);
-    const int visits = (kOwnsKeys ? p.group : 1) * span.tiles(kOthers);
-    if (wave >= kTakers / arch::kWaveSize) {
-      arch::give_registers<kAskerRegisters>();
-      if (asks) ask(p, queue, start, rows_there, place, first_row, span, visits);
-    } else {
+    if (wave < kTakingWaves) {
       arch::take_registers<kTakerRegisters>();
-      take(p, queue, shared, rows_there, place, first_row, span, visits, arch::shuffle_word(wave / 4, 0), wave % 4);
+      take(p, owned, queue, start, arch::shuffle_word(wave / 4, 0), wave % 4);
+    } else {
+      arch::give_registers<kOtherRegisters>();
+      if (threadIdx.x == kTakers) ask(p, owned, queue);
+      if (wave == kTakingWaves + 1) tell(p, queue);
+      if (threadIdx.x == kTakers + 2 * arch::kWaveSize) add_in_order(p, start);
     }
   }
 
  private:
+  static WMMA_DEVICE ToldAll& told() {
+    return *reinterpret_cast<ToldAll*>(dynamic_shared<unsigned char>() + kToldStart);
+  }
+
+  // The head of its queries, among all in the batch.
+  static WMMA_DEVICE int query_head(const Arguments& p, const Steps& at) {
+    return at.part.key_head * p.group + at.head;
+  }
+
   // ------------------------------------------------------------------------------------------------- the asking thread
 
-  static WMMA_DEVICE void ask(const Arguments& p, const Queue& queue, uint32_t start, uint32_t rows_there,
-                              const Place& place, int first_row, const Span& span, int visits) {
-    arch::barrier_arrive_for_bytes(rows_there, kGroups * kRowBytes);
-#pragma unroll 1
-    for (int group = 0; group < kGroups; ++group) {
-      const uint32_t to = start + group * kRowBytes;
-      const int row = first_row + group * kLines;
-      copy<FirstRows>(to, rows_there, kOwnsKeys ? p.k : p.q, kOwnsKeys ? p.k_map : p.q_map, place.batch, place.head,
-                      row);
-      copy<SecondRows>(to + FirstRows::kBytes, rows_there, kOwnsKeys ? p.v : p.g_out, kOwnsKeys ? p.v_map : p.g_out_map,
-                       place.batch, place.head, row);
-    }
-    Visit visit(p, place, span.others, span.begin);
+  static WMMA_DEVICE void ask(const Arguments& p, const Owned& owned, const Queue& queue) {
+    const int key_heads = p.heads / p.group;
+    typename Owned::Item part_item(0);
     typename Queue::Item item(0);
+    Teams(p).for_each_part([&](const Part& part) {
+      const uint32_t batch = part.key_head / key_heads, key_head = part.key_head % key_heads;
+      const int first_key = part.key_block * kKeys;
+      owned.open(part_item, kGroups * kRowBytes,
+                 [&] { told().part = {part.count * p.group, part.key_head, first_key}; });
 #pragma unroll 1
-    for (int i = 0; i < visits; ++i, item.next(), visit.advance(span.end, span.begin)) {
-      queue.open(item, First::kBytes + Second::kBytes);
-      copy<First>(queue.place(item), queue.there(item), kOwnsKeys ? p.q : p.k, kOwnsKeys ? p.q_map : p.k_map,
-                  place.batch, visit.other_head, visit.at);
-      copy<Second>(queue.place(item) + First::kBytes, queue.there(item), kOwnsKeys ? p.g_out : p.v,
-                   kOwnsKeys ? p.g_out_map : p.v_map, place.batch, visit.other_head, visit.at);
-    }
+      for (int group = 0; group < kGroups; ++group) {
+        const uint32_t to = owned.place(part_item) + group * kRowBytes;
+        const uint32_t there = owned.there(part_item);
+        copy<KeyRows>(to, there, p.k, p.k_map, batch, key_head, first_key + group * kLines);
+        copy<ValueRows>(to + KeyRows::kBytes, there, p.v, p.v_map, batch, key_head, first_key + group * kLines);
+      }
+      part_item.next();
+#pragma unroll 1
+      for (Steps at(part, p.group); at.more(); at.next(), item.next()) {
+        queue.open(item, QueryTile::kBytes + OutTile::kBytes);
+        const uint32_t to = queue.place(item), there = queue.there(item), head = query_head(p, at) % p.heads;
+        copy<QueryTile>(to, there, p.q, p.q_map, batch, head, at.tile * kQueries);
+        copy<OutTile>(to + QueryTile::kBytes, there, p.g_out, p.g_out_map, batch, head, at.tile * kQueries);
+      }
+    });
+    owned.open(part_item, 0, [&] { told().part.steps = -1; });
   }
 
   template <class Tile>
@@ -118,82 +179,214 @@ struct WarpgroupGradients {
     }
   }
 
+  // ------------------------------------------------------------------------------- the wave that tells of the tiles
+
+  static WMMA_DEVICE void tell(const Arguments& p, const Queue& queue) {
+    const Teams teams(p);
+    const int lane = lane_id();
+    typename Queue::Item item(0);
+    teams.for_each_part([&](const Part& part) {
+      const int64_t last_key = (part.key_block + 1) * kKeys - 1;
+#pragma unroll 1
+      for (Steps at(part, p.group); at.more(); at.next(), item.next()) {
+        const int head = query_head(p, at);
+        const int first_query = at.tile * kQueries;
+        const float* lse = matrix_of<const float>(p.lse, head / p.heads, head % p.heads);
+        const float* delta = matrix_of<const float>(p.delta, head / p.heads, head % p.heads);
+        constexpr int kShare = kQueries / arch::kWaveSize;
+        float statistics[2][kShare];
+#pragma unroll
+        for (int i = 0; i < kShare; ++i) {
+          // Beyond the last query lse is +∞, so that weights are 0.
+          const int query = first_query + i * arch::kWaveSize + lane;
+          statistics[0][i] = query < p.sq ? unit_of(lse[query * p.lse.row_stride]) : Math::infinity();
+          statistics[1][i] = query < p.sq ? delta[query * p.delta.row_stride] : 0.0f;
+        }
+        const typename Teams::Turn turn = teams.turn(part, at.head, at.tile, at.step, lane);
+        arch::barrier_wait(queue.free(item), item.odd() ^ 1);
+        Told& to = told().tiles[item.stage()];
+#pragma unroll
+        for (int i = 0; i < kShare; ++i) {
+          to.statistics[i * arch::kWaveSize + lane] = statistics[0][i];
+          to.statistics[kQueries + i * arch::kWaveSize + lane] = statistics[1][i];
+        }
+        to.query_head = head;
+        to.first_query = first_query;
+        to.before = turn.before;
+        to.last = turn.before == turn.all - 1;
+        to.bounded = first_query + kQueries > p.sq || (Config::kCausal && last_key > first_query + p.shift);
+        arch::wave_barrier();
+        arch::barrier_arrive(queue.there(item), lane == 0);
+      }
+    });
+  }
+  static WMMA_DEVICE float unit_of(float lse) {
+    return lse == -Math::infinity() ? Math::infinity() : lse * Math::kUnit;
+  }
+
+  // ------------------------------------------------------------------------------------- the thread that adds in order
+
+  static WMMA_DEVICE void add_in_order(const Arguments& p, uint32_t start) {
+#pragma unroll 1
+    for (uint32_t odd = 0;; odd ^= 1) {
+      arch::barrier_wait(start + kIsGiven, odd);
+      const Given given = told().given;
+      if (given.tile < 0) break;
+      uint32_t* count = counts_of(p) + given.tile;
+      float* to = sums_of(p) + given.tile * (kQueries * Config::kDepth);
+      if (given.before == 0) {
+        arch::store_bytes(to, start + kGivenStart, kGivenBytes);
+      } else {
+        await_turn(count, given.before);
+        arch::add_floats(to, start + kGivenStart, kGivenBytes);
+      }
+      arch::commit_stores();
+      arch::await_stores_read<0>();
+      arch::barrier_arrive(start + kIsTaken, true);
+      arch::await_stores<0>();
+      arch::store_released(count, static_cast<uint32_t>(given.before) + 1);
+    }
+  }
+  static WMMA_DEVICE void await_turn(const uint32_t* count, int before) {
+    while (arch::load_acquired(count) != static_cast<uint32_t>(before)) continue;
+  }
+  // Of each tile of queries, by how many blocks' keys it was added to; then the sums, as the lanes have them.
+  static WMMA_DEVICE uint32_t* counts_of(const Arguments& p) { return static_cast<uint32_t*>(p.partial); }
+  static WMMA_DEVICE float* sums_of(const Arguments& p) {
+    const int64_t counts = static_cast<int64_t>(p.batch) * p.heads * p.tiles;
+    return static_cast<float*>(p.partial) + (counts + 31) / 32 * 32;
+  }
+
   // --------------------------------------------------------------------------------------------------- the warpgroups
 
-  // Its own rows' lse, in our unit, and delta, where it owns queries.
-  struct Rows {
-    float lse[Link::kLaneRows];
-    float delta[Link::kLaneRows];
-    int first;
+  struct Taking {
+    const Arguments& p;
+    uint32_t start;
+    uint32_t group;
+    uint32_t wave;
     uint32_t lane;
+    float factor;         // of the scores
+    uint32_t number = 0;  // of the next tile; the slopes of the one before it wait to be multiplied
+    uint32_t given = 0;
+    uint32_t slopes[kSums / 2];  // as words
+    float g_k[1][Config::kDepth / 2];
+    float g_v[1][Config::kValueDepth / 2];
+
+    WMMA_DEVICE uint32_t own() const { return start + group * kRowBytes; }
+    WMMA_DEVICE int first_row() const { return static_cast<int>(group * kLines + wave * 16); }  // of the block's
   };
 
-  static WMMA_DEVICE void take(const Arguments& p, const Queue& queue, unsigned char* shared, uint32_t rows_there,
-                               const Place& place, int block_row, const Span& span, int visits, uint32_t group,
-                               uint32_t wave) {
-    Rows rows;
-    rows.lane = lane_id();
-    rows.first = block_row + static_cast<int>(group * kLines + wave * 16);
-    float first[1][Config::kDepth / 2];                        // g_Q or g_K
-    float second[1][kOwnsKeys ? Config::kValueDepth / 2 : 1];  // g_V
-    clear(first[0]);
-    clear(second[0]);
-    if constexpr (!kOwnsKeys) load_statistics(rows, p, place);
-    float* statistics = reinterpret_cast<float*>(shared + kStatisticsStart) + group * 2 * kStatistics;
-    const uint32_t own = arch::shared_address(shared) + group * kRowBytes;
-    const uint64_t first_rows = FirstRows::operand(own);
-    const uint64_t second_rows = SecondRows::operand(own + FirstRows::kBytes);
-    Visit visit(p, place, span.others, span.begin);
-    float next = kOwnsKeys && visits > 0 ? statistic(p, place, visit) : 0.0f;
-    typename Queue::Item item(0);
-    if (visits > 0) arch::barrier_wait(rows_there, 0);
+  static WMMA_DEVICE void take(const Arguments& p, const Owned& owned, const Queue& queue, uint32_t start,
+                               uint32_t group, uint32_t wave) {
+    Taking x{p, start, group, wave, lane_id(), static_cast<float>(p.scale * static_cast<double>(Math::kUnit))};
+    for (typename Owned::Item part_item(0);; part_item.next()) {
+      clear(x.g_k[0]);
+      clear(x.g_v[0]);
+      owned.await(part_item);
+      int left = told().part.steps;
+      if (left < 0) break;
+      // Tiles, and one step more for the slopes of the last one. (It is no step of its own: two places with products
+      // are more than the assembler has registers for.)
+      if (left > 0) {
+        bool waits = false;
 #pragma unroll 1
-    for (int i = 0; i < visits; ++i, item.next()) {
-      const int at = visit.at;
-      const int count = visit.rows();
-      visit.advance(span.end, span.begin);
-      if constexpr (kOwnsKeys) {
-        statistics[i % 2 * kStatistics + threadIdx.x % kGroupThreads] = next;
-        arch::barrier_meet<kGroupThreads>(1 + group);
-        if (i + 1 < visits) next = statistic(p, place, visit);
+        while (step(x, queue, left > 0, waits)) {
+          --left;
+          waits = true;
+        }
       }
-      const float* columns = statistics + i % 2 * kStatistics;
-      const bool bounded =
-          count < kOthers || (Config::kCausal && is_on_diagonal<kOwnsKeys, kBlockRows, kOthers>(p, block_row, at));
-      // 1. Scores, and g_P.
-      queue.await(item);
-      const uint64_t first_tile = First::operand(queue.place(item));
-      const uint64_t second_tile = Second::operand(queue.place(item) + First::kBytes);
-      float weights[kSums];
-      float slopes[kSums];
-      multiply<FirstRows, First, Config::kColumns>(weights, first_rows, first_tile);
-      multiply<SecondRows, Second, Config::kValueColumns>(slopes, second_rows, second_tile);
-      // 2. Weights, and g_S.
-      uint32_t weight_words[kSums / 2];
-      uint32_t slope_words[kSums / 2];
-      arch::wgmma_wait<1>();
-      hold_sums<kSums>(weights);
-      bounded ? weigh<true>(weights, p, rows, columns, at, count) : weigh<false>(weights, p, rows, columns, at, count);
-      if constexpr (kOwnsKeys) pack_weights<T, kSums>(weight_words, weights);
-      arch::wgmma_wait<0>();
-      hold_sums<kSums>(slopes);
-      slope(slopes, weights, rows, columns);
-      pack_weights<T, kSums>(slope_words, slopes);
-      // 3. What they add.
-      arch::wgmma_fence();
-      if constexpr (kOwnsKeys) add<Second, Config::kValueDepth>(second[0], weight_words, second_tile);
-      add<First, Config::kDepth>(first[0], slope_words, first_tile);
-      arch::wgmma_commit();
-      arch::wgmma_wait<0>();
-      hold_sums<Config::kDepth / 2>(first[0]);
-      if constexpr (kOwnsKeys) hold_sums<Config::kValueDepth / 2>(second[0]);
-      queue.done(item);
+      const HeadRows head(p.skv, p.heads / p.group, told().part.key_head);
+      const int row = told().part.first_key + x.first_row();
+      arch::wave_barrier();
+      owned.done(part_item);
+      store_gradient<Link, Config::kOutVec>(x.g_k, p.g_k, p.e, static_cast<float>(p.scale), head, row, 0, x.lane);
+      store_gradient<Link, Config::kOutVec>(x.g_v, p.g_v, p.ev, 1.0f, head, row, 0, x.lane);
     }
-    store_gradient<Link, Config::kOutVec>(first, kOwnsKeys ? p.g_k : p.g_q, p.e, static_cast<float>(p.scale), place,
-                                          rows.first, 0, rows.lane);
-    if constexpr (kOwnsKeys) {
-      store_gradient<Link, Config::kOutVec>(second, p.g_v, p.ev, 1.0f, place, rows.first, 0, rows.lane);
+    await_taken(x);
+    if (group == 0 && wave == 0) told().given.tile = -1;
+    arch::wave_barrier();
+    arch::barrier_arrive(start + kIsGiven, x.lane == 0);
+  }
+
+  // Where a result's rows are.
+  struct HeadRows {
+    uint32_t rows;
+    uint32_t batch;
+    uint32_t head;
+    WMMA_DEVICE HeadRows(int at_rows, int heads, int at_head)
+        : rows(at_rows), batch(at_head / heads), head(at_head % heads) {}
+    WMMA_DEVICE int64_t offset(const AttentionOperand& x, uint32_t row) const {
+      return batch * x.batch_stride + head * x.head_stride + static_cast<int64_t>(row) * x.row_stride;
     }
+  };
+
+  // A tile of queries, where there is one: if not, scores of whatever lies in its place are asked for, and left.
+  // `waits`: slopes of the one before it do.
+  static WMMA_DEVICE bool step(Taking& x, const Queue& queue, bool is_there, bool waits) {
+    arch::hold(x.start);  // what follows from it is quicker computed anew than kept: registers are few
+    const typename Queue::Item item(x.number);
+    const Told& tile = told().tiles[item.stage()];
+    const uint64_t query_tile = QueryTile::operand(queue.place(item));
+    const uint64_t out_tile = OutTile::operand(queue.place(item) + QueryTile::kBytes);
+    // 1. Scores, and what the slopes of the tile before add.
+    float weights[kSums];
+    if (is_there) queue.await(item);
+    arch::wgmma_fence();
+    multiply<KeyRows, QueryTile, Config::kColumns>(weights, KeyRows::operand(x.own()), query_tile);
+    bool gives = false;
+    if (waits) {
+      gives = multiply_slopes(x, queue, weights);
+      arch::wgmma_wait<0>();
+      slopes_are_in(x, queue);
+      if (!is_there) {
+        if (gives) tell_given(x);
+        return false;
+      }
+    }
+    // 2. Weights, and g_P meanwhile.
+    float slopes[kSums];
+    arch::wgmma_fence();
+    multiply<ValueRows, OutTile, Config::kValueColumns>(slopes, ValueRows::operand(x.own() + KeyRows::kBytes),
+                                                        out_tile);
+    if (gives) tell_given(x);
+    arch::wgmma_wait<1>();
+    hold_sums<kSums>(weights);
+    tile.bounded ? weigh<true>(weights, x, tile) : weigh<false>(weights, x, tile);
+    uint32_t words[kSums / 2];
+    pack_weights<T, kSums>(words, weights);
+    // 3. g_V, and slopes meanwhile.
+    arch::wgmma_wait<0>();
+    hold_sums<kSums>(slopes);
+    add<OutTile, Config::kValueDepth>(x.g_v[0], words, out_tile);
+    slope(slopes, weights, x, tile);
+    pack_weights<T, kSums>(x.slopes, slopes);
+    store_slopes(x, x.start + kSlopeStart + item.number() % 2 * SlopeTile::kBytes, x.slopes);
+    arch::fence_matrix_unit();
+    arch::wave_barrier();
+    arch::barrier_arrive(x.start + kSlopesThere, x.lane == 0);
+    arch::wgmma_wait<0>();
+    hold_sums<Config::kValueDepth / 2>(x.g_v[0]);
+    ++x.number;
+    return true;
+  }
+
+  // What the last tile's slopes add to g_Q, which is given away, and to g_K, which is under way afterwards. The
+  // scores of the next tile were asked for before.
+  static WMMA_DEVICE bool multiply_slopes(Taking& x, const Queue& queue, float (&scores)[kSums]) {
+    const typename Queue::Item before(x.number - 1);
+    const uint32_t odd = before.number() % 2;
+    arch::barrier_wait(x.start + kSlopesThere, odd);
+    float g_q[1][kQuerySums];
+    multiply_all_slopes(x, x.start + kSlopeStart + odd * SlopeTile::kBytes, g_q[0]);
+    add<QueryTile, Config::kDepth>(x.g_k[0], x.slopes, QueryTile::operand(queue.place(before)));
+    arch::wgmma_wait<1>();
+    hold_sums<kSums>(scores);
+    hold_sums<kQuerySums>(g_q[0]);
+    return give(x, told().tiles[before.stage()], g_q);
+  }
+  static WMMA_DEVICE void slopes_are_in(Taking& x, const Queue& queue) {
+    hold_sums<Config::kDepth / 2>(x.g_k[0]);
+    queue.done(typename Queue::Item(x.number - 1));
   }
 
   template <int kCount>
@@ -204,76 +397,124 @@ struct WarpgroupGradients {
 
   template <class Rows, class Columns, int kWidth>
   static WMMA_DEVICE void multiply(float (&sums)[kSums], uint64_t rows, uint64_t columns) {
-    arch::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < (kWidth + kStep - 1) / kStep; ++step) {
-      arch::Wgmma<T, T, kOthers>::template mma<false, false>(sums, Rows::template step<true>(rows, step, kStep),
-                                                             Columns::template step<true>(columns, step, kStep),
-                                                             step != 0);
+      arch::Wgmma<T, T, kQueries>::template mma<false, false>(sums, Rows::template step<true>(rows, step, kStep),
+                                                              Columns::template step<true>(columns, step, kStep),
+                                                              step != 0);
     }
     arch::wgmma_commit();
   }
   template <class Columns, int kWidth, int kCount>
   static WMMA_DEVICE void add(float (&sums)[kCount], const uint32_t* words, uint64_t columns) {
+    arch::wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < kOthers / kStep; ++step) {
+    for (int step = 0; step < kQueries / kStep; ++step) {
       arch::WgmmaOfRows<T, kWidth>::template mma<true>(sums, words + step * 4,
                                                        Columns::template step<false>(columns, step, kStep), true);
     }
+    arch::wgmma_commit();
   }
-
-  static WMMA_DEVICE float unit_of(float lse) {
-    return lse == -Math::infinity() ? Math::infinity() : lse * Math::kUnit;
-  }
-
-  static WMMA_DEVICE void load_statistics(Rows& rows, const Arguments& p, const Place& place) {
+  // This warpgroup's share of the tile's g_Q: both operands lie across the keys.
+  static WMMA_DEVICE void multiply_all_slopes(const Taking& x, uint32_t slope_tile, float (&sums)[kQuerySums]) {
+    const uint64_t rows = SlopeTile::operand(slope_tile + (kSharesRows ? x.group * SlopeTile::kBoxBytes : 0));
+    const uint32_t bytes = kSharesRows ? 0 : x.group * kShare * static_cast<uint32_t>(sizeof(T));
+    const uint32_t columns = x.start + bytes / 128 * KeyRows::kBoxBytes + bytes % 128;
+    arch::wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < Link::kLaneRows; ++i) {
-      uint32_t row = rows.first + Link::row(rows.lane, i);
-      row = row < place.rows ? row : place.rows - 1;
-      rows.lse[i] = unit_of(static_cast<const float*>(p.lse.data)[place.offset(p.lse, row)]);
-      rows.delta[i] = static_cast<const float*>(p.delta.data)[place.offset(p.delta, row)];
+    for (int step = 0; step < kKeys / kStep; ++step) {
+      constexpr int kSteps = kLines / kStep;
+      const uint64_t keys = KeyRows::operand(columns + step / kSteps * kRowBytes);
+      arch::Wgmma<T, T, kShare>::template mma<true, true>(sums, SlopeTile::template step<false>(rows, step, kStep),
+                                                          KeyRows::template step<false>(keys, step % kSteps, kStep),
+                                                          step != 0);
     }
+    arch::wgmma_commit();
   }
-  // A thread's of a tile of queries: lse of one, or delta. Beyond the last lse is +∞, so that weights are 0.
-  static WMMA_DEVICE float statistic(const Arguments& p, const Place& place, const Visit& visit) {
-    const int which = threadIdx.x % kGroupThreads;
-    const bool is_lse = which < kOthers;
-    const int line = is_lse ? which : which - kOthers;
-    if (line >= visit.rows()) return is_lse ? Math::infinity() : 0.0f;
-    const AttentionOperand& x = is_lse ? p.lse : p.delta;
-    const float value = matrix_of<const float>(x, place.batch, visit.other_head)[(visit.at + line) * x.row_stride];
-    return is_lse ? unit_of(value) : value;
-  }
-  static_assert(!kOwnsKeys || kStatistics == kGroupThreads, "a thread for each");
+
+  // ---- weights and slopes
 
   template <bool kBounded>
-  static WMMA_DEVICE void weigh(float (&weights)[kSums], const Arguments& p, const Rows& rows, const float* columns,
-                                int at, int count) {
-    const float factor = static_cast<float>(p.scale * static_cast<double>(Math::kUnit));
+  static WMMA_DEVICE void weigh(float (&weights)[kSums], const Taking& x, const Told& tile) {
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
-      const int i = Link::row_of(f);
-      const int other = static_cast<int>(Link::place(rows.lane, f));
+      const int column = static_cast<int>(Link::place(x.lane, f));
       bool inside = true;
       if constexpr (kBounded) {
-        const int row = rows.first + static_cast<int>(Link::row(rows.lane, i));
-        const int query = kOwnsKeys ? at + other : row;
-        const int key = kOwnsKeys ? row : at + other;
-        inside = other < count && (!Config::kCausal || key <= query + p.shift);
+        const int query = tile.first_query + column;
+        const int key = told().part.first_key + x.first_row() + static_cast<int>(Link::row(x.lane, Link::row_of(f)));
+        inside = query < x.p.sq && (!Config::kCausal || key <= query + x.p.shift);
       }
-      const float weight = Math::exp(arch::fma(weights[f], factor, -(kOwnsKeys ? columns[other] : rows.lse[i])));
+      const float weight = Math::exp(arch::fma(weights[f], x.factor, -tile.statistics[column]));
       weights[f] = inside ? weight : 0.0f;
     }
   }
   // A weight of 0 has no slope, whatever it is multiplied by.
-  static WMMA_DEVICE void slope(float (&slopes)[kSums], const float (&weights)[kSums], const Rows& rows,
-                                const float* columns) {
+  static WMMA_DEVICE void slope(float (&slopes)[kSums], const float (&weights)[kSums], const Taking& x,
+                                const Told& tile) {
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
-      const int other = static_cast<int>(Link::place(rows.lane, f));
-      slopes[f] = weights[f] * (slopes[f] - (kOwnsKeys ? columns[kOthers + other] : rows.delta[Link::row_of(f)]));
+      slopes[f] = weights[f] * (slopes[f] - tile.statistics[kQueries + Link::place(x.lane, f)]);
     }
+  }
+
+  // A line for each key.
+  static WMMA_DEVICE void store_slopes(const Taking& x, uint32_t tile, const uint32_t (&words)[kSums / 2]) {
+    constexpr int kBoxWords = kLines / 4;
+#pragma unroll
+    for (int box = 0; box < SlopeTile::kBoxes; ++box) {
+      const ResultBox to(tile + box * SlopeTile::kBoxBytes + (x.group * kLines + x.wave * 16) * 128, x.lane);
+#pragma unroll
+      for (int i = 0; i < ResultBox::kSteps; ++i) to.write(i, words + box * kBoxWords + i * 4);
+    }
+  }
+
+  // ---- what the block's keys add to a tile's g_Q
+
+  static WMMA_DEVICE void await_taken(const Taking& x) {
+    arch::barrier_wait(x.start + kIsTaken, x.given % 2 ^ 1);  // at once the first time
+  }
+
+  // Whether it was laid down, and is to be told of: not where this block's is the last.
+  static WMMA_DEVICE bool give(Taking& x, const Told& tile, float (&sums)[1][kQuerySums]) {
+    const Arguments& p = x.p;
+    const int64_t index = static_cast<int64_t>(tile.query_head) * p.tiles + tile.first_query / kQueries;
+    constexpr int kApart = arch::kWaveSize * 4;
+    const int at = (static_cast<int>(x.group * 4 + x.wave) * (kQuerySums / 4) * arch::kWaveSize + x.lane) * 4;
+    if (tile.last) {
+      if (tile.before > 0) {
+        const float* from = sums_of(p) + index * (kQueries * Config::kDepth) + at;
+        await_turn(counts_of(p) + index, tile.before);
+#pragma unroll
+        for (int i = 0; i < kQuerySums; i += 4) {
+          float before[4];
+          arch::load_four_relaxed(before, from + i / 4 * kApart);
+#pragma unroll
+          for (int j = 0; j < 4; ++j) sums[0][i + j] += before[j];
+        }
+      }
+      const HeadRows head(p.sq, p.heads, tile.query_head);
+      const int row = tile.first_query + (kSharesRows ? x.group * kLines : 0) + x.wave * 16;
+      store_gradient<Link, Config::kOutVec>(sums, p.g_q, p.e, static_cast<float>(p.scale), head, row,
+                                            kSharesRows ? 0 : x.group * kShare, x.lane);
+      return false;
+    }
+    await_taken(x);
+#pragma unroll
+    for (int i = 0; i < kQuerySums; i += 4) {
+      uint32_t words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) words[j] = arch::bit_cast<uint32_t>(sums[0][i + j]);
+      arch::store_shared(x.start + kGivenStart + (at + i / 4 * kApart) * 4, words);
+    }
+    if (threadIdx.x == 0) told().given = {index, tile.before};
+    return true;
+  }
+  static WMMA_DEVICE void tell_given(Taking& x) {
+    arch::fence_matrix_unit();
+    arch::wave_barrier();
+    arch::barrier_arrive(x.start + kIsGiven, x.lane == 0);
+    ++x.given;
   }
 };
 

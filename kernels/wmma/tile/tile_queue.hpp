@@ -39,18 +39,25 @@ class TileQueue {
 
   WMMA_DEVICE TileQueue(uint32_t places, uint32_t barriers) : places_(places), barriers_(barriers) {}
 
-  // By one thread, before the block meets: each item is taken by so many waves.
-  WMMA_DEVICE void make(uint32_t takers) const {
+  // By one thread, before the block meets: each item is taken by so many waves, and brought by so many
+  // that arrive.
+  WMMA_DEVICE void make(uint32_t takers, uint32_t bringers = 1) const {
 #pragma unroll 1  // short code: it is fetched from memory first
     for (uint32_t stage = 0; stage < kStages; ++stage) {
-      arch::barrier_make(there_at(stage), 1);
+      arch::barrier_make(there_at(stage), bringers);
       arch::barrier_make(free_at(stage), takers);
     }
   }
 
   // The asking thread: when the item's place is free again, `bytes` are announced.
   WMMA_DEVICE void open(const Item& item, uint32_t bytes) const {
+    open(item, bytes, [] {});
+  }
+  // `tell` writes what the takers are to see beside them.
+  template <class Tell>
+  WMMA_DEVICE void open(const Item& item, uint32_t bytes, const Tell& tell) const {
     arch::barrier_wait(free(item), item.odd() ^ 1);  // at once the first time round
+    tell();
     arch::barrier_arrive_for_bytes(there(item), bytes);
   }
   WMMA_DEVICE uint32_t place(const Item& item) const { return places_ + item.stage() * kStageBytes; }

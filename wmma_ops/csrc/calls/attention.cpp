@@ -23,6 +23,26 @@ Tensor made(const Attention& p, const Sizes& sizes, ScalarType type) {
   return aten::empty(sizes.data(), static_cast<int64_t>(sizes.size()), type, p.device.type, p.device.index);
 }
 
+void launch_planned(const Attention& p, const Way& way, const Plan& plan, AttentionProblem& problem) {
+  wmma::AttentionArguments& arguments = problem.arguments;
+  const auto numbers = plan.numbers<border::AttentionNumbers>();
+  arguments.splits = static_cast<int>(numbers.splits);
+  arguments.keys_of_split = static_cast<int>(numbers.keys_of_split);
+  arguments.tiles = static_cast<int>(numbers.tiles);
+  arguments.slices = static_cast<int>(numbers.slices);
+  arguments.together = static_cast<int>(numbers.together);
+  const OptTensor workspace = launch::workspace_of(plan, p.device);
+  if (workspace) {
+    arguments.partial = workspace->mutable_data_ptr();
+    problem.touched.add("workspace", *workspace);
+  }
+  if (numbers.lines_k == 0) {
+    problem.launch_all(p.op, way, plan);
+  } else {
+    problem.launch_mapped(way, plan, numbers);
+  }
+}
+
 std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) {
   ScalarType number = p.type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
   Sizes out_sizes = sizes_of(p.q), lse_sizes(out_sizes.begin(), out_sizes.end() - 1);
@@ -48,24 +68,7 @@ std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) 
   problem.join_batch();
   const Plan plan = plan_of(p.op, problem.key(false), way.remembered);
   if (!way.executes) return {out, lse};
-
-  wmma::AttentionArguments& arguments = problem.arguments;
-  const auto numbers = plan.numbers<border::AttentionNumbers>();
-  arguments.splits = static_cast<int>(numbers.splits);
-  arguments.keys_of_split = static_cast<int>(numbers.keys_of_split);
-  arguments.tiles = static_cast<int>(numbers.tiles);
-  arguments.slices = static_cast<int>(numbers.slices);
-  arguments.together = static_cast<int>(numbers.together);
-  const OptTensor workspace = launch::workspace_of(plan, p.device);
-  if (workspace) {
-    arguments.partial = workspace->mutable_data_ptr();
-    problem.touched.add("workspace", *workspace);
-  }
-  if (numbers.lines_k == 0) {
-    problem.launch_all(p.op, way, plan);
-  } else {
-    problem.launch_mapped(way, plan, numbers);
-  }
+  launch_planned(p, way, plan, problem);
   return {out, lse};
 }
 
@@ -103,12 +106,7 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const 
   problem.join_batch();
   const Plan plan = plan_of(p.op, problem.key(true), way.remembered);
   if (!way.executes) return {g_q, g_k, g_v};
-  const auto numbers = plan.numbers<border::AttentionNumbers>();
-  if (numbers.lines_k == 0) {
-    problem.launch_all(p.op, way, plan);
-  } else {
-    problem.launch_mapped(way, plan, numbers);
-  }
+  launch_planned(p, way, plan, problem);
   return {g_q, g_k, g_v};
 }
 

@@ -131,7 +131,9 @@ MappedMatrix AttentionProblem::mapped_packed(const wmma::AttentionOperand& q, in
 void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const {
   const int64_t heads = p_.heads, kv_heads = p_.kv_heads;
   for (int64_t i = 0; i < batch.outer_count(); ++i) {
-    wmma::MappedAttentionArguments with_maps{moved(i), {}, {}, {}, {}, {}};
+    wmma::MappedAttentionArguments with_maps{moved(i), {}, {}, {}, {}, {}, 0, 0};
+    with_maps.team = static_cast<int>(numbers.team);
+    with_maps.passes = static_cast<int>(numbers.passes);
     if (way.place >= 0) {  // else it is recorded, not run
       const int64_t function = plan.launches[0].function;
       auto map = [&](const MappedMatrix& matrix, wmma::TileMap& into) { map_loaded(p_.op, function, matrix, into); };

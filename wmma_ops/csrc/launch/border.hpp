@@ -23,10 +23,11 @@
   X(place) X(backward) X(dtype) X(mask) X(causal) X(e) X(ev) X(q_order) X(q_vec) X(k_order) X(k_vec) X(v_order)         \
   X(v_vec) X(out_vec) X(g_order) X(g_vec) X(wide) X(batch) X(heads) X(group) X(sq) X(skv)
 #define WMMA_ATTENTION_NUMBERS(X)                                                                                       \
-  X(splits) X(keys_of_split) X(tiles) X(slices) X(queries) X(packed) X(lines_k) X(lines_out) X(together)
+  X(splits) X(keys_of_split) X(tiles) X(slices) X(queries) X(packed) X(lines_k) X(lines_out) X(together) X(team)  \
+  X(passes)
 
 // Of each launch of a plan.
-#define WMMA_LAUNCH(X) X(function) X(grid_x) X(grid_y) X(block) X(shared) X(early)
+#define WMMA_LAUNCH(X) X(function) X(grid_x) X(grid_y) X(block) X(shared) X(early) X(together)
 
 // The kinds, by the number that stands before a problem's fields.
 #define WMMA_KINDS(X) X(0, Gemm, GEMM) X(1, GemmGemm, GEMM_GEMM) X(2, Attention, ATTENTION)

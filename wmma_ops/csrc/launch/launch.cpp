@@ -19,6 +19,7 @@ void execute(const char* op, const Way& way, const Plan& plan, const void* argum
   launch.tensors = touched.tensors;
   launch.names = touched.names;
   launch.tensor_count = touched.count;
+  void* parameters[] = {const_cast<void*>(arguments), nullptr};
   for (int i = 0; i < plan.launch_count; ++i) {
     const PlannedLaunch& planned = plan.launches[i];
     launch.function = planned.function;
@@ -28,6 +29,7 @@ void execute(const char* op, const Way& way, const Plan& plan, const void* argum
     launch.grid[2] = launch.block[1] = launch.block[2] = 1;
     launch.shared = planned.shared;
     launch.is_early = planned.early;
+    launch.parameters = planned.together ? parameters : nullptr;
     emulated ? emulated_driver().launch(op, launch) : launch_loaded(op, launch);
   }
 }

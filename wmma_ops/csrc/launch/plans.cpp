@@ -46,8 +46,9 @@ Plan asked(const char* op, const ProblemKey& problem) {
   for (size_t at = kHeader + numbers; at < answer.size(); at += kEach) {
     border::Launch x;
     std::memcpy(static_cast<void*>(&x), answer.data() + at, sizeof x);
-    plan.launches[plan.launch_count++] = {
-        x.function, {narrow(x.grid_x), narrow(x.grid_y)}, narrow(x.block), narrow(x.shared), x.early != 0};
+    plan.launches[plan.launch_count++] = {x.function,      {narrow(x.grid_x), narrow(x.grid_y)},
+                                          narrow(x.block), narrow(x.shared),
+                                          x.early != 0,    x.together != 0};
   }
   return plan;
 }

@@ -35,7 +35,8 @@ struct PlannedLaunch {
   int64_t function;
   unsigned grid[2];
   unsigned block, shared;
-  bool early;  // before the launch before it is done: it waits by itself
+  bool early;     // before the launch before it is done: it waits by itself
+  bool together;  // all its blocks are on the device at once
 };
 
 constexpr int kMostLaunches = 4;

@@ -231,15 +231,18 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
     return kernel_text("attention_backward.hip", members=members, defines=defines)
 
 
-def _delta_source(problem: AttentionProblem) -> str:
-    members = [*aliases({"Element": CPP[problem.dtype]}), *constants("int", {"kThreads": _DELTA_THREADS})]
-    return kernel_text("attention_backward.hip", members=members, defines={"WMMA_ATTENTION_DELTA": True})
-
-
-def delta_launch(problem: AttentionProblem, target: arch.Target) -> KernelLaunch:
+def delta_launch(problem: AttentionProblem, target: arch.Target, clears: bool = False) -> KernelLaunch:
+    """`clears`: it sets the counts to 0 by which blocks of the next kernel take turns."""
+    vec = problem.g_vec if problem.g_order == "e" and problem.ev % problem.g_vec == 0 else 1
+    lanes = min(1 << (ceil(problem.ev / vec) - 1).bit_length(), target.wave)  # of a row
+    members = [
+        *aliases({"Element": CPP[problem.dtype]}),
+        *constants("int", {"kThreads": _DELTA_THREADS, "kVec": vec, "kLanes": lanes}),
+        *constants("bool", {"kClears": clears}),
+    ]
+    source = kernel_text("attention_backward.hip", members=members, defines={"WMMA_ATTENTION_DELTA": True})
     rows = problem.batch * problem.heads * problem.sq
-    blocks = ceil(rows / (_DELTA_THREADS // target.wave))
-    return KernelLaunch("attention_delta", _delta_source(problem), (blocks, 1), _DELTA_THREADS, 0)
+    return KernelLaunch("attention_delta", source, (ceil(rows * lanes / _DELTA_THREADS), 1), _DELTA_THREADS, 0)
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:

@@ -1,4 +1,4 @@
-"""kernels/wmma/attention/warpgroup_gradients.hpp: sm_90a's warpgroups, each with 64 rows, for attention's gradients."""
+"""kernels/wmma/attention/warpgroup_gradients.hpp: sm_90a's warpgroups, each with 64 keys, for attention's gradients."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -8,45 +8,58 @@ import torch
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import BARRIER_BYTES, up
 from wmma_ops.ops.types import name as type_name
+from wmma_ops.plan import model
 from wmma_ops.plan.attention.loops import backward
-from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
+from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, waves_told
 
-_LINES = 64  # of a warpgroup's rows, and of a box
+_LINES = 64  # of a warpgroup's keys, and of a box
 _GROUPS = 2
-THREADS = (_GROUPS + 1) * 128  # one asks for tiles
+_KEYS = _GROUPS * _LINES  # of a block
+THREADS = (_GROUPS + 1) * 128  # one asks for tiles and keeps the order
 _WIDEST = 128  # columns whose sums registers hold
 _MOST_STAGES = 3
+_MOST_PASSES = 8
+_COUNTS = 32  # that a line of memory holds
 
 
 @dataclass(frozen=True)
 class WarpgroupGradientsConfig:
-    """Both kernels, for the queries and for the keys and values. Sizes are in elements."""
+    """One kernel. Sizes are in elements."""
 
     element: torch.dtype
     depth: int  # of Q and K, whole boxes
     value_depth: int  # of V and g_out
-    keys: int  # of a tile that queries meet
-    queries: int  # of a tile that keys meet
+    queries: int  # of a tile
     stages: int
 
     def __str__(self) -> str:
         return (
-            f"{type_name(self.element)}, {_GROUPS} warpgroups of {_LINES} rows; of queries that meet {self.keys} keys, of "
-            f"keys that meet {self.queries} queries, {self.stages} stages"
+            f"{type_name(self.element)}, {_GROUPS} warpgroups of {_LINES} keys, {self.queries} queries, "
+            f"{self.depth} of Q and K, {self.value_depth} of V, {self.stages} stages"
         )
 
-    def others(self, owns_keys: bool) -> int:
-        return self.queries if owns_keys else self.keys
+
+@dataclass(frozen=True)
+class Teams:
+    """Who has which keys (kernels/wmma/attention/gradient_teams.hpp)."""
+
+    size: int  # blocks that share a head's keys
+    passes: int  # in which each of them has some
+    count: int
+
+    @property
+    def blocks(self) -> int:
+        return self.size * self.count
 
 
-def shared_bytes(config: WarpgroupGradientsConfig, owns_keys: bool) -> int:
-    line = (config.depth + config.value_depth) * config.element.itemsize
-    others = config.others(owns_keys)
-    statistics = _GROUPS * 2 * 2 * others * 4 if owns_keys else 0
-    barriers = (2 * config.stages + 1) * BARRIER_BYTES
-    return (_GROUPS * _LINES + config.stages * others) * line + statistics + barriers
+def shared_bytes(config: WarpgroupGradientsConfig) -> int:
+    size = config.element.itemsize
+    rows = (_KEYS + config.stages * config.queries) * (config.depth + config.value_depth) * size
+    slopes, given = 2 * _KEYS * config.queries * size, config.queries * config.depth * 4
+    told = 16 + 3 * 4 + config.stages * (2 * config.queries + 5) * 4
+    return rows + slopes + given + up(told, 8) + (2 + 2 * config.stages + 3) * BARRIER_BYTES
 
 
 def takes(problem: AttentionProblem, target: arch.Target) -> bool:
@@ -54,34 +67,48 @@ def takes(problem: AttentionProblem, target: arch.Target) -> bool:
     orders = {problem.q_order, problem.k_order, problem.v_order, problem.g_order}
     vecs = {problem.q_vec, problem.k_vec, problem.v_vec, problem.g_vec}
     fits = max(problem.e, problem.ev) <= _WIDEST and min(problem.sq, problem.skv) >= _LINES
+    counted = max(problem.sq, problem.skv) < 2**16 * _LINES  # as the kernel counts them
     plain = problem.dtype.itemsize == 2 and problem.mask is None
-    return target.name == "sm_90a" and plain and fits and orders == {"e"} and vecs == {8}
+    return target.name == "sm_90a" and plain and fits and counted and orders == {"e"} and vecs == {8}
 
 
 def candidates(problem: AttentionProblem, target: arch.Target) -> list[WarpgroupGradientsConfig]:
-    """The preferred first: registers have room for the weights of 128 keys beside one sum, and of 64 queries beside two."""
+    """The preferred first."""
     if not takes(problem, target):
         return []
     depth, value_depth = up(problem.e, _LINES), up(problem.ev, _LINES)
     found = []
-    for keys in (2 * _LINES, _LINES):
+    for queries in (2 * _LINES, _LINES) if max(depth, value_depth) == _LINES else (_LINES,):
         for stages in range(_MOST_STAGES, 1, -1):
-            config = WarpgroupGradientsConfig(problem.dtype, depth, value_depth, keys, _LINES, stages)
-            if max(shared_bytes(config, owns_keys) for owns_keys in (False, True)) <= target.lds_bytes:
+            config = WarpgroupGradientsConfig(problem.dtype, depth, value_depth, queries, stages)
+            if shared_bytes(config) <= target.lds_bytes:
                 found.append(config)
-                break
     return found
 
 
-def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: arch.Target, owns_keys: bool) -> str:
-    shared = shared_bytes(config, owns_keys)
+def teams(problem: AttentionProblem, units: int) -> Teams:
+    """That are done first. All blocks are on the device at once; where a mask hides keys from queries, an even number of
+    passes deals them evenly."""
+    heads, key_blocks = problem.heads // problem.group * problem.batch, ceil(problem.skv / _KEYS)
+
+    def of(passes: int) -> Teams:
+        size = ceil(key_blocks / passes)
+        return Teams(size, passes, min(units // size, heads))
+
+    step = 2 if problem.causal and key_blocks > 1 else 1
+    least = up(ceil(key_blocks / units), step)
+    choices = map(of, range(least, max(least, _MOST_PASSES) + 1, step))
+    return min(choices, key=lambda found: ceil(heads / found.count) * found.passes)
+
+
+def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: arch.Target) -> str:
+    shared = shared_bytes(config)
     numbers = {
-        "kOthers": config.others(owns_keys),
+        "kQueries": config.queries,
         "kColumns": problem.e,
         "kValueColumns": problem.ev,
         "kDepth": config.depth,
         "kValueDepth": config.value_depth,
-        "kSlice": max(config.depth, config.value_depth),
         "kStages": config.stages,
         "kOutVec": problem.out_vec,
         **waves_told(target, 1, THREADS // target.wave, shared),
@@ -91,7 +118,7 @@ def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: 
     members = [
         *aliases({"Element": CPP[problem.dtype]}),
         *constants("int", numbers),
-        *constants("bool", {"kOwnsKeys": owns_keys, "kCausal": problem.causal}),
+        *constants("bool", {"kCausal": problem.causal}),
     ]
     return kernel_text("attention_backward.hip", members=members, defines={"WMMA_ATTENTION_WARPGROUPS": True})
 
@@ -104,14 +131,17 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan | None:
 
 def plan_of(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: arch.Target, reason: str) -> Plan:
     """The launches of one configuration."""
-    launches = [backward.delta_launch(problem, target)]
-    for owns_keys in (False, True):
-        length, heads = (problem.skv, problem.heads // problem.group) if owns_keys else (problem.sq, problem.heads)
-        blocks = ceil(length / (_GROUPS * _LINES)) * heads * problem.batch
-        check_blocks("attention takes", blocks, THREADS, target)
-        kernel = source(problem, config, target, owns_keys)
-        launches.append(
-            KernelLaunch("attention_backward", kernel, (blocks, 1), THREADS, shared_bytes(config, owns_keys))
-        )
-    numbers = AttentionNumbers(1, 0, 0, 1, queries=_LINES, packed=1, lines_k=_LINES)
-    return Plan(config, reason, tuple(launches), 0, numbers)
+    tiles = ceil(problem.sq / config.queries)
+    found = teams(problem, model.units_of(problem.place, target))
+    kernel = source(problem, config, target)
+    launches = (
+        backward.delta_launch(problem, target, clears=True),
+        KernelLaunch("attention_backward", kernel, (found.blocks, 1), THREADS, shared_bytes(config), together=True),
+    )
+    counts = problem.batch * problem.heads * tiles
+    workspace = (up(counts, _COUNTS) + counts * config.queries * config.depth) * 4
+    numbers = AttentionNumbers(
+        1, 0, tiles, 1, queries=_LINES, packed=1, lines_k=_LINES, team=found.size, passes=found.passes
+    )
+    reason = f"{reason}; {found.count} teams of {found.size} blocks, {found.passes} passes"
+    return Plan(config, reason, launches, workspace, numbers)

@@ -1,0 +1,130 @@
+"""Which block of attention's gradients on sm_90a has what, and when it adds to the queries' (gradient_teams.hpp): the header
+itself, run by the emulator."""
+
+from collections import defaultdict
+
+import pytest
+import torch
+
+import wmma_ops
+from wmma_ops.plan.attention.loops import warpgroup_gradients
+from wmma_ops.plan.problem import AttentionProblem
+
+KEYS, QUERIES, MOST = 128, 64, 4096
+SOURCE = """
+#include <wmma/tile/config.hpp>
+#include <wmma/attention/gradient_teams.hpp>
+
+using Teams = wmma::GradientTeams<CAUSAL, 128, 64>;
+
+WMMA_KERNEL(64, 1) void walk(int* out, int sq, int skv, int shift, int heads, int group, int team, int passes, int most) {
+  wmma::MappedAttentionArguments p{};
+  p.sq = sq;
+  p.skv = skv;
+  p.shift = shift;
+  p.heads = heads;
+  p.group = group;
+  p.batch = 1;
+  p.tiles = (sq + 63) / 64;
+  p.team = team;
+  p.passes = passes;
+  const Teams teams(p);
+  int* to = out + blockIdx.x * most * 5;
+  int count = 0;
+  teams.for_each_part([&](const Teams::Part& part) {
+    for (wmma::GradientSteps<Teams::Part> at(part, p.group); at.more(); at.next()) {
+      const Teams::Turn turn = teams.turn(part, at.head, at.tile, at.step, threadIdx.x);
+      if (threadIdx.x == 0 && count < most) {
+        const int row[] = {part.key_head * group + at.head, part.key_block, at.tile, turn.before, turn.all};
+        for (int i = 0; i < 5; ++i) to[count * 5 + i] = row[i];
+      }
+      ++count;
+    }
+  });
+  if (threadIdx.x == 0 && count < most) to[count * 5] = -1;
+}
+"""
+
+# Queries, keys, shift, query heads, how many share keys, units: more heads than there are teams, and fewer; one tile and
+# more parts than a wave has lanes; rows that see nothing; keys that nobody sees; one pass, two and more.
+CASES = [
+    (640, 640, None, 4, 1, 132),
+    (640, 700, None, 6, 3, 12),
+    (64, 9000, None, 1, 1, 32),
+    (300, 2000, None, 5, 1, 5),
+    (640, 640, 0, 4, 2, 132),
+    (1000, 300, 0, 3, 1, 7),
+    (300, 1000, 700, 3, 1, 7),
+    (700, 300, -400, 2, 1, 9),
+    (1500, 1500, 0, 3, 1, 4),
+]
+
+
+def walked(case):
+    """What each block does, in order: (head, key block, tile, how many add before it, how many do)."""
+    sq, skv, shift, heads, group, units = case
+    problem = AttentionProblem(
+        place=-1, backward=True, dtype=torch.bfloat16, mask=None, causal=shift is not None, e=64, ev=64,
+        q_order="e", q_vec=8, k_order="e", k_vec=8, v_order="e", v_vec=8, out_vec=8, g_order="e", g_vec=8,
+        wide=False, batch=1, heads=heads, group=group, sq=sq, skv=skv,
+    )  # fmt: skip
+    teams = warpgroup_gradients.teams(problem, units)
+    assert teams.blocks <= units
+    kernel = wmma_ops.Kernel(SOURCE.replace("CAUSAL", str(shift is not None).lower()), "walk")
+    out = torch.zeros(teams.blocks, MOST, 5, dtype=torch.int32)
+    with wmma_ops.emulate("gfx942"):
+        kernel[teams.blocks, 64](out, sq, skv, shift or 0, heads, group, teams.size, teams.passes, MOST)
+    rows = [block.tolist() for block in out]
+    return [block[: [row[0] for row in block].index(-1)] for block in rows]
+
+
+def check(case):
+    sq, skv, shift, heads, _, _ = case
+    blocks = walked(case)
+    added = defaultdict(list)
+    for block in blocks:
+        for head, key_block, tile, before, all_of_it in block:
+            added[head, tile].append((before, key_block, all_of_it))
+    tiles = range(-(-sq // QUERIES))
+    assert set(added) == {(head, tile) for head in range(heads) for tile in tiles}
+    for (_, tile), parts in added.items():
+        assert sorted(before for before, _, _ in parts) == list(range(len(parts)))
+        assert {all_of_it for *_, all_of_it in parts} == {len(parts)}
+        last_query = min(tile * QUERIES + QUERIES, sq) - 1
+        seen = range(-(-skv // KEYS)) if shift is None else range(max((last_query + shift) // KEYS + 1, 0))
+        assert {key_block for _, key_block, _ in parts} >= set(seen) & set(range(-(-skv // KEYS)))
+    # Whoever is first, in whatever order they run: each goes on as soon as those before it have added.
+    at, counts = [0] * len(blocks), defaultdict(int)
+    moved = True
+    while moved:
+        moved = False
+        for i, block in enumerate(blocks):
+            while at[i] < len(block) and counts[tuple(block[at[i]][0:3:2])] == block[at[i]][3]:
+                counts[tuple(block[at[i]][0:3:2])] += 1
+                at[i] += 1
+                moved = True
+    assert at == [len(block) for block in blocks], "they wait for each other"
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_everyone_adds_once_and_nobody_waits_for_ever(case):
+    check(case)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "case"),
+    [
+        (" || (at == step && x.member < own.member)", "", CASES[2]),
+        ("if (at < step ||", "if (at > step ||", CASES[0]),
+        ("x.before += (p_.tiles", "x.before += 0 * (p_.tiles", CASES[8]),
+        ("(since_start < 0", "(since_start < -1", CASES[1]),
+        ("if (tile < x.begin) continue;", "if (tile <= x.begin) continue;", CASES[4]),
+    ],
+)
+def test_wrong_ones_are_caught(old, new, case, sources):
+    path = sources / "wmma/attention/gradient_teams.hpp"
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    with pytest.raises(AssertionError):
+        check(case)
