@@ -130,7 +130,7 @@ def check_gradients(case):
 
 
 @needs_gpu
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(6))
 @pytest.mark.parametrize("case", GRADIENTS, ids=str)
 def test_gradients(case, number, monkeypatch):
     planned = []
@@ -273,6 +273,6 @@ def test_wrong_gradients_are_caught(of, sources):
     check_gradients(case)  # right as it is
     path.write_text(path.read_text().replace(of.old, of.new))
     torch.ops.wmma._forget_plans()
-    with pytest.raises(Mismatch):
+    with pytest.raises((Mismatch, AssertionError)):  # the values, or the bits of a second time
         check_gradients(case)
     torch.ops.wmma._forget_plans()

@@ -1,13 +1,13 @@
-// Who has what of attention's gradients where blocks own keys and add to the queries' as well. Teams of blocks, all of them
-// on the device at once, have a head's keys at a time; where these are more than the team's blocks, in passes, every second
-// one dealt the other way round, as under a causal mask some keys are seen by more queries than others.
+// Who has what of attention's gradients where blocks own keys and add to the queries' as well. Teams of blocks, all of
+// them on the device at once, have a head's keys at a time; where these are more than the team's blocks, in passes,
+// every second one dealt the other way round, as under a causal mask some keys are seen by more queries than others.
 //
 // A block goes through the tiles of queries from a place of its own on and round, so that a team's blocks meet at no
 // tile. What they add to a tile is added in the order in which they would come if all were as quick, whatever the time:
 // sums are the same from run to run, and nobody waits for one who waits for him.
 //
-// (Blocks of one team wait for each other, those of another do not: dealing keys through all heads, without teams, fills
-// the units better and was a quarter slower.)
+// (Blocks of one team wait for each other, those of another do not: dealing keys through all heads, without teams,
+// fills the units better and was a quarter slower.)
 #pragma once
 
 #include <wmma/attention/rows.hpp>

@@ -77,22 +77,22 @@ struct WarpgroupGradients {
     int before;
   };
   struct ToldAll {
-    Given given;
+    Given given[Config::kGifts];
     ToldPart part;
     Told tiles[Config::kStages];
   };
 
   static constexpr int kQueueStart = Owned::kBytes;
   static constexpr int kSlopeStart = kQueueStart + Queue::kBytes;
-  static constexpr int kGivenStart = kSlopeStart + 2 * SlopeTile::kBytes;
-  static constexpr int kGivenBytes = kQueries * Config::kDepth * 4;
-  static constexpr int kToldStart = kGivenStart + kGivenBytes;
+  static constexpr int kGiftBytes = kQueries * Config::kDepth * 4;
+  using Gifts = TileQueue<Config::kGifts, kGiftBytes>;  // to the one that adds
+  static constexpr int kGiftStart = kSlopeStart + 2 * SlopeTile::kBytes;
+  static constexpr int kToldStart = kGiftStart + Gifts::kBytes;
   static constexpr int kOwnedBarriers = kToldStart + (static_cast<int>(sizeof(ToldAll)) + 7) / 8 * 8;
   static constexpr int kQueueBarriers = kOwnedBarriers + Owned::kBarrierBytes;
   static constexpr int kSlopesThere = kQueueBarriers + Queue::kBarrierBytes;
-  static constexpr int kIsGiven = kSlopesThere + arch::kBarrierBytes;
-  static constexpr int kIsTaken = kIsGiven + arch::kBarrierBytes;
-  static constexpr int kSharedBytes = kIsTaken + arch::kBarrierBytes;
+  static constexpr int kGiftBarriers = kSlopesThere + arch::kBarrierBytes;
+  static constexpr int kSharedBytes = kGiftBarriers + Gifts::kBarrierBytes;
 
   using Teams = GradientTeams<Config::kCausal, kKeys, kQueries>;
   using Part = typename Teams::Part;
@@ -109,8 +109,7 @@ struct WarpgroupGradients {
       owned.make(kTakingWaves);
       queue.make(kTakingWaves, 2);  // two bring a tile: its rows, and what is told of them
       arch::barrier_make(start + kSlopesThere, kTakingWaves);
-      arch::barrier_make(start + kIsGiven, kTakingWaves);
-      arch::barrier_make(start + kIsTaken, 1);
+      gifts_at(start).make(1, kTakingWaves);
       arch::fence_barriers();
     }
     arch::block_barrier();
@@ -121,7 +120,7 @@ struct WarpgroupGradients {
       arch::give_registers<kOtherRegisters>();
       if (threadIdx.x == kTakers) ask(p, owned, queue);
       if (wave == kTakingWaves + 1) tell(p, queue);
-      if (threadIdx.x == kTakers + 2 * arch::kWaveSize) add_in_order(p, start);
+      if (threadIdx.x == kTakers + 2 * arch::kWaveSize) add_in_order(p, gifts_at(start));
     }
   }
 
@@ -129,6 +128,8 @@ struct WarpgroupGradients {
   static WMMA_DEVICE ToldAll& told() {
     return *reinterpret_cast<ToldAll*>(dynamic_shared<unsigned char>() + kToldStart);
   }
+
+  static WMMA_DEVICE Gifts gifts_at(uint32_t start) { return Gifts(start + kGiftStart, start + kGiftBarriers); }
 
   // The head of its queries, among all in the batch.
   static WMMA_DEVICE int query_head(const Arguments& p, const Steps& at) {
@@ -226,23 +227,23 @@ struct WarpgroupGradients {
 
   // ------------------------------------------------------------------------------------- the thread that adds in order
 
-  static WMMA_DEVICE void add_in_order(const Arguments& p, uint32_t start) {
+  static WMMA_DEVICE void add_in_order(const Arguments& p, const Gifts& gifts) {
 #pragma unroll 1
-    for (uint32_t odd = 0;; odd ^= 1) {
-      arch::barrier_wait(start + kIsGiven, odd);
-      const Given given = told().given;
+    for (typename Gifts::Item item(0);; item.next()) {
+      gifts.await(item);
+      const Given given = told().given[item.stage()];
       if (given.tile < 0) break;
       uint32_t* count = counts_of(p) + given.tile;
       float* to = sums_of(p) + given.tile * (kQueries * Config::kDepth);
       if (given.before == 0) {
-        arch::store_bytes(to, start + kGivenStart, kGivenBytes);
+        arch::store_bytes(to, gifts.place(item), kGiftBytes);
       } else {
         await_turn(count, given.before);
-        arch::add_floats(to, start + kGivenStart, kGivenBytes);
+        arch::add_floats(to, gifts.place(item), kGiftBytes);
       }
       arch::commit_stores();
       arch::await_stores_read<0>();
-      arch::barrier_arrive(start + kIsTaken, true);
+      gifts.done(item);
       arch::await_stores<0>();
       arch::store_released(count, static_cast<uint32_t>(given.before) + 1);
     }
@@ -302,10 +303,10 @@ struct WarpgroupGradients {
       store_gradient<Link, Config::kOutVec>(x.g_k, p.g_k, p.e, static_cast<float>(p.scale), head, row, 0, x.lane);
       store_gradient<Link, Config::kOutVec>(x.g_v, p.g_v, p.ev, 1.0f, head, row, 0, x.lane);
     }
-    await_taken(x);
-    if (group == 0 && wave == 0) told().given.tile = -1;
+    const typename Gifts::Item last = await_room(x);
+    if (threadIdx.x == 0) told().given[last.stage()].tile = -1;
     arch::wave_barrier();
-    arch::barrier_arrive(start + kIsGiven, x.lane == 0);
+    arch::barrier_arrive(gifts_at(start).there(last), x.lane == 0);
   }
 
   // Where a result's rows are.
@@ -471,8 +472,10 @@ struct WarpgroupGradients {
 
   // ---- what the block's keys add to a tile's g_Q
 
-  static WMMA_DEVICE void await_taken(const Taking& x) {
-    arch::barrier_wait(x.start + kIsTaken, x.given % 2 ^ 1);  // at once the first time
+  static WMMA_DEVICE typename Gifts::Item await_room(const Taking& x) {
+    const typename Gifts::Item item(x.given);
+    arch::barrier_wait(gifts_at(x.start).free(item), item.odd() ^ 1);  // at once the first time round
+    return item;
   }
 
   // Whether it was laid down, and is to be told of: not where this block's is the last.
@@ -499,21 +502,22 @@ struct WarpgroupGradients {
                                             kSharesRows ? 0 : x.group * kShare, x.lane);
       return false;
     }
-    await_taken(x);
+    const typename Gifts::Item item = await_room(x);
+    const uint32_t to = gifts_at(x.start).place(item);
 #pragma unroll
     for (int i = 0; i < kQuerySums; i += 4) {
       uint32_t words[4];
 #pragma unroll
       for (int j = 0; j < 4; ++j) words[j] = arch::bit_cast<uint32_t>(sums[0][i + j]);
-      arch::store_shared(x.start + kGivenStart + (at + i / 4 * kApart) * 4, words);
+      arch::store_shared(to + (at + i / 4 * kApart) * 4, words);
     }
-    if (threadIdx.x == 0) told().given = {index, tile.before};
+    if (threadIdx.x == 0) told().given[item.stage()] = {index, tile.before};
     return true;
   }
   static WMMA_DEVICE void tell_given(Taking& x) {
     arch::fence_matrix_unit();
     arch::wave_barrier();
-    arch::barrier_arrive(x.start + kIsGiven, x.lane == 0);
+    arch::barrier_arrive(gifts_at(x.start).there(typename Gifts::Item(x.given)), x.lane == 0);
     ++x.given;
   }
 };

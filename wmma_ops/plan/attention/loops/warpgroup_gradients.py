@@ -19,7 +19,7 @@ _GROUPS = 2
 _KEYS = _GROUPS * _LINES  # of a block
 THREADS = (_GROUPS + 1) * 128  # one asks for tiles and keeps the order
 _WIDEST = 128  # columns whose sums registers hold
-_MOST_STAGES = 3
+_PLACES = (3, 2), (2, 2), (3, 1), (2, 1)  # for tiles, and for what they add to the gradients of queries
 _MOST_PASSES = 8
 _COUNTS = 32  # that a line of memory holds
 
@@ -32,12 +32,13 @@ class WarpgroupGradientsConfig:
     depth: int  # of Q and K, whole boxes
     value_depth: int  # of V and g_out
     queries: int  # of a tile
-    stages: int
+    stages: int  # places for tiles
+    gifts: int  # places for what is to be added to the gradients of queries
 
     def __str__(self) -> str:
         return (
             f"{type_name(self.element)}, {_GROUPS} warpgroups of {_LINES} keys, {self.queries} queries, "
-            f"{self.depth} of Q and K, {self.value_depth} of V, {self.stages} stages"
+            f"{self.depth} of Q and K, {self.value_depth} of V, {self.stages} stages, {self.gifts} gifts"
         )
 
 
@@ -57,9 +58,9 @@ class Teams:
 def shared_bytes(config: WarpgroupGradientsConfig) -> int:
     size = config.element.itemsize
     rows = (_KEYS + config.stages * config.queries) * (config.depth + config.value_depth) * size
-    slopes, given = 2 * _KEYS * config.queries * size, config.queries * config.depth * 4
-    told = 16 + 3 * 4 + config.stages * (2 * config.queries + 5) * 4
-    return rows + slopes + given + up(told, 8) + (2 + 2 * config.stages + 3) * BARRIER_BYTES
+    slopes, gifts = 2 * _KEYS * config.queries * size, config.gifts * config.queries * config.depth * 4
+    told = config.gifts * 16 + 3 * 4 + config.stages * (2 * config.queries + 5) * 4
+    return rows + slopes + gifts + up(told, 8) + (2 + 2 * config.stages + 1 + 2 * config.gifts) * BARRIER_BYTES
 
 
 def takes(problem: AttentionProblem, target: arch.Target) -> bool:
@@ -79,8 +80,8 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
     depth, value_depth = up(problem.e, _LINES), up(problem.ev, _LINES)
     found = []
     for queries in (2 * _LINES, _LINES) if max(depth, value_depth) == _LINES else (_LINES,):
-        for stages in range(_MOST_STAGES, 1, -1):
-            config = WarpgroupGradientsConfig(problem.dtype, depth, value_depth, queries, stages)
+        for stages, gifts in _PLACES:
+            config = WarpgroupGradientsConfig(problem.dtype, depth, value_depth, queries, stages, gifts)
             if shared_bytes(config) <= target.lds_bytes:
                 found.append(config)
     return found
@@ -110,6 +111,7 @@ def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: 
         "kDepth": config.depth,
         "kValueDepth": config.value_depth,
         "kStages": config.stages,
+        "kGifts": config.gifts,
         "kOutVec": problem.out_vec,
         **waves_told(target, 1, THREADS // target.wave, shared),
         "kThreads": THREADS,
