@@ -356,14 +356,16 @@ def test_dynamic_sizes_are_judged_by_those_at_hand():
     assert entry.op == "linear"
 
 
-def test_attention_pays_where_torch_has_none():
-    heads = ((2, 8, 512, 64),) * 3
-    for target, dtype, op in (
-        ("sm_90a", torch.bfloat16, None),
-        ("gfx942", torch.float16, None),
-        ("gfx1201", torch.float16, "attention"),
-        ("sm_90a", torch.float64, "attention"),
+def test_attention_pays_where_torch_has_none_and_where_ours_is_faster():
+    for target, dtype, rows, op in (
+        ("sm_90a", torch.bfloat16, 512, "attention"),
+        ("sm_90a", torch.bfloat16, 256, None),
+        ("sm_80", torch.bfloat16, 512, None),
+        ("gfx942", torch.float16, 512, None),
+        ("gfx1201", torch.float16, 512, "attention"),
+        ("sm_90a", torch.float64, 512, "attention"),
     ):
+        heads = ((2, 8, rows, 64),) * 3
         attend = F.scaled_dot_product_attention
         (entry,) = _entries(attend, target, *heads, dtype=dtype)
         assert entry.op == op, entry
