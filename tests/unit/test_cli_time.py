@@ -164,7 +164,7 @@ def test_the_report_by_the_clock(capsys, monkeypatch):
     """Two small cases, of which one is slower than it may be."""
     chosen = {name: clock.CASES[name] for name in ("product NT", "attention 64, causal")}
     monkeypatch.setattr(clock, "CASES", chosen)
-    monkeypatch.setattr(clock, "work", functools.partial(clock.work, sizes=clock.Sizes(mn=512, queries=768)))
+    monkeypatch.setattr(clock, "work", functools.partial(clock.work, sizes=clock.Sizes(mn=640, queries=768)))
     monkeypatch.setattr(clock, "SHARES", {"gfx942": (0.01, 0.99)})
     done = typed(capsys, "report", "--clock")
     assert done.returncode == 1
@@ -201,3 +201,12 @@ def test_an_estimate_is_bound_by_rounds_or_by_memory():
     ).timing()
     assert thin.estimate.microseconds >= 2 * 4096 * 16384 / 2500 / 2100
     assert wmma_ops.explain("matmul", a, b, target="gfx942").timing(instructions=500, part=True).estimate is None
+
+
+def test_an_estimate_counts_what_a_launch_touches():
+    """The kernel that adds up parts of K is given A and B, and reads neither."""
+    a, b = torch.ones(16, 8192).half(), torch.ones(8192, 1024).half()
+    products, sums = wmma_ops.explain("matmul", a, b, target="gfx942").launches
+    bytes_of_both = 2 * (16 + 1024) * 8192
+    assert products.timing().estimate.microseconds >= bytes_of_both / 2500 / 2100
+    assert sums.timing().estimate.microseconds < 0.5 * bytes_of_both / 2500 / 2100

@@ -162,6 +162,8 @@ class GlobalMemory:
         if low < reached[0] or high > reached[1]:
             self.reached[region] = min(low, reached[0]), max(high, reached[1])
             self.progress = True
+            if self.trace is not None:
+                self.trace.reached.add((region.base, region.base + region.size))
 
     def _fail(self, address: int, size: int, lane: int, what: str):
         near = min(self.regions, key=lambda r: max(r.base - address, address - r.base - r.size + 1), default=None)

@@ -52,7 +52,7 @@ class LaunchRecord:
         from wmma_ops.runtime import timing
 
         found = trace.timing()
-        return replace(found, estimate=None if trace.is_cut else timing.estimate(found, self.grid, self.tensors))
+        return replace(found, estimate=timing.estimate(trace, found, self.grid, self.tensors))
 
     def traced(
         self,

@@ -66,12 +66,16 @@ def traced(
     return trace
 
 
-def estimate(timing: Timing, grid: tuple[int, int, int], tensors: dict[str, torch.Tensor]) -> Estimate | None:
-    """What the whole launch takes; None where no clock is known."""
-    if timing.target not in _GIGAHERTZ:
+def estimate(
+    trace: Trace, timing: Timing, grid: tuple[int, int, int], tensors: dict[str, torch.Tensor]
+) -> Estimate | None:
+    """What the whole launch takes; None where no clock is known, or not all was executed."""
+    if trace.is_cut or timing.target not in _GIGAHERTZ:
         return None
     target, gigahertz = arch.target(timing.target), _GIGAHERTZ[timing.target]
     rounds = -(-math.prod(grid) // (model.wholes(target) * timing.blocks))
     units = rounds * timing.cycles
-    memory = sum(x.numel() * x.element_size() for x in tensors.values()) / model.CARDS[target.name].memory
+    # A call's launches are given all of its tensors; each touches some.
+    touched = [x for x in tensors.values() if any(first <= x.data_ptr() < end for first, end in trace.reached)]
+    memory = sum(x.numel() * x.element_size() for x in touched) / model.CARDS[target.name].memory
     return Estimate(max(units, memory) / gigahertz / 1000, rounds, gigahertz, memory > units)

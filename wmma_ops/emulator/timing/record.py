@@ -71,7 +71,7 @@ class Estimate:
     microseconds: float
     rounds: int  # that the units take, one after the other
     gigahertz: float  # the clock that is published; under load GPUs fall below it
-    by_memory: bool  # reading and writing each tensor once takes longer than the units do
+    by_memory: bool  # reading or writing once each tensor that it touches takes longer than the units do
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ class Trace:
         self.target, self.rules, self.lanes, self.blocks = target, rules, lanes, blocks
         self.waves: dict[tuple[Index, int], list[Passage]] = {}
         self.first: dict[tuple[Index, int], int] = {}  # the lanes that a wave begins with
+        self.reached: set[tuple[int, int]] = set()  # regions of memory, of which something was accessed: from, to
         self.instruction: Instruction | None = None  # the one that is executed
         self.basic_blocks: Sequence[Sequence[Instruction]] = ()
         self.is_cut = False  # not all that was executed is here
