@@ -210,8 +210,8 @@ WRONG = [
     wrong(
         "drops_a_split",
         EPILOGUE,
-        "for (uint32_t split = 0; split < p_.splits; ++split, from += p_.split_stride) {",
-        "for (uint32_t split = 0; split + 1 < p_.splits; ++split, from += p_.split_stride) {",
+        "sums[e] += parts[i][e];",
+        "sums[e] += split + i + 1 < p_.splits ? parts[i][e] : Sum(0);",
         _split,
     ),
     wrong(

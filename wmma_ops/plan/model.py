@@ -161,6 +161,11 @@ def load(target: arch.Target, tiles: int, neighbours: int, last: int) -> float:
     return whole + (1 / last - 1 if last > 1 else 0)
 
 
+def parts_together(target: arch.Target) -> int:
+    """Parts of a sum that a lane has on their way at once."""
+    return 8 if target.vendor == "amd" else 1
+
+
 def cycles(target: arch.Target, work: Work) -> float:
     together = min(work.load, work.resident)
     memory = work.tile_bytes / work.way.tile_bytes

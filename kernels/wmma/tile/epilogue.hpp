@@ -112,17 +112,25 @@ class Epilogue {
     for (int e = 0; e < kVec; e += kPartialVec) arch::copy<kPartialVec>(to + e, sums + e);
   }
 
-  // The splits' sums, always added in the same order.
+  // The splits' sums, always added in the same order; some are on their way together.
   WMMA_DEVICE void load_partials(Sum* sums, uint32_t tile, uint32_t row, uint32_t column) const {
     const Sum* from = partials(tile, row, column);
 #pragma unroll
     for (int e = 0; e < kVec; ++e) sums[e] = Sum(0);
-    for (uint32_t split = 0; split < p_.splits; ++split, from += p_.split_stride) {
-      alignas(16) Sum part[kVec];
+    for (uint32_t split = 0; split < p_.splits; split += Config::kPartsTogether) {
+      alignas(16) Sum parts[Config::kPartsTogether][kVec];
 #pragma unroll
-      for (int e = 0; e < kVec; e += kPartialVec) arch::copy<kPartialVec>(part + e, from + e);
+      for (int i = 0; i < Config::kPartsTogether; ++i, from += p_.split_stride) {
+        if (i > 0 && split + i >= p_.splits) break;
 #pragma unroll
-      for (int e = 0; e < kVec; ++e) sums[e] += part[e];
+        for (int e = 0; e < kVec; e += kPartialVec) arch::copy<kPartialVec>(parts[i] + e, from + e);
+      }
+#pragma unroll
+      for (int i = 0; i < Config::kPartsTogether; ++i) {
+        if (i > 0 && split + i >= p_.splits) break;
+#pragma unroll
+        for (int e = 0; e < kVec; ++e) sums[e] += parts[i][e];
+      }
     }
   }
 

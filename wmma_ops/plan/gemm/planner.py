@@ -91,6 +91,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "kActivation": problem.activation,
         "kThreads": config.all_waves * target.wave,
         "kReduceThreads": _REDUCE_THREADS,
+        "kPartsTogether": model.parts_together(target),
         "kSharedBytes": loop.shared_bytes(problem, config, target),
     }
     split = "kAll" if config.splits > 1 else "kLast" if config.last > 1 else "kNone"
