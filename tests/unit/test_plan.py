@@ -10,7 +10,7 @@ from wmma_ops import jit
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import tile_bytes, up
 from wmma_ops.ops import activations
-from wmma_ops.plan import ConfigError
+from wmma_ops.plan import ConfigError, model
 from wmma_ops.plan.gemm import cost as gemm_cost
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm.loops import loop_of
@@ -177,3 +177,18 @@ def test_what_the_planner_passes_over_is_no_cheaper(target, m, n, k):
     chosen, cost = gemm.choose(problem, target)
     prices = [(loop_of(x).lacking(problem, x, target), cost) for x, cost in zip(ranked, costs, strict=True)]
     assert (loop_of(chosen).lacking(problem, chosen, target), cost) == min(prices)
+
+
+def test_a_last_round_on_rdna_is_dealt_to_pairs_of_units():
+    """gfx1100 has 48 pairs: of 128 tiles each has two, and of the other 32 three blocks share each one's K, two a pair."""
+    target = arch.target("gfx1100")
+    assert model.load(target, 128, 1, 1) == 3 * 0.5
+    assert model.load(target, 128, 1, 3) == pytest.approx((2 + 2 / 3) * 0.5)
+    assert model.load(arch.target("gfx942"), 304 + 100, 1, 3) == pytest.approx(1 + 1 / 3)
+    a, b = torch.empty(256, 4096, dtype=torch.bfloat16), torch.empty(4096, 4096, dtype=torch.bfloat16)
+    (problem,) = launching.problems(lambda: wmma_ops.linear(a, b), target)
+    split = [config for config in gemm.ranked(problem, target) if config.last > 1]
+    assert split
+    for config in split:
+        whole = gemm.plan_of(problem, config, target, "").numbers.whole
+        assert whole % 48 == 0

@@ -154,11 +154,10 @@ def wholes(target: arch.Target) -> int:
 
 def load(target: arch.Target, tiles: int, neighbours: int, last: int) -> float:
     """Blocks of the busiest unit, of which so many neighbours start together; on RDNA, of a pair's half."""
-    if neighbours <= 2:
-        whole = ceil(tiles / wholes(target)) * wholes(target) / CARDS[target.name].units
-    else:
-        whole = ceil(tiles / UNITS_OF_CLUSTERS[neighbours])
-    return whole + (1 / last - 1 if last > 1 else 0)
+    at_once = wholes(target)
+    rounds = ceil(tiles / (at_once if neighbours <= 2 else UNITS_OF_CLUSTERS[neighbours]))
+    in_last = ceil(tiles % at_once * last / at_once) / last - 1 if last > 1 else 0
+    return (rounds + in_last) * (at_once / CARDS[target.name].units)
 
 
 def parts_together(target: arch.Target) -> int:

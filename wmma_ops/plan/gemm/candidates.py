@@ -50,7 +50,8 @@ def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> 
     tiles = prod(config.tiles(problem)) * problem.batch
     units = model.CARDS[target.name].units
     may_split = loop.splits(config)
-    if may_split and problem.batch == 1 and tiles > units and (rest := last_round(problem, config, target)):
+    at_once = model.wholes(target)
+    if may_split and problem.batch == 1 and tiles > at_once and (rest := last_round(problem, config, target)):
         last = min(units // rest, k_tiles // 4, 8)
         if last > 1:
             yield config.but(last=last)

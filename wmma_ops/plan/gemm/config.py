@@ -112,7 +112,7 @@ def goes_as_it_is(problem: GemmProblem) -> bool:
 
 def last_round(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
     """How many tiles remain when every unit has had as many others."""
-    return prod(config.tiles(problem)) % model.CARDS[target.name].units
+    return prod(config.tiles(problem)) % model.wholes(target)
 
 
 @functools.cache
