@@ -67,6 +67,8 @@ SUM_BYTES = 15  # per cycle, of sums that waves or the blocks of a cluster add u
 UNITS_OF_CLUSTERS = {4: 120, 8: 112}  # that clusters of so many blocks fill at once: each lies in one part of the chip
 SPLIT = 10800  # the kernel that adds up the splits of K
 SPLIT_EARLY = 2500  # the same where it is launched while the one before it runs
+SPLIT_AMD = 4500  # on AMD: what lies between two launches, assumed, and its own way by the emulator's clock
+SPLIT_ROUND = 1500  # on AMD, of parts that are on their way together
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,13 @@ def parts_together(target: arch.Target) -> int:
     return 8 if target.vendor == "amd" else 1
 
 
+def adding_up(target: arch.Target, parts: int) -> float:
+    """The kernel that adds up parts of K, but for the bytes that it moves."""
+    if target.vendor == "amd":
+        return SPLIT_AMD + SPLIT_ROUND * ceil(parts / parts_together(target))
+    return SPLIT_EARLY if target.family == "sm90" else SPLIT
+
+
 def cycles(target: arch.Target, work: Work) -> float:
     together = min(work.load, work.resident)
     memory = work.tile_bytes / work.way.tile_bytes
@@ -183,5 +192,5 @@ def cycles(target: arch.Target, work: Work) -> float:
         total += work.way.last
     total += work.way.cluster * log2(work.cluster) + work.shared_sums / SUM_BYTES
     if work.splits > 1:
-        total += (SPLIT_EARLY if target.family == "sm90" else SPLIT) + work.split_bytes / CARDS[target.name].memory
+        total += adding_up(target, work.splits) + work.split_bytes / CARDS[target.name].memory
     return total

@@ -29,7 +29,7 @@ def _stored(problem: GemmProblem, config: GemmConfig, loop: Loop) -> float:
     if problem.k2:
         each = sum(_stored(pair, config, loop) * pair.k for pair in problem.pairs)
         return each / (problem.k + problem.k2)
-    return _moved(problem, config, loop) * config.block_k * loop.narrow_loads(problem)
+    return _moved(problem, config, loop) * config.block_k * loop.narrow_loads(problem, config)
 
 
 def _traffic(problem: GemmProblem, config: GemmConfig, target: arch.Target, loop: Loop) -> float:

@@ -81,8 +81,8 @@ class Loop:
         """What a run of so many lines of memory costs more that starts on none, as a part of it."""
         return model.STRADDLE_COPIED
 
-    def narrow_loads(self, problem: GemmProblem) -> float:
-        """How many times longer operands take that cannot be loaded 16 bytes at a time."""
+    def narrow_loads(self, problem: GemmProblem, config: GemmConfig) -> float:
+        """How many times longer operands take that cannot be loaded 16 bytes, or lines, at a time."""
         return 1
 
     def times_b_is_read(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:

@@ -46,7 +46,7 @@ class Staged(TiledLoop):
     def straddling(self, lines: float) -> float:
         return model.STRADDLE / max(lines, 1)
 
-    def narrow_loads(self, problem: GemmProblem) -> float:
+    def narrow_loads(self, problem: GemmProblem, config: GemmConfig) -> float:
         """An instruction each."""
         return max(1, 4 / (min(problem.a_vec, problem.b_vec) * problem.a.itemsize))
 
