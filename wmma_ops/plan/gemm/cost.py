@@ -68,6 +68,9 @@ def work_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, least
         wave_sums = config.block_m // config.waves_m * (config.block_n // config.waves_n) // target.wave
         shared_bytes = loop.shared_bytes(problem, config, target)
         resident = model.resident(target, config.waves, wave_sums * (sum_bytes // 4) + 100, shared_bytes)
+    if config.last > 1 and load > resident and model.wholes(target) < model.CARDS[target.name].units:
+        # Parts that come a round later have the pair of units to themselves, and leave half of it idle.
+        load = model.load(target, blocks, config.together, 1)
     return model.Work(
         way=way,
         load=load,
