@@ -104,6 +104,19 @@ def test_reading_b_takes_the_time_that_memory_takes(target):
     assert estimates[0].by_memory
 
 
+@pytest.mark.parametrize("order", ["reverse", "random"])
+def test_waves_in_any_order(order, monkeypatch):
+    monkeypatch.setattr(planner, "choose", any_streamed(1))
+    torch.ops.wmma._forget_plans()
+    a, b = torch.randn(13, 1096).bfloat16(), torch.randn(1096, 72).bfloat16()
+    results = []
+    for how in ("forward", order):
+        with wmma_ops.emulate("gfx942", order=how, seed=5):
+            results.append(wmma_ops.matmul(a, b))
+    torch.ops.wmma._forget_plans()
+    assert torch.equal(*results)
+
+
 @dataclass(frozen=True)
 class Wrong:
     name: str
