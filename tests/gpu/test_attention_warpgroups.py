@@ -162,8 +162,9 @@ def test_whose_gradients_are_planned():
             out, _ = wmma_ops.attention(q, q, q)
             return torch.autograd.grad(out, q, torch.empty_like(out))
 
-        *_, planned = launching.plans(call, target)
-        assert isinstance(planned.plan.config, warpgroup_gradients.WarpgroupGradientsConfig) == takes
+        (problem,) = (x for x in launching.problems(call, target) if x.backward)
+        config = planner.plan(problem, target).config
+        assert isinstance(config, warpgroup_gradients.WarpgroupGradientsConfig) == takes
 
 
 def test_who_is_planned():
@@ -176,8 +177,9 @@ def test_who_is_planned():
         (torch.bfloat16, 36, 4096, False),
     ):
         q = torch.empty(2, 8, sq, e, dtype=dtype)
-        found = wmma_ops.explain("attention", q, q, q, target=target.name)
-        assert isinstance(found.config, warpgroup.WarpgroupConfig) == takes, found.config
+        (problem,) = launching.problems(lambda q=q: wmma_ops.attention(q, q, q), target)
+        config = planner.plan(problem, target).config
+        assert isinstance(config, warpgroup.WarpgroupConfig) == takes, config
 
 
 KERNEL, TILES = "wmma/attention/warpgroup.hpp", "wmma/attention/warpgroup_tiles.hpp"
