@@ -3,9 +3,9 @@ that is not the pinned one, or what another release of torch is.
 
 The quick part has one CDNA and one RDNA target of those that are emulated, with half of their values and of the emulator's
 tests, for the device library one of those that kernels only compile for, every third of the kernels that are wrong on
-purpose, nothing that is marked `full`, and no models. The turn is the commit's number, so that many commits together run
-everything. The rest has half of the tests of the other targets, by turns too, and a quarter of those of a target whose code
-is another's.
+purpose and of those that are drawn at random, nothing that is marked `full`, and no models. The turn is the commit's number,
+so that many commits together run everything. The rest has half of the tests of the other targets, by turns too, and a
+quarter of those of a target whose code is another's.
 
 Another torch (tests/torch_versions.py) meets some tests of each kind that depend on it more than on us.
 """
@@ -19,7 +19,14 @@ from wmma_ops.hardware import arch
 TIERS = ("full", "quick", "rest", "compilers", "torch")
 WRONG = ("test_wrong.py", "test_wrong_kernels.py", "test_wrong_two_products.py", "test_wrong_turns.py")
 THIRDS = 3
-BY_HALVES = ("test_from_end_to_end", "test_microkernels_do_what_they_say")  # on a target of each kind
+BY_HALVES = (  # on a target of each kind
+    "test_from_end_to_end", "test_microkernels_do_what_they_say", "test_any_configuration_keeps_the_contract",
+    "test_every_case_in_one_kernel",
+)  # fmt: skip
+BY_THIRDS = (
+    "test_is_caught", "test_a_drawn_kernel_compiles_and_spills_nothing",
+    "test_a_drawn_kernel_of_two_pairs_compiles_and_spills_nothing",
+)  # fmt: skip
 NVIDIA = "sm_90a"
 COMPILED = ("sm_80", NVIDIA, "gfx1250")
 NATURAL = (
@@ -159,7 +166,7 @@ def is_quick(item, turn: int) -> bool:
     if not hasattr(item, "callspec"):
         return True
     name = getattr(item, "originalname", "")
-    if item.path.name in WRONG or name == "test_is_caught":
+    if item.path.name in WRONG or name in BY_THIRDS:
         return sum(item.callspec.id.encode()) % THIRDS == turn % THIRDS
     return name not in BY_HALVES or is_in_part(item, turn, 2)
 

@@ -91,18 +91,16 @@ def _drawn(draw: random.Random, kind: tuple, target: arch.Target, k2: int = 0):
             return problem, draw.choice(found)
 
 
+@pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_drawn_kernel_compiles_and_spills_nothing(kind):
-    draw = random.Random(kind)
-    for _ in range(3):
-        _compiles_and_spills_nothing(*_drawn(draw, KINDS[kind], arch.target("sm_90a")))
+def test_a_drawn_kernel_compiles_and_spills_nothing(kind, number):
+    _compiles_and_spills_nothing(*_drawn(random.Random(f"{kind} {number}"), KINDS[kind], arch.target("sm_90a")))
 
 
+@pytest.mark.parametrize("k2", [16, 1024])
 @pytest.mark.parametrize("kind", PAIRED)
-def test_a_drawn_kernel_of_two_pairs_compiles_and_spills_nothing(kind):
-    draw = random.Random(kind)
-    for k2 in (16, 1024):
-        _compiles_and_spills_nothing(*_drawn(draw, PAIRED[kind], arch.target("sm_90a"), k2))
+def test_a_drawn_kernel_of_two_pairs_compiles_and_spills_nothing(kind, k2):
+    _compiles_and_spills_nothing(*_drawn(random.Random(kind), PAIRED[kind], arch.target("sm_90a"), k2))
 
 
 def _compiles_and_spills_nothing(problem, config):

@@ -61,6 +61,15 @@ def test_the_wrong_kernels_take_turns():
     assert all(20 <= sum(turns[i] for turns in seen) <= 40 for i in range(3))
 
 
+@pytest.mark.parametrize("name", tiers.BY_THIRDS)
+def test_so_do_those_that_are_caught_or_drawn(name):
+    named = [_Item("unit/test_x.py", f"kind {i}", i % 3) for i in range(30)]
+    for item in named:
+        item.originalname = name
+    seen = [[tiers.is_quick(item, turn) for turn in range(3)] for item in named]
+    assert all(sum(turns) == 1 for turns in seen)
+
+
 def values(target: str, part: int) -> _Item:
     item = _Item("contract/test_values.py", f"emulated:{target}", part)
     item.originalname, item.callspec.params = "test_kernels_keep_the_contract", {"emulated": target, "part": part}
