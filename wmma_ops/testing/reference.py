@@ -15,6 +15,7 @@ bounds of both add up. int8 products are exact. From there on:
     x + y, x·y in the accumulator:                   errors add up (times the other factor), plus u·|result|
     act(x):                                          L·e + 16·u·max(|x|, 1), L its largest slope; relu and leaky exact
     rounding to the output:                          v·(|x| + e) + the output's smallest subnormal
+    float32 where torch's precision is high:         2⁻¹⁴ of each product, and 2⁻¹³³ of each operand (`APART`)
     below 2⁻¹²⁶, the smallest normal float32:        may be flushed to zero (processors' bfloat16 products do so)
     rounding to an integer:                          ½ + e, or 0 where everything before was exact
 
@@ -88,14 +89,23 @@ def gamma_of(k: int, u: float) -> float:
     return roundings * u / (1 - roundings * u)
 
 
+# What three products of the parts of two float32 are off by (kernels/wmma/tile/float_parts.hpp), relative to their
+# product: 1.0023·2⁻¹⁴ at most, tried with the low halves of all numbers; and how little a part can hold.
+APART, LEAST_PART = 1.01 * 2.0**-14, 2.0**-133
+
+
 def product(a: Value, b: torch.Tensor, u: float, integer: bool = False, k: int | None = None) -> Value:
     """a·b summed up with rounding unit u (exactly, for integers), as a part of a sum of k products where that is given."""
+    in_parts = b.dtype == torch.float32 and torch.get_float32_matmul_precision() == "high"
     b = b.double()
     magnitude = torch.matmul(a.x.abs(), b.abs())
     gamma = 0.0 if integer else gamma_of(a.x.shape[-1] if k is None else k, u)
     error = gamma * magnitude
     if bool(a.error.any()):
         error = error + torch.matmul(a.error, b.abs()) * (1 + gamma)
+    if in_parts:
+        least = LEAST_PART * (a.x.abs().sum(-1, keepdim=True) + b.abs().sum(-2, keepdim=True))
+        error = error + (1 + gamma) * (APART * magnitude + least)
     return Value(torch.matmul(a.x, b), error)
 
 

@@ -401,6 +401,8 @@ WMMA_DEVICE float max(float a, float b) { return __builtin_fmaxf(a, b); }
 WMMA_DEVICE double min(double a, double b) { return __builtin_fmin(a, b); }
 WMMA_DEVICE double max(double a, double b) { return __builtin_fmax(a, b); }
 WMMA_DEVICE float abs(float x) { return __builtin_fabsf(x); }
+// x within ±most; a NaN is one of the two.
+WMMA_DEVICE float within(float x, float most) { return __builtin_amdgcn_fmed3f(x, -most, most); }
 
 WMMA_DEVICE uint16_t half_from_float(float x) { return bit_cast<uint16_t>(static_cast<_Float16>(x)); }
 WMMA_DEVICE float float_from_half(uint16_t bits) { return static_cast<float>(bit_cast<_Float16>(bits)); }

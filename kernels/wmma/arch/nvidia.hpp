@@ -171,6 +171,10 @@ WMMA_DEVICE uint32_t pair_halves(uint32_t first, uint32_t second) {
   return __byte_perm(first, second, kHigh ? 0x7632 : 0x5410);
 }
 
+WMMA_DEVICE uint32_t bf16_pair_cut(float first, float second) {
+  return pair_halves<true>(bit_cast<uint32_t>(first), bit_cast<uint32_t>(second));
+}
+
 // Four bytes of two words: the selectors 0 to 3 name those of the first, 4 to 7 those of the second.
 WMMA_DEVICE uint32_t pick_bytes(uint32_t first, uint32_t second, uint32_t selectors) {
   return __byte_perm(first, second,
@@ -264,6 +268,8 @@ WMMA_DEVICE float max(float a, float b) { return ::fmaxf(a, b); }
 WMMA_DEVICE double min(double a, double b) { return ::fmin(a, b); }
 WMMA_DEVICE double max(double a, double b) { return ::fmax(a, b); }
 WMMA_DEVICE float abs(float x) { return ::fabsf(x); }
+// x within ±most; a NaN is one of the two.
+WMMA_DEVICE float within(float x, float most) { return ::fmaxf(::fminf(x, most), -most); }
 
 WMMA_DEVICE uint16_t half_from_float(float x) {
   uint16_t bits;

@@ -5,6 +5,7 @@
 
 #include <wmma/grid.hpp>
 #include <wmma/tile/config.hpp>
+#include <wmma/tile/float_parts.hpp>
 #include <wmma/tile/shared_tile.hpp>
 
 namespace wmma {
@@ -29,17 +30,21 @@ WMMA_CONSTEXPR int power_of_two_up_to(int x) {
 
 // kOuter lines of kDepth elements. kVec as the planner promises: kVec elements from any multiple of kVec are aligned
 // neighbours. kWide: offsets within the tile may pass 32 bits.
-template <class Storage, class Element, Order kOrder, int kOuter, int kDepth, int kThreads, int kVec, bool kWide,
-          class Stage, class TileType = SharedTile<kOuter, kDepth * sizeof(Element)>>
+template <
+    class Storage, class Element, Order kOrder, int kOuter, int kDepth, int kThreads, int kVec, bool kWide, class Stage,
+    class TileType = TileOfParts<kOuter, kDepth * sizeof(typename InTile<Element>::Part), InTile<Element>::kParts>>
 class StagedLoader {
   static constexpr bool kAlong = kOrder == Order::kAlongK;
-  static constexpr int kPerChunk = 16 / sizeof(Element);
-  static constexpr int kPiece = detail::lower(kVec, kPerChunk);  // elements of one load
-  static constexpr int kLines = kAlong ? 1 : kPiece;             // of a thread's block, and its length along K:
+  using Part = typename InTile<Element>::Part;
+  static constexpr int kParts = InTile<Element>::kParts;
+  static constexpr int kBytes = sizeof(Part);  // from one element of a line to the next
+  static constexpr int kPerChunk = 16 / kBytes;
+  static constexpr int kPiece = detail::lower(kVec, kPerChunk / kParts);  // elements of one load
+  static constexpr int kLines = kAlong ? 1 : kPiece;  // of a thread's block, and its length along K:
   static constexpr int kShare = kOuter * kDepth / kThreads / kLines;
   // Along K a run is one load, or a word of single elements: neighbouring threads then read neighbouring memory. Across
   // K it is as long as the threads' shares allow.
-  static constexpr int kRun = kAlong ? (kPiece * sizeof(Element) >= 4 ? kPiece : 4 / static_cast<int>(sizeof(Element)))
+  static constexpr int kRun = kAlong ? (kPiece * kBytes >= 4 ? kPiece : 4 / kBytes)
                                      : detail::lower(kPerChunk, detail::power_of_two_up_to(kShare < 1 ? 1 : kShare));
   static constexpr int kLoads = kAlong ? kRun / kPiece : kRun;
   static constexpr int kOffsets = kAlong ? 1 : kLoads;
@@ -47,7 +52,7 @@ class StagedLoader {
   static constexpr int kGroups = kOuter / kLines;  // across
   static constexpr int kTotal = kRuns * kGroups;
   static constexpr bool kExact = kTotal % kThreads == 0;
-  static_assert(kDepth % kRun == 0 && kOuter % kLines == 0 && kRun * sizeof(Element) <= 16, "blocks fill the tile");
+  static_assert(kDepth % kRun == 0 && kOuter % kLines == 0 && kRun * kBytes <= 16, "blocks fill the tile");
 
   using Offset = Choose<kWide, int64_t, uint32_t>;
 
@@ -172,8 +177,25 @@ class StagedLoader {
         }
       }
     }
-    const uint32_t byte = place.k * static_cast<uint32_t>(sizeof(Element));
-    arch::copy<kRun>(reinterpret_cast<Element*>(tile + Tile::offset(place.line + line, byte / 16) + byte % 16), run);
+    const uint32_t byte = place.k * static_cast<uint32_t>(kBytes);
+    unsigned char* const at = tile + Tile::offset(place.line + line, byte / 16) + byte % 16;
+    if constexpr (kParts == 1) {
+      arch::copy<kRun>(reinterpret_cast<Element*>(at), run);
+    } else {
+      store_parts(at, run);
+    }
+  }
+
+  static WMMA_DEVICE void store_parts(unsigned char* at, const Element* run) {
+    uint32_t first[(kRun + 1) / 2], second[(kRun + 1) / 2];
+#pragma unroll
+    for (int k = 0; k < kRun; k += 2) {
+      const int next = k + 1 < kRun ? k + 1 : k;
+      first[k / 2] = arch::bf16_pair_cut(run[k].first, run[next].first);
+      second[k / 2] = arch::bf16_pair_cut(run[k].second, run[next].second);
+    }
+    arch::copy_bytes<kRun * kBytes>(at, first);
+    arch::copy_bytes<kRun * kBytes>(at + Tile::kPartBytes, second);
   }
 
   template <bool kMasked>
@@ -194,17 +216,17 @@ class StagedLoader {
   // The lanes that shared memory serves together write kRun elements each; how many cycles that takes, or some number
   // from `enough` on. Compilers' interpreters are slow: it counts no more than it must.
   static WMMA_CONSTEXPR int store_cycles(uint32_t spread, int enough) {
-    constexpr uint32_t kBytes = kRun * sizeof(Element) < 4 ? 4 : kRun * sizeof(Element);
-    constexpr uint32_t kTogether = detail::lower(arch::kBankBytes / static_cast<int>(kBytes), arch::kWaveSize);
+    constexpr uint32_t kOfRun = kRun * kBytes < 4 ? 4 : kRun * kBytes;
+    constexpr uint32_t kTogether = detail::lower(arch::kBankBytes / static_cast<int>(kOfRun), arch::kWaveSize);
     constexpr uint32_t kBanks = arch::kBankBytes / 4;
     int worst = 0;
     for (uint32_t line = 0; line < detail::lower(kLines, 8); ++line) {
       int words[kBanks] = {};
       for (uint32_t lane = 0; lane < kTogether; ++lane) {
         const uint32_t rest = lane / spread;
-        const uint32_t byte = (rest / kGroups * spread + lane % spread) * kRun * sizeof(Element);
+        const uint32_t byte = (rest / kGroups * spread + lane % spread) * kRun * kBytes;
         const uint32_t at = (Tile::offset(rest % kGroups * kLines + line, byte / 16) + byte % 16) / 4;
-        for (uint32_t word = 0; word < kBytes / 4; ++word) {
+        for (uint32_t word = 0; word < kOfRun / 4; ++word) {
           const int cycles = ++words[(at + word) % kBanks];
           if (cycles > worst) worst = cycles;
         }

@@ -43,12 +43,19 @@ struct WaveTile {
   }
 };
 
+// In how many parts a product takes its operands.
+template <class Product, class = void>
+inline constexpr int kPartsOf = 1;
+template <class Product>
+inline constexpr int kPartsOf<Product, decltype(static_cast<void>(Product::kParts))> = Product::kParts;
+
 // Reads an operand's kTiles tiles of step after step from a tile whose lines run along K. The addresses differ from
 // step to step by more than a sum, but not from line to line: so each step has its own, computed once.
 template <class Product, class Tile, bool kIsA, int kTiles, int kSteps>
 class LineReader {
   static constexpr int kSide = kIsA ? Product::kRows : Product::kCols;
   static constexpr int kChunks = kIsA ? Product::kChunksA : Product::kChunksB;
+  static constexpr int kOfPart = kChunks / kPartsOf<Product>;  // the other parts lie as the first
 
  public:
   WMMA_DEVICE LineReader(uint32_t lane, uint32_t first, uint32_t first_step, uint32_t step_stride) {
@@ -57,7 +64,7 @@ class LineReader {
     for (int step = 0; step < kSteps; ++step) {
       const uint32_t chunk = (first_step + step * step_stride) * kChunksOfStep;
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i) {
+      for (int i = 0; i < kOfPart; ++i) {
         at_[step][i] = kIsA ? Tile::offset(first + Product::a_line(lane, i), chunk + Product::a_chunk(lane, i))
                             : Tile::offset(first + Product::b_line(lane, i), chunk + Product::b_chunk(lane, i));
       }
@@ -68,14 +75,17 @@ class LineReader {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i) x[n][i] = Product::load(tile + at_[step][i] + n * (kSide * Tile::kPitch * 16));
+      for (int i = 0; i < kChunks; ++i) {
+        const int beside = i / kOfPart * (Tile::kBytes / kPartsOf<Product>)+n * (kSide * Tile::kPitch * 16);
+        x[n][i] = Product::load(tile + at_[step][i % kOfPart] + beside);
+      }
     }
   }
 
  private:
   // Whole products further down the swizzle is the same again, so they lie at constant distances.
   static_assert(kSide % Tile::kPeriod == 0, "the swizzle repeats");
-  uint32_t at_[kSteps][kChunks];
+  uint32_t at_[kSteps][kOfPart];
 };
 
 // A's and B's operands, each by its reader.

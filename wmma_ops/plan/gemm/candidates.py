@@ -13,7 +13,7 @@ from wmma_ops.plan.gemm.config import GemmConfig, last_round
 from wmma_ops.plan.gemm.loops import LOOPS, loop_of
 from wmma_ops.plan.problem import GemmProblem
 
-_MEDIUM = 2  # of GemmProblem.precision; "high" asks for more than bfloat16 has, and gets float32
+_HIGH, _MEDIUM = 1, 2  # of GemmProblem.precision
 _SPLITS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
@@ -33,9 +33,24 @@ def element_of(problem: GemmProblem, target: arch.Target) -> tuple[torch.dtype, 
     return a, True, f"{target.name} has no {name} matrix instruction"
 
 
+def takes_parts(problem: GemmProblem, target: arch.Target) -> bool:
+    """Whether three products of bfloat16 are enough, and do not stand beside a matrix instruction of float32."""
+    _, lanes, _ = element_of(problem, target)
+    return lanes and problem.a == torch.float32 and problem.precision == _HIGH
+
+
 def candidates(problem: GemmProblem, target: arch.Target) -> Iterator[GemmConfig]:
     """Every configuration that fits, but for the split of K."""
     element, lanes, _ = element_of(problem, target)
+    yield from _of(problem, target, element, lanes)
+    if takes_parts(problem, target):
+        for one in _of(problem, target, torch.bfloat16, False):
+            config = one.but(parts=2)
+            if loop_of(config).shared_bytes(problem, config, target) <= target.lds_bytes:
+                yield config
+
+
+def _of(problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool) -> Iterator[GemmConfig]:
     taking = [loop for loop in LOOPS.values() if loop.takes(problem, target, element, lanes)]
     beside = frozenset(loop.name for loop in taking)
     for loop in taking:

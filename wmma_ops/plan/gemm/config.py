@@ -36,6 +36,7 @@ class GemmConfig:
     last: int = 1  # blocks that share each tile of the last round, which leaves units without one, and split its K
     share: int = 1  # neighbouring blocks down that take the same tiles of B, each bringing a part of them to all
     share_a: int = 1  # the same of A, side by side
+    parts: int = 1  # that an element in shared memory has: a float32 is the sum of two of bfloat16
     walks: bool = False  # blocks stay and go from tile to tile: the next one's operands come while a result leaves
 
     def but(self, **changes) -> "GemmConfig":
@@ -73,7 +74,7 @@ class GemmConfig:
         return ceil(problem.k / self.block_k) * self.block_k + problem.k2 if problem.k2 else problem.k
 
     def __str__(self) -> str:
-        kind = "FMA" if self.lanes else type_name(self.element)
+        kind = "FMA" if self.lanes else type_name(self.element) + (f" in {self.parts} parts" if self.parts > 1 else "")
         extras = [
             text
             for text, there in (

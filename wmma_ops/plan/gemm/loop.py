@@ -71,7 +71,8 @@ class Loop:
 
     def rate(self, config: GemmConfig, target: arch.Target) -> float:
         """FLOP of the matrix unit per clock and unit."""
-        return model.rate(target, config.element, config.lanes)
+        products = {1: 1, 2: 3}[config.parts]
+        return model.rate(target, config.element, config.lanes) / products
 
     def shared_cycles(self, config: GemmConfig, target: arch.Target) -> float:
         """Of shared memory, for a step."""

@@ -16,6 +16,7 @@ from wmma_ops.plan.problem import GemmNumbers, GemmProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, registered, waves_told
 
 _REDUCE_THREADS = 256
+_IN_PARTS = "float_parts_t"  # of kernels/wmma/tile/float_parts.hpp
 
 
 def choose(problem: GemmProblem, target: arch.Target) -> tuple[GemmConfig, float]:
@@ -56,7 +57,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
     operands = {
         "A": CPP[problem.a],
         "B": CPP[problem.b],
-        "Element": CPP[config.element],
+        "Element": f"wmma::{_IN_PARTS}" if config.parts > 1 else CPP[config.element],
         "Number": number_of(problem),
         "C": CPP[problem.c],
         "D": CPP[problem.d],
@@ -114,7 +115,8 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         ),
     ]
     defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.together > 1}
-    before = f"namespace wmma {{ struct {loop.tag}; }}\n"
+    told = [loop.tag] + ([_IN_PARTS] if config.parts > 1 else [])
+    before = f"namespace wmma {{ {' '.join(f'struct {name};' for name in told)} }}\n"
     before += registered((problem.a_activation, problem.activation)) + loop.source_before(config)
     return kernel_text(f"wmma/gemm/{loop.name}.hpp", "gemm.hip", members=members, before=before, defines=defines)
 
@@ -178,5 +180,7 @@ def _reason(problem: GemmProblem, config: GemmConfig, target: arch.Target, price
     tiles = prod(config.tiles(problem)) * problem.batch
     units = model.CARDS[target.name].units
     _, _, other = element_of(problem, target)
+    if config.parts > 1:
+        other = "torch's float32 matmul precision is high: three products of bfloat16 parts, float32 sums"
     text = f"the cheapest of the modelled configurations, {price / 1000:.0f} thousand cycles: {tiles} tiles on {units} units"
     return f"{text}; {other}" if other else text

@@ -97,7 +97,7 @@ class TiledLoop(Loop):
         wave_m, wave_n = config.block_m // config.waves_m, config.block_n // config.waves_n
         lines = config.block_m + config.block_n  # written
         lines += config.waves_m * config.waves_n * (wave_m + wave_n) * step.copies  # read
-        return lines * config.block_k * config.element.itemsize / shared_rate(target)
+        return lines * config.block_k * config.element.itemsize * config.parts / shared_rate(target)
 
 
 def step_bytes(
@@ -107,7 +107,7 @@ def step_bytes(
     total = 0
     for edge, order in ((config.block_m, problem.a_order), (config.block_n, problem.b_order)):
         lines, length = (edge, config.block_k) if lines_along(order) else (config.block_k, edge)
-        total += tile_bytes(target, lines, length, config.element.itemsize)
+        total += config.parts * tile_bytes(target, lines, length, config.element.itemsize)
     return total
 
 

@@ -37,7 +37,7 @@ class Staged(TiledLoop):
         if target.wave == 32 and target.vendor == "amd":
             step = step_of(target, config.element, config.lanes, config.side)
             wave_m, wave_n = config.block_m // config.waves_m, config.block_n // config.waves_n
-            operands = (wave_m + wave_n) * step.depth * step.copies * config.element.itemsize // 4 // 32
+            operands = (wave_m + wave_n) * step.depth * step.copies * config.parts * config.element.itemsize // 4 // 32
             spare = min(spare, 256 - 40 - wave_m * wave_n // 32 * config.sum_bytes // 4 - operands)
         if config.last > 1 and _has_extras(problem):
             spare -= _EXTRAS_AND_PARTS
