@@ -3,6 +3,9 @@
 import functools
 import gzip
 import json
+import re
+import runpy
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +14,10 @@ from typed import typed
 import wmma_ops
 from wmma_ops.analysis import clock
 from wmma_ops.cli.main import main
+from wmma_ops.emulator.timing import timeline
 from wmma_ops.hardware import arch
 
+DOCS = Path(__file__).parents[2] / "docs"
 SMALL = ("matmul", "--m", "512", "--n", "512", "--k", "512", "--dtype", "bfloat16")
 LARGE = ("matmul", "--m", "2048", "--n", "2048", "--k", "512", "--dtype", "bfloat16")
 
@@ -154,10 +159,35 @@ def test_why_a_kernel_is_slow(tmp_path, conflicts, step, bound, shown):
     if not bound:
         assert "conflicts" not in launch.timing().bound
         return
-    launch.draw(str(tmp_path / "slow.svg"), "a kernel")
+    launch.draw(str(tmp_path / "slow.svg"), "a kernel", 1000)
     text = (tmp_path / "slow.svg").read_text(encoding="utf-8")
     assert f"bound by {bound}" in text
     assert shown in text
+    middle = launch.timing().cycles // 2
+    assert f"of which {middle:,} to {middle + 1000:,} are drawn" in text
+
+
+def test_what_is_nearer_than_a_dot_is_drawn_as_one():
+    spans = [(40, 10), (0, 4), (5, 3), (9, 20), (12, 2)]
+    assert timeline._joined(spans, 1) == [(0, 29), (40, 10)]
+    assert timeline._joined(spans, 0) == [(0, 4), (5, 3), (9, 20), (40, 10)]
+
+
+def test_the_pictures_of_loops_are_those_that_are_shown():
+    """Drawing them anew takes minutes: python docs/draw_loops.py."""
+    pictures = runpy.run_path(str(DOCS / "draw_loops.py"))["PICTURES"]
+    page = (DOCS / "pages/timing.md").read_text(encoding="utf-8")
+    shown = re.findall(r"\(\.\./assets/(loop-\S+\.svg)\)", page)
+    assert shown == [one.path.name for one in pictures]
+    assert sorted(shown) == sorted(path.name for path in (DOCS / "assets").glob("loop-*"))
+    for one in pictures:
+        assert one.path.stat().st_size < 150_000
+        text = one.path.read_text(encoding="utf-8")
+        first, last = (
+            int(x.replace(",", "")) for x in re.search(r"of which ([\d,]+) to ([\d,]+) are drawn", text).groups()
+        )
+        assert f">{one.name}: " in text
+        assert last - first == one.cycles
 
 
 def test_the_report_by_the_clock(capsys, monkeypatch):

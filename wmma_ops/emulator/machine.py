@@ -61,11 +61,12 @@ class Statistics:
         """How long the blocks take that are resident together on one compute unit, by the rules of its family."""
         return self._traced().timing()
 
-    def draw(self, path: str, title: str = "") -> None:
-        """Draws that: a lane a wave, what it issues and what it waits for, into a .png or .svg."""
+    def draw(self, path: str, title: str = "", cycles: int | None = None) -> None:
+        """Draws that: a lane a wave, what it issues and what it waits for, into a .png or .svg. `cycles` says how many of
+        them, in the middle."""
         from wmma_ops.emulator.timing import timeline
 
-        timeline.draw(self._traced(), self.timing(), title, path)
+        timeline.draw(self._traced(), self.timing(), title, path, cycles)
 
     def _traced(self) -> Trace:
         if self.trace is None:

@@ -8,6 +8,7 @@ from wmma_ops.emulator.timing.unit import BARRIER, Span
 
 FORMATS = (".png", ".svg")
 _LONG = 20_000  # cycles: more is drawn in part
+_DOTS = 1_000  # across: what is nearer than one is drawn as one
 _UNITS = {
     "matrix": ("matrix", "#2563eb"),
     "vector": ("vector", "#16a34a"), "packed": ("vector", "#16a34a"), "transcendental": ("vector", "#16a34a"),
@@ -35,20 +36,22 @@ def check(path: str) -> None:
         raise ValueError(f"{path}: pictures end in {' or '.join(FORMATS)}")
 
 
-def draw(trace: Trace, timing: Timing, title: str, path: str) -> None:
-    """Writes the picture: all of it, or, where that is long, two rounds of the longest loop in the middle."""
+def draw(trace: Trace, timing: Timing, title: str, path: str, cycles: int | None = None) -> None:
+    """Writes the picture: so many cycles in the middle; all of it by default, or, where that is long, two rounds of the
+    longest loop."""
     check(path)
     try:
         import matplotlib
         from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
+        from matplotlib.patches import Patch, PathPatch
+        from matplotlib.path import Path as Shape
     except ImportError as error:
         raise ImportError("drawing needs matplotlib: pip install matplotlib") from error
 
     first, last = 0, timing.cycles
-    if last > _LONG:
+    if cycles or last > _LONG:
         first = last // 2
-        last = first + int(2 * timing.loops[0].cycles if timing.loops else _LONG)
+        last = min(first + (cycles or int(2 * timing.loops[0].cycles if timing.loops else _LONG)), timing.cycles)
     bars: dict[tuple[int, str, str], list[tuple[int, int]]] = {}  # (wave, label, colour): (start, length)
 
     def keep(span: Span) -> None:
@@ -57,13 +60,21 @@ def draw(trace: Trace, timing: Timing, title: str, path: str) -> None:
             bars.setdefault((span.wave, label, colour), []).append((span.start, max(span.stop - span.start, 1)))
 
     trace.timing(keep)
+    bars = {lane: _joined(spans, (last - first) // _DOTS) for lane, spans in bars.items()}
     with matplotlib.rc_context({"svg.hashsalt": "wmma_ops", "svg.fonttype": "none", "font.size": 8}):
         figure = Figure(figsize=(12, 0.32 * timing.waves + 2), layout="constrained")
         axis = figure.subplots()
         for (wave, label, colour), spans in bars.items():
             # What is issued lies over what is waited for.
             waits = label.startswith("waits")
-            axis.broken_barh(spans, (wave - 0.4, 0.8), facecolors=colour, zorder=1 if waits else 2, linewidth=0)
+            corners = []
+            for start, length in spans:
+                begin, end = max(start, first), min(start + length, last)
+                low, high = wave - 0.4, wave + 0.4
+                corners += [(begin, low), (begin, high), (end, high), (end, low), (begin, low)]
+            codes = [Shape.MOVETO, Shape.LINETO, Shape.LINETO, Shape.LINETO, Shape.CLOSEPOLY] * len(spans)
+            # One shape: a picture in SVG is then a third as large.
+            axis.add_patch(PathPatch(Shape(corners, codes), facecolor=colour, zorder=1 if waits else 2, linewidth=0))
         axis.set(xlim=(first, last), ylim=(timing.waves - 0.4, -0.6), xlabel="cycles")
         axis.set_yticks(range(timing.waves), [f"wave {i}" for i in range(timing.waves)])
         axis.tick_params(length=0)
@@ -79,3 +90,15 @@ def draw(trace: Trace, timing: Timing, title: str, path: str) -> None:
         )
         metadata = {"Date": None} if Path(path).suffix.lower() == ".svg" else None
         figure.savefig(path, dpi=110, metadata=metadata)
+
+
+def _joined(spans: list[tuple[int, int]], least: int) -> list[tuple[int, int]]:
+    """Those between which there is no more than `least` as one."""
+    found: list[tuple[int, int]] = []
+    for start, length in sorted(spans):
+        if found and start <= sum(found[-1]) + least:
+            begin = found[-1][0]
+            found[-1] = begin, max(sum(found[-1]), start + length) - begin
+        else:
+            found.append((start, length))
+    return found

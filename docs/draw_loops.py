@@ -1,0 +1,59 @@
+"""Draws the main loops on the page of the clock, in the middle of their kernels: python docs/draw_loops.py
+
+A name as the argument draws that one alone. It takes two minutes.
+"""
+
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from wmma_ops.analysis import clock
+from wmma_ops.emulator.timing import timeline
+
+FOLDER = Path(__file__).parent / "assets"
+
+
+@dataclass(frozen=True)
+class Picture:
+    label: str  # of a case of the clock's
+    target: str
+    cycles: int  # that are drawn
+    sizes: clock.Sizes
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / f"loop-{self.label.replace(' ', '-')}-{self.target}.svg"
+
+    @property
+    def name(self) -> str:
+        return f"{self.label} on {self.target}"
+
+
+PRODUCT, ATTENTION = clock.Sizes(k=512), clock.Sizes(queries=1024)
+PICTURES = (
+    Picture("product NT", "gfx942", 4300, PRODUCT),
+    Picture("product NT", "gfx950", 4300, PRODUCT),
+    Picture("attention 128", "gfx942", 4600, ATTENTION),
+    Picture("attention 128", "gfx950", 2600, ATTENTION),
+    Picture("attention 128", "gfx1100", 2400, clock.Sizes(queries=512)),
+    Picture("gradients 128", "gfx90a", 4300, clock.Sizes(queries=512)),
+)
+
+
+def draw(picture: Picture, path: Path) -> None:
+    """Of a call's launches the one that takes longest."""
+    launches = clock.work(picture.label, picture.sizes).explained(picture.target).launches
+    traces = [launch.traced(part=True) for launch in launches]
+    timings = [launch.timed(trace) for launch, trace in zip(launches, traces, strict=True)]
+    longest = max(range(len(timings)), key=lambda i: timings[i].cycles)
+    timeline.draw(traces[longest], timings[longest], picture.name, str(path), picture.cycles)
+    if path.suffix == ".svg":  # a tenth of a point is as fine as any screen
+        path.write_text(re.sub(r"\d+\.\d{2,}", lambda number: f"{float(number[0]):.1f}", path.read_text()))
+
+
+if __name__ == "__main__":
+    for one in PICTURES:
+        if sys.argv[1:] in ([], [one.name]):
+            draw(one, one.path)
+            print(f"wrote {one.path}, {one.path.stat().st_size // 1000} KB")
