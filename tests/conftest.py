@@ -32,6 +32,12 @@ def pytest_addoption(parser):
     )
 
     parser.addoption(
+        "--configurations",
+        type=int,
+        default=5,
+        help="how many configurations of kernels to draw at random for each emulated target (test_drawn.py)",
+    )
+    parser.addoption(
         "--tier",
         default="full",
         choices=tiers.TIERS,

@@ -29,14 +29,14 @@ def backends() -> list[str]:
 
 
 @contextlib.contextmanager
-def _active(name: str, case) -> Iterator[None]:
+def _active(name: str, case, order: str, seed: int) -> Iterator[None]:
     """What is active around the case's call on a backend."""
     if name not in backends():
         raise ValueError(f"backend is {name!r}; takes one of {', '.join(backends())}")
     if not name.startswith("emulated:"):
         yield
         return
-    with wmma_ops.emulate(name.removeprefix("emulated:")) as emulation:
+    with wmma_ops.emulate(name.removeprefix("emulated:"), order=order, seed=seed) as emulation:
         yield
     if not emulation.launches and 0 not in _sizes(case):
         raise Mismatch(f"{case!r}\n  nothing was emulated")
@@ -451,20 +451,26 @@ def compare_with_torch(case, got: Tensor, value: reference.Value, own: Tensor) -
 
 
 def run(
-    case, backend: str = "cpu", implementation: dict[str, Callable] | None = None, *, against_torch: bool = True
+    case,
+    backend: str = "cpu",
+    implementation: dict[str, Callable] | None = None,
+    *,
+    against_torch: bool = True,
+    order: str = "forward",
+    seed: int = 0,
 ) -> None:
     """Runs one case on a backend; raises Mismatch where the contract on values is broken.
 
     `implementation` replaces ops by name: the tests use it to show that wrong ones are caught. `against_torch` is for
-    cases with enough different elements for a largest error to mean something.
+    cases with enough different elements for a largest error to mean something. `order` and `seed` are `emulate`'s.
     """
     device = "cuda" if backend == "cuda" else "cpu"
     t = operands(case)
     values = expected(case, t)
     own = torch_result(case, t) if against_torch else None
-    on_device = {name: None if x is None else _to(x, device) for name, x in t.items()}
+    on_device = {name: None if x is None else fenced(x, device) for name, x in t.items()}
     before = {name: None if x is None else x.clone() for name, x in on_device.items()}
-    with _active(backend, case):
+    with _active(backend, case, order, seed):
         results = call(case, on_device, implementation or {})
     outs = [out_type(case)]
     if isinstance(case, AttentionCase):
@@ -502,7 +508,7 @@ def _check_surroundings(case, x: Tensor) -> None:
 _FENCE = 1 << 16  # bytes, a multiple of every alignment
 
 
-def _to(x: Tensor, device: str) -> Tensor:
+def fenced(x: Tensor, device: str) -> Tensor:
     """`x` on the device with the same strides and surroundings. On the CPU with a fence around these: what a kernel reads
     beyond a tensor is then no neighbour's memory, wherever the allocator has put the others."""
     store = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())
