@@ -114,10 +114,9 @@ def _configured(target: arch.Target):
                 yield "WarpgroupAttention", warpgroup.source(problem, config, target), config.threads, shared
             problem = dataclasses.replace(problem, backward=True, g_order=problem.q_order, g_vec=problem.q_vec)
             for config in warpgroup_gradients.candidates(problem, target):
-                for owns in (False, True):
-                    shared = warpgroup_gradients.shared_bytes(config, owns)
-                    text = warpgroup_gradients.source(problem, config, target, owns)
-                    yield "WarpgroupGradients", text, warpgroup_gradients.THREADS, shared
+                shared = warpgroup_gradients.shared_bytes(config)
+                text = warpgroup_gradients.source(problem, config, target)
+                yield "WarpgroupGradients", text, warpgroup_gradients.THREADS, shared
             lanes = attention.is_lanes(target, problem.dtype)
             for config in (x for owns in (False, True) for x in one(backward.candidates(problem, target, owns))):
                 shared = backward.shared_bytes(config, target, problem.dtype, lanes)
