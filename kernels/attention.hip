@@ -5,7 +5,7 @@
 #ifdef WMMA_ATTENTION_COMBINE
 #include <wmma/attention/combine.hpp>
 
-WMMA_KERNEL(Config::kCombineThreads, 2) void attention_combine(wmma::AttentionArguments arguments) {
+WMMA_KERNEL(Config::kCombineThreads, 2) void attention_combine(Config::Rules::Arguments arguments) {
   wmma::attention_combine<Config>(arguments);
 }
 #else

@@ -12,7 +12,7 @@
 #endif
 
 #ifdef WMMA_ATTENTION_DELTA
-WMMA_KERNEL(Config::kThreads, 2) void attention_delta(wmma::AttentionArguments arguments) {
+WMMA_KERNEL(Config::kThreads, 2) void attention_delta(Config::Rules::Arguments arguments) {
   wmma::attention_delta<Config>(arguments);
 }
 #else
@@ -20,7 +20,7 @@ WMMA_KERNEL(Config::kThreads, 2) void attention_delta(wmma::AttentionArguments a
 using Kernel = wmma::WarpgroupGradients<Config>;
 using Arguments = wmma::MappedAttentionArguments;
 #else
-using Arguments = wmma::AttentionArguments;
+using Arguments = Config::Rules::Arguments;
 #ifdef WMMA_ATTENTION_INTERLEAVED
 using Kernel = wmma::InterleavedGradients<Config>;
 #else

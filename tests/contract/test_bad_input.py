@@ -308,6 +308,39 @@ BAD = [
     ("attention", (f(2, 3, 4),) * 3, {"scale": -INF}, ValueError, "scale is -inf; takes a finite number"),
     ("attention", (f(2, 3, 4),) * 3, {"scale": 1e300}, ValueError, "takes a number in float32's range beside float32"),
     ("attention", (f(2, 3, 4),) * 3, {"scale": "1"}, TypeError, "scale is of type str; takes"),
+    (
+        "attention",
+        (f(2, 3, 4),) * 3,
+        {"softcap": -1.0},
+        ValueError,
+        "softcap is -1.0*; takes 0 .* positive finite number",
+    ),
+    ("attention", (f(2, 3, 4),) * 3, {"softcap": NAN}, ValueError, "softcap is nan; takes 0"),
+    ("attention", (f(2, 3, 4),) * 3, {"softcap": INF}, ValueError, "softcap is inf; takes 0"),
+    ("attention", (f(2, 3, 4),) * 3, {"softcap": 1e300}, ValueError, "softcap is .*float32's range beside float32"),
+    (
+        "attention",
+        (f(2, 3, 4),) * 3,
+        {"sinks": f(3)},
+        ValueError,
+        r"sinks has shape \[3\]; takes .* broadcasts to \[2\]",
+    ),
+    ("attention", (f(2, 3, 4),) * 3, {"sinks": f(2, dtype=BF16)}, TypeError, "sinks is bfloat16; takes float32"),
+    (
+        "attention",
+        (f(5, 2, 3, 4),) * 3,
+        {"alibi_slopes": f(4, 2)},
+        ValueError,
+        r"alibi_slopes has shape \[4, 2\]; takes a shape that broadcasts to \[5, 2\]",
+    ),
+    (
+        "attention",
+        (f(2, 3, 4),) * 3,
+        {"alibi_slopes": f(2, dtype=torch.int32)},
+        TypeError,
+        "alibi_slopes is int32; takes float32",
+    ),
+    ("attention", (f(2, 3, 4),) * 3, {"sinks": META[0, :2]}, TypeError, "sinks is on meta"),
     ("scaled_mm", (f(2, 3), f(3, 2), f(1), f(1)), {}, TypeError, "a is float32; takes int8 or a float8 type"),
     (
         "scaled_mm",
@@ -401,6 +434,9 @@ BAD_NAMES = [
         "is_causal is 'left'; takes a bool, 'top_left'",
     ),
     ("attention", (f(2, 3, 4),) * 3, {"is_causal": 1}, TypeError, "is_causal is of type int; takes a bool"),
+    ("attention", (f(2, 3, 4),) * 3, {"window": (-2, 0)}, ValueError, r"window is \(-2, 0\); takes two sizes of 0 or"),
+    ("attention", (f(2, 3, 4),) * 3, {"window": 5}, TypeError, "window is 5; takes two integers"),
+    ("attention", (f(2, 3, 4),) * 3, {"window": (1.0, 2)}, TypeError, r"window is \(1.0, 2\); takes two integers"),
     (
         "attention",
         (f(2, 3, 4),) * 3,
@@ -418,6 +454,7 @@ BAD_CODES = [
     ("linear", (f(2, 3), f(2, 3)), {"activation": 999}, "activation is code 999"),
     ("gemm_gemm", (f(2, 3), f(3, 2), f(2, 2)), {"activation": 100}, "activation is code 100"),
     ("attention", (f(2, 3, 4),) * 3, {"is_causal": 3}, "is_causal is 3; takes 0"),
+    ("attention", (f(2, 3, 4),) * 3, {"window_right": -5}, "window is (-1, -5); takes two sizes"),
 ]
 
 

@@ -22,6 +22,7 @@ class Wrong:
     caught: type[Exception] | tuple[type[Exception], ...] = Mismatch
     target: str = "gfx942"
     kind: type[Case] = GemmCase
+    group: str = "attention"  # of attention's cases
 
     def __str__(self):
         return f"{self.name}-{self.target}"
@@ -33,6 +34,10 @@ def wrong(name, file, old, new, notices, caught=Mismatch, target="gfx942"):
 
 def wrong_attention(name, file, old, new, notices, caught=Mismatch, target="gfx942"):
     return Wrong(name, ((file, old, new),), notices, caught, target, AttentionCase)
+
+
+def wrong_rule(name, file, old, new, notices, target="gfx942"):
+    return Wrong(name, ((file, old, new),), notices, Mismatch, target, AttentionCase, "rules")
 
 
 EPILOGUE, ROUNDING = "tile/epilogue.hpp", "tile/rounding.hpp"
@@ -297,12 +302,64 @@ WRONG = [
         Race,
         target="gfx1201",
     ),
+    wrong_rule(
+        "a_window_with_a_key_more",
+        "attention/mask.hpp",
+        "key >= begin[i];",
+        "key + 1 >= begin[i];",
+        lambda case: case.window[0] in (0, 3) and case.sq > 4,
+    ),
+    wrong_rule(
+        "tiles_in_which_a_window_begins_as_whole_ones",
+        "attention/forward.hpp",
+        "whole_begin += (from + Config::kKeys - 1) / Config::kKeys * Config::kKeys;",
+        "whole_begin += from / Config::kKeys * Config::kKeys;",
+        lambda case: case.window == (150, -1),
+        target="gfx1201",
+    ),
+    wrong_rule(
+        "splits_leave_keys_out",
+        "attention/forward.hpp",
+        "share = (tiles + p.splits - 1) / p.splits * Config::kKeys;",
+        "share = tiles / p.splits * Config::kKeys;",
+        lambda case: case.window == (900, -1),
+    ),
+    wrong_rule(
+        "every_lane_counts_the_sink",
+        "attention/softmax.hpp",
+        "Link::place(lane, 0) == 0 ? kExcess * Math::ratio(sink, below(sink)) : Number(0);",
+        "kExcess * Math::ratio(sink, below(sink));",
+        lambda case: case.sinks == "heads" and case.special is None,
+    ),
+    wrong_rule(
+        "every_split_has_the_sink",
+        "attention/forward.hpp",
+        "!Config::kSplit || split == 0",
+        "true",
+        lambda case: case.window == (900, -1),
+        target="gfx1201",
+    ),
+    wrong_rule(
+        "distance_adds",
+        "attention/rules.hpp",
+        "arch::fma(-slope,",
+        "arch::fma(slope,",
+        lambda case: case.slopes and case.skv > 1,
+    ),
+    wrong_rule(
+        "another_unit_of_the_cap",
+        "attention/rules.hpp",
+        "p.rules.cap * static_cast<double>(Math::kUnit)",
+        "p.rules.cap",
+        lambda case: case.softcap == 2 and not case.sinks,
+        target="gfx1201",
+    ),
 ]
 
 
 def _cases(of: Wrong):
     if of.kind is AttentionCase:
-        found = [case for case in cases("attention") if case.sq * case.skv * case.batch and of.notices(case)]
+        found = [case for case in cases(of.group) if case.sq * case.skv * case.batch and of.notices(case)]
         return sorted(found, key=lambda case: case.sq * case.skv * case.e)[:MOST_CASES]
     chosen = sampling.sample(0, of.target)
     found = [case for case in chosen if isinstance(case, GemmCase) and case.m * case.n and of.notices(case)]

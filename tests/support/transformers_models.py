@@ -149,9 +149,9 @@ def expected(module, query, key, value, attention_mask, scaling=None, **options)
         added = added + options["position_bias"].double()
     tensors = {"q": query, "k": key, "v": value, "mask": added}
     if options.get("s_aux") is not None:
-        tensors["sinks"] = options["s_aux"].view(1, -1, 1)
+        tensors["later_sinks"] = options["s_aux"].view(1, -1, 1)
     if options.get("sinks") is not None:
-        tensors["sinks"] = options["sinks"][..., 0]
+        tensors["later_sinks"] = options["sinks"][..., 0]
     return reference.attention(tensors, scale=scaling, softcap=options.get("softcap"))[0]
 
 

@@ -108,12 +108,13 @@ class AttentionCase:
         return AttentionProblem(
             place=-1 - list(arch.TARGETS).index(target.name),
             backward=self.backward,
-            dtype=getattr(torch, self.dtype), mask=None, causal=False,
+            dtype=getattr(torch, self.dtype), mask=None, sinks=None, slopes=None, capped=False,
+            causal=False, windowed=False,
             e=self.e, ev=self.e,
             q_order="e", q_vec=8, k_order="e", k_vec=8, v_order="e", v_vec=8, out_vec=8,
             g_order="e", g_vec=8 if self.backward else 1,
             wide=False,
-            batch=4, heads=16, group=1, sq=4096, skv=4096,
+            batch=4, heads=16, group=1, sq=4096, skv=4096, seen=4096,
         )  # fmt: skip
 
 

@@ -215,12 +215,15 @@ def _attention_names(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> tuple
         "k": _along(k, (*outer, "keys", "size")),
         "v": _along(t["v"], (*outer, "keys", "value size")),
         "mask": _along(t.get("mask"), (*outer, "queries", "keys")),
+        "sinks": _along(t.get("sinks"), outer),
+        "alibi_slopes": _along(t.get("alibi_slopes"), outer),
         "out": _along(q, (*outer, "queries", "value size")),
         "lse": _along(Operand(q.shape[:-1], q.dtype), (*outer, "queries")),
     }
     names["g_out"], names["g_lse"] = names["out"], names["lse"] if t.get("g_lse") is not None else None
-    # Where the first query stands among the keys, is_causal takes from the lengths.
-    queries = () if scalars.get("is_causal", 0) else ("queries",)
+    # Where the first query stands among the keys is taken from the lengths.
+    placed = scalars.get("is_causal", 0) or max(scalars.get(f"window_{side}", -1) for side in ("left", "right")) >= 0
+    queries = () if placed or t.get("alibi_slopes") is not None else ("queries",)
     return names, (*batch, *(heads if not heads or _heads_divide(q, k, mesh) else ()), *queries)
 
 
@@ -235,10 +238,12 @@ def _heads_divide(q: Operand, k: Operand, mesh: tuple[int, ...]) -> bool:
 
 def _attention(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _attention_names(t, scalars, mesh)
-    return _offers({x: names[x] for x in ("q", "k", "v", "mask")}, [names["out"], names["lse"]], divided)
+    inputs = {x: names[x] for x in ("q", "k", "v", "mask", "sinks", "alibi_slopes")}
+    return _offers(inputs, [names["out"], names["lse"]], divided)
 
 
 def _attention_backward(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _attention_names(t, scalars, mesh)
-    inputs = {x: names[x] for x in ("g_out", "q", "k", "v", "out", "lse", "mask", "g_lse")}
+    inputs = ("g_out", "q", "k", "v", "out", "lse", "mask", "g_lse", "sinks", "alibi_slopes")
+    inputs = {x: names[x] for x in inputs}
     return _offers(inputs, [names["q"], names["k"], names["v"]], divided)

@@ -16,6 +16,7 @@ from wmma_ops.ops import activations, fakes
 from wmma_ops.ops.composite import columns, composite, operand_place, rows
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
+from wmma_ops.ops.seen import distances, seen, unseen_keys
 from wmma_ops.ops.select import select
 from wmma_ops.ops.sizes import known
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator, name
@@ -227,7 +228,7 @@ def _gemm_gemm_gradients(grads, t, needs, outs, *, alpha0=1.0, alpha1=1.0, beta1
     return found
 
 
-# out = P·V with P = exp(S − lse) and S = scale·Q·Kᵀ + mask; both results have gradients
+# out = P·V with P = exp(S − lse) and S = cap(scale·Q·Kᵀ) − slope·distance + mask; both results have gradients
 
 
 def widest_backward(dtype: torch.dtype, device: torch.device) -> int:
@@ -244,22 +245,38 @@ def _target_of(device: torch.device) -> str | None:
 
 
 def _has_backward_kernels(q, v, needs) -> bool:
-    """Not on the CPU, nor for the gradient of a mask, nor where the gradients are to be differentiated again, nor where V
-    has no columns and lse is all there is."""
-    if torch.is_grad_enabled() or needs["mask"] or (q.device.type == "cpu" and emulation.active() is None):
+    """Not on the CPU, nor for the gradient of a mask or of slopes, nor where the gradients are to be differentiated again,
+    nor where V has no columns and lse is all there is."""
+    if torch.is_grad_enabled() or needs["mask"] or needs["alibi_slopes"]:
+        return False
+    if q.device.type == "cpu" and emulation.active() is None:
         return False
     return v.shape[-1] > 0 and max(q.shape[-1], v.shape[-1]) <= widest_backward(q.dtype, q.device)
 
 
-def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enable_gqa=False):
-    q, k, v, mask = t["q"], t["k"], t["v"], t["mask"]
+def _attention_gradients(
+    grads,
+    t,
+    needs,
+    outs,
+    *,
+    is_causal=0,
+    scale=None,
+    enable_gqa=False,
+    window_left=-1,
+    window_right=-1,
+    softcap=0.0,
+):
+    q, k, v, mask, sinks, slopes = (t[name] for name in ("q", "k", "v", "mask", "sinks", "alibi_slopes"))
     out, lse = outs
     g_out, g_lse = grads
+    found = {"sinks": _sinks_gradient(g_out, g_lse, out, lse, sinks)} if needs["sinks"] else {}
     if _has_backward_kernels(q, v, needs):
         options = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
+        options |= {"window_left": window_left, "window_right": window_right, "softcap": softcap}
         g_out = torch.zeros_like(out) if g_out is None else g_out
-        found = torch.ops.wmma._attention_backward(g_out, q, k, v, out, lse, mask, g_lse, **options)
-        return dict(zip("qkv", found, strict=True))
+        grads = torch.ops.wmma._attention_backward(g_out, q, k, v, out, lse, mask, g_lse, sinks, slopes, **options)
+        return found | dict(zip("qkv", grads, strict=True))
     work = accumulator(q.dtype)
     if scale is not None:
         factor = {"alpha": scale}
@@ -283,6 +300,13 @@ def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enab
     rows_lse = grouped(lse.unsqueeze(-1))
     rows_g = torch.zeros_like(rows_out) if g_out is None else grouped(g_out.to(work))
     scores = _gemm(rows_q, k.mT, **factor, out_dtype=work)
+    bounds = seen(sq, skv, is_causal, window_left, window_right)
+    if softcap:
+        capped = torch.tanh(scores / softcap)
+        scores = softcap * capped
+    if slopes is not None:
+        distance = distances(q, skv, bounds, work)
+        scores = scores - grouped(slopes.to(work)[..., None, None].expand(*q.shape[:-1], 1) * distance)
     if mask is not None:
         added = (
             torch.zeros((), dtype=work, device=q.device).masked_fill(~mask, -torch.inf)
@@ -290,15 +314,15 @@ def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enab
             else mask.to(work)
         )
         scores = scores + grouped(added.expand(*q.shape[:-1], skv))
-    elif is_causal:
-        shift = skv - sq if is_causal == 2 else 0
-        seen = q.new_ones(sq, skv, dtype=torch.bool).tril(shift)  # a DTensor where q is one
-        scores = scores.masked_fill(~grouped(seen.expand(*q.shape[:-1], skv)), -torch.inf)
+    if (unseen := unseen_keys(q, skv, bounds)) is not None:
+        scores = scores.masked_fill(grouped(unseen.expand(*q.shape[:-1], skv)), -torch.inf)
     # Rows that saw no key have lse −inf and weights 0.
     p = torch.exp(scores - torch.where(rows_lse == -torch.inf, 0.0, rows_lse))
     if mask is not None and mask.dtype != torch.bool:
         # Beside a large number lse has lost the logarithm of the sum: see kernels/wmma/attention/backward.hpp.
         total = p.sum(-1, keepdim=True)
+        if sinks is not None:
+            total = total + grouped(_sink_weights(sinks, lse).unsqueeze(-1))
         p = p / torch.where(total == 0, 1.0, total)
 
     g_p = _gemm(rows_g.to(q.dtype), v.mT, out_dtype=work)
@@ -306,8 +330,7 @@ def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enab
     if g_lse is not None:
         delta = delta - grouped(g_lse.to(work).unsqueeze(-1))
     g_scores = p * (g_p - delta)
-    g_product = g_scores.to(q.dtype)
-    found = {}
+    g_product = (g_scores * (1 - capped * capped) if softcap else g_scores).to(q.dtype)
     if needs["q"]:
         found["q"] = _gemm(g_product, k, **factor).reshape(q.shape)
     if needs["k"]:
@@ -316,7 +339,22 @@ def _attention_gradients(grads, t, needs, outs, *, is_causal=0, scale=None, enab
         found["v"] = _gemm(p.to(q.dtype).mT, rows_g.to(q.dtype))
     if needs["mask"]:
         found["mask"] = _reduce(g_scores.reshape(*q.shape[:-1], skv), mask)
+    if needs["alibi_slopes"]:
+        found["alibi_slopes"] = _reduce(-(g_scores.reshape(*q.shape[:-1], skv) * distance).sum((-2, -1)), slopes)
     return found
+
+
+def _sink_weights(sinks, lse):
+    """What a row's sink takes of its weights."""
+    return torch.exp(sinks.to(lse.dtype).unsqueeze(-1) - torch.where(lse == -torch.inf, 0.0, lse))
+
+
+def _sinks_gradient(g_out, g_lse, out, lse, sinks):
+    """That of one more score, whose value is 0."""
+    delta = torch.zeros_like(lse) if g_out is None else (g_out.to(lse.dtype) * out.to(lse.dtype)).sum(-1)
+    if g_lse is not None:
+        delta = delta - g_lse.to(lse.dtype)
+    return _reduce(-(_sink_weights(sinks, lse) * delta).sum(-1), sinks)
 
 
 def _joined(x, shape):

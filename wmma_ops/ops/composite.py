@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from wmma_ops.ops import activations, fakes
 from wmma_ops.ops.library import overload, tensor_names
+from wmma_ops.ops.seen import distances, seen, unseen_keys
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator
 from wmma_ops.torch_internals import any_requires_grad, is_fx_tracing
 
@@ -123,26 +124,46 @@ def gemm_gemm(
     return gemm(d0, b1, c, bias1, alpha=alpha1, beta=beta1, out_dtype=out_dtype)
 
 
-def attention(q, k, v, mask=None, *, is_causal=0, scale=None, enable_gqa=False):
+def attention(
+    q,
+    k,
+    v,
+    mask=None,
+    sinks=None,
+    alibi_slopes=None,
+    *,
+    is_causal=0,
+    scale=None,
+    enable_gqa=False,
+    window_left=-1,
+    window_right=-1,
+    softcap=0.0,
+):
     work = accumulator(q.dtype)
     sq, skv = q.shape[-2], k.shape[-2]
     if enable_gqa and q.dim() > 2 and k.shape[-3] > 0:
         k, v = (x.repeat_interleave(q.shape[-3] // k.shape[-3], -3) for x in (k, v))
     scores = (max(q.shape[-1], 1) ** -0.5 if scale is None else scale) * matmul(q, k.mT, out_dtype=work)
+    bounds = seen(sq, skv, is_causal, window_left, window_right)
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    if alibi_slopes is not None:
+        scores = scores - alibi_slopes.to(work)[..., None, None] * distances(q, skv, bounds, work)
     if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, -torch.inf)
     elif mask is not None:
         scores = scores + mask.to(work)
-    elif is_causal:
-        seen = q.new_ones(sq, skv, dtype=torch.bool).tril(skv - sq if is_causal == 2 else 0)
-        scores = scores.masked_fill(~seen, -torch.inf)
+    if (unseen := unseen_keys(q, skv, bounds)) is not None:
+        scores = scores.masked_fill(unseen, -torch.inf)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.to(work)[..., None, None].expand(*scores.shape[:-1], 1)], -1)
     # torch.logsumexp asks for sizes that may be known only as it runs, and has no gradient for a row that sees no key.
     blind = (scores == -torch.inf).all(-1, keepdim=True)
     largest = F.pad(scores, (0, 1), value=-torch.inf).amax(-1, keepdim=True).masked_fill(blind, 0.0).detach()
     p = torch.exp(scores - largest)
     total = p.sum(-1, keepdim=True).masked_fill(blind, 1.0)
     lse = (total.log() + largest).masked_fill(blind, -torch.inf).squeeze(-1)
-    return matmul(p / total, v.to(work), out_dtype=q.dtype), lse
+    return matmul((p / total)[..., :skv], v.to(work), out_dtype=q.dtype), lse
 
 
 def operand_place(op: str) -> int:

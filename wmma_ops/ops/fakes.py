@@ -243,9 +243,23 @@ def gemm_gemm(
     return a.new_empty(shape, dtype=out)
 
 
-def attention(q, k, v, mask=None, *, is_causal=0, scale=None, enable_gqa=False):
+def attention(
+    q,
+    k,
+    v,
+    mask=None,
+    sinks=None,
+    alibi_slopes=None,
+    *,
+    is_causal=0,
+    scale=None,
+    enable_gqa=False,
+    window_left=-1,
+    window_right=-1,
+    softcap=0.0,
+):
     op = "attention"
-    _same_device(op, q, k=k, v=v, mask=mask)
+    _same_device(op, q, k=k, v=v, mask=mask, sinks=sinks, alibi_slopes=alibi_slopes)
     if q.dim() < 2:
         _fail(op, "q", f"has shape {list(q.shape)}; takes [..., heads, length, head size]")
     for argument, x in (("k", k), ("v", v)):
@@ -275,6 +289,7 @@ def attention(q, k, v, mask=None, *, is_causal=0, scale=None, enable_gqa=False):
     if grouped and q.shape[-3] != 0 and (k.shape[-3] == 0 or q.shape[-3] % k.shape[-3] != 0):
         _fail(op, "k", f"has shape {list(k.shape)}; takes a number of heads that divides that of q, {q.shape[-3]}")
     _fits(op, (*q.shape[:-1], k.shape[-2]), mask=mask)
+    _fits(op, q.shape[:-2], sinks=sinks, alibi_slopes=alibi_slopes)
     out = q.new_empty((*q.shape[:-1], v.shape[-1]))
     lse = q.new_empty(q.shape[:-1], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
     return out, lse
@@ -302,7 +317,7 @@ def _short_scale(scale, operand, one):
 
 
 @torch.library.register_fake("wmma::_attention_backward")
-def _attention_backward(g_out, q, k, v, out, lse, mask=None, g_lse=None, *, is_causal=0, scale=None, enable_gqa=False):
+def _attention_backward(g_out, q, k, v, *beside, **scalars):
     return tuple(x.new_empty(x.shape) for x in (q, k, v))
 
 

@@ -318,6 +318,10 @@ def attention(
     is_causal: bool | str = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    window: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
+    alibi_slopes: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """``softmax(scale·Q·Kᵀ + mask)·V`` and, for each row, the logarithm of the sum under the softmax.
 
@@ -329,10 +333,20 @@ def attention(
         is_causal: True or "top_left" aligns the first query with the first key, "bottom_right" the last with the last.
         scale: by default ``1/√E``.
         enable_gqa: k and v may have fewer heads, each serving a group of query heads.
+        window: a query sees so many keys to the left and to the right of where it stands, beside the one there; −1: all on
+            that side (the op has window_left and window_right). Query i stands at key ``i + Skv − Sq``, as the last query at
+            the last key, or, where is_causal is "top_left", at key i. is_causal is a window that ends there: the right size
+            counts only without it.
+        softcap: scores are ``softcap·tanh(scale·Q·Kᵀ/softcap)`` before anything is added to them; 0: as they are.
+        sinks: one more score for every row of a head, that takes weight and gives nothing; of any shape that broadcasts to
+            ``[..., heads]``, in float32 or q's type. It counts in ``lse``.
+        alibi_slopes: from a score the head's slope times the key's distance from where the query stands is subtracted;
+            likewise.
 
     Returns:
         ``out`` as q, with V's head size, and ``lse`` ``[..., heads, Sq]`` in float32 (float64). A row that may look at no
-        key gives zeros and −inf.
+        key gives zeros and −inf, or its sink. Keys that a window hides from all of a tile's queries are not read. All
+        tensors have gradients; slopes, as masks, by way of scores in memory.
 
     Examples:
         >>> import torch, wmma_ops
@@ -346,12 +360,21 @@ def attention(
         raise TypeError(f"wmma.attention: is_causal is of type {came}; takes a bool, 'top_left' or 'bottom_right'")
     if is_causal not in CAUSAL:
         raise ValueError(f"wmma.attention: is_causal is {is_causal!r}; takes a bool, 'top_left' or 'bottom_right'")
+    is_pair = isinstance(window, (tuple, list)) and len(window) == 2
+    if not is_pair or not all(isinstance(size, int) and not isinstance(size, bool) for size in window):
+        raise TypeError(
+            f"wmma.attention: window is {window!r}; takes two integers, of keys to the left and to the right"
+        )
+    # What has its default is left out, so that graphs name what is asked for alone.
+    scalars = {"window_left": (window[0], -1), "window_right": (window[1], -1), "softcap": (softcap, 0.0)}
+    scalars = {name: x for name, (x, default) in scalars.items() if isinstance(x, Tensor) or x != default}
     return _call(
         "attention",
-        {"q": q, "k": k, "v": v, "mask": mask},
+        {"q": q, "k": k, "v": v, "mask": mask, "sinks": sinks, "alibi_slopes": alibi_slopes},
         is_causal=CAUSAL[is_causal],
         scale=scale,
         enable_gqa=enable_gqa,
+        **scalars,
     )
 
 

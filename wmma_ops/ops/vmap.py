@@ -168,19 +168,27 @@ def _gemm_gemm(info, in_dims, a, b0, b1, c=None, bias0=None, bias1=None, gate=No
     return select("gemm_gemm", *spread.values())(**spread, **scalars), 0
 
 
-def _attention(info, in_dims, q, k, v, mask=None, **scalars):
-    dims = (*in_dims, None)[:4]
+def _attention(info, in_dims, q, k, v, mask=None, sinks=None, alibi_slopes=None, **scalars):
+    dims = (*in_dims, None, None, None)[:6]
     size = info.batch_size
 
     def front(x, dim):
         return x.movedim(dim, 0) if dim is not None else x.unsqueeze(0).expand(size, *x.shape)
 
     q, k, v = (front(x, dim) for x, dim in zip((q, k, v), dims[:3], strict=True))
-    if mask is not None and dims[3] is not None:
-        mask = mask.movedim(dims[3], 0)
-        while mask.dim() < q.dim():
-            mask = mask.unsqueeze(1)
-    return select("attention", q, k, v, mask)(q, k, v, mask, **scalars), (0, 0)
+
+    def beside(x, dim, rank):
+        if x is None or dim is None:
+            return x
+        x = x.movedim(dim, 0)
+        while x.dim() < rank:
+            x = x.unsqueeze(1)
+        return x
+
+    ranks = (q.dim(), q.dim() - 2, q.dim() - 2)
+    given = zip((mask, sinks, alibi_slopes), dims[3:], ranks, strict=True)
+    tensors = (q, k, v, *(beside(*one) for one in given))
+    return select("attention", *tensors)(*tensors, **scalars), (0, 0)
 
 
 RULES = {

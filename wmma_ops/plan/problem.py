@@ -202,7 +202,11 @@ class AttentionProblem:
     backward: bool
     dtype: torch.dtype
     mask: torch.dtype | None
-    causal: bool
+    sinks: torch.dtype | None
+    slopes: torch.dtype | None
+    capped: bool  # scores by a soft cap
+    causal: bool  # a query sees keys up to a place of its own
+    windowed: bool  # it sees them from a place of its own on
     e: int
     ev: int
     q_order: str
@@ -220,12 +224,18 @@ class AttentionProblem:
     group: int  # query heads that share a key head
     sq: int
     skv: int
+    seen: int  # keys by a query at most
 
     @classmethod
     def from_library(cls, values: list[int]) -> "AttentionProblem":
         """The problem that the library sent as one number a field."""
         orders = dict.fromkeys(("q_order", "k_order", "v_order", "g_order"), "es")
-        return _read(cls, values, ("dtype", "mask"), orders)
+        return _read(cls, values, ("dtype", "slopes"), orders)
+
+    @property
+    def scored(self) -> bool:
+        """Whether scores are more than products, before a mask."""
+        return self.capped or self.slopes is not None
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """Labels and texts that describe it to a reader."""
@@ -242,8 +252,13 @@ class AttentionProblem:
             f"V along {self.v_order} by {self.v_vec}",
         )
         extras = [text for text, there in (("causal", self.causal), ("backward", self.backward)) if there]
-        if self.mask is not None:
-            extras.append(f"mask {type_name(self.mask)}")
+        if self.windowed:
+            extras.append(f"a window of {self.seen} keys")
+        if self.capped:
+            extras.append("a soft cap")
+        for label, dtype in (("sinks", self.sinks), ("slopes", self.slopes), ("mask", self.mask)):
+            if dtype is not None:
+                extras.append(f"{label} {type_name(dtype)}")
         if extras:
             yield "with", ", ".join(extras)
 

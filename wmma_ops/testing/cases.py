@@ -104,7 +104,11 @@ class AttentionCase(Case):
     mask: str | None = None
     causal: str | None = None  # top_left, bottom_right
     scale: float | None = None
-    special: str | None = None  # nan_q, inf_k
+    window: tuple[int, int] = (-1, -1)
+    softcap: float = 0.0
+    sinks: str | None = None  # heads, each (by batch and head), own (in q's type); slopes likewise
+    slopes: str | None = None
+    special: str | None = None  # nan_q, inf_k, nan_sink, inf_sink, no_sink (of one head −∞)
     seed: int = 0
 
 
@@ -463,6 +467,62 @@ def _attention():
         yield AttentionCase(heads=3, sq=24, skv=40, e=16, ev=24, dtype=dtype, layout="column")
 
 
+WINDOWS = ((-1, 0), (0, 0), (3, -1), (-1, 5), (7, 2), (40, -1), (100, 30))
+OF_HEADS = ("heads", "each", "own")
+
+
+def _rules():
+    """Windows, soft caps, sinks and slopes."""
+    lengths = ((9, 12), (33, 20), (5, 70), (140, 150))  # of more queries than keys, some see none
+    sizes = (16, 40, 64, 17, 8)
+    for i, (window, causal) in enumerate(itertools.product(WINDOWS, (None, "top_left", "bottom_right"))):
+        for j, (sq, skv) in enumerate(lengths):
+            yield AttentionCase(
+                heads=(2, 4)[i % 2],
+                kv_heads=(1, None)[(i + j) % 2],
+                sq=sq,
+                skv=skv,
+                e=sizes[(i + 2 * j) % 5],
+                dtype=FLOATS[(i + j) % 4],
+                layout=("bhsd", "bshd", "column")[(i + j) % 3],
+                causal=causal,
+                window=window,
+            )
+    for cap, dtype in itertools.product((0.5, 2.0, 50.0, 1e-42), FLOATS):
+        yield AttentionCase(sq=9, skv=33, e=24, dtype=dtype, softcap=cap)
+        yield AttentionCase(
+            heads=4, kv_heads=2, sq=20, skv=33, e=40, dtype=dtype, softcap=cap, window=(7, 2), scale=-0.5
+        )
+    for i, (kind, dtype) in enumerate(itertools.product(OF_HEADS, FLOATS)):
+        window, causal = WINDOWS[i % 7], (None, "top_left", "bottom_right")[i % 3]
+        for mask in (None, "blind", "all_blind", "least"):
+            masked = {"mask": mask} if mask else {"causal": causal}
+            yield AttentionCase(batch=2, sq=33, skv=20, dtype=dtype, sinks=kind, window=window, **masked)
+        for causal in (None, "top_left", "bottom_right"):
+            yield AttentionCase(batch=2, heads=4, kv_heads=2, sq=12, skv=33, dtype=dtype, slopes=kind, causal=causal)
+        yield AttentionCase(batch=2, sq=12, skv=33, dtype=dtype, slopes=kind, mask=("bool", "float", "far")[i % 3])
+    for i, dtype in enumerate(FLOATS):
+        every = {"softcap": 3.0, "sinks": OF_HEADS[i % 3], "slopes": OF_HEADS[i % 2], "dtype": dtype}
+        yield AttentionCase(
+            batch=2, heads=4, kv_heads=2, sq=20, skv=33, window=(12, -1), causal="bottom_right", **every
+        )
+        yield AttentionCase(
+            batch=2, heads=4, kv_heads=1, sq=7, skv=70, e=40, ev=24, window=(20, 3), mask="padding", **every
+        )
+        yield AttentionCase(batch=2, sq=20, skv=9, window=(4, 4), mask="least", scale=0.0, **every)
+        for sq, skv in ((4, 0), (0, 4)):
+            yield AttentionCase(sq=sq, skv=skv, window=(1, 1), **every)
+        for special in ("nan_sink", "inf_sink", "no_sink", "nan_q", "inf_k"):
+            yield AttentionCase(sq=6, skv=7, dtype=dtype, sinks="heads", window=(2, 2), special=special)
+        # Keys that are split, few of which a window leaves.
+        yield AttentionCase(heads=4, kv_heads=1, sq=2, skv=1500, e=16, window=(200, 0), **every)
+        yield AttentionCase(heads=2, sq=3, skv=1500, e=16, window=(900, -1), dtype=dtype, sinks="heads")
+    # Whole tiles between those that a window ends in.
+    for dtype, window in itertools.product(("float16", "bfloat16"), ((70, 20), (150, -1), (-1, 100), (200, 0))):
+        yield AttentionCase(heads=1, sq=300, skv=333, e=64, dtype=dtype, window=window, scale=2.0, sinks="heads")
+        yield AttentionCase(heads=2, kv_heads=1, sq=150, skv=333, e=128, dtype=dtype, window=window, softcap=20.0)
+
+
 def _random(count: int, seed: int):
     """Ragged everything, by a seeded generator."""
     rng = random.Random(seed)
@@ -573,6 +633,7 @@ _GROUPS = {
     "scaled_mm": _scaled_mm,
     "gemm_gemm": _gemm_gemm,
     "attention": _attention,
+    "rules": _rules,
     "crossed": lambda: (*_crossed(), *_crossed_attention()),
     "random": lambda: _random(100, seed=2026),
 }

@@ -198,14 +198,20 @@ def gemm_gemm(
 
 
 def attention(
-    t: dict, *, causal: str | None = None, scale: float | None = None, softcap: float | None = None
+    t: dict,
+    *,
+    causal: str | None = None,
+    scale: float | None = None,
+    softcap: float | None = None,
+    window: tuple[int, int] = (-1, -1),
 ) -> tuple[Value, Value]:
     """out and lse. Weights are at most 1 and add up to 1, so the errors of scores enter as follows.
 
     A score off by δ changes its weight by the factor e^δ; with δ the largest error of a row, weights are off by at most
     the factor e^{2δ} − 1, and out by that times Σ w|v|. Weights may be rounded to the operands' type for the second
-    product, and are summed up like any product. A soft cap on the scores has slopes up to 1. `sinks`, a score a row that
-    takes weight and gives nothing, may multiply the rounded out by e^lse / (e^lse + e^sink), off by the error of lse.
+    product, and are summed up like any product. A soft cap on the scores has slopes up to 1. `sinks` is an exact score of
+    each row of a head whose value is 0. `later_sinks`, one of each row, may multiply the rounded out by
+    e^lse / (e^lse + e^sink), off by the error of lse.
     """
     q, k, v, mask = (
         t[name].double() if t.get(name) is not None and t[name].dtype != torch.bool else t.get(name)
@@ -220,6 +226,11 @@ def attention(
     if softcap is not None:
         cap = torch.tensor(softcap, dtype=torch.float64)
         s = s.times(1 / cap, 2 * u).activated("tanh", u).times(cap, u)
+    sq, skv = s.x.shape[-2:]
+    diagonal = 0 if causal == "top_left" else skv - sq
+    steps = torch.arange(sq).unsqueeze(-1) + diagonal - torch.arange(skv)  # from a key to where a query stands
+    if t.get("alibi_slopes") is not None:
+        s = s.plus((-t["alibi_slopes"].double()[..., None, None] * steps.abs()).expand_as(s.x), 2 * u)
     if mask is not None:
         added = (
             torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -torch.inf)
@@ -231,10 +242,17 @@ def attention(
         # Beside a number so large that it takes a score up, whatever that is, the sum is the number itself.
         taken = added.isfinite() & (s.x.abs() + s.error < u / 2 * added.abs())
         s = Value(torch.where(taken, added, sums.x), torch.where(taken, 0.0, sums.error))
-    if causal is not None:
-        sq, skv = s.x.shape[-2:]
-        seen = torch.ones(sq, skv, dtype=torch.bool).tril(skv - sq if causal == "bottom_right" else 0)
-        s = Value(s.x.masked_fill(~seen, -torch.inf), s.error)
+    left, right = window if causal is None else (window[0], 0)
+    hidden = torch.zeros_like(steps, dtype=torch.bool)
+    if left >= 0:
+        hidden |= steps > left
+    if right >= 0:
+        hidden |= -steps > right
+    s = Value(s.x.masked_fill(hidden, -torch.inf), s.error)
+    if t.get("sinks") is not None:
+        sinks = t["sinks"].double()[..., None, None].expand(*s.x.shape[:-1], 1)
+        s = Value(torch.cat([s.x, sinks], -1), torch.cat([s.error, torch.zeros_like(sinks)], -1))
+        v = torch.cat([v, torch.zeros_like(v[..., :1, :])], -2) if skv else v.new_zeros(*v.shape[:-2], 1, v.shape[-1])
     if s.x.shape[-1] == 0:
         out = exact(torch.zeros(*q.shape[:-1], v.shape[-1]))
         return out, exact(torch.full(q.shape[:-1], -torch.inf))
@@ -252,8 +270,8 @@ def attention(
     finite_v = torch.where(v.isfinite(), v.abs(), 0.0)
     error = spread * torch.matmul(torch.where(weights.isfinite(), weights, 0.0), finite_v)
     lse_error = delta + (n + 16) * u + u * 4 * torch.where(lse.isfinite(), lse.abs(), 0.0)
-    if t.get("sinks") is not None:
-        sinks = t["sinks"].double()
+    if t.get("later_sinks") is not None:
+        sinks = t["later_sinks"].double()
         kept = torch.sigmoid(lse - sinks).unsqueeze(-1)
         out = out * kept
         moved = lse_error + 8 * u * (1 + sinks.abs() + torch.where(lse.isfinite(), lse.abs(), 0.0))

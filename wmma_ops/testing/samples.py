@@ -126,6 +126,12 @@ SAMPLES = (
         "attention", {"q": (2, 2, 3, 4), "k": (2, 2, 5, 4), "v": (2, 2, 5, 3), "mask": (2, 1, 3, 5)}, note="bool mask"
     ),
     Sample("attention", {"q": (3, 4), "k": (5, 4), "v": (5, 2)}),
+    Sample(
+        "attention",
+        {"q": (2, 2, 3, 4), "k": (2, 2, 5, 4), "v": (2, 2, 5, 3), "sinks": (2,), "alibi_slopes": (2, 2)},
+        {"window_left": 2, "window_right": 1, "softcap": 1.5},
+    ),
+    Sample("attention", {"q": (2, 3, 4), "k": (2, 5, 4), "v": (2, 5, 3), "mask": (3, 5), "sinks": (2,)}),
     Sample("scaled_mm", {"a": (3, 4), "b": (4, 5), "scale_a": (), "scale_b": (1, 5)}),
     Sample("scaled_mm", {"a": (3, 4), "b": (4, 5), "scale_a": (3, 1), "scale_b": (5,), "bias": (5,)}),
     Sample("scaled_mm", {"a": (3, 3, 4), "b": (4, 5), "scale_a": (3, 1), "scale_b": (1, 5)}),

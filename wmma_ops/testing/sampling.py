@@ -79,6 +79,11 @@ def _attention_features(case: AttentionCase) -> Iterator[tuple]:
     yield "attention", "empty", *(size == 0 for size in (case.batch, case.sq, case.skv))
     yield "attention", "long", case.skv > 1000, case.dtype
     yield "attention", "blocks", case.sq > 128, case.skv > 128, case.causal
+    yield "attention", "window", *(size >= 0 for size in case.window)
+    yield "attention", "window beside whole tiles", case.window[0] >= 0 and case.sq > 200
+    for name in ("sinks", "slopes"):
+        yield "attention", name, getattr(case, name)
+    yield "attention", "softcap", case.softcap > 0, case.dtype in ("float32", "float64")
 
 
 def work(case: Case) -> int:

@@ -267,6 +267,14 @@ def _attention_operands(case: AttentionCase, generator) -> dict:
         t["mask"] = _hiding(case, generator, dtype if case.mask == "least" else accumulator(dtype))
     elif case.mask == "all_blind":
         t["mask"] = torch.full(shape, -torch.inf, dtype=dtype)
+    for name, argument in (("sinks", "sinks"), ("slopes", "alibi_slopes")):
+        if kind := getattr(case, name):
+            of = (case.batch, case.heads) if kind == "each" else (case.heads,)
+            x = _values(generator, of, dtype if kind == "own" else accumulator(dtype))
+            t[argument] = x.abs() / 4 if name == "slopes" else x
+    for special, value in (("nan_sink", torch.nan), ("inf_sink", torch.inf), ("no_sink", -torch.inf)):
+        if case.special == special:
+            t["sinks"][0] = value
     if case.special == "nan_q":
         _poison(t["q"], float("nan"))
     if case.special == "inf_k":
@@ -290,6 +298,7 @@ def call(case, t: dict, implementation: dict[str, Callable]) -> tuple[Tensor, ..
                 is_causal=case.causal or False,
                 scale=case.scale,
                 enable_gqa=case.kv_heads is not None,
+                **_rules_of(case, t),
             )
         )
     out_dtype = None if case.out_dtype is None else getattr(torch, case.out_dtype)
@@ -318,6 +327,13 @@ def call(case, t: dict, implementation: dict[str, Callable]) -> tuple[Tensor, ..
     return (op(a, b, **companions, **options, a_activation=case.a_activation, activation=case.activation),)
 
 
+def _rules_of(case: AttentionCase, t: dict) -> dict:
+    """What is asked for, and no more: implementations may know less."""
+    given = {"window": case.window, "softcap": case.softcap} | {name: t.get(name) for name in ("sinks", "alibi_slopes")}
+    defaults = {"window": (-1, -1), "softcap": 0.0}
+    return {name: x for name, x in given.items() if isinstance(x, torch.Tensor) or x != defaults.get(name)}
+
+
 def _as_asked(scale: Tensor, kind: str | None, one: int) -> Tensor:
     """With a dimension of one, as torch's scales have it."""
     return scale.unsqueeze(one) if kind in ("matrix", "matrices") else scale
@@ -326,7 +342,8 @@ def _as_asked(scale: Tensor, kind: str | None, one: int) -> Tensor:
 def expected(case, t: dict) -> tuple[reference.Value, ...]:
     """The float64 results with their bounds."""
     if isinstance(case, AttentionCase):
-        return reference.attention(t, causal=case.causal, scale=case.scale)
+        options = {"window": case.window, "softcap": case.softcap or None}
+        return reference.attention(t, causal=case.causal, scale=case.scale, **options)
     if isinstance(case, GemmGemmCase):
         options = {"alpha0": case.alpha0, "alpha1": case.alpha1, "beta1": case.beta1, "activation": case.activation}
         return (reference.gemm_gemm(t, out_type(case), **options),)
@@ -360,6 +377,8 @@ def torch_result(case, t: dict) -> Tensor | None:
             return None
         if case.mask == "far" and dtype == torch.float16:
             return None  # which has no such numbers
+        if case.window != (-1, -1) or case.softcap or case.sinks or case.slopes:
+            return None  # which it has not
         mask = None if t["mask"] is None else own(t["mask"]).expand(case.batch, case.heads, case.sq, case.skv)
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             return torch.nn.functional.scaled_dot_product_attention(

@@ -21,7 +21,7 @@ struct AttentionArguments {
   AttentionOperand q, k, v, mask, out, lse;
   AttentionOperand g_out, g_lse, delta, g_q, g_k, g_v;
   double scale;
-  long long shift;  // causal: row i sees the keys up to i + shift
+  long long shift;  // kCausal: row i sees the keys up to i + shift
   void* partial;    // split keys: the splits' rows, [splits, batch·heads·sq, 2 + ev] of the accumulator's type
   int sq, skv, e, ev;
   int batch, heads, group;  // query heads; how many of them share a key head
@@ -29,6 +29,19 @@ struct AttentionArguments {
   int tiles;     // blocks along the rows of a head
   int slices;    // blocks that share a tile of rows, each with a part of the columns
   int together;  // heads that blocks which walk go through before others, so that the L2 cache holds their keys
+};
+
+// What else bears on scores (see rules.hpp). Sinks and slopes are a number of each head.
+struct ScoreArguments {
+  AttentionOperand sinks, slopes;
+  double cap;
+  double steepness;    // what Q·Kᵀ is multiplied by, as a multiple of the cap
+  long long from;      // row i sees the keys from i + from on
+  long long diagonal;  // and stands at key i + diagonal
+};
+
+struct RuledAttentionArguments : AttentionArguments {
+  ScoreArguments rules;
 };
 
 // For the kernel whose tiles sm_90's copy engine brings and, where it can, takes away.

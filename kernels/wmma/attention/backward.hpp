@@ -22,6 +22,10 @@ struct AttentionBackward {
   using Number = typename Link::Sum;
   using Mask = typename Config::Mask;
   using Math = MaskedSoftmax<Number, Mask>;
+  using Rules = typename Config::Rules;
+  using Arguments = typename Rules::Arguments;
+  using Sight = wmma::Sight<Config::kCausal, Rules>;
+  using Scorer = wmma::Scorer<Rules, Number, Math>;
   static constexpr bool kOwnsKeys = Config::kOwnsKeys;
   static constexpr int kThreads = Config::kWaves * arch::kWaveSize;
   static constexpr int kWaveRows = Config::kTilesM * Link::kRows;
@@ -96,7 +100,7 @@ struct AttentionBackward {
           weights(lane, wave_row) {}
   };
 
-  static WMMA_DEVICE void run(const AttentionArguments& p) {
+  static WMMA_DEVICE void run(const Arguments& p) {
     unsigned char* shared = dynamic_shared<unsigned char>();
     const uint32_t thread = threadIdx.x;
     const uint32_t lane = lane_id();
@@ -115,7 +119,7 @@ struct AttentionBackward {
     if constexpr (!kOwnsKeys) load_statistics(wave, p, place, first_row + wave_row, lane);
 
     // 2. The others that they meet, head by head.
-    const OthersSpan<kOwnsKeys, Config::kCausal> span(p, place, first_row, kBlockRows, kOthers);
+    const OthersSpan<kOwnsKeys, Config::kCausal, Rules> span(p, place, first_row, kBlockRows, kOthers);
     const int first_column = place.slice * Config::kSlice;
     const int visits = (kOwnsKeys ? p.group : 1) * span.tiles(kOthers);
     Visit visit{p, place, span.others, span.begin};
@@ -134,8 +138,8 @@ struct AttentionBackward {
         load(buffer, visit, first_column, thread);
         arch::tile_barrier();
       }
-      const bool bounded = visit.rows() < kOthers ||
-                           (Config::kCausal && is_on_diagonal<kOwnsKeys, kBlockRows, kOthers>(p, first_row, visit.at));
+      const bool bounded =
+          visit.rows() < kOthers || is_bounded<kOwnsKeys, kBlockRows, kOthers, Sight>(p, first_row, visit.at);
       const Meeting meeting{p,        place,     shared,   buffer,       lane,
                             wave_row, first_row, visit.at, visit.rows(), visit.other_head};
       if (bounded) {
@@ -170,7 +174,7 @@ struct AttentionBackward {
   }
 
   struct Meeting {
-    const AttentionArguments& p;
+    const Arguments& p;
     const Place& place;
     unsigned char* shared;
     unsigned char* buffer;
@@ -266,6 +270,13 @@ struct AttentionBackward {
   static WMMA_DEVICE void differentiate(Number* weights, Number* slopes, Wave& wave, const Meeting& x, int m) {
     const Number factor = static_cast<Number>(x.p.scale * static_cast<double>(Math::kUnit));
     const Number* statistics = reinterpret_cast<const Number*>(x.buffer + kStatisticsStart);
+    const Scorer scorer(x.p, true);
+    Number slope(0);
+    if constexpr (Rules::kSlopes) {
+      const uint32_t head = kOwnsKeys ? x.other_head : x.place.head;
+      slope = Scorer::slope_of(
+          x.p, [&](const AttentionOperand& of) { return x.place.batch * of.batch_stride + head * of.head_stride; });
+    }
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
       const int i = Link::row_of(f);
@@ -277,10 +288,19 @@ struct AttentionBackward {
       const int key = kOwnsKeys ? row : x.at + other;
       bool inside = true;
       if constexpr (kBounded) {
-        inside = other < x.rows;
-        if constexpr (Config::kCausal) inside = inside && key <= query + x.p.shift;
+        inside = other < x.rows && Sight::sees(x.p, query, key);
       }
-      Number score = kCorrects ? weights[f] * factor : arch::fma(weights[f], factor, -lse);
+      Number bend(1);
+      Number score;
+      if constexpr (Rules::kScored) {
+        score = scorer.score(weights[f], factor, bend);
+        if constexpr (Rules::kSlopes) {
+          score = scorer.distant(score, slope, static_cast<int>(query + x.p.rules.diagonal - key));
+        }
+        if (!kCorrects) score -= lse;
+      } else {
+        score = kCorrects ? weights[f] * factor : arch::fma(weights[f], factor, -lse);
+      }
       if constexpr (!kIsNone<Mask>) {
         // Rows beyond the last have no mask.
         const bool there = inside && row < static_cast<int>(x.place.rows);
@@ -294,21 +314,26 @@ struct AttentionBackward {
         weights[f] = inside ? Math::exp(score) : Number(0);
       }
       slopes[f] = inside ? weights[f] * (slopes[f] - delta) : Number(0);
+      if constexpr (Rules::kCapped) slopes[f] = inside ? slopes[f] * bend : Number(0);
     }
   }
 
   // Rows whose weights do not sum up to 1.
-  static WMMA_DEVICE void correct(Wave& wave, const AttentionArguments& p, const Place& place, int first_row,
-                                  uint32_t lane) {
+  static WMMA_DEVICE void correct(Wave& wave, const Arguments& p, const Place& place, int first_row, uint32_t lane) {
     const auto plus = [](Number x, Number y) { return x + y; };
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
       Number factors[Link::kLaneRows];
 #pragma unroll
       for (int i = 0; i < Link::kLaneRows; ++i) {
-        const Number sum = Link::fold(wave.sum[m][i], plus);
-        factors[i] = sum == Number(0) ? Number(0) : Math::inverse(sum);
+        Number sum = Link::fold(wave.sum[m][i], plus);
         const uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
+        if constexpr (Rules::kSinks) {
+          sum += Math::ratio(
+              sink_of<Rules, Number, Math>(p, [&](const AttentionOperand& x) { return place.offset(x, row); }),
+              -wave.lse[m][i]);
+        }
+        factors[i] = sum == Number(0) ? Number(0) : Math::inverse(sum);
         if (row < place.rows && place.slice == 0 && Link::place(lane, 0) == 0) {
           static_cast<Number*>(const_cast<void*>(p.delta.data))[place.offset(p.delta, row) + p.delta.column_stride] =
               factors[i];

@@ -13,7 +13,9 @@ namespace wmma {
 
 template <class Config>
 struct AttentionKernel {
-  using Arguments = AttentionArguments;
+  using Rules = typename Config::Rules;
+  using Arguments = typename Rules::Arguments;
+  using Sight = wmma::Sight<Config::kCausal, Rules>;
   using T = typename Config::Element;
   using Link = ChainLink<typename ProductOf<Config::kLanes, T, Config::kSide>::Type>;
   using Number = typename Link::Sum;
@@ -60,7 +62,7 @@ struct AttentionKernel {
     Chunk queries[kKeepsQueries ? Config::kTilesM : 1][kKeepsQueries ? kSteps : 1][Link::kRowChunks];
   };
 
-  static WMMA_DEVICE void run(const AttentionArguments& p) {
+  static WMMA_DEVICE void run(const Arguments& p) {
     if constexpr (Config::kSplit && !kMeets) arch::let_next_start();
     unsigned char* shared = dynamic_shared<unsigned char>();
     const uint32_t thread = threadIdx.x;
@@ -74,22 +76,37 @@ struct AttentionKernel {
       scale.factor = arch::bit_cast<Number>(arch::uniform(arch::bit_cast<uint32_t>(scale.factor)));
     }
 
-    // 1. The keys that this block looks at, and of them those that all of its rows see.
+    // 1. The keys that this block looks at, and of them those that all of its rows see. What a window leaves is split.
+    const auto last_query = [&] {
+      const uint32_t after = first_row + kBlockRows < place.rows ? first_row + kBlockRows : place.rows;
+      return place.query(after - 1);
+    };
     int begin = 0;
     int end = p.skv;
+    int share = p.keys_of_split;
+    if constexpr (Rules::kWindowed) {
+      begin = Sight::first_key(p, place.query(first_row), 0, end) / Config::kKeys * Config::kKeys;
+      end = Sight::keys_end(p, last_query(), begin, end);
+      const int tiles = (end - begin + Config::kKeys - 1) / Config::kKeys;
+      share = (tiles + p.splits - 1) / p.splits * Config::kKeys;
+    }
     if constexpr (Config::kSplit) {
-      begin = static_cast<int>(split) * p.keys_of_split;
-      end = end - begin < p.keys_of_split ? end : begin + p.keys_of_split;
+      begin += static_cast<int>(split) * share;
+      end = end - begin < share ? end : begin + share;
     }
     int seen = end;
     if constexpr (Config::kCausal) {
-      const uint32_t after = first_row + kBlockRows < place.rows ? first_row + kBlockRows : place.rows;
-      end = clamped(place.query(after - 1) + p.shift + 1, begin, end);
-      seen = clamped(place.query(first_row) + p.shift + 1, begin, end);
+      end = Sight::keys_end(p, last_query(), begin, end);
+      seen = Sight::keys_end(p, place.query(first_row), begin, end);
     }
 
     Wave wave;
     wave.clear();
+    if constexpr (Rules::kSinks) {
+      if (!Config::kSplit || split == 0) {
+        wave.begin_with_sinks(p, place, first_row + wave_row, lane, scale.factor);
+      }
+    }
     if (end > begin) {
       const int tiles = (end - begin + Config::kKeys - 1) / Config::kKeys;
       const int last = begin + (tiles - 1) * Config::kKeys;
@@ -101,7 +118,12 @@ struct AttentionKernel {
       const Block block{p, place, shared, first_row, thread, lane, wave_row, scale};
       // Tiles whose every key counts for every row, and the others. The last is one of the others, and comes first.
       const int whole = begin + (seen - begin) / Config::kKeys * Config::kKeys;
-      const Span span{begin, last, last_keys, whole, p.ev - first_column};
+      int whole_begin = begin;
+      if constexpr (Rules::kWindowed) {
+        const int from = Sight::first_key(p, last_query(), begin, end) - begin;
+        whole_begin += (from + Config::kKeys - 1) / Config::kKeys * Config::kKeys;
+      }
+      const Span span{begin, last, last_keys, whole_begin, whole, p.ev - first_column};
       if constexpr (Config::kInTurns) {
         if (uniform(thread / TilesInTurns::kGroupThreads) == 0) {
           take_turns<KeySupply<Config, Link>>(wave, k, v, block, mask, span);
@@ -139,7 +161,7 @@ struct AttentionKernel {
   };
 
   struct Block {
-    const AttentionArguments& p;
+    const Arguments& p;
     const Place& place;
     unsigned char* shared;
     uint32_t first_row;
@@ -181,6 +203,7 @@ struct AttentionKernel {
     int begin;
     int last;
     int last_keys;  // of the last one, that exist
+    int whole_begin;
     int whole;
     int value_columns;
   };
@@ -188,7 +211,7 @@ struct AttentionKernel {
   // All waves together: a tile's scores, its weights, its share of the results.
   static WMMA_DEVICE void march(Wave& wave, const T* k, const T* v, const Block& block, const Mask& mask,
                                 const Span& span) {
-    const AttentionArguments& p = block.p;
+    const Arguments& p = block.p;
     KeyValueTiles key_values(p, k, v, block.shared + kKeyValueStart, span.last, span.last_keys, span.value_columns,
                              block.thread);
     const Reading reading(block.lane, block.wave_row);
@@ -210,6 +233,7 @@ struct AttentionKernel {
       if (key <= span.begin) break;
       key -= Config::kKeys;
       for (; key > span.begin && key < span.whole; key -= Config::kKeys) {
+        if (Rules::kWindowed && key < span.whole_begin) break;
         step<false>(wave, key_values, block, reading, mask, key, true, false);
       }
     }
@@ -219,7 +243,7 @@ struct AttentionKernel {
   template <class Supply>
   static WMMA_DEVICE void take_turns(Wave& wave, const T* k, const T* v, const Block& block, const Mask& mask,
                                      const Span& span) {
-    const AttentionArguments& p = block.p;
+    const Arguments& p = block.p;
     unsigned char* tiles = block.shared + kKeyValueStart;
     Supply supply(p, k, v, tiles, span.last, span.last_keys, span.value_columns,
                   block.thread % TilesInTurns::kGroupThreads);
@@ -233,7 +257,7 @@ struct AttentionKernel {
     if (span.last > span.begin) supply.begin();
     arch::shared_barrier();
     AttentionTurns<Config, Link, Wave, Supply> turns(wave, supply, tiles, block.lane);
-    turns.run(mask, span.begin, span.last, span.whole, block.lane, block.scale.factor);
+    turns.run(mask, span, block.lane, block.scale.factor);
   }
 
   static WMMA_DEVICE void load_queries(unsigned char* shared, const AttentionArguments& p, const Place& place,

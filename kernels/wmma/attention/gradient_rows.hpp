@@ -1,7 +1,7 @@
 // Whose rows a block of attention's gradients owns, of the queries or of the keys, and which others they meet.
 #pragma once
 
-#include <wmma/attention/rows.hpp>
+#include <wmma/attention/rules.hpp>
 
 namespace wmma {
 
@@ -58,33 +58,37 @@ struct OthersVisit {
 };
 
 // From which of the others on, up to which, a block's rows meet them.
-template <bool kOwnsKeys, bool kCausal>
+template <bool kOwnsKeys, bool kCausal, class Rules>
 struct OthersSpan {
+  using Sight = wmma::Sight<kCausal, Rules>;
   int others;
   int begin;
   int end;
 
-  WMMA_DEVICE OthersSpan(const AttentionArguments& p, const GradientPlace<kOwnsKeys>& place, int first_row,
-                         int block_rows, int tile_rows)
+  template <class Arguments>
+  WMMA_DEVICE OthersSpan(const Arguments& p, const GradientPlace<kOwnsKeys>& place, int first_row, int block_rows,
+                         int tile_rows)
       : others(kOwnsKeys ? p.sq : p.skv), begin(0), end(others) {
-    if constexpr (kCausal) {
-      const int64_t after = first_row + block_rows < static_cast<int>(place.rows) ? first_row + block_rows : place.rows;
-      if constexpr (kOwnsKeys) {
-        begin = clamped(first_row - p.shift, 0, others) / tile_rows * tile_rows;
-      } else {
-        end = clamped(after + p.shift, 0, others);
-      }
+    const int64_t after = first_row + block_rows < static_cast<int>(place.rows) ? first_row + block_rows : place.rows;
+    if constexpr (kOwnsKeys) {
+      begin = Sight::first_query(p, first_row, 0, others) / tile_rows * tile_rows;
+      end = Sight::queries_end(p, after - 1, 0, others);
+    } else {
+      begin = Sight::first_key(p, first_row, 0, others) / tile_rows * tile_rows;
+      end = Sight::keys_end(p, after - 1, 0, others);
     }
   }
   WMMA_DEVICE int tiles(int tile_rows) const { return end > begin ? (end - begin + tile_rows - 1) / tile_rows : 0; }
 };
 
-// Of a causal mask: whether not all of a block's rows look at all of a tile's others (or are looked at by them).
-template <bool kOwnsKeys, int kBlockRows, int kOthers>
-WMMA_DEVICE bool is_on_diagonal(const AttentionArguments& p, int first_row, int at) {
+// Whether not all of a block's rows look at all of a tile's others (or are looked at by them).
+template <bool kOwnsKeys, int kBlockRows, int kOthers, class Sight, class Arguments>
+WMMA_DEVICE bool is_bounded(const Arguments& p, int first_row, int at) {
   const int64_t first_query = kOwnsKeys ? at : first_row;
   const int64_t last_key = kOwnsKeys ? first_row + kBlockRows - 1 : at + kOthers - 1;
-  return last_key > first_query + p.shift;
+  const int64_t first_key = kOwnsKeys ? first_row : at;
+  const int64_t last_query = kOwnsKeys ? at + kOthers - 1 : first_row + kBlockRows - 1;
+  return Sight::bounds(p, first_query, last_query, first_key, last_key);
 }
 
 // A wave's sums to a result's rows and columns from the first on, times a factor.

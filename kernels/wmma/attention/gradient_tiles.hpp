@@ -25,7 +25,7 @@ class GradientTiles {
   static constexpr bool kSeveral = kOwnsKeys && Config::kGrouped;  // heads
 
  public:
-  using Span = OthersSpan<kOwnsKeys, Config::kCausal>;
+  using Span = OthersSpan<kOwnsKeys, Config::kCausal, typename Config::Rules>;
 
   WMMA_DEVICE GradientTiles(const AttentionArguments& p, const GradientPlace<kOwnsKeys>& place, const Span& span,
                             int count)

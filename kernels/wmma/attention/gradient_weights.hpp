@@ -18,6 +18,9 @@ class GradientWeights {
   using Sums = typename Groups::Sums;
   using Weights = typename Groups::Weights;
   using Place = GradientPlace<Config::kOwnsKeys>;
+  using Arguments = typename Config::Rules::Arguments;
+  using Sight = wmma::Sight<Config::kCausal, typename Config::Rules>;
+  static_assert(!Config::Rules::kScored, "scores are products");
   static constexpr bool kOwnsKeys = Config::kOwnsKeys;
   static constexpr int kTilesM = Groups::kTilesM;
   static constexpr int kOthers = Groups::kOthers;
@@ -32,7 +35,7 @@ class GradientWeights {
   Weights weights;  // rounded, as the next
   Weights slope_rows;
 
-  WMMA_DEVICE GradientWeights(const AttentionArguments& p, const Place& place, unsigned char* statistics, uint32_t lane,
+  WMMA_DEVICE GradientWeights(const Arguments& p, const Place& place, unsigned char* statistics, uint32_t lane,
                               int wave_row)
       : p_(p),
         lane_(lane),
@@ -162,10 +165,8 @@ class GradientWeights {
   }
 
   WMMA_DEVICE void bound(Sums& sums, Number nothing, const GradientTile& tile) const {
-    bool bounded = tile.skipped > 0;
-    if constexpr (Config::kCausal) {
-      bounded = bounded || is_on_diagonal<kOwnsKeys, Groups::kBlockRows, kOthers>(p_, first_row_, tile.row);
-    }
+    const bool bounded =
+        tile.skipped > 0 || is_bounded<kOwnsKeys, Groups::kBlockRows, kOthers, Sight>(p_, first_row_, tile.row);
     if (!bounded) return;
     const uint32_t lane = arch::unshared(lane_);  // so that nothing of this is done where nothing is bounded
 #pragma unroll
@@ -174,11 +175,9 @@ class GradientWeights {
       for (int f = 0; f < kSums; ++f) {
         const int other = static_cast<int>(Link::place(lane, f));
         bool inside = other >= tile.skipped;
-        if constexpr (Config::kCausal) {
-          const int row = wave_row_ + m * Link::kRows + static_cast<int>(Link::row(lane, 0));
-          const int query = kOwnsKeys ? tile.row + other : row;
-          inside = inside && (kOwnsKeys ? row : tile.row + other) <= query + p_.shift;
-        }
+        const int row = wave_row_ + m * Link::kRows + static_cast<int>(Link::row(lane, 0));
+        const int query = kOwnsKeys ? tile.row + other : row;
+        inside = inside && Sight::sees(p_, query, kOwnsKeys ? row : tile.row + other);
         sums[m][f] = inside ? sums[m][f] : nothing;
       }
     }
@@ -200,7 +199,7 @@ class GradientWeights {
     }
   }
 
-  const AttentionArguments& p_;
+  const Arguments& p_;
   uint32_t lane_;
   int wave_row_;   // its first
   int first_row_;  // of the block

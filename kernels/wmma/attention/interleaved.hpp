@@ -23,6 +23,7 @@ class InterleavedGradients {
   using Link = typename Groups::Link;
   using Number = typename Groups::Number;
   using Place = GradientPlace<Config::kOwnsKeys>;
+  using Arguments = typename Config::Rules::Arguments;
   using Tiles = GradientTiles<Config, Number>;
   using Span = typename Tiles::Span;
   static constexpr bool kOwnsKeys = Config::kOwnsKeys;
@@ -38,7 +39,7 @@ class InterleavedGradients {
   static constexpr int kThreads = Groups::kThreads;
   static constexpr int kSharedBytes = kStatisticsStart + Config::kWaves * Weights::kStatisticsBytes;
 
-  static WMMA_DEVICE void run(const AttentionArguments& p) {
+  static WMMA_DEVICE void run(const Arguments& p) {
     unsigned char* shared = dynamic_shared<unsigned char>();
     const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
     const Place place(p, kBlockRows, Config::kSlice);
@@ -61,8 +62,8 @@ class InterleavedGradients {
   }
 
  private:
-  WMMA_DEVICE InterleavedGradients(const AttentionArguments& p, const Place& place, unsigned char* shared,
-                                   uint32_t wave, int wave_row)
+  WMMA_DEVICE InterleavedGradients(const Arguments& p, const Place& place, unsigned char* shared, uint32_t wave,
+                                   int wave_row)
       : p_(p),
         lane_(lane_id()),
         weights_(p, place, shared + kStatisticsStart + wave * Weights::kStatisticsBytes, lane_, wave_row),
@@ -247,7 +248,7 @@ class InterleavedGradients {
   static constexpr int kSums = Groups::kOutTiles * Link::kElements;
   static constexpr int kValueSums = kOwnsKeys ? Groups::kValueTiles * Link::kElements : 1;
 
-  const AttentionArguments& p_;
+  const Arguments& p_;
   uint32_t lane_;
   Weights weights_;
   First firsts_;

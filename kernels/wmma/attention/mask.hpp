@@ -1,7 +1,7 @@
 // Which scores count: the keys that a row may look at, and what a mask adds.
 #pragma once
 
-#include <wmma/attention/rows.hpp>
+#include <wmma/attention/rules.hpp>
 
 namespace wmma {
 
@@ -16,16 +16,42 @@ WMMA_DEVICE bool add_mask(Number& score, const Mask* mask) {
   }
 }
 
-// The rows of a lane. kCausal: row i sees the keys up to i + shift.
+// What rules say of a lane's rows: nothing, where there are none.
+template <class Rules, class Scorer, int kLaneRows>
+struct RowRules : Scorer {
+  using typename Scorer::Number;
+  int begin[kLaneRows];
+  int places[kLaneRows];
+  Number slopes[kLaneRows];
+  template <class Arguments>
+  WMMA_DEVICE explicit RowRules(const Arguments& p) : Scorer(p, false) {}
+  WMMA_DEVICE bool is_behind_begin(int key, int i) const { return !Rules::kWindowed || key >= begin[i]; }
+};
+template <class Scorer, int kLaneRows>
+struct RowRules<PlainScores, Scorer, kLaneRows> : Scorer {
+  template <class Arguments>
+  WMMA_DEVICE explicit RowRules(const Arguments& p) : Scorer(p, false) {}
+  WMMA_DEVICE bool is_behind_begin(int, int) const { return true; }
+};
+
 template <class Config, class Link, class Number>
-class RowMask {
+using RowRulesOf = RowRules<typename Config::Rules,
+                            Scorer<typename Config::Rules, Number, MaskedSoftmax<Number, typename Config::Mask>>,
+                            Config::kTilesM * Link::kLaneRows>;
+
+// The rows of a lane.
+template <class Config, class Link, class Number>
+class RowMask : RowRulesOf<Config, Link, Number> {
+  using OfRules = RowRulesOf<Config, Link, Number>;
+  using Rules = typename Config::Rules;
+  using Sight = wmma::Sight<Config::kCausal, Rules>;
   static constexpr int kLaneRows = Config::kTilesM * Link::kLaneRows;
   static constexpr bool kThere = !kIsNone<typename Config::Mask>;
 
  public:
-  template <class Place>
-  WMMA_DEVICE RowMask(const AttentionArguments& p, const Place& place, uint32_t lane, uint32_t first_row, int keys_end)
-      : stride_(p.mask.column_stride) {
+  template <class Arguments, class Place>
+  WMMA_DEVICE RowMask(const Arguments& p, const Place& place, uint32_t lane, uint32_t first_row, int keys_end)
+      : OfRules(p), stride_(p.mask.column_stride) {
 #pragma unroll
     for (int i = 0; i < kLaneRows; ++i) {
       uint32_t row = first_row + i / Link::kLaneRows * Link::kRows + Link::row(lane, i % Link::kLaneRows);
@@ -35,12 +61,17 @@ class RowMask {
         const int64_t seen = static_cast<int64_t>(place.query(row)) + p.shift + 1;
         end_[i] = seen < keys_end ? static_cast<int>(seen) : keys_end;
       }
+      if constexpr (Rules::kWindowed) this->begin[i] = Sight::first_key(p, place.query(row), 0, keys_end);
+      if constexpr (Rules::kSlopes) {
+        this->slopes[i] = OfRules::slope_of(p, [&](const AttentionOperand& x) { return place.offset(x, row); });
+        this->places[i] = static_cast<int>(place.query(row) + p.rules.diagonal);
+      }
       if constexpr (kThere) rows_[i] = static_cast<const Stored*>(p.mask.data) + place.offset(p.mask, row);
     }
   }
 
-  // The scores of keys first … of rows' tile m, which come as products. Without a mask they stay products; otherwise
-  // they are scaled.
+  // The scores of keys first … of rows' tile m, which come as products. Without a mask and rules they stay products;
+  // otherwise they are scaled.
   template <bool kBounded, int kSums>
   WMMA_DEVICE void apply(Number* scores, int m, int first_key, uint32_t lane, Number factor) const {
     const Number kNever = -Softmax<Number>::infinity();
@@ -48,10 +79,13 @@ class RowMask {
     for (int f = 0; f < kSums; ++f) {
       const int i = m * Link::kLaneRows + Link::row_of(f);
       const int key = first_key + static_cast<int>(Link::place(lane, f));
-      const bool inside = !kBounded || key < end_[i];
-      if constexpr (kThere) {
-        Number x = scores[f] * factor;
-        if (inside && !add_mask(x, rows_[i] + key * stride_)) x = kNever;
+      const bool inside = !kBounded || (key < end_[i] && this->is_behind_begin(key, i));
+      if constexpr (kThere || Rules::kScored) {
+        Number x = this->score(scores[f], factor);
+        if constexpr (Rules::kSlopes) x = OfRules::distant(x, this->slopes[i], this->places[i] - key);
+        if constexpr (kThere) {
+          if (inside && !add_mask(x, rows_[i] + key * stride_)) x = kNever;
+        }
         scores[f] = inside ? x : kNever;
       } else if (kBounded) {
         scores[f] = inside ? scores[f] : kNever;

@@ -2,7 +2,7 @@
 // score so far, and follow it.
 #pragma once
 
-#include <wmma/attention/rows.hpp>
+#include <wmma/attention/rules.hpp>
 
 namespace wmma {
 
@@ -13,6 +13,7 @@ class RunningSoftmax {
   using T = typename Config::Element;
   using Number = typename Link::Sum;
   using Math = MaskedSoftmax<Number, typename Config::Mask>;
+  using Rules = typename Config::Rules;
   // By clang 19 results that a branch may scale get lost: on gfx908 on the way back to the loop's head, on gfx1201
   // where they fill the registers. There all are scaled each time, as on gfx908, where they are moved for it in any
   // case.
@@ -48,7 +49,7 @@ class RunningSoftmax {
  public:
   // Whether weights are cut off, and whether keys that all count can be weighed `at_once`.
   static constexpr bool kCuts = kLean;
-  static constexpr bool kAtOnce = kLean && kPatience > 0 && kIsNone<typename Config::Mask>;
+  static constexpr bool kAtOnce = kLean && kPatience > 0 && kIsNone<typename Config::Mask> && !Rules::kScored;
 
   Number out[Config::kTilesM][kOutSums];
 
@@ -64,6 +65,26 @@ class RunningSoftmax {
       }
     }
     if constexpr (kAtOnce) start(Number(1));
+  }
+
+  // A sink is as a key that was seen before all others and whose value is 0: all of a row's lanes know it, one counts
+  // it.
+  template <class Arguments, class Place>
+  WMMA_DEVICE void begin_with_sinks(const Arguments& p, const Place& place, uint32_t first_row, uint32_t lane,
+                                    Number factor) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        const uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
+        const uint32_t there = row < place.rows ? row : place.rows - 1;
+        const Number sink =
+            sink_of<Rules, Number, Math>(p, [&](const AttentionOperand& x) { return place.offset(x, there); });
+        largest_[m][i] = sink;
+        sum_[m][i] = Link::place(lane, 0) == 0 ? kExcess * Math::ratio(sink, below(sink)) : Number(0);
+      }
+    }
+    if constexpr (kAtOnce) start(factor);
   }
 
   // Keys that all count are weighed at once. Their scores start from what they are relative to, so that it is
@@ -143,7 +164,7 @@ class RunningSoftmax {
                                  Number factor) {
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) mask.template apply<kBounded, kSums>(scores[m], m, key, lane, factor);
-    return kIsNone<typename Config::Mask> ? factor : Number(1);
+    return kIsNone<typename Config::Mask> && !Rules::kScored ? factor : Number(1);
   }
 
   // Scores become weights relative to the largest score so far; what was summed up before follows. `beside(i)` is done

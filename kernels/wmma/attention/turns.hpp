@@ -54,10 +54,13 @@ class AttentionTurns {
   WMMA_DEVICE AttentionTurns(Wave& wave, Supply& supply, const unsigned char* tiles, uint32_t lane)
       : wave_(wave), supply_(supply), tiles_(tiles), keys_(lane), values_(lane) {}
 
-  // The tiles that start at `last` … begin; the last one's keys and values are in the first buffers, and of the one
-  // before it the group's part is on its way. Every key before `whole` counts for every row.
-  template <class Mask>
-  WMMA_DEVICE void run(const Mask& mask, int begin, int last, int whole, uint32_t lane, Number factor) {
+  // The tiles that start at span.last … begin; the last one's keys and values are in the first buffers, and of the one
+  // before it the group's part is on its way. Every key from span.whole_begin to before span.whole counts for every
+  // row.
+  template <class Mask, class Span>
+  WMMA_DEVICE void run(const Mask& mask, const Span& span, uint32_t lane, Number factor) {
+    const int begin = span.begin;
+    const int last = span.last;
     Scores scores;
     Columns columns;
     Weights weights;
@@ -67,11 +70,12 @@ class AttentionTurns {
     end_turn();
     uint32_t buffer = 0;
     int key = last;
-    const int bounded = whole < last ? whole : last;  // from here on; the last tile may be ragged
+    const int bounded = span.whole < last ? span.whole : last;  // from here on; the last tile may be ragged
     for (; key > begin; key -= Config::kKeys, buffer ^= 1) {
       const bool more = key - Config::kKeys > begin;  // than the tile whose keys are multiplied next
       supply_.before_weights(buffer, more);
-      weigh<kGroups>(weights, scores, columns, buffer, mask, key, key >= bounded, lane, factor);
+      const bool is_bounded = key >= bounded || (Config::Rules::kWindowed && key < span.whole_begin);
+      weigh<kGroups>(weights, scores, columns, buffer, mask, key, is_bounded, lane, factor);
       supply_.after_weights();
       end_turn();
       arch::priority<1>();

@@ -51,7 +51,7 @@ std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) 
   if (product_of(lse_sizes) == 0) return {out, lse};
   if (p.skv == 0) {
     aten::fill_(out, 0);
-    aten::fill_(lse, -INFINITY);
+    fill_without_keys(lse, p);
     return {out, lse};
   }
   check_columns(p, kMostColumns);
@@ -65,6 +65,7 @@ std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) 
   AttentionProblem problem(p, way.place);
   problem.bind(AttentionProblem::kOut, "out", out);
   problem.bind(AttentionProblem::kLse, "lse", lse, View::kAlongRows);
+  if (p.sinks) problem.bind(AttentionProblem::kSinks, "sinks", *p.sinks, View::kOfBatch);
   problem.join_batch();
   const Plan plan = plan_of(p.op, problem.key(false), way.remembered);
   if (!way.executes) return {out, lse};
@@ -73,6 +74,11 @@ std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) 
 }
 
 }  // namespace
+
+void fill_without_keys(Tensor& lse, const Attention& p) {
+  if (!p.sinks) return aten::fill_(lse, -INFINITY);
+  aten::copy_(lse, aten::expand(aten::unsqueeze(*p.sinks, p.sinks->dim()), sizes_of(lse)));
+}
 
 std::tuple<Tensor, Tensor> attention(const Attention& p) {
   if (is_plain_cpu(p.device)) return cpu::attention(p);
@@ -91,8 +97,9 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const 
     return {g_q, g_k, g_v};
   }
   // A mask of numbers has a second column: see kernels/wmma/attention/backward.hpp.
+  const bool corrects = p.mask && type_of(*p.mask) != ScalarType::Bool;
   Sizes delta_sizes = sizes_of(lse);
-  delta_sizes.push_back(p.mask && type_of(*p.mask) != ScalarType::Bool ? 2 : 1);
+  delta_sizes.push_back(corrects ? 2 : 1);
   Tensor delta = made(p, delta_sizes, type_of(lse));
   AttentionProblem problem(p, way.place);
   problem.bind(AttentionProblem::kOut, "out", out);
@@ -103,6 +110,7 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const 
   problem.bind(AttentionProblem::kGQ, "g_q", g_q);
   problem.bind(AttentionProblem::kGK, "g_k", g_k);
   problem.bind(AttentionProblem::kGV, "g_v", g_v);
+  if (p.sinks && corrects) problem.bind(AttentionProblem::kSinks, "sinks", *p.sinks, View::kOfBatch);
   problem.join_batch();
   const Plan plan = plan_of(p.op, problem.key(true), way.remembered);
   if (!way.executes) return {g_q, g_k, g_v};

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -78,6 +79,47 @@ void Attention::check() {
   }
   if (scale_argument) check_factor(op, "scale", *scale_argument, type);
   scale = scale_argument ? *scale_argument : 1.0 / std::sqrt(static_cast<double>(e));
+  check_window();
+  if (sinks) check_of_heads("sinks", *sinks);
+  if (alibi_slopes) check_of_heads("alibi_slopes", *alibi_slopes);
+  if (!std::isfinite(softcap) || softcap < 0) {
+    fail_value(op, "softcap", "is " + std::to_string(softcap) + "; takes 0 (none) or a positive finite number");
+  }
+  check_factor(op, "softcap", softcap, type);
+  constexpr double kSteepest = 1e30;
+  if (softcap > 0) steepness = std::clamp(scale / softcap, -kSteepest, kSteepest);
+}
+
+Sizes Attention::head_sizes() const {
+  auto sizes = q.sizes();
+  return Sizes(sizes.data(), sizes.data() + q.dim() - 2);
+}
+
+// A window's sizes count from the key at which a query stands; a causal mask is one that ends there. Bounds that hide
+// nothing are none.
+void Attention::check_window() {
+  if (window_left < -1 || window_right < -1) {
+    fail_value(op, "window",
+               "is (" + std::to_string(window_left) + ", " + std::to_string(window_right) +
+                   "); takes two sizes of 0 or more, or -1 for no bound");
+  }
+  diagonal = causal == kTopLeft ? 0 : skv - sq;
+  constexpr int64_t kFar = int64_t{1} << 40;
+  if (causal != kNotCausal) {
+    up_to = diagonal;
+  } else if (window_right >= 0 && diagonal + std::min(window_right, kFar) < skv - 1) {
+    up_to = diagonal + window_right;
+  }
+  if (window_left >= 0 && sq - 1 + diagonal - std::min(window_left, kFar) > 0) from = diagonal - window_left;
+}
+
+void Attention::check_of_heads(const char* name, const Tensor& x) const {
+  check_storage(op, name, x, device);
+  const ScalarType came = type_of(x);
+  if (came != type && came != ScalarType::Float) {
+    fail_type(op, name, std::string("is ") + name_of(came) + "; takes float32 or " + name_of(type) + ", as q has");
+  }
+  check_matrix(op, name, x, head_sizes());
 }
 
 }  // namespace wmma_ops

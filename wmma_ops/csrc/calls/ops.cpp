@@ -143,20 +143,27 @@ Tensor gemm_gemm(const Tensor& a, const Tensor& b0, const Tensor& b1, const OptT
 }
 
 std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Tensor& v, const OptTensor& mask,
-                                     int64_t is_causal, const std::optional<double>& scale, bool enable_gqa) {
+                                     const OptTensor& sinks, const OptTensor& alibi_slopes, int64_t is_causal,
+                                     const std::optional<double>& scale, bool enable_gqa, int64_t window_left,
+                                     int64_t window_right, double softcap) {
   NoGrad guard;
   require("attention", "q", q, "k", k, "v", v);
-  Attention p{"attention", q, k, v, mask, is_causal, scale, enable_gqa};
+  Attention p{"attention",  q,      k, v, mask, is_causal, scale, enable_gqa, sinks, alibi_slopes, window_left,
+              window_right, softcap};
   p.check();
   return wmma_ops::attention(p);
 }
 
 std::tuple<Tensor, Tensor, Tensor> attention_gradients(const Tensor& g_out, const Tensor& q, const Tensor& k,
                                                        const Tensor& v, const Tensor& out, const Tensor& lse,
-                                                       const OptTensor& mask, const OptTensor& g_lse, int64_t is_causal,
-                                                       const std::optional<double>& scale, bool enable_gqa) {
+                                                       const OptTensor& mask, const OptTensor& g_lse,
+                                                       const OptTensor& sinks, const OptTensor& alibi_slopes,
+                                                       int64_t is_causal, const std::optional<double>& scale,
+                                                       bool enable_gqa, int64_t window_left, int64_t window_right,
+                                                       double softcap) {
   NoGrad guard;
-  Attention p{"attention", q, k, v, mask, is_causal, scale, enable_gqa};
+  Attention p{"attention",  q,      k, v, mask, is_causal, scale, enable_gqa, sinks, alibi_slopes, window_left,
+              window_right, softcap};
   p.check();
   return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
 }
@@ -239,8 +246,9 @@ const Op kOps[] = {
      "ScalarType? out_dtype=None) -> Tensor",
      TORCH_BOX(&gemm_gemm)},
     {"attention",
-     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask=None, *, int is_causal=0, float? scale=None, "
-     "bool enable_gqa=False) -> (Tensor, Tensor)",
+     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask=None, Tensor? sinks=None, Tensor? alibi_slopes=None, *, "
+     "int is_causal=0, float? scale=None, bool enable_gqa=False, int window_left=-1, int window_right=-1, "
+     "float softcap=0) -> (Tensor, Tensor)",
      TORCH_BOX(&attention)},
     {"scaled_mm",
      "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, *, "
@@ -267,7 +275,8 @@ STABLE_TORCH_LIBRARY(wmma, m) {
   // What autograd calls where attention has kernels.
   m.def(
       "_attention_backward(Tensor g_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? mask=None, "
-      "Tensor? g_lse=None, *, int is_causal=0, float? scale=None, bool enable_gqa=False) -> (Tensor, Tensor, Tensor)");
+      "Tensor? g_lse=None, Tensor? sinks=None, Tensor? alibi_slopes=None, *, int is_causal=0, float? scale=None, "
+      "bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0) -> (Tensor, Tensor, Tensor)");
   // Python implements the first (a registered torch function) and calls the second when one is registered.
   m.def("_registered_activation(Tensor x, int code) -> Tensor");
   m.def("_register_activation(int code) -> ()");

@@ -74,7 +74,9 @@ void check_factor(const char* op, const char* name, double value, ScalarType ope
 
 enum Causal : int64_t { kNotCausal = 0, kTopLeft = 1, kBottomRight = 2 };
 
-// out = softmax(scale·Q·Kᵀ + mask)·V and lse, the logarithm of each row's sum; a row with no key left gives 0 and −inf.
+// out = softmax(cap(scale·Q·Kᵀ) − slope·distance + mask)·V and lse, the logarithm of each row's sum; a row with no key
+// left gives 0 and −inf. cap(x) = softcap·tanh(x/softcap). A sink is one more score of each of a head's rows: it counts
+// in lse and in what weights are divided by, and gives nothing; a row that sees nothing else has it as lse.
 struct Attention {
   const char* op;
   Tensor q;  // [batch…, heads, Sq, E]
@@ -84,14 +86,25 @@ struct Attention {
   int64_t causal = kNotCausal;
   std::optional<double> scale_argument = {};
   bool enable_gqa = false;
+  OptTensor sinks = {}, alibi_slopes = {};  // what broadcasts to [batch…, heads]
+  int64_t window_left = -1, window_right = -1;
+  double softcap = 0;
 
   // Filled in by check.
   Device device{};
   int64_t batch = 1, heads = 1, kv_heads = 1, sq = 0, skv = 0, e = 0, ev = 0;
   double scale = 1;
+  double steepness = 0;  // scale / softcap, as far as float32 has such numbers
   ScalarType type{};
+  int64_t diagonal = 0;                // query i stands at key i + diagonal
+  std::optional<int64_t> from, up_to;  // query i sees the keys from i + from to i + up_to; without one all on that side
 
   void check();
+  Sizes head_sizes() const;  // [batch…, heads]
+
+ private:
+  void check_window();
+  void check_of_heads(const char* name, const Tensor& x) const;
 };
 
 }  // namespace wmma_ops

@@ -1,3 +1,5 @@
+#include "calls/attention.hpp"
+
 #include <algorithm>
 #include <cmath>
 
@@ -10,12 +12,32 @@ namespace {
 // Scores of one block of query rows: small enough to stay in the caches, large enough to keep the products busy.
 constexpr int64_t kBlockElements = int64_t{1} << 20;
 
-// Where query row i may not look at key j: [rows, Skv], for rows first … first + rows − 1.
-Tensor hidden_by_causal(const Attention& p, int64_t first, int64_t rows) {
-  int64_t shift = p.causal == kBottomRight ? p.skv - p.sq : 0;
-  Tensor hidden = aten::empty({rows, p.skv}, ScalarType::Bool);
-  aten::fill_(hidden, 1);
-  return aten::call("aten::triu", "", hidden, first + shift + 1);
+// Where query row i may not look at key j: [rows, Skv], for rows first … first + rows − 1. `side` is aten::triu for the
+// keys from i + bound on, aten::tril for those up to there.
+Tensor hidden(const Attention& p, const char* side, int64_t bound, int64_t first, int64_t rows) {
+  Tensor all = aten::empty({rows, p.skv}, ScalarType::Bool);
+  aten::fill_(all, 1);
+  return aten::call(side, "", all, first + bound);
+}
+
+// How far key j is from where query row i stands, likewise.
+template <class T>
+void fill_distances(Tensor& x, const Attention& p, int64_t first) {
+  T* to = static_cast<T*>(x.mutable_data_ptr());
+  for (int64_t i = 0; i < x.sizes()[0]; ++i) {
+    const int64_t at = first + i + p.diagonal;
+    for (int64_t j = 0; j < p.skv; ++j) *to++ = static_cast<T>(std::abs(at - j));
+  }
+}
+Tensor distances(const Attention& p, ScalarType type, int64_t first, int64_t rows) {
+  Tensor x = aten::empty({rows, p.skv}, type);
+  type == ScalarType::Double ? fill_distances<double>(x, p, first) : fill_distances<float>(x, p, first);
+  return x;
+}
+
+// A number of each head, beside scores of the given form.
+Tensor of_heads(const Attention& p, const Tensor& x, ScalarType type, const Sizes& sizes) {
+  return aten::reshape(aten::expand(aten::to(x, type), p.head_sizes()), sizes);
 }
 
 }  // namespace
@@ -26,7 +48,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
   out_sizes.back() = p.ev;
   if (product_of(lse_sizes) == 0 || p.skv == 0) {
     Tensor lse = aten::empty(lse_sizes, type);
-    aten::fill_(lse, -INFINITY);
+    fill_without_keys(lse, p);
     return {aten::zeros(out_sizes, p.type), lse};
   }
   // Query heads that share a key head become rows of one product: k and v are not repeated.
@@ -46,10 +68,20 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
   int64_t block = std::clamp<int64_t>(kBlockElements / std::max<int64_t>(1, matrices * group * p.skv), 1, p.sq);
   for (int64_t first = 0; first < p.sq; first += block) {
     int64_t rows = std::min(block, p.sq - first);
-    // 1. scores = scale·Q·Kᵀ + mask
+    // 1. scores = cap(scale·Q·Kᵀ) − slope·distance + mask
     Tensor scores = aten::empty({matrices, group * rows, p.skv}, type);
     Tensor q_rows = aten::reshape(aten::narrow(q, 2, first, rows), {matrices, group * rows, p.e});
-    aten::baddbmm_out(scores, scores, q_rows, kt, 0, p.scale);
+    aten::baddbmm_out(scores, scores, q_rows, kt, 0, p.softcap > 0 ? p.steepness : p.scale);
+    if (p.softcap > 0) {
+      aten::unary_("aten::tanh_", scores);
+      aten::mul_(scores, aten::scalar(p.softcap));
+    }
+    if (p.alibi_slopes) {
+      Tensor slopes = of_heads(p, *p.alibi_slopes, type, {matrices, group, 1, 1});
+      Tensor view = aten::reshape(scores, {matrices, group, rows, p.skv});
+      scores = aten::reshape(aten::add(view, aten::mul(slopes, distances(p, type, first, rows)), -1),
+                             {matrices, group * rows, p.skv});
+    }
     if (mask) {
       Tensor view = aten::reshape(scores, {p.batch, p.kv_heads, group, rows, p.skv});
       Tensor part = aten::narrow(*mask, 3, first, rows);
@@ -58,17 +90,23 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
       } else {
         scores = aten::reshape(aten::add(view, part), {matrices, group * rows, p.skv});
       }
-    } else if (p.causal != kNotCausal) {
-      Tensor view = aten::reshape(scores, {matrices * group, rows, p.skv});
-      aten::masked_fill_(view, hidden_by_causal(p, first, rows), -INFINITY);  // −inf added to a NaN would be one
     }
+    Tensor of_head = aten::reshape(scores, {matrices * group, rows, p.skv});
+    // −inf added to a NaN would be one.
+    if (p.up_to) aten::masked_fill_(of_head, hidden(p, "aten::triu", *p.up_to + 1, first, rows), -INFINITY);
+    if (p.from) aten::masked_fill_(of_head, hidden(p, "aten::tril", *p.from - 1, first, rows), -INFINITY);
     // 2. weights = softmax(scores); the largest weight of a row is exp(its largest score − lse)
+    if (p.sinks) {
+      Tensor sinks = of_heads(p, *p.sinks, type, {matrices, group, 1, 1});
+      sinks = aten::reshape(aten::expand(sinks, {matrices, group, rows, 1}), {matrices, group * rows, 1});
+      scores = aten::cat({scores, sinks}, 2);
+    }
     Tensor largest = aten::amax(scores, -1);
     Tensor weights = aten::call("aten::softmax", "int", scores, int64_t{-1}, std::nullopt);
     Tensor row_lse = aten::add(largest, aten::call("aten::log", "", aten::amax(weights, -1)), -1);
     // 3. out = weights·V; rows that see no key give 0 and −inf
     Tensor row_out = aten::empty({matrices, group * rows, p.ev}, type);
-    aten::bmm_out(row_out, weights, v);
+    aten::bmm_out(row_out, p.sinks ? aten::narrow(weights, 2, 0, p.skv) : weights, v);
     Tensor blind = aten::equal(largest, -INFINITY);
     aten::masked_fill_(row_out, blind, 0);
     aten::masked_fill_(row_lse, blind, -INFINITY);

@@ -24,8 +24,13 @@ AttentionProblem::AttentionProblem(const Attention& p, int64_t place)
   bind(kK, "k", p.k);
   bind(kV, "v", p.v);
   if (p.mask) bind(kMask, "mask", *p.mask);
+  if (p.alibi_slopes) bind(kSlopes, "alibi_slopes", *p.alibi_slopes, View::kOfBatch);
   arguments.scale = p.scale;
-  arguments.shift = p.causal == kBottomRight ? p.skv - p.sq : 0;
+  arguments.shift = p.up_to.value_or(0);
+  arguments.rules.from = p.from.value_or(0);
+  arguments.rules.diagonal = p.diagonal;
+  arguments.rules.cap = p.softcap;
+  arguments.rules.steepness = p.steepness;
   arguments.sq = static_cast<int>(p.sq);
   arguments.skv = static_cast<int>(p.skv);
   arguments.e = static_cast<int>(p.e);
@@ -44,6 +49,8 @@ void AttentionProblem::join_batch() {
   batch = Batch(Sizes(sizes.data(), sizes.data() + batch_dims_), v, kOperands, 1);
   arguments.batch = static_cast<int>(batch.inner_count());
   place_all();
+  const bool ruled = p_.from || p_.softcap > 0 || v[kSinks].present || v[kSlopes].present;
+  if (!ruled) argument_bytes = sizeof(wmma::AttentionArguments);
 }
 
 Direction AttentionProblem::way_of(Operand which) const {
@@ -72,7 +79,11 @@ ProblemKey AttentionProblem::key(bool backward) const {
   asks.backward = backward;
   asks.dtype = element_code(p_.type);
   asks.mask = p_.mask ? element_code(type_of(*p_.mask)) : int64_t{wmma::kNoElement};
-  asks.causal = p_.causal != kNotCausal;
+  asks.sinks = v[kSinks].code;
+  asks.slopes = v[kSlopes].code;
+  asks.capped = p_.softcap > 0;
+  asks.causal = p_.up_to.has_value();
+  asks.windowed = p_.from.has_value();
   asks.e = p_.e;
   asks.ev = p_.ev;
   asks.q_order = q.across;
@@ -90,6 +101,8 @@ ProblemKey AttentionProblem::key(bool backward) const {
   asks.group = p_.heads / p_.kv_heads;
   asks.sq = p_.sq;
   asks.skv = p_.skv;
+  asks.seen = p_.skv;
+  if (p_.from) asks.seen = std::clamp<int64_t>(p_.up_to.value_or(p_.skv - 1) - *p_.from + 1, 1, p_.skv);
   return ProblemKey(asks);
 }
 

@@ -5,18 +5,20 @@
 
 namespace wmma_ops {
 
-class AttentionProblem : public Operands<AttentionProblem, wmma::AttentionArguments, wmma::AttentionOperand, 12> {
+class AttentionProblem : public Operands<AttentionProblem, wmma::RuledAttentionArguments, wmma::AttentionOperand, 14> {
  public:
-  // Binds q, k, v and the mask. `p` must outlive this, as must what else is bound.
+  // Binds q, k, v, the mask and the slopes. `p` must outlive this, as must what else is bound.
   AttentionProblem(const Attention& p, int64_t place);
 
-  // In the order of AttentionArguments.
-  enum Operand { kQ, kK, kV, kMask, kOut, kLse, kGOut, kGLse, kDelta, kGQ, kGK, kGV, kOperands };
-  static std::array<wmma::AttentionOperand*, kOperands> pointers(wmma::AttentionArguments& x) {
-    return {&x.q, &x.k, &x.v, &x.mask, &x.out, &x.lse, &x.g_out, &x.g_lse, &x.delta, &x.g_q, &x.g_k, &x.g_v};
+  // In the order of RuledAttentionArguments.
+  enum Operand { kQ, kK, kV, kMask, kOut, kLse, kGOut, kGLse, kDelta, kGQ, kGK, kGV, kSinks, kSlopes, kOperands };
+  static std::array<wmma::AttentionOperand*, kOperands> pointers(wmma::RuledAttentionArguments& x) {
+    return {&x.q,     &x.k,     &x.v,   &x.mask, &x.out, &x.lse,         &x.g_out,
+            &x.g_lse, &x.delta, &x.g_q, &x.g_k,  &x.g_v, &x.rules.sinks, &x.rules.slopes};
   }
 
-  // A tensor of q's (k's) batch and heads; those whose core is kAlongRows, as lse, have no columns.
+  // A tensor of q's (k's) batch and heads; those whose core is kAlongRows, as lse, have no columns, those that are
+  // kOfBatch no rows either.
   void bind(Operand which, const char* name, const Tensor& x, View::Core core = View::kMatrix);
 
   void join_batch();  // once all are bound: the batch has one dimension in a kernel

@@ -33,8 +33,8 @@ void View::fill(const Tensor& x, ScalarType type, Core core, int64_t rank, const
   auto sizes = x.sizes(), strides = x.strides();
   int64_t at = static_cast<int64_t>(sizes.size());
   auto next = [&] { return --at >= 0 && sizes[at] != 1 ? strides[at] : 0; };
-  if (core != kAlongRows) column = next();
-  if (core != kAlongColumns) row = next();
+  if (core == kMatrix || core == kAlongColumns) column = next();
+  if (core == kMatrix || core == kAlongRows) row = next();
   for (int64_t i = rank; i-- > 0;) batch[i] = next();
 }
 

@@ -26,7 +26,7 @@ struct View {
   int64_t head = 0;  // attention's: between heads
   int64_t batch[kMostDims];
 
-  enum Core { kMatrix, kAlongColumns, kAlongRows };  // which dimensions of the matrix its last ones are
+  enum Core { kMatrix, kAlongColumns, kAlongRows, kOfBatch };  // which dimensions of the matrix its last ones are
   void fill(const Tensor& x, ScalarType type, Core core, int64_t rank, const void* memory);
 };
 
@@ -88,7 +88,8 @@ template <class Problem, class Arguments, class Operand, int kCount>
 struct Operands {
   explicit Operands(int64_t rank) : rank_(rank) {}  // of the tensors, before their rows and columns
 
-  Arguments arguments{};  // but for what the plan decides
+  Arguments arguments{};                      // but for what the plan decides
+  size_t argument_bytes = sizeof(Arguments);  // of them, that the kernels take
   Batch batch;
   launch::Touched touched;
 
@@ -96,7 +97,7 @@ struct Operands {
   void launch_all(const char* op, const Way& way, const Plan& plan) const {
     for (int64_t i = 0; i < batch.outer_count(); ++i) {
       const Arguments here = moved(i);
-      launch::execute(op, way, plan, &here, sizeof here, touched);
+      launch::execute(op, way, plan, &here, argument_bytes, touched);
     }
   }
 

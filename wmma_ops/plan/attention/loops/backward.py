@@ -12,7 +12,8 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import step_of, tile_bytes, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.attention.loops.forward import is_lanes, mask_type
+from wmma_ops.plan.attention.loops.forward import is_lanes
+from wmma_ops.plan.attention.rules import BEFORE, rules_type
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionProblem
@@ -141,7 +142,7 @@ def _measured(problem: AttentionProblem, owns_keys: bool) -> tuple[int, int, int
 
 def interleaved(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> OwnerConfig | None:
     """The configuration of interleaved.hpp, where it takes the problem: 16-bit rows by whole chunks and of whole tiles,
-    without a mask, and a tile of the others at least."""
+    scores that are products, without a mask, and a tile of the others at least."""
     rows, length = (problem.skv, problem.sq) if owns_keys else (problem.sq, problem.skv)
     orders = {problem.q_order, problem.k_order, problem.v_order, problem.g_order}
     vecs = {problem.q_vec, problem.k_vec, problem.v_vec, problem.g_vec}
@@ -150,6 +151,7 @@ def interleaved(problem: AttentionProblem, target: arch.Target, owns_keys: bool)
         or target.name == "gfx908"
         or problem.dtype.itemsize != 2
         or problem.mask is not None
+        or problem.scored
         or problem.wide
         or not {problem.e, problem.ev} <= {64, 128}
         or orders != {"e"}
@@ -220,7 +222,7 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         **({"kSumsDelta": config.sums_delta, "kGrouped": problem.group > 1} if config.interleaved else {}),
     }
     members = [
-        *aliases({"Element": CPP[problem.dtype], "Mask": mask_type(problem)}),
+        *aliases({"Element": CPP[problem.dtype], "Mask": CPP[problem.mask], "Rules": rules_type(problem)}),
         *constants(
             "wmma::Order", {"kFirstOrder": order_of(first[0] == "e"), "kSecondOrder": order_of(second[0] == "e")}
         ),
@@ -228,7 +230,7 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         *constants("bool", flags),
     ]
     defines = {"WMMA_ATTENTION_INTERLEAVED": config.interleaved}
-    return kernel_text("attention_backward.hip", members=members, defines=defines)
+    return kernel_text("attention_backward.hip", members=members, before=BEFORE, defines=defines)
 
 
 def delta_launch(problem: AttentionProblem, target: arch.Target, clears: bool = False) -> KernelLaunch:
@@ -236,11 +238,12 @@ def delta_launch(problem: AttentionProblem, target: arch.Target, clears: bool = 
     vec = problem.g_vec if problem.g_order == "e" and problem.ev % problem.g_vec == 0 else 1
     lanes = min(1 << (ceil(problem.ev / vec) - 1).bit_length(), target.wave)  # of a row
     members = [
-        *aliases({"Element": CPP[problem.dtype]}),
+        *aliases({"Element": CPP[problem.dtype], "Rules": rules_type(problem)}),
         *constants("int", {"kThreads": _DELTA_THREADS, "kVec": vec, "kLanes": lanes}),
         *constants("bool", {"kClears": clears}),
     ]
-    source = kernel_text("attention_backward.hip", members=members, defines={"WMMA_ATTENTION_DELTA": True})
+    defines = {"WMMA_ATTENTION_DELTA": True}
+    source = kernel_text("attention_backward.hip", members=members, before=BEFORE, defines=defines)
     rows = problem.batch * problem.heads * problem.sq
     return KernelLaunch("attention_delta", source, (ceil(rows * lanes / _DELTA_THREADS), 1), _DELTA_THREADS, 0)
 

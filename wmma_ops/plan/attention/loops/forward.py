@@ -12,6 +12,7 @@ from wmma_ops.hardware.geometry import Step, step_of, tile_bytes, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
 from wmma_ops.plan.attention import combine
+from wmma_ops.plan.attention.rules import BEFORE, rules_type
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
@@ -294,18 +295,14 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
     # Of K what is summed up runs along the head size, of V along the keys.
     orders = {"kKeyOrder": order_of(problem.k_order == "e"), "kValueOrder": order_of(problem.v_order != "e")}
     members = [
-        *aliases({"Element": CPP[config.element], "Mask": mask_type(problem)}),
+        *aliases({"Element": CPP[config.element], "Mask": CPP[problem.mask], "Rules": rules_type(problem)}),
         *constants("wmma::Order", orders),
         *constants("int", numbers),
         *constants("bool", flags),
     ]
     files = ("wmma/attention/forward.hpp", "attention.hip")
-    before = "#define WMMA_ATTENTION_KERNEL wmma::AttentionKernel\n"
+    before = BEFORE + "#define WMMA_ATTENTION_KERNEL wmma::AttentionKernel\n"
     return kernel_text(*files, members=members, before=before, defines={"WMMA_ATTENTION_CLUSTER": config.cluster})
-
-
-def mask_type(problem: AttentionProblem) -> str:
-    return CPP[problem.mask]
 
 
 # ------------------------------------------------------------------------------------------------------------ the plan

@@ -1,0 +1,138 @@
+// What bears on attention's scores beside queries, keys and a mask, and is chosen when a kernel is compiled: which keys
+// a query sees, a soft cap, what a key's distance costs, and sinks. Scores are
+//   cap·tanh(scale·Q·Kᵀ / cap) − slope·|i + diagonal − j|
+// and query i sees the keys j with i + from ≤ j ≤ i + shift. A head's sink is one more score of each of its rows.
+#pragma once
+
+#include <wmma/attention/math.hpp>
+#include <wmma/attention/rows.hpp>
+
+namespace wmma {
+
+template <bool kFrom, bool kCap, class SinkType, class SlopeType>
+struct ScoreRules {
+  using Sink = SinkType;
+  using Slope = SlopeType;
+  static constexpr bool kWindowed = kFrom;
+  static constexpr bool kCapped = kCap;
+  static constexpr bool kSinks = !kIsNone<Sink>;
+  static constexpr bool kSlopes = !kIsNone<Slope>;
+  static constexpr bool kScored = kCapped || kSlopes;  // scores are more than products
+  using Arguments = Choose<kFrom || kCap || kSinks || kSlopes, RuledAttentionArguments, AttentionArguments>;
+};
+
+using PlainScores = ScoreRules<false, false, None, None>;
+
+// Which keys a query sees, and which queries see a key: both from one to another. kCausal: it sees none beyond its
+// place and p.shift.
+template <bool kCausal, class Rules>
+struct Sight {
+  template <class Arguments>
+  static WMMA_DEVICE int first_key(const Arguments& p, int64_t query, int low, int high) {
+    if constexpr (Rules::kWindowed) {
+      return clamped(query + p.rules.from, low, high);
+    } else {
+      return low;
+    }
+  }
+  template <class Arguments>
+  static WMMA_DEVICE int keys_end(const Arguments& p, int64_t query, int low, int high) {
+    return kCausal ? clamped(query + p.shift + 1, low, high) : high;
+  }
+  template <class Arguments>
+  static WMMA_DEVICE int first_query(const Arguments& p, int64_t key, int low, int high) {
+    return kCausal ? clamped(key - p.shift, low, high) : low;
+  }
+  template <class Arguments>
+  static WMMA_DEVICE int queries_end(const Arguments& p, int64_t key, int low, int high) {
+    if constexpr (Rules::kWindowed) {
+      return clamped(key - p.rules.from + 1, low, high);
+    } else {
+      return high;
+    }
+  }
+  template <class Arguments>
+  static WMMA_DEVICE bool sees(const Arguments& p, int query, int key) {
+    bool inside = true;
+    if constexpr (kCausal) inside = key <= query + p.shift;
+    if constexpr (Rules::kWindowed) inside = inside && key >= query + p.rules.from;
+    return inside;
+  }
+  // Whether not all of these queries see all of these keys.
+  template <class Arguments>
+  static WMMA_DEVICE bool bounds(const Arguments& p, int64_t first_query, int64_t last_query, int64_t first_key,
+                                 int64_t last_key) {
+    bool crossed = false;
+    if constexpr (kCausal) crossed = last_key > first_query + p.shift;
+    if constexpr (Rules::kWindowed) crossed = crossed || first_key < last_query + p.rules.from;
+    return crossed;
+  }
+};
+
+// A soft cap on scores in Math's unit; those of the forward kernel are products that have the scale's sign already.
+template <class Number, class Math>
+class SoftCap {
+ public:
+  template <class Arguments>
+  WMMA_DEVICE SoftCap(const Arguments& p, bool is_signed) {
+    const double steepness = p.rules.steepness;
+    steepness_ = static_cast<Number>(is_signed || steepness >= 0 ? steepness : -steepness);
+    cap_ = static_cast<Number>(p.rules.cap * static_cast<double>(Math::kUnit));
+  }
+  WMMA_DEVICE Number score(Number product, Number, Number& bend) const {
+    const Number part = activate<kTanh>(product * steepness_);
+    bend = arch::fma(-part, part, Number(1));
+    return cap_ * part;
+  }
+
+ private:
+  Number cap_;
+  Number steepness_;
+};
+struct NoCap {
+  template <class Arguments>
+  WMMA_DEVICE NoCap(const Arguments&, bool) {}
+  template <class Number>
+  WMMA_DEVICE Number score(Number product, Number factor, Number& bend) const {
+    bend = Number(1);
+    return product * factor;
+  }
+};
+
+// Products to scores.
+template <class Rules, class NumberType, class Math>
+class Scorer : Choose<Rules::kCapped, SoftCap<NumberType, Math>, NoCap> {
+  using Cap = Choose<Rules::kCapped, SoftCap<NumberType, Math>, NoCap>;
+
+ public:
+  using Number = NumberType;
+  template <class Arguments>
+  WMMA_DEVICE Scorer(const Arguments& p, bool is_signed) : Cap(p, is_signed) {}
+  // `bend` is by how much less a score changes than the product, scaled, does.
+  using Cap::score;
+  WMMA_DEVICE Number score(Number product, Number factor) const {
+    Number bend;
+    return score(product, factor, bend);
+  }
+
+  // What a step away costs, of a row that `offset` finds in an operand.
+  template <class Arguments, class Offset>
+  static WMMA_DEVICE Number slope_of(const Arguments& p, const Offset& offset) {
+    using Slope = typename Rules::Slope;
+    return convert<Number>(static_cast<const Slope*>(p.rules.slopes.data)[offset(p.rules.slopes)]) *
+           Number(Math::kUnit);
+  }
+  // What a score loses by the distance of its key.
+  static WMMA_DEVICE Number distant(Number score, Number slope, int steps) {
+    return arch::fma(-slope, static_cast<Number>(steps < 0 ? -steps : steps), score);
+  }
+};
+
+// The sink of a row, in Math's unit.
+template <class Rules, class Number, class Math, class Arguments, class Offset>
+WMMA_DEVICE Number sink_of(const Arguments& p, const Offset& offset) {
+  using Sink = typename Rules::Sink;
+  return convert<Number>(static_cast<const Sink*>(p.rules.sinks.data)[offset(p.rules.sinks)]) * Number(Math::kUnit);
+}
+
+}  // namespace wmma

@@ -1,0 +1,11 @@
+"""What bears on attention's scores, as its kernels' configurations have it."""
+
+from wmma_ops.plan.problem import AttentionProblem
+from wmma_ops.plan.source import CPP
+
+BEFORE = "#include <wmma/attention/rules.hpp>\n"  # what the type is declared in
+
+
+def rules_type(problem: AttentionProblem) -> str:
+    flags = [str(flag).lower() for flag in (problem.windowed, problem.capped)]
+    return f"wmma::ScoreRules<{', '.join([*flags, CPP[problem.sinks], CPP[problem.slopes]])}>"
