@@ -26,6 +26,10 @@ _TAKES = {
     "multiply": ("gemm",),
     "gate": ("gemm_gemm",),
     "causal": ("attention",),
+    "window": ("attention",),
+    "softcap": ("attention",),
+    "sinks": ("attention",),
+    "alibi": ("attention",),
     "backward": ("attention",),
     "batch": ("matmul", "baddbmm", "gemm", "linear", "gemm_gemm", "scaled_mm", "attention"),
     "out_dtype": ("matmul", "addmm", "baddbmm", "gemm", "gemm_gemm", "scaled_mm"),
@@ -62,6 +66,12 @@ def add_sizes(parser) -> None:
     attention.add_argument("--keys", type=size, metavar="LENGTH", help="as many as queries by default")
     attention.add_argument("--head-size", type=size, metavar="SIZE", help="128 by default")
     attention.add_argument("--causal", action="store_true", help="a query sees no later key")
+    attention.add_argument(
+        "--window", type=int, nargs=2, metavar=("LEFT", "RIGHT"), help="keys seen beside a query's own; -1: all"
+    )
+    attention.add_argument("--softcap", type=float, metavar="CAP", help="scores are CAP·tanh(score/CAP)")
+    attention.add_argument("--sinks", action="store_true", help="one more score for each of a head's rows")
+    attention.add_argument("--alibi", action="store_true", help="scores fall with the keys' distance")
     attention.add_argument("--backward", action="store_true", help="the gradients instead")
 
 
@@ -156,11 +166,17 @@ def _attention(batch, heads, kv_heads, queries, keys, head_size, *, options, ten
     """A call of attention, or of its gradients, as the raw op takes it."""
     q = tensor(*batch, heads, queries, head_size)
     k, v = (tensor(*batch, kv_heads, keys, head_size) for _ in "kv")
+    number = accumulator(q.dtype)
     keywords = {"is_causal": options.causal, "enable_gqa": kv_heads != heads}
+    for name, wanted in (("sinks", options.sinks), ("alibi_slopes", options.alibi)):
+        keywords |= {name: tensor(heads, of=number)} if wanted else {}
+    keywords |= {"softcap": options.softcap} if options.softcap else {}
+    window = options.window or (-1, -1)
     if not options.backward:
-        return (q, k, v), keywords
-    lse = tensor(*batch, heads, queries, of=accumulator(q.dtype))
-    return (torch.empty_like(q), q, k, v, torch.empty_like(q), lse), keywords | {"is_causal": int(options.causal)}
+        return (q, k, v), keywords | ({"window": tuple(window)} if options.window else {})
+    lse = tensor(*batch, heads, queries, of=number)
+    keywords |= {"is_causal": int(options.causal), "window_left": window[0], "window_right": window[1]}
+    return (torch.empty_like(q), q, k, v, torch.empty_like(q), lse), keywords
 
 
 def plain(record) -> dict:
