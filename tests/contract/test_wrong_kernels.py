@@ -305,8 +305,8 @@ WRONG = [
     wrong_rule(
         "a_window_with_a_key_more",
         "attention/mask.hpp",
-        "key >= begin[i];",
-        "key + 1 >= begin[i];",
+        "inside && key >= begin[i]",
+        "inside && key + 1 >= begin[i]",
         lambda case: case.window[0] in (0, 3) and case.sq > 4,
     ),
     wrong_rule(

@@ -25,7 +25,7 @@ struct AttentionBackward {
   using Rules = typename Config::Rules;
   using Arguments = typename Rules::Arguments;
   using Sight = wmma::Sight<Config::kCausal, Rules>;
-  using Scorer = wmma::Scorer<Rules, Number, Math>;
+  using Scorer = wmma::Scorer<Rules, T, Math>;
   static constexpr bool kOwnsKeys = Config::kOwnsKeys;
   static constexpr int kThreads = Config::kWaves * arch::kWaveSize;
   static constexpr int kWaveRows = Config::kTilesM * Link::kRows;
@@ -295,7 +295,7 @@ struct AttentionBackward {
       if constexpr (Rules::kScored) {
         score = scorer.score(weights[f], factor, bend);
         if constexpr (Rules::kSlopes) {
-          score = scorer.distant(score, slope, static_cast<int>(query + x.p.rules.diagonal - key));
+          score = scorer.distant(score, slope, static_cast<Number>(static_cast<int>(query + x.p.rules.diagonal - key)));
         }
         if (!kCorrects) score -= lse;
       } else {

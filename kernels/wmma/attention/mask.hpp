@@ -25,19 +25,22 @@ struct RowRules : Scorer {
   Number slopes[kLaneRows];
   template <class Arguments>
   WMMA_DEVICE explicit RowRules(const Arguments& p) : Scorer(p, false) {}
-  WMMA_DEVICE bool is_behind_begin(int key, int i) const { return !Rules::kWindowed || key >= begin[i]; }
+  WMMA_DEVICE bool narrowed(bool inside, int key, int i) const {
+    return Rules::kWindowed ? inside && key >= begin[i] : inside;
+  }
 };
 template <class Scorer, int kLaneRows>
 struct RowRules<PlainScores, Scorer, kLaneRows> : Scorer {
   template <class Arguments>
   WMMA_DEVICE explicit RowRules(const Arguments& p) : Scorer(p, false) {}
-  WMMA_DEVICE bool is_behind_begin(int, int) const { return true; }
+  static WMMA_DEVICE bool narrowed(bool inside, int, int) { return inside; }
 };
 
 template <class Config, class Link, class Number>
-using RowRulesOf = RowRules<typename Config::Rules,
-                            Scorer<typename Config::Rules, Number, MaskedSoftmax<Number, typename Config::Mask>>,
-                            Config::kTilesM * Link::kLaneRows>;
+using RowRulesOf =
+    RowRules<typename Config::Rules,
+             Scorer<typename Config::Rules, typename Config::Element, MaskedSoftmax<Number, typename Config::Mask>>,
+             Config::kTilesM * Link::kLaneRows>;
 
 // The rows of a lane.
 template <class Config, class Link, class Number>
@@ -75,14 +78,23 @@ class RowMask : RowRulesOf<Config, Link, Number> {
   template <bool kBounded, int kSums>
   WMMA_DEVICE void apply(Number* scores, int m, int first_key, uint32_t lane, Number factor) const {
     const Number kNever = -Softmax<Number>::infinity();
+    const uint32_t first_place = Link::place(lane, 0);
+    Number steps[kLaneRows];  // from the lane's first key to where its rows' queries stand
+    if constexpr (Rules::kSlopes) {
+#pragma unroll
+      for (int i = m * Link::kLaneRows; i < (m + 1) * Link::kLaneRows; ++i) {
+        steps[i] = static_cast<Number>(this->places[i] - first_key - static_cast<int>(first_place));
+      }
+    }
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
       const int i = m * Link::kLaneRows + Link::row_of(f);
       const int key = first_key + static_cast<int>(Link::place(lane, f));
-      const bool inside = !kBounded || (key < end_[i] && this->is_behind_begin(key, i));
+      const bool inside = !kBounded || this->narrowed(key < end_[i], key, i);
       if constexpr (kThere || Rules::kScored) {
         Number x = this->score(scores[f], factor);
-        if constexpr (Rules::kSlopes) x = OfRules::distant(x, this->slopes[i], this->places[i] - key);
+        if constexpr (Rules::kSlopes)
+          x = OfRules::distant(x, this->slopes[i], steps[i] - Number(Link::place(lane, f) - first_place));
         if constexpr (kThere) {
           if (inside && !add_mask(x, rows_[i] + key * stride_)) x = kNever;
         }

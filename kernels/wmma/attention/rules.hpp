@@ -70,7 +70,7 @@ struct Sight {
 };
 
 // A soft cap on scores in Math's unit; those of the forward kernel are products that have the scale's sign already.
-template <class Number, class Math>
+template <bool kQuick, class Number, class Math>
 class SoftCap {
  public:
   template <class Arguments>
@@ -80,12 +80,21 @@ class SoftCap {
     cap_ = static_cast<Number>(p.rules.cap * static_cast<double>(Math::kUnit));
   }
   WMMA_DEVICE Number score(Number product, Number, Number& bend) const {
-    const Number part = activate<kTanh>(product * steepness_);
+    const Number part = tanh(product * steepness_);
     bend = arch::fma(-part, part, Number(1));
     return cap_ * part;
   }
 
  private:
+  // Quick: off by 2^-21 at most, whatever x is, which is little beside the rounding of 16-bit weights.
+  static WMMA_DEVICE Number tanh(Number x) {
+    if constexpr (kQuick) {
+      return arch::fma(Number(-2), Math::inverse(Number(1) + Math::exp(x * Number(2 * kLog2E))), Number(1));
+    } else {
+      return activate<kTanh>(x);
+    }
+  }
+
   Number cap_;
   Number steepness_;
 };
@@ -100,12 +109,12 @@ struct NoCap {
 };
 
 // Products to scores.
-template <class Rules, class NumberType, class Math>
-class Scorer : Choose<Rules::kCapped, SoftCap<NumberType, Math>, NoCap> {
-  using Cap = Choose<Rules::kCapped, SoftCap<NumberType, Math>, NoCap>;
+template <class Rules, class T, class Math>
+class Scorer : Choose<Rules::kCapped, SoftCap<sizeof(T) == 2, typename ComputeType<T>::Type, Math>, NoCap> {
+  using Cap = Choose<Rules::kCapped, SoftCap<sizeof(T) == 2, typename ComputeType<T>::Type, Math>, NoCap>;
 
  public:
-  using Number = NumberType;
+  using Number = typename ComputeType<T>::Type;
   template <class Arguments>
   WMMA_DEVICE Scorer(const Arguments& p, bool is_signed) : Cap(p, is_signed) {}
   // `bend` is by how much less a score changes than the product, scaled, does.
@@ -123,8 +132,8 @@ class Scorer : Choose<Rules::kCapped, SoftCap<NumberType, Math>, NoCap> {
            Number(Math::kUnit);
   }
   // What a score loses by the distance of its key.
-  static WMMA_DEVICE Number distant(Number score, Number slope, int steps) {
-    return arch::fma(-slope, static_cast<Number>(steps < 0 ? -steps : steps), score);
+  static WMMA_DEVICE Number distant(Number score, Number slope, Number steps) {
+    return arch::fma(-slope, arch::abs(steps), score);
   }
 };
 

@@ -162,6 +162,8 @@ def _takes_turns(problem: AttentionProblem, target: arch.Target, rows: int) -> b
     """Whether two groups of waves take turns: where four units of a block multiply beside other work, K and V come by
     whole chunks, and the block's 256 rows are more than another's."""
     whole_chunks = problem.dtype.itemsize == 2 and problem.k_vec == problem.v_vec == 8 and not problem.wide
+    if problem.slopes is not None:  # the registers for distances would spill
+        return False
     return target.family == "cdna" and target.name != "gfx908" and whole_chunks and rows > 128
 
 
@@ -242,7 +244,7 @@ def split(problem: AttentionProblem, config: AttentionConfig, target: arch.Targe
     tiles, slices = blocks_of(problem, config, target)
     heads = problem.heads // problem.group if config.packed else problem.heads
     blocks = tiles * slices * heads * problem.batch
-    most = problem.skv // (4 * config.keys)
+    most = _keys_looked_at(problem) // (4 * config.keys)
     together = model.resident(target, config.waves, registers(config, target), shared_bytes(config, target))
     if target.vendor == "nvidia" and config.waves < 4:  # with more of them memory is slower (decoding on an H200)
         together = 1
@@ -251,6 +253,11 @@ def split(problem: AttentionProblem, config: AttentionConfig, target: arch.Targe
         return config
     cluster = target.family == "sm90" and splits in _CLUSTERS and slices == 1 and config.element.itemsize == 2
     return dataclasses.replace(config, splits=splits, cluster=cluster)
+
+
+def _keys_looked_at(problem: AttentionProblem) -> int:
+    """By all of a head's queries together."""
+    return min(problem.skv, problem.seen + problem.sq - 1)
 
 
 def blocks_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Target) -> tuple[int, int]:
@@ -319,9 +326,10 @@ def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Tar
     blocks = tiles * slices * heads * problem.batch
     threads = config.waves * target.wave
     check_blocks("attention takes", blocks, threads, target)
-    keys_of_split = max(up(ceil(problem.skv / config.splits), config.keys), 1)
+    keys = _keys_looked_at(problem)
+    keys_of_split = max(up(ceil(keys / config.splits), config.keys), 1)
     # A cluster has all its blocks, though the last may find no key left.
-    splits = config.splits if config.cluster else ceil(problem.skv / keys_of_split)
+    splits = config.splits if config.cluster else ceil(keys / keys_of_split)
     grid = (blocks * splits, 1) if config.cluster else (blocks, splits)
     kernel = source(problem, config, target)
     launches = [KernelLaunch("attention", kernel, grid, threads, shared_bytes(config, target))]
