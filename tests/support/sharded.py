@@ -34,6 +34,11 @@ EVERY = (
     Sample("scaled_mm", {"a": (2, 3, 4), "b": (2, 4, 5), "scale_a": (2, 3, 1), "scale_b": (2, 1, 5)}),
     Sample("attention", {"q": (1, 4, 3, 4), "k": (1, 2, 5, 4), "v": (1, 2, 5, 3)}, {"enable_gqa": True}),
     Sample("attention", {"q": (2, 4, 3, 4), "k": (2, 1, 5, 4), "v": (2, 1, 5, 3)}, {"enable_gqa": True}),
+    Sample(
+        "attention",
+        {"q": (2, 4, 3, 4), "k": (2, 2, 5, 4), "v": (2, 2, 5, 3), "sinks": (4,), "alibi_slopes": (2, 4)},
+        {"enable_gqa": True, "window_left": 1, "softcap": 2.0},
+    ),
 )
 
 
