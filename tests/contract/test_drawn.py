@@ -35,7 +35,7 @@ def _check(target: str, kind: str, number: int) -> str:
                 f"{kind} {number} on {target}, {order}: {case!r}\n  {planned}\n  {type(failure).__name__}: {failure}"
             ) from failure
     assert planned, f"{kind} {number} on {target}: {case!r} planned nothing"
-    return f"{order} {planned}"
+    return f"{order} {case!r} {planned}"
 
 
 def _are_right(case: Case, target: str, order: str, seed: int) -> None:
