@@ -361,8 +361,11 @@ def _cases(of: Wrong):
     if of.kind is AttentionCase:
         found = [case for case in cases(of.group) if case.sq * case.skv * case.batch and of.notices(case)]
         return sorted(found, key=lambda case: case.sq * case.skv * case.e)[:MOST_CASES]
-    chosen = sampling.sample(0, of.target)
-    found = [case for case in chosen if isinstance(case, GemmCase) and case.m * case.n and of.notices(case)]
+
+    def noticing(chosen):
+        return [case for case in chosen if isinstance(case, GemmCase) and case.m * case.n and of.notices(case)]
+
+    found = noticing(sampling.sample(0, of.target)) or noticing(cases())
     # The fewest elements first: they take the least time.
     return sorted(found, key=lambda case: case.m * case.n * max(case.k, 1))[:MOST_CASES]
 
