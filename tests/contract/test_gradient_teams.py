@@ -31,16 +31,15 @@ WMMA_KERNEL(64, 1) void walk(int* out, int sq, int skv, int shift, int heads, in
   const Teams teams(p);
   int* to = out + blockIdx.x * most * 5;
   int count = 0;
-  teams.for_each_part([&](const Teams::Part& part) {
-    for (wmma::GradientSteps<Teams::Part> at(part, p.group); at.more(); at.next()) {
-      const Teams::Turn turn = teams.turn(part, at.head, at.tile, at.step, threadIdx.x);
-      if (threadIdx.x == 0 && count < most) {
-        const int row[] = {part.key_head * group + at.head, part.key_block, at.tile, turn.before, turn.all};
-        for (int i = 0; i < 5; ++i) to[count * 5 + i] = row[i];
-      }
-      ++count;
+  Teams::Way way;
+  for (bool more = teams.begin(way); more; more = teams.next_part(way)) {
+    for (; way.has_tile(); way.next_tile(), ++count) {
+      const Teams::Turn turn = teams.turn(way, threadIdx.x);
+      if (threadIdx.x != 0 || count >= most) continue;
+      const int row[] = {way.key_head * group + way.head, way.part.key_block, way.tile, turn.before(), turn.all()};
+      for (int i = 0; i < 5; ++i) to[count * 5 + i] = row[i];
     }
-  });
+  }
   if (threadIdx.x == 0 && count < most) to[count * 5] = -1;
 }
 """
@@ -115,11 +114,11 @@ def test_everyone_adds_once_and_nobody_waits_for_ever(case):
 @pytest.mark.parametrize(
     ("old", "new", "case"),
     [
-        (" || (at == step && x.member < own.member)", "", CASES[2]),
-        ("if (at < step ||", "if (at > step ||", CASES[0]),
+        (" || (at == way.step && x.member < way.part.member)", "", CASES[2]),
+        ("if (at < way.step ||", "if (at > way.step ||", CASES[0]),
         ("x.before += (p_.tiles", "x.before += 0 * (p_.tiles", CASES[8]),
         ("(since_start < 0", "(since_start < -1", CASES[1]),
-        ("if (tile < x.begin) continue;", "if (tile <= x.begin) continue;", CASES[4]),
+        ("if (way.tile < x.begin) continue;", "if (way.tile <= x.begin) continue;", CASES[4]),
     ],
 )
 def test_wrong_ones_are_caught(old, new, case, sources):

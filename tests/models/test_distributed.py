@@ -62,9 +62,10 @@ def test_every_offer_on_four_processes(four, op):
     assert min(ran.values()) > 0
 
 
-@pytest.mark.parametrize("op", ["gemm", "linear", "attention"])
-def test_every_pair_of_offers_on_two_by_two_processes(four, op):
-    assert four.run(sharded.check_pairs, op, torch.float32, (2, 2), 2)[0] >= 12
+# Attention that asks where a query stands is offered no part of its rows.
+@pytest.mark.parametrize(("op", "least"), [("gemm", 12), ("linear", 12), ("attention", 9)])
+def test_every_pair_of_offers_on_two_by_two_processes(four, op, least):
+    assert four.run(sharded.check_pairs, op, torch.float32, (2, 2), 2)[0] >= least
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,10 @@ namespace wmma {
 template <bool kCausal, int kKeys, int kQueries>
 class GradientTeams {
  public:
-  WMMA_DEVICE explicit GradientTeams(const MappedAttentionArguments& p)
-      : p_(p), key_blocks_((p.skv + kKeys - 1) / kKeys), shift_(clamped(p.shift, -p.sq, p.skv)) {}
+  WMMA_DEVICE explicit GradientTeams(const MappedAttentionArguments& p) : p_(p) {}
 
   // Some keys of a head, and the tiles of queries that see them.
   struct Part {
-    int key_head;  // of all in the batch
     int key_block;
     int begin;   // the first tile
     int count;   // how many
@@ -31,54 +29,88 @@ class GradientTeams {
     int member;  // the block of the team that has it
     int before;  // steps of that block before this part
   };
+  // A block's way: the tiles of each part, for each of the heads that share its keys. It may lie in shared memory,
+  // where registers are few.
+  struct Way {
+    Part part;
+    int key_head;  // of all in the batch
+    int pass;
+    int left;  // of the part
+    int step;
+    int head;  // of those that share the keys
+    int tile;
+    uint32_t number;  // of all tiles
 
-  template <class Work>
-  WMMA_DEVICE void for_each_part(const Work& work) const {
-    const int heads = p_.heads / p_.group * p_.batch;
-#pragma unroll 1
-    for (int head = blockIdx.x / p_.team; head < heads; head += gridDim.x / p_.team) {
-#pragma unroll 1
-      for (int pass = 0; pass < p_.passes; ++pass) {
-        const int key_block = key_block_of(blockIdx.x % p_.team, pass);
-        if (key_block < key_blocks_) work(part(head, key_block));
-      }
+    WMMA_DEVICE bool has_tile() const { return left > 0; }
+    WMMA_DEVICE void next_tile() {
+      ++number;
+      --left;
+      ++step;
+      ++tile;
+      if (tile == part.begin + part.count) tile = part.begin;
+      if (tile == part.begin + part.start) ++head;
     }
+  };
+  // Each returns whether there is a part.
+  WMMA_DEVICE bool begin(Way& way) const {
+    way.key_head = blockIdx.x / p_.team;
+    way.pass = -1;
+    way.number = 0;
+    return next_part(way);
+  }
+  WMMA_DEVICE bool next_part(Way& way) const {
+    int key_block;
+    do {
+      if (++way.pass == p_.passes) {
+        way.pass = 0;
+        way.key_head += gridDim.x / p_.team;
+      }
+      if (way.key_head >= p_.heads / p_.group * p_.batch) return false;
+      key_block = key_block_of(blockIdx.x % p_.team, way.pass);
+    } while (key_block >= key_blocks());
+    way.part = part(key_block);
+    way.left = way.part.count * p_.group;
+    way.step = way.part.before;
+    way.head = 0;
+    way.tile = way.part.begin + way.part.start;
+    return true;
   }
 
-  // Of a wave's lanes: how many parts add to a tile of a query head before `own`, which does so at `step`; and how many
-  // do in all.
+  // Of a wave's lanes: how many parts add to a way's tile before its own; and how many do in all.
   struct Turn {
-    int before;
-    int all;
+    uint32_t counts;
+    WMMA_DEVICE int before() const { return counts & 0xffff; }
+    WMMA_DEVICE int all() const { return counts >> 16; }
   };
-  WMMA_DEVICE Turn turn(const Part& own, int head, int tile, int step, uint32_t lane) const {
-    uint32_t counts = 0;  // all in the upper half
+  WMMA_DEVICE Turn turn(const Way& way, uint32_t lane) const {
+    uint32_t counts = 0;
 #pragma unroll 1
-    for (int key_block = lane; key_block < key_blocks_; key_block += arch::kWaveSize) {
-      const Part x = part(own.key_head, key_block);
-      if (tile < x.begin) continue;
-      const int since_start = tile - x.begin - x.start;  // less than 0: those come last
-      const int at = x.before + head * x.count + (since_start < 0 ? since_start + x.count : since_start);
+    for (int key_block = lane; key_block < key_blocks(); key_block += arch::kWaveSize) {
+      const Part x = part(key_block);
+      if (way.tile < x.begin) continue;
+      const int since_start = way.tile - x.begin - x.start;  // less than 0: those come last
+      const int at = x.before + way.head * x.count + (since_start < 0 ? since_start + x.count : since_start);
       counts += 1u << 16;
-      if (at < step || (at == step && x.member < own.member)) ++counts;
+      if (at < way.step || (at == way.step && x.member < way.part.member)) ++counts;
     }
 #pragma unroll
     for (int mask = 1; mask < arch::kWaveSize; mask *= 2) counts += shuffle_xor(counts, mask);
-    return {static_cast<int>(counts & 0xffff), static_cast<int>(counts >> 16)};
+    return {counts};
   }
 
  private:
+  WMMA_DEVICE int key_blocks() const { return (p_.skv + kKeys - 1) / kKeys; }
   WMMA_DEVICE int key_block_of(int member, int pass) const {
     return pass * p_.team + (pass % 2 == 0 ? member : p_.team - 1 - member);
   }
   // The first tile that sees a block's keys. Some keys are those of all tiles, so that each has sums, if of nothing.
   WMMA_DEVICE int begin_of(int key_block) const {
     if (!kCausal || key_block == 0) return 0;
-    return clamped(key_block * kKeys - shift_, 0, p_.tiles * kQueries) / kQueries;
+    return clamped(key_block * kKeys - clamped(p_.shift, -p_.sq, p_.skv), 0, p_.tiles * kQueries) / kQueries;
   }
 
-  WMMA_DEVICE Part part(int key_head, int key_block) const {
-    Part x{key_head, key_block, begin_of(key_block)};
+  WMMA_DEVICE Part part(int key_block) const {
+    Part x{key_block, begin_of(key_block)};
     x.count = p_.tiles - x.begin;
     const int pass = key_block / p_.team;
     const int inside = key_block - pass * p_.team;
@@ -91,29 +123,6 @@ class GradientTeams {
   }
 
   const MappedAttentionArguments& p_;
-  int key_blocks_;
-  int shift_;
-};
-
-// A part's way: the tiles for each of the heads that share its keys.
-template <class Part>
-struct GradientSteps {
-  const Part& part;
-  int left;
-  int step;
-  int head = 0;  // of the group
-  int tile;
-
-  WMMA_DEVICE GradientSteps(const Part& of, int group)
-      : part(of), left(of.count * group), step(of.before), tile(of.begin + of.start) {}
-  WMMA_DEVICE bool more() const { return left > 0; }
-  WMMA_DEVICE void next() {
-    --left;
-    ++step;
-    ++tile;
-    if (tile == part.begin + part.count) tile = part.begin;
-    if (tile == part.begin + part.start) ++head;
-  }
 };
 
 }  // namespace wmma

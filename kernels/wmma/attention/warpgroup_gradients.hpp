@@ -55,6 +55,9 @@ struct WarpgroupGradients {
   static constexpr int kQuerySums = kShare / 2;  // of a lane
   static_assert(kShare <= kLines, "of one box");
 
+  using Teams = GradientTeams<Config::kCausal, kKeys, kQueries>;
+  using Way = typename Teams::Way;
+
   // What is told to the warpgroups beside a tile: lse and delta of its queries, and where it is.
   static constexpr int kStatistics = 2 * kQueries;
   struct Told {
@@ -70,6 +73,7 @@ struct WarpgroupGradients {
     int steps;     // how many tiles follow; less than 0: no more keys do
     int key_head;  // of all in the batch
     int first_key;
+    uint32_t number;  // of the part, which takers need not keep
   };
   // What is given to the one that adds to memory.
   struct Given {
@@ -80,6 +84,8 @@ struct WarpgroupGradients {
     Given given[Config::kGifts];
     ToldPart part;
     Told tiles[Config::kStages];
+    // Where those are that ask and tell: their registers are few.
+    Way asking, telling;
   };
 
   static constexpr int kQueueStart = Owned::kBytes;
@@ -93,10 +99,6 @@ struct WarpgroupGradients {
   static constexpr int kSlopesThere = kQueueBarriers + Queue::kBarrierBytes;
   static constexpr int kGiftBarriers = kSlopesThere + arch::kBarrierBytes;
   static constexpr int kSharedBytes = kGiftBarriers + Gifts::kBarrierBytes;
-
-  using Teams = GradientTeams<Config::kCausal, kKeys, kQueries>;
-  using Part = typename Teams::Part;
-  using Steps = GradientSteps<Part>;
 
   static WMMA_DEVICE void run(const Arguments& p) {
     const uint32_t start = arch::shared_address(dynamic_shared<unsigned char>());
@@ -115,7 +117,7 @@ struct WarpgroupGradients {
     arch::block_barrier();
     if (wave < kTakingWaves) {
       arch::take_registers<kTakerRegisters>();
-      take(p, owned, queue, start, arch::shuffle_word(wave / 4, 0), wave % 4);
+      take(p, owned, queue, start, arch::shuffle_word(wave / 4, 0));
     } else {
       arch::give_registers<kOtherRegisters>();
       if (threadIdx.x == kTakers) ask(p, owned, queue);
@@ -132,37 +134,37 @@ struct WarpgroupGradients {
   static WMMA_DEVICE Gifts gifts_at(uint32_t start) { return Gifts(start + kGiftStart, start + kGiftBarriers); }
 
   // The head of its queries, among all in the batch.
-  static WMMA_DEVICE int query_head(const Arguments& p, const Steps& at) {
-    return at.part.key_head * p.group + at.head;
-  }
+  static WMMA_DEVICE int query_head(const Arguments& p, const Way& way) { return way.key_head * p.group + way.head; }
 
   // ------------------------------------------------------------------------------------------------- the asking thread
 
   static WMMA_DEVICE void ask(const Arguments& p, const Owned& owned, const Queue& queue) {
-    const int key_heads = p.heads / p.group;
+    const Teams teams(p);
+    Way& way = told().asking;
     typename Owned::Item part_item(0);
-    typename Queue::Item item(0);
-    Teams(p).for_each_part([&](const Part& part) {
-      const uint32_t batch = part.key_head / key_heads, key_head = part.key_head % key_heads;
-      const int first_key = part.key_block * kKeys;
-      owned.open(part_item, kGroups * kRowBytes,
-                 [&] { told().part = {part.count * p.group, part.key_head, first_key}; });
+#pragma unroll 1
+    for (bool more = teams.begin(way); more; more = teams.next_part(way), part_item.next()) {
+      owned.open(part_item, kGroups * kRowBytes, [&] {
+        told().part = {way.part.count * p.group, way.key_head, way.part.key_block * kKeys, part_item.number()};
+      });
 #pragma unroll 1
       for (int group = 0; group < kGroups; ++group) {
-        const uint32_t to = owned.place(part_item) + group * kRowBytes;
-        const uint32_t there = owned.there(part_item);
-        copy<KeyRows>(to, there, p.k, p.k_map, batch, key_head, first_key + group * kLines);
-        copy<ValueRows>(to + KeyRows::kBytes, there, p.v, p.v_map, batch, key_head, first_key + group * kLines);
+        const int key_heads = p.heads / p.group, row = way.part.key_block * kKeys + group * kLines;
+        const uint32_t batch = way.key_head / key_heads, head = way.key_head % key_heads;
+        const uint32_t to = owned.place(part_item) + group * kRowBytes, there = owned.there(part_item);
+        copy<KeyRows>(to, there, p.k, p.k_map, batch, head, row);
+        copy<ValueRows>(to + KeyRows::kBytes, there, p.v, p.v_map, batch, head, row);
       }
-      part_item.next();
 #pragma unroll 1
-      for (Steps at(part, p.group); at.more(); at.next(), item.next()) {
+      for (; way.has_tile(); way.next_tile()) {
+        const typename Queue::Item item(way.number);
         queue.open(item, QueryTile::kBytes + OutTile::kBytes);
-        const uint32_t to = queue.place(item), there = queue.there(item), head = query_head(p, at) % p.heads;
-        copy<QueryTile>(to, there, p.q, p.q_map, batch, head, at.tile * kQueries);
-        copy<OutTile>(to + QueryTile::kBytes, there, p.g_out, p.g_out_map, batch, head, at.tile * kQueries);
+        const uint32_t to = queue.place(item), there = queue.there(item), head = query_head(p, way);
+        copy<QueryTile>(to, there, p.q, p.q_map, head / p.heads, head % p.heads, way.tile * kQueries);
+        copy<OutTile>(to + QueryTile::kBytes, there, p.g_out, p.g_out_map, head / p.heads, head % p.heads,
+                      way.tile * kQueries);
       }
-    });
+    }
     owned.open(part_item, 0, [&] { told().part.steps = -1; });
   }
 
@@ -185,41 +187,64 @@ struct WarpgroupGradients {
   static WMMA_DEVICE void tell(const Arguments& p, const Queue& queue) {
     const Teams teams(p);
     const int lane = lane_id();
-    typename Queue::Item item(0);
-    teams.for_each_part([&](const Part& part) {
-      const int64_t last_key = (part.key_block + 1) * kKeys - 1;
+    Way& way = told().telling;
+    // By the first lane alone, for all of them: what it finds, too, as the others may come to it later.
+    const auto ask_first = [&](auto how) {
+      bool found = false;
+      if (lane == 0) found = how();
+      arch::wave_barrier();
+      return arch::ballot(found) != 0;
+    };
 #pragma unroll 1
-      for (Steps at(part, p.group); at.more(); at.next(), item.next()) {
-        const int head = query_head(p, at);
-        const int first_query = at.tile * kQueries;
-        const float* lse = matrix_of<const float>(p.lse, head / p.heads, head % p.heads);
-        const float* delta = matrix_of<const float>(p.delta, head / p.heads, head % p.heads);
-        constexpr int kShare = kQueries / arch::kWaveSize;
-        float statistics[2][kShare];
-#pragma unroll
-        for (int i = 0; i < kShare; ++i) {
-          // Beyond the last query lse is +∞, so that weights are 0.
-          const int query = first_query + i * arch::kWaveSize + lane;
-          statistics[0][i] = query < p.sq ? unit_of(lse[query * p.lse.row_stride]) : Math::infinity();
-          statistics[1][i] = query < p.sq ? delta[query * p.delta.row_stride] : 0.0f;
-        }
-        const typename Teams::Turn turn = teams.turn(part, at.head, at.tile, at.step, lane);
-        arch::barrier_wait(queue.free(item), item.odd() ^ 1);
-        Told& to = told().tiles[item.stage()];
-#pragma unroll
-        for (int i = 0; i < kShare; ++i) {
-          to.statistics[i * arch::kWaveSize + lane] = statistics[0][i];
-          to.statistics[kQueries + i * arch::kWaveSize + lane] = statistics[1][i];
-        }
-        to.query_head = head;
-        to.first_query = first_query;
-        to.before = turn.before;
-        to.last = turn.before == turn.all - 1;
-        to.bounded = first_query + kQueries > p.sq || (Config::kCausal && last_key > first_query + p.shift);
-        arch::wave_barrier();
-        arch::barrier_arrive(queue.there(item), lane == 0);
+    for (bool more = ask_first([&] { return teams.begin(way); }); more;
+         more = ask_first([&] { return teams.next_part(way); })) {
+#pragma unroll 1
+      while (ask_first([&] { return way.has_tile(); })) {
+        tell_tile(p, teams, queue, way, lane);
+        if (lane == 0) way.next_tile();
       }
-    });
+    }
+  }
+  static WMMA_DEVICE void tell_tile(const Arguments& p, const Teams& teams, const Queue& queue, const Way& way,
+                                    int lane) {
+    const typename Teams::Turn turn = teams.turn(way, lane);
+    arch::wave_barrier();
+    constexpr int kShare = kQueries / arch::kWaveSize;
+    float statistics[2][kShare];
+    read_rows(statistics[0], p, p.lse, way, lane, Math::infinity());  // beyond the last query: so that weights are 0
+    arch::wave_barrier();  // the addresses of both at once are more than there are registers for
+    read_rows(statistics[1], p, p.delta, way, lane, 0.0f);
+    const typename Queue::Item item(way.number);
+    arch::barrier_wait(queue.free(item), item.odd() ^ 1);
+    Told& to = told().tiles[item.stage()];
+#pragma unroll
+    for (int i = 0; i < kShare; ++i) {
+      to.statistics[i * arch::kWaveSize + lane] = unit_of(statistics[0][i]);
+      to.statistics[kQueries + i * arch::kWaveSize + lane] = statistics[1][i];
+    }
+    const int first_query = way.tile * kQueries;
+    to.query_head = query_head(p, way);
+    to.first_query = first_query;
+    to.before = turn.before();
+    to.last = turn.before() == turn.all() - 1;
+    to.bounded = first_query + kQueries > p.sq ||
+                 (Config::kCausal && (way.part.key_block + 1) * kKeys - 1 > first_query + p.shift);
+    arch::wave_barrier();
+    arch::barrier_arrive(queue.there(item), lane == 0);
+  }
+  // A number of each of the tile's queries.
+  template <int kShare>
+  static WMMA_DEVICE void read_rows(float (&values)[kShare], const Arguments& p, const AttentionOperand& x,
+                                    const Way& way, int lane, float beyond) {
+    const int head = query_head(p, way);
+    int query = way.tile * kQueries + lane;
+    const float* from = matrix_of<const float>(x, head / p.heads, head % p.heads) + query * x.row_stride;
+#pragma unroll
+    for (int i = 0; i < kShare; ++i) {
+      values[i] = query < p.sq ? *from : beyond;
+      query += arch::kWaveSize;
+      from += arch::kWaveSize * x.row_stride;
+    }
   }
   static WMMA_DEVICE float unit_of(float lse) {
     return lse == -Math::infinity() ? Math::infinity() : lse * Math::kUnit;
@@ -264,7 +289,6 @@ struct WarpgroupGradients {
     const Arguments& p;
     uint32_t start;
     uint32_t group;
-    uint32_t wave;
     uint32_t lane;
     float factor;         // of the scores
     uint32_t number = 0;  // of the next tile; the slopes of the one before it wait to be multiplied
@@ -273,17 +297,18 @@ struct WarpgroupGradients {
     float g_k[1][Config::kDepth / 2];
     float g_v[1][Config::kValueDepth / 2];
 
+    WMMA_DEVICE uint32_t wave() const { return threadIdx.x / arch::kWaveSize % 4; }  // of the warpgroup
     WMMA_DEVICE uint32_t own() const { return start + group * kRowBytes; }
-    WMMA_DEVICE int first_row() const { return static_cast<int>(group * kLines + wave * 16); }  // of the block's
+    WMMA_DEVICE int first_row() const { return static_cast<int>(group * kLines + wave() * 16); }  // of the block's
   };
 
   static WMMA_DEVICE void take(const Arguments& p, const Owned& owned, const Queue& queue, uint32_t start,
-                               uint32_t group, uint32_t wave) {
-    Taking x{p, start, group, wave, lane_id(), static_cast<float>(p.scale * static_cast<double>(Math::kUnit))};
-    for (typename Owned::Item part_item(0);; part_item.next()) {
+                               uint32_t group) {
+    Taking x{p, start, group, lane_id(), static_cast<float>(p.scale * static_cast<double>(Math::kUnit))};
+    for (uint32_t number = 0;;) {
       clear(x.g_k[0]);
       clear(x.g_v[0]);
-      owned.await(part_item);
+      owned.await(typename Owned::Item(number));
       int left = told().part.steps;
       if (left < 0) break;
       // Tiles, and one step more for the slopes of the last one. (It is no step of its own: two places with products
@@ -298,8 +323,9 @@ struct WarpgroupGradients {
       }
       const HeadRows head(p.skv, p.heads / p.group, told().part.key_head);
       const int row = told().part.first_key + x.first_row();
+      number = told().part.number + 1;
       arch::wave_barrier();
-      owned.done(part_item);
+      owned.done(typename Owned::Item(number - 1));
       store_gradient<Link, Config::kOutVec>(x.g_k, p.g_k, p.e, static_cast<float>(p.scale), head, row, 0, x.lane);
       store_gradient<Link, Config::kOutVec>(x.g_v, p.g_v, p.ev, 1.0f, head, row, 0, x.lane);
     }
@@ -435,18 +461,37 @@ struct WarpgroupGradients {
 
   // ---- weights and slopes
 
+  static constexpr bool places_add_up() {
+    for (uint32_t lane = 0; lane < arch::kWaveSize; ++lane) {
+      for (int f = 0; f < kSums; ++f) {
+        if (Link::place(lane, f) != Link::place(lane, 0) + Link::place(0, f)) return false;
+      }
+    }
+    return true;
+  }
+  // kBounded: not every query is there, or sees every key. A lane's places are those of the first lane and some more,
+  // so that each is compared as a number of the code with few of the lane's.
   template <bool kBounded>
   static WMMA_DEVICE void weigh(float (&weights)[kSums], const Taking& x, const Told& tile) {
+    static_assert(places_add_up(), "or they are compared one by one");
+    const int before = tile.first_query + static_cast<int>(Link::place(x.lane, 0));
+    const int end = x.p.sq - before;
+    int begin[Link::kLaneRows];
+    if constexpr (kBounded && Config::kCausal) {
+      const int key = told().part.first_key + x.first_row() - static_cast<int>(x.p.shift);
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) begin[i] = key + static_cast<int>(Link::row(x.lane, i)) - before;
+    }
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
-      const int column = static_cast<int>(Link::place(x.lane, f));
+      const float weight =
+          Math::exp(arch::fma(weights[f], x.factor, -tile.statistics[static_cast<int>(Link::place(x.lane, f))]));
       bool inside = true;
       if constexpr (kBounded) {
-        const int query = tile.first_query + column;
-        const int key = told().part.first_key + x.first_row() + static_cast<int>(Link::row(x.lane, Link::row_of(f)));
-        inside = query < x.p.sq && (!Config::kCausal || key <= query + x.p.shift);
+        const int place = static_cast<int>(Link::place(0, f));
+        inside = place < end;
+        if constexpr (Config::kCausal) inside = inside && place >= begin[Link::row_of(f)];
       }
-      const float weight = Math::exp(arch::fma(weights[f], x.factor, -tile.statistics[column]));
       weights[f] = inside ? weight : 0.0f;
     }
   }
@@ -464,7 +509,7 @@ struct WarpgroupGradients {
     constexpr int kBoxWords = kLines / 4;
 #pragma unroll
     for (int box = 0; box < SlopeTile::kBoxes; ++box) {
-      const ResultBox to(tile + box * SlopeTile::kBoxBytes + (x.group * kLines + x.wave * 16) * 128, x.lane);
+      const ResultBox to(tile + box * SlopeTile::kBoxBytes + (x.group * kLines + x.wave() * 16) * 128, x.lane);
 #pragma unroll
       for (int i = 0; i < ResultBox::kSteps; ++i) to.write(i, words + box * kBoxWords + i * 4);
     }
@@ -483,7 +528,7 @@ struct WarpgroupGradients {
     const Arguments& p = x.p;
     const int64_t index = static_cast<int64_t>(tile.query_head) * p.tiles + tile.first_query / kQueries;
     constexpr int kApart = arch::kWaveSize * 4;
-    const int at = (static_cast<int>(x.group * 4 + x.wave) * (kQuerySums / 4) * arch::kWaveSize + x.lane) * 4;
+    const int at = (static_cast<int>(x.group * 4 + x.wave()) * (kQuerySums / 4) * arch::kWaveSize + x.lane) * 4;
     if (tile.last) {
       if (tile.before > 0) {
         const float* from = sums_of(p) + index * (kQueries * Config::kDepth) + at;
@@ -497,7 +542,7 @@ struct WarpgroupGradients {
         }
       }
       const HeadRows head(p.sq, p.heads, tile.query_head);
-      const int row = tile.first_query + (kSharesRows ? x.group * kLines : 0) + x.wave * 16;
+      const int row = tile.first_query + (kSharesRows ? x.group * kLines : 0) + x.wave() * 16;
       store_gradient<Link, Config::kOutVec>(sums, p.g_q, p.e, static_cast<float>(p.scale), head, row,
                                             kSharesRows ? 0 : x.group * kShare, x.lane);
       return false;

@@ -59,7 +59,7 @@ def shared_bytes(config: WarpgroupGradientsConfig) -> int:
     size = config.element.itemsize
     rows = (_KEYS + config.stages * config.queries) * (config.depth + config.value_depth) * size
     slopes, gifts = 2 * _KEYS * config.queries * size, config.gifts * config.queries * config.depth * 4
-    told = config.gifts * 16 + 3 * 4 + config.stages * (2 * config.queries + 5) * 4
+    told = config.gifts * 16 + 4 * 4 + config.stages * (2 * config.queries + 5) * 4 + 2 * 13 * 4
     return rows + slopes + gifts + up(told, 8) + (2 + 2 * config.stages + 1 + 2 * config.gifts) * BARRIER_BYTES
 
 
