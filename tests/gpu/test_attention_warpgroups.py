@@ -225,8 +225,8 @@ WRONG_GRADIENTS = [
         ("no_delta", "weights[f] * (slopes[f] - tile", "weights[f] * (slopes[f] - 0.5f * tile"),
         (
             "the_first_head_of_the_group",
-            "query_head(p, at) % p.heads;",
-            "query_head(p, at) % p.heads / p.group * p.group;",
+            "there = queue.there(item), head = query_head(p, way);",
+            "there = queue.there(item), head = way.key_head * p.group;",
         ),
         ("never_bounded", "tile.bounded ? weigh<true>", "false ? weigh<true>"),
         (
