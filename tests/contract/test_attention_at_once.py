@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from planted import Planted, check_that_each_stands_once
 
 import wmma_ops
 from wmma_ops.emulator import EmulationError, Race, Uninitialised
@@ -86,17 +87,10 @@ def test_the_loop(target, size):
 
 
 @dataclass(frozen=True)
-class Wrong:
-    name: str
-    file: str
-    old: str
-    new: str
+class Wrong(Planted):
     caught: tuple[type[Exception], ...] = (Mismatch,)
     case: AttentionCase = GROWING
     target: str = "gfx1201"
-
-    def __str__(self) -> str:
-        return self.name
 
 
 SOFTMAX, FORWARD, TILES = "attention/softmax.hpp", "attention/forward.hpp", "attention/key_value_tiles.hpp"
@@ -147,15 +141,11 @@ WRONG = [
 
 
 def test_what_is_replaced_stands_there_once(sources):
-    text = {file: (sources / "wmma" / file).read_text() for file in {of.file for of in WRONG}}
-    found = {of.name: text[of.file].count(of.old) for of in WRONG}
-    assert set(found.values()) == {1}, f"the headers have changed; write these anew: {found}"
+    check_that_each_stands_once(sources / "wmma", WRONG)
 
 
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources):
-    path = sources / "wmma" / of.file
-    path.write_text(path.read_text().replace(of.old, of.new))
-    torch.ops.wmma._forget_plans()
+    of.plant(sources / "wmma")
     with pytest.raises(of.caught):
         run(of.case, f"emulated:{of.target}")

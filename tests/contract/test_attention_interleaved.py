@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from planted import Planted, check_that_each_stands_once
 from test_attention_backward import Case, gradients, in_float64, operands
 
 import wmma_ops
@@ -127,15 +128,8 @@ def test_out_may_lie_in_any_way(target):
 
 
 @dataclass(frozen=True)
-class Wrong:
-    name: str
-    file: str
-    old: str
-    new: str
+class Wrong(Planted):
     case: Case = CASES[2]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 CAUSAL = CASES[4]
@@ -171,15 +165,12 @@ WRONG = (
 
 
 def test_what_is_replaced_stands_there_once(sources):
-    found = {of.name: (sources / FOLDER / of.file).read_text().count(of.old) for of in WRONG}
-    assert set(found.values()) == {1}, f"the headers have changed; write these anew: {found}"
+    check_that_each_stands_once(sources / FOLDER, WRONG)
 
 
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources, any_rows):
-    path = sources / FOLDER / of.file
-    path.write_text(path.read_text().replace(of.old, of.new))
-    torch.ops.wmma._forget_plans()
+    of.plant(sources / FOLDER)
     with pytest.raises((RuntimeError, AssertionError)) as caught:
         _are_right(of.case, "gfx942")
     assert "does not compile" not in str(caught.value)

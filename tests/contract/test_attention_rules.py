@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from planted import Planted, check_that_each_stands_once
 
 import wmma_ops
 from wmma_ops.hardware import arch
@@ -156,11 +157,7 @@ def test_the_same_bits_in_any_order_of_the_waves(target):
 
 
 @dataclass(frozen=True)
-class Wrong:
-    name: str
-    file: str
-    old: str
-    new: str
+class Wrong(Planted):
     case: AttentionCase = CASES[4]
     target: str = "gfx942"
 
@@ -195,14 +192,12 @@ WRONG = (
 
 
 def test_what_is_replaced_stands_there_once(sources):
-    found = {of.name: (sources / FOLDER / of.file).read_text().count(of.old) for of in WRONG}
-    assert set(found.values()) == {1}, f"the headers have changed; write these anew: {found}"
+    check_that_each_stands_once(sources / FOLDER, WRONG)
 
 
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources):
-    path = sources / FOLDER / of.file
-    path.write_text(path.read_text().replace(of.old, of.new))
+    of.plant(sources / FOLDER)
     with pytest.raises((RuntimeError, AssertionError)) as caught:
         _are_right(of.case, of.target)
     assert "does not compile" not in str(caught.value)

@@ -2,10 +2,9 @@
 instruction of float32, in three products of bfloat16 parts (kernels/wmma/tile/float_parts.hpp), if that pays; "highest" in
 float32."""
 
-from dataclasses import dataclass
-
 import pytest
 import torch
+from planted import Planted, check_that_each_stands_once
 
 import wmma_ops
 from wmma_ops.hardware import arch
@@ -155,30 +154,19 @@ def test_what_16_bits_hold_is_multiplied_by_what_8_hold_exactly(precision, in_pa
         assert torch.equal(wmma_ops.matmul(a, b), a @ b)
 
 
-@dataclass(frozen=True)
-class Wrong:
-    name: str
-    file: str
-    old: str
-    new: str
-
-    def __str__(self) -> str:
-        return self.name
-
-
 PARTS, LOADER, TILE = (f"wmma/tile/{name}.hpp" for name in ("float_parts", "staged_loader", "wave_tile"))
 WRONG = (
-    Wrong("an_infinite_first_part", PARTS, "arch::within(x, 3.40282347e38f)", "x"),
-    Wrong(
+    Planted("an_infinite_first_part", PARTS, "arch::within(x, 3.40282347e38f)", "x"),
+    Planted(
         "a_first_part_to_nearest",
         PARTS,
         "arch::bit_cast<uint32_t>(finite) & 0xffff0000u",
         "(arch::bit_cast<uint32_t>(finite) + 0x8000u) & 0xffff0000u",
     ),
-    Wrong("no_second_part_of_a", PARTS, "    Parts::mma(d, a + Parts::kChunksA, b);\n", ""),
-    Wrong("no_second_part_of_b", PARTS, "    Parts::mma(d, a, b + Parts::kChunksB);\n", ""),
-    Wrong("the_second_part_alone", LOADER, "at + Tile::kPartBytes, second", "at, second"),
-    Wrong("one_part_read_twice", TILE, "i / kOfPart * (Tile::kBytes / kPartsOf<Product>)", "0"),
+    Planted("no_second_part_of_a", PARTS, "    Parts::mma(d, a + Parts::kChunksA, b);\n", ""),
+    Planted("no_second_part_of_b", PARTS, "    Parts::mma(d, a, b + Parts::kChunksB);\n", ""),
+    Planted("the_second_part_alone", LOADER, "at + Tile::kPartBytes, second", "at, second"),
+    Planted("one_part_read_twice", TILE, "i / kOfPart * (Tile::kBytes / kPartsOf<Product>)", "0"),
 )
 
 
@@ -188,16 +176,13 @@ def _is_right(target: str) -> None:
 
 
 def test_what_is_replaced_stands_there_once(sources):
-    found = {of.name: (sources / of.file).read_text().count(of.old) for of in WRONG}
-    assert set(found.values()) == {1}, f"the headers have changed; write these anew: {found}"
+    check_that_each_stands_once(sources, WRONG)
 
 
 @high
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources, precision, in_parts):
-    path = sources / of.file
-    path.write_text(path.read_text().replace(of.old, of.new))
-    torch.ops.wmma._forget_plans()
+    of.plant(sources)
     with pytest.raises((AssertionError, RuntimeError)) as caught:
         _is_right("gfx1201")
     assert "does not compile" not in str(caught.value)

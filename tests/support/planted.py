@@ -1,0 +1,28 @@
+"""Faults planted in a copy of the device sources: what stands there once is replaced, and a test has to notice."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+
+@dataclass(frozen=True)
+class Planted:
+    name: str
+    file: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    def plant(self, folder: Path) -> None:
+        path = folder / self.file
+        path.write_text(path.read_text().replace(self.old, self.new))
+        torch.ops.wmma._forget_plans()
+
+
+def check_that_each_stands_once(folder: Path, faults: Iterable[Planted]) -> None:
+    found = {of.name: (folder / of.file).read_text().count(of.old) for of in faults}
+    assert set(found.values()) == {1}, f"the headers have changed; write these anew: {found}"
