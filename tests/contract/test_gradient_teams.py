@@ -30,14 +30,16 @@ WMMA_KERNEL(64, 1) void walk(int* out, int sq, int skv, int shift, int heads, in
   p.passes = passes;
   const Teams teams(p);
   int* to = out + blockIdx.x * most * 5;
-  int count = 0;
   Teams::Way way;
+  int count = 0;
   for (bool more = teams.begin(way); more; more = teams.next_part(way)) {
-    for (; way.has_tile(); way.next_tile(), ++count) {
-      const Teams::Turn turn = teams.turn(way, threadIdx.x);
-      if (threadIdx.x != 0 || count >= most) continue;
-      const int row[] = {way.key_head * group + way.head, way.part.key_block, way.tile, turn.before(), turn.all()};
-      for (int i = 0; i < 5; ++i) to[count * 5 + i] = row[i];
+    for (; teams.ahead(way) > 0; count += teams.ahead(way), teams.next_steps(way)) {
+      const int step = way.step + threadIdx.x, number = count + threadIdx.x;
+      const Teams::Place place = teams.place(way.part, step);
+      const Teams::Turn turn = teams.turn(way.part, step, place, threadIdx.x);
+      if (threadIdx.x >= teams.ahead(way) || number >= most) continue;
+      const int row[] = {way.key_head * group + place.head, way.part.key_block, place.tile, turn.before(), turn.all()};
+      for (int i = 0; i < 5; ++i) to[number * 5 + i] = row[i];
     }
   }
   if (threadIdx.x == 0 && count < most) to[count * 5] = -1;
@@ -114,11 +116,11 @@ def test_everyone_adds_once_and_nobody_waits_for_ever(case):
 @pytest.mark.parametrize(
     ("old", "new", "case"),
     [
-        (" || (at == way.step && x.member < way.part.member)", "", CASES[2]),
-        ("if (at < way.step ||", "if (at > way.step ||", CASES[0]),
+        (" || (since == 0 && first_of_two)", "", CASES[2]),
+        ("(since < 0 ||", "(since > 0 ||", CASES[0]),
         ("x.before += (p_.tiles", "x.before += 0 * (p_.tiles", CASES[8]),
         ("(since_start < 0", "(since_start < -1", CASES[1]),
-        ("if (way.tile < x.begin) continue;", "if (way.tile <= x.begin) continue;", CASES[4]),
+        ("if (at.tile >= begin)", "if (at.tile > begin)", CASES[4]),
     ],
 )
 def test_wrong_ones_are_caught(old, new, case, sources):

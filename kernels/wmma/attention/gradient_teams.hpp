@@ -29,33 +29,22 @@ class GradientTeams {
     int member;  // the block of the team that has it
     int before;  // steps of that block before this part
   };
-  // A block's way: the tiles of each part, for each of the heads that share its keys. It may lie in shared memory,
-  // where registers are few.
+  // A block's way from part to part. It may lie in shared memory, where registers are few.
   struct Way {
     Part part;
     int key_head;  // of all in the batch
+    int teams;     // how many there are
     int pass;
-    int left;  // of the part
-    int step;
-    int head;  // of those that share the keys
-    int tile;
-    uint32_t number;  // of all tiles
-
-    WMMA_DEVICE bool has_tile() const { return left > 0; }
-    WMMA_DEVICE void next_tile() {
-      ++number;
-      --left;
-      ++step;
-      ++tile;
-      if (tile == part.begin + part.count) tile = part.begin;
-      if (tile == part.begin + part.start) ++head;
-    }
+    int step;         // of the part
+    uint32_t number;  // of that step among those of all parts
+    uint32_t lot;     // of the steps that come next
   };
   // Each returns whether there is a part.
   WMMA_DEVICE bool begin(Way& way) const {
     way.key_head = blockIdx.x / p_.team;
+    way.teams = gridDim.x / p_.team;
     way.pass = -1;
-    way.number = 0;
+    way.number = way.lot = 0;
     return next_part(way);
   }
   WMMA_DEVICE bool next_part(Way& way) const {
@@ -63,38 +52,64 @@ class GradientTeams {
     do {
       if (++way.pass == p_.passes) {
         way.pass = 0;
-        way.key_head += gridDim.x / p_.team;
+        way.key_head += way.teams;
       }
       if (way.key_head >= p_.heads / p_.group * p_.batch) return false;
       key_block = key_block_of(blockIdx.x % p_.team, way.pass);
     } while (key_block >= key_blocks());
     way.part = part(key_block);
-    way.left = way.part.count * p_.group;
-    way.step = way.part.before;
-    way.head = 0;
-    way.tile = way.part.begin + way.part.start;
+    way.step = 0;
     return true;
   }
 
-  // Of a wave's lanes: how many parts add to a way's tile before its own; and how many do in all.
+  // A part's steps: its tiles for each of the heads that share its keys.
+  WMMA_DEVICE int steps(const Part& part) const { return part.count * p_.group; }
+  // How many come next: a lot of them is as many as a wave looks at together.
+  WMMA_DEVICE int ahead(const Way& way) const {
+    const int left = steps(way.part) - way.step;
+    return left < arch::kWaveSize ? left : arch::kWaveSize;
+  }
+  WMMA_DEVICE void next_steps(Way& way) const {
+    const int count = ahead(way);
+    way.step += count;
+    way.number += count;
+    ++way.lot;
+  }
+  struct Place {
+    int head;  // of those
+    int tile;
+  };
+  WMMA_DEVICE Place place(const Part& part, int step) const {
+    const int head = step / part.count;
+    const int at = part.start + step - head * part.count;
+    return {head, part.begin + (at < part.count ? at : at - part.count)};
+  }
+
+  // How many parts add to a tile before its turn comes; and how many do in all.
   struct Turn {
     uint32_t counts;
     WMMA_DEVICE int before() const { return counts & 0xffff; }
     WMMA_DEVICE int all() const { return counts >> 16; }
   };
-  WMMA_DEVICE Turn turn(const Way& way, uint32_t lane) const {
+  // Of as many steps as a wave has lanes, each lane's own: one after the other they would keep the block waiting.
+  WMMA_DEVICE Turn turn(const Part& own, int step, const Place& at, int lane) const {
     uint32_t counts = 0;
 #pragma unroll 1
-    for (int key_block = lane; key_block < key_blocks(); key_block += arch::kWaveSize) {
-      const Part x = part(key_block);
-      if (way.tile < x.begin) continue;
-      const int since_start = way.tile - x.begin - x.start;  // less than 0: those come last
-      const int at = x.before + way.head * x.count + (since_start < 0 ? since_start + x.count : since_start);
-      counts += 1u << 16;
-      if (at < way.step || (at == way.step && x.member < way.part.member)) ++counts;
+    for (int first = 0; first < key_blocks(); first += arch::kWaveSize) {
+      const Part of_lane = part(first + lane);
+      const int left = key_blocks() - first;
+#pragma unroll 1
+      for (int i = 0; i < arch::kWaveSize && i < left; ++i) {
+        const int start = arch::shuffle_word(of_lane.start, i);
+        const int begin = arch::shuffle_word(of_lane.begin, i);
+        const int count = p_.tiles - begin;
+        const int since_start = at.tile - begin - start;  // less than 0: those come last
+        const int since = arch::shuffle_word(of_lane.before, i) + at.head * count +
+                          (since_start < 0 ? since_start + count : since_start) - own.before - step;
+        const bool first_of_two = arch::shuffle_word(of_lane.member, i) < own.member;
+        if (at.tile >= begin) counts += (1u << 16) + (since < 0 || (since == 0 && first_of_two) ? 1 : 0);
+      }
     }
-#pragma unroll
-    for (int mask = 1; mask < arch::kWaveSize; mask *= 2) counts += shuffle_xor(counts, mask);
     return {counts};
   }
 

@@ -3,8 +3,10 @@
 // the copy engine brings; scores are computed transposed, so that weights and slopes are at once the rows of the next
 // products. What the block's keys add to the gradients of a tile's queries is one product of all its warpgroups'
 // slopes, by way of shared memory. From there the copy engine adds it to memory's sums in float32, in one order whoever
-// comes first (gradient_teams.hpp): a wave that does nothing else awaits the block's turn and tells the next one. The
-// last one of a tile rounds.
+// comes first (gradient_teams.hpp); the last one of a tile rounds.
+//
+// The last warpgroup's waves have few registers, and a concern each: to ask for tiles, to tell of their statistics and
+// turns, to find these turns ahead, and to add when it is the block's.
 //
 //   tile i     K·Qᵀ  ║ g_Q, g_K of tile i−1 │ V·g_outᵀ              │ g_V += weights·g_out
 //   meanwhile        ║                      │ g_Q is given, weights │ slopes
@@ -58,6 +60,8 @@ struct WarpgroupGradients {
   using Teams = GradientTeams<Config::kCausal, kKeys, kQueries>;
   using Way = typename Teams::Way;
 
+  static constexpr int kAhead = 2;
+
   // What is told to the warpgroups beside a tile: lse and delta of its queries, and where it is.
   static constexpr int kStatistics = 2 * kQueries;
   struct Told {
@@ -80,13 +84,26 @@ struct WarpgroupGradients {
     int64_t tile;  // of queries, among all; less than 0: none comes after it
     int before;
   };
+  // Steps to be told of, found while those before them are.
+  struct Ahead {
+    int count;  // 0: no more come
+    uint32_t lot;
+    uint32_t number;  // of the first step
+    int batch;
+    int first_head;  // of the queries
+    int last_key;
+    uint32_t places[arch::kWaveSize];  // a head from the first one on, and a tile
+    typename Teams::Turn turns[arch::kWaveSize];
+  };
   struct ToldAll {
     Given given[Config::kGifts];
     ToldPart part;
     Told tiles[Config::kStages];
-    // Where those are that ask and tell: their registers are few.
-    Way asking, telling;
+    Ahead ahead[kAhead];
+    Way asking, looking;  // where those are that do: their registers are few
   };
+
+  using Steps = TileQueue<kAhead, 0>;
 
   static constexpr int kQueueStart = Owned::kBytes;
   static constexpr int kSlopeStart = kQueueStart + Queue::kBytes;
@@ -98,7 +115,8 @@ struct WarpgroupGradients {
   static constexpr int kQueueBarriers = kOwnedBarriers + Owned::kBarrierBytes;
   static constexpr int kSlopesThere = kQueueBarriers + Queue::kBarrierBytes;
   static constexpr int kGiftBarriers = kSlopesThere + arch::kBarrierBytes;
-  static constexpr int kSharedBytes = kGiftBarriers + Gifts::kBarrierBytes;
+  static constexpr int kStepBarriers = kGiftBarriers + Gifts::kBarrierBytes;
+  static constexpr int kSharedBytes = kStepBarriers + Steps::kBarrierBytes;
 
   static WMMA_DEVICE void run(const Arguments& p) {
     const uint32_t start = arch::shared_address(dynamic_shared<unsigned char>());
@@ -108,8 +126,10 @@ struct WarpgroupGradients {
     const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
     if (threadIdx.x == kTakers) {
       for (const TileMap* map : {&p.q_map, &p.k_map, &p.v_map, &p.g_out_map}) arch::prefetch_map(map);
-      owned.make(kTakingWaves);
-      queue.make(kTakingWaves, 2);  // two bring a tile: its rows, and what is told of them
+      // Of what is told by lanes and read by lanes each says so for itself.
+      owned.make(kTakers);
+      queue.make(kTakers, 1 + arch::kWaveSize);  // one brings a tile's rows, a wave what is told of them
+      steps_at(start).make(arch::kWaveSize, arch::kWaveSize);
       arch::barrier_make(start + kSlopesThere, kTakingWaves);
       gifts_at(start).make(1, kTakingWaves);
       arch::fence_barriers();
@@ -121,8 +141,9 @@ struct WarpgroupGradients {
     } else {
       arch::give_registers<kOtherRegisters>();
       if (threadIdx.x == kTakers) ask(p, owned, queue);
-      if (wave == kTakingWaves + 1) tell(p, queue);
-      if (threadIdx.x == kTakers + 2 * arch::kWaveSize) add_in_order(p, gifts_at(start));
+      if (wave == kTakingWaves + 1) tell(p, start);
+      if (wave == kTakingWaves + 2) look_ahead(p, start);
+      if (threadIdx.x == kTakers + 3 * arch::kWaveSize) add_in_order(p, gifts_at(start));
     }
   }
 
@@ -131,10 +152,16 @@ struct WarpgroupGradients {
     return *reinterpret_cast<ToldAll*>(dynamic_shared<unsigned char>() + kToldStart);
   }
 
+  static WMMA_DEVICE Steps steps_at(uint32_t start) { return Steps(0, start + kStepBarriers); }
   static WMMA_DEVICE Gifts gifts_at(uint32_t start) { return Gifts(start + kGiftStart, start + kGiftBarriers); }
 
-  // The head of its queries, among all in the batch.
-  static WMMA_DEVICE int query_head(const Arguments& p, const Way& way) { return way.key_head * p.group + way.head; }
+  // The first head of the queries that see a part's keys, in its batch.
+  struct Heads {
+    int batch;
+    int first;
+    WMMA_DEVICE Heads(const Arguments& p, int key_head)
+        : batch(key_head / (p.heads / p.group)), first(key_head * p.group - batch * p.heads) {}
+  };
 
   // ------------------------------------------------------------------------------------------------- the asking thread
 
@@ -142,27 +169,32 @@ struct WarpgroupGradients {
     const Teams teams(p);
     Way& way = told().asking;
     typename Owned::Item part_item(0);
+    typename Queue::Item item(0);
 #pragma unroll 1
     for (bool more = teams.begin(way); more; more = teams.next_part(way), part_item.next()) {
       owned.open(part_item, kGroups * kRowBytes, [&] {
-        told().part = {way.part.count * p.group, way.key_head, way.part.key_block * kKeys, part_item.number()};
+        told().part = {teams.steps(way.part), way.key_head, way.part.key_block * kKeys, part_item.number()};
       });
+      const Heads heads(p, way.key_head);
 #pragma unroll 1
       for (int group = 0; group < kGroups; ++group) {
-        const int key_heads = p.heads / p.group, row = way.part.key_block * kKeys + group * kLines;
-        const uint32_t batch = way.key_head / key_heads, head = way.key_head % key_heads;
+        const int row = way.part.key_block * kKeys + group * kLines, head = heads.first / p.group;
         const uint32_t to = owned.place(part_item) + group * kRowBytes, there = owned.there(part_item);
-        copy<KeyRows>(to, there, p.k, p.k_map, batch, head, row);
-        copy<ValueRows>(to + KeyRows::kBytes, there, p.v, p.v_map, batch, head, row);
+        copy<KeyRows>(to, there, p.k, p.k_map, heads.batch, head, row);
+        copy<ValueRows>(to + KeyRows::kBytes, there, p.v, p.v_map, heads.batch, head, row);
       }
 #pragma unroll 1
-      for (; way.has_tile(); way.next_tile()) {
-        const typename Queue::Item item(way.number);
-        queue.open(item, QueryTile::kBytes + OutTile::kBytes);
-        const uint32_t to = queue.place(item), there = queue.there(item), head = query_head(p, way);
-        copy<QueryTile>(to, there, p.q, p.q_map, head / p.heads, head % p.heads, way.tile * kQueries);
-        copy<OutTile>(to + QueryTile::kBytes, there, p.g_out, p.g_out_map, head / p.heads, head % p.heads,
-                      way.tile * kQueries);
+      for (int head = heads.first; head < heads.first + p.group; ++head) {
+        int tile = way.part.start;
+#pragma unroll 1
+        for (int left = way.part.count; left > 0; --left, item.next()) {
+          queue.open(item, QueryTile::kBytes + OutTile::kBytes);
+          const uint32_t to = queue.place(item), there = queue.there(item);
+          const int row = (way.part.begin + tile) * kQueries;
+          copy<QueryTile>(to, there, p.q, p.q_map, heads.batch, head, row);
+          copy<OutTile>(to + QueryTile::kBytes, there, p.g_out, p.g_out_map, heads.batch, head, row);
+          if (++tile == way.part.count) tile = 0;
+        }
       }
     }
     owned.open(part_item, 0, [&] { told().part.steps = -1; });
@@ -182,16 +214,15 @@ struct WarpgroupGradients {
     }
   }
 
-  // ------------------------------------------------------------------------------- the wave that tells of the tiles
+  // ------------------------------------------------------------------------------ the wave that finds what comes next
 
-  static WMMA_DEVICE void tell(const Arguments& p, const Queue& queue) {
+  static WMMA_DEVICE void look_ahead(const Arguments& p, uint32_t start) {
     const Teams teams(p);
-    const int lane = lane_id();
-    Way& way = told().telling;
-    // By the first lane alone, for all of them: what it finds, too, as the others may come to it later.
+    Way& way = told().looking;
+    // By the first lane alone, for all of them.
     const auto ask_first = [&](auto how) {
       bool found = false;
-      if (lane == 0) found = how();
+      if (threadIdx.x % arch::kWaveSize == 0) found = how();
       arch::wave_barrier();
       return arch::ballot(found) != 0;
     };
@@ -199,22 +230,75 @@ struct WarpgroupGradients {
     for (bool more = ask_first([&] { return teams.begin(way); }); more;
          more = ask_first([&] { return teams.next_part(way); })) {
 #pragma unroll 1
-      while (ask_first([&] { return way.has_tile(); })) {
-        tell_tile(p, teams, queue, way, lane);
-        if (lane == 0) way.next_tile();
+      while (teams.ahead(way) > 0) {
+        arch::hold(start);  // what follows from it is quicker computed anew than kept
+        find_steps(p, teams, way, steps_at(start));
+        ask_first([&] { return teams.next_steps(way), false; });
       }
     }
+    const Steps steps = steps_at(start);
+    room_for_steps(way, steps).count = 0;
+    arch::barrier_arrive(steps.there(typename Steps::Item(way.lot)), true);
   }
-  static WMMA_DEVICE void tell_tile(const Arguments& p, const Teams& teams, const Queue& queue, const Way& way,
-                                    int lane) {
-    const typename Teams::Turn turn = teams.turn(way, lane);
+  static WMMA_DEVICE Ahead& room_for_steps(const Way& way, const Steps& steps) {
+    const typename Steps::Item item(way.lot);
+    arch::barrier_wait(steps.free(item), item.odd() ^ 1);
+    return told().ahead[item.stage()];
+  }
+  // One for each lane.
+  static WMMA_DEVICE void find_steps(const Arguments& p, const Teams& teams, const Way& way, const Steps& steps) {
+    int lane = lane_id();
+    arch::hold(lane);  // what follows from it is not kept from one time to the next
+    const typename Teams::Place place = teams.place(way.part, way.step + lane);
+    const typename Teams::Turn turn = teams.turn(way.part, way.step + lane, place, lane);
+    const Heads heads(p, way.key_head);
+    Ahead& to = room_for_steps(way, steps);
+    to.count = teams.ahead(way);
+    to.lot = way.lot;
+    to.number = way.number;
+    to.batch = heads.batch;
+    to.first_head = heads.first;
+    to.last_key = (way.part.key_block + 1) * kKeys - 1;
+    to.places[lane] = static_cast<uint32_t>(place.head) << 16 | static_cast<uint32_t>(place.tile);
+    to.turns[lane] = turn;
+    arch::barrier_arrive(steps.there(typename Steps::Item(way.lot)), true);
     arch::wave_barrier();
+  }
+
+  // ------------------------------------------------------------------------------- the wave that tells of the tiles
+
+  static WMMA_DEVICE void tell(const Arguments& p, uint32_t start) {
+#pragma unroll 1
+    for (uint32_t lot = 0;;) {
+      const typename Steps::Item item(lot);
+      steps_at(start).await(item);
+      const Ahead& ahead = told().ahead[item.stage()];
+      if (ahead.count == 0) break;
+#pragma unroll 1
+      for (int i = 0; i < ahead.count; ++i) {
+        arch::hold(start);  // what follows from it is quicker computed anew than kept
+        tell_tile(p, start, ahead, i);
+      }
+      lot = ahead.lot;  // likewise
+      arch::barrier_arrive(steps_at(start).free(typename Steps::Item(lot)), true);
+      ++lot;
+    }
+  }
+  static WMMA_DEVICE void tell_tile(const Arguments& p, uint32_t start, const Ahead& ahead, int step) {
+    const Queue queue(start + kQueueStart, start + kQueueBarriers);
+    const typename Queue::Item item(ahead.number + step);
+    int lane = lane_id();
+    arch::hold(lane);
+    const uint32_t place = ahead.places[step];
+    const typename Teams::Turn turn = ahead.turns[step];
+    const int head = ahead.first_head + static_cast<int>(place >> 16);
+    const int first_query = static_cast<int>(place & 0xffff) * kQueries;
     constexpr int kShare = kQueries / arch::kWaveSize;
     float statistics[2][kShare];
-    read_rows(statistics[0], p, p.lse, way, lane, Math::infinity());  // beyond the last query: so that weights are 0
-    arch::wave_barrier();  // the addresses of both at once are more than there are registers for
-    read_rows(statistics[1], p, p.delta, way, lane, 0.0f);
-    const typename Queue::Item item(way.number);
+    // Beyond the last query lse is +∞, so that weights are 0.
+    read_rows(statistics[0], p.lse, ahead.batch, head, first_query + lane, p.sq, Math::infinity());
+    arch::hold(lane);  // the addresses of both at once are more than there are registers for
+    read_rows(statistics[1], p.delta, ahead.batch, head, first_query + lane, p.sq, 0.0f);
     arch::barrier_wait(queue.free(item), item.odd() ^ 1);
     Told& to = told().tiles[item.stage()];
 #pragma unroll
@@ -222,26 +306,21 @@ struct WarpgroupGradients {
       to.statistics[i * arch::kWaveSize + lane] = unit_of(statistics[0][i]);
       to.statistics[kQueries + i * arch::kWaveSize + lane] = statistics[1][i];
     }
-    const int first_query = way.tile * kQueries;
-    to.query_head = query_head(p, way);
+    to.query_head = ahead.batch * p.heads + head;
     to.first_query = first_query;
     to.before = turn.before();
     to.last = turn.before() == turn.all() - 1;
-    to.bounded = first_query + kQueries > p.sq ||
-                 (Config::kCausal && (way.part.key_block + 1) * kKeys - 1 > first_query + p.shift);
-    arch::wave_barrier();
-    arch::barrier_arrive(queue.there(item), lane == 0);
+    to.bounded = first_query + kQueries > p.sq || (Config::kCausal && ahead.last_key > first_query + p.shift);
+    arch::barrier_arrive(queue.there(item), true);
   }
   // A number of each of the tile's queries.
   template <int kShare>
-  static WMMA_DEVICE void read_rows(float (&values)[kShare], const Arguments& p, const AttentionOperand& x,
-                                    const Way& way, int lane, float beyond) {
-    const int head = query_head(p, way);
-    int query = way.tile * kQueries + lane;
-    const float* from = matrix_of<const float>(x, head / p.heads, head % p.heads) + query * x.row_stride;
+  static WMMA_DEVICE void read_rows(float (&values)[kShare], const AttentionOperand& x, int batch, int head, int query,
+                                    int end, float beyond) {
+    const float* from = matrix_of<const float>(x, batch, head) + query * x.row_stride;
 #pragma unroll
     for (int i = 0; i < kShare; ++i) {
-      values[i] = query < p.sq ? *from : beyond;
+      values[i] = query < end ? *from : beyond;
       query += arch::kWaveSize;
       from += arch::kWaveSize * x.row_stride;
     }
@@ -324,8 +403,7 @@ struct WarpgroupGradients {
       const HeadRows head(p.skv, p.heads / p.group, told().part.key_head);
       const int row = told().part.first_key + x.first_row();
       number = told().part.number + 1;
-      arch::wave_barrier();
-      owned.done(typename Owned::Item(number - 1));
+      arch::barrier_arrive(owned.free(typename Owned::Item(number - 1)), true);
       store_gradient<Link, Config::kOutVec>(x.g_k, p.g_k, p.e, static_cast<float>(p.scale), head, row, 0, x.lane);
       store_gradient<Link, Config::kOutVec>(x.g_v, p.g_v, p.ev, 1.0f, head, row, 0, x.lane);
     }
@@ -413,7 +491,7 @@ struct WarpgroupGradients {
   }
   static WMMA_DEVICE void slopes_are_in(Taking& x, const Queue& queue) {
     hold_sums<Config::kDepth / 2>(x.g_k[0]);
-    queue.done(typename Queue::Item(x.number - 1));
+    arch::barrier_arrive(queue.free(typename Queue::Item(x.number - 1)), true);
   }
 
   template <int kCount>

@@ -20,6 +20,7 @@ _KEYS = _GROUPS * _LINES  # of a block
 THREADS = (_GROUPS + 1) * 128  # one asks for tiles and keeps the order
 _WIDEST = 128  # columns whose sums registers hold
 _PLACES = (3, 2), (2, 2), (3, 1), (2, 1)  # for tiles, and for what they add to the gradients of queries
+_AHEAD = 2  # lots of steps that are known before they are told of
 _MOST_PASSES = 8
 _COUNTS = 32  # that a line of memory holds
 
@@ -59,8 +60,20 @@ def shared_bytes(config: WarpgroupGradientsConfig) -> int:
     size = config.element.itemsize
     rows = (_KEYS + config.stages * config.queries) * (config.depth + config.value_depth) * size
     slopes, gifts = 2 * _KEYS * config.queries * size, config.gifts * config.queries * config.depth * 4
-    told = config.gifts * 16 + 4 * 4 + config.stages * (2 * config.queries + 5) * 4 + 2 * 13 * 4
-    return rows + slopes + gifts + up(told, 8) + (2 + 2 * config.stages + 1 + 2 * config.gifts) * BARRIER_BYTES
+    told = (
+        config.gifts * 16
+        + 4 * 4
+        + config.stages * (2 * config.queries + 5) * 4
+        + _AHEAD * (6 + 2 * 32) * 4
+        + 2 * 12 * 4
+    )
+    return (
+        rows
+        + slopes
+        + gifts
+        + up(told, 8)
+        + (2 + 2 * config.stages + 1 + 2 * config.gifts + 2 * _AHEAD) * BARRIER_BYTES
+    )
 
 
 def takes(problem: AttentionProblem, target: arch.Target) -> bool:
