@@ -41,6 +41,19 @@ CASES = [
     AttentionCase(batch=2, heads=14, kv_heads=2, sq=25, skv=700, e=64, dtype="float16", causal="bottom_right"),
     AttentionCase(batch=1, heads=6, kv_heads=2, sq=50, skv=200, e=80, dtype="bfloat16", mask="plane", layout="bshd"),
 ]
+# Windows that begin in a tile, end in it, leave tiles out or rows without keys; caps; sinks of heads that are packed and
+# of split keys; slopes.
+RULED = [
+    AttentionCase(heads=2, sq=300, skv=633, e=64, dtype="float16", window=(100, 50)),
+    AttentionCase(heads=2, sq=700, skv=700, e=128, dtype="bfloat16", window=(130, 0), sinks="heads"),
+    AttentionCase(heads=1, sq=500, skv=200, e=128, dtype="float16", window=(40, -1), causal="bottom_right"),
+    AttentionCase(heads=1, sq=90, skv=900, e=256, dtype="bfloat16", window=(300, 7), softcap=5.0),
+    AttentionCase(batch=2, heads=3, sq=140, skv=350, e=64, dtype="bfloat16", softcap=3.0, scale=-0.5, slopes="each"),
+    AttentionCase(heads=2, sq=200, skv=340, e=96, dtype="float16", slopes="heads", causal="bottom_right"),
+    AttentionCase(batch=2, heads=8, kv_heads=2, sq=3, skv=1000, e=128, dtype="bfloat16", sinks="own", window=(400, 0)),
+    AttentionCase(batch=2, heads=8, kv_heads=2, sq=30, skv=700, e=64, dtype="float16", sinks="each", slopes="own"),
+    AttentionCase(heads=2, sq=200, skv=340, e=64, dtype="bfloat16", mask="plane", window=(90, 90), softcap=2.0),
+]
 CAUSAL = AttentionCase(batch=2, heads=40, sq=300, skv=350, e=64, dtype="float16", causal="bottom_right", scale=1.0)
 
 
@@ -73,9 +86,9 @@ def forced(monkeypatch):
 @pytest.mark.parametrize("number", range(6))
 def test_values(number, forced):
     planned = forced(number)
-    for case in CASES:
+    for case in CASES + RULED:
         run(case, "cuda")
-    assert len(planned) == len(CASES)
+    assert len(planned) == len(CASES + RULED)
 
 
 @needs_gpu
@@ -230,8 +243,8 @@ WRONG = [
     Wrong("values_in_the_wrong_order", "step<false>(values, step, kStep)", "step<false>(values, step ^ 1, kStep)"),
     Wrong(
         "bounded_too_late",
-        "seen = clamped(place.query(first_row) +",
-        "seen = clamped(place.query(first_row) + kKeys +",
+        "seen = Sight::keys_end(p, place.query(first_row), begin, end);",
+        "seen = Sight::keys_end(p, place.query(first_row) + kKeys, begin, end);",
         TILES,
     ),
 ]

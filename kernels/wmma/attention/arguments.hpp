@@ -49,6 +49,7 @@ struct MappedAttentionArguments : AttentionArguments {
   TileMap q_map, k_map, v_map, out_map, g_out_map;
   int team;    // gradients: blocks that share a head's keys
   int passes;  // in which each of them has some
+  ScoreArguments rules;
 };
 
 }  // namespace wmma

@@ -121,6 +121,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
         place.rows = after < place.rows ? after : place.rows;
       }
       x.rows.clear();
+      if constexpr (Config::Rules::kSinks) {
+        if (!Config::kSplit || work.split == 0) x.rows.begin_with_sinks(p, place, first_row, x.lane, x.factor);
+      }
       if (work.tiles > 0) {
         // 1. The queries.
         queries.await(query);
@@ -129,14 +132,17 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
         }
         x.queries = QueryTile::operand(queries.place(query));
         const Mask mask(p, place, x.lane, first_row, work.end);
-        // 2. The tiles; those whose every key counts for every row come last.
+        // 2. The tiles; those whose every key counts for every row come last, but for those where a window begins.
         float scores[1][kSums];
         int key = work.last;
         first_step(x, scores, mask, key);
         give_back();
         key -= kKeys;
         for (; key >= work.begin && key >= work.whole; key -= kKeys) step<true>(x, scores, mask, key);
-        for (; key >= work.begin; key -= kKeys) step<false>(x, scores, mask, key);
+        for (; key >= work.whole_begin; key -= kKeys) step<false>(x, scores, mask, key);
+        if constexpr (Tiles::kWindowed) {
+          for (; key >= work.begin; key -= kKeys) step<true>(x, scores, mask, key);
+        }
         last_values(x);
       }
       // 3. The results.

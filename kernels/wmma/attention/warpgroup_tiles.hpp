@@ -3,7 +3,7 @@
 // them.
 #pragma once
 
-#include <wmma/attention/rows.hpp>
+#include <wmma/attention/rules.hpp>
 #include <wmma/tile/tile_queue.hpp>
 #include <wmma/tile/warpgroup_tile.hpp>
 
@@ -55,6 +55,7 @@ struct WarpgroupTiles {
   static constexpr int kSharedBytes = kValueBarriers + Values::kBarrierBytes;
 
   using Place = AttentionPlace<kPacked>;
+  static constexpr bool kWindowed = Config::Rules::kWindowed;
 
   static WMMA_DEVICE Queries queries_of(uint32_t start, uint32_t group) {
     return Queries(start + group * Queries::kBytes, start + kBarriers + group * Queries::kBarrierBytes);
@@ -69,7 +70,8 @@ struct WarpgroupTiles {
     uint32_t first_row;
     int begin = 0;
     int end;
-    int whole;  // every key before it counts for every row
+    int whole_begin;  // every key from here on …
+    int whole;        // … and before this counts for every row
     int tiles = 0;
     int last = 0;
 
@@ -78,17 +80,31 @@ struct WarpgroupTiles {
           place(p, tile_of(p, Config::kSplit ? index / p.splits : index)),
           first_row(place.tile * kBlockRows),
           end(p.skv) {
+      using Sight = wmma::Sight<Config::kCausal, typename Config::Rules>;
+      const auto last_query = [&] {
+        const uint32_t after = first_row + kBlockRows < place.rows ? first_row + kBlockRows : place.rows;
+        return place.query(after - 1);
+      };
+      int share = p.keys_of_split;  // what a window leaves is split
+      if constexpr (kWindowed) {
+        begin = Sight::first_key(p, place.query(first_row), 0, end) / kKeys * kKeys;
+        end = Sight::keys_end(p, last_query(), begin, end);
+        share = ((end - begin + kKeys - 1) / kKeys + p.splits - 1) / p.splits * kKeys;
+      }
       if constexpr (Config::kSplit) {
-        begin = static_cast<int>(split) * p.keys_of_split;
-        end = end - begin < p.keys_of_split ? end : begin + p.keys_of_split;
+        begin += static_cast<int>(split) * share;
+        end = end - begin < share ? end : begin + share;
       }
       int seen = end;
       if constexpr (Config::kCausal) {
-        const uint32_t after = first_row + kBlockRows < place.rows ? first_row + kBlockRows : place.rows;
-        end = clamped(place.query(after - 1) + p.shift + 1, begin, end);
-        seen = clamped(place.query(first_row) + p.shift + 1, begin, end);
+        end = Sight::keys_end(p, last_query(), begin, end);
+        seen = Sight::keys_end(p, place.query(first_row), begin, end);
       }
       whole = begin + (seen - begin) / kKeys * kKeys;
+      whole_begin = begin;
+      if constexpr (kWindowed) {
+        whole_begin += (Sight::first_key(p, last_query(), begin, end) - begin + kKeys - 1) / kKeys * kKeys;
+      }
       if (end > begin) {
         tiles = (end - begin + kKeys - 1) / kKeys;
         last = begin + (tiles - 1) * kKeys;

@@ -144,7 +144,8 @@ MappedMatrix AttentionProblem::mapped_packed(const wmma::AttentionOperand& q, in
 void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const {
   const int64_t heads = p_.heads, kv_heads = p_.kv_heads;
   for (int64_t i = 0; i < batch.outer_count(); ++i) {
-    wmma::MappedAttentionArguments with_maps{moved(i), {}, {}, {}, {}, {}, 0, 0};
+    const wmma::RuledAttentionArguments ruled = moved(i);
+    wmma::MappedAttentionArguments with_maps{ruled, {}, {}, {}, {}, {}, 0, 0, ruled.rules};
     with_maps.team = static_cast<int>(numbers.team);
     with_maps.passes = static_cast<int>(numbers.passes);
     if (way.place >= 0) {  // else it is recorded, not run

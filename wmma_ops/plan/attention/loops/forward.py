@@ -12,7 +12,7 @@ from wmma_ops.hardware.geometry import Step, step_of, tile_bytes, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
 from wmma_ops.plan.attention import combine
-from wmma_ops.plan.attention.rules import BEFORE, rules_type
+from wmma_ops.plan.attention.rules import BEFORE, keys_looked_at, rules_type
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
@@ -244,7 +244,7 @@ def split(problem: AttentionProblem, config: AttentionConfig, target: arch.Targe
     tiles, slices = blocks_of(problem, config, target)
     heads = problem.heads // problem.group if config.packed else problem.heads
     blocks = tiles * slices * heads * problem.batch
-    most = _keys_looked_at(problem) // (4 * config.keys)
+    most = keys_looked_at(problem, problem.sq) // (4 * config.keys)
     together = model.resident(target, config.waves, registers(config, target), shared_bytes(config, target))
     if target.vendor == "nvidia" and config.waves < 4:  # with more of them memory is slower (decoding on an H200)
         together = 1
@@ -253,11 +253,6 @@ def split(problem: AttentionProblem, config: AttentionConfig, target: arch.Targe
         return config
     cluster = target.family == "sm90" and splits in _CLUSTERS and slices == 1 and config.element.itemsize == 2
     return dataclasses.replace(config, splits=splits, cluster=cluster)
-
-
-def _keys_looked_at(problem: AttentionProblem) -> int:
-    """By all of a head's queries together."""
-    return min(problem.skv, problem.seen + problem.sq - 1)
 
 
 def blocks_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Target) -> tuple[int, int]:
@@ -326,7 +321,7 @@ def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Tar
     blocks = tiles * slices * heads * problem.batch
     threads = config.waves * target.wave
     check_blocks("attention takes", blocks, threads, target)
-    keys = _keys_looked_at(problem)
+    keys = keys_looked_at(problem, problem.sq)
     keys_of_split = max(up(ceil(keys / config.splits), config.keys), 1)
     # A cluster has all its blocks, though the last may find no key left.
     splits = config.splits if config.cluster else ceil(keys / keys_of_split)

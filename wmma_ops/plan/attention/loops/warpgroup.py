@@ -11,7 +11,7 @@ from wmma_ops.hardware.geometry import BARRIER_BYTES, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
 from wmma_ops.plan.attention import combine
-from wmma_ops.plan.attention.rules import BEFORE, rules_type
+from wmma_ops.plan.attention.rules import BEFORE, keys_looked_at, rules_type
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, waves_told, wgmma_of_width
@@ -21,6 +21,7 @@ _GROUP_THREADS = 128
 _LINE = 64  # columns of a box
 _WIDTHS = (32, 64, 128, 192, 256)  # of the instructions that every kernel has
 _WEIGHTS = 14  # that a unit computes in a clock
+_CAPPED_WEIGHTS = 5
 _APART = 300  # cycles of a step of two warpgroups in which neither multiplies
 _TILE = 2500  # from one tile of rows to the next
 _KEPT_BYTES = 24 << 20  # of keys and values, that the L2 cache holds while blocks walk through their heads
@@ -68,8 +69,7 @@ def takes(problem: AttentionProblem, target: arch.Target) -> bool:
     along = (problem.q_order, problem.k_order, problem.v_order) == ("e", "e", "e")
     whole = (problem.q_vec, problem.k_vec, problem.v_vec) == (8, 8, 8)
     fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31
-    plain = not (problem.windowed or problem.scored or problem.sinks)
-    return target.name == "sm_90a" and problem.dtype.itemsize == 2 and along and whole and fits and plain
+    return target.name == "sm_90a" and problem.dtype.itemsize == 2 and along and whole and fits
 
 
 def candidates(problem: AttentionProblem, target: arch.Target) -> list[WarpgroupConfig]:
@@ -102,10 +102,10 @@ def _shapes(widest: int) -> tuple[tuple[int, int], ...]:
 def cost(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> float:
     """Cycles of the busiest unit: its tiles of rows, each with its tiles of keys."""
     work = work_of(problem, config) * config.splits
-    steps = ceil(problem.skv / config.splits / config.keys)
+    steps = ceil(keys_looked_at(problem, config.rows) / config.splits / config.keys)
     scores, columns = config.rows * config.keys, config.depth + config.slice
     products = 2 * scores * columns / model.rate(target, config.element, False, wgmma=True)
-    weights = scores / _WEIGHTS
+    weights = scores / (_CAPPED_WEIGHTS if problem.capped else _WEIGHTS)
     # Of two warpgroups one computes weights while the other multiplies; three hide what is left.
     step = products + weights if config.groups == 1 else max(products, weights) + (_APART if config.groups == 2 else 0)
     step = max(step, config.keys * columns * config.element.itemsize / model.TILE_BYTES)
@@ -125,7 +125,8 @@ def work_of(problem: AttentionProblem, config: WarpgroupConfig) -> int:
 def split(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> WarpgroupConfig:
     """With its keys split, where there are too few tiles of rows for the units otherwise."""
     units = model.CARDS[target.name].units
-    splits = min(problem.skv // (4 * config.keys), units // work_of(problem, config), 64)
+    most = keys_looked_at(problem, problem.sq) // (4 * config.keys)
+    splits = min(most, units // work_of(problem, config), 64)
     return dataclasses.replace(config, splits=splits) if splits > 1 else config
 
 
@@ -175,8 +176,9 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan | None:
 def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target, reason: str) -> Plan:
     """The launches of one configuration. Blocks walk through the tiles."""
     tiles, units = tiles_of(problem, config), model.CARDS[target.name].units
-    keys_of_split = max(up(ceil(problem.skv / config.splits), config.keys), 1)
-    splits = ceil(problem.skv / keys_of_split)
+    keys = keys_looked_at(problem, problem.sq)
+    keys_of_split = max(up(ceil(keys / config.splits), config.keys), 1)
+    splits = ceil(keys / keys_of_split)
     work = work_of(problem, config) * splits
     shared = shared_bytes(config)
     kernel = source(problem, config, target)
