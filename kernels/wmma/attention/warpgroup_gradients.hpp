@@ -219,9 +219,10 @@ struct WarpgroupGradients {
   static WMMA_DEVICE void look_ahead(const Arguments& p, uint32_t start) {
     const Teams teams(p);
     Way& way = told().looking;
-    // By the first lane alone, for all of them.
+    // By the first lane alone, for all of them, once all have read what it changes.
     const auto ask_first = [&](auto how) {
       bool found = false;
+      arch::wave_barrier();
       if (threadIdx.x % arch::kWaveSize == 0) found = how();
       arch::wave_barrier();
       return arch::ballot(found) != 0;
@@ -262,7 +263,6 @@ struct WarpgroupGradients {
     to.places[lane] = static_cast<uint32_t>(place.head) << 16 | static_cast<uint32_t>(place.tile);
     to.turns[lane] = turn;
     arch::barrier_arrive(steps.there(typename Steps::Item(way.lot)), true);
-    arch::wave_barrier();
   }
 
   // ------------------------------------------------------------------------------- the wave that tells of the tiles
