@@ -3,9 +3,9 @@
 python bench/bench_attention.py [--quick] [--json FILE]
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import running
 import torch
@@ -26,11 +26,18 @@ class Shape:
     e: int
     causal: bool = False
     kv_heads: int | None = None
+    window: int | None = None  # keys before its own that a query sees, and none behind
+    softcap: float = 0.0
 
     def __str__(self) -> str:
         heads = f"h{self.heads}" + (f"/{self.kv_heads}" if self.kv_heads else "")
         length = f"s{self.skv}" if self.sq == self.skv else f"{self.sq} of s{self.skv}"
-        return f"b{self.batch} {heads} {length} d{self.e}" + (" causal" if self.causal else "")
+        return f"b{self.batch} {heads} {length} d{self.e}" + self.rules
+
+    @property
+    def rules(self) -> str:
+        window = "" if self.window is None else f" window {self.window}"
+        return (" causal" if self.causal else "") + window + (f" softcap {self.softcap:g}" if self.softcap else "")
 
     @property
     def flops(self) -> float:
@@ -59,6 +66,12 @@ DECODE = (
     Shape(64, 32, 1, 2048, 128, kv_heads=8),
     Shape(8, 32, 5, 8192, 128, kv_heads=8),
     Shape(1, 32, 64, 8192, 128, kv_heads=8),
+)
+# What scaled_dot_product_attention has no name for.
+RULED = (
+    Shape(1, 32, 16384, 16384, 128, window=1024),
+    Shape(4, 16, 4096, 4096, 64, window=512),
+    Shape(2, 24, 4608, 4608, 128, softcap=20.0),
 )
 PEERS = {
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -122,7 +135,47 @@ def backward(shape: Shape) -> Calls:
     return Calls(calls, missing, 2.5 * shape.flops, error=max(errors, default=None))
 
 
+def flex(shape: Shape, q, k, v) -> Callable[[], torch.Tensor]:
+    """FlexAttention with the same rules, compiled; blocks of keys that no query sees are left out."""
+    from torch.nn.attention.flex_attention import create_block_mask  # its import takes seconds
+
+    mask = None
+    if shape.window is not None:
+        width = shape.window
+
+        def seen(batch, head, query, key):
+            return (key <= query) & (query - key <= width)
+
+        mask = create_block_mask(seen, None, None, shape.sq, shape.skv, device=running.DEVICE)
+    cap = shape.softcap
+
+    def capped(score, batch, head, query, key):
+        return cap * torch.tanh(score / cap)
+
+    return partial(_compiled_flex(), q, k, v, score_mod=capped if cap else None, block_mask=mask)
+
+
+@cache
+def _compiled_flex() -> Callable:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=False)
+
+
+def ruled(shape: Shape) -> Calls:
+    tensors = operands(shape)
+    window = (-1, -1) if shape.window is None else (shape.window, 0)
+
+    def call() -> torch.Tensor:
+        return wmma_ops.attention(*tensors, window=window, softcap=shape.softcap)[0]
+
+    peer = flex(shape, *tensors)
+    return Calls({OURS: call, "flex": peer}, flops=None, error=check(call(), peer()))
+
+
 def cases() -> Iterator[Case]:
+    for shape in RULED:
+        yield Case("attention, rules", str(shape), partial(ruled, shape), ("flex",), running.DEVICE)
     for group, make, shapes in (
         ("forward", forward, LARGE + OTHERS),
         ("backward", backward, LARGE),

@@ -53,8 +53,15 @@ RULED = [
     AttentionCase(batch=2, heads=8, kv_heads=2, sq=3, skv=1000, e=128, dtype="bfloat16", sinks="own", window=(400, 0)),
     AttentionCase(batch=2, heads=8, kv_heads=2, sq=30, skv=700, e=64, dtype="float16", sinks="each", slopes="own"),
     AttentionCase(heads=2, sq=200, skv=340, e=64, dtype="bfloat16", mask="plane", window=(90, 90), softcap=2.0),
+    # Rows that see no key of the tiles that come first; scores that are far apart; a cap that is no bound.
+    AttentionCase(heads=1, sq=256, skv=512, e=64, dtype="bfloat16", causal="top_left", softcap=50.0, scale=2.0),
+    AttentionCase(heads=2, sq=200, skv=900, e=128, dtype="bfloat16", softcap=45.0, scale=3.0),
+    AttentionCase(heads=2, sq=210, skv=900, e=128, dtype="bfloat16", softcap=90.0, scale=5.0),
+    AttentionCase(heads=1, sq=200, skv=900, e=64, dtype="float16", softcap=20.0, window=(200, 100), causal="top_left"),
+    AttentionCase(batch=2, heads=8, kv_heads=2, sq=2, skv=3000, e=128, dtype="bfloat16", softcap=20.0),
 ]
 CAUSAL = AttentionCase(batch=2, heads=40, sq=300, skv=350, e=64, dtype="float16", causal="bottom_right", scale=1.0)
+CAPPED = AttentionCase(heads=2, sq=256, skv=512, e=64, dtype="bfloat16", causal="top_left", softcap=5.0)
 
 
 @pytest.fixture
@@ -216,6 +223,7 @@ def test_who_is_planned():
 
 
 KERNEL, TILES = "wmma/attention/warpgroup.hpp", "wmma/attention/warpgroup_tiles.hpp"
+SOFTMAX, RULES = "wmma/attention/softmax.hpp", "wmma/attention/rules.hpp"
 GRADIENT_KERNEL = "wmma/attention/warpgroup_gradients.hpp"
 
 
@@ -225,6 +233,7 @@ class Wrong:
     old: str
     new: str
     file: str = KERNEL
+    case: AttentionCase = CAUSAL
 
     def __str__(self) -> str:
         return self.name
@@ -240,11 +249,14 @@ WRONG = [
         "work.place.key_head, at - kKeys);\n        value",
         TILES,
     ),
+    Wrong("a_warpgroup_passes_a_tile_too_many", "key >= span.end && key", "key >= span.end - kKeys && key"),
+    Wrong("rows_without_a_key_so_far_are_known", "(arch::ballot(!known) == 0)", "(true)", SOFTMAX, CAPPED),
+    Wrong("one_inverse_for_another", "b = ab * of_a;", "b = ab * of_c;", RULES, CAPPED),
     Wrong("values_in_the_wrong_order", "step<false>(values, step, kStep)", "step<false>(values, step ^ 1, kStep)"),
     Wrong(
         "bounded_too_late",
-        "seen = Sight::keys_end(p, place.query(first_row), begin, end);",
-        "seen = Sight::keys_end(p, place.query(first_row) + kKeys, begin, end);",
+        "seen = Sight::keys_end(p, place.query(first), x.begin, x.end);",
+        "seen = Sight::keys_end(p, place.query(first) + kKeys, x.begin, x.end);",
         TILES,
     ),
 ]
@@ -285,7 +297,7 @@ def _several_times(case):
 @needs_gpu
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources):
-    path, case = sources / of.file, CAUSAL
+    path, case = sources / of.file, of.case
     torch.ops.wmma._forget_plans()
     run(case, "cuda")  # right as it is
     path.write_text(path.read_text().replace(of.old, of.new))

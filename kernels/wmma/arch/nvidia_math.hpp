@@ -35,6 +35,12 @@ WMMA_APPROXIMATE(approximate_rsqrt, double, "d", "rsqrt.approx.ftz.f64")
 #undef WMMA_APPROXIMATE
 constexpr bool kApproximatesSubnormalDoubles = false;
 
+WMMA_DEVICE float least_or_nan(float x, float y) {
+  float z;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+
 // x·2^exponent in two steps, so that denormal results come out, rounded once; |exponent| < 2000 in double and 250 in
 // float.
 WMMA_DEVICE float scale(float x, int exponent) {

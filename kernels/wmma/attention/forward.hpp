@@ -139,7 +139,7 @@ struct AttentionKernel {
     if constexpr (kMeets) {
       Number* partials = reinterpret_cast<Number*>(shared);  // they lie where the tiles lay
       arch::tile_barrier();
-      wave.store_parts(partials + wave_row * kPartial, kPartial, lane);
+      wave.store_parts(p, partials + wave_row * kPartial, kPartial, lane);
       arch::cluster_barrier();
       combine(p, place, partials, first_row, split * kThreads + thread);
       arch::cluster_barrier();  // nobody leaves while others read its shared memory

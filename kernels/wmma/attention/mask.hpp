@@ -50,6 +50,7 @@ class RowMask : RowRulesOf<Config, Link, Number> {
   using Sight = wmma::Sight<Config::kCausal, Rules>;
   static constexpr int kLaneRows = Config::kTilesM * Link::kLaneRows;
   static constexpr bool kThere = !kIsNone<typename Config::Mask>;
+  static constexpr bool kTogether = OfRules::kTogether && !kThere;
 
  public:
   template <class Arguments, class Place>
@@ -73,6 +74,15 @@ class RowMask : RowRulesOf<Config, Link, Number> {
     }
   }
 
+  // What scores are multiples of, in our unit, once they have been `apply`-ed to.
+  WMMA_DEVICE Number unit(Number factor) const {
+    if constexpr (kCountsFromCap<Config>) {
+      return this->twice_the_cap();
+    } else {
+      return kThere || Rules::kScored ? Number(1) : factor;
+    }
+  }
+
   // The scores of keys first … of rows' tile m, which come as products. Without a mask and rules they stay products;
   // otherwise they are scaled.
   template <bool kBounded, int kSums>
@@ -86,13 +96,31 @@ class RowMask : RowRulesOf<Config, Link, Number> {
         steps[i] = static_cast<Number>(this->places[i] - first_key - static_cast<int>(first_place));
       }
     }
+    if constexpr (kTogether) {
+#pragma unroll
+      for (int f = 0; f < kSums; ++f) {  // of keys that do not count one may be NaN
+        const int key = first_key + static_cast<int>(Link::place(lane, f));
+        const int i = m * Link::kLaneRows + Link::row_of(f);
+        if (kBounded && !this->narrowed(key < end_[i], key, i)) scores[f] = Number(0);
+      }
+      static_assert(kSums % 8 == 0 && Link::row_of(0) == Link::row_of(5) && Link::row_of(2) == Link::row_of(7));
+#pragma unroll
+      for (int f = 0; f < kSums; f += f % 4 == 0 ? 2 : 6) {
+        this->invert(scores[f], scores[f + 1], scores[f + 4], scores[f + 5]);
+      }
+    }
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
       const int i = m * Link::kLaneRows + Link::row_of(f);
       const int key = first_key + static_cast<int>(Link::place(lane, f));
       const bool inside = !kBounded || this->narrowed(key < end_[i], key, i);
-      if constexpr (kThere || Rules::kScored) {
-        Number x = this->score(scores[f], factor);
+      if constexpr (kThere || (Rules::kScored && !kCountsFromCap<Config>)) {
+        Number x;
+        if constexpr (kTogether) {
+          x = this->inverted_score(scores[f]);
+        } else {
+          x = this->score(scores[f], factor);
+        }
         if constexpr (Rules::kSlopes)
           x = OfRules::distant(x, this->slopes[i], steps[i] - Number(Link::place(lane, f) - first_place));
         if constexpr (kThere) {

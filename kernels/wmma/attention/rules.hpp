@@ -70,35 +70,68 @@ struct Sight {
 };
 
 // A soft cap on scores in Math's unit; those of the forward kernel are products that have the scale's sign already.
+// kQuick: by 1 − 2/(1 + e^2x), off by 2^-21 at most, whatever x is, which is little beside the rounding of 16-bit
+// weights.
 template <bool kQuick, class Number, class Math>
 class SoftCap {
  public:
+#ifdef WMMA_NVIDIA
+  static constexpr bool kTogether = kQuick;  // four numbers are multiplied up more quickly than three are inverted
+#else
+  static constexpr bool kTogether = false;
+#endif
   template <class Arguments>
   WMMA_DEVICE SoftCap(const Arguments& p, bool is_signed) {
-    const double steepness = p.rules.steepness;
+    const double steepness = (kQuick ? 2 * kLog2E : 1.0) * p.rules.steepness;
     steepness_ = static_cast<Number>(is_signed || steepness >= 0 ? steepness : -steepness);
     cap_ = static_cast<Number>(p.rules.cap * static_cast<double>(Math::kUnit));
   }
   WMMA_DEVICE Number score(Number product, Number, Number& bend) const {
-    const Number part = tanh(product * steepness_);
+    const Number x = product * steepness_;
+    Number part;
+    if constexpr (kQuick) {
+      part = arch::fma(Number(-2), Math::inverse(Number(1) + Math::exp(x)), Number(1));
+    } else {
+      part = activate<kTanh>(x);
+    }
     bend = arch::fma(-part, part, Number(1));
     return cap_ * part;
   }
-
- private:
-  // Quick: off by 2^-21 at most, whatever x is, which is little beside the rounding of 16-bit weights.
-  static WMMA_DEVICE Number tanh(Number x) {
+  WMMA_DEVICE Number score(Number product, Number factor) const {
     if constexpr (kQuick) {
-      return arch::fma(Number(-2), Math::inverse(Number(1) + Math::exp(x * Number(2 * kLog2E))), Number(1));
+      return capped(Math::inverse(Number(1) + Math::exp(product * steepness_)));
     } else {
-      return activate<kTanh>(x);
+      Number bend;
+      return score(product, factor, bend);
     }
   }
+#ifdef WMMA_NVIDIA
+  // Products of one row to −1/(1 + e^2x), with one inverse for all; if one is NaN they all are. Times twice the cap
+  // these are scores, less the cap, which is reached before 2^31.
+  WMMA_DEVICE void invert(Number& a, Number& b, Number& c, Number& d) const {
+    const auto power = [&](Number x) { return Math::exp(arch::least_or_nan(x * steepness_, Number(31))); };
+    const Number of_a = Number(1) + power(a), of_c = Number(1) + power(c);
+    const Number power_b = power(b), power_d = power(d);
+    const Number of_ab = arch::fma(of_a, power_b, of_a), of_cd = arch::fma(of_c, power_d, of_c);
+    const Number inverse = -Math::inverse(of_ab * of_cd);
+    const Number ab = inverse * of_cd, cd = inverse * of_ab;
+    a = arch::fma(ab, power_b, ab);
+    b = ab * of_a;
+    c = arch::fma(cd, power_d, cd);
+    d = cd * of_c;
+  }
+  WMMA_DEVICE Number inverted_score(Number inverse) const { return arch::fma(twice_the_cap(), inverse, cap_); }
+  WMMA_DEVICE Number twice_the_cap() const { return Number(2) * cap_; }
+#endif
+
+ private:
+  WMMA_DEVICE Number capped(Number inverse) const { return arch::fma(Number(-2) * cap_, inverse, cap_); }
 
   Number cap_;
   Number steepness_;
 };
 struct NoCap {
+  static constexpr bool kTogether = false;
   template <class Arguments>
   WMMA_DEVICE NoCap(const Arguments&, bool) {}
   template <class Number>
@@ -106,11 +139,15 @@ struct NoCap {
     bend = Number(1);
     return product * factor;
   }
+  template <class Number>
+  WMMA_DEVICE Number score(Number product, Number factor) const {
+    return product * factor;
+  }
 };
 
 // Products to scores.
 template <class Rules, class T, class Math>
-class Scorer : Choose<Rules::kCapped, SoftCap<sizeof(T) == 2, typename ComputeType<T>::Type, Math>, NoCap> {
+class Scorer : public Choose<Rules::kCapped, SoftCap<sizeof(T) == 2, typename ComputeType<T>::Type, Math>, NoCap> {
   using Cap = Choose<Rules::kCapped, SoftCap<sizeof(T) == 2, typename ComputeType<T>::Type, Math>, NoCap>;
 
  public:
@@ -118,11 +155,8 @@ class Scorer : Choose<Rules::kCapped, SoftCap<sizeof(T) == 2, typename ComputeTy
   template <class Arguments>
   WMMA_DEVICE Scorer(const Arguments& p, bool is_signed) : Cap(p, is_signed) {}
   // `bend` is by how much less a score changes than the product, scaled, does.
+  using Cap::kTogether;
   using Cap::score;
-  WMMA_DEVICE Number score(Number product, Number factor) const {
-    Number bend;
-    return score(product, factor, bend);
-  }
 
   // What a step away costs, of a row that `offset` finds in an operand.
   template <class Arguments, class Offset>
@@ -136,6 +170,12 @@ class Scorer : Choose<Rules::kCapped, SoftCap<sizeof(T) == 2, typename ComputeTy
     return arch::fma(-slope, arch::abs(steps), score);
   }
 };
+
+// Whether a kernel counts scores from the cap down, in twice the cap: what all are less is nothing to a softmax.
+template <class Config>
+inline constexpr bool kCountsFromCap =
+    Config::Rules::kCapped && !Config::Rules::kSlopes && !Config::Rules::kSinks && kIsNone<typename Config::Mask> &&
+    Scorer<typename Config::Rules, typename Config::Element, Softmax<float>>::kTogether;
 
 // The sink of a row, in Math's unit.
 template <class Rules, class Number, class Math, class Arguments, class Offset>

@@ -45,6 +45,11 @@ class RunningSoftmax {
   static constexpr bool kSumsLast = false;
 #endif
   static constexpr int kOutSums = Config::kSlice / Link::kCols * Link::kElements;
+  // A soft cap bounds how far a row's scores are apart. Where bfloat16 has the weights, whose exponents are float's,
+  // what a row is relative to may be left as the first keys had it: kReserve above them, so that nothing overflows.
+  static constexpr bool kBoundedScores = kCountsFromCap<Config> && kSame<T, bf16_t>;
+  static constexpr int kReserve = 40;
+  static constexpr int kMostApart = 150;
 
  public:
   // Whether weights are cut off, and whether keys that all count can be weighed `at_once`.
@@ -164,7 +169,7 @@ class RunningSoftmax {
                                  Number factor) {
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) mask.template apply<kBounded, kSums>(scores[m], m, key, lane, factor);
-    return kIsNone<typename Config::Mask> && !Rules::kScored ? factor : Number(1);
+    return mask.unit(factor);
   }
 
   // Scores become weights relative to the largest score so far; what was summed up before follows. `beside(i)` is done
@@ -204,20 +209,42 @@ class RunningSoftmax {
     }
   }
 
+  // Whether rows need no second look at their scores.
+  template <class Arguments>
+  static WMMA_DEVICE bool looks_once(const Arguments& p) {
+    if constexpr (kBoundedScores) return 2 * p.rules.cap * static_cast<double>(Math::kUnit) <= kMostApart;
+    return false;
+  }
+
   // The same in parts, where results are not there yet that have to follow: by these factors.
   template <int kSums>
-  WMMA_DEVICE void look(const Number (&scores)[kSums], Number factor, Number (&factors)[Link::kLaneRows]) {
+  WMMA_DEVICE void look(const Number (&scores)[kSums], Number factor, Number (&factors)[Link::kLaneRows], bool once) {
+    if constexpr (kBoundedScores) {
+      if (once) {
+        look_once(scores, factor);
+#pragma unroll
+        for (int i = 0; i < Link::kLaneRows; ++i) factors[i] = Number(1);
+        return;
+      }
+    }
 #pragma unroll
     for (int i = 0; i < Link::kLaneRows; ++i) {
-      Number most = -Math::infinity();
-#pragma unroll
-      for (int f = 0; f < kSums; ++f) {
-        if (Link::row_of(f) == i) most = Math::max(most, scores[f]);
-      }
-      const Number largest = Math::max(largest_[0][i], Link::fold(most, larger) * factor);
+      const Number largest = Math::max(largest_[0][i], largest_of(scores, i) * factor);
       factors[i] = Math::ratio(largest_[0][i], below(largest));
       largest_[0][i] = largest;
       sum_[0][i] *= factors[i];
+    }
+  }
+  template <int kSums>
+  WMMA_DEVICE void look_once(const Number (&scores)[kSums], Number factor) {
+    bool known = true;
+#pragma unroll
+    for (int i = 0; i < Link::kLaneRows; ++i) known = known && largest_[0][i] != -Math::infinity();
+    if (arch::ballot(!known) == 0) return;
+#pragma unroll
+    for (int i = 0; i < Link::kLaneRows; ++i) {
+      const Number largest = largest_of(scores, i) * factor + Number(kReserve);
+      largest_[0][i] = largest_[0][i] == -Math::infinity() ? largest : largest_[0][i];
     }
   }
   template <int kSums>
@@ -235,11 +262,11 @@ class RunningSoftmax {
   }
 
   // The results, divided, where they are, and lse.
-  template <class Place>
-  WMMA_DEVICE void divide(const AttentionArguments& p, const Place& place, uint32_t first_row, uint32_t lane) {
+  template <class Arguments, class Place>
+  WMMA_DEVICE void divide(const Arguments& p, const Place& place, uint32_t first_row, uint32_t lane) {
     Number factors[Config::kTilesM][Link::kLaneRows];
     bool blind[Config::kTilesM][Link::kLaneRows];
-    each_row(lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
+    each_row(p, lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
       blind[m][i] = sum == Number(0);  // NaN is not
       factors[m][i] = Math::inverse(sum);
       if (Link::place(lane, 0) != 0 || first_row + line >= place.rows) return;
@@ -257,10 +284,10 @@ class RunningSoftmax {
   }
 
   // The results, divided, and lse.
-  template <class Place>
-  WMMA_DEVICE void store(const AttentionArguments& p, const Place& place, uint32_t first_row, uint32_t lane) const {
+  template <class Arguments, class Place>
+  WMMA_DEVICE void store(const Arguments& p, const Place& place, uint32_t first_row, uint32_t lane) const {
     const int first_column = place.slice * Config::kSlice;
-    each_row(lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
+    each_row(p, lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
       const uint32_t row = first_row + line;
       if (row >= place.rows) return;
       const bool blind = sum == Number(0);  // NaN is not
@@ -276,10 +303,10 @@ class RunningSoftmax {
   }
 
   // Where keys are split, what attention_combine puts together: the largest score, the sum of weights, and the results.
-  template <class Place>
-  WMMA_DEVICE void store_partial(const AttentionArguments& p, const Place& place, uint32_t split, uint32_t first_row,
+  template <class Arguments, class Place>
+  WMMA_DEVICE void store_partial(const Arguments& p, const Place& place, uint32_t split, uint32_t first_row,
                                  uint32_t lane) const {
-    each_row(lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
+    each_row(p, lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
       const uint32_t row = first_row + line;
       if (row >= place.rows) return;
       const int64_t index = (static_cast<int64_t>(split) * p.batch + place.batch) * p.heads + place.head_of(row);
@@ -289,8 +316,9 @@ class RunningSoftmax {
   }
 
   // The same for the blocks of a cluster, in shared memory, rows `pitch` apart.
-  WMMA_DEVICE void store_parts(Number* to, int pitch, uint32_t lane) const {
-    each_row(lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
+  template <class Arguments>
+  WMMA_DEVICE void store_parts(const Arguments& p, Number* to, int pitch, uint32_t lane) const {
+    each_row(p, lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
       store_part(to + line * pitch, m, i, largest, sum, Config::kSlice, 0, lane);
     });
   }
@@ -335,6 +363,15 @@ class RunningSoftmax {
   }
 
   static WMMA_DEVICE Number larger(Number x, Number y) { return Math::max(x, y); }
+  template <int kSums>
+  static WMMA_DEVICE Number largest_of(const Number (&scores)[kSums], int row) {
+    Number most = -Math::infinity();
+#pragma unroll
+    for (int f = 0; f < kSums; ++f) {
+      if (Link::row_of(f) == row) most = Math::max(most, scores[f]);
+    }
+    return Link::fold(most, larger);
+  }
 
   // What a row is relative to follows the largest score seen, or stays; gives what its results are multiplied by.
   WMMA_DEVICE Number follow_row(int m, int i, Number seen, bool follows) {
@@ -370,8 +407,8 @@ class RunningSoftmax {
   }
 
   // Each of a lane's rows, by its place among the wave's: its largest score and its sum of weights.
-  template <class Act>
-  WMMA_DEVICE void each_row(uint32_t lane, const Act& act) const {
+  template <class Arguments, class Act>
+  WMMA_DEVICE void each_row(const Arguments& p, uint32_t lane, const Act& act) const {
     const auto plus = [](Number x, Number y) { return x + y; };
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
@@ -379,7 +416,9 @@ class RunningSoftmax {
       for (int i = 0; i < Link::kLaneRows; ++i) {
         Number sum = Link::fold(sum_[m][i], plus);
         if (kCuts) sum *= Number(1) / kExcess;
-        act(m, i, m * Link::kRows + Link::row(lane, i), largest_[m][i], sum);
+        Number largest = largest_[m][i];
+        if constexpr (kCountsFromCap<Config>) largest += static_cast<Number>(p.rules.cap) * Math::kUnit;
+        act(m, i, m * Link::kRows + Link::row(lane, i), largest, sum);
       }
     }
   }

@@ -37,8 +37,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   using Link = ChainLink<MatrixProduct<T, 16>>;  // a wave's 16 rows of a warpgroup's 64 are laid out as mma.sync's
   static constexpr int kSums = kKeys / 2;        // of a lane's scores
   static constexpr int kOutSums = Config::kSlice / 2;
-  static constexpr bool kAsksFirst = kOutSums > 64;  // whether any row's results change: fewer are quicker multiplied
-  static constexpr int kStep = 16;                   // of what is summed up, that one product takes
+  // Whether any row's results change: fewer are quicker multiplied.
+  static constexpr bool kAsksFirst = kOutSums > 64 || Config::Rules::kCapped;
+  static constexpr int kStep = 16;  // of what is summed up, that one product takes
   static constexpr int kSteps = (Config::kColumns + kStep - 1) / kStep;
   static constexpr int kValueSteps = kKeys / kStep;
   static constexpr bool kGivesRegisters = kGroups > 1;  // otherwise there are enough for all
@@ -76,6 +77,23 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   }
 
  private:
+  // Those of the block's tiles of keys that a warpgroup's own rows look at.
+  struct Span {
+    static constexpr bool kOwn = Tiles::kBlockRows > kKeys && !kPacked && (Config::kCausal || Tiles::kWindowed);
+    int begin;
+    int end;
+    int whole_begin;  // as the block's
+    int whole;
+
+    WMMA_DEVICE Span(const Arguments& p, const typename Tiles::Work& work, const Place& place, uint32_t group)
+        : begin(work.begin), end(work.end), whole_begin(work.whole_begin), whole(work.whole) {
+      if constexpr (kOwn) {
+        const uint32_t first = work.first_row + group * kGroupRows;
+        Tiles::bound(*this, p, place, first < place.rows ? first : place.rows - 1, first + kGroupRows);
+      }
+    }
+  };
+
   // What a warpgroup goes through the tiles with.
   struct Taking {
     Keys keys;
@@ -85,22 +103,24 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     uint32_t group;
     uint32_t lane;
     float factor;  // of the scores
+    bool once;     // rows look once at their scores
     uint64_t queries = 0;
     uint32_t weights[kValueSteps * 4];
     Softmax rows;
 
-    WMMA_DEVICE Taking(uint32_t start, uint32_t at_group, float at_factor)
+    WMMA_DEVICE Taking(const Arguments& p, uint32_t start, uint32_t at_group, float at_factor)
         : keys(Tiles::keys_at(start)),
           values(Tiles::values_at(start)),
           group(at_group),
           lane(lane_id()),
-          factor(at_factor) {}
+          factor(at_factor),
+          once(Softmax::looks_once(p)) {}
   };
 
   static WMMA_DEVICE void take(const Arguments& p, uint32_t start, uint32_t group, uint32_t wave) {
     const ScoreScale<float, MaskedSoftmax<float, typename Config::Mask>> scale(p.scale);
     const Queries queries = Tiles::queries_of(start, group);
-    Taking x(start, group, scale.factor);
+    Taking x(p, start, group, scale.factor);
     typename Queries::Item query(0);
     typename Queries::Item before(0);  // whose place is not given back yet
     bool is_kept = false;
@@ -133,17 +153,27 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
         x.queries = QueryTile::operand(queries.place(query));
         const Mask mask(p, place, x.lane, first_row, work.end);
         // 2. The tiles; those whose every key counts for every row come last, but for those where a window begins.
+        const Span span(p, work, place, group);
         float scores[1][kSums];
         int key = work.last;
-        first_step(x, scores, mask, key);
-        give_back();
-        key -= kKeys;
-        for (; key >= work.begin && key >= work.whole; key -= kKeys) step<true>(x, scores, mask, key);
-        for (; key >= work.whole_begin; key -= kKeys) step<false>(x, scores, mask, key);
-        if constexpr (Tiles::kWindowed) {
-          for (; key >= work.begin; key -= kKeys) step<true>(x, scores, mask, key);
+        if constexpr (Span::kOwn) {
+          for (; key >= span.end && key >= work.begin; key -= kKeys) pass(x);
         }
-        last_values(x);
+        if (!Span::kOwn || key >= span.begin) {
+          first_step(x, scores, mask, key);
+          give_back();
+          key -= kKeys;
+          for (; key >= span.begin && key >= span.whole; key -= kKeys) step<true>(x, scores, mask, key);
+          for (; key >= span.whole_begin; key -= kKeys) step<false>(x, scores, mask, key);
+          if constexpr (Tiles::kWindowed) {
+            for (; key >= span.begin; key -= kKeys) step<true>(x, scores, mask, key);
+          }
+          last_values(x);
+        }
+        if constexpr (Span::kOwn) {
+          for (; key >= work.begin; key -= kKeys) pass(x);
+          give_back();
+        }
       }
       // 3. The results.
       if constexpr (Config::kSplit) {
@@ -182,6 +212,18 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     end_turn(x);
     keys_are_in<0>(x, scores[0]);
     weigh<true, true>(x, scores, mask, key);
+  }
+
+  // A tile whose keys none of its rows looks at.
+  static WMMA_DEVICE void pass(Taking& x) {
+    x.keys.await(x.key);
+    x.values.await(x.value);
+    begin_turn(x);
+    end_turn(x);
+    x.keys.done(x.key);
+    x.key.next();
+    x.values.done(x.value);
+    x.value.next();
   }
 
   // The scores of the tile before it are weights; afterwards its own are.
@@ -248,7 +290,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static WMMA_DEVICE void weigh(Taking& x, float (&scores)[1][kSums], const Mask& mask, int key) {
     const float factor = Softmax::template mask<kBounded>(scores, mask, key, x.lane, x.factor);
     float factors[Link::kLaneRows];
-    x.rows.look(scores[0], factor, factors);
+    x.rows.look(scores[0], factor, factors, x.once);
     x.rows.exponentiate(scores[0], factor);
     if constexpr (!kFirst) {
       values_are_in(x);

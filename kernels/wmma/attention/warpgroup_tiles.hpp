@@ -63,6 +63,27 @@ struct WarpgroupTiles {
   static WMMA_DEVICE Keys keys_at(uint32_t start) { return Keys(start + kKeyStart, start + kKeyBarriers); }
   static WMMA_DEVICE Values values_at(uint32_t start) { return Values(start + kValueStart, start + kValueBarriers); }
 
+  using Sight = wmma::Sight<Config::kCausal, typename Config::Rules>;
+
+  // From the keys that may count, those that do for rows first … before `after`: whole tiles from the same key on.
+  template <class Bounds>
+  static WMMA_DEVICE void bound(Bounds& x, const Arguments& p, const Place& place, uint32_t first, uint32_t after) {
+    const auto last_query = [&] { return place.query((after < place.rows ? after : place.rows) - 1); };
+    int seen = x.end;
+    if constexpr (kWindowed) {
+      x.begin += (Sight::first_key(p, place.query(first), x.begin, x.end) - x.begin) / kKeys * kKeys;
+    }
+    if constexpr (Config::kCausal) {
+      x.end = Sight::keys_end(p, last_query(), x.begin, x.end);
+      seen = Sight::keys_end(p, place.query(first), x.begin, x.end);
+    }
+    x.whole = x.begin + (seen - x.begin) / kKeys * kKeys;
+    x.whole_begin = x.begin;
+    if constexpr (kWindowed) {
+      x.whole_begin += (Sight::first_key(p, last_query(), x.begin, x.end) - x.begin + kKeys - 1) / kKeys * kKeys;
+    }
+  }
+
   // A tile of rows and the keys that it looks at, or a part of them; the last tile of keys comes first.
   struct Work {
     uint32_t split;
@@ -80,31 +101,16 @@ struct WarpgroupTiles {
           place(p, tile_of(p, Config::kSplit ? index / p.splits : index)),
           first_row(place.tile * kBlockRows),
           end(p.skv) {
-      using Sight = wmma::Sight<Config::kCausal, typename Config::Rules>;
-      const auto last_query = [&] {
-        const uint32_t after = first_row + kBlockRows < place.rows ? first_row + kBlockRows : place.rows;
-        return place.query(after - 1);
-      };
       int share = p.keys_of_split;  // what a window leaves is split
       if constexpr (kWindowed) {
-        begin = Sight::first_key(p, place.query(first_row), 0, end) / kKeys * kKeys;
-        end = Sight::keys_end(p, last_query(), begin, end);
+        bound(*this, p, place, first_row, first_row + kBlockRows);
         share = ((end - begin + kKeys - 1) / kKeys + p.splits - 1) / p.splits * kKeys;
       }
       if constexpr (Config::kSplit) {
         begin += static_cast<int>(split) * share;
         end = end - begin < share ? end : begin + share;
       }
-      int seen = end;
-      if constexpr (Config::kCausal) {
-        end = Sight::keys_end(p, last_query(), begin, end);
-        seen = Sight::keys_end(p, place.query(first_row), begin, end);
-      }
-      whole = begin + (seen - begin) / kKeys * kKeys;
-      whole_begin = begin;
-      if constexpr (kWindowed) {
-        whole_begin += (Sight::first_key(p, last_query(), begin, end) - begin + kKeys - 1) / kKeys * kKeys;
-      }
+      bound(*this, p, place, first_row, first_row + kBlockRows);
       if (end > begin) {
         tiles = (end - begin + kKeys - 1) / kKeys;
         last = begin + (tiles - 1) * kKeys;
