@@ -110,6 +110,24 @@ BUGS = {
         Uninitialised,
         "register v41",
     ),
+    "a register never written, moved": (
+        'int y; asm volatile("v_mov_b32_e32 v41, 1\\nv_mov_b32_e32 v41, v40\\nv_add_u32_e32 %0, v41, v41" : "=v"(y)'
+        ' :: "v41"); x[threadIdx.x] = y;',
+        Uninitialised,
+        "register v41",
+    ),
+    "a register never written, its bits stored": (
+        'int y; asm volatile("v_and_b32_e32 v41, 0xff, v40\\nv_lshl_or_b32 %0, v41, 8, %1" : "=v"(y) : "v"(n) : "v41");'
+        " x[threadIdx.x] = y;",
+        Uninitialised,
+        r"global_store_dword.*register v\d+ is read",
+    ),
+    "a register never written, selected where both are": (
+        'int y; asm volatile("v_cndmask_b32_e32 v41, v40, v42, vcc\\nv_add_u32_e32 %0, v41, v41" : "=v"(y) :: "v41");'
+        " x[threadIdx.x] = y;",
+        Uninitialised,
+        "register v41",
+    ),
     "an endless loop": ("while (wmma::atomic_add(x, 0) >= 0) {} x[1] = 2;", EndlessLoop, "budget"),
     "a failed assertion": ("WMMA_ASSERT(n > 100); x[threadIdx.x] = n;", Trap, "assertion"),
     "an instruction unknown here": (
@@ -135,6 +153,23 @@ def test_planted_bug_is_reported_for_what_it_is(name):
         assert "wave" in str(caught.value)
     assert other.abs().max() == 0
     assert kind in (UnknownInstruction, Trap) or isinstance(caught.value, EmulationError)
+
+
+UNUSED = {  # ways of bits that nothing has written, to where nothing comes of them
+    "dropped": "v_and_b32_e32 v41, 0xff, v40\\nv_or_b32_e32 v41, v41, %1\\nv_mov_b32_e32 v41, %1\\nv_mov_b32_e32 %0, v41",
+    "selected from": "s_mov_b64 vcc, 0\\nv_cndmask_b32_e32 %0, %1, v40, vcc",
+    "moved half by half": "v_pk_mov_b32 v[42:43], v[40:41], %2 op_sel:[0,1]\\nv_mov_b32_e32 %0, %1",
+}
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_bits_that_are_moved_and_not_used_may_be_anything(name):
+    asm = f'"{UNUSED[name]}" : "=&v"(y) : "v"(n), "v"((long long)n) : "v41", "v42", "v43", "vcc"'
+    kernel = _kernel(f"int y; asm volatile({asm}); x[threadIdx.x] = y;")
+    x = torch.zeros(64, dtype=torch.int32)
+    with wmma_ops.emulate("gfx942"):
+        kernel[1, 64](x, 7)
+    assert x.eq(7).all()
 
 
 def _kernel(body: str) -> wmma_ops.Kernel:

@@ -1,29 +1,29 @@
-"""Which vector registers a kernel may read before anything has written them.
-
-A register that every path to a read has written needs no watching. For the others the generated code keeps one flag a
-wave, so that the watch costs nothing where the compiler left no doubt. Plain copies are exempt: compilers copy values
-that no lane uses. So they convert them, ahead of the branch that does; but what a conversion gives counts as written
-only where its operands are.
-"""
+"""Which vector registers an instruction reads and writes, and which bits it only moves."""
 
 import functools
 import re
 from collections.abc import Set
 
-from wmma_ops.emulator.assembly import Instruction
+from wmma_ops.emulator.assembly import Instruction, parse_instruction
+from wmma_ops.emulator.errors import UnknownInstruction
 
 _REGISTER = re.compile(r"\b([va])(?:(\d+)\b|\[(\d+):(\d+)\])")
-_COPIES = ("v_mov_b32", "v_mov_b64", "v_dual_mov_b32", "v_accvgpr", "v_cndmask", "v_pk_mov_b32", "v_dual_cndmask")
+_MOVES = re.compile(
+    r"^v_(mov_b|pk_mov_b|accvgpr_|cndmask_b|cvt_|perm_b|align(bit|byte)_b|pack_b32|bfrev_b|(pk_)?(lshl|lshr|ashr)(rev)?_[biu]|"
+    r"(and|or|or3|xor|xor3|xnor|not|and_or|lshl_or|bitop3)_b|bf[ei]_)"
+)
 READS_RESULT = (
     "v_fmac",
     "v_mac_",
     "v_dot2c",
+    "v_dot2acc",
     "v_dot4c",
     "v_smfmac",
     "v_swap",
     "v_permlane16_swap",
     "v_permlane32_swap",
 )
+_OF_HALVES = re.compile(r"^v_(?!pk_|cmp|cvt_[fiu]32|dot|wmma|mfma).*_(b|u|i|f|bf)16(_e32|_e64)?$")
 _WIDE_INTEGER = re.compile(r"^v_(mad_(co_)?[iu]64_[iu]32|(lshl|lshr|ashr)rev_[bi]64|(add|sub)_(nc_)?u64|lshl_add_u64)")
 _PACKED_WIDE = re.compile(r"^v_pk_(add|mul|fma)_f32$")
 _SHARED_ATOMIC = re.compile(r"^ds_(add|sub|max|min|and|or|xor|inc|dec|cmp|wrx|storex|pk_add)")
@@ -83,14 +83,6 @@ _known: dict[tuple, tuple[Set[str], Set[str]]] = {}
 
 
 def _uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
-    if "::" in ins.text:
-        read, written = set(), set()
-        for half in ins.text.split("::"):
-            words = half.strip().split(None, 1)
-            first, _, rest = words[1].partition(",")
-            written |= registers(first)
-            read |= registers(rest) | (registers(first) if "fmac" in words[0] else set())
-        return (set() if "v_dual_mov" in ins.text else read), written
     m, ops = ins.mnemonic, ins.operands
     if m.startswith(("v_movrel", "v_indexed")):
         # Copies, whose operands are known at run time; `written` is told there.
@@ -105,6 +97,8 @@ def _uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
         return every[0], set()
     if m.startswith(_STORES) or to_shared(ins):
         return every[0] | rest, set()
+    if m.startswith("v_cmp"):
+        return every[0] | rest, set()
     if m.startswith("buffer_atomic"):
         return every[0] | rest, every[0] if returns_old(ins) else set()
     if is_atomic(m):
@@ -113,9 +107,7 @@ def _uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
         return every[0] | rest, every[0] | rest
     # Halves are written one at a time: the other one stays as it was, of no concern.
     reads = rest | (every[0] if m.startswith(READS_RESULT) else set())
-    if m.startswith(_COPIES):
-        reads = set()
-    elif _PACKED_WIDE.match(m):
+    if _PACKED_WIDE.match(m):
         reads = _selected(ins)
     elif _WIDE_INTEGER.match(m):
         # Where the compiler wants the low word alone, it leaves the high word of an operand undefined.
@@ -125,60 +117,55 @@ def _uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
     return reads, every[0]
 
 
-_OF_BFLOAT16 = {
-    f"{m}{form}": by for m, by in (("v_lshlrev_b32", "16"), ("v_and_b32", "0xffff0000")) for form in ("", "_e32")
-}
+def halves(ins: Instruction) -> list[Instruction]:
+    """Those of a dual-issue instruction, in an order in which neither sees the other's result. Of others, itself."""
+    if "::" not in ins.text:
+        return [ins]
+    parts = (part.strip().replace("v_dual_", "v_", 1) for part in ins.text.split("::"))
+    found = [parse_instruction(part, ins.line, ins.source) for part in parts]
+    (reads, wrote), (other_reads, other_wrote) = map(uses, found)
+    if not other_reads & wrote:
+        return found
+    if not reads & other_wrote:
+        return found[::-1]
+    raise UnknownInstruction(f"{ins.text!r}: both halves read the other's result")
 
 
-def converts(ins: Instruction) -> bool:
-    """A bfloat16 is the upper half of a float."""
-    by = _OF_BFLOAT16.get(ins.mnemonic)
-    return ins.operands[1] == by if by else ins.mnemonic.startswith("v_cvt_")
+def keeps(ins: Instruction) -> bool:
+    """Whether it leaves a part of its result's register as it was."""
+    partly = "d16" in ins.mnemonic or "op_sel" in ins.modifiers or ins.operands[0].endswith((".l", ".h"))
+    return partly or bool(_OF_HALVES.match(ins.mnemonic)) or ins.modifiers.get("dst_unused") == "UNUSED_PRESERVE"
 
 
-def _steps(instructions: list[Instruction]) -> list[tuple[Set[str], Set[str], bool]]:
-    """(read, written, whether it converts) of each conversion and of all between two of them."""
-    steps = [(set(), set(), False)]
-    for ins in instructions:
-        read, wrote = uses(ins)
-        if converts(ins):
-            steps += [(read, wrote, True), (set(), set(), False)]
-        else:
-            needed, written, _ = steps[-1]
-            needed |= read - written
-            written |= wrote
-    return steps
+def moves(ins: Instruction) -> list[tuple[Set[str], list[Set[str]]]]:
+    """Of an instruction that moves bits: the registers that it writes, each with those of which one set has to be written
+    for it to be. Nothing of others."""
+    if not _MOVES.match(ins.mnemonic):
+        return []
+    found = _moves.get(ins.text)
+    if found is None:
+        if len(_moves) >= 32768:
+            _moves.clear()
+        found = _moves[ins.text] = _moved(ins)
+    return found
 
 
-def _follow(steps: list[tuple[Set[str], Set[str], bool]], before: Set[str]) -> tuple[set[str], set[str]]:
-    """What is written after them, and what they read that was not."""
-    known, missed = set(before), set()
-    for read, written, is_conversion in steps:
-        unknown = read - known
-        missed |= unknown
-        if not (is_conversion and unknown):
-            known |= written
-    return known, missed
+_moves: dict[str, list[tuple[Set[str], list[Set[str]]]]] = {}
 
 
-def doubtful(
-    instructions: list[Instruction], blocks: list[tuple[int, int]], successors: list[list[int]], entry: set[str]
-) -> set[str]:
-    """Registers that some read may meet unwritten. `blocks` are (start, stop) of the instructions."""
-    steps = [_steps(instructions[start:stop]) for start, stop in blocks]
-    before: list[Set[str] | None] = [None] * len(blocks)  # None where control has not come to
-    before[0] = set(entry)
-    work = [0]
-    while work:
-        at = work.pop()
-        after, _ = _follow(steps[at], before[at])
-        for following in successors[at]:
-            if following < 0:
-                continue
-            merged = after if before[following] is None else before[following] & after
-            if merged != before[following]:
-                before[following] = merged
-                work.append(following)
-    return set().union(
-        *(_follow(part, known)[1] for part, known in zip(steps, before, strict=True) if known is not None)
-    )
+def _moved(ins: Instruction) -> list[tuple[Set[str], list[Set[str]]]]:
+    m, ops = ins.mnemonic, ins.operands
+    reads, written = uses(ins)
+    if m.startswith("v_cndmask"):  # which lanes take which is known at run time
+        return [(written, [registers(op) for op in ops[1:3]])]
+    if m.startswith("v_mov_b64"):
+        return [({to}, [{source}]) for to, source in zip(_in_order(written), _in_order(reads), strict=False)]
+    if m.startswith("v_pk_mov_b32"):
+        chosen = [int(digit) for digit in re.findall(r"\d", ins.modifiers.get("op_sel", "[0,0]"))]
+        sources = (set(_in_order(registers(op))[which:][:1]) for op, which in zip(ops[1:], chosen, strict=True))
+        return [({to}, [source]) for to, source in zip(_in_order(written), sources, strict=True)]
+    return [(written, [reads])]
+
+
+def _in_order(names: Set[str]) -> list[str]:
+    return sorted(names, key=lambda name: int(name[1:]))

@@ -35,7 +35,7 @@ from wmma_ops.emulator.memory import (
     Traffic,
 )
 from wmma_ops.emulator.operands import EXEC, GENERAL_SCALARS, TTMP
-from wmma_ops.emulator.program import BARRIER, END, SLEEP, WAIT, Program
+from wmma_ops.emulator.program import BARRIER, END, GIVEN, SLEEP, WAIT, Program
 from wmma_ops.emulator.shared import AwaitedWrite, SharedMemory
 from wmma_ops.emulator.timing import Enough, Timing, Trace
 
@@ -90,7 +90,7 @@ class _Wave:
     waiting: bool = False  # at a barrier
     stopped: str = ""  # where it last did
     fresh: bool = True  # not begun
-    written: set[str] = field(default_factory=set)  # of the registers that are watched
+    written: set[str] = field(default_factory=lambda: set(GIVEN))  # of the registers that are watched
     reached: dict[Region, tuple[int, int]] = field(default_factory=dict)  # of memory
     scratch: Scratch | None = None
 

@@ -9,13 +9,12 @@ import bisect
 import re
 from collections.abc import Sequence
 
-from wmma_ops.emulator.assembly import Instruction, parse_instruction
-from wmma_ops.emulator.dataflow import READS_RESULT, registers, uses
+from wmma_ops.emulator.assembly import Instruction
+from wmma_ops.emulator.dataflow import READS_RESULT, halves, keeps, registers, uses
 from wmma_ops.emulator.operands import NUMBER
 
 _COPIES = re.compile(r"^v_(mov_b32|accvgpr_(read|write|mov)_b32)(_e32|_e64)?$")
 _STORED = re.compile(r"^(?:ds|global|flat|scratch|buffer)_(?:store|write)_(?:(d16_hi)_)?(byte|b8|short|b16)(_d16_hi)?$")
-_OF_HALVES = re.compile(r"^v_(?!pk_|cmp|cvt_[fiu]32|dot|wmma|mfma).*_(b|u|i|f|bf)16(_e32|_e64)?$")
 _WORD = 0xFFFFFFFF  # all bits of a register
 _PARTS = {
     "BYTE_0": 0xFF,
@@ -55,33 +54,21 @@ def _reaches(flow, place: int, missing: dict[str, int]) -> bool:
             continue
         seen.add(step)
         for index in range(at, flow.ranges[block][1]):
-            halves = _halves(flow.instructions[index])
-            if any(_used(half, name) & bits for half in halves):
+            parts = halves(flow.instructions[index])
+            if any(_used(half, name) & bits for half in parts):
                 return True
-            work += [(block, index + 1, copy, bits) for half in halves for copy in _copied(half, name)]
-            if any(name in uses(half)[1] and not _keeps(half) for half in halves):
+            work += [(block, index + 1, copy, bits) for half in parts for copy in _copied(half, name)]
+            if any(name in uses(half)[1] and not keeps(half) for half in parts):
                 break
         else:
             work += [(following, starts[following], name, bits) for following in successors[block] if following >= 0]
     return False
 
 
-def _halves(ins: Instruction) -> list[Instruction]:
-    if "::" not in ins.text:
-        return [ins]
-    return [parse_instruction(part.strip().replace("v_dual_", "v_", 1)) for part in ins.text.split("::")]
-
-
 def _copied(ins: Instruction, name: str) -> list[str]:
     """The registers that get all of this one."""
     is_copy = _COPIES.match(ins.mnemonic) and name in registers(ins.operands[1])
     return sorted(registers(ins.operands[0])) if is_copy else []
-
-
-def _keeps(ins: Instruction) -> bool:
-    """Whether it leaves a part of its result's register as it was."""
-    partly = "d16" in ins.mnemonic or "op_sel" in ins.modifiers or ins.operands[0].endswith((".l", ".h"))
-    return partly or bool(_OF_HALVES.match(ins.mnemonic)) or ins.modifiers.get("dst_unused") == "UNUSED_PRESERVE"
 
 
 def _used(ins: Instruction, name: str) -> int:

@@ -11,16 +11,15 @@ Names in the generated text: v<number>_<kind> and a<number>_<kind>, rows; S, the
 
 import contextlib
 import functools
-import re
 import threading
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from wmma_ops.emulator import dataflow, padding, skipping, templates
+from wmma_ops.emulator import dataflow, padding, skipping, templates, unwritten
 from wmma_ops.emulator.arrivals import is_counted, left_by
-from wmma_ops.emulator.assembly import Instruction, KernelText, class_of, parse_instruction
+from wmma_ops.emulator.assembly import Instruction, KernelText, class_of
 from wmma_ops.emulator.buffer_code import BufferCode
 from wmma_ops.emulator.buffers import is_scratch
 from wmma_ops.emulator.convert_code import ConvertCode
@@ -40,6 +39,7 @@ from wmma_ops.emulator.vector import ACCUMULATING, PACKED, VALU
 from wmma_ops.emulator.vector_code import VectorCode
 
 END, BARRIER, WAIT, SLEEP = -1, -2, -3, -4
+GIVEN = {"v0", "v1", "v2"}  # with which waves begin
 
 
 def cost_of(ins: Instruction) -> int:
@@ -146,6 +146,7 @@ class Builder(ScalarCode, ScalarMemoryCode, VectorCode, ConvertCode, NarrowCode,
     def __init__(self, kernel: KernelText, target: str, flow: "_Flow", names: SharedNames | None):
         super().__init__(kernel, target, flow.instructions)
         self.flow, self.names = flow, names
+        self.watch = unwritten.watch(flow.instructions, flow.ranges, flow.successors(), GIVEN)
         self.place = 0  # of the instruction at hand
         self.to_shared = any(map(dataflow.to_shared, flow.instructions))
         self._views: dict[tuple[str, int, str], object] = {}
@@ -261,22 +262,6 @@ _BRANCHES = {
 }
 _CALLS = ("s_swappc_b64", "s_setpc_b64")
 _ENDS = ("s_endpgm", "s_barrier", "s_barrier_wait", "s_branch", "s_endpgm_saved", "s_sleep", *_CALLS)
-
-
-def split_dual(ins: Instruction) -> list[Instruction]:
-    """The two halves of a dual-issue instruction, in an order in which neither sees the other's result."""
-    first, second = (part.strip() for part in ins.text.split("::"))
-    halves = [parse_instruction(part.replace("v_dual_", "v_", 1), ins.line, ins.source) for part in (first, second)]
-
-    def reads(half, register):
-        used = half.operands if re.match(r"^v_(fmac|dot2)", half.mnemonic) else half.operands[1:]
-        return any(re.search(rf"\b{register}\b", text) for text in used)
-
-    if not reads(halves[1], halves[0].operands[0]):
-        return halves
-    if not reads(halves[0], halves[1].operands[0]):
-        return halves[::-1]
-    raise UnknownInstruction(f"{ins.text!r}: both halves read the other's result")
 
 
 @dataclass
@@ -403,9 +388,11 @@ def _check_written(st, registers: list[str], by_lanes: bool) -> None:
                 st.uninitialised(register)
 
 
-def _note_written(st, registers: Set[str], needed: Set[str]) -> None:
-    if st.written.issuperset(needed):
+def _note_written(st, registers: Set[str], sources: tuple[Set[str], ...], wholly: bool) -> None:
+    if not sources or any(map(st.written.issuperset, sources)):
         st.written.update(registers)
+    elif wholly and st.full:
+        st.written.difference_update(registers)
 
 
 _NOT_BY_LANES = ("s_", "v_mfma", "v_smfma", "v_wmma", "v_swmma", "v_read")
@@ -429,15 +416,12 @@ def _steps(builder: Builder, flow: _Flow, which: int) -> Steps:
         if (mode := denormals_set(ins)) is not None:
             builder.denormals = mode
             continue
-        read, written = dataflow.uses(ins) if builder.watched else ((), ())
-        needed, wrote = builder.watched.intersection(read), builder.watched.intersection(written)
-        is_conversion = bool(needed) and dataflow.converts(ins)
-        if needed and not is_conversion:
+        if used := builder.watch.used.get(place):
             # Compilers do not jump over a few instructions that no lane executes. Matrix instructions ask no lane.
             if ins.mnemonic.startswith("buffer_store"):
-                steps.add(_check_stored, (sorted(needed), scalar_index(ins.operands[2])[0]), ins)
+                steps.add(_check_stored, (sorted(used), scalar_index(ins.operands[2])[0]), ins)
             else:
-                steps.add(_check_written, (sorted(needed), not ins.mnemonic.startswith(_NOT_BY_LANES)), ins)
+                steps.add(_check_written, (sorted(used), not ins.mnemonic.startswith(_NOT_BY_LANES)), ins)
         if builder.to_shared and is_counted(ins):
             steps.add(_issue, (), ins)
         if builder.to_shared and (left := left_by(ins)) is not None:
@@ -447,10 +431,10 @@ def _steps(builder: Builder, flow: _Flow, which: int) -> Steps:
             to = flow.block_of(ins.operands[0]) if ins.mnemonic.startswith(("s_cbranch", "s_branch")) else END
             builder.add(steps, ins, lambda renamed: _leave(builder, renamed, to, following))  # noqa: B023
             return steps
-        for half in split_dual(ins) if "::" in ins.text else (ins,):
+        for half in dataflow.halves(ins):
             builder.add(steps, half)
-        if wrote:
-            steps.add(_note_written, (wrote, needed if is_conversion else set()), ins)
+        for write in builder.watch.noted.get(place, ()):
+            steps.add(_note_written, (write.registers, write.sources, write.wholly), ins)
     _check_mode(builder, flow.instructions[stop - 1])
     steps.add(_follow, (following,), flow.instructions[stop - 1])
     return steps
@@ -477,7 +461,6 @@ def build(kernel: KernelText, target: str, names: SharedNames | None = None) -> 
     except ValueError as error:
         raise UnknownInstruction(f"{kernel.name} on {target}: {error}") from error
     builder = Builder(kernel, target, flow, names)
-    builder.watched = dataflow.doubtful(flow.instructions, flow.ranges, flow.successors(), {"v0", "v1", "v2"})
     blocks = [
         Block(flow.instructions[start:stop], functools.partial(_made, builder, flow, which))
         for which, (start, stop) in enumerate(flow.ranges)

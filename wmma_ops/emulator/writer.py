@@ -78,7 +78,6 @@ class Writer:
         self.constants: list = []  # of the instruction at hand
         self.lines: list[str] = []
         self.unknown: dict[str, Instruction] = {}
-        self.watched: set[str] = set()
         self.meant: tuple[Variable, ...] | None = None  # by the instruction at hand, of shared memory
 
     # Names.
