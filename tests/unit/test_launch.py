@@ -421,10 +421,11 @@ def test_the_table_of_plans_is_bounded(planner, monkeypatch):
     """65,536 problems and it starts anew: seen here with a planner that answers at once."""
     one = launching._planned(gemm, GemmProblem(**_any_problem()))
     monkeypatch.setattr(launching, "_planned", lambda planner, problem: one)
-    x = torch.zeros(2, 2, 70_000, dtype=torch.int8)
+    a, row = torch.zeros(2, 1, dtype=torch.int8), torch.zeros(1, 66_000, dtype=torch.int8)
+    matmul = torch.ops.wmma_raw.matmul.default
     with wmma_ops.emulate(TARGET), warming.warming():
         for n in range(1, 66_000):
-            torch.ops.wmma_raw.matmul(x[0, :, :1], x[1, :1, :n])
+            matmul(a, row.narrow(1, 0, n))
     assert 0 < torch.ops.wmma._plan_count() < 66_000 - 65_000
 
 
