@@ -136,12 +136,13 @@ print(*(name for name in heavy if name in sys.modules), "torch._dynamo" in sys.m
 
 def test_importing_costs_little_beside_torch():
     """100 ms at most, where torch takes 1.2 s; by the processor's time, whatever else it does."""
-    shown = [
-        subprocess.run([sys.executable, "-c", SHARE], capture_output=True, text=True, check=True).stdout
-        for _ in range(3)
-    ]
-    assert min(float(one.split()[0]) for one in shown) <= 0.08
-    assert shown[0].splitlines()[1] == "False"
+    shares: list[float] = []
+    while not shares or (shares[-1] > 0.08 and len(shares) < 3):  # of a busy machine the quickest counts
+        command = [sys.executable, "-c", SHARE]
+        share, loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        shares.append(float(share))
+        assert loaded == "False"
+    assert shares[-1] <= 0.08
 
 
 @pytest.mark.parametrize("name", [*wmma_ops.__all__, *wmma_ops._ROOMS, "ConfigError"])
