@@ -18,6 +18,7 @@ from wmma_ops.cli.benching import OURS, Row, Run
 from wmma_ops.runtime import clock
 
 BENCH = Path(__file__).parents[2] / "bench"
+IN_ONE = pytest.mark.xdist_group("runs of bench")  # one worker starts them
 SOME = ("--quick", "-k", "16x16 or gfx942 and attention")  # two calls beside torch's, and a plan
 
 
@@ -40,25 +41,43 @@ def bench(monkeypatch):
             del sys.modules[name]
 
 
-def _run(*arguments, cwd: Path):
-    """pytest over the folder, by the package that is tested; a plugin may lie in `cwd`."""
-    command = [sys.executable, "-m", "pytest", str(BENCH), *arguments]
-    mine = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
-    environment = mine | {"PYTHONPATH": f"{cwd}:{BENCH.parent}"}  # a worker of xdist times nothing
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
+RUNS = """
+import contextlib, io, json, os, sys
+import pytest
+for folder, arguments in json.loads(sys.argv[1]):
+    os.chdir(folder)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        code = pytest.main(arguments)
+    print(json.dumps([int(code), printed.getvalue()]))
+"""
+SLOW = "import wmma_ops\nfast = wmma_ops.matmul\nwmma_ops.matmul = lambda a, b: [fast(a, b) for _ in 'abcd'][-1]\n"
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """A run of a few cases, and what it printed."""
+def runs(tmp_path_factory):
+    """A folder, and what runs of pytest over bench/ ended with and printed, in one process, by the package that is tested:
+    of a few cases, of these compared with those, and with a matmul that takes four times as long."""
     folder = tmp_path_factory.mktemp("bench")
-    done = _run(*SOME, "--baseline=check", f"--benchmark-json={folder}/run.json", "--benchmark-save=first", cwd=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder, done.stdout
+    (folder / "slow.py").write_text(SLOW)
+    chosen = [
+        [*SOME, "--baseline=check", f"--benchmark-json={folder}/run.json", "--benchmark-save=first"],
+        [*SOME, "--benchmark-compare"],
+        ["--quick", "-k", "no_grad", "--baseline=check", "-p", "slow"],
+    ]
+    asked = [(str(folder), [str(BENCH), *arguments]) for arguments in chosen]
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+    environment = mine | {"PYTHONPATH": f"{folder}:{BENCH.parent}"}  # a worker of xdist times nothing
+    command = [sys.executable, "-c", RUNS, json.dumps(asked)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) == len(chosen), done.stdout + done.stderr
+    return folder, found
 
 
-def test_pytest_times_both_in_turn_and_prints_a_line_a_case(kept):
-    folder, printed = kept
+@IN_ONE
+def test_pytest_times_both_in_turn_and_prints_a_line_a_case(runs):
+    folder, ((code, printed), *_) = runs
+    assert code == 0, printed
     run = Run.of(json.loads((folder / "run.json").read_text()))
     assert [(row.group, [*row.samples]) for row in run.rows] == [
         ("calls", [OURS, "torch"]),
@@ -73,30 +92,30 @@ def test_pytest_times_both_in_turn_and_prints_a_line_a_case(kept):
     assert "geometric mean" in printed
 
 
-def test_a_run_is_compared_with_a_kept_one(kept):
-    folder, _ = kept
-    done = _run(*SOME, "--benchmark-compare", cwd=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "(NOW)" in done.stdout
-    assert "(0001_first)" in done.stdout
+@IN_ONE
+def test_a_run_is_compared_with_a_kept_one(runs):
+    _, (_, (code, printed), _) = runs
+    assert code == 0, printed
+    assert "(NOW)" in printed
+    assert "(0001_first)" in printed
 
 
-def test_the_command_shows_what_pytest_kept(kept, capsys):
+@IN_ONE
+def test_the_command_shows_what_pytest_kept(runs, capsys):
     from wmma_ops.cli.main import main
 
-    folder, _ = kept
+    folder, _ = runs
     assert main(["bench", "--from", str(folder / "run.json")]) == 0
     assert "wmma_ops.matmul 16x16, no_grad" in capsys.readouterr().out
 
 
-def test_a_run_slower_than_the_baseline_fails(kept, tmp_path):
-    """With a matmul that takes four times as long; with ours `kept` was held against it too."""
-    slow = "import wmma_ops\nfast = wmma_ops.matmul\nwmma_ops.matmul = lambda a, b: [fast(a, b) for _ in 'abcd'][-1]\n"
-    (tmp_path / "slow.py").write_text(slow)
-    done = _run("--quick", "-k", "no_grad", "--baseline=check", "-p", "slow", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "calls: wmma_ops.matmul 16x16, no_grad: 0." in done.stdout
-    assert "× torch's speed, was" in done.stdout
+@IN_ONE
+def test_a_run_slower_than_the_baseline_fails(runs):
+    """With ours it was held against it too, and passed."""
+    _, (_, _, (code, printed)) = runs
+    assert code == 1, printed
+    assert "calls: wmma_ops.matmul 16x16, no_grad: 0." in printed
+    assert "× torch's speed, was" in printed
 
 
 def test_the_baseline_knows_the_cases_of_a_quick_run(bench):
