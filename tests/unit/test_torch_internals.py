@@ -1,6 +1,7 @@
 """What is no part of torch's interface is named in one module, and nothing fails where it is gone."""
 
 import ast
+import functools
 import importlib
 import inspect
 import json
@@ -42,16 +43,25 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
 
-def sources() -> dict[str, ast.Module]:
+def sources() -> dict[str, Path]:
     """The modules of the package by name."""
     names = {".".join(("wmma_ops", *path.relative_to(ROOT).with_suffix("").parts)): path for path in ROOT.rglob("*.py")}
-    return {name.removesuffix(".__init__"): ast.parse(path.read_text(encoding="utf-8")) for name, path in names.items()}
+    return {name.removesuffix(".__init__"): path for name, path in names.items()}
 
 
-def own_names(trees) -> set[str]:
+SOURCES = sources()
+
+
+@functools.cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(SOURCES[name].read_text(encoding="utf-8"))
+
+
+@functools.cache
+def own_names() -> set[str]:
     """What the package itself defines."""
     found = set()
-    for node in (node for tree in trees for node in ast.walk(tree)):
+    for node in (node for name in SOURCES for node in ast.walk(tree(name))):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             found.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -94,15 +104,16 @@ def private_uses(tree: ast.Module, own: set[str]) -> list[str]:
     return [f"line {line}: {text}" for line, text in sorted(set(found))]
 
 
-TREES = sources()
-OWN = own_names(TREES.values())
+IN_ONE = pytest.mark.xdist_group("sources of the package")  # one worker reads them
 
 
-@pytest.mark.parametrize("name", sorted(TREES.keys() - {HOLDS_THEM}))
+@IN_ONE
+@pytest.mark.parametrize("name", sorted(SOURCES.keys() - {HOLDS_THEM}))
 def test_no_other_module_uses_a_private_name_of_torchs(name):
-    assert private_uses(TREES[name], OWN) == []
+    assert private_uses(tree(name), own_names()) == []
 
 
+@IN_ONE
 @pytest.mark.parametrize(
     ("source", "found"),
     [
@@ -126,9 +137,10 @@ def test_no_other_module_uses_a_private_name_of_torchs(name):
     ],
 )
 def test_private_names_are_found(source, found):
-    assert found in "\n".join(private_uses(ast.parse(source), OWN))
+    assert found in "\n".join(private_uses(ast.parse(source), own_names()))
 
 
+@IN_ONE
 @pytest.mark.parametrize(
     "source",
     [
@@ -138,7 +150,7 @@ def test_private_names_are_found(source, found):
     ],
 )
 def test_public_names_pass(source):
-    assert private_uses(ast.parse(source), OWN) == []
+    assert private_uses(ast.parse(source), own_names()) == []
 
 
 def test_no_other_class_overrides_what_is_private_to_torchs():
