@@ -12,12 +12,12 @@ from wmma_ops.testing import AttentionCase, run
 
 TARGETS = ("gfx90a", "gfx942", "gfx950")
 # One tile of keys, two, several; ragged ones; more rows than a block; scores that grow by much from tile to tile.
-# Compiling takes longest: several share a kernel.
+# Compiling takes longest: several of a half share a kernel.
 CASES = [
     AttentionCase(heads=1, sq=40, skv=5, e=64, dtype="float16"),
     AttentionCase(heads=1, sq=256, skv=64, e=128, dtype="bfloat16"),
-    AttentionCase(heads=2, sq=130, skv=129, e=128, dtype="bfloat16", scale=2.0),
     AttentionCase(heads=1, sq=300, skv=333, e=64, dtype="float16", scale=2.0),
+    AttentionCase(heads=2, sq=130, skv=129, e=128, dtype="bfloat16", scale=2.0),
     AttentionCase(heads=4, kv_heads=2, sq=150, skv=200, e=72, ev=96, dtype="bfloat16", causal="bottom_right"),
     AttentionCase(heads=1, sq=270, skv=270, e=128, dtype="float16", causal="top_left", scale=1.0),
     AttentionCase(heads=1, sq=200, skv=70, e=32, dtype="bfloat16", causal="top_left", layout="bshd"),
@@ -43,10 +43,12 @@ def any_rows(monkeypatch):
     torch.ops.wmma._forget_plans()
 
 
+@pytest.mark.parametrize("half", range(2))
 @pytest.mark.parametrize("target", TARGETS)
-def test_values(target, any_rows):
-    for case in CASES:
+def test_half_of_the_values(target, half, any_rows):
+    for case in CASES[half::2]:
         run(case, f"emulated:{target}")
+    assert any_rows
     assert all(config.in_turns for config in any_rows)
 
 

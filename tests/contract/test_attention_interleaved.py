@@ -17,13 +17,13 @@ from wmma_ops.testing.reference import unit
 FOLDER = "wmma/attention"
 TARGETS = ("gfx90a", "gfx942", "gfx950")
 # One tile of the others, two, several; whole and ragged ones; more rows than a block; several heads of queries to one of
-# keys; scales of each sign and none; keys that no query sees; head sizes that differ. Compiling takes longest: several share
-# a kernel.
+# keys; scales of each sign and none; keys that no query sees; head sizes that differ. Compiling takes longest: several of a
+# half share a kernel.
 CASES = (
     Case(32, 33, 128, 128, "bfloat16", heads=1, kv_heads=1),
     Case(64, 70, 64, 64),
-    Case(40, 150, 64, 64, kv_heads=1),
     Case(140, 97, 128, 128, "bfloat16", heads=1, kv_heads=1, scale=0.5),
+    Case(40, 150, 64, 64, kv_heads=1),
     Case(100, 70, 64, 128, heads=4, causal="bottom_right"),
     Case(150, 135, 128, 64, "bfloat16", kv_heads=1, causal="top_left", scale=-0.3, lse=True, layout="bshd"),
     Case(70, 140, 64, 64, "bfloat16", heads=4, kv_heads=2, batch=2, causal="top_left", lse=True),
@@ -58,11 +58,12 @@ def _are_right(case: Case, target: str) -> None:
         assert error <= 2 * theirs + floor, f"g_{name} of {case}: {error:.3g}, in the same type on the CPU {theirs:.3g}"
 
 
+@pytest.mark.parametrize("half", range(2))
 @pytest.mark.parametrize("target", TARGETS)
-def test_values(target, any_rows):
-    for case in CASES:
+def test_half_of_the_values(target, half, any_rows):
+    for case in CASES[half::2]:
         _are_right(case, target)
-    assert len(any_rows) >= 2 * len(CASES)
+    assert len(any_rows) >= len(CASES)
     assert all(any_rows)
 
 
@@ -129,7 +130,7 @@ def test_out_may_lie_in_any_way(target):
 
 @dataclass(frozen=True)
 class Wrong(Planted):
-    case: Case = CASES[2]
+    case: Case = CASES[3]
 
 
 CAUSAL = CASES[4]
