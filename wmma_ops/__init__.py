@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING
 
 from wmma_ops.ops import autocast, autograd, fakes, flops, negated, vmap  # noqa: F401  (registers them)
 from wmma_ops.ops.activations import register_activation
-from wmma_ops.ops.functions import addmm, addmm_, attention, baddbmm, gemm, gemm_gemm, linear, matmul, scaled_mm
+from wmma_ops.ops.functions import (
+    addmm,
+    addmm_,
+    attention,
+    baddbmm,
+    gemm,
+    gemm_gemm,
+    linear,
+    matmul,
+    scaled_mm,
+    varlen_attention,
+)
 from wmma_ops.runtime import callbacks  # noqa: F401  (registers what the library calls)
 
 if TYPE_CHECKING:
@@ -70,5 +81,6 @@ __all__ = [
     "swap_",
     "swapped",
     "tune",
+    "varlen_attention",
     "warmup",
 ]

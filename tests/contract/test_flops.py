@@ -14,6 +14,7 @@ from wmma_ops.ops.library import OPS
 
 A, B, C = torch.randn(3, 8, 16), torch.randn(3, 16, 12), torch.randn(3, 8, 12)
 Q, K, V = torch.randn(2, 4, 8, 16), torch.randn(2, 2, 10, 16), torch.randn(2, 2, 10, 6)
+PACKED, ENDS = torch.randn(8, 2, 16), torch.tensor([0, 3, 8])
 
 PAIRS = {  # ours, and torch's
     "matmul": (lambda: wmma_ops.matmul(A, B), lambda: A @ B),
@@ -32,6 +33,10 @@ PAIRS = {  # ours, and torch's
     "attention": (
         lambda: wmma_ops.attention(Q, K, V, enable_gqa=True),
         lambda: F.scaled_dot_product_attention(Q, K, V, enable_gqa=True),
+    ),
+    "varlen_attention": (
+        lambda: wmma_ops.varlen_attention(PACKED, PACKED, PACKED, ENDS, ENDS, 5, 5),
+        lambda: [(x @ x.mT) @ x for x in PACKED.transpose(0, 1).split((3, 5), 1)],
     ),
     "scaled_mm": (
         lambda: wmma_ops.scaled_mm(A[0].to(torch.int8), B[0].to(torch.int8), torch.ones(()), torch.ones(())),

@@ -50,6 +50,11 @@ def test_vmap_is_a_loop(sample, mapped, raw):
 
 RANKS = {
     "attention": (lambda x: wmma_ops.attention(x, x, x)[0], (3, 4), r"q has shape \[4\] under vmap; .* at least 2"),
+    "varlen_attention": (
+        lambda x: wmma_ops.varlen_attention(x, x, x, *[torch.tensor([0, 2])] * 2, 2, 2)[0],
+        (3, 2, 4),
+        r"query has shape \[2, 4\] under vmap; .* rank of 3",
+    ),
     "gemm": (lambda x: wmma_ops.gemm(x, torch.ones(4, 4)), (3, 4), r"a has shape \[4\] under vmap; .* at least 2"),
     "gemm of two pairs": (
         lambda x: wmma_ops.gemm(torch.ones(4, 4), torch.ones(4, 4), a2=x, b2=torch.ones(4, 4)),

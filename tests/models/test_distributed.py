@@ -30,6 +30,7 @@ OFFERED = {
     "linear": PRODUCT | {"batch 0"},
     "gemm_gemm": PRODUCT - {"sum"} | {"hidden", "batch 0"},
     "attention": {"replicate", "heads", "queries", "batch 0"},
+    "varlen_attention": {"replicate", "heads"},
     "scaled_mm": PRODUCT | {"batch 0"},
 }
 

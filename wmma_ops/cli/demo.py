@@ -14,7 +14,7 @@ from rich.table import Table
 import wmma_ops
 from wmma_ops import jit
 from wmma_ops.cli.terminal import output
-from wmma_ops.testing import AttentionCase, GemmCase, GemmGemmCase, run
+from wmma_ops.testing import AttentionCase, GemmCase, GemmGemmCase, VarlenAttentionCase, run
 from wmma_ops.testing.suite import call, expected, operands, out_type, torch_result
 
 CASES = (
@@ -39,6 +39,7 @@ CASES = (
     GemmCase(op="linear", m=256, n=512, k=256, dtype="bfloat16", bias=True, beside="bfloat16", activation="gelu"),
     GemmGemmCase(m=512, k=128, h=64, n=128, dtype="bfloat16", activation="relu"),
     AttentionCase(batch=2, heads=8, kv_heads=2, sq=128, skv=128, e=64, causal="top_left"),
+    VarlenAttentionCase(queries=(96, 1, 31), keys=(96, 64, 96), heads=8, kv_heads=2, e=64, window=(-1, 0)),
     GemmCase(
         op="scaled_mm",
         m=256,
@@ -59,6 +60,8 @@ def shapes(case) -> str:
     """The operands' sizes in a few letters."""
     if isinstance(case, AttentionCase):
         return f"{case.batch}x{case.heads}({case.kv_heads or case.heads}) {case.sq}x{case.skv}x{case.e}"
+    if isinstance(case, VarlenAttentionCase):
+        return f"{len(case.queries)} of {case.heads}({case.kv_heads}) {sum(case.queries)}x{sum(case.keys)}x{case.e}"
     if isinstance(case, GemmGemmCase):
         return f"{case.m}x{case.k}x{case.h}x{case.n}"
     batch = "".join(f"{size}x" for size in case.batch_a)

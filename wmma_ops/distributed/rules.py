@@ -51,9 +51,13 @@ def offers(op: str, operands: Operands, scalars: dict, mesh: tuple[int, ...]) ->
     """The ways to spread a call of `op`. `operands` holds all its tensors, `mesh` the sizes of the mesh's dimensions."""
     if op in _PRODUCTS:
         return _product(op, operands, scalars)
-    return {"gemm_gemm": _two_products, "attention": _attention, "_attention_backward": _attention_backward}[op](
-        operands, scalars, mesh
-    )
+    rule = {
+        "gemm_gemm": _two_products,
+        "attention": _attention,
+        "_attention_backward": _attention_backward,
+        "varlen_attention": _varlen_attention,
+    }[op]
+    return rule(operands, scalars, mesh)
 
 
 def _offers(
@@ -224,12 +228,12 @@ def _attention_names(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> tuple
     # Where the first query stands among the keys is taken from the lengths.
     placed = scalars.get("is_causal", 0) or max(scalars.get(f"window_{side}", -1) for side in ("left", "right")) >= 0
     queries = () if placed or t.get("alibi_slopes") is not None else ("queries",)
-    return names, (*batch, *(heads if not heads or _heads_divide(q, k, mesh) else ()), *queries)
+    divide = heads and _heads_divide(q.shape[-3], k.shape[-3], mesh)
+    return names, (*batch, *(heads if divide else ()), *queries)
 
 
-def _heads_divide(q: Operand, k: Operand, mesh: tuple[int, ...]) -> bool:
+def _heads_divide(q_heads: int, kv_heads: int, mesh: tuple[int, ...]) -> bool:
     """Whether every device gets the key heads of its query heads: equally many, one, or in every division whole groups."""
-    q_heads, kv_heads = q.shape[-3], k.shape[-3]
     if q_heads == kv_heads or kv_heads == 1:
         return True
     ways = {math.prod(part) for n in range(len(mesh)) for part in itertools.combinations(mesh, n + 1)}
@@ -247,3 +251,21 @@ def _attention_backward(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> li
     inputs = ("g_out", "q", "k", "v", "out", "lse", "mask", "g_lse", "sinks", "alibi_slopes")
     inputs = {x: names[x] for x in inputs}
     return _offers(inputs, [names["q"], names["k"], names["v"]], divided)
+
+
+def _varlen_attention(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
+    """By heads: where a token's sequence is, every device would have to know of all."""
+    names = {
+        "query": ("queries", "heads", "size"),
+        "key": ("keys", "heads", "size"),
+        "value": ("keys", "heads", "value size"),
+        "cu_seq_q": ("ends",),
+        "cu_seq_k": ("ends",),
+        "sinks": ("heads",),
+        "alibi_slopes": ("heads",),
+        "seqused_k": ("sequences",),
+    }
+    inputs = {argument: _along(t.get(argument), of) for argument, of in names.items()}
+    divided = ("heads",) if _heads_divide(t["query"].shape[1], t["key"].shape[1], mesh) else ()
+    outputs = [_along(t["query"], ("queries", "heads", "value size")), ("heads", "queries")]
+    return _offers(inputs, outputs, divided)

@@ -20,6 +20,7 @@ OPERANDS = {
     "linear": (0, 1),
     "gemm_gemm": (0, 1, 2, 6),
     "attention": (0, 1, 2),
+    "varlen_attention": (0, 1, 2),
 }
 _CASTABLE = (torch.float32, torch.float16, torch.bfloat16)
 

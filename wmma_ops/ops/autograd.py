@@ -16,7 +16,7 @@ from wmma_ops.ops import activations, fakes
 from wmma_ops.ops.composite import columns, composite, operand_place, rows
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
-from wmma_ops.ops.seen import distances, seen, unseen_keys
+from wmma_ops.ops.seen import distances, packed_sight, seen, unseen_keys
 from wmma_ops.ops.select import select
 from wmma_ops.ops.sizes import known
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator, name
@@ -277,6 +277,49 @@ def _attention_gradients(
         g_out = torch.zeros_like(out) if g_out is None else g_out
         grads = torch.ops.wmma._attention_backward(g_out, q, k, v, out, lse, mask, g_lse, sinks, slopes, **options)
         return found | dict(zip("qkv", grads, strict=True))
+    skv = k.shape[-2]
+    bounds = seen(q.shape[-2], skv, is_causal, window_left, window_right)
+    distance = None if slopes is None else distances(q, skv, bounds, accumulator(q.dtype))
+    return found | _by_scores(grads, t, needs, outs, unseen_keys(q, skv, bounds), distance, scale, softcap)
+
+
+def _varlen_attention_gradients(
+    grads,
+    t,
+    needs,
+    outs,
+    *,
+    max_q,
+    max_k,
+    scale=None,
+    enable_gqa=False,
+    window_left=-1,
+    window_right=-1,
+    softcap=0.0,
+):
+    query, key, sinks = (t[name] for name in ("query", "key", "sinks"))
+    of = t["cu_seq_q"], t["cu_seq_k"], t["seqused_k"]
+    (out, lse), (g_out, g_lse) = outs, grads
+
+    def by_heads(x):
+        return None if x is None else x.transpose(0, 1)
+
+    out, g_out = by_heads(out), by_heads(g_out)
+    found = {"sinks": _sinks_gradient(g_out, g_lse, out, lse, sinks)} if needs["sinks"] else {}
+    sight = packed_sight(query, key, *of, max_q, max_k, window_left, window_right)
+    names = {"q": "query", "k": "key", "v": "value"}
+    t = {short: by_heads(t[name]) for short, name in names.items()} | {"mask": None} | t
+    needs = {short: needs[name] for short, name in names.items()} | {"mask": False} | needs
+    dense = _by_scores((g_out, g_lse), t, needs, (out, lse), sight.unseen, sight.distances, scale, softcap)
+    return found | {names.get(name, name): x if name not in names else by_heads(x) for name, x in dense.items()}
+
+
+def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap):
+    """Gradients by way of all scores in memory; `unseen` and `distance` as ops/seen.py has them."""
+    q, k, v, mask, sinks, slopes = (t[name] for name in ("q", "k", "v", "mask", "sinks", "alibi_slopes"))
+    out, lse = outs
+    g_out, g_lse = grads
+    found = {}
     work = accumulator(q.dtype)
     if scale is not None:
         factor = {"alpha": scale}
@@ -284,7 +327,7 @@ def _attention_gradients(
         factor = {"row_scale": torch.full((), q.shape[-1], dtype=work, device=q.device).rsqrt()}
     else:
         factor = {"alpha": q.shape[-1] ** -0.5}
-    sq, skv = q.shape[-2], k.shape[-2]
+    skv = k.shape[-2]
 
     def grouped(x):
         """Query heads that share a key head, as rows of one product: [..., kv_heads, group·Sq, ·]."""
@@ -300,12 +343,10 @@ def _attention_gradients(
     rows_lse = grouped(lse.unsqueeze(-1))
     rows_g = torch.zeros_like(rows_out) if g_out is None else grouped(g_out.to(work))
     scores = _gemm(rows_q, k.mT, **factor, out_dtype=work)
-    bounds = seen(sq, skv, is_causal, window_left, window_right)
     if softcap:
         capped = torch.tanh(scores / softcap)
         scores = softcap * capped
     if slopes is not None:
-        distance = distances(q, skv, bounds, work)
         scores = scores - grouped(slopes.to(work)[..., None, None].expand(*q.shape[:-1], 1) * distance)
     if mask is not None:
         added = (
@@ -314,7 +355,7 @@ def _attention_gradients(
             else mask.to(work)
         )
         scores = scores + grouped(added.expand(*q.shape[:-1], skv))
-    if (unseen := unseen_keys(q, skv, bounds)) is not None:
+    if unseen is not None:
         scores = scores.masked_fill(grouped(unseen.expand(*q.shape[:-1], skv)), -torch.inf)
     # Rows that saw no key have lse −inf and weights 0.
     p = torch.exp(scores - torch.where(rows_lse == -torch.inf, 0.0, rows_lse))
@@ -345,8 +386,9 @@ def _attention_gradients(
 
 
 def _sink_weights(sinks, lse):
-    """What a row's sink takes of its weights."""
-    return torch.exp(sinks.to(lse.dtype).unsqueeze(-1) - torch.where(lse == -torch.inf, 0.0, lse))
+    """What a row's sink takes of its weights: nothing of a token that is in no sequence."""
+    blind = lse == -torch.inf
+    return torch.where(blind, 0.0, torch.exp(sinks.to(lse.dtype).unsqueeze(-1) - torch.where(blind, 0.0, lse)))
 
 
 def _sinks_gradient(g_out, g_lse, out, lse, sinks):
@@ -470,6 +512,7 @@ _register("gemm", _gemm_gradients, only_added=_addends, keeps_outputs=_is_relu)
 _register("linear", _linear_gradients, only_added=_addends, keeps_outputs=_is_relu)
 _register("gemm_gemm", _gemm_gemm_gradients, only_added=_outer_addends)
 _register("attention", _attention_gradients, keeps_outputs=lambda scalars: True)
+_register("varlen_attention", _varlen_attention_gradients, keeps_outputs=lambda scalars: True)
 _register("scaled_mm", None)
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from wmma_ops.ops import activations, fakes
 from wmma_ops.ops.library import overload, tensor_names
-from wmma_ops.ops.seen import distances, seen, unseen_keys
+from wmma_ops.ops.seen import distances, packed_sight, seen, unseen_keys
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator
 from wmma_ops.torch_internals import any_requires_grad, is_fx_tracing
 
@@ -139,21 +139,54 @@ def attention(
     window_right=-1,
     softcap=0.0,
 ):
+    skv = k.shape[-2]
+    bounds = seen(q.shape[-2], skv, is_causal, window_left, window_right)
+    distance = None if alibi_slopes is None else distances(q, skv, bounds, accumulator(q.dtype))
+    options = {"scale": scale, "enable_gqa": enable_gqa, "softcap": softcap}
+    return _attended(q, k, v, mask, sinks, alibi_slopes, unseen_keys(q, skv, bounds), distance, **options)
+
+
+def varlen_attention(
+    query,
+    key,
+    value,
+    cu_seq_q,
+    cu_seq_k,
+    sinks=None,
+    alibi_slopes=None,
+    seqused_k=None,
+    *,
+    max_q,
+    max_k,
+    scale=None,
+    enable_gqa=False,
+    window_left=-1,
+    window_right=-1,
+    softcap=0.0,
+):
+    sight = packed_sight(query, key, cu_seq_q, cu_seq_k, seqused_k, max_q, max_k, window_left, window_right)
+    options = {"scale": scale, "enable_gqa": enable_gqa, "softcap": softcap}
+    q, k, v = (x.transpose(0, 1) for x in (query, key, value))
+    out, lse = _attended(q, k, v, None, sinks, alibi_slopes, sight.unseen, sight.distances, **options)
+    return out.transpose(0, 1).contiguous(), lse.masked_fill(sight.outside, -torch.inf)
+
+
+def _attended(q, k, v, mask, sinks, alibi_slopes, unseen, distance, *, scale, enable_gqa, softcap):
+    """`unseen` and `distance` as ops/seen.py has them."""
     work = accumulator(q.dtype)
-    sq, skv = q.shape[-2], k.shape[-2]
+    skv = k.shape[-2]
     if enable_gqa and q.dim() > 2 and k.shape[-3] > 0:
         k, v = (x.repeat_interleave(q.shape[-3] // k.shape[-3], -3) for x in (k, v))
     scores = (max(q.shape[-1], 1) ** -0.5 if scale is None else scale) * matmul(q, k.mT, out_dtype=work)
-    bounds = seen(sq, skv, is_causal, window_left, window_right)
     if softcap:
         scores = softcap * torch.tanh(scores / softcap)
     if alibi_slopes is not None:
-        scores = scores - alibi_slopes.to(work)[..., None, None] * distances(q, skv, bounds, work)
+        scores = scores - alibi_slopes.to(work)[..., None, None] * distance
     if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, -torch.inf)
     elif mask is not None:
         scores = scores + mask.to(work)
-    if (unseen := unseen_keys(q, skv, bounds)) is not None:
+    if unseen is not None:
         scores = scores.masked_fill(unseen, -torch.inf)
     if sinks is not None:
         scores = torch.cat([scores, sinks.to(work)[..., None, None].expand(*scores.shape[:-1], 1)], -1)

@@ -295,6 +295,64 @@ def attention(
     return out, lse
 
 
+def varlen_attention(
+    query,
+    key,
+    value,
+    cu_seq_q,
+    cu_seq_k,
+    sinks=None,
+    alibi_slopes=None,
+    seqused_k=None,
+    *,
+    max_q,
+    max_k,
+    scale=None,
+    enable_gqa=False,
+    window_left=-1,
+    window_right=-1,
+    softcap=0.0,
+):
+    op = "varlen_attention"
+    beside = {"cu_seq_q": cu_seq_q, "cu_seq_k": cu_seq_k, "seqused_k": seqused_k}
+    _same_device(op, query, key=key, value=value, **beside, sinks=sinks, alibi_slopes=alibi_slopes)
+    if query.dim() != 3:
+        _fail(op, "query", f"has shape {list(query.shape)}; takes [tokens, heads, head size]")
+    for argument, x in (("key", key), ("value", value)):
+        if x.dtype != query.dtype:
+            _fail(op, argument, f"is {name(x.dtype)}; takes {name(query.dtype)}, as query has", TypeError)
+        if x.dim() != 3:
+            _fail(op, argument, f"has shape {list(x.shape)}; takes as many dimensions as query, {list(query.shape)}")
+    _check(
+        query.shape[2] == key.shape[2], op, "key", lambda: f"has shape {list(key.shape)}; takes the head size of query"
+    )
+    _same_sizes(
+        value.shape[:2],
+        key.shape[:2],
+        op,
+        "value",
+        lambda: f"has shape {list(value.shape)}; takes the length and the heads of key, {list(key.shape)}",
+    )
+    if not enable_gqa:
+        _check(
+            key.shape[1] == query.shape[1],
+            op,
+            "key",
+            lambda: f"has shape {list(key.shape)}; takes the heads of query (or enable_gqa=True)",
+        )
+    elif query.shape[1] != 0 and (key.shape[1] == 0 or query.shape[1] % key.shape[1] != 0):
+        _fail(op, "key", f"has shape {list(key.shape)}; takes a number of heads that divides that of query")
+    for argument, x in beside.items():
+        if x is not None and (x.dim() != 1 or x.dtype not in (torch.int32, torch.int64)):
+            _fail(
+                op, argument, f"has shape {list(x.shape)} and is {name(x.dtype)}; takes one dimension of int32 or int64"
+            )
+    _fits(op, query.shape[1:2], sinks=sinks, alibi_slopes=alibi_slopes)
+    out = query.new_empty((*query.shape[:2], value.shape[2]))
+    number = torch.float64 if query.dtype == torch.float64 else torch.float32
+    return out, query.new_empty((query.shape[1], query.shape[0]), dtype=number)
+
+
 def scaled_mm(a, b, scale_a, scale_b, bias=None, *, out_dtype=None):
     op = "scaled_mm"
     _same_device(op, a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias)

@@ -12,6 +12,7 @@ from math import prod
 import torch
 
 from wmma_ops.ops.library import NAMESPACES, overload, tensor_names
+from wmma_ops.torch_internals import is_tracing_tensor
 
 
 def _product(a, out) -> int:
@@ -44,6 +45,18 @@ def _attention(q, k, v, *_, **__) -> int:
     return 2 * prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
 
 
+def _varlen_attention(query, key, value, cu_seq_q, cu_seq_k, *_, max_q, max_k, out_val=None, **__) -> int:
+    pairs = _pairs(cu_seq_q, cu_seq_k, max_q, max_k)
+    return 2 * query.shape[1] * pairs * (query.shape[2] + value.shape[2])
+
+
+def _pairs(cu_seq_q, cu_seq_k, max_q: int, max_k: int) -> int:
+    """Of a query and a key of one sequence; where the lengths are not known, as if all sequences were the longest."""
+    if any(x.device.type == "meta" or is_tracing_tensor(type(x)) for x in (cu_seq_q, cu_seq_k)):
+        return (cu_seq_q.shape[0] - 1) * max_q * max_k
+    return int((cu_seq_q.diff().to(torch.int64) * cu_seq_k.diff()).sum())
+
+
 def _attention_backward(g_out, q, k, v, *_, **__) -> int:
     """The scores again, and the gradients of them, of Q, K and V."""
     return 2 * prod(q[:-1]) * k[-2] * (3 * q[-1] + 2 * v[-1])
@@ -58,6 +71,7 @@ FORMULAS = {
     "linear": _matmul,
     "gemm_gemm": _gemm_gemm,
     "attention": _attention,
+    "varlen_attention": _varlen_attention,
     "scaled_mm": _matmul,
 }
 
@@ -67,7 +81,7 @@ _COUNTER = "torch.utils.flop_counter"
 def _register(counter) -> None:
     for op, formula in FORMULAS.items():
         ops = [getattr(getattr(torch.ops, namespace), op) for namespace in NAMESPACES]
-        counter.register_flop_formula(ops)(formula)
+        counter.register_flop_formula(ops, get_raw=formula is _varlen_attention)(formula)
     counter.register_flop_formula(torch.ops.wmma._attention_backward)(_attention_backward)
 
 

@@ -360,14 +360,7 @@ def attention(
         raise TypeError(f"wmma.attention: is_causal is of type {came}; takes a bool, 'top_left' or 'bottom_right'")
     if is_causal not in CAUSAL:
         raise ValueError(f"wmma.attention: is_causal is {is_causal!r}; takes a bool, 'top_left' or 'bottom_right'")
-    is_pair = isinstance(window, (tuple, list)) and len(window) == 2
-    if not is_pair or not all(isinstance(size, int) and not isinstance(size, bool) for size in window):
-        raise TypeError(
-            f"wmma.attention: window is {window!r}; takes two integers, of keys to the left and to the right"
-        )
-    # What has its default is left out, so that graphs name what is asked for alone.
-    scalars = {"window_left": (window[0], -1), "window_right": (window[1], -1), "softcap": (softcap, 0.0)}
-    scalars = {name: x for name, (x, default) in scalars.items() if isinstance(x, Tensor) or x != default}
+    scalars = _rules("attention", "window", window, softcap)
     return _call(
         "attention",
         {"q": q, "k": k, "v": v, "mask": mask, "sinks": sinks, "alibi_slopes": alibi_slopes},
@@ -376,6 +369,71 @@ def attention(
         enable_gqa=enable_gqa,
         **scalars,
     )
+
+
+def varlen_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor,
+    max_q: int,
+    max_k: int,
+    *,
+    scale: float | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    enable_gqa: bool = False,
+    seqused_k: Tensor | None = None,
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
+    alibi_slopes: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """``attention`` of sequences that lie one after the other, without padding, by the names of torch's ``varlen_attn``.
+
+    The queries ``cu_seq_q[i]`` to ``cu_seq_q[i + 1]`` see the keys ``cu_seq_k[i]`` to ``cu_seq_k[i + 1]``, and no others.
+
+    Args:
+        query: ``[queries, heads, E]`` of float16, bfloat16, float32 or float64.
+        key: ``[keys, heads, E]``.
+        value: ``[keys, heads, Ev]``.
+        cu_seq_q, cu_seq_k: ``[sequences + 1]`` of int32 or int64: 0, and where each sequence ends. On a GPU they stay there:
+            numbers that decrease or lie beyond the tensors give some result, from within these; on the CPU they are refused.
+        max_q, max_k: the lengths of the longest sequences, or more; of longer ones the rest does not count.
+        scale: by default ``1/√E``.
+        window_size: a query sees so many keys to the left and to the right of where it stands, beside the one there; −1: all
+            on that side (the op has window_left and window_right). The last query of a sequence stands at its last key:
+            ``(-1, 0)`` is causal.
+        enable_gqa: key and value may have fewer heads, each serving a group of query heads.
+        seqused_k: ``[sequences]`` of int32 or int64: only so many of a sequence's keys, the first ones, are there.
+        softcap: as for ``attention``.
+        sinks, alibi_slopes: as for ``attention``, of any shape that broadcasts to ``[heads]``.
+
+    Returns:
+        ``out`` ``[queries, heads, Ev]`` and ``lse`` ``[heads, queries]`` in float32 (float64). A row that may look at no key
+        gives zeros and −inf, or its sink; a token of no sequence zeros and −inf. Gradients as ``attention`` has them; keys
+        that no query sees have zeros.
+
+    Examples:
+        >>> import torch, wmma_ops
+        >>> x, ends = torch.randn(5, 2, 16), torch.tensor([0, 2, 5], dtype=torch.int32)
+        >>> out, lse = wmma_ops.varlen_attention(x, x, x, ends, ends, 3, 3, window_size=(-1, 0))
+        >>> alone, _ = wmma_ops.attention(*[x[2:].transpose(0, 1)] * 3, is_causal=True)
+        >>> out.shape, lse.shape, torch.allclose(out[2:], alone.transpose(0, 1), atol=1e-6)
+        (torch.Size([5, 2, 16]), torch.Size([2, 5]), True)
+    """
+    tensors = {"query": query, "key": key, "value": value, "cu_seq_q": cu_seq_q, "cu_seq_k": cu_seq_k}
+    tensors |= {"sinks": sinks, "alibi_slopes": alibi_slopes, "seqused_k": seqused_k}
+    scalars = _rules("varlen_attention", "window_size", window_size, softcap)
+    return _call("varlen_attention", tensors, max_q=max_q, max_k=max_k, scale=scale, enable_gqa=enable_gqa, **scalars)
+
+
+def _rules(op: str, name: str, window: tuple[int, int], softcap: float) -> dict:
+    """As the op has them. What has its default is left out, so that graphs name what is asked for alone."""
+    is_pair = isinstance(window, (tuple, list)) and len(window) == 2
+    if not is_pair or not all(isinstance(size, int) and not isinstance(size, bool) for size in window):
+        raise TypeError(f"wmma.{op}: {name} is {window!r}; takes two integers, of keys to the left and to the right")
+    given = {"window_left": (window[0], -1), "window_right": (window[1], -1), "softcap": (softcap, 0.0)}
+    return {name: x for name, (x, default) in given.items() if isinstance(x, Tensor) or x != default}
 
 
 def scaled_mm(

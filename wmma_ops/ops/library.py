@@ -13,7 +13,9 @@ PATH = Path(__file__).parents[1] / "_library.so"
 
 # Every op. Each exists as torch.ops.wmma.X, differentiable, and torch.ops.wmma_raw.X, without a
 # derivative and therefore several times cheaper to call.
-OPS = ("matmul", "addmm", "addmm_", "baddbmm", "gemm", "linear", "gemm_gemm", "attention", "scaled_mm")
+OPS = (
+    "matmul", "addmm", "addmm_", "baddbmm", "gemm", "linear", "gemm_gemm", "attention", "varlen_attention", "scaled_mm",
+)  # fmt: skip
 NAMESPACES = ("wmma", "wmma_raw")
 
 if not PATH.exists():

@@ -1,5 +1,5 @@
 """Which keys a query of attention sees, and how far they are from it, in torch's own: what csrc/calls/attention_checks.cpp
-says for the kernels."""
+and kernels/wmma/attention/sequences.hpp say for the kernels."""
 
 from typing import NamedTuple
 
@@ -32,6 +32,40 @@ def unseen_keys(q: Tensor, skv, bounds: Seen) -> Tensor | None:
     if bounds.start is not None:
         inside = inside.triu(bounds.start)
     return ~inside
+
+
+class PackedSight(NamedTuple):
+    """Of tokens of packed sequences, [queries, keys] each."""
+
+    unseen: Tensor  # True where a query may not look
+    distances: Tensor  # of a key from where the query stands, in its sequence
+    outside: Tensor  # [queries], True of tokens of no sequence
+
+
+def packed_sight(q, k, cu_q, cu_k, used_k, max_q: int, max_k: int, window_left: int, window_right: int) -> PackedSight:
+    """Of [tokens, heads, size]. By comparisons alone, so that nobody waits for the numbers."""
+
+    def lengths(cu, most):
+        return (cu[1:] - cu[:-1]).clamp(0, most)
+
+    def of_tokens(x, cu, lengths):
+        """Each token's place in a sequence, and whether it is in it: [tokens, sequences] both."""
+        places = (x.new_ones(x.shape[0], 1).cumsum(0) - 1).to(cu.dtype) - cu[:-1]
+        return places, (places >= 0) & (places < lengths)
+
+    queries, keys = lengths(cu_q, max_q), lengths(cu_k, max_k)
+    if used_k is not None:
+        keys = torch.minimum(keys, used_k).clamp(min=0)
+    places_q, inside_q = of_tokens(q, cu_q, queries)
+    places_k, inside_k = of_tokens(k, cu_k, keys)
+    stands = ((places_q + keys - queries) * inside_q).sum(-1, keepdim=True)
+    steps = stands - (places_k * inside_k).sum(-1)
+    unseen = (inside_q.to(torch.float32) @ inside_k.to(torch.float32).mT) == 0
+    if window_left >= 0:
+        unseen = unseen | (steps > window_left)
+    if window_right >= 0:
+        unseen = unseen | (-steps > window_right)
+    return PackedSight(unseen, steps.abs(), ~inside_q.any(-1))
 
 
 def distances(q: Tensor, skv, bounds: Seen, dtype: torch.dtype) -> Tensor:

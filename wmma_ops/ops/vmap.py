@@ -30,6 +30,7 @@ AT_LEAST = {
     "scaled_mm": {"a": 2, "b": 2},
 }
 EXACTLY = {
+    "varlen_attention": {"query": 3, "key": 3, "value": 3},
     "addmm": {"a": 2, "b": 2},
     "addmm_": {"a": 2, "b": 2},
     "baddbmm": {"a": 3, "b": 3},
@@ -191,6 +192,17 @@ def _attention(info, in_dims, q, k, v, mask=None, sinks=None, alibi_slopes=None,
     return select("attention", *tensors)(*tensors, **scalars), (0, 0)
 
 
+def _varlen_attention(info, in_dims, *tensors, **scalars):
+    """One after the other: packed sequences have no dimension for more of them."""
+    mapped = [(x, dim) for x, dim in zip(tensors, (*in_dims, *(None,) * len(tensors)), strict=False)]
+
+    def one(i):
+        taken = [x if dim is None else x.select(dim, i) for x, dim in mapped]
+        return select("varlen_attention", *taken)(*taken, **scalars)
+
+    return tuple(map(torch.stack, zip(*(one(i) for i in range(info.batch_size)), strict=True))), (0, 0)
+
+
 RULES = {
     "matmul": _matmul,
     "addmm": _add_product,
@@ -200,6 +212,7 @@ RULES = {
     "linear": _linear,
     "gemm_gemm": _gemm_gemm,
     "attention": _attention,
+    "varlen_attention": _varlen_attention,
     "scaled_mm": _scaled_mm,
 }
 

@@ -112,6 +112,30 @@ class AttentionCase(Case):
     seed: int = 0
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
+class VarlenAttentionCase(Case):
+    """Sequences one after the other, of these lengths."""
+
+    op: str = "varlen_attention"
+    queries: tuple[int, ...]
+    keys: tuple[int, ...]
+    used: tuple[int, ...] | None = None  # of the keys; the others are NaN
+    beyond: int = 0  # tokens of no sequence, likewise
+    heads: int = 2
+    kv_heads: int | None = None
+    e: int = 16
+    ev: int | None = None
+    dtype: str = "float32"
+    layout: str = "thd"  # htd, strided, offset, column
+    number: str = "int32"
+    scale: float | None = None
+    window: tuple[int, int] = (-1, -1)
+    softcap: float = 0.0
+    sinks: str | None = None  # heads, own (in q's type); slopes likewise
+    slopes: str | None = None
+    seed: int = 0
+
+
 FLOATS = ("float32", "float64", "bfloat16", "float16")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "leaky_relu")
 FACTORS = (0.0, 1.0, -1.0, 0.5)

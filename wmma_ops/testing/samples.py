@@ -32,6 +32,13 @@ class Sample:
         generator = torch.Generator().manual_seed(seed)
         made = {}
         for name, shape in self.shapes.items():
+            if name.startswith("cu_seq"):
+                tokens = self.shapes["query" if name == "cu_seq_q" else "key"][0]
+                made[name] = torch.linspace(0, tokens**0.5, *shape).square().round().to(torch.int32)
+                continue
+            if name == "seqused_k":
+                made[name] = (made["cu_seq_k"].diff() - 1).clamp(min=0)
+                continue
             if self.op == "scaled_mm" and name in ("a", "b"):
                 made[name] = torch.randint(-9, 9, shape, generator=generator, dtype=torch.int8)
                 continue
@@ -132,6 +139,25 @@ SAMPLES = (
         {"window_left": 2, "window_right": 1, "softcap": 1.5},
     ),
     Sample("attention", {"q": (2, 3, 4), "k": (2, 5, 4), "v": (2, 5, 3), "mask": (3, 5), "sinks": (2,)}),
+    Sample(
+        "varlen_attention",
+        {"query": (4, 2, 2), "key": (5, 2, 2), "value": (5, 2, 3), "cu_seq_q": (3,), "cu_seq_k": (3,)},
+        {"max_q": 20, "max_k": 20, "window_right": 0},
+    ),
+    Sample(
+        "varlen_attention",
+        {
+            "query": (4, 2, 2),
+            "key": (6, 1, 2),
+            "value": (6, 1, 2),
+            "cu_seq_q": (3,),
+            "cu_seq_k": (3,),
+            "sinks": (2,),
+            "alibi_slopes": (2,),
+            "seqused_k": (2,),
+        },
+        {"max_q": 20, "max_k": 20, "enable_gqa": True, "window_left": 2, "softcap": 1.5, "scale": 0.7},
+    ),
     Sample("scaled_mm", {"a": (3, 4), "b": (4, 5), "scale_a": (), "scale_b": (1, 5)}),
     Sample("scaled_mm", {"a": (3, 4), "b": (4, 5), "scale_a": (3, 1), "scale_b": (5,), "bias": (5,)}),
     Sample("scaled_mm", {"a": (3, 3, 4), "b": (4, 5), "scale_a": (3, 1), "scale_b": (1, 5)}),

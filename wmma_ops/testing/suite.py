@@ -11,7 +11,7 @@ from wmma_ops.hardware.arch import EMULATED
 from wmma_ops.ops import activations
 from wmma_ops.ops.types import FP8, OUTPUTS, accumulator
 from wmma_ops.testing import reference
-from wmma_ops.testing.cases import AttentionCase, GemmCase, GemmGemmCase
+from wmma_ops.testing.cases import AttentionCase, GemmCase, GemmGemmCase, VarlenAttentionCase
 
 Tensor = torch.Tensor
 
@@ -45,6 +45,8 @@ def _active(name: str, case, order: str, seed: int) -> Iterator[None]:
 def _sizes(case) -> tuple[int, ...]:
     if isinstance(case, AttentionCase):
         return (case.batch, case.sq, case.skv)
+    if isinstance(case, VarlenAttentionCase):
+        return (sum(case.queries),)
     batch = (*case.batch,) if isinstance(case, GemmGemmCase) else _batch_of(case)
     return (case.m, case.n, *batch)
 
@@ -96,9 +98,9 @@ def place(x: Tensor, layout: str) -> Tensor:
 
 
 def _place_attention(x: Tensor, layout: str) -> Tensor:
-    if layout == "bshd":
-        return x.transpose(1, 2).contiguous().transpose(1, 2)
-    return place(x, "row" if layout == "bhsd" else layout)
+    if layout in ("bshd", "htd"):
+        return x.transpose(-3, -2).contiguous().transpose(-3, -2)
+    return place(x, "row" if layout in ("bhsd", "thd") else layout)
 
 
 def _addend(generator, kind: str | None, shape, dtype: torch.dtype, layout: str = "row") -> Tensor | None:
@@ -116,9 +118,10 @@ def _poison(x: Tensor | None, value: float) -> None:
 
 
 def operands(case) -> dict[str, Tensor | None]:
-    """The case's tensors by the argument names of `gemm`, `gemm_gemm` or `attention`, on the CPU."""
+    """The case's tensors by the argument names of the op, of products those of `gemm`, on the CPU."""
     generator = torch.Generator().manual_seed(zlib.crc32(repr(case).encode()))
     make = {GemmCase: _gemm_operands, GemmGemmCase: _gemm_gemm_operands, AttentionCase: _attention_operands}
+    make[VarlenAttentionCase] = _varlen_operands
     return make[type(case)](case, generator)
 
 
@@ -128,7 +131,7 @@ def _dtype(text: str | None, default: torch.dtype) -> torch.dtype:
 
 def out_type(case) -> torch.dtype:
     operand = getattr(torch, case.dtype)
-    if isinstance(case, AttentionCase):
+    if isinstance(case, (AttentionCase, VarlenAttentionCase)):
         return operand
     if case.op == "addmm_":
         return _dtype(case.c_dtype, operand)
@@ -282,6 +285,38 @@ def _attention_operands(case: AttentionCase, generator) -> dict:
     return t
 
 
+def _varlen_operands(case: VarlenAttentionCase, generator) -> dict:
+    dtype = getattr(torch, case.dtype)
+    kv_heads = case.heads if case.kv_heads is None else case.kv_heads
+    ev = case.e if case.ev is None else case.ev
+
+    def ends(lengths) -> Tensor:
+        return torch.tensor([0, *lengths]).cumsum(0).to(getattr(torch, case.number))
+
+    def tokens(lengths, used, heads, size):
+        x = _values(generator, (sum(lengths) + case.beyond, heads, size), dtype)
+        for start, length, there in zip(ends(lengths).tolist(), lengths, used or lengths, strict=False):
+            x[start + there : start + length] = torch.nan
+        x[sum(lengths) :] = torch.nan
+        return _place_attention(x, case.layout)
+
+    t = {
+        "query": tokens(case.queries, None, case.heads, case.e),
+        "key": tokens(case.keys, case.used, kv_heads, case.e),
+        "value": tokens(case.keys, case.used, kv_heads, ev),
+        "cu_seq_q": ends(case.queries),
+        "cu_seq_k": ends(case.keys),
+        "seqused_k": None if case.used is None else torch.tensor(case.used).to(getattr(torch, case.number)),
+        "sinks": None,
+        "alibi_slopes": None,
+    }
+    for name, argument in (("sinks", "sinks"), ("slopes", "alibi_slopes")):
+        if kind := getattr(case, name):
+            x = _values(generator, (case.heads,), dtype if kind == "own" else accumulator(dtype))
+            t[argument] = x.abs() / 4 if name == "slopes" else x
+    return t
+
+
 # Calls.
 
 
@@ -301,6 +336,10 @@ def call(case, t: dict, implementation: dict[str, Callable]) -> tuple[Tensor, ..
                 **_rules_of(case, t),
             )
         )
+    if isinstance(case, VarlenAttentionCase):
+        rules = {"window_size": case.window, "softcap": case.softcap, "scale": case.scale}
+        longest = {"max_q": max(case.queries, default=0), "max_k": max(case.keys, default=0)}
+        return tuple(op(**t, **longest, **rules, enable_gqa=case.kv_heads is not None))
     out_dtype = None if case.out_dtype is None else getattr(torch, case.out_dtype)
     if isinstance(case, GemmGemmCase):
         companions = {name: t[name] for name in ("c", "bias0", "bias1", "gate")}
@@ -344,6 +383,8 @@ def expected(case, t: dict) -> tuple[reference.Value, ...]:
     if isinstance(case, AttentionCase):
         options = {"window": case.window, "softcap": case.softcap or None}
         return reference.attention(t, causal=case.causal, scale=case.scale, **options)
+    if isinstance(case, VarlenAttentionCase):
+        return _varlen_expected(case, t)
     if isinstance(case, GemmGemmCase):
         options = {"alpha0": case.alpha0, "alpha1": case.alpha1, "beta1": case.beta1, "activation": case.activation}
         return (reference.gemm_gemm(t, out_type(case), **options),)
@@ -363,8 +404,29 @@ def expected(case, t: dict) -> tuple[reference.Value, ...]:
     return (value,)
 
 
+def _varlen_expected(case: VarlenAttentionCase, t: dict) -> tuple[reference.Value, ...]:
+    """Each sequence's own, one after the other; of tokens of none, those of rows that see no key."""
+    tokens, number = t["query"].shape[0], torch.float64
+    shape = (case.heads, tokens, t["value"].shape[2])
+    out = reference.exact(torch.zeros(shape, dtype=number))
+    lse = reference.exact(torch.full(shape[:2], -torch.inf, dtype=number))
+    starts_q, starts_k = t["cu_seq_q"].tolist(), t["cu_seq_k"].tolist()
+    for i, (queries, keys) in enumerate(zip(case.queries, case.used or case.keys, strict=True)):
+        rows = slice(starts_q[i], starts_q[i] + queries)
+        seen = slice(starts_k[i], starts_k[i] + keys)
+        own = {"q": t["query"][rows], "k": t["key"][seen], "v": t["value"][seen]}
+        own = {name: x.transpose(0, 1) for name, x in own.items()}
+        own |= {name: t[name] for name in ("sinks", "alibi_slopes")}
+        parts = reference.attention(own, scale=case.scale, window=case.window, softcap=case.softcap or None)
+        for whole, part in zip((out, lse), parts, strict=True):
+            whole.x[:, rows], whole.error[:, rows] = part.x, part.error
+    return reference.Value(out.x.transpose(0, 1), out.error.transpose(0, 1)), lse
+
+
 def torch_result(case, t: dict) -> Tensor | None:
     """The same computed by torch in the operands' own type, rounding after each step; None where torch has none."""
+    if isinstance(case, VarlenAttentionCase):
+        return None  # which it has on a GPU alone
     dtype = getattr(torch, case.dtype)
     if dtype not in (torch.float32, torch.bfloat16, torch.float16) or case.special is not None:
         return None  # (in float64, torch computes the reference itself)
@@ -492,7 +554,7 @@ def run(
     with _active(backend, case, order, seed):
         results = call(case, on_device, implementation or {})
     outs = [out_type(case)]
-    if isinstance(case, AttentionCase):
+    if isinstance(case, (AttentionCase, VarlenAttentionCase)):
         outs.append(accumulator(outs[0]))
     for index, (got, value, out) in enumerate(zip(results, values, outs, strict=True)):
         compare(case, got, value, out, "lse" if index else "result")

@@ -86,6 +86,13 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
   return way.on_cpu ? cpu::attention(p) : launch_attention(p, way);
 }
 
+std::tuple<Tensor, Tensor> varlen_attention(const Attention& p) {
+  if (!is_plain_cpu(p.device) && !way_of(p.device).on_cpu) {
+    fail_type(p.op, p.names.q, "is on a GPU, or on an emulated one; takes tensors on the cpu");
+  }
+  return cpu::varlen_attention(p);
+}
+
 std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const Tensor& g_out, const Tensor& out,
                                                       const Tensor& lse, const OptTensor& g_lse) {
   const Way way = way_of(p.device);

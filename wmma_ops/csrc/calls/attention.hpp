@@ -6,6 +6,7 @@
 namespace wmma_ops {
 
 std::tuple<Tensor, Tensor> attention(const Attention& p);
+std::tuple<Tensor, Tensor> varlen_attention(const Attention& p);
 
 void fill_without_keys(Tensor& lse, const Attention& p);  // of rows that see no key
 

@@ -1,55 +1,65 @@
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <utility>
 
 #include "calls/problem.hpp"
 
 namespace wmma_ops {
 
-void Attention::check() {
+void Attention::check_operands() {
+  const auto [qn, kn, vn] = names;
+  const std::string as_q = std::string(", as ") + qn + " has";
   type = type_of(q);
-  device = check_first(op, "q", q);
-  for (auto [name, x] : {std::pair{"k", &k}, {"v", &v}}) check_storage(op, name, *x, device);
+  device = check_first(op, qn, q);
+  for (auto [name, x] : {std::pair{kn, &k}, {vn, &v}}) check_storage(op, name, *x, device);
   if (type != ScalarType::Half && type != ScalarType::BFloat16 && type != ScalarType::Float &&
       type != ScalarType::Double) {
-    fail_type(op, "q", std::string("is ") + name_of(type) + "; takes float16, bfloat16, float32 or float64");
-  }
-  for (auto [name, x] : {std::pair{"k", &k}, {"v", &v}}) {
-    if (type_of(*x) != type) {
-      fail_type(op, name, std::string("is ") + name_of(type_of(*x)) + "; takes " + name_of(type) + ", as q has");
-    }
-    if (x->dim() != q.dim()) {
-      fail_value(op, name, "has shape " + shape(*x) + "; takes as many dimensions as q, " + shape(q));
-    }
+    fail_type(op, qn, std::string("is ") + name_of(type) + "; takes float16, bfloat16, float32 or float64");
   }
   int64_t rank = q.dim();
-  if (rank < 2) fail_value(op, "q", "has shape " + shape(q) + "; takes [..., heads, length, head size]");
+  if (sequences ? rank != 3 : rank < 2) {
+    fail_value(op, qn,
+               "has shape " + shape(q) + "; takes [" +
+                   (sequences ? "tokens, heads, head size]" : "..., heads, length, head size]"));
+  }
+  for (auto [name, x] : {std::pair{kn, &k}, {vn, &v}}) {
+    if (type_of(*x) != type) {
+      fail_type(op, name, std::string("is ") + name_of(type_of(*x)) + "; takes " + name_of(type) + as_q);
+    }
+    if (x->dim() != rank) {
+      fail_value(op, name, "has shape " + shape(*x) + "; takes as many dimensions as " + qn + ", " + shape(q));
+    }
+  }
+  const int64_t rows_at = sequences ? 0 : rank - 2, heads_at = sequences ? 1 : rank - 3;
   auto qs = q.sizes(), ks = k.sizes(), vs = v.sizes();
-  sq = qs[rank - 2];
+  sq = qs[rows_at];
   e = qs[rank - 1];
-  skv = ks[rank - 2];
+  skv = ks[rows_at];
   ev = vs[rank - 1];
-  if (e == 0) fail_value(op, "q", "has shape " + shape(q) + "; takes a head size of 1 or more");
+  if (e == 0) fail_value(op, qn, "has shape " + shape(q) + "; takes a head size of 1 or more");
   if (ks[rank - 1] != e) {
-    fail_value(op, "k", "has shape " + shape(k) + "; takes the head size of q, " + std::to_string(e));
+    fail_value(op, kn, "has shape " + shape(k) + "; takes the head size of " + qn + ", " + std::to_string(e));
   }
-  if (vs[rank - 2] != skv) {
-    fail_value(op, "v", "has shape " + shape(v) + "; takes the length of k, " + std::to_string(skv));
+  if (vs[rows_at] != skv) {
+    fail_value(op, vn, "has shape " + shape(v) + "; takes the length of " + kn + ", " + std::to_string(skv));
   }
-  for (int64_t i = 0; i < rank - 2; ++i) {
-    bool is_heads = i == rank - 3;
+  for (int64_t i = 0; i < rank - 1; ++i) {
+    if (i == rows_at) continue;
+    bool is_heads = i == heads_at;
     if (vs[i] != ks[i]) {
-      fail_value(op, "v", "has shape " + shape(v) + "; takes the batch and head dimensions of k, " + shape(k));
+      fail_value(op, vn,
+                 "has shape " + shape(v) + "; takes the batch and head dimensions of " + kn + ", " + shape(k));
     }
     if (is_heads && enable_gqa) {
       if (ks[i] == 0 ? qs[i] != 0 : qs[i] % ks[i] != 0) {
-        fail_value(
-            op, "k",
-            "has shape " + shape(k) + "; takes a number of heads that divides that of q, " + std::to_string(qs[i]));
+        fail_value(op, kn,
+                   "has shape " + shape(k) + "; takes a number of heads that divides that of " + qn + ", " +
+                       std::to_string(qs[i]));
       }
     } else if (ks[i] != qs[i]) {
-      fail_value(op, "k",
-                 "has shape " + shape(k) + "; takes the batch and head dimensions of q, " + shape(q) +
+      fail_value(op, kn,
+                 "has shape " + shape(k) + "; takes the batch and head dimensions of " + qn + ", " + shape(q) +
                      (is_heads ? " (or enable_gqa=True)" : ""));
     }
     if (is_heads) {
@@ -59,6 +69,42 @@ void Attention::check() {
       batch *= qs[i];
     }
   }
+}
+
+// What their numbers are is asked where they are multiplied: on a GPU nobody waits for them.
+void Attention::check_sequences() {
+  Sequences& of = *sequences;
+  of.count = -1;
+  for (auto [name, x, more] : {std::tuple{"cu_seq_q", &of.cu_q, 1}, {"cu_seq_k", &of.cu_k, 1},
+                               {"seqused_k", of.used_k ? &*of.used_k : nullptr, 0}}) {
+    if (x == nullptr) continue;
+    check_storage(op, name, *x, device);
+    const ScalarType came = type_of(*x);
+    if (came != ScalarType::Int && came != ScalarType::Long) {
+      fail_type(op, name, std::string("is ") + name_of(came) + "; takes int32 or int64");
+    }
+    if (x->dim() != 1 || x->numel() < more) {
+      fail_value(op, name, "has shape " + shape(*x) + "; takes one dimension" + (more ? ", of 1 or more" : ""));
+    }
+    if (of.count >= 0 && x->numel() != of.count + more) {
+      fail_value(op, name,
+                 "has shape " + shape(*x) + "; takes [" + std::to_string(of.count + more) + "], as cu_seq_q has " +
+                     std::to_string(of.count + 1));
+    }
+    of.count = x->numel() - more;
+  }
+  for (auto [name, most] : {std::pair{"max_q", of.max_q}, {"max_k", of.max_k}}) {
+    if (most < 0) fail_value(op, name, "is " + std::to_string(most) + "; takes 0 or more");
+  }
+  of.tokens_q = std::exchange(sq, std::min(of.max_q, sq));
+  of.tokens_k = std::exchange(skv, std::min(of.max_k, skv));
+  batch = of.count;
+  for (Tensor* x : {&q, &k, &v}) *x = aten::transpose(*x, 0, 1);
+}
+
+void Attention::check() {
+  check_operands();
+  if (sequences) check_sequences();
   if (causal < kNotCausal || causal > kBottomRight) {
     fail_value(op, "is_causal", "is " + std::to_string(causal) + "; takes 0 (no), 1 (top-left) or 2 (bottom-right)");
   }
@@ -70,8 +116,8 @@ void Attention::check() {
       fail_type(op, "mask",
                 std::string("is ") + name_of(mask_type) + "; takes bool, float32 or " + name_of(type) + ", as q has");
     }
-    Sizes target(qs.data(), qs.data() + rank - 1);
-    target.push_back(skv);
+    Sizes target = sizes_of(q);
+    target.back() = skv;
     check_matrix(op, "mask", *mask, target);
   }
   if (scale_argument && !std::isfinite(*scale_argument)) {
@@ -99,12 +145,17 @@ Sizes Attention::head_sizes() const {
 // nothing are none.
 void Attention::check_window() {
   if (window_left < -1 || window_right < -1) {
-    fail_value(op, "window",
+    fail_value(op, sequences ? "window_size" : "window",
                "is (" + std::to_string(window_left) + ", " + std::to_string(window_right) +
                    "); takes two sizes of 0 or more, or -1 for no bound");
   }
-  diagonal = causal == kTopLeft ? 0 : skv - sq;
   constexpr int64_t kFar = int64_t{1} << 40;
+  if (sequences) {  // of any lengths up to the longest
+    if (window_right >= 0 && window_right < sq - 1) up_to = window_right;
+    if (window_left >= 0 && window_left < skv - 1) from = -window_left;
+    return;
+  }
+  diagonal = causal == kTopLeft ? 0 : skv - sq;
   if (causal != kNotCausal) {
     up_to = diagonal;
   } else if (window_right >= 0 && diagonal + std::min(window_right, kFar) < skv - 1) {
@@ -117,7 +168,8 @@ void Attention::check_of_heads(const char* name, const Tensor& x) const {
   check_storage(op, name, x, device);
   const ScalarType came = type_of(x);
   if (came != type && came != ScalarType::Float) {
-    fail_type(op, name, std::string("is ") + name_of(came) + "; takes float32 or " + name_of(type) + ", as q has");
+    fail_type(op, name, std::string("is ") + name_of(came) + "; takes float32 or " + name_of(type) + ", as " +
+                            names.q + " has");
   }
   check_matrix(op, name, x, head_sizes());
 }

@@ -154,6 +154,21 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
   return wmma_ops::attention(p);
 }
 
+std::tuple<Tensor, Tensor> varlen_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                                            const Tensor& cu_seq_q, const Tensor& cu_seq_k, const OptTensor& sinks,
+                                            const OptTensor& alibi_slopes, const OptTensor& seqused_k, int64_t max_q,
+                                            int64_t max_k, const std::optional<double>& scale, bool enable_gqa,
+                                            int64_t window_left, int64_t window_right, double softcap) {
+  NoGrad guard;
+  require("varlen_attention", "query", query, "key", key, "value", value, "cu_seq_q", cu_seq_q, "cu_seq_k", cu_seq_k);
+  Attention p{"varlen_attention", query,        key,          value,   std::nullopt, kNotCausal, scale, enable_gqa, sinks,
+              alibi_slopes,       window_left,  window_right, softcap};
+  p.sequences = Sequences{cu_seq_q, cu_seq_k, seqused_k, max_q, max_k};
+  p.names = {"query", "key", "value"};
+  p.check();
+  return wmma_ops::varlen_attention(p);
+}
+
 std::tuple<Tensor, Tensor, Tensor> attention_gradients(const Tensor& g_out, const Tensor& q, const Tensor& k,
                                                        const Tensor& v, const Tensor& out, const Tensor& lse,
                                                        const OptTensor& mask, const OptTensor& g_lse,
@@ -250,6 +265,11 @@ const Op kOps[] = {
      "int is_causal=0, float? scale=None, bool enable_gqa=False, int window_left=-1, int window_right=-1, "
      "float softcap=0) -> (Tensor, Tensor)",
      TORCH_BOX(&attention)},
+    {"varlen_attention",
+     "varlen_attention(Tensor query, Tensor key, Tensor value, Tensor cu_seq_q, Tensor cu_seq_k, Tensor? sinks=None, "
+     "Tensor? alibi_slopes=None, Tensor? seqused_k=None, *, int max_q, int max_k, float? scale=None, "
+     "bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0) -> (Tensor, Tensor)",
+     TORCH_BOX(&varlen_attention)},
     {"scaled_mm",
      "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, *, "
      "ScalarType? out_dtype=None) -> Tensor",

@@ -74,6 +74,22 @@ void check_factor(const char* op, const char* name, double value, ScalarType ope
 
 enum Causal : int64_t { kNotCausal = 0, kTopLeft = 1, kBottomRight = 2 };
 
+// Sequences one after the other along the tokens of attention's tensors: the queries from cu_q[i] to cu_q[i + 1] see the
+// keys from cu_k[i] to cu_k[i + 1], or the first used_k[i] of them.
+struct Sequences {
+  Tensor cu_q, cu_k;  // [count + 1]
+  OptTensor used_k;   // [count]
+  int64_t max_q, max_k;
+
+  // Filled in by check.
+  int64_t count = 0, tokens_q = 0, tokens_k = 0;
+};
+struct AttentionNames {
+  const char* q = "q";
+  const char* k = "k";
+  const char* v = "v";
+};
+
 // out = softmax(cap(scale·Q·Kᵀ) − slope·distance + mask)·V and lse, the logarithm of each row's sum; a row with no key
 // left gives 0 and −inf. cap(x) = softcap·tanh(x/softcap). A sink is one more score of each of a head's rows: it counts
 // in lse and in what weights are divided by, and gives nothing; a row that sees nothing else has it as lse.
@@ -89,6 +105,10 @@ struct Attention {
   OptTensor sinks = {}, alibi_slopes = {};  // what broadcasts to [batch…, heads]
   int64_t window_left = -1, window_right = -1;
   double softcap = 0;
+  // With it q, k and v are [tokens, heads, size], until check makes them [heads, tokens, size]; batch is the number of
+  // sequences, sq and skv are those of the longest.
+  std::optional<Sequences> sequences = {};
+  AttentionNames names = {};
 
   // Filled in by check.
   Device device{};
@@ -96,6 +116,7 @@ struct Attention {
   double scale = 1;
   double steepness = 0;  // scale / softcap, as far as float32 has such numbers
   ScalarType type{};
+  // Of sequences each adds the number of its keys less that of its queries to these.
   int64_t diagonal = 0;                // query i stands at key i + diagonal
   std::optional<int64_t> from, up_to;  // query i sees the keys from i + from to i + up_to; without one all on that side
 
@@ -103,6 +124,8 @@ struct Attention {
   Sizes head_sizes() const;  // [batch…, heads]
 
  private:
+  void check_operands();
+  void check_sequences();
   void check_window();
   void check_of_heads(const char* name, const Tensor& x) const;
 };
