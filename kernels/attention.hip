@@ -1,15 +1,24 @@
 // The attention kernel: out = softmax(scale·Q·Kᵀ + mask)·V, the scores never in memory. Before this file the planner
 // puts a `struct Config` (the file of its loop in wmma_ops/plan/attention/loops says what it holds) and the header of
 // its main loop, and names that loop's kernel, WMMA_ATTENTION_KERNEL. It defines WMMA_ATTENTION_COMBINE where the
-// kernel is the second one of split keys, WMMA_ATTENTION_CLUSTER where those that split them are a cluster.
+// kernel is the second one of split keys, WMMA_ATTENTION_CLUSTER where those that split them are a cluster; of packed
+// sequences WMMA_ATTENTION_SEQUENCES, or WMMA_ATTENTION_REST where the kernel has what none of them has.
 #ifdef WMMA_ATTENTION_COMBINE
 #include <wmma/attention/combine.hpp>
 
 WMMA_KERNEL(Config::kCombineThreads, 2) void attention_combine(Config::Rules::Arguments arguments) {
   wmma::attention_combine<Config>(arguments);
 }
+#elif defined(WMMA_ATTENTION_REST)
+WMMA_KERNEL(Config::kThreads, 2) void attention_rest(wmma::SequencesArguments arguments) {
+  wmma::SequencesRest<Config>::run(arguments);
+}
+#else
+#ifdef WMMA_ATTENTION_SEQUENCES
+using Kernel = wmma::OfSequences<WMMA_ATTENTION_KERNEL<Config> >;
 #else
 using Kernel = WMMA_ATTENTION_KERNEL<Config>;
+#endif
 
 static_assert(Kernel::kThreads == Config::kThreads, "the planner and the kernel agree");
 static_assert(Kernel::kSharedBytes == Config::kSharedBytes, "the planner and the kernel agree");

@@ -1,7 +1,7 @@
 // The gradients of attention: delta, then g_Q, then g_K and g_V, each result written once and summed up in one order.
 // The planner puts a `struct Config` before this file (wmma_ops/plan/attention/loops/backward.py says what it holds)
 // and defines WMMA_ATTENTION_DELTA for the first kernel, WMMA_ATTENTION_INTERLEAVED or WMMA_ATTENTION_WARPGROUPS where
-// interleaved.hpp or warpgroup_gradients.hpp has the others.
+// interleaved.hpp or warpgroup_gradients.hpp has the others, WMMA_ATTENTION_SEQUENCES where sequences are packed.
 #include <wmma/attention/backward.hpp>
 #include <wmma/attention/delta.hpp>
 #ifdef WMMA_ATTENTION_WARPGROUPS
@@ -19,6 +19,9 @@ WMMA_KERNEL(Config::kThreads, 2) void attention_delta(Config::Rules::Arguments a
 #ifdef WMMA_ATTENTION_WARPGROUPS
 using Kernel = wmma::WarpgroupGradients<Config>;
 using Arguments = wmma::MappedAttentionArguments;
+#elif defined(WMMA_ATTENTION_SEQUENCES)
+using Kernel = wmma::OfSequences<wmma::AttentionBackward<Config> >;
+using Arguments = Kernel::Arguments;
 #else
 using Arguments = Config::Rules::Arguments;
 #ifdef WMMA_ATTENTION_INTERLEAVED

@@ -56,6 +56,7 @@ def offers(op: str, operands: Operands, scalars: dict, mesh: tuple[int, ...]) ->
         "attention": _attention,
         "_attention_backward": _attention_backward,
         "varlen_attention": _varlen_attention,
+        "_varlen_attention_backward": _varlen_attention_backward,
     }[op]
     return rule(operands, scalars, mesh)
 
@@ -253,8 +254,8 @@ def _attention_backward(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> li
     return _offers(inputs, [names["q"], names["k"], names["v"]], divided)
 
 
-def _varlen_attention(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
-    """By heads: where a token's sequence is, every device would have to know of all."""
+def _varlen_names(t: Operands, mesh: tuple[int, ...]) -> tuple[dict[str, Names | None], Names]:
+    """By heads alone: where a token's sequence is, every device would have to know of all."""
     names = {
         "query": ("queries", "heads", "size"),
         "key": ("keys", "heads", "size"),
@@ -265,7 +266,22 @@ def _varlen_attention(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list
         "alibi_slopes": ("heads",),
         "seqused_k": ("sequences",),
     }
-    inputs = {argument: _along(t.get(argument), of) for argument, of in names.items()}
-    divided = ("heads",) if _heads_divide(t["query"].shape[1], t["key"].shape[1], mesh) else ()
-    outputs = [_along(t["query"], ("queries", "heads", "value size")), ("heads", "queries")]
-    return _offers(inputs, outputs, divided)
+    found = {argument: _along(t.get(argument), of) for argument, of in names.items()}
+    query, key = t["query"], t["key"]
+    found["out"] = found["g_out"] = _along(query, ("queries", "heads", "value size"))
+    found["lse"] = _along(Operand(query.shape[1::-1], query.dtype), ("heads", "queries"))
+    found["g_lse"] = None if t.get("g_lse") is None else found["lse"]
+    return found, ("heads",) if _heads_divide(query.shape[1], key.shape[1], mesh) else ()
+
+
+def _varlen_attention(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
+    names, divided = _varlen_names(t, mesh)
+    inputs = ("query", "key", "value", "cu_seq_q", "cu_seq_k", "sinks", "alibi_slopes", "seqused_k")
+    return _offers({x: names[x] for x in inputs}, [names["out"], names["lse"]], divided)
+
+
+def _varlen_attention_backward(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
+    names, divided = _varlen_names(t, mesh)
+    inputs = ("g_out", "query", "key", "value", "out", "lse", "cu_seq_q", "cu_seq_k", "g_lse")
+    inputs = {x: names[x] for x in (*inputs, "sinks", "alibi_slopes", "seqused_k")}
+    return _offers(inputs, [names["query"], names["key"], names["value"]], divided)

@@ -28,5 +28,6 @@ def _acceptable(call, name: str, *specs, **scalars) -> list[tuple[list, list]]:
 def register() -> None:
     """Registers the sharding rule of every op, in both namespaces."""
     calls = [(name, overload(name, raw=namespace == "wmma_raw")) for namespace in NAMESPACES for name in OPS]
-    for name, call in (*calls, ("_attention_backward", overload("_attention_backward"))):
+    backward = [(name, overload(name)) for name in ("_attention_backward", "_varlen_attention_backward")]
+    for name, call in (*calls, *backward):
         register_sharding(call)(partial(_acceptable, call, name))

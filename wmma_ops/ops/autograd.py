@@ -247,7 +247,7 @@ def _target_of(device: torch.device) -> str | None:
 def _has_backward_kernels(q, v, needs) -> bool:
     """Not on the CPU, nor for the gradient of a mask or of slopes, nor where the gradients are to be differentiated again,
     nor where V has no columns and lse is all there is."""
-    if torch.is_grad_enabled() or needs["mask"] or needs["alibi_slopes"]:
+    if torch.is_grad_enabled() or needs.get("mask") or needs["alibi_slopes"]:
         return False
     if q.device.type == "cpu" and emulation.active() is None:
         return False
@@ -297,17 +297,26 @@ def _varlen_attention_gradients(
     window_right=-1,
     softcap=0.0,
 ):
-    query, key, sinks = (t[name] for name in ("query", "key", "sinks"))
-    of = t["cu_seq_q"], t["cu_seq_k"], t["seqused_k"]
+    query, key, value, sinks, slopes = (t[name] for name in ("query", "key", "value", "sinks", "alibi_slopes"))
+    cu_q, cu_k, used_k = t["cu_seq_q"], t["cu_seq_k"], t["seqused_k"]
     (out, lse), (g_out, g_lse) = outs, grads
+    names = {"q": "query", "k": "key", "v": "value"}
 
     def by_heads(x):
         return None if x is None else x.transpose(0, 1)
 
+    found = {}
+    if needs["sinks"]:
+        found["sinks"] = _sinks_gradient(by_heads(g_out), g_lse, by_heads(out), lse, sinks)
+    if _has_backward_kernels(query, value, needs):
+        options = {"max_q": max_q, "max_k": max_k, "scale": scale, "enable_gqa": enable_gqa}
+        options |= {"window_left": window_left, "window_right": window_right, "softcap": softcap}
+        g_out = torch.zeros_like(out) if g_out is None else g_out
+        given = (g_out, query, key, value, out, lse, cu_q, cu_k, g_lse, sinks, slopes, used_k)
+        grads = torch.ops.wmma._varlen_attention_backward(*given, **options)
+        return found | dict(zip(names.values(), grads, strict=True))
     out, g_out = by_heads(out), by_heads(g_out)
-    found = {"sinks": _sinks_gradient(g_out, g_lse, out, lse, sinks)} if needs["sinks"] else {}
-    sight = packed_sight(query, key, *of, max_q, max_k, window_left, window_right)
-    names = {"q": "query", "k": "key", "v": "value"}
+    sight = packed_sight(query, key, cu_q, cu_k, used_k, max_q, max_k, window_left, window_right)
     t = {short: by_heads(t[name]) for short, name in names.items()} | {"mask": None} | t
     needs = {short: needs[name] for short, name in names.items()} | {"mask": False} | needs
     dense = _by_scores((g_out, g_lse), t, needs, (out, lse), sight.unseen, sight.distances, scale, softcap)

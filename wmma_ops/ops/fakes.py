@@ -379,6 +379,11 @@ def _attention_backward(g_out, q, k, v, *beside, **scalars):
     return tuple(x.new_empty(x.shape) for x in (q, k, v))
 
 
+@torch.library.register_fake("wmma::_varlen_attention_backward")
+def _varlen_attention_backward(g_out, query, key, value, *beside, **scalars):
+    return tuple(x.new_empty(x.shape) for x in (query, key, value))
+
+
 for _op in OPS:
     for _namespace in NAMESPACES:
         torch.library.register_fake(f"{_namespace}::{_op}", globals()[_op])

@@ -62,6 +62,11 @@ def _attention_backward(g_out, q, k, v, *_, **__) -> int:
     return 2 * prod(q[:-1]) * k[-2] * (3 * q[-1] + 2 * v[-1])
 
 
+def _varlen_attention_backward(g_out, query, key, value, out, lse, cu_seq_q, cu_seq_k, *_, max_q, max_k, **__) -> int:
+    pairs = _pairs(cu_seq_q, cu_seq_k, max_q, max_k)
+    return 2 * query.shape[1] * pairs * (3 * query.shape[2] + 2 * value.shape[2])
+
+
 FORMULAS = {
     "matmul": _matmul,
     "addmm": _addmm,
@@ -83,6 +88,8 @@ def _register(counter) -> None:
         ops = [getattr(getattr(torch.ops, namespace), op) for namespace in NAMESPACES]
         counter.register_flop_formula(ops, get_raw=formula is _varlen_attention)(formula)
     counter.register_flop_formula(torch.ops.wmma._attention_backward)(_attention_backward)
+    backward = torch.ops.wmma._varlen_attention_backward
+    counter.register_flop_formula(backward, get_raw=True)(_varlen_attention_backward)
 
 
 class _WithIt(importlib.abc.MetaPathFinder):

@@ -225,6 +225,7 @@ class AttentionProblem:
     sq: int
     skv: int
     seen: int  # keys by a query at most
+    sequences: bool = False  # packed ones in place of a batch, of up to sq queries and skv keys
 
     @classmethod
     def from_library(cls, values: list[int]) -> "AttentionProblem":
@@ -242,7 +243,8 @@ class AttentionProblem:
         heads = f"{self.heads} heads" + (f" in groups of {self.group}" if self.group > 1 else "")
         yield (
             "product",
-            f"{self.batch} × {heads}, {self.sq} queries × {self.skv} keys, head size {self.e}"
+            f"{self.batch} {'sequences ' if self.sequences else ''}× {heads}, {'up to ' if self.sequences else ''}"
+            f"{self.sq} queries × {self.skv} keys, head size {self.e}"
             + (f" and {self.ev}" if self.ev != self.e else "")
             + f", {type_name(self.dtype)}",
         )

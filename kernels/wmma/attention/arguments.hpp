@@ -44,6 +44,28 @@ struct RuledAttentionArguments : AttentionArguments {
   ScoreArguments rules;
 };
 
+// Whole numbers, of int64 where they are wide, else of int32.
+struct NumbersOperand {
+  const void* data;
+  long long stride;
+  int is_wide;
+};
+
+// Packed sequences (see sequences.hpp): tensors without a batch, where in them each sequence starts, and, one more,
+// where the last one ends.
+struct SequenceArguments {
+  NumbersOperand starts_q, starts_k;
+  NumbersOperand used_k;  // so many of its keys are there; without data all
+  int count;
+  int tokens_q, tokens_k;    // of the tensors
+  int longest_q, longest_k;  // of a longer sequence the rest does not count
+  int most_q, most_k;        // that there are blocks for
+};
+
+struct SequencesArguments : RuledAttentionArguments {
+  SequenceArguments sequences;
+};
+
 // For the kernel whose tiles sm_90's copy engine brings and, where it can, takes away.
 struct MappedAttentionArguments : AttentionArguments {
   TileMap q_map, k_map, v_map, out_map, g_out_map;

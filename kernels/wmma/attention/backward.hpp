@@ -100,12 +100,14 @@ struct AttentionBackward {
           weights(lane, wave_row) {}
   };
 
+  static WMMA_DEVICE Place place_of(const Arguments& p) { return Place(p, kBlockRows, Config::kSlice); }
+
   static WMMA_DEVICE void run(const Arguments& p) {
     unsigned char* shared = dynamic_shared<unsigned char>();
     const uint32_t thread = threadIdx.x;
     const uint32_t lane = lane_id();
     const uint32_t wave_row = uniform(thread / arch::kWaveSize) * kWaveRows;
-    const Place place(p, kBlockRows, Config::kSlice);
+    const Place place = place_of(p);
     const int first_row = static_cast<int>(place.tile) * kBlockRows;
     const Reading reading(lane, wave_row);
 

@@ -40,15 +40,15 @@ class Parts {
 };
 
 // A thread for each element of the result.
-template <class Config>
-WMMA_DEVICE void attention_combine(const AttentionArguments& p) {
+template <class Config, class Arguments>
+WMMA_DEVICE void attention_combine(const Arguments& p) {
   using T = typename Config::Element;
   using Number = typename ComputeType<T>::Type;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * Config::kCombineThreads + threadIdx.x;
   const int64_t rows = rows_of_all(p);
   const int64_t row = item / p.ev;
   const int column = static_cast<int>(item - row * p.ev);
-  if (row >= rows) return;
+  if (!is_row(p, row)) return;
   const int64_t step = rows * (2 + p.ev);
   arch::await_previous();
   const Number* first = static_cast<const Number*>(p.partial) + row * (2 + p.ev);

@@ -8,8 +8,8 @@ namespace wmma {
 // Some lanes of a wave for each row. kVec neighbours of g_out are loaded at once, and of `out`, where it allows as
 // many: nobody promised that. kClears: the counts by which blocks of the next kernel take turns are 0 afterwards, of
 // each tile of rows.
-template <class Config>
-WMMA_DEVICE void attention_delta(const AttentionArguments& p) {
+template <class Config, class Arguments>
+WMMA_DEVICE void attention_delta(const Arguments& p) {
   using T = typename Config::Element;
   using Number = typename ComputeType<T>::Type;
   constexpr int kVec = Config::kVec;
@@ -19,7 +19,7 @@ WMMA_DEVICE void attention_delta(const AttentionArguments& p) {
     if (thread < static_cast<int64_t>(p.batch) * p.heads * p.tiles) static_cast<uint32_t*>(p.partial)[thread] = 0;
   }
   const int64_t row = thread / kLanes;
-  const bool is_there = row < rows_of_all(p);
+  const bool is_there = is_row(p, row);
   const auto offset = offsets_of(p, is_there ? row : 0);
   const T* out = static_cast<const T*>(p.out.data) + offset(p.out);
   const T* g_out = static_cast<const T*>(p.g_out.data) + offset(p.g_out);

@@ -62,6 +62,8 @@ struct AttentionKernel {
     Chunk queries[kKeepsQueries ? Config::kTilesM : 1][kKeepsQueries ? kSteps : 1][Link::kRowChunks];
   };
 
+  static WMMA_DEVICE Place place_of(const Arguments& p) { return Place(p, blockIdx.x / Config::kCluster); }
+
   static WMMA_DEVICE void run(const Arguments& p) {
     if constexpr (Config::kSplit && !kMeets) arch::let_next_start();
     unsigned char* shared = dynamic_shared<unsigned char>();
@@ -69,14 +71,15 @@ struct AttentionKernel {
     const uint32_t lane = lane_id();
     const uint32_t wave_row = uniform(thread / arch::kWaveSize) * kWaveRows;
     const uint32_t split = kMeets ? blockIdx.x % Config::kCluster : blockIdx.y;
-    const Place place(p, blockIdx.x / Config::kCluster);
+    const Place place = place_of(p);
     const uint32_t first_row = place.tile * kBlockRows;
     Scale scale(p.scale);
     if constexpr (Wave::kAtOnce) {
       scale.factor = arch::bit_cast<Number>(arch::uniform(arch::bit_cast<uint32_t>(scale.factor)));
     }
 
-    // 1. The keys that this block looks at, and of them those that all of its rows see. What a window leaves is split.
+    // 1. The keys that this block looks at, and of them those that all of its rows see. What a window or a sequence
+    // leaves is split.
     const auto last_query = [&] {
       const uint32_t after = first_row + kBlockRows < place.rows ? first_row + kBlockRows : place.rows;
       return place.query(after - 1);
@@ -84,7 +87,7 @@ struct AttentionKernel {
     int begin = 0;
     int end = p.skv;
     int share = p.keys_of_split;
-    if constexpr (Rules::kWindowed) {
+    if constexpr (Rules::kWindowed || Rules::kSequences) {
       begin = Sight::first_key(p, place.query(first_row), 0, end) / Config::kKeys * Config::kKeys;
       end = Sight::keys_end(p, last_query(), begin, end);
       const int tiles = (end - begin + Config::kKeys - 1) / Config::kKeys;

@@ -14,9 +14,11 @@ struct GradientPlace {
   uint32_t slice;
   uint32_t rows;
 
-  WMMA_DEVICE GradientPlace(const AttentionArguments& p, uint32_t block_rows, uint32_t slice_columns) {
+  template <class Arguments>
+  WMMA_DEVICE GradientPlace(const Arguments& p, uint32_t block_rows, uint32_t slice_columns) {
     rows = kOwnsKeys ? p.skv : p.sq;
-    const uint32_t tiles = (rows + block_rows - 1) / block_rows;
+    const uint32_t most = kOwnsKeys ? most_keys(p) : most_queries(p);
+    const uint32_t tiles = (most + block_rows - 1) / block_rows;
     const uint32_t columns = kOwnsKeys && p.ev > p.e ? p.ev : p.e;
     const uint32_t slices = (columns + slice_columns - 1) / slice_columns;
     const uint32_t heads = kOwnsKeys ? p.heads / p.group : p.heads;

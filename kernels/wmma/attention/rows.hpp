@@ -73,8 +73,15 @@ struct AttentionPlace {
   }
 };
 
+// Of a sequence, where there are several.
+WMMA_DEVICE int most_queries(const AttentionArguments& p) { return p.sq; }
+WMMA_DEVICE int most_queries(const SequencesArguments& p) { return p.sequences.most_q; }
+WMMA_DEVICE int most_keys(const AttentionArguments& p) { return p.skv; }
+WMMA_DEVICE int most_keys(const SequencesArguments& p) { return p.sequences.most_k; }
+
 // Rows of all heads, one head after the other.
 WMMA_DEVICE int64_t rows_of_all(const AttentionArguments& p) { return static_cast<int64_t>(p.batch) * p.heads * p.sq; }
+WMMA_DEVICE bool is_row(const AttentionArguments& p, int64_t row) { return row < rows_of_all(p); }
 // Where one of them starts in an operand, in elements.
 WMMA_DEVICE auto offsets_of(const AttentionArguments& p, int64_t row) {
   const int64_t query = row % p.sq;

@@ -18,6 +18,7 @@ struct ScoreRules {
   static constexpr bool kSinks = !kIsNone<Sink>;
   static constexpr bool kSlopes = !kIsNone<Slope>;
   static constexpr bool kScored = kCapped || kSlopes;  // scores are more than products
+  static constexpr bool kSequences = false;            // see sequences.hpp
   using Arguments = Choose<kFrom || kCap || kSinks || kSlopes, RuledAttentionArguments, AttentionArguments>;
 };
 

@@ -310,7 +310,7 @@ class RunningSoftmax {
       const uint32_t row = first_row + line;
       if (row >= place.rows) return;
       const int64_t index = (static_cast<int64_t>(split) * p.batch + place.batch) * p.heads + place.head_of(row);
-      Number* to = static_cast<Number*>(p.partial) + (index * p.sq + place.query(row)) * (2 + p.ev);
+      Number* to = static_cast<Number*>(p.partial) + (index * most_queries(p) + place.query(row)) * (2 + p.ev);
       store_part(to, m, i, largest, sum, p.ev, place.slice, lane);
     });
   }

@@ -23,6 +23,18 @@ Tensor made(const Attention& p, const Sizes& sizes, ScalarType type) {
   return aten::empty(sizes.data(), static_cast<int64_t>(sizes.size()), type, p.device.type, p.device.index);
 }
 
+// A tensor as its users have it, and as [..., heads, rows, columns].
+struct Rows {
+  Tensor x, by_heads;
+};
+Rows by_heads(const Attention& p, const Tensor& x) { return {x, p.sequences ? aten::transpose(x, 0, 1) : x}; }
+Rows made_like(const Attention& p, const Tensor& rows, int64_t columns) {
+  Sizes sizes = sizes_of(rows);
+  sizes.back() = columns;
+  if (p.sequences) std::swap(sizes[0], sizes[1]);
+  return by_heads(p, made(p, sizes, p.type));
+}
+
 void launch_planned(const Attention& p, const Way& way, const Plan& plan, AttentionProblem& problem) {
   wmma::AttentionArguments& arguments = problem.arguments;
   const auto numbers = plan.numbers<border::AttentionNumbers>();
@@ -45,13 +57,14 @@ void launch_planned(const Attention& p, const Way& way, const Plan& plan, Attent
 
 std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) {
   ScalarType number = p.type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
-  Sizes out_sizes = sizes_of(p.q), lse_sizes(out_sizes.begin(), out_sizes.end() - 1);
-  out_sizes.back() = p.ev;
-  Tensor out = made(p, out_sizes, p.type), lse = made(p, lse_sizes, number);
+  Sizes lse_sizes = sizes_of(p.q);
+  lse_sizes.pop_back();
+  Rows rows = made_like(p, p.q, p.ev);
+  Tensor out = rows.x, lse = made(p, lse_sizes, number);
   if (product_of(lse_sizes) == 0) return {out, lse};
-  if (p.skv == 0) {
+  if (p.sequences ? p.batch * p.sq == 0 : p.skv == 0) {
     aten::fill_(out, 0);
-    fill_without_keys(lse, p);
+    p.sequences ? aten::fill_(lse, -INFINITY) : fill_without_keys(lse, p);
     return {out, lse};
   }
   check_columns(p, kMostColumns);
@@ -63,7 +76,7 @@ std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) 
   }
 
   AttentionProblem problem(p, way.place);
-  problem.bind(AttentionProblem::kOut, "out", out);
+  problem.bind(AttentionProblem::kOut, "out", rows.by_heads);
   problem.bind(AttentionProblem::kLse, "lse", lse, View::kAlongRows);
   if (p.sinks) problem.bind(AttentionProblem::kSinks, "sinks", *p.sinks, View::kOfBatch);
   problem.join_batch();
@@ -86,22 +99,15 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
   return way.on_cpu ? cpu::attention(p) : launch_attention(p, way);
 }
 
-std::tuple<Tensor, Tensor> varlen_attention(const Attention& p) {
-  if (!is_plain_cpu(p.device) && !way_of(p.device).on_cpu) {
-    fail_type(p.op, p.names.q, "is on a GPU, or on an emulated one; takes tensors on the cpu");
-  }
-  return cpu::varlen_attention(p);
-}
-
 std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const Tensor& g_out, const Tensor& out,
                                                       const Tensor& lse, const OptTensor& g_lse) {
   const Way way = way_of(p.device);
-  if (way.on_cpu) fail_type(p.op, "q", "is on the cpu; takes tensors on a GPU");
-  Tensor g_q = made(p, sizes_of(p.q), p.type), g_k = made(p, sizes_of(p.k), p.type),
-         g_v = made(p, sizes_of(p.v), p.type);
+  if (way.on_cpu) fail_type(p.op, p.names.q, "is on the cpu; takes tensors on a GPU");
+  Rows g_q = made_like(p, p.q, p.e), g_k = made_like(p, p.k, p.e), g_v = made_like(p, p.v, p.ev);
+  const std::tuple<Tensor, Tensor, Tensor> gradients{g_q.x, g_k.x, g_v.x};
   if (p.batch * p.heads * p.sq == 0 || p.skv == 0 || p.ev == 0) {
-    for (Tensor* x : {&g_q, &g_k, &g_v}) aten::fill_(*x, 0);
-    return {g_q, g_k, g_v};
+    for (Rows* of : {&g_q, &g_k, &g_v}) aten::fill_(of->x, 0);
+    return gradients;
   }
   // A mask of numbers has a second column: see kernels/wmma/attention/backward.hpp.
   const bool corrects = p.mask && type_of(*p.mask) != ScalarType::Bool;
@@ -109,20 +115,20 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const 
   delta_sizes.push_back(corrects ? 2 : 1);
   Tensor delta = made(p, delta_sizes, type_of(lse));
   AttentionProblem problem(p, way.place);
-  problem.bind(AttentionProblem::kOut, "out", out);
+  const Rows results = by_heads(p, out), g_results = by_heads(p, g_out);
+  problem.bind(AttentionProblem::kOut, "out", results.by_heads);
   problem.bind(AttentionProblem::kLse, "lse", lse, View::kAlongRows);
-  problem.bind(AttentionProblem::kGOut, "g_out", g_out);
+  problem.bind(AttentionProblem::kGOut, "g_out", g_results.by_heads);
   if (g_lse) problem.bind(AttentionProblem::kGLse, "g_lse", *g_lse, View::kAlongRows);
   problem.bind(AttentionProblem::kDelta, "delta", delta);
-  problem.bind(AttentionProblem::kGQ, "g_q", g_q);
-  problem.bind(AttentionProblem::kGK, "g_k", g_k);
-  problem.bind(AttentionProblem::kGV, "g_v", g_v);
+  problem.bind(AttentionProblem::kGQ, "g_q", g_q.by_heads);
+  problem.bind(AttentionProblem::kGK, "g_k", g_k.by_heads);
+  problem.bind(AttentionProblem::kGV, "g_v", g_v.by_heads);
   if (p.sinks && corrects) problem.bind(AttentionProblem::kSinks, "sinks", *p.sinks, View::kOfBatch);
   problem.join_batch();
   const Plan plan = plan_of(p.op, problem.key(true), way.remembered);
-  if (!way.executes) return {g_q, g_k, g_v};
-  launch_planned(p, way, plan, problem);
-  return {g_q, g_k, g_v};
+  if (way.executes) launch_planned(p, way, plan, problem);
+  return gradients;
 }
 
 }  // namespace wmma_ops

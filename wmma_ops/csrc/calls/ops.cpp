@@ -154,6 +154,24 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
   return wmma_ops::attention(p);
 }
 
+Attention of_sequences(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& cu_seq_q,
+                       const Tensor& cu_seq_k, const OptTensor& sinks, const OptTensor& alibi_slopes,
+                       const OptTensor& seqused_k, int64_t max_q, int64_t max_k, const std::optional<double>& scale,
+                       bool enable_gqa, int64_t window_left, int64_t window_right, double softcap) {
+  Attention p{"varlen_attention", query, key, value};
+  p.scale_argument = scale;
+  p.enable_gqa = enable_gqa;
+  p.sinks = sinks;
+  p.alibi_slopes = alibi_slopes;
+  p.window_left = window_left;
+  p.window_right = window_right;
+  p.softcap = softcap;
+  p.sequences = Sequences{cu_seq_q, cu_seq_k, seqused_k, max_q, max_k};
+  p.names = {"query", "key", "value"};
+  p.check();
+  return p;
+}
+
 std::tuple<Tensor, Tensor> varlen_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                             const Tensor& cu_seq_q, const Tensor& cu_seq_k, const OptTensor& sinks,
                                             const OptTensor& alibi_slopes, const OptTensor& seqused_k, int64_t max_q,
@@ -161,12 +179,8 @@ std::tuple<Tensor, Tensor> varlen_attention(const Tensor& query, const Tensor& k
                                             int64_t window_left, int64_t window_right, double softcap) {
   NoGrad guard;
   require("varlen_attention", "query", query, "key", key, "value", value, "cu_seq_q", cu_seq_q, "cu_seq_k", cu_seq_k);
-  Attention p{"varlen_attention", query,        key,          value,   std::nullopt, kNotCausal, scale, enable_gqa, sinks,
-              alibi_slopes,       window_left,  window_right, softcap};
-  p.sequences = Sequences{cu_seq_q, cu_seq_k, seqused_k, max_q, max_k};
-  p.names = {"query", "key", "value"};
-  p.check();
-  return wmma_ops::varlen_attention(p);
+  return wmma_ops::attention(of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k, max_q,
+                                          max_k, scale, enable_gqa, window_left, window_right, softcap));
 }
 
 std::tuple<Tensor, Tensor, Tensor> attention_gradients(const Tensor& g_out, const Tensor& q, const Tensor& k,
@@ -180,6 +194,17 @@ std::tuple<Tensor, Tensor, Tensor> attention_gradients(const Tensor& g_out, cons
   Attention p{"attention",  q,      k, v, mask, is_causal, scale, enable_gqa, sinks, alibi_slopes, window_left,
               window_right, softcap};
   p.check();
+  return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
+}
+
+std::tuple<Tensor, Tensor, Tensor> varlen_attention_gradients(
+    const Tensor& g_out, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& out,
+    const Tensor& lse, const Tensor& cu_seq_q, const Tensor& cu_seq_k, const OptTensor& g_lse, const OptTensor& sinks,
+    const OptTensor& alibi_slopes, const OptTensor& seqused_k, int64_t max_q, int64_t max_k,
+    const std::optional<double>& scale, bool enable_gqa, int64_t window_left, int64_t window_right, double softcap) {
+  NoGrad guard;
+  Attention p = of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k, max_q, max_k, scale,
+                             enable_gqa, window_left, window_right, softcap);
   return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
 }
 
@@ -286,6 +311,11 @@ void implement(Library& m) {
   for (const Op& op : kOps) m.impl(op.name, op.kernel);
 }
 
+void implement_gradients(Library& m) {
+  m.impl("_attention_backward", TORCH_BOX(&attention_gradients));
+  m.impl("_varlen_attention_backward", TORCH_BOX(&varlen_attention_gradients));
+}
+
 }  // namespace
 
 STABLE_TORCH_LIBRARY(wmma_raw, m) { define(m); }
@@ -297,6 +327,11 @@ STABLE_TORCH_LIBRARY(wmma, m) {
       "_attention_backward(Tensor g_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? mask=None, "
       "Tensor? g_lse=None, Tensor? sinks=None, Tensor? alibi_slopes=None, *, int is_causal=0, float? scale=None, "
       "bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0) -> (Tensor, Tensor, Tensor)");
+  m.def(
+      "_varlen_attention_backward(Tensor g_out, Tensor query, Tensor key, Tensor value, Tensor out, Tensor lse, "
+      "Tensor cu_seq_q, Tensor cu_seq_k, Tensor? g_lse=None, Tensor? sinks=None, Tensor? alibi_slopes=None, "
+      "Tensor? seqused_k=None, *, int max_q, int max_k, float? scale=None, bool enable_gqa=False, int window_left=-1, "
+      "int window_right=-1, float softcap=0) -> (Tensor, Tensor, Tensor)");
   // Python implements the first (a registered torch function) and calls the second when one is registered.
   m.def("_registered_activation(Tensor x, int code) -> Tensor");
   m.def("_register_activation(int code) -> ()");
@@ -309,11 +344,11 @@ STABLE_TORCH_LIBRARY_IMPL(wmma, CompositeExplicitAutograd, m) {
 // Other devices and layouts arrive at the same checks, which refuse them by name.
 STABLE_TORCH_LIBRARY_IMPL(wmma, CPU, m) {
   implement(m);
-  m.impl("_attention_backward", TORCH_BOX(&attention_gradients));
+  implement_gradients(m);
 }
 STABLE_TORCH_LIBRARY_IMPL(wmma, CUDA, m) {
   implement(m);
-  m.impl("_attention_backward", TORCH_BOX(&attention_gradients));
+  implement_gradients(m);
 }
 STABLE_TORCH_LIBRARY_IMPL(wmma, SparseCPU, m) { implement(m); }
 STABLE_TORCH_LIBRARY_IMPL(wmma, SparseCsrCPU, m) { implement(m); }

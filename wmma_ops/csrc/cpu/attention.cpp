@@ -43,6 +43,7 @@ Tensor of_heads(const Attention& p, const Tensor& x, ScalarType type, const Size
 }  // namespace
 
 std::tuple<Tensor, Tensor> attention(const Attention& p) {
+  if (p.sequences) return attention_of_sequences(p);
   ScalarType type = p.type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
   Sizes out_sizes = sizes_of(p.q), lse_sizes(out_sizes.begin(), out_sizes.end() - 1);
   out_sizes.back() = p.ev;

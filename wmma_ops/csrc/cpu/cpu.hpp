@@ -9,7 +9,7 @@ namespace wmma_ops::cpu {
 Tensor gemm(const Gemm& p,
             const OptTensor& into = std::nullopt);  // into: a matrix of p.out_sizes() and p.out, any strides
 std::tuple<Tensor, Tensor> attention(const Attention& p);
-std::tuple<Tensor, Tensor> varlen_attention(const Attention& p);  // of sequences, whose numbers it checks
+std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p);  // whose numbers it checks
 
 // x = act(x) for float32 and float64.
 void activate_(Tensor& x, int64_t code);

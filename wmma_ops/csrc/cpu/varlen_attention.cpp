@@ -49,7 +49,7 @@ std::vector<int64_t> starts_of(const char* op, const char* name, const Tensor& x
 }  // namespace
 
 // One sequence after the other. Tokens of none are as rows that see no key.
-std::tuple<Tensor, Tensor> varlen_attention(const Attention& p) {
+std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p) {
   const Sequences& of = *p.sequences;
   const auto [qn, kn, vn] = p.names;
   const std::vector<int64_t> starts_q = starts_of(p.op, "cu_seq_q", of.cu_q, "max_q", of.max_q, qn, of.tokens_q);

@@ -9,6 +9,13 @@ namespace {
 
 int64_t batch_dims_of(const Tensor& q) { return std::max<int64_t>(q.dim() - 3, 0); }
 
+// So that calls of packed sequences share plans: as many or an eighth more, of few exactly.
+int64_t about(int64_t count) {
+  int64_t step = 1;
+  while (count > 16 * step) step *= 2;
+  return (count + step - 1) / step * step;
+}
+
 }  // namespace
 
 // Views have the heads as their innermost batch dimension until they are bound.
@@ -37,6 +44,31 @@ AttentionProblem::AttentionProblem(const Attention& p, int64_t place)
   arguments.ev = static_cast<int>(p.ev);
   arguments.heads = static_cast<int>(p.heads);
   arguments.group = static_cast<int>(p.heads / p.kv_heads);
+  if (p.sequences) bind_sequences(*p.sequences);
+}
+
+void AttentionProblem::bind_sequences(const Sequences& of) {
+  constexpr int64_t kMost = int64_t{1} << 31;
+  for (auto [name, tokens] : {std::pair{p_.names.q, of.tokens_q}, {p_.names.k, of.tokens_k}}) {
+    if (tokens >= kMost) {
+      fail_value(p_.op, name, "has " + std::to_string(tokens) + " tokens; takes fewer than 2^31");
+    }
+  }
+  wmma::SequenceArguments& into = arguments.sequences;
+  const auto numbers = [&](const char* name, const Tensor& x) {
+    touched.add(name, x);
+    return wmma::NumbersOperand{x.const_data_ptr(), x.strides()[0], type_of(x) == ScalarType::Long};
+  };
+  into.starts_q = numbers("cu_seq_q", of.cu_q);
+  into.starts_k = numbers("cu_seq_k", of.cu_k);
+  if (of.used_k) into.used_k = numbers("seqused_k", *of.used_k);
+  into.count = static_cast<int>(of.count);
+  into.tokens_q = static_cast<int>(of.tokens_q);
+  into.tokens_k = static_cast<int>(of.tokens_k);
+  into.longest_q = static_cast<int>(p_.sq);
+  into.longest_k = static_cast<int>(p_.skv);
+  arguments.sq = into.most_q = static_cast<int>(about(p_.sq));
+  arguments.skv = into.most_k = static_cast<int>(about(std::max<int64_t>(p_.skv, 1)));
 }
 
 void AttentionProblem::bind(Operand which, const char* name, const Tensor& x, View::Core core) {
@@ -47,10 +79,11 @@ void AttentionProblem::bind(Operand which, const char* name, const Tensor& x, Vi
 void AttentionProblem::join_batch() {
   auto sizes = p_.q.sizes();
   batch = Batch(Sizes(sizes.data(), sizes.data() + batch_dims_), v, kOperands, 1);
-  arguments.batch = static_cast<int>(batch.inner_count());
+  arguments.batch = static_cast<int>(p_.sequences ? about(p_.batch) : batch.inner_count());
   place_all();
+  if (p_.sequences) return;
   const bool ruled = p_.from || p_.softcap > 0 || v[kSinks].present || v[kSlopes].present;
-  if (!ruled) argument_bytes = sizeof(wmma::AttentionArguments);
+  argument_bytes = ruled ? sizeof(wmma::RuledAttentionArguments) : sizeof(wmma::AttentionArguments);
 }
 
 Direction AttentionProblem::way_of(Operand which) const {
@@ -62,7 +95,9 @@ Direction AttentionProblem::way_of(Operand which) const {
   // What repeats along rows, or along heads that are packed, is nothing that the copy engine can walk.
   if (x.row == 0 && rows > 1) return {false, 1};
   if (which == kQ && x.head == 0 && p_.heads > p_.kv_heads) return {false, 1};
-  return direction_of(batch, x, x.column, x.row, of_values ? p_.ev : p_.e, rows, false);
+  const Direction way = direction_of(batch, x, x.column, x.row, of_values ? p_.ev : p_.e, rows, false);
+  if (p_.sequences && way.across) return {true, 1};  // where a sequence starts nobody knows
+  return way;
 }
 
 ProblemKey AttentionProblem::key(bool backward) const {
@@ -99,10 +134,11 @@ ProblemKey AttentionProblem::key(bool backward) const {
   asks.batch = arguments.batch;
   asks.heads = p_.heads;
   asks.group = p_.heads / p_.kv_heads;
-  asks.sq = p_.sq;
-  asks.skv = p_.skv;
-  asks.seen = p_.skv;
-  if (p_.from) asks.seen = std::clamp<int64_t>(p_.up_to.value_or(p_.skv - 1) - *p_.from + 1, 1, p_.skv);
+  asks.sq = arguments.sq;
+  asks.skv = arguments.skv;
+  asks.sequences = p_.sequences.has_value();
+  asks.seen = asks.skv;
+  if (p_.from) asks.seen = std::clamp<int64_t>(p_.up_to.value_or(p_.skv - 1) - *p_.from + 1, 1, asks.skv);
   return ProblemKey(asks);
 }
 

@@ -5,7 +5,7 @@
 
 namespace wmma_ops {
 
-class AttentionProblem : public Operands<AttentionProblem, wmma::RuledAttentionArguments, wmma::AttentionOperand, 14> {
+class AttentionProblem : public Operands<AttentionProblem, wmma::SequencesArguments, wmma::AttentionOperand, 14> {
  public:
   // Binds q, k, v, the mask and the slopes. `p` must outlive this, as must what else is bound.
   AttentionProblem(const Attention& p, int64_t place);
@@ -29,6 +29,7 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::RuledAttentionA
   void launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const;
 
  private:
+  void bind_sequences(const Sequences& of);
   Direction way_of(Operand which) const;
   MappedMatrix mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads,
                       int64_t lines) const;

@@ -5,7 +5,7 @@ from math import ceil
 import torch
 
 from wmma_ops.hardware import arch
-from wmma_ops.plan.attention.rules import BEFORE, rules_type
+from wmma_ops.plan.attention.rules import rules_header, rules_type
 from wmma_ops.plan.plan import KernelLaunch
 from wmma_ops.plan.problem import AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text
@@ -21,7 +21,9 @@ def workspace(problem: AttentionProblem, splits: int) -> int:
 def launch(problem: AttentionProblem, target: arch.Target) -> KernelLaunch:
     types = {"Element": CPP[problem.dtype], "Mask": CPP[problem.mask], "Rules": rules_type(problem)}
     members = [*aliases(types), *constants("int", {"kCombineThreads": _THREADS})]
-    source = kernel_text("attention.hip", members=members, before=BEFORE, defines={"WMMA_ATTENTION_COMBINE": True})
+    source = kernel_text(
+        "attention.hip", members=members, before=rules_header(problem), defines={"WMMA_ATTENTION_COMBINE": True}
+    )
     grid = (ceil(_rows(problem) * problem.ev / _THREADS), 1)
     return KernelLaunch("attention_combine", source, grid, _THREADS, 0, early=target.family == "sm90")
 

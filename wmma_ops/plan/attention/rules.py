@@ -3,14 +3,18 @@
 from wmma_ops.plan.problem import AttentionProblem
 from wmma_ops.plan.source import CPP
 
-BEFORE = "#include <wmma/attention/rules.hpp>\n"  # what the type is declared in
-
 
 def keys_looked_at(problem: AttentionProblem, queries: int) -> int:
     """By so many queries, one after the other."""
     return min(problem.skv, problem.seen + queries - 1)
 
 
+def rules_header(problem: AttentionProblem) -> str:
+    """The header that the rules' type is declared in, included."""
+    return f"#include <wmma/attention/{'sequences' if problem.sequences else 'rules'}.hpp>\n"
+
+
 def rules_type(problem: AttentionProblem) -> str:
     flags = [str(flag).lower() for flag in (problem.windowed, problem.capped)]
-    return f"wmma::ScoreRules<{', '.join([*flags, CPP[problem.sinks], CPP[problem.slopes]])}>"
+    rules = f"wmma::ScoreRules<{', '.join([*flags, CPP[problem.sinks], CPP[problem.slopes]])}>"
+    return f"wmma::SequenceRules<{rules}>" if problem.sequences else rules

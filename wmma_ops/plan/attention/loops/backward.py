@@ -12,8 +12,9 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import step_of, tile_bytes, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
+from wmma_ops.plan.attention import rest
 from wmma_ops.plan.attention.loops.forward import is_lanes
-from wmma_ops.plan.attention.rules import BEFORE, rules_type
+from wmma_ops.plan.attention.rules import rules_header, rules_type
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionProblem
@@ -142,7 +143,7 @@ def _measured(problem: AttentionProblem, owns_keys: bool) -> tuple[int, int, int
 
 def interleaved(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> OwnerConfig | None:
     """The configuration of interleaved.hpp, where it takes the problem: 16-bit rows by whole chunks and of whole tiles,
-    scores that are products, without a mask, and a tile of the others at least."""
+    scores that are products, without a mask, and a tile of the others at least: of packed sequences nobody knows."""
     rows, length = (problem.skv, problem.sq) if owns_keys else (problem.sq, problem.skv)
     orders = {problem.q_order, problem.k_order, problem.v_order, problem.g_order}
     vecs = {problem.q_vec, problem.k_vec, problem.v_vec, problem.g_vec}
@@ -152,6 +153,7 @@ def interleaved(problem: AttentionProblem, target: arch.Target, owns_keys: bool)
         or problem.dtype.itemsize != 2
         or problem.mask is not None
         or problem.scored
+        or problem.sequences
         or problem.wide
         or not {problem.e, problem.ev} <= {64, 128}
         or orders != {"e"}
@@ -229,8 +231,8 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         *constants("int", numbers),
         *constants("bool", flags),
     ]
-    defines = {"WMMA_ATTENTION_INTERLEAVED": config.interleaved}
-    return kernel_text("attention_backward.hip", members=members, before=BEFORE, defines=defines)
+    defines = {"WMMA_ATTENTION_INTERLEAVED": config.interleaved, "WMMA_ATTENTION_SEQUENCES": problem.sequences}
+    return kernel_text("attention_backward.hip", members=members, before=rules_header(problem), defines=defines)
 
 
 def delta_launch(problem: AttentionProblem, target: arch.Target, clears: bool = False) -> KernelLaunch:
@@ -243,7 +245,7 @@ def delta_launch(problem: AttentionProblem, target: arch.Target, clears: bool = 
         *constants("bool", {"kClears": clears}),
     ]
     defines = {"WMMA_ATTENTION_DELTA": True}
-    source = kernel_text("attention_backward.hip", members=members, before=BEFORE, defines=defines)
+    source = kernel_text("attention_backward.hip", members=members, before=rules_header(problem), defines=defines)
     rows = problem.batch * problem.heads * problem.sq
     return KernelLaunch("attention_delta", source, (ceil(rows * lanes / _DELTA_THREADS), 1), _DELTA_THREADS, 0)
 
@@ -273,5 +275,6 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
                 shared_bytes(owner, target, problem.dtype, lanes),
             )
         )
+    launches += rest.launches(problem)
     config = BackwardConfig(problem.dtype, lanes, *owners)
     return Plan(config, "the first that fits", tuple(launches), 0, ())

@@ -11,8 +11,8 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import Step, step_of, tile_bytes, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.attention import combine
-from wmma_ops.plan.attention.rules import BEFORE, keys_looked_at, rules_type
+from wmma_ops.plan.attention import combine, rest
+from wmma_ops.plan.attention.rules import keys_looked_at, rules_header, rules_type
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
@@ -303,8 +303,9 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
         *constants("bool", flags),
     ]
     files = ("wmma/attention/forward.hpp", "attention.hip")
-    before = BEFORE + "#define WMMA_ATTENTION_KERNEL wmma::AttentionKernel\n"
-    return kernel_text(*files, members=members, before=before, defines={"WMMA_ATTENTION_CLUSTER": config.cluster})
+    before = rules_header(problem) + "#define WMMA_ATTENTION_KERNEL wmma::AttentionKernel\n"
+    defines = {"WMMA_ATTENTION_CLUSTER": config.cluster, "WMMA_ATTENTION_SEQUENCES": problem.sequences}
+    return kernel_text(*files, members=members, before=before, defines=defines)
 
 
 # ------------------------------------------------------------------------------------------------------------ the plan
@@ -332,6 +333,7 @@ def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Tar
     if config.splits > 1 and not config.cluster:
         workspace = combine.workspace(problem, splits)
         launches.append(combine.launch(problem, target))
+    launches += rest.launches(problem)
     reason = f"{reason}; {blocks * splits} blocks on {model.CARDS[target.name].units} units"
     if config.lanes:
         reason += f"; {target.name} has no {type_name(config.element)} matrix instruction"

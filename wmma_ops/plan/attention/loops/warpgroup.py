@@ -11,7 +11,7 @@ from wmma_ops.hardware.geometry import BARRIER_BYTES, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
 from wmma_ops.plan.attention import combine
-from wmma_ops.plan.attention.rules import BEFORE, keys_looked_at, rules_type
+from wmma_ops.plan.attention.rules import keys_looked_at, rules_header, rules_type
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, waves_told, wgmma_of_width
@@ -69,6 +69,7 @@ def takes(problem: AttentionProblem, target: arch.Target) -> bool:
     along = (problem.q_order, problem.k_order, problem.v_order) == ("e", "e", "e")
     whole = (problem.q_vec, problem.k_vec, problem.v_vec) == (8, 8, 8)
     fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31
+    fits = fits and not problem.sequences
     return target.name == "sm_90a" and problem.dtype.itemsize == 2 and along and whole and fits
 
 
@@ -161,7 +162,7 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
         *constants("int", numbers),
         *constants("bool", flags),
     ]
-    before = BEFORE + "#define WMMA_ATTENTION_KERNEL wmma::WarpgroupAttention\n"
+    before = rules_header(problem) + "#define WMMA_ATTENTION_KERNEL wmma::WarpgroupAttention\n"
     if config.keys not in _WIDTHS:
         before += wgmma_of_width(config.keys)
     return kernel_text("wmma/attention/warpgroup.hpp", "attention.hip", members=members, before=before)
