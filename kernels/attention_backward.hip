@@ -1,7 +1,8 @@
 // The gradients of attention: delta, then g_Q, then g_K and g_V, each result written once and summed up in one order.
 // The planner puts a `struct Config` before this file (wmma_ops/plan/attention/loops/backward.py says what it holds)
-// and defines WMMA_ATTENTION_DELTA for the first kernel, WMMA_ATTENTION_INTERLEAVED or WMMA_ATTENTION_WARPGROUPS where
-// interleaved.hpp or warpgroup_gradients.hpp has the others, WMMA_ATTENTION_SEQUENCES where sequences are packed.
+// and defines WMMA_ATTENTION_DELTA for the first kernel, WMMA_ATTENTION_INTERLEAVED, WMMA_ATTENTION_MARCHING or
+// WMMA_ATTENTION_WARPGROUPS where interleaved.hpp, marching.hpp or warpgroup_gradients.hpp has the others,
+// WMMA_ATTENTION_SEQUENCES where sequences are packed.
 #include <wmma/attention/backward.hpp>
 #include <wmma/attention/delta.hpp>
 #ifdef WMMA_ATTENTION_WARPGROUPS
@@ -9,6 +10,9 @@
 #endif
 #ifdef WMMA_ATTENTION_INTERLEAVED
 #include <wmma/attention/interleaved.hpp>
+#endif
+#ifdef WMMA_ATTENTION_MARCHING
+#include <wmma/attention/marching.hpp>
 #endif
 
 #ifdef WMMA_ATTENTION_DELTA
@@ -24,8 +28,10 @@ using Kernel = wmma::OfSequences<wmma::AttentionBackward<Config> >;
 using Arguments = Kernel::Arguments;
 #else
 using Arguments = Config::Rules::Arguments;
-#ifdef WMMA_ATTENTION_INTERLEAVED
+#if defined(WMMA_ATTENTION_INTERLEAVED)
 using Kernel = wmma::InterleavedGradients<Config>;
+#elif defined(WMMA_ATTENTION_MARCHING)
+using Kernel = wmma::MarchingGradients<Config>;
 #else
 using Kernel = wmma::AttentionBackward<Config>;
 #endif

@@ -98,13 +98,13 @@ def operands(case: Case):
     return (q, k, v), mask, g_out, g_lse.double() if case.dtype == "float64" else g_lse
 
 
-def gradients(case: Case, tensors, mask, g_out, g_lse, *, by: str | None = None):
-    """By the kernels of a target after the CPU's own forward pass, where one is named."""
+def gradients(case: Case, tensors, mask, g_out, g_lse, *, by: str | None = None, **how):
+    """By the kernels of a target after the CPU's own forward pass, where one is named, `how` they are emulated."""
     out, lse = wmma_ops.attention(
         *tensors, mask=mask, is_causal=case.causal, scale=case.scale, enable_gqa=case.heads != case.kv_heads
     )
     outs, grads = ((out, lse), (g_out, g_lse)) if case.lse else ((out,), (g_out,))
-    with wmma_ops.emulate(by) if by else contextlib.nullcontext():
+    with wmma_ops.emulate(by, **how) if by else contextlib.nullcontext():
         return torch.autograd.grad(outs, tensors, grads)
 
 

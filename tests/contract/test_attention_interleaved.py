@@ -48,7 +48,7 @@ def any_rows(monkeypatch):
     torch.ops.wmma._forget_plans()
 
 
-def _are_right(case: Case, target: str) -> None:
+def are_right(case: Case, target: str) -> None:
     given = operands(case)
     want, own = in_float64(case, *given), gradients(case, *given)
     got = gradients(case, *given, by=target)
@@ -62,7 +62,7 @@ def _are_right(case: Case, target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_half_of_the_values(target, half, any_rows):
     for case in CASES[half::2]:
-        _are_right(case, target)
+        are_right(case, target)
     assert len(any_rows) >= len(CASES)
     assert all(any_rows)
 
@@ -134,9 +134,8 @@ class Wrong(Planted):
 
 
 CAUSAL = CASES[4]
-LOOP, GROUPS, TILES, WEIGHTS, PARTS = (
-    f"{name}.hpp" for name in ("interleaved", "gradient_groups", "gradient_tiles", "gradient_weights", "row_parts")
-)
+LOOP, GROUPS, PARTS = (f"{name}.hpp" for name in ("interleaved", "gradient_groups", "row_parts"))
+TILES, SCORES, WEIGHTS = (f"gradient_{name}.hpp" for name in ("tiles", "scores", "weights"))
 WRONG = (
     Wrong("no_barrier_between_phases", LOOP, "      end_phase();\n#pragma unroll", "#pragma unroll"),
     Wrong(
@@ -155,7 +154,7 @@ WRONG = (
     Wrong("skips_nothing", TILES, "tile.skipped = at_ - tile.row;", "tile.skipped = 0;"),
     Wrong("the_first_heads_g_out_again", TILES, "(wraps ? p_.g_out.head_stride : 0)", "0"),
     Wrong("the_first_heads_lse_again", TILES, "(wraps ? p_.lse.head_stride : 0)", "0"),
-    Wrong("sees_a_key_more", WEIGHTS, "Sight::sees(p_, query, kOwns", "Sight::sees(p_, query + 1, kOwns", CAUSAL),
+    Wrong("sees_a_key_more", SCORES, "Sight::sees(p, query, Config", "Sight::sees(p, query + 1, Config", CAUSAL),
     Wrong("sums_in_another_order", WEIGHTS, "word = f % Link::kShare / 2;", "word = 3 - f % Link::kShare / 2;"),
     Wrong(
         "a_delta_that_is_not_told", PARTS, "[place.offset(p.delta, row)] = sum;", "[place.offset(p.delta, row)] = 0;"
@@ -173,5 +172,5 @@ def test_what_is_replaced_stands_there_once(sources):
 def test_is_caught(of, sources, any_rows):
     of.plant(sources / FOLDER)
     with pytest.raises((RuntimeError, AssertionError)) as caught:
-        _are_right(of.case, "gfx942")
+        are_right(of.case, "gfx942")
     assert "does not compile" not in str(caught.value)

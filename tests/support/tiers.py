@@ -21,7 +21,7 @@ WRONG = ("test_wrong.py", "test_wrong_kernels.py", "test_wrong_two_products.py",
 THIRDS = 3
 BY_HALVES = (  # on a target of each kind
     "test_from_end_to_end", "test_microkernels_do_what_they_say", "test_any_configuration_keeps_the_contract",
-    "test_every_case_in_one_kernel", "test_half_of_the_values",
+    "test_every_case_in_one_kernel", "test_half_of_the_values", "test_every_case_marches",
 )  # fmt: skip
 BY_THIRDS = (
     "test_is_caught", "test_a_drawn_kernel_compiles_and_spills_nothing",

@@ -54,8 +54,17 @@ def traced(
     trace = Trace(target.name, rules(target.name), target.wave, together, most=most, addresses=addresses)
     trace.tell = tell
     held = regions(tensors)
+    # Tensors may all be one, so that a block soon reaches no new memory; what it executes is bounded as it is.
     machine.launch(
-        kernel.program, grid, block, arguments, held, shared_bytes=shared, budget=BUDGET, trace=trace, only=indices
+        kernel.program,
+        grid,
+        block,
+        arguments,
+        held,
+        shared_bytes=shared,
+        budget=max(BUDGET, most),
+        trace=trace,
+        only=indices,
     )
     if trace.is_cut and not part:
         waves = together * -(-math.prod(block) // target.wave)

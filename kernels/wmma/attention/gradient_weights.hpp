@@ -3,7 +3,7 @@
 #pragma once
 
 #include <wmma/attention/gradient_groups.hpp>
-#include <wmma/attention/gradient_tiles.hpp>
+#include <wmma/attention/gradient_scores.hpp>
 #include <wmma/attention/weights.hpp>
 
 namespace wmma {
@@ -41,8 +41,7 @@ class GradientWeights {
         lane_(lane),
         wave_row_(wave_row),
         first_row_(wave_row / Groups::kBlockRows * Groups::kBlockRows),
-        factor_(factor_of(p.scale)),
-        inverse_(Number(1) / factor_),
+        start_(p.scale),
         statistics_(reinterpret_cast<Number*>(statistics)),
         lines_{line_bytes(lane, p.lse), line_bytes(lane, p.delta)} {
     if constexpr (!kOwnsKeys) {
@@ -50,7 +49,7 @@ class GradientWeights {
       for (int m = 0; m < kTilesM; ++m) {
         uint32_t row = wave_row + m * Link::kRows + Link::row(lane, 0);
         row = row < place.rows ? row : place.rows - 1;
-        starts_[m][0] = start_of(static_cast<const Number*>(p.lse.data)[place.offset(p.lse, row)]);
+        starts_[m][0] = start_.of(static_cast<const Number*>(p.lse.data)[place.offset(p.lse, row)]);
         if (!Config::kSumsDelta) {
           know_delta(m, static_cast<const Number*>(p.delta.data)[place.offset(p.delta, row)]);
         }
@@ -72,7 +71,7 @@ class GradientWeights {
   }
   WMMA_DEVICE void put() {
     if constexpr (kOwnsKeys) {
-      statistics_[lane_ % kOthers] = start_of(asked_[0]);
+      statistics_[lane_ % kOthers] = start_.of(asked_[0]);
       statistics_[kOthers + lane_ % kOthers] = -asked_[1];
     }
   }
@@ -81,9 +80,7 @@ class GradientWeights {
   WMMA_DEVICE void start_slopes() { start(slopes, 1); }
 
   // Scores that do not count become −∞ times the factor's sign, and nothing follows from them.
-  WMMA_DEVICE void bound_scores(const GradientTile& tile) {
-    bound(scores, factor_ < Number(0) ? Math::infinity() : -Math::infinity(), tile);
-  }
+  WMMA_DEVICE void bound_scores(const GradientTile& tile) { bound(scores, start_.never(), tile); }
   WMMA_DEVICE void bound_slopes(const GradientTile& tile) { bound(slopes, Number(0), tile); }
 
   // What goes beside group i.
@@ -95,7 +92,7 @@ class GradientWeights {
     for (int f = kFrom; f < kTo; ++f) {
 #pragma unroll
       for (int m = 0; m < kTilesM; ++m) {
-        probabilities_[m][f] = Math::exp(scores[m][f] * factor_);
+        probabilities_[m][f] = Math::exp(scores[m][f] * start_.factor);
         if (f + 1 < kSums) arch::follows(scores[m][f + 1], probabilities_[m][f]);
       }
     }
@@ -134,20 +131,9 @@ class GradientWeights {
   }
 
  private:
-  // A scale of 0 leaves of scores nothing beside lse.
-  static WMMA_DEVICE Number factor_of(double scale) {
-    const Number factor = static_cast<Number>(scale * static_cast<double>(Math::kUnit));
-    return factor == Number(0) ? arch::bit_cast<Number>(0x0d800000u) : factor;  // 2^−100
-  }
   static WMMA_DEVICE uint32_t line_bytes(uint32_t lane, const AttentionOperand& x) {
     return lane % kOthers * static_cast<uint32_t>(x.row_stride * sizeof(Number));
   }
-  WMMA_DEVICE Number start_of(Number lse) const {
-    // Where no key was seen, scores end as −∞.
-    const Number start = -lse * Number(Math::kUnit) * inverse_;
-    return lse == -Math::infinity() ? -start : start;
-  }
-
   WMMA_DEVICE void start(Sums& sums, int which) const {
 #pragma unroll
     for (int m = 0; m < kTilesM; ++m) {
@@ -168,19 +154,7 @@ class GradientWeights {
     const bool bounded =
         tile.skipped > 0 || is_bounded<kOwnsKeys, Groups::kBlockRows, kOthers, Sight>(p_, first_row_, tile.row);
     if (!bounded) return;
-    const uint32_t lane = arch::unshared(lane_);  // so that nothing of this is done where nothing is bounded
-#pragma unroll
-    for (int m = 0; m < kTilesM; ++m) {
-#pragma unroll
-      for (int f = 0; f < kSums; ++f) {
-        const int other = static_cast<int>(Link::place(lane, f));
-        bool inside = other >= tile.skipped;
-        const int row = wave_row_ + m * Link::kRows + static_cast<int>(Link::row(lane, 0));
-        const int query = kOwnsKeys ? tile.row + other : row;
-        inside = inside && Sight::sees(p_, query, kOwnsKeys ? row : tile.row + other);
-        sums[m][f] = inside ? sums[m][f] : nothing;
-      }
-    }
+    bound_sums<Config, Groups>(sums, nothing, p_, lane_, wave_row_, tile);
   }
 
   // Neighbours by different instructions, of which the compiler makes no packed one.
@@ -203,8 +177,7 @@ class GradientWeights {
   uint32_t lane_;
   int wave_row_;   // its first
   int first_row_;  // of the block
-  Number factor_;  // scores are multiples of it, in our unit
-  Number inverse_;
+  GradientStart<Number> start_;
   Number* statistics_;
   uint32_t lines_[2];  // a lane's query, in bytes from the tile's first
   Number starts_[kTilesM][2];

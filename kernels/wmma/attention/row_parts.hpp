@@ -10,17 +10,20 @@ namespace wmma {
 // A lane's part of a row, step by step. kNeighbours: its columns are.
 template <class Link, bool kNeighbours, int kSteps, class T>
 WMMA_DEVICE void load_row_part(Chunk (&values)[kSteps][Link::kRowChunks], const T* row, int64_t stride, uint32_t lane) {
-  static_assert(Link::kRowChunks == 1 && Link::kLaneRows == 1 && sizeof(T) == 2, "a chunk of one row, of 16 bits");
+  static_assert(Link::kLaneRows == 1 && sizeof(T) == 2, "chunks of one row, of 16 bits");
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-    const int column = step * Link::kDepth + static_cast<int>(Link::row_chunk(lane, 0)) * Link::kPerChunk;
-    if constexpr (kNeighbours) {
-      arch::copy_value<4>(values[step][0].words, reinterpret_cast<const uint32_t*>(row + column));
-    } else {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const T pair[2] = {row[(column + 2 * i) * stride], row[(column + 2 * i + 1) * stride]};
-        values[step][0].words[i] = arch::pack<uint32_t>(pair);
+    for (int chunk = 0; chunk < Link::kRowChunks; ++chunk) {
+      const int column = step * Link::kDepth + static_cast<int>(Link::row_chunk(lane, chunk)) * Link::kPerChunk;
+      if constexpr (kNeighbours) {
+        arch::copy_value<4>(values[step][chunk].words, reinterpret_cast<const uint32_t*>(row + column));
+      } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const T pair[2] = {row[(column + 2 * i) * stride], row[(column + 2 * i + 1) * stride]};
+          values[step][chunk].words[i] = arch::pack<uint32_t>(pair);
+        }
       }
     }
   }

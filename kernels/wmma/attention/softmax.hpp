@@ -3,6 +3,7 @@
 #pragma once
 
 #include <wmma/attention/rules.hpp>
+#include <wmma/attention/weights.hpp>
 
 namespace wmma {
 
@@ -22,16 +23,9 @@ class RunningSoftmax {
 #else
   static constexpr int kPatience = 0;
 #endif
-  // Where vector instructions wait for the matrix unit, each that is saved is its time. Weights are then cut off to T's
-  // bits, not rounded, and are all larger by so much that this takes from them on the average what they have too much:
-  // a weight is off by 0.7 units of its last place at most, where rounding has 0.5, and by 6 % more in the mean square.
-#if defined(WMMA_RDNA3) || defined(WMMA_RDNA4)
-  static constexpr bool kLean = sizeof(T) == 2;
-#else
-  static constexpr bool kLean = false;
-#endif
-  static constexpr Number kExcess = kLean ? Number(kSame<T, bf16_t> ? 1.00270761 : 1.00033845) : Number(1);
-  static constexpr Number kLogExcess = kLean ? Number(kSame<T, bf16_t> ? 0.00390099 : 0.000488196) : Number(0);
+  using Cut = CutWeights<T, Number>;
+  static constexpr Number kExcess = Cut::kExcess;
+  static constexpr Number kLogExcess = Cut::kLogExcess;
 #ifdef WMMA_AMD
   static constexpr int kPartVec = 4;  // of a part's results that are stored at once, whatever their alignment
 #else
@@ -53,8 +47,8 @@ class RunningSoftmax {
 
  public:
   // Whether weights are cut off, and whether keys that all count can be weighed `at_once`.
-  static constexpr bool kCuts = kLean;
-  static constexpr bool kAtOnce = kLean && kPatience > 0 && kIsNone<typename Config::Mask> && !Rules::kScored;
+  static constexpr bool kCuts = Cut::kCuts;
+  static constexpr bool kAtOnce = kCuts && kPatience > 0 && kIsNone<typename Config::Mask> && !Rules::kScored;
 
   Number out[Config::kTilesM][kOutSums];
 

@@ -52,6 +52,19 @@ class ChainTile : public SharedTile<kLineCount, kLineBytes> {
   }
 };
 
+// The same by lines an odd number of chunks apart: larger, and a lane's chunks are at constant distances.
+template <int kLineCount, int kLineBytes>
+struct PaddedTile {
+  static_assert(kLineBytes % 16 == 0, "lines are made of chunks");
+  static constexpr int kLines = kLineCount;
+  static constexpr int kPitch = kLineBytes / 16 | 1;
+  static constexpr int kBytes = kLineCount * kPitch * 16;
+  static constexpr int kPeriodChunks = 1;
+
+  static WMMA_CONSTEXPR uint32_t offset(uint32_t line, uint32_t chunk) { return (line * kPitch + chunk) * 16; }
+  static WMMA_CONSTEXPR uint32_t along(uint32_t chunk) { return chunk * 16; }
+};
+
 // Where a lane finds a line's chunks step by step. Steps differ by more than a sum only within a tile's period, so no
 // more addresses than that has are kept.
 template <class Tile, int kChunksOfStep, bool kStepsLoop = false>

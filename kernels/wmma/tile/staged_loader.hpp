@@ -125,6 +125,22 @@ class StagedLoader {
   }
   WMMA_DEVICE void stored() { stored<false>(0); }
 
+  // What was loaded across K as it lies in memory: each load is a chunk of a line of `Across`, of which there is one
+  // for each k.
+  template <class Across>
+  WMMA_DEVICE void store_across(unsigned char* tile) const {
+    static_assert(!kAlong && kWhole && kParts == 1 && kExact, "whole chunks");
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      const Place place = place_of(thread_, i);
+#pragma unroll
+      for (int j = 0; j < kLoads; ++j) {
+        arch::copy<kPiece>(reinterpret_cast<Element*>(tile + Across::offset(place.k + j, place.line / kPiece)),
+                           raw_[i][j]);
+      }
+    }
+  }
+
  private:
   struct Place {
     uint32_t line;

@@ -21,10 +21,15 @@ from wmma_ops.plan.problem import AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, waves_told
 
 _DELTA_THREADS = 256
-_LEAST_ROWS = 65  # that blocks of interleaved waves are for
+_LEAST_ROWS = 65  # that blocks of waves which interleave or march are for
 _OTHERS = 64  # registers beside sums
 # (waves, row tiles, others) of 16-bit types by head size and by who owns the rows: the fastest on an H200.
 _MEASURED = {64: {False: (4, 2, 64), True: (4, 2, 32)}, 128: {False: (4, 2, 32), True: (4, 1, 64)}}
+# Of marching.hpp (waves, others, groups ahead, kept rows), by head size and by who owns the rows: no register is spilled.
+_MARCHING = {
+    "rdna3": {64: {False: (8, 32, 1, 2), True: (8, 32, 1, 2)}, 128: {False: (8, 16, 1, 1), True: (4, 16, 1, 0)}},
+    "rdna4": {64: {False: (8, 32, 3, 2), True: (8, 32, 3, 2)}, 128: {False: (8, 16, 3, 2), True: (8, 16, 1, 2)}},
+}
 _MOST_REGISTERS = {"cdna": 400, "rdna3": 190, "rdna4": 200, "gfx1250": 200, "sm80": 255, "sm89": 255, "sm90": 255}
 
 
@@ -42,14 +47,16 @@ class OwnerConfig:
     asynchronous: bool
     occupancy: int
     side: int = 16  # of the matrix unit's tiles
-    ahead: int = 0  # interleaved: so many groups of products before their own, rows are read
+    ahead: int = 0  # interleaved, marching: so many groups of products before their own, rows are read
+    marches: bool = False
+    kept: int = 2  # marching: of the owned rows, that are in registers: of none, of Q or K, of g_out or V too
     sums_delta: bool = False  # of its queries, for the kernel behind it
     corrects: bool = False  # weights, beside a mask of numbers
 
     @property
     def interleaved(self) -> bool:
         """Whether weights are computed between products, by waves that have a SIMD each."""
-        return self.ahead > 0
+        return self.ahead > 0 and not self.marches
 
     def __str__(self) -> str:
         return (
@@ -57,6 +64,7 @@ class OwnerConfig:
             f"{'queries' if self.owns_keys else 'keys'}, {self.slice} columns"
             + (", asynchronous copies" if self.asynchronous else "")
             + (", interleaved" if self.interleaved else "")
+            + (", a tile ahead" if self.marches else "")
             + (", delta" if self.sums_delta else "")
         )
 
@@ -76,6 +84,11 @@ def shared_bytes(config: OwnerConfig, target: arch.Target, element: torch.dtype,
     step, size = step_of(target, element, lanes, config.side), element.itemsize
     rows = config.waves * config.tiles_m * step.rows
     depths = (config.depth, config.value_depth)
+    if config.marches:
+        line = config.depth * size + 16  # lines along the head size are padded
+        turned = (1 + config.owns_keys) * tile_bytes(target, config.depth, config.others, size)
+        statistics = 2 * config.others * 4 if config.owns_keys else 0
+        return 2 * config.others * line + turned + statistics + (2 - config.kept) * rows * line
     if config.interleaved:
         tiles = sum(tile_bytes(target, config.others, depth, size) for depth in depths)
         turned = depths if config.owns_keys else depths[:1]
@@ -141,35 +154,49 @@ def _measured(problem: AttentionProblem, owns_keys: bool) -> tuple[int, int, int
     return next((shapes[owns_keys] for most, shapes in _MEASURED.items() if most // 2 < widest <= most), None)
 
 
-def interleaved(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> OwnerConfig | None:
-    """The configuration of interleaved.hpp, where it takes the problem: 16-bit rows by whole chunks and of whole tiles,
-    scores that are products, without a mask, and a tile of the others at least: of packed sequences nobody knows."""
+def _goes_by_tiles(problem: AttentionProblem, owns_keys: bool) -> bool:
+    """Whether rows are 16-bit, by whole chunks and of whole tiles, scores are products, without a mask, and there is a tile
+    of the others at least: of packed sequences nobody knows."""
     rows, length = (problem.skv, problem.sq) if owns_keys else (problem.sq, problem.skv)
     orders = {problem.q_order, problem.k_order, problem.v_order, problem.g_order}
     vecs = {problem.q_vec, problem.k_vec, problem.v_vec, problem.g_vec}
-    if (
-        target.family != "cdna"
-        or target.name == "gfx908"
-        or problem.dtype.itemsize != 2
-        or problem.mask is not None
-        or problem.scored
-        or problem.sequences
-        or problem.wide
-        or not {problem.e, problem.ev} <= {64, 128}
-        or orders != {"e"}
-        or vecs != {8}
-        or length < 32
-        or rows < _LEAST_ROWS
-    ):
+    return (
+        problem.dtype.itemsize == 2
+        and problem.mask is None
+        and not problem.scored
+        and not problem.sequences
+        and not problem.wide
+        and {problem.e, problem.ev} <= {64, 128}
+        and orders == {"e"}
+        and vecs == {8}
+        and length >= 32
+        and rows >= _LEAST_ROWS
+    )
+
+
+def interleaved(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> OwnerConfig | None:
+    """The configuration of interleaved.hpp, where it takes the problem."""
+    if target.family != "cdna" or target.name == "gfx908" or not _goes_by_tiles(problem, owns_keys):
         return None
+    length = problem.sq if owns_keys else problem.skv
     widest = max(problem.e, problem.ev)
     others = 64 if widest == 64 and length >= 64 else 32
     ahead = 7 if owns_keys and others * (problem.e + problem.ev) >= 64 * 128 else 3
     return OwnerConfig(owns_keys, 4, 1, others, problem.e, problem.ev, widest, False, 1, side=32, ahead=ahead)
 
 
+def marching(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> OwnerConfig | None:
+    """The configuration of marching.hpp, where it takes the problem: rows of both are alike."""
+    shapes = _MARCHING.get(target.family, {}).get(problem.e)
+    if shapes is None or problem.e != problem.ev or not _goes_by_tiles(problem, owns_keys):
+        return None
+    waves, others, ahead, kept = shapes[owns_keys]
+    e, least = problem.e, waves // (2 * target.simds)
+    return OwnerConfig(owns_keys, waves, 1, others, e, e, e, False, least, ahead=ahead, marches=True, kept=kept)
+
+
 def choose(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> OwnerConfig:
-    if config := interleaved(problem, target, owns_keys):
+    if config := interleaved(problem, target, owns_keys) or marching(problem, target, owns_keys):
         return config
     lanes = is_lanes(target, problem.dtype)
 
@@ -213,7 +240,8 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         **waves_told(target, config.occupancy, config.waves, shared_bytes(config, target, problem.dtype, lanes)),
         "kThreads": config.waves * target.wave,
         "kSharedBytes": shared_bytes(config, target, problem.dtype, lanes),
-        **({"kAhead": config.ahead} if config.interleaved else {}),
+        **({"kAhead": config.ahead} if config.ahead else {}),
+        **({"kKeptRows": config.kept} if config.marches else {}),
     }
     flags = {
         "kLanes": lanes,
@@ -221,7 +249,7 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         "kAsync": config.asynchronous,
         "kCausal": problem.causal,
         "kWide": problem.wide,
-        **({"kSumsDelta": config.sums_delta, "kGrouped": problem.group > 1} if config.interleaved else {}),
+        **({"kSumsDelta": config.sums_delta, "kGrouped": problem.group > 1} if config.ahead else {}),
     }
     members = [
         *aliases({"Element": CPP[problem.dtype], "Mask": CPP[problem.mask], "Rules": rules_type(problem)}),
@@ -231,7 +259,11 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         *constants("int", numbers),
         *constants("bool", flags),
     ]
-    defines = {"WMMA_ATTENTION_INTERLEAVED": config.interleaved, "WMMA_ATTENTION_SEQUENCES": problem.sequences}
+    defines = {
+        "WMMA_ATTENTION_INTERLEAVED": config.interleaved,
+        "WMMA_ATTENTION_MARCHING": config.marches,
+        "WMMA_ATTENTION_SEQUENCES": problem.sequences,
+    }
     return kernel_text("attention_backward.hip", members=members, before=rules_header(problem), defines=defines)
 
 

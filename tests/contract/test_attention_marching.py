@@ -1,0 +1,136 @@
+"""Attention's gradients by waves that march a tile ahead (kernels/wmma/attention/marching.hpp), also of fewer rows than the
+planner has them for; and such kernels that are wrong on purpose."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from planted import Planted, check_that_each_stands_once
+from test_attention_backward import Case, gradients, operands
+from test_attention_interleaved import are_right
+
+from wmma_ops.hardware import arch
+from wmma_ops.plan.attention.loops import backward
+from wmma_ops.runtime import launching
+
+FOLDER = "wmma/attention"
+TARGETS = ("gfx1100", "gfx1151", "gfx1200", "gfx1201")
+# One tile of the others, two, several; whole and ragged ones; more rows than a block; several heads of queries to one of
+# keys; scales of each sign and none; keys that no query sees. Compiling takes longest: several share a kernel.
+CASES = (
+    Case(32, 33, 128, 128, "bfloat16", heads=1, kv_heads=1),
+    Case(64, 70, 64, 64),
+    Case(40, 150, 64, 64, kv_heads=1),
+    Case(140, 97, 128, 128, "bfloat16", heads=1, kv_heads=1, scale=0.5),
+    Case(100, 70, 64, 64, heads=4, causal="bottom_right", kv_heads=2),
+    Case(150, 135, 128, 128, kv_heads=1, causal="top_left", scale=-0.3, lse=True, layout="bshd"),
+    Case(33, 64, 64, 64, scale=0.0),
+)
+
+
+@pytest.fixture
+def any_rows(monkeypatch):
+    """They march however few rows there are; which configurations did."""
+    taken, marching = [], backward.marching
+
+    def noting(problem, target, owns_keys):
+        found = marching(problem, target, owns_keys)
+        taken.append(found)
+        return found
+
+    monkeypatch.setattr(backward, "_LEAST_ROWS", 1)
+    monkeypatch.setattr(backward, "marching", noting)
+    torch.ops.wmma._forget_plans()
+    yield taken
+    torch.ops.wmma._forget_plans()
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_case_marches(target, case, any_rows):
+    are_right(case, target)
+    assert len(any_rows) >= 2
+    assert all(any_rows)
+
+
+@pytest.mark.parametrize("e", [64, 128])
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_query_that_is_no_number_reaches_what_it_sees_alone(target, e, any_rows):
+    case = Case(70, 70, e, e, "bfloat16", heads=1, kv_heads=1, causal="top_left")
+    (q, *others), *rest = operands(case)
+    with torch.no_grad():
+        q[..., 40, 3] = float("nan")
+    g_q, _, g_v = gradients(case, (q, *others), *rest, by=target)
+    assert g_q.isnan().any(-1).flatten().nonzero().flatten().tolist() == [40]
+    assert g_v.isnan().any(-1).flatten().nonzero().flatten().tolist() == list(range(41))
+    assert all(any_rows)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_same_bits_in_any_order_of_the_waves(target, any_rows):
+    case = Case(70, 100, 64, 64, "bfloat16", heads=1, kv_heads=1, causal="bottom_right")
+    given = operands(case)
+    first = gradients(case, *given, by=target)
+    for seed in (3, 4):
+        again = gradients(case, *given, by=target, order="random", seed=seed)
+        assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
+    assert all(any_rows)
+
+
+@pytest.mark.parametrize("target", arch.EMULATED)
+def test_who_marches(target):
+    """That nobody spills for it is a limit of `python -m wmma_ops report`."""
+    for dtype, e, ev, rows, mask, wanted in (
+        (torch.bfloat16, 128, 128, 256, False, True),
+        (torch.float16, 64, 64, 100, False, True),
+        (torch.bfloat16, 64, 128, 256, False, False),
+        (torch.bfloat16, 96, 96, 256, False, False),
+        (torch.float32, 64, 64, 256, False, False),
+        (torch.bfloat16, 128, 128, 64, False, False),
+        (torch.bfloat16, 128, 128, 256, True, False),
+    ):
+        q, v = (torch.empty(1, 2, rows, size, dtype=dtype) for size in (e, ev))
+        bias = torch.zeros(rows, rows, dtype=dtype) if mask else None
+        (problem,) = launching.problems(
+            lambda: torch.ops.wmma._attention_backward(v, q, q, v, v, torch.empty(1, 2, rows), bias),  # noqa: B023
+            arch.target(target),
+        )
+        config = backward.plan(problem, arch.target(target)).config
+        taken = [owner.marches for owner in (config.queries, config.keys)]
+        assert taken == 2 * [wanted and target in TARGETS], (dtype, e, rows)
+
+
+@dataclass(frozen=True)
+class Wrong(Planted):
+    case: Case = CASES[2]
+
+
+LOOP, ROWS, WEIGHTS = (f"marching{part}.hpp" for part in ("", "_rows", "_weights"))
+SCORES, LOADER = "gradient_scores.hpp", "../tile/staged_loader.hpp"
+NEXT_TILE, ASKS = "      end_phase();\n      begin_tile();", "      weights_.ask(next);\n"
+WRONG = (
+    Wrong("no_barrier_in_a_tile", LOOP, "if constexpr (i == Groups::kBefore - Groups::kAhead) end_phase();", ""),
+    Wrong("no_barrier_between_tiles", LOOP, NEXT_TILE, "      begin_tile();"),
+    Wrong("reads_the_next_tile_too_soon", LOOP, NEXT_TILE, "      begin_tile();\n      end_phase();"),
+    Wrong("rows_that_were_not_asked_for", LOOP, "      others_.ask(next);\n", ""),
+    Wrong("the_other_operands_rows", ROWS, "tiles_ + (kSecond ? AlongTile", "tiles_ + (!kSecond ? AlongTile"),
+    Wrong("turned_rows_of_the_other_operand", ROWS, "Start + (kSecond ? Turned", "Start + (!kSecond ? Turned"),
+    Wrong("a_row_off", LOADER, "Across::offset(place.k + j,", "Across::offset((place.k + j) ^ 1,"),
+    Wrong("statistics_of_the_tile_before", LOOP, ASKS, "      weights_.ask(now);\n"),
+    Wrong("statistics_stored_too_soon", LOOP, ASKS, f"{ASKS}      weights_.put();\n"),
+    Wrong("relative_to_no_delta", WEIGHTS, "is_delta_ ? -asked_", "is_delta_ ? Number(0)"),
+    Wrong("slopes_of_no_weights", WEIGHTS, "g[f] *= p[f];", "g[f] *= Number(1);"),
+    Wrong("all_of_a_ragged_tile_counts", SCORES, "bool inside = other >= tile.skipped;", "bool inside = true;"),
+)
+
+
+def test_what_is_replaced_stands_there_once(sources):
+    check_that_each_stands_once(sources / FOLDER, WRONG)
+
+
+@pytest.mark.parametrize("of", WRONG, ids=str)
+def test_is_caught(of, sources, any_rows):
+    of.plant(sources / FOLDER)
+    with pytest.raises((RuntimeError, AssertionError)) as caught:
+        are_right(of.case, "gfx1201")
+    assert "does not compile" not in str(caught.value)
