@@ -48,8 +48,7 @@ void Attention::check_operands() {
     if (i == rows_at) continue;
     bool is_heads = i == heads_at;
     if (vs[i] != ks[i]) {
-      fail_value(op, vn,
-                 "has shape " + shape(v) + "; takes the batch and head dimensions of " + kn + ", " + shape(k));
+      fail_value(op, vn, "has shape " + shape(v) + "; takes the batch and head dimensions of " + kn + ", " + shape(k));
     }
     if (is_heads && enable_gqa) {
       if (ks[i] == 0 ? qs[i] != 0 : qs[i] % ks[i] != 0) {
@@ -75,7 +74,8 @@ void Attention::check_operands() {
 void Attention::check_sequences() {
   Sequences& of = *sequences;
   of.count = -1;
-  for (auto [name, x, more] : {std::tuple{"cu_seq_q", &of.cu_q, 1}, {"cu_seq_k", &of.cu_k, 1},
+  for (auto [name, x, more] : {std::tuple{"cu_seq_q", &of.cu_q, 1},
+                               {"cu_seq_k", &of.cu_k, 1},
                                {"seqused_k", of.used_k ? &*of.used_k : nullptr, 0}}) {
     if (x == nullptr) continue;
     check_storage(op, name, *x, device);
@@ -168,8 +168,8 @@ void Attention::check_of_heads(const char* name, const Tensor& x) const {
   check_storage(op, name, x, device);
   const ScalarType came = type_of(x);
   if (came != type && came != ScalarType::Float) {
-    fail_type(op, name, std::string("is ") + name_of(came) + "; takes float32 or " + name_of(type) + ", as " +
-                            names.q + " has");
+    fail_type(op, name,
+              std::string("is ") + name_of(came) + "; takes float32 or " + name_of(type) + ", as " + names.q + " has");
   }
   check_matrix(op, name, x, head_sizes());
 }

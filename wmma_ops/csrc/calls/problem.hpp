@@ -74,8 +74,8 @@ void check_factor(const char* op, const char* name, double value, ScalarType ope
 
 enum Causal : int64_t { kNotCausal = 0, kTopLeft = 1, kBottomRight = 2 };
 
-// Sequences one after the other along the tokens of attention's tensors: the queries from cu_q[i] to cu_q[i + 1] see the
-// keys from cu_k[i] to cu_k[i + 1], or the first used_k[i] of them.
+// Sequences one after the other along the tokens of attention's tensors: the queries from cu_q[i] to cu_q[i + 1] see
+// the keys from cu_k[i] to cu_k[i + 1], or the first used_k[i] of them.
 struct Sequences {
   Tensor cu_q, cu_k;  // [count + 1]
   OptTensor used_k;   // [count]
