@@ -151,8 +151,11 @@ def _shrink_gemm(module, monkeypatch):
 def _shrink_attention(module, monkeypatch):
     monkeypatch.setattr(module, "LARGE", (module.Shape(1, 2, 48, 48, 16), module.Shape(1, 2, 48, 48, 16, causal=True)))
     monkeypatch.setattr(module, "OTHERS", ())
+    monkeypatch.setattr(
+        module, "RULED", [module.Shape(1, 2, 48, 48, 16, **rule) for rule in ({"window": 9}, {"softcap": 2.0})]
+    )
     monkeypatch.setattr(module, "DECODE", (module.Shape(2, 4, 1, 32, 16, kv_heads=2),))
-    return {"attention, forward": 2, "attention, backward": 2, "attention, decode": 1}
+    return {"attention, rules": 2, "attention, forward": 2, "attention, backward": 2, "attention, decode": 1}
 
 
 def _shrink_gemm_gemm(module, monkeypatch):
