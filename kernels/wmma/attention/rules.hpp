@@ -70,6 +70,12 @@ struct Sight {
   }
 };
 
+// A cap in Math's unit.
+template <class Number, class Math, class Arguments>
+WMMA_DEVICE Number cap_of(const Arguments& p) {
+  return static_cast<Number>(p.rules.cap * static_cast<double>(Math::kUnit));
+}
+
 // A soft cap on scores in Math's unit; those of the forward kernel are products that have the scale's sign already.
 // kQuick: by 1 − 2/(1 + e^2x), off by 2^-21 at most, whatever x is, which is little beside the rounding of 16-bit
 // weights.
@@ -85,7 +91,7 @@ class SoftCap {
   WMMA_DEVICE SoftCap(const Arguments& p, bool is_signed) {
     const double steepness = (kQuick ? 2 * kLog2E : 1.0) * p.rules.steepness;
     steepness_ = static_cast<Number>(is_signed || steepness >= 0 ? steepness : -steepness);
-    cap_ = static_cast<Number>(p.rules.cap * static_cast<double>(Math::kUnit));
+    cap_ = cap_of<Number, Math>(p);
   }
   WMMA_DEVICE Number score(Number product, Number, Number& bend) const {
     const Number x = product * steepness_;
@@ -100,7 +106,7 @@ class SoftCap {
   }
   WMMA_DEVICE Number score(Number product, Number factor) const {
     if constexpr (kQuick) {
-      return capped(Math::inverse(Number(1) + Math::exp(product * steepness_)));
+      return inverted_score(-Math::inverse(Number(1) + Math::exp(product * steepness_)));
     } else {
       Number bend;
       return score(product, factor, bend);
@@ -121,13 +127,11 @@ class SoftCap {
     c = arch::fma(cd, power_d, cd);
     d = cd * of_c;
   }
+#endif
   WMMA_DEVICE Number inverted_score(Number inverse) const { return arch::fma(twice_the_cap(), inverse, cap_); }
   WMMA_DEVICE Number twice_the_cap() const { return Number(2) * cap_; }
-#endif
 
  private:
-  WMMA_DEVICE Number capped(Number inverse) const { return arch::fma(Number(-2) * cap_, inverse, cap_); }
-
   Number cap_;
   Number steepness_;
 };

@@ -206,7 +206,7 @@ class RunningSoftmax {
   // Whether rows need no second look at their scores.
   template <class Arguments>
   static WMMA_DEVICE bool looks_once(const Arguments& p) {
-    if constexpr (kBoundedScores) return 2 * p.rules.cap * static_cast<double>(Math::kUnit) <= kMostApart;
+    if constexpr (kBoundedScores) return Number(2) * cap_of<Number, Math>(p) <= Number(kMostApart);
     return false;
   }
 
@@ -411,7 +411,7 @@ class RunningSoftmax {
         Number sum = Link::fold(sum_[m][i], plus);
         if (kCuts) sum *= Number(1) / kExcess;
         Number largest = largest_[m][i];
-        if constexpr (kCountsFromCap<Config>) largest += static_cast<Number>(p.rules.cap) * Math::kUnit;
+        if constexpr (kCountsFromCap<Config>) largest += cap_of<Number, Math>(p);
         act(m, i, m * Link::kRows + Link::row(lane, i), largest, sum);
       }
     }

@@ -101,12 +101,12 @@ struct WarpgroupTiles {
           place(p, tile_of(p, Config::kSplit ? index / p.splits : index)),
           first_row(place.tile * kBlockRows),
           end(p.skv) {
-      int share = p.keys_of_split;  // what a window leaves is split
-      if constexpr (kWindowed) {
-        bound(*this, p, place, first_row, first_row + kBlockRows);
-        share = ((end - begin + kKeys - 1) / kKeys + p.splits - 1) / p.splits * kKeys;
-      }
       if constexpr (Config::kSplit) {
+        int share = p.keys_of_split;
+        if constexpr (kWindowed) {  // what it leaves is split
+          bound(*this, p, place, first_row, first_row + kBlockRows);
+          share = ((end - begin + kKeys - 1) / kKeys + p.splits - 1) / p.splits * kKeys;
+        }
         begin += static_cast<int>(split) * share;
         end = end - begin < share ? end : begin + share;
       }

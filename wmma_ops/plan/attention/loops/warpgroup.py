@@ -69,8 +69,8 @@ def takes(problem: AttentionProblem, target: arch.Target) -> bool:
     along = (problem.q_order, problem.k_order, problem.v_order) == ("e", "e", "e")
     whole = (problem.q_vec, problem.k_vec, problem.v_vec) == (8, 8, 8)
     fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31
-    fits = fits and not problem.sequences
-    return target.name == "sm_90a" and problem.dtype.itemsize == 2 and along and whole and fits
+    alone = not problem.sequences  # of which boxes would have rows of neighbours
+    return target.name == "sm_90a" and problem.dtype.itemsize == 2 and along and whole and fits and alone
 
 
 def candidates(problem: AttentionProblem, target: arch.Target) -> list[WarpgroupConfig]:
