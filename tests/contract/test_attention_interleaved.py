@@ -5,14 +5,15 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from gradient_loops import are_right, check_no_number_reaches_what_it_sees_alone, taking_any_rows
+from orders import check_any_order
 from planted import Planted, check_that_each_stands_once
-from test_attention_backward import Case, gradients, in_float64, operands
+from test_attention_backward import Case, gradients, operands
 
 import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.plan.attention.loops import backward
 from wmma_ops.runtime import launching
-from wmma_ops.testing.reference import unit
 
 FOLDER = "wmma/attention"
 TARGETS = ("gfx90a", "gfx942", "gfx950")
@@ -33,29 +34,7 @@ CASES = (
 
 @pytest.fixture
 def any_rows(monkeypatch):
-    """Interleaved however few rows there are; which configurations were."""
-    taken, interleaved = [], backward.interleaved
-
-    def noting(problem, target, owns_keys):
-        found = interleaved(problem, target, owns_keys)
-        taken.append(found)
-        return found
-
-    monkeypatch.setattr(backward, "_LEAST_ROWS", 1)
-    monkeypatch.setattr(backward, "interleaved", noting)
-    torch.ops.wmma._forget_plans()
-    yield taken
-    torch.ops.wmma._forget_plans()
-
-
-def are_right(case: Case, target: str) -> None:
-    given = operands(case)
-    want, own = in_float64(case, *given), gradients(case, *given)
-    got = gradients(case, *given, by=target)
-    for name, x, exact, other in zip("qkv", got, want, own, strict=True):
-        error, theirs = (x.double() - exact).abs().max(), (other.double() - exact).abs().max()
-        floor = 4 * unit(x.dtype) * exact.abs().max()
-        assert error <= 2 * theirs + floor, f"g_{name} of {case}: {error:.3g}, in the same type on the CPU {theirs:.3g}"
+    yield from taking_any_rows(monkeypatch, "interleaved")
 
 
 @pytest.mark.parametrize("half", range(2))
@@ -69,13 +48,7 @@ def test_half_of_the_values(target, half, any_rows):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_query_that_is_no_number_reaches_what_it_sees_alone(target, any_rows):
-    case = Case(70, 70, 64, 64, "bfloat16", heads=1, kv_heads=1, causal="top_left")
-    (q, *others), *rest = operands(case)
-    with torch.no_grad():
-        q[..., 40, 3] = float("nan")
-    g_q, _, g_v = gradients(case, (q, *others), *rest, by=target)
-    assert g_q.isnan().any(-1).flatten().nonzero().flatten().tolist() == [40]
-    assert g_v.isnan().any(-1).flatten().nonzero().flatten().tolist() == list(range(41))
+    check_no_number_reaches_what_it_sees_alone(target, 64)
     assert all(any_rows)
 
 
@@ -83,12 +56,12 @@ def test_a_query_that_is_no_number_reaches_what_it_sees_alone(target, any_rows):
 def test_the_same_bits_in_any_order_of_the_waves(target, any_rows):
     case = Case(100, 140, 64, 64, "bfloat16", heads=2, kv_heads=1, causal="bottom_right")
     given = operands(case)
-    with wmma_ops.emulate(target):
-        first = gradients(case, *given)
-    for seed in (3, 4):
-        with wmma_ops.emulate(target, order="random", seed=seed):
-            again = gradients(case, *given)
-        assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
+
+    def compute(**how):
+        with wmma_ops.emulate(target, **how):
+            return gradients(case, *given)
+
+    check_any_order(compute, seeds=(3, 4))
     assert all(any_rows)
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from gradient_loops import are_right, check_no_number_reaches_what_it_sees_alone, taking_any_rows
+from orders import check_any_order
 from planted import Planted, check_that_each_stands_once
 from test_attention_backward import Case, gradients, operands
-from test_attention_interleaved import are_right
 
 from wmma_ops.hardware import arch
 from wmma_ops.plan.attention.loops import backward
@@ -30,19 +31,7 @@ CASES = (
 
 @pytest.fixture
 def any_rows(monkeypatch):
-    """They march however few rows there are; which configurations did."""
-    taken, marching = [], backward.marching
-
-    def noting(problem, target, owns_keys):
-        found = marching(problem, target, owns_keys)
-        taken.append(found)
-        return found
-
-    monkeypatch.setattr(backward, "_LEAST_ROWS", 1)
-    monkeypatch.setattr(backward, "marching", noting)
-    torch.ops.wmma._forget_plans()
-    yield taken
-    torch.ops.wmma._forget_plans()
+    yield from taking_any_rows(monkeypatch, "marching")
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -56,13 +45,7 @@ def test_every_case_marches(target, case, any_rows):
 @pytest.mark.parametrize("e", [64, 128])
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_query_that_is_no_number_reaches_what_it_sees_alone(target, e, any_rows):
-    case = Case(70, 70, e, e, "bfloat16", heads=1, kv_heads=1, causal="top_left")
-    (q, *others), *rest = operands(case)
-    with torch.no_grad():
-        q[..., 40, 3] = float("nan")
-    g_q, _, g_v = gradients(case, (q, *others), *rest, by=target)
-    assert g_q.isnan().any(-1).flatten().nonzero().flatten().tolist() == [40]
-    assert g_v.isnan().any(-1).flatten().nonzero().flatten().tolist() == list(range(41))
+    check_no_number_reaches_what_it_sees_alone(target, e)
     assert all(any_rows)
 
 
@@ -70,10 +53,7 @@ def test_a_query_that_is_no_number_reaches_what_it_sees_alone(target, e, any_row
 def test_the_same_bits_in_any_order_of_the_waves(target, any_rows):
     case = Case(70, 100, 64, 64, "bfloat16", heads=1, kv_heads=1, causal="bottom_right")
     given = operands(case)
-    first = gradients(case, *given, by=target)
-    for seed in (3, 4):
-        again = gradients(case, *given, by=target, order="random", seed=seed)
-        assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
+    check_any_order(lambda **how: gradients(case, *given, by=target, **how), seeds=(3, 4))
     assert all(any_rows)
 
 

@@ -1,0 +1,47 @@
+"""What is asked of every main loop of attention's gradients that the planner has for many rows."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from test_attention_backward import Case, gradients, in_float64, operands
+
+from wmma_ops.plan.attention.loops import backward
+from wmma_ops.testing.reference import unit
+
+
+def taking_any_rows(monkeypatch: pytest.MonkeyPatch, loop: str) -> Iterator[list]:
+    """The loop is taken however few rows there are; which configurations were."""
+    taken, chosen = [], getattr(backward, loop)
+
+    def noting(problem, target, owns_keys):
+        found = chosen(problem, target, owns_keys)
+        taken.append(found)
+        return found
+
+    monkeypatch.setattr(backward, "_LEAST_ROWS", 1)
+    monkeypatch.setattr(backward, loop, noting)
+    torch.ops.wmma._forget_plans()
+    yield taken
+    torch.ops.wmma._forget_plans()
+
+
+def are_right(case: Case, target: str) -> None:
+    given = operands(case)
+    want, own = in_float64(case, *given), gradients(case, *given)
+    got = gradients(case, *given, by=target)
+    for name, x, exact, other in zip("qkv", got, want, own, strict=True):
+        error, theirs = (x.double() - exact).abs().max(), (other.double() - exact).abs().max()
+        floor = 4 * unit(x.dtype) * exact.abs().max()
+        assert error <= 2 * theirs + floor, f"g_{name} of {case}: {error:.3g}, in the same type on the CPU {theirs:.3g}"
+
+
+def check_no_number_reaches_what_it_sees_alone(target: str, e: int) -> None:
+    """A query that is none: the gradients of keys before it are none either, and of no other query."""
+    case = Case(70, 70, e, e, "bfloat16", heads=1, kv_heads=1, causal="top_left")
+    (q, *others), *rest = operands(case)
+    with torch.no_grad():
+        q[..., 40, 3] = float("nan")
+    g_q, _, g_v = gradients(case, (q, *others), *rest, by=target)
+    assert g_q.isnan().any(-1).flatten().nonzero().flatten().tolist() == [40]
+    assert g_v.isnan().any(-1).flatten().nonzero().flatten().tolist() == list(range(41))
