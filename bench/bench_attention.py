@@ -3,6 +3,7 @@
 python bench/bench_attention.py [--quick] [--json FILE]
 """
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -72,6 +73,41 @@ RULED = (
     Shape(1, 32, 16384, 16384, 128, window=1024),
     Shape(4, 16, 4096, 4096, 64, window=512),
     Shape(2, 24, 4608, 4608, 128, softcap=20.0),
+)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Sequences one after the other, from the longest to the shortest in equal steps, in no order."""
+
+    tokens: int
+    sequences: int
+    longest: int
+    heads: int
+    e: int
+    causal: bool = False
+
+    def __str__(self) -> str:
+        causal = " causal" if self.causal else ""
+        return f"{self.tokens} in {self.sequences} up to {self.longest} h{self.heads} d{self.e}{causal}"
+
+    @property
+    def lengths(self) -> list[int]:
+        fall = 2 * (self.longest - self.tokens / self.sequences) / (self.sequences - 1)
+        found = [round(self.longest - i * fall) for i in range(self.sequences)]
+        found[-1] += self.tokens - sum(found)
+        random.Random(0).shuffle(found)
+        return found
+
+    @property
+    def flops(self) -> float:
+        return sum(4 * self.heads * x * x * self.e for x in self.lengths) / (2 if self.causal else 1)
+
+
+PACKED = tuple(
+    Packed(*sizes, causal)
+    for sizes in ((16384, 13, 1979, 32, 128), (32768, 60, 973, 16, 64))
+    for causal in (True, False)
 )
 PEERS = {
     "flash": SDPBackend.FLASH_ATTENTION,
@@ -173,7 +209,33 @@ def ruled(shape: Shape) -> Calls:
     return Calls({OURS: call, "flex": peer}, flops=None, error=check(call(), peer()))
 
 
+def packed(shape: Packed) -> Calls:
+    options = {"dtype": torch.bfloat16, "device": running.DEVICE}
+    q, k, v = (torch.randn(shape.tokens, shape.heads, shape.e, **options) for _ in range(3))
+    ends = torch.tensor([0, *shape.lengths], device=running.DEVICE).cumsum(0).int()
+    given = q, k, v, ends, ends, shape.longest, shape.longest
+    window = (-1, 0) if shape.causal else (-1, -1)
+
+    def call() -> torch.Tensor:
+        return wmma_ops.varlen_attention(*given, window_size=window)[0]
+
+    one_by_one = zip(*(x.transpose(0, 1).split(shape.lengths, dim=1) for x in (q, k, v)), strict=True)
+    want = [F.scaled_dot_product_attention(*of, is_causal=shape.causal).transpose(0, 1) for of in one_by_one]
+    calls, missing = {OURS: call}, {}
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+
+        peer = partial(varlen_attn, *given, window_size=window)
+        peer()
+        calls["varlen_attn"] = peer
+    except (ImportError, RuntimeError, NotImplementedError) as error:
+        missing["varlen_attn"] = str(error).strip().splitlines()[0].partition(". ")[0]
+    return Calls(calls, missing, shape.flops, error=check(call(), torch.cat(want)))
+
+
 def cases() -> Iterator[Case]:
+    for shape in PACKED:
+        yield Case("attention, packed", str(shape), partial(packed, shape), ("varlen_attn",), running.DEVICE)
     for shape in RULED:
         yield Case("attention, rules", str(shape), partial(ruled, shape), ("flex",), running.DEVICE)
     for group, make, shapes in (

@@ -12,6 +12,7 @@ import wmma_ops
 from wmma_ops.emulator.global_races import GlobalRaces
 from wmma_ops.hardware import arch
 from wmma_ops.plan.attention import planner
+from wmma_ops.plan.attention.loops import warpgroup
 from wmma_ops.runtime import launching
 from wmma_ops.testing import VarlenAttentionCase, run
 from wmma_ops.testing.reference import unit
@@ -142,7 +143,8 @@ def test_which_loops_take_sequences(target):
     (found,) = launching.problems(call, arch.target(target))
     plan = planner.plan(found, arch.target(target))
     assert getattr(plan.config, "in_turns", False) == target.startswith("gfx")
-    assert plan.launches[-1].kernel == "attention_rest"
+    assert [launch.kernel for launch in plan.launches].count("attention_rest") == 1
+    assert (warpgroup.WarpgroupConfig is type(plan.config)) == (target == "sm_90a")
 
 
 @pytest.mark.parametrize("backward", [False, True])

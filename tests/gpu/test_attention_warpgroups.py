@@ -12,7 +12,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.plan.attention import planner
 from wmma_ops.plan.attention.loops import warpgroup, warpgroup_gradients
 from wmma_ops.runtime import driver, launching
-from wmma_ops.testing import AttentionCase, Mismatch, run
+from wmma_ops.testing import AttentionCase, Mismatch, VarlenAttentionCase, run
 from wmma_ops.testing.reference import unit
 from wmma_ops.testing.suite import operands
 
@@ -60,6 +60,28 @@ RULED = [
     AttentionCase(heads=1, sq=200, skv=900, e=64, dtype="float16", softcap=20.0, window=(200, 100), causal="top_left"),
     AttentionCase(batch=2, heads=8, kv_heads=2, sq=2, skv=3000, e=128, dtype="bfloat16", softcap=20.0),
 ]
+# Tiles that end with their sequence or go on into the next, sequences without queries or keys, keys that are not there
+# yet; heads that share keys, packed; keys that are split; bounds from the last key of each.
+SEQUENCES = [
+    VarlenAttentionCase(queries=(300, 1, 0, 200, 64), keys=(300, 400, 9, 633, 0), e=64, dtype="float16"),
+    VarlenAttentionCase(queries=(300, 130, 700), keys=(300, 400, 700), e=64, dtype="bfloat16", window=(-1, 0), beyond=50),
+    VarlenAttentionCase(
+        queries=(640, 128, 500), keys=(640, 200, 555), heads=4, kv_heads=2, e=128, dtype="bfloat16", window=(-1, 0)
+    ),
+    VarlenAttentionCase(queries=(129, 400), keys=(700, 100), e=128, dtype="float16", number="int64", scale=-0.3),
+    VarlenAttentionCase(
+        queries=(1, 3, 1, 2), keys=(900, 300, 5, 1000), used=(700, 0, 5, 999), heads=8, kv_heads=2, e=128,
+        dtype="bfloat16", sinks="heads", window=(-1, 0),
+    ),
+    VarlenAttentionCase(
+        queries=(200, 333), keys=(350, 333), e=96, ev=72, dtype="bfloat16", window=(130, 20), softcap=3.0, layout="htd"
+    ),
+    VarlenAttentionCase(queries=(90, 200), keys=(900, 200), e=64, dtype="float16", slopes="own", window=(-1, 0)),
+    VarlenAttentionCase(queries=(200, 70), keys=(340, 170), e=256, ev=200, dtype="bfloat16"),
+    VarlenAttentionCase(queries=(150, 80) * 9, keys=(200, 90) * 9, e=64, dtype="bfloat16", softcap=5.0, beyond=9),
+]  # fmt: skip
+# The rows of the second one are there when those of the first one are.
+LATE = VarlenAttentionCase(queries=(40, 30), keys=(2000, 10), heads=72, e=64, dtype="float16")
 CAUSAL = AttentionCase(batch=2, heads=40, sq=300, skv=350, e=64, dtype="float16", causal="bottom_right", scale=1.0)
 PASSED = AttentionCase(batch=2, heads=40, sq=576, skv=600, e=64, dtype="float16", causal="bottom_right")  # by three
 CAPPED = AttentionCase(heads=2, sq=256, skv=512, e=64, dtype="bfloat16", causal="top_left", softcap=5.0)
@@ -94,9 +116,49 @@ def forced(monkeypatch):
 @pytest.mark.parametrize("number", range(6))
 def test_values(number, forced):
     planned = forced(number)
-    for case in CASES + RULED:
+    for case in CASES + RULED + SEQUENCES:
         run(case, "cuda")
-    assert len(planned) == len(CASES + RULED)
+    assert len(planned) == len(CASES + RULED + SEQUENCES)
+
+
+def _numbers(x: list[int]) -> torch.Tensor:
+    return torch.tensor(x, dtype=torch.int32, device="cuda")
+
+
+@needs_gpu
+def test_sequences_in_a_graph():
+    """Where they start may change from one replay to the next."""
+    q, k, v = (torch.randn(900, 8, 128, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+    ends = _numbers([0, 300, 700, 900])
+    call = lambda ends: wmma_ops.varlen_attention(q, k, v, ends, ends, 500, 500, window_size=(-1, 0))  # noqa: E731
+    call(ends)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        again = call(ends)
+    for others in ([0, 300, 700, 900], [0, 10, 500, 870], [0, 0, 450, 900]):
+        ends.copy_(_numbers(others))
+        for x in again:
+            x.fill_(torch.nan)
+        graph.replay()
+        assert all(map(torch.equal, again, call(_numbers(others))))
+
+
+@needs_gpu
+def test_wrong_numbers_reach_nothing_outside():
+    """Beside the tensors all is NaN, and what is not the results' stays as it is."""
+    memory = torch.full((3, 1000, 4, 64), torch.nan, dtype=torch.bfloat16, device="cuda")
+    q, k, v = memory[:, 300:700].copy_(torch.randn(3, 400, 4, 64))
+    for ends_q, ends_k in (
+        ([0, 300, 70, 290], [0, 350, 20, 41]),
+        ([-90, 50, 2**31 - 1, 12], [7, -(2**31), 500, 9]),
+        ([0, 400, 800, 1200], [300, 600, 900, 400]),
+    ):
+        for window in ((-1, -1), (-1, 0), (60, 9)):
+            out, lse = wmma_ops.varlen_attention(
+                q, k, v, _numbers(ends_q), _numbers(ends_k), 350, 390, window_size=window
+            )
+            assert out.isfinite().all()
+            assert not lse.isnan().any()
 
 
 @needs_gpu
@@ -234,7 +296,7 @@ class Wrong:
     old: str
     new: str
     file: str = KERNEL
-    case: AttentionCase = CAUSAL
+    case: AttentionCase | VarlenAttentionCase = CAUSAL
 
     def __str__(self) -> str:
         return self.name
@@ -262,6 +324,17 @@ WRONG = [
         "seen = Sight::keys_end(p, place.query(first) + kKeys, x.begin, x.end);",
         TILES,
     ),
+    Wrong("queries_of_the_first_sequence", "place.head, work.query(row));", "place.head, row);", TILES, SEQUENCES[1]),
+    Wrong("keys_of_the_first_sequence", "(work.key(work.last))", "(work.last)", TILES, SEQUENCES[1]),
+    Wrong(
+        "results_of_the_first_sequence",
+        "place.head, work.query(first_row), box);",
+        "place.head, first_row, box);",
+        case=LATE,
+    ),
+    Wrong("values_that_are_no_numbers", "if (there >= kKeys) return;", "return;", case=SEQUENCES[8]),
+    Wrong("rows_of_a_warpgroup_passed", "first >= place.rows)", "first + 16 >= place.rows)", case=SEQUENCES[1]),
+    Wrong("a_box_with_rows_of_a_neighbour", "first_row + 16 <= place.rows)", "first_row < place.rows)", case=LATE),
 ]
 
 

@@ -67,11 +67,10 @@ struct SequencesArguments : RuledAttentionArguments {
 };
 
 // For the kernel whose tiles sm_90's copy engine brings and, where it can, takes away.
-struct MappedAttentionArguments : AttentionArguments {
+struct MappedAttentionArguments : SequencesArguments {
   TileMap q_map, k_map, v_map, out_map, g_out_map;
   int team;    // gradients: blocks that share a head's keys
   int passes;  // in which each of them has some
-  ScoreArguments rules;
 };
 
 }  // namespace wmma

@@ -6,6 +6,7 @@
 // is read or written.
 #pragma once
 
+#include <wmma/arch/sm90.hpp>
 #include <wmma/attention/rules.hpp>
 
 namespace wmma {
@@ -50,10 +51,9 @@ WMMA_DEVICE void move_rows(int rows, Operands&... operands) {
 
 // The arguments of one sequence: bounds and places count from where its last query stands, at its last key.
 template <class T, class Number>
-WMMA_DEVICE SequencesArguments arguments_of(const SequencesArguments& all, int index) {
+WMMA_DEVICE SequencesArguments arguments_of(const SequencesArguments& all, const Stretch& queries,
+                                            const Stretch& keys) {
   SequencesArguments p = all;
-  const Stretch queries = queries_of(all.sequences, index);
-  const Stretch keys = keys_of(all.sequences, index);
   move_rows<T>(queries.start, p.q, p.out, p.g_out, p.g_q);
   move_rows<Number>(queries.start, p.lse, p.delta);
   move_rows<T>(keys.start, p.k, p.v, p.g_k, p.g_v);
@@ -74,10 +74,35 @@ struct OfSequences {
 
   static WMMA_DEVICE void run(const Arguments& all) {
     const int index = static_cast<int>(uniform(Kernel::place_of(all).batch));
-    const Arguments own = arguments_of<typename Kernel::T, typename Kernel::Number>(all, index);
+    const Arguments own = arguments_of<typename Kernel::T, typename Kernel::Number>(
+        all, queries_of(all.sequences, index), keys_of(all.sequences, index));
     const auto place = Kernel::place_of(own);
     if (place.tile * Kernel::kBlockRows < place.rows) Kernel::run(own);
   }
+};
+
+// What a block that walks through tiles of all sequences looks at for one of them: that sequence, and where in the
+// tensors it starts.
+template <class T, class Number>
+struct OneSequence {
+  Stretch queries;
+  Stretch keys;
+  SequencesArguments own;
+
+  WMMA_DEVICE OneSequence(const SequencesArguments& all, int index)
+      : queries(queries_of(all.sequences, index)),
+        keys(keys_of(all.sequences, index)),
+        own(arguments_of<T, Number>(all, queries, keys)) {}
+  WMMA_DEVICE uint32_t query(uint32_t row) const { return queries.start + row; }
+  WMMA_DEVICE uint32_t key(uint32_t row) const { return keys.start + row; }
+};
+// Where there are none: everything.
+struct NoSequence {
+  const RuledAttentionArguments& own;
+
+  WMMA_DEVICE NoSequence(const RuledAttentionArguments& all, int) : own(all) {}
+  WMMA_DEVICE uint32_t query(uint32_t row) const { return row; }
+  WMMA_DEVICE uint32_t key(uint32_t row) const { return row; }
 };
 
 // Of rows of all sequences and heads, as if each sequence were as long as may be (see rows.hpp).
@@ -103,6 +128,10 @@ class SequencesRest {
  public:
   static WMMA_DEVICE void run(const SequencesArguments& p) {
     const SequenceArguments& of = p.sequences;
+    if constexpr (Config::kClears) {  // how many tiles the blocks of the next kernel have been dealt
+      if (blockIdx.x + blockIdx.y + threadIdx.x == 0) *static_cast<uint32_t*>(p.partial) = 0;
+      arch::let_next_start();
+    }
     const int index = static_cast<int>(blockIdx.x);
     if (index > of.count) return;
     const Span queries = between(index, [&](int i) { return queries_of(of, i); });

@@ -79,17 +79,22 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
  private:
   // Those of the block's tiles of keys that a warpgroup's own rows look at.
   struct Span {
-    static constexpr bool kOwn = Tiles::kBlockRows > kKeys && !kPacked && (Config::kCausal || Tiles::kWindowed);
+    static constexpr bool kBounds = Tiles::kBlockRows > kKeys && (Config::kCausal || Tiles::kWindowed);
+    static constexpr bool kOwn = !kPacked && (kBounds || Tiles::kSequences);
     int begin;
     int end;
     int whole_begin;  // as the block's
     int whole;
 
-    WMMA_DEVICE Span(const Arguments& p, const typename Tiles::Work& work, const Place& place, uint32_t group)
+    WMMA_DEVICE Span(const typename Tiles::Work& work, const Place& place, uint32_t group)
         : begin(work.begin), end(work.end), whole_begin(work.whole_begin), whole(work.whole) {
       if constexpr (kOwn) {
         const uint32_t first = work.first_row + group * kGroupRows;
-        Tiles::bound(*this, p, place, first < place.rows ? first : place.rows - 1, first + kGroupRows);
+        if (Tiles::kSequences && first >= place.rows) {
+          end = begin;
+        } else {
+          Tiles::bound(*this, work.own, place, first < place.rows ? first : place.rows - 1, first + kGroupRows);
+        }
       }
     }
   };
@@ -131,29 +136,24 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       is_kept = false;
     };
     for (int other = group - 1; other >= 0; --other) arch::barrier_pass<kTakers>(kTurns + other);
-    for (typename Tiles::Walk walk(p); walk.more(); walk.next()) {
-      if (!walk.is_there()) continue;
-      const typename Tiles::Work work(p, walk.index());
-      const uint32_t first_row = work.first_row + group * kGroupRows + wave * 16;
-      Place place = work.place;  // with the warpgroup's own rows
-      if constexpr (kPacked) {
-        const uint32_t after = work.first_row + (group + 1) * kGroupRows;
-        place.rows = after < place.rows ? after : place.rows;
-      }
+    const auto take_one = [&](const typename Tiles::Work& work, uint32_t index) {
+      if (!work.is_there()) return;
+      const uint32_t first_row = first_row_of(work, group, wave);
+      const Place place = place_of(work, group);
       x.rows.clear();
       if constexpr (Config::Rules::kSinks) {
-        if (!Config::kSplit || work.split == 0) x.rows.begin_with_sinks(p, place, first_row, x.lane, x.factor);
+        if (!Config::kSplit || work.split == 0) x.rows.begin_with_sinks(work.own, place, first_row, x.lane, x.factor);
       }
       if (work.tiles > 0) {
         // 1. The queries.
-        queries.await(query);
+        if constexpr (!Tiles::kDeals) queries.await(query);
         if (scale.sign != 1.0f) {
           multiply_queries(dynamic_shared<unsigned char>() + (queries.place(query) - start), scale.sign, group);
         }
         x.queries = QueryTile::operand(queries.place(query));
-        const Mask mask(p, place, x.lane, first_row, work.end);
+        const Mask mask(work.own, place, x.lane, first_row, work.end);
         // 2. The tiles; those whose every key counts for every row come last, but for those where a window begins.
-        const Span span(p, work, place, group);
+        const Span span(work, place, group);
         float scores[1][kSums];
         int key = work.last;
         if constexpr (Span::kOwn) {
@@ -161,6 +161,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
         }
         if (!Span::kOwn || key >= span.begin) {
           first_step(x, scores, mask, key);
+          if constexpr (Tiles::kSequences) clear_values(x, start, work.own.skv - key);
           give_back();
           key -= kKeys;
           for (; key >= span.begin && key >= span.whole; key -= kKeys) step<true>(x, scores, mask, key);
@@ -175,22 +176,48 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
           give_back();
         }
       }
-      // 3. The results.
-      if constexpr (Config::kSplit) {
-        x.rows.store_partial(p, place, work.split, first_row, x.lane);
-      } else if (kMappedOut && work.tiles > 0) {
-        store(p, x, place, first_row, queries.place(query) + wave * ResultBox::kBytes);
+      // 3. The results. Where a sequence's belong is found anew: to know it all the while takes registers.
+      const uint32_t box = queries.place(query) + wave * ResultBox::kBytes;
+      if constexpr (Tiles::kSequences) {
+        arch::hold(index);
+        finish(p, x, typename Tiles::Work(p, index), wave, box);
       } else {
-        x.rows.store(p, place, first_row, x.lane);
+        finish(p, x, work, wave, box);
       }
-      if (work.tiles > 0) {
+      if (Tiles::kDeals || work.tiles > 0) {
+        if (work.tiles == 0) give_back();
         before = query;
         is_kept = true;
         if constexpr (Config::kQueryStages == 1) give_back();
         query.next();
       }
+    };
+    if constexpr (Tiles::kDeals) {
+      for (;;) {
+        queries.await(query);
+        const uint32_t index = *Tiles::dealt(query, group);
+        if (index >= Tiles::works_of(p)) break;
+        take_one(typename Tiles::Work(p, index), index);
+      }
+    } else {
+      for (typename Tiles::Walk walk(p); walk.more(); walk.next()) {
+        if (walk.is_there()) take_one(typename Tiles::Work(p, walk.index()), walk.index());
+      }
     }
     if (x.lane == 0) arch::await_stores_read<0>();
+  }
+
+  static WMMA_DEVICE uint32_t first_row_of(const typename Tiles::Work& work, uint32_t group, uint32_t wave) {
+    return work.first_row + group * kGroupRows + wave * 16;
+  }
+  // With the warpgroup's own rows.
+  static WMMA_DEVICE Place place_of(const typename Tiles::Work& work, uint32_t group) {
+    Place place = work.place;
+    if constexpr (kPacked) {
+      const uint32_t after = work.first_row + (group + 1) * kGroupRows;
+      place.rows = after < place.rows ? after : place.rows;
+    }
+    return place;
   }
 
   // ---- a turn at the matrix unit: whoever has asked for its products lets the others ask for theirs
@@ -315,9 +342,46 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     arch::barrier_meet<kGroupThreads>(kMeetings + group);
   }
 
-  // A wave's results by way of its queries' lines, which none of its warpgroup reads any more.
-  static WMMA_DEVICE void store(const Arguments& p, Taking& x, const Place& place, uint32_t first_row, uint32_t own) {
-    x.rows.divide(p, place, first_row, x.lane);
+  // Of a sequence's last tile, of which `there` keys are its own, or more than that: the values behind these, which are
+  // another's, count for nothing, but what is not a number would count as that.
+  static WMMA_DEVICE void clear_values(Taking& x, uint32_t start, int there) {
+    if (there >= kKeys) return;
+    x.values.await(x.value);
+    unsigned char* tile = dynamic_shared<unsigned char>() + (x.values.place(x.value) - start);
+    const uint32_t none[4] = {};
+    const uint32_t first = static_cast<uint32_t>(there) * 128 + threadIdx.x % kGroupThreads * 16;
+#pragma unroll
+    for (int box = 0; box < ValueTile::kBoxes; ++box) {
+      for (uint32_t at = first; at < ValueTile::kBoxBytes; at += kGroupThreads * 16) {
+        arch::copy_bytes<16>(tile + box * ValueTile::kBoxBytes + at, none);
+      }
+    }
+    arch::fence_matrix_unit();
+    arch::barrier_meet<kGroupThreads>(kMeetings + x.group);
+  }
+
+  static WMMA_DEVICE void finish(const Arguments& p, Taking& x, const typename Tiles::Work& work, uint32_t wave,
+                                 uint32_t box) {
+    const uint32_t first_row = first_row_of(work, x.group, wave);
+    const Place place = place_of(work, x.group);
+    if constexpr (Config::kSplit) {
+      x.rows.store_partial(work.own, place, work.split, first_row, x.lane);
+    } else if (kMappedOut && work.tiles > 0) {
+      if (!Tiles::kSequences || first_row + 16 <= place.rows) {
+        store(p, x, work, place, first_row, box);
+      } else {  // a box would have rows of a neighbour
+        arch::barrier_meet<kGroupThreads>(kMeetings + x.group);
+        x.rows.store(work.own, place, first_row, x.lane);
+      }
+    } else {
+      x.rows.store(work.own, place, first_row, x.lane);
+    }
+  }
+
+  // A wave's results by way of its queries' lines, which none of its warpgroup reads any more once all meet.
+  static WMMA_DEVICE void store(const Arguments& p, Taking& x, const typename Tiles::Work& work, const Place& place,
+                                uint32_t first_row, uint32_t own) {
+    x.rows.divide(work.own, place, first_row, x.lane);
     arch::barrier_meet<kGroupThreads>(kMeetings + x.group);
 #pragma unroll
     for (int box = 0; box < ValueTile::kBoxes; ++box) {
@@ -337,7 +401,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
 #pragma unroll
       for (int box = 0; box < ValueTile::kBoxes; ++box) {
         int32_t at[4];
-        box_coordinates<T>(at, p.out, place.batch, place.head, first_row, box);
+        box_coordinates<T>(at, p.out, place.batch, place.head, work.query(first_row), box);
         arch::store_box<4>(own + box * QueryTile::kBoxBytes, &p.out_map, at);
       }
       arch::commit_stores();

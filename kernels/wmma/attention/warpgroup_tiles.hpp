@@ -3,7 +3,8 @@
 // them.
 #pragma once
 
-#include <wmma/attention/rules.hpp>
+#include <wmma/atomics.hpp>
+#include <wmma/attention/sequences.hpp>
 #include <wmma/tile/tile_queue.hpp>
 #include <wmma/tile/warpgroup_tile.hpp>
 
@@ -52,10 +53,15 @@ struct WarpgroupTiles {
   static constexpr int kBarriers = kValueStart + Values::kBytes;
   static constexpr int kKeyBarriers = kBarriers + kGroups * Queries::kBarrierBytes;
   static constexpr int kValueBarriers = kKeyBarriers + Keys::kBarrierBytes;
-  static constexpr int kSharedBytes = kValueBarriers + Values::kBarrierBytes;
+  static constexpr int kDealt = kValueBarriers + Values::kBarrierBytes;
+  // Of packed sequences nobody knows how long a tile of rows takes: blocks are dealt one whenever there is room for its
+  // queries. Who asks for these tells who takes them which one it is.
+  static constexpr bool kDeals = Config::kDeals;
+  static constexpr int kSharedBytes = kDealt + (kDeals ? kGroups * Config::kQueryStages * 4 : 0);
 
   using Place = AttentionPlace<kPacked>;
   static constexpr bool kWindowed = Config::Rules::kWindowed;
+  static constexpr bool kSequences = Config::Rules::kSequences;
 
   static WMMA_DEVICE Queries queries_of(uint32_t start, uint32_t group) {
     return Queries(start + group * Queries::kBytes, start + kBarriers + group * Queries::kBarrierBytes);
@@ -66,8 +72,8 @@ struct WarpgroupTiles {
   using Sight = wmma::Sight<Config::kCausal, typename Config::Rules>;
 
   // From the keys that may count, those that do for rows first … before `after`: whole tiles from the same key on.
-  template <class Bounds>
-  static WMMA_DEVICE void bound(Bounds& x, const Arguments& p, const Place& place, uint32_t first, uint32_t after) {
+  template <class Bounds, class Own>
+  static WMMA_DEVICE void bound(Bounds& x, const Own& p, const Place& place, uint32_t first, uint32_t after) {
     const auto last_query = [&] { return place.query((after < place.rows ? after : place.rows) - 1); };
     int seen = x.end;
     if constexpr (kWindowed) {
@@ -85,7 +91,9 @@ struct WarpgroupTiles {
   }
 
   // A tile of rows and the keys that it looks at, or a part of them; the last tile of keys comes first.
-  struct Work {
+  struct Work : Choose<kSequences, OneSequence<T, float>, NoSequence> {
+    using Of = Choose<kSequences, OneSequence<T, float>, NoSequence>;
+    using Of::own;
     uint32_t split;
     Place place;
     uint32_t first_row;
@@ -97,20 +105,29 @@ struct WarpgroupTiles {
     int last = 0;
 
     WMMA_DEVICE Work(const Arguments& p, uint32_t index)
-        : split(Config::kSplit ? index % p.splits : 0),
-          place(p, tile_of(p, Config::kSplit ? index / p.splits : index)),
+        : Work(p, Config::kSplit ? index % p.splits : 0, tile_of(p, Config::kSplit ? index / p.splits : index)) {}
+
+    // There are as many for each sequence as for the longest.
+    WMMA_DEVICE bool is_there() const { return !kSequences || first_row < place.rows; }
+
+   private:
+    WMMA_DEVICE Work(const Arguments& p, uint32_t at_split, const HeadTile& at)
+        : Of(p, kSequences ? static_cast<int>(at.head / heads_of(p)) : 0),
+          split(at_split),
+          place(own, at),
           first_row(place.tile * kBlockRows),
-          end(p.skv) {
+          end(own.skv) {
+      if (!is_there()) return;
       if constexpr (Config::kSplit) {
         int share = p.keys_of_split;
-        if constexpr (kWindowed) {  // what it leaves is split
-          bound(*this, p, place, first_row, first_row + kBlockRows);
+        if constexpr (kWindowed || kSequences) {  // what is left of the keys is split
+          bound(*this, own, place, first_row, first_row + kBlockRows);
           share = ((end - begin + kKeys - 1) / kKeys + p.splits - 1) / p.splits * kKeys;
         }
         begin += static_cast<int>(split) * share;
         end = end - begin < share ? end : begin + share;
       }
-      bound(*this, p, place, first_row, first_row + kBlockRows);
+      bound(*this, own, place, first_row, first_row + kBlockRows);
       if (end > begin) {
         tiles = (end - begin + kKeys - 1) / kKeys;
         last = begin + (tiles - 1) * kKeys;
@@ -118,23 +135,28 @@ struct WarpgroupTiles {
     }
   };
 
+  static WMMA_DEVICE uint32_t heads_of(const Arguments& p) { return static_cast<uint32_t>(p.heads) / kPackedHeads; }
+
   // Some heads together, and then others: their tiles from the longest on, or back again where an even number of such
   // parts is left, so that what blocks get changes little from one to the next.
   static WMMA_DEVICE HeadTile tile_of(const Arguments& p, uint32_t index) {
-    const uint32_t heads = static_cast<uint32_t>(p.heads) / kPackedHeads * p.batch;
+    const uint32_t heads = heads_of(p) * p.batch;
     HeadTile at(index, heads, p.tiles, p.together);
-    if constexpr (Config::kCausal) {
+    if constexpr (Config::kCausal && !kDeals) {
       const uint32_t left = (heads - 1) / p.together - at.head / p.together;
       if (left % 2 == 1) at.tile = p.tiles - 1 - at.tile;
     }
     return at;
   }
 
+  static WMMA_DEVICE uint32_t works_of(const Arguments& p) {
+    return static_cast<uint32_t>(p.tiles) * p.heads / kPackedHeads * p.batch * (Config::kSplit ? p.splits : 1);
+  }
+
   // The blocks' way through all of it: where rows see more keys than others, every second time from the other end.
   class Walk {
    public:
-    WMMA_DEVICE explicit Walk(const Arguments& p)
-        : all_(static_cast<uint32_t>(p.tiles) * p.heads / kPackedHeads * p.batch * (Config::kSplit ? p.splits : 1)) {}
+    WMMA_DEVICE explicit Walk(const Arguments& p) : all_(works_of(p)) {}
     WMMA_DEVICE bool more() const { return first_ < all_; }
     WMMA_DEVICE uint32_t index() const {
       const uint32_t back = first_ + gridDim.x - 1 - blockIdx.x;
@@ -159,17 +181,21 @@ struct WarpgroupTiles {
     typename Queries::Item query(0);
     typename Keys::Item key(0);
     typename Values::Item value(0);
-    for (Walk walk(p); walk.more(); walk.next()) {
-      if (!walk.is_there()) continue;
-      const Work work(p, walk.index());
-      if (work.tiles == 0) continue;
+    const auto ask_for = [&](uint32_t index) {
+      const Work work(p, index);
+      if (work.tiles == 0 && !(kDeals && work.is_there())) return;
 #pragma unroll 1
       for (int group = 0; group < kGroups; ++group) {
         const Queries queries = queries_of(start, group);
-        ask_queries(p, queries, query, work.place, work.first_row + group * kGroupRows);
+        const auto tell = [&] {
+          if constexpr (kDeals) *dealt(query, group) = index;
+        };
+        queries.open(query, kPacked ? QueryTile::kBoxes * kGroupRows * 128 : QueryTile::kBytes, tell);
+        bring_queries(p, queries, query, work, work.first_row + group * kGroupRows);
       }
       query.next();
-      int at = work.last;
+      if (kDeals && work.tiles == 0) return;
+      int at = static_cast<int>(work.key(work.last));
       copy<KeyTile>(keys, key, p.k, p.k_map, work.place.batch, work.place.key_head, at);
       key.next();
 #pragma unroll 1
@@ -181,19 +207,41 @@ struct WarpgroupTiles {
       }
       copy<ValueTile>(values, value, p.v, p.v_map, work.place.batch, work.place.key_head, at);
       value.next();
+    };
+    if constexpr (kDeals) {
+      uint32_t* const count = static_cast<uint32_t*>(p.partial);
+      uint32_t next = blockIdx.x;
+      while (next < works_of(p)) {
+        const uint32_t index = next;
+        arch::await_previous();                    // which sets the count to 0
+        next = gridDim.x + atomic_add(count, 1u);  // it comes while the tiles of this one are asked for
+        ask_for(index);
+      }
+      for (int group = 0; group < kGroups; ++group) {
+        queries_of(start, group).open(query, 0, [&] { *dealt(query, group) = next; });
+      }
+    } else {
+      for (Walk walk(p); walk.more(); walk.next()) {
+        if (walk.is_there()) ask_for(walk.index());
+      }
     }
   }
 
-  static WMMA_DEVICE void ask_queries(const Arguments& p, const Queries& queries, const typename Queries::Item& query,
-                                      const Place& place, uint32_t row) {
+  static WMMA_DEVICE uint32_t* dealt(const typename Queries::Item& query, uint32_t group) {
+    return reinterpret_cast<uint32_t*>(dynamic_shared<unsigned char>() + kDealt) + group * Config::kQueryStages +
+           query.stage();
+  }
+
+  static WMMA_DEVICE void bring_queries(const Arguments& p, const Queries& queries, const typename Queries::Item& query,
+                                        const Work& work, uint32_t row) {
+    const Place& place = work.place;
     if constexpr (!kPacked) {
-      copy<QueryTile>(queries, query, p.q, p.q_map, place.batch, place.head, row);
+      bring<QueryTile>(queries, query, p.q, p.q_map, place.batch, place.head, work.query(row));
     } else {
-      queries.open(query, QueryTile::kBoxes * kGroupRows * 128);
 #pragma unroll
       for (int box = 0; box < QueryTile::kBoxes; ++box) {
         int32_t at[5];
-        box_coordinates<T>(at + 1, p.q, place.batch, place.key_head, place.query(row), box);
+        box_coordinates<T>(at + 1, p.q, place.batch, place.key_head, work.query(place.query(row)), box);
         at[0] = at[1];
         at[1] = 0;  // of the heads that share keys, the first
         arch::copy_box<5, false, false>(queries.place(query) + box * QueryTile::kBoxBytes, &p.q_map,
@@ -207,6 +255,11 @@ struct WarpgroupTiles {
   static WMMA_DEVICE void copy(const Queue& queue, const Item& item, const AttentionOperand& x, const TileMap& map,
                                uint32_t batch, uint32_t head, uint32_t row) {
     queue.open(item, Tile::kBytes);
+    bring<Tile>(queue, item, x, map, batch, head, row);
+  }
+  template <class Tile, class Queue, class Item>
+  static WMMA_DEVICE void bring(const Queue& queue, const Item& item, const AttentionOperand& x, const TileMap& map,
+                                uint32_t batch, uint32_t head, uint32_t row) {
 #pragma unroll
     for (int box = 0; box < Tile::kBoxes; ++box) {
       int32_t at[4];

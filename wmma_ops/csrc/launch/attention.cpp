@@ -91,9 +91,9 @@ Direction AttentionProblem::way_of(Operand which) const {
   if (!x.present) return {false, 1};
   const bool of_keys = which == kK || which == kV || which == kGK || which == kGV;
   const bool of_values = which == kV || which == kOut || which == kGOut || which == kGV;
-  const int64_t rows = of_keys ? p_.skv : p_.sq;
-  // What repeats along rows, or along heads that are packed, is nothing that the copy engine can walk.
-  if (x.row == 0 && rows > 1) return {false, 1};
+  const int64_t rows = of_keys ? keys_there() : queries_there();
+  // What repeats along rows, or along heads that are packed, is nothing that the copy engine can walk, nor is nothing.
+  if (rows == 0 || (x.row == 0 && rows > 1)) return {false, 1};
   if (which == kQ && x.head == 0 && p_.heads > p_.kv_heads) return {false, 1};
   const Direction way = direction_of(batch, x, x.column, x.row, of_values ? p_.ev : p_.e, rows, false);
   if (p_.sequences && way.across) return {true, 1};  // where a sequence starts nobody knows
@@ -163,7 +163,7 @@ MappedMatrix AttentionProblem::mapped_packed(const wmma::AttentionOperand& q, in
   const int64_t group = arguments.group;
   wmma::AttentionOperand shared = q;
   shared.head_stride *= group;
-  const MappedMatrix of_first = mapped(shared, p_.sq, p_.e, p_.kv_heads, queries);
+  const MappedMatrix of_first = mapped(shared, queries_there(), p_.e, p_.kv_heads, queries);
   MappedMatrix matrix = of_first;
   matrix.dims = of_first.dims + 1;
   for (int i = 1; i < of_first.dims; ++i) {
@@ -178,22 +178,22 @@ MappedMatrix AttentionProblem::mapped_packed(const wmma::AttentionOperand& q, in
 }
 
 void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const {
-  const int64_t heads = p_.heads, kv_heads = p_.kv_heads;
+  const int64_t heads = p_.heads, kv_heads = p_.kv_heads, queries = queries_there(), keys = keys_there();
   for (int64_t i = 0; i < batch.outer_count(); ++i) {
-    const wmma::RuledAttentionArguments ruled = moved(i);
-    wmma::MappedAttentionArguments with_maps{ruled, {}, {}, {}, {}, {}, 0, 0, ruled.rules};
+    wmma::MappedAttentionArguments with_maps{moved(i), {}, {}, {}, {}, {}, 0, 0};
     with_maps.team = static_cast<int>(numbers.team);
     with_maps.passes = static_cast<int>(numbers.passes);
     if (way.place >= 0) {  // else it is recorded, not run
       const int64_t function = plan.launches[0].function;
       auto map = [&](const MappedMatrix& matrix, wmma::TileMap& into) { map_loaded(p_.op, function, matrix, into); };
       map(numbers.packed > 1 ? mapped_packed(with_maps.q, numbers.queries)
-                             : mapped(with_maps.q, p_.sq, p_.e, heads, numbers.queries),
+                             : mapped(with_maps.q, queries, p_.e, heads, numbers.queries),
           with_maps.q_map);
-      if (v[kGOut].present) map(mapped(with_maps.g_out, p_.sq, p_.ev, heads, numbers.queries), with_maps.g_out_map);
-      map(mapped(with_maps.k, p_.skv, p_.e, kv_heads, numbers.lines_k), with_maps.k_map);
-      map(mapped(with_maps.v, p_.skv, p_.ev, kv_heads, numbers.lines_k), with_maps.v_map);
-      if (numbers.lines_out > 0) map(mapped(with_maps.out, p_.sq, p_.ev, heads, numbers.lines_out), with_maps.out_map);
+      if (v[kGOut].present) map(mapped(with_maps.g_out, queries, p_.ev, heads, numbers.queries), with_maps.g_out_map);
+      map(mapped(with_maps.k, keys, p_.e, kv_heads, numbers.lines_k), with_maps.k_map);
+      map(mapped(with_maps.v, keys, p_.ev, kv_heads, numbers.lines_k), with_maps.v_map);
+      if (numbers.lines_out > 0)
+        map(mapped(with_maps.out, queries, p_.ev, heads, numbers.lines_out), with_maps.out_map);
     }
     launch::execute(p_.op, way, plan, &with_maps, sizeof with_maps, touched);
   }

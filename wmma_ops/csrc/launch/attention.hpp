@@ -30,6 +30,8 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::SequencesArgume
 
  private:
   void bind_sequences(const Sequences& of);
+  int64_t queries_there() const { return p_.sequences ? p_.sequences->tokens_q : p_.sq; }
+  int64_t keys_there() const { return p_.sequences ? p_.sequences->tokens_k : p_.skv; }
   Direction way_of(Operand which) const;
   MappedMatrix mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads,
                       int64_t lines) const;

@@ -10,7 +10,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import BARRIER_BYTES, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.attention import combine
+from wmma_ops.plan.attention import combine, rest
 from wmma_ops.plan.attention.rules import keys_looked_at, rules_header, rules_type
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
@@ -24,6 +24,7 @@ _WEIGHTS = 14  # that a unit computes in a clock
 _CAPPED_WEIGHTS = 5
 _APART = 300  # cycles of a step of two warpgroups in which neither multiplies
 _TILE = 2500  # from one tile of rows to the next
+_COUNT_BYTES = 4  # of the tiles that were dealt
 _KEPT_BYTES = 24 << 20  # of keys and values, that the L2 cache holds while blocks walk through their heads
 
 
@@ -40,6 +41,7 @@ class WarpgroupConfig:
     query_stages: int  # places for each warpgroup's queries
     packed: int = 1  # heads that share keys, in the lines of a warpgroup
     splits: int = 1  # blocks that share a tile of rows and split its keys
+    deals: bool = False  # blocks get their next tile of rows when they have room for it
 
     @property
     def rows(self) -> int:
@@ -55,13 +57,15 @@ class WarpgroupConfig:
             f"{self.depth} of Q and K, {self.slice} of V, {self.stages} stages"
             + (f", {self.packed} heads packed" if self.packed > 1 else "")
             + (f", keys split {self.splits} ways" if self.splits > 1 else "")
+            + (", dealt" if self.deals else "")
         )
 
 
 def shared_bytes(config: WarpgroupConfig) -> int:
     size = config.element.itemsize
     queries = config.groups * config.query_stages * (_GROUP_ROWS * config.depth * size + 2 * BARRIER_BYTES)
-    return queries + config.stages * (config.keys * (config.depth + config.slice) * size + 4 * BARRIER_BYTES)
+    told = config.groups * config.query_stages * 4 if config.deals else 0
+    return queries + config.stages * (config.keys * (config.depth + config.slice) * size + 4 * BARRIER_BYTES) + told
 
 
 def takes(problem: AttentionProblem, target: arch.Target) -> bool:
@@ -69,8 +73,7 @@ def takes(problem: AttentionProblem, target: arch.Target) -> bool:
     along = (problem.q_order, problem.k_order, problem.v_order) == ("e", "e", "e")
     whole = (problem.q_vec, problem.k_vec, problem.v_vec) == (8, 8, 8)
     fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31
-    alone = not problem.sequences  # of which boxes would have rows of neighbours
-    return target.name == "sm_90a" and problem.dtype.itemsize == 2 and along and whole and fits and alone
+    return target.name == "sm_90a" and problem.dtype.itemsize == 2 and along and whole and fits
 
 
 def candidates(problem: AttentionProblem, target: arch.Target) -> list[WarpgroupConfig]:
@@ -83,8 +86,10 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
     for groups, keys in _shapes(max(depth, part)):
         for query_stages in (2, 1):
             config = WarpgroupConfig(problem.dtype, groups, keys, depth, part, 2, query_stages, packed)
+            config = split(problem, config, target)
+            if problem.sequences and config.splits == 1:
+                config = dataclasses.replace(config, deals=True)
             if shared_bytes(config) <= target.lds_bytes:
-                config = split(problem, config, target)
                 if work_of(problem, config) * config.splits < 2**31:  # as the kernel counts them
                     found.append(config)
                 break
@@ -154,6 +159,7 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
     }
     flags = {
         "kSplit": config.splits > 1,
+        "kDeals": config.deals,
         "kCausal": problem.causal,
         "kMappedOut": maps_result(problem, config),
     }
@@ -183,8 +189,12 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
     work = work_of(problem, config) * splits
     shared = shared_bytes(config)
     kernel = source(problem, config, target)
-    launches = [KernelLaunch("attention", kernel, (min(work, units), 1), config.threads, shared)]
-    workspace = 0
+    grid = (min(work, units), 1)
+    launches = [
+        *rest.launches(problem, clears=config.deals),
+        KernelLaunch("attention", kernel, grid, config.threads, shared, early=config.deals),
+    ]
+    workspace = _COUNT_BYTES if config.deals else 0
     if config.splits > 1:
         workspace = combine.workspace(problem, splits)
         launches.append(combine.launch(problem, target))
