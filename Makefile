@@ -16,6 +16,9 @@ PYTHON := $(shell $(PYTHON3) -c "import importlib.util as u, sys; print(sys.exec
 SOURCES := setup.py pyproject.toml $(wildcard wmma_ops/csrc/*.hpp wmma_ops/csrc/*/*) $(wildcard kernels/wmma/*.hpp kernels/wmma/*/*.hpp)
 STAMP := build/installed$(subst /,-,$(PYTHON))
 PIP = $(PYTHON) -m pip --disable-pip-version-check
+# Of torch's thousands of modules a run imports few: each is compiled then, and kept.
+INSTALL = $(PIP) install --quiet --no-compile
+unexport PYTHONDONTWRITEBYTECODE
 # The packages of an extra, without building ours again.
 EXTRA = $(PYTHON) -c "import importlib.metadata as m, sys; \
   print(*(row.partition(';')[0] for row in m.requires('wmma_ops') if row.endswith(sys.argv[1] + '\"')))"
@@ -31,30 +34,30 @@ build: $(STAMP)
 .venv/bin/python:
 	$(PYTHON3) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'wmma_ops needs Python 3.10 or later')"
 	$(PYTHON3) -m venv .venv
-	.venv/bin/python -m pip --disable-pip-version-check install --quiet "$(TORCH)" numpy
+	$(INSTALL) "$(TORCH)" numpy
 
 # torch first: a range that it satisfies is never looked up again.
 $(STAMP): $(if $(filter .venv/bin/python,$(PYTHON)),.venv/bin/python) $(SOURCES)
-	$(PIP) install --quiet "setuptools>=64" wheel ninja
-	$(PIP) install --quiet --no-build-isolation --editable .
+	$(INSTALL) "setuptools>=64" wheel ninja
+	$(INSTALL) --no-build-isolation --editable .
 	@mkdir -p build && touch $@
 
 demo: build
 	$(PYTHON) -m wmma_ops demo
 
 test: build
-	$(PIP) install --quiet $$($(EXTRA) test)
+	$(INSTALL) $$($(EXTRA) test)
 	$(PYTHON) -m pytest -q -n 2 --dist loadgroup --tier quick $(ARGS)
 
 test-full: build
-	$(PIP) install --quiet $$($(EXTRA) test) $$($(EXTRA) models)
+	$(INSTALL) $$($(EXTRA) test) $$($(EXTRA) models)
 	$(PYTHON) -m pytest -q -n 2 --dist loadgroup $(ARGS)
 
 test-all: build
 	$(MAKE) test-full ARGS="--all-cases $(ARGS)"
 
 test-compilers: build
-	$(PIP) install --quiet $$($(EXTRA) test)
+	$(INSTALL) $$($(EXTRA) test)
 	set -e; for clang in $(COMPILERS); do export WMMA_OPS_CLANG=$$clang; \
 	  $(PYTHON) -m pytest -q -n 2 --dist loadgroup --tier compilers $(ARGS) tests/contract/test_values.py tests/emulator; \
 	  $(PYTHON) -m wmma_ops report --target $$($(KNOWN)); \
@@ -64,29 +67,29 @@ test-torch: build
 	$(PYTHON) tests/torch_versions.py $(ARGS)
 
 sanitize: build
-	$(PIP) install --quiet $$($(EXTRA) test)
+	$(INSTALL) $$($(EXTRA) test)
 	$(PYTHON) tests/gpu/sanitized.py
 
 lint: build
-	$(PIP) install --quiet $$($(EXTRA) dev)
+	$(INSTALL) $$($(EXTRA) dev)
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m mypy
 	$(dir $(PYTHON))clang-format --dry-run --Werror $$(git ls-files '*.cpp' '*.hpp' '*.hip')
 
 format: build
-	$(PIP) install --quiet $$($(EXTRA) dev)
+	$(INSTALL) $$($(EXTRA) dev)
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 	$(dir $(PYTHON))clang-format -i $$(git ls-files '*.cpp' '*.hpp' '*.hip')
 
 docs: build
-	$(PIP) install --quiet $$($(EXTRA) docs)
+	$(INSTALL) $$($(EXTRA) docs)
 	COLUMNS=110 $(PYTHON) -m wmma_ops --help > build/help.txt
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --config-file docs/mkdocs.yml
 
 bench: build
-	$(PIP) install --quiet $$($(EXTRA) test)
+	$(INSTALL) $$($(EXTRA) test)
 	$(PYTHON) -m pytest bench $(ARGS)
 
 bench-check: build

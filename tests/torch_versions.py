@@ -36,7 +36,7 @@ def environment(release: str) -> Path | None:
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)
     torch = ["--upgrade", "torch"] if release == NEWEST else [f"torch=={release}"]
-    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--retries", "2"]
+    pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile", "--retries", "2"]
     done = subprocess.run([*pip, *torch, *packages()], stderr=subprocess.PIPE, text=True)
     if done.returncode == 0:
         return python
