@@ -5,7 +5,12 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from gradient_loops import are_right, check_no_number_reaches_what_it_sees_alone, taking_any_rows
+from gradient_loops import (
+    are_right,
+    check_no_number_reaches_what_it_sees_alone,
+    check_out_may_lie_in_any_way,
+    taking_any_rows,
+)
 from orders import check_any_order
 from planted import Planted, check_that_each_stands_once
 from test_attention_backward import Case, gradients, operands
@@ -57,6 +62,13 @@ def test_the_same_bits_in_any_order_of_the_waves(target, any_rows):
     assert all(any_rows)
 
 
+@pytest.mark.parametrize("e", [64, 128])
+@pytest.mark.parametrize("target", TARGETS)
+def test_out_may_lie_in_any_way(target, e, any_rows):
+    check_out_may_lie_in_any_way(target, e)
+    assert all(any_rows)
+
+
 @pytest.mark.parametrize("target", arch.EMULATED)
 def test_who_marches(target):
     """That nobody spills for it is a limit of `python -m wmma_ops report`."""
@@ -83,10 +95,12 @@ def test_who_marches(target):
 @dataclass(frozen=True)
 class Wrong(Planted):
     case: Case = CASES[2]
+    target: str = "gfx1201"
 
 
 LOOP, ROWS, WEIGHTS = (f"marching{part}.hpp" for part in ("", "_rows", "_weights"))
-SCORES, LOADER = "gradient_scores.hpp", "../tile/staged_loader.hpp"
+SCORES, PARTS, LOADER = "gradient_scores.hpp", "row_parts.hpp", "../tile/staged_loader.hpp"
+FOLDS = "if constexpr (kShare < Link::kDepth)"
 NEXT_TILE, ASKS = "      end_phase();\n      begin_tile();", "      weights_.ask(next);\n"
 WRONG = (
     Wrong("no_barrier_in_a_tile", LOOP, "if constexpr (i == Groups::kBefore - Groups::kAhead) end_phase();", ""),
@@ -99,6 +113,13 @@ WRONG = (
     Wrong("statistics_of_the_tile_before", LOOP, ASKS, "      weights_.ask(now);\n"),
     Wrong("statistics_stored_too_soon", LOOP, ASKS, f"{ASKS}      weights_.put();\n"),
     Wrong("relative_to_no_delta", WEIGHTS, "is_delta_ ? -asked_", "is_delta_ ? Number(0)"),
+    Wrong("queries_relative_to_no_delta", WEIGHTS, "arch::unshared(-delta)", "arch::unshared(Number(0))"),
+    Wrong(
+        "a_delta_that_is_not_told", PARTS, "[place.offset(p.delta, row)] = sum;", "[place.offset(p.delta, row)] = 0;"
+    ),
+    Wrong("delta_of_half_a_row", PARTS, FOLDS, "if constexpr (false)"),
+    Wrong("delta_of_a_row_twice", PARTS, FOLDS, "if constexpr (true)", target="gfx1100"),
+    Wrong("no_gradient_of_lse", PARTS, "p.g_lse.data != nullptr", "false", CASES[5]),
     Wrong("slopes_of_no_weights", WEIGHTS, "g[f] *= p[f];", "g[f] *= Number(1);"),
     Wrong("all_of_a_ragged_tile_counts", SCORES, "bool inside = other >= tile.skipped;", "bool inside = true;"),
 )
@@ -112,5 +133,5 @@ def test_what_is_replaced_stands_there_once(sources):
 def test_is_caught(of, sources, any_rows):
     of.plant(sources / FOLDER)
     with pytest.raises((RuntimeError, AssertionError)) as caught:
-        are_right(of.case, "gfx1201")
+        are_right(of.case, of.target)
     assert "does not compile" not in str(caught.value)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from test_attention_backward import Case, gradients, in_float64, operands
 
+import wmma_ops
 from wmma_ops.plan.attention.loops import backward
 from wmma_ops.testing.reference import unit
 
@@ -45,3 +46,15 @@ def check_no_number_reaches_what_it_sees_alone(target: str, e: int) -> None:
     g_q, _, g_v = gradients(case, (q, *others), *rest, by=target)
     assert g_q.isnan().any(-1).flatten().nonzero().flatten().tolist() == [40]
     assert g_v.isnan().any(-1).flatten().nonzero().flatten().tolist() == list(range(41))
+
+
+def check_out_may_lie_in_any_way(target: str, e: int) -> None:
+    (q, k, v), _, g_out, _ = operands(Case(70, 90, e, e, heads=1, kv_heads=1))
+    with torch.no_grad(), wmma_ops.emulate(target):
+        out, lse = wmma_ops.attention(q, k, v)
+        call = torch.ops.wmma._attention_backward
+        want = call(g_out, q, k, v, out, lse)
+        spread = out.new_full((*out.shape, 2), float("nan"))[..., 1]
+        for other in (out.mT.contiguous().mT, spread.copy_(out)):
+            got = call(g_out, q, k, v, other, lse)
+            assert all(torch.equal(x, y) for x, y in zip(got, want, strict=True))

@@ -83,7 +83,10 @@ class MarchingGradients {
     const AttentionOperand& first = kOwnsKeys ? p_.k : p_.q;
     const AttentionOperand& second = kOwnsKeys ? p_.v : p_.g_out;
     if constexpr (kKept > 0) keep_rows<Link>(rows_[0], first, place, wave_row, lane_);
-    if constexpr (kKept > 1) keep_rows<Link>(rows_[1], second, place, wave_row, lane_);
+    if constexpr (kKept > 1 || Config::kSumsDelta) keep_rows<Link>(rows_[1], second, place, wave_row, lane_);
+    if constexpr (Config::kSumsDelta) {
+      sum_delta<Link>(p_, place, wave_row, lane_, rows_[1], [&](int, Number delta) { weights_.know_delta(delta); });
+    }
     const auto load = [&](int at, const AttentionOperand& x) {
       wmma::load_rows<RowTile, T, Config::kDepth, 8, kThreads, kMostAtOnce>(
           shared_rows_ + at * RowTile::kBytes, x, place, first_row, 0, p_.e, threadIdx.x, Number(1));

@@ -55,9 +55,12 @@ class MarchingWeights {
       uint32_t row = wave_row + Link::row(lane, 0);
       row = row < place.rows ? row : place.rows - 1;
       starts_[0] = start_of(static_cast<const Number*>(p.lse.data)[place.offset(p.lse, row)]);
-      starts_[1] = arch::unshared(-static_cast<const Number*>(p.delta.data)[place.offset(p.delta, row)]);
+      if (!Config::kSumsDelta) know_delta(static_cast<const Number*>(p.delta.data)[place.offset(p.delta, row)]);
     }
   }
+
+  // Of a lane's query, where it owns queries.
+  WMMA_DEVICE void know_delta(Number delta) { starts_[1] = arch::unshared(-delta); }
 
   // The statistics of a tile's queries, one a thread: loads, then what the sums start from goes to shared memory.
   WMMA_DEVICE void ask(const GradientTile& tile) {

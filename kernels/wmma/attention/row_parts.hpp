@@ -49,6 +49,7 @@ WMMA_DEVICE void sum_delta(const AttentionArguments& p, const Place& place, int 
                            const Chunk (&g_out)[kTilesM][kSteps][Link::kRowChunks], const Know& know) {
   using T = typename Link::Element;
   using Number = typename Link::Sum;
+  constexpr int kShare = Link::kRowChunks * Link::kPerChunk;  // of a step's columns, that a lane has: some, or all
 #pragma unroll
   for (int m = 0; m < kTilesM; ++m) {
     const uint32_t row = first_row + m * Link::kRows + Link::row(lane, 0);
@@ -63,16 +64,16 @@ WMMA_DEVICE void sum_delta(const AttentionArguments& p, const Place& place, int 
     Number sum(0);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      T ours[Link::kPerChunk];
-      T others[Link::kPerChunk];
-      arch::copy_bytes<16>(ours, values + step);
-      arch::copy_bytes<16>(others, g_out[m][step]);
+      T ours[kShare];
+      T others[kShare];
+      arch::copy_bytes<kShare * sizeof(T)>(ours, values[step]);
+      arch::copy_bytes<kShare * sizeof(T)>(others, g_out[m][step]);
 #pragma unroll
-      for (int i = 0; i < Link::kPerChunk; ++i) {
+      for (int i = 0; i < kShare; ++i) {
         sum = arch::fma(convert<Number>(ours[i]), convert<Number>(others[i]), sum);
       }
     }
-    sum = Link::fold(sum, [](Number x, Number y) { return x + y; });
+    if constexpr (kShare < Link::kDepth) sum = Link::fold(sum, [](Number x, Number y) { return x + y; });
     if (p.g_lse.data != nullptr) sum -= static_cast<const Number*>(p.g_lse.data)[place.offset(p.g_lse, there)];
     know(m, sum);
     if (Link::place(lane, 0) == 0 && row < place.rows) {

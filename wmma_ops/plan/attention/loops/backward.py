@@ -50,7 +50,7 @@ class OwnerConfig:
     ahead: int = 0  # interleaved, marching: so many groups of products before their own, rows are read
     marches: bool = False
     kept: int = 2  # marching: of the owned rows, that are in registers: of none, of Q or K, of g_out or V too
-    sums_delta: bool = False  # of its queries, for the kernel behind it
+    sums_delta: bool = False  # interleaved, marching: of its queries, for the kernel behind it
     corrects: bool = False  # weights, beside a mask of numbers
 
     @property
@@ -285,7 +285,7 @@ def delta_launch(problem: AttentionProblem, target: arch.Target, clears: bool = 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
     lanes = is_lanes(target, problem.dtype)
     owners = [choose(problem, target, owns_keys) for owns_keys in (False, True)]
-    if all(owner.interleaved for owner in owners):
+    if all(owner.ahead for owner in owners):
         owners[0] = dataclasses.replace(owners[0], sums_delta=True)
     launches = [] if owners[0].sums_delta else [delta_launch(problem, target)]
     for owner in owners:
