@@ -15,6 +15,7 @@ from wmma_ops.ops.library import OPS
 A, B, C = torch.randn(3, 8, 16), torch.randn(3, 16, 12), torch.randn(3, 8, 12)
 Q, K, V = torch.randn(2, 4, 8, 16), torch.randn(2, 2, 10, 16), torch.randn(2, 2, 10, 6)
 PACKED, ENDS = torch.randn(8, 2, 16), torch.tensor([0, 3, 8])
+PAGES = torch.randn(3, 16, 2, 16)
 
 PAIRS = {  # ours, and torch's
     "matmul": (lambda: wmma_ops.matmul(A, B), lambda: A @ B),
@@ -37,6 +38,23 @@ PAIRS = {  # ours, and torch's
     "varlen_attention": (
         lambda: wmma_ops.varlen_attention(PACKED, PACKED, PACKED, ENDS, ENDS, 5, 5),
         lambda: [(x @ x.mT) @ x for x in PACKED.transpose(0, 1).split((3, 5), 1)],
+    ),
+    "varlen_attention of pages": (
+        lambda: wmma_ops.varlen_attention(
+            PACKED,
+            PAGES,
+            PAGES,
+            ENDS,
+            None,
+            5,
+            None,
+            seqused_k=torch.tensor([2, 20]),
+            block_table=torch.zeros(2, 2, dtype=torch.int32),
+        ),
+        lambda: [
+            (x @ torch.ones(x.shape[0], x.shape[2], keys)) @ torch.ones(x.shape[0], keys, x.shape[2])
+            for x, keys in zip(PACKED.transpose(0, 1).split((3, 5), 1), (2, 20), strict=True)
+        ],
     ),
     "scaled_mm": (
         lambda: wmma_ops.scaled_mm(A[0].to(torch.int8), B[0].to(torch.int8), torch.ones(()), torch.ones(())),

@@ -256,27 +256,29 @@ def _attention_backward(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> li
 
 def _varlen_names(t: Operands, mesh: tuple[int, ...]) -> tuple[dict[str, Names | None], Names]:
     """By heads alone: where a token's sequence is, every device would have to know of all."""
+    keys = ("keys",) if t.get("block_table") is None else ("pages", "keys")
     names = {
         "query": ("queries", "heads", "size"),
-        "key": ("keys", "heads", "size"),
-        "value": ("keys", "heads", "value size"),
+        "key": (*keys, "heads", "size"),
+        "value": (*keys, "heads", "value size"),
         "cu_seq_q": ("ends",),
         "cu_seq_k": ("ends",),
         "sinks": ("heads",),
         "alibi_slopes": ("heads",),
         "seqused_k": ("sequences",),
+        "block_table": ("sequences", "columns"),
     }
     found = {argument: _along(t.get(argument), of) for argument, of in names.items()}
     query, key = t["query"], t["key"]
     found["out"] = found["g_out"] = _along(query, ("queries", "heads", "value size"))
     found["lse"] = _along(Operand(query.shape[1::-1], query.dtype), ("heads", "queries"))
     found["g_lse"] = None if t.get("g_lse") is None else found["lse"]
-    return found, ("heads",) if _heads_divide(query.shape[1], key.shape[1], mesh) else ()
+    return found, ("heads",) if _heads_divide(query.shape[1], key.shape[-2], mesh) else ()
 
 
 def _varlen_attention(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _varlen_names(t, mesh)
-    inputs = ("query", "key", "value", "cu_seq_q", "cu_seq_k", "sinks", "alibi_slopes", "seqused_k")
+    inputs = ("query", "key", "value", "cu_seq_q", "cu_seq_k", "sinks", "alibi_slopes", "seqused_k", "block_table")
     return _offers({x: names[x] for x in inputs}, [names["out"], names["lse"]], divided)
 
 

@@ -13,7 +13,7 @@ import torch.autograd.forward_ad as forward_ad
 from wmma_ops import torch_internals
 from wmma_ops.hardware import geometry
 from wmma_ops.ops import activations, fakes
-from wmma_ops.ops.composite import columns, composite, operand_place, rows
+from wmma_ops.ops.composite import columns, composite, operand_place, rows, without_gradient
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
 from wmma_ops.ops.seen import distances, packed_sight, seen, unseen_keys
@@ -438,10 +438,14 @@ def _refuse_dual(op, names, inputs):
             )
 
 
-def _not_differentiable(op, operand, tensors):
+def _not_differentiable(op, what, tensors):
     culprit = next(argument for argument, x in tensors.items() if x is not None and x.requires_grad)
-    text = f"requires grad, but products of {name(operand.dtype)} are not differentiable; takes detached tensors"
+    text = f"requires grad, but {what} are not differentiable; takes detached tensors"
     return tagged(op, culprit, text, ValueError)
+
+
+def _products(operand):
+    return f"products of {name(operand.dtype)}"
 
 
 class _Shape(NamedTuple):
@@ -489,11 +493,13 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
     def kernel(keyset, *inputs, **scalars):
         _refuse_dual(op, names, inputs)
         derives = torch.is_grad_enabled() and any_requires_grad(*inputs)
+        if derives and (what := without_gradient(tensors := dict(zip(names, inputs, strict=False)))):
+            raise _not_differentiable(op, what, tensors)
         if derives and gradients is not None and inputs[place].dtype in DIFFERENTIABLE:
             return record(keyset, scalars, inputs)
         output = below_autograd(call, instead, keyset, *inputs, **scalars)
         if derives:
-            raise _not_differentiable(op, inputs[place], dict(zip(names, inputs, strict=False)))
+            raise _not_differentiable(op, _products(inputs[place]), dict(zip(names, inputs, strict=False)))
         return output
 
     IMPLEMENTATIONS["wmma"].impl(op, kernel, "Autograd", with_keyset=True)
@@ -531,7 +537,7 @@ def _addmm_in_place(keyset, input, a, b, *, beta=1.0, alpha=1.0):
     if torch.is_grad_enabled() and any_requires_grad(input, a, b):
         fakes.addmm_(input, a, b)  # addmm takes more: any type beside its result's, and what broadcasts
         if a.dtype not in DIFFERENTIABLE:
-            raise _not_differentiable("addmm_", a, {"input": input, "a": a, "b": b})
+            raise _not_differentiable("addmm_", _products(a), {"input": input, "a": a, "b": b})
         input.copy_(overload("addmm")(input, a, b, beta=beta, alpha=alpha, out_dtype=input.dtype))
         return
     try:

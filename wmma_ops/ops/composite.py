@@ -151,13 +151,14 @@ def varlen_attention(
     key,
     value,
     cu_seq_q,
-    cu_seq_k,
+    cu_seq_k=None,
     sinks=None,
     alibi_slopes=None,
     seqused_k=None,
+    block_table=None,
     *,
     max_q,
-    max_k,
+    max_k=None,
     scale=None,
     enable_gqa=False,
     window_left=-1,
@@ -199,6 +200,11 @@ def _attended(q, k, v, mask, sinks, alibi_slopes, unseen, distance, *, scale, en
     return matmul((p / total)[..., :skv], v.to(work), out_dtype=q.dtype), lse
 
 
+def without_gradient(tensors: dict) -> str | None:
+    """Why a call has none, whatever its types: keys and values in pages are those of inference."""
+    return "attention's keys in pages" if tensors.get("block_table") is not None else None
+
+
 def operand_place(op: str) -> int:
     """Which of the op's tensors is the first operand of its product, whose type says whether there is a derivative."""
     names = tensor_names(overload(op))
@@ -208,11 +214,13 @@ def operand_place(op: str) -> int:
 def composite(op: str) -> Callable:
     """The op, in torch's own where a gradient is asked for or may be; refuses what the fake refuses, with its words."""
     raw, refuse, compute = overload(op, raw=True), getattr(fakes, op), globals().get(op)
-    place = operand_place(op)
+    names, place = tensor_names(raw), operand_place(op)
 
     def call(*inputs, **scalars):
         asked = is_fx_tracing() or (torch.is_grad_enabled() and any_requires_grad(*inputs))
         if not asked or inputs[place].dtype not in DIFFERENTIABLE or compute is None:
+            return raw(*inputs, **scalars)
+        if without_gradient(dict(zip(names, inputs, strict=False))):
             return raw(*inputs, **scalars)
         refuse(*inputs, **scalars)
         return compute(*inputs, **scalars)

@@ -300,13 +300,14 @@ def varlen_attention(
     key,
     value,
     cu_seq_q,
-    cu_seq_k,
+    cu_seq_k=None,
     sinks=None,
     alibi_slopes=None,
     seqused_k=None,
+    block_table=None,
     *,
     max_q,
-    max_k,
+    max_k=None,
     scale=None,
     enable_gqa=False,
     window_left=-1,
@@ -315,42 +316,66 @@ def varlen_attention(
 ):
     op = "varlen_attention"
     beside = {"cu_seq_q": cu_seq_q, "cu_seq_k": cu_seq_k, "seqused_k": seqused_k}
-    _same_device(op, query, key=key, value=value, **beside, sinks=sinks, alibi_slopes=alibi_slopes)
+    others = {"sinks": sinks, "alibi_slopes": alibi_slopes, "block_table": block_table}
+    _same_device(op, query, key=key, value=value, **beside, **others)
     if query.dim() != 3:
         _fail(op, "query", f"has shape {list(query.shape)}; takes [tokens, heads, head size]")
     for argument, x in (("key", key), ("value", value)):
         if x.dtype != query.dtype:
             _fail(op, argument, f"is {name(x.dtype)}; takes {name(query.dtype)}, as query has", TypeError)
-        if x.dim() != 3:
+        if block_table is not None and x.dim() != 4:
+            text = f"has shape {list(x.shape)}; takes [pages, page size, heads, head size] with block_table"
+            _fail(op, argument, text)
+        if block_table is None and x.dim() != 3:
             _fail(op, argument, f"has shape {list(x.shape)}; takes as many dimensions as query, {list(query.shape)}")
     _check(
-        query.shape[2] == key.shape[2], op, "key", lambda: f"has shape {list(key.shape)}; takes the head size of query"
+        query.shape[2] == key.shape[-1], op, "key", lambda: f"has shape {list(key.shape)}; takes the head size of query"
     )
     _same_sizes(
-        value.shape[:2],
-        key.shape[:2],
+        value.shape[:-1],
+        key.shape[:-1],
         op,
         "value",
         lambda: f"has shape {list(value.shape)}; takes the length and the heads of key, {list(key.shape)}",
     )
+    heads = key.shape[-2]
     if not enable_gqa:
         _check(
-            key.shape[1] == query.shape[1],
+            heads == query.shape[1],
             op,
             "key",
             lambda: f"has shape {list(key.shape)}; takes the heads of query (or enable_gqa=True)",
         )
-    elif query.shape[1] != 0 and (key.shape[1] == 0 or query.shape[1] % key.shape[1] != 0):
+    elif query.shape[1] != 0 and (heads == 0 or query.shape[1] % heads != 0):
         _fail(op, "key", f"has shape {list(key.shape)}; takes a number of heads that divides that of query")
+    _check_pages(op, key, cu_seq_k, seqused_k, block_table, max_k)
     for argument, x in beside.items():
         if x is not None and (x.dim() != 1 or x.dtype not in (torch.int32, torch.int64)):
             _fail(
                 op, argument, f"has shape {list(x.shape)} and is {name(x.dtype)}; takes one dimension of int32 or int64"
             )
     _fits(op, query.shape[1:2], sinks=sinks, alibi_slopes=alibi_slopes)
-    out = query.new_empty((*query.shape[:2], value.shape[2]))
+    out = query.new_empty((*query.shape[:2], value.shape[-1]))
     number = torch.float64 if query.dtype == torch.float64 else torch.float32
     return out, query.new_empty((query.shape[1], query.shape[0]), dtype=number)
+
+
+def _check_pages(op, key, cu_seq_k, seqused_k, block_table, max_k):
+    if block_table is None:
+        for argument, x, taken in (("cu_seq_k", cu_seq_k, "a tensor"), ("max_k", max_k, "a whole number")):
+            if x is None:
+                _fail(op, argument, f"is None; takes {taken}, or a block_table beside it", TypeError)
+        return
+    size = key.shape[1]
+    text = partial("has pages of {} keys; takes a multiple of 16".format, size)
+    _check(size != 0, op, "key", text)
+    _check(size % 16 == 0, op, "key", text)
+    if block_table.dtype != torch.int32:
+        _fail(op, "block_table", f"is {name(block_table.dtype)}; takes int32", TypeError)
+    if block_table.dim() != 2:
+        _fail(op, "block_table", f"has shape {list(block_table.shape)}; takes [sequences, pages of a sequence]")
+    if seqused_k is None:
+        _fail(op, "seqused_k", "is None; takes a tensor beside block_table, of each sequence's keys", TypeError)
 
 
 def scaled_mm(a, b, scale_a, scale_b, bias=None, *, out_dtype=None):

@@ -45,16 +45,34 @@ def _attention(q, k, v, *_, **__) -> int:
     return 2 * prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
 
 
-def _varlen_attention(query, key, value, cu_seq_q, cu_seq_k, *_, max_q, max_k, out_val=None, **__) -> int:
-    pairs = _pairs(cu_seq_q, cu_seq_k, max_q, max_k)
-    return 2 * query.shape[1] * pairs * (query.shape[2] + value.shape[2])
+def _varlen_attention(
+    query,
+    key,
+    value,
+    cu_seq_q,
+    cu_seq_k=None,
+    sinks=None,
+    alibi_slopes=None,
+    seqused_k=None,
+    block_table=None,
+    *,
+    max_q,
+    max_k=None,
+    out_val=None,
+    **_,
+) -> int:
+    if block_table is None:
+        pairs = _pairs(cu_seq_q, cu_seq_k.diff(), max_q, max_k)
+    else:
+        pairs = _pairs(cu_seq_q, seqused_k, max_q, block_table.shape[1] * key.shape[1] if max_k is None else max_k)
+    return 2 * query.shape[1] * pairs * (query.shape[2] + value.shape[-1])
 
 
-def _pairs(cu_seq_q, cu_seq_k, max_q: int, max_k: int) -> int:
+def _pairs(cu_seq_q, keys, max_q: int, max_k: int) -> int:
     """Of a query and a key of one sequence; where the lengths are not known, as if all sequences were the longest."""
-    if any(x.device.type == "meta" or is_tracing_tensor(type(x)) for x in (cu_seq_q, cu_seq_k)):
+    if any(x.device.type == "meta" or is_tracing_tensor(type(x)) for x in (cu_seq_q, keys)):
         return (cu_seq_q.shape[0] - 1) * max_q * max_k
-    return int((cu_seq_q.diff().to(torch.int64) * cu_seq_k.diff()).sum())
+    return int((cu_seq_q.diff().to(torch.int64) * keys).sum())
 
 
 def _attention_backward(g_out, q, k, v, *_, **__) -> int:
@@ -63,7 +81,7 @@ def _attention_backward(g_out, q, k, v, *_, **__) -> int:
 
 
 def _varlen_attention_backward(g_out, query, key, value, out, lse, cu_seq_q, cu_seq_k, *_, max_q, max_k, **__) -> int:
-    pairs = _pairs(cu_seq_q, cu_seq_k, max_q, max_k)
+    pairs = _pairs(cu_seq_q, cu_seq_k.diff(), max_q, max_k)
     return 2 * query.shape[1] * pairs * (3 * query.shape[2] + 2 * value.shape[2])
 
 

@@ -376,14 +376,15 @@ def varlen_attention(
     key: Tensor,
     value: Tensor,
     cu_seq_q: Tensor,
-    cu_seq_k: Tensor,
+    cu_seq_k: Tensor | None,
     max_q: int,
-    max_k: int,
+    max_k: int | None,
     *,
     scale: float | None = None,
     window_size: tuple[int, int] = (-1, -1),
     enable_gqa: bool = False,
     seqused_k: Tensor | None = None,
+    block_table: Tensor | None = None,
     softcap: float = 0.0,
     sinks: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
@@ -394,8 +395,8 @@ def varlen_attention(
 
     Args:
         query: ``[queries, heads, E]`` of float16, bfloat16, float32 or float64.
-        key: ``[keys, heads, E]``.
-        value: ``[keys, heads, Ev]``.
+        key: ``[keys, heads, E]``; with block_table pages of keys, ``[pages, page size, heads, E]``.
+        value: ``[keys, heads, Ev]``, or ``[pages, page size, heads, Ev]``.
         cu_seq_q, cu_seq_k: ``[sequences + 1]`` of int32 or int64: 0, and where each sequence ends. On a GPU they stay there:
             numbers that decrease or lie beyond the tensors give some result, from within these; on the CPU they are refused.
         max_q, max_k: the lengths of the longest sequences, or more; of longer ones the rest does not count.
@@ -405,6 +406,10 @@ def varlen_attention(
             ``(-1, 0)`` is causal.
         enable_gqa: key and value may have fewer heads, each serving a group of query heads.
         seqused_k: ``[sequences]`` of int32 or int64: only so many of a sequence's keys, the first ones, are there.
+        block_table: ``[sequences, pages of a sequence]`` of int32: key j of sequence i lies in page
+            ``block_table[i, j // page size]``, and there are ``seqused_k[i]`` of them. The page size is a multiple of 16.
+            cu_seq_k does not count and may be None, max_k too. Numbers behind a sequence's last page are not looked at; on a
+            GPU those of no page give some result, on the CPU they are refused. Without gradients.
         softcap: as for ``attention``.
         sinks, alibi_slopes: as for ``attention``, of any shape that broadcasts to ``[heads]``.
 
@@ -422,7 +427,7 @@ def varlen_attention(
         (torch.Size([5, 2, 16]), torch.Size([2, 5]), True)
     """
     tensors = {"query": query, "key": key, "value": value, "cu_seq_q": cu_seq_q, "cu_seq_k": cu_seq_k}
-    tensors |= {"sinks": sinks, "alibi_slopes": alibi_slopes, "seqused_k": seqused_k}
+    tensors |= {"sinks": sinks, "alibi_slopes": alibi_slopes, "seqused_k": seqused_k, "block_table": block_table}
     scalars = _rules("varlen_attention", "window_size", window_size, softcap)
     return _call("varlen_attention", tensors, max_q=max_q, max_k=max_k, scale=scale, enable_gqa=enable_gqa, **scalars)
 

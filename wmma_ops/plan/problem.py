@@ -226,6 +226,7 @@ class AttentionProblem:
     skv: int
     seen: int  # keys by a query at most
     sequences: bool = False  # packed ones in place of a batch, of up to sq queries and skv keys
+    page_size: int = 0  # of keys, that lie together; 0: all of a sequence do
 
     @classmethod
     def from_library(cls, values: list[int]) -> "AttentionProblem":
@@ -256,6 +257,8 @@ class AttentionProblem:
         extras = [text for text, there in (("causal", self.causal), ("backward", self.backward)) if there]
         if self.windowed:
             extras.append(f"a window of {self.seen} keys")
+        if self.page_size:
+            extras.append(f"pages of {self.page_size} keys")
         if self.capped:
             extras.append("a soft cap")
         for label, dtype in (("sinks", self.sinks), ("slopes", self.slopes), ("mask", self.mask)):

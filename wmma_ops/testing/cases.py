@@ -120,13 +120,14 @@ class VarlenAttentionCase(Case):
     queries: tuple[int, ...]
     keys: tuple[int, ...]
     used: tuple[int, ...] | None = None  # of the keys; the others are NaN
+    page_size: int | None = None  # keys lie in pages, in any order, which the numbers beyond the last one are not of
     beyond: int = 0  # tokens of no sequence, likewise
     heads: int = 2
     kv_heads: int | None = None
     e: int = 16
     ev: int | None = None
     dtype: str = "float32"
-    layout: str = "thd"  # htd, strided, offset, column
+    layout: str = "thd"  # htd, strided, offset, column, halves (pages of keys and of values in one tensor)
     number: str = "int32"
     scale: float | None = None
     window: tuple[int, int] = (-1, -1)

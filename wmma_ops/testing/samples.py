@@ -26,7 +26,7 @@ class Sample:
 
     @property
     def differentiable(self) -> bool:
-        return self.op != "scaled_mm"
+        return self.op != "scaled_mm" and "block_table" not in self.shapes
 
     def tensors(self, dtype=torch.float32, requires_grad=False, seed=0) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(seed)
@@ -37,7 +37,13 @@ class Sample:
                 made[name] = torch.linspace(0, tokens**0.5, *shape).square().round().to(torch.int32)
                 continue
             if name == "seqused_k":
-                made[name] = (made["cu_seq_k"].diff() - 1).clamp(min=0)
+                sequences = made["cu_seq_q"].shape[0] - 1
+                given = made["cu_seq_k"].diff() - 1 if "cu_seq_k" in made else torch.linspace(3, 20, sequences).int()
+                made[name] = given.clamp(min=0)
+                continue
+            if name == "block_table":
+                rows = (made["cu_seq_q"].shape[0] - 1, shape[1])
+                made[name] = torch.randint(self.shapes["key"][0], rows, generator=generator, dtype=torch.int32)
                 continue
             if self.op == "scaled_mm" and name in ("a", "b"):
                 made[name] = torch.randint(-9, 9, shape, generator=generator, dtype=torch.int8)
@@ -157,6 +163,18 @@ SAMPLES = (
             "seqused_k": (2,),
         },
         {"max_q": 20, "max_k": 20, "enable_gqa": True, "window_left": 2, "softcap": 1.5, "scale": 0.7},
+    ),
+    Sample(
+        "varlen_attention",
+        {
+            "query": (4, 4, 2),
+            "key": (3, 16, 2, 2),
+            "value": (3, 16, 2, 3),
+            "cu_seq_q": (3,),
+            "seqused_k": (2,),
+            "block_table": (2, 2),
+        },
+        {"max_q": 20, "enable_gqa": True, "window_right": 0},
     ),
     Sample("scaled_mm", {"a": (3, 4), "b": (4, 5), "scale_a": (), "scale_b": (1, 5)}),
     Sample("scaled_mm", {"a": (3, 4), "b": (4, 5), "scale_a": (3, 1), "scale_b": (5,), "bias": (5,)}),

@@ -100,6 +100,8 @@ def place(x: Tensor, layout: str) -> Tensor:
 def _place_attention(x: Tensor, layout: str) -> Tensor:
     if layout in ("bshd", "htd"):
         return x.transpose(-3, -2).contiguous().transpose(-3, -2)
+    if layout == "halves":
+        return _filled((x.shape[0], 2, *x.shape[1:]), x.dtype)[:, 1].copy_(x)
     return place(x, "row" if layout in ("bhsd", "thd") else layout)
 
 
@@ -290,8 +292,21 @@ def _varlen_operands(case: VarlenAttentionCase, generator) -> dict:
     kv_heads = case.heads if case.kv_heads is None else case.kv_heads
     ev = case.e if case.ev is None else case.ev
 
+    used, table, count = case.used, None, 0
+    if case.page_size is not None:
+        used = case.keys if case.used is None else case.used
+        table, count = _block_table(generator, [-(-keys // case.page_size) for keys in case.keys])
+
     def ends(lengths) -> Tensor:
         return torch.tensor([0, *lengths]).cumsum(0).to(getattr(torch, case.number))
+
+    def pages(heads, size):
+        x = _filled((count, case.page_size, heads, size), dtype)
+        for i, keys in enumerate(used):
+            for first in range(0, keys, case.page_size):
+                there = min(case.page_size, keys - first)
+                x[table[i, first // case.page_size], :there] = _values(generator, (there, heads, size), dtype)
+        return _place_attention(x, case.layout)
 
     def tokens(lengths, used, heads, size):
         x = _values(generator, (sum(lengths) + case.beyond, heads, size), dtype)
@@ -302,11 +317,12 @@ def _varlen_operands(case: VarlenAttentionCase, generator) -> dict:
 
     t = {
         "query": tokens(case.queries, None, case.heads, case.e),
-        "key": tokens(case.keys, case.used, kv_heads, case.e),
-        "value": tokens(case.keys, case.used, kv_heads, ev),
+        "key": tokens(case.keys, case.used, kv_heads, case.e) if table is None else pages(kv_heads, case.e),
+        "value": tokens(case.keys, case.used, kv_heads, ev) if table is None else pages(kv_heads, ev),
         "cu_seq_q": ends(case.queries),
-        "cu_seq_k": ends(case.keys),
-        "seqused_k": None if case.used is None else torch.tensor(case.used).to(getattr(torch, case.number)),
+        "cu_seq_k": ends(case.keys) if table is None else None,
+        "seqused_k": None if used is None else torch.tensor(used).to(getattr(torch, case.number)),
+        "block_table": table,
         "sinks": None,
         "alibi_slopes": None,
     }
@@ -315,6 +331,17 @@ def _varlen_operands(case: VarlenAttentionCase, generator) -> dict:
             x = _values(generator, (case.heads,), dtype if kind == "own" else accumulator(dtype))
             t[argument] = x.abs() / 4 if name == "slopes" else x
     return t
+
+
+def _block_table(generator, pages: list[int]) -> tuple[Tensor, int]:
+    """Of sequences with so many pages, in any order, and behind the last of them numbers of none; and how many pages there
+    are, of which two are nobody's."""
+    order = torch.randperm(sum(pages) + 2, generator=generator).tolist()
+    table = torch.full((len(pages), max(pages, default=0) + 1), 2**30, dtype=torch.int32)
+    table[:, 1::2] = -1
+    for row, count in zip(table, pages, strict=True):
+        row[:count] = torch.tensor([order.pop() for _ in range(count)], dtype=torch.int32)
+    return table, sum(pages) + 2
 
 
 # Calls.
@@ -339,6 +366,8 @@ def call(case, t: dict, implementation: dict[str, Callable]) -> tuple[Tensor, ..
     if isinstance(case, VarlenAttentionCase):
         rules = {"window_size": case.window, "softcap": case.softcap, "scale": case.scale}
         longest = {"max_q": max(case.queries, default=0), "max_k": max(case.keys, default=0)}
+        if case.page_size is not None:
+            longest["max_k"] = None
         return tuple(op(**t, **longest, **rules, enable_gqa=case.kv_heads is not None))
     out_dtype = None if case.out_dtype is None else getattr(torch, case.out_dtype)
     if isinstance(case, GemmGemmCase):
@@ -407,14 +436,20 @@ def expected(case, t: dict) -> tuple[reference.Value, ...]:
 def _varlen_expected(case: VarlenAttentionCase, t: dict) -> tuple[reference.Value, ...]:
     """Each sequence's own, one after the other; of tokens of none, those of rows that see no key."""
     tokens, number = t["query"].shape[0], torch.float64
-    shape = (case.heads, tokens, t["value"].shape[2])
+    shape = (case.heads, tokens, t["value"].shape[-1])
     out = reference.exact(torch.zeros(shape, dtype=number))
     lse = reference.exact(torch.full(shape[:2], -torch.inf, dtype=number))
-    starts_q, starts_k = t["cu_seq_q"].tolist(), t["cu_seq_k"].tolist()
+    starts_q, starts_k = (None if t[name] is None else t[name].tolist() for name in ("cu_seq_q", "cu_seq_k"))
     for i, (queries, keys) in enumerate(zip(case.queries, case.used or case.keys, strict=True)):
         rows = slice(starts_q[i], starts_q[i] + queries)
-        seen = slice(starts_k[i], starts_k[i] + keys)
-        own = {"q": t["query"][rows], "k": t["key"][seen], "v": t["value"][seen]}
+
+        def seen(x, i=i, keys=keys):
+            if case.page_size is None:
+                return x[starts_k[i] : starts_k[i] + keys]
+            own = t["block_table"][i, : -(-keys // case.page_size)].tolist()
+            return x[own].flatten(0, 1)[:keys]
+
+        own = {"q": t["query"][rows], "k": seen(t["key"]), "v": seen(t["value"])}
         own = {name: x.transpose(0, 1) for name, x in own.items()}
         own |= {name: t[name] for name in ("sinks", "alibi_slopes")}
         parts = reference.attention(own, scale=case.scale, window=case.window, softcap=case.softcap or None)

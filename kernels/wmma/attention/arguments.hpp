@@ -66,6 +66,19 @@ struct SequencesArguments : RuledAttentionArguments {
   SequenceArguments sequences;
 };
 
+// Keys and values in pages (see pages.hpp), of which k and v are the first one's: which pages a sequence has, in a row
+// of a table of int32.
+struct PageArguments {
+  const void* table;
+  long long sequence_stride, column_stride;  // in numbers
+  long long k_stride, v_stride;              // from page to page, in elements
+  int count;                                 // of all pages
+};
+
+struct PagesArguments : SequencesArguments {
+  PageArguments pages;
+};
+
 // For the kernel whose tiles sm_90's copy engine brings and, where it can, takes away.
 struct MappedAttentionArguments : SequencesArguments {
   TileMap q_map, k_map, v_map, out_map, g_out_map;

@@ -23,16 +23,22 @@ void Attention::check_operands() {
                "has shape " + shape(q) + "; takes [" +
                    (sequences ? "tokens, heads, head size]" : "..., heads, length, head size]"));
   }
+  const bool paged = sequences && sequences->block_table;
+  const int64_t before = paged ? 1 : 0;  // dimensions of keys before those that queries have
   for (auto [name, x] : {std::pair{kn, &k}, {vn, &v}}) {
     if (type_of(*x) != type) {
       fail_type(op, name, std::string("is ") + name_of(type_of(*x)) + "; takes " + name_of(type) + as_q);
     }
-    if (x->dim() != rank) {
+    if (paged && x->dim() != rank + before) {
+      fail_value(op, name, "has shape " + shape(*x) + "; takes [pages, page size, heads, head size] with block_table");
+    }
+    if (x->dim() != rank + before) {
       fail_value(op, name, "has shape " + shape(*x) + "; takes as many dimensions as " + qn + ", " + shape(q));
     }
   }
   const int64_t rows_at = sequences ? 0 : rank - 2, heads_at = sequences ? 1 : rank - 3;
-  auto qs = q.sizes(), ks = k.sizes(), vs = v.sizes();
+  const auto qs = q.sizes();
+  const int64_t *ks = k.sizes().data() + before, *vs = v.sizes().data() + before;
   sq = qs[rows_at];
   e = qs[rank - 1];
   skv = ks[rows_at];
@@ -42,7 +48,12 @@ void Attention::check_operands() {
     fail_value(op, kn, "has shape " + shape(k) + "; takes the head size of " + qn + ", " + std::to_string(e));
   }
   if (vs[rows_at] != skv) {
-    fail_value(op, vn, "has shape " + shape(v) + "; takes the length of " + kn + ", " + std::to_string(skv));
+    fail_value(op, vn,
+               "has shape " + shape(v) + "; takes the " + (paged ? "page size" : "length") + " of " + kn + ", " +
+                   std::to_string(skv));
+  }
+  if (paged && v.sizes()[0] != k.sizes()[0]) {
+    fail_value(op, vn, "has shape " + shape(v) + "; takes the pages of " + kn + ", " + std::to_string(k.sizes()[0]));
   }
   for (int64_t i = 0; i < rank - 1; ++i) {
     if (i == rows_at) continue;
@@ -73,9 +84,15 @@ void Attention::check_operands() {
 // What their numbers are is asked where they are multiplied: on a GPU nobody waits for them.
 void Attention::check_sequences() {
   Sequences& of = *sequences;
+  if (!of.block_table) {
+    for (auto [name, missing, taken] :
+         {std::tuple{"cu_seq_k", !of.cu_k, "a tensor"}, {"max_k", !of.max_k_argument, "a whole number"}}) {
+      if (missing) fail_type(op, name, std::string("is None; takes ") + taken + ", or a block_table beside it");
+    }
+  }
   of.count = -1;
   for (auto [name, x, more] : {std::tuple{"cu_seq_q", &of.cu_q, 1},
-                               {"cu_seq_k", &of.cu_k, 1},
+                               {"cu_seq_k", of.cu_k ? &*of.cu_k : nullptr, 1},
                                {"seqused_k", of.used_k ? &*of.used_k : nullptr, 0}}) {
     if (x == nullptr) continue;
     check_storage(op, name, *x, device);
@@ -93,13 +110,41 @@ void Attention::check_sequences() {
     }
     of.count = x->numel() - more;
   }
+  if (of.block_table) check_pages();
+  const int64_t keys = of.block_table ? of.block_table->sizes()[1] * of.page_size : skv;
+  of.max_k = of.max_k_argument.value_or(keys);
   for (auto [name, most] : {std::pair{"max_q", of.max_q}, {"max_k", of.max_k}}) {
     if (most < 0) fail_value(op, name, "is " + std::to_string(most) + "; takes 0 or more");
   }
   of.tokens_q = std::exchange(sq, std::min(of.max_q, sq));
-  of.tokens_k = std::exchange(skv, std::min(of.max_k, skv));
+  of.tokens_k = keys;
+  skv = of.block_table && of.pages == 0 ? 0 : std::min(of.max_k, keys);
   batch = of.count;
-  for (Tensor* x : {&q, &k, &v}) *x = aten::transpose(*x, 0, 1);
+  const int64_t rows_at = of.block_table ? 1 : 0;
+  q = aten::transpose(q, 0, 1);
+  for (Tensor* x : {&k, &v}) *x = aten::transpose(*x, rows_at, rows_at + 1);
+}
+
+void Attention::check_pages() {
+  Sequences& of = *sequences;
+  const Tensor& table = *of.block_table;
+  constexpr int64_t kStep = 16;  // keys whose page kernels look up together
+  of.pages = k.sizes()[0];
+  of.page_size = k.sizes()[1];
+  if (of.page_size == 0 || of.page_size % kStep != 0) {
+    fail_value(op, names.k,
+               "has pages of " + std::to_string(of.page_size) + " keys; takes a multiple of " + std::to_string(kStep));
+  }
+  check_storage(op, "block_table", table, device);
+  if (type_of(table) != ScalarType::Int) {
+    fail_type(op, "block_table", std::string("is ") + name_of(type_of(table)) + "; takes int32");
+  }
+  if (table.dim() != 2 || table.sizes()[0] != of.count) {
+    fail_value(op, "block_table",
+               "has shape " + shape(table) + "; takes [" + std::to_string(of.count) +
+                   ", pages of a sequence], as cu_seq_q has " + std::to_string(of.count + 1));
+  }
+  if (!of.used_k) fail_type(op, "seqused_k", "is None; takes a tensor beside block_table, of each sequence's keys");
 }
 
 void Attention::check() {

@@ -155,9 +155,10 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
 }
 
 Attention of_sequences(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& cu_seq_q,
-                       const Tensor& cu_seq_k, const OptTensor& sinks, const OptTensor& alibi_slopes,
-                       const OptTensor& seqused_k, int64_t max_q, int64_t max_k, const std::optional<double>& scale,
-                       bool enable_gqa, int64_t window_left, int64_t window_right, double softcap) {
+                       const OptTensor& cu_seq_k, const OptTensor& sinks, const OptTensor& alibi_slopes,
+                       const OptTensor& seqused_k, const OptTensor& block_table, int64_t max_q,
+                       const std::optional<int64_t>& max_k, const std::optional<double>& scale, bool enable_gqa,
+                       int64_t window_left, int64_t window_right, double softcap) {
   Attention p{"varlen_attention", query, key, value};
   p.scale_argument = scale;
   p.enable_gqa = enable_gqa;
@@ -166,21 +167,24 @@ Attention of_sequences(const Tensor& query, const Tensor& key, const Tensor& val
   p.window_left = window_left;
   p.window_right = window_right;
   p.softcap = softcap;
-  p.sequences = Sequences{cu_seq_q, cu_seq_k, seqused_k, max_q, max_k};
+  p.sequences = Sequences{cu_seq_q, cu_seq_k, seqused_k, block_table, max_q, max_k};
   p.names = {"query", "key", "value"};
   p.check();
   return p;
 }
 
 std::tuple<Tensor, Tensor> varlen_attention(const Tensor& query, const Tensor& key, const Tensor& value,
-                                            const Tensor& cu_seq_q, const Tensor& cu_seq_k, const OptTensor& sinks,
-                                            const OptTensor& alibi_slopes, const OptTensor& seqused_k, int64_t max_q,
-                                            int64_t max_k, const std::optional<double>& scale, bool enable_gqa,
-                                            int64_t window_left, int64_t window_right, double softcap) {
+                                            const Tensor& cu_seq_q, const OptTensor& cu_seq_k, const OptTensor& sinks,
+                                            const OptTensor& alibi_slopes, const OptTensor& seqused_k,
+                                            const OptTensor& block_table, int64_t max_q,
+                                            const std::optional<int64_t>& max_k, const std::optional<double>& scale,
+                                            bool enable_gqa, int64_t window_left, int64_t window_right,
+                                            double softcap) {
   NoGrad guard;
-  require("varlen_attention", "query", query, "key", key, "value", value, "cu_seq_q", cu_seq_q, "cu_seq_k", cu_seq_k);
-  return wmma_ops::attention(of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k, max_q,
-                                          max_k, scale, enable_gqa, window_left, window_right, softcap));
+  require("varlen_attention", "query", query, "key", key, "value", value, "cu_seq_q", cu_seq_q);
+  return wmma_ops::attention(of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k,
+                                          block_table, max_q, max_k, scale, enable_gqa, window_left, window_right,
+                                          softcap));
 }
 
 std::tuple<Tensor, Tensor, Tensor> attention_gradients(const Tensor& g_out, const Tensor& q, const Tensor& k,
@@ -203,8 +207,8 @@ std::tuple<Tensor, Tensor, Tensor> varlen_attention_gradients(
     const OptTensor& alibi_slopes, const OptTensor& seqused_k, int64_t max_q, int64_t max_k,
     const std::optional<double>& scale, bool enable_gqa, int64_t window_left, int64_t window_right, double softcap) {
   NoGrad guard;
-  Attention p = of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k, max_q, max_k, scale,
-                             enable_gqa, window_left, window_right, softcap);
+  Attention p = of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k, {}, max_q, max_k,
+                             scale, enable_gqa, window_left, window_right, softcap);
   return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
 }
 
@@ -291,9 +295,10 @@ const Op kOps[] = {
      "float softcap=0) -> (Tensor, Tensor)",
      TORCH_BOX(&attention)},
     {"varlen_attention",
-     "varlen_attention(Tensor query, Tensor key, Tensor value, Tensor cu_seq_q, Tensor cu_seq_k, Tensor? sinks=None, "
-     "Tensor? alibi_slopes=None, Tensor? seqused_k=None, *, int max_q, int max_k, float? scale=None, "
-     "bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0) -> (Tensor, Tensor)",
+     "varlen_attention(Tensor query, Tensor key, Tensor value, Tensor cu_seq_q, Tensor? cu_seq_k=None, "
+     "Tensor? sinks=None, Tensor? alibi_slopes=None, Tensor? seqused_k=None, Tensor? block_table=None, *, int max_q, "
+     "int? max_k=None, float? scale=None, bool enable_gqa=False, int window_left=-1, int window_right=-1, "
+     "float softcap=0) -> (Tensor, Tensor)",
      TORCH_BOX(&varlen_attention)},
     {"scaled_mm",
      "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, *, "

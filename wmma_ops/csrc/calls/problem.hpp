@@ -75,14 +75,19 @@ void check_factor(const char* op, const char* name, double value, ScalarType ope
 enum Causal : int64_t { kNotCausal = 0, kTopLeft = 1, kBottomRight = 2 };
 
 // Sequences one after the other along the tokens of attention's tensors: the queries from cu_q[i] to cu_q[i + 1] see
-// the keys from cu_k[i] to cu_k[i + 1], or the first used_k[i] of them.
+// the keys from cu_k[i] to cu_k[i + 1], or the first used_k[i] of them. With a block table keys lie in pages, in any
+// order: the key j of sequence i, of used_k[i], in page block_table[i][j / page_size].
 struct Sequences {
-  Tensor cu_q, cu_k;  // [count + 1]
-  OptTensor used_k;   // [count]
-  int64_t max_q, max_k;
+  Tensor cu_q;            // [count + 1]
+  OptTensor cu_k;         // likewise; without pages alone
+  OptTensor used_k;       // [count]
+  OptTensor block_table;  // [count, pages of a sequence]
+  int64_t max_q;
+  std::optional<int64_t> max_k_argument;  // without it as many as a row of the table has
 
   // Filled in by check.
-  int64_t count = 0, tokens_q = 0, tokens_k = 0;
+  int64_t max_k = 0, count = 0, tokens_q = 0, tokens_k = 0;
+  int64_t page_size = 0, pages = 0;  // 0: there are none
 };
 struct AttentionNames {
   const char* q = "q";
@@ -105,8 +110,9 @@ struct Attention {
   OptTensor sinks = {}, alibi_slopes = {};  // what broadcasts to [batch…, heads]
   int64_t window_left = -1, window_right = -1;
   double softcap = 0;
-  // With it q, k and v are [tokens, heads, size], until check makes them [heads, tokens, size]; batch is the number of
-  // sequences, sq and skv are those of the longest.
+  // With it q, k and v are [tokens, heads, size], until check makes them [heads, tokens, size]; of pages k and v are
+  // [pages, page size, heads, size], and then [pages, heads, page size, size]. batch is the number of sequences, sq and
+  // skv are those of the longest.
   std::optional<Sequences> sequences = {};
   AttentionNames names = {};
 
@@ -126,6 +132,7 @@ struct Attention {
  private:
   void check_operands();
   void check_sequences();
+  void check_pages();
   void check_window();
   void check_of_heads(const char* name, const Tensor& x) const;
 };

@@ -46,6 +46,66 @@ std::vector<int64_t> starts_of(const char* op, const char* name, const Tensor& x
   return starts;
 }
 
+// The numbers of a block table, whose rows are sequences' pages.
+class BlockTable {
+ public:
+  BlockTable(const char* op, const Tensor& x, int64_t pages)
+      : op_(op),
+        at_(static_cast<const int32_t*>(x.const_data_ptr())),
+        pages_(pages),
+        row_(x.strides()[0]),
+        column_(x.strides()[1]) {}
+
+  int64_t page(int64_t sequence, int64_t column) const {
+    const int64_t page = at_[sequence * row_ + column * column_];
+    if (page < 0 || page >= pages_) {
+      fail_value(op_, "block_table",
+                 "has " + std::to_string(page) + " at [" + std::to_string(sequence) + ", " + std::to_string(column) +
+                     "]; takes 0 to " + std::to_string(pages_ - 1) + ", the pages of key");
+    }
+    return page;
+  }
+
+ private:
+  const char* op_;
+  const int32_t* at_;
+  int64_t pages_, row_, column_;
+};
+
+// The keys of a sequence, as [heads, keys, size], from pages that are [heads, page size, size] each.
+Tensor from_pages(const Tensor& x, const BlockTable& table, int64_t sequence, int64_t keys) {
+  Sizes sizes = sizes_of(x);
+  const int64_t page_size = sizes[2];
+  sizes.erase(sizes.begin());
+  sizes[1] = keys;
+  Tensor found = aten::empty(sizes, type_of(x));
+  for (int64_t first = 0; first < keys; first += page_size) {
+    const int64_t count = std::min(page_size, keys - first);
+    Tensor to = aten::narrow(found, 1, first, count);
+    aten::copy_(to, aten::narrow(aten::select(x, 0, table.page(sequence, first / page_size)), 1, 0, count));
+  }
+  return found;
+}
+
+// So many of each sequence's keys as there are.
+void check_used(const Attention& p, const std::vector<int64_t>& used, const std::vector<int64_t>& starts) {
+  const Sequences& of = *p.sequences;
+  for (size_t i = 0; i < used.size(); ++i) {
+    const int64_t most = of.block_table ? of.tokens_k : starts[i + 1] - starts[i];
+    if (used[i] < 0 || used[i] > most) {
+      fail_value(p.op, "seqused_k",
+                 "has " + std::to_string(used[i]) + " at " + std::to_string(i) + "; takes 0 to " +
+                     std::to_string(most) +
+                     (of.block_table ? ", the keys of its pages" : ", the keys of that sequence"));
+    }
+    if (of.block_table && used[i] > of.max_k) {
+      fail_value(
+          p.op, "max_k",
+          "is " + std::to_string(of.max_k) + "; takes " + std::to_string(used[i]) + ", the longest sequence, or more");
+    }
+  }
+}
+
 }  // namespace
 
 // One sequence after the other. Tokens of none are as rows that see no key.
@@ -53,16 +113,15 @@ std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p) {
   const Sequences& of = *p.sequences;
   const auto [qn, kn, vn] = p.names;
   const std::vector<int64_t> starts_q = starts_of(p.op, "cu_seq_q", of.cu_q, "max_q", of.max_q, qn, of.tokens_q);
-  const std::vector<int64_t> starts_k = starts_of(p.op, "cu_seq_k", of.cu_k, "max_k", of.max_k, kn, of.tokens_k);
   const std::vector<int64_t> used = of.used_k ? numbers_of(*of.used_k) : std::vector<int64_t>{};
-  for (size_t i = 0; i < used.size(); ++i) {
-    const int64_t length = starts_k[i + 1] - starts_k[i];
-    if (used[i] < 0 || used[i] > length) {
-      fail_value(p.op, "seqused_k",
-                 "has " + std::to_string(used[i]) + " at " + std::to_string(i) + "; takes 0 to " +
-                     std::to_string(length) + ", the keys of that sequence");
-    }
+  std::vector<int64_t> starts_k;
+  std::optional<BlockTable> table;
+  if (of.block_table) {
+    table.emplace(p.op, *of.block_table, of.pages);
+  } else {
+    starts_k = starts_of(p.op, "cu_seq_k", *of.cu_k, "max_k", of.max_k, kn, of.tokens_k);
   }
+  check_used(p, used, starts_k);
 
   Tensor out = aten::zeros({of.tokens_q, p.heads, p.ev}, p.type);
   Tensor lse =
@@ -72,8 +131,10 @@ std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p) {
     const int64_t queries = starts_q[i + 1] - starts_q[i];
     const int64_t keys = used.empty() ? starts_k[i + 1] - starts_k[i] : used[i];
     if (queries == 0) continue;
-    Attention one{p.op, aten::narrow(p.q, 1, starts_q[i], queries), aten::narrow(p.k, 1, starts_k[i], keys),
-                  aten::narrow(p.v, 1, starts_k[i], keys)};
+    const auto own = [&](const Tensor& x) {
+      return table ? from_pages(x, *table, i, keys) : aten::narrow(x, 1, starts_k[i], keys);
+    };
+    Attention one{p.op, aten::narrow(p.q, 1, starts_q[i], queries), own(p.k), own(p.v)};
     one.scale_argument = p.scale;
     one.enable_gqa = p.enable_gqa;
     one.sinks = p.sinks;

@@ -60,8 +60,9 @@ void AttentionProblem::bind_sequences(const Sequences& of) {
     return wmma::NumbersOperand{x.const_data_ptr(), x.strides()[0], type_of(x) == ScalarType::Long};
   };
   into.starts_q = numbers("cu_seq_q", of.cu_q);
-  into.starts_k = numbers("cu_seq_k", of.cu_k);
+  if (of.page_size == 0) into.starts_k = numbers("cu_seq_k", *of.cu_k);
   if (of.used_k) into.used_k = numbers("seqused_k", *of.used_k);
+  if (of.page_size > 0) bind_pages(of);
   into.count = static_cast<int>(of.count);
   into.tokens_q = static_cast<int>(of.tokens_q);
   into.tokens_k = static_cast<int>(of.tokens_k);
@@ -69,6 +70,20 @@ void AttentionProblem::bind_sequences(const Sequences& of) {
   into.longest_k = static_cast<int>(p_.skv);
   arguments.sq = into.most_q = static_cast<int>(about(p_.sq));
   arguments.skv = into.most_k = static_cast<int>(about(std::max<int64_t>(p_.skv, 1)));
+}
+
+void AttentionProblem::bind_pages(const Sequences& of) {
+  wmma::PageArguments& into = arguments.pages;
+  const Tensor& table = *of.block_table;
+  if (of.pages > 1) {
+    into.k_stride = p_.k.strides()[0];
+    into.v_stride = p_.v.strides()[0];
+  }
+  touched.add("block_table", table);
+  into.table = table.const_data_ptr();
+  into.sequence_stride = table.strides()[0];
+  into.column_stride = table.strides()[1];
+  into.count = static_cast<int>(of.pages);
 }
 
 void AttentionProblem::bind(Operand which, const char* name, const Tensor& x, View::Core core) {
@@ -81,7 +96,10 @@ void AttentionProblem::join_batch() {
   batch = Batch(Sizes(sizes.data(), sizes.data() + batch_dims_), v, kOperands, 1);
   arguments.batch = static_cast<int>(p_.sequences ? about(p_.batch) : batch.inner_count());
   place_all();
-  if (p_.sequences) return;
+  if (p_.sequences) {
+    argument_bytes = p_.sequences->page_size > 0 ? sizeof(wmma::PagesArguments) : sizeof(wmma::SequencesArguments);
+    return;
+  }
   const bool ruled = p_.from || p_.softcap > 0 || v[kSinks].present || v[kSlopes].present;
   argument_bytes = ruled ? sizeof(wmma::RuledAttentionArguments) : sizeof(wmma::AttentionArguments);
 }
@@ -97,6 +115,10 @@ Direction AttentionProblem::way_of(Operand which) const {
   if (which == kQ && x.head == 0 && p_.heads > p_.kv_heads) return {false, 1};
   const Direction way = direction_of(batch, x, x.column, x.row, of_values ? p_.ev : p_.e, rows, false);
   if (p_.sequences && way.across) return {true, 1};  // where a sequence starts nobody knows
+  if (of_keys && p_.sequences && p_.sequences->page_size > 0) {
+    const int64_t page = which == kK ? arguments.pages.k_stride : arguments.pages.v_stride;
+    if (page != 0) return {way.across, std::min(way.vec, page & -page)};
+  }
   return way;
 }
 
@@ -137,6 +159,7 @@ ProblemKey AttentionProblem::key(bool backward) const {
   asks.sq = arguments.sq;
   asks.skv = arguments.skv;
   asks.sequences = p_.sequences.has_value();
+  asks.page_size = p_.sequences ? p_.sequences->page_size : 0;
   asks.seen = asks.skv;
   if (p_.from) asks.seen = std::clamp<int64_t>(p_.up_to.value_or(p_.skv - 1) - *p_.from + 1, 1, asks.skv);
   return ProblemKey(asks);

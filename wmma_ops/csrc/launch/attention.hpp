@@ -5,7 +5,7 @@
 
 namespace wmma_ops {
 
-class AttentionProblem : public Operands<AttentionProblem, wmma::SequencesArguments, wmma::AttentionOperand, 14> {
+class AttentionProblem : public Operands<AttentionProblem, wmma::PagesArguments, wmma::AttentionOperand, 14> {
  public:
   // Binds q, k, v, the mask and the slopes. `p` must outlive this, as must what else is bound.
   AttentionProblem(const Attention& p, int64_t place);
@@ -30,6 +30,7 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::SequencesArgume
 
  private:
   void bind_sequences(const Sequences& of);
+  void bind_pages(const Sequences& of);
   int64_t queries_there() const { return p_.sequences ? p_.sequences->tokens_q : p_.sq; }
   int64_t keys_there() const { return p_.sequences ? p_.sequences->tokens_k : p_.skv; }
   Direction way_of(Operand which) const;
