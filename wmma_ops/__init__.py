@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from wmma_ops.integrations import flash
 from wmma_ops.ops import autocast, autograd, fakes, flops, negated, vmap  # noqa: F401  (registers them)
 from wmma_ops.ops.activations import register_activation
 from wmma_ops.ops.functions import (
@@ -18,6 +19,8 @@ from wmma_ops.ops.functions import (
     varlen_attention,
 )
 from wmma_ops.runtime import callbacks  # noqa: F401  (registers what the library calls)
+
+flash.register()
 
 if TYPE_CHECKING:
     from wmma_ops.nn.mode import swapped

@@ -258,6 +258,32 @@ def int_mm(a: Tensor, b: Tensor) -> Tensor:
     raise RuntimeError("torch has no product of int8 matrices")
 
 
+_FLASH = (
+    "torch:ops.aten._flash_attention_forward.default",
+    "torch:ops.aten._flash_attention_backward.default",
+    "torch:ops.aten._scaled_dot_product_flash_attention.default",
+    "torch:ops.aten._scaled_dot_product_flash_attention_backward.default",
+)
+
+
+@instead_of(*_FLASH, made=lambda *found: lambda: found)
+def flash_operators() -> tuple:
+    """What torch calls for flash attention: on ``[batch, length, heads, size]`` or packed sequences, and for SDPA, each with
+    its backward. Without them, nothing can be put in their place.
+    """
+    return ()
+
+
+@instead_of(
+    "torch:ops.aten._flash_attention_forward_no_dropout_inplace.default",
+    made=lambda found: lambda: found,
+    seen=("2.13", "2.15"),
+)
+def flash_into_operator():
+    """The one that writes into a tensor that is given, for `varlen_attn_out`. Without it, torch has no such function."""
+    return None
+
+
 # ------------------------------------------------------------------------------------------------ modes and tensors
 
 

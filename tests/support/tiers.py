@@ -46,6 +46,7 @@ OF_TORCH: dict[str, tuple[str, ...]] = {
     "test_values.py": ("test_every_case_keeps_the_contract",),
     "test_robust.py": ("test_import_is_light",),
     "test_flops.py": (),
+    "test_flash.py": (),
     "test_cpu_operands.py": (),
     "test_gradients.py": (
         "test_gradcheck", "test_jacobians_and_hessians_at_once", "test_results_may_be_changed_in_place",

@@ -15,11 +15,11 @@ from wmma_ops import torch_internals
 from wmma_ops.nn.attention import multi_head_attention, same_order
 from wmma_ops.ops import autocast
 from wmma_ops.ops import functions as ops
+from wmma_ops.ops.sizes import WIDEST_HEAD
 from wmma_ops.ops.types import DIFFERENTIABLE
 from wmma_ops.ops.types import name as type_name
 
 Tensor = torch.Tensor
-WIDEST_HEAD = 512
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 
 

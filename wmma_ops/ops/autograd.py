@@ -254,7 +254,7 @@ def _has_backward_kernels(q, v, needs) -> bool:
     return v.shape[-1] > 0 and max(q.shape[-1], v.shape[-1]) <= widest_backward(q.dtype, q.device)
 
 
-def _attention_gradients(
+def attention_gradients(
     grads,
     t,
     needs,
@@ -283,7 +283,7 @@ def _attention_gradients(
     return found | _by_scores(grads, t, needs, outs, unseen_keys(q, skv, bounds), distance, scale, softcap)
 
 
-def _varlen_attention_gradients(
+def varlen_attention_gradients(
     grads,
     t,
     needs,
@@ -526,8 +526,8 @@ _register("baddbmm", _addmm_gradients, only_added=lambda scalars, tensors: ("inp
 _register("gemm", _gemm_gradients, only_added=_addends, keeps_outputs=_is_relu)
 _register("linear", _linear_gradients, only_added=_addends, keeps_outputs=_is_relu)
 _register("gemm_gemm", _gemm_gemm_gradients, only_added=_outer_addends)
-_register("attention", _attention_gradients, keeps_outputs=lambda scalars: True)
-_register("varlen_attention", _varlen_attention_gradients, keeps_outputs=lambda scalars: True)
+_register("attention", attention_gradients, keeps_outputs=lambda scalars: True)
+_register("varlen_attention", varlen_attention_gradients, keeps_outputs=lambda scalars: True)
 _register("scaled_mm", None)
 
 

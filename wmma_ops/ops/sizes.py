@@ -1,5 +1,7 @@
 """Conditions on sizes, which in a graph are symbols."""
 
+WIDEST_HEAD = 512  # of attention, as csrc/calls/attention.cpp has it
+
 
 def known(condition) -> bool:
     """Whether it holds; False where only the run will tell, as of how many rows a mask picks."""

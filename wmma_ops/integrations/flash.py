@@ -1,0 +1,285 @@
+"""torch's flash attention as ours, in torch 2.11 and later.
+
+    import wmma_ops
+
+    torch.nn.attention.activate_flash_attention_impl("wmma")
+
+From then on, what torch calls for SDPA's flash backend, for `torch.nn.attention.varlen.varlen_attn` and for SDPA of jagged
+tensors on a GPU is ours, forward and backward; `restore_flash_attention_impl()` undoes it. Importing wmma_ops makes the name
+known, no more. SDPA chooses among its backends as before: `sdpa_kernel(SDPBackend.FLASH_ATTENTION)` has it take this one.
+
+A call that ours does not take (dropout, pages, slopes) goes to torch's own kernel, and `left` counts it with its reason.
+"""
+
+import warnings
+from collections import Counter
+
+import torch
+import torch.nn.attention
+
+from wmma_ops import torch_internals
+from wmma_ops.ops import autograd
+from wmma_ops.ops import functions as ops
+from wmma_ops.ops.sizes import WIDEST_HEAD
+from wmma_ops.ops.types import name as type_name
+
+Tensor = torch.Tensor
+NAME = "wmma"
+_TYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+taken: Counter[str] = Counter()  # by torch's operator
+left: Counter[tuple[str, str]] = Counter()  # by torch's operator and the reason
+
+
+def register() -> None:
+    """Makes the name known to torch, where torch knows such names."""
+    if hasattr(torch.nn.attention, "register_flash_attention_impl"):
+        torch.nn.attention.register_flash_attention_impl(NAME, register_fn=take_over)
+
+
+def activate() -> None:
+    """``torch.nn.attention.activate_flash_attention_impl("wmma")``, or what is in the way of it."""
+    if not hasattr(torch.nn.attention, "activate_flash_attention_impl"):
+        raise RuntimeError(
+            f"torch {torch.__version__} has no torch.nn.attention.activate_flash_attention_impl, which is in torch 2.11 and "
+            "later: within wmma_ops.swapped(), scaled_dot_product_attention is ours on this one"
+        )
+    torch.nn.attention.activate_flash_attention_impl(NAME)
+
+
+class Taken:
+    """What torch keeps while our kernels stand in its operators' place."""
+
+    def __init__(self, library: torch.library.Library):
+        self._library = library
+
+    def remove(self) -> None:
+        """Puts torch's own back."""
+        self._library = None  # its kernels end with it
+
+
+def take_over(device: str = "CUDA") -> Taken:
+    """Puts our kernels in place of torch's for a device as the dispatcher names it: ROCm's is "CUDA" too."""
+    operators = torch_internals.flash_operators()
+    if not operators:
+        raise RuntimeError(f"torch {torch.__version__} has not the operators of flash attention that ours stand in for")
+    kernels = [_forward, _backward, _sdpa_forward, _sdpa_backward]
+    if (into := torch_internals.flash_into_operator()) is not None:
+        operators, kernels = (*operators, into), [*kernels, _forward_into]
+    library = torch.library.Library("aten", "IMPL", device)
+    for operator, kernel in zip(operators, kernels, strict=True):
+        _put(library, operator, kernel, device)
+    return Taken(library)
+
+
+def _put(library: torch.library.Library, operator, kernel, device: str) -> None:
+    name = torch_internals.schema(operator).name.removeprefix("aten::")
+    try:
+        torchs = torch.library.get_kernel(operator, device)
+    except RuntimeError:  # a torch without this device
+        torchs = None
+
+    def call(keyset, *args, **kwargs):
+        answer = kernel(*args, **kwargs)
+        if not isinstance(answer, str):
+            taken[name] += 1
+            return answer
+        left[name, answer] += 1
+        if torchs is None:
+            raise RuntimeError(f"wmma: {name}: {answer}, which is left to torch, and torch has no kernel for {device}")
+        return torchs.call_boxed(keyset, *args, **kwargs)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")  # it is what is asked for
+        library.impl(operator, call, device, with_keyset=True)
+
+
+# Each kernel gives torch's results, or the reason for leaving the call to torch. They are called below autograd, with
+# gradients recorded or not.
+
+
+def _refusal(query: Tensor, key: Tensor, value: Tensor, dropout: float) -> str | None:
+    """What forward and backward both find, so that one's results never meet the other's."""
+    if dropout > 0:
+        return "it has dropout"
+    if query.dtype not in _TYPES or not query.dtype == key.dtype == value.dtype:
+        return f"its tensors are {type_name(query.dtype)}; taken are float16, bfloat16, float32, one for all"
+    if value.shape[-1] != query.shape[-1] or not 0 < query.shape[-1] <= WIDEST_HEAD:
+        return f"its head size is not one for all, from 1 to {WIDEST_HEAD}"
+    return None
+
+
+def _forward(
+    query,
+    key,
+    value,
+    cum_seq_q,
+    cum_seq_k,
+    max_q,
+    max_k,
+    dropout_p,
+    is_causal,
+    return_debug_mask,
+    *,
+    scale=None,
+    window_size_left=None,
+    window_size_right=None,
+    seqused_k=None,
+    alibi_slopes=None,
+    block_table=None,
+    num_splits=None,
+):
+    """``[batch, length, heads, size]``, or packed sequences where `cum_seq_q` is given."""
+    reason = _refusal(query, key, value, dropout_p)
+    if reason is None and return_debug_mask:
+        reason = "it asks for the mask of its dropout"
+    if reason is None and alibi_slopes is not None:
+        reason = "it has slopes, of which its backward is not told"
+    if reason is None and block_table is not None:
+        reason = "its keys are in pages"
+    if reason is None and num_splits not in (None, 0):
+        reason = "it says how keys are to be split"
+    if reason is None and (cum_seq_q is None) != (cum_seq_k is None):
+        reason = "its queries or its keys alone are packed"
+    if reason is None and seqused_k is not None and cum_seq_q is None:
+        reason = "it uses a part of the keys, without being packed"
+    if reason is not None:
+        return reason
+    options = {"scale": scale, "enable_gqa": query.shape[-2] != key.shape[-2]}
+    window = (_side(window_size_left), _side(window_size_right))
+    with torch.no_grad():
+        if cum_seq_q is None:
+            q, k, v = (x.transpose(1, 2) for x in (query, key, value))
+            out, lse = ops.attention(q, k, v, is_causal=_causal(q, k, is_causal), window=window, **options)
+            out = out.transpose(1, 2)
+        else:
+            packed = (query, key, value, cum_seq_q, cum_seq_k, max_q, max_k)
+            window = (window[0], 0 if is_causal else window[1])
+            out, lse = ops.varlen_attention(*packed, window_size=window, seqused_k=seqused_k, **options)
+    return _laid_out(out, query), lse, *_unused(query)
+
+
+def _forward_into(out, *args, **kwargs):
+    results = _forward(*args, **kwargs)
+    if isinstance(results, str):
+        return results
+    out.copy_(results[0])
+    return results[1]
+
+
+def _backward(
+    grad_out,
+    query,
+    key,
+    value,
+    out,
+    logsumexp,
+    cum_seq_q,
+    cum_seq_k,
+    max_q,
+    max_k,
+    dropout_p,
+    is_causal,
+    rng_state,
+    unused,
+    *,
+    scale=None,
+    window_size_left=None,
+    window_size_right=None,
+):
+    if (reason := _refusal(query, key, value, dropout_p)) is not None:
+        return reason
+    options = {"scale": scale, "enable_gqa": query.shape[-2] != key.shape[-2], "window_left": _side(window_size_left)}
+    right = _side(window_size_right)
+    if cum_seq_q is None:
+        g, q, k, v, o = (x.transpose(1, 2) for x in (grad_out, query, key, value, out))
+        grads = _dense_gradients(g, q, k, v, o, logsumexp, is_causal, window_right=right, **options)
+        grads = [x.transpose(1, 2) for x in grads]
+    else:
+        tensors = {"query": query, "key": key, "value": value, "cu_seq_q": cum_seq_q, "cu_seq_k": cum_seq_k}
+        options |= {"max_q": max_q, "max_k": max_k, "window_right": 0 if is_causal else right}
+        beside = ("sinks", "alibi_slopes", "seqused_k")
+        grads = _gradients(autograd.varlen_attention_gradients, grad_out, tensors, beside, (out, logsumexp), options)
+    return tuple(map(_laid_out, grads, (query, key, value)))
+
+
+def _sdpa_forward(query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
+    """``[batch, heads, length, size]``."""
+    reason = _refusal(query, key, value, dropout_p)
+    if reason is None and return_debug_mask:
+        reason = "it asks for the mask of its dropout"
+    if reason is not None:
+        return reason
+    with torch.no_grad():
+        grouped = query.shape[1] != key.shape[1]
+        causal = _causal(query, key, is_causal)
+        out, lse = ops.attention(query, key, value, is_causal=causal, scale=scale, enable_gqa=grouped)
+    return _laid_out(out, query), lse, None, None, query.shape[2], key.shape[2], *_unused(query)
+
+
+def _sdpa_backward(
+    grad_out,
+    query,
+    key,
+    value,
+    out,
+    logsumexp,
+    cum_seq_q,
+    cum_seq_k,
+    max_q,
+    max_k,
+    dropout_p,
+    is_causal,
+    philox_seed,
+    philox_offset,
+    *,
+    scale=None,
+):
+    if (reason := _refusal(query, key, value, dropout_p)) is not None:
+        return reason
+    options = {"scale": scale, "enable_gqa": query.shape[1] != key.shape[1]}
+    grads = _dense_gradients(grad_out, query, key, value, out, logsumexp, is_causal, **options)
+    return tuple(map(_laid_out, grads, (query, key, value)))
+
+
+def _dense_gradients(grad_out, q, k, v, out, lse, is_causal, **options):
+    options["is_causal"] = ops.CAUSAL[_causal(q, k, is_causal)]
+    beside = ("mask", "sinks", "alibi_slopes")
+    return _gradients(autograd.attention_gradients, grad_out, {"q": q, "k": k, "v": v}, beside, (out, lse), options)
+
+
+def _gradients(function, grad_out, tensors: dict, beside: tuple[str, ...], outs, options: dict) -> list[Tensor]:
+    """Of the first three tensors, as autograd of ours has them; those `beside` were not given."""
+    asked = list(tensors)[:3]
+    needs = dict.fromkeys([*tensors, *beside], False) | dict.fromkeys(asked, True)
+    with torch.no_grad():
+        found = function((grad_out, None), tensors | dict.fromkeys(beside), needs, outs, **options)
+    return [found[name] for name in asked]
+
+
+def _side(size: int | None) -> int:
+    """A window's, of which torch has None or −1 where there is no bound."""
+    return -1 if size is None else size
+
+
+def _causal(q: Tensor, k: Tensor, is_causal: bool) -> bool | str:
+    """As flash attention aligns queries: the last one with the last key."""
+    return is_causal and (q.shape[-2] == k.shape[-2] or "bottom_right")
+
+
+def _laid_out(x: Tensor, like: Tensor) -> Tensor:
+    """In memory as torch.compile is told that results lie: as `torch.empty_like` has it."""
+    if x.is_contiguous() and like.is_contiguous():
+        return x
+    laid = torch.empty_like(like)
+    return x if x.stride() == laid.stride() else laid.copy_(x)
+
+
+def _unused(query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The seed, the offset and the mask of a dropout that is none, of the types that torch.compile is told."""
+    if torch.version.hip:
+        seed = offset = (), torch.int64
+    else:
+        seed, offset = ((2,), torch.uint64), ((), torch.uint64)
+    numbers = (torch.empty(shape, dtype=dtype, device=query.device) for shape, dtype in (seed, offset))
+    return *numbers, query.new_empty(0)
