@@ -95,7 +95,7 @@ def forced(monkeypatch):
     def plan(problem, target):
         found = list(warpgroup.candidates(problem, target))
         found += [dataclasses.replace(x, query_stages=1) for x in found if x.query_stages > 1]
-        found += [dataclasses.replace(x, splits=3) for x in found[:1] if problem.skv > 2 * x.keys]
+        found += [dataclasses.replace(x, splits=3, deals=False) for x in found[:1] if problem.skv > 2 * x.keys]
         if not found:
             return None
         planned.append(found[min(number, len(found) - 1)])

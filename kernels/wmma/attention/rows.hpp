@@ -53,6 +53,11 @@ struct AttentionPlace {
   WMMA_DEVICE AttentionPlace(const AttentionArguments& p, const HeadTile& at) : slice(0) {
     find(p, at, kPacked ? p.heads / p.group : p.heads);
   }
+  // `index` is that of a head, or of a group.
+  WMMA_DEVICE AttentionPlace(const AttentionArguments& p, uint32_t of_batch, uint32_t index, uint32_t of_tile)
+      : batch(of_batch), tile(of_tile), slice(0) {
+    find(p, index);
+  }
 
   WMMA_DEVICE uint32_t query(uint32_t row) const { return kPacked ? row / group : row; }
   WMMA_DEVICE uint32_t head_of(uint32_t row) const { return kPacked ? head + row % group : head; }
@@ -66,6 +71,9 @@ struct AttentionPlace {
     tile = p.tiles - 1 - at.tile;  // later ones see more keys
     const uint32_t index = at.head % heads;
     batch = at.head / heads;
+    find(p, index);
+  }
+  WMMA_DEVICE void find(const AttentionArguments& p, uint32_t index) {
     head = kPacked ? index * p.group : index;
     key_head = kPacked ? index : index / p.group;
     group = kPacked ? p.group : 1;

@@ -6,7 +6,6 @@
 // is read or written.
 #pragma once
 
-#include <wmma/arch/sm90.hpp>
 #include <wmma/attention/rules.hpp>
 
 namespace wmma {
@@ -90,9 +89,9 @@ struct OneSequence {
   SequencesArguments own;
 
   WMMA_DEVICE OneSequence(const SequencesArguments& all, int index)
-      : queries(queries_of(all.sequences, index)),
-        keys(keys_of(all.sequences, index)),
-        own(arguments_of<T, Number>(all, queries, keys)) {}
+      : OneSequence(all, queries_of(all.sequences, index), keys_of(all.sequences, index)) {}
+  WMMA_DEVICE OneSequence(const SequencesArguments& all, const Stretch& of_queries, const Stretch& of_keys)
+      : queries(of_queries), keys(of_keys), own(arguments_of<T, Number>(all, of_queries, of_keys)) {}
   WMMA_DEVICE uint32_t query(uint32_t row) const { return queries.start + row; }
   WMMA_DEVICE uint32_t key(uint32_t row) const { return keys.start + row; }
 };
@@ -128,10 +127,6 @@ class SequencesRest {
  public:
   static WMMA_DEVICE void run(const SequencesArguments& p) {
     const SequenceArguments& of = p.sequences;
-    if constexpr (Config::kClears) {  // how many tiles the blocks of the next kernel have been dealt
-      if (blockIdx.x + blockIdx.y + threadIdx.x == 0) *static_cast<uint32_t*>(p.partial) = 0;
-      arch::let_next_start();
-    }
     const int index = static_cast<int>(blockIdx.x);
     if (index > of.count) return;
     const Span queries = between(index, [&](int i) { return queries_of(of, i); });

@@ -43,8 +43,8 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static constexpr int kSteps = (Config::kColumns + kStep - 1) / kStep;
   static constexpr int kValueSteps = kKeys / kStep;
   static constexpr bool kGivesRegisters = kGroups > 1;  // otherwise there are enough for all
-  static constexpr int kTakerRegisters = kGroups == 3 ? 160 : 240;
-  static constexpr int kAskerRegisters = kGroups == 3 ? 32 : 24;
+  static constexpr int kTakerRegisters = kGroups == 3 ? 160 : Tiles::kDeals ? 232 : 240;
+  static constexpr int kAskerRegisters = kGroups == 3 ? 32 : Tiles::kDeals ? 40 : 24;
 
   using Mask = RowMask<Config, Link, float>;
   using Softmax = RunningSoftmax<Config, Link>;
@@ -178,7 +178,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       }
       // 3. The results. Where a sequence's belong is found anew: to know it all the while takes registers.
       const uint32_t box = queries.place(query) + wave * ResultBox::kBytes;
-      if constexpr (Tiles::kSequences) {
+      if constexpr (Tiles::kDeals) {
+        finish(p, x, typename Tiles::Work(p, *Tiles::dealt(query, group)), wave, box);
+      } else if constexpr (Tiles::kSequences) {
         arch::hold(index);
         finish(p, x, typename Tiles::Work(p, index), wave, box);
       } else {
@@ -195,9 +197,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     if constexpr (Tiles::kDeals) {
       for (;;) {
         queries.await(query);
-        const uint32_t index = *Tiles::dealt(query, group);
-        if (index >= Tiles::works_of(p)) break;
-        take_one(typename Tiles::Work(p, index), index);
+        const DealtTile& tile = *Tiles::dealt(query, group);
+        if (tile.queries.length == 0) break;
+        take_one(typename Tiles::Work(p, tile), 0);
       }
     } else {
       for (typename Tiles::Walk walk(p); walk.more(); walk.next()) {

@@ -3,8 +3,8 @@
 // them.
 #pragma once
 
-#include <wmma/atomics.hpp>
-#include <wmma/attention/sequences.hpp>
+#include <wmma/arch/sm90.hpp>
+#include <wmma/attention/dealt_tiles.hpp>
 #include <wmma/tile/tile_queue.hpp>
 #include <wmma/tile/warpgroup_tile.hpp>
 
@@ -50,14 +50,15 @@ struct WarpgroupTiles {
   static_assert(!kMappedOut || ValueTile::kBoxes <= QueryTile::kBoxes, "results are no wider than queries");
   static constexpr int kKeyStart = kGroups * Queries::kBytes;
   static constexpr int kValueStart = kKeyStart + Keys::kBytes;
-  static constexpr int kBarriers = kValueStart + Values::kBytes;
+  // Where blocks are dealt tiles: which one a place of queries has. Who asks for them tells who takes them.
+  static constexpr bool kDeals = Config::kDeals;
+  static_assert(!kDeals || !Config::kSplit, "what is dealt is a whole tile");
+  static constexpr int kDealt = kValueStart + Values::kBytes;
+  static constexpr int kDealtBytes = kDeals ? kGroups * Config::kQueryStages * static_cast<int>(sizeof(DealtTile)) : 0;
+  static constexpr int kBarriers = kDealt + kDealtBytes;
   static constexpr int kKeyBarriers = kBarriers + kGroups * Queries::kBarrierBytes;
   static constexpr int kValueBarriers = kKeyBarriers + Keys::kBarrierBytes;
-  static constexpr int kDealt = kValueBarriers + Values::kBarrierBytes;
-  // Of packed sequences nobody knows how long a tile of rows takes: blocks are dealt one whenever there is room for its
-  // queries. Who asks for these tells who takes them which one it is.
-  static constexpr bool kDeals = Config::kDeals;
-  static constexpr int kSharedBytes = kDealt + (kDeals ? kGroups * Config::kQueryStages * 4 : 0);
+  static constexpr int kSharedBytes = kValueBarriers + Values::kBarrierBytes;
 
   using Place = AttentionPlace<kPacked>;
   static constexpr bool kWindowed = Config::Rules::kWindowed;
@@ -106,17 +107,23 @@ struct WarpgroupTiles {
 
     WMMA_DEVICE Work(const Arguments& p, uint32_t index)
         : Work(p, Config::kSplit ? index % p.splits : 0, tile_of(p, Config::kSplit ? index / p.splits : index)) {}
+    WMMA_DEVICE Work(const Arguments& p, const DealtTile& at)
+        : Of(p, at.queries, at.keys), split(0), place(own, at.sequence, at.head, at.tile) {
+      find(p);
+    }
 
-    // There are as many for each sequence as for the longest.
-    WMMA_DEVICE bool is_there() const { return !kSequences || first_row < place.rows; }
+    // Where none are dealt there are as many for each sequence as for the longest.
+    WMMA_DEVICE bool is_there() const { return !kSequences || kDeals || first_row < place.rows; }
 
    private:
     WMMA_DEVICE Work(const Arguments& p, uint32_t at_split, const HeadTile& at)
-        : Of(p, kSequences ? static_cast<int>(at.head / heads_of(p)) : 0),
-          split(at_split),
-          place(own, at),
-          first_row(place.tile * kBlockRows),
-          end(own.skv) {
+        : Of(p, kSequences ? static_cast<int>(at.head / heads_of(p)) : 0), split(at_split), place(own, at) {
+      find(p);
+    }
+
+    WMMA_DEVICE void find(const Arguments& p) {
+      first_row = place.tile * kBlockRows;
+      end = own.skv;
       if (!is_there()) return;
       if constexpr (Config::kSplit) {
         int share = p.keys_of_split;
@@ -142,7 +149,7 @@ struct WarpgroupTiles {
   static WMMA_DEVICE HeadTile tile_of(const Arguments& p, uint32_t index) {
     const uint32_t heads = heads_of(p) * p.batch;
     HeadTile at(index, heads, p.tiles, p.together);
-    if constexpr (Config::kCausal && !kDeals) {
+    if constexpr (Config::kCausal) {
       const uint32_t left = (heads - 1) / p.together - at.head / p.together;
       if (left % 2 == 1) at.tile = p.tiles - 1 - at.tile;
     }
@@ -181,14 +188,15 @@ struct WarpgroupTiles {
     typename Queries::Item query(0);
     typename Keys::Item key(0);
     typename Values::Item value(0);
-    const auto ask_for = [&](uint32_t index) {
-      const Work work(p, index);
-      if (work.tiles == 0 && !(kDeals && work.is_there())) return;
+    // Of a tile's number, or of one that was dealt.
+    const auto ask_for = [&](const auto& tile) {
+      const Work work(p, tile);
+      if (!kDeals && work.tiles == 0) return;
 #pragma unroll 1
       for (int group = 0; group < kGroups; ++group) {
         const Queries queries = queries_of(start, group);
         const auto tell = [&] {
-          if constexpr (kDeals) *dealt(query, group) = index;
+          if constexpr (kDeals) *dealt(query, group) = tile;
         };
         queries.open(query, kPacked ? QueryTile::kBoxes * kGroupRows * 128 : QueryTile::kBytes, tell);
         bring_queries(p, queries, query, work, work.first_row + group * kGroupRows);
@@ -209,16 +217,17 @@ struct WarpgroupTiles {
       value.next();
     };
     if constexpr (kDeals) {
-      uint32_t* const count = static_cast<uint32_t*>(p.partial);
+      arch::await_previous();  // which writes the list
+      const DealtTiles list(p);
+      const uint32_t count = list.count();
       uint32_t next = blockIdx.x;
-      while (next < works_of(p)) {
-        const uint32_t index = next;
-        arch::await_previous();                    // which sets the count to 0
-        next = gridDim.x + atomic_add(count, 1u);  // it comes while the tiles of this one are asked for
-        ask_for(index);
+      while (next < count) {
+        const DealtTile tile = list.at(next);
+        next = list.next();  // it comes while the tiles of this one are asked for
+        ask_for(tile);
       }
       for (int group = 0; group < kGroups; ++group) {
-        queries_of(start, group).open(query, 0, [&] { *dealt(query, group) = next; });
+        queries_of(start, group).open(query, 0, [&] { dealt(query, group)->queries.length = 0; });
       }
     } else {
       for (Walk walk(p); walk.more(); walk.next()) {
@@ -227,8 +236,9 @@ struct WarpgroupTiles {
     }
   }
 
-  static WMMA_DEVICE uint32_t* dealt(const typename Queries::Item& query, uint32_t group) {
-    return reinterpret_cast<uint32_t*>(dynamic_shared<unsigned char>() + kDealt) + group * Config::kQueryStages +
+  // No queries: none comes after it.
+  static WMMA_DEVICE DealtTile* dealt(const typename Queries::Item& query, uint32_t group) {
+    return reinterpret_cast<DealtTile*>(dynamic_shared<unsigned char>() + kDealt) + group * Config::kQueryStages +
            query.stage();
   }
 

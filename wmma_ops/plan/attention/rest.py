@@ -1,4 +1,7 @@
-"""The kernel of what no packed sequence has of attention's results, or of its gradients."""
+"""The kernel of what no packed sequence has of attention's results, or of its gradients. It also writes the list of tiles
+that another kernel's blocks are dealt (kernels/wmma/attention/dealt_tiles.hpp)."""
+
+from collections.abc import Mapping
 
 from wmma_ops.plan.attention.rules import rules_header
 from wmma_ops.plan.plan import KernelLaunch
@@ -6,19 +9,25 @@ from wmma_ops.plan.problem import AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text
 
 _THREADS = 256
+DEALT_BYTES = 32  # of a tile in the list
+_HEAD_BYTES = 16  # before them
 _SHARES = 16  # blocks that share what lies between two sequences: little, or padding behind the last
 
 
-def launches(problem: AttentionProblem, clears: bool = False) -> tuple[KernelLaunch, ...]:
-    """None where there are no sequences. `clears`: it sets the count of tiles to 0 that blocks of the next kernel are
-    dealt."""
+def dealt_bytes(tiles: int) -> int:
+    """Of a list of so many."""
+    return _HEAD_BYTES + tiles * DEALT_BYTES
+
+
+def launches(problem: AttentionProblem, dealing: Mapping[str, int] | None = None) -> tuple[KernelLaunch, ...]:
+    """None where there are no sequences. `dealing`: what a tile is, where it writes the list of them."""
     if not problem.sequences:
         return ()
     members = [
         *aliases({"Element": CPP[problem.dtype]}),
-        *constants("int", {"kThreads": _THREADS}),
-        *constants("bool", {"kBackward": problem.backward, "kClears": clears}),
+        *constants("int", {"kThreads": _THREADS, **(dealing or {})}),
+        *constants("bool", {"kBackward": problem.backward}),
     ]
-    before = rules_header(problem)
-    source = kernel_text("attention.hip", members=members, before=before, defines={"WMMA_ATTENTION_REST": True})
+    defines = {"WMMA_ATTENTION_REST": True, "WMMA_ATTENTION_DEALS": dealing is not None}
+    source = kernel_text("attention.hip", members=members, before=rules_header(problem), defines=defines)
     return (KernelLaunch("attention_rest", source, (problem.batch + 1, _SHARES), _THREADS, 0),)

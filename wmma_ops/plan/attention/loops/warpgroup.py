@@ -24,7 +24,6 @@ _WEIGHTS = 14  # that a unit computes in a clock
 _CAPPED_WEIGHTS = 5
 _APART = 300  # cycles of a step of two warpgroups in which neither multiplies
 _TILE = 2500  # from one tile of rows to the next
-_COUNT_BYTES = 4  # of the tiles that were dealt
 _KEPT_BYTES = 24 << 20  # of keys and values, that the L2 cache holds while blocks walk through their heads
 
 
@@ -41,7 +40,7 @@ class WarpgroupConfig:
     query_stages: int  # places for each warpgroup's queries
     packed: int = 1  # heads that share keys, in the lines of a warpgroup
     splits: int = 1  # blocks that share a tile of rows and split its keys
-    deals: bool = False  # blocks get their next tile of rows when they have room for it
+    deals: bool = False  # blocks are dealt tiles of rows as they have room for them
 
     @property
     def rows(self) -> int:
@@ -64,7 +63,7 @@ class WarpgroupConfig:
 def shared_bytes(config: WarpgroupConfig) -> int:
     size = config.element.itemsize
     queries = config.groups * config.query_stages * (_GROUP_ROWS * config.depth * size + 2 * BARRIER_BYTES)
-    told = config.groups * config.query_stages * 4 if config.deals else 0
+    told = config.groups * config.query_stages * rest.DEALT_BYTES if config.deals else 0
     return queries + config.stages * (config.keys * (config.depth + config.slice) * size + 4 * BARRIER_BYTES) + told
 
 
@@ -189,18 +188,22 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
     work = work_of(problem, config) * splits
     shared = shared_bytes(config)
     kernel = source(problem, config, target)
-    grid = (min(work, units), 1)
+    head_bytes = problem.skv * (problem.e + problem.ev) * problem.dtype.itemsize / problem.group
+    together = min(max(int(_KEPT_BYTES / head_bytes), problem.group), problem.heads * problem.batch) // config.packed
+    workspace, dealing = 0, None
+    if config.deals:
+        heads = problem.heads // config.packed
+        together = max(count for count in range(1, max(together, 1) + 1) if heads % count == 0)
+        workspace = rest.dealt_bytes(tiles * problem.batch * heads // together)
+        dealing = {"kTileRows": config.rows, "kPackedHeads": config.packed}
     launches = [
-        *rest.launches(problem, clears=config.deals),
-        KernelLaunch("attention", kernel, grid, config.threads, shared, early=config.deals),
+        *rest.launches(problem, dealing),
+        KernelLaunch("attention", kernel, (min(work, units), 1), config.threads, shared, early=config.deals),
     ]
-    workspace = _COUNT_BYTES if config.deals else 0
     if config.splits > 1:
         workspace = combine.workspace(problem, splits)
         launches.append(combine.launch(problem, target))
     lines_out = 16 if maps_result(problem, config) else 0
-    head_bytes = problem.skv * (problem.e + problem.ev) * problem.dtype.itemsize / problem.group
-    together = min(max(int(_KEPT_BYTES / head_bytes), problem.group), problem.heads * problem.batch) // config.packed
     queries = _GROUP_ROWS // config.packed  # of a box
     numbers = AttentionNumbers(
         splits, keys_of_split, tiles, 1, queries, config.packed, config.keys, lines_out, together
