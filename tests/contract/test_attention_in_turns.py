@@ -3,6 +3,8 @@ them for."""
 
 import pytest
 import torch
+from cut_weights import check_that_nothing_is_taken
+from planted import Planted, check_that_each_stands_once
 
 import wmma_ops
 from wmma_ops.hardware import arch
@@ -92,3 +94,26 @@ def test_a_row_follows_its_own_scores_only():
         q[:, :, 1::2] *= 30
         wild = wmma_ops.attention(q, k, v)[0]
     assert torch.equal(calm[:, :, ::2], wild[:, :, ::2])
+
+
+def test_cutting_weights_off_takes_nothing_from_them():
+    """At head size 64 on gfx942, where they take longer than products."""
+    check_that_nothing_is_taken("gfx942")
+
+
+WRONG = (
+    Planted("weights_are_rounded", "turns.hpp", "Link::kShare, Wave::kCuts>", "Link::kShare>"),
+    Planted("nothing_is_added", "softmax.hpp", "if (kCuts) least[i] += kLogExcess * Math::kTwo;", ""),
+    Planted("what_was_added_stays_in_sums", "softmax.hpp", "if (kCuts) sum *= Number(1) / kExcess;", ""),
+)
+
+
+def test_what_is_replaced_stands_there_once(sources):
+    check_that_each_stands_once(sources / "wmma/attention", WRONG)
+
+
+@pytest.mark.parametrize("of", WRONG, ids=str)
+def test_what_is_taken_or_given_is_caught(of, sources):
+    of.plant(sources / "wmma/attention")
+    with pytest.raises(AssertionError):
+        check_that_nothing_is_taken("gfx942")

@@ -23,9 +23,6 @@ class RunningSoftmax {
 #else
   static constexpr int kPatience = 0;
 #endif
-  using Cut = CutWeights<T, Number>;
-  static constexpr Number kExcess = Cut::kExcess;
-  static constexpr Number kLogExcess = Cut::kLogExcess;
 #ifdef WMMA_AMD
   static constexpr int kPartVec = 4;  // of a part's results that are stored at once, whatever their alignment
 #else
@@ -34,10 +31,13 @@ class RunningSoftmax {
   // Of small heads a tile's weights take longer than its products: when the last are computed the matrix unit rests,
   // and packed instructions sum them up, which do not run beside its own.
 #if defined(__gfx942__) || defined(__gfx950__)
-  static constexpr bool kSumsLast = Config::kInTurns && Config::kDepth + Config::kSlice <= 128;
+  static constexpr bool kOutlast = Config::kInTurns && Config::kDepth + Config::kSlice <= 128;
 #else
-  static constexpr bool kSumsLast = false;
+  static constexpr bool kOutlast = false;
 #endif
+  using Cut = CutWeights<T, Number, kOutlast>;
+  static constexpr Number kExcess = Cut::kExcess;
+  static constexpr Number kLogExcess = Cut::kLogExcess;
   static constexpr int kOutSums = Config::kSlice / Link::kCols * Link::kElements;
   // A soft cap bounds how far a row's scores are apart. Where bfloat16 has the weights, whose exponents are float's,
   // what a row is relative to may be left as the first keys had it: kReserve above them, so that nothing overflows.
@@ -48,7 +48,8 @@ class RunningSoftmax {
  public:
   // Whether weights are cut off, and whether keys that all count can be weighed `at_once`.
   static constexpr bool kCuts = Cut::kCuts;
-  static constexpr bool kAtOnce = kCuts && kPatience > 0 && kIsNone<typename Config::Mask> && !Rules::kScored;
+  static constexpr bool kAtOnce =
+      kCuts && !kOutlast && kPatience > 0 && kIsNone<typename Config::Mask> && !Rules::kScored;
 
   Number out[Config::kTilesM][kOutSums];
 
@@ -184,9 +185,9 @@ class RunningSoftmax {
         const int i = Link::row_of(f);
         if (m == 0) beside(f);
         scores[m][f] = Math::weight(scores[m][f], factor, least[i]);
-        if (!kSumsLast) sum_[m][i] += scores[m][f];
+        if (!kOutlast) sum_[m][i] += scores[m][f];
       }
-      if constexpr (kSumsLast) {
+      if constexpr (kOutlast) {
         arch::schedule_barrier();
         Number even = scores[m][0];
         Number odd = scores[m][1];

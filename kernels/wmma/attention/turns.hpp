@@ -162,7 +162,7 @@ class AttentionTurns {
 #pragma unroll
       for (int step = 0; step < Config::kKeys / Link::kDepth; ++step) {
         uint32_t words[Link::kShare * sizeof(T) / 4];
-        pack_weights<T, Link::kShare>(words, scores[m] + step * Link::kShare);
+        pack_weights<T, Link::kShare, Wave::kCuts>(words, scores[m] + step * Link::kShare);
         Link::join(weights[m][step], words);
 #pragma unroll
         for (int i = 0; i < 4 * Link::kRowChunks; ++i) arch::settle(weights[m][step][i / 4].words[i % 4]);
