@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 import running
 import torch
+from blocks import DiTBlock, ViTBlock
 from decoder import Decoder, LoRALinear
 from running import check, matrix
 from torch._inductor.utils import fresh_cache
@@ -19,11 +20,15 @@ from wmma_ops.cli.benching import OURS, Calls, Case
 
 PREFILL = (4, 2048)  # batch, tokens
 DECODE = (16, 2048)  # batch, tokens before
+DIT = (1, 4608)  # batch, tokens
+VIT = (16, 577, 4)  # images, tokens, layers
 LORA = ((8192, 4096, 4096, 16), (16, 8192, 4096, 16))  # rows of x, of the weight's sides and the rank
 
 
 SIZES = {"hidden": 4096, "width": 14336, "heads": 32, "kv_heads": 8}
 TINY = {"hidden": 256, "width": 512, "heads": 4, "kv_heads": 2}
+DIT_SIZES, VIT_SIZES = {"width": 3072, "heads": 24}, {"width": 1024, "heads": 16}
+TINY_BLOCK = {"width": 128, "heads": 2}
 
 
 def prefill(batch: int, tokens: int, sizes: dict):
@@ -38,6 +43,17 @@ def decode(batch: int, before: int, sizes: dict):
     return decoder, (matrix(batch, 1, sizes["hidden"]), past)
 
 
+def dit(batch: int, tokens: int, sizes: dict):
+    width, size = sizes["width"], sizes["width"] // sizes["heads"]
+    turn = (matrix(tokens, size // 2) for _ in ("cos", "sin"))
+    return _placed(DiTBlock(**sizes)), (matrix(batch, tokens, width), matrix(batch, width), *turn)
+
+
+def vit(images: int, tokens: int, layers: int, sizes: dict):
+    model = torch.nn.Sequential(*(ViTBlock(**sizes) for _ in range(layers)))
+    return _placed(model), (matrix(images, tokens, sizes["width"]),)
+
+
 def lora(rows: int, columns: int, out: int, rank: int):
     return _placed(LoRALinear(columns, out, rank)), (matrix(rows, columns),)
 
@@ -49,22 +65,31 @@ def _placed(model: torch.nn.Module) -> torch.nn.Module:
 def cases(tiny: bool = False) -> Iterator[Case]:
     sizes, shrink = (TINY, 32) if tiny else (SIZES, 1)
 
-    def case(name: str, made: Callable, *given) -> Case:
-        return Case("compiled models", name, lambda: timed(*made(*given)), ("torch.compile",), running.DEVICE)
+    def case(name: str, made: Callable, *given, time: Callable = timed) -> Case:
+        return Case("compiled models", name, lambda: time(*made(*given)), ("torch.compile",), running.DEVICE)
 
     batch, tokens = PREFILL[0], PREFILL[1] // shrink
     yield case(f"prefill {batch}x{tokens}", prefill, batch, tokens, sizes)
     batch, before = DECODE[0], DECODE[1] // shrink
     yield case(f"decode {batch} after {before}", decode, batch, before, sizes)
+    dit_sizes, vit_sizes = (TINY_BLOCK, TINY_BLOCK) if tiny else (DIT_SIZES, VIT_SIZES)
+    (images, tokens), (batch, patches, layers) = (DIT[0], DIT[1] // shrink), (VIT[0], VIT[1] // shrink, VIT[2])
+    blocks = (
+        (f"DiT block {images}x{tokens}", dit, images, tokens, dit_sizes),
+        (f"{layers} layers of ViT-L {batch}x{patches}", vit, batch, patches, layers, vit_sizes),
+    )
+    for name, *made in blocks:
+        yield case(name, *made)
+        yield case(f"{name}, a training step", *made, time=trained)
     for rows, columns, out, rank in LORA:
         name = f"LoRA {rows}, {columns} to {out}, rank {rank}"
         yield case(name, lora, rows, columns // shrink, out // shrink, rank)
 
 
-def compiled(model, arguments, backend: str):
-    """The compiled model, and the seconds that its first call takes."""
+def compiled(model, arguments, backend: str, use: Callable):
+    """The compiled model in use, and the seconds that its first call takes."""
     torch._dynamo.reset()
-    found = torch.compile(model, backend=backend, fullgraph=True)
+    found = use(torch.compile(model, backend=backend, fullgraph=True))
     with fresh_cache():
         start = time.perf_counter()
         found(*arguments)
@@ -89,25 +114,53 @@ def replayed(model, arguments):
 @functools.cache
 def _started() -> None:
     """What the first compilation of a process takes is no model's."""
-    compiled(_placed(torch.nn.Linear(8, 8)), (matrix(8, 8),), "inductor")
+    compiled(_placed(torch.nn.Linear(8, 8)), (matrix(8, 8),), "inductor", forward)
+
+
+def forward(model):
+    return model
+
+
+def step(model):
+    """A training step: the gradients of what the model is given first, and of its parameters."""
+    parameters = [*model.parameters()]
+
+    def call(x, *others):
+        given = x.detach().requires_grad_()
+        return torch.autograd.grad(model(given, *others), [given, *parameters], x)
+
+    return call
 
 
 @torch.no_grad()
 def timed(model, arguments) -> Calls:
+    return _timed(model, arguments, forward)
+
+
+def trained(model, arguments) -> Calls:
+    return _timed(model, arguments, step)
+
+
+def _timed(model, arguments, use: Callable) -> Calls:
     _started()
-    want = model(*arguments)
-    compiled(model, arguments, "inductor")  # the libraries behind it are loaded once
-    plain, plain_seconds = compiled(model, arguments, "inductor")
-    ours, seconds = compiled(model, arguments, "wmma")
+    want = use(model)(*arguments)
+    compiled(model, arguments, "inductor", use)  # the libraries behind it are loaded once
+    plain, plain_seconds = compiled(model, arguments, "inductor", use)
+    ours, seconds = compiled(model, arguments, "wmma", use)
     report = wmma_ops.inductor.last_report()
     print(report, file=sys.stderr)
-    error = check(ours(*arguments), want)
-    check(plain(*arguments), want)
+    error, _ = (_error(made(*arguments), want) for made in (ours, plain))
     return Calls(
         {OURS: replayed(ours, arguments), "torch.compile": replayed(plain, arguments)},
         error=error,
         note=f"the first call {seconds:.1f} and {plain_seconds:.1f} s; rewritten {len(report.rewritten)}",
     )
+
+
+def _error(got, want) -> float:
+    if isinstance(got, torch.Tensor):
+        return check(got, want)
+    return max(map(check, got, want))
 
 
 def main(arguments: list[str] | None = None) -> None:
