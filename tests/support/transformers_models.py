@@ -8,6 +8,7 @@ import transformers
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
+from wmma_ops.integrations.transformers import make_mask
 from wmma_ops.testing import reference
 
 _COMMON = {
@@ -119,6 +120,7 @@ RECORDED = (
         _BERT | {"ffn_dim": 48, "word_embed_proj_dim": 32, "dropout": 0.0},
     ),
 )
+MISTRAL = Tiny("MistralForCausalLM", _COMMON | {"head_dim": 8, "sliding_window": WINDOW})
 T5 = Tiny("T5ForConditionalGeneration", _T5 | {"decoder_start_token_id": 0}, calls=6)
 
 
@@ -158,7 +160,8 @@ def expected(module, query, key, value, attention_mask, scaling=None, **options)
 def exact(model: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
     """The same model in float64. (transformers' own plain attention has float32 inside, and NaN in rows that see no key.)"""
     model = copy.deepcopy(model).double()
-    model.set_attn_implementation(implementation(lambda *a, **o: (expected(*a, **o).x.transpose(1, 2), None), "exact"))
+    plain = implementation(lambda *a, **o: (expected(*a, **o).x.transpose(1, 2), None), "exact", sdpa_mask)
+    model.set_attn_implementation(plain)
     return model
 
 
@@ -182,8 +185,8 @@ class Checked:
         return out, weights
 
 
-def implementation(function, name="checked"):
+def implementation(function, name="checked", mask=make_mask):
     """Makes a function known to transformers under a name of the tests, with the masks that ours gets."""
     AttentionInterface.register(f"wmma_test_{name}", function)
-    AttentionMaskInterface.register(f"wmma_test_{name}", sdpa_mask)
+    AttentionMaskInterface.register(f"wmma_test_{name}", mask)
     return f"wmma_test_{name}"

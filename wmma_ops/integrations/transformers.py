@@ -5,15 +5,18 @@
     wmma_transformers.register()
     model = AutoModelForCausalLM.from_pretrained(name, attn_implementation="wmma")
 
-A call goes to the op `attention`. What that op does not take goes to two products of ours with the scores between them
-(`scores.py`): a soft cap, dropout in training, attention weights that are asked for. What neither takes is refused.
-Rows that may look at no key, as padding's own, give zeros.
+A call goes to the op `attention`, with its window, soft cap and sinks, or to `varlen_attention` where sequences are packed:
+by their position_ids, or by cu_seq_lens_q and the other words that flash attention takes. Masks are made only for what
+cannot do without (`masks.py`). Dropout in training and attention weights that are asked for go to two products of ours with
+the scores between them (`scores.py`). What neither takes is refused. Rows that may look at no key, as padding's own, give
+zeros.
 """
 
 import functools
 
 import torch
 
+from wmma_ops.integrations import masks
 from wmma_ops.integrations.scores import attention_by_scores
 from wmma_ops.ops import functions as ops
 from wmma_ops.torch_internals import constant_for_compiler, has_forward_hooks
@@ -27,6 +30,7 @@ _TAKE_SDPA_MASKS = ("gemma2", "gpt_oss")
 # Arguments that change what a model computes, and that nothing here takes.
 _REFUSED = {
     "cache": "a paged cache",
+    "block_table": "a block table of pages",
     "indices": "sparse attention by key indices",
     "block_indices": "sparse attention by blocks of keys",
 }
@@ -60,8 +64,10 @@ def _find_recorder():
 def make_mask(*args, config=None, **kwargs) -> Tensor | None:
     """transformers' `sdpa_mask`: bool (True: may look), or None where the layer's `is_causal` says the same.
 
-    Models that are not written for it, or attend by themselves, get eager's, which is added, and always get one; those whose
-    last layers may drop queries, with which None would mean another thing, do so too.
+    Where the mask is made of windows, packed sequences and padding, it is made only if something beside our attention reads
+    it (`masks.py`), which torch.compile does. Models that are not written for it, or attend by themselves, get eager's,
+    which is added, and always get one; those whose last layers may drop queries, with which None would mean another thing,
+    do so too.
     """
     from transformers.masking_utils import eager_mask, sdpa_mask
 
@@ -69,7 +75,30 @@ def make_mask(*args, config=None, **kwargs) -> Tensor | None:
         return eager_mask(*args, config=config, **kwargs | {"allow_is_bidirectional_skip": False})
     if getattr(config, "num_kv_shared_layers", 0):
         kwargs["allow_is_causal_skip"] = False
-    return sdpa_mask(*args, config=config, **kwargs)
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or args or "mask_function" not in kwargs:
+        return sdpa_mask(*args, config=config, **kwargs)
+    return _unmade_mask(functools.partial(sdpa_mask, config=config), **kwargs)
+
+
+def _unmade_mask(
+    sdpa_mask, *, q_length: int, kv_length: int, q_offset=0, kv_offset=0, mask_function, attention_mask=None, **given
+) -> Tensor | None:
+    given |= {"q_length": q_length, "kv_length": kv_length, "mask_function": mask_function}
+    sight = masks.sight(q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask)
+    if sight is None:
+        return sdpa_mask(q_offset=q_offset, kv_offset=kv_offset, attention_mask=attention_mask, **given)
+    is_narrow = 0 <= sight.left < sight.stands + q_length - 1  # narrower than what there is
+    if sight.padding is None and sight.ends is None and not is_narrow:
+        if sight.right < 0 and given.get("allow_is_bidirectional_skip", False):
+            return None
+        same = sight.stands == (kv_length - 1 if q_length == 1 else 0)  # as attention_forward takes is_causal
+        if sight.right == 0 and same and given.get("allow_is_causal_skip", True):
+            return None
+    given |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False, "attention_mask": attention_mask}
+    # A static cache counts on in the tensor that it gave.
+    make = functools.partial(sdpa_mask, q_offset=int(q_offset), kv_offset=int(kv_offset), **given)
+    shape = (given["batch_size"], 1, q_length, kv_length)
+    return masks.Unmade.of(shape, given.get("device", "cpu"), sight, make)
 
 
 @constant_for_compiler
@@ -119,30 +148,50 @@ def attention_forward(
         is_causal: by default the layer's own `is_causal`; only where there is no mask and more than one query.
         s_aux, sinks: attention sinks, ``[heads]`` and ``[batch, heads, Sq, 1]``.
         position_bias: added to the scores; differentiable.
-        sliding_window: what the mask already says; checked where there is no mask.
+        sliding_window: what the mask already says; checked where there is no mask, and taken for packed sequences.
+        kwargs: cu_seq_lens_q, cu_seq_lens_k, max_length_q, max_length_k: all rows' tokens are sequences one after the other.
 
     Returns:
         ``[batch, Sq, heads, Ev]``, and the weights where the model's caller asks for them (`output_attentions=True`).
     """
-    _check(attention_mask, key, sliding_window, kwargs)
+    packed = _packed(attention_mask, kwargs)
+    _check(attention_mask, key, sliding_window if packed is None else None, kwargs)
     length = query.shape[2]
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
-    # One query without a mask is the last one: it sees every key.
-    is_causal = length > 1 and attention_mask is None and is_causal
     weights_asked = _weights_asked(module, kwargs)
+    dropout = dropout if module.training else 0.0
+    by_scores = dropout > 0 or weights_asked
+    sight = None
+    if isinstance(attention_mask, masks.Unmade):
+        if by_scores or position_bias is not None or attention_mask.shape[2:] != (length, key.shape[2]):
+            attention_mask, packed = attention_mask.make(), None
+        else:
+            sight, attention_mask = attention_mask.sight, attention_mask.sight.padding
+    sink = _sink(s_aux, sinks)
+    rules = {"scale": scaling, "softcap": softcap or 0.0}
+    if packed is not None:
+        if by_scores or position_bias is not None or (sinks is not None and s_aux is None):
+            raise ValueError(
+                f'attn_implementation="{NAME}": packed sequences by cu_seq_lens_q with dropout, attention weights, a bias '
+                'or sinks of each query; takes none of these there, use "eager" with position_ids'
+            )
+        window = _window(sliding_window, is_causal) if sight is None else (sight.left, sight.right)
+        return _attend_packed(query, key, value, packed, window_size=window, sinks=s_aux, **rules), None
+
+    # One query without a mask is the last one: it sees every key.
+    is_causal = length > 1 and attention_mask is None and bool(is_causal) if sight is None else sight.right == 0
     if is_causal and not weights_asked:  # a static cache is longer than the prompt: its other keys are not seen
-        key, value = key[:, :, :length], value[:, :, :length]
+        seen = length if sight is None else sight.stands + length
+        key, value = key[:, :, :seen], value[:, :, :seen]
+        attention_mask = None if attention_mask is None else attention_mask[..., :seen]
     if query.shape[0] != key.shape[0]:  # learned queries with a batch of 1
         batch = max(query.shape[0], key.shape[0])
         query, key, value = (x.expand(batch, *x.shape[1:]) for x in (query, key, value))
     if position_bias is not None:
         attention_mask = _biased(position_bias, attention_mask, is_causal, key.shape[2])
         is_causal = False
-    sink = _sink(s_aux, sinks)
-
-    dropout = dropout if module.training else 0.0
-    if softcap is not None or dropout > 0 or weights_asked:
+    if by_scores:
         out, weights = attention_by_scores(
             query,
             key,
@@ -155,18 +204,52 @@ def attention_forward(
             dropout=dropout,
         )
         return out.transpose(1, 2).contiguous(), weights
+    if sight is not None:
+        rules["window"] = (sight.left, sight.right)
+        is_causal = "bottom_right" if is_causal and attention_mask is None else False  # a mask goes with a window alone
     out, lse = ops.attention(
         query,
         key,
         value,
         mask=attention_mask,
-        is_causal=bool(is_causal),
-        scale=scaling,
+        is_causal=is_causal,
         enable_gqa=query.shape[1] != key.shape[1],
+        sinks=s_aux,
+        **rules,
     )
-    if sink is not None:  # the weights add up to e^lse / (e^lse + e^sink) of what they would
+    if (
+        sinks is not None and s_aux is None
+    ):  # of each query: the weights add up to e^lse / (e^lse + e^sink) of what they would
         out = (out * torch.sigmoid(lse - sink).unsqueeze(-1)).to(out.dtype)
     return out.transpose(1, 2).contiguous(), None
+
+
+def _packed(mask: Tensor | None, options: dict) -> tuple | None:
+    """Where packed sequences are, as `varlen_attention` takes it: by the words that a caller has for flash attention, or by
+    what a mask that is not made yet says.
+    """
+    unmade = isinstance(mask, masks.Unmade)
+    given = [options.get(name) for name in ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")]
+    if None not in given and (mask is None or (unmade and mask.sight.padding is None)):
+        return *given[:2], int(given[2]), int(given[3])
+    if unmade and mask.sight.ends is not None:
+        # A graph is of one number: of the row's length, which changes less often.
+        longest = mask.shape[2] if torch.compiler.is_compiling() else mask.sight.longest
+        return mask.sight.ends, mask.sight.ends, longest, longest
+    return None
+
+
+def _attend_packed(query, key, value, packed: tuple, **rules) -> Tensor:
+    """``[batch, length, heads, size]``: all rows one after the other."""
+    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (query, key, value))
+    out, _ = ops.varlen_attention(q, k, v, *packed, enable_gqa=q.shape[1] != k.shape[1], **rules)
+    return out.unflatten(0, (query.shape[0], query.shape[2]))
+
+
+def _window(size: int | None, is_causal: bool) -> tuple[int, int]:
+    """As flash attention takes a model's window, the key there included."""
+    left = -1 if size is None else size - 1
+    return (left, 0) if is_causal else (left, left)
 
 
 def _weights_asked(module: torch.nn.Module, options: dict) -> bool:
