@@ -128,6 +128,12 @@ BUGS = {
         Uninitialised,
         "register v41",
     ),
+    "a register written on another way": (
+        'int y; asm volatile("s_cmp_eq_u32 %1, 7\\ns_cbranch_scc1 .Lpast\\nv_mov_b32_e32 v40, 1\\n.Lpast:\\n'
+        'v_add_u32_e32 %0, v40, v40" : "=v"(y) : "s"(n) : "v40", "scc"); x[threadIdx.x] = y;',
+        Uninitialised,
+        "register v40",
+    ),
     "an endless loop": ("while (wmma::atomic_add(x, 0) >= 0) {} x[1] = 2;", EndlessLoop, "budget"),
     "a failed assertion": ("WMMA_ASSERT(n > 100); x[threadIdx.x] = n;", Trap, "assertion"),
     "an instruction unknown here": (

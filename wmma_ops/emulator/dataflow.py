@@ -1,8 +1,10 @@
-"""Which vector registers an instruction reads and writes, and which bits it only moves."""
+"""Which vector registers an instruction reads and writes, and which bits it only moves.
+
+Sets of registers are numbers here, of one bit for each: a kernel has thousands of them, and they are joined and compared.
+"""
 
 import functools
 import re
-from collections.abc import Set
 
 from wmma_ops.emulator.assembly import Instruction, parse_instruction
 from wmma_ops.emulator.errors import UnknownInstruction
@@ -32,11 +34,30 @@ _STORES = ("global_store", "flat_store", "scratch_store", "ds_write", "ds_store"
 
 @functools.lru_cache(maxsize=8192)
 def registers(text: str) -> frozenset[str]:
-    found = set()
+    return frozenset(names(as_bits(text)))
+
+
+@functools.lru_cache(maxsize=8192)
+def as_bits(text: str) -> int:
+    """v0 is the lowest bit, a0 the next one, then v1."""
+    found = 0
     for prefix, one, first, last in _REGISTER.findall(text):
-        numbers = [int(one)] if one else range(int(first), int(last) + 1)
-        found.update(f"{prefix}{number}" for number in numbers)
-    return frozenset(found)
+        start, stop = (int(one), int(one) + 1) if one else (int(first), int(last) + 1)
+        found |= ((1 << 2 * stop) - (1 << 2 * start)) // 3 << (prefix == "a")  # every other bit
+    return found
+
+
+def each(found: int) -> list[int]:
+    """The sets of one register, in the order of their numbers."""
+    ones = []
+    while found:
+        ones.append(found & -found)
+        found &= found - 1
+    return ones
+
+
+def names(found: int) -> list[str]:
+    return [f"{'va'[place % 2]}{place // 2}" for place in (one.bit_length() - 1 for one in each(found))]
 
 
 def is_atomic(mnemonic: str) -> bool:
@@ -55,18 +76,18 @@ def returns_old(ins: Instruction) -> bool:
     )
 
 
-def _selected(ins: Instruction) -> set[str]:
+def _selected(ins: Instruction) -> int:
     """Of pairs of registers, those that op_sel (for the low result) and op_sel_hi (for the high one) select."""
-    found = set()
+    found = 0
     for position, op in enumerate(ins.operands[1:]):
-        pair = sorted(registers(op), key=lambda register: int(register[1:]))
+        pair = each(as_bits(op))
         for name, default in (("op_sel", 0), ("op_sel_hi", 1)):
             chosen = dict(enumerate(re.findall(r"\d", ins.modifiers.get(name, ""))))
-            found.update(pair[int(chosen.get(position, default)) :][:1] if len(pair) == 2 else pair)
+            found |= pair[int(chosen.get(position, default))] if len(pair) == 2 else as_bits(op)
     return found
 
 
-def uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
+def uses(ins: Instruction) -> tuple[int, int]:
     """(read, written)."""
     if ins.mnemonic.startswith("v_indexed"):  # its modifiers are not those of its text
         return _uses(ins)
@@ -79,42 +100,43 @@ def uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
     return found
 
 
-_known: dict[tuple, tuple[Set[str], Set[str]]] = {}
+_known: dict[tuple, tuple[int, int]] = {}
 
 
-def _uses(ins: Instruction) -> tuple[Set[str], Set[str]]:
+def _uses(ins: Instruction) -> tuple[int, int]:
     m, ops = ins.mnemonic, ins.operands
     if m.startswith(("v_movrel", "v_indexed")):
         # Copies, whose operands are known at run time; `written` is told there.
         somewhere = m.startswith(("v_movreld", "v_movrelsd")) or "destination" in ins.modifiers
-        return set(), set() if somewhere else registers(ops[0])
+        return 0, 0 if somewhere else as_bits(ops[0])
     if not ops or not m.startswith(("v_", "global_", "flat_", "scratch_", "ds_", "buffer_")):
-        return set(), set()
-    every = [registers(op) for op in ops]
-    rest = set().union(*every[1:]) if len(every) > 1 else set()
+        return 0, 0
+    first, rest = as_bits(ops[0]), 0
+    for op in ops[1:]:
+        rest |= as_bits(op)
     if m.startswith("scratch_store"):
         # Spills save registers that a caller may never have written: copies, too. (Those through a buffer: program.py.)
-        return every[0], set()
+        return first, 0
     if m.startswith(_STORES) or to_shared(ins):
-        return every[0] | rest, set()
+        return first | rest, 0
     if m.startswith("v_cmp"):
-        return every[0] | rest, set()
+        return first | rest, 0
     if m.startswith("buffer_atomic"):
-        return every[0] | rest, every[0] if returns_old(ins) else set()
+        return first | rest, first if returns_old(ins) else 0
     if is_atomic(m):
-        return (rest, every[0]) if returns_old(ins) else (every[0] | rest, set())
+        return (rest, first) if returns_old(ins) else (first | rest, 0)
     if m.startswith(("v_swap", "v_permlane16_swap", "v_permlane32_swap")):
-        return every[0] | rest, every[0] | rest
+        return first | rest, first | rest
     # Halves are written one at a time: the other one stays as it was, of no concern.
-    reads = rest | (every[0] if m.startswith(READS_RESULT) else set())
+    reads = rest | first if m.startswith(READS_RESULT) else rest
     if _PACKED_WIDE.match(m):
         reads = _selected(ins)
     elif _WIDE_INTEGER.match(m):
         # Where the compiler wants the low word alone, it leaves the high word of an operand undefined.
         for op in ops[1:]:
             if pair := re.fullmatch(r"([va])\[\d+:(\d+)\]", op):
-                reads.discard(f"{pair[1]}{pair[2]}")
-    return reads, every[0]
+                reads &= ~as_bits(f"{pair[1]}{pair[2]}")
+    return reads, first
 
 
 def halves(ins: Instruction) -> list[Instruction]:
@@ -137,7 +159,7 @@ def keeps(ins: Instruction) -> bool:
     return partly or bool(_OF_HALVES.match(ins.mnemonic)) or ins.modifiers.get("dst_unused") == "UNUSED_PRESERVE"
 
 
-def moves(ins: Instruction) -> list[tuple[Set[str], list[Set[str]]]]:
+def moves(ins: Instruction) -> list[tuple[int, list[int]]]:
     """Of an instruction that moves bits: the registers that it writes, each with those of which one set has to be written
     for it to be. Nothing of others."""
     if not _MOVES.match(ins.mnemonic):
@@ -150,22 +172,18 @@ def moves(ins: Instruction) -> list[tuple[Set[str], list[Set[str]]]]:
     return found
 
 
-_moves: dict[str, list[tuple[Set[str], list[Set[str]]]]] = {}
+_moves: dict[str, list[tuple[int, list[int]]]] = {}
 
 
-def _moved(ins: Instruction) -> list[tuple[Set[str], list[Set[str]]]]:
+def _moved(ins: Instruction) -> list[tuple[int, list[int]]]:
     m, ops = ins.mnemonic, ins.operands
     reads, written = uses(ins)
     if m.startswith("v_cndmask"):  # which lanes take which is known at run time
-        return [(written, [registers(op) for op in ops[1:3]])]
+        return [(written, [as_bits(op) for op in ops[1:3]])]
     if m.startswith("v_mov_b64"):
-        return [({to}, [{source}]) for to, source in zip(_in_order(written), _in_order(reads), strict=False)]
+        return [(to, [source]) for to, source in zip(each(written), each(reads), strict=False)]
     if m.startswith("v_pk_mov_b32"):
         chosen = [int(digit) for digit in re.findall(r"\d", ins.modifiers.get("op_sel", "[0,0]"))]
-        sources = (set(_in_order(registers(op))[which:][:1]) for op, which in zip(ops[1:], chosen, strict=True))
-        return [({to}, [source]) for to, source in zip(_in_order(written), sources, strict=True)]
+        sources = (sum(each(as_bits(op))[which:][:1]) for op, which in zip(ops[1:], chosen, strict=True))
+        return [(to, [source]) for to, source in zip(each(written), sources, strict=True)]
     return [(written, [reads])]
-
-
-def _in_order(names: Set[str]) -> list[str]:
-    return sorted(names, key=lambda name: int(name[1:]))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from wmma_ops.emulator.assembly import Instruction
-from wmma_ops.emulator.dataflow import READS_RESULT, halves, keeps, registers, uses
+from wmma_ops.emulator.dataflow import READS_RESULT, as_bits, halves, keeps, registers, uses
 from wmma_ops.emulator.operands import NUMBER
 
 _COPIES = re.compile(r"^v_(mov_b32|accvgpr_(read|write|mov)_b32)(_e32|_e64)?$")
@@ -58,7 +58,7 @@ def _reaches(flow, place: int, missing: dict[str, int]) -> bool:
             if any(_used(half, name) & bits for half in parts):
                 return True
             work += [(block, index + 1, copy, bits) for half in parts for copy in _copied(half, name)]
-            if any(name in uses(half)[1] and not keeps(half) for half in parts):
+            if any(as_bits(name) & uses(half)[1] and not keeps(half) for half in parts):
                 break
         else:
             work += [(following, starts[following], name, bits) for following in successors[block] if following >= 0]

@@ -5,12 +5,14 @@ so that the watch costs nothing where the compiler left no doubt. To move, mask 
 do so with values that no lane uses. What it gives counts as written only where its operands are.
 """
 
-from collections.abc import Set
+import functools
+import operator
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from wmma_ops.emulator.assembly import Instruction
-from wmma_ops.emulator.dataflow import halves, keeps, moves, uses
+from wmma_ops.emulator.dataflow import as_bits, halves, keeps, moves, names, uses
 
 
 class Write(NamedTuple):
@@ -25,15 +27,27 @@ class Write(NamedTuple):
 class Watch:
     """By an instruction's place in the kernel: the registers to look at before it, and what to note behind it."""
 
-    used: dict[int, Set[str]] = field(default_factory=dict)
+    used: dict[int, list[str]] = field(default_factory=dict)
     noted: dict[int, list[Write]] = field(default_factory=dict)
+
+
+class _Write(NamedTuple):
+    """A `Write`, its sets as dataflow.py has them."""
+
+    registers: int
+    sources: tuple[int, ...] = ()
+    wholly: bool = False
+
+    def noted(self, asked: int) -> Write:
+        """Of the registers that are asked for."""
+        return Write(set(names(self.registers & asked)), tuple(set(names(one)) for one in self.sources), self.wholly)
 
 
 class _Step(NamedTuple):
     """What an instruction, or some that follow one another, uses and then writes."""
 
-    used: Set[str]
-    writes: tuple[Write, ...]
+    used: int
+    writes: tuple[_Write, ...]
 
 
 class _Flow(NamedTuple):
@@ -42,27 +56,30 @@ class _Flow(NamedTuple):
     instructions: list[Instruction]
     blocks: list[tuple[int, int]]
     successors: list[list[int]]
-    given: Set[str]
+    given: int
+
+
+def _union(sets: Iterable[int]) -> int:
+    return functools.reduce(operator.or_, sets, 0)
 
 
 def watch(
     instructions: list[Instruction], blocks: list[tuple[int, int]], successors: list[list[int]], given: Set[str]
 ) -> Watch:
-    flow = _Flow(instructions, blocks, successors, given)
+    flow = _Flow(instructions, blocks, successors, _union(map(as_bits, given)))
     together = [_together(instructions[start:stop]) for start, stop in blocks]
-    suspected = _missed(together, _known(together, flow))
-    if not suspected:
+    if not _missed(together, _known(together, flow)):
         return Watch()
     each = [[_step(ins) for ins in instructions[start:stop]] for start, stop in blocks]
     return _watched(each, _known(each, flow), flow)
 
 
-def _writes(half: Instruction) -> list[Write]:
+def _writes(half: Instruction) -> list[_Write]:
     moved = moves(half)
     if not moved:
-        return [Write(uses(half)[1])]
+        return [_Write(uses(half)[1])]
     wholly = not (keeps(half) or "dpp" in half.mnemonic)
-    return [Write(to, tuple(sources), wholly) for to, sources in moved]
+    return [_Write(to, tuple(sources), wholly) for to, sources in moved]
 
 
 def _step(ins: Instruction) -> _Step:
@@ -72,7 +89,7 @@ def _step(ins: Instruction) -> _Step:
         if len(_steps) >= 32768:
             _steps.clear()
         parts = halves(ins)
-        used = frozenset().union(*(uses(half)[0] for half in parts if not moves(half)))
+        used = _union(uses(half)[0] for half in parts if not moves(half))
         found = _steps[key] = _Step(used, tuple(write for half in parts for write in _writes(half)))
     return found
 
@@ -82,34 +99,34 @@ _steps: dict[tuple[str, str], _Step] = {}
 
 def _together(instructions: list[Instruction]) -> list[_Step]:
     """As if to move were to use."""
-    used, written = set(), set()
+    used = written = 0
     for ins in instructions:
         for half in halves(ins):
             read, wrote = uses(half)
-            used |= read - written
+            used |= read & ~written
             written |= wrote
-    return [_Step(used, (Write(written),))]
+    return [_Step(used, (_Write(written),))]
 
 
-def _follow(step: _Step, known: set[str]) -> None:
-    """Brings what is known to be written to what is so behind the step."""
+def _are_written(write: _Write, known: int) -> bool:
+    return not write.sources or any(not one & ~known for one in write.sources)
+
+
+def _behind(step: _Step, known: int) -> int:
+    """What is known to be written behind the step, where `known` is before it."""
     for write in step.writes:
-        if not write.sources or any(one <= known for one in write.sources):
-            known |= write.registers
-        else:
-            known -= write.registers
+        known = known | write.registers if _are_written(write, known) else known & ~write.registers
+    return known
 
 
-def _known(steps: list[list[_Step]], flow: _Flow) -> list[set[str] | None]:
+def _known(steps: list[list[_Step]], flow: _Flow) -> list[int | None]:
     """What is written on every way to each block; None where there is none."""
-    before: list[set[str] | None] = [None] * len(steps)
-    before[0] = set(flow.given)
+    before: list[int | None] = [None] * len(steps)
+    before[0] = flow.given
     work = [0]
     while work:
         at = work.pop()
-        known = set(before[at])
-        for step in steps[at]:
-            _follow(step, known)
+        known = functools.reduce(lambda known, step: _behind(step, known), steps[at], before[at])
         for following in flow.successors[at]:
             if following < 0:
                 continue
@@ -120,17 +137,14 @@ def _known(steps: list[list[_Step]], flow: _Flow) -> list[set[str] | None]:
     return before
 
 
-def _missed(steps: list[list[_Step]], before: list[set[str] | None]) -> set[str]:
-    return set().union(*(step.used - known for (step,), known in zip(steps, before, strict=True) if known is not None))
+def _missed(steps: list[list[_Step]], before: list[int | None]) -> int:
+    return _union(step.used & ~known for (step,), known in zip(steps, before, strict=True) if known is not None)
 
 
-def _watched(steps: list[list[_Step]], before: list[set[str] | None], flow: _Flow) -> Watch:
+def _watched(steps: list[list[_Step]], before: list[int | None], flow: _Flow) -> Watch:
     """Backwards from the uses in doubt: what is written on a way there has to be noted."""
-    doubted = [
-        [] if known is None else [_doubted(step, known) for step in body]
-        for body, known in zip(steps, before, strict=True)
-    ]
-    ahead: list[set[str]] = [set() for _ in steps]  # whose flags are asked for from a block's start on
+    doubted = [[] if known is None else _doubted(body, known) for body, known in zip(steps, before, strict=True)]
+    ahead = [0] * len(steps)  # whose flags are asked for from a block's start on
     leads = [[] for _ in steps]
     for at, following in enumerate(flow.successors):
         for to in following:
@@ -141,7 +155,7 @@ def _watched(steps: list[list[_Step]], before: list[set[str] | None], flow: _Flo
         at = work.pop()
         asked = _asked_behind(at, ahead, flow)
         for step in reversed(doubted[at]):
-            _precede(step, asked)
+            asked = _asked_before(step, asked)
         if asked != ahead[at]:
             ahead[at] = asked
             work += leads[at]
@@ -149,37 +163,33 @@ def _watched(steps: list[list[_Step]], before: list[set[str] | None], flow: _Flo
     for at, (start, stop) in enumerate(flow.blocks):
         asked = _asked_behind(at, ahead, flow)
         for place, step in zip(reversed(range(start, stop)), reversed(doubted[at]), strict=False):
-            if noted := [write for write in step.writes if write.registers & asked]:
-                found.noted[place] = [write._replace(registers=write.registers & asked) for write in noted]
+            if noted := [write.noted(asked) for write in step.writes if write.registers & asked]:
+                found.noted[place] = noted
             if step.used:
-                found.used[place] = step.used
-            _precede(step, asked)
+                found.used[place] = names(step.used)
+            asked = _asked_before(step, asked)
     return found
 
 
-def _doubted(step: _Step, known: set[str]) -> _Step:
-    """Of a step, what is not known to be written. Brings `known` to behind it."""
-    used = step.used - known
-    if used or any(write.sources for write in step.writes):
-        writes = (
-            Write(write.registers) if any(one <= known for one in write.sources) else write for write in step.writes
-        )
-        step = _Step(used, tuple(writes))
-    elif step.used:
-        step = step._replace(used=used)
-    _follow(step, known)
-    return step
+def _doubted(body: list[_Step], known: int) -> list[_Step]:
+    """Of each step, what is not known to be written."""
+    found = []
+    for step in body:
+        writes = tuple(_Write(write.registers) if _are_written(write, known) else write for write in step.writes)
+        found.append(_Step(step.used & ~known, writes))
+        known = _behind(found[-1], known)
+    return found
 
 
-def _asked_behind(at: int, ahead: list[set[str]], flow: _Flow) -> set[str]:
-    return set().union(*(ahead[to] for to in flow.successors[at] if to >= 0))
+def _asked_behind(at: int, ahead: list[int], flow: _Flow) -> int:
+    return _union(ahead[to] for to in flow.successors[at] if to >= 0)
 
 
-def _precede(step: _Step, asked: set[str]) -> None:
-    """Brings those whose flags are asked for behind the step to those before it."""
+def _asked_before(step: _Step, asked: int) -> int:
+    """Those whose flags are asked for before the step, where `asked` are behind it."""
     for write in reversed(step.writes):
         if not write.sources:
-            asked -= write.registers
+            asked &= ~write.registers
         elif write.registers & asked:
-            asked.update(*write.sources)
-    asked |= step.used
+            asked |= _union(write.sources)
+    return asked | step.used
