@@ -126,7 +126,13 @@ def is_targets_turn(item, turn: int) -> bool:
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     named = {name for value in parameters if (name := target_of(value))}
     parts = 4 if named <= set(TWINS) else 2
-    return len(named) != 1 or is_in_part(item, turn, parts)
+    return len(named) != 1 or is_in_part(item, turn_of_parts(named, turn), parts)
+
+
+def turn_of_parts(named: set[str], turn: int) -> int:
+    """By which a test's parts take turns: those of the quick targets in rounds, as a CDNA target's turns are all odd or all
+    even."""
+    return turn // len(CDNA) if named <= set(targets(turn)) else turn
 
 
 def is_in_part(item, turn: int, parts: int) -> bool:
@@ -160,7 +166,8 @@ def is_quick(item, turn: int) -> bool:
     named = {name for value in parameters if (name := target_of(value))}
     if not named <= set(targets(turn)):
         return False
-    if named and (is_of_values(item) or item.path.parent.name == "emulator") and not is_in_part(item, turn, 2):
+    parts_turn = turn_of_parts(named, turn)
+    if named and (is_of_values(item) or item.path.parent.name == "emulator") and not is_in_part(item, parts_turn, 2):
         return False
     if item.path.parent.name == "emulator" and not set(COMPILED).isdisjoint(map(str, parameters)):
         return COMPILED[turn % len(COMPILED)] in map(str, parameters)
@@ -169,7 +176,7 @@ def is_quick(item, turn: int) -> bool:
     name = getattr(item, "originalname", "")
     if item.path.name in WRONG or name in BY_THIRDS:
         return sum(item.callspec.id.encode()) % THIRDS == turn % THIRDS
-    return name not in BY_HALVES or is_in_part(item, turn, 2)
+    return name not in BY_HALVES or is_in_part(item, parts_turn, 2)
 
 
 def may_be_of(tier: str, path: Path) -> bool:

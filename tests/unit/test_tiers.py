@@ -76,6 +76,19 @@ def values(target: str, part: int) -> _Item:
     return item
 
 
+@pytest.mark.parametrize("target", arch.EMULATED)
+def test_each_half_is_quick_in_some_turns_of_a_target(target):
+    halves, emulated = (
+        [_Item(f"{folder}/test_x.py", target, i) for i in range(2)] for folder in ("contract", "emulator")
+    )
+    for item in halves:
+        item.originalname = "test_half_of_the_values"
+    for items in (halves, emulated, [values(target, i) for i in range(2)]):
+        taken = [[tiers.is_quick(item, turn) for turn in range(16)] for item in items]
+        assert [sum(turns) for turns in taken] == [2, 2]
+        assert all(sum(both) == (target in tiers.targets(turn)) for turn, both in enumerate(zip(*taken, strict=True)))
+
+
 @pytest.mark.parametrize("turn", [0, 5])
 def test_the_rest_has_half_of_a_targets_values_and_a_quarter_of_a_twins(turn):
     for target in arch.EMULATED:
