@@ -15,7 +15,7 @@ WMMA_KERNEL(Config::kCombineThreads, 2) void attention_combine(Config::Rules::Ar
 #include <wmma/attention/dealt_tiles.hpp>
 #endif
 
-WMMA_KERNEL(Config::kThreads, 2) void attention_rest(wmma::SequencesArguments arguments) {
+WMMA_KERNEL(Config::kThreads, 2) void attention_rest(Config::Rules::Arguments arguments) {
 #ifdef WMMA_ATTENTION_DEALS
   wmma::arch::let_next_start();
   if (blockIdx.x + blockIdx.y == 0) wmma::Dealing<Config>::run(arguments);

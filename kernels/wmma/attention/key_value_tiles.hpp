@@ -3,7 +3,7 @@
 // last to the first; only the last may be ragged.
 #pragma once
 
-#include <wmma/attention/rows.hpp>
+#include <wmma/attention/paged_rows.hpp>
 #include <wmma/tile/chain.hpp>
 #include <wmma/tile/staged_loader.hpp>
 #ifdef WMMA_NVIDIA
@@ -11,6 +11,51 @@
 #endif
 
 namespace wmma {
+
+// The loaders of tiles of keys and of values, and where a tile starts: its rows lie one after the other, or in pages.
+template <class Config, int kPageSize = Config::Rules::kPageSize>
+struct TilePlaces {
+  using T = typename Config::Element;
+  template <class Loader, bool kLines>
+  using Staged =
+      PagedStagedLoader<Loader, T, kPageSize, Config::kKeys, kLines, !kLines || Config::kColumns <= Config::kDepth>;
+#ifdef WMMA_NVIDIA
+  template <class Loader>
+  using Async = PagedAsyncLoader<Loader, T, kPageSize, Config::kKeys>;
+#endif
+
+  template <class Loader>
+  static WMMA_DEVICE Loader keys(const PagesArguments& p, const T* k, int first, int64_t column_stride, int count,
+                                 uint32_t thread) {
+    const PagedRows<T, kPageSize> rows(p.pages, k, p.pages.k_stride, p.k.row_stride, p.skv);
+    return Loader(rows, first, p.k.row_stride, column_stride, count, thread);
+  }
+  template <class Loader>
+  static WMMA_DEVICE Loader values(const PagesArguments& p, const T* v, int first, int64_t column_stride, int columns,
+                                   uint32_t thread) {
+    const PagedRows<T, kPageSize> rows(p.pages, v, p.pages.v_stride, p.v.row_stride, p.skv);
+    return Loader(rows, first, column_stride, p.v.row_stride, columns, thread);
+  }
+};
+template <class Config>
+struct TilePlaces<Config, 0> {
+  using T = typename Config::Element;
+  template <class Loader, bool kLines>
+  using Staged = Loader;
+  template <class Loader>
+  using Async = Loader;
+
+  template <class Loader>
+  static WMMA_DEVICE Loader keys(const AttentionArguments& p, const T* k, int first, int64_t column_stride, int count,
+                                 uint32_t thread) {
+    return Loader(k + first * p.k.row_stride, p.k.row_stride, column_stride, count, thread, {});
+  }
+  template <class Loader>
+  static WMMA_DEVICE Loader values(const AttentionArguments& p, const T* v, int first, int64_t column_stride,
+                                   int columns, uint32_t thread) {
+    return Loader(v + first * p.v.row_stride, column_stride, p.v.row_stride, columns, thread, {});
+  }
+};
 
 // By way of registers, on every target. Values are turned on the way: their lines run along the keys.
 template <class Config, class Link, int kThreads>
@@ -29,11 +74,12 @@ class StagedKeyValueTiles {
   static constexpr int kDepths = (Config::kColumns + Config::kDepth - 1) / Config::kDepth;  // that a row comes in
 
   // `last` is the first key of the last tile, of which `keys` exist.
-  WMMA_DEVICE StagedKeyValueTiles(const AttentionArguments& p, const T* k, const T* v, unsigned char* tiles, int last,
-                                  int keys, int value_columns, uint32_t thread)
-      : last_keys_(k + last * p.k.row_stride, p.k.row_stride, p.k.column_stride, keys, thread, {}),
-        keys_(k + (last - kKeys) * p.k.row_stride, p.k.row_stride, p.k.column_stride, kKeys, thread, {}),
-        values_(v + last * p.v.row_stride, p.v.column_stride, p.v.row_stride, value_columns, thread, {}),
+  template <class Arguments>
+  WMMA_DEVICE StagedKeyValueTiles(const Arguments& p, const T* k, const T* v, unsigned char* tiles, int last, int keys,
+                                  int value_columns, uint32_t thread)
+      : last_keys_(Places::template keys<KeyLoader>(p, k, last, p.k.column_stride, keys, thread)),
+        keys_(Places::template keys<KeyLoader>(p, k, last - kKeys, p.k.column_stride, kKeys, thread)),
+        values_(Places::template values<ValueLoader>(p, v, last, p.v.column_stride, value_columns, thread)),
         tiles_(tiles),
         ragged_(keys) {}
 
@@ -98,10 +144,15 @@ class StagedKeyValueTiles {
   }
 
  private:
-  using KeyLoader = StagedLoader<T, T, Config::kKeyOrder, kKeys, Config::kDepth, kThreads, Config::kKeyVec,
-                                 Config::kWide, PlainStage<T, T>, KeyTile>;
-  using ValueLoader = StagedLoader<T, T, Config::kValueOrder, Config::kSlice, kKeys, kThreads, Config::kValueVec,
-                                   Config::kWide, PlainStage<T, T>, ValueTile>;
+  using Places = TilePlaces<Config>;
+  using KeyLoader =
+      typename Places::template Staged<StagedLoader<T, T, Config::kKeyOrder, kKeys, Config::kDepth, kThreads,
+                                                    Config::kKeyVec, Config::kWide, PlainStage<T, T>, KeyTile>,
+                                       true>;
+  using ValueLoader =
+      typename Places::template Staged<StagedLoader<T, T, Config::kValueOrder, Config::kSlice, kKeys, kThreads,
+                                                    Config::kValueVec, Config::kWide, PlainStage<T, T>, ValueTile>,
+                                       false>;
   KeyLoader last_keys_;
   KeyLoader keys_;
   ValueLoader values_;
@@ -131,8 +182,10 @@ class AsyncKeyValueTiles {
   using T = typename Config::Element;
   static constexpr int kKeys = Config::kKeys;
   static constexpr bool kRaggedDepth = Config::kColumns % Config::kDepth != 0;
-  using KeyLoader = AsyncLoader<T, Order::kAlongK, kKeys, Config::kDepth, kThreads>;
-  using ValueLoader = AsyncLoader<T, Order::kAcrossK, Config::kSlice, kKeys, kThreads>;
+  using Places = TilePlaces<Config>;
+  using KeyLoader = typename Places::template Async<AsyncLoader<T, Order::kAlongK, kKeys, Config::kDepth, kThreads> >;
+  using ValueLoader =
+      typename Places::template Async<AsyncLoader<T, Order::kAcrossK, Config::kSlice, kKeys, kThreads> >;
 
  public:
   using KeyTile = typename KeyLoader::Tile;
@@ -144,11 +197,12 @@ class AsyncKeyValueTiles {
   static constexpr int kDepths = 1;
   static_assert(Config::kDepth >= Config::kColumns, "a row comes at once");
 
-  WMMA_DEVICE AsyncKeyValueTiles(const AttentionArguments& p, const T* k, const T* v, unsigned char* tiles, int last,
-                                 int keys, int value_columns, uint32_t thread)
-      : last_keys_(k + last * p.k.row_stride, p.k.row_stride, 1, keys, thread),
-        keys_(k + (last - kKeys) * p.k.row_stride, p.k.row_stride, 1, kKeys, thread),
-        values_(v + last * p.v.row_stride, 1, p.v.row_stride, value_columns, thread),
+  template <class Arguments>
+  WMMA_DEVICE AsyncKeyValueTiles(const Arguments& p, const T* k, const T* v, unsigned char* tiles, int last, int keys,
+                                 int value_columns, uint32_t thread)
+      : last_keys_(Places::template keys<KeyLoader>(p, k, last, 1, keys, thread)),
+        keys_(Places::template keys<KeyLoader>(p, k, last - kKeys, 1, kKeys, thread)),
+        values_(Places::template values<ValueLoader>(p, v, last, 1, value_columns, thread)),
         tiles_(arch::shared_address(tiles)),
         limit_(keys) {}
 

@@ -19,6 +19,7 @@ struct ScoreRules {
   static constexpr bool kSlopes = !kIsNone<Slope>;
   static constexpr bool kScored = kCapped || kSlopes;  // scores are more than products
   static constexpr bool kSequences = false;            // see sequences.hpp
+  static constexpr int kPageSize = 0;                  // see pages.hpp; 0: a sequence's keys lie together
   using Arguments = Choose<kFrom || kCap || kSinks || kSlopes, RuledAttentionArguments, AttentionArguments>;
 };
 

@@ -65,16 +65,20 @@ WMMA_DEVICE SequencesArguments arguments_of(const SequencesArguments& all, const
   return p;
 }
 
+template <class T, class Number>
+WMMA_DEVICE SequencesArguments arguments_of(const SequencesArguments& all, int index) {
+  return arguments_of<T, Number>(all, queries_of(all.sequences, index), keys_of(all.sequences, index));
+}
+
 template <class Kernel>
 struct OfSequences {
-  using Arguments = SequencesArguments;
+  using Arguments = typename Kernel::Arguments;
   static constexpr int kThreads = Kernel::kThreads;
   static constexpr int kSharedBytes = Kernel::kSharedBytes;
 
   static WMMA_DEVICE void run(const Arguments& all) {
     const int index = static_cast<int>(uniform(Kernel::place_of(all).batch));
-    const Arguments own = arguments_of<typename Kernel::T, typename Kernel::Number>(
-        all, queries_of(all.sequences, index), keys_of(all.sequences, index));
+    const Arguments own = arguments_of<typename Kernel::T, typename Kernel::Number>(all, index);
     const auto place = Kernel::place_of(own);
     if (place.tile * Kernel::kBlockRows < place.rows) Kernel::run(own);
   }

@@ -20,8 +20,12 @@ class AsyncLoader {
   // Every thread keeps its chunk of the lines and goes down kPass of them with each copy.
   static constexpr int kAcross = detail::power_of_two_from(Tile::kChunks);
   static_assert(kThreads % kAcross == 0, "a pass is whole lines");
+
+ public:
   static constexpr int kPass = kThreads / kAcross;
-  static constexpr int kCopies = (Tile::kLines + kPass - 1) / kPass;
+  static constexpr int kCopies = (Tile::kLines + kPass - 1) / kPass;  // of a thread
+
+ private:
   static constexpr bool kExact = Tile::kLines % kPass == 0 && kAcross == Tile::kChunks;
   static constexpr uint32_t kPassBytes = Tile::offset(kPass, 0) - Tile::offset(0, 0);
   static_assert(kCopies <= 32, "a bit for each copy");
@@ -49,6 +53,7 @@ class AsyncLoader {
 
   WMMA_DEVICE void advance(int64_t k) { from_ += k * k_step_; }
   WMMA_DEVICE void advance_lines(int64_t lines) { from_ += lines * outer_step_; }
+  WMMA_DEVICE void move(int64_t bytes) { from_ += bytes; }
 
   // kMasked: only the first `limit` of K exist.
   template <bool kMasked>
@@ -56,18 +61,42 @@ class AsyncLoader {
     const char* from = from_;
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
-      const uint32_t line = line_ + i * kPass;
-      if (kExact || (line < Tile::kLines && chunk_ < Tile::kChunks)) {
-        const int k = static_cast<int>(kAlong ? chunk_ * kPerChunk : line);
-        const bool there = (there_ >> i & 1) != 0 && (!kMasked || k < limit);
-        const uint32_t to = kPass % Tile::kPeriod == 0 ? to_ + i * kPassBytes : Tile::offset(line, chunk_);
-        arch::copy_async(tile + to, from, there);
+      copy_line<kMasked>(tile, i, from, limit);
+      from += pass_step_;
+    }
+  }
+
+  // Of a tile of whose lines kTogether that follow each other lie together, and others apart: which line each copy is
+  // of, and each from what `start` says of its lines, in bytes from the tile's first.
+  WMMA_DEVICE uint32_t copied_line(int i) const { return line_ + i * kPass; }
+  template <bool kMasked, int kTogether, class Start>
+  WMMA_DEVICE void copy_lines(uint32_t tile, const Start& start, int limit = 0) const {
+    const int64_t line_step = pass_step_ / kPass;
+    const char* from = from_;
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      if (kTogether % kPass != 0) {
+        from = from_ + start(i) + (copied_line(i) % kTogether - static_cast<int64_t>(line_)) * line_step;
+      } else if (i * kPass % kTogether == 0) {
+        from = from_ + start(i);
       }
+      copy_line<kMasked>(tile, i, from, limit);
       from += pass_step_;
     }
   }
 
  private:
+  template <bool kMasked>
+  WMMA_DEVICE void copy_line(uint32_t tile, int i, const char* from, int limit) const {
+    const uint32_t line = line_ + i * kPass;
+    if (kExact || (line < Tile::kLines && chunk_ < Tile::kChunks)) {
+      const int k = static_cast<int>(kAlong ? chunk_ * kPerChunk : line);
+      const bool there = (there_ >> i & 1) != 0 && (!kMasked || k < limit);
+      const uint32_t to = kPass % Tile::kPeriod == 0 ? to_ + i * kPassBytes : Tile::offset(line, chunk_);
+      arch::copy_async(tile + to, from, there);
+    }
+  }
+
   const char* from_;
   int64_t pass_step_;
   int64_t k_step_;

@@ -54,9 +54,8 @@ class StagedLoader {
   static constexpr bool kExact = kTotal % kThreads == 0;
   static_assert(kDepth % kRun == 0 && kOuter % kLines == 0 && kRun * kBytes <= 16, "blocks fill the tile");
 
-  using Offset = Choose<kWide, int64_t, uint32_t>;
-
  public:
+  using Offset = Choose<kWide, int64_t, uint32_t>;  // in bytes
   using Tile = TileType;
   static constexpr int kBlocks = (kTotal + kThreads - 1) / kThreads;  // of a thread
   static constexpr int kRegisters = kBlocks * kLoads * ((kPiece * static_cast<int>(sizeof(Storage)) + 3) / 4);
@@ -106,6 +105,27 @@ class StagedLoader {
     stored<kMasked>(limit);
   }
 
+  // Of a tile whose parts lie apart: where each of a thread's blocks starts, and its loads from start(i) + offset(i)
+  // bytes behind the tile's first element on.
+  struct Place {
+    uint32_t line;
+    uint32_t k;
+  };
+  WMMA_DEVICE Place block_place(int i) const { return place_of(thread_, i); }
+  static constexpr int kPassLines = kAlong && kThreads % kRuns == 0 ? kThreads / kRuns : 0;  // of all threads' block i
+  template <bool kMasked, class Start, class OffsetOf>
+  WMMA_DEVICE void fetch_blocks(const Start& start, const OffsetOf& offset, int limit) {
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      if (!kExact && thread_ + i * kThreads >= kTotal) return;
+      const char* const at = base_ + start(i);
+      const Offset within = offset(i);
+#pragma unroll
+      for (int j = 0; j < kLoads; ++j)
+        load_from<kMasked>(i, j, at + (kAlong ? j * kPiece : j) * k_step_ + within, limit);
+    }
+  }
+
   // Of a whole tile one thread's block after the other, once each; `stored` when all are.
   WMMA_DEVICE void fetch_block(int i) { fetch_block<false>(i, 0); }
   // Of these the loads one by one, of kBlockLoads each.
@@ -142,11 +162,6 @@ class StagedLoader {
   }
 
  private:
-  struct Place {
-    uint32_t line;
-    uint32_t k;
-  };
-
   template <bool kMasked>
   WMMA_DEVICE void fetch_block(int i, int limit) {
     if (!kExact && thread_ + i * kThreads >= kTotal) return;
@@ -159,7 +174,11 @@ class StagedLoader {
   template <bool kMasked>
   WMMA_DEVICE void load(int i, int j, int limit) {
     const int k = kAlong ? j * kPiece : j;
-    const char* at = kAlong ? base_ + k * k_step_ + offset_[i][0] : base_ + offset_[i][j];
+    load_from<kMasked>(i, j, kAlong ? base_ + k * k_step_ + offset_[i][0] : base_ + offset_[i][j], limit);
+  }
+  template <bool kMasked>
+  WMMA_DEVICE void load_from(int i, int j, const char* at, int limit) {
+    const int k = kAlong ? j * kPiece : j;
     if (!kMasked || static_cast<int>(place_of(thread_, i).k) + k < limit) {
       arch::copy<kPiece>(raw_[i][j], reinterpret_cast<const Storage*>(at));
     } else {
@@ -305,8 +324,12 @@ class StagedLoader {
   }
 
   const char* base_;
+
+ protected:
   int64_t k_step_;
   int64_t outer_step_;
+
+ private:
   Offset offset_[kBlocks][kOffsets];
   uint32_t thread_;
   Stage stage_;

@@ -4,14 +4,11 @@ from collections.abc import Iterator
 
 from wmma_ops.hardware import arch
 from wmma_ops.plan.attention.loops import backward, forward, warpgroup, warpgroup_gradients
-from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import Plan
 from wmma_ops.plan.problem import AttentionProblem
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
-    if problem.page_size:
-        raise ConfigError("attention of keys in pages runs on the CPU alone")
     if problem.backward:
         return warpgroup_gradients.plan(problem, target) or backward.plan(problem, target)
     return warpgroup.plan(problem, target) or forward.plan(problem, target)

@@ -3,7 +3,7 @@ that another kernel's blocks are dealt (kernels/wmma/attention/dealt_tiles.hpp).
 
 from collections.abc import Mapping
 
-from wmma_ops.plan.attention.rules import rules_header
+from wmma_ops.plan.attention.rules import rules_header, rules_type
 from wmma_ops.plan.plan import KernelLaunch
 from wmma_ops.plan.problem import AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text
@@ -24,7 +24,7 @@ def launches(problem: AttentionProblem, dealing: Mapping[str, int] | None = None
     if not problem.sequences:
         return ()
     members = [
-        *aliases({"Element": CPP[problem.dtype]}),
+        *aliases({"Element": CPP[problem.dtype], "Rules": rules_type(problem)}),
         *constants("int", {"kThreads": _THREADS, **(dealing or {})}),
         *constants("bool", {"kBackward": problem.backward}),
     ]

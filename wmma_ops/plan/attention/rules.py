@@ -11,10 +11,13 @@ def keys_looked_at(problem: AttentionProblem, queries: int) -> int:
 
 def rules_header(problem: AttentionProblem) -> str:
     """The header that the rules' type is declared in, included."""
-    return f"#include <wmma/attention/{'sequences' if problem.sequences else 'rules'}.hpp>\n"
+    header = "pages" if problem.page_size else "sequences" if problem.sequences else "rules"
+    return f"#include <wmma/attention/{header}.hpp>\n"
 
 
 def rules_type(problem: AttentionProblem) -> str:
     flags = [str(flag).lower() for flag in (problem.windowed, problem.capped)]
     rules = f"wmma::ScoreRules<{', '.join([*flags, CPP[problem.sinks], CPP[problem.slopes]])}>"
+    if problem.page_size:
+        return f"wmma::PageRules<{rules}, {problem.page_size}>"
     return f"wmma::SequenceRules<{rules}>" if problem.sequences else rules

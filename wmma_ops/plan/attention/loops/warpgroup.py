@@ -69,6 +69,8 @@ def shared_bytes(config: WarpgroupConfig) -> int:
 
 def takes(problem: AttentionProblem, target: arch.Target) -> bool:
     """Whether the copy engine can fill the tiles, and a warpgroup's registers hold its results."""
+    if problem.page_size:  # a tile's rows would be of several boxes
+        return False
     along = (problem.q_order, problem.k_order, problem.v_order) == ("e", "e", "e")
     whole = (problem.q_vec, problem.k_vec, problem.v_vec) == (8, 8, 8)
     fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31
