@@ -68,6 +68,7 @@ DECODE = (
     Shape(8, 32, 5, 8192, 128, kv_heads=8),
     Shape(1, 32, 64, 8192, 128, kv_heads=8),
 )
+PAGE = 64  # keys
 # What scaled_dot_product_attention has no name for.
 RULED = (
     Shape(1, 32, 16384, 16384, 128, window=1024),
@@ -233,7 +234,34 @@ def packed(shape: Packed) -> Calls:
     return Calls(calls, missing, shape.flops, error=check(call(), torch.cat(want)))
 
 
+def paged(shape: Shape) -> Calls:
+    """Keys and values in pages in no order, beside the same ones in one piece."""
+    q, k, v = operands(shape)
+    count = shape.batch * shape.skv // PAGE
+    table = torch.randperm(count, device=running.DEVICE).view(shape.batch, -1)
+
+    def pages(x: torch.Tensor) -> torch.Tensor:
+        by_page = x.transpose(1, 2).reshape(count, PAGE, *x.shape[1::2])
+        return torch.empty_like(by_page).index_copy_(0, table.flatten(), by_page)
+
+    ends = torch.arange(shape.batch + 1, device=running.DEVICE, dtype=torch.int32) * shape.sq
+    used = torch.full((shape.batch,), shape.skv, device=running.DEVICE, dtype=torch.int32)
+    given = q.transpose(1, 2).flatten(0, 1), pages(k), pages(v), ends, None, shape.sq, None
+    options = {"window_size": (-1, 0), "enable_gqa": True, "seqused_k": used, "block_table": table.int()}
+
+    def call() -> torch.Tensor:
+        return wmma_ops.varlen_attention(*given, **options)[0]
+
+    def dense() -> torch.Tensor:
+        return wmma_ops.attention(q, k, v, is_causal="bottom_right", enable_gqa=True)[0]
+
+    want = dense().transpose(1, 2).flatten(0, 1)
+    return Calls({OURS: call, "in one piece": dense}, flops=None, error=check(call(), want))
+
+
 def cases() -> Iterator[Case]:
+    for shape in DECODE:
+        yield Case("attention, pages", str(shape), partial(paged, shape), ("in one piece",), running.DEVICE)
     for shape in PACKED:
         yield Case("attention, packed", str(shape), partial(packed, shape), ("varlen_attn",), running.DEVICE)
     for shape in RULED:

@@ -10,14 +10,12 @@ WMMA_KERNEL(Config::kCombineThreads, 2) void attention_combine(Config::Rules::Ar
   wmma::attention_combine<Config>(arguments);
 }
 #elif defined(WMMA_ATTENTION_REST)
-#ifdef WMMA_ATTENTION_DEALS
 #include <wmma/arch/sm90.hpp>
 #include <wmma/attention/dealt_tiles.hpp>
-#endif
 
 WMMA_KERNEL(Config::kThreads, 2) void attention_rest(Config::Rules::Arguments arguments) {
-#ifdef WMMA_ATTENTION_DEALS
   wmma::arch::let_next_start();
+#ifdef WMMA_ATTENTION_DEALS
   if (blockIdx.x + blockIdx.y == 0) wmma::Dealing<Config>::run(arguments);
 #endif
   wmma::SequencesRest<Config>::run(arguments);

@@ -80,6 +80,20 @@ SEQUENCES = [
     VarlenAttentionCase(queries=(200, 70), keys=(340, 170), e=256, ev=200, dtype="bfloat16"),
     VarlenAttentionCase(queries=(150, 80) * 9, keys=(200, 90) * 9, e=64, dtype="bfloat16", softcap=5.0, beyond=9),
 ]  # fmt: skip
+# Tiles of many pages, of one, and of a part of one; keys that are split, in pages; pages with a stride of their own.
+PAGES = [
+    VarlenAttentionCase(
+        queries=(1, 3, 1, 2), keys=(900, 300, 5, 1000), used=(700, 0, 5, 999), heads=8, kv_heads=2, e=128,
+        dtype="bfloat16", sinks="heads", window=(-1, 0), page_size=64,
+    ),
+    VarlenAttentionCase(queries=(300, 9, 200), keys=(300, 0, 633), e=64, dtype="float16", page_size=16, beyond=20),
+    VarlenAttentionCase(
+        queries=(200, 333), keys=(350, 333), heads=4, kv_heads=2, e=96, ev=72, dtype="bfloat16", window=(130, 20),
+        softcap=3.0, layout="htd", page_size=48,
+    ),
+    VarlenAttentionCase(queries=(200, 70), keys=(340, 170), e=256, ev=200, dtype="bfloat16", page_size=256),
+    VarlenAttentionCase(queries=(150, 80) * 9, keys=(200, 90) * 9, e=64, dtype="float16", window=(-1, 0), page_size=128),
+]  # fmt: skip
 # The rows of the second one are there when those of the first one are.
 LATE = VarlenAttentionCase(queries=(40, 30), keys=(2000, 10), heads=72, e=64, dtype="float16")
 CAUSAL = AttentionCase(batch=2, heads=40, sq=300, skv=350, e=64, dtype="float16", causal="bottom_right", scale=1.0)
@@ -116,9 +130,9 @@ def forced(monkeypatch):
 @pytest.mark.parametrize("number", range(6))
 def test_values(number, forced):
     planned = forced(number)
-    for case in CASES + RULED + SEQUENCES:
+    for case in CASES + RULED + SEQUENCES + PAGES:
         run(case, "cuda")
-    assert len(planned) == len(CASES + RULED + SEQUENCES)
+    assert len(planned) == len(CASES + RULED + SEQUENCES + PAGES)
 
 
 def _numbers(x: list[int]) -> torch.Tensor:
@@ -308,8 +322,8 @@ WRONG = [
     Wrong("the_first_head_for_all", "x.head_stride == 0 ? 0 : static_cast<int32_t>(head)", "0", TILES),
     Wrong(
         "values_of_the_tile_before",
-        "work.place.key_head, at);\n        value",
-        "work.place.key_head, at - kKeys);\n        value",
+        "p.v_map, work, at);\n        value",
+        "p.v_map, work, at - kKeys);\n        value",
         TILES,
     ),
     Wrong(
@@ -325,7 +339,7 @@ WRONG = [
         TILES,
     ),
     Wrong("queries_of_the_first_sequence", "place.head, work.query(row));", "place.head, row);", TILES, SEQUENCES[1]),
-    Wrong("keys_of_the_first_sequence", "(work.key(work.last))", "(work.last)", TILES, SEQUENCES[1]),
+    Wrong("keys_of_the_first_sequence", "key_head, work.key(row));", "key_head, row);", TILES, SEQUENCES[1]),
     Wrong(
         "results_of_the_first_sequence",
         "place.head, work.query(first_row), box);",
@@ -333,6 +347,17 @@ WRONG = [
         case=LATE,
     ),
     Wrong("values_that_are_no_numbers", "if (there >= kKeys) return;", "return;", case=SEQUENCES[8]),
+    Wrong("one_page_for_a_tile", "table.number_of(row + line)", "table.number_of(row)", TILES, PAGES[1]),
+    Wrong(
+        "pages_of_the_first_sequence",
+        "pages_of(p, static_cast<int>(work.place.batch))",
+        "pages_of(p, 0)",
+        TILES,
+        PAGES[4],
+    ),
+    Wrong(
+        "the_first_rows_of_a_page", "uint32_t>(row + line) % kPageSize", "uint32_t>(line) % kPageSize", TILES, PAGES[3]
+    ),
     Wrong("rows_of_a_warpgroup_passed", "first >= place.rows)", "first + 16 >= place.rows)", case=SEQUENCES[1]),
     Wrong("a_box_with_rows_of_a_neighbour", "first_row + 16 <= place.rows)", "first_row < place.rows)", case=LATE),
 ]

@@ -154,8 +154,9 @@ def _shrink_attention(module, monkeypatch):
         module, "RULED", [module.Shape(1, 2, 48, 48, 16, **rule) for rule in ({"window": 9}, {"softcap": 2.0})]
     )
     monkeypatch.setattr(module, "DECODE", (module.Shape(2, 4, 1, 32, 16, kv_heads=2),))
+    monkeypatch.setattr(module, "PAGE", 16)
     monkeypatch.setattr(module, "PACKED", [module.Packed(40, 3, 20, 2, 16, causal) for causal in (True, False)])
-    groups = {"rules": 2, "packed": 2, "forward": 2, "backward": 2, "decode": 1}
+    groups = {"rules": 2, "packed": 2, "pages": 1, "forward": 2, "backward": 2, "decode": 1}
     return {f"attention, {group}": count for group, count in groups.items()}
 
 

@@ -57,7 +57,8 @@ class Dealing {
   static constexpr uint32_t kWave = arch::kWaveSize;
 
  public:
-  static WMMA_DEVICE void run(const SequencesArguments& p) {
+  template <class Arguments>
+  static WMMA_DEVICE void run(const Arguments& p) {
     __shared__ uint32_t counts[kLengths];
     __shared__ uint32_t starts[kLengths];
     const SequenceArguments& of = p.sequences;
@@ -66,7 +67,7 @@ class Dealing {
     for (int i = threadIdx.x; i < kLengths; i += Config::kThreads) counts[i] = 0;
     arch::block_barrier();
     for (int i = threadIdx.x; i < of.count; i += Config::kThreads) {
-      atomic_add(&counts[order(of, keys_of(of, i))], static_cast<uint32_t>(tiles(queries_of(of, i)) * parts));
+      atomic_add(&counts[order(of, keys_of(p, i))], static_cast<uint32_t>(tiles(queries_of(of, i)) * parts));
     }
     arch::block_barrier();
     for (int i = threadIdx.x; i < kLengths; i += Config::kThreads) {
@@ -80,7 +81,7 @@ class Dealing {
     const uint32_t lane = lane_id();
     for (int first = threadIdx.x / kWave * kWave; first < of.count; first += Config::kThreads) {
       const Stretch queries = queries_of(of, first + static_cast<int>(lane));
-      const Stretch keys = keys_of(of, first + static_cast<int>(lane));
+      const Stretch keys = keys_of(p, first + static_cast<int>(lane));
       const int count = tiles(queries) * parts;
       const uint32_t place = count == 0 ? 0 : atomic_add(&starts[order(of, keys)], static_cast<uint32_t>(count));
       for (int i = 0; i < static_cast<int>(kWave); ++i) {

@@ -12,38 +12,50 @@ namespace wmma {
 
 constexpr int kRowsTogether = 16;
 
-// The rows of one sequence and head. Whatever the table has, nothing outside the pages is read.
-template <class T, int kPageSize>
-class PagedRows {
+// The pages of one sequence, whose row the table is. Whatever it has, nothing outside the pages is read.
+template <int kPageSize>
+class PageTable {
  public:
-  // `start` is where the first page's are, `rows` how many there are.
-  WMMA_DEVICE PagedRows(const PageArguments& p, const T* start, int64_t page_stride, int64_t row_stride, int rows)
-      : start_(start),
-        table_(static_cast<const int32_t*>(p.table)),
+  WMMA_DEVICE PageTable(const PageArguments& p, int rows)
+      : table_(static_cast<const int32_t*>(p.table)),
         column_stride_(p.column_stride),
-        page_step_(page_stride * static_cast<int64_t>(sizeof(T))),
-        row_step_(row_stride * static_cast<int64_t>(sizeof(T))),
         last_page_(p.count - 1),
         last_row_(rows - 1) {}
 
-  WMMA_DEVICE const T* start() const { return start_; }
   // What the table has for a row; rows that do not exist are as the nearest one.
   WMMA_DEVICE int32_t number_of(int row) const {
     return table_[static_cast<uint32_t>(clamped(row, 0, last_row_)) / kPageSize * column_stride_];
   }
-  // Where it is, in bytes from the first page's rows, in the page of that number.
+  WMMA_DEVICE int page(int32_t number) const { return clamped(number, 0, last_page_); }
+
+ private:
+  const int32_t* table_;
+  int64_t column_stride_;
+  int last_page_;
+  int last_row_;
+};
+
+// The rows of one sequence and head.
+template <class T, int kPageSize>
+class PagedRows : public PageTable<kPageSize> {
+ public:
+  // `start` is where the first page's are, `rows` how many there are.
+  WMMA_DEVICE PagedRows(const PageArguments& p, const T* start, int64_t page_stride, int64_t row_stride, int rows)
+      : PageTable<kPageSize>(p, rows),
+        start_(start),
+        page_step_(page_stride * static_cast<int64_t>(sizeof(T))),
+        row_step_(row_stride * static_cast<int64_t>(sizeof(T))) {}
+
+  WMMA_DEVICE const T* start() const { return start_; }
+  // Where a row is, in bytes from the first page's rows, in the page of that number.
   WMMA_DEVICE int64_t offset(int32_t number, int row) const {
-    return clamped(number, 0, last_page_) * page_step_ + static_cast<uint32_t>(row) % kPageSize * row_step_;
+    return this->page(number) * page_step_ + static_cast<uint32_t>(row) % kPageSize * row_step_;
   }
 
  private:
   const T* start_;
-  const int32_t* table_;
-  int64_t column_stride_;
   int64_t page_step_;
   int64_t row_step_;
-  int last_page_;
-  int last_row_;
 };
 
 // The page numbers that a thread needs of a tile of kRows rows, of which it brings some with each of kLoads loads: all

@@ -19,11 +19,15 @@ WMMA_DEVICE Stretch keys_of(const PagesArguments& p, int index) {
   return {0, clamped(number_at(p.sequences.used_k, index), 0, p.sequences.longest_k)};
 }
 
+WMMA_DEVICE PageArguments pages_of(const PagesArguments& all, int index) {
+  PageArguments pages = all.pages;
+  pages.table = static_cast<const int32_t*>(all.pages.table) + index * all.pages.sequence_stride;
+  return pages;
+}
+
 template <class T, class Number>
 WMMA_DEVICE PagesArguments arguments_of(const PagesArguments& all, int index) {
-  PagesArguments p{arguments_of<T, Number>(all, queries_of(all.sequences, index), keys_of(all, index)), all.pages};
-  p.pages.table = static_cast<const int32_t*>(all.pages.table) + index * all.pages.sequence_stride;
-  return p;
+  return {arguments_of<T, Number>(all, queries_of(all.sequences, index), keys_of(all, index)), pages_of(all, index)};
 }
 
 }  // namespace wmma

@@ -42,6 +42,7 @@ WMMA_DEVICE Stretch keys_of(const SequenceArguments& p, int index) {
   if (p.used_k.data != nullptr && keys.length > 0) keys.length = clamped(number_at(p.used_k, index), 0, keys.length);
   return keys;
 }
+WMMA_DEVICE Stretch keys_of(const SequencesArguments& all, int index) { return keys_of(all.sequences, index); }
 
 template <class T, class... Operands>
 WMMA_DEVICE void move_rows(int rows, Operands&... operands) {
@@ -67,7 +68,7 @@ WMMA_DEVICE SequencesArguments arguments_of(const SequencesArguments& all, const
 
 template <class T, class Number>
 WMMA_DEVICE SequencesArguments arguments_of(const SequencesArguments& all, int index) {
-  return arguments_of<T, Number>(all, queries_of(all.sequences, index), keys_of(all.sequences, index));
+  return arguments_of<T, Number>(all, queries_of(all.sequences, index), keys_of(all, index));
 }
 
 template <class Kernel>
@@ -86,15 +87,15 @@ struct OfSequences {
 
 // What a block that walks through tiles of all sequences looks at for one of them: that sequence, and where in the
 // tensors it starts.
-template <class T, class Number>
+template <class T, class Number, class Arguments>
 struct OneSequence {
   Stretch queries;
   Stretch keys;
   SequencesArguments own;
 
-  WMMA_DEVICE OneSequence(const SequencesArguments& all, int index)
-      : OneSequence(all, queries_of(all.sequences, index), keys_of(all.sequences, index)) {}
-  WMMA_DEVICE OneSequence(const SequencesArguments& all, const Stretch& of_queries, const Stretch& of_keys)
+  WMMA_DEVICE OneSequence(const Arguments& all, int index)
+      : OneSequence(all, queries_of(all.sequences, index), keys_of(all, index)) {}
+  WMMA_DEVICE OneSequence(const Arguments& all, const Stretch& of_queries, const Stretch& of_keys)
       : queries(of_queries), keys(of_keys), own(arguments_of<T, Number>(all, of_queries, of_keys)) {}
   WMMA_DEVICE uint32_t query(uint32_t row) const { return queries.start + row; }
   WMMA_DEVICE uint32_t key(uint32_t row) const { return keys.start + row; }

@@ -5,6 +5,8 @@
 
 #include <wmma/arch/sm90.hpp>
 #include <wmma/attention/dealt_tiles.hpp>
+#include <wmma/attention/paged_rows.hpp>
+#include <wmma/attention/pages.hpp>
 #include <wmma/tile/tile_queue.hpp>
 #include <wmma/tile/warpgroup_tile.hpp>
 
@@ -63,6 +65,7 @@ struct WarpgroupTiles {
   using Place = AttentionPlace<kPacked>;
   static constexpr bool kWindowed = Config::Rules::kWindowed;
   static constexpr bool kSequences = Config::Rules::kSequences;
+  static constexpr int kPageSize = Config::Rules::kPageSize;
 
   static WMMA_DEVICE Queries queries_of(uint32_t start, uint32_t group) {
     return Queries(start + group * Queries::kBytes, start + kBarriers + group * Queries::kBarrierBytes);
@@ -92,8 +95,8 @@ struct WarpgroupTiles {
   }
 
   // A tile of rows and the keys that it looks at, or a part of them; the last tile of keys comes first.
-  struct Work : Choose<kSequences, OneSequence<T, float>, NoSequence> {
-    using Of = Choose<kSequences, OneSequence<T, float>, NoSequence>;
+  using Of = Choose<kSequences, OneSequence<T, float, typename Config::Rules::Arguments>, NoSequence>;
+  struct Work : Of {
     using Of::own;
     uint32_t split;
     Place place;
@@ -203,17 +206,17 @@ struct WarpgroupTiles {
       }
       query.next();
       if (kDeals && work.tiles == 0) return;
-      int at = static_cast<int>(work.key(work.last));
-      copy<KeyTile>(keys, key, p.k, p.k_map, work.place.batch, work.place.key_head, at);
+      int at = work.last;
+      copy<KeyTile>(keys, key, p, p.k, p.k_map, work, at);
       key.next();
 #pragma unroll 1
       for (int i = 1; i < work.tiles; ++i, at -= kKeys) {
-        copy<KeyTile>(keys, key, p.k, p.k_map, work.place.batch, work.place.key_head, at - kKeys);
+        copy<KeyTile>(keys, key, p, p.k, p.k_map, work, at - kKeys);
         key.next();
-        copy<ValueTile>(values, value, p.v, p.v_map, work.place.batch, work.place.key_head, at);
+        copy<ValueTile>(values, value, p, p.v, p.v_map, work, at);
         value.next();
       }
-      copy<ValueTile>(values, value, p.v, p.v_map, work.place.batch, work.place.key_head, at);
+      copy<ValueTile>(values, value, p, p.v, p.v_map, work, at);
       value.next();
     };
     if constexpr (kDeals) {
@@ -233,6 +236,7 @@ struct WarpgroupTiles {
       for (Walk walk(p); walk.more(); walk.next()) {
         if (walk.is_there()) ask_for(walk.index());
       }
+      if constexpr (kSequences) arch::await_previous();  // so that who waits for this one waits for that one too
     }
   }
 
@@ -260,13 +264,33 @@ struct WarpgroupTiles {
     }
   }
 
-  // A tile, from its row on, to the queue's next place.
+  // A tile of keys or values, from its row on, to the queue's next place: one box high, or as many as it has parts of
+  // pages.
   template <class Tile, class Queue, class Item>
-  static WMMA_DEVICE void copy(const Queue& queue, const Item& item, const AttentionOperand& x, const TileMap& map,
-                               uint32_t batch, uint32_t head, uint32_t row) {
+  static WMMA_DEVICE void copy(const Queue& queue, const Item& item, const Arguments& p, const AttentionOperand& x,
+                               const TileMap& map, const Work& work, int row) {
     queue.open(item, Tile::kBytes);
-    bring<Tile>(queue, item, x, map, batch, head, row);
+    if constexpr (kPageSize == 0) {
+      bring<Tile>(queue, item, x, map, work.place.batch, work.place.key_head, work.key(row));
+    } else {
+      constexpr int kLines = common(kPageSize, kKeys);
+      const PageTable<kPageSize> table(pages_of(p, static_cast<int>(work.place.batch)), work.own.skv);
+#pragma unroll 2
+      for (int line = 0; line < kKeys; line += kLines) {
+        const int page = table.page(table.number_of(row + line));
+        const uint32_t within = static_cast<uint32_t>(row + line) % kPageSize;
+#pragma unroll
+        for (int box = 0; box < Tile::kBoxes; ++box) {
+          int32_t at[4];
+          box_coordinates<T>(at, x, 0, work.place.key_head, within, box);
+          at[3] = page;
+          arch::copy_box<4, false, false>(queue.place(item) + box * Tile::kBoxBytes + line * 128, &map,
+                                          queue.there(item), at, 1);
+        }
+      }
+    }
   }
+  static constexpr int common(int a, int b) { return b == 0 ? a : common(b, a % b); }
   template <class Tile, class Queue, class Item>
   static WMMA_DEVICE void bring(const Queue& queue, const Item& item, const AttentionOperand& x, const TileMap& map,
                                 uint32_t batch, uint32_t head, uint32_t row) {

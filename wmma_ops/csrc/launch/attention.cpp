@@ -168,10 +168,14 @@ ProblemKey AttentionProblem::key(bool backward) const {
 // From the dimension along memory outwards: columns, rows, heads, the batch. What repeats is there once.
 MappedMatrix AttentionProblem::mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads,
                                       int64_t lines) const {
+  return mapped(x, rows, columns, heads, lines, arguments.batch);
+}
+
+MappedMatrix AttentionProblem::mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads,
+                                      int64_t lines, int64_t batch_count) const {
   const int64_t size = element_size(element_code(p_.type));
   MappedMatrix matrix{x.data, static_cast<int>(size), 4, {}, {}, static_cast<uint32_t>(lines)};
-  const Extent extents[] = {
-      {columns, 1}, {rows, x.row_stride}, {heads, x.head_stride}, {arguments.batch, x.batch_stride}};
+  const Extent extents[] = {{columns, 1}, {rows, x.row_stride}, {heads, x.head_stride}, {batch_count, x.batch_stride}};
   for (int i = 0; i < 4; ++i) {
     const auto [count, stride] = extents[i];
     constexpr uint64_t kAny = 16;  // the stride of a dimension of one
@@ -179,6 +183,15 @@ MappedMatrix AttentionProblem::mapped(const wmma::AttentionOperand& x, int64_t r
     matrix.strides[i] = stride == 0 ? kAny : static_cast<uint64_t>(stride * size);
   }
   return matrix;
+}
+
+// Keys or values; of pages, these are the batch.
+MappedMatrix AttentionProblem::mapped_keys(wmma::AttentionOperand x, int64_t page_stride, int64_t columns,
+                                           int64_t lines) const {
+  const int64_t page_size = p_.sequences ? p_.sequences->page_size : 0;
+  if (page_size == 0) return mapped(x, keys_there(), columns, p_.kv_heads, lines);
+  x.batch_stride = page_stride;
+  return mapped(x, page_size, columns, p_.kv_heads, lines, p_.sequences->pages);
 }
 
 // The queries of heads that share keys, one query's after the other's.
@@ -201,7 +214,7 @@ MappedMatrix AttentionProblem::mapped_packed(const wmma::AttentionOperand& q, in
 }
 
 void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const {
-  const int64_t heads = p_.heads, kv_heads = p_.kv_heads, queries = queries_there(), keys = keys_there();
+  const int64_t heads = p_.heads, queries = queries_there();
   for (int64_t i = 0; i < batch.outer_count(); ++i) {
     wmma::MappedAttentionArguments with_maps{moved(i), {}, {}, {}, {}, {}, 0, 0};
     with_maps.team = static_cast<int>(numbers.team);
@@ -213,8 +226,8 @@ void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const bor
                              : mapped(with_maps.q, queries, p_.e, heads, numbers.queries),
           with_maps.q_map);
       if (v[kGOut].present) map(mapped(with_maps.g_out, queries, p_.ev, heads, numbers.queries), with_maps.g_out_map);
-      map(mapped(with_maps.k, keys, p_.e, kv_heads, numbers.lines_k), with_maps.k_map);
-      map(mapped(with_maps.v, keys, p_.ev, kv_heads, numbers.lines_k), with_maps.v_map);
+      map(mapped_keys(with_maps.k, arguments.pages.k_stride, p_.e, numbers.lines_k), with_maps.k_map);
+      map(mapped_keys(with_maps.v, arguments.pages.v_stride, p_.ev, numbers.lines_k), with_maps.v_map);
       if (numbers.lines_out > 0)
         map(mapped(with_maps.out, queries, p_.ev, heads, numbers.lines_out), with_maps.out_map);
     }

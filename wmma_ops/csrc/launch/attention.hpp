@@ -36,6 +36,9 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::PagesArguments,
   Direction way_of(Operand which) const;
   MappedMatrix mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads,
                       int64_t lines) const;
+  MappedMatrix mapped_keys(wmma::AttentionOperand x, int64_t page_stride, int64_t columns, int64_t lines) const;
+  MappedMatrix mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads, int64_t lines,
+                      int64_t batch_count) const;
   MappedMatrix mapped_packed(const wmma::AttentionOperand& q, int64_t queries) const;
 
   const Attention& p_;

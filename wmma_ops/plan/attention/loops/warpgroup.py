@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, gcd
 
 import torch
 
@@ -69,8 +69,6 @@ def shared_bytes(config: WarpgroupConfig) -> int:
 
 def takes(problem: AttentionProblem, target: arch.Target) -> bool:
     """Whether the copy engine can fill the tiles, and a warpgroup's registers hold its results."""
-    if problem.page_size:  # a tile's rows would be of several boxes
-        return False
     along = (problem.q_order, problem.k_order, problem.v_order) == ("e", "e", "e")
     whole = (problem.q_vec, problem.k_vec, problem.v_vec) == (8, 8, 8)
     fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31
@@ -200,14 +198,22 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
         dealing = {"kTileRows": config.rows, "kPackedHeads": config.packed}
     launches = [
         *rest.launches(problem, dealing),
-        KernelLaunch("attention", kernel, (min(work, units), 1), config.threads, shared, early=config.deals),
+        KernelLaunch("attention", kernel, (min(work, units), 1), config.threads, shared, early=problem.sequences),
     ]
     if config.splits > 1:
         workspace = combine.workspace(problem, splits)
         launches.append(combine.launch(problem, target))
     lines_out = 16 if maps_result(problem, config) else 0
-    queries = _GROUP_ROWS // config.packed  # of a box
+    queries = _GROUP_ROWS // config.packed  # of a box; of keys and values it has as many as lie in a page together
     numbers = AttentionNumbers(
-        splits, keys_of_split, tiles, 1, queries, config.packed, config.keys, lines_out, together
+        splits,
+        keys_of_split,
+        tiles,
+        1,
+        queries,
+        config.packed,
+        gcd(config.keys, problem.page_size),
+        lines_out,
+        together,
     )
     return Plan(config, f"{reason}; {work} tiles on {units} units", tuple(launches), workspace, numbers)
