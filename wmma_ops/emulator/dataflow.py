@@ -89,6 +89,8 @@ def _selected(ins: Instruction) -> int:
 
 def uses(ins: Instruction) -> tuple[int, int]:
     """(read, written)."""
+    if ins.mnemonic.startswith("s_"):
+        return 0, 0
     if ins.mnemonic.startswith("v_indexed"):  # its modifiers are not those of its text
         return _uses(ins)
     key = ins.mnemonic, ins.operands, ins.text

@@ -48,6 +48,7 @@ class _Step(NamedTuple):
 
     used: int
     writes: tuple[_Write, ...]
+    moves: bool = False  # whether a write has sources
 
 
 class _Flow(NamedTuple):
@@ -90,7 +91,8 @@ def _step(ins: Instruction) -> _Step:
             _steps.clear()
         parts = halves(ins)
         used = _union(uses(half)[0] for half in parts if not moves(half))
-        found = _steps[key] = _Step(used, tuple(write for half in parts for write in _writes(half)))
+        writes = tuple(write for half in parts for write in _writes(half))
+        found = _steps[key] = _Step(used, writes, any(write.sources for write in writes))
     return found
 
 
@@ -175,9 +177,13 @@ def _doubted(body: list[_Step], known: int) -> list[_Step]:
     """Of each step, what is not known to be written."""
     found = []
     for step in body:
-        writes = tuple(_Write(write.registers) if _are_written(write, known) else write for write in step.writes)
-        found.append(_Step(step.used & ~known, writes))
-        known = _behind(found[-1], known)
+        if step.moves:
+            writes = tuple(_Write(write.registers) if _are_written(write, known) else write for write in step.writes)
+            step = _Step(step.used & ~known, writes)
+        elif step.used & known:
+            step = _Step(step.used & ~known, step.writes)
+        found.append(step)
+        known = _behind(step, known)
     return found
 
 
