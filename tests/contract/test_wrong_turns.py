@@ -170,6 +170,13 @@ WRONG += [
             {},
         ),
         (
+            "weights_of_the_step_before",
+            "pack(weights, scores, next);",
+            "pack(weights, scores, next - 1);",
+            TURNS,
+            {"caught": (Uninitialised, Mismatch)},
+        ),
+        (
             "follows_no_score_that_grows",
             "    if (kPatience > 0 && arch::ballot(grew) == 0) return;\n",
             "    if (kPatience > 0 && sum_[0][0] > Number(0)) return;\n",

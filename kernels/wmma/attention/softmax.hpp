@@ -23,17 +23,21 @@ class RunningSoftmax {
 #else
   static constexpr int kPatience = 0;
 #endif
-#ifdef WMMA_AMD
-  static constexpr int kPartVec = 4;  // of a part's results that are stored at once, whatever their alignment
-#else
-  static constexpr int kPartVec = 1;
-#endif
+
+ public:
   // Of small heads a tile's weights take longer than its products: when the last are computed the matrix unit rests,
   // and packed instructions sum them up, which do not run beside its own.
 #if defined(__gfx942__) || defined(__gfx950__)
   static constexpr bool kOutlast = Config::kInTurns && Config::kDepth + Config::kSlice <= 128;
 #else
   static constexpr bool kOutlast = false;
+#endif
+
+ private:
+#ifdef WMMA_AMD
+  static constexpr int kPartVec = 4;  // of a part's results that are stored at once, whatever their alignment
+#else
+  static constexpr int kPartVec = 1;
 #endif
   using Cut = CutWeights<T, Number, kOutlast>;
   static constexpr Number kExcess = Cut::kExcess;
@@ -189,11 +193,10 @@ class RunningSoftmax {
       }
       if constexpr (kOutlast) {
         arch::schedule_barrier();
-        Number even = scores[m][0];
-        Number odd = scores[m][1];
+        Number parts[4];
 #pragma unroll
-        for (int f = 2; f < kSums; f += 2) even += scores[m][f], odd += scores[m][f + 1];
-        sum_[m][0] += even + odd;
+        for (int f = 0; f < kSums; ++f) parts[f % 4] = f < 4 ? scores[m][f] : parts[f % 4] + scores[m][f];
+        sum_[m][0] += (parts[0] + parts[1]) + (parts[2] + parts[3]);
       }
       if (m + 1 < Config::kTilesM) arch::follows(largest_[m + 1][0], sum_[m][0]);
     }

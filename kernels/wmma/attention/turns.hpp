@@ -40,6 +40,7 @@ class AttentionTurns {
   using Number = typename Link::Sum;
   using Tiles = TilesInTurns<Config, Link>;
   using T = typename Config::Element;
+  static constexpr int kWeightSteps = Config::kKeys / Link::kDepth;
   static constexpr int kSums = Config::kKeys / Link::kCols * Link::kElements;
   using Scores = Number[Config::kTilesM][kSums];
   using KeyGroups = ChainGroups<Link, Config::kKeys / Link::kCols, Config::kDepth / Link::kDepth>;
@@ -48,7 +49,7 @@ class AttentionTurns {
   static constexpr int kAhead = 2;
   static constexpr int kGroups = ValueGroups::kCount + KeyGroups::kCount;
   using Columns = Chunk[kAhead + 1][detail::upper(KeyGroups::kGroup, ValueGroups::kGroup)][Link::kColChunks];
-  using Weights = Chunk[Config::kTilesM][Config::kKeys / Link::kDepth][Link::kRowChunks];
+  using Weights = Chunk[Config::kTilesM][kWeightSteps][Link::kRowChunks];
 
  public:
   WMMA_DEVICE AttentionTurns(Wave& wave, Supply& supply, const unsigned char* tiles, uint32_t lane)
@@ -106,18 +107,21 @@ class AttentionTurns {
       read_group(columns, buffer, i / kApart);
       arch::schedule_barrier();
     });
-    pack(weights, scores);
+    constexpr int kPacked = Wave::kOutlast ? 1 : kWeightSteps;  // the others are beside their products
+#pragma unroll
+    for (int step = 0; step < kPacked; ++step) pack(weights, scores, step);
   }
 
   // A turn at the matrix unit, or its groups kFirst … kEnd: P·V of the tile in `buffer`, and Q·K of the next one.
   // `beside(i)` is done with each.
   template <int kFirst, int kEnd, class Beside>
-  WMMA_DEVICE void multiply(Scores& scores, const Weights& weights, Columns& columns, uint32_t buffer,
-                            const Beside& beside) {
+  WMMA_DEVICE void multiply(Scores& scores, Weights& weights, Columns& columns, uint32_t buffer, const Beside& beside) {
 #pragma unroll
     for (int i = kFirst; i < kEnd; ++i) {
       if (i + kAhead < kEnd) read_group(columns, buffer, i + kAhead);
       if (i < ValueGroups::kCount) {
+        const int next = i / ValueGroups::kGroups + 1;
+        if (Wave::kOutlast && i % ValueGroups::kGroups == 0 && next < kWeightSteps) pack(weights, scores, next);
         ValueGroups::multiply(wave_.out, weights, columns[i % (kAhead + 1)], i);
       } else {
         if (i == ValueGroups::kCount) clear(scores);
@@ -156,17 +160,14 @@ class AttentionTurns {
     }
   }
 
-  static WMMA_DEVICE void pack(Weights& weights, const Scores& scores) {
+  static WMMA_DEVICE void pack(Weights& weights, const Scores& scores, int step) {
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
+      uint32_t words[Link::kShare * sizeof(T) / 4];
+      pack_weights<T, Link::kShare, Wave::kCuts>(words, scores[m] + step * Link::kShare);
+      Link::join(weights[m][step], words);
 #pragma unroll
-      for (int step = 0; step < Config::kKeys / Link::kDepth; ++step) {
-        uint32_t words[Link::kShare * sizeof(T) / 4];
-        pack_weights<T, Link::kShare, Wave::kCuts>(words, scores[m] + step * Link::kShare);
-        Link::join(weights[m][step], words);
-#pragma unroll
-        for (int i = 0; i < 4 * Link::kRowChunks; ++i) arch::settle(weights[m][step][i / 4].words[i % 4]);
-      }
+      for (int i = 0; i < 4 * Link::kRowChunks; ++i) arch::settle(weights[m][step][i / 4].words[i % 4]);
     }
   }
 
