@@ -59,7 +59,7 @@ def test_doctor(capsys):
     assert wmma_ops.__version__ in done.stdout
     found = json.loads(typed(capsys, "doctor", "--json").stdout)
     assert found["ok"] is True
-    assert found["ops"] == list(library.OPS)
+    assert found["ops"] == [*library.OPS, *library.WRITERS]
     assert found["runs_on"]["cpu"] == "all ops, tried"
     assert "tried as gfx1201" in found["runs_on"]["emulated AMD targets"]
     assert set(found["compilers"]) == {"clang", "hiprtc", "nvrtc"}

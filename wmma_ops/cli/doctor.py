@@ -116,7 +116,7 @@ def report() -> dict:
         "torch_build": build,
         "library": str(library.PATH),
         "library_bytes": library.PATH.stat().st_size,
-        "ops": list(library.OPS),
+        "ops": [*library.OPS, *library.WRITERS],
         "runs_on": runs_on,
         "compilers": {name: _found(compiler) for name, compiler in jit.COMPILERS.items()},
         "clang": _clang(),

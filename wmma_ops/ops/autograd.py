@@ -553,3 +553,19 @@ def _addmm_in_place(keyset, input, a, b, *, beta=1.0, alpha=1.0):
 
 
 IMPLEMENTATIONS["wmma"].impl("addmm_", _addmm_in_place, "Autograd", with_keyset=True)
+
+
+def _kv_append(keyset, *inputs, **scalars):
+    """Into pages, which are those of inference."""
+    op = "kv_append"
+    names = tensor_names(overload(op))
+    _refuse_dual(op, names, inputs)
+    if torch.is_grad_enabled() and any_requires_grad(*inputs):
+        raise _not_differentiable(op, "pages", dict(zip(names, inputs, strict=False)))
+    below_autograd(overload(op), overload(op, raw=True), keyset, *inputs, **scalars)
+    for pages in inputs[2:4]:
+        if not transforms_active() and not pages.is_inference():
+            torch.autograd.graph.increment_version(pages)
+
+
+IMPLEMENTATIONS["wmma"].impl("kv_append", _kv_append, "Autograd", with_keyset=True)

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from wmma_ops.ops.errors import tagged
-from wmma_ops.ops.library import NAMESPACES, OPS
+from wmma_ops.ops.library import NAMESPACES, OPS, WRITERS
 from wmma_ops.ops.sizes import is_matrix_scale, known
 from wmma_ops.ops.types import FP8_FNUZ, FP8_OCP, OUTPUTS, name
 from wmma_ops.torch_internals import check
@@ -404,11 +404,18 @@ def _attention_backward(g_out, q, k, v, *beside, **scalars):
     return tuple(x.new_empty(x.shape) for x in (q, k, v))
 
 
+def kv_append(
+    key, value, key_pages, value_pages, block_table, cu_seq, seqused_k, cos=None, sin=None, *, interleaved=False
+):
+    others = {"value": value, "key_pages": key_pages, "value_pages": value_pages, "block_table": block_table}
+    _same_device("kv_append", key, **others, cu_seq=cu_seq, seqused_k=seqused_k, cos=cos, sin=sin)
+
+
 @torch.library.register_fake("wmma::_varlen_attention_backward")
 def _varlen_attention_backward(g_out, query, key, value, *beside, **scalars):
     return tuple(x.new_empty(x.shape) for x in (query, key, value))
 
 
-for _op in OPS:
+for _op in (*OPS, *WRITERS):
     for _namespace in NAMESPACES:
         torch.library.register_fake(f"{_namespace}::{_op}", globals()[_op])

@@ -4,12 +4,14 @@ import torch
 
 from wmma_ops.ops import activations
 from wmma_ops.ops.errors import translate
+from wmma_ops.ops.library import overload
 from wmma_ops.ops.select import DIFFERENTIABLE, RAW, is_compiling, is_grad_enabled, select, traced
 from wmma_ops.torch_internals import is_captured, transforms_active
 
 Tensor = torch.Tensor
 _raw_matmul = RAW["matmul"]
 _matmul = DIFFERENTIABLE["matmul"]
+_kv_append = overload("kv_append")
 
 CAUSAL = {False: 0, True: 1, "top_left": 1, "bottom_right": 2}
 
@@ -430,6 +432,63 @@ def varlen_attention(
     tensors |= {"sinks": sinks, "alibi_slopes": alibi_slopes, "seqused_k": seqused_k, "block_table": block_table}
     scalars = _rules("varlen_attention", "window_size", window_size, softcap)
     return _call("varlen_attention", tensors, max_q=max_q, max_k=max_k, scale=scale, enable_gqa=enable_gqa, **scalars)
+
+
+def kv_append(
+    key: Tensor,
+    value: Tensor,
+    key_pages: Tensor,
+    value_pages: Tensor,
+    block_table: Tensor,
+    cu_seq: Tensor,
+    seqused_k: Tensor,
+    *,
+    cos: Tensor | None = None,
+    sin: Tensor | None = None,
+    interleaved: bool = False,
+) -> None:
+    """Writes the new keys and values of sequences into their pages, in place, as ``varlen_attention`` reads them after.
+
+    The tokens ``cu_seq[i]`` to ``cu_seq[i + 1]`` become the last of the ``seqused_k[i]`` keys of sequence i: that number has
+    them already, so that attention is given the same, and key j lies in page ``block_table[i, j // page size]``.
+
+    Args:
+        key: ``[tokens, heads, E]`` of float16, bfloat16, float32 or float64.
+        value: ``[tokens, heads, Ev]``.
+        key_pages: ``[pages, page size, heads, E]``, of any strides and page size.
+        value_pages: ``[pages, page size, heads, Ev]``.
+        block_table: ``[sequences, pages of a sequence]`` of int32.
+        cu_seq: ``[sequences + 1]`` of int32 or int64: 0, and where each sequence's tokens end.
+        seqused_k: ``[sequences]`` of int32 or int64.
+        cos, sin: ``[places, angles]`` in float32 or key's type: the first ``2·angles`` elements of a key are turned by
+            the angles of its place, element c with element ``c + angles``, in float32 (float64) and rounded once, as a
+            rotary embedding. Values are as they come.
+        interleaved: neighbours are turned with each other instead.
+
+    What numbers leave no place for is not written on a GPU; on the CPU they are refused, before anything is written. Without
+    gradients.
+
+    Examples:
+        >>> import torch, wmma_ops
+        >>> pages, table = torch.zeros(2, 4, 1, 2), torch.tensor([[1]], dtype=torch.int32)
+        >>> new, ends, used = torch.ones(2, 1, 2), torch.tensor([0, 2]), torch.tensor([3])
+        >>> wmma_ops.kv_append(new, new, pages, pages.clone(), table, ends, used)
+        >>> pages.sum((2, 3))
+        tensor([[0., 0., 0., 0.],
+                [0., 2., 2., 0.]])
+    """
+    tensors = {
+        "key": key,
+        "value": value,
+        "key_pages": key_pages,
+        "value_pages": value_pages,
+        "block_table": block_table,
+    }
+    tensors |= {"cu_seq": cu_seq, "seqused_k": seqused_k, "cos": cos, "sin": sin}
+    try:
+        _kv_append(*tensors.values(), interleaved=interleaved)
+    except (RuntimeError, TypeError) as error:
+        raise translate("kv_append", error, tensors) from None
 
 
 def _rules(op: str, name: str, window: tuple[int, int], softcap: float) -> dict:

@@ -268,6 +268,37 @@ class AttentionProblem:
             yield "with", ", ".join(extras)
 
 
+@dataclass(frozen=True)
+class KvAppendProblem:
+    """New keys and values into pages."""
+
+    place: int
+    dtype: torch.dtype
+    angle: torch.dtype | None  # of cos and sin
+    vec: int  # elements of a row that are aligned neighbours, in all tensors
+    e: int
+    ev: int
+    heads: int
+    page_size: int
+    angles: int  # by which pairs of a key's elements are turned
+    interleaved: bool
+    tokens: int  # at most
+
+    @classmethod
+    def from_library(cls, values: list[int]) -> "KvAppendProblem":
+        """The problem that the library sent as one number a field."""
+        return _read(cls, values, ("dtype", "angle"), {})
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        """Labels and texts that describe it to a reader."""
+        sizes = f"head size {self.e}" + (f" and {self.ev}" if self.ev != self.e else "")
+        yield "append", f"up to {self.tokens} tokens of {self.heads} heads, {sizes}, {type_name(self.dtype)}"
+        yield "layout", f"by {self.vec}, into pages of {self.page_size} keys"
+        if self.angle is not None:
+            pairs = "neighbours" if self.interleaved else "halves"
+            yield "with", f"{self.angles} angles of {pairs}, {type_name(self.angle)}"
+
+
 class GemmNumbers(NamedTuple):
     """Of one product's kernel."""
 
@@ -306,6 +337,12 @@ class AttentionNumbers(NamedTuple):
     together: int = 0  # heads that blocks which walk go through before others
     team: int = 0  # gradients: blocks that share a head's keys
     passes: int = 0  # in which each of them has some
+
+
+class KvAppendNumbers(NamedTuple):
+    """Of the kernel that appends to pages."""
+
+    blocks: int
 
 
 def _read(cls, values: list[int], types: tuple[str, str], orders: dict[str, str]):

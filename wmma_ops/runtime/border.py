@@ -37,6 +37,7 @@ KINDS = {
     0: Kind("Gemm", "wmma_ops.plan.gemm.planner"),
     1: Kind("GemmGemm", "wmma_ops.plan.gemm_gemm.planner"),
     2: Kind("Attention", "wmma_ops.plan.attention.planner"),
+    3: Kind("KvAppend", "wmma_ops.plan.kv_append"),
 }
 
 

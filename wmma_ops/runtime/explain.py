@@ -157,8 +157,9 @@ def _count(number: int, what: str) -> str:
 
 def _named(asked: str | Callable, what: str) -> str:
     name = asked if isinstance(asked, str) else getattr(asked, "__name__", None)
-    if name not in library.OPS:
-        raise ValueError(f"{what}: op is {asked!r}; takes one of {', '.join(library.OPS)}")
+    known = (*library.OPS, *library.WRITERS)
+    if name not in known:
+        raise ValueError(f"{what}: op is {asked!r}; takes one of {', '.join(known)}")
     return name
 
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from wmma_ops import jit
 from wmma_ops.hardware import arch
+from wmma_ops.plan import kv_append
 from wmma_ops.plan.attention import planner as attention
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
 from wmma_ops.plan.plan import KERNEL_FILE, Plan
-from wmma_ops.plan.problem import GemmGemmProblem, GemmProblem
+from wmma_ops.plan.problem import AttentionProblem, GemmGemmProblem, GemmProblem
 
 _OF_RESULTS = ("d_vec", "out_vec")
 _REASON = "the cheapest whose kernels were compiled ahead of time: no compiler is here"
@@ -28,7 +29,7 @@ def _is_there(found: Plan, target: arch.Target) -> bool:
 
 def _others(problem, target: arch.Target) -> Iterator[Plan]:
     """What computes the same, the cheapest first; then by kernels that take operands, and results, of any alignment."""
-    every = {one.name: 1 for one in dataclasses.fields(problem) if one.name.endswith("_vec")}
+    every = {one.name: 1 for one in dataclasses.fields(problem) if one.name.endswith("vec")}
     operands = {name: 1 for name in every if name not in _OF_RESULTS}
     for asked in (problem, dataclasses.replace(problem, **operands), dataclasses.replace(problem, **every)):
         if isinstance(problem, GemmProblem):
@@ -37,8 +38,10 @@ def _others(problem, target: arch.Target) -> Iterator[Plan]:
         elif isinstance(problem, GemmGemmProblem):
             for config in gemm_gemm.ranked(asked, target):
                 yield gemm_gemm.plan_of(asked, config, target, _REASON)
-        else:
+        elif isinstance(problem, AttentionProblem):
             for one in attention.every(asked, target, _REASON):
                 yield dataclasses.replace(one, reason=_REASON)
+        else:
+            yield kv_append.plan(asked, target)
     if isinstance(problem, GemmGemmProblem):
         yield gemm_gemm.two(f"{_REASON}: two products")

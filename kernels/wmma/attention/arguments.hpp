@@ -79,6 +79,19 @@ struct PagesArguments : SequencesArguments {
   PageArguments pages;
 };
 
+// For new keys and values, [tokens, heads, size], that go into pages (see append.hpp): of k_stride and v_stride the
+// pages' own operands tell, whose batch they are.
+struct AppendArguments {
+  AttentionOperand key, value, key_pages, value_pages;
+  AttentionOperand cos, sin;    // a row for each place in a sequence
+  NumbersOperand starts, used;  // where sequences start among the tokens; how many keys they have with these
+  PageArguments pages;
+  int count;  // of sequences
+  int tokens;
+  int columns;  // of the table
+  int places;
+};
+
 // For the kernel whose tiles sm_90's copy engine brings and, where it can, takes away.
 struct MappedAttentionArguments : PagesArguments {
   TileMap q_map, k_map, v_map, out_map, g_out_map;

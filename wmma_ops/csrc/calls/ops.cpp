@@ -8,6 +8,7 @@
 
 #include "calls/attention.hpp"
 #include "calls/gemm.hpp"
+#include "calls/kv_append.hpp"
 
 namespace wmma_ops {
 
@@ -212,6 +213,17 @@ std::tuple<Tensor, Tensor, Tensor> varlen_attention_gradients(
   return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
 }
 
+void append_to_pages(const Tensor& key, const Tensor& value, const Tensor& key_pages, const Tensor& value_pages,
+                     const Tensor& block_table, const Tensor& cu_seq, const Tensor& seqused_k, const OptTensor& cos,
+                     const OptTensor& sin, bool interleaved) {
+  NoGrad guard;
+  require("kv_append", "key", key, "value", value, "key_pages", key_pages, "value_pages", value_pages, "block_table",
+          block_table, "cu_seq", cu_seq, "seqused_k", seqused_k);
+  KvAppend p{key, value, key_pages, value_pages, block_table, cu_seq, seqused_k, cos, sin, interleaved};
+  p.check();
+  wmma_ops::kv_append(p);
+}
+
 // Whether a scale is [batch…, M, 1] (one = 1, the place from the end) or [batch…, 1, N] (one = 2), as torch's are, and
 // not [batch…, M] or [batch…, N]. As ops/sizes.py says it.
 bool is_matrix_scale(const Tensor& scale, const Tensor& operand, int64_t one) {
@@ -300,6 +312,10 @@ const Op kOps[] = {
      "int? max_k=None, float? scale=None, bool enable_gqa=False, int window_left=-1, int window_right=-1, "
      "float softcap=0) -> (Tensor, Tensor)",
      TORCH_BOX(&varlen_attention)},
+    {"kv_append",
+     "kv_append(Tensor key, Tensor value, Tensor(a!) key_pages, Tensor(b!) value_pages, Tensor block_table, "
+     "Tensor cu_seq, Tensor seqused_k, Tensor? cos=None, Tensor? sin=None, *, bool interleaved=False) -> ()",
+     TORCH_BOX(&append_to_pages)},
     {"scaled_mm",
      "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, *, "
      "ScalarType? out_dtype=None) -> Tensor",

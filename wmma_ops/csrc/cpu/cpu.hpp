@@ -2,6 +2,7 @@
 // once.
 #pragma once
 
+#include "calls/kv_append.hpp"
 #include "calls/problem.hpp"
 
 namespace wmma_ops::cpu {
@@ -10,6 +11,8 @@ Tensor gemm(const Gemm& p,
             const OptTensor& into = std::nullopt);  // into: a matrix of p.out_sizes() and p.out, any strides
 std::tuple<Tensor, Tensor> attention(const Attention& p);
 std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p);  // whose numbers it checks
+
+void kv_append(const KvAppend& p);  // whose numbers it checks
 
 // x = act(x) for float32 and float64.
 void activate_(Tensor& x, int64_t code);

@@ -3,74 +3,23 @@
 #include <vector>
 
 #include "cpu/cpu.hpp"
+#include "cpu/numbers.hpp"
 
 namespace wmma_ops::cpu {
 
 namespace {
 
-std::vector<int64_t> numbers_of(const Tensor& x) {
-  const Tensor wide = aten::to(x, ScalarType::Long);
-  const int64_t* at = static_cast<const int64_t*>(wide.const_data_ptr());
-  std::vector<int64_t> numbers(x.numel());
-  for (int64_t& number : numbers) {
-    number = *at;
-    at += wide.strides()[0];
-  }
-  return numbers;
-}
-
-// Where sequences start, and after them where the last one ends.
-std::vector<int64_t> starts_of(const char* op, const char* name, const Tensor& x, const char* max_name, int64_t most,
-                               const char* of, int64_t tokens) {
-  const std::vector<int64_t> starts = numbers_of(x);
-  if (starts[0] != 0) fail_value(op, name, "starts at " + std::to_string(starts[0]) + "; takes 0");
+// That no sequence is longer than was said.
+void check_most(const char* op, const char* name, int64_t most, const std::vector<int64_t>& starts) {
   for (size_t i = 1; i < starts.size(); ++i) {
     const int64_t length = starts[i] - starts[i - 1];
-    const std::string at = " at " + std::to_string(i);
-    if (length < 0) {
-      fail_value(op, name,
-                 "has " + std::to_string(starts[i]) + at + "; takes " + std::to_string(starts[i - 1]) +
-                     ", which is before it, or more");
-    }
-    if (starts[i] > tokens) {
-      fail_value(op, name,
-                 "has " + std::to_string(starts[i]) + at + "; takes up to " + std::to_string(tokens) +
-                     ", the tokens of " + of);
-    }
     if (length > most) {
       fail_value(
-          op, max_name,
+          op, name,
           "is " + std::to_string(most) + "; takes " + std::to_string(length) + ", the longest sequence, or more");
     }
   }
-  return starts;
 }
-
-// The numbers of a block table, whose rows are sequences' pages.
-class BlockTable {
- public:
-  BlockTable(const char* op, const Tensor& x, int64_t pages)
-      : op_(op),
-        at_(static_cast<const int32_t*>(x.const_data_ptr())),
-        pages_(pages),
-        row_(x.strides()[0]),
-        column_(x.strides()[1]) {}
-
-  int64_t page(int64_t sequence, int64_t column) const {
-    const int64_t page = at_[sequence * row_ + column * column_];
-    if (page < 0 || page >= pages_) {
-      fail_value(op_, "block_table",
-                 "has " + std::to_string(page) + " at [" + std::to_string(sequence) + ", " + std::to_string(column) +
-                     "]; takes 0 to " + std::to_string(pages_ - 1) + ", the pages of key");
-    }
-    return page;
-  }
-
- private:
-  const char* op_;
-  const int32_t* at_;
-  int64_t pages_, row_, column_;
-};
 
 // The keys of a sequence, as [heads, keys, size], from pages that are [heads, page size, size] each.
 Tensor from_pages(const Tensor& x, const BlockTable& table, int64_t sequence, int64_t keys) {
@@ -112,14 +61,16 @@ void check_used(const Attention& p, const std::vector<int64_t>& used, const std:
 std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p) {
   const Sequences& of = *p.sequences;
   const auto [qn, kn, vn] = p.names;
-  const std::vector<int64_t> starts_q = starts_of(p.op, "cu_seq_q", of.cu_q, "max_q", of.max_q, qn, of.tokens_q);
+  const std::vector<int64_t> starts_q = starts_of(p.op, "cu_seq_q", of.cu_q, qn, of.tokens_q);
+  check_most(p.op, "max_q", of.max_q, starts_q);
   const std::vector<int64_t> used = of.used_k ? numbers_of(*of.used_k) : std::vector<int64_t>{};
   std::vector<int64_t> starts_k;
   std::optional<BlockTable> table;
   if (of.block_table) {
-    table.emplace(p.op, *of.block_table, of.pages);
+    table.emplace(p.op, *of.block_table, of.pages, kn);
   } else {
-    starts_k = starts_of(p.op, "cu_seq_k", *of.cu_k, "max_k", of.max_k, kn, of.tokens_k);
+    starts_k = starts_of(p.op, "cu_seq_k", *of.cu_k, kn, of.tokens_k);
+    check_most(p.op, "max_k", of.max_k, starts_k);
   }
   check_used(p, used, starts_k);
 

@@ -27,11 +27,15 @@
   X(splits) X(keys_of_split) X(tiles) X(slices) X(queries) X(packed) X(lines_k) X(lines_out) X(together) X(team)  \
   X(passes)
 
+#define WMMA_KV_APPEND_PROBLEM(X)                                                                                       \
+  X(place) X(dtype) X(angle) X(vec) X(e) X(ev) X(heads) X(page_size) X(angles) X(interleaved) X(tokens)
+#define WMMA_KV_APPEND_NUMBERS(X) X(blocks)
+
 // Of each launch of a plan.
 #define WMMA_LAUNCH(X) X(function) X(grid_x) X(grid_y) X(block) X(shared) X(early) X(together)
 
 // The kinds, by the number that stands before a problem's fields.
-#define WMMA_KINDS(X) X(0, Gemm, GEMM) X(1, GemmGemm, GEMM_GEMM) X(2, Attention, ATTENTION)
+#define WMMA_KINDS(X) X(0, Gemm, GEMM) X(1, GemmGemm, GEMM_GEMM) X(2, Attention, ATTENTION) X(3, KvAppend, KV_APPEND)
 // clang-format on
 
 namespace wmma_ops::border {

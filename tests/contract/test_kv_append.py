@@ -1,0 +1,280 @@
+"""New keys and values into pages: values on every backend, numbers that are wrong, what is refused, kernels that are wrong
+on purpose."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from orders import check_any_order
+from planted import Planted, check_that_each_stands_once
+
+import wmma_ops
+from wmma_ops.hardware import arch
+from wmma_ops.ops.types import accumulator
+from wmma_ops.plan import kv_append as planner
+from wmma_ops.runtime import launching
+from wmma_ops.testing.reference import unit
+from wmma_ops.testing.suite import fenced, place
+
+LENGTHS, USED = (6, 0, 3), (35, 9, 17)  # new keys, and all
+TABLE = ((3, 1, 2), (4, -1, 2**30), (5, 0, -1))
+
+
+@dataclass(frozen=True)
+class Case:
+    dtype: torch.dtype = torch.float32
+    e: int = 24
+    ev: int = 16
+    page_size: int = 16
+    angles: int = 0
+    angle: torch.dtype = torch.float32
+    interleaved: bool = False
+    layout: str = "row"
+    number: torch.dtype = torch.int32
+    beyond: int = 0  # tokens of no sequence
+
+    def operands(self) -> dict:
+        generator = torch.Generator().manual_seed(0)
+
+        def values(*shape, dtype=self.dtype):
+            return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+        tokens = sum(LENGTHS) + self.beyond
+        t = {"key": values(tokens, 2, self.e), "value": values(tokens, 2, self.ev)}
+        t |= {f"{name}_pages": values(7, self.page_size, *x.shape[1:]) for name, x in t.items()}
+        t = {name: place(x, self.layout) for name, x in t.items()}
+        t["block_table"] = torch.tensor(TABLE, dtype=torch.int32)
+        t["cu_seq"] = torch.tensor([0, *LENGTHS]).cumsum(0).to(self.number)
+        t["seqused_k"] = torch.tensor(USED, dtype=self.number)
+        if self.angles:
+            t |= {name: values(40, self.angles, dtype=self.angle) for name in ("cos", "sin")}
+        return t
+
+    def call(self, t: dict) -> None:
+        wmma_ops.kv_append(**t, interleaved=self.interleaved)
+
+    def want(self, t: dict) -> tuple[torch.Tensor, torch.Tensor]:
+        """In float64, token by token."""
+        keys, values = (t[name].double().clone() for name in ("key_pages", "value_pages"))
+        token = 0
+        for length, used, pages in zip(LENGTHS, USED, TABLE, strict=True):
+            for at in range(used - length, used):
+                page, row = pages[at // self.page_size], at % self.page_size
+                keys[page, row], values[page, row] = self._turned(t, token, at), t["value"][token].double()
+                token += 1
+        return keys, values
+
+    def _turned(self, t: dict, token: int, at: int) -> torch.Tensor:
+        x = t["key"][token].double().clone()
+        if not self.angles:
+            return x
+        plane = torch.complex(t["cos"][at].double(), t["sin"][at].double())
+        first = slice(0, 2 * self.angles, 2) if self.interleaved else slice(0, self.angles)
+        second = slice(1, 2 * self.angles, 2) if self.interleaved else slice(self.angles, 2 * self.angles)
+        turned = torch.complex(x[:, first], x[:, second]) * plane
+        x[:, first], x[:, second] = turned.real, turned.imag
+        return x
+
+
+CASES = (
+    Case(),
+    Case(torch.float16, e=64, ev=64, page_size=32, layout="offset", number=torch.int64),
+    Case(torch.bfloat16, e=64, ev=24, angles=32, beyond=4),
+    Case(torch.bfloat16, e=40, angles=8, angle=torch.bfloat16, interleaved=True, layout="strided"),
+    Case(torch.float64, e=7, ev=5, page_size=13, angles=3, angle=torch.float64),
+    Case(angles=12, interleaved=True, layout="column"),
+)
+BACKENDS = ("cpu", *arch.EMULATED)
+
+
+def _check(case: Case, target: str, **how) -> tuple[torch.Tensor, torch.Tensor]:
+    t = case.operands()
+    want = case.want(t)
+    here = {name: fenced(x, "cpu") for name, x in t.items()}
+    if target == "cpu":
+        case.call(here)
+    else:
+        with wmma_ops.emulate(target, **how) as emulation:
+            case.call(here)
+        assert len(emulation.launches) == 1
+    for name, exact in zip(("key_pages", "value_pages"), want, strict=True):
+        # A sum of two products, rounded in the accumulator's type, and once to the result's.
+        bound = unit(case.dtype) * exact.abs() + 8 * unit(accumulator(case.dtype)) * case.angles
+        assert ((here[name].double() - exact).abs() <= bound).all(), f"{name} of {case} on {target}"
+        assert torch.equal(here[name], t[name]) == (exact == t[name].double()).all()
+    for name in t.keys() - {"key_pages", "value_pages"}:
+        assert torch.equal(here[name], t[name])
+    return here["key_pages"], here["value_pages"]
+
+
+@pytest.mark.parametrize("target", BACKENDS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_values(case, target):
+    _check(case, target)
+
+
+def test_attention_sees_what_was_appended():
+    """Token by token as all at once."""
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(20, 2, 16, generator=generator) for _ in range(3))
+    want, _ = wmma_ops.attention(*(x.transpose(0, 1) for x in (query, key, value)), is_causal=True)
+    pages, table = torch.full((2, 3, 16, 2, 16), torch.nan), torch.tensor([[2, 0]], dtype=torch.int32)
+    ends, found = torch.tensor([0, 1]), []
+    for i in range(20):
+        used = torch.tensor([i + 1])
+        wmma_ops.kv_append(key[i : i + 1], value[i : i + 1], *pages, table, ends, used)
+        one = query[i : i + 1]
+        found += wmma_ops.varlen_attention(one, *pages, ends, None, 1, None, seqused_k=used, block_table=table)[:1]
+    torch.testing.assert_close(torch.cat(found), want.transpose(0, 1))
+
+
+WRONG_NUMBERS = (
+    {"block_table": [[7, -1, 2**31 - 1], [-(2**31), 6, 99], [0, 7, -3]]},
+    {"seqused_k": [2**31 - 1, -5, 49]},
+    {"cu_seq": [-9, 2**31 - 1, 4, 9], "seqused_k": [48, 99, 2]},
+    {"cu_seq": [9, 3, -4, 2]},
+)
+
+
+@pytest.mark.parametrize("target", arch.EMULATED)
+def test_wrong_numbers_reach_nothing_outside(target):
+    """The emulator watches what is read and written; what has no place is not written."""
+    case = Case(torch.float16, e=32, angles=4)
+    for wrong in WRONG_NUMBERS:
+        t = case.operands()
+        here = {name: fenced(x, "cpu") for name, x in t.items()}
+        here |= {name: torch.tensor(x, dtype=torch.int32) for name, x in wrong.items()}
+        with wmma_ops.emulate(target):
+            case.call(here)
+        assert not here["key_pages"].isnan().any()
+        assert torch.equal(here["key_pages"][[2, 4]], t["key_pages"][[2, 4]]) or "block_table" not in wrong
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+def test_the_same_bits_in_any_order_of_the_waves(target):
+    check_any_order(lambda **how: _check(CASES[2], target, **how))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "gfx1250"])
+def test_compiles_for_what_is_not_emulated(target):
+    for case in CASES[2:4]:
+        (found,) = launching.problems(lambda case=case: case.call(case.operands()), arch.target(target))
+        for launch in planner.plan(found, arch.target(target)).launches:
+            launch.compile(arch.target(target))
+
+
+def test_explained():
+    case = CASES[2]
+    text = str(wmma_ops.explain(wmma_ops.kv_append, **case.operands(), target="gfx1201"))
+    assert "into pages of 16 keys" in text
+    assert "32 angles of halves, float32" in text
+
+
+def test_compiled_and_counted():
+    case = CASES[0]
+
+    def call(pages, **t):
+        wmma_ops.kv_append(**t, key_pages=pages, interleaved=case.interleaved)
+        return pages.sum()
+
+    results = []
+    for function in (call, torch.compile(call, fullgraph=True, backend="aot_eager")):
+        t = case.operands()
+        pages = t.pop("key_pages")
+        before = pages._version
+        results.append((function(pages, **t), pages, t["value_pages"]))
+        assert pages._version > before
+    for x, y in zip(*results, strict=True):
+        assert torch.equal(x, y)
+
+
+def test_gradients_are_refused():
+    t = CASES[0].operands()
+    t["key"].requires_grad_()
+    with pytest.raises(
+        ValueError, match="kv_append: key requires grad, but pages are not differentiable; takes detached"
+    ):
+        CASES[0].call(t)
+    with torch.no_grad():
+        CASES[0].call(t)
+
+
+GOOD = Case(angles=4).operands()
+BAD = (
+    ({"key": GOOD["key"].int()}, TypeError, "key is int32; takes float16"),
+    ({"key": GOOD["key"][0]}, ValueError, r"key has shape \[2, 24\]; takes \[tokens, heads, head size\]"),
+    ({"value": GOOD["value"].half()}, TypeError, "value is float16; takes float32, as key has"),
+    ({"value": GOOD["value"][1:]}, ValueError, "value has shape .*; takes the tokens and the heads of key"),
+    ({"key_pages": GOOD["key_pages"].half()}, TypeError, "key_pages is float16; takes float32"),
+    ({"key_pages": GOOD["value_pages"]}, ValueError, r"key_pages has shape .*; takes \[pages, page size, 2, 24\]"),
+    ({"value_pages": GOOD["value_pages"][1:]}, ValueError, "value_pages has shape .*; takes the pages of key_pages, 7"),
+    (
+        {"key_pages": GOOD["key_pages"][:1].expand(7, -1, -1, -1)},
+        ValueError,
+        "key_pages has elements that share memory",
+    ),
+    ({"block_table": GOOD["block_table"].long()}, TypeError, "block_table is int64; takes int32"),
+    ({"block_table": GOOD["block_table"][1:]}, ValueError, r"block_table has shape \[2, 3\]; takes \[3, pages of a"),
+    ({"cu_seq": GOOD["cu_seq"].float()}, TypeError, "cu_seq is float32; takes int32 or int64"),
+    ({"cu_seq": GOOD["cu_seq"][:0]}, ValueError, r"cu_seq has shape \[0\]; takes one dimension, of 1 or more"),
+    ({"seqused_k": GOOD["seqused_k"][:2]}, ValueError, r"seqused_k has shape \[2\]; takes \[3\], as cu_seq has 4"),
+    ({"seqused_k": None}, TypeError, "seqused_k is None; takes a tensor"),
+    ({"cos": None}, TypeError, "cos is None; takes a tensor beside sin"),
+    ({"sin": GOOD["sin"][:, :2]}, ValueError, r"sin has shape \[40, 2\] and is float32; takes those of cos, \[40, 4\]"),
+    ({"cos": GOOD["cos"].half()}, TypeError, "cos is float16; takes float32"),
+    (
+        {"cos": torch.ones(40, 13)},
+        ValueError,
+        r"cos has shape \[40, 13\]; takes \[places, angles\], of up to 12 angles",
+    ),
+    # What the numbers are is known on the CPU.
+    ({"cu_seq": torch.tensor([0, 6, 5, 9])}, ValueError, "cu_seq has 5 at 2; takes 6, which is before it, or more"),
+    ({"cu_seq": torch.tensor([0, 6, 6, 10])}, ValueError, "cu_seq has 10 at 3; takes up to 9, the tokens of key"),
+    (
+        {"seqused_k": torch.tensor([5, 9, 17])},
+        ValueError,
+        "seqused_k has 5 at 0; takes 6 to 48, the new keys and what its",
+    ),
+    ({"seqused_k": torch.tensor([35, 9, 49])}, ValueError, "seqused_k has 49 at 2; takes 3 to 48"),
+    (
+        {"seqused_k": torch.tensor([35, 9, 34])},
+        ValueError,
+        r"block_table has -1 at \[2, 2\]; takes 0 to 6, the pages of",
+    ),
+    ({"cos": GOOD["cos"][:34], "sin": GOOD["sin"][:34]}, ValueError, r"cos has shape \[34, 4\]; takes 35 places"),
+)
+
+
+@pytest.mark.parametrize(("change", "kind", "text"), BAD, ids=lambda x: " ".join(x) if isinstance(x, dict) else None)
+def test_refused(change, kind, text):
+    """Before anything is written."""
+    t = {name: x.clone() for name, x in GOOD.items()} | change
+    before = {name: t[name].clone() for name in ("key_pages", "value_pages")}
+    with pytest.raises(kind, match=rf"^wmma\.kv_append: {text}"):
+        wmma_ops.kv_append(**t)
+    assert all(torch.equal(t[name], x) for name, x in before.items())
+
+
+APPEND = "append.hpp"
+WRONG = (
+    Planted("a_key_too_early", APPEND, "- (end - token);", "- (end - token) - 1;"),
+    Planted("rows_of_the_neighbour", APPEND, "sequence * p.pages.sequence", "(sequence ^ 1) * p.pages.sequence"),
+    Planted("the_page_behind", APPEND, "table[place / Config::kPageSize *", "table[(place / Config::kPageSize + 1) *"),
+    Planted("the_first_page_always", APPEND, "rows + page * x.batch_stride", "rows + 0 * x.batch_stride"),
+    Planted("turned_the_other_way", APPEND, "is_first ? -other * sin", "is_first ? other * sin"),
+    Planted("angles_of_the_next_place", APPEND, "place < p.places ? place :", "place < p.places ? place + 1 :"),
+    Planted("values_turned_too", APPEND, "if (is_key) turn(", "if (is_key || chunk == kKeyChunks) turn("),
+    Planted("partners_that_are_turned", APPEND, "x[(is_first ? c + away : c - away)", "x[(is_first ? c + away : c)"),
+)
+
+
+def test_what_is_replaced_stands_there_once(sources):
+    check_that_each_stands_once(sources / "wmma/attention", WRONG)
+
+
+@pytest.mark.parametrize("of", WRONG, ids=str)
+def test_is_caught(of, sources):
+    of.plant(sources / "wmma/attention")
+    with pytest.raises((RuntimeError, AssertionError)) as caught:
+        _check(CASES[2], "gfx942")
+    assert "does not compile" not in str(caught.value)

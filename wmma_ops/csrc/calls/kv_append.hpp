@@ -1,0 +1,35 @@
+// New keys and values into the pages of sequences, on whatever device their tensors are.
+#pragma once
+
+#include "calls/problem.hpp"
+
+namespace wmma_ops {
+
+// The tokens from cu_seq[i] to cu_seq[i + 1] become the last of the used[i] keys of sequence i, whose key j lies in
+// page block_table[i][j / page_size]. With cos and sin the first 2·angles elements of a key are turned by those of its
+// place: element c and element c + angles, or, interleaved, neighbours.
+struct KvAppend {
+  Tensor key, value;              // [tokens, heads, E] and [tokens, heads, Ev]
+  Tensor key_pages, value_pages;  // [pages, page size, heads, size]
+  Tensor block_table, cu_seq, used;
+  OptTensor cos = {}, sin = {};  // [places, angles]
+  bool interleaved = false;
+
+  // Filled in by check.
+  static constexpr const char* op = "kv_append";
+  Device device{};
+  ScalarType type{};
+  int64_t tokens = 0, heads = 0, e = 0, ev = 0, pages = 0, page_size = 0, count = 0, columns = 0;
+  int64_t places = 0, angles = 0;
+
+  void check();
+
+ private:
+  void check_pages();
+  void check_numbers();
+  void check_angles();
+};
+
+void kv_append(const KvAppend& p);
+
+}  // namespace wmma_ops

@@ -1,0 +1,75 @@
+#include <algorithm>
+
+#include "cpu/cpu.hpp"
+#include "cpu/numbers.hpp"
+
+namespace wmma_ops::cpu {
+
+namespace {
+
+// New keys [tokens, heads, E] of places first …, turned; rounded once.
+Tensor turned(const KvAppend& p, const Tensor& keys, int64_t first) {
+  const ScalarType type = p.type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+  const int64_t tokens = keys.sizes()[0];
+  const Tensor x = aten::to(keys, type);
+  const auto angles = [&](const Tensor& all) {
+    return aten::unsqueeze(aten::to(aten::narrow(all, 0, first, tokens), type), 1);
+  };
+  const Tensor cos = angles(*p.cos), sin = angles(*p.sin);
+  // The two sides of each plane: element c and element c + angles, or neighbours.
+  const auto side = [&](const Tensor& of, int64_t i) {
+    if (!p.interleaved) return aten::narrow(of, 2, i * p.angles, p.angles);
+    return aten::call("aten::slice", "Tensor", of, int64_t{2}, std::optional<int64_t>(i),
+                      std::optional<int64_t>(2 * p.angles), int64_t{2});
+  };
+  Tensor result = aten::empty(sizes_of(x), type);
+  aten::copy_(result, x);
+  Tensor a = side(result, 0), b = side(result, 1);
+  aten::copy_(a, aten::add(aten::mul(side(x, 0), cos), aten::mul(side(x, 1), sin), -1));
+  aten::copy_(b, aten::add(aten::mul(side(x, 1), cos), aten::mul(side(x, 0), sin)));
+  return aten::to(result, p.type);
+}
+
+}  // namespace
+
+// All numbers are looked at before anything is written.
+void kv_append(const KvAppend& p) {
+  const std::vector<int64_t> starts = starts_of(p.op, "cu_seq", p.cu_seq, "key", p.tokens), used = numbers_of(p.used);
+  const BlockTable table(p.op, p.block_table, p.pages, "key_pages");
+  const auto new_ones = [&](int64_t i) { return starts[i + 1] - starts[i]; };
+  for (int64_t i = 0; i < p.count; ++i) {
+    const std::string has = "has " + std::to_string(used[i]) + " at " + std::to_string(i);
+    const int64_t most = p.columns * p.page_size;
+    if (used[i] < new_ones(i) || used[i] > most) {
+      fail_value(p.op, "seqused_k",
+                 has + "; takes " + std::to_string(new_ones(i)) + " to " + std::to_string(most) +
+                     ", the new keys and what its pages hold");
+    }
+    if (p.cos && new_ones(i) > 0 && used[i] > p.places) {
+      fail_value(p.op, "cos",
+                 "has shape " + shape(*p.cos) + "; takes " + std::to_string(used[i]) +
+                     " places, the keys of the longest sequence, or more");
+    }
+    for (int64_t at = used[i] - new_ones(i); at < used[i]; at = (at / p.page_size + 1) * p.page_size) {
+      table.page(i, at / p.page_size);
+    }
+  }
+  for (int64_t i = 0; i < p.count; ++i) {
+    if (new_ones(i) == 0) continue;
+    const int64_t first = used[i] - new_ones(i);
+    const Tensor plain = aten::narrow(p.key, 0, starts[i], new_ones(i));
+    const Tensor keys = p.cos ? turned(p, plain, first) : plain;
+    const Tensor values = aten::narrow(p.value, 0, starts[i], new_ones(i));
+    for (int64_t at = first; at < used[i];) {
+      const int64_t end = std::min((at / p.page_size + 1) * p.page_size, used[i]);
+      for (auto [from, pages] : {std::pair{&keys, &p.key_pages}, {&values, &p.value_pages}}) {
+        const Tensor page = aten::select(*pages, 0, table.page(i, at / p.page_size));
+        Tensor rows = aten::narrow(page, 0, at % p.page_size, end - at);
+        aten::copy_(rows, aten::narrow(*from, 0, at - first, end - at));
+      }
+      at = end;
+    }
+  }
+}
+
+}  // namespace wmma_ops::cpu
