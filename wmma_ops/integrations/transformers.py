@@ -12,7 +12,9 @@ the scores between them (`scores.py`). What neither takes is refused. Rows that 
 zeros.
 """
 
+import contextlib
 import functools
+from collections.abc import Iterator
 
 import torch
 
@@ -23,6 +25,7 @@ from wmma_ops.torch_internals import constant_for_compiler, has_forward_hooks
 
 Tensor = torch.Tensor
 NAME = "wmma"
+_BATCHED = "wmma_flash"  # transformers takes names with this word in it for one that packs sequences
 
 # Models without sdpa, for their sinks or their soft cap, that take its masks.
 _TAKE_SDPA_MASKS = ("gemma2", "gpt_oss")
@@ -47,6 +50,34 @@ def register() -> None:
     AttentionInterface.register(NAME, attention_forward)
     # Without this one, transformers would make no masks at all: padding and windows would be ignored.
     AttentionMaskInterface.register(NAME, make_mask)
+    AttentionInterface.register(_BATCHED, attention_forward)
+    AttentionMaskInterface.register(_BATCHED, make_mask)
+
+
+@contextlib.contextmanager
+def continuous_batching(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Within it, `model.generate_batch`, and what `init_continuous_batching` starts, attend by ours, with keys and values in
+    transformers' own pages.
+
+    transformers has a list of implementations that its continuous batching takes, and takes ours as one that needs no masks.
+
+    Args:
+        model: of a class that supports flash attention, as continuous batching without masks asks for.
+    """
+    register()
+    if not getattr(model, "_supports_flash_attn", False):
+        raise ValueError(
+            f'attn_implementation="{NAME}": {type(model).__name__} does not support flash attention; takes a model that does'
+        )
+    configs = {id(config): config for x in model.modules() if (config := getattr(x, "config", None)) is not None}
+    before = {key: config._attn_implementation for key, config in configs.items()}
+    try:
+        for config in configs.values():
+            config._attn_implementation = _BATCHED
+        yield model
+    finally:
+        for key, config in configs.items():
+            config._attn_implementation = before[key]
 
 
 # What transformers' models record of their layers' results during a call; None where this transformers has no such thing.
