@@ -284,6 +284,19 @@ def flash_into_operator():
     return None
 
 
+@instead_of(
+    "torch.nn.attention.flex_attention:_identity",
+    "torch.nn.attention.flex_attention:_LARGE_SPARSE_BLOCK_SIZE",
+    made=lambda identity, size: lambda: (identity, size),
+    later=True,
+)
+def plain_flex_attention() -> tuple:
+    """The function of scores, and the size of a block mask's blocks, that flex_attention takes where it is given none.
+    Without them, no call of it is known to be plain.
+    """
+    return None, None
+
+
 # ------------------------------------------------------------------------------------------------ modes and tensors
 
 

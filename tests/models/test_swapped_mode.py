@@ -6,6 +6,7 @@ import torch.autograd.forward_ad as forward_ad
 import torch.nn.functional as F
 from op_counts import ran
 from torch import nn
+from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention, noop_mask
 from torch.utils.checkpoint import checkpoint
 
 import wmma_ops
@@ -106,6 +107,60 @@ def test_left_to_torch(function, reason):
     assert not calls.taken
     assert [reason in why for _, why in calls.left] == [True]
     assert reason in str(calls)
+
+
+@pytest.fixture
+def flex():
+    """Compiled, as people call it, and anew for each test."""
+    torch.compiler.reset()
+    return torch.compile(flex_attention, backend="aot_eager")
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@torch.no_grad()
+def test_flex_attention(flex, compiled, recwarn):
+    """Without functions; torch compiles it by itself where nobody else does."""
+    function = flex if compiled else flex_attention
+    options = {"scale": 0.3, "enable_gqa": True, "return_aux": AuxRequest(lse=True)}
+    want, aux = function(Q, K, K, **options)
+    with wmma_ops.swapped() as calls, ran() as counts:
+        got, ours = function(Q, K, K, **options)
+    assert counts["attention"] > 0
+    assert calls.taken == {"flex_attention": 1}
+    assert not calls.left
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(ours.lse, aux.lse)
+
+
+def _earlier(b, h, i, j):
+    return i >= j
+
+
+def _doubled(score, b, h, i, j):
+    return 2 * score
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"score_mod": _doubled}, "it has a score_mod"),
+        ({"mask": _earlier}, "it has a block_mask"),
+        ({"mask": noop_mask}, "it has a block_mask"),
+        ({"scale": 1e300}, "its scale is 1e+300"),
+    ],
+    ids=["score_mod", "block_mask", "block_mask of all", "scale"],
+)
+@torch.no_grad()
+def test_flex_attention_left_to_torch(flex, options, reason):
+    if "mask" in options:
+        mask = create_block_mask(options["mask"], None, None, Q.shape[2], K.shape[2], device="cpu")
+        options = {"block_mask": mask}
+    want = flex(Q, K, K, enable_gqa=True, **options)
+    with wmma_ops.swapped() as calls, ran() as counts:
+        got = flex(Q, K, K, enable_gqa=True, **options)
+    torch.testing.assert_close(got, want, equal_nan=True)
+    assert not counts
+    assert calls.left == {("flex_attention", reason): 1}
 
 
 REFUSED = {

@@ -1,5 +1,6 @@
 """Torch function modes under which functions of torch's run as ours: `swapped` for all that has a rule, others for some."""
 
+import sys
 import threading
 import weakref
 from collections import Counter, deque
@@ -8,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch.overrides import TorchFunctionMode
 
+from wmma_ops import torch_internals
 from wmma_ops.nn import activation, rules
 from wmma_ops.torch_internals import constant_for_compiler, transforms_active
 
@@ -31,7 +33,7 @@ _FACTORS = (Tensor.mul, Tensor.__mul__, Tensor.__rmul__, torch.mul)
 _EPILOGUES = {**activation.functions(), **dict.fromkeys(_SUMS, "add"), **dict.fromkeys(_FACTORS, "mul")}
 _WITH_GRADIENTS = ("relu", "add")  # fused with them too: their backward pass needs no argument
 _PRODUCTS_KEPT = 4
-_ATTENTIONS = ("scaled_dot_product_attention", "multi_head_attention_forward")
+_ATTENTIONS = ("scaled_dot_product_attention", "multi_head_attention_forward", "flex_attention")
 _BACKWARD = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 
 
@@ -60,17 +62,22 @@ class RuleMode(TorchFunctionMode):
     """Within it, calls of the functions in `_table` are ours where their rules allow; `_count` is told of each."""
 
     _table: ClassVar[dict]  # as rules.RULES: torch's function -> its name and its rule
+    _flex_attention = None  # the operator that flex_attention calls, where that is to be ours
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         rule = self._table.get(func)
         if func is torch.Tensor.unflatten:  # written with super(), which the compiler cannot follow from inside a mode
             return torch.unflatten(*args, **kwargs)
+        given = args
+        # No key of a table, into which the compiler looks. Graphs that hold the operator call it again as they run.
+        if func is self._flex_attention and torch.compiler.is_dynamo_compiling():
+            rule, given = ("flex_attention", rules.flex_attention), (self._plain, *args)
         if rule is None:
             self._follows(func, args)
             return self._backward(func, args, kwargs) if func in _BACKWARD else func(*args, **kwargs)
         name, function = rule
-        call, reason = rules.decide(function, args, kwargs)
+        call, reason = rules.decide(function, given, kwargs)
         self._count(name, reason)
         return self._made(name, call()) if reason is None else func(*args, **kwargs)
 
@@ -109,7 +116,8 @@ class swapped(RuleMode):  # a context manager, named as one reads it
     """Within it, torch's products and attention are ours wherever types, devices and masks allow, whoever calls them.
 
     Taken are ``F.linear``, ``torch.matmul``, ``mm``, ``bmm``, ``addmm`` and ``baddbmm``, as functions, methods and ``@``,
-    ``F.scaled_dot_product_attention`` and ``F.multi_head_attention_forward``. All else, and what lies inside of other
+    ``F.scaled_dot_product_attention``, ``F.multi_head_attention_forward`` and, without functions and block masks,
+    ``flex_attention``, where its module is loaded before. All else, and what lies inside of other
     functions (``torch.einsum``, recurrent layers), is left to torch. The backward pass may run outside; where it
     recomputes (activation checkpointing), run it within. ``torch.compile`` works within, and around. DTensors are taken
     once ``wmma_ops.distributed`` is imported.
@@ -167,6 +175,9 @@ class swapped(RuleMode):  # a context manager, named as one reads it
 
     def __enter__(self):
         if not torch.compiler.is_compiling():
+            if "torch.nn.attention.flex_attention" in sys.modules:  # which brings the compiler
+                self._flex_attention = torch.ops.higher_order.flex_attention
+                self._plain = torch_internals.plain_flex_attention()
             _entered.__dict__.setdefault("modes", []).append(self)
         return super().__enter__()
 

@@ -149,6 +149,32 @@ def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
     return call, None
 
 
+def flex_attention(
+    plain, query, key, value, score_mod, block_mask, scale, kernel_options, score_mod_buffers=(), mask_mod_buffers=()
+):
+    """Of the operator that flex_attention calls, which gives the logarithm to the base 2; `plain` is what it is called with
+    where there is neither a score_mod nor a block_mask, by torch_internals.
+    """
+    identity, size = plain
+    reason = "it has a score_mod" if score_mod is not identity else None
+    if reason is None and (block_mask[-3] != size or block_mask[-2] != size):
+        reason = "it has a block_mask"
+    if reason is None and kernel_options.get("OUTPUT_MAX", False):
+        reason = "it asks for the largest scores"
+    if reason is None and kernel_options.get("BACKEND") == "FLASH":
+        reason = "it asks for another's kernel"
+    if reason is None:
+        reason = attention(query, key, value, scale=scale, enable_gqa=True)[1]
+    if reason:
+        return None, reason
+
+    def call():
+        out, lse = ops.attention(query, key, value, scale=scale, enable_gqa=query.shape[1] != key.shape[1])
+        return out, lse / math.log(2), lse.new_empty(0)
+
+    return call, None
+
+
 def _heads_differ(q: Tensor, k: Tensor, v: Tensor, grouped: bool) -> str | None:
     """torch broadcasts batches and heads; ours are of one size, or grouped."""
     if not q.dim() == k.dim() == v.dim() or q.dim() < 2 or (grouped and q.dim() < 3):
