@@ -119,6 +119,26 @@ def test_varlen_attn(request, window):
     _no_worse(ours, torchs, _exact(alone, inputs))
 
 
+@torch.no_grad()
+def test_keys_in_pages(active):
+    from torch.nn.attention.varlen import varlen_attn
+
+    if "block_table" not in varlen_attn.__kwdefaults__:
+        pytest.skip("not in this torch")
+    used = torch.tensor([300, 17, 64, 1], device="cuda", dtype=torch.int32)
+    ends = torch.arange(5, device="cuda", dtype=torch.int32)
+    q, pages = _random(4, 8, 128), [_random(24, 64, 2, 128) for _ in range(2)]
+    table = torch.randperm(24, device="cuda")[:20].view(4, 5).int()
+    options = {"seqused_k": used, "block_table": table, "enable_gqa": True}
+    out = varlen_attn(q, *pages, ends, None, 1, 300, **options)
+    assert flash.taken == {"_flash_attention_forward": 1}
+    for i, length in enumerate(used.tolist()):
+        k, v = (x[table[i]].flatten(0, 1)[:length].transpose(0, 1).double() for x in pages)
+        with nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
+            want = F.scaled_dot_product_attention(q[i].unsqueeze(1).double(), k, v, enable_gqa=True)
+        torch.testing.assert_close(out[i].double(), want.squeeze(1), rtol=0.02, atol=0.02)
+
+
 def test_jagged_sequences(request):
     inputs = [_random(ENDS[-1], 4, 64) for _ in range(3)]
     ends = torch.tensor([0, 300, 301, 900, 1024], device="cuda")

@@ -136,6 +136,31 @@ def test_a_part_of_the_keys(active):
 
 
 @known
+@pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (9, 0)], ids=str)
+@pytest.mark.parametrize("size", [16, 32])
+def test_keys_in_pages(active, size, window):
+    from torch.nn.attention.varlen import varlen_attn
+
+    if "block_table" not in varlen_attn.__kwdefaults__:
+        pytest.skip("not in this torch")
+    used = (40, 3, 16, 33)
+    tensors, where = _packed(keys=used)
+    q, k, v = (x.detach() for x in tensors)
+    most = -(-max(used) // size)  # pages of a sequence, of which there are some more than are in use
+    table = torch.randperm(5 * most)[: 4 * most].view(4, -1).int()
+    pages = [torch.full((5 * most, size, 2, 8), torch.nan) for _ in range(2)]
+    for i, length in enumerate(used):
+        for x, held in zip((k, v), pages, strict=True):
+            for j in range(length):
+                held[table[i, j // size], j % size] = x[where[1][i] + j]
+    options = {"seqused_k": torch.tensor(used).int(), "block_table": table, "enable_gqa": True, "window_size": window}
+    with torch.no_grad():
+        out = varlen_attn(q, *pages, where[0], None, where[2], max(used), **options)
+    torch.testing.assert_close(out.double(), _expected((q, k, v), where, window=window), rtol=1e-5, atol=1e-5)
+    assert flash.taken == {"_flash_attention_forward": 1}
+
+
+@known
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("lengths", [(7, 7), (3, 9), (9, 3)], ids=str)
 def test_dense(active, lengths, causal):
@@ -235,7 +260,7 @@ LEFT = {
     "dropout": ({"dropout_p": 0.5}, "it has dropout"),
     "debugging": ({"return_debug_mask": True}, "it asks for the mask of its dropout"),
     "slopes": ({"alibi_slopes": torch.ones(4)}, "it has slopes"),
-    "pages": ({"block_table": torch.zeros(4, 1, dtype=torch.int32)}, "its keys are in pages"),
+    "pages": ({"block_table": torch.zeros(4, 1, dtype=torch.int32)}, "its keys are in pages that ours does not take"),
     "splits": ({"num_splits": 1}, "how keys are to be split"),
     "float64": ({"dtype": torch.float64}, "its tensors are float64"),
     "wide": ({"size": 520}, "its head size"),

@@ -8,7 +8,7 @@ From then on, what torch calls for SDPA's flash backend, for `torch.nn.attention
 tensors on a GPU is ours, forward and backward; `restore_flash_attention_impl()` undoes it. Importing wmma_ops makes the name
 known, no more. SDPA chooses among its backends as before: `sdpa_kernel(SDPBackend.FLASH_ATTENTION)` has it take this one.
 
-A call that ours does not take (dropout, pages, slopes) goes to torch's own kernel, and `left` counts it with its reason.
+A call that ours does not take (dropout, slopes) goes to torch's own kernel, and `left` counts it with its reason.
 """
 
 import warnings
@@ -129,17 +129,17 @@ def _forward(
     block_table=None,
     num_splits=None,
 ):
-    """``[batch, length, heads, size]``, or packed sequences where `cum_seq_q` is given."""
+    """``[batch, length, heads, size]``, or packed sequences where `cum_seq_q` is given, their keys in pages or not."""
     reason = _refusal(query, key, value, dropout_p)
     if reason is None and return_debug_mask:
         reason = "it asks for the mask of its dropout"
     if reason is None and alibi_slopes is not None:
         reason = "it has slopes, of which its backward is not told"
-    if reason is None and block_table is not None:
-        reason = "its keys are in pages"
+    if reason is None and block_table is not None and (cum_seq_q is None or key.dim() != 4 or key.shape[1] % 16):
+        reason = "its keys are in pages that ours does not take: of 16 keys or a multiple, of packed queries"
     if reason is None and num_splits not in (None, 0):
         reason = "it says how keys are to be split"
-    if reason is None and (cum_seq_q is None) != (cum_seq_k is None):
+    if reason is None and block_table is None and (cum_seq_q is None) != (cum_seq_k is None):
         reason = "its queries or its keys alone are packed"
     if reason is None and seqused_k is not None and cum_seq_q is None:
         reason = "it uses a part of the keys, without being packed"
@@ -154,8 +154,9 @@ def _forward(
             out = out.transpose(1, 2)
         else:
             packed = (query, key, value, cum_seq_q, cum_seq_k, max_q, max_k)
+            options |= {"seqused_k": seqused_k, "block_table": block_table}
             window = (window[0], 0 if is_causal else window[1])
-            out, lse = ops.varlen_attention(*packed, window_size=window, seqused_k=seqused_k, **options)
+            out, lse = ops.varlen_attention(*packed, window_size=window, **options)
     return _laid_out(out, query), lse, *_unused(query)
 
 
