@@ -90,7 +90,7 @@ def test_sdpa_of_grouped_heads_as_models_have_them(request):
     _no_worse(ours, torchs, _exact(call, inputs))
 
 
-@pytest.mark.parametrize("window", [(-1, -1), (-1, 0), (100, 0)], ids=str)
+@pytest.mark.parametrize("window", [(2000, 2000), (-1, 0), (100, 0)], ids=str)  # torch 2.14 takes cuDNN for (-1, -1)
 def test_varlen_attn(request, window):
     from torch.nn.attention.varlen import varlen_attn
 

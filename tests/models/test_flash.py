@@ -306,6 +306,29 @@ def test_left_to_torch(name):
 
 
 @known
+def test_words_of_a_later_torch_are_left_to_it(monkeypatch):
+    """Here one that is known, of a kernel that does not know it."""
+
+    def _older(
+        query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, return_debug_mask, *, scale=None
+    ):
+        return flash_forward(*[query, key, value, cum_seq_q, cum_seq_k, max_q, max_k, dropout_p, is_causal, False])
+
+    flash_forward = flash._forward
+    monkeypatch.setattr(flash, "_forward", _older)
+    taken = flash.take_over("CPU")
+    tensors, where = _packed()
+    try:
+        aten._flash_attention_forward(*tensors, *where, 0.0, True, False)
+        with pytest.raises(
+            RuntimeError, match="_flash_attention_forward: it has window_size_left, which is left to torch"
+        ):
+            aten._flash_attention_forward(*tensors, *where, 0.0, True, False, window_size_left=2)
+    finally:
+        taken.remove()
+
+
+@known
 def test_backward_leaves_what_forward_left(active):
     tensors, where = _packed(heads=(4, 4))
     q, k, v = (x.detach() for x in tensors)

@@ -11,6 +11,7 @@ known, no more. SDPA chooses among its backends as before: `sdpa_kernel(SDPBacke
 A call that ours does not take (dropout, slopes) goes to torch's own kernel, and `left` counts it with its reason.
 """
 
+import inspect
 import warnings
 from collections import Counter
 
@@ -79,8 +80,11 @@ def _put(library: torch.library.Library, operator, kernel, device: str) -> None:
     except RuntimeError:  # a torch without this device
         torchs = None
 
+    known = inspect.signature(_forward if kernel is _forward_into else kernel).parameters.keys()
+
     def call(keyset, *args, **kwargs):
-        answer = kernel(*args, **kwargs)
+        others = sorted(kwargs.keys() - known)  # of a later torch
+        answer = f"it has {', '.join(others)}" if others else kernel(*args, **kwargs)
         if not isinstance(answer, str):
             taken[name] += 1
             return answer
