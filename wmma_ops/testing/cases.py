@@ -548,6 +548,58 @@ def _rules():
         yield AttentionCase(heads=2, kv_heads=1, sq=150, skv=333, e=128, dtype=dtype, window=window, softcap=20.0)
 
 
+def _packed():
+    """Packed sequences, with keys in one piece and in pages: every rule, type and layout with lengths of every kind."""
+    lengths = (
+        ((5, 9), (12, 3)),
+        ((1,), (1,)),
+        ((0, 7, 0), (3, 7, 0)),  # some have no query, some no key
+        ((1, 3, 1, 2), (40, 150, 5, 70)),
+        ((33, 1, 20), (20, 60, 33)),
+        ((140, 2), (150, 90)),
+    )
+    sizes = (16, 40, 64, 17, 8, 128)
+    windows = ((-1, -1), (-1, 0), *WINDOWS[2:])
+    for i, (window, (queries, keys)) in enumerate(itertools.product(windows, lengths)):
+        for paged in (False, True):
+            yield VarlenAttentionCase(
+                queries=queries,
+                keys=keys,
+                used=tuple(max(length - 2, 0) for length in keys) if i % 3 == 0 else None,
+                page_size=(16, 32, 48, 64)[i % 4] if paged else None,
+                beyond=(0, 5)[i % 2],
+                heads=(2, 4)[i % 2],
+                kv_heads=(None, 1, 2)[i % 3],
+                e=sizes[(i + paged) % 6],
+                ev=(None, 24)[i % 5 == 0],
+                dtype=FLOATS[(i + paged) % 4],
+                layout=("thd", "htd", "strided", "offset", "column", "halves" if paged else "thd")[(i + i // 6) % 6],
+                number=("int32", "int64")[i % 2],
+                window=window,
+            )
+    for i, (dtype, (queries, keys)) in enumerate(itertools.product(FLOATS, lengths[2:])):
+        for j, rule in enumerate(
+            (
+                {"softcap": 2.0},
+                {"sinks": "heads"},
+                {"slopes": "own"},
+                {"softcap": 50.0, "sinks": "own", "slopes": "heads"},
+            )
+        ):
+            yield VarlenAttentionCase(
+                queries=queries,
+                keys=keys,
+                page_size=(None, 16, None, 64)[(i + j) % 4],
+                heads=4,
+                kv_heads=(2, None)[j % 2],
+                e=sizes[(i + j) % 6],
+                dtype=dtype,
+                scale=(None, 2.0, -0.5)[(i + j) % 3],
+                window=windows[(i + j) % len(windows)],
+                **rule,
+            )
+
+
 def _random(count: int, seed: int):
     """Ragged everything, by a seeded generator."""
     rng = random.Random(seed)
@@ -659,6 +711,7 @@ _GROUPS = {
     "gemm_gemm": _gemm_gemm,
     "attention": _attention,
     "rules": _rules,
+    "packed": _packed,
     "crossed": lambda: (*_crossed(), *_crossed_attention()),
     "random": lambda: _random(100, seed=2026),
 }
