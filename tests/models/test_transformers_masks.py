@@ -25,6 +25,13 @@ MODERN_BERT = Tiny(
     | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2},
 )
 LENGTHS = (4, 1, 6)  # of packed sequences
+CAUSAL, ALL = masking_utils.causal_mask_function, masking_utils.bidirectional_mask_function
+FUNCTIONS = {
+    "causal": CAUSAL,
+    "window": masking_utils.sliding_window_causal_mask_function(4),
+    "both sides": masking_utils.sliding_window_bidirectional_mask_function(2),
+    "all": ALL,
+}
 _sdpa_mask = masking_utils.sdpa_mask
 
 
@@ -155,10 +162,36 @@ def test_the_words_alone_say_it(made):
 def test_what_packed_sequences_do_not_go_with():
     module = torch.nn.Identity().train()
     q = torch.randn(1, 2, sum(LENGTHS), 8)
-    with pytest.raises(ValueError, match="packed sequences by cu_seq_lens_q with dropout"):
+    with pytest.raises(ValueError, match="cu_seq_lens_q without a mask, with dropout"):
         attention_forward(module, q, q, q, None, dropout=0.5, **_words())
     with pytest.raises(ValueError, match="a block table"):
         attention_forward(module, q, q, q, None, block_table=torch.zeros(1), **_words())
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("kind", ["bool", "added", "unmade"])
+@torch.no_grad()
+def test_the_words_keep_sequences_apart_beside_any_mask(kind, rows):
+    """Of a mask that does not know of them, as a graph of the whole model makes one; sinks of each query need it made."""
+    module, tokens = torch.nn.Identity().eval(), sum(LENGTHS)
+    q, k, v = (torch.randn(rows, heads, tokens, 8) for heads in (4, 2, 2))
+    arguments = {"batch_size": rows, "q_length": tokens, "kv_length": tokens, "q_offset": 0, "kv_offset": 0}
+    mask = make_mask(**arguments, mask_function=FUNCTIONS["window"], attention_mask=None, config=LLAMA.model().config)
+    options = {"sinks": torch.randn(rows, 4, tokens, 1)} if kind == "unmade" else {}
+    if kind != "unmade":
+        mask = mask.make()
+    words = _words()
+    if rows > 1:
+        ends = torch.cat([words["cu_seq_lens_q"], words["cu_seq_lens_q"][1:] + tokens])
+        words |= {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends}
+    given = torch.where(mask, 0.0, -torch.inf) if kind == "added" else mask
+    got, _ = attention_forward(module, q, k, v, given, **words, **options)
+    for start, end in itertools.pairwise([0, *itertools.accumulate(LENGTHS)]):
+        parts = [x[:, :, start:end] for x in (q, k, v)]
+        mine = {name: x[:, :, start:end] for name, x in options.items()}
+        seen = (mask | False)[:, :, start:end, start:end]
+        want, _ = attention_forward(module, parts[0], parts[1], parts[2], seen, **mine)
+        torch.testing.assert_close(got[:, start:end], want)
 
 
 @torch.no_grad()
@@ -205,13 +238,6 @@ def test_a_cache_with_room(tiny, made):
 
 # ---------------------------------------------------------------------------------------------- what a mask says
 
-CAUSAL, ALL = masking_utils.causal_mask_function, masking_utils.bidirectional_mask_function
-FUNCTIONS = {
-    "causal": CAUSAL,
-    "window": masking_utils.sliding_window_causal_mask_function(4),
-    "both sides": masking_utils.sliding_window_bidirectional_mask_function(2),
-    "all": ALL,
-}
 # Queries, keys and where each begin: prompts, a cache that grows, one that slides, one that is larger than what it holds.
 PLACES = [(7, 7, 0, 0), (1, 6, 5, 0), (3, 8, 5, 0), (4, 7, 9, 6), (5, 9, 0, 0), (3, 9, 2, 0)]
 
@@ -342,6 +368,18 @@ def test_compiled_layers_take_it(made):
         seen = inputs["attention_mask"].bool() if "attention_mask" in inputs else slice(None)
         got = model(**inputs | {"use_cache": False}).logits
         torch.testing.assert_close(got[seen], logits[seen], rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_a_compiled_model_keeps_packed_sequences_apart():
+    """In one graph masks are made, by positions, with the words beside them or without."""
+    for tiny, words in ((QWEN2, {}), (GEMMA2, _words())):
+        torch.compiler.reset()
+        model, inputs = tiny.model(num_hidden_layers=1, layer_types=["sliding_attention"]), _packed_inputs() | words
+        model.set_attn_implementation("wmma")
+        want = model(**inputs).logits
+        got = torch.compile(model, backend="aot_eager", fullgraph=True)(**inputs).logits
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
 def test_recomputed_layers_take_it(made):

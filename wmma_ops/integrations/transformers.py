@@ -185,32 +185,44 @@ def attention_forward(
     Returns:
         ``[batch, Sq, heads, Ev]``, and the weights where the model's caller asks for them (`output_attentions=True`).
     """
-    packed = _packed(attention_mask, kwargs)
-    _check(attention_mask, key, sliding_window if packed is None else None, kwargs)
+    words = _words(kwargs)
+    _check(attention_mask, key, sliding_window if words is None else None, kwargs)
     length = query.shape[2]
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
     weights_asked = _weights_asked(module, kwargs)
     dropout = dropout if module.training else 0.0
     by_scores = dropout > 0 or weights_asked
-    sight = None
+    sinks_of_queries = sinks is not None and s_aux is None
+
+    # 1. What the mask says, or the mask itself.
+    sight = packed = None
     if isinstance(attention_mask, masks.Unmade):
-        if by_scores or position_bias is not None or attention_mask.shape[2:] != (length, key.shape[2]):
-            attention_mask, packed = attention_mask.make(), None
+        sight = attention_mask.sight
+        packed = words or _ends(attention_mask)
+        fits = attention_mask.shape[2:] == (length, key.shape[2])
+        alone = packed is None or (sight.padding is None and not sinks_of_queries)
+        if fits and alone and not by_scores and position_bias is None:
+            attention_mask = sight.padding
         else:
-            sight, attention_mask = attention_mask.sight, attention_mask.sight.padding
+            sight, packed, attention_mask = None, None, attention_mask.make()
+    elif attention_mask is None and words is not None:
+        packed = words
+        if by_scores or position_bias is not None or sinks_of_queries:
+            raise ValueError(
+                f'attn_implementation="{NAME}": cu_seq_lens_q without a mask, with dropout, attention weights, a bias or '
+                "sinks of each query; takes position_ids with these"
+            )
+    if words is not None and packed is None:
+        attention_mask = _apart(attention_mask, words, key.shape[2])
+
     sink = _sink(s_aux, sinks)
     rules = {"scale": scaling, "softcap": softcap or 0.0}
     if packed is not None:
-        if by_scores or position_bias is not None or (sinks is not None and s_aux is None):
-            raise ValueError(
-                f'attn_implementation="{NAME}": packed sequences by cu_seq_lens_q with dropout, attention weights, a bias '
-                'or sinks of each query; takes none of these there, use "eager" with position_ids'
-            )
         window = _window(sliding_window, is_causal) if sight is None else (sight.left, sight.right)
         return _attend_packed(query, key, value, packed, window_size=window, sinks=s_aux, **rules), None
 
-    # One query without a mask is the last one: it sees every key.
+    # 2. One query without a mask is the last one: it sees every key.
     is_causal = length > 1 and attention_mask is None and bool(is_causal) if sight is None else sight.right == 0
     if is_causal and not weights_asked:  # a static cache is longer than the prompt: its other keys are not seen
         seen = length if sight is None else sight.stands + length
@@ -248,26 +260,36 @@ def attention_forward(
         sinks=s_aux,
         **rules,
     )
-    if (
-        sinks is not None and s_aux is None
-    ):  # of each query: the weights add up to e^lse / (e^lse + e^sink) of what they would
+    if sinks_of_queries:  # the weights add up to e^lse / (e^lse + e^sink) of what they would
         out = (out * torch.sigmoid(lse - sink).unsqueeze(-1)).to(out.dtype)
     return out.transpose(1, 2).contiguous(), None
 
 
-def _packed(mask: Tensor | None, options: dict) -> tuple | None:
-    """Where packed sequences are, as `varlen_attention` takes it: by the words that a caller has for flash attention, or by
-    what a mask that is not made yet says.
-    """
-    unmade = isinstance(mask, masks.Unmade)
+def _words(options: dict) -> tuple | None:
+    """Where packed sequences are, as `varlen_attention` takes it, by the words that a caller has for flash attention."""
     given = [options.get(name) for name in ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")]
-    if None not in given and (mask is None or (unmade and mask.sight.padding is None)):
-        return *given[:2], int(given[2]), int(given[3])
-    if unmade and mask.sight.ends is not None:
-        # A graph is of one number: of the row's length, which changes less often.
-        longest = mask.shape[2] if torch.compiler.is_compiling() else mask.sight.longest
-        return mask.sight.ends, mask.sight.ends, longest, longest
-    return None
+    return None if None in given else (*given[:2], int(given[2]), int(given[3]))
+
+
+def _ends(mask: masks.Unmade) -> tuple | None:
+    """The same by what a mask says."""
+    if mask.sight.ends is None:
+        return None
+    # A graph is of one number: of the row's length, which changes less often.
+    longest = mask.shape[2] if torch.compiler.is_compiling() else mask.sight.longest
+    return mask.sight.ends, mask.sight.ends, longest, longest
+
+
+def _apart(mask: Tensor, words: tuple, keys: int) -> Tensor:
+    """A mask, in which no sequence sees another."""
+    batch, _, queries, _ = mask.shape
+
+    def numbers(ends: Tensor, length: int) -> Tensor:
+        places = torch.arange(batch * length, dtype=ends.dtype, device=ends.device)
+        return torch.searchsorted(ends[1:].contiguous(), places, right=True).view(batch, length)
+
+    same = (numbers(words[0], queries)[:, :, None] == numbers(words[1], keys)[:, None, :])[:, None]
+    return mask & same if mask.dtype == torch.bool else mask.masked_fill(~same, -torch.inf)
 
 
 def _attend_packed(query, key, value, packed: tuple, **rules) -> Tensor:
