@@ -139,8 +139,12 @@ def _forward(
         reason = "it asks for the mask of its dropout"
     if reason is None and alibi_slopes is not None:
         reason = "it has slopes, of which its backward is not told"
-    if reason is None and block_table is not None and (cum_seq_q is None or key.dim() != 4 or key.shape[1] % 16):
-        reason = "its keys are in pages that ours does not take: of 16 keys or a multiple, of packed queries"
+    if reason is None and block_table is not None:
+        whole = key.dim() == 4 and key.shape[1] % 16 == 0 and block_table.dtype == torch.int32
+        if not whole or cum_seq_q is None or seqused_k is None:
+            reason = (
+                "its keys are in pages that ours does not take: of 16 keys or a multiple, of packed queries, counted"
+            )
     if reason is None and num_splits not in (None, 0):
         reason = "it says how keys are to be split"
     if reason is None and block_table is None and (cum_seq_q is None) != (cum_seq_k is None):
