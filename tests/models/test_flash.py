@@ -8,6 +8,7 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 
 import wmma_ops
+from wmma_ops import torch_internals
 from wmma_ops.integrations import flash
 
 ON_THE_CPU = "wmma, on the CPU"
@@ -92,6 +93,12 @@ def test_an_older_torch_is_told_so(monkeypatch):
     flash.register()
     with pytest.raises(RuntimeError, match=r"has no .*in torch 2\.11 and later: within wmma_ops\.swapped\(\)"):
         flash.activate()
+
+
+def test_a_torch_without_its_operators_is_told_so(monkeypatch):
+    monkeypatch.setattr(torch_internals, "flash_operators", tuple)
+    with pytest.raises(RuntimeError, match="has not the operators of flash attention"):
+        flash.take_over("CPU")
 
 
 @known

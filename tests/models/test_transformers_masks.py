@@ -10,6 +10,7 @@ from op_counts import ran
 from transformers import StaticCache, masking_utils
 from transformers_models import MISTRAL, MODELS, WINDOW, Checked, Tiny, batch, implementation
 
+import wmma_ops
 from wmma_ops.integrations import masks
 from wmma_ops.integrations import transformers as wmma_transformers
 from wmma_ops.integrations.transformers import attention_forward, make_mask
@@ -168,6 +169,19 @@ def test_what_packed_sequences_do_not_go_with():
         attention_forward(module, q, q, q, None, block_table=torch.zeros(1), **_words())
 
 
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+@torch.no_grad()
+def test_packed_sequences_on_an_emulated_gpu(target):
+    """Against float64, within the derived bound."""
+    options = {"num_hidden_layers": 1, "layer_types": ["sliding_attention"]}
+    model, checked = QWEN2.model(torch.float16, **options), Checked(attention_forward)
+    model.set_attn_implementation(implementation(checked))
+    with wmma_ops.emulate(target) as emulation:
+        model(**_packed_inputs())
+    assert checked.calls == 1
+    assert emulation.launches
+
+
 @pytest.mark.parametrize("rows", [1, 2])
 @pytest.mark.parametrize("kind", ["bool", "added", "unmade"])
 @torch.no_grad()
@@ -323,6 +337,15 @@ def test_is_made_where_something_else_reads_it(name, made):
     assert type(got) is torch.Tensor
     torch.testing.assert_close(got, TOUCHED[name](dense), equal_nan=True)
     torch.testing.assert_close(got, TOUCHED[name](made[0]), equal_nan=True)
+
+
+def test_stays_unmade_where_it_is_moved_to_where_it_is(made):
+    mask = _mask_of()
+    assert mask.to("cpu") is mask
+    assert mask.to(torch.device("cpu"), non_blocking=True) is mask
+    assert not made
+    assert mask.to("meta").device.type == "meta"
+    assert type(mask.to("cpu", torch.float32)) is torch.Tensor
 
 
 def test_is_made_past_torch_functions():

@@ -154,6 +154,8 @@ class Unmade(Tensor):
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         if func in _OF_THE_SHAPE:
             return super().__torch_function__(func, types, args, kwargs or {})
+        if func is Tensor.to and _stays(*args, **kwargs or {}):
+            return args[0]
         return func(*_made(args), **_made(kwargs or {}))
 
     @classmethod
@@ -167,6 +169,12 @@ _OF_THE_SHAPE = {
     *(getattr(Tensor, name).__get__ for name in ("requires_grad", "grad_fn", "is_leaf")),
     *(Tensor.dim, Tensor.size, Tensor.is_floating_point, Tensor.get_device),
 }
+
+
+def _stays(mask, where=None, *others, non_blocking=False, **more) -> bool:
+    """Whether a mask is moved to where it is, as a library does that spreads layers over devices."""
+    is_place = isinstance(mask, Unmade) and isinstance(where, (str, int, torch.device))
+    return is_place and not others and not more and torch.device(where) == mask.device
 
 
 def _made(x):
