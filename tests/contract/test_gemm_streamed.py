@@ -13,7 +13,7 @@ from wmma_ops.runtime import launching, tuned
 from wmma_ops.testing import GemmCase, Mismatch, run
 
 CDNA = [name for name in arch.EMULATED if arch.target(name).family == "cdna"]
-STREAMED = "gemm/streamed.hpp"
+STREAMED, EPILOGUE = "gemm/streamed.hpp", "tile/epilogue.hpp"
 
 # Lines of K of which waves get none, some, as many as are on their way, and more, with a rest and without; rows and columns
 # that fill no tile; both orders of B.
@@ -30,6 +30,14 @@ CASES = [
     GemmCase(m=14, n=40, k=1160, k2=72, dtype="float16", b_layout="column", b2_layout="column"),
     GemmCase(m=14, n=40, k=584, k2=136, dtype="bfloat16", b_layout="column"),
     GemmCase(m=12, n=21, k=1200, dtype="int8", out_dtype="int32", b_layout="column"),
+]
+# Of 64 rows by 64 columns.
+SQUARES = [
+    GemmCase(
+        m=70, n=100, k=1304, dtype="bfloat16", b_layout="column", c="full", beta=0.5, bias=True, activation="gelu"
+    ),
+    GemmCase(m=150, n=64, k=2056, dtype="float16", b_layout="column", out_dtype="float32"),
+    GemmCase(m=100, n=70, k=4112, dtype="int8", out_dtype="int32", b_layout="column"),
 ]
 
 
@@ -65,6 +73,23 @@ def test_values(target, monkeypatch):
     assert columns == {16, 32, 64}
     assert len(waves) > 1
     assert splits == {False, True}
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+def test_squares_whose_sums_take_shared_memory_by_turns(target, monkeypatch):
+    seen = []
+
+    def choose(problem, row):
+        found = [x for x in streamed(problem, row) if x.block_m == x.block_n == 64]
+        seen.append(found[len(seen) % len(found)])
+        return seen[-1], 0.0
+
+    monkeypatch.setattr(planner, "choose", choose)
+    torch.ops.wmma._forget_plans()
+    for case in SQUARES:
+        run(case, f"emulated:{target}")
+    torch.ops.wmma._forget_plans()
+    assert {config.splits > 1 for config in seen} == {False, True}
 
 
 @pytest.mark.full
@@ -124,6 +149,8 @@ class Wrong:
     new: str
     case: GemmCase
     caught: type[Exception] | tuple[type[Exception], ...] = Mismatch
+    file: str = STREAMED
+    columns: int = 32
 
     def __str__(self) -> str:
         return self.name
@@ -151,22 +178,24 @@ WRONG = [
     Wrong("turned_the_wrong_way", "column % 2 == 0 ? arch", "column % 2 != 0 ? arch", ACROSS),
     Wrong("every_wave_has_the_first_lines", "arch::uniform(thread / arch::kWaveSize) * 128", "0", ALONG),
     Wrong("waves_in_each_others_lines", "renewed(base_ + kWavesK * 128)", "renewed(base_ + 128)", ALONG),
+    Wrong("sums_over_those_that_are_still_read", "if constexpr (kFirst > 0) meet();", "", SQUARES[0],
+          EmulationError, EPILOGUE, 64),
+    Wrong("the_first_rows_sums_again", "write(wave, kFirst + i,", "write(wave, i,", SQUARES[0], Mismatch, EPILOGUE, 64),
 ]  # fmt: skip
 
 
 def test_what_is_replaced_stands_there_once(sources):
-    text = (sources / "wmma" / STREAMED).read_text()
-    found = {of.name: text.count(of.old) for of in WRONG}
+    found = {of.name: (sources / "wmma" / of.file).read_text().count(of.old) for of in WRONG}
     assert set(found.values()) == {1}, f"the header has changed; write these anew: {found}"
 
 
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources, monkeypatch):
-    path = sources / "wmma" / STREAMED
+    path = sources / "wmma" / of.file
 
     def choose(problem, target):
         """Where a wave has more lines than are on their way, of two columns or more a lane."""
-        found = [x for x in streamed(problem, target) if x.waves == 4 and x.block_n == 32 and x.splits == 1]
+        found = [x for x in streamed(problem, target) if x.waves == 4 and x.block_n == of.columns and x.splits == 1]
         return found[0], 0.0
 
     monkeypatch.setattr(planner, "choose", choose)

@@ -171,6 +171,7 @@ struct LoopsOf<AsyncCopy, Config, Stage, kThreads, kM, kN> {
   using Type = AsyncLoop<Product, LoaderA, LoaderB, Config::kAOrder == Order::kAlongK,
                          Config::kBOrder == Order::kAlongK, kM, kN, Config::kBlockK, Config::kWavesK, Config::kStages>;
   static constexpr int kSlabSums = 1024;
+  static constexpr int kMostSlabs = kAllSlabs;
 };
 
 }  // namespace wmma

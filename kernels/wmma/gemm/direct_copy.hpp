@@ -160,6 +160,7 @@ struct LoopsOf<DirectCopy, Config, Stage, kThreads, kM, kN> {
   using Type = DirectLoop<Product, LoaderA, LoaderB, kM, kN, Config::kBlockK, Config::kWavesK,
                           kHasSecondPair<Config> ? 0 : kThreads>;
   static constexpr int kSlabSums = 1024;
+  static constexpr int kMostSlabs = kAllSlabs;
 };
 
 }  // namespace wmma

@@ -43,7 +43,7 @@ struct GemmKernel {
   using Loops = LoopsOf<typename Config::Loop, Config, Stage, kThreads, kWaveM, kWaveN>;
   using Product = typename Loops::Product;
   using Wave = WaveTile<Product, kWaveM, kWaveN>;
-  using Store = WaveStore<Config, Product, kWaveM, kWaveN, Loops::kSlabSums>;
+  using Store = WaveStore<Config, Product, kWaveM, kWaveN, Loops::kSlabSums, Loops::kMostSlabs>;
   using Loaders = typename Loops::Loaders;
   using Loop = typename Loops::Type;
   using Arguments = typename Loaders::Arguments;

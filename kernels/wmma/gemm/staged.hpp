@@ -237,6 +237,7 @@ struct LoopsOf<Staged, Config, Stage, kThreads, kM, kN> {
   using Type = StagedLoop<Product, StagedA, StagedB, kM, kN, Config::kBlockK, Config::kWavesK,
                           kHasSecondPair<Config> ? 0 : kThreads>;
   static constexpr int kSlabSums = 1024;
+  static constexpr int kMostSlabs = kAllSlabs;
 };
 
 }  // namespace wmma

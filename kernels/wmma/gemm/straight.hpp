@@ -235,6 +235,7 @@ struct LoopsOf<Straight, Config, Stage, kThreads, kM, kN> {
   using Type =
       DirectLoop<Product, LoaderA, LoaderB, Config::kBOrder == Order::kAlongK, Config::kWavesK, Config::kStages>;
   static constexpr int kSlabSums = kM * kN;
+  static constexpr int kMostSlabs = kAllSlabs;
 };
 
 }  // namespace wmma

@@ -254,6 +254,8 @@ struct LoopsOf<Streamed, Config, Stage, kThreads, kM, kN> {
   using Loaders = WalkingLoaders<Config, Stage, LoaderA, LoaderB>;
   using Type = StreamedLoop<Product, LoaderA, LoaderB, kM, kN, Config::kBlockK / kWavesK, kWavesK, Config::kStages>;
   static constexpr int kSlabSums = kM * kN;
+  // Of 16 rows each, as have room in the shared memory that every target has.
+  static constexpr int kMostSlabs = detail::upper(65536 / (kWavesK * Product::kRows * (kN + 4) * 4), 1);
 };
 
 }  // namespace wmma

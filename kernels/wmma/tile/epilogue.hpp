@@ -186,10 +186,13 @@ struct SlabWriter {
   }
 };
 
+// As many slabs of sums as there are.
+inline constexpr int kAllSlabs = 1 << 16;
+
 // A wave's sums by way of shared memory, a slab of some products at a time, of up to kMostSums. Where waves shared K,
-// or blocks of a cluster did, all their slabs lie there at once, and each of them adds up and finishes a part of the
-// lines.
-template <class Config, class Product, int kM, int kN, int kMostSums = 1024>
+// or blocks of a cluster did, all their slabs lie there at once, or kMostSlabs of each, and each of them adds up and
+// finishes a part of the lines.
+template <class Config, class Product, int kM, int kN, int kMostSums = 1024, int kMostSlabs = kAllSlabs>
 struct WaveStore {
   using Sum = typename Product::Compute;
   using Wave = WaveTile<Product, kM, kN>;
@@ -204,7 +207,8 @@ struct WaveStore {
   static constexpr int kPitch = kSlabN + 16 / static_cast<int>(sizeof(Sum));  // off the banks of the line above
   static constexpr int kSlabBytes = Product::kRows * kPitch * static_cast<int>(sizeof(Sum));
   static constexpr int kParts = Config::kWavesK * Config::kCluster;
-  static constexpr int kWaveBytes = kSlabBytes * (kParts > 1 ? kSlabs : 1);
+  static constexpr int kAtOnce = kParts > 1 ? detail::divisor_up_to(kSlabs, kMostSlabs) : 1;
+  static constexpr int kWaveBytes = kSlabBytes * kAtOnce;
   static constexpr int kAcross = detail::lower(kSlabN / kVec, arch::kWaveSize);  // lanes on one line
   static constexpr int kDown = arch::kWaveSize / kAcross * kParts;               // lines at once
   static constexpr int kColumnSteps = (kSlabN / kVec + kAcross - 1) / kAcross;
@@ -234,15 +238,7 @@ struct WaveStore {
   template <bool kPartial>
   WMMA_DEVICE void run(const Wave& wave) const {
     if constexpr (kParts > 1) {
-#pragma unroll
-      for (int i = 0; i < kSlabs; ++i) write(wave, i, mine_ + i * (kSlabBytes / sizeof(Sum)));
-      meet();
-#pragma unroll
-      for (int i = 0; i < kSlabs; ++i) {
-        Extras extras;
-        fetch<kPartial>(extras, i);
-        store<kPartial>(extras, i, slab_ + i * kSlabBytes);
-      }
+      add_up<kPartial>(wave);
       if constexpr (Config::kCluster > 1) meet();  // nobody leaves while others read its shared memory
     } else {
 #pragma unroll
@@ -262,6 +258,22 @@ struct WaveStore {
     typename Finish::Columns columns[kColumnSteps];
     typename Finish::Elements elements[kColumnSteps][kRowSteps];
   };
+
+  // The slabs from kFirst on.
+  template <bool kPartial, int kFirst = 0>
+  WMMA_DEVICE void add_up(const Wave& wave) const {
+    if constexpr (kFirst > 0) meet();  // those before have been read
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) write(wave, kFirst + i, mine_ + i * (kSlabBytes / sizeof(Sum)));
+    meet();
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      Extras extras;
+      fetch<kPartial>(extras, kFirst + i);
+      store<kPartial>(extras, kFirst + i, slab_ + i * kSlabBytes);
+    }
+    if constexpr (kFirst + kAtOnce < kSlabs) add_up<kPartial, kFirst + kAtOnce>(wave);
+  }
 
   WMMA_DEVICE uint32_t tile_column(int slab, int c) const {
     return wave_column_ + slab % kSlabsN * kSlabN + (across_ + c * kAcross) * kVec;

@@ -2,17 +2,20 @@
 
 import dataclasses
 from collections.abc import Iterator
+from math import ceil
 
 import torch
 
 from wmma_ops.hardware import arch
 from wmma_ops.plan import model
-from wmma_ops.plan.gemm.config import GemmConfig, goes_as_it_is
+from wmma_ops.plan.gemm.config import GemmConfig, goes_as_it_is, most_part
 from wmma_ops.plan.gemm.loop import Loop
 from wmma_ops.plan.problem import GemmProblem
 
 _LINE = 128  # bytes of K that a wave's step takes
 _MOST_ROWS = 512
+_SLAB_ROWS = 16  # of the waves' sums, that lie in shared memory together or not at all
+_MOST_SHARED = 65536  # bytes for them, which every target has
 _SPARE = 40  # registers of a lane for what is neither a sum nor on its way
 
 # By the emulator's clock, whose CDNA2 has half as much on its way.
@@ -40,7 +43,10 @@ class Streamed(Loop):
         dies = model.CARDS[target.name].dies
         # Of a SIMD's registers those that its loads reach, and of a lane's those that what turns words around does.
         file, most = 256 if target.name == "gfx908" else 512, 512 if along else 256
-        for columns in (16, 32) if along else (32, 64):
+        # Squares read least, and multiply longest: where units bring much, and all squares are under way at once.
+        squares = problem.batch * ceil(problem.m / 64) * ceil(problem.n / 64)
+        square = rows == 64 and self.way(target) is _WAY and squares <= model.CARDS[target.name].units
+        for columns in (32, 64) if not along else (16, 32, 64) if square else (16, 32):
             sums = rows * columns // target.wave
             step = (rows + columns) * _LINE // target.wave // 4  # registers of a lane
             for waves in (4, 8, 16):
@@ -55,8 +61,9 @@ class Streamed(Loop):
                     yield config
 
     def shared_bytes(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
-        """The waves' sums."""
-        return config.waves * config.block_m * (config.block_n + 4) * config.sum_bytes
+        """The waves' sums, or as many rows of them at once as have room."""
+        slab = config.waves * _SLAB_ROWS * (config.block_n + 4) * config.sum_bytes
+        return slab * most_part(config.block_m // _SLAB_ROWS, max(_MOST_SHARED // slab, 1))
 
     def way(self, target: arch.Target) -> model.Way:
         return _WAY if target.name in ("gfx942", "gfx950") else _CDNA2
