@@ -49,9 +49,8 @@ def sight(
     rules = _rules(mask_function)
     if rules is None or (isinstance(q_offset, Tensor) and q_length == 1):  # one query's mask is as small as its sight
         return None
-    stands = int(q_offset) - int(
-        kv_offset
-    )  # a static cache has them on the device, and transformers waits for them too
+    # A static cache has them on the device, and transformers waits for them too.
+    stands = int(q_offset) - int(kv_offset)
     if rules.by_places and rules.sequences is None:
         return None
     if rules.sequences is not None and (attention_mask is not None or stands or q_length != kv_length):
