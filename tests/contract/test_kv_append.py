@@ -262,7 +262,7 @@ WRONG = (
     Planted("the_page_behind", APPEND, "table[place / Config::kPageSize *", "table[(place / Config::kPageSize + 1) *"),
     Planted("the_first_page_always", APPEND, "rows + page * x.batch_stride", "rows + 0 * x.batch_stride"),
     Planted("turned_the_other_way", APPEND, "is_first ? -other * sin", "is_first ? other * sin"),
-    Planted("angles_of_the_next_place", APPEND, "place < p.places ? place :", "place < p.places ? place + 1 :"),
+    Planted("angles_of_the_next_place", APPEND, "angle_at(p.cos, place, angle)", "angle_at(p.cos, place + 1, angle)"),
     Planted("values_turned_too", APPEND, "if (is_key) turn(", "if (is_key || chunk == kKeyChunks) turn("),
     Planted("partners_that_are_turned", APPEND, "x[(is_first ? c + away : c - away)", "x[(is_first ? c + away : c)"),
 )

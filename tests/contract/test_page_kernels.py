@@ -12,6 +12,7 @@ import wmma_ops
 from wmma_ops.emulator.global_races import GlobalRaces
 from wmma_ops.hardware import arch
 from wmma_ops.plan.attention import planner
+from wmma_ops.plan.attention.loops import warpgroup
 from wmma_ops.runtime import launching
 from wmma_ops.testing import VarlenAttentionCase, run
 from wmma_ops.testing.suite import fenced, operands
@@ -116,6 +117,26 @@ def _problem(page_size: int, pages: int, columns: int, target: str, queries: int
     return found
 
 
+def test_the_copy_engine_walks_no_pages_that_repeat_or_are_not_there():
+    target = arch.target("sm_90a")
+
+    def by_warpgroups(pages: torch.Tensor) -> bool:
+        query, table = torch.empty(4, 8, 128).half(), torch.zeros(4, 3, dtype=torch.int32)
+        ends, used = torch.zeros(5, dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
+        options = {"seqused_k": used, "block_table": table, "enable_gqa": True}
+        call = lambda: wmma_ops.varlen_attention(query, pages, pages, ends, None, 1, None, **options)  # noqa: E731
+        return all(
+            isinstance(planner.plan(found, target).config, warpgroup.WarpgroupConfig)
+            for found in launching.problems(call, target)
+        )
+
+    pages = torch.empty(4, 64, 2, 128).half()
+    assert by_warpgroups(pages)
+    assert by_warpgroups(pages[:1])
+    assert not by_warpgroups(pages[:1].expand(4, -1, -1, -1))
+    assert not by_warpgroups(pages[:0])
+
+
 def test_calls_with_other_pages_share_a_plan():
     """Whatever pages there are in all; those of a sequence about the same."""
     assert _problem(16, 5000, 60, "gfx942") == _problem(16, 99, 59, "gfx942") != _problem(32, 2500, 30, "gfx942")
@@ -150,9 +171,7 @@ class Wrong(Planted):
 PAGES, ROWS, TILES = "pages.hpp", "paged_rows.hpp", "key_value_tiles.hpp"
 WHOLE = CASES[0]  # pages are whole tiles
 WRONG = (
-    Wrong(
-        "the_page_behind", ROWS, "clamped(number, 0, last_page_) * page", "clamped(number + 1, 0, last_page_) * page"
-    ),
+    Wrong("the_page_behind", ROWS, "this->page(number) * page", "this->page(number + 1) * page"),
     Wrong(
         "the_page_behind_of_whole_tiles", ROWS, "last_row_)) / kPageSize *", "last_row_)) / (kPageSize + 64) *", WHOLE
     ),

@@ -138,7 +138,7 @@ def _forward(
     if reason is None and return_debug_mask:
         reason = "it asks for the mask of its dropout"
     if reason is None and alibi_slopes is not None:
-        reason = "it has slopes, of which its backward is not told"
+        reason = "it has slopes, of which its backward is not told"  # nor of seqused_k, whose callers refuse gradients
     if reason is None and block_table is not None:
         whole = key.dim() == 4 and key.shape[1] % 16 == 0 and block_table.dtype == torch.int32
         if not whole or cum_seq_q is None or seqused_k is None:

@@ -140,7 +140,7 @@ def _kinds() -> dict:
 class Unmade(Tensor):
     """A mask that is made once something other than our attention reads it."""
 
-    sight: Sight
+    sight: Sight | None  # None once it was written to
     make: Callable[[], Tensor]
 
     @classmethod
@@ -151,6 +151,7 @@ class Unmade(Tensor):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
+        _note(func.__name__ if hasattr(func, "__name__") else "", args)
         if func in _OF_THE_SHAPE:
             return super().__torch_function__(func, types, args, kwargs or {})
         if func is Tensor.to and _stays(*args, **kwargs or {}):
@@ -160,14 +161,23 @@ class Unmade(Tensor):
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[override]
         """What comes past the above."""
+        _note(func._schema.name.split("::")[1], args)
         return func(*_made(args), **_made(kwargs or {}))
 
 
 _OF_THE_SHAPE = {
     *(getattr(Tensor, name).__get__ for name in ("shape", "dtype", "device", "ndim", "layout", "is_cuda", "is_nested")),
     *(getattr(Tensor, name).__get__ for name in ("requires_grad", "grad_fn", "is_leaf")),
-    *(Tensor.dim, Tensor.size, Tensor.is_floating_point, Tensor.get_device),
+    *(Tensor.is_cpu.__get__, Tensor.dim, Tensor.size, Tensor.numel, torch.numel, Tensor.get_device),
+    *(Tensor.is_floating_point, torch.is_floating_point, Tensor.is_complex, torch.is_complex),
 }
+
+
+def _note(name: str, args) -> None:
+    """A mask that is written to says what it was made for no more."""
+    writes = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+    if writes and isinstance(args[0], Unmade):
+        args[0].sight = None
 
 
 def _stays(mask, where=None, *others, non_blocking=False, **more) -> bool:

@@ -118,7 +118,7 @@ def _unmade_mask(
     sight = masks.sight(q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask)
     if sight is None:
         return sdpa_mask(q_offset=q_offset, kv_offset=kv_offset, attention_mask=attention_mask, **given)
-    is_narrow = 0 <= sight.left < sight.stands + q_length - 1  # narrower than what there is
+    is_narrow = 0 <= sight.left < kv_length - 1  # narrower than what there is, room of a static cache as well
     if sight.padding is None and sight.ends is None and not is_narrow:
         if sight.right < 0 and given.get("allow_is_bidirectional_skip", False):
             return None
@@ -194,9 +194,13 @@ def attention_forward(
     dropout = dropout if module.training else 0.0
     by_scores = dropout > 0 or weights_asked
     sinks_of_queries = sinks is not None and s_aux is None
+    if s_aux is not None and s_aux.dtype not in (torch.float32, query.dtype):  # as autocast leaves them
+        s_aux = s_aux.float()
 
     # 1. What the mask says, or the mask itself.
     sight = packed = None
+    if isinstance(attention_mask, masks.Unmade) and attention_mask.sight is None:  # it was written to
+        attention_mask = attention_mask.make()
     if isinstance(attention_mask, masks.Unmade):
         sight = attention_mask.sight
         packed = words or _ends(attention_mask)
@@ -242,7 +246,7 @@ def attention_forward(
             mask=attention_mask,
             is_causal=is_causal,
             scale=scaling,
-            softcap=softcap,
+            softcap=softcap or None,
             sinks=sink,
             dropout=dropout,
         )

@@ -465,8 +465,8 @@ def kv_append(
             rotary embedding. Values are as they come.
         interleaved: neighbours are turned with each other instead.
 
-    What numbers leave no place for is not written on a GPU; on the CPU they are refused, before anything is written. Without
-    gradients.
+    What numbers leave no place for, or no angles, is not written on a GPU; on the CPU they are refused, before anything is
+    written. Without gradients.
 
     Examples:
         >>> import torch, wmma_ops

@@ -332,7 +332,7 @@ class AttentionNumbers(NamedTuple):
     slices: int  # of V's columns
     queries: int = 0  # that a copy engine brings a warpgroup, of so many heads that share keys
     packed: int = 0
-    lines_k: int = 0  # that it brings a block, of K and of V; 0: none does
+    lines_k: int = 0  # of K and of V, that it brings a block at a time; 0: none does
     lines_out: int = 0  # that it takes away from a wave
     together: int = 0  # heads that blocks which walk go through before others
     team: int = 0  # gradients: blocks that share a head's keys

@@ -1,5 +1,6 @@
 // New keys and values into the pages of their sequences, each thread a chunk of a row at a time; keys turned by the
-// angles of their places, if there are any. What a sequence's numbers leave no place for is not written.
+// angles of their places, if there are any. What a sequence's numbers leave no place for, or what has no angles, is not
+// written.
 #pragma once
 
 #include <wmma/attention/sequences.hpp>
@@ -47,6 +48,7 @@ class KvAppend {
     const int64_t place = number_at(p.used, sequence) - (end - token);
     if (place < 0 || place >= static_cast<int64_t>(p.columns) * Config::kPageSize) return;
     const int32_t* table = static_cast<const int32_t*>(p.pages.table) + sequence * p.pages.sequence_stride;
+    if (Config::kAngles > 0 && place >= p.places) return;
     const int page = table[place / Config::kPageSize * p.pages.column_stride];
     if (page < 0 || page >= p.pages.count) return;
     const auto row_of = [&](const AttentionOperand& x) {
@@ -69,7 +71,6 @@ class KvAppend {
 
   // Elements c and c + kAngles, or neighbours, are the two sides of a plane: (a·cos − b·sin, b·cos + a·sin).
   static WMMA_DEVICE void turn(const AppendArguments& p, T* values, const T* x, int column, int64_t place) {
-    const int64_t row = place < p.places ? place : p.places - 1;
 #pragma unroll
     for (int i = 0; i < kVec; ++i) {
       const int c = column + i;
@@ -78,9 +79,9 @@ class KvAppend {
       const int angle = Config::kInterleaved ? c / 2 : is_first ? c : c - Config::kAngles;
       const int away = Config::kInterleaved ? 1 : Config::kAngles;
       const Number other = convert<Number>(x[(is_first ? c + away : c - away) * p.key.column_stride]);
-      const Number sin = angle_at(p.sin, row, angle);
+      const Number sin = angle_at(p.sin, place, angle);
       values[i] = convert<T>(
-          arch::fma(convert<Number>(values[i]), angle_at(p.cos, row, angle), is_first ? -other * sin : other * sin));
+          arch::fma(convert<Number>(values[i]), angle_at(p.cos, place, angle), is_first ? -other * sin : other * sin));
     }
   }
   static WMMA_DEVICE Number angle_at(const AttentionOperand& x, int64_t row, int angle) {

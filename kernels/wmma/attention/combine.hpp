@@ -48,9 +48,9 @@ WMMA_DEVICE void attention_combine(const Arguments& p) {
   const int64_t rows = rows_of_all(p);
   const int64_t row = item / p.ev;
   const int column = static_cast<int>(item - row * p.ev);
+  arch::await_previous();  // also by who has nothing to do: who waits for this kernel waits for that one too
   if (!is_row(p, row)) return;
   const int64_t step = rows * (2 + p.ev);
-  arch::await_previous();
   const Number* first = static_cast<const Number*>(p.partial) + row * (2 + p.ev);
   Parts<Number, typename Config::Mask> parts;
   for (int split = 0; split < p.splits; ++split) parts.look(first[split * step]);

@@ -21,7 +21,7 @@ struct alignas(16) DealtTile {
 
 class DealtTiles {
  public:
-  static constexpr int kHeadBytes = 16;  // as wmma_ops/plan/attention/rest.py counts them
+  static constexpr int kHeadBytes = sizeof(DealtTile);  // before the list
 
   WMMA_DEVICE explicit DealtTiles(const AttentionArguments& p)
       : dealt_(static_cast<uint32_t*>(p.partial)),

@@ -15,6 +15,8 @@ constexpr int kRowsTogether = 16;
 // The pages of one sequence, whose row the table is. Whatever it has, nothing outside the pages is read.
 template <int kPageSize>
 class PageTable {
+  static_assert(kPageSize % kRowsTogether == 0, "as the library checks");
+
  public:
   WMMA_DEVICE PageTable(const PageArguments& p, int rows)
       : table_(static_cast<const int32_t*>(p.table)),

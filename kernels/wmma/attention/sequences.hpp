@@ -1,6 +1,7 @@
 // Packed sequences: queries and keys of all of them lie one after the other in tensors without a batch. A kernel of
 // attention has blocks for as many tiles as the longest sequence may have, of each sequence and head; here a block is
-// given the arguments of its own sequence, as if there were no other, and one beyond its end leaves at once.
+// given the arguments of its own sequence, as if there were no other, and one beyond its end leaves at once. (Blocks
+// that walk from tile to tile are dealt those that there are: dealt_tiles.hpp.)
 //
 // Where sequences start is read on the device, by who needs it. Whatever is written there, nothing outside the tensors
 // is read or written.

@@ -104,6 +104,13 @@ void AttentionProblem::join_batch() {
   argument_bytes = ruled ? sizeof(wmma::RuledAttentionArguments) : sizeof(wmma::AttentionArguments);
 }
 
+int64_t AttentionProblem::keys_there() const {
+  if (!p_.sequences) return p_.skv;
+  const Sequences& of = *p_.sequences;
+  if (of.page_size > 0) return of.pages > 0 ? of.page_size : 0;
+  return of.tokens_k;
+}
+
 Direction AttentionProblem::way_of(Operand which) const {
   const View& x = v[which];
   if (!x.present) return {false, 1};
@@ -117,6 +124,7 @@ Direction AttentionProblem::way_of(Operand which) const {
   if (p_.sequences && way.across) return {true, 1};  // where a sequence starts nobody knows
   if (of_keys && p_.sequences && p_.sequences->page_size > 0) {
     const int64_t page = which == kK ? arguments.pages.k_stride : arguments.pages.v_stride;
+    if (page == 0 && p_.sequences->pages > 1) return {way.across, 1};  // what repeats, as above
     if (page != 0) return {way.across, std::min(way.vec, page & -page)};
   }
   return way;

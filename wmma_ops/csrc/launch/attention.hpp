@@ -32,13 +32,13 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::PagesArguments,
   void bind_sequences(const Sequences& of);
   void bind_pages(const Sequences& of);
   int64_t queries_there() const { return p_.sequences ? p_.sequences->tokens_q : p_.sq; }
-  int64_t keys_there() const { return p_.sequences ? p_.sequences->tokens_k : p_.skv; }
+  int64_t keys_there() const;  // one after the other: in pages, those of one
   Direction way_of(Operand which) const;
   MappedMatrix mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads,
                       int64_t lines) const;
-  MappedMatrix mapped_keys(wmma::AttentionOperand x, int64_t page_stride, int64_t columns, int64_t lines) const;
   MappedMatrix mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads, int64_t lines,
                       int64_t batch_count) const;
+  MappedMatrix mapped_keys(wmma::AttentionOperand x, int64_t page_stride, int64_t columns, int64_t lines) const;
   MappedMatrix mapped_packed(const wmma::AttentionOperand& q, int64_t queries) const;
 
   const Attention& p_;

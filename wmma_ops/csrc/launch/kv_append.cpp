@@ -29,6 +29,7 @@ void kv_append(const KvAppend& p, const Way& way) {
     fail_value(p.op, "key", "has " + std::to_string(p.tokens) + " tokens; takes fewer than 2^31");
   }
   if (p.tokens * p.heads * (p.e + p.ev) == 0 || p.count == 0 || p.pages == 0) return;
+  if (p.angles > 0 && p.places == 0) return;
   wmma::AppendArguments arguments{};
   Touched touched;
   border::KvAppendProblem asks;
@@ -52,7 +53,7 @@ void kv_append(const KvAppend& p, const Way& way) {
     touched.add(name, *x);
   }
   for (auto [name, x, into] : {std::tuple{"cos", &p.cos, &arguments.cos}, {"sin", &p.sin, &arguments.sin}}) {
-    if (p.angles == 0 || p.places == 0) continue;
+    if (p.angles == 0) continue;
     *into = {(*x)->const_data_ptr(), 0, 0, (*x)->strides()[0], (*x)->strides()[1]};
     touched.add(name, **x);
   }
@@ -71,8 +72,8 @@ void kv_append(const KvAppend& p, const Way& way) {
   asks.ev = p.ev;
   asks.heads = p.heads;
   asks.page_size = p.page_size;
-  asks.angles = p.places > 0 ? p.angles : 0;
-  asks.interleaved = p.interleaved && asks.angles > 0;
+  asks.angles = p.angles;
+  asks.interleaved = p.interleaved && p.angles > 0;
   asks.tokens = 1;
   while (asks.tokens < p.tokens) asks.tokens *= 2;  // so that calls share plans
   const Plan plan = plan_of(p.op, ProblemKey(asks), way.remembered);

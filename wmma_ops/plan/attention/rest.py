@@ -9,14 +9,13 @@ from wmma_ops.plan.problem import AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text
 
 _THREADS = 256
-DEALT_BYTES = 32  # of a tile in the list
-_HEAD_BYTES = 16  # before them
+DEALT_BYTES = 32  # of a tile in the list, and of what stands before them
 _SHARES = 16  # blocks that share what lies between two sequences: little, or padding behind the last
 
 
 def dealt_bytes(tiles: int) -> int:
     """Of a list of so many."""
-    return _HEAD_BYTES + tiles * DEALT_BYTES
+    return (1 + tiles) * DEALT_BYTES
 
 
 def launches(problem: AttentionProblem, dealing: Mapping[str, int] | None = None) -> tuple[KernelLaunch, ...]:

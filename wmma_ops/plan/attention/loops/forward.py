@@ -164,7 +164,7 @@ def _takes_turns(problem: AttentionProblem, target: arch.Target, rows: int) -> b
     whole_chunks = problem.dtype.itemsize == 2 and problem.k_vec == problem.v_vec == 8 and not problem.wide
     if problem.slopes is not None:  # the registers for distances would spill
         return False
-    if problem.page_size:
+    if problem.page_size:  # what brings their tiles knows nothing of pages
         return False
     return target.family == "cdna" and target.name != "gfx908" and whole_chunks and rows > 128
 

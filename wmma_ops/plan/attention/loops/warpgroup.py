@@ -24,6 +24,7 @@ _WEIGHTS = 14  # that a unit computes in a clock
 _CAPPED_WEIGHTS = 5
 _APART = 300  # cycles of a step of two warpgroups in which neither multiplies
 _TILE = 2500  # from one tile of rows to the next
+_MOST_DEALT = 1 << 22  # of 32 bytes; where more are possible, waves by themselves do it
 _KEPT_BYTES = 24 << 20  # of keys and values, that the L2 cache holds while blocks walk through their heads
 
 
@@ -88,7 +89,7 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
             config = split(problem, config, target)
             if problem.sequences and config.splits == 1:
                 config = dataclasses.replace(config, deals=True)
-            if shared_bytes(config) <= target.lds_bytes:
+            if shared_bytes(config) <= target.lds_bytes and dealt(problem, config) <= _MOST_DEALT:
                 if work_of(problem, config) * config.splits < 2**31:  # as the kernel counts them
                     found.append(config)
                 break
@@ -125,6 +126,22 @@ def tiles_of(problem: AttentionProblem, config: WarpgroupConfig) -> int:
 def work_of(problem: AttentionProblem, config: WarpgroupConfig) -> int:
     """Tiles of rows, of all heads."""
     return tiles_of(problem, config) * problem.heads // config.packed * problem.batch
+
+
+def together(problem: AttentionProblem, config: WarpgroupConfig) -> int:
+    """Heads, or groups that are packed, whose keys blocks go through before others'. What is dealt has as many of each
+    sequence."""
+    head_bytes = problem.skv * (problem.e + problem.ev) * problem.dtype.itemsize / problem.group
+    most = min(max(int(_KEPT_BYTES / head_bytes), problem.group), problem.heads * problem.batch) // config.packed
+    if not config.deals:
+        return most
+    heads = problem.heads // config.packed
+    return max(count for count in range(1, max(most, 1) + 1) if heads % count == 0)
+
+
+def dealt(problem: AttentionProblem, config: WarpgroupConfig) -> int:
+    """The most entries of the list of tiles, were all sequences as long as the longest."""
+    return work_of(problem, config) // together(problem, config) if config.deals else 0
 
 
 def split(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> WarpgroupConfig:
@@ -188,13 +205,9 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
     work = work_of(problem, config) * splits
     shared = shared_bytes(config)
     kernel = source(problem, config, target)
-    head_bytes = problem.skv * (problem.e + problem.ev) * problem.dtype.itemsize / problem.group
-    together = min(max(int(_KEPT_BYTES / head_bytes), problem.group), problem.heads * problem.batch) // config.packed
     workspace, dealing = 0, None
     if config.deals:
-        heads = problem.heads // config.packed
-        together = max(count for count in range(1, max(together, 1) + 1) if heads % count == 0)
-        workspace = rest.dealt_bytes(tiles * problem.batch * heads // together)
+        workspace = rest.dealt_bytes(dealt(problem, config))
         dealing = {"kTileRows": config.rows, "kPackedHeads": config.packed}
     launches = [
         *rest.launches(problem, dealing),
@@ -214,6 +227,6 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
         config.packed,
         gcd(config.keys, problem.page_size),
         lines_out,
-        together,
+        together(problem, config),
     )
     return Plan(config, f"{reason}; {work} tiles on {units} units", tuple(launches), workspace, numbers)
