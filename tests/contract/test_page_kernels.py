@@ -65,6 +65,24 @@ def test_values(target, case):
     run(case, backend=f"emulated:{target}")
 
 
+IN_TURNS = (  # by two groups of waves, where a page is whole tiles of 128 keys or of 64
+    VarlenAttentionCase(queries=(150, 9), keys=(300, 40), page_size=256, e=64, dtype="bfloat16", window=(-1, 0)),
+    VarlenAttentionCase(queries=(150,), keys=(330,), page_size=64, heads=4, kv_heads=2, e=128, dtype="float16"),
+)
+
+
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
+@pytest.mark.parametrize("case", IN_TURNS, ids=str)
+def test_values_in_turns(case, target):
+    run(case, backend=f"emulated:{target}")
+
+
+@pytest.mark.parametrize(("page_size", "in_turns"), [(16, False), (48, False), (64, True), (256, True)])
+def test_which_loop_takes_pages(page_size, in_turns):
+    target = arch.target("gfx942")
+    assert planner.plan(_problem(page_size, 50, 20, "gfx942", 300), target).config.in_turns == in_turns
+
+
 def _call(case: VarlenAttentionCase, t: dict, **options):
     rules = {"window_size": case.window, "softcap": case.softcap, "scale": case.scale}
     given = {"cu_seq_k": None, "max_q": max(case.queries), "max_k": None} | t | rules | options
@@ -93,6 +111,16 @@ def test_wrong_numbers_reach_nothing_outside(target, page_size, monkeypatch):
             out, lse = _call(case, here, **most)
         assert out.isfinite().all()
         assert not lse.isnan().any()
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+def test_wrong_pages_reach_nothing_outside_in_turns(target):
+    t = {name: x for name, x in operands(IN_TURNS[1]).items() if x is not None}
+    t |= {name: t[name].nan_to_num(7.0) for name in ("key", "value")}
+    t["block_table"] = torch.tensor([[99, -1, 2**31 - 1, 3, -(2**31), 8, 0]], dtype=torch.int32)
+    with wmma_ops.emulate(target):
+        out, _ = _call(IN_TURNS[1], {name: fenced(x, "cpu") for name, x in t.items()})
+    assert out.isfinite().all()
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
@@ -168,10 +196,10 @@ class Wrong(Planted):
     target: str = "gfx942"
 
 
-PAGES, ROWS, TILES = "pages.hpp", "paged_rows.hpp", "key_value_tiles.hpp"
+PAGES, ROWS, TILES, SUPPLIES = "pages.hpp", "paged_rows.hpp", "key_value_tiles.hpp", "supplies.hpp"
 WHOLE = CASES[0]  # pages are whole tiles
 WRONG = (
-    Wrong("the_page_behind", ROWS, "this->page(number) * page", "this->page(number + 1) * page"),
+    Wrong("the_page_behind", ROWS, "clamped(number, 0, last_page_); }", "clamped(number + 1, 0, last_page_); }"),
     Wrong(
         "the_page_behind_of_whole_tiles", ROWS, "last_row_)) / kPageSize *", "last_row_)) / (kPageSize + 64) *", WHOLE
     ),
@@ -182,6 +210,8 @@ WRONG = (
     Wrong("the_neighbours_row", PAGES, "index * all.pages.sequence", "(index ^ 1) * all.pages.sequence"),
     Wrong("all_keys_of_the_longest", PAGES, "clamped(number_at(p.sequences.used_k, index),", "clamped(1 << 30,"),
     Wrong("rows_of_the_page_before", ROWS, "n * kRowsTogether : row_of", "0 : row_of", CASES[1]),
+    Wrong("in_turns_the_last_tile_again", SUPPLIES, "return at_ - from;", "return 0;", IN_TURNS[1]),
+    Wrong("in_turns_values_by_the_keys_pages", SUPPLIES, "return p.pages.v_stride;", "return 0;", IN_TURNS[1]),
     Wrong("the_tile_before_that", ROWS, "first_ -= kRows;", "first_ -= 2 * kRows;", CASES[2]),
 )
 

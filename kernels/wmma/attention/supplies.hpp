@@ -7,7 +7,7 @@
 // tile comes after that.
 #pragma once
 
-#include <wmma/attention/rows.hpp>
+#include <wmma/attention/paged_rows.hpp>
 #include <wmma/tile/chain.hpp>
 #include <wmma/tile/staged_loader.hpp>
 #ifdef __gfx950__
@@ -47,22 +47,80 @@ class TurningColumns {
 template <class Config, class Link>
 struct TilesInTurns;
 
+// Where tiles of keys or values start, from the last to the first: `start` is the last one's place, and next(there) how
+// far it is from there, and then from each, to the one before it, in bytes; 0 where none is there.
+template <class Config, int kPageSize = Config::Rules::kPageSize>
+class TileSteps {
+  using T = typename Config::Element;
+  using Pages = TilePages<T, kPageSize, Config::kKeys, 0, 1>;
+  static_assert(Pages::kInOne, "a page is whole tiles");
+
+ public:
+  static WMMA_DEVICE const T* start(const PagesArguments& p, const AttentionOperand& x, int64_t page_stride,
+                                    const T* first, int last) {
+    const Pages pages({p.pages, first, page_stride, x.row_stride, p.skv}, last, row_of);
+    return reinterpret_cast<const T*>(reinterpret_cast<const char*>(first) + pages.offset(0, row_of));
+  }
+  WMMA_DEVICE TileSteps(const PagesArguments& p, const AttentionOperand& x, int64_t page_stride, const T* first,
+                        int last)
+      : pages_({p.pages, first, page_stride, x.row_stride, p.skv}, last, row_of), at_(pages_.offset(0, row_of)) {
+    pages_.go_on(row_of);
+  }
+  WMMA_DEVICE int64_t next(bool there) {
+    if (!there) return 0;
+    const int64_t from = at_;
+    at_ = pages_.offset(0, row_of);
+    pages_.go_on(row_of);
+    return at_ - from;
+  }
+
+ private:
+  static WMMA_DEVICE int row_of(int) { return 0; }
+
+  Pages pages_;
+  int64_t at_;  // the tile's, from the first page
+};
+template <class Config>
+class TileSteps<Config, 0> {
+  using T = typename Config::Element;
+
+ public:
+  static WMMA_DEVICE const T* start(const AttentionArguments&, const AttentionOperand& x, int64_t, const T* first,
+                                    int last) {
+    return first + last * x.row_stride;
+  }
+  WMMA_DEVICE TileSteps(const AttentionArguments&, const AttentionOperand& x, int64_t, const T*, int)
+      : step_(Config::kKeys * x.row_stride * static_cast<int64_t>(sizeof(T))) {}
+  WMMA_DEVICE int64_t next(bool there) const { return there ? -step_ : 0; }
+
+ private:
+  int64_t step_;  // of a tile
+};
+
+WMMA_DEVICE int64_t key_page_stride(const AttentionArguments&) { return 0; }
+WMMA_DEVICE int64_t key_page_stride(const PagesArguments& p) { return p.pages.k_stride; }
+WMMA_DEVICE int64_t value_page_stride(const AttentionArguments&) { return 0; }
+WMMA_DEVICE int64_t value_page_stride(const PagesArguments& p) { return p.pages.v_stride; }
+
 // By way of registers, stored while the group's weights are computed.
 template <class Config, class Link>
 class StagedKeys {
   using Tiles = TilesInTurns<Config, Link>;
   using T = typename Config::Element;
+  using Steps = TileSteps<Config>;
   static constexpr bool kRaggedDepth = Config::kColumns % Config::kDepth != 0;
 
  public:
   static constexpr bool kIsSecond = false;
 
-  WMMA_DEVICE StagedKeys(const AttentionArguments& p, const T* k, const T*, unsigned char* tiles, int last, int keys,
-                         int, uint32_t thread)
-      : last_(k + last * p.k.row_stride, p.k.row_stride, p.k.column_stride, keys, thread, {}),
-        others_(k + last * p.k.row_stride, p.k.row_stride, p.k.column_stride, Config::kKeys, thread, {}),
+  template <class Arguments>
+  WMMA_DEVICE StagedKeys(const Arguments& p, const T* k, const T*, unsigned char* tiles, int last, int keys, int,
+                         uint32_t thread)
+      : last_(Steps::start(p, p.k, key_page_stride(p), k, last), p.k.row_stride, p.k.column_stride, keys, thread, {}),
+        others_(Steps::start(p, p.k, key_page_stride(p), k, last), p.k.row_stride, p.k.column_stride, Config::kKeys,
+                thread, {}),
         tiles_(tiles),
-        step_(Config::kKeys * p.k.row_stride * static_cast<int64_t>(sizeof(T))) {}
+        steps_(p, p.k, key_page_stride(p), k, last) {}
 
   WMMA_DEVICE void fetch_last() { last_.template fetch<kRaggedDepth>(Config::kColumns); }
   WMMA_DEVICE void store_last() { last_.template store<false>(tiles_); }
@@ -79,7 +137,7 @@ class StagedKeys {
  private:
   // The next tile, or, where there is none, the same again: what is loaded always is no choice of registers.
   WMMA_DEVICE void fetch(bool there) {
-    others_.move(there ? -step_ : 0);
+    others_.move(steps_.next(there));
     others_.template fetch<kRaggedDepth>(Config::kColumns);
   }
 
@@ -88,7 +146,7 @@ class StagedKeys {
   Loader last_;
   Loader others_;
   unsigned char* tiles_;
-  int64_t step_;  // of a tile, in bytes
+  Steps steps_;
 };
 
 // The same, turned on the way: values' lines run along the keys.
@@ -96,15 +154,18 @@ template <class Config, class Link>
 class StagedValues {
   using Tiles = TilesInTurns<Config, Link>;
   using T = typename Config::Element;
+  using Steps = TileSteps<Config>;
 
  public:
   static constexpr bool kIsSecond = true;
 
-  WMMA_DEVICE StagedValues(const AttentionArguments& p, const T*, const T* v, unsigned char* tiles, int last, int keys,
+  template <class Arguments>
+  WMMA_DEVICE StagedValues(const Arguments& p, const T*, const T* v, unsigned char* tiles, int last, int keys,
                            int columns, uint32_t thread)
-      : values_(v + last * p.v.row_stride, p.v.column_stride, p.v.row_stride, columns, thread, {}),
+      : values_(Steps::start(p, p.v, value_page_stride(p), v, last), p.v.column_stride, p.v.row_stride, columns, thread,
+                {}),
         tiles_(tiles + 2 * Tiles::kKeyBytes),
-        step_(Config::kKeys * p.v.row_stride * static_cast<int64_t>(sizeof(T))),
+        steps_(p, p.v, value_page_stride(p), v, last),
         ragged_(keys) {}
 
   WMMA_DEVICE void fetch_last() { values_.template fetch<true>(ragged_); }
@@ -121,7 +182,7 @@ class StagedValues {
 
  private:
   WMMA_DEVICE void fetch(bool there) {
-    values_.move(there ? -step_ : 0);
+    values_.move(steps_.next(there));
     values_.template fetch<false>();
   }
 
@@ -129,7 +190,7 @@ class StagedValues {
                               Config::kValueVec, false, PlainStage<T, T>, typename Tiles::ValueTile>;
   Loader values_;
   unsigned char* tiles_;
-  int64_t step_;  // of a tile, in bytes
+  Steps steps_;
   int ragged_;
 };
 
@@ -140,22 +201,24 @@ template <class Config, class Link>
 class DirectKeys {
   using Tiles = TilesInTurns<Config, Link>;
   using T = typename Config::Element;
+  using Steps = TileSteps<Config>;
 
  public:
   static constexpr bool kIsSecond = false;
 
-  WMMA_DEVICE DirectKeys(const AttentionArguments& p, const T* k, const T*, unsigned char* tiles, int last, int keys,
-                         int, uint32_t thread)
-      : last_(k + last * p.k.row_stride, p.k.row_stride, 1, keys, thread),
-        others_(k + last * p.k.row_stride, p.k.row_stride, 1, Config::kKeys, thread),
+  template <class Arguments>
+  WMMA_DEVICE DirectKeys(const Arguments& p, const T* k, const T*, unsigned char* tiles, int last, int keys, int,
+                         uint32_t thread)
+      : last_(Steps::start(p, p.k, key_page_stride(p), k, last), p.k.row_stride, 1, keys, thread),
+        others_(Steps::start(p, p.k, key_page_stride(p), k, last), p.k.row_stride, 1, Config::kKeys, thread),
         tiles_(tiles),
-        step_(Config::kKeys * p.k.row_stride * static_cast<int64_t>(sizeof(T))) {}
+        steps_(p, p.k, key_page_stride(p), k, last) {}
 
   WMMA_DEVICE void fetch_last() { last_.copy(tiles_); }
   WMMA_DEVICE void store_last() {}
   WMMA_DEVICE void last_is_there() { arch::wait_copies<0>(); }
   WMMA_DEVICE void begin() {
-    others_.move(-step_);
+    others_.move(steps_.next(true));
     others_.copy(tiles_ + Tiles::kKeyBytes);
   }
   WMMA_DEVICE void before_weights(uint32_t, bool) {}
@@ -163,7 +226,7 @@ class DirectKeys {
   // The next tile, or, where there is none, the same again, beside the products: they wait for no queue of copies.
   template <int kCount>
   WMMA_DEVICE void beside_products(uint32_t buffer, bool more, int i) {
-    if (i == 0) others_.move(more ? -step_ : 0);
+    if (i == 0) others_.move(steps_.next(more));
 #pragma unroll
     for (int copy = i * Loader::kCopies / kCount; copy < (i + 1) * Loader::kCopies / kCount; ++copy) {
       others_.copy(tiles_ + buffer * Tiles::kKeyBytes, copy);
@@ -176,7 +239,7 @@ class DirectKeys {
   Loader last_;
   Loader others_;
   unsigned char* tiles_;
-  int64_t step_;  // of a tile, in bytes
+  Steps steps_;
 };
 
 // The same for values, a turn later: they are on their way for one. Those of keys that do not exist are zero, since
@@ -185,14 +248,17 @@ template <class Config, class Link>
 class DirectValues {
   using Tiles = TilesInTurns<Config, Link>;
   using T = typename Config::Element;
+  using Steps = TileSteps<Config>;
 
  public:
   static constexpr bool kIsSecond = true;
 
-  WMMA_DEVICE DirectValues(const AttentionArguments& p, const T*, const T* v, unsigned char* tiles, int last, int keys,
+  template <class Arguments>
+  WMMA_DEVICE DirectValues(const Arguments& p, const T*, const T* v, unsigned char* tiles, int last, int keys,
                            int columns, uint32_t thread)
-      : values_(v + last * p.v.row_stride, 1, p.v.row_stride, columns, thread),
+      : values_(Steps::start(p, p.v, value_page_stride(p), v, last), 1, p.v.row_stride, columns, thread),
         tiles_(tiles + 2 * Tiles::kKeyBytes),
+        steps_(p, p.v, value_page_stride(p), v, last),
         ragged_(keys) {}
 
   WMMA_DEVICE void fetch_last() {
@@ -206,7 +272,7 @@ class DirectValues {
   WMMA_DEVICE void last_is_there() { arch::wait_copies<0>(); }
   WMMA_DEVICE void begin() {}
   WMMA_DEVICE void before_weights(uint32_t buffer, bool) {
-    values_.advance(-Config::kKeys);
+    values_.move(steps_.next(true));
     values_.copy(tiles_ + (buffer ^ 1) * Tiles::kValueBytes);
   }
   WMMA_DEVICE void after_weights() { arch::wait_copies<0>(); }
@@ -217,6 +283,7 @@ class DirectValues {
   using Loader = DirectLoader<T, Order::kAcrossK, Config::kSlice, Config::kKeys, Tiles::kGroupThreads>;
   Loader values_;
   unsigned char* tiles_;
+  Steps steps_;
   int ragged_;
 };
 

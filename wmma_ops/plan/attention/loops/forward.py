@@ -21,6 +21,7 @@ from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of,
 _OTHERS = 56  # registers beside sums, queries and what is on its way
 # The most that the estimate may be where nothing is to be spilled: what the compiler takes beside it differs.
 _MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 180, "gfx1250": 184, "sm80": 256, "sm89": 256, "sm90": 256}
+_OF_PAGES = 24  # where a tile is of several pages: their numbers, and where each starts
 _MOST_IN_TURNS = 232  # operands are read no further ahead
 _CLUSTERS = (2, 4, 8)
 _PACKED_ROWS = 64  # up to so many queries, those of all heads that share a key head make one tile
@@ -133,10 +134,11 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
     if _takes_turns(problem, target, rows):
         keys = 128 if max(whole_depth, whole_slice) <= 64 else 64
         direct = _goes_as_it_is(problem, target)
+        in_pages = problem.page_size % keys == 0  # whole tiles, where there are pages
         config = AttentionConfig(
             element, False, 32, 8, 1, keys, whole_depth, whole_slice, True, direct, True, packed, 1, occupancy=2
         )
-        if shared_bytes(config, target) <= target.lds_bytes:
+        if in_pages and shared_bytes(config, target) <= target.lds_bytes:
             yield config
     for depth in depths:
         for part in slices:
@@ -163,8 +165,6 @@ def _takes_turns(problem: AttentionProblem, target: arch.Target, rows: int) -> b
     whole chunks, and the block's 256 rows are more than another's."""
     whole_chunks = problem.dtype.itemsize == 2 and problem.k_vec == problem.v_vec == 8 and not problem.wide
     if problem.slopes is not None:  # the registers for distances would spill
-        return False
-    if problem.page_size:  # what brings their tiles knows nothing of pages
         return False
     return target.family == "cdna" and target.name != "gfx908" and whole_chunks and rows > 128
 
@@ -235,7 +235,8 @@ def ranked(problem: AttentionProblem, target: arch.Target) -> list[AttentionConf
 
     def over(config: AttentionConfig) -> int:
         most = _MOST_IN_TURNS if config.in_turns else _MOST_REGISTERS[target.family]
-        return max(registers(config, target) - most, 0)
+        pages = _OF_PAGES if problem.page_size % config.keys else 0
+        return max(registers(config, target) + pages - most, 0)
 
     return sorted(candidates(problem, target), key=over)
 
