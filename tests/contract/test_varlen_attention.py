@@ -85,6 +85,24 @@ def test_gradients_are_each_sequences_own(rules, beside):
     assert (lse[:, 12:] == -torch.inf).all()
 
 
+@pytest.mark.parametrize(("dtype", "tokens"), [(torch.bfloat16, (150, 200)), (torch.float16, (2040, 30))], ids=str)
+def test_gradients_beyond_the_whole_numbers_of_the_type(dtype, tokens):
+    """Tokens are more than those up to which the type has every whole number."""
+    cu = torch.tensor([0, *tokens], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    generator = torch.Generator().manual_seed(0)
+    given = [torch.randn(sum(tokens), 1, 8, generator=generator).to(dtype) for _ in range(3)]
+    slopes, g_out = torch.tensor([0.2]), torch.randn(sum(tokens), 1, 8, generator=generator).to(dtype)
+    results = []
+    for wide in (False, True):
+        leaves = [x.to(torch.float32 if wide else dtype).requires_grad_() for x in given]
+        leaves.append(slopes.clone().requires_grad_())
+        rules = {"window_size": (9, 3), "alibi_slopes": leaves[3]}
+        out, _ = wmma_ops.varlen_attention(*leaves[:3], cu, cu, max(tokens), max(tokens), **rules)
+        results.append(torch.autograd.grad(out, leaves, g_out.to(out.dtype)))
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got.float(), want, atol=8 * torch.finfo(dtype).eps, rtol=0.02)
+
+
 def test_compiled_with_numbers_that_are_known_as_it_runs():
     (q, k, v, *_), cu, used = _operands(torch.float32)
 

@@ -50,7 +50,8 @@ def packed_sight(q, k, cu_q, cu_k, used_k, max_q: int, max_k: int, window_left: 
 
     def of_tokens(x, cu, lengths):
         """Each token's place in a sequence, and whether it is in it: [tokens, sequences] both."""
-        places = (x.new_ones(x.shape[0], 1).cumsum(0) - 1).to(cu.dtype) - cu[:-1]
+        # Counted in cu's type: the tokens' own may have none of the odd numbers beyond 256.
+        places = x.new_ones(x.shape[0], 1, dtype=cu.dtype).cumsum(0, dtype=cu.dtype) - 1 - cu[:-1]
         return places, (places >= 0) & (places < lengths)
 
     queries, keys = lengths(cu_q, max_q), lengths(cu_k, max_k)
