@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import torch
 
+from wmma_ops import torch_internals
+
 Tensor = torch.Tensor
 
 
@@ -161,7 +163,7 @@ class Unmade(Tensor):
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[override]
         """What comes past the above."""
-        _note(func._schema.name.split("::")[1], args)
+        _note(torch_internals.schema(func).name.split("::")[1], args)
         return func(*_made(args), **_made(kwargs or {}))
 
 
