@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from planted import Planted, check_that_each_stands_once
 
 import wmma_ops
 
@@ -80,6 +81,17 @@ def test_a_fault_is_found(fault, monkeypatch):
     assert all(one.right for one in grids.ask(case))
     monkeypatch.setattr(wmma_ops, *change())
     assert not all(one.right for one in grids.ask(case))
+
+
+def test_a_wrong_kernel_is_found(sources):
+    """Emulated, and a window has a key more."""
+    folder = sources / "wmma/attention"
+    fault = Planted("window", "mask.hpp", "inside && key >= begin[i]", "inside && key + 1 >= begin[i]")
+    check_that_each_stands_once(folder, [fault])
+    case = Case("causal", HALF, 32, (20, 40), 1, 2, 1, causal=True, local=True)
+    assert all(one.right for one in grids.ask(case, "gfx942"))
+    fault.plant(folder)
+    assert not all(one.right for one in grids.ask(case, "gfx942"))
 
 
 def test_it_says_so_and_fails(monkeypatch, capsys):
