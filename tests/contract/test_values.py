@@ -111,12 +111,12 @@ def _occurring(chosen):
 @pytest.mark.parametrize("family", [EMULATED[:4], EMULATED[4:]], ids=["CDNA", "RDNA"])
 def test_two_targets_of_each_family_meet_everything(family):
     """And all of them what concerns single products, every op, and every type of attention."""
-    everything = {feature for case in cases() for feature in sampling.features(case)}
+    everything = {feature for case in sampling.sampled() for feature in sampling.features(case)}
     times = dict.fromkeys(everything, 0)
     for target in family:
         for feature in {feature for case in sampling.sample(SAMPLE, target) for feature in sampling.features(case)}:
             times[feature] += 1
-    single = {feature for case in cases() if isinstance(case, GemmCase) for feature in sampling.features(case)}
+    single = {feature for case in sampling.sampled() if isinstance(case, GemmCase) for feature in sampling.features(case)}
     assert len(single) > 200  # of 380
     least = {feature: 4 if feature in single or feature[:2] == ("attention", "type") else 2 for feature in everything}
     missing = [feature for feature in everything if times[feature] < least[feature]]

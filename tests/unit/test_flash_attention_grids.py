@@ -83,6 +83,7 @@ def test_a_fault_is_found(fault, monkeypatch):
     assert not all(one.right for one in grids.ask(case))
 
 
+@pytest.mark.full
 def test_a_wrong_kernel_is_found(sources):
     """Emulated, and a window has a key more."""
     folder = sources / "wmma/attention"

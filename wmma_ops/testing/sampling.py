@@ -110,14 +110,14 @@ def _cost(case: Case) -> int:
     return compiling + work(case)
 
 
-def _sampled() -> list[Case]:
+def sampled() -> list[Case]:
     """All but packed sequences, whose kernels have tests of their own."""
     return [case for case in cases() if not isinstance(case, VarlenAttentionCase)]
 
 
 @functools.cache
 def _everything() -> dict[Case, frozenset[tuple]]:
-    return {case: frozenset(features(case)) for case in _sampled()}
+    return {case: frozenset(features(case)) for case in sampled()}
 
 
 def everywhere() -> set[tuple]:
@@ -141,7 +141,7 @@ def demanded(target: str) -> set[tuple]:
 def sample(count: int, target: str) -> list[Case]:
     """At least `count` cases for an emulated target, the same in every run, in which all that is `demanded` of it occurs;
     rather few and small ones."""
-    everything = _sampled()
+    everything = sampled()
     random.Random(target).shuffle(everything)
     wanted = demanded(target)
     chosen = _without_the_covered(_cover(everything, wanted), wanted)
@@ -153,7 +153,7 @@ def sample(count: int, target: str) -> list[Case]:
 def of_everything() -> list[Case]:
     """Few and small cases in which all occurs that occurs in the suite: for a card, where a case is quick."""
     wanted = set().union(*_everything().values())
-    return _without_the_covered(_cover(_sampled(), wanted), wanted)
+    return _without_the_covered(_cover(sampled(), wanted), wanted)
 
 
 def is_empty(case: Case) -> bool:
