@@ -116,7 +116,9 @@ def test_two_targets_of_each_family_meet_everything(family):
     for target in family:
         for feature in {feature for case in sampling.sample(SAMPLE, target) for feature in sampling.features(case)}:
             times[feature] += 1
-    single = {feature for case in sampling.sampled() if isinstance(case, GemmCase) for feature in sampling.features(case)}
+    single = {
+        feature for case in sampling.sampled() if isinstance(case, GemmCase) for feature in sampling.features(case)
+    }
     assert len(single) > 200  # of 380
     least = {feature: 4 if feature in single or feature[:2] == ("attention", "type") else 2 for feature in everything}
     missing = [feature for feature in everything if times[feature] < least[feature]]
