@@ -1,9 +1,10 @@
 """Faults planted in a copy of the device sources: what stands there once is replaced, and a test has to notice."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import torch
 
 
@@ -26,3 +27,11 @@ class Planted:
 def check_that_each_stands_once(folder: Path, faults: Iterable[Planted]) -> None:
     found = {of.name: (folder / of.file).read_text().count(of.old) for of in faults}
     assert set(found.values()) == {1}, f"the headers have changed; write these anew: {found}"
+
+
+def check_is_caught(fault: Planted, folder: Path, ask: Callable[[], object]) -> None:
+    """By what is asked, and not because it does not compile."""
+    fault.plant(folder)
+    with pytest.raises((RuntimeError, AssertionError)) as caught:
+        ask()
+    assert "does not compile" not in str(caught.value)

@@ -102,7 +102,7 @@ def _put(library: torch.library.Library, operator, kernel, device: str) -> None:
 # gradients recorded or not.
 
 
-def _refusal(query: Tensor, key: Tensor, value: Tensor, dropout: float) -> str | None:
+def _refusal(query: Tensor, key: Tensor, value: Tensor, dropout: float, asks_mask: bool = False) -> str | None:
     """What forward and backward both find, so that one's results never meet the other's."""
     if dropout > 0:
         return "it has dropout"
@@ -110,7 +110,7 @@ def _refusal(query: Tensor, key: Tensor, value: Tensor, dropout: float) -> str |
         return f"its tensors are {type_name(query.dtype)}; taken are float16, bfloat16, float32, one for all"
     if value.shape[-1] != query.shape[-1] or not 0 < query.shape[-1] <= WIDEST_HEAD:
         return f"its head size is not one for all, from 1 to {WIDEST_HEAD}"
-    return None
+    return "it asks for the mask of its dropout" if asks_mask else None
 
 
 def _forward(
@@ -134,9 +134,7 @@ def _forward(
     num_splits=None,
 ):
     """``[batch, length, heads, size]``, or packed sequences where `cum_seq_q` is given, their keys in pages or not."""
-    reason = _refusal(query, key, value, dropout_p)
-    if reason is None and return_debug_mask:
-        reason = "it asks for the mask of its dropout"
+    reason = _refusal(query, key, value, dropout_p, return_debug_mask)
     if reason is None and alibi_slopes is not None:
         reason = "it has slopes, of which its backward is not told"  # nor of seqused_k, whose callers refuse gradients
     if reason is None and block_table is not None:
@@ -214,10 +212,7 @@ def _backward(
 
 def _sdpa_forward(query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
     """``[batch, heads, length, size]``."""
-    reason = _refusal(query, key, value, dropout_p)
-    if reason is None and return_debug_mask:
-        reason = "it asks for the mask of its dropout"
-    if reason is not None:
+    if (reason := _refusal(query, key, value, dropout_p, return_debug_mask)) is not None:
         return reason
     with torch.no_grad():
         grouped = query.shape[1] != key.shape[1]
