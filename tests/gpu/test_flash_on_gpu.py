@@ -13,7 +13,7 @@ from wmma_ops.integrations import flash
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
-    pytest.mark.skipif(not hasattr(nn.attention, "activate_flash_attention_impl"), reason="in torch 2.11 and later"),
+    pytest.mark.skipif(not hasattr(nn.attention, "restore_flash_attention_impl"), reason="in torch 2.11 and later"),
 ]
 ENDS = (0, 300, 301, 301, 900, 1024)
 
