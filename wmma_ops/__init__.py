@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from wmma_ops.integrations import flash
 from wmma_ops.ops import autocast, autograd, fakes, flops, negated, vmap  # noqa: F401  (registers them)
 from wmma_ops.ops.activations import register_activation
+from wmma_ops.ops.dropout import dropout_mask
 from wmma_ops.ops.functions import (
     addmm,
     addmm_,
@@ -71,6 +72,7 @@ __all__ = [
     "addmm_",
     "attention",
     "baddbmm",
+    "dropout_mask",
     "emulate",
     "explain",
     "flush_prints",

@@ -91,6 +91,11 @@ def _along(x: Operand | None, names: Names) -> Names | None:
     return tuple(None if size == 1 else name for name, size in zip(tail, x.shape, strict=True))
 
 
+def _whole(x: Operand | None) -> Names | None:
+    """What every device needs as it is."""
+    return None if x is None else (None,) * len(x.shape)
+
+
 def _result(names: Names, inputs: dict[str, Names | None]) -> Names:
     """The names of a result's dimensions: what no input has is of size 1."""
     known = {name for x in inputs.values() if x is not None for name in x}
@@ -222,6 +227,7 @@ def _attention_names(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> tuple
         "mask": _along(t.get("mask"), (*outer, "queries", "keys")),
         "sinks": _along(t.get("sinks"), outer),
         "alibi_slopes": _along(t.get("alibi_slopes"), outer),
+        "dropout_seed": _whole(t.get("dropout_seed")),
         "out": _along(q, (*outer, "queries", "value size")),
         "lse": _along(Operand(q.shape[:-1], q.dtype), (*outer, "queries")),
     }
@@ -230,7 +236,9 @@ def _attention_names(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> tuple
     placed = scalars.get("is_causal", 0) or max(scalars.get(f"window_{side}", -1) for side in ("left", "right")) >= 0
     queries = () if placed or t.get("alibi_slopes") is not None else ("queries",)
     divide = heads and _heads_divide(q.shape[-3], k.shape[-3], mesh)
-    return names, (*batch, *(heads if divide else ()), *queries)
+    # What is dropped is told by indices of the whole.
+    divided = () if t.get("dropout_seed") is not None else (*batch, *(heads if divide else ()), *queries)
+    return names, divided
 
 
 def _heads_divide(q_heads: int, kv_heads: int, mesh: tuple[int, ...]) -> bool:
@@ -243,13 +251,13 @@ def _heads_divide(q_heads: int, kv_heads: int, mesh: tuple[int, ...]) -> bool:
 
 def _attention(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _attention_names(t, scalars, mesh)
-    inputs = {x: names[x] for x in ("q", "k", "v", "mask", "sinks", "alibi_slopes")}
+    inputs = {x: names[x] for x in ("q", "k", "v", "mask", "sinks", "alibi_slopes", "dropout_seed")}
     return _offers(inputs, [names["out"], names["lse"]], divided)
 
 
 def _attention_backward(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _attention_names(t, scalars, mesh)
-    inputs = ("g_out", "q", "k", "v", "out", "lse", "mask", "g_lse", "sinks", "alibi_slopes")
+    inputs = ("g_out", "q", "k", "v", "out", "lse", "mask", "g_lse", "sinks", "alibi_slopes", "dropout_seed")
     inputs = {x: names[x] for x in inputs}
     return _offers(inputs, [names["q"], names["k"], names["v"]], divided)
 
@@ -273,17 +281,20 @@ def _varlen_names(t: Operands, mesh: tuple[int, ...]) -> tuple[dict[str, Names |
     found["out"] = found["g_out"] = _along(query, ("queries", "heads", "value size"))
     found["lse"] = _along(Operand(query.shape[1::-1], query.dtype), ("heads", "queries"))
     found["g_lse"] = None if t.get("g_lse") is None else found["lse"]
-    return found, ("heads",) if _heads_divide(query.shape[1], key.shape[-2], mesh) else ()
+    found["dropout_seed"] = _whole(t.get("dropout_seed"))
+    divide = found["dropout_seed"] is None and _heads_divide(query.shape[1], key.shape[-2], mesh)
+    return found, ("heads",) if divide else ()
 
 
 def _varlen_attention(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _varlen_names(t, mesh)
     inputs = ("query", "key", "value", "cu_seq_q", "cu_seq_k", "sinks", "alibi_slopes", "seqused_k", "block_table")
+    inputs = (*inputs, "dropout_seed")
     return _offers({x: names[x] for x in inputs}, [names["out"], names["lse"]], divided)
 
 
 def _varlen_attention_backward(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _varlen_names(t, mesh)
     inputs = ("g_out", "query", "key", "value", "out", "lse", "cu_seq_q", "cu_seq_k", "g_lse")
-    inputs = {x: names[x] for x in (*inputs, "sinks", "alibi_slopes", "seqused_k")}
+    inputs = {x: names[x] for x in (*inputs, "sinks", "alibi_slopes", "seqused_k", "dropout_seed")}
     return _offers(inputs, [names["query"], names["key"], names["value"]], divided)

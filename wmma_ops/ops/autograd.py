@@ -14,6 +14,7 @@ from wmma_ops import torch_internals
 from wmma_ops.hardware import geometry
 from wmma_ops.ops import activations, fakes
 from wmma_ops.ops.composite import columns, composite, operand_place, rows, without_gradient
+from wmma_ops.ops.dropout import drop_of, packed_drop
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
 from wmma_ops.ops.seen import distances, packed_sight, seen, unseen_keys
@@ -266,21 +267,26 @@ def attention_gradients(
     window_left=-1,
     window_right=-1,
     softcap=0.0,
+    dropout_p=0.0,
 ):
     q, k, v, mask, sinks, slopes = (t[name] for name in ("q", "k", "v", "mask", "sinks", "alibi_slopes"))
+    seed = t["dropout_seed"]
     out, lse = outs
     g_out, g_lse = grads
     found = {"sinks": _sinks_gradient(g_out, g_lse, out, lse, sinks)} if needs["sinks"] else {}
     if _has_backward_kernels(q, v, needs):
         options = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
         options |= {"window_left": window_left, "window_right": window_right, "softcap": softcap}
+        options["dropout_p"] = dropout_p
         g_out = torch.zeros_like(out) if g_out is None else g_out
-        grads = torch.ops.wmma._attention_backward(g_out, q, k, v, out, lse, mask, g_lse, sinks, slopes, **options)
+        given = (g_out, q, k, v, out, lse, mask, g_lse, sinks, slopes, seed)
+        grads = torch.ops.wmma._attention_backward(*given, **options)
         return found | dict(zip("qkv", grads, strict=True))
     skv = k.shape[-2]
     bounds = seen(q.shape[-2], skv, is_causal, window_left, window_right)
     distance = None if slopes is None else distances(q, skv, bounds, accumulator(q.dtype))
-    return found | _by_scores(grads, t, needs, outs, unseen_keys(q, skv, bounds), distance, scale, softcap)
+    drop = drop_of(q, skv, seed, dropout_p)
+    return found | _by_scores(grads, t, needs, outs, unseen_keys(q, skv, bounds), distance, scale, softcap, drop)
 
 
 def varlen_attention_gradients(
@@ -296,6 +302,7 @@ def varlen_attention_gradients(
     window_left=-1,
     window_right=-1,
     softcap=0.0,
+    dropout_p=0.0,
 ):
     query, key, value, sinks, slopes = (t[name] for name in ("query", "key", "value", "sinks", "alibi_slopes"))
     cu_q, cu_k, used_k = t["cu_seq_q"], t["cu_seq_k"], t["seqused_k"]
@@ -311,20 +318,23 @@ def varlen_attention_gradients(
     if _has_backward_kernels(query, value, needs):
         options = {"max_q": max_q, "max_k": max_k, "scale": scale, "enable_gqa": enable_gqa}
         options |= {"window_left": window_left, "window_right": window_right, "softcap": softcap}
+        options["dropout_p"] = dropout_p
         g_out = torch.zeros_like(out) if g_out is None else g_out
-        given = (g_out, query, key, value, out, lse, cu_q, cu_k, g_lse, sinks, slopes, used_k)
+        given = (g_out, query, key, value, out, lse, cu_q, cu_k, g_lse, sinks, slopes, used_k, t["dropout_seed"])
         grads = torch.ops.wmma._varlen_attention_backward(*given, **options)
         return found | dict(zip(names.values(), grads, strict=True))
     out, g_out = by_heads(out), by_heads(g_out)
     sight = packed_sight(query, key, cu_q, cu_k, used_k, max_q, max_k, window_left, window_right)
     t = {short: by_heads(t[name]) for short, name in names.items()} | {"mask": None} | t
     needs = {short: needs[name] for short, name in names.items()} | {"mask": False} | needs
-    dense = _by_scores((g_out, g_lse), t, needs, (out, lse), sight.unseen, sight.distances, scale, softcap)
+    drop = packed_drop(sight, query.shape[1], t["dropout_seed"], dropout_p)
+    dense = _by_scores((g_out, g_lse), t, needs, (out, lse), sight.unseen, sight.distances, scale, softcap, drop)
     return found | {names.get(name, name): x if name not in names else by_heads(x) for name, x in dense.items()}
 
 
-def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap):
-    """Gradients by way of all scores in memory; `unseen` and `distance` as ops/seen.py has them."""
+def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap, drop):
+    """Gradients by way of all scores in memory; `unseen`, `distance` and `drop` as ops/seen.py and ops/dropout.py have
+    them."""
     q, k, v, mask, sinks, slopes = (t[name] for name in ("q", "k", "v", "mask", "sinks", "alibi_slopes"))
     out, lse = outs
     g_out, g_lse = grads
@@ -375,7 +385,11 @@ def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap):
             total = total + grouped(_sink_weights(sinks, lse).unsqueeze(-1))
         p = p / torch.where(total == 0, 1.0, total)
 
+    weights = p
     g_p = _gemm(rows_g.to(q.dtype), v.mT, out_dtype=work)
+    if drop is not None:
+        drop = drop._replace(kept=grouped(drop.kept))
+        weights, g_p = drop(p), drop(g_p)
     delta = (rows_g * rows_out).sum(-1, keepdim=True)
     if g_lse is not None:
         delta = delta - grouped(g_lse.to(work).unsqueeze(-1))
@@ -386,7 +400,7 @@ def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap):
     if needs["k"]:
         found["k"] = _gemm(g_product.mT, rows_q, **factor)
     if needs["v"]:
-        found["v"] = _gemm(p.to(q.dtype).mT, rows_g.to(q.dtype))
+        found["v"] = _gemm(weights.to(q.dtype).mT, rows_g.to(q.dtype))
     if needs["mask"]:
         found["mask"] = _reduce(g_scores.reshape(*q.shape[:-1], skv), mask)
     if needs["alibi_slopes"]:

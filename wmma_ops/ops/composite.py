@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from wmma_ops.ops import activations, fakes
+from wmma_ops.ops.dropout import drop_of, packed_drop
 from wmma_ops.ops.library import overload, tensor_names
 from wmma_ops.ops.seen import distances, packed_sight, seen, unseen_keys
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator
@@ -131,6 +132,7 @@ def attention(
     mask=None,
     sinks=None,
     alibi_slopes=None,
+    dropout_seed=None,
     *,
     is_causal=0,
     scale=None,
@@ -138,11 +140,13 @@ def attention(
     window_left=-1,
     window_right=-1,
     softcap=0.0,
+    dropout_p=0.0,
 ):
     skv = k.shape[-2]
     bounds = seen(q.shape[-2], skv, is_causal, window_left, window_right)
     distance = None if alibi_slopes is None else distances(q, skv, bounds, accumulator(q.dtype))
-    options = {"scale": scale, "enable_gqa": enable_gqa, "softcap": softcap}
+    drop = drop_of(q, skv, dropout_seed, dropout_p)
+    options = {"scale": scale, "enable_gqa": enable_gqa, "softcap": softcap, "drop": drop}
     return _attended(q, k, v, mask, sinks, alibi_slopes, unseen_keys(q, skv, bounds), distance, **options)
 
 
@@ -156,6 +160,7 @@ def varlen_attention(
     alibi_slopes=None,
     seqused_k=None,
     block_table=None,
+    dropout_seed=None,
     *,
     max_q,
     max_k=None,
@@ -164,16 +169,18 @@ def varlen_attention(
     window_left=-1,
     window_right=-1,
     softcap=0.0,
+    dropout_p=0.0,
 ):
     sight = packed_sight(query, key, cu_seq_q, cu_seq_k, seqused_k, max_q, max_k, window_left, window_right)
-    options = {"scale": scale, "enable_gqa": enable_gqa, "softcap": softcap}
+    drop = packed_drop(sight, query.shape[1], dropout_seed, dropout_p)
+    options = {"scale": scale, "enable_gqa": enable_gqa, "softcap": softcap, "drop": drop}
     q, k, v = (x.transpose(0, 1) for x in (query, key, value))
     out, lse = _attended(q, k, v, None, sinks, alibi_slopes, sight.unseen, sight.distances, **options)
     return out.transpose(0, 1).contiguous(), lse.masked_fill(sight.outside, -torch.inf)
 
 
-def _attended(q, k, v, mask, sinks, alibi_slopes, unseen, distance, *, scale, enable_gqa, softcap):
-    """`unseen` and `distance` as ops/seen.py has them."""
+def _attended(q, k, v, mask, sinks, alibi_slopes, unseen, distance, *, scale, enable_gqa, softcap, drop):
+    """`unseen`, `distance` and `drop` as ops/seen.py and ops/dropout.py have them."""
     work = accumulator(q.dtype)
     skv = k.shape[-2]
     if enable_gqa and q.dim() > 2 and k.shape[-3] > 0:
@@ -197,7 +204,8 @@ def _attended(q, k, v, mask, sinks, alibi_slopes, unseen, distance, *, scale, en
     p = torch.exp(scores - largest)
     total = p.sum(-1, keepdim=True).masked_fill(blind, 1.0)
     lse = (total.log() + largest).masked_fill(blind, -torch.inf).squeeze(-1)
-    return matmul((p / total)[..., :skv], v.to(work), out_dtype=q.dtype), lse
+    weights = (p / total)[..., :skv]
+    return matmul(weights if drop is None else drop(weights), v.to(work), out_dtype=q.dtype), lse
 
 
 def without_gradient(tensors: dict) -> str | None:

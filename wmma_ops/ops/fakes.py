@@ -250,6 +250,7 @@ def attention(
     mask=None,
     sinks=None,
     alibi_slopes=None,
+    dropout_seed=None,
     *,
     is_causal=0,
     scale=None,
@@ -257,9 +258,11 @@ def attention(
     window_left=-1,
     window_right=-1,
     softcap=0.0,
+    dropout_p=0.0,
 ):
     op = "attention"
     _same_device(op, q, k=k, v=v, mask=mask, sinks=sinks, alibi_slopes=alibi_slopes)
+    _check_dropout(op, q, dropout_p, dropout_seed)
     if q.dim() < 2:
         _fail(op, "q", f"has shape {list(q.shape)}; takes [..., heads, length, head size]")
     for argument, x in (("k", k), ("v", v)):
@@ -305,6 +308,7 @@ def varlen_attention(
     alibi_slopes=None,
     seqused_k=None,
     block_table=None,
+    dropout_seed=None,
     *,
     max_q,
     max_k=None,
@@ -313,8 +317,10 @@ def varlen_attention(
     window_left=-1,
     window_right=-1,
     softcap=0.0,
+    dropout_p=0.0,
 ):
     op = "varlen_attention"
+    _check_dropout(op, query, dropout_p, dropout_seed)
     beside = {"cu_seq_q": cu_seq_q, "cu_seq_k": cu_seq_k, "seqused_k": seqused_k}
     others = {"sinks": sinks, "alibi_slopes": alibi_slopes, "block_table": block_table}
     _same_device(op, query, key=key, value=value, **beside, **others)
@@ -358,6 +364,19 @@ def varlen_attention(
     out = query.new_empty((*query.shape[:2], value.shape[-1]))
     number = torch.float64 if query.dtype == torch.float64 else torch.float32
     return out, query.new_empty((query.shape[1], query.shape[0]), dtype=number)
+
+
+def _check_dropout(op, q, p, seed):
+    if not 0 <= p < 1:
+        _fail(op, "dropout_p", f"is {p:f}; takes 0 (none) up to, but not, 1")
+    if p == 0:
+        return
+    if seed is None:
+        _fail(op, "dropout_seed", "is None; takes a tensor of one number beside dropout_p", TypeError)
+    _same_device(op, q, dropout_seed=seed)
+    if seed.dtype != torch.int64:
+        _fail(op, "dropout_seed", f"is {name(seed.dtype)}; takes int64", TypeError)
+    _check(seed.numel() == 1, op, "dropout_seed", lambda: f"has shape {list(seed.shape)}; takes one element")
 
 
 def _check_pages(op, key, cu_seq_k, seqused_k, block_table, max_k):

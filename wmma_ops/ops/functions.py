@@ -3,6 +3,7 @@
 import torch
 
 from wmma_ops.ops import activations
+from wmma_ops.ops.dropout import new_seed
 from wmma_ops.ops.errors import translate
 from wmma_ops.ops.library import overload
 from wmma_ops.ops.select import DIFFERENTIABLE, RAW, is_compiling, is_grad_enabled, select, traced
@@ -324,6 +325,8 @@ def attention(
     softcap: float = 0.0,
     sinks: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
+    dropout_p: float = 0.0,
+    dropout_seed: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """``softmax(scale·Q·Kᵀ + mask)·V`` and, for each row, the logarithm of the sum under the softmax.
 
@@ -344,6 +347,10 @@ def attention(
             ``[..., heads]``, in float32 or q's type. It counts in ``lse``.
         alibi_slopes: from a score the head's slope times the key's distance from where the query stands is subtracted;
             likewise.
+        dropout_p: each weight is 0 with this probability, and multiplied by ``1/(1 − dropout_p)`` otherwise; ``lse`` is that
+            of all. The gradients drop the same ones.
+        dropout_seed: one int64, on q's device, that decides which: ``dropout_mask`` says how. Drawn by torch's generator
+            where there is none.
 
     Returns:
         ``out`` as q, with V's head size, and ``lse`` ``[..., heads, Sq]`` in float32 (float64). A row that may look at no
@@ -362,10 +369,11 @@ def attention(
         raise TypeError(f"wmma.attention: is_causal is of type {came}; takes a bool, 'top_left' or 'bottom_right'")
     if is_causal not in CAUSAL:
         raise ValueError(f"wmma.attention: is_causal is {is_causal!r}; takes a bool, 'top_left' or 'bottom_right'")
-    scalars = _rules("attention", "window", window, softcap)
+    scalars = _rules("attention", "window", window, softcap, dropout_p)
+    seed = _seed("attention", q, dropout_p, dropout_seed)
     return _call(
         "attention",
-        {"q": q, "k": k, "v": v, "mask": mask, "sinks": sinks, "alibi_slopes": alibi_slopes},
+        {"q": q, "k": k, "v": v, "mask": mask, "sinks": sinks, "alibi_slopes": alibi_slopes, "dropout_seed": seed},
         is_causal=CAUSAL[is_causal],
         scale=scale,
         enable_gqa=enable_gqa,
@@ -390,6 +398,8 @@ def varlen_attention(
     softcap: float = 0.0,
     sinks: Tensor | None = None,
     alibi_slopes: Tensor | None = None,
+    dropout_p: float = 0.0,
+    dropout_seed: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """``attention`` of sequences that lie one after the other, without padding, by the names of torch's ``varlen_attn``.
 
@@ -414,6 +424,7 @@ def varlen_attention(
             GPU those of no page give some result, on the CPU they are refused. Without gradients.
         softcap: as for ``attention``.
         sinks, alibi_slopes: as for ``attention``, of any shape that broadcasts to ``[heads]``.
+        dropout_p, dropout_seed: as for ``attention``, where a sequence is as one of a batch.
 
     Returns:
         ``out`` ``[queries, heads, Ev]`` and ``lse`` ``[heads, queries]`` in float32 (float64). A row that may look at no key
@@ -430,7 +441,8 @@ def varlen_attention(
     """
     tensors = {"query": query, "key": key, "value": value, "cu_seq_q": cu_seq_q, "cu_seq_k": cu_seq_k}
     tensors |= {"sinks": sinks, "alibi_slopes": alibi_slopes, "seqused_k": seqused_k, "block_table": block_table}
-    scalars = _rules("varlen_attention", "window_size", window_size, softcap)
+    tensors["dropout_seed"] = _seed("varlen_attention", query, dropout_p, dropout_seed)
+    scalars = _rules("varlen_attention", "window_size", window_size, softcap, dropout_p)
     return _call("varlen_attention", tensors, max_q=max_q, max_k=max_k, scale=scale, enable_gqa=enable_gqa, **scalars)
 
 
@@ -491,12 +503,22 @@ def kv_append(
         raise translate("kv_append", error, tensors) from None
 
 
-def _rules(op: str, name: str, window: tuple[int, int], softcap: float) -> dict:
+def _seed(op: str, q: Tensor, p: float, seed: Tensor | None) -> Tensor | None:
+    """What the op is given: none where nothing is dropped."""
+    if seed is not None and not isinstance(seed, Tensor):
+        raise TypeError(f"wmma.{op}: dropout_seed is of type {type(seed).__name__}; takes a tensor of one int64")
+    if isinstance(p, (int, float)) and not p > 0:  # what is no probability the op itself refuses
+        return None
+    return new_seed(q.device) if seed is None else seed
+
+
+def _rules(op: str, name: str, window: tuple[int, int], softcap: float, dropout_p: float) -> dict:
     """As the op has them. What has its default is left out, so that graphs name what is asked for alone."""
     is_pair = isinstance(window, (tuple, list)) and len(window) == 2
     if not is_pair or not all(isinstance(size, int) and not isinstance(size, bool) for size in window):
         raise TypeError(f"wmma.{op}: {name} is {window!r}; takes two integers, of keys to the left and to the right")
     given = {"window_left": (window[0], -1), "window_right": (window[1], -1), "softcap": (softcap, 0.0)}
+    given["dropout_p"] = (dropout_p, 0.0)
     return {name: x for name, (x, default) in given.items() if isinstance(x, Tensor) or x != default}
 
 

@@ -40,6 +40,9 @@ class PackedSight(NamedTuple):
     unseen: Tensor  # True where a query may not look
     distances: Tensor  # of a key from where the query stands, in its sequence
     outside: Tensor  # [queries], True of tokens of no sequence
+    sequences: Tensor  # [queries], the one that each is of
+    queries: Tensor  # [queries], its place in it
+    keys: Tensor  # [keys], likewise
 
 
 def packed_sight(q, k, cu_q, cu_k, used_k, max_q: int, max_k: int, window_left: int, window_right: int) -> PackedSight:
@@ -60,13 +63,15 @@ def packed_sight(q, k, cu_q, cu_k, used_k, max_q: int, max_k: int, window_left: 
     places_q, inside_q = of_tokens(q, cu_q, queries)
     places_k, inside_k = of_tokens(k, cu_k, keys)
     stands = ((places_q + keys - queries) * inside_q).sum(-1, keepdim=True)
-    steps = stands - (places_k * inside_k).sum(-1)
+    place_q, place_k = (places_q * inside_q).sum(-1), (places_k * inside_k).sum(-1)
+    steps = stands - place_k
     unseen = (inside_q.to(torch.float32) @ inside_k.to(torch.float32).mT) == 0
     if window_left >= 0:
         unseen = unseen | (steps > window_left)
     if window_right >= 0:
         unseen = unseen | (-steps > window_right)
-    return PackedSight(unseen, steps.abs(), ~inside_q.any(-1))
+    sequences = (inside_q * (torch.ones_like(cu_q[:-1]).cumsum(0) - 1)).sum(-1)
+    return PackedSight(unseen, steps.abs(), ~inside_q.any(-1), sequences, place_q, place_k)
 
 
 def distances(q: Tensor, skv, bounds: Seen, dtype: torch.dtype) -> Tensor:

@@ -169,8 +169,12 @@ def _gemm_gemm(info, in_dims, a, b0, b1, c=None, bias0=None, bias1=None, gate=No
     return select("gemm_gemm", *spread.values())(**spread, **scalars), 0
 
 
-def _attention(info, in_dims, q, k, v, mask=None, sinks=None, alibi_slopes=None, **scalars):
-    dims = (*in_dims, None, None, None)[:6]
+def _attention(info, in_dims, q, k, v, mask=None, sinks=None, alibi_slopes=None, dropout_seed=None, **scalars):
+    dims = (*in_dims, None, None, None, None)[:7]
+    if dims[6] is not None:
+        raise tagged(
+            "attention", "dropout_seed", "is mapped by vmap; takes one for all, which drops differently", ValueError
+        )
     size = info.batch_size
 
     def front(x, dim):
@@ -187,8 +191,8 @@ def _attention(info, in_dims, q, k, v, mask=None, sinks=None, alibi_slopes=None,
         return x
 
     ranks = (q.dim(), q.dim() - 2, q.dim() - 2)
-    given = zip((mask, sinks, alibi_slopes), dims[3:], ranks, strict=True)
-    tensors = (q, k, v, *(beside(*one) for one in given))
+    given = zip((mask, sinks, alibi_slopes), dims[3:6], ranks, strict=True)
+    tensors = (q, k, v, *(beside(*one) for one in given), dropout_seed)
     return select("attention", *tensors)(*tensors, **scalars), (0, 0)
 
 

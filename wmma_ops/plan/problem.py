@@ -227,6 +227,7 @@ class AttentionProblem:
     seen: int  # keys by a query at most
     sequences: bool = False  # packed ones in place of a batch, of up to sq queries and skv keys
     page_size: int = 0  # of keys, that lie together; 0: all of a sequence do
+    drops: bool = False  # weights, some of them
 
     @classmethod
     def from_library(cls, values: list[int]) -> "AttentionProblem":
@@ -261,6 +262,8 @@ class AttentionProblem:
             extras.append(f"pages of {self.page_size} keys")
         if self.capped:
             extras.append("a soft cap")
+        if self.drops:
+            extras.append("dropout")
         for label, dtype in (("sinks", self.sinks), ("slopes", self.slopes), ("mask", self.mask)):
             if dtype is not None:
                 extras.append(f"{label} {type_name(dtype)}")

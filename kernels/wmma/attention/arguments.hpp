@@ -40,6 +40,11 @@ struct ScoreArguments {
   double steepness;    // what Q·Kᵀ is multiplied by, as a multiple of the cap
   long long from;      // row i sees the keys from i + from on
   long long diagonal;  // and stands at key i + diagonal
+  // Dropout (see dropout.hpp). What is kept is multiplied by `kept`; the first batch has this index.
+  const long long* seed;
+  double kept;
+  unsigned threshold;
+  unsigned first_batch;
 };
 
 struct RuledAttentionArguments : AttentionArguments {

@@ -1,5 +1,6 @@
 // The gradients of attention; see attention_backward.hip. With P = exp(scale·Q·Kᵀ + mask − lse), computed again:
 //   g_V = Pᵀ·g_out,  g_S = P·(g_out·Vᵀ − delta),  g_Q = scale·g_S·K,  g_K = scale·g_Sᵀ·Q
+// Where weights are dropped, g_V's P and g_out·Vᵀ are as well.
 // One kernel owns rows of queries and goes through the keys, for g_Q; another owns rows of keys and goes through the
 // queries of all heads that share them, in order, for g_K and g_V. Both are the same but for who owns what.
 //
@@ -63,8 +64,10 @@ struct AttentionBackward {
   static constexpr int kStatistics = kCorrects ? 3 : 2;
   // Tiles of both, and of the queries' lse and delta; two where one is filled while the other is multiplied.
   static constexpr int kStatisticsStart = First::kBytes + Second::kBytes;
-  static constexpr int kBufferBytes =
+  static constexpr int kDrawnStart =
       kStatisticsStart + (kOwnsKeys ? kStatistics * kOthers * static_cast<int>(sizeof(Number)) : 0);
+  static constexpr int kBufferBytes =
+      kDrawnStart + (kOwnsKeys && Rules::kDrops ? kOthers * static_cast<int>(sizeof(DropoutRow)) : 0);
   static constexpr int kBuffers = Config::kAsync ? 2 : 1;
   static constexpr int kBufferStart = kSecondRowsStart + SecondRows::kBytes;
   static constexpr int kWeightStart = kBufferStart + kBuffers * kBufferBytes;
@@ -80,6 +83,7 @@ struct AttentionBackward {
     Number lse[Config::kTilesM][Link::kLaneRows];
     Number delta[Config::kTilesM][Link::kLaneRows];
     Number sum[Config::kTilesM][Link::kLaneRows];  // the lane's part of the weights, where they are corrected
+    DropoutRow drawn[Config::kTilesM][Link::kLaneRows];
   };
 
   struct Reading {
@@ -205,7 +209,7 @@ struct AttentionBackward {
     return lse == -Math::infinity() ? Math::infinity() : lse * Number(Math::kUnit);
   }
 
-  static WMMA_DEVICE void load_statistics(Wave& wave, const AttentionArguments& p, const Place& place, int first_row,
+  static WMMA_DEVICE void load_statistics(Wave& wave, const Arguments& p, const Place& place, int first_row,
                                           uint32_t lane) {
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
@@ -215,6 +219,7 @@ struct AttentionBackward {
         row = row < place.rows ? row : place.rows - 1;
         wave.lse[m][i] = unit_of(static_cast<const Number*>(p.lse.data)[place.offset(p.lse, row)]);
         wave.delta[m][i] = static_cast<const Number*>(p.delta.data)[place.offset(p.delta, row)];
+        if constexpr (Rules::kDrops) wave.drawn[m][i] = dropout_row_of(p, place.batch, place.head, row);
       }
     }
   }
@@ -229,6 +234,10 @@ struct AttentionBackward {
       to[i] = unit_of(lse[row * p.lse.row_stride]);
       to[kOthers + i] = delta[row * p.delta.row_stride];
       if constexpr (kCorrects) to[2 * kOthers + i] = delta[row * p.delta.row_stride + p.delta.column_stride];
+      if constexpr (Rules::kDrops) {
+        reinterpret_cast<DropoutRow*>(buffer + kDrawnStart)[i] = dropout_row_of(
+            static_cast<const Arguments&>(p), visit.place.batch, visit.other_head, static_cast<uint32_t>(row));
+      }
     }
   }
 
@@ -273,6 +282,8 @@ struct AttentionBackward {
     const Number factor = static_cast<Number>(x.p.scale * static_cast<double>(Math::kUnit));
     const Number* statistics = reinterpret_cast<const Number*>(x.buffer + kStatisticsStart);
     const Scorer scorer(x.p, true);
+    Number kept_factor(1);
+    if constexpr (Rules::kDrops) kept_factor = static_cast<Number>(x.p.rules.kept);
     Number slope(0);
     if constexpr (Rules::kSlopes) {
       const uint32_t head = kOwnsKeys ? x.other_head : x.place.head;
@@ -315,7 +326,15 @@ struct AttentionBackward {
       } else {
         weights[f] = inside ? Math::exp(score) : Number(0);
       }
-      slopes[f] = inside ? weights[f] * (slopes[f] - delta) : Number(0);
+      if constexpr (Rules::kDrops) {
+        const DropoutRow& drawn =
+            kOwnsKeys ? reinterpret_cast<const DropoutRow*>(x.buffer + kDrawnStart)[other] : wave.drawn[m][i];
+        const bool kept = keeps(drawn, static_cast<unsigned>(key), x.p.rules.threshold);
+        slopes[f] = inside ? weights[f] * ((kept ? slopes[f] * kept_factor : Number(0)) - delta) : Number(0);
+        if constexpr (kOwnsKeys) weights[f] = kept ? weights[f] * kept_factor : Number(0);
+      } else {
+        slopes[f] = inside ? weights[f] * (slopes[f] - delta) : Number(0);
+      }
       if constexpr (Rules::kCapped) slopes[f] = inside ? slopes[f] * bend : Number(0);
     }
   }

@@ -40,6 +40,7 @@ struct AttentionKernel {
   static constexpr int kWeightBytes = Link::kStays ? 0 : WeightTile::kBytes;
   using TilesInTurns = wmma::TilesInTurns<Config, Link>;
   static_assert(!Config::kInTurns || (kKeepsQueries && Link::kStays), "shared memory is keys' and values'");
+  static_assert(!Config::kInTurns || !Rules::kDrops, "not there");
   static constexpr int kKeyValueBytes = Config::kInTurns ? TilesInTurns::kBytes : KeyValueTiles::kBytes;
   // Queries that stay in registers come by way of the tiles' memory, where these do not fill it meanwhile.
   static constexpr bool kSharesMemory = kKeepsQueries && !(Config::kInTurns && Config::kAsync);
@@ -139,6 +140,7 @@ struct AttentionKernel {
     }
 
     // 4. The results.
+    if constexpr (Rules::kDrops) wave.multiply(static_cast<Number>(p.rules.kept));
     if constexpr (kMeets) {
       Number* partials = reinterpret_cast<Number*>(shared);  // they lie where the tiles lay
       arch::tile_barrier();
@@ -325,6 +327,10 @@ struct AttentionKernel {
       }
     } else {
       wave.weigh(scores, Wave::template mask<kBounded>(scores, mask, key, block.lane, block.scale.factor), [](int) {});
+    }
+    if constexpr (Rules::kDrops) {
+#pragma unroll
+      for (int m = 0; m < Config::kTilesM; ++m) mask.template drop<kSums>(scores[m], m, key, block.lane);
     }
     if constexpr (!Link::kStays) {
 #pragma unroll

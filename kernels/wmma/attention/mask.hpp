@@ -1,4 +1,5 @@
-// Which scores count: the keys that a row may look at, and what a mask adds.
+// Which scores count: the keys that a row may look at, and what a mask adds. And which weights do, where some are
+// dropped.
 #pragma once
 
 #include <wmma/attention/rules.hpp>
@@ -23,6 +24,8 @@ struct RowRules : Scorer {
   int begin[kLaneRows];
   int places[kLaneRows];
   Number slopes[kLaneRows];
+  DropoutRow drawn[kLaneRows];
+  unsigned threshold;
   template <class Arguments>
   WMMA_DEVICE explicit RowRules(const Arguments& p) : Scorer(p, false) {}
   WMMA_DEVICE bool narrowed(bool inside, int key, int i) const {
@@ -56,6 +59,7 @@ class RowMask : RowRulesOf<Config, Link, Number> {
   template <class Arguments, class Place>
   WMMA_DEVICE RowMask(const Arguments& p, const Place& place, uint32_t lane, uint32_t first_row, int keys_end)
       : OfRules(p), stride_(p.mask.column_stride) {
+    if constexpr (Rules::kDrops) this->threshold = p.rules.threshold;
 #pragma unroll
     for (int i = 0; i < kLaneRows; ++i) {
       uint32_t row = first_row + i / Link::kLaneRows * Link::kRows + Link::row(lane, i % Link::kLaneRows);
@@ -69,6 +73,9 @@ class RowMask : RowRulesOf<Config, Link, Number> {
       if constexpr (Rules::kSlopes) {
         this->slopes[i] = OfRules::slope_of(p, [&](const AttentionOperand& x) { return place.offset(x, row); });
         this->places[i] = static_cast<int>(place.query(row) + p.rules.diagonal);
+      }
+      if constexpr (Rules::kDrops) {
+        this->drawn[i] = dropout_row_of(p, place.batch, place.head_of(row), place.query(row));
       }
       if constexpr (kThere) rows_[i] = static_cast<const Stored*>(p.mask.data) + place.offset(p.mask, row);
     }
@@ -130,6 +137,17 @@ class RowMask : RowRulesOf<Config, Link, Number> {
       } else if (kBounded) {
         scores[f] = inside ? scores[f] : kNever;
       }
+    }
+  }
+
+  // Of the weights of keys first … of rows' tile m those that are not kept become 0.
+  template <int kSums>
+  WMMA_DEVICE void drop(Number* weights, int m, int first_key, uint32_t lane) const {
+#pragma unroll
+    for (int f = 0; f < kSums; ++f) {
+      const DropoutRow& row = this->drawn[m * Link::kLaneRows + Link::row_of(f)];
+      const unsigned key = static_cast<unsigned>(first_key) + Link::place(lane, f);
+      weights[f] = keeps(row, key, this->threshold) ? weights[f] : Number(0);
     }
   }
 

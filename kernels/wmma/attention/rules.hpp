@@ -1,15 +1,17 @@
 // What bears on attention's scores beside queries, keys and a mask, and is chosen when a kernel is compiled: which keys
 // a query sees, a soft cap, what a key's distance costs, and sinks. Scores are
 //   cap·tanh(scale·Q·Kᵀ / cap) − slope·|i + diagonal − j|
-// and query i sees the keys j with i + from ≤ j ≤ i + shift. A head's sink is one more score of each of its rows.
+// and query i sees the keys j with i + from ≤ j ≤ i + shift. A head's sink is one more score of each of its rows. Of
+// the weights dropout keeps some.
 #pragma once
 
+#include <wmma/attention/dropout.hpp>
 #include <wmma/attention/math.hpp>
 #include <wmma/attention/rows.hpp>
 
 namespace wmma {
 
-template <bool kFrom, bool kCap, class SinkType, class SlopeType>
+template <bool kFrom, bool kCap, class SinkType, class SlopeType, bool kDropout = false>
 struct ScoreRules {
   using Sink = SinkType;
   using Slope = SlopeType;
@@ -18,9 +20,10 @@ struct ScoreRules {
   static constexpr bool kSinks = !kIsNone<Sink>;
   static constexpr bool kSlopes = !kIsNone<Slope>;
   static constexpr bool kScored = kCapped || kSlopes;  // scores are more than products
-  static constexpr bool kSequences = false;            // see sequences.hpp
-  static constexpr int kPageSize = 0;                  // see pages.hpp; 0: a sequence's keys lie together
-  using Arguments = Choose<kFrom || kCap || kSinks || kSlopes, RuledAttentionArguments, AttentionArguments>;
+  static constexpr bool kDrops = kDropout;
+  static constexpr bool kSequences = false;  // see sequences.hpp
+  static constexpr int kPageSize = 0;        // see pages.hpp; 0: a sequence's keys lie together
+  using Arguments = Choose<kFrom || kCap || kSinks || kSlopes || kDrops, RuledAttentionArguments, AttentionArguments>;
 };
 
 using PlainScores = ScoreRules<false, false, None, None>;
@@ -182,6 +185,12 @@ template <class Config>
 inline constexpr bool kCountsFromCap =
     Config::Rules::kCapped && !Config::Rules::kSlopes && !Config::Rules::kSinks && kIsNone<typename Config::Mask> &&
     Scorer<typename Config::Rules, typename Config::Element, Softmax<float>>::kTogether;
+
+// The row of scores of a query of a head.
+template <class Arguments>
+WMMA_DEVICE DropoutRow dropout_row_of(const Arguments& p, uint32_t batch, uint32_t head, uint32_t query) {
+  return dropout_row(*p.rules.seed, query, head, p.rules.first_batch + batch);
+}
 
 // The sink of a row, in Math's unit.
 template <class Rules, class Number, class Math, class Arguments, class Offset>

@@ -53,7 +53,7 @@ class RunningSoftmax {
   // Whether weights are cut off, and whether keys that all count can be weighed `at_once`.
   static constexpr bool kCuts = Cut::kCuts;
   static constexpr bool kAtOnce =
-      kCuts && !kOutlast && kPatience > 0 && kIsNone<typename Config::Mask> && !Rules::kScored;
+      kCuts && !kOutlast && kPatience > 0 && kIsNone<typename Config::Mask> && !Rules::kScored && !Rules::kDrops;
 
   Number out[Config::kTilesM][kOutSums];
 
@@ -257,6 +257,14 @@ class RunningSoftmax {
   WMMA_DEVICE void rescale(const Number (&factors)[Link::kLaneRows]) {
 #pragma unroll
     for (int f = 0; f < kOutSums; ++f) out[0][f] *= factors[Link::row_of(f)];
+  }
+
+  WMMA_DEVICE void multiply(Number factor) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int f = 0; f < kOutSums; ++f) out[m][f] *= factor;
+    }
   }
 
   // The results, divided, where they are, and lse.

@@ -177,6 +177,7 @@ void Attention::check() {
     fail_value(op, "softcap", "is " + std::to_string(softcap) + "; takes 0 (none) or a positive finite number");
   }
   check_factor(op, "softcap", softcap, type);
+  check_dropout();
   constexpr double kSteepest = 1e30;
   if (softcap > 0) steepness = std::clamp(scale / softcap, -kSteepest, kSteepest);
 }
@@ -208,6 +209,27 @@ void Attention::check_window() {
   }
   if (window_left >= 0 && sq - 1 + diagonal - std::min(window_left, kFar) > 0) from = diagonal - window_left;
 }
+
+void Attention::check_dropout() {
+  if (!(dropout_p >= 0 && dropout_p < 1)) {
+    fail_value(op, "dropout_p", "is " + std::to_string(dropout_p) + "; takes 0 (none) up to, but not, 1");
+  }
+  if (dropout_p == 0) return;
+  if (!dropout_seed) fail_type(op, "dropout_seed", "is None; takes a tensor of one number beside dropout_p");
+  check_storage(op, "dropout_seed", *dropout_seed, device);
+  if (type_of(*dropout_seed) != ScalarType::Long) {
+    fail_type(op, "dropout_seed", std::string("is ") + name_of(type_of(*dropout_seed)) + "; takes int64");
+  }
+  if (dropout_seed->numel() != 1) {
+    fail_value(op, "dropout_seed", "has shape " + shape(*dropout_seed) + "; takes one element");
+  }
+}
+
+constexpr double kNumbers = 4294967296.0;  // of 32 bits
+unsigned Attention::kept_below() const {
+  return static_cast<unsigned>(std::clamp(std::nearbyint((1 - dropout_p) * kNumbers), 1.0, kNumbers - 1));
+}
+double Attention::kept_factor() const { return kNumbers / kept_below(); }
 
 void Attention::check_of_heads(const char* name, const Tensor& x) const {
   check_storage(op, name, x, device);

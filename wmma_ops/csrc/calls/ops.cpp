@@ -144,22 +144,29 @@ Tensor gemm_gemm(const Tensor& a, const Tensor& b0, const Tensor& b1, const OptT
 }
 
 std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Tensor& v, const OptTensor& mask,
-                                     const OptTensor& sinks, const OptTensor& alibi_slopes, int64_t is_causal,
+                                     const OptTensor& sinks, const OptTensor& alibi_slopes,
+                                     const OptTensor& dropout_seed, int64_t is_causal,
                                      const std::optional<double>& scale, bool enable_gqa, int64_t window_left,
-                                     int64_t window_right, double softcap) {
+                                     int64_t window_right, double softcap, double dropout_p) {
   NoGrad guard;
   require("attention", "q", q, "k", k, "v", v);
-  Attention p{"attention",  q,      k, v, mask, is_causal, scale, enable_gqa, sinks, alibi_slopes, window_left,
-              window_right, softcap};
+  Attention p{"attention", q,
+              k,           v,
+              mask,        is_causal,
+              scale,       enable_gqa,
+              sinks,       alibi_slopes,
+              window_left, window_right,
+              softcap,     dropout_seed,
+              dropout_p};
   p.check();
   return wmma_ops::attention(p);
 }
 
 Attention of_sequences(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& cu_seq_q,
                        const OptTensor& cu_seq_k, const OptTensor& sinks, const OptTensor& alibi_slopes,
-                       const OptTensor& seqused_k, const OptTensor& block_table, int64_t max_q,
-                       const std::optional<int64_t>& max_k, const std::optional<double>& scale, bool enable_gqa,
-                       int64_t window_left, int64_t window_right, double softcap) {
+                       const OptTensor& seqused_k, const OptTensor& block_table, const OptTensor& dropout_seed,
+                       int64_t max_q, const std::optional<int64_t>& max_k, const std::optional<double>& scale,
+                       bool enable_gqa, int64_t window_left, int64_t window_right, double softcap, double dropout_p) {
   Attention p{"varlen_attention", query, key, value};
   p.scale_argument = scale;
   p.enable_gqa = enable_gqa;
@@ -168,6 +175,8 @@ Attention of_sequences(const Tensor& query, const Tensor& key, const Tensor& val
   p.window_left = window_left;
   p.window_right = window_right;
   p.softcap = softcap;
+  p.dropout_seed = dropout_seed;
+  p.dropout_p = dropout_p;
   p.sequences = Sequences{cu_seq_q, cu_seq_k, seqused_k, block_table, max_q, max_k};
   p.names = {"query", "key", "value"};
   p.check();
@@ -177,27 +186,31 @@ Attention of_sequences(const Tensor& query, const Tensor& key, const Tensor& val
 std::tuple<Tensor, Tensor> varlen_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                             const Tensor& cu_seq_q, const OptTensor& cu_seq_k, const OptTensor& sinks,
                                             const OptTensor& alibi_slopes, const OptTensor& seqused_k,
-                                            const OptTensor& block_table, int64_t max_q,
+                                            const OptTensor& block_table, const OptTensor& dropout_seed, int64_t max_q,
                                             const std::optional<int64_t>& max_k, const std::optional<double>& scale,
-                                            bool enable_gqa, int64_t window_left, int64_t window_right,
-                                            double softcap) {
+                                            bool enable_gqa, int64_t window_left, int64_t window_right, double softcap,
+                                            double dropout_p) {
   NoGrad guard;
   require("varlen_attention", "query", query, "key", key, "value", value, "cu_seq_q", cu_seq_q);
   return wmma_ops::attention(of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k,
-                                          block_table, max_q, max_k, scale, enable_gqa, window_left, window_right,
-                                          softcap));
+                                          block_table, dropout_seed, max_q, max_k, scale, enable_gqa, window_left,
+                                          window_right, softcap, dropout_p));
 }
 
-std::tuple<Tensor, Tensor, Tensor> attention_gradients(const Tensor& g_out, const Tensor& q, const Tensor& k,
-                                                       const Tensor& v, const Tensor& out, const Tensor& lse,
-                                                       const OptTensor& mask, const OptTensor& g_lse,
-                                                       const OptTensor& sinks, const OptTensor& alibi_slopes,
-                                                       int64_t is_causal, const std::optional<double>& scale,
-                                                       bool enable_gqa, int64_t window_left, int64_t window_right,
-                                                       double softcap) {
+std::tuple<Tensor, Tensor, Tensor> attention_gradients(
+    const Tensor& g_out, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out, const Tensor& lse,
+    const OptTensor& mask, const OptTensor& g_lse, const OptTensor& sinks, const OptTensor& alibi_slopes,
+    const OptTensor& dropout_seed, int64_t is_causal, const std::optional<double>& scale, bool enable_gqa,
+    int64_t window_left, int64_t window_right, double softcap, double dropout_p) {
   NoGrad guard;
-  Attention p{"attention",  q,      k, v, mask, is_causal, scale, enable_gqa, sinks, alibi_slopes, window_left,
-              window_right, softcap};
+  Attention p{"attention", q,
+              k,           v,
+              mask,        is_causal,
+              scale,       enable_gqa,
+              sinks,       alibi_slopes,
+              window_left, window_right,
+              softcap,     dropout_seed,
+              dropout_p};
   p.check();
   return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
 }
@@ -205,11 +218,12 @@ std::tuple<Tensor, Tensor, Tensor> attention_gradients(const Tensor& g_out, cons
 std::tuple<Tensor, Tensor, Tensor> varlen_attention_gradients(
     const Tensor& g_out, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& out,
     const Tensor& lse, const Tensor& cu_seq_q, const Tensor& cu_seq_k, const OptTensor& g_lse, const OptTensor& sinks,
-    const OptTensor& alibi_slopes, const OptTensor& seqused_k, int64_t max_q, int64_t max_k,
-    const std::optional<double>& scale, bool enable_gqa, int64_t window_left, int64_t window_right, double softcap) {
+    const OptTensor& alibi_slopes, const OptTensor& seqused_k, const OptTensor& dropout_seed, int64_t max_q,
+    int64_t max_k, const std::optional<double>& scale, bool enable_gqa, int64_t window_left, int64_t window_right,
+    double softcap, double dropout_p) {
   NoGrad guard;
-  Attention p = of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k, {}, max_q, max_k,
-                             scale, enable_gqa, window_left, window_right, softcap);
+  Attention p = of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k, {}, dropout_seed,
+                             max_q, max_k, scale, enable_gqa, window_left, window_right, softcap, dropout_p);
   return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
 }
 
@@ -302,15 +316,15 @@ const Op kOps[] = {
      "ScalarType? out_dtype=None) -> Tensor",
      TORCH_BOX(&gemm_gemm)},
     {"attention",
-     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask=None, Tensor? sinks=None, Tensor? alibi_slopes=None, *, "
-     "int is_causal=0, float? scale=None, bool enable_gqa=False, int window_left=-1, int window_right=-1, "
-     "float softcap=0) -> (Tensor, Tensor)",
+     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask=None, Tensor? sinks=None, Tensor? alibi_slopes=None, "
+     "Tensor? dropout_seed=None, *, int is_causal=0, float? scale=None, bool enable_gqa=False, int window_left=-1, "
+     "int window_right=-1, float softcap=0, float dropout_p=0) -> (Tensor, Tensor)",
      TORCH_BOX(&attention)},
     {"varlen_attention",
      "varlen_attention(Tensor query, Tensor key, Tensor value, Tensor cu_seq_q, Tensor? cu_seq_k=None, "
-     "Tensor? sinks=None, Tensor? alibi_slopes=None, Tensor? seqused_k=None, Tensor? block_table=None, *, int max_q, "
-     "int? max_k=None, float? scale=None, bool enable_gqa=False, int window_left=-1, int window_right=-1, "
-     "float softcap=0) -> (Tensor, Tensor)",
+     "Tensor? sinks=None, Tensor? alibi_slopes=None, Tensor? seqused_k=None, Tensor? block_table=None, "
+     "Tensor? dropout_seed=None, *, int max_q, int? max_k=None, float? scale=None, bool enable_gqa=False, "
+     "int window_left=-1, int window_right=-1, float softcap=0, float dropout_p=0) -> (Tensor, Tensor)",
      TORCH_BOX(&varlen_attention)},
     {"kv_append",
      "kv_append(Tensor key, Tensor value, Tensor(a!) key_pages, Tensor(b!) value_pages, Tensor block_table, "
@@ -346,13 +360,15 @@ STABLE_TORCH_LIBRARY(wmma, m) {
   // What autograd calls where attention has kernels.
   m.def(
       "_attention_backward(Tensor g_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? mask=None, "
-      "Tensor? g_lse=None, Tensor? sinks=None, Tensor? alibi_slopes=None, *, int is_causal=0, float? scale=None, "
-      "bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0) -> (Tensor, Tensor, Tensor)");
+      "Tensor? g_lse=None, Tensor? sinks=None, Tensor? alibi_slopes=None, Tensor? dropout_seed=None, *, "
+      "int is_causal=0, float? scale=None, bool enable_gqa=False, int window_left=-1, int window_right=-1, "
+      "float softcap=0, float dropout_p=0) -> (Tensor, Tensor, Tensor)");
   m.def(
       "_varlen_attention_backward(Tensor g_out, Tensor query, Tensor key, Tensor value, Tensor out, Tensor lse, "
       "Tensor cu_seq_q, Tensor cu_seq_k, Tensor? g_lse=None, Tensor? sinks=None, Tensor? alibi_slopes=None, "
-      "Tensor? seqused_k=None, *, int max_q, int max_k, float? scale=None, bool enable_gqa=False, int window_left=-1, "
-      "int window_right=-1, float softcap=0) -> (Tensor, Tensor, Tensor)");
+      "Tensor? seqused_k=None, Tensor? dropout_seed=None, *, int max_q, int max_k, float? scale=None, "
+      "bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0, float dropout_p=0) "
+      "-> (Tensor, Tensor, Tensor)");
   // Python implements the first (a registered torch function) and calls the second when one is registered.
   m.def("_registered_activation(Tensor x, int code) -> Tensor");
   m.def("_register_activation(int code) -> ()");

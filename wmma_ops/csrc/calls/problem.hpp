@@ -110,6 +110,8 @@ struct Attention {
   OptTensor sinks = {}, alibi_slopes = {};  // what broadcasts to [batch…, heads]
   int64_t window_left = -1, window_right = -1;
   double softcap = 0;
+  OptTensor dropout_seed = {};  // a number; see kernels/wmma/attention/dropout.hpp
+  double dropout_p = 0;
   // With it q, k and v are [tokens, heads, size], until check makes them [heads, tokens, size]; of pages k and v are
   // [pages, page size, heads, size], and then [pages, heads, page size, size]. batch is the number of sequences, sq and
   // skv are those of the longest.
@@ -124,16 +126,21 @@ struct Attention {
   ScalarType type{};
   // Of sequences each adds the number of its keys less that of its queries to these.
   int64_t diagonal = 0;                // query i stands at key i + diagonal
+  int64_t first_batch = 0;             // the index of the batch's first, to dropout
   std::optional<int64_t> from, up_to;  // query i sees the keys from i + from to i + up_to; without one all on that side
 
   void check();
   Sizes head_sizes() const;  // [batch…, heads]
+  // Dropout keeps a weight whose number of 32 bits is below the one, times the other.
+  unsigned kept_below() const;
+  double kept_factor() const;
 
  private:
   void check_operands();
   void check_sequences();
   void check_pages();
   void check_window();
+  void check_dropout();
   void check_of_heads(const char* name, const Tensor& x) const;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <wmma/attention/dropout.hpp>
 
 #include "cpu/cpu.hpp"
 
@@ -32,6 +33,22 @@ void fill_distances(Tensor& x, const Attention& p, int64_t first) {
 Tensor distances(const Attention& p, ScalarType type, int64_t first, int64_t rows) {
   Tensor x = aten::empty({rows, p.skv}, type);
   type == ScalarType::Double ? fill_distances<double>(x, p, first) : fill_distances<float>(x, p, first);
+  return x;
+}
+
+// Which weights of query rows first … first + rows − 1 are dropped: [batch·heads, rows, Skv].
+Tensor dropped(const Attention& p, int64_t first, int64_t rows) {
+  Tensor x = aten::empty({p.batch * p.heads, rows, p.skv}, ScalarType::Bool);
+  bool* to = static_cast<bool*>(x.mutable_data_ptr());
+  const int64_t seed = *static_cast<const int64_t*>(p.dropout_seed->const_data_ptr());
+  const unsigned threshold = p.kept_below();
+  for (int64_t head = 0; head < p.batch * p.heads; ++head) {
+    const auto batch = static_cast<unsigned>(p.first_batch + head / p.heads);
+    for (int64_t i = first; i < first + rows; ++i) {
+      const auto row = wmma::dropout_row(seed, static_cast<unsigned>(i), static_cast<unsigned>(head % p.heads), batch);
+      for (int64_t j = 0; j < p.skv; ++j) *to++ = !wmma::keeps(row, static_cast<unsigned>(j), threshold);
+    }
+  }
   return x;
 }
 
@@ -107,7 +124,12 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
     Tensor row_lse = aten::add(largest, aten::call("aten::log", "", aten::amax(weights, -1)), -1);
     // 3. out = weights·V; rows that see no key give 0 and −inf
     Tensor row_out = aten::empty({matrices, group * rows, p.ev}, type);
-    aten::bmm_out(row_out, p.sinks ? aten::narrow(weights, 2, 0, p.skv) : weights, v);
+    Tensor of_keys = p.sinks ? aten::narrow(weights, 2, 0, p.skv) : weights;
+    if (p.dropout_p > 0) {
+      aten::masked_fill_(of_keys, aten::reshape(dropped(p, first, rows), {matrices, group * rows, p.skv}), 0);
+    }
+    aten::bmm_out(row_out, of_keys, v);
+    if (p.dropout_p > 0) aten::mul_(row_out, aten::scalar(p.kept_factor()));
     Tensor blind = aten::equal(largest, -INFINITY);
     aten::masked_fill_(row_out, blind, 0);
     aten::masked_fill_(row_lse, blind, -INFINITY);

@@ -93,6 +93,9 @@ std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p) {
     one.window_left = p.window_left;
     one.window_right = p.window_right;
     one.softcap = p.softcap;
+    one.dropout_seed = p.dropout_seed;
+    one.dropout_p = p.dropout_p;
+    one.first_batch = i;
     one.check();
     const auto [own_out, own_lse] = attention(one);
     Tensor to = aten::narrow(aten::transpose(out, 0, 1), 1, starts_q[i], queries);

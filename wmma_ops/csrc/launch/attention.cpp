@@ -38,6 +38,7 @@ AttentionProblem::AttentionProblem(const Attention& p, int64_t place)
   arguments.rules.diagonal = p.diagonal;
   arguments.rules.cap = p.softcap;
   arguments.rules.steepness = p.steepness;
+  if (p.dropout_p > 0) bind_dropout();
   arguments.sq = static_cast<int>(p.sq);
   arguments.skv = static_cast<int>(p.skv);
   arguments.e = static_cast<int>(p.e);
@@ -45,6 +46,17 @@ AttentionProblem::AttentionProblem(const Attention& p, int64_t place)
   arguments.heads = static_cast<int>(p.heads);
   arguments.group = static_cast<int>(p.heads / p.kv_heads);
   if (p.sequences) bind_sequences(*p.sequences);
+}
+
+void AttentionProblem::bind_dropout() {
+  touched.add("dropout_seed", *p_.dropout_seed);
+  arguments.rules.seed = static_cast<const long long*>(p_.dropout_seed->const_data_ptr());
+  arguments.rules.threshold = p_.kept_below();
+  arguments.rules.kept = p_.kept_factor();
+}
+
+void AttentionProblem::move(wmma::PagesArguments& x, int64_t index) const {
+  x.rules.first_batch = static_cast<unsigned>(index * batch.inner_count());
 }
 
 void AttentionProblem::bind_sequences(const Sequences& of) {
@@ -100,7 +112,7 @@ void AttentionProblem::join_batch() {
     argument_bytes = p_.sequences->page_size > 0 ? sizeof(wmma::PagesArguments) : sizeof(wmma::SequencesArguments);
     return;
   }
-  const bool ruled = p_.from || p_.softcap > 0 || v[kSinks].present || v[kSlopes].present;
+  const bool ruled = p_.from || p_.softcap > 0 || p_.dropout_p > 0 || v[kSinks].present || v[kSlopes].present;
   argument_bytes = ruled ? sizeof(wmma::RuledAttentionArguments) : sizeof(wmma::AttentionArguments);
 }
 
@@ -168,6 +180,7 @@ ProblemKey AttentionProblem::key(bool backward) const {
   asks.skv = arguments.skv;
   asks.sequences = p_.sequences.has_value();
   asks.page_size = p_.sequences ? p_.sequences->page_size : 0;
+  asks.drops = p_.dropout_p > 0;
   asks.seen = asks.skv;
   if (p_.from) asks.seen = std::clamp<int64_t>(p_.up_to.value_or(p_.skv - 1) - *p_.from + 1, 1, asks.skv);
   return ProblemKey(asks);

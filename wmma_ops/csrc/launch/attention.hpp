@@ -21,6 +21,9 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::PagesArguments,
   // kOfBatch no rows either.
   void bind(Operand which, const char* name, const Tensor& x, View::Core core = View::kMatrix);
 
+  // What else depends on the outer batch's index.
+  void move(wmma::PagesArguments& x, int64_t index) const;
+
   void join_batch();  // once all are bound: the batch has one dimension in a kernel
 
   ProblemKey key(bool backward) const;
@@ -29,6 +32,7 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::PagesArguments,
   void launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const;
 
  private:
+  void bind_dropout();
   void bind_sequences(const Sequences& of);
   void bind_pages(const Sequences& of);
   int64_t queries_there() const { return p_.sequences ? p_.sequences->tokens_q : p_.sq; }

@@ -127,8 +127,11 @@ struct Operands {
       const View& view = v[which];
       if (view.present) operands[which]->data = view.data + batch.offset(index, view);
     }
+    static_cast<const Problem*>(this)->move(x, index);
     return x;
   }
+
+  void move(Arguments&, int64_t) const {}  // what is no operand and moves: nothing
 
   View v[kCount];
 

@@ -23,6 +23,7 @@ from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of,
 _DELTA_THREADS = 256
 _LEAST_ROWS = 65  # that blocks of waves which interleave or march are for
 _OTHERS = 64  # registers beside sums
+_DRAWN_BYTES = 8  # of a query, by which its weights are dropped
 # (waves, row tiles, others) of 16-bit types by head size and by who owns the rows: the fastest on an H200.
 _MEASURED = {64: {False: (4, 2, 64), True: (4, 2, 32)}, 128: {False: (4, 2, 32), True: (4, 1, 64)}}
 # Of marching.hpp (waves, others, groups ahead, kept rows), by head size and by who owns the rows: no register is spilled.
@@ -52,6 +53,7 @@ class OwnerConfig:
     kept: int = 2  # marching: of the owned rows, that are in registers: of none, of Q or K, of g_out or V too
     sums_delta: bool = False  # interleaved, marching: of its queries, for the kernel behind it
     corrects: bool = False  # weights, beside a mask of numbers
+    drops: bool = False  # some of them
 
     @property
     def interleaved(self) -> bool:
@@ -101,6 +103,7 @@ def shared_bytes(config: OwnerConfig, target: arch.Target, element: torch.dtype,
         buffer += (1 + config.owns_keys) * tile_bytes(target, config.slice, config.others, size)
     if config.owns_keys:
         buffer += (3 if config.corrects else 2) * config.others * (8 if size == 8 else 4)
+        buffer += config.others * _DRAWN_BYTES if config.drops else 0
     total += buffer * (2 if config.asynchronous else 1)
     return total + (0 if step.stays else 2 * tile_bytes(target, rows, config.others, size))
 
@@ -137,7 +140,9 @@ def candidates(problem: AttentionProblem, target: arch.Target, owns_keys: bool) 
             whole = part == widest and problem.e == problem.ev and depth == up(depth, step.whole)
             asynchronous = target.vendor == "nvidia" and size == 2 and whole and orders == {"e"} and vecs == {8}
             shape = (waves, tiles_m, others, depth, value_depth, part)
-            config = OwnerConfig(owns_keys, *shape, asynchronous, 1, corrects=problem.mask not in (None, torch.bool))
+            config = OwnerConfig(
+                owns_keys, *shape, asynchronous, 1, corrects=problem.mask not in (None, torch.bool), drops=problem.drops
+            )
             shared = shared_bytes(config, target, element, lanes)
             if shared <= target.lds_bytes:
                 held = int(registers(config, target, element, lanes) * 1.25)
@@ -164,6 +169,7 @@ def _goes_by_tiles(problem: AttentionProblem, owns_keys: bool) -> bool:
         problem.dtype.itemsize == 2
         and problem.mask is None
         and not problem.scored
+        and not problem.drops
         and not problem.sequences
         and not problem.wide
         and {problem.e, problem.ev} <= {64, 128}

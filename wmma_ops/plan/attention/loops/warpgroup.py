@@ -73,7 +73,8 @@ def takes(problem: AttentionProblem, target: arch.Target) -> bool:
     along = (problem.q_order, problem.k_order, problem.v_order) == ("e", "e", "e")
     whole = (problem.q_vec, problem.k_vec, problem.v_vec) == (8, 8, 8)
     fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31
-    return target.name == "sm_90a" and problem.dtype.itemsize == 2 and along and whole and fits
+    plain = problem.dtype.itemsize == 2 and not problem.drops
+    return target.name == "sm_90a" and plain and along and whole and fits
 
 
 def candidates(problem: AttentionProblem, target: arch.Target) -> list[WarpgroupConfig]:
