@@ -108,6 +108,7 @@ class AttentionCase(Case):
     softcap: float = 0.0
     sinks: str | None = None  # heads, each (by batch and head), own (in q's type); slopes likewise
     slopes: str | None = None
+    dropout: float = 0.0
     special: str | None = None  # nan_q, inf_k, nan_sink, inf_sink, no_sink (of one head −∞)
     seed: int = 0
 
@@ -134,6 +135,7 @@ class VarlenAttentionCase(Case):
     softcap: float = 0.0
     sinks: str | None = None  # heads, own (in q's type); slopes likewise
     slopes: str | None = None
+    dropout: float = 0.0
     seed: int = 0
 
 
@@ -542,10 +544,35 @@ def _rules():
         # Keys that are split, few of which a window leaves.
         yield AttentionCase(heads=4, kv_heads=1, sq=2, skv=1500, e=16, window=(200, 0), **every)
         yield AttentionCase(heads=2, sq=3, skv=1500, e=16, window=(900, -1), dtype=dtype, sinks="heads")
+    yield from _dropped()
     # Whole tiles between those that a window ends in.
     for dtype, window in itertools.product(("float16", "bfloat16"), ((70, 20), (150, -1), (-1, 100), (200, 0))):
         yield AttentionCase(heads=1, sq=300, skv=333, e=64, dtype=dtype, window=window, scale=2.0, sinks="heads")
         yield AttentionCase(heads=2, kv_heads=1, sq=150, skv=333, e=128, dtype=dtype, window=window, softcap=20.0)
+
+
+def _dropped():
+    """Dropout, beside every other rule and in every way through the scores."""
+    lengths = ((9, 12), (33, 20), (1, 70), (140, 150))
+    beside = ({}, {"causal": "bottom_right"}, {"mask": "blind"}, {"mask": "float", "sinks": "heads"})
+    beside = (*beside, {"softcap": 2.0, "slopes": "own", "window": (7, 2)})
+    for i, (dtype, (sq, skv), rules) in enumerate(itertools.product(FLOATS, lengths, beside)):
+        yield AttentionCase(
+            batch=1 + i % 2,
+            heads=4,
+            kv_heads=(None, 2, 1)[i % 3],
+            sq=sq,
+            skv=skv,
+            e=(16, 40, 64, 17)[i % 4],
+            ev=(None, 24)[i % 7 == 0],
+            dtype=dtype,
+            layout=("bhsd", "bshd", "column")[i % 3],
+            dropout=(0.1, 0.5, 0.9)[i % 3],
+            **rules,
+        )
+    for dtype in FLOATS:  # split keys, and nothing at all
+        yield AttentionCase(heads=4, kv_heads=1, sq=2, skv=1500, dtype=dtype, dropout=0.3)
+        yield AttentionCase(sq=4, skv=0, dtype=dtype, dropout=0.3)
 
 
 def _packed():
@@ -584,6 +611,7 @@ def _packed():
                 {"sinks": "heads"},
                 {"slopes": "own"},
                 {"softcap": 50.0, "sinks": "own", "slopes": "heads"},
+                {"dropout": 0.4, "sinks": "heads"},
             )
         ):
             yield VarlenAttentionCase(

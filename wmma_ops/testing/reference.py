@@ -22,6 +22,7 @@ bounds of both add up. int8 products are exact. From there on:
 The bound of each element follows from its own operands' magnitudes: |A|·|B| is computed as the result is.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -197,6 +198,34 @@ def gemm_gemm(
     return s.rounded(out)
 
 
+def dropped_by(seed: int, p: float, shape: tuple[int, ...], first_batch: int = 0) -> tuple[torch.Tensor, float]:
+    """Which weights of ``[..., heads, queries, keys]`` dropout keeps, and what it multiplies them by: a row's two words are
+    Philox4x32-10's of its indices, a key's number theirs mixed by lowbias32's rounds."""
+    import numpy as np  # which has words without a sign
+
+    *batch, heads, queries, keys = shape
+    words, word = math.prod(batch) * heads * queries, np.uint64(0xFFFFFFFF)
+    head_of_all, query = np.divmod(np.arange(words, dtype=np.uint64), np.uint64(queries))
+    batch_of, head = np.divmod(head_of_all, np.uint64(heads))
+    x = [query, head, batch_of + np.uint64(first_batch), np.zeros_like(query)]
+    with np.errstate(over="ignore"):
+        for step in range(10):
+            low, high = (seed + step * 0x9E3779B9) % 2**32, ((seed >> 32) + step * 0xBB67AE85) % 2**32
+            first, second = x[0] * np.uint64(0xD2511F53), x[2] * np.uint64(0xCD9E8D57)
+            x = [
+                (second >> np.uint64(32)) ^ x[1] ^ np.uint64(low),
+                second & word,
+                (first >> np.uint64(32)) ^ x[3] ^ np.uint64(high),
+                first & word,
+            ]
+        one, two = (x[i].astype(np.uint32)[:, None] for i in range(2))
+        number = np.arange(keys, dtype=np.uint32) ^ one
+        number = (number ^ (number >> np.uint32(16))) * np.uint32(0x7FEB352D)
+        number = (number ^ (number >> np.uint32(15)) ^ two) * np.uint32(0x846CA68B)
+    below = min(max(round((1 - p) * 2**32), 1), 2**32 - 1)
+    return torch.from_numpy(number < np.uint32(below)).reshape(shape), 2**32 / below
+
+
 def attention(
     t: dict,
     *,
@@ -204,6 +233,8 @@ def attention(
     scale: float | None = None,
     softcap: float | None = None,
     window: tuple[int, int] = (-1, -1),
+    dropout: float = 0.0,
+    first_batch: int = 0,
 ) -> tuple[Value, Value]:
     """out and lse. Weights are at most 1 and add up to 1, so the errors of scores enter as follows.
 
@@ -263,12 +294,20 @@ def attention(
     total = torch.where(blind, 1.0, weights.sum(-1, keepdim=True))
     lse = torch.where(blind, -torch.inf, largest + total.log()).squeeze(-1)
     weights = weights / total
+    if dropout:
+        kept, factor = dropped_by(int(t["dropout_seed"]), dropout, (*q.shape[:-1], skv), first_batch)
+        weights[..., :skv] = torch.where(kept, weights[..., :skv] * factor, 0.0)
+        # Relative to a larger weight that is dropped, those that are kept may have no digits left in the operands' type.
+        least = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps / 2
+        lost = torch.where(kept & (weights[..., :skv] > 0), least * factor / total, 0.0)
     out = torch.matmul(weights, v)
     n = s.x.shape[-1]
     # exp, sum and division: n + 16 roundings; the weights' own rounding: unit(dtype)
     spread = torch.expm1(2 * delta).unsqueeze(-1) + (2 * n + 16) * u + unit(dtype)
     finite_v = torch.where(v.isfinite(), v.abs(), 0.0)
     error = spread * torch.matmul(torch.where(weights.isfinite(), weights, 0.0), finite_v)
+    if dropout:
+        error = error + torch.matmul(lost, finite_v[..., :skv, :])
     lse_error = delta + (n + 16) * u + u * 4 * torch.where(lse.isfinite(), lse.abs(), 0.0)
     if t.get("later_sinks") is not None:
         sinks = t["later_sinks"].double()

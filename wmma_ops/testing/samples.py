@@ -45,6 +45,9 @@ class Sample:
                 rows = (made["cu_seq_q"].shape[0] - 1, shape[1])
                 made[name] = torch.randint(self.shapes["key"][0], rows, generator=generator, dtype=torch.int32)
                 continue
+            if name == "dropout_seed":
+                made[name] = torch.full(shape, 2**40 + 7)
+                continue
             if self.op == "scaled_mm" and name in ("a", "b"):
                 made[name] = torch.randint(-9, 9, shape, generator=generator, dtype=torch.int8)
                 continue
@@ -145,6 +148,11 @@ SAMPLES = (
         {"window_left": 2, "window_right": 1, "softcap": 1.5},
     ),
     Sample("attention", {"q": (2, 3, 4), "k": (2, 5, 4), "v": (2, 5, 3), "mask": (3, 5), "sinks": (2,)}),
+    Sample(
+        "attention",
+        {"q": (2, 3, 4), "k": (1, 5, 4), "v": (1, 5, 3), "dropout_seed": (1,)},
+        {"dropout_p": 0.4, "enable_gqa": True, "is_causal": 2},
+    ),
     Sample(
         "varlen_attention",
         {"query": (4, 2, 2), "key": (5, 2, 2), "value": (5, 2, 3), "cu_seq_q": (3,), "cu_seq_k": (3,)},

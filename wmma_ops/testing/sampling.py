@@ -83,6 +83,7 @@ def _attention_features(case: AttentionCase) -> Iterator[tuple]:
     yield "attention", "window beside whole tiles", case.window[0] >= 0 and case.sq > 200
     for name in ("sinks", "slopes"):
         yield "attention", name, getattr(case, name)
+    yield "attention", "dropout", case.dropout > 0, case.mask is not None
     yield "attention", "softcap", case.softcap > 0, case.dtype in ("float32", "float64")
 
 

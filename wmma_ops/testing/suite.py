@@ -280,6 +280,8 @@ def _attention_operands(case: AttentionCase, generator) -> dict:
     for special, value in (("nan_sink", torch.nan), ("inf_sink", torch.inf), ("no_sink", -torch.inf)):
         if case.special == special:
             t["sinks"][0] = value
+    if case.dropout:
+        t["dropout_seed"] = _dropout_seed(generator)
     if case.special == "nan_q":
         _poison(t["q"], float("nan"))
     if case.special == "inf_k":
@@ -330,7 +332,13 @@ def _varlen_operands(case: VarlenAttentionCase, generator) -> dict:
         if kind := getattr(case, name):
             x = _values(generator, (case.heads,), dtype if kind == "own" else accumulator(dtype))
             t[argument] = x.abs() / 4 if name == "slopes" else x
+    if case.dropout:
+        t["dropout_seed"] = _dropout_seed(generator)
     return t
+
+
+def _dropout_seed(generator) -> Tensor:
+    return torch.randint(-(2**63), 2**63 - 1, (1,), generator=generator)
 
 
 def _block_table(generator, pages: list[int]) -> tuple[Tensor, int]:
@@ -364,7 +372,7 @@ def call(case, t: dict, implementation: dict[str, Callable]) -> tuple[Tensor, ..
             )
         )
     if isinstance(case, VarlenAttentionCase):
-        rules = {"window_size": case.window, "softcap": case.softcap, "scale": case.scale}
+        rules = {"window_size": case.window, "softcap": case.softcap, "scale": case.scale, "dropout_p": case.dropout}
         longest = {"max_q": max(case.queries, default=0), "max_k": max(case.keys, default=0)}
         if case.page_size is not None:
             longest["max_k"] = None
@@ -397,8 +405,9 @@ def call(case, t: dict, implementation: dict[str, Callable]) -> tuple[Tensor, ..
 
 def _rules_of(case: AttentionCase, t: dict) -> dict:
     """What is asked for, and no more: implementations may know less."""
-    given = {"window": case.window, "softcap": case.softcap} | {name: t.get(name) for name in ("sinks", "alibi_slopes")}
-    defaults = {"window": (-1, -1), "softcap": 0.0}
+    given = {"window": case.window, "softcap": case.softcap, "dropout_p": case.dropout}
+    given |= {name: t.get(name) for name in ("sinks", "alibi_slopes", "dropout_seed")}
+    defaults = {"window": (-1, -1), "softcap": 0.0, "dropout_p": 0.0}
     return {name: x for name, x in given.items() if isinstance(x, torch.Tensor) or x != defaults.get(name)}
 
 
@@ -410,7 +419,7 @@ def _as_asked(scale: Tensor, kind: str | None, one: int) -> Tensor:
 def expected(case, t: dict) -> tuple[reference.Value, ...]:
     """The float64 results with their bounds."""
     if isinstance(case, AttentionCase):
-        options = {"window": case.window, "softcap": case.softcap or None}
+        options = {"window": case.window, "softcap": case.softcap or None, "dropout": case.dropout}
         return reference.attention(t, causal=case.causal, scale=case.scale, **options)
     if isinstance(case, VarlenAttentionCase):
         return _varlen_expected(case, t)
@@ -451,8 +460,9 @@ def _varlen_expected(case: VarlenAttentionCase, t: dict) -> tuple[reference.Valu
 
         own = {"q": t["query"][rows], "k": seen(t["key"]), "v": seen(t["value"])}
         own = {name: x.transpose(0, 1) for name, x in own.items()}
-        own |= {name: t[name] for name in ("sinks", "alibi_slopes")}
-        parts = reference.attention(own, scale=case.scale, window=case.window, softcap=case.softcap or None)
+        own |= {name: t.get(name) for name in ("sinks", "alibi_slopes", "dropout_seed")}
+        rules = {"window": case.window, "softcap": case.softcap or None, "dropout": case.dropout}
+        parts = reference.attention(own, scale=case.scale, first_batch=i, **rules)
         for whole, part in zip((out, lse), parts, strict=True):
             whole.x[:, rows], whole.error[:, rows] = part.x, part.error
     return reference.Value(out.x.transpose(0, 1), out.error.transpose(0, 1)), lse
@@ -474,7 +484,7 @@ def torch_result(case, t: dict) -> Tensor | None:
             return None
         if case.mask == "far" and dtype == torch.float16:
             return None  # which has no such numbers
-        if case.window != (-1, -1) or case.softcap or case.sinks or case.slopes:
+        if case.window != (-1, -1) or case.softcap or case.sinks or case.slopes or case.dropout:
             return None  # which it has not
         mask = None if t["mask"] is None else own(t["mask"]).expand(case.batch, case.heads, case.sq, case.skv)
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):

@@ -17,7 +17,8 @@ def rules_header(problem: AttentionProblem) -> str:
 
 def rules_type(problem: AttentionProblem) -> str:
     flags = [str(flag).lower() for flag in (problem.windowed, problem.capped)]
-    rules = f"wmma::ScoreRules<{', '.join([*flags, CPP[problem.sinks], CPP[problem.slopes], *(['true'] if problem.drops else [])])}>"
+    drops = ["true"] if problem.drops else []
+    rules = f"wmma::ScoreRules<{', '.join([*flags, CPP[problem.sinks], CPP[problem.slopes], *drops])}>"
     if problem.page_size:
         return f"wmma::PageRules<{rules}, {problem.page_size}>"
     return f"wmma::SequenceRules<{rules}>" if problem.sequences else rules

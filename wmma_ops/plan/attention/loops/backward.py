@@ -140,9 +140,8 @@ def candidates(problem: AttentionProblem, target: arch.Target, owns_keys: bool) 
             whole = part == widest and problem.e == problem.ev and depth == up(depth, step.whole)
             asynchronous = target.vendor == "nvidia" and size == 2 and whole and orders == {"e"} and vecs == {8}
             shape = (waves, tiles_m, others, depth, value_depth, part)
-            config = OwnerConfig(
-                owns_keys, *shape, asynchronous, 1, corrects=problem.mask not in (None, torch.bool), drops=problem.drops
-            )
+            corrects = problem.mask not in (None, torch.bool)
+            config = OwnerConfig(owns_keys, *shape, asynchronous, 1, corrects=corrects, drops=problem.drops)
             shared = shared_bytes(config, target, element, lanes)
             if shared <= target.lds_bytes:
                 held = int(registers(config, target, element, lanes) * 1.25)
