@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from diffusers import DiTTransformer2DModel, FluxTransformer2DModel, UNet2DConditionModel
 from diffusers.models.attention import FeedForward
 from diffusers.models.attention_processor import AttnProcessor
+from dropped import attend
 from layer_models import assert_no_worse, exact, results
 from op_counts import TORCHS_ATTENTION, ran
 from torch.overrides import BaseTorchFunctionMode
@@ -129,7 +130,11 @@ def test_a_wrong_attention_is_noticed(monkeypatch):
     before = _run(model, inputs)
     swap_processors(model)
     right = rules.attention
-    monkeypatch.setattr(rules, "attention", lambda q, k, v, mask, *options: right(q, k, v, None, *options))
+
+    def wrong(q, k, v, mask=None, *args, **options):
+        return right(q, k, v, None, *args, **options)
+
+    monkeypatch.setitem(AttentionMode._table, F.scaled_dot_product_attention, ("scaled_dot_product_attention", wrong))
     assert (_run(model, inputs)[0] - before[0]).abs().max() > 1e-3
 
 
@@ -216,7 +221,8 @@ def test_the_mode_is_torchs_attention(options, kv_heads):
                 with AttentionMode(calls):
                     out = F.scaled_dot_product_attention(*inputs, **options, enable_gqa=kv_heads < 4)
             else:
-                out = F.scaled_dot_product_attention(*inputs, **options, enable_gqa=kv_heads < 4)
+                torchs = attend if "dropout_p" in options else F.scaled_dot_product_attention
+                out = torchs(*inputs, **options, enable_gqa=kv_heads < 4)
         outs.append((out, torch.autograd.grad(out.square().sum(), inputs)))
     assert (calls.taken, calls.left) == (1, [])
     torch.testing.assert_close(*outs, rtol=1e-4, atol=1e-5)
@@ -227,7 +233,7 @@ def test_the_mode_is_torchs_attention(options, kv_heads):
     [
         (((2, 4, 6, 8), (1, 4, 6, 8)), {}, "its batches differ in size"),
         (((2, 4, 6, 8), (2, 2, 6, 8)), {"dropout_p": 0.5, "enable_gqa": False}, "its heads differ in number"),
-        (((6, 8), (6, 8)), {"dropout_p": 0.5}, "it has dropout and no heads"),
+        (((6, 8), (6, 8)), {"dropout_p": 1.0}, "its dropout is 1.0"),
     ],
 )
 def test_the_mode_leaves_to_torch_what_ours_does_not_take(shapes, options, reason):

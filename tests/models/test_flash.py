@@ -10,6 +10,8 @@ from torch._subclasses import FakeTensorMode
 import wmma_ops
 from wmma_ops import torch_internals
 from wmma_ops.integrations import flash
+from wmma_ops.ops.dropout import new_seed
+from wmma_ops.testing import reference
 
 ON_THE_CPU = "wmma, on the CPU"
 IS_KNOWN = hasattr(nn.attention, "restore_flash_attention_impl")  # torch 2.10 has the way there, and none back
@@ -42,8 +44,8 @@ def _packed(*, queries=(3, 0, 6, 1), keys=(5, 2, 6, 4), heads=(4, 2), size=8, dt
     return tensors, (*ends, max(queries), max(keys))
 
 
-def _expected(tensors, where, *, causal=False, window=(-1, -1), scale=None, used=None):
-    """Sequence by sequence, in float64."""
+def _expected(tensors, where, *, causal=False, window=(-1, -1), scale=None, used=None, drop=None):
+    """Sequence by sequence, in float64. `drop`: the seed and the share."""
     (cu_q, cu_k, _, _), outs = where, []
     for i in range(len(cu_q) - 1):
         q, k, v = (
@@ -61,6 +63,9 @@ def _expected(tensors, where, *, causal=False, window=(-1, -1), scale=None, used
         scores = q @ k.repeat_interleave(groups, 0).mT * (q.shape[-1] ** -0.5 if scale is None else scale)
         weights = torch.softmax(scores.masked_fill(~seen, -torch.inf), -1)
         weights = weights.masked_fill(~seen.any(-1, keepdim=True), 0)
+        if drop is not None:
+            kept, factor = reference.dropped_by(*drop, weights.shape, first_batch=i)
+            weights = torch.where(kept, weights * factor, 0.0)
         outs.append((weights @ v.repeat_interleave(groups, 0)).transpose(0, 1))
     return torch.cat(outs)
 
@@ -266,8 +271,60 @@ def test_compiled(active):
     torch.testing.assert_close(grads, torch.autograd.grad(want.sum(), tensors))
 
 
+def _dropped(function, *args):
+    """What it gives, and the seed that it drew."""
+    torch.manual_seed(11)
+    got = function(*args)
+    torch.manual_seed(11)
+    return got, int(new_seed(torch.device("cpu")))
+
+
+@known
+@pytest.mark.parametrize("causal", [False, True])
+def test_dropout_of_packed_sequences(active, causal):
+    """Backward is given the numbers that forward left."""
+    tensors, where = _packed()
+    given = [x.detach() for x in tensors]
+    call = aten._flash_attention_forward
+    (out, lse, state, offset, _), seed = _dropped(call, *given, *where, 0.4, causal, False)
+    want = _expected(tensors, where, causal=causal, drop=(seed, 0.4))
+    torch.testing.assert_close(out.double(), want, rtol=1e-5, atol=1e-5)
+    g = torch.randn_like(out)
+    got = aten._flash_attention_backward(g, *given, out, lse, *where, 0.4, causal, state, offset)
+    torch.testing.assert_close(got, torch.autograd.grad(want, tensors, g.double()), rtol=1e-4, atol=1e-4)
+    assert not flash.left
+
+
+@known
+def test_dropout_of_scaled_dot_product_attention(active):
+    given = [torch.randn(2, 4, 9, 8) for _ in range(3)]
+    call = aten._scaled_dot_product_flash_attention
+    (out, lse, _, _, sq, skv, state, offset, _), seed = _dropped(call, *given, 0.3, True)
+    tensors = [x.double().requires_grad_() for x in given]
+    kept, factor = reference.dropped_by(seed, 0.3, (2, 4, 9, 9))
+    seen = torch.ones(9, 9, dtype=torch.bool).tril()
+    weights = (tensors[0] @ tensors[1].mT / 8**0.5).masked_fill(~seen, -torch.inf).softmax(-1)
+    want = torch.where(kept, weights * factor, 0.0) @ tensors[2]
+    torch.testing.assert_close(out.double(), want, rtol=1e-5, atol=1e-5)
+    g = torch.randn_like(out)
+    back = aten._scaled_dot_product_flash_attention_backward
+    got = back(g, *given, out, lse, None, None, sq, skv, 0.3, True, state, offset)
+    grads = [x.float() for x in torch.autograd.grad(want, tensors, g.double())]
+    torch.testing.assert_close(list(got), grads, rtol=1e-4, atol=1e-4)
+
+
+@known
+def test_what_does_not_go_with_dropout(active):
+    """To torch's forward ours would be the backward."""
+    tensors, where = _packed()
+    with pytest.raises(RuntimeError, match="asks for the mask of its dropout, beside dropout; takes one of the two"):
+        aten._flash_attention_forward(*tensors, *where, 0.4, False, True)
+    with pytest.raises(RuntimeError, match=r"it has slopes, .* beside dropout"):
+        aten._flash_attention_forward(*tensors, *where, 0.4, False, False, alibi_slopes=torch.ones(4))
+
+
 LEFT = {
-    "dropout": ({"dropout_p": 0.5}, "it has dropout"),
+    "everything dropped": ({"dropout_p": 1.0}, "its dropout is 1.0"),
     "debugging": ({"return_debug_mask": True}, "it asks for the mask of its dropout"),
     "slopes": ({"alibi_slopes": torch.ones(4)}, "it has slopes"),
     "pages": ({"block_table": torch.zeros(4, 1, dtype=torch.int32)}, "its keys are in pages that ours does not take"),
@@ -306,7 +363,7 @@ def test_left_to_torch(name):
         assert args[-3:] == (dropout, True, debugging)
         assert kwargs.keys() == {"scale", *options}
         assert [(operator, reason in why) for operator, why in flash.left] == [("_flash_attention_forward", True)]
-        if name == "dropout":
+        if name == "everything dropped":
             short, where = _packed()
             aten._flash_attention_forward(*short, *where, 0.0, True, False)
             assert len(got) == 1
@@ -342,11 +399,11 @@ def test_words_of_a_later_torch_are_left_to_it(monkeypatch):
 def test_backward_leaves_what_forward_left(active):
     tensors, where = _packed(heads=(4, 4))
     q, k, v = (x.detach() for x in tensors)
-    with pytest.raises(RuntimeError, match="_flash_attention_backward: it has dropout, which is left to torch"):
-        aten._flash_attention_backward(q, q, k, v, q, q[:, :, 0].mT, *where, 0.5, True, q, q)
+    with pytest.raises(RuntimeError, match=r"_flash_attention_backward: its dropout is 1\.0, which is left to torch"):
+        aten._flash_attention_backward(q, q, k, v, q, q[:, :, 0].mT, *where, 1.0, True, q, q)
     q = q.view(2, 4, 5, 8)
-    with pytest.raises(RuntimeError, match="_scaled_dot_product_flash_attention_backward: it has dropout"):
-        aten._scaled_dot_product_flash_attention_backward(q, q, q, q, q, q[..., 0], None, None, 5, 5, 0.5, True, q, q)
+    with pytest.raises(RuntimeError, match="_scaled_dot_product_flash_attention_backward: its dropout is"):
+        aten._scaled_dot_product_flash_attention_backward(q, q, q, q, q, q[..., 0], None, None, 5, 5, 1.0, True, q, q)
     assert not flash.taken
 
 
@@ -360,6 +417,11 @@ def test_is_refused_by_name_what_neither_takes(active):
 # Wrong on purpose: each has to be noticed by the checks above.
 
 WRONG = {
+    "backward drops by another seed": (
+        "_seed_of",
+        lambda state, dropout: torch.ones(1, dtype=torch.int64),
+        lambda: test_dropout_of_packed_sequences(None, False),
+    ),
     "windows are not passed on": ("_side", lambda size: -1, lambda: test_varlen_attn(None, (2, 0))),
     "the first query stands at the first key": (
         "_causal",
@@ -381,10 +443,3 @@ def test_is_caught(active, monkeypatch, name):
     monkeypatch.setattr(flash, attribute, wrong)
     with pytest.raises(AssertionError):
         check()
-
-
-@known
-def test_dropout_that_is_left_out_is_caught(monkeypatch):
-    monkeypatch.setattr(flash, "_refusal", lambda *_: None)
-    with pytest.raises(AssertionError):
-        test_left_to_torch("dropout")

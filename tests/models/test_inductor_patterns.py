@@ -558,7 +558,7 @@ def test_leaves_attention_that_broadcasts(shapes, why):
 def test_leaves_attention_with_dropout():
     compiled = Compiled(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, dropout_p=0.5))
     compiled(*(_x(*shape) for shape in HEADS))
-    assert [entry.reason for entry in compiled.report.left] == ["dropout is on, which ours has not"]
+    assert [entry.reason for entry in compiled.report.left] == ["dropout is on, which torch is to draw"]
 
 
 def test_dropout_in_training_stays_between():

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
 import torch.nn.functional as F
+from dropped import attend
 from op_counts import ran
 from torch import nn
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention, noop_mask
@@ -56,6 +57,21 @@ def _sdpa(*args, **options):
     return lambda: F.scaled_dot_product_attention(*args, **options)
 
 
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"attn_mask": torch.eye(6)}], ids=str)
+def test_dropout(options):
+    """The one that is drawn, with its gradients."""
+    given = [x.clone().requires_grad_() for x in (Q, Q, Q)]
+    torch.manual_seed(3)
+    with wmma_ops.swapped() as calls:
+        got = F.scaled_dot_product_attention(*given, dropout_p=0.4, **options)
+        grads = torch.autograd.grad(got.square().sum(), given)
+    assert not calls.left
+    torch.manual_seed(3)
+    want = attend(*given, dropout_p=0.4, **options)
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(grads, torch.autograd.grad(want.square().sum(), given))
+
+
 LEFT = {
     "integers": (lambda: A.long() @ B.long(), "its first argument is int64"),
     "int8": (lambda: A.to(torch.int8) @ B.to(torch.int8), "its first argument is int8"),
@@ -64,7 +80,7 @@ LEFT = {
     "complex": (lambda: torch.addmm(C.cfloat(), A.cfloat(), B.cfloat(), alpha=1j), "its first argument is complex64"),
     "subclass": (lambda: A.as_subclass(_Mine) @ B, "its first argument is a _Mine"),
     "einsum": (lambda: torch.einsum("ij,jk->ik", A, B), "within one function"),
-    "dropout": (_sdpa(Q, Q, Q, dropout_p=0.5), "it has dropout"),
+    "everything dropped": (_sdpa(Q, Q, Q, dropout_p=1.0), "its dropout is 1.0"),
     "causal and mask": (_sdpa(Q, Q, Q, torch.zeros(6, 6), is_causal=True), "it is causal and has a mask"),
     "batches": (_sdpa(Q[:1], Q, Q), "its batches differ in size"),
     "heads": (_sdpa(Q[:, :1], Q, Q), "its heads differ in number"),

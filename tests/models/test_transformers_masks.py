@@ -163,8 +163,8 @@ def test_the_words_alone_say_it(made):
 def test_what_packed_sequences_do_not_go_with():
     module = torch.nn.Identity().train()
     q = torch.randn(1, 2, sum(LENGTHS), 8)
-    with pytest.raises(ValueError, match="cu_seq_lens_q without a mask, with dropout"):
-        attention_forward(module, q, q, q, None, dropout=0.5, **_words())
+    with pytest.raises(ValueError, match="cu_seq_lens_q without a mask, with attention weights, a bias"):
+        attention_forward(module, q, q, q, None, position_bias=torch.zeros(1, 2, q.shape[2], q.shape[2]), **_words())
     with pytest.raises(ValueError, match="a block table"):
         attention_forward(module, q, q, q, None, block_table=torch.zeros(1), **_words())
 

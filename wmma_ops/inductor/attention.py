@@ -17,7 +17,7 @@ def read(node: Node, order: Order) -> Rewrite | str:
         return "scaled_dot_product_attention has arguments that ours does not take"
     q, k, v, mask = (given[name] for name in ("query", "key", "value", "attn_mask"))
     if given["dropout_p"] != 0:
-        return "dropout is on, which ours has not"
+        return "dropout is on, which torch is to draw"
     if not isinstance(given["is_causal"], bool) or not isinstance(given["enable_gqa"], bool):
         return "is_causal or enable_gqa is not known when the graph is made"
     scale = nodes.number(given["scale"])

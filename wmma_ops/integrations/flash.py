@@ -8,7 +8,7 @@ From then on, what torch calls for SDPA's flash backend, for `torch.nn.attention
 tensors on a GPU is ours, forward and backward; `restore_flash_attention_impl()` undoes it. Importing wmma_ops makes the name
 known, no more. SDPA chooses among its backends as before: `sdpa_kernel(SDPBackend.FLASH_ATTENTION)` has it take this one.
 
-A call that ours does not take (dropout, slopes) goes to torch's own kernel, and `left` counts it with its reason.
+A call that ours does not take (slopes, `num_splits`) goes to torch's own kernel, and `left` counts it with its reason.
 """
 
 import inspect
@@ -21,11 +21,13 @@ import torch.nn.attention
 from wmma_ops import torch_internals
 from wmma_ops.ops import autograd
 from wmma_ops.ops import functions as ops
+from wmma_ops.ops.dropout import new_seed
 from wmma_ops.ops.sizes import WIDEST_HEAD
 from wmma_ops.ops.types import name as type_name
 
 Tensor = torch.Tensor
 NAME = "wmma"
+_MASK_ASKED = "it asks for the mask of its dropout"
 _TYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 taken: Counter[str] = Counter()  # by torch's operator
@@ -102,15 +104,22 @@ def _put(library: torch.library.Library, operator, kernel, device: str) -> None:
 # gradients recorded or not.
 
 
-def _refusal(query: Tensor, key: Tensor, value: Tensor, dropout: float, asks_mask: bool = False) -> str | None:
+def _refusal(query: Tensor, key: Tensor, value: Tensor, dropout: float) -> str | None:
     """What forward and backward both find, so that one's results never meet the other's."""
-    if dropout > 0:
-        return "it has dropout"
+    if not 0 <= dropout < 1:
+        return f"its dropout is {dropout}"
     if query.dtype not in _TYPES or not query.dtype == key.dtype == value.dtype:
         return f"its tensors are {type_name(query.dtype)}; taken are float16, bfloat16, float32, one for all"
     if value.shape[-1] != query.shape[-1] or not 0 < query.shape[-1] <= WIDEST_HEAD:
         return f"its head size is not one for all, from 1 to {WIDEST_HEAD}"
-    return "it asks for the mask of its dropout" if asks_mask else None
+    return None
+
+
+def _left(reason: str, dropout: float) -> str:
+    """Of what forward alone finds. Its backward would be ours, which knows no dropout of torch's."""
+    if dropout > 0:
+        raise RuntimeError(f"wmma: flash attention: {reason}, beside dropout; takes one of the two")
+    return reason
 
 
 def _forward(
@@ -134,7 +143,10 @@ def _forward(
     num_splits=None,
 ):
     """``[batch, length, heads, size]``, or packed sequences where `cum_seq_q` is given, their keys in pages or not."""
-    reason = _refusal(query, key, value, dropout_p, return_debug_mask)
+    if (reason := _refusal(query, key, value, dropout_p)) is not None:
+        return reason
+    if return_debug_mask:
+        reason = _MASK_ASKED
     if reason is None and alibi_slopes is not None:
         reason = "it has slopes, of which its backward is not told"  # nor of seqused_k, whose callers refuse gradients
     if reason is None and block_table is not None:
@@ -150,8 +162,10 @@ def _forward(
     if reason is None and seqused_k is not None and cum_seq_q is None:
         reason = "it uses a part of the keys, without being packed"
     if reason is not None:
-        return reason
+        return _left(reason, dropout_p)
+    seed, *unused = _drawn(query, dropout_p)
     options = {"scale": scale, "enable_gqa": query.shape[-2] != key.shape[-2]}
+    options |= {"dropout_p": dropout_p, "dropout_seed": seed}
     window = (_side(window_size_left), _side(window_size_right))
     with torch.no_grad():
         if cum_seq_q is None:
@@ -163,7 +177,7 @@ def _forward(
             options |= {"seqused_k": seqused_k, "block_table": block_table}
             window = (window[0], 0 if is_causal else window[1])
             out, lse = ops.varlen_attention(*packed, window_size=window, **options)
-    return _laid_out(out, query), lse, *_unused(query)
+    return _laid_out(out, query), lse, *unused
 
 
 def _forward_into(out, *args, **kwargs):
@@ -198,12 +212,14 @@ def _backward(
         return reason
     options = {"scale": scale, "enable_gqa": query.shape[-2] != key.shape[-2], "window_left": _side(window_size_left)}
     right = _side(window_size_right)
+    options["dropout_p"], seed = dropout_p, _seed_of(rng_state, dropout_p)
     if cum_seq_q is None:
         g, q, k, v, o = (x.transpose(1, 2) for x in (grad_out, query, key, value, out))
-        grads = _dense_gradients(g, q, k, v, o, logsumexp, is_causal, window_right=right, **options)
+        grads = _dense_gradients(g, q, k, v, o, logsumexp, seed, is_causal, window_right=right, **options)
         grads = [x.transpose(1, 2) for x in grads]
     else:
         tensors = {"query": query, "key": key, "value": value, "cu_seq_q": cum_seq_q, "cu_seq_k": cum_seq_k}
+        tensors["dropout_seed"] = seed
         options |= {"max_q": max_q, "max_k": max_k, "window_right": 0 if is_causal else right}
         beside = ("sinks", "alibi_slopes", "seqused_k")
         grads = _gradients(autograd.varlen_attention_gradients, grad_out, tensors, beside, (out, logsumexp), options)
@@ -212,13 +228,17 @@ def _backward(
 
 def _sdpa_forward(query, key, value, dropout_p=0.0, is_causal=False, return_debug_mask=False, *, scale=None):
     """``[batch, heads, length, size]``."""
-    if (reason := _refusal(query, key, value, dropout_p, return_debug_mask)) is not None:
+    if (reason := _refusal(query, key, value, dropout_p)) is not None:
         return reason
+    if return_debug_mask:
+        return _left(_MASK_ASKED, dropout_p)
+    seed, *unused = _drawn(query, dropout_p)
     with torch.no_grad():
         grouped = query.shape[1] != key.shape[1]
         causal = _causal(query, key, is_causal)
-        out, lse = ops.attention(query, key, value, is_causal=causal, scale=scale, enable_gqa=grouped)
-    return _laid_out(out, query), lse, None, None, query.shape[2], key.shape[2], *_unused(query)
+        options = {"scale": scale, "enable_gqa": grouped, "dropout_p": dropout_p, "dropout_seed": seed}
+        out, lse = ops.attention(query, key, value, is_causal=causal, **options)
+    return _laid_out(out, query), lse, None, None, query.shape[2], key.shape[2], *unused
 
 
 def _sdpa_backward(
@@ -241,15 +261,17 @@ def _sdpa_backward(
 ):
     if (reason := _refusal(query, key, value, dropout_p)) is not None:
         return reason
-    options = {"scale": scale, "enable_gqa": query.shape[1] != key.shape[1]}
-    grads = _dense_gradients(grad_out, query, key, value, out, logsumexp, is_causal, **options)
+    options = {"scale": scale, "enable_gqa": query.shape[1] != key.shape[1], "dropout_p": dropout_p}
+    seed = _seed_of(philox_seed, dropout_p)
+    grads = _dense_gradients(grad_out, query, key, value, out, logsumexp, seed, is_causal, **options)
     return tuple(map(_laid_out, grads, (query, key, value)))
 
 
-def _dense_gradients(grad_out, q, k, v, out, lse, is_causal, **options):
+def _dense_gradients(grad_out, q, k, v, out, lse, seed, is_causal, **options):
     options["is_causal"] = ops.CAUSAL[_causal(q, k, is_causal)]
     beside = ("mask", "sinks", "alibi_slopes")
-    return _gradients(autograd.attention_gradients, grad_out, {"q": q, "k": k, "v": v}, beside, (out, lse), options)
+    tensors = {"q": q, "k": k, "v": v, "dropout_seed": seed}
+    return _gradients(autograd.attention_gradients, grad_out, tensors, beside, (out, lse), options)
 
 
 def _gradients(function, grad_out, tensors: dict, beside: tuple[str, ...], outs, options: dict) -> list[Tensor]:
@@ -279,11 +301,17 @@ def _laid_out(x: Tensor, like: Tensor) -> Tensor:
     return x if x.stride() == laid.stride() else laid.copy_(x)
 
 
-def _unused(query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The seed, the offset and the mask of a dropout that is none, of the types that torch.compile is told."""
-    if torch.version.hip:
-        seed = offset = (), torch.int64
-    else:
-        seed, offset = ((2,), torch.uint64), ((), torch.uint64)
-    numbers = (torch.empty(shape, dtype=dtype, device=query.device) for shape, dtype in (seed, offset))
-    return *numbers, query.new_empty(0)
+def _drawn(query: Tensor, dropout: float) -> tuple[Tensor | None, Tensor, Tensor, Tensor]:
+    """A seed, if one is needed, and the seed, the offset and the mask of a dropout as torch.compile is told of them: the
+    first of these has ours, as backward finds it."""
+    seed = new_seed(query.device) if dropout > 0 else None
+    state, offset = ((), ()) if torch.version.hip else ((2,), ())
+    kind = torch.int64 if torch.version.hip else torch.uint64
+    kept = torch.empty(state, dtype=torch.int64, device=query.device)
+    if seed is not None:
+        kept.copy_(seed)
+    return seed, kept.view(kind), torch.empty(offset, dtype=kind, device=query.device), query.new_empty(0)
+
+
+def _seed_of(state: Tensor, dropout: float) -> Tensor | None:
+    return state.view(torch.int64).reshape(-1)[:1] if dropout > 0 else None

@@ -7,7 +7,7 @@ the MLPs of Llama, Qwen, Mistral and Gemma, `Attention` on none.
 import torch
 from torch import nn
 
-from wmma_ops.integrations.sdpa import attention
+from wmma_ops.nn import rules
 from wmma_ops.nn.activation import is_plain, name_of
 from wmma_ops.ops import functions as ops
 
@@ -84,7 +84,7 @@ class Attention(nn.Module):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        call, reason = attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        call, reason = rules.attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         if reason is not None:
             raise ValueError(f"Attention of wmma_ops: {reason}; takes what wmma_ops.attention takes")
         return call()

@@ -1,7 +1,7 @@
 """Attention with its scores written out: two products of ours and torch's softmax between them.
 
-For what the op `attention` does not take: dropout, and weights that are to be returned. It needs memory for queries times
-keys. Gradients of any order follow from those of its parts.
+For weights that are to be returned, which the op `attention` has not. It needs memory for queries times keys. Gradients of
+any order follow from those of its parts.
 """
 
 import torch

@@ -192,7 +192,6 @@ def attention_forward(
         is_causal = getattr(module, "is_causal", True)
     weights_asked = _weights_asked(module, kwargs)
     dropout = dropout if module.training else 0.0
-    by_scores = dropout > 0 or weights_asked
     sinks_of_queries = sinks is not None and s_aux is None
     if s_aux is not None and s_aux.dtype not in (torch.float32, query.dtype):  # as autocast leaves them
         s_aux = s_aux.float()
@@ -206,22 +205,22 @@ def attention_forward(
         packed = words or _ends(attention_mask)
         fits = attention_mask.shape[2:] == (length, key.shape[2])
         alone = packed is None or (sight.padding is None and not sinks_of_queries)
-        if fits and alone and not by_scores and position_bias is None:
+        if fits and alone and not weights_asked and position_bias is None:
             attention_mask = sight.padding
         else:
             sight, packed, attention_mask = None, None, attention_mask.make()
     elif attention_mask is None and words is not None:
         packed = words
-        if by_scores or position_bias is not None or sinks_of_queries:
+        if weights_asked or position_bias is not None or sinks_of_queries:
             raise ValueError(
-                f'attn_implementation="{NAME}": cu_seq_lens_q without a mask, with dropout, attention weights, a bias or '
-                "sinks of each query; takes position_ids with these"
+                f'attn_implementation="{NAME}": cu_seq_lens_q without a mask, with attention weights, a bias or sinks of '
+                "each query; takes position_ids with these"
             )
     if words is not None and packed is None:
         attention_mask = _apart(attention_mask, words, key.shape[2])
 
     sink = _sink(s_aux, sinks)
-    rules = {"scale": scaling, "softcap": softcap or 0.0}
+    rules = {"scale": scaling, "softcap": softcap or 0.0, "dropout_p": dropout}
     if packed is not None:
         window = _window(sliding_window, is_causal) if sight is None else (sight.left, sight.right)
         return _attend_packed(query, key, value, packed, window_size=window, sinks=s_aux, **rules), None
@@ -238,7 +237,7 @@ def attention_forward(
     if position_bias is not None:
         attention_mask = _biased(position_bias, attention_mask, is_causal, key.shape[2])
         is_causal = False
-    if by_scores:
+    if weights_asked:
         out, weights = attention_by_scores(
             query,
             key,

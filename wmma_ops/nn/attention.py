@@ -11,10 +11,8 @@ Tensor = torch.Tensor
 
 
 def attend(q, k, v, *, mask=None, is_causal=False, dropout=0.0, enable_gqa=False) -> Tensor:
-    """Attention's output. Dropout of the weights is torch's alone."""
-    if dropout > 0:
-        return F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, enable_gqa=enable_gqa)
-    return ops.attention(q, k, v, mask=mask, is_causal=is_causal, enable_gqa=enable_gqa)[0]
+    """Attention's output."""
+    return ops.attention(q, k, v, mask=mask, is_causal=is_causal, enable_gqa=enable_gqa, dropout_p=dropout)[0]
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

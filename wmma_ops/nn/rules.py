@@ -135,8 +135,8 @@ def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
     reason = _refusal(query, key, value) or _heads_differ(query, key, value, enable_gqa)
     if reason is None and isinstance(scale, float) and not _fits_float32(scale):
         reason = f"its scale is {scale}"
-    if reason is None and dropout_p > 0:
-        reason = "it has dropout"
+    if reason is None and not 0 <= dropout_p < 1:
+        reason = f"its dropout is {dropout_p}"
     if reason is None and attn_mask is not None:
         reason = "it is causal and has a mask" if is_causal else _mask_refusal(query, key, attn_mask)
     if reason:
@@ -144,7 +144,7 @@ def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
 
     def call():
         options = {"mask": attn_mask, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
-        return ops.attention(query, key, value, **options)[0]
+        return ops.attention(query, key, value, dropout_p=dropout_p, **options)[0]
 
     return call, None
 
