@@ -131,7 +131,7 @@ def test_a_wrong_attention_is_noticed(monkeypatch):
     swap_processors(model)
     right = rules.attention
 
-    def wrong(q, k, v, mask=None, *args, **options):
+    def wrong(q, k, v, attn_mask=None, *args, **options):
         return right(q, k, v, None, *args, **options)
 
     monkeypatch.setitem(AttentionMode._table, F.scaled_dot_product_attention, ("scaled_dot_product_attention", wrong))

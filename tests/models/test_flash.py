@@ -64,7 +64,7 @@ def _expected(tensors, where, *, causal=False, window=(-1, -1), scale=None, used
         weights = torch.softmax(scores.masked_fill(~seen, -torch.inf), -1)
         weights = weights.masked_fill(~seen.any(-1, keepdim=True), 0)
         if drop is not None:
-            kept, factor = reference.dropped_by(*drop, weights.shape, first_batch=i)
+            kept, factor = reference.dropped_by(drop[0], drop[1], weights.shape, first_batch=i)
             weights = torch.where(kept, weights * factor, 0.0)
         outs.append((weights @ v.repeat_interleave(groups, 0)).transpose(0, 1))
     return torch.cat(outs)

@@ -30,6 +30,7 @@ _TAKES = {
     "softcap": ("attention",),
     "sinks": ("attention",),
     "alibi": ("attention",),
+    "dropout": ("attention",),
     "backward": ("attention",),
     "batch": ("matmul", "baddbmm", "gemm", "linear", "gemm_gemm", "scaled_mm", "attention"),
     "out_dtype": ("matmul", "addmm", "baddbmm", "gemm", "gemm_gemm", "scaled_mm"),
@@ -72,6 +73,7 @@ def add_sizes(parser) -> None:
     attention.add_argument("--softcap", type=float, metavar="CAP", help="scores are CAP·tanh(score/CAP)")
     attention.add_argument("--sinks", action="store_true", help="one more score for each of a head's rows")
     attention.add_argument("--alibi", action="store_true", help="scores fall with the keys' distance")
+    attention.add_argument("--dropout", type=float, metavar="SHARE", help="of the weights")
     attention.add_argument("--backward", action="store_true", help="the gradients instead")
 
 
@@ -171,6 +173,8 @@ def _attention(batch, heads, kv_heads, queries, keys, head_size, *, options, ten
     for name, wanted in (("sinks", options.sinks), ("alibi_slopes", options.alibi)):
         keywords |= {name: tensor(heads, of=number)} if wanted else {}
     keywords |= {"softcap": options.softcap} if options.softcap else {}
+    if options.dropout:
+        keywords |= {"dropout_p": options.dropout, "dropout_seed": torch.zeros(1, dtype=torch.int64, device=q.device)}
     window = options.window or (-1, -1)
     if not options.backward:
         return (q, k, v), keywords | ({"window": tuple(window)} if options.window else {})
