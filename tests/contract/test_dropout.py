@@ -166,15 +166,15 @@ def test_in_a_graph(dynamic):
     assert not torch.equal(drawn(q), drawn(q))
 
 
-def test_under_vmap_each_has_weights_of_its_own():
-    q, seed = torch.randn(3, 2, 4, 9, 8), torch.tensor(3)
+def test_under_vmap_a_seed_is_that_of_each():
+    q, seeds = torch.randn(3, 2, 4, 9, 8), torch.arange(3)
 
-    def one(x):
+    def one(x, seed):
         return wmma_ops.attention(x, x, x, dropout_p=0.5, dropout_seed=seed)[0]
 
-    torch.testing.assert_close(torch.func.vmap(one)(q), one(q))
-    with pytest.raises(ValueError, match="dropout_seed is mapped by vmap"):
-        torch.func.vmap(lambda x, s: wmma_ops.attention(x, x, x, dropout_p=0.5, dropout_seed=s))(q, torch.arange(3))
+    for dim, of in ((0, lambda i: seeds[i]), (None, lambda i: seeds[2])):
+        got = torch.func.vmap(one, in_dims=(0, dim))(q, seeds if dim == 0 else seeds[2])
+        torch.testing.assert_close(got, torch.stack([one(q[i], of(i)) for i in range(3)]))
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1201"])

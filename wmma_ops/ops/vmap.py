@@ -170,11 +170,10 @@ def _gemm_gemm(info, in_dims, a, b0, b1, c=None, bias0=None, bias1=None, gate=No
 
 
 def _attention(info, in_dims, q, k, v, mask=None, sinks=None, alibi_slopes=None, dropout_seed=None, **scalars):
-    dims = (*in_dims, None, None, None, None)[:7]
-    if dims[6] is not None:
-        raise tagged(
-            "attention", "dropout_seed", "is mapped by vmap; takes one for all, which drops differently", ValueError
-        )
+    if scalars.get("dropout_p", 0):  # by a seed, what is dropped is that of each alone
+        given = (q, k, v, mask, sinks, alibi_slopes, dropout_seed)
+        return _one_by_one("attention", info, in_dims, *given, **scalars)
+    dims = (*in_dims, None, None, None)[:6]
     size = info.batch_size
 
     def front(x, dim):
@@ -191,18 +190,22 @@ def _attention(info, in_dims, q, k, v, mask=None, sinks=None, alibi_slopes=None,
         return x
 
     ranks = (q.dim(), q.dim() - 2, q.dim() - 2)
-    given = zip((mask, sinks, alibi_slopes), dims[3:6], ranks, strict=True)
-    tensors = (q, k, v, *(beside(*one) for one in given), dropout_seed)
+    given = zip((mask, sinks, alibi_slopes), dims[3:], ranks, strict=True)
+    tensors = (q, k, v, *(beside(*one) for one in given))
     return select("attention", *tensors)(*tensors, **scalars), (0, 0)
 
 
 def _varlen_attention(info, in_dims, *tensors, **scalars):
-    """One after the other: packed sequences have no dimension for more of them."""
+    """Packed sequences have no dimension for more of them."""
+    return _one_by_one("varlen_attention", info, in_dims, *tensors, **scalars)
+
+
+def _one_by_one(op, info, in_dims, *tensors, **scalars):
     mapped = [(x, dim) for x, dim in zip(tensors, (*in_dims, *(None,) * len(tensors)), strict=False)]
 
     def one(i):
         taken = [x if dim is None else x.select(dim, i) for x, dim in mapped]
-        return select("varlen_attention", *taken)(*taken, **scalars)
+        return select(op, *taken)(*taken, **scalars)
 
     return tuple(map(torch.stack, zip(*(one(i) for i in range(info.batch_size)), strict=True))), (0, 0)
 
