@@ -369,6 +369,8 @@ def test_transformer_encoder(made, options):
     options = {key: mask[:1] if "padding" in key else mask for key, mask in options.items()}
     outs = []
     for model in (plain.train(), swapped.train()):
+        for layer in model.layers:
+            layer.self_attn.dropout = 0.0  # what attention drops is its own, and told by a seed
         torch.manual_seed(6)
         outs.append(model(x, **options))
     torch.testing.assert_close(*outs)

@@ -13,6 +13,9 @@ Tensor = torch.Tensor
 
 _WORD = (1 << 32) - 1
 
+# Not ``x >> n``: of a DTensor torch 2.13's returns x.
+_right, _left = torch.bitwise_right_shift, torch.bitwise_left_shift
+
 
 def kept_below(p: float) -> int:
     """A weight is kept where its number of 32 bits is below it."""
@@ -32,15 +35,15 @@ def new_seed(device: torch.device) -> Tensor:
 def kept(seed: Tensor, p: float, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
     """Which weights are kept, by indices that broadcast: of the flattened batch, of the query's head, of the query and of
     the key."""
-    words = [seed.reshape(()) & _WORD, (seed.reshape(()) >> 32) & _WORD]
+    words = [seed.reshape(()) & _WORD, _right(seed.reshape(()), 32) & _WORD]
     counter = list(torch.broadcast_tensors(query, head, batch, torch.zeros_like(query)))
     for _ in range(10):
         (even_high, even_low), (odd_high, odd_low) = _product(counter[0], 0xD2511F53), _product(counter[2], 0xCD9E8D57)
         counter = [odd_high ^ counter[1] ^ words[0], odd_low, even_high ^ counter[3] ^ words[1], even_low]
         words = [(words[0] + 0x9E3779B9) & _WORD, (words[1] + 0xBB67AE85) & _WORD]
     x = key ^ counter[0]
-    x = _product(x ^ (x >> 16), 0x7FEB352D)[1]
-    x = _product(x ^ (x >> 15) ^ counter[1], 0x846CA68B)[1]
+    x = _product(x ^ _right(x, 16), 0x7FEB352D)[1]
+    x = _product(x ^ _right(x, 15) ^ counter[1], 0x846CA68B)[1]
     return x < kept_below(p)
 
 
@@ -115,5 +118,5 @@ def dropout_mask(seed: Tensor, dropout_p: float, shape) -> Tensor:
 def _product(x: Tensor, factor: int) -> tuple[Tensor, Tensor]:
     """The two words of it. Nothing in between has 64 bits."""
     low = (x & 0xFFFF) * factor
-    high = (x >> 16) * factor + (low >> 16)
-    return high >> 16, (low & 0xFFFF) | ((high & 0xFFFF) << 16)
+    high = _right(x, 16) * factor + _right(low, 16)
+    return _right(high, 16), (low & 0xFFFF) | _left(high & 0xFFFF, 16)
