@@ -20,6 +20,7 @@ from wmma_ops.ops.functions import (
     scaled_mm,
     varlen_attention,
 )
+from wmma_ops.ops.score_functions import register_mask_mod, register_score_mod
 from wmma_ops.runtime import callbacks  # noqa: F401  (registers what the library calls)
 
 flash.register()
@@ -83,6 +84,8 @@ __all__ = [
     "matmul",
     "record",
     "register_activation",
+    "register_mask_mod",
+    "register_score_mod",
     "restore_",
     "scaled_mm",
     "swap_",

@@ -16,7 +16,8 @@
   X(kFloat8E5m2, Float8_e5m2, float8_e5m2, 1)             \
   X(kFloat8E4m3Fnuz, Float8_e4m3fnuz, float8_e4m3fnuz, 1) \
   X(kFloat8E5m2Fnuz, Float8_e5m2fnuz, float8_e5m2fnuz, 1) \
-  X(kBool, Bool, bool, 1)
+  X(kBool, Bool, bool, 1)                                 \
+  X(kInt64, Long, int64, 8)
 // clang-format on
 
 namespace wmma {

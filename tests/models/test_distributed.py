@@ -144,6 +144,10 @@ def test_the_kernels_of_attentions_gradients(two, kv_heads, names):
     assert offered == ["replicate", "batch 0", "heads", "queries"]
 
 
+def test_attention_with_functions_of_scores(two):
+    two.run(sharded_backward.attention_with_functions, 2)
+
+
 def test_unusual_placements(two):
     two.run(sharded_anyhow.check_unusual)
 

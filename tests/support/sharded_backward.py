@@ -1,7 +1,8 @@
-"""The op that attention's gradients are on GPUs, run by the emulator."""
+"""The op that attention's gradients are on GPUs, run by the emulator; gradients of attention with functions of scores."""
 
 import torch
 from sharded import Mismatch, mesh_of, place, within
+from torch.distributed.tensor import Replicate, Shard
 
 import wmma_ops
 from wmma_ops.distributed import rules, sharding
@@ -34,3 +35,27 @@ def attention_backward(ways, kv_heads, names) -> list[str]:
             bound = 64 * torch.finfo(q.dtype).eps / 2 * want.abs().max().clamp(min=1)
             within(f"{offer.name}: the gradient of {name}", got.full_tensor().double(), want, bound)
     return [offer.name for offer in offers]
+
+
+def attention_with_functions(size):
+    """A score function of a table and of every place: heads that are divided are gathered, as it counts them."""
+    wmma_ops.register_score_mod(
+        "of_every_place",
+        expression="score * a(head) + batch + query - key",
+        derivative="a(head)",
+        function=lambda score, b, h, q, k, factor: score * factor[h] + b + q - k,
+        operands=1,
+    )
+    mesh = mesh_of((size,))
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 2 * size, 5, 4, generator=generator)
+    table = torch.randn(2 * size, generator=generator)
+
+    def results(x, table):
+        x = x.detach().requires_grad_()
+        out, lse = wmma_ops.attention(x, x, x, score_mod="of_every_place", mod_operands=(table,))
+        return out, lse, *torch.autograd.grad(out.square().sum() + lse.sum(), x)
+
+    want = results(x, table)
+    got = results(place(x, mesh, (Shard(1),)), place(table, mesh, (Replicate(),)))
+    torch.testing.assert_close([y.full_tensor() for y in got], [*want])

@@ -24,7 +24,7 @@ BY_HALVES = (  # on a target of each kind
     "test_every_case_in_one_kernel", "test_half_of_the_values", "test_every_case_marches",
 )  # fmt: skip
 BY_THIRDS = (
-    "test_is_caught", "test_a_drawn_kernel_compiles_and_spills_nothing",
+    "test_is_caught", "test_values_and_gradients_by_kernels", "test_a_drawn_kernel_compiles_and_spills_nothing",
     "test_a_drawn_kernel_of_two_pairs_compiles_and_spills_nothing",
 )  # fmt: skip
 NVIDIA = "sm_90a"

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import torch
 from torch.distributed.tensor import Partial, Placement, Replicate, Shard
 
+from wmma_ops.ops import score_functions
 from wmma_ops.ops.sizes import is_matrix_scale
 from wmma_ops.ops.types import OUTPUTS
 
@@ -232,6 +233,12 @@ def _attention_names(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> tuple
         "lse": _along(Operand(q.shape[:-1], q.dtype), (*outer, "queries")),
     }
     names["g_out"], names["g_lse"] = names["out"], names["lse"] if t.get("g_lse") is not None else None
+    mods = {argument: t.get(argument) for argument in score_functions.ARGUMENTS}
+    names |= {argument: None if x is None else (None,) * len(x.shape) for argument, x in mods.items()}
+    if scalars.get("score_mod", 0) or scalars.get(
+        "mask_mod", 0
+    ):  # functions count batches, heads and rows from the first
+        return names, ()
     # Where the first query stands among the keys is taken from the lengths.
     placed = scalars.get("is_causal", 0) or max(scalars.get(f"window_{side}", -1) for side in ("left", "right")) >= 0
     queries = () if placed or t.get("alibi_slopes") is not None else ("queries",)
@@ -251,14 +258,15 @@ def _heads_divide(q_heads: int, kv_heads: int, mesh: tuple[int, ...]) -> bool:
 
 def _attention(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _attention_names(t, scalars, mesh)
-    inputs = {x: names[x] for x in ("q", "k", "v", "mask", "sinks", "alibi_slopes", "dropout_seed")}
+    inputs = ("q", "k", "v", "mask", "sinks", "alibi_slopes", "dropout_seed", *score_functions.ARGUMENTS)
+    inputs = {x: names[x] for x in inputs}
     return _offers(inputs, [names["out"], names["lse"]], divided)
 
 
 def _attention_backward(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _attention_names(t, scalars, mesh)
     inputs = ("g_out", "q", "k", "v", "out", "lse", "mask", "g_lse", "sinks", "alibi_slopes", "dropout_seed")
-    inputs = {x: names[x] for x in inputs}
+    inputs = {x: names[x] for x in (*inputs, *score_functions.ARGUMENTS)}
     return _offers(inputs, [names["q"], names["k"], names["v"]], divided)
 
 

@@ -1,11 +1,8 @@
 """Activations by name: the built-in ones and those that users register.
 
-The C++ library and the kernels know them by code. A registered one's code is a hash of its name, so that a saved graph
-means the same in another process that registered the same name.
+The C++ library and the kernels know them by code (registered.py).
 """
 
-import difflib
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,12 +10,12 @@ import torch
 import torch.nn.functional as F
 
 from wmma_ops.ops.library import IMPLEMENTATIONS
+from wmma_ops.ops.registered import find, new_code
 
 aten = torch.ops.aten
 
 LEAKY_SLOPE = 0.01
 GELU = {"none": "gelu", "tanh": "gelu_tanh"}  # by the `approximate` of torch's
-FIRST_REGISTERED = 256
 
 
 @dataclass(frozen=True)
@@ -84,16 +81,7 @@ def by_code(code: int) -> Activation:
 
 def code(op: str, argument: str, name: str | None) -> int:
     """The code of an activation given by name; None is "none"."""
-    if name is None:
-        return 0
-    found = _by_name.get(name) if isinstance(name, str) else None
-    if found is None:
-        if not isinstance(name, str):
-            raise TypeError(f"wmma.{op}: {argument} is of type {type(name).__name__}; takes a name, one of {names()}")
-        close = difflib.get_close_matches(name.lower(), names(), 1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"wmma.{op}: {argument} is {name!r}{hint}; takes one of {', '.join(names())}")
-    return found.code
+    return 0 if name is None else find(op, argument, name, _by_name).code
 
 
 def register_activation(
@@ -124,15 +112,9 @@ def register_activation(
         >>> wmma_ops.linear(torch.ones(1, 2), torch.ones(1, 2), activation="squared_relu")
         tensor([[4.]])
     """
-    if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(f"register_activation: name is {name!r}; takes a Python identifier")
-    if name in _by_name:
-        raise ValueError(f"register_activation: name is {name!r}, which is taken; takes a new one")
+    number = new_code("register_activation", name, _by_name)
     if not isinstance(device, str) or "x" not in device:
         raise ValueError(f"register_activation: device is {device!r}; takes a C++ expression of x")
-    number = FIRST_REGISTERED + zlib.crc32(name.encode()) % (1 << 30)
-    if number in _by_code:
-        raise ValueError(f"register_activation: {name!r} and {_by_code[number].name!r} have one code; rename one")
     _check_derivative(name, forward, derivative)
     activation = Activation(name, number, forward, lambda g, x: g * derivative(x), device)
     torch.ops.wmma._register_activation(number)

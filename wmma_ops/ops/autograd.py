@@ -12,7 +12,7 @@ import torch.autograd.forward_ad as forward_ad
 
 from wmma_ops import torch_internals
 from wmma_ops.hardware import geometry
-from wmma_ops.ops import activations, fakes
+from wmma_ops.ops import activations, fakes, score_functions
 from wmma_ops.ops.composite import columns, composite, operand_place, rows, without_gradient
 from wmma_ops.ops.dropout import drop_of, packed_drop
 from wmma_ops.ops.errors import tagged
@@ -268,25 +268,28 @@ def attention_gradients(
     window_right=-1,
     softcap=0.0,
     dropout_p=0.0,
+    score_mod=0,
+    mask_mod=0,
 ):
     q, k, v, mask, sinks, slopes = (t[name] for name in ("q", "k", "v", "mask", "sinks", "alibi_slopes"))
-    seed = t["dropout_seed"]
+    seed, mods = t["dropout_seed"], [t.get(name) for name in score_functions.ARGUMENTS]
     out, lse = outs
     g_out, g_lse = grads
     found = {"sinks": _sinks_gradient(g_out, g_lse, out, lse, sinks)} if needs["sinks"] else {}
     if _has_backward_kernels(q, v, needs):
         options = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
         options |= {"window_left": window_left, "window_right": window_right, "softcap": softcap}
-        options["dropout_p"] = dropout_p
+        options |= {"dropout_p": dropout_p, "score_mod": score_mod, "mask_mod": mask_mod}
         g_out = torch.zeros_like(out) if g_out is None else g_out
-        given = (g_out, q, k, v, out, lse, mask, g_lse, sinks, slopes, seed)
+        given = (g_out, q, k, v, out, lse, mask, g_lse, sinks, slopes, seed, *mods)
         grads = torch.ops.wmma._attention_backward(*given, **options)
         return found | dict(zip("qkv", grads, strict=True))
     skv = k.shape[-2]
     bounds = seen(q.shape[-2], skv, is_causal, window_left, window_right)
     distance = None if slopes is None else distances(q, skv, bounds, accumulator(q.dtype))
-    drop = drop_of(q, skv, seed, dropout_p)
-    return found | _by_scores(grads, t, needs, outs, unseen_keys(q, skv, bounds), distance, scale, softcap, drop)
+    drop, functions = drop_of(q, skv, seed, dropout_p), score_functions.of_call(score_mod, mask_mod, *mods)
+    given = (unseen_keys(q, skv, bounds), distance, scale, softcap, drop, functions)
+    return found | _by_scores(grads, t, needs, outs, *given)
 
 
 def varlen_attention_gradients(
@@ -332,7 +335,7 @@ def varlen_attention_gradients(
     return found | {names.get(name, name): x if name not in names else by_heads(x) for name, x in dense.items()}
 
 
-def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap, drop):
+def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap, drop, functions=None):
     """Gradients by way of all scores in memory; `unseen`, `distance` and `drop` as ops/seen.py and ops/dropout.py have
     them."""
     q, k, v, mask, sinks, slopes = (t[name] for name in ("q", "k", "v", "mask", "sinks", "alibi_slopes"))
@@ -367,6 +370,10 @@ def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap, drop):
         scores = softcap * capped
     if slopes is not None:
         scores = scores - grouped(slopes.to(work)[..., None, None].expand(*q.shape[:-1], 1) * distance)
+    changes = functions is not None and functions.score_mod != 0
+    if changes:
+        before = scores.reshape(*q.shape[:-1], skv)
+        scores = grouped(functions.changed(before))
     if mask is not None:
         added = (
             torch.zeros((), dtype=work, device=q.device).masked_fill(~mask, -torch.inf)
@@ -374,11 +381,13 @@ def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap, drop):
             else mask.to(work)
         )
         scores = scores + grouped(added.expand(*q.shape[:-1], skv))
+    if functions is not None and functions.mask_mod:
+        scores = grouped(functions.masked(scores.reshape(*q.shape[:-1], skv)))
     if unseen is not None:
         scores = scores.masked_fill(grouped(unseen.expand(*q.shape[:-1], skv)), -torch.inf)
     # Rows that saw no key have lse −inf and weights 0.
     p = torch.exp(scores - torch.where(rows_lse == -torch.inf, 0.0, rows_lse))
-    if mask is not None and mask.dtype != torch.bool:
+    if changes or (mask is not None and mask.dtype != torch.bool):
         # Beside a large number lse has lost the logarithm of the sum: see kernels/wmma/attention/backward.hpp.
         total = p.sum(-1, keepdim=True)
         if sinks is not None:
@@ -394,7 +403,8 @@ def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap, drop):
     if g_lse is not None:
         delta = delta - grouped(g_lse.to(work).unsqueeze(-1))
     g_scores = p * (g_p - delta)
-    g_product = (g_scores * (1 - capped * capped) if softcap else g_scores).to(q.dtype)
+    g_before = g_scores * grouped(functions.slope(before)) if changes else g_scores
+    g_product = (g_before * (1 - capped * capped) if softcap else g_before).to(q.dtype)
     if needs["q"]:
         found["q"] = _gemm(g_product, k, **factor).reshape(q.shape)
     if needs["k"]:
@@ -404,7 +414,7 @@ def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap, drop):
     if needs["mask"]:
         found["mask"] = _reduce(g_scores.reshape(*q.shape[:-1], skv), mask)
     if needs["alibi_slopes"]:
-        found["alibi_slopes"] = _reduce(-(g_scores.reshape(*q.shape[:-1], skv) * distance).sum((-2, -1)), slopes)
+        found["alibi_slopes"] = _reduce(-(g_before.reshape(*q.shape[:-1], skv) * distance).sum((-2, -1)), slopes)
     return found
 
 
@@ -458,6 +468,14 @@ def _not_differentiable(op, what, tensors):
     return tagged(op, culprit, text, ValueError)
 
 
+def _refuse_to_differentiate_mods(op, names, inputs):
+    """The small tensors of score functions, for which kernels sum up nothing."""
+    for argument, x in zip(names, inputs, strict=False):
+        if argument in score_functions.ARGUMENTS and x is not None and x.requires_grad:
+            text = "requires grad, but tensors that functions read have no gradient; takes a detached tensor"
+            raise tagged(op, argument, text, ValueError)
+
+
 def _products(operand):
     return f"products of {name(operand.dtype)}"
 
@@ -507,6 +525,8 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
     def kernel(keyset, *inputs, **scalars):
         _refuse_dual(op, names, inputs)
         derives = torch.is_grad_enabled() and any_requires_grad(*inputs)
+        if derives:
+            _refuse_to_differentiate_mods(op, names, inputs)
         if derives and (what := without_gradient(tensors := dict(zip(names, inputs, strict=False)))):
             raise _not_differentiable(op, what, tensors)
         if derives and gradients is not None and inputs[place].dtype in DIFFERENTIABLE:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from wmma_ops.ops import activations, fakes
+from wmma_ops.ops import activations, fakes, score_functions
 from wmma_ops.ops.dropout import drop_of, packed_drop
 from wmma_ops.ops.library import overload, tensor_names
 from wmma_ops.ops.seen import distances, packed_sight, seen, unseen_keys
@@ -133,6 +133,10 @@ def attention(
     sinks=None,
     alibi_slopes=None,
     dropout_seed=None,
+    mod_a=None,
+    mod_b=None,
+    mod_c=None,
+    mod_d=None,
     *,
     is_causal=0,
     scale=None,
@@ -141,12 +145,15 @@ def attention(
     window_right=-1,
     softcap=0.0,
     dropout_p=0.0,
+    score_mod=0,
+    mask_mod=0,
 ):
     skv = k.shape[-2]
     bounds = seen(q.shape[-2], skv, is_causal, window_left, window_right)
     distance = None if alibi_slopes is None else distances(q, skv, bounds, accumulator(q.dtype))
     drop = drop_of(q, skv, dropout_seed, dropout_p)
-    options = {"scale": scale, "enable_gqa": enable_gqa, "softcap": softcap, "drop": drop}
+    functions = score_functions.of_call(score_mod, mask_mod, mod_a, mod_b, mod_c, mod_d)
+    options = {"scale": scale, "enable_gqa": enable_gqa, "softcap": softcap, "drop": drop, "functions": functions}
     return _attended(q, k, v, mask, sinks, alibi_slopes, unseen_keys(q, skv, bounds), distance, **options)
 
 
@@ -179,7 +186,9 @@ def varlen_attention(
     return out.transpose(0, 1).contiguous(), lse.masked_fill(sight.outside, -torch.inf)
 
 
-def _attended(q, k, v, mask, sinks, alibi_slopes, unseen, distance, *, scale, enable_gqa, softcap, drop):
+def _attended(
+    q, k, v, mask, sinks, alibi_slopes, unseen, distance, *, scale, enable_gqa, softcap, drop, functions=None
+):
     """`unseen`, `distance` and `drop` as ops/seen.py and ops/dropout.py have them."""
     work = accumulator(q.dtype)
     skv = k.shape[-2]
@@ -190,10 +199,14 @@ def _attended(q, k, v, mask, sinks, alibi_slopes, unseen, distance, *, scale, en
         scores = softcap * torch.tanh(scores / softcap)
     if alibi_slopes is not None:
         scores = scores - alibi_slopes.to(work)[..., None, None] * distance
+    if functions is not None:
+        scores = functions.changed(scores)
     if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, -torch.inf)
     elif mask is not None:
         scores = scores + mask.to(work)
+    if functions is not None:
+        scores = functions.masked(scores)
     if unseen is not None:
         scores = scores.masked_fill(unseen, -torch.inf)
     if sinks is not None:

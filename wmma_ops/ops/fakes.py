@@ -251,6 +251,10 @@ def attention(
     sinks=None,
     alibi_slopes=None,
     dropout_seed=None,
+    mod_a=None,
+    mod_b=None,
+    mod_c=None,
+    mod_d=None,
     *,
     is_causal=0,
     scale=None,
@@ -259,9 +263,12 @@ def attention(
     window_right=-1,
     softcap=0.0,
     dropout_p=0.0,
+    score_mod=0,
+    mask_mod=0,
 ):
     op = "attention"
     _same_device(op, q, k=k, v=v, mask=mask, sinks=sinks, alibi_slopes=alibi_slopes)
+    _same_device(op, q, mod_a=mod_a, mod_b=mod_b, mod_c=mod_c, mod_d=mod_d)
     _check_dropout(op, q, dropout_p, dropout_seed)
     if q.dim() < 2:
         _fail(op, "q", f"has shape {list(q.shape)}; takes [..., heads, length, head size]")

@@ -2,7 +2,7 @@
 
 import torch
 
-from wmma_ops.ops import activations
+from wmma_ops.ops import activations, score_functions
 from wmma_ops.ops.dropout import new_seed
 from wmma_ops.ops.errors import translate
 from wmma_ops.ops.library import overload
@@ -327,6 +327,9 @@ def attention(
     alibi_slopes: Tensor | None = None,
     dropout_p: float = 0.0,
     dropout_seed: Tensor | None = None,
+    score_mod: str | None = None,
+    mask_mod: str | None = None,
+    mod_operands: tuple[Tensor, ...] = (),
 ) -> tuple[Tensor, Tensor]:
     """``softmax(scale·Q·Kᵀ + mask)·V`` and, for each row, the logarithm of the sum under the softmax.
 
@@ -351,11 +354,17 @@ def attention(
             of all. The gradients drop the same ones.
         dropout_seed: one int64, on q's device, that decides which: ``dropout_mask`` says how. Drawn by torch's generator
             where there is none.
+        score_mod: the name of a function of scores that :func:`register_score_mod` made known. It is given what scores are
+            after a soft cap and slopes, before masks.
+        mask_mod: the name of a function that :func:`register_mask_mod` made known: a query sees the keys for which it is
+            true, of those that it sees without it.
+        mod_operands: the tensors that both functions read, up to four: ``a``, ``b``, ``c`` and ``d`` of their expressions
+            (the op's ``mod_a``, ``mod_b``, ``mod_c`` and ``mod_d``). They have no gradients.
 
     Returns:
         ``out`` as q, with V's head size, and ``lse`` ``[..., heads, Sq]`` in float32 (float64). A row that may look at no
         key gives zeros and −inf, or its sink. Keys that a window hides from all of a tile's queries are not read. All
-        tensors have gradients; slopes, as masks, by way of scores in memory.
+        tensors but those that functions read have gradients; slopes, as masks, by way of scores in memory.
 
     Examples:
         >>> import torch, wmma_ops
@@ -370,10 +379,12 @@ def attention(
     if is_causal not in CAUSAL:
         raise ValueError(f"wmma.attention: is_causal is {is_causal!r}; takes a bool, 'top_left' or 'bottom_right'")
     scalars = _rules("attention", "window", window, softcap, dropout_p)
+    scalars |= score_functions.codes("attention", score_mod, mask_mod)
     seed = _seed("attention", q, dropout_p, dropout_seed)
+    tensors = {"q": q, "k": k, "v": v, "mask": mask, "sinks": sinks, "alibi_slopes": alibi_slopes, "dropout_seed": seed}
     return _call(
         "attention",
-        {"q": q, "k": k, "v": v, "mask": mask, "sinks": sinks, "alibi_slopes": alibi_slopes, "dropout_seed": seed},
+        {**tensors, **_mods(mod_operands)},
         is_causal=CAUSAL[is_causal],
         scale=scale,
         enable_gqa=enable_gqa,
@@ -501,6 +512,15 @@ def kv_append(
         _kv_append(*tensors.values(), interleaved=interleaved)
     except (RuntimeError, TypeError) as error:
         raise translate("kv_append", error, tensors) from None
+
+
+def _mods(tensors: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    """By the names that the op gives them."""
+    if not isinstance(tensors, (tuple, list)) or not all(isinstance(x, Tensor) for x in tensors):
+        raise TypeError(f"wmma.attention: mod_operands is {tensors!r}; takes a tuple of tensors")
+    if len(tensors) > len(score_functions.ARGUMENTS):
+        raise ValueError(f"wmma.attention: mod_operands has {len(tensors)} tensors; takes up to 4")
+    return dict(zip(score_functions.ARGUMENTS, tensors, strict=False))
 
 
 def _seed(op: str, q: Tensor, p: float, seed: Tensor | None) -> Tensor | None:

@@ -34,6 +34,7 @@ ELEMENTS = (
     Element(torch.float8_e4m3fnuz, "wmma::fp8_e4m3fnuz_t", _OF_FP8),
     Element(torch.float8_e5m2fnuz, "wmma::fp8_e5m2fnuz_t", _OF_FP8),
     Element(torch.bool, "wmma::uint8_t"),
+    Element(torch.int64, "wmma::int64_t"),
 )
 
 FP8_OCP = (torch.float8_e4m3fn, torch.float8_e5m2)

@@ -169,9 +169,10 @@ def _gemm_gemm(info, in_dims, a, b0, b1, c=None, bias0=None, bias1=None, gate=No
     return select("gemm_gemm", *spread.values())(**spread, **scalars), 0
 
 
-def _attention(info, in_dims, q, k, v, mask=None, sinks=None, alibi_slopes=None, dropout_seed=None, **scalars):
-    if scalars.get("dropout_p", 0):  # by a seed, what is dropped is that of each alone
-        given = (q, k, v, mask, sinks, alibi_slopes, dropout_seed)
+def _attention(info, in_dims, q, k, v, mask=None, sinks=None, alibi_slopes=None, dropout_seed=None, *mods, **scalars):
+    # What a seed drops, and the batch that a function is told, are those of each alone.
+    if any(scalars.get(x, 0) for x in ("dropout_p", "score_mod", "mask_mod")):
+        given = (q, k, v, mask, sinks, alibi_slopes, dropout_seed, *mods)
         return _one_by_one("attention", info, in_dims, *given, **scalars)
     dims = (*in_dims, None, None, None)[:6]
     size = info.batch_size

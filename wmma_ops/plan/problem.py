@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from wmma_ops.ops import activations
+from wmma_ops.ops import activations, score_functions
 from wmma_ops.ops.types import ELEMENTS
 from wmma_ops.ops.types import name as type_name
 
@@ -228,6 +228,12 @@ class AttentionProblem:
     sequences: bool = False  # packed ones in place of a batch, of up to sq queries and skv keys
     page_size: int = 0  # of keys, that lie together; 0: all of a sequence do
     drops: bool = False  # weights, some of them
+    score_mod: int = 0  # functions of users' own, by their codes; 0: none
+    mask_mod: int = 0
+    mod_a: int = 0  # the small tensors that both read: an element's code and dimensions as one number; 0: there is none
+    mod_b: int = 0
+    mod_c: int = 0
+    mod_d: int = 0
 
     @classmethod
     def from_library(cls, values: list[int]) -> "AttentionProblem":
@@ -238,7 +244,23 @@ class AttentionProblem:
     @property
     def scored(self) -> bool:
         """Whether scores are more than products, before a mask."""
-        return self.capped or self.slopes is not None
+        return self.capped or self.slopes is not None or self.modified
+
+    @property
+    def modified(self) -> bool:
+        """Whether functions of users' own look at every score."""
+        return self.score_mod != 0 or self.mask_mod != 0
+
+    @property
+    def corrects(self) -> bool:
+        """Whether scores may be numbers of any size, so that gradients correct weights."""
+        return self.mask not in (None, torch.bool) or self.score_mod != 0
+
+    @property
+    def mods(self) -> tuple[tuple[torch.dtype, int] | None, ...]:
+        """The type and the dimensions of each of the small tensors."""
+        forms = (divmod(form, 8) for form in (self.mod_a, self.mod_b, self.mod_c, self.mod_d))
+        return tuple((ELEMENTS[code - 1].dtype, dims) if code else None for code, dims in forms)
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """Labels and texts that describe it to a reader."""
@@ -267,6 +289,10 @@ class AttentionProblem:
         for label, dtype in (("sinks", self.sinks), ("slopes", self.slopes), ("mask", self.mask)):
             if dtype is not None:
                 extras.append(f"{label} {type_name(dtype)}")
+        for code, is_mask in ((self.score_mod, False), (self.mask_mod, True)):
+            if code:
+                name = score_functions.by_code(is_mask, code).name
+                extras.append(f"the {'mask' if is_mask else 'score'} function {name}")
         if extras:
             yield "with", ", ".join(extras)
 

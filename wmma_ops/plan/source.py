@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.occupancy import waves_beside
 from wmma_ops.ops import activations
+from wmma_ops.ops.registered import FIRST_REGISTERED
 from wmma_ops.ops.types import ELEMENTS
 
 CPP = {row.dtype: row.device for row in ELEMENTS} | {None: "wmma::None"}
@@ -54,7 +55,7 @@ def registered(codes: Iterable[int]) -> str:
     """The functions of those activations that users registered."""
     found = ""
     for code in dict.fromkeys(codes):
-        if code >= activations.FIRST_REGISTERED:
+        if code >= FIRST_REGISTERED:
             expression = activations.by_code(code).device
             found = found or "#include <wmma/math.hpp>\n"
             found += (

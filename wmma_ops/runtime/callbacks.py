@@ -3,6 +3,7 @@
     wmma::_plan        a problem → how it is launched (launching.py)
     wmma::_emulate     one launch of the emulator (launching.py)
     wmma::_mode        how calls in this thread run (csrc/launch/mode.hpp)
+    wmma::_score_function  scores by a function of a user's own (ops/score_functions.py)
     wmma::_precision   torch's setting for float32 products, where torch does not tell the library itself
     wmma::_stream      the stream that torch launches on, likewise
 
@@ -12,7 +13,7 @@ A failure cannot cross the library's C interface with its words, so it is answer
 import torch
 
 from wmma_ops.hardware import arch
-from wmma_ops.ops import errors
+from wmma_ops.ops import errors, score_functions
 from wmma_ops.ops.library import IMPLEMENTATIONS
 from wmma_ops.runtime import driver, emulation, warming
 
@@ -36,6 +37,14 @@ def _emulate(*launch) -> list[int]:
         from wmma_ops.runtime import launching
 
         launching.emulate(*launch)
+        return []
+    except BaseException as error:
+        return _failed(error)
+
+
+def _score_function(*scores) -> list[int]:
+    try:
+        score_functions.apply_(*scores)
         return []
     except BaseException as error:
         return _failed(error)
@@ -66,5 +75,5 @@ def _failed(error: BaseException) -> list[int]:
     return [-1, *errors.packed(error).encode()]
 
 
-for _function in (_plan, _emulate, _mode, _precision, _stream):
+for _function in (_plan, _emulate, _score_function, _mode, _precision, _stream):
     IMPLEMENTATIONS["wmma"].impl(_function.__name__, _function, "CompositeExplicitAutograd")

@@ -16,7 +16,6 @@ _POINTED = {
     "_Float16": torch.float16,
     "uint8_t": torch.uint8,
     "int16_t": torch.int16,
-    "int64_t": torch.int64,
     "int": torch.int32,
     "unsigned": torch.int32,
     "uint32_t": torch.int32,

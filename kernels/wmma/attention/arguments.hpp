@@ -40,15 +40,31 @@ struct ScoreArguments {
   double steepness;    // what Q·Kᵀ is multiplied by, as a multiple of the cap
   long long from;      // row i sees the keys from i + from on
   long long diagonal;  // and stands at key i + diagonal
-  // Dropout (see dropout.hpp). What is kept is multiplied by `kept`; the first batch has this index.
+  // Dropout (see dropout.hpp). What is kept is multiplied by `kept`.
   const long long* seed;
   double kept;
   unsigned threshold;
-  unsigned first_batch;
+  unsigned first_batch;  // of those that a launch is for, among all: to dropout, and to functions of scores
 };
 
 struct RuledAttentionArguments : AttentionArguments {
   ScoreArguments rules;
+};
+
+// A small tensor that functions of scores read: by indices, which are less than the sizes. Strides are in elements.
+struct ScoreTensorOperand {
+  const void* data;
+  long long strides[4];
+  int sizes[4];
+};
+
+// Of score functions and mask functions (see functions.hpp).
+struct ScoreFunctionArguments {
+  ScoreTensorOperand tensors[4];
+};
+
+struct ModifiedAttentionArguments : RuledAttentionArguments {
+  ScoreFunctionArguments functions;
 };
 
 // Whole numbers, of int64 where they are wide, else of int32.

@@ -4,9 +4,9 @@
 // One kernel owns rows of queries and goes through the keys, for g_Q; another owns rows of keys and goes through the
 // queries of all heads that share them, in order, for g_K and g_V. Both are the same but for who owns what.
 //
-// A mask of numbers may bring lse so far from 0 that of the logarithm of a sum little or nothing is left in it: a row
-// whose keys all have the least number has weights of 1 relative to lse, each. The first kernel sums up a row's weights
-// and leaves, beside delta, what they are to be multiplied by.
+// A mask of numbers, or a function of scores, may bring lse so far from 0 that of the logarithm of a sum little or
+// nothing is left in it: a row whose keys all have the least number has weights of 1 relative to lse, each. The first
+// kernel sums up a row's weights and leaves, beside delta, what they are to be multiplied by.
 #pragma once
 
 #include <wmma/attention/gradient_rows.hpp>
@@ -22,7 +22,7 @@ struct AttentionBackward {
   using Link = ChainLink<typename ProductOf<Config::kLanes, T, Config::kSide>::Type>;
   using Number = typename Link::Sum;
   using Mask = typename Config::Mask;
-  using Math = MaskedSoftmax<Number, Mask>;
+  using Math = SoftmaxOf<Config, Number>;
   using Rules = typename Config::Rules;
   using Arguments = typename Rules::Arguments;
   using Sight = wmma::Sight<Config::kCausal, Rules>;
@@ -60,7 +60,7 @@ struct AttentionBackward {
   using First = typename Tiles<Config::kAsync, void>::First;
   using Second = typename Tiles<Config::kAsync, void>::Second;
   static constexpr int kSecondRowsStart = FirstRows::kBytes;
-  static constexpr bool kCorrects = kAddsNumbers<Mask>;  // weights relative to lse
+  static constexpr bool kCorrects = kTakesNumbers<Config>;  // weights relative to lse
   static constexpr int kStatistics = kCorrects ? 3 : 2;
   // Tiles of both, and of the queries' lse and delta; two where one is filled while the other is multiplied.
   static constexpr int kStatisticsStart = First::kBytes + Second::kBytes;
@@ -284,6 +284,9 @@ struct AttentionBackward {
     const Scorer scorer(x.p, true);
     Number kept_factor(1);
     if constexpr (Rules::kDrops) kept_factor = static_cast<Number>(x.p.rules.kept);
+    [[maybe_unused]] const int query_head = static_cast<int>(kOwnsKeys ? x.other_head : x.place.head);
+    [[maybe_unused]] int batch = static_cast<int>(x.place.batch);
+    if constexpr (Rules::kChanges || Rules::kHides) batch += static_cast<int>(x.p.rules.first_batch);
     Number slope(0);
     if constexpr (Rules::kSlopes) {
       const uint32_t head = kOwnsKeys ? x.other_head : x.place.head;
@@ -310,6 +313,11 @@ struct AttentionBackward {
         if constexpr (Rules::kSlopes) {
           score = scorer.distant(score, slope, static_cast<Number>(static_cast<int>(query + x.p.rules.diagonal - key)));
         }
+        if constexpr (Rules::kChanges) {
+          const Number before = score;
+          score = Rules::Functions::changed(x.p.functions, before, batch, query_head, query, key);
+          bend *= Rules::Functions::slope(x.p.functions, before, batch, query_head, query, key);
+        }
         if (!kCorrects) score -= lse;
       } else {
         score = kCorrects ? weights[f] * factor : arch::fma(weights[f], factor, -lse);
@@ -318,6 +326,9 @@ struct AttentionBackward {
         // Rows beyond the last have no mask.
         const bool there = inside && row < static_cast<int>(x.place.rows);
         if (there) inside = add_mask(score, mask_at(x, query, key));
+      }
+      if constexpr (Rules::kHides) {
+        inside = inside && Rules::Functions::shows(x.p.functions, batch, query_head, query, key);
       }
       if constexpr (kCorrects) {
         weights[f] = inside ? Math::ratio(score, -lse) : Number(0);
@@ -335,7 +346,7 @@ struct AttentionBackward {
       } else {
         slopes[f] = inside ? weights[f] * (slopes[f] - delta) : Number(0);
       }
-      if constexpr (Rules::kCapped) slopes[f] = inside ? slopes[f] * bend : Number(0);
+      if constexpr (Rules::kCapped || Rules::kChanges) slopes[f] = inside ? slopes[f] * bend : Number(0);
     }
   }
 

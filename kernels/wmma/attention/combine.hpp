@@ -8,10 +8,8 @@
 namespace wmma {
 
 // An element of the result from its parts: all are looked at before the first is added.
-template <class Number, class Mask>
+template <class Number, class Math>
 class Parts {
-  using Math = MaskedSoftmax<Number, Mask>;
-
  public:
   WMMA_DEVICE void look(Number largest) { largest_ = Math::max(largest_, largest); }
   WMMA_DEVICE void add(Number largest, Number sum, Number value) {
@@ -52,7 +50,7 @@ WMMA_DEVICE void attention_combine(const Arguments& p) {
   if (!is_row(p, row)) return;
   const int64_t step = rows * (2 + p.ev);
   const Number* first = static_cast<const Number*>(p.partial) + row * (2 + p.ev);
-  Parts<Number, typename Config::Mask> parts;
+  Parts<Number, SoftmaxOf<Config, Number>> parts;
   for (int split = 0; split < p.splits; ++split) parts.look(first[split * step]);
   for (int split = 0; split < p.splits; ++split) {
     const Number* part = first + split * step;

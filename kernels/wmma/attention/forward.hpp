@@ -57,7 +57,7 @@ struct AttentionKernel {
 
   using Place = AttentionPlace<Config::kPacked>;
   using Mask = RowMask<Config, Link, Number>;
-  using Scale = ScoreScale<Number, MaskedSoftmax<Number, typename Config::Mask>>;
+  using Scale = ScoreScale<Number, SoftmaxOf<Config, Number>>;
 
   struct Wave : RunningSoftmax<Config, Link> {
     Chunk queries[kKeepsQueries ? Config::kTilesM : 1][kKeepsQueries ? kSteps : 1][Link::kRowChunks];
@@ -194,7 +194,7 @@ struct AttentionKernel {
         arch::load_shared_of<1>(i, row + 1, sum + i);
         arch::load_shared_of<1>(i, row + 2 + column, value + i);
       }
-      Parts<Number, typename Config::Mask> parts;
+      Parts<Number, SoftmaxOf<Config, Number>> parts;
 #pragma unroll
       for (int i = 0; i < Config::kCluster; ++i) parts.look(largest[i]);
 #pragma unroll

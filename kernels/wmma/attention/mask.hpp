@@ -40,25 +40,51 @@ struct RowRules<PlainScores, Scorer, kLaneRows> : Scorer {
 };
 
 template <class Config, class Link, class Number>
-using RowRulesOf =
-    RowRules<typename Config::Rules,
-             Scorer<typename Config::Rules, typename Config::Element, MaskedSoftmax<Number, typename Config::Mask>>,
-             Config::kTilesM * Link::kLaneRows>;
+using RowRulesOf = RowRules<typename Config::Rules,
+                            Scorer<typename Config::Rules, typename Config::Element, SoftmaxOf<Config, Number>>,
+                            Config::kTilesM * Link::kLaneRows>;
+
+// What functions of scores are told of a lane's rows, likewise.
+template <class Rules, int kLaneRows, bool kThere = Rules::kChanges || Rules::kHides>
+struct RowFunctions {
+  const ScoreFunctionArguments& functions;
+  int batch;
+  int heads[kLaneRows];
+  int queries[kLaneRows];
+  template <class Arguments, class Place>
+  WMMA_DEVICE RowFunctions(const Arguments& p, const Place& place)
+      : functions(p.functions), batch(static_cast<int>(p.rules.first_batch + place.batch)) {}
+  template <class Number>
+  WMMA_DEVICE Number changed(Number score, int key, int i) const {
+    return Rules::Functions::changed(functions, score, batch, heads[i], queries[i], key);
+  }
+  WMMA_DEVICE bool shows(int key, int i) const {
+    return Rules::Functions::shows(functions, batch, heads[i], queries[i], key);
+  }
+};
+template <class Rules, int kLaneRows>
+struct RowFunctions<Rules, kLaneRows, false> {
+  template <class Arguments, class Place>
+  WMMA_DEVICE RowFunctions(const Arguments&, const Place&) {}
+};
 
 // The rows of a lane.
 template <class Config, class Link, class Number>
-class RowMask : RowRulesOf<Config, Link, Number> {
+class RowMask : RowRulesOf<Config, Link, Number>,
+                RowFunctions<typename Config::Rules, Config::kTilesM * Link::kLaneRows> {
   using OfRules = RowRulesOf<Config, Link, Number>;
   using Rules = typename Config::Rules;
   using Sight = wmma::Sight<Config::kCausal, Rules>;
   static constexpr int kLaneRows = Config::kTilesM * Link::kLaneRows;
+  using OfFunctions = RowFunctions<Rules, kLaneRows>;
   static constexpr bool kThere = !kIsNone<typename Config::Mask>;
-  static constexpr bool kTogether = OfRules::kTogether && !kThere;
+  static constexpr bool kModified = Rules::kChanges || Rules::kHides;
+  static constexpr bool kTogether = OfRules::kTogether && !kThere && !kModified;
 
  public:
   template <class Arguments, class Place>
   WMMA_DEVICE RowMask(const Arguments& p, const Place& place, uint32_t lane, uint32_t first_row, int keys_end)
-      : OfRules(p), stride_(p.mask.column_stride) {
+      : OfRules(p), OfFunctions(p, place), stride_(p.mask.column_stride) {
     if constexpr (Rules::kDrops) this->threshold = p.rules.threshold;
 #pragma unroll
     for (int i = 0; i < kLaneRows; ++i) {
@@ -76,6 +102,10 @@ class RowMask : RowRulesOf<Config, Link, Number> {
       }
       if constexpr (Rules::kDrops) {
         this->drawn[i] = dropout_row_of(p, place.batch, place.head_of(row), place.query(row));
+      }
+      if constexpr (kModified) {
+        this->heads[i] = static_cast<int>(place.head_of(row));
+        this->queries[i] = static_cast<int>(place.query(row));
       }
       if constexpr (kThere) rows_[i] = static_cast<const Stored*>(p.mask.data) + place.offset(p.mask, row);
     }
@@ -130,8 +160,12 @@ class RowMask : RowRulesOf<Config, Link, Number> {
         }
         if constexpr (Rules::kSlopes)
           x = OfRules::distant(x, this->slopes[i], steps[i] - Number(Link::place(lane, f) - first_place));
+        if constexpr (Rules::kChanges) x = this->changed(x, key, i);
         if constexpr (kThere) {
           if (inside && !add_mask(x, rows_[i] + key * stride_)) x = kNever;
+        }
+        if constexpr (Rules::kHides) {
+          if (!this->shows(key, i)) x = kNever;
         }
         scores[f] = inside ? x : kNever;
       } else if (kBounded) {

@@ -59,6 +59,13 @@ struct MaskedSoftmax<Number, Mask, true> : Softmax<Number> {
   static WMMA_DEVICE Number log_sum(Number largest, Number sum) { return largest + Unit::log_sum(Number(0), sum); }
 };
 
+// Whether scores are more than products by numbers of any size: a mask's, or what a function makes of them.
+template <class Config>
+inline constexpr bool kTakesNumbers = kAddsNumbers<typename Config::Mask> || Config::Rules::kChanges;
+
+template <class Config, class Number>
+using SoftmaxOf = MaskedSoftmax<Number, typename Config::Mask, kTakesNumbers<Config>>;
+
 // What scores are multiplied by, as a positive factor in our unit, and what Q is multiplied by before: its sign,
 // exactly. A scale of 0 is Q's as well, so that −∞, a score that does not count, stays −∞.
 template <class Number, class Math = Softmax<Number>>

@@ -21,6 +21,8 @@ struct ScoreRules {
   static constexpr bool kSlopes = !kIsNone<Slope>;
   static constexpr bool kScored = kCapped || kSlopes;  // scores are more than products
   static constexpr bool kDrops = kDropout;
+  static constexpr bool kChanges = false;  // by functions of users' own: see functions.hpp
+  static constexpr bool kHides = false;
   static constexpr bool kSequences = false;  // see sequences.hpp
   static constexpr int kPageSize = 0;        // see pages.hpp; 0: a sequence's keys lie together
   using Arguments = Choose<kFrom || kCap || kSinks || kSlopes || kDrops, RuledAttentionArguments, AttentionArguments>;
@@ -184,6 +186,7 @@ class Scorer : public Choose<Rules::kCapped, SoftCap<sizeof(T) == 2, typename Co
 template <class Config>
 inline constexpr bool kCountsFromCap =
     Config::Rules::kCapped && !Config::Rules::kSlopes && !Config::Rules::kSinks && kIsNone<typename Config::Mask> &&
+    !Config::Rules::kChanges && !Config::Rules::kHides &&
     Scorer<typename Config::Rules, typename Config::Element, Softmax<float>>::kTogether;
 
 // The row of scores of a query of a head.

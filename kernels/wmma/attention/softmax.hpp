@@ -13,7 +13,7 @@ template <class Config, class Link>
 class RunningSoftmax {
   using T = typename Config::Element;
   using Number = typename Link::Sum;
-  using Math = MaskedSoftmax<Number, typename Config::Mask>;
+  using Math = SoftmaxOf<Config, Number>;
   using Rules = typename Config::Rules;
   // By clang 19 results that a branch may scale get lost: on gfx908 on the way back to the loop's head, on gfx1201
   // where they fill the registers. There all are scaled each time, as on gfx908, where they are moved for it in any

@@ -48,7 +48,9 @@ void launch_planned(const Attention& p, const Way& way, const Plan& plan, Attent
     arguments.partial = workspace->mutable_data_ptr();
     problem.touched.add("workspace", *workspace);
   }
-  if (numbers.lines_k == 0) {
+  if (p.functions.any()) {
+    problem.launch_modified(way, plan);
+  } else if (numbers.lines_k == 0) {
     problem.launch_all(p.op, way, plan);
   } else {
     problem.launch_mapped(way, plan, numbers);
@@ -109,8 +111,8 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const 
     for (Rows* of : {&g_q, &g_k, &g_v}) aten::fill_(of->x, 0);
     return gradients;
   }
-  // A mask of numbers has a second column: see kernels/wmma/attention/backward.hpp.
-  const bool corrects = p.mask && type_of(*p.mask) != ScalarType::Bool;
+  // Beside a mask of numbers or a score function it has a second column: see kernels/wmma/attention/backward.hpp.
+  const bool corrects = p.functions.score != 0 || (p.mask && type_of(*p.mask) != ScalarType::Bool);
   Sizes delta_sizes = sizes_of(lse);
   delta_sizes.push_back(corrects ? 2 : 1);
   Tensor delta = made(p, delta_sizes, type_of(lse));

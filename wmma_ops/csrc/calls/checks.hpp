@@ -48,4 +48,13 @@ void register_activation(int64_t code);
 bool is_activation(int64_t code);
 void check_activation(const char* op, const char* name, int64_t code);
 
+// Functions of attention's scores that Python registered: how many tensors they read, and how many indices they give
+// each (−1: whatever it takes).
+struct ScoreFunction {
+  int64_t operands = 0;
+  std::array<int64_t, 4> dims{-1, -1, -1, -1};
+};
+void register_score_function(bool is_mask, int64_t code, int64_t operands, int64_t a, int64_t b, int64_t c, int64_t d);
+ScoreFunction score_function(const char* op, bool is_mask, int64_t code);  // a code of 0 is none, which reads nothing
+
 }  // namespace wmma_ops

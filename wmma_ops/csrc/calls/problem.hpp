@@ -89,15 +89,28 @@ struct Sequences {
   int64_t max_k = 0, count = 0, tokens_q = 0, tokens_k = 0;
   int64_t page_size = 0, pages = 0;  // 0: there are none
 };
+
+// Functions of users' own that bear on scores, by their codes (0: none), and the small tensors that both read.
+struct ScoreFunctions {
+  static constexpr int kMost = 4;
+  static constexpr const char* kNames[kMost] = {"mod_a", "mod_b", "mod_c", "mod_d"};
+
+  int64_t score = 0, mask = 0;
+  OptTensor operands[kMost] = {};
+
+  bool any() const { return score != 0 || mask != 0; }
+};
+
 struct AttentionNames {
   const char* q = "q";
   const char* k = "k";
   const char* v = "v";
 };
 
-// out = softmax(cap(scale·Q·Kᵀ) − slope·distance + mask)·V and lse, the logarithm of each row's sum; a row with no key
-// left gives 0 and −inf. cap(x) = softcap·tanh(x/softcap). A sink is one more score of each of a head's rows: it counts
-// in lse and in what weights are divided by, and gives nothing; a row that sees nothing else has it as lse.
+// out = softmax(f(cap(scale·Q·Kᵀ) − slope·distance) + mask)·V and lse, the logarithm of each row's sum; a row with no
+// key left gives 0 and −inf. cap(x) = softcap·tanh(x/softcap). A sink is one more score of each of a head's rows: it
+// counts in lse and in what weights are divided by, and gives nothing; a row that sees nothing else has it as lse. f is
+// a score function; a mask function hides keys, as bounds do.
 struct Attention {
   const char* op;
   Tensor q;  // [batch…, heads, Sq, E]
@@ -117,6 +130,7 @@ struct Attention {
   // skv are those of the longest.
   std::optional<Sequences> sequences = {};
   AttentionNames names = {};
+  ScoreFunctions functions = {};
 
   // Filled in by check.
   Device device{};
@@ -141,6 +155,7 @@ struct Attention {
   void check_pages();
   void check_window();
   void check_dropout();
+  void check_functions() const;
   void check_of_heads(const char* name, const Tensor& x) const;
 };
 

@@ -13,7 +13,7 @@ ScalarType type_of(const Tensor& x) {
     std::array<ScalarType, 64> types;
     types.fill(S::Undefined);
 #define WMMA_TYPE(code, torch, name, bytes) S::torch,
-    for (S type : {WMMA_ELEMENTS(WMMA_TYPE) S::Byte, S::Short, S::Long, S::UInt16, S::UInt32, S::UInt64, S::ComplexHalf,
+    for (S type : {WMMA_ELEMENTS(WMMA_TYPE) S::Byte, S::Short, S::UInt16, S::UInt32, S::UInt64, S::ComplexHalf,
                    S::ComplexFloat, S::ComplexDouble}) {
 #undef WMMA_TYPE
       types.at(aten::shim_dtype(type)) = type;
@@ -36,8 +36,6 @@ const char* name_of(ScalarType type) {
       return "uint8";
     case S::Short:
       return "int16";
-    case S::Long:
-      return "int64";
     case S::UInt16:
       return "uint16";
     case S::UInt32:

@@ -5,6 +5,7 @@
 #include <wmma/attention/dropout.hpp>
 
 #include "cpu/cpu.hpp"
+#include "launch/plans.hpp"
 
 namespace wmma_ops::cpu {
 
@@ -57,6 +58,16 @@ Tensor of_heads(const Attention& p, const Tensor& x, ScalarType type, const Size
   return aten::reshape(aten::expand(aten::to(x, type), p.head_sizes()), sizes);
 }
 
+// Scores of rows from `first` on by one of the functions, which are Python's.
+Tensor by_function(const Attention& p, const Tensor& scores, bool is_mask, int64_t first) {
+  const auto& [a, b, c, d] = p.functions.operands;
+  Tensor by_heads = aten::reshape(scores, {p.batch, p.heads, scores.numel() / (p.batch * p.heads * p.skv), p.skv});
+  const int64_t code = is_mask ? p.functions.mask : p.functions.score;
+  fail_if_told(
+      p.op, aten::call<std::vector<int64_t>>("wmma::_score_function", "", by_heads, is_mask, code, first, a, b, c, d));
+  return aten::reshape(by_heads, sizes_of(scores));
+}
+
 }  // namespace
 
 std::tuple<Tensor, Tensor> attention(const Attention& p) {
@@ -86,7 +97,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
   int64_t block = std::clamp<int64_t>(kBlockElements / std::max<int64_t>(1, matrices * group * p.skv), 1, p.sq);
   for (int64_t first = 0; first < p.sq; first += block) {
     int64_t rows = std::min(block, p.sq - first);
-    // 1. scores = cap(scale·Q·Kᵀ) − slope·distance + mask
+    // 1. scores = f(cap(scale·Q·Kᵀ) − slope·distance) + mask
     Tensor scores = aten::empty({matrices, group * rows, p.skv}, type);
     Tensor q_rows = aten::reshape(aten::narrow(q, 2, first, rows), {matrices, group * rows, p.e});
     aten::baddbmm_out(scores, scores, q_rows, kt, 0, p.softcap > 0 ? p.steepness : p.scale);
@@ -100,6 +111,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
       scores = aten::reshape(aten::add(view, aten::mul(slopes, distances(p, type, first, rows)), -1),
                              {matrices, group * rows, p.skv});
     }
+    if (p.functions.score != 0) scores = by_function(p, scores, false, first);
     if (mask) {
       Tensor view = aten::reshape(scores, {p.batch, p.kv_heads, group, rows, p.skv});
       Tensor part = aten::narrow(*mask, 3, first, rows);
@@ -109,6 +121,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
         scores = aten::reshape(aten::add(view, part), {matrices, group * rows, p.skv});
       }
     }
+    if (p.functions.mask != 0) scores = by_function(p, scores, true, first);
     Tensor of_head = aten::reshape(scores, {matrices * group, rows, p.skv});
     // −inf added to a NaN would be one.
     if (p.up_to) aten::masked_fill_(of_head, hidden(p, "aten::triu", *p.up_to + 1, first, rows), -INFINITY);

@@ -9,6 +9,9 @@ namespace {
 
 int64_t batch_dims_of(const Tensor& q) { return std::max<int64_t>(q.dim() - 3, 0); }
 
+// The type and the dimensions of a tensor that functions read, as one number; 0: there is none.
+int64_t form_of(const OptTensor& x) { return x ? (1 + element_code(type_of(*x))) * 8 + x->dim() : 0; }
+
 // So that calls of packed sequences share plans: as many or an eighth more, of few exactly.
 int64_t about(int64_t count) {
   int64_t step = 1;
@@ -46,6 +49,21 @@ AttentionProblem::AttentionProblem(const Attention& p, int64_t place)
   arguments.heads = static_cast<int>(p.heads);
   arguments.group = static_cast<int>(p.heads / p.kv_heads);
   if (p.sequences) bind_sequences(*p.sequences);
+  bind_functions(p.functions);
+}
+
+void AttentionProblem::bind_functions(const ScoreFunctions& of) {
+  for (int i = 0; i < ScoreFunctions::kMost; ++i) {
+    if (!of.operands[i]) continue;
+    const Tensor& x = *of.operands[i];
+    touched.add(ScoreFunctions::kNames[i], x);
+    wmma::ScoreTensorOperand& into = functions_.tensors[i];
+    into.data = x.const_data_ptr();
+    for (int64_t dim = 0; dim < x.dim(); ++dim) {
+      into.strides[dim] = x.strides()[dim];
+      into.sizes[dim] = static_cast<int>(x.sizes()[dim]);
+    }
+  }
 }
 
 void AttentionProblem::bind_dropout() {
@@ -181,6 +199,12 @@ ProblemKey AttentionProblem::key(bool backward) const {
   asks.sequences = p_.sequences.has_value();
   asks.page_size = p_.sequences ? p_.sequences->page_size : 0;
   asks.drops = p_.dropout_p > 0;
+  asks.score_mod = p_.functions.score;
+  asks.mask_mod = p_.functions.mask;
+  asks.mod_a = form_of(p_.functions.operands[0]);
+  asks.mod_b = form_of(p_.functions.operands[1]);
+  asks.mod_c = form_of(p_.functions.operands[2]);
+  asks.mod_d = form_of(p_.functions.operands[3]);
   asks.seen = asks.skv;
   if (p_.from) asks.seen = std::clamp<int64_t>(p_.up_to.value_or(p_.skv - 1) - *p_.from + 1, 1, asks.skv);
   return ProblemKey(asks);
@@ -232,6 +256,13 @@ MappedMatrix AttentionProblem::mapped_packed(const wmma::AttentionOperand& q, in
   matrix.lines = static_cast<uint32_t>(group);
   matrix.planes = static_cast<uint32_t>(queries);
   return matrix;
+}
+
+void AttentionProblem::launch_modified(const Way& way, const Plan& plan) const {
+  for (int64_t i = 0; i < batch.outer_count(); ++i) {
+    wmma::ModifiedAttentionArguments here{moved(i), functions_};
+    launch::execute(p_.op, way, plan, &here, sizeof here, touched);
+  }
 }
 
 void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const {

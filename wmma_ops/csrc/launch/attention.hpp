@@ -28,6 +28,9 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::PagesArguments,
 
   ProblemKey key(bool backward) const;
 
+  // The kernels of a plan with functions of scores.
+  void launch_modified(const Way& way, const Plan& plan) const;
+
   // The kernels of a plan whose tiles sm_90's copy engine brings.
   void launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const;
 
@@ -35,6 +38,7 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::PagesArguments,
   void bind_dropout();
   void bind_sequences(const Sequences& of);
   void bind_pages(const Sequences& of);
+  void bind_functions(const ScoreFunctions& of);
   int64_t queries_there() const { return p_.sequences ? p_.sequences->tokens_q : p_.sq; }
   int64_t keys_there() const;  // one after the other: in pages, those of one
   Direction way_of(Operand which) const;
@@ -46,6 +50,7 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::PagesArguments,
   MappedMatrix mapped_packed(const wmma::AttentionOperand& q, int64_t queries) const;
 
   const Attention& p_;
+  wmma::ScoreFunctionArguments functions_{};
   int64_t place_;
   int64_t batch_dims_;
 };

@@ -9,7 +9,7 @@ namespace wmma_ops::launch {
 
 // The tensors that a launch's kernels may touch, with the names that the op's users know.
 struct Touched {
-  static constexpr int kMost = 20;
+  static constexpr int kMost = 24;
   const Tensor* tensors[kMost];
   const char* names[kMost];
   int count = 0;

@@ -1,7 +1,13 @@
 """What bears on attention's scores, as its kernels' configurations have it."""
 
+from collections.abc import Iterator
+
+import torch
+
+from wmma_ops.ops import score_functions
+from wmma_ops.ops.score_functions import PLACES, TENSORS
 from wmma_ops.plan.problem import AttentionProblem
-from wmma_ops.plan.source import CPP
+from wmma_ops.plan.source import CPP, nested
 
 
 def keys_looked_at(problem: AttentionProblem, queries: int) -> int:
@@ -10,7 +16,10 @@ def keys_looked_at(problem: AttentionProblem, queries: int) -> int:
 
 
 def rules_header(problem: AttentionProblem) -> str:
-    """The header that the rules' type is declared in, included."""
+    """The header that the rules' type is declared in, included, and the functions that it names."""
+    if problem.modified:
+        functions = nested("Functions : ScoreFunctions", _functions(problem))
+        return "\n".join(["#include <wmma/attention/functions.hpp>", "namespace wmma {", *functions, "}", ""])
     header = "pages" if problem.page_size else "sequences" if problem.sequences else "rules"
     return f"#include <wmma/attention/{header}.hpp>\n"
 
@@ -19,6 +28,34 @@ def rules_type(problem: AttentionProblem) -> str:
     flags = [str(flag).lower() for flag in (problem.windowed, problem.capped)]
     drops = ["true"] if problem.drops else []
     rules = f"wmma::ScoreRules<{', '.join([*flags, CPP[problem.sinks], CPP[problem.slopes], *drops])}>"
+    if problem.modified:
+        return f"wmma::ModifiedRules<{rules}, wmma::Functions>"
     if problem.page_size:
         return f"wmma::PageRules<{rules}, {problem.page_size}>"
     return f"wmma::SequenceRules<{rules}>" if problem.sequences else rules
+
+
+def _functions(problem: AttentionProblem) -> Iterator[str]:
+    """The members of the struct that kernels/wmma/attention/functions.hpp tells of."""
+    number = "double" if problem.dtype == torch.float64 else "float"
+    places = ", ".join(f"int {name}" for name in PLACES)
+
+    def function(name: str, text: str, scored: bool) -> Iterator[str]:
+        result, score = (number, f"{number} score, ") if scored else ("bool", "")
+        yield f"static WMMA_DEVICE {result} {name}(const ScoreFunctionArguments& p, {score}{places}) {{"
+        for i, form in enumerate(problem.mods):
+            if form is not None:
+                dtype, dims = form
+                yield f"  const ScoreTensor<{number}, {CPP[dtype]}, {dims}> {TENSORS[i]}(p.tensors[{i}]);"
+        yield f"  return static_cast<{result}>({text});"
+        yield "}"
+
+    if problem.score_mod:
+        of = score_functions.by_code(False, problem.score_mod)
+        assert of.derivative is not None
+        yield "static constexpr bool kChanges = true;"
+        yield from function("changed", of.expression, True)
+        yield from function("slope", of.derivative, True)
+    if problem.mask_mod:
+        yield "static constexpr bool kHides = true;"
+        yield from function("shows", score_functions.by_code(True, problem.mask_mod).expression, False)

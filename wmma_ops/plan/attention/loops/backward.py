@@ -52,8 +52,8 @@ class OwnerConfig:
     marches: bool = False
     kept: int = 2  # marching: of the owned rows, that are in registers: of none, of Q or K, of g_out or V too
     sums_delta: bool = False  # interleaved, marching: of its queries, for the kernel behind it
-    corrects: bool = False  # weights, beside a mask of numbers
-    drops: bool = False  # some of them
+    corrects: bool = False  # weights, beside a mask of numbers or a score function
+    drops: bool = False  # weights, some of them
 
     @property
     def interleaved(self) -> bool:
@@ -140,8 +140,8 @@ def candidates(problem: AttentionProblem, target: arch.Target, owns_keys: bool) 
             whole = part == widest and problem.e == problem.ev and depth == up(depth, step.whole)
             asynchronous = target.vendor == "nvidia" and size == 2 and whole and orders == {"e"} and vecs == {8}
             shape = (waves, tiles_m, others, depth, value_depth, part)
-            corrects = problem.mask not in (None, torch.bool)
-            config = OwnerConfig(owns_keys, *shape, asynchronous, 1, corrects=corrects, drops=problem.drops)
+            flags = {"corrects": problem.corrects, "drops": problem.drops}
+            config = OwnerConfig(owns_keys, *shape, asynchronous, 1, **flags)
             shared = shared_bytes(config, target, element, lanes)
             if shared <= target.lds_bytes:
                 held = int(registers(config, target, element, lanes) * 1.25)

@@ -164,7 +164,7 @@ def _takes_turns(problem: AttentionProblem, target: arch.Target, rows: int) -> b
     """Whether two groups of waves take turns: where four units of a block multiply beside other work, K and V come by
     whole chunks, and the block's 256 rows are more than another's."""
     whole_chunks = problem.dtype.itemsize == 2 and problem.k_vec == problem.v_vec == 8 and not problem.wide
-    if problem.drops or problem.slopes is not None:  # the registers for distances would spill
+    if problem.slopes is not None or problem.modified or problem.drops:  # registers would spill
         return False
     return target.family == "cdna" and target.name != "gfx908" and whole_chunks and rows > 128
 

@@ -1,0 +1,78 @@
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <tuple>
+#include <utility>
+#include <wmma/activation.hpp>
+
+#include "calls/problem.hpp"
+
+namespace wmma_ops {
+
+namespace {
+std::shared_mutex registered_mutex;
+std::map<std::pair<bool, int64_t>, ScoreFunction>& registered() {
+  static std::map<std::pair<bool, int64_t>, ScoreFunction> functions;
+  return functions;
+}
+}  // namespace
+
+void register_score_function(bool is_mask, int64_t code, int64_t operands, int64_t a, int64_t b, int64_t c, int64_t d) {
+  if (code < wmma::kFirstRegistered) {
+    fail_value("register_score_function", "code", "is " + std::to_string(code) + "; takes one of 256 or more");
+  }
+  std::unique_lock lock(registered_mutex);
+  registered()[{is_mask, code}] = {operands, {a, b, c, d}};
+}
+
+ScoreFunction score_function(const char* op, bool is_mask, int64_t code) {
+  if (code == 0) return {};
+  std::shared_lock lock(registered_mutex);
+  const auto found = registered().find({is_mask, code});
+  if (found == registered().end()) {
+    fail_value(op, is_mask ? "mask_mod" : "score_mod",
+               "is code " + std::to_string(code) + "; takes 0 (none) or the code of a registered function");
+  }
+  return found->second;
+}
+
+void Attention::check_functions() const {
+  const std::pair<const char*, ScoreFunction> both[] = {{"score_mod", score_function(op, false, functions.score)},
+                                                        {"mask_mod", score_function(op, true, functions.mask)}};
+  for (int i = 0; i < ScoreFunctions::kMost; ++i) {
+    const OptTensor& x = functions.operands[i];
+    const char* name = ScoreFunctions::kNames[i];
+    bool is_read = false;
+    for (const auto& [which, function] : both) {
+      if (i >= function.operands) continue;
+      is_read = true;
+      const std::string count = std::to_string(function.operands) + (function.operands == 1 ? " tensor" : " tensors");
+      if (!x) fail_type(op, name, std::string("is None; takes a tensor, as ") + which + " reads " + count);
+      if (function.dims[i] >= 0 && x->dim() != function.dims[i]) {
+        fail_value(op, name,
+                   "has shape " + shape(*x) + "; takes a tensor of " + std::to_string(function.dims[i]) +
+                       " dimensions, as many as " + which + " gives it indices");
+      }
+    }
+    if (!x) continue;
+    if (!is_read) fail_value(op, name, "is a tensor that no function reads; takes None");
+    check_storage(op, name, *x, device);
+    const ScalarType came = type_of(*x);
+    if (came != ScalarType::Half && came != ScalarType::BFloat16 && came != ScalarType::Float &&
+        came != ScalarType::Double && came != ScalarType::Int && came != ScalarType::Long && came != ScalarType::Bool) {
+      fail_type(
+          op, name,
+          std::string("is ") + name_of(came) + "; takes float16, bfloat16, float32, float64, int32, int64 or bool");
+    }
+    if (x->dim() > ScoreFunctions::kMost) {
+      fail_value(op, name, "has shape " + shape(*x) + "; takes up to 4 dimensions");
+    }
+    for (int64_t size : sizes_of(*x)) {
+      if (size < 1 || size >= int64_t{1} << 31) {
+        fail_value(op, name, "has shape " + shape(*x) + "; takes sizes of 1 or more, and less than 2^31");
+      }
+    }
+  }
+}
+
+}  // namespace wmma_ops

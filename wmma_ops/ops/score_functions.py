@@ -1,0 +1,277 @@
+"""Functions of attention's scores, and of which keys a query sees, that users register.
+
+Each stands twice: as a C++ expression, which is compiled into kernels by its text, and as a torch function, for the CPU, for
+references, and for gradients that are differentiated again. The C++ library knows by a function's code how many tensors it
+reads and by how many indices, and refuses calls that have others.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from wmma_ops.ops.registered import find, new_code
+
+Tensor = torch.Tensor
+
+PLACES = ("batch", "head", "query", "key")
+TENSORS = ("a", "b", "c", "d")
+ARGUMENTS = tuple(f"mod_{name}" for name in TENSORS)  # of the op
+# What an expression may name beside them: of wmma/math.hpp, of wmma/attention/functions.hpp, and of the language.
+MATH = frozenset(
+    "abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi erf erfc erfinv exp exp10 exp2 expm1 fabs "
+    "fast_abs fast_cos fast_exp fast_exp2 fast_fma fast_log fast_log2 fast_max fast_min fast_rcp fast_rsqrt fast_sigmoid "
+    "fast_sin fast_sqrt fast_tanh fdim floor fma fmax fmin fmod hypot isfinite isinf isnan ldexp log log10 log1p log2 pow "
+    "remainder rint round round_even rsqrt signbit sin sinh sinpi sqrt tan tanh trunc".split()
+)
+_WORDS = frozenset("min max bool int unsigned long float double true false and or not".split())
+_TOKEN = re.compile(
+    r"(?P<number>0[xX][0-9a-fA-F]+\w*|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\w*)|(?P<name>[A-Za-z_]\w*)|(?P<other>//|/\*|\S)"
+)
+_NO_EXPRESSION = (";", "{", "}", '"', "'", "\\", "#", "//", "/*")
+
+
+@dataclass(frozen=True)
+class ScoreFunction:
+    """`expression` and `derivative` in C++, `function` in torch; `dims`: by how many indices each tensor is read."""
+
+    name: str
+    code: int
+    expression: str
+    derivative: str | None  # None: it is a mask function
+    function: Callable[..., Tensor]
+    operands: int
+    dims: tuple[int | None, ...]
+
+    def __call__(self, *arguments: Tensor, first: int = 0, like: Tensor, operands: tuple[Tensor | None, ...]) -> Tensor:
+        """Of all scores that `like` has, whose first row is query `first`'s. `arguments`: what stands before places."""
+        result = self.function(*arguments, *_places(like, first), *operands[: self.operands])
+        if not isinstance(result, Tensor):
+            raise TypeError(f"wmma.attention: {self} gives a {type(result).__name__}; takes a tensor")
+        try:
+            return result.expand(like.shape)
+        except RuntimeError:
+            shapes = f"shape {list(result.shape)} for scores {list(like.shape)}"
+            raise ValueError(f"wmma.attention: {self} gives {shapes}; takes an elementwise function") from None
+
+    def __str__(self) -> str:
+        return f"{'mask_mod' if self.derivative is None else 'score_mod'} {self.name!r}"
+
+
+_scores: dict[str, ScoreFunction] = {}
+_masks: dict[str, ScoreFunction] = {}
+_by_code: dict[tuple[bool, int], ScoreFunction] = {}
+
+
+def by_code(is_mask: bool, code: int) -> ScoreFunction:
+    return _by_code[is_mask, code]
+
+
+def codes(op: str, score_mod: str | None, mask_mod: str | None) -> dict[str, int]:
+    """As the op has them; what is None is left out, so that graphs name what is asked for alone."""
+    asked = (("score_mod", score_mod, _scores), ("mask_mod", mask_mod, _masks))
+    return {argument: find(op, argument, name, known).code for argument, name, known in asked if name is not None}
+
+
+class Functions(NamedTuple):
+    """Those of a call, on scores ``[..., heads, rows, keys]``."""
+
+    score_mod: int
+    mask_mod: int
+    operands: tuple[Tensor | None, ...]
+
+    def changed(self, scores: Tensor, first: int = 0) -> Tensor:
+        if not self.score_mod:
+            return scores
+        function = by_code(False, self.score_mod)
+        return function(scores, first=first, like=scores, operands=self.operands).to(scores.dtype)
+
+    def masked(self, scores: Tensor, first: int = 0) -> Tensor:
+        if not self.mask_mod:
+            return scores
+        shown = by_code(True, self.mask_mod)(first=first, like=scores, operands=self.operands)
+        return scores.masked_fill(~shown.to(torch.bool), -torch.inf)
+
+    def slope(self, scores: Tensor) -> Tensor:
+        """By how much more a score changes than the one that it came from; differentiable where that is asked for."""
+        again = torch.is_grad_enabled()
+        with torch.enable_grad():
+            x = scores if scores.requires_grad else scores.detach().requires_grad_()
+            total = self.changed(x).sum()
+            if not total.requires_grad:
+                return torch.zeros_like(scores)
+            return torch.autograd.grad(total, x, create_graph=again, materialize_grads=True)[0]
+
+
+def of_call(score_mod: int, mask_mod: int, *operands: Tensor | None) -> Functions | None:
+    return Functions(score_mod, mask_mod, operands) if score_mod or mask_mod else None
+
+
+def _places(scores: Tensor, first: int) -> tuple[Tensor, ...]:
+    """Batch, head, query and key of each score, as tensors that broadcast to it. DTensors where it is one."""
+    *outer, rows, keys = scores.shape
+    batch, heads = outer[:-1], outer[-1] if outer else 1
+
+    def count(size):
+        return scores.new_ones(size, dtype=torch.int64).cumsum(0) - 1
+
+    ones = (1,) * (scores.dim() - 2)
+    return (
+        count(math.prod(batch)).view(*(batch or ones[1:]), *ones[:1], 1, 1),
+        count(heads).view(*ones[1:], *((heads,) if outer else ()), 1, 1),
+        (count(rows) + first).view(*ones, rows, 1),
+        count(keys).view(*ones, 1, keys),
+    )
+
+
+def register_score_mod(
+    name: str, *, expression: str, function: Callable[..., Tensor], derivative: str, operands: int = 0
+) -> None:
+    """Makes `name` a function of scores that ``wmma_ops.attention(score_mod=name)`` takes.
+
+    Args:
+        name: a Python identifier that is not taken by another.
+        expression: the new score as a C++ expression, for kernels. It may name ``score`` (a float, or a double of float64
+            tensors: scaled, after a soft cap and slopes, before masks), the ints ``batch`` (that of all batch dimensions as
+            one), ``head``, ``query`` and ``key``, and as ``a(head, key)`` the elements of the small tensors ``a``, ``b``,
+            ``c`` and ``d``, by as many indices as the tensor has dimensions. Of floating tensors they have the score's type,
+            of int32, int64 and bool their own. An index outside reads nothing and gives NaN (the least number, false). It
+            may call what is in ``wmma/math.hpp``, and ``min`` and ``max``. Numbers such as 2 and 2.f leave a float a float.
+        function: the same in torch, ``function(score, batch, head, query, key, *tensors)``: elementwise, of places that are
+            tensors which broadcast. FlexAttention's score functions are such.
+        derivative: the expression's derivative by the score, likewise in C++.
+        operands: how many tensors are read, of `a`, `b`, `c`, `d` in this order. They have no gradients.
+
+    Examples:
+        >>> import torch, wmma_ops
+        >>> wmma_ops.register_score_mod(
+        ...     "relative_bias",  # a number of each head and distance, up to 8
+        ...     expression="score + a(head, min(abs(query - key), 8))",
+        ...     function=lambda score, b, h, q, k, bias: score + bias[h, (q - k).abs().clamp(max=8)],
+        ...     derivative="1",
+        ...     operands=1,
+        ... )
+        >>> q, bias = torch.randn(1, 4, 32, 16), torch.randn(4, 9)
+        >>> out, lse = wmma_ops.attention(q, q, q, score_mod="relative_bias", mod_operands=(bias,))
+    """
+    _register("register_score_mod", name, expression, function, derivative, operands)
+
+
+def register_mask_mod(name: str, *, expression: str, function: Callable[..., Tensor], operands: int = 0) -> None:
+    """Makes `name` a function that ``wmma_ops.attention(mask_mod=name)`` takes: of a query and a key, whether it sees it.
+
+    Args:
+        name, operands: as of :func:`register_score_mod`. Both functions of a call read the same tensors.
+        expression: a bool in C++, of the same names but ``score``.
+        function: the same in torch, ``function(batch, head, query, key, *tensors)``.
+
+    Examples:
+        >>> import torch, wmma_ops
+        >>> wmma_ops.register_mask_mod(
+        ...     "within_documents",
+        ...     expression="a(batch, query) == a(batch, key)",
+        ...     function=lambda b, h, q, k, document: document[b, q] == document[b, k],
+        ...     operands=1,
+        ... )
+        >>> q, document = torch.randn(1, 4, 32, 16), (torch.arange(32) // 12)[None]
+        >>> out, lse = wmma_ops.attention(q, q, q, mask_mod="within_documents", mod_operands=(document,))
+    """
+    _register("register_mask_mod", name, expression, function, None, operands)
+
+
+def _register(caller, name, expression, function, derivative, operands) -> None:
+    is_mask = caller == "register_mask_mod"
+    known = _masks if is_mask else _scores
+    code = new_code(caller, name, known)
+    if not isinstance(operands, int) or isinstance(operands, bool) or not 0 <= operands <= len(TENSORS):
+        raise ValueError(f"{caller}: operands is {operands!r}; takes 0 to {len(TENSORS)}")
+    if not callable(function):
+        raise ValueError(f"{caller}: function is {function!r}; takes a torch function")
+    dims: dict[str, int] = {}
+    names = PLACES if is_mask else ("score", *PLACES)
+    texts = {"expression": expression} if is_mask else {"expression": expression, "derivative": derivative}
+    for argument, text in texts.items():
+        _check_expression(caller, argument, text, names, operands, dims)
+    found = ScoreFunction(name, code, expression, derivative, function, operands, tuple(map(dims.get, TENSORS)))
+    if operands == 0:
+        _check_function(caller, found)
+    torch.ops.wmma._register_score_function(is_mask, code, operands, *(dims.get(x, -1) for x in TENSORS))
+    known[name] = _by_code[is_mask, code] = found
+
+
+def _check_expression(caller, argument, text, names, operands, dims) -> None:
+    """That it is one expression of names that there are; how many indices it gives each tensor goes to `dims`."""
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f"{caller}: {argument} is {text!r}; takes a C++ expression of {', '.join(names)}")
+    tokens = [(match.lastgroup, match.group()) for match in _TOKEN.finditer(text)]
+    given = TENSORS[:operands]
+    open_calls: list[str | None] = []  # for each parenthesis the tensor whose indices it holds
+    counts: list[int] = []
+    for i, (kind, token) in enumerate(tokens):
+        follows = tokens[i + 1][1] if i + 1 < len(tokens) else ""
+        if token in _NO_EXPRESSION:
+            raise ValueError(f"{caller}: {argument} has {token!r}: {text!r}; takes one C++ expression")
+        if kind == "name" and token in TENSORS:
+            if token not in given:
+                raise ValueError(
+                    f"{caller}: {argument} reads {token!r}, and operands is {operands}; takes an expression of "
+                    + (", ".join(given) or "no tensors")
+                )
+            if follows != "(":
+                raise ValueError(f"{caller}: {argument} has {token!r} without indices; takes {token}(…), an element")
+        elif kind == "name" and token not in names and token not in MATH and token not in _WORDS:
+            raise ValueError(
+                f"{caller}: {argument} names {token!r}; takes an expression of {', '.join((*names, *given))} and the "
+                "functions of wmma/math.hpp"
+            )
+        if token in ("(", "["):
+            before = tokens[i - 1][1] if i else ""
+            open_calls.append(before if before in TENSORS else None)
+            counts.append(0 if follows == ")" else 1)
+        elif token == "," and counts:
+            counts[-1] += 1
+        elif token in (")", "]"):
+            if not open_calls:
+                raise ValueError(f"{caller}: {argument} closes what it did not open: {text!r}; takes a C++ expression")
+            tensor, count = open_calls.pop(), counts.pop()
+            if tensor is not None and dims.setdefault(tensor, count) != count:
+                raise ValueError(
+                    f"{caller}: {argument} gives {tensor!r} {count} and {dims[tensor]} indices; takes one number"
+                )
+            if tensor is not None and count > len(PLACES):
+                raise ValueError(f"{caller}: {argument} gives {tensor!r} {count} indices; takes up to {len(PLACES)}")
+    if open_calls:
+        raise ValueError(f"{caller}: {argument} leaves a parenthesis open: {text!r}; takes a C++ expression")
+
+
+def _check_function(caller, found: ScoreFunction) -> None:
+    """That a function without tensors is elementwise: all scores at once have what each has alone."""
+    scores = torch.linspace(-2.9, 3.1, 2 * 2 * 3 * 5, dtype=torch.float64).view(2, 2, 3, 5)
+    before = () if found.derivative is None else (scores,)
+    try:
+        whole = found(*before, like=scores, operands=())
+        for place in ((0, 0, 0, 0), (1, 0, 2, 1), (1, 1, 1, 4), (0, 1, 2, 3)):
+            alone = found.function(*(x[place] for x in before), *map(torch.tensor, place))
+            if not torch.allclose(whole[place].double(), alone.double(), equal_nan=True):
+                raise ValueError
+    except Exception as error:
+        text = f"{caller}: function of {found.name!r} is not elementwise; takes a function of places that broadcast"
+        raise ValueError(text) from error
+
+
+def apply_(scores: Tensor, is_mask: bool, code: int, first: int, *operands: Tensor | None) -> None:
+    """One of the functions on scores ``[batch, heads, rows, keys]`` from query `first` on, in place."""
+    functions = Functions(0, code, operands) if is_mask else Functions(code, 0, operands)
+    try:
+        scores.copy_(functions.masked(scores, first) if is_mask else functions.changed(scores, first))
+    except (TypeError, ValueError, RuntimeError, LookupError, ArithmeticError) as error:
+        text, kind = str(error), type(error)
+        if not text.startswith("wmma."):
+            text, kind = (
+                f"{by_code(is_mask, code)} raised {kind.__name__}, {error}; takes a function of tensors",
+                ValueError,
+            )
+        raise kind(text.removeprefix("wmma.attention: ")) from error
