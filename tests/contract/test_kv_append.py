@@ -1,12 +1,13 @@
 """New keys and values into pages: values on every backend, numbers that are wrong, what is refused, kernels that are wrong
 on purpose."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from orders import check_any_order
 from planted import Planted, check_is_caught, check_that_each_stands_once
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import wmma_ops
 from wmma_ops.hardware import arch
@@ -227,7 +228,8 @@ BAD = (
         ValueError,
         r"cos has shape \[40, 13\]; takes \[places, angles\], of up to 12 angles",
     ),
-    # What the numbers are is known on the CPU.
+)
+BAD_NUMBERS = (  # which are known on the CPU
     ({"cu_seq": torch.tensor([0, 6, 5, 9])}, ValueError, "cu_seq has 5 at 2; takes 6, which is before it, or more"),
     ({"cu_seq": torch.tensor([0, 6, 6, 10])}, ValueError, "cu_seq has 10 at 3; takes up to 9, the tokens of key"),
     (
@@ -245,7 +247,11 @@ BAD = (
 )
 
 
-@pytest.mark.parametrize(("change", "kind", "text"), BAD, ids=lambda x: " ".join(x) if isinstance(x, dict) else None)
+def _name(x):
+    return " ".join(x) if isinstance(x, dict) else None
+
+
+@pytest.mark.parametrize(("change", "kind", "text"), BAD + BAD_NUMBERS, ids=_name)
 def test_refused(change, kind, text):
     """Before anything is written."""
     t = {name: x.clone() for name, x in GOOD.items()} | change
@@ -253,6 +259,44 @@ def test_refused(change, kind, text):
     with pytest.raises(kind, match=rf"^wmma\.kv_append: {text}"):
         wmma_ops.kv_append(**t)
     assert all(torch.equal(t[name], x) for name, x in before.items())
+
+
+def _fakes(t: dict, mode) -> dict:
+    return {name: x if x is None else mode.from_tensor(x) for name, x in t.items()}
+
+
+@pytest.mark.parametrize(("change", "kind", "text"), BAD, ids=_name)
+def test_refused_by_fakes(change, kind, text):
+    """In the same words, but for what the numbers are."""
+    with FakeTensorMode() as mode:
+        t = _fakes(GOOD | change, mode)
+        with pytest.raises(kind, match=rf"^wmma\.kv_append: {text}"):
+            wmma_ops.kv_append(**t)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_fakes_take_what_is_right(case):
+    for change in ({}, *(change for change, *_ in BAD_NUMBERS)):
+        with FakeTensorMode() as mode:
+            case.call(_fakes(case.operands() | {x: change[x] for x in change if x not in ("cos", "sin")}, mode))
+
+
+def test_graphs_take_any_number_of_tokens():
+    def call(t):
+        CASES[2].call(t)
+        return t["key_pages"].sum()
+
+    frames = []
+
+    def count(graph, inputs):
+        frames.append(graph)
+        return graph
+
+    compiled = torch.compile(call, fullgraph=True, dynamic=True, backend=count)
+    for beyond in (2, 5, 7):
+        results = [function(replace(CASES[2], beyond=beyond).operands()) for function in (call, compiled)]
+        assert torch.equal(*results)
+    assert len(frames) == 1
 
 
 APPEND = "append.hpp"
