@@ -8,9 +8,11 @@ import torch
 from orders import check_any_order
 from planted import Planted, check_is_caught, check_that_each_stands_once
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
 
 import wmma_ops
 from wmma_ops.hardware import arch
+from wmma_ops.ops.library import overload
 from wmma_ops.ops.types import accumulator
 from wmma_ops.plan import kv_append as planner
 from wmma_ops.runtime import launching
@@ -171,7 +173,7 @@ def test_explained():
     assert "32 angles of halves, float32" in text
 
 
-def test_compiled_and_counted():
+def test_compiled_and_versions_counted():
     case = CASES[0]
 
     def call(pages, **t):
@@ -187,6 +189,98 @@ def test_compiled_and_counted():
         assert pages._version > before
     for x, y in zip(*results, strict=True):
         assert torch.equal(x, y)
+
+
+def _several(count: int) -> list[dict]:
+    """Calls of other numbers and values, in equally large tensors."""
+    calls = []
+    for i in range(count):
+        t = CASES[2].operands()
+        t |= {name: t[name] + i for name in ("key", "value", "key_pages", "value_pages")}
+        calls.append(t | {"seqused_k": t["seqused_k"] - i})
+    return calls
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["wmma", "raw"])
+@pytest.mark.parametrize("shared", [(), ("key", "sin", "block_table"), ("value", "cu_seq", "seqused_k")], ids=str)
+def test_vmap_is_a_loop(shared, raw):
+    calls = _several(3)
+    for t in calls:
+        t |= {name: calls[0][name] for name in shared}
+    # The mapped dimension comes first for some, last for others.
+    dims = {name: None if name in shared else -1 if i % 2 else 0 for i, name in enumerate(calls[0])}
+    stacked = {x: calls[0][x] if dim is None else torch.stack([t[x] for t in calls], dim) for x, dim in dims.items()}
+    before = stacked["key_pages"]._version
+
+    def call(*tensors):
+        overload("kv_append", raw=raw)(*tensors)
+        return tensors[2]  # vmap asks for a result
+
+    torch.vmap(call, in_dims=tuple(dims.values()))(*stacked.values())
+    assert stacked["key_pages"]._version > before or raw
+    for i, t in enumerate(calls):
+        CASES[2].call(t)
+        for name in ("key_pages", "value_pages"):
+            assert torch.equal(stacked[name].select(dims[name], i), t[name])
+
+
+def test_vmap_of_vmap():
+    t, again = (CASES[0].operands() for _ in range(2))
+    names = ("key", "value", "key_pages", "value_pages")
+    every = [t[name].expand(2, 3, *t[name].shape).clone() for name in names]
+
+    def call(*tensors):
+        CASES[0].call(t | dict(zip(names, tensors, strict=True)))
+        return tensors[2]
+
+    torch.vmap(torch.vmap(call))(*every)
+    CASES[0].call(again)
+    for name, x in zip(names, every, strict=True):
+        assert torch.equal(x, again[name].expand_as(x))
+
+
+def test_vmap_needs_pages_of_each():
+    t = CASES[0].operands()
+
+    def mapped(**changes):
+        given = [changes.get(name, x) for name, x in t.items()]
+        dims = tuple(0 if name in changes else None for name in t)
+        torch.vmap(lambda *x: wmma_ops.kv_append(*x), in_dims=dims)(*given)
+
+    both = {name: torch.stack([t[name]] * 2) for name in ("key", "key_pages", "value_pages")}
+    for missing in ("key_pages", "value_pages"):
+        text = f"^wmma.kv_append: {missing} is not mapped by vmap, .*; takes pages of each, or one call, without vmap"
+        with pytest.raises(ValueError, match=text):
+            mapped(**{name: x for name, x in both.items() if name != missing})
+    with pytest.raises(ValueError, match=r"^wmma\.kv_append: value_pages has elements that share memory"):
+        mapped(**both | {"value_pages": t["value_pages"].expand(2, -1, -1, -1, -1)})
+    assert all(torch.equal(x, torch.stack([t[name]] * 2)) for name, x in both.items())
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["wmma", "raw"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_autocast_writes_what_the_pages_hold(dtype, raw):
+    """In models some of the new ones come in the region's type, others, as what is turned, wide."""
+    t = Case(dtype, angles=4).operands()
+    wide = t | {"key": t["key"].float(), "value": t["value"].bfloat16()}
+    found = wide | {name: t[name].clone() for name in ("key_pages", "value_pages")}
+    want = t | {"value": wide["value"].to(dtype)}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        overload("kv_append", raw=raw)(*found.values())
+    wmma_ops.kv_append(**want)
+    for name in ("key_pages", "value_pages"):
+        assert torch.equal(found[name], want[name])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        CASES[4].call(CASES[4].operands())  # float64 stays
+        with pytest.raises(TypeError, match="value is float32; takes float64, as key has"):
+            CASES[4].call(CASES[4].operands() | {"value": t["value"].float()})
+
+
+def test_nothing_is_counted():
+    """Operations are those of products."""
+    with FlopCounterMode(display=False) as counter:
+        CASES[2].call(CASES[2].operands())
+    assert counter.get_total_flops() == 0
 
 
 def test_gradients_are_refused():

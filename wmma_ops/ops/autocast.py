@@ -9,7 +9,7 @@ import functools
 import torch
 
 from wmma_ops import torch_internals
-from wmma_ops.ops.library import IMPLEMENTATIONS, NAMESPACES, OPS, overload
+from wmma_ops.ops.library import IMPLEMENTATIONS, NAMESPACES, OPS, WRITERS, overload
 
 # The positions of the matrix operands. addmm_ writes into a tensor of its caller's type, so it casts nothing.
 OPERANDS = {
@@ -44,13 +44,22 @@ def _autocast(op, positions, device_type, *args, **kwargs):
         return op(*args, **kwargs)
 
 
-for _op in OPS:
+def _autocast_to_pages(op, device_type, key, value, key_pages, *others, **scalars):
+    """Pages are of their owner's type, which what is written takes, as with torch's ``index_put_``: not the region's."""
+    if all(x is not None and x.dtype in _CASTABLE for x in (key, value, key_pages)):
+        key, value = key.to(key_pages.dtype), value.to(key_pages.dtype)
+    with torch_internals.without_autocast(device_type):
+        return op(key, value, key_pages, *others, **scalars)
+
+
+def _kernel(op, namespace, device_type):
+    call = overload(op, raw=namespace == "wmma_raw")
+    if op in WRITERS:
+        return functools.partial(_autocast_to_pages, call, device_type)
+    return functools.partial(_autocast, call, OPERANDS.get(op, ()), device_type)
+
+
+for _op in (*OPS, *WRITERS):
     for _namespace in NAMESPACES:
         for _device, _key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
-            IMPLEMENTATIONS[_namespace].impl(
-                _op,
-                functools.partial(
-                    _autocast, overload(_op, raw=_namespace == "wmma_raw"), OPERANDS.get(_op, ()), _device
-                ),
-                _key,
-            )
+            IMPLEMENTATIONS[_namespace].impl(_op, _kernel(_op, _namespace, _device), _key)

@@ -201,14 +201,32 @@ def _varlen_attention(info, in_dims, *tensors, **scalars):
     return _one_by_one("varlen_attention", info, in_dims, *tensors, **scalars)
 
 
+def _kv_append(info, in_dims, *tensors, **scalars):
+    """Each into pages of its own."""
+    op = "kv_append"
+    for name, x, dim in list(zip(tensor_names(overload(op)), tensors, in_dims, strict=False))[2:4]:
+        if dim is None:
+            text = (
+                "is not mapped by vmap, but another tensor is; takes pages of each, or one call, without vmap, of all"
+            )
+            raise tagged(op, name, text, ValueError)
+        if x.stride(dim) == 0 and info.batch_size > 1:
+            text = "has elements that share memory (an expanded tensor?); takes one that does not overlap itself"
+            raise tagged(op, name, text, ValueError)
+    for taken in _each(info, in_dims, tensors):
+        overload(op)(*taken, **scalars)
+    return None, None
+
+
+def _each(info, in_dims, tensors):
+    mapped = list(zip(tensors, (*in_dims, *(None,) * len(tensors)), strict=False))
+    for i in range(info.batch_size):
+        yield [x if dim is None else x.select(dim, i) for x, dim in mapped]
+
+
 def _one_by_one(op, info, in_dims, *tensors, **scalars):
-    mapped = [(x, dim) for x, dim in zip(tensors, (*in_dims, *(None,) * len(tensors)), strict=False)]
-
-    def one(i):
-        taken = [x if dim is None else x.select(dim, i) for x, dim in mapped]
-        return select(op, *taken)(*taken, **scalars)
-
-    return tuple(map(torch.stack, zip(*(one(i) for i in range(info.batch_size)), strict=True))), (0, 0)
+    outs = (select(op, *taken)(*taken, **scalars) for taken in _each(info, in_dims, tensors))
+    return tuple(map(torch.stack, zip(*outs, strict=True))), (0, 0)
 
 
 RULES = {
@@ -222,6 +240,7 @@ RULES = {
     "attention": _attention,
     "varlen_attention": _varlen_attention,
     "scaled_mm": _scaled_mm,
+    "kv_append": _kv_append,
 }
 
 
