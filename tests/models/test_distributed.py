@@ -11,8 +11,10 @@ import sharded
 import sharded_anyhow
 import sharded_backward
 import sharded_models
+import sharded_pages
 import torch
 from processes import Group
+from torch.distributed.tensor import Partial
 
 import wmma_ops.distributed
 from wmma_ops.distributed import rules
@@ -146,6 +148,34 @@ def test_the_kernels_of_attentions_gradients(two, kv_heads, names):
 
 def test_attention_with_functions_of_scores(two):
     two.run(sharded_backward.attention_with_functions, 2)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_new_keys_into_pages(two, four, inference):
+    two.run(sharded_pages.check, (2,), 2, inference)
+    two.run(sharded_pages.check, (2,), 3, inference)
+    four.run(sharded_pages.check, (2, 2), 4, inference)
+
+
+def test_pages_are_written_where_they_lie(two, four):
+    said = two.run(sharded_pages.refused)[0]
+    whole, by_heads = (
+        "beside key_pages as Replicate() (redistribute it)",
+        "beside key_pages as Shard(dim=2) (redistribute it)",
+    )
+    for name, text in {
+        "by pages": "key_pages is spread as Shard(dim=0); takes Replicate() or Shard(dim=2)",
+        "partial": f"value_pages is spread as {Partial()!r}; takes Replicate() {whole}",
+        "one alone": f"value_pages is spread as Replicate(); takes Shard(dim=2) {by_heads}",
+        "whole keys": f"key is spread as Replicate(); takes Shard(dim=1) {by_heads}",
+        "heads of keys alone": f"key is spread as Shard(dim=1); takes Replicate() {whole}",
+        "numbers": f"seqused_k is spread as Shard(dim=0); takes Replicate() {by_heads}",
+        "one head": "key_pages is spread as Shard(dim=2); takes Replicate()",
+        "shapes": "value has shape [4, 2, 4]; takes the tokens and the heads of key, [5, 2, 8]",
+    }.items():
+        assert said[name] == f"ValueError: wmma.kv_append: {text}"
+    few = "wmma.kv_append: key_pages has 3 heads on 4 devices; takes one or more on each"
+    assert set(four.run(sharded_pages.few_heads)) == {few}
 
 
 def test_unusual_placements(two):

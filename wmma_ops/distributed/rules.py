@@ -58,6 +58,7 @@ def offers(op: str, operands: Operands, scalars: dict, mesh: tuple[int, ...]) ->
         "_attention_backward": _attention_backward,
         "varlen_attention": _varlen_attention,
         "_varlen_attention_backward": _varlen_attention_backward,
+        "kv_append": _kv_append,
     }[op]
     return rule(operands, scalars, mesh)
 
@@ -306,3 +307,19 @@ def _varlen_attention_backward(t: Operands, scalars: dict, mesh: tuple[int, ...]
     inputs = ("g_out", "query", "key", "value", "out", "lse", "cu_seq_q", "cu_seq_k", "g_lse")
     inputs = {x: names[x] for x in (*inputs, "sinks", "alibi_slopes", "seqused_k", "dropout_seed")}
     return _offers(inputs, [names["query"], names["key"], names["value"]], divided)
+
+
+# New keys and values into pages
+
+
+def _kv_append(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
+    """By heads alone, as attention reads the pages."""
+    names = {
+        "key": ("tokens", "heads", "size"),
+        "value": ("tokens", "heads", "value size"),
+        "key_pages": ("pages", "keys", "heads", "size"),
+        "value_pages": ("pages", "keys", "heads", "value size"),
+    }
+    inputs = {argument: _along(t[argument], of) for argument, of in names.items()}
+    inputs |= {argument: _whole(t[argument]) for argument in t if argument not in inputs}
+    return _offers(inputs, [], ("heads",))

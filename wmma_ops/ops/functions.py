@@ -489,7 +489,9 @@ def kv_append(
         interleaved: neighbours are turned with each other instead.
 
     What numbers leave no place for, or no angles, is not written on a GPU; on the CPU they are refused, before anything is
-    written. Without gradients.
+    written. Without gradients. Under autocast key and value take the type of the pages. Under vmap one is appended
+    after the other, each to pages of its own. Of DTensors pages are whole on every device or sharded by heads, key and value
+    as they are, and all else is replicated: nothing is redistributed.
 
     Examples:
         >>> import torch, wmma_ops

@@ -16,8 +16,7 @@ PATH = Path(__file__).parents[1] / "_library.so"
 OPS = (
     "matmul", "addmm", "addmm_", "baddbmm", "gemm", "linear", "gemm_gemm", "attention", "varlen_attention", "scaled_mm",
 )  # fmt: skip
-# Beside them what computes no product and only writes in place: without a derivative, operations to count, or rules for vmap
-# and DTensors.
+# Beside them what computes no product and only writes in place: without a derivative, or operations to count.
 WRITERS = ("kv_append",)
 NAMESPACES = ("wmma", "wmma_raw")
 
