@@ -3,7 +3,8 @@
 // its main loop, and names that loop's kernel, WMMA_ATTENTION_KERNEL. It defines WMMA_ATTENTION_COMBINE where the
 // kernel is the second one of split keys, WMMA_ATTENTION_CLUSTER where those that split them are a cluster; of packed
 // sequences WMMA_ATTENTION_SEQUENCES, or WMMA_ATTENTION_REST where the kernel has what none of them has, and with it
-// WMMA_ATTENTION_DEALS where that kernel also lists the tiles that another's blocks are dealt.
+// WMMA_ATTENTION_DEALS where that kernel also lists the tiles that another's blocks are dealt. It defines
+// WMMA_ATTENTION_BLOCKS where the kernel finds the blocks of scores that a mask function shows.
 #ifdef WMMA_ATTENTION_COMBINE
 #include <wmma/attention/combine.hpp>
 
@@ -20,6 +21,12 @@ WMMA_KERNEL(Config::kThreads, 2) void attention_rest(Config::Rules::Arguments ar
   if (blockIdx.x + blockIdx.y == 0) wmma::Dealing<Config>::run(arguments);
 #endif
   wmma::SequencesRest<Config>::run(arguments);
+}
+#elif defined(WMMA_ATTENTION_BLOCKS)
+#include <wmma/attention/block_states.hpp>
+
+WMMA_KERNEL(Config::kThreads, 2) void attention_blocks(Config::Rules::Arguments arguments) {
+  wmma::BlockStates<Config>::run(arguments);
 }
 #else
 #ifdef WMMA_ATTENTION_SEQUENCES

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from wmma_ops.integrations import flash
 from wmma_ops.ops import autocast, autograd, fakes, flops, negated, vmap  # noqa: F401  (registers them)
 from wmma_ops.ops.activations import register_activation
+from wmma_ops.ops.blocks import Blocks
 from wmma_ops.ops.dropout import dropout_mask
 from wmma_ops.ops.functions import (
     addmm,
@@ -68,6 +69,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Blocks",
     "Kernel",
     "addmm",
     "addmm_",

@@ -1,13 +1,32 @@
 """Functions of attention's scores and masks that users register: values and gradients on the CPU and on emulated targets
-against a formula of this file in float64, what is refused, and kernels that are wrong on purpose."""
+against a formula in float64, what is refused, and kernels that are wrong on purpose."""
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 import torch
 from planted import Planted, check_is_caught, check_that_each_stands_once
+from scored import (
+    BOTH,
+    CAP,
+    DOCUMENTS,
+    EVEN,
+    FAR,
+    FIRST,
+    LEAST,
+    NEAR,
+    OUTSIDE,
+    PREFIX,
+    SLOPES,
+    TABLE,
+    Case,
+    check,
+    emulated,
+    mask_named,
+    ours,
+    results,
+    score_named,
+)
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import wmma_ops
@@ -17,104 +36,8 @@ from wmma_ops.jit import kernels_dir
 from wmma_ops.ops import score_functions
 from wmma_ops.plan.attention.loops import backward, forward
 from wmma_ops.runtime import launching
-from wmma_ops.testing.reference import unit
 
-Tensor = torch.Tensor
 FOLDER = "wmma/attention"
-FAR = 3  # distances that a table has a number of, each way
-SEED = torch.tensor(3 * 2**40 + 11)
-IDS = 2**24  # from here on no float counts documents
-
-
-def _score(name: str, expression: str, derivative: str, function: Callable[..., Tensor], operands: int = 0) -> str:
-    wmma_ops.register_score_mod(
-        name, expression=expression, derivative=derivative, function=function, operands=operands
-    )
-    return name
-
-
-def _mask(name: str, expression: str, function: Callable[..., Tensor], operands: int = 0) -> str:
-    wmma_ops.register_mask_mod(name, expression=expression, function=function, operands=operands)
-    return name
-
-
-TABLE = _score(
-    "table_of_distances",
-    f"score + a(head, min(max(query - key, -{FAR}), {FAR}) + {FAR})",
-    "1",
-    lambda score, b, h, q, k, table: score + table[h, (q - k).clamp(-FAR, FAR) + FAR],
-    1,
-)
-SLOPES = _score(
-    "slopes_as_a_tensor",
-    "score - a(head) * abs(query - key)",
-    "1.f",
-    lambda score, b, h, q, k, slopes: score - slopes[h] * (q - k).abs(),
-    1,
-)
-CAP = _score(
-    "cap_of_3",
-    "3 * tanh(score / 3)",
-    "1 - tanh(score / 3) * tanh(score / 3)",
-    lambda score, b, h, q, k: 3 * torch.tanh(score / 3),
-)
-BOTH = _score(  # two tensors, bent, of every place
-    "bent_where_a_key_is_marked",
-    "b(key) ? score * score * a(batch, head) : score + query / 100.f",
-    "b(key) ? 2 * score * a(batch, head) : 1",
-    lambda score, b, h, q, k, factor, marked: torch.where(marked[k], score**2 * factor[b, h], score + q / 100),
-    2,
-)
-LEAST = _score(  # as models hide keys, all of a row's among them
-    "the_least_number",
-    "key > query || query % 4 == 0 ? score - 1e30f : score",
-    "1",
-    lambda score, b, h, q, k: torch.where((k > q) | (q % 4 == 0), score - 1e30, score),
-)
-OUTSIDE = _score(  # but keys from 30 on are hidden
-    "reads_outside_its_tensor",
-    "score + a(key)",
-    "1",
-    lambda score, b, h, q, k, table: score + table[k.clamp(max=29)],
-    1,
-)
-DOCUMENTS = _mask("one_document", "a(batch, query) == a(batch, key)", lambda b, h, q, k, ids: ids[b, q] == ids[b, k], 1)
-PREFIX = _mask("prefix_or_causal", "key < b(batch) || key <= query", lambda b, h, q, k, _, n: (k < n[b]) | (k <= q), 2)
-NEAR = _mask("up_to_5_away", "abs(query - key) <= 5", lambda b, h, q, k: (q - k).abs() <= 5)
-EVEN = _mask("even_keys_but_of_query_3", "query != 3 && key % 2 == 0", lambda b, h, q, k: (q != 3) & (k % 2 == 0))
-FIRST = _mask("keys_before_30", "key < 30", lambda b, h, q, k: (k < 30) & (q >= 0))
-
-
-@dataclass(frozen=True)
-class Case:
-    dtype: str
-    score_mod: str | None = None
-    mask_mod: str | None = None
-    batch: tuple[int, ...] = (2,)
-    heads: int = 2
-    kv_heads: int | None = None
-    sq: int = 19
-    skv: int = 37
-    e: int = 24
-    ev: int = 16
-    scale: float | None = None
-    causal: str | None = None
-    window: tuple[int, int] = (-1, -1)
-    softcap: float = 0.0
-    sinks: bool = False
-    slopes: bool = False
-    mask: str | None = None  # "bool" or "float"
-    apart: bool = False  # batches that cannot be joined: more than one launch
-    dropout_p: float = 0.0
-
-    def __str__(self) -> str:
-        extras = [
-            name
-            for name in ("causal", "softcap", "sinks", "slopes", "mask", "apart", "dropout_p")
-            if getattr(self, name)
-        ]
-        return "-".join(filter(None, (self.dtype, self.score_mod, self.mask_mod, *extras)))
-
 
 CASES = (
     Case("float16", TABLE),
@@ -141,150 +64,14 @@ BY_TURNS = [
 ]
 
 
-def _mods(case: Case, generator: torch.Generator) -> tuple[Tensor, ...]:
-    """Of odd strides and of several types."""
-
-    def numbers(*shape):
-        return torch.randn(*shape, 2, generator=generator)[..., 0]
-
-    batches = math.prod(case.batch)
-    first = {
-        TABLE: numbers(2 * FAR + 1, case.heads).T,
-        SLOPES: numbers(case.heads).to(torch.float64),
-        BOTH: numbers(case.heads, batches).T.bfloat16(),
-        OUTSIDE: numbers(60)[:30],
-        DOCUMENTS: IDS + torch.arange(case.skv).repeat(batches, 1) // 7 + torch.arange(batches)[:, None],
-    }
-    found = [first.get(case.score_mod, first.get(case.mask_mod))]
-    if case.score_mod == BOTH:
-        found.append(torch.arange(2 * case.skv).view(-1, 2)[:, 1] % 3 == 0)
-    if case.mask_mod == PREFIX:
-        found[1:] = [torch.arange(1, batches + 1, dtype=torch.int32)]
-    return tuple(x for x in found if x is not None)
-
-
-def _operands(case: Case) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    dtype = getattr(torch, case.dtype)
-
-    def tensor(*shape):
-        return torch.randn(shape, generator=generator).to(dtype)
-
-    kv = (*case.batch, case.kv_heads or case.heads, case.skv)
-    t = {"q": tensor(*case.batch, case.heads, case.sq, case.e), "k": tensor(*kv, case.e), "v": tensor(*kv, case.ev)}
-    if case.apart:
-        t["k"] = t["k"].transpose(0, 1).contiguous().transpose(0, 1)
-    if case.sinks:
-        t["sinks"] = tensor(case.heads)
-    if case.slopes:
-        t["alibi_slopes"] = tensor(case.heads).float().abs()
-    if case.mask:
-        mask = torch.randn(case.sq, case.skv, generator=generator)
-        t["mask"] = mask < 1 if case.mask == "bool" else mask
-    return t
-
-
-def _ours(q, k, v, case: Case, mods: tuple[Tensor, ...], **beside: Tensor) -> tuple[Tensor, Tensor]:
-    options = {"is_causal": case.causal or False, "scale": case.scale, "window": case.window, "softcap": case.softcap}
-    gqa = case.kv_heads is not None
-    if case.dropout_p:
-        options |= {"dropout_p": case.dropout_p, "dropout_seed": SEED}
-    names = {"score_mod": case.score_mod, "mask_mod": case.mask_mod}
-    return wmma_ops.attention(q, k, v, enable_gqa=gqa, mod_operands=mods, **names, **options, **beside)
-
-
-def _formula(q, k, v, case: Case, mods, *, mask=None, sinks=None, alibi_slopes=None) -> tuple[Tensor, Tensor]:
-    """By torch alone."""
-    if case.kv_heads:
-        k, v = (x.repeat_interleave(case.heads // case.kv_heads, -3) for x in (k, v))
-    batch = torch.arange(math.prod(case.batch)).view(*case.batch, 1, 1, 1)
-    head, query = torch.arange(case.heads).view(-1, 1, 1), torch.arange(case.sq).view(-1, 1)
-    key = torch.arange(case.skv)
-    mods = tuple(x.to(q.dtype) if x.is_floating_point() else x for x in mods)
-    scores = (case.e**-0.5 if case.scale is None else case.scale) * (q @ k.mT)
-    if case.softcap:
-        scores = case.softcap * torch.tanh(scores / case.softcap)
-    stands = query if case.causal == "top_left" else query + case.skv - case.sq
-    if alibi_slopes is not None:
-        scores = scores - alibi_slopes.to(q.dtype)[:, None, None] * (stands - key).abs()
-    if case.score_mod:
-        function = score_functions.by_code(False, score_functions.codes("", case.score_mod, None)["score_mod"])
-        scores = function.function(scores, batch, head, query, key, *mods[: function.operands])
-    shown = torch.ones(case.sq, case.skv, dtype=torch.bool)
-    if case.causal:
-        shown = shown & (key <= stands)
-    if case.window[0] >= 0:
-        shown = shown & (key >= stands - case.window[0])
-    if case.window[1] >= 0:
-        shown = shown & (key <= stands + case.window[1])
-    if case.mask_mod:
-        function = score_functions.by_code(True, score_functions.codes("", None, case.mask_mod)["mask_mod"])
-        shown = shown & function.function(batch, head, query, key, *mods[: function.operands])
-    if case.mask == "float":
-        scores = scores + mask.to(q.dtype)
-    elif case.mask:
-        shown = shown & mask
-    blind = ~shown.expand(scores.shape).any(-1)
-    scores = scores.masked_fill(~shown, -torch.inf)
-    if sinks is not None:
-        scores = torch.cat([scores, sinks.to(q.dtype)[:, None, None].expand(*scores.shape[:-1], 1)], -1)
-    elif blind.any():
-        scores = scores.masked_fill(blind[..., None], 0.0)  # whose softmax has a gradient
-    lse = torch.logsumexp(scores, -1)
-    weights = torch.softmax(scores, -1)[..., : case.skv].masked_fill(blind[..., None], 0.0)
-    if case.dropout_p:
-        kept = wmma_ops.dropout_mask(SEED, case.dropout_p, weights.shape)
-        weights = torch.where(kept, weights / (1 - case.dropout_p), 0.0)
-    return weights.to(v.dtype) @ v, lse if sinks is not None else lse.masked_fill(blind, -torch.inf)
-
-
-def _results(case: Case, compute, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
-    """Both results, and the gradients of what both have."""
-    t = {name: x.to(dtype) if dtype and x.is_floating_point() else x for name, x in _operands(case).items()}
-    names = [name for name in ("q", "k", "v", "sinks") if name in t]
-    t |= {name: t[name].detach().requires_grad_() for name in names}
-    mods = _mods(case, torch.Generator().manual_seed(1))
-    q, k, v = (t.pop(name) for name in "qkv")
-    out, lse = compute(q, k, v, case, mods, **t)
-    generator = torch.Generator().manual_seed(2)
-    g_out, g_lse = (torch.randn(x.shape, generator=generator).to(x) for x in (out, lse))
-    # Of a row that sees nothing, or least numbers alone, lse has no gradient.
-    g_lse = torch.where(lse.isfinite() & (lse > -1e20), g_lse, 0.0)
-    given = [q, k, v, *(t[name] for name in names[3:])]
-    grads = torch.autograd.grad((out, lse), given, (g_out, g_lse))
-    return {"out": out.detach(), "lse": lse.detach()} | {f"g_{x}": g for x, g in zip(names, grads, strict=True)}
-
-
-def _check(case: Case, got: dict[str, Tensor]) -> None:
-    """Against the formula in float64; as far off as the formula is in the case's own type."""
-    want, theirs = _results(case, _formula, torch.float64), _results(case, _formula)
-    for name, x in got.items():
-        exact = want[name]
-        seen = exact.isfinite() & (exact > -1e20)
-        assert torch.equal(x.isfinite(), exact.isfinite()), f"{name} of {case}: another row sees nothing"
-        error, own = ((y.double() - exact)[seen].abs().max() for y in (x, theirs[name]))
-        roundings = 2 * (case.skv + case.e) if case.dtype == "float64" else 4
-        floor = roundings * unit(x.dtype) * exact[seen].abs().max()
-        if name == "lse":
-            own, floor = 0.0, 4 * roundings * unit(x.dtype) * max(exact[seen].abs().max(), 1.0)
-        assert error <= 2 * own + floor, f"{name} of {case}: {error:.3g}, by the formula in its type {own:.3g}"
-
-
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_values_and_gradients_on_the_cpu(case):
-    _check(case, _results(case, _ours))
-
-
-def _emulated(case: Case, target: str) -> dict[str, Tensor]:
-    with wmma_ops.emulate(target) as emulation:
-        got = _results(case, _ours)
-    assert len(emulation.launches) >= 4
-    return got
+    check(case, results(case, ours))
 
 
 @pytest.mark.parametrize(("target", "case"), BY_TURNS, ids=str)
 def test_values_and_gradients_by_kernels(target, case):
-    _check(case, _emulated(case, target))
+    check(case, emulated(case, target))
 
 
 def test_a_cap_of_ones_own_is_the_soft_cap():
@@ -311,8 +98,8 @@ def test_functions_written_for_flex_attention():
     def mask_mod(b, h, q_idx, kv_idx):
         return (q_idx >= kv_idx) & (kv_idx != b)
 
-    _score("of_flex", "score", "1", score_mod)
-    _mask("mask_of_flex", "query >= key", mask_mod)
+    score_named("of_flex", "score", "1", score_mod)
+    mask_named("mask_of_flex", "query >= key", mask_mod)
     got, _ = wmma_ops.attention(q, k, v, score_mod="of_flex", mask_mod="mask_of_flex")
     blocks = create_block_mask(mask_mod, 2, 3, 32, 32, device="cpu", BLOCK_SIZE=32)
     torch.testing.assert_close(got, flex_attention(q, k, v, score_mod=score_mod, block_mask=blocks))
@@ -433,7 +220,7 @@ def test_the_generic_loops_have_functions(target):
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "gfx1250"])
 @pytest.mark.parametrize("case", [CASES[1], CASES[4], CASES[7], CASES[11], CASES[12]], ids=str)
 def test_kernels_compile(target, case):
-    for problem in launching.problems(lambda: _results(case, _ours), arch.target(target)):
+    for problem in launching.problems(lambda: results(case, ours), arch.target(target)):
         for launch in launching.plan_for(problem, arch.target(target)).launches:
             jit.compile(launch.source, target)
 
@@ -541,9 +328,9 @@ def test_unknown_codes_are_refused():
 
 
 def test_functions_that_are_no_such_are_refused_as_they_run():
-    _score("sums_up", "a(head)", "0", lambda score, b, h, q, k, x: x[:, None] @ x[None], 1)
-    _score("gives_a_number", "a(head)", "0", lambda score, b, h, q, k, x: 1.0, 1)
-    _score("reads_too_far", "a(head)", "0", lambda score, b, h, q, k, x: x[k], 1)
+    score_named("sums_up", "a(head)", "0", lambda score, b, h, q, k, x: x[:, None] @ x[None], 1)
+    score_named("gives_a_number", "a(head)", "0", lambda score, b, h, q, k, x: 1.0, 1)
+    score_named("reads_too_far", "a(head)", "0", lambda score, b, h, q, k, x: x[k], 1)
     q = torch.ones(1, 2, 5, 4)
     with pytest.raises(
         ValueError, match=r"score_mod 'sums_up' gives shape \[3, 3\] for scores \[1, 2, 5, 5\]; takes an el"
@@ -599,12 +386,12 @@ WRONG = (
     Wrong(
         "keys_shown_in_the_gradients",
         BACKWARD,
-        "inside = inside && Rules::Functions::shows(x.p.functions, batch, query_head, query, key);",
-        "",
+        "Rules::Functions::shows(x.p.functions, batch, query_head, query, key)",
+        "true",
         CASES[9],
         "gfx1201",
     ),
-    Wrong("keys_shown", MASK, "if (!this->shows(key, i)) x = kNever;", "", CASES[13]),
+    Wrong("keys_shown", MASK, "!this->shows(key, i)", "false", CASES[13]),
     Wrong("one_stride_for_all", FUNCTIONS, "indices * x_.strides[dim++]", "indices * x_.strides[0 * dim++]"),
     Wrong("reads_outside", FUNCTIONS, "return index >= 0 && index < size;", "return index >= 0;", CASES[14], "gfx1100"),
     Wrong("the_first_head_of_a_group", MASK, "static_cast<int>(place.head_of(row));", "place.head;", CASES[12]),
@@ -644,4 +431,4 @@ IN_QUICK = ("no_derivative", "keys_shown_in_the_gradients", "a_batch_from_0_on")
     "of", [pytest.param(of, marks=() if of.name in IN_QUICK else pytest.mark.full, id=str(of)) for of in WRONG]
 )
 def test_is_caught(of, sources):
-    check_is_caught(of, sources / FOLDER, lambda: _check(of.case, _emulated(of.case, of.target)))
+    check_is_caught(of, sources / FOLDER, lambda: check(of.case, emulated(of.case, of.target)))

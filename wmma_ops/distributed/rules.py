@@ -230,19 +230,20 @@ def _attention_names(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> tuple
         "sinks": _along(t.get("sinks"), outer),
         "alibi_slopes": _along(t.get("alibi_slopes"), outer),
         "dropout_seed": _whole(t.get("dropout_seed")),
+        "block_mask": _along(t.get("block_mask"), (*outer, "blocks of queries", "blocks of keys")),
         "out": _along(q, (*outer, "queries", "value size")),
         "lse": _along(Operand(q.shape[:-1], q.dtype), (*outer, "queries")),
     }
     names["g_out"], names["g_lse"] = names["out"], names["lse"] if t.get("g_lse") is not None else None
     mods = {argument: t.get(argument) for argument in score_functions.ARGUMENTS}
     names |= {argument: None if x is None else (None,) * len(x.shape) for argument, x in mods.items()}
-    if scalars.get("score_mod", 0) or scalars.get(
-        "mask_mod", 0
-    ):  # functions count batches, heads and rows from the first
+    # Functions count batches, heads and rows from the first.
+    if any(scalars.get(function, 0) for function in ("score_mod", "mask_mod")):
         return names, ()
     # Where the first query stands among the keys is taken from the lengths.
     placed = scalars.get("is_causal", 0) or max(scalars.get(f"window_{side}", -1) for side in ("left", "right")) >= 0
-    queries = () if placed or t.get("alibi_slopes") is not None else ("queries",)
+    placed = placed or any(t.get(x) is not None for x in ("alibi_slopes", "block_mask"))
+    queries = () if placed else ("queries",)
     divide = heads and _heads_divide(q.shape[-3], k.shape[-3], mesh)
     # What is dropped is told by indices of the whole.
     divided = () if t.get("dropout_seed") is not None else (*batch, *(heads if divide else ()), *queries)
@@ -260,14 +261,14 @@ def _heads_divide(q_heads: int, kv_heads: int, mesh: tuple[int, ...]) -> bool:
 def _attention(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _attention_names(t, scalars, mesh)
     inputs = ("q", "k", "v", "mask", "sinks", "alibi_slopes", "dropout_seed", *score_functions.ARGUMENTS)
-    inputs = {x: names[x] for x in inputs}
+    inputs = {x: names[x] for x in (*inputs, "block_mask")}
     return _offers(inputs, [names["out"], names["lse"]], divided)
 
 
 def _attention_backward(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _attention_names(t, scalars, mesh)
     inputs = ("g_out", "q", "k", "v", "out", "lse", "mask", "g_lse", "sinks", "alibi_slopes", "dropout_seed")
-    inputs = {x: names[x] for x in (*inputs, *score_functions.ARGUMENTS)}
+    inputs = {x: names[x] for x in (*inputs, *score_functions.ARGUMENTS, "block_mask")}
     return _offers(inputs, [names["q"], names["k"], names["v"]], divided)
 
 

@@ -270,9 +270,12 @@ def attention_gradients(
     dropout_p=0.0,
     score_mod=0,
     mask_mod=0,
+    block_q=0,
+    block_k=0,
 ):
     q, k, v, mask, sinks, slopes = (t[name] for name in ("q", "k", "v", "mask", "sinks", "alibi_slopes"))
-    seed, mods = t["dropout_seed"], [t.get(name) for name in score_functions.ARGUMENTS]
+    seed, mods = t["dropout_seed"], tuple(t[name] for name in score_functions.ARGUMENTS)
+    states = t["block_mask"]
     out, lse = outs
     g_out, g_lse = grads
     found = {"sinks": _sinks_gradient(g_out, g_lse, out, lse, sinks)} if needs["sinks"] else {}
@@ -280,14 +283,16 @@ def attention_gradients(
         options = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
         options |= {"window_left": window_left, "window_right": window_right, "softcap": softcap}
         options |= {"dropout_p": dropout_p, "score_mod": score_mod, "mask_mod": mask_mod}
+        options |= {"block_q": block_q, "block_k": block_k}
         g_out = torch.zeros_like(out) if g_out is None else g_out
-        given = (g_out, q, k, v, out, lse, mask, g_lse, sinks, slopes, seed, *mods)
+        given = (g_out, q, k, v, out, lse, mask, g_lse, sinks, slopes, seed, *mods, states)
         grads = torch.ops.wmma._attention_backward(*given, **options)
         return found | dict(zip("qkv", grads, strict=True))
     skv = k.shape[-2]
     bounds = seen(q.shape[-2], skv, is_causal, window_left, window_right)
     distance = None if slopes is None else distances(q, skv, bounds, accumulator(q.dtype))
-    drop, functions = drop_of(q, skv, seed, dropout_p), score_functions.of_call(score_mod, mask_mod, *mods)
+    drop = drop_of(q, skv, seed, dropout_p)
+    functions = score_functions.of_call(score_mod, mask_mod, mods, states, block_q, block_k)
     given = (unseen_keys(q, skv, bounds), distance, scale, softcap, drop, functions)
     return found | _by_scores(grads, t, needs, outs, *given)
 
@@ -381,7 +386,7 @@ def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap, drop, fu
             else mask.to(work)
         )
         scores = scores + grouped(added.expand(*q.shape[:-1], skv))
-    if functions is not None and functions.mask_mod:
+    if functions is not None:
         scores = grouped(functions.masked(scores.reshape(*q.shape[:-1], skv)))
     if unseen is not None:
         scores = scores.masked_fill(grouped(unseen.expand(*q.shape[:-1], skv)), -torch.inf)

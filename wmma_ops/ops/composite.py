@@ -137,6 +137,7 @@ def attention(
     mod_b=None,
     mod_c=None,
     mod_d=None,
+    block_mask=None,
     *,
     is_causal=0,
     scale=None,
@@ -147,12 +148,15 @@ def attention(
     dropout_p=0.0,
     score_mod=0,
     mask_mod=0,
+    block_q=0,
+    block_k=0,
 ):
     skv = k.shape[-2]
     bounds = seen(q.shape[-2], skv, is_causal, window_left, window_right)
     distance = None if alibi_slopes is None else distances(q, skv, bounds, accumulator(q.dtype))
     drop = drop_of(q, skv, dropout_seed, dropout_p)
-    functions = score_functions.of_call(score_mod, mask_mod, mod_a, mod_b, mod_c, mod_d)
+    mods = (mod_a, mod_b, mod_c, mod_d)
+    functions = score_functions.of_call(score_mod, mask_mod, mods, block_mask, block_q, block_k)
     options = {"scale": scale, "enable_gqa": enable_gqa, "softcap": softcap, "drop": drop, "functions": functions}
     return _attended(q, k, v, mask, sinks, alibi_slopes, unseen_keys(q, skv, bounds), distance, **options)
 

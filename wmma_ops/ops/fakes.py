@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 
+from wmma_ops.ops.blocks import STEP
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import NAMESPACES, OPS, WRITERS
 from wmma_ops.ops.sizes import is_matrix_scale, known
@@ -256,6 +257,7 @@ def attention(
     mod_b=None,
     mod_c=None,
     mod_d=None,
+    block_mask=None,
     *,
     is_causal=0,
     scale=None,
@@ -266,10 +268,12 @@ def attention(
     dropout_p=0.0,
     score_mod=0,
     mask_mod=0,
+    block_q=0,
+    block_k=0,
 ):
     op = "attention"
     _same_device(op, q, k=k, v=v, mask=mask, sinks=sinks, alibi_slopes=alibi_slopes)
-    _same_device(op, q, mod_a=mod_a, mod_b=mod_b, mod_c=mod_c, mod_d=mod_d)
+    _same_device(op, q, mod_a=mod_a, mod_b=mod_b, mod_c=mod_c, mod_d=mod_d, block_mask=block_mask)
     _check_dropout(op, q, dropout_p, dropout_seed)
     if q.dim() < 2:
         _fail(op, "q", f"has shape {list(q.shape)}; takes [..., heads, length, head size]")
@@ -301,9 +305,32 @@ def attention(
         _fail(op, "k", f"has shape {list(k.shape)}; takes a number of heads that divides that of q, {q.shape[-3]}")
     _fits(op, (*q.shape[:-1], k.shape[-2]), mask=mask)
     _fits(op, q.shape[:-2], sinks=sinks, alibi_slopes=alibi_slopes)
+    _check_blocks(op, q, k, block_mask, block_q, block_k)
     out = q.new_empty((*q.shape[:-1], v.shape[-1]))
     lse = q.new_empty(q.shape[:-1], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
     return out, lse
+
+
+def _check_blocks(op, q, k, states, block_q, block_k):
+    for argument, size in (("block_q", block_q), ("block_k", block_k)):
+        if states is None and size != 0:
+            _fail(op, argument, f"is {size}; takes 0 without block_mask")
+        if states is not None and (size <= 0 or size % STEP):
+            _fail(op, argument, f"is {size}; takes a multiple of {STEP}")
+    if states is None:
+        return
+    if states.dtype != torch.int8:
+        _fail(op, "block_mask", f"is {name(states.dtype)}; takes int8", TypeError)
+    blocks = tuple(-(-length // size) for length, size in ((q.shape[-2], block_q), (k.shape[-2], block_k)))
+
+    def text():
+        sizes = f"blocks of {block_q} queries and of {block_k} keys"
+        return f"has shape {list(states.shape)}; takes [..., {blocks[0]}, {blocks[1]}], {sizes}"
+
+    if states.dim() < 2:
+        _fail(op, "block_mask", text())
+    _same_sizes(states.shape[-2:], blocks, op, "block_mask", text)
+    _fits(op, (*q.shape[:-2], *blocks), block_mask=states)
 
 
 def varlen_attention(

@@ -1,13 +1,19 @@
 """The documented functions: names for activations, ValueError and TypeError, the raw op where no gradient is asked for."""
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from wmma_ops.ops import activations, score_functions
+from wmma_ops.ops.blocks import Blocks
 from wmma_ops.ops.dropout import new_seed
 from wmma_ops.ops.errors import translate
 from wmma_ops.ops.library import overload
 from wmma_ops.ops.select import DIFFERENTIABLE, RAW, is_compiling, is_grad_enabled, select, traced
 from wmma_ops.torch_internals import is_captured, transforms_active
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
 
 Tensor = torch.Tensor
 _raw_matmul = RAW["matmul"]
@@ -330,6 +336,7 @@ def attention(
     score_mod: str | None = None,
     mask_mod: str | None = None,
     mod_operands: tuple[Tensor, ...] = (),
+    block_mask: "BlockMask | Blocks | None" = None,
 ) -> tuple[Tensor, Tensor]:
     """``softmax(scale·Q·Kᵀ + mask)·V`` and, for each row, the logarithm of the sum under the softmax.
 
@@ -360,6 +367,10 @@ def attention(
             true, of those that it sees without it.
         mod_operands: the tensors that both functions read, up to four: ``a``, ``b``, ``c`` and ``d`` of their expressions
             (the op's ``mod_a``, ``mod_b``, ``mod_c`` and ``mod_d``). They have no gradients.
+        block_mask: FlexAttention's, or :class:`Blocks`: keys of blocks that are not there are neither seen nor read; in
+            blocks that are there in part a query sees what mask_mod shows it. FlexAttention's own mask_mod is to be one that
+            :func:`register_mask_mod` was given, or mask_mod names its like. Without one, of blocks 128 queries high, a
+            kernel finds out what mask_mod shows before, where many heads or batches share it.
 
     Returns:
         ``out`` as q, with V's head size, and ``lse`` ``[..., heads, Sq]`` in float32 (float64). A row that may look at no
@@ -379,12 +390,17 @@ def attention(
     if is_causal not in CAUSAL:
         raise ValueError(f"wmma.attention: is_causal is {is_causal!r}; takes a bool, 'top_left' or 'bottom_right'")
     scalars = _rules("attention", "window", window, softcap, dropout_p)
+    mods = _mods(mod_operands)
+    if block_mask is not None:
+        blocks, mask_mod = score_functions.blocks_of("attention", block_mask, mask_mod)
+        scalars |= {"block_q": blocks.queries, "block_k": blocks.keys}
+        mods = dict.fromkeys(score_functions.ARGUMENTS) | mods | {"block_mask": blocks.states}
     scalars |= score_functions.codes("attention", score_mod, mask_mod)
     seed = _seed("attention", q, dropout_p, dropout_seed)
     tensors = {"q": q, "k": k, "v": v, "mask": mask, "sinks": sinks, "alibi_slopes": alibi_slopes, "dropout_seed": seed}
     return _call(
         "attention",
-        {**tensors, **_mods(mod_operands)},
+        {**tensors, **mods},
         is_causal=CAUSAL[is_causal],
         scale=scale,
         enable_gqa=enable_gqa,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 
+from wmma_ops.ops.blocks import Blocks, from_flex, is_noop_mask
 from wmma_ops.ops.registered import find, new_code
 
 Tensor = torch.Tensor
@@ -46,6 +47,11 @@ class ScoreFunction:
     operands: int
     dims: tuple[int | None, ...]
 
+    @property
+    def names(self) -> frozenset[str]:
+        """What the expression names."""
+        return frozenset(match["name"] for match in _TOKEN.finditer(self.expression) if match["name"])
+
     def __call__(self, *arguments: Tensor, first: int = 0, like: Tensor, operands: tuple[Tensor | None, ...]) -> Tensor:
         """Of all scores that `like` has, whose first row is query `first`'s. `arguments`: what stands before places."""
         result = self.function(*arguments, *_places(like, first), *operands[: self.operands])
@@ -76,12 +82,32 @@ def codes(op: str, score_mod: str | None, mask_mod: str | None) -> dict[str, int
     return {argument: find(op, argument, name, known).code for argument, name, known in asked if name is not None}
 
 
+def blocks_of(op: str, block_mask, mask_mod: str | None) -> tuple[Blocks, str | None]:
+    """As kernels are given it, and the name of what its masked blocks show."""
+    if isinstance(block_mask, Blocks):
+        return block_mask, mask_mod
+    function = getattr(block_mask, "mask_mod", None)
+    if not hasattr(block_mask, "kv_num_blocks") or function is None:
+        came = type(block_mask).__name__
+        raise TypeError(f"wmma.{op}: block_mask is of type {came}; takes wmma_ops.Blocks or FlexAttention's BlockMask")
+    if mask_mod is None and not is_noop_mask(function):
+        known = next((x for x in _masks.values() if x.function is function), None)
+        if known is None or known.operands:
+            text = f"shows keys by {getattr(function, '__name__', function)!r}, which kernels do not know"
+            raise ValueError(
+                f"wmma.{op}: block_mask {text}; takes one whose mask_mod register_mask_mod was given, or mask_mod beside it"
+            )
+        mask_mod = known.name
+    return from_flex(block_mask), mask_mod
+
+
 class Functions(NamedTuple):
     """Those of a call, on scores ``[..., heads, rows, keys]``."""
 
     score_mod: int
     mask_mod: int
     operands: tuple[Tensor | None, ...]
+    blocks: Blocks | None = None
 
     def changed(self, scores: Tensor, first: int = 0) -> Tensor:
         if not self.score_mod:
@@ -90,10 +116,12 @@ class Functions(NamedTuple):
         return function(scores, first=first, like=scores, operands=self.operands).to(scores.dtype)
 
     def masked(self, scores: Tensor, first: int = 0) -> Tensor:
-        if not self.mask_mod:
-            return scores
-        shown = by_code(True, self.mask_mod)(first=first, like=scores, operands=self.operands)
-        return scores.masked_fill(~shown.to(torch.bool), -torch.inf)
+        shown = None
+        if self.mask_mod:
+            shown = by_code(True, self.mask_mod)(first=first, like=scores, operands=self.operands).to(torch.bool)
+        if self.blocks is not None:
+            shown = self.blocks.shown(shown, first, *scores.shape[-2:])
+        return scores if shown is None else scores.masked_fill(~shown, -torch.inf)
 
     def slope(self, scores: Tensor) -> Tensor:
         """By how much more a score changes than the one that it came from; differentiable where that is asked for."""
@@ -106,8 +134,17 @@ class Functions(NamedTuple):
             return torch.autograd.grad(total, x, create_graph=again, materialize_grads=True)[0]
 
 
-def of_call(score_mod: int, mask_mod: int, *operands: Tensor | None) -> Functions | None:
-    return Functions(score_mod, mask_mod, operands) if score_mod or mask_mod else None
+def of_call(
+    score_mod: int,
+    mask_mod: int,
+    operands: tuple[Tensor | None, ...],
+    states: Tensor | None,
+    block_q: int,
+    block_k: int,
+) -> Functions | None:
+    if not score_mod and not mask_mod and states is None:
+        return None
+    return Functions(score_mod, mask_mod, operands, None if states is None else Blocks(states, block_q, block_k))
 
 
 def _places(scores: Tensor, first: int) -> tuple[Tensor, ...]:
@@ -262,9 +299,11 @@ def _check_function(caller, found: ScoreFunction) -> None:
         raise ValueError(text) from error
 
 
-def apply_(scores: Tensor, is_mask: bool, code: int, first: int, *operands: Tensor | None) -> None:
-    """One of the functions on scores ``[batch, heads, rows, keys]`` from query `first` on, in place."""
-    functions = Functions(0, code, operands) if is_mask else Functions(code, 0, operands)
+def apply_(scores: Tensor, is_mask: bool, code: int, first: int, *given) -> None:
+    """One of the functions, or a block mask, on scores ``[batch, heads, rows, keys]`` from query `first` on, in place."""
+    *operands, states, block_q, block_k = given
+    blocks = None if states is None else Blocks(states, block_q, block_k)
+    functions = Functions(0 if is_mask else code, code if is_mask else 0, tuple(operands), blocks)
     try:
         scores.copy_(functions.masked(scores, first) if is_mask else functions.changed(scores, first))
     except (TypeError, ValueError, RuntimeError, LookupError, ArithmeticError) as error:

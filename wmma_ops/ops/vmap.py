@@ -170,8 +170,8 @@ def _gemm_gemm(info, in_dims, a, b0, b1, c=None, bias0=None, bias1=None, gate=No
 
 
 def _attention(info, in_dims, q, k, v, mask=None, sinks=None, alibi_slopes=None, dropout_seed=None, *mods, **scalars):
-    # What a seed drops, and the batch that a function is told, are those of each alone.
-    if any(scalars.get(x, 0) for x in ("dropout_p", "score_mod", "mask_mod")):
+    # What a seed drops, the batch that a function is told, and whose blocks are there, are those of each alone.
+    if any(scalars.get(x, 0) for x in ("dropout_p", "score_mod", "mask_mod", "block_q")):
         given = (q, k, v, mask, sinks, alibi_slopes, dropout_seed, *mods)
         return _one_by_one("attention", info, in_dims, *given, **scalars)
     dims = (*in_dims, None, None, None)[:6]

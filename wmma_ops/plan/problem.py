@@ -234,6 +234,8 @@ class AttentionProblem:
     mod_b: int = 0
     mod_c: int = 0
     mod_d: int = 0
+    block_q: int = 0  # queries and keys of a block of a block mask; 0: there is none
+    block_k: int = 0
 
     @classmethod
     def from_library(cls, values: list[int]) -> "AttentionProblem":
@@ -289,6 +291,8 @@ class AttentionProblem:
         for label, dtype in (("sinks", self.sinks), ("slopes", self.slopes), ("mask", self.mask)):
             if dtype is not None:
                 extras.append(f"{label} {type_name(dtype)}")
+        if self.block_q:
+            extras.append(f"a mask of blocks of {self.block_q} queries × {self.block_k} keys")
         for code, is_mask in ((self.score_mod, False), (self.mask_mod, True)):
             if code:
                 name = score_functions.by_code(is_mask, code).name
@@ -353,12 +357,12 @@ class GemmGemmNumbers(NamedTuple):
 
 
 class AttentionNumbers(NamedTuple):
-    """Of attention's forward kernels."""
+    """Of attention's kernels; gradients have the last."""
 
-    splits: int  # of the keys
-    keys_of_split: int
-    tiles: int  # of rows
-    slices: int  # of V's columns
+    splits: int = 0  # of the keys
+    keys_of_split: int = 0
+    tiles: int = 0  # of rows
+    slices: int = 0  # of V's columns
     queries: int = 0  # that a copy engine brings a warpgroup, of so many heads that share keys
     packed: int = 0
     lines_k: int = 0  # of K and of V, that it brings a block at a time; 0: none does
@@ -366,6 +370,13 @@ class AttentionNumbers(NamedTuple):
     together: int = 0  # heads that blocks which walk go through before others
     team: int = 0  # gradients: blocks that share a head's keys
     passes: int = 0  # in which each of them has some
+    block_q: int = (
+        0  # of a block mask that the plan's first kernel finds, at a place in the workspace; 0: there is none
+    )
+    block_k: int = 0
+    blocks_at: int = 0
+    blocks_of_batches: int = 0  # whether each has its own
+    blocks_of_heads: int = 0
 
 
 class KvAppendNumbers(NamedTuple):

@@ -1,5 +1,6 @@
 """One small call of every op and of its options: what opcheck, the gradient checks, vmap and the compilers are run on."""
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -44,6 +45,9 @@ class Sample:
             if name == "block_table":
                 rows = (made["cu_seq_q"].shape[0] - 1, shape[1])
                 made[name] = torch.randint(self.shapes["key"][0], rows, generator=generator, dtype=torch.int32)
+                continue
+            if name == "block_mask":
+                made[name] = (torch.arange(math.prod(shape), dtype=torch.int8) % 3).view(shape)
                 continue
             if name == "dropout_seed":
                 made[name] = torch.full(shape, 2**40 + 7)
@@ -152,6 +156,11 @@ SAMPLES = (
         "attention",
         {"q": (2, 3, 4), "k": (1, 5, 4), "v": (1, 5, 3), "dropout_seed": (1,)},
         {"dropout_p": 0.4, "enable_gqa": True, "is_causal": 2},
+    ),
+    Sample(
+        "attention",
+        {"q": (2, 34, 2), "k": (2, 35, 2), "v": (2, 35, 3), "block_mask": (2, 2, 2)},
+        {"block_q": 32, "block_k": 32},
     ),
     Sample(
         "varlen_attention",

@@ -74,7 +74,8 @@ struct AttentionBackward {
   static constexpr int kSharedBytes = kWeightStart + (Link::kStays ? 0 : 2 * WeightTile::kBytes);
 
   using Place = GradientPlace<kOwnsKeys>;
-  using Visit = OthersVisit<kOwnsKeys, kOthers>;
+  using Visit =
+      Choose<Rules::kBlocks, BlockedVisit<kOwnsKeys, kBlockRows, kOthers, Rules>, OthersVisit<kOwnsKeys, kOthers>>;
 
   // lse in our unit, +∞ where a row saw no key, and delta: of a lane's rows, where it owns queries.
   struct Wave {
@@ -128,26 +129,29 @@ struct AttentionBackward {
     const OthersSpan<kOwnsKeys, Config::kCausal, Rules> span(p, place, first_row, kBlockRows, kOthers);
     const int first_column = place.slice * Config::kSlice;
     const int visits = (kOwnsKeys ? p.group : 1) * span.tiles(kOthers);
-    Visit visit{p, place, span.others, span.begin};
+    Visit visit{p, place, span.others, span.begin, span.end, first_row, lane};
     Visit next = visit;
-    if (Config::kAsync && visits > 0) load(shared + kBufferStart, next, first_column, thread);
-    for (int i = 0; i < visits; ++i) {
+    if (Config::kAsync && visit.is_there(0, visits)) load(shared + kBufferStart, next, first_column, thread);
+    for (int i = 0; visit.is_there(i, visits); ++i) {
       unsigned char* buffer = shared + kBufferStart + i % kBuffers * kBufferBytes;
       if constexpr (Config::kAsync) {
         // The tile is there, and everyone is done with the one before.
         First::arrive();
         arch::block_barrier();
         next.advance(span.end, span.begin);
-        if (i + 1 < visits) load(shared + kBufferStart + (i + 1) % kBuffers * kBufferBytes, next, first_column, thread);
+        if (next.is_there(i + 1, visits))
+          load(shared + kBufferStart + (i + 1) % kBuffers * kBufferBytes, next, first_column, thread);
       } else {
         arch::tile_barrier();
         load(buffer, visit, first_column, thread);
         arch::tile_barrier();
       }
-      const bool bounded =
-          visit.rows() < kOthers || is_bounded<kOwnsKeys, kBlockRows, kOthers, Sight>(p, first_row, visit.at);
-      const Meeting meeting{p,        place,     shared,   buffer,       lane,
-                            wave_row, first_row, visit.at, visit.rows(), visit.other_head};
+      bool whole = false;
+      if constexpr (Rules::kBlocks) whole = visit.is_whole();
+      const bool bounded = visit.rows() < kOthers || (Rules::kBlocks && Rules::kHides && !whole) ||
+                           is_bounded<kOwnsKeys, kBlockRows, kOthers, Sight>(p, first_row, visit.at);
+      const Meeting meeting{p,         place,    shared,       buffer,           lane, wave_row,
+                            first_row, visit.at, visit.rows(), visit.other_head, whole};
       if (bounded) {
         step<true>(wave, reading, meeting);
       } else {
@@ -190,6 +194,7 @@ struct AttentionBackward {
     int at;  // the first of the others
     int rows;
     uint32_t other_head;
+    bool whole;  // its block, of a block mask
   };
 
   static WMMA_DEVICE void clear(Wave& wave) {
@@ -327,8 +332,9 @@ struct AttentionBackward {
         const bool there = inside && row < static_cast<int>(x.place.rows);
         if (there) inside = add_mask(score, mask_at(x, query, key));
       }
-      if constexpr (Rules::kHides) {
-        inside = inside && Rules::Functions::shows(x.p.functions, batch, query_head, query, key);
+      if constexpr (Rules::kHides && (kBounded || !Rules::kBlocks)) {
+        inside = inside &&
+                 ((Rules::kBlocks && x.whole) || Rules::Functions::shows(x.p.functions, batch, query_head, query, key));
       }
       if constexpr (kCorrects) {
         weights[f] = inside ? Math::ratio(score, -lse) : Number(0);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <wmma/arch/sm90.hpp>
+#include <wmma/attention/blocks.hpp>
 #include <wmma/attention/combine.hpp>
 #include <wmma/attention/key_value_tiles.hpp>
 #include <wmma/attention/mask.hpp>
@@ -40,7 +41,8 @@ struct AttentionKernel {
   static constexpr int kWeightBytes = Link::kStays ? 0 : WeightTile::kBytes;
   using TilesInTurns = wmma::TilesInTurns<Config, Link>;
   static_assert(!Config::kInTurns || (kKeepsQueries && Link::kStays), "shared memory is keys' and values'");
-  static_assert(!Config::kInTurns || !Rules::kDrops, "not there");
+  static_assert(!Config::kInTurns || !(Rules::kDrops || Rules::kBlocks), "not there");
+  static_assert(!Rules::kBlocks || !Config::kPacked, "a tile's rows are in one block");
   static constexpr int kKeyValueBytes = Config::kInTurns ? TilesInTurns::kBytes : KeyValueTiles::kBytes;
   // Queries that stay in registers come by way of the tiles' memory, where these do not fill it meanwhile.
   static constexpr bool kSharesMemory = kKeepsQueries && !(Config::kInTurns && Config::kAsync);
@@ -58,6 +60,29 @@ struct AttentionKernel {
   using Place = AttentionPlace<Config::kPacked>;
   using Mask = RowMask<Config, Link, Number>;
   using Scale = ScoreScale<Number, SoftmaxOf<Config, Number>>;
+
+  // Which tiles of keys there are before another.
+  template <bool kBlocks, class Unused>
+  struct WalkOf {
+    WMMA_DEVICE WalkOf(const Arguments&, const Place&, uint32_t, uint32_t) {}
+    WMMA_DEVICE int last(int key, int) const { return key; }
+  };
+  template <class Unused>
+  struct WalkOf<true, Unused> : BlockLine<Rules::kBlockKeys> {
+    static_assert(Rules::kBlockQueries % kBlockRows == 0, "a tile's rows are in one block");
+    WMMA_DEVICE WalkOf(const Arguments& p, const Place& place, uint32_t first_row, uint32_t lane)
+        : BlockLine<Rules::kBlockKeys>(line_of(p.rules.blocks, place, first_row), p.rules.blocks.column_stride, p.skv,
+                                       lane) {}
+    WMMA_DEVICE int last(int key, int from) {
+      return BlockLine<Rules::kBlockKeys>::template last<Config::kKeys>(key, from);
+    }
+
+   private:
+    static WMMA_DEVICE const int8_t* line_of(const AttentionOperand& x, const Place& place, uint32_t first_row) {
+      return block_line(x, place.batch, place.head, first_row / Rules::kBlockQueries * x.row_stride);
+    }
+  };
+  using Walk = WalkOf<Rules::kBlocks, void>;
 
   struct Wave : RunningSoftmax<Config, Link> {
     Chunk queries[kKeepsQueries ? Config::kTilesM : 1][kKeepsQueries ? kSteps : 1][Link::kRowChunks];
@@ -103,6 +128,13 @@ struct AttentionKernel {
       end = Sight::keys_end(p, last_query(), begin, end);
       seen = Sight::keys_end(p, place.query(first_row), begin, end);
     }
+    Walk walk(p, place, first_row, lane);
+    if constexpr (Rules::kBlocks) {
+      if (end > begin) {
+        const int last = walk.last(begin + (end - begin - 1) / Config::kKeys * Config::kKeys, begin) + Config::kKeys;
+        end = last < end ? last : end;
+      }
+    }
 
     Wave wave;
     wave.clear();
@@ -118,7 +150,7 @@ struct AttentionKernel {
       const T* k = matrix_of<const T>(p.k, place.batch, place.key_head);
       const int first_column = place.slice * Config::kSlice;
       const T* v = matrix_of<const T>(p.v, place.batch, place.key_head) + first_column * p.v.column_stride;
-      const Mask mask(p, place, lane, first_row + wave_row, end);
+      Mask mask(p, place, lane, first_row + wave_row, end);
       const Block block{p, place, shared, first_row, thread, lane, wave_row, scale};
       // Tiles whose every key counts for every row, and the others. The last is one of the others, and comes first.
       const int whole = begin + (seen - begin) / Config::kKeys * Config::kKeys;
@@ -135,7 +167,7 @@ struct AttentionKernel {
           take_turns<ValueSupply<Config, Link>>(wave, k, v, block, mask, span);
         }
       } else {
-        march(wave, k, v, block, mask, span);
+        march(wave, k, v, block, mask, span, walk);
       }
     }
 
@@ -214,11 +246,12 @@ struct AttentionKernel {
   };
 
   // All waves together: a tile's scores, its weights, its share of the results.
-  static WMMA_DEVICE void march(Wave& wave, const T* k, const T* v, const Block& block, const Mask& mask,
-                                const Span& span) {
+  static WMMA_DEVICE void march(Wave& wave, const T* k, const T* v, const Block& block, Mask& mask, const Span& span,
+                                Walk& walk) {
     const Arguments& p = block.p;
-    KeyValueTiles key_values(p, k, v, block.shared + kKeyValueStart, span.last, span.last_keys, span.value_columns,
-                             block.thread);
+    [[maybe_unused]] int next = walk.last(span.last - Config::kKeys, span.begin);
+    KeyValueTiles key_values(p, k, v, block.shared + kKeyValueStart, span.last, next, span.last_keys,
+                             span.value_columns, block.thread);
     const Reading reading(block.lane, block.wave_row);
     // 1. Queries, and the last tile.
     key_values.ask();
@@ -233,6 +266,23 @@ struct AttentionKernel {
     key_values.begin();
     // 2. The tiles. After the first one of those that are not whole nothing is on its way.
     int key = span.last;
+    if constexpr (Rules::kBlocks) {
+      while (true) {
+        const bool more = next >= span.begin;
+        const int behind = more ? walk.last(next - Config::kKeys, span.begin) : next;
+        key_values.go(key - next, next - behind);
+        mask.whole = walk.is_whole(key);
+        const bool is_last = key == span.last;
+        if (!more || is_last || key >= span.whole || key < span.whole_begin || (Rules::kHides && !mask.whole)) {
+          step<true>(wave, key_values, block, reading, mask, key, more, is_last);
+        } else {
+          step<false>(wave, key_values, block, reading, mask, key, true, false);
+        }
+        if (!more) return;
+        key = next;
+        next = behind;
+      }
+    }
     for (;;) {
       step<true>(wave, key_values, block, reading, mask, key, key > span.begin, key == span.last);
       if (key <= span.begin) break;

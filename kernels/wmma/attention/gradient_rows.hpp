@@ -1,7 +1,7 @@
 // Whose rows a block of attention's gradients owns, of the queries or of the keys, and which others they meet.
 #pragma once
 
-#include <wmma/attention/rules.hpp>
+#include <wmma/attention/blocks.hpp>
 
 namespace wmma {
 
@@ -43,12 +43,13 @@ struct OthersVisit {
   uint32_t other_head;
 
   WMMA_DEVICE OthersVisit(const AttentionArguments& arguments, const GradientPlace<kOwnsKeys>& of, int length,
-                          int begin)
+                          int begin, int = 0, int = 0, uint32_t = 0)
       : p(arguments),
         place(of),
         others(length),
         at(begin),
         other_head(kOwnsKeys ? of.head * arguments.group : of.head / arguments.group) {}
+  WMMA_DEVICE bool is_there(int i, int visits) const { return i < visits; }
   WMMA_DEVICE int rows() const { return others - at < kOthers ? others - at : kOthers; }
   WMMA_DEVICE void advance(int end, int begin) {
     at += kOthers;
@@ -57,6 +58,59 @@ struct OthersVisit {
       ++other_head;
     }
   }
+};
+
+// The same of the tiles that a block mask has. None is left when it is not there.
+template <bool kOwnsKeys, int kBlockRows, int kOthers, class Rules>
+class BlockedVisit : public OthersVisit<kOwnsKeys, kOthers> {
+  using Visit = OthersVisit<kOwnsKeys, kOthers>;
+  using Line = BlockLine<kOwnsKeys ? Rules::kBlockQueries : Rules::kBlockKeys>;
+  static constexpr int kOwnBlock = kOwnsKeys ? Rules::kBlockKeys : Rules::kBlockQueries;
+  static_assert(kOwnBlock % kBlockRows == 0, "a tile's rows are in one block");
+
+ public:
+  WMMA_DEVICE BlockedVisit(const RuledAttentionArguments& p, const GradientPlace<kOwnsKeys>& place, int length,
+                           int begin, int end, int first_row, uint32_t lane)
+      : Visit(p, place, length, begin),
+        blocks_(p.rules.blocks),
+        own_(first_row / kOwnBlock),
+        lane_(lane),
+        heads_end_(kOwnsKeys ? (place.head + 1) * p.group : place.head + 1),
+        head_(kOwnsKeys ? this->other_head : place.head),
+        line_(line()) {
+    find(end, begin);
+  }
+  WMMA_DEVICE bool is_there(int, int) const { return head_ < heads_end_; }
+  WMMA_DEVICE bool is_whole() { return line_.is_whole(this->at); }
+  WMMA_DEVICE void advance(int end, int begin) {
+    this->at += kOthers;
+    find(end, begin);
+  }
+
+ private:
+  WMMA_DEVICE Line line() const {
+    const int64_t own = own_ * (kOwnsKeys ? blocks_.column_stride : blocks_.row_stride);
+    return Line(block_line(blocks_, this->place.batch, head_, own),
+                kOwnsKeys ? blocks_.row_stride : blocks_.column_stride, this->others, lane_);
+  }
+  WMMA_DEVICE void find(int end, int begin) {
+    while (true) {
+      this->at = line_.template first<kOthers>(this->at, end);
+      if (this->at < end) return;
+      this->at = begin;
+      ++head_;
+      if (head_ >= heads_end_) return;
+      if constexpr (kOwnsKeys) this->other_head = head_;
+      line_ = line();
+    }
+  }
+
+  const AttentionOperand& blocks_;
+  int own_;
+  uint32_t lane_;
+  uint32_t heads_end_;
+  uint32_t head_;  // of the queries
+  Line line_;
 };
 
 // From which of the others on, up to which, a block's rows meet them.

@@ -57,9 +57,31 @@ struct TilePlaces<Config, 0> {
   }
 };
 
+// How far it is to the next tile, which starts before this one: of keys, which are a tile ahead, and of values.
+template <bool kBlocks, int kKeys>
+struct StepsBack {
+  WMMA_DEVICE int key_step() const { return kKeys; }
+  WMMA_DEVICE int value_step() const { return kKeys; }
+};
+template <int kKeys>
+class StepsBack<true, kKeys> {
+ public:
+  // From a tile to the next one, and from that to the one behind it.
+  WMMA_DEVICE void go(int to_next, int behind) {
+    value_step_ = to_next;
+    key_step_ = behind;
+  }
+  WMMA_DEVICE int key_step() const { return key_step_; }
+  WMMA_DEVICE int value_step() const { return value_step_; }
+
+ private:
+  int key_step_ = 0;
+  int value_step_ = 0;
+};
+
 // By way of registers, on every target. Values are turned on the way: their lines run along the keys.
 template <class Config, class Link, int kThreads>
-class StagedKeyValueTiles {
+class StagedKeyValueTiles : public StepsBack<Config::Rules::kBlocks, Config::kKeys> {
   using T = typename Config::Element;
   static constexpr int kKeys = Config::kKeys;
   static constexpr bool kRaggedDepth = Config::kColumns % Config::kDepth != 0;
@@ -73,12 +95,12 @@ class StagedKeyValueTiles {
   static constexpr int kBytes = KeyTile::kBytes + ValueTile::kBytes;
   static constexpr int kDepths = (Config::kColumns + Config::kDepth - 1) / Config::kDepth;  // that a row comes in
 
-  // `last` is the first key of the last tile, of which `keys` exist.
+  // `last` is the first key of the last tile, of which `keys` exist, `next` that of the one before it.
   template <class Arguments>
-  WMMA_DEVICE StagedKeyValueTiles(const Arguments& p, const T* k, const T* v, unsigned char* tiles, int last, int keys,
-                                  int value_columns, uint32_t thread)
+  WMMA_DEVICE StagedKeyValueTiles(const Arguments& p, const T* k, const T* v, unsigned char* tiles, int last, int next,
+                                  int keys, int value_columns, uint32_t thread)
       : last_keys_(Places::template keys<KeyLoader>(p, k, last, p.k.column_stride, keys, thread)),
-        keys_(Places::template keys<KeyLoader>(p, k, last - kKeys, p.k.column_stride, kKeys, thread)),
+        keys_(Places::template keys<KeyLoader>(p, k, next, p.k.column_stride, kKeys, thread)),
         values_(Places::template values<ValueLoader>(p, v, last, p.v.column_stride, value_columns, thread)),
         tiles_(tiles),
         ragged_(keys) {}
@@ -127,9 +149,9 @@ class StagedKeyValueTiles {
     if (!kBounded || more) {
       if constexpr (kDepths == 1) {
         keys_.template store<false>(tiles_);
-        keys_.advance_lines(-kKeys);
+        keys_.advance_lines(-this->key_step());
       }
-      values_.advance(-kKeys);
+      values_.advance(-this->value_step());
       values_.template fetch<false>();
     }
   }
@@ -139,7 +161,7 @@ class StagedKeyValueTiles {
     if constexpr (kDepths > 1) {
       if (was_last) return;
       keys_.advance(-kDepths * Config::kDepth);
-      keys_.advance_lines(-kKeys);
+      keys_.advance_lines(-this->value_step());
     }
   }
 
@@ -178,7 +200,7 @@ class TurnedReader {
 
 // By asynchronous copies, where whole 16-byte chunks go to shared memory as they are.
 template <class Config, class Link, int kThreads>
-class AsyncKeyValueTiles {
+class AsyncKeyValueTiles : public StepsBack<Config::Rules::kBlocks, Config::kKeys> {
   using T = typename Config::Element;
   static constexpr int kKeys = Config::kKeys;
   static constexpr bool kRaggedDepth = Config::kColumns % Config::kDepth != 0;
@@ -198,10 +220,10 @@ class AsyncKeyValueTiles {
   static_assert(Config::kDepth >= Config::kColumns, "a row comes at once");
 
   template <class Arguments>
-  WMMA_DEVICE AsyncKeyValueTiles(const Arguments& p, const T* k, const T* v, unsigned char* tiles, int last, int keys,
-                                 int value_columns, uint32_t thread)
+  WMMA_DEVICE AsyncKeyValueTiles(const Arguments& p, const T* k, const T* v, unsigned char* tiles, int last, int next,
+                                 int keys, int value_columns, uint32_t thread)
       : last_keys_(Places::template keys<KeyLoader>(p, k, last, 1, keys, thread)),
-        keys_(Places::template keys<KeyLoader>(p, k, last - kKeys, 1, kKeys, thread)),
+        keys_(Places::template keys<KeyLoader>(p, k, next, 1, kKeys, thread)),
         values_(Places::template values<ValueLoader>(p, v, last, 1, value_columns, thread)),
         tiles_(arch::shared_address(tiles)),
         limit_(keys) {}
@@ -221,7 +243,7 @@ class AsyncKeyValueTiles {
     values_.template copy<kBounded>(value_tile(), limit_);
     limit_ = kKeys;
     arch::commit_async();
-    values_.advance(-kKeys);
+    values_.advance(-this->value_step());
   }
   template <bool kBounded>
   WMMA_DEVICE void after_scores(bool more) {
@@ -230,7 +252,7 @@ class AsyncKeyValueTiles {
     if (!kBounded || more) {
       keys_.template copy<kRaggedDepth>(tiles_, Config::kColumns);
       arch::commit_async();
-      keys_.advance_lines(-kKeys);
+      keys_.advance_lines(-this->key_step());
     }
   }
   template <bool kBounded>

@@ -68,9 +68,20 @@ struct RowFunctions<Rules, kLaneRows, false> {
   WMMA_DEVICE RowFunctions(const Arguments&, const Place&) {}
 };
 
+// Of a block mask: whether the tile's block is there as a whole.
+template <bool kBlocks>
+struct RowBlocks {
+  static constexpr bool whole = false;
+};
+template <>
+struct RowBlocks<true> {
+  bool whole = false;
+};
+
 // The rows of a lane.
 template <class Config, class Link, class Number>
-class RowMask : RowRulesOf<Config, Link, Number>,
+class RowMask : public RowBlocks<Config::Rules::kBlocks>,
+                RowRulesOf<Config, Link, Number>,
                 RowFunctions<typename Config::Rules, Config::kTilesM * Link::kLaneRows> {
   using OfRules = RowRulesOf<Config, Link, Number>;
   using Rules = typename Config::Rules;
@@ -164,8 +175,8 @@ class RowMask : RowRulesOf<Config, Link, Number>,
         if constexpr (kThere) {
           if (inside && !add_mask(x, rows_[i] + key * stride_)) x = kNever;
         }
-        if constexpr (Rules::kHides) {
-          if (!this->shows(key, i)) x = kNever;
+        if constexpr (Rules::kHides && (kBounded || !Rules::kBlocks)) {
+          if (!this->whole && !this->shows(key, i)) x = kNever;
         }
         scores[f] = inside ? x : kNever;
       } else if (kBounded) {

@@ -23,6 +23,7 @@ struct ScoreRules {
   static constexpr bool kDrops = kDropout;
   static constexpr bool kChanges = false;  // by functions of users' own: see functions.hpp
   static constexpr bool kHides = false;
+  static constexpr bool kBlocks = false;     // see blocks.hpp
   static constexpr bool kSequences = false;  // see sequences.hpp
   static constexpr int kPageSize = 0;        // see pages.hpp; 0: a sequence's keys lie together
   using Arguments = Choose<kFrom || kCap || kSinks || kSlopes || kDrops, RuledAttentionArguments, AttentionArguments>;

@@ -47,6 +47,7 @@ void launch_planned(const Attention& p, const Way& way, const Plan& plan, Attent
   if (workspace) {
     arguments.partial = workspace->mutable_data_ptr();
     problem.touched.add("workspace", *workspace);
+    if (numbers.block_q > 0) problem.bind_found_blocks(numbers, *workspace);
   }
   if (p.functions.any()) {
     problem.launch_modified(way, plan);

@@ -179,6 +179,7 @@ void Attention::check() {
   check_factor(op, "softcap", softcap, type);
   check_dropout();
   check_functions();
+  check_blocks();
   constexpr double kSteepest = 1e30;
   if (softcap > 0) steepness = std::clamp(scale / softcap, -kSteepest, kSteepest);
 }

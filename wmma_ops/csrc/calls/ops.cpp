@@ -146,10 +146,10 @@ Tensor gemm_gemm(const Tensor& a, const Tensor& b0, const Tensor& b1, const OptT
 std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Tensor& v, const OptTensor& mask,
                                      const OptTensor& sinks, const OptTensor& alibi_slopes,
                                      const OptTensor& dropout_seed, const OptTensor& mod_a, const OptTensor& mod_b,
-                                     const OptTensor& mod_c, const OptTensor& mod_d, int64_t is_causal,
-                                     const std::optional<double>& scale, bool enable_gqa, int64_t window_left,
-                                     int64_t window_right, double softcap, double dropout_p, int64_t score_mod,
-                                     int64_t mask_mod) {
+                                     const OptTensor& mod_c, const OptTensor& mod_d, const OptTensor& block_mask,
+                                     int64_t is_causal, const std::optional<double>& scale, bool enable_gqa,
+                                     int64_t window_left, int64_t window_right, double softcap, double dropout_p,
+                                     int64_t score_mod, int64_t mask_mod, int64_t block_q, int64_t block_k) {
   NoGrad guard;
   require("attention", "q", q, "k", k, "v", v);
   Attention p{"attention", q,
@@ -161,6 +161,7 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
               softcap,     dropout_seed,
               dropout_p};
   p.functions = {score_mod, mask_mod, {mod_a, mod_b, mod_c, mod_d}};
+  p.blocks = {block_mask, block_q, block_k};
   p.check();
   return wmma_ops::attention(p);
 }
@@ -204,8 +205,9 @@ std::tuple<Tensor, Tensor, Tensor> attention_gradients(
     const Tensor& g_out, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out, const Tensor& lse,
     const OptTensor& mask, const OptTensor& g_lse, const OptTensor& sinks, const OptTensor& alibi_slopes,
     const OptTensor& dropout_seed, const OptTensor& mod_a, const OptTensor& mod_b, const OptTensor& mod_c,
-    const OptTensor& mod_d, int64_t is_causal, const std::optional<double>& scale, bool enable_gqa, int64_t window_left,
-    int64_t window_right, double softcap, double dropout_p, int64_t score_mod, int64_t mask_mod) {
+    const OptTensor& mod_d, const OptTensor& block_mask, int64_t is_causal, const std::optional<double>& scale,
+    bool enable_gqa, int64_t window_left, int64_t window_right, double softcap, double dropout_p, int64_t score_mod,
+    int64_t mask_mod, int64_t block_q, int64_t block_k) {
   NoGrad guard;
   Attention p{"attention", q,
               k,           v,
@@ -216,6 +218,7 @@ std::tuple<Tensor, Tensor, Tensor> attention_gradients(
               softcap,     dropout_seed,
               dropout_p};
   p.functions = {score_mod, mask_mod, {mod_a, mod_b, mod_c, mod_d}};
+  p.blocks = {block_mask, block_q, block_k};
   p.check();
   return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
 }
@@ -322,9 +325,11 @@ const Op kOps[] = {
      TORCH_BOX(&gemm_gemm)},
     {"attention",
      "attention(Tensor q, Tensor k, Tensor v, Tensor? mask=None, Tensor? sinks=None, Tensor? alibi_slopes=None, "
-     "Tensor? dropout_seed=None, Tensor? mod_a=None, Tensor? mod_b=None, Tensor? mod_c=None, Tensor? mod_d=None, *, "
+     "Tensor? dropout_seed=None, Tensor? mod_a=None, Tensor? mod_b=None, Tensor? mod_c=None, Tensor? mod_d=None, "
+     "Tensor? block_mask=None, *, "
      "int is_causal=0, float? scale=None, bool enable_gqa=False, int window_left=-1, int window_right=-1, "
-     "float softcap=0, float dropout_p=0, int score_mod=0, int mask_mod=0) -> (Tensor, Tensor)",
+     "float softcap=0, float dropout_p=0, int score_mod=0, int mask_mod=0, int block_q=0, int block_k=0) -> (Tensor, "
+     "Tensor)",
      TORCH_BOX(&attention)},
     {"varlen_attention",
      "varlen_attention(Tensor query, Tensor key, Tensor value, Tensor cu_seq_q, Tensor? cu_seq_k=None, "
@@ -367,9 +372,10 @@ STABLE_TORCH_LIBRARY(wmma, m) {
   m.def(
       "_attention_backward(Tensor g_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? mask=None, "
       "Tensor? g_lse=None, Tensor? sinks=None, Tensor? alibi_slopes=None, Tensor? dropout_seed=None, "
-      "Tensor? mod_a=None, Tensor? mod_b=None, Tensor? mod_c=None, Tensor? mod_d=None, *, int is_causal=0, "
+      "Tensor? mod_a=None, Tensor? mod_b=None, Tensor? mod_c=None, Tensor? mod_d=None, Tensor? block_mask=None, *, int "
+      "is_causal=0, "
       "float? scale=None, bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0, "
-      "float dropout_p=0, int score_mod=0, int mask_mod=0) -> (Tensor, Tensor, Tensor)");
+      "float dropout_p=0, int score_mod=0, int mask_mod=0, int block_q=0, int block_k=0) -> (Tensor, Tensor, Tensor)");
   m.def(
       "_varlen_attention_backward(Tensor g_out, Tensor query, Tensor key, Tensor value, Tensor out, Tensor lse, "
       "Tensor cu_seq_q, Tensor cu_seq_k, Tensor? g_lse=None, Tensor? sinks=None, Tensor? alibi_slopes=None, "
@@ -380,10 +386,10 @@ STABLE_TORCH_LIBRARY(wmma, m) {
   m.def("_registered_activation(Tensor x, int code) -> Tensor");
   m.def("_register_activation(int code) -> ()");
   // The same of functions of scores [batch, heads, rows, keys], whose first row is that of query `first`: changed in
-  // place, or −inf where a mask function hides the key.
+  // place, or −inf where a mask function or a block mask [batch, heads, blocks, blocks] hides the key.
   m.def(
       "_score_function(Tensor(a!) scores, bool is_mask, int code, int first, Tensor? mod_a, Tensor? mod_b, "
-      "Tensor? mod_c, Tensor? mod_d) -> int[]");
+      "Tensor? mod_c, Tensor? mod_d, Tensor? block_mask, int block_q, int block_k) -> int[]");
   m.def("_register_score_function(bool is_mask, int code, int operands, int a, int b, int c, int d) -> ()");
 }
 

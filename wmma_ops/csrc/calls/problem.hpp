@@ -101,6 +101,12 @@ struct ScoreFunctions {
   bool any() const { return score != 0 || mask != 0; }
 };
 
+// Which blocks of scores there are (kernels/wmma/attention/blocks.hpp), of so many queries and keys each.
+struct BlockMask {
+  OptTensor states;  // int8 [batch…, heads, blocks of queries, blocks of keys], of sizes that repeat
+  int64_t queries = 0, keys = 0;
+};
+
 struct AttentionNames {
   const char* q = "q";
   const char* k = "k";
@@ -131,6 +137,7 @@ struct Attention {
   std::optional<Sequences> sequences = {};
   AttentionNames names = {};
   ScoreFunctions functions = {};
+  BlockMask blocks = {};
 
   // Filled in by check.
   Device device{};
@@ -156,6 +163,7 @@ struct Attention {
   void check_window();
   void check_dropout();
   void check_functions() const;
+  void check_blocks() const;
   void check_of_heads(const char* name, const Tensor& x) const;
 };
 

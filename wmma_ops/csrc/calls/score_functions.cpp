@@ -75,4 +75,33 @@ void Attention::check_functions() const {
   }
 }
 
+void Attention::check_blocks() const {
+  constexpr int64_t kStep = 32;  // that kernels' tiles divide
+  for (auto [name, size] : {std::pair{"block_q", blocks.queries}, {"block_k", blocks.keys}}) {
+    if (!blocks.states && size != 0)
+      fail_value(op, name, "is " + std::to_string(size) + "; takes 0 without block_mask");
+    if (blocks.states && (size <= 0 || size % kStep != 0)) {
+      fail_value(op, name, "is " + std::to_string(size) + "; takes a multiple of " + std::to_string(kStep));
+    }
+  }
+  if (!blocks.states) return;
+  const Tensor& x = *blocks.states;
+  check_storage(op, "block_mask", x, device);
+  if (type_of(x) != ScalarType::Char) {
+    fail_type(op, "block_mask", std::string("is ") + name_of(type_of(x)) + "; takes int8");
+  }
+  const int64_t of_queries = (sq + blocks.queries - 1) / blocks.queries,
+                of_keys = (skv + blocks.keys - 1) / blocks.keys;
+  if (x.dim() < 2 || x.sizes()[x.dim() - 2] != of_queries || x.sizes()[x.dim() - 1] != of_keys) {
+    fail_value(op, "block_mask",
+               "has shape " + shape(x) + "; takes [..., " + std::to_string(of_queries) + ", " +
+                   std::to_string(of_keys) + "], blocks of " + std::to_string(blocks.queries) + " queries and of " +
+                   std::to_string(blocks.keys) + " keys");
+  }
+  Sizes target = head_sizes();
+  target.push_back(of_queries);
+  target.push_back(of_keys);
+  check_matrix(op, "block_mask", x, target);
+}
+
 }  // namespace wmma_ops

@@ -58,13 +58,25 @@ Tensor of_heads(const Attention& p, const Tensor& x, ScalarType type, const Size
   return aten::reshape(aten::expand(aten::to(x, type), p.head_sizes()), sizes);
 }
 
-// Scores of rows from `first` on by one of the functions, which are Python's.
+// [batch, heads, blocks of queries, blocks of keys]
+OptTensor blocks_of(const Attention& p) {
+  if (!p.blocks.states) return {};
+  const Tensor& x = *p.blocks.states;
+  Sizes sizes = p.head_sizes();
+  const int64_t rows = x.sizes()[x.dim() - 2], columns = x.sizes()[x.dim() - 1];
+  sizes.push_back(rows);
+  sizes.push_back(columns);
+  return aten::reshape(aten::expand(x, sizes), {p.batch, p.heads, rows, columns});
+}
+
+// Scores of rows from `first` on by one of the functions, which are Python's, or by blocks.
 Tensor by_function(const Attention& p, const Tensor& scores, bool is_mask, int64_t first) {
   const auto& [a, b, c, d] = p.functions.operands;
   Tensor by_heads = aten::reshape(scores, {p.batch, p.heads, scores.numel() / (p.batch * p.heads * p.skv), p.skv});
   const int64_t code = is_mask ? p.functions.mask : p.functions.score;
-  fail_if_told(
-      p.op, aten::call<std::vector<int64_t>>("wmma::_score_function", "", by_heads, is_mask, code, first, a, b, c, d));
+  fail_if_told(p.op,
+               aten::call<std::vector<int64_t>>("wmma::_score_function", "", by_heads, is_mask, code, first, a, b, c, d,
+                                                is_mask ? blocks_of(p) : OptTensor(), p.blocks.queries, p.blocks.keys));
   return aten::reshape(by_heads, sizes_of(scores));
 }
 
@@ -121,7 +133,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
         scores = aten::reshape(aten::add(view, part), {matrices, group * rows, p.skv});
       }
     }
-    if (p.functions.mask != 0) scores = by_function(p, scores, true, first);
+    if (p.functions.mask != 0 || p.blocks.states) scores = by_function(p, scores, true, first);
     Tensor of_head = aten::reshape(scores, {matrices * group, rows, p.skv});
     // −inf added to a NaN would be one.
     if (p.up_to) aten::masked_fill_(of_head, hidden(p, "aten::triu", *p.up_to + 1, first, rows), -INFINITY);

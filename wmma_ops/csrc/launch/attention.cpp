@@ -34,6 +34,7 @@ AttentionProblem::AttentionProblem(const Attention& p, int64_t place)
   bind(kK, "k", p.k);
   bind(kV, "v", p.v);
   if (p.mask) bind(kMask, "mask", *p.mask);
+  if (p.blocks.states) bind(kBlocks, "block_mask", *p.blocks.states);
   if (p.alibi_slopes) bind(kSlopes, "alibi_slopes", *p.alibi_slopes, View::kOfBatch);
   arguments.scale = p.scale;
   arguments.shift = p.up_to.value_or(0);
@@ -130,7 +131,8 @@ void AttentionProblem::join_batch() {
     argument_bytes = p_.sequences->page_size > 0 ? sizeof(wmma::PagesArguments) : sizeof(wmma::SequencesArguments);
     return;
   }
-  const bool ruled = p_.from || p_.softcap > 0 || p_.dropout_p > 0 || v[kSinks].present || v[kSlopes].present;
+  const bool ruled =
+      p_.from || p_.softcap > 0 || p_.dropout_p > 0 || v[kSinks].present || v[kSlopes].present || v[kBlocks].present;
   argument_bytes = ruled ? sizeof(wmma::RuledAttentionArguments) : sizeof(wmma::AttentionArguments);
 }
 
@@ -199,6 +201,8 @@ ProblemKey AttentionProblem::key(bool backward) const {
   asks.sequences = p_.sequences.has_value();
   asks.page_size = p_.sequences ? p_.sequences->page_size : 0;
   asks.drops = p_.dropout_p > 0;
+  asks.block_q = p_.blocks.queries;
+  asks.block_k = p_.blocks.keys;
   asks.score_mod = p_.functions.score;
   asks.mask_mod = p_.functions.mask;
   asks.mod_a = form_of(p_.functions.operands[0]);
@@ -256,6 +260,17 @@ MappedMatrix AttentionProblem::mapped_packed(const wmma::AttentionOperand& q, in
   matrix.lines = static_cast<uint32_t>(group);
   matrix.planes = static_cast<uint32_t>(queries);
   return matrix;
+}
+
+void AttentionProblem::bind_found_blocks(const border::AttentionNumbers& numbers, const Tensor& workspace) {
+  const int64_t columns = (p_.skv + numbers.block_k - 1) / numbers.block_k;
+  const int64_t all = (p_.sq + numbers.block_q - 1) / numbers.block_q * columns;
+  wmma::AttentionOperand& x = arguments.rules.blocks;
+  x.data = static_cast<char*>(workspace.mutable_data_ptr()) + numbers.blocks_at;
+  x.batch_stride = numbers.blocks_of_batches != 0 ? all * (numbers.blocks_of_heads != 0 ? p_.heads : 1) : 0;
+  x.head_stride = numbers.blocks_of_heads != 0 ? all : 0;
+  x.row_stride = columns;
+  x.column_stride = 1;
 }
 
 void AttentionProblem::launch_modified(const Way& way, const Plan& plan) const {

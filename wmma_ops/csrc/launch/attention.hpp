@@ -5,16 +5,33 @@
 
 namespace wmma_ops {
 
-class AttentionProblem : public Operands<AttentionProblem, wmma::PagesArguments, wmma::AttentionOperand, 14> {
+class AttentionProblem : public Operands<AttentionProblem, wmma::PagesArguments, wmma::AttentionOperand, 15> {
  public:
   // Binds q, k, v, the mask and the slopes. `p` must outlive this, as must what else is bound.
   AttentionProblem(const Attention& p, int64_t place);
 
   // In the order of RuledAttentionArguments.
-  enum Operand { kQ, kK, kV, kMask, kOut, kLse, kGOut, kGLse, kDelta, kGQ, kGK, kGV, kSinks, kSlopes, kOperands };
+  enum Operand {
+    kQ,
+    kK,
+    kV,
+    kMask,
+    kOut,
+    kLse,
+    kGOut,
+    kGLse,
+    kDelta,
+    kGQ,
+    kGK,
+    kGV,
+    kSinks,
+    kSlopes,
+    kBlocks,
+    kOperands
+  };
   static std::array<wmma::AttentionOperand*, kOperands> pointers(wmma::RuledAttentionArguments& x) {
-    return {&x.q,     &x.k,     &x.v,   &x.mask, &x.out, &x.lse,         &x.g_out,
-            &x.g_lse, &x.delta, &x.g_q, &x.g_k,  &x.g_v, &x.rules.sinks, &x.rules.slopes};
+    return {&x.q,     &x.k,   &x.v,   &x.mask, &x.out,         &x.lse,          &x.g_out,       &x.g_lse,
+            &x.delta, &x.g_q, &x.g_k, &x.g_v,  &x.rules.sinks, &x.rules.slopes, &x.rules.blocks};
   }
 
   // A tensor of q's (k's) batch and heads; those whose core is kAlongRows, as lse, have no columns, those that are
@@ -27,6 +44,9 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::PagesArguments,
   void join_batch();  // once all are bound: the batch has one dimension in a kernel
 
   ProblemKey key(bool backward) const;
+
+  // The block mask that the plan's first kernel finds, in its workspace.
+  void bind_found_blocks(const border::AttentionNumbers& numbers, const Tensor& workspace);
 
   // The kernels of a plan with functions of scores.
   void launch_modified(const Way& way, const Plan& plan) const;

@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 
 from wmma_ops.hardware import arch
+from wmma_ops.plan.attention import blocks
 from wmma_ops.plan.attention.loops import backward, forward, warpgroup, warpgroup_gradients
 from wmma_ops.plan.plan import Plan
 from wmma_ops.plan.problem import AttentionProblem
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
+    if (with_blocks := blocks.found(problem)) is not None:
+        return blocks.with_kernel(plan(with_blocks, target), with_blocks, target)
     if problem.backward:
         return warpgroup_gradients.plan(problem, target) or backward.plan(problem, target)
     return warpgroup.plan(problem, target) or forward.plan(problem, target)
@@ -16,6 +19,10 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
 
 def every(problem: AttentionProblem, target: arch.Target, reason: str) -> Iterator[Plan]:
     """All plans, the preferred first."""
+    if (with_blocks := blocks.found(problem)) is not None:
+        for one in every(with_blocks, target, reason):
+            yield blocks.with_kernel(one, with_blocks, target)
+        return
     if problem.backward:
         for config in warpgroup_gradients.candidates(problem, target):
             yield warpgroup_gradients.plan_of(problem, config, target, reason)

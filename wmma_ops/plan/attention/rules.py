@@ -15,11 +15,18 @@ def keys_looked_at(problem: AttentionProblem, queries: int) -> int:
     return min(problem.skv, problem.seen + queries - 1)
 
 
+def divides_blocks(problem: AttentionProblem, queries: int, keys: int) -> bool:
+    """Whether tiles of so many rows of both lie in one block each, where there is a block mask."""
+    return not problem.block_q or (problem.block_q % queries == 0 and problem.block_k % keys == 0)
+
+
 def rules_header(problem: AttentionProblem) -> str:
     """The header that the rules' type is declared in, included, and the functions that it names."""
     if problem.modified:
         functions = nested("Functions : ScoreFunctions", _functions(problem))
-        return "\n".join(["#include <wmma/attention/functions.hpp>", "namespace wmma {", *functions, "}", ""])
+        return "\n".join(["#include <wmma/attention/blocks.hpp>", "namespace wmma {", *functions, "}", ""])
+    if problem.block_q:
+        return "#include <wmma/attention/blocks.hpp>\n"
     header = "pages" if problem.page_size else "sequences" if problem.sequences else "rules"
     return f"#include <wmma/attention/{header}.hpp>\n"
 
@@ -29,7 +36,9 @@ def rules_type(problem: AttentionProblem) -> str:
     drops = ["true"] if problem.drops else []
     rules = f"wmma::ScoreRules<{', '.join([*flags, CPP[problem.sinks], CPP[problem.slopes], *drops])}>"
     if problem.modified:
-        return f"wmma::ModifiedRules<{rules}, wmma::Functions>"
+        rules = f"wmma::ModifiedRules<{rules}, wmma::Functions>"
+    if problem.block_q:
+        rules = f"wmma::BlockRules<{rules}, {problem.block_q}, {problem.block_k}>"
     if problem.page_size:
         return f"wmma::PageRules<{rules}, {problem.page_size}>"
     return f"wmma::SequenceRules<{rules}>" if problem.sequences else rules

@@ -14,7 +14,7 @@ from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
 from wmma_ops.plan.attention import rest
 from wmma_ops.plan.attention.loops.forward import is_lanes
-from wmma_ops.plan.attention.rules import rules_header, rules_type
+from wmma_ops.plan.attention.rules import divides_blocks, rules_header, rules_type
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionProblem
@@ -135,7 +135,8 @@ def candidates(problem: AttentionProblem, target: arch.Target, owns_keys: bool) 
             shapes.insert(0, measured)
     for part in slices:
         for waves, tiles_m, others in shapes:
-            if others % step.whole:
+            own = waves * tiles_m * step.rows
+            if others % step.whole or not divides_blocks(problem, *((others, own) if owns_keys else (own, others))):
                 continue
             whole = part == widest and problem.e == problem.ev and depth == up(depth, step.whole)
             asynchronous = target.vendor == "nvidia" and size == 2 and whole and orders == {"e"} and vecs == {8}
@@ -169,6 +170,7 @@ def _goes_by_tiles(problem: AttentionProblem, owns_keys: bool) -> bool:
         and problem.mask is None
         and not problem.scored
         and not problem.drops
+        and not problem.block_q
         and not problem.sequences
         and not problem.wide
         and {problem.e, problem.ev} <= {64, 128}

@@ -12,7 +12,7 @@ from wmma_ops.hardware.geometry import Step, step_of, tile_bytes, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
 from wmma_ops.plan.attention import combine, rest
-from wmma_ops.plan.attention.rules import keys_looked_at, rules_header, rules_type
+from wmma_ops.plan.attention.rules import divides_blocks, keys_looked_at, rules_header, rules_type
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
@@ -121,7 +121,7 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
     lanes = is_lanes(target, element)
     step = step_of(target, element, lanes, 16)
     whole_depth, whole_slice = up(problem.e, step.depth), up(problem.ev, step.whole)
-    packed = problem.group > 1 and problem.sq <= _PACKED_ROWS
+    packed = problem.group > 1 and problem.sq <= _PACKED_ROWS and not problem.block_q
     rows = problem.sq * (problem.group if packed else 1)
     whole_chunks = (
         target.vendor == "nvidia"
@@ -145,6 +145,8 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
             for waves, tiles_m, keys in _shapes(target, problem, step, lanes, rows):
                 if tiles_m > 1 and rows <= (tiles_m - 1) * waves * step.rows:
                     continue
+                if not divides_blocks(problem, waves * tiles_m * step.rows, keys):
+                    continue
                 for keeps in (
                     (True, False) if target.vendor == "amd" and not lanes and depth == whole_depth else (False,)
                 ):
@@ -164,7 +166,7 @@ def _takes_turns(problem: AttentionProblem, target: arch.Target, rows: int) -> b
     """Whether two groups of waves take turns: where four units of a block multiply beside other work, K and V come by
     whole chunks, and the block's 256 rows are more than another's."""
     whole_chunks = problem.dtype.itemsize == 2 and problem.k_vec == problem.v_vec == 8 and not problem.wide
-    if problem.slopes is not None or problem.modified or problem.drops:  # registers would spill
+    if problem.slopes is not None or problem.modified or problem.drops or problem.block_q:  # registers would spill
         return False
     return target.family == "cdna" and target.name != "gfx908" and whole_chunks and rows > 128
 

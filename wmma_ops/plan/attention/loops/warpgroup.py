@@ -69,10 +69,10 @@ def shared_bytes(config: WarpgroupConfig) -> int:
 
 
 def takes(problem: AttentionProblem, target: arch.Target) -> bool:
-    """Whether the copy engine can fill the tiles, a warpgroup's registers hold its results, and scores are not those of
-    users' own functions."""
+    """Whether the copy engine can fill the tiles, a warpgroup's registers hold its results, and there are no functions of
+    users' own, nor a block mask."""
     along = (problem.q_order, problem.k_order, problem.v_order) == ("e", "e", "e")
-    if problem.modified:
+    if problem.modified or problem.block_q:
         return False
     whole = (problem.q_vec, problem.k_vec, problem.v_vec) == (8, 8, 8)
     fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31

@@ -82,7 +82,7 @@ def takes(problem: AttentionProblem, target: arch.Target) -> bool:
     vecs = {problem.q_vec, problem.k_vec, problem.v_vec, problem.g_vec}
     fits = max(problem.e, problem.ev) <= _WIDEST and min(problem.sq, problem.skv) >= _LINES
     counted = max(problem.sq, problem.skv) < 2**16 * _LINES  # as the kernel counts them
-    ruled = problem.windowed or problem.scored or problem.sequences or problem.drops
+    ruled = problem.windowed or problem.scored or problem.sequences or problem.drops or problem.block_q
     plain = problem.dtype.itemsize == 2 and problem.mask is None and not ruled
     return target.name == "sm_90a" and plain and fits and counted and orders == {"e"} and vecs == {8}
 

@@ -1,0 +1,50 @@
+"""Block masks: which blocks of scores there are, so that kernels load no keys of the others."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+Tensor = torch.Tensor
+
+# What a block is, as kernels/wmma/attention/blocks.hpp has it: masked ones hold what a mask function shows.
+ABSENT, MASKED, WHOLE = 0, 1, 2
+STEP = 32  # sizes of blocks are multiples of it
+
+
+class Blocks(NamedTuple):
+    """A block mask: the states of blocks, int8 ``[..., heads, blocks of queries, blocks of keys]``, and how many queries and
+    keys each has. 0 is a block that no query sees; 1 one of which queries see what a mask function shows them (all, if there
+    is none); 2 one that all of its queries see. Dimensions of 1 stand for every batch or head."""
+
+    states: Tensor
+    queries: int
+    keys: int
+
+    def shown(self, by_function: Tensor | None, first: int, rows, keys) -> Tensor:
+        """Which scores count, of the rows from `first` on."""
+        states = self.states.repeat_interleave(self.queries, -2)[..., first : first + rows, :]
+        states = states.repeat_interleave(self.keys, -1)[..., :keys]
+        return states != ABSENT if by_function is None else (states == WHOLE) | ((states == MASKED) & by_function)
+
+
+def is_noop_mask(function) -> bool:
+    """Whether it is what FlexAttention has where a block mask is all there is."""
+    return getattr(function, "__name__", "") == "noop_mask"
+
+
+def from_flex(block_mask: "BlockMask") -> Blocks:
+    """Of FlexAttention's: its lists of blocks as states."""
+    queries, keys = block_mask.BLOCK_SIZE
+    counts, indices = block_mask.kv_num_blocks, block_mask.kv_indices
+    columns = indices.shape[-1]
+    states = torch.zeros(*indices.shape[:-1], columns + 1, dtype=torch.int8, device=indices.device)
+    lists = [(counts, indices, MASKED), (block_mask.full_kv_num_blocks, block_mask.full_kv_indices, WHOLE)]
+    for counts, indices, state in lists:
+        if counts is None:
+            continue
+        listed = torch.arange(columns, device=indices.device) < counts.unsqueeze(-1)
+        states = states.scatter(-1, torch.where(listed, indices, columns).long(), state)  # the rest to one beyond
+    return Blocks(states[..., :columns], queries, keys)
