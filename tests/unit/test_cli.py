@@ -194,6 +194,28 @@ def test_explain_makes_the_call_that_is_asked_for(arguments, problem, capsys):
         ((), {"batch": 1, "heads": 4, "group": 1, "sq": 48, "skv": 48, "e": 32, "ev": 32, "causal": False}),
         (("--batch", "2", "--kv-heads", "2", "--keys", "80"), {"batch": 2, "heads": 4, "group": 2, "skv": 80}),
         (("--causal", "--backward", "--dtype", "bfloat16"), {"dtype": "bfloat16", "causal": True, "backward": True}),
+        (("--packed", "--batch", "3", "--keys", "80"), {"batch": 3, "sequences": True, "page_size": 0, "sq": 48}),
+        (
+            ("--packed", "--backward", "--kv-heads", "2", "--causal"),
+            {"sequences": True, "backward": True, "group": 2, "causal": True},
+        ),
+        (
+            (
+                "--pages",
+                "16",
+                "--batch",
+                "2",
+                "--keys",
+                "300",
+                "--kv-heads",
+                "1",
+                "--softcap",
+                "30",
+                "--dtype",
+                "bfloat16",
+            ),
+            {"sequences": True, "page_size": 16, "group": 4, "capped": True},
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -201,6 +223,14 @@ def test_explain_of_attention_takes_its_own_sizes(arguments, problem, capsys):
     assert main(["explain", *ATTENTION, *arguments, *TARGET, "--json"]) == 0
     (step,) = json.loads(capsys.readouterr().out)["steps"]
     assert {name: step["problem"][name] for name in problem} == problem
+
+
+def test_explain_of_paged_decode(capsys):
+    asked = ("--queries", "1", "--keys", "300", "--heads", "8", "--kv-heads", "2", "--batch", "4", "--pages", "64")
+    assert main(["explain", "attention", *asked, *TARGET]) == 0
+    shown = capsys.readouterr().out
+    assert "wmma_ops.varlen_attention on gfx942" in shown
+    assert "pages of 64 keys" in shown
 
 
 def test_explain_shows_each_launch_of_attentions_gradients(capsys):
@@ -233,6 +263,10 @@ def test_explain_shows_each_launch_of_attentions_gradients(capsys):
         ((*ATTENTION, "--kv-heads", "3", *TARGET), "k has shape [1, 3, 48, 32]; takes a number of heads that divides"),
         ((*ATTENTION, "--dtype", "int8", *TARGET), "q is int8; takes float16, bfloat16"),
         ((*ATTENTION, "--dtype", "int8", "--backward", *TARGET), "q is int8; takes float16, bfloat16"),
+        ((*ATTENTION, "--packed", "--dtype", "int8", *TARGET), "query is int8; takes float16, bfloat16"),
+        ((*ATTENTION, "--pages", "24", *TARGET), "key has pages of 24 keys; takes a multiple of 16"),
+        ((*ATTENTION, "--pages", "16", "--backward", *TARGET), "attention has no --backward with --pages"),
+        (("matmul", "--pages", "16", *SMALL), "matmul has no --pages; attention has one"),
     ],
 )
 def test_explain_refuses(arguments, text, capsys):

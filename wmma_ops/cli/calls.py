@@ -31,6 +31,8 @@ _TAKES = {
     "sinks": ("attention",),
     "alibi": ("attention",),
     "dropout": ("attention",),
+    "packed": ("attention",),
+    "pages": ("attention",),
     "backward": ("attention",),
     "batch": ("matmul", "baddbmm", "gemm", "linear", "gemm_gemm", "scaled_mm", "attention"),
     "out_dtype": ("matmul", "addmm", "baddbmm", "gemm", "gemm_gemm", "scaled_mm"),
@@ -74,7 +76,15 @@ def add_sizes(parser) -> None:
     attention.add_argument("--sinks", action="store_true", help="one more score for each of a head's rows")
     attention.add_argument("--alibi", action="store_true", help="scores fall with the keys' distance")
     attention.add_argument("--dropout", type=float, metavar="SHARE", help="of the weights")
+    attention.add_argument("--packed", action="store_true", help="the batch's sequences in one row (varlen_attention)")
+    attention.add_argument("--pages", type=size, metavar="SIZE", help="the same, with keys in pages of SIZE")
     attention.add_argument("--backward", action="store_true", help="the gradients instead")
+
+
+def called(options) -> str:
+    """The op that a call is of: attention of packed sequences has a name of its own."""
+    packed = getattr(options, "packed", False) or getattr(options, "pages", None)
+    return "varlen_attention" if options.op == "attention" and packed else options.op
 
 
 def sizes(op: str, options) -> dict[str, int]:
@@ -136,7 +146,8 @@ def call(op: str, sizes: dict[str, int], options, device: str | None = None) -> 
         return made.mT if columns else made
 
     if op == "attention":
-        return _attention(batch, **sizes, options=options, tensor=tensor)
+        make = _attention if called(options) == op else _varlen_attention
+        return make(batch, **sizes, options=options, tensor=tensor)
     keywords = {"out_dtype": out} if out else {}
     if options.activation:
         keywords["activation"] = options.activation
@@ -168,19 +179,51 @@ def _attention(batch, heads, kv_heads, queries, keys, head_size, *, options, ten
     """A call of attention, or of its gradients, as the raw op takes it."""
     q = tensor(*batch, heads, queries, head_size)
     k, v = (tensor(*batch, kv_heads, keys, head_size) for _ in "kv")
-    number = accumulator(q.dtype)
-    keywords = {"is_causal": options.causal, "enable_gqa": kv_heads != heads}
-    for name, wanted in (("sinks", options.sinks), ("alibi_slopes", options.alibi)):
-        keywords |= {name: tensor(heads, of=number)} if wanted else {}
-    keywords |= {"softcap": options.softcap} if options.softcap else {}
-    if options.dropout:
-        keywords |= {"dropout_p": options.dropout, "dropout_seed": torch.zeros(1, dtype=torch.int64, device=q.device)}
+    keywords = {"is_causal": options.causal} | _rules(heads, kv_heads, q, options, tensor)
     window = options.window or (-1, -1)
     if not options.backward:
         return (q, k, v), keywords | ({"window": tuple(window)} if options.window else {})
-    lse = tensor(*batch, heads, queries, of=number)
+    lse = tensor(*batch, heads, queries, of=accumulator(q.dtype))
     keywords |= {"is_causal": int(options.causal), "window_left": window[0], "window_right": window[1]}
     return (torch.empty_like(q), q, k, v, torch.empty_like(q), lse), keywords
+
+
+def _varlen_attention(batch, heads, kv_heads, queries, keys, head_size, *, options, tensor) -> tuple[tuple, dict]:
+    """A call of packed sequences, equally long, or of their gradients, as the raw op takes it."""
+    if options.pages and options.backward:
+        raise ValueError("attention has no --backward with --pages; keys in pages have no gradients")
+    (count,) = batch
+    query = tensor(count * queries, heads, head_size)
+    keywords = _rules(heads, kv_heads, query, options, tensor)
+    left, right = options.window or (-1, -1)
+    right = 0 if options.causal else right
+    numbers = {"dtype": torch.int32, "device": query.device}
+    ends, key_ends = (torch.arange(count + 1, **numbers) * length for length in (queries, keys))
+    if options.pages:
+        columns = -(-keys // options.pages)
+        key, value = (tensor(count * columns, options.pages, kv_heads, head_size) for _ in "kv")
+        table = torch.arange(count * columns, **numbers).view(count, columns)
+        keywords |= {"block_table": table, "seqused_k": torch.full((count,), keys, **numbers)}
+        key_ends = None
+    else:
+        key, value = (tensor(count * keys, kv_heads, head_size) for _ in "kv")
+    if not options.backward:
+        arguments = (query, key, value, ends, key_ends, queries, keys)
+        return arguments, keywords | {"window_size": (left, right)}
+    lse = tensor(heads, count * queries, of=accumulator(query.dtype))
+    keywords |= {"max_q": queries, "max_k": keys, "window_left": left, "window_right": right}
+    return (torch.empty_like(query), query, key, value, torch.empty_like(query), lse, ends, key_ends), keywords
+
+
+def _rules(heads, kv_heads, q, options, tensor) -> dict:
+    """What attention of either kind may be told beside its tensors."""
+    keywords = {"enable_gqa": kv_heads != heads}
+    for name, wanted in (("sinks", options.sinks), ("alibi_slopes", options.alibi)):
+        keywords |= {name: tensor(heads, of=accumulator(q.dtype))} if wanted else {}
+    keywords |= {"softcap": options.softcap} if options.softcap else {}
+    if options.dropout:
+        keywords |= {"dropout_p": options.dropout, "dropout_seed": torch.zeros(1, dtype=torch.int64, device=q.device)}
+    return keywords
 
 
 def plain(record) -> dict:

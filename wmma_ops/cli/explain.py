@@ -45,9 +45,10 @@ def planned(options, target: str) -> Explanation:
     sizes = calls.sizes(options.op, options)
     try:
         arguments, keywords = calls.call(options.op, sizes, options)
+        op = calls.called(options)
         if options.backward:
-            return explained("attention_backward", lambda: _gradients(*arguments, **keywords), target)
-        return explain(options.op, *arguments, target=target, **keywords)
+            return explained(f"{op}_backward", lambda: _gradients(op, *arguments, **keywords), target)
+        return explain(op, *arguments, target=target, **keywords)
     except (ValueError, TypeError, jit.CompileError):
         raise
     except RuntimeError as error:  # torch's own: tensors are made, though never written
@@ -55,11 +56,11 @@ def planned(options, target: str) -> Explanation:
         raise RuntimeError(f"{str(error).splitlines()[0]}; perhaps {asked} is more than fits into memory") from None
 
 
-def _gradients(*arguments, **keywords) -> tuple[torch.Tensor, ...]:
+def _gradients(op: str, *arguments, **keywords) -> tuple[torch.Tensor, ...]:
     try:
-        return torch.ops.wmma._attention_backward(*arguments, **keywords)
+        return getattr(torch.ops.wmma, f"_{op}_backward")(*arguments, **keywords)
     except RuntimeError as error:
-        raise translate("attention", error, {}) from None
+        raise translate(op, error, {}) from None
 
 
 def data(found: Explanation, *, source: bool = False, assembly: bool = False) -> dict:
