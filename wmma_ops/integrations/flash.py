@@ -22,7 +22,7 @@ from wmma_ops import torch_internals
 from wmma_ops.ops import autograd
 from wmma_ops.ops import functions as ops
 from wmma_ops.ops.dropout import new_seed
-from wmma_ops.ops.sizes import WIDEST_HEAD
+from wmma_ops.ops.sizes import PAGE_STEP, WIDEST_HEAD
 from wmma_ops.ops.types import name as type_name
 
 Tensor = torch.Tensor
@@ -150,11 +150,10 @@ def _forward(
     if reason is None and alibi_slopes is not None:
         reason = "it has slopes, of which its backward is not told"  # nor of seqused_k, whose callers refuse gradients
     if reason is None and block_table is not None:
-        whole = key.dim() == 4 and key.shape[1] % 16 == 0 and block_table.dtype == torch.int32
+        whole = key.dim() == 4 and key.shape[1] % PAGE_STEP == 0 and block_table.dtype == torch.int32
         if not whole or cum_seq_q is None or seqused_k is None:
-            reason = (
-                "its keys are in pages that ours does not take: of 16 keys or a multiple, of packed queries, counted"
-            )
+            pages = f"pages that ours does not take: of {PAGE_STEP} keys or a multiple, of packed queries, counted"
+            reason = f"its keys are in {pages}"
     if reason is None and num_splits not in (None, 0):
         reason = "it says how keys are to be split"
     if reason is None and block_table is None and (cum_seq_q is None) != (cum_seq_k is None):

@@ -13,7 +13,7 @@ import torch
 from wmma_ops.ops.blocks import STEP
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import NAMESPACES, OPS, WRITERS
-from wmma_ops.ops.sizes import is_matrix_scale, known
+from wmma_ops.ops.sizes import PAGE_STEP, is_matrix_scale, known
 from wmma_ops.ops.types import FP8_FNUZ, FP8_OCP, OUTPUTS, name
 from wmma_ops.torch_internals import check
 
@@ -421,9 +421,9 @@ def _check_pages(op, key, cu_seq_k, seqused_k, block_table, max_k):
                 _fail(op, argument, f"is None; takes {taken}, or a block_table beside it", TypeError)
         return
     size = key.shape[1]
-    text = partial("has pages of {} keys; takes a multiple of 16".format, size)
+    text = partial("has pages of {} keys; takes a multiple of {}".format, size, PAGE_STEP)
     _check(size != 0, op, "key", text)
-    _check(size % 16 == 0, op, "key", text)
+    _check(size % PAGE_STEP == 0, op, "key", text)
     if block_table.dtype != torch.int32:
         _fail(op, "block_table", f"is {name(block_table.dtype)}; takes int32", TypeError)
     if block_table.dim() != 2:

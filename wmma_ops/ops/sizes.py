@@ -1,6 +1,7 @@
 """Conditions on sizes, which in a graph are symbols."""
 
 WIDEST_HEAD = 512  # of attention, as csrc/calls/attention.cpp has it
+PAGE_STEP = 16  # keys: attention takes pages of a multiple, as csrc/calls/attention_checks.cpp has it
 
 
 def known(condition) -> bool:
