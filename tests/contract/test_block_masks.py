@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from planted import Planted, check_is_caught, check_that_each_stands_once
-from scored import CAP, DOCUMENTS, EVEN, NEAR, PREFIX, TABLE, Case, check, emulated, mask_named, ours, results
+from scored import DOCUMENTS, FOUND, NEAR, WITH_BLOCKS, Case, check, emulated, mask_named, ours, results
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 import wmma_ops
@@ -17,27 +17,14 @@ from wmma_ops.runtime import launching
 
 FOLDER = "wmma/attention"
 
-CASES = (
-    Case("float16", sq=100, skv=150, blocks=(32, 32)),
-    Case("bfloat16", None, NEAR, heads=4, kv_heads=2, sq=200, skv=300, e=64, ev=64, blocks=(64, 128)),
-    Case("float32", sq=130, skv=100, blocks=(64, 32), blocks_alike=True, causal="bottom_right", softcap=3.0),
-    Case("float64", CAP, EVEN, batch=(), sq=70, skv=70, blocks=(32, 64)),
-    Case("float16", None, EVEN, sq=130, skv=290, window=(200, 90), sinks=True, slopes=True, blocks=(128, 96)),
-    Case("bfloat16", TABLE, NEAR, batch=(2, 3), apart=True, sq=70, skv=70, blocks=(64, 32), mask="bool"),
-    Case("float16", batch=(1,), heads=4, kv_heads=1, sq=2, skv=1500, e=64, ev=64, blocks=(32, 64)),  # keys are split
-    Case("bfloat16", None, NEAR, sq=260, skv=390, e=128, ev=128, blocks=(128, 128), dropout_p=0.3, blocks_alike=True),
-    Case("float16", heads=1, sq=33, skv=2400, blocks=(96, 32)),  # more blocks than are looked at at once
-    Case("float16", heads=1, sq=2400, skv=33, blocks=(32, 32)),
-    Case("bfloat16", sq=96, skv=160, e=320, ev=24, blocks=(32, 32)),  # rows of K come in parts
-)
 BY_TURNS = [
     pytest.param(arch.EMULATED[(i + turn) % len(arch.EMULATED)], case, marks=pytest.mark.full if turn or i > 5 else ())
     for turn in (0, 3)
-    for i, case in enumerate(CASES)
+    for i, case in enumerate(WITH_BLOCKS)
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", WITH_BLOCKS, ids=str)
 def test_values_and_gradients_on_the_cpu(case):
     check(case, results(case, ours))
 
@@ -48,18 +35,6 @@ def test_values_and_gradients_by_kernels(target, case):
 
 
 # -------------------------------------------------------------------------------------- those that a mask function shows
-
-ROUND = mask_named(
-    "of_each_batch", "key / 90 == (query / 90 + batch) % 3", lambda b, h, q, k: k // 90 == (q // 90 + b) % 3
-)
-
-FOUND = (
-    Case("float16", None, DOCUMENTS, heads=8, batch=(1,), sq=300, skv=300, e=32, ev=32),
-    Case("bfloat16", None, DOCUMENTS, heads=8, batch=(1,), sq=256, skv=390, e=32, ev=32, causal="bottom_right"),
-    Case("bfloat16", None, ROUND, heads=8, batch=(2, 2), apart=True, sq=270, skv=270, e=16, ev=16),
-    Case("float16", CAP, NEAR, heads=4, sq=260, skv=260),
-    Case("bfloat16", TABLE, PREFIX, heads=8, kv_heads=2, batch=(1,), sq=270, skv=270, window=(250, 120)),
-)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +271,7 @@ def test_refuses_what_is_no_block_mask():
 
 @dataclass(frozen=True)
 class Wrong(Planted):
-    case: Case = CASES[1]
+    case: Case = WITH_BLOCKS[1]
     target: str = "gfx942"
 
 
@@ -313,13 +288,13 @@ WRONG = (
         "key_values.go(key - next, key - next);",
     ),
     Wrong("values_one_tile_behind", FORWARD, "key_values.go(key - next,", "key_values.go(Config::kKeys,"),
-    Wrong("only_32_blocks", LINE, "(before == 0 ? group :", "(before == 0 ? 0 :", CASES[8]),
+    Wrong("only_32_blocks", LINE, "(before == 0 ? group :", "(before == 0 ? 0 :", WITH_BLOCKS[8]),
     Wrong(
         "only_32_blocks_in_the_gradients",
         LINE,
         "(behind == 0 ? group + kTogether :",
         "(behind == 0 ? count_ :",
-        CASES[9],
+        WITH_BLOCKS[9],
     ),
     Wrong("the_first_head_of_a_group_alone", VISITS, "(place.head + 1) * p.group", "place.head * p.group + 1"),
     Wrong("blocks_turned", VISITS, "own_ * (kOwnsKeys ? blocks_.column_stride : blocks_.row_stride)", "0"),

@@ -9,16 +9,12 @@ from planted import Planted, check_is_caught, check_that_each_stands_once
 from scored import (
     BOTH,
     CAP,
-    DOCUMENTS,
     EVEN,
     FAR,
-    FIRST,
-    LEAST,
     NEAR,
-    OUTSIDE,
     PREFIX,
-    SLOPES,
     TABLE,
+    WITH_FUNCTIONS,
     Case,
     check,
     emulated,
@@ -39,32 +35,14 @@ from wmma_ops.runtime import launching
 
 FOLDER = "wmma/attention"
 
-CASES = (
-    Case("float16", TABLE),
-    Case("bfloat16", TABLE, heads=4, kv_heads=2, causal="bottom_right", sq=40, skv=50),
-    Case("float32", SLOPES, causal="top_left"),
-    Case("float64", CAP, sq=10, skv=12),
-    Case("float16", CAP, NEAR, sq=33, skv=33, softcap=4.0, sinks=True),
-    Case("bfloat16", BOTH, mask="bool", batch=(2, 3), apart=True, dropout_p=0.3),
-    Case("float32", BOTH, EVEN, batch=(3, 2), apart=True, sinks=True),
-    Case("float64", TABLE, PREFIX, sq=9, skv=14),
-    Case("bfloat16", LEAST, scale=0.4),
-    Case("bfloat16", None, DOCUMENTS, sq=70, skv=70, e=64, ev=64),
-    Case("float16", None, DOCUMENTS, sq=33, skv=33, causal="top_left", slopes=True, softcap=3.0),
-    Case("float32", TABLE, EVEN, mask="float", window=(6, 3)),
-    Case("float16", TABLE, None, batch=(1,), heads=4, kv_heads=1, sq=2, skv=600, e=64, ev=64),  # keys are split
-    Case("float64", SLOPES, NEAR, batch=(), sq=11, skv=11),
-    Case("float16", OUTSIDE, FIRST),
-    Case("bfloat16", CAP, FIRST, heads=4, kv_heads=2, causal="top_left", dropout_p=0.5),
-)
 BY_TURNS = [
     pytest.param(arch.EMULATED[(i + turn) % len(arch.EMULATED)], case, marks=pytest.mark.full if turn else ())
     for turn in (0, 5)
-    for i, case in enumerate(CASES)
+    for i, case in enumerate(WITH_FUNCTIONS)
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", WITH_FUNCTIONS, ids=str)
 def test_values_and_gradients_on_the_cpu(case):
     check(case, results(case, ours))
 
@@ -218,7 +196,9 @@ def test_the_generic_loops_have_functions(target):
 
 @pytest.mark.full
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "gfx1250"])
-@pytest.mark.parametrize("case", [CASES[1], CASES[4], CASES[7], CASES[11], CASES[12]], ids=str)
+@pytest.mark.parametrize(
+    "case", [WITH_FUNCTIONS[1], WITH_FUNCTIONS[4], WITH_FUNCTIONS[7], WITH_FUNCTIONS[11], WITH_FUNCTIONS[12]], ids=str
+)
 def test_kernels_compile(target, case):
     for problem in launching.problems(lambda: results(case, ours), arch.target(target)):
         for launch in launching.plan_for(problem, arch.target(target)).launches:
@@ -350,7 +330,7 @@ def test_the_functions_of_math_stand_in_its_headers():
 
 @dataclass(frozen=True)
 class Wrong(Planted):
-    case: Case = CASES[0]
+    case: Case = WITH_FUNCTIONS[0]
     target: str = "gfx942"
 
     def __str__(self) -> str:
@@ -374,48 +354,57 @@ WRONG = (
         BACKWARD,
         "bend *= Rules::Functions::slope(x.p.functions, before, batch, query_head, query, key);",
         "",
-        CASES[3],
+        WITH_FUNCTIONS[3],
     ),
     Wrong(
         "the_derivative_of_what_comes_out",
         BACKWARD,
         "slope(x.p.functions, before,",
         "slope(x.p.functions, score,",
-        CASES[3],
+        WITH_FUNCTIONS[3],
     ),
     Wrong(
         "keys_shown_in_the_gradients",
         BACKWARD,
         "Rules::Functions::shows(x.p.functions, batch, query_head, query, key)",
         "true",
-        CASES[9],
+        WITH_FUNCTIONS[9],
         "gfx1201",
     ),
-    Wrong("keys_shown", MASK, "!this->shows(key, i)", "false", CASES[13]),
+    Wrong("keys_shown", MASK, "!this->shows(key, i)", "false", WITH_FUNCTIONS[13]),
     Wrong("one_stride_for_all", FUNCTIONS, "indices * x_.strides[dim++]", "indices * x_.strides[0 * dim++]"),
-    Wrong("reads_outside", FUNCTIONS, "return index >= 0 && index < size;", "return index >= 0;", CASES[14], "gfx1100"),
-    Wrong("the_first_head_of_a_group", MASK, "static_cast<int>(place.head_of(row));", "place.head;", CASES[12]),
-    Wrong("a_batch_from_0_on", MASK, "p.rules.first_batch + place.batch", "place.batch", CASES[5]),
+    Wrong(
+        "reads_outside",
+        FUNCTIONS,
+        "return index >= 0 && index < size;",
+        "return index >= 0;",
+        WITH_FUNCTIONS[14],
+        "gfx1100",
+    ),
+    Wrong(
+        "the_first_head_of_a_group", MASK, "static_cast<int>(place.head_of(row));", "place.head;", WITH_FUNCTIONS[12]
+    ),
+    Wrong("a_batch_from_0_on", MASK, "p.rules.first_batch + place.batch", "place.batch", WITH_FUNCTIONS[5]),
     Wrong(
         "a_batch_from_0_on_in_the_gradients",
         BACKWARD,
         "batch += static_cast<int>(x.p.rules.first_batch);",
         "batch += 0;",
-        CASES[6],
+        WITH_FUNCTIONS[6],
     ),
     Wrong(
         "scores_in_another_unit",
         MATH,
         "typename Config::Mask, kTakesNumbers<Config>>",
         "typename Config::Mask>",
-        CASES[4],
+        WITH_FUNCTIONS[4],
     ),
     Wrong(
         "weights_are_not_corrected",
         BACKWARD,
         "if (kOwnsKeys) weights[f] *= statistics[2 * kOthers + other];",
         "",
-        CASES[8],
+        WITH_FUNCTIONS[8],
     ),
 )
 

@@ -159,7 +159,7 @@ SAMPLES = (
     ),
     Sample(
         "attention",
-        {"q": (2, 34, 2), "k": (2, 35, 2), "v": (2, 35, 3), "block_mask": (2, 2, 2)},
+        {"q": (2, 64, 2), "k": (2, 64, 2), "v": (2, 64, 3), "block_mask": (2, 2, 2)},
         {"block_q": 32, "block_k": 32},
     ),
     Sample(
