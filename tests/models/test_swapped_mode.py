@@ -156,21 +156,62 @@ def _doubled(score, b, h, i, j):
     return 2 * score
 
 
+def _apart(b, h, i, j):
+    return (i + j) % 3 != 0
+
+
+def _tripled(score, b, h, i, j):
+    return 3 * score - j
+
+
+@pytest.fixture(scope="module")
+def registered():
+    wmma_ops.register_mask_mod("apart_by_thirds", expression="(query + key) % 3 != 0", function=_apart)
+    wmma_ops.register_score_mod("tripled", expression="3 * score - key", derivative="3", function=_tripled)
+
+
+def _flex_options(mask=None, block=128, **options):
+    if mask is not None:
+        lengths = (Q.shape[2], K.shape[2])
+        options["block_mask"] = create_block_mask(mask, None, None, *lengths, device="cpu", BLOCK_SIZE=block)
+    return options
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"score_mod": _tripled},
+        {"mask": _apart},
+        {"score_mod": _tripled, "mask": _apart, "block": 32},
+        {"mask": noop_mask},
+    ],
+    ids=["score_mod", "block_mask", "both", "block_mask of all"],
+)
+@torch.no_grad()
+def test_flex_attention_with_functions_that_are_registered(flex, registered, compiled, options):
+    function, options = flex if compiled else flex_attention, _flex_options(**options)
+    want = function(Q, K, K, enable_gqa=True, **options)
+    with wmma_ops.swapped() as calls, ran() as counts:
+        got = function(Q, K, K, enable_gqa=True, **options)
+    torch.testing.assert_close(got, want)
+    assert counts["attention"] > 0
+    assert calls.taken == {"flex_attention": 1}
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"score_mod": _doubled}, "it has a score_mod"),
-        ({"mask": _earlier}, "it has a block_mask"),
-        ({"mask": noop_mask}, "it has a block_mask"),
+        ({"score_mod": _doubled}, "it has a score_mod that is not registered"),
+        ({"mask": _earlier}, "its block_mask has a mask_mod that is not registered"),
+        ({"mask": _apart, "block": 16}, "its block_mask has blocks of 16 queries and 16 keys"),
         ({"scale": 1e300}, "its scale is 1e+300"),
     ],
-    ids=["score_mod", "block_mask", "block_mask of all", "scale"],
+    ids=["score_mod", "block_mask", "blocks", "scale"],
 )
 @torch.no_grad()
-def test_flex_attention_left_to_torch(flex, options, reason):
-    if "mask" in options:
-        mask = create_block_mask(options["mask"], None, None, Q.shape[2], K.shape[2], device="cpu")
-        options = {"block_mask": mask}
+def test_flex_attention_left_to_torch(flex, registered, options, reason):
+    options = _flex_options(**options)
     want = flex(Q, K, K, enable_gqa=True, **options)
     with wmma_ops.swapped() as calls, ran() as counts:
         got = flex(Q, K, K, enable_gqa=True, **options)

@@ -13,8 +13,9 @@ from torch import nn
 
 from wmma_ops import torch_internals
 from wmma_ops.nn.attention import multi_head_attention, same_order
-from wmma_ops.ops import autocast
+from wmma_ops.ops import autocast, score_functions
 from wmma_ops.ops import functions as ops
+from wmma_ops.ops.blocks import STEP, from_lists, is_noop_mask
 from wmma_ops.ops.sizes import WIDEST_HEAD
 from wmma_ops.ops.types import DIFFERENTIABLE
 from wmma_ops.ops.types import name as type_name
@@ -156,9 +157,13 @@ def flex_attention(
     where there is neither a score_mod nor a block_mask, by torch_internals.
     """
     identity, size = plain
-    reason = "it has a score_mod" if score_mod is not identity else None
+    name, masked, blocks = None, None, None
+    reason = None
+    if score_mod is not identity:
+        name = score_functions.name_of(score_mod, False)
+        reason = "it has a score_mod that is not registered" if name is None else None
     if reason is None and (block_mask[-3] != size or block_mask[-2] != size):
-        reason = "it has a block_mask"
+        masked, blocks, reason = _flex_blocks(query, key, block_mask)
     if reason is None and kernel_options.get("OUTPUT_MAX", False):
         reason = "it asks for the largest scores"
     if reason is None and kernel_options.get("BACKEND") == "FLASH":
@@ -169,10 +174,26 @@ def flex_attention(
         return None, reason
 
     def call():
-        out, lse = ops.attention(query, key, value, scale=scale, enable_gqa=query.shape[1] != key.shape[1])
+        options = {"scale": scale, "enable_gqa": query.shape[1] != key.shape[1]}
+        given = None if blocks is None else from_lists(*blocks)
+        out, lse = ops.attention(query, key, value, score_mod=name, mask_mod=masked, block_mask=given, **options)
         return out, lse / math.log(2), lse.new_empty(0)
 
     return call, None
+
+
+def _flex_blocks(query: Tensor, key: Tensor, block_mask: tuple) -> tuple[str | None, tuple | None, str | None]:
+    """What a block mask's blocks show, by name; its lists and sizes; or why it is none of ours."""
+    queries, keys, function = block_mask[-3:]
+    counts, indices, whole_counts, whole_indices = block_mask[2:6]
+    name = None if is_noop_mask(function) else score_functions.name_of(function, True)
+    if name is None and not is_noop_mask(function):
+        return None, None, "its block_mask has a mask_mod that is not registered"
+    if queries % STEP or keys % STEP:
+        return None, None, f"its block_mask has blocks of {queries} queries and {keys} keys"
+    if indices.shape[-2:] != (-(-query.shape[-2] // queries), -(-key.shape[-2] // keys)):
+        return None, None, "its block_mask is of other lengths"
+    return name, (counts, indices, whole_counts, whole_indices, queries, keys), None
 
 
 def _heads_differ(q: Tensor, k: Tensor, v: Tensor, grouped: bool) -> str | None:

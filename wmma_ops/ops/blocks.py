@@ -36,15 +36,18 @@ def is_noop_mask(function) -> bool:
 
 
 def from_flex(block_mask: "BlockMask") -> Blocks:
-    """Of FlexAttention's: its lists of blocks as states."""
-    queries, keys = block_mask.BLOCK_SIZE
-    counts, indices = block_mask.kv_num_blocks, block_mask.kv_indices
+    """Of FlexAttention's."""
+    masked = (block_mask.kv_num_blocks, block_mask.kv_indices)
+    return from_lists(*masked, block_mask.full_kv_num_blocks, block_mask.full_kv_indices, *block_mask.BLOCK_SIZE)
+
+
+def from_lists(counts, indices, whole_counts, whole_indices, queries: int, keys: int) -> Blocks:
+    """Of the blocks of keys that each block of queries sees, in part and as a whole: lists, and how long they are."""
     columns = indices.shape[-1]
     states = torch.zeros(*indices.shape[:-1], columns + 1, dtype=torch.int8, device=indices.device)
-    lists = [(counts, indices, MASKED), (block_mask.full_kv_num_blocks, block_mask.full_kv_indices, WHOLE)]
-    for counts, indices, state in lists:
-        if counts is None:
+    for number, of, state in ((counts, indices, MASKED), (whole_counts, whole_indices, WHOLE)):
+        if number is None:
             continue
-        listed = torch.arange(columns, device=indices.device) < counts.unsqueeze(-1)
-        states = states.scatter(-1, torch.where(listed, indices, columns).long(), state)  # the rest to one beyond
+        listed = torch.arange(columns, device=of.device) < number.unsqueeze(-1)
+        states = states.scatter(-1, torch.where(listed, of, columns).long(), state)  # the rest to one beyond
     return Blocks(states[..., :columns], queries, keys)

@@ -82,6 +82,14 @@ def codes(op: str, score_mod: str | None, mask_mod: str | None) -> dict[str, int
     return {argument: find(op, argument, name, known).code for argument, name, known in asked if name is not None}
 
 
+def name_of(function: Callable[..., Tensor], is_mask: bool) -> str | None:
+    """By which it was registered, as a function that reads no tensors."""
+    for known in (_masks if is_mask else _scores).values():
+        if known.function is function and known.operands == 0:
+            return known.name
+    return None
+
+
 def blocks_of(op: str, block_mask, mask_mod: str | None) -> tuple[Blocks, str | None]:
     """As kernels are given it, and the name of what its masked blocks show."""
     if isinstance(block_mask, Blocks):
@@ -91,13 +99,12 @@ def blocks_of(op: str, block_mask, mask_mod: str | None) -> tuple[Blocks, str | 
         came = type(block_mask).__name__
         raise TypeError(f"wmma.{op}: block_mask is of type {came}; takes wmma_ops.Blocks or FlexAttention's BlockMask")
     if mask_mod is None and not is_noop_mask(function):
-        known = next((x for x in _masks.values() if x.function is function), None)
-        if known is None or known.operands:
+        mask_mod = name_of(function, True)
+        if mask_mod is None:
             text = f"shows keys by {getattr(function, '__name__', function)!r}, which kernels do not know"
             raise ValueError(
                 f"wmma.{op}: block_mask {text}; takes one whose mask_mod register_mask_mod was given, or mask_mod beside it"
             )
-        mask_mod = known.name
     return from_flex(block_mask), mask_mod
 
 
