@@ -167,6 +167,19 @@ def test_a_block_mask_of_flex_attention_without_a_function():
     torch.testing.assert_close(wmma_ops.attention(q, q, q, block_mask=blocks), wmma_ops.attention(q, q, q, mask=mask))
 
 
+def test_a_block_mask_of_flex_attention_that_changes():
+    """What it is as states is kept, and made anew when its lists are written to."""
+    q = torch.randn(1, 2, 128, 16)
+    counts, indices = torch.tensor([[[1, 2]]]).int(), torch.tensor([[[[0, 1], [1, 0]]]]).int()
+    blocks = BlockMask.from_kv_blocks(counts, indices, BLOCK_SIZE=64)
+    before = wmma_ops.attention(q, q, q, block_mask=blocks)[0]
+    torch.testing.assert_close(wmma_ops.attention(q, q, q, block_mask=blocks)[0], before)
+    blocks.kv_num_blocks[0, 0, 1] = 1
+    got = wmma_ops.attention(q, q, q, block_mask=blocks)[0]
+    assert torch.equal(got[:, :, :64], before[:, :, :64])
+    torch.testing.assert_close(got[:, :, 64:], wmma_ops.attention(q[:, :, 64:], q[:, :, 64:], q[:, :, 64:])[0])
+
+
 def test_a_function_beside_a_block_mask_of_flex_attention():
     q, ids = torch.randn(1, 2, 96, 16), torch.arange(96)[None] // 20
     blocks = create_block_mask(lambda b, h, q, k: ids[b, q] == ids[b, k], 1, 1, 96, 96, device="cpu", BLOCK_SIZE=32)

@@ -1,6 +1,7 @@
 """Block masks: which blocks of scores there are, so that kernels load no keys of the others."""
 
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -35,10 +36,26 @@ def is_noop_mask(function) -> bool:
     return getattr(function, "__name__", "") == "noop_mask"
 
 
+# What a BlockMask is as states; of which lists, and of which versions of these.
+_made: "WeakKeyDictionary[BlockMask, tuple[tuple, tuple, Blocks]]" = WeakKeyDictionary()
+
+
 def from_flex(block_mask: "BlockMask") -> Blocks:
     """Of FlexAttention's."""
     masked = (block_mask.kv_num_blocks, block_mask.kv_indices)
-    return from_lists(*masked, block_mask.full_kv_num_blocks, block_mask.full_kv_indices, *block_mask.BLOCK_SIZE)
+    lists = (*masked, block_mask.full_kv_num_blocks, block_mask.full_kv_indices)
+    if torch.compiler.is_compiling() or any(
+        x is not None and (type(x) is not Tensor or x.is_inference()) for x in lists
+    ):
+        return from_lists(*lists, *block_mask.BLOCK_SIZE)
+    # A model has one for all its layers and steps.
+    versions = tuple(0 if x is None else x._version for x in lists)
+    known, of, found = _made.get(block_mask, ((), (), None))
+    if found is None or of != versions or any(x is not y for x, y in zip(known, lists, strict=True)):
+        found = from_lists(*lists, *block_mask.BLOCK_SIZE)
+        if type(found.states) is Tensor:
+            _made[block_mask] = (lists, versions, found)
+    return found
 
 
 def from_lists(counts, indices, whole_counts, whole_indices, queries: int, keys: int) -> Blocks:

@@ -38,18 +38,24 @@ struct BlockStates {
     // What bounds hide nobody looks at.
     if (Sight::keys_end(p, queries_end - 1, 0, p.skv) <= first_key) return kBlockAbsent;
     if (Sight::first_key(p, first_query, 0, p.skv) >= keys_end) return kBlockAbsent;
+    constexpr int kTogether = 4;  // queries: reads of several are on their way together
     bool any = false;
     bool all = true;
-    for (int query = first_query; query < queries_end && !(any && !all); ++query) {
+    for (int from = first_query; from < queries_end && !(any && !all); from += kTogether) {
+      bool shows = false;
+      bool hides = false;
 #pragma unroll
-      for (int from = 0; from < Rules::kBlockKeys; from += kWave) {
-        const int key = first_key + from + static_cast<int>(lane_id());
-        const bool there = key < keys_end;
-        const bool shown = there && Rules::Functions::shows(p.functions, static_cast<int>(p.rules.first_batch + batch),
-                                                            static_cast<int>(head), query, key);
-        any = any || arch::ballot(shown) != 0;
-        all = all && arch::ballot(there && !shown) == 0;
+      for (int i = 0; i < kTogether * Rules::kBlockKeys; i += kWave) {
+        const int query = from + i / Rules::kBlockKeys;
+        const int key = first_key + i % Rules::kBlockKeys + static_cast<int>(lane_id());
+        const bool there = query < queries_end && key < keys_end;
+        const bool shown = Rules::Functions::shows(p.functions, static_cast<int>(p.rules.first_batch + batch),
+                                                   static_cast<int>(head), query, key);
+        shows = shows || (there && shown);
+        hides = hides || (there && !shown);
       }
+      any = any || arch::ballot(shows) != 0;
+      all = all && arch::ballot(hides) == 0;
     }
     return any ? all ? kBlockWhole : kBlockMasked : kBlockAbsent;
   }

@@ -12,7 +12,7 @@
 namespace wmma {
 
 // A small tensor, called by its indices: of floating numbers the score's type, of others their own. An index outside
-// reads nothing: it gives NaN, of whole numbers the least, of bools false.
+// gives NaN, of whole numbers the least, of bools false.
 template <class Number, class Stored, int kDims>
 class ScoreTensor {
  public:
@@ -24,13 +24,15 @@ class ScoreTensor {
     int64_t at = 0;
     int dim = 0;
     ((there = is_inside(indices, x_.sizes[dim]) && there, at += indices * x_.strides[dim++]), ...);
+    // Something is read whatever the indices are, as there is always a first one: many reads are on their way together.
+    const Stored value = static_cast<const Stored*>(x_.data)[there ? at : 0];
     if constexpr (kSame<Stored, uint8_t>) {
-      return there && static_cast<const Stored*>(x_.data)[at] != 0;
+      return there && value != 0;
     } else if constexpr (kSame<Stored, int32_t> || kSame<Stored, int64_t>) {
       constexpr Stored kLeast = static_cast<Stored>(uint64_t{1} << (8 * sizeof(Stored) - 1));
-      return there ? static_cast<const Stored*>(x_.data)[at] : kLeast;
+      return there ? value : kLeast;
     } else {
-      return there ? convert<Number>(static_cast<const Stored*>(x_.data)[at]) : math::not_a_number<Number>();
+      return there ? convert<Number>(value) : math::not_a_number<Number>();
     }
   }
 
