@@ -371,7 +371,9 @@ WRONG = (
         WITH_FUNCTIONS[9],
         "gfx1201",
     ),
-    Wrong("keys_shown", MASK, "!this->shows(key, i)", "false", WITH_FUNCTIONS[13]),
+    Wrong(
+        "keys_shown", MASK, "const bool shown = this->shows(key, i);", "const bool shown = true;", WITH_FUNCTIONS[13]
+    ),
     Wrong("one_stride_for_all", FUNCTIONS, "indices * x_.strides[dim++]", "indices * x_.strides[0 * dim++]"),
     Wrong(
         "reads_outside",

@@ -333,8 +333,8 @@ struct AttentionBackward {
         if (there) inside = add_mask(score, mask_at(x, query, key));
       }
       if constexpr (Rules::kHides && (kBounded || !Rules::kBlocks)) {
-        inside = inside &&
-                 ((Rules::kBlocks && x.whole) || Rules::Functions::shows(x.p.functions, batch, query_head, query, key));
+        const bool shown = Rules::Functions::shows(x.p.functions, batch, query_head, query, key);
+        inside = inside && ((Rules::kBlocks && x.whole) || shown);
       }
       if constexpr (kCorrects) {
         weights[f] = inside ? Math::ratio(score, -lse) : Number(0);

@@ -176,7 +176,8 @@ class RowMask : public RowBlocks<Config::Rules::kBlocks>,
           if (inside && !add_mask(x, rows_[i] + key * stride_)) x = kNever;
         }
         if constexpr (Rules::kHides && (kBounded || !Rules::kBlocks)) {
-          if (!this->whole && !this->shows(key, i)) x = kNever;
+          const bool shown = this->shows(key, i);  // whatever `whole` is: nothing waits for a branch
+          x = this->whole || shown ? x : kNever;
         }
         scores[f] = inside ? x : kNever;
       } else if (kBounded) {
