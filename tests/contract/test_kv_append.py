@@ -273,6 +273,15 @@ def test_refused(change, kind, text):
     assert all(torch.equal(t[name], x) for name, x in before.items())
 
 
+@pytest.mark.parametrize(("change", "kind", "text"), BAD_NUMBERS, ids=_name)
+def test_refused_by_kernels_where_that_is_asked_for(change, kind, text, monkeypatch):
+    monkeypatch.setenv("WMMA_OPS_CHECK", "1")
+    t = {name: x.clone() for name, x in GOOD.items()} | change
+    with wmma_ops.emulate("gfx942") as emulation, pytest.raises(kind, match=rf"^wmma\.kv_append: {text}"):
+        wmma_ops.kv_append(**t)
+    assert not emulation.launches
+
+
 def _fakes(t: dict, mode) -> dict:
     return {name: x if x is None else mode.from_tensor(x) for name, x in t.items()}
 

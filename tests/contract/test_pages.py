@@ -145,3 +145,15 @@ def test_what_is_missing_without_pages():
         wmma_ops.varlen_attention(x, x, x, ends, None, 4, 4)
     with pytest.raises(TypeError, match="max_k is None; takes a whole number, or a block_table beside it"):
         wmma_ops.varlen_attention(x, x, x, ends, ends, 4, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "text"), BAD[-5:], ids=lambda x: " ".join(x) if isinstance(x, dict) else None
+)
+def test_refused_by_kernels_where_that_is_asked_for(change, kind, text, monkeypatch):
+    with wmma_ops.emulate("gfx942"):
+        wmma_ops.varlen_attention(**GOOD | change)  # nothing outside is read
+        monkeypatch.setenv("WMMA_OPS_CHECK", "1")
+        wmma_ops.varlen_attention(**GOOD)
+        with pytest.raises(kind, match=rf"^wmma\.varlen_attention: {text}"):
+            wmma_ops.varlen_attention(**GOOD | change)

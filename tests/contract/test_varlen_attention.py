@@ -164,3 +164,13 @@ def test_refused(change, text):
     wmma_ops.varlen_attention(**GOOD)
     with pytest.raises((TypeError, ValueError), match=rf"^wmma\.varlen_attention: {text}"):
         wmma_ops.varlen_attention(**GOOD | change)
+
+
+@pytest.mark.parametrize(("change", "text"), BAD[-7:], ids=lambda x: " ".join(x) if isinstance(x, dict) else None)
+def test_refused_by_kernels_where_that_is_asked_for(change, text, monkeypatch):
+    with wmma_ops.emulate("gfx942"):
+        wmma_ops.varlen_attention(**GOOD | change)
+        monkeypatch.setenv("WMMA_OPS_CHECK", "1")
+        wmma_ops.varlen_attention(**GOOD)
+        with pytest.raises(ValueError, match=rf"^wmma\.varlen_attention: {text}"):
+            wmma_ops.varlen_attention(**GOOD | change)

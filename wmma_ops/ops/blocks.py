@@ -16,9 +16,24 @@ STEP = 32  # sizes of blocks are multiples of it
 
 
 class Blocks(NamedTuple):
-    """A block mask: the states of blocks, int8 ``[..., heads, blocks of queries, blocks of keys]``, and how many queries and
-    keys each has. 0 is a block that no query sees; 1 one of which queries see what a mask function shows them (all, if there
-    is none); 2 one that all of its queries see. Dimensions of 1 stand for every batch or head."""
+    """A block mask: which blocks of scores there are.
+
+    Args:
+        states: int8 ``[..., heads, blocks of queries, blocks of keys]``. 0 is a block that no query sees; 1 one of which
+            queries see what a mask function shows them (all, if there is none); 2 one that all of its queries see.
+            Dimensions of 1, or that are left out, stand for every batch or head.
+        queries: how many a block has, a multiple of 32. The last one may have fewer.
+        keys: likewise.
+
+    Examples:
+        >>> import torch, wmma_ops
+        >>> q = torch.randn(1, 2, 64, 16)
+        >>> blocks = wmma_ops.Blocks(torch.tensor([[2, 0], [0, 2]], dtype=torch.int8), 32, 32)  # the halves are apart
+        >>> out, lse = wmma_ops.attention(q, q, q, block_mask=blocks)
+        >>> half = q[:, :, :32]
+        >>> torch.allclose(out[:, :, :32], wmma_ops.attention(half, half, half)[0], atol=1e-6)
+        True
+    """
 
     states: Tensor
     queries: int

@@ -370,7 +370,8 @@ def attention(
         block_mask: FlexAttention's, or :class:`Blocks`: keys of blocks that are not there are neither seen nor read; in
             blocks that are there in part a query sees what mask_mod shows it. FlexAttention's own mask_mod is to be one that
             :func:`register_mask_mod` was given, or mask_mod names its like. Without one, of blocks 128 queries high, a
-            kernel finds out what mask_mod shows before, where many heads or batches share it.
+            kernel finds out what mask_mod shows before, where many heads or batches share it. (The op has a Blocks as
+            ``block_mask``, ``block_q`` and ``block_k``.)
 
     Returns:
         ``out`` as q, with V's head size, and ``lse`` ``[..., heads, Sq]`` in float32 (float64). A row that may look at no
@@ -437,7 +438,8 @@ def varlen_attention(
         key: ``[keys, heads, E]``; with block_table pages of keys, ``[pages, page size, heads, E]``.
         value: ``[keys, heads, Ev]``, or ``[pages, page size, heads, Ev]``.
         cu_seq_q, cu_seq_k: ``[sequences + 1]`` of int32 or int64: 0, and where each sequence ends. On a GPU they stay there:
-            numbers that decrease or lie beyond the tensors give some result, from within these; on the CPU they are refused.
+            numbers that decrease or lie beyond the tensors give some result, from within these; on the CPU, and with
+            ``WMMA_OPS_CHECK=1``, they are refused.
         max_q, max_k: the lengths of the longest sequences, or more; of longer ones the rest does not count.
         scale: by default ``1/√E``.
         window_size: a query sees so many keys to the left and to the right of where it stands, beside the one there; −1: all

@@ -44,7 +44,7 @@ struct ScoreArguments {
   const long long* seed;
   double kept;
   unsigned threshold;
-  unsigned first_batch;  // of those that a launch is for, among all: to dropout, and to functions of scores
+  unsigned first_batch;     // of those that a launch is for, among all: to dropout, and to functions of scores
   AttentionOperand blocks;  // rows and columns are blocks of queries and of keys (see blocks.hpp)
 };
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "cpu/cpu.hpp"
+#include "cpu/numbers.hpp"
 #include "launch/attention.hpp"
 
 namespace wmma_ops {
@@ -99,7 +100,9 @@ void fill_without_keys(Tensor& lse, const Attention& p) {
 std::tuple<Tensor, Tensor> attention(const Attention& p) {
   if (is_plain_cpu(p.device)) return cpu::attention(p);
   const Way way = way_of(p.device);
-  return way.on_cpu ? cpu::attention(p) : launch_attention(p, way);
+  if (way.on_cpu) return cpu::attention(p);
+  if (p.sequences && way.executes && cpu::are_checked_everywhere()) cpu::checked_numbers(p);
+  return launch_attention(p, way);
 }
 
 std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const Tensor& g_out, const Tensor& out,

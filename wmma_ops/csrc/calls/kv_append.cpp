@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cpu/cpu.hpp"
+#include "cpu/numbers.hpp"
 #include "launch/kv_append.hpp"
 
 namespace wmma_ops {
@@ -112,7 +113,9 @@ void KvAppend::check_angles() {
 void kv_append(const KvAppend& p) {
   if (is_plain_cpu(p.device)) return cpu::kv_append(p);
   const Way way = way_of(p.device);
-  way.on_cpu ? cpu::kv_append(p) : launch::kv_append(p, way);
+  if (way.on_cpu) return cpu::kv_append(p);
+  if (way.executes && cpu::are_checked_everywhere()) cpu::checked_numbers(p);
+  launch::kv_append(p, way);
 }
 
 }  // namespace wmma_ops

@@ -34,26 +34,8 @@ Tensor turned(const KvAppend& p, const Tensor& keys, int64_t first) {
 
 // All numbers are looked at before anything is written.
 void kv_append(const KvAppend& p) {
-  const std::vector<int64_t> starts = starts_of(p.op, "cu_seq", p.cu_seq, "key", p.tokens), used = numbers_of(p.used);
-  const BlockTable table(p.op, p.block_table, p.pages, "key_pages");
-  const auto new_ones = [&](int64_t i) { return starts[i + 1] - starts[i]; };
-  for (int64_t i = 0; i < p.count; ++i) {
-    const std::string has = "has " + std::to_string(used[i]) + " at " + std::to_string(i);
-    const int64_t most = p.columns * p.page_size;
-    if (used[i] < new_ones(i) || used[i] > most) {
-      fail_value(p.op, "seqused_k",
-                 has + "; takes " + std::to_string(new_ones(i)) + " to " + std::to_string(most) +
-                     ", the new keys and what its pages hold");
-    }
-    if (p.cos && new_ones(i) > 0 && used[i] > p.places) {
-      fail_value(p.op, "cos",
-                 "has shape " + shape(*p.cos) + "; takes " + std::to_string(used[i]) +
-                     " places, the keys of the longest sequence, or more");
-    }
-    for (int64_t at = used[i] - new_ones(i); at < used[i]; at = (at / p.page_size + 1) * p.page_size) {
-      table.page(i, at / p.page_size);
-    }
-  }
+  const auto [starts, used, table] = checked_numbers(p);
+  const auto new_ones = [&, &starts = starts](int64_t i) { return starts[i + 1] - starts[i]; };
   for (int64_t i = 0; i < p.count; ++i) {
     if (new_ones(i) == 0) continue;
     const int64_t first = used[i] - new_ones(i);

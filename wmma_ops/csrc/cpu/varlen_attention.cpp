@@ -9,18 +9,6 @@ namespace wmma_ops::cpu {
 
 namespace {
 
-// That no sequence is longer than was said.
-void check_most(const char* op, const char* name, int64_t most, const std::vector<int64_t>& starts) {
-  for (size_t i = 1; i < starts.size(); ++i) {
-    const int64_t length = starts[i] - starts[i - 1];
-    if (length > most) {
-      fail_value(
-          op, name,
-          "is " + std::to_string(most) + "; takes " + std::to_string(length) + ", the longest sequence, or more");
-    }
-  }
-}
-
 // The keys of a sequence, as [heads, keys, size], from pages that are [heads, page size, size] each.
 Tensor from_pages(const Tensor& x, const BlockTable& table, int64_t sequence, int64_t keys) {
   Sizes sizes = sizes_of(x);
@@ -36,44 +24,12 @@ Tensor from_pages(const Tensor& x, const BlockTable& table, int64_t sequence, in
   return found;
 }
 
-// So many of each sequence's keys as there are.
-void check_used(const Attention& p, const std::vector<int64_t>& used, const std::vector<int64_t>& starts) {
-  const Sequences& of = *p.sequences;
-  for (size_t i = 0; i < used.size(); ++i) {
-    const int64_t most = of.block_table ? of.tokens_k : starts[i + 1] - starts[i];
-    if (used[i] < 0 || used[i] > most) {
-      fail_value(p.op, "seqused_k",
-                 "has " + std::to_string(used[i]) + " at " + std::to_string(i) + "; takes 0 to " +
-                     std::to_string(most) +
-                     (of.block_table ? ", the keys of its pages" : ", the keys of that sequence"));
-    }
-    if (of.block_table && used[i] > of.max_k) {
-      fail_value(
-          p.op, "max_k",
-          "is " + std::to_string(of.max_k) + "; takes " + std::to_string(used[i]) + ", the longest sequence, or more");
-    }
-  }
-}
-
 }  // namespace
 
 // One sequence after the other. Tokens of none are as rows that see no key.
 std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p) {
   const Sequences& of = *p.sequences;
-  const auto [qn, kn, vn] = p.names;
-  const std::vector<int64_t> starts_q = starts_of(p.op, "cu_seq_q", of.cu_q, qn, of.tokens_q);
-  check_most(p.op, "max_q", of.max_q, starts_q);
-  const std::vector<int64_t> used = of.used_k ? numbers_of(*of.used_k) : std::vector<int64_t>{};
-  std::vector<int64_t> starts_k;
-  std::optional<BlockTable> table;
-  if (of.block_table) {
-    table.emplace(p.op, *of.block_table, of.pages, kn);
-  } else {
-    starts_k = starts_of(p.op, "cu_seq_k", *of.cu_k, kn, of.tokens_k);
-    check_most(p.op, "max_k", of.max_k, starts_k);
-  }
-  check_used(p, used, starts_k);
-
+  const auto [starts_q, starts_k, used, table] = checked_numbers(p);
   Tensor out = aten::zeros({of.tokens_q, p.heads, p.ev}, p.type);
   Tensor lse =
       aten::empty({p.heads, of.tokens_q}, p.type == ScalarType::Double ? ScalarType::Double : ScalarType::Float);
@@ -82,7 +38,7 @@ std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p) {
     const int64_t queries = starts_q[i + 1] - starts_q[i];
     const int64_t keys = used.empty() ? starts_k[i + 1] - starts_k[i] : used[i];
     if (queries == 0) continue;
-    const auto own = [&](const Tensor& x) {
+    const auto own = [&, &starts_k = starts_k, &table = table](const Tensor& x) {
       return table ? from_pages(x, *table, i, keys) : aten::narrow(x, 1, starts_k[i], keys);
     };
     Attention one{p.op, aten::narrow(p.q, 1, starts_q[i], queries), own(p.k), own(p.v)};
