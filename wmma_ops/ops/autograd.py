@@ -274,8 +274,8 @@ def attention_gradients(
     block_k=0,
 ):
     q, k, v, mask, sinks, slopes = (t[name] for name in ("q", "k", "v", "mask", "sinks", "alibi_slopes"))
-    seed, mods = t["dropout_seed"], tuple(t[name] for name in score_functions.ARGUMENTS)
-    states = t["block_mask"]
+    seed, mods = t["dropout_seed"], tuple(t.get(name) for name in score_functions.ARGUMENTS)
+    states = t.get("block_mask")
     out, lse = outs
     g_out, g_lse = grads
     found = {"sinks": _sinks_gradient(g_out, g_lse, out, lse, sinks)} if needs["sinks"] else {}
