@@ -12,8 +12,8 @@ Asked are so many cases of a grid that every value of each axis occurs, about 14
 --pairs so many that every two values of different axes meet, and with --all the whole, which takes days. Emulated are few
 heads and short lengths, and a few cases of each grid.
 
-Left out, since our ops have none: dropout, padding on a cache's left, slopes that differ between packed sequences. Fails
-where a comparison does.
+The weights that are dropped are those that `dropout_mask` says. Left out, since our ops have none: padding on a cache's
+left, slopes that differ between packed sequences. Fails where a comparison does.
 """
 
 import argparse
@@ -52,6 +52,7 @@ class Case:
     local: bool
     alibi: bool = False
     softcap: float = 0.0
+    dropout: float = 0.0
     packed: bool = False  # queries, keys and values lie in one tensor
     ragged: bool = False  # sequences of different lengths, one after the other
     page_size: int | None = None
@@ -84,6 +85,7 @@ _TYPES = (torch.float16, torch.bfloat16)
 _SIZES = (32, 40, 59, 64, 80, 96, 111, 128, 160, 192, 224, 256)
 _BOTH = (False, True)
 _RULES = {"causal": _BOTH, "local": _BOTH}
+_DROPPED = {"alibi": _BOTH, "dropout": (0.0, 0.17), **_RULES}
 _PAIRS = ((113, 203), (128, 217), (113, 211), (108, 256), (256, 512), (512, 256))
 _LONG = ((1024, 1024), (1023, 1024), (1024, 1023), (2048, 2048))
 _CAUSAL = ((1, 239), (3, 799), (127, 512), (127, 513), *_PAIRS[:5], (1023, 1024))
@@ -105,16 +107,16 @@ GRIDS = {
     "packed": (
         {"batch": 4, "packed": True},
         {"d": _SIZES, "lengths": tuple((n, n) for n in (97, 128, 200, 384, 768, 1024, 1025, 2048))}
-        | {"heads": ((9, 9),), "dtype": _TYPES, "alibi": _BOTH, **_RULES},
+        | {"heads": ((9, 9),), "dtype": _TYPES, **_DROPPED},
     ),
     "packed varlen": (
         {"batch": 5, "packed": True, "ragged": True},
         {"d": _SIZES, "lengths": tuple((n, n) for n in (97, 128, 200, 257, 384, 512, 768, 1025, 2048))}
-        | {"heads": ((6, 6),), "dtype": _TYPES, "alibi": _BOTH, **_RULES},
+        | {"heads": ((6, 6),), "dtype": _TYPES, **_DROPPED},
     ),
     "output": (
         {"batch": 4},
-        {"d": _SIZES, "lengths": _PAIRS + _LONG, "heads": _heads(6, 2), "dtype": _TYPES, "alibi": _BOTH, **_RULES},
+        {"d": _SIZES, "lengths": _PAIRS + _LONG, "heads": _heads(6, 2), "dtype": _TYPES, **_DROPPED},
     ),
     "softcap": (
         {"batch": 4, "softcap": 50.0, "large": (50.0, 1.0)},
@@ -122,8 +124,7 @@ GRIDS = {
     ),
     "varlen": (
         {"batch": 4, "ragged": True},
-        {"d": _SIZES, "lengths": ((1, 147), *_PAIRS, *_LONG), "heads": _heads(6, 2), "dtype": _TYPES}
-        | {"alibi": _BOTH, **_RULES},
+        {"d": _SIZES, "lengths": ((1, 147), *_PAIRS, *_LONG), "heads": _heads(6, 2), "dtype": _TYPES} | _DROPPED,
     ),
     "varlen softcap": (
         {"batch": 4, "ragged": True, "softcap": 50.0, "large": (50.0, 1.0)},
@@ -203,15 +204,15 @@ def covering(axes: tuple[tuple, ...], extent: str) -> Iterator[tuple]:
         yield tuple(axes[i][place] for i, place in row)
 
 
-def reference(operands, window: tuple[int, int], softcap: float, slopes: Tensor | None, low: bool) -> Tensor:
+def reference(operands, case: Case, window: tuple[int, int], slopes: Tensor | None, kept: Tensor | None, low: bool):
     """One sequence's out, from [tokens, heads, size]: in float32, or in the type that it has, and rounded to that."""
     q, k, v = operands
     dtype, root, group = q.dtype, math.sqrt(q.shape[-1]), q.shape[1] // k.shape[1]
     q, k, v = (x.transpose(0, 1) if low else x.transpose(0, 1).float() for x in (q, k, v))
     k, v = (x.repeat_interleave(group, 0) for x in (k, v))
     scores = _product(q, (k / root).mT) if low else _product(q / root, k.mT)
-    if softcap:
-        scores = (scores / softcap).tanh() * softcap
+    if case.softcap:
+        scores = (scores / case.softcap).tanh() * case.softcap
     # From each key to where a query stands: the last one at the last key.
     steps = torch.arange(q.shape[1])[:, None] + k.shape[1] - q.shape[1] - torch.arange(k.shape[1])
     hidden = torch.zeros_like(steps, dtype=torch.bool)
@@ -221,6 +222,8 @@ def reference(operands, window: tuple[int, int], softcap: float, slopes: Tensor 
     if slopes is not None:
         scores = scores - slopes[:, None, None] * steps.abs()
     weights = scores.softmax(-1).to(v.dtype).masked_fill(hidden.all(-1, keepdim=True), 0.0)
+    if kept is not None:
+        weights, v = weights.masked_fill(~kept, 0.0), v / (1 - case.dropout)
     return _product(weights, v).transpose(0, 1).to(dtype)
 
 
@@ -237,6 +240,8 @@ class Sequences:
     lengths: tuple[list[int], list[int], list[int]]
     window: tuple[int, int]
     slopes: Tensor | None  # of each sequence's heads
+    seed: Tensor
+    kept: Tensor | None  # of the weights of each sequence's heads, were they all as long as the longest
 
     def of_each(self, tensors) -> list[tuple[Tensor, ...]]:
         """Of tensors like ours, what belongs to a sequence."""
@@ -266,7 +271,12 @@ def drawn(case: Case) -> Sequences:
     slopes = None
     if case.alibi:
         slopes = (torch.rand(1 if case.in_one else case.batch, case.heads) * 0.3).expand(case.batch, -1)
-    return Sequences(list(tensors), (first, last, last), (left, 0 if case.causal else right), slopes)
+    seed, kept = torch.zeros((), dtype=torch.int64), None
+    if case.dropout:
+        seed = torch.randint(1 << 62, ())
+        kept = wmma_ops.dropout_mask(seed, case.dropout, (case.batch, case.heads, *case.lengths))
+    window = (left, 0 if case.causal else right)
+    return Sequences(list(tensors), (first, last, last), window, slopes, seed, kept)
 
 
 def compared(case: Case, given: Sequences, outs, gradients=(), above=()) -> Iterator[Found]:
@@ -279,7 +289,8 @@ def compared(case: Case, given: Sequences, outs, gradients=(), above=()) -> Iter
         for low in (False, True):
             leaves = [x.detach().requires_grad_(bool(above)) for x in operands]
             slopes = None if given.slopes is None else given.slopes[i]
-            out = reference(leaves, given.window, case.softcap, slopes, low)
+            kept = None if given.kept is None else given.kept[i, :, : operands[0].shape[0], : operands[1].shape[0]]
+            out = reference(leaves, case, given.window, slopes, kept, low)
             results.append((out.detach(), *(torch.autograd.grad(out, leaves, above[i]) if above else ())))
         for both, got, want, plain in zip(errors.values(), ours[i], *results, strict=True):
             for found, x in zip(both, (got, plain), strict=True):
@@ -300,6 +311,8 @@ def whole(case: Case) -> Iterator[Found]:
     given = drawn(case)
     leaves = given.tensors = [x.detach().requires_grad_() for x in given.tensors]
     rules: dict = {"softcap": case.softcap, "enable_gqa": True}
+    if case.dropout:
+        rules |= {"dropout_p": case.dropout, "dropout_seed": given.seed}
     if case.ragged:
         slopes = None if given.slopes is None else given.slopes[0]
         q, k, v = given.after_another()

@@ -57,6 +57,10 @@ FAULTS = {
         Case("causal", HALF, 32, (30, 40), 2, 4, 4, causal=True, local=False),
         lambda: _changed("attention", is_causal=lambda x: True),
     ),
+    "another seed": (
+        Case("output", HALF, 32, (30, 40), 2, 4, 4, causal=False, local=False, dropout=0.17),
+        lambda: _changed("attention", dropout_seed=lambda x: x + 1),
+    ),
     "no slopes": (
         Case("output", HALF, 32, (30, 40), 2, 4, 4, causal=False, local=False, alibi=True),
         lambda: _changed("attention", alibi_slopes=lambda x: None),
