@@ -180,6 +180,16 @@ def test_a_block_mask_of_flex_attention_that_changes():
     torch.testing.assert_close(got[:, :, 64:], wmma_ops.attention(q[:, :, 64:], q[:, :, 64:], q[:, :, 64:])[0])
 
 
+def test_a_block_mask_of_flex_attention_met_in_inference_first():
+    q = torch.randn(1, 2, 64, 16, requires_grad=True)
+    blocks = create_block_mask(_near, 1, None, 64, 64, device="cpu", BLOCK_SIZE=32)
+    with torch.inference_mode():
+        want = wmma_ops.attention(q, q, q, block_mask=blocks)[0].clone()
+    got = wmma_ops.attention(q, q, q, block_mask=blocks)[0]
+    got.sum().backward()
+    assert torch.equal(got.detach(), want)
+
+
 def test_a_function_beside_a_block_mask_of_flex_attention():
     q, ids = torch.randn(1, 2, 96, 16), torch.arange(96)[None] // 20
     blocks = create_block_mask(lambda b, h, q, k: ids[b, q] == ids[b, k], 1, 1, 96, 96, device="cpu", BLOCK_SIZE=32)

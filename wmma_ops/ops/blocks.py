@@ -68,9 +68,15 @@ def from_flex(block_mask: "BlockMask") -> Blocks:
     known, of, found = _made.get(block_mask, ((), (), None))
     if found is None or of != versions or any(x is not y for x, y in zip(known, lists, strict=True)):
         found = from_lists(*lists, *block_mask.BLOCK_SIZE)
-        if type(found.states) is Tensor:
+        if _lasts(found.states):
             _made[block_mask] = (lists, versions, found)
     return found
+
+
+def _lasts(x: Tensor) -> bool:
+    """Whether it is there for any later call: training takes no tensors of inference, and a graph's memory is its own."""
+    captured = x.is_cuda and torch.cuda.is_current_stream_capturing()
+    return type(x) is Tensor and not x.is_inference() and not captured
 
 
 def from_lists(counts, indices, whole_counts, whole_indices, queries: int, keys: int) -> Blocks:
