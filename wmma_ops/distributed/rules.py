@@ -235,8 +235,7 @@ def _attention_names(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> tuple
         "lse": _along(Operand(q.shape[:-1], q.dtype), (*outer, "queries")),
     }
     names["g_out"], names["g_lse"] = names["out"], names["lse"] if t.get("g_lse") is not None else None
-    mods = {argument: t.get(argument) for argument in score_functions.ARGUMENTS}
-    names |= {argument: None if x is None else (None,) * len(x.shape) for argument, x in mods.items()}
+    names |= {argument: _whole(t.get(argument)) for argument in score_functions.ARGUMENTS}
     # Functions count batches, heads and rows from the first.
     if any(scalars.get(function, 0) for function in ("score_mod", "mask_mod")):
         return names, ()

@@ -182,8 +182,8 @@ def register_score_mod(
             tensors: scaled, after a soft cap and slopes, before masks), the ints ``batch`` (that of all batch dimensions as
             one), ``head``, ``query`` and ``key``, and as ``a(head, key)`` the elements of the small tensors ``a``, ``b``,
             ``c`` and ``d``, by as many indices as the tensor has dimensions. Of floating tensors they have the score's type,
-            of int32, int64 and bool their own. An index outside reads nothing and gives NaN (the least number, false). It
-            may call what is in ``wmma/math.hpp``, and ``min`` and ``max``. Numbers such as 2 and 2.f leave a float a float.
+            of int32, int64 and bool their own. An index outside gives NaN (the least number, false). It may call what is in
+            ``wmma/math.hpp``, and ``min`` and ``max``. Numbers such as 2 and 2.f leave a float a float.
         function: the same in torch, ``function(score, batch, head, query, key, *tensors)``: elementwise, of places that are
             tensors which broadcast. FlexAttention's score functions are such.
         derivative: the expression's derivative by the score, likewise in C++.

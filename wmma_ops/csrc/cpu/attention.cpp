@@ -70,13 +70,12 @@ OptTensor blocks_of(const Attention& p) {
 }
 
 // Scores of rows from `first` on by one of the functions, which are Python's, or by blocks.
-Tensor by_function(const Attention& p, const Tensor& scores, bool is_mask, int64_t first) {
+Tensor by_function(const Attention& p, const Tensor& scores, bool is_mask, int64_t first, const OptTensor& blocks) {
   const auto& [a, b, c, d] = p.functions.operands;
   Tensor by_heads = aten::reshape(scores, {p.batch, p.heads, scores.numel() / (p.batch * p.heads * p.skv), p.skv});
   const int64_t code = is_mask ? p.functions.mask : p.functions.score;
-  fail_if_told(p.op,
-               aten::call<std::vector<int64_t>>("wmma::_score_function", "", by_heads, is_mask, code, first, a, b, c, d,
-                                                is_mask ? blocks_of(p) : OptTensor(), p.blocks.queries, p.blocks.keys));
+  fail_if_told(p.op, aten::call<std::vector<int64_t>>("wmma::_score_function", "", by_heads, is_mask, code, first, a, b,
+                                                      c, d, blocks, p.blocks.queries, p.blocks.keys));
   return aten::reshape(by_heads, sizes_of(scores));
 }
 
@@ -107,6 +106,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
   }
 
   int64_t block = std::clamp<int64_t>(kBlockElements / std::max<int64_t>(1, matrices * group * p.skv), 1, p.sq);
+  const OptTensor blocks = blocks_of(p);
   for (int64_t first = 0; first < p.sq; first += block) {
     int64_t rows = std::min(block, p.sq - first);
     // 1. scores = f(cap(scale·Q·Kᵀ) − slope·distance) + mask
@@ -123,7 +123,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
       scores = aten::reshape(aten::add(view, aten::mul(slopes, distances(p, type, first, rows)), -1),
                              {matrices, group * rows, p.skv});
     }
-    if (p.functions.score != 0) scores = by_function(p, scores, false, first);
+    if (p.functions.score != 0) scores = by_function(p, scores, false, first, {});
     if (mask) {
       Tensor view = aten::reshape(scores, {p.batch, p.kv_heads, group, rows, p.skv});
       Tensor part = aten::narrow(*mask, 3, first, rows);
@@ -133,7 +133,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
         scores = aten::reshape(aten::add(view, part), {matrices, group * rows, p.skv});
       }
     }
-    if (p.functions.mask != 0 || p.blocks.states) scores = by_function(p, scores, true, first);
+    if (p.functions.mask != 0 || blocks) scores = by_function(p, scores, true, first, blocks);
     Tensor of_head = aten::reshape(scores, {matrices * group, rows, p.skv});
     // −inf added to a NaN would be one.
     if (p.up_to) aten::masked_fill_(of_head, hidden(p, "aten::triu", *p.up_to + 1, first, rows), -INFINITY);
