@@ -8,7 +8,7 @@
 #ifdef WMMA_ATTENTION_COMBINE
 #include <wmma/attention/combine.hpp>
 
-WMMA_KERNEL(Config::kCombineThreads, 2) void attention_combine(Config::Rules::Arguments arguments) {
+WMMA_KERNEL(Config::kThreads, 2) void attention_combine(Config::Rules::Arguments arguments) {
   wmma::attention_combine<Config>(arguments);
 }
 #elif defined(WMMA_ATTENTION_REST)
@@ -18,9 +18,9 @@ WMMA_KERNEL(Config::kCombineThreads, 2) void attention_combine(Config::Rules::Ar
 WMMA_KERNEL(Config::kThreads, 2) void attention_rest(Config::Rules::Arguments arguments) {
   wmma::arch::let_next_start();
 #ifdef WMMA_ATTENTION_DEALS
-  if (blockIdx.x + blockIdx.y == 0) wmma::Dealing<Config>::run(arguments);
+  if (blockIdx.x == 0) wmma::Dealing<Config>::run(arguments);
 #endif
-  wmma::SequencesRest<Config>::run(arguments);
+  wmma::SequencesRest<Config>(static_cast<int>(blockIdx.x)).run(arguments);
 }
 #elif defined(WMMA_ATTENTION_BLOCKS)
 #include <wmma/attention/block_states.hpp>

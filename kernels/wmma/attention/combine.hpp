@@ -4,6 +4,7 @@
 
 #include <wmma/arch/sm90.hpp>
 #include <wmma/attention/rows.hpp>
+#include <wmma/attention/sequences.hpp>
 
 namespace wmma {
 
@@ -37,13 +38,17 @@ class Parts {
   Number result_ = Number(0);
 };
 
-// A thread for each element of the result.
+// A thread for each element of the result; of packed sequences more blocks, which have what no sequence has.
 template <class Config, class Arguments>
 WMMA_DEVICE void attention_combine(const Arguments& p) {
   using T = typename Config::Element;
   using Number = typename ComputeType<T>::Type;
-  const int64_t item = static_cast<int64_t>(blockIdx.x) * Config::kCombineThreads + threadIdx.x;
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * Config::kThreads + threadIdx.x;
   const int64_t rows = rows_of_all(p);
+  if constexpr (Config::Rules::kSequences) {
+    const int64_t blocks = (rows * p.ev + Config::kThreads - 1) / Config::kThreads;
+    if (blockIdx.x >= blocks) SequencesRest<Config>(static_cast<int>(blockIdx.x - blocks)).run(p);
+  }
   const int64_t row = item / p.ev;
   const int column = static_cast<int>(item - row * p.ev);
   arch::await_previous();  // also by who has nothing to do: who waits for this kernel waits for that one too

@@ -122,22 +122,25 @@ WMMA_DEVICE auto offsets_of(const SequencesArguments& p, int64_t row) {
   return [=](const AttentionOperand& x) { return head * x.head_stride + token * x.row_stride; };
 }
 
-// What no sequence has of the results, which are contiguous: zeros, and −∞ as the log-sum-exp. The blocks of a column
-// of the grid have what lies between a sequence and the one before it; there is one column more, for what follows the
-// last.
+// What no sequence has of the results, which are contiguous: zeros, and −∞ as the log-sum-exp. kRestShares blocks have
+// what lies between a sequence and the one before it; as many more have what follows the last.
 template <class Config>
 class SequencesRest {
   using T = typename Config::Element;
   using Number = typename ComputeType<T>::Type;
 
  public:
-  static WMMA_DEVICE void run(const SequencesArguments& p) {
+  // The number of the block among those that do this.
+  WMMA_DEVICE explicit SequencesRest(int block)
+      : index_(block / Config::kRestShares),
+        first_(static_cast<int64_t>(block % Config::kRestShares) * Config::kThreads + threadIdx.x) {}
+
+  WMMA_DEVICE void run(const SequencesArguments& p) const {
     const SequenceArguments& of = p.sequences;
-    const int index = static_cast<int>(blockIdx.x);
-    if (index > of.count) return;
-    const Span queries = between(index, [&](int i) { return queries_of(of, i); });
+    if (index_ > of.count) return;
+    const Span queries = between(index_, [&](int i) { return queries_of(of, i); });
     if constexpr (Config::kBackward) {
-      const Span keys = between(index, [&](int i) { return keys_of(of, i); });
+      const Span keys = between(index_, [&](int i) { return keys_of(of, i); });
       const int64_t key_heads = p.heads / p.group;
       clear(p.g_q, queries, static_cast<int64_t>(p.heads) * p.e);
       clear(p.g_k, keys, key_heads * p.e);
@@ -146,7 +149,7 @@ class SequencesRest {
       clear(p.out, queries, static_cast<int64_t>(p.heads) * p.ev);
       Number* lse = static_cast<Number*>(const_cast<void*>(p.lse.data));
       for (int head = 0; head < p.heads; ++head) {
-        for (int64_t row = queries.begin + first(); row < queries.end; row += step()) {
+        for (int64_t row = queries.begin + first_; row < queries.end; row += kStep) {
           lse[head * p.lse.head_stride + row * p.lse.row_stride] = -Softmax<Number>::infinity();
         }
       }
@@ -167,17 +170,16 @@ class SequencesRest {
     }
     return span;
   }
-  static WMMA_DEVICE int64_t first() { return blockIdx.y * Config::kThreads + threadIdx.x; }
-  static WMMA_DEVICE int64_t step() { return static_cast<int64_t>(gridDim.y) * Config::kThreads; }
+  static constexpr int64_t kStep = Config::kRestShares * Config::kThreads;
 
   // By whole chunks but for the first and the last.
-  static WMMA_DEVICE void clear(const AttentionOperand& x, const Span& rows, int64_t elements) {
+  WMMA_DEVICE void clear(const AttentionOperand& x, const Span& rows, int64_t elements) const {
     constexpr int kPerChunk = 16 / sizeof(T);
     T* to = static_cast<T*>(const_cast<void*>(x.data));
     const int64_t begin = rows.begin * elements;
     const int64_t end = rows.end * elements;
     const T nothing[kPerChunk] = {};
-    for (int64_t at = begin / kPerChunk + first(); at * kPerChunk < end; at += step()) {
+    for (int64_t at = begin / kPerChunk + first_; at * kPerChunk < end; at += kStep) {
       const int64_t from = at * kPerChunk;
       if (from >= begin && from + kPerChunk <= end) {
         arch::copy<kPerChunk>(to + from, nothing);
@@ -188,6 +190,9 @@ class SequencesRest {
       }
     }
   }
+
+  int index_;
+  int64_t first_;
 };
 
 }  // namespace wmma

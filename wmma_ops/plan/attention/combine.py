@@ -1,10 +1,12 @@
-"""The second kernel of attention whose keys are split: it puts the parts together that the blocks left in memory."""
+"""The second kernel of attention whose keys are split: it puts the parts together that the blocks left in memory. Of packed
+sequences it also writes what none of them has."""
 
 from math import ceil
 
 import torch
 
 from wmma_ops.hardware import arch
+from wmma_ops.plan.attention import rest
 from wmma_ops.plan.attention.rules import rules_header, rules_type
 from wmma_ops.plan.plan import KernelLaunch
 from wmma_ops.plan.problem import AttentionProblem
@@ -20,11 +22,15 @@ def workspace(problem: AttentionProblem, splits: int) -> int:
 
 def launch(problem: AttentionProblem, target: arch.Target) -> KernelLaunch:
     types = {"Element": CPP[problem.dtype], "Mask": CPP[problem.mask], "Rules": rules_type(problem)}
-    members = [*aliases(types), *constants("int", {"kCombineThreads": _THREADS})]
+    members = [
+        *aliases(types),
+        *constants("int", {"kThreads": _THREADS, **rest.CONSTANTS}),
+        *constants("bool", {"kBackward": False}),
+    ]
     source = kernel_text(
         "attention.hip", members=members, before=rules_header(problem), defines={"WMMA_ATTENTION_COMBINE": True}
     )
-    grid = (ceil(_rows(problem) * problem.ev / _THREADS), 1)
+    grid = (ceil(_rows(problem) * problem.ev / _THREADS) + rest.blocks(problem), 1)
     return KernelLaunch("attention_combine", source, grid, _THREADS, 0, early=target.family == "sm90")
 
 

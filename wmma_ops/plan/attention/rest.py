@@ -1,5 +1,6 @@
-"""The kernel of what no packed sequence has of attention's results, or of its gradients. It also writes the list of tiles
-that another kernel's blocks are dealt (kernels/wmma/attention/dealt_tiles.hpp)."""
+"""What no packed sequence has of attention's results, or of its gradients: blocks of the kernel that puts split keys'
+parts together (combine.py), or a kernel of its own. That one also writes the list of tiles that another kernel's blocks are
+dealt (kernels/wmma/attention/dealt_tiles.hpp)."""
 
 from collections.abc import Mapping
 
@@ -10,7 +11,11 @@ from wmma_ops.plan.source import CPP, aliases, constants, kernel_text
 
 _THREADS = 256
 DEALT_BYTES = 32  # of a tile in the list, and of what stands before them
-_SHARES = 16  # blocks that share what lies between two sequences: little, or padding behind the last
+CONSTANTS = {"kRestShares": 16}  # blocks that share what lies between two sequences: little, or padding behind the last
+
+
+def blocks(problem: AttentionProblem) -> int:
+    return (problem.batch + 1) * CONSTANTS["kRestShares"] if problem.sequences else 0
 
 
 def dealt_bytes(tiles: int) -> int:
@@ -24,9 +29,9 @@ def launches(problem: AttentionProblem, dealing: Mapping[str, int] | None = None
         return ()
     members = [
         *aliases({"Element": CPP[problem.dtype], "Rules": rules_type(problem)}),
-        *constants("int", {"kThreads": _THREADS, **(dealing or {})}),
+        *constants("int", {"kThreads": _THREADS, **CONSTANTS, **(dealing or {})}),
         *constants("bool", {"kBackward": problem.backward}),
     ]
     defines = {"WMMA_ATTENTION_REST": True, "WMMA_ATTENTION_DEALS": dealing is not None}
     source = kernel_text("attention.hip", members=members, before=rules_header(problem), defines=defines)
-    return (KernelLaunch("attention_rest", source, (problem.batch + 1, _SHARES), _THREADS, 0),)
+    return (KernelLaunch("attention_rest", source, (blocks(problem), 1), _THREADS, 0),)

@@ -338,7 +338,8 @@ def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Tar
     if config.splits > 1 and not config.cluster:
         workspace = combine.workspace(problem, splits)
         launches.append(combine.launch(problem, target))
-    launches += rest.launches(problem)
+    else:
+        launches += rest.launches(problem)
     reason = f"{reason}; {blocks * splits} blocks on {model.CARDS[target.name].units} units"
     if config.lanes:
         reason += f"; {target.name} has no {type_name(config.element)} matrix instruction"

@@ -213,9 +213,10 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
     if config.deals:
         workspace = rest.dealt_bytes(dealt(problem, config))
         dealing = {"kTileRows": config.rows, "kPackedHeads": config.packed}
+    before = rest.launches(problem, dealing) if config.splits == 1 else ()
     launches = [
-        *rest.launches(problem, dealing),
-        KernelLaunch("attention", kernel, (min(work, units), 1), config.threads, shared, early=problem.sequences),
+        *before,
+        KernelLaunch("attention", kernel, (min(work, units), 1), config.threads, shared, early=bool(before)),
     ]
     if config.splits > 1:
         workspace = combine.workspace(problem, splits)
