@@ -1,5 +1,6 @@
 """Functions of scores and masks, and block masks, on a GPU: values and gradients against a formula in float64."""
 
+import packed_scored
 import pytest
 import torch
 from scored import FOUND, WITH_BLOCKS, WITH_FUNCTIONS, check, ours, results
@@ -10,3 +11,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 @pytest.mark.parametrize("case", [*WITH_FUNCTIONS, *WITH_BLOCKS, *FOUND], ids=str)
 def test_values_and_gradients(case):
     check(case, results(case, ours, device="cuda"))
+
+
+@pytest.mark.parametrize("case", [*packed_scored.CASES, *packed_scored.IN_PAGES], ids=str)
+def test_values_and_gradients_of_packed_sequences(case):
+    packed_scored.check(case, packed_scored.results(case, packed_scored.ours, device="cuda"))

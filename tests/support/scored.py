@@ -106,6 +106,7 @@ class Case:
     dropout_p: float = 0.0
     blocks: tuple[int, int] | None = None  # sizes of those of a block mask
     blocks_alike: bool = False  # of all heads and batches
+    first_batch: int = 0  # its number
 
     def __str__(self) -> str:
         extras = [
@@ -157,8 +158,9 @@ FOUND = (
 )
 
 
-def mods_of(case: Case, generator: torch.Generator) -> tuple[Tensor, ...]:
+def mods_of(case: Case) -> tuple[Tensor, ...]:
     """Of odd strides and of several types."""
+    generator = torch.Generator().manual_seed(1)
 
     def numbers(*shape):
         return torch.randn(*shape, 2, generator=generator)[..., 0]
@@ -234,7 +236,7 @@ def formula(q, k, v, case: Case, mods, *, mask=None, sinks=None, alibi_slopes=No
     """By torch alone."""
     if case.kv_heads:
         k, v = (x.repeat_interleave(case.heads // case.kv_heads, -3) for x in (k, v))
-    batch = torch.arange(math.prod(case.batch)).view(*case.batch, 1, 1, 1)
+    batch = case.first_batch + torch.arange(math.prod(case.batch)).view(*case.batch, 1, 1, 1)
     head, query = torch.arange(case.heads).view(-1, 1, 1), torch.arange(case.sq).view(-1, 1)
     key = torch.arange(case.skv)
     mods = tuple(x.to(q.dtype) if x.is_floating_point() else x for x in mods)
@@ -276,7 +278,8 @@ def formula(q, k, v, case: Case, mods, *, mask=None, sinks=None, alibi_slopes=No
     lse = torch.logsumexp(scores, -1)
     weights = torch.softmax(scores, -1)[..., : case.skv].masked_fill(blind[..., None], 0.0)
     if case.dropout_p:
-        kept = wmma_ops.dropout_mask(SEED, case.dropout_p, weights.shape)
+        of_all = case.first_batch + math.prod(case.batch), *weights.shape[-3:]
+        kept = wmma_ops.dropout_mask(SEED, case.dropout_p, of_all)[case.first_batch :].view(weights.shape)
         weights = torch.where(kept, weights / (1 - case.dropout_p), 0.0)
     return weights.to(v.dtype) @ v, lse if sinks is not None else lse.masked_fill(blind, -torch.inf)
 
@@ -290,11 +293,17 @@ def on(device: str, x: Tensor) -> Tensor:
 
 def results(case: Case, compute, dtype: torch.dtype | None = None, device: str = "cpu") -> dict[str, Tensor]:
     """Both results, and the gradients of what both have."""
-    t = {name: x.to(dtype) if dtype and x.is_floating_point() else x for name, x in operands(case).items()}
+    return differentiated(case, operands(case), mods_of(case), compute, dtype, device)
+
+
+def differentiated(
+    case, t: dict[str, Tensor], mods, compute, dtype: torch.dtype | None = None, device: str = "cpu"
+) -> dict[str, Tensor]:
+    t = {name: x.to(dtype) if dtype and x.is_floating_point() else x for name, x in t.items()}
     t = {name: on(device, x) for name, x in t.items()}
     names = [name for name in ("q", "k", "v", "sinks") if name in t]
     t |= {name: t[name].detach().requires_grad_() for name in names}
-    mods = tuple(on(device, x) for x in mods_of(case, torch.Generator().manual_seed(1)))
+    mods = tuple(on(device, x) for x in mods)
     q, k, v = (t.pop(name) for name in "qkv")
     out, lse = compute(q, k, v, case, mods, **t)
     generator = torch.Generator().manual_seed(2)
@@ -309,7 +318,10 @@ def results(case: Case, compute, dtype: torch.dtype | None = None, device: str =
 
 def check(case: Case, got: dict[str, Tensor]) -> None:
     """Against the formula in float64; as far off as the formula is in the case's own type."""
-    want, theirs = results(case, formula, torch.float64), results(case, formula)
+    compare(case, got, results(case, formula, torch.float64), results(case, formula))
+
+
+def compare(case, got: dict[str, Tensor], want: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
     for name, x in got.items():
         exact = want[name]
         seen = exact.isfinite() & (exact > -1e20)

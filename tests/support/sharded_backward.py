@@ -56,6 +56,14 @@ def attention_with_functions(size):
         out, lse = wmma_ops.attention(x, x, x, score_mod="of_every_place", mod_operands=(table,))
         return out, lse, *torch.autograd.grad(out.square().sum() + lse.sum(), x)
 
-    want = results(x, table)
-    got = results(place(x, mesh, (Shard(1),)), place(table, mesh, (Replicate(),)))
-    torch.testing.assert_close([y.full_tensor() for y in got], [*want])
+    def packed(x, table, ends):
+        x = x.detach().requires_grad_()
+        options = {"score_mod": "of_every_place", "mod_operands": (table,)}
+        out, lse = wmma_ops.varlen_attention(x, x, x, ends, ends, 3, 3, **options)
+        return out, lse, *torch.autograd.grad(out.square().sum() + lse.sum(), x)
+
+    for compute, given in ((results, (x, table)), (packed, (x[0].transpose(0, 1), table, torch.tensor([0, 3, 5])))):
+        want = compute(*given)
+        first, *others = given
+        got = compute(place(first, mesh, (Shard(1),)), *(place(y, mesh, (Replicate(),)) for y in others))
+        torch.testing.assert_close([y.full_tensor() for y in got], [*want])

@@ -236,8 +236,7 @@ def _attention_names(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> tuple
     }
     names["g_out"], names["g_lse"] = names["out"], names["lse"] if t.get("g_lse") is not None else None
     names |= {argument: _whole(t.get(argument)) for argument in score_functions.ARGUMENTS}
-    # Functions count batches, heads and rows from the first.
-    if any(scalars.get(function, 0) for function in ("score_mod", "mask_mod")):
+    if _has_functions(scalars):
         return names, ()
     # Where the first query stands among the keys is taken from the lengths.
     placed = scalars.get("is_causal", 0) or max(scalars.get(f"window_{side}", -1) for side in ("left", "right")) >= 0
@@ -247,6 +246,11 @@ def _attention_names(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> tuple
     # What is dropped is told by indices of the whole.
     divided = () if t.get("dropout_seed") is not None else (*batch, *(heads if divide else ()), *queries)
     return names, divided
+
+
+def _has_functions(scalars: dict) -> bool:
+    """Which count batches, heads and rows from the first."""
+    return any(scalars.get(function, 0) for function in ("score_mod", "mask_mod"))
 
 
 def _heads_divide(q_heads: int, kv_heads: int, mesh: tuple[int, ...]) -> bool:
@@ -271,7 +275,7 @@ def _attention_backward(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> li
     return _offers(inputs, [names["q"], names["k"], names["v"]], divided)
 
 
-def _varlen_names(t: Operands, mesh: tuple[int, ...]) -> tuple[dict[str, Names | None], Names]:
+def _varlen_names(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> tuple[dict[str, Names | None], Names]:
     """By heads alone: where a token's sequence is, every device would have to know of all."""
     keys = ("keys",) if t.get("block_table") is None else ("pages", "keys")
     names = {
@@ -290,22 +294,24 @@ def _varlen_names(t: Operands, mesh: tuple[int, ...]) -> tuple[dict[str, Names |
     found["out"] = found["g_out"] = _along(query, ("queries", "heads", "value size"))
     found["lse"] = _along(Operand(query.shape[1::-1], query.dtype), ("heads", "queries"))
     found["g_lse"] = None if t.get("g_lse") is None else found["lse"]
-    found["dropout_seed"] = _whole(t.get("dropout_seed"))
-    divide = found["dropout_seed"] is None and _heads_divide(query.shape[1], key.shape[-2], mesh)
+    found |= {argument: _whole(t.get(argument)) for argument in ("dropout_seed", *score_functions.ARGUMENTS)}
+    counts = found["dropout_seed"] is not None or _has_functions(scalars)
+    divide = not counts and _heads_divide(query.shape[1], key.shape[-2], mesh)
     return found, ("heads",) if divide else ()
 
 
 def _varlen_attention(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
-    names, divided = _varlen_names(t, mesh)
+    names, divided = _varlen_names(t, scalars, mesh)
     inputs = ("query", "key", "value", "cu_seq_q", "cu_seq_k", "sinks", "alibi_slopes", "seqused_k", "block_table")
-    inputs = (*inputs, "dropout_seed")
+    inputs = (*inputs, "dropout_seed", *score_functions.ARGUMENTS)
     return _offers({x: names[x] for x in inputs}, [names["out"], names["lse"]], divided)
 
 
 def _varlen_attention_backward(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
-    names, divided = _varlen_names(t, mesh)
+    names, divided = _varlen_names(t, scalars, mesh)
     inputs = ("g_out", "query", "key", "value", "out", "lse", "cu_seq_q", "cu_seq_k", "g_lse")
-    inputs = {x: names[x] for x in (*inputs, "sinks", "alibi_slopes", "seqused_k", "dropout_seed")}
+    inputs = (*inputs, "sinks", "alibi_slopes", "seqused_k", "dropout_seed", *score_functions.ARGUMENTS)
+    inputs = {x: names[x] for x in inputs}
     return _offers(inputs, [names["query"], names["key"], names["value"]], divided)
 
 

@@ -311,9 +311,12 @@ def varlen_attention_gradients(
     window_right=-1,
     softcap=0.0,
     dropout_p=0.0,
+    score_mod=0,
+    mask_mod=0,
 ):
     query, key, value, sinks, slopes = (t[name] for name in ("query", "key", "value", "sinks", "alibi_slopes"))
     cu_q, cu_k, used_k = t["cu_seq_q"], t["cu_seq_k"], t["seqused_k"]
+    seed, mods = t["dropout_seed"], tuple(t.get(name) for name in score_functions.ARGUMENTS)
     (out, lse), (g_out, g_lse) = outs, grads
     names = {"q": "query", "k": "key", "v": "value"}
 
@@ -326,21 +329,23 @@ def varlen_attention_gradients(
     if _has_backward_kernels(query, value, needs):
         options = {"max_q": max_q, "max_k": max_k, "scale": scale, "enable_gqa": enable_gqa}
         options |= {"window_left": window_left, "window_right": window_right, "softcap": softcap}
-        options["dropout_p"] = dropout_p
+        options |= {"dropout_p": dropout_p, "score_mod": score_mod, "mask_mod": mask_mod}
         g_out = torch.zeros_like(out) if g_out is None else g_out
-        given = (g_out, query, key, value, out, lse, cu_q, cu_k, g_lse, sinks, slopes, used_k, t["dropout_seed"])
+        given = (g_out, query, key, value, out, lse, cu_q, cu_k, g_lse, sinks, slopes, used_k, seed, *mods)
         grads = torch.ops.wmma._varlen_attention_backward(*given, **options)
         return found | dict(zip(names.values(), grads, strict=True))
     out, g_out = by_heads(out), by_heads(g_out)
     sight = packed_sight(query, key, cu_q, cu_k, used_k, max_q, max_k, window_left, window_right)
     t = {short: by_heads(t[name]) for short, name in names.items()} | {"mask": None} | t
     needs = {short: needs[name] for short, name in names.items()} | {"mask": False} | needs
-    drop = packed_drop(sight, query.shape[1], t["dropout_seed"], dropout_p)
-    dense = _by_scores((g_out, g_lse), t, needs, (out, lse), sight.unseen, sight.distances, scale, softcap, drop)
+    drop = packed_drop(sight, query.shape[1], seed, dropout_p)
+    functions = score_functions.of_packed(score_mod, mask_mod, mods, sight, query.shape[1])
+    given = (sight.unseen, sight.distances, scale, softcap, drop, functions)
+    dense = _by_scores((g_out, g_lse), t, needs, (out, lse), *given)
     return found | {names.get(name, name): x if name not in names else by_heads(x) for name, x in dense.items()}
 
 
-def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap, drop, functions=None):
+def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap, drop, functions):
     """Gradients by way of all scores in memory; `unseen`, `distance` and `drop` as ops/seen.py and ops/dropout.py have
     them."""
     q, k, v, mask, sinks, slopes = (t[name] for name in ("q", "k", "v", "mask", "sinks", "alibi_slopes"))

@@ -172,6 +172,10 @@ def varlen_attention(
     seqused_k=None,
     block_table=None,
     dropout_seed=None,
+    mod_a=None,
+    mod_b=None,
+    mod_c=None,
+    mod_d=None,
     *,
     max_q,
     max_k=None,
@@ -181,18 +185,19 @@ def varlen_attention(
     window_right=-1,
     softcap=0.0,
     dropout_p=0.0,
+    score_mod=0,
+    mask_mod=0,
 ):
     sight = packed_sight(query, key, cu_seq_q, cu_seq_k, seqused_k, max_q, max_k, window_left, window_right)
     drop = packed_drop(sight, query.shape[1], dropout_seed, dropout_p)
-    options = {"scale": scale, "enable_gqa": enable_gqa, "softcap": softcap, "drop": drop}
+    functions = score_functions.of_packed(score_mod, mask_mod, (mod_a, mod_b, mod_c, mod_d), sight, query.shape[1])
+    options = {"scale": scale, "enable_gqa": enable_gqa, "softcap": softcap, "drop": drop, "functions": functions}
     q, k, v = (x.transpose(0, 1) for x in (query, key, value))
     out, lse = _attended(q, k, v, None, sinks, alibi_slopes, sight.unseen, sight.distances, **options)
     return out.transpose(0, 1).contiguous(), lse.masked_fill(sight.outside, -torch.inf)
 
 
-def _attended(
-    q, k, v, mask, sinks, alibi_slopes, unseen, distance, *, scale, enable_gqa, softcap, drop, functions=None
-):
+def _attended(q, k, v, mask, sinks, alibi_slopes, unseen, distance, *, scale, enable_gqa, softcap, drop, functions):
     """`unseen`, `distance` and `drop` as ops/seen.py and ops/dropout.py have them."""
     work = accumulator(q.dtype)
     skv = k.shape[-2]

@@ -344,6 +344,10 @@ def varlen_attention(
     seqused_k=None,
     block_table=None,
     dropout_seed=None,
+    mod_a=None,
+    mod_b=None,
+    mod_c=None,
+    mod_d=None,
     *,
     max_q,
     max_k=None,
@@ -353,12 +357,15 @@ def varlen_attention(
     window_right=-1,
     softcap=0.0,
     dropout_p=0.0,
+    score_mod=0,
+    mask_mod=0,
 ):
     op = "varlen_attention"
     _check_dropout(op, query, dropout_p, dropout_seed)
     beside = {"cu_seq_q": cu_seq_q, "cu_seq_k": cu_seq_k, "seqused_k": seqused_k}
     others = {"sinks": sinks, "alibi_slopes": alibi_slopes, "block_table": block_table}
     _same_device(op, query, key=key, value=value, **beside, **others)
+    _same_device(op, query, mod_a=mod_a, mod_b=mod_b, mod_c=mod_c, mod_d=mod_d)
     if query.dim() != 3:
         _fail(op, "query", f"has shape {list(query.shape)}; takes [tokens, heads, head size]")
     for argument, x in (("key", key), ("value", value)):

@@ -55,11 +55,11 @@ def _varlen_attention(
     alibi_slopes=None,
     seqused_k=None,
     block_table=None,
-    *,
+    *_,
     max_q,
     max_k=None,
     out_val=None,
-    **_,
+    **__,
 ) -> int:
     if block_table is None:
         pairs = _pairs(cu_seq_q, cu_seq_k.diff(), max_q, max_k)

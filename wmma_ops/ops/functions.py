@@ -391,7 +391,7 @@ def attention(
     if is_causal not in CAUSAL:
         raise ValueError(f"wmma.attention: is_causal is {is_causal!r}; takes a bool, 'top_left' or 'bottom_right'")
     scalars = _rules("attention", "window", window, softcap, dropout_p)
-    mods = _mods(mod_operands)
+    mods = _mods("attention", mod_operands)
     if block_mask is not None:
         blocks, mask_mod = score_functions.blocks_of("attention", block_mask, mask_mod)
         scalars |= {"block_q": blocks.queries, "block_k": blocks.keys}
@@ -428,6 +428,10 @@ def varlen_attention(
     alibi_slopes: Tensor | None = None,
     dropout_p: float = 0.0,
     dropout_seed: Tensor | None = None,
+    score_mod: str | None = None,
+    mask_mod: str | None = None,
+    mod_operands: tuple[Tensor, ...] = (),
+    block_mask: None = None,
 ) -> tuple[Tensor, Tensor]:
     """``attention`` of sequences that lie one after the other, without padding, by the names of torch's ``varlen_attn``.
 
@@ -454,6 +458,9 @@ def varlen_attention(
         softcap: as for ``attention``.
         sinks, alibi_slopes: as for ``attention``, of any shape that broadcasts to ``[heads]``.
         dropout_p, dropout_seed: as for ``attention``, where a sequence is as one of a batch.
+        score_mod, mask_mod, mod_operands: likewise (the op's ``mod_a``, ``mod_b``, ``mod_c`` and ``mod_d``): ``batch`` is
+            the sequence's number, and ``query`` and ``key`` count from its first query and its first key.
+        block_mask: None: blocks would start anew with each sequence, and a mask of all of them is refused.
 
     Returns:
         ``out`` ``[queries, heads, Ev]`` and ``lse`` ``[heads, queries]`` in float32 (float64). A row that may look at no key
@@ -471,7 +478,12 @@ def varlen_attention(
     tensors = {"query": query, "key": key, "value": value, "cu_seq_q": cu_seq_q, "cu_seq_k": cu_seq_k}
     tensors |= {"sinks": sinks, "alibi_slopes": alibi_slopes, "seqused_k": seqused_k, "block_table": block_table}
     tensors["dropout_seed"] = _seed("varlen_attention", query, dropout_p, dropout_seed)
+    if block_mask is not None:
+        text = "but blocks would start anew with each sequence; takes None (a mask_mod counts from a sequence's start)"
+        raise ValueError(f"wmma.varlen_attention: block_mask is a {type(block_mask).__name__}, {text}")
+    tensors |= _mods("varlen_attention", mod_operands)
     scalars = _rules("varlen_attention", "window_size", window_size, softcap, dropout_p)
+    scalars |= score_functions.codes("varlen_attention", score_mod, mask_mod)
     return _call("varlen_attention", tensors, max_q=max_q, max_k=max_k, scale=scale, enable_gqa=enable_gqa, **scalars)
 
 
@@ -534,12 +546,12 @@ def kv_append(
         raise translate("kv_append", error, tensors) from None
 
 
-def _mods(tensors: tuple[Tensor, ...]) -> dict[str, Tensor]:
+def _mods(op: str, tensors: tuple[Tensor, ...]) -> dict[str, Tensor]:
     """By the names that the op gives them."""
     if not isinstance(tensors, (tuple, list)) or not all(isinstance(x, Tensor) for x in tensors):
-        raise TypeError(f"wmma.attention: mod_operands is {tensors!r}; takes a tuple of tensors")
+        raise TypeError(f"wmma.{op}: mod_operands is {tensors!r}; takes a tuple of tensors")
     if len(tensors) > len(score_functions.ARGUMENTS):
-        raise ValueError(f"wmma.attention: mod_operands has {len(tensors)} tensors; takes up to 4")
+        raise ValueError(f"wmma.{op}: mod_operands has {len(tensors)} tensors; takes up to 4")
     return dict(zip(score_functions.ARGUMENTS, tensors, strict=False))
 
 

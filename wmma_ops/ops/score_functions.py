@@ -15,6 +15,7 @@ import torch
 
 from wmma_ops.ops.blocks import Blocks, from_flex, is_noop_mask
 from wmma_ops.ops.registered import find, new_code
+from wmma_ops.ops.seen import PackedSight
 
 Tensor = torch.Tensor
 
@@ -52,9 +53,11 @@ class ScoreFunction:
         """What the expression names."""
         return frozenset(match["name"] for match in _TOKEN.finditer(self.expression) if match["name"])
 
-    def __call__(self, *arguments: Tensor, first: int = 0, like: Tensor, operands: tuple[Tensor | None, ...]) -> Tensor:
-        """Of all scores that `like` has, whose first row is query `first`'s. `arguments`: what stands before places."""
-        result = self.function(*arguments, *_places(like, first), *operands[: self.operands])
+    def __call__(self, *arguments: Tensor, like: Tensor, operands: tuple[Tensor | None, ...]) -> Tensor:
+        """Of all scores that `like` has. `arguments`: those scores, if it is no mask function, and their places."""
+        read = operands[: self.operands]
+        read = tuple(x.to(like.dtype) if x is not None and x.is_floating_point() else x for x in read)  # as in kernels
+        result = self.function(*arguments, *read)
         if not isinstance(result, Tensor):
             raise TypeError(f"wmma.attention: {self} gives a {type(result).__name__}; takes a tensor")
         try:
@@ -115,20 +118,26 @@ class Functions(NamedTuple):
     mask_mod: int
     operands: tuple[Tensor | None, ...]
     blocks: Blocks | None = None
+    first: int = 0  # the query of the first row
+    places: tuple[Tensor, ...] | None = None  # of each score; None: counted from the first row and the first batch
 
-    def changed(self, scores: Tensor, first: int = 0) -> Tensor:
+    def changed(self, scores: Tensor) -> Tensor:
         if not self.score_mod:
             return scores
         function = by_code(False, self.score_mod)
-        return function(scores, first=first, like=scores, operands=self.operands).to(scores.dtype)
+        return function(scores, *self.places_of(scores), like=scores, operands=self.operands).to(scores.dtype)
 
-    def masked(self, scores: Tensor, first: int = 0) -> Tensor:
+    def masked(self, scores: Tensor) -> Tensor:
         shown = None
         if self.mask_mod:
-            shown = by_code(True, self.mask_mod)(first=first, like=scores, operands=self.operands).to(torch.bool)
+            function = by_code(True, self.mask_mod)
+            shown = function(*self.places_of(scores), like=scores, operands=self.operands).to(torch.bool)
         if self.blocks is not None:
-            shown = self.blocks.shown(shown, first, *scores.shape[-2:])
+            shown = self.blocks.shown(shown, self.first, *scores.shape[-2:])
         return scores if shown is None else scores.masked_fill(~shown, -torch.inf)
+
+    def places_of(self, scores: Tensor) -> tuple[Tensor, ...]:
+        return _places(scores, self.first) if self.places is None else self.places
 
     def slope(self, scores: Tensor) -> Tensor:
         """By how much more a score changes than the one that it came from; differentiable where that is asked for."""
@@ -154,7 +163,20 @@ def of_call(
     return Functions(score_mod, mask_mod, operands, None if states is None else Blocks(states, block_q, block_k))
 
 
-def _places(scores: Tensor, first: int) -> tuple[Tensor, ...]:
+def of_packed(
+    score_mod: int, mask_mod: int, operands: tuple[Tensor | None, ...], sight: PackedSight, heads
+) -> Functions | None:
+    """Of packed sequences, on scores ``[heads, queries, keys]`` of all tokens: a sequence is as one of a batch."""
+    if not score_mod and not mask_mod:
+        return None
+    batch, query, key = (x.to(torch.int64) for x in (sight.sequences, sight.queries, sight.keys))
+    head = (batch.new_ones(heads).cumsum(0) - 1)[:, None, None]
+    # A key of another sequence stands where the query's own may have none: functions are told of the first one.
+    key = torch.where(sight.unseen, 0, key)
+    return Functions(score_mod, mask_mod, operands, places=(batch[:, None], head, query[:, None], key))
+
+
+def _places(scores: Tensor, first: int = 0, first_batch: int = 0) -> tuple[Tensor, ...]:
     """Batch, head, query and key of each score, as tensors that broadcast to it. DTensors where it is one."""
     *outer, rows, keys = scores.shape
     batch, heads = outer[:-1], outer[-1] if outer else 1
@@ -164,7 +186,7 @@ def _places(scores: Tensor, first: int) -> tuple[Tensor, ...]:
 
     ones = (1,) * (scores.dim() - 2)
     return (
-        count(math.prod(batch)).view(*(batch or ones[1:]), *ones[:1], 1, 1),
+        (count(math.prod(batch)) + first_batch).view(*(batch or ones[1:]), *ones[:1], 1, 1),
         count(heads).view(*ones[1:], *((heads,) if outer else ()), 1, 1),
         (count(rows) + first).view(*ones, rows, 1),
         count(keys).view(*ones, 1, keys),
@@ -174,16 +196,17 @@ def _places(scores: Tensor, first: int) -> tuple[Tensor, ...]:
 def register_score_mod(
     name: str, *, expression: str, function: Callable[..., Tensor], derivative: str, operands: int = 0
 ) -> None:
-    """Makes `name` a function of scores that ``wmma_ops.attention(score_mod=name)`` takes.
+    """Makes `name` a function of scores that ``wmma_ops.attention(score_mod=name)`` takes, and ``varlen_attention``.
 
     Args:
         name: a Python identifier that is not taken by another.
         expression: the new score as a C++ expression, for kernels. It may name ``score`` (a float, or a double of float64
             tensors: scaled, after a soft cap and slopes, before masks), the ints ``batch`` (that of all batch dimensions as
-            one), ``head``, ``query`` and ``key``, and as ``a(head, key)`` the elements of the small tensors ``a``, ``b``,
-            ``c`` and ``d``, by as many indices as the tensor has dimensions. Of floating tensors they have the score's type,
-            of int32, int64 and bool their own. An index outside gives NaN (the least number, false). It may call what is in
-            ``wmma/math.hpp``, and ``min`` and ``max``. Numbers such as 2 and 2.f leave a float a float.
+            one; of packed sequences which one it is), ``head``, ``query`` and ``key`` (in packed sequences each counts its
+            own), and as ``a(head, key)`` the elements of the small tensors ``a``, ``b``, ``c`` and ``d``, by as many indices
+            as the tensor has dimensions. Of floating tensors they have the score's type, of int32, int64 and bool their own.
+            An index outside gives NaN (the least number, false). It may call what is in ``wmma/math.hpp``, and ``min`` and
+            ``max``. Numbers such as 2 and 2.f leave a float a float.
         function: the same in torch, ``function(score, batch, head, query, key, *tensors)``: elementwise, of places that are
             tensors which broadcast. FlexAttention's score functions are such.
         derivative: the expression's derivative by the score, likewise in C++.
@@ -205,7 +228,8 @@ def register_score_mod(
 
 
 def register_mask_mod(name: str, *, expression: str, function: Callable[..., Tensor], operands: int = 0) -> None:
-    """Makes `name` a function that ``wmma_ops.attention(mask_mod=name)`` takes: of a query and a key, whether it sees it.
+    """Makes `name` a function that ``wmma_ops.attention(mask_mod=name)``, and ``varlen_attention``, takes: of a query and a
+    key, whether it sees it.
 
     Args:
         name, operands: as of :func:`register_score_mod`. Both functions of a call read the same tensors.
@@ -296,7 +320,7 @@ def _check_function(caller, found: ScoreFunction) -> None:
     scores = torch.linspace(-2.9, 3.1, 2 * 2 * 3 * 5, dtype=torch.float64).view(2, 2, 3, 5)
     before = () if found.derivative is None else (scores,)
     try:
-        whole = found(*before, like=scores, operands=())
+        whole = found(*before, *_places(scores), like=scores, operands=())
         for place in ((0, 0, 0, 0), (1, 0, 2, 1), (1, 1, 1, 4), (0, 1, 2, 3)):
             alone = found.function(*(x[place] for x in before), *map(torch.tensor, place))
             if not torch.allclose(whole[place].double(), alone.double(), equal_nan=True):
@@ -306,13 +330,14 @@ def _check_function(caller, found: ScoreFunction) -> None:
         raise ValueError(text) from error
 
 
-def apply_(scores: Tensor, is_mask: bool, code: int, first: int, *given) -> None:
-    """One of the functions, or a block mask, on scores ``[batch, heads, rows, keys]`` from query `first` on, in place."""
+def apply_(scores: Tensor, is_mask: bool, code: int, first: int, first_batch: int, *given) -> None:
+    """One of the functions, or a block mask, on scores ``[batch, heads, rows, keys]`` from a batch's query on, in place."""
     *operands, states, block_q, block_k = given
     blocks = None if states is None else Blocks(states, block_q, block_k)
-    functions = Functions(0 if is_mask else code, code if is_mask else 0, tuple(operands), blocks)
+    codes, places = (0, code) if is_mask else (code, 0), _places(scores, first, first_batch)
+    functions = Functions(*codes, tuple(operands), blocks, first, places)
     try:
-        scores.copy_(functions.masked(scores, first) if is_mask else functions.changed(scores, first))
+        scores.copy_(functions.masked(scores) if is_mask else functions.changed(scores))
     except (TypeError, ValueError, RuntimeError, LookupError, ArithmeticError) as error:
         text, kind = str(error), type(error)
         if not text.startswith("wmma."):

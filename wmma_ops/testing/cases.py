@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 from wmma_ops.ops.types import FP8, FP8_FNUZ, FP8_OCP, OUTPUTS, name
+from wmma_ops.testing.functions import MASK_MOD, SCORE_MOD
 
 # How an operand lies in memory. Whatever is not part of it is NaN (integers: 99).
 LAYOUTS = ("row", "column", "sliced", "column_sliced", "strided", "offset", "expanded")
@@ -136,6 +137,8 @@ class VarlenAttentionCase(Case):
     sinks: str | None = None  # heads, own (in q's type); slopes likewise
     slopes: str | None = None
     dropout: float = 0.0
+    score_mod: str | None = None  # of functions.py
+    mask_mod: str | None = None
     seed: int = 0
 
 
@@ -604,6 +607,11 @@ def _packed():
                 number=("int32", "int64")[i % 2],
                 window=window,
             )
+    functions = (
+        {"score_mod": SCORE_MOD},
+        {"mask_mod": MASK_MOD, "softcap": 2.0},
+        {"score_mod": SCORE_MOD, "mask_mod": MASK_MOD, "sinks": "heads"},
+    )
     for i, (dtype, (queries, keys)) in enumerate(itertools.product(FLOATS, lengths[2:])):
         for j, rule in enumerate(
             (
@@ -612,6 +620,7 @@ def _packed():
                 {"slopes": "own"},
                 {"softcap": 50.0, "sinks": "own", "slopes": "heads"},
                 {"dropout": 0.4, "sinks": "heads"},
+                functions[(i + i // 4) % 3],
             )
         ):
             yield VarlenAttentionCase(

@@ -9,8 +9,9 @@ import torch
 import wmma_ops
 from wmma_ops.hardware.arch import EMULATED
 from wmma_ops.ops import activations
+from wmma_ops.ops.score_functions import ARGUMENTS
 from wmma_ops.ops.types import FP8, OUTPUTS, accumulator
-from wmma_ops.testing import reference
+from wmma_ops.testing import functions, reference
 from wmma_ops.testing.cases import AttentionCase, GemmCase, GemmGemmCase, VarlenAttentionCase
 
 Tensor = torch.Tensor
@@ -334,6 +335,9 @@ def _varlen_operands(case: VarlenAttentionCase, generator) -> dict:
             t[argument] = x.abs() / 4 if name == "slopes" else x
     if case.dropout:
         t["dropout_seed"] = _dropout_seed(generator)
+    if case.score_mod is not None:
+        t["mod_a"] = _values(generator, (len(case.queries), max(case.keys, default=0)), accumulator(dtype))
+        t["mod_b"] = _values(generator, (case.heads,), dtype).abs() / 16
     return t
 
 
@@ -376,7 +380,11 @@ def call(case, t: dict, implementation: dict[str, Callable]) -> tuple[Tensor, ..
         longest = {"max_q": max(case.queries, default=0), "max_k": max(case.keys, default=0)}
         if case.page_size is not None:
             longest["max_k"] = None
-        return tuple(op(**t, **longest, **rules, enable_gqa=case.kv_heads is not None))
+        mods = tuple(x for name, x in t.items() if name in ARGUMENTS)
+        if case.score_mod is not None or case.mask_mod is not None:  # implementations may know less
+            rules |= {"score_mod": case.score_mod, "mask_mod": case.mask_mod, "mod_operands": mods}
+        given = {name: x for name, x in t.items() if name not in ARGUMENTS}
+        return tuple(op(**given, **longest, **rules, enable_gqa=case.kv_heads is not None))
     out_dtype = None if case.out_dtype is None else getattr(torch, case.out_dtype)
     if isinstance(case, GemmGemmCase):
         companions = {name: t[name] for name in ("c", "bias0", "bias1", "gate")}
@@ -461,6 +469,9 @@ def _varlen_expected(case: VarlenAttentionCase, t: dict) -> tuple[reference.Valu
         own = {"q": t["query"][rows], "k": seen(t["key"]), "v": seen(t["value"])}
         own = {name: x.transpose(0, 1) for name, x in own.items()}
         own |= {name: t.get(name) for name in ("sinks", "alibi_slopes", "dropout_seed")}
+        if case.score_mod is not None or case.mask_mod is not None:
+            shape = (case.heads, queries, keys)
+            own["mask"] = functions.added(t.get("mod_a"), t.get("mod_b"), case.mask_mod is not None, i, shape)
         rules = {"window": case.window, "softcap": case.softcap or None, "dropout": case.dropout}
         parts = reference.attention(own, scale=case.scale, first_batch=i, **rules)
         for whole, part in zip((out, lse), parts, strict=True):

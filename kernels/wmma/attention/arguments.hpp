@@ -64,7 +64,9 @@ struct ScoreFunctionArguments {
   ScoreTensorOperand tensors[4];
 };
 
-struct ModifiedAttentionArguments : RuledAttentionArguments {
+// And what a kernel is given beside them.
+template <class Others>
+struct ModifiedArguments : Others {
   ScoreFunctionArguments functions;
 };
 

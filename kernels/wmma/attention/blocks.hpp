@@ -19,8 +19,7 @@ struct BlockRules : OtherRules {
   static constexpr bool kBlocks = true;
   static constexpr int kBlockQueries = kQueriesOfBlock;
   static constexpr int kBlockKeys = kKeysOfBlock;
-  using Arguments =
-      Choose<OtherRules::kChanges || OtherRules::kHides, ModifiedAttentionArguments, RuledAttentionArguments>;
+  using Arguments = ArgumentsBy<OtherRules, RuledAttentionArguments>;
 };
 
 // A line of blocks of kSize places each: of a block of queries along the keys, or of a block of keys along the queries.

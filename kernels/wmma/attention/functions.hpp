@@ -63,7 +63,7 @@ struct ScoreFunctions {
 template <class ScoreRules, class FunctionsType>
 struct ModifiedRules : ScoreRules {
   using Functions = FunctionsType;
-  using Arguments = ModifiedAttentionArguments;
+  using Arguments = ModifiedArguments<RuledAttentionArguments>;
   static constexpr bool kChanges = Functions::kChanges;
   static constexpr bool kHides = Functions::kHides;
   static constexpr bool kScored = true;

@@ -9,7 +9,7 @@ namespace wmma {
 // Rules of attention whose keys and values come in pages of kRows.
 template <class ScoreRules, int kRows>
 struct PageRules : SequenceRules<ScoreRules> {
-  using Arguments = PagesArguments;
+  using Arguments = ArgumentsBy<ScoreRules, PagesArguments>;
   static constexpr int kPageSize = kRows;
 };
 

@@ -31,6 +31,10 @@ struct ScoreRules {
 
 using PlainScores = ScoreRules<false, false, None, None>;
 
+// What a kernel by these rules is given, that without functions is given `Others`.
+template <class Rules, class Others>
+using ArgumentsBy = Choose<Rules::kChanges || Rules::kHides, ModifiedArguments<Others>, Others>;
+
 // Which keys a query sees, and which queries see a key: both from one to another. kCausal: it sees none beyond its
 // place and p.shift.
 template <bool kCausal, class Rules>

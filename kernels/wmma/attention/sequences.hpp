@@ -14,7 +14,7 @@ namespace wmma {
 // Rules of attention whose operands are those of all sequences.
 template <class ScoreRules>
 struct SequenceRules : ScoreRules {
-  using Arguments = SequencesArguments;
+  using Arguments = ArgumentsBy<ScoreRules, SequencesArguments>;
   static constexpr bool kSequences = true;
 };
 
@@ -70,6 +70,12 @@ WMMA_DEVICE SequencesArguments arguments_of(const SequencesArguments& all, const
 template <class T, class Number>
 WMMA_DEVICE SequencesArguments arguments_of(const SequencesArguments& all, int index) {
   return arguments_of<T, Number>(all, queries_of(all.sequences, index), keys_of(all, index));
+}
+
+// Functions of scores are the same for all.
+template <class T, class Number, class Others>
+WMMA_DEVICE ModifiedArguments<Others> arguments_of(const ModifiedArguments<Others>& all, int index) {
+  return {arguments_of<T, Number>(static_cast<const Others&>(all), index), all.functions};
 }
 
 template <class Kernel>

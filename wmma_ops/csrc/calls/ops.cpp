@@ -170,7 +170,8 @@ Attention of_sequences(const Tensor& query, const Tensor& key, const Tensor& val
                        const OptTensor& cu_seq_k, const OptTensor& sinks, const OptTensor& alibi_slopes,
                        const OptTensor& seqused_k, const OptTensor& block_table, const OptTensor& dropout_seed,
                        int64_t max_q, const std::optional<int64_t>& max_k, const std::optional<double>& scale,
-                       bool enable_gqa, int64_t window_left, int64_t window_right, double softcap, double dropout_p) {
+                       bool enable_gqa, int64_t window_left, int64_t window_right, double softcap, double dropout_p,
+                       const ScoreFunctions& functions) {
   Attention p{"varlen_attention", query, key, value};
   p.scale_argument = scale;
   p.enable_gqa = enable_gqa;
@@ -183,6 +184,7 @@ Attention of_sequences(const Tensor& query, const Tensor& key, const Tensor& val
   p.dropout_p = dropout_p;
   p.sequences = Sequences{cu_seq_q, cu_seq_k, seqused_k, block_table, max_q, max_k};
   p.names = {"query", "key", "value"};
+  p.functions = functions;
   p.check();
   return p;
 }
@@ -190,15 +192,18 @@ Attention of_sequences(const Tensor& query, const Tensor& key, const Tensor& val
 std::tuple<Tensor, Tensor> varlen_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                             const Tensor& cu_seq_q, const OptTensor& cu_seq_k, const OptTensor& sinks,
                                             const OptTensor& alibi_slopes, const OptTensor& seqused_k,
-                                            const OptTensor& block_table, const OptTensor& dropout_seed, int64_t max_q,
-                                            const std::optional<int64_t>& max_k, const std::optional<double>& scale,
-                                            bool enable_gqa, int64_t window_left, int64_t window_right, double softcap,
-                                            double dropout_p) {
+                                            const OptTensor& block_table, const OptTensor& dropout_seed,
+                                            const OptTensor& mod_a, const OptTensor& mod_b, const OptTensor& mod_c,
+                                            const OptTensor& mod_d, int64_t max_q, const std::optional<int64_t>& max_k,
+                                            const std::optional<double>& scale, bool enable_gqa, int64_t window_left,
+                                            int64_t window_right, double softcap, double dropout_p, int64_t score_mod,
+                                            int64_t mask_mod) {
   NoGrad guard;
   require("varlen_attention", "query", query, "key", key, "value", value, "cu_seq_q", cu_seq_q);
   return wmma_ops::attention(of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k,
                                           block_table, dropout_seed, max_q, max_k, scale, enable_gqa, window_left,
-                                          window_right, softcap, dropout_p));
+                                          window_right, softcap, dropout_p,
+                                          {score_mod, mask_mod, {mod_a, mod_b, mod_c, mod_d}}));
 }
 
 std::tuple<Tensor, Tensor, Tensor> attention_gradients(
@@ -226,12 +231,14 @@ std::tuple<Tensor, Tensor, Tensor> attention_gradients(
 std::tuple<Tensor, Tensor, Tensor> varlen_attention_gradients(
     const Tensor& g_out, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& out,
     const Tensor& lse, const Tensor& cu_seq_q, const Tensor& cu_seq_k, const OptTensor& g_lse, const OptTensor& sinks,
-    const OptTensor& alibi_slopes, const OptTensor& seqused_k, const OptTensor& dropout_seed, int64_t max_q,
-    int64_t max_k, const std::optional<double>& scale, bool enable_gqa, int64_t window_left, int64_t window_right,
-    double softcap, double dropout_p) {
+    const OptTensor& alibi_slopes, const OptTensor& seqused_k, const OptTensor& dropout_seed, const OptTensor& mod_a,
+    const OptTensor& mod_b, const OptTensor& mod_c, const OptTensor& mod_d, int64_t max_q, int64_t max_k,
+    const std::optional<double>& scale, bool enable_gqa, int64_t window_left, int64_t window_right, double softcap,
+    double dropout_p, int64_t score_mod, int64_t mask_mod) {
   NoGrad guard;
   Attention p = of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k, {}, dropout_seed,
-                             max_q, max_k, scale, enable_gqa, window_left, window_right, softcap, dropout_p);
+                             max_q, max_k, scale, enable_gqa, window_left, window_right, softcap, dropout_p,
+                             {score_mod, mask_mod, {mod_a, mod_b, mod_c, mod_d}});
   return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
 }
 
@@ -334,8 +341,9 @@ const Op kOps[] = {
     {"varlen_attention",
      "varlen_attention(Tensor query, Tensor key, Tensor value, Tensor cu_seq_q, Tensor? cu_seq_k=None, "
      "Tensor? sinks=None, Tensor? alibi_slopes=None, Tensor? seqused_k=None, Tensor? block_table=None, "
-     "Tensor? dropout_seed=None, *, int max_q, int? max_k=None, float? scale=None, bool enable_gqa=False, "
-     "int window_left=-1, int window_right=-1, float softcap=0, float dropout_p=0) -> (Tensor, Tensor)",
+     "Tensor? dropout_seed=None, Tensor? mod_a=None, Tensor? mod_b=None, Tensor? mod_c=None, Tensor? mod_d=None, *, "
+     "int max_q, int? max_k=None, float? scale=None, bool enable_gqa=False, int window_left=-1, int window_right=-1, "
+     "float softcap=0, float dropout_p=0, int score_mod=0, int mask_mod=0) -> (Tensor, Tensor)",
      TORCH_BOX(&varlen_attention)},
     {"kv_append",
      "kv_append(Tensor key, Tensor value, Tensor(a!) key_pages, Tensor(b!) value_pages, Tensor block_table, "
@@ -379,17 +387,19 @@ STABLE_TORCH_LIBRARY(wmma, m) {
   m.def(
       "_varlen_attention_backward(Tensor g_out, Tensor query, Tensor key, Tensor value, Tensor out, Tensor lse, "
       "Tensor cu_seq_q, Tensor cu_seq_k, Tensor? g_lse=None, Tensor? sinks=None, Tensor? alibi_slopes=None, "
-      "Tensor? seqused_k=None, Tensor? dropout_seed=None, *, int max_q, int max_k, float? scale=None, "
-      "bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0, float dropout_p=0) "
+      "Tensor? seqused_k=None, Tensor? dropout_seed=None, Tensor? mod_a=None, Tensor? mod_b=None, "
+      "Tensor? mod_c=None, Tensor? mod_d=None, *, int max_q, int max_k, float? scale=None, bool enable_gqa=False, "
+      "int window_left=-1, int window_right=-1, float softcap=0, float dropout_p=0, int score_mod=0, int mask_mod=0) "
       "-> (Tensor, Tensor, Tensor)");
   // Python implements the first (a registered torch function) and calls the second when one is registered.
   m.def("_registered_activation(Tensor x, int code) -> Tensor");
   m.def("_register_activation(int code) -> ()");
-  // The same of functions of scores [batch, heads, rows, keys], whose first row is that of query `first`: changed in
-  // place, or −inf where a mask function or a block mask [batch, heads, blocks, blocks] hides the key.
+  // The same of functions of scores [batch, heads, rows, keys], whose first row is that of query `first`, and whose
+  // first batch is number `first_batch`: changed in place, or −inf where a mask function or a block mask [batch, heads,
+  // blocks, blocks] hides the key.
   m.def(
-      "_score_function(Tensor(a!) scores, bool is_mask, int code, int first, Tensor? mod_a, Tensor? mod_b, "
-      "Tensor? mod_c, Tensor? mod_d, Tensor? block_mask, int block_q, int block_k) -> int[]");
+      "_score_function(Tensor(a!) scores, bool is_mask, int code, int first, int first_batch, Tensor? mod_a, "
+      "Tensor? mod_b, Tensor? mod_c, Tensor? mod_d, Tensor? block_mask, int block_q, int block_k) -> int[]");
   m.def("_register_score_function(bool is_mask, int code, int operands, int a, int b, int c, int d) -> ()");
 }
 

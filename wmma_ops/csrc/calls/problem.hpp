@@ -147,7 +147,7 @@ struct Attention {
   ScalarType type{};
   // Of sequences each adds the number of its keys less that of its queries to these.
   int64_t diagonal = 0;                // query i stands at key i + diagonal
-  int64_t first_batch = 0;             // the index of the batch's first, to dropout
+  int64_t first_batch = 0;             // the index of the batch's first, to dropout and functions
   std::optional<int64_t> from, up_to;  // query i sees the keys from i + from to i + up_to; without one all on that side
 
   void check();

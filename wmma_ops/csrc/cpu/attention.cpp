@@ -74,8 +74,9 @@ Tensor by_function(const Attention& p, const Tensor& scores, bool is_mask, int64
   const auto& [a, b, c, d] = p.functions.operands;
   Tensor by_heads = aten::reshape(scores, {p.batch, p.heads, scores.numel() / (p.batch * p.heads * p.skv), p.skv});
   const int64_t code = is_mask ? p.functions.mask : p.functions.score;
-  fail_if_told(p.op, aten::call<std::vector<int64_t>>("wmma::_score_function", "", by_heads, is_mask, code, first, a, b,
-                                                      c, d, blocks, p.blocks.queries, p.blocks.keys));
+  fail_if_told(
+      p.op, aten::call<std::vector<int64_t>>("wmma::_score_function", "", by_heads, is_mask, code, first, p.first_batch,
+                                             a, b, c, d, blocks, p.blocks.queries, p.blocks.keys));
   return aten::reshape(by_heads, sizes_of(scores));
 }
 

@@ -51,6 +51,7 @@ std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p) {
     one.softcap = p.softcap;
     one.dropout_seed = p.dropout_seed;
     one.dropout_p = p.dropout_p;
+    one.functions = p.functions;
     one.first_batch = i;
     one.check();
     const auto [own_out, own_lse] = attention(one);

@@ -273,10 +273,21 @@ void AttentionProblem::bind_found_blocks(const border::AttentionNumbers& numbers
   x.column_stride = 1;
 }
 
-void AttentionProblem::launch_modified(const Way& way, const Plan& plan) const {
+template <class Others>
+void AttentionProblem::launch_modified_beside(const Way& way, const Plan& plan) const {
   for (int64_t i = 0; i < batch.outer_count(); ++i) {
-    wmma::ModifiedAttentionArguments here{moved(i), functions_};
+    wmma::ModifiedArguments<Others> here{moved(i), functions_};
     launch::execute(p_.op, way, plan, &here, sizeof here, touched);
+  }
+}
+
+void AttentionProblem::launch_modified(const Way& way, const Plan& plan) const {
+  if (!p_.sequences) {
+    launch_modified_beside<wmma::RuledAttentionArguments>(way, plan);
+  } else if (p_.sequences->page_size == 0) {
+    launch_modified_beside<wmma::SequencesArguments>(way, plan);
+  } else {
+    launch_modified_beside<wmma::PagesArguments>(way, plan);
   }
 }
 

@@ -55,6 +55,8 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::PagesArguments,
   void launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const;
 
  private:
+  template <class Others>
+  void launch_modified_beside(const Way& way, const Plan& plan) const;
   void bind_dropout();
   void bind_sequences(const Sequences& of);
   void bind_pages(const Sequences& of);

@@ -22,13 +22,14 @@ def divides_blocks(problem: AttentionProblem, queries: int, keys: int) -> bool:
 
 def rules_header(problem: AttentionProblem) -> str:
     """The header that the rules' type is declared in, included, and the functions that it names."""
-    if problem.modified:
-        functions = nested("Functions : ScoreFunctions", _functions(problem))
-        return "\n".join(["#include <wmma/attention/blocks.hpp>", "namespace wmma {", *functions, "}", ""])
-    if problem.block_q:
-        return "#include <wmma/attention/blocks.hpp>\n"
     header = "pages" if problem.page_size else "sequences" if problem.sequences else "rules"
-    return f"#include <wmma/attention/{header}.hpp>\n"
+    if problem.block_q or (problem.modified and not problem.sequences):
+        header = "blocks"
+    include = f"#include <wmma/attention/{header}.hpp>\n"
+    if not problem.modified:
+        return include
+    lines = [*nested("Functions : ScoreFunctions", _functions(problem)), "}", ""]
+    return "\n".join([f"{include}#include <wmma/attention/functions.hpp>", "namespace wmma {", *lines])
 
 
 def rules_type(problem: AttentionProblem) -> str:
