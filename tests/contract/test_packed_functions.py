@@ -102,7 +102,7 @@ def test_exports():
     assert torch.equal(exported(*given), Model()(*given))
 
 
-@pytest.mark.parametrize("grads", [False, True])
+@pytest.mark.parametrize("grads", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_opcheck(grads):
     given = [*(torch.randn(5, 2, 8).requires_grad_(grads) for _ in range(3)), ENDS, ENDS]
     options = {"mod_a": torch.randn(2, 2 * FAR + 1), "max_q": 3, "max_k": 3}
