@@ -1,6 +1,6 @@
 """The grids by which FlashAttention tests itself, asked of our attention: on the CPU, or by the emulator.
 
-    python tests/flash_attention_grids.py [--pairs | --all] [--grid NAME …] [--count N]
+    python tests/flash_attention_grids.py [--pairs | --all] [--grid NAME …] [--count N] [--part 3/10]
     python tests/flash_attention_grids.py --target gfx942
 
 Types, heads, head sizes, lengths and rules are those of tests/test_flash_attn.py of Dao-AILab/flash-attention, and so is
@@ -9,8 +9,9 @@ in the operands' type with the scale on the keys, and 1e-5; five times, and 1e-3
 for gradients of large scores. Caches come in bfloat16 and in pages of 16 and 64 besides.
 
 Asked are so many cases of a grid that every value of each axis occurs, about 140 in all, without the longest lengths; with
---pairs so many that every two values of different axes meet, and with --all the whole, which takes days. Emulated are few
-heads and short lengths, and a few cases of each grid.
+--pairs so many that every two values of different axes meet, and with --all the whole, which takes days. --part 3/10 asks
+the third of each ten cases, so that ten runs, in any order, ask them all. Emulated are few heads and short lengths, and a
+few cases of each grid.
 
 The weights that are dropped are those that `dropout_mask` says. Left out, since our ops have none: padding on a cache's
 left, slopes that differ between packed sequences. Fails where a comparison does.
@@ -410,6 +411,14 @@ def ask(case: Case, target: str | None = None) -> list[Found]:
         return list((cached if case.grid == "cache" or case.page_size else whole)(case))
 
 
+def part(text: str) -> slice:
+    """Of "3/10" the third of each ten."""
+    number, _, of = text.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no part: 1/10 is the first of ten, 10/10 the last")
+    return slice(int(number) - 1, None, int(of))
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--grid", choices=GRIDS, action="append", help="this one only; may be given more than once")
@@ -420,13 +429,14 @@ def main(arguments: list[str] | None = None) -> int:
     extent.add_argument("--all", dest="extent", action="store_const", const="all", help="all values of all axes meet")
     parser.add_argument("--target", help="emulated, with few heads and short lengths; as gfx942")
     parser.add_argument("--count", type=int, help="so many cases of a grid; emulated, 4 where nothing is said")
+    parser.add_argument("--part", type=part, default=slice(None), help="every so many-th case of each grid; as 3/10")
     options = parser.parse_args(arguments)
     count = options.count or (4 if options.target else None)
     failed = asked = made = 0
     for grid in options.grid or GRIDS:
         began = time.perf_counter()
         largest: dict[str, float] = {}
-        chosen = cases(grid, options.extent or "values", small=options.target is not None)[:count]
+        chosen = cases(grid, options.extent or "values", small=options.target is not None)[options.part][:count]
         for case in chosen:
             for found in ask(case, options.target):
                 made += 1
