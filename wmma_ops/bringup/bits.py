@@ -124,6 +124,9 @@ def kinds(machine: Machine) -> list[Kind]:
             found.append(_attention(f"bfloat16 attention {e}{label}", queries, keys, e, brain, **given))
             if queries > 1:
                 found.append(_gradients(f"bfloat16 attention's gradients {e}{label}", queries, keys, e, brain, **given))
+        found += [_packed(16 if machine.small else e, page) for page in ((16,) if machine.small else (None, 16, 64))]
+    if not machine.small:
+        found.append(_scored(size, 64))
     return found
 
 
@@ -141,6 +144,67 @@ def _attention(name: str, queries: int, keys: int, e: int, dtype: torch.dtype, *
         return [(16 * k[:, :, chosen]).to(dtype), k.to(dtype), _tensor(True, 4, 1, 2, keys, e, dtype=dtype)]
 
     return Kind(name, "attention", make, lambda q, k, v: wmma_ops.attention(q, k, v, scale=1.0, **given))
+
+
+def _packed(e: int, page: int | None) -> Kind:
+    """Three sequences one after the other, causal, the keys of each in one piece or in pages. Of whole numbers as above."""
+    queries, keys = (3, 1, 20), (18, 33, 20)
+
+    def ends(lengths: tuple[int, ...]) -> Tensor:
+        return torch.tensor([0, *lengths]).cumsum(0).int()
+
+    def make(exact: bool) -> list[Tensor]:
+        q, k, v = (_tensor(False, s, sum(n), 2, e, dtype=torch.bfloat16) for s, n in enumerate((queries, keys, keys)))
+        if exact:
+            generator = torch.Generator().manual_seed(3)
+            k = (torch.randint(0, 2, k.shape, generator=generator) * 2 - 1).to(k.dtype)
+            v = _tensor(True, 4, *v.shape, dtype=v.dtype)
+            # The last query sees all keys, the one before it all but one.
+            chosen = [
+                first + (7 * i + 5) % (length - count + i + 1)
+                for first, count, length in zip(ends(keys).tolist(), queries, keys, strict=False)
+                for i in range(count)
+            ]
+            q = 16 * k[chosen]
+        if page is None:
+            return [q, k, v, ends(queries), ends(keys)]
+        counts = [-(-n // page) for n in keys]
+        order = iter(torch.randperm(sum(counts), generator=torch.Generator().manual_seed(5)).tolist())
+        table = torch.zeros(len(keys), max(counts), dtype=torch.int32)
+        paged = [torch.zeros(sum(counts), page, 2, e, dtype=x.dtype) for x in (k, v)]
+        for row, first, length in zip(table, ends(keys).tolist(), keys, strict=False):
+            for place, start in enumerate(range(0, length, page)):
+                row[place] = number = next(order)
+                for pages, x in zip(paged, (k, v), strict=True):
+                    part = x[first + start : first + min(start + page, length)]
+                    pages[number, : len(part)] = part
+        return [q, *paged, ends(queries), torch.tensor(keys).int(), table]
+
+    def call(q, k, v, ends_q, of_keys, table=None):
+        rules: dict = {"scale": 1.0, "window_size": (-1, 0)}
+        if table is None:
+            return wmma_ops.varlen_attention(q, k, v, ends_q, of_keys, max(queries), max(keys), **rules)
+        rules |= {"seqused_k": of_keys, "block_table": table}
+        return wmma_ops.varlen_attention(q, k, v, ends_q, None, max(queries), None, **rules)
+
+    where = "packed" if page is None else f"in pages of {page}"
+    return Kind(f"bfloat16 attention {e}, causal, {where}", "varlen_attention", make, call)
+
+
+def _scored(size: int, e: int) -> Kind:
+    """Within a window, with a soft cap, slopes and sinks: all that bears on scores in one kernel."""
+
+    def make(exact: bool) -> list[Tensor]:
+        shapes = ((1, 2, size, e),) * 3
+        q, k, v = (_tensor(exact, s, *shape, dtype=torch.bfloat16) for s, shape in enumerate(shapes))
+        return [q, k, v, torch.tensor([0.5, -1.0]), torch.tensor([0.25, 0.0625])]
+
+    def call(q, k, v, sinks, slopes):
+        rules = {"window": (size // 2, 3), "softcap": 20.0, "sinks": sinks, "alibi_slopes": slopes}
+        return wmma_ops.attention(q, k, v, **rules)
+
+    name = f"bfloat16 attention {e}, window, soft cap, slopes and sinks"
+    return Kind(name, "attention", make, call, exact=False)
 
 
 def _gradients(name: str, queries: int, keys: int, e: int, dtype: torch.dtype, is_causal: bool = False) -> Kind:

@@ -16,6 +16,9 @@ def features(case: Case) -> Iterator[tuple]:
     """What occurs in a case, one after the other."""
     yield "op", case.op
     yield "types", case.dtype, getattr(case, "dtype_b", None) or case.dtype, type_name(out_type(case))
+    if isinstance(case, VarlenAttentionCase):
+        yield from _varlen_features(case)
+        return
     kind = type(case).__name__
     yield kind, "special", case.special
     if isinstance(case, AttentionCase):
@@ -87,6 +90,21 @@ def _attention_features(case: AttentionCase) -> Iterator[tuple]:
     yield "attention", "softcap", case.softcap > 0, case.dtype in ("float32", "float64")
 
 
+def _varlen_features(case: VarlenAttentionCase) -> Iterator[tuple]:
+    paged = case.page_size is not None
+    yield "varlen", "type", case.dtype, paged
+    yield "varlen", "page", case.page_size
+    for name in ("layout", "number", "sinks", "slopes", "e"):
+        yield "varlen", name, getattr(case, name)
+    yield "varlen", "used", case.used is not None, paged
+    yield "varlen", "beyond", case.beyond > 0
+    yield "varlen", "group", case.heads // (case.kv_heads or case.heads)
+    yield "varlen", "lengths", len(case.queries) > 1, 0 in case.queries, 0 in case.keys, max(case.queries) > 128
+    yield "varlen", "window", *(size >= 0 for size in case.window)
+    yield "varlen", "softcap", case.softcap > 0
+    yield "varlen", "dropout", case.dropout > 0
+
+
 def work(case: Case) -> int:
     """How many products of 16x16x16 a case is, about; those of wide types take longer on most targets."""
 
@@ -95,6 +113,9 @@ def work(case: Case) -> int:
 
     if isinstance(case, AttentionCase):
         count = 2 * case.batch * case.heads * blocks(case.sq, case.skv, case.e)
+    elif isinstance(case, VarlenAttentionCase):
+        each = zip(case.queries, case.keys, strict=True)
+        count = 2 * case.heads * sum(blocks(queries, keys, case.e) for queries, keys in each)
     elif isinstance(case, GemmCase):
         count = prod(case.batch_a or case.batch_b) * (
             blocks(case.m, case.n, case.k) + blocks(case.m, case.n, case.k2 or 0)
@@ -107,25 +128,29 @@ def work(case: Case) -> int:
 def _cost(case: Case) -> int:
     """Compiling its kernel, and running it, in products as `work` counts them."""
     converts = case.dtype.startswith("float8") and getattr(case, "a_activation", None) is not None
-    compiling = 900 if converts else 500 if isinstance(case, AttentionCase) else 300
+    compiling = 900 if converts else 500 if isinstance(case, (AttentionCase, VarlenAttentionCase)) else 300
     return compiling + work(case)
 
 
 def sampled() -> list[Case]:
-    """All but packed sequences, whose kernels have tests of their own."""
+    """Of which each emulated target has a part: all but packed sequences, whose kernels have tests of their own."""
     return [case for case in cases() if not isinstance(case, VarlenAttentionCase)]
 
 
 @functools.cache
 def _everything() -> dict[Case, frozenset[tuple]]:
-    return {case: frozenset(features(case)) for case in sampled()}
+    return {case: frozenset(features(case)) for case in cases()}
+
+
+def _shown(chosen: list[Case]) -> set[tuple]:
+    return set().union(*(_everything()[case] for case in chosen))
 
 
 def everywhere() -> set[tuple]:
     """What every target must meet: all of single products, and every op and type of the others."""
-    every = _everything()
-    single = set().union(*(found for case, found in every.items() if isinstance(case, GemmCase)))
-    others = set().union(*every.values()) - single
+    every = sampled()
+    single = _shown([case for case in every if isinstance(case, GemmCase)])
+    others = _shown(every) - single
     return single | {feature for feature in others if feature[0] == "op" or feature[:2] == ("attention", "type")}
 
 
@@ -134,7 +159,7 @@ def demanded(target: str) -> set[tuple]:
     falls to the first and third target of a family in EMULATED's order, the other to the second and fourth, so that each
     generation of a family has one of both."""
     common = everywhere()
-    by_turns = sorted(set().union(*_everything().values()) - common, key=repr)  # in the same order in every process
+    by_turns = sorted(_shown(sampled()) - common, key=repr)  # in the same order in every process
     random.Random(0).shuffle(by_turns)
     return common | set(by_turns[EMULATED.index(target) % 2 :: 2])
 
@@ -153,8 +178,9 @@ def sample(count: int, target: str) -> list[Case]:
 
 def of_everything() -> list[Case]:
     """Few and small cases in which all occurs that occurs in the suite: for a card, where a case is quick."""
-    wanted = set().union(*_everything().values())
-    return _without_the_covered(_cover(sampled(), wanted), wanted)
+    every = cases()
+    wanted = _shown(every)
+    return _without_the_covered(_cover(every, wanted), wanted)
 
 
 def is_empty(case: Case) -> bool:
