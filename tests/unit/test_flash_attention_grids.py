@@ -1,5 +1,6 @@
 """The script that asks FlashAttention's grids: a few cases of each, what it finds, what it covers."""
 
+import argparse
 import importlib.util
 import itertools
 from pathlib import Path
@@ -125,3 +126,12 @@ def test_values_occur_and_pairs_meet():
     assert len(rows) < 30
     for i, j in itertools.combinations(range(len(axes)), 2):
         assert {(row[i], row[j]) for row in rows} == set(itertools.product(axes[i], axes[j]))
+
+
+def test_parts_are_the_whole():
+    every = list(range(23))
+    parts = [every[grids.part(f"{number}/10")] for number in range(1, 11)]
+    assert sorted(x for part in parts for x in part) == every
+    for wrong in ("0/10", "11/10", "3", "a/b", "-1/2", "1/0"):
+        with pytest.raises(argparse.ArgumentTypeError, match="is no part"):
+            grids.part(wrong)
