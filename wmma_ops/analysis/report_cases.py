@@ -108,7 +108,8 @@ class AttentionCase:
         return AttentionProblem(
             place=-1 - list(arch.TARGETS).index(target.name),
             backward=self.backward,
-            dtype=getattr(torch, self.dtype), mask=None, sinks=None, slopes=None, capped=False,
+            dtype=getattr(torch, self.dtype), stored=getattr(torch, self.dtype),
+            mask=None, sinks=None, slopes=None, capped=False,
             causal=False, windowed=False,
             e=self.e, ev=self.e,
             q_order="e", q_vec=8, k_order="e", k_vec=8, v_order="e", v_vec=8, out_vec=8,

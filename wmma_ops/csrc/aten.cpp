@@ -83,6 +83,7 @@ Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
 
 Tensor add(const Tensor& x, const Tensor& y, double factor) { return torch::stable::subtract(x, y, -factor); }
 Tensor mul(const Tensor& x, const Tensor& y) { return call("aten::mul", "Tensor", x, y); }
+Tensor div(const Tensor& x, const Tensor& y) { return call("aten::div", "Tensor", x, y); }
 
 Tensor amax(const Tensor& x, int64_t dim) { return torch::stable::amax(x, dim, true); }
 

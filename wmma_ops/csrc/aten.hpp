@@ -58,6 +58,7 @@ Tensor select(const Tensor& x, int64_t dim, int64_t index);
 // x + factor·y for floating types. There is no in-place form: aten's takes a Scalar, which the stable interface lacks.
 Tensor add(const Tensor& x, const Tensor& y, double factor = 1);
 Tensor mul(const Tensor& x, const Tensor& y);
+Tensor div(const Tensor& x, const Tensor& y);
 Tensor amax(const Tensor& x, int64_t dim);  // keeps the dimension
 void mul_(Tensor& x, const Tensor& y);
 void clamp_(Tensor& x, double low, double high);

@@ -288,6 +288,8 @@ def _varlen_names(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> tuple[di
         "alibi_slopes": ("heads",),
         "seqused_k": ("sequences",),
         "block_table": ("sequences", "columns"),
+        "k_descale": ("sequences", "heads"),
+        "v_descale": ("sequences", "heads"),
     }
     found = {argument: _along(t.get(argument), of) for argument, of in names.items()}
     query, key = t["query"], t["key"]
@@ -303,7 +305,7 @@ def _varlen_names(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> tuple[di
 def _varlen_attention(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _varlen_names(t, scalars, mesh)
     inputs = ("query", "key", "value", "cu_seq_q", "cu_seq_k", "sinks", "alibi_slopes", "seqused_k", "block_table")
-    inputs = (*inputs, "dropout_seed", *score_functions.ARGUMENTS)
+    inputs = (*inputs, "dropout_seed", *score_functions.ARGUMENTS, "k_descale", "v_descale")
     return _offers({x: names[x] for x in inputs}, [names["out"], names["lse"]], divided)
 
 
@@ -325,7 +327,9 @@ def _kv_append(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]
         "value": ("tokens", "heads", "value size"),
         "key_pages": ("pages", "keys", "heads", "size"),
         "value_pages": ("pages", "keys", "heads", "value size"),
+        "k_descale": ("sequences", "heads"),
+        "v_descale": ("sequences", "heads"),
     }
-    inputs = {argument: _along(t[argument], of) for argument, of in names.items()}
+    inputs = {argument: _along(t.get(argument), of) for argument, of in names.items()}
     inputs |= {argument: _whole(t[argument]) for argument in t if argument not in inputs}
     return _offers(inputs, [], ("heads",))

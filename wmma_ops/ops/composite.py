@@ -176,6 +176,8 @@ def varlen_attention(
     mod_b=None,
     mod_c=None,
     mod_d=None,
+    k_descale=None,
+    v_descale=None,
     *,
     max_q,
     max_k=None,

@@ -14,7 +14,7 @@ from wmma_ops.ops.blocks import STEP
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import NAMESPACES, OPS, WRITERS
 from wmma_ops.ops.sizes import PAGE_STEP, is_matrix_scale, known
-from wmma_ops.ops.types import FP8_FNUZ, FP8_OCP, OUTPUTS, name
+from wmma_ops.ops.types import FP8_FNUZ, FP8_OCP, FP8_PAGES, NARROWED, OUTPUTS, name
 from wmma_ops.torch_internals import check
 
 
@@ -348,6 +348,8 @@ def varlen_attention(
     mod_b=None,
     mod_c=None,
     mod_d=None,
+    k_descale=None,
+    v_descale=None,
     *,
     max_q,
     max_k=None,
@@ -364,13 +366,13 @@ def varlen_attention(
     _check_dropout(op, query, dropout_p, dropout_seed)
     beside = {"cu_seq_q": cu_seq_q, "cu_seq_k": cu_seq_k, "seqused_k": seqused_k}
     others = {"sinks": sinks, "alibi_slopes": alibi_slopes, "block_table": block_table}
-    _same_device(op, query, key=key, value=value, **beside, **others)
-    _same_device(op, query, mod_a=mod_a, mod_b=mod_b, mod_c=mod_c, mod_d=mod_d)
+    mods = {"mod_a": mod_a, "mod_b": mod_b, "mod_c": mod_c, "mod_d": mod_d}
+    descales = {"k_descale": k_descale, "v_descale": v_descale}
+    _same_device(op, query, key=key, value=value, **beside, **others, **mods, **descales)
     if query.dim() != 3:
         _fail(op, "query", f"has shape {list(query.shape)}; takes [tokens, heads, head size]")
+    _check_stored(op, query, key, value, block_table is not None)
     for argument, x in (("key", key), ("value", value)):
-        if x.dtype != query.dtype:
-            _fail(op, argument, f"is {name(x.dtype)}; takes {name(query.dtype)}, as query has", TypeError)
         if block_table is not None and x.dim() != 4:
             text = f"has shape {list(x.shape)}; takes [pages, page size, heads, head size] with block_table"
             _fail(op, argument, text)
@@ -403,9 +405,37 @@ def varlen_attention(
                 op, argument, f"has shape {list(x.shape)} and is {name(x.dtype)}; takes one dimension of int32 or int64"
             )
     _fits(op, query.shape[1:2], sinks=sinks, alibi_slopes=alibi_slopes)
+    _check_descales(op, f"key of {name(key.dtype)}", key.dtype, (cu_seq_q.shape[0] - 1, heads), descales)
     out = query.new_empty((*query.shape[:2], value.shape[-1]))
     number = torch.float64 if query.dtype == torch.float64 else torch.float32
     return out, query.new_empty((query.shape[1], query.shape[0]), dtype=number)
+
+
+def _check_stored(op, query, key, value, paged):
+    """Keys and values are of the queries' type, or in pages of 8 bits beside queries of 16."""
+    if key.dtype == FP8_PAGES and not paged:
+        text = f"is {name(key.dtype)}; takes {name(query.dtype)}, as query has (in pages, with block_table, it may be)"
+        _fail(op, "key", text, TypeError)
+    if key.dtype == FP8_PAGES and query.dtype not in NARROWED:
+        text = f"is {name(query.dtype)}; takes float16 or bfloat16 beside pages of {name(key.dtype)}"
+        _fail(op, "query", text, TypeError)
+    if key.dtype not in (query.dtype, FP8_PAGES):
+        text = ", or float8_e4m3fn" if paged and query.dtype in NARROWED else ""
+        _fail(op, "key", f"is {name(key.dtype)}; takes {name(query.dtype)}, as query has{text}", TypeError)
+    if value.dtype != key.dtype:
+        first = "key" if key.dtype == FP8_PAGES else "query"
+        _fail(op, "value", f"is {name(value.dtype)}; takes {name(key.dtype)}, as {first} has", TypeError)
+
+
+def _check_descales(op, pages, stored, sizes, descales):
+    for argument, x in descales.items():
+        if x is None:
+            continue
+        if stored != FP8_PAGES:
+            _fail(op, argument, f"is given beside {pages}; takes None, but of pages of float8_e4m3fn", TypeError)
+        if x.dtype != torch.float32:
+            _fail(op, argument, f"is {name(x.dtype)}; takes float32", TypeError)
+    _fits(op, sizes, **descales)
 
 
 def _check_dropout(op, q, p, seed):
@@ -466,38 +496,54 @@ def _attention_backward(g_out, q, k, v, *beside, **scalars):
 
 
 def kv_append(
-    key, value, key_pages, value_pages, block_table, cu_seq, seqused_k, cos=None, sin=None, *, interleaved=False
+    key,
+    value,
+    key_pages,
+    value_pages,
+    block_table,
+    cu_seq,
+    seqused_k,
+    cos=None,
+    sin=None,
+    k_descale=None,
+    v_descale=None,
+    *,
+    interleaved=False,
 ):
     op = "kv_append"
+    descales = {"k_descale": k_descale, "v_descale": v_descale}
     pages = {"key_pages": key_pages, "value_pages": value_pages}
     numbers = {"cu_seq": cu_seq, "seqused_k": seqused_k}
     for argument, x in ({"key": key, "value": value} | pages | {"block_table": block_table} | numbers).items():
         if x is None:  # a schema's Tensor may be
             _fail(op, argument, "is None; takes a tensor", TypeError)
-    _same_device(op, key, value=value, **pages, **numbers, block_table=block_table, cos=cos, sin=sin)
+    _same_device(op, key, value=value, **pages, **numbers, block_table=block_table, cos=cos, sin=sin, **descales)
     if key.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         _fail(op, "key", f"is {name(key.dtype)}; takes float16, bfloat16, float32 or float64", TypeError)
     for argument, x in (("key", key), ("value", value)):
         if x.dim() != 3:
             _fail(op, argument, f"has shape {list(x.shape)}; takes [tokens, heads, head size]")
-    _as_key(op, key, value=value)
+    if value.dtype != key.dtype:
+        _fail(op, "value", f"is {name(value.dtype)}; takes {name(key.dtype)}, as key has", TypeError)
     text = partial("has shape {}; takes the tokens and the heads of key, {}".format, list(value.shape), list(key.shape))
     _same_sizes(value.shape[:2], key.shape[:2], op, "value", text)
     _check_pages_written(op, {"key": key, "value": value}, pages)
     _check_numbers_of_pages(op, numbers, block_table)
     if cos is not None or sin is not None:
         _check_angles(op, key, cos, sin)
-
-
-def _as_key(op, key, **others):
-    for argument, x in others.items():
-        if x.dtype != key.dtype:
-            _fail(op, argument, f"is {name(x.dtype)}; takes {name(key.dtype)}, as key has", TypeError)
+    stored = key_pages.dtype
+    _check_descales(op, f"pages of {name(stored)}", stored, (cu_seq.shape[0] - 1, key.shape[1]), descales)
 
 
 def _check_pages_written(op, new, pages):
     for (argument, x), (of_name, of) in zip(pages.items(), new.items(), strict=True):
-        _as_key(op, new["key"], **{argument: x})
+        if pages["key_pages"].dtype == FP8_PAGES and new["key"].dtype in NARROWED:
+            if x.dtype != FP8_PAGES:
+                _fail(op, argument, f"is {name(x.dtype)}; takes {name(FP8_PAGES)}, as key_pages has", TypeError)
+        elif x.dtype != new["key"].dtype:
+            may_be = argument == "key_pages" and new["key"].dtype in NARROWED
+            text = f"takes {name(new['key'].dtype)}, as key has" + (", or float8_e4m3fn" if may_be else "")
+            _fail(op, argument, f"is {name(x.dtype)}; {text}", TypeError)
         heads, size = of.shape[1:]
         taken = f"takes [pages, page size, {heads}, {size}], with the heads and the size of {of_name}"
         text = partial("has shape {}; {}".format, list(x.shape), taken)

@@ -432,6 +432,8 @@ def varlen_attention(
     mask_mod: str | None = None,
     mod_operands: tuple[Tensor, ...] = (),
     block_mask: None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """``attention`` of sequences that lie one after the other, without padding, by the names of torch's ``varlen_attn``.
 
@@ -439,7 +441,8 @@ def varlen_attention(
 
     Args:
         query: ``[queries, heads, E]`` of float16, bfloat16, float32 or float64.
-        key: ``[keys, heads, E]``; with block_table pages of keys, ``[pages, page size, heads, E]``.
+        key: ``[keys, heads, E]``; with block_table pages of keys, ``[pages, page size, heads, E]``, which beside float16 and
+            bfloat16 may be of float8_e4m3fn.
         value: ``[keys, heads, Ev]``, or ``[pages, page size, heads, Ev]``.
         cu_seq_q, cu_seq_k: ``[sequences + 1]`` of int32 or int64: 0, and where each sequence ends. On a GPU they stay there:
             numbers that decrease or lie beyond the tensors give some result, from within these; on the CPU, and with
@@ -461,6 +464,9 @@ def varlen_attention(
         score_mod, mask_mod, mod_operands: likewise (the op's ``mod_a``, ``mod_b``, ``mod_c`` and ``mod_d``): ``batch`` is
             the sequence's number, and ``query`` and ``key`` count from its first query and its first key.
         block_mask: None: blocks would start anew with each sequence, and a mask of all of them is refused.
+        k_descale, v_descale: what keys and values in pages of float8_e4m3fn are multiplied by, in float32 and by
+            FlashAttention-3's names: of any shape that broadcasts to ``[sequences, heads of key]``, so one element, or one
+            a head; by default 1.
 
     Returns:
         ``out`` ``[queries, heads, Ev]`` and ``lse`` ``[heads, queries]`` in float32 (float64). A row that may look at no key
@@ -482,6 +488,7 @@ def varlen_attention(
         text = "but blocks would start anew with each sequence; takes None (a mask_mod counts from a sequence's start)"
         raise ValueError(f"wmma.varlen_attention: block_mask is a {type(block_mask).__name__}, {text}")
     tensors |= _mods("varlen_attention", mod_operands)
+    tensors |= {"k_descale": k_descale, "v_descale": v_descale}
     scalars = _rules("varlen_attention", "window_size", window_size, softcap, dropout_p)
     scalars |= score_functions.codes("varlen_attention", score_mod, mask_mod)
     return _call("varlen_attention", tensors, max_q=max_q, max_k=max_k, scale=scale, enable_gqa=enable_gqa, **scalars)
@@ -499,6 +506,8 @@ def kv_append(
     cos: Tensor | None = None,
     sin: Tensor | None = None,
     interleaved: bool = False,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
 ) -> None:
     """Writes the new keys and values of sequences into their pages, in place, as ``varlen_attention`` reads them after.
 
@@ -508,7 +517,8 @@ def kv_append(
     Args:
         key: ``[tokens, heads, E]`` of float16, bfloat16, float32 or float64.
         value: ``[tokens, heads, Ev]``.
-        key_pages: ``[pages, page size, heads, E]``, of any strides and page size.
+        key_pages: ``[pages, page size, heads, E]``, of any strides and page size; of key's type, or, beside float16 and
+            bfloat16, of float8_e4m3fn.
         value_pages: ``[pages, page size, heads, Ev]``.
         block_table: ``[sequences, pages of a sequence]`` of int32.
         cu_seq: ``[sequences + 1]`` of int32 or int64: 0, and where each sequence's tokens end.
@@ -517,9 +527,13 @@ def kv_append(
             the angles of its place, element c with element ``c + angles``, in float32 (float64) and rounded once, as a
             rotary embedding. Values are as they come.
         interleaved: neighbours are turned with each other instead.
+        k_descale, v_descale: as ``varlen_attention`` is given them, of any shape that broadcasts to ``[sequences, heads]``.
+            Pages of float8_e4m3fn have what is divided by them in float32, clamped to ±448 and rounded once; a NaN stays
+            one.
 
     What numbers leave no place for, or no angles, is not written on a GPU; on the CPU they are refused, before anything is
-    written. Without gradients. Under autocast key and value take the type of the pages. Under vmap one is appended
+    written. Without gradients. Under autocast key and value take the type of the pages, for those of float8_e4m3fn the
+    region's. Under vmap one is appended
     after the other, each to pages of its own. Of DTensors pages are whole on every device or sharded by heads, key and value
     as they are, and all else is replicated: nothing is redistributed.
 
@@ -540,6 +554,7 @@ def kv_append(
         "block_table": block_table,
     }
     tensors |= {"cu_seq": cu_seq, "seqused_k": seqused_k, "cos": cos, "sin": sin}
+    tensors |= {"k_descale": k_descale, "v_descale": v_descale}
     try:
         _kv_append(*tensors.values(), interleaved=interleaved)
     except (RuntimeError, TypeError) as error:

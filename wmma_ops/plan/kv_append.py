@@ -49,7 +49,7 @@ def source(problem: KvAppendProblem) -> str:
         "kAngles": problem.angles,
     }
     members = [
-        *aliases({"Element": CPP[problem.dtype], "Angle": CPP[problem.angle]}),
+        *aliases({"Element": CPP[problem.dtype], "Stored": CPP[problem.stored], "Angle": CPP[problem.angle]}),
         *constants("int", numbers),
         *constants("bool", {"kInterleaved": problem.interleaved}),
     ]

@@ -201,6 +201,7 @@ class AttentionProblem:
     place: int
     backward: bool
     dtype: torch.dtype
+    stored: torch.dtype  # keys and values in memory: of 8 bits in some pages, else as queries are
     mask: torch.dtype | None
     sinks: torch.dtype | None
     slopes: torch.dtype | None
@@ -244,6 +245,11 @@ class AttentionProblem:
         return _read(cls, values, ("dtype", "slopes"), orders)
 
     @property
+    def is_narrow(self) -> bool:
+        """Whether keys and values become the queries' type on their way."""
+        return self.stored != self.dtype
+
+    @property
     def scored(self) -> bool:
         """Whether scores are more than products, before a mask."""
         return self.capped or self.slopes is not None or self.modified
@@ -283,7 +289,7 @@ class AttentionProblem:
         if self.windowed:
             extras.append(f"a window of {self.seen} keys")
         if self.page_size:
-            extras.append(f"pages of {self.page_size} keys")
+            extras.append(f"pages of {self.page_size} keys" + (f", {type_name(self.stored)}" if self.is_narrow else ""))
         if self.capped:
             extras.append("a soft cap")
         if self.drops:
@@ -307,6 +313,7 @@ class KvAppendProblem:
 
     place: int
     dtype: torch.dtype
+    stored: torch.dtype  # in the pages
     angle: torch.dtype | None  # of cos and sin
     vec: int  # elements of a row that are aligned neighbours, in all tensors
     e: int
@@ -326,7 +333,8 @@ class KvAppendProblem:
         """Labels and texts that describe it to a reader."""
         sizes = f"head size {self.e}" + (f" and {self.ev}" if self.ev != self.e else "")
         yield "append", f"up to {self.tokens} tokens of {self.heads} heads, {sizes}, {type_name(self.dtype)}"
-        yield "layout", f"by {self.vec}, into pages of {self.page_size} keys"
+        stored = f", {type_name(self.stored)}" if self.stored != self.dtype else ""
+        yield "layout", f"by {self.vec}, into pages of {self.page_size} keys{stored}"
         if self.angle is not None:
             pairs = "neighbours" if self.interleaved else "halves"
             yield "with", f"{self.angles} angles of {pairs}, {type_name(self.angle)}"

@@ -459,6 +459,32 @@ WMMA_DEVICE uint32_t bf16_pair_cut(float first, float second) {
   return pair_halves<true>(bit_cast<uint32_t>(first), bit_cast<uint32_t>(second));
 }
 
+WMMA_DEVICE uint32_t multiply_halves(uint32_t a, uint32_t b) {
+  using Halves = _Float16 __attribute__((ext_vector_type(2)));
+  return bit_cast<uint32_t>(bit_cast<Halves>(a) * bit_cast<Halves>(b));
+}
+
+// Two neighbours of the four numbers of OCP's e4m3 in a word, the first ones or (kHigh) the last.
+#if defined(__gfx950__) || defined(__gfx1200__) || defined(__gfx1201__) || defined(__gfx1250__)
+constexpr bool kConvertsE4m3 = true;
+template <bool kHigh>
+WMMA_DEVICE uint32_t half_pair_of_e4m3(uint32_t word) {
+  const auto pair = __builtin_amdgcn_cvt_pk_f32_fp8(static_cast<int>(word), kHigh);
+  return half_pair_cut(pair[0], pair[1]);  // which cuts nothing
+}
+template <bool kHigh>
+WMMA_DEVICE uint32_t bf16_pair_of_e4m3(uint32_t word) {
+  const auto pair = __builtin_amdgcn_cvt_pk_f32_fp8(static_cast<int>(word), kHigh);
+  return bf16_pair_cut(pair[0], pair[1]);
+}
+#else
+constexpr bool kConvertsE4m3 = false;
+template <bool kHigh>
+uint32_t half_pair_of_e4m3(uint32_t);
+template <bool kHigh>
+uint32_t bf16_pair_of_e4m3(uint32_t);
+#endif
+
 // Fragments have no loads of their own from shared memory here: lanes read their runs.
 template <class Kind, class Fragment, bool kRowMajor, class T, class Data>
 WMMA_DEVICE bool load_shared_tiles(T*, const Data*, uint32_t) {

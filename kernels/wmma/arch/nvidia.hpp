@@ -175,6 +175,38 @@ WMMA_DEVICE uint32_t bf16_pair_cut(float first, float second) {
   return pair_halves<true>(bit_cast<uint32_t>(first), bit_cast<uint32_t>(second));
 }
 
+WMMA_DEVICE uint32_t multiply_halves(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
+// Two neighbours of the four numbers of e4m3 in a word, the first ones or (kHigh) the last.
+#if __CUDA_ARCH__ >= 890
+constexpr bool kConvertsE4m3 = true;
+template <bool kHigh>
+WMMA_DEVICE uint32_t half_pair_of_e4m3(uint32_t word) {
+  const uint16_t bytes = static_cast<uint16_t>(kHigh ? word >> 16 : word);
+  uint32_t pair;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(bytes));
+  return pair;
+}
+template <bool kHigh>
+WMMA_DEVICE uint32_t bf16_pair_of_e4m3(uint32_t word) {
+  float first, second;
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
+      : "=f"(first), "=f"(second)
+      : "r"(half_pair_of_e4m3<kHigh>(word)));
+  return bf16_pair_cut(first, second);
+}
+#else
+constexpr bool kConvertsE4m3 = false;
+template <bool kHigh>
+uint32_t half_pair_of_e4m3(uint32_t);
+template <bool kHigh>
+uint32_t bf16_pair_of_e4m3(uint32_t);
+#endif
+
 // Four bytes of two words: the selectors 0 to 3 name those of the first, 4 to 7 those of the second.
 WMMA_DEVICE uint32_t pick_bytes(uint32_t first, uint32_t second, uint32_t selectors) {
   return __byte_perm(first, second,

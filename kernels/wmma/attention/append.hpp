@@ -1,6 +1,7 @@
 // New keys and values into the pages of their sequences, each thread a chunk of a row at a time; keys turned by the
-// angles of their places, if there are any. What a sequence's numbers leave no place for, or what has no angles, is not
-// written.
+// angles of their places, if there are any. Pages of numbers of 8 bits have them divided by the descales of attention,
+// and nothing beyond the largest such number. What a sequence's numbers leave no place for, or what has no angles, is
+// not written.
 #pragma once
 
 #include <wmma/attention/sequences.hpp>
@@ -11,8 +12,10 @@ namespace wmma {
 template <class Config>
 class KvAppend {
   using T = typename Config::Element;
+  using Stored = typename Config::Stored;
   using Angle = typename Config::Angle;
   using Number = typename ComputeType<T>::Type;
+  static constexpr bool kNarrow = !kSame<Stored, T>;
   static constexpr int kVec = Config::kVec;
   static constexpr int kKeyChunks = Config::kKeySize / kVec;
   static constexpr int kChunks = kKeyChunks + Config::kValueSize / kVec;  // of a token's head
@@ -52,7 +55,7 @@ class KvAppend {
     const int page = table[place / Config::kPageSize * p.pages.column_stride];
     if (page < 0 || page >= p.pages.count) return;
     const auto row_of = [&](const AttentionOperand& x) {
-      T* const rows = static_cast<T*>(const_cast<void*>(x.data));
+      Stored* const rows = static_cast<Stored*>(const_cast<void*>(x.data));
       return rows + page * x.batch_stride + place % Config::kPageSize * x.row_stride + head * x.head_stride;
     };
     // 3. The chunk.
@@ -63,26 +66,40 @@ class KvAppend {
     const T* const x = static_cast<const T*>(from.data) + token * from.row_stride + head * from.head_stride;
     alignas(16) T values[kVec];
     arch::copy<kVec>(values, x + column * from.column_stride);
-    if constexpr (Config::kAngles > 0) {
-      if (is_key) turn(p, values, x, column, place);
+    const Number descale = kNarrow ? descale_at(is_key ? p.k_descale : p.v_descale, sequence, head) : Number(1);
+    alignas(16) Stored stored[kVec];
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) {
+      Number turned = Number(0);
+      bool is_turned = false;
+      if constexpr (Config::kAngles > 0) {
+        is_turned = is_key && column + i < 2 * Config::kAngles;
+        if (is_turned) turned = turn(p, values[i], x, column + i, place);
+      }
+      if constexpr (kNarrow) {
+        stored[i] = saturated((is_turned ? turned : convert<Number>(values[i])) / descale);
+      } else {
+        stored[i] = is_turned ? convert<T>(turned) : values[i];
+      }
     }
-    arch::copy<kVec>(row_of(to) + column * to.column_stride, values);
+    arch::copy<kVec>(row_of(to) + column * to.column_stride, stored);
+  }
+
+  // A NaN stays one.
+  static WMMA_DEVICE Stored saturated(float x) {
+    static_assert(kSame<Stored, fp8_e4m3_t>, "whose largest number this is");
+    constexpr float kLargest = 448.0f;
+    return convert<Stored>(x > kLargest ? kLargest : x < -kLargest ? -kLargest : x);
   }
 
   // Elements c and c + kAngles, or neighbours, are the two sides of a plane: (a·cos − b·sin, b·cos + a·sin).
-  static WMMA_DEVICE void turn(const AppendArguments& p, T* values, const T* x, int column, int64_t place) {
-#pragma unroll
-    for (int i = 0; i < kVec; ++i) {
-      const int c = column + i;
-      if (c >= 2 * Config::kAngles) return;
-      const bool is_first = Config::kInterleaved ? c % 2 == 0 : c < Config::kAngles;
-      const int angle = Config::kInterleaved ? c / 2 : is_first ? c : c - Config::kAngles;
-      const int away = Config::kInterleaved ? 1 : Config::kAngles;
-      const Number other = convert<Number>(x[(is_first ? c + away : c - away) * p.key.column_stride]);
-      const Number sin = angle_at(p.sin, place, angle);
-      values[i] = convert<T>(
-          arch::fma(convert<Number>(values[i]), angle_at(p.cos, place, angle), is_first ? -other * sin : other * sin));
-    }
+  static WMMA_DEVICE Number turn(const AppendArguments& p, T own, const T* x, int c, int64_t place) {
+    const bool is_first = Config::kInterleaved ? c % 2 == 0 : c < Config::kAngles;
+    const int angle = Config::kInterleaved ? c / 2 : is_first ? c : c - Config::kAngles;
+    const int away = Config::kInterleaved ? 1 : Config::kAngles;
+    const Number other = convert<Number>(x[(is_first ? c + away : c - away) * p.key.column_stride]);
+    const Number sin = angle_at(p.sin, place, angle);
+    return arch::fma(convert<Number>(own), angle_at(p.cos, place, angle), is_first ? -other * sin : other * sin);
   }
   static WMMA_DEVICE Number angle_at(const AttentionOperand& x, int64_t row, int angle) {
     return convert<Number>(static_cast<const Angle*>(x.data)[row * x.row_stride + angle * x.column_stride]);

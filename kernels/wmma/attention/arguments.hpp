@@ -105,6 +105,18 @@ struct PagesArguments : SequencesArguments {
   PageArguments pages;
 };
 
+// What numbers of 8 bits are multiplied by: a float32 for each sequence and key head, strides in elements; 0 repeats.
+struct DescaleOperand {
+  const void* data;  // without it 1
+  long long sequence_stride, head_stride;
+};
+
+// Pages of numbers of 8 bits (see pages.hpp).
+struct NarrowPagesArguments : PagesArguments {
+  DescaleOperand k_descale, v_descale;
+  double of_values;  // a block's own: what its values are multiplied by
+};
+
 // For new keys and values, [tokens, heads, size], that go into pages (see append.hpp): of k_stride and v_stride the
 // pages' own operands tell, whose batch they are.
 struct AppendArguments {
@@ -116,6 +128,7 @@ struct AppendArguments {
   int tokens;
   int columns;  // of the table
   int places;
+  DescaleOperand k_descale, v_descale;  // of pages of numbers of 8 bits
 };
 
 // For the kernel whose tiles sm_90's copy engine brings and, where it can, takes away.

@@ -42,6 +42,8 @@ struct AttentionKernel {
   using TilesInTurns = wmma::TilesInTurns<Config, Link>;
   static_assert(!Config::kInTurns || (kKeepsQueries && Link::kStays), "shared memory is keys' and values'");
   static_assert(!Config::kInTurns || !(Rules::kDrops || Rules::kBlocks), "not there");
+  using Stored = StoredOf<Config>;
+  static_assert(kSame<Stored, T> || !(Config::kInTurns || Config::kAsync), "they convert nothing on the way");
   static_assert(!Rules::kBlocks || !Config::kPacked, "a tile's rows are in one block");
   static constexpr int kKeyValueBytes = Config::kInTurns ? TilesInTurns::kBytes : KeyValueTiles::kBytes;
   // Queries that stay in registers come by way of the tiles' memory, where these do not fill it meanwhile.
@@ -147,9 +149,9 @@ struct AttentionKernel {
       const int tiles = (end - begin + Config::kKeys - 1) / Config::kKeys;
       const int last = begin + (tiles - 1) * Config::kKeys;
       const int last_keys = p.skv - last < Config::kKeys ? p.skv - last : Config::kKeys;
-      const T* k = matrix_of<const T>(p.k, place.batch, place.key_head);
+      const Stored* k = matrix_of<const Stored>(p.k, place.batch, place.key_head);
       const int first_column = place.slice * Config::kSlice;
-      const T* v = matrix_of<const T>(p.v, place.batch, place.key_head) + first_column * p.v.column_stride;
+      const Stored* v = matrix_of<const Stored>(p.v, place.batch, place.key_head) + first_column * p.v.column_stride;
       Mask mask(p, place, lane, first_row + wave_row, end);
       const Block block{p, place, shared, first_row, thread, lane, wave_row, scale};
       // Tiles whose every key counts for every row, and the others. The last is one of the others, and comes first.
@@ -173,6 +175,7 @@ struct AttentionKernel {
 
     // 4. The results.
     if constexpr (Rules::kDrops) wave.multiply(static_cast<Number>(p.rules.kept));
+    if constexpr (!kSame<Stored, T>) wave.multiply(static_cast<Number>(p.of_values));
     if constexpr (kMeets) {
       Number* partials = reinterpret_cast<Number*>(shared);  // they lie where the tiles lay
       arch::tile_barrier();
@@ -246,8 +249,8 @@ struct AttentionKernel {
   };
 
   // All waves together: a tile's scores, its weights, its share of the results.
-  static WMMA_DEVICE void march(Wave& wave, const T* k, const T* v, const Block& block, Mask& mask, const Span& span,
-                                Walk& walk) {
+  static WMMA_DEVICE void march(Wave& wave, const Stored* k, const Stored* v, const Block& block, Mask& mask,
+                                const Span& span, Walk& walk) {
     const Arguments& p = block.p;
     [[maybe_unused]] int next = walk.last(span.last - Config::kKeys, span.begin);
     KeyValueTiles key_values(p, k, v, block.shared + kKeyValueStart, span.last, next, span.last_keys,

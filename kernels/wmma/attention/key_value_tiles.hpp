@@ -15,7 +15,7 @@ namespace wmma {
 // The loaders of tiles of keys and of values, and where a tile starts: its rows lie one after the other, or in pages.
 template <class Config, int kPageSize = Config::Rules::kPageSize>
 struct TilePlaces {
-  using T = typename Config::Element;
+  using T = StoredOf<Config>;
   template <class Loader, bool kLines>
   using Staged =
       PagedStagedLoader<Loader, T, kPageSize, Config::kKeys, kLines, !kLines || Config::kColumns <= Config::kDepth>;
@@ -79,10 +79,12 @@ class StepsBack<true, kKeys> {
   int value_step_ = 0;
 };
 
-// By way of registers, on every target. Values are turned on the way: their lines run along the keys.
+// By way of registers, on every target. Values are turned on the way: their lines run along the keys. What is stored
+// narrow becomes the queries' type there.
 template <class Config, class Link, int kThreads>
 class StagedKeyValueTiles : public StepsBack<Config::Rules::kBlocks, Config::kKeys> {
   using T = typename Config::Element;
+  using Stored = StoredOf<Config>;
   static constexpr int kKeys = Config::kKeys;
   static constexpr bool kRaggedDepth = Config::kColumns % Config::kDepth != 0;
 
@@ -97,8 +99,8 @@ class StagedKeyValueTiles : public StepsBack<Config::Rules::kBlocks, Config::kKe
 
   // `last` is the first key of the last tile, of which `keys` exist, `next` that of the one before it.
   template <class Arguments>
-  WMMA_DEVICE StagedKeyValueTiles(const Arguments& p, const T* k, const T* v, unsigned char* tiles, int last, int next,
-                                  int keys, int value_columns, uint32_t thread)
+  WMMA_DEVICE StagedKeyValueTiles(const Arguments& p, const Stored* k, const Stored* v, unsigned char* tiles, int last,
+                                  int next, int keys, int value_columns, uint32_t thread)
       : last_keys_(Places::template keys<KeyLoader>(p, k, last, p.k.column_stride, keys, thread)),
         keys_(Places::template keys<KeyLoader>(p, k, next, p.k.column_stride, kKeys, thread)),
         values_(Places::template values<ValueLoader>(p, v, last, p.v.column_stride, value_columns, thread)),
@@ -167,13 +169,14 @@ class StagedKeyValueTiles : public StepsBack<Config::Rules::kBlocks, Config::kKe
 
  private:
   using Places = TilePlaces<Config>;
+  using Stage = Choose<kSame<Stored, T>, PlainStage<T, T>, WideningStage<Stored, T> >;
   using KeyLoader =
-      typename Places::template Staged<StagedLoader<T, T, Config::kKeyOrder, kKeys, Config::kDepth, kThreads,
-                                                    Config::kKeyVec, Config::kWide, PlainStage<T, T>, KeyTile>,
+      typename Places::template Staged<StagedLoader<Stored, T, Config::kKeyOrder, kKeys, Config::kDepth, kThreads,
+                                                    Config::kKeyVec, Config::kWide, Stage, KeyTile>,
                                        true>;
   using ValueLoader =
-      typename Places::template Staged<StagedLoader<T, T, Config::kValueOrder, Config::kSlice, kKeys, kThreads,
-                                                    Config::kValueVec, Config::kWide, PlainStage<T, T>, ValueTile>,
+      typename Places::template Staged<StagedLoader<Stored, T, Config::kValueOrder, Config::kSlice, kKeys, kThreads,
+                                                    Config::kValueVec, Config::kWide, Stage, ValueTile>,
                                        false>;
   KeyLoader last_keys_;
   KeyLoader keys_;

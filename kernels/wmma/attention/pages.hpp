@@ -1,5 +1,9 @@
 // Packed sequences whose keys and values lie in pages, in any order (paged_rows.hpp says how they are loaded): here a
 // block finds its own sequence's row of the table, and how many keys it has.
+//
+// They may be kept as numbers of 8 bits, which become the queries' type on their way to shared memory: from there on
+// all is as with others. What they are multiplied by is one number for all of a block, since it has one sequence and
+// one key head: the keys' is part of what scores are multiplied by, the values' of what results are.
 #pragma once
 
 #include <wmma/attention/sequences.hpp>
@@ -7,9 +11,10 @@
 namespace wmma {
 
 // Rules of attention whose keys and values come in pages of kRows.
-template <class ScoreRules, int kRows>
+template <class ScoreRules, int kRows, class NarrowType = None>
 struct PageRules : SequenceRules<ScoreRules> {
-  using Arguments = ArgumentsBy<ScoreRules, PagesArguments>;
+  using Narrow = NarrowType;
+  using Arguments = ArgumentsBy<ScoreRules, Choose<kIsNone<Narrow>, PagesArguments, NarrowPagesArguments> >;
   static constexpr int kPageSize = kRows;
 };
 
@@ -28,6 +33,21 @@ WMMA_DEVICE PageArguments pages_of(const PagesArguments& all, int index) {
 template <class T, class Number>
 WMMA_DEVICE PagesArguments arguments_of(const PagesArguments& all, int index) {
   return {arguments_of<T, Number>(all, queries_of(all.sequences, index), keys_of(all, index)), pages_of(all, index)};
+}
+
+template <class T, class Number>
+WMMA_DEVICE NarrowPagesArguments arguments_of(const NarrowPagesArguments& all, int index) {
+  NarrowPagesArguments p = all;
+  static_cast<PagesArguments&>(p) = arguments_of<T, Number>(static_cast<const PagesArguments&>(all), index);
+  return p;
+}
+
+template <class Place>
+WMMA_DEVICE void multiply_by_descales(NarrowPagesArguments& p, const Place& place) {
+  const double of_keys = static_cast<double>(descale_at(p.k_descale, place.batch, place.key_head));
+  p.scale *= of_keys;
+  p.rules.steepness *= of_keys;
+  p.of_values = static_cast<double>(descale_at(p.v_descale, place.batch, place.key_head));
 }
 
 }  // namespace wmma

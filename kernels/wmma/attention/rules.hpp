@@ -26,6 +26,7 @@ struct ScoreRules {
   static constexpr bool kBlocks = false;     // see blocks.hpp
   static constexpr bool kSequences = false;  // see sequences.hpp
   static constexpr int kPageSize = 0;        // see pages.hpp; 0: a sequence's keys lie together
+  using Narrow = None;                       // see pages.hpp: what keys and values are kept as, if not as queries are
   using Arguments = Choose<kFrom || kCap || kSinks || kSlopes || kDrops, RuledAttentionArguments, AttentionArguments>;
 };
 
@@ -34,6 +35,11 @@ using PlainScores = ScoreRules<false, false, None, None>;
 // What a kernel by these rules is given, that without functions is given `Others`.
 template <class Rules, class Others>
 using ArgumentsBy = Choose<Rules::kChanges || Rules::kHides, ModifiedArguments<Others>, Others>;
+
+// Keys and values in memory.
+template <class Config>
+using StoredOf =
+    Choose<kIsNone<typename Config::Rules::Narrow>, typename Config::Element, typename Config::Rules::Narrow>;
 
 // Which keys a query sees, and which queries see a key: both from one to another. kCausal: it sees none beyond its
 // place and p.shift.

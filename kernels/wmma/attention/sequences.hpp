@@ -29,6 +29,11 @@ WMMA_DEVICE int64_t number_at(const NumbersOperand& x, int index) {
   return x.is_wide ? static_cast<const int64_t*>(x.data)[at] : static_cast<const int32_t*>(x.data)[at];
 }
 
+WMMA_DEVICE float descale_at(const DescaleOperand& x, uint32_t sequence, uint32_t head) {
+  if (x.data == nullptr) return 1.0f;
+  return static_cast<const float*>(x.data)[sequence * x.sequence_stride + head * x.head_stride];
+}
+
 WMMA_DEVICE Stretch stretch_of(const NumbersOperand& starts, int index, int count, int tokens, int longest) {
   if (index >= count) return {tokens, 0};
   const int start = clamped(number_at(starts, index), 0, tokens);
@@ -86,9 +91,11 @@ struct OfSequences {
 
   static WMMA_DEVICE void run(const Arguments& all) {
     const int index = static_cast<int>(uniform(Kernel::place_of(all).batch));
-    const Arguments own = arguments_of<typename Kernel::T, typename Kernel::Number>(all, index);
+    Arguments own = arguments_of<typename Kernel::T, typename Kernel::Number>(all, index);
     const auto place = Kernel::place_of(own);
-    if (place.tile * Kernel::kBlockRows < place.rows) Kernel::run(own);
+    if (place.tile * Kernel::kBlockRows >= place.rows) return;
+    if constexpr (!kIsNone<typename Kernel::Rules::Narrow>) multiply_by_descales(own, place);
+    Kernel::run(own);
   }
 };
 

@@ -7,6 +7,7 @@
 #include <wmma/tile/config.hpp>
 #include <wmma/tile/float_parts.hpp>
 #include <wmma/tile/shared_tile.hpp>
+#include <wmma/tile/widening.hpp>
 
 namespace wmma {
 
@@ -39,7 +40,12 @@ class StagedLoader {
   static constexpr int kParts = InTile<Element>::kParts;
   static constexpr int kBytes = sizeof(Part);  // from one element of a line to the next
   static constexpr int kPerChunk = 16 / kBytes;
-  static constexpr int kPiece = detail::lower(kVec, kPerChunk / kParts);  // elements of one load
+  // Elements of one load. Those that widen are more than a chunk of a line; across K they are, where a thread then
+  // still has whole chunks to store.
+  static constexpr bool kWidening = kWidens<Stage>;
+  static constexpr int kAtOnce = 16 / static_cast<int>(sizeof(Storage));
+  static constexpr bool kTakesMore = kWidening && (kAlong || kOuter * kDepth / kThreads / kAtOnce >= kPerChunk);
+  static constexpr int kPiece = detail::lower(kVec, kTakesMore ? kAtOnce : kPerChunk / kParts);
   static constexpr int kLines = kAlong ? 1 : kPiece;  // of a thread's block, and its length along K:
   static constexpr int kShare = kOuter * kDepth / kThreads / kLines;
   // Along K a run is one load, or a word of single elements: neighbouring threads then read neighbouring memory. Across
@@ -52,7 +58,8 @@ class StagedLoader {
   static constexpr int kGroups = kOuter / kLines;  // across
   static constexpr int kTotal = kRuns * kGroups;
   static constexpr bool kExact = kTotal % kThreads == 0;
-  static_assert(kDepth % kRun == 0 && kOuter % kLines == 0 && kRun * kBytes <= 16, "blocks fill the tile");
+  static_assert(kDepth % kRun == 0 && kOuter % kLines == 0, "blocks fill the tile");
+  static_assert(kRun * kBytes <= 16 || (kWidening && kRun % kPerChunk == 0), "a run is in a chunk, or is whole ones");
 
  public:
   using Offset = Choose<kWide, int64_t, uint32_t>;  // in bytes
@@ -198,7 +205,16 @@ class StagedLoader {
   template <bool kMasked>
   WMMA_DEVICE void store_line(unsigned char* tile, const Place& place, int i, int line, int limit) {
     Element run[kRun];
-    if constexpr (kTurnsWords) {
+    if constexpr (kWidening) {
+      Storage narrow[kRun];
+      if constexpr (kTurnsWords) {
+        turn(narrow, i, line);
+      } else {
+#pragma unroll
+        for (int k = 0; k < kRun; ++k) narrow[k] = kAlong ? raw_[i][k / kPiece][k % kPiece] : raw_[i][k][line];
+      }
+      Stage::template widen<kRun>(run, narrow);
+    } else if constexpr (kTurnsWords) {
       turn(run, i, line);
     } else {
 #pragma unroll
@@ -214,7 +230,13 @@ class StagedLoader {
     }
     const uint32_t byte = place.k * static_cast<uint32_t>(kBytes);
     unsigned char* const at = tile + Tile::offset(place.line + line, byte / 16) + byte % 16;
-    if constexpr (kParts == 1) {
+    if constexpr (kRun * kBytes > 16) {
+#pragma unroll
+      for (int k = 0; k < kRun; k += kPerChunk) {
+        arch::copy<kPerChunk>(
+            reinterpret_cast<Element*>(tile + Tile::offset(place.line + line, (byte + k * kBytes) / 16)), run + k);
+      }
+    } else if constexpr (kParts == 1) {
       arch::copy<kRun>(reinterpret_cast<Element*>(at), run);
     } else {
       store_parts(at, run);
@@ -284,11 +306,11 @@ class StagedLoader {
   static constexpr int kSpread = kAlong ? 1 : best_spread();
 
   // Blocks of 8- and 16-bit elements turn around word by word.
-  static constexpr bool kTurnsWords =
-      !kAlong && Stage::kPlain && sizeof(Storage) <= 2 && kPiece * sizeof(Storage) >= 4 && kRun * sizeof(Storage) >= 4;
+  static constexpr bool kTurnsWords = !kAlong && (Stage::kPlain || kWidening) && sizeof(Storage) <= 2 &&
+                                      kPiece * sizeof(Storage) >= 4 && kRun * sizeof(Storage) >= 4;
 
   // The element of each of the run's k on line `line`.
-  WMMA_DEVICE void turn(Element* run, int i, int line) const {
+  WMMA_DEVICE void turn(Storage* run, int i, int line) const {
     constexpr int kPerWord = 4 / sizeof(Storage);
     uint32_t words[kRun / kPerWord];
     const auto word = [&](int k) {

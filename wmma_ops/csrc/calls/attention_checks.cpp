@@ -9,7 +9,6 @@ namespace wmma_ops {
 
 void Attention::check_operands() {
   const auto [qn, kn, vn] = names;
-  const std::string as_q = std::string(", as ") + qn + " has";
   type = type_of(q);
   device = check_first(op, qn, q);
   for (auto [name, x] : {std::pair{kn, &k}, {vn, &v}}) check_storage(op, name, *x, device);
@@ -25,10 +24,8 @@ void Attention::check_operands() {
   }
   const bool paged = sequences && sequences->block_table;
   const int64_t before = paged ? 1 : 0;  // dimensions of keys before those that queries have
+  check_stored(paged);
   for (auto [name, x] : {std::pair{kn, &k}, {vn, &v}}) {
-    if (type_of(*x) != type) {
-      fail_type(op, name, std::string("is ") + name_of(type_of(*x)) + "; takes " + name_of(type) + as_q);
-    }
     if (paged && x->dim() != rank + before) {
       fail_value(op, name, "has shape " + shape(*x) + "; takes [pages, page size, heads, head size] with block_table");
     }
@@ -81,6 +78,52 @@ void Attention::check_operands() {
   }
 }
 
+// Keys and values are of the queries' type, or in pages of 8 bits beside queries of 16.
+void Attention::check_stored(bool paged) {
+  stored = type_of(k);
+  const bool is_narrow = stored == ScalarType::Float8_e4m3fn;
+  if (is_narrow && !paged) {
+    fail_type(op, names.k,
+              std::string("is ") + name_of(stored) + "; takes " + name_of(type) + ", as " + names.q + " has" +
+                  (sequences ? " (in pages, with block_table, it may be)" : ""));
+  }
+  if (is_narrow && type != ScalarType::Half && type != ScalarType::BFloat16) {
+    fail_type(op, names.q,
+              std::string("is ") + name_of(type) + "; takes float16 or bfloat16 beside pages of " + name_of(stored));
+  }
+  const bool may_be_narrow = paged && (type == ScalarType::Half || type == ScalarType::BFloat16);
+  if (stored != type && !is_narrow) {
+    fail_type(op, names.k,
+              std::string("is ") + name_of(stored) + "; takes " + name_of(type) + ", as " + names.q + " has" +
+                  (may_be_narrow ? ", or float8_e4m3fn" : ""));
+  }
+  if (type_of(v) != stored) {
+    const char* first = is_narrow ? names.k : names.q;
+    fail_type(op, names.v,
+              std::string("is ") + name_of(type_of(v)) + "; takes " + name_of(stored) + ", as " + first + " has");
+  }
+}
+
+void check_descale(const char* op, const char* name, const Tensor& x, const Sizes& sizes, const Device& device) {
+  check_storage(op, name, x, device);
+  if (type_of(x) != ScalarType::Float) {
+    fail_type(op, name, std::string("is ") + name_of(type_of(x)) + "; takes float32");
+  }
+  check_matrix(op, name, x, sizes);
+}
+
+void Attention::check_descales() const {
+  for (auto [name, x] : {std::pair{"k_descale", &sequences->k_descale}, {"v_descale", &sequences->v_descale}}) {
+    if (!*x) continue;
+    if (stored == type) {
+      fail_type(op, name,
+                std::string("is given beside ") + names.k + " of " + name_of(stored) +
+                    "; takes None, but of pages of float8_e4m3fn");
+    }
+    check_descale(op, name, **x, {sequences->count, kv_heads}, device);
+  }
+}
+
 // What their numbers are is asked where they are multiplied: on a GPU nobody waits for them.
 void Attention::check_sequences() {
   Sequences& of = *sequences;
@@ -111,6 +154,7 @@ void Attention::check_sequences() {
     of.count = x->numel() - more;
   }
   if (of.block_table) check_pages();
+  check_descales();
   const int64_t keys = of.block_table ? of.block_table->sizes()[1] * of.page_size : skv;
   of.max_k = of.max_k_argument.value_or(keys);
   for (auto [name, most] : {std::pair{"max_q", of.max_q}, {"max_k", of.max_k}}) {

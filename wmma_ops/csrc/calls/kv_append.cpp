@@ -33,14 +33,22 @@ void KvAppend::check() {
   check_pages();
   check_numbers();
   check_angles();
+  check_descales();
 }
 
 void KvAppend::check_pages() {
+  stored = type_of(key_pages);
+  const bool may_be_narrow = type == ScalarType::Half || type == ScalarType::BFloat16;
+  const bool is_narrow = may_be_narrow && stored == ScalarType::Float8_e4m3fn;
+  if (!is_narrow) stored = type;
   for (auto [name, x, size, from_name, from] :
        {std::tuple{"key_pages", &key_pages, e, "key", &key}, {"value_pages", &value_pages, ev, "value", &value}}) {
     check_storage(op, name, *x, device);
-    if (type_of(*x) != type) {
-      fail_type(op, name, std::string("is ") + name_of(type_of(*x)) + "; takes " + name_of(type) + ", as key has");
+    if (type_of(*x) != stored) {
+      fail_type(op, name,
+                std::string("is ") + name_of(type_of(*x)) + "; takes " + name_of(stored) + ", as " +
+                    (is_narrow ? "key_pages has" : "key has") +
+                    (x == &key_pages && may_be_narrow ? ", or float8_e4m3fn" : ""));
     }
     if (x->dim() != 4 || x->sizes()[2] != heads || x->sizes()[3] != size) {
       fail_value(op, name,
@@ -108,6 +116,18 @@ void KvAppend::check_angles() {
   }
   places = cos->sizes()[0];
   angles = cos->sizes()[1];
+}
+
+void KvAppend::check_descales() const {
+  for (auto [name, x] : {std::pair{"k_descale", &k_descale}, {"v_descale", &v_descale}}) {
+    if (!*x) continue;
+    if (stored == type) {
+      fail_type(
+          op, name,
+          std::string("is given beside pages of ") + name_of(stored) + "; takes None, but of pages of float8_e4m3fn");
+    }
+    check_descale(op, name, **x, {count, heads}, device);
+  }
 }
 
 void kv_append(const KvAppend& p) {

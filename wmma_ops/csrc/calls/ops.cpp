@@ -169,8 +169,9 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
 Attention of_sequences(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& cu_seq_q,
                        const OptTensor& cu_seq_k, const OptTensor& sinks, const OptTensor& alibi_slopes,
                        const OptTensor& seqused_k, const OptTensor& block_table, const OptTensor& dropout_seed,
-                       int64_t max_q, const std::optional<int64_t>& max_k, const std::optional<double>& scale,
-                       bool enable_gqa, int64_t window_left, int64_t window_right, double softcap, double dropout_p,
+                       const OptTensor& k_descale, const OptTensor& v_descale, int64_t max_q,
+                       const std::optional<int64_t>& max_k, const std::optional<double>& scale, bool enable_gqa,
+                       int64_t window_left, int64_t window_right, double softcap, double dropout_p,
                        const ScoreFunctions& functions) {
   Attention p{"varlen_attention", query, key, value};
   p.scale_argument = scale;
@@ -182,7 +183,7 @@ Attention of_sequences(const Tensor& query, const Tensor& key, const Tensor& val
   p.softcap = softcap;
   p.dropout_seed = dropout_seed;
   p.dropout_p = dropout_p;
-  p.sequences = Sequences{cu_seq_q, cu_seq_k, seqused_k, block_table, max_q, max_k};
+  p.sequences = Sequences{cu_seq_q, cu_seq_k, seqused_k, block_table, max_q, max_k, k_descale, v_descale};
   p.names = {"query", "key", "value"};
   p.functions = functions;
   p.check();
@@ -194,15 +195,16 @@ std::tuple<Tensor, Tensor> varlen_attention(const Tensor& query, const Tensor& k
                                             const OptTensor& alibi_slopes, const OptTensor& seqused_k,
                                             const OptTensor& block_table, const OptTensor& dropout_seed,
                                             const OptTensor& mod_a, const OptTensor& mod_b, const OptTensor& mod_c,
-                                            const OptTensor& mod_d, int64_t max_q, const std::optional<int64_t>& max_k,
+                                            const OptTensor& mod_d, const OptTensor& k_descale,
+                                            const OptTensor& v_descale, int64_t max_q, const std::optional<int64_t>& max_k,
                                             const std::optional<double>& scale, bool enable_gqa, int64_t window_left,
                                             int64_t window_right, double softcap, double dropout_p, int64_t score_mod,
                                             int64_t mask_mod) {
   NoGrad guard;
   require("varlen_attention", "query", query, "key", key, "value", value, "cu_seq_q", cu_seq_q);
   return wmma_ops::attention(of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k,
-                                          block_table, dropout_seed, max_q, max_k, scale, enable_gqa, window_left,
-                                          window_right, softcap, dropout_p,
+                                          block_table, dropout_seed, k_descale, v_descale, max_q, max_k, scale,
+                                          enable_gqa, window_left, window_right, softcap, dropout_p,
                                           {score_mod, mask_mod, {mod_a, mod_b, mod_c, mod_d}}));
 }
 
@@ -237,18 +239,20 @@ std::tuple<Tensor, Tensor, Tensor> varlen_attention_gradients(
     double dropout_p, int64_t score_mod, int64_t mask_mod) {
   NoGrad guard;
   Attention p = of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k, {}, dropout_seed,
-                             max_q, max_k, scale, enable_gqa, window_left, window_right, softcap, dropout_p,
+                             {}, {}, max_q, max_k, scale, enable_gqa, window_left, window_right, softcap, dropout_p,
                              {score_mod, mask_mod, {mod_a, mod_b, mod_c, mod_d}});
   return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
 }
 
 void append_to_pages(const Tensor& key, const Tensor& value, const Tensor& key_pages, const Tensor& value_pages,
                      const Tensor& block_table, const Tensor& cu_seq, const Tensor& seqused_k, const OptTensor& cos,
-                     const OptTensor& sin, bool interleaved) {
+                     const OptTensor& sin, const OptTensor& k_descale, const OptTensor& v_descale, bool interleaved) {
   NoGrad guard;
   require("kv_append", "key", key, "value", value, "key_pages", key_pages, "value_pages", value_pages, "block_table",
           block_table, "cu_seq", cu_seq, "seqused_k", seqused_k);
   KvAppend p{key, value, key_pages, value_pages, block_table, cu_seq, seqused_k, cos, sin, interleaved};
+  p.k_descale = k_descale;
+  p.v_descale = v_descale;
   p.check();
   wmma_ops::kv_append(p);
 }
@@ -341,13 +345,15 @@ const Op kOps[] = {
     {"varlen_attention",
      "varlen_attention(Tensor query, Tensor key, Tensor value, Tensor cu_seq_q, Tensor? cu_seq_k=None, "
      "Tensor? sinks=None, Tensor? alibi_slopes=None, Tensor? seqused_k=None, Tensor? block_table=None, "
-     "Tensor? dropout_seed=None, Tensor? mod_a=None, Tensor? mod_b=None, Tensor? mod_c=None, Tensor? mod_d=None, *, "
-     "int max_q, int? max_k=None, float? scale=None, bool enable_gqa=False, int window_left=-1, int window_right=-1, "
-     "float softcap=0, float dropout_p=0, int score_mod=0, int mask_mod=0) -> (Tensor, Tensor)",
+     "Tensor? dropout_seed=None, Tensor? mod_a=None, Tensor? mod_b=None, Tensor? mod_c=None, Tensor? mod_d=None, "
+     "Tensor? k_descale=None, Tensor? v_descale=None, *, int max_q, int? max_k=None, float? scale=None, "
+     "bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0, float dropout_p=0, "
+     "int score_mod=0, int mask_mod=0) -> (Tensor, Tensor)",
      TORCH_BOX(&varlen_attention)},
     {"kv_append",
      "kv_append(Tensor key, Tensor value, Tensor(a!) key_pages, Tensor(b!) value_pages, Tensor block_table, "
-     "Tensor cu_seq, Tensor seqused_k, Tensor? cos=None, Tensor? sin=None, *, bool interleaved=False) -> ()",
+     "Tensor cu_seq, Tensor seqused_k, Tensor? cos=None, Tensor? sin=None, Tensor? k_descale=None, "
+     "Tensor? v_descale=None, *, bool interleaved=False) -> ()",
      TORCH_BOX(&append_to_pages)},
     {"scaled_mm",
      "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, *, "

@@ -84,11 +84,16 @@ struct Sequences {
   OptTensor block_table;  // [count, pages of a sequence]
   int64_t max_q;
   std::optional<int64_t> max_k_argument;  // without it as many as a row of the table has
+  OptTensor k_descale, v_descale;         // what broadcasts to [count, heads]; of pages of numbers of 8 bits
 
   // Filled in by check.
   int64_t max_k = 0, count = 0, tokens_q = 0, tokens_k = 0;
   int64_t page_size = 0, pages = 0;  // 0: there are none
 };
+
+// What numbers of 8 bits are multiplied by that are keys or values: float32 that broadcasts to `sizes`, of sequences
+// and key heads.
+void check_descale(const char* op, const char* name, const Tensor& x, const Sizes& sizes, const Device& device);
 
 // Functions of users' own that bear on scores, by their codes (0: none), and the small tensors that both read.
 struct ScoreFunctions {
@@ -145,6 +150,7 @@ struct Attention {
   double scale = 1;
   double steepness = 0;  // scale / softcap, as far as float32 has such numbers
   ScalarType type{};
+  ScalarType stored{};  // of k and v
   // Of sequences each adds the number of its keys less that of its queries to these.
   int64_t diagonal = 0;                // query i stands at key i + diagonal
   int64_t first_batch = 0;             // the index of the batch's first, to dropout and functions
@@ -158,8 +164,10 @@ struct Attention {
 
  private:
   void check_operands();
+  void check_stored(bool paged);
   void check_sequences();
   void check_pages();
+  void check_descales() const;
   void check_window();
   void check_dropout();
   void check_functions() const;

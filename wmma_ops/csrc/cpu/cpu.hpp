@@ -14,6 +14,9 @@ std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p);  // whose
 
 void kv_append(const KvAppend& p);  // whose numbers it checks
 
+// A sequence's own of a descale: [heads, 1] or [1, 1].
+Tensor descale_of_heads(const Tensor& x, int64_t sequence);
+
 // x = act(x) for float32 and float64.
 void activate_(Tensor& x, int64_t code);
 

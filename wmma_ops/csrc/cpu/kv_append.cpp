@@ -7,7 +7,7 @@ namespace wmma_ops::cpu {
 
 namespace {
 
-// New keys [tokens, heads, E] of places first …, turned; rounded once.
+// New keys [tokens, heads, E] of places first …, turned, in the accumulator's type.
 Tensor turned(const KvAppend& p, const Tensor& keys, int64_t first) {
   const ScalarType type = p.type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
   const int64_t tokens = keys.sizes()[0];
@@ -27,7 +27,16 @@ Tensor turned(const KvAppend& p, const Tensor& keys, int64_t first) {
   Tensor a = side(result, 0), b = side(result, 1);
   aten::copy_(a, aten::add(aten::mul(side(x, 0), cos), aten::mul(side(x, 1), sin), -1));
   aten::copy_(b, aten::add(aten::mul(side(x, 1), cos), aten::mul(side(x, 0), sin)));
-  return aten::to(result, p.type);
+  return result;
+}
+
+// As torch's conversion of what is clamped. The descale is that of a sequence: [1 or heads, 1], or [].
+Tensor narrowed(const Tensor& x, const OptTensor& descale, int64_t sequence, ScalarType stored) {
+  constexpr double kLargest = 448;
+  const Tensor one = aten::to(aten::scalar(1), ScalarType::Float);
+  Tensor wide = aten::div(aten::to(x, ScalarType::Float), descale ? descale_of_heads(*descale, sequence) : one);
+  aten::clamp_(wide, -kLargest, kLargest);
+  return aten::to(wide, stored);
 }
 
 }  // namespace
@@ -39,9 +48,13 @@ void kv_append(const KvAppend& p) {
   for (int64_t i = 0; i < p.count; ++i) {
     if (new_ones(i) == 0) continue;
     const int64_t first = used[i] - new_ones(i);
-    const Tensor plain = aten::narrow(p.key, 0, starts[i], new_ones(i));
-    const Tensor keys = p.cos ? turned(p, plain, first) : plain;
-    const Tensor values = aten::narrow(p.value, 0, starts[i], new_ones(i));
+    Tensor keys = aten::narrow(p.key, 0, starts[i], new_ones(i));
+    if (p.cos) keys = turned(p, keys, first);
+    Tensor values = aten::narrow(p.value, 0, starts[i], new_ones(i));
+    if (p.stored != p.type) {
+      keys = narrowed(keys, p.k_descale, i, p.stored);
+      values = narrowed(values, p.v_descale, i, p.stored);
+    }
     for (int64_t at = first; at < used[i];) {
       const int64_t end = std::min((at / p.page_size + 1) * p.page_size, used[i]);
       for (auto [from, pages] : {std::pair{&keys, &p.key_pages}, {&values, &p.value_pages}}) {

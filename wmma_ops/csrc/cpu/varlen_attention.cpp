@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "cpu/cpu.hpp"
@@ -24,7 +25,18 @@ Tensor from_pages(const Tensor& x, const BlockTable& table, int64_t sequence, in
   return found;
 }
 
+// Numbers of 8 bits, [heads, keys, size], as float32.
+Tensor widened(const Tensor& x, const OptTensor& descale, int64_t sequence) {
+  const Tensor wide = aten::to(x, ScalarType::Float);
+  return descale ? aten::mul(wide, aten::unsqueeze(descale_of_heads(*descale, sequence), -1)) : wide;
+}
+
 }  // namespace
+
+Tensor descale_of_heads(const Tensor& x, int64_t sequence) {
+  const Tensor own = x.dim() < 2 ? x : aten::select(x, 0, x.sizes()[0] == 1 ? 0 : sequence);
+  return aten::unsqueeze(own.dim() == 0 ? aten::unsqueeze(own, 0) : own, -1);
+}
 
 // One sequence after the other. Tokens of none are as rows that see no key.
 std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p) {
@@ -42,10 +54,16 @@ std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p) {
       return table ? from_pages(x, *table, i, keys) : aten::narrow(x, 1, starts_k[i], keys);
     };
     Attention one{p.op, aten::narrow(p.q, 1, starts_q[i], queries), own(p.k), own(p.v)};
+    if (p.stored != p.type) {
+      one.q = aten::to(one.q, ScalarType::Float);
+      one.k = widened(one.k, of.k_descale, i);
+      one.v = widened(one.v, of.v_descale, i);
+    }
     one.scale_argument = p.scale;
     one.enable_gqa = p.enable_gqa;
-    one.sinks = p.sinks;
-    one.alibi_slopes = p.alibi_slopes;
+    for (auto [from, to] : {std::pair{&p.sinks, &one.sinks}, {&p.alibi_slopes, &one.alibi_slopes}}) {
+      if (*from) *to = p.stored != p.type ? aten::to(**from, ScalarType::Float) : **from;
+    }
     one.window_left = p.window_left;
     one.window_right = p.window_right;
     one.softcap = p.softcap;

@@ -1,6 +1,7 @@
 #include "launch/attention.hpp"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace wmma_ops {
@@ -115,6 +116,12 @@ void AttentionProblem::bind_pages(const Sequences& of) {
   into.sequence_stride = table.strides()[0];
   into.column_stride = table.strides()[1];
   into.count = static_cast<int>(of.pages);
+  for (auto [name, x, descale] : {std::tuple{"k_descale", &of.k_descale, &arguments.k_descale},
+                                  {"v_descale", &of.v_descale, &arguments.v_descale}}) {
+    if (!*x) continue;
+    touched.add(name, **x);
+    *descale = descale_of(**x);
+  }
 }
 
 void AttentionProblem::bind(Operand which, const char* name, const Tensor& x, View::Core core) {
@@ -127,6 +134,7 @@ void AttentionProblem::join_batch() {
   batch = Batch(Sizes(sizes.data(), sizes.data() + batch_dims_), v, kOperands, 1);
   arguments.batch = static_cast<int>(p_.sequences ? about(p_.batch) : batch.inner_count());
   place_all();
+  if (p_.stored != p_.type) return;  // all of them
   if (p_.sequences) {
     argument_bytes = p_.sequences->page_size > 0 ? sizeof(wmma::PagesArguments) : sizeof(wmma::SequencesArguments);
     return;
@@ -175,6 +183,7 @@ ProblemKey AttentionProblem::key(bool backward) const {
   asks.place = place_;
   asks.backward = backward;
   asks.dtype = element_code(p_.type);
+  asks.stored = element_code(p_.stored);
   asks.mask = p_.mask ? element_code(type_of(*p_.mask)) : int64_t{wmma::kNoElement};
   asks.sinks = v[kSinks].code;
   asks.slopes = v[kSlopes].code;

@@ -5,7 +5,7 @@
 
 namespace wmma_ops {
 
-class AttentionProblem : public Operands<AttentionProblem, wmma::PagesArguments, wmma::AttentionOperand, 15> {
+class AttentionProblem : public Operands<AttentionProblem, wmma::NarrowPagesArguments, wmma::AttentionOperand, 15> {
  public:
   // Binds q, k, v, the mask and the slopes. `p` must outlive this, as must what else is bound.
   AttentionProblem(const Attention& p, int64_t place);

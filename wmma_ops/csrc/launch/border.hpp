@@ -20,7 +20,7 @@
 #define WMMA_GEMM_GEMM_NUMBERS(X) X(blocks) X(lines_a) X(lines_b0) X(lines_b1) X(lines_d)
 
 #define WMMA_ATTENTION_PROBLEM(X)                                                                                       \
-  X(place) X(backward) X(dtype) X(mask) X(sinks) X(slopes) X(capped) X(causal) X(windowed) X(e) X(ev) X(q_order)        \
+  X(place) X(backward) X(dtype) X(stored) X(mask) X(sinks) X(slopes) X(capped) X(causal) X(windowed) X(e) X(ev) X(q_order)        \
   X(q_vec) X(k_order) X(k_vec) X(v_order) X(v_vec) X(out_vec) X(g_order) X(g_vec) X(wide) X(batch) X(heads) X(group)    \
   X(sq) X(skv) X(seen) X(sequences) X(page_size) X(drops) X(score_mod) X(mask_mod) X(mod_a) X(mod_b) X(mod_c) X(mod_d)  \
   X(block_q) X(block_k)
@@ -29,7 +29,7 @@
   X(passes) X(block_q) X(block_k) X(blocks_at) X(blocks_of_batches) X(blocks_of_heads)
 
 #define WMMA_KV_APPEND_PROBLEM(X)                                                                                       \
-  X(place) X(dtype) X(angle) X(vec) X(e) X(ev) X(heads) X(page_size) X(angles) X(interleaved) X(tokens)
+  X(place) X(dtype) X(stored) X(angle) X(vec) X(e) X(ev) X(heads) X(page_size) X(angles) X(interleaved) X(tokens)
 #define WMMA_KV_APPEND_NUMBERS(X) X(blocks)
 
 // Of each launch of a plan.

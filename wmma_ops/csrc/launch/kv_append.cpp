@@ -57,6 +57,12 @@ void kv_append(const KvAppend& p, const Way& way) {
     *into = {(*x)->const_data_ptr(), 0, 0, (*x)->strides()[0], (*x)->strides()[1]};
     touched.add(name, **x);
   }
+  for (auto [name, x, into] : {std::tuple{"k_descale", &p.k_descale, &arguments.k_descale},
+                               {"v_descale", &p.v_descale, &arguments.v_descale}}) {
+    if (!*x) continue;
+    *into = descale_of(**x);
+    touched.add(name, **x);
+  }
   const auto table = p.block_table.strides();
   arguments.pages = {p.block_table.const_data_ptr(), table[0], table[1], 0, 0, static_cast<int>(p.pages)};
   touched.add("block_table", p.block_table);
@@ -67,6 +73,7 @@ void kv_append(const KvAppend& p, const Way& way) {
 
   asks.place = way.place;
   asks.dtype = element_code(p.type);
+  asks.stored = element_code(p.stored);
   asks.angle = p.cos ? element_code(type_of(*p.cos)) : int64_t{wmma::kNoElement};
   asks.e = p.e;
   asks.ev = p.ev;

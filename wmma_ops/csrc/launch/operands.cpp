@@ -25,6 +25,15 @@ int64_t element_size(int64_t code) {
   return kSizes[code];
 }
 
+wmma::DescaleOperand descale_of(const Tensor& x) {
+  const auto sizes = x.sizes(), strides = x.strides();
+  const auto stride = [&](int64_t from_last) {
+    const int64_t at = x.dim() - from_last;
+    return at >= 0 && sizes[at] != 1 ? strides[at] : 0;
+  };
+  return {x.const_data_ptr(), stride(2), stride(1)};
+}
+
 void View::fill(const Tensor& x, ScalarType type, Core core, int64_t rank, const void* memory) {
   present = true;
   data = static_cast<const char*>(memory);

@@ -15,6 +15,9 @@ constexpr int kMostDims = 64;  // torch's own limit
 int64_t element_code(ScalarType type);  // as the planner knows it
 int64_t element_size(int64_t code);     // bytes
 
+// Of what broadcasts to sequences and heads.
+wmma::DescaleOperand descale_of(const Tensor& x);
+
 // One operand: where it starts and how far apart its elements are. Strides of dimensions of one element are 0.
 struct View {
   bool present = false;

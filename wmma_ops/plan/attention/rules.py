@@ -41,7 +41,8 @@ def rules_type(problem: AttentionProblem) -> str:
     if problem.block_q:
         rules = f"wmma::BlockRules<{rules}, {problem.block_q}, {problem.block_k}>"
     if problem.page_size:
-        return f"wmma::PageRules<{rules}, {problem.page_size}>"
+        narrow = f", {CPP[problem.stored]}" if problem.is_narrow else ""
+        return f"wmma::PageRules<{rules}, {problem.page_size}{narrow}>"
     return f"wmma::SequenceRules<{rules}>" if problem.sequences else rules
 
 

@@ -126,6 +126,7 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
     whole_chunks = (
         target.vendor == "nvidia"
         and size == 2
+        and not problem.is_narrow  # asynchronous copies convert nothing
         and problem.k_order == problem.v_order == "e"
         and problem.k_vec == problem.v_vec == 8
     )
@@ -167,6 +168,8 @@ def _takes_turns(problem: AttentionProblem, target: arch.Target, rows: int) -> b
     whole chunks, and the block's 256 rows are more than another's."""
     whole_chunks = problem.dtype.itemsize == 2 and problem.k_vec == problem.v_vec == 8 and not problem.wide
     if problem.slopes is not None or problem.modified or problem.drops or problem.block_q:  # registers would spill
+        return False
+    if problem.is_narrow:
         return False
     return target.family == "cdna" and target.name != "gfx908" and whole_chunks and rows > 128
 
@@ -343,4 +346,8 @@ def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Tar
     reason = f"{reason}; {blocks * splits} blocks on {model.CARDS[target.name].units} units"
     if config.lanes:
         reason += f"; {target.name} has no {type_name(config.element)} matrix instruction"
+    if problem.is_narrow:
+        reason += f"; {type_name(problem.stored)} becomes {type_name(config.element)} on its way to shared memory"
+        if target.name == "sm_90a":
+            reason += ", which the copy engine of warpgroups cannot do"
     return Plan(config, reason, tuple(launches), workspace, AttentionNumbers(splits, keys_of_split, tiles, slices))

@@ -76,7 +76,7 @@ def takes(problem: AttentionProblem, target: arch.Target) -> bool:
         return False
     whole = (problem.q_vec, problem.k_vec, problem.v_vec) == (8, 8, 8)
     fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31
-    plain = problem.dtype.itemsize == 2 and not problem.drops
+    plain = problem.dtype.itemsize == 2 and not problem.drops and not problem.is_narrow
     return target.name == "sm_90a" and plain and along and whole and fits
 
 
