@@ -123,6 +123,8 @@ class VarlenAttentionCase(Case):
     keys: tuple[int, ...]
     used: tuple[int, ...] | None = None  # of the keys; the others are NaN
     page_size: int | None = None  # keys lie in pages, in any order, which the numbers beyond the last one are not of
+    stored: str | None = None  # the pages' type, if it is not dtype
+    descale: str | None = None  # one, heads, each (by sequence and head)
     beyond: int = 0  # tokens of no sequence, likewise
     heads: int = 2
     kv_heads: int | None = None
@@ -637,6 +639,23 @@ def _packed():
             )
 
 
+def _narrow_pages():
+    """Packed sequences whose keys lie in pages as numbers of 8 bits."""
+    narrow = {"heads": 4, "stored": "float8_e4m3fn"}
+    # A token of each, some of each, and prompts.
+    one, few, many = ((1, 1, 0), (40, 0, 3)), ((4, 1, 4), (90, 33, 4)), ((20, 33), (20, 150))
+    for (queries, keys), options in (
+        (one, {"page_size": 16, "kv_heads": 2, "e": 64, "dtype": "bfloat16", "descale": "heads"}),
+        (few, {"page_size": 64, "kv_heads": 1, "e": 128, "dtype": "float16", "window": (-1, 0), "descale": "one"}),
+        (many, {"page_size": 48, "e": 40, "ev": 24, "dtype": "bfloat16", "window": (17, 3), "descale": "each"}),
+        (many, {"page_size": 16, "kv_heads": 2, "e": 17, "dtype": "float16", "layout": "strided", "descale": "heads"}),
+        (few, {"page_size": 16, "e": 32, "dtype": "bfloat16", "layout": "column", "softcap": 2.0, "descale": "heads"}),
+        (few, {"page_size": 32, "e": 64, "dtype": "float16", "layout": "halves", "sinks": "own", "slopes": "own"}),
+        (many, {"page_size": 16, "kv_heads": 2, "e": 300, "dtype": "float16", "scale": -0.1, "descale": "each"}),
+    ):
+        yield VarlenAttentionCase(queries=queries, keys=keys, **narrow | options)
+
+
 def _random(count: int, seed: int):
     """Ragged everything, by a seeded generator."""
     rng = random.Random(seed)
@@ -749,6 +768,7 @@ _GROUPS = {
     "attention": _attention,
     "rules": _rules,
     "packed": _packed,
+    "narrow pages": _narrow_pages,
     "crossed": lambda: (*_crossed(), *_crossed_attention()),
     "random": lambda: _random(100, seed=2026),
 }

@@ -303,12 +303,14 @@ def _varlen_operands(case: VarlenAttentionCase, generator) -> dict:
     def ends(lengths) -> Tensor:
         return torch.tensor([0, *lengths]).cumsum(0).to(getattr(torch, case.number))
 
+    stored = dtype if case.stored is None else getattr(torch, case.stored)
+
     def pages(heads, size):
-        x = _filled((count, case.page_size, heads, size), dtype)
+        x = _filled((count, case.page_size, heads, size), stored)
         for i, keys in enumerate(used):
             for first in range(0, keys, case.page_size):
                 there = min(case.page_size, keys - first)
-                x[table[i, first // case.page_size], :there] = _values(generator, (there, heads, size), dtype)
+                x[table[i, first // case.page_size], :there] = _values(generator, (there, heads, size), stored)
         return _place_attention(x, case.layout)
 
     def tokens(lengths, used, heads, size):
@@ -338,6 +340,9 @@ def _varlen_operands(case: VarlenAttentionCase, generator) -> dict:
     if case.score_mod is not None:
         t["mod_a"] = _values(generator, (len(case.queries), max(case.keys, default=0)), accumulator(dtype))
         t["mod_b"] = _values(generator, (case.heads,), dtype).abs() / 16
+    if case.descale is not None:
+        shape = {"one": (1,), "heads": (kv_heads,), "each": (len(case.queries), kv_heads)}[case.descale]
+        t |= {name: torch.rand(shape, generator=generator) * 2 + 0.1 for name in ("k_descale", "v_descale")}
     return t
 
 
@@ -468,6 +473,9 @@ def _varlen_expected(case: VarlenAttentionCase, t: dict) -> tuple[reference.Valu
 
         own = {"q": t["query"][rows], "k": seen(t["key"]), "v": seen(t["value"])}
         own = {name: x.transpose(0, 1) for name, x in own.items()}
+        for name in ("k", "v") if case.descale is not None else ():
+            descale = t[f"{name}_descale"].double().expand(len(case.queries), own[name].shape[0])[i]
+            own[name] = own[name].double() * descale[:, None, None]
         own |= {name: t.get(name) for name in ("sinks", "alibi_slopes", "dropout_seed")}
         if case.score_mod is not None or case.mask_mod is not None:
             shape = (case.heads, queries, keys)

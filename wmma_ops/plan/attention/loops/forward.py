@@ -22,6 +22,7 @@ _OTHERS = 56  # registers beside sums, queries and what is on its way
 # The most that the estimate may be where nothing is to be spilled: what the compiler takes beside it differs.
 _MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 180, "gfx1250": 184, "sm80": 256, "sm89": 256, "sm90": 256}
 _OF_PAGES = 24  # where a tile is of several pages: their numbers, and where each starts
+_OF_WIDENING = {"gfx950": 24}  # what keys and values become on their way
 _MOST_IN_TURNS = 232  # operands are read no further ahead
 _CLUSTERS = (2, 4, 8)
 _PACKED_ROWS = 64  # up to so many queries, those of all heads that share a key head make one tile
@@ -241,7 +242,8 @@ def ranked(problem: AttentionProblem, target: arch.Target) -> list[AttentionConf
     def over(config: AttentionConfig) -> int:
         most = _MOST_IN_TURNS if config.in_turns else _MOST_REGISTERS[target.family]
         pages = _OF_PAGES if problem.page_size % config.keys else 0
-        return max(registers(config, target) + pages - most, 0)
+        wide = _OF_WIDENING.get(target.name, 0) if problem.is_narrow else 0
+        return max(registers(config, target) + pages + wide - most, 0)
 
     return sorted(candidates(problem, target), key=over)
 
