@@ -234,9 +234,12 @@ def packed(shape: Packed) -> Calls:
     return Calls(calls, missing, shape.flops, error=check(call(), torch.cat(want)))
 
 
-def paged(shape: Shape) -> Calls:
-    """Keys and values in pages in no order, beside the same ones in one piece."""
+def paged(shape: Shape, narrow: bool = False) -> Calls:
+    """Keys and values in pages in no order, beside the same ones in one piece; or (narrow) of float8_e4m3fn, beside the same
+    ones in pages of the queries' type."""
     q, k, v = operands(shape)
+    if narrow:
+        k, v = (x.to(torch.float8_e4m3fn).to(x.dtype) for x in (k, v))
     count = shape.batch * shape.skv // PAGE
     table = torch.randperm(count, device=running.DEVICE).view(shape.batch, -1)
 
@@ -246,22 +249,27 @@ def paged(shape: Shape) -> Calls:
 
     ends = torch.arange(shape.batch + 1, device=running.DEVICE, dtype=torch.int32) * shape.sq
     used = torch.full((shape.batch,), shape.skv, device=running.DEVICE, dtype=torch.int32)
-    given = q.transpose(1, 2).flatten(0, 1), pages(k), pages(v), ends, None, shape.sq, None
+    query, both = q.transpose(1, 2).flatten(0, 1), (pages(k), pages(v))
     options = {"window_size": (-1, 0), "enable_gqa": True, "seqused_k": used, "block_table": table.int()}
 
-    def call() -> torch.Tensor:
-        return wmma_ops.varlen_attention(*given, **options)[0]
+    def call(*both: torch.Tensor) -> torch.Tensor:
+        return wmma_ops.varlen_attention(query, *both, ends, None, shape.sq, None, **options)[0]
 
     def dense() -> torch.Tensor:
         return wmma_ops.attention(q, k, v, is_causal="bottom_right", enable_gqa=True)[0]
 
     want = dense().transpose(1, 2).flatten(0, 1)
-    return Calls({OURS: call, "in one piece": dense}, flops=None, error=check(call(), want))
+    ours, peers = partial(call, *both), {"in one piece": dense}
+    if narrow:
+        ours, peers = partial(call, *(x.to(torch.float8_e4m3fn) for x in both)), {"16 bits": ours}
+    return Calls({OURS: ours, **peers}, flops=None, error=check(ours(), want))
 
 
 def cases() -> Iterator[Case]:
     for shape in DECODE:
         yield Case("attention, pages", str(shape), partial(paged, shape), ("in one piece",), running.DEVICE)
+    for shape in DECODE:
+        yield Case("attention, pages of fp8", str(shape), partial(paged, shape, True), ("16 bits",), running.DEVICE)
     for shape in PACKED:
         yield Case("attention, packed", str(shape), partial(packed, shape), ("varlen_attn",), running.DEVICE)
     for shape in RULED:

@@ -1,4 +1,4 @@
-"""Keys and values in pages as numbers of 8 bits: attention and appending on the CPU, whose values the value suite has as well
+"""Keys and values in pages as numbers of 8 bits: attention and appending on the CPU, whose values the value suite has too
 ("narrow pages"), and on emulated targets; what is refused, transforms, plans, and kernels that are wrong on purpose."""
 
 from dataclasses import dataclass, replace

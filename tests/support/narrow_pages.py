@@ -1,4 +1,4 @@
-"""Keys and values in pages as numbers of 8 bits, beside torch's own conversions: shared by tests/contract/ and tests/gpu/."""
+"""Keys and values in pages as numbers of 8 bits, beside torch's conversions: shared by tests/contract/ and tests/gpu/."""
 
 import contextlib
 
