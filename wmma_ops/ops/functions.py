@@ -487,7 +487,7 @@ def varlen_attention(
     if block_mask is not None:
         text = "but blocks would start anew with each sequence; takes None (a mask_mod counts from a sequence's start)"
         raise ValueError(f"wmma.varlen_attention: block_mask is a {type(block_mask).__name__}, {text}")
-    tensors |= _mods("varlen_attention", mod_operands)
+    tensors |= dict.fromkeys(score_functions.ARGUMENTS) | _mods("varlen_attention", mod_operands)
     tensors |= {"k_descale": k_descale, "v_descale": v_descale}
     scalars = _rules("varlen_attention", "window_size", window_size, softcap, dropout_p)
     scalars |= score_functions.codes("varlen_attention", score_mod, mask_mod)
