@@ -20,6 +20,8 @@ from wmma_ops.testing import VarlenAttentionCase, run
 F8, F16, BF16 = torch.float8_e4m3fn, torch.float16, torch.bfloat16
 TARGETS = arch.EMULATED
 
+FUNCTIONS = {"score_mod": "suite_bias", "mask_mod": "suite_mask"}
+
 # A token of each sequence, some of each, more; pages of a tile, smaller and larger ones; any strides.
 DECODING = VarlenAttentionCase(
     queries=(1, 1),
@@ -35,7 +37,9 @@ DECODING = VarlenAttentionCase(
 CASES = (
     DECODING,
     replace(DECODING, queries=(4, 2), keys=(70, 33), kv_heads=1, page_size=64, e=32, dtype="float16", window=(-1, 0)),
-    replace(DECODING, queries=(9, 12), keys=(9, 50), page_size=48, e=24, ev=17, window=(17, 3), descale="each"),
+    replace(
+        DECODING, queries=(9, 12), keys=(9, 50), page_size=48, e=24, ev=17, window=(17, 3), descale="each", **FUNCTIONS
+    ),
     replace(DECODING, queries=(9, 5), keys=(40, 7), kv_heads=None, e=17, dtype="float16", layout="strided"),
     replace(DECODING, queries=(4, 1), keys=(33, 12), layout="column", e=32, softcap=2.0),
     replace(

@@ -295,8 +295,10 @@ void AttentionProblem::launch_modified(const Way& way, const Plan& plan) const {
     launch_modified_beside<wmma::RuledAttentionArguments>(way, plan);
   } else if (p_.sequences->page_size == 0) {
     launch_modified_beside<wmma::SequencesArguments>(way, plan);
-  } else {
+  } else if (p_.stored == p_.type) {
     launch_modified_beside<wmma::PagesArguments>(way, plan);
+  } else {
+    launch_modified_beside<wmma::NarrowPagesArguments>(way, plan);
   }
 }
 
