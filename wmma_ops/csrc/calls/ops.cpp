@@ -190,16 +190,13 @@ Attention of_sequences(const Tensor& query, const Tensor& key, const Tensor& val
   return p;
 }
 
-std::tuple<Tensor, Tensor> varlen_attention(const Tensor& query, const Tensor& key, const Tensor& value,
-                                            const Tensor& cu_seq_q, const OptTensor& cu_seq_k, const OptTensor& sinks,
-                                            const OptTensor& alibi_slopes, const OptTensor& seqused_k,
-                                            const OptTensor& block_table, const OptTensor& dropout_seed,
-                                            const OptTensor& mod_a, const OptTensor& mod_b, const OptTensor& mod_c,
-                                            const OptTensor& mod_d, const OptTensor& k_descale,
-                                            const OptTensor& v_descale, int64_t max_q, const std::optional<int64_t>& max_k,
-                                            const std::optional<double>& scale, bool enable_gqa, int64_t window_left,
-                                            int64_t window_right, double softcap, double dropout_p, int64_t score_mod,
-                                            int64_t mask_mod) {
+std::tuple<Tensor, Tensor> varlen_attention(
+    const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& cu_seq_q, const OptTensor& cu_seq_k,
+    const OptTensor& sinks, const OptTensor& alibi_slopes, const OptTensor& seqused_k, const OptTensor& block_table,
+    const OptTensor& dropout_seed, const OptTensor& mod_a, const OptTensor& mod_b, const OptTensor& mod_c,
+    const OptTensor& mod_d, const OptTensor& k_descale, const OptTensor& v_descale, int64_t max_q,
+    const std::optional<int64_t>& max_k, const std::optional<double>& scale, bool enable_gqa, int64_t window_left,
+    int64_t window_right, double softcap, double dropout_p, int64_t score_mod, int64_t mask_mod) {
   NoGrad guard;
   require("varlen_attention", "query", query, "key", key, "value", value, "cu_seq_q", cu_seq_q);
   return wmma_ops::attention(of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k,
