@@ -157,6 +157,10 @@ def test_new_keys_into_pages(two, four, inference):
     four.run(sharded_pages.check, (2, 2), 4, inference)
 
 
+def test_narrow_pages_by_heads(two):
+    two.run(sharded_pages.check_narrow, (2,))
+
+
 def test_pages_are_written_where_they_lie(two, four):
     said = two.run(sharded_pages.refused)[0]
     whole, by_heads = (

@@ -4,7 +4,7 @@ import itertools
 
 import torch
 from sharded import Mismatch, mesh_of, place
-from torch.distributed.tensor import Partial, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.debug import CommDebugMode
 
 import wmma_ops
@@ -54,6 +54,45 @@ def check(mesh_shape, heads, inference) -> None:
         for name, x in spread.items():
             if x.placements != lay[name] or not torch.equal(x.full_tensor(), want[name]):
                 raise Mismatch(f"{by_heads}: {name} is {x}, not {want[name]}")
+
+
+def check_narrow(mesh_shape) -> None:
+    """Pages of numbers of 8 bits, appended to and attended to by heads: descales go with them."""
+    mesh = mesh_of(mesh_shape)
+    whole = _operands(2, False)
+    whole |= {name: whole[name].bfloat16() for name in ("key", "value")}
+    whole |= {name: whole[name].to(torch.float8_e4m3fn) for name in ("key_pages", "value_pages")}
+    whole |= {name: torch.cat([x, x, x, x], 1) for name, x in whole.items() if name.endswith("_pages")}  # of 16 keys
+    descales = {"k_descale": torch.tensor([0.3, 2.0]), "v_descale": torch.tensor([[0.5, 0.2], [1.0, 3.0]])}
+    heads = HEADS | {"query": 1, "k_descale": 0, "v_descale": 1}
+    whole |= descales | {"query": torch.cat([whole["key"]] * 2, 1)}
+
+    def call(t: dict) -> torch.Tensor:
+        query = t.pop("query")
+        wmma_ops.kv_append(**t)
+        options = {name: t[name] for name in ("seqused_k", "block_table", *descales)}
+        pages, ends = (t["key_pages"], t["value_pages"]), t["cu_seq"]
+        return wmma_ops.varlen_attention(query, *pages, ends, None, 3, None, enable_gqa=True, **options)[0]
+
+    lie = {name: [Shard(heads[name]) if name in heads else Replicate()] for name in whole}
+    spread = {name: DTensor.from_local(_own(x, lie[name][0], mesh), mesh, lie[name]) for name, x in whole.items()}
+    pages = spread["key_pages"]
+    with CommDebugMode() as communication:
+        out = call(spread)
+    want = call(whole)
+    if communication.get_total_counts() or out.placements != (Shard(1),):
+        raise Mismatch(f"communicated, or {out.placements}")
+    if not torch.equal(out.full_tensor(), want):
+        raise Mismatch(f"out is {out.full_tensor()}, not {want}")
+    if not torch.equal(pages.to_local().float(), _own(whole["key_pages"], Shard(2), mesh).float()):
+        raise Mismatch("other keys were appended")
+
+
+def _own(x: torch.Tensor, placement, mesh) -> torch.Tensor:
+    """This device's part; what spreads tensors takes none of 8 bits."""
+    if not placement.is_shard():
+        return x.clone()
+    return x.chunk(mesh.size(), placement.dim)[mesh.get_rank()].clone()
 
 
 def refused() -> dict[str, str]:

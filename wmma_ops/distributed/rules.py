@@ -330,6 +330,5 @@ def _kv_append(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]
         "k_descale": ("sequences", "heads"),
         "v_descale": ("sequences", "heads"),
     }
-    inputs = {argument: _along(t.get(argument), of) for argument, of in names.items()}
-    inputs |= {argument: _whole(t[argument]) for argument in t if argument not in inputs}
+    inputs = {x: _along(t[x], names[x]) if x in names else _whole(t[x]) for x in t}
     return _offers(inputs, [], ("heads",))
