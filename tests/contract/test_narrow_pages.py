@@ -376,7 +376,7 @@ WRONG = (
         ask="append",
     ),
     Wrong("not_clamped", APPEND, "x > kLargest ? kLargest : x < -kLargest ? -kLargest : x", "x", ask="append"),
-    Wrong("multiplied_by_the_descale", APPEND, ") / descale)", ") * descale)", ask="append"),
+    Wrong("multiplied_by_the_descale", APPEND, "values[i] / descale", "values[i] * descale", ask="append"),
     Wrong("values_by_the_keys_descale", APPEND, "is_key ? p.k_descale : p.v_descale", "p.k_descale", ask="append"),
 )
 

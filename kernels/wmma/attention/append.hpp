@@ -16,6 +16,7 @@ class KvAppend {
   using Angle = typename Config::Angle;
   using Number = typename ComputeType<T>::Type;
   static constexpr bool kNarrow = !kSame<Stored, T>;
+  using Kept = Choose<kNarrow, Number, T>;  // until it is stored
   static constexpr int kVec = Config::kVec;
   static constexpr int kKeyChunks = Config::kKeySize / kVec;
   static constexpr int kChunks = kKeyChunks + Config::kValueSize / kVec;  // of a token's head
@@ -64,25 +65,27 @@ class KvAppend {
     const AttentionOperand& to = is_key ? p.key_pages : p.value_pages;
     const int column = (is_key ? chunk : chunk - kKeyChunks) * kVec;
     const T* const x = static_cast<const T*>(from.data) + token * from.row_stride + head * from.head_stride;
-    alignas(16) T values[kVec];
-    arch::copy<kVec>(values, x + column * from.column_stride);
-    const Number descale = kNarrow ? descale_at(is_key ? p.k_descale : p.v_descale, sequence, head) : Number(1);
-    alignas(16) Stored stored[kVec];
+    alignas(16) Kept values[kVec];
+    if constexpr (kNarrow) {
+      alignas(16) T came[kVec];
+      arch::copy<kVec>(came, x + column * from.column_stride);
 #pragma unroll
-    for (int i = 0; i < kVec; ++i) {
-      Number turned = Number(0);
-      bool is_turned = false;
-      if constexpr (Config::kAngles > 0) {
-        is_turned = is_key && column + i < 2 * Config::kAngles;
-        if (is_turned) turned = turn(p, values[i], x, column + i, place);
-      }
-      if constexpr (kNarrow) {
-        stored[i] = saturated((is_turned ? turned : convert<Number>(values[i])) / descale);
-      } else {
-        stored[i] = is_turned ? convert<T>(turned) : values[i];
-      }
+      for (int i = 0; i < kVec; ++i) values[i] = convert<Number>(came[i]);
+    } else {
+      arch::copy<kVec>(values, x + column * from.column_stride);
     }
-    arch::copy<kVec>(row_of(to) + column * to.column_stride, stored);
+    if constexpr (Config::kAngles > 0) {
+      if (is_key) turn(p, values, x, column, place);
+    }
+    if constexpr (kNarrow) {
+      const Number descale = descale_at(is_key ? p.k_descale : p.v_descale, sequence, head);
+      alignas(16) Stored stored[kVec];
+#pragma unroll
+      for (int i = 0; i < kVec; ++i) stored[i] = saturated(values[i] / descale);
+      arch::copy<kVec>(row_of(to) + column * to.column_stride, stored);
+    } else {
+      arch::copy<kVec>(row_of(to) + column * to.column_stride, values);
+    }
   }
 
   // A NaN stays one.
@@ -93,13 +96,19 @@ class KvAppend {
   }
 
   // Elements c and c + kAngles, or neighbours, are the two sides of a plane: (a·cos − b·sin, b·cos + a·sin).
-  static WMMA_DEVICE Number turn(const AppendArguments& p, T own, const T* x, int c, int64_t place) {
-    const bool is_first = Config::kInterleaved ? c % 2 == 0 : c < Config::kAngles;
-    const int angle = Config::kInterleaved ? c / 2 : is_first ? c : c - Config::kAngles;
-    const int away = Config::kInterleaved ? 1 : Config::kAngles;
-    const Number other = convert<Number>(x[(is_first ? c + away : c - away) * p.key.column_stride]);
-    const Number sin = angle_at(p.sin, place, angle);
-    return arch::fma(convert<Number>(own), angle_at(p.cos, place, angle), is_first ? -other * sin : other * sin);
+  static WMMA_DEVICE void turn(const AppendArguments& p, Kept* values, const T* x, int column, int64_t place) {
+#pragma unroll
+    for (int i = 0; i < kVec; ++i) {
+      const int c = column + i;
+      if (c >= 2 * Config::kAngles) return;
+      const bool is_first = Config::kInterleaved ? c % 2 == 0 : c < Config::kAngles;
+      const int angle = Config::kInterleaved ? c / 2 : is_first ? c : c - Config::kAngles;
+      const int away = Config::kInterleaved ? 1 : Config::kAngles;
+      const Number other = convert<Number>(x[(is_first ? c + away : c - away) * p.key.column_stride]);
+      const Number sin = angle_at(p.sin, place, angle);
+      values[i] = convert<Kept>(
+          arch::fma(convert<Number>(values[i]), angle_at(p.cos, place, angle), is_first ? -other * sin : other * sin));
+    }
   }
   static WMMA_DEVICE Number angle_at(const AttentionOperand& x, int64_t row, int angle) {
     return convert<Number>(static_cast<const Angle*>(x.data)[row * x.row_stride + angle * x.column_stride]);
