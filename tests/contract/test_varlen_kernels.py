@@ -36,6 +36,7 @@ CASES = (
         queries=(1, 3, 1),
         keys=(90, 300, 5),
         used=(70, 0, 5),
+        beyond=7,
         heads=4,
         kv_heads=1,
         e=64,
@@ -143,7 +144,8 @@ def test_which_loops_take_sequences(target):
     (found,) = launching.problems(call, arch.target(target))
     plan = planner.plan(found, arch.target(target))
     assert getattr(plan.config, "in_turns", False) == target.startswith("gfx")
-    assert [launch.kernel for launch in plan.launches].count("attention_rest") == 1
+    writes_rest = [launch.kernel in ("attention_rest", "attention_combine") for launch in plan.launches]
+    assert writes_rest.count(True) == 1
     assert (warpgroup.WarpgroupConfig is type(plan.config)) == (target == "sm_90a")
 
 
@@ -186,7 +188,17 @@ WRONG = (
     Wrong("windows_of_the_longest", SEQUENCES, "p.rules.from += apart;", "p.rules.from += all.skv - all.sq;"),
     Wrong("slopes_of_the_longest", SEQUENCES, "p.rules.diagonal += apart;", "p.rules.diagonal += 1;", CASES[3]),
     Wrong("all_keys_used", SEQUENCES, "if (p.used_k.data != nullptr &&", "if (false &&", CASES[2]),
-    Wrong("tokens_behind_the_last_left", SEQUENCES, "if (index > of.count) return;", "if (index >= of.count) return;"),
+    Wrong(
+        "tokens_behind_the_last_left", SEQUENCES, "if (index_ > of.count) return;", "if (index_ >= of.count) return;"
+    ),
+    Wrong(
+        "left_by_who_combines",
+        "combine.hpp",
+        "if (blockIdx.x >= blocks)",
+        "if (gridDim.x < blocks)",
+        CASES[2],
+        "gfx1201",
+    ),
     Wrong("wide_numbers_as_narrow", SEQUENCES, "return x.is_wide ?", "return x.stride > 1 ?"),
 )
 
