@@ -24,6 +24,7 @@ SIZES = (64, 128)
 HEADS, TOKENS = 32, 2048
 PAGE = 64
 WINDOW = 1024
+ROWS = 256  # of a block; what its rows see within a window is WINDOW + ROWS keys long
 SEQUENCES, KEYS, KV_HEADS, GROUP = 32, 4096, 8, 8  # of decoding
 _INSTRUCTIONS = 16_000_000
 
@@ -37,8 +38,8 @@ def _made(*shape: int) -> Tensor:
     return torch.zeros(shape, dtype=torch.bfloat16)
 
 
-def dense(size: int, causal: bool = True, window: int = -1) -> Callable[[], object]:
-    x = _made(1, HEADS, TOKENS, size)
+def dense(size: int, causal: bool = True, window: int = -1, tokens: int = TOKENS) -> Callable[[], object]:
+    x = _made(1, HEADS, tokens, size)
     return lambda: wmma_ops.attention(x, x, x, window=(window, 0 if causal else -1))
 
 
@@ -81,6 +82,7 @@ def decode_paged(size: int) -> Callable[[], object]:
 LOOPS: dict[str, Callable[[int], Callable[[], object]]] = {
     "every key": lambda size: dense(size, causal=False),
     "causal": dense,
+    "causal, as many keys": lambda size: dense(size, tokens=WINDOW + ROWS),
     "causal, window": lambda size: dense(size, window=WINDOW),
     "causal, packed": lambda size: packed(size, TOKENS, TOKENS),
     "causal, packed, unequal": lambda size: packed(size, TOKENS, 20, 39, 137),

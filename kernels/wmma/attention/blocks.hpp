@@ -90,4 +90,27 @@ WMMA_DEVICE const int8_t* block_line(const AttentionOperand& x, uint32_t batch, 
   return static_cast<const int8_t*>(x.data) + batch * x.batch_stride + head * x.head_stride + offset;
 }
 
+// The tiles of kKeys keys that rows of one block of queries, kRows from first_row on, look at: which one there is before
+// another.
+template <class Rules, int kRows, int kKeys, bool kThere = Rules::kBlocks>
+class TilesOfBlocks {
+ public:
+  template <class Arguments, class Place>
+  WMMA_DEVICE TilesOfBlocks(const Arguments&, const Place&, uint32_t, uint32_t) {}
+  WMMA_DEVICE int last(int key, int) const { return key; }
+};
+template <class Rules, int kRows, int kKeys>
+class TilesOfBlocks<Rules, kRows, kKeys, true> : public BlockLine<Rules::kBlockKeys> {
+  using Line = BlockLine<Rules::kBlockKeys>;
+  static_assert(Rules::kBlockQueries % kRows == 0, "a tile's rows are in one block");
+
+ public:
+  template <class Arguments, class Place>
+  WMMA_DEVICE TilesOfBlocks(const Arguments& p, const Place& place, uint32_t first_row, uint32_t lane)
+      : Line(block_line(p.rules.blocks, place.batch, place.head,
+                        first_row / Rules::kBlockQueries * p.rules.blocks.row_stride),
+             p.rules.blocks.column_stride, p.skv, lane) {}
+  WMMA_DEVICE int last(int key, int from) { return Line::template last<kKeys>(key, from); }
+};
+
 }  // namespace wmma

@@ -63,28 +63,7 @@ struct AttentionKernel {
   using Mask = RowMask<Config, Link, Number>;
   using Scale = ScoreScale<Number, SoftmaxOf<Config, Number>>;
 
-  // Which tiles of keys there are before another.
-  template <bool kBlocks, class Unused>
-  struct WalkOf {
-    WMMA_DEVICE WalkOf(const Arguments&, const Place&, uint32_t, uint32_t) {}
-    WMMA_DEVICE int last(int key, int) const { return key; }
-  };
-  template <class Unused>
-  struct WalkOf<true, Unused> : BlockLine<Rules::kBlockKeys> {
-    static_assert(Rules::kBlockQueries % kBlockRows == 0, "a tile's rows are in one block");
-    WMMA_DEVICE WalkOf(const Arguments& p, const Place& place, uint32_t first_row, uint32_t lane)
-        : BlockLine<Rules::kBlockKeys>(line_of(p.rules.blocks, place, first_row), p.rules.blocks.column_stride, p.skv,
-                                       lane) {}
-    WMMA_DEVICE int last(int key, int from) {
-      return BlockLine<Rules::kBlockKeys>::template last<Config::kKeys>(key, from);
-    }
-
-   private:
-    static WMMA_DEVICE const int8_t* line_of(const AttentionOperand& x, const Place& place, uint32_t first_row) {
-      return block_line(x, place.batch, place.head, first_row / Rules::kBlockQueries * x.row_stride);
-    }
-  };
-  using Walk = WalkOf<Rules::kBlocks, void>;
+  using Walk = TilesOfBlocks<Rules, kBlockRows, Config::kKeys>;
 
   struct Wave : RunningSoftmax<Config, Link> {
     Chunk queries[kKeepsQueries ? Config::kTilesM : 1][kKeepsQueries ? kSteps : 1][Link::kRowChunks];
@@ -125,11 +104,7 @@ struct AttentionKernel {
       begin += static_cast<int>(split) * share;
       end = end - begin < share ? end : begin + share;
     }
-    int seen = end;
-    if constexpr (Config::kCausal) {
-      end = Sight::keys_end(p, last_query(), begin, end);
-      seen = Sight::keys_end(p, place.query(first_row), begin, end);
-    }
+    if constexpr (Config::kCausal) end = Sight::keys_end(p, last_query(), begin, end);
     Walk walk(p, place, first_row, lane);
     if constexpr (Rules::kBlocks) {
       if (end > begin) {
@@ -155,12 +130,17 @@ struct AttentionKernel {
       Mask mask(p, place, lane, first_row + wave_row, end);
       const Block block{p, place, shared, first_row, thread, lane, wave_row, scale};
       // Tiles whose every key counts for every row, and the others. The last is one of the others, and comes first.
-      const int whole = begin + (seen - begin) / Config::kKeys * Config::kKeys;
-      int whole_begin = begin;
-      if constexpr (Rules::kWindowed) {
-        const int from = Sight::first_key(p, last_query(), begin, end) - begin;
-        whole_begin += (from + Config::kKeys - 1) / Config::kKeys * Config::kKeys;
-      }
+      int seen_begin = begin;
+      int seen_end = end;
+#ifdef WMMA_AMD
+      seen_begin = clamped(mask.seen_begin(), begin, end);  // a wave's: waves may be at different steps of one tile
+      seen_end = clamped(mask.seen_end(), begin, end);
+#else
+      if constexpr (Rules::kWindowed) seen_begin = Sight::first_key(p, last_query(), begin, end);
+      if constexpr (Config::kCausal) seen_end = Sight::keys_end(p, place.query(first_row), begin, end);
+#endif
+      const int whole = begin + (seen_end - begin) / Config::kKeys * Config::kKeys;
+      const int whole_begin = begin + (seen_begin - begin + Config::kKeys - 1) / Config::kKeys * Config::kKeys;
       const Span span{begin, last, last_keys, whole_begin, whole, p.ev - first_column};
       if constexpr (Config::kInTurns) {
         if (uniform(thread / TilesInTurns::kGroupThreads) == 0) {

@@ -91,11 +91,27 @@ class RowMask : public RowBlocks<Config::Rules::kBlocks>,
   static constexpr bool kThere = !kIsNone<typename Config::Mask>;
   static constexpr bool kModified = Rules::kChanges || Rules::kHides;
   static constexpr bool kTogether = OfRules::kTogether && !kThere && !kModified;
+  static constexpr int kWaveRows = Config::kTilesM * Link::kRows;
+  // Few of a window's tiles are at both its edges, so that a comparison a score does.
+#ifdef WMMA_AMD
+  static constexpr bool kEdgesApart = Rules::kWindowed && !kThere && !Rules::kScored && !kModified;
+#else
+  static constexpr bool kEdgesApart = false;
+#endif
 
  public:
   template <class Arguments, class Place>
   WMMA_DEVICE RowMask(const Arguments& p, const Place& place, uint32_t lane, uint32_t first_row, int keys_end)
-      : OfRules(p), OfFunctions(p, place), stride_(p.mask.column_stride) {
+      : OfRules(p),
+        OfFunctions(p, place),
+        seen_begin_(0),
+        seen_end_(keys_end),
+        stride_(p.mask.column_stride) {
+    const auto query_of = [&](uint32_t row) { return place.query(row < place.rows ? row : place.rows - 1); };
+    if constexpr (Config::kCausal) seen_end_ = Sight::keys_end(p, query_of(first_row), 0, keys_end);
+    if constexpr (Rules::kWindowed) {
+      seen_begin_ = Sight::first_key(p, query_of(first_row + kWaveRows - 1), 0, keys_end);
+    }
     if constexpr (Rules::kDrops) this->threshold = p.rules.threshold;
 #pragma unroll
     for (int i = 0; i < kLaneRows; ++i) {
@@ -122,6 +138,10 @@ class RowMask : public RowBlocks<Config::Rules::kBlocks>,
     }
   }
 
+  // The keys that all of the wave's rows see: from here, to before there.
+  WMMA_DEVICE int seen_begin() const { return seen_begin_; }
+  WMMA_DEVICE int seen_end() const { return seen_end_; }
+
   // What scores are multiples of, in our unit, once they have been `apply`-ed to.
   WMMA_DEVICE Number unit(Number factor) const {
     if constexpr (kCountsFromCap<Config>) {
@@ -136,6 +156,15 @@ class RowMask : public RowBlocks<Config::Rules::kBlocks>,
   template <bool kBounded, int kSums>
   WMMA_DEVICE void apply(Number* scores, int m, int first_key, uint32_t lane, Number factor) const {
     const Number kNever = -Softmax<Number>::infinity();
+    if constexpr (kBounded && kEdgesApart) {
+      if (first_key + Config::kKeys > seen_end_) {
+        hide<kSums>(scores, m, first_key, lane, [&](int key, int i) { return key < end_[i]; });
+      }
+      if (first_key < seen_begin_) {
+        hide<kSums>(scores, m, first_key, lane, [&](int key, int i) { return key >= this->begin[i]; });
+      }
+      return;
+    }
     const uint32_t first_place = Link::place(lane, 0);
     Number steps[kLaneRows];  // from the lane's first key to where its rows' queries stand
     if constexpr (Rules::kSlopes) {
@@ -200,8 +229,19 @@ class RowMask : public RowBlocks<Config::Rules::kBlocks>,
  private:
   using Stored = typename Config::Mask;
 
+  template <int kSums, class Inside>
+  static WMMA_DEVICE void hide(Number* scores, int m, int first_key, uint32_t lane, const Inside& inside) {
+#pragma unroll
+    for (int f = 0; f < kSums; ++f) {
+      const int key = first_key + static_cast<int>(Link::place(lane, f));
+      scores[f] = inside(key, m * Link::kLaneRows + Link::row_of(f)) ? scores[f] : -Softmax<Number>::infinity();
+    }
+  }
+
   const Stored* rows_[kLaneRows];
   int end_[kLaneRows];
+  int seen_begin_;
+  int seen_end_;
   int64_t stride_;
 };
 
