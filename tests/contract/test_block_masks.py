@@ -73,7 +73,7 @@ def test_a_mask_function_is_evaluated_where_that_is_little_work(target):
     states = wmma_ops.Blocks(torch.ones(1, 1, 4, 4, dtype=torch.int8), 128, 128)
     assert "attention_blocks" not in kernels(q, mask_mod=NEAR, block_mask=states)
     text = str(wmma_ops.explain("attention", q, q, q, mask_mod=NEAR, target=target))
-    assert "blocks of 128 queries × 64 keys that the mask function shows" in text
+    assert f"blocks of 128 queries × {128 if target == 'sm_90a' else 64} keys that the mask function shows" in text
     text = str(wmma_ops.explain("attention", q, q, q, block_mask=states, target=target))
     assert "a mask of blocks of 128 queries × 128 keys" in text
 
@@ -300,7 +300,7 @@ class Wrong(Planted):
 
 LINE, FORWARD, VISITS, STATE = "blocks.hpp", "forward.hpp", "gradient_rows.hpp", "block_states.hpp"
 WRONG = (
-    Wrong("blocks_of_another_line", FORWARD, "first_row / Rules::kBlockQueries * x.row_stride", "0"),
+    Wrong("blocks_of_another_line", LINE, "first_row / Rules::kBlockQueries * p.rules.blocks.row_stride", "0"),
     Wrong("the_first_heads_blocks", LINE, "batch * x.batch_stride + head * x.head_stride + offset", "offset"),
     Wrong("masked_blocks_are_whole", FORWARD, "(Rules::kHides && !mask.whole)", "false"),
     Wrong("whole_blocks_are_masked", FORWARD, "mask.whole = walk.is_whole(key);", "mask.whole = false;"),

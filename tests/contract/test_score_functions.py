@@ -30,7 +30,7 @@ from wmma_ops import jit
 from wmma_ops.hardware import arch
 from wmma_ops.jit import kernels_dir
 from wmma_ops.ops import score_functions
-from wmma_ops.plan.attention.loops import backward, forward
+from wmma_ops.plan.attention.loops import backward, forward, warpgroup
 from wmma_ops.runtime import launching
 
 FOLDER = "wmma/attention"
@@ -178,13 +178,18 @@ def test_autocast_leaves_tensors_of_functions_alone():
     assert torch.equal(got, wmma_ops.attention(b, b, b, score_mod=TABLE, mod_operands=(table,))[0])
 
 
-@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201", "sm_90a"])
-def test_the_generic_loops_have_functions(target):
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201", "sm_80", "sm_90a"])
+def test_who_has_functions(target):
+    """The general loops, and warpgroups forward."""
     q = torch.empty(1, 2, 512, 128).bfloat16()
     (found,) = launching.problems(lambda: wmma_ops.attention(q, q, q, mask_mod=NEAR), arch.target(target))
     plan = launching.plan_for(found, arch.target(target))
-    assert isinstance(plan.config, forward.AttentionConfig)
-    assert not plan.config.in_turns
+    if target == "sm_90a":
+        assert isinstance(plan.config, warpgroup.WarpgroupConfig)
+        assert plan.config.groups == 2  # of three, registers would spill
+    else:
+        assert isinstance(plan.config, forward.AttentionConfig)
+        assert not plan.config.in_turns
     call = torch.ops.wmma._attention_backward
     code = score_functions.codes("attention", CAP, None)["score_mod"]
     lse = torch.empty(1, 2, 512)
@@ -374,12 +379,12 @@ WRONG = (
     Wrong(
         "keys_shown", MASK, "const bool shown = this->shows(key, i);", "const bool shown = true;", WITH_FUNCTIONS[13]
     ),
-    Wrong("one_stride_for_all", FUNCTIONS, "indices * x_.strides[dim++]", "indices * x_.strides[0 * dim++]"),
+    Wrong("one_stride_for_all", FUNCTIONS, "(x_.strides[dim++])", "(x_.strides[0 * dim++])"),
     Wrong(
         "reads_outside",
         FUNCTIONS,
-        "return index >= 0 && index < size;",
-        "return index >= 0;",
+        "return static_cast<Whole>(index) < static_cast<Whole>(size);",
+        "return true;",
         WITH_FUNCTIONS[14],
         "gfx1100",
     ),

@@ -5,6 +5,7 @@ import dataclasses
 from dataclasses import dataclass
 
 import pytest
+import scored
 import torch
 
 import wmma_ops
@@ -60,6 +61,21 @@ RULED = [
     AttentionCase(heads=1, sq=200, skv=900, e=64, dtype="float16", softcap=20.0, window=(200, 100), causal="top_left"),
     AttentionCase(batch=2, heads=8, kv_heads=2, sq=2, skv=3000, e=128, dtype="bfloat16", softcap=20.0),
 ]
+# Dropout, of heads that are packed and of keys that are split too.
+DROPPED = [
+    AttentionCase(heads=2, sq=300, skv=350, e=64, dtype="bfloat16", causal="bottom_right", dropout=0.3),
+    AttentionCase(batch=2, heads=3, sq=140, skv=350, e=128, dtype="float16", dropout=0.5, sinks="heads", softcap=5.0),
+    AttentionCase(batch=2, heads=8, kv_heads=2, sq=3, skv=1000, e=128, dtype="bfloat16", dropout=0.2),
+    VarlenAttentionCase(queries=(300, 1, 0, 200), keys=(300, 400, 9, 633), e=64, dtype="float16", dropout=0.4),
+]
+# Functions of scores and masks, and block masks: tiles of keys that are not there, beside those of the same block.
+MODIFIED = [
+    case
+    for case in (*scored.WITH_FUNCTIONS, *scored.WITH_BLOCKS, *scored.FOUND)
+    if case.dtype in ("float16", "bfloat16") and max(case.e, case.ev) <= 256
+    if all(size % 64 == 0 for size in case.blocks or ())
+]
+BLOCKS = scored.WITH_BLOCKS[1]
 # Tiles that end with their sequence or go on into the next, sequences without queries or keys, keys that are not there
 # yet; heads that share keys, packed; keys that are split; bounds from the last key of each.
 SEQUENCES = [
@@ -130,9 +146,18 @@ def forced(monkeypatch):
 @pytest.mark.parametrize("number", range(6))
 def test_values(number, forced):
     planned = forced(number)
-    for case in CASES + RULED + SEQUENCES + PAGES:
+    for case in CASES + RULED + DROPPED + SEQUENCES + PAGES:
         run(case, "cuda")
-    assert len(planned) == len(CASES + RULED + SEQUENCES + PAGES)
+    assert len(planned) == len(CASES + RULED + DROPPED + SEQUENCES + PAGES)
+
+
+@needs_gpu
+@pytest.mark.parametrize("number", range(6))
+def test_values_with_functions_and_blocks(number, forced):
+    planned = forced(number)
+    for case in MODIFIED:
+        scored.check(case, scored.results(case, scored.ours, device="cuda"))
+    assert len(planned) == len(MODIFIED)
 
 
 def _numbers(x: list[int]) -> torch.Tensor:
@@ -310,7 +335,7 @@ class Wrong:
     old: str
     new: str
     file: str = KERNEL
-    case: AttentionCase | VarlenAttentionCase = CAUSAL
+    case: AttentionCase | VarlenAttentionCase | scored.Case = CAUSAL
 
     def __str__(self) -> str:
         return self.name
@@ -322,8 +347,8 @@ WRONG = [
     Wrong("the_first_head_for_all", "x.head_stride == 0 ? 0 : static_cast<int32_t>(head)", "0", TILES),
     Wrong(
         "values_of_the_tile_before",
-        "p.v_map, work, at);\n        value",
-        "p.v_map, work, at - kKeys);\n        value",
+        "p.v_map, work, from);",
+        "p.v_map, work, from - kKeys);",
         TILES,
     ),
     Wrong(
@@ -360,6 +385,25 @@ WRONG = [
     ),
     Wrong("rows_of_a_warpgroup_passed", "first >= place.rows)", "first + 16 >= place.rows)", case=SEQUENCES[1]),
     Wrong("a_box_with_rows_of_a_neighbour", "first_row + 16 <= place.rows)", "first_row < place.rows)", case=LATE),
+    Wrong(
+        "nothing_is_dropped", "if constexpr (Rules::kDrops) mask.template", "if (false) mask.template", case=DROPPED[0]
+    ),
+    Wrong("what_is_kept_is_not_multiplied", "x.rows.multiply(static_cast<float>(p.rules.kept))", "", case=DROPPED[0]),
+    Wrong(
+        "functions_of_scores_in_another_unit",
+        "SoftmaxOf<Config, float>> scale",
+        "MaskedSoftmax<float, typename Config::Mask>> scale",
+        case=scored.WITH_FUNCTIONS[0],
+    ),
+    Wrong("masked_blocks_are_whole", "(Rules::kHides && !mask.whole)", "false", case=BLOCKS),
+    Wrong("keys_of_the_block_before", "copy_keys(next);", "copy_keys(at);", TILES, BLOCKS),
+    Wrong(
+        "values_of_the_next_block",
+        "copy_values(at);\n          at = next;",
+        "copy_values(next);\n          at = next;",
+        TILES,
+        BLOCKS,
+    ),
 ]
 
 
@@ -390,9 +434,12 @@ def test_what_is_replaced_stands_there_once(sources):
     assert set(found.values()) == {1}, f"the headers have changed; write these anew: {found}"
 
 
-def _several_times(case):
-    for _ in range(5):
-        run(case, "cuda")
+def _several_times(case, times: int = 5):
+    for _ in range(times):
+        if isinstance(case, scored.Case):
+            scored.check(case, scored.results(case, scored.ours, device="cuda"))
+        else:
+            run(case, "cuda")
 
 
 @needs_gpu
@@ -400,10 +447,10 @@ def _several_times(case):
 def test_is_caught(of, sources):
     path, case = sources / of.file, of.case
     torch.ops.wmma._forget_plans()
-    run(case, "cuda")  # right as it is
+    _several_times(case, 1)  # right as it is
     path.write_text(path.read_text().replace(of.old, of.new))
     torch.ops.wmma._forget_plans()
-    with pytest.raises(Mismatch):
+    with pytest.raises(AssertionError):
         _several_times(case)
     torch.ops.wmma._forget_plans()
 

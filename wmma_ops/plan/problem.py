@@ -231,7 +231,7 @@ class AttentionProblem:
     drops: bool = False  # weights, some of them
     score_mod: int = 0  # functions of users' own, by their codes; 0: none
     mask_mod: int = 0
-    mod_a: int = 0  # the small tensors that both read: an element's code and dimensions as one number; 0: there is none
+    mod_a: int = 0  # the small tensors that both read, each's form as one number (see mods); 0: there is none
     mod_b: int = 0
     mod_c: int = 0
     mod_d: int = 0
@@ -265,10 +265,10 @@ class AttentionProblem:
         return self.mask not in (None, torch.bool) or self.score_mod != 0
 
     @property
-    def mods(self) -> tuple[tuple[torch.dtype, int] | None, ...]:
-        """The type and the dimensions of each of the small tensors."""
-        forms = (divmod(form, 8) for form in (self.mod_a, self.mod_b, self.mod_c, self.mod_d))
-        return tuple((ELEMENTS[code - 1].dtype, dims) if code else None for code, dims in forms)
+    def mods(self) -> tuple[tuple[torch.dtype, int, bool] | None, ...]:
+        """The type and the dimensions of each of the small tensors, and whether 32 bits do not count its elements."""
+        forms = (divmod(form, 16) for form in (self.mod_a, self.mod_b, self.mod_c, self.mod_d))
+        return tuple((ELEMENTS[code - 1].dtype, form % 8, form >= 8) if code else None for code, form in forms)
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """Labels and texts that describe it to a reader."""

@@ -132,10 +132,12 @@ struct AppendArguments {
 };
 
 // For the kernel whose tiles sm_90's copy engine brings and, where it can, takes away.
-struct MappedAttentionArguments : PagesArguments {
+template <class Others>
+struct MappedArguments : Others {
   TileMap q_map, k_map, v_map, out_map, g_out_map;
   int team;    // gradients: blocks that share a head's keys
   int passes;  // in which each of them has some
 };
+using MappedAttentionArguments = MappedArguments<PagesArguments>;
 
 }  // namespace wmma

@@ -12,18 +12,21 @@
 namespace wmma {
 
 // A small tensor, called by its indices: of floating numbers the score's type, of others their own. An index outside
-// gives NaN, of whole numbers the least, of bools false.
-template <class Number, class Stored, int kDims>
+// gives NaN, of whole numbers the least, of bools false. kWide: 32 bits do not count its elements.
+template <class Number, class Stored, int kDims, bool kWide>
 class ScoreTensor {
  public:
   WMMA_DEVICE explicit ScoreTensor(const ScoreTensorOperand& x) : x_(x) {}
   template <class... Indices>
   WMMA_DEVICE auto operator()(Indices... indices) const {
     static_assert(sizeof...(Indices) == kDims, "an index for each dimension");
+    using Place = Choose<kWide, uint64_t, uint32_t>;
     bool there = true;
-    int64_t at = 0;
+    Place at = 0;
     int dim = 0;
-    ((there = is_inside(indices, x_.sizes[dim]) && there, at += indices * x_.strides[dim++]), ...);
+    ((there = is_inside(indices, x_.sizes[dim]) && there,
+      at += static_cast<Place>(indices) * static_cast<Place>(x_.strides[dim++])),
+     ...);
     // Something is read whatever the indices are, as there is always a first one: many reads are on their way together.
     const Stored value = static_cast<const Stored*>(x_.data)[there ? at : 0];
     if constexpr (kSame<Stored, uint8_t>) {
@@ -40,7 +43,8 @@ class ScoreTensor {
   template <class Index>
   static WMMA_DEVICE bool is_inside(Index index, int size) {
     static_assert(Index(1) / 2 == 0, "indices are whole numbers: int(x) makes one");
-    return index >= 0 && index < size;
+    using Whole = Choose<sizeof(Index) == 8, uint64_t, uint32_t>;  // what is negative is large
+    return static_cast<Whole>(index) < static_cast<Whole>(size);
   }
 
   const ScoreTensorOperand& x_;

@@ -114,11 +114,12 @@ struct OneSequence {
   WMMA_DEVICE uint32_t query(uint32_t row) const { return queries.start + row; }
   WMMA_DEVICE uint32_t key(uint32_t row) const { return keys.start + row; }
 };
-// Where there are none: everything.
+// Where there are none: everything. `Arguments` are those of no sequences.
+template <class Arguments>
 struct NoSequence {
-  const RuledAttentionArguments& own;
+  const Arguments& own;
 
-  WMMA_DEVICE NoSequence(const RuledAttentionArguments& all, int) : own(all) {}
+  WMMA_DEVICE NoSequence(const Arguments& all, int) : own(all) {}
   WMMA_DEVICE uint32_t query(uint32_t row) const { return row; }
   WMMA_DEVICE uint32_t key(uint32_t row) const { return row; }
 };

@@ -17,8 +17,9 @@ namespace wmma {
 
 template <class Config>
 struct WarpgroupAttention : WarpgroupTiles<Config> {
-  using Arguments = MappedAttentionArguments;
   using Tiles = WarpgroupTiles<Config>;
+  using Rules = typename Config::Rules;
+  using typename Tiles::Arguments;
   using T = typename Config::Element;
   using Tiles::kGroupRows;
   using Tiles::kGroups;
@@ -38,13 +39,14 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static constexpr int kSums = kKeys / 2;        // of a lane's scores
   static constexpr int kOutSums = Config::kSlice / 2;
   // Whether any row's results change: fewer are quicker multiplied.
-  static constexpr bool kAsksFirst = kOutSums > 64 || Config::Rules::kCapped;
+  static constexpr bool kAsksFirst = kOutSums > 64 || Rules::kCapped;
   static constexpr int kStep = 16;  // of what is summed up, that one product takes
   static constexpr int kSteps = (Config::kColumns + kStep - 1) / kStep;
   static constexpr int kValueSteps = kKeys / kStep;
   static constexpr bool kGivesRegisters = kGroups > 1;  // otherwise there are enough for all
-  static constexpr int kTakerRegisters = kGroups == 3 ? 160 : Tiles::kDeals ? 232 : 240;
-  static constexpr int kAskerRegisters = kGroups == 3 ? 32 : Tiles::kDeals ? 40 : 24;
+  static constexpr bool kAskerLooks = Tiles::kDeals || Tiles::kBlocks;  // at more than it asks for
+  static constexpr int kTakerRegisters = kGroups == 3 ? 160 : kAskerLooks ? 232 : 240;
+  static constexpr int kAskerRegisters = kGroups == 3 ? 32 : kAskerLooks ? 40 : 24;
 
   using Mask = RowMask<Config, Link, float>;
   using Softmax = RunningSoftmax<Config, Link>;
@@ -69,7 +71,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     arch::block_barrier();
     if (wave >= kTakers / arch::kWaveSize) {
       if constexpr (kGivesRegisters) arch::give_registers<kAskerRegisters>();
-      if (asks) Tiles::ask(p, start);
+      if (Tiles::kBlocks ? wave == kTakers / arch::kWaveSize : asks) Tiles::ask(p, start);
     } else {
       if constexpr (kGivesRegisters) arch::take_registers<kTakerRegisters>();
       take(p, start, arch::shuffle_word(wave / 4, 0), wave % 4);
@@ -80,7 +82,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   // Those of the block's tiles of keys that a warpgroup's own rows look at.
   struct Span {
     static constexpr bool kBounds = Tiles::kBlockRows > kKeys && (Config::kCausal || Tiles::kWindowed);
-    static constexpr bool kOwn = !kPacked && (kBounds || Tiles::kSequences);
+    static constexpr bool kOwn = !kPacked && !Tiles::kBlocks && (kBounds || Tiles::kSequences);
     int begin;
     int end;
     int whole_begin;  // as the block's
@@ -123,7 +125,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   };
 
   static WMMA_DEVICE void take(const Arguments& p, uint32_t start, uint32_t group, uint32_t wave) {
-    const ScoreScale<float, MaskedSoftmax<float, typename Config::Mask>> scale(p.scale);
+    const ScoreScale<float, SoftmaxOf<Config, float>> scale(p.scale);
     const Queries queries = Tiles::queries_of(start, group);
     Taking x(p, start, group, scale.factor);
     typename Queries::Item query(0);
@@ -141,7 +143,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       const uint32_t first_row = first_row_of(work, group, wave);
       const Place place = place_of(work, group);
       x.rows.clear();
-      if constexpr (Config::Rules::kSinks) {
+      if constexpr (Rules::kSinks) {
         if (!Config::kSplit || work.split == 0) x.rows.begin_with_sinks(work.own, place, first_row, x.lane, x.factor);
       }
       if (work.tiles > 0) {
@@ -151,7 +153,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
           multiply_queries(dynamic_shared<unsigned char>() + (queries.place(query) - start), scale.sign, group);
         }
         x.queries = QueryTile::operand(queries.place(query));
-        const Mask mask(work.own, place, x.lane, first_row, work.end);
+        Mask mask(work.own, place, x.lane, first_row, work.end);
         // 2. The tiles; those whose every key counts for every row come last, but for those where a window begins.
         const Span span(work, place, group);
         float scores[1][kSums];
@@ -159,7 +161,23 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
         if constexpr (Span::kOwn) {
           for (; key >= span.end && key >= work.begin; key -= kKeys) pass(x);
         }
-        if (!Span::kOwn || key >= span.begin) {
+        if constexpr (Tiles::kBlocks) {
+          typename Tiles::Present present = work.present;
+          mask.whole = present.is_whole(key);
+          first_step(x, scores, mask, key);
+          give_back();
+          for (;;) {
+            key = present.last(key - kKeys, work.begin);
+            if (key < work.begin) break;
+            mask.whole = present.is_whole(key);
+            if (key >= span.whole || key < span.whole_begin || (Rules::kHides && !mask.whole)) {
+              step<true>(x, scores, mask, key);
+            } else {
+              step<false>(x, scores, mask, key);
+            }
+          }
+          last_values(x);
+        } else if (!Span::kOwn || key >= span.begin) {
           first_step(x, scores, mask, key);
           if constexpr (Tiles::kSequences) clear_values(x, start, work.own.skv - key);
           give_back();
@@ -321,6 +339,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     float factors[Link::kLaneRows];
     x.rows.look(scores[0], factor, factors, x.once);
     x.rows.exponentiate(scores[0], factor);
+    if constexpr (Rules::kDrops) mask.template drop<kSums>(scores[0], 0, key, x.lane);
     if constexpr (!kFirst) {
       values_are_in(x);
       const bool changes = factors[0] != 1.0f || factors[1] != 1.0f;
@@ -366,6 +385,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
                                  uint32_t box) {
     const uint32_t first_row = first_row_of(work, x.group, wave);
     const Place place = place_of(work, x.group);
+    if constexpr (Rules::kDrops) x.rows.multiply(static_cast<float>(p.rules.kept));
     if constexpr (Config::kSplit) {
       x.rows.store_partial(work.own, place, work.split, first_row, x.lane);
     } else if (kMappedOut && work.tiles > 0) {

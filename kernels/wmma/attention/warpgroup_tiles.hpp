@@ -4,6 +4,7 @@
 #pragma once
 
 #include <wmma/arch/sm90.hpp>
+#include <wmma/attention/blocks.hpp>
 #include <wmma/attention/dealt_tiles.hpp>
 #include <wmma/attention/paged_rows.hpp>
 #include <wmma/attention/pages.hpp>
@@ -24,7 +25,11 @@ WMMA_DEVICE void box_coordinates(int32_t* at, const AttentionOperand& x, uint32_
 
 template <class Config>
 struct WarpgroupTiles {
-  using Arguments = MappedAttentionArguments;
+  using Rules = typename Config::Rules;
+  static constexpr bool kModified = Rules::kChanges || Rules::kHides;
+  static_assert(!kModified || !Rules::kSequences, "not there");
+  using WithFunctions = ModifiedArguments<RuledAttentionArguments>;
+  using Arguments = Choose<kModified, MappedArguments<WithFunctions>, MappedAttentionArguments>;
   using T = typename Config::Element;
   static constexpr int kGroups = Config::kGroups;
   static constexpr int kGroupThreads = 4 * arch::kWaveSize;
@@ -63,9 +68,12 @@ struct WarpgroupTiles {
   static constexpr int kSharedBytes = kValueBarriers + Values::kBarrierBytes;
 
   using Place = AttentionPlace<kPacked>;
-  static constexpr bool kWindowed = Config::Rules::kWindowed;
-  static constexpr bool kSequences = Config::Rules::kSequences;
-  static constexpr int kPageSize = Config::Rules::kPageSize;
+  static constexpr bool kWindowed = Rules::kWindowed;
+  static constexpr bool kSequences = Rules::kSequences;
+  static constexpr bool kBlocks = Rules::kBlocks;
+  static constexpr int kPageSize = Rules::kPageSize;
+  static_assert(!kBlocks || !(kPacked || kSequences), "a tile's rows are in one block");
+  using Present = TilesOfBlocks<Rules, kBlockRows, kKeys>;
 
   static WMMA_DEVICE Queries queries_of(uint32_t start, uint32_t group) {
     return Queries(start + group * Queries::kBytes, start + kBarriers + group * Queries::kBarrierBytes);
@@ -73,7 +81,7 @@ struct WarpgroupTiles {
   static WMMA_DEVICE Keys keys_at(uint32_t start) { return Keys(start + kKeyStart, start + kKeyBarriers); }
   static WMMA_DEVICE Values values_at(uint32_t start) { return Values(start + kValueStart, start + kValueBarriers); }
 
-  using Sight = wmma::Sight<Config::kCausal, typename Config::Rules>;
+  using Sight = wmma::Sight<Config::kCausal, Rules>;
 
   // From the keys that may count, those that do for rows first … before `after`: whole tiles from the same key on.
   template <class Bounds, class Own>
@@ -95,23 +103,28 @@ struct WarpgroupTiles {
   }
 
   // A tile of rows and the keys that it looks at, or a part of them; the last tile of keys comes first.
-  using Of = Choose<kSequences, OneSequence<T, float, typename Config::Rules::Arguments>, NoSequence>;
+  using OfAll = NoSequence<Choose<kModified, WithFunctions, RuledAttentionArguments>>;
+  using Of = Choose<kSequences, OneSequence<T, float, typename Rules::Arguments>, OfAll>;
   struct Work : Of {
     using Of::own;
     uint32_t split;
     Place place;
+    Present present;
     uint32_t first_row;
     int begin = 0;
     int end;
     int whole_begin;  // every key from here on …
     int whole;        // … and before this counts for every row
-    int tiles = 0;
+    int tiles = 0;  // of a block mask some are not there
     int last = 0;
 
     WMMA_DEVICE Work(const Arguments& p, uint32_t index)
         : Work(p, Config::kSplit ? index % p.splits : 0, tile_of(p, Config::kSplit ? index / p.splits : index)) {}
     WMMA_DEVICE Work(const Arguments& p, const DealtTile& at)
-        : Of(p, at.queries, at.keys), split(0), place(own, at.sequence, at.head, at.tile) {
+        : Of(p, at.queries, at.keys),
+          split(0),
+          place(own, at.sequence, at.head, at.tile),
+          present(own, place, place.tile * kBlockRows, lane_id()) {
       find(p);
     }
 
@@ -120,7 +133,10 @@ struct WarpgroupTiles {
 
    private:
     WMMA_DEVICE Work(const Arguments& p, uint32_t at_split, const HeadTile& at)
-        : Of(p, kSequences ? static_cast<int>(at.head / heads_of(p)) : 0), split(at_split), place(own, at) {
+        : Of(p, kSequences ? static_cast<int>(at.head / heads_of(p)) : 0),
+          split(at_split),
+          place(own, at),
+          present(own, place, place.tile * kBlockRows, lane_id()) {
       find(p);
     }
 
@@ -140,7 +156,8 @@ struct WarpgroupTiles {
       bound(*this, own, place, first_row, first_row + kBlockRows);
       if (end > begin) {
         tiles = (end - begin + kKeys - 1) / kKeys;
-        last = begin + (tiles - 1) * kKeys;
+        last = present.last(begin + (tiles - 1) * kKeys, begin);
+        if (kBlocks && last < begin) tiles = 0;
       }
     }
   };
@@ -184,8 +201,9 @@ struct WarpgroupTiles {
     bool odd_ = false;
   };
 
-  // By one thread: every tile of all work, as soon as there is room.
+  // By one thread: every tile of all work, as soon as there is room. Where there is a block mask its wave looks at that.
   static WMMA_DEVICE void ask(const Arguments& p, uint32_t start) {
+    const bool leads = !kBlocks || lane_id() == 0;
     const Keys keys = keys_at(start);
     const Values values = values_at(start);
     typename Queries::Item query(0);
@@ -196,7 +214,7 @@ struct WarpgroupTiles {
       const Work work(p, tile);
       if (!kDeals && work.tiles == 0) return;
 #pragma unroll 1
-      for (int group = 0; group < kGroups; ++group) {
+      for (int group = 0; leads && group < kGroups; ++group) {
         const Queries queries = queries_of(start, group);
         const auto tell = [&] {
           if constexpr (kDeals) *dealt(query, group) = tile;
@@ -207,17 +225,31 @@ struct WarpgroupTiles {
       query.next();
       if (kDeals && work.tiles == 0) return;
       int at = work.last;
-      copy<KeyTile>(keys, key, p, p.k, p.k_map, work, at);
-      key.next();
-#pragma unroll 1
-      for (int i = 1; i < work.tiles; ++i, at -= kKeys) {
-        copy<KeyTile>(keys, key, p, p.k, p.k_map, work, at - kKeys);
+      const auto copy_keys = [&](int from) {
+        if (leads) copy<KeyTile>(keys, key, p, p.k, p.k_map, work, from);
         key.next();
-        copy<ValueTile>(values, value, p, p.v, p.v_map, work, at);
+      };
+      const auto copy_values = [&](int from) {
+        if (leads) copy<ValueTile>(values, value, p, p.v, p.v_map, work, from);
         value.next();
+      };
+      copy_keys(at);
+      if constexpr (kBlocks) {
+        Present present = work.present;
+        for (int next = present.last(at - kKeys, work.begin); next >= work.begin;
+             next = present.last(at - kKeys, work.begin)) {
+          copy_keys(next);
+          copy_values(at);
+          at = next;
+        }
+      } else {
+#pragma unroll 1
+        for (int i = 1; i < work.tiles; ++i, at -= kKeys) {
+          copy_keys(at - kKeys);
+          copy_values(at);
+        }
       }
-      copy<ValueTile>(values, value, p, p.v, p.v_map, work, at);
-      value.next();
+      copy_values(at);
     };
     if constexpr (kDeals) {
       arch::await_previous();  // which writes the list

@@ -50,12 +50,12 @@ void launch_planned(const Attention& p, const Way& way, const Plan& plan, Attent
     problem.touched.add("workspace", *workspace);
     if (numbers.block_q > 0) problem.bind_found_blocks(numbers, *workspace);
   }
-  if (p.functions.any()) {
-    problem.launch_modified(way, plan);
-  } else if (numbers.lines_k == 0) {
-    problem.launch_all(p.op, way, plan);
-  } else {
+  if (numbers.lines_k > 0) {
     problem.launch_mapped(way, plan, numbers);
+  } else if (p.functions.any()) {
+    problem.launch_modified(way, plan);
+  } else {
+    problem.launch_all(p.op, way, plan);
   }
 }
 

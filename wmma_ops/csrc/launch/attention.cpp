@@ -10,8 +10,15 @@ namespace {
 
 int64_t batch_dims_of(const Tensor& q) { return std::max<int64_t>(q.dim() - 3, 0); }
 
-// The type and the dimensions of a tensor that functions read, as one number; 0: there is none.
-int64_t form_of(const OptTensor& x) { return x ? (1 + element_code(type_of(*x))) * 8 + x->dim() : 0; }
+// The type and the dimensions of a tensor that functions read, and whether 32 bits do not count its elements, as one
+// number; 0: there is none.
+int64_t form_of(const OptTensor& x) {
+  if (!x) return 0;
+  int64_t last = 0;
+  for (int64_t dim = 0; dim < x->dim(); ++dim) last += (x->sizes()[dim] - 1) * x->strides()[dim];
+  const int64_t wide = last >= int64_t{1} << 32;
+  return (1 + element_code(type_of(*x))) * 16 + wide * 8 + x->dim();
+}
 
 // So that calls of packed sequences share plans: as many or an eighth more, of few exactly.
 int64_t about(int64_t count) {
@@ -302,25 +309,34 @@ void AttentionProblem::launch_modified(const Way& way, const Plan& plan) const {
   }
 }
 
-void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const {
+template <class Others>
+void AttentionProblem::launch_with_maps(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers,
+                                        const Others& others) const {
   const int64_t heads = p_.heads, queries = queries_there();
+  wmma::MappedArguments<Others> x{others, {}, {}, {}, {}, {}, 0, 0};
+  x.team = static_cast<int>(numbers.team);
+  x.passes = static_cast<int>(numbers.passes);
+  if (way.place >= 0) {  // else it is recorded, not run
+    const int64_t function = plan.launches[0].function;
+    auto map = [&](const MappedMatrix& matrix, wmma::TileMap& into) { map_loaded(p_.op, function, matrix, into); };
+    map(numbers.packed > 1 ? mapped_packed(x.q, numbers.queries) : mapped(x.q, queries, p_.e, heads, numbers.queries),
+        x.q_map);
+    if (v[kGOut].present) map(mapped(x.g_out, queries, p_.ev, heads, numbers.queries), x.g_out_map);
+    map(mapped_keys(x.k, arguments.pages.k_stride, p_.e, numbers.lines_k), x.k_map);
+    map(mapped_keys(x.v, arguments.pages.v_stride, p_.ev, numbers.lines_k), x.v_map);
+    if (numbers.lines_out > 0) map(mapped(x.out, queries, p_.ev, heads, numbers.lines_out), x.out_map);
+  }
+  launch::execute(p_.op, way, plan, &x, sizeof x, touched);
+}
+
+void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const {
   for (int64_t i = 0; i < batch.outer_count(); ++i) {
-    wmma::MappedAttentionArguments with_maps{moved(i), {}, {}, {}, {}, {}, 0, 0};
-    with_maps.team = static_cast<int>(numbers.team);
-    with_maps.passes = static_cast<int>(numbers.passes);
-    if (way.place >= 0) {  // else it is recorded, not run
-      const int64_t function = plan.launches[0].function;
-      auto map = [&](const MappedMatrix& matrix, wmma::TileMap& into) { map_loaded(p_.op, function, matrix, into); };
-      map(numbers.packed > 1 ? mapped_packed(with_maps.q, numbers.queries)
-                             : mapped(with_maps.q, queries, p_.e, heads, numbers.queries),
-          with_maps.q_map);
-      if (v[kGOut].present) map(mapped(with_maps.g_out, queries, p_.ev, heads, numbers.queries), with_maps.g_out_map);
-      map(mapped_keys(with_maps.k, arguments.pages.k_stride, p_.e, numbers.lines_k), with_maps.k_map);
-      map(mapped_keys(with_maps.v, arguments.pages.v_stride, p_.ev, numbers.lines_k), with_maps.v_map);
-      if (numbers.lines_out > 0)
-        map(mapped(with_maps.out, queries, p_.ev, heads, numbers.lines_out), with_maps.out_map);
+    if (p_.functions.any()) {
+      launch_with_maps<wmma::ModifiedArguments<wmma::RuledAttentionArguments>>(way, plan, numbers,
+                                                                               {moved(i), functions_});
+    } else {
+      launch_with_maps<wmma::PagesArguments>(way, plan, numbers, moved(i));
     }
-    launch::execute(p_.op, way, plan, &with_maps, sizeof with_maps, touched);
   }
 }
 

@@ -57,6 +57,9 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::NarrowPagesArgu
  private:
   template <class Others>
   void launch_modified_beside(const Way& way, const Plan& plan) const;
+  template <class Others>
+  void launch_with_maps(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers,
+                        const Others& others) const;
   void bind_dropout();
   void bind_sequences(const Sequences& of);
   void bind_pages(const Sequences& of);

@@ -13,18 +13,19 @@ from wmma_ops.plan.source import aliases, constants, kernel_text
 
 _THREADS = 256
 _ALIGNED = 256  # bytes
-# Queries and keys of a block: tiles of the loops divide it. Small blocks leave out more, and gradients own keys as well.
-_SIZES = {False: (128, 64), True: (128, 128)}
+# Queries and keys of a block: tiles of the loops divide it. Small blocks leave out more; gradients own keys as well, and
+# sm_90a's warpgroups have as many.
+_QUERIES, _KEYS, _MORE_KEYS = 128, 64, 128
 _LEAST_BLOCKS = 2  # along both
 # A function is as much work as a product of a score: it is evaluated where so many heads or batches share what it shows.
 _LEAST_SHARED = 8
 
 
-def found(problem: AttentionProblem) -> AttentionProblem | None:
+def found(problem: AttentionProblem, target: arch.Target) -> AttentionProblem | None:
     """The problem with a block mask, where one is worth to be found."""
     if not problem.mask_mod or problem.block_q or problem.sequences:
         return None
-    queries, keys = _SIZES[problem.backward]
+    queries, keys = _QUERIES, _MORE_KEYS if problem.backward or target.family == "sm90" else _KEYS
     if problem.sq < _LEAST_BLOCKS * queries or problem.skv < _LEAST_BLOCKS * keys:
         return None
     of_batches, of_heads = _told_apart(problem)

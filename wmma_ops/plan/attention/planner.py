@@ -10,7 +10,7 @@ from wmma_ops.plan.problem import AttentionProblem
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
-    if (with_blocks := blocks.found(problem)) is not None:
+    if (with_blocks := blocks.found(problem, target)) is not None:
         return blocks.with_kernel(plan(with_blocks, target), with_blocks, target)
     if problem.backward:
         return warpgroup_gradients.plan(problem, target) or backward.plan(problem, target)
@@ -19,7 +19,7 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
 
 def every(problem: AttentionProblem, target: arch.Target, reason: str) -> Iterator[Plan]:
     """All plans, the preferred first."""
-    if (with_blocks := blocks.found(problem)) is not None:
+    if (with_blocks := blocks.found(problem, target)) is not None:
         for one in every(with_blocks, target, reason):
             yield blocks.with_kernel(one, with_blocks, target)
         return

@@ -56,8 +56,9 @@ def _functions(problem: AttentionProblem) -> Iterator[str]:
         yield f"static WMMA_DEVICE {result} {name}(const ScoreFunctionArguments& p, {score}{places}) {{"
         for i, form in enumerate(problem.mods):
             if form is not None:
-                dtype, dims = form
-                yield f"  const ScoreTensor<{number}, {CPP[dtype]}, {dims}> {TENSORS[i]}(p.tensors[{i}]);"
+                dtype, dims, wide = form
+                of = f"{number}, {CPP[dtype]}, {dims}, {str(wide).lower()}"
+                yield f"  const ScoreTensor<{of}> {TENSORS[i]}(p.tensors[{i}]);"
         yield f"  return static_cast<{result}>({text});"
         yield "}"
 

@@ -11,7 +11,7 @@ from wmma_ops.hardware.geometry import BARRIER_BYTES, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
 from wmma_ops.plan.attention import combine, rest
-from wmma_ops.plan.attention.rules import keys_looked_at, rules_header, rules_type
+from wmma_ops.plan.attention.rules import divides_blocks, keys_looked_at, rules_header, rules_type
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, waves_told, wgmma_of_width
@@ -69,15 +69,14 @@ def shared_bytes(config: WarpgroupConfig) -> int:
 
 
 def takes(problem: AttentionProblem, target: arch.Target) -> bool:
-    """Whether the copy engine can fill the tiles, a warpgroup's registers hold its results, and there are no functions of
-    users' own, nor a block mask."""
+    """Whether the copy engine can fill the tiles, and a warpgroup's registers hold its results."""
     along = (problem.q_order, problem.k_order, problem.v_order) == ("e", "e", "e")
-    if problem.modified or problem.block_q:
+    if problem.modified and problem.sequences:
         return False
     whole = (problem.q_vec, problem.k_vec, problem.v_vec) == (8, 8, 8)
     fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31
-    plain = problem.dtype.itemsize == 2 and not problem.drops and not problem.is_narrow
-    return target.name == "sm_90a" and plain and along and whole and fits
+    kept = problem.dtype.itemsize == 2 and not problem.is_narrow
+    return target.name == "sm_90a" and kept and along and whole and fits
 
 
 def candidates(problem: AttentionProblem, target: arch.Target) -> list[WarpgroupConfig]:
@@ -87,7 +86,13 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
     depth, part = up(problem.e, _LINE), up(problem.ev, _LINE)
     found = []
     packed = problem.group if 1 < problem.group <= _GROUP_ROWS and problem.sq < 2 * _GROUP_ROWS else 1
+    if problem.block_q:
+        packed = 1
     for groups, keys in _shapes(max(depth, part)):
+        if not divides_blocks(problem, groups * _GROUP_ROWS, keys):
+            continue
+        if groups > 2 and (problem.modified or problem.drops):  # registers would spill
+            continue
         for query_stages in (2, 1):
             config = WarpgroupConfig(problem.dtype, groups, keys, depth, part, 2, query_stages, packed)
             config = split(problem, config, target)
