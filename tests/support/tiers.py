@@ -4,8 +4,8 @@ that is not the pinned one, or what another release of torch is.
 The quick part has one CDNA and one RDNA target of those that are emulated, with half of their values and of the emulator's
 tests, for the device library one of those that kernels only compile for, every third of the kernels that are wrong on
 purpose and of those that are drawn at random, nothing that is marked `full`, and no models. The turn is the commit's number,
-so that many commits together run everything. The rest has half of the tests of the other targets, by turns too, and a
-quarter of those of a target whose code is another's.
+so that many commits together run everything. The rest has half of the values of the other targets, by turns too, and a third
+of their other tests; of a target whose code is another's half as many.
 
 Another torch (tests/torch_versions.py) meets some tests of each kind that depend on it more than on us.
 """
@@ -21,7 +21,10 @@ WRONG = ("test_wrong.py", "test_wrong_kernels.py", "test_wrong_two_products.py",
 THIRDS = 3
 BY_HALVES = (  # on a target of each kind
     "test_from_end_to_end", "test_microkernels_do_what_they_say", "test_any_configuration_keeps_the_contract",
-    "test_every_case_in_one_kernel", "test_half_of_the_values", "test_every_case_marches",
+    "test_every_case_in_one_kernel", "test_half_of_the_values", "test_every_case_marches", "test_values", "test_gradients",
+    "test_gradients_are_those_of_float64", "test_kernels_find_what_a_mask_function_shows", "test_values_in_turns",
+    "test_tiles_that_nobody_sees_are_not_read", "test_wrong_numbers_reach_nothing_outside", "test_larger_cases",
+    "test_rows_that_large_numbers_hide_whole", "test_the_same_bits_in_any_order_of_the_waves",
 )  # fmt: skip
 BY_THIRDS = (
     "test_is_caught", "test_values_and_gradients_by_kernels", "test_a_drawn_kernel_compiles_and_spills_nothing",
@@ -125,7 +128,7 @@ def is_targets_turn(item, turn: int) -> bool:
     """Whether a test of the rest is of no target, of two that are compared, or of one in the part whose turn it is."""
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     named = {name for value in parameters if (name := target_of(value))}
-    parts = 4 if named <= set(TWINS) else 2
+    parts = (2 if is_of_values(item) else 3) * (2 if named <= set(TWINS) else 1)
     return len(named) != 1 or is_in_part(item, turn_of_parts(named, turn), parts)
 
 
