@@ -90,8 +90,8 @@ WMMA_DEVICE const int8_t* block_line(const AttentionOperand& x, uint32_t batch, 
   return static_cast<const int8_t*>(x.data) + batch * x.batch_stride + head * x.head_stride + offset;
 }
 
-// The tiles of kKeys keys that rows of one block of queries, kRows from first_row on, look at: which one there is before
-// another.
+// The tiles of kKeys keys that rows of one block of queries, kRows from first_row on, look at: which one there is
+// before another.
 template <class Rules, int kRows, int kKeys, bool kThere = Rules::kBlocks>
 class TilesOfBlocks {
  public:

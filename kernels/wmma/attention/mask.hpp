@@ -102,11 +102,7 @@ class RowMask : public RowBlocks<Config::Rules::kBlocks>,
  public:
   template <class Arguments, class Place>
   WMMA_DEVICE RowMask(const Arguments& p, const Place& place, uint32_t lane, uint32_t first_row, int keys_end)
-      : OfRules(p),
-        OfFunctions(p, place),
-        seen_begin_(0),
-        seen_end_(keys_end),
-        stride_(p.mask.column_stride) {
+      : OfRules(p), OfFunctions(p, place), seen_begin_(0), seen_end_(keys_end), stride_(p.mask.column_stride) {
     const auto query_of = [&](uint32_t row) { return place.query(row < place.rows ? row : place.rows - 1); };
     if constexpr (Config::kCausal) seen_end_ = Sight::keys_end(p, query_of(first_row), 0, keys_end);
     if constexpr (Rules::kWindowed) {

@@ -43,7 +43,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static constexpr int kStep = 16;  // of what is summed up, that one product takes
   static constexpr int kSteps = (Config::kColumns + kStep - 1) / kStep;
   static constexpr int kValueSteps = kKeys / kStep;
-  static constexpr bool kGivesRegisters = kGroups > 1;  // otherwise there are enough for all
+  static constexpr bool kGivesRegisters = kGroups > 1;                  // otherwise there are enough for all
   static constexpr bool kAskerLooks = Tiles::kDeals || Tiles::kBlocks;  // at more than it asks for
   static constexpr int kTakerRegisters = kGroups == 3 ? 160 : kAskerLooks ? 232 : 240;
   static constexpr int kAskerRegisters = kGroups == 3 ? 32 : kAskerLooks ? 40 : 24;

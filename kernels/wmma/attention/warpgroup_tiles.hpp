@@ -115,7 +115,7 @@ struct WarpgroupTiles {
     int end;
     int whole_begin;  // every key from here on …
     int whole;        // … and before this counts for every row
-    int tiles = 0;  // of a block mask some are not there
+    int tiles = 0;    // of a block mask some are not there
     int last = 0;
 
     WMMA_DEVICE Work(const Arguments& p, uint32_t index)
@@ -201,7 +201,8 @@ struct WarpgroupTiles {
     bool odd_ = false;
   };
 
-  // By one thread: every tile of all work, as soon as there is room. Where there is a block mask its wave looks at that.
+  // By one thread: every tile of all work, as soon as there is room. Where there is a block mask its wave looks at
+  // that.
   static WMMA_DEVICE void ask(const Arguments& p, uint32_t start) {
     const bool leads = !kBlocks || lane_id() == 0;
     const Keys keys = keys_at(start);
