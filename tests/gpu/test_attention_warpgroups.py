@@ -4,6 +4,7 @@ ones."""
 import dataclasses
 from dataclasses import dataclass
 
+import packed_scored
 import pytest
 import scored
 import torch
@@ -76,6 +77,9 @@ MODIFIED = [
     if all(size % 64 == 0 for size in case.blocks or ())
 ]
 BLOCKS = scored.WITH_BLOCKS[1]
+OF_SEQUENCES = [
+    case for case in (*packed_scored.CASES, *packed_scored.IN_PAGES) if case.dtype in ("float16", "bfloat16")
+]
 # Tiles that end with their sequence or go on into the next, sequences without queries or keys, keys that are not there
 # yet; heads that share keys, packed; keys that are split; bounds from the last key of each.
 SEQUENCES = [
@@ -157,7 +161,9 @@ def test_values_with_functions_and_blocks(number, forced):
     planned = forced(number)
     for case in MODIFIED:
         scored.check(case, scored.results(case, scored.ours, device="cuda"))
-    assert len(planned) == len(MODIFIED)
+    for case in OF_SEQUENCES:
+        packed_scored.check(case, packed_scored.results(case, packed_scored.ours, device="cuda"))
+    assert len(planned) == len(MODIFIED) + len(OF_SEQUENCES)
 
 
 def _numbers(x: list[int]) -> torch.Tensor:

@@ -101,18 +101,30 @@ struct OfSequences {
 
 // What a block that walks through tiles of all sequences looks at for one of them: that sequence, and where in the
 // tensors it starts.
-template <class T, class Number, class Arguments>
+template <class T, class Number, class Rules>
 struct OneSequence {
+  using Arguments = typename Rules::Arguments;  // where its keys are, they tell: in pages, or one after the other
+  using Own = ArgumentsBy<Rules, SequencesArguments>;
   Stretch queries;
   Stretch keys;
-  SequencesArguments own;
+  Own own;
 
   WMMA_DEVICE OneSequence(const Arguments& all, int index)
       : OneSequence(all, queries_of(all.sequences, index), keys_of(all, index)) {}
   WMMA_DEVICE OneSequence(const Arguments& all, const Stretch& of_queries, const Stretch& of_keys)
-      : queries(of_queries), keys(of_keys), own(arguments_of<T, Number>(all, of_queries, of_keys)) {}
+      : queries(of_queries), keys(of_keys), own(own_of(all, of_queries, of_keys)) {}
   WMMA_DEVICE uint32_t query(uint32_t row) const { return queries.start + row; }
   WMMA_DEVICE uint32_t key(uint32_t row) const { return keys.start + row; }
+
+ private:
+  static WMMA_DEVICE Own own_of(const Arguments& all, const Stretch& queries, const Stretch& keys) {
+    const SequencesArguments own = arguments_of<T, Number>(static_cast<const SequencesArguments&>(all), queries, keys);
+    if constexpr (kSame<Own, SequencesArguments>) {
+      return own;
+    } else {
+      return {own, all.functions};
+    }
+  }
 };
 // Where there are none: everything. `Arguments` are those of no sequences.
 template <class Arguments>

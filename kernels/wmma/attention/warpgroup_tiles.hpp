@@ -27,9 +27,7 @@ template <class Config>
 struct WarpgroupTiles {
   using Rules = typename Config::Rules;
   static constexpr bool kModified = Rules::kChanges || Rules::kHides;
-  static_assert(!kModified || !Rules::kSequences, "not there");
-  using WithFunctions = ModifiedArguments<RuledAttentionArguments>;
-  using Arguments = Choose<kModified, MappedArguments<WithFunctions>, MappedAttentionArguments>;
+  using Arguments = Choose<kModified, MappedArguments<typename Rules::Arguments>, MappedAttentionArguments>;
   using T = typename Config::Element;
   static constexpr int kGroups = Config::kGroups;
   static constexpr int kGroupThreads = 4 * arch::kWaveSize;
@@ -103,8 +101,8 @@ struct WarpgroupTiles {
   }
 
   // A tile of rows and the keys that it looks at, or a part of them; the last tile of keys comes first.
-  using OfAll = NoSequence<Choose<kModified, WithFunctions, RuledAttentionArguments>>;
-  using Of = Choose<kSequences, OneSequence<T, float, typename Rules::Arguments>, OfAll>;
+  using OfAll = NoSequence<Choose<kModified, typename Rules::Arguments, RuledAttentionArguments>>;
+  using Of = Choose<kSequences, OneSequence<T, float, Rules>, OfAll>;
   struct Work : Of {
     using Of::own;
     uint32_t split;

@@ -330,12 +330,16 @@ void AttentionProblem::launch_with_maps(const Way& way, const Plan& plan, const 
 }
 
 void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const {
+  using namespace wmma;
   for (int64_t i = 0; i < batch.outer_count(); ++i) {
-    if (p_.functions.any()) {
-      launch_with_maps<wmma::ModifiedArguments<wmma::RuledAttentionArguments>>(way, plan, numbers,
-                                                                               {moved(i), functions_});
+    if (!p_.functions.any()) {
+      launch_with_maps<PagesArguments>(way, plan, numbers, moved(i));
+    } else if (!p_.sequences) {
+      launch_with_maps<ModifiedArguments<RuledAttentionArguments>>(way, plan, numbers, {moved(i), functions_});
+    } else if (p_.sequences->page_size == 0) {
+      launch_with_maps<ModifiedArguments<SequencesArguments>>(way, plan, numbers, {moved(i), functions_});
     } else {
-      launch_with_maps<wmma::PagesArguments>(way, plan, numbers, moved(i));
+      launch_with_maps<ModifiedArguments<PagesArguments>>(way, plan, numbers, {moved(i), functions_});
     }
   }
 }

@@ -71,8 +71,6 @@ def shared_bytes(config: WarpgroupConfig) -> int:
 def takes(problem: AttentionProblem, target: arch.Target) -> bool:
     """Whether the copy engine can fill the tiles, and a warpgroup's registers hold its results."""
     along = (problem.q_order, problem.k_order, problem.v_order) == ("e", "e", "e")
-    if problem.modified and problem.sequences:
-        return False
     whole = (problem.q_vec, problem.k_vec, problem.v_vec) == (8, 8, 8)
     fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31
     kept = problem.dtype.itemsize == 2 and not problem.is_narrow
