@@ -14,7 +14,7 @@ import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.ops import score_functions
 from wmma_ops.plan.attention import planner
-from wmma_ops.plan.attention.loops import backward, forward
+from wmma_ops.plan.attention.loops import backward, forward, warpgroup
 from wmma_ops.runtime import launching
 
 FOLDER = "wmma/attention"
@@ -144,13 +144,15 @@ def test_counted_as_without_functions():
     assert counts == [2 * 2 * (4 + 9) * 16] * 2
 
 
-@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201", "sm_90a"])
-def test_the_generic_loops_have_functions(target):
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201", "sm_80", "sm_90a"])
+def test_who_has_functions(target):
+    """The general loops, and warpgroups forward."""
+    ahead = warpgroup.WarpgroupConfig if target == "sm_90a" else forward.AttentionConfig
     x, ends, lse = torch.empty(700, 2, 128).bfloat16(), torch.zeros(4, dtype=torch.int32), torch.empty(2, 700)
     code = score_functions.codes("varlen_attention", CAP, None)["score_mod"]
     of_gradients = torch.ops.wmma._varlen_attention_backward
     for call, kind in (
-        (lambda: wmma_ops.varlen_attention(x, x, x, ends, ends, 500, 500, mask_mod=NEAR), forward.AttentionConfig),
+        (lambda: wmma_ops.varlen_attention(x, x, x, ends, ends, 500, 500, mask_mod=NEAR), ahead),
         (
             lambda: of_gradients(x, x, x, x, x, lse, ends, ends, max_q=500, max_k=500, score_mod=code),
             backward.BackwardConfig,
