@@ -199,6 +199,21 @@ def test_who_has_functions(target):
     assert not any(owner.interleaved or owner.marches for owner in (config.queries, config.keys))
 
 
+EVERY_SECOND = mask_named("as_a_tensor_says", "a(key % 2)", lambda b, h, q, k, shown: shown[k % 2] & (q >= 0), 1)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+def test_a_tensor_whose_elements_32_bits_do_not_count(target):
+    """Memory that is not touched costs nothing."""
+    shown = torch.empty(2**32 + 1, dtype=torch.bool).as_strided((2,), (2**32,))
+    shown.copy_(torch.tensor([True, False]))
+    q = torch.randn(1, 2, 9, 16).half()
+    with wmma_ops.emulate(target):
+        out, _ = wmma_ops.attention(q, q, q, mask_mod=EVERY_SECOND, mod_operands=(shown,))
+    seen = q[:, :, ::2]
+    torch.testing.assert_close(out, wmma_ops.attention(q, seen, seen)[0], rtol=0.01, atol=1e-3)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "gfx1250"])
 @pytest.mark.parametrize(
