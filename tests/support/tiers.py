@@ -5,7 +5,7 @@ The quick part has one CDNA and one RDNA target of those that are emulated, with
 tests, for the device library one of those that kernels only compile for, every third of the kernels that are wrong on
 purpose and of those that are drawn at random, nothing that is marked `full`, and no models. The turn is the commit's number,
 so that many commits together run everything. The rest has half of the values of the other targets, by turns too, and a third
-of their other tests; of a target whose code is another's half as many.
+of their other tests; of a target whose code is another's half as many; and another third of the kernels that are wrong.
 
 Another torch (tests/torch_versions.py) meets some tests of each kind that depend on it more than on us.
 """
@@ -124,10 +124,21 @@ def is_of_values(item) -> bool:
     return getattr(item, "originalname", "") == "test_kernels_keep_the_contract"
 
 
+def is_by_thirds(item) -> bool:
+    return item.path.name in WRONG or getattr(item, "originalname", "") in BY_THIRDS
+
+
 def is_targets_turn(item, turn: int) -> bool:
-    """Whether a test of the rest is of no target, of two that are compared, or of one in the part whose turn it is."""
+    """Whether a test of the rest is of no target, of two that are compared, or of one in the part whose turn it is. Of those
+    that kernels only compile for it is one's turn, and of kernels that are wrong on purpose another third's than the quick
+    part's."""
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     named = {name for value in parameters if (name := target_of(value))}
+    compiled = set(COMPILED).intersection(map(str, parameters))
+    if not named and compiled:
+        return COMPILED[(turn + 1) % len(COMPILED)] in compiled
+    if not named and parameters and is_by_thirds(item):
+        return is_in_part(item, -turn - 1, THIRDS)
     parts = (2 if is_of_values(item) else 3) * (2 if named <= set(TWINS) else 1)
     return len(named) != 1 or is_in_part(item, turn_of_parts(named, turn), parts)
 
@@ -176,10 +187,9 @@ def is_quick(item, turn: int) -> bool:
         return COMPILED[turn % len(COMPILED)] in map(str, parameters)
     if not hasattr(item, "callspec"):
         return True
-    name = getattr(item, "originalname", "")
-    if item.path.name in WRONG or name in BY_THIRDS:
-        return sum(item.callspec.id.encode()) % THIRDS == turn % THIRDS
-    return name not in BY_HALVES or is_in_part(item, parts_turn, 2)
+    if is_by_thirds(item):
+        return is_in_part(item, -turn, THIRDS)
+    return getattr(item, "originalname", "") not in BY_HALVES or is_in_part(item, parts_turn, 2)
 
 
 def may_be_of(tier: str, path: Path) -> bool:
