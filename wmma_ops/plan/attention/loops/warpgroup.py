@@ -83,9 +83,8 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
         return []
     depth, part = up(problem.e, _LINE), up(problem.ev, _LINE)
     found = []
-    packed = problem.group if 1 < problem.group <= _GROUP_ROWS and problem.sq < 2 * _GROUP_ROWS else 1
-    if problem.block_q:
-        packed = 1
+    few = problem.sq < 2 * _GROUP_ROWS and not problem.block_q
+    packed = problem.group if few and 1 < problem.group <= _GROUP_ROWS else 1
     for groups, keys in _shapes(max(depth, part)):
         if not divides_blocks(problem, groups * _GROUP_ROWS, keys):
             continue
