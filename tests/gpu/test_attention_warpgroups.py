@@ -42,6 +42,8 @@ CASES = [
     AttentionCase(batch=2, heads=8, kv_heads=2, sq=1, skv=1000, e=128, dtype="bfloat16"),
     AttentionCase(batch=2, heads=14, kv_heads=2, sq=25, skv=700, e=64, dtype="float16", causal="bottom_right"),
     AttentionCase(batch=1, heads=6, kv_heads=2, sq=50, skv=200, e=80, dtype="bfloat16", mask="plane", layout="bshd"),
+    # More tiles of rows than units.
+    AttentionCase(batch=3, heads=60, kv_heads=30, sq=190, skv=633, e=64, dtype="bfloat16"),
 ]
 # Windows that begin in a tile, end in it, leave tiles out or rows without keys; caps; sinks of heads that are packed and
 # of split keys; slopes.
@@ -117,6 +119,8 @@ PAGES = [
 # The rows of the second one are there when those of the first one are.
 LATE = VarlenAttentionCase(queries=(40, 30), keys=(2000, 10), heads=72, e=64, dtype="float16")
 CAUSAL = AttentionCase(batch=2, heads=40, sq=300, skv=350, e=64, dtype="float16", causal="bottom_right", scale=1.0)
+LAST = AttentionCase(heads=135, sq=128, skv=3000, e=64, dtype="bfloat16", softcap=9.0)  # by three more than units
+SUNK = AttentionCase(heads=8, kv_heads=2, sq=3, skv=3000, e=128, dtype="bfloat16", sinks="heads", window=(1100, 0))
 PASSED = AttentionCase(batch=2, heads=40, sq=576, skv=600, e=64, dtype="float16", causal="bottom_right")  # by three
 CAPPED = AttentionCase(heads=2, sq=256, skv=512, e=64, dtype="bfloat16", causal="top_left", softcap=5.0)
 
@@ -129,7 +133,11 @@ def forced(monkeypatch):
     def plan(problem, target):
         found = list(warpgroup.candidates(problem, target))
         found += [dataclasses.replace(x, query_stages=1) for x in found if x.query_stages > 1]
-        found += [dataclasses.replace(x, splits=3, deals=False) for x in found[:1] if problem.skv > 2 * x.keys]
+        alike = not (problem.causal or problem.windowed or problem.sequences or problem.block_q)
+        for x in found[:1] if problem.skv > 2 * found[0].keys else ():
+            if alike and x.packed == 1:
+                found.append(dataclasses.replace(x, splits=1, last_splits=3))
+            found.append(dataclasses.replace(x, splits=3, last_splits=1, deals=False))
         if not found:
             return None
         planned.append(found[min(number, len(found) - 1)])
@@ -147,7 +155,7 @@ def forced(monkeypatch):
 
 
 @needs_gpu
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(7))
 def test_values(number, forced):
     planned = forced(number)
     for case in CASES + RULED + DROPPED + SEQUENCES + PAGES:
@@ -156,7 +164,7 @@ def test_values(number, forced):
 
 
 @needs_gpu
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(7))
 def test_values_with_functions_and_blocks(number, forced):
     planned = forced(number)
     for case in MODIFIED:
@@ -330,7 +338,23 @@ def test_who_is_planned():
         assert isinstance(config, warpgroup.WarpgroupConfig) == takes, config
 
 
+@pytest.mark.parametrize(
+    ("causal", "heads", "cap", "whole"),
+    [(False, 48, 20.0, 13 * 132), (False, 24, 20.0, 864), (True, 48, 20.0, 48 * 36), (False, 48, 0.0, 48 * 36)],
+)
+def test_whose_last_tiles_are_split(causal, heads, cap, whole):
+    """36 tiles a head: where they go round 132 units 13 times and 12 are left, and not where over half are, nor where
+    units do little but multiply."""
+    target = arch.target("sm_90a")
+    q = torch.empty(1, heads, 4608, 128, dtype=torch.bfloat16)
+    (problem,) = launching.problems(lambda: wmma_ops.attention(q, q, q, is_causal=causal, softcap=cap), target)
+    plan = planner.plan(problem, target)
+    assert plan.numbers.whole == whole
+    assert [x.kernel for x in plan.launches] == ["attention", "attention_combine"][: 1 + (plan.config.last_splits > 1)]
+
+
 KERNEL, TILES = "wmma/attention/warpgroup.hpp", "wmma/attention/warpgroup_tiles.hpp"
+LAST_TILES = "wmma/attention/last_tiles.hpp"
 SOFTMAX, RULES = "wmma/attention/softmax.hpp", "wmma/attention/rules.hpp"
 GRADIENT_KERNEL = "wmma/attention/warpgroup_gradients.hpp"
 
@@ -401,6 +425,18 @@ WRONG = [
         "MaskedSoftmax<float, typename Config::Mask>> scale",
         case=scored.WITH_FUNCTIONS[0],
     ),
+    Wrong(
+        "one_part_for_all",
+        "p.whole + at / p.splits, at % p.splits, true",
+        "p.whole + at / p.splits, 0, true",
+        LAST_TILES,
+        LAST,
+    ),
+    Wrong("parts_of_the_first_tile", "(part.tile - p.whole)) * kTileRows", "0) * kTileRows", LAST_TILES, LAST),
+    Wrong(
+        "one_tile_for_another", "tile = p.whole + static_cast", "tile = static_cast", "wmma/attention/combine.hpp", LAST
+    ),
+    Wrong("sinks_in_every_part", "if (work.part.split == 0) x.rows", "if (true) x.rows", case=SUNK),
     Wrong("masked_blocks_are_whole", "(Rules::kHides && !mask.whole)", "false", case=BLOCKS),
     Wrong("keys_of_the_block_before", "copy_keys(next);", "copy_keys(at);", TILES, BLOCKS),
     Wrong(

@@ -139,6 +139,7 @@ WMMA_DEVICE uint32_t lane_id() {
 WMMA_DEVICE uint32_t uniform(uint32_t value) { return __builtin_amdgcn_readfirstlane(value); }
 
 WMMA_DEVICE void prefetch(const void*) {}
+WMMA_DEVICE void prefetch_near(const void*) {}
 
 WMMA_DEVICE void block_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");

@@ -137,6 +137,7 @@ struct MappedArguments : Others {
   TileMap q_map, k_map, v_map, out_map, g_out_map;
   int team;    // gradients: blocks that share a head's keys
   int passes;  // in which each of them has some
+  int whole;   // forward: tiles of rows before those whose keys are split (last_tiles.hpp)
 };
 using MappedAttentionArguments = MappedArguments<PagesArguments>;
 

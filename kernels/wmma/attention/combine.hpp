@@ -3,21 +3,23 @@
 #pragma once
 
 #include <wmma/arch/sm90.hpp>
+#include <wmma/attention/last_tiles.hpp>
 #include <wmma/attention/rows.hpp>
 #include <wmma/attention/sequences.hpp>
 
 namespace wmma {
 
-// An element of the result from its parts: all are looked at before the first is added.
-template <class Number, class Math>
+// Neighbours in a row of the result from their parts: all are looked at before the first is added.
+template <class Number, class Math, int kColumns = 1>
 class Parts {
  public:
   WMMA_DEVICE void look(Number largest) { largest_ = Math::max(largest_, largest); }
-  WMMA_DEVICE void add(Number largest, Number sum, Number value) {
+  WMMA_DEVICE void add(Number largest, Number sum, const Number* values) {
     if (sum == Number(0)) return;
     const Number factor = Math::ratio(largest, -largest_);
     sum_ += sum * factor;
-    result_ += value * factor;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) result_[i] += values[i] * factor;
   }
 
   // Of a row that `offset` finds in an operand.
@@ -28,40 +30,78 @@ class Parts {
       *(static_cast<Number*>(const_cast<void*>(p.lse.data)) + offset(p.lse)) =
           blind ? -Math::infinity() : Math::log_sum(largest_, sum_);
     }
-    *(static_cast<T*>(const_cast<void*>(p.out.data)) + offset(p.out) + column * p.out.column_stride) =
-        convert<T>(blind ? Number(0) : result_ * Math::inverse(sum_));
+    const Number factor = blind ? Number(0) : Math::inverse(sum_);
+    alignas(kColumns * sizeof(T)) T results[kColumns];
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) results[i] = convert<T>(blind ? Number(0) : result_[i] * factor);
+    // Several lie side by side.
+    const int64_t step = kColumns > 1 ? 1 : p.out.column_stride;
+    arch::copy<kColumns>(static_cast<T*>(const_cast<void*>(p.out.data)) + offset(p.out) + column * step, results);
   }
 
  private:
   Number largest_ = -Math::infinity();
   Number sum_ = Number(0);
-  Number result_ = Number(0);
+  Number result_[kColumns] = {};
 };
 
-// A thread for each element of the result; of packed sequences more blocks, which have what no sequence has.
-template <class Config, class Arguments>
-WMMA_DEVICE void attention_combine(const Arguments& p) {
+// A thread's columns of a row of the result. The splits' rows lie `rows` apart; `offsets` says where in an operand this
+// one is.
+template <class Config, class Arguments, class Offsets>
+WMMA_DEVICE void combine_row(const Arguments& p, int64_t row, int64_t rows, int column, const Offsets& offsets) {
   using T = typename Config::Element;
   using Number = typename ComputeType<T>::Type;
-  const int64_t item = static_cast<int64_t>(blockIdx.x) * Config::kThreads + threadIdx.x;
-  const int64_t rows = rows_of_all(p);
-  if constexpr (Config::Rules::kSequences) {
-    const int64_t blocks = (rows * p.ev + Config::kThreads - 1) / Config::kThreads;
-    if (blockIdx.x >= blocks) SequencesRest<Config>(static_cast<int>(blockIdx.x - blocks)).run(p);
-  }
-  const int64_t row = item / p.ev;
-  const int column = static_cast<int>(item - row * p.ev);
-  arch::await_previous();  // also by who has nothing to do: who waits for this kernel waits for that one too
-  if (!is_row(p, row)) return;
+  constexpr int kColumns = Config::kThreadColumns;
+  constexpr int kPiece = kColumns > 1 ? 2 : 1;  // two numbers stand before a row's results
   const int64_t step = rows * (2 + p.ev);
   const Number* first = static_cast<const Number*>(p.partial) + row * (2 + p.ev);
-  Parts<Number, SoftmaxOf<Config, Number>> parts;
+  Parts<Number, SoftmaxOf<Config, Number>, kColumns> parts;
   for (int split = 0; split < p.splits; ++split) parts.look(first[split * step]);
   for (int split = 0; split < p.splits; ++split) {
     const Number* part = first + split * step;
-    parts.add(part[0], part[1], part[2 + column]);
+    alignas(kPiece * sizeof(Number)) Number values[kColumns];
+#pragma unroll
+    for (int i = 0; i < kColumns; i += kPiece) arch::copy<kPiece>(values + i, part + 2 + column + i);
+    parts.add(part[0], part[1], values);
   }
-  parts.template store<T>(p, column, offsets_of(p, row));
+  parts.template store<T>(p, column, offsets);
+}
+
+// A thread for every few elements of the result; of packed sequences more blocks, which have what no sequence has.
+template <class Config, class Arguments>
+WMMA_DEVICE void attention_combine(const Arguments& p) {
+  const int of_row = p.ev / Config::kThreadColumns;
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * Config::kThreads + threadIdx.x;
+  const int64_t rows = rows_of_all(p);
+  if constexpr (Config::Rules::kSequences) {
+    const int64_t blocks = (rows * of_row + Config::kThreads - 1) / Config::kThreads;
+    if (__builtin_expect(blockIdx.x >= blocks, 0)) SequencesRest<Config>(static_cast<int>(blockIdx.x - blocks)).run(p);
+  }
+  const int64_t row = item / of_row;
+  // Where rows are is known before what they have.
+  const bool is_there = is_row(p, row);
+  const auto offsets = offsets_of(p, row);
+  arch::await_previous();  // also by who has nothing to do: who waits for this kernel waits for that one too
+  if (is_there) {
+    const int column = static_cast<int>(item - row * of_row) * Config::kThreadColumns;
+    combine_row<Config>(p, row, rows, column, offsets);
+  }
+}
+
+// The same for the tiles of a last round, of kTileRows rows.
+template <class Config, class Arguments>
+WMMA_DEVICE void attention_combine_last(const Arguments& p) {
+  const int of_row = p.ev / Config::kThreadColumns;
+  const int64_t item = static_cast<int64_t>(blockIdx.x) * Config::kThreads + threadIdx.x;
+  const int64_t row = item / of_row;
+  const int64_t rows = static_cast<int64_t>(last_tiles(p)) * Config::kTileRows;
+  const uint32_t tile = p.whole + static_cast<uint32_t>(row / Config::kTileRows);
+  const AttentionPlace<false> place(p, HeadTile(tile, p.heads * p.batch, p.tiles, p.together));
+  const uint32_t of_head = place.tile * Config::kTileRows + static_cast<uint32_t>(row % Config::kTileRows);
+  arch::await_previous();
+  if (row >= rows || of_head >= place.rows) return;
+  const int column = static_cast<int>(item - row * of_row) * Config::kThreadColumns;
+  combine_row<Config>(p, row, rows, column, [&](const AttentionOperand& x) { return place.offset(x, of_head); });
 }
 
 }  // namespace wmma

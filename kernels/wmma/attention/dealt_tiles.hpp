@@ -72,19 +72,24 @@ class Dealing {
     arch::block_barrier();
     for (int i = threadIdx.x; i < kLengths; i += Config::kThreads) {
       uint32_t before = 0;
-      for (int j = 0; j < i; ++j) before += counts[j];
+#pragma unroll 16
+      for (int j = 0; j < kLengths; ++j) before += j < i ? counts[j] : 0;
       starts[i] = before;
       if (i == kLengths - 1) list.begin(before + counts[i]);
     }
     arch::block_barrier();
-    // A wave looks at a sequence with each of its lanes, and writes the tiles of one after the other.
+    // A wave looks at a sequence with each of its lanes, as far as others have some too, and writes the tiles of one
+    // after the other.
+    constexpr int kWaves = Config::kThreads / kWave;
     const uint32_t lane = lane_id();
-    for (int first = threadIdx.x / kWave * kWave; first < of.count; first += Config::kThreads) {
-      const Stretch queries = queries_of(of, first + static_cast<int>(lane));
-      const Stretch keys = keys_of(p, first + static_cast<int>(lane));
+    const int share = detail::lower((of.count + kWaves - 1) / kWaves, static_cast<int>(kWave));
+    for (int first = threadIdx.x / kWave * share; first < of.count; first += kWaves * share) {
+      const int own = static_cast<int>(lane) < share ? first + static_cast<int>(lane) : of.count;
+      const Stretch queries = queries_of(of, own);
+      const Stretch keys = keys_of(p, own);
       const int count = tiles(queries) * parts;
       const uint32_t place = count == 0 ? 0 : atomic_add(&starts[order(of, keys)], static_cast<uint32_t>(count));
-      for (int i = 0; i < static_cast<int>(kWave); ++i) {
+      for (int i = 0; i < share; ++i) {
         DealtTile tile{shuffle(queries, i), shuffle(keys, i), first + i};
         const int all = shuffle(count, i), from = static_cast<int>(shuffle(place, i));
         const int of_part = all / parts;

@@ -213,7 +213,7 @@ struct AttentionKernel {
 #pragma unroll
       for (int i = 0; i < Config::kCluster; ++i) parts.look(largest[i]);
 #pragma unroll
-      for (int i = 0; i < Config::kCluster; ++i) parts.add(largest[i], sum[i], value[i]);
+      for (int i = 0; i < Config::kCluster; ++i) parts.add(largest[i], sum[i], value + i);
       parts.template store<T>(p, column, [&](const AttentionOperand& x) { return place.offset(x, first_row + line); });
     }
   }

@@ -36,6 +36,11 @@ using PlainScores = ScoreRules<false, false, None, None>;
 template <class Rules, class Others>
 using ArgumentsBy = Choose<Rules::kChanges || Rules::kHides, ModifiedArguments<Others>, Others>;
 
+// The same where sm_90's copy engine brings tiles.
+template <class Rules>
+using MappedArgumentsBy =
+    Choose<Rules::kChanges || Rules::kHides, MappedArguments<typename Rules::Arguments>, MappedAttentionArguments>;
+
 // Keys and values in memory.
 template <class Config>
 using StoredOf =

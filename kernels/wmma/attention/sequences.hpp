@@ -28,6 +28,10 @@ WMMA_DEVICE int64_t number_at(const NumbersOperand& x, int index) {
   const int64_t at = index * x.stride;
   return x.is_wide ? static_cast<const int64_t*>(x.data)[at] : static_cast<const int32_t*>(x.data)[at];
 }
+WMMA_DEVICE void prefetch_number(const NumbersOperand& x, int index) {
+  const int64_t size = x.is_wide ? sizeof(int64_t) : sizeof(int32_t);
+  if (x.data != nullptr) arch::prefetch_near(static_cast<const char*>(x.data) + index * x.stride * size);
+}
 
 WMMA_DEVICE float descale_at(const DescaleOperand& x, uint32_t sequence, uint32_t head) {
   if (x.data == nullptr) return 1.0f;

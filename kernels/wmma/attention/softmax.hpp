@@ -312,11 +312,19 @@ class RunningSoftmax {
   template <class Arguments, class Place>
   WMMA_DEVICE void store_partial(const Arguments& p, const Place& place, uint32_t split, uint32_t first_row,
                                  uint32_t lane) const {
+    store_parts_of_rows(p, place, first_row, lane, [&](uint32_t row) {
+      const int64_t index = (static_cast<int64_t>(split) * p.batch + place.batch) * p.heads + place.head_of(row);
+      return index * most_queries(p) + place.query(row);
+    });
+  }
+  // `index_of` a row: where its part stands.
+  template <class Arguments, class Place, class IndexOf>
+  WMMA_DEVICE void store_parts_of_rows(const Arguments& p, const Place& place, uint32_t first_row, uint32_t lane,
+                                       const IndexOf& index_of) const {
     each_row(p, lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
       const uint32_t row = first_row + line;
       if (row >= place.rows) return;
-      const int64_t index = (static_cast<int64_t>(split) * p.batch + place.batch) * p.heads + place.head_of(row);
-      Number* to = static_cast<Number*>(p.partial) + (index * most_queries(p) + place.query(row)) * (2 + p.ev);
+      Number* to = static_cast<Number*>(p.partial) + index_of(row) * (2 + p.ev);
       store_part(to, m, i, largest, sum, p.ev, place.slice, lane);
     });
   }

@@ -52,7 +52,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   using Softmax = RunningSoftmax<Config, Link>;
 
   static WMMA_DEVICE void run(const Arguments& p) {
-    if constexpr (Config::kSplit) arch::let_next_start();
+    if constexpr (Config::kSplit || Tiles::kSplitsLast) arch::let_next_start();
     const uint32_t start = arch::shared_address(dynamic_shared<unsigned char>());
     const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
     const bool asks = threadIdx.x == kTakers;
@@ -67,6 +67,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       Tiles::keys_at(start).make(kTakers / arch::kWaveSize);
       Tiles::values_at(start).make(kTakers / arch::kWaveSize);
       arch::fence_barriers();
+    }
+    if constexpr (Tiles::kSequences && !Tiles::kDeals) {
+      if (wave == kTakers / arch::kWaveSize + 1) Tiles::prefetch_places(p);
     }
     arch::block_barrier();
     if (wave >= kTakers / arch::kWaveSize) {
@@ -144,7 +147,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       const Place place = place_of(work, group);
       x.rows.clear();
       if constexpr (Rules::kSinks) {
-        if (!Config::kSplit || work.split == 0) x.rows.begin_with_sinks(work.own, place, first_row, x.lane, x.factor);
+        if (work.part.split == 0) x.rows.begin_with_sinks(work.own, place, first_row, x.lane, x.factor);
       }
       if (work.tiles > 0) {
         // 1. The queries.
@@ -387,7 +390,11 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     const Place place = place_of(work, x.group);
     if constexpr (Rules::kDrops) x.rows.multiply(static_cast<float>(p.rules.kept));
     if constexpr (Config::kSplit) {
-      x.rows.store_partial(work.own, place, work.split, first_row, x.lane);
+      x.rows.store_partial(work.own, place, work.part.split, first_row, x.lane);
+    } else if (Tiles::kSplitsLast && work.part.is_part) {
+      x.rows.store_parts_of_rows(work.own, place, first_row, x.lane, [&](uint32_t row) {
+        return last_row<Tiles::kBlockRows>(p, work.part, row - work.first_row);
+      });
     } else if (kMappedOut && work.tiles > 0) {
       if (!Tiles::kSequences || first_row + 16 <= place.rows) {
         store(p, x, work, place, first_row, box);

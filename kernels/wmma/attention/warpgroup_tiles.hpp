@@ -6,6 +6,7 @@
 #include <wmma/arch/sm90.hpp>
 #include <wmma/attention/blocks.hpp>
 #include <wmma/attention/dealt_tiles.hpp>
+#include <wmma/attention/last_tiles.hpp>
 #include <wmma/attention/paged_rows.hpp>
 #include <wmma/attention/pages.hpp>
 #include <wmma/tile/tile_queue.hpp>
@@ -27,7 +28,7 @@ template <class Config>
 struct WarpgroupTiles {
   using Rules = typename Config::Rules;
   static constexpr bool kModified = Rules::kChanges || Rules::kHides;
-  using Arguments = Choose<kModified, MappedArguments<typename Rules::Arguments>, MappedAttentionArguments>;
+  using Arguments = MappedArgumentsBy<Rules>;
   using T = typename Config::Element;
   static constexpr int kGroups = Config::kGroups;
   static constexpr int kGroupThreads = 4 * arch::kWaveSize;
@@ -58,6 +59,8 @@ struct WarpgroupTiles {
   // Where blocks are dealt tiles: which one a place of queries has. Who asks for them tells who takes them.
   static constexpr bool kDeals = Config::kDeals;
   static_assert(!kDeals || !Config::kSplit, "what is dealt is a whole tile");
+  static constexpr bool kSplitsLast = Config::kSplitsLast;
+  static_assert(!kSplitsLast || !(kDeals || Config::kSplit || Config::kCausal || kPacked), "tiles that are all alike");
   static constexpr int kDealt = kValueStart + Values::kBytes;
   static constexpr int kDealtBytes = kDeals ? kGroups * Config::kQueryStages * static_cast<int>(sizeof(DealtTile)) : 0;
   static constexpr int kBarriers = kDealt + kDealtBytes;
@@ -105,7 +108,7 @@ struct WarpgroupTiles {
   using Of = Choose<kSequences, OneSequence<T, float, Rules>, OfAll>;
   struct Work : Of {
     using Of::own;
-    uint32_t split;
+    TilePart part;
     Place place;
     Present present;
     uint32_t first_row;
@@ -116,11 +119,10 @@ struct WarpgroupTiles {
     int tiles = 0;    // of a block mask some are not there
     int last = 0;
 
-    WMMA_DEVICE Work(const Arguments& p, uint32_t index)
-        : Work(p, Config::kSplit ? index % p.splits : 0, tile_of(p, Config::kSplit ? index / p.splits : index)) {}
+    WMMA_DEVICE Work(const Arguments& p, uint32_t index) : Work(p, part_of(p, index)) {}
     WMMA_DEVICE Work(const Arguments& p, const DealtTile& at)
         : Of(p, at.queries, at.keys),
-          split(0),
+          part{0, 0, false},
           place(own, at.sequence, at.head, at.tile),
           present(own, place, place.tile * kBlockRows, lane_id()) {
       find(p);
@@ -130,9 +132,10 @@ struct WarpgroupTiles {
     WMMA_DEVICE bool is_there() const { return !kSequences || kDeals || first_row < place.rows; }
 
    private:
-    WMMA_DEVICE Work(const Arguments& p, uint32_t at_split, const HeadTile& at)
+    WMMA_DEVICE Work(const Arguments& p, const TilePart& of) : Work(p, of, tile_of(p, of.tile)) {}
+    WMMA_DEVICE Work(const Arguments& p, const TilePart& of, const HeadTile& at)
         : Of(p, kSequences ? static_cast<int>(at.head / heads_of(p)) : 0),
-          split(at_split),
+          part(of),
           place(own, at),
           present(own, place, place.tile * kBlockRows, lane_id()) {
       find(p);
@@ -142,13 +145,13 @@ struct WarpgroupTiles {
       first_row = place.tile * kBlockRows;
       end = own.skv;
       if (!is_there()) return;
-      if constexpr (Config::kSplit) {
+      if (part.is_part) {
         int share = p.keys_of_split;
         if constexpr (kWindowed || kSequences) {  // what is left of the keys is split
           bound(*this, own, place, first_row, first_row + kBlockRows);
           share = ((end - begin + kKeys - 1) / kKeys + p.splits - 1) / p.splits * kKeys;
         }
-        begin += static_cast<int>(split) * share;
+        begin += static_cast<int>(part.split) * share;
         end = end - begin < share ? end : begin + share;
       }
       bound(*this, own, place, first_row, first_row + kBlockRows);
@@ -159,6 +162,12 @@ struct WarpgroupTiles {
       }
     }
   };
+
+  static WMMA_DEVICE TilePart part_of(const Arguments& p, uint32_t index) {
+    if constexpr (Config::kSplit) return {index / p.splits, index % p.splits, true};
+    if constexpr (kSplitsLast) return last_part_of(p, index);
+    return {index, 0, false};
+  }
 
   static WMMA_DEVICE uint32_t heads_of(const Arguments& p) { return static_cast<uint32_t>(p.heads) / kPackedHeads; }
 
@@ -175,7 +184,9 @@ struct WarpgroupTiles {
   }
 
   static WMMA_DEVICE uint32_t works_of(const Arguments& p) {
-    return static_cast<uint32_t>(p.tiles) * p.heads / kPackedHeads * p.batch * (Config::kSplit ? p.splits : 1);
+    const uint32_t tiles = static_cast<uint32_t>(p.tiles) * p.heads / kPackedHeads * p.batch;
+    if constexpr (kSplitsLast) return p.whole + (tiles - p.whole) * p.splits;
+    return Config::kSplit ? tiles * p.splits : tiles;
   }
 
   // The blocks' way through all of it: where rows see more keys than others, every second time from the other end.
@@ -198,6 +209,26 @@ struct WarpgroupTiles {
     uint32_t first_ = 0;
     bool odd_ = false;
   };
+
+  // By a wave that has nothing else to do: what tells where the block's first sequence lies, and in which pages, is on
+  // its way while barriers are made. One is found by the other, and neither is near the unit.
+  static WMMA_DEVICE void prefetch_places(const Arguments& p) {
+    const uint32_t lane = lane_id();
+    const int index = static_cast<int>(tile_of(p, part_of(p, blockIdx.x).tile).head / heads_of(p));
+    if (lane < 2) {
+      prefetch_number(p.sequences.starts_q, index + lane);
+      prefetch_number(p.sequences.starts_k, index + lane);
+      prefetch_number(p.sequences.used_k, index);
+    }
+    if constexpr (kPageSize > 0) {
+      constexpr int kLine = 32;  // numbers
+      const PageArguments pages = pages_of(p, index);
+      const int64_t count = (p.sequences.longest_k + kPageSize - 1) / kPageSize;
+      for (int64_t column = lane * kLine; column < count; column += arch::kWaveSize * kLine) {
+        arch::prefetch_near(static_cast<const int32_t*>(pages.table) + column * pages.column_stride);
+      }
+    }
+  }
 
   // By one thread: every tile of all work, as soon as there is room. Where there is a block mask its wave looks at
   // that.

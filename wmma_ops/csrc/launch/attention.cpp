@@ -313,9 +313,10 @@ template <class Others>
 void AttentionProblem::launch_with_maps(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers,
                                         const Others& others) const {
   const int64_t heads = p_.heads, queries = queries_there();
-  wmma::MappedArguments<Others> x{others, {}, {}, {}, {}, {}, 0, 0};
+  wmma::MappedArguments<Others> x{others, {}, {}, {}, {}, {}, 0, 0, 0};
   x.team = static_cast<int>(numbers.team);
   x.passes = static_cast<int>(numbers.passes);
+  x.whole = static_cast<int>(numbers.whole);
   if (way.place >= 0) {  // else it is recorded, not run
     const int64_t function = plan.launches[0].function;
     auto map = [&](const MappedMatrix& matrix, wmma::TileMap& into) { map_loaded(p_.op, function, matrix, into); };

@@ -55,7 +55,7 @@ struct Plan {
     return found;
   }
 
-  static constexpr int kMostNumbers = 16;
+  static constexpr int kMostNumbers = 20;
   int64_t numbers_[kMostNumbers];
 };
 
