@@ -1,11 +1,12 @@
 """Which tests run when: all, a quick part of them that changes with the commit, the rest of them, what a compiler is held to
 that is not the pinned one, or what another release of torch is.
 
-The quick part has one CDNA and one RDNA target of those that are emulated, with half of their values and of the emulator's
-tests, for the device library one of those that kernels only compile for, every third of the kernels that are wrong on
-purpose and of those that are drawn at random, nothing that is marked `full`, and no models. The turn is the commit's number,
-so that many commits together run everything. The rest has half of the values of the other targets, by turns too, and a third
-of their other tests; of a target whose code is another's half as many; and another third of the kernels that are wrong.
+The quick part has, of one CDNA and one RDNA target that are emulated, a third of the tests, and a third of the kernels that
+are wrong on purpose and of those that are drawn at random; one of the targets that kernels only compile for; half of what
+BY_HALVES names; nothing that is marked `full`, and no models. The turn is the commit's number, so that many commits together
+run everything. The rest has what the quick part never has: of every other target a quarter of the values and a sixth of the
+other tests, half as many where its code is another's; another one of those that are compiled for; half of the models'. All
+by turns too.
 
 Another torch (tests/torch_versions.py) meets some tests of each kind that depend on it more than on us.
 """
@@ -19,17 +20,17 @@ from wmma_ops.hardware import arch
 TIERS = ("full", "quick", "rest", "compilers", "torch")
 WRONG = ("test_wrong.py", "test_wrong_kernels.py", "test_wrong_two_products.py", "test_wrong_turns.py")
 THIRDS = 3
-BY_HALVES = (  # on a target of each kind
-    "test_from_end_to_end", "test_microkernels_do_what_they_say", "test_any_configuration_keeps_the_contract",
-    "test_every_case_in_one_kernel", "test_half_of_the_values", "test_every_case_marches", "test_values", "test_gradients",
-    "test_gradients_are_those_of_float64", "test_kernels_find_what_a_mask_function_shows", "test_values_in_turns",
-    "test_tiles_that_nobody_sees_are_not_read", "test_wrong_numbers_reach_nothing_outside", "test_larger_cases",
-    "test_rows_that_large_numbers_hide_whole", "test_the_same_bits_in_any_order_of_the_waves",
-)  # fmt: skip
-BY_THIRDS = (
-    "test_is_caught", "test_values_and_gradients_by_kernels", "test_a_drawn_kernel_compiles_and_spills_nothing",
+CAUGHT = ("is_caught", "are_caught", "wrong_number_is_found")  # how the names of tests of what is wrong on purpose end
+DRAWN = (
+    "test_values_and_gradients_by_kernels", "test_a_drawn_kernel_compiles_and_spills_nothing",
     "test_a_drawn_kernel_of_two_pairs_compiles_and_spills_nothing",
 )  # fmt: skip
+BY_HALVES = (  # which differ by their parameters less than they have in common
+    "test_opcheck", "test_gradgradcheck", "test_every_block_runs", "test_from_end_to_end",
+    "test_microkernels_do_what_they_say", "test_python_and_the_headers_agree", "test_in_a_graph",
+    "test_explain_of_attention_takes_its_own_sizes", "test_explain_makes_the_call_that_is_asked_for",
+)  # fmt: skip
+BY_SIXTHS = ("test_all_is_right_without_one_of_them",)  # of the rest
 NVIDIA = "sm_90a"
 COMPILED = ("sm_80", NVIDIA, "gfx1250")
 NATURAL = (
@@ -117,29 +118,41 @@ def runs(item, tier: str, turn: int) -> bool:
         return tier == "full" or is_of_torch(item, turn)
     if tier == "compilers":
         return is_of_compilers(item, turn)
-    return is_quick(item, turn) if tier == "quick" else not is_quick(item, turn) and is_targets_turn(item, turn)
+    return is_quick(item, turn) if tier == "quick" else not is_quick(item, turn) and is_in_rest(item, turn)
+
+
+def name_of(item) -> str:
+    return getattr(item, "originalname", "")
 
 
 def is_of_values(item) -> bool:
-    return getattr(item, "originalname", "") == "test_kernels_keep_the_contract"
+    return name_of(item) == "test_kernels_keep_the_contract"
 
 
-def is_by_thirds(item) -> bool:
-    return item.path.name in WRONG or getattr(item, "originalname", "") in BY_THIRDS
+def is_wrong_or_drawn(item) -> bool:
+    return item.path.name in WRONG or name_of(item).endswith(CAUGHT) or name_of(item) in DRAWN
 
 
-def is_targets_turn(item, turn: int) -> bool:
-    """Whether a test of the rest is of no target, of two that are compared, or of one in the part whose turn it is. Of those
-    that kernels only compile for it is one's turn, and of kernels that are wrong on purpose another third's than the quick
-    part's."""
+def of_target(item) -> tuple[set[str], set[str]]:
+    """The emulated targets that a test's parameters name, and the others."""
     parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
     named = {name for value in parameters if (name := target_of(value))}
-    compiled = set(COMPILED).intersection(map(str, parameters))
-    if not named and compiled:
+    return named, set() if named else set(COMPILED).intersection(map(str, parameters))
+
+
+def is_in_rest(item, turn: int) -> bool:
+    """Whether a test that is not quick is of the rest this time."""
+    named, compiled = of_target(item)
+    if item.path.parent.name == "models":
+        return is_in_part(item, turn, 2)
+    if compiled and item.path.parent.name != "unit":
         return COMPILED[(turn + 1) % len(COMPILED)] in compiled
-    if not named and parameters and is_by_thirds(item):
-        return is_in_part(item, -turn - 1, THIRDS)
-    parts = (2 if is_of_values(item) else 3) * (2 if named <= set(TWINS) else 1)
+    if name_of(item) in BY_SIXTHS:
+        return is_in_part(item, turn, 6)
+    if not named:
+        # What is wrong on purpose comes with another commit's quick part.
+        return item.get_closest_marker("full") is not None or not is_wrong_or_drawn(item)
+    parts = (4 if is_of_values(item) else 6) * (2 if named <= set(TWINS) else 1)
     return len(named) != 1 or is_in_part(item, turn_of_parts(named, turn), parts)
 
 
@@ -150,7 +163,8 @@ def turn_of_parts(named: set[str], turn: int) -> int:
 
 
 def is_in_part(item, turn: int, parts: int) -> bool:
-    return (sum(item.callspec.id.encode()) + turn) % parts == 0
+    name = item.callspec.id if hasattr(item, "callspec") else item.name
+    return (sum(name.encode()) + turn) % parts == 0
 
 
 def is_of_compilers(item, turn: int) -> bool:
@@ -176,20 +190,18 @@ def is_quick(item, turn: int) -> bool:
     """Whether a test is of the quick part; `item` is pytest's."""
     if item.get_closest_marker("full") or item.path.parent.name == "models":
         return False
-    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    named = {name for value in parameters if (name := target_of(value))}
+    named, compiled = of_target(item)
     if not named <= set(targets(turn)):
         return False
-    parts_turn = turn_of_parts(named, turn)
-    if named and (is_of_values(item) or item.path.parent.name == "emulator") and not is_in_part(item, parts_turn, 2):
-        return False
-    if item.path.parent.name == "emulator" and not set(COMPILED).isdisjoint(map(str, parameters)):
-        return COMPILED[turn % len(COMPILED)] in map(str, parameters)
     if not hasattr(item, "callspec"):
         return True
-    if is_by_thirds(item):
+    if compiled and item.path.parent.name != "unit":
+        return COMPILED[turn % len(COMPILED)] in compiled
+    if named and item.path.parent.name != "unit":
+        return is_in_part(item, turn_of_parts(named, turn), THIRDS)
+    if is_wrong_or_drawn(item):
         return is_in_part(item, -turn, THIRDS)
-    return getattr(item, "originalname", "") not in BY_HALVES or is_in_part(item, parts_turn, 2)
+    return name_of(item) not in BY_HALVES or is_in_part(item, turn, 2)
 
 
 def may_be_of(tier: str, path: Path) -> bool:

@@ -12,10 +12,8 @@ from wmma_ops.hardware import arch
 
 class _Item:
     def __init__(self, path: str, *parameters, full: bool = False):
-        self.path, self.full = (
-            SimpleNamespace(name=path.split("/")[-1], parent=SimpleNamespace(name=path.split("/")[0])),
-            full,
-        )
+        self.path = SimpleNamespace(name=path.split("/")[-1], parent=SimpleNamespace(name=path.split("/")[0]))
+        self.name, self.full = "test_x", full
         if parameters:
             names = {f"p{i}": value for i, value in enumerate(parameters)}
             self.callspec = SimpleNamespace(params=names, id="-".join(map(str, parameters)))
@@ -39,19 +37,25 @@ def test_what_is_quick(turn):
     assert not tiers.is_quick(_Item("unit/test_x.py", full=True), turn)
     assert not tiers.is_quick(_Item("models/test_x.py"), turn)
     for name in mine:
-        assert [tiers.is_quick(_Item("emulator/test_x.py", name, i), turn) for i in (7, 8)].count(True) == 1
-        assert tiers.is_quick(_Item("contract/test_x.py", f"emulated:{name}"), turn)
+        for given in (name, f"emulated:{name}", arch.target(name)):
+            for folder in ("contract", "emulator"):
+                items = [_Item(f"{folder}/test_x.py", given, i) for i in (6, 7, 8)]
+                assert [tiers.is_quick(item, turn) for item in items].count(True) == 1
+        assert tiers.is_quick(_Item("unit/test_x.py", name), turn)
     for name in other:
         assert not tiers.is_quick(_Item("emulator/test_x.py", name), turn)
         assert not tiers.is_quick(_Item("emulator/test_x.py", arch.target(name)), turn)
     assert not tiers.is_quick(_Item("emulator/test_x.py", mine[0], other[1]), turn)
 
 
-def test_what_is_only_compiled_takes_turns():
+@pytest.mark.parametrize("folder", ["contract", "emulator"])
+def test_what_is_only_compiled_takes_turns(folder):
     for name in tiers.COMPILED:
         assert name not in arch.EMULATED
-        turns = [tiers.is_quick(_Item("emulator/test_x.py", "float32", name), turn) for turn in range(3)]
-        assert sum(turns) == 1
+        item = _Item(f"{folder}/test_x.py", "float32", name)
+        for tier in ("quick", "rest"):
+            assert sum(tiers.runs(item, tier, turn) for turn in range(3)) == 1
+        assert not any(all(tiers.runs(item, tier, turn) for tier in ("quick", "rest")) for turn in range(3))
 
 
 def test_the_wrong_kernels_take_turns():
@@ -61,13 +65,32 @@ def test_the_wrong_kernels_take_turns():
     assert all(20 <= sum(turns[i] for turns in seen) <= 40 for i in range(3))
 
 
-@pytest.mark.parametrize("name", tiers.BY_THIRDS)
+@pytest.mark.parametrize("name", [*tiers.DRAWN, "test_is_caught", "test_others_are_caught"])
 def test_so_do_those_that_are_caught_or_drawn(name):
     named = [_Item("unit/test_x.py", f"kind {i}", i % 3) for i in range(30)]
     for item in named:
         item.originalname = name
     seen = [[tiers.is_quick(item, turn) for turn in range(3)] for item in named]
     assert all(sum(turns) == 1 for turns in seen)
+    assert not any(tiers.runs(item, "rest", turn) for item in named for turn in range(3))
+
+
+@pytest.mark.parametrize("name", tiers.BY_HALVES)
+def test_so_do_halves(name):
+    items = [_Item("contract/test_x.py", i) for i in range(4)]
+    for item in items:
+        item.originalname = name
+    for turn in range(2):
+        quick, rest = ([tiers.runs(item, tier, turn) for item in items] for tier in ("quick", "rest"))
+        assert sum(quick) == 2
+        assert rest == [not one for one in quick]
+
+
+def test_models_take_turns():
+    items = [_Item("models/test_x.py", i) for i in range(4)]
+    for item in items:
+        assert sum(tiers.runs(item, "rest", turn) for turn in range(2)) == 1
+        assert tiers.runs(item, "full", 0)
 
 
 def values(target: str, part: int) -> _Item:
@@ -77,34 +100,32 @@ def values(target: str, part: int) -> _Item:
 
 
 @pytest.mark.parametrize("target", arch.EMULATED)
-def test_each_half_is_quick_in_some_turns_of_a_target(target):
-    halves, emulated = (
-        [_Item(f"{folder}/test_x.py", target, i) for i in range(2)] for folder in ("contract", "emulator")
+@pytest.mark.parametrize("folder", ["contract", "emulator"])
+def test_each_third_is_quick_in_some_turns_of_a_target(target, folder):
+    items = [_Item(f"{folder}/test_x.py", target, i) for i in range(3)]
+    taken = [[tiers.is_quick(item, turn) for turn in range(48)] for item in items]
+    assert [sum(turns) for turns in taken] == [4, 4, 4]
+    assert all(
+        sum(all_three) == (target in tiers.targets(turn)) for turn, all_three in enumerate(zip(*taken, strict=True))
     )
-    for item in halves:
-        item.originalname = "test_half_of_the_values"
-    for items in (halves, emulated, [values(target, i) for i in range(2)]):
-        taken = [[tiers.is_quick(item, turn) for turn in range(16)] for item in items]
-        assert [sum(turns) for turns in taken] == [2, 2]
-        assert all(sum(both) == (target in tiers.targets(turn)) for turn, both in enumerate(zip(*taken, strict=True)))
 
 
 @pytest.mark.parametrize("turn", [0, 5])
-def test_the_rest_has_half_of_a_targets_values_and_a_quarter_of_a_twins(turn):
-    for target in arch.EMULATED:
-        parts, alike = range(4), 4 if target in tiers.TWINS else 2
-        quick = [part for part in parts if tiers.runs(values(target, part), "quick", turn)]
-        assert len(quick) == 2 * (target in tiers.targets(turn))
-        rest = [[part for part in parts if tiers.runs(values(target, part), "rest", turn + i)] for i in range(alike)]
-        whole = [target in tiers.targets(turn + i) for i in range(alike)]
-        assert [len(found) for found in rest] == [0 if is_quick else 4 // alike for is_quick in whole]
-        assert len({part for found in rest for part in found}) == 4 // alike * whole.count(False)
-        assert all(tiers.runs(values(target, part), "full", turn) for part in parts)
-        within = [part for i in range(16) for part in parts if tiers.runs(values(target, part), "quick", turn + i)]
-        within += [part for i in range(16) for part in parts if tiers.runs(values(target, part), "rest", turn + i)]
-        assert set(within) == set(parts)
-    assert tiers.runs(_Item("unit/test_x.py"), "rest", turn) is False  # of no target: quick
-    assert tiers.runs(_Item("models/test_x.py"), "rest", turn)
+@pytest.mark.parametrize("target", arch.EMULATED)
+def test_each_part_of_a_target_has_its_turn(target, turn):
+    """A quarter of its values and a sixth of its other tests in the rest, and of twins half as many."""
+    others = [_Item("contract/test_x.py", target, letter) for letter in "abcdefghijkl"]
+    for items, parts in (([values(target, part) for part in range(4)], 4), (others, 6)):
+        parts *= 1 + (target in tiers.TWINS)
+        for at in range(turn, turn + 4):
+            found = [tiers.runs(item, "rest", at) for item in items]
+            quick = [tiers.runs(item, "quick", at) for item in items]
+            assert not any(map(min, found, quick))
+            assert sum(found) <= max(len(items) // parts, 1)
+            assert any(quick) == (target in tiers.targets(at))
+        turns = range(turn, turn + 48)
+        assert all(any(tiers.runs(item, "rest", at) for at in turns) for item in items)
+        assert all(tiers.runs(item, "full", turn) for item in items)
 
 
 @pytest.mark.parametrize("turn", [0, 5])
