@@ -194,8 +194,8 @@ WRONG = (
     Wrong(
         "left_by_who_combines",
         "combine.hpp",
-        "if (blockIdx.x >= blocks)",
-        "if (gridDim.x < blocks)",
+        "expect(blockIdx.x >= blocks, 0)",
+        "expect(gridDim.x < blocks, 0)",
         CASES[2],
         "gfx1201",
     ),
