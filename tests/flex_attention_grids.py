@@ -103,9 +103,9 @@ class Function:
         common = {"expression": self.expression, "function": self.function}
         common["operands"] = self.function.__code__.co_argcount - places
         if self.derivative is None:
-            wmma_ops.register_mask_mod(f"flex_{name}", **common)
+            wmma_ops.register_mask_mod(f"grids_{name}", **common)
         else:
-            wmma_ops.register_score_mod(f"flex_{name}", derivative=self.derivative, **common)
+            wmma_ops.register_score_mod(f"grids_{name}", derivative=self.derivative, **common)
 
     def reading(self, tensors: tuple[Tensor, ...]) -> Callable[..., Tensor]:
         """As FlexAttention takes it, which counts arguments."""
@@ -401,7 +401,7 @@ def theirs(case: Case, q: Tensor, k: Tensor, v: Tensor, given: dict, block_mask)
 def ours(case: Case, q: Tensor, k: Tensor, v: Tensor, given: dict, block_mask) -> tuple[Tensor, Tensor]:
     if case.kv_batch:
         k, v = (x.expand(case.batch, -1, -1, -1) for x in (k, v))
-    names = {"score_mod": f"flex_{case.score}", "mask_mod": None if case.mask == "all" else f"flex_{case.mask}"}
+    names = {"score_mod": f"grids_{case.score}", "mask_mod": None if case.mask == "all" else f"grids_{case.mask}"}
     blocks = block_mask if case.blocks else None
     read = given["score"] or given["mask"]
     return wmma_ops.attention(q, k, v, block_mask=blocks, mod_operands=read, enable_gqa=case.gqa, **names)

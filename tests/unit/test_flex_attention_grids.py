@@ -34,7 +34,7 @@ CAUSAL = grids.Case("masks", torch.float32, 2, 2, 40, 40, 16, 16, mask="causal")
 
 
 @pytest.mark.parametrize(
-    "change", [{"scale": 0.26}, {"score_mod": "flex_rel_bias"}, {"mask_mod": "flex_sliding_window"}, {"mask_mod": None}],
+    "change", [{"scale": 0.26}, {"score_mod": "grids_rel_bias"}, {"mask_mod": "grids_sliding_window"}, {"mask_mod": None}],
     ids=str,
 )  # fmt: skip
 def test_another_call_is_found(change):
