@@ -23,11 +23,11 @@ import itertools
 import math
 import random
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from grid_runs import add_options, ask_all
 from torch import Tensor
 
 import wmma_ops
@@ -80,6 +80,13 @@ class Found:
     @property
     def right(self) -> bool:
         return self.error <= self.times * self.theirs + self.beside  # NaN is not
+
+    @property
+    def share(self) -> float | None:
+        return self.error / self.theirs if self.theirs else None
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.error:.3g}, plain PyTorch {self.theirs:.3g}"
 
 
 _TYPES = (torch.float16, torch.bfloat16)
@@ -411,51 +418,22 @@ def ask(case: Case, target: str | None = None) -> list[Found]:
         return list((cached if case.grid == "cache" or case.page_size else whole)(case))
 
 
-def part(text: str) -> slice:
-    """Of "3/10" the third of each ten."""
-    number, _, of = text.partition("/")
-    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no part: 1/10 is the first of ten, 10/10 the last")
-    return slice(int(number) - 1, None, int(of))
-
-
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--grid", choices=GRIDS, action="append", help="this one only; may be given more than once")
+    add_options(parser, GRIDS)
     extent = parser.add_mutually_exclusive_group()
     extent.add_argument(
         "--pairs", dest="extent", action="store_const", const="pairs", help="every two axes' values meet"
     )
     extent.add_argument("--all", dest="extent", action="store_const", const="all", help="all values of all axes meet")
-    parser.add_argument("--target", help="emulated, with few heads and short lengths; as gfx942")
     parser.add_argument("--count", type=int, help="so many cases of a grid; emulated, 4 where nothing is said")
-    parser.add_argument("--part", type=part, default=slice(None), help="every so many-th case of each grid; as 3/10")
     options = parser.parse_args(arguments)
     count = options.count or (4 if options.target else None)
-    failed = asked = made = 0
-    for grid in options.grid or GRIDS:
-        began = time.perf_counter()
-        largest: dict[str, float] = {}
-        chosen = cases(grid, options.extent or "values", small=options.target is not None)[options.part][:count]
-        for case in chosen:
-            for found in ask(case, options.target):
-                made += 1
-                if not found.right:
-                    failed += 1
-                    print(
-                        f"WRONG {found.what}: {found.error:.3g}, plain PyTorch {found.theirs:.3g}: {case}", flush=True
-                    )
-                if found.theirs:
-                    largest[found.what] = max(largest.get(found.what, 0.0), found.error / found.theirs)
-        asked += len(chosen)
-        of_plain = ", ".join(f"{what} {share:.2f}" for what, share in largest.items())
-        took = time.perf_counter() - began
-        print(
-            f"{grid:<15} {len(chosen):6} cases  {took:6.1f} s  largest errors, of plain PyTorch's: {of_plain}",
-            flush=True,
-        )
-    print(f"{asked} cases, {made} comparisons, {failed} failed")
-    return int(failed > 0)
+    chosen = (
+        (grid, cases(grid, options.extent or "values", small=options.target is not None)[options.part][:count])
+        for grid in options.grid or GRIDS
+    )
+    return ask_all(chosen, lambda case: ask(case, options.target), "plain PyTorch's", 15)
 
 
 if __name__ == "__main__":

@@ -26,14 +26,13 @@ import argparse
 import contextlib
 import itertools
 import sys
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from unittest import mock
 
 import torch
-from flash_attention_grids import part
+from grid_runs import add_options, ask_all
 from torch import Tensor
 from torch.nn.attention import flex_attention as flex
 
@@ -429,6 +428,13 @@ class Found:
     def right(self) -> bool:
         return self.error <= self.most  # NaN is not
 
+    @property
+    def share(self) -> float | None:
+        return self.error / self.most if self.most else None
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.error:.3g}, at most {self.most:.3g}, FlexAttention {self.theirs:.3g}"
+
 
 def compared(case: Case, got: dict, plain: dict, exact: dict) -> Iterator[Found]:
     for what, wanted in exact.items():
@@ -453,43 +459,24 @@ def ask(case: Case, target: str | None = None, device: str = "cpu") -> list[Foun
     return list(compared(case, got, plain, exact))
 
 
+def spread(found: list[Case], count: int | None) -> list[Case]:
+    """So many, from all over the list."""
+    return found[:: max(1, len(found) // count)][:count] if count else found
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--grid", choices=GRIDS, action="append", help="this one only; may be given more than once")
+    add_options(parser, GRIDS)
     parser.add_argument("--all", action="store_true", help="each case in each type")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--target", help="emulated, with few heads and short lengths; as gfx942")
     parser.add_argument("--count", type=int, help="so many cases of a grid, from all over it; emulated, 4 by default")
-    parser.add_argument("--part", type=part, default=slice(None), help="every so many-th case of each grid; as 3/10")
     options = parser.parse_args(arguments)
     size = EMULATED if options.target else THEIRS if options.device == "cuda" else CPU
     count = options.count or (4 if options.target else None)
     for what, why in NOT_ASKED.items():
         print(f"not asked: {what} ({why})")
-    failed = asked = made = 0
-    for grid in options.grid or GRIDS:
-        began = time.perf_counter()
-        largest: dict[str, float] = {}
-        chosen = cases(grid, size, options.all)[options.part]
-        if count:
-            chosen = chosen[:: max(1, len(chosen) // count)][:count]
-        for case in chosen:
-            for found in ask(case, options.target, options.device):
-                made += 1
-                if not found.right:
-                    failed += 1
-                    beside = f"at most {found.most:.3g}, FlexAttention {found.theirs:.3g}"
-                    print(f"WRONG {found.what}: {found.error:.3g}, {beside}: {case}", flush=True)
-                if found.most:
-                    largest[found.what] = max(largest.get(found.what, 0.0), found.error / found.most)
-        asked += len(chosen)
-        shares = ", ".join(f"{what} {share:.2f}" for what, share in largest.items())
-        took = time.perf_counter() - began
-        print(
-            f"{grid:<9} {len(chosen):5} cases  {took:6.1f} s  largest errors, of what they may be: {shares}", flush=True
-        )
-    print(f"{asked} cases, {made} comparisons, {failed} failed")
-    return int(failed > 0)
+    chosen = ((grid, spread(cases(grid, size, options.all)[options.part], count)) for grid in options.grid or GRIDS)
+    return ask_all(chosen, lambda case: ask(case, options.target, options.device), "what they may be", 9)
 
 
 if __name__ == "__main__":

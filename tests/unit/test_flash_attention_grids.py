@@ -5,6 +5,7 @@ import importlib.util
 import itertools
 from pathlib import Path
 
+import grid_runs
 import pytest
 import torch
 from planted import Planted, check_that_each_stands_once
@@ -130,8 +131,8 @@ def test_values_occur_and_pairs_meet():
 
 def test_parts_are_the_whole():
     every = list(range(23))
-    parts = [every[grids.part(f"{number}/10")] for number in range(1, 11)]
+    parts = [every[grid_runs.part(f"{number}/10")] for number in range(1, 11)]
     assert sorted(x for part in parts for x in part) == every
     for wrong in ("0/10", "11/10", "3", "a/b", "-1/2", "1/0"):
         with pytest.raises(argparse.ArgumentTypeError, match="is no part"):
-            grids.part(wrong)
+            grid_runs.part(wrong)
