@@ -15,28 +15,16 @@ from wmma_ops.plan.source import CPP, aliases, constants, kernel_text
 _THREADS = 256
 
 
-def workspace(problem: AttentionProblem, splits: int) -> int:
-    """Bytes: of each split and row its largest score, its sum of weights, and its results."""
-    return last_workspace(problem, splits, _rows(problem))
-
-
-def last_workspace(problem: AttentionProblem, splits: int, rows: int) -> int:
-    """The same where so many rows have splits."""
+def workspace(problem: AttentionProblem, splits: int, rows: int | None = None) -> int:
+    """Bytes: of each split and row, all or so many, its largest score, its sum of weights, and its results."""
+    rows = _rows(problem) if rows is None else rows
     return splits * rows * (2 + problem.ev) * (8 if problem.dtype == torch.float64 else 4)
 
 
-def launch(problem: AttentionProblem, target: arch.Target) -> KernelLaunch:
-    return _launch(problem, target, _rows(problem), {}, {})
-
-
-def last_launch(problem: AttentionProblem, target: arch.Target, tiles: int, tile_rows: int) -> KernelLaunch:
-    """Where only the last tiles' keys are split."""
-    return _launch(problem, target, tiles * tile_rows, {"kTileRows": tile_rows}, {"WMMA_ATTENTION_LAST": True})
-
-
-def _launch(
-    problem: AttentionProblem, target: arch.Target, rows: int, sizes: dict[str, int], defines: dict[str, bool]
-) -> KernelLaunch:
+def launch(problem: AttentionProblem, target: arch.Target, tiles: int = 0, tile_rows: int = 0) -> KernelLaunch:
+    """`tiles`: where only the keys of the last ones are split, how many these are, of so many rows."""
+    rows = tiles * tile_rows if tiles else _rows(problem)
+    sizes = {"kTileRows": tile_rows} if tiles else {}
     columns = _thread_columns(problem)
     types = {"Element": CPP[problem.dtype], "Mask": CPP[problem.mask], "Rules": rules_type(problem)}
     members = [
@@ -48,7 +36,7 @@ def _launch(
         "attention.hip",
         members=members,
         before=rules_header(problem),
-        defines={"WMMA_ATTENTION_COMBINE": True, **defines},
+        defines={"WMMA_ATTENTION_COMBINE": True, "WMMA_ATTENTION_LAST": tiles > 0},
     )
     grid = (ceil(rows * (problem.ev // columns) / _THREADS) + rest.blocks(problem), 1)
     return KernelLaunch("attention_combine", source, grid, _THREADS, 0, early=target.family == "sm90")

@@ -172,9 +172,7 @@ def split_last(problem: AttentionProblem, config: WarpgroupConfig, target: arch.
     """
     if problem.causal or problem.windowed or problem.sequences or problem.block_q:
         return config
-    if not (problem.capped or problem.modified):
-        return config
-    if config.splits > 1 or config.packed > 1:
+    if not (problem.capped or problem.modified) or config.splits > 1 or config.packed > 1:
         return config
     units, work = model.CARDS[target.name].units, work_of(problem, config)
     if work < units or work % units == 0:
@@ -182,6 +180,14 @@ def split_last(problem: AttentionProblem, config: WarpgroupConfig, target: arch.
     splits = min(units // (work % units), problem.skv // (4 * config.keys))
     found = dataclasses.replace(config, last_splits=max(splits, 1))
     return min(config, found, key=lambda one: cost(problem, one, target))
+
+
+def tiles_split(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> int:
+    """Tiles of rows whose keys are split."""
+    work = work_of(problem, config)
+    if config.last_splits > 1:
+        return work % model.CARDS[target.name].units
+    return work if config.splits > 1 else 0
 
 
 def maps_result(problem: AttentionProblem, config: WarpgroupConfig) -> bool:
@@ -236,9 +242,9 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
     splits = max(config.splits, config.last_splits)
     keys_of_split = max(up(ceil(keys / splits), config.keys), 1)
     splits = ceil(keys / keys_of_split)
-    work = work_of(problem, config)
-    last = work % units if config.last_splits > 1 else 0
-    work += last * (splits - 1) if last else work * (splits - 1)
+    parted = tiles_split(problem, config, target)
+    whole = work_of(problem, config) - parted
+    work = whole + parted * splits
     shared = shared_bytes(config)
     kernel = source(problem, config, target)
     workspace, dealing = 0, None
@@ -253,9 +259,9 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
     if config.splits > 1:
         workspace = combine.workspace(problem, splits)
         launches.append(combine.launch(problem, target))
-    if last:
-        workspace = combine.last_workspace(problem, splits, last * config.rows)
-        launches.append(combine.last_launch(problem, target, last, config.rows))
+    elif parted:
+        workspace = combine.workspace(problem, splits, parted * config.rows)
+        launches.append(combine.launch(problem, target, parted, config.rows))
     lines_out = 16 if maps_result(problem, config) else 0
     queries = _GROUP_ROWS // config.packed  # of a box; of keys and values it has as many as lie in a page together
     numbers = AttentionNumbers(
@@ -268,6 +274,6 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
         gcd(config.keys, problem.page_size),
         lines_out,
         together(problem, config),
-        work_of(problem, config) - last,
+        whole,
     )
     return Plan(config, f"{reason}; {work} tiles on {units} units", tuple(launches), workspace, numbers)
