@@ -2,10 +2,10 @@
 // puts a `struct Config` (the file of its loop in wmma_ops/plan/attention/loops says what it holds) and the header of
 // its main loop, and names that loop's kernel, WMMA_ATTENTION_KERNEL. It defines WMMA_ATTENTION_COMBINE where the
 // kernel is the second one of split keys, and with it WMMA_ATTENTION_LAST where only the last tiles' are,
-// WMMA_ATTENTION_CLUSTER where those that split them are a cluster; of packed
-// sequences WMMA_ATTENTION_SEQUENCES, or WMMA_ATTENTION_REST where the kernel has what none of them has, and with it
-// WMMA_ATTENTION_DEALS where that kernel also lists the tiles that another's blocks are dealt. It defines
-// WMMA_ATTENTION_BLOCKS where the kernel finds the blocks of scores that a mask function shows.
+// WMMA_ATTENTION_CLUSTER where those that split them are a cluster; of packed sequences WMMA_ATTENTION_SEQUENCES, or
+// WMMA_ATTENTION_REST where the kernel has what none of them has, and with it WMMA_ATTENTION_DEALS where that kernel
+// also lists the tiles that another's blocks are dealt. It defines WMMA_ATTENTION_BLOCKS where the kernel finds the
+// blocks of scores that a mask function shows.
 #ifdef WMMA_ATTENTION_COMBINE
 #include <wmma/attention/combine.hpp>
 

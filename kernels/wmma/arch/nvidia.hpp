@@ -120,6 +120,7 @@ WMMA_DEVICE void load_once(uint32_t* words, const void* at) {
 
 // Asks the L2 cache for the line that holds the address.
 WMMA_DEVICE void prefetch(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+// And the unit's own.
 WMMA_DEVICE void prefetch_near(const void* at) { asm volatile("prefetch.global.L1 [%0];" ::"l"(at)); }
 
 // The address within shared memory of a generic pointer into it.

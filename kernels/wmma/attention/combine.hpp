@@ -75,6 +75,7 @@ WMMA_DEVICE void attention_combine(const Arguments& p) {
   const int64_t rows = rows_of_all(p);
   if constexpr (Config::Rules::kSequences) {
     const int64_t blocks = (rows * of_row + Config::kThreads - 1) / Config::kThreads;
+    // Seldom, as the compiler is told: these instructions lie behind those that most threads wait for.
     if (__builtin_expect(blockIdx.x >= blocks, 0)) SequencesRest<Config>(static_cast<int>(blockIdx.x - blocks)).run(p);
   }
   const int64_t row = item / of_row;
