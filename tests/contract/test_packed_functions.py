@@ -202,11 +202,6 @@ TENSOR = torch.ones(2, 2 * FAR + 1)
             ValueError,
             "mod_a requires grad, but tensors that functions read have no gradient; takes a detached tensor",
         ),
-        (
-            {"block_mask": wmma_ops.Blocks(torch.ones(1, 1, dtype=torch.int8), 32, 32)},
-            ValueError,
-            "block_mask is a Blocks, but blocks would start anew with each sequence; takes None",
-        ),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
@@ -222,8 +217,8 @@ def test_places_that_are_wrong_are_caught_on_the_cpu(which, case, monkeypatch):
     """In the gradients, where functions are told of all tokens at once."""
     right = score_functions.of_packed
 
-    def wrong(score_mod, mask_mod, operands, sight, heads):
-        found = right(score_mod, mask_mod, operands, sight, heads)
+    def wrong(*given):
+        found = right(*given)
         batch, head, query, key = found.places
         starts = {
             "batch": (0 * batch, query, key),

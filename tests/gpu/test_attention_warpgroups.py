@@ -80,8 +80,11 @@ MODIFIED = [
 ]
 BLOCKS = scored.WITH_BLOCKS[1]
 OF_SEQUENCES = [
-    case for case in (*packed_scored.CASES, *packed_scored.IN_PAGES) if case.dtype in ("float16", "bfloat16")
+    case
+    for case in packed_scored.ALL
+    if case.dtype in ("float16", "bfloat16") and all(size % 64 == 0 for size in case.blocks or ())
 ]
+PACKED_BLOCKS = packed_scored.WITH_BLOCKS[1]
 # Tiles that end with their sequence or go on into the next, sequences without queries or keys, keys that are not there
 # yet; heads that share keys, packed; keys that are split; bounds from the last key of each.
 SEQUENCES = [
@@ -172,6 +175,32 @@ def test_values_with_functions_and_blocks(number, forced):
     for case in OF_SEQUENCES:
         packed_scored.check(case, packed_scored.results(case, packed_scored.ours, device="cuda"))
     assert len(planned) == len(MODIFIED) + len(OF_SEQUENCES)
+
+
+@needs_gpu
+@pytest.mark.parametrize("clears", [True, False])
+def test_a_neighbour_that_is_no_number_beside_blocks(clears, sources):
+    """Of a sequence's last tile of keys some are another's."""
+    if not clears:
+        path, call = (
+            sources / KERNEL,
+            "clear_values(x, start, work.own.skv - key);\n          give_back();\n          for",
+        )
+        text = path.read_text()
+        assert text.count(call) == 1
+        path.write_text(text.replace(call, "give_back();\n          for"))
+        torch.ops.wmma._forget_plans()
+    q, k, v = (torch.randn(400, 4, 64, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+    states = torch.tensor([[2, 0], [1, 2]], dtype=torch.int8, device="cuda")
+    ends = _numbers([0, 200, 400])
+
+    def first():
+        blocks = wmma_ops.Blocks(states, 128, 128)
+        return wmma_ops.varlen_attention(q, k, v, ends, ends, 200, 200, block_mask=blocks)[0][:200].clone()
+
+    want = first()
+    v[200:] = torch.nan
+    assert torch.equal(first(), want) == clears
 
 
 def _numbers(x: list[int]) -> torch.Tensor:
@@ -365,7 +394,7 @@ class Wrong:
     old: str
     new: str
     file: str = KERNEL
-    case: AttentionCase | VarlenAttentionCase | scored.Case = CAUSAL
+    case: AttentionCase | VarlenAttentionCase | scored.Case | packed_scored.PackedCase = CAUSAL
 
     def __str__(self) -> str:
         return self.name
@@ -446,6 +475,13 @@ WRONG = [
         TILES,
         BLOCKS,
     ),
+    Wrong(
+        "blocks_of_the_first_sequence",
+        "batch * x.batch_stride + head * x.head_stride + offset",
+        "head * x.head_stride + offset",
+        "wmma/attention/blocks.hpp",
+        PACKED_BLOCKS,
+    ),
 ]
 
 
@@ -478,7 +514,9 @@ def test_what_is_replaced_stands_there_once(sources):
 
 def _several_times(case, times: int = 5):
     for _ in range(times):
-        if isinstance(case, scored.Case):
+        if isinstance(case, packed_scored.PackedCase):
+            packed_scored.check(case, packed_scored.results(case, packed_scored.ours, device="cuda"))
+        elif isinstance(case, scored.Case):
             scored.check(case, scored.results(case, scored.ours, device="cuda"))
         else:
             run(case, "cuda")

@@ -13,6 +13,6 @@ def test_values_and_gradients(case):
     check(case, results(case, ours, device="cuda"))
 
 
-@pytest.mark.parametrize("case", [*packed_scored.CASES, *packed_scored.IN_PAGES], ids=str)
+@pytest.mark.parametrize("case", packed_scored.ALL, ids=str)
 def test_values_and_gradients_of_packed_sequences(case):
     packed_scored.check(case, packed_scored.results(case, packed_scored.ours, device="cuda"))

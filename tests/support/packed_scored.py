@@ -32,9 +32,11 @@ class PackedCase:
     sinks: bool = False
     slopes: bool = False
     dropout_p: float = 0.0
+    blocks: tuple[int, int] | None = None
+    blocks_alike: bool = False
 
     def __str__(self) -> str:
-        extras = ("used", "page_size", "beyond", "kv_heads", "softcap", "sinks", "slopes", "dropout_p")
+        extras = ("used", "page_size", "beyond", "kv_heads", "softcap", "sinks", "slopes", "dropout_p", "blocks")
         window = "windowed" if self.window != (-1, -1) else None
         names = (name for name in extras if getattr(self, name))
         return "-".join(filter(None, (self.dtype, self.score_mod, self.mask_mod, window, *names)))
@@ -55,7 +57,8 @@ class PackedCase:
         shared = {field.name for field in dataclasses.fields(Case)} & {field.name for field in dataclasses.fields(self)}
         lengths = {"sq": self.queries[i], "skv": (self.used or self.keys)[i]}
         same = {name: getattr(self, name) for name in shared}
-        return Case(**same, **lengths, batch=(), first_batch=i)
+        longest = len(self.queries), max(self.queries), max(self.keys)
+        return Case(**same, **lengths, batch=(), first_batch=i, sequences=longest)
 
 
 CASES = (
@@ -76,6 +79,56 @@ IN_PAGES = (
     PackedCase("bfloat16", BOTH, EVEN, page_size=64, queries=(1, 3, 1), keys=(90, 300, 5), heads=4, kv_heads=1, e=64),
     PackedCase("float32", TABLE, PREFIX, page_size=48, queries=(5, 0, 9), keys=(60, 4, 0), used=(55, 2, 0), sinks=True),
 )
+WITH_BLOCKS = (
+    PackedCase("float16", queries=(100, 0, 40, 3), keys=(150, 9, 20, 0), blocks=(32, 32)),
+    PackedCase(
+        "bfloat16",
+        None,
+        NEAR,
+        queries=(200, 70),
+        keys=(300, 90),
+        heads=4,
+        kv_heads=2,
+        e=64,
+        ev=64,
+        window=(-1, 0),
+        blocks=(64, 128),
+    ),
+    PackedCase(
+        "float32",
+        CAP,
+        EVEN,
+        queries=(70, 130),
+        keys=(100, 66),
+        used=(90, 66),
+        beyond=3,
+        sinks=True,
+        softcap=3.0,
+        blocks=(64, 32),
+        blocks_alike=True,
+    ),
+    PackedCase("float64", queries=(70, 33), keys=(40, 90), blocks=(32, 64)),
+    PackedCase(
+        "float16", queries=(1, 3), keys=(90, 1500), heads=4, kv_heads=1, e=64, ev=64, blocks=(64, 64)
+    ),  # keys are split
+    PackedCase("bfloat16", TABLE, NEAR, queries=(33, 40), keys=(2400, 50), heads=1, blocks=(96, 32), dropout_p=0.3),
+    PackedCase(
+        "float16", None, EVEN, queries=(130, 60), keys=(290, 300), window=(200, 90), slopes=True, blocks=(128, 64)
+    ),
+)
+BLOCKS_IN_PAGES = (
+    PackedCase("float16", CAP, NEAR, page_size=16, queries=(20, 70), keys=(20, 90), window=(-1, 0), blocks=(32, 32)),
+    PackedCase(
+        "bfloat16", page_size=64, queries=(1, 3, 100), keys=(90, 300, 5), heads=4, kv_heads=2, e=64, blocks=(64, 64)
+    ),
+)
+ALL = (*CASES, *IN_PAGES, *WITH_BLOCKS, *BLOCKS_IN_PAGES)
+
+
+def states_of(case: PackedCase) -> Tensor:
+    """As many blocks for each sequence as for the longest."""
+    sizes = {"batch": (len(case.queries),), "heads": case.heads, "sq": max(case.queries), "skv": max(case.keys)}
+    return scored.states_of(Case(case.dtype, blocks=case.blocks, blocks_alike=case.blocks_alike, **sizes))
 
 
 def operands(case: PackedCase) -> dict[str, Tensor]:
@@ -117,6 +170,8 @@ def ours(q, k, v, case: PackedCase, mods: tuple[Tensor, ...], **beside: Tensor) 
     options |= {"score_mod": case.score_mod, "mask_mod": case.mask_mod, "mod_operands": mods}
     if case.dropout_p:
         options |= {"dropout_p": case.dropout_p, "dropout_seed": SEED.to(q.device)}
+    if case.blocks:
+        options["block_mask"] = wmma_ops.Blocks(states_of(case).to(q.device), *case.blocks)
     if case.used or case.page_size:
         options["seqused_k"] = torch.tensor(case.used or case.keys, dtype=torch.int32, device=q.device)
     ends_q, ends_k, max_k = _ends(case.queries, q.device), _ends(case.keys, q.device), max(case.keys)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -107,6 +107,9 @@ class Case:
     blocks: tuple[int, int] | None = None  # sizes of those of a block mask
     blocks_alike: bool = False  # of all heads and batches
     first_batch: int = 0  # its number
+    sequences: tuple[int, int, int] | None = (
+        None  # it is one of so many packed ones, the longest of so many rows and keys
+    )
 
     def __str__(self) -> str:
         extras = [
@@ -205,6 +208,11 @@ def operands(case: Case) -> dict[str, Tensor]:
 def states_of(case: Case) -> Tensor:
     """Of every kind; a line of blocks of queries sees nothing, and one of keys is not seen."""
     assert case.blocks is not None
+    if case.sequences:
+        count, sq, skv = case.sequences
+        of_all = states_of(replace(case, batch=(count,), sq=sq, skv=skv, sequences=None))
+        own = of_all if case.blocks_alike else of_all[case.first_batch]
+        return own[..., : math.ceil(case.sq / case.blocks[0]), : math.ceil(case.skv / case.blocks[1])]
     outer = () if case.blocks_alike else (*case.batch, case.heads)
     rows, columns = math.ceil(case.sq / case.blocks[0]), math.ceil(case.skv / case.blocks[1])
     generator = torch.Generator().manual_seed(3)

@@ -290,6 +290,7 @@ def _varlen_names(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> tuple[di
         "block_table": ("sequences", "columns"),
         "k_descale": ("sequences", "heads"),
         "v_descale": ("sequences", "heads"),
+        "block_mask": ("sequences", "heads", "blocks of queries", "blocks of keys"),
     }
     found = {argument: _along(t.get(argument), of) for argument, of in names.items()}
     query, key = t["query"], t["key"]
@@ -305,7 +306,7 @@ def _varlen_names(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> tuple[di
 def _varlen_attention(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _varlen_names(t, scalars, mesh)
     inputs = ("query", "key", "value", "cu_seq_q", "cu_seq_k", "sinks", "alibi_slopes", "seqused_k", "block_table")
-    inputs = (*inputs, "dropout_seed", *score_functions.ARGUMENTS, "k_descale", "v_descale")
+    inputs = (*inputs, "dropout_seed", *score_functions.ARGUMENTS, "k_descale", "v_descale", "block_mask")
     return _offers({x: names[x] for x in inputs}, [names["out"], names["lse"]], divided)
 
 
@@ -313,7 +314,7 @@ def _varlen_attention_backward(t: Operands, scalars: dict, mesh: tuple[int, ...]
     names, divided = _varlen_names(t, scalars, mesh)
     inputs = ("g_out", "query", "key", "value", "out", "lse", "cu_seq_q", "cu_seq_k", "g_lse")
     inputs = (*inputs, "sinks", "alibi_slopes", "seqused_k", "dropout_seed", *score_functions.ARGUMENTS)
-    inputs = {x: names[x] for x in inputs}
+    inputs = {x: names[x] for x in (*inputs, "block_mask")}
     return _offers(inputs, [names["query"], names["key"], names["value"]], divided)
 
 

@@ -13,6 +13,7 @@ import torch.autograd.forward_ad as forward_ad
 from wmma_ops import torch_internals
 from wmma_ops.hardware import geometry
 from wmma_ops.ops import activations, fakes, score_functions
+from wmma_ops.ops.blocks import blocks_given
 from wmma_ops.ops.composite import columns, composite, operand_place, rows, without_gradient
 from wmma_ops.ops.dropout import drop_of, packed_drop
 from wmma_ops.ops.errors import tagged
@@ -292,7 +293,7 @@ def attention_gradients(
     bounds = seen(q.shape[-2], skv, is_causal, window_left, window_right)
     distance = None if slopes is None else distances(q, skv, bounds, accumulator(q.dtype))
     drop = drop_of(q, skv, seed, dropout_p)
-    functions = score_functions.of_call(score_mod, mask_mod, mods, states, block_q, block_k)
+    functions = score_functions.of_call(score_mod, mask_mod, mods, blocks_given(states, block_q, block_k))
     given = (unseen_keys(q, skv, bounds), distance, scale, softcap, drop, functions)
     return found | _by_scores(grads, t, needs, outs, *given)
 
@@ -313,10 +314,13 @@ def varlen_attention_gradients(
     dropout_p=0.0,
     score_mod=0,
     mask_mod=0,
+    block_q=0,
+    block_k=0,
 ):
     query, key, value, sinks, slopes = (t[name] for name in ("query", "key", "value", "sinks", "alibi_slopes"))
     cu_q, cu_k, used_k = t["cu_seq_q"], t["cu_seq_k"], t["seqused_k"]
     seed, mods = t["dropout_seed"], tuple(t.get(name) for name in score_functions.ARGUMENTS)
+    states = t.get("block_mask")
     (out, lse), (g_out, g_lse) = outs, grads
     names = {"q": "query", "k": "key", "v": "value"}
 
@@ -330,8 +334,9 @@ def varlen_attention_gradients(
         options = {"max_q": max_q, "max_k": max_k, "scale": scale, "enable_gqa": enable_gqa}
         options |= {"window_left": window_left, "window_right": window_right, "softcap": softcap}
         options |= {"dropout_p": dropout_p, "score_mod": score_mod, "mask_mod": mask_mod}
+        options |= {"block_q": block_q, "block_k": block_k}
         g_out = torch.zeros_like(out) if g_out is None else g_out
-        given = (g_out, query, key, value, out, lse, cu_q, cu_k, g_lse, sinks, slopes, used_k, seed, *mods)
+        given = (g_out, query, key, value, out, lse, cu_q, cu_k, g_lse, sinks, slopes, used_k, seed, *mods, states)
         grads = torch.ops.wmma._varlen_attention_backward(*given, **options)
         return found | dict(zip(names.values(), grads, strict=True))
     out, g_out = by_heads(out), by_heads(g_out)
@@ -339,7 +344,8 @@ def varlen_attention_gradients(
     t = {short: by_heads(t[name]) for short, name in names.items()} | {"mask": None} | t
     needs = {short: needs[name] for short, name in names.items()} | {"mask": False} | needs
     drop = packed_drop(sight, query.shape[1], seed, dropout_p)
-    functions = score_functions.of_packed(score_mod, mask_mod, mods, sight, query.shape[1])
+    blocks = blocks_given(states, block_q, block_k)
+    functions = score_functions.of_packed(score_mod, mask_mod, mods, blocks, sight, query.shape[1])
     given = (sight.unseen, sight.distances, scale, softcap, drop, functions)
     dense = _by_scores((g_out, g_lse), t, needs, (out, lse), *given)
     return found | {names.get(name, name): x if name not in names else by_heads(x) for name, x in dense.items()}

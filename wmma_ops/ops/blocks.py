@@ -39,11 +39,27 @@ class Blocks(NamedTuple):
     queries: int
     keys: int
 
-    def shown(self, by_function: Tensor | None, first: int, rows, keys) -> Tensor:
-        """Which scores count, of the rows from `first` on."""
+    def of_scores(self, first: int, rows, keys) -> Tensor:
+        """What the block of each score is, of the rows from `first` on."""
         states = self.states.repeat_interleave(self.queries, -2)[..., first : first + rows, :]
-        states = states.repeat_interleave(self.keys, -1)[..., :keys]
-        return states != ABSENT if by_function is None else (states == WHOLE) | ((states == MASKED) & by_function)
+        return states.repeat_interleave(self.keys, -1)[..., :keys]
+
+    def at(self, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """The same of scores at these places, which broadcast to them."""
+        outer = (1,) * (4 - self.states.dim())
+        states = self.states.view(*outer, *self.states.shape)
+        batch, head = (x if states.shape[dim] > 1 else 0 * x for dim, x in enumerate((batch, head)))
+        return states[batch, head, query // self.queries, key // self.keys]
+
+
+def blocks_given(states: Tensor | None, queries: int, keys: int) -> Blocks | None:
+    """As the ops are given them."""
+    return None if states is None else Blocks(states, queries, keys)
+
+
+def shown_by(states: Tensor, by_function: Tensor | None) -> Tensor:
+    """Which scores count, whose blocks are these."""
+    return states != ABSENT if by_function is None else (states == WHOLE) | ((states == MASKED) & by_function)
 
 
 def is_noop_mask(function) -> bool:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from wmma_ops.ops import activations, fakes, score_functions
+from wmma_ops.ops.blocks import blocks_given
 from wmma_ops.ops.dropout import drop_of, packed_drop
 from wmma_ops.ops.library import overload, tensor_names
 from wmma_ops.ops.seen import distances, packed_sight, seen, unseen_keys
@@ -156,7 +157,7 @@ def attention(
     distance = None if alibi_slopes is None else distances(q, skv, bounds, accumulator(q.dtype))
     drop = drop_of(q, skv, dropout_seed, dropout_p)
     mods = (mod_a, mod_b, mod_c, mod_d)
-    functions = score_functions.of_call(score_mod, mask_mod, mods, block_mask, block_q, block_k)
+    functions = score_functions.of_call(score_mod, mask_mod, mods, blocks_given(block_mask, block_q, block_k))
     options = {"scale": scale, "enable_gqa": enable_gqa, "softcap": softcap, "drop": drop, "functions": functions}
     return _attended(q, k, v, mask, sinks, alibi_slopes, unseen_keys(q, skv, bounds), distance, **options)
 
@@ -178,6 +179,7 @@ def varlen_attention(
     mod_d=None,
     k_descale=None,
     v_descale=None,
+    block_mask=None,
     *,
     max_q,
     max_k=None,
@@ -189,10 +191,14 @@ def varlen_attention(
     dropout_p=0.0,
     score_mod=0,
     mask_mod=0,
+    block_q=0,
+    block_k=0,
 ):
     sight = packed_sight(query, key, cu_seq_q, cu_seq_k, seqused_k, max_q, max_k, window_left, window_right)
     drop = packed_drop(sight, query.shape[1], dropout_seed, dropout_p)
-    functions = score_functions.of_packed(score_mod, mask_mod, (mod_a, mod_b, mod_c, mod_d), sight, query.shape[1])
+    mods = (mod_a, mod_b, mod_c, mod_d)
+    blocks = blocks_given(block_mask, block_q, block_k)
+    functions = score_functions.of_packed(score_mod, mask_mod, mods, blocks, sight, query.shape[1])
     options = {"scale": scale, "enable_gqa": enable_gqa, "softcap": softcap, "drop": drop, "functions": functions}
     q, k, v = (x.transpose(0, 1) for x in (query, key, value))
     out, lse = _attended(q, k, v, None, sinks, alibi_slopes, sight.unseen, sight.distances, **options)

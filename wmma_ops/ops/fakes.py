@@ -305,13 +305,13 @@ def attention(
         _fail(op, "k", f"has shape {list(k.shape)}; takes a number of heads that divides that of q, {q.shape[-3]}")
     _fits(op, (*q.shape[:-1], k.shape[-2]), mask=mask)
     _fits(op, q.shape[:-2], sinks=sinks, alibi_slopes=alibi_slopes)
-    _check_blocks(op, q, k, block_mask, block_q, block_k)
+    _check_blocks(op, block_mask, block_q, block_k, q.shape[:-2], q.shape[-2], k.shape[-2])
     out = q.new_empty((*q.shape[:-1], v.shape[-1]))
     lse = q.new_empty(q.shape[:-1], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
     return out, lse
 
 
-def _check_blocks(op, q, k, states, block_q, block_k):
+def _check_blocks(op, states, block_q, block_k, outer, queries, keys):
     for argument, size in (("block_q", block_q), ("block_k", block_k)):
         if states is None and size != 0:
             _fail(op, argument, f"is {size}; takes 0 without block_mask")
@@ -321,7 +321,7 @@ def _check_blocks(op, q, k, states, block_q, block_k):
         return
     if states.dtype != torch.int8:
         _fail(op, "block_mask", f"is {name(states.dtype)}; takes int8", TypeError)
-    blocks = tuple(-(-length // size) for length, size in ((q.shape[-2], block_q), (k.shape[-2], block_k)))
+    blocks = tuple(-(-length // size) for length, size in ((queries, block_q), (keys, block_k)))
 
     def text():
         sizes = f"blocks of {block_q} queries and of {block_k} keys"
@@ -330,7 +330,7 @@ def _check_blocks(op, q, k, states, block_q, block_k):
     if states.dim() < 2:
         _fail(op, "block_mask", text())
     _same_sizes(states.shape[-2:], blocks, op, "block_mask", text)
-    _fits(op, (*q.shape[:-2], *blocks), block_mask=states)
+    _fits(op, (*outer, *blocks), block_mask=states)
 
 
 def varlen_attention(
@@ -350,6 +350,7 @@ def varlen_attention(
     mod_d=None,
     k_descale=None,
     v_descale=None,
+    block_mask=None,
     *,
     max_q,
     max_k=None,
@@ -361,11 +362,13 @@ def varlen_attention(
     dropout_p=0.0,
     score_mod=0,
     mask_mod=0,
+    block_q=0,
+    block_k=0,
 ):
     op = "varlen_attention"
     _check_dropout(op, query, dropout_p, dropout_seed)
     beside = {"cu_seq_q": cu_seq_q, "cu_seq_k": cu_seq_k, "seqused_k": seqused_k}
-    others = {"sinks": sinks, "alibi_slopes": alibi_slopes, "block_table": block_table}
+    others = {"sinks": sinks, "alibi_slopes": alibi_slopes, "block_table": block_table, "block_mask": block_mask}
     mods = {"mod_a": mod_a, "mod_b": mod_b, "mod_c": mod_c, "mod_d": mod_d}
     descales = {"k_descale": k_descale, "v_descale": v_descale}
     _same_device(op, query, key=key, value=value, **beside, **others, **mods, **descales)
@@ -405,7 +408,11 @@ def varlen_attention(
                 op, argument, f"has shape {list(x.shape)} and is {name(x.dtype)}; takes one dimension of int32 or int64"
             )
     _fits(op, query.shape[1:2], sinks=sinks, alibi_slopes=alibi_slopes)
-    _check_descales(op, f"key of {name(key.dtype)}", key.dtype, (cu_seq_q.shape[0] - 1, heads), descales)
+    count = cu_seq_q.shape[0] - 1
+    _check_descales(op, f"key of {name(key.dtype)}", key.dtype, (count, heads), descales)
+    if max_k is None:
+        max_k = block_table.shape[1] * key.shape[1]
+    _check_blocks(op, block_mask, block_q, block_k, (count, query.shape[1]), max_q, max_k)
     out = query.new_empty((*query.shape[:2], value.shape[-1]))
     number = torch.float64 if query.dtype == torch.float64 else torch.float32
     return out, query.new_empty((query.shape[1], query.shape[0]), dtype=number)

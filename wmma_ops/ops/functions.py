@@ -431,7 +431,7 @@ def varlen_attention(
     score_mod: str | None = None,
     mask_mod: str | None = None,
     mod_operands: tuple[Tensor, ...] = (),
-    block_mask: None = None,
+    block_mask: "BlockMask | Blocks | None" = None,
     k_descale: Tensor | None = None,
     v_descale: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
@@ -463,7 +463,9 @@ def varlen_attention(
         dropout_p, dropout_seed: as for ``attention``, where a sequence is as one of a batch.
         score_mod, mask_mod, mod_operands: likewise (the op's ``mod_a``, ``mod_b``, ``mod_c`` and ``mod_d``): ``batch`` is
             the sequence's number, and ``query`` and ``key`` count from its first query and its first key.
-        block_mask: None: blocks would start anew with each sequence, and a mask of all of them is refused.
+        block_mask: as for ``attention``, where the batch are the sequences, blocks of each count from its first query and
+            its first key, and there are as many for each as for ``max_q`` and ``max_k``. (The op's ``block_mask``,
+            ``block_q`` and ``block_k``.)
         k_descale, v_descale: what keys and values in pages of float8_e4m3fn are multiplied by, in float32 and by
             FlashAttention-3's names: of any shape that broadcasts to ``[sequences, heads of key]``, so one element, or one
             a head; by default 1.
@@ -484,12 +486,13 @@ def varlen_attention(
     tensors = {"query": query, "key": key, "value": value, "cu_seq_q": cu_seq_q, "cu_seq_k": cu_seq_k}
     tensors |= {"sinks": sinks, "alibi_slopes": alibi_slopes, "seqused_k": seqused_k, "block_table": block_table}
     tensors["dropout_seed"] = _seed("varlen_attention", query, dropout_p, dropout_seed)
-    if block_mask is not None:
-        text = "but blocks would start anew with each sequence; takes None (a mask_mod counts from a sequence's start)"
-        raise ValueError(f"wmma.varlen_attention: block_mask is a {type(block_mask).__name__}, {text}")
     tensors |= dict.fromkeys(score_functions.ARGUMENTS) | _mods("varlen_attention", mod_operands)
     tensors |= {"k_descale": k_descale, "v_descale": v_descale}
     scalars = _rules("varlen_attention", "window_size", window_size, softcap, dropout_p)
+    if block_mask is not None:
+        blocks, mask_mod = score_functions.blocks_of("varlen_attention", block_mask, mask_mod)
+        tensors["block_mask"] = blocks.states
+        scalars |= {"block_q": blocks.queries, "block_k": blocks.keys}
     scalars |= score_functions.codes("varlen_attention", score_mod, mask_mod)
     return _call("varlen_attention", tensors, max_q=max_q, max_k=max_k, scale=scale, enable_gqa=enable_gqa, **scalars)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from wmma_ops.ops.blocks import Blocks, from_flex, is_noop_mask
+from wmma_ops.ops.blocks import Blocks, blocks_given, from_flex, is_noop_mask, shown_by
 from wmma_ops.ops.registered import find, new_code
 from wmma_ops.ops.seen import PackedSight
 
@@ -119,6 +119,7 @@ class Functions(NamedTuple):
     operands: tuple[Tensor | None, ...]
     blocks: Blocks | None = None
     first: int = 0  # the query of the first row
+    packed: bool = False  # blocks are found by places; otherwise from the first row on
     places: tuple[Tensor, ...] | None = None  # of each score; None: counted from the first row and the first batch
 
     def changed(self, scores: Tensor) -> Tensor:
@@ -133,7 +134,9 @@ class Functions(NamedTuple):
             function = by_code(True, self.mask_mod)
             shown = function(*self.places_of(scores), like=scores, operands=self.operands).to(torch.bool)
         if self.blocks is not None:
-            shown = self.blocks.shown(shown, self.first, *scores.shape[-2:])
+            packed, (first, rows, keys) = self.packed, (self.first, *scores.shape[-2:])
+            states = self.blocks.at(*self.places_of(scores)) if packed else self.blocks.of_scores(first, rows, keys)
+            shown = shown_by(states, shown)
         return scores if shown is None else scores.masked_fill(~shown, -torch.inf)
 
     def places_of(self, scores: Tensor) -> tuple[Tensor, ...]:
@@ -154,26 +157,30 @@ def of_call(
     score_mod: int,
     mask_mod: int,
     operands: tuple[Tensor | None, ...],
-    states: Tensor | None,
-    block_q: int,
-    block_k: int,
+    blocks: Blocks | None,
 ) -> Functions | None:
-    if not score_mod and not mask_mod and states is None:
+    if not score_mod and not mask_mod and blocks is None:
         return None
-    return Functions(score_mod, mask_mod, operands, None if states is None else Blocks(states, block_q, block_k))
+    return Functions(score_mod, mask_mod, operands, blocks)
 
 
 def of_packed(
-    score_mod: int, mask_mod: int, operands: tuple[Tensor | None, ...], sight: PackedSight, heads
+    score_mod: int,
+    mask_mod: int,
+    operands: tuple[Tensor | None, ...],
+    blocks: Blocks | None,
+    sight: PackedSight,
+    heads,
 ) -> Functions | None:
     """Of packed sequences, on scores ``[heads, queries, keys]`` of all tokens: a sequence is as one of a batch."""
-    if not score_mod and not mask_mod:
+    if not score_mod and not mask_mod and blocks is None:
         return None
     batch, query, key = (x.to(torch.int64) for x in (sight.sequences, sight.queries, sight.keys))
     head = (batch.new_ones(heads).cumsum(0) - 1)[:, None, None]
     # A key of another sequence stands where the query's own may have none: functions are told of the first one.
     key = torch.where(sight.unseen, 0, key)
-    return Functions(score_mod, mask_mod, operands, places=(batch[:, None], head, query[:, None], key))
+    places = (batch[:, None], head, query[:, None], key)
+    return Functions(score_mod, mask_mod, operands, blocks, packed=True, places=places)
 
 
 def _places(scores: Tensor, first: int = 0, first_batch: int = 0) -> tuple[Tensor, ...]:
@@ -333,9 +340,8 @@ def _check_function(caller, found: ScoreFunction) -> None:
 def apply_(scores: Tensor, is_mask: bool, code: int, first: int, first_batch: int, *given) -> None:
     """One of the functions, or a block mask, on scores ``[batch, heads, rows, keys]`` from a batch's query on, in place."""
     *operands, states, block_q, block_k = given
-    blocks = None if states is None else Blocks(states, block_q, block_k)
     codes, places = (0, code) if is_mask else (code, 0), _places(scores, first, first_batch)
-    functions = Functions(*codes, tuple(operands), blocks, first, places)
+    functions = Functions(*codes, tuple(operands), blocks_given(states, block_q, block_k), first, places=places)
     try:
         scores.copy_(functions.masked(scores) if is_mask else functions.changed(scores))
     except (TypeError, ValueError, RuntimeError, LookupError, ArithmeticError) as error:

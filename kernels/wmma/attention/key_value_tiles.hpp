@@ -17,11 +17,11 @@ template <class Config, int kPageSize = Config::Rules::kPageSize>
 struct TilePlaces {
   using T = StoredOf<Config>;
   template <class Loader, bool kLines>
-  using Staged =
-      PagedStagedLoader<Loader, T, kPageSize, Config::kKeys, kLines, !kLines || Config::kColumns <= Config::kDepth>;
+  using Staged = PagedStagedLoader<Loader, T, kPageSize, Config::kKeys, kLines,
+                                   !Config::Rules::kBlocks && (!kLines || Config::kColumns <= Config::kDepth)>;
 #ifdef WMMA_NVIDIA
   template <class Loader>
-  using Async = PagedAsyncLoader<Loader, T, kPageSize, Config::kKeys>;
+  using Async = PagedAsyncLoader<Loader, T, kPageSize, Config::kKeys, !Config::Rules::kBlocks>;
 #endif
 
   template <class Loader>

@@ -3,7 +3,7 @@
 // that follow each other always lie in one page, and where a page is whole tiles, a tile does.
 //
 // Tiles come from the last to the first. A page's number is loaded when the tile behind it has been asked for, and
-// looked at when it is needed.
+// looked at when it is needed; where some are left out, once it is known which one is next.
 #pragma once
 
 #include <wmma/attention/rows.hpp>
@@ -86,10 +86,10 @@ class TilePages {
     if constexpr (kUniform) number = static_cast<int32_t>(uniform(static_cast<uint32_t>(number)));
     return rows_.offset(number, first_ + together(n, row_of));
   }
-  // To the tile before it.
+  // To a tile so many rows before it.
   template <class RowOf>
-  WMMA_DEVICE void go_on(const RowOf& row_of) {
-    first_ -= kRows;
+  WMMA_DEVICE void go_back(int rows, const RowOf& row_of) {
+    first_ -= rows;
     look(number_, first_, row_of);
   }
 
@@ -111,7 +111,8 @@ class TilePages {
 };
 
 // A StagedLoader of such rows, which are its lines (kLines) or run along its K. A thread's block lies in one page.
-// kAtOnce: each tile is fetched once, and the loader goes on by itself; else `advance_lines` does.
+// kAtOnce: each tile is fetched once, none is left out, and the loader goes on by itself; else what advances it along
+// the rows does.
 template <class Loader, class T, int kPageSize, int kRows, bool kLines, bool kAtOnce>
 class PagedStagedLoader : public Loader {
   using Pages = TilePages<T, kPageSize, kRows, kLines ? Loader::kPassLines : 0, Loader::kBlocks>;
@@ -135,16 +136,24 @@ class PagedStagedLoader : public Loader {
       Loader::template fetch_blocks<kMasked>([&](int i) { return pages_.offset(i, row); },
                                              [&](int i) { return offset_of(i); }, limit);
     }
-    if constexpr (kAtOnce) pages_.go_on(row);
+    if constexpr (kAtOnce) pages_.go_back(kRows, row);
   }
-  WMMA_DEVICE void advance_lines(int64_t) {
-    if constexpr (!kAtOnce) pages_.go_on([&](int i) { return row_of(i); });
+  WMMA_DEVICE void advance_lines(int64_t lines) {
+    if constexpr (kLines && !kAtOnce) go(lines);
   }
   WMMA_DEVICE void advance(int64_t k) {
-    if constexpr (!kAtOnce) Loader::advance(k);
+    if constexpr (kAtOnce) return;
+    if constexpr (kLines) {
+      Loader::advance(k);
+    } else {
+      go(k);
+    }
   }
 
  private:
+  WMMA_DEVICE void go(int64_t rows) {
+    pages_.go_back(static_cast<int>(-rows), [&](int i) { return row_of(i); });
+  }
   WMMA_DEVICE int row_of(int i) const {
     const auto place = Loader::block_place(i);
     return static_cast<int>(kLines ? place.line : place.k);
@@ -163,8 +172,8 @@ class PagedStagedLoader : public Loader {
 };
 
 #ifdef WMMA_NVIDIA
-// An AsyncLoader of such rows, which are the lines of its tile. It goes on by itself.
-template <class Loader, class T, int kPageSize, int kRows>
+// An AsyncLoader of such rows, which are the lines of its tile. kAtOnce: as above.
+template <class Loader, class T, int kPageSize, int kRows, bool kAtOnce>
 class PagedAsyncLoader : public Loader {
   using Pages = TilePages<T, kPageSize, kRows, Loader::kPass, Loader::kCopies>;
 
@@ -185,12 +194,17 @@ class PagedAsyncLoader : public Loader {
     } else {
       Loader::template copy_lines<kMasked, kRowsTogether>(tile, [&](int i) { return pages_.offset(i, row); }, limit);
     }
-    pages_.go_on(row);
+    if constexpr (kAtOnce) pages_.go_back(kRows, row);
   }
-  WMMA_DEVICE void advance_lines(int64_t) {}
-  WMMA_DEVICE void advance(int64_t) {}
+  WMMA_DEVICE void advance_lines(int64_t lines) { go(lines); }
+  WMMA_DEVICE void advance(int64_t k) { go(k); }
 
  private:
+  WMMA_DEVICE void go(int64_t rows) {
+    if constexpr (kAtOnce) return;
+    pages_.go_back(static_cast<int>(-rows), [&](int i) { return static_cast<int>(Loader::copied_line(i)); });
+  }
+
   Pages pages_;
 };
 #endif

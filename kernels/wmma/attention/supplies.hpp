@@ -64,13 +64,13 @@ class TileSteps {
   WMMA_DEVICE TileSteps(const PagesArguments& p, const AttentionOperand& x, int64_t page_stride, const T* first,
                         int last)
       : pages_({p.pages, first, page_stride, x.row_stride, p.skv}, last, row_of), at_(pages_.offset(0, row_of)) {
-    pages_.go_on(row_of);
+    pages_.go_back(Config::kKeys, row_of);
   }
   WMMA_DEVICE int64_t next(bool there) {
     if (!there) return 0;
     const int64_t from = at_;
     at_ = pages_.offset(0, row_of);
-    pages_.go_on(row_of);
+    pages_.go_back(Config::kKeys, row_of);
     return at_ - from;
   }
 

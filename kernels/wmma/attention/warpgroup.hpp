@@ -168,6 +168,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
           typename Tiles::Present present = work.present;
           mask.whole = present.is_whole(key);
           first_step(x, scores, mask, key);
+          if constexpr (Tiles::kSequences) clear_values(x, start, work.own.skv - key);
           give_back();
           for (;;) {
             key = present.last(key - kKeys, work.begin);

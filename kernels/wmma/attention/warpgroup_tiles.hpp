@@ -73,7 +73,7 @@ struct WarpgroupTiles {
   static constexpr bool kSequences = Rules::kSequences;
   static constexpr bool kBlocks = Rules::kBlocks;
   static constexpr int kPageSize = Rules::kPageSize;
-  static_assert(!kBlocks || !(kPacked || kSequences), "a tile's rows are in one block");
+  static_assert(!kBlocks || !kPacked, "a tile's rows are in one block");
   using Present = TilesOfBlocks<Rules, kBlockRows, kKeys>;
 
   static WMMA_DEVICE Queries queries_of(uint32_t start, uint32_t group) {
@@ -288,10 +288,11 @@ struct WarpgroupTiles {
       uint32_t next = blockIdx.x;
       while (next < count) {
         const DealtTile tile = list.at(next);
-        next = list.next();  // it comes while the tiles of this one are asked for
+        if (leads) next = list.next();  // it comes while the tiles of this one are asked for
         ask_for(tile);
+        if constexpr (kBlocks) next = arch::shuffle_word(next, 0);
       }
-      for (int group = 0; group < kGroups; ++group) {
+      for (int group = 0; leads && group < kGroups; ++group) {
         queries_of(start, group).open(query, 0, [&] { dealt(query, group)->queries.length = 0; });
       }
     } else {

@@ -172,7 +172,7 @@ Attention of_sequences(const Tensor& query, const Tensor& key, const Tensor& val
                        const OptTensor& k_descale, const OptTensor& v_descale, int64_t max_q,
                        const std::optional<int64_t>& max_k, const std::optional<double>& scale, bool enable_gqa,
                        int64_t window_left, int64_t window_right, double softcap, double dropout_p,
-                       const ScoreFunctions& functions) {
+                       const ScoreFunctions& functions, const BlockMask& blocks) {
   Attention p{"varlen_attention", query, key, value};
   p.scale_argument = scale;
   p.enable_gqa = enable_gqa;
@@ -186,6 +186,7 @@ Attention of_sequences(const Tensor& query, const Tensor& key, const Tensor& val
   p.sequences = Sequences{cu_seq_q, cu_seq_k, seqused_k, block_table, max_q, max_k, k_descale, v_descale};
   p.names = {"query", "key", "value"};
   p.functions = functions;
+  p.blocks = blocks;
   p.check();
   return p;
 }
@@ -194,15 +195,16 @@ std::tuple<Tensor, Tensor> varlen_attention(
     const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& cu_seq_q, const OptTensor& cu_seq_k,
     const OptTensor& sinks, const OptTensor& alibi_slopes, const OptTensor& seqused_k, const OptTensor& block_table,
     const OptTensor& dropout_seed, const OptTensor& mod_a, const OptTensor& mod_b, const OptTensor& mod_c,
-    const OptTensor& mod_d, const OptTensor& k_descale, const OptTensor& v_descale, int64_t max_q,
-    const std::optional<int64_t>& max_k, const std::optional<double>& scale, bool enable_gqa, int64_t window_left,
-    int64_t window_right, double softcap, double dropout_p, int64_t score_mod, int64_t mask_mod) {
+    const OptTensor& mod_d, const OptTensor& k_descale, const OptTensor& v_descale, const OptTensor& block_mask,
+    int64_t max_q, const std::optional<int64_t>& max_k, const std::optional<double>& scale, bool enable_gqa,
+    int64_t window_left, int64_t window_right, double softcap, double dropout_p, int64_t score_mod, int64_t mask_mod,
+    int64_t block_q, int64_t block_k) {
   NoGrad guard;
   require("varlen_attention", "query", query, "key", key, "value", value, "cu_seq_q", cu_seq_q);
-  return wmma_ops::attention(of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k,
-                                          block_table, dropout_seed, k_descale, v_descale, max_q, max_k, scale,
-                                          enable_gqa, window_left, window_right, softcap, dropout_p,
-                                          {score_mod, mask_mod, {mod_a, mod_b, mod_c, mod_d}}));
+  return wmma_ops::attention(
+      of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k, block_table, dropout_seed,
+                   k_descale, v_descale, max_q, max_k, scale, enable_gqa, window_left, window_right, softcap, dropout_p,
+                   {score_mod, mask_mod, {mod_a, mod_b, mod_c, mod_d}}, {block_mask, block_q, block_k}));
 }
 
 std::tuple<Tensor, Tensor, Tensor> attention_gradients(
@@ -231,13 +233,13 @@ std::tuple<Tensor, Tensor, Tensor> varlen_attention_gradients(
     const Tensor& g_out, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& out,
     const Tensor& lse, const Tensor& cu_seq_q, const Tensor& cu_seq_k, const OptTensor& g_lse, const OptTensor& sinks,
     const OptTensor& alibi_slopes, const OptTensor& seqused_k, const OptTensor& dropout_seed, const OptTensor& mod_a,
-    const OptTensor& mod_b, const OptTensor& mod_c, const OptTensor& mod_d, int64_t max_q, int64_t max_k,
-    const std::optional<double>& scale, bool enable_gqa, int64_t window_left, int64_t window_right, double softcap,
-    double dropout_p, int64_t score_mod, int64_t mask_mod) {
+    const OptTensor& mod_b, const OptTensor& mod_c, const OptTensor& mod_d, const OptTensor& block_mask, int64_t max_q,
+    int64_t max_k, const std::optional<double>& scale, bool enable_gqa, int64_t window_left, int64_t window_right,
+    double softcap, double dropout_p, int64_t score_mod, int64_t mask_mod, int64_t block_q, int64_t block_k) {
   NoGrad guard;
   Attention p = of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k, {}, dropout_seed,
                              {}, {}, max_q, max_k, scale, enable_gqa, window_left, window_right, softcap, dropout_p,
-                             {score_mod, mask_mod, {mod_a, mod_b, mod_c, mod_d}});
+                             {score_mod, mask_mod, {mod_a, mod_b, mod_c, mod_d}}, {block_mask, block_q, block_k});
   return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
 }
 
@@ -343,9 +345,10 @@ const Op kOps[] = {
      "varlen_attention(Tensor query, Tensor key, Tensor value, Tensor cu_seq_q, Tensor? cu_seq_k=None, "
      "Tensor? sinks=None, Tensor? alibi_slopes=None, Tensor? seqused_k=None, Tensor? block_table=None, "
      "Tensor? dropout_seed=None, Tensor? mod_a=None, Tensor? mod_b=None, Tensor? mod_c=None, Tensor? mod_d=None, "
-     "Tensor? k_descale=None, Tensor? v_descale=None, *, int max_q, int? max_k=None, float? scale=None, "
-     "bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0, float dropout_p=0, "
-     "int score_mod=0, int mask_mod=0) -> (Tensor, Tensor)",
+     "Tensor? k_descale=None, Tensor? v_descale=None, Tensor? block_mask=None, *, int max_q, int? max_k=None, "
+     "float? scale=None, bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0, "
+     "float dropout_p=0, int score_mod=0, int mask_mod=0, int block_q=0, int block_k=0) -> (Tensor, Tensor)",
+
      TORCH_BOX(&varlen_attention)},
     {"kv_append",
      "kv_append(Tensor key, Tensor value, Tensor(a!) key_pages, Tensor(b!) value_pages, Tensor block_table, "
@@ -391,9 +394,9 @@ STABLE_TORCH_LIBRARY(wmma, m) {
       "_varlen_attention_backward(Tensor g_out, Tensor query, Tensor key, Tensor value, Tensor out, Tensor lse, "
       "Tensor cu_seq_q, Tensor cu_seq_k, Tensor? g_lse=None, Tensor? sinks=None, Tensor? alibi_slopes=None, "
       "Tensor? seqused_k=None, Tensor? dropout_seed=None, Tensor? mod_a=None, Tensor? mod_b=None, "
-      "Tensor? mod_c=None, Tensor? mod_d=None, *, int max_q, int max_k, float? scale=None, bool enable_gqa=False, "
-      "int window_left=-1, int window_right=-1, float softcap=0, float dropout_p=0, int score_mod=0, int mask_mod=0) "
-      "-> (Tensor, Tensor, Tensor)");
+      "Tensor? mod_c=None, Tensor? mod_d=None, Tensor? block_mask=None, *, int max_q, int max_k, float? scale=None, "
+      "bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0, float dropout_p=0, "
+      "int score_mod=0, int mask_mod=0, int block_q=0, int block_k=0) -> (Tensor, Tensor, Tensor)");
   // Python implements the first (a registered torch function) and calls the second when one is registered.
   m.def("_registered_activation(Tensor x, int code) -> Tensor");
   m.def("_register_activation(int code) -> ()");

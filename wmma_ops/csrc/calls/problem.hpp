@@ -108,7 +108,8 @@ struct ScoreFunctions {
 
 // Which blocks of scores there are (kernels/wmma/attention/blocks.hpp), of so many queries and keys each.
 struct BlockMask {
-  OptTensor states;  // int8 [batch…, heads, blocks of queries, blocks of keys], of sizes that repeat
+  // int8 [batch…, heads, blocks of queries, blocks of keys], of sizes that repeat; packed sequences are the batch.
+  OptTensor states;
   int64_t queries = 0, keys = 0;
 };
 

@@ -90,15 +90,17 @@ void Attention::check_blocks() const {
   if (type_of(x) != ScalarType::Char) {
     fail_type(op, "block_mask", std::string("is ") + name_of(type_of(x)) + "; takes int8");
   }
-  const int64_t of_queries = (sq + blocks.queries - 1) / blocks.queries,
-                of_keys = (skv + blocks.keys - 1) / blocks.keys;
+  // Of packed sequences each has as many as the longest.
+  const int64_t queries = sequences ? sequences->max_q : sq, keys = sequences ? sequences->max_k : skv;
+  const int64_t of_queries = (queries + blocks.queries - 1) / blocks.queries,
+                of_keys = (keys + blocks.keys - 1) / blocks.keys;
   if (x.dim() < 2 || x.sizes()[x.dim() - 2] != of_queries || x.sizes()[x.dim() - 1] != of_keys) {
     fail_value(op, "block_mask",
                "has shape " + shape(x) + "; takes [..., " + std::to_string(of_queries) + ", " +
                    std::to_string(of_keys) + "], blocks of " + std::to_string(blocks.queries) + " queries and of " +
                    std::to_string(blocks.keys) + " keys");
   }
-  Sizes target = head_sizes();
+  Sizes target = sequences ? Sizes{sequences->count, heads} : head_sizes();
   target.push_back(of_queries);
   target.push_back(of_keys);
   check_matrix(op, "block_mask", x, target);

@@ -31,6 +31,16 @@ Tensor widened(const Tensor& x, const OptTensor& descale, int64_t sequence) {
   return descale ? aten::mul(wide, aten::unsqueeze(descale_of_heads(*descale, sequence), -1)) : wide;
 }
 
+// A sequence's own part of a block mask that has as many blocks for each as for the longest.
+BlockMask blocks_of_sequence(const BlockMask& of, int64_t sequence, int64_t queries, int64_t keys) {
+  if (!of.states) return {};
+  Tensor own = *of.states;
+  if (own.dim() == 4) own = aten::select(own, 0, own.sizes()[0] == 1 ? 0 : sequence);
+  own = aten::narrow(own, own.dim() - 2, 0, (queries + of.queries - 1) / of.queries);
+  own = aten::narrow(own, own.dim() - 1, 0, (keys + of.keys - 1) / of.keys);
+  return {own, of.queries, of.keys};
+}
+
 }  // namespace
 
 Tensor descale_of_heads(const Tensor& x, int64_t sequence) {
@@ -70,6 +80,7 @@ std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p) {
     one.dropout_seed = p.dropout_seed;
     one.dropout_p = p.dropout_p;
     one.functions = p.functions;
+    one.blocks = blocks_of_sequence(p.blocks, i, queries, keys);
     one.first_batch = i;
     one.check();
     const auto [own_out, own_lse] = attention(one);

@@ -42,7 +42,7 @@ AttentionProblem::AttentionProblem(const Attention& p, int64_t place)
   bind(kK, "k", p.k);
   bind(kV, "v", p.v);
   if (p.mask) bind(kMask, "mask", *p.mask);
-  if (p.blocks.states) bind(kBlocks, "block_mask", *p.blocks.states);
+  if (p.blocks.states && !p.sequences) bind(kBlocks, "block_mask", *p.blocks.states);
   if (p.alibi_slopes) bind(kSlopes, "alibi_slopes", *p.alibi_slopes, View::kOfBatch);
   arguments.scale = p.scale;
   arguments.shift = p.up_to.value_or(0);
@@ -102,6 +102,7 @@ void AttentionProblem::bind_sequences(const Sequences& of) {
   if (of.page_size == 0) into.starts_k = numbers("cu_seq_k", *of.cu_k);
   if (of.used_k) into.used_k = numbers("seqused_k", *of.used_k);
   if (of.page_size > 0) bind_pages(of);
+  if (p_.blocks.states) bind_blocks_of_sequences(*p_.blocks.states);
   into.count = static_cast<int>(of.count);
   into.tokens_q = static_cast<int>(of.tokens_q);
   into.tokens_k = static_cast<int>(of.tokens_k);
@@ -109,6 +110,18 @@ void AttentionProblem::bind_sequences(const Sequences& of) {
   into.longest_k = static_cast<int>(p_.skv);
   arguments.sq = into.most_q = static_cast<int>(about(p_.sq));
   arguments.skv = into.most_k = static_cast<int>(about(std::max<int64_t>(p_.skv, 1)));
+}
+
+void AttentionProblem::bind_blocks_of_sequences(const Tensor& states) {
+  touched.add("block_mask", states);
+  wmma::AttentionOperand& into = arguments.rules.blocks;
+  into.data = states.const_data_ptr();
+  // From the last dimension on; of sequences or heads that are not there, or one, all have the same.
+  long long* const strides[] = {&into.column_stride, &into.row_stride, &into.head_stride, &into.batch_stride};
+  for (int64_t i = 0; i < states.dim(); ++i) {
+    const int64_t dim = states.dim() - 1 - i;
+    *strides[i] = i >= 2 && states.sizes()[dim] == 1 ? 0 : states.strides()[dim];
+  }
 }
 
 void AttentionProblem::bind_pages(const Sequences& of) {

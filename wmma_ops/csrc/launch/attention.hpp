@@ -63,6 +63,7 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::NarrowPagesArgu
   void bind_dropout();
   void bind_sequences(const Sequences& of);
   void bind_pages(const Sequences& of);
+  void bind_blocks_of_sequences(const Tensor& states);
   void bind_functions(const ScoreFunctions& of);
   int64_t queries_there() const { return p_.sequences ? p_.sequences->tokens_q : p_.sq; }
   int64_t keys_there() const;  // one after the other: in pages, those of one

@@ -23,9 +23,9 @@ def divides_blocks(problem: AttentionProblem, queries: int, keys: int) -> bool:
 def rules_header(problem: AttentionProblem) -> str:
     """The header that the rules' type is declared in, included, and the functions that it names."""
     header = "pages" if problem.page_size else "sequences" if problem.sequences else "rules"
-    if problem.block_q or (problem.modified and not problem.sequences):
-        header = "blocks"
-    include = f"#include <wmma/attention/{header}.hpp>\n"
+    blocked = problem.block_q or (problem.modified and not problem.sequences)
+    headers = (["blocks"] if blocked else []) + ([header] if problem.sequences or not blocked else [])
+    include = "".join(f"#include <wmma/attention/{header}.hpp>\n" for header in headers)
     if not problem.modified:
         return include
     lines = [*nested("Functions : ScoreFunctions", _functions(problem)), "}", ""]
