@@ -189,6 +189,15 @@ def test_the_last_round_is_split(dtype, emulated, monkeypatch):
         run(case, emulated, against_torch=False)  # which sums in another order
 
 
+@pytest.mark.parametrize(("ev", "dtype"), [(17, "float16"), (18, "bfloat16"), (20, "float32")])
+def test_parts_of_rows_that_no_chunks_fill(ev, dtype, emulated):
+    """Attention's keys are split: what a block leaves of a row ends where the next row's begins."""
+    case = AttentionCase(heads=2, sq=9, skv=2100, e=16, ev=ev, dtype=dtype)
+    (planned,) = _plans(case, emulated.removeprefix("emulated:"))
+    assert [launch.kernel for launch in planned.plan.launches] == ["attention", "attention_combine"]
+    run(case, emulated)
+
+
 def test_the_suite_is_as_large_as_promised():
     everything = cases()
     assert len(everything) >= 500

@@ -52,17 +52,16 @@ WMMA_DEVICE void combine_row(const Arguments& p, int64_t row, int64_t rows, int 
   using T = typename Config::Element;
   using Number = typename ComputeType<T>::Type;
   constexpr int kColumns = Config::kThreadColumns;
-  constexpr int kPiece = kColumns > 1 ? 2 : 1;  // two numbers stand before a row's results
-  const int64_t step = rows * (2 + p.ev);
-  const Number* first = static_cast<const Number*>(p.partial) + row * (2 + p.ev);
+  static_assert(Config::kPartHead == kPartHead, "the planner and the kernel agree");
+  const int64_t step = rows * (kPartHead + p.ev);
+  const Number* first = static_cast<const Number*>(p.partial) + row * (kPartHead + p.ev) + kPartHead;
   Parts<Number, SoftmaxOf<Config, Number>, kColumns> parts;
-  for (int split = 0; split < p.splits; ++split) parts.look(first[split * step]);
+  for (int split = 0; split < p.splits; ++split) parts.look(first[split * step - 2]);
   for (int split = 0; split < p.splits; ++split) {
     const Number* part = first + split * step;
-    alignas(kPiece * sizeof(Number)) Number values[kColumns];
-#pragma unroll
-    for (int i = 0; i < kColumns; i += kPiece) arch::copy<kPiece>(values + i, part + 2 + column + i);
-    parts.add(part[0], part[1], values);
+    alignas(kColumns * sizeof(Number)) Number values[kColumns];
+    arch::copy<kColumns>(values, part + column);
+    parts.add(part[-2], part[-1], values);
   }
   parts.template store<T>(p, column, offsets);
 }

@@ -163,6 +163,10 @@ WMMA_DEVICE void store_run(T* to, int64_t stride, const T* values, int left) {
   }
 }
 
+// Where the keys of a row are split, a block leaves its part of it in memory: a head, so that the results behind it
+// start with a sector, whose last numbers are the largest score and the sum of weights.
+constexpr int kPartHead = 8;
+
 // A lane's sums of its row `i`, as value(sum) of each, to the row that starts at `to` and has `columns` columns.
 template <class Link, int kVec, int kSums, class T, class Value>
 WMMA_DEVICE void store_sums(T* to, int64_t stride, int columns, int first_column, uint32_t lane, int i,

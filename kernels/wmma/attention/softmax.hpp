@@ -34,11 +34,8 @@ class RunningSoftmax {
 #endif
 
  private:
-#ifdef WMMA_AMD
-  static constexpr int kPartVec = 4;  // of a part's results that are stored at once, whatever their alignment
-#else
-  static constexpr int kPartVec = 1;
-#endif
+  // Of a part's results that are stored at once: its row has whole ones, as that of the results has.
+  static constexpr int kPartVec = detail::lower(Config::kOutVec, 4);
   using Cut = CutWeights<T, Number, kOutlast>;
   static constexpr Number kExcess = Cut::kExcess;
   static constexpr Number kLogExcess = Cut::kLogExcess;
@@ -324,8 +321,8 @@ class RunningSoftmax {
     each_row(p, lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
       const uint32_t row = first_row + line;
       if (row >= place.rows) return;
-      Number* to = static_cast<Number*>(p.partial) + index_of(row) * (2 + p.ev);
-      store_part(to, m, i, largest, sum, p.ev, place.slice, lane);
+      Number* to = static_cast<Number*>(p.partial) + index_of(row) * (kPartHead + p.ev);
+      store_part(to + kPartHead - 2, m, i, largest, sum, p.ev, place.slice, lane);
     });
   }
 

@@ -68,13 +68,19 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       Tiles::values_at(start).make(kTakers / arch::kWaveSize);
       arch::fence_barriers();
     }
-    if constexpr (Tiles::kSequences && !Tiles::kDeals) {
-      if (wave == kTakers / arch::kWaveSize + 1) Tiles::prefetch_places(p);
-    }
-    arch::block_barrier();
-    if (wave >= kTakers / arch::kWaveSize) {
+    constexpr uint32_t kAsker = kTakers / arch::kWaveSize;
+    if (wave > kAsker) {  // nobody waits for those that only give their registers away
+      arch::barrier_pass<Tiles::kThreads>(kMade);
       if constexpr (kGivesRegisters) arch::give_registers<kAskerRegisters>();
-      if (Tiles::kBlocks ? wave == kTakers / arch::kWaveSize : asks) Tiles::ask(p, start);
+      if constexpr (Tiles::kSequences && !Tiles::kDeals) {
+        if (wave == kAsker + 1) Tiles::prefetch_places(p);
+      }
+      return;
+    }
+    arch::barrier_meet<Tiles::kThreads>(kMade);
+    if (wave == kAsker) {
+      if constexpr (kGivesRegisters) arch::give_registers<kAskerRegisters>();
+      if (Tiles::kBlocks || asks) Tiles::ask(p, start);
     } else {
       if constexpr (kGivesRegisters) arch::take_registers<kTakerRegisters>();
       take(p, start, arch::shuffle_word(wave / 4, 0), wave % 4);
@@ -246,7 +252,8 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
 
   // ---- a turn at the matrix unit: whoever has asked for its products lets the others ask for theirs
 
-  static constexpr int kTurns = 1;  // the first of the barriers
+  static constexpr int kMade = 0;  // barriers: the queues are there
+  static constexpr int kTurns = 1;
   static constexpr int kMeetings = kTurns + kGroups;
   static WMMA_DEVICE void begin_turn(const Taking& x) {
     if constexpr (kGroups > 1) arch::barrier_meet<kTakers>(kTurns + x.group);

@@ -13,12 +13,13 @@ from wmma_ops.plan.problem import AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text
 
 _THREADS = 256
+_PART_HEAD = 8  # numbers before a part of a row: kPartHead of kernels/wmma/attention/rows.hpp
 
 
 def workspace(problem: AttentionProblem, splits: int, rows: int | None = None) -> int:
     """Bytes: of each split and row, all or so many, its largest score, its sum of weights, and its results."""
     rows = _rows(problem) if rows is None else rows
-    return splits * rows * (2 + problem.ev) * (8 if problem.dtype == torch.float64 else 4)
+    return splits * rows * (_PART_HEAD + problem.ev) * (8 if problem.dtype == torch.float64 else 4)
 
 
 def launch(problem: AttentionProblem, target: arch.Target, tiles: int = 0, tile_rows: int = 0) -> KernelLaunch:
@@ -29,7 +30,7 @@ def launch(problem: AttentionProblem, target: arch.Target, tiles: int = 0, tile_
     types = {"Element": CPP[problem.dtype], "Mask": CPP[problem.mask], "Rules": rules_type(problem)}
     members = [
         *aliases(types),
-        *constants("int", {"kThreads": _THREADS, "kThreadColumns": columns, **rest.CONSTANTS, **sizes}),
+        *constants("int", {"kThreads": _THREADS, "kThreadColumns": columns, "kPartHead": _PART_HEAD, **rest.CONSTANTS, **sizes}),
         *constants("bool", {"kBackward": False}),
     ]
     source = kernel_text(
