@@ -71,19 +71,20 @@ DROPPED = [
     AttentionCase(batch=2, heads=8, kv_heads=2, sq=3, skv=1000, e=128, dtype="bfloat16", dropout=0.2),
     VarlenAttentionCase(queries=(300, 1, 0, 200), keys=(300, 400, 9, 633), e=64, dtype="float16", dropout=0.4),
 ]
+
+
+def _has_whole_tiles(case) -> bool:
+    """Of 16 bits, and in the blocks of its mask."""
+    shapes = warpgroup._shapes(max(case.e, case.ev))
+    rows, keys = case.blocks or (0, 0)
+    divided = any(rows % (64 * groups) == keys % of == 0 for groups, of in shapes)
+    return case.dtype in ("float16", "bfloat16") and max(case.e, case.ev) <= 256 and divided
+
+
 # Functions of scores and masks, and block masks: tiles of keys that are not there, beside those of the same block.
-MODIFIED = [
-    case
-    for case in (*scored.WITH_FUNCTIONS, *scored.WITH_BLOCKS, *scored.FOUND)
-    if case.dtype in ("float16", "bfloat16") and max(case.e, case.ev) <= 256
-    if all(size % 64 == 0 for size in case.blocks or ())
-]
+MODIFIED = [case for case in (*scored.WITH_FUNCTIONS, *scored.WITH_BLOCKS, *scored.FOUND) if _has_whole_tiles(case)]
 BLOCKS = scored.WITH_BLOCKS[1]
-OF_SEQUENCES = [
-    case
-    for case in packed_scored.ALL
-    if case.dtype in ("float16", "bfloat16") and all(size % 64 == 0 for size in case.blocks or ())
-]
+OF_SEQUENCES = [case for case in packed_scored.ALL if _has_whole_tiles(case)]
 PACKED_BLOCKS = packed_scored.WITH_BLOCKS[1]
 # Tiles that end with their sequence or go on into the next, sequences without queries or keys, keys that are not there
 # yet; heads that share keys, packed; keys that are split; bounds from the last key of each.

@@ -109,7 +109,7 @@ WITH_BLOCKS = (
     ),
     PackedCase("float64", queries=(70, 33), keys=(40, 90), blocks=(32, 64)),
     PackedCase(
-        "float16", queries=(1, 3), keys=(90, 1500), heads=4, kv_heads=1, e=64, ev=64, blocks=(64, 64)
+        "float16", queries=(1, 3), keys=(90, 1500), heads=4, kv_heads=1, e=64, ev=64, blocks=(128, 64)
     ),  # keys are split
     PackedCase("bfloat16", TABLE, NEAR, queries=(33, 40), keys=(2400, 50), heads=1, blocks=(96, 32), dropout_p=0.3),
     PackedCase(
@@ -119,7 +119,7 @@ WITH_BLOCKS = (
 BLOCKS_IN_PAGES = (
     PackedCase("float16", CAP, NEAR, page_size=16, queries=(20, 70), keys=(20, 90), window=(-1, 0), blocks=(32, 32)),
     PackedCase(
-        "bfloat16", page_size=64, queries=(1, 3, 100), keys=(90, 300, 5), heads=4, kv_heads=2, e=64, blocks=(64, 64)
+        "bfloat16", page_size=64, queries=(1, 3, 100), keys=(90, 300, 5), heads=4, kv_heads=2, e=64, blocks=(64, 128)
     ),
 )
 ALL = (*CASES, *IN_PAGES, *WITH_BLOCKS, *BLOCKS_IN_PAGES)

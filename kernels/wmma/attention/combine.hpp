@@ -9,11 +9,20 @@
 
 namespace wmma {
 
-// Neighbours in a row of the result from their parts: all are looked at before the first is added.
+// Neighbours in a row of the result from their parts: some, or all, are looked at before the first of them is added.
 template <class Number, class Math, int kColumns = 1>
 class Parts {
  public:
   WMMA_DEVICE void look(Number largest) { largest_ = Math::max(largest_, largest); }
+  // Once more are looked at: what was added before follows the largest.
+  WMMA_DEVICE void follow(Number before) {
+    if (sum_ == Number(0)) return;
+    const Number factor = Math::ratio(before, -largest_);
+    sum_ *= factor;
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) result_[i] *= factor;
+  }
+  WMMA_DEVICE Number largest() const { return largest_; }
   WMMA_DEVICE void add(Number largest, Number sum, const Number* values) {
     if (sum == Number(0)) return;
     const Number factor = Math::ratio(largest, -largest_);
@@ -45,25 +54,44 @@ class Parts {
   Number result_[kColumns] = {};
 };
 
-// A thread's columns of a row of the result. The splits' rows lie `rows` apart; `offsets` says where in an operand this
-// one is.
+// A thread's columns of a row of the result. The splits' rows lie `rows` apart, and several come from memory at once.
+// There may be nothing in a row that is not to be stored: who waits for what tells of that need not wait here.
+// `offsets` says where in an operand this one is.
 template <class Config, class Arguments, class Offsets>
-WMMA_DEVICE void combine_row(const Arguments& p, int64_t row, int64_t rows, int column, const Offsets& offsets) {
+WMMA_DEVICE void combine_row(const Arguments& p, int64_t row, int64_t rows, int column, bool is_there,
+                             const Offsets& offsets) {
   using T = typename Config::Element;
   using Number = typename ComputeType<T>::Type;
   constexpr int kColumns = Config::kThreadColumns;
+  constexpr int kPiece = kColumns > 1 ? 2 : 1;
+  constexpr int kTogether = 8;
   static_assert(Config::kPartHead == kPartHead, "the planner and the kernel agree");
   const int64_t step = rows * (kPartHead + p.ev);
   const Number* first = static_cast<const Number*>(p.partial) + row * (kPartHead + p.ev) + kPartHead;
   Parts<Number, SoftmaxOf<Config, Number>, kColumns> parts;
-  for (int split = 0; split < p.splits; ++split) parts.look(first[split * step - 2]);
-  for (int split = 0; split < p.splits; ++split) {
-    const Number* part = first + split * step;
-    alignas(kColumns * sizeof(Number)) Number values[kColumns];
-    arch::copy<kColumns>(values, part + column);
-    parts.add(part[-2], part[-1], values);
+  for (int from = 0; from < p.splits; from += kTogether) {
+    alignas(16) Number numbers[kTogether][2];
+    alignas(16) Number values[kTogether][kColumns];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (from + i < p.splits) {
+        const Number* part = first + (from + i) * step;
+#pragma unroll
+        for (int j = 0; j < 2; j += kPiece) arch::copy<kPiece>(numbers[i] + j, part - 2 + j);
+        arch::copy<kColumns>(values[i], part + column);
+      } else {
+        numbers[i][0] = -Softmax<Number>::infinity();
+        numbers[i][1] = Number(0);
+      }
+    }
+    const Number before = parts.largest();
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) parts.look(numbers[i][0]);
+    parts.follow(before);
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) parts.add(numbers[i][0], numbers[i][1], values[i]);
   }
-  parts.template store<T>(p, column, offsets);
+  if (is_there) parts.template store<T>(p, column, offsets);
 }
 
 // A thread for every few elements of the result; of packed sequences more blocks, which have what no sequence has.
@@ -82,9 +110,9 @@ WMMA_DEVICE void attention_combine(const Arguments& p) {
   const bool is_there = is_row(p, row);
   const auto offsets = offsets_of(p, row);
   arch::await_previous();  // also by who has nothing to do: who waits for this kernel waits for that one too
-  if (is_there) {
+  if (row < rows) {
     const int column = static_cast<int>(item - row * of_row) * Config::kThreadColumns;
-    combine_row<Config>(p, row, rows, column, offsets);
+    combine_row<Config>(p, row, rows, column, is_there, offsets);
   }
 }
 
@@ -99,9 +127,10 @@ WMMA_DEVICE void attention_combine_last(const Arguments& p) {
   const AttentionPlace<false> place(p, HeadTile(tile, p.heads * p.batch, p.tiles, p.together));
   const uint32_t of_head = place.tile * Config::kTileRows + static_cast<uint32_t>(row % Config::kTileRows);
   arch::await_previous();
-  if (row >= rows || of_head >= place.rows) return;
+  if (row >= rows) return;
   const int column = static_cast<int>(item - row * of_row) * Config::kThreadColumns;
-  combine_row<Config>(p, row, rows, column, [&](const AttentionOperand& x) { return place.offset(x, of_head); });
+  combine_row<Config>(p, row, rows, column, of_head < place.rows,
+                      [&](const AttentionOperand& x) { return place.offset(x, of_head); });
 }
 
 }  // namespace wmma

@@ -61,14 +61,17 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       arch::prefetch_map(&p.k_map);
       arch::prefetch_map(&p.v_map);
       if constexpr (kMappedOut) arch::prefetch_map(&p.out_map);
-#pragma unroll
-      for (int group = 0; group < kGroups; ++group)
-        Tiles::queries_of(start, group).make(kGroupThreads / arch::kWaveSize);
-      Tiles::keys_at(start).make(kTakers / arch::kWaveSize);
-      Tiles::values_at(start).make(kTakers / arch::kWaveSize);
-      arch::fence_barriers();
     }
     constexpr uint32_t kAsker = kTakers / arch::kWaveSize;
+    if (wave == kAsker) {
+      const uint32_t lane = lane_id();
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group)
+        Tiles::queries_of(start, group).make_together(lane, kGroupThreads / arch::kWaveSize);
+      Tiles::keys_at(start).make_together(lane, kTakers / arch::kWaveSize);
+      Tiles::values_at(start).make_together(lane, kTakers / arch::kWaveSize);
+      arch::fence_barriers();
+    }
     if (wave > kAsker) {  // nobody waits for those that only give their registers away
       arch::barrier_pass<Tiles::kThreads>(kMade);
       if constexpr (kGivesRegisters) arch::give_registers<kAskerRegisters>();
