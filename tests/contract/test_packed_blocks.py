@@ -230,6 +230,14 @@ WRONG = (
     ),
     Wrong("the_first_heads_blocks_of_each", LINE, STARTS, "batch * x.batch_stride + offset", target="gfx1201"),
     Wrong(
+        "pages_of_the_tile_before",
+        "key_value_tiles.hpp",
+        "!Config::Rules::kBlocks && (!kLines",
+        "(!kLines",
+        BLOCKS_IN_PAGES[1],
+        "gfx1151",
+    ),
+    Wrong(
         "blocks_among_all_queries",
         LINE,
         "first_row / Rules::kBlockQueries * p.rules.blocks.row_stride",

@@ -213,7 +213,7 @@ WRONG = (
     Wrong("rows_of_the_page_before", ROWS, "n * kRowsTogether : row_of", "0 : row_of", CASES[1]),
     Wrong("in_turns_the_last_tile_again", SUPPLIES, "return at_ - from;", "return 0;", IN_TURNS[1]),
     Wrong("in_turns_values_by_the_keys_pages", SUPPLIES, "return p.pages.v_stride;", "return 0;", IN_TURNS[1]),
-    Wrong("the_tile_before_that", ROWS, "first_ -= kRows;", "first_ -= 2 * kRows;", CASES[2]),
+    Wrong("the_tile_before_that", ROWS, "first_ -= rows;", "first_ -= 2 * rows;", CASES[2]),
 )
 
 
