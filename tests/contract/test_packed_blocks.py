@@ -139,8 +139,9 @@ def test_compiles_and_exports():
 def test_opcheck_and_transforms():
     q = torch.randn(60, 2, 8)
     options = score_functions.codes("varlen_attention", None, NEAR) | {"block_q": 64, "block_k": 32}
-    options |= {"block_mask": STATES, "max_q": 40, "max_k": 40}
-    torch.library.opcheck(torch.ops.wmma.varlen_attention.default, (q, q, q, ENDS, ENDS), options)
+    options |= {"max_q": 40, "max_k": 40}
+    given = (q, q, q, ENDS, ENDS, *[None] * 11, STATES)
+    torch.library.opcheck(torch.ops.wmma.varlen_attention.default, given, options)
     many = torch.stack([STATES, STATES.flip(0)])
     got = torch.vmap(_model)(torch.stack([q, q]), many)
     torch.testing.assert_close(got, torch.stack([_model(q, x) for x in many]))

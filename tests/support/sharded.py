@@ -98,7 +98,8 @@ def larger(sample, factor):
     shapes = {
         name: tuple(size if size == 1 else factor * size for size in shape) for name, shape in sample.shapes.items()
     }
-    return Sample(sample.op, shapes, sample.scalars, sample.note)
+    scalars = {name: factor * x if name in ("max_q", "max_k") else x for name, x in sample.scalars.items()}
+    return Sample(sample.op, shapes, scalars, sample.note)
 
 
 def result_of(sample, tensors):

@@ -47,7 +47,7 @@ class Sample:
                 made[name] = torch.randint(self.shapes["key"][0], rows, generator=generator, dtype=torch.int32)
                 continue
             if name == "block_mask":
-                made[name] = (torch.arange(math.prod(shape), dtype=torch.int8) % 3).view(shape)
+                made[name] = (torch.arange(1, 1 + math.prod(shape), dtype=torch.int8) % 3).view(shape)
                 continue
             if name == "dropout_seed":
                 made[name] = torch.full(shape, 2**40 + 7)
@@ -192,6 +192,18 @@ SAMPLES = (
             "block_table": (2, 2),
         },
         {"max_q": 20, "enable_gqa": True, "window_right": 0},
+    ),
+    Sample(
+        "varlen_attention",
+        {
+            "query": (20, 2, 2),
+            "key": (60, 2, 2),
+            "value": (60, 2, 3),
+            "cu_seq_q": (3,),
+            "cu_seq_k": (3,),
+            "block_mask": (2, 2, 2),
+        },
+        {"max_q": 64, "max_k": 64, "block_q": 32, "block_k": 32},
     ),
     Sample("scaled_mm", {"a": (3, 4), "b": (4, 5), "scale_a": (), "scale_b": (1, 5)}),
     Sample("scaled_mm", {"a": (3, 4), "b": (4, 5), "scale_a": (3, 1), "scale_b": (5,), "bias": (5,)}),

@@ -25,12 +25,12 @@ def workspace(problem: AttentionProblem, splits: int, rows: int | None = None) -
 def launch(problem: AttentionProblem, target: arch.Target, tiles: int = 0, tile_rows: int = 0) -> KernelLaunch:
     """`tiles`: where only the keys of the last ones are split, how many these are, of so many rows."""
     rows = tiles * tile_rows if tiles else _rows(problem)
-    sizes = {"kTileRows": tile_rows} if tiles else {}
     columns = _thread_columns(problem)
+    sizes = {"kThreadColumns": columns, "kPartHead": _PART_HEAD} | ({"kTileRows": tile_rows} if tiles else {})
     types = {"Element": CPP[problem.dtype], "Mask": CPP[problem.mask], "Rules": rules_type(problem)}
     members = [
         *aliases(types),
-        *constants("int", {"kThreads": _THREADS, "kThreadColumns": columns, "kPartHead": _PART_HEAD, **rest.CONSTANTS, **sizes}),
+        *constants("int", {"kThreads": _THREADS, **rest.CONSTANTS, **sizes}),
         *constants("bool", {"kBackward": False}),
     ]
     source = kernel_text(
