@@ -5,6 +5,7 @@ import ctypes
 import hashlib
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -80,9 +81,7 @@ def _planned(planner: ModuleType, problem) -> list[int]:
 
         plan = shipped.plan(problem, target, plan)
     answer = [plan.workspace, len(plan.numbers), *plan.numbers]
-    for launch in plan.launches:
-        _check(launch, target)
-        code = launch.compile(target)
+    for launch, code in zip(plan.launches, _compiled(plan, target), strict=True):
         if problem.place < 0:
             function = _register(code, launch.kernel)
         else:
@@ -109,8 +108,17 @@ def plan_for(problem, target: arch.Target) -> Plan:
 
 def compile_kernels(problem, target: arch.Target) -> None:
     """Plans a problem and compiles its kernels, into the cache; loads nothing."""
-    for launch in plan_for(problem, target).launches:
-        launch.compile(target)
+    _compiled(plan_for(problem, target), target)
+
+
+def _compiled(plan: Plan, target: arch.Target) -> list[jit.CodeObject]:
+    """All kernels at once: a compiler takes up to a second for each."""
+    for launch in plan.launches:
+        _check(launch, target)
+    if len(plan.launches) < 2:
+        return [launch.compile(target) for launch in plan.launches]
+    with ThreadPoolExecutor(len(plan.launches)) as pool:
+        return list(pool.map(lambda launch: launch.compile(target), plan.launches))
 
 
 def _check(launch: KernelLaunch, target: arch.Target) -> None:
