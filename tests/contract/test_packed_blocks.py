@@ -226,7 +226,7 @@ WRONG = (
         LINE,
         STARTS,
         "head * x.head_stride + offset",
-        BLOCKS_IN_PAGES[1],
+        BLOCKS_IN_PAGES[2],
         "gfx1100",
     ),
     Wrong("the_first_heads_blocks_of_each", LINE, STARTS, "batch * x.batch_stride + offset", target="gfx1201"),
@@ -235,7 +235,7 @@ WRONG = (
         "key_value_tiles.hpp",
         "!Config::Rules::kBlocks && (!kLines",
         "(!kLines",
-        BLOCKS_IN_PAGES[1],
+        BLOCKS_IN_PAGES[2],
         "gfx1151",
     ),
     Wrong(

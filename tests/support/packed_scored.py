@@ -115,8 +115,10 @@ WITH_BLOCKS = (
     PackedCase(
         "float16", None, EVEN, queries=(130, 60), keys=(290, 300), window=(200, 90), slopes=True, blocks=(128, 64)
     ),
+    PackedCase("bfloat16", queries=(400, 190), keys=(500, 390), e=64, ev=64, blocks=(192, 128)),
 )
 BLOCKS_IN_PAGES = (
+    PackedCase("float16", page_size=64, queries=(200, 9), keys=(250, 300), e=64, ev=64, blocks=(128, 64)),
     PackedCase("float16", CAP, NEAR, page_size=16, queries=(20, 70), keys=(20, 90), window=(-1, 0), blocks=(32, 32)),
     PackedCase(
         "bfloat16", page_size=64, queries=(1, 3, 100), keys=(90, 300, 5), heads=4, kv_heads=2, e=64, blocks=(64, 128)

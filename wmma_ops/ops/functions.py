@@ -464,8 +464,8 @@ def varlen_attention(
         score_mod, mask_mod, mod_operands: likewise (the op's ``mod_a``, ``mod_b``, ``mod_c`` and ``mod_d``): ``batch`` is
             the sequence's number, and ``query`` and ``key`` count from its first query and its first key.
         block_mask: as for ``attention``, where the batch are the sequences, blocks of each count from its first query and
-            its first key, and there are as many for each as for ``max_q`` and ``max_k``. (The op's ``block_mask``,
-            ``block_q`` and ``block_k``.)
+            its first key, and there are as many for each as for ``max_q`` and ``max_k``. Without one no kernel looks what
+            mask_mod shows. (The op's ``block_mask``, ``block_q`` and ``block_k``.)
         k_descale, v_descale: what keys and values in pages of float8_e4m3fn are multiplied by, in float32 and by
             FlashAttention-3's names: of any shape that broadcasts to ``[sequences, heads of key]``, so one element, or one
             a head; by default 1.

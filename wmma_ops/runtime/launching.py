@@ -5,7 +5,6 @@ import ctypes
 import hashlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -108,17 +107,33 @@ def plan_for(problem, target: arch.Target) -> Plan:
 
 def compile_kernels(problem, target: arch.Target) -> None:
     """Plans a problem and compiles its kernels, into the cache; loads nothing."""
-    _compiled(plan_for(problem, target), target)
+    for launch in plan_for(problem, target).launches:
+        launch.compile(target)
 
 
 def _compiled(plan: Plan, target: arch.Target) -> list[jit.CodeObject]:
-    """All kernels at once: a compiler takes up to a second for each."""
+    """All kernels at once, as somebody waits for them: a compiler takes up to a second for each."""
     for launch in plan.launches:
         _check(launch, target)
-    if len(plan.launches) < 2:
-        return [launch.compile(target) for launch in plan.launches]
-    with ThreadPoolExecutor(len(plan.launches)) as pool:
-        return list(pool.map(lambda launch: launch.compile(target), plan.launches))
+    found: list[jit.CodeObject | None] = [None] * len(plan.launches)
+    failed: list[BaseException] = []
+
+    def compile(i: int) -> None:
+        try:
+            found[i] = plan.launches[i].compile(target)
+        except BaseException as error:
+            failed.append(error)
+
+    others = [threading.Thread(target=compile, args=(i,), daemon=True) for i in range(1, len(found))]
+    for thread in others:
+        thread.start()
+    if found:
+        compile(0)
+    for thread in others:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return [code for code in found if code is not None]
 
 
 def _check(launch: KernelLaunch, target: arch.Target) -> None:

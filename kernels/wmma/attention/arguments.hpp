@@ -22,8 +22,9 @@ struct AttentionArguments {
   AttentionOperand g_out, g_lse, delta, g_q, g_k, g_v;
   double scale;
   long long shift;  // kCausal: row i sees the keys up to i + shift
-  // Split keys: the splits' rows, [splits, batch·heads·sq, 2 + ev] of the accumulator's type. Where blocks are dealt
-  // tiles: the list of these (dealt_tiles.hpp). Gradients by warpgroups: the queries' sums, and whose turn it is.
+  // Split keys: the splits' rows, [splits, batch·heads·sq, kPartHead + ev] of the accumulator's type (rows.hpp). Where
+  // blocks are dealt tiles: the list of these (dealt_tiles.hpp). Gradients by warpgroups: the queries' sums, and whose
+  // turn it is.
   void* partial;
   int sq, skv, e, ev;
   int batch, heads, group;  // query heads; how many of them share a key head

@@ -55,8 +55,8 @@ class Parts {
 };
 
 // A thread's columns of a row of the result. The splits' rows lie `rows` apart, and several come from memory at once.
-// There may be nothing in a row that is not to be stored: who waits for what tells of that need not wait here.
-// `offsets` says where in an operand this one is.
+// Rows that are not there are read as they lie, unwritten, and not stored: to load, nobody waits for where sequences
+// are. `offsets` says where in an operand this one is.
 template <class Config, class Arguments, class Offsets>
 WMMA_DEVICE void combine_row(const Arguments& p, int64_t row, int64_t rows, int column, bool is_there,
                              const Offsets& offsets) {

@@ -56,6 +56,7 @@ struct AttentionKernel {
   // Whether the blocks that split a tile's keys are a cluster, which puts their parts together.
   static constexpr bool kMeets = Config::kCluster > 1;
   static constexpr int kPartial = 2 + Config::kSlice;
+  static_assert(!kMeets || Link::kRun <= 2, "what a lane stores at once lies at an even number");
   static constexpr int kPartBytes = kMeets ? kBlockRows * kPartial * static_cast<int>(sizeof(Number)) : 0;
   static constexpr int kSharedBytes = kTileBytes > kPartBytes ? kTileBytes : kPartBytes;
 

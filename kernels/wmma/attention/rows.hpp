@@ -163,8 +163,8 @@ WMMA_DEVICE void store_run(T* to, int64_t stride, const T* values, int left) {
   }
 }
 
-// Where the keys of a row are split, a block leaves its part of it in memory: a head, so that the results behind it
-// start with a sector, whose last numbers are the largest score and the sum of weights.
+// Where the keys of a row are split, a block leaves its part of it in memory: a head, whose last numbers are the
+// largest score and the sum of weights, and the results. Eights of columns in float start with a sector each.
 constexpr int kPartHead = 8;
 
 // A lane's sums of its row `i`, as value(sum) of each, to the row that starts at `to` and has `columns` columns.

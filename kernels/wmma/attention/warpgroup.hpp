@@ -72,18 +72,18 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       Tiles::values_at(start).make_together(lane, kTakers / arch::kWaveSize);
       arch::fence_barriers();
     }
-    if (wave > kAsker) {  // nobody waits for those that only give their registers away
+    if (wave > kAsker) {  // nobody waits for those that have nothing to do with the queues
       arch::barrier_pass<Tiles::kThreads>(kMade);
+    } else {
+      arch::barrier_meet<Tiles::kThreads>(kMade);
+    }
+    if (wave >= kAsker) {
       if constexpr (kGivesRegisters) arch::give_registers<kAskerRegisters>();
-      if constexpr (Tiles::kSequences && !Tiles::kDeals) {
+      if (wave == kAsker) {
+        if (Tiles::kBlocks || asks) Tiles::ask(p, start);
+      } else if constexpr (Tiles::kSequences && !Tiles::kDeals) {
         if (wave == kAsker + 1) Tiles::prefetch_places(p);
       }
-      return;
-    }
-    arch::barrier_meet<Tiles::kThreads>(kMade);
-    if (wave == kAsker) {
-      if constexpr (kGivesRegisters) arch::give_registers<kAskerRegisters>();
-      if (Tiles::kBlocks || asks) Tiles::ask(p, start);
     } else {
       if constexpr (kGivesRegisters) arch::take_registers<kTakerRegisters>();
       take(p, start, arch::shuffle_word(wave / 4, 0), wave % 4);
@@ -255,7 +255,8 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
 
   // ---- a turn at the matrix unit: whoever has asked for its products lets the others ask for theirs
 
-  static constexpr int kMade = 0;  // barriers: the queues are there
+  static constexpr int kMade =
+      0;  // barriers: the queues are there. From then on nobody meets as a block: waves have left
   static constexpr int kTurns = 1;
   static constexpr int kMeetings = kTurns + kGroups;
   static WMMA_DEVICE void begin_turn(const Taking& x) {

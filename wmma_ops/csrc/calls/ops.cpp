@@ -348,7 +348,6 @@ const Op kOps[] = {
      "Tensor? k_descale=None, Tensor? v_descale=None, Tensor? block_mask=None, *, int max_q, int? max_k=None, "
      "float? scale=None, bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0, "
      "float dropout_p=0, int score_mod=0, int mask_mod=0, int block_q=0, int block_k=0) -> (Tensor, Tensor)",
-
      TORCH_BOX(&varlen_attention)},
     {"kv_append",
      "kv_append(Tensor key, Tensor value, Tensor(a!) key_pages, Tensor(b!) value_pages, Tensor block_table, "

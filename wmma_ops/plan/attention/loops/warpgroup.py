@@ -91,7 +91,8 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
     for groups, keys in _shapes(max(depth, part)):
         if not divides_blocks(problem, groups * _GROUP_ROWS, keys):
             continue
-        if groups > 2 and (problem.modified or problem.drops):  # registers would spill
+        looks = problem.sequences and problem.block_q  # who asks for tiles has more in mind
+        if groups > 2 and (problem.modified or problem.drops or looks):  # registers would spill
             continue
         for query_stages in (2, 1):
             config = WarpgroupConfig(problem.dtype, groups, keys, depth, part, 2, query_stages, packed)
