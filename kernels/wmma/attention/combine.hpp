@@ -55,11 +55,9 @@ class Parts {
 };
 
 // A thread's columns of a row of the result. The splits' rows lie `rows` apart, and several come from memory at once.
-// Rows that are not there are read as they lie, unwritten, and not stored: to load, nobody waits for where sequences
-// are. `offsets` says where in an operand this one is.
+// `offsets` says where in an operand this one is.
 template <class Config, class Arguments, class Offsets>
-WMMA_DEVICE void combine_row(const Arguments& p, int64_t row, int64_t rows, int column, bool is_there,
-                             const Offsets& offsets) {
+WMMA_DEVICE void combine_row(const Arguments& p, int64_t row, int64_t rows, int column, const Offsets& offsets) {
   using T = typename Config::Element;
   using Number = typename ComputeType<T>::Type;
   constexpr int kColumns = Config::kThreadColumns;
@@ -91,7 +89,7 @@ WMMA_DEVICE void combine_row(const Arguments& p, int64_t row, int64_t rows, int 
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) parts.add(numbers[i][0], numbers[i][1], values[i]);
   }
-  if (is_there) parts.template store<T>(p, column, offsets);
+  parts.template store<T>(p, column, offsets);
 }
 
 // A thread for every few elements of the result; of packed sequences more blocks, which have what no sequence has.
@@ -110,9 +108,9 @@ WMMA_DEVICE void attention_combine(const Arguments& p) {
   const bool is_there = is_row(p, row);
   const auto offsets = offsets_of(p, row);
   arch::await_previous();  // also by who has nothing to do: who waits for this kernel waits for that one too
-  if (row < rows) {
+  if (is_there) {
     const int column = static_cast<int>(item - row * of_row) * Config::kThreadColumns;
-    combine_row<Config>(p, row, rows, column, is_there, offsets);
+    combine_row<Config>(p, row, rows, column, offsets);
   }
 }
 
@@ -127,10 +125,9 @@ WMMA_DEVICE void attention_combine_last(const Arguments& p) {
   const AttentionPlace<false> place(p, HeadTile(tile, p.heads * p.batch, p.tiles, p.together));
   const uint32_t of_head = place.tile * Config::kTileRows + static_cast<uint32_t>(row % Config::kTileRows);
   arch::await_previous();
-  if (row >= rows) return;
+  if (row >= rows || of_head >= place.rows) return;
   const int column = static_cast<int>(item - row * of_row) * Config::kThreadColumns;
-  combine_row<Config>(p, row, rows, column, of_head < place.rows,
-                      [&](const AttentionOperand& x) { return place.offset(x, of_head); });
+  combine_row<Config>(p, row, rows, column, [&](const AttentionOperand& x) { return place.offset(x, of_head); });
 }
 
 }  // namespace wmma

@@ -255,8 +255,8 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
 
   // ---- a turn at the matrix unit: whoever has asked for its products lets the others ask for theirs
 
-  static constexpr int kMade =
-      0;  // barriers: the queues are there. From then on nobody meets as a block: waves have left
+  // Barriers. From the first one on nobody meets as a block: waves have left.
+  static constexpr int kMade = 0;  // the queues are there
   static constexpr int kTurns = 1;
   static constexpr int kMeetings = kTurns + kGroups;
   static WMMA_DEVICE void begin_turn(const Taking& x) {
