@@ -49,7 +49,8 @@ class Blocks(NamedTuple):
         outer = (1,) * (4 - self.states.dim())
         states = self.states.view(*outer, *self.states.shape)
         batch, head = (x if states.shape[dim] > 1 else 0 * x for dim, x in enumerate((batch, head)))
-        return states[batch, head, query // self.queries, key // self.keys]
+        query, key = (torch.div(x, n, rounding_mode="floor") for x, n in ((query, self.queries), (key, self.keys)))
+        return states[batch, head, query, key]
 
 
 def blocks_given(states: Tensor | None, queries: int, keys: int) -> Blocks | None:
