@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from planted import Planted, check_is_caught, check_that_each_stands_once
-from scored import DOCUMENTS, FOUND, NEAR, WITH_BLOCKS, Case, check, emulated, mask_named, ours, results
+from planted import Planted, check_is_caught, check_that_each_stands_once, some_in_quick
+from scored import DOCUMENTS, FOUND, NEAR, WITH_BLOCKS, Case, by_turns, check, emulated, mask_named, ours, results
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 import wmma_ops
@@ -17,19 +17,13 @@ from wmma_ops.runtime import launching
 
 FOLDER = "wmma/attention"
 
-BY_TURNS = [
-    pytest.param(arch.EMULATED[(i + turn) % len(arch.EMULATED)], case, marks=pytest.mark.full if turn or i > 5 else ())
-    for turn in (0, 3)
-    for i, case in enumerate(WITH_BLOCKS)
-]
-
 
 @pytest.mark.parametrize("case", WITH_BLOCKS, ids=str)
 def test_values_and_gradients_on_the_cpu(case):
     check(case, results(case, ours))
 
 
-@pytest.mark.parametrize(("target", "case"), BY_TURNS, ids=str)
+@pytest.mark.parametrize(("target", "case"), by_turns(WITH_BLOCKS, 0, 3, quick=6), ids=str)
 def test_values_and_gradients_by_kernels(target, case):
     check(case, emulated(case, target))
 
@@ -37,15 +31,7 @@ def test_values_and_gradients_by_kernels(target, case):
 # -------------------------------------------------------------------------------------- those that a mask function shows
 
 
-@pytest.mark.parametrize(
-    ("target", "case"),
-    [
-        pytest.param(arch.EMULATED[(i + turn) % len(arch.EMULATED)], case, marks=pytest.mark.full if turn or i else ())
-        for turn in (1, 4)
-        for i, case in enumerate(FOUND)
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("target", "case"), by_turns(FOUND, 1, 4, quick=0), ids=str)
 def test_kernels_find_what_a_mask_function_shows(target, case):
     check(case, emulated(case, target))
 
@@ -335,8 +321,6 @@ def test_what_is_replaced_stands_there_once(sources):
 IN_QUICK = ("masked_blocks_are_whole", "the_first_heads_blocks")
 
 
-@pytest.mark.parametrize(
-    "of", [pytest.param(of, marks=() if of.name in IN_QUICK else pytest.mark.full, id=str(of)) for of in WRONG]
-)
+@pytest.mark.parametrize("of", some_in_quick(WRONG, IN_QUICK))
 def test_is_caught(of, sources):
     check_is_caught(of, sources / FOLDER, lambda: check(of.case, emulated(of.case, of.target)))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 from packed_scored import BLOCKS_IN_PAGES, WITH_BLOCKS, PackedCase, check, emulated, ours, results
-from planted import Planted, check_is_caught, check_that_each_stands_once
-from scored import NEAR
+from planted import Planted, check_is_caught, check_that_each_stands_once, some_in_quick
+from scored import NEAR, by_turns
 from torch.nn.attention.flex_attention import create_block_mask
 
 import wmma_ops
@@ -20,11 +20,6 @@ from wmma_ops.runtime import launching
 FOLDER = "wmma/attention"
 
 ALL = (*WITH_BLOCKS, *BLOCKS_IN_PAGES)
-BY_TURNS = [
-    pytest.param(arch.EMULATED[(i + turn) % len(arch.EMULATED)], case, marks=pytest.mark.full if turn == 5 else ())
-    for turn in (0, 5)
-    for i, case in enumerate(ALL)
-]
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)
@@ -32,7 +27,7 @@ def test_values_and_gradients_on_the_cpu(case):
     check(case, results(case, ours))
 
 
-@pytest.mark.parametrize(("target", "case"), BY_TURNS, ids=str)
+@pytest.mark.parametrize(("target", "case"), by_turns(ALL, 0, 5), ids=str)
 def test_values_and_gradients_by_kernels(target, case):
     check(case, emulated(case, target))
 
@@ -195,13 +190,10 @@ def test_refuses(fake, blocks, kind, text):
 def test_blocks_that_are_wrong_are_caught_on_the_cpu(which, monkeypatch):
     """In the gradients, where all tokens' blocks are looked up at once."""
     right = block_masks.Blocks.at
-    case = WITH_BLOCKS[1]
-
-    def wrong(self, **places):
-        return right(self, **places | {which: 0 * places[which]})
+    case, wrong = WITH_BLOCKS[1], ("batch", "head", "query", "key").index(which)
 
     def at(self, *places):
-        return wrong(self, **dict(zip(("batch", "head", "query", "key"), places, strict=True)))
+        return right(self, *(0 * x if i == wrong else x for i, x in enumerate(places)))
 
     monkeypatch.setattr(block_masks.Blocks, "at", at)
     with pytest.raises(AssertionError, match=r"^g_"):
@@ -255,8 +247,6 @@ def test_what_is_replaced_stands_there_once(sources):
 IN_QUICK = ("the_first_sequences_blocks",)
 
 
-@pytest.mark.parametrize(
-    "of", [pytest.param(of, marks=() if of.name in IN_QUICK else pytest.mark.full, id=str(of)) for of in WRONG]
-)
+@pytest.mark.parametrize("of", some_in_quick(WRONG, IN_QUICK))
 def test_is_caught(of, sources):
     check_is_caught(of, sources / FOLDER, lambda: check(of.case, emulated(of.case, of.target)))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 from packed_scored import CASES, IN_PAGES, PackedCase, check, emulated, ours, results
-from planted import Planted, check_is_caught, check_that_each_stands_once
-from scored import BOTH, CAP, EVEN, FAR, NEAR, TABLE
+from planted import Planted, check_is_caught, check_that_each_stands_once, some_in_quick
+from scored import BOTH, CAP, EVEN, FAR, NEAR, TABLE, by_turns
 from torch.utils.flop_counter import FlopCounterMode
 
 import wmma_ops
@@ -20,11 +20,6 @@ from wmma_ops.runtime import launching
 FOLDER = "wmma/attention"
 
 ALL = (*CASES, *IN_PAGES)
-BY_TURNS = [
-    pytest.param(arch.EMULATED[(i + turn) % len(arch.EMULATED)], case, marks=pytest.mark.full if turn == 6 else ())
-    for turn in (1, 6)
-    for i, case in enumerate(ALL)
-]
 
 
 @pytest.mark.parametrize("case", ALL, ids=str)
@@ -32,7 +27,7 @@ def test_values_and_gradients_on_the_cpu(case):
     check(case, results(case, ours))
 
 
-@pytest.mark.parametrize(("target", "case"), BY_TURNS, ids=str)
+@pytest.mark.parametrize(("target", "case"), by_turns(ALL, 1, 6), ids=str)
 def test_values_and_gradients_by_kernels(target, case):
     check(case, emulated(case, target))
 
@@ -322,8 +317,6 @@ def test_what_is_replaced_stands_there_once(sources):
 IN_QUICK = ("the_first_sequences_number", "a_key_among_all_in_the_gradients", "a_query_among_all")
 
 
-@pytest.mark.parametrize(
-    "of", [pytest.param(of, marks=() if of.name in IN_QUICK else pytest.mark.full, id=str(of)) for of in WRONG]
-)
+@pytest.mark.parametrize("of", some_in_quick(WRONG, IN_QUICK))
 def test_is_caught(of, sources):
     check_is_caught(of, sources / FOLDER, lambda: check(of.case, emulated(of.case, of.target)))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from planted import Planted, check_is_caught, check_that_each_stands_once
+from planted import Planted, check_is_caught, check_that_each_stands_once, some_in_quick
 from scored import (
     BOTH,
     CAP,
@@ -16,6 +16,7 @@ from scored import (
     TABLE,
     WITH_FUNCTIONS,
     Case,
+    by_turns,
     check,
     emulated,
     mask_named,
@@ -35,19 +36,13 @@ from wmma_ops.runtime import launching
 
 FOLDER = "wmma/attention"
 
-BY_TURNS = [
-    pytest.param(arch.EMULATED[(i + turn) % len(arch.EMULATED)], case, marks=pytest.mark.full if turn else ())
-    for turn in (0, 5)
-    for i, case in enumerate(WITH_FUNCTIONS)
-]
-
 
 @pytest.mark.parametrize("case", WITH_FUNCTIONS, ids=str)
 def test_values_and_gradients_on_the_cpu(case):
     check(case, results(case, ours))
 
 
-@pytest.mark.parametrize(("target", "case"), BY_TURNS, ids=str)
+@pytest.mark.parametrize(("target", "case"), by_turns(WITH_FUNCTIONS, 0, 5), ids=str)
 def test_values_and_gradients_by_kernels(target, case):
     check(case, emulated(case, target))
 
@@ -438,8 +433,6 @@ def test_what_is_replaced_stands_there_once(sources):
 IN_QUICK = ("no_derivative", "keys_shown_in_the_gradients", "a_batch_from_0_on")
 
 
-@pytest.mark.parametrize(
-    "of", [pytest.param(of, marks=() if of.name in IN_QUICK else pytest.mark.full, id=str(of)) for of in WRONG]
-)
+@pytest.mark.parametrize("of", some_in_quick(WRONG, IN_QUICK))
 def test_is_caught(of, sources):
     check_is_caught(of, sources / FOLDER, lambda: check(of.case, emulated(of.case, of.target)))

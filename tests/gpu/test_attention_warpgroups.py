@@ -183,11 +183,8 @@ def test_values_with_functions_and_blocks(number, forced):
 def test_a_neighbour_that_is_no_number_beside_blocks(clears, sources):
     """Of a sequence's last tile of keys some are another's."""
     if not clears:
-        path, call = (
-            sources / KERNEL,
-            "clear_values(x, start, work.own.skv - key);\n          give_back();\n          for",
-        )
-        text = path.read_text()
+        call = "clear_values(x, start, work.own.skv - key);\n          give_back();\n          for"
+        text = (path := sources / KERNEL).read_text()
         assert text.count(call) == 1
         path.write_text(text.replace(call, "give_back();\n          for"))
         torch.ops.wmma._forget_plans()

@@ -46,6 +46,11 @@ class PackedCase:
         return max(self.keys)
 
     @property
+    def longest(self) -> tuple[int, int, int]:
+        """How many there are, and the most queries and keys of one."""
+        return len(self.queries), max(self.queries), self.skv
+
+    @property
     def mods(self) -> tuple[Tensor, ...]:
         """As of a batch of sequences that all are as long as the longest."""
         longest = max(*self.queries, *self.keys)
@@ -57,8 +62,7 @@ class PackedCase:
         shared = {field.name for field in dataclasses.fields(Case)} & {field.name for field in dataclasses.fields(self)}
         lengths = {"sq": self.queries[i], "skv": (self.used or self.keys)[i]}
         same = {name: getattr(self, name) for name in shared}
-        longest = len(self.queries), max(self.queries), max(self.keys)
-        return Case(**same, **lengths, batch=(), first_batch=i, sequences=longest)
+        return Case(**same, **lengths, batch=(), first_batch=i, sequences=self.longest)
 
 
 CASES = (
@@ -129,8 +133,9 @@ ALL = (*CASES, *IN_PAGES, *WITH_BLOCKS, *BLOCKS_IN_PAGES)
 
 def states_of(case: PackedCase) -> Tensor:
     """As many blocks for each sequence as for the longest."""
-    sizes = {"batch": (len(case.queries),), "heads": case.heads, "sq": max(case.queries), "skv": max(case.keys)}
-    return scored.states_of(Case(case.dtype, blocks=case.blocks, blocks_alike=case.blocks_alike, **sizes))
+    count, sq, skv = case.longest
+    sizes = Case(case.dtype, batch=(count,), heads=case.heads, sq=sq, skv=skv)
+    return scored.states_of(dataclasses.replace(sizes, blocks=case.blocks, blocks_alike=case.blocks_alike))
 
 
 def operands(case: PackedCase) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """Faults planted in a copy of the device sources: what stands there once is replaced, and a test has to notice."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,11 @@ class Planted:
         path = folder / self.file
         path.write_text(path.read_text().replace(self.old, self.new))
         torch.ops.wmma._forget_plans()
+
+
+def some_in_quick(faults: Iterable[Planted], quick: Container[str]) -> list:
+    """As a test's parameters: those that are not named are for the full tests."""
+    return [pytest.param(of, marks=() if of.name in quick else pytest.mark.full, id=str(of)) for of in faults]
 
 
 def check_that_each_stands_once(folder: Path, faults: Iterable[Planted]) -> None:

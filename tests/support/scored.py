@@ -1,13 +1,15 @@
 """Attention with functions of scores and masks, and with block masks: cases, ours, and a formula by torch in float64."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 import torch
 
 import wmma_ops
+from wmma_ops.hardware import arch
 from wmma_ops.ops import score_functions
 from wmma_ops.testing.reference import unit
 
@@ -107,9 +109,8 @@ class Case:
     blocks: tuple[int, int] | None = None  # sizes of those of a block mask
     blocks_alike: bool = False  # of all heads and batches
     first_batch: int = 0  # its number
-    sequences: tuple[int, int, int] | None = (
-        None  # it is one of so many packed ones, the longest of so many rows and keys
-    )
+    # It is one of so many packed ones, the longest of so many rows and keys.
+    sequences: tuple[int, int, int] | None = None
 
     def __str__(self) -> str:
         extras = [
@@ -159,6 +160,20 @@ FOUND = (
     Case("float16", CAP, NEAR, heads=4, sq=260, skv=260),
     Case("bfloat16", TABLE, PREFIX, heads=8, kv_heads=2, batch=(1,), sq=270, skv=270, window=(250, 120)),
 )
+
+
+def by_turns(cases: Sequence, first: int, second: int, quick: int | None = None) -> list:
+    """Each case on two of the emulated targets, which take turns; the second is for the full tests, and so are both of
+    those behind the first `quick`."""
+    return [
+        pytest.param(
+            arch.EMULATED[(i + turn) % len(arch.EMULATED)],
+            case,
+            marks=pytest.mark.full if turn == second or (quick is not None and i >= quick) else (),
+        )
+        for turn in (first, second)
+        for i, case in enumerate(cases)
+    ]
 
 
 def mods_of(case: Case) -> tuple[Tensor, ...]:

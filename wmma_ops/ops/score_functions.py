@@ -134,8 +134,10 @@ class Functions(NamedTuple):
             function = by_code(True, self.mask_mod)
             shown = function(*self.places_of(scores), like=scores, operands=self.operands).to(torch.bool)
         if self.blocks is not None:
-            packed, (first, rows, keys) = self.packed, (self.first, *scores.shape[-2:])
-            states = self.blocks.at(*self.places_of(scores)) if packed else self.blocks.of_scores(first, rows, keys)
+            if self.packed:
+                states = self.blocks.at(*self.places_of(scores))
+            else:
+                states = self.blocks.of_scores(self.first, *scores.shape[-2:])
             shown = shown_by(states, shown)
         return scores if shown is None else scores.masked_fill(~shown, -torch.inf)
 
