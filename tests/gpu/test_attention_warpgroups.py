@@ -441,7 +441,7 @@ WRONG = [
         "the_first_rows_of_a_page", "uint32_t>(row + line) % kPageSize", "uint32_t>(line) % kPageSize", TILES, PAGES[3]
     ),
     Wrong("rows_of_a_warpgroup_passed", "first >= place.rows)", "first + 16 >= place.rows)", case=SEQUENCES[1]),
-    Wrong("a_box_with_rows_of_a_neighbour", "first_row + 16 <= place.rows)", "first_row < place.rows)", case=LATE),
+    Wrong("a_box_with_rows_of_a_neighbour", "first_row + 16 <= place.rows;", "first_row < place.rows;", case=LATE),
     Wrong(
         "nothing_is_dropped", "if constexpr (Rules::kDrops) mask.template", "if (false) mask.template", case=DROPPED[0]
     ),

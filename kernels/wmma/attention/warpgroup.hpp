@@ -408,10 +408,14 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
         return last_row<Tiles::kBlockRows>(p, work.part, row - work.first_row);
       });
     } else if (kMappedOut && work.tiles > 0) {
-      if (!Tiles::kSequences || first_row + 16 <= place.rows) {
+      // By way of the queries' lines, which none of the warpgroup reads any more once all meet; where a sequence ends
+      // among a wave's rows, a box would have rows of a neighbour.
+      const bool in_boxes = !Tiles::kSequences || first_row + 16 <= place.rows;
+      if (in_boxes) x.rows.divide(work.own, place, first_row, x.lane);
+      arch::barrier_meet<kGroupThreads>(kMeetings + x.group);
+      if (in_boxes) {
         store(p, x, work, place, first_row, box);
-      } else {  // a box would have rows of a neighbour
-        arch::barrier_meet<kGroupThreads>(kMeetings + x.group);
+      } else {
         x.rows.store(work.own, place, first_row, x.lane);
       }
     } else {
@@ -419,11 +423,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     }
   }
 
-  // A wave's results by way of its queries' lines, which none of its warpgroup reads any more once all meet.
+  // A wave's results, divided, by way of its queries' lines.
   static WMMA_DEVICE void store(const Arguments& p, Taking& x, const typename Tiles::Work& work, const Place& place,
                                 uint32_t first_row, uint32_t own) {
-    x.rows.divide(work.own, place, first_row, x.lane);
-    arch::barrier_meet<kGroupThreads>(kMeetings + x.group);
 #pragma unroll
     for (int box = 0; box < ValueTile::kBoxes; ++box) {
       const ResultBox to(own + box * QueryTile::kBoxBytes, x.lane);
