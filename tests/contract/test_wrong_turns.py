@@ -14,6 +14,7 @@ STAGED, TURNS, SOFTMAX = "gemm/staged.hpp", "attention/turns.hpp", "attention/so
 DIRECT, LOADER, SUPPLIES = "gemm/direct_copy.hpp", "tile/direct_loader.hpp", "attention/supplies.hpp"
 PRODUCT = GemmCase(m=256, n=256, k=160, dtype="bfloat16", b_layout="column")
 RAGGED = GemmCase(m=200, n=248, k=328, dtype="bfloat16")
+LARGEST = -1  # tile
 ATTENTION = AttentionCase(heads=1, sq=256, skv=333, e=64, dtype="float16", scale=2.0)
 
 
@@ -26,6 +27,7 @@ class Wrong:
     file: str = STAGED
     case: AttentionCase | GemmCase = PRODUCT
     target: str = "gfx942"
+    turn: int = 0  # which of the configurations with eight waves
 
     def __str__(self) -> str:
         return self.name
@@ -71,7 +73,13 @@ WRONG += [
             DIRECT,
             {},
         ),
-        ("waits_for_no_copies", "if (step + 2 == kSteps) arch::wait_copies<0>();", "", DIRECT, {}),
+        (
+            "waits_for_no_copies",
+            "if (step + 2 == kSteps) arch::wait_copies<kMore ? kLater : 0>();",
+            "",
+            DIRECT,
+            {},
+        ),
         (
             "waits_a_step_too_late",
             "if (step + 2 == kSteps) arch::wait",
@@ -80,30 +88,44 @@ WRONG += [
             {},
         ),
         (
+            "waits_for_one_operand",
+            "arch::wait_copies<kMore ? kLater : 0>",
+            "arch::wait_copies<kMore ? kLater + LoaderB::kCopies : 0>",
+            DIRECT,
+            {"turn": LARGEST},
+        ),
+        (
             "copies_a_step_too_soon",
-            "if (last && more) copy<0, 1>",
-            "if (step + 2 == kSteps && more) copy<0, 1>",
+            "kEarlyB ? kSteps - 2 : kSteps - 1",
+            "kSteps - 2",
+            DIRECT,
+            {"turn": LARGEST},
+        ),
+        (
+            "into_the_place_that_is_read",
+            "copy(a, places.a(2))",
+            "copy(a, places.a(0))",
             DIRECT,
             {},
         ),
         (
-            "into_the_buffer_that_is_read",
-            "if (step == 0 && kParts == 2) copy<1, 2>(a, b, to);",
-            "if (step == 0 && kParts == 2) copy<1, 2>(a, b, from);",
+            "second_operand_into_the_place_that_is_read",
+            "places.b(kEarlyB ? 2 : 0)",
+            "places.b(0)",
             DIRECT,
-            {},
+            {"case": GemmCase(m=200, n=120, k=328, dtype="bfloat16")},
         ),
         (
             "first_tile_not_waited_for",
-            "arch::wait_copies<kFirstPart>();",
-            "arch::wait_copies<kCopies>();",
+            "arch::wait_copies<LoaderA::kLeastCopies + LoaderB::kLeastCopies>();",
+            "arch::wait_copies<2 * (LoaderA::kCopies + LoaderB::kCopies)>();",
             DIRECT,
             {"case": GemmCase(m=256, n=256, k=128, dtype="bfloat16")},
         ),
         (
             "operands_of_the_wrong_step",
-            "last ? to : from, reader, last ? 0 : step + 1)",
-            "from, reader, last ? 0 : step + 1)",
+            "places, reader, last ? 1 : 0, last ? 0 : step + 1)",
+            "places, reader, 0, last ? 0 : step + 1)",
             DIRECT,
             {},
         ),
@@ -238,7 +260,7 @@ def test_what_is_replaced_stands_there_once(sources):
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources, monkeypatch):
     path, case = sources / "wmma" / of.file, of.case
-    monkeypatch.setattr(planner, "choose", eight_waves)
+    monkeypatch.setattr(planner, "choose", lambda problem, target: eight_waves(problem, target, of.turn))
     torch.ops.wmma._forget_plans()
     run(case, f"emulated:{of.target}")  # right as it is
     path.write_text(path.read_text().replace(of.old, of.new))

@@ -188,11 +188,26 @@ def test_waits_for_memory():
     each_waits = timed(CDNA3, [line for one in loads for line in (one, wait)])
     together = timed(CDNA3, [*loads, wait])
     assert each_waits.cycles >= 8 * 600
-    assert 600 <= together.cycles <= 600 + 8 * 23 + 20  # 45 bytes a cycle of 1 KB each
+    assert 600 <= together.cycles <= 600 + 8 * 19 + 20  # 54 bytes a cycle of 1 KB each
     assert all(stalls["wait for memory"] >= 550 for number, stalls in each_waits.stalls.items() if number % 2)
     assert {what for stalls in each_waits.stalls.values() for what in stalls} == {"wait for memory"}
     ahead = timed(CDNA3, [*loads, "s_waitcnt vmcnt(7)"])
     assert ahead.cycles < together.cycles
+
+
+def test_some_loads_come_from_behind_l2():
+    """Of as many bytes as the rules say one on the average, always at the same places; none of what is stored."""
+    found, count = rules(CDNA3), 4096
+
+    def longest(text: str) -> list[int]:
+        one = timed(CDNA3, [text, "s_waitcnt vmcnt(0)"] * count).stalls
+        return [number for number, stalls in one.items() if sum(stalls.values()) > found.l2_latency + 200]
+
+    slow = longest("global_load_dwordx4 v[16:19], v0, s[0:1]")
+    expected = count * 1024 / found.l2_miss
+    assert 0.5 * expected < len(slow) < 1.5 * expected
+    assert slow == longest("global_load_dwordx4 v[16:19], v0, s[0:1]")
+    assert longest("global_store_dwordx4 v0, v[16:19], s[0:1]") == []
 
 
 def test_what_is_on_its_way_is_bounded():
@@ -290,11 +305,10 @@ def shares() -> dict[str, float]:
 
 
 def test_published_loops(shares):
-    """Near what was measured; further off are two tiles whose regions have loads of two kinds."""
     off = {loop.name: abs(shares[loop.name] - loop.measured) for loop in LOOPS}
     assert len(off) >= 20
-    assert sum(off.values()) / len(off) <= 2.5
-    assert {name: by for name, by in off.items() if by > (9 if name.endswith(("256x128", "128x256")) else 4)} == {}
+    assert sum(off.values()) / len(off) <= 2
+    assert {name: by for name, by in off.items() if by > 4} == {}
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def lines(step: str, target: str) -> list[str]:
     return found
 
 
-def share(loop: Loop, few: int = 6, many: int = 16) -> float:
+def share(loop: Loop, few: int = 10, many: int = 100) -> float:
     """Percent of the matrix pipe, by the clock."""
     found = rules(loop.target)
     banks = shared_memory.cycles(found, PLACES[loop.reads], 16, False)

@@ -169,6 +169,7 @@ WMMA_DEVICE void tile_barrier() {
 }
 
 #ifdef __gfx950__
+static constexpr int kUnitSharedBytes = 163840;  // shared memory of a compute unit
 WMMA_DEVICE uint32_t shared_address(const unsigned char* at) {
   using Shared = __attribute__((address_space(3))) const unsigned char*;
   return reinterpret_cast<uint32_t>((Shared)at);

@@ -1,10 +1,11 @@
-// The main loop of gfx950 where whole 16-byte chunks go straight to shared memory: two tiles there, one on its way
-// while the other is multiplied. Operands whose memory runs across K are turned as they are read. The tile that K does
-// not fill comes first, by way of registers, so that all others are whole and the loop masks nothing.
+// The main loop of gfx950 where whole 16-byte chunks go straight to shared memory: one tile is multiplied while the
+// next is on its way. Operands whose memory runs across K are turned as they are read. The tile that K does not fill
+// comes first, by way of registers, so that all others are whole and the loop masks nothing.
 //
 // Eight waves take turns (kInTurns): while four multiply, the others read their next operands and put what comes next
-// in flight. Of a tile's reads the last are a turn before its last products: so the first half of the tile after next
-// is asked for in that turn, the second in the one that follows, and both are waited for two steps later.
+// in flight. There A has a third place, so that its tile is asked for long before the one in front of it is multiplied,
+// and B too if there is room. If there is none, B's place is free a turn before its tile's last products: it is asked
+// for in that turn, and A's half a tile apart from it, as what comes at once waits in memory's queue.
 #pragma once
 
 #include <wmma/gemm/operands.hpp>
@@ -13,19 +14,22 @@
 
 namespace wmma {
 
-// `kThreads` of the block, where its waves hold nothing beside.
-template <class Product, class LoaderA, class LoaderB, int kM, int kN, int kDepth, int kWavesK, int kThreads = 0>
+// `kThreads` of the block; three places for tiles where its waves take turns, else two.
+template <class Product, class LoaderA, class LoaderB, int kM, int kN, int kDepth, int kWavesK, int kThreads,
+          int kPlaces>
 struct DirectLoop {
   using Wave = WaveTile<Product, kM, kN>;
   using TileA = typename LoaderA::Tile;
   using TileB = typename LoaderB::Tile;
   static constexpr int kSteps = kDepth / Product::kDepth / kWavesK;
-  static constexpr int kBufferBytes = TileA::kBytes + TileB::kBytes;
-  static constexpr int kBytes = 2 * kBufferBytes;
-  static_assert(kSteps * Product::kDepth * kWavesK == kDepth, "the waves share a tile's steps evenly");
+  static constexpr int kPlacesA = kPlaces;
+  static constexpr int kPlacesB = kPlaces * (TileA::kBytes + TileB::kBytes) <= arch::kUnitSharedBytes ? kPlaces : 2;
+  static constexpr int kBytes = kPlacesA * TileA::kBytes + kPlacesB * TileB::kBytes;
+  static constexpr bool kInTurns = kPlaces == 3;
   static constexpr int kHeld = (sizeof(Wave) + 2 * sizeof(typename Wave::Operands)) / 4;
-  static constexpr bool kInTurns = kThreads == 8 * arch::kWaveSize && kSteps % 2 == 0 && kHeld <= 208;
-  static constexpr int kParts = kInTurns && kSteps > 2 ? 2 : 1;  // of a tile's copies, in a step each
+  static_assert(kSteps * Product::kDepth * kWavesK == kDepth, "the waves share a tile's steps evenly");
+  static_assert(!kInTurns || (kThreads == 8 * arch::kWaveSize && kSteps % 2 == 0 && kHeld <= 208),
+                "two groups of four waves, whose operands lie in two sets of registers");
   using Reader = OperandReader<typename LoaderA::template Reader<Product, true, Wave::kTilesM, kSteps>,
                                typename LoaderB::template Reader<Product, false, Wave::kTilesN, kSteps>>;
 
@@ -34,79 +38,113 @@ struct DirectLoop {
                               const Reader& reader) {
     if (k <= 0) return;
     const uint32_t tiles = static_cast<uint32_t>((k + kDepth - 1) / kDepth);
-    // 1. The tile that K does not fill, and of the next one the first part.
+    // 1. The tile that K does not fill, and the next one.
+    Places places(shared);
     const int first = static_cast<int>(k - static_cast<int64_t>(tiles - 1) * kDepth);
     if (first == kDepth) {
-      copy<0, kParts>(a, b, shared);
+      copy(a, places.a(0));
+      copy(b, places.b(0));
     } else {
-      a.fill(shared, first);
-      b.fill(shared + TileA::kBytes, first);
+      a.fill(places.a(0), first);
+      b.fill(places.b(0), first);
       a.advance(first);
       b.advance(first);
     }
-    if (tiles > 1) copy<0, 1>(a, b, shared + kBufferBytes);
     if (tiles > 1) {
-      arch::wait_copies<kFirstPart>();
+      copy(a, places.a(1));
+      copy(b, places.b(1));
+      arch::wait_copies<LoaderA::kLeastCopies + LoaderB::kLeastCopies>();
     } else {
       arch::wait_copies<0>();
     }
     arch::shared_barrier();
-    // 2. Tile by tile, one on its way while the other is multiplied.
+    // 2. Tile by tile, others on their way while one is multiplied.
     if constexpr (kInTurns) {
-      run_in_turns(wave, a, b, shared, tiles - 1, reader);
+      run_in_turns(wave, a, b, places, tiles - 1, reader);
     } else {
-      uint32_t buffer = 0;
-      for (uint32_t left = tiles - 1; left != 0; --left, buffer ^= 1) {
-        multiply(wave, shared + buffer * kBufferBytes, reader);
+      for (uint32_t left = tiles - 1; left != 0; --left) {
+        multiply(wave, places, reader);
         arch::copies_barrier();
-        if (left > 1) copy<0, kParts>(a, b, shared + buffer * kBufferBytes);
+        if (left > 1) {
+          copy(a, places.a(0));
+          copy(b, places.b(0));
+        }
+        places.next();
       }
-      multiply(wave, shared + buffer * kBufferBytes, reader);
+      multiply(wave, places, reader);
     }
   }
 
  private:
   using Operands = typename Wave::Operands;
-  static constexpr int kCopies = LoaderA::kCopies + LoaderB::kCopies;
-  static constexpr int kFirst = kCopies / kParts;
-  // At least so many copies of each wave are a tile's first part.
-  static constexpr int kFirstPart =
-      kFirst < LoaderA::kCopies
-          ? detail::lower(kFirst, LoaderA::kLeastCopies)
-          : LoaderA::kLeastCopies + detail::lower(kFirst - LoaderA::kCopies, LoaderB::kLeastCopies);
 
-  // The same by two groups of waves in turns: `left` tiles come after the one in the first buffer, of the next of which
-  // the first part is on its way.
-  static WMMA_DEVICE void run_in_turns(Wave& wave, LoaderA& a, LoaderB& b, unsigned char* shared, uint32_t left,
+  // Where A's and B's tiles lie.
+  class Places {
+   public:
+    WMMA_DEVICE explicit Places(unsigned char* shared) : start_(shared) {}
+    // Of the tile that is multiplied, or the `ahead`-th after it, which is fewer than there are places.
+    WMMA_DEVICE unsigned char* a(uint32_t ahead) const { return start_ + after<kPlacesA>(a_, ahead) * TileA::kBytes; }
+    WMMA_DEVICE unsigned char* b(uint32_t ahead) const {
+      return start_ + kPlacesA * TileA::kBytes + after<kPlacesB>(b_, ahead) * TileB::kBytes;
+    }
+    WMMA_DEVICE void next() {
+      a_ = after<kPlacesA>(a_, 1);
+      b_ = after<kPlacesB>(b_, 1);
+    }
+
+   private:
+    template <uint32_t kCount>
+    static WMMA_DEVICE uint32_t after(uint32_t place, uint32_t ahead) {
+      const uint32_t found = place + ahead;
+      return found >= kCount ? found - kCount : found;
+    }
+
+    unsigned char* start_;
+    uint32_t a_ = 0, b_ = 0;
+  };
+
+  // The same by two groups of waves in turns: `left` tiles come after the first, of which the next is on its way.
+  static WMMA_DEVICE void run_in_turns(Wave& wave, LoaderA& a, LoaderB& b, Places places, uint32_t left,
                                        const Reader& reader) {
     const bool second = arch::uniform(threadIdx.x / (kThreads / 2)) != 0;
     Operands operands[2];
-    read(operands[0], shared, reader, 0);
+    read(operands[0], places, reader, 0, 0);
     if (second) arch::shared_barrier();
-    uint32_t buffer = 0;
-    for (; left != 0; --left, buffer ^= 1) {
-      step_in_turns(wave, a, b, shared + buffer * kBufferBytes, shared + (buffer ^ 1) * kBufferBytes, reader, operands,
-                    left > 1);
+    for (; left > 1; --left) {
+      multiply_in_turns<true>(wave, a, b, places, reader, operands);
+      places.next();
+    }
+    if (left != 0) {
+      multiply_in_turns<false>(wave, a, b, places, reader, operands);
+      places.next();
     }
     if (!second) arch::shared_barrier();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      if (step + 1 < kSteps) read(operands[(step + 1) % 2], shared + buffer * kBufferBytes, reader, step + 1);
+      if (step + 1 < kSteps) read(operands[(step + 1) % 2], places, reader, 0, step + 1);
       wave.multiply(operands[step % 2]);
     }
   }
 
-  // Multiplies the tile in `from`, of which the first step's operands are there. Each step is a turn at memory and one
-  // at the matrix unit.
-  static WMMA_DEVICE void step_in_turns(Wave& wave, LoaderA& a, LoaderB& b, unsigned char* from, unsigned char* to,
-                                        const Reader& reader, Operands (&operands)[2], bool more) {
+  // Multiplies a tile of which the first step's operands are there, and puts the one after the next in flight if there
+  // is one (kMore). Each step is a turn at memory and one at the matrix unit.
+  template <bool kMore>
+  static WMMA_DEVICE void multiply_in_turns(Wave& wave, LoaderA& a, LoaderB& b, const Places& places,
+                                            const Reader& reader, Operands (&operands)[2]) {
+    constexpr bool kEarlyB = kPlacesB == 3;
+    constexpr int kTurnA = kEarlyB ? 0 : kSteps / 2 - 1;
+    constexpr int kTurnB = kEarlyB ? kSteps - 2 : kSteps - 1;
+    // Copies of the tile after the next that are in flight where the next one is waited for.
+    constexpr int kLater = LoaderA::kLeastCopies + (kEarlyB ? LoaderB::kLeastCopies : 0);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const bool last = step + 1 == kSteps;
-      read(operands[(step + 1) % 2], last ? to : from, reader, last ? 0 : step + 1);
-      if (step == 0 && kParts == 2) copy<1, 2>(a, b, to);
-      if (last && more) copy<0, 1>(a, b, from);
-      if (step + 2 == kSteps) arch::wait_copies<0>();  // for what the next turn reads
+      read(operands[(step + 1) % 2], places, reader, last ? 1 : 0, last ? 0 : step + 1);
+      if constexpr (kMore) {
+        if (step == kTurnA) copy(a, places.a(2));
+        if (step == kTurnB) copy(b, places.b(kEarlyB ? 2 : 0));
+      }
+      if (step + 2 == kSteps) arch::wait_copies<kMore ? kLater : 0>();  // for what the next turn reads
       arch::shared_barrier();
       arch::schedule_barrier();
       arch::priority<1>();
@@ -118,32 +156,22 @@ struct DirectLoop {
     }
   }
 
-  // The parts kBegin … kEnd of the tile that comes next, put in flight.
-  template <int kBegin, int kEnd>
-  static WMMA_DEVICE void copy(LoaderA& a, LoaderB& b, unsigned char* to) {
-#pragma unroll
-    for (int i = kBegin * kFirst; i < (kEnd == kParts ? kCopies : kEnd * kFirst); ++i) {
-      if (i < LoaderA::kCopies) {
-        a.copy(to, i);
-      } else {
-        b.copy(to + TileA::kBytes, i - LoaderA::kCopies);
-      }
-    }
-    if constexpr (kEnd == kParts) {
-      a.advance(kDepth);
-      b.advance(kDepth);
-    }
+  // Puts a loader's next tile in flight.
+  template <class Loader>
+  static WMMA_DEVICE void copy(Loader& loader, unsigned char* to) {
+    loader.copy(to);
+    loader.advance(kDepth);
   }
 
-  static WMMA_DEVICE void read(Operands& operands, const unsigned char* tile, const Reader& reader, int step) {
-    reader.read(operands, tile, tile + TileA::kBytes, step);
+  static WMMA_DEVICE void read(Operands& operands, const Places& places, const Reader& reader, int ahead, int step) {
+    reader.read(operands, places.a(ahead), places.b(ahead), step);
   }
 
-  static WMMA_DEVICE void multiply(Wave& wave, const unsigned char* buffer, const Reader& reader) {
+  static WMMA_DEVICE void multiply(Wave& wave, const Places& places, const Reader& reader) {
     Operands operands;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      read(operands, buffer, reader, step);
+      read(operands, places, reader, 0, step);
       wave.multiply(operands);
     }
   }
@@ -157,8 +185,8 @@ struct LoopsOf<DirectCopy, Config, Stage, kThreads, kM, kN> {
   using LoaderA = DirectLoader<typename Config::A, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads>;
   using LoaderB = DirectLoader<typename Config::B, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads>;
   using Loaders = WalkingLoaders<Config, Stage, LoaderA, LoaderB>;
-  using Type = DirectLoop<Product, LoaderA, LoaderB, kM, kN, Config::kBlockK, Config::kWavesK,
-                          kHasSecondPair<Config> ? 0 : kThreads>;
+  using Type =
+      DirectLoop<Product, LoaderA, LoaderB, kM, kN, Config::kBlockK, Config::kWavesK, kThreads, Config::kStages>;
   static constexpr int kSlabSums = 1024;
   static constexpr int kMostSlabs = kAllSlabs;
 };

@@ -30,6 +30,25 @@ class Cache:
             lines.popitem(last=False)
 
 
+class Seldom:
+    """Tells, of steps that are counted, some that lie apart by chance: always the same."""
+
+    def __init__(self, average: int):
+        self._average, self._state, self._left = average, 1, 0.0
+        self._draw()
+
+    def passes(self, step: int) -> bool:
+        self._left -= step
+        if self._left > 0 or not self._average:
+            return False
+        self._draw()
+        return True
+
+    def _draw(self) -> None:
+        self._state = (self._state * 1664525 + 1013904223) % (1 << 32)
+        self._left += 2 * self._average * self._state / (1 << 32)
+
+
 class Memory:
     def __init__(self, rules: Rules, lanes: int):
         self._rules, self._lanes = rules, lanes
@@ -39,6 +58,7 @@ class Memory:
         self._bytes = 0  # on their way
         self._path = 0  # the cache is free from
         self._l2 = 0.0  # likewise
+        self._seldom = Seldom(rules.l2_miss)
         self.fetched = 0  # bytes from beyond the cache
         self.asked = 0  # bytes
 
@@ -79,7 +99,10 @@ class Memory:
         if not fetched:
             return max(start + rules.cache_latency, there, last)
         self._l2 = max(start, self._l2) + fetched / rules.l2_path
-        done = max(int(self._l2) + rules.l2_latency, there, last)
+        latency = rules.l2_latency
+        if not op.is_store and self._seldom.passes(fetched):
+            latency += rules.l2_miss_latency
+        done = max(int(self._l2) + latency, there, last)
         for line in missed:
             self._cache.put(line, done)
         coming.append((done, fetched))

@@ -58,8 +58,10 @@ class Rules:
     cache_ways: int
     cache_latency: int  # of what it holds
     cache_path: int  # bytes a cycle that it gives
-    l2_path: int  # bytes a cycle that a unit gets of what its cache does not hold, where all units ask
+    l2_path: int  # bytes a cycle that a unit gets of what its cache does not hold
     l2_latency: int
+    l2_miss: int  # of as many bytes from L2 one load, on the average, has to wait for what lies behind it; 0: none
+    l2_miss_latency: int  # for so long, beside `l2_latency`
     # Others
     scalar_latency: int
     scalar_memory_latency: int
@@ -111,8 +113,18 @@ _FIGURES: dict[str, tuple[tuple[int, int, int, int, int], str, str]] = {
         "cdna2 cdna3 cdna4",
     ),
     "cache_path": ((64, 64, 64, 64, 64), "isa", ""),
-    "l2_path": ((45, 45, 45, 45, 45), "gluon: 44 KB on their way for 1,000 cycles", "cdna4"),
+    "l2_path": (
+        (54, 54, 54, 45, 45),
+        "CDNA3's white paper: 2 KB a cycle for the 38 units of an XCD; of RDNA gluon's 44 KB on their way for 1,000 cycles",
+        "cdna3",
+    ),
     "l2_latency": ((600, 600, 600, 300, 300), "gluon: a loop's, where few ask", "cdna3 cdna4"),
+    "l2_miss": (
+        (155648, 155648, 155648, 0, 0),
+        "fitted to gluon's eight tiles, of which five are bound by memory and two nearly are",
+        "cdna4",
+    ),
+    "l2_miss_latency": ((520, 520, 520, 0, 0), "fitted likewise; triton: HBM's 800 in all where few ask", "cdna4"),
     "scalar_latency": ((4, 4, 4, 2, 2), "isa", ""),
     "scalar_memory_latency": (
         (175, 175, 167, 175, 175),

@@ -89,7 +89,7 @@ class TiledLoop(Loop):
 
     def shared_bytes(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
         """The tiles, or the slabs in which waves turn their sums around, where the tiles lay."""
-        tile = max(step_bytes(pair, config, target, self.lines_along) for pair in problem.pairs)
+        tile = max(sum(operand_bytes(pair, config, target, self.lines_along)) for pair in problem.pairs)
         return max(config.stages * tile, config.waves * slab_bytes(config, target))
 
     def shared_cycles(self, config: GemmConfig, target: arch.Target) -> float:
@@ -100,15 +100,16 @@ class TiledLoop(Loop):
         return lines * config.block_k * config.element.itemsize * config.parts / shared_rate(target)
 
 
-def step_bytes(
+def operand_bytes(
     problem: GemmProblem, config: GemmConfig, target: arch.Target, lines_along: Callable[[str], bool]
-) -> int:
-    """Of A's and B's tiles, for a step along K; `lines_along` as a loop's."""
-    total = 0
-    for edge, order in ((config.block_m, problem.a_order), (config.block_n, problem.b_order)):
+) -> tuple[int, int]:
+    """Of A's and of B's tile, for a step along K; `lines_along` as a loop's."""
+
+    def tile(edge: int, order: str) -> int:
         lines, length = (edge, config.block_k) if lines_along(order) else (config.block_k, edge)
-        total += config.parts * tile_bytes(target, lines, length, config.element.itemsize)
-    return total
+        return config.parts * tile_bytes(target, lines, length, config.element.itemsize)
+
+    return tile(config.block_m, problem.a_order), tile(config.block_n, problem.b_order)
 
 
 def slab_bytes(config: GemmConfig, target: arch.Target) -> int:

@@ -1,24 +1,45 @@
 """kernels/wmma/gemm/direct_copy.hpp: gfx950's loads straight to shared memory, for operands that go there as they are."""
 
+from collections.abc import Iterator
+
 import torch
 
 from wmma_ops.hardware import arch
-from wmma_ops.plan.gemm.config import goes_as_it_is
-from wmma_ops.plan.gemm.tiled import TiledLoop
+from wmma_ops.plan.gemm.config import GemmConfig, goes_as_it_is
+from wmma_ops.plan.gemm.tiled import TiledLoop, operand_bytes, slab_bytes
 from wmma_ops.plan.problem import GemmProblem
 
 
 class DirectCopy(TiledLoop):
     name = "direct_copy"
     tag = "DirectCopy"
-    stages = (2,)
+    stages = (2, 3)
 
     def takes(self, problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool) -> bool:
         plain = not lanes and problem.a == element and goes_as_it_is(problem)
         return target.name == "gfx950" and plain and not problem.wide
 
+    def candidates(
+        self, problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool, beside: frozenset[str]
+    ) -> Iterator[GemmConfig]:
+        """Eight waves take turns, with three places for tiles; others have two."""
+        for config in super().candidates(problem, target, element, lanes, beside):
+            in_turns = config.waves == 8 and config.waves_k == 1 and len(problem.pairs) == 1
+            if config.stages == (3 if in_turns else 2):
+                yield config
+
     def lines_along(self, order: str) -> bool:
         return order == "k"
+
+    def shared_bytes(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
+        """As any tiles; where all of three places do not fit, B has two."""
+
+        def tiles(pair: GemmProblem) -> int:
+            a, b = operand_bytes(pair, config, target, self.lines_along)
+            fits = config.stages * (a + b) <= target.lds_bytes
+            return config.stages * a + (config.stages if fits else 2) * b
+
+        return max(*(tiles(pair) for pair in problem.pairs), config.waves * slab_bytes(config, target))
 
 
 LOOP = DirectCopy()

@@ -12,7 +12,7 @@ from wmma_ops.ops.types import FP8
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm.config import GemmConfig, goes_as_it_is, number_of
 from wmma_ops.plan.gemm.loop import Loop
-from wmma_ops.plan.gemm.tiled import slab_bytes, step_bytes
+from wmma_ops.plan.gemm.tiled import operand_bytes, slab_bytes
 from wmma_ops.plan.plan import MOST_THREADS_X, check_blocks
 from wmma_ops.plan.problem import GemmProblem
 from wmma_ops.plan.source import wgmma_of_width
@@ -91,7 +91,7 @@ class Warpgroup(Loop):
     def shared_bytes(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
         """The tiles; the slabs in which waves turn their sums around, where the tiles lay or, of blocks that walk, beside
         them; barriers."""
-        tile = max(step_bytes(pair, config, target, lambda order: order == "k") for pair in problem.pairs)
+        tile = max(sum(operand_bytes(pair, config, target, lambda order: order == "k")) for pair in problem.pairs)
         if self.maps_result(problem, config):
             slab = 2 * 16 * 128  # two boxes of a wave's rows
         elif config.walks:
