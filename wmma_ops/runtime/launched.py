@@ -5,6 +5,7 @@ import math
 import numbers
 import operator
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,9 +15,11 @@ from wmma_ops.emulator import EmulationError, Trap
 from wmma_ops.hardware import arch
 from wmma_ops.plan.errors import CaptureError
 from wmma_ops.runtime import arguments, driver, emulation, printing, together
-from wmma_ops.runtime.emulated import EmulatedKernel
 from wmma_ops.runtime.loaded import Loaded
 from wmma_ops.runtime.parameters import Parameter
+
+if TYPE_CHECKING:  # as in launching.py
+    from wmma_ops.runtime.emulated import EmulatedKernel
 
 
 def _triple(value, what: str) -> tuple[int, int, int]:
@@ -153,6 +156,8 @@ class Launched:
         )
 
     def _emulate(self, emulation, grid, block, given, shared: int) -> None:
+        from wmma_ops.runtime.emulated import EmulatedKernel
+
         target = emulation.target
         if target not in self._emulated:
             code = self._compile_named(target)

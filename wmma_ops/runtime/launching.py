@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,8 +16,10 @@ from wmma_ops.hardware import arch
 from wmma_ops.plan.errors import CaptureError, ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.runtime import border, driver, emulation, tuned
-from wmma_ops.runtime.emulated import EmulatedKernel
 from wmma_ops.runtime.warming import warming
+
+if TYPE_CHECKING:  # the emulator takes longer to import than a call may: _register does, where it is asked for
+    from wmma_ops.runtime.emulated import EmulatedKernel
 
 _TARGETS = list(arch.TARGETS)
 _asking: contextvars.ContextVar[list | None] = contextvars.ContextVar("wmma_ops_asking", default=None)
@@ -24,7 +27,7 @@ _asking: contextvars.ContextVar[list | None] = contextvars.ContextVar("wmma_ops_
 # What plans launch. Neither ever shrinks: the library, and graphs that captured a launch, hold what is in them. They
 # grow with the number of different kernels, not of problems.
 _guard = threading.Lock()
-_emulated: list[EmulatedKernel] = []
+_emulated: "list[EmulatedKernel]" = []
 _emulated_index: dict[tuple, int] = {}
 _loaded: dict[tuple, int] = {}
 
@@ -42,7 +45,7 @@ class Planned:
 class RecordedLaunch:
     """A launch that was recorded instead of executed."""
 
-    kernel: EmulatedKernel
+    kernel: "EmulatedKernel"
     grid: tuple[int, int, int]
     block: int
     shared: int
@@ -145,6 +148,8 @@ def _check(launch: KernelLaunch, target: arch.Target) -> None:
 
 
 def _register(code: jit.CodeObject, name: str) -> int:
+    from wmma_ops.runtime.emulated import EmulatedKernel
+
     key = (code.target, hashlib.sha256((code.assembly or "").encode() or code.code).digest(), name)
     with _guard:
         if key not in _emulated_index:
