@@ -104,7 +104,7 @@ def timed(shape: Shape, problem: GemmProblem, config: GemmConfig, target: arch.T
     work = work_of(problem, config, target)
     of_all = max(timing.cycles * timing.estimate.rounds, work.traffic / card.memory)
     load, resident = timing.blocks * units / card.units, timing.blocks
-    return Sample(dataclasses.replace(work, load=load, resident=resident, traffic=0), timing.cycles, of_all)
+    return Sample(work._replace(load=load, resident=resident, traffic=0), timing.cycles, of_all)
 
 
 def error(way: Way, groups: list[list[Sample]], target: arch.Target) -> float:
@@ -114,7 +114,7 @@ def error(way: Way, groups: list[list[Sample]], target: arch.Target) -> float:
     for group in groups:
         logs = []
         for sample in group:
-            guess = model.cycles(target, dataclasses.replace(sample.work, way=way)) - model.LAUNCH
+            guess = model.cycles(target, sample.work._replace(way=way)) - model.LAUNCH
             logs.append(math.log(guess / sample.cycles))
         mean = sum(logs) / len(logs)
         scattered += sum((x - mean) ** 2 for x in logs) / len(logs)

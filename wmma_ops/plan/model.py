@@ -7,6 +7,7 @@ AMD's stand in ways.py, fitted to the emulator's clock: they rank configurations
 
 from dataclasses import dataclass
 from math import ceil, log2
+from typing import NamedTuple
 
 import torch
 
@@ -111,8 +112,7 @@ def resident(target: arch.Target, waves: int, registers: int, shared: int) -> in
     return max(1, min(by_registers, target.lds_bytes // max(shared, 1), 8))
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):  # of which a plan makes hundreds: a dataclass takes five times as long to make
     """A launch of blocks of `steps` steps each; what a step keeps each pipe of a unit busy."""
 
     way: Way

@@ -1,6 +1,6 @@
 """What the kernels of a product would cost, by model.py."""
 
-from math import ceil, inf, prod
+from math import ceil, prod
 
 from wmma_ops.hardware import arch
 from wmma_ops.plan import model
@@ -40,24 +40,35 @@ def _traffic(problem: GemmProblem, config: GemmConfig, target: arch.Target, loop
     return problem.batch * (m * k * problem.a.itemsize + times * k * n * problem.b.itemsize + m * n * beside)
 
 
-def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target, least: float = inf) -> float:
-    """Modelled cycles; infinite where the matrix unit alone, sooner told, makes it no cheaper than `least`."""
-    work = work_of(problem, config, target, least)
-    return inf if work is None else model.cycles(target, work)
-
-
-def work_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, least: float = inf) -> model.Work | None:
-    """What its blocks do; None where the matrix unit alone makes it no cheaper than `least`."""
+def bound(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
+    """What the modelled cycles are not below, told in a third of the time."""
     loop = loop_of(config)
+    load, steps, matrix, _ = _dealt(problem, config, target, loop)
+    way = loop.way(target)
+    least = model.LAUNCH + load * steps * (matrix + way.step) + way.block
+    return least + model.adding_up(target, config.splits) if config.splits > 1 else least
+
+
+def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
+    """Modelled cycles."""
+    return model.cycles(target, work_of(problem, config, target))
+
+
+def _dealt(problem: GemmProblem, config: GemmConfig, target: arch.Target, loop: Loop) -> tuple[float, int, float, int]:
+    """Blocks of the busiest unit, their steps, what the matrix unit takes for one, and all blocks."""
     parts = config.splits * config.cluster
     blocks = prod(config.tiles(problem)) * problem.batch * parts
     load = model.load(target, blocks, config.together, config.last)
     steps = ceil(ceil(config.length(problem) / parts) / config.block_k)
-    area = config.block_m * config.block_n
-    matrix = 2 * area * config.block_k / loop.rate(config, target)
-    way = loop.way(target)
-    if model.LAUNCH + load * steps * matrix + way.block >= least:
-        return None
+    matrix = 2 * config.block_m * config.block_n * config.block_k / loop.rate(config, target)
+    return load, steps, matrix, blocks
+
+
+def work_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> model.Work:
+    """What its blocks do."""
+    loop = loop_of(config)
+    load, steps, matrix, blocks = _dealt(problem, config, target, loop)
+    parts, area, way = config.splits * config.cluster, config.block_m * config.block_n, loop.way(target)
     sum_bytes = config.sum_bytes
     mapped = loop.maps_result(problem, config)
     of_d, of_beside = (model.MAPPED_RESULT, model.MAPPED_BESIDE) if mapped else (1, 1)

@@ -8,7 +8,7 @@ from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.gemm.candidates import candidates, element_of, splits_of
 from wmma_ops.plan.gemm.config import GemmConfig, last_round, number_of
-from wmma_ops.plan.gemm.cost import cost
+from wmma_ops.plan.gemm.cost import bound, cost
 from wmma_ops.plan.gemm.loop import Loop
 from wmma_ops.plan.gemm.loops import loop_of
 from wmma_ops.plan.plan import MOST_GRID_Y, KernelLaunch, Plan, check_blocks
@@ -21,16 +21,19 @@ _IN_PARTS = "float_parts_t"  # of kernels/wmma/tile/float_parts.hpp
 
 def choose(problem: GemmProblem, target: arch.Target) -> tuple[GemmConfig, float]:
     """The cheapest configuration, and its cost."""
-    best, least = None, (inf, inf)
-    for config in candidates(problem, target):
-        for split in splits_of(problem, config, target):
-            cycles = cost(problem, split, target, inf if least[0] else least[1])
-            # What would spill is taken only where nothing else is left.
-            if cycles < inf and (price := (loop_of(split).lacking(problem, split, target), cycles)) < least:
-                best, least = split, price
-    if best is None:
+    every = [split for config in candidates(problem, target) for split in splits_of(problem, config, target)]
+    if not every:
         raise ConfigError(f"no configuration of {target.name} fits {problem}")
-    return best, least[1]
+    # What would spill is taken only where nothing else is left; of equals, the first.
+    best = (inf, inf, len(every))
+    for least, order in sorted((bound(problem, config, target), order) for order, config in enumerate(every)):
+        if best[0] == 0 and least > best[1]:
+            break
+        config = every[order]
+        lacking = loop_of(config).lacking(problem, config, target)
+        best = min(best, (lacking, cost(problem, config, target), order))
+    _, cycles, order = best
+    return every[order], cycles
 
 
 def ranked(problem: GemmProblem, target: arch.Target) -> list[GemmConfig]:
