@@ -21,6 +21,7 @@ from wmma_ops.ops.types import FP8
 from wmma_ops.plan import CaptureError, ConfigError, GemmProblem, KernelLaunch, Plan
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.runtime import callbacks, driver, emulated, emulation, launching, warming
+from wmma_ops.runtime.emulated import EmulatedKernel
 
 # ------------------------------------------------------------------------------------------------------ explain, warmup
 
@@ -47,7 +48,7 @@ def test_explain_and_execute_agree():
     plan = wmma_ops.explain("matmul", a, b, target=TARGET)
     run = emulation.Emulation(TARGET)
     for launch in plan.launches:
-        kernel = launching.EmulatedKernel(launch.code, launch.kernel)
+        kernel = EmulatedKernel(launch.code, launch.kernel)
         kernel.run(run, launch.grid, (launch.block, 1, 1), launch.arguments, launch.tensors, launch.shared_bytes)
     with wmma_ops.emulate(TARGET):
         assert torch.equal(plan.output, wmma_ops.matmul(a, b))
