@@ -45,7 +45,7 @@ def decode(batch: int, before: int, sizes: dict):
 
 def dit(batch: int, tokens: int, sizes: dict):
     width, size = sizes["width"], sizes["width"] // sizes["heads"]
-    turn = (matrix(tokens, size // 2) for _ in ("cos", "sin"))
+    turn = (matrix(tokens, size).float() for _ in ("cos", "sin"))
     return _placed(DiTBlock(**sizes)), (matrix(batch, tokens, width), matrix(batch, width), *turn)
 
 

@@ -60,5 +60,7 @@ class ViTBlock(nn.Module):
 
 
 def _turned(x, cos, sin):
+    """Neighbours as numbers of a plane, as diffusers turns them for FLUX."""
     left, right = x.unflatten(-1, (-1, 2)).unbind(-1)
-    return torch.stack((left * cos - right * sin, left * sin + right * cos), -1).flatten(-2)
+    across = torch.stack((-right, left), -1).flatten(-2)
+    return (x.float() * cos + across.float() * sin).to(x.dtype)
