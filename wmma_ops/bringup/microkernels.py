@@ -182,7 +182,8 @@ def memory(machine: Machine) -> Iterator[Micro]:
         name = (
             f"memory, rounds of {count} loads of 16 bytes a lane, {footprint >> 10} KB a wave, {_waves(waves)}{where}"
         )
-        rules = ("l2_path", "l2_latency", "vmem_queue", "vmem_bytes") if footprint > 32768 else ("cache_path",)
+        beyond = ("l2_path", "l2_latency", "l2_miss", "l2_miss_latency", "vmem_queue", "vmem_bytes")
+        rules = beyond if footprint > 32768 else ("cache_path",)
         return Micro(
             name, "memory_loads", {"MICRO_MEMORY": 1, "MICRO_WARM": 0}, (count, 8), (count, 24), rules, None, waves,
             everywhere,

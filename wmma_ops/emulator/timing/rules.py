@@ -115,8 +115,8 @@ _FIGURES: dict[str, tuple[tuple[int, int, int, int, int], str, str]] = {
     "cache_path": ((64, 64, 64, 64, 64), "isa", ""),
     "l2_path": (
         (54, 54, 54, 45, 45),
-        "CDNA3's white paper: 2 KB a cycle for the 38 units of an XCD; of RDNA gluon's 44 KB on their way for 1,000 cycles",
-        "cdna3",
+        "gluon's eight tiles, with what follows; CDNA3's white paper has 2 KB a cycle for 38 units. RDNA's is assumed",
+        "cdna4",
     ),
     "l2_latency": ((600, 600, 600, 300, 300), "gluon: a loop's, where few ask", "cdna3 cdna4"),
     "l2_miss": (
