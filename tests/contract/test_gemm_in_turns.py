@@ -11,6 +11,7 @@ from wmma_ops.plan.gemm.loops import loop_of
 from wmma_ops.runtime import launching, tuned
 from wmma_ops.testing import GemmCase, run
 
+choose = planner.choose
 CDNA = [name for name in arch.EMULATED if arch.target(name).family == "cdna"]
 # One tile of K, then two to ten, whole ones and others; by all orders, with all that goes with it.
 CASES = [
@@ -55,6 +56,32 @@ def test_values(target, monkeypatch):
         run(case, f"emulated:{target}")
     torch.ops.wmma._forget_plans()
     assert len(tiles) > 3
+
+
+def tiles_ahead(problem, target, turn: int = 0):
+    """Four waves that have one tile and others on their way; where nothing goes there by itself, what is cheapest."""
+    found = [
+        config
+        for config in planner.candidates(problem, target)
+        if config.loop == "direct_copy" and config.waves == 4 and config.stages > 2
+    ]
+    return (found[turn % len(found)], 0.0) if found else choose(problem, target)
+
+
+def test_values_of_tiles_ahead(monkeypatch):
+    stages = set()
+    for turn, case in enumerate([*CASES, *OTHERS] * 2):
+
+        def chosen(problem, row, turn=turn):
+            config, cost = tiles_ahead(problem, row, 17 * turn)
+            stages.add((config.loop, config.stages, config.waves_k))
+            return config, cost
+
+        monkeypatch.setattr(planner, "choose", chosen)
+        torch.ops.wmma._forget_plans()
+        run(case, "emulated:gfx950")
+    torch.ops.wmma._forget_plans()
+    assert {("direct_copy", count, 1) for count in (3, 4)} <= stages
 
 
 @pytest.mark.parametrize("target", CDNA)

@@ -1,10 +1,11 @@
 """Products and attention in turns that are wrong on purpose."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 import torch
-from test_gemm_in_turns import eight_waves
+from test_gemm_in_turns import eight_waves, tiles_ahead
 
 from wmma_ops.emulator import EmulationError, Race, Uninitialised
 from wmma_ops.plan.gemm import planner
@@ -27,7 +28,8 @@ class Wrong:
     file: str = STAGED
     case: AttentionCase | GemmCase = PRODUCT
     target: str = "gfx942"
-    turn: int = 0  # which of the configurations with eight waves
+    configurations: Callable = eight_waves
+    turn: int = 0  # which of them
 
     def __str__(self) -> str:
         return self.name
@@ -117,8 +119,8 @@ WRONG += [
         ),
         (
             "first_tile_not_waited_for",
-            "arch::wait_copies<LoaderA::kLeastCopies + LoaderB::kLeastCopies>();",
-            "arch::wait_copies<2 * (LoaderA::kCopies + LoaderB::kCopies)>();",
+            "arch::wait_copies<kNext * kTileCopies>();",
+            "arch::wait_copies<(kNext + 1) * kTileCopies>();",
             DIRECT,
             {"case": GemmCase(m=256, n=256, k=128, dtype="bfloat16")},
         ),
@@ -150,6 +152,22 @@ WRONG += [
             "const uint32_t at = to;",
             LOADER,
             {"caught": (Mismatch,)},
+        ),
+    )
+]
+# Four waves, the last of whose configurations have a tile and three on their way.
+AHEAD = GemmCase(m=120, n=128, k=1000, dtype="bfloat16")
+WRONG += [
+    Wrong(f"ahead_{name}", old, new, file=DIRECT, case=AHEAD, target="gfx950", configurations=tiles_ahead, turn=-1)
+    for name, old, new in (
+        ("waits_for_a_tile_fewer", "kSpreads ? kNext * kTileCopies : 0", "kSpreads ? (kNext + 1) * kTileCopies : 0"),
+        ("last_tiles_not_waited_for", "arch::copies_barrier();", "arch::shared_barrier();"),
+        ("into_the_place_that_is_read", "a.copy(places.a(kPlaces - 1), i);", "a.copy(places.a(0), i);"),
+        ("a_copy_fewer", "kMore && i < kCopies;", "kMore && i + 1 < kCopies;"),
+        (
+            "no_barrier",
+            "        arch::shared_barrier();\n        if constexpr (!kSpreads)",
+            "        if constexpr (!kSpreads)",
         ),
     )
 ]
@@ -260,7 +278,7 @@ def test_what_is_replaced_stands_there_once(sources):
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources, monkeypatch):
     path, case = sources / "wmma" / of.file, of.case
-    monkeypatch.setattr(planner, "choose", lambda problem, target: eight_waves(problem, target, of.turn))
+    monkeypatch.setattr(planner, "choose", lambda problem, target: of.configurations(problem, target, of.turn))
     torch.ops.wmma._forget_plans()
     run(case, f"emulated:{of.target}")  # right as it is
     path.write_text(path.read_text().replace(of.old, of.new))

@@ -14,7 +14,7 @@
 
 namespace wmma {
 
-// `kThreads` of the block; three places for tiles where its waves take turns, else two.
+// `kThreads` of the block; kPlaces for tiles, which are three where eight waves take turns.
 template <class Product, class LoaderA, class LoaderB, int kM, int kN, int kDepth, int kWavesK, int kThreads,
           int kPlaces>
 struct DirectLoop {
@@ -22,14 +22,16 @@ struct DirectLoop {
   using TileA = typename LoaderA::Tile;
   using TileB = typename LoaderB::Tile;
   static constexpr int kSteps = kDepth / Product::kDepth / kWavesK;
+  static constexpr bool kInTurns = kPlaces == 3 && kThreads == 8 * arch::kWaveSize;
+  static constexpr bool kSpreads = kPlaces > 2;  // copies among a tile's products; else all come ahead of them
   static constexpr int kPlacesA = kPlaces;
-  static constexpr int kPlacesB = kPlaces * (TileA::kBytes + TileB::kBytes) <= arch::kUnitSharedBytes ? kPlaces : 2;
+  static constexpr bool kAllFit = kPlaces * (TileA::kBytes + TileB::kBytes) <= arch::kUnitSharedBytes;
+  static constexpr int kPlacesB = kAllFit ? kPlaces : 2;
   static constexpr int kBytes = kPlacesA * TileA::kBytes + kPlacesB * TileB::kBytes;
-  static constexpr bool kInTurns = kPlaces == 3;
   static constexpr int kHeld = (sizeof(Wave) + 2 * sizeof(typename Wave::Operands)) / 4;
   static_assert(kSteps * Product::kDepth * kWavesK == kDepth, "the waves share a tile's steps evenly");
-  static_assert(!kInTurns || (kThreads == 8 * arch::kWaveSize && kSteps % 2 == 0 && kHeld <= 208),
-                "two groups of four waves, whose operands lie in two sets of registers");
+  static_assert(!kInTurns || (kSteps % 2 == 0 && kHeld <= 208), "two sets of registers for operands");
+  static_assert(kInTurns || kAllFit, "only turns tell when a place of B is free");
   using Reader = OperandReader<typename LoaderA::template Reader<Product, true, Wave::kTilesM, kSteps>,
                                typename LoaderB::template Reader<Product, false, Wave::kTilesN, kSteps>>;
 
@@ -38,7 +40,7 @@ struct DirectLoop {
                               const Reader& reader) {
     if (k <= 0) return;
     const uint32_t tiles = static_cast<uint32_t>((k + kDepth - 1) / kDepth);
-    // 1. The tile that K does not fill, and the next one.
+    // 1. The tile that K does not fill, and those that come next.
     Places places(shared);
     const int first = static_cast<int>(k - static_cast<int64_t>(tiles - 1) * kDepth);
     if (first == kDepth) {
@@ -50,10 +52,16 @@ struct DirectLoop {
       a.advance(first);
       b.advance(first);
     }
-    if (tiles > 1) {
-      copy(a, places.a(1));
-      copy(b, places.b(1));
-      arch::wait_copies<LoaderA::kLeastCopies + LoaderB::kLeastCopies>();
+    constexpr int kNext = kSpreads ? kPlaces - 2 : 1;
+#pragma unroll
+    for (uint32_t i = 1; i <= kNext; ++i) {
+      if (tiles > i) {
+        copy(a, places.a(i));
+        copy(b, places.b(i));
+      }
+    }
+    if (tiles > kNext) {
+      arch::wait_copies<kNext * kTileCopies>();
     } else {
       arch::wait_copies<0>();
     }
@@ -62,21 +70,29 @@ struct DirectLoop {
     if constexpr (kInTurns) {
       run_in_turns(wave, a, b, places, tiles - 1, reader);
     } else {
-      for (uint32_t left = tiles - 1; left != 0; --left) {
-        multiply(wave, places, reader);
-        arch::copies_barrier();
-        if (left > 1) {
+      uint32_t left = tiles - 1;
+      for (; left > kNext; --left) {
+        multiply<kSpreads>(wave, a, b, places, reader);
+        arch::wait_copies<kSpreads ? kNext * kTileCopies : 0>();
+        arch::shared_barrier();
+        if constexpr (!kSpreads) {
           copy(a, places.a(0));
           copy(b, places.b(0));
         }
         places.next();
       }
-      multiply(wave, places, reader);
+      for (; left != 0; --left) {
+        multiply<false>(wave, a, b, places, reader);
+        arch::copies_barrier();
+        places.next();
+      }
+      multiply<false>(wave, a, b, places, reader);
     }
   }
 
  private:
   using Operands = typename Wave::Operands;
+  static constexpr int kTileCopies = LoaderA::kLeastCopies + LoaderB::kLeastCopies;  // of a wave, at least
 
   // Where A's and B's tiles lie.
   class Places {
@@ -167,12 +183,29 @@ struct DirectLoop {
     reader.read(operands, places.a(ahead), places.b(ahead), step);
   }
 
-  static WMMA_DEVICE void multiply(Wave& wave, const Places& places, const Reader& reader) {
+  // Multiplies a tile, and puts the one in flight that goes where the one before lay (kMore): between the products, so
+  // that memory's queue has room for it.
+  template <bool kMore>
+  static WMMA_DEVICE void multiply(Wave& wave, LoaderA& a, LoaderB& b, const Places& places, const Reader& reader) {
+    constexpr int kCopies = LoaderA::kCopies + LoaderB::kCopies;
     Operands operands;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       read(operands, places, reader, 0, step);
+#pragma unroll
+      for (int i = 0; kMore && i < kCopies; ++i) {
+        if (i * kSteps / kCopies != step) continue;
+        if (i < LoaderA::kCopies) {
+          a.copy(places.a(kPlaces - 1), i);
+        } else {
+          b.copy(places.b(kPlaces - 1), i - LoaderA::kCopies);
+        }
+      }
       wave.multiply(operands);
+    }
+    if constexpr (kMore) {
+      a.advance(kDepth);
+      b.advance(kDepth);
     }
   }
 };

@@ -13,7 +13,7 @@ from wmma_ops.plan.problem import GemmProblem
 class DirectCopy(TiledLoop):
     name = "direct_copy"
     tag = "DirectCopy"
-    stages = (2, 3)
+    stages = (2, 3, 4)
 
     def takes(self, problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool) -> bool:
         plain = not lanes and problem.a == element and goes_as_it_is(problem)
@@ -22,24 +22,27 @@ class DirectCopy(TiledLoop):
     def candidates(
         self, problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool, beside: frozenset[str]
     ) -> Iterator[GemmConfig]:
-        """Eight waves take turns, with three places for tiles; others have two."""
+        """Eight waves take turns, with three places for tiles; others may have more, or, where they share K, two."""
         for config in super().candidates(problem, target, element, lanes, beside):
-            in_turns = config.waves == 8 and config.waves_k == 1 and len(problem.pairs) == 1
-            if config.stages == (3 if in_turns else 2):
+            if config.stages == 3 if _in_turns(problem, config) else config.stages == 2 or config.waves == 4:
                 yield config
 
     def lines_along(self, order: str) -> bool:
         return order == "k"
 
     def shared_bytes(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
-        """As any tiles; where all of three places do not fit, B has two."""
+        """As any tiles; of waves in turns, B has two places where three do not fit."""
 
         def tiles(pair: GemmProblem) -> int:
             a, b = operand_bytes(pair, config, target, self.lines_along)
             fits = config.stages * (a + b) <= target.lds_bytes
-            return config.stages * a + (config.stages if fits else 2) * b
+            return config.stages * a + (2 if _in_turns(problem, config) and not fits else config.stages) * b
 
         return max(*(tiles(pair) for pair in problem.pairs), config.waves * slab_bytes(config, target))
+
+
+def _in_turns(problem: GemmProblem, config: GemmConfig) -> bool:
+    return config.waves == 8 and config.waves_k == 1 and len(problem.pairs) == 1
 
 
 LOOP = DirectCopy()
