@@ -12,7 +12,7 @@ import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.plan.attention.loops import backward, forward
 from wmma_ops.runtime import launching
-from wmma_ops.testing import AttentionCase
+from wmma_ops.testing import AttentionCase, VarlenAttentionCase, run
 from wmma_ops.testing.reference import unit
 from wmma_ops.testing.suite import operands
 
@@ -31,6 +31,21 @@ CASES = (
 BY_TURNS = [(arch.EMULATED[i % len(arch.EMULATED)], case) for i, case in enumerate(CASES)]
 BY_TURNS += [(arch.EMULATED[(i + 3) % len(arch.EMULATED)], case) for i, case in enumerate(CASES)]
 BY_TURNS += [(target, CASES[0]) for target in ("gfx1100", "gfx1201")]  # whose gradients march
+
+
+# One weight is nearly all of a result, and is not 1.
+FEW_WEIGHTS = (
+    VarlenAttentionCase(queries=(33, 1, 20), keys=(20, 60, 33), page_size=64, heads=4, e=17, dtype="float16",
+                        window=(-1, 0), sinks="heads"),
+    AttentionCase(batch=2, heads=4, kv_heads=1, sq=140, skv=150, e=17, dtype="bfloat16", mask="column", window=(7, 2),
+                  softcap=2.0, slopes="own", dropout=0.9),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FEW_WEIGHTS, ids=["sinks", "dropout"])
+@pytest.mark.parametrize("target", [name for name in arch.EMULATED if arch.target(name).family.startswith("rdna")])
+def test_a_few_weights_are_not_cut_off(target, case):
+    run(case, f"emulated:{target}")
 
 
 def _gradients(case: AttentionCase, dtype: torch.dtype | None = None) -> dict[str, torch.Tensor]:

@@ -36,7 +36,7 @@ class RunningSoftmax {
  private:
   // Of a part's results that are stored at once: its row has whole ones, as that of the results has.
   static constexpr int kPartVec = detail::lower(Config::kOutVec, 4);
-  using Cut = CutWeights<T, Number, kOutlast, Rules::kDrops>;
+  using Cut = CutWeights<T, Number, kOutlast, Rules::kDrops || Rules::kSinks>;
   static constexpr Number kExcess = Cut::kExcess;
   static constexpr Number kLogExcess = Cut::kLogExcess;
   static constexpr int kOutSums = Config::kSlice / Link::kCols * Link::kElements;
