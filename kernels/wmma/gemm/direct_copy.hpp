@@ -24,10 +24,9 @@ struct DirectLoop {
   static constexpr int kSteps = kDepth / Product::kDepth / kWavesK;
   static constexpr bool kInTurns = kPlaces == 3 && kThreads == 8 * arch::kWaveSize;
   static constexpr bool kSpreads = kPlaces > 2;  // copies among a tile's products; else all come ahead of them
-  static constexpr int kPlacesA = kPlaces;
   static constexpr bool kAllFit = kPlaces * (TileA::kBytes + TileB::kBytes) <= arch::kUnitSharedBytes;
   static constexpr int kPlacesB = kAllFit ? kPlaces : 2;
-  static constexpr int kBytes = kPlacesA * TileA::kBytes + kPlacesB * TileB::kBytes;
+  static constexpr int kBytes = kPlaces * TileA::kBytes + kPlacesB * TileB::kBytes;
   static constexpr int kHeld = (sizeof(Wave) + 2 * sizeof(typename Wave::Operands)) / 4;
   static_assert(kSteps * Product::kDepth * kWavesK == kDepth, "the waves share a tile's steps evenly");
   static_assert(!kInTurns || (kSteps % 2 == 0 && kHeld <= 208), "two sets of registers for operands");
@@ -44,8 +43,7 @@ struct DirectLoop {
     Places places(shared);
     const int first = static_cast<int>(k - static_cast<int64_t>(tiles - 1) * kDepth);
     if (first == kDepth) {
-      copy(a, places.a(0));
-      copy(b, places.b(0));
+      copy(a, b, places, 0);
     } else {
       a.fill(places.a(0), first);
       b.fill(places.b(0), first);
@@ -55,10 +53,7 @@ struct DirectLoop {
     constexpr int kNext = kSpreads ? kPlaces - 2 : 1;
 #pragma unroll
     for (uint32_t i = 1; i <= kNext; ++i) {
-      if (tiles > i) {
-        copy(a, places.a(i));
-        copy(b, places.b(i));
-      }
+      if (tiles > i) copy(a, b, places, i);
     }
     if (tiles > kNext) {
       arch::wait_copies<kNext * kTileCopies>();
@@ -75,10 +70,7 @@ struct DirectLoop {
         multiply<kSpreads>(wave, a, b, places, reader);
         arch::wait_copies<kSpreads ? kNext * kTileCopies : 0>();
         arch::shared_barrier();
-        if constexpr (!kSpreads) {
-          copy(a, places.a(0));
-          copy(b, places.b(0));
-        }
+        if constexpr (!kSpreads) copy(a, b, places, 0);
         places.next();
       }
       for (; left != 0; --left) {
@@ -99,12 +91,12 @@ struct DirectLoop {
    public:
     WMMA_DEVICE explicit Places(unsigned char* shared) : start_(shared) {}
     // Of the tile that is multiplied, or the `ahead`-th after it, which is fewer than there are places.
-    WMMA_DEVICE unsigned char* a(uint32_t ahead) const { return start_ + after<kPlacesA>(a_, ahead) * TileA::kBytes; }
+    WMMA_DEVICE unsigned char* a(uint32_t ahead) const { return start_ + after<kPlaces>(a_, ahead) * TileA::kBytes; }
     WMMA_DEVICE unsigned char* b(uint32_t ahead) const {
-      return start_ + kPlacesA * TileA::kBytes + after<kPlacesB>(b_, ahead) * TileB::kBytes;
+      return start_ + kPlaces * TileA::kBytes + after<kPlacesB>(b_, ahead) * TileB::kBytes;
     }
     WMMA_DEVICE void next() {
-      a_ = after<kPlacesA>(a_, 1);
+      a_ = after<kPlaces>(a_, 1);
       b_ = after<kPlacesB>(b_, 1);
     }
 
@@ -177,6 +169,12 @@ struct DirectLoop {
   static WMMA_DEVICE void copy(Loader& loader, unsigned char* to) {
     loader.copy(to);
     loader.advance(kDepth);
+  }
+
+  // Of both, to the places `ahead` of those that are multiplied.
+  static WMMA_DEVICE void copy(LoaderA& a, LoaderB& b, const Places& places, uint32_t ahead) {
+    copy(a, places.a(ahead));
+    copy(b, places.b(ahead));
   }
 
   static WMMA_DEVICE void read(Operands& operands, const Places& places, const Reader& reader, int ahead, int step) {
