@@ -1,6 +1,8 @@
 """Products whose eight waves multiply in turns (kernels/wmma/gemm/staged.hpp, direct_copy.hpp), where the planner would not
 have them."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -41,23 +43,6 @@ def eight_waves(problem, target, turn: int = 0):
     return found[turn % len(found)], 0.0
 
 
-@pytest.mark.parametrize("target", CDNA)
-def test_values(target, monkeypatch):
-    tiles = set()
-    for turn, case in enumerate(CASES + OTHERS):
-
-        def choose(problem, row, turn=turn):
-            config, cost = eight_waves(problem, row, turn)
-            tiles.add((config.block_m, config.block_n, config.waves_m))
-            return config, cost
-
-        monkeypatch.setattr(planner, "choose", choose)
-        torch.ops.wmma._forget_plans()
-        run(case, f"emulated:{target}")
-    torch.ops.wmma._forget_plans()
-    assert len(tiles) > 3
-
-
 def tiles_ahead(problem, target, turn: int = 0):
     """Four waves that have one tile and others on their way; where nothing goes there by itself, what is cheapest."""
     found = [
@@ -68,19 +53,35 @@ def tiles_ahead(problem, target, turn: int = 0):
     return (found[turn % len(found)], 0.0) if found else choose(problem, target)
 
 
-def test_values_of_tiles_ahead(monkeypatch):
-    stages = set()
-    for turn, case in enumerate([*CASES, *OTHERS] * 2):
+def run_by_turns(monkeypatch, cases, target: str, configurations: Callable) -> list:
+    """Runs each case with another of these configurations; tells with which."""
+    chosen = []
+    for turn, case in enumerate(cases):
 
-        def chosen(problem, row, turn=turn):
-            config, cost = tiles_ahead(problem, row, 17 * turn)
-            stages.add((config.loop, config.stages, config.waves_k))
+        def of_turn(problem, row, turn=turn):
+            config, cost = configurations(problem, row, turn)
+            chosen.append(config)
             return config, cost
 
-        monkeypatch.setattr(planner, "choose", chosen)
+        monkeypatch.setattr(planner, "choose", of_turn)
         torch.ops.wmma._forget_plans()
-        run(case, "emulated:gfx950")
+        run(case, f"emulated:{target}")
     torch.ops.wmma._forget_plans()
+    return chosen
+
+
+@pytest.mark.parametrize("target", CDNA)
+def test_values(target, monkeypatch):
+    chosen = run_by_turns(monkeypatch, CASES + OTHERS, target, eight_waves)
+    assert len({(config.block_m, config.block_n, config.waves_m) for config in chosen}) > 3
+
+
+def test_values_of_tiles_ahead(monkeypatch):
+    def configurations(problem, target, turn):
+        return tiles_ahead(problem, target, 17 * turn)
+
+    chosen = run_by_turns(monkeypatch, [*CASES, *OTHERS] * 2, "gfx950", configurations)
+    stages = {(config.loop, config.stages, config.waves_k) for config in chosen}
     assert {("direct_copy", count, 1) for count in (3, 4)} <= stages
 
 
