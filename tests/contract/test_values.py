@@ -22,8 +22,9 @@ from wmma_ops.ops.types import OUTPUTS, name
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.runtime import launching, tuned
-from wmma_ops.testing import GemmCase, cases, run, sampling
-from wmma_ops.testing.cases import ACTIVATIONS, FACTORS, LAYOUTS, AttentionCase, groups
+from wmma_ops.testing import AttentionCase, GemmCase, cases, run, sampling
+from wmma_ops.testing.cases import groups
+from wmma_ops.testing.cases.ranges import ACTIVATIONS, FACTORS, LAYOUTS
 from wmma_ops.testing.suite import call, operands, out_type
 
 SAMPLE = 85  # cases on each target, at least: as many as it takes for all that must occur

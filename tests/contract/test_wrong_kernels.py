@@ -7,7 +7,7 @@ import pytest
 
 from wmma_ops.emulator import EmulationError, OutOfBounds, Race, Uninitialised
 from wmma_ops.testing import AttentionCase, GemmCase, Mismatch, cases, run, sampling
-from wmma_ops.testing.cases import Case
+from wmma_ops.testing.cases.case import Case
 
 MOST_CASES = 6
 

@@ -16,7 +16,7 @@ from wmma_ops.plan.gemm import candidates
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
 from wmma_ops.testing import AttentionCase, GemmCase, GemmGemmCase
-from wmma_ops.testing.cases import ACTIVATIONS, LAYOUTS
+from wmma_ops.testing.cases.ranges import ACTIVATIONS, LAYOUTS
 
 KINDS = ("product", "two products", "attention", "gradients")
 SHARES = (0.4, 0.2, 0.2, 0.2)  # of what is drawn

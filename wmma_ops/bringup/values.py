@@ -10,7 +10,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.runtime import launching
 from wmma_ops.runtime.explain import explained
 from wmma_ops.testing import run, sampling
-from wmma_ops.testing.cases import Case
+from wmma_ops.testing.cases.case import Case
 from wmma_ops.testing.suite import Mismatch, call, expected, operands
 
 PART = "values"

@@ -5,7 +5,8 @@ for case in cases("gemm"):
     run(case, backend="cpu")          # raises Mismatch, with the worst coordinates
 """
 
-from wmma_ops.testing.cases import AttentionCase, GemmCase, GemmGemmCase, VarlenAttentionCase, cases
+from wmma_ops.testing.cases import cases
+from wmma_ops.testing.cases.case import AttentionCase, GemmCase, GemmGemmCase, VarlenAttentionCase
 from wmma_ops.testing.suite import Mismatch, backends, run
 
 __all__ = ["AttentionCase", "GemmCase", "GemmGemmCase", "Mismatch", "VarlenAttentionCase", "backends", "cases", "run"]

@@ -8,7 +8,9 @@ from math import ceil, prod
 
 from wmma_ops.hardware.arch import EMULATED
 from wmma_ops.ops.types import name as type_name
-from wmma_ops.testing.cases import FACTORS, AttentionCase, Case, GemmCase, VarlenAttentionCase, cases
+from wmma_ops.testing.cases import cases
+from wmma_ops.testing.cases.case import AttentionCase, Case, GemmCase, VarlenAttentionCase
+from wmma_ops.testing.cases.ranges import FACTORS
 from wmma_ops.testing.suite import out_type
 
 

@@ -12,7 +12,7 @@ from wmma_ops.ops import activations
 from wmma_ops.ops.score_functions import ARGUMENTS
 from wmma_ops.ops.types import FP8, OUTPUTS, accumulator
 from wmma_ops.testing import functions, reference
-from wmma_ops.testing.cases import AttentionCase, GemmCase, GemmGemmCase, VarlenAttentionCase
+from wmma_ops.testing.cases.case import AttentionCase, GemmCase, GemmGemmCase, VarlenAttentionCase
 
 Tensor = torch.Tensor
 

@@ -1,0 +1,76 @@
+"""Attention: shapes, masks, layouts and head sizes."""
+
+import itertools
+
+from wmma_ops.testing.cases.case import AttentionCase
+from wmma_ops.testing.cases.ranges import FLOATS
+
+MASKS = ("bool", "float", "row", "blind", "all_blind", "padding", "plane", "infinite", "least", "far")
+
+
+def attention():
+    for sq, skv, e in ((1, 1, 1), (16, 16, 16), (5, 33, 40), (33, 5, 72), (1, 130, 64), (20, 20, 17)):
+        for dtype in FLOATS:
+            yield AttentionCase(sq=sq, skv=skv, e=e, dtype=dtype)
+            for causal in ("top_left", "bottom_right"):
+                yield AttentionCase(sq=sq, skv=skv, e=e, dtype=dtype, causal=causal)
+    for mask, dtype in itertools.product(MASKS, FLOATS):
+        yield AttentionCase(batch=2, sq=9, skv=12, dtype=dtype, mask=mask)
+        yield AttentionCase(batch=2, heads=6, kv_heads=2, sq=9, skv=12, dtype=dtype, mask=mask)
+    for layout, dtype in itertools.product(("bshd", "strided", "offset"), FLOATS):
+        yield AttentionCase(batch=2, heads=4, kv_heads=2, sq=7, skv=10, e=24, ev=32, dtype=dtype, layout=layout)
+    for scale in (0.0, -0.5, 2.0):
+        yield AttentionCase(sq=8, skv=9, scale=scale)
+    for dtype in FLOATS:
+        yield AttentionCase(sq=4, skv=0, dtype=dtype)
+        yield AttentionCase(sq=0, skv=4, dtype=dtype)
+        yield AttentionCase(batch=0, sq=3, skv=4, dtype=dtype)
+        yield AttentionCase(heads=8, kv_heads=1, sq=3, skv=70, e=32, ev=5, dtype=dtype, causal="bottom_right")
+        yield AttentionCase(sq=6, skv=7, dtype=dtype, special="nan_q")
+        yield AttentionCase(sq=6, skv=7, dtype=dtype, special="inf_k")
+    yield AttentionCase(heads=1, sq=300, skv=4100, e=8)  # more than one block of rows
+    # Head sizes that fill no tile, and those that take several.
+    for e, dtype in itertools.product((40, 72, 80, 96, 112, 128, 192, 256, 512), ("float16", "bfloat16")):
+        yield AttentionCase(heads=1, sq=19, skv=67, e=e, dtype=dtype, causal="bottom_right")
+    for e, ev in ((80, 24), (16, 160), (300, 7), (129, 257), (512, 512)):
+        for dtype in FLOATS:
+            yield AttentionCase(heads=1, sq=9, skv=21, e=e, ev=ev, dtype=dtype)
+    # Lengths with ragged ends: whole tiles between those that are masked, and keys that are split.
+    for dtype, causal in itertools.product(("float16", "bfloat16"), (None, "top_left", "bottom_right")):
+        yield AttentionCase(heads=1, sq=140, skv=140, dtype=dtype, causal=causal)
+        yield AttentionCase(heads=1, sq=150, skv=333, e=64, dtype=dtype, causal=causal)
+        yield AttentionCase(heads=8, kv_heads=2, sq=3, skv=1100, e=64, dtype=dtype, causal=causal)
+    for dtype in FLOATS:
+        yield AttentionCase(heads=4, kv_heads=1, sq=2, skv=1100, e=8, dtype=dtype, causal="bottom_right")
+    # Scores that grow by much from tile to tile.
+    for dtype in ("float16", "bfloat16"):
+        yield AttentionCase(heads=1, sq=150, skv=333, e=64, dtype=dtype, scale=2.0)
+    yield AttentionCase(batch=2, heads=1, sq=40, skv=200, e=32, dtype="float16", mask="padding")
+    yield AttentionCase(heads=1, sq=2, skv=1500, e=16, dtype="float64", mask="blind")
+    # Rows that the least number hides whole, over more than a tile of keys, and where these are split.
+    for dtype in ("float16", "bfloat16", "float32"):
+        yield AttentionCase(heads=1, sq=150, skv=333, e=64, dtype=dtype, mask="far")
+        yield AttentionCase(batch=2, heads=1, sq=2, skv=1100, e=16, dtype=dtype, mask="least")
+    # Memory that runs along the sequence.
+    for dtype in FLOATS:
+        yield AttentionCase(heads=3, sq=24, skv=40, e=16, ev=24, dtype=dtype, layout="column")
+
+
+def crossed():
+    """Every mask in wide and in narrow types, each with another head size, layout and group."""
+    sizes = (129, 17, 300, 40, 112, 24, 72, 96, 80, 32, 8, 1)
+    layouts = ("bshd", "strided", "offset", "column", "bhsd")
+    for i, mask in enumerate((*MASKS, None)):
+        for j, dtype in enumerate((("float16", "float32"), ("bfloat16", "float64"))[i % 2]):
+            yield AttentionCase(
+                batch=2,
+                heads=(3, 4, 8)[i % 3],
+                kv_heads=(1, 2)[i % 3 == 1],
+                sq=(9, 20)[(i + j) % 2],
+                skv=(40, 17)[i // 2 % 2],
+                e=sizes[(2 * i + j) % len(sizes)],
+                dtype=dtype,
+                mask=mask,
+                scale=(None, 2.0, -0.5, 0.0)[(i + j) % 4],
+                layout=layouts[(i + j) % len(layouts)],
+            )
