@@ -18,8 +18,8 @@ from wmma_ops.ops.types import accumulator
 from wmma_ops.plan.attention.loops import backward as attention_backward
 from wmma_ops.runtime import emulation, launching
 from wmma_ops.testing import AttentionCase
+from wmma_ops.testing.operands import operands as operands_of
 from wmma_ops.testing.reference import unit
-from wmma_ops.testing.suite import operands as operands_of
 
 
 @dataclass(frozen=True)

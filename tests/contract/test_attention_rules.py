@@ -13,8 +13,8 @@ from wmma_ops.hardware import arch
 from wmma_ops.plan.attention.loops import backward, forward
 from wmma_ops.runtime import launching
 from wmma_ops.testing import AttentionCase, VarlenAttentionCase, run
+from wmma_ops.testing.operands import operands
 from wmma_ops.testing.reference import unit
-from wmma_ops.testing.suite import operands
 
 FOLDER = "wmma/attention"
 LONG = {"sq": 150, "skv": 200, "e": 64}

@@ -14,8 +14,8 @@ from test_attention_backward import Case, gradients, in_float64, operands
 import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.testing import run
+from wmma_ops.testing.memory import fenced
 from wmma_ops.testing.reference import unit
-from wmma_ops.testing.suite import fenced
 
 
 def _check(target: str, kind: str, number: int) -> str:

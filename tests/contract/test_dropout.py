@@ -13,8 +13,9 @@ import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.runtime import launching
 from wmma_ops.testing import AttentionCase, VarlenAttentionCase
+from wmma_ops.testing.calls import call
+from wmma_ops.testing.operands import operands
 from wmma_ops.testing.reference import dropped_by, unit
-from wmma_ops.testing.suite import call, operands
 
 FOLDER = "wmma/attention"
 LONG = {"sq": 150, "skv": 200, "e": 64}

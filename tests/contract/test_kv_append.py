@@ -16,7 +16,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.ops.library import overload
 from wmma_ops.plan import kv_append as planner
 from wmma_ops.runtime import launching
-from wmma_ops.testing.suite import fenced
+from wmma_ops.testing.memory import fenced
 
 BACKENDS = ("cpu", *arch.EMULATED)
 

@@ -15,7 +15,8 @@ from wmma_ops.plan.attention import planner
 from wmma_ops.plan.attention.loops import warpgroup
 from wmma_ops.runtime import launching
 from wmma_ops.testing import VarlenAttentionCase, run
-from wmma_ops.testing.suite import fenced, operands
+from wmma_ops.testing.memory import fenced
+from wmma_ops.testing.operands import operands
 
 CASES = (
     # Few queries: keys are split, and heads that share them packed.

@@ -23,9 +23,11 @@ from wmma_ops.plan import model
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.runtime import launching, tuned
 from wmma_ops.testing import AttentionCase, GemmCase, cases, run, sampling
+from wmma_ops.testing.calls import call
 from wmma_ops.testing.cases import groups
 from wmma_ops.testing.cases.ranges import ACTIVATIONS, FACTORS, LAYOUTS
-from wmma_ops.testing.suite import call, operands, out_type
+from wmma_ops.testing.operands import operands
+from wmma_ops.testing.results import out_type
 
 SAMPLE = 85  # cases on each target, at least: as many as it takes for all that must occur
 PARTS = 4  # tests that share a target's cases, or a group's

@@ -15,8 +15,9 @@ from wmma_ops.plan.attention import planner
 from wmma_ops.plan.attention.loops import warpgroup
 from wmma_ops.runtime import launching
 from wmma_ops.testing import VarlenAttentionCase, run
+from wmma_ops.testing.memory import fenced
+from wmma_ops.testing.operands import operands
 from wmma_ops.testing.reference import unit
-from wmma_ops.testing.suite import fenced, operands
 
 CASES = (
     VarlenAttentionCase(queries=(70, 1, 0, 20), keys=(70, 40, 9, 33), e=64, dtype="float16", window=(-1, 0)),

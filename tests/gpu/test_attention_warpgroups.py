@@ -15,8 +15,8 @@ from wmma_ops.plan.attention import planner
 from wmma_ops.plan.attention.loops import warpgroup, warpgroup_gradients
 from wmma_ops.runtime import driver, launching
 from wmma_ops.testing import AttentionCase, Mismatch, VarlenAttentionCase, run
+from wmma_ops.testing.operands import operands
 from wmma_ops.testing.reference import unit
-from wmma_ops.testing.suite import operands
 
 needs_gpu = pytest.mark.skipif(
     not torch.cuda.is_available() or driver.target_of(0) != "sm_90a", reason="needs a GPU of sm_90a"

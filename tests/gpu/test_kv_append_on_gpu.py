@@ -7,7 +7,7 @@ from new_keys import CASES, WRONG_NUMBERS, Case
 from on_gpu import close
 
 import wmma_ops
-from wmma_ops.testing.suite import fenced
+from wmma_ops.testing.memory import fenced
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICE = "cuda"

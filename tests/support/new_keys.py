@@ -6,8 +6,8 @@ import torch
 
 import wmma_ops
 from wmma_ops.ops.types import accumulator
+from wmma_ops.testing.memory import place
 from wmma_ops.testing.reference import unit
-from wmma_ops.testing.suite import place
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,11 @@ from wmma_ops.bringup.machine import Machine
 from wmma_ops.hardware import arch
 from wmma_ops.runtime import launching
 from wmma_ops.runtime.explain import explained
-from wmma_ops.testing import run, sampling
+from wmma_ops.testing import Mismatch, run, sampling
+from wmma_ops.testing.calls import call
 from wmma_ops.testing.cases.case import Case
-from wmma_ops.testing.suite import Mismatch, call, expected, operands
+from wmma_ops.testing.operands import operands
+from wmma_ops.testing.results import expected
 
 PART = "values"
 _SHOWN = 8  # wrong elements, rows and columns

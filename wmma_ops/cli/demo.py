@@ -15,7 +15,9 @@ import wmma_ops
 from wmma_ops import jit
 from wmma_ops.cli.terminal import output
 from wmma_ops.testing import AttentionCase, GemmCase, GemmGemmCase, VarlenAttentionCase, run
-from wmma_ops.testing.suite import call, expected, operands, out_type, torch_result
+from wmma_ops.testing.calls import call
+from wmma_ops.testing.operands import operands
+from wmma_ops.testing.results import expected, out_type, torch_result
 
 CASES = (
     GemmCase(op="matmul", m=256, n=256, k=256),

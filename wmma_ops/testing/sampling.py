@@ -11,7 +11,7 @@ from wmma_ops.ops.types import name as type_name
 from wmma_ops.testing.cases import cases
 from wmma_ops.testing.cases.case import AttentionCase, Case, GemmCase, VarlenAttentionCase
 from wmma_ops.testing.cases.ranges import FACTORS
-from wmma_ops.testing.suite import out_type
+from wmma_ops.testing.results import out_type
 
 
 def features(case: Case) -> Iterator[tuple]:
