@@ -2,11 +2,15 @@
 // The planner puts a `struct Config` before this file (wmma_ops/plan/attention/loops/backward.py says what it holds)
 // and defines WMMA_ATTENTION_DELTA for the first kernel, WMMA_ATTENTION_INTERLEAVED, WMMA_ATTENTION_MARCHING or
 // WMMA_ATTENTION_WARPGROUPS where interleaved.hpp, marching.hpp or warpgroup_gradients.hpp has the others,
+// WMMA_ATTENTION_GIFTS for the kernel that makes g_Q of what blocks of keys have given to it (gradient_gifts.hpp),
 // WMMA_ATTENTION_SEQUENCES where sequences are packed.
 #include <wmma/attention/backward.hpp>
 #include <wmma/attention/delta.hpp>
 #ifdef WMMA_ATTENTION_WARPGROUPS
 #include <wmma/attention/warpgroup_gradients.hpp>
+#endif
+#ifdef WMMA_ATTENTION_GIFTS
+#include <wmma/attention/gradient_gifts.hpp>
 #endif
 #ifdef WMMA_ATTENTION_INTERLEAVED
 #include <wmma/attention/interleaved.hpp>
@@ -18,6 +22,10 @@
 #ifdef WMMA_ATTENTION_DELTA
 WMMA_KERNEL(Config::kThreads, 2) void attention_delta(Config::Rules::Arguments arguments) {
   wmma::attention_delta<Config>(arguments);
+}
+#elif defined(WMMA_ATTENTION_GIFTS)
+WMMA_KERNEL(Config::kThreads, 1) void attention_gifts(Config::Rules::Arguments arguments) {
+  wmma::gifts_to_rows<Config>(arguments);
 }
 #else
 #ifdef WMMA_ATTENTION_WARPGROUPS

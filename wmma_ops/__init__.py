@@ -21,6 +21,7 @@ from wmma_ops.ops.functions import (
     scaled_mm,
     varlen_attention,
 )
+from wmma_ops.ops.order import allow_unordered_sums
 from wmma_ops.ops.score_functions import register_mask_mod, register_score_mod
 from wmma_ops.runtime import callbacks  # noqa: F401  (registers what the library calls)
 
@@ -73,6 +74,7 @@ __all__ = [
     "Kernel",
     "addmm",
     "addmm_",
+    "allow_unordered_sums",
     "attention",
     "baddbmm",
     "dropout_mask",

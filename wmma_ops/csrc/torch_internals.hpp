@@ -34,6 +34,14 @@ inline int64_t matmul_precision() {
   }
 }
 
+// at::globalContext().deterministicAlgorithms(), which is torch.are_deterministic_algorithms_enabled(). Without the two
+// it is taken for so.
+inline bool is_deterministic() {
+  static const auto context = find<void*()>("libtorch_cpu.so", "_ZN2at13globalContextEv");
+  static const auto get = find<bool(const void*)>("libtorch_cpu.so", "_ZNK2at7Context23deterministicAlgorithmsEv");
+  return !context || !get || get(context());
+}
+
 // The stream that torch launches on, of AOTInductor's C interface: in no library of builds without a GPU, hence not
 // linked. Without it, Python is asked.
 inline void* current_stream(int device) {

@@ -237,6 +237,7 @@ class AttentionProblem:
     mod_d: int = 0
     block_q: int = 0  # queries and keys of a block of a block mask; 0: there is none
     block_k: int = 0
+    unordered: bool = False  # gradients: sums may be in any order, so that their last bits differ from run to run
 
     @classmethod
     def from_library(cls, values: list[int]) -> "AttentionProblem":

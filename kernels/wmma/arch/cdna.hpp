@@ -295,4 +295,12 @@ struct AccumulatorTile {
   using Type = ColumnLayout<kTileSide<T, kM, kN>, kSame<T, double> ? 1 : 4>;
 };
 
+#if !defined(__gfx908__)
+// Adds to a number of the device's memory, of which nobody asks what it was.
+WMMA_DEVICE void add_in_memory(float* at, float x) {
+  using Global = __attribute__((address_space(1))) float*;
+  __builtin_amdgcn_global_atomic_fadd_f32((Global)at, x);
+}
+#endif
+
 }  // namespace wmma::arch

@@ -6,8 +6,8 @@
 namespace wmma {
 
 // Some lanes of a wave for each row. kVec neighbours of g_out are loaded at once, and of `out`, where it allows as
-// many: nobody promised that. kClears: the counts by which blocks of the next kernel take turns are 0 afterwards, of
-// each tile of rows.
+// many: nobody promised that. kCleared words of each tile of rows are 0 afterwards: what blocks of the next kernel add
+// to, or the count by which they take turns.
 template <class Config, class Arguments>
 WMMA_DEVICE void attention_delta(const Arguments& p) {
   using T = typename Config::Element;
@@ -15,8 +15,15 @@ WMMA_DEVICE void attention_delta(const Arguments& p) {
   constexpr int kVec = Config::kVec;
   constexpr int kLanes = Config::kLanes;  // of a row
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * Config::kThreads + threadIdx.x;
-  if constexpr (Config::kClears) {
-    if (thread < static_cast<int64_t>(p.batch) * p.heads * p.tiles) static_cast<uint32_t*>(p.partial)[thread] = 0;
+  if constexpr (Config::kCleared > 0) {
+    constexpr int kAtOnce = Config::kCleared % 4 == 0 ? 4 : 1;
+    const int64_t words = static_cast<int64_t>(p.batch) * p.heads * p.tiles * Config::kCleared;
+    const int64_t blocks = (rows_of_all(p) * kLanes + Config::kThreads - 1) / Config::kThreads;
+    const int64_t step = blocks * Config::kThreads * kAtOnce;
+    const uint32_t zeros[kAtOnce] = {};
+    for (int64_t at = thread * kAtOnce; at < words; at += step) {
+      arch::copy_value<kAtOnce>(static_cast<uint32_t*>(p.partial) + at, zeros);
+    }
   }
   const int64_t row = thread / kLanes;
   const bool is_there = is_row(p, row);

@@ -41,12 +41,19 @@ struct GradientGroups {
   using Sums = Number[kTilesM][kSums];
   using Weights = Chunk[kTilesM][kWeightSteps][Link::kRowChunks];
 
-  // The groups: scores, g_P, then of the tile before g_V and g_K, or g_Q.
+  // The groups: scores, g_P, then of the tile before g_V and g_K, or g_Q; and what is given to g_Q.
   static constexpr int kScores = kTiles * kSteps;
   static constexpr int kBefore = kScores + kTiles * kValueSteps;  // the results
   static constexpr int kValues = kOwnsKeys ? kValueTiles * kWeightSteps : 0;
-  static constexpr int kAfter = kValues + kOutTiles * kWeightSteps;  // from the first result on
+  static constexpr int kOuts = kOutTiles * kWeightSteps;
+  static constexpr int kGiving = Config::kGives ? kBlockRows / Link::kDepth : 0;
+  static constexpr int kAfter = kValues + kOuts + kGiving;  // from the first result on
   static constexpr int kCount = kBefore + kAfter;
+
+  // What is given is dealt among g_K's groups, as each of its products waits for the one before: of the groups behind
+  // g_V the ones before the i-th, and whether that is one.
+  static WMMA_CONSTEXPR int gifts_before(int i) { return i * kGiving / (kOuts + kGiving); }
+  static WMMA_CONSTEXPR bool is_gift(int i) { return gifts_before(i + 1) > gifts_before(i); }
 
   // Chunks are read kAhead groups before their products; phases have their barriers kSettle groups before their ends.
   static constexpr int kAhead = Config::kAhead;
@@ -62,6 +69,9 @@ struct GradientGroups {
   static constexpr int kWeighing = kScores + 2;
   static constexpr int kWeighingEnd = kOwnsKeys ? kBefore + kValues : kCount - 1;
   static constexpr int kInclining = kScores - 2;
+  // What was multiplied to be given is given until the next is.
+  static constexpr int kGivingStart = kScores;
+  static constexpr int kGivingEnd = kBefore + kValues;
   // Beside which results the next tile's statistics go to shared memory, and its scores start from them.
   static constexpr int kNextStart =
       kOwnsKeys ? detail::upper(kWeighingEnd - kBefore, kAfter - kSettle - 4) : kAfter - 1;

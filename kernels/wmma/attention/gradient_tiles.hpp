@@ -6,12 +6,14 @@
 
 namespace wmma {
 
-// Its first row, from where on its rows count, and where they are: `first` of Q or K, `second` of g_out or V.
+// Its first row, from where on its rows count, and where they are: `first` of Q or K, `second` of g_out or V. Where the
+// queries' gradients are added to (gradient_gifts.hpp), `gifts`.
 struct GradientTile {
   const char* first;
   const char* second;
   const char* lse;
   const char* delta;
+  char* gifts;
   int row;
   int skipped;
 };
@@ -38,6 +40,9 @@ class GradientTiles {
     second_ = start(seconds_of(p), kSize);
     lse_ = start(p.lse, kNumberSize);
     delta_ = start(p.delta, kNumberSize);
+    if constexpr (Config::kGives) {
+      gifts_ = static_cast<char*>(p.partial) + (static_cast<int64_t>(place.batch) * p.heads + head) * head_gifts();
+    }
   }
 
   static WMMA_DEVICE const AttentionOperand& firsts_of(const AttentionArguments& p) { return kOwnsKeys ? p.q : p.k; }
@@ -56,6 +61,7 @@ class GradientTiles {
       second_ += (wraps ? p_.g_out.head_stride : 0) * kSize;
       lse_ += (wraps ? p_.lse.head_stride : 0) * kNumberSize;
       delta_ += (wraps ? p_.delta.head_stride : 0) * kNumberSize;
+      if constexpr (Config::kGives) gifts_ += wraps ? head_gifts() : 0;
     }
   }
 
@@ -71,6 +77,7 @@ class GradientTiles {
     } else if (kOwnsKeys) {
       tile.lse = arch::renewed(lse_ + rows_of(p_.lse, kNumberSize, tile.row));
       tile.delta = arch::renewed(delta_ + rows_of(p_.delta, kNumberSize, tile.row));
+      if constexpr (Config::kGives) tile.gifts = gifts_ + gifts_before(at_);
     }
   }
   WMMA_DEVICE GradientTile tile() const {
@@ -90,12 +97,20 @@ class GradientTiles {
                                 static_cast<uint32_t>(row));
   }
 
+  // In bytes: a number for each column of Q.
+  static WMMA_DEVICE int64_t gifts_before(int row) {
+    return static_cast<int64_t>(static_cast<uint64_t>(static_cast<uint32_t>(row)) *
+                                static_cast<uint32_t>(Config::kDepth * kNumberSize));
+  }
+  WMMA_DEVICE int64_t head_gifts() const { return gifts_before(p_.tiles * kOthers); }
+
   const AttentionArguments& p_;
   const Span& span_;
   const char* first_;  // of the head
   const char* second_;
   const char* lse_;
   const char* delta_;
+  char* gifts_;
   int at_;
   int left_;
 };

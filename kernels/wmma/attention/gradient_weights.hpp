@@ -103,8 +103,9 @@ class GradientWeights {
       for (int pair = kFromPair; pair < kToPair; ++pair) pack(weights, probabilities_, 2 * pair);
     }
   }
-  template <int i>
-  WMMA_DEVICE void incline() {
+  // `then(f)` is done with each two from f on.
+  template <int i, class Then>
+  WMMA_DEVICE void incline(const Then& then) {
     constexpr int kFrom = detail::first_of<0, Groups::kInclining, kSums / 2>(i);
     constexpr int kTo = detail::first_of<0, Groups::kInclining, kSums / 2>(i + 1);
 #pragma unroll
@@ -116,6 +117,7 @@ class GradientWeights {
         slopes[m][f + 1] = product(slopes[m][f + 1], probabilities_[m][f + 1], f + 1);
       }
       pack(slope_rows, slopes, f);
+      then(f);
     }
   }
   // All that goes beside groups from the i-th on.
@@ -124,10 +126,10 @@ class GradientWeights {
     weigh<i>();
     if constexpr (i + 1 < Groups::kCount) weigh_rest<i + 1>();
   }
-  template <int i>
-  WMMA_DEVICE void incline_rest() {
-    incline<i>();
-    if constexpr (i + 1 < Groups::kInclining) incline_rest<i + 1>();
+  template <int i, class Then>
+  WMMA_DEVICE void incline_rest(const Then& then) {
+    incline<i>(then);
+    if constexpr (i + 1 < Groups::kInclining) incline_rest<i + 1>(then);
   }
 
  private:

@@ -7,8 +7,12 @@
 // What is stored was asked for a round before. Rows are read a few groups of products before these, past the ends of
 // the phases: a phase's last are in registers when its barrier is met, and the next one's first are read behind it.
 // Which group has what beside it, gradient_groups.hpp says.
+//
+// kGives: g_S(t−1) goes to shared memory as well, what the keys add to g_Q of t−1 (gradient_gifts.hpp) is multiplied
+// among g_K, and given from g_P of t+1 on.
 #pragma once
 
+#include <wmma/attention/gradient_gifts.hpp>
 #include <wmma/attention/gradient_tiles.hpp>
 #include <wmma/attention/gradient_weights.hpp>
 #include <wmma/attention/row_parts.hpp>
@@ -33,11 +37,14 @@ class InterleavedGradients {
   using First = RowsAhead<Config, Link, Config::kDepth, true>;
   using Second = RowsAhead<Config, Link, Config::kValueDepth, kOwnsKeys>;
   using Weights = GradientWeights<Config>;
+  using Gifts = Choose<Config::kGives, GradientGifts<Config>, NoGifts>;
   static constexpr int kStatisticsStart = First::kBytes + Second::kBytes;
+  static constexpr int kGiftsStart = kStatisticsStart + Config::kWaves * Weights::kStatisticsBytes;
+  static_assert(!Config::kGives || kOwnsKeys, "keys give");
 
  public:
   static constexpr int kThreads = Groups::kThreads;
-  static constexpr int kSharedBytes = kStatisticsStart + Config::kWaves * Weights::kStatisticsBytes;
+  static constexpr int kSharedBytes = kGiftsStart + Gifts::kBytes;
 
   static WMMA_DEVICE void run(const Arguments& p) {
     unsigned char* shared = dynamic_shared<unsigned char>();
@@ -48,6 +55,10 @@ class InterleavedGradients {
     InterleavedGradients self(p, place, shared, wave, wave_row);
     // 1. The owned rows.
     self.load_rows(place, wave_row);
+    if constexpr (Config::kGives) {
+      static_assert(Gifts::kBytesOfKeys <= kSharedBytes, "they fit for a while");
+      self.gifts_.load_keys(p.k, place, first_row, shared, self.lane_);
+    }
     // 2. The others that they meet, head by head.
     const Span span(p, place, first_row, kBlockRows, Groups::kOthers);
     const int count = (kOwnsKeys ? p.group : 1) * span.tiles(Groups::kOthers);
@@ -67,6 +78,7 @@ class InterleavedGradients {
       : p_(p),
         lane_(lane_id()),
         weights_(p, place, shared + kStatisticsStart + wave * Weights::kStatisticsBytes, lane_, wave_row),
+        gifts_(shared + kGiftsStart, wave, lane_),
         firsts_(Tiles::firsts_of(p), shared, threadIdx.x, lane_),
         seconds_(Tiles::seconds_of(p), shared + First::kBytes, threadIdx.x, lane_) {
 #pragma unroll
@@ -93,6 +105,7 @@ class InterleavedGradients {
   WMMA_DEVICE void meet(Tiles tiles, int count) {
     Columns columns;
     const GradientTile first = tiles.tile();
+    if constexpr (Config::kGives) gifts_.begin(first);
     ask(first);
     pass_rows<1, true, 0>(first);
     weights_.put();
@@ -115,6 +128,7 @@ class InterleavedGradients {
     read_first<0>(columns);
     GradientTile now = first;
     for (int i = 1; i < count; ++i) {
+      if constexpr (Config::kGives) gifts_.start(now);
       now = next;
       next = asked;
       score<false>(columns, now, [&](int part) {
@@ -123,11 +137,16 @@ class InterleavedGradients {
       });
       add<false>(columns, asked);
     }
-    weights_.template incline_rest<0>();
+    if constexpr (Config::kGives) {
+      gifts_.give_all();
+      gifts_.start(now);
+    }
+    weights_.template incline_rest<0>([&](int f) { put(f); });
     pass_turned<1, true, 0>(now);
     end_phase();
     read_first<Groups::kBefore>(columns);
     add<true>(columns, asked);
+    if constexpr (Config::kGives) gifts_.give_all();
   }
 
   // The scores and g_P of a tile, from group i on.
@@ -139,7 +158,10 @@ class InterleavedGradients {
     } else {
       multiply(weights_.slopes, second_rows_, columns[i % Groups::kRing], i - Groups::kScores, Groups::kTiles);
     }
-    if constexpr (!kFirst) weights_.template incline<i>();
+    if constexpr (!kFirst) {
+      weights_.template incline<i>([&](int f) { put(f); });
+      if constexpr (Config::kGives) gifts_.template give<i>();
+    }
     pass_turned<Groups::kStoringTurned, !kFirst, i>(now);
     if constexpr (i == Groups::kInclining) weights_.start_slopes();
     if constexpr (i == Groups::kScores - 1) weights_.bound_scores(now);
@@ -161,9 +183,16 @@ class InterleavedGradients {
     if constexpr (i < Groups::kValues) {
       multiply(second_, weights_.weights, x, i, Groups::kValueTiles);
     } else {
-      multiply(first_, weights_.slope_rows, x, i - Groups::kValues, Groups::kOutTiles);
+      constexpr int kAt = i - Groups::kValues;
+      constexpr int kGift = Groups::gifts_before(kAt);
+      if constexpr (Groups::is_gift(kAt)) {
+        gifts_.multiply(x, kGift);
+      } else {
+        multiply(first_, weights_.slope_rows, x, kAt - kGift, Groups::kOutTiles);
+      }
     }
     if constexpr (!kLast) {
+      if constexpr (Config::kGives) gifts_.template give<Groups::kBefore + i>();
       weights_.template weigh<Groups::kBefore + i>();
       pass_rows<Groups::kStoring, true, i>(asked);
       if constexpr (i == Groups::kPut) weights_.put();
@@ -206,9 +235,18 @@ class InterleavedGradients {
                              (i - Groups::kBefore) / Groups::kValueTiles);
       }
     } else {
-      const int group = i - Groups::kBefore - Groups::kValues;
-      firsts_.read_turned(x, group % Groups::kOutTiles, group / Groups::kOutTiles);
+      const int at = i - Groups::kBefore - Groups::kValues;
+      const int gift = Groups::gifts_before(at);
+      if (Groups::is_gift(at)) {
+        if constexpr (Config::kGives) gifts_.read(x, gift);
+      } else {
+        firsts_.read_turned(x, (at - gift) % Groups::kOutTiles, (at - gift) / Groups::kOutTiles);
+      }
     }
+  }
+
+  WMMA_DEVICE void put(int f) const {
+    if constexpr (Config::kGives) gifts_.put(weights_.slope_rows, f);
   }
 
   template <int kCount, int kRowSteps>
@@ -251,6 +289,7 @@ class InterleavedGradients {
   const Arguments& p_;
   uint32_t lane_;
   Weights weights_;
+  Gifts gifts_;
   First firsts_;
   Second seconds_;
   Chunk rows_[kTilesM][Groups::kSteps][Link::kRowChunks];

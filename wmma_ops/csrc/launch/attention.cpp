@@ -238,6 +238,7 @@ ProblemKey AttentionProblem::key(bool backward) const {
   asks.mod_b = form_of(p_.functions.operands[1]);
   asks.mod_c = form_of(p_.functions.operands[2]);
   asks.mod_d = form_of(p_.functions.operands[3]);
+  asks.unordered = backward && may_be_unordered();
   asks.seen = asks.skv;
   if (p_.from) asks.seen = std::clamp<int64_t>(p_.up_to.value_or(p_.skv - 1) - *p_.from + 1, 1, asks.skv);
   return ProblemKey(asks);

@@ -19,6 +19,10 @@ enum Mode : int64_t {
   kStandIn = 1024,       // CPU memory counts as that of device 0
 };
 
+// Whether sums may be in any order where that is faster, unless torch is to be deterministic: what users have set
+// (wmma_ops/ops/order.py).
+bool may_be_unordered();
+
 struct Way {
   bool on_cpu;      // by aten calls
   bool executes;    // otherwise: planned and loaded, not launched

@@ -1,5 +1,5 @@
 """Plans the gradients of attention: kernels for delta, unless the next one sums it up, for the queries, and for the keys
-and values."""
+and values. Where sums may be in any order, the last one adds to the queries' as well, and a small one makes rows of them."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -17,12 +17,13 @@ from wmma_ops.plan.attention.loops.forward import is_lanes
 from wmma_ops.plan.attention.rules import divides_blocks, rules_header, rules_type
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
-from wmma_ops.plan.problem import AttentionProblem
+from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, waves_told
 
 _DELTA_THREADS = 256
 _LEAST_ROWS = 65  # that blocks of waves which interleave or march are for
 _OTHERS = 64  # registers beside sums
+_GIFTS_OF_THREAD = 8
 _DRAWN_BYTES = 8  # of a query, by which its weights are dropped
 # (waves, row tiles, others) of 16-bit types by head size and by who owns the rows: the fastest on an H200.
 _MEASURED = {64: {False: (4, 2, 64), True: (4, 2, 32)}, 128: {False: (4, 2, 32), True: (4, 1, 64)}}
@@ -52,6 +53,7 @@ class OwnerConfig:
     marches: bool = False
     kept: int = 2  # marching: of the owned rows, that are in registers: of none, of Q or K, of g_out or V too
     sums_delta: bool = False  # interleaved, marching: of its queries, for the kernel behind it
+    gives: bool = False  # interleaved: of its keys, to the queries' gradients, so that there is no kernel for these
     corrects: bool = False  # weights, beside a mask of numbers or a score function
     drops: bool = False  # weights, some of them
 
@@ -68,6 +70,7 @@ class OwnerConfig:
             + (", interleaved" if self.interleaved else "")
             + (", a tile ahead" if self.marches else "")
             + (", delta" if self.sums_delta else "")
+            + (", which give to their queries" if self.gives else "")
         )
 
 
@@ -75,11 +78,12 @@ class OwnerConfig:
 class BackwardConfig:
     element: torch.dtype
     lanes: bool
-    queries: OwnerConfig
+    queries: OwnerConfig | None  # None where keys give to them
     keys: OwnerConfig
 
     def __str__(self) -> str:
-        return f"{'FMA' if self.lanes else type_name(self.element)}; {self.queries}; {self.keys}"
+        owners = filter(None, (self.queries, self.keys))
+        return "; ".join(("FMA" if self.lanes else type_name(self.element), *map(str, owners)))
 
 
 def shared_bytes(config: OwnerConfig, target: arch.Target, element: torch.dtype, lanes: bool) -> int:
@@ -96,7 +100,8 @@ def shared_bytes(config: OwnerConfig, target: arch.Target, element: torch.dtype,
         turned = depths if config.owns_keys else depths[:1]
         tiles += sum(tile_bytes(target, depth, config.others, size) for depth in turned)
         statistics = config.waves * 2 * config.others * 4 if config.owns_keys else 0
-        return tiles + statistics
+        given = config.others * (rows * size + 16) if config.gives else 0  # lines along the keys are padded
+        return tiles + statistics + given
     total = sum(tile_bytes(target, rows, depth, size) for depth in depths)
     buffer = sum(tile_bytes(target, config.others, depth, size) for depth in depths)
     if not config.asynchronous:
@@ -256,7 +261,11 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         "kAsync": config.asynchronous,
         "kCausal": problem.causal,
         "kWide": problem.wide,
-        **({"kSumsDelta": config.sums_delta, "kGrouped": problem.group > 1} if config.ahead else {}),
+        **(
+            {"kSumsDelta": config.sums_delta, "kGrouped": problem.group > 1, "kGives": config.gives}
+            if config.ahead
+            else {}
+        ),
     }
     members = [
         *aliases({"Element": CPP[problem.dtype], "Mask": CPP[problem.mask], "Rules": rules_type(problem)}),
@@ -274,14 +283,13 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
     return kernel_text("attention_backward.hip", members=members, before=rules_header(problem), defines=defines)
 
 
-def delta_launch(problem: AttentionProblem, target: arch.Target, clears: bool = False) -> KernelLaunch:
-    """`clears`: it sets the counts to 0 by which blocks of the next kernel take turns."""
+def delta_launch(problem: AttentionProblem, target: arch.Target, cleared: int = 0) -> KernelLaunch:
+    """`cleared`: so many words of the workspace it sets to 0 for each tile of queries."""
     vec = problem.g_vec if problem.g_order == "e" and problem.ev % problem.g_vec == 0 else 1
     lanes = min(1 << (ceil(problem.ev / vec) - 1).bit_length(), target.wave)  # of a row
     members = [
         *aliases({"Element": CPP[problem.dtype], "Rules": rules_type(problem)}),
-        *constants("int", {"kThreads": _DELTA_THREADS, "kVec": vec, "kLanes": lanes}),
-        *constants("bool", {"kClears": clears}),
+        *constants("int", {"kThreads": _DELTA_THREADS, "kVec": vec, "kLanes": lanes, "kCleared": cleared}),
     ]
     defines = {"WMMA_ATTENTION_DELTA": True}
     source = kernel_text("attention_backward.hip", members=members, before=rules_header(problem), defines=defines)
@@ -289,33 +297,71 @@ def delta_launch(problem: AttentionProblem, target: arch.Target, clears: bool = 
     return KernelLaunch("attention_delta", source, (ceil(rows * lanes / _DELTA_THREADS), 1), _DELTA_THREADS, 0)
 
 
+def owner_launch(problem: AttentionProblem, owner: OwnerConfig, target: arch.Target) -> KernelLaunch:
+    lanes = is_lanes(target, problem.dtype)
+    length, heads = (problem.skv, problem.heads // problem.group) if owner.owns_keys else (problem.sq, problem.heads)
+    step = step_of(target, problem.dtype, lanes, owner.side)
+    columns = max(problem.e, problem.ev) if owner.owns_keys else problem.e
+    tiles = ceil(length / (owner.waves * owner.tiles_m * step.rows))
+    blocks = tiles * ceil(columns / owner.slice) * heads * problem.batch
+    threads = owner.waves * target.wave
+    check_blocks("attention takes", blocks, threads, target)
+    kernel, shared = source(problem, owner, target), shared_bytes(owner, target, problem.dtype, lanes)
+    return KernelLaunch("attention_backward", kernel, (blocks, 1), threads, shared)
+
+
+def giving(problem: AttentionProblem, target: arch.Target) -> OwnerConfig | None:
+    """The configuration of keys that give to the queries' gradients, where sums may be in any order: each wave has a matrix
+    tile of what they give."""
+    config = interleaved(problem, target, True) if problem.unordered else None
+    if config is None or config.others * config.depth != config.waves * config.side**2:
+        return None
+    return dataclasses.replace(config, gives=True)
+
+
+def gifts_launch(problem: AttentionProblem, config: OwnerConfig, tiles: int, target: arch.Target) -> KernelLaunch:
+    """Rows of what keys have given."""
+    threads = config.others * config.depth // _GIFTS_OF_THREAD
+    numbers = {
+        "kSide": config.side,
+        "kWaves": config.waves,
+        "kOthers": config.others,
+        "kDepth": config.depth,
+        "kOutVec": problem.out_vec,
+        "kThreads": threads,
+    }
+    members = [
+        *aliases({"Element": CPP[problem.dtype], "Rules": rules_type(problem)}),
+        *constants("int", numbers),
+        *constants("bool", {"kOwnsKeys": True, "kGives": True}),
+    ]
+    defines = {"WMMA_ATTENTION_GIFTS": True}
+    source = kernel_text("attention_backward.hip", members=members, before=rules_header(problem), defines=defines)
+    blocks = problem.batch * problem.heads * tiles
+    check_blocks("attention takes", blocks, threads, target)
+    return KernelLaunch("attention_gifts", source, (blocks, 1), threads, 0)
+
+
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
     lanes = is_lanes(target, problem.dtype)
+    if (keys := giving(problem, target)) is not None:
+        tiles = ceil(problem.sq / keys.others)
+        words = keys.others * keys.depth
+        launches = (
+            delta_launch(problem, target, cleared=words),
+            owner_launch(problem, keys, target),
+            gifts_launch(problem, keys, tiles, target),
+        )
+        workspace = problem.batch * problem.heads * tiles * words * 4
+        config = BackwardConfig(problem.dtype, lanes, None, keys)
+        return Plan(config, "sums may be in any order", launches, workspace, AttentionNumbers(1, 0, tiles, 1))
     owners = [choose(problem, target, owns_keys) for owns_keys in (False, True)]
     # On gfx11 wide heads take all registers: by clang 19 the sum spills.
     has_room = target.family != "rdna3" or max(problem.e, problem.ev) <= 64
     if has_room and all(owner.ahead for owner in owners):
         owners[0] = dataclasses.replace(owners[0], sums_delta=True)
     launches = [] if owners[0].sums_delta else [delta_launch(problem, target)]
-    for owner in owners:
-        length, heads = (
-            (problem.skv, problem.heads // problem.group) if owner.owns_keys else (problem.sq, problem.heads)
-        )
-        step = step_of(target, problem.dtype, lanes, owner.side)
-        columns = max(problem.e, problem.ev) if owner.owns_keys else problem.e
-        tiles = ceil(length / (owner.waves * owner.tiles_m * step.rows))
-        blocks = tiles * ceil(columns / owner.slice) * heads * problem.batch
-        threads = owner.waves * target.wave
-        check_blocks("attention takes", blocks, threads, target)
-        launches.append(
-            KernelLaunch(
-                "attention_backward",
-                source(problem, owner, target),
-                (blocks, 1),
-                threads,
-                shared_bytes(owner, target, problem.dtype, lanes),
-            )
-        )
+    launches += (owner_launch(problem, owner, target) for owner in owners)
     launches += rest.launches(problem)
     config = BackwardConfig(problem.dtype, lanes, *owners)
     return Plan(config, "the first that fits", tuple(launches), 0, ())

@@ -151,7 +151,7 @@ def plan_of(problem: AttentionProblem, config: WarpgroupGradientsConfig, target:
     found = teams(problem, model.units_of(problem.place, target))
     kernel = source(problem, config, target)
     launches = (
-        backward.delta_launch(problem, target, clears=True),
+        backward.delta_launch(problem, target, cleared=1),
         KernelLaunch("attention_backward", kernel, (found.blocks, 1), THREADS, shared_bytes(config), together=True),
     )
     counts = problem.batch * problem.heads * tiles

@@ -1,0 +1,186 @@
+// What the keys of a block of interleaved.hpp add to the gradients of queries, tile by tile: g_S·K, so that no other
+// kernel computes scores again. A wave has one matrix tile of it, summed up over all keys of the block, whose g_S it
+// finds in shared memory, and adds it to sums of float32 in memory, in whatever order blocks come: their last bits are
+// not the same from run to run.
+//
+// There a tile's sums lie as lanes have them, so that neighbours add to neighbours; gifts_to_rows, the last kernel,
+// makes rows of them.
+#pragma once
+
+#include <wmma/attention/gradient_groups.hpp>
+#include <wmma/attention/gradient_tiles.hpp>
+#include <wmma/tile/chain_tile.hpp>
+#include <wmma/tile/staged_loader.hpp>
+
+namespace wmma {
+
+// Where a lane's f-th sum of a wave is in a tile: a column of K, and a query.
+template <class Config>
+struct GiftPlaces {
+  using Link = ChainLink<MatrixProduct<typename Config::Element, Config::kSide>>;
+  using Number = typename Link::Sum;
+  static constexpr int kElements = Link::kElements;
+  static constexpr int kWaveNumbers = kElements * arch::kWaveSize;
+  static constexpr int kNumbers = Config::kWaves * kWaveNumbers;  // of a tile
+  static constexpr int kColumnTiles = Config::kDepth / Link::kRows;
+  static_assert(kNumbers == Config::kOthers * Config::kDepth, "a wave has a matrix tile");
+
+  static WMMA_CONSTEXPR int column(uint32_t wave, uint32_t lane) {
+    return static_cast<int>(wave % kColumnTiles * Link::kRows + Link::row(lane, 0));
+  }
+  static WMMA_CONSTEXPR int first_query(uint32_t wave) {
+    return static_cast<int>(Link::first_line(static_cast<int>(wave) / kColumnTiles));
+  }
+  static WMMA_CONSTEXPR int query(uint32_t wave, uint32_t lane, int f) {
+    return first_query(wave) + static_cast<int>(Link::place(lane, f));
+  }
+};
+
+template <class Config>
+class GradientGifts {
+  using Groups = GradientGroups<Config>;
+  using Places = GiftPlaces<Config>;
+  using T = typename Config::Element;
+  using Link = typename Groups::Link;
+  using Number = typename Groups::Number;
+  using Weights = typename Groups::Weights;
+  static constexpr int kKeys = Groups::kBlockRows;
+  static constexpr int kSteps = Groups::kGiving;
+  using SlopeTile = PaddedTile<Config::kOthers, kKeys * sizeof(T)>;  // a line a query
+  using KeyTile = ChainTile<Link, Config::kDepth, kKeys * sizeof(T)>;
+  using KeyLoader = StagedLoader<T, T, Order::kAcrossK, Config::kDepth, kKeys, Groups::kThreads, 8, false,
+                                 PlainStage<T, T>, KeyTile>;
+
+ public:
+  static constexpr int kBytes = SlopeTile::kBytes;
+  static constexpr int kBytesOfKeys = KeyTile::kBytes;  // while they are loaded
+
+  WMMA_DEVICE GradientGifts(unsigned char* slopes, uint32_t wave, uint32_t lane)
+      : wave_(wave),
+        columns_(lane),
+        put_(slopes + put_offset(wave, lane)),
+        read_(slopes + Places::first_query(wave) * (SlopeTile::kPitch * 16)),
+        own_((wave * Places::kWaveNumbers + lane) * static_cast<uint32_t>(sizeof(Number))) {
+#pragma unroll
+    for (int f = 0; f < Link::kElements; ++f) sums_[f] = Number(0);
+  }
+
+  // The wave's columns of the block's keys, by way of shared memory that nobody uses yet. Keys beyond the last are 0:
+  // their g_S is that of the last.
+  template <class Place>
+  WMMA_DEVICE void load_keys(const AttentionOperand& k, const Place& place, int first_row, unsigned char* shared,
+                             uint32_t lane) {
+    const T* from = static_cast<const T*>(k.data) + place.offset(k, static_cast<uint32_t>(first_row));
+    KeyLoader loader(from, 1, k.row_stride, Config::kDepth, threadIdx.x, {});
+    const int there = static_cast<int>(place.rows) - first_row;
+    loader.template fetch<true>(there);
+    loader.template store<true>(shared, there);
+    arch::shared_barrier();
+    const RowReader<Link, KeyTile> reader(lane, wave_ % Places::kColumnTiles * Link::kRows);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) reader.read(keys_[step], shared, 0, step);
+    arch::shared_barrier();
+  }
+
+  // A lane's g_S of two neighbouring queries, from f on.
+  WMMA_DEVICE void put(const Weights& slope_rows, int f) const {
+    const int word = f % Link::kShare / 2;
+    const uint32_t pair = slope_rows[0][f / Link::kShare][word / 4].words[word % 4];
+    put_half(f, static_cast<uint16_t>(pair));
+    put_half(f + 1, static_cast<uint16_t>(pair >> 16));
+  }
+
+  WMMA_DEVICE void read(Chunk* x, int step) const { columns_.read(x, read_, 0, step); }
+  WMMA_DEVICE void multiply(const Chunk* x, int step) {
+    if (step == 0) {
+      to_ = next_;
+#pragma unroll
+      for (int f = 0; f < Link::kElements; ++f) sums_[f] = Number(0);
+    }
+    Link::mma(sums_, keys_[step], x);
+  }
+
+  // Before the first products nothing changes what is added to.
+  WMMA_DEVICE void begin(const GradientTile& tile) { next_ = to_ = tile.gifts; }
+  // The tile whose products are next.
+  WMMA_DEVICE void start(const GradientTile& tile) { next_ = tile.gifts; }
+  // What goes beside group i.
+  template <int i>
+  WMMA_DEVICE void give() const {
+    constexpr int kFrom = detail::first_of<Groups::kGivingStart, Groups::kGivingEnd, Link::kElements>(i);
+    constexpr int kTo = detail::first_of<Groups::kGivingStart, Groups::kGivingEnd, Link::kElements>(i + 1);
+#pragma unroll
+    for (int f = kFrom; f < kTo; ++f) give_sum(f);
+  }
+  WMMA_DEVICE void give_all() const {
+#pragma unroll
+    for (int f = 0; f < Link::kElements; ++f) give_sum(f);
+  }
+
+ private:
+  static WMMA_DEVICE uint32_t put_offset(uint32_t wave, uint32_t lane) {
+    const uint32_t key = wave * Groups::kWaveRows + Link::row(lane, 0);
+    return SlopeTile::offset(Link::place(lane, 0), key / 8) + key % 8 * static_cast<uint32_t>(sizeof(T));
+  }
+  WMMA_DEVICE void give_sum(int f) const {
+    arch::add_in_memory(reinterpret_cast<Number*>(to_ + own_) + f * arch::kWaveSize, sums_[f]);
+  }
+  WMMA_DEVICE void put_half(int f, uint16_t bits) const {
+    arch::copy_bytes<2>(put_ + Link::place(0, f) * (SlopeTile::kPitch * 16), &bits);
+  }
+
+  uint32_t wave_;
+  ColumnReader<Link, SlopeTile> columns_;
+  unsigned char* put_;         // a lane's first g_S
+  const unsigned char* read_;  // the wave's first query
+  uint32_t own_;               // a lane's first sum in a tile, in bytes
+  char* next_;
+  char* to_;
+  Chunk keys_[kSteps][Link::kRowChunks];
+  Number sums_[Link::kElements];
+};
+
+// Where none are given.
+struct NoGifts {
+  static constexpr int kBytes = 0;
+  template <class... Given>
+  WMMA_DEVICE explicit NoGifts(const Given&...) {}
+};
+
+// The last kernel: eight columns of a query a thread. The last tile of a head starts where the queries allow.
+template <class Config, class Arguments>
+WMMA_DEVICE void gifts_to_rows(const Arguments& p) {
+  using Places = GiftPlaces<Config>;
+  using Number = typename Places::Number;
+  using T = typename Config::Element;
+  constexpr uint32_t kEach = 8;
+  constexpr uint32_t kThreadsOfTile = Places::kNumbers / kEach;
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kThreadsOfTile + threadIdx.x;
+  const uint32_t of_head = static_cast<uint32_t>(blockIdx.x) % p.tiles;
+  const uint32_t head = static_cast<uint32_t>(blockIdx.x) / p.tiles;
+  const uint32_t number = threadIdx.x * kEach;
+  const uint32_t wave = number / Places::kWaveNumbers;
+  const uint32_t lane = number % arch::kWaveSize;
+  const int f = static_cast<int>(number / arch::kWaveSize % Places::kElements);
+
+  const int at = static_cast<int>(of_head) * Config::kOthers;
+  const int first = detail::lower(at, p.sq - Config::kOthers);
+  const int query = first + Places::query(wave, lane, f);
+  if (query < at) return;
+  alignas(16) Number sums[kEach];
+  arch::copy_value<kEach>(sums, static_cast<const Number*>(p.partial) + thread * kEach);
+  alignas(16) T results[kEach];
+#pragma unroll
+  for (uint32_t i = 0; i < kEach; ++i) results[i] = convert<T>(sums[i] * static_cast<Number>(p.scale));
+  const AttentionOperand& x = p.g_q;
+  T* to = static_cast<T*>(const_cast<void*>(x.data)) + head / p.heads * x.batch_stride +
+          head % p.heads * x.head_stride + query * x.row_stride + Places::column(wave, lane) * x.column_stride;
+  if constexpr (Config::kOutVec == kEach) {
+    arch::copy_value<kEach>(to, results);
+  } else {
+#pragma unroll
+    for (uint32_t i = 0; i < kEach; ++i) to[i * x.column_stride] = results[i];
+  }
+}
+
+}  // namespace wmma
