@@ -64,8 +64,8 @@ struct GradientGroups {
   static constexpr int kStoringTurned = kBefore - kSettle - 3;
   static constexpr int kStoring = kAfter - kSettle - 2;
 
-  // Scores become weights from two groups behind their last on, and are rounded when g_V has the tile's before; g_S
-  // follows beside the next scores, until its registers take the next g_P.
+  // Scores become weights from two groups behind their last on, and are rounded when g_V has the tile's before; then
+  // g_P becomes g_S, which is rounded beside the next scores, until its registers take the next g_P.
   static constexpr int kWeighing = kScores + 2;
   static constexpr int kWeighingEnd = kOwnsKeys ? kBefore + kValues : kCount - 1;
   static constexpr int kInclining = kScores - 2;

@@ -100,7 +100,10 @@ class GradientWeights {
       constexpr int kFromPair = detail::first_of<Groups::kWeighingEnd, Groups::kCount, kSums / 2>(i);
       constexpr int kToPair = detail::first_of<Groups::kWeighingEnd, Groups::kCount, kSums / 2>(i + 1);
 #pragma unroll
-      for (int pair = kFromPair; pair < kToPair; ++pair) pack(weights, probabilities_, 2 * pair);
+      for (int pair = kFromPair; pair < kToPair; ++pair) {
+        pack(weights, probabilities_, 2 * pair);
+        bend(2 * pair);
+      }
     }
   }
   // `then(f)` is done with each two from f on.
@@ -111,11 +114,7 @@ class GradientWeights {
 #pragma unroll
     for (int pair = kFrom; pair < kTo; ++pair) {
       const int f = 2 * pair;
-#pragma unroll
-      for (int m = 0; m < kTilesM; ++m) {
-        slopes[m][f] = product(slopes[m][f], probabilities_[m][f], f);
-        slopes[m][f + 1] = product(slopes[m][f + 1], probabilities_[m][f + 1], f + 1);
-      }
+      if constexpr (!kOwnsKeys) bend(f);
       pack(slope_rows, slopes, f);
       then(f);
     }
@@ -159,6 +158,14 @@ class GradientWeights {
     bound_sums<Config, Groups>(sums, nothing, p_, lane_, wave_row_, tile);
   }
 
+  // g_P becomes g_S, of a lane's sums f and f + 1.
+  WMMA_DEVICE void bend(int f) {
+#pragma unroll
+    for (int m = 0; m < kTilesM; ++m) {
+      slopes[m][f] = product(slopes[m][f], probabilities_[m][f], f);
+      slopes[m][f + 1] = product(slopes[m][f + 1], probabilities_[m][f + 1], f + 1);
+    }
+  }
   // Neighbours by different instructions, of which the compiler makes no packed one.
   static WMMA_DEVICE Number product(Number x, Number y, int f) {
     return f % 2 == 0 ? x * y : arch::fma(x, y, Number(0));

@@ -8,6 +8,9 @@
 // the phases: a phase's last are in registers when its barrier is met, and the next one's first are read behind it.
 // Which group has what beside it, gradient_groups.hpp says.
 //
+// kAsync: rows t+1 go straight to shared memory beside scores of t, once, and are turned as they are read: nothing is
+// stored.
+//
 // kGives: g_S(t−1) goes to shared memory as well, what the keys add to g_Q of t−1 (gradient_gifts.hpp) is multiplied
 // among g_K, and given from g_P of t+1 on.
 #pragma once
@@ -17,8 +20,24 @@
 #include <wmma/attention/gradient_weights.hpp>
 #include <wmma/attention/row_parts.hpp>
 #include <wmma/attention/rows_ahead.hpp>
+#ifdef __gfx950__
+#include <wmma/attention/rows_direct.hpp>
+#endif
 
 namespace wmma {
+
+template <bool kDirect, class Config, class Link, int kDepth, bool kTurns>
+struct OtherRows {
+  using Type = RowsAhead<Config, Link, kDepth, kTurns>;
+  using Places = None;
+};
+#ifdef __gfx950__
+template <class Config, class Link, int kDepth, bool kTurns>
+struct OtherRows<true, Config, Link, kDepth, kTurns> {
+  using Type = RowsDirect<Config, Link, kDepth, kTurns>;
+  using Places = PlacesInTurn;
+};
+#endif
 
 template <class Config>
 class InterleavedGradients {
@@ -34,8 +53,10 @@ class InterleavedGradients {
   static constexpr int kTilesM = Groups::kTilesM;
   static constexpr int kBlockRows = Groups::kBlockRows;
 
-  using First = RowsAhead<Config, Link, Config::kDepth, true>;
-  using Second = RowsAhead<Config, Link, Config::kValueDepth, kOwnsKeys>;
+  static constexpr bool kDirect = Config::kAsync;
+  using FirstRows = OtherRows<kDirect, Config, Link, Config::kDepth, true>;
+  using First = typename FirstRows::Type;
+  using Second = typename OtherRows<kDirect, Config, Link, Config::kValueDepth, kOwnsKeys>::Type;
   using Weights = GradientWeights<Config>;
   using Gifts = Choose<Config::kGives, GradientGifts<Config>, NoGifts>;
   static constexpr int kStatisticsStart = First::kBytes + Second::kBytes;
@@ -106,8 +127,7 @@ class InterleavedGradients {
     Columns columns;
     const GradientTile first = tiles.tile();
     if constexpr (Config::kGives) gifts_.begin(first);
-    ask(first);
-    pass_rows<1, true, 0>(first);
+    bring(first);
     weights_.put();
     tiles.advance();
     GradientTile next = tiles.tile();
@@ -115,15 +135,15 @@ class InterleavedGradients {
     arch::shared_barrier();
     weights_.start_scores();
     read_first<0>(columns);
-    score<true>(columns, first, [](int) {});
+    score<true>(columns, first, next, [](int) {});
     end_phase();
     weights_.template weigh_rest<Groups::kBefore>();
     weights_.put();
     tiles.advance();
     GradientTile asked = tiles.tile();
     pass_rows<1, true, 0>(asked);
-    weights_.ask(asked);
-    end_phase();
+    if constexpr (!kDirect) weights_.ask(asked);
+    end_round<0>();
     weights_.start_scores();
     read_first<0>(columns);
     GradientTile now = first;
@@ -131,7 +151,7 @@ class InterleavedGradients {
       if constexpr (Config::kGives) gifts_.start(now);
       now = next;
       next = asked;
-      score<false>(columns, now, [&](int part) {
+      score<false>(columns, now, next, [&](int part) {
         if (part == 0) tiles.advance();
         tiles.place(asked, part);
       });
@@ -151,7 +171,7 @@ class InterleavedGradients {
 
   // The scores and g_P of a tile, from group i on.
   template <bool kFirst, int i = 0, class Advance>
-  WMMA_DEVICE void score(Columns& columns, const GradientTile& now, const Advance& advance) {
+  WMMA_DEVICE void score(Columns& columns, const GradientTile& now, const GradientTile& next, const Advance& advance) {
     read_ahead<kFirst, i, Groups::kBefore>(columns);
     if constexpr (i < Groups::kScores) {
       multiply(weights_.scores, rows_, columns[i % Groups::kRing], i, Groups::kTiles);
@@ -163,13 +183,17 @@ class InterleavedGradients {
       if constexpr (Config::kGives) gifts_.template give<i>();
     }
     pass_turned<Groups::kStoringTurned, !kFirst, i>(now);
+    if constexpr (!kFirst) {
+      if constexpr (kDirect && i == 0) weights_.ask(next);
+      copy<Groups::kScores, i>(next);
+    }
     if constexpr (i == Groups::kInclining) weights_.start_slopes();
     if constexpr (i == Groups::kScores - 1) weights_.bound_scores(now);
     weights_.template weigh<i>();
     if constexpr (i >= Groups::kScores && i < Groups::kScores + Tiles::kParts) advance(i - Groups::kScores);
     arch::schedule_barrier();
     if constexpr (i + 1 < Groups::kBefore) {
-      score<kFirst, i + 1>(columns, now, advance);
+      score<kFirst, i + 1>(columns, now, next, advance);
     } else {
       weights_.bound_slopes(now);
     }
@@ -196,7 +220,7 @@ class InterleavedGradients {
       weights_.template weigh<Groups::kBefore + i>();
       pass_rows<Groups::kStoring, true, i>(asked);
       if constexpr (i == Groups::kPut) weights_.put();
-      if constexpr (i == Groups::kPut + 1) weights_.ask(asked);
+      if constexpr (!kDirect && i == Groups::kPut + 1) weights_.ask(asked);
       if constexpr (i == Groups::kNextStart) weights_.start_scores();
     }
     arch::schedule_barrier();
@@ -211,7 +235,11 @@ class InterleavedGradients {
     if constexpr (i + Groups::kAhead < kEnd) {
       read(columns, i + Groups::kAhead);
     } else if constexpr (!kIsLast && i == kBarrier) {
-      end_phase();
+      if constexpr (kEnd == Groups::kCount) {
+        end_round<kAfterCopies>();
+      } else {
+        end_phase();
+      }
 #pragma unroll
       for (int j = kEnd; j <= i + Groups::kAhead; ++j) read(columns, j % Groups::kCount);
     } else if constexpr (!kIsLast && i > kBarrier) {
@@ -226,13 +254,13 @@ class InterleavedGradients {
   WMMA_DEVICE void read(Columns& columns, int i) const {
     Chunk* x = columns[i % Groups::kRing];
     if (i < Groups::kScores) {
-      firsts_.read_along(x, i % Groups::kTiles, i / Groups::kTiles);
+      read_along(firsts_, x, i % Groups::kTiles, i / Groups::kTiles);
     } else if (i < Groups::kBefore) {
-      seconds_.read_along(x, (i - Groups::kScores) % Groups::kTiles, (i - Groups::kScores) / Groups::kTiles);
+      read_along(seconds_, x, (i - Groups::kScores) % Groups::kTiles, (i - Groups::kScores) / Groups::kTiles);
     } else if (i < Groups::kBefore + Groups::kValues) {
       if constexpr (kOwnsKeys) {
-        seconds_.read_turned(x, (i - Groups::kBefore) % Groups::kValueTiles,
-                             (i - Groups::kBefore) / Groups::kValueTiles);
+        read_turned(seconds_, x, (i - Groups::kBefore) % Groups::kValueTiles,
+                    (i - Groups::kBefore) / Groups::kValueTiles);
       }
     } else {
       const int at = i - Groups::kBefore - Groups::kValues;
@@ -240,8 +268,25 @@ class InterleavedGradients {
       if (Groups::is_gift(at)) {
         if constexpr (Config::kGives) gifts_.read(x, gift);
       } else {
-        firsts_.read_turned(x, (at - gift) % Groups::kOutTiles, (at - gift) / Groups::kOutTiles);
+        read_turned(firsts_, x, (at - gift) % Groups::kOutTiles, (at - gift) / Groups::kOutTiles);
       }
+    }
+  }
+
+  template <class Rows>
+  WMMA_DEVICE void read_along(const Rows& rows, Chunk* x, int n, int step) const {
+    if constexpr (kDirect) {
+      rows.read_along(x, places_.now(), n, step);
+    } else {
+      rows.read_along(x, n, step);
+    }
+  }
+  template <class Rows>
+  WMMA_DEVICE void read_turned(const Rows& rows, Chunk* x, int n, int step) const {
+    if constexpr (kDirect) {
+      rows.read_turned(x, places_.before(), n, step);
+    } else {
+      rows.read_turned(x, n, step);
     }
   }
 
@@ -259,21 +304,41 @@ class InterleavedGradients {
     }
   }
 
+  // The first tile's rows to shared memory.
+  WMMA_DEVICE void bring(const GradientTile& tile) {
+    ask(tile);
+    pass_rows<1, true, 0>(tile);
+    if constexpr (kDirect) {
+      places_.template wait<0>();
+      places_.turn();
+    }
+  }
   // The first tiles, which nothing is stored before.
   WMMA_DEVICE void ask(const GradientTile& tile) {
     pass_rows<1, false, 0>(tile);
+    copy<1, 0>(tile);
     weights_.ask(tile);
+  }
+  // The i-th part of kParts of what goes straight to where it is read a round later.
+  template <int kParts, int i>
+  WMMA_DEVICE void copy(const GradientTile& next) {
+    if constexpr (kDirect) {
+      firsts_.template copy<kParts, i>(next.first, places_.next());
+      seconds_.template copy<kParts, kParts == 1 ? i : i - 2>(next.second, places_.next());
+    }
   }
   // The i-th part of kParts of what is stored and asked for next, of the second rows one group behind the first.
   template <int kParts, bool kStores, int i>
   WMMA_DEVICE void pass_rows(const GradientTile& next) {
-    firsts_.template pass_along<kParts, kStores, i>(next.first);
-    seconds_.template pass_along<kParts, kStores, kParts == 1 ? i : i - 1>(next.second);
+    if constexpr (!kDirect) {
+      firsts_.template pass_along<kParts, kStores, i>(next.first);
+      seconds_.template pass_along<kParts, kStores, kParts == 1 ? i : i - 1>(next.second);
+    }
   }
   template <int kParts, bool kStores, int i>
   WMMA_DEVICE void pass_turned(const GradientTile& next) {
-    firsts_.template pass_turned<kParts, kStores, i>(next.first);
-    if constexpr (kOwnsKeys) {
+    if constexpr (!kDirect) firsts_.template pass_turned<kParts, kStores, i>(next.first);
+    if constexpr (!kDirect && kOwnsKeys) {
       seconds_.template pass_turned<kParts, kStores, kParts == 1 ? i : i - 1>(next.second);
     }
   }
@@ -282,6 +347,21 @@ class InterleavedGradients {
     arch::shared_barrier();
     arch::schedule_barrier();
   }
+
+  // The same, and the next tile's rows are there: of what is on its way all but the last kLeft.
+  template <int kLeft>
+  WMMA_DEVICE void end_round() {
+    if constexpr (kDirect) {
+      arch::schedule_barrier();
+      places_.template wait<kLeft>();
+      end_phase();
+      places_.turn();
+    } else {
+      end_phase();
+    }
+  }
+  // What a wave gives comes behind its copies.
+  static constexpr int kAfterCopies = Config::kGives ? Link::kElements : 0;
 
   static constexpr int kSums = Groups::kOutTiles * Link::kElements;
   static constexpr int kValueSums = kOwnsKeys ? Groups::kValueTiles * Link::kElements : 1;
@@ -292,6 +372,7 @@ class InterleavedGradients {
   Gifts gifts_;
   First firsts_;
   Second seconds_;
+  typename FirstRows::Places places_;
   Chunk rows_[kTilesM][Groups::kSteps][Link::kRowChunks];
   Chunk second_rows_[kTilesM][Groups::kValueSteps][Link::kRowChunks];
   Number first_[kTilesM][kSums];        // g_Q or g_K

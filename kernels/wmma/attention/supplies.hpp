@@ -11,38 +11,10 @@
 #include <wmma/tile/chain.hpp>
 #include <wmma/tile/staged_loader.hpp>
 #ifdef __gfx950__
-#include <wmma/tile/direct_loader.hpp>
+#include <wmma/tile/turning_columns.hpp>
 #endif
 
 namespace wmma {
-
-#ifdef __gfx950__
-// Columns as an operand from lines that run along them: tile n, step by step. Four lines of the matrix unit's tile that
-// follow each other do so in memory.
-template <class Link, class Tile, int kColumns>
-class TurningColumns {
-  static constexpr int kTiles = kColumns / Link::kCols;
-  static_assert(Link::kColChunks == 1 && Link::kPerChunk == 8, "16 bits, a chunk a lane");
-
- public:
-  WMMA_DEVICE explicit TurningColumns(uint32_t lane) {
-    const uint32_t group = lane / 16 * 16;
-    const uint32_t within = lane % 16;
-    const uint32_t line = Link::col_chunk(group, 0) * 8 + within / 4;
-    const uint32_t column = Link::col_line(group + within % 4 * 4, 0);
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      at_[n] = Tile::offset(line, (Link::first_line(n) + column) / 8) + column % 8 * 2;
-    }
-  }
-  WMMA_DEVICE void read(Chunk* x, const unsigned char* tile, int n, int step) const {
-    read_turned_chunk<Tile>(*x, tile + at_[n] + step * (Link::kDepth * Tile::kPitch * 16));
-  }
-
- private:
-  uint32_t at_[kTiles];
-};
-#endif
 
 template <class Config, class Link>
 struct TilesInTurns;

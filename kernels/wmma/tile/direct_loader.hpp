@@ -9,8 +9,9 @@
 namespace wmma {
 
 // A tile whose lines run across K, of 16-bit elements, swizzled for reads that turn it: of four lines that follow each
-// other 64 bytes each, or of those and of four that are eight lines further down 32 bytes, touch every bank once.
-template <int kLineCount, int kLineBytes>
+// other 64 bytes each, or of those and of four that are eight lines further down 32 bytes, touch every bank once. kAlong:
+// so do the lines that shared memory serves together where a chain's columns (chain_link.hpp) are read along them.
+template <int kLineCount, int kLineBytes, bool kAlong = false>
 struct TurnedTile {
   static_assert(kLineBytes % 32 == 0, "lines of whole products");
   static constexpr int kLines = kLineCount;
@@ -18,12 +19,16 @@ struct TurnedTile {
   static constexpr int kPitch = kChunks;
   static constexpr int kBytes = kLineCount * kLineBytes;
   static constexpr bool kExchanges = true;
+  static constexpr bool kReadAlong = kAlong;
+  static constexpr int kPeriodChunks = kChunks < 16 ? kChunks : 16;
   static constexpr int kLinesOfRow = kChunks < 16 ? detail::lower(16 / kChunks, 4) : 1;
 
   static WMMA_CONSTEXPR uint32_t offset(uint32_t line, uint32_t chunk) {
-    const uint32_t exchange = line / kLinesOfRow % (4 / kLinesOfRow) * 4 + line / 8 % 2 * 2;
+    const uint32_t exchange =
+        line / kLinesOfRow % (4 / kLinesOfRow) * 4 + line / 8 % 2 * 2 + (kAlong ? line / 4 % 2 : 0);
     return ((line * kPitch + chunk) ^ (kChunks < 8 ? exchange % kChunks : exchange)) * 16;
   }
+  static WMMA_CONSTEXPR uint32_t along(uint32_t chunk) { return chunk * 16; }
 };
 
 // What a lane brings to a product of the 8 lines from `at` on: 16 lanes read 16 rows or columns of four lines, and each
@@ -118,6 +123,8 @@ class DirectLoader {
 
   WMMA_DEVICE void advance(int64_t k) { from_ += k * k_step_; }
   WMMA_DEVICE void move(int64_t bytes) { from_ += bytes; }
+  // Goes on with a tile whose first element is elsewhere.
+  WMMA_DEVICE void start_at(const char* data) { from_ = data; }
 
   // Puts the i-th of a wave's copies in flight.
   WMMA_DEVICE void copy(unsigned char* tile, int i) const {

@@ -96,9 +96,12 @@ def shared_bytes(config: OwnerConfig, target: arch.Target, element: torch.dtype,
         statistics = 2 * config.others * 4 if config.owns_keys else 0
         return 2 * config.others * line + turned + statistics + (2 - config.kept) * rows * line
     if config.interleaved:
-        tiles = sum(tile_bytes(target, config.others, depth, size) for depth in depths)
-        turned = depths if config.owns_keys else depths[:1]
-        tiles += sum(tile_bytes(target, depth, config.others, size) for depth in turned)
+        if config.asynchronous:
+            tiles = 3 * sum(config.others * depth * size for depth in depths)
+        else:
+            tiles = sum(tile_bytes(target, config.others, depth, size) for depth in depths)
+            turned = depths if config.owns_keys else depths[:1]
+            tiles += sum(tile_bytes(target, depth, config.others, size) for depth in turned)
         statistics = config.waves * 2 * config.others * 4 if config.owns_keys else 0
         given = config.others * (rows * size + 16) if config.gives else 0  # lines along the keys are padded
         return tiles + statistics + given
@@ -194,7 +197,8 @@ def interleaved(problem: AttentionProblem, target: arch.Target, owns_keys: bool)
     widest = max(problem.e, problem.ev)
     others = 64 if widest == 64 and length >= 64 else 32
     ahead = 7 if owns_keys and others * (problem.e + problem.ev) >= 64 * 128 else 3
-    return OwnerConfig(owns_keys, 4, 1, others, problem.e, problem.ev, widest, False, 1, side=32, ahead=ahead)
+    direct = target.name == "gfx950"  # straight to shared memory, where there is room for three tiles
+    return OwnerConfig(owns_keys, 4, 1, others, problem.e, problem.ev, widest, direct, 1, side=32, ahead=ahead)
 
 
 def marching(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> OwnerConfig | None:
