@@ -46,7 +46,8 @@ class GradientGifts {
   using Weights = typename Groups::Weights;
   static constexpr int kKeys = Groups::kBlockRows;
   static constexpr int kSteps = Groups::kGiving;
-  using SlopeTile = PaddedTile<Config::kOthers, kKeys * sizeof(T)>;  // a line a query
+  // A line a query. Where all banks are eight chunks, those that are read together are lines whose numbers differ by 24.
+  using SlopeTile = PaddedTile<Config::kOthers, kKeys * sizeof(T), arch::kBankBytes == 128 ? 4 : 0>;
   using KeyTile = ChainTile<Link, Config::kDepth, kKeys * sizeof(T)>;
   using KeyLoader = StagedLoader<T, T, Order::kAcrossK, Config::kDepth, kKeys, Groups::kThreads, 8, false,
                                  PlainStage<T, T>, KeyTile>;
@@ -59,7 +60,7 @@ class GradientGifts {
       : wave_(wave),
         columns_(lane),
         put_(slopes + put_offset(wave, lane)),
-        read_(slopes + Places::first_query(wave) * (SlopeTile::kPitch * 16)),
+        read_(slopes + SlopeTile::offset(Places::first_query(wave), 0)),
         own_((wave * Places::kWaveNumbers + lane) * static_cast<uint32_t>(sizeof(Number))) {
 #pragma unroll
     for (int f = 0; f < Link::kElements; ++f) sums_[f] = Number(0);
@@ -126,7 +127,7 @@ class GradientGifts {
     arch::add_in_memory(reinterpret_cast<Number*>(to_ + own_) + f * arch::kWaveSize, sums_[f]);
   }
   WMMA_DEVICE void put_half(int f, uint16_t bits) const {
-    arch::copy_bytes<2>(put_ + Link::place(0, f) * (SlopeTile::kPitch * 16), &bits);
+    arch::copy_bytes<2>(put_ + SlopeTile::offset(Link::place(0, f), 0), &bits);
   }
 
   uint32_t wave_;

@@ -52,16 +52,19 @@ class ChainTile : public SharedTile<kLineCount, kLineBytes> {
   }
 };
 
-// The same by lines an odd number of chunks apart: larger, and a lane's chunks are at constant distances.
-template <int kLineCount, int kLineBytes>
+// The same by lines an odd number of chunks apart: larger, and a lane's chunks are at constant distances. Behind eight
+// lines kGap chunks are left out.
+template <int kLineCount, int kLineBytes, int kGap = 0>
 struct PaddedTile {
-  static_assert(kLineBytes % 16 == 0, "lines are made of chunks");
+  static_assert(kLineBytes % 16 == 0 && kLineCount % 8 == 0, "lines are made of chunks");
   static constexpr int kLines = kLineCount;
   static constexpr int kPitch = kLineBytes / 16 | 1;
-  static constexpr int kBytes = kLineCount * kPitch * 16;
+  static constexpr int kBytes = (kLineCount * kPitch + kLineCount / 8 * kGap) * 16;
   static constexpr int kPeriodChunks = 1;
 
-  static WMMA_CONSTEXPR uint32_t offset(uint32_t line, uint32_t chunk) { return (line * kPitch + chunk) * 16; }
+  static WMMA_CONSTEXPR uint32_t offset(uint32_t line, uint32_t chunk) {
+    return (line * kPitch + line / 8 * kGap + chunk) * 16;
+  }
   static WMMA_CONSTEXPR uint32_t along(uint32_t chunk) { return chunk * 16; }
 };
 

@@ -9,7 +9,7 @@ from math import ceil
 import torch
 
 from wmma_ops.hardware import arch
-from wmma_ops.hardware.geometry import step_of, tile_bytes, up
+from wmma_ops.hardware.geometry import shared_rate, step_of, tile_bytes, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
 from wmma_ops.plan.attention import rest
@@ -103,8 +103,7 @@ def shared_bytes(config: OwnerConfig, target: arch.Target, element: torch.dtype,
             turned = depths if config.owns_keys else depths[:1]
             tiles += sum(tile_bytes(target, depth, config.others, size) for depth in turned)
         statistics = config.waves * 2 * config.others * 4 if config.owns_keys else 0
-        given = config.others * (rows * size + 16) if config.gives else 0  # lines along the keys are padded
-        return tiles + statistics + given
+        return tiles + statistics + (_slope_bytes(config, target, rows * size) if config.gives else 0)
     total = sum(tile_bytes(target, rows, depth, size) for depth in depths)
     buffer = sum(tile_bytes(target, config.others, depth, size) for depth in depths)
     if not config.asynchronous:
@@ -114,6 +113,12 @@ def shared_bytes(config: OwnerConfig, target: arch.Target, element: torch.dtype,
         buffer += config.others * _DRAWN_BYTES if config.drops else 0
     total += buffer * (2 if config.asynchronous else 1)
     return total + (0 if step.stays else 2 * tile_bytes(target, rows, config.others, size))
+
+
+def _slope_bytes(config: OwnerConfig, target: arch.Target, line: int) -> int:
+    """Of what keys give through shared memory, a line a query; lines are padded, and where banks are few, eights of them."""
+    gap = 64 if shared_rate(target) == 128 else 0
+    return config.others * (line + 16) + config.others // 8 * gap
 
 
 def registers(config: OwnerConfig, target: arch.Target, element: torch.dtype, lanes: bool) -> int:
