@@ -15,8 +15,8 @@ def taking_any_rows(monkeypatch: pytest.MonkeyPatch, loop: str) -> Iterator[list
     """The loop is taken however few rows there are; which configurations were."""
     taken, chosen = [], getattr(backward, loop)
 
-    def noting(problem, target, owns_keys):
-        found = chosen(problem, target, owns_keys)
+    def noting(*given):
+        found = chosen(*given)
         taken.append(found)
         return found
 
