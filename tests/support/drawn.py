@@ -137,17 +137,21 @@ def configurations(draw: random.Random) -> Iterator[list]:
         most = problem.skv // (4 * config.keys)
         return drawn([config, *(dataclasses.replace(config, splits=splits) for splits in range(2, min(most, 8) + 1))])
 
-    interleaved = backward.interleaved
+    giving = backward.giving
+
+    def gradients_config(problem, target: arch.Target):
+        of_all = giving(dataclasses.replace(problem, unordered=draw.random() < 0.5), target)
+        return of_all and drawn([of_all])
 
     def backward_config(problem, target: arch.Target, owns_keys: bool):
-        between = interleaved(problem, target, owns_keys)
+        between = backward.interleaved(problem, target, owns_keys) or backward.marching(problem, target, owns_keys)
         if between and draw.random() < 0.5:
             return drawn([between])
         return drawn(list(backward.candidates(problem, target, owns_keys)))
 
     replaced: list[tuple[object, str, Callable | int]] = [
         (gemm, "plan", of_product), (gemm_gemm, "plan", of_two_products), (forward, "choose", forward_config),
-        (backward, "choose", backward_config), (backward, "_LEAST_ROWS", 1),
+        (backward, "giving", gradients_config), (backward, "choose", backward_config), (backward, "_LEAST_ROWS", 1),
         (forward, "_takes_turns", _always(forward._takes_turns)),
     ]  # fmt: skip
     with contextlib.ExitStack() as stack:
