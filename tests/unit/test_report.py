@@ -44,6 +44,7 @@ def test_a_target_keeps_the_limits_and_the_table_shows_it(target, capsys):
         "gemm_gemm bfloat16 64",
         "gemm_gemm bfloat16 128",
         *(case.label for case in report_cases.ATTENTION),
+        *(case.label for case in report_cases.UNORDERED),
     ]
     for row in rows:
         assert row["broken"] == []

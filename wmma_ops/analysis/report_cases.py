@@ -8,6 +8,7 @@ import torch
 from wmma_ops.hardware import arch
 from wmma_ops.ops import activations
 from wmma_ops.ops.types import OUTPUTS
+from wmma_ops.plan.attention.loops import backward
 from wmma_ops.plan.problem import AttentionProblem, GemmGemmProblem, GemmProblem
 
 TARGETS = (*arch.EMULATED, "sm_90a")
@@ -102,6 +103,7 @@ class AttentionCase:
     dtype: str
     e: int
     backward: bool = False
+    unordered: bool = False  # sums, on targets that have kernels for it
 
     def problem(self, target: arch.Target) -> AttentionProblem:
         """What the library would ask for a call on contiguous tensors."""
@@ -115,16 +117,17 @@ class AttentionCase:
             q_order="e", q_vec=8, k_order="e", k_vec=8, v_order="e", v_vec=8, out_vec=8,
             g_order="e", g_vec=8 if self.backward else 1,
             wide=False,
-            batch=4, heads=16, group=1, sq=4096, skv=4096, seen=4096,
+            batch=4, heads=16, group=1, sq=4096, skv=4096, seen=4096, unordered=self.unordered,
         )  # fmt: skip
 
 
 ATTENTION = tuple(
-    AttentionCase(f"attention {'backward ' if backward else ''}{name} d={e}", name, e, backward)
-    for backward in (False, True)
+    AttentionCase(f"attention {'backward ' if of_gradients else ''}{name} d={e}", name, e, of_gradients)
+    for of_gradients in (False, True)
     for e in (64, 128)
-    for name in (("bfloat16",) if backward else ("float16", "bfloat16"))
+    for name in (("bfloat16",) if of_gradients else ("float16", "bfloat16"))
 )
+UNORDERED = tuple(AttentionCase(f"attention backward unordered d={e}", "bfloat16", e, True, True) for e in (64, 128))
 AnyCase = Case | TwoProducts | AttentionCase
 # The least share of the matrix units in the forward kernel's hot loop, the softmax counted.
 ATTENTION_SHARE = {"cdna": 0.75, "rdna3": 0.6, "rdna4": 0.6}
@@ -159,4 +162,5 @@ def cases(target: arch.Target) -> list[AnyCase]:
     native = {row.a for row in target.instructions}
     found = (case for case in CASES if case.dtype not in _FP8 or case.dtype in native)
     products = (case for case in found if target.vendor == "amd" or case.dtype == "float16")
-    return [*products, *TWO_PRODUCTS, *ATTENTION]
+    gives = backward.giving(UNORDERED[0].problem(target), target) is not None
+    return [*products, *TWO_PRODUCTS, *ATTENTION, *(UNORDERED if gives else ())]

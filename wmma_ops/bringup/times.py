@@ -90,7 +90,7 @@ def items(machine: Machine) -> list[Item]:
     def prepare(label: str) -> None:
         clock.work(label, _SMALL if machine.small else clock.Sizes()).explained(machine.target)
 
-    labels = _FEW if machine.small else tuple(clock.CASES)
+    labels = _FEW if machine.small else clock.labels(machine.target)
     return [
         Item(PART, "a copy within the device", functools.partial(_bandwidth, machine)),
         *(

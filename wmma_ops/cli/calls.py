@@ -6,6 +6,7 @@ import dataclasses
 import torch
 
 from wmma_ops.ops import activations
+from wmma_ops.ops.order import allow_unordered_sums
 from wmma_ops.ops.types import OUTPUTS, accumulator
 from wmma_ops.ops.types import name as type_name
 
@@ -79,6 +80,9 @@ def add_sizes(parser) -> None:
     attention.add_argument("--packed", action="store_true", help="the batch's sequences in one row (varlen_attention)")
     attention.add_argument("--pages", type=size, metavar="SIZE", help="the same, with keys in pages of SIZE")
     attention.add_argument("--backward", action="store_true", help="the gradients instead")
+    attention.add_argument(
+        "--unordered", action="store_true", help="sums may be in any order (wmma_ops.allow_unordered_sums)"
+    )
 
 
 def called(options) -> str:
@@ -177,6 +181,7 @@ def call(op: str, sizes: dict[str, int], options, device: str | None = None) -> 
 
 def _attention(batch, heads, kv_heads, queries, keys, head_size, *, options, tensor) -> tuple[tuple, dict]:
     """A call of attention, or of its gradients, as the raw op takes it."""
+    allow_unordered_sums(options.unordered)
     q = tensor(*batch, heads, queries, head_size)
     k, v = (tensor(*batch, kv_heads, keys, head_size) for _ in "kv")
     keywords = {"is_causal": options.causal} | _rules(heads, kv_heads, q, options, tensor)
@@ -193,6 +198,7 @@ def _varlen_attention(batch, heads, kv_heads, queries, keys, head_size, *, optio
     if options.pages and options.backward:
         raise ValueError("attention has no --backward with --pages; keys in pages have no gradients")
     (count,) = batch
+    allow_unordered_sums(options.unordered)
     query = tensor(count * queries, heads, head_size)
     keywords = _rules(heads, kv_heads, query, options, tensor)
     left, right = options.window or (-1, -1)

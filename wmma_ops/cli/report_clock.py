@@ -16,7 +16,7 @@ def show(targets: Sequence[str] | None, as_json: bool) -> int:
     chosen = list(dict.fromkeys(targets or clock.SHARES))
     rows: list[clock.Row] = []
     try:
-        with steps(len(chosen) * len(clock.CASES)) as done:
+        with steps(sum(len(clock.labels(target)) for target in chosen)) as done:
             for target in chosen:
                 for row in clock.measure(target):
                     rows.append(row)
@@ -28,10 +28,12 @@ def show(targets: Sequence[str] | None, as_json: bool) -> int:
         print(json.dumps([data(row) for row in rows], indent=1))
         return int(any(row.broken for row in rows))
     print("Share of the matrix pipes by the clock, of the whole and (of the longest loop with products)")
-    print(f"{'':<24}" + "".join(f"{target:>14}" for target in chosen))
+    print(f"{'':<32}" + "".join(f"{target:>14}" for target in chosen))
+    found = {(row.label, row.target): _cell(row) for row in rows}
     for label in clock.CASES:
-        cells = [_cell(row) for row in rows if row.label == label]
-        print(f"{label:<24}" + "".join(f"{cell:>14}" for cell in cells))
+        cells = [found.get((label, target), "") for target in chosen]
+        if any(cells):
+            print(f"{label:<32}" + "".join(f"{cell:>14}" for cell in cells))
     broken = [row for row in rows if row.broken]
     for row in broken:
         print(f"broken: {row.target} {row.label}: {row.timing.share:.3f}, at least {row.limit:.3f}; {row.timing.bound}")
