@@ -23,7 +23,7 @@ class Picture:
 
     @property
     def path(self) -> Path:
-        return FOLDER / f"loop-{self.label.replace(' ', '-')}-{self.target}.svg"
+        return FOLDER / f"loop-{self.label.replace(',', '').replace(' ', '-')}-{self.target}.svg"
 
     @property
     def name(self) -> str:
@@ -38,6 +38,7 @@ PICTURES = (
     Picture("attention 128", "gfx950", 2600, ATTENTION),
     Picture("attention 128", "gfx1100", 2400, clock.Sizes(queries=512)),
     Picture("gradients 128", "gfx90a", 4300, clock.Sizes(queries=512)),
+    Picture("gradients 128, any order", "gfx950", 3600, clock.Sizes(queries=512)),
 )
 
 
