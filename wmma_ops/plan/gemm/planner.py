@@ -1,7 +1,9 @@
 """Plans a product: the cheapest of the kernels that it may take, its source text, and its launches."""
 
 import dataclasses
+import sys
 from math import ceil, inf, prod
+from operator import itemgetter
 
 from wmma_ops.hardware import arch
 from wmma_ops.plan import model
@@ -21,19 +23,33 @@ _IN_PARTS = "float_parts_t"  # of kernels/wmma/tile/float_parts.hpp
 
 def choose(problem: GemmProblem, target: arch.Target) -> tuple[GemmConfig, float]:
     """The cheapest configuration, and its cost."""
-    every = [split for config in candidates(problem, target) for split in splits_of(problem, config, target)]
-    if not every:
+    return cheapest(problem, target, bounded(problem, target))
+
+
+Bounded = list[tuple[float, int, GemmConfig]]
+
+
+def bounded(problem: GemmProblem, target: arch.Target) -> Bounded:
+    """Every configuration with what it takes at least and its place among them, the one that may take least first."""
+    every = (split for config in candidates(problem, target) for split in splits_of(problem, config, target))
+    found = [(bound(problem, config, target), order, config) for order, config in enumerate(every)]
+    if not found:
         raise ConfigError(f"no configuration of {target.name} fits {problem}")
+    return sorted(found, key=itemgetter(0, 1))
+
+
+def cheapest(problem: GemmProblem, target: arch.Target, every: Bounded) -> tuple[GemmConfig, float]:
     # What would spill is taken only where nothing else is left; of equals, the first.
-    best = (inf, inf, len(every))
-    for least, order in sorted((bound(problem, config, target), order) for order, config in enumerate(every)):
+    best: tuple[int, float, int] = (sys.maxsize, inf, 0)
+    chosen = every[0][2]
+    for least, order, config in every:
         if best[0] == 0 and least > best[1]:
             break
-        config = every[order]
         lacking = loop_of(config).lacking(problem, config, target)
-        best = min(best, (lacking, cost(problem, config, target), order))
-    _, cycles, order = best
-    return every[order], cycles
+        found = (lacking, cost(problem, config, target), order)
+        if found < best:
+            best, chosen = found, config
+    return chosen, best[1]
 
 
 def ranked(problem: GemmProblem, target: arch.Target) -> list[GemmConfig]:

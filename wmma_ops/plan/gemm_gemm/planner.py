@@ -38,9 +38,11 @@ def cost(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) 
     return loop_of(config).cost(problem, config, target)
 
 
-def cost_of_products(problem: GemmGemmProblem, target: arch.Target) -> float:
-    """One after the other."""
-    return sum(gemm.choose(one, target)[1] for one in problem.products())
+def cost_of_products(problem: GemmGemmProblem, target: arch.Target, enough: float) -> float:
+    """One after the other; where what they take at least is `enough`, that."""
+    found = [(one, gemm.bounded(one, target)) for one in problem.products()]
+    least = sum(every[0][0] for _, every in found)
+    return least if least >= enough else sum(gemm.cheapest(one, target, every)[1] for one, every in found)
 
 
 def choose(problem: GemmGemmProblem, target: arch.Target) -> tuple[GemmGemmConfig | None, float]:
@@ -148,8 +150,8 @@ def decided(problem: GemmGemmProblem, target: arch.Target) -> tuple[GemmGemmConf
     if config is None:
         why = f"H of {problem.h} with N of {problem.n} does not fit a wave's registers: two products"
         return None, price, why
-    other = cost_of_products(problem, target)
-    costs = f"{price / 1000:.0f} thousand modelled cycles in one kernel, {other / 1000:.0f} in two or more"
+    other = cost_of_products(problem, target, price)
+    costs = f"{price / 1000:.0f} thousand modelled cycles in one kernel, {other / 1000:.0f} at least in two"
     return (None, price, f"{costs}: two products") if other < price else (config, price, costs)
 
 
