@@ -12,11 +12,12 @@ import running
 import torch
 from blocks import DiTBlock, ViTBlock
 from decoder import Decoder, LoRALinear
-from running import check, matrix
+from running import matrix
 from torch._inductor.utils import fresh_cache
 
 import wmma_ops.inductor
 from wmma_ops.cli.benching import OURS, Calls, Case
+from wmma_ops.cli.products import relative
 
 PREFILL = (4, 2048)  # batch, tokens
 DECODE = (16, 2048)  # batch, tokens before
@@ -149,7 +150,9 @@ def _timed(model, arguments, use: Callable) -> Calls:
     ours, seconds = compiled(model, arguments, "wmma", use)
     report = wmma_ops.inductor.last_report()
     print(report, file=sys.stderr)
-    error, _ = (_error(made(*arguments), want) for made in (ours, plain))
+    error, theirs = (_error(made(*arguments), want) for made in (ours, plain))
+    # The gradient of a norm's weight is what many numbers leave that nearly cancel: torch's own is off from eager as much.
+    assert error < max(running.MOST_ERROR, 1.25 * theirs), f"relative error {error}, torch.compile's {theirs}"
     return Calls(
         {OURS: replayed(ours, arguments), "torch.compile": replayed(plain, arguments)},
         error=error,
@@ -159,8 +162,8 @@ def _timed(model, arguments, use: Callable) -> Calls:
 
 def _error(got, want) -> float:
     if isinstance(got, torch.Tensor):
-        return check(got, want)
-    return max(map(check, got, want))
+        return relative(got, want)
+    return max(map(relative, got, want))
 
 
 def main(arguments: list[str] | None = None) -> None:
