@@ -46,11 +46,12 @@ class GradientGifts {
   using Weights = typename Groups::Weights;
   static constexpr int kKeys = Groups::kBlockRows;
   static constexpr int kSteps = Groups::kGiving;
-  // A line a query. Where all banks are eight chunks, those that are read together are lines whose numbers differ by 24.
+  // A line a query. Where all banks are eight chunks, those that are read together are lines whose numbers differ
+  // by 24.
   using SlopeTile = PaddedTile<Config::kOthers, kKeys * sizeof(T), arch::kBankBytes == 128 ? 4 : 0>;
   using KeyTile = ChainTile<Link, Config::kDepth, kKeys * sizeof(T)>;
-  using KeyLoader = StagedLoader<T, T, Order::kAcrossK, Config::kDepth, kKeys, Groups::kThreads, 8, false,
-                                 PlainStage<T, T>, KeyTile>;
+  using KeyLoader =
+      StagedLoader<T, T, Order::kAcrossK, Config::kDepth, kKeys, Groups::kThreads, 8, false, PlainStage<T, T>, KeyTile>;
 
  public:
   static constexpr int kBytes = SlopeTile::kBytes;

@@ -9,8 +9,9 @@
 namespace wmma {
 
 // A tile whose lines run across K, of 16-bit elements, swizzled for reads that turn it: of four lines that follow each
-// other 64 bytes each, or of those and of four that are eight lines further down 32 bytes, touch every bank once. kAlong:
-// so do the lines that shared memory serves together where a chain's columns (chain_link.hpp) are read along them.
+// other 64 bytes each, or of those and of four that are eight lines further down 32 bytes, touch every bank once.
+// kAlong: so do the lines that shared memory serves together where a chain's columns (chain_link.hpp) are read along
+// them.
 template <int kLineCount, int kLineBytes, bool kAlong = false>
 struct TurnedTile {
   static_assert(kLineBytes % 32 == 0, "lines of whole products");
