@@ -262,7 +262,7 @@ WRONG += [
             "columns_in_the_order_of_memory",
             "Link::col_line(group + within % 4 * 4, 0);",
             "group % Link::kCols + within % 4 * 4;",
-            SUPPLIES,
+            "tile/turning_columns.hpp",
             {"target": "gfx950", "caught": (Mismatch,)},
         ),
     )
