@@ -34,7 +34,7 @@ struct OtherRows {
 #ifdef __gfx950__
 template <class Config, class Link, int kDepth, bool kTurns>
 struct OtherRows<true, Config, Link, kDepth, kTurns> {
-  using Type = RowsDirect<Config, Link, kDepth, kTurns>;
+  using Type = RowsDirect<Config, Link, kDepth>;
   using Places = PlacesInTurn;
 };
 #endif
@@ -254,13 +254,13 @@ class InterleavedGradients {
   WMMA_DEVICE void read(Columns& columns, int i) const {
     Chunk* x = columns[i % Groups::kRing];
     if (i < Groups::kScores) {
-      read_along(firsts_, x, i % Groups::kTiles, i / Groups::kTiles);
+      firsts_.read_along(x, places_, i % Groups::kTiles, i / Groups::kTiles);
     } else if (i < Groups::kBefore) {
-      read_along(seconds_, x, (i - Groups::kScores) % Groups::kTiles, (i - Groups::kScores) / Groups::kTiles);
+      seconds_.read_along(x, places_, (i - Groups::kScores) % Groups::kTiles, (i - Groups::kScores) / Groups::kTiles);
     } else if (i < Groups::kBefore + Groups::kValues) {
       if constexpr (kOwnsKeys) {
-        read_turned(seconds_, x, (i - Groups::kBefore) % Groups::kValueTiles,
-                    (i - Groups::kBefore) / Groups::kValueTiles);
+        seconds_.read_turned(x, places_, (i - Groups::kBefore) % Groups::kValueTiles,
+                             (i - Groups::kBefore) / Groups::kValueTiles);
       }
     } else {
       const int at = i - Groups::kBefore - Groups::kValues;
@@ -268,25 +268,8 @@ class InterleavedGradients {
       if (Groups::is_gift(at)) {
         if constexpr (Config::kGives) gifts_.read(x, gift);
       } else {
-        read_turned(firsts_, x, (at - gift) % Groups::kOutTiles, (at - gift) / Groups::kOutTiles);
+        firsts_.read_turned(x, places_, (at - gift) % Groups::kOutTiles, (at - gift) / Groups::kOutTiles);
       }
-    }
-  }
-
-  template <class Rows>
-  WMMA_DEVICE void read_along(const Rows& rows, Chunk* x, int n, int step) const {
-    if constexpr (kDirect) {
-      rows.read_along(x, places_.now(), n, step);
-    } else {
-      rows.read_along(x, n, step);
-    }
-  }
-  template <class Rows>
-  WMMA_DEVICE void read_turned(const Rows& rows, Chunk* x, int n, int step) const {
-    if constexpr (kDirect) {
-      rows.read_turned(x, places_.before(), n, step);
-    } else {
-      rows.read_turned(x, n, step);
     }
   }
 
@@ -323,8 +306,8 @@ class InterleavedGradients {
   template <int kParts, int i>
   WMMA_DEVICE void copy(const GradientTile& next) {
     if constexpr (kDirect) {
-      firsts_.template copy<kParts, i>(next.first, places_.next());
-      seconds_.template copy<kParts, kParts == 1 ? i : i - 2>(next.second, places_.next());
+      firsts_.template copy<kParts, i>(next.first, places_);
+      seconds_.template copy<kParts, kParts == 1 ? i : i - 2>(next.second, places_);
     }
   }
   // The i-th part of kParts of what is stored and asked for next, of the second rows one group behind the first.

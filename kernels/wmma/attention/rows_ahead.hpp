@@ -38,8 +38,10 @@ class RowsAhead {
   WMMA_DEVICE void pass_turned(const char* next) {
     pass<kParts, kStores, i>(turned_loader_, tile_ + AlongTile::kBytes, next);
   }
-  WMMA_DEVICE void read_along(Chunk* x, int n, int step) const { along_.read(x, tile_, n, step); }
-  WMMA_DEVICE void read_turned(Chunk* x, int n, int step) const { turned_.read(x, tile_ + AlongTile::kBytes, n, step); }
+  WMMA_DEVICE void read_along(Chunk* x, None, int n, int step) const { along_.read(x, tile_, n, step); }
+  WMMA_DEVICE void read_turned(Chunk* x, None, int n, int step) const {
+    turned_.read(x, tile_ + AlongTile::kBytes, n, step);
+  }
 
  private:
   template <int kParts, bool kStores, int i, class Loader>

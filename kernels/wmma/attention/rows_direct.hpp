@@ -33,7 +33,7 @@ class PlacesInTurn {
   uint32_t next_ = 0;
 };
 
-template <class Config, class Link, int kDepth, bool kTurns>
+template <class Config, class Link, int kDepth>
 class RowsDirect {
   using T = typename Config::Element;
   static constexpr int kOthers = Config::kOthers;
@@ -42,7 +42,6 @@ class RowsDirect {
 
  public:
   static constexpr int kBytes = 3 * Tile::kBytes;
-  static constexpr int kCopies = Loader::kCopies;
 
   WMMA_DEVICE RowsDirect(const AttentionOperand& x, unsigned char* tiles, uint32_t thread, uint32_t lane)
       : tiles_(tiles),
@@ -52,18 +51,18 @@ class RowsDirect {
 
   // The i-th part of kParts of the tile at `next` is put on its way.
   template <int kParts, int i>
-  WMMA_DEVICE void copy(const char* next, uint32_t place) {
-    constexpr int kFrom = detail::first_of<0, kParts, kCopies>(i);
-    constexpr int kTo = detail::first_of<0, kParts, kCopies>(i + 1);
+  WMMA_DEVICE void copy(const char* next, const PlacesInTurn& places) {
+    constexpr int kFrom = detail::first_of<0, kParts, Loader::kCopies>(i);
+    constexpr int kTo = detail::first_of<0, kParts, Loader::kCopies>(i + 1);
     loader_.start_at(next);
 #pragma unroll
-    for (int n = kFrom; n < kTo; ++n) loader_.copy(tiles_ + place * Tile::kBytes, n);
+    for (int n = kFrom; n < kTo; ++n) loader_.copy(tiles_ + places.next() * Tile::kBytes, n);
   }
-  WMMA_DEVICE void read_along(Chunk* x, uint32_t place, int n, int step) const {
-    along_.read(x, tiles_ + place * Tile::kBytes, n, step);
+  WMMA_DEVICE void read_along(Chunk* x, const PlacesInTurn& places, int n, int step) const {
+    along_.read(x, tiles_ + places.now() * Tile::kBytes, n, step);
   }
-  WMMA_DEVICE void read_turned(Chunk* x, uint32_t place, int n, int step) const {
-    turned_.read(x, tiles_ + place * Tile::kBytes, n, step);
+  WMMA_DEVICE void read_turned(Chunk* x, const PlacesInTurn& places, int n, int step) const {
+    turned_.read(x, tiles_ + places.before() * Tile::kBytes, n, step);
   }
 
  private:

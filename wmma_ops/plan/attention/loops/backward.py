@@ -344,7 +344,6 @@ def gifts_launch(problem: AttentionProblem, config: OwnerConfig, tiles: int, tar
     members = [
         *aliases({"Element": CPP[problem.dtype], "Rules": rules_type(problem)}),
         *constants("int", numbers),
-        *constants("bool", {"kOwnsKeys": True, "kGives": True}),
     ]
     defines = {"WMMA_ATTENTION_GIFTS": True}
     source = kernel_text("attention_backward.hip", members=members, before=rules_header(problem), defines=defines)
