@@ -9,6 +9,7 @@ from gradient_loops import (
     are_right,
     check_no_number_reaches_what_it_sees_alone,
     check_out_may_lie_in_any_way,
+    planned,
     taking_any_rows,
 )
 from orders import check_any_order
@@ -17,8 +18,6 @@ from test_attention_backward import Case, gradients, operands
 
 import wmma_ops
 from wmma_ops.hardware import arch
-from wmma_ops.plan.attention.loops import backward
-from wmma_ops.runtime import launching
 
 FOLDER = "wmma/attention"
 TARGETS = ("gfx90a", "gfx942", "gfx950")
@@ -82,13 +81,7 @@ def test_who_is_interleaved(target):
         (torch.bfloat16, 128, 64, False, False),
         (torch.bfloat16, 128, 256, True, False),
     ):
-        q, lse = torch.empty(1, 2, rows, e, dtype=dtype), torch.empty(1, 2, rows)
-        bias = torch.zeros(rows, rows, dtype=dtype) if mask else None
-        (problem,) = launching.problems(
-            lambda: torch.ops.wmma._attention_backward(q, q, q, q, q, lse, bias),  # noqa: B023
-            arch.target(target),
-        )
-        config = backward.plan(problem, arch.target(target)).config
+        config = planned(target, e, e, rows, dtype, mask).config
         taken = [owner.interleaved for owner in (config.queries, config.keys)]
         assert taken == 2 * [wanted and target in TARGETS], (dtype, e, rows)
 
@@ -101,10 +94,12 @@ def test_out_may_lie_in_any_way(target):
 @dataclass(frozen=True)
 class Wrong(Planted):
     case: Case = CASES[3]
+    target: str = "gfx942"
 
 
 CAUSAL = CASES[4]
-LOOP, GROUPS, PARTS = (f"{name}.hpp" for name in ("interleaved", "gradient_groups", "row_parts"))
+SEVERAL, GFX950 = CASES[2], "gfx950"
+LOOP, GROUPS, PARTS, DIRECT = (f"{name}.hpp" for name in ("interleaved", "gradient_groups", "row_parts", "rows_direct"))
 TILES, SCORES, WEIGHTS = (f"gradient_{name}.hpp" for name in ("tiles", "scores", "weights"))
 WRONG = (
     Wrong(
@@ -135,7 +130,26 @@ WRONG = (
         "a_delta_that_is_not_told", PARTS, "[place.offset(p.delta, row)] = sum;", "[place.offset(p.delta, row)] = 0;"
     ),
     Wrong("no_gradient_of_lse", PARTS, "p.g_lse.data != nullptr", "false", CASES[5]),
-    Wrong("relative_to_no_delta", WEIGHTS, "-asked_[1];", "0;"),
+    Wrong("relative_to_no_delta", WEIGHTS, "-asked_[1];", "0;"),  # Of tiles that go straight to shared memory.
+    Wrong("copies_that_nobody_waits_for", LOOP, "      places_.template wait<kLeft>();\n", "", SEVERAL, GFX950),
+    Wrong("one_copy_less_is_waited_for", LOOP, "? Link::kElements : 0;", "? Link::kElements : 1;", SEVERAL, GFX950),
+    Wrong(
+        "copies_over_what_is_read",
+        DIRECT,
+        "places.next() * Tile::kBytes",
+        "places.before() * Tile::kBytes",
+        SEVERAL,
+        GFX950,
+    ),
+    Wrong("a_place_that_does_not_turn", DIRECT, "    before_ = now_;\n", "", SEVERAL, GFX950),
+    Wrong("a_place_too_few", DIRECT, "    next_ = free;\n", "    next_ = before_;\n", SEVERAL, GFX950),
+    Wrong(
+        "the_same_four_lines_again",
+        "../tile/turning_columns.hpp",
+        "Tile::offset(line + 4, chunk)",
+        "Tile::offset(line, chunk)",
+        target=GFX950,
+    ),
 )
 
 
@@ -145,36 +159,4 @@ def test_what_is_replaced_stands_there_once(sources):
 
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources, any_rows):
-    check_is_caught(of, sources / FOLDER, lambda: are_right(of.case, "gfx942"))
-
-
-DIRECT = "rows_direct.hpp"
-SEVERAL = CASES[2]
-WRONG_DIRECT = (
-    Wrong("copies_that_nobody_waits_for", LOOP, "      places_.template wait<kLeft>();\n", "", SEVERAL),
-    Wrong("one_copy_less_is_waited_for", LOOP, "? Link::kElements : 0;", "? Link::kElements : 1;", SEVERAL),
-    Wrong(
-        "copies_over_what_is_read",
-        LOOP,
-        "i>(next.first, places_.next());",
-        "i>(next.first, places_.before());",
-        SEVERAL,
-    ),
-    Wrong("a_place_that_does_not_turn", DIRECT, "    before_ = now_;\n", "", SEVERAL),
-    Wrong("a_place_too_few", DIRECT, "    next_ = free;\n", "    next_ = before_;\n", SEVERAL),
-    Wrong(
-        "the_same_four_lines_again",
-        "../tile/turning_columns.hpp",
-        "Tile::offset(line + 4, chunk)",
-        "Tile::offset(line, chunk)",
-    ),
-)
-
-
-def test_what_is_replaced_of_tiles_that_go_straight_to_shared_memory_stands_there_once(sources):
-    check_that_each_stands_once(sources / FOLDER, WRONG_DIRECT)
-
-
-@pytest.mark.parametrize("of", WRONG_DIRECT, ids=str)
-def test_a_fault_of_tiles_that_go_straight_to_shared_memory_is_caught(of, sources, any_rows):
-    check_is_caught(of, sources / FOLDER, lambda: are_right(of.case, "gfx950"))
+    check_is_caught(of, sources / FOLDER, lambda: are_right(of.case, of.target))

@@ -9,6 +9,7 @@ from gradient_loops import (
     are_right,
     check_no_number_reaches_what_it_sees_alone,
     check_out_may_lie_in_any_way,
+    planned,
     taking_any_rows,
 )
 from orders import check_any_order
@@ -16,8 +17,6 @@ from planted import Planted, check_that_each_stands_once
 from test_attention_backward import Case, gradients, operands
 
 from wmma_ops.hardware import arch
-from wmma_ops.plan.attention.loops import backward
-from wmma_ops.runtime import launching
 
 FOLDER = "wmma/attention"
 TARGETS = ("gfx1100", "gfx1151", "gfx1200", "gfx1201")
@@ -81,13 +80,7 @@ def test_who_marches(target):
         (torch.bfloat16, 128, 128, 64, False, False),
         (torch.bfloat16, 128, 128, 256, True, False),
     ):
-        q, v = (torch.empty(1, 2, rows, size, dtype=dtype) for size in (e, ev))
-        bias = torch.zeros(rows, rows, dtype=dtype) if mask else None
-        (problem,) = launching.problems(
-            lambda: torch.ops.wmma._attention_backward(v, q, q, v, v, torch.empty(1, 2, rows), bias),  # noqa: B023
-            arch.target(target),
-        )
-        config = backward.plan(problem, arch.target(target)).config
+        config = planned(target, e, ev, rows, dtype, mask).config
         taken = [owner.marches for owner in (config.queries, config.keys)]
         assert taken == 2 * [wanted and target in TARGETS], (dtype, e, rows)
 

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from gradient_loops import are_right, check_no_number_reaches_what_it_sees_alone, taking_any_rows
+from gradient_loops import are_right, check_no_number_reaches_what_it_sees_alone, planned, taking_any_rows
 from planted import Planted, check_is_caught, check_that_each_stands_once
 from test_attention_backward import Case, gradients, operands
 
 import wmma_ops
 from wmma_ops.hardware import arch
-from wmma_ops.plan.attention.loops import backward
-from wmma_ops.runtime import launching
 
 FOLDER = "wmma/attention"
 TARGETS = ("gfx90a", "gfx942", "gfx950")
@@ -70,18 +68,6 @@ def test_a_query_that_is_no_number_reaches_what_it_sees_alone(target, any_rows):
     assert all(any_rows)
 
 
-def _planned(target: str, e: int = 128, ev: int = 128, rows: int = 256, dtype=torch.bfloat16, is_causal=0):
-    q, v, lse = (
-        torch.empty(1, 2, rows, e, dtype=dtype),
-        torch.empty(1, 2, rows, ev, dtype=dtype),
-        torch.empty(1, 2, rows),
-    )
-    (problem,) = launching.problems(
-        lambda: torch.ops.wmma._attention_backward(v, q, q, v, v, lse, is_causal=is_causal), arch.target(target)
-    )
-    return backward.plan(problem, arch.target(target))
-
-
 @pytest.mark.parametrize("target", arch.EMULATED)
 def test_where_keys_give(target, unordered):
     for sizes, wanted in (
@@ -93,14 +79,14 @@ def test_where_keys_give(target, unordered):
         ({"rows": 64}, False),
         ({"dtype": torch.float32}, False),
     ):
-        plan = _planned(target, **sizes)
+        plan = planned(target, **sizes)
         assert plan.config.keys.gives == (plan.config.queries is None) == (wanted and target in TARGETS), sizes
         assert ("give to their queries" in str(plan.config)) == plan.config.keys.gives
 
 
 def test_only_where_it_is_allowed():
     def gives():
-        return _planned("gfx942").config.keys.gives
+        return planned("gfx942").config.keys.gives
 
     assert not gives()
     wmma_ops.allow_unordered_sums()

@@ -7,7 +7,10 @@ import torch
 from test_attention_backward import Case, gradients, in_float64, operands
 
 import wmma_ops
+from wmma_ops.hardware import arch
 from wmma_ops.plan.attention.loops import backward
+from wmma_ops.plan.plan import Plan
+from wmma_ops.runtime import launching
 from wmma_ops.testing.reference import unit
 
 
@@ -25,6 +28,25 @@ def taking_any_rows(monkeypatch: pytest.MonkeyPatch, loop: str) -> Iterator[list
     torch.ops.wmma._forget_plans()
     yield taken
     torch.ops.wmma._forget_plans()
+
+
+def planned(
+    target: str,
+    e: int = 128,
+    ev: int = 128,
+    rows: int = 256,
+    dtype=torch.bfloat16,
+    mask: bool = False,
+    is_causal: int = 0,
+) -> Plan:
+    """Of two heads with as many queries as keys."""
+    q, v = (torch.empty(1, 2, rows, size, dtype=dtype) for size in (e, ev))
+    bias = torch.zeros(rows, rows, dtype=dtype) if mask else None
+    (problem,) = launching.problems(
+        lambda: torch.ops.wmma._attention_backward(v, q, q, v, v, torch.empty(1, 2, rows), bias, is_causal=is_causal),
+        arch.target(target),
+    )
+    return backward.plan(problem, arch.target(target))
 
 
 def are_right(case: Case, target: str) -> None:
