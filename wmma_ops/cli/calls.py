@@ -150,6 +150,7 @@ def call(op: str, sizes: dict[str, int], options, device: str | None = None) -> 
         return made.mT if columns else made
 
     if op == "attention":
+        allow_unordered_sums(options.unordered)
         make = _attention if called(options) == op else _varlen_attention
         return make(batch, **sizes, options=options, tensor=tensor)
     keywords = {"out_dtype": out} if out else {}
@@ -181,7 +182,6 @@ def call(op: str, sizes: dict[str, int], options, device: str | None = None) -> 
 
 def _attention(batch, heads, kv_heads, queries, keys, head_size, *, options, tensor) -> tuple[tuple, dict]:
     """A call of attention, or of its gradients, as the raw op takes it."""
-    allow_unordered_sums(options.unordered)
     q = tensor(*batch, heads, queries, head_size)
     k, v = (tensor(*batch, kv_heads, keys, head_size) for _ in "kv")
     keywords = {"is_causal": options.causal} | _rules(heads, kv_heads, q, options, tensor)
@@ -198,7 +198,6 @@ def _varlen_attention(batch, heads, kv_heads, queries, keys, head_size, *, optio
     if options.pages and options.backward:
         raise ValueError("attention has no --backward with --pages; keys in pages have no gradients")
     (count,) = batch
-    allow_unordered_sums(options.unordered)
     query = tensor(count * queries, heads, head_size)
     keywords = _rules(heads, kv_heads, query, options, tensor)
     left, right = options.window or (-1, -1)
