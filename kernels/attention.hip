@@ -5,7 +5,7 @@
 // WMMA_ATTENTION_CLUSTER where those that split them are a cluster; of packed sequences WMMA_ATTENTION_SEQUENCES, or
 // WMMA_ATTENTION_REST where the kernel has what none of them has, and with it WMMA_ATTENTION_DEALS where that kernel
 // also lists the tiles that another's blocks are dealt. It defines WMMA_ATTENTION_BLOCKS where the kernel finds the
-// blocks of scores that a mask function shows.
+// blocks of scores that a mask function shows, WMMA_ATTENTION_TURN where it turns values of 8 bits.
 #ifdef WMMA_ATTENTION_COMBINE
 #include <wmma/attention/combine.hpp>
 
@@ -29,6 +29,13 @@ WMMA_KERNEL(Config::kThreads, 2) void attention_rest(Config::Rules::Arguments ar
   if (blockIdx.x == 0) wmma::Dealing<Config>::run(arguments);
 #endif
   wmma::SequencesRest<Config>(static_cast<int>(blockIdx.x)).run(arguments);
+}
+#elif defined(WMMA_ATTENTION_TURN)
+#include <wmma/attention/turn.hpp>
+
+WMMA_KERNEL(Config::kThreads, 2)
+void attention_turn(WMMA_ARGUMENTS(wmma::MappedArgumentsBy<Config::Rules>) arguments) {
+  wmma::TurnedValues<Config>::run(arguments);
 }
 #elif defined(WMMA_ATTENTION_BLOCKS)
 #include <wmma/attention/block_states.hpp>

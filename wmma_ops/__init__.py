@@ -18,6 +18,7 @@ from wmma_ops.ops.functions import (
     kv_append,
     linear,
     matmul,
+    scaled_attention,
     scaled_mm,
     varlen_attention,
 )
@@ -91,6 +92,7 @@ __all__ = [
     "register_mask_mod",
     "register_score_mod",
     "restore_",
+    "scaled_attention",
     "scaled_mm",
     "swap_",
     "swapped",

@@ -23,6 +23,7 @@ def grad(*shape):
     return torch.ones(*shape, requires_grad=True)
 
 
+N8 = f(2, 3, 4).to(torch.float8_e4m3fn)
 META = torch.ones(3, 3, device="meta")
 NAN, INF = float("nan"), float("inf")
 BF16, F16, F64, F8 = torch.bfloat16, torch.float16, torch.float64, torch.float8_e4m3fn
@@ -364,6 +365,48 @@ BAD = [
         "alibi_slopes is int32; takes float32",
     ),
     ("attention", (f(2, 3, 4),) * 3, {"sinks": META[0, :2]}, TypeError, "sinks is on meta"),
+    ("scaled_attention", (f(2, 3, 4),) * 3, {}, TypeError, "q is float32; takes float8_e4m3fn"),
+    ("scaled_attention", (N8, N8, f(2, 3, 4)), {}, TypeError, "v is float32; takes float8_e4m3fn, as q has"),
+    ("scaled_attention", (N8, N8, N8.to(torch.float8_e5m2)), {}, TypeError, "v is float8_e5m2; takes float8_e4m3fn"),
+    (
+        "scaled_attention",
+        (N8, N8[:, :, :3], N8),
+        {},
+        ValueError,
+        r"k has shape \[2, 3, 3\]; takes the head size of q, 4",
+    ),
+    (
+        "scaled_attention",
+        (N8, N8[:1], N8[:1]),
+        {},
+        ValueError,
+        r"takes the batch and head dimensions of q, .*enable_gqa",
+    ),
+    (
+        "scaled_attention",
+        (N8, N8, N8, f(3)),
+        {},
+        ValueError,
+        r"scale_q has shape \[3\]; takes a shape that broadcasts to",
+    ),
+    ("scaled_attention", (N8, N8, N8, None, f(2, 3)), {}, ValueError, r"scale_k has shape \[2, 3\]; takes a shape"),
+    ("scaled_attention", (N8, N8, N8, None, None, f(2, dtype=F64)), {}, TypeError, "scale_v is float64; takes float32"),
+    (
+        "scaled_attention",
+        (N8, N8, N8),
+        {"out_dtype": F64},
+        TypeError,
+        "out_dtype is float64; takes bfloat16 or float16",
+    ),
+    ("scaled_attention", (N8, N8, N8), {"scale": float("inf")}, ValueError, "scale is inf; takes a finite number"),
+    (
+        "scaled_attention",
+        (N8, N8, N8),
+        {"is_causal": "left"},
+        ValueError,
+        "is_causal is 'left'; takes a bool, 'top_left'",
+    ),
+    ("scaled_attention", (N8, N8, N8, grad(2)), {}, ValueError, "scale_q requires grad, but products of float8_e4m3fn"),
     ("scaled_mm", (f(2, 3), f(3, 2), f(1), f(1)), {}, TypeError, "a is float32; takes int8 or a float8 type"),
     (
         "scaled_mm",

@@ -56,6 +56,10 @@ PAIRS = {  # ours, and torch's
             for x, keys in zip(PACKED.transpose(0, 1).split((3, 5), 1), (2, 20), strict=True)
         ],
     ),
+    "scaled_attention": (
+        lambda: wmma_ops.scaled_attention(*(x.to(torch.float8_e4m3fn) for x in (Q, K, V)), enable_gqa=True),
+        lambda: F.scaled_dot_product_attention(Q, K, V, enable_gqa=True),
+    ),
     "scaled_mm": (
         lambda: wmma_ops.scaled_mm(A[0].to(torch.int8), B[0].to(torch.int8), torch.ones(()), torch.ones(())),
         lambda: A[0] @ B[0],

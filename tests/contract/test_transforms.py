@@ -193,6 +193,8 @@ def test_autocast_leaves_other_types_alone():
         assert wmma_ops.matmul(i, i).dtype == torch.int32
         assert wmma_ops.matmul(f8, f8, out_dtype=torch.float32).dtype == torch.float32
         assert wmma_ops.scaled_mm(i, i, torch.tensor(1.0), torch.tensor(1.0)).dtype == torch.bfloat16
+        narrow = f8.expand(1, *f8.shape)
+        assert wmma_ops.scaled_attention(narrow, narrow, narrow)[0].dtype == torch.bfloat16
         total = torch.zeros(3, 3)
         wmma_ops.addmm_(total, torch.eye(3), torch.eye(3))
         assert torch.equal(total, torch.eye(3))

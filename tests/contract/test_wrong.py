@@ -9,7 +9,7 @@ from wmma_ops.testing import GemmCase, Mismatch, cases, run
 RIGHT = {
     name: getattr(wmma_ops, name) for name in ("matmul", "addmm", "addmm_", "baddbmm", "gemm", "linear", "attention")
 }
-RIGHT |= {"gemm_gemm": wmma_ops.gemm_gemm, "scaled_mm": wmma_ops.scaled_mm}
+RIGHT |= {name: getattr(wmma_ops, name) for name in ("gemm_gemm", "scaled_mm", "scaled_attention")}
 
 
 def reads_c_at_beta_0(input, a, b, *, beta=1.0, alpha=1.0, out_dtype=None):
@@ -144,6 +144,21 @@ def scales_the_batch_for_the_rows(a, b, scale_a, scale_b, **options):
     return RIGHT["scaled_mm"](a, b, scale_a.unsqueeze(-1) if by_batch else scale_a, scale_b, **options)
 
 
+def multiplies_values_by_the_keys_scale(q, k, v, scale_q, scale_k, scale_v, **options):
+    return RIGHT["scaled_attention"](q, k, v, scale_q, scale_k, scale_k, **options)
+
+
+def scales_all_queries_alike(q, k, v, scale_q, scale_k, scale_v, **options):
+    return RIGHT["scaled_attention"](q, k, v, None if scale_q is None else scale_q.mean(), scale_k, scale_v, **options)
+
+
+def leaves_out_the_last_key(q, k, v, scale_q, scale_k, scale_v, *, is_causal=False, **options):
+    last = k.shape[-2] - (1 if k.shape[-2] > 1 and not is_causal else 0)
+    return RIGHT["scaled_attention"](
+        q, k[..., :last, :], v[..., :last, :], scale_q, scale_k, scale_v, is_causal=is_causal, **options
+    )
+
+
 def nan_for_blind_rows(q, k, v, **options):
     out, lse = RIGHT["attention"](q, k, v, **options)
     return out.masked_fill(lse.isneginf().unsqueeze(-1), float("nan")), lse
@@ -192,6 +207,9 @@ WRONG = [
     ("gemm_gemm", forgets_alpha0, "gemm_gemm"),
     ("scaled_mm", swaps_scales, "scaled_mm"),
     ("scaled_mm", scales_the_batch_for_the_rows, "scaled_mm"),
+    ("scaled_attention", multiplies_values_by_the_keys_scale, "scaled attention"),
+    ("scaled_attention", scales_all_queries_alike, "scaled attention"),
+    ("scaled_attention", leaves_out_the_last_key, "scaled attention"),
     ("attention", nan_for_blind_rows, "attention"),
     ("attention", causal_top_left_always, "attention"),
     ("attention", heads_of_the_wrong_group, "attention"),

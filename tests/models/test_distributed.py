@@ -33,6 +33,7 @@ OFFERED = {
     "gemm_gemm": PRODUCT - {"sum"} | {"hidden", "batch 0"},
     "attention": {"replicate", "heads", "queries", "batch 0"},
     "varlen_attention": {"replicate", "heads"},
+    "scaled_attention": {"replicate", "heads", "queries", "batch 0"},
     "scaled_mm": PRODUCT | {"batch 0"},
 }
 

@@ -165,7 +165,7 @@ def test_a_hook_on_the_activation_runs(repository):
 def test_functions(repository):
     kernel = get_local_kernel(repository)
     assert kernel.__file__.startswith(str(repository))
-    for name in ("attention", "gemm", "gemm_gemm", "linear", "matmul", "scaled_mm"):
+    for name in ("attention", "gemm", "gemm_gemm", "linear", "matmul", "scaled_attention", "scaled_mm"):
         assert getattr(kernel, name) is getattr(wmma_ops, name)
 
 

@@ -32,6 +32,18 @@ EVERY = (
     ),
     Sample("matmul", {"a": (3, 4), "b": (4, 5)}, note="int8"),
     Sample("scaled_mm", {"a": (2, 3, 4), "b": (2, 4, 5), "scale_a": (2, 3, 1), "scale_b": (2, 1, 5)}),
+    Sample(
+        "scaled_attention",
+        {
+            "q": (2, 4, 3, 4),
+            "k": (2, 2, 5, 4),
+            "v": (2, 2, 5, 3),
+            "scale_q": (4,),
+            "scale_k": (2, 1),
+            "scale_v": (2, 2),
+        },
+        {"enable_gqa": True},
+    ),
     Sample("attention", {"q": (1, 4, 3, 4), "k": (1, 2, 5, 4), "v": (1, 2, 5, 3)}, {"enable_gqa": True}),
     Sample("attention", {"q": (2, 4, 3, 4), "k": (2, 1, 5, 4), "v": (2, 1, 5, 3)}, {"enable_gqa": True}),
     Sample(

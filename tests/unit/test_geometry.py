@@ -110,7 +110,7 @@ def _configured(target: arch.Target):
                 shared = attention.shared_bytes(config, target)
                 yield "AttentionKernel", attention.source(problem, config, target), config.waves * target.wave, shared
             for config in warpgroup.candidates(problem, target):
-                shared = warpgroup.shared_bytes(config)
+                shared = warpgroup.shared_bytes(problem, config)
                 yield "WarpgroupAttention", warpgroup.source(problem, config, target), config.threads, shared
             problem = dataclasses.replace(problem, backward=True, g_order=problem.q_order, g_vec=problem.q_vec)
             for config in warpgroup_gradients.candidates(problem, target):

@@ -42,7 +42,7 @@ def _wrong(case: Case, machine: Machine) -> dict:
     given = {name: None if x is None else x.to(machine.device) for name, x in t.items()}
     with machine.active():
         got = call(case, given, {})[0]
-    want = expected(case, t)[0]
+    want = expected(case, t, machine.backend)[0]
     x = got.double().cpu()
     right = ((x - want.x).abs() <= want.error) | (x == want.x) | (x.isnan() & want.x.isnan())
     where = (~right).nonzero()

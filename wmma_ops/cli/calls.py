@@ -12,12 +12,16 @@ from wmma_ops.ops.types import name as type_name
 
 DTYPES = tuple(map(type_name, OUTPUTS))
 PRODUCTS = ("matmul", "addmm", "addmm_", "baddbmm", "gemm", "linear", "scaled_mm")
-OPS = (*PRODUCTS, "gemm_gemm", "attention")
+OPS = (*PRODUCTS, "gemm_gemm", "attention", "scaled_attention")
+_OF_ATTENTION: dict[str, int | str] = {
+    "heads": 16, "kv_heads": "heads", "queries": 4096, "keys": "queries", "head_size": 128
+}  # fmt: skip
 # The sizes that an op has, and what they are by default: a number, or another size.
 _SIZES: dict[str, dict[str, int | str]] = {
     **{op: {"m": 4096, "n": 4096, "k": 4096} for op in PRODUCTS},
     "gemm_gemm": {"m": 4096, "k": 4096, "h": 256, "n": 4096},
-    "attention": {"heads": 16, "kv_heads": "heads", "queries": 4096, "keys": "queries", "head_size": 128},
+    "attention": _OF_ATTENTION,
+    "scaled_attention": _OF_ATTENTION,
 }
 # Which ops take an option that not all take.
 _TAKES = {
@@ -26,7 +30,7 @@ _TAKES = {
     "residual": ("gemm", "linear", "gemm_gemm"),
     "multiply": ("gemm",),
     "gate": ("gemm_gemm",),
-    "causal": ("attention",),
+    "causal": ("attention", "scaled_attention"),
     "window": ("attention",),
     "softcap": ("attention",),
     "sinks": ("attention",),
@@ -35,8 +39,8 @@ _TAKES = {
     "packed": ("attention",),
     "pages": ("attention",),
     "backward": ("attention",),
-    "batch": ("matmul", "baddbmm", "gemm", "linear", "gemm_gemm", "scaled_mm", "attention"),
-    "out_dtype": ("matmul", "addmm", "baddbmm", "gemm", "gemm_gemm", "scaled_mm"),
+    "batch": ("matmul", "baddbmm", "gemm", "linear", "gemm_gemm", "scaled_mm", "attention", "scaled_attention"),
+    "out_dtype": ("matmul", "addmm", "baddbmm", "gemm", "gemm_gemm", "scaled_mm", "scaled_attention"),
     "a_columns": (*PRODUCTS, "gemm_gemm"),
     "b_columns": (*(op for op in PRODUCTS if op != "linear"), "gemm_gemm"),
 }
@@ -137,7 +141,7 @@ def call(op: str, sizes: dict[str, int], options, device: str | None = None) -> 
     dtype = getattr(torch, options.dtype)
     out = getattr(torch, options.out_dtype) if options.out_dtype else None
     beside = out or (torch.bfloat16 if op == "scaled_mm" else OUTPUTS[dtype][0])
-    batch = [options.batch or 1] if options.batch or op in ("baddbmm", "attention") else []
+    batch = [options.batch or 1] if options.batch or op in ("baddbmm", "attention", "scaled_attention") else []
 
     def tensor(*shape: int, of: torch.dtype = dtype, columns: bool = False) -> torch.Tensor:
         shape = shape[:-2] + shape[:-3:-1] if columns else shape
@@ -154,6 +158,9 @@ def call(op: str, sizes: dict[str, int], options, device: str | None = None) -> 
         make = _attention if called(options) == op else _varlen_attention
         return make(batch, **sizes, options=options, tensor=tensor)
     keywords = {"out_dtype": out} if out else {}
+    if op == "scaled_attention":
+        arguments, rules = _scaled_attention(batch, **sizes, options=options, tensor=tensor)
+        return arguments, rules | keywords
     if options.activation:
         keywords["activation"] = options.activation
     m, n, k = sizes["m"], sizes["n"], sizes["k"]
@@ -191,6 +198,13 @@ def _attention(batch, heads, kv_heads, queries, keys, head_size, *, options, ten
     lse = tensor(*batch, heads, queries, of=accumulator(q.dtype))
     keywords |= {"is_causal": int(options.causal), "window_left": window[0], "window_right": window[1]}
     return (torch.empty_like(q), q, k, v, torch.empty_like(q), lse), keywords
+
+
+def _scaled_attention(batch, heads, kv_heads, queries, keys, head_size, *, options, tensor) -> tuple[tuple, dict]:
+    q = tensor(*batch, heads, queries, head_size)
+    k, v = (tensor(*batch, kv_heads, keys, head_size) for _ in "kv")
+    scales = (tensor(*batch, count, of=torch.float32) for count in (heads, kv_heads, kv_heads))
+    return (q, k, v, *scales), {"is_causal": options.causal, "enable_gqa": kv_heads != heads}
 
 
 def _varlen_attention(batch, heads, kv_heads, queries, keys, head_size, *, options, tensor) -> tuple[tuple, dict]:

@@ -52,6 +52,18 @@ CASES = (
         col_scale="vector",
         out_dtype="bfloat16",
     ),
+    AttentionCase(
+        op="scaled_attention",
+        batch=2,
+        heads=8,
+        kv_heads=2,
+        sq=128,
+        skv=128,
+        e=64,
+        dtype="float8_e4m3fn",
+        causal="top_left",
+        scales="each",
+    ),
 )
 
 

@@ -56,6 +56,7 @@ def offers(op: str, operands: Operands, scalars: dict, mesh: tuple[int, ...]) ->
         "gemm_gemm": _two_products,
         "attention": _attention,
         "_attention_backward": _attention_backward,
+        "scaled_attention": _scaled_attention,
         "varlen_attention": _varlen_attention,
         "_varlen_attention_backward": _varlen_attention_backward,
         "kv_append": _kv_append,
@@ -273,6 +274,15 @@ def _attention_backward(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> li
     inputs = ("g_out", "q", "k", "v", "out", "lse", "mask", "g_lse", "sinks", "alibi_slopes", "dropout_seed")
     inputs = {x: names[x] for x in (*inputs, *score_functions.ARGUMENTS, "block_mask")}
     return _offers(inputs, [names["q"], names["k"], names["v"]], divided)
+
+
+def _scaled_attention(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
+    names, divided = _attention_names(t, scalars, mesh)
+    outer = names["lse"][:-1]
+    inputs = {x: names[x] for x in ("q", "k", "v")} | {
+        x: _along(t.get(x), outer) for x in ("scale_q", "scale_k", "scale_v")
+    }
+    return _offers(inputs, [names["out"], names["lse"]], divided)
 
 
 def _varlen_names(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> tuple[dict[str, Names | None], Names]:

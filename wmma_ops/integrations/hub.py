@@ -18,11 +18,11 @@ BACKENDS = ("cpu", "cuda", "rocm")
 
 _FUNCTIONS = '''"""wmma_ops as a kernel: `layers`, and its ops as functions. Needs the package wmma_ops, of 0.1 or later."""
 
-from wmma_ops import attention, gemm, gemm_gemm, linear, matmul, scaled_mm
+from wmma_ops import attention, gemm, gemm_gemm, linear, matmul, scaled_attention, scaled_mm
 
 from . import layers
 
-__all__ = ["attention", "gemm", "gemm_gemm", "layers", "linear", "matmul", "scaled_mm"]
+__all__ = ["attention", "gemm", "gemm_gemm", "layers", "linear", "matmul", "scaled_attention", "scaled_mm"]
 '''
 _LAYERS = '''"""The layers, each without state of its own."""
 

@@ -579,6 +579,7 @@ _register("gemm_gemm", _gemm_gemm_gradients, only_added=_outer_addends)
 _register("attention", attention_gradients, keeps_outputs=lambda scalars: True)
 _register("varlen_attention", varlen_attention_gradients, keeps_outputs=lambda scalars: True)
 _register("scaled_mm", None)
+_register("scaled_attention", None)
 
 
 def _addmm_in_place(keyset, input, a, b, *, beta=1.0, alpha=1.0):

@@ -14,7 +14,7 @@ from wmma_ops.ops.blocks import STEP
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import NAMESPACES, OPS, WRITERS
 from wmma_ops.ops.sizes import PAGE_STEP, is_matrix_scale, known
-from wmma_ops.ops.types import FP8_FNUZ, FP8_OCP, FP8_PAGES, NARROWED, OUTPUTS, name
+from wmma_ops.ops.types import FP8_ATTENTION, FP8_FNUZ, FP8_OCP, FP8_PAGES, NARROWED, OUTPUTS, name
 from wmma_ops.torch_internals import check
 
 
@@ -275,6 +275,43 @@ def attention(
     _same_device(op, q, k=k, v=v, mask=mask, sinks=sinks, alibi_slopes=alibi_slopes)
     _same_device(op, q, mod_a=mod_a, mod_b=mod_b, mod_c=mod_c, mod_d=mod_d, block_mask=block_mask)
     _check_dropout(op, q, dropout_p, dropout_seed)
+    _check_heads(op, q, k, v, enable_gqa)
+    _fits(op, (*q.shape[:-1], k.shape[-2]), mask=mask)
+    _fits(op, q.shape[:-2], sinks=sinks, alibi_slopes=alibi_slopes)
+    _check_blocks(op, block_mask, block_q, block_k, q.shape[:-2], q.shape[-2], k.shape[-2])
+    out = q.new_empty((*q.shape[:-1], v.shape[-1]))
+    lse = q.new_empty(q.shape[:-1], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
+    return out, lse
+
+
+def scaled_attention(
+    q,
+    k,
+    v,
+    scale_q=None,
+    scale_k=None,
+    scale_v=None,
+    *,
+    is_causal=0,
+    scale=None,
+    enable_gqa=False,
+    out_dtype=None,
+):
+    op = "scaled_attention"
+    _same_device(op, q, k=k, v=v, scale_q=scale_q, scale_k=scale_k, scale_v=scale_v)
+    if q.dtype != FP8_ATTENTION:
+        _fail(op, "q", f"is {name(q.dtype)}; takes {name(FP8_ATTENTION)}", TypeError)
+    _check_heads(op, q, k, v, enable_gqa)
+    out_dtype = out_dtype or torch.bfloat16
+    if out_dtype not in NARROWED:
+        _fail(op, "out_dtype", f"is {name(out_dtype)}; takes bfloat16 or float16", TypeError)
+    _fits(op, q.shape[:-2], scale_q=scale_q)
+    _fits(op, k.shape[:-2], scale_k=scale_k, scale_v=scale_v)
+    out = q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=out_dtype)
+    return out, q.new_empty(q.shape[:-1], dtype=torch.float32)
+
+
+def _check_heads(op, q, k, v, enable_gqa):
     if q.dim() < 2:
         _fail(op, "q", f"has shape {list(q.shape)}; takes [..., heads, length, head size]")
     for argument, x in (("k", k), ("v", v)):
@@ -303,12 +340,6 @@ def attention(
     )
     if grouped and q.shape[-3] != 0 and (k.shape[-3] == 0 or q.shape[-3] % k.shape[-3] != 0):
         _fail(op, "k", f"has shape {list(k.shape)}; takes a number of heads that divides that of q, {q.shape[-3]}")
-    _fits(op, (*q.shape[:-1], k.shape[-2]), mask=mask)
-    _fits(op, q.shape[:-2], sinks=sinks, alibi_slopes=alibi_slopes)
-    _check_blocks(op, block_mask, block_q, block_k, q.shape[:-2], q.shape[-2], k.shape[-2])
-    out = q.new_empty((*q.shape[:-1], v.shape[-1]))
-    lse = q.new_empty(q.shape[:-1], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
-    return out, lse
 
 
 def _check_blocks(op, states, block_q, block_k, outer, queries, keys):

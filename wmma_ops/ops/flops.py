@@ -96,6 +96,7 @@ FORMULAS = {
     "attention": _attention,
     "varlen_attention": _varlen_attention,
     "scaled_mm": _matmul,
+    "scaled_attention": _attention,
 }
 
 _COUNTER = "torch.utils.flop_counter"

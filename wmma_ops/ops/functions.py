@@ -385,11 +385,7 @@ def attention(
         >>> out.shape, lse.shape
         (torch.Size([2, 8, 16, 64]), torch.Size([2, 8, 16]))
     """
-    if not isinstance(is_causal, (bool, str)):
-        came = type(is_causal).__name__
-        raise TypeError(f"wmma.attention: is_causal is of type {came}; takes a bool, 'top_left' or 'bottom_right'")
-    if is_causal not in CAUSAL:
-        raise ValueError(f"wmma.attention: is_causal is {is_causal!r}; takes a bool, 'top_left' or 'bottom_right'")
+    causal = _causal("attention", is_causal)
     scalars = _rules("attention", "window", window, softcap, dropout_p)
     mods = _mods("attention", mod_operands)
     if block_mask is not None:
@@ -402,7 +398,7 @@ def attention(
     return _call(
         "attention",
         {**tensors, **mods},
-        is_causal=CAUSAL[is_causal],
+        is_causal=causal,
         scale=scale,
         enable_gqa=enable_gqa,
         **scalars,
@@ -564,6 +560,16 @@ def kv_append(
         raise translate("kv_append", error, tensors) from None
 
 
+def _causal(op: str, is_causal: bool | str) -> int:
+    """As the op has it."""
+    taken = "takes a bool, 'top_left' or 'bottom_right'"
+    if not isinstance(is_causal, (bool, str)):
+        raise TypeError(f"wmma.{op}: is_causal is of type {type(is_causal).__name__}; {taken}")
+    if is_causal not in CAUSAL:
+        raise ValueError(f"wmma.{op}: is_causal is {is_causal!r}; {taken}")
+    return CAUSAL[is_causal]
+
+
 def _mods(op: str, tensors: tuple[Tensor, ...]) -> dict[str, Tensor]:
     """By the names that the op gives them."""
     if not isinstance(tensors, (tuple, list)) or not all(isinstance(x, Tensor) for x in tensors):
@@ -620,3 +626,55 @@ def scaled_mm(
     """
     tensors = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "bias": bias}
     return _call("scaled_mm", tensors, out_dtype=out_dtype)
+
+
+def scaled_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale_q: Tensor | None = None,
+    scale_k: Tensor | None = None,
+    scale_v: Tensor | None = None,
+    *,
+    is_causal: bool | str = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    out_dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:
+    """``attention`` of quantised queries, keys and values: of ``q·scale_q``, ``k·scale_k`` and ``v·scale_v``. Not
+    differentiable.
+
+    Args:
+        q: ``[..., heads, Sq, E]`` of float8_e4m3fn.
+        k: ``[..., heads, Skv, E]``, likewise.
+        v: ``[..., heads, Skv, Ev]``, likewise.
+        scale_q: float32, of any shape that broadcasts to ``[..., heads]``; none is 1.
+        scale_k: likewise, to the batch and heads of k.
+        scale_v: likewise.
+        is_causal: as for ``attention``.
+        scale: likewise.
+        enable_gqa: likewise.
+        out_dtype: bfloat16 by default, or float16.
+
+    Returns:
+        ``out`` of out_dtype and ``lse`` as for ``attention``.
+
+    On sm_90a heads of up to 128 (q and k 256) are multiplied as they are: weights, of which a row's largest is 256 or a bit
+    less, are rounded to float8_e4m3fn for the product with the values, each by up to 1/16 of itself, or by 2^-18 of the
+    largest where they are small; sums are of float32, but those of 128 keys, or of a head's columns, the unit sums up by
+    itself with 13 bits or so behind the point. Elsewhere operands become numbers of out_dtype, times their scale, and go to
+    ``attention``'s kernels; on the CPU float32. :func:`explain` tells which.
+
+    Examples:
+        >>> import torch, wmma_ops
+        >>> x = torch.randn(2, 8, 16, 64)
+        >>> scale = x.abs().amax((-2, -1)) / 448
+        >>> narrow = (x / scale[..., None, None]).to(torch.float8_e4m3fn)
+        >>> out, lse = wmma_ops.scaled_attention(narrow, narrow, narrow, scale, scale, scale)
+        >>> out.dtype, out.shape
+        (torch.bfloat16, torch.Size([2, 8, 16, 64]))
+    """
+    causal = _causal("scaled_attention", is_causal)
+    tensors = {"q": q, "k": k, "v": v, "scale_q": scale_q, "scale_k": scale_k, "scale_v": scale_v}
+    options = {"is_causal": causal, "scale": scale, "enable_gqa": enable_gqa, "out_dtype": out_dtype}
+    return _call("scaled_attention", tensors, **options)

@@ -15,6 +15,7 @@ PATH = Path(__file__).parents[1] / "_library.so"
 # derivative and therefore several times cheaper to call.
 OPS = (
     "matmul", "addmm", "addmm_", "baddbmm", "gemm", "linear", "gemm_gemm", "attention", "varlen_attention", "scaled_mm",
+    "scaled_attention",
 )  # fmt: skip
 # Beside them what computes no product and only writes in place: without a derivative, or operations to count.
 WRITERS = ("kv_append",)

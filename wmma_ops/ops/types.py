@@ -42,6 +42,7 @@ FP8_FNUZ = (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 FP8 = FP8_OCP + FP8_FNUZ
 # Keys and values in pages may be of the one beside queries, and new keys, of the others.
 FP8_PAGES, NARROWED = torch.float8_e4m3fn, (torch.float16, torch.bfloat16)
+FP8_ATTENTION = torch.float8_e4m3fn  # of queries, keys and values alike; results are of one of those
 
 # Operand type -> the outputs it may have, the default first.
 OUTPUTS: dict[torch.dtype, tuple[torch.dtype, ...]] = {row.dtype: row.outputs for row in ELEMENTS if row.outputs}

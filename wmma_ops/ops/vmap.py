@@ -27,6 +27,7 @@ AT_LEAST = {
     "linear": {"x": 1},
     "gemm_gemm": {"a": 2, "b0": 2, "b1": 2},
     "attention": {"q": 2, "k": 2, "v": 2},
+    "scaled_attention": {"q": 2, "k": 2, "v": 2},
     "scaled_mm": {"a": 2, "b": 2},
 }
 EXACTLY = {
@@ -174,15 +175,27 @@ def _attention(info, in_dims, q, k, v, mask=None, sinks=None, alibi_slopes=None,
     if any(scalars.get(x, 0) for x in ("dropout_p", "score_mod", "mask_mod", "block_q")):
         given = (q, k, v, mask, sinks, alibi_slopes, dropout_seed, *mods)
         return _one_by_one("attention", info, in_dims, *given, **scalars)
-    dims = (*in_dims, None, None, None)[:6]
-    size = info.batch_size
+    tensors = _of_more(info, in_dims, (q, k, v), (mask, sinks, alibi_slopes), (0, 2, 2))
+    return select("attention", *tensors)(*tensors, **scalars), (0, 0)
+
+
+def _scaled_attention(info, in_dims, q, k, v, scale_q=None, scale_k=None, scale_v=None, **scalars):
+    tensors = _of_more(info, in_dims, (q, k, v), (scale_q, scale_k, scale_v), (2, 2, 2))
+    return select("scaled_attention", *tensors)(*tensors, **scalars), (0, 0)
+
+
+def _of_more(info, in_dims, operands, beside, less):
+    """The tensors with the mapped dimension as their batch's first: of what stands beside the operands, with so many
+    dimensions less, where it has it."""
 
     def front(x, dim):
-        return x.movedim(dim, 0) if dim is not None else x.unsqueeze(0).expand(size, *x.shape)
+        return x.movedim(dim, 0) if dim is not None else x.unsqueeze(0).expand(info.batch_size, *x.shape)
 
-    q, k, v = (front(x, dim) for x, dim in zip((q, k, v), dims[:3], strict=True))
+    count = len(operands)
+    dims = (*in_dims, *(None,) * len(beside))[: count + len(beside)]
+    operands = tuple(front(x, dim) for x, dim in zip(operands, dims[:count], strict=True))
 
-    def beside(x, dim, rank):
+    def filled(x, dim, rank):
         if x is None or dim is None:
             return x
         x = x.movedim(dim, 0)
@@ -190,10 +203,8 @@ def _attention(info, in_dims, q, k, v, mask=None, sinks=None, alibi_slopes=None,
             x = x.unsqueeze(1)
         return x
 
-    ranks = (q.dim(), q.dim() - 2, q.dim() - 2)
-    given = zip((mask, sinks, alibi_slopes), dims[3:], ranks, strict=True)
-    tensors = (q, k, v, *(beside(*one) for one in given))
-    return select("attention", *tensors)(*tensors, **scalars), (0, 0)
+    ranks = (operands[0].dim() - fewer for fewer in less)
+    return (*operands, *(filled(*one) for one in zip(beside, dims[count:], ranks, strict=True)))
 
 
 def _varlen_attention(info, in_dims, *tensors, **scalars):
@@ -240,6 +251,7 @@ RULES = {
     "attention": _attention,
     "varlen_attention": _varlen_attention,
     "scaled_mm": _scaled_mm,
+    "scaled_attention": _scaled_attention,
     "kv_append": _kv_append,
 }
 

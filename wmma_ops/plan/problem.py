@@ -201,7 +201,7 @@ class AttentionProblem:
     place: int
     backward: bool
     dtype: torch.dtype
-    stored: torch.dtype  # keys and values in memory: of 8 bits in some pages, else as queries are
+    stored: torch.dtype  # keys and values in memory: of 8 bits in some pages, or as queries are
     mask: torch.dtype | None
     sinks: torch.dtype | None
     slopes: torch.dtype | None
@@ -247,8 +247,13 @@ class AttentionProblem:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether keys and values become the queries' type on their way."""
+        """Whether keys and values are of 8 bits: in pages beside queries of 16, else with queries as they are."""
         return self.stored != self.dtype
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether queries, keys and values are all of 8 bits, and have scales; results are of 16."""
+        return self.is_narrow and self.page_size == 0
 
     @property
     def scored(self) -> bool:
@@ -291,6 +296,8 @@ class AttentionProblem:
             extras.append(f"a window of {self.seen} keys")
         if self.page_size:
             extras.append(f"pages of {self.page_size} keys" + (f", {type_name(self.stored)}" if self.is_narrow else ""))
+        if self.is_scaled:
+            extras.append(f"queries, keys and values of {type_name(self.stored)}")
         if self.capped:
             extras.append("a soft cap")
         if self.drops:
@@ -387,6 +394,9 @@ class AttentionNumbers(NamedTuple):
     blocks_at: int = 0
     blocks_of_batches: int = 0  # whether each has its own
     blocks_of_heads: int = 0
+    turned: int = 0  # keys of a line of the values that the plan's first kernel turns, at a place in the workspace
+    turned_at: int = 0
+    lines_v: int = 0  # of those, that a copy engine brings a block at a time
 
 
 class KvAppendNumbers(NamedTuple):

@@ -7,6 +7,7 @@ import torch
 import wmma_ops
 from wmma_ops.ops.score_functions import ARGUMENTS
 from wmma_ops.testing.cases.case import AttentionCase, GemmGemmCase, VarlenAttentionCase
+from wmma_ops.testing.operands import type_of
 
 Tensor = torch.Tensor
 
@@ -14,6 +15,10 @@ Tensor = torch.Tensor
 def call(case, t: dict, implementation: dict[str, Callable]) -> tuple[Tensor, ...]:
     """Calls the case's op, which `implementation` may replace, with the tensors `t`."""
     op = implementation.get(case.op, getattr(wmma_ops, case.op))
+    if case.op == "scaled_attention":
+        scales = (t.get(name) for name in ("scale_q", "scale_k", "scale_v"))
+        options = {"is_causal": case.causal or False, "scale": case.scale, "enable_gqa": case.kv_heads is not None}
+        return tuple(op(t["q"], t["k"], t["v"], *scales, **options, out_dtype=type_of(case.out_dtype, None)))
     if isinstance(case, AttentionCase):
         return tuple(
             op(

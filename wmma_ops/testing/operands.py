@@ -23,7 +23,7 @@ def batch_of(case: GemmCase) -> tuple[int, ...]:
     return torch.broadcast_shapes(case.batch_a, case.batch_b, case.batch_a2, case.batch_b2)
 
 
-def type_of(text: str | None, default: torch.dtype) -> torch.dtype:
+def type_of(text: str | None, default: torch.dtype | None) -> torch.dtype | None:
     return default if text is None else getattr(torch, text)
 
 
@@ -172,6 +172,10 @@ def _attention_operands(case: AttentionCase, generator) -> dict:
             t["sinks"][0] = value
     if case.dropout:
         t["dropout_seed"] = _dropout_seed(generator)
+    if case.scales is not None:
+        for name, count in (("scale_q", case.heads), ("scale_k", kv_heads), ("scale_v", kv_heads)):
+            shape = {"one": (), "heads": (count,), "each": (case.batch, count)}[case.scales]
+            t[name] = torch.rand(shape, generator=generator) + 0.5
     if case.special == "nan_q":
         _poison(t["q"], float("nan"))
     if case.special == "inf_k":

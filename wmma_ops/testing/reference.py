@@ -235,6 +235,8 @@ def attention(
     window: tuple[int, int] = (-1, -1),
     dropout: float = 0.0,
     first_batch: int = 0,
+    out_dtype: torch.dtype | None = None,
+    weights_dtype: torch.dtype | None = None,
 ) -> tuple[Value, Value]:
     """out and lse. Weights are at most 1 and add up to 1, so the errors of scores enter as follows.
 
@@ -243,17 +245,24 @@ def attention(
     product, and are summed up like any product. A soft cap on the scores has slopes up to 1. `sinks` is an exact score of
     each row of a head whose value is 0. `later_sinks`, one of each row, may multiply the rounded out by
     e^lse / (e^lse + e^sink), off by the error of lse.
+
+    With `out_dtype` results are of this type, and operands, which are exact, may have been rounded to it before; with
+    `weights_dtype` a row's weights, of which the largest is 2⁸ at least, to that one.
     """
     q, k, v, mask = (
         t[name].double() if t.get(name) is not None and t[name].dtype != torch.bool else t.get(name)
         for name in ("q", "k", "v", "mask")
     )
-    dtype = t["q"].dtype
+    dtype = t["q"].dtype if out_dtype is None else out_dtype
     u = unit(accumulator(dtype))
     group = q.shape[-3] // max(k.shape[-3], 1)
     k, v = k.repeat_interleave(group, -3), v.repeat_interleave(group, -3)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     s = product(exact(q), k.mT, u).times(torch.tensor(scale, dtype=torch.float64), u)
+    if out_dtype is not None:
+        s = Value(
+            s.x, s.error + 2.01 * unit(out_dtype) * abs(scale) * torch.matmul(q.abs(), k.abs().mT).nan_to_num(0.0)
+        )
     if softcap is not None:
         cap = torch.tensor(softcap, dtype=torch.float64)
         s = s.times(1 / cap, 2 * u).activated("tanh", u).times(cap, u)
@@ -302,10 +311,15 @@ def attention(
         lost = torch.where(kept & (weights[..., :skv] > 0), least * factor / total, 0.0)
     out = torch.matmul(weights, v)
     n = s.x.shape[-1]
-    # exp, sum and division: n + 16 roundings; the weights' own rounding: unit(dtype)
-    spread = torch.expm1(2 * delta).unsqueeze(-1) + (2 * n + 16) * u + unit(dtype)
+    # exp, sum and division: n + 16 roundings; the weights' own rounding, and that of values where they were rounded
+    rounding = unit(dtype) if weights_dtype is None else unit(weights_dtype)
+    rounding = rounding if out_dtype is None else rounding + unit(out_dtype)
+    spread = torch.expm1(2 * delta).unsqueeze(-1) + (2 * n + 16) * u + rounding
     finite_v = torch.where(v.isfinite(), v.abs(), 0.0)
     error = spread * torch.matmul(torch.where(weights.isfinite(), weights, 0.0), finite_v)
+    if weights_dtype is not None:  # the least step of weights, whose largest is 1 / total
+        least = torch.finfo(weights_dtype).smallest_normal * torch.finfo(weights_dtype).eps / 2 / 2**8
+        error = error + least / total * finite_v.sum(-2, keepdim=True)
     if dropout:
         error = error + torch.matmul(lost, finite_v[..., :skv, :])
     lse_error = delta + (n + 16) * u + u * 4 * torch.where(lse.isfinite(), lse.abs(), 0.0)

@@ -13,6 +13,8 @@ Tensor = torch.Tensor
 
 def out_type(case) -> torch.dtype:
     operand = getattr(torch, case.dtype)
+    if case.op == "scaled_attention":
+        return type_of(case.out_dtype, torch.bfloat16)
     if isinstance(case, (AttentionCase, VarlenAttentionCase)):
         return operand
     if case.op == "addmm_":
@@ -22,8 +24,14 @@ def out_type(case) -> torch.dtype:
     return type_of(case.out_dtype, OUTPUTS[operand][0])
 
 
-def expected(case, t: dict) -> tuple[reference.Value, ...]:
-    """The float64 results with their bounds."""
+def expected(case, t: dict, backend: str = "cpu") -> tuple[reference.Value, ...]:
+    """The float64 results with their bounds, which for scaled_attention depend on the backend."""
+    if case.op == "scaled_attention":
+        scaled = {name: _times(t[name], t.get(f"scale_{name}")) for name in "qkv"}
+        weights = getattr(torch, case.dtype) if backend == "cuda" else None
+        return reference.attention(
+            scaled, causal=case.causal, scale=case.scale, out_dtype=out_type(case), weights_dtype=weights
+        )
     if isinstance(case, AttentionCase):
         options = {"window": case.window, "softcap": case.softcap or None, "dropout": case.dropout}
         return reference.attention(t, causal=case.causal, scale=case.scale, **options)
@@ -46,6 +54,10 @@ def expected(case, t: dict) -> tuple[reference.Value, ...]:
         axis = -1 if case.vector_b else -2
         value = reference.Value(value.x.select(axis, 0), value.error.select(axis, 0))
     return (value,)
+
+
+def _times(x: Tensor, scale: Tensor | None) -> Tensor:
+    return x.double() if scale is None else x.double() * scale.double()[..., None, None]
 
 
 def _varlen_expected(case: VarlenAttentionCase, t: dict) -> tuple[reference.Value, ...]:

@@ -27,7 +27,7 @@ class Sample:
 
     @property
     def differentiable(self) -> bool:
-        return self.op != "scaled_mm" and "block_table" not in self.shapes
+        return not self.op.startswith("scaled_") and "block_table" not in self.shapes
 
     def tensors(self, dtype=torch.float32, requires_grad=False, seed=0) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(seed)
@@ -55,7 +55,9 @@ class Sample:
             if self.op == "scaled_mm" and name in ("a", "b"):
                 made[name] = torch.randint(-9, 9, shape, generator=generator, dtype=torch.int8)
                 continue
-            kind = torch.float32 if self.op == "scaled_mm" else dtype
+            kind = torch.float32 if self.op.startswith("scaled_") else dtype
+            if self.op == "scaled_attention" and name in "qkv":
+                kind = torch.float8_e4m3fn
             made[name] = torch.randn(shape, generator=generator, dtype=torch.float64).to(kind)
             if requires_grad:
                 made[name].requires_grad_()
@@ -204,6 +206,12 @@ SAMPLES = (
             "block_mask": (2, 2, 2),
         },
         {"max_q": 64, "max_k": 64, "block_q": 32, "block_k": 32},
+    ),
+    Sample("scaled_attention", {"q": (2, 3, 4), "k": (2, 5, 4), "v": (2, 5, 3)}),
+    Sample(
+        "scaled_attention",
+        {"q": (2, 4, 3, 4), "k": (2, 2, 5, 4), "v": (2, 2, 5, 3), "scale_q": (2, 4), "scale_k": (2,), "scale_v": ()},
+        {"enable_gqa": True, "is_causal": 2, "out_dtype": torch.float16},
     ),
     Sample("scaled_mm", {"a": (3, 4), "b": (4, 5), "scale_a": (), "scale_b": (1, 5)}),
     Sample("scaled_mm", {"a": (3, 4), "b": (4, 5), "scale_a": (3, 1), "scale_b": (5,), "bias": (5,)}),

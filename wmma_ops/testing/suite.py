@@ -43,7 +43,7 @@ def run(
     """
     device = "cuda" if backend == "cuda" else "cpu"
     t = operands(case)
-    values = expected(case, t)
+    values = expected(case, t, backend)
     own = torch_result(case, t) if against_torch else None
     on_device = {name: None if x is None else fenced(x, device) for name, x in t.items()}
     before = {name: None if x is None else x.clone() for name, x in on_device.items()}

@@ -201,8 +201,18 @@ WMMA_DEVICE uint32_t bf16_pair_of_e4m3(uint32_t word) {
       : "r"(half_pair_of_e4m3<kHigh>(word)));
   return bf16_pair_cut(first, second);
 }
+// Four numbers as those of e4m3, the first in the lowest byte; beyond its largest is that.
+WMMA_DEVICE uint32_t e4m3_of(float a, float b, float c, float d) {
+  uint32_t word;
+  asm("{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, %2, %1; cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+      "mov.b32 %0, {low, high}; }"
+      : "=r"(word)
+      : "f"(a), "f"(b), "f"(c), "f"(d));
+  return word;
+}
 #else
 constexpr bool kConvertsE4m3 = false;
+uint32_t e4m3_of(float, float, float, float);
 template <bool kHigh>
 uint32_t half_pair_of_e4m3(uint32_t);
 template <bool kHigh>

@@ -90,7 +90,7 @@ struct Wgmma;
     }                                                                                                                  \
   };
 
-// The same for A in registers: four words of each lane, as mma.sync's m16n8k16 takes them.
+// The same for A in registers: four words of each lane, as mma.sync's m16n8k16 takes them, or of 8 bits its m16n8k32.
 template <class T, int kN>
 struct WgmmaOfRows;
 
@@ -116,13 +116,16 @@ struct WgmmaOfRows;
                      "%" #n5)
 #define WMMA_WGMMA_8(a, b, columns, kind, n0, n1, n2) \
   WMMA_WGMMA(a, b, columns, kind, float, "+f", n0, "%" #n0 ", %" #n1 ", p, 1, 1", "%" #n2)
-#define WMMA_WGMMAS(columns, n0, n1, n2, n3, n4, n5, n6)                          \
-  WMMA_WGMMA_16(half_t, columns, "k16.f32.f16.f16", n0, n1, n2, n3, n4, n5, n6)   \
-  WMMA_WGMMA_16(bf16_t, columns, "k16.f32.bf16.bf16", n0, n1, n2, n3, n4, n5, n6) \
-  WMMA_WGMMA_8(fp8_e4m3_t, fp8_e4m3_t, columns, "k32.f32.e4m3.e4m3", n0, n1, n2)  \
-  WMMA_WGMMA_8(fp8_e4m3_t, fp8_e5m2_t, columns, "k32.f32.e4m3.e5m2", n0, n1, n2)  \
-  WMMA_WGMMA_8(fp8_e5m2_t, fp8_e4m3_t, columns, "k32.f32.e5m2.e4m3", n0, n1, n2)  \
-  WMMA_WGMMA_8(fp8_e5m2_t, fp8_e5m2_t, columns, "k32.f32.e5m2.e5m2", n0, n1, n2)  \
+#define WMMA_WGMMA_OF_ROWS_8(type, columns, kind, n0, n1, n2, n3, n4, n5) \
+  WMMA_WGMMA_OF_ROWS(type, columns, kind, n0, "{%" #n0 ", %" #n1 ", %" #n2 ", %" #n3 "}, %" #n4 ", p, 1, 1", "%" #n5)
+#define WMMA_WGMMAS(columns, n0, n1, n2, n3, n4, n5, n6)                                 \
+  WMMA_WGMMA_16(half_t, columns, "k16.f32.f16.f16", n0, n1, n2, n3, n4, n5, n6)          \
+  WMMA_WGMMA_16(bf16_t, columns, "k16.f32.bf16.bf16", n0, n1, n2, n3, n4, n5, n6)        \
+  WMMA_WGMMA_8(fp8_e4m3_t, fp8_e4m3_t, columns, "k32.f32.e4m3.e4m3", n0, n1, n2)         \
+  WMMA_WGMMA_OF_ROWS_8(fp8_e4m3_t, columns, "k32.f32.e4m3.e4m3", n0, n1, n2, n3, n4, n5) \
+  WMMA_WGMMA_8(fp8_e4m3_t, fp8_e5m2_t, columns, "k32.f32.e4m3.e5m2", n0, n1, n2)         \
+  WMMA_WGMMA_8(fp8_e5m2_t, fp8_e4m3_t, columns, "k32.f32.e5m2.e4m3", n0, n1, n2)         \
+  WMMA_WGMMA_8(fp8_e5m2_t, fp8_e5m2_t, columns, "k32.f32.e5m2.e5m2", n0, n1, n2)         \
   WMMA_WGMMA(int8_t, int8_t, columns, "k32.s32.s8.s8", int32_t, "+r", n0, "%" #n0 ", %" #n1 ", p", "%" #n2)
 
 WMMA_WGMMAS(32, 16, 17, 18, 19, 20, 21, 22)
@@ -135,6 +138,7 @@ WMMA_OTHER_WGMMAS
 #endif
 
 #undef WMMA_WGMMAS
+#undef WMMA_WGMMA_OF_ROWS_8
 #undef WMMA_WGMMA_8
 #undef WMMA_WGMMA_16
 #undef WMMA_WGMMA_OF_ROWS

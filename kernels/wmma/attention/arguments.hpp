@@ -118,6 +118,18 @@ struct NarrowPagesArguments : PagesArguments {
   double of_values;  // a block's own: what its values are multiplied by
 };
 
+// Where queries, keys and values are all of 8 bits (see scaled.hpp): how many times as much they stand for, a float32
+// of each head, of k and v of each key head, without data 1; and values turned (turn.hpp).
+struct ScaleArguments {
+  AttentionOperand q, k, v;
+  void* turned;  // a line of so many keys for each column
+  int turned_keys;
+};
+
+struct ScaledArguments : RuledAttentionArguments {
+  ScaleArguments scales;
+};
+
 // For new keys and values, [tokens, heads, size], that go into pages (see append.hpp): of k_stride and v_stride the
 // pages' own operands tell, whose batch they are.
 struct AppendArguments {

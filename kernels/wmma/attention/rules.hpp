@@ -26,6 +26,7 @@ struct ScoreRules {
   static constexpr bool kBlocks = false;     // see blocks.hpp
   static constexpr bool kSequences = false;  // see sequences.hpp
   static constexpr int kPageSize = 0;        // see pages.hpp; 0: a sequence's keys lie together
+  static constexpr bool kScaled = false;     // see scaled.hpp
   using Narrow = None;                       // see pages.hpp: what keys and values are kept as, if not as queries are
   using Arguments = Choose<kFrom || kCap || kSinks || kSlopes || kDrops, RuledAttentionArguments, AttentionArguments>;
 };
@@ -38,8 +39,8 @@ using ArgumentsBy = Choose<Rules::kChanges || Rules::kHides, ModifiedArguments<O
 
 // The same where sm_90's copy engine brings tiles.
 template <class Rules>
-using MappedArgumentsBy =
-    Choose<Rules::kChanges || Rules::kHides, MappedArguments<typename Rules::Arguments>, MappedAttentionArguments>;
+using MappedArgumentsBy = Choose<Rules::kChanges || Rules::kHides || Rules::kScaled,
+                                 MappedArguments<typename Rules::Arguments>, MappedAttentionArguments>;
 
 // Keys and values in memory.
 template <class Config>

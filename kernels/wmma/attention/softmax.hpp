@@ -44,6 +44,8 @@ class RunningSoftmax {
   // what a row is relative to may be left as the first keys had it: kReserve above them, so that nothing overflows.
   static constexpr bool kBoundedScores = kCountsFromCap<Config> && kSame<T, bf16_t>;
   static constexpr int kReserve = 40;
+  // Rows may be relative to less than their largest score, so that weights of 8 bits have all of their numbers.
+  static constexpr int kLift = Rules::kScaled ? 8 : 0;
   static constexpr int kMostApart = 150;
 
  public:
@@ -224,7 +226,8 @@ class RunningSoftmax {
     }
 #pragma unroll
     for (int i = 0; i < Link::kLaneRows; ++i) {
-      const Number largest = Math::max(largest_[0][i], largest_of(scores, i) * factor);
+      const Number seen = largest_of(scores, i) * factor;
+      const Number largest = Math::max(largest_[0][i], kLift > 0 ? seen - Number(kLift) : seen);
       factors[i] = Math::ratio(largest_[0][i], below(largest));
       largest_[0][i] = largest;
       sum_[0][i] *= factors[i];
@@ -254,6 +257,11 @@ class RunningSoftmax {
   WMMA_DEVICE void rescale(const Number (&factors)[Link::kLaneRows]) {
 #pragma unroll
     for (int f = 0; f < kOutSums; ++f) out[0][f] *= factors[Link::row_of(f)];
+  }
+
+  WMMA_DEVICE void add(const Number (&part)[kOutSums]) {
+#pragma unroll
+    for (int f = 0; f < kOutSums; ++f) out[0][f] += part[f];
   }
 
   WMMA_DEVICE void multiply(Number factor) {

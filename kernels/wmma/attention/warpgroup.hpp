@@ -1,7 +1,8 @@
-// The forward attention kernel of sm_90a for operands of 16 bits that go to shared memory as they are. Warpgroups have
-// 64 rows each and take the tiles of keys in turn: while one weighs its scores, the matrix unit has the others'
-// products, and its own with the values of the tile before. A wave that does nothing else has the copy engine bring
-// queries, keys and values as far ahead as there is room; blocks walk from tile of rows to tile of rows.
+// The forward attention kernel of sm_90a for operands that go to shared memory as they are, of 16 bits, or of 8, with
+// values that are turned before (turn.hpp). Warpgroups have 64 rows each and take the tiles of keys in turn: while one
+// weighs its scores, the matrix unit has the others' products, and its own with the values of the tile before. A wave
+// that does nothing else has the copy engine bring queries, keys and values as far ahead as there is room; blocks walk
+// from tile of rows to tile of rows.
 //
 //   warpgroup   Q·K(0)  weights(0)  Q·K(1), P·V(0)   weights(1)  Q·K(2), P·V(1) …
 //                                   └ both under way while the weights of 1 are computed as soon as Q·K(1) is there
@@ -20,7 +21,8 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   using Tiles = WarpgroupTiles<Config>;
   using Rules = typename Config::Rules;
   using typename Tiles::Arguments;
-  using T = typename Config::Element;
+  using Element = typename Config::Element;
+  using T = typename Tiles::T;  // of what is multiplied
   using Tiles::kGroupRows;
   using Tiles::kGroups;
   using Tiles::kGroupThreads;
@@ -28,19 +30,21 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   using Tiles::kMappedOut;
   using Tiles::kPacked;
   using Tiles::kTakers;
+  using Tiles::kTurned;
   using typename Tiles::Keys;
   using typename Tiles::KeyTile;
   using typename Tiles::Place;
   using typename Tiles::Queries;
   using typename Tiles::QueryTile;
+  using typename Tiles::ResultTile;
   using typename Tiles::Values;
   using typename Tiles::ValueTile;
-  using Link = ChainLink<MatrixProduct<T, 16>>;  // a wave's 16 rows of a warpgroup's 64 are laid out as mma.sync's
-  static constexpr int kSums = kKeys / 2;        // of a lane's scores
+  using Link = ChainLink<MatrixProduct<Element, 16>>;  // a wave's 16 rows of a warpgroup's 64 lie as mma.sync's do
+  static constexpr int kSums = kKeys / 2;              // of a lane's scores
   static constexpr int kOutSums = Config::kSlice / 2;
   // Whether any row's results change: fewer are quicker multiplied.
-  static constexpr bool kAsksFirst = kOutSums > 64 || Rules::kCapped;
-  static constexpr int kStep = 16;  // of what is summed up, that one product takes
+  static constexpr bool kAsksFirst = kOutSums > 64 || Rules::kCapped || kTurned;
+  static constexpr int kStep = 32 / sizeof(T);  // of what is summed up, that one product takes
   static constexpr int kSteps = (Config::kColumns + kStep - 1) / kStep;
   static constexpr int kValueSteps = kKeys / kStep;
   static constexpr bool kGivesRegisters = kGroups > 1;                  // otherwise there are enough for all
@@ -86,7 +90,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       }
     } else {
       if constexpr (kGivesRegisters) arch::take_registers<kTakerRegisters>();
-      take(p, start, arch::shuffle_word(wave / 4, 0), wave % 4);
+      // One for all lanes as the compiler knows it too, which takes none of their registers.
+      const uint32_t of_group = kTurned ? arch::shuffle_word(wave % 4, 0) : wave % 4;
+      take(p, start, arch::shuffle_word(wave / 4, 0), of_group);
     }
   }
 
@@ -126,6 +132,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     uint64_t queries = 0;
     uint32_t weights[kValueSteps * 4];
     Softmax rows;
+    // Of 8 bits the unit does not sum up exactly enough for all keys: results are those of a tile, added to the
+    // others'.
+    float part[kTurned ? kOutSums : 1];
 
     WMMA_DEVICE Taking(const Arguments& p, uint32_t start, uint32_t at_group, float at_factor)
         : keys(Tiles::keys_at(start)),
@@ -155,14 +164,20 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       const uint32_t first_row = first_row_of(work, group, wave);
       const Place place = place_of(work, group);
       x.rows.clear();
+      float sign = scale.sign;
+      if constexpr (Rules::kScaled) {
+        const ScoreScale<float, SoftmaxOf<Config, float>> own(scale_of_scores(p, place));
+        x.factor = own.factor;
+        sign = own.sign;
+      }
       if constexpr (Rules::kSinks) {
         if (work.part.split == 0) x.rows.begin_with_sinks(work.own, place, first_row, x.lane, x.factor);
       }
       if (work.tiles > 0) {
         // 1. The queries.
         if constexpr (!Tiles::kDeals) queries.await(query);
-        if (scale.sign != 1.0f) {
-          multiply_queries(dynamic_shared<unsigned char>() + (queries.place(query) - start), scale.sign, group);
+        if (sign != 1.0f) {
+          multiply_queries(dynamic_shared<unsigned char>() + (queries.place(query) - start), sign, group);
         }
         x.queries = QueryTile::operand(queries.place(query));
         Mask mask(work.own, place, x.lane, first_row, work.end);
@@ -207,7 +222,8 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
           give_back();
         }
       }
-      // 3. The results. Where a sequence's belong is found anew: to know it all the while takes registers.
+      // 3. The results. Where a sequence's belong is found anew: to know it all the while takes
+      // registers.
       const uint32_t box = queries.place(query) + wave * ResultBox::kBytes;
       if constexpr (Tiles::kDeals) {
         finish(p, x, typename Tiles::Work(p, *Tiles::dealt(query, group)), wave, box);
@@ -324,6 +340,11 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     arch::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kValueSteps; ++step) {
+      if constexpr (kTurned) {
+        arch::WgmmaOfRows<T, Config::kSlice>::template mma<false>(
+            x.part, x.weights + step * 4, ValueTile::template step<true>(values, step, kStep), step != 0);
+        continue;
+      }
       arch::WgmmaOfRows<T, Config::kSlice>::template mma<true>(
           x.rows.out[0], x.weights + step * 4, ValueTile::template step<false>(values, step, kStep), true);
     }
@@ -341,7 +362,12 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
 
   static WMMA_DEVICE void values_are_in(Taking& x) {
     arch::wgmma_wait<0>();
-    hold_sums<kOutSums>(x.rows.out[0]);
+    if constexpr (kTurned) {
+      hold_sums<kOutSums>(x.part);
+      x.rows.add(x.part);
+    } else {
+      hold_sums<kOutSums>(x.rows.out[0]);
+    }
     x.values.done(x.value);
     x.value.next();
   }
@@ -360,7 +386,11 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       const bool changes = factors[0] != 1.0f || factors[1] != 1.0f;
       if (!kAsksFirst || arch::ballot(changes) != 0) x.rows.rescale(factors);
     }
-    pack_weights<T, kSums>(x.weights, scores[0]);
+    if constexpr (kTurned) {
+      pack_narrow_weights<kSums>(x.weights, scores[0]);
+    } else {
+      pack_weights<Element, kSums>(x.weights, scores[0]);
+    }
   }
 
   // ---- queries and results
@@ -368,11 +398,12 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   // For scales that are not above 0, of which a product with the others cannot tell.
   static WMMA_DEVICE void multiply_queries(unsigned char* tile, float sign, uint32_t group) {
     for (uint32_t at = threadIdx.x % kGroupThreads * 16; at < QueryTile::kBytes; at += kGroupThreads * 16) {
-      alignas(16) T values[8];
-      arch::copy<8>(values, reinterpret_cast<const T*>(tile + at));
+      constexpr int kCount = 16 / sizeof(T);
+      alignas(16) T values[kCount];
+      arch::copy<kCount>(values, reinterpret_cast<const T*>(tile + at));
 #pragma unroll
-      for (int i = 0; i < 8; ++i) values[i] = convert<T>(convert<float>(values[i]) * sign);
-      arch::copy<8>(reinterpret_cast<T*>(tile + at), values);
+      for (int i = 0; i < kCount; ++i) values[i] = convert<T>(convert<float>(values[i]) * sign);
+      arch::copy<kCount>(reinterpret_cast<T*>(tile + at), values);
     }
     arch::fence_matrix_unit();
     arch::barrier_meet<kGroupThreads>(kMeetings + group);
@@ -401,6 +432,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     const uint32_t first_row = first_row_of(work, x.group, wave);
     const Place place = place_of(work, x.group);
     if constexpr (Rules::kDrops) x.rows.multiply(static_cast<float>(p.rules.kept));
+    if constexpr (Rules::kScaled) x.rows.multiply(scale_of_values(p, place));
     if constexpr (Config::kSplit) {
       x.rows.store_partial(work.own, place, work.part.split, first_row, x.lane);
     } else if (Tiles::kSplitsLast && work.part.is_part) {
@@ -427,14 +459,14 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static WMMA_DEVICE void store(const Arguments& p, Taking& x, const typename Tiles::Work& work, const Place& place,
                                 uint32_t first_row, uint32_t own) {
 #pragma unroll
-    for (int box = 0; box < ValueTile::kBoxes; ++box) {
+    for (int box = 0; box < ResultTile::kBoxes; ++box) {
       const ResultBox to(own + box * QueryTile::kBoxBytes, x.lane);
 #pragma unroll
       for (int step = 0; step < ResultBox::kSteps; ++step) {
         const float* sums = x.rows.out[0] + (box * ResultBox::kSteps + step) * 8;
         uint32_t words[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) words[i] = rounded_pair<T>(sums[i * 2], sums[i * 2 + 1]);
+        for (int i = 0; i < 4; ++i) words[i] = rounded_pair<Element>(sums[i * 2], sums[i * 2 + 1]);
         to.write(step, words);
       }
     }
@@ -442,9 +474,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     arch::wave_barrier();
     if (x.lane == 0 && first_row < place.rows) {
 #pragma unroll
-      for (int box = 0; box < ValueTile::kBoxes; ++box) {
+      for (int box = 0; box < ResultTile::kBoxes; ++box) {
         int32_t at[4];
-        box_coordinates<T>(at, p.out, place.batch, place.head, work.query(first_row), box);
+        box_coordinates<Element>(at, p.out, place.batch, place.head, work.query(first_row), box);
         arch::store_box<4>(own + box * QueryTile::kBoxBytes, &p.out_map, at);
       }
       arch::commit_stores();

@@ -29,7 +29,7 @@ struct WarpgroupTiles {
   using Rules = typename Config::Rules;
   static constexpr bool kModified = Rules::kChanges || Rules::kHides;
   using Arguments = MappedArgumentsBy<Rules>;
-  using T = typename Config::Element;
+  using T = StoredOf<Config>;
   static constexpr int kGroups = Config::kGroups;
   static constexpr int kGroupThreads = 4 * arch::kWaveSize;
   static constexpr int kTakers = kGroups * kGroupThreads;
@@ -46,14 +46,20 @@ struct WarpgroupTiles {
 
   using QueryTile = WarpgroupTile<kLines, Config::kDepth* static_cast<int>(sizeof(T))>;
   using KeyTile = WarpgroupTile<kKeys, Config::kDepth* static_cast<int>(sizeof(T))>;
-  using ValueTile = WarpgroupTile<kKeys, Config::kSlice* static_cast<int>(sizeof(T))>;
-  using Queries = TileQueue<Config::kQueryStages, QueryTile::kBytes>;  // one for each warpgroup
+  // Of 8 bits values are turned, with a line for each column.
+  static constexpr bool kTurned = sizeof(T) == 1;
+  using ValueTile = Choose<kTurned, WarpgroupTile<Config::kSlice, kKeys>,
+                           WarpgroupTile<kKeys, Config::kSlice* static_cast<int>(sizeof(T))>>;
+  using ResultTile = WarpgroupTile<kLines, Config::kSlice* static_cast<int>(sizeof(typename Config::Element))>;
+  // A place of queries, one for each warpgroup, is as large as what comes to lie there afterwards.
+  static constexpr int kQueryBytes =
+      Config::kMappedOut && ResultTile::kBytes > QueryTile::kBytes ? ResultTile::kBytes : QueryTile::kBytes;
+  using Queries = TileQueue<Config::kQueryStages, kQueryBytes>;
   using Keys = TileQueue<Config::kStages, KeyTile::kBytes>;
   using Values = TileQueue<Config::kStages, ValueTile::kBytes>;
   // Results lie where their rows' queries lay until the copy engine has taken them away.
   static constexpr bool kMappedOut = Config::kMappedOut;
   static_assert(!kMappedOut || !kPacked, "a box has rows of one head");
-  static_assert(!kMappedOut || ValueTile::kBoxes <= QueryTile::kBoxes, "results are no wider than queries");
   static constexpr int kKeyStart = kGroups * Queries::kBytes;
   static constexpr int kValueStart = kKeyStart + Keys::kBytes;
   // Where blocks are dealt tiles: which one a place of queries has. Who asks for them tells who takes them.
@@ -239,6 +245,7 @@ struct WarpgroupTiles {
     typename Queries::Item query(0);
     typename Keys::Item key(0);
     typename Values::Item value(0);
+    if constexpr (kTurned) arch::await_previous();  // which turns values
     // Of a tile's number, or of one that was dealt.
     const auto ask_for = [&](const auto& tile) {
       const Work work(p, tile);
@@ -260,7 +267,11 @@ struct WarpgroupTiles {
         key.next();
       };
       const auto copy_values = [&](int from) {
-        if (leads) copy<ValueTile>(values, value, p, p.v, p.v_map, work, from);
+        if (leads && kTurned) {
+          copy_turned(values, value, p, work, from);
+        } else if (leads) {
+          copy<ValueTile>(values, value, p, p.v, p.v_map, work, from);
+        }
         value.next();
       };
       copy_keys(at);
@@ -351,6 +362,18 @@ struct WarpgroupTiles {
                                           queue.there(item), at, 1);
         }
       }
+    }
+  }
+  // Values that have a line for each column, of all heads.
+  static WMMA_DEVICE void copy_turned(const Values& queue, const typename Values::Item& item, const Arguments& p,
+                                      const Work& work, int key) {
+    queue.open(item, ValueTile::kBytes);
+#pragma unroll
+    for (int box = 0; box < ValueTile::kBoxes; ++box) {
+      const int32_t at[4] = {key + box * 128, 0, static_cast<int32_t>(work.place.key_head),
+                             static_cast<int32_t>(work.place.batch)};
+      arch::copy_box<4, false, false>(queue.place(item) + box * ValueTile::kBoxBytes, &p.v_map, queue.there(item), at,
+                                      1);
     }
   }
   static constexpr int common(int a, int b) { return b == 0 ? a : common(b, a % b); }

@@ -45,6 +45,20 @@ WMMA_DEVICE void pack_weights(uint32_t* words, const Number* weights) {
   }
 }
 
+#ifdef WMMA_NVIDIA
+// The same of 8 bits, as the matrix unit takes them in registers: a word of each lane has four neighbours of a row,
+// which here are two of a block of eight columns and two of the next, so that no lane needs another's. The columns that
+// they are multiplied with lie in this order (turn.hpp).
+template <int kCount>
+WMMA_DEVICE void pack_narrow_weights(uint32_t* words, const float* weights) {
+#pragma unroll
+  for (int i = 0; i < kCount; i += 8) {
+    words[i / 4] = arch::e4m3_of(weights[i], weights[i + 1], weights[i + 4], weights[i + 5]);
+    words[i / 4 + 1] = arch::e4m3_of(weights[i + 2], weights[i + 3], weights[i + 6], weights[i + 7]);
+  }
+}
+#endif
+
 // out += weights·columns for kTiles tiles of columns, kSteps deep.
 template <class Link, int kTiles, int kSteps, bool kCut = false, int kTilesM, int kSums, int kOutSums, class Number,
           class Rows, class Columns, class Address>

@@ -36,6 +36,28 @@ Rows made_like(const Attention& p, const Tensor& rows, int64_t columns) {
   return by_heads(p, made(p, sizes, p.type));
 }
 
+// What it stands for, where no kernel takes numbers of 8 bits as they are: in a wider type, and multiplied.
+Attention widened(const Attention& p, ScalarType type) {
+  const auto wide = [&](const Tensor& x, const OptTensor& scale) {
+    if (!scale) return aten::to(x, type);
+    Sizes sizes = sizes_of(*scale);
+    for (int i = 0; i < 2; ++i) sizes.push_back(1);
+    return aten::to(aten::mul(aten::to(x, ScalarType::Float), aten::reshape(*scale, sizes)), type);
+  };
+  Attention found{p.op, wide(p.q, p.scales->q), wide(p.k, p.scales->k), wide(p.v, p.scales->v)};
+  found.causal = p.causal;
+  found.scale_argument = p.scale_argument;
+  found.enable_gqa = p.enable_gqa;
+  found.check();
+  return found;
+}
+
+std::tuple<Tensor, Tensor> attention_on_cpu(const Attention& p) {
+  if (!p.scales) return cpu::attention(p);
+  const auto [out, lse] = cpu::attention(widened(p, ScalarType::Float));
+  return {aten::to(out, p.type), lse};
+}
+
 void launch_planned(const Attention& p, const Way& way, const Plan& plan, AttentionProblem& problem) {
   wmma::AttentionArguments& arguments = problem.arguments;
   const auto numbers = plan.numbers<border::AttentionNumbers>();
@@ -48,6 +70,7 @@ void launch_planned(const Attention& p, const Way& way, const Plan& plan, Attent
   if (workspace) {
     arguments.partial = workspace->mutable_data_ptr();
     problem.touched.add("workspace", *workspace);
+    if (numbers.turned > 0) problem.bind_turned(numbers, *workspace);
     if (numbers.block_q > 0) problem.bind_found_blocks(numbers, *workspace);
   }
   if (numbers.lines_k > 0) {
@@ -74,7 +97,8 @@ std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) 
   check_columns(p, kMostColumns);
   if (p.ev == 0) {  // lse is still asked for
     Attention narrow = p;
-    narrow.v = aten::narrow(p.k, p.k.dim() - 1, 0, 1);
+    if (p.scales) narrow = widened(p, p.type);
+    narrow.v = aten::narrow(narrow.k, p.k.dim() - 1, 0, 1);
     narrow.ev = 1;
     return {out, std::get<1>(launch_attention(narrow, way))};
   }
@@ -83,8 +107,10 @@ std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) 
   problem.bind(AttentionProblem::kOut, "out", rows.by_heads);
   problem.bind(AttentionProblem::kLse, "lse", lse, View::kAlongRows);
   if (p.sinks) problem.bind(AttentionProblem::kSinks, "sinks", *p.sinks, View::kOfBatch);
+  if (p.scales) problem.bind_scales(*p.scales);
   problem.join_batch();
   const Plan plan = plan_of(p.op, problem.key(false), way.remembered);
+  if (p.scales && plan.launch_count == 0) return launch_attention(widened(p, p.type), way);
   if (!way.executes) return {out, lse};
   launch_planned(p, way, plan, problem);
   return {out, lse};
@@ -98,9 +124,9 @@ void fill_without_keys(Tensor& lse, const Attention& p) {
 }
 
 std::tuple<Tensor, Tensor> attention(const Attention& p) {
-  if (is_plain_cpu(p.device)) return cpu::attention(p);
+  if (is_plain_cpu(p.device)) return attention_on_cpu(p);
   const Way way = way_of(p.device);
-  if (way.on_cpu) return cpu::attention(p);
+  if (way.on_cpu) return attention_on_cpu(p);
   if (p.sequences && way.executes && cpu::are_checked_everywhere()) cpu::checked_numbers(p);
   return launch_attention(p, way);
 }

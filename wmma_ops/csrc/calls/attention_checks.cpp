@@ -12,8 +12,10 @@ void Attention::check_operands() {
   type = type_of(q);
   device = check_first(op, qn, q);
   for (auto [name, x] : {std::pair{kn, &k}, {vn, &v}}) check_storage(op, name, *x, device);
-  if (type != ScalarType::Half && type != ScalarType::BFloat16 && type != ScalarType::Float &&
-      type != ScalarType::Double) {
+  if (scales) {
+    check_scaled();
+  } else if (type != ScalarType::Half && type != ScalarType::BFloat16 && type != ScalarType::Float &&
+             type != ScalarType::Double) {
     fail_type(op, qn, std::string("is ") + name_of(type) + "; takes float16, bfloat16, float32 or float64");
   }
   int64_t rank = q.dim();
@@ -24,7 +26,7 @@ void Attention::check_operands() {
   }
   const bool paged = sequences && sequences->block_table;
   const int64_t before = paged ? 1 : 0;  // dimensions of keys before those that queries have
-  check_stored(paged);
+  if (!scales) check_stored(paged);
   for (auto [name, x] : {std::pair{kn, &k}, {vn, &v}}) {
     if (paged && x->dim() != rank + before) {
       fail_value(op, name, "has shape " + shape(*x) + "; takes [pages, page size, heads, head size] with block_table");
@@ -75,6 +77,34 @@ void Attention::check_operands() {
     } else {
       batch *= qs[i];
     }
+  }
+}
+
+// All of one type of 8 bits; the results are of one of 16.
+void Attention::check_scaled() {
+  stored = type;
+  if (stored != ScalarType::Float8_e4m3fn) {
+    fail_type(op, names.q, std::string("is ") + name_of(stored) + "; takes float8_e4m3fn");
+  }
+  for (auto [name, x] : {std::pair{names.k, &k}, {names.v, &v}}) {
+    if (type_of(*x) != stored) {
+      fail_type(op, name, std::string("is ") + name_of(type_of(*x)) + "; takes float8_e4m3fn, as " + names.q + " has");
+    }
+  }
+  type = out_dtype.value_or(ScalarType::BFloat16);
+  if (type != ScalarType::BFloat16 && type != ScalarType::Half) {
+    fail_type(op, "out_dtype", std::string("is ") + name_of(type) + "; takes bfloat16 or float16");
+  }
+}
+
+void Attention::check_scales() const {
+  Sizes of_keys = head_sizes();
+  if (!of_keys.empty()) of_keys.back() = kv_heads;
+  const Sizes of_queries = head_sizes();
+  for (auto [name, x, sizes] : {std::tuple{"scale_q", &scales->q, &of_queries},
+                                {"scale_k", &scales->k, &of_keys},
+                                {"scale_v", &scales->v, &of_keys}}) {
+    if (*x) check_descale(op, name, **x, *sizes, device);
   }
 }
 
@@ -193,6 +223,7 @@ void Attention::check_pages() {
 
 void Attention::check() {
   check_operands();
+  if (scales) check_scales();
   if (sequences) check_sequences();
   if (causal < kNotCausal || causal > kBottomRight) {
     fail_value(op, "is_causal", "is " + std::to_string(causal) + "; takes 0 (no), 1 (top-left) or 2 (bottom-right)");

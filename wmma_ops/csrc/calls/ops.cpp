@@ -166,6 +166,22 @@ std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Ten
   return wmma_ops::attention(p);
 }
 
+std::tuple<Tensor, Tensor> scaled_attention(const Tensor& q, const Tensor& k, const Tensor& v, const OptTensor& scale_q,
+                                            const OptTensor& scale_k, const OptTensor& scale_v, int64_t is_causal,
+                                            const std::optional<double>& scale, bool enable_gqa,
+                                            const OutType& out_dtype) {
+  NoGrad guard;
+  require("scaled_attention", "q", q, "k", k, "v", v);
+  Attention p{"scaled_attention", q, k, v};
+  p.causal = is_causal;
+  p.scale_argument = scale;
+  p.enable_gqa = enable_gqa;
+  p.scales = AttentionScales{scale_q, scale_k, scale_v};
+  p.out_dtype = out_dtype;
+  p.check();
+  return wmma_ops::attention(p);
+}
+
 Attention of_sequences(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& cu_seq_q,
                        const OptTensor& cu_seq_k, const OptTensor& sinks, const OptTensor& alibi_slopes,
                        const OptTensor& seqused_k, const OptTensor& block_table, const OptTensor& dropout_seed,
@@ -358,6 +374,10 @@ const Op kOps[] = {
      "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, *, "
      "ScalarType? out_dtype=None) -> Tensor",
      TORCH_BOX(&scaled_mm)},
+    {"scaled_attention",
+     "scaled_attention(Tensor q, Tensor k, Tensor v, Tensor? scale_q=None, Tensor? scale_k=None, Tensor? scale_v=None, "
+     "*, int is_causal=0, float? scale=None, bool enable_gqa=False, ScalarType? out_dtype=None) -> (Tensor, Tensor)",
+     TORCH_BOX(&scaled_attention)},
 };
 
 using Library = torch::stable::detail::StableLibrary;

@@ -113,6 +113,12 @@ struct BlockMask {
   int64_t queries = 0, keys = 0;
 };
 
+// What numbers of 8 bits stand for is so many times as much: float32 that broadcasts to [batch…, heads], of k and v
+// [batch…, kv_heads]; none is 1.
+struct AttentionScales {
+  OptTensor q, k, v;
+};
+
 struct AttentionNames {
   const char* q = "q";
   const char* k = "k";
@@ -144,14 +150,16 @@ struct Attention {
   AttentionNames names = {};
   ScoreFunctions functions = {};
   BlockMask blocks = {};
+  std::optional<AttentionScales> scales = {};  // with them q, k and v are of 8 bits, and out of a type of its own
+  std::optional<ScalarType> out_dtype = {};
 
   // Filled in by check.
   Device device{};
   int64_t batch = 1, heads = 1, kv_heads = 1, sq = 0, skv = 0, e = 0, ev = 0;
   double scale = 1;
   double steepness = 0;  // scale / softcap, as far as float32 has such numbers
-  ScalarType type{};
-  ScalarType stored{};  // of k and v
+  ScalarType type{};     // of the results
+  ScalarType stored{};   // of k and v; with scales of q, too
   // Of sequences each adds the number of its keys less that of its queries to these.
   int64_t diagonal = 0;                // query i stands at key i + diagonal
   int64_t first_batch = 0;             // the index of the batch's first, to dropout and functions
@@ -165,6 +173,8 @@ struct Attention {
 
  private:
   void check_operands();
+  void check_scaled();
+  void check_scales() const;
   void check_stored(bool paged);
   void check_sequences();
   void check_pages();

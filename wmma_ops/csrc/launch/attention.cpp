@@ -154,7 +154,10 @@ void AttentionProblem::join_batch() {
   batch = Batch(Sizes(sizes.data(), sizes.data() + batch_dims_), v, kOperands, 1);
   arguments.batch = static_cast<int>(p_.sequences ? about(p_.batch) : batch.inner_count());
   place_all();
-  if (p_.stored != p_.type) return;  // all of them
+  if (p_.stored != p_.type) {
+    argument_bytes = sizeof(wmma::NarrowPagesArguments);
+    return;
+  }
   if (p_.sequences) {
     argument_bytes = p_.sequences->page_size > 0 ? sizeof(wmma::PagesArguments) : sizeof(wmma::SequencesArguments);
     return;
@@ -246,13 +249,13 @@ ProblemKey AttentionProblem::key(bool backward) const {
 
 // From the dimension along memory outwards: columns, rows, heads, the batch. What repeats is there once.
 MappedMatrix AttentionProblem::mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads,
-                                      int64_t lines) const {
-  return mapped(x, rows, columns, heads, lines, arguments.batch);
+                                      int64_t lines, ScalarType type) const {
+  return mapped(x, rows, columns, heads, lines, arguments.batch, type);
 }
 
 MappedMatrix AttentionProblem::mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads,
-                                      int64_t lines, int64_t batch_count) const {
-  const int64_t size = element_size(element_code(p_.type));
+                                      int64_t lines, int64_t batch_count, ScalarType type) const {
+  const int64_t size = element_size(element_code(type));
   MappedMatrix matrix{x.data, static_cast<int>(size), 4, {}, {}, static_cast<uint32_t>(lines)};
   const Extent extents[] = {{columns, 1}, {rows, x.row_stride}, {heads, x.head_stride}, {batch_count, x.batch_stride}};
   for (int i = 0; i < 4; ++i) {
@@ -268,9 +271,17 @@ MappedMatrix AttentionProblem::mapped(const wmma::AttentionOperand& x, int64_t r
 MappedMatrix AttentionProblem::mapped_keys(wmma::AttentionOperand x, int64_t page_stride, int64_t columns,
                                            int64_t lines) const {
   const int64_t page_size = p_.sequences ? p_.sequences->page_size : 0;
-  if (page_size == 0) return mapped(x, keys_there(), columns, p_.kv_heads, lines);
+  if (page_size == 0) return mapped(x, keys_there(), columns, p_.kv_heads, lines, p_.stored);
   x.batch_stride = page_stride;
-  return mapped(x, page_size, columns, p_.kv_heads, lines, p_.sequences->pages);
+  return mapped(x, page_size, columns, p_.kv_heads, lines, p_.sequences->pages, p_.stored);
+}
+
+// Values with a line for each column.
+MappedMatrix AttentionProblem::mapped_turned(int64_t lines) const {
+  wmma::AttentionOperand x{arguments.scales.turned, 0, 0, arguments.scales.turned_keys, 1};
+  x.head_stride = p_.ev * x.row_stride;
+  x.batch_stride = p_.kv_heads * x.head_stride;
+  return mapped(x, p_.ev, arguments.scales.turned_keys, p_.kv_heads, lines, p_.stored);
 }
 
 // The queries of heads that share keys, one query's after the other's.
@@ -278,7 +289,8 @@ MappedMatrix AttentionProblem::mapped_packed(const wmma::AttentionOperand& q, in
   const int64_t group = arguments.group;
   wmma::AttentionOperand shared = q;
   shared.head_stride *= group;
-  const MappedMatrix of_first = mapped(shared, queries_there(), p_.e, p_.kv_heads, queries);
+  const ScalarType type = in_memory();
+  const MappedMatrix of_first = mapped(shared, queries_there(), p_.e, p_.kv_heads, queries, type);
   MappedMatrix matrix = of_first;
   matrix.dims = of_first.dims + 1;
   for (int i = 1; i < of_first.dims; ++i) {
@@ -286,10 +298,22 @@ MappedMatrix AttentionProblem::mapped_packed(const wmma::AttentionOperand& q, in
     matrix.strides[i + 1] = of_first.strides[i];
   }
   matrix.sizes[1] = static_cast<uint64_t>(group);
-  matrix.strides[1] = static_cast<uint64_t>(q.head_stride) * element_size(element_code(p_.type));
+  matrix.strides[1] = static_cast<uint64_t>(q.head_stride) * element_size(element_code(type));
   matrix.lines = static_cast<uint32_t>(group);
   matrix.planes = static_cast<uint32_t>(queries);
   return matrix;
+}
+
+void AttentionProblem::bind_scales(const AttentionScales& of) {
+  for (auto [which, name, x] :
+       {std::tuple{kScaleQ, "scale_q", &of.q}, {kScaleK, "scale_k", &of.k}, {kScaleV, "scale_v", &of.v}}) {
+    if (*x) bind(which, name, **x, View::kOfBatch);
+  }
+}
+
+void AttentionProblem::bind_turned(const border::AttentionNumbers& numbers, const Tensor& workspace) {
+  arguments.scales.turned = static_cast<char*>(workspace.mutable_data_ptr()) + numbers.turned_at;
+  arguments.scales.turned_keys = static_cast<int>(numbers.turned);
 }
 
 void AttentionProblem::bind_found_blocks(const border::AttentionNumbers& numbers, const Tensor& workspace) {
@@ -334,12 +358,17 @@ void AttentionProblem::launch_with_maps(const Way& way, const Plan& plan, const 
   if (way.place >= 0) {  // else it is recorded, not run
     const int64_t function = plan.launches[0].function;
     auto map = [&](const MappedMatrix& matrix, wmma::TileMap& into) { map_loaded(p_.op, function, matrix, into); };
-    map(numbers.packed > 1 ? mapped_packed(x.q, numbers.queries) : mapped(x.q, queries, p_.e, heads, numbers.queries),
+    map(numbers.packed > 1 ? mapped_packed(x.q, numbers.queries)
+                           : mapped(x.q, queries, p_.e, heads, numbers.queries, in_memory()),
         x.q_map);
-    if (v[kGOut].present) map(mapped(x.g_out, queries, p_.ev, heads, numbers.queries), x.g_out_map);
+    if (v[kGOut].present) map(mapped(x.g_out, queries, p_.ev, heads, numbers.queries, p_.type), x.g_out_map);
     map(mapped_keys(x.k, arguments.pages.k_stride, p_.e, numbers.lines_k), x.k_map);
-    map(mapped_keys(x.v, arguments.pages.v_stride, p_.ev, numbers.lines_k), x.v_map);
-    if (numbers.lines_out > 0) map(mapped(x.out, queries, p_.ev, heads, numbers.lines_out), x.out_map);
+    if (numbers.turned > 0) {
+      map(mapped_turned(numbers.lines_v), x.v_map);
+    } else {
+      map(mapped_keys(x.v, arguments.pages.v_stride, p_.ev, numbers.lines_k), x.v_map);
+    }
+    if (numbers.lines_out > 0) map(mapped(x.out, queries, p_.ev, heads, numbers.lines_out, p_.type), x.out_map);
   }
   launch::execute(p_.op, way, plan, &x, sizeof x, touched);
 }
@@ -347,7 +376,10 @@ void AttentionProblem::launch_with_maps(const Way& way, const Plan& plan, const 
 void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const {
   using namespace wmma;
   for (int64_t i = 0; i < batch.outer_count(); ++i) {
-    if (!p_.functions.any()) {
+    if (p_.scales) {
+      const AllAttentionArguments here = moved(i);
+      launch_with_maps<ScaledArguments>(way, plan, numbers, {here, here.scales});
+    } else if (!p_.functions.any()) {
       launch_with_maps<PagesArguments>(way, plan, numbers, moved(i));
     } else if (!p_.sequences) {
       launch_with_maps<ModifiedArguments<RuledAttentionArguments>>(way, plan, numbers, {moved(i), functions_});

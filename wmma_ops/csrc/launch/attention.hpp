@@ -5,7 +5,12 @@
 
 namespace wmma_ops {
 
-class AttentionProblem : public Operands<AttentionProblem, wmma::NarrowPagesArguments, wmma::AttentionOperand, 15> {
+// What a kernel of any kind is given a part of.
+struct AllAttentionArguments : wmma::NarrowPagesArguments {
+  wmma::ScaleArguments scales;
+};
+
+class AttentionProblem : public Operands<AttentionProblem, AllAttentionArguments, wmma::AttentionOperand, 18> {
  public:
   // Binds q, k, v, the mask and the slopes. `p` must outlive this, as must what else is bound.
   AttentionProblem(const Attention& p, int64_t place);
@@ -27,11 +32,15 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::NarrowPagesArgu
     kSinks,
     kSlopes,
     kBlocks,
+    kScaleQ,
+    kScaleK,
+    kScaleV,
     kOperands
   };
-  static std::array<wmma::AttentionOperand*, kOperands> pointers(wmma::RuledAttentionArguments& x) {
-    return {&x.q,     &x.k,   &x.v,   &x.mask, &x.out,         &x.lse,          &x.g_out,       &x.g_lse,
-            &x.delta, &x.g_q, &x.g_k, &x.g_v,  &x.rules.sinks, &x.rules.slopes, &x.rules.blocks};
+  static std::array<wmma::AttentionOperand*, kOperands> pointers(AllAttentionArguments& x) {
+    return {&x.q,        &x.k,       &x.v,   &x.mask, &x.out,         &x.lse,          &x.g_out,        &x.g_lse,
+            &x.delta,    &x.g_q,     &x.g_k, &x.g_v,  &x.rules.sinks, &x.rules.slopes, &x.rules.blocks, &x.scales.q,
+            &x.scales.k, &x.scales.v};
   }
 
   // A tensor of q's (k's) batch and heads; those whose core is kAlongRows, as lse, have no columns, those that are
@@ -41,9 +50,14 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::NarrowPagesArgu
   // What else depends on the outer batch's index.
   void move(wmma::PagesArguments& x, int64_t index) const;
 
+  void bind_scales(const AttentionScales& of);
+
   void join_batch();  // once all are bound: the batch has one dimension in a kernel
 
   ProblemKey key(bool backward) const;
+
+  // Where the plan's first kernel turns values, in its workspace.
+  void bind_turned(const border::AttentionNumbers& numbers, const Tensor& workspace);
 
   // The block mask that the plan's first kernel finds, in its workspace.
   void bind_found_blocks(const border::AttentionNumbers& numbers, const Tensor& workspace);
@@ -67,11 +81,13 @@ class AttentionProblem : public Operands<AttentionProblem, wmma::NarrowPagesArgu
   void bind_functions(const ScoreFunctions& of);
   int64_t queries_there() const { return p_.sequences ? p_.sequences->tokens_q : p_.sq; }
   int64_t keys_there() const;  // one after the other: in pages, those of one
+  ScalarType in_memory() const { return p_.scales ? p_.stored : p_.type; }  // queries are
   Direction way_of(Operand which) const;
-  MappedMatrix mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads,
-                      int64_t lines) const;
   MappedMatrix mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads, int64_t lines,
-                      int64_t batch_count) const;
+                      ScalarType type) const;
+  MappedMatrix mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads, int64_t lines,
+                      int64_t batch_count, ScalarType type) const;
+  MappedMatrix mapped_turned(int64_t lines) const;
   MappedMatrix mapped_keys(wmma::AttentionOperand x, int64_t page_stride, int64_t columns, int64_t lines) const;
   MappedMatrix mapped_packed(const wmma::AttentionOperand& q, int64_t queries) const;
 

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from wmma_ops.hardware import arch
+from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan.attention import blocks
 from wmma_ops.plan.attention.loops import backward, forward, warpgroup, warpgroup_gradients
 from wmma_ops.plan.plan import Plan
-from wmma_ops.plan.problem import AttentionProblem
+from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
@@ -14,7 +15,15 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
         return blocks.with_kernel(plan(with_blocks, target), with_blocks, target)
     if problem.backward:
         return warpgroup_gradients.plan(problem, target) or backward.plan(problem, target)
+    if problem.is_scaled:
+        return warpgroup.plan(problem, target) or widened(problem)
     return warpgroup.plan(problem, target) or forward.plan(problem, target)
+
+
+def widened(problem: AttentionProblem) -> Plan:
+    """Without launches, for the library to plan what it stands for: attention of wider numbers."""
+    reason = f"no kernel here multiplies {type_name(problem.stored)}: as attention of {type_name(problem.dtype)}"
+    return Plan("widened", reason, (), 0, AttentionNumbers())
 
 
 def every(problem: AttentionProblem, target: arch.Target, reason: str) -> Iterator[Plan]:
@@ -30,6 +39,8 @@ def every(problem: AttentionProblem, target: arch.Target, reason: str) -> Iterat
         return
     for config in warpgroup.candidates(problem, target):
         yield warpgroup.plan_of(problem, config, target, reason)
+    if problem.is_scaled:
+        return
     for config in forward.ranked(problem, target):
         for one in dict.fromkeys((forward.split(problem, config, target), config)):
             yield forward.plan_of(problem, one, target, reason)

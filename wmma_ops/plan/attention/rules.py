@@ -23,6 +23,7 @@ def divides_blocks(problem: AttentionProblem, queries: int, keys: int) -> bool:
 def rules_header(problem: AttentionProblem) -> str:
     """The header that the rules' type is declared in, included, and the functions that it names."""
     header = "pages" if problem.page_size else "sequences" if problem.sequences else "rules"
+    header = "scaled" if problem.is_scaled else header
     blocked = problem.block_q or (problem.modified and not problem.sequences)
     headers = (["blocks"] if blocked else []) + ([header] if problem.sequences or not blocked else [])
     include = "".join(f"#include <wmma/attention/{header}.hpp>\n" for header in headers)
@@ -43,6 +44,8 @@ def rules_type(problem: AttentionProblem) -> str:
     if problem.page_size:
         narrow = f", {CPP[problem.stored]}" if problem.is_narrow else ""
         return f"wmma::PageRules<{rules}, {problem.page_size}{narrow}>"
+    if problem.is_scaled:
+        return f"wmma::ScaledRules<{rules}, {CPP[problem.stored]}>"
     return f"wmma::SequenceRules<{rules}>" if problem.sequences else rules
 
 

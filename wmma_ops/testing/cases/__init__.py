@@ -17,6 +17,7 @@ _GROUPS = {
     "rules": attention_rules.rules,
     "packed": packed.packed,
     "narrow pages": packed.narrow_pages,
+    "scaled attention": attention.scaled,
     "crossed": lambda: (*mixed.crossed(), *attention.crossed()),
     "random": lambda: mixed.drawn(100, seed=2026),
 }

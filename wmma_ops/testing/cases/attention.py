@@ -56,6 +56,32 @@ def attention():
         yield AttentionCase(heads=3, sq=24, skv=40, e=16, ev=24, dtype=dtype, layout="column")
 
 
+def scaled():
+    """Of 8 bits. A scale of 0 gives all keys the same weight: lse counts them."""
+
+    def case(**options):
+        return AttentionCase(op="scaled_attention", dtype="float8_e4m3fn", **options)
+
+    for sq, skv, e in ((1, 1, 16), (5, 33, 32), (33, 5, 72), (1, 130, 64), (20, 20, 17), (70, 140, 128)):
+        for scales, out in (("each", None), ("heads", "float16"), ("one", "bfloat16"), (None, "float16")):
+            yield case(sq=sq, skv=skv, e=e, scales=scales, out_dtype=out)
+        for causal in ("top_left", "bottom_right"):
+            yield case(sq=sq, skv=skv, e=e, scales="each", causal=causal)
+    for layout in ("bshd", "strided", "offset", "column"):
+        yield case(batch=2, heads=4, kv_heads=2, sq=7, skv=40, e=32, ev=48, layout=layout, scales="each")
+    for scale, causal in itertools.product((0.0, -0.5), (None, "bottom_right")):
+        yield case(sq=140, skv=300, e=64, scale=scale, scales="each", causal=causal)
+    for ev in (16, 64, 80, 96, 128, 144):  # lines that fill no box, and more than a kernel takes as they are
+        yield case(heads=1, sq=19, skv=150, e=64, ev=ev, scales="each")
+    for e in (192, 256, 272):
+        yield case(heads=1, sq=19, skv=67, e=e, ev=64, scales="heads", causal="bottom_right")
+    yield case(heads=8, kv_heads=2, sq=3, skv=1100, e=64, scales="each")  # keys are split
+    yield case(sq=4, skv=0, scales="each")
+    yield case(sq=0, skv=4, scales="each")
+    yield case(batch=0, sq=3, skv=4, scales="heads")
+    yield case(sq=6, skv=7, special="nan_q", scales="each")
+
+
 def crossed():
     """Every mask in wide and in narrow types, each with another head size, layout and group."""
     sizes = (129, 17, 300, 40, 112, 24, 72, 96, 80, 32, 8, 1)

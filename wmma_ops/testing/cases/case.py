@@ -103,6 +103,8 @@ class AttentionCase(Case):
     slopes: str | None = None
     dropout: float = 0.0
     special: str | None = None  # nan_q, inf_k, nan_sink, inf_sink, no_sink (of one head −∞)
+    scales: str | None = None  # scaled_attention: one, heads, each (by batch and head)
+    out_dtype: str | None = None  # likewise
     seed: int = 0
 
 

@@ -10,7 +10,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import BARRIER_BYTES, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.attention import combine, rest
+from wmma_ops.plan.attention import combine, rest, turning
 from wmma_ops.plan.attention.rules import divides_blocks, keys_looked_at, rules_header, rules_type
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
@@ -18,7 +18,9 @@ from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, waves_tol
 
 _GROUP_ROWS = 64
 _GROUP_THREADS = 128
-_LINE = 64  # columns of a box
+_LINE_BYTES = 128  # of a box
+_RESULT_LINE = 64  # columns of a box of results
+_WIDEST_TURNED = 128  # columns of values of 8 bits: a tile's results stand beside those of all, in registers
 _WIDTHS = (32, 64, 128, 192, 256)  # of the instructions that every kernel has
 _WEIGHTS = 14  # that a unit computes in a clock
 _CAPPED_WEIGHTS = 5
@@ -33,7 +35,7 @@ _KEPT_BYTES = 24 << 20  # of keys and values, that the L2 cache holds while bloc
 class WarpgroupConfig:
     """One kernel. Sizes are in elements."""
 
-    element: torch.dtype
+    element: torch.dtype  # of queries, keys and values
     groups: int  # that multiply
     keys: int  # of a tile
     depth: int  # of Q and K, whole boxes
@@ -64,9 +66,12 @@ class WarpgroupConfig:
         )
 
 
-def shared_bytes(config: WarpgroupConfig) -> int:
+def shared_bytes(problem: AttentionProblem, config: WarpgroupConfig) -> int:
     size = config.element.itemsize
-    queries = config.groups * config.query_stages * (_GROUP_ROWS * config.depth * size + 2 * BARRIER_BYTES)
+    line = config.depth * size  # of queries, or of the results that come to lie there
+    if maps_result(problem, config):
+        line = max(line, config.slice * problem.dtype.itemsize)
+    queries = config.groups * config.query_stages * (_GROUP_ROWS * line + 2 * BARRIER_BYTES)
     told = config.groups * config.query_stages * rest.DEALT_BYTES if config.deals else 0
     return queries + config.stages * (config.keys * (config.depth + config.slice) * size + 4 * BARRIER_BYTES) + told
 
@@ -74,33 +79,36 @@ def shared_bytes(config: WarpgroupConfig) -> int:
 def takes(problem: AttentionProblem, target: arch.Target) -> bool:
     """Whether the copy engine can fill the tiles, and a warpgroup's registers hold its results."""
     along = (problem.q_order, problem.k_order, problem.v_order) == ("e", "e", "e")
-    whole = (problem.q_vec, problem.k_vec, problem.v_vec) == (8, 8, 8)
+    chunk = 16 // problem.stored.itemsize
+    whole = min(problem.q_vec, problem.k_vec, problem.v_vec) >= chunk
     fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31
-    kept = problem.dtype.itemsize == 2 and not problem.is_narrow
-    return target.name == "sm_90a" and kept and along and whole and fits
+    kept = problem.stored.itemsize == 2 and not problem.is_narrow
+    turned = problem.is_scaled and problem.ev <= _WIDEST_TURNED
+    return target.name == "sm_90a" and (kept or turned) and along and whole and fits
 
 
 def candidates(problem: AttentionProblem, target: arch.Target) -> list[WarpgroupConfig]:
     """The preferred first."""
     if not takes(problem, target):
         return []
-    depth, part = up(problem.e, _LINE), up(problem.ev, _LINE)
+    depth, part = up(problem.e, _LINE_BYTES // problem.stored.itemsize), up(problem.ev, _RESULT_LINE)
     found = []
-    few = problem.sq < 2 * _GROUP_ROWS and not problem.block_q
+    # Rows of heads that are packed would have scales of their own.
+    few = problem.sq < 2 * _GROUP_ROWS and not problem.block_q and not problem.is_scaled
     packed = problem.group if few and 1 < problem.group <= _GROUP_ROWS else 1
-    for groups, keys in _shapes(max(depth, part)):
+    for groups, keys in _turned_shapes(part) if problem.is_scaled else _shapes(max(depth, part)):
         if not divides_blocks(problem, groups * _GROUP_ROWS, keys):
             continue
         looks = problem.sequences and problem.block_q  # who asks for tiles has more in mind
         if groups > 2 and (problem.modified or problem.drops or looks):  # registers would spill
             continue
         for query_stages in (2, 1):
-            config = WarpgroupConfig(problem.dtype, groups, keys, depth, part, 2, query_stages, packed)
+            config = WarpgroupConfig(problem.stored, groups, keys, depth, part, 2, query_stages, packed)
             config = split(problem, config, target)
             if problem.sequences and config.splits == 1:
                 config = dataclasses.replace(config, deals=True)
             config = split_last(problem, config, target)
-            if shared_bytes(config) <= target.lds_bytes and dealt(problem, config) <= _MOST_DEALT:
+            if shared_bytes(problem, config) <= target.lds_bytes and dealt(problem, config) <= _MOST_DEALT:
                 if work_of(problem, config) * config.splits < 2**31:  # as the kernel counts them
                     found.append(config)
                 break
@@ -114,6 +122,12 @@ def _shapes(widest: int) -> tuple[tuple[int, int], ...]:
     if widest <= 128:
         return (2, 128), (2, 64), (1, 128)
     return (2, 96), (2, 80), (2, 64), (1, 64)
+
+
+def _turned_shapes(slice: int) -> tuple[tuple[int, int], ...]:
+    """Of values of 8 bits, of which a tile has whole lines of keys. A warpgroup alone has fewer registers than two have
+    each."""
+    return ((3, 128), (2, 128)) if slice <= 64 else ((2, 128),)
 
 
 def cost(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> float:
@@ -145,7 +159,7 @@ def work_of(problem: AttentionProblem, config: WarpgroupConfig) -> int:
 def together(problem: AttentionProblem, config: WarpgroupConfig) -> int:
     """Heads, or groups that are packed, whose keys blocks go through before others'. What is dealt has as many of each
     sequence."""
-    head_bytes = problem.skv * (problem.e + problem.ev) * problem.dtype.itemsize / problem.group
+    head_bytes = problem.skv * (problem.e + problem.ev) * problem.stored.itemsize / problem.group
     most = min(max(int(_KEPT_BYTES / head_bytes), problem.group), problem.heads * problem.batch) // config.packed
     if not config.deals:
         return most
@@ -193,7 +207,8 @@ def tiles_split(problem: AttentionProblem, config: WarpgroupConfig, target: arch
 
 def maps_result(problem: AttentionProblem, config: WarpgroupConfig) -> bool:
     """Whether the copy engine takes the results away, by way of where the queries lay."""
-    return config.splits == config.packed == 1 and problem.out_vec == 8 and config.slice <= config.depth
+    fits = config.slice <= config.depth or problem.is_scaled  # places are made as large as is needed
+    return config.splits == config.packed == 1 and problem.out_vec == 8 and fits
 
 
 def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> str:
@@ -208,9 +223,9 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
         "kStages": config.stages,
         "kQueryStages": config.query_stages,
         "kOutVec": problem.out_vec,
-        **waves_told(target, 1, config.threads // target.wave, shared_bytes(config)),
+        **waves_told(target, 1, config.threads // target.wave, shared_bytes(problem, config)),
         "kThreads": config.threads,
-        "kSharedBytes": shared_bytes(config),
+        "kSharedBytes": shared_bytes(problem, config),
     }
     flags = {
         "kSplit": config.splits > 1,
@@ -246,13 +261,15 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
     parted = tiles_split(problem, config, target)
     whole = work_of(problem, config) - parted
     work = whole + parted * splits
-    shared = shared_bytes(config)
+    shared = shared_bytes(problem, config)
     kernel = source(problem, config, target)
     workspace, dealing = 0, None
     if config.deals:
         workspace = rest.dealt_bytes(dealt(problem, config))
         dealing = {"kTileRows": config.rows, "kPackedHeads": config.packed}
     before = rest.launches(problem, dealing) if config.splits == 1 else ()
+    if problem.is_scaled:
+        before = (turning.launch(problem),)
     launches = [
         *before,
         KernelLaunch("attention", kernel, (min(work, units), 1), config.threads, shared, early=bool(before)),
@@ -263,6 +280,10 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
     elif parted:
         workspace = combine.workspace(problem, splits, parted * config.rows)
         launches.append(combine.launch(problem, target, parted, config.rows))
+    turned, turned_at = 0, 0
+    if problem.is_scaled:
+        turned, turned_at = turning.keys(problem), up(workspace, _LINE_BYTES)
+        workspace = turned_at + turning.workspace(problem)
     lines_out = 16 if maps_result(problem, config) else 0
     queries = _GROUP_ROWS // config.packed  # of a box; of keys and values it has as many as lie in a page together
     numbers = AttentionNumbers(
@@ -276,5 +297,8 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
         lines_out,
         together(problem, config),
         whole,
+        turned=turned,
+        turned_at=turned_at,
+        lines_v=config.slice if problem.is_scaled else 0,
     )
     return Plan(config, f"{reason}; {work} tiles on {units} units", tuple(launches), workspace, numbers)
