@@ -259,9 +259,10 @@ class RunningSoftmax {
     for (int f = 0; f < kOutSums; ++f) out[0][f] *= factors[Link::row_of(f)];
   }
 
-  WMMA_DEVICE void add(const Number (&part)[kOutSums]) {
+  // Results follow the factors and a part of them is added, that was not there yet when these were found.
+  WMMA_DEVICE void add(const Number (&part)[kOutSums], const Number (&factors)[Link::kLaneRows]) {
 #pragma unroll
-    for (int f = 0; f < kOutSums; ++f) out[0][f] += part[f];
+    for (int f = 0; f < kOutSums; ++f) out[0][f] = arch::fma(out[0][f], factors[Link::row_of(f)], part[f]);
   }
 
   WMMA_DEVICE void multiply(Number factor) {

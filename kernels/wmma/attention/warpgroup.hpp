@@ -44,6 +44,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static constexpr int kOutSums = Config::kSlice / 2;
   // Whether any row's results change: fewer are quicker multiplied.
   static constexpr bool kAsksFirst = kOutSums > 64 || Rules::kCapped || kTurned;
+  // Of 8 bits the unit does not sum up exactly enough for all keys: a tile's results are added to those of the others.
+  // Together with that these follow, where registers are there for the factors.
+  static constexpr bool kFollowsLater = kTurned && !(kGroups == 3 && Config::kCausal);
   static constexpr int kStep = 32 / sizeof(T);  // of what is summed up, that one product takes
   static constexpr int kSteps = (Config::kColumns + kStep - 1) / kStep;
   static constexpr int kValueSteps = kKeys / kStep;
@@ -132,9 +135,8 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     uint64_t queries = 0;
     uint32_t weights[kValueSteps * 4];
     Softmax rows;
-    // Of 8 bits the unit does not sum up exactly enough for all keys: results are those of a tile, added to the
-    // others'.
-    float part[kTurned ? kOutSums : 1];
+    float part[kTurned ? kOutSums : 1];  // a tile's results
+    float factors[Link::kLaneRows];      // of the others when it is added
 
     WMMA_DEVICE Taking(const Arguments& p, uint32_t start, uint32_t at_group, float at_factor)
         : keys(Tiles::keys_at(start)),
@@ -142,7 +144,10 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
           group(at_group),
           lane(lane_id()),
           factor(at_factor),
-          once(Softmax::looks_once(p)) {}
+          once(Softmax::looks_once(p)) {
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) factors[i] = 1.0f;
+    }
   };
 
   static WMMA_DEVICE void take(const Arguments& p, uint32_t start, uint32_t group, uint32_t wave) {
@@ -364,7 +369,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     arch::wgmma_wait<0>();
     if constexpr (kTurned) {
       hold_sums<kOutSums>(x.part);
-      x.rows.add(x.part);
+      x.rows.add(x.part, x.factors);
     } else {
       hold_sums<kOutSums>(x.rows.out[0]);
     }
@@ -381,8 +386,11 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     x.rows.look(scores[0], factor, factors, x.once);
     x.rows.exponentiate(scores[0], factor);
     if constexpr (Rules::kDrops) mask.template drop<kSums>(scores[0], 0, key, x.lane);
-    if constexpr (!kFirst) {
-      values_are_in(x);
+    if constexpr (!kFirst) values_are_in(x);
+    if constexpr (kFollowsLater) {
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) x.factors[i] = factors[i];
+    } else if constexpr (!kFirst) {
       const bool changes = factors[0] != 1.0f || factors[1] != 1.0f;
       if (!kAsksFirst || arch::ballot(changes) != 0) x.rows.rescale(factors);
     }

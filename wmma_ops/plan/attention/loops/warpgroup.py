@@ -127,7 +127,7 @@ def _shapes(widest: int) -> tuple[tuple[int, int], ...]:
 def _turned_shapes(slice: int) -> tuple[tuple[int, int], ...]:
     """Of values of 8 bits, of which a tile has whole lines of keys. A warpgroup alone has fewer registers than two have
     each."""
-    return ((3, 128), (2, 128)) if slice <= 64 else ((2, 128),)
+    return ((3, 128), (2, 128)) if slice <= _RESULT_LINE else ((2, 128),)
 
 
 def cost(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> float:
