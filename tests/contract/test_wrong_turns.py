@@ -44,8 +44,8 @@ WRONG = [
     ),
     Wrong(
         "into_the_buffer_that_is_read",
-        "step_in_turns<true, 0>(wave, a, b, shared, other,",
-        "step_in_turns<true, 0>(wave, a, b, shared, shared,",
+        "step_ahead<true, 0>(wave, a, b, shared, other,",
+        "step_ahead<true, 0>(wave, a, b, shared, shared,",
     ),
     Wrong(
         "operands_of_the_wrong_step",
@@ -153,6 +153,22 @@ WRONG += [
             LOADER,
             {"caught": (Mismatch,)},
         ),
+    )
+]
+# Waves that pass a tile on among their products, in a grid of 2 x 4.
+WRONG += [
+    Wrong(f"passing_on_{name}", old, new, target="gfx1201", turn=1, case=case)
+    for name, old, new, case in (
+        (
+            "without_a_barrier",
+            "        arch::shared_barrier();\n        arch::priority<0>();\n",
+            "        arch::priority<0>();\n",
+            RAGGED,
+        ),
+        ("behind_the_barrier", "kStoreRows = kRows - kLastRows;", "kStoreRows = kRows;", PRODUCT),
+        ("reads_what_was_multiplied", "const tile = last ? to : from;", "const tile = from;", PRODUCT),
+        ("reads_the_next_tile_too_soon", "const tile = last ? to : from;", "const tile = to;", RAGGED),
+        ("stores_what_came_later", "kStoreRows / kBlocks == row) store", "kStoreRows / kBlocks == row - 1) store", RAGGED),
     )
 ]
 # Four waves, the last of whose configurations have a tile and three on their way.

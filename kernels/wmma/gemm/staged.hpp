@@ -5,6 +5,9 @@
 // Where eight waves take turns (kInTurns), registers hold the next tile already when a step begins. While four waves
 // multiply, the others pass it on to shared memory, put the one after it in flight and read their next operands: so
 // stores wait for no loads, and the matrix pipe for neither.
+//
+// On gfx12 (kPassesOn) registers hold the next tile as well, and the operands of the next step: a wave passes its part
+// on and reads ahead among its products.
 #pragma once
 
 #include <wmma/gemm/operands.hpp>
@@ -31,6 +34,15 @@ struct StagedLoop {
   static constexpr int kHeld = (sizeof(Wave) + 2 * sizeof(typename Wave::Operands)) / 4 + kOnTheirWay + kTurning;
   static constexpr bool kInTurns = arch::kTakesTurns && kThreads == 8 * arch::kWaveSize && LoaderA::kWhole &&
                                    LoaderB::kWhole && kSteps > 1 && kOnTheirWay <= 16 && kHeld <= 208;
+  // The same by each wave for itself, between its products, where these are enough to hide its loads behind. What a
+  // lane may hold was found by compiling.
+  static constexpr int kBlocks = LoaderA::kBlocks + LoaderB::kBlocks;
+  static constexpr int kLoadsA = LoaderA::kBlocks * LoaderA::kBlockLoads;
+  static constexpr int kLoads = kLoadsA + LoaderB::kBlocks * LoaderB::kBlockLoads;
+  static constexpr int kRows = kSteps * Wave::kTilesM;  // of products
+  static constexpr bool kHidesLoads = 5 * kLoads <= kRows * Wave::kTilesN;
+  static constexpr bool kPassesOn = arch::kReadsRowsAhead && kThreads != 0 && LoaderA::kWhole && LoaderB::kWhole &&
+                                    kSteps > 1 && kHidesLoads&& kHeld <= 232;
   using Reader = OperandReader<LineReader<Product, TileA, true, Wave::kTilesM, kSteps>,
                                LineReader<Product, TileB, false, Wave::kTilesN, kSteps>>;
 
@@ -48,8 +60,8 @@ struct StagedLoop {
     a.advance(first);
     b.advance(first);
     uint32_t left = tiles - 1;
-    if constexpr (kInTurns) {
-      run_in_turns(wave, a, b, shared, left, reader);
+    if constexpr (kInTurns || kPassesOn) {
+      run_ahead(wave, a, b, shared, left, reader);
       return;
     }
     arch::tile_barrier();
@@ -74,9 +86,10 @@ struct StagedLoop {
  private:
   using Operands = typename Wave::Operands;
 
-  // The same by two groups of waves in turns: `left` tiles come after the one in the first buffer.
-  static WMMA_DEVICE void run_in_turns(Wave& wave, LoaderA& a, LoaderB& b, unsigned char* shared, uint32_t left,
-                                       const Reader& reader) {
+  // The same where registers hold a tile and a step's operands ahead: `left` tiles come after the one in the first
+  // buffer.
+  static WMMA_DEVICE void run_ahead(Wave& wave, LoaderA& a, LoaderB& b, unsigned char* shared, uint32_t left,
+                                    const Reader& reader) {
     unsigned char* const other = shared + kBufferBytes;
     if (left != 0) fetch(a, b);
     arch::shared_barrier();
@@ -88,16 +101,16 @@ struct StagedLoop {
       fetch(a, b);
       --left;
     }
-    const bool second = arch::uniform(threadIdx.x / (kThreads / 2)) != 0;
+    const bool second = kInTurns && arch::uniform(threadIdx.x / (kThreads / 2)) != 0;
     Operands operands[2];
     read(operands[0], shared, reader, 0);
     if (second) arch::shared_barrier();
     for (; left != 1; left -= 2) {
-      step_in_turns<true, 0>(wave, a, b, shared, other, reader, operands);
-      step_in_turns<true, kSteps % 2>(wave, a, b, other, shared, reader, operands);
+      step_ahead<true, 0>(wave, a, b, shared, other, reader, operands);
+      step_ahead<true, kSteps % 2>(wave, a, b, other, shared, reader, operands);
     }
-    step_in_turns<false, 0>(wave, a, b, shared, other, reader, operands);
-    if (!second) arch::shared_barrier();
+    step_ahead<false, 0>(wave, a, b, shared, other, reader, operands);
+    if (kInTurns && !second) arch::shared_barrier();
 #pragma unroll
     for (int step = kSteps; step < 2 * kSteps; ++step) {
       if (step + 1 < 2 * kSteps) read(operands[(step + 1) % 2], other, reader, step + 1 - kSteps);
@@ -106,7 +119,18 @@ struct StagedLoop {
   }
 
   // Multiplies the tile in `from`, of which the first step's operands are there, while the next one goes from registers
-  // to `to` and the one after it is put in flight. Each step is a turn at memory and one at the matrix unit.
+  // to `to` and the one after it is put in flight.
+  template <bool kFetches, int kAt>
+  static WMMA_DEVICE void step_ahead(Wave& wave, LoaderA& a, LoaderB& b, const unsigned char* from, unsigned char* to,
+                                     const Reader& reader, Operands (&operands)[2]) {
+    if constexpr (kInTurns) {
+      step_in_turns<kFetches, kAt>(wave, a, b, from, to, reader, operands);
+    } else {
+      step_passing_on<kFetches, kAt>(wave, a, b, from, to, reader, operands);
+    }
+  }
+
+  // Each step is a turn at memory and one at the matrix unit.
   template <bool kFetches, int kAt>
   static WMMA_DEVICE void step_in_turns(Wave& wave, LoaderA& a, LoaderB& b, const unsigned char* from,
                                         unsigned char* to, const Reader& reader, Operands (&operands)[2]) {
@@ -137,12 +161,60 @@ struct StagedLoop {
     }
   }
 
+  // The next tile is stored in all rows of products but the last ones, which read its first operands behind the
+  // barrier, each part making room for the same of the tile after it. Until the barrier a wave goes first, so that
+  // blocks on a SIMD take turns.
+  template <bool kFetches, int kAt>
+  static WMMA_DEVICE void step_passing_on(Wave& wave, LoaderA& a, LoaderB& b, const unsigned char* from,
+                                          unsigned char* to, const Reader& reader, Operands (&operands)[2]) {
+    constexpr int kLastRows = (Wave::kTilesM + 1) / 2;
+    constexpr int kStoreRows = kRows - kLastRows;
+    constexpr int kReads = Wave::kTilesM + Wave::kTilesN;
+    arch::priority<1>();
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      const int step = row / Wave::kTilesM;
+      const int of_step = row % Wave::kTilesM;
+      const bool last = step + 1 == kSteps;
+      if (row == kStoreRows) {
+        arch::shared_barrier();
+        arch::priority<0>();
+      }
+#pragma unroll
+      for (int i = 0; i < kReads; ++i) {
+        const int at = last ? Wave::kTilesM - kLastRows + i * kLastRows / kReads : i * Wave::kTilesM / kReads;
+        if (at != of_step) continue;
+        const unsigned char* const tile = last ? to : from;
+        reader.read_tile(operands[(kAt + step + 1) % 2], tile, tile + TileA::kBytes, last ? 0 : step + 1, i);
+      }
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i) {
+        if (i * kStoreRows / kBlocks == row) store_block(a, b, to, i);
+      }
+#pragma unroll
+      for (int i = 0; kFetches && i < kLoads; ++i) {
+        const int block =
+            i < kLoadsA ? i / LoaderA::kBlockLoads : LoaderA::kBlocks + (i - kLoadsA) / LoaderB::kBlockLoads;
+        const int stored = block * kStoreRows / kBlocks;
+        if (detail::upper(i * kStoreRows / kLoads, stored) == row) fetch_load(a, b, i);
+      }
+      wave.multiply_row(operands[(kAt + step) % 2], of_step);
+      arch::schedule_barrier();
+    }
+    a.stored();
+    b.stored();
+    if constexpr (kFetches) {
+      a.advance(kDepth);
+      b.advance(kDepth);
+    }
+  }
+
   // A tile goes to shared memory in parts, in all turns but the last, each making room for the same of the tile after
   // it.
   template <bool kFetches>
   static WMMA_DEVICE void pass(LoaderA& a, LoaderB& b, unsigned char* to, int part) {
 #pragma unroll
-    for (int i = part; i < LoaderA::kBlocks + LoaderB::kBlocks; i += kSteps - 1) {
+    for (int i = part; i < kBlocks; i += kSteps - 1) {
       if (i < LoaderA::kBlocks) {
         a.store_block(to, i);
         if constexpr (kFetches) a.fetch_block(i);
@@ -150,6 +222,22 @@ struct StagedLoop {
         b.store_block(to + TileA::kBytes, i - LoaderA::kBlocks);
         if constexpr (kFetches) b.fetch_block(i - LoaderA::kBlocks);
       }
+    }
+  }
+
+  // A thread's blocks and loads, A's before B's.
+  static WMMA_DEVICE void store_block(LoaderA& a, LoaderB& b, unsigned char* to, int i) {
+    if (i < LoaderA::kBlocks) {
+      a.store_block(to, i);
+    } else {
+      b.store_block(to + TileA::kBytes, i - LoaderA::kBlocks);
+    }
+  }
+  static WMMA_DEVICE void fetch_load(LoaderA& a, LoaderB& b, int i) {
+    if (i < kLoadsA) {
+      a.fetch_load(i);
+    } else {
+      b.fetch_load(i - kLoadsA);
     }
   }
 
@@ -172,22 +260,13 @@ struct StagedLoop {
   // The loads of the tile that comes next lie evenly among the products, so that the memory's queue has room for each.
   static WMMA_DEVICE void multiply_and_fetch(Wave& wave, LoaderA& a, LoaderB& b, const unsigned char* from,
                                              const Reader& reader) {
-    constexpr int kRows = kSteps * Wave::kTilesM;
-    constexpr int kLoadsA = LoaderA::kBlocks * LoaderA::kBlockLoads;
-    constexpr int kLoads = kLoadsA + LoaderB::kBlocks * LoaderB::kBlockLoads;
     constexpr int kTogether = (kLoads + kRows - 1) / kRows;
     Operands operands;
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
       if (row % Wave::kTilesM == 0) read(operands, from, reader, row / Wave::kTilesM);
 #pragma unroll
-      for (int i = row * kTogether; i < (row + 1) * kTogether && i < kLoads; ++i) {
-        if (i < kLoadsA) {
-          a.fetch_load(i);
-        } else {
-          b.fetch_load(i - kLoadsA);
-        }
-      }
+      for (int i = row * kTogether; i < (row + 1) * kTogether && i < kLoads; ++i) fetch_load(a, b, i);
       wave.multiply_row(operands, row % Wave::kTilesM);
       arch::schedule_barrier();
     }

@@ -73,12 +73,14 @@ class LineReader {
 
   WMMA_DEVICE void read(Chunk (&x)[kTiles][kChunks], const unsigned char* tile, int step) const {
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
+    for (int n = 0; n < kTiles; ++n) read_tile(x[n], tile, step, n);
+  }
+
+  WMMA_DEVICE void read_tile(Chunk (&x)[kChunks], const unsigned char* tile, int step, int n) const {
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i) {
-        const int beside = i / kOfPart * (Tile::kBytes / kPartsOf<Product>)+n * (kSide * Tile::kPitch * 16);
-        x[n][i] = Product::load(tile + at_[step][i % kOfPart] + beside);
-      }
+    for (int i = 0; i < kChunks; ++i) {
+      const int beside = i / kOfPart * (Tile::kBytes / kPartsOf<Product>)+n * (kSide * Tile::kPitch * 16);
+      x[i] = Product::load(tile + at_[step][i % kOfPart] + beside);
     }
   }
 
@@ -100,6 +102,17 @@ class OperandReader {
   WMMA_DEVICE void read(Operands& x, const unsigned char* a, const unsigned char* b, int step) const {
     a_.read(x.a, a, step);
     b_.read(x.b, b, step);
+  }
+
+  template <class Operands>
+  WMMA_DEVICE void read_tile(Operands& x, const unsigned char* a, const unsigned char* b, int step, int n) const {
+    constexpr int kTilesN = sizeof(x.b) / sizeof(x.b[0]);
+    if (n == 0 || n > kTilesN) {
+      const int i = n == 0 ? 0 : n - kTilesN;
+      a_.read_tile(x.a[i], a, step, i);
+    } else {
+      b_.read_tile(x.b[n - 1], b, step, n - 1);
+    }
   }
 
  private:
