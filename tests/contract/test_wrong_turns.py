@@ -168,7 +168,12 @@ WRONG += [
         ("behind_the_barrier", "kStoreRows = kRows - kLastRows;", "kStoreRows = kRows;", PRODUCT),
         ("reads_what_was_multiplied", "const tile = last ? to : from;", "const tile = from;", PRODUCT),
         ("reads_the_next_tile_too_soon", "const tile = last ? to : from;", "const tile = to;", RAGGED),
-        ("stores_what_came_later", "kStoreRows / kBlocks == row) store", "kStoreRows / kBlocks == row - 1) store", RAGGED),
+        (
+            "stores_what_came_later",
+            "kStoreRows / kBlocks == row) store",
+            "kStoreRows / kBlocks == row - 1) store",
+            RAGGED,
+        ),
     )
 ]
 # Four waves, the last of whose configurations have a tile and three on their way.
