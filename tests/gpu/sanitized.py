@@ -31,6 +31,7 @@ from configurations import KINDS, WITHOUT_WARPGROUPS  # noqa: E402
 # Of 24 seeds three, and attention in every configuration.
 FORCED = (
     "(any_configuration and torch.bfloat16 and (not two_products or 3-torch)) or test_attention_warpgroups and values"
+    " or test_scaled_attention and values"
 )
 WARPGROUPS = {
     "warpgroups": lambda x: (
@@ -44,7 +45,8 @@ def command(tool: str) -> list[str]:
     if tool == "initcheck":
         only_ours = ["--kernel-name", "kernel_substring=gemm", "--show-backtrace", "no"]
         return [*only_ours, sys.executable, __file__, "--products"]
-    files = [str(HERE / name) for name in ("test_cuda.py", "test_attention_warpgroups.py")]
+    names = ("test_cuda.py", "test_attention_warpgroups.py", "test_scaled_attention_on_gpu.py")
+    files = [str(HERE / name) for name in names]
     return [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *files, "-k", FORCED]
 
 

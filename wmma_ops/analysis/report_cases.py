@@ -8,7 +8,7 @@ import torch
 from wmma_ops.hardware import arch
 from wmma_ops.ops import activations
 from wmma_ops.ops.types import OUTPUTS
-from wmma_ops.plan.attention.loops import backward
+from wmma_ops.plan.attention.loops import backward, warpgroup
 from wmma_ops.plan.problem import AttentionProblem, GemmGemmProblem, GemmProblem
 
 TARGETS = (*arch.EMULATED, "sm_90a")
@@ -104,17 +104,20 @@ class AttentionCase:
     e: int
     backward: bool = False
     unordered: bool = False  # sums, on targets that have kernels for it
+    scaled: bool = False  # of 8 bits, likewise
+    causal: bool = False
 
     def problem(self, target: arch.Target) -> AttentionProblem:
         """What the library would ask for a call on contiguous tensors."""
+        vec = 16 if self.scaled else 8
         return AttentionProblem(
             place=-1 - list(arch.TARGETS).index(target.name),
             backward=self.backward,
-            dtype=getattr(torch, self.dtype), stored=getattr(torch, self.dtype),
+            dtype=getattr(torch, self.dtype), stored=torch.float8_e4m3fn if self.scaled else getattr(torch, self.dtype),
             mask=None, sinks=None, slopes=None, capped=False,
-            causal=False, windowed=False,
+            causal=self.causal, windowed=False,
             e=self.e, ev=self.e,
-            q_order="e", q_vec=8, k_order="e", k_vec=8, v_order="e", v_vec=8, out_vec=8,
+            q_order="e", q_vec=vec, k_order="e", k_vec=vec, v_order="e", v_vec=vec, out_vec=8,
             g_order="e", g_vec=8 if self.backward else 1,
             wide=False,
             batch=4, heads=16, group=1, sq=4096, skv=4096, seen=4096, unordered=self.unordered,
@@ -128,6 +131,11 @@ ATTENTION = tuple(
     for name in (("bfloat16",) if of_gradients else ("float16", "bfloat16"))
 )
 UNORDERED = tuple(AttentionCase(f"attention backward unordered d={e}", "bfloat16", e, True, True) for e in (64, 128))
+SCALED = tuple(
+    AttentionCase(f"attention float8 d={e}{', causal' if causal else ''}", "bfloat16", e, scaled=True, causal=causal)
+    for e in (64, 128)
+    for causal in (False, True)
+)
 AnyCase = Case | TwoProducts | AttentionCase
 # The least share of the matrix units in the forward kernel's hot loop, the softmax counted.
 ATTENTION_SHARE = {"cdna": 0.75, "rdna3": 0.6, "rdna4": 0.6}
@@ -163,4 +171,5 @@ def cases(target: arch.Target) -> list[AnyCase]:
     found = (case for case in CASES if case.dtype not in _FP8 or case.dtype in native)
     products = (case for case in found if target.vendor == "amd" or case.dtype == "float16")
     gives = backward.giving(UNORDERED[0].problem(target), target) is not None
-    return [*products, *TWO_PRODUCTS, *ATTENTION, *(UNORDERED if gives else ())]
+    multiplies = warpgroup.takes(SCALED[0].problem(target), target)
+    return [*products, *TWO_PRODUCTS, *ATTENTION, *(UNORDERED if gives else ()), *(SCALED if multiplies else ())]
