@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from planted import Planted, check_that_each_stands_once
 
 import wmma_ops
 from wmma_ops.hardware import arch
@@ -146,20 +147,9 @@ def test_what_it_does_not_take_is_widened():
     assert error(Shape(), (*across, *tensors[3:])) <= STATED
 
 
-@dataclass(frozen=True)
-class Wrong:
-    name: str
-    file: str
-    old: str
-    new: str
-
-    def __str__(self):
-        return self.name
-
-
-_FOLDER = "wmma/attention/"
+ATTENTION = "wmma/attention"
 WRONG = [
-    Wrong(name, _FOLDER + file, old, new)
+    Planted(name, file, old, new)
     for name, file, old, new in (
         ("keys in another order", "turn.hpp", "four[1], four[8], four[9]", "four[8], four[1], four[9]"),
         ("a chunk of values twice", "turn.hpp", "keys + chunk * 16 + word * 2", "keys + word * 2"),
@@ -193,8 +183,7 @@ WRONG = [
 
 
 def test_what_is_replaced_stands_there_once(sources):
-    found = {of.name: (sources / of.file).read_text().count(of.old) for of in WRONG}
-    assert set(found.values()) == {1}, f"the headers have changed; write these anew: {found}"
+    check_that_each_stands_once(sources / ATTENTION, WRONG)
 
 
 @needs_gpu
@@ -203,9 +192,7 @@ def test_is_caught(of, sources):
     shape = Shape((2,), 24, 12, 300, 4000)
     torch.ops.wmma._forget_plans()
     check(shape)  # right as it is
-    path = sources / of.file
-    path.write_text(path.read_text().replace(of.old, of.new))
-    torch.ops.wmma._forget_plans()
+    of.plant(sources / ATTENTION)
     with pytest.raises(AssertionError):
         check(shape)
     torch.ops.wmma._forget_plans()

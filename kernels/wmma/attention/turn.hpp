@@ -51,7 +51,7 @@ struct TurnedValues {
         }
       }
     }
-    __syncthreads();
+    arch::block_barrier();
     unsigned char* to = static_cast<unsigned char*>(p.scales.turned) +
                         static_cast<int64_t>(index) * p.ev * p.scales.turned_keys + first;
     for (int item = threadIdx.x; item < p.ev * kChunks; item += Config::kThreads) {

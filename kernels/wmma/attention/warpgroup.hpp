@@ -227,8 +227,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
           give_back();
         }
       }
-      // 3. The results. Where a sequence's belong is found anew: to know it all the while takes
-      // registers.
+      // 3. The results. Where a sequence's belong is found anew: to know it all the while takes registers.
       const uint32_t box = queries.place(query) + wave * ResultBox::kBytes;
       if constexpr (Tiles::kDeals) {
         finish(p, x, typename Tiles::Work(p, *Tiles::dealt(query, group)), wave, box);

@@ -22,8 +22,8 @@ def divides_blocks(problem: AttentionProblem, queries: int, keys: int) -> bool:
 
 def rules_header(problem: AttentionProblem) -> str:
     """The header that the rules' type is declared in, included, and the functions that it names."""
-    header = "pages" if problem.page_size else "sequences" if problem.sequences else "rules"
-    header = "scaled" if problem.is_scaled else header
+    plain = "scaled" if problem.is_scaled else "rules"
+    header = "pages" if problem.page_size else "sequences" if problem.sequences else plain
     blocked = problem.block_q or (problem.modified and not problem.sequences)
     headers = (["blocks"] if blocked else []) + ([header] if problem.sequences or not blocked else [])
     include = "".join(f"#include <wmma/attention/{header}.hpp>\n" for header in headers)

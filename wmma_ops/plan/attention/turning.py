@@ -25,5 +25,5 @@ def launch(problem: AttentionProblem) -> KernelLaunch:
     source = kernel_text(
         "attention.hip", members=members, before=rules_header(problem), defines={"WMMA_ATTENTION_TURN": True}
     )
-    blocks = problem.batch * problem.heads // problem.group * keys(problem) // _KEYS
-    return KernelLaunch("attention_turn", source, (blocks, 1), _THREADS, _KEYS * problem.ev)
+    shared = _KEYS * problem.ev
+    return KernelLaunch("attention_turn", source, (workspace(problem) // shared, 1), _THREADS, shared)
