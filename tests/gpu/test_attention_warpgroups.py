@@ -429,7 +429,7 @@ WRONG = [
         case=LATE,
     ),
     Wrong("values_that_are_no_numbers", "if (there >= kKeys) return;", "return;", case=SEQUENCES[8]),
-    Wrong("one_page_for_a_tile", "table.number_of(row + line)", "table.number_of(row)", TILES, PAGES[1]),
+    Wrong("one_page_for_a_tile", "row + line + i * kLines", "row", TILES, PAGES[1]),
     Wrong(
         "pages_of_the_first_sequence",
         "pages_of(p, static_cast<int>(work.place.batch))",

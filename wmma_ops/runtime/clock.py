@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 _FLUSH_BYTES = 256 << 20  # more than any L2 holds
+_FLUSHES = 4  # in a row: the GPU is busy until a slow host, too, has asked for the call
 _SAMPLE = 200.0  # microseconds that a sample takes on the CPU at least: shorter calls are made several times
 _FEWEST = 3  # rounds, however long they take
 
@@ -52,7 +53,8 @@ class Clock:
             return (time.perf_counter() - start) * 1e6 / repeats
         with torch.cuda.device(self.device):  # whose stream the events are recorded on
             start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            self._flush.zero_()
+            for _ in range(_FLUSHES):
+                self._flush.zero_()
             start.record()
             call()
             stop.record()

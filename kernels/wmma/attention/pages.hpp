@@ -30,6 +30,18 @@ WMMA_DEVICE PageArguments pages_of(const PagesArguments& all, int index) {
   return pages;
 }
 
+// By `threads` threads: what the table has for a sequence is on its way while others find how many keys that has.
+// Neither is near the unit.
+WMMA_DEVICE void prefetch_table(const PagesArguments& all, int index, int page_size, uint32_t thread,
+                                uint32_t threads) {
+  constexpr int kLine = 32;  // numbers
+  const PageArguments pages = pages_of(all, index);
+  const int64_t count = (all.sequences.longest_k + page_size - 1) / page_size;
+  for (int64_t column = thread * kLine; column < count; column += threads * kLine) {
+    arch::prefetch_near(static_cast<const int32_t*>(pages.table) + column * pages.column_stride);
+  }
+}
+
 template <class T, class Number>
 WMMA_DEVICE PagesArguments arguments_of(const PagesArguments& all, int index) {
   return {arguments_of<T, Number>(all, queries_of(all.sequences, index), keys_of(all, index)), pages_of(all, index)};

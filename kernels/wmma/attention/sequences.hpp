@@ -94,11 +94,13 @@ struct OfSequences {
   static constexpr int kSharedBytes = Kernel::kSharedBytes;
 
   static WMMA_DEVICE void run(const Arguments& all) {
+    using Rules = typename Kernel::Rules;
     const int index = static_cast<int>(uniform(Kernel::place_of(all).batch));
+    if constexpr (Rules::kPageSize > 0) prefetch_table(all, index, Rules::kPageSize, threadIdx.x, kThreads);
     Arguments own = arguments_of<typename Kernel::T, typename Kernel::Number>(all, index);
     const auto place = Kernel::place_of(own);
     if (place.tile * Kernel::kBlockRows >= place.rows) return;
-    if constexpr (!kIsNone<typename Kernel::Rules::Narrow>) multiply_by_descales(own, place);
+    if constexpr (!kIsNone<typename Rules::Narrow>) multiply_by_descales(own, place);
     Kernel::run(own);
   }
 };

@@ -52,8 +52,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static constexpr int kValueSteps = kKeys / kStep;
   static constexpr bool kGivesRegisters = kGroups > 1;                  // otherwise there are enough for all
   static constexpr bool kAskerLooks = Tiles::kDeals || Tiles::kBlocks;  // at more than it asks for
-  static constexpr int kTakerRegisters = kGroups == 3 ? 160 : kAskerLooks ? 232 : 240;
-  static constexpr int kAskerRegisters = kGroups == 3 ? 32 : kAskerLooks ? 40 : 24;
+  static constexpr bool kAskerTurnsPages = Tiles::kPageSize > 0;
+  static constexpr int kTakerRegisters = kGroups == 3 ? 160 : kAskerTurnsPages ? 224 : kAskerLooks ? 232 : 240;
+  static constexpr int kAskerRegisters = kGroups == 3 ? 32 : kAskerTurnsPages ? 56 : kAskerLooks ? 40 : 24;
 
   using Mask = RowMask<Config, Link, float>;
   using Softmax = RunningSoftmax<Config, Link>;

@@ -226,14 +226,7 @@ struct WarpgroupTiles {
       prefetch_number(p.sequences.starts_k, index + lane);
       prefetch_number(p.sequences.used_k, index);
     }
-    if constexpr (kPageSize > 0) {
-      constexpr int kLine = 32;  // numbers
-      const PageArguments pages = pages_of(p, index);
-      const int64_t count = (p.sequences.longest_k + kPageSize - 1) / kPageSize;
-      for (int64_t column = lane * kLine; column < count; column += arch::kWaveSize * kLine) {
-        arch::prefetch_near(static_cast<const int32_t*>(pages.table) + column * pages.column_stride);
-      }
-    }
+    if constexpr (kPageSize > 0) prefetch_table(p, index, kPageSize, lane, arch::kWaveSize);
   }
 
   // By one thread: every tile of all work, as soon as there is room. Where there is a block mask its wave looks at
@@ -343,24 +336,36 @@ struct WarpgroupTiles {
   template <class Tile, class Queue, class Item>
   static WMMA_DEVICE void copy(const Queue& queue, const Item& item, const Arguments& p, const AttentionOperand& x,
                                const TileMap& map, const Work& work, int row) {
-    queue.open(item, Tile::kBytes);
     if constexpr (kPageSize == 0) {
+      queue.open(item, Tile::kBytes);
       bring<Tile>(queue, item, x, map, work.place.batch, work.place.key_head, work.key(row));
     } else {
+      // The first pages are known by when there is room.
       constexpr int kLines = common(kPageSize, kKeys);
+      constexpr int kTogether = kLines < kKeys ? 2 : 1;
       const PageTable<kPageSize> table(pages_of(p, static_cast<int>(work.place.batch)), work.own.skv);
-#pragma unroll 2
-      for (int line = 0; line < kKeys; line += kLines) {
-        const int page = table.page(table.number_of(row + line));
-        const uint32_t within = static_cast<uint32_t>(row + line) % kPageSize;
+      int pages[kTogether];
+      const auto look = [&](int line) {
 #pragma unroll
-        for (int box = 0; box < Tile::kBoxes; ++box) {
-          int32_t at[4];
-          box_coordinates<T>(at, x, 0, work.place.key_head, within, box);
-          at[3] = page;
-          arch::copy_box<4, false, false>(queue.place(item) + box * Tile::kBoxBytes + line * 128, &map,
-                                          queue.there(item), at, 1);
+        for (int i = 0; i < kTogether; ++i) pages[i] = table.page(table.number_of(row + line + i * kLines));
+      };
+      look(0);
+      queue.open(item, Tile::kBytes);
+#pragma unroll 1
+      for (int line = 0; line < kKeys;) {
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i, line += kLines) {
+          const uint32_t within = static_cast<uint32_t>(row + line) % kPageSize;
+#pragma unroll
+          for (int box = 0; box < Tile::kBoxes; ++box) {
+            int32_t at[4];
+            box_coordinates<T>(at, x, 0, work.place.key_head, within, box);
+            at[3] = pages[i];
+            arch::copy_box<4, false, false>(queue.place(item) + box * Tile::kBoxBytes + line * 128, &map,
+                                            queue.there(item), at, 1);
+          }
         }
+        if (line < kKeys) look(line);
       }
     }
   }
