@@ -96,7 +96,8 @@ TWO_PRODUCTS = (TwoProducts(64), TwoProducts(128))
 
 @dataclass(frozen=True)
 class AttentionCase:
-    """Attention on contiguous tensors of 4 batches, 16 heads and 4096 queries and keys."""
+    """Attention on contiguous tensors of 4 batches, 16 heads and 4096 queries and keys; or through pages, of one sequence of
+    8192 keys, whose queries' 32 heads share 8."""
 
     kernel: ClassVar[str] = "attention"
     label: str
@@ -106,9 +107,13 @@ class AttentionCase:
     unordered: bool = False  # sums, on targets that have kernels for it
     scaled: bool = False  # of 8 bits, likewise
     causal: bool = False
+    page_size: int = 0
+    queries: int = 4096
 
     def problem(self, target: arch.Target) -> AttentionProblem:
         """What the library would ask for a call on contiguous tensors."""
+        paged = self.page_size > 0
+        batch, heads, group, keys = (1, 32, 4, 8192) if paged else (4, 16, 1, 4096)
         vec = 16 if self.scaled else 8
         return AttentionProblem(
             place=-1 - list(arch.TARGETS).index(target.name),
@@ -120,7 +125,8 @@ class AttentionCase:
             q_order="e", q_vec=vec, k_order="e", k_vec=vec, v_order="e", v_vec=vec, out_vec=8,
             g_order="e", g_vec=8 if self.backward else 1,
             wide=False,
-            batch=4, heads=16, group=1, sq=4096, skv=4096, seen=4096, unordered=self.unordered,
+            batch=batch, heads=heads, group=group, sq=self.queries, skv=keys, seen=keys,
+            sequences=paged, page_size=self.page_size, unordered=self.unordered,
         )  # fmt: skip
 
 
@@ -135,6 +141,11 @@ SCALED = tuple(
     AttentionCase(f"attention float8 d={e}{', causal' if causal else ''}", "bfloat16", e, scaled=True, causal=causal)
     for e in (64, 128)
     for causal in (False, True)
+)
+# By warpgroups, of which one asks for every page.
+PAGED = tuple(
+    AttentionCase(f"attention q={n}, pages of {size}", "bfloat16", 128, causal=True, page_size=size, queries=n)
+    for n, size in ((1, 64), (64, 64), (64, 16), (2048, 16))
 )
 AnyCase = Case | TwoProducts | AttentionCase
 # The least share of the matrix units in the forward kernel's hot loop, the softmax counted.
@@ -172,4 +183,10 @@ def cases(target: arch.Target) -> list[AnyCase]:
     products = (case for case in found if target.vendor == "amd" or case.dtype == "float16")
     gives = backward.giving(UNORDERED[0].problem(target), target) is not None
     multiplies = warpgroup.takes(SCALED[0].problem(target), target)
-    return [*products, *TWO_PRODUCTS, *ATTENTION, *(UNORDERED if gives else ()), *(SCALED if multiplies else ())]
+    return [
+        *products,
+        *TWO_PRODUCTS,
+        *ATTENTION,
+        *(UNORDERED if gives else ()),
+        *(SCALED + PAGED if multiplies else ()),
+    ]
