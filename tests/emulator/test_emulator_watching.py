@@ -178,6 +178,86 @@ def test_bits_that_are_moved_and_not_used_may_be_anything(name):
     assert x.eq(7).all()
 
 
+FILLED = {  # ways to put the byte in %1 at byte k of v41, whose other bytes are kept or turned
+    "permuted": "s_mov_b32 s40, {chosen}\\nv_perm_b32 v41, v41, %1, s40",
+    "masked and joined": "v_and_b32_e32 v41, {others}, v41\\nv_lshl_or_b32 v41, %1, {shift}, v41",
+    "inserted": "s_mov_b32 s40, {mask}\\nv_lshlrev_b32_e32 v42, {shift}, %1\\nv_bfi_b32 v41, s40, v42, v41",
+    "turned in": "v_alignbyte_b32 v41, %1, v41, 1",
+    "in part": "v_mov_b32_sdwa v41, %1 dst_sel:BYTE_{k} dst_unused:UNUSED_PRESERVE src0_sel:BYTE_0",
+}
+FILLED_ON = [
+    (way, target)
+    for way in FILLED
+    for target in ("gfx90a", "gfx942", "gfx1100", "gfx1200")
+    if way != "in part" or "gfx9" in target
+]
+
+
+def _filled(way: str, places) -> str:
+    """A thread's y: of a register that nothing has written, some bytes filled."""
+    steps = []
+    for k in places:
+        chosen = 0x07060504 & ~(0xFF << 8 * k)
+        others = f"0x{0xFFFFFFFF & ~(0xFF << 8 * k):x}"
+        steps.append(FILLED[way].format(k=k, chosen=chosen, others=others, mask=0xFF << 8 * k, shift=8 * k))
+    asm = "\\n".join([*steps, "v_mov_b32_e32 %0, v41"])
+    return f'int y; asm volatile("{asm}" : "=&v"(y) : "v"(n) : "v41", "v42", "s40");'
+
+
+@pytest.mark.parametrize(("way", "target"), FILLED_ON)
+def test_a_register_may_be_filled_byte_by_byte(way, target):
+    kernel = _kernel(_filled(way, range(4)) + " x[threadIdx.x] = y;")
+    x = torch.zeros(64, dtype=torch.int32)
+    with wmma_ops.emulate(target):
+        kernel[1, 64](x, 7)
+    assert x.eq(0x07070707).all()
+
+
+@pytest.mark.parametrize(
+    "use", ["x[threadIdx.x] = y;", "x[threadIdx.x] = y * 3;", "x[y & 63] = n;", "if (y) x[0] = n;"]
+)
+@pytest.mark.parametrize(("way", "target"), FILLED_ON)
+def test_a_byte_that_is_left_out_is_told(way, target, use):
+    for left in (0,) if "63" in use else range(4):
+        kernel = _kernel(_filled(way, [k for k in range(4) if k != left]) + use)
+        with wmma_ops.emulate(target), pytest.raises(Uninitialised, match=r"register v\d+ is read"):
+            kernel[1, 64](torch.zeros(64, dtype=torch.int32), 7)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100", "gfx1200"])
+def test_a_byte_may_be_stored_alone(target):
+    for filled, stored in ((0, 0), (1, 1), (0, 1), (1, 0)):
+        kernel = _kernel(_filled("inserted", [filled]) + f" ((char*)x)[threadIdx.x] = y >> {8 * stored};")
+        x = torch.zeros(64, dtype=torch.int32)
+        with wmma_ops.emulate(target):
+            if filled == stored:
+                kernel[1, 64](x, 7)
+                assert x.view(torch.int8)[:64].eq(7).all()
+            else:
+                with pytest.raises(Uninitialised, match=r"register v\d+ is read"):
+                    kernel[1, 64](x, 7)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1200"])
+def test_bytes_that_lanes_fill_on_one_of_two_ways(target):
+    """As an operand's bytes at an edge: zeros in the lanes beyond it, what they loaded in the others."""
+    body = """
+int y;
+asm volatile("v_mov_b32_e32 %0, v40" : "=v"(y));
+for (int k = 0; k < {count}; ++k) {
+  int mask = 255 << 8 * k, own = y;
+  if (threadIdx.x < 8 * k + 8) own &= ~mask; else own = own & ~mask | x[threadIdx.x] << 8 * k;
+  asm volatile("v_mov_b32_e32 %0, %1" : "=v"(y) : "v"(own));
+}
+x[threadIdx.x] = y;"""
+    x = torch.ones(64, dtype=torch.int32)
+    with wmma_ops.emulate(target):
+        _kernel(body.replace("{count}", "4"))[1, 64](x, 7)
+        assert x.tolist() == [sum(1 << 8 * k for k in range(4) if i >= 8 * k + 8) for i in range(64)]
+        with pytest.raises(Uninitialised, match=r"register v\d+ is read"):
+            _kernel(body.replace("{count}", "3"))[1, 64](x, 7)
+
+
 def _kernel(body: str) -> wmma_ops.Kernel:
     return wmma_ops.Kernel(HEAD + 'extern "C" __global__ void looping(int* x, int n) {\n' + body + "\n}", "looping")
 

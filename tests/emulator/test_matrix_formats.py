@@ -13,6 +13,7 @@ from test_matrix_instructions import begin_with
 
 import wmma_ops
 from wmma_ops.emulator import UnknownInstruction, assembly, launch, program
+from wmma_ops.emulator.bits import WORD
 
 FORMATS = ("fp8", "bf8", "fp6", "bf6", "fp4")  # by cbsz, blgp
 BITS = {"fp8": 8, "bf8": 8, "fp6": 6, "bf6": 6, "fp4": 4}
@@ -49,7 +50,7 @@ def run(text: str, target: str, contents: dict[int, np.ndarray], result: tuple[i
         for first, rows in contents.items():
             rows = np.atleast_2d(rows)
             built.registers[first : first + len(rows)] = rows
-        st.written.update(f"v{i}" for i in range(128))
+        st.written.update((f"v{i}", WORD) for i in range(128))
 
     begin_with(built, fill)
     launch(built, (1, 1, 1), (64, 1, 1), b"", [])

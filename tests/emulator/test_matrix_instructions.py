@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from wmma_ops.emulator import assembly, launch, narrow, numeric, program
+from wmma_ops.emulator.bits import WORD
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.layouts import layout
 
@@ -117,7 +118,7 @@ def _execute(target: str, row, a: np.ndarray, b: np.ndarray, c: np.ndarray, sign
 
     def fill(st):
         built.registers[:] = contents
-        st.written.update(f"v{i}" for i in range(len(contents)))
+        st.written.update((f"v{i}", WORD) for i in range(len(contents)))
 
     begin_with(built, fill)
     launch(built, (1, 1, 1), (built.wave, 1, 1), b"", [])
@@ -191,7 +192,7 @@ def test_halves_that_differ_are_refused_on_gfx11():
 
     def fill(st):
         built.registers[:] = 0
-        st.written.update(f"v{i}" for i in range(len(built.registers)))
+        st.written.update((f"v{i}", WORD) for i in range(len(built.registers)))
         built.registers[start["A"], 20] = 5
 
     begin_with(built, fill)

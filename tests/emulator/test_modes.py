@@ -7,6 +7,7 @@ from test_matrix_instructions import begin_with
 
 import wmma_ops
 from wmma_ops.emulator import UnknownInstruction, assembly, launch, program
+from wmma_ops.emulator.bits import WORD
 
 TINY, LEAST = 2.0**-140, 2.0**-126  # subnormal, and the smallest that is not
 ONE, NAN = 1.0, float("nan")
@@ -28,7 +29,7 @@ def result(body: str, inputs, target: str = "gfx942", **descriptor: int) -> int:
     def fill(st):
         for index, value in enumerate(inputs):
             built.registers[index + 1] = value if isinstance(value, int) else f32(value)
-        st.written.update(f"v{i}" for i in range(32))
+        st.written.update((f"v{i}", WORD) for i in range(32))
 
     begin_with(built, fill)
     launch(built, (1, 1, 1), (built.wave, 1, 1), b"", [])

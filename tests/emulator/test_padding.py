@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import wmma_ops
-from wmma_ops.emulator import Uninitialised, padding
+from wmma_ops.emulator import Uninitialised, bits
 from wmma_ops.emulator.assembly import parse_instruction
 from wmma_ops.hardware import arch
 
@@ -32,6 +32,11 @@ INSTRUCTIONS = [
     ("v_add_u32_sdwa v0, v1, v2 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:BYTE_2 src1_sel:DWORD", 1, "gfx942"),
     ("v_add_u32_sdwa v0, v2, v1 dst_sel:DWORD dst_unused:UNUSED_PAD src0_sel:DWORD src1_sel:WORD_1", 2, "gfx942"),
     ("v_xor_b32 v0, v1, v2", 1, None),
+    ("v_add_u16 v0, v1, v2", 1, "gfx942"),
+    ("v_mad_u16 v0, v2, v2, v1 op_sel:[0,0,1,0]", 3, "gfx942"),
+    ("v_mad_u32_u16 v0, v2, v2, v1", 3, None),
+    ("v_add_nc_u16 v0, v2, v1 op_sel:[1,1,0]", 2, "gfx1201"),
+    ("v_cvt_f32_ubyte1 v0, v1", 1, None),
 ]
 
 
@@ -49,7 +54,7 @@ def _results(text: str, target: str, x: torch.Tensor, other: torch.Tensor) -> to
 
 @pytest.mark.parametrize(("text", "position", "only"), INSTRUCTIONS, ids=[text for text, _, _ in INSTRUCTIONS])
 def test_an_instruction_uses_these_bits_and_no_others(text, position, only):
-    used = padding._bits(parse_instruction(text), position)
+    used = bits.of_operand(parse_instruction(text), position)
     draw = random.Random(text)
     x, other = (torch.tensor([draw.getrandbits(32) - 2**31 for _ in range(64)], dtype=torch.int32) for _ in range(2))
     for target in [only] if only else ["gfx90a", "gfx1201"]:
@@ -58,8 +63,14 @@ def test_an_instruction_uses_these_bits_and_no_others(text, position, only):
             changed = _results(text, target, x ^ (1 << bit if bit < 31 else -(2**31)), other)
             if used >> bit & 1 == 0:
                 assert torch.equal(changed, plain), f"bit {bit} is not used, and changes the result"
-            elif used != padding._WORD:
+            elif used != bits.WORD:
                 assert not torch.equal(changed, plain), f"bit {bit} is used, and changes nothing"
+
+
+@pytest.mark.parametrize("returned", ["", " glc"])
+def test_what_an_atomic_adds_is_used(returned):
+    ins = parse_instruction(f"buffer_atomic_add v0, v1, s[0:3], 0 offen{returned}")
+    assert [bits.used(ins, name) for name in ("v0", "v1", "v2")] == [bits.WORD, bits.WORD, 0]
 
 
 @pytest.mark.parametrize("target", arch.EMULATED)

@@ -111,6 +111,14 @@ def _parsed(text: str) -> tuple[str, tuple[str, ...], Mapping[str, str]]:
 
 
 @functools.cache
+def stem(mnemonic: str) -> str:
+    """Without what says how an instruction is encoded."""
+    for suffix in ("_e32", "_e64", "_dpp", "_sdwa", "_e64_dpp", "_dpp8"):
+        mnemonic = mnemonic.removesuffix(suffix)
+    return mnemonic.removesuffix("_e64")
+
+
+@functools.cache
 def class_of(mnemonic: str) -> str:
     if mnemonic.startswith(("v_mfma", "v_smfmac", "v_wmma", "v_swmmac")):
         return "matrix"

@@ -130,7 +130,7 @@ def _uses(ins: Instruction) -> tuple[int, int]:
     if m.startswith(("v_swap", "v_permlane16_swap", "v_permlane32_swap")):
         return first | rest, first | rest
     # Halves are written one at a time: the other one stays as it was, of no concern.
-    reads = rest | first if m.startswith(READS_RESULT) else rest
+    reads = rest | first if m.startswith(READS_RESULT) or _keeps_others(ins) else rest
     if _PACKED_WIDE.match(m):
         reads = _selected(ins)
     elif _WIDE_INTEGER.match(m):
@@ -139,6 +139,11 @@ def _uses(ins: Instruction) -> tuple[int, int]:
             if pair := re.fullmatch(r"([va])\[\d+:(\d+)\]", op):
                 reads &= ~as_bits(f"{pair[1]}{pair[2]}")
     return reads, first
+
+
+def _keeps_others(ins: Instruction) -> bool:
+    """Whether it moves bits to some of its result's, beside the others: so compilers put bytes together."""
+    return ins.modifiers.get("dst_unused") == "UNUSED_PRESERVE" and bool(_MOVES.match(ins.mnemonic))
 
 
 def halves(ins: Instruction) -> list[Instruction]:
@@ -181,7 +186,8 @@ def _moved(ins: Instruction) -> list[tuple[int, list[int]]]:
     m, ops = ins.mnemonic, ins.operands
     reads, written = uses(ins)
     if m.startswith("v_cndmask"):  # which lanes take which is known at run time
-        return [(written, [as_bits(op) for op in ops[1:3]])]
+        kept = written if _keeps_others(ins) else 0
+        return [(written, [as_bits(op) | kept for op in ops[1:3]])]
     if m.startswith("v_mov_b64"):
         return [(to, [source]) for to, source in zip(each(written), each(reads), strict=False)]
     if m.startswith("v_pk_mov_b32"):

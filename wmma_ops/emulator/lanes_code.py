@@ -5,6 +5,7 @@ import re
 import numpy as np
 
 from wmma_ops.emulator.assembly import Instruction
+from wmma_ops.emulator.bits import WORD
 from wmma_ops.emulator.modifiers import SELECT, only
 from wmma_ops.emulator.operands import M0, vector_index
 from wmma_ops.emulator.writer import Writer
@@ -90,7 +91,7 @@ class LanesCode(Writer):
         self.emit(f"x = {value}")
         if destination:
             self.emit(f"cp({self._register(into, destination)}, x, 'unsafe', mask)")
-            self.emit(f"st.written.add('v%d' % ({vector_index(into)[1]} + {destination}))")
+            self.emit(f"st.written['v%d' % ({vector_index(into)[1]} + {destination})] = {WORD}")
         else:
             self.emit(f"cp({self.source(into, 'u')}, x, 'unsafe', mask)")
         return True

@@ -14,6 +14,7 @@ import numpy as np
 
 from wmma_ops.emulator import barriers
 from wmma_ops.emulator.assembly import Instruction, KernelText, class_of
+from wmma_ops.emulator.bits import WORD
 from wmma_ops.emulator.buffers import SCRATCH_MARK, Buffers
 from wmma_ops.emulator.errors import (
     BUDGET,
@@ -90,7 +91,8 @@ class _Wave:
     waiting: bool = False  # at a barrier
     stopped: str = ""  # where it last did
     fresh: bool = True  # not begun
-    written: set[str] = field(default_factory=lambda: set(GIVEN))  # of the registers that are watched
+    # By register, of those that are watched: the bits that are.
+    written: dict[str, int] = field(default_factory=lambda: dict.fromkeys(GIVEN, WORD))
     reached: dict[Region, tuple[int, int]] = field(default_factory=dict)  # of memory
     scratch: Scratch | None = None
 

@@ -12,14 +12,15 @@ Names in the generated text: v<number>_<kind> and a<number>_<kind>, rows; S, the
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from wmma_ops.emulator import dataflow, padding, skipping, templates, unwritten
+from wmma_ops.emulator import dataflow, moving, padding, skipping, templates, unwritten
 from wmma_ops.emulator.arrivals import is_counted, left_by
-from wmma_ops.emulator.assembly import Instruction, KernelText, class_of
+from wmma_ops.emulator.assembly import Instruction, KernelText, class_of, stem
+from wmma_ops.emulator.bits import WORD
 from wmma_ops.emulator.buffer_code import BufferCode
 from wmma_ops.emulator.buffers import is_scratch
 from wmma_ops.emulator.convert_code import ConvertCode
@@ -132,14 +133,6 @@ class Program:
 _templates: dict[tuple, templates.Template] = {}
 
 
-@functools.cache
-def _stem(mnemonic: str) -> str:
-    """Without what says how an instruction is encoded."""
-    for suffix in ("_e32", "_e64", "_dpp", "_sdwa", "_e64_dpp", "_dpp8"):
-        mnemonic = mnemonic.removesuffix(suffix)
-    return mnemonic.removesuffix("_e64")
-
-
 class Builder(ScalarCode, ScalarMemoryCode, VectorCode, ConvertCode, NarrowCode, LanesCode, BufferCode):
     """Code for any instruction."""
 
@@ -163,7 +156,7 @@ class Builder(ScalarCode, ScalarMemoryCode, VectorCode, ConvertCode, NarrowCode,
             if found is None:
                 self.lines, self.constants = [], []
                 if not (write or self._write)(ins._replace(operands=operands)):
-                    self.unknown.setdefault(_stem(ins.mnemonic), ins)
+                    self.unknown.setdefault(stem(ins.mnemonic), ins)
                     return
                 found = templates.template(self.lines, self.constants, self.namespace, self.modes)
                 if write is None:
@@ -174,7 +167,7 @@ class Builder(ScalarCode, ScalarMemoryCode, VectorCode, ConvertCode, NarrowCode,
             raise UnknownInstruction(f"{ins.text!r}: {error}") from error
 
     def _write(self, ins: Instruction) -> bool:
-        return self._handle(_stem(ins.mnemonic), ins)
+        return self._handle(stem(ins.mnemonic), ins)
 
     def _row(self, prefix: str, index: int, kind: str):
         """What a register's name stands for: see Writer (rows, pairs), memory_code.py (loaded), vector_code.py (block)."""
@@ -375,24 +368,26 @@ def _wait(st, left: int) -> None:
     st.lds.wait(left)
 
 
-def _check_stored(st, registers: list[str], resource: int) -> None:
+def _check_stored(st, used: Mapping[str, int], resource: int) -> None:
     """Spills through a buffer save registers that a caller may never have written."""
     if not is_scratch(st.scalars[resource : resource + 4]):
-        _check_written(st, registers, True)
+        _check_written(st, used, True)
 
 
-def _check_written(st, registers: list[str], by_lanes: bool) -> None:
+def _check_written(st, used: Mapping[str, int], by_lanes: bool) -> None:
     if not by_lanes or st.mask.any():
-        for register in registers:
-            if register not in st.written:
+        for register, bits in used.items():
+            if bits & ~st.written.get(register, 0):
                 st.uninitialised(register)
 
 
-def _note_written(st, registers: Set[str], sources: tuple[Set[str], ...], wholly: bool) -> None:
-    if not sources or any(map(st.written.issuperset, sources)):
-        st.written.update(registers)
-    elif wholly and st.full:
-        st.written.difference_update(registers)
+def _note_written(st, written: Mapping[str, int]) -> None:
+    st.written.update(written)
+
+
+def _note_moved(st, registers: Set[str], move: moving.Move) -> None:
+    for register in registers:
+        st.written[register] = move.written(st.written.get(register, 0), st.written, st.scalars, st.full)
 
 
 _NOT_BY_LANES = ("s_", "v_mfma", "v_smfma", "v_wmma", "v_swmma", "v_read")
@@ -419,9 +414,9 @@ def _steps(builder: Builder, flow: _Flow, which: int) -> Steps:
         if used := builder.watch.used.get(place):
             # Compilers do not jump over a few instructions that no lane executes. Matrix instructions ask no lane.
             if ins.mnemonic.startswith("buffer_store"):
-                steps.add(_check_stored, (sorted(used), scalar_index(ins.operands[2])[0]), ins)
+                steps.add(_check_stored, (used, scalar_index(ins.operands[2])[0]), ins)
             else:
-                steps.add(_check_written, (sorted(used), not ins.mnemonic.startswith(_NOT_BY_LANES)), ins)
+                steps.add(_check_written, (used, not ins.mnemonic.startswith(_NOT_BY_LANES)), ins)
         if builder.to_shared and is_counted(ins):
             steps.add(_issue, (), ins)
         if builder.to_shared and (left := left_by(ins)) is not None:
@@ -434,7 +429,10 @@ def _steps(builder: Builder, flow: _Flow, which: int) -> Steps:
         for half in dataflow.halves(ins):
             builder.add(steps, half)
         for write in builder.watch.noted.get(place, ()):
-            steps.add(_note_written, (write.registers, write.sources, write.wholly), ins)
+            if write.by:
+                steps.add(_note_moved, (write.registers, moving.move(write.by, write.sources, builder.cdna)), ins)
+            else:
+                steps.add(_note_written, (dict.fromkeys(write.registers, WORD),), ins)
     _check_mode(builder, flow.instructions[stop - 1])
     steps.add(_follow, (following,), flow.instructions[stop - 1])
     return steps

@@ -1,8 +1,9 @@
 """Where a kernel may use a vector register that nothing has written.
 
-A register that every path to a use has written needs no watching. For the others the generated code keeps one flag a wave,
-so that the watch costs nothing where the compiler left no doubt. To move, mask or convert bits is not to use them: compilers
-do so with values that no lane uses. What it gives counts as written only where its operands are.
+A register that every path to a use has written needs no watching. For the others the generated code keeps, for each wave,
+the bits that some lanes have written, so that the watch costs nothing where the compiler left no doubt. To move, mask or
+convert bits is not to use them: compilers do so with values that no lane uses. What that gives needs no watching where what
+it takes needs none; otherwise moving.py tells which of its bits are written.
 """
 
 import functools
@@ -12,35 +13,37 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from wmma_ops.emulator.assembly import Instruction
-from wmma_ops.emulator.dataflow import as_bits, halves, keeps, moves, names, uses
+from wmma_ops.emulator.bits import used
+from wmma_ops.emulator.dataflow import as_bits, halves, moves, names, uses
 
 
 class Write(NamedTuple):
-    """Registers that an instruction writes: for good, or as written as the registers of one of these sets are."""
+    """Registers that an instruction writes: for good, or with bits of others."""
 
     registers: Set[str]
-    sources: tuple[Set[str], ...] = ()
-    wholly: bool = False  # in the lanes that are on
+    sources: Set[str] = frozenset()
+    by: Instruction | None = None  # that moves their bits
 
 
 @dataclass
 class Watch:
-    """By an instruction's place in the kernel: the registers to look at before it, and what to note behind it."""
+    """By an instruction's place in the kernel: the registers to look at before it, each with the bits that it uses, and what
+    to note behind it."""
 
-    used: dict[int, list[str]] = field(default_factory=dict)
+    used: dict[int, dict[str, int]] = field(default_factory=dict)
     noted: dict[int, list[Write]] = field(default_factory=dict)
 
 
 class _Write(NamedTuple):
-    """A `Write`, its sets as dataflow.py has them."""
+    """A `Write`, its sets as dataflow.py has them: as written as the registers of one of several sources are."""
 
     registers: int
     sources: tuple[int, ...] = ()
-    wholly: bool = False
+    by: Instruction | None = None
 
     def noted(self, asked: int) -> Write:
         """Of the registers that are asked for."""
-        return Write(set(names(self.registers & asked)), tuple(set(names(one)) for one in self.sources), self.wholly)
+        return Write(set(names(self.registers & asked)), set(names(_union(self.sources))), self.by)
 
 
 class _Step(NamedTuple):
@@ -79,8 +82,7 @@ def _writes(half: Instruction) -> list[_Write]:
     moved = moves(half)
     if not moved:
         return [_Write(uses(half)[1])]
-    wholly = not (keeps(half) or "dpp" in half.mnemonic)
-    return [_Write(to, tuple(sources), wholly) for to, sources in moved]
+    return [_Write(to, tuple(sources), half) for to, sources in moved]
 
 
 def _step(ins: Instruction) -> _Step:
@@ -168,7 +170,8 @@ def _watched(steps: list[list[_Step]], before: list[int | None], flow: _Flow) ->
             if noted := [write.noted(asked) for write in step.writes if write.registers & asked]:
                 found.noted[place] = noted
             if step.used:
-                found.used[place] = names(step.used)
+                parts = [half for half in halves(flow.instructions[place]) if not moves(half)]
+                found.used[place] = {name: _union(used(half, name) for half in parts) for name in names(step.used)}
             asked = _asked_before(step, asked)
     return found
 
