@@ -50,6 +50,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static constexpr int kStep = 32 / sizeof(T);  // of what is summed up, that one product takes
   static constexpr int kSteps = (Config::kColumns + kStep - 1) / kStep;
   static constexpr int kValueSteps = kKeys / kStep;
+  // Few rows wait for memory, from where their instructions come as well: a loop for tiles without bounds costs more
+  // than it saves, and time to compile.
+  static constexpr bool kBoundsAll = Config::kSplit;
   static constexpr bool kGivesRegisters = kGroups > 1;                  // otherwise there are enough for all
   static constexpr bool kAskerLooks = Tiles::kDeals || Tiles::kBlocks;  // at more than it asks for
   static constexpr bool kAskerTurnsPages = Tiles::kPageSize > 0;
@@ -216,10 +219,12 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
           if constexpr (Tiles::kSequences) clear_values(x, start, work.own.skv - key);
           give_back();
           key -= kKeys;
-          for (; key >= span.begin && key >= span.whole; key -= kKeys) step<true>(x, scores, mask, key);
-          for (; key >= span.whole_begin; key -= kKeys) step<false>(x, scores, mask, key);
-          if constexpr (Tiles::kWindowed) {
-            for (; key >= span.begin; key -= kKeys) step<true>(x, scores, mask, key);
+          for (; key >= span.begin && (kBoundsAll || key >= span.whole); key -= kKeys) step<true>(x, scores, mask, key);
+          if constexpr (!kBoundsAll) {
+            for (; key >= span.whole_begin; key -= kKeys) step<false>(x, scores, mask, key);
+            if constexpr (Tiles::kWindowed) {
+              for (; key >= span.begin; key -= kKeys) step<true>(x, scores, mask, key);
+            }
           }
           last_values(x);
         }
