@@ -1,321 +1,23 @@
-"""The documented functions: names for activations, ValueError and TypeError, the raw op where no gradient is asked for."""
+"""The documented functions of attention: their rules and names as the ops have them."""
 
 from typing import TYPE_CHECKING
 
 import torch
 
-from wmma_ops.ops import activations, score_functions
+from wmma_ops.ops import score_functions
 from wmma_ops.ops.blocks import Blocks
 from wmma_ops.ops.dropout import new_seed
 from wmma_ops.ops.errors import translate
+from wmma_ops.ops.functions.calling import call
 from wmma_ops.ops.library import overload
-from wmma_ops.ops.select import DIFFERENTIABLE, RAW, is_compiling, is_grad_enabled, select, traced
-from wmma_ops.torch_internals import is_captured, transforms_active
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
 Tensor = torch.Tensor
-_raw_matmul = RAW["matmul"]
-_matmul = DIFFERENTIABLE["matmul"]
 _kv_append = overload("kv_append")
 
 CAUSAL = {False: 0, True: 1, "top_left": 1, "bottom_right": 2}
-
-
-def _call(name: str, tensors: dict, **scalars):
-    scalars = _numbers(name, scalars)
-    try:
-        return select(name, *tensors.values())(*tensors.values(), **scalars)
-    except (RuntimeError, TypeError) as error:
-        raise translate(name, error, tensors) from None
-
-
-def _numbers(op: str, scalars: dict) -> dict:
-    """A tensor of one element is taken as a number: it would lose its gradient, and torch.compile is to see it asked for."""
-    for argument, value in scalars.items():
-        if not isinstance(value, Tensor):
-            continue
-        if value.requires_grad and is_grad_enabled():
-            raise TypeError(
-                f"wmma.{op}: {argument} is a tensor that requires grad, but numbers have no gradient; takes a number "
-                "(multiply an operand by the tensor instead)"
-            )
-        scalars = scalars | {argument: value.item()}
-    return scalars
-
-
-def _refuse_captured(input: Tensor) -> None:
-    """As torch does for its own ops: a change of a tensor from outside the function would be lost, and its gradient too."""
-    if is_captured(input):
-        raise ValueError(
-            "wmma.addmm_: input comes from outside the function that torch.func differentiates; takes one made inside it, "
-            "or an argument of the function"
-        )
-
-
-def matmul(a: Tensor, b: Tensor, *, out_dtype: torch.dtype | None = None) -> Tensor:
-    """The matrix product A·B, with the shapes of ``torch.matmul``.
-
-    Args:
-        a: ``[..., M, K]``, or ``[K]`` for one row.
-        b: ``[..., K, N]``, or ``[K]`` for one column. Batch dimensions broadcast.
-        out_dtype: the result's type; for each operand type one of
-
-            | operands | results, the default first |
-            |---|---|
-            | float16 | float16, float32 |
-            | bfloat16 | bfloat16, float32 |
-            | float32 | float32 |
-            | float64 | float64 |
-            | int8 | int32, int8 (saturating), float32, float16, bfloat16 |
-            | float8 (any, of one family) | bfloat16, float16, float32 |
-
-    Products are added up in float32 (float64, int32) and rounded once.
-
-    Examples:
-        >>> import torch, wmma_ops
-        >>> wmma_ops.matmul(torch.eye(2, dtype=torch.bfloat16), torch.ones(2, 3, dtype=torch.bfloat16)).dtype
-        torch.bfloat16
-    """
-    # The hot path stands here unfolded: it is measured against torch.matmul's own call.
-    try:
-        if traced() or (is_grad_enabled() and (a.requires_grad or b.requires_grad)):
-            return _matmul(a, b, out_dtype=out_dtype)
-        if out_dtype is None:
-            return _raw_matmul(a, b)
-        return _raw_matmul(a, b, out_dtype=out_dtype)
-    except AttributeError:
-        return _call("matmul", {"a": a, "b": b}, out_dtype=out_dtype)
-    except (RuntimeError, TypeError) as error:
-        raise translate("matmul", error, {"a": a, "b": b}) from None
-
-
-def addmm(
-    input: Tensor,
-    a: Tensor,
-    b: Tensor,
-    *,
-    beta: float = 1.0,
-    alpha: float = 1.0,
-    out_dtype: torch.dtype | None = None,
-) -> Tensor:
-    """``alpha·A·B + beta·input`` for matrices.
-
-    Args:
-        input: any shape that broadcasts to ``[M, N]``; not read where beta is 0. Its type may differ from A's.
-        a: ``[M, K]``.
-        b: ``[K, N]``.
-        beta, alpha: real factors. With alpha 0, A and B are not read.
-        out_dtype: as for ``matmul``.
-
-    Examples:
-        >>> import torch, wmma_ops
-        >>> wmma_ops.addmm(torch.ones(2), torch.ones(2, 3), torch.ones(3, 2), beta=10, alpha=2)
-        tensor([[16., 16.],
-                [16., 16.]])
-    """
-    return _call("addmm", {"input": input, "a": a, "b": b}, beta=beta, alpha=alpha, out_dtype=out_dtype)
-
-
-def addmm_(input: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: float = 1.0) -> Tensor:
-    """``input = alpha·A·B + beta·input`` in place; returns `input`.
-
-    Args:
-        input: ``[M, N]``, of a type that ``matmul`` gives for A's; any strides, sharing no memory with A or B.
-        a: ``[M, K]``.
-        b: ``[K, N]``.
-        beta, alpha: as for ``addmm``.
-
-    Examples:
-        >>> import torch, wmma_ops
-        >>> total = torch.zeros(2, 2)
-        >>> wmma_ops.addmm_(total, torch.ones(2, 3), torch.ones(3, 2))
-        tensor([[3., 3.],
-                [3., 3.]])
-    """
-    factors = _numbers("addmm_", {"beta": beta, "alpha": alpha})
-    if not is_compiling() and transforms_active():
-        _refuse_captured(input)
-    try:
-        DIFFERENTIABLE["addmm_"](input, a, b, **factors)
-    except (RuntimeError, TypeError) as error:
-        raise translate("addmm_", error, {"input": input, "a": a, "b": b}) from None
-    return input
-
-
-def baddbmm(
-    input: Tensor,
-    a: Tensor,
-    b: Tensor,
-    *,
-    beta: float = 1.0,
-    alpha: float = 1.0,
-    out_dtype: torch.dtype | None = None,
-) -> Tensor:
-    """``alpha·A·B + beta·input`` for batches of matrices.
-
-    Args:
-        input: any shape that broadcasts to ``[batch, M, N]``; not read where beta is 0.
-        a: ``[batch, M, K]``.
-        b: ``[batch, K, N]``.
-        beta, alpha, out_dtype: as for ``addmm``.
-
-    Examples:
-        >>> import torch, wmma_ops
-        >>> wmma_ops.baddbmm(torch.zeros(1), torch.ones(4, 2, 3), torch.ones(4, 3, 5)).shape
-        torch.Size([4, 2, 5])
-    """
-    return _call("baddbmm", {"input": input, "a": a, "b": b}, beta=beta, alpha=alpha, out_dtype=out_dtype)
-
-
-def gemm(
-    a: Tensor,
-    b: Tensor,
-    *,
-    c: Tensor | None = None,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    bias: Tensor | None = None,
-    row_scale: Tensor | None = None,
-    col_scale: Tensor | None = None,
-    a_scale: Tensor | None = None,
-    a_activation: str | None = None,
-    activation: str | None = None,
-    multiply: Tensor | None = None,
-    a2: Tensor | None = None,
-    b2: Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> Tensor:
-    """One product with every prologue and epilogue: ``D = act(alpha·(P·B)·row_scale·col_scale + beta·C + bias)·multiply``.
-
-    P is ``a_activation(A·a_scale)``, computed in float32 and rounded to A's type; without either, P is A. Everything after
-    the product is computed in the accumulator's type and rounded once, to the result's.
-
-    With a second pair of operands, ``P·B + A2·B2`` takes the place of ``P·B``: one sum in one kernel, as of an adapter of
-    low rank beside its layer, of a recurrent cell's input and state, or of columns that would have to be concatenated.
-
-    Args:
-        a: ``[..., M, K]``.
-        b: ``[..., K, N]``. Batch dimensions broadcast.
-        c: any shape that broadcasts to ``[..., M, N]``; not read where beta is 0.
-        alpha, beta: real factors. With alpha 0, A, B, A2, B2 and the scales are not read.
-        bias, col_scale: ``[N]``, optionally after batch dimensions.
-        row_scale: ``[M]``, likewise. A scale may also be a single element.
-        a_scale: ``[K]``, likewise.
-        a_activation, activation: one of none, relu, gelu, gelu_tanh, silu, sigmoid, tanh, leaky_relu (slope 0.01), or the
-            name of a registered activation.
-        multiply: any shape that broadcasts to ``[..., M, N]``.
-        a2, b2: ``[..., M, K2]`` and ``[..., K2, N]``, of A's and of B's type, both or neither. Their batch dimensions
-            broadcast with those of A and B; a_scale and a_activation leave A2 as it is.
-        out_dtype: as for ``matmul``.
-
-    Examples:
-        >>> import torch, wmma_ops
-        >>> a, b = torch.tensor([[1.0, -2.0]]), torch.eye(2)
-        >>> wmma_ops.gemm(a, b, bias=torch.tensor([1.0, 1.0]), activation="relu", multiply=torch.full((2,), 3.0))
-        tensor([[6., 0.]])
-        >>> wmma_ops.gemm(a, b, a2=torch.tensor([[10.0]]), b2=torch.tensor([[1.0, 2.0]]))
-        tensor([[11., 18.]])
-    """
-    tensors = {
-        "a": a,
-        "b": b,
-        "c": c,
-        "bias": bias,
-        "row_scale": row_scale,
-        "col_scale": col_scale,
-        "a_scale": a_scale,
-        "multiply": multiply,
-    }
-    if a2 is not None or b2 is not None:
-        tensors |= {"a2": a2, "b2": b2}
-    return _call(
-        "gemm",
-        tensors,
-        alpha=alpha,
-        beta=beta,
-        a_activation=activations.code("gemm", "a_activation", a_activation),
-        activation=activations.code("gemm", "activation", activation),
-        out_dtype=out_dtype,
-    )
-
-
-def linear(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    *,
-    activation: str | None = None,
-    residual: Tensor | None = None,
-) -> Tensor:
-    """``act(x·weightᵀ + bias + residual)`` with the weight as ``torch.nn.Linear`` keeps it.
-
-    Args:
-        x: ``[..., K]``.
-        weight: ``[N, K]``.
-        bias: ``[N]``.
-        activation: as for ``gemm``.
-        residual: any shape that broadcasts to ``[..., N]``; added before the activation.
-
-    Examples:
-        >>> import torch, wmma_ops
-        >>> layer = torch.nn.Linear(64, 16)
-        >>> wmma_ops.linear(torch.randn(8, 64), layer.weight, layer.bias, activation="gelu").shape
-        torch.Size([8, 16])
-    """
-    return _call(
-        "linear",
-        {"x": x, "weight": weight, "bias": bias, "residual": residual},
-        activation=activations.code("linear", "activation", activation),
-    )
-
-
-def gemm_gemm(
-    a: Tensor,
-    b0: Tensor,
-    b1: Tensor,
-    *,
-    c: Tensor | None = None,
-    alpha0: float = 1.0,
-    alpha1: float = 1.0,
-    beta1: float = 1.0,
-    bias0: Tensor | None = None,
-    bias1: Tensor | None = None,
-    activation: str | None = None,
-    gate: Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> Tensor:
-    """Two products in one: ``D1 = alpha1·D0·B1 + beta1·C + bias1``, ``D0 = act(alpha0·A·B0 + bias0)·(A·gate)``.
-
-    D0 is rounded to A's type, as the second product takes it (int8 saturates); without `gate`, D0 is the activation alone.
-
-    Args:
-        a: ``[..., M, K]`` of float16, bfloat16, float32, float64 or int8.
-        b0: ``[..., K, H]``.
-        b1: ``[..., H, N]``.
-        c: any shape that broadcasts to ``[..., M, N]``; not read where beta1 is 0.
-        alpha0, alpha1, beta1: real factors.
-        bias0, bias1: ``[H]`` and ``[N]``.
-        activation: as for ``gemm``.
-        gate: the shape of b0.
-        out_dtype: D1's type, as for ``matmul``.
-
-    Examples:
-        >>> import torch, wmma_ops
-        >>> x, up, down = torch.randn(4, 8), torch.randn(8, 16), torch.randn(16, 8)
-        >>> wmma_ops.gemm_gemm(x, up, down, activation="silu", gate=torch.randn(8, 16)).shape
-        torch.Size([4, 8])
-    """
-    return _call(
-        "gemm_gemm",
-        {"a": a, "b0": b0, "b1": b1, "c": c, "bias0": bias0, "bias1": bias1, "gate": gate},
-        alpha0=alpha0,
-        alpha1=alpha1,
-        beta1=beta1,
-        activation=activations.code("gemm_gemm", "activation", activation),
-        out_dtype=out_dtype,
-    )
 
 
 def attention(
@@ -395,7 +97,7 @@ def attention(
     scalars |= score_functions.codes("attention", score_mod, mask_mod)
     seed = _seed("attention", q, dropout_p, dropout_seed)
     tensors = {"q": q, "k": k, "v": v, "mask": mask, "sinks": sinks, "alibi_slopes": alibi_slopes, "dropout_seed": seed}
-    return _call(
+    return call(
         "attention",
         {**tensors, **mods},
         is_causal=causal,
@@ -490,7 +192,59 @@ def varlen_attention(
         tensors["block_mask"] = blocks.states
         scalars |= {"block_q": blocks.queries, "block_k": blocks.keys}
     scalars |= score_functions.codes("varlen_attention", score_mod, mask_mod)
-    return _call("varlen_attention", tensors, max_q=max_q, max_k=max_k, scale=scale, enable_gqa=enable_gqa, **scalars)
+    return call("varlen_attention", tensors, max_q=max_q, max_k=max_k, scale=scale, enable_gqa=enable_gqa, **scalars)
+
+
+def scaled_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale_q: Tensor | None = None,
+    scale_k: Tensor | None = None,
+    scale_v: Tensor | None = None,
+    *,
+    is_causal: bool | str = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    out_dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:
+    """``attention`` of quantised queries, keys and values: of ``q·scale_q``, ``k·scale_k`` and ``v·scale_v``. Not
+    differentiable.
+
+    Args:
+        q: ``[..., heads, Sq, E]`` of float8_e4m3fn.
+        k: ``[..., heads, Skv, E]``, likewise.
+        v: ``[..., heads, Skv, Ev]``, likewise.
+        scale_q: float32, of any shape that broadcasts to ``[..., heads]``; none is 1.
+        scale_k: likewise, to the batch and heads of k.
+        scale_v: likewise.
+        is_causal: as for ``attention``.
+        scale: likewise.
+        enable_gqa: likewise.
+        out_dtype: bfloat16 by default, or float16.
+
+    Returns:
+        ``out`` of out_dtype and ``lse`` as for ``attention``.
+
+    On sm_90a heads of up to 128 (q and k 256) are multiplied as they are: weights, of which a row's largest is 256 or a bit
+    less, are rounded to float8_e4m3fn for the product with the values, each by up to 1/16 of itself, or by 2^-18 of the
+    largest where they are small; sums are of float32, but those of 128 keys, or of a head's columns, the unit sums up by
+    itself with 13 bits or so behind the point. Elsewhere operands become numbers of out_dtype, times their scale, and go to
+    ``attention``'s kernels; on the CPU float32. :func:`explain` tells which.
+
+    Examples:
+        >>> import torch, wmma_ops
+        >>> x = torch.randn(2, 8, 16, 64)
+        >>> scale = x.abs().amax((-2, -1)) / 448
+        >>> narrow = (x / scale[..., None, None]).to(torch.float8_e4m3fn)
+        >>> out, lse = wmma_ops.scaled_attention(narrow, narrow, narrow, scale, scale, scale)
+        >>> out.dtype, out.shape
+        (torch.bfloat16, torch.Size([2, 8, 16, 64]))
+    """
+    causal = _causal("scaled_attention", is_causal)
+    tensors = {"q": q, "k": k, "v": v, "scale_q": scale_q, "scale_k": scale_k, "scale_v": scale_v}
+    options = {"is_causal": causal, "scale": scale, "enable_gqa": enable_gqa, "out_dtype": out_dtype}
+    return call("scaled_attention", tensors, **options)
 
 
 def kv_append(
@@ -596,85 +350,3 @@ def _rules(op: str, name: str, window: tuple[int, int], softcap: float, dropout_
     given = {"window_left": (window[0], -1), "window_right": (window[1], -1), "softcap": (softcap, 0.0)}
     given["dropout_p"] = (dropout_p, 0.0)
     return {name: x for name, (x, default) in given.items() if isinstance(x, Tensor) or x != default}
-
-
-def scaled_mm(
-    a: Tensor,
-    b: Tensor,
-    scale_a: Tensor,
-    scale_b: Tensor,
-    *,
-    bias: Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> Tensor:
-    """``(A·B)·scale_a·scale_b + bias`` for quantised operands. Not differentiable.
-
-    Args:
-        a: ``[..., M, K]`` of int8 or a float8 type.
-        b: ``[..., K, N]`` of the same (or, for float8, of its family).
-        scale_a: float32; one element, or one a row: ``[M]`` or ``[M, 1]``, after all batch dimensions of A or none.
-        scale_b: float32; one element, or one a column: ``[N]`` or ``[1, N]``, after all batch dimensions of B or none.
-        bias: ``[N]``.
-        out_dtype: bfloat16 by default; otherwise as for ``matmul``.
-
-    Examples:
-        >>> import torch, wmma_ops
-        >>> a = torch.full((2, 4), 100, dtype=torch.int8)
-        >>> wmma_ops.scaled_mm(a, a.T, torch.tensor(0.01), torch.tensor(0.01))
-        tensor([[4., 4.],
-                [4., 4.]], dtype=torch.bfloat16)
-    """
-    tensors = {"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b, "bias": bias}
-    return _call("scaled_mm", tensors, out_dtype=out_dtype)
-
-
-def scaled_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scale_q: Tensor | None = None,
-    scale_k: Tensor | None = None,
-    scale_v: Tensor | None = None,
-    *,
-    is_causal: bool | str = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    out_dtype: torch.dtype | None = None,
-) -> tuple[Tensor, Tensor]:
-    """``attention`` of quantised queries, keys and values: of ``q·scale_q``, ``k·scale_k`` and ``v·scale_v``. Not
-    differentiable.
-
-    Args:
-        q: ``[..., heads, Sq, E]`` of float8_e4m3fn.
-        k: ``[..., heads, Skv, E]``, likewise.
-        v: ``[..., heads, Skv, Ev]``, likewise.
-        scale_q: float32, of any shape that broadcasts to ``[..., heads]``; none is 1.
-        scale_k: likewise, to the batch and heads of k.
-        scale_v: likewise.
-        is_causal: as for ``attention``.
-        scale: likewise.
-        enable_gqa: likewise.
-        out_dtype: bfloat16 by default, or float16.
-
-    Returns:
-        ``out`` of out_dtype and ``lse`` as for ``attention``.
-
-    On sm_90a heads of up to 128 (q and k 256) are multiplied as they are: weights, of which a row's largest is 256 or a bit
-    less, are rounded to float8_e4m3fn for the product with the values, each by up to 1/16 of itself, or by 2^-18 of the
-    largest where they are small; sums are of float32, but those of 128 keys, or of a head's columns, the unit sums up by
-    itself with 13 bits or so behind the point. Elsewhere operands become numbers of out_dtype, times their scale, and go to
-    ``attention``'s kernels; on the CPU float32. :func:`explain` tells which.
-
-    Examples:
-        >>> import torch, wmma_ops
-        >>> x = torch.randn(2, 8, 16, 64)
-        >>> scale = x.abs().amax((-2, -1)) / 448
-        >>> narrow = (x / scale[..., None, None]).to(torch.float8_e4m3fn)
-        >>> out, lse = wmma_ops.scaled_attention(narrow, narrow, narrow, scale, scale, scale)
-        >>> out.dtype, out.shape
-        (torch.bfloat16, torch.Size([2, 8, 16, 64]))
-    """
-    causal = _causal("scaled_attention", is_causal)
-    tensors = {"q": q, "k": k, "v": v, "scale_q": scale_q, "scale_k": scale_k, "scale_v": scale_v}
-    options = {"is_causal": causal, "scale": scale, "enable_gqa": enable_gqa, "out_dtype": out_dtype}
-    return _call("scaled_attention", tensors, **options)
