@@ -38,7 +38,8 @@ def steps(monkeypatch):
     return seen
 
 
-ONCE = ["flush", "record", "call", "record", "synchronize"]  # the cache is emptied before the first event
+FLUSHES = ["flush"] * clock._FLUSHES  # what the GPU does until the call is asked for
+ONCE = [*FLUSHES, "record", "call", "record", "synchronize"]  # the cache is emptied before the first event
 
 
 def test_on_a_gpu_the_cache_is_emptied_before_each_call(steps):
