@@ -119,6 +119,9 @@ PAGES = [
     ),
     VarlenAttentionCase(queries=(200, 70), keys=(340, 170), e=256, ev=200, dtype="bfloat16", page_size=256),
     VarlenAttentionCase(queries=(150, 80) * 9, keys=(200, 90) * 9, e=64, dtype="float16", window=(-1, 0), page_size=128),
+    # Tiles of 80 and 96 keys, with an odd number of pages, or of parts of some.
+    VarlenAttentionCase(queries=(200, 70), keys=(340, 170), e=256, dtype="bfloat16", window=(-1, 0), page_size=32),
+    VarlenAttentionCase(queries=(200, 70), keys=(340, 170), e=192, dtype="bfloat16", window=(-1, 0), page_size=32),
 ]  # fmt: skip
 # The rows of the second one are there when those of the first one are.
 LATE = VarlenAttentionCase(queries=(40, 30), keys=(2000, 10), heads=72, e=64, dtype="float16")

@@ -144,8 +144,8 @@ SCALED = tuple(
 )
 # By warpgroups, of which one asks for every page.
 PAGED = tuple(
-    AttentionCase(f"attention q={n}, pages of {size}", "bfloat16", 128, causal=True, page_size=size, queries=n)
-    for n, size in ((1, 64), (64, 64), (64, 16), (2048, 16))
+    AttentionCase(f"attention d={e} q={n}, pages of {size}", "bfloat16", e, causal=True, page_size=size, queries=n)
+    for e, n, size in ((128, 1, 64), (128, 64, 64), (128, 64, 16), (128, 2048, 16), (256, 2048, 16))
 )
 AnyCase = Case | TwoProducts | AttentionCase
 # The least share of the matrix units in the forward kernel's hot loop, the softmax counted.

@@ -55,7 +55,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static constexpr bool kBoundsAll = Config::kSplit;
   static constexpr bool kGivesRegisters = kGroups > 1;                  // otherwise there are enough for all
   static constexpr bool kAskerLooks = Tiles::kDeals || Tiles::kBlocks;  // at more than it asks for
-  static constexpr bool kAskerTurnsPages = Tiles::kPageSize > 0;
+  static constexpr bool kAskerTurnsPages = Tiles::kPageSize > 0 && kOutSums <= 64;  // wider results need the registers
   static constexpr int kTakerRegisters = kGroups == 3 ? 160 : kAskerTurnsPages ? 224 : kAskerLooks ? 232 : 240;
   static constexpr int kAskerRegisters = kGroups == 3 ? 32 : kAskerTurnsPages ? 56 : kAskerLooks ? 40 : 24;
 

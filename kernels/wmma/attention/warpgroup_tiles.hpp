@@ -342,7 +342,7 @@ struct WarpgroupTiles {
     } else {
       // The first pages are known by when there is room.
       constexpr int kLines = common(kPageSize, kKeys);
-      constexpr int kTogether = kLines < kKeys ? 2 : 1;
+      constexpr int kTogether = kKeys / kLines % 2 == 0 ? 2 : 1;  // of a tile's parts
       const PageTable<kPageSize> table(pages_of(p, static_cast<int>(work.place.batch)), work.own.skv);
       int pages[kTogether];
       const auto look = [&](int line) {
