@@ -1,5 +1,5 @@
-"""Attention's gradients by interleaved waves (kernels/wmma/attention/interleaved.hpp), also of fewer rows than the planner
-has them for; and such kernels that are wrong on purpose."""
+"""Attention's gradients by interleaved waves (kernels/wmma/attention/interleaved.hpp) of two kernels, also of fewer rows
+than the planner has them for; and such kernels that are wrong on purpose."""
 
 from dataclasses import dataclass
 
@@ -7,6 +7,7 @@ import pytest
 import torch
 from gradient_loops import (
     are_right,
+    by_two_kernels,
     check_no_number_reaches_what_it_sees_alone,
     check_out_may_lie_in_any_way,
     planned,
@@ -34,6 +35,11 @@ CASES = (
     Case(70, 140, 64, 64, "bfloat16", heads=4, kv_heads=2, batch=2, causal="top_left", lse=True),
     Case(33, 64, 64, 64, scale=0.0),
 )
+
+
+@pytest.fixture(autouse=True)
+def two_kernels(monkeypatch):
+    yield from by_two_kernels(monkeypatch)
 
 
 @pytest.fixture

@@ -82,25 +82,26 @@ def test_where_keys_give(target, unordered):
         plan = planned(target, **sizes)
         assert plan.config.keys.gives == (plan.config.queries is None) == (wanted and target in TARGETS), sizes
         assert ("give to their queries" in str(plan.config)) == plan.config.keys.gives
+        assert not plan.config.keys.fixed
 
 
 def test_only_where_it_is_allowed():
-    def gives():
-        return planned("gfx942").config.keys.gives
+    def is_fixed():
+        return planned("gfx942").config.keys.fixed
 
-    assert not gives()
+    assert is_fixed()
     wmma_ops.allow_unordered_sums()
     try:
-        assert gives()
+        assert not is_fixed()
         torch.use_deterministic_algorithms(True)
         try:
-            assert not gives()
+            assert is_fixed()
         finally:
             torch.use_deterministic_algorithms(False)
-        assert gives()
+        assert not is_fixed()
     finally:
         wmma_ops.allow_unordered_sums(False)
-    assert not gives()
+    assert is_fixed()
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ WRONG = (
     Wrong("the_tile_before", GIFTS, "      to_ = next_;\n", "", SEVERAL),
     Wrong("another_waves_columns", GIFTS, "wave_ % Places::kColumnTiles * Link::kRows);", "0);"),
     Wrong("rows_that_the_tile_before_has", GIFTS, "if (query < at) return;", "", SEVERAL),
-    Wrong("no_scale", GIFTS, "sums[i] * static_cast<Number>(p.scale)", "sums[i]"),
+    Wrong("no_scale", GIFTS, "Number scale = static_cast<Number>(p.scale);", "Number scale(1);"),
     Wrong(
         "given_while_the_next_are_multiplied",
         GROUPS,

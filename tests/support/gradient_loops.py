@@ -30,6 +30,14 @@ def taking_any_rows(monkeypatch: pytest.MonkeyPatch, loop: str) -> Iterator[list
     torch.ops.wmma._forget_plans()
 
 
+def by_two_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One for the queries and one for the keys, also where one kernel would compute all."""
+    monkeypatch.setattr(backward, "giving", lambda problem, target: None)
+    torch.ops.wmma._forget_plans()
+    yield
+    torch.ops.wmma._forget_plans()
+
+
 def planned(
     target: str,
     e: int = 128,

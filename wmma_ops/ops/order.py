@@ -8,9 +8,9 @@ def allow_unordered_sums(allow: bool = True) -> None:
     from run to run. Without it results have the same bits each time.
 
     It is about the gradients of `attention` on gfx90a, gfx942 and gfx950, of 16-bit types with head sizes 64 and 128 and
-    without a mask: one kernel computes all of them, and its blocks add to the queries' by float32 atomics. It holds for the
-    process, all threads and compiled graphs in it, from the next call on. `torch.use_deterministic_algorithms(True)` goes
-    before it.
+    without a mask: one kernel computes all of them, and its blocks add to the queries' by float32 atomics, without it in
+    whole numbers, each query's in units of its own. It holds for the process, all threads and compiled graphs in it, from
+    the next call on. `torch.use_deterministic_algorithms(True)` goes before it.
 
     Args:
         allow: Whether they may.

@@ -301,6 +301,10 @@ WMMA_DEVICE void add_in_memory(float* at, float x) {
   using Global = __attribute__((address_space(1))) float*;
   __builtin_amdgcn_global_atomic_fadd_f32((Global)at, x);
 }
+WMMA_DEVICE void add_in_memory(int32_t* at, int32_t x) {
+  using Global = __attribute__((address_space(1))) int32_t*;
+  __hip_atomic_fetch_add((Global)at, x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
 #endif
 
 }  // namespace wmma::arch

@@ -1,12 +1,13 @@
 // What the keys of a block of interleaved.hpp add to the gradients of queries, tile by tile: g_S·K, so that no other
 // kernel computes scores again. A wave has one matrix tile of it, summed up over all keys of the block, whose g_S it
-// finds in shared memory, and adds it to sums of float32 in memory, in whatever order blocks come: their last bits are
-// not the same from run to run.
+// finds in shared memory, and adds it to sums in memory, in whatever order blocks come. kFixed: they are whole numbers
+// (fixed_sums.hpp), the same in each order. Of float32 their last bits are not the same from run to run.
 //
 // There a tile's sums lie as lanes have them, so that neighbours add to neighbours; gifts_to_rows, the last kernel,
 // makes rows of them.
 #pragma once
 
+#include <wmma/attention/fixed_sums.hpp>
 #include <wmma/attention/gradient_groups.hpp>
 #include <wmma/attention/gradient_tiles.hpp>
 #include <wmma/tile/chain_tile.hpp>
@@ -36,6 +37,61 @@ struct GiftPlaces {
   }
 };
 
+// What a wave multiplies its sums of a tile by, so that they are whole numbers: each query's own, in shared memory from
+// the tile's products on, until the next one's are there. A lane reads those of four sums before it gives the four
+// before.
+template <class Config>
+class GiftFactors {
+  using Places = GiftPlaces<Config>;
+  using Link = typename Places::Link;
+  static constexpr int kOthers = Config::kOthers;
+  static constexpr int kFours = Link::kElements / 4;
+
+ public:
+  static constexpr int kBytes = Config::kWaves * kOthers * static_cast<int>(sizeof(float));
+
+  WMMA_DEVICE GiftFactors(unsigned char* shared, uint32_t wave, uint32_t lane)
+      : put_(reinterpret_cast<float*>(shared) + wave * kOthers + lane % kOthers),
+        read_(reinterpret_cast<const float*>(shared) + wave * kOthers + Places::query(wave, lane, 0)) {}
+
+  // `sizes`: of the first head's queries.
+  WMMA_DEVICE void know(int unit, const char* sizes, uint32_t lane) {
+    unit_ = unit;
+    sizes_ = arch::unshared(reinterpret_cast<uint64_t>(sizes + lane % kOthers * 4));
+  }
+  WMMA_DEVICE void put_nothing() const { *put_ = 0.0f; }
+  WMMA_DEVICE void ask(const GradientTile& tile) {
+    using Global = const __attribute__((address_space(1))) int*;
+    asked_ = *(Global)(sizes_ + static_cast<uint32_t>(tile.sizes));
+  }
+  WMMA_DEVICE void put() const { *put_ = fixed::power(unit_ - asked_); }
+  WMMA_DEVICE void read(int four) {
+    if (four >= kFours) return;
+    arch::copy_bytes<16>(factors_[four % 2], __builtin_assume_aligned(read_ + Link::place(0, 4 * four), 16));
+  }
+  // The fractions of what is left are cut off, as one instruction does; NaN is 0.
+  WMMA_DEVICE int32_t whole(float sum, int f) const { return static_cast<int32_t>(sum * factors_[f / 4 % 2][f % 4]); }
+
+ private:
+  float* put_;
+  const float* read_;
+  uint64_t sizes_;  // of a lane's query, where it lies in memory: vector registers are there
+  int unit_;
+  int asked_;
+  float factors_[2][4];
+};
+
+// Where sums are given as they are.
+template <class Config>
+struct NoFactors {
+  static constexpr int kBytes = 0;
+  WMMA_DEVICE NoFactors(unsigned char*, uint32_t, uint32_t) {}
+  WMMA_DEVICE void put_nothing() const {}
+  WMMA_DEVICE void ask(const GradientTile&) const {}
+  WMMA_DEVICE void put() const {}
+  WMMA_DEVICE void read(int) const {}
+};
+
 template <class Config>
 class GradientGifts {
   using Groups = GradientGroups<Config>;
@@ -44,6 +100,7 @@ class GradientGifts {
   using Link = typename Groups::Link;
   using Number = typename Groups::Number;
   using Weights = typename Groups::Weights;
+  using Factors = Choose<Config::kFixed, GiftFactors<Config>, NoFactors<Config>>;
   static constexpr int kKeys = Groups::kBlockRows;
   static constexpr int kSteps = Groups::kGiving;
   // A line a query. Where all banks are eight chunks, those that are read together are lines whose numbers differ
@@ -54,7 +111,7 @@ class GradientGifts {
       StagedLoader<T, T, Order::kAcrossK, Config::kDepth, kKeys, Groups::kThreads, 8, false, PlainStage<T, T>, KeyTile>;
 
  public:
-  static constexpr int kBytes = SlopeTile::kBytes;
+  static constexpr int kBytes = SlopeTile::kBytes + Factors::kBytes;
   static constexpr int kBytesOfKeys = KeyTile::kBytes;  // while they are loaded
 
   WMMA_DEVICE GradientGifts(unsigned char* slopes, uint32_t wave, uint32_t lane)
@@ -62,7 +119,8 @@ class GradientGifts {
         columns_(lane),
         put_(slopes + put_offset(wave, lane)),
         read_(slopes + SlopeTile::offset(Places::first_query(wave), 0)),
-        own_((wave * Places::kWaveNumbers + lane) * static_cast<uint32_t>(sizeof(Number))) {
+        own_((wave * Places::kWaveNumbers + lane) * static_cast<uint32_t>(sizeof(Number))),
+        factors_(slopes + SlopeTile::kBytes, wave, lane) {
 #pragma unroll
     for (int f = 0; f < Link::kElements; ++f) sums_[f] = Number(0);
   }
@@ -70,18 +128,28 @@ class GradientGifts {
   // The wave's columns of the block's keys, by way of shared memory that nobody uses yet. Keys beyond the last are 0:
   // their g_S is that of the last.
   template <class Place>
-  WMMA_DEVICE void load_keys(const AttentionOperand& k, const Place& place, int first_row, unsigned char* shared,
+  WMMA_DEVICE void load_keys(const AttentionArguments& p, const Place& place, int first_row, unsigned char* shared,
                              uint32_t lane) {
-    const T* from = static_cast<const T*>(k.data) + place.offset(k, static_cast<uint32_t>(first_row));
-    KeyLoader loader(from, 1, k.row_stride, Config::kDepth, threadIdx.x, {});
+    const T* from = static_cast<const T*>(p.k.data) + place.offset(p.k, static_cast<uint32_t>(first_row));
+    KeyLoader loader(from, 1, p.k.row_stride, Config::kDepth, threadIdx.x, {});
     const int there = static_cast<int>(place.rows) - first_row;
     loader.template fetch<true>(there);
     loader.template store<true>(shared, there);
     arch::shared_barrier();
+    if constexpr (Config::kFixed) {
+      fixed::drop_none<T, KeyTile, Config::kDepth, kKeys * sizeof(T) / 16, Groups::kThreads>(shared);
+      arch::shared_barrier();
+    }
     const RowReader<Link, KeyTile> reader(lane, wave_ % Places::kColumnTiles * Link::kRows);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) reader.read(keys_[step], shared, 0, step);
     arch::shared_barrier();
+    if constexpr (Config::kFixed) {
+      const FixedPlaces<Places::kNumbers> places(p);
+      const uint32_t head = place.batch * (p.heads / p.group) + place.head;
+      const char* sizes = places.sizes + int64_t{4} * head * p.group * p.sq;
+      factors_.know(fixed::unit_of_head(p, places, head), sizes, lane);
+    }
   }
 
   // A lane's g_S of two neighbouring queries, from f on.
@@ -96,6 +164,7 @@ class GradientGifts {
   WMMA_DEVICE void multiply(const Chunk* x, int step) {
     if (step == 0) {
       to_ = next_;
+      factors_.put();
 #pragma unroll
       for (int f = 0; f < Link::kElements; ++f) sums_[f] = Number(0);
     }
@@ -103,18 +172,26 @@ class GradientGifts {
   }
 
   // Before the first products nothing changes what is added to.
-  WMMA_DEVICE void begin(const GradientTile& tile) { next_ = to_ = tile.gifts; }
+  WMMA_DEVICE void begin(const GradientTile& tile) {
+    next_ = to_ = tile.gifts;
+    factors_.put_nothing();
+  }
   // The tile whose products are next.
-  WMMA_DEVICE void start(const GradientTile& tile) { next_ = tile.gifts; }
+  WMMA_DEVICE void start(const GradientTile& tile) {
+    next_ = tile.gifts;
+    factors_.ask(tile);
+  }
   // What goes beside group i.
   template <int i>
-  WMMA_DEVICE void give() const {
+  WMMA_DEVICE void give() {
+    if constexpr (i == Groups::kGivingStart - 2) factors_.read(0);
     constexpr int kFrom = detail::first_of<Groups::kGivingStart, Groups::kGivingEnd, Link::kElements>(i);
     constexpr int kTo = detail::first_of<Groups::kGivingStart, Groups::kGivingEnd, Link::kElements>(i + 1);
 #pragma unroll
     for (int f = kFrom; f < kTo; ++f) give_sum(f);
   }
-  WMMA_DEVICE void give_all() const {
+  WMMA_DEVICE void give_all() {
+    factors_.read(0);
 #pragma unroll
     for (int f = 0; f < Link::kElements; ++f) give_sum(f);
   }
@@ -124,8 +201,13 @@ class GradientGifts {
     const uint32_t key = wave * Groups::kWaveRows + Link::row(lane, 0);
     return SlopeTile::offset(Link::place(lane, 0), key / 8) + key % 8 * static_cast<uint32_t>(sizeof(T));
   }
-  WMMA_DEVICE void give_sum(int f) const {
-    arch::add_in_memory(reinterpret_cast<Number*>(to_ + own_) + f * arch::kWaveSize, sums_[f]);
+  WMMA_DEVICE void give_sum(int f) {
+    if (f % 4 == 0) factors_.read(f / 4 + 1);
+    if constexpr (Config::kFixed) {
+      arch::add_in_memory(reinterpret_cast<int32_t*>(to_ + own_) + f * arch::kWaveSize, factors_.whole(sums_[f], f));
+    } else {
+      arch::add_in_memory(reinterpret_cast<Number*>(to_ + own_) + f * arch::kWaveSize, sums_[f]);
+    }
   }
   WMMA_DEVICE void put_half(int f, uint16_t bits) const {
     arch::copy_bytes<2>(put_ + SlopeTile::offset(Link::place(0, f), 0), &bits);
@@ -138,6 +220,7 @@ class GradientGifts {
   uint32_t own_;               // a lane's first sum in a tile, in bytes
   char* next_;
   char* to_;
+  Factors factors_;
   Chunk keys_[kSteps][Link::kRowChunks];
   Number sums_[Link::kElements];
 };
@@ -154,6 +237,7 @@ template <class Config, class Arguments>
 WMMA_DEVICE void gifts_to_rows(const Arguments& p) {
   using Places = GiftPlaces<Config>;
   using Number = typename Places::Number;
+  using Sum = Choose<Config::kFixed, int32_t, Number>;
   using T = typename Config::Element;
   constexpr uint32_t kEach = 8;
   constexpr uint32_t kThreadsOfTile = Places::kNumbers / kEach;
@@ -168,12 +252,22 @@ WMMA_DEVICE void gifts_to_rows(const Arguments& p) {
   const int at = static_cast<int>(of_head) * Config::kOthers;
   const int first = detail::lower(at, p.sq - Config::kOthers);
   const int query = first + Places::query(wave, lane, f);
+  Number scale = static_cast<Number>(p.scale);
+  Number mark(0);
+  if constexpr (Config::kFixed) {
+    const FixedPlaces<Places::kNumbers> places(p);
+    const int unit = fixed::unit_of_head(p, places, head / p.group);
+    const int64_t row = static_cast<int64_t>(head) * p.sq + query;
+    scale *= fixed::inverse_power(unit - reinterpret_cast<const int*>(places.sizes)[row]);
+    mark = reinterpret_cast<const Number*>(places.marks)[row];
+    if (fixed::is_infinite(p, places, head / p.group)) mark = arch::bit_cast<float>(fixed::kNaN);
+  }
   if (query < at) return;
-  alignas(16) Number sums[kEach];
-  arch::copy_value<kEach>(sums, static_cast<const Number*>(p.partial) + thread * kEach);
+  alignas(16) Sum sums[kEach];
+  arch::copy_value<kEach>(sums, static_cast<const Sum*>(p.partial) + thread * kEach);
   alignas(16) T results[kEach];
 #pragma unroll
-  for (uint32_t i = 0; i < kEach; ++i) results[i] = convert<T>(sums[i] * static_cast<Number>(p.scale));
+  for (uint32_t i = 0; i < kEach; ++i) results[i] = convert<T>(arch::fma(static_cast<Number>(sums[i]), scale, mark));
   const AttentionOperand& x = p.g_q;
   T* to = static_cast<T*>(const_cast<void*>(x.data)) + head / p.heads * x.batch_stride +
           head % p.heads * x.head_stride + query * x.row_stride + Places::column(wave, lane) * x.column_stride;

@@ -2,18 +2,20 @@
 // last of a head skips what the one before has.
 #pragma once
 
+#include <wmma/attention/fixed_sums.hpp>
 #include <wmma/attention/gradient_rows.hpp>
 
 namespace wmma {
 
 // Its first row, from where on its rows count, and where they are: `first` of Q or K, `second` of g_out or V. Where the
-// queries' gradients are added to (gradient_gifts.hpp), `gifts`.
+// queries' gradients are added to (gradient_gifts.hpp), `gifts`, and where these are whole numbers, `sizes` of queries.
 struct GradientTile {
   const char* first;
   const char* second;
   const char* lse;
   const char* delta;
   char* gifts;
+  int sizes;  // in bytes from those of the first head
   int row;
   int skipped;
 };
@@ -41,7 +43,9 @@ class GradientTiles {
     lse_ = start(p.lse, kNumberSize);
     delta_ = start(p.delta, kNumberSize);
     if constexpr (Config::kGives) {
-      gifts_ = static_cast<char*>(p.partial) + (static_cast<int64_t>(place.batch) * p.heads + head) * head_gifts();
+      const int64_t of_all = static_cast<int64_t>(place.batch) * p.heads + head;
+      gifts_ = static_cast<char*>(p.partial) + of_all * head_gifts();
+      if constexpr (Config::kFixed) sizes_ = 0;
     }
   }
 
@@ -62,6 +66,7 @@ class GradientTiles {
       lse_ += (wraps ? p_.lse.head_stride : 0) * kNumberSize;
       delta_ += (wraps ? p_.delta.head_stride : 0) * kNumberSize;
       if constexpr (Config::kGives) gifts_ += wraps ? head_gifts() : 0;
+      if constexpr (Config::kFixed) sizes_ += wraps ? 4 * p_.sq : 0;
     }
   }
 
@@ -78,6 +83,7 @@ class GradientTiles {
       tile.lse = arch::renewed(lse_ + rows_of(p_.lse, kNumberSize, tile.row));
       tile.delta = arch::renewed(delta_ + rows_of(p_.delta, kNumberSize, tile.row));
       if constexpr (Config::kGives) tile.gifts = gifts_ + gifts_before(at_);
+      if constexpr (Config::kFixed) tile.sizes = arch::renewed(sizes_ + 4 * tile.row);
     }
   }
   WMMA_DEVICE GradientTile tile() const {
@@ -111,6 +117,7 @@ class GradientTiles {
   const char* lse_;
   const char* delta_;
   char* gifts_;
+  int sizes_;
   int at_;
   int left_;
 };

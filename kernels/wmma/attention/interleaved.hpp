@@ -78,13 +78,24 @@ class InterleavedGradients {
     self.load_rows(place, wave_row);
     if constexpr (Config::kGives) {
       static_assert(Gifts::kBytesOfKeys <= kSharedBytes, "they fit for a while");
-      self.gifts_.load_keys(p.k, place, first_row, shared, self.lane_);
+      self.gifts_.load_keys(p, place, first_row, shared, self.lane_);
+    }
+    [[maybe_unused]] uint64_t flag = 0;  // in vector registers, of which there are enough
+    if constexpr (Config::kFixed) {
+      static_assert(kTilesM == 1, "a lane has a key");
+      const FixedPlaces<Config::kOthers * Config::kDepth> places(p);
+      const uint32_t head = place.batch * (p.heads / p.group) + place.head;
+      flag = arch::unshared(reinterpret_cast<uint64_t>(places.flags + head * 4));
+      fixed::mark_queries<Config, Link::kRows>(p, place, self.rows_[0], wave_row, self.lane_);
     }
     // 2. The others that they meet, head by head.
     const Span span(p, place, first_row, kBlockRows, Groups::kOthers);
     const int count = (kOwnsKeys ? p.group : 1) * span.tiles(Groups::kOthers);
     if (count > 0) self.meet(Tiles(p, place, span, count), count);
     // 3. The results.
+    if constexpr (Config::kFixed) {
+      fixed::tell_infinite(self.first_[0], flag);
+    }
     const Number scale = static_cast<Number>(p.scale);
     store_gradient<Link, Config::kOutVec>(self.first_, kOwnsKeys ? p.g_k : p.g_q, p.e, scale, place, wave_row, 0,
                                           self.lane_);

@@ -1,5 +1,6 @@
 """Plans the gradients of attention: kernels for delta, unless the next one sums it up, for the queries, and for the keys
-and values. Where sums may be in any order, the last one adds to the queries' as well, and a small one makes rows of them."""
+and values. On CDNA the last one adds to the queries' as well, where it can, in whole numbers or, if sums may be in any
+order, floats, and a small one makes rows of them."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -24,6 +25,10 @@ _DELTA_THREADS = 256
 _LEAST_ROWS = 65  # that blocks of waves which interleave or march are for
 _OTHERS = 64  # registers beside sums
 _GIFTS_OF_THREAD = 8
+_FIXED_SHARES = 64  # of a head's keys, and of its values, in each of which a wave finds the largest
+# Keys up to which sums in fixed point are no further off than their rounding to the type is: with more of them results are
+# smaller, and more is rounded.
+_FIXED_KEYS = {torch.float16: 2**14, torch.bfloat16: 2**17}
 _DRAWN_BYTES = 8  # of a query, by which its weights are dropped
 # (waves, row tiles, others) of 16-bit types by head size and by who owns the rows: the fastest on an H200.
 _MEASURED = {64: {False: (4, 2, 64), True: (4, 2, 32)}, 128: {False: (4, 2, 32), True: (4, 1, 64)}}
@@ -54,6 +59,7 @@ class OwnerConfig:
     kept: int = 2  # marching: of the owned rows, that are in registers: of none, of Q or K, of g_out or V too
     sums_delta: bool = False  # interleaved, marching: of its queries, for the kernel behind it
     gives: bool = False  # interleaved: of its keys, to the queries' gradients, so that there is no kernel for these
+    fixed: bool = False  # what it gives: whole numbers, whose sums are the same in any order
     corrects: bool = False  # weights, beside a mask of numbers or a score function
     drops: bool = False  # weights, some of them
 
@@ -71,6 +77,7 @@ class OwnerConfig:
             + (", a tile ahead" if self.marches else "")
             + (", delta" if self.sums_delta else "")
             + (", which give to their queries" if self.gives else "")
+            + (", sums in fixed point, in any order the same" if self.fixed else "")
         )
 
 
@@ -103,7 +110,8 @@ def shared_bytes(config: OwnerConfig, target: arch.Target, element: torch.dtype,
             turned = depths if config.owns_keys else depths[:1]
             tiles += sum(tile_bytes(target, depth, config.others, size) for depth in turned)
         statistics = config.waves * 2 * config.others * 4 if config.owns_keys else 0
-        return tiles + statistics + (_slope_bytes(config, target, rows * size) if config.gives else 0)
+        slopes = _slope_bytes(config, target, rows * size) if config.gives else 0
+        return tiles + statistics + slopes + (config.waves * config.others * 4 if config.fixed else 0)
     total = sum(tile_bytes(target, rows, depth, size) for depth in depths)
     buffer = sum(tile_bytes(target, config.others, depth, size) for depth in depths)
     if not config.asynchronous:
@@ -271,7 +279,12 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         "kCausal": problem.causal,
         "kWide": problem.wide,
         **(
-            {"kSumsDelta": config.sums_delta, "kGrouped": problem.group > 1, "kGives": config.gives}
+            {
+                "kSumsDelta": config.sums_delta,
+                "kGrouped": problem.group > 1,
+                "kGives": config.gives,
+                "kFixed": config.fixed,
+            }
             if config.ahead
             else {}
         ),
@@ -292,18 +305,35 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
     return kernel_text("attention_backward.hip", members=members, before=rules_header(problem), defines=defines)
 
 
-def delta_launch(problem: AttentionProblem, target: arch.Target, cleared: int = 0) -> KernelLaunch:
-    """`cleared`: so many words of the workspace it sets to 0 for each tile of queries."""
+def delta_launch(problem: AttentionProblem, target: arch.Target, cleared: int = 0, fixed: bool = False) -> KernelLaunch:
+    """`cleared`: so many words of the workspace it sets to 0 for each tile of queries. `fixed`: it finds what sums in
+    fixed point need, too."""
     vec = problem.g_vec if problem.g_order == "e" and problem.ev % problem.g_vec == 0 else 1
     lanes = min(1 << (ceil(problem.ev / vec) - 1).bit_length(), target.wave)  # of a row
+    numbers = {
+        "kThreads": _DELTA_THREADS,
+        "kVec": vec,
+        "kLanes": lanes,
+        "kCleared": cleared,
+        "kDepth": problem.e,
+        "kValueDepth": problem.ev,
+    }
     members = [
         *aliases({"Element": CPP[problem.dtype], "Rules": rules_type(problem)}),
-        *constants("int", {"kThreads": _DELTA_THREADS, "kVec": vec, "kLanes": lanes, "kCleared": cleared}),
+        *constants("int", numbers),
+        *constants("bool", {"kFixed": fixed}),
     ]
     defines = {"WMMA_ATTENTION_DELTA": True}
     source = kernel_text("attention_backward.hip", members=members, before=rules_header(problem), defines=defines)
-    rows = problem.batch * problem.heads * problem.sq
-    return KernelLaunch("attention_delta", source, (ceil(rows * lanes / _DELTA_THREADS), 1), _DELTA_THREADS, 0)
+    blocks = ceil(problem.batch * problem.heads * problem.sq * lanes / _DELTA_THREADS)
+    if fixed:
+        blocks += _peaks(problem) * target.wave // _DELTA_THREADS
+    return KernelLaunch("attention_delta", source, (blocks, 1), _DELTA_THREADS, 0)
+
+
+def _peaks(problem: AttentionProblem) -> int:
+    """Of keys and values, each of which a wave finds."""
+    return problem.batch * problem.heads // problem.group * _FIXED_SHARES * 2
 
 
 def owner_launch(problem: AttentionProblem, owner: OwnerConfig, target: arch.Target) -> KernelLaunch:
@@ -320,14 +350,16 @@ def owner_launch(problem: AttentionProblem, owner: OwnerConfig, target: arch.Tar
 
 
 def giving(problem: AttentionProblem, target: arch.Target) -> OwnerConfig | None:
-    """The configuration of keys that give to the queries' gradients, where sums may be in any order: each wave has a matrix
-    tile of what they give."""
-    config = interleaved(problem, target, True) if problem.unordered else None
+    """The configuration of keys that give to the queries' gradients, where each wave has a matrix tile of what they give: in
+    fixed point, unless float32 sums may be in any order."""
+    config = interleaved(problem, target, True)
     if config is None or config.others * config.depth != config.waves * config.side**2:
+        return None
+    if not problem.unordered and problem.skv > _FIXED_KEYS[problem.dtype]:
         return None
     # By clang 19, which does not know gfx950, more of them spill.
     ahead = 3 if config.depth == 64 and not config.asynchronous else config.ahead
-    return dataclasses.replace(config, gives=True, ahead=ahead)
+    return dataclasses.replace(config, gives=True, fixed=not problem.unordered, ahead=ahead)
 
 
 def gifts_launch(problem: AttentionProblem, config: OwnerConfig, tiles: int, target: arch.Target) -> KernelLaunch:
@@ -344,6 +376,7 @@ def gifts_launch(problem: AttentionProblem, config: OwnerConfig, tiles: int, tar
     members = [
         *aliases({"Element": CPP[problem.dtype], "Rules": rules_type(problem)}),
         *constants("int", numbers),
+        *constants("bool", {"kFixed": config.fixed}),
     ]
     defines = {"WMMA_ATTENTION_GIFTS": True}
     source = kernel_text("attention_backward.hip", members=members, before=rules_header(problem), defines=defines)
@@ -358,13 +391,17 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
         tiles = ceil(problem.sq / keys.others)
         words = keys.others * keys.depth
         launches = (
-            delta_launch(problem, target, cleared=words),
+            delta_launch(problem, target, cleared=words, fixed=keys.fixed),
             owner_launch(problem, keys, target),
             gifts_launch(problem, keys, tiles, target),
         )
         workspace = problem.batch * problem.heads * tiles * words * 4
+        if keys.fixed:  # sizes and marks of queries, and of heads of keys the largest ones and a flag
+            heads = problem.batch * problem.heads
+            workspace += (2 * heads * problem.sq + _peaks(problem) + heads // problem.group) * 4
         config = BackwardConfig(problem.dtype, lanes, None, keys)
-        return Plan(config, "sums may be in any order", launches, workspace, AttentionNumbers(1, 0, tiles, 1))
+        reason = "sums in fixed point are the same in any order" if keys.fixed else "sums may be in any order"
+        return Plan(config, reason, launches, workspace, AttentionNumbers(1, 0, tiles, 1))
     owners = [choose(problem, target, owns_keys) for owns_keys in (False, True)]
     # On gfx11 wide heads take all registers: by clang 19 the sum spills.
     has_room = target.family != "rdna3" or max(problem.e, problem.ev) <= 64
