@@ -222,13 +222,13 @@ WMMA_DEVICE void tell_infinite(const float (&sums)[kSums], uint64_t flag) {
   float nothing = 0.0f;
 #pragma unroll
   for (int i = 0; i < kSums; ++i) nothing = arch::fma(sums[i], 0.0f, nothing);
-  if (arch::ballot(!is_number(nothing)) != 0) *reinterpret_cast<uint32_t*>(flag) = 1;
+  if (arch::ballot(!is_number(nothing)) != 0) *reinterpret_cast<uint32_t*>(flag) = kNaN;
 }
 
 // Then none of its queries has a result. But not where one of them is marked: that is in g_K, too.
 template <class Places>
 WMMA_DEVICE bool is_infinite(const AttentionArguments& p, const Places& places, uint32_t head) {
-  if (reinterpret_cast<const uint32_t*>(places.flags)[head] == 0) return false;
+  if (reinterpret_cast<const uint32_t*>(places.flags)[head] != kNaN) return false;
   const int rows = p.group * p.sq;
   const uint32_t* marks = reinterpret_cast<const uint32_t*>(places.marks) + static_cast<int64_t>(head) * rows;
   for (int first = 0; first < rows; first += arch::kWaveSize) {
