@@ -36,7 +36,8 @@ def test_from_end_to_end(family, tmp_path, capsys):
     has_clock = target != "gfx908"
     if has_clock:
         assert told["gradients 64"]["clock"]["microseconds"] > 0
-        assert len(told["gradients 64"]["clock"]["launches"]) == 3  # delta, all products, rows of the queries'
+        # Delta, all products, rows of the queries'; or delta in the queries' kernel, and the keys'
+        assert len(told["gradients 64"]["clock"]["launches"]) == (3 if family == "CDNA" else 2)
         assert sum(result["part"] == "microkernels" and result["clock"] > 0 for result in told.values()) >= 8
     why = [result["why"] for result in data["results"] if result["verdict"] == LEFT_OUT]
     assert why
