@@ -192,7 +192,13 @@ WRONG = (
     Wrong("no_size_of_a_gradient_of_lse", DELTA, "detail::upper(size, fixed::size_of(g_lse))", "size"),
     Wrong("factors_of_other_sums", GIFTS, "Link::place(0, 4 * four)", "Link::place(0, 0)"),
     Wrong("no_inverse", GIFTS, "scale *= fixed::inverse_power(", "scale *= 1 + 0 * fixed::inverse_power("),
-    Wrong("the_first_shares_peaks", FIXED, "shuffle_xor(x, mask));\n  return x;", "x);\n  return uniform(x);", SEVERAL),
+    Wrong(
+        "the_first_shares_peaks",
+        FIXED,
+        "const int values = largest_of<arch::kWaveSize>(peaks[0]);",
+        "const int values = uniform(peaks[0]);",
+        SEVERAL,
+    ),
     Wrong("no_mark_of_what_is_no_number", DELTA, "are_numbers ? 0u : fixed::kNaN", "0u"),
     Wrong("no_mark_of_keys", FIXED, "if (Sight::sees(p, row % p.sq, key)) marks", "if (false) marks"),
     Wrong(

@@ -69,6 +69,19 @@ WMMA_DEVICE float sum_of_squares(const T (&values)[kCount], float factor) {
 // Whether it tells the size.
 WMMA_DEVICE bool is_near(float squares) { return squares > 0x1p-60f && squares < 0x1p120f; }
 
+// 2^x, and its inverse, of exponents that floats have.
+WMMA_DEVICE int biased(int x) { return detail::lower(detail::upper(x + 127, 1), 253); }
+WMMA_DEVICE float power(int x) { return arch::bit_cast<float>(static_cast<uint32_t>(biased(x)) << 23); }
+WMMA_DEVICE float inverse_power(int x) { return arch::bit_cast<float>(static_cast<uint32_t>(254 - biased(x)) << 23); }
+
+// Of kLanes neighbouring lanes.
+template <int kLanes>
+WMMA_DEVICE int largest_of(int x) {
+#pragma unroll
+  for (int mask = 1; mask < kLanes; mask *= 2) x = detail::upper(x, shuffle_xor(x, mask));
+  return x;
+}
+
 // The size of any row, and whether it has numbers alone: by squares of numbers that are 4 at most.
 template <int kLanes, int kCount, class T>
 WMMA_DEVICE int size_of_far_row(const T (&values)[kCount], bool& are_numbers) {
@@ -78,12 +91,11 @@ WMMA_DEVICE int size_of_far_row(const T (&values)[kCount], bool& are_numbers) {
     const uint32_t bits = arch::bit_cast<uint32_t>(convert<float>(values[i]));
     largest = detail::upper(largest, static_cast<int>(bits & 0x7fffffffu));
   }
-#pragma unroll
-  for (int mask = 1; mask < kLanes; mask *= 2) largest = detail::upper(largest, shuffle_xor(largest, mask));
+  largest = largest_of<kLanes>(largest);
   are_numbers = largest < static_cast<int>(kInfinity);
-  const int exponent = detail::lower(detail::upper(largest >> 23, 1), 253);
-  const float inverse = arch::bit_cast<float>(static_cast<uint32_t>(254 - exponent) << 23);
-  return largest == 0 ? kNothing : exponent - 127 + size_of_squares(sum_of_squares<kLanes>(values, inverse));
+  const int exponent = biased((largest >> 23) - 127) - 127;
+  const float inverse = inverse_power(exponent);
+  return largest == 0 ? kNothing : exponent + size_of_squares(sum_of_squares<kLanes>(values, inverse));
 }
 template <int kLanes, int kCount, class T>
 WMMA_DEVICE int size_of_row(const T (&values)[kCount], bool& are_numbers) {
@@ -91,17 +103,6 @@ WMMA_DEVICE int size_of_row(const T (&values)[kCount], bool& are_numbers) {
   are_numbers = true;
   if (arch::ballot(!is_near(squares)) == 0) return size_of_squares(squares);
   return size_of_far_row<kLanes>(values, are_numbers);
-}
-
-// 2^x, and its inverse, of exponents that floats have.
-WMMA_DEVICE int biased(int x) { return detail::lower(detail::upper(x + 127, 1), 253); }
-WMMA_DEVICE float power(int x) { return arch::bit_cast<float>(static_cast<uint32_t>(biased(x)) << 23); }
-WMMA_DEVICE float inverse_power(int x) { return arch::bit_cast<float>(static_cast<uint32_t>(254 - biased(x)) << 23); }
-
-WMMA_DEVICE int largest_of_wave(int x) {
-#pragma unroll
-  for (int mask = 1; mask < arch::kWaveSize; mask *= 2) x = detail::upper(x, shuffle_xor(x, mask));
-  return x;
 }
 
 // Of a share of a head's rows of K or V, those that are numbers: the largest size, by one wave, some rows at once.
@@ -137,7 +138,7 @@ WMMA_DEVICE int peak(const AttentionOperand& x, const T* rows, int count, int sh
       }
     }
   }
-  return largest_of_wave(largest);
+  return largest_of<arch::kWaveSize>(largest);
 }
 
 // The first kernel's block, whose waves each have a share of a head's values or of its keys.
@@ -242,8 +243,8 @@ WMMA_DEVICE bool is_infinite(const AttentionArguments& p, const Places& places, 
 template <class Places>
 WMMA_DEVICE int unit_of_head(const AttentionArguments& p, const Places& places, uint32_t head) {
   const int* peaks = reinterpret_cast<const int*>(places.peaks) + (head * Places::kShares + lane_id()) * 2;
-  const int values = largest_of_wave(peaks[0]);
-  const int keys = largest_of_wave(peaks[1]);
+  const int values = largest_of<arch::kWaveSize>(peaks[0]);
+  const int keys = largest_of<arch::kWaveSize>(peaks[1]);
   const int slopes = p.g_lse.data != nullptr ? detail::upper(values, 0) + 1 : values;
   return static_cast<int>(uniform(static_cast<uint32_t>(30 - slopes - keys)));
 }

@@ -25,7 +25,6 @@ _DELTA_THREADS = 256
 _LEAST_ROWS = 65  # that blocks of waves which interleave or march are for
 _OTHERS = 64  # registers beside sums
 _GIFTS_OF_THREAD = 8
-_FIXED_SHARES = 64  # of a head's keys, and of its values, in each of which a wave finds the largest
 # Keys up to which sums in fixed point are no further off than their rounding to the type is: with more of them results are
 # smaller, and more is rounded.
 _FIXED_KEYS = {torch.float16: 2**14, torch.bfloat16: 2**17}
@@ -327,13 +326,13 @@ def delta_launch(problem: AttentionProblem, target: arch.Target, cleared: int = 
     source = kernel_text("attention_backward.hip", members=members, before=rules_header(problem), defines=defines)
     blocks = ceil(problem.batch * problem.heads * problem.sq * lanes / _DELTA_THREADS)
     if fixed:
-        blocks += _peaks(problem) * target.wave // _DELTA_THREADS
+        blocks += _peaks(problem, target) * target.wave // _DELTA_THREADS
     return KernelLaunch("attention_delta", source, (blocks, 1), _DELTA_THREADS, 0)
 
 
-def _peaks(problem: AttentionProblem) -> int:
-    """Of keys and values, each of which a wave finds."""
-    return problem.batch * problem.heads // problem.group * _FIXED_SHARES * 2
+def _peaks(problem: AttentionProblem, target: arch.Target) -> int:
+    """Of keys and of values of each head, each found by a wave in its share: there are as many as a wave has lanes."""
+    return problem.batch * problem.heads // problem.group * target.wave * 2
 
 
 def owner_launch(problem: AttentionProblem, owner: OwnerConfig, target: arch.Target) -> KernelLaunch:
@@ -398,7 +397,7 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
         workspace = problem.batch * problem.heads * tiles * words * 4
         if keys.fixed:  # sizes and marks of queries, and of heads of keys the largest ones and a flag
             heads = problem.batch * problem.heads
-            workspace += (2 * heads * problem.sq + _peaks(problem) + heads // problem.group) * 4
+            workspace += (2 * heads * problem.sq + _peaks(problem, target) + heads // problem.group) * 4
         config = BackwardConfig(problem.dtype, lanes, None, keys)
         reason = "sums in fixed point are the same in any order" if keys.fixed else "sums may be in any order"
         return Plan(config, reason, launches, workspace, AttentionNumbers(1, 0, tiles, 1))
