@@ -81,8 +81,9 @@ def test_who_marches(target):
         (torch.bfloat16, 128, 128, 256, True, False),
     ):
         config = planned(target, e, ev, rows, dtype, mask).config
-        taken = [owner.marches for owner in (config.queries, config.keys)]
-        assert taken == 2 * [wanted and target in TARGETS], (dtype, e, rows)
+        owners = [owner for owner in (config.queries, config.keys) if owner]  # Instinct's keys give alone
+        assert {owner.marches for owner in owners} == {wanted and target in TARGETS}, (dtype, e, rows)
+        assert len(owners) == 2 or target not in TARGETS
 
 
 @dataclass(frozen=True)
