@@ -32,6 +32,13 @@ class RunningSoftmax {
 #else
   static constexpr bool kOutlast = false;
 #endif
+  // Whether all but the first weights are packed beside the products that they are for. gfx950's products take so
+  // little time that the weights of larger heads, too, are the longer turn.
+#if defined(__gfx950__)
+  static constexpr bool kPacksBeside = true;
+#else
+  static constexpr bool kPacksBeside = kOutlast;
+#endif
 
  private:
   // Of a part's results that are stored at once: its row has whole ones, as that of the results has.

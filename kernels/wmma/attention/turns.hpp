@@ -107,7 +107,7 @@ class AttentionTurns {
       read_group(columns, buffer, i / kApart);
       arch::schedule_barrier();
     });
-    constexpr int kPacked = Wave::kOutlast ? 1 : kWeightSteps;  // the others are beside their products
+    constexpr int kPacked = Wave::kPacksBeside ? 1 : kWeightSteps;  // the others are beside their products
 #pragma unroll
     for (int step = 0; step < kPacked; ++step) pack(weights, scores, step);
   }
@@ -118,14 +118,19 @@ class AttentionTurns {
   WMMA_DEVICE void multiply(Scores& scores, Weights& weights, Columns& columns, uint32_t buffer, const Beside& beside) {
 #pragma unroll
     for (int i = kFirst; i < kEnd; ++i) {
-      if (i + kAhead < kEnd) read_group(columns, buffer, i + kAhead);
+      const auto read_ahead = [&](int part, int parts) {
+        if (i + kAhead < kEnd) read_group(columns, buffer, i + kAhead, part, parts);
+        arch::schedule_barrier();
+      };
       if (i < ValueGroups::kCount) {
         const int next = i / ValueGroups::kGroups + 1;
-        if (Wave::kOutlast && i % ValueGroups::kGroups == 0 && next < kWeightSteps) pack(weights, scores, next);
-        ValueGroups::multiply(wave_.out, weights, columns[i % (kAhead + 1)], i);
+        if (Wave::kPacksBeside && i % ValueGroups::kGroups == 0 && next < kWeightSteps) pack(weights, scores, next);
+        ValueGroups::multiply(wave_.out, weights, columns[i % (kAhead + 1)], i,
+                              [&](int n) { read_ahead(n, ValueGroups::kGroup); });
       } else {
         if (i == ValueGroups::kCount) clear(scores);
-        KeyGroups::multiply(scores, wave_.queries, columns[i % (kAhead + 1)], i - ValueGroups::kCount);
+        KeyGroups::multiply(scores, wave_.queries, columns[i % (kAhead + 1)], i - ValueGroups::kCount,
+                            [&](int n) { read_ahead(n, KeyGroups::kGroup); });
       }
       beside(i);
       arch::schedule_barrier();
@@ -138,11 +143,11 @@ class AttentionTurns {
 #pragma unroll
     for (int i = kFirst; i < kFirst + kAhead && i < kEnd; ++i) read_group(columns, buffer, i);
   }
-  WMMA_DEVICE void read_group(Columns& columns, uint32_t buffer, int i) const {
+  WMMA_DEVICE void read_group(Columns& columns, uint32_t buffer, int i, int part = 0, int parts = 1) const {
     if (i < ValueGroups::kCount) {
-      ValueGroups::read(columns[i % (kAhead + 1)], values_, value_tile(buffer), i);
+      ValueGroups::read(columns[i % (kAhead + 1)], values_, value_tile(buffer), i, part, parts);
     } else {
-      KeyGroups::read(columns[i % (kAhead + 1)], keys_, key_tile(buffer ^ 1), i - ValueGroups::kCount);
+      KeyGroups::read(columns[i % (kAhead + 1)], keys_, key_tile(buffer ^ 1), i - ValueGroups::kCount, part, parts);
     }
   }
 

@@ -37,22 +37,27 @@ struct ChainGroups {
   static constexpr int kGroups = kTiles / kGroup;  // of a step
   static constexpr int kCount = kSteps * kGroups;
 
+  // The part-th of as many parts of a group.
   template <class Columns, class Reader>
-  static WMMA_DEVICE void read(Columns& columns, const Reader& reader, const unsigned char* tile, int i) {
+  static WMMA_DEVICE void read(Columns& columns, const Reader& reader, const unsigned char* tile, int i, int part,
+                               int parts) {
 #pragma unroll
-    for (int n = 0; n < kGroup; ++n) reader.read(columns[n], tile, i % kGroups * kGroup + n, i / kGroups);
+    for (int n = part * kGroup / parts; n < (part + 1) * kGroup / parts; ++n) {
+      reader.read(columns[n], tile, i % kGroups * kGroup + n, i / kGroups);
+    }
   }
 
-  // `rows` are all steps' operands.
-  template <class Columns, int kTilesM, int kSums, class Sum>
+  // `rows` are all steps' operands. `beside(n)` is done behind the products with the n-th tile.
+  template <class Columns, int kTilesM, int kSums, class Sum, class Beside>
   static WMMA_DEVICE void multiply(Sum (&sums)[kTilesM][kSums], const Chunk (&rows)[kTilesM][kSteps][Link::kRowChunks],
-                                   const Columns& columns, int i) {
+                                   const Columns& columns, int i, const Beside& beside) {
 #pragma unroll
     for (int n = 0; n < kGroup; ++n) {
 #pragma unroll
       for (int m = 0; m < kTilesM; ++m) {
         Link::mma(sums[m] + (i % kGroups * kGroup + n) * Link::kElements, rows[m][i / kGroups], columns[n]);
       }
+      beside(n);
     }
   }
 };
