@@ -13,7 +13,6 @@ is, so it does not watch that memory there. A minute.
 """
 
 import argparse
-import contextlib
 import dataclasses
 import math
 import re
@@ -25,9 +24,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from unwatched import unwatched
 
 import wmma_ops
-from wmma_ops.emulator import EmulationError, shared
+from wmma_ops.emulator import EmulationError
 from wmma_ops.emulator.timing import Timing
 from wmma_ops.runtime.foreign import ForeignKernel
 
@@ -117,7 +117,7 @@ def gradients(kernel, timed: bool, target: str, queries: int, keys: int, roundin
         given |= {f"{prefix}_{name}": 2 * x[0, 0].numel() for prefix in ("Hs", "BAs")} | {f"Seqs_{name}": size * 2}
     given |= {"seq_len": queries, "seqlen_q": queries, "seqlen_k": keys, "max_seq_len_dq": queries, "nhead_q": 1}
     given |= dict.fromkeys(("head_dim", "head_dim_q", "head_dim_k"), size)
-    with _unwatched():
+    with unwatched():
         timing = _launch(kernel, timed, target, 1, 256, given)
     return max(
         ((x - y).abs().max() / (y.abs().max() * rounding)).item() for x, y in zip(found, exact, strict=True)
@@ -128,19 +128,6 @@ def _launch(kernel, timed: bool, target: str, grid, block: int, given: dict) -> 
     with wmma_ops.emulate(target, timing=timed) as emulation:
         kernel[grid, block](**_filled(kernel, given))
     return emulation.launches[0].timing() if timed else None
-
-
-@contextlib.contextmanager
-def _unwatched():
-    names = ("_check", "_check_arrivals", "_initialised")
-    watched = [getattr(shared.SharedMemory, name) for name in names]
-    for name in names:
-        setattr(shared.SharedMemory, name, lambda *_, **__: None)
-    try:
-        yield
-    finally:
-        for name, method in zip(names, watched, strict=True):
-            setattr(shared.SharedMemory, name, method)
 
 
 def _filled(kernel, given: dict) -> dict:

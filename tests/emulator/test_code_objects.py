@@ -258,6 +258,25 @@ def test_an_instruction_that_is_not_known_is_named_with_its_place(tmp_path):
         kernel[1, 64](torch.zeros(64), torch.zeros(64), np.int32(64), 1.0)
 
 
+@pytest.mark.parametrize(
+    ("target", "words", "text"),
+    [
+        ("gfx1100", "0xd7006a80, 0x02020406", "v_add_co_u32 v128, vcc_lo, s6, v2"),
+        ("gfx1201", "0xd7006a80, 0x02020406", "v_add_co_u32 v128, vcc_lo, s6, v2"),
+        ("gfx1201", "0xd6840008, 0x02010007", "v_s_rcp_f32 s8, s7"),
+        ("gfx1201", "0x7fc63930, 0xbf800000", "v_mov_b16_e32 v99.h, v48.l"),
+        ("gfx1201", "0xd65d4078, 0x000314ff, 0x7fff", "v_cndmask_b16 v120.h, 0x7fff, v138.l, s0"),
+        ("gfx1201", "0xffff0008, 0x02010007", "undecoded 0xffff0008"),
+    ],
+)
+def test_what_newer_compilers_write(target, words, text, tmp_path):
+    source = SCALE.replace("int i =", f'asm volatile(".long {words}" ::: "vcc", "v120", "v128", "s8"); int i =')
+    kernel = wmma_ops.Kernel.from_code_object(_file(tmp_path, source, "scale", target))
+    lines = [line.partition("//")[0].strip() for line in kernel.assembly.splitlines()]
+    assert text in lines
+    assert sum("undecoded" in line for line in lines) == ("undecoded" in text)
+
+
 def test_what_a_kernel_does_wrong_is_told_by_its_address(tmp_path):
     kernel = wmma_ops.Kernel.from_code_object(_file(tmp_path, SCALE, "scale", "gfx942"))
     with (
