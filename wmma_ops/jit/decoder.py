@@ -29,9 +29,7 @@ def main(library: str, target: str, address: str) -> int:
     create.argtypes = [_TEXT, _TEXT, _TEXT, _POINTER, ctypes.c_int, _POINTER, _POINTER]
     llvm.LLVMDisasmInstruction.restype = _SIZE
     llvm.LLVMDisasmInstruction.argtypes = [_POINTER, _POINTER, ctypes.c_uint64, ctypes.c_uint64, _TEXT, _SIZE]
-    contexts = [
-        create(b"amdgcn-amd-amdhsa", target.encode(), features, None, 0, None, None) for features in _FEATURES
-    ]
+    contexts = [create(b"amdgcn-amd-amdhsa", target.encode(), features, None, 0, None, None) for features in _FEATURES]
     if not all(contexts):
         return 1
     content, text = sys.stdin.buffer.read(), ctypes.create_string_buffer(_ROOM)
