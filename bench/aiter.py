@@ -103,7 +103,7 @@ def gradients(kernel, timed: bool, target: str, queries: int, keys: int, roundin
     slopes = weights * (g_out.double() @ v.double().mT - delta[..., None]) * scale
     exact = slopes @ k.double(), slopes.mT @ q.double(), weights.mT @ g_out.double()
     found = torch.zeros(1, 1, queries, size), *(torch.full_like(k, math.nan) for _ in range(2))
-    given = dict(zip(("dQ", "dK", "dV", "Q", "K", "V", "dO"), (*found, q, k, v, g_out), strict=True))
+    given: dict[str, object] = dict(zip(("dQ", "dK", "dV", "Q", "K", "V", "dO"), (*found, q, k, v, g_out), strict=True))
     given |= {"Lse": lse.float(), "D": delta.float(), "scalar": scale, "log2e": math.log2(math.e), "ratio": 1}
     given |= {
         "Ts": keys * size * 2,
