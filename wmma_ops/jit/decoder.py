@@ -14,9 +14,9 @@ _ROOM = 1024  # characters of an instruction's text
 # 0x80, and older ones find no instruction there: fields of its second word, the third operand's and the second one's.
 _VOP3, _CONSTANT = 0b110101, 0x80
 _FIELDS = (18, 9)
-# First with the halves of registers by their own names: without them an instruction of gfx11 and gfx12 that is for an
-# upper half is taken for the lower one's.
-_FEATURES = b"+real-true16", b""
+# Halves of registers by their own names: else an instruction of gfx11 and gfx12 that is for an upper half is taken for
+# the lower one's. What is none with them is tried without.
+HALVES = "+real-true16"
 _POINTER, _SIZE, _TEXT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
 
 
@@ -29,7 +29,8 @@ def main(library: str, target: str, address: str) -> int:
     create.argtypes = [_TEXT, _TEXT, _TEXT, _POINTER, ctypes.c_int, _POINTER, _POINTER]
     llvm.LLVMDisasmInstruction.restype = _SIZE
     llvm.LLVMDisasmInstruction.argtypes = [_POINTER, _POINTER, ctypes.c_uint64, ctypes.c_uint64, _TEXT, _SIZE]
-    contexts = [create(b"amdgcn-amd-amdhsa", target.encode(), features, None, 0, None, None) for features in _FEATURES]
+    triple, cpu = b"amdgcn-amd-amdhsa", target.encode()
+    contexts = [create(triple, cpu, features.encode(), None, 0, None, None) for features in (HALVES, "")]
     if not all(contexts):
         return 1
     content, text = sys.stdin.buffer.read(), ctypes.create_string_buffer(_ROOM)

@@ -111,7 +111,8 @@ def _by_objdump(objdump: str, code: bytes) -> list[Decoded] | None:
     with tempfile.TemporaryDirectory(prefix="wmma_ops-") as folder:
         file = Path(folder) / "code.co"
         file.write_bytes(code)
-        command = [objdump, "--disassemble", "--disassemble-zeroes", str(file)]  # the file names its target
+        # The file names its target.
+        command = [objdump, "--disassemble", "--disassemble-zeroes", f"--mattr={decoder.HALVES}", str(file)]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
     if done.returncode:
         return None
