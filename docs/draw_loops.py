@@ -35,7 +35,7 @@ PICTURES = (
     Picture("product NT", "gfx942", 4300, PRODUCT),
     Picture("product NT", "gfx950", 4300, PRODUCT),
     Picture("attention 128", "gfx942", 4600, ATTENTION),
-    Picture("attention 128", "gfx950", 2600, ATTENTION),
+    Picture("attention 128", "gfx950", 2300, ATTENTION),
     Picture("attention 128", "gfx1100", 2400, clock.Sizes(queries=512)),
     Picture("gradients 128", "gfx90a", 4300, clock.Sizes(queries=512)),
     Picture("gradients 128, any order", "gfx950", 3600, clock.Sizes(queries=512)),
