@@ -9,7 +9,7 @@ where a result is wrong, or where the emulator refuses what lacks no barrier. Tw
 
 --timed: the attentions of 2,048 keys, and the gradients of as many queries, by the clock of docs/pages/timing.md. Of
 gradients several waves store the same bytes to shared memory, which is no race for the hardware; for the emulator it
-is, so it does not watch that memory there. A minute.
+is, so it does not watch that memory there. A minute and a half.
 """
 
 import argparse

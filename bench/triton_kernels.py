@@ -48,10 +48,7 @@ def product(a, b, d, k, a_row, b_row, d_row, M: tl.constexpr, N: tl.constexpr, K
 
 
 @triton.jit
-def attention(
-    q, k, v, out, scale, queries, keys,
-    CAUSAL: tl.constexpr, M: tl.constexpr, N: tl.constexpr, E: tl.constexpr,
-):  # fmt: skip
+def attention(q, k, v, out, scale, queries, keys, M: tl.constexpr, N: tl.constexpr, E: tl.constexpr):
     """Of heads one after the other; `scale` in powers of two."""
     tile, head = tl.program_id(0), tl.program_id(1)
     rows, columns, others = tile * M + tl.arange(0, M), tl.arange(0, E), tl.arange(0, N)
@@ -62,8 +59,7 @@ def attention(
     largest = tl.full((M,), float("-inf"), tl.float32)
     total = tl.zeros((M,), tl.float32)
     sums = tl.zeros((M, E), tl.float32)
-    whole = tile * M // N * N if CAUSAL else keys
-    for _ in range(0, whole, N):
+    for _ in range(0, keys, N):
         scores = tl.dot(x, tl.load(k)) * scale
         above = tl.maximum(largest, tl.max(scores, 1))
         weights = tl.exp2(scores - above[:, None])
@@ -73,18 +69,6 @@ def attention(
         largest = above
         k += N * E
         v += N * E
-    if CAUSAL:
-        for first in range(whole, tile * M + M, N):
-            scores = tl.dot(x, tl.load(k)) * scale
-            scores = tl.where(rows[:, None] >= first + others[None, :], scores, float("-inf"))
-            above = tl.maximum(largest, tl.max(scores, 1))
-            weights = tl.exp2(scores - above[:, None])
-            factor = tl.exp2(largest - above)
-            total = total * factor + tl.sum(weights, 1)
-            sums = tl.dot(weights.to(v.dtype.element_ty), tl.load(v), sums * factor[:, None])
-            largest = above
-            k += N * E
-            v += N * E
     tl.store(out + of_q, (sums / total[:, None]).to(out.dtype.element_ty))
 
 
@@ -166,21 +150,17 @@ def products(target: str, folder: Path):
         yield f"{m}x{n}x{depth}, {waves} waves, {stages} stages", timing, (d - exact).abs().max() / exact.abs().max()
 
 
-def attentions(target: str, folder: Path, size: int, is_causal: bool):
+def attentions(target: str, folder: Path, size: int):
     types = dict.fromkeys(("q", "k", "v", "out"), "*bf16") | {"scale": "fp32", "queries": "i32", "keys": "i32"}
     for m, n, waves, stages in itertools.product((64, 128), (32, 64), (4, 8), (1, 2)):
-        constants = {"CAUSAL": is_causal, "M": m, "N": n, "E": size}
+        constants = {"M": m, "N": n, "E": size}
         kernel, shared = compiled(attention, target, types, constants, waves, stages, folder)
         q, k, v = (torch.randn(1, 1, rows, size).bfloat16() for rows in (m, _KEYS, _KEYS))
-        if is_causal:  # the last rows of as many as there are keys
-            q = torch.randn(1, 1, _KEYS, size).bfloat16()
         out = torch.full_like(q, math.nan)
-        sizes = map(np.int32, (q.shape[2], _KEYS))
+        sizes = map(np.int32, (m, _KEYS))
         scale = np.float32(size**-0.5 / math.log(2))
-        timing = timed(kernel, target, (q.shape[2] // m, 1), waves, shared, q, k, v, out, scale, *sizes)
+        timing = timed(kernel, target, (1, 1), waves, shared, q, k, v, out, scale, *sizes)
         scores = q.double() @ k.double().mT * size**-0.5
-        if is_causal:
-            scores.masked_fill_(torch.ones(_KEYS, _KEYS).triu(1).bool(), -torch.inf)
         exact = scores.softmax(-1) @ v.double()
         yield f"{m} queries, {n} keys, {waves} waves, {stages} stages", timing, (out - exact).abs().max()
 
@@ -220,7 +200,7 @@ def main() -> int:
         folder = Path(name)
         for target in options.target or TARGETS:
             works = {"product NT": products(target, folder)}
-            works |= {f"attention {size}": attentions(target, folder, size, False) for size in (64, 128)}
+            works |= {f"attention {size}": attentions(target, folder, size) for size in (64, 128)}
             for size in (64, 128):
                 works |= {
                     f"gradients {size}, {of}": gradients(target, folder, size, of == "k, v") for of in ("k, v", "q")
