@@ -1,6 +1,5 @@
 """What the emulator watches for, and what it counts."""
 
-import contextlib
 import gc
 import time
 
@@ -350,47 +349,56 @@ ENDLESS = {
 }
 
 
-@contextlib.contextmanager
-def own_time():
-    """This thread's seconds, at the end; without a search for garbage, which among all that other tests leave takes one."""
+def seconds_of(work) -> float:
+    """This thread's; without a search for garbage, which among all that other tests leave takes one."""
     gc.disable()
-    start, took = time.thread_time(), []
+    start = time.thread_time()
     try:
-        yield took
+        work()
+        return time.thread_time() - start
     finally:
-        took.append(time.thread_time() - start)
         gc.enable()
+
+
+def a_pace() -> None:
+    """Work of an interpreter, 20 ms where the limits below were set: a slower machine, or hour, is so for both."""
+    counts: dict[int, int] = {}
+    for i in range(200_000):
+        counts[i & 255] = counts.get(i & 127, 0) + i
+
+
+def paces_of(work) -> float:
+    before, took, after = seconds_of(a_pace), seconds_of(work), seconds_of(a_pace)
+    return took / max(before, after)
 
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_endless_loop_takes_little_time(name):
-    """A tenth of the budget, and of the five seconds after which it is to be told. Once in three: another process on the
-    same core slows down."""
+    """A tenth of the budget, and of the 300 paces (six seconds) after which it is to be told. Once in three: another
+    process on the same core slows down."""
     kernel, x = _kernel(ENDLESS[name]), torch.zeros(256, dtype=torch.int32)
+
+    def run() -> None:
+        with wmma_ops.emulate(target, budget=50_000), pytest.raises(EndlessLoop, match="took 50,000 steps"):
+            kernel[1, 256](x, 0)
+
     for target in ("gfx942", "gfx1201"):
         kernel.compile(target)
-        tries = []
-        while len(tries) < 3 and not any(seconds < 0.5 for seconds in tries):
-            with (
-                own_time() as took,
-                wmma_ops.emulate(target, budget=50_000),
-                pytest.raises(EndlessLoop, match="took 50,000 steps"),
-            ):
-                kernel[1, 256](x, 0)
-            tries += took
-        assert min(tries) < 0.5
+        assert any(paces_of(run) < 30 for _ in range(3))
 
 
 def test_endless_loop_names_the_budget_and_what_raises_it():
     kernel, x = _kernel(ENDLESS["waiting for another block"]), torch.zeros(64, dtype=torch.int32)
     kernel.compile("gfx942")
-    with (
-        own_time() as took,
-        wmma_ops.emulate("gfx942"),
-        pytest.raises(EndlessLoop, match=r"took 500,000 steps .* budget=…\) raises it"),
-    ):
-        kernel[1, 64](x, 0)
-    assert took[0] < 5
+
+    def run() -> None:
+        with (
+            wmma_ops.emulate("gfx942"),
+            pytest.raises(EndlessLoop, match=r"took 500,000 steps .* budget=…\) raises it"),
+        ):
+            kernel[1, 64](x, 0)
+
+    assert paces_of(run) < 300
 
 
 @pytest.mark.parametrize("place", ["i", "65535 - i"])
