@@ -63,6 +63,11 @@ test-compilers: build
 	  $(PYTHON) -m wmma_ops report --target $$($(KNOWN)); \
 	done
 
+# ROCm's code generator, as a clang: COMPILERS=$PWD/build/rocm-llvm/clang.
+build/rocm-llvm/clang: tests/support/rocm_llvm.py | build
+	$(INSTALL) $$($(EXTRA) foreign)
+	$(PYTHON) $< $(@D)
+
 test-torch: build
 	$(PYTHON) tests/torch_versions.py $(ARGS)
 

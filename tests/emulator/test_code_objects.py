@@ -275,7 +275,7 @@ def test_what_newer_compilers_write(target, words, text, tmp_path, monkeypatch):
     lines = [line.partition("//")[0].strip() for line in kernel.assembly.splitlines()]
     assert text in lines
     assert sum("undecoded" in line for line in lines) == ("undecoded" in text)
-    monkeypatch.setattr(disassembler, "_library", lambda: None)
+    monkeypatch.setattr(disassembler, "library", lambda: None)
     found = _decoded_if_known(kernel.code.code, target)
     if not isinstance(found, str) and ".h" in text:  # an objdump is as old as it is, but it knows halves
         assert text in [one.text for one in found]
@@ -331,14 +331,14 @@ def test_an_objdump_on_path_will_do(monkeypatch, tmp_path):
         made = jit.compile(SCALE, target, name="scale.hip").code
         expected = disassembler.decode(made, target)
         with monkeypatch.context() as without:
-            without.setattr(disassembler, "_library", lambda: None)
+            without.setattr(disassembler, "library", lambda: None)
             found = _decoded_if_known(made, target)
         if isinstance(found, str):
             assert target != "gfx90a"  # that was known in 2021
             assert f"nothing here disassembles {target}: pip install rocm-llvm-python" in found
             continue
         assert [(one.address, one.text) for one in found] == [(one.address, one.text) for one in expected]
-    monkeypatch.setattr(disassembler, "_library", lambda: None)
+    monkeypatch.setattr(disassembler, "library", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     kernel = wmma_ops.Kernel.from_code_object(_file(tmp_path, SCALE, "scale", "gfx942"))
     with wmma_ops.emulate("gfx942"), pytest.raises(jit.CompileError, match="pip install rocm-llvm-python"):

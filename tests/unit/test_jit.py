@@ -11,11 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+import rocm_llvm
 from compiler_sources import AMD, EMPTY, MATRIX, NVIDIA, forget, text_of
 from stand_in import COMPILER
 
 from wmma_ops import jit
-from wmma_ops.jit import build, cache, clang, hiprtc, kernels_dir, nvrtc
+from wmma_ops.jit import build, cache, clang, disassembler, hiprtc, kernels_dir, nvrtc
 
 pytestmark = pytest.mark.usefixtures("cache_folder")
 
@@ -73,13 +74,44 @@ def test_other_clangs_compile_what_they_know(kind, monkeypatch):
         assert set(code.kernels) == {"gemm", "zero"}
 
 
+def test_rocms_code_generator_compiles_what_it_knows(monkeypatch, tmp_path):
+    """Behind the pinned front end, as a clang that is asked for."""
+    if not disassembler.available():
+        pytest.skip(f"no {disassembler.PACKAGE} here")
+    rocm_llvm.main(str(tmp_path))
+    pinned = {target: jit.compile(MATRIX, target).assembly for target in AMD}
+    monkeypatch.setenv(clang.ASKED, str(tmp_path / "clang"))
+    for target in filter(build.COMPILERS["clang"].available, AMD):
+        code = jit.compile(MATRIX, target)
+        assert code.compiler.startswith("clang ROCm ")
+        assert set(code.kernels) == {"gemm", "zero"}
+        assert INSTRUCTION[target[:4]] in code.assembly or target == "gfx1250"
+        assert code.assembly != pinned[target]
+        assert not code.log or target == "gfx1250"  # of whose features it does not know all
+    with pytest.raises(jit.CompileError, match=r"kernel\.hip:1:"):
+        jit.compile("nothing", "gfx942")
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_clang_is_given_the_options_that_it_takes(knows, asked):
+    path = asked / "clang-99"
+    if not knows:
+        refuses = 'case "$*" in *-mfma-vgpr-form*) echo "Unknown command line argument" >&2; exit 1;; esac'
+        path.write_text(path.read_text().replace("exec", f"{refuses}\nexec", 1))
+    assert clang.toolchain("gfx942").options == (("-mllvm", "-amdgpu-mfma-vgpr-form=1") if knows else ())
+    assert jit.compile(MATRIX, "gfx942").kernels
+
+
 def test_a_target_that_the_first_clang_lacks_goes_to_the_next(monkeypatch, tmp_path):
     real = [candidate for candidate in clang._candidates() if candidate[0] == "ziglang"]
     old, rocm, lld = (str(tmp_path / name) for name in ("old", "rocm", "lld"))
     for path in (old, rocm, lld):
         Path(path).touch()
     monkeypatch.setattr(clang, "_candidates", lambda: (("system", (old,), (lld,)), ("rocm", (rocm,), (lld,)), *real))
-    answers = {old: {"version": "18.1.0", "targets": AMD}, rocm: {"version": "17.0.0", "targets": ["gfx90a"]}}
+    answers = {
+        old: {"version": "18.1.0", "targets": AMD, "options": []},
+        rocm: {"version": "17.0.0", "targets": ["gfx90a"], "options": []},
+    }
     ask = clang._ask
     monkeypatch.setattr(cache, "remember", lambda binary, _: answers.get(binary) or ask("ziglang", real[0][1]))
     assert clang.toolchain("gfx90a").version == "17.0.0"  # ROCm's may be old: it knows its own targets

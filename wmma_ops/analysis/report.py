@@ -72,8 +72,8 @@ def _products(case: Case, target: arch.Target, plan: Plan, codes: Sequence[jit.C
 
 def _spilled(code: jit.CodeObject, target: arch.Target, kernel: str) -> int:
     """How many registers its compiler is known to spill."""
-    major = re.match(r"clang (\d+)\.", code.compiler)
-    return SPILLS.get(int(major[1]), {}).get((target.name, kernel), 0) if major else 0
+    major = re.match(r"clang (\d+|ROCm)\b", code.compiler)
+    return SPILLS.get(major[1], {}).get((target.name, kernel), 0) if major else 0
 
 
 def _but_for(found: Figures, spills: int, start: int = 0) -> Figures:

@@ -160,10 +160,13 @@ def kernels_hash() -> str:
     return digest.hexdigest()
 
 
+_ASKED = 2  # one more whenever compilers are asked for more, so that all are asked again
+
+
 def remember(binary: str, ask: Callable[[], object]):
     """What `ask` returns about a file (JSON), kept on disk for as long as that file stays the same."""
     stat = os.stat(binary)
-    identity = {"path": binary, "size": stat.st_size, "time": stat.st_mtime_ns}
+    identity = {"path": binary, "size": stat.st_size, "time": stat.st_mtime_ns, "asked": _ASKED}
     if (known := _facts.get(binary)) and known[0] == identity:
         return known[1]
     root = directory()

@@ -29,6 +29,7 @@ _BY_HALVES = (
 _PROVEN = {
     "22.1.8 (ziglang 0.17.1)": "all tests, and the limits of `python -m wmma_ops report`",
     "22.1.8 ": _BY_HALVES,
+    "ROCm 7.2.2": _BY_HALVES,  # tests/support/rocm_llvm.py
     "19.1.7 ": f"{_BY_HALVES}; it spills registers on CDNA, and does not know gfx950 and gfx1250",
 }
 _BECAUSE = {
@@ -39,6 +40,10 @@ _BECAUSE = {
 }
 _NAME = re.compile(r"clang(?:-(\d+))?")
 _PATIENCE = 60  # seconds for a probe
+# Sums in whichever registers are free. ROCm 7.2's compiler has them all in AGPRs where a kernel takes more than 256
+# registers, and moves scores out of there and weights in; LLVM from 22.1 on does as this says by itself, and the oldest
+# do not know it.
+_SUMS_ANYWHERE = ("-mllvm", "-amdgpu-mfma-vgpr-form=1")
 # clang reads these: what they hold is in no cache key.
 _MEDDLING = re.compile(r"(C|CPLUS_INCLUDE_|C_INCLUDE_|OBJC_INCLUDE_)PATH|CCC_\w+|CLANG_\w+|HIP_\w+|COMPILER_PATH")
 
@@ -50,6 +55,7 @@ class Toolchain:
     lld: tuple[str, ...]
     version: str
     targets: frozenset[str]
+    options: tuple[str, ...] = ()  # that it takes, of those which not every clang does
 
     @property
     def because(self) -> str:
@@ -120,6 +126,7 @@ class Clang:
             log = step(
                 tools.clang,
                 *self.flags,
+                *tools.options,
                 f"--offload-arch={target}",
                 f"-ffile-prefix-map={kernels}=kernels",
                 "-I",
@@ -272,20 +279,28 @@ def _probe(kind: str, clang: tuple[str, ...], lld: tuple[str, ...], files: tuple
     major = re.match(r"\d+", facts["version"])
     if kind == "system" and (not major or int(major[0]) < _OLDEST):
         return None
-    return Toolchain(kind, clang, lld, facts["version"], frozenset(facts["targets"]))
+    return Toolchain(kind, clang, lld, facts["version"], frozenset(facts["targets"]), tuple(facts["options"]))
 
 
 def _ask(kind: str, clang: tuple[str, ...]) -> dict:
     with tempfile.TemporaryDirectory(prefix="wmma_ops-") as folder:
-        done = subprocess.run(
-            [*clang, "--target=amdgcn-amd-amdhsa", "-nogpulib", "--print-supported-cpus"],
-            env=_environment(folder),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PATIENCE,
-        )
+
+        def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [*clang, "-nogpulib", *arguments],
+                cwd=folder,
+                env=_environment(folder),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_PATIENCE,
+            )
+
+        done = ask("--target=amdgcn-amd-amdhsa", "--print-supported-cpus")
+        Path(folder, "empty.hip").touch()
+        empty = ("--offload-device-only", "--offload-arch=gfx90a", "-nogpuinc", "-S", "empty.hip", "-o", "empty.s")
+        takes_it = ask(*_SUMS_ANYWHERE, *empty).returncode == 0
     text = done.stdout + done.stderr
     version = re.search(r"clang version (.+)", text)
     if not version:
@@ -295,7 +310,11 @@ def _ask(kind: str, clang: tuple[str, ...]) -> dict:
         import importlib.metadata
 
         package = f" (ziglang {importlib.metadata.version('ziglang')})"
-    return {"version": version[1].strip() + package, "targets": re.findall(r"^\s+(gfx\w+)\s*$", text, re.MULTILINE)}
+    return {
+        "version": version[1].strip() + package,
+        "targets": re.findall(r"^\s+(gfx\w+)\s*$", text, re.MULTILINE),
+        "options": _SUMS_ANYWHERE if takes_it else (),
+    }
 
 
 def _environment(folder: str) -> dict[str, str]:

@@ -34,8 +34,8 @@ class NoDisassembler(RuntimeError):
 
 def decode(code: bytes, target: str) -> list[Decoded]:
     """Every instruction of a code object's sections of code. What is none has its four bytes, as `undecoded 0x…`."""
-    if library := _library():
-        return [one for section in _of_code(code) for one in _by_library(library, section, target)]
+    if path := library():
+        return [one for section in _of_code(code) for one in _by_library(path, section, target)]
     for objdump in _objdumps(os.environ.get("PATH")):
         if found := _by_objdump(objdump, code):
             return found
@@ -47,11 +47,12 @@ def decode(code: bytes, target: str) -> list[Decoded]:
 
 def available() -> bool:
     """Whether one for every target is here."""
-    return _library() is not None
+    return library() is not None
 
 
 @functools.cache
-def _library() -> str | None:
+def library() -> str | None:
+    """ROCm's LLVM, where its package is."""
     with contextlib.suppress(ModuleNotFoundError):
         found = importlib.util.find_spec("rocm.llvm")  # its modules would load more than is wanted
         for folder in (found.submodule_search_locations or ()) if found else ():

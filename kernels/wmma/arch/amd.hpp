@@ -122,6 +122,18 @@ WMMA_DEVICE void copy_value(T* to, const T* from) {
   }
 }
 
+// Words that are one value to the compiler. Those of an array are several: what a loop carries on in them ROCm's takes
+// apart into halves, a register each, and spills, or leaves in private memory.
+static constexpr bool kHoldsWords = true;
+template <int kCount>
+using Words = uint32_t __attribute__((ext_vector_type(kCount)));
+
+template <int kCount, class T>
+WMMA_DEVICE Words<kCount> load_words(const T* from) {
+  using Unaligned = uint32_t __attribute__((ext_vector_type(kCount), aligned(sizeof(T)), may_alias));
+  return *reinterpret_cast<const Unaligned*>(from);
+}
+
 template <int kBytes, class T>
 WMMA_DEVICE bool is_aligned(const T*, uint32_t) {
   return true;
@@ -277,6 +289,16 @@ template <int kCount>
 WMMA_DEVICE void spread(float* x, float value) {
   using Floats = float __attribute__((ext_vector_type(kCount)));
   Floats all = value;
+  asm volatile("" : "+v"(all));
+  unpack(x, all);
+}
+
+// The same values as ones that the compiler knows nothing of, in kCount neighbouring registers: where two ways meet
+// they stay there. ROCm's else takes each for a value of its own there and copies all of them, on both ways.
+template <int kCount>
+WMMA_DEVICE void together(float* x) {
+  using Floats = float __attribute__((ext_vector_type(kCount)));
+  Floats all = pack<Floats>(x);
   asm volatile("" : "+v"(all));
   unpack(x, all);
 }

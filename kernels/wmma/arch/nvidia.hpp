@@ -89,6 +89,18 @@ WMMA_DEVICE void copy_value(T* to, const T* from) {
   copy<kCount>(to, from);
 }
 
+static constexpr bool kHoldsWords = false;  // NVIDIA's keeps an array's elements in registers
+template <int kCount>
+struct Words {
+  typename WideType<4 * kCount>::Type all;
+  WMMA_DEVICE uint32_t operator[](int i) const { return reinterpret_cast<const uint32_t*>(&all)[i]; }
+};
+
+template <int kCount, class T>
+WMMA_DEVICE Words<kCount> load_words(const T* from) {
+  return {*reinterpret_cast<const typename WideType<4 * kCount>::Type*>(from)};
+}
+
 template <int kBytes, class T>
 WMMA_DEVICE bool is_aligned(const T* data, uint32_t ld) {
   return ((reinterpret_cast<uint64_t>(data) | (ld * sizeof(T))) & (kBytes - 1)) == 0;

@@ -98,8 +98,17 @@ class AttentionTurns {
   WMMA_DEVICE void weigh(Weights& weights, Scores& scores, Columns& columns, uint32_t buffer, const Mask& mask, int key,
                          bool bounded, uint32_t lane, Number factor) {
     arch::schedule_barrier();
-    const Number scale = bounded ? Wave::template mask<true>(scores, mask, key, lane, factor)
-                                 : Wave::template mask<false>(scores, mask, key, lane, factor);
+    Number scale;
+    if (bounded) {
+      scale = Wave::template mask<true>(scores, mask, key, lane, factor);
+#pragma unroll
+      for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+        for (int i = 0; i < kSums; i += Link::kElements) arch::together<Link::kElements>(scores[m] + i);
+      }
+    } else {
+      scale = Wave::template mask<false>(scores, mask, key, lane, factor);
+    }
     wave_.weigh(scores, scale, [&](int i) {
       constexpr int kApart = kSums / kAhead;
       if (i % kApart != 0 || i / kApart >= kEnd) return;

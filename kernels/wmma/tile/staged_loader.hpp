@@ -59,15 +59,16 @@ class StagedLoader {
   static constexpr int kTotal = kRuns * kGroups;
   static constexpr bool kExact = kTotal % kThreads == 0;
   static_assert(kDepth % kRun == 0 && kOuter % kLines == 0, "blocks fill the tile");
+  static constexpr int kPieceBytes = kPiece * static_cast<int>(sizeof(Storage));
   static_assert(kRun * kBytes <= 16 || (kWidening && kRun % kPerChunk == 0), "a run is in a chunk, or is whole ones");
 
  public:
   using Offset = Choose<kWide, int64_t, uint32_t>;  // in bytes
   using Tile = TileType;
   static constexpr int kBlocks = (kTotal + kThreads - 1) / kThreads;  // of a thread
-  static constexpr int kRegisters = kBlocks * kLoads * ((kPiece * static_cast<int>(sizeof(Storage)) + 3) / 4);
-  static constexpr int kTurning = kAlong ? 0 : sizeof(Storage) == 1 ? 256 : 16;    // registers, to turn around
-  static constexpr bool kWhole = Stage::kPlain && kPiece * sizeof(Storage) == 16;  // goes as it is, by whole loads
+  static constexpr int kRegisters = kBlocks * kLoads * ((kPieceBytes + 3) / 4);
+  static constexpr int kTurning = kAlong ? 0 : sizeof(Storage) == 1 ? 256 : 16;  // registers, to turn around
+  static constexpr bool kWhole = Stage::kPlain && kPieceBytes == 16;             // goes as it is, by whole loads
 
   // `data` is the tile's first element at k = 0 and `rows` how many of its lines exist: lines beyond repeat the last
   // block, and their products are never stored.
@@ -163,12 +164,20 @@ class StagedLoader {
 #pragma unroll
       for (int j = 0; j < kLoads; ++j) {
         arch::copy<kPiece>(reinterpret_cast<Element*>(tile + Across::offset(place.k + j, place.line / kPiece)),
-                           raw_[i][j]);
+                           reinterpret_cast<const Element*>(raw_[i][j]));
       }
     }
   }
 
  private:
+  // Blocks of 8- and 16-bit elements turn around word by word.
+  static constexpr bool kTurnsWords = !kAlong && (Stage::kPlain || kWidening) && sizeof(Storage) <= 2 &&
+                                      kPieceBytes >= 4 && kRun * sizeof(Storage) >= 4;
+  // What a load brings is one value until it is stored.
+  static constexpr bool kHoldsWords = kPieceBytes % 4 == 0 && (arch::kHoldsWords || kTurnsWords || (kAlong && kWhole));
+  using Held = Choose<kHoldsWords, arch::Words<kHoldsWords ? kPieceBytes / 4 : 1>, Storage>;
+  static constexpr int kHeld = kHoldsWords ? 1 : kPiece;
+
   template <bool kMasked>
   WMMA_DEVICE void fetch_block(int i, int limit) {
     if (!kExact && thread_ + i * kThreads >= kTotal) return;
@@ -187,10 +196,14 @@ class StagedLoader {
   WMMA_DEVICE void load_from(int i, int j, const char* at, int limit) {
     const int k = kAlong ? j * kPiece : j;
     if (!kMasked || static_cast<int>(place_of(thread_, i).k) + k < limit) {
-      arch::copy<kPiece>(raw_[i][j], reinterpret_cast<const Storage*>(at));
+      if constexpr (kHoldsWords) {
+        raw_[i][j][0] = arch::load_words<kPieceBytes / 4>(reinterpret_cast<const Storage*>(at));
+      } else {
+        arch::copy<kPiece>(raw_[i][j], reinterpret_cast<const Storage*>(at));
+      }
     } else {
 #pragma unroll
-      for (int e = 0; e < kPiece; ++e) raw_[i][j][e] = zero();
+      for (int e = 0; e < kHeld; ++e) raw_[i][j][e] = zero();
     }
   }
 
@@ -211,15 +224,17 @@ class StagedLoader {
         turn(narrow, i, line);
       } else {
 #pragma unroll
-        for (int k = 0; k < kRun; ++k) narrow[k] = kAlong ? raw_[i][k / kPiece][k % kPiece] : raw_[i][k][line];
+        for (int k = 0; k < kRun; ++k) narrow[k] = kAlong ? element(i, k / kPiece, k % kPiece) : element(i, k, line);
       }
       Stage::template widen<kRun>(run, narrow);
     } else if constexpr (kTurnsWords) {
       turn(run, i, line);
+    } else if constexpr (kHoldsWords && kAlong && kWhole) {
+      arch::copy_bytes<16>(run, raw_[i][0]);
     } else {
 #pragma unroll
       for (int k = 0; k < kRun; ++k) {
-        const Storage x = kAlong ? raw_[i][k / kPiece][k % kPiece] : raw_[i][k][line];
+        const Storage x = kAlong ? element(i, k / kPiece, k % kPiece) : element(i, k, line);
         if constexpr (Stage::kPlain) {
           run[k] = x;
         } else {
@@ -305,19 +320,11 @@ class StagedLoader {
 
   static constexpr int kSpread = kAlong ? 1 : best_spread();
 
-  // Blocks of 8- and 16-bit elements turn around word by word.
-  static constexpr bool kTurnsWords = !kAlong && (Stage::kPlain || kWidening) && sizeof(Storage) <= 2 &&
-                                      kPiece * sizeof(Storage) >= 4 && kRun * sizeof(Storage) >= 4;
-
   // The element of each of the run's k on line `line`.
   WMMA_DEVICE void turn(Storage* run, int i, int line) const {
     constexpr int kPerWord = 4 / sizeof(Storage);
     uint32_t words[kRun / kPerWord];
-    const auto word = [&](int k) {
-      uint32_t x;
-      arch::copy_bytes<4>(&x, &raw_[i][k][line / kPerWord * kPerWord]);
-      return x;
-    };
+    const auto word = [&](int k) -> uint32_t { return raw_[i][k][0][line / kPerWord]; };
 #pragma unroll
     for (int k = 0; k < kRun; k += kPerWord) {
       if constexpr (kPerWord == 2) {
@@ -333,16 +340,30 @@ class StagedLoader {
     arch::copy_bytes<kRun * sizeof(Storage)>(run, words);
   }
 
-  static WMMA_DEVICE Storage zero() {
-    Storage x;
-    if constexpr (sizeof(Storage) == 1) {
-      x = arch::bit_cast<Storage>(static_cast<uint8_t>(0));
+  // Of a piece its e-th.
+  WMMA_DEVICE Storage element(int i, int j, int e) const {
+    if constexpr (!kHoldsWords) {
+      return raw_[i][j][e];
+    } else if constexpr (sizeof(Storage) == 1) {
+      return arch::bit_cast<Storage>(static_cast<uint8_t>(raw_[i][j][0][e / 4] >> e % 4 * 8));
     } else if constexpr (sizeof(Storage) == 2) {
-      x = arch::bit_cast<Storage>(static_cast<uint16_t>(0));
+      return arch::bit_cast<Storage>(static_cast<uint16_t>(raw_[i][j][0][e / 2] >> e % 2 * 16));
+    } else if constexpr (sizeof(Storage) == 4) {
+      return arch::bit_cast<Storage>(static_cast<uint32_t>(raw_[i][j][0][e]));
     } else {
-      x = Storage(0);
+      const uint32_t low = raw_[i][j][0][2 * e], high = raw_[i][j][0][2 * e + 1];
+      return arch::bit_cast<Storage>(static_cast<uint64_t>(high) << 32 | low);
     }
-    return x;
+  }
+
+  static WMMA_DEVICE Held zero() {
+    if constexpr (sizeof(Held) == 1) {
+      return arch::bit_cast<Held>(static_cast<uint8_t>(0));
+    } else if constexpr (sizeof(Held) == 2) {
+      return arch::bit_cast<Held>(static_cast<uint16_t>(0));
+    } else {
+      return Held{};
+    }
   }
 
   const char* base_;
@@ -355,7 +376,7 @@ class StagedLoader {
   Offset offset_[kBlocks][kOffsets];
   uint32_t thread_;
   Stage stage_;
-  alignas(16) Storage raw_[kBlocks][kLoads][kPiece];
+  alignas(16) Held raw_[kBlocks][kLoads][kHeld];
 };
 
 }  // namespace wmma
