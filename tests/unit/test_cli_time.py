@@ -1,5 +1,6 @@
 """The command time: what it prints, draws and writes; and that both show why a slow kernel is slow."""
 
+import dataclasses
 import functools
 import gzip
 import json
@@ -16,6 +17,7 @@ from wmma_ops.analysis import clock
 from wmma_ops.cli.main import main
 from wmma_ops.emulator.timing import timeline
 from wmma_ops.hardware import arch
+from wmma_ops.runtime.explain import LaunchRecord
 
 DOCS = Path(__file__).parents[2] / "docs"
 SMALL = ("matmul", "--m", "512", "--n", "512", "--k", "512", "--dtype", "bfloat16")
@@ -240,3 +242,21 @@ def test_an_estimate_counts_what_a_launch_touches():
     bytes_of_both = 2 * (16 + 1024) * 8192
     assert products.timing().estimate.microseconds >= bytes_of_both / 2500 / 2100
     assert sums.timing().estimate.microseconds < 0.5 * bytes_of_both / 2500 / 2100
+
+
+def test_the_launch_that_takes_longest_does_so_on_the_whole_gpu(monkeypatch):
+    """One whose blocks are alone on a unit ends sooner there than one with two of them, and comes more often."""
+    found = wmma_ops.explain("matmul", torch.ones(16, 8192).half(), torch.ones(8192, 1024).half(), target="gfx942")
+    first = found.launches[0].timing()
+
+    def timing(cycles, microseconds):
+        return dataclasses.replace(
+            first, cycles=cycles, estimate=dataclasses.replace(first.estimate, microseconds=microseconds)
+        )
+
+    few, many = timing(100, 6.0), timing(150, 5.0)
+    given = {found.launches[0].kernel: many, found.launches[1].kernel: few}
+    monkeypatch.setattr(LaunchRecord, "timing", lambda self, **_: given[self.kernel])
+    assert found.timing() is few
+    given[found.launches[0].kernel] = dataclasses.replace(many, estimate=None)  # cut short: nothing to go by but cycles
+    assert found.timing().cycles == 150
