@@ -293,6 +293,16 @@ WMMA_DEVICE void spread(float* x, float value) {
   unpack(x, all);
 }
 
+// Four words, from here on in accumulation registers, which matrix instructions read as they read others: where a
+// kernel takes more than 256 registers, ROCm's compiler else keeps them there and moves them back for each product.
+#if defined(WMMA_CDNA) && !defined(__gfx908__)
+WMMA_DEVICE void set_aside(uint32_t* words) {
+  Words<4> all = pack<Words<4> >(words);
+  asm volatile("" : "+a"(all));
+  unpack(words, all);
+}
+#endif
+
 // The same values as ones that the compiler knows nothing of, in kCount neighbouring registers: where two ways meet
 // they stay there. ROCm's else takes each for a value of its own there and copies all of them, on both ways.
 template <int kCount>

@@ -129,6 +129,18 @@ class InterleavedGradients {
       sum_delta<Link>(p_, place, wave_row, lane_, second_rows_,
                       [&](int m, Number delta) { weights_.know_delta(m, delta); });
     }
+    set_aside(second_rows_);
+  }
+
+  template <int kSteps>
+  static WMMA_DEVICE void set_aside(Chunk (&rows)[kTilesM][kSteps][Link::kRowChunks]) {
+#pragma unroll
+    for (int m = 0; m < kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < kSteps * Link::kRowChunks; ++i) {
+        arch::set_aside(rows[m][i / Link::kRowChunks][i % Link::kRowChunks].words);
+      }
+    }
   }
 
   using Columns = Chunk[Groups::kRing][Link::kColChunks];
