@@ -123,8 +123,13 @@ WMMA_DEVICE void copy_value(T* to, const T* from) {
 }
 
 // Words that are one value to the compiler. Those of an array are several: what a loop carries on in them ROCm's takes
-// apart into halves, a register each, and spills, or leaves in private memory.
+// apart into halves, a register each, and spills, or leaves in private memory. They take neighbouring registers,
+// though, of which RDNA's kernels, where no other holds sums, have too few.
+#ifdef WMMA_CDNA
 static constexpr bool kHoldsWords = true;
+#else
+static constexpr bool kHoldsWords = false;
+#endif
 template <int kCount>
 using Words = uint32_t __attribute__((ext_vector_type(kCount)));
 

@@ -173,8 +173,7 @@ class StagedLoader {
   // Blocks of 8- and 16-bit elements turn around word by word.
   static constexpr bool kTurnsWords = !kAlong && (Stage::kPlain || kWidening) && sizeof(Storage) <= 2 &&
                                       kPieceBytes >= 4 && kRun * sizeof(Storage) >= 4;
-  // What a load brings is one value until it is stored.
-  static constexpr bool kHoldsWords = kPieceBytes % 4 == 0 && (arch::kHoldsWords || kTurnsWords || (kAlong && kWhole));
+  static constexpr bool kHoldsWords = arch::kHoldsWords && kPieceBytes % 4 == 0;
   using Held = Choose<kHoldsWords, arch::Words<kHoldsWords ? kPieceBytes / 4 : 1>, Storage>;
   static constexpr int kHeld = kHoldsWords ? 1 : kPiece;
 
@@ -324,7 +323,15 @@ class StagedLoader {
   WMMA_DEVICE void turn(Storage* run, int i, int line) const {
     constexpr int kPerWord = 4 / sizeof(Storage);
     uint32_t words[kRun / kPerWord];
-    const auto word = [&](int k) -> uint32_t { return raw_[i][k][0][line / kPerWord]; };
+    const auto word = [&](int k) -> uint32_t {
+      if constexpr (kHoldsWords) {
+        return raw_[i][k][0][line / kPerWord];
+      } else {
+        uint32_t x;
+        arch::copy_bytes<4>(&x, &raw_[i][k][line / kPerWord * kPerWord]);
+        return x;
+      }
+    };
 #pragma unroll
     for (int k = 0; k < kRun; k += kPerWord) {
       if constexpr (kPerWord == 2) {
