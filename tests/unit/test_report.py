@@ -123,10 +123,18 @@ FINE = Figures(
 )  # fmt: skip
 
 
-def _judge(case=CASE, target="gfx90a", **changes):
+def _judge(case=CASE, target="gfx90a", compiler="22", **changes):
     row = arch.target(target)
     config = report.gemm.choose(case.problem(row), row)[0]
-    return report._judged(case, row, dataclasses.replace(FINE, target=target, **changes), config, True)
+    return report._judged(case, row, dataclasses.replace(FINE, target=target, **changes), config, True, compiler)
+
+
+def test_what_another_compiler_is_known_to_spill_is_no_limit_broken():
+    changes = {"target": "gfx1201", "share": 0.92, "spills": 1, "scratch_bytes": 8}
+    assert _judge(**changes, compiler="ROCm").broken == []
+    assert len(_judge(**changes).broken) == 3
+    assert _judge(**{**changes, "spills": 2}, compiler="ROCm").broken == ["1 registers are spilled"]
+    assert _judge(**{**changes, "share": 0.9}, compiler="ROCm").broken == ["the matrix share is 0.9, less than 0.91"]
 
 
 def test_limits():

@@ -17,6 +17,7 @@ from wmma_ops.analysis.report_cases import (
     ATTENTION_SHARE,
     FLOAT16,
     LIMITS,
+    OTHER_LIMITS,
     SPILLS,
     AnyCase,
     AttentionCase,
@@ -64,40 +65,41 @@ def _products(case: Case, target: arch.Target, plan: Plan, codes: Sequence[jit.C
             figures(code, target, launch.block, launch.shared),
             plan.config,
             launch is plan.launches[0],
-            _spilled(code, target, case.kernel),
+            _compiler(code),
         )
         for code, launch in zip(codes, plan.launches, strict=True)
     ]
 
 
-def _spilled(code: jit.CodeObject, target: arch.Target, kernel: str) -> int:
-    """How many registers its compiler is known to spill."""
-    major = re.match(r"clang (\d+|ROCm)\b", code.compiler)
-    return SPILLS.get(major[1], {}).get((target.name, kernel), 0) if major else 0
+def _compiler(code: jit.CodeObject) -> str:
+    """Which clang, as the tables of those that are not the pinned one name it."""
+    found = re.match(r"clang (\w+)", code.compiler)
+    return found[1] if found else ""
 
 
-def _but_for(found: Figures, spills: int, start: int = 0) -> Figures:
-    """Without so many spilled registers, which lie from byte `start` of the scratch memory on."""
+def _but_for(found: Figures, compiler: str, target: arch.Target, kernel: str) -> Figures:
+    """Without the registers that this compiler is known to spill, which lie behind four bytes of the scratch memory."""
+    spills = SPILLS.get(compiler, {}).get((target.name, kernel), 0)
     if not spills:
         return found
-    scratch = max((found.scratch_bytes or 0) - start - 4 * spills, 0)
+    scratch = max((found.scratch_bytes or 0) - 4 - 4 * spills, 0)
     return dataclasses.replace(found, spills=max((found.spills or 0) - spills, 0), scratch_bytes=scratch)
 
 
 def _judged(
-    case: Case, target: arch.Target, found: Figures, config: GemmConfig, product: bool, spilled: int = 0
+    case: Case, target: arch.Target, found: Figures, config: GemmConfig, product: bool, compiler: str = ""
 ) -> Row:
     bounds = {}
     if product and not config.lanes:
         bounds = {"share": 0.0}  # there must be a loop with matrix instructions
         if case.label == FLOAT16 and target.name in LIMITS:
-            bounds = LIMITS[target.name]._asdict()
+            bounds = OTHER_LIMITS.get((compiler, target.name), LIMITS[target.name])._asdict()
     judged = found if case.held else dataclasses.replace(found, masked=None, wide_address=None)
     return Row(
         label=case.label if product else f"… then the sum of {config.splits * config.last} parts",
         target=target,
         figures=found,
-        broken=limits(_but_for(judged, spilled, 4), **bounds),
+        broken=limits(_but_for(judged, compiler, target, case.kernel), **bounds),
         config=_tiles(config) if product else "",
     )
 
@@ -131,7 +133,7 @@ def _attention(case: AttentionCase, target: arch.Target, plan: Plan, codes: Sequ
             share = 0.0
         # A row that saw no key is told apart in the loop, and the last tiles are masked there.
         judged = dataclasses.replace(found, masked=None, wide_address=None)
-        judged = _but_for(judged, _spilled(code, target, case.kernel), 4)
+        judged = _but_for(judged, _compiler(code), target, case.kernel)
         label = case.label if launch is plan.launches[0] else f"… then {launch.kernel.removeprefix('attention_')}"
         rows.append(Row(label, target, found, limits(judged, share=share)))
     return rows
