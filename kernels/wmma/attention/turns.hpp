@@ -125,22 +125,26 @@ class AttentionTurns {
   // `beside(i)` is done with each.
   template <int kFirst, int kEnd, class Beside>
   WMMA_DEVICE void multiply(Scores& scores, Weights& weights, Columns& columns, uint32_t buffer, const Beside& beside) {
+    const auto read_ahead = [&](int i, int part, int parts) {
+      if (i + kAhead < kEnd) read_group(columns, buffer, i + kAhead, part, parts);
+      arch::schedule_barrier();
+    };
+    // A loop each: in one the compiler would see, until it is unrolled, queries before the first, where the wave's
+    // largest scores and sums are, and would make one value of both.
 #pragma unroll
-    for (int i = kFirst; i < kEnd; ++i) {
-      const auto read_ahead = [&](int part, int parts) {
-        if (i + kAhead < kEnd) read_group(columns, buffer, i + kAhead, part, parts);
-        arch::schedule_barrier();
-      };
-      if (i < ValueGroups::kCount) {
-        const int next = i / ValueGroups::kGroups + 1;
-        if (Wave::kPacksBeside && i % ValueGroups::kGroups == 0 && next < kWeightSteps) pack(weights, scores, next);
-        ValueGroups::multiply(wave_.out, weights, columns[i % (kAhead + 1)], i,
-                              [&](int n) { read_ahead(n, ValueGroups::kGroup); });
-      } else {
-        if (i == ValueGroups::kCount) clear(scores);
-        KeyGroups::multiply(scores, wave_.queries, columns[i % (kAhead + 1)], i - ValueGroups::kCount,
-                            [&](int n) { read_ahead(n, KeyGroups::kGroup); });
-      }
+    for (int i = kFirst; i < detail::lower(kEnd, ValueGroups::kCount); ++i) {
+      const int next = i / ValueGroups::kGroups + 1;
+      if (Wave::kPacksBeside && i % ValueGroups::kGroups == 0 && next < kWeightSteps) pack(weights, scores, next);
+      ValueGroups::multiply(wave_.out, weights, columns[i % (kAhead + 1)], i,
+                            [&](int n) { read_ahead(i, n, ValueGroups::kGroup); });
+      beside(i);
+      arch::schedule_barrier();
+    }
+#pragma unroll
+    for (int i = detail::upper(kFirst, ValueGroups::kCount); i < kEnd; ++i) {
+      if (i == ValueGroups::kCount) clear(scores);
+      KeyGroups::multiply(scores, wave_.queries, columns[i % (kAhead + 1)], i - ValueGroups::kCount,
+                          [&](int n) { read_ahead(i, n, KeyGroups::kGroup); });
       beside(i);
       arch::schedule_barrier();
     }
