@@ -103,7 +103,12 @@ def test_cutting_weights_off_takes_nothing_from_them():
 
 WRONG = (
     Planted("weights_are_rounded", "turns.hpp", "Link::kShare, Wave::kCuts>", "Link::kShare>"),
-    Planted("nothing_is_added", "softmax.hpp", "if (kCuts) least[i] += kLogExcess * Math::kTwo;", ""),
+    Planted(
+        "nothing_is_added", "softmax.hpp", "kCuts ? below(largest) + kLogExcess * Math::kTwo", "kCuts ? below(largest)"
+    ),
+    Planted(
+        "what_is_kept_does_not_follow", "softmax.hpp", "keep_least(m);\n#pragma unroll\n      for (int f", "for (int f"
+    ),
     Planted("what_was_added_stays_in_sums", "softmax.hpp", "if (kCuts) sum *= Number(1) / kExcess;", ""),
 )
 

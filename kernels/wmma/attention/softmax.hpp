@@ -54,6 +54,12 @@ class RunningSoftmax {
   // Rows may be relative to less than their largest score, so that weights of 8 bits have all of their numbers.
   static constexpr int kLift = Rules::kScaled ? 8 : 0;
   static constexpr int kMostApart = 150;
+  // Whether what a row's scores are relative to is kept as it is added to them.
+#ifdef WMMA_CDNA
+  static constexpr bool kKeepsLeast = Config::kInTurns && kPatience > 0;
+#else
+  static constexpr bool kKeepsLeast = false;
+#endif
 
  public:
   // Whether weights are cut off, and whether keys that all count can be weighed `at_once`.
@@ -73,6 +79,7 @@ class RunningSoftmax {
         largest_[m][i] = -Math::infinity();
         sum_[m][i] = Number(0);
       }
+      keep_least(m);
     }
     if constexpr (kAtOnce) start(Number(1));
   }
@@ -93,6 +100,7 @@ class RunningSoftmax {
         largest_[m][i] = sink;
         sum_[m][i] = Link::place(lane, 0) == 0 ? kExcess * Math::ratio(sink, below(sink)) : Number(0);
       }
+      keep_least(m);
     }
     if constexpr (kAtOnce) start(factor);
   }
@@ -187,8 +195,11 @@ class RunningSoftmax {
       Number least[Link::kLaneRows];
 #pragma unroll
       for (int i = 0; i < Link::kLaneRows; ++i) {
-        least[i] = below(arch::unshared(largest_[m][i]));
-        if (kCuts) least[i] += kLogExcess * Math::kTwo;
+        if constexpr (kKeepsLeast) {
+          least[i] = least_[m][i];
+        } else {
+          least[i] = least_of(arch::unshared(largest_[m][i]));
+        }
       }
 #pragma unroll
       for (int f = 0; f < kSums; ++f) {
@@ -353,6 +364,16 @@ class RunningSoftmax {
  private:
   // While a row has seen no key, its weights are those of −∞ beside 0.
   static WMMA_DEVICE Number below(Number largest) { return largest == -Math::infinity() ? Number(0) : -largest; }
+  // What is added to a row's scores before they become weights.
+  static WMMA_DEVICE Number least_of(Number largest) {
+    return kCuts ? below(largest) + kLogExcess * Math::kTwo : below(largest);
+  }
+  WMMA_DEVICE void keep_least(int m) {
+    if constexpr (kKeepsLeast) {
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) least_[m][i] = least_of(largest_[m][i]);
+    }
+  }
 
   // What rows are relative to follows their largest score, and what was summed up before follows it: at once, or,
   // where lanes are asked quickly, once the score has grown by kPatience, so that weights stay below 2^kPatience.
@@ -383,6 +404,7 @@ class RunningSoftmax {
         factors[i] = follow_row(m, i, seen, kPatience == 0 || seen > largest_[m][i] + kPatience * Math::kTwo);
         sum_[m][i] *= factors[i];
       }
+      keep_least(m);
 #pragma unroll
       for (int f = 0; f < kOutSums; ++f) out[m][f] *= factors[Link::row_of(f)];
     }
@@ -463,6 +485,7 @@ class RunningSoftmax {
 
   Number largest_[Config::kTilesM][Link::kLaneRows];
   Number sum_[Config::kTilesM][Link::kLaneRows];
+  Number least_[Config::kTilesM][kKeepsLeast ? Link::kLaneRows : 1];
   Number start_[Config::kTilesM][kAtOnce ? Link::kElements : 1];
 };
 
