@@ -17,9 +17,14 @@ class RunningSoftmax {
   using Rules = typename Config::Rules;
   // By clang 19 results that a branch may scale get lost: on gfx908 on the way back to the loop's head, on gfx1201
   // where they fill the registers. There all are scaled each time, as on gfx908, where they are moved for it in any
-  // case.
+  // case; and on RDNA4 where they are wide, of which ROCm 7.2's code generator loses some too.
 #if defined(WMMA_AMD) && !defined(__gfx908__) && __clang_major__ >= 20
-  static constexpr int kPatience = kSame<Number, float> ? 8 : 0;
+#ifdef WMMA_RDNA4
+  static constexpr bool kFillsRegisters = Config::kSlice > 128;
+#else
+  static constexpr bool kFillsRegisters = false;
+#endif
+  static constexpr int kPatience = kSame<Number, float> && !kFillsRegisters ? 8 : 0;
 #else
   static constexpr int kPatience = 0;
 #endif
