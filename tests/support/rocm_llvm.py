@@ -33,7 +33,13 @@ _SIGNATURES = {
     "LLVMParseCommandLineOptions": (None, [ctypes.c_int, _POINTER, _TEXT]),
 }
 # What ROCm's LLVM, a little older, does not know: of intrinsics, which it has its own of, and of targets.
-_NEWER = re.compile(rb"nocreateundeforpoison |[+](cube-insts|cvt-pknorm-vop2-insts|lerp-inst|q?sad-insts),")
+_NEWER = re.compile(
+    rb"nocreateundeforpoison |[+](cube-insts|cvt-pknorm-vop2-insts|lerp-inst|q?sad-insts|(pk-)?add-min-max-insts|clusters|"
+    rb"mcast-load-insts|s-wakeup-barrier-inst),"
+)
+# What it writes about the frames of functions, and the pinned assembler does not know.
+_FOR_DEBUGGERS = re.compile(rb"^\s*\.cfi_llvm_.*\n", re.MULTILINE)
+_MOST_BARRIERS = b"amdgpu.max_num_named_barrier"
 _TRIPLE = b"amdgcn-amd-amdhsa"
 
 
@@ -110,6 +116,11 @@ def generate(library: str, text: bytes, target: str, assembly: str, more: Sequen
         raise SystemExit(llvm.LLVMGetErrorMessage(error).decode())
     if llvm.LLVMTargetMachineEmitToFile(machine, module, assembly.encode(), _ASSEMBLY, ctypes.byref(message)):
         raise SystemExit(message.value.decode())
+    written = Path(assembly)
+    kept = _FOR_DEBUGGERS.sub(b"", written.read_bytes())
+    if _MOST_BARRIERS in kept:  # of functions called by pointer; it sets the like of registers alone
+        kept += b"\t.set " + _MOST_BARRIERS + b", 0\n"
+    written.write_bytes(kept)
 
 
 if __name__ == "__main__":
