@@ -78,8 +78,15 @@ struct RowBlocks<true> {
   bool whole = false;
 };
 
+// Whether a window's edges are looked at one by one: few of its tiles are at both, so that a comparison a score does.
+#ifdef WMMA_AMD
+inline constexpr bool kLooksAtEdges = true;
+#else
+inline constexpr bool kLooksAtEdges = false;  // without warpgroups registers would spill
+#endif
+
 // The rows of a lane.
-template <class Config, class Link, class Number>
+template <class Config, class Link, class Number, bool kOneByOne = kLooksAtEdges>
 class RowMask : public RowBlocks<Config::Rules::kBlocks>,
                 RowRulesOf<Config, Link, Number>,
                 RowFunctions<typename Config::Rules, Config::kTilesM * Link::kLaneRows> {
@@ -92,12 +99,7 @@ class RowMask : public RowBlocks<Config::Rules::kBlocks>,
   static constexpr bool kModified = Rules::kChanges || Rules::kHides;
   static constexpr bool kTogether = OfRules::kTogether && !kThere && !kModified;
   static constexpr int kWaveRows = Config::kTilesM * Link::kRows;
-  // Few of a window's tiles are at both its edges, so that a comparison a score does.
-#ifdef WMMA_AMD
-  static constexpr bool kEdgesApart = Rules::kWindowed && !kThere && !Rules::kScored && !kModified;
-#else
-  static constexpr bool kEdgesApart = false;
-#endif
+  static constexpr bool kEdgesApart = kOneByOne && Rules::kWindowed && !kThere && !Rules::kScored && !kModified;
 
  public:
   template <class Arguments, class Place>

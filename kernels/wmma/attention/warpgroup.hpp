@@ -59,7 +59,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static constexpr int kTakerRegisters = kGroups == 3 ? 160 : kAskerTurnsPages ? 224 : kAskerLooks ? 232 : 240;
   static constexpr int kAskerRegisters = kGroups == 3 ? 32 : kAskerTurnsPages ? 56 : kAskerLooks ? 40 : 24;
 
-  using Mask = RowMask<Config, Link, float>;
+  using Mask = RowMask<Config, Link, float, true>;
   using Softmax = RunningSoftmax<Config, Link>;
 
   static WMMA_DEVICE void run(const Arguments& p) {
