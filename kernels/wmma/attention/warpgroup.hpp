@@ -106,7 +106,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
  private:
   // Those of the block's tiles of keys that a warpgroup's own rows look at.
   struct Span {
-    static constexpr bool kBounds = Tiles::kBlockRows > kKeys && (Config::kCausal || Tiles::kWindowed);
+    static constexpr bool kBounds = Tiles::kBlockRows >= kKeys && (Config::kCausal || Tiles::kWindowed);
     static constexpr bool kOwn = !kPacked && !Tiles::kBlocks && (kBounds || Tiles::kSequences);
     int begin;
     int end;
@@ -125,6 +125,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       }
     }
   };
+
+  // Whether a first tile of which rows see no more than half is multiplied to there only.
+  static constexpr bool kHalves = Span::kOwn && Config::kCausal && kKeys == 128 && !kTurned && !Config::kSplit;
 
   // What a warpgroup goes through the tiles with.
   struct Taking {
@@ -215,7 +218,12 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
           }
           last_values(x);
         } else if (!Span::kOwn || key >= span.begin) {
-          first_step(x, scores, mask, key);
+          const bool is_half = kHalves && span.end - key <= kKeys / 2;
+          if constexpr (kHalves) {
+            float half[1][kSums / 2];
+            if (is_half) first_step(x, half, mask, key);
+          }
+          if (!is_half) first_step(x, scores, mask, key);
           if constexpr (Tiles::kSequences) clear_values(x, start, work.own.skv - key);
           give_back();
           key -= kKeys;
@@ -293,7 +301,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     for (int i = 1; i < kGroups; ++i) arch::barrier_pass<kTakers>(kTurns + (x.group + i) % kGroups);
   }
 
-  static WMMA_DEVICE void first_step(Taking& x, float (&scores)[1][kSums], const Mask& mask, int key) {
+  // Of the tile's first keys, as many as there are scores for.
+  template <int kCount>
+  static WMMA_DEVICE void first_step(Taking& x, float (&scores)[1][kCount], const Mask& mask, int key) {
     x.keys.await(x.key);
     begin_turn(x);
     multiply_keys(x, scores[0]);
@@ -333,14 +343,15 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     values_are_in(x);
   }
 
-  static WMMA_DEVICE void multiply_keys(const Taking& x, float (&scores)[kSums]) {
+  template <int kCount>
+  static WMMA_DEVICE void multiply_keys(const Taking& x, float (&scores)[kCount]) {
     const uint64_t keys = KeyTile::operand(x.keys.place(x.key));
     arch::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      arch::Wgmma<T, T, kKeys>::template mma<false, false>(scores,
-                                                           QueryTile::template step<true>(x.queries, step, kStep),
-                                                           KeyTile::template step<true>(keys, step, kStep), step != 0);
+      arch::Wgmma<T, T, 2 * kCount>::template mma<false, false>(
+          scores, QueryTile::template step<true>(x.queries, step, kStep),
+          KeyTile::template step<true>(keys, step, kStep), step != 0);
     }
     arch::wgmma_commit();
   }
@@ -362,10 +373,10 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   }
 
   // kUnderWay: products that were asked for later.
-  template <int kUnderWay>
-  static WMMA_DEVICE void keys_are_in(Taking& x, float (&scores)[kSums]) {
+  template <int kUnderWay, int kCount>
+  static WMMA_DEVICE void keys_are_in(Taking& x, float (&scores)[kCount]) {
     arch::wgmma_wait<kUnderWay>();
-    hold_sums<kSums>(scores);
+    hold_sums<kCount>(scores);
     x.keys.done(x.key);
     x.key.next();
   }
@@ -384,13 +395,13 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
 
   // Scores become weights, while the products of the weights before them are under way; then results follow the
   // largest score, and the weights are where those before were. kFirst: there are none before.
-  template <bool kBounded, bool kFirst>
-  static WMMA_DEVICE void weigh(Taking& x, float (&scores)[1][kSums], const Mask& mask, int key) {
+  template <bool kBounded, bool kFirst, int kCount>
+  static WMMA_DEVICE void weigh(Taking& x, float (&scores)[1][kCount], const Mask& mask, int key) {
     const float factor = Softmax::template mask<kBounded>(scores, mask, key, x.lane, x.factor);
     float factors[Link::kLaneRows];
     x.rows.look(scores[0], factor, factors, x.once);
     x.rows.exponentiate(scores[0], factor);
-    if constexpr (Rules::kDrops) mask.template drop<kSums>(scores[0], 0, key, x.lane);
+    if constexpr (Rules::kDrops) mask.template drop<kCount>(scores[0], 0, key, x.lane);
     if constexpr (!kFirst) values_are_in(x);
     if constexpr (kFollowsLater) {
 #pragma unroll
@@ -400,9 +411,11 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       if (!kAsksFirst || arch::ballot(changes) != 0) x.rows.rescale(factors);
     }
     if constexpr (kTurned) {
-      pack_narrow_weights<kSums>(x.weights, scores[0]);
+      pack_narrow_weights<kCount>(x.weights, scores[0]);
     } else {
-      pack_weights<Element, kSums>(x.weights, scores[0]);
+      pack_weights<Element, kCount>(x.weights, scores[0]);
+#pragma unroll
+      for (int i = kCount / 2; i < kSums / 2; ++i) x.weights[i] = 0;  // of keys that were not looked at
     }
   }
 
