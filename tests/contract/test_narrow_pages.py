@@ -316,10 +316,10 @@ def test_explained():
     text = str(wmma_ops.explain(wmma_ops.varlen_attention, **given, target="gfx1201"))
     assert "pages of 16 keys, float8_e4m3fn" in text
     assert "float8_e4m3fn becomes bfloat16 on its way to shared memory" in text
-    assert (
-        "which the copy engine of warpgroups cannot do"
-        in planner.plan(_problem("sm_90a"), arch.target("sm_90a")).reason
-    )
+    for_warpgroups, target = _problem("sm_90a"), arch.target("sm_90a")
+    assert "widened from 4 places" in str(planner.plan(for_warpgroups, target).config)
+    unaligned = replace(for_warpgroups, e=24, k_vec=8)
+    assert "bfloat16 on its way to shared memory" in planner.plan(unaligned, target).reason
     text = str(wmma_ops.explain(wmma_ops.kv_append, **NEW, target="gfx1201"))
     assert "into pages of 16 keys, float8_e4m3fn" in text
 
@@ -365,8 +365,8 @@ WRONG = (
         "wave.multiply(static_cast<Number>(p.of_values))",
         "wave.multiply(Number(1))",
     ),
-    Wrong("keys_twice", NUMBERS, "p.scale *= of_keys;", "p.scale *= of_keys * of_keys;"),
-    Wrong("not_below_the_cap", NUMBERS, "p.rules.steepness *= of_keys;", "", replace(SMALL, softcap=2.0)),
+    Wrong("keys_twice", NUMBERS, "own.scale *= of_keys;", "own.scale *= of_keys * of_keys;"),
+    Wrong("not_below_the_cap", NUMBERS, "own.rules.steepness *= of_keys;", "", replace(SMALL, softcap=2.0)),
     Wrong("a_nan_read_as_480", "tile/widening.hpp", "| magnitude | every;", "| magnitude;", ask="read"),
     Wrong(
         "cut_off",

@@ -131,6 +131,12 @@ WMMA_DEVICE void await_stores() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
+WMMA_DEVICE void load_shared(uint32_t* words, uint32_t address) {
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(address)
+               : "memory");
+}
 WMMA_DEVICE void store_shared(uint32_t address, const uint32_t* words) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]), "r"(words[1]), "r"(words[2]),
                "r"(words[3])

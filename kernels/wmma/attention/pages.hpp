@@ -54,12 +54,21 @@ WMMA_DEVICE NarrowPagesArguments arguments_of(const NarrowPagesArguments& all, i
   return p;
 }
 
+// `own` are the arguments of the place's sequence.
+template <class Own, class Place>
+WMMA_DEVICE void multiply_by_key_descale(Own& own, const NarrowPagesArguments& p, const Place& place) {
+  const double of_keys = static_cast<double>(descale_at(p.k_descale, place.batch, place.key_head));
+  own.scale *= of_keys;
+  own.rules.steepness *= of_keys;
+}
+template <class Place>
+WMMA_DEVICE float scale_of_values(const NarrowPagesArguments& p, const Place& place) {
+  return descale_at(p.v_descale, place.batch, place.key_head);
+}
 template <class Place>
 WMMA_DEVICE void multiply_by_descales(NarrowPagesArguments& p, const Place& place) {
-  const double of_keys = static_cast<double>(descale_at(p.k_descale, place.batch, place.key_head));
-  p.scale *= of_keys;
-  p.rules.steepness *= of_keys;
-  p.of_values = static_cast<double>(descale_at(p.v_descale, place.batch, place.key_head));
+  multiply_by_key_descale(p, p, place);
+  p.of_values = static_cast<double>(scale_of_values(p, place));
 }
 
 }  // namespace wmma

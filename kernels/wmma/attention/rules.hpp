@@ -39,7 +39,7 @@ using ArgumentsBy = Choose<Rules::kChanges || Rules::kHides, ModifiedArguments<O
 
 // The same where sm_90's copy engine brings tiles.
 template <class Rules>
-using MappedArgumentsBy = Choose<Rules::kChanges || Rules::kHides || Rules::kScaled,
+using MappedArgumentsBy = Choose<Rules::kChanges || Rules::kHides || !kIsNone<typename Rules::Narrow>,
                                  MappedArguments<typename Rules::Arguments>, MappedAttentionArguments>;
 
 // Keys and values in memory.

@@ -1,8 +1,9 @@
 // The forward attention kernel of sm_90a for operands that go to shared memory as they are, of 16 bits, or of 8, with
-// values that are turned before (turn.hpp). Warpgroups have 64 rows each and take the tiles of keys in turn: while one
-// weighs its scores, the matrix unit has the others' products, and its own with the values of the tile before. A wave
-// that does nothing else has the copy engine bring queries, keys and values as far ahead as there is room; blocks walk
-// from tile of rows to tile of rows.
+// values that are turned before (turn.hpp), or of both, where waves widen keys and values there
+// (narrow_tiles.hpp). Warpgroups have 64 rows each and take the tiles of keys in turn: while one weighs its scores, the
+// matrix unit has the others' products, and its own with the values of the tile before. A wave that does nothing else
+// has the copy engine bring queries, keys and values as far ahead as there is room; blocks walk from tile of rows to
+// tile of rows.
 //
 //   warpgroup   Q·K(0)  weights(0)  Q·K(1), P·V(0)   weights(1)  Q·K(2), P·V(1) …
 //                                   └ both under way while the weights of 1 are computed as soon as Q·K(1) is there
@@ -31,6 +32,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   using Tiles::kPacked;
   using Tiles::kTakers;
   using Tiles::kTurned;
+  using Tiles::kWidens;
   using typename Tiles::Keys;
   using typename Tiles::KeyTile;
   using typename Tiles::Place;
@@ -53,11 +55,20 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   // Few rows wait for memory, from where their instructions come as well: a loop for tiles without bounds costs more
   // than it saves, and time to compile.
   static constexpr bool kBoundsAll = Config::kSplit;
-  static constexpr bool kGivesRegisters = kGroups > 1;                  // otherwise there are enough for all
+  static constexpr bool kGivesRegisters = kGroups > 1 || kWidens;       // otherwise there are enough for all
   static constexpr bool kAskerLooks = Tiles::kDeals || Tiles::kBlocks;  // at more than it asks for
   static constexpr bool kAskerTurnsPages = Tiles::kPageSize > 0 && kOutSums <= 64;  // wider results need the registers
-  static constexpr int kTakerRegisters = kGroups == 3 ? 160 : kAskerTurnsPages ? 224 : kAskerLooks ? 232 : 240;
-  static constexpr int kAskerRegisters = kGroups == 3 ? 32 : kAskerTurnsPages ? 56 : kAskerLooks ? 40 : 24;
+  // Together no more than the block has when it starts.
+  static constexpr int kTakerRegisters = kWidens            ? (kGroups == 1 ? 240 : 200)
+                                         : kGroups == 3     ? 160
+                                         : kAskerTurnsPages ? 224
+                                         : kAskerLooks      ? 232
+                                                            : 240;
+  static constexpr int kAskerRegisters = kWidens            ? (kGroups == 1 ? 128 : 56)
+                                         : kGroups == 3     ? 32
+                                         : kAskerTurnsPages ? 56
+                                         : kAskerLooks      ? 40
+                                                            : 24;
 
   using Mask = RowMask<Config, Link, float, true>;
   using Softmax = RunningSoftmax<Config, Link>;
@@ -79,11 +90,13 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
 #pragma unroll
       for (int group = 0; group < kGroups; ++group)
         Tiles::queries_of(start, group).make_together(lane, kGroupThreads / arch::kWaveSize);
-      Tiles::keys_at(start).make_together(lane, kTakers / arch::kWaveSize);
-      Tiles::values_at(start).make_together(lane, kTakers / arch::kWaveSize);
+      constexpr uint32_t kBringers = kWidens ? Tiles::kWideners : 1;
+      Tiles::keys_at(start).make_together(lane, kTakers / arch::kWaveSize, kBringers);
+      Tiles::values_at(start).make_together(lane, kTakers / arch::kWaveSize, kBringers);
+      if constexpr (kWidens) Tiles::narrow_at(start).make_together(lane, kBringers);
       arch::fence_barriers();
     }
-    if (wave > kAsker) {  // nobody waits for those that have nothing to do with the queues
+    if (wave > kAsker && !kWidens) {  // nobody waits for those that have nothing to do with the queues
       arch::barrier_pass<Tiles::kThreads>(kMade);
     } else {
       arch::barrier_meet<Tiles::kThreads>(kMade);
@@ -92,8 +105,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       if constexpr (kGivesRegisters) arch::give_registers<kAskerRegisters>();
       if (wave == kAsker) {
         if (Tiles::kBlocks || asks) Tiles::ask(p, start);
-      } else if constexpr (Tiles::kSequences && !Tiles::kDeals) {
-        if (wave == kAsker + 1) Tiles::prefetch_places(p);
+      } else if constexpr (Tiles::kSequences && (kWidens || !Tiles::kDeals)) {
+        if (!Tiles::kDeals && wave == kAsker + 1) Tiles::prefetch_places(p);
+        if constexpr (kWidens) Tiles::widen(start, wave - kAsker - 1);
       }
     } else {
       if constexpr (kGivesRegisters) arch::take_registers<kTakerRegisters>();
@@ -177,8 +191,8 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       const Place place = place_of(work, group);
       x.rows.clear();
       float sign = scale.sign;
-      if constexpr (Rules::kScaled) {
-        const ScoreScale<float, SoftmaxOf<Config, float>> own(scale_of_scores(p, place));
+      if constexpr (Rules::kScaled || kWidens) {
+        const ScoreScale<float, SoftmaxOf<Config, float>> own(scale_of_one(p, work, place));
         x.factor = own.factor;
         sign = own.sign;
       }
@@ -272,6 +286,15 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       }
     }
     if (x.lane == 0) arch::await_stores_read<0>();
+  }
+
+  // Of scores, where heads have scales of their own.
+  static WMMA_DEVICE double scale_of_one(const Arguments& p, const typename Tiles::Work& work, const Place& place) {
+    if constexpr (kWidens) {
+      return work.own.scale;
+    } else {
+      return scale_of_scores(p, place);
+    }
   }
 
   static WMMA_DEVICE uint32_t first_row_of(const typename Tiles::Work& work, uint32_t group, uint32_t wave) {
@@ -458,7 +481,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     const uint32_t first_row = first_row_of(work, x.group, wave);
     const Place place = place_of(work, x.group);
     if constexpr (Rules::kDrops) x.rows.multiply(static_cast<float>(p.rules.kept));
-    if constexpr (Rules::kScaled) x.rows.multiply(scale_of_values(p, place));
+    if constexpr (Rules::kScaled || kWidens) x.rows.multiply(scale_of_values(p, place));
     if constexpr (Config::kSplit) {
       x.rows.store_partial(work.own, place, work.part.split, first_row, x.lane);
     } else if (Tiles::kSplitsLast && work.part.is_part) {

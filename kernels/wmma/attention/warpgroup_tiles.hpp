@@ -7,6 +7,7 @@
 #include <wmma/attention/blocks.hpp>
 #include <wmma/attention/dealt_tiles.hpp>
 #include <wmma/attention/last_tiles.hpp>
+#include <wmma/attention/narrow_tiles.hpp>
 #include <wmma/attention/paged_rows.hpp>
 #include <wmma/attention/pages.hpp>
 #include <wmma/tile/tile_queue.hpp>
@@ -29,11 +30,16 @@ struct WarpgroupTiles {
   using Rules = typename Config::Rules;
   static constexpr bool kModified = Rules::kChanges || Rules::kHides;
   using Arguments = MappedArgumentsBy<Rules>;
-  using T = StoredOf<Config>;
+  using Stored = StoredOf<Config>;
+  // Whether keys and values become the queries' type on their way (narrow_tiles.hpp).
+  static constexpr bool kWidens = !Rules::kScaled && !kSame<Stored, typename Config::Element>;
+  using T = Choose<kWidens, typename Config::Element, Stored>;  // of what is multiplied
   static constexpr int kGroups = Config::kGroups;
   static constexpr int kGroupThreads = 4 * arch::kWaveSize;
   static constexpr int kTakers = kGroups * kGroupThreads;
-  static constexpr int kThreads = kTakers + kGroupThreads;  // the last warpgroup asks for tiles
+  // One warpgroup asks for tiles: a wave of it; where keys and values are widened the others do that, and one more.
+  static constexpr int kThreads = kTakers + kGroupThreads * (kWidens ? 2 : 1);
+  static constexpr int kWideners = (kThreads - kTakers) / arch::kWaveSize - 1;
   // Heads that share keys may lie packed in a warpgroup's lines, one query's after the other's: as many whole queries
   // as there is room for.
   static constexpr int kPackedHeads = Config::kPackedHeads;
@@ -67,12 +73,18 @@ struct WarpgroupTiles {
   static_assert(!kDeals || !Config::kSplit, "what is dealt is a whole tile");
   static constexpr bool kSplitsLast = Config::kSplitsLast;
   static_assert(!kSplitsLast || !(kDeals || Config::kSplit || Config::kCausal || kPacked), "tiles that are all alike");
-  static constexpr int kDealt = kValueStart + Values::kBytes;
+  static constexpr int kNarrowColumns = detail::upper(Config::kDepth, Config::kSlice);
+  using Narrow = NarrowTiles<typename Config::Element, kKeys, (kNarrowColumns + 127) / 128 * 128,
+                             kWidens ? Config::kNarrowStages : 1, kWideners>;
+  static constexpr int kNarrowStart = kValueStart + Values::kBytes;
+  static constexpr int kTold = kNarrowStart + (kWidens ? Narrow::Queue::kBytes : 0);
+  static constexpr int kDealt = kTold + (kWidens ? Narrow::kToldBytes : 0);
   static constexpr int kDealtBytes = kDeals ? kGroups * Config::kQueryStages * static_cast<int>(sizeof(DealtTile)) : 0;
   static constexpr int kBarriers = kDealt + kDealtBytes;
   static constexpr int kKeyBarriers = kBarriers + kGroups * Queries::kBarrierBytes;
   static constexpr int kValueBarriers = kKeyBarriers + Keys::kBarrierBytes;
-  static constexpr int kSharedBytes = kValueBarriers + Values::kBarrierBytes;
+  static constexpr int kNarrowBarriers = kValueBarriers + Values::kBarrierBytes;
+  static constexpr int kSharedBytes = kNarrowBarriers + (kWidens ? Narrow::Queue::kBarrierBytes : 0);
 
   using Place = AttentionPlace<kPacked>;
   static constexpr bool kWindowed = Rules::kWindowed;
@@ -87,6 +99,10 @@ struct WarpgroupTiles {
   }
   static WMMA_DEVICE Keys keys_at(uint32_t start) { return Keys(start + kKeyStart, start + kKeyBarriers); }
   static WMMA_DEVICE Values values_at(uint32_t start) { return Values(start + kValueStart, start + kValueBarriers); }
+  static WMMA_DEVICE typename Narrow::Queue narrow_at(uint32_t start) {
+    return typename Narrow::Queue(start + kNarrowStart, start + kNarrowBarriers);
+  }
+  static WMMA_DEVICE uint32_t* told() { return reinterpret_cast<uint32_t*>(dynamic_shared<unsigned char>() + kTold); }
 
   using Sight = wmma::Sight<Config::kCausal, Rules>;
 
@@ -148,6 +164,7 @@ struct WarpgroupTiles {
     }
 
     WMMA_DEVICE void find(const Arguments& p) {
+      if constexpr (kWidens) multiply_by_key_descale(own, p, place);
       first_row = place.tile * kBlockRows;
       end = own.skv;
       if (!is_there()) return;
@@ -238,6 +255,8 @@ struct WarpgroupTiles {
     typename Queries::Item query(0);
     typename Keys::Item key(0);
     typename Values::Item value(0);
+    const typename Narrow::Queue narrow = narrow_at(start);
+    typename Narrow::Queue::Item item(0);
     if constexpr (kTurned) arch::await_previous();  // which turns values
     // Of a tile's number, or of one that was dealt.
     const auto ask_for = [&](const auto& tile) {
@@ -255,15 +274,30 @@ struct WarpgroupTiles {
       query.next();
       if (kDeals && work.tiles == 0) return;
       int at = work.last;
+      // As they are, for others to widen.
+      const auto copy_narrow = [&](const AttentionOperand& x, const TileMap& map, int from,
+                                   typename Narrow::Kind kind) {
+        const auto tell = [&] { told()[item.stage()] = kind; };
+        if (leads) copy<typename Narrow::Tile, Stored>(narrow, item, p, x, map, work, from, tell);
+        item.next();
+      };
       const auto copy_keys = [&](int from) {
-        if (leads) copy<KeyTile>(keys, key, p, p.k, p.k_map, work, from);
-        key.next();
+        if constexpr (kWidens) {
+          copy_narrow(p.k, p.k_map, from, Narrow::kKeysCame);
+        } else {
+          if (leads) copy<KeyTile, T>(keys, key, p, p.k, p.k_map, work, from);
+          key.next();
+        }
       };
       const auto copy_values = [&](int from) {
+        if constexpr (kWidens) {
+          copy_narrow(p.v, p.v_map, from, Narrow::kValuesCame);
+          return;
+        }
         if (leads && kTurned) {
           copy_turned(values, value, p, work, from);
         } else if (leads) {
-          copy<ValueTile>(values, value, p, p.v, p.v_map, work, from);
+          copy<ValueTile, T>(values, value, p, p.v, p.v_map, work, from);
         }
         value.next();
       };
@@ -305,6 +339,13 @@ struct WarpgroupTiles {
       }
       if constexpr (kSequences) arch::await_previous();  // so that who waits for this one waits for that one too
     }
+    if constexpr (kWidens) {
+      if (leads) narrow.open(item, 0, [&] { told()[item.stage()] = Narrow::kNoMore; });
+    }
+  }
+  // By each of the waves that ask for nothing.
+  static WMMA_DEVICE void widen(uint32_t start, uint32_t wave) {
+    Narrow::template widen<KeyTile, ValueTile>(narrow_at(start), told(), keys_at(start), values_at(start), wave);
   }
 
   // No queries: none comes after it.
@@ -331,13 +372,16 @@ struct WarpgroupTiles {
     }
   }
 
+  struct TellNothing {
+    WMMA_DEVICE void operator()() const {}
+  };
   // A tile of keys or values, from its row on, to the queue's next place: one box high, or as many as it has parts of
-  // pages.
-  template <class Tile, class Queue, class Item>
+  // pages. `Of` is what memory has.
+  template <class Tile, class Of, class Queue, class Item, class Tell = TellNothing>
   static WMMA_DEVICE void copy(const Queue& queue, const Item& item, const Arguments& p, const AttentionOperand& x,
-                               const TileMap& map, const Work& work, int row) {
+                               const TileMap& map, const Work& work, int row, const Tell& tell = Tell()) {
     if constexpr (kPageSize == 0) {
-      queue.open(item, Tile::kBytes);
+      queue.open(item, Tile::kBytes, tell);
       bring<Tile>(queue, item, x, map, work.place.batch, work.place.key_head, work.key(row));
     } else {
       // The first pages are known by when there is room.
@@ -350,7 +394,7 @@ struct WarpgroupTiles {
         for (int i = 0; i < kTogether; ++i) pages[i] = table.page(table.number_of(row + line + i * kLines));
       };
       look(0);
-      queue.open(item, Tile::kBytes);
+      queue.open(item, Tile::kBytes, tell);
 #pragma unroll 1
       for (int line = 0; line < kKeys;) {
 #pragma unroll
@@ -359,7 +403,7 @@ struct WarpgroupTiles {
 #pragma unroll
           for (int box = 0; box < Tile::kBoxes; ++box) {
             int32_t at[4];
-            box_coordinates<T>(at, x, 0, work.place.key_head, within, box);
+            box_coordinates<Of>(at, x, 0, work.place.key_head, within, box);
             at[3] = pages[i];
             arch::copy_box<4, false, false>(queue.place(item) + box * Tile::kBoxBytes + line * 128, &map,
                                             queue.there(item), at, 1);

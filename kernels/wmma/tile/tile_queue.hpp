@@ -50,9 +50,9 @@ class TileQueue {
   }
 
   // The same by a wave, a barrier a lane: its code is shorter still.
-  WMMA_DEVICE void make_together(uint32_t lane, uint32_t takers) const {
+  WMMA_DEVICE void make_together(uint32_t lane, uint32_t takers, uint32_t bringers = 1) const {
     static_assert(2 * kStages <= arch::kWaveSize, "a barrier a lane");
-    if (lane < 2 * kStages) arch::barrier_make(there_at(lane), lane < kStages ? 1 : takers);
+    if (lane < 2 * kStages) arch::barrier_make(there_at(lane), lane < kStages ? bringers : takers);
   }
 
   // The asking thread: when the item's place is free again, `bytes` are announced.
@@ -62,10 +62,15 @@ class TileQueue {
   // `tell` writes what the takers are to see beside them.
   template <class Tell>
   WMMA_DEVICE void open(const Item& item, uint32_t bytes, const Tell& tell) const {
-    arch::barrier_wait(free(item), item.odd() ^ 1);  // at once the first time round
+    await_room(item);
     tell();
     arch::barrier_arrive_for_bytes(there(item), bytes);
   }
+  // Waves that bring items themselves: until there is room; and when a wave's part has come.
+  WMMA_DEVICE void await_room(const Item& item) const {
+    arch::barrier_wait(free(item), item.odd() ^ 1);  // at once the first time round
+  }
+  WMMA_DEVICE void brought(const Item& item) const { arch::barrier_arrive(there(item), arch::lane_id() == 0); }
   WMMA_DEVICE uint32_t place(const Item& item) const { return places_ + item.stage() * kStageBytes; }
   WMMA_DEVICE uint32_t there(const Item& item) const { return there_at(item.stage()); }
 

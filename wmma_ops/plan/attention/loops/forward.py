@@ -350,6 +350,4 @@ def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Tar
         reason += f"; {target.name} has no {type_name(config.element)} matrix instruction"
     if problem.is_narrow:
         reason += f"; {type_name(problem.stored)} becomes {type_name(config.element)} on its way to shared memory"
-        if target.name == "sm_90a":
-            reason += ", which the copy engine of warpgroups cannot do"
     return Plan(config, reason, tuple(launches), workspace, AttentionNumbers(splits, keys_of_split, tiles, slices))

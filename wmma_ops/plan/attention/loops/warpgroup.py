@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from itertools import product
 from math import ceil, gcd
 
 import torch
@@ -24,6 +25,7 @@ _WIDEST_TURNED = 128  # columns of values of 8 bits: a tile's results stand besi
 _WIDTHS = (32, 64, 128, 192, 256)  # of the instructions that every kernel has
 _WEIGHTS = 14  # that a unit computes in a clock
 _CAPPED_WEIGHTS = 5
+_WIDENED = 58  # numbers of 8 bits that seven waves widen in a clock
 _APART = 300  # cycles of a step of two warpgroups in which neither multiplies
 _TILE = 2500  # from one tile of rows to the next
 _COMBINE = 10000  # a second kernel, and what blocks leave for it
@@ -35,7 +37,7 @@ _KEPT_BYTES = 24 << 20  # of keys and values, that the L2 cache holds while bloc
 class WarpgroupConfig:
     """One kernel. Sizes are in elements."""
 
-    element: torch.dtype  # of queries, keys and values
+    element: torch.dtype  # that is multiplied
     groups: int  # that multiply
     keys: int  # of a tile
     depth: int  # of Q and K, whole boxes
@@ -46,6 +48,7 @@ class WarpgroupConfig:
     splits: int = 1  # blocks that share a tile of rows and split its keys
     deals: bool = False  # blocks are dealt tiles of rows as they have room for them
     last_splits: int = 1  # blocks that share a tile of rows in the last round, for which few are left
+    narrow_stages: int = 0  # places for tiles of keys and values as they are in memory, which waves widen
 
     @property
     def rows(self) -> int:
@@ -53,7 +56,7 @@ class WarpgroupConfig:
 
     @property
     def threads(self) -> int:
-        return (self.groups + 1) * _GROUP_THREADS  # one asks for tiles
+        return (self.groups + (2 if self.narrow_stages else 1)) * _GROUP_THREADS  # one asks for tiles, one more widens
 
     def __str__(self) -> str:
         return (
@@ -63,6 +66,7 @@ class WarpgroupConfig:
             + (f", keys split {self.splits} ways" if self.splits > 1 else "")
             + (", dealt" if self.deals else "")
             + (f", the last tiles' split {self.last_splits} ways" if self.last_splits > 1 else "")
+            + (f", widened from {self.narrow_stages} places" if self.narrow_stages else "")
         )
 
 
@@ -73,37 +77,50 @@ def shared_bytes(problem: AttentionProblem, config: WarpgroupConfig) -> int:
         line = max(line, config.slice * problem.dtype.itemsize)
     queries = config.groups * config.query_stages * (_GROUP_ROWS * line + 2 * BARRIER_BYTES)
     told = config.groups * config.query_stages * rest.DEALT_BYTES if config.deals else 0
+    narrow = config.narrow_stages
+    if narrow:
+        told += up(4 * narrow, 16) + narrow * (
+            config.keys * up(max(config.depth, config.slice), _LINE_BYTES) + 2 * BARRIER_BYTES
+        )
     return queries + config.stages * (config.keys * (config.depth + config.slice) * size + 4 * BARRIER_BYTES) + told
 
 
 def takes(problem: AttentionProblem, target: arch.Target) -> bool:
     """Whether the copy engine can fill the tiles, and a warpgroup's registers hold its results."""
     along = (problem.q_order, problem.k_order, problem.v_order) == ("e", "e", "e")
-    chunk = 16 // problem.stored.itemsize
-    whole = min(problem.q_vec, problem.k_vec, problem.v_vec) >= chunk
+    whole = problem.q_vec * _element(problem).itemsize >= 16
+    whole = whole and min(problem.k_vec, problem.v_vec) * problem.stored.itemsize >= 16
     fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31
-    kept = problem.stored.itemsize == 2 and not problem.is_narrow
+    halves = _element(problem).itemsize == 2
     turned = problem.is_scaled and problem.ev <= _WIDEST_TURNED
-    return target.name == "sm_90a" and (kept or turned) and along and whole and fits
+    return target.name == "sm_90a" and (halves or turned) and along and whole and fits
+
+
+def _element(problem: AttentionProblem) -> torch.dtype:
+    """What is multiplied: keys and values in pages are widened where they are narrower than queries."""
+    return problem.stored if problem.is_scaled else problem.dtype
 
 
 def candidates(problem: AttentionProblem, target: arch.Target) -> list[WarpgroupConfig]:
     """The preferred first."""
     if not takes(problem, target):
         return []
-    depth, part = up(problem.e, _LINE_BYTES // problem.stored.itemsize), up(problem.ev, _RESULT_LINE)
+    element, widens = _element(problem), problem.is_narrow and not problem.is_scaled
+    depth, part = up(problem.e, _LINE_BYTES // element.itemsize), up(problem.ev, _RESULT_LINE)
     found = []
     # Rows of heads that are packed would have scales of their own.
     few = problem.sq < 2 * _GROUP_ROWS and not problem.block_q and not problem.is_scaled
     packed = problem.group if few and 1 < problem.group <= _GROUP_ROWS else 1
-    for groups, keys in _turned_shapes(part) if problem.is_scaled else _shapes(max(depth, part)):
+    shapes = _widened_shapes if widens else _shapes
+    for groups, keys in _turned_shapes(part) if problem.is_scaled else shapes(max(depth, part)):
         if not divides_blocks(problem, groups * _GROUP_ROWS, keys):
             continue
         looks = problem.sequences and problem.block_q  # who asks for tiles has more in mind
         if groups > 2 and (problem.modified or problem.drops or looks):  # registers would spill
             continue
-        for query_stages in (2, 1):
-            config = WarpgroupConfig(problem.stored, groups, keys, depth, part, 2, query_stages, packed)
+        for query_stages, narrow_stages in product((2, 1), (4, 3, 2) if widens else (0,)):
+            config = WarpgroupConfig(element, groups, keys, depth, part, 2, query_stages, packed)
+            config = dataclasses.replace(config, narrow_stages=narrow_stages)
             config = split(problem, config, target)
             if problem.sequences and config.splits == 1:
                 config = dataclasses.replace(config, deals=True)
@@ -124,6 +141,13 @@ def _shapes(widest: int) -> tuple[tuple[int, int], ...]:
     return (2, 96), (2, 80), (2, 64), (1, 64)
 
 
+def _widened_shapes(widest: int) -> tuple[tuple[int, int], ...]:
+    """Of keys and values that are widened, by a warpgroup more, whose registers those that multiply do not have."""
+    if widest <= 64:
+        return (2, 128), (1, 128)
+    return ((2, 96), (1, 128)) if widest <= 128 else ((1, 64),)
+
+
 def _turned_shapes(slice: int) -> tuple[tuple[int, int], ...]:
     """Of values of 8 bits, of which a tile has whole lines of keys. A warpgroup alone has fewer registers than two have
     each."""
@@ -139,7 +163,9 @@ def cost(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target
     weights = scores / (_CAPPED_WEIGHTS if problem.capped else _WEIGHTS)
     # Of two warpgroups one computes weights while the other multiplies; three hide what is left.
     step = products + weights if config.groups == 1 else max(products, weights) + (_APART if config.groups == 2 else 0)
-    step = max(step, config.keys * columns * config.element.itemsize / model.TILE_BYTES)
+    step = max(step, config.keys * columns * problem.stored.itemsize / model.TILE_BYTES)
+    if config.narrow_stages:
+        step = max(step, config.keys * columns / _WIDENED)
     if config.last_splits == 1:
         return ceil(work / units) * (steps * step + _TILE)
     last = ceil(steps / config.last_splits) * step + _TILE + _COMBINE
@@ -222,6 +248,7 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
         "kSlice": config.slice,
         "kStages": config.stages,
         "kQueryStages": config.query_stages,
+        "kNarrowStages": config.narrow_stages,
         "kOutVec": problem.out_vec,
         **waves_told(target, 1, config.threads // target.wave, shared_bytes(problem, config)),
         "kThreads": config.threads,

@@ -1,0 +1,101 @@
+// Keys and values of 8 bits on their way to a matrix unit that is to multiply 16: the copy engine brings tiles of both
+// as they are, in the order in which they are taken, to a queue of their own, and waves that have nothing else to do
+// write them to the places of the tiles that are multiplied.
+#pragma once
+
+#include <wmma/tile/tile_queue.hpp>
+#include <wmma/tile/warpgroup_tile.hpp>
+#include <wmma/tile/widening.hpp>
+
+namespace wmma {
+
+// Tiles of kKeys lines. `Element` is what they become, by kWaves waves.
+template <class Element, int kKeys, int kLineBytes, int kStages, int kWaves>
+class NarrowTiles {
+  static_assert(kKeys % 8 == 0, "the chunks of eight lines are exchanged");
+
+ public:
+  using Tile = WarpgroupTile<kKeys, kLineBytes>;
+  using Queue = TileQueue<kStages, Tile::kBytes>;
+  static constexpr int kToldBytes = (kStages * 4 + 15) / 16 * 16;  // of each place: what came there
+  enum Kind : uint32_t { kKeysCame, kValuesCame, kNoMore };
+
+  // By one of the waves: tiles as they come, until there are no more, to the queues of keys and of values.
+  template <class KeyTile, class ValueTile, class Keys, class Values>
+  static WMMA_DEVICE void widen(const Queue& queue, const uint32_t* told, const Keys& keys, const Values& values,
+                                uint32_t wave) {
+    const uint32_t lane = lane_id();
+    typename Keys::Item key(0);
+    typename Values::Item value(0);
+    for (typename Queue::Item item(0);; item.next()) {
+      queue.await(item);
+      const uint32_t kind = told[item.stage()];
+      if (kind == kNoMore) return;
+      if (kind == kKeysCame) {
+        widen_to<KeyTile>(keys, key, queue.place(item), wave, lane);
+        key.next();
+      } else {
+        widen_to<ValueTile>(values, value, queue.place(item), wave, lane);
+        value.next();
+      }
+      queue.done(item);
+    }
+  }
+
+ private:
+  template <class Wide, class WideQueue>
+  static WMMA_DEVICE void widen_to(const WideQueue& queue, const typename WideQueue::Item& item, uint32_t from,
+                                   uint32_t wave, uint32_t lane) {
+    queue.await_room(item);
+    widen_tile<Wide>(queue.place(item), from, wave, lane);
+    arch::fence_matrix_unit();
+    arch::wave_barrier();
+    queue.brought(item);
+  }
+
+  // A wave has eight lines of a box at once, a lane sixteen neighbours. Of the two lines that eight lanes have, the
+  // chunks are in the two halves of a narrow box, and in the even and the odd places of a wide one: no bank is met
+  // twice. Waves that have one part more of a box have one less of the next.
+  template <class Wide>
+  static WMMA_DEVICE void widen_tile(uint32_t to, uint32_t from, uint32_t wave, uint32_t lane) {
+    constexpr int kParts = kKeys / 8;
+    constexpr int kRounds = (kParts + kWaves - 1) / kWaves;
+    const uint32_t line = lane / 8 ^ lane / 4 % 2 * 5;
+    const uint32_t chunk = lane % 4;
+    const uint32_t first[2] = {wave, kWaves - 1 - wave};
+    const uint32_t narrow = from + line * 128 + (chunk ^ line) * 16;
+    const uint32_t wide = to + line * 128 + (chunk * 2 ^ line) * 16;
+    const uint32_t halves[2] = {narrow + first[0] * 1024, (narrow ^ 64) + first[1] * 1024};
+    const uint32_t chunks[2][2] = {{wide + first[0] * 1024, (wide ^ 16) + first[0] * 1024},
+                                   {wide + first[1] * 1024, (wide ^ 16) + first[1] * 1024}};
+    const auto each = [&](int pair, const auto& act) {
+#pragma unroll
+      for (int half = 0; half < detail::lower(Wide::kBoxes - 2 * pair, 2); ++half) {
+#pragma unroll
+        for (int i = 0; i < kRounds; ++i) {
+          if ((i + 1) * kWaves <= kParts || first[half] + i * kWaves < kParts) act(half, i, i * kWaves * 1024);
+        }
+      }
+    };
+#pragma unroll
+    for (int pair = 0; pair < (Wide::kBoxes + 1) / 2; ++pair) {  // of wide boxes, that a narrow one has
+      uint32_t words[2][kRounds][4];
+      each(pair, [&](int half, int i, uint32_t part) {
+        arch::load_shared(words[half][i], halves[half] + part + pair * Tile::kBoxBytes);
+      });
+      each(pair, [&](int half, int i, uint32_t part) {
+        const uint32_t further = part + (2 * pair + half) * Wide::kBoxBytes;
+        uint32_t pairs[8];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          pairs[2 * j] = detail::pair_of_e4m3<Element, false>(words[half][i][j]);
+          pairs[2 * j + 1] = detail::pair_of_e4m3<Element, true>(words[half][i][j]);
+        }
+        arch::store_shared(chunks[half][0] + further, pairs);
+        arch::store_shared(chunks[half][1] + further, pairs + 4);
+      });
+    }
+  }
+};
+
+}  // namespace wmma
