@@ -1,6 +1,6 @@
 """The calls whose kernels `python -m wmma_ops report` measures, and the limits that those kernels keep."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -109,20 +109,21 @@ class AttentionCase:
     causal: bool = False
     page_size: int = 0
     queries: int = 4096
+    narrow: bool = False  # keys and values alone are of 8 bits
 
     def problem(self, target: arch.Target) -> AttentionProblem:
         """What the library would ask for a call on contiguous tensors."""
         paged = self.page_size > 0
         batch, heads, group, keys = (1, 32, 4, 8192) if paged else (4, 16, 1, 4096)
-        vec = 16 if self.scaled else 8
+        vec, of_keys = 16 if self.scaled else 8, 16 if self.scaled or self.narrow else 8
         return AttentionProblem(
             place=-1 - list(arch.TARGETS).index(target.name),
             backward=self.backward,
-            dtype=getattr(torch, self.dtype), stored=torch.float8_e4m3fn if self.scaled else getattr(torch, self.dtype),
+            dtype=getattr(torch, self.dtype), stored=torch.float8_e4m3fn if of_keys == 16 else getattr(torch, self.dtype),
             mask=None, sinks=None, slopes=None, capped=False,
             causal=self.causal, windowed=False,
             e=self.e, ev=self.e,
-            q_order="e", q_vec=vec, k_order="e", k_vec=vec, v_order="e", v_vec=vec, out_vec=8,
+            q_order="e", q_vec=vec, k_order="e", k_vec=of_keys, v_order="e", v_vec=of_keys, out_vec=8,
             g_order="e", g_vec=8 if self.backward else 1,
             wide=False,
             batch=batch, heads=heads, group=group, sq=self.queries, skv=keys, seen=keys,
@@ -147,6 +148,8 @@ PAGED = tuple(
     AttentionCase(f"attention d={e} q={n}, pages of {size}", "bfloat16", e, causal=True, page_size=size, queries=n)
     for e, n, size in ((128, 1, 64), (128, 64, 64), (128, 64, 16), (128, 2048, 16), (256, 2048, 16))
 )
+# By warpgroups, of which one more widens what is in the pages.
+NARROW_PAGED = tuple(replace(of, label=f"{of.label} of float8", narrow=True) for of in PAGED if of != PAGED[1])
 AnyCase = Case | TwoProducts | AttentionCase
 # The least share of the matrix units in the forward kernel's hot loop, the softmax counted.
 ATTENTION_SHARE = {"cdna": 0.75, "rdna3": 0.6, "rdna4": 0.6}
@@ -197,5 +200,5 @@ def cases(target: arch.Target) -> list[AnyCase]:
         *TWO_PRODUCTS,
         *ATTENTION,
         *(UNORDERED if gives else ()),
-        *(SCALED + PAGED if multiplies else ()),
+        *(SCALED + PAGED + NARROW_PAGED if multiplies else ()),
     ]
