@@ -123,6 +123,33 @@ PAGES = [
     VarlenAttentionCase(queries=(200, 70), keys=(340, 170), e=256, dtype="bfloat16", window=(-1, 0), page_size=32),
     VarlenAttentionCase(queries=(200, 70), keys=(340, 170), e=192, dtype="bfloat16", window=(-1, 0), page_size=32),
 ]  # fmt: skip
+# The same with keys and values of 8 bits, which are widened: heads whose columns are a half of a box, one and a half, two.
+NARROW_PAGES = [
+    VarlenAttentionCase(
+        queries=(1, 3, 1, 2), keys=(900, 300, 5, 1000), used=(700, 0, 5, 999), heads=8, kv_heads=2, e=128,
+        dtype="bfloat16", sinks="heads", window=(-1, 0), page_size=64, stored="float8_e4m3fn", descale="heads",
+    ),
+    VarlenAttentionCase(
+        queries=(300, 9, 200), keys=(300, 0, 633), e=64, dtype="float16", page_size=16, beyond=20,
+        stored="float8_e4m3fn", descale="one",
+    ),
+    VarlenAttentionCase(
+        queries=(200, 333), keys=(350, 333), heads=4, kv_heads=2, e=96, ev=64, dtype="bfloat16", window=(130, 20),
+        softcap=3.0, layout="htd", page_size=48, stored="float8_e4m3fn", descale="each",
+    ),
+    VarlenAttentionCase(
+        queries=(200, 70), keys=(340, 170), e=256, ev=192, dtype="bfloat16", page_size=256, stored="float8_e4m3fn",
+        descale="heads",
+    ),
+    VarlenAttentionCase(
+        queries=(150, 80) * 9, keys=(200, 90) * 9, e=128, dtype="float16", window=(-1, 0), page_size=128, scale=-0.3,
+        stored="float8_e4m3fn", descale="heads",
+    ),
+    VarlenAttentionCase(
+        queries=(200, 70), keys=(340, 170), e=192, dtype="bfloat16", window=(-1, 0), page_size=32,
+        stored="float8_e4m3fn",
+    ),
+]  # fmt: skip
 # The rows of the second one are there when those of the first one are.
 LATE = VarlenAttentionCase(queries=(40, 30), keys=(2000, 10), heads=72, e=64, dtype="float16")
 CAUSAL = AttentionCase(batch=2, heads=40, sq=300, skv=350, e=64, dtype="float16", causal="bottom_right", scale=1.0)
@@ -168,6 +195,16 @@ def test_values(number, forced):
     for case in CASES + RULED + DROPPED + SEQUENCES + PAGES:
         run(case, "cuda")
     assert len(planned) == len(CASES + RULED + DROPPED + SEQUENCES + PAGES)
+
+
+@needs_gpu
+@pytest.mark.parametrize("number", range(5))
+def test_narrow_pages(number, forced):
+    planned = forced(number)
+    for case in NARROW_PAGES:
+        run(case, "cuda")
+    assert len(planned) == len(NARROW_PAGES)
+    assert all(config.narrow_stages > 0 for config in planned)
 
 
 @needs_gpu
@@ -384,7 +421,7 @@ def test_whose_last_tiles_are_split(causal, heads, cap, whole):
 
 
 KERNEL, TILES = "wmma/attention/warpgroup.hpp", "wmma/attention/warpgroup_tiles.hpp"
-LAST_TILES = "wmma/attention/last_tiles.hpp"
+LAST_TILES, NARROW_TILES = "wmma/attention/last_tiles.hpp", "wmma/attention/narrow_tiles.hpp"
 SOFTMAX, RULES = "wmma/attention/softmax.hpp", "wmma/attention/rules.hpp"
 GRADIENT_KERNEL = "wmma/attention/warpgroup_gradients.hpp"
 
@@ -443,6 +480,23 @@ WRONG = [
     Wrong(
         "the_first_rows_of_a_page", "uint32_t>(row + line) % kPageSize", "uint32_t>(line) % kPageSize", TILES, PAGES[3]
     ),
+    Wrong("the_first_half_of_a_box_twice", "(narrow ^ 64) + first", "narrow + first", NARROW_TILES, NARROW_PAGES[4]),
+    Wrong(
+        "widened_in_the_wrong_order",
+        "(chunk * 2 ^ line) * 16",
+        "(chunk * 2 ^ line ^ 2) * 16",
+        NARROW_TILES,
+        NARROW_PAGES[1],
+    ),
+    Wrong("keys_without_their_scale", "multiply_by_key_descale(own, p, place);", "", TILES, NARROW_PAGES[2]),
+    Wrong(
+        "values_without_their_scale",
+        "if constexpr (Rules::kScaled || kWidens) x.rows",
+        "if constexpr (Rules::kScaled) x.rows",
+        case=NARROW_PAGES[1],
+    ),
+    Wrong("half_a_tile_too_few", "span.end - key <= kKeys / 2;", "span.end - key <= kKeys / 2 + 32;"),
+    Wrong("weights_of_keys_not_looked_at", "x.weights[i] = 0;", "x.weights[i] = 0x3c003c00u;"),
     Wrong("rows_of_a_warpgroup_passed", "first >= place.rows)", "first + 16 >= place.rows)", case=SEQUENCES[1]),
     Wrong("a_box_with_rows_of_a_neighbour", "first_row + 16 <= place.rows;", "first_row < place.rows;", case=LATE),
     Wrong(
