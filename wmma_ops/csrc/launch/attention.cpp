@@ -380,11 +380,7 @@ void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const bor
       const AllAttentionArguments here = moved(i);
       launch_with_maps<ScaledArguments>(way, plan, numbers, {here, here.scales});
     } else if (p_.stored != p_.type) {
-      if (p_.functions.any()) {
-        launch_with_maps<ModifiedArguments<NarrowPagesArguments>>(way, plan, numbers, {moved(i), functions_});
-      } else {
-        launch_with_maps<NarrowPagesArguments>(way, plan, numbers, moved(i));
-      }
+      launch_with_maps<NarrowPagesArguments>(way, plan, numbers, moved(i));
     } else if (!p_.functions.any()) {
       launch_with_maps<PagesArguments>(way, plan, numbers, moved(i));
     } else if (!p_.sequences) {

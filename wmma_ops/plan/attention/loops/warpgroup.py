@@ -91,13 +91,19 @@ def takes(problem: AttentionProblem, target: arch.Target) -> bool:
     whole = problem.q_vec * _element(problem).itemsize >= 16
     whole = whole and min(problem.k_vec, problem.v_vec) * problem.stored.itemsize >= 16
     fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31
-    halves = _element(problem).itemsize == 2
+    # Functions of scores and block masks beside keys that are widened were not run on a GPU yet.
+    halves = _element(problem).itemsize == 2 and not (_widens(problem) and (problem.modified or problem.block_q))
     turned = problem.is_scaled and problem.ev <= _WIDEST_TURNED
     return target.name == "sm_90a" and (halves or turned) and along and whole and fits
 
 
+def _widens(problem: AttentionProblem) -> bool:
+    """Whether keys and values, in pages, are narrower than queries."""
+    return problem.is_narrow and not problem.is_scaled
+
+
 def _element(problem: AttentionProblem) -> torch.dtype:
-    """What is multiplied: keys and values in pages are widened where they are narrower than queries."""
+    """What is multiplied."""
     return problem.stored if problem.is_scaled else problem.dtype
 
 
@@ -105,7 +111,7 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
     """The preferred first."""
     if not takes(problem, target):
         return []
-    element, widens = _element(problem), problem.is_narrow and not problem.is_scaled
+    element, widens = _element(problem), _widens(problem)
     depth, part = up(problem.e, _LINE_BYTES // element.itemsize), up(problem.ev, _RESULT_LINE)
     found = []
     # Rows of heads that are packed would have scales of their own.
