@@ -115,11 +115,12 @@ class AttentionCase:
         """What the library would ask for a call on contiguous tensors."""
         paged = self.page_size > 0
         batch, heads, group, keys = (1, 32, 4, 8192) if paged else (4, 16, 1, 4096)
-        vec, of_keys = 16 if self.scaled else 8, 16 if self.scaled or self.narrow else 8
+        stored = torch.float8_e4m3fn if self.scaled or self.narrow else getattr(torch, self.dtype)
+        vec, of_keys = 16 if self.scaled else 8, 16 // stored.itemsize
         return AttentionProblem(
             place=-1 - list(arch.TARGETS).index(target.name),
             backward=self.backward,
-            dtype=getattr(torch, self.dtype), stored=torch.float8_e4m3fn if of_keys == 16 else getattr(torch, self.dtype),
+            dtype=getattr(torch, self.dtype), stored=stored,
             mask=None, sinks=None, slopes=None, capped=False,
             causal=self.causal, windowed=False,
             e=self.e, ev=self.e,

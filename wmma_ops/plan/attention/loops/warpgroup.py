@@ -117,16 +117,16 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
     # Rows of heads that are packed would have scales of their own.
     few = problem.sq < 2 * _GROUP_ROWS and not problem.block_q and not problem.is_scaled
     packed = problem.group if few and 1 < problem.group <= _GROUP_ROWS else 1
-    shapes = _widened_shapes if widens else _shapes
-    for groups, keys in _turned_shapes(part) if problem.is_scaled else shapes(max(depth, part)):
+    for groups, keys in _shapes_of(problem, depth, part):
         if not divides_blocks(problem, groups * _GROUP_ROWS, keys):
             continue
         looks = problem.sequences and problem.block_q  # who asks for tiles has more in mind
         if groups > 2 and (problem.modified or problem.drops or looks):  # registers would spill
             continue
         for query_stages, narrow_stages in product((2, 1), (4, 3, 2) if widens else (0,)):
-            config = WarpgroupConfig(element, groups, keys, depth, part, 2, query_stages, packed)
-            config = dataclasses.replace(config, narrow_stages=narrow_stages)
+            config = WarpgroupConfig(
+                element, groups, keys, depth, part, 2, query_stages, packed, narrow_stages=narrow_stages
+            )
             config = split(problem, config, target)
             if problem.sequences and config.splits == 1:
                 config = dataclasses.replace(config, deals=True)
@@ -136,6 +136,12 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
                     found.append(config)
                 break
     return sorted(found, key=lambda config: cost(problem, config, target))
+
+
+def _shapes_of(problem: AttentionProblem, depth: int, part: int) -> tuple[tuple[int, int], ...]:
+    if problem.is_scaled:
+        return _turned_shapes(part)
+    return (_widened_shapes if _widens(problem) else _shapes)(max(depth, part))
 
 
 def _shapes(widest: int) -> tuple[tuple[int, int], ...]:
