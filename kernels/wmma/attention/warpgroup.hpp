@@ -58,17 +58,16 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static constexpr bool kGivesRegisters = kGroups > 1 || kWidens;       // otherwise there are enough for all
   static constexpr bool kAskerLooks = Tiles::kDeals || Tiles::kBlocks;  // at more than it asks for
   static constexpr bool kAskerTurnsPages = Tiles::kPageSize > 0 && kOutSums <= 64;  // wider results need the registers
-  // Together no more than the block has when it starts.
   static constexpr int kTakerRegisters = kWidens            ? (kGroups == 1 ? 240 : 200)
                                          : kGroups == 3     ? 160
                                          : kAskerTurnsPages ? 224
                                          : kAskerLooks      ? 232
                                                             : 240;
-  static constexpr int kAskerRegisters = kWidens            ? (kGroups == 1 ? 128 : 56)
-                                         : kGroups == 3     ? 32
-                                         : kAskerTurnsPages ? 56
-                                         : kAskerLooks      ? 40
-                                                            : 24;
+  // What is left for the others of all that the block has when it starts: nobody could take more.
+  static constexpr int kWarpgroups = Tiles::kThreads / kGroupThreads;
+  static constexpr int kStartRegisters = 65536 / Tiles::kThreads / 8 * 8 * kWarpgroups;
+  static constexpr int kAskerRegisters =
+      (kStartRegisters - kGroups * kTakerRegisters) / (kWarpgroups - kGroups) / 8 * 8;
 
   using Mask = RowMask<Config, Link, float, true>;
   using Softmax = RunningSoftmax<Config, Link>;
