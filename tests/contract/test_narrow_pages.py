@@ -317,10 +317,10 @@ def test_explained():
     assert "pages of 16 keys, float8_e4m3fn" in text
     assert "float8_e4m3fn becomes bfloat16 on its way to shared memory" in text
     for_warpgroups, target = _problem("sm_90a"), arch.target("sm_90a")
-    assert "widened from 4 places" in str(planner.plan(for_warpgroups, target).config)
-    for change in ({"e": 24, "k_vec": 8}, {"block_q": 128, "block_k": 128}):
-        others = replace(for_warpgroups, **change)
-        assert "bfloat16 on its way to shared memory" in planner.plan(others, target).reason
+    for of in (for_warpgroups, replace(for_warpgroups, block_q=128, block_k=128)):
+        assert "widened from 4 places" in str(planner.plan(of, target).config)
+    others = replace(for_warpgroups, e=24, k_vec=8)
+    assert "bfloat16 on its way to shared memory" in planner.plan(others, target).reason
     text = str(wmma_ops.explain(wmma_ops.kv_append, **NEW, target="gfx1201"))
     assert "into pages of 16 keys, float8_e4m3fn" in text
 

@@ -30,13 +30,9 @@ from configurations import KINDS, WITHOUT_WARPGROUPS  # noqa: E402
 
 # Of 24 seeds three, and attention in every configuration.
 FORCED = (
-    "(any_configuration and torch.bfloat16 and (not two_products or 3-torch)) or test_attention_warpgroups and values"
-    " or test_scaled_attention and values"
+    "(any_configuration and torch.bfloat16 and (not two_products or 3-torch)) or test_scaled_attention and values"
+    " or test_attention_warpgroups and (values or narrow_pages)"
 )
-# racecheck reports writes to shared memory here (26 hazards in three cases, on an H200), and which of them is not looked
-# into yet: waves that widen tiles, and those that clear the last one's rest, write to the same places, in an order that
-# their barriers give, but at these a wave's first lane alone arrives.
-NARROW = " or test_attention_warpgroups and narrow_pages"
 WARPGROUPS = {
     "warpgroups": lambda x: (
         x.loop == "warpgroup" and x.share == x.share_a == x.cluster == x.splits == x.last == 1 and not x.walks
@@ -51,8 +47,7 @@ def command(tool: str) -> list[str]:
         return [*only_ours, sys.executable, __file__, "--products"]
     names = ("test_cuda.py", "test_attention_warpgroups.py", "test_scaled_attention_on_gpu.py")
     files = [str(HERE / name) for name in names]
-    chosen = FORCED if tool == "racecheck" else FORCED + NARROW
-    return [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *files, "-k", chosen]
+    return [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *files, "-k", FORCED]
 
 
 def watch(tool: str) -> bool:

@@ -75,7 +75,8 @@ DROPPED = [
 
 def _has_whole_tiles(case) -> bool:
     """Of 16 bits, and in the blocks of its mask."""
-    shapes = warpgroup._shapes(max(case.e, case.ev))
+    narrow = isinstance(case, packed_scored.PackedCase) and case.narrow
+    shapes = (warpgroup._widened_shapes if narrow else warpgroup._shapes)(max(case.e, case.ev))
     rows, keys = case.blocks or (0, 0)
     divided = any(rows % (64 * groups) == keys % of == 0 for groups, of in shapes)
     return case.dtype in ("float16", "bfloat16") and max(case.e, case.ev) <= 256 and divided
@@ -86,6 +87,7 @@ MODIFIED = [case for case in (*scored.WITH_FUNCTIONS, *scored.WITH_BLOCKS, *scor
 BLOCKS = scored.WITH_BLOCKS[1]
 OF_SEQUENCES = [case for case in packed_scored.ALL if _has_whole_tiles(case)]
 PACKED_BLOCKS = packed_scored.WITH_BLOCKS[1]
+NARROW_SCORED = next(case for case in packed_scored.ALL if case.narrow)
 # Tiles that end with their sequence or go on into the next, sequences without queries or keys, keys that are not there
 # yet; heads that share keys, packed; keys that are split; bounds from the last key of each.
 SEQUENCES = [
@@ -148,6 +150,10 @@ NARROW_PAGES = [
     VarlenAttentionCase(
         queries=(200, 70), keys=(340, 170), e=192, dtype="bfloat16", window=(-1, 0), page_size=32,
         stored="float8_e4m3fn",
+    ),
+    VarlenAttentionCase(
+        queries=(200, 3), keys=(340, 700), e=128, dtype="bfloat16", page_size=64, stored="float8_e4m3fn", descale="each",
+        score_mod="suite_bias", mask_mod="suite_mask",
     ),
 ]  # fmt: skip
 # The rows of the second one are there when those of the first one are.
@@ -480,14 +486,16 @@ WRONG = [
     Wrong(
         "the_first_rows_of_a_page", "uint32_t>(row + line) % kPageSize", "uint32_t>(line) % kPageSize", TILES, PAGES[3]
     ),
-    Wrong("the_first_half_of_a_box_twice", "(narrow ^ 64) + first", "narrow + first", NARROW_TILES, NARROW_PAGES[4]),
+    Wrong("the_first_half_of_a_box_twice", "* 16 ^ half * 64", "* 16", NARROW_TILES, NARROW_PAGES[4]),
     Wrong(
         "widened_in_the_wrong_order",
-        "(chunk * 2 ^ line) * 16",
-        "(chunk * 2 ^ line ^ 2) * 16",
+        "(share.chunk * 2 ^ share.line) * 16",
+        "(share.chunk * 2 ^ share.line ^ 2) * 16",
         NARROW_TILES,
         NARROW_PAGES[1],
     ),
+    Wrong("narrow_values_that_are_no_numbers", "if (there >= kKeys) return;", "return;", NARROW_TILES, NARROW_SCORED),
+    Wrong("one_line_too_many_is_cleared", "share.line < there", "share.line + 1 < there", NARROW_TILES, NARROW_SCORED),
     Wrong("keys_without_their_scale", "multiply_by_key_descale(own, p, place);", "", TILES, NARROW_PAGES[2]),
     Wrong(
         "values_without_their_scale",

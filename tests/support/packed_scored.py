@@ -11,6 +11,7 @@ from scored import BOTH, CAP, DOCUMENTS, EVEN, FIRST, LEAST, NEAR, PREFIX, SEED,
 import wmma_ops
 
 Tensor = torch.Tensor
+DESCALES = {"k_descale": 2.0, "v_descale": 0.5}  # of keys and values that are kept as numbers of 8 bits
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class PackedCase:
     keys: tuple[int, ...] = (37, 9, 5, 0)
     used: tuple[int, ...] | None = None  # of the keys
     page_size: int | None = None  # keys and values lie in pages, the last of a sequence first, and have no gradients
+    narrow: bool = False  # as numbers of 8 bits
     beyond: int = 0  # tokens of no sequence
     heads: int = 2
     kv_heads: int | None = None
@@ -36,7 +38,18 @@ class PackedCase:
     blocks_alike: bool = False
 
     def __str__(self) -> str:
-        extras = ("used", "page_size", "beyond", "kv_heads", "softcap", "sinks", "slopes", "dropout_p", "blocks")
+        extras = (
+            "used",
+            "page_size",
+            "narrow",
+            "beyond",
+            "kv_heads",
+            "softcap",
+            "sinks",
+            "slopes",
+            "dropout_p",
+            "blocks",
+        )
         window = "windowed" if self.window != (-1, -1) else None
         names = (name for name in extras if getattr(self, name))
         return "-".join(filter(None, (self.dtype, self.score_mod, self.mask_mod, window, *names)))
@@ -82,6 +95,10 @@ IN_PAGES = (
     PackedCase("float16", CAP, DOCUMENTS, page_size=16, queries=(20, 33), keys=(20, 90), window=(-1, 0)),
     PackedCase("bfloat16", BOTH, EVEN, page_size=64, queries=(1, 3, 1), keys=(90, 300, 5), heads=4, kv_heads=1, e=64),
     PackedCase("float32", TABLE, PREFIX, page_size=48, queries=(5, 0, 9), keys=(60, 4, 0), used=(55, 2, 0), sinks=True),
+    PackedCase("bfloat16", BOTH, NEAR, page_size=32, narrow=True, queries=(20, 130), keys=(90, 333), e=64, ev=64),
+    PackedCase(
+        "float16", CAP, EVEN, page_size=64, narrow=True, queries=(1, 3), keys=(90, 300), heads=4, kv_heads=1, e=128
+    ),
 )
 WITH_BLOCKS = (
     PackedCase("float16", queries=(100, 0, 40, 3), keys=(150, 9, 20, 0), blocks=(32, 32)),
@@ -127,6 +144,9 @@ BLOCKS_IN_PAGES = (
     PackedCase(
         "bfloat16", page_size=64, queries=(1, 3, 100), keys=(90, 300, 5), heads=4, kv_heads=2, e=64, blocks=(64, 128)
     ),
+    PackedCase(
+        "bfloat16", CAP, page_size=16, narrow=True, queries=(200, 90), keys=(250, 300), e=64, ev=64, blocks=(128, 128)
+    ),
 )
 ALL = (*CASES, *IN_PAGES, *WITH_BLOCKS, *BLOCKS_IN_PAGES)
 
@@ -148,6 +168,9 @@ def operands(case: PackedCase) -> dict[str, Tensor]:
     kv = sum(case.keys) + case.beyond, case.kv_heads or case.heads
     t = {"q": tensor(sum(case.queries) + case.beyond, case.heads, case.e), "k": tensor(*kv, case.e)}
     t["v"] = tensor(*kv, case.ev)
+    if case.narrow:
+        for name, descale in zip("kv", DESCALES.values(), strict=True):
+            t[name] = (t[name] / descale).to(torch.float8_e4m3fn).to(dtype) * descale
     if case.sinks:
         t["sinks"] = tensor(case.heads)
     if case.slopes:
@@ -188,6 +211,9 @@ def ours(q, k, v, case: PackedCase, mods: tuple[Tensor, ...], **beside: Tensor) 
         last = torch.tensor(counts, dtype=torch.int32, device=q.device).cumsum(0, dtype=torch.int32)[:, None] - 1
         options["block_table"] = last - torch.arange(max(counts), dtype=torch.int32, device=q.device)
         q, ends_k, max_k = q.detach(), None, None
+    if case.narrow:
+        k, v = ((x / descale).to(torch.float8_e4m3fn) for x, descale in zip((k, v), DESCALES.values(), strict=True))
+        options |= {name: torch.tensor(descale, device=q.device) for name, descale in DESCALES.items()}
     return wmma_ops.varlen_attention(q, k, v, ends_q, ends_k, max(case.queries), max_k, **options, **beside)
 
 

@@ -58,7 +58,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static constexpr bool kGivesRegisters = kGroups > 1 || kWidens;       // otherwise there are enough for all
   static constexpr bool kAskerLooks = Tiles::kDeals || Tiles::kBlocks;  // at more than it asks for
   static constexpr bool kAskerTurnsPages = Tiles::kPageSize > 0 && kOutSums <= 64;  // wider results need the registers
-  static constexpr int kTakerRegisters = kWidens            ? (kGroups == 1 ? 240 : 200)
+  static constexpr int kTakerRegisters = kWidens            ? (kGroups == 1 ? 248 : 200)
                                          : kGroups == 3     ? 160
                                          : kAskerTurnsPages ? 224
                                          : kAskerLooks      ? 232
@@ -217,7 +217,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
           typename Tiles::Present present = work.present;
           mask.whole = present.is_whole(key);
           first_step(x, scores, mask, key);
-          if constexpr (Tiles::kSequences) clear_values(x, start, work.own.skv - key);
+          if constexpr (Tiles::kSequences && !kWidens) clear_values(x, start, work.own.skv - key);
           give_back();
           for (;;) {
             key = present.last(key - kKeys, work.begin);
@@ -237,7 +237,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
             if (is_half) first_step(x, half, mask, key);
           }
           if (!is_half) first_step(x, scores, mask, key);
-          if constexpr (Tiles::kSequences) clear_values(x, start, work.own.skv - key);
+          if constexpr (Tiles::kSequences && !kWidens) clear_values(x, start, work.own.skv - key);
           give_back();
           key -= kKeys;
           for (; key >= span.begin && (kBoundsAll || key >= span.whole); key -= kKeys) step<true>(x, scores, mask, key);

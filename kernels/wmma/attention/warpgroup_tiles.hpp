@@ -275,9 +275,8 @@ struct WarpgroupTiles {
       if (kDeals && work.tiles == 0) return;
       int at = work.last;
       // As they are, for others to widen.
-      const auto copy_narrow = [&](const AttentionOperand& x, const TileMap& map, int from,
-                                   typename Narrow::Kind kind) {
-        const auto tell = [&] { told()[item.stage()] = kind; };
+      const auto copy_narrow = [&](const AttentionOperand& x, const TileMap& map, int from, uint32_t came) {
+        const auto tell = [&] { told()[item.stage()] = came; };
         if (leads) copy<typename Narrow::Tile, Stored>(narrow, item, p, x, map, work, from, tell);
         item.next();
       };
@@ -291,7 +290,7 @@ struct WarpgroupTiles {
       };
       const auto copy_values = [&](int from) {
         if constexpr (kWidens) {
-          copy_narrow(p.v, p.v_map, from, Narrow::kValuesCame);
+          copy_narrow(p.v, p.v_map, from, Narrow::values_came(work.own.skv - from));
           return;
         }
         if (leads && kTurned) {

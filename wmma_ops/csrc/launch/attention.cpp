@@ -327,24 +327,26 @@ void AttentionProblem::bind_found_blocks(const border::AttentionNumbers& numbers
   x.column_stride = 1;
 }
 
-template <class Others>
-void AttentionProblem::launch_modified_beside(const Way& way, const Plan& plan) const {
-  for (int64_t i = 0; i < batch.outer_count(); ++i) {
-    wmma::ModifiedArguments<Others> here{moved(i), functions_};
-    launch::execute(p_.op, way, plan, &here, sizeof here, touched);
+template <class Others, class Act>
+void AttentionProblem::each_modified(const Act& act) const {
+  for (int64_t i = 0; i < batch.outer_count(); ++i) act(wmma::ModifiedArguments<Others>{moved(i), functions_});
+}
+
+template <class Act>
+void AttentionProblem::each_modified(const Act& act) const {
+  if (!p_.sequences) {
+    each_modified<wmma::RuledAttentionArguments>(act);
+  } else if (p_.sequences->page_size == 0) {
+    each_modified<wmma::SequencesArguments>(act);
+  } else if (p_.stored == p_.type) {
+    each_modified<wmma::PagesArguments>(act);
+  } else {
+    each_modified<wmma::NarrowPagesArguments>(act);
   }
 }
 
 void AttentionProblem::launch_modified(const Way& way, const Plan& plan) const {
-  if (!p_.sequences) {
-    launch_modified_beside<wmma::RuledAttentionArguments>(way, plan);
-  } else if (p_.sequences->page_size == 0) {
-    launch_modified_beside<wmma::SequencesArguments>(way, plan);
-  } else if (p_.stored == p_.type) {
-    launch_modified_beside<wmma::PagesArguments>(way, plan);
-  } else {
-    launch_modified_beside<wmma::NarrowPagesArguments>(way, plan);
-  }
+  each_modified([&](const auto& here) { launch::execute(p_.op, way, plan, &here, sizeof here, touched); });
 }
 
 template <class Others>
@@ -375,20 +377,17 @@ void AttentionProblem::launch_with_maps(const Way& way, const Plan& plan, const 
 
 void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const {
   using namespace wmma;
+  if (p_.functions.any()) {
+    return each_modified([&](const auto& here) { launch_with_maps(way, plan, numbers, here); });
+  }
   for (int64_t i = 0; i < batch.outer_count(); ++i) {
+    const AllAttentionArguments here = moved(i);
     if (p_.scales) {
-      const AllAttentionArguments here = moved(i);
       launch_with_maps<ScaledArguments>(way, plan, numbers, {here, here.scales});
     } else if (p_.stored != p_.type) {
-      launch_with_maps<NarrowPagesArguments>(way, plan, numbers, moved(i));
-    } else if (!p_.functions.any()) {
-      launch_with_maps<PagesArguments>(way, plan, numbers, moved(i));
-    } else if (!p_.sequences) {
-      launch_with_maps<ModifiedArguments<RuledAttentionArguments>>(way, plan, numbers, {moved(i), functions_});
-    } else if (p_.sequences->page_size == 0) {
-      launch_with_maps<ModifiedArguments<SequencesArguments>>(way, plan, numbers, {moved(i), functions_});
+      launch_with_maps<NarrowPagesArguments>(way, plan, numbers, here);
     } else {
-      launch_with_maps<ModifiedArguments<PagesArguments>>(way, plan, numbers, {moved(i), functions_});
+      launch_with_maps<PagesArguments>(way, plan, numbers, here);
     }
   }
 }

@@ -69,8 +69,11 @@ class AttentionProblem : public Operands<AttentionProblem, AllAttentionArguments
   void launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const;
 
  private:
-  template <class Others>
-  void launch_modified_beside(const Way& way, const Plan& plan) const;
+  // act(arguments), of each part of the batch, with those of functions of scores.
+  template <class Others, class Act>
+  void each_modified(const Act& act) const;
+  template <class Act>
+  void each_modified(const Act& act) const;
   template <class Others>
   void launch_with_maps(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers,
                         const Others& others) const;

@@ -91,8 +91,8 @@ def takes(problem: AttentionProblem, target: arch.Target) -> bool:
     whole = problem.q_vec * _element(problem).itemsize >= 16
     whole = whole and min(problem.k_vec, problem.v_vec) * problem.stored.itemsize >= 16
     fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31
-    # Functions of scores and block masks beside keys that are widened were not run on a GPU yet.
-    halves = _element(problem).itemsize == 2 and not (_widens(problem) and (problem.modified or problem.block_q))
+    # What draws for dropout has no registers beside waves that widen, and nobody trains from pages.
+    halves = _element(problem).itemsize == 2 and not (_widens(problem) and problem.drops)
     turned = problem.is_scaled and problem.ev <= _WIDEST_TURNED
     return target.name == "sm_90a" and (halves or turned) and along and whole and fits
 
@@ -120,8 +120,7 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
     for groups, keys in _shapes_of(problem, depth, part):
         if not divides_blocks(problem, groups * _GROUP_ROWS, keys):
             continue
-        looks = problem.sequences and problem.block_q  # who asks for tiles has more in mind
-        if groups > 2 and (problem.modified or problem.drops or looks):  # registers would spill
+        if _spills(problem, groups, part):
             continue
         for query_stages, narrow_stages in product((2, 1), (4, 3, 2) if widens else (0,)):
             config = WarpgroupConfig(
@@ -136,6 +135,14 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
                     found.append(config)
                 break
     return sorted(found, key=lambda config: cost(problem, config, target))
+
+
+def _spills(problem: AttentionProblem, groups: int, part: int) -> bool:
+    """Whether so many warpgroups have too few registers each."""
+    looks = problem.sequences and problem.block_q  # who asks for tiles has more in mind
+    if _widens(problem):
+        return problem.modified and (part > 128 or (groups > 1 and looks and part > 64))
+    return groups > 2 and (problem.modified or problem.drops or looks)
 
 
 def _shapes_of(problem: AttentionProblem, depth: int, part: int) -> tuple[tuple[int, int], ...]:
