@@ -495,7 +495,9 @@ WRONG = [
         NARROW_PAGES[1],
     ),
     Wrong("narrow_values_that_are_no_numbers", "if (there >= kKeys) return;", "return;", NARROW_TILES, NARROW_SCORED),
-    Wrong("one_line_too_many_is_cleared", "share.line < there", "share.line + 1 < there", NARROW_TILES, NARROW_SCORED),
+    Wrong(
+        "one_line_too_many_is_cleared", "share.line < there", "share.line + 1 < there", NARROW_TILES, NARROW_PAGES[1]
+    ),
     Wrong("keys_without_their_scale", "multiply_by_key_descale(own, p, place);", "", TILES, NARROW_PAGES[2]),
     Wrong(
         "values_without_their_scale",

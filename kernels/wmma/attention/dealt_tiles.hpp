@@ -19,6 +19,11 @@ struct alignas(16) DealtTile {
   int unused;
 };
 
+WMMA_DEVICE DealtTile as_the_first_lane_has(const DealtTile& of) {
+  return {shuffle(of.queries, 0), shuffle(of.keys, 0), shuffle(of.sequence, 0),
+          shuffle(of.head, 0),    shuffle(of.tile, 0), 0};
+}
+
 class DealtTiles {
  public:
   static constexpr int kHeadBytes = sizeof(DealtTile);  // before the list

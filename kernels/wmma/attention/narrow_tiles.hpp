@@ -35,7 +35,7 @@ class NarrowTiles {
     for (typename Queue::Item item(0);; item.next()) {
       queue.await(item);
       // By the lane that gives the place back: what others had read of it would have to be given back by them, too.
-      const uint32_t came = arch::shuffle_word(share.lane == 0 ? told[item.stage()] : 0, 0);
+      const uint32_t came = shuffle(share.lane == 0 ? told[item.stage()] : 0, 0);
       if (came == kNoMore) return;
       if (came == kKeysCame) {
         widen_to<KeyTile>(keys, key, queue.place(item), share);

@@ -257,7 +257,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       // 3. The results. Where a sequence's belong is found anew: to know it all the while takes registers.
       const uint32_t box = queries.place(query) + wave * ResultBox::kBytes;
       if constexpr (Tiles::kDeals) {
-        finish(p, x, typename Tiles::Work(p, *Tiles::dealt(query, group)), wave, box);
+        finish(p, x, typename Tiles::Work(p, Tiles::dealt_to(query, group)), wave, box);
       } else if constexpr (Tiles::kSequences) {
         arch::hold(index);
         finish(p, x, typename Tiles::Work(p, index), wave, box);
@@ -275,7 +275,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     if constexpr (Tiles::kDeals) {
       for (;;) {
         queries.await(query);
-        const DealtTile& tile = *Tiles::dealt(query, group);
+        const DealtTile tile = Tiles::dealt_to(query, group);
         if (tile.queries.length == 0) break;
         take_one(typename Tiles::Work(p, tile), 0);
       }

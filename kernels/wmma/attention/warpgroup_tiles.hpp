@@ -347,7 +347,13 @@ struct WarpgroupTiles {
     Narrow::template widen<KeyTile, ValueTile>(narrow_at(start), told(), keys_at(start), values_at(start), wave);
   }
 
-  // No queries: none comes after it.
+  // What a place of queries was told, to all of a wave by the lane that gives the place back: what the others had read
+  // by themselves, they would have to give back, too. No queries: none comes after it.
+  static WMMA_DEVICE DealtTile dealt_to(const typename Queries::Item& query, uint32_t group) {
+    DealtTile tile{};
+    if (lane_id() == 0) tile = *dealt(query, group);
+    return as_the_first_lane_has(tile);
+  }
   static WMMA_DEVICE DealtTile* dealt(const typename Queries::Item& query, uint32_t group) {
     return reinterpret_cast<DealtTile*>(dynamic_shared<unsigned char>() + kDealt) + group * Config::kQueryStages +
            query.stage();
