@@ -1,0 +1,199 @@
+"""Attention by sm_90a's warpgroups that is wrong on purpose: cases that `test_attention_warpgroups.py` finds right tell."""
+
+from dataclasses import dataclass
+
+import packed_scored
+import pytest
+import scored
+from planted import Planted, check_is_caught, check_that_each_stands_once
+from warpgroup_cases import (
+    BLOCKS,
+    CAPPED,
+    CAUSAL,
+    DROPPED,
+    LAST,
+    LATE,
+    NARROW_PAGES,
+    NARROW_SCORED,
+    PACKED_BLOCKS,
+    PAGES,
+    PASSED,
+    SEQUENCES,
+    SUNK,
+    check_gradients,
+    needs_gpu,
+)
+
+from wmma_ops.testing import AttentionCase, VarlenAttentionCase, run
+
+KERNEL, TILES = "wmma/attention/warpgroup.hpp", "wmma/attention/warpgroup_tiles.hpp"
+LAST_TILES, NARROW_TILES = "wmma/attention/last_tiles.hpp", "wmma/attention/narrow_tiles.hpp"
+SOFTMAX, RULES = "wmma/attention/softmax.hpp", "wmma/attention/rules.hpp"
+GRADIENT_KERNEL = "wmma/attention/warpgroup_gradients.hpp"
+
+
+@dataclass(frozen=True)
+class Wrong(Planted):
+    case: AttentionCase | VarlenAttentionCase | scored.Case | packed_scored.PackedCase = CAUSAL
+
+
+# None that may hang: what the queues count stays whole.
+WRONG = [
+    Wrong("results_do_not_follow", KERNEL, "x.rows.rescale(factors);", "x.rows.rescale({1.0f, 1.0f});"),
+    Wrong("the_first_head_for_all", TILES, "x.head_stride == 0 ? 0 : static_cast<int32_t>(head)", "0"),
+    Wrong("values_of_the_tile_before", TILES, "p.v_map, work, from);", "p.v_map, work, from - kKeys);"),
+    Wrong(
+        "a_warpgroup_passes_a_tile_too_many", KERNEL, "key >= span.end && key", "key >= span.end - kKeys && key", PASSED
+    ),
+    Wrong("rows_without_a_key_so_far_are_known", SOFTMAX, "(arch::ballot(!known) == 0)", "(true)", CAPPED),
+    Wrong("one_inverse_for_another", RULES, "b = ab * of_a;", "b = ab * of_c;", CAPPED),
+    Wrong(
+        "values_in_the_wrong_order", KERNEL, "step<false>(values, step, kStep)", "step<false>(values, step ^ 1, kStep)"
+    ),
+    Wrong(
+        "bounded_too_late",
+        TILES,
+        "seen = Sight::keys_end(p, place.query(first), x.begin, x.end);",
+        "seen = Sight::keys_end(p, place.query(first) + kKeys, x.begin, x.end);",
+    ),
+    Wrong("queries_of_the_first_sequence", TILES, "place.head, work.query(row));", "place.head, row);", SEQUENCES[1]),
+    Wrong("keys_of_the_first_sequence", TILES, "key_head, work.key(row));", "key_head, row);", SEQUENCES[1]),
+    Wrong(
+        "results_of_the_first_sequence",
+        KERNEL,
+        "place.head, work.query(first_row), box);",
+        "place.head, first_row, box);",
+        LATE,
+    ),
+    Wrong("values_that_are_no_numbers", KERNEL, "if (there >= kKeys) return;", "return;", SEQUENCES[8]),
+    Wrong("one_page_for_a_tile", TILES, "row + line + i * kLines", "row", PAGES[1]),
+    Wrong(
+        "pages_of_the_first_sequence",
+        TILES,
+        "pages_of(p, static_cast<int>(work.place.batch))",
+        "pages_of(p, 0)",
+        PAGES[4],
+    ),
+    Wrong(
+        "the_first_rows_of_a_page", TILES, "uint32_t>(row + line) % kPageSize", "uint32_t>(line) % kPageSize", PAGES[3]
+    ),
+    Wrong("the_first_half_of_a_box_twice", NARROW_TILES, "* 16 ^ half * 64", "* 16", NARROW_PAGES[4]),
+    Wrong(
+        "widened_in_the_wrong_order",
+        NARROW_TILES,
+        "(share.chunk * 2 ^ share.line) * 16",
+        "(share.chunk * 2 ^ share.line ^ 2) * 16",
+        NARROW_PAGES[1],
+    ),
+    Wrong("narrow_values_that_are_no_numbers", NARROW_TILES, "if (there >= kKeys) return;", "return;", NARROW_SCORED),
+    Wrong(
+        "one_line_too_many_is_cleared", NARROW_TILES, "share.line < there", "share.line + 1 < there", NARROW_PAGES[1]
+    ),
+    Wrong("keys_without_their_scale", TILES, "multiply_by_key_descale(own, p, place);", "", NARROW_PAGES[2]),
+    Wrong(
+        "values_without_their_scale",
+        KERNEL,
+        "if constexpr (Rules::kScaled || kWidens) x.rows",
+        "if constexpr (Rules::kScaled) x.rows",
+        NARROW_PAGES[1],
+    ),
+    Wrong("half_a_tile_too_few", KERNEL, "span.end - key <= kKeys / 2;", "span.end - key <= kKeys / 2 + 32;"),
+    Wrong("weights_of_keys_not_looked_at", KERNEL, "x.weights[i] = 0;", "x.weights[i] = 0x3c003c00u;"),
+    Wrong("rows_of_a_warpgroup_passed", KERNEL, "first >= place.rows)", "first + 16 >= place.rows)", SEQUENCES[1]),
+    Wrong("a_box_with_rows_of_a_neighbour", KERNEL, "first_row + 16 <= place.rows;", "first_row < place.rows;", LATE),
+    Wrong(
+        "nothing_is_dropped",
+        KERNEL,
+        "if constexpr (Rules::kDrops) mask.template",
+        "if (false) mask.template",
+        DROPPED[0],
+    ),
+    Wrong(
+        "what_is_kept_is_not_multiplied", KERNEL, "x.rows.multiply(static_cast<float>(p.rules.kept))", "", DROPPED[0]
+    ),
+    Wrong(
+        "functions_of_scores_in_another_unit",
+        KERNEL,
+        "SoftmaxOf<Config, float>> scale",
+        "MaskedSoftmax<float, typename Config::Mask>> scale",
+        scored.WITH_FUNCTIONS[0],
+    ),
+    Wrong(
+        "one_part_for_all",
+        LAST_TILES,
+        "p.whole + at / p.splits, at % p.splits, true",
+        "p.whole + at / p.splits, 0, true",
+        LAST,
+    ),
+    Wrong("parts_of_the_first_tile", LAST_TILES, "(part.tile - p.whole)) * kTileRows", "0) * kTileRows", LAST),
+    Wrong(
+        "one_tile_for_another", "wmma/attention/combine.hpp", "tile = p.whole + static_cast", "tile = static_cast", LAST
+    ),
+    Wrong("sinks_in_every_part", KERNEL, "if (work.part.split == 0) x.rows", "if (true) x.rows", SUNK),
+    Wrong("masked_blocks_are_whole", KERNEL, "(Rules::kHides && !mask.whole)", "false", BLOCKS),
+    Wrong("keys_of_the_block_before", TILES, "copy_keys(next);", "copy_keys(at);", BLOCKS),
+    Wrong(
+        "values_of_the_next_block",
+        TILES,
+        "copy_values(at);\n          at = next;",
+        "copy_values(next);\n          at = next;",
+        BLOCKS,
+    ),
+    Wrong(
+        "blocks_of_the_first_sequence",
+        "wmma/attention/blocks.hpp",
+        "batch * x.batch_stride + head * x.head_stride + offset",
+        "head * x.head_stride + offset",
+        PACKED_BLOCKS,
+    ),
+]
+
+# None that changes what a queue, a barrier or a turn counts.
+WRONG_GRADIENTS = [
+    Planted(name, GRADIENT_KERNEL, old, new)
+    for name, old, new in (
+        ("lse_in_the_place_of_delta", "= statistics[1][i];", "= statistics[0][i];"),
+        ("no_delta", "weights[f] * (slopes[f] - tile", "weights[f] * (slopes[f] - 0.5f * tile"),
+        ("the_first_head_of_the_group", "p.q_map, heads.batch, head, row", "p.q_map, heads.batch, heads.first, row"),
+        ("never_bounded", "tile.bounded ? weigh<true>", "false ? weigh<true>"),
+        (
+            "across_in_the_wrong_order",
+            "Columns::template step<false>(columns, step, kStep), true",
+            "Columns::template step<false>(columns, step ^ 1, kStep), true",
+        ),
+        ("slopes_of_one_warpgroup_twice", "step / kSteps * kRowBytes", "0 * step * kRowBytes"),
+        ("slopes_of_the_tile_before", "kSlopeStart + odd * SlopeTile", "kSlopeStart + (odd ^ 1) * SlopeTile"),
+        ("the_last_one_forgets_the_others", "sums[0][i + j] += before[j];", "sums[0][i + j] += 0.0f * before[j];"),
+        ("the_first_one_adds_to_what_was_there", "if (given.before == 0) {", "if (given.before == 0 && false) {"),
+        ("the_second_one_writes_over_the_first", "if (given.before == 0) {", "if (given.before <= 1) {"),
+    )
+]
+GROUPED = AttentionCase(batch=2, heads=4, kv_heads=2, sq=300, skv=450, e=64, dtype="float16", causal="bottom_right")
+
+
+def test_what_is_replaced_stands_there_once(sources):
+    check_that_each_stands_once(sources, [*WRONG, *WRONG_GRADIENTS])
+
+
+def _several_times(case, times: int = 5):
+    for _ in range(times):
+        if isinstance(case, packed_scored.PackedCase):
+            packed_scored.check(case, packed_scored.results(case, packed_scored.ours, device="cuda"))
+        elif isinstance(case, scored.Case):
+            scored.check(case, scored.results(case, scored.ours, device="cuda"))
+        else:
+            run(case, "cuda")
+
+
+@needs_gpu
+@pytest.mark.parametrize("of", WRONG, ids=str)
+def test_is_caught(of, sources):
+    _several_times(of.case, 1)  # right as it is
+    check_is_caught(of, sources, lambda: _several_times(of.case))
+
+
+@needs_gpu
+@pytest.mark.parametrize("of", WRONG_GRADIENTS, ids=str)
+def test_wrong_gradients_are_caught(of, sources):
+    check_gradients(GROUPED)  # right as it is
+    check_is_caught(of, sources, lambda: check_gradients(GROUPED))  # the values, or the bits of a second time
