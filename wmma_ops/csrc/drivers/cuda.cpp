@@ -136,7 +136,7 @@ class CudaDriver : public Driver {
     const uint32_t box[MappedMatrix::kMostDims] = {static_cast<uint32_t>(128 / x.element_size), x.lines, x.planes, 1,
                                                    1};
     const uint32_t neighbours[MappedMatrix::kMostDims] = {1, 1, 1, 1, 1};
-    // The L2 cache fetches single lines of a tile: had it two at once, units would ask for a fourth more than they need.
+    // The L2 cache fetches single lines of a tile: by two, units would ask for a fourth more than they need.
     check(op, "cuTensorMapEncodeTiled",
           encode_(&map, x.element_size == 2 ? kUint16 : kUint8, static_cast<uint32_t>(x.dims), x.data, x.sizes,
                   x.strides + 1, box, neighbours, kNotInterleaved, kSwizzled128, kFetches128, kZeroBeyond));
