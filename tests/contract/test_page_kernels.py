@@ -66,10 +66,37 @@ def test_values(target, case):
     run(case, backend=f"emulated:{target}")
 
 
-IN_TURNS = (  # by two groups of waves, where a page is whole tiles of 128 keys or of 64
+IN_TURNS = (  # by two groups of waves: a page is whole tiles of 128 keys, or of 64, or a part of one, or of two
     VarlenAttentionCase(queries=(150, 9), keys=(300, 40), page_size=256, e=64, dtype="bfloat16", window=(-1, 0)),
     VarlenAttentionCase(queries=(150,), keys=(330,), page_size=64, heads=4, kv_heads=2, e=128, dtype="float16"),
+    VarlenAttentionCase(queries=(150, 9), keys=(300, 40), page_size=64, e=64, dtype="float16", window=(100, 20)),
+    VarlenAttentionCase(
+        queries=(9, 150), keys=(40, 330), page_size=16, heads=4, kv_heads=2, e=128, dtype="bfloat16", window=(-1, 0)
+    ),
+    VarlenAttentionCase(
+        queries=(140, 9),
+        keys=(200, 9),
+        page_size=48,
+        e=96,
+        ev=64,
+        dtype="float16",
+        layout="htd",
+        softcap=3.0,
+        beyond=20,
+    ),
+    VarlenAttentionCase(
+        queries=(150, 0),
+        keys=(170, 0),
+        used=(150, 0),
+        page_size=32,
+        e=64,
+        dtype="bfloat16",
+        sinks="own",
+        window=(70, 0),
+    ),
+    VarlenAttentionCase(queries=(140,), keys=(1200,), page_size=16, e=64, dtype="float16"),  # keys are split
 )
+PARTS = IN_TURNS[3]
 
 
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950"])
@@ -78,10 +105,13 @@ def test_values_in_turns(case, target):
     run(case, backend=f"emulated:{target}")
 
 
-@pytest.mark.parametrize(("page_size", "in_turns"), [(16, False), (48, False), (64, True), (256, True)])
-def test_which_loop_takes_pages(page_size, in_turns):
-    target = arch.target("gfx942")
-    assert planner.plan(_problem(page_size, 50, 20, "gfx942", 300), target).config.in_turns == in_turns
+@pytest.mark.parametrize("page_size", [16, 48, 64, 256])
+@pytest.mark.parametrize("name", ["gfx90a", "gfx942", "gfx950"])
+def test_which_loop_takes_pages(page_size, name):
+    """Of parts of pages nothing goes straight to shared memory."""
+    config = planner.plan(_problem(page_size, 50, 20, name, 300), arch.target(name)).config
+    assert config.in_turns
+    assert config.asynchronous == (name == "gfx950" and page_size % 64 == 0)
 
 
 def _call(case: VarlenAttentionCase, t: dict, **options):
@@ -115,12 +145,14 @@ def test_wrong_numbers_reach_nothing_outside(target, page_size, monkeypatch):
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx950"])
-def test_wrong_pages_reach_nothing_outside_in_turns(target):
-    t = {name: x for name, x in operands(IN_TURNS[1]).items() if x is not None}
+@pytest.mark.parametrize("case", [IN_TURNS[1], PARTS], ids=str)
+def test_wrong_pages_reach_nothing_outside_in_turns(case, target):
+    t = {name: x for name, x in operands(case).items() if x is not None}
     t |= {name: t[name].nan_to_num(7.0) for name in ("key", "value")}
-    t["block_table"] = torch.tensor([[99, -1, 2**31 - 1, 3, -(2**31), 8, 0]], dtype=torch.int32)
+    numbers = torch.tensor([99, -1, 2**31 - 1, 3, -(2**31), 8, 0], dtype=torch.int32)
+    t["block_table"] = numbers.repeat(4)[: t["block_table"].shape[1]].expand(t["block_table"].shape).contiguous()
     with wmma_ops.emulate(target):
-        out, _ = _call(IN_TURNS[1], {name: fenced(x, "cpu") for name, x in t.items()})
+        out, _ = _call(case, {name: fenced(x, "cpu") for name, x in t.items()})
     assert out.isfinite().all()
 
 
@@ -198,7 +230,7 @@ class Wrong(Planted):
     target: str = "gfx942"
 
 
-PAGES, ROWS, TILES, SUPPLIES = "pages.hpp", "paged_rows.hpp", "key_value_tiles.hpp", "supplies.hpp"
+PAGES, ROWS, PLACES, SUPPLIES = "pages.hpp", "paged_rows.hpp", "tile_places.hpp", "supplies.hpp"
 WHOLE = CASES[0]  # pages are whole tiles
 WRONG = (
     Wrong("the_page_behind", ROWS, "clamped(number, 0, last_page_); }", "clamped(number + 1, 0, last_page_); }"),
@@ -208,12 +240,14 @@ WRONG = (
     Wrong("the_last_page_dropped", ROWS, "last_row_(rows - 1)", "last_row_(rows - 1 - kPageSize)"),
     Wrong("the_last_of_all_pages_dropped", ROWS, "last_page_(p.count - 1)", "last_page_(p.count - 2)"),
     Wrong("pages_without_gaps", ROWS, "page_step_(page_stride *", "page_step_(kPageSize * row_stride *"),
-    Wrong("values_by_the_keys_pages", TILES, "p.pages.v_stride", "p.pages.k_stride"),
+    Wrong("values_by_the_keys_pages", PLACES, "p.pages.v_stride", "p.pages.k_stride"),
     Wrong("the_neighbours_row", PAGES, "index * all.pages.sequence", "(index ^ 1) * all.pages.sequence"),
     Wrong("all_keys_of_the_longest", PAGES, "clamped(number_at(p.sequences.used_k, index),", "clamped(1 << 30,"),
     Wrong("rows_of_the_page_before", ROWS, "n * kRowsTogether : row_of", "0 : row_of", CASES[1]),
     Wrong("in_turns_the_last_tile_again", SUPPLIES, "return at_ - from;", "return 0;", IN_TURNS[1]),
     Wrong("in_turns_values_by_the_keys_pages", SUPPLIES, "return p.pages.v_stride;", "return 0;", IN_TURNS[1]),
+    Wrong("in_turns_the_last_tile_again_in_parts", SUPPLIES, "? last - Config::kKeys", "? last", PARTS),
+    Wrong("in_turns_rows_of_the_page_before", ROWS, "i * kPass / kRowsTogether : i", "0 : i", PARTS),
     Wrong("the_tile_before_that", ROWS, "first_ -= rows;", "first_ -= 2 * rows;", CASES[2]),
 )
 

@@ -3,7 +3,7 @@
 // last to the first; only the last may be ragged.
 #pragma once
 
-#include <wmma/attention/paged_rows.hpp>
+#include <wmma/attention/tile_places.hpp>
 #include <wmma/tile/chain.hpp>
 #include <wmma/tile/staged_loader.hpp>
 #ifdef WMMA_NVIDIA
@@ -11,51 +11,6 @@
 #endif
 
 namespace wmma {
-
-// The loaders of tiles of keys and of values, and where a tile starts: its rows lie one after the other, or in pages.
-template <class Config, int kPageSize = Config::Rules::kPageSize>
-struct TilePlaces {
-  using T = StoredOf<Config>;
-  template <class Loader, bool kLines>
-  using Staged = PagedStagedLoader<Loader, T, kPageSize, Config::kKeys, kLines,
-                                   !Config::Rules::kBlocks && (!kLines || Config::kColumns <= Config::kDepth)>;
-#ifdef WMMA_NVIDIA
-  template <class Loader>
-  using Async = PagedAsyncLoader<Loader, T, kPageSize, Config::kKeys, !Config::Rules::kBlocks>;
-#endif
-
-  template <class Loader>
-  static WMMA_DEVICE Loader keys(const PagesArguments& p, const T* k, int first, int64_t column_stride, int count,
-                                 uint32_t thread) {
-    const PagedRows<T, kPageSize> rows(p.pages, k, p.pages.k_stride, p.k.row_stride, p.skv);
-    return Loader(rows, first, p.k.row_stride, column_stride, count, thread);
-  }
-  template <class Loader>
-  static WMMA_DEVICE Loader values(const PagesArguments& p, const T* v, int first, int64_t column_stride, int columns,
-                                   uint32_t thread) {
-    const PagedRows<T, kPageSize> rows(p.pages, v, p.pages.v_stride, p.v.row_stride, p.skv);
-    return Loader(rows, first, column_stride, p.v.row_stride, columns, thread);
-  }
-};
-template <class Config>
-struct TilePlaces<Config, 0> {
-  using T = typename Config::Element;
-  template <class Loader, bool kLines>
-  using Staged = Loader;
-  template <class Loader>
-  using Async = Loader;
-
-  template <class Loader>
-  static WMMA_DEVICE Loader keys(const AttentionArguments& p, const T* k, int first, int64_t column_stride, int count,
-                                 uint32_t thread) {
-    return Loader(k + first * p.k.row_stride, p.k.row_stride, column_stride, count, thread, {});
-  }
-  template <class Loader>
-  static WMMA_DEVICE Loader values(const AttentionArguments& p, const T* v, int first, int64_t column_stride,
-                                   int columns, uint32_t thread) {
-    return Loader(v + first * p.v.row_stride, column_stride, p.v.row_stride, columns, thread, {});
-  }
-};
 
 // How far it is to the next tile, which starts before this one: of keys, which are a tile ahead, and of values.
 template <bool kBlocks, int kKeys>

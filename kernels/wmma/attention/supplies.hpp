@@ -7,7 +7,7 @@
 // tile comes after that.
 #pragma once
 
-#include <wmma/attention/paged_rows.hpp>
+#include <wmma/attention/tile_places.hpp>
 #include <wmma/tile/chain.hpp>
 #include <wmma/tile/staged_loader.hpp>
 #ifdef __gfx950__
@@ -21,11 +21,10 @@ struct TilesInTurns;
 
 // Where tiles of keys or values start, from the last to the first: `start` is the last one's place, and next(there) how
 // far it is from there, and then from each, to the one before it, in bytes; 0 where none is there.
-template <class Config, int kPageSize = Config::Rules::kPageSize>
+template <class Config, int kPageSize = Config::Rules::kPageSize, bool kInParts = kPageSize % Config::kKeys != 0>
 class TileSteps {
   using T = typename Config::Element;
   using Pages = TilePages<T, kPageSize, Config::kKeys, 0, 1>;
-  static_assert(Pages::kInOne, "a page is whole tiles");
 
  public:
   static WMMA_DEVICE const T* start(const PagesArguments& p, const AttentionOperand& x, int64_t page_stride,
@@ -52,8 +51,14 @@ class TileSteps {
   Pages pages_;
   int64_t at_;  // the tile's, from the first page
 };
+// Of tiles whose parts are in several pages loaders know themselves.
+template <class Config, int kPageSize>
+struct TileSteps<Config, kPageSize, true> {
+  template <class T>
+  WMMA_DEVICE TileSteps(const PagesArguments&, const AttentionOperand&, int64_t, const T*, int) {}
+};
 template <class Config>
-class TileSteps<Config, 0> {
+class TileSteps<Config, 0, false> {
   using T = typename Config::Element;
 
  public:
@@ -68,6 +73,20 @@ class TileSteps<Config, 0> {
  private:
   int64_t step_;  // of a tile
 };
+
+// Whether a tile's rows are in several pages: its loader then finds them, and goes on by itself.
+template <class Config>
+inline constexpr bool kTilesInParts = Config::Rules::kPageSize % Config::kKeys != 0;
+template <class Config, class Plain, bool kLines, bool kInParts = kTilesInParts<Config>>
+struct LoaderOfParts {
+  using Type = Plain;
+};
+template <class Config, class Plain, bool kLines>
+struct LoaderOfParts<Config, Plain, kLines, true> {
+  using Type = typename TilePlaces<Config>::template Staged<Plain, kLines>;
+};
+template <class Config, class Plain, bool kLines>
+using LoaderInTurns = typename LoaderOfParts<Config, Plain, kLines>::Type;
 
 WMMA_DEVICE int64_t key_page_stride(const AttentionArguments&) { return 0; }
 WMMA_DEVICE int64_t key_page_stride(const PagesArguments& p) { return p.pages.k_stride; }
@@ -88,9 +107,8 @@ class StagedKeys {
   template <class Arguments>
   WMMA_DEVICE StagedKeys(const Arguments& p, const T* k, const T*, unsigned char* tiles, int last, int keys, int,
                          uint32_t thread)
-      : last_(Steps::start(p, p.k, key_page_stride(p), k, last), p.k.row_stride, p.k.column_stride, keys, thread, {}),
-        others_(Steps::start(p, p.k, key_page_stride(p), k, last), p.k.row_stride, p.k.column_stride, Config::kKeys,
-                thread, {}),
+      : last_(loader(p, k, last, keys, thread)),
+        others_(loader(p, k, kTilesInParts<Config> ? last - Config::kKeys : last, Config::kKeys, thread)),
         tiles_(tiles),
         steps_(p, p.k, key_page_stride(p), k, last) {}
 
@@ -109,12 +127,23 @@ class StagedKeys {
  private:
   // The next tile, or, where there is none, the same again: what is loaded always is no choice of registers.
   WMMA_DEVICE void fetch(bool there) {
-    others_.move(steps_.next(there));
+    if constexpr (!kTilesInParts<Config>) others_.move(steps_.next(there));
     others_.template fetch<kRaggedDepth>(Config::kColumns);
   }
 
-  using Loader = StagedLoader<T, T, Config::kKeyOrder, Config::kKeys, Config::kDepth, Tiles::kGroupThreads,
-                              Config::kKeyVec, false, PlainStage<T, T>, typename Tiles::KeyTile>;
+  using Plain = StagedLoader<T, T, Config::kKeyOrder, Config::kKeys, Config::kDepth, Tiles::kGroupThreads,
+                             Config::kKeyVec, false, PlainStage<T, T>, typename Tiles::KeyTile>;
+  using Loader = LoaderInTurns<Config, Plain, true>;
+  // Of a tile, of which `count` keys exist, and those before it.
+  template <class Arguments>
+  static WMMA_DEVICE Loader loader(const Arguments& p, const T* k, int first, int count, uint32_t thread) {
+    if constexpr (kTilesInParts<Config>) {
+      return TilePlaces<Config>::template keys<Loader>(p, k, first, p.k.column_stride, count, thread);
+    } else {
+      return Loader(Steps::start(p, p.k, key_page_stride(p), k, first), p.k.row_stride, p.k.column_stride, count,
+                    thread, {});
+    }
+  }
   Loader last_;
   Loader others_;
   unsigned char* tiles_;
@@ -134,8 +163,7 @@ class StagedValues {
   template <class Arguments>
   WMMA_DEVICE StagedValues(const Arguments& p, const T*, const T* v, unsigned char* tiles, int last, int keys,
                            int columns, uint32_t thread)
-      : values_(Steps::start(p, p.v, value_page_stride(p), v, last), p.v.column_stride, p.v.row_stride, columns, thread,
-                {}),
+      : values_(loader(p, v, last, columns, thread)),
         tiles_(tiles + 2 * Tiles::kKeyBytes),
         steps_(p, p.v, value_page_stride(p), v, last),
         ragged_(keys) {}
@@ -154,12 +182,22 @@ class StagedValues {
 
  private:
   WMMA_DEVICE void fetch(bool there) {
-    values_.move(steps_.next(there));
+    if constexpr (!kTilesInParts<Config>) values_.move(steps_.next(there));
     values_.template fetch<false>();
   }
 
-  using Loader = StagedLoader<T, T, Config::kValueOrder, Config::kSlice, Config::kKeys, Tiles::kGroupThreads,
-                              Config::kValueVec, false, PlainStage<T, T>, typename Tiles::ValueTile>;
+  using Plain = StagedLoader<T, T, Config::kValueOrder, Config::kSlice, Config::kKeys, Tiles::kGroupThreads,
+                             Config::kValueVec, false, PlainStage<T, T>, typename Tiles::ValueTile>;
+  using Loader = LoaderInTurns<Config, Plain, false>;
+  template <class Arguments>
+  static WMMA_DEVICE Loader loader(const Arguments& p, const T* v, int first, int columns, uint32_t thread) {
+    if constexpr (kTilesInParts<Config>) {
+      return TilePlaces<Config>::template values<Loader>(p, v, first, p.v.column_stride, columns, thread);
+    } else {
+      return Loader(Steps::start(p, p.v, value_page_stride(p), v, first), p.v.column_stride, p.v.row_stride, columns,
+                    thread, {});
+    }
+  }
   Loader values_;
   unsigned char* tiles_;
   Steps steps_;

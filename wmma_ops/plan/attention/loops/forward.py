@@ -134,13 +134,12 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
     depths = dict.fromkeys((whole_depth, *(x for x in (256, 128, 64, 32) if x < whole_depth and x % step.depth == 0)))
     slices = dict.fromkeys((whole_slice, *(x for x in (256, 128, 64, 32) if x < whole_slice and x % step.whole == 0)))
     if _takes_turns(problem, target, rows):
-        keys = 128 if max(whole_depth, whole_slice) <= 64 else 64
-        direct = _goes_as_it_is(problem, target)
-        in_pages = problem.page_size % keys == 0  # whole tiles, where there are pages
+        keys = 128 if max(whole_depth, whole_slice) <= 64 and problem.page_size % 128 == 0 else 64
+        direct = _goes_as_it_is(problem, target) and problem.page_size % keys == 0
         config = AttentionConfig(
             element, False, 32, 8, 1, keys, whole_depth, whole_slice, True, direct, True, packed, 1, occupancy=2
         )
-        if in_pages and shared_bytes(config, target) <= target.lds_bytes:
+        if shared_bytes(config, target) <= target.lds_bytes:
             yield config
     for depth in depths:
         for part in slices:
@@ -241,7 +240,7 @@ def ranked(problem: AttentionProblem, target: arch.Target) -> list[AttentionConf
 
     def over(config: AttentionConfig) -> int:
         most = _MOST_IN_TURNS if config.in_turns else _MOST_REGISTERS[target.family]
-        pages = _OF_PAGES if problem.page_size % config.keys else 0
+        pages = _OF_PAGES if problem.page_size % config.keys and not config.in_turns else 0
         wide = _OF_WIDENING.get(target.name, 0) if problem.is_narrow else 0
         return max(registers(config, target) + pages + wide - most, 0)
 
