@@ -109,7 +109,7 @@ def _matrices(text: str):
             numbers[3 * rank - 1 : 4 * rank - 1],
             numbers[4 * rank - 1 :],
         )
-        # 16-bit words, no steps, not interleaved, chunks exchanged over 128 bytes, zeros beyond the matrix.
+        # 16-bit words, no steps, not interleaved, chunks exchanged over 128 bytes and fetched by as many, zeros beyond.
         assert (kind, steps, last) == (1, [1] * rank, [0, 3, 2, 0])
         assert all(stride % 16 == 0 for stride in strides)
         yield Matrix(data, sizes, [1, *(stride // 2 for stride in strides)], box)
