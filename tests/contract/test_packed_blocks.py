@@ -224,7 +224,7 @@ WRONG = (
     Wrong("the_first_heads_blocks_of_each", LINE, STARTS, "batch * x.batch_stride + offset", target="gfx1201"),
     Wrong(
         "pages_of_the_tile_before",
-        "key_value_tiles.hpp",
+        "tile_places.hpp",
         "!Config::Rules::kBlocks && (!kLines",
         "(!kLines",
         BLOCKS_IN_PAGES[2],
