@@ -19,12 +19,17 @@ namespace wmma {
 template <class Config, class Link>
 struct TilesInTurns;
 
+// Whether a tile's rows are in several pages: its loader then finds them, and goes on by itself.
+template <class Config>
+inline constexpr bool kTilesInParts = Config::Rules::kPageSize % Config::kKeys != 0;
+
 // Where tiles of keys or values start, from the last to the first: `start` is the last one's place, and next(there) how
 // far it is from there, and then from each, to the one before it, in bytes; 0 where none is there.
-template <class Config, int kPageSize = Config::Rules::kPageSize, bool kInParts = kPageSize % Config::kKeys != 0>
+template <class Config, int kPageSize = Config::Rules::kPageSize, bool kInParts = kTilesInParts<Config>>
 class TileSteps {
   using T = typename Config::Element;
   using Pages = TilePages<T, kPageSize, Config::kKeys, 0, 1>;
+  static_assert(Pages::kInOne, "a page is whole tiles");
 
  public:
   static WMMA_DEVICE const T* start(const PagesArguments& p, const AttentionOperand& x, int64_t page_stride,
@@ -74,9 +79,6 @@ class TileSteps<Config, 0, false> {
   int64_t step_;  // of a tile
 };
 
-// Whether a tile's rows are in several pages: its loader then finds them, and goes on by itself.
-template <class Config>
-inline constexpr bool kTilesInParts = Config::Rules::kPageSize % Config::kKeys != 0;
 template <class Config, class Plain, bool kLines, bool kInParts = kTilesInParts<Config>>
 struct LoaderOfParts {
   using Type = Plain;
