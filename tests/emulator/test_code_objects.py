@@ -21,7 +21,7 @@ from wmma_ops.jit import code_object, disassembler, listing
 from wmma_ops.runtime import emulated, foreign
 
 if not disassembler.available():
-    REASON = f"no {disassembler.PACKAGE} here (pip install 'wmma_ops[foreign]'): NO CODE OBJECT IS DISASSEMBLED"
+    REASON = f"no {disassembler.PACKAGE} here (pip install {disassembler.PACKAGE}): NO CODE OBJECT IS DISASSEMBLED"
     print(REASON, file=sys.stderr)
     pytest.skip(REASON, allow_module_level=True)
 

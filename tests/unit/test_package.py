@@ -70,6 +70,34 @@ def test_the_version_stands_once():
     assert [str(path.relative_to(ROOT)) for path in naming] == ["docs/changelog.md", "wmma_ops/__init__.py"]
 
 
+EXTRA = re.compile(r'pip install --no-build-isolation "\.\[(\w+)\]"')
+OTHERWISE = re.compile(r"""\bwmma_ops\[(\w+)\]|["']\.\[(\w+)\]["']""")
+
+
+def _told_otherwise(text: str, extras: set[str]) -> list[str]:
+    """Extras that a text asks for in another way than from a checkout: there is no wmma_ops on an index."""
+    return [name for found in OTHERWISE.findall(EXTRA.sub("", text)) for name in found if name in extras]
+
+
+def test_extras_are_installed_from_a_checkout_everywhere():
+    rows = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    extras = set(re.findall(r"^(\w+) = \[", rows, re.M))
+    here, changelog = Path(__file__), ROOT / "docs/changelog.md"  # the latter tells of what was
+    tracked = _run("git", "ls-files", "*.py", "*.md", "*.yml", "*.toml", "Makefile", cwd=ROOT).splitlines()
+    texts = {path: path.read_text() for name in tracked if (path := ROOT / name).exists()}
+    assert not [path for path, text in texts.items() if path not in (here, changelog) and _told_otherwise(text, extras)]
+    asked = {path: set(EXTRA.findall(text)) for path, text in texts.items()}
+    assert set().union(*asked.values()) <= extras
+    assert "clang" in asked[ROOT / "README.md"]  # without which nothing is emulated
+    for wrong in (
+        'pip install "wmma_ops[clang]"',
+        "(`wmma_ops[clang]`)",
+        "pip install '.[clang]'",
+        'pip install ".[clang]"',
+    ):
+        assert _told_otherwise(wrong, extras) == ["clang"], wrong
+
+
 def test_the_changelog_tells_of_this_version():
     told = re.findall(r"^## (\S+)$", (ROOT / "docs/changelog.md").read_text(), re.M)
     assert told[told[0] == "Unreleased"] == wmma_ops.__version__

@@ -31,7 +31,7 @@ def scale(tmp_path):
 @pytest.fixture
 def executed():
     if not disassembler.available():
-        reason = f"no {disassembler.PACKAGE} here (pip install 'wmma_ops[foreign]'): NO CODE OBJECT IS RUN"
+        reason = f"no {disassembler.PACKAGE} here (pip install {disassembler.PACKAGE}): NO CODE OBJECT IS RUN"
         print(reason, file=sys.stderr)
         pytest.skip(reason)
 

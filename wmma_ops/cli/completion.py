@@ -13,7 +13,7 @@ def show(options) -> int:
     try:
         import shtab
     except ImportError:
-        print('completion: needs shtab: pip install "wmma_ops[completion]"', file=sys.stderr)
+        print("completion: needs shtab: pip install shtab", file=sys.stderr)
         return 1
     found = parser("wmma_ops")  # a shell completes by a command's name: python's arguments are not ours to complete
     for action in _actions(found):

@@ -44,7 +44,7 @@ def register() -> None:
     try:
         from transformers import AttentionInterface, AttentionMaskInterface
     except ImportError as error:
-        raise ImportError(f"needs transformers 5 or later, pip install 'wmma_ops[transformers]': {error}") from error
+        raise ImportError(f'needs transformers 5 or later, pip install "transformers>=5": {error}') from error
     global _recorder
     _recorder = _find_recorder()
     AttentionInterface.register(NAME, attention_forward)

@@ -40,8 +40,8 @@ def decode(code: bytes, target: str) -> list[Decoded]:
         if found := _by_objdump(objdump, code):
             return found
     raise NoDisassembler(
-        f'nothing here disassembles {target}: pip install {PACKAGE} (or "wmma_ops[foreign]"), or an llvm-objdump on PATH '
-        "that knows it, such as Debian's llvm-22"
+        f"nothing here disassembles {target}: pip install {PACKAGE}, or an llvm-objdump on PATH that knows it, such as "
+        "Debian's llvm-22"
     )
 
 

@@ -72,7 +72,7 @@ class Kernel(Launched):
         """A kernel that another compiler made, or another's hand: of an AMD code object, a file that ends in .co or .hsaco.
 
         It launches on the target that it is for, on a GPU or under ``wmma_ops.emulate``, where its instructions are
-        executed. For that they are disassembled, by PyPI's rocm-llvm-python (``pip install "wmma_ops[foreign]"``) or an
+        executed. For that they are disassembled, by PyPI's rocm-llvm-python (``pip install rocm-llvm-python``) or an
         llvm-objdump on PATH that knows the target.
 
         Args:
