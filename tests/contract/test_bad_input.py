@@ -297,7 +297,13 @@ BAD = [
         ValueError,
         r"mask has shape \[2, 2\]; takes a shape that broadcasts to \[2, 3, 3\]",
     ),
-    ("attention", (f(2, 3, 4),) * 3, {"mask": f(3, 3, dtype=torch.int32)}, TypeError, "mask is int32; takes bool"),
+    (
+        "attention",
+        (f(2, 3, 4),) * 3,
+        {"mask": f(3, 3, dtype=torch.int32)},
+        TypeError,
+        "is int32; takes bool or float32, as q",
+    ),
     (
         "attention",
         (f(2, 3, 4),) * 3,
@@ -349,7 +355,7 @@ BAD = [
         ValueError,
         r"sinks has shape \[3\]; takes .* broadcasts to \[2\]",
     ),
-    ("attention", (f(2, 3, 4),) * 3, {"sinks": f(2, dtype=BF16)}, TypeError, "sinks is bfloat16; takes float32"),
+    ("attention", (f(2, 3, 4),) * 3, {"sinks": f(2, dtype=BF16)}, TypeError, "sinks is bfloat16; takes float32, as q"),
     (
         "attention",
         (f(5, 2, 3, 4),) * 3,

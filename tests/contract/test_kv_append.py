@@ -234,7 +234,7 @@ BAD = (
     ({"seqused_k": None}, TypeError, "seqused_k is None; takes a tensor"),
     ({"cos": None}, TypeError, "cos is None; takes a tensor beside sin"),
     ({"sin": GOOD["sin"][:, :2]}, ValueError, r"sin has shape \[40, 2\] and is float32; takes those of cos, \[40, 4\]"),
-    ({"cos": GOOD["cos"].half()}, TypeError, "cos is float16; takes float32"),
+    ({"cos": GOOD["cos"].half()}, TypeError, "cos is float16; takes float32, as key has"),
     (
         {"cos": torch.ones(40, 13)},
         ValueError,

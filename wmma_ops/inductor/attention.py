@@ -8,6 +8,7 @@ from torch.fx import Node
 from wmma_ops.inductor import nodes
 from wmma_ops.inductor.found import Rewrite, refused
 from wmma_ops.inductor.nodes import Order, value
+from wmma_ops.ops.types import listed
 from wmma_ops.ops.types import name as type_name
 
 
@@ -53,7 +54,7 @@ def _mask_refused(mask: Node, shapes: list[torch.Size], q: torch.Tensor) -> str:
     if x is None or x.device != q.device:
         return "its mask is no plain tensor of the same device"
     if x.dtype not in (torch.bool, torch.float32, q.dtype):
-        return f"its mask is {type_name(x.dtype)}; ours takes bool, float32 or {type_name(q.dtype)}"
+        return f"its mask is {type_name(x.dtype)}; ours takes {listed(torch.bool, torch.float32, q.dtype)}"
     if not nodes.broadcasts(x, q.new_empty((*shapes[0][:-1], shapes[1][-2]))):
         return f"its mask of shape {list(x.shape)} does not broadcast to the scores"
     return ""

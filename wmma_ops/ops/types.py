@@ -56,3 +56,9 @@ def accumulator(dtype: torch.dtype) -> torch.dtype:
 
 def name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+def listed(*dtypes: torch.dtype) -> str:
+    """ "bool, float32 or float16", each once."""
+    *others, last = dict.fromkeys(map(name, dtypes))
+    return f"{', '.join(others)} or {last}" if others else last

@@ -234,7 +234,8 @@ void Attention::check() {
     ScalarType mask_type = type_of(*mask);
     if (mask_type != ScalarType::Bool && mask_type != type && mask_type != ScalarType::Float) {
       fail_type(op, "mask",
-                std::string("is ") + name_of(mask_type) + "; takes bool, float32 or " + name_of(type) + ", as q has");
+                std::string("is ") + name_of(mask_type) + "; takes " +
+                    list({ScalarType::Bool, ScalarType::Float, type}) + ", as q has");
     }
     Sizes target = sizes_of(q);
     target.back() = skv;
@@ -312,8 +313,9 @@ void Attention::check_of_heads(const char* name, const Tensor& x) const {
   check_storage(op, name, x, device);
   const ScalarType came = type_of(x);
   if (came != type && came != ScalarType::Float) {
-    fail_type(op, name,
-              std::string("is ") + name_of(came) + "; takes float32 or " + name_of(type) + ", as " + names.q + " has");
+    fail_type(
+        op, name,
+        std::string("is ") + name_of(came) + "; takes " + list({ScalarType::Float, type}) + ", as " + names.q + " has");
   }
   check_matrix(op, name, x, head_sizes());
 }

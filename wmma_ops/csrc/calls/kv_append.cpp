@@ -101,7 +101,8 @@ void KvAppend::check_angles() {
     check_storage(op, name, **x, device);
     const ScalarType came = type_of(**x);
     if (came != type && came != ScalarType::Float) {
-      fail_type(op, name, std::string("is ") + name_of(came) + "; takes float32 or " + name_of(type) + ", as key has");
+      fail_type(op, name,
+                std::string("is ") + name_of(came) + "; takes " + list({ScalarType::Float, type}) + ", as key has");
     }
     if ((*x)->dim() != 2 || 2 * (*x)->sizes()[1] > e) {
       fail_value(op, name,

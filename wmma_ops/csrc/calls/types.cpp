@@ -88,10 +88,14 @@ const std::vector<ScalarType>& beside(ScalarType operand) {
 }
 
 std::string list(const std::vector<ScalarType>& types) {
+  std::vector<ScalarType> once;
+  for (ScalarType type : types) {
+    if (std::find(once.begin(), once.end(), type) == once.end()) once.push_back(type);
+  }
   std::string text;
-  for (size_t i = 0; i < types.size(); ++i) {
-    if (i > 0) text += i + 1 == types.size() ? " or " : ", ";
-    text += name_of(types[i]);
+  for (size_t i = 0; i < once.size(); ++i) {
+    if (i > 0) text += i + 1 == once.size() ? " or " : ", ";
+    text += name_of(once[i]);
   }
   return text;
 }

@@ -19,6 +19,6 @@ bool may_meet(ScalarType a, ScalarType b);
 // The types that C, bias, scales and the multiplier may have beside operands of this type.
 const std::vector<ScalarType>& beside(ScalarType operand);
 
-std::string list(const std::vector<ScalarType>& types);  // "float16 or float32"
+std::string list(const std::vector<ScalarType>& types);  // "float16 or float32", each once
 
 }  // namespace wmma_ops

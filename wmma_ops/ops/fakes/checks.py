@@ -7,7 +7,7 @@ import torch
 from wmma_ops import torch_internals
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.sizes import known
-from wmma_ops.ops.types import FP8_FNUZ, FP8_OCP, OUTPUTS, name
+from wmma_ops.ops.types import FP8_FNUZ, FP8_OCP, OUTPUTS, listed, name
 
 
 def fail(op, argument, text, kind=ValueError):
@@ -34,8 +34,12 @@ def output_type(op, a_name, a, b_name, b, out_dtype):
     if out_dtype is None:
         return OUTPUTS[a.dtype][0]
     if out_dtype not in OUTPUTS[a.dtype]:
-        taken = " or ".join(map(name, OUTPUTS[a.dtype]))
-        fail(op, "out_dtype", f"is {name(out_dtype)}; takes {taken} for {name(a.dtype)} operands", TypeError)
+        fail(
+            op,
+            "out_dtype",
+            f"is {name(out_dtype)}; takes {listed(*OUTPUTS[a.dtype])} for {name(a.dtype)} operands",
+            TypeError,
+        )
     return out_dtype
 
 

@@ -7,7 +7,7 @@ import torch
 from wmma_ops.ops.fakes.attentions import check_descales
 from wmma_ops.ops.fakes.checks import check, fail, same_device, same_sizes
 from wmma_ops.ops.sizes import known
-from wmma_ops.ops.types import FP8_PAGES, NARROWED, name
+from wmma_ops.ops.types import FP8_PAGES, NARROWED, listed, name
 
 
 def kv_append(
@@ -104,7 +104,7 @@ def _check_angles(op, key, cos, sin):
         if x is None:
             fail(op, argument, f"is None; takes a tensor beside {other}", TypeError)
         if x.dtype not in (key.dtype, torch.float32):
-            text = f"is {name(x.dtype)}; takes float32 or {name(key.dtype)}, as key has"
+            text = f"is {name(x.dtype)}; takes {listed(torch.float32, key.dtype)}, as key has"
             fail(op, argument, text, TypeError)
         most = key.shape[2] // 2
         taken = f"takes [places, angles], of up to {most} angles, half the size of key"

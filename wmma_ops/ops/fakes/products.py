@@ -6,7 +6,7 @@ import torch
 
 from wmma_ops.ops.fakes.checks import check, fail, fits, output_type, product_shape, same_device, same_sizes, vector
 from wmma_ops.ops.sizes import is_matrix_scale, known
-from wmma_ops.ops.types import FP8_FNUZ, FP8_OCP, OUTPUTS, name
+from wmma_ops.ops.types import FP8_FNUZ, FP8_OCP, OUTPUTS, listed, name
 
 
 def matmul(a, b, *, out_dtype=None):
@@ -52,8 +52,12 @@ def baddbmm(input, a, b, *, beta=1.0, alpha=1.0, out_dtype=None):
 def addmm_(input, a, b, *, beta=1.0, alpha=1.0):
     op = "addmm_"
     if input.dtype not in OUTPUTS.get(a.dtype, (input.dtype,)):
-        taken = " or ".join(map(name, OUTPUTS[a.dtype]))
-        fail(op, "input", f"is {name(input.dtype)}; takes {taken} for {name(a.dtype)} operands", TypeError)
+        fail(
+            op,
+            "input",
+            f"is {name(input.dtype)}; takes {listed(*OUTPUTS[a.dtype])} for {name(a.dtype)} operands",
+            TypeError,
+        )
     shape, _ = _sum(op, 2, input, a, b, input.dtype)
     text = partial("has shape {}; takes {}, the shape of the product".format, list(input.shape), list(shape))
     same_sizes(input.shape, shape, op, "input", text)
