@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from wmma_ops.hardware import arch, layouts
+from wmma_ops.hardware import arch, cards, layouts
 from wmma_ops.hardware.layouts import layout
 
 
@@ -25,11 +25,94 @@ def test_targets():
 
 
 @pytest.mark.parametrize(
-    ("asked", "closest"), [("gfx1202", "gfx1201"), ("gfx940", "gfx942"), ("sm90", "sm_90"), ("GFX942", "gfx942")]
+    ("asked", "closest"),
+    [
+        ("gfx1202", "gfx1201"),
+        ("gfx9420", "gfx942"),
+        ("sm_91", "sm_90"),
+        ("RX 7900 XTXX", r"RX 7900 XTX \(gfx1100\)"),
+        ("RTX 4095", r"RTX 4090 \(sm_89\)"),
+        ("MI400", r"MI300 \(gfx942\)"),
+        ("", "gfx908, .*sm_90a"),
+    ],
 )
 def test_an_unknown_target_names_the_closest(asked, closest):
     with pytest.raises(ValueError, match=rf"no target '{asked}' is known; the closest names are .*{closest}"):
         arch.target(asked)
+
+
+# As sold, as typed, and as torch.cuda.get_device_name says them.
+CARDS = {
+    "gfx908": "MI100|AMD Instinct MI100",
+    "gfx90a": "MI210|mi250|AMD Instinct MI250X / MI250|MI250X:sramecc+:xnack-",
+    "gfx942": "MI300X|mi300a|AMD Instinct MI300X VF|Instinct MI325X|GFX942|CDNA 3",
+    "gfx950": "MI350X|mi-355x|MI355",
+    "gfx1100": "rx7900xtx|RX 7900 XT|7900 GRE|AMD Radeon RX 7900 XTX|Radeon PRO W7900|W7800|rdna3|11",
+    "gfx1101": "RX 7800 XT|7700xt|AMD Radeon RX 7700",
+    "gfx1102": "RX 7600|7600 XT|RX 7700S",
+    "gfx1103": "780M|AMD Radeon(TM) 780M Graphics",
+    "gfx1150": "890M|Strix Point",
+    "gfx1151": "Strix Halo|8060S|AMD RYZEN AI MAX+ 395 w/ Radeon 8060S|RDNA 3.5|rdna3_5",
+    "gfx1200": "9060 XT|AMD Radeon RX 9060 XT",
+    "gfx1201": "9070 XT|rx-9070|Radeon AI PRO R9700|rdna4|gfx12",
+    "sm_80": "A100|NVIDIA A100-SXM4-40GB|NVIDIA A100 80GB PCIe|A30",
+    "sm_86": "RTX 3090|rtx3060ti|NVIDIA RTX A6000|A10G",
+    "sm_89": "RTX 4090|NVIDIA GeForce RTX 4070 Ti SUPER|NVIDIA GeForce RTX 4090 Laptop GPU|L4|L40S"
+    "|NVIDIA RTX 6000 Ada Generation",
+    "sm_90": "sm90|SM_90",
+    "sm_90a": "NVIDIA H100 80GB HBM3|H100 SXM5 80 GB|NVIDIA H100 NVL|NVIDIA H200|NVIDIA GH200 480GB|H20|sm90a"
+    "|NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+}
+
+
+@pytest.mark.parametrize("target", CARDS)
+def test_a_cards_name_is_a_target(target):
+    assert {name: arch.target(name).name for name in CARDS[target].split("|")} == dict.fromkeys(
+        CARDS[target].split("|"), target
+    )
+
+
+def test_every_card_is_found_and_has_one_chip():
+    sold = [card.strip() for names in cards.NAMES.values() for card in names.split(",")]
+    assert len(sold) == len({cards._plain(card) for card in sold}), "two cards are told apart by nothing"
+    for chip, names in cards.NAMES.items():
+        assert [cards.chip(card) for card in names.split(",")] == [chip] * len(names.split(","))
+        assert chip in arch.TARGETS or cards.why_not(chip), f"{chip} is neither a target nor is there a reason"
+    assert set(arch.TARGETS) - set(cards.NAMES) == {"gfx1250", "sm_90"}  # of which no card is sold by a name known here
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        *((name, f"^{name} is of RDNA 2 and has no matrix cores; ") for name in ("gfx1030", "gfx1036")),
+        ("RX 6800", r"^RX 6800 \(gfx1030\) is of RDNA 2 and has no matrix cores; .* the RX 7000 series \(gfx1100\)"),
+        ("AMD Radeon RX 6700 XT", r"\(gfx1031\) is of RDNA 2"),
+        *((name, "is of RDNA 1 and has no matrix cores") for name in ("gfx1010", "RX 5700 XT")),
+        *((name, "is of GCN and has no matrix cores") for name in ("gfx906", "gfx900", "gfx803", "MI50", "RX 580")),
+        ("gfx1152", "^gfx1152 is no target; gfx1151 stands for it"),
+        ("Radeon 860M", r"\(gfx1152\) is no target; gfx1151 stands for it"),
+        ("gfx940", "gfx942 stands for it"),
+        *((name, "is of Blackwell, for which no kernel here is compiled") for name in ("sm_120", "SM100a", "RTX 5090")),
+        *((name, "is older than Ampere") for name in ("sm_75", "Tesla V100-SXM2-16GB", "RTX 2080 Ti")),
+    ],
+)  # fmt: skip
+def test_a_chip_without_kernels_says_why(asked, why):
+    with pytest.raises(ValueError, match=why) as told:
+        arch.target(asked)
+    assert "\n" not in str(told.value)
+    if "RDNA" in why or "GCN" in why:
+        assert "gfx908" in str(told.value)
+
+
+def test_which_emulated_target_stands_for_a_target():
+    stand_ins = {name: arch.emulated_as(row) for name, row in arch.TARGETS.items()}
+    assert {name for name, of in stand_ins.items() if of is None} == {n for n in arch.TARGETS if n[0] == "s"} | {
+        "gfx1250"
+    }
+    for name, of in stand_ins.items():
+        assert of in (None, *arch.EMULATED)
+        assert (of == name) == (name in arch.EMULATED)
+        assert of is None or arch.target(of).instructions == arch.target(name).instructions
 
 
 def test_a_wrong_row_asserts():

@@ -211,6 +211,13 @@ def test_the_report_by_the_clock(capsys, monkeypatch):
     assert all(0 < row["share"] < row["loop_share"] < 1 for row in rows)
     refused = typed(capsys, "report", "--clock", "--target", "sm_90a")
     assert (refused.returncode, "sm_90a is not timed; takes gfx942" in refused.stderr) == (2, True)
+    refused = typed(capsys, "report", "--clock", "--target", "RX 6800")
+    assert (refused.returncode, "has no matrix cores" in refused.stderr) == (2, True)
+
+
+def test_the_report_by_the_clock_names_who_stands_for_a_relative(capsys):
+    refused = typed(capsys, "report", "--clock", "--target", "RX 7600")
+    assert (refused.returncode, "RX 7600 is not timed; gfx1100 stands for it; takes " in refused.stderr) == (2, True)
 
 
 def test_every_case_of_the_clock_has_its_share():

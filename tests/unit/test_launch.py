@@ -16,11 +16,14 @@ from user_kernels import HEAD
 
 import wmma_ops
 from wmma_ops import emulator, jit
+from wmma_ops.bringup import machine
 from wmma_ops.hardware import arch
+from wmma_ops.hardware.layouts import layout
+from wmma_ops.jit import code_object
 from wmma_ops.ops.types import FP8
 from wmma_ops.plan import CaptureError, ConfigError, GemmProblem, KernelLaunch, Plan
 from wmma_ops.plan.gemm import planner as gemm
-from wmma_ops.runtime import callbacks, driver, emulated, emulation, launching, warming
+from wmma_ops.runtime import building, callbacks, driver, emulated, emulation, launching, warming
 from wmma_ops.runtime.emulated import EmulatedKernel
 
 # ------------------------------------------------------------------------------------------------------ explain, warmup
@@ -200,6 +203,42 @@ def test_unknown_targets_are_refused():
         with pytest.raises(ValueError, match=r"closest names|not emulated"), wmma_ops.emulate(name):
             pass
     assert torch.ops.wmma._mode(False) == 0
+
+
+def test_a_card_is_a_target_wherever_one_is_taken(tmp_path):
+    told: list[str] = []
+    a = torch.ones(16, 16).half()
+    with wmma_ops.emulate("RX 9070 XT") as emulation:
+        assert (wmma_ops.matmul(a, a) == 16).all()
+    assert (emulation.target, len(emulation.launches)) == ("gfx1201", 1)
+    with wmma_ops.emulate("MI300X:xnack-") as emulation:
+        assert emulation.target == "gfx942:xnack-"
+    assert wmma_ops.explain("matmul", a, a, target="NVIDIA H100 80GB HBM3").target == "sm_90a"
+    assert layout("9070 XT", "A") is layout("gfx1201", "A")
+    (built,) = building.build([lambda: wmma_ops.matmul(a, a)], ["RX 9070 XT"], tmp_path, lambda name: told.append(name))
+    assert (built.target, built.objects, told) == ("gfx1201", 1, ["gfx1201"])
+    kernel = wmma_ops.Kernel(HEAD + 'extern "C" __global__ void none() {}', "none")
+    assert kernel.compile("MI300X").target == jit.compile(kernel.source, "MI300X").target == "gfx942"
+    assert jit.available("MI300X")
+    (tmp_path / "none.co").write_bytes(kernel.compile("gfx942").code)
+    assert code_object.read(tmp_path / "none.co", "MI300X").target == "gfx942"
+    assert wmma_ops.Kernel.from_code_object(tmp_path / "none.co").compile("MI300X").target == "gfx942"
+    assert machine.here("RX 9070 XT", small=True).target == "gfx1201"
+
+
+def test_a_relative_says_which_emulated_target_stands_for_it():
+    with (
+        pytest.warns(
+            UserWarning, match="^emulate: no test runs on gfx1103; gfx1100 stands for it, with the same"
+        ) as told,
+        wmma_ops.emulate("780M") as emulation,
+    ):
+        assert emulation.target == "gfx1103"
+    assert told[0].filename == __file__
+    with pytest.raises(
+        ValueError, match=r"^--target is 780M; gfx1100 stands for it; takes one that is emulated: gfx908"
+    ):
+        machine.here("780M", small=True)
 
 
 def test_attention_goes_through_an_uneven_batch():

@@ -11,7 +11,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from wmma_ops import layouts
-from wmma_ops.hardware import arch
+from wmma_ops.hardware import arch, cards
 from wmma_ops.layouts import layout
 
 PAGE = Path(__file__).parents[2] / "docs/pages/porting/tilelang.md"
@@ -203,7 +203,7 @@ def test_the_page_has_a_call_for_every_function():
     assert len(CALLS) == 33
 
 
-@pytest.mark.parametrize("generation", sorted({*arch.GENERATIONS.values()}))
+@pytest.mark.parametrize("generation", sorted({*cards.GENERATIONS.values()}))
 def test_layouts_are_alike_within_a_generation(generation):
     """So that its name says enough."""
     one = arch.target(generation)

@@ -104,6 +104,7 @@ def test_prints_the_instructions(scale, capsys):
 
 BAD = [
     (("--target", "gfx950"), 2, "is for gfx942, and gfx950 was asked for"),
+    (("--target", "RTX 4090"), 2, "code objects are AMD's, and RTX 4090 was asked for, which is NVIDIA's"),
     (("f32[8]",), 2, "arguments came without --grid"),
     (("f32[8]", "--grid", "1"), 2, "no --block came"),
     (("f32[8]", "--grid", "1", "--block", "64"), 2, "no argument_2, argument_3, argument_4 among the arguments; takes"),

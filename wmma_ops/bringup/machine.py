@@ -57,9 +57,12 @@ class Machine:
 def here(target: str | None, small: bool) -> Machine:
     """The present card, or the emulated `target`."""
     if target is not None:
-        if target not in arch.EMULATED:
-            raise ValueError(f"--target is {target}; takes one that is emulated: {', '.join(arch.EMULATED)}")
-        return Machine(target, False, small)
+        name = arch.target(target).name
+        if name not in arch.EMULATED:
+            stand_in = arch.emulated_as(arch.target(target))
+            stands = f"{stand_in} stands for it; " if stand_in else ""
+            raise ValueError(f"--target is {target}; {stands}takes one that is emulated: {', '.join(arch.EMULATED)}")
+        return Machine(name, False, small)
     if not torch.cuda.is_available():
         raise ValueError("torch finds no GPU here; --target gfx1201, or another one, tries it on the emulator")
     return Machine(driver.target_of(0), True, small)

@@ -18,13 +18,12 @@ def show(options) -> int:
     if not (options.out or options.wheel):
         print("build: pass --out FOLDER, --wheel FOLDER, or both", file=sys.stderr)
         return 2
-    names = list(dict.fromkeys(name for text in options.target for name in text.split(",") if name))
+    names = [name for text in options.target for name in text.split(",") if name]
     if not names:
         print(f"build: --target is {', '.join(map(repr, options.target))}; takes names of targets", file=sys.stderr)
         return 2
     try:
-        for name in names:
-            arch.target(name)
+        names = list(dict.fromkeys(arch.target(name).name for name in names))
         calls = building.recorded(options.calls) if options.calls else building.usual()
     except (ValueError, OSError) as error:
         print(f"build: {error}", file=sys.stderr)

@@ -34,7 +34,7 @@ def show(options) -> int:
         return report_clock.show(options.target, options.json)
     console, start = output(), time.perf_counter()
     try:
-        targets = [arch.target(name) for name in dict.fromkeys(options.target or TARGETS)]
+        targets = list(dict.fromkeys(map(arch.target, options.target or TARGETS)))
     except ValueError as error:
         print(f"report: {error}", file=sys.stderr)
         return 2

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from wmma_ops import jit
 from wmma_ops.analysis import clock
 from wmma_ops.cli.terminal import steps
+from wmma_ops.hardware import arch
 
 
 def show(targets: Sequence[str] | None, as_json: bool) -> int:
-    if unknown := [name for name in targets or () if name not in clock.SHARES]:
-        print(f"report: {unknown[0]} is not timed; takes {', '.join(clock.SHARES)}", file=sys.stderr)
+    try:
+        chosen = list(dict.fromkeys(map(_timed, targets or clock.SHARES)))
+    except ValueError as error:
+        print(f"report: {error}", file=sys.stderr)
         return 2
-    chosen = list(dict.fromkeys(targets or clock.SHARES))
     rows: list[clock.Row] = []
     try:
         with steps(sum(len(clock.labels(target)) for target in chosen)) as done:
@@ -39,6 +41,15 @@ def show(targets: Sequence[str] | None, as_json: bool) -> int:
         print(f"broken: {row.target} {row.label}: {row.timing.share:.3f}, at least {row.limit:.3f}; {row.timing.bound}")
     print(f"limits broken: {len(broken)}")
     return int(bool(broken))
+
+
+def _timed(name: str) -> str:
+    found = arch.target(name)
+    if found.name in clock.SHARES:
+        return found.name
+    stand_in = arch.emulated_as(found)
+    stands = f"{stand_in} stands for it; " if stand_in in clock.SHARES else ""
+    raise ValueError(f"{name} is not timed; {stands}takes {', '.join(clock.SHARES)}")
 
 
 def _cell(row: clock.Row) -> str:

@@ -9,6 +9,8 @@ import difflib
 import re
 from dataclasses import dataclass, field
 
+from wmma_ops.hardware import cards
+
 BITS = {
     "float64": 64,
     "float32": 32,
@@ -496,26 +498,31 @@ TARGETS: dict[str, Target] = {
     )
 }
 
-# Generations, by the names that people give them, and a target of each: lane layouts are alike within one.
-GENERATIONS = {
-    "cdna1": "gfx908",
-    "cdna2": "gfx90a",
-    "cdna3": "gfx942",
-    "cdna4": "gfx950",
-    **dict.fromkeys(("rdna3", "gfx11", "11"), "gfx1100"),
-    **dict.fromkeys(("rdna3.5", "rdna3_5"), "gfx1151"),
-    **dict.fromkeys(("rdna4", "gfx12", "12"), "gfx1201"),
-}
-
 # What the emulator runs.
 EMULATED = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1200", "gfx1201")
 
 
-def target(name: str) -> Target:
-    # ROCm's gcnArchName adds features: gfx942:sramecc+:xnack-.
+def target(name: str | int) -> Target:
+    """The target of a name: its own, with or without ROCm's features (gfx942:sramecc+:xnack-), that of a generation (rdna4)
+    or of a card, as sold or as torch.cuda.get_device_name says it (RX 7900 XTX, NVIDIA H100 80GB HBM3)."""
     asked = str(name).partition(":")[0]
-    if found := TARGETS.get(asked):
+    if found := TARGETS.get(asked) or TARGETS.get(cards.chip(asked)):
         return found
-    close = difflib.get_close_matches(asked, TARGETS, n=3, cutoff=0.5) or list(TARGETS)
+    if why := cards.why_not(asked):
+        raise ValueError(why)
+    close = difflib.get_close_matches(asked, TARGETS, n=3, cutoff=0.5)
     close.sort(key=lambda known: known[:-1] != asked[:-1])  # a sibling before any other
-    raise ValueError(f"no target {name!r} is known; the closest names are {', '.join(close)}")
+    raise ValueError(
+        f"no target {str(name)!r} is known; the closest names are {', '.join(close or cards.near(asked) or TARGETS)}"
+    )
+
+
+def full_name(name: str) -> str:
+    """A target's own name, with the features that stand behind the one given."""
+    base, colon, features = name.partition(":")
+    return f"{target(base).name}{colon}{features}"
+
+
+def emulated_as(found: Target) -> str | None:
+    """The emulated target that a target is, or that stands for it; None where the emulator knows none of its kind."""
+    return next((one for one in (found.name, cards.STANDS_FOR.get(found.name)) if one in EMULATED), None)

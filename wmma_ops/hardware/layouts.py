@@ -205,8 +205,9 @@ def layout(target: str | int, operand: str, instruction: str | None = None, tran
     """The layout of an operand in a matrix instruction.
 
     Args:
-        target: a target's name, or a generation's, within which layouts are alike: ``"gfx1201"``; ``"rdna4"``, ``"gfx12"``
-            or ``12``; ``"rdna3"``, ``"gfx11"`` or ``11``; ``"cdna1"`` to ``"cdna4"``.
+        target: the name of a target, a card, or a generation, within which layouts are alike: ``"gfx1201"``;
+            ``"RX 9070 XT"``; ``"rdna4"``, ``"gfx12"`` or ``12``; ``"rdna3"``, ``"gfx11"`` or ``11``; ``"cdna1"`` to
+            ``"cdna4"``.
         operand: ``"A"`` (M×K), ``"B"`` (K×N), ``"C"`` or ``"D"`` (M×N).
         instruction: a mnemonic or a builtin of clang; by default the target's float16 product.
         transposed: whether row and column change places, as they do where the operand is stored transposed.
@@ -223,7 +224,7 @@ def layout(target: str | int, operand: str, instruction: str | None = None, tran
     """
     if operand not in OPERANDS:
         raise ValueError(f"no operand {operand!r}; the operands are {', '.join(OPERANDS)}")
-    found = arch.target(arch.GENERATIONS.get(str(target).lower(), str(target)))
+    found = arch.target(target)
     return _layout(found, operand, found.instruction(instruction), bool(transposed))
 
 

@@ -32,13 +32,13 @@ def compile(
     options: tuple[str, ...] = (),
     name: str = "kernel.hip",
 ) -> CodeObject:
-    """The machine code of `source` for one exact target, such as gfx942, gfx90a:xnack- or sm_90a.
+    """The machine code of `source` for one exact target, such as gfx942, gfx90a:xnack- or sm_90a, or for a card's.
 
     `#include <wmma/…>` finds the device library. `compiler` is "clang", "hiprtc" or "nvrtc"; without it, the first of
     them that is here and compiles for `target`. `options` are added to its command line. `name` stands for the source
     in messages and line information. Raises CompileError with the compiler's message, or with what to install.
     """
-    options = _checked(source, target, compiler, options, name)
+    target, options = _checked(source, target, compiler, options, name)
     chosen = _chosen(target, compiler)
     if any(_OUTSIDE.match(option) for option in options) or _ABSOLUTE.search(source):
         return (chosen or _missing(target, compiler)).compile(source, target, options, name)
@@ -68,11 +68,12 @@ def ready(source: str, target: str, *, name: str = "kernel.hip") -> CodeObject |
 
 def available(target: str, compiler: str | None = None) -> bool:
     """Whether a compiler for `target` is here."""
-    return _chosen(target, compiler) is not None
+    return _chosen(arch.full_name(target), compiler) is not None
 
 
 def ship(source: str, target: str, folder: Path, *, name: str = "kernel.hip") -> CodeObject:
     """Compiles, and keeps the code object in `folder`, for machines that have no compiler (`cache.shipped`)."""
+    target = arch.full_name(target)
     code = compile(source, target, name=name)
     chosen = _chosen(target, None) or _missing(target, None)
     request = cache.request(source, target, chosen.name, chosen.flags, name)
@@ -112,7 +113,8 @@ def _missing(target: str, compiler: str | None) -> NoReturn:
     raise CompileError(f"no compiler for {target}", target=target, compiler=first)
 
 
-def _checked(source, target, compiler, options, name) -> tuple[str, ...]:
+def _checked(source, target, compiler, options, name) -> tuple[str, tuple[str, ...]]:
+    """The target by its own name, and the options."""
     for argument, value in (("source", source), ("target", target), ("name", name)):
         if not isinstance(value, str):
             raise TypeError(f"compile: {argument} is of type {type(value).__name__}; takes a str")
@@ -122,8 +124,8 @@ def _checked(source, target, compiler, options, name) -> tuple[str, ...]:
         raise ValueError("compile: source holds a NUL character; takes text")
     if not re.fullmatch(r"\w[\w.+-]*", name, re.ASCII):
         raise ValueError(f"compile: name is {name!r}; takes a plain file name, such as kernel.hip")
+    target = arch.full_name(target)
     base, *features = target.split(":")
-    arch.target(base)
     if not all(re.fullmatch(r"(xnack|sramecc)[+-]", feature) for feature in features) or (
         features and not base.startswith("gfx")
     ):
@@ -134,4 +136,4 @@ def _checked(source, target, compiler, options, name) -> tuple[str, ...]:
         fitting = _FOR[target[:3]]
         if compiler not in fitting:
             raise ValueError(f"compile: compiler is {compiler!r}, not one for {target}; takes {', '.join(fitting)}")
-    return tuple(options)
+    return target, tuple(options)

@@ -30,6 +30,9 @@ class CodeObjectError(ValueError):
 def read(file: str | os.PathLike, target: str | None = None) -> CodeObject:
     """A code object from a file; of `target`, where one is named. Its assembly is made when something reads it."""
     path = Path(file)
+    asked = None if target is None else arch.target(target)
+    if asked and asked.vendor != "amd":
+        raise CodeObjectError(f"{path}: code objects are AMD's, and {target} was asked for, which is NVIDIA's")
     try:
         code = path.read_bytes()
     except OSError as error:
@@ -42,7 +45,7 @@ def read(file: str | os.PathLike, target: str | None = None) -> CodeObject:
             metadata.arguments(code, name)
     if found not in arch.TARGETS:
         raise CodeObjectError(f"{path}: is for {found}; takes one for {', '.join(arch.EMULATED)}")
-    if target is not None and found != target.partition(":")[0]:
+    if asked and found != asked.name:
         raise CodeObjectError(f"{path}: is for {found}, and {target} was asked for")
     if not kernels:
         raise CodeObjectError(f"{path}: has no metadata of kernels (code objects of version 3 or later have it)")

@@ -87,8 +87,8 @@ def build(
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for _ in pool.map(one, make):
-                progress(name)
-        found.append(Built(name, len(made), sum(size for _, size in made), tuple(left_out)))
+                progress(target.name)
+        found.append(Built(target.name, len(made), sum(size for _, size in made), tuple(left_out)))
     return found
 
 

@@ -3,12 +3,13 @@
 import contextlib
 import contextvars
 import importlib
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from wmma_ops.emulator.errors import BUDGET
-from wmma_ops.hardware.arch import EMULATED, target
+from wmma_ops.hardware import arch
 from wmma_ops.ops.library import special_mode
 
 if TYPE_CHECKING:
@@ -51,6 +52,20 @@ def entered(emulation: Emulation) -> Iterator[Emulation]:
         yield emulation
 
 
+def emulated(name: str) -> tuple[arch.Target, str]:
+    """The target of a name, which the emulator knows; and, where no test runs on it, which one stands for it."""
+    found = arch.target(name)
+    stand_in = arch.emulated_as(found)
+    if stand_in is None:
+        why = "" if found.vendor == "amd" else ": its instructions are NVIDIA's"
+        raise ValueError(
+            f"emulate: {name} is not emulated{why}; takes an AMD target such as {', '.join(arch.EMULATED)}"
+        )
+    if stand_in == found.name:
+        return found, ""
+    return found, f"no test runs on {found.name}; {stand_in} stands for it, with the same instructions and lane layouts"
+
+
 @contextlib.contextmanager
 def emulate(
     name: str,
@@ -64,7 +79,8 @@ def emulate(
     """Within it, ops and kernels on CPU tensors run as compiled for the AMD target `name`.
 
     Args:
-        name: one of gfx908, gfx90a, gfx942, gfx950, gfx1100, gfx1151, gfx1200, gfx1201, and the others of their families.
+        name: one of gfx908, gfx90a, gfx942, gfx950, gfx1100, gfx1151, gfx1200, gfx1201, or a card that has one of them, such
+            as "RX 9070 XT". Others of their families run too, and a warning says which of these stands for them.
         order: how the waves of a block take turns between barriers: forward, reverse or random (by `seed`).
         budget: the steps that a block may take without reaching memory that it had not reached before: more are taken for
             an endless loop. An instruction is one step; one of memory or of the matrix unit is 10, an atomic 64.
@@ -87,12 +103,14 @@ def emulate(
         >>> int(x.sum()), emulation.launches[0].waves
         (448, 2)
     """
-    found = target(name)
-    if found.vendor != "amd" or found.compile_only:
-        raise ValueError(f"emulate: {name} is not emulated; takes an AMD target such as {', '.join(EMULATED)}")
+    found, said = emulated(name)
+    if said:
+        warnings.warn(f"emulate: {said}", stacklevel=3)
     if order not in ORDERS:
         raise ValueError(f"order is {order!r}; takes {', '.join(ORDERS[:-1])} or {ORDERS[-1]}")
     if timing:
-        importlib.import_module("wmma_ops.emulator.timing").rules(name)  # refuses a family that it has no rules of
-    with entered(Emulation(name, order, seed, budget, count_traffic, timing)) as emulation:
+        importlib.import_module("wmma_ops.emulator.timing").rules(
+            found.name
+        )  # refuses a family that it has no rules of
+    with entered(Emulation(arch.full_name(name), order, seed, budget, count_traffic, timing)) as emulation:
         yield emulation

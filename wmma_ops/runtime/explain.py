@@ -195,8 +195,8 @@ def explain(op: str | Callable, *arguments, target: str | None = None, **keyword
     Args:
         op: an op's name, or its function.
         arguments, keywords: those of the call. In-place ops write nothing.
-        target: an AMD or NVIDIA target, such as gfx942 or sm_90a, wherever the tensors are. By default that of the tensors'
-            device; for CPU tensors that of the emulation they are in.
+        target: an AMD or NVIDIA target, such as gfx942 or sm_90a, or a card's name, such as "RX 7900 XTX", wherever the
+            tensors are. By default that of the tensors' device; for CPU tensors that of the emulation they are in.
 
     Returns:
         an Explanation: ``.problem``, ``.config`` and the ``.reason`` for it, ``.output`` (allocated, not computed) and

@@ -44,7 +44,7 @@ class ForeignKernel(Launched):
 
     def compile(self, target: str) -> CodeObject:
         """The code object itself, where it is for the target."""
-        if target.partition(":")[0] != self.code.target:
+        if arch.target(target).name != self.code.target:
             raise ValueError(f"{self.name}: its code object is for {self.code.target}, and {target} was asked for")
         return self.code
 
