@@ -1,6 +1,7 @@
 """What is refused: ValueError or TypeError from wmma_ops.X, RuntimeError from the raw op, in words that name the op, the
 argument, what came and what is taken; nothing is written."""
 
+import inspect
 import re
 
 import numpy as np
@@ -519,6 +520,34 @@ BAD_NAMES = [
     ("gemm", (f(2, 3), f(3, 2)), {"alpha": grad(1)}, TypeError, "alpha is a tensor that requires grad, but numbers"),
     ("addmm_", (f(2, 2), f(2, 3), f(3, 2)), {"beta": grad(())}, TypeError, "beta is a tensor that requires grad"),
 ]
+# What other libraries call the same, or a slip of the hand.
+NEIGHBOURS = [
+    ("attention", "attn_mask", "mask"),
+    ("attention", "causal", "is_causal"),
+    ("attention", "is_casual", "is_causal"),
+    ("attention", "softmax_scale", "scale"),
+    ("attention", "window_size", "window"),
+    ("attention", "logits_soft_cap", "softcap"),
+    ("attention", "query", "q"),
+    ("varlen_attention", "window", "window_size"),
+    ("varlen_attention", "is_causal", "window_size"),
+    ("varlen_attention", "cu_seqlens_q", "cu_seq_q"),
+    ("scaled_attention", "k_descale", "scale_k"),
+    ("kv_append", "rotary_cos", "cos"),
+    ("matmul", "other", "b"),
+    ("addmm", "mat1", "a"),
+    ("linear", "input", "x"),
+    ("gemm", "dtype", "out_dtype"),
+]
+ACTIVATIONS = [
+    ("swish", "silu"),
+    ("gelu_new", "gelu_tanh"),
+    ("gelu_fast", "gelu_tanh"),
+    ("gelu_pytorch_tanh", "gelu_tanh"),
+    ("linear", "none"),
+    ("Identity", "none"),
+    ("leakyrelu", "leaky_relu"),
+]
 # And what only the ops can: codes.
 BAD_CODES = [
     ("gemm", (f(2, 3), f(3, 2)), {"activation": 8}, "activation is code 8; takes 0 to 7 or"),
@@ -579,6 +608,39 @@ def test_ops_refuse_unknown_codes(case):
     op, arguments, keywords, text = case
     with pytest.raises(RuntimeError, match=rf"^wmma\.{op}: {re.escape(text)}"):
         getattr(torch.ops.wmma, op)(*arguments, **keywords)
+
+
+@pytest.mark.parametrize(("op", "name", "meant"), NEIGHBOURS)
+def test_unknown_keywords_are_answered_with_their_neighbours(op, name, meant):
+    with pytest.raises(
+        TypeError, match=rf"^wmma\.{op}: there is no argument '{name}' .did you mean '{meant}'.*; takes "
+    ):
+        getattr(wmma_ops, op)(f(2, 2), **{name: None})
+
+
+FUNCTIONS = {name for name in wmma_ops.__all__ if inspect.isfunction(getattr(wmma_ops, name))}
+PASS_ON = {"explain", "warmup"}  # an op's keywords; so does tune, which asks for a GPU first
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS - PASS_ON - {"tune"}))
+def test_every_function_names_an_unknown_keyword(name):
+    with pytest.raises(TypeError, match=f"^wmma.{name}: there is no argument 'zzz'; takes "):
+        getattr(wmma_ops, name)(zzz=1)
+
+
+@pytest.mark.parametrize("name", sorted(PASS_ON))
+def test_unknown_keywords_of_an_op_are_named_through_what_calls_it(name):
+    with (
+        wmma_ops.emulate("gfx942"),
+        pytest.raises(TypeError, match=r"^wmma.linear: there is no argument 'zzz'; takes "),
+    ):
+        getattr(wmma_ops, name)("linear", f(2, 2), f(2, 2), zzz=1)
+
+
+@pytest.mark.parametrize(("name", "meant"), ACTIVATIONS)
+def test_activations_by_their_other_names_are_answered_with_ours(name, meant):
+    with pytest.raises(ValueError, match=rf"activation is '{name}' .did you mean '{meant}'.*; takes one of"):
+        wmma_ops.linear(f(2, 3), f(4, 3), activation=name)
 
 
 OVERLAPS = {

@@ -99,6 +99,10 @@ def test_options_reach_inductor():
     assert seen == [(True, False)]
     with pytest.raises(Exception, match="Unexpected optimization option no_such"):
         torch.compile(lambda x: x + 1, backend="wmma", options={"no_such": 1})(torch.ones(2))
+    with pytest.raises(
+        Exception, match=r"no option 'wmma\.forse' \(did you mean 'wmma\.force'\?\); takes 'wmma\.force'"
+    ):
+        torch.compile(lambda x: x + 3, backend="wmma", options={"wmma.forse": True})(torch.ones(2))
     with pytest.raises(Exception, match=r'option "wmma.force" is 1; takes a bool'):
         torch.compile(lambda x: x + 2, backend="wmma", options={"wmma.force": 1})(torch.ones(2))
 

@@ -16,10 +16,12 @@ from torch.fx import Graph
 
 import wmma_ops
 from wmma_ops.inductor.rewrite import Settings, rewrite
+from wmma_ops.ops.neighbours import hint
 from wmma_ops.runtime import emulation, tuned
 from wmma_ops.torch_internals import graph_pass, inductor, inductor_settings, register_backend
 
 _GraphPass = graph_pass()
+_FORCE = "wmma.force"  # the backend's one option
 _disabled: ContextVar[bool] = ContextVar("wmma_ops_inductor_disabled", default=False)
 
 
@@ -149,9 +151,12 @@ def backend(graph_module, example_inputs, *, mode: str | None = None, options: d
     """
     options = dict(options or {})
     slot = options.pop("pre_grad_custom_pass", inductor_settings().pre_grad_custom_pass)
-    force = options.pop("wmma.force", _settings(slot).force)
+    force = options.pop(_FORCE, _settings(slot).force)
+    if unknown := next((name for name in options if name.startswith("wmma")), None):
+        near = hint(unknown, (_FORCE,))
+        raise ValueError(f"torch.compile: there is no option {unknown!r}{near}; takes {_FORCE!r}, and Inductor's")
     if not isinstance(force, bool):
-        raise TypeError(f'torch.compile: the option "wmma.force" is {force!r}; takes a bool')
+        raise TypeError(f'torch.compile: the option "{_FORCE}" is {force!r}; takes a bool')
     passes = slot if _disabled.get() else _composed(Settings(force), slot)
     return inductor(graph_module, example_inputs, mode, options, passes)
 

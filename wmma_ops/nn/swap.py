@@ -17,6 +17,7 @@ from wmma_ops.nn.attention import Attention
 from wmma_ops.nn.linear import Linear, LoRALinear
 from wmma_ops.nn.mlp import FusedMLP
 from wmma_ops.nn.structure import GATED_NAMES, Gating, Structure, Unknown, parts_of, structure_of
+from wmma_ops.ops.neighbours import answering
 from wmma_ops.ops.types import DIFFERENTIABLE
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.torch_internals import FeedForward
@@ -63,6 +64,7 @@ def _listed(title: str, rows: tuple[Row, ...]) -> list[str]:
     return [f"{title}: {len(rows) or 'nothing'}", *lines]
 
 
+@answering
 def swap_(model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None = None) -> Record:
     """Puts our layers in the place of torch's, in a model of yours, until ``restore_``.
 
@@ -118,6 +120,7 @@ def swap_(model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None =
     return Record(*(tuple(rows[module] for module in modules if module in rows) for rows in (swapped, left)))
 
 
+@answering
 def restore_(model: nn.Module) -> list[str]:
     """Gives every module that ``swap_`` swapped its own class back; answers with their names.
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from wmma_ops.ops.library import IMPLEMENTATIONS
+from wmma_ops.ops.neighbours import answering
 from wmma_ops.ops.registered import find, new_code
 
 aten = torch.ops.aten
@@ -84,6 +85,7 @@ def code(op: str, argument: str, name: str | None) -> int:
     return 0 if name is None else find(op, argument, name, _by_name).code
 
 
+@answering
 def register_activation(
     name: str,
     *,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from wmma_ops.ops.neighbours import answering
 from wmma_ops.ops.seen import PackedSight
 
 Tensor = torch.Tensor
@@ -86,6 +87,7 @@ def packed_drop(sight: PackedSight, heads, seed: Tensor | None, p: float) -> Dro
     return Drop(found, kept_factor(p))
 
 
+@answering
 def dropout_mask(seed: Tensor, dropout_p: float, shape) -> Tensor:
     """Which weights ``attention`` keeps with this seed, on any device and in any configuration.
 

@@ -2,7 +2,10 @@
 
 import torch
 
+from wmma_ops.ops.neighbours import answering
 
+
+@answering
 def allow_unordered_sums(allow: bool = True) -> None:
     """Lets kernels add to a sum in whatever order they come, where that is faster: the last bits of a result then differ
     from run to run. Without it results have the same bits each time.

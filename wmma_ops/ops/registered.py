@@ -3,9 +3,10 @@
 A code is a hash of the name, so that a saved graph means the same in another process that registered the same name.
 """
 
-import difflib
 import zlib
 from typing import Protocol, TypeVar
+
+from wmma_ops.ops.neighbours import hint
 
 FIRST_REGISTERED = 256
 
@@ -38,8 +39,6 @@ def find(op: str, argument: str, name: object, by_name: dict[str, R]) -> R:
     if not isinstance(name, str):
         raise TypeError(f"wmma.{op}: {argument} is of type {type(name).__name__}; takes a name, one of {list(by_name)}")
     if name not in by_name:
-        close = difflib.get_close_matches(name.lower(), by_name, 1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
         taken = f"one of {', '.join(by_name)}" if by_name else "a registered name, and there is none"
-        raise ValueError(f"wmma.{op}: {argument} is {name!r}{hint}; takes {taken}")
+        raise ValueError(f"wmma.{op}: {argument} is {name!r}{hint(name, by_name)}; takes {taken}")
     return by_name[name]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 
 from wmma_ops.ops.blocks import Blocks, blocks_given, from_flex, is_noop_mask, shown_by
+from wmma_ops.ops.neighbours import answering
 from wmma_ops.ops.registered import find, new_code
 from wmma_ops.ops.seen import PackedSight
 
@@ -202,6 +203,7 @@ def _places(scores: Tensor, first: int = 0, first_batch: int = 0) -> tuple[Tenso
     )
 
 
+@answering
 def register_score_mod(
     name: str, *, expression: str, function: Callable[..., Tensor], derivative: str, operands: int = 0
 ) -> None:
@@ -236,6 +238,7 @@ def register_score_mod(
     _register("register_score_mod", name, expression, function, derivative, operands)
 
 
+@answering
 def register_mask_mod(name: str, *, expression: str, function: Callable[..., Tensor], operands: int = 0) -> None:
     """Makes `name` a function that ``wmma_ops.attention(mask_mod=name)``, and ``varlen_attention``, takes: of a query and a
     key, whether it sees it.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from wmma_ops.emulator.errors import BUDGET
 from wmma_ops.hardware import arch
 from wmma_ops.ops.library import special_mode
+from wmma_ops.ops.neighbours import answering
 
 if TYPE_CHECKING:
     from wmma_ops.emulator.machine import Statistics
@@ -66,6 +67,7 @@ def emulated(name: str) -> tuple[arch.Target, str]:
     return found, f"no test runs on {found.name}; {stand_in} stands for it, with the same instructions and lane layouts"
 
 
+@answering
 @contextlib.contextmanager
 def emulate(
     name: str,

@@ -9,6 +9,7 @@ import torch
 from wmma_ops import jit
 from wmma_ops.hardware import arch
 from wmma_ops.ops import library
+from wmma_ops.ops.neighbours import hint
 from wmma_ops.plan.problem import GemmProblem
 from wmma_ops.runtime import driver, emulation
 from wmma_ops.runtime.emulated import EmulatedKernel
@@ -162,7 +163,8 @@ def _named(asked: str | Callable, what: str) -> str:
     name = asked if isinstance(asked, str) else getattr(asked, "__name__", None)
     known = (*library.OPS, *library.WRITERS)
     if name not in known:
-        raise ValueError(f"{what}: op is {asked!r}; takes one of {', '.join(known)}")
+        near = hint(name, known) if isinstance(name, str) else ""
+        raise ValueError(f"{what}: op is {asked!r}{near}; takes one of {', '.join(known)}")
     return name
 
 

@@ -10,6 +10,7 @@ import torch
 from wmma_ops import jit
 from wmma_ops.hardware import arch
 from wmma_ops.jit import metadata
+from wmma_ops.ops.neighbours import answering
 from wmma_ops.plan.errors import CaptureError
 from wmma_ops.plan.model import CARDS
 from wmma_ops.runtime import driver, printing, together
@@ -106,6 +107,7 @@ class Loaded:
         return printing.place(record, *self._sizes)
 
 
+@answering
 def flush_prints(device: int | None = None) -> None:
     """Shows what kernels printed as parts of CUDA graphs, once all their devices' work is done.
 

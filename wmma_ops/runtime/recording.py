@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from wmma_ops.ops.library import NAMESPACES
+from wmma_ops.ops.neighbours import answering
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.torch_internals import DispatchMode
 
@@ -34,6 +35,7 @@ class _Recorder(DispatchMode):
         return op(*arguments, **keywords)
 
 
+@answering
 @contextlib.contextmanager
 def record(path: str | Path | None = None) -> Iterator[dict[str, int]]:
     """Within it, notes every call of an op: its tensors' shapes, strides, types and alignment, not their numbers.

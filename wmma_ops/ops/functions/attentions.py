@@ -10,6 +10,7 @@ from wmma_ops.ops.dropout import new_seed
 from wmma_ops.ops.errors import translate
 from wmma_ops.ops.functions.calling import call
 from wmma_ops.ops.library import overload
+from wmma_ops.ops.neighbours import answering
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -20,6 +21,7 @@ _kv_append = overload("kv_append")
 CAUSAL = {False: 0, True: 1, "top_left": 1, "bottom_right": 2}
 
 
+@answering
 def attention(
     q: Tensor,
     k: Tensor,
@@ -107,6 +109,7 @@ def attention(
     )
 
 
+@answering
 def varlen_attention(
     query: Tensor,
     key: Tensor,
@@ -195,6 +198,7 @@ def varlen_attention(
     return call("varlen_attention", tensors, max_q=max_q, max_k=max_k, scale=scale, enable_gqa=enable_gqa, **scalars)
 
 
+@answering
 def scaled_attention(
     q: Tensor,
     k: Tensor,
@@ -247,6 +251,7 @@ def scaled_attention(
     return call("scaled_attention", tensors, **options)
 
 
+@answering
 def kv_append(
     key: Tensor,
     value: Tensor,

@@ -5,6 +5,7 @@ import torch
 from wmma_ops.ops import activations
 from wmma_ops.ops.errors import translate
 from wmma_ops.ops.functions.calling import call, numbers
+from wmma_ops.ops.neighbours import answering
 from wmma_ops.ops.select import DIFFERENTIABLE, RAW, is_compiling, is_grad_enabled, traced
 from wmma_ops.torch_internals import is_captured, transforms_active
 
@@ -13,6 +14,7 @@ _raw_matmul = RAW["matmul"]
 _matmul = DIFFERENTIABLE["matmul"]
 
 
+@answering
 def matmul(a: Tensor, b: Tensor, *, out_dtype: torch.dtype | None = None) -> Tensor:
     """The matrix product A·B, with the shapes of ``torch.matmul``.
 
@@ -50,6 +52,7 @@ def matmul(a: Tensor, b: Tensor, *, out_dtype: torch.dtype | None = None) -> Ten
         raise translate("matmul", error, {"a": a, "b": b}) from None
 
 
+@answering
 def addmm(
     input: Tensor,
     a: Tensor,
@@ -77,6 +80,7 @@ def addmm(
     return call("addmm", {"input": input, "a": a, "b": b}, beta=beta, alpha=alpha, out_dtype=out_dtype)
 
 
+@answering
 def addmm_(input: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: float = 1.0) -> Tensor:
     """``input = alpha·A·B + beta·input`` in place; returns `input`.
 
@@ -103,6 +107,7 @@ def addmm_(input: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: flo
     return input
 
 
+@answering
 def baddbmm(
     input: Tensor,
     a: Tensor,
@@ -128,6 +133,7 @@ def baddbmm(
     return call("baddbmm", {"input": input, "a": a, "b": b}, beta=beta, alpha=alpha, out_dtype=out_dtype)
 
 
+@answering
 def gemm(
     a: Tensor,
     b: Tensor,
@@ -200,6 +206,7 @@ def gemm(
     )
 
 
+@answering
 def linear(
     x: Tensor,
     weight: Tensor,
@@ -230,6 +237,7 @@ def linear(
     )
 
 
+@answering
 def gemm_gemm(
     a: Tensor,
     b0: Tensor,
@@ -277,6 +285,7 @@ def gemm_gemm(
     )
 
 
+@answering
 def scaled_mm(
     a: Tensor,
     b: Tensor,
