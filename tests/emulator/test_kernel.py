@@ -258,6 +258,34 @@ def test_host_code_is_told_to_be_left_out(code):
     assert "only device code" not in str(caught.value)
 
 
+UNDECLARED = {
+    "__syncthreads();": (
+        "#include <hip/hip_runtime.h> declares __syncthreads.",
+        "wmma::sync_workgroup (for __syncthreads)",
+    ),
+    "x[0] = expf(x[1]); atomicAdd(x, 1.f); float4 y;": (
+        "#include <hip/hip_runtime.h> declares expf, atomicAdd, float4.",
+    ),
+    "half y;": ("#include <hip/hip_fp16.h> declares half.",),
+    "x[0] = wmma::fast_exp(x[1]);": ("#include <wmma/math.hpp> has wmma::fast_exp.",),
+    "rocwmma::synchronize_workgroup();": ("#include <rocwmma/rocwmma.hpp> declares rocwmma.",),
+}
+
+
+@pytest.mark.parametrize("code", UNDECLARED)
+def test_a_name_that_is_not_declared_is_told_its_header(code):
+    source = f"#include <wmma/grid.hpp>\n__global__ void one(float* x) {{ {code} }}\n"
+    with pytest.raises(wmma_ops.jit.CompileError) as caught:
+        wmma_ops.Kernel(source, "one").compile("gfx942")
+    told = str(caught.value).splitlines()[-len(UNDECLARED[code]) :]
+    assert all(text in line for text, line in zip(UNDECLARED[code], told, strict=True)), told
+    wmma_ops.Kernel(told[0].partition("> ")[0] + ">\n" + source, "one").compile("gfx942")  # it is as they say
+    with pytest.raises(wmma_ops.jit.CompileError) as caught:
+        wmma_ops.Kernel(source.replace(code, "own = 1;"), "one").compile("gfx942")
+    assert "#include <h" not in str(caught.value)
+    assert "has wmma::" not in str(caught.value)
+
+
 OWN_NAMES = """
 #include <rocwmma/rocwmma.hpp>
 using Compute = rocwmma::float32_t;

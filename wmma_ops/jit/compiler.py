@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from wmma_ops.jit import undeclared
+
 
 @dataclass(frozen=True)
 class CodeObject:
@@ -57,7 +59,7 @@ class CompileError(RuntimeError):
     """A source that does not compile, or a compiler that is not there. `log` is the compiler's own text."""
 
     def __init__(self, message: str, *, target: str, compiler: str, log: str = ""):
-        lines = [message, log, _FOR_THE_HOST if _HOST.search(log) else ""]
+        lines = [message, log, undeclared.advice(log), _FOR_THE_HOST if _HOST.search(log) else ""]
         super().__init__("\n".join(filter(None, lines)))
         self.target, self.compiler, self.log = target, compiler, log
 
