@@ -27,6 +27,20 @@ def test_kernel_of_a_user(target):
     assert emulation.launches[0].by_class["memory"] > 0
 
 
+def test_a_header_that_changed_is_in_the_next_kernel(tmp_path):
+    """By a macro and a second header, of which the source's text says nothing."""
+    (tmp_path / "outer.hpp").write_text('#import "factor.hpp"\n')
+    source = f'#define FACTOR "{tmp_path}/outer.hpp"\n%:include FACTOR\n' + SCALE.replace(
+        "* factor", "* FACTOR_OF_MINE"
+    )
+    for factor in (2.0, 3.0, 3.0):
+        (tmp_path / "factor.hpp").write_text(f"#define FACTOR_OF_MINE {factor}f\n")
+        x, y = torch.zeros(256), torch.randn(256)
+        with wmma_ops.emulate("gfx1201"):
+            wmma_ops.Kernel(source, "scale")[2, 128](x, y, 256, 1.0)
+        assert torch.equal(x, y * factor)
+
+
 def test_one_kernel_in_many_threads():
     kernel = wmma_ops.Kernel(SCALE, "scale")
 

@@ -115,18 +115,6 @@ def test_the_key_holds_all_that_decides(compilations, monkeypatch, tmp_path):
     assert compilations() == len(variants) + 3
 
 
-def test_headers_from_elsewhere_are_read_each_time(compilations, tmp_path):
-    header = tmp_path / "value.hpp"
-    texts = []
-    for i, value in enumerate(("1.0f", "2.0f")):
-        header.write_text(f"#define VALUE {value}\n")
-        texts.append(text_of(jit.compile(f"#include <value.hpp>\n{STORES}", "gfx942", options=(f"-I{tmp_path}",)).code))
-        absolute = jit.compile(f'#include "{header}"\n{STORES}', "gfx942")
-        assert text_of(absolute.code) == texts[-1]
-        assert compilations() == 2 * (i + 1)
-    assert texts[0] != texts[1]
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -136,7 +124,7 @@ def test_headers_from_elsewhere_are_read_each_time(compilations, tmp_path):
         pytest.param(lambda data: data[:-1], id="a byte short"),
         pytest.param(lambda data: data + b"x", id="a byte more"),
         pytest.param(lambda data: data[:3000] + bytes([data[3000] ^ 1]) + data[3001:], id="flipped bit"),
-        pytest.param(lambda data: data.replace(b"object 2\n", b"object 9\n", 1), id="another format"),
+        pytest.param(lambda data: data.replace(b"object 3\n", b"object 9\n", 1), id="another format"),
         pytest.param(lambda data: b"\x7fELF" + data[4:], id="foreign"),
         pytest.param(
             lambda data: cache._FORMAT + hashlib.sha256(b"{}\n").hexdigest().encode() + b"\n{}\n", id="no fields"

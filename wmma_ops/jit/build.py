@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from wmma_ops.hardware import arch
-from wmma_ops.jit import cache, clang
+from wmma_ops.jit import cache, clang, inputs
 from wmma_ops.jit.clang import Clang
 from wmma_ops.jit.compiler import CodeObject, CompileError, Compiler
 from wmma_ops.jit.hiprtc import Hiprtc
@@ -15,13 +15,6 @@ from wmma_ops.jit.nvrtc import Nvrtc
 
 COMPILERS: dict[str, Compiler] = {compiler.name: compiler for compiler in (Clang(), Hiprtc(), Nvrtc())}
 _FOR = {"gfx": ("clang", "hiprtc"), "sm_": ("nvrtc",)}  # the first that is there is the default
-
-# Options that bring in files whose contents are in no key, and sources that do so by an absolute path.
-_OUTSIDE = re.compile(
-    r"-I|-i(nclude|macros|quote|system|dirafter|prefix|withprefix)|--include|--isystem|--?pre-include|--?opt(f|ions-file)"
-    r"|--config|-Xclang|-fplugin|@"
-)
-_ABSOLUTE = re.compile(r'^\s*#\s*(include|embed)\s*["<]/', re.MULTILINE)
 
 
 def compile(
@@ -40,8 +33,8 @@ def compile(
     """
     target, options = _checked(source, target, compiler, options, name)
     chosen = _chosen(target, compiler)
-    if any(_OUTSIDE.match(option) for option in options) or _ABSOLUTE.search(source):
-        return (chosen or _missing(target, compiler)).compile(source, target, options, name)
+    if chosen and inputs.folders(options, listed=chosen.lists) is None:
+        return chosen.compile(source, target, options, name)
     given = source, target, compiler, options, name
     if chosen is None:
         return _kept(cache.load_any, *given) or _missing(target, compiler)

@@ -7,9 +7,10 @@
 Beside this folder, which is written, others are only read: those that were filled ahead of time and shipped
 (`python -m wmma_ops build`), named by WMMA_OPS_OBJECTS or by installed packages.
 
-A request is everything that decides the machine code but the compiler. An entry is written beside its place and renamed
-to it, so readers see whole entries or none, and a checksum finds what a crash or a foreign hand left. No failure of
-this folder fails a compilation: at worst nothing is kept.
+A request is everything that decides the machine code but the compiler and files that only the compiler knows of: their
+list is in the entry, which is a hit while they are as they were (`inputs`). An entry is written beside its place and
+renamed to it, so readers see whole entries or none, and a checksum finds what a crash or a foreign hand left. No failure
+of this folder fails a compilation: at worst nothing is kept.
 """
 
 import contextlib
@@ -29,12 +30,12 @@ from pathlib import Path
 
 from wmma_ops.jit import kernels_dir
 from wmma_ops.jit.compiler import CodeObject
+from wmma_ops.jit.inputs import Inputs
 
 OBJECTS = "wmma_ops.objects"  # the entry points of packages that bring code objects: modules whose folder has code/
 
-_FORMAT = b"wmma_ops code object 2\n"
+_FORMAT = b"wmma_ops code object 3\n"
 _SUFFIX = ".wmma"
-_SOURCES = (".hip", ".hpp", ".h", ".inc")
 _LOCK_SECONDS = 60.0  # longer than any compilation that is worth waiting for
 _IN_MEMORY = 64 << 20  # bytes of code objects: each has some 25 KB of code and 400 KB of assembly
 
@@ -189,13 +190,16 @@ def remember(binary: str, ask: Callable[[], object]):
 
 def load(request: str, version: str) -> CodeObject | None:
     with _guard:
-        if kept := _memory.get((request, version)):
+        kept = _memory.get((request, version))
+        if kept:
             _memory.move_to_end((request, version))
-            return kept
+    if kept and _current(kept):
+        return kept
     root = directory()
     found = _read(_path(root, request, version), request, version) if root else None
-    if found:
-        _keep(request, version, found)
+    if not found or not _current(found):
+        return None
+    _keep(request, version, found)
     return found
 
 
@@ -211,7 +215,11 @@ def load_any(request: str) -> CodeObject | None:
 
 
 def store(request: str, version: str, code: CodeObject, name: str, folder: Path | None = None) -> None:
-    """Keeps it in the cache folder; or in another, where a failure is an error."""
+    """Keeps it in the cache folder; or in another, where a failure is an error. What nobody can call current is not kept."""
+    if code.inputs is None:
+        if folder is not None:
+            raise ValueError(f"{name} reads more than {code.compiler} tells of; takes a source that can be kept")
+        return
     if folder is not None:
         path = _path(folder, request, version)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -255,6 +263,7 @@ def _packed(request: str, version: str, code: CodeObject, name: str) -> bytes:
         "compiler": code.compiler,
         "kernels": code.kernels,
         "log": code.log,
+        "inputs": (code.inputs.files, code.inputs.absent),
         "code": len(code.code),
         "assembly": None if code.assembly is None else len(assembly),
     }
@@ -271,6 +280,7 @@ def _parse(data: bytes) -> tuple[dict, CodeObject] | None:
         end = data.index(b"\n", start)
         head = json.loads(data[start:end])
         middle = end + 1 + head["code"]
+        files, absent = head["inputs"]
         code = CodeObject(
             target=head["target"],
             compiler=head["compiler"],
@@ -278,6 +288,7 @@ def _parse(data: bytes) -> tuple[dict, CodeObject] | None:
             assembly=None if head["assembly"] is None else data[middle:].decode(),
             log=head["log"],
             kernels=tuple(head["kernels"]),
+            inputs=Inputs(tuple(map(tuple, files)), tuple(absent)),
         )
     except (ValueError, KeyError, TypeError):  # a right checksum over another layout
         return None
@@ -300,6 +311,10 @@ def _read(path: Path, request: str, version: str | None, *, discards: bool = Tru
     return None
 
 
+def _current(code: CodeObject) -> bool:
+    return code.inputs is not None and code.inputs.unchanged()
+
+
 def _keep(request: str, version: str, code: CodeObject) -> None:
     with _guard:
         _memory[request, version] = code
@@ -319,11 +334,13 @@ def _path(root: Path, request: str, version: str) -> Path:
 
 def _first(roots: tuple[Path, ...], request: str) -> CodeObject | None:
     with _guard:
-        if kept := _memory.get((request, "")):
-            return kept
+        kept = _memory.get((request, ""))
+    if kept and _current(kept):
+        return kept
     for root in roots:
         for path in sorted((root / "code" / request).glob(f"*{_SUFFIX}")):
-            if found := _read(path, request, None, discards=root == directory()):
+            found = _read(path, request, None, discards=root == directory())
+            if found and _current(found):
                 _keep(request, "", found)
                 return found
     return None
@@ -380,7 +397,7 @@ def _walk(folder: str) -> Iterator[tuple[str, int, int]]:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.is_dir():
                 yield from _walk(entry.path)
-            elif entry.name.endswith(_SOURCES):
+            elif kernels_dir.is_source(entry.name):
                 stat = entry.stat()
                 yield entry.path, stat.st_size, stat.st_mtime_ns
 

@@ -12,11 +12,12 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from wmma_ops.jit import cache, elf, kernels_dir
+from wmma_ops.jit import cache, elf, inputs, kernels_dir
 from wmma_ops.jit.compiler import CodeObject, CompileError
 
 ASKED = "WMMA_OPS_CLANG"  # names a clang, by its path or as a command
@@ -74,6 +75,7 @@ class Toolchain:
 
 class Clang:
     name = "clang"
+    lists = True
     flags = (
         "-O3",
         "-std=c++17",
@@ -102,7 +104,8 @@ class Clang:
             # The source lies alone in its folder, so that #include "…" finds nothing by accident.
             (sources := Path(folder, "source")).mkdir()
             (sources / name).write_text(source, encoding="utf-8")
-            assembly, relocatable, linked = (Path(folder, f"kernel.{end}") for end in ("s", "o", "co"))
+            assembly, relocatable, linked, read = (Path(folder, f"kernel.{end}") for end in ("s", "o", "co", "d"))
+            started = time.time_ns()
 
             def step(command: tuple[str, ...], *arguments: object) -> str:
                 try:
@@ -134,6 +137,7 @@ class Clang:
                 *options,
                 "-I",
                 kernels / kernels_dir.COMPAT,
+                *_listing(read),
                 name,
                 "-o",
                 assembly,
@@ -141,19 +145,27 @@ class Clang:
             # -mcpu wants the features too (gfx90a:xnack-): they are part of the target that the assembly names.
             step(tools.clang, "--target=amdgcn-amd-amdhsa", f"-mcpu={target}", "-c", assembly, "-o", relocatable)
             step(tools.lld, "-shared", "--no-undefined", relocatable, "-o", linked)
-            code = linked.read_bytes()
+            code, text = linked.read_bytes(), assembly.read_text(encoding="utf-8")
+            rule = read.read_text(encoding="utf-8", errors="surrogateescape")
             return CodeObject(
                 target=target,
                 compiler=f"{self.name} {tools.version}",
                 code=code,
-                assembly=assembly.read_text(encoding="utf-8"),
+                assembly=text,
                 log=log,
                 kernels=elf.kernels(code),
+                inputs=inputs.of_list(rule, sources, source, options, text, started),
             )
 
     def _error(self, message: str, target: str, tools: Toolchain, log: str = "") -> CompileError:
         compiler = f"{self.name} {tools.version}"
         return CompileError(f"{message} ({compiler}):" if log else message, target=target, compiler=compiler, log=log)
+
+
+def _listing(file: Path) -> Iterator[object]:
+    """Has all files that it reads listed there, the system's too; the driver passes -MD to no device's compilation."""
+    for option in ("-dependency-file", file, "-sys-header-deps", "-MT", "_"):
+        yield from ("-Xclang", option)
 
 
 def _none_for(target: str) -> str:

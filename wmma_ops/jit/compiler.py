@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from wmma_ops.jit import undeclared
+from wmma_ops.jit.inputs import Inputs
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class CodeObject:
     assembly: str | None = field(repr=False)  # clang: what the code was assembled from; NVRTC: PTX; hiprtc: None
     log: str = field(repr=False)  # warnings
     kernels: tuple[str, ...]  # as the driver looks them up
+    inputs: Inputs | None = field(default=Inputs(), repr=False)  # None: it may have read what nobody tells of
 
     def entry(self, name: str) -> str:
         """The kernel that the source calls `name`, as the driver looks it up: C++ adds its namespace and parameters."""
@@ -76,6 +78,7 @@ def _restored(arguments: tuple, attributes: dict) -> CompileError:
 class Compiler(Protocol):
     name: str
     flags: tuple[str, ...]  # those of every compilation, for the cache's key: without paths of this machine
+    lists: bool  # the files that it reads
 
     def available(self, target: str) -> bool: ...
 

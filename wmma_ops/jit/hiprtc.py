@@ -8,7 +8,7 @@ import os
 import threading
 from pathlib import Path
 
-from wmma_ops.jit import elf, kernels_dir, rtc
+from wmma_ops.jit import elf, inputs, kernels_dir, rtc
 from wmma_ops.jit.clang import PINNED
 from wmma_ops.jit.compiler import CodeObject, CompileError
 
@@ -20,6 +20,7 @@ _ONE_AT_A_TIME = threading.Lock()  # HIP 5's compiler is not thread-safe
 
 class Hiprtc:
     name = "hiprtc"
+    lists = False
     flags = ("-O3", "-std=c++17")
 
     def available(self, target: str) -> bool:
@@ -47,7 +48,13 @@ class Hiprtc:
                 )
             code = program.get("Code")
         return CodeObject(
-            target=target, compiler=compiler, code=code, assembly=None, log=log, kernels=elf.kernels(code)
+            target=target,
+            compiler=compiler,
+            code=code,
+            assembly=None,
+            log=log,
+            kernels=elf.kernels(code),
+            inputs=inputs.of_text(source, options, without=("asm", "__asm", "__asm__")),
         )
 
     def _found(self, target: str) -> ctypes.CDLL:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from wmma_ops.jit import cache, elf, kernels_dir, rtc
+from wmma_ops.jit import cache, elf, inputs, kernels_dir, rtc
 from wmma_ops.jit.compiler import CodeObject, CompileError
 
 _SYSTEM = ("libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so")
@@ -17,6 +17,7 @@ _SYSTEM = ("libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/l
 
 class Nvrtc:
     name = "nvrtc"
+    lists = False
     flags = (
         "--std=c++17",
         "--no-source-include",  # else headers are looked for in the current folder, which is in no cache key
@@ -60,6 +61,7 @@ class Nvrtc:
                 assembly=program.text("PTX") or None,
                 log=log,
                 kernels=elf.kernels(code),
+                inputs=inputs.of_text(source, options),
             )
 
 
