@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,14 @@ def test_time(capsys):
     done = typed(capsys, "time", *LARGE, "--target", "gfx942")
     assert done.returncode == 0
     assert "executing gemm …" in done.stderr
+    assert "time: --assembly lists the instructions of its longest loop" in done.stderr
+    in_short = done.stdout.splitlines()
+    assert len(in_short) == 9
+    done = typed(capsys, "time", *LARGE, "--target", "MI300X", "--assembly")
+    assert "--assembly" not in done.stderr
+    in_full = done.stdout.splitlines()
+    assert len(in_full) > 30
+    assert [line for line in in_full if line in in_short] == in_short
     for text in (
         "wmma_ops.matmul on gfx942",
         "one compute unit has 1 block of",
@@ -56,7 +65,9 @@ def test_time(capsys):
     assert told["estimate"]["rounds"] == 1
     assert told["estimate"]["microseconds"] == pytest.approx(told["cycles"] / 2970)
     assert sum(one["executed"] for one in told["instructions"]) == told["issued"]
-    assert "v_wmma" in typed(capsys, "time", *SMALL, "--target", "gfx1201").stdout  # with a loop or without
+    assert (
+        "v_wmma" in typed(capsys, "time", *SMALL, "--target", "gfx1201", "--assembly").stdout
+    )  # with a loop or without
 
 
 def test_what_is_drawn(written):
@@ -98,7 +109,12 @@ def test_the_trace_that_is_written(written):
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (("--target", "sm_90a"), 2, "sm_90a is not AMD's; it has no emulator"),
+        (
+            ("--target", "H100"),
+            2,
+            "time: H100 is not emulated: its instructions are NVIDIA's; takes an AMD target such as",
+        ),
+        (("--target", "RX 6800"), 2, "has no matrix cores"),
         (
             ("--target", "gfx908"),
             2,
@@ -118,6 +134,32 @@ def test_time_refuses(capsys, arguments, code, text):
     assert done.returncode == code
     assert text in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_what_cannot_be_is_said_before_anything_is_compiled(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("wmma_ops.cli.time.planned", lambda *_: pytest.fail("planned"))
+    for target in ("sm_90a", "RTX 4090", "gfx908", "gfx1250"):
+        assert typed(capsys, "time", *SMALL, "--target", target).returncode == 2
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = typed(capsys, "time", *SMALL, "--target", "gfx942", "--draw", str(tmp_path / "x.svg"))
+    assert (done.returncode, done.stderr) == (1, "time: drawing needs matplotlib: pip install matplotlib\n")
+    done = typed(capsys, "run", "there-is-none.co", "--grid", "1", "--draw", "x.svg")
+    assert (done.returncode, done.stderr) == (1, "run: drawing needs matplotlib: pip install matplotlib\n")
+    done = typed(capsys, "run", "there-is-none.co", "--target", "H100")
+    assert (done.returncode, "which is NVIDIA's" in done.stderr) == (2, True)
+
+
+def test_a_relative_is_timed_and_told_who_stands_for_it(capsys):
+    done = typed(capsys, "time", "matmul", "--m", "16", "--n", "16", "--k", "64", "--target", "RX 7600")
+    assert done.stdout.startswith("wmma_ops.matmul on gfx1102\n")
+    assert done.stderr.startswith("time: no test runs on gfx1102; gfx1100 stands for it, with the same instructions")
+
+
+def test_of_several_launches_the_longest_is_told_at_length(capsys):
+    done = typed(capsys, "time", "matmul", "--m", "16", "--k", "8192", "--n", "64", "--target", "gfx942")
+    assert len(done.stdout.splitlines()) <= 11
+    assert len(re.findall("^  kernel ", done.stdout, re.M)) == len(re.findall("^  time ", done.stdout, re.M)) == 2
+    assert len(re.findall("^  bound by ", done.stdout, re.M)) == 1
 
 
 def test_a_part_is_timed_where_it_is_asked_for(capsys):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from wmma_ops.cli.benching import Row, Run, took
+from wmma_ops.emulator.timing import timeline
 
 _THEMES = {"light": ("#1f2328", "#d0d7de"), "dark": ("#e6edf3", "#3d444d")}  # text, lines
 _PEERS = ("#3b82f6", "#f59e0b", "#10b981", "#ec4899", "#a855f7")  # seen on white and on black
@@ -12,17 +13,14 @@ _ROW = 0.2  # inches
 
 def draw(run: Run, path: str) -> list[Path]:
     """Draws it for a light page and for a dark one: of speed.svg the files speed-light.svg and speed-dark.svg."""
+    timeline.check(path)
+    import matplotlib
+
     asked = Path(path)
-    if asked.suffix not in (".png", ".svg"):
-        raise ValueError(f"--plot is {path!r}; takes a file that ends in .png or .svg")
     groups = [(group, [row for row in rows if row.ratios]) for group, rows in run.groups()]
     groups = [(group, rows) for group, rows in groups if rows]
     if not groups:
         raise ValueError("--plot: no row has a peer to be drawn beside")
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ImportError("drawing needs matplotlib: pip install matplotlib") from error
 
     found = []
     for theme, (ink, line) in _THEMES.items():

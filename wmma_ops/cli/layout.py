@@ -3,11 +3,10 @@
 import json
 import shutil
 import sys
-from pathlib import Path
 
+from wmma_ops.emulator.timing import timeline
 from wmma_ops.hardware.layouts import Layout, layout
 
-FORMATS = (".png", ".svg")
 _SIDES = {"A": "M×K", "B": "K×N", "C": "M×N", "D": "M×N"}
 
 
@@ -72,13 +71,9 @@ def data(found: Layout) -> dict:
 
 def draw(found: Layout, path: str) -> None:
     """Writes the matrix as a picture, a colour a lane."""
-    if Path(path).suffix.lower() not in FORMATS:
-        raise ValueError(f"{path}: pictures end in {' or '.join(FORMATS)}")
-    try:
-        from matplotlib import colormaps
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("drawing needs matplotlib: pip install matplotlib") from error
+    timeline.check(path)
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
 
     rows, columns = found.shape
     across = min(found.blocks, 4)

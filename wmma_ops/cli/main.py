@@ -85,6 +85,9 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         "--instructions", type=calls.size, metavar="COUNT", help="that may be executed; four million by default"
     )
     time.add_argument("--part", action="store_true", help="where there are more, time the first of them")
+    time.add_argument(
+        "--assembly", action="store_true", help="list the longest loop's instructions, with what held each"
+    )
     time.add_argument("--draw", metavar="FILE", help="draw it: a lane a wave; FILE ends in .png or .svg")
     time.add_argument("--trace", metavar="FILE", help="write what each wave executes, as lines of JSON (.gz: packed)")
     tune = commands.add_parser(
@@ -162,7 +165,9 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
     run.add_argument("--save", metavar="FOLDER", help="write each tensor as it then is to FOLDER/NAME.npy")
     run.add_argument("--time", action="store_true", help="tell how long it takes as well, as the command time does")
     run.add_argument("--draw", metavar="FILE", help="draw that; FILE ends in .png or .svg")
-    run.add_argument("--assembly", action="store_true", help="print its instructions, and run nothing")
+    run.add_argument(
+        "--assembly", action="store_true", help="print its instructions, and run nothing; with --time, what held each"
+    )
     build = commands.add_parser(
         "build",
         help="compile kernels ahead of time, into a folder or a wheel",

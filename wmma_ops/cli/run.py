@@ -27,8 +27,10 @@ _SHOWN = 4  # elements of a tensor
 
 def show(options) -> int:
     try:
+        if options.draw:
+            timeline.check(options.draw)
         code = code_object.read(options.file, options.target)
-        if options.assembly:
+        if options.assembly and not options.time:
             print(code_object.assembly(code), end="")
         elif options.grid is None:
             if options.arguments:
@@ -39,7 +41,7 @@ def show(options) -> int:
     except (ValueError, TypeError, OSError) as error:
         print(f"run: {_line(error)}", file=sys.stderr)
         return 2
-    except (EmulationError, jit.CompileError, NoDisassembler, DriverError, RuntimeError) as error:
+    except (EmulationError, jit.CompileError, NoDisassembler, DriverError, ImportError, RuntimeError) as error:
         print(f"run: {_line(error)}", file=sys.stderr)
         return 1
     return 0
@@ -114,8 +116,6 @@ def _run(code: CodeObject, options) -> None:
     times = options.time or options.draw is not None
     if times and on_gpu:
         raise ValueError(f"--time is told of what is emulated; takes --target {code.target} with it")
-    if options.draw:
-        timeline.check(options.draw)
     emulated = functools.partial(emulate, code.target, order=options.order, timing=times)
     with contextlib.nullcontext() if on_gpu else emulated() as emulation:
         kernel[options.grid, tuple(block)](*given, shared=options.shared)
@@ -153,7 +153,7 @@ def _run(code: CodeObject, options) -> None:
     if after:
         terminal.output().print(table)
     if times:
-        print("\n".join(time.text(symbol, options.grid, timing)))
+        print("\n".join(time.text(symbol, options.grid, timing, in_full=options.assembly)))
 
 
 def _given(kernel: ForeignKernel, options, device: str) -> tuple[list, dict]:

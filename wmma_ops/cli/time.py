@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import json
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from wmma_ops import jit
 from wmma_ops.cli.explain import planned
 from wmma_ops.cli.terminal import bars
 from wmma_ops.emulator.errors import EmulationError
-from wmma_ops.emulator.timing import InstructionTiming, LoopTiming, Timing, timeline
+from wmma_ops.emulator.timing import InstructionTiming, Timing, rules, timeline
 from wmma_ops.plan import ConfigError
+from wmma_ops.runtime.emulation import emulated
 from wmma_ops.runtime.explain import LaunchRecord
 
 _MOST = 40  # instructions of a kernel without a loop that are shown
@@ -20,6 +22,10 @@ _MOST = 40  # instructions of a kernel without a loop that are shown
 
 def show(options) -> int:
     try:
+        target, said = emulated(options.target)
+        rules(target.name)  # refuses one that it has none of
+        if said:
+            print(f"time: {said}", file=sys.stderr)
         if options.draw:
             timeline.check(options.draw)
         if options.trace:
@@ -45,7 +51,7 @@ def show(options) -> int:
         if options.draw:
             timeline.draw(traces[longest], timings[longest], f"{found.op} on {found.target}", options.draw)
     except (ValueError, TypeError, OSError) as error:
-        print(f"time: {str(error).removeprefix('explain: ').removeprefix('timing: ')}", file=sys.stderr)
+        print(f"time: {re.sub('^(explain|timing|emulate): ', '', str(error))}", file=sys.stderr)
         return 1 if isinstance(error, ConfigError) else 2
     except (jit.CompileError, EmulationError, ImportError, RuntimeError) as error:
         print(f"time: {error}", file=sys.stderr)
@@ -56,7 +62,10 @@ def show(options) -> int:
         return 0
     print(f"wmma_ops.{found.op} on {found.target}")
     for i, (launch, timing) in enumerate(each):
-        print("\n".join(text(launch.kernel, launch.grid, timing, is_cut=traces[i].is_cut, with_loop=i == longest)))
+        shown = {"is_cut": traces[i].is_cut, "is_longest": i == longest, "in_full": options.assembly}
+        print("\n".join(text(launch.kernel, launch.grid, timing, **shown)))
+    if not options.assembly:
+        print("time: --assembly lists the instructions of its longest loop, with what held each", file=sys.stderr)
     if options.draw:
         print(f"wrote {options.draw}", file=sys.stderr)
     return 0
@@ -67,15 +76,26 @@ def _opened(path: str):
 
 
 def text(
-    kernel: str, grid: tuple[int, int, int], timing: Timing, *, is_cut: bool = False, with_loop: bool = True
+    kernel: str,
+    grid: tuple[int, int, int],
+    timing: Timing,
+    *,
+    is_cut: bool = False,
+    is_longest: bool = True,
+    in_full: bool = False,
 ) -> list[str]:
-    """What is told of a launch, line by line."""
+    """What is told of a launch, line by line: of a call's others than that which takes longest, how long; in full, all
+    loops, and the longest one's instructions."""
     unit = "WGP" if timing.target.startswith("gfx1") else "compute unit"
     blocks = f"{timing.blocks} block{'s' if timing.blocks > 1 else ''} of {math.prod(grid)}"
     lines = [
         f"  kernel    {kernel}: one {unit} has {blocks} at once, {timing.waves} waves",
         f"  time      {timing.cycles:,} cycles{' of a part of them' if is_cut else ''}; the matrix pipes are busy "
         f"{timing.share:.0%} of them",
+    ]
+    if not is_longest:
+        return lines
+    lines += [
         f"  bound by  {timing.bound}",
         f"  memory    {timing.bytes_asked:,} bytes asked for, {timing.bytes_fetched:,} from beyond the first cache",
     ]
@@ -87,20 +107,19 @@ def text(
         )
     if timing.not_validated:
         lines.append(f"  not validated on {timing.target}: {', '.join(timing.not_validated)}")
-    for number, loop in enumerate(timing.loops if with_loop else (), 1):
+    for number, loop in enumerate(timing.loops if in_full else timing.loops[:1], 1):
         held = ", ".join(f"{cycles:.0f} {why}" for why, cycles in loop.stalls.items() if cycles >= 1)
         length = f"{loop.iterations:g} rounds of {loop.cycles:,.0f} cycles"
         lines += [
             f"  loop {number}    {length}, matrix pipes {loop.share:.0%}; bound by {loop.bound}",
             f"            a wave's cycles a round that it was held: {held or 'none'}",
         ]
-    if with_loop:
-        lines += _listing(timing, timing.loops[0] if timing.loops else None)
-    return lines
+    return lines + (_listing(timing) if in_full else [])
 
 
-def _listing(timing: Timing, loop: LoopTiming | None) -> list[str]:
+def _listing(timing: Timing) -> list[str]:
     """The longest loop with what held each instruction; where there is none, those of the kernel that were held most."""
+    loop = timing.loops[0] if timing.loops else None
     rounds = (loop.iterations if loop else 1) * timing.waves
     numbers = loop.instructions if loop else range(len(timing.instructions))
     rows = [(i, timing.instructions[i]) for i in numbers if timing.instructions[i].executed]

@@ -32,21 +32,23 @@ _OTHERS = ("waits for a result or a port", "#e5e7eb")
 
 
 def check(path: str) -> None:
+    """Whether a picture can be drawn there, before what takes long."""
     if Path(path).suffix.lower() not in FORMATS:
         raise ValueError(f"{path}: pictures end in {' or '.join(FORMATS)}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ImportError("drawing needs matplotlib: pip install matplotlib") from error
 
 
 def draw(trace: Trace, timing: Timing, title: str, path: str, cycles: int | None = None) -> None:
     """Writes the picture: so many cycles in the middle; all of it by default, or, where that is long, two rounds of the
     longest loop."""
     check(path)
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Patch, PathPatch
-        from matplotlib.path import Path as Shape
-    except ImportError as error:
-        raise ImportError("drawing needs matplotlib: pip install matplotlib") from error
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch, PathPatch
+    from matplotlib.path import Path as Shape
 
     first, last = 0, timing.cycles
     if cycles or last > _LONG:
