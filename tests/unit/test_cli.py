@@ -1,9 +1,11 @@
 """python -m wmma_ops, as a user types it."""
 
+import argparse
 import dataclasses
 import importlib
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -17,14 +19,14 @@ from typed import typed
 
 import wmma_ops
 from wmma_ops.analysis.report_cases import CASES
-from wmma_ops.cli import doctor
+from wmma_ops.cli import arguments, doctor
 from wmma_ops.cli import tune as tune_view
 from wmma_ops.cli.bench import SHAPES
 from wmma_ops.cli.benching import Run
-from wmma_ops.cli.main import VIEWS, main, run
+from wmma_ops.cli.main import VIEWS, main, parser, run
 from wmma_ops.hardware import arch
 from wmma_ops.jit import CompileError, clang
-from wmma_ops.ops import library
+from wmma_ops.ops import activations, library
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.runtime import clock, tuned, tuning
 
@@ -91,8 +93,8 @@ def test_doctor_tells_what_fails(monkeypatch, capsys):
 
 
 def test_usage_errors_exit_with_2(capsys):
-    for arguments in (("dance",), ()):
-        assert typed(capsys, *arguments).returncode == 2
+    for words in (("dance",), ()):
+        assert typed(capsys, *words).returncode == 2
 
 
 def test_every_command_explains_itself(capsys):
@@ -104,6 +106,69 @@ def test_every_command_explains_itself(capsys):
             main([command, "--help"])
         assert ended.value.code == 0
         assert "--json" in capsys.readouterr().out
+
+
+def _help_of(*command: str) -> tuple[str, str, float]:
+    """What a process prints of itself, what it imports, and the processor's time that it takes."""
+    before = os.times()
+    done = subprocess.run([sys.executable, "-X", "importtime", *command, "--help"], capture_output=True, text=True)
+    after = os.times()
+    assert done.returncode == 0, done.stderr
+    imported = re.findall(r"\| +([\w.]+)$", done.stderr, re.M)
+    return (
+        done.stdout,
+        imported,
+        after.children_user + after.children_system - before.children_user - before.children_system,
+    )
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in VIEWS)], ids=lambda command: " ".join(command))
+def test_help_is_there_at_once(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown, imported, seconds = _help_of("-m", "wmma_ops", *command)
+    assert shown == typed(capsys, *command, "--help").stdout
+    assert "wmma_ops.cli.main" in imported
+    assert not {"torch", "numpy", "rich", "wmma_ops.ops"} & set(imported)
+    assert seconds < 0.5
+
+
+def test_help_of_the_installed_command_is_there_at_once(tmp_path):
+    script = tmp_path / "wmma_ops"
+    script.write_text("import sys\nfrom wmma_ops.__main__ import run\nsys.exit(run())\n")
+    shown, imported, _ = _help_of(str(script), "time")
+    assert shown.startswith("usage: ")
+    assert "torch" not in imported
+
+
+def test_help_that_is_anothers_leaves_the_package_whole():
+    code = "import wmma_ops, torch; print(callable(wmma_ops.matmul), hasattr(torch.ops.wmma, 'matmul'))"
+    done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
+    assert done.stdout == "True True\n"
+
+
+def test_what_help_tells_without_torch_is_so():
+    assert tuple(row.name for row in activations.BUILTIN if row.code) == arguments.ACTIVATIONS
+    assert arguments.DTYPES("bfloat16") == "bfloat16"
+    for name in (arguments.DTYPES, arguments.ORDERS):
+        with pytest.raises(argparse.ArgumentTypeError, match=r"invalid choice: 'int32' \(choose from f"):
+            name("int32")
+
+
+def test_sizes_are_written_alike_everywhere(monkeypatch, capsys):
+    """And as they were, which is told to be deprecated."""
+    parsed = parser().parse_args
+    for command in (["explain", "matmul"], ["time", "matmul", *TARGET]):
+        assert arguments.sizes_of("matmul", parsed([*command, "--m", "8", "--k", "32"])) == {"m": 8, "n": 4096, "k": 32}
+    assert arguments.shape_of("tune", parsed(["tune", "--m", "8", "--k", "32"])) == (8, 4096, 32)
+    assert arguments.shapes_of("bench", parsed(["bench", "--m", "8", "--k", "32"])) == [(8, 4096, 32)]
+    several = parsed(["bench", "--m", "1", "16", "--n", "8"])
+    assert arguments.shapes_of("bench", several) == [(1, 8, 4096), (16, 8, 4096)]
+    assert arguments.shapes_of("bench", parsed(["bench"])) == []
+    assert capsys.readouterr().err == ""
+    assert arguments.shape_of("tune", parsed(["tune", "8", "16", "32"])) == (8, 16, 32)
+    assert capsys.readouterr().err == "tune: sizes as 8 16 32 are deprecated; write --m 8 --n 16 --k 32\n"
+    assert arguments.shapes_of("bench", parsed(["bench", "1x8x32", "16x8x32"])) == [(1, 8, 32), (16, 8, 32)]
+    assert capsys.readouterr().err == "bench: sizes as 1x8x32 16x8x32 are deprecated; write --m 1 16 --n 8 --k 32\n"
 
 
 # As bash calls a completion when TAB is pressed behind the last word.
@@ -124,6 +189,8 @@ def test_bash_completes_commands_and_what_they_take(capsys, tmp_path):
         "wmma_ops explain linear --act": "--activation",
         "wmma_ops explain linear --activation gelu_": "gelu_tanh",
         "wmma_ops explain linear --dtype bf": "bfloat16",
+        "wmma_ops explain linear --out-dtype int3": "int32",
+        "wmma_ops run --order rev": "reverse",
         "wmma_ops build --target gfx942 sm_8": " ".join(name for name in arch.TARGETS if name.startswith("sm_8")),
         "wmma_ops layout gfx94": "gfx942",
         f"wmma_ops build --out {tmp_path}/fol": f"{tmp_path}/folder",
@@ -148,7 +215,8 @@ def test_completion_without_its_package(monkeypatch, capsys):
 
 TARGET = ("--target", "gfx942")
 ATTENTION = ("attention", "--heads", "4", "--queries", "48", "--head-size", "32")
-SMALL = ("--m", "64", "--n", "64", "--k", "64", "--target", "gfx942")
+SIZES = ("--m", "64", "--n", "64", "--k", "64")
+SMALL = (*SIZES, *TARGET)
 
 
 def test_explain(capsys):
@@ -316,7 +384,7 @@ def test_a_closed_pipe_is_no_error_to_shout_about():
 
 def test_tune_without_a_gpu(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert main(["tune", "64", "64", "64"]) == 1
+    assert main(["tune", *SIZES]) == 1
     assert "needs a GPU" in capsys.readouterr().err
 
 
@@ -329,7 +397,7 @@ def test_tune_ends_in_a_line_where_it_cannot(error, monkeypatch, capsys):
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(tune_view.calls, "call", fails)
-    assert main(["tune", "64", "64", "64", "--dtype", "int8"]) == 1
+    assert main(["tune", *SIZES, "--dtype", "int8"]) == 1
     assert capsys.readouterr().err == f"tune: {error}\n"
 
 
@@ -348,8 +416,8 @@ def test_tune_prints_what_it_found():
     found = [tuning.Timing(one, 100.0 + i, modelled_cycles=1e6 - i) for i, one in enumerate(configs[:-1])]
     found.append(tuning.Timing(configs[-1], None, "kernel.hip does not compile:\nx.hpp:3: error: too large\nmore", 5e6))
     console = Console(width=140, record=True)
-    options = types.SimpleNamespace(op="matmul", m=4096, n=4096, k=4096, batch=None, dtype="float16")
-    tune_view._print(console, options, "NVIDIA H200 (sm_90a)", found, "/cache/tuned/NVIDIA_H200.json")
+    options = types.SimpleNamespace(op="matmul", batch=None, dtype="float16")
+    tune_view._print(console, options, (4096,) * 3, "NVIDIA H200 (sm_90a)", found, "/cache/tuned/NVIDIA_H200.json")
     shown = console.export_text()
     assert "11 of 12 timed" in shown
     assert re.search(rf"100\.0 +1374\.4 +1000 +11 +{re.escape(str(configs[0]))}", shown)
@@ -371,7 +439,9 @@ def test_tune_compiles_all_before_it_times_any(monkeypatch):
         return "too large" if len(steps) == 1 else ""
 
     monkeypatch.setattr(
-        sys.modules["wmma_ops.runtime.explain"], "_device", lambda *_: types.SimpleNamespace(type="cuda", index=0)
+        importlib.import_module("wmma_ops.runtime.explain"),
+        "_device",
+        lambda *_: types.SimpleNamespace(type="cuda", index=0),
     )
     monkeypatch.setattr(tuning.driver, "target_of", lambda index: "sm_90a")
     monkeypatch.setattr(tuning, "Clock", lambda *_: None)
@@ -391,7 +461,7 @@ def test_tune_compiles_all_before_it_times_any(monkeypatch):
     assert not tuned._FORCED
 
 
-BENCH = ("bench", "33x20x17", "8x16x24", "--rounds", "3")
+BENCH = ("bench", "--m", "33", "8", "--n", "20", "16", "--k", "17", "24", "--rounds", "3")
 
 
 @pytest.fixture
@@ -489,6 +559,13 @@ def test_bench_draws_and_prints(small_copy, tmp_path, capsys):
         assert (tmp_path / f"bench-{theme}.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_bench_tells_that_nothing_draws_before_it_times(small_copy, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(clock.Clock, "samples", lambda *_: pytest.fail("timed"))
+    assert main([*BENCH, "--plot", "x.png"]) == 1
+    assert capsys.readouterr().err == "bench: drawing needs matplotlib: pip install matplotlib\n"
+
+
 def test_a_kept_run_is_shown_and_drawn_again(small_copy, tmp_path, monkeypatch, capsys):
     kept = tmp_path / "run.json"
     assert main([*BENCH, "--json"]) == 0
@@ -520,8 +597,12 @@ def test_a_kept_run_is_one_of_pytest_benchmarks(small_copy, tmp_path, monkeypatc
     ("arguments", "says", "code"),
     [
         (("bench", "3x4"), "takes MxNxK", 2),
-        (("bench", "8x8x8", "--op", "matmul", "--bias"), "matmul has no --bias", 2),
-        (("bench", "8x8x8", "--rounds", "1", "--plot", "x.gif"), ".png or .svg", 2),
+        (("bench", "8x8x8", "--m", "8"), "sizes came by place as well: 8x8x8; takes --m M … --n N … --k K …", 2),
+        (("bench", "--m", "8", "16", "--k", "1", "2", "3"), "--m has 2 sizes; takes one, or 3 as another size has", 2),
+        (("tune", "8", "8"), "sizes came by place: 8 8; takes --m M --n N --k K", 2),
+        (("tune", "8", "8", "8", "--k", "8"), "sizes came by place: 8 8 8; takes --m M --n N --k K", 2),
+        (("bench", "--m", "8", "--op", "matmul", "--bias"), "matmul has no --bias", 2),
+        (("bench", "--m", "8", "--rounds", "1", "--plot", "x.gif"), ".png or .svg", 2),
         (("bench", "--from", "/nowhere.json"), "No such file", 1),
         (("bench", "--from", __file__), "takes what bench --json or make bench wrote", 2),
     ],

@@ -8,7 +8,9 @@ import torch
 
 from wmma_ops import jit
 from wmma_ops.cli import benching, figure, products
+from wmma_ops.cli.arguments import shapes_of
 from wmma_ops.cli.terminal import output, steps
+from wmma_ops.emulator.timing import timeline
 from wmma_ops.runtime.clock import Clock
 
 # M, N, K: of a language model's layers, and what a CPU does in less than a minute, whatever the type.
@@ -22,6 +24,8 @@ _SECONDS = 4.0  # for a case on the CPU, where torch's float16 takes 50 times as
 
 def show(options) -> int:
     try:
+        if options.plot:
+            timeline.check(options.plot)
         run = _kept(options.saved) if options.saved else _measured(options)
         if options.plot:
             for path in figure.draw(run, options.plot):
@@ -49,7 +53,7 @@ def _kept(path: str) -> benching.Run:
 def _measured(options) -> benching.Run:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     options.dtype = options.dtype or DTYPES[device]
-    shapes = options.shapes or SHAPES[device]
+    shapes = shapes_of("bench", options) or SHAPES[device]
     clock = Clock(device, options.rounds, _SECONDS if device == "cpu" else float("inf"))
     run = benching.Run(benching.about(device, clock))
     with steps(len(shapes) + 1) as done:

@@ -1,140 +1,18 @@
 """A call of an op from its sizes alone, for the command line."""
 
-import argparse
 import dataclasses
 
 import torch
 
-from wmma_ops.ops import activations
+from wmma_ops.cli.arguments import TAKES, called
 from wmma_ops.ops.order import allow_unordered_sums
 from wmma_ops.ops.types import OUTPUTS, accumulator
 from wmma_ops.ops.types import name as type_name
 
-DTYPES = tuple(map(type_name, OUTPUTS))
-PRODUCTS = ("matmul", "addmm", "addmm_", "baddbmm", "gemm", "linear", "scaled_mm")
-OPS = (*PRODUCTS, "gemm_gemm", "attention", "scaled_attention")
-_OF_ATTENTION: dict[str, int | str] = {
-    "heads": 16, "kv_heads": "heads", "queries": 4096, "keys": "queries", "head_size": 128
-}  # fmt: skip
-# The sizes that an op has, and what they are by default: a number, or another size.
-_SIZES: dict[str, dict[str, int | str]] = {
-    **{op: {"m": 4096, "n": 4096, "k": 4096} for op in PRODUCTS},
-    "gemm_gemm": {"m": 4096, "k": 4096, "h": 256, "n": 4096},
-    "attention": _OF_ATTENTION,
-    "scaled_attention": _OF_ATTENTION,
-}
-# Which ops take an option that not all take.
-_TAKES = {
-    "bias": ("gemm", "linear", "gemm_gemm", "scaled_mm"),
-    "activation": ("gemm", "linear", "gemm_gemm"),
-    "residual": ("gemm", "linear", "gemm_gemm"),
-    "multiply": ("gemm",),
-    "gate": ("gemm_gemm",),
-    "causal": ("attention", "scaled_attention"),
-    "window": ("attention",),
-    "softcap": ("attention",),
-    "sinks": ("attention",),
-    "alibi": ("attention",),
-    "dropout": ("attention",),
-    "packed": ("attention",),
-    "pages": ("attention",),
-    "backward": ("attention",),
-    "batch": ("matmul", "baddbmm", "gemm", "linear", "gemm_gemm", "scaled_mm", "attention", "scaled_attention"),
-    "out_dtype": ("matmul", "addmm", "baddbmm", "gemm", "gemm_gemm", "scaled_mm", "scaled_attention"),
-    "a_columns": (*PRODUCTS, "gemm_gemm"),
-    "b_columns": (*(op for op in PRODUCTS if op != "linear"), "gemm_gemm"),
-}
-
-
-def add_options(parser, dtype: str | None = "float16", types: str = "float16 (default), bfloat16, …") -> None:
-    """What a call is made of, but its sizes."""
-    parser.add_argument("--dtype", choices=DTYPES, default=dtype, metavar="TYPE", help=types)
-    parser.add_argument("--out-dtype", choices=(*DTYPES, "int32"), metavar="TYPE", help="the result's type")
-    parser.add_argument("--batch", type=size, metavar="B", help="a batch of B products")
-    parser.add_argument(
-        "--activation", metavar="NAME", help=", ".join(row.name for row in activations.BUILTIN if row.code)
-    )
-    parser.add_argument("--bias", action="store_true", help="add a bias")
-    parser.add_argument("--residual", action="store_true", help="add a matrix: linear's residual, gemm's c")
-    parser.add_argument("--multiply", action="store_true", help="multiply by a matrix (gemm)")
-    parser.add_argument("--a-columns", action="store_true", help="A is column-major")
-    parser.add_argument("--b-columns", action="store_true", help="B is column-major, as a linear layer's weight")
-
-
-def add_sizes(parser) -> None:
-    """The sizes of every op, and the options that products alone do not have."""
-    products = parser.add_argument_group("sizes of products: A is M×K, B is K×N; gemm_gemm goes from K over H to N")
-    for name, what in (("m", "4096"), ("k", "4096"), ("n", "4096"), ("h", "256")):
-        products.add_argument(f"--{name}", type=size, metavar="SIZE", help=f"{what} by default")
-    products.add_argument("--gate", action="store_true", help="multiply what is between by A times a gate (gemm_gemm)")
-    attention = parser.add_argument_group("sizes of attention")
-    attention.add_argument("--heads", type=size, metavar="COUNT", help="of the queries; 16 by default")
-    attention.add_argument("--kv-heads", type=size, metavar="COUNT", help="of keys and values; as many by default")
-    attention.add_argument("--queries", type=size, metavar="LENGTH", help="4096 by default")
-    attention.add_argument("--keys", type=size, metavar="LENGTH", help="as many as queries by default")
-    attention.add_argument("--head-size", type=size, metavar="SIZE", help="128 by default")
-    attention.add_argument("--causal", action="store_true", help="a query sees no later key")
-    attention.add_argument(
-        "--window", type=int, nargs=2, metavar=("LEFT", "RIGHT"), help="keys seen beside a query's own; -1: all"
-    )
-    attention.add_argument("--softcap", type=float, metavar="CAP", help="scores are CAP·tanh(score/CAP)")
-    attention.add_argument("--sinks", action="store_true", help="one more score for each of a head's rows")
-    attention.add_argument("--alibi", action="store_true", help="scores fall with the keys' distance")
-    attention.add_argument("--dropout", type=float, metavar="SHARE", help="of the weights")
-    attention.add_argument("--packed", action="store_true", help="the batch's sequences in one row (varlen_attention)")
-    attention.add_argument("--pages", type=size, metavar="SIZE", help="the same, with keys in pages of SIZE")
-    attention.add_argument("--backward", action="store_true", help="the gradients instead")
-    attention.add_argument(
-        "--unordered", action="store_true", help="sums may be in any order (wmma_ops.allow_unordered_sums)"
-    )
-
-
-def called(options) -> str:
-    """The op that a call is of: attention of packed sequences has a name of its own."""
-    packed = getattr(options, "packed", False) or getattr(options, "pages", None)
-    return "varlen_attention" if options.op == "attention" and packed else options.op
-
-
-def sizes(op: str, options) -> dict[str, int]:
-    """The sizes of an op as its options say, those that are not said by default."""
-    others = {name for known in _SIZES.values() for name in known} - set(_SIZES[op])
-    if wrong := sorted(name for name in others if getattr(options, name, None) is not None):
-        takes = " ".join(f"--{name.replace('_', '-')}" for name in ("batch", *_SIZES[op]) if op in _takes(name))
-        raise ValueError(f"{op} has no --{wrong[0].replace('_', '-')}; its sizes are {takes}")
-    found: dict[str, int] = {}
-    for name, default in _SIZES[op].items():
-        said = getattr(options, name)
-        found[name] = said if said is not None else found[default] if isinstance(default, str) else default
-    return found
-
-
-def _takes(option: str) -> tuple[str, ...]:
-    return _TAKES.get(option, OPS)
-
-
-def size(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) < 2**63:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; takes 1, 2, 3, …")
-    return int(text)
-
-
-def shape(text: str) -> tuple[int, ...]:
-    sizes = text.split("x")
-    if len(sizes) != 3:
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape; takes MxNxK, such as 4096x4096x4096")
-    return tuple(map(size, sizes))
-
-
-def extent(text: str) -> tuple[int, ...]:
-    sizes = text.split("x")
-    if len(sizes) > 3:
-        raise argparse.ArgumentTypeError(f"{text!r} is no grid or block; takes one to three sizes, such as 8x4")
-    return tuple(map(size, sizes))
-
 
 def call(op: str, sizes: dict[str, int], options, device: str | None = None) -> tuple[tuple, dict]:
     """The arguments and keywords of a call on contiguous tensors; without a device on the CPU, their memory untouched."""
-    for name, takes in _TAKES.items():
+    for name, takes in TAKES.items():
         if getattr(options, name, None) and op not in takes:
             have = f"{', '.join(takes)} {'has' if len(takes) == 1 else 'have'} one"
             raise ValueError(f"{op} has no --{name.replace('_', '-')}; {have}")

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 
+from wmma_ops.cli.arguments import OneOf
 from wmma_ops.cli.main import parser
 from wmma_ops.hardware import arch
 from wmma_ops.ops import activations
@@ -19,6 +20,8 @@ def show(options) -> int:
     for action in _actions(found):
         if action.metavar == "TARGET":
             action.choices = tuple(arch.TARGETS)
+        elif isinstance(action.type, OneOf):
+            action.choices = action.type.names()
         elif action.dest == "activation":
             action.choices = tuple(activations.names())
         elif action.metavar in ("FILE", "FOLDER"):

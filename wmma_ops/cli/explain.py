@@ -7,6 +7,7 @@ import torch
 
 from wmma_ops import jit
 from wmma_ops.cli import calls
+from wmma_ops.cli.arguments import called, sizes_of
 from wmma_ops.ops.errors import translate
 from wmma_ops.plan import ConfigError
 from wmma_ops.runtime import driver
@@ -42,10 +43,10 @@ def show(options) -> int:
 
 def planned(options, target: str) -> Explanation:
     """Of the call that the options name."""
-    sizes = calls.sizes(options.op, options)
+    sizes = sizes_of(options.op, options)
     try:
         arguments, keywords = calls.call(options.op, sizes, options)
-        op = calls.called(options)
+        op = called(options)
         if options.backward:
             return explained(f"{op}_backward", lambda: _gradients(op, *arguments, **keywords), target)
         return explain(op, *arguments, target=target, **keywords)

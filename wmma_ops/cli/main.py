@@ -6,6 +6,9 @@ import io
 import os
 import sys
 
+from wmma_ops.bringup.item import PARTS
+from wmma_ops.cli import arguments
+
 DESCRIPTION = """\
 Matrix-core kernels for PyTorch: see what works on this machine, and what would run on another.
 
@@ -37,11 +40,6 @@ VIEWS = {
 
 
 def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
-    from wmma_ops.bringup.item import PARTS
-    from wmma_ops.cli import calls, products
-    from wmma_ops.cli.values import SYNTAX
-    from wmma_ops.runtime.emulation import ORDERS
-
     found = argparse.ArgumentParser(
         prog=name, description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -64,10 +62,10 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         help="show which kernel a product runs as, and why; needs no GPU",
         description="Plans and compiles a call of an op and prints what it would launch.",
     )
-    explain.add_argument("op", metavar="OP", choices=calls.OPS, help=", ".join(calls.OPS))
-    explain.add_argument("--target", metavar="TARGET", help="gfx942, sm_90a, …; by default this machine's GPU")
-    calls.add_options(explain)
-    calls.add_sizes(explain)
+    explain.add_argument("op", metavar="OP", choices=arguments.OPS, help=", ".join(arguments.OPS))
+    explain.add_argument("--target", metavar="TARGET", help="gfx942, 'RX 7900 XTX', …; this machine's GPU by default")
+    arguments.add_options(explain)
+    arguments.add_sizes(explain)
     explain.add_argument("--source", action="store_true", help="print the kernels' source instead")
     explain.add_argument("--assembly", action="store_true", help="print their assembly (NVIDIA: PTX) instead")
     time = commands.add_parser(
@@ -77,12 +75,12 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         "cycles they take, how busy the matrix pipes are, and what each instruction of the longest loop was held by: by "
         "published measurements of AMD's GPUs, not on one.",
     )
-    time.add_argument("op", metavar="OP", choices=calls.OPS, help=", ".join(calls.OPS))
-    time.add_argument("--target", metavar="TARGET", required=True, help="gfx90a, gfx942, gfx950, gfx1100, gfx1201, …")
-    calls.add_options(time)
-    calls.add_sizes(time)
+    time.add_argument("op", metavar="OP", choices=arguments.OPS, help=", ".join(arguments.OPS))
+    time.add_argument("--target", metavar="TARGET", required=True, help="gfx942, gfx1201, MI300X, 'RX 7900 XTX', …")
+    arguments.add_options(time)
+    arguments.add_sizes(time)
     time.add_argument(
-        "--instructions", type=calls.size, metavar="COUNT", help="that may be executed; four million by default"
+        "--instructions", type=arguments.size, metavar="COUNT", help="that may be executed; four million by default"
     )
     time.add_argument("--part", action="store_true", help="where there are more, time the first of them")
     time.add_argument(
@@ -96,12 +94,14 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         description="Compiles and times the configurations of a call of an op, prints the ten fastest beside the planner's "
         "guess, and keeps the fastest in the cache folder.",
     )
-    for name in "mnk":
-        tune.add_argument(name, type=calls.size, metavar=name.upper())
-    tune.add_argument("--op", metavar="OP", choices=calls.PRODUCTS, default="matmul", help=", ".join(calls.PRODUCTS))
-    calls.add_options(tune)
+    tune.add_argument("places", nargs="*", type=arguments.size, help=argparse.SUPPRESS)  # M N K, deprecated
     tune.add_argument(
-        "--limit", type=calls.size, default=40, metavar="COUNT", help="configurations to try; 40 by default"
+        "--op", metavar="OP", choices=arguments.PRODUCTS, default="matmul", help=", ".join(arguments.PRODUCTS)
+    )
+    arguments.add_options(tune)
+    arguments.add_shape(tune)
+    tune.add_argument(
+        "--limit", type=arguments.size, default=40, metavar="COUNT", help="configurations to try; 40 by default"
     )
     report = commands.add_parser(
         "report",
@@ -117,13 +117,15 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         "bench",
         help="time products on this machine's GPU, or its CPU, beside torch's",
         description="Times a call of an op and what one writes in torch for the same, in turn: medians, on a GPU with an "
-        "empty L2 cache. Shapes are MxNxK; without any, those of a language model's layers, on a CPU what takes less than a "
-        "minute.",
+        "empty L2 cache. Without sizes: those of a language model's layers, on a CPU what takes less than a minute.",
     )
-    bench.add_argument("shapes", nargs="*", type=calls.shape, metavar="MxNxK", help="4096x4096x4096, …")
-    bench.add_argument("--op", metavar="OP", choices=products.OPS, default="matmul", help=", ".join(products.OPS))
-    calls.add_options(bench, None, "float16 on a GPU and float32 on a CPU by default, bfloat16, …")
-    bench.add_argument("--rounds", type=calls.size, default=15, metavar="COUNT", help="15 by default")
+    bench.add_argument("places", nargs="*", type=arguments.product, help=argparse.SUPPRESS)  # MxNxK, deprecated
+    bench.add_argument(
+        "--op", metavar="OP", choices=arguments.BENCHED, default="matmul", help=", ".join(arguments.BENCHED)
+    )
+    arguments.add_options(bench, None, "float16 on a GPU and float32 on a CPU by default, bfloat16, …")
+    arguments.add_shape(bench, several=True)
+    bench.add_argument("--rounds", type=arguments.size, default=15, metavar="COUNT", help="15 by default")
     bench.add_argument("--from", dest="saved", metavar="FILE", help="measure nothing; show what --json wrote")
     bench.add_argument(
         "--plot",
@@ -138,7 +140,7 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         "beside the clock's estimates and torch's. Writes FILE and, readable, the same with .md. Exits with 1 where "
         "something failed; each thing runs whatever became of the others.",
     )
-    bringup.add_argument("--target", metavar="TARGET", help="try it on the emulator, as gfx942 or gfx1201, …")
+    bringup.add_argument("--target", metavar="TARGET", help="try it on the emulator, as gfx942, 'RX 9070 XT', …")
     bringup.add_argument("--small", action="store_true", help="few and small things alone: a minute on the emulator")
     bringup.add_argument(
         "--minutes", type=float, default=10, metavar="COUNT", help="that it may take about; 10 by default"
@@ -154,13 +156,19 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         "the kernels and what arguments they take.",
     )
     run.add_argument("file", metavar="FILE", help="the code object")
-    run.add_argument("arguments", metavar="ARG", nargs="*", help=SYNTAX)
+    run.add_argument("arguments", metavar="ARG", nargs="*", help=arguments.VALUES)
     run.add_argument("--kernel", metavar="NAME", help="its symbol, or its plain name; not needed where there is one")
-    run.add_argument("--grid", type=calls.extent, metavar="XxYxZ", help="blocks: 64, 8x4 or 8x4x2")
-    run.add_argument("--block", type=calls.extent, metavar="XxYxZ", help="threads of a block: 256, 64x4, …")
+    run.add_argument("--grid", type=arguments.extent, metavar="XxYxZ", help="blocks: 64, 8x4 or 8x4x2")
+    run.add_argument("--block", type=arguments.extent, metavar="XxYxZ", help="threads of a block: 256, 64x4, …")
     run.add_argument("--target", metavar="TARGET", help="emulate, and refuse a code object that is for another target")
     run.add_argument("--shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
-    run.add_argument("--order", choices=ORDERS, default="forward", help="in which emulated waves take turns")
+    run.add_argument(
+        "--order",
+        type=arguments.ORDERS,
+        default="forward",
+        metavar="ORDER",
+        help="in which emulated waves take turns: forward (default), reverse, random",
+    )
     run.add_argument("--seed", type=int, default=0, help="of random tensors")
     run.add_argument("--save", metavar="FOLDER", help="write each tensor as it then is to FOLDER/NAME.npy")
     run.add_argument("--time", action="store_true", help="tell how long it takes as well, as the command time does")
@@ -175,7 +183,7 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         "is installed, or in the folders that WMMA_OPS_OBJECTS names, and compiles nothing; without a compiler the planner "
         "keeps to them. Without --calls: what transformer models ask for in float16 and bfloat16.",
     )
-    build.add_argument("--target", nargs="+", required=True, metavar="TARGET", help="gfx942 gfx1201 sm_90a, …")
+    build.add_argument("--target", nargs="+", required=True, metavar="TARGET", help="gfx942 gfx1201 'RTX 4090', …")
     build.add_argument("--calls", metavar="FILE", help="the calls that wmma_ops.record wrote")
     build.add_argument("--out", metavar="FOLDER", help="where to put the code objects")
     build.add_argument("--wheel", metavar="FOLDER", help="where to put a wheel that brings them")
@@ -190,7 +198,7 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
         help="show which lane holds which element of a matrix instruction's operand",
         description="Prints an operand of a matrix instruction as a matrix; each cell shows lane:element.",
     )
-    layout.add_argument("target", metavar="TARGET", help="gfx1201, gfx942, sm_90, …")
+    layout.add_argument("target", metavar="TARGET", help="gfx1201, 'RX 7900 XTX', rdna3, sm_90, …")
     layout.add_argument("--operand", choices=("A", "B", "C", "D"), default="A", help="A (default), B, C or D")
     layout.add_argument("--instruction", metavar="I", help="mnemonic or builtin; the float16 product by default")
     layout.add_argument("--transposed", action="store_true", help="the operand stored transposed")

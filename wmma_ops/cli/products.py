@@ -14,14 +14,13 @@ from wmma_ops.ops.types import FP8
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.torch_internals import int_mm
 
-OPS = ("matmul", "linear", "addmm")
 _MOST_ERROR = 2e-2  # relative, of one rounding beside another's
 
 Tensor = torch.Tensor
 
 
 def cases(op: str, shapes: Sequence[tuple[int, int, int]], options, device: str) -> Iterator[Case]:
-    """A case for each shape; `options` are those of `calls.add_options`."""
+    """A case for each shape; `options` are those of `arguments.add_options`."""
     for m, n, k in shapes:
         batch = f"{options.batch} × " if options.batch else ""
         name, sizes = f"{batch}{m} × {n} × {k}", {"m": m, "n": n, "k": k}

@@ -1,6 +1,7 @@
 """`python -m wmma_ops tune`: times a product's configurations on this machine's GPU and keeps the fastest."""
 
 import json
+import math
 import sys
 
 import torch
@@ -9,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from wmma_ops import jit
-from wmma_ops.cli import calls
+from wmma_ops.cli import arguments, calls
 from wmma_ops.cli.terminal import bars, output
 from wmma_ops.runtime import driver, tuned, tuning
 
@@ -17,6 +18,11 @@ _SHOWN = 10
 
 
 def show(options) -> int:
+    try:
+        shape = arguments.shape_of("tune", options)
+    except ValueError as error:
+        print(f"tune: {error}", file=sys.stderr)
+        return 2
     if not torch.cuda.is_available():
         print(
             f"tune: needs a GPU, and torch {torch.__version__} finds none here; without one, "
@@ -25,13 +31,12 @@ def show(options) -> int:
         )
         return 1
     try:
-        sizes = {name: getattr(options, name) for name in "mnk"}
-        arguments, keywords = calls.call(options.op, sizes, options, "cuda")
+        given, keywords = calls.call(options.op, dict(zip("mnk", shape, strict=True)), options, "cuda")
         with bars() as progress:
             task = progress.add_task("compiling, then timing", total=None)
             found = tuning.tune(
                 options.op,
-                *arguments,
+                *given,
                 limit=options.limit,
                 progress=lambda done, of: progress.update(task, completed=done, total=of),
                 **keywords,
@@ -48,7 +53,7 @@ def show(options) -> int:
         print(json.dumps({"gpu": name, "kept_in": str(kept), "timings": [data(one) for one in found]}, indent=2))
     else:
         target = driver.target_of(torch.cuda.current_device())
-        _print(output(), options, f"{name} ({target})", found, kept)
+        _print(output(), options, shape, f"{name} ({target})", found, kept)
     return 0 if found and found[0].microseconds is not None else 1
 
 
@@ -61,19 +66,20 @@ def data(timing: tuning.Timing) -> dict:
     }
 
 
-def _print(console: Console, options, where: str, found: list[tuning.Timing], kept) -> None:
-    shape = f"{options.m} × {options.n} × {options.k}"
+def _print(
+    console: Console, options, shape: tuple[int, int, int], where: str, found: list[tuning.Timing], kept
+) -> None:
     timed = [one for one in found if one.microseconds is not None]
     places = {one.config: place for place, one in enumerate(sorted(found, key=lambda one: one.modelled_cycles), 1)}
     table = Table(
-        title=f"{options.op} {shape} {options.dtype} on {where}: {len(timed)} of {len(found)} timed",
+        title=f"{options.op} {' × '.join(map(str, shape))} {options.dtype} on {where}: {len(timed)} of {len(found)} timed",
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )
     for heading in ("µs", "TFLOP/s", "model's kilocycles", "its place"):
         table.add_column(heading, justify="right")
     table.add_column("configuration")
-    work = 2 * options.m * options.n * options.k * (options.batch or 1)
+    work = 2 * math.prod(shape) * (options.batch or 1)
     for one in timed[:_SHOWN]:
         speed = work / one.microseconds / 1e6
         modelled = f"{one.modelled_cycles / 1e3:.0f}"

@@ -7,21 +7,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-TYPES = {
-    "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32, "f64": torch.float64, "bool": torch.bool,
-    "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64,
-    "u8": torch.uint8, "u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64,
-    "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
-    "e4m3fnuz": torch.float8_e4m3fnuz, "e5m2fnuz": torch.float8_e5m2fnuz,
-}  # fmt: skip
+from wmma_ops.cli.arguments import VALUE_TYPES, VALUES
+
+TYPES: dict[str, torch.dtype] = {short: getattr(torch, name) for short, name in VALUE_TYPES.items()}
 FILLS = ("random", "zeros", "ones", "arange", "nan")
-SYNTAX = (
-    "NUMBER as i32:5, f32:0.5, bf16:1 (types: "
-    + " ".join(TYPES)
-    + "); a tensor as bf16[128,64]=random, zeros (default), "
-    "ones, arange, nan or a number; x.npy, or bf16:x.npy, which converts; null; hex:00ff…, bytes; "
-    "'struct(ARG, …)'; each by its place, or as NAME=ARG"
-)
 _NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.S)
 _TENSOR = re.compile(r"(\w+)\[([\d,x ]*)\](?:=(.+))?")
 _COMMA = re.compile(r",(?![^\[(]*[\])])")
@@ -48,7 +37,7 @@ def read(text: str, device: str = "cpu", generator: torch.Generator | None = Non
             return _number(TYPES[kind], number)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{text!r}: {error}") from None
-    raise ValueError(f"{text!r} is no argument; takes {SYNTAX}")
+    raise ValueError(f"{text!r} is no argument; takes {VALUES}")
 
 
 def named(text: str) -> tuple[str | None, str]:
