@@ -3,30 +3,33 @@
 import importlib
 from typing import TYPE_CHECKING
 
-from wmma_ops.integrations import flash
-from wmma_ops.ops import autocast, autograd, fakes, flops, negated, vmap  # noqa: F401  (registers them)
-from wmma_ops.ops.activations import register_activation
-from wmma_ops.ops.blocks import Blocks
-from wmma_ops.ops.dropout import dropout_mask
-from wmma_ops.ops.functions import (
-    addmm,
-    addmm_,
-    attention,
-    baddbmm,
-    gemm,
-    gemm_gemm,
-    kv_append,
-    linear,
-    matmul,
-    scaled_attention,
-    scaled_mm,
-    varlen_attention,
-)
-from wmma_ops.ops.order import allow_unordered_sums
-from wmma_ops.ops.score_functions import register_mask_mod, register_score_mod
-from wmma_ops.runtime import callbacks  # noqa: F401  (registers what the library calls)
+from wmma_ops.cli import is_for_help
 
-flash.register()
+if not is_for_help():
+    from wmma_ops.integrations import flash
+    from wmma_ops.ops import autocast, autograd, fakes, flops, negated, vmap  # noqa: F401  (registers them)
+    from wmma_ops.ops.activations import register_activation
+    from wmma_ops.ops.blocks import Blocks
+    from wmma_ops.ops.dropout import dropout_mask
+    from wmma_ops.ops.functions import (
+        addmm,
+        addmm_,
+        attention,
+        baddbmm,
+        gemm,
+        gemm_gemm,
+        kv_append,
+        linear,
+        matmul,
+        scaled_attention,
+        scaled_mm,
+        varlen_attention,
+    )
+    from wmma_ops.ops.order import allow_unordered_sums
+    from wmma_ops.ops.score_functions import register_mask_mod, register_score_mod
+    from wmma_ops.runtime import callbacks  # noqa: F401  (registers what the library calls)
+
+    flash.register()
 
 if TYPE_CHECKING:
     from wmma_ops.nn.mode import swapped
