@@ -45,6 +45,19 @@ def test_explain_reads_well():
         plan.op = "other"
 
 
+@pytest.mark.parametrize(
+    ("dtype", "target", "widest"),
+    [(torch.float16, "gfx942", 256), (torch.float64, "gfx1201", 64), (torch.float64, "gfx908", 30)],
+)
+def test_explain_says_which_head_sizes_there_are_kernels_for(dtype, target, widest):
+    q = torch.zeros(1, 16, 16, dtype=dtype)
+    told = str(wmma_ops.explain("attention", q, q, q, target=target))
+    assert f"\n  limits   head sizes to 512; gradients to {widest}, those of wider heads by way of scores" in told
+    narrow = torch.zeros(1, 16, 16).to(torch.float8_e4m3fn)
+    told = str(wmma_ops.explain("scaled_attention", narrow, narrow, narrow, target="sm_90a"))
+    assert "\n  limits   head sizes to 512\n" in told
+
+
 def test_explain_and_execute_agree():
     """What explain returns can be run by whoever runs code objects: here by the emulator, and it is the product."""
     a, b = h(40, 32), h(32, 24)
@@ -81,8 +94,13 @@ def test_two_products_in_one_kernel_are_one_step(planner):
 @pytest.mark.parametrize(
     ("op", "arguments", "target", "text"),
     [
-        ("matmull", (h(4, 4), h(4, 4)), TARGET, "op is 'matmull'; takes one of matmul"),
-        ("attention", (h(1, 4, 600),) * 3, TARGET, "q has shape .*takes a head size of up to 512"),
+        ("matmull", (h(4, 4), h(4, 4)), TARGET, r"op is 'matmull' \(did you mean 'matmul'\?\); takes one of matmul"),
+        (
+            "attention",
+            (h(1, 4, 600),) * 3,
+            TARGET,
+            "q has shape .*takes a head size of up to 512 on a GPU .on the CPU any",
+        ),
         ("matmul", (h(4, 4), h(4, 4)), None, r"explain: the tensors are on the cpu; pass target="),
         ("matmul", (h(4, 4), h(4, 4)), "gfx9420", "no target 'gfx9420' is known"),
         ("matmul", (h(4, 4), h(5, 4)), TARGET, r"wmma\.matmul: b has shape"),

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from wmma_ops import jit
-from wmma_ops.hardware import arch
+from wmma_ops.hardware import arch, geometry
 from wmma_ops.ops import library
 from wmma_ops.ops.neighbours import hint
-from wmma_ops.plan.problem import GemmProblem
+from wmma_ops.ops.sizes import WIDEST_HEAD
+from wmma_ops.plan.problem import AttentionProblem, GemmProblem
 from wmma_ops.runtime import driver, emulation
 from wmma_ops.runtime.emulated import EmulatedKernel
 from wmma_ops.runtime.launching import Planned, RecordedLaunch, recorded
@@ -136,12 +137,14 @@ class Explanation:
         if not self.steps:
             lines.append(f"  {self.reason}")
         for step in self.steps:
-            lines += (f"  {label:<8} {text}" for label, text in _rows(step))
+            lines += (f"  {label:<8} {text}" for label, text in _rows(step, self.target))
         return "\n".join(lines)
 
 
-def _rows(step: Step) -> Iterator[tuple[str, str]]:
+def _rows(step: Step, target: str) -> Iterator[tuple[str, str]]:
     yield from step.problem.summary()
+    if isinstance(step.problem, AttentionProblem):
+        yield "limits", _head_sizes(step.problem, target)
     yield "config", str(step.config)
     yield "reason", step.reason
     shown = step.launches[: step.planned]
@@ -153,6 +156,14 @@ def _rows(step: Step) -> Iterator[tuple[str, str]]:
             yield "figures", str(launch.figures).partition(": ")[2]  # its kernel and target stand above
     if len(step.launches) > len(shown):
         yield "", f"and {_count(len(step.launches) - len(shown), 'launch')} more, at other places of the batch"
+
+
+def _head_sizes(problem: AttentionProblem, target: str) -> str:
+    forward = f"head sizes to {WIDEST_HEAD}"
+    if problem.page_size or problem.is_scaled:  # without gradients
+        return forward
+    widest = geometry.widest_gradients(problem.dtype, target)
+    return f"{forward}; gradients to {widest}, those of wider heads by way of scores in memory"
 
 
 def _count(number: int, what: str) -> str:

@@ -82,6 +82,10 @@ def attention(
         key gives zeros and −inf, or its sink. Keys that a window hides from all of a tile's queries are not read. All
         tensors but those that functions read have gradients; slopes, as masks, by way of scores in memory.
 
+    On the CPU heads are of any size. Kernels take E and Ev up to 512; for the gradients up to 256 of float16 and bfloat16,
+    128 of float32 and 64 of float64 (30 on gfx908), and those of wider heads go by way of scores in memory. :func:`explain`
+    tells the limits of a call.
+
     Examples:
         >>> import torch, wmma_ops
         >>> q, k = torch.randn(2, 8, 16, 64), torch.randn(2, 2, 32, 64)
