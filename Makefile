@@ -46,6 +46,7 @@ demo: build
 	$(PYTHON) -m wmma_ops demo
 
 test: build
+	@echo "make test: a quick part of the tests, a quarter of an hour on two cores; less where the cache has its kernels"
 	$(INSTALL) $$($(EXTRA) test)
 	$(PYTHON) -m pytest -q -n 2 --dist loadgroup --tier quick $(ARGS)
 

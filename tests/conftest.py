@@ -2,6 +2,7 @@ import os
 import shutil
 
 import pytest
+import skips
 import tiers
 import torch
 from planned_calls import NOTHING
@@ -164,6 +165,12 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+def pytest_terminal_summary(terminalreporter):
+    if skipped := terminalreporter.stats.get("skipped"):
+        terminalreporter.section(f"{len(skipped)} skipped, by reason")
+        terminalreporter.write_line("\n".join(skips.by_reason(skipped)))
 
 
 def pytest_sessionfinish(session, exitstatus):
