@@ -344,3 +344,13 @@ def test_a_driver_is_used_by_the_thread_that_asked(library, device):
         thread.join()
     assert torch.equal(got[0], a @ a)
     assert device.launches == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "why"),
+    [("cuda", "sm_120", "sm_120 is of Blackwell, for which no kernel here"), ("hip", "gfx1030", "has no matrix cores")],
+)
+def test_a_card_without_kernels_says_why(kind, target, why, library):
+    a = torch.ones(8, 8).half()
+    with driver.use(kind, str(library), target), pytest.raises(ValueError, match=rf"^wmma\.matmul: .*{why}"):
+        wmma_ops.matmul(a, a)
