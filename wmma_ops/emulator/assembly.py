@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from wmma_ops.emulator.errors import malformed
 from wmma_ops.emulator.inlined import Calls, Frame
+from wmma_ops.jit.elf import named
 
 
 class Instruction(NamedTuple):
@@ -31,8 +33,15 @@ class Argument:
 class Datum:
     """A constant or variable: its bytes, and where among them addresses of symbols stand (at, symbol, addend)."""
 
-    content: bytearray = field(default_factory=bytearray)
+    parts: list[tuple[int, bytearray]] = field(default_factory=list)  # (at, bytes); between them are zeros
     addresses: list[tuple[int, str, int]] = field(default_factory=list)
+    size: int = 0
+
+    def extend(self, content: bytes) -> None:
+        if not self.parts or self.parts[-1][0] + len(self.parts[-1][1]) != self.size:
+            self.parts.append((self.size, bytearray()))
+        self.parts[-1][1].extend(content)
+        self.size += len(content)
 
 
 @dataclass
@@ -76,7 +85,11 @@ _COMMA = re.compile(r",(?![^\[(]*[\])])")
 _BRACKET = re.compile(r"[(]|\[[^\d]")
 
 # What follows the operands: name:value, or a bare word.
-_NAMED = re.compile(r"\b([a-z_][a-z_0-9]*):(\[[^\]]*\]|swizzle\([^)]*\)|[\w.+-]+)")
+_NAMED = re.compile(r"\b([a-z_][a-z_0-9]*):(\[[\w,\s]*\]|swizzle\([^)]*\)|[\w.+-]+)")
+
+# Those of a long number, and ranges.
+_REGISTERS = re.compile(r"\b(?:[vas]|ttmp)(?:(\d{4,})(?![\w.$@])|\[(\d+):(\d+)\])")
+MOST_REGISTERS = 512  # of a wave, of either kind
 
 
 def split_operands(text: str) -> list[str]:
@@ -92,6 +105,9 @@ def parse_instruction(text: str, line: int = 0, source: str = "", position: str 
 @functools.lru_cache(maxsize=32768)
 def _parsed(text: str) -> tuple[str, tuple[str, ...], Mapping[str, str]]:
     """(mnemonic, operands, modifiers). Most instructions of a kernel stand in others, too."""
+    for one, first, last in _REGISTERS.findall(text):
+        if one or not int(first) <= int(last) < MOST_REGISTERS:
+            raise ValueError(f"{text!r}: registers that no wave has")
     mnemonic, _, rest = text.partition(" ")
     modifiers: dict[str, str] = {}
     if mnemonic.startswith(("s_wait", "s_delay", "s_sendmsg", "s_getreg", "s_setreg", "s_clause")):
@@ -143,16 +159,16 @@ def _append_data(data: dict[str, Datum | None], name: str, kind: str, text: str)
     """One directive of a constant or variable."""
     if data[name] is None:
         return
-    content = data[name].content
+    content = data[name]
     if kind == "zero":
-        content.extend(bytes(int(text.split(",")[0], 0)))
+        content.size += max(int(text.split(",")[0], 0), 0)
     elif kind in ("ascii", "asciz") and (literal := _TEXT.match(text.strip())):
         content.extend(_ESCAPE.sub(_unescaped, literal[1].encode()) + b"\0" * (kind == "asciz"))
     elif kind in _DATA_SIZES and re.fullmatch(r"-?(0x)?[\da-fA-F]+", text.strip()):
         size = _DATA_SIZES[kind]
         content.extend((int(text, 0) & ((1 << 8 * size) - 1)).to_bytes(size, "little"))
     elif kind == "quad" and (address := re.fullmatch(r"([\w.$]+)([+-]\d+)?", text.strip())):
-        data[name].addresses.append((len(content), address[1], int(address[2] or 0)))
+        content.addresses.append((content.size, address[1], int(address[2] or 0)))
         content.extend(bytes(8))
     else:
         data[name] = None
@@ -184,6 +200,12 @@ def _without_debugging(text: str) -> str:
 
 
 def parse(text: str) -> Assembly:
+    """Raises Malformed for what no assembler takes."""
+    with malformed("the assembly"):
+        return _parse(text)
+
+
+def _parse(text: str) -> Assembly:
     match = _TARGET.search(text)
     assembly = Assembly(match.group(1) if match else "", {}, {})
     paths = {number: "/".join(filter(None, parts)) for number, *parts in _FILES.findall(text)}
@@ -228,7 +250,8 @@ def parse(text: str) -> Assembly:
                 found, position = _location(raw, paths.get(loc.group(1), ""), around)
                 source = found or source
             elif stripped.startswith(".amdhsa_kernel"):
-                described = functions.setdefault(stripped.split()[1], KernelText(stripped.split()[1]))
+                name = named(stripped.split()[1])
+                described = functions.setdefault(name, KernelText(name))
                 assembly.kernels[described.name] = described
             elif described is not None and (hsa := _HSA.match(line)):
                 value = hsa.group(2)
@@ -291,7 +314,7 @@ def _read_metadata(lines: list[str], assembly: Assembly) -> None:
         for argument in kernel["args"]:
             text.arguments.append(
                 Argument(
-                    argument.get("name", ""),
+                    named(argument["name"]) if argument.get("name") else "",
                     int(argument.get("offset", 0)),
                     int(argument.get("size", 0)),
                     argument.get("value_kind", "by_value"),

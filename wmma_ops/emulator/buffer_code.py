@@ -36,14 +36,14 @@ class BufferCode(MemoryCode):
         address, resource, scalar = ins.operands[first:]
         start, count = scalar_index(resource)
         if count != 4:
-            raise ValueError(f"{resource}: a buffer resource has four registers")
+            raise ValueError(f"{resource!r}: a buffer resource has four registers")
         distance = int(ins.modifiers.get("offset", "0"), 0)
         offset = f"u32({distance})"
         by_index, by_offset = "idxen" in ins.modifiers, "offen" in ins.modifiers
         wanted = by_index + by_offset
         given = vector_index(address)
         if (given[2] if given else 0) != wanted or (given is None and address != "off"):
-            raise ValueError(f"{address}: the address has {wanted} registers, as idxen and offen say")
+            raise ValueError(f"{address!r}: the address has {wanted} registers, as idxen and offen say")
         index = "None"
         if given:
             prefix, number, _ = given

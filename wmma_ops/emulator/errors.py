@@ -1,5 +1,8 @@
 """What the emulator refuses or catches, each named."""
 
+import contextlib
+from collections.abc import Iterator
+
 
 class EmulationError(RuntimeError):
     """Something a kernel did that real hardware would do silently or not at all.
@@ -12,6 +15,14 @@ class EmulationError(RuntimeError):
 
 class UnknownInstruction(EmulationError):
     """An instruction that the emulator does not know: never guessed."""
+
+
+class Malformed(EmulationError):
+    """Code, or what stands beside it, as no assembler writes it."""
+
+
+class TooLarge(EmulationError):
+    """More memory than the emulator gives a kernel (limits.py)."""
 
 
 class OutOfBounds(EmulationError):
@@ -40,3 +51,15 @@ class EndlessLoop(EmulationError):
 
 class Trap(EmulationError):
     """s_trap: a failed assertion in the kernel."""
+
+
+_DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, MemoryError, RecursionError)
+
+
+@contextlib.contextmanager
+def malformed(what: str) -> Iterator[None]:
+    """Within it, whatever a text leads to that no assembler writes is told as that."""
+    try:
+        yield
+    except _DAMAGE as error:
+        raise Malformed(f"{what}: {type(error).__name__}: {error}") from error

@@ -99,7 +99,7 @@ class LanesCode(Writer):
     def _register(self, text: str, offset: str) -> str:
         found = vector_index(text)
         if found is None or found[0] != "v":
-            raise ValueError(f"{text} by an index")
+            raise ValueError(f"{text!r} by an index")
         return f"st.register({found[1]} + {offset})"
 
     def _index_mode(self, m: str, ins: Instruction) -> bool:

@@ -1,10 +1,12 @@
 """What a kernel's text refers to beyond itself: the functions that it calls, constants and variables."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from wmma_ops.emulator import limits
 from wmma_ops.emulator.assembly import Datum, Instruction, KernelText
 from wmma_ops.emulator.memory import Region
 
@@ -35,7 +37,7 @@ def _symbols(instructions: list[Instruction]) -> list[str]:
 def link(kernel: KernelText) -> Linked:
     """Puts the functions that the kernel may call behind it, and the data that it names into memory."""
     linked = Linked(_near(kernel), dict(kernel.labels))
-    work = _symbols(kernel.instructions)
+    work, placed = _symbols(kernel.instructions), 0
     while work:
         name = work.pop()
         if name in linked.functions or name in linked.data:
@@ -47,7 +49,9 @@ def link(kernel: KernelText) -> Linked:
             linked.labels |= {label: start + at for label, at in function.labels.items()}
             work += _symbols(function.instructions)
         elif (datum := kernel.data.get(name)) is not None:
-            linked.data[name], linked.contents[name] = _region(name, bytes(datum.content)), datum
+            placed += datum.size
+            limits.check(f"the constants and variables of {kernel.name}", placed)
+            linked.data[name], linked.contents[name] = _region(name, datum.size, datum.parts), datum
             work += [symbol for _, symbol, _ in datum.addresses]
         else:
             raise ValueError(f"{name} is neither a function nor data that the emulator can place")
@@ -75,12 +79,13 @@ def _near(kernel: KernelText) -> list[Instruction]:
     return found
 
 
-def _region(name: str, content: bytes) -> Region:
-    """Memory of a variable, at a multiple of 64 bytes."""
-    raw = np.zeros(len(content) + 128, dtype=np.uint8)
+def _region(name: str, size: int, parts: Iterable[tuple[int, bytes]]) -> Region:
+    """Memory of a variable, at a multiple of 64 bytes. `parts` say what of it is not 0."""
+    raw = np.zeros(size + 128, dtype=np.uint8)
     start = -raw.ctypes.data % 64
-    raw[start : start + len(content)] = np.frombuffer(content, np.uint8)
-    return Region(raw.ctypes.data + start, len(content), name, raw)
+    for at, content in parts:
+        raw[start + at : start + at + len(content)] = np.frombuffer(content, np.uint8)
+    return Region(raw.ctypes.data + start, size, name, raw)
 
 
 def resolve(linked: Linked, block_of: dict[int, int]) -> None:
@@ -116,7 +121,7 @@ def resolve(linked: Linked, block_of: dict[int, int]) -> None:
             if int(addend) != passed + 4:
                 raise ValueError(f"{ins.text!r}: within the table of addresses")
             if name not in table:
-                table[name] = _region(f"the address of {name}", address.to_bytes(8, "little"))
+                table[name] = _region(f"the address of {name}", 8, [(0, address.to_bytes(8, "little"))])
             address = table[name].base
         value = address >> 32 if part == "hi" else address & 0xFFFFFFFF
         operands = tuple(hex(value) if _SYMBOL.match(op) else op for op in ins.operands)

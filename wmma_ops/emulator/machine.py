@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from wmma_ops.emulator import barriers
+from wmma_ops.emulator import barriers, limits
 from wmma_ops.emulator.assembly import Instruction, KernelText, class_of
 from wmma_ops.emulator.bits import WORD
 from wmma_ops.emulator.buffers import SCRATCH_MARK, Buffers
@@ -20,6 +20,7 @@ from wmma_ops.emulator.errors import (
     BUDGET,
     EmulationError,
     EndlessLoop,
+    Malformed,
     OutOfBounds,
     Trap,
     Uninitialised,
@@ -414,6 +415,7 @@ def orders(name: str, seed: int = 0):
 def kernel_arguments(kernel: KernelText, explicit: bytes, grid, block, shared_bytes: int) -> bytes:
     """The kernel's argument segment: what the caller passes, and what the compiler asks for beside."""
     size = kernel.facts.get("kernarg_segment_size", len(explicit))
+    limits.check(f"the arguments of {kernel.name}", size)
     out = bytearray(max(size, len(explicit)) + 256)
     out[: len(explicit)] = explicit
     hidden = {
@@ -487,6 +489,8 @@ def launch(
     machine.private = kernel.descriptor.get("private_segment_fixed_size", 0)
     if kernel.descriptor.get("uses_dynamic_stack"):
         machine.private += DYNAMIC_STACK
+    waves = -(-math.prod(block) // wave)
+    limits.check(f"the scratch memory of a block of {kernel.name}", machine.private * wave * waves)
     if trace is not None:
         machine.statistics.trace = trace
         trace.basic_blocks = [body.instructions for body in program.blocks]
@@ -519,7 +523,12 @@ def launch(
             at += count
     # Arguments that lie in registers already, their number and the first in words.
     loaded, first = (described.get(f"user_sgpr_kernarg_preload_{what}", 0) for what in ("length", "offset"))
-    given[at : at + loaded] = segment[: segment.size & -4].view(np.uint32)[first : first + loaded].tolist()
+    words = segment[: segment.size & -4].view(np.uint32)[first : first + loaded].tolist()
+    if len(words) < loaded:
+        raise Malformed(
+            f"{kernel.name}: {loaded} words of its arguments from word {first} on lie in registers as it begins"
+        )
+    given[at : at + loaded] = words
     at = max(at + loaded, described.get("user_sgpr_count", at))
     axes = [j for j, name in enumerate("xyz") if described.get(f"system_sgpr_workgroup_id_{name}", j == 0)]
     wanted = described.get("system_vgpr_workitem_id", 0)

@@ -156,7 +156,7 @@ class MemoryCode(Writer):
 
     def _rows(self, text: str, kind: str) -> str:
         if vector_index(text) is None:
-            raise ValueError(f"{text}: not a whole register")
+            raise ValueError(f"{text!r}: not a whole register")
         prefix, index, _ = vector_index(text)
         count = int(kind[1:]) // 32 if kind.startswith("b") else 1
         return "(" + ", ".join(self.row(prefix, index + i, "u") for i in range(count)) + ",)"

@@ -32,7 +32,7 @@ class NarrowCode(Writer):
 
     def _block(self, text: str) -> str:
         if vector_index(text) is None:
-            raise ValueError(f"{text}: not registers")
+            raise ValueError(f"{text!r}: not registers")
         prefix, index, count = vector_index(text)
         return self.row(prefix, index, f"block{count}")
 
@@ -72,7 +72,7 @@ class NarrowCode(Writer):
             values = f"floats_of({self._block(sources[0])}, {source!r})"
             count = vector_index(sources[0])[2] * (1 if source == "f32" else 2)
         if count != {None: 1, "pk_": 2, "pk32_": 32, "2xpk16_": 32}[form]:
-            raise ValueError(f"{sources[0]}: {count} elements")
+            raise ValueError(f"{sources[0]!r}: {count} elements")
         values = self.taken(values, source[0] if source == "f32" else "")
         x = f"shrunk({values}, {self._bare(scale)})"
         if random:

@@ -19,12 +19,12 @@ import numpy as np
 
 from wmma_ops.emulator import dataflow, moving, padding, skipping, templates, unwritten
 from wmma_ops.emulator.arrivals import is_counted, left_by
-from wmma_ops.emulator.assembly import Instruction, KernelText, class_of, stem
+from wmma_ops.emulator.assembly import MOST_REGISTERS, Instruction, KernelText, class_of, stem
 from wmma_ops.emulator.bits import WORD
 from wmma_ops.emulator.buffer_code import BufferCode
 from wmma_ops.emulator.buffers import is_scratch
 from wmma_ops.emulator.convert_code import ConvertCode
-from wmma_ops.emulator.errors import UnknownInstruction
+from wmma_ops.emulator.errors import Malformed, UnknownInstruction
 from wmma_ops.emulator.lanes_code import LanesCode, name_indexed
 from wmma_ops.emulator.linking import CODE_BASE, CODE_STEP, Linked, link, resolve
 from wmma_ops.emulator.memory import Region
@@ -32,6 +32,7 @@ from wmma_ops.emulator.memory_code import acquires
 from wmma_ops.emulator.modifiers import only
 from wmma_ops.emulator.narrow_code import NarrowCode
 from wmma_ops.emulator.operands import DTYPES, scalar_index
+from wmma_ops.emulator.reading import read_only
 from wmma_ops.emulator.scalar import IGNORED, SALU
 from wmma_ops.emulator.scalar_code import ScalarCode, denormals_set
 from wmma_ops.emulator.scalar_memory_code import ScalarMemoryCode
@@ -147,6 +148,8 @@ class Builder(ScalarCode, ScalarMemoryCode, VectorCode, ConvertCode, NarrowCode,
     def add(self, steps: Steps, ins: Instruction, write: Callable[[Instruction], bool] | None = None) -> None:
         """Adds what an instruction does: one call or none. Those that are alike share what was written for one of them, but
         for what `write` writes."""
+        if ins.mnemonic.startswith(IGNORED) and not acquires(ins):
+            return
         operands, numbers = templates.renamed(ins.operands)
         self.meant = self.names.meant.get(ins.position) if self.names else None
         key = (self.target, ins.mnemonic, operands, tuple(ins.modifiers.items()), self.meant is None)
@@ -155,7 +158,7 @@ class Builder(ScalarCode, ScalarMemoryCode, VectorCode, ConvertCode, NarrowCode,
         try:
             if found is None:
                 self.lines, self.constants = [], []
-                if not (write or self._write)(ins._replace(operands=operands)):
+                if not (write or self._write)(read_only(ins._replace(operands=operands))):
                     self.unknown.setdefault(stem(ins.mnemonic), ins)
                     return
                 found = templates.template(self.lines, self.constants, self.namespace, self.modes)
@@ -195,7 +198,7 @@ class Builder(ScalarCode, ScalarMemoryCode, VectorCode, ConvertCode, NarrowCode,
         if acquires(ins):
             self.emit("st.acquire()")
             return True
-        if m.startswith(IGNORED) or m == "s_sendmsg":
+        if m == "s_sendmsg":
             return True
         if m.startswith("v_dual_"):
             raise ValueError("a half of a dual instruction")
@@ -313,7 +316,16 @@ def _flow(kernel: KernelText) -> _Flow:
     return _Flow(linked, name_indexed(linked.instructions, starts), ranges, number)
 
 
+# No wave or block has more, on any target.
+_MOST = dict.fromkeys(("next_free_vgpr", "accum_offset", "vgpr_count", "agpr_count"), MOST_REGISTERS)
+_MOST |= {"user_sgpr_count": 32, "user_sgpr_kernarg_preload_length": 32, "group_segment_fixed_size": 1 << 20}
+_MOST |= {"private_segment_fixed_size": 1 << 32}  # see limits.py
+
+
 def _check_descriptor(kernel: KernelText, target: str) -> None:
+    for name, told in (*kernel.facts.items(), *kernel.descriptor.items()):
+        if not 0 <= told <= _MOST.get(name, told):
+            raise Malformed(f"{kernel.name} on {target}: {name} is {told}; takes up to {_MOST.get(name)}")
     lanes = kernel.facts.get("wavefront_size", 64)
     if lanes != (64 if target.startswith("gfx9") else 32):
         raise UnknownInstruction(f"{kernel.name} on {target}: waves of {lanes} lanes are not emulated there")
@@ -458,6 +470,8 @@ def build(kernel: KernelText, target: str, names: SharedNames | None = None) -> 
         flow = _flow(kernel)
     except ValueError as error:
         raise UnknownInstruction(f"{kernel.name} on {target}: {error}") from error
+    except LookupError as error:
+        raise Malformed(f"{kernel.name} on {target}: it goes to {error}, which is not there") from error
     builder = Builder(kernel, target, flow, names)
     blocks = [
         Block(flow.instructions[start:stop], functools.partial(_made, builder, flow, which))

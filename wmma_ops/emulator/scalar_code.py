@@ -114,7 +114,7 @@ class ScalarCode(Writer):
             self.emit("st.halt()")
             return True
         if m == "s_trap":
-            self.emit(f"st.trap({ops[0]})")
+            self.emit(f"st.trap({int(ops[0], 0)})")
             return True
         if m.startswith("s_sendmsg_rtn") and "DOORBELL" in ins.text:
             self.emit("st.halt()")  # on the way to a trap handler

@@ -23,7 +23,7 @@ class ScalarMemoryCode(Writer):
         offset = self._scalar_offset(offsets, ins)
         start, count = scalar_index(base)
         if buffer and count != 4:
-            raise ValueError(f"{base}: a buffer resource has four registers")
+            raise ValueError(f"{base!r}: a buffer resource has four registers")
         place = f"S[{start}:{start + 4}], {offset}" if buffer else f"{self.scalar(base, 64)} + {offset}"
         memory = "st.buffers" if buffer else "st.memory"
         if way == "atomic":

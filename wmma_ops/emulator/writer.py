@@ -22,6 +22,7 @@ from wmma_ops.emulator.operands import (
     scalar_index,
     vector_index,
 )
+from wmma_ops.emulator.reading import Text
 from wmma_ops.emulator.shared_names import Variable
 
 
@@ -136,7 +137,7 @@ class Writer:
             text = text[4:-1]
         if text.endswith((".l", ".h")):
             if kind not in "hws":
-                raise ValueError(f"{text}: half of a register read as more")
+                raise ValueError(f"{text!r}: half of a register read as more")
             high, text = text.endswith(".h"), text[:-2]
         if vector := vector_index(text):
             prefix, index, _ = vector
@@ -192,6 +193,9 @@ class Writer:
     # Writing results.
 
     def emit(self, *lines: str) -> None:
+        """Adds lines of Python: of our own words and of numbers, never of an instruction's text."""
+        if any(isinstance(line, Text) for line in lines):
+            raise TypeError(f"the text of an instruction as Python: {lines!r}")
         self.lines.extend(lines)
 
     def write_scalar(self, text: str, expression: str, width: int = 32) -> None:
@@ -217,7 +221,7 @@ class Writer:
         """A row, in the lanes of exec (and of `only`)."""
         if text.endswith((".l", ".h")):
             if kind not in "hws":
-                raise ValueError(f"{text}: half of a register for a result of more")
+                raise ValueError(f"{text!r}: half of a register for a result of more")
             high, text = text.endswith(".h"), text[:-2]
         if (scalar := scalar_index(text)) is not None and vector_index(text) is None:
             raise ValueError(f"vector result in {text!r} ({scalar})")

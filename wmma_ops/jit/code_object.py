@@ -19,7 +19,7 @@ _PROCESSORS = {
     0x4A: "gfx1151", 0x55: "gfx1152", 0x58: "gfx1153", 0x48: "gfx1200", 0x4E: "gfx1201", 0x49: "gfx1250",
 }  # fmt: skip
 _DAMAGE = (
-    struct.error, UnicodeDecodeError, LookupError, TypeError, AttributeError, ArithmeticError, MemoryError,
+    struct.error, UnicodeDecodeError, LookupError, TypeError, AttributeError, ArithmeticError, MemoryError, RecursionError,
 )  # fmt: skip
 
 

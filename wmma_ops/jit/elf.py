@@ -1,5 +1,6 @@
 """Reads a code object: 64-bit little-endian ELF, AMD's or NVIDIA's."""
 
+import re
 import struct
 from typing import NamedTuple
 
@@ -8,6 +9,10 @@ PROGBITS, RELA, NOBITS = 1, 4, 8
 FUNC, OBJECT = 2, 1
 WRITABLE, ALLOCATED, EXECUTABLE = 1, 2, 4
 SYMTAB, DYNSYM = 2, 11
+NAME = re.compile(r"[\w.$@]+")  # of a symbol or an argument
+_UNNAMED = (3, 4)  # symbols of sections and of sources, whose names nobody asks for
+_LONGEST = 1 << 16
+_HEADER = struct.Struct("<IIQQQQIIQQ")
 _CUDA_ENTRY = 0x10  # in st_other, marks a __global__ function
 
 
@@ -29,10 +34,21 @@ class Symbol(NamedTuple):
     size: int
 
 
+def named(text: str) -> str:
+    """The name itself, if it is one that symbols and arguments have."""
+    if NAME.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is no name: takes letters, digits, _, ., $ and @")
+    return text
+
+
 def sections(code: bytes) -> list[Section]:
     (start,) = struct.unpack_from("<Q", code, 0x28)
     size, count, names = struct.unpack_from("<HHH", code, 0x3A)
-    rows = [struct.unpack_from("<IIQQQQIIQQ", code, start + i * size) for i in range(count)]
+    if count and size != _HEADER.size:
+        raise ValueError(f"its section headers have {size} bytes")
+    rows = [_HEADER.unpack_from(code, start + i * size) for i in range(count)]
+    if sum(length for _, kind, _, _, _, length, *_ in rows if kind != NOBITS) > len(code):
+        raise ValueError("its sections overlap, or lie behind its end")
     strings = code[rows[names][4] :] if rows else b""
     return [
         Section(
@@ -52,7 +68,7 @@ def symbols(code: bytes, kinds: tuple[int, ...] = (SYMTAB, DYNSYM)) -> list[Symb
     """Those of the tables of the given kinds."""
     found = sections(code)
     return [
-        Symbol(_string(found[table.link].contents, name), info & 0xF, other, value, size)
+        Symbol(_named(found[table.link].contents, name, info & 0xF), info & 0xF, other, value, size)
         for table in found
         if table.kind in kinds
         for name, info, other, _, value, size in struct.iter_unpack("<IBBHQQ", table.contents)
@@ -66,8 +82,8 @@ def relocations(code: bytes) -> dict[int, tuple[int, str, int]]:
     for section in found:
         if section.kind == RELA and section.flags & ALLOCATED:
             names = [
-                _string(found[found[section.link].link].contents, name)
-                for name, *_ in struct.iter_unpack("<IBBHQQ", found[section.link].contents)
+                _named(found[found[section.link].link].contents, name, info & 0xF)
+                for name, info, *_ in struct.iter_unpack("<IBBHQQ", found[section.link].contents)
             ]
             for address, info, addend in struct.iter_unpack("<QQq", section.contents):
                 placed[address] = info & 0xFFFFFFFF, names[info >> 32], addend
@@ -93,5 +109,14 @@ def kernels(code: bytes) -> tuple[str, ...]:
     )
 
 
+def _named(table: bytes, at: int, kind: int) -> str:
+    """A symbol's name; the first symbol of a table has none."""
+    name = _string(table, at)
+    return named(name) if name and kind not in _UNNAMED else name
+
+
 def _string(table: bytes, at: int) -> str:
-    return table[at : table.index(0, at)].decode()
+    found = table[at : table.index(0, at, at + _LONGEST)].decode()
+    if not found.isprintable():
+        raise ValueError(f"{found!r} is no name")
+    return found

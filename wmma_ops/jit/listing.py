@@ -7,6 +7,7 @@ the metadata tell stands as the assembler's directives. Behind each instruction 
 import bisect
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from wmma_ops.jit import descriptor, disassembler, elf, metadata
 
@@ -30,7 +31,7 @@ class _Listing:
         self.kernels = metadata.kernels(code)
         self.symbols = elf.symbols(code)
         self.data = _data(code, self.symbols)
-        self.starts = [start for start, _, _ in self.data]
+        self.starts = [one.address for one in self.data]
         self.decoded = disassembler.decode(code, target)
         self.places = {one.address: index for index, one in enumerate(self.decoded)}
         self.descriptors = {name: self._descriptor(kernel[".symbol"]) for name, kernel in self.kernels.items()}
@@ -142,8 +143,8 @@ class _Listing:
         if place in self.functions:
             return self.functions[place], 0
         at = bisect.bisect_right(self.starts, place) - 1
-        if at >= 0 and place <= self.data[at][0] + len(self.data[at][2]):
-            return self.data[at][1], place - self.data[at][0]
+        if at >= 0 and place <= self.data[at].address + self.data[at].size:
+            return self.data[at].name, place - self.data[at].address
         return None, 0
 
     # What is written.
@@ -159,9 +160,12 @@ class _Listing:
             yield "\t.end_amdhsa_kernel"
         relocations = elf.relocations(self.code)
         yield '\t.section .data,"aw"'
-        for start, name, content in self.data:
-            yield f"{name}:"
-            yield from self._contents(start, content, relocations)
+        for one in self.data:
+            yield f"{one.name}:"
+            if one.content:
+                yield from self._contents(one.address, one.content, relocations)
+            else:
+                yield f"\t.zero {one.size}"
         yield from self._metadata()
 
     def _function(self, start: int, stop: int | None) -> Iterator[str]:
@@ -198,8 +202,10 @@ class _Listing:
             for argument in kernel.get(".args", ()):
                 yield f"      - .name: {argument.get('.name', '')}"
                 yield from (f"        {key}: {argument[key]}" for key in (".offset", ".size", ".value_kind"))
-            numbers = {key: value for key, value in kernel.items() if isinstance(value, int | str)}
-            yield from (f"    {key}: {value}" for key, value in numbers.items())
+            told = {
+                key: value for key, value in kernel.items() if isinstance(value, int) or key in (".name", ".symbol")
+            }
+            yield from (f"    {key}: {value}" for key, value in told.items())
         yield "\t.end_amdgpu_metadata"
 
 
@@ -216,23 +222,36 @@ def _loaded(code: bytes) -> list[elf.Section]:
     return [one for one in elf.sections(code) if one.flags & elf.ALLOCATED and one.kind in (elf.PROGBITS, elf.NOBITS)]
 
 
-def _data(code: bytes, symbols: list[elf.Symbol]) -> list[tuple[int, str, bytes]]:
+class _Datum(NamedTuple):
+    address: int
+    name: str
+    size: int
+    content: bytes  # none where it is zeros that the file leaves out
+
+
+def _data(code: bytes, symbols: list[elf.Symbol]) -> list[_Datum]:
     """Constants and variables by address: those that symbols name, and what lies between them."""
     named = {
         one.address: one for one in symbols if one.kind == elf.OBJECT and one.size and not one.name.endswith(".kd")
     }
     found = []
+
+    def add(name: str, start: int, stop: int) -> None:
+        first = start - section.address
+        found.append(_Datum(start, name, stop - start, section.contents[first : stop - section.address]))
+
     for section in _loaded(code):
         if section.flags & elf.EXECUTABLE or not section.size:
             continue
-        content = section.contents or bytes(section.size)
         at, end = section.address, section.address + section.size
         for start in [*sorted(place for place in named if at <= place < end), end]:
             if at < start:
-                found.append((at, f"data_{at:x}", content[at - section.address : start - section.address]))
+                add(f"data_{at:x}", at, start)
             if start < end:
-                one, at = named[start], start + named[start].size
-                found.append((start, one.name, content[start - section.address : at - section.address]))
+                at = min(start + named[start].size, end)
+                add(named[start].name, start, at)
+    if sum(len(one.content) for one in found) > 2 * len(code):
+        raise ValueError("its variables overlap")
     return sorted(found)
 
 

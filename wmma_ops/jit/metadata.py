@@ -43,8 +43,41 @@ def kernels(code: bytes) -> dict[str, dict]:
             owner, size, _ = struct.unpack_from("<III", section.contents)
             start = 12 + -(-owner // 4) * 4
             root, _ = _unpack(section.contents[start : start + size], 0)
-            return {kernel[".name"]: kernel for kernel in root.get("amdhsa.kernels", ())}
+            return {kernel[".name"]: _checked(kernel) for kernel in root.get("amdhsa.kernels", ())}
     return {}
+
+
+_SEGMENT = 1 << 20  # bytes of arguments: more than any driver takes
+
+
+_COUNTS = frozenset(
+    """.vgpr_count .sgpr_count .agpr_count .wavefront_size .max_flat_workgroup_size .kernarg_segment_size
+    .group_segment_fixed_size .private_segment_fixed_size""".split()
+)
+
+
+def _is_count(value: object, most: int = (1 << 32) - 1) -> bool:
+    return isinstance(value, int) and 0 <= value <= most
+
+
+def _checked(kernel: dict) -> dict:
+    """A kernel's metadata, all of whose names are names and whose numbers are numbers."""
+    arguments = kernel.get(".args", ())
+    for name in (*kernel, kernel[".name"], kernel[".symbol"], *(one[".value_kind"] for one in arguments)):
+        elf.named(name)
+    for key, value in kernel.items():
+        if (key in _COUNTS or isinstance(value, int)) and not _is_count(value):
+            raise ValueError(f"{key} of {kernel['.name']} is {value!r}; takes a number of 32 bits")
+    if not all(map(_is_count, kernel.get(".reqd_workgroup_size", ()))):
+        raise ValueError(f"{kernel['.name']} takes blocks of {kernel['.reqd_workgroup_size']!r} threads")
+    for one in arguments:
+        elf.named(one.get(".name") or one[".value_kind"])
+        offset, size = one[".offset"], one[".size"]
+        if not (_is_count(offset, _SEGMENT) and _is_count(size, _SEGMENT - offset)):
+            raise ValueError(
+                f"an argument of {kernel['.name']} has {size!r} bytes at {offset!r}; its arguments take up to {_SEGMENT}"
+            )
+    return kernel
 
 
 _MSGPACK = {0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q"}

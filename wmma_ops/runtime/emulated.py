@@ -14,6 +14,7 @@ import torch
 
 from wmma_ops import jit
 from wmma_ops.emulator import assembly, machine, shared_names
+from wmma_ops.emulator.errors import malformed
 from wmma_ops.emulator.memory import Region
 from wmma_ops.emulator.program import Program, build
 from wmma_ops.emulator.timing import Trace, rules
@@ -59,7 +60,7 @@ class EmulatedKernel:
     def _decode(self) -> Program:
         code = self.code
         try:
-            text = assembly.parse(code_object.assembly(code))
+            text = code_object.assembly(code)
         except NoDisassembler as error:
             raise jit.CompileError(
                 f"{self.name} was compiled by {code.compiler}, which writes no assembly for the emulator to read; {error}. "
@@ -68,8 +69,9 @@ class EmulatedKernel:
                 compiler=code.compiler,
             ) from None
         entry = code.entry(self.name)
-        kernel = replace(text.kernels[entry], name=self.name)  # as messages name it
-        built = build(kernel, code.target, shared_names.read(code.log, entry))
+        with malformed(f"{self.name} on {code.target}"):
+            kernel = replace(assembly.parse(text).kernels[entry], name=self.name)  # as messages name it
+            built = build(kernel, code.target, shared_names.read(code.log, entry))
         _make_room(built.size)
         return built
 

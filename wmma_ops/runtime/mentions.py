@@ -3,6 +3,7 @@
 import re
 
 from wmma_ops.emulator import assembly, linking
+from wmma_ops.emulator.errors import EmulationError
 from wmma_ops.jit import CodeObject
 
 _PTX_BODY = re.compile(r"^(?:\.\w+ )*\.(entry|func)\b", re.M)
@@ -17,7 +18,7 @@ def uses(code: CodeObject, entry: str, variable: str) -> bool:
     if code.target.startswith("gfx"):
         try:
             return variable in linking.link(assembly.parse(code.assembly).kernels[entry]).data
-        except ValueError:  # it names what the emulator cannot place
+        except (ValueError, EmulationError):  # it names what the emulator cannot place
             return True
     starts = [*_PTX_BODY.finditer(code.assembly)]
     ends = [start.start() for start in starts[1:]] + [len(code.assembly)]
