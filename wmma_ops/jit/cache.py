@@ -43,7 +43,7 @@ logger = logging.getLogger("wmma_ops.jit")
 _guard = threading.Lock()
 _memory: OrderedDict[tuple[str, str], CodeObject] = OrderedDict()
 _facts: dict[str, tuple[dict, object]] = {}
-_tree: dict[Path, tuple[tuple, str]] = {}
+_tree: dict[Path, tuple[list, str]] = {}
 _warned: set[str] = set()
 
 
@@ -147,7 +147,7 @@ def sources_version() -> str:
 def kernels_hash() -> str:
     """Of all device sources. They are read again when a file's size or time of change differs."""
     root = kernels_dir.PATH
-    seen = tuple(_walk(str(root)))
+    seen = _walk(str(root))
     known = _tree.get(root)
     if known and known[0] == seen:
         return known[1]
@@ -392,14 +392,17 @@ def _files(root: Path | None, *suffixes: str) -> Iterator[Path]:
                 yield path
 
 
-def _walk(folder: str) -> Iterator[tuple[str, int, int]]:
-    with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.is_dir():
-                yield from _walk(entry.path)
-            elif kernels_dir.is_source(entry.name):
-                stat = entry.stat()
-                yield entry.path, stat.st_size, stat.st_mtime_ns
+def _walk(folder: str) -> list[tuple[str, int, int]]:
+    found, left = [], [folder]
+    while left:
+        with os.scandir(left.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    left.append(entry.path)
+                elif kernels_dir.is_source(entry.name):
+                    stat = entry.stat()
+                    found.append((entry.path, stat.st_size, stat.st_mtime_ns))
+    return sorted(found)
 
 
 @functools.lru_cache(maxsize=4)
