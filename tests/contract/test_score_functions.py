@@ -30,7 +30,7 @@ import wmma_ops
 from wmma_ops import jit
 from wmma_ops.hardware import arch
 from wmma_ops.jit import kernels_dir
-from wmma_ops.ops import score_functions
+from wmma_ops.ops import expressions, score_functions
 from wmma_ops.plan.attention.loops import backward, forward, warpgroup
 from wmma_ops.runtime import launching
 
@@ -238,7 +238,10 @@ GOOD = {"expression": "score", "derivative": "1", "function": lambda score, b, h
         ({"name": CAP}, "is taken"),
         ({"operands": 5}, "operands is 5; takes 0 to 4"),
         ({"expression": ""}, "expression is ''; takes a C"),
-        ({"expression": "scores"}, "expression names 'scores'; takes an expression of score, batch, head, query, key"),
+        (
+            {"expression": "scores"},
+            r"names 'scores' \(did you mean 'score'\?\); takes an expression of score, batch, head, query, key and",
+        ),
         ({"derivative": "score + other"}, "derivative names 'other'"),
         ({"expression": "score + a(head)"}, "reads 'a', and operands is 0"),
         ({"expression": "score + b(head)", "operands": 1}, "reads 'b', and operands is 1; takes an expression of a"),
@@ -340,7 +343,7 @@ def test_functions_that_are_no_such_are_refused_as_they_run():
 def test_the_functions_of_math_stand_in_its_headers():
     kernels = kernels_dir.PATH / "wmma/math"
     text = "\n".join(path.read_text() for path in kernels.glob("*.hpp"))
-    assert not [name for name in score_functions.MATH if f" {name}(" not in text]
+    assert not [name for name in expressions.MATH if f" {name}(" not in text]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+from wmma_ops.ops import expressions
 from wmma_ops.ops.library import IMPLEMENTATIONS
 from wmma_ops.ops.neighbours import answering
 from wmma_ops.ops.registered import find, new_code
@@ -99,7 +100,7 @@ def register_activation(
         name: a Python identifier that is not taken yet.
         device: the activation as a C++ expression of ``x``, a float or a double, for the device kernels. What it may call is
             in ``wmma/math.hpp``: ``erf(x)``, ``pow(x, 3)``, ``fmax(x, 0)`` …, and for less accuracy ``fast_exp(x)``,
-            ``fast_tanh`` …
+            ``fast_tanh`` … It is one expression: without assignments, statements, lambdas and comments.
         forward: the same as an elementwise torch function, for CPU tensors.
         derivative: its derivative as a torch function; itself differentiable where second derivatives are wanted.
 
@@ -115,7 +116,8 @@ def register_activation(
         tensor([[4.]])
     """
     number = new_code("register_activation", name, _by_name)
-    if not isinstance(device, str) or "x" not in device:
+    expressions.check("register_activation", "device", device, ("x",))
+    if "x" not in expressions.names(device):
         raise ValueError(f"register_activation: device is {device!r}; takes a C++ expression of x")
     _check_derivative(name, forward, derivative)
     activation = Activation(name, number, forward, lambda g, x: g * derivative(x), device)

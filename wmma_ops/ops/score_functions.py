@@ -6,13 +6,13 @@ reads and by how many indices, and refuses calls that have others.
 """
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 
+from wmma_ops.ops import expressions
 from wmma_ops.ops.blocks import Blocks, blocks_given, from_flex, is_noop_mask, shown_by
 from wmma_ops.ops.neighbours import answering
 from wmma_ops.ops.registered import find, new_code
@@ -23,18 +23,7 @@ Tensor = torch.Tensor
 PLACES = ("batch", "head", "query", "key")
 TENSORS = ("a", "b", "c", "d")
 ARGUMENTS = tuple(f"mod_{name}" for name in TENSORS)  # of the op
-# What an expression may name beside them: of wmma/math.hpp, of wmma/attention/functions.hpp, and of the language.
-MATH = frozenset(
-    "abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh cospi erf erfc erfinv exp exp10 exp2 expm1 fabs "
-    "fast_abs fast_cos fast_exp fast_exp2 fast_fma fast_log fast_log2 fast_max fast_min fast_rcp fast_rsqrt fast_sigmoid "
-    "fast_sin fast_sqrt fast_tanh fdim floor fma fmax fmin fmod hypot isfinite isinf isnan ldexp log log10 log1p log2 pow "
-    "remainder rint round round_even rsqrt signbit sin sinh sinpi sqrt tan tanh trunc".split()
-)
-_WORDS = frozenset("min max bool int unsigned long float double true false and or not".split())
-_TOKEN = re.compile(
-    r"(?P<number>0[xX][0-9a-fA-F]+\w*|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\w*)|(?P<name>[A-Za-z_]\w*)|(?P<other>//|/\*|\S)"
-)
-_NO_EXPRESSION = (";", "{", "}", '"', "'", "\\", "#", "//", "/*")
+_FUNCTIONS = ("min", "max")  # of wmma/attention/functions.hpp
 
 
 @dataclass(frozen=True)
@@ -52,7 +41,7 @@ class ScoreFunction:
     @property
     def names(self) -> frozenset[str]:
         """What the expression names."""
-        return frozenset(match["name"] for match in _TOKEN.finditer(self.expression) if match["name"])
+        return expressions.names(self.expression)
 
     def __call__(self, *arguments: Tensor, like: Tensor, operands: tuple[Tensor | None, ...]) -> Tensor:
         """Of all scores that `like` has. `arguments`: those scores, if it is no mask function, and their places."""
@@ -217,7 +206,8 @@ def register_score_mod(
             own), and as ``a(head, key)`` the elements of the small tensors ``a``, ``b``, ``c`` and ``d``, by as many indices
             as the tensor has dimensions. Of floating tensors they have the score's type, of int32, int64 and bool their own.
             An index outside gives NaN (the least number, false). It may call what is in ``wmma/math.hpp``, and ``min`` and
-            ``max``. Numbers such as 2 and 2.f leave a float a float.
+            ``max``. Numbers such as 2 and 2.f leave a float a float. It is one expression: without assignments, statements,
+            lambdas and comments.
         function: the same in torch, ``function(score, batch, head, query, key, *tensors)``: elementwise, of places that are
             tensors which broadcast. FlexAttention's score functions are such.
         derivative: the expression's derivative by the score, likewise in C++.
@@ -284,38 +274,26 @@ def _register(caller, name, expression, function, derivative, operands) -> None:
 
 def _check_expression(caller, argument, text, names, operands, dims) -> None:
     """That it is one expression of names that there are; how many indices it gives each tensor goes to `dims`."""
-    if not isinstance(text, str) or not text.strip():
-        raise ValueError(f"{caller}: {argument} is {text!r}; takes a C++ expression of {', '.join(names)}")
-    tokens = [(match.lastgroup, match.group()) for match in _TOKEN.finditer(text)]
     given = TENSORS[:operands]
-    open_calls: list[str | None] = []  # for each parenthesis the tensor whose indices it holds
+    named = expressions.names(text) if isinstance(text, str) else frozenset()
+    if absent := [name for name in TENSORS[operands:] if name in named]:
+        raise ValueError(
+            f"{caller}: {argument} reads {absent[0]!r}, and operands is {operands}; takes an expression of "
+            + (", ".join(given) or "no tensors")
+        )
+    expressions.check(caller, argument, text, (*names, *given), _FUNCTIONS)
+    open_calls: list[str | None] = []  # for each bracket the tensor whose indices it holds
     counts: list[int] = []
-    for i, (kind, token) in enumerate(tokens):
-        follows = tokens[i + 1][1] if i + 1 < len(tokens) else ""
-        if token in _NO_EXPRESSION:
-            raise ValueError(f"{caller}: {argument} has {token!r}: {text!r}; takes one C++ expression")
-        if kind == "name" and token in TENSORS:
-            if token not in given:
-                raise ValueError(
-                    f"{caller}: {argument} reads {token!r}, and operands is {operands}; takes an expression of "
-                    + (", ".join(given) or "no tensors")
-                )
-            if follows != "(":
-                raise ValueError(f"{caller}: {argument} has {token!r} without indices; takes {token}(…), an element")
-        elif kind == "name" and token not in names and token not in MATH and token not in _WORDS:
-            raise ValueError(
-                f"{caller}: {argument} names {token!r}; takes an expression of {', '.join((*names, *given))} and the "
-                "functions of wmma/math.hpp"
-            )
+    tokens = expressions.tokens(text)
+    for before, token, follows in zip(["", *tokens[:-1]], tokens, [*tokens[1:], ""], strict=True):
+        if token in given and follows != "(":
+            raise ValueError(f"{caller}: {argument} has {token!r} without indices; takes {token}(…), an element")
         if token in ("(", "["):
-            before = tokens[i - 1][1] if i else ""
-            open_calls.append(before if before in TENSORS else None)
+            open_calls.append(before if before in given else None)
             counts.append(0 if follows == ")" else 1)
-        elif token == "," and counts:
+        elif token == ",":
             counts[-1] += 1
         elif token in (")", "]"):
-            if not open_calls:
-                raise ValueError(f"{caller}: {argument} closes what it did not open: {text!r}; takes a C++ expression")
             tensor, count = open_calls.pop(), counts.pop()
             if tensor is not None and dims.setdefault(tensor, count) != count:
                 raise ValueError(
@@ -323,8 +301,6 @@ def _check_expression(caller, argument, text, names, operands, dims) -> None:
                 )
             if tensor is not None and count > len(PLACES):
                 raise ValueError(f"{caller}: {argument} gives {tensor!r} {count} indices; takes up to {len(PLACES)}")
-    if open_calls:
-        raise ValueError(f"{caller}: {argument} leaves a parenthesis open: {text!r}; takes a C++ expression")
 
 
 def _check_function(caller, found: ScoreFunction) -> None:
