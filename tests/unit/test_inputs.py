@@ -4,7 +4,7 @@ import pytest
 from compiler_sources import EMPTY, STORES, forget, text_of
 
 from wmma_ops import jit
-from wmma_ops.jit import build, inputs, kernels_dir
+from wmma_ops.jit import build, clang, inputs, kernels_dir
 
 pytestmark = pytest.mark.usefixtures("cache_folder")
 
@@ -104,7 +104,7 @@ def test_a_machine_without_a_compiler_has_no_old_copy_either(header, monkeypatch
     code = jit.compile(source, "gfx942")
     forget()
     monkeypatch.setattr(build, "_FOR", {"gfx": ("clang",), "sm_": ("nvrtc",)})
-    monkeypatch.setattr("wmma_ops.jit.clang._candidates", tuple)
+    monkeypatch.setattr(clang, "_candidates", tuple)
     assert jit.compile(source, "gfx942") == code
     header.write_text("#define VALUE 2.0f\n")
     with pytest.raises(jit.CompileError, match="pip install ziglang"):
@@ -173,6 +173,13 @@ def test_what_no_list_tells_of_is_not_kept(what, compilations, cache_folder):
         assert "empty" in jit.compile(source + EMPTY, "gfx942", options=options).kernels
     assert compilations() == 2
     assert not list(cache_folder.rglob("*.wmma"))
+
+
+def test_without_a_list_nothing_is_kept(compilations, monkeypatch):
+    monkeypatch.setattr(clang, "_listing", lambda file: ())
+    for _ in range(2):
+        assert jit.compile(EMPTY, "gfx942").inputs is None
+    assert compilations() == 2
 
 
 def test_a_header_that_asks_is_not_kept(header, compilations, tmp_path):

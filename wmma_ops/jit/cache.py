@@ -288,7 +288,7 @@ def _parse(data: bytes) -> tuple[dict, CodeObject] | None:
             assembly=None if head["assembly"] is None else data[middle:].decode(),
             log=head["log"],
             kernels=tuple(head["kernels"]),
-            inputs=Inputs(tuple(map(tuple, files)), tuple(absent)),
+            inputs=Inputs(tuple((str(path), str(held)) for path, held in files), tuple(map(str, absent))),
         )
     except (ValueError, KeyError, TypeError):  # a right checksum over another layout
         return None

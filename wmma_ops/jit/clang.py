@@ -146,7 +146,6 @@ class Clang:
             step(tools.clang, "--target=amdgcn-amd-amdhsa", f"-mcpu={target}", "-c", assembly, "-o", relocatable)
             step(tools.lld, "-shared", "--no-undefined", relocatable, "-o", linked)
             code, text = linked.read_bytes(), assembly.read_text(encoding="utf-8")
-            rule = read.read_text(encoding="utf-8", errors="surrogateescape")
             return CodeObject(
                 target=target,
                 compiler=f"{self.name} {tools.version}",
@@ -154,7 +153,7 @@ class Clang:
                 assembly=text,
                 log=log,
                 kernels=elf.kernels(code),
-                inputs=inputs.of_list(rule, sources, source, options, text, started),
+                inputs=inputs.of_list(read, sources, source, options, text, started),
             )
 
     def _error(self, message: str, target: str, tools: Toolchain, log: str = "") -> CompileError:

@@ -75,11 +75,18 @@ def folders(options: Iterable[str], *, listed: bool) -> tuple[str, ...] | None:
 
 
 def of_list(
-    rule: str, folder: Path, source: str, options: tuple[str, ...], assembly: str, started: int
+    listed: Path, folder: Path, source: str, options: tuple[str, ...], assembly: str, started: int
 ) -> Inputs | None:
-    """Of a rule for make, which a compiler wrote that ran in `folder` from the time `started` on. None: not to be kept."""
+    """Of a rule for make in the file `listed`, which a compiler wrote that ran in `folder` from the time `started` on.
+
+    None: not to be kept.
+    """
     looked_in, files, names = folders(options, listed=True), {}, []
     if looked_in is None or _ASSEMBLY.search(assembly) or _asks(source, options):
+        return None
+    try:
+        rule = listed.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:  # something in the compiler's place wrote none
         return None
     for path in _paths(rule):
         if own := kernels_dir.name_of(path):
