@@ -115,6 +115,15 @@ def test_the_key_holds_all_that_decides(compilations, monkeypatch, tmp_path):
     assert compilations() == len(variants) + 3
 
 
+def _sealed(body: bytes) -> bytes:
+    """An entry of this content, with its checksum."""
+    return cache._FORMAT + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def _body(entry: bytes) -> bytes:
+    return entry[len(cache._FORMAT) + 65 :]
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -126,8 +135,14 @@ def test_the_key_holds_all_that_decides(compilations, monkeypatch, tmp_path):
         pytest.param(lambda data: data[:3000] + bytes([data[3000] ^ 1]) + data[3001:], id="flipped bit"),
         pytest.param(lambda data: data.replace(b"object 3\n", b"object 9\n", 1), id="another format"),
         pytest.param(lambda data: b"\x7fELF" + data[4:], id="foreign"),
+        pytest.param(lambda data: _sealed(b"{}\n"), id="no fields"),
+        pytest.param(lambda data: _sealed(b"[" * 100_000 + b"\n"), id="a head of lists in lists"),
+        pytest.param(lambda data: _sealed(_body(data).replace(b'"gfx942"', b"942", 1)), id="a number for a target"),
         pytest.param(
-            lambda data: cache._FORMAT + hashlib.sha256(b"{}\n").hexdigest().encode() + b"\n{}\n", id="no fields"
+            lambda data: _sealed(_body(data).replace(b'"kernels": [', b'"kernels": [7, ', 1)), id="of a kernel"
+        ),
+        pytest.param(
+            lambda data: _sealed(_body(data).replace(b'"log": ""', b'"log": {}', 1)), id="an object for a log"
         ),
     ],
 )

@@ -290,7 +290,10 @@ def _parse(data: bytes) -> tuple[dict, CodeObject] | None:
             kernels=tuple(head["kernels"]),
             inputs=Inputs(tuple((str(path), str(held)) for path, held in files), tuple(map(str, absent))),
         )
-    except (ValueError, KeyError, TypeError):  # a right checksum over another layout
+        texts = (code.target, code.compiler, code.log, *code.kernels, head["request"], head["version"], head["name"])
+    except (ValueError, KeyError, TypeError, RecursionError):  # a right checksum over another layout
+        return None
+    if not all(isinstance(text, str) for text in texts):
         return None
     return head, code
 
