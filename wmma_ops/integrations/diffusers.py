@@ -32,7 +32,7 @@ def swap_processors(
     swapped = []
     for name, layer in _layers(model):
         processor = layer.processor
-        if not _is_swapped(processor) and (filter_fn is None or filter_fn(layer, name)):
+        if not is_swapped(processor) and (filter_fn is None or filter_fn(layer, name)):
             layer.set_processor(_as(processor, _subclass(type(processor))))
             swapped.append(name)
     return swapped
@@ -43,7 +43,7 @@ def restore_processors(model: torch.nn.Module) -> list[str]:
     restored = []
     for name, layer in _layers(model):
         processor = layer.processor
-        if _is_swapped(processor):
+        if is_swapped(processor):
             layer.set_processor(_as(processor, type(processor).__bases__[0]))
             restored.append(name)
     return restored
@@ -56,7 +56,7 @@ def _layers(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
     return found
 
 
-def _is_swapped(processor) -> bool:
+def is_swapped(processor) -> bool:
     return type(processor).__name__.endswith(_SUFFIX)
 
 

@@ -80,9 +80,9 @@ class Structure:
 
 
 class Unknown(Exception):
-    """Why a forward is none of these; `near` where it has an activation that a layer could take along."""
+    """Why a forward is none of these; `near` where an activation follows a layer, None where nobody saw the forward."""
 
-    def __init__(self, reason: str, *, near: bool = False):
+    def __init__(self, reason: str, *, near: bool | None = None):
         super().__init__(reason)
         self.near = near
 
@@ -124,10 +124,10 @@ def structure_of(module: nn.Module) -> Structure | None:
         graph for training in (False, True) for grads in (False, True) for graph in _graphs(module, training, grads)
     ]
     found = [_steps(module, graph) for graph in graphs]
+    near = any(_activation(module, node) and _follows_a_layer(module, node) for node in graphs[0])
     if any(one != found[0] for one in found):
-        raise Unknown("its forward differs in training, or by device")
+        raise Unknown("its forward differs in training, or by device", near=near)
     if found[0] is None:
-        near = any(_activation(module, node) for node in graphs[0])
         raise Unknown("its forward is neither a chain of its children nor down(act(gate(x))·up(x))", near=near)
     return Structure(found[0])
 
@@ -203,6 +203,17 @@ def _called(module: nn.Module, node) -> nn.Module | None:
 def _activation(module: nn.Module, node) -> str | None:
     child = _called(module, node)
     return traced_name_of(child) if child is not None else call_name(node)
+
+
+def _follows_a_layer(module: nn.Module, node: torch.fx.Node) -> bool:
+    """Whether a node's input was a linear layer's result, with nothing but functions and idle children between them."""
+    for one in node.all_input_nodes:
+        child = _part(module, one.target) if one.op == "call_module" else None
+        if is_layer(child):
+            return True
+        if (child is None or next(child.parameters(), None) is None) and _follows_a_layer(module, one):
+            return True
+    return False
 
 
 def _steps(module: nn.Module, nodes: list[torch.fx.Node]) -> tuple[Step | Gating, ...] | None:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.nn.utils import parametrize
 
-from wmma_ops.nn import adapters, blocks, chain
+from wmma_ops.nn import adapters, blocks, chain, untaken
 from wmma_ops.nn.activation import traced_name_of
 from wmma_ops.nn.attention import Attention
 from wmma_ops.nn.linear import Linear, LoRALinear
@@ -47,18 +48,19 @@ class Record:
     left: tuple[Row, ...]
 
     def __str__(self) -> str:
-        return "\n".join([*_listed("swapped", self.swapped), *_listed("left", self.left)])
+        return "\n".join([*_listed("swapped", self.swapped), *_listed("left", self.left, by_kind=True)])
 
 
-def _listed(title: str, rows: tuple[Row, ...]) -> list[str]:
-    """Rows that differ in their names' numbers alone, as one line."""
-    merged: dict[Row, int] = {}
+def _listed(title: str, rows: tuple[Row, ...], *, by_kind: bool = False) -> list[str]:
+    """Rows that differ in their names' numbers alone, as one line; `by_kind`, those that differ in their names."""
+    merged: dict[tuple, list[str]] = {}
     for row in rows:
-        key = row._replace(name=_NUMBER.sub("*", row.name))
-        merged[key] = merged.get(key, 0) + 1
-    cells = [
-        (f"{row.name or '(the model)'}{f' ×{n}' if n > 1 else ''}", row.kind, row.note) for row, n in merged.items()
-    ]
+        name = _NUMBER.sub("*", row.name) or "(the model)"
+        merged.setdefault((row.kind, row.note, None if by_kind else name), []).append(name)
+    cells = []
+    for (kind, note, _), names in merged.items():
+        others = ", …" if len(set(names)) > 1 else ""
+        cells.append((f"{names[0]}{others}{f' ×{len(names)}' if len(names) > 1 else ''}", kind, note))
     widths = [max((len(cell[i]) for cell in cells), default=0) for i in (0, 1)]
     lines = [f"  {a:{widths[0]}}  {b:{widths[1]}}  {note}".rstrip() for a, b, note in cells]
     return [f"{title}: {len(rows) or 'nothing'}", *lines]
@@ -82,8 +84,9 @@ def swap_(model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None =
         filter_fn: ``filter_fn(module, fqn)`` says whether to swap a module, as in torchao; by default all.
 
     Returns:
-        A record with ``.swapped`` and ``.left``, rows of ``name``, ``kind`` and ``note``: what goes into one op, or why
-        what could be fused was not.
+        A record with ``.swapped`` and ``.left``, rows of ``name``, ``kind`` and ``note``: what goes into one op; and, of
+        every other module with parameters or attention of its own and of what could be fused, why it was not, and what
+        takes it instead, as ``swapped`` and ``wmma_ops.integrations`` do.
 
     Examples:
         >>> import torch, wmma_ops
@@ -169,6 +172,13 @@ def _swap(module: nn.Module, refused: bool) -> str | None:
         _check_layer(module, base)
         _become(module, blocks.TWINS[base])
         return ""
+    note = _swap_holder(module, refused)
+    if note is None and (reason := untaken.why(module)):
+        raise Unknown(reason)
+    return note
+
+
+def _swap_holder(module: nn.Module, refused: bool) -> str | None:
     if (peft := adapters.peft_layers()) is not None and isinstance(module, peft[1]):
         return _swap_adapted(module, peft[0], refused)
     if refused:
@@ -221,8 +231,10 @@ def _swap_block(module: nn.Module) -> str | None:
         _check_class(module, type(module))
         structure = structure_of(module)
     except Unknown as reason:
-        activates = reason.near or any(traced_name_of(part) for part in parts.values())
-        if activates or set(GATED_NAMES) <= set(parts):
+        near = reason.near
+        if near is None:
+            near = any(map(traced_name_of, parts.values())) and not any(isinstance(x, _ConvNd) for x in parts.values())
+        if near or set(GATED_NAMES) <= set(parts):
             raise Unknown(f"{_LEFT}{reason}") from None
         return None
     if structure is None:
@@ -262,7 +274,7 @@ def _check_class(module: nn.Module, base: type) -> None:
     if "forward" in module.__dict__:
         raise Unknown("its forward was replaced on the instance")
     if parametrize.is_parametrized(module):
-        raise Unknown("it is parametrized: its weights are computed anew at each call")
+        raise Unknown(untaken.PARAMETRIZED)
     sharded = sys.modules.get("torch.distributed.fsdp")
     if sharded is not None and hasattr(sharded, "FSDPModule") and isinstance(module, sharded.FSDPModule):
         raise Unknown("it is sharded already; swap before fully_shard")
