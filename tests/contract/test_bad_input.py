@@ -534,7 +534,8 @@ NEIGHBOURS = [
     ("varlen_attention", "cu_seqlens_q", "cu_seq_q"),
     ("scaled_attention", "k_descale", "scale_k"),
     ("kv_append", "rotary_cos", "cos"),
-    ("matmul", "other", "b"),
+    ("matmul", "dtype", "out_dtype"),
+    ("addmm", "other", "b"),
     ("addmm", "mat1", "a"),
     ("linear", "input", "x"),
     ("gemm", "dtype", "out_dtype"),
@@ -612,10 +613,11 @@ def test_ops_refuse_unknown_codes(case):
 
 @pytest.mark.parametrize(("op", "name", "meant"), NEIGHBOURS)
 def test_unknown_keywords_are_answered_with_their_neighbours(op, name, meant):
+    given = [f(2, 2)] if op == "matmul" else []  # without both Python itself refuses
     with pytest.raises(
         TypeError, match=rf"^wmma\.{op}: there is no argument '{name}' .did you mean '{meant}'.*; takes "
     ):
-        getattr(wmma_ops, op)(f(2, 2), **{name: None})
+        getattr(wmma_ops, op)(f(2, 2), *given, **{name: None})
 
 
 FUNCTIONS = {name for name in wmma_ops.__all__ if inspect.isfunction(getattr(wmma_ops, name))}
@@ -625,7 +627,7 @@ PASS_ON = {"explain", "warmup"}  # an op's keywords; so does tune, which asks fo
 @pytest.mark.parametrize("name", sorted(FUNCTIONS - PASS_ON - {"tune"}))
 def test_every_function_names_an_unknown_keyword(name):
     with pytest.raises(TypeError, match=f"^wmma.{name}: there is no argument 'zzz'; takes "):
-        getattr(wmma_ops, name)(zzz=1)
+        getattr(wmma_ops, name)(*([f(2, 2)] * 2 if name == "matmul" else []), zzz=1)
 
 
 @pytest.mark.parametrize("name", sorted(PASS_ON))

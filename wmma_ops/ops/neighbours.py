@@ -65,11 +65,19 @@ def answering(function: F) -> F:
         try:
             return function(*arguments, **keywords)
         except TypeError:
-            known = inspect.signature(function).parameters
-            unknown = next((name for name in keywords if name not in known), None)
-            if unknown is None:
+            if (error := unknown_keyword(function, keywords)) is None:
                 raise
-        text = f"there is no argument {unknown!r}{hint(unknown, known)}; takes {', '.join(known)}"
-        raise TypeError(f"wmma.{function.__name__}: {text}")
+        raise error
 
     return answered  # type: ignore[return-value]
+
+
+def unknown_keyword(function: Callable, keywords: Iterable[str]) -> TypeError | None:
+    """The error for the first keyword that a function does not take."""
+    parameters = inspect.signature(function).parameters.values()
+    known = [one.name for one in parameters if one.kind is not one.VAR_KEYWORD]
+    unknown = next((name for name in keywords if name not in known), None)
+    if unknown is None:
+        return None
+    text = f"there is no argument {unknown!r}{hint(unknown, known)}; takes {', '.join(known)}"
+    return TypeError(f"wmma.{function.__name__}: {text}")
