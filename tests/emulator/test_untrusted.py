@@ -349,8 +349,8 @@ def test_a_gigabyte_that_a_file_of_some_kilobytes_asks_for(tmp_path, monkeypatch
             0xFFFFFFFF,
             r"TooLarge: the scratch memory of a block of mixed: 1,\d+,\d+,\d+,\d+ bytes; the emulator gives",
         ),
-        (0, 0xFFFFFFFF, r"group_segment_fixed_size is 4294967295; takes up to 1048576"),
-        (58, 0xFFFF, r"user_sgpr_kernarg_preload_length is 127; takes up to 32"),
+        (0, 0xFFFFFFFF, r"group_segment_fixed_size is 4294967295; takes 0 to 1048576"),
+        (58, 0xFFFF, r"user_sgpr_kernarg_preload_length is 127; takes 0 to 32"),
         (58, 0xFF90, r"16 words of its arguments from word 511 on lie in registers as it begins"),
     ],
 )

@@ -319,13 +319,12 @@ def _flow(kernel: KernelText) -> _Flow:
 # No wave or block has more, on any target.
 _MOST = dict.fromkeys(("next_free_vgpr", "accum_offset", "vgpr_count", "agpr_count"), MOST_REGISTERS)
 _MOST |= {"user_sgpr_count": 32, "user_sgpr_kernarg_preload_length": 32, "group_segment_fixed_size": 1 << 20}
-_MOST |= {"private_segment_fixed_size": 1 << 32}  # see limits.py
 
 
 def _check_descriptor(kernel: KernelText, target: str) -> None:
     for name, told in (*kernel.facts.items(), *kernel.descriptor.items()):
-        if not 0 <= told <= _MOST.get(name, told):
-            raise Malformed(f"{kernel.name} on {target}: {name} is {told}; takes up to {_MOST.get(name)}")
+        if not 0 <= told <= (most := _MOST.get(name, 1 << 32)):
+            raise Malformed(f"{kernel.name} on {target}: {name} is {told}; takes 0 to {most}")
     lanes = kernel.facts.get("wavefront_size", 64)
     if lanes != (64 if target.startswith("gfx9") else 32):
         raise UnknownInstruction(f"{kernel.name} on {target}: waves of {lanes} lanes are not emulated there")
