@@ -49,7 +49,7 @@ _SYNONYMS = (
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """ " (did you mean 'x'?)", of the known names; empty where none is near."""
+    """What to say behind an unknown name, (did you mean 'x'?), of the known ones; empty where none is near."""
     known = tuple(known)
     asked = name.lower().replace("-", "_")
     same = (one for names in _SYNONYMS if asked in names for one in names if one in known)

@@ -59,6 +59,6 @@ def name(dtype: torch.dtype) -> str:
 
 
 def listed(*dtypes: torch.dtype) -> str:
-    """ "bool, float32 or float16", each once."""
+    """As in: bool, float32 or float16; each once."""
     *others, last = dict.fromkeys(map(name, dtypes))
     return f"{', '.join(others)} or {last}" if others else last

@@ -177,7 +177,7 @@ def varlen_attention(
 
     Returns:
         ``out`` ``[queries, heads, Ev]`` and ``lse`` ``[heads, queries]`` in float32 (float64). A row that may look at no key
-        gives zeros and −inf, or its sink; a token of no sequence zeros and −inf. Gradients as ``attention`` has them; keys
+        gives zeros and −inf, or its sink; a token of no sequence zeros and −inf. Gradients and head sizes as ``attention`` has them; keys
         that no query sees have zeros.
 
     Examples:
