@@ -177,8 +177,8 @@ def varlen_attention(
 
     Returns:
         ``out`` ``[queries, heads, Ev]`` and ``lse`` ``[heads, queries]`` in float32 (float64). A row that may look at no key
-        gives zeros and −inf, or its sink; a token of no sequence zeros and −inf. Gradients and head sizes as ``attention`` has them; keys
-        that no query sees have zeros.
+        gives zeros and −inf, or its sink; a token of no sequence zeros and −inf. Gradients and head sizes as ``attention``
+        has them; keys that no query sees have gradients of zero.
 
     Examples:
         >>> import torch, wmma_ops
