@@ -237,6 +237,18 @@ assert wmma_ops.explain("matmul", x, x, target="gfx942").config.element == torch
 torch.set_float32_matmul_precision("highest")
 assert wmma_ops.explain("matmul", x, x, target="gfx942").config.element == torch.float32
 """,
+    "_ZN2at4_ops13_assert_async4callERKNS_6TensorE": """
+def interrupted(x):
+    if x.shape == (3, 3): raise KeyboardInterrupt("stop")
+    return x
+wmma_ops.register_activation("stopped", device="x", forward=interrupted, derivative=torch.ones_like)
+try:
+    wmma_ops.linear(torch.ones(3, 3), torch.ones(3, 3), activation="stopped")
+except KeyboardInterrupt as error:
+    assert str(error) == "wmma.linear: stop"
+else:
+    raise AssertionError("it was not interrupted")
+""",
     "aoti_torch_cpu__linear_pointwise": """
 x, weight = (torch.randn(n, 32).bfloat16() for n in (8, 16))
 expected = torch.nn.functional.gelu(x.float() @ weight.float().mT)

@@ -54,6 +54,14 @@ inline void* current_stream(int device) {
   return stream;
 }
 
+// at::_ops::_assert_async::call, an op like any other: with a tensor whose Python class answers by raising, that
+// exception itself passes through the library to Python, which the stable interface lets no call do. Without it, this
+// returns, and a text has to do.
+inline void raise_in_python(const Tensor& raising) {
+  static const auto ask = find<void(const void*)>("libtorch_cpu.so", "_ZN2at4_ops13_assert_async4callERKNS_6TensorE");
+  if (ask) ask(raising.get());
+}
+
 // oneDNN's fused linear, which AOTInductor's compiled models call. Its header is closed to stable extensions, and
 // builds of torch without oneDNN lack it. Without it, products in bfloat16 are computed in float32.
 using LinearPointwise = AOTITorchError(AtenTensorHandle x, AtenTensorHandle weight, AtenTensorHandle* bias,

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from wmma_ops.ops import expressions
-from wmma_ops.ops.library import IMPLEMENTATIONS
+from wmma_ops.ops.errors import FunctionError
 from wmma_ops.ops.neighbours import answering
 from wmma_ops.ops.registered import find, new_code
 
@@ -142,8 +142,11 @@ def _check_derivative(name, forward, derivative) -> None:
         raise ValueError(f"register_activation: derivative of {name!r} is not that of forward")
 
 
-def _registered(x: torch.Tensor, code: int) -> torch.Tensor:
-    return _by_code[code].forward(x).contiguous()
-
-
-IMPLEMENTATIONS["wmma"].impl("_registered_activation", _registered, "CompositeExplicitAutograd")
+def apply_(x: torch.Tensor, code: int) -> None:
+    """A registered one on all of x, in place."""
+    activation = _by_code[code]
+    try:
+        x.copy_(activation.forward(x))
+    except Exception as error:
+        text = f"activation {activation.name!r} raised {type(error).__name__}, {error}; takes a function of a tensor"
+        raise FunctionError(text) from error

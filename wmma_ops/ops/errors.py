@@ -16,6 +16,10 @@ class DriverError(RuntimeError):
     """A call of the GPU's driver that failed, with the driver's own name for it."""
 
 
+class FunctionError(ValueError):
+    """What a function that a user registered raised; that itself is its cause."""
+
+
 _TAG = re.compile(r"\s*\[(\w+)((?: [\w.:+-]+)*)\]\s*$")
 _CONVERSION = re.compile(
     r"Expected a value of type '(?P<taken>[^']+)' for argument '(?P<name>\w+)' but instead found type '(?P<came>[^']+)'"
@@ -27,7 +31,7 @@ def _kinds() -> dict[str, type[BaseException]]:
     from wmma_ops import emulator, jit
     from wmma_ops.plan import errors
 
-    known = [TypeError, ValueError, KeyboardInterrupt, MemoryError, DriverError, jit.CompileError]
+    known = [TypeError, ValueError, KeyboardInterrupt, MemoryError, DriverError, FunctionError, jit.CompileError]
     known += [errors.ConfigError, errors.CaptureError]
     known += [x for x in vars(emulator).values() if isinstance(x, type) and issubclass(x, emulator.EmulationError)]
     return {kind.__name__: kind for kind in known}
@@ -63,6 +67,10 @@ def _unpacked(text: str) -> BaseException | None:
         target, compiler = tag.group(2).split()
         return jit.CompileError(message, target=target, compiler=compiler, log=log)
     return kind(text)
+
+
+def without_tag(text: str) -> str:
+    return _TAG.sub("", text)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import torch
 
 from wmma_ops.ops import expressions
 from wmma_ops.ops.blocks import Blocks, blocks_given, from_flex, is_noop_mask, shown_by
+from wmma_ops.ops.errors import FunctionError
 from wmma_ops.ops.neighbours import answering
 from wmma_ops.ops.registered import find, new_code
 from wmma_ops.ops.seen import PackedSight
@@ -325,11 +326,9 @@ def apply_(scores: Tensor, is_mask: bool, code: int, first: int, first_batch: in
     functions = Functions(*codes, tuple(operands), blocks_given(states, block_q, block_k), first, places=places)
     try:
         scores.copy_(functions.masked(scores) if is_mask else functions.changed(scores))
-    except (TypeError, ValueError, RuntimeError, LookupError, ArithmeticError) as error:
-        text, kind = str(error), type(error)
-        if not text.startswith("wmma."):
-            text, kind = (
-                f"{by_code(is_mask, code)} raised {kind.__name__}, {error}; takes a function of tensors",
-                ValueError,
-            )
-        raise kind(text.removeprefix("wmma.attention: ")) from error
+    except Exception as error:
+        before, own, text = str(error).partition("wmma.attention: ")
+        if own and not before and type(error) in (TypeError, ValueError):  # of __call__
+            raise type(error)(text) from None
+        text = f"{by_code(is_mask, code)} raised {type(error).__name__}, {error}; takes a function of tensors"
+        raise FunctionError(text) from error

@@ -4,16 +4,19 @@
     wmma::_emulate     one launch of the emulator (launching.py)
     wmma::_mode        how calls in this thread run (csrc/launch/mode.hpp)
     wmma::_score_function  scores by a function of a user's own (ops/score_functions.py)
+    wmma::_registered_activation  likewise an activation (ops/activations.py)
     wmma::_precision   torch's setting for float32 products, where torch does not tell the library itself
     wmma::_stream      the stream that torch launches on, likewise
+    wmma::_raising     a tensor that raises, in place of a text, what failed in this thread (ops/raising.py)
 
-A failure cannot cross the library's C interface with its words, so it is answered: −1, then the bytes of its text.
+A failure cannot cross the library's C interface with its words, so it is answered: −1, then the bytes of its text; −2
+where the exception itself is to arrive: an interruption, or what a user's own function raised.
 """
 
 import torch
 
 from wmma_ops.hardware import arch
-from wmma_ops.ops import errors, score_functions
+from wmma_ops.ops import activations, errors, raising, score_functions
 from wmma_ops.ops.library import IMPLEMENTATIONS
 from wmma_ops.runtime import driver, emulation, warming
 
@@ -50,6 +53,14 @@ def _score_function(*scores) -> list[int]:
         return _failed(error)
 
 
+def _registered_activation(x: torch.Tensor, code: int) -> list[int]:
+    try:
+        activations.apply_(x, code)
+        return []
+    except BaseException as error:
+        return _failed(error)
+
+
 def _mode(gpu: bool) -> int:
     active, mode = emulation.active(), 0
     if active is not None and not (gpu and active.execute):
@@ -72,8 +83,15 @@ def _stream(device: int) -> int:
 
 
 def _failed(error: BaseException) -> list[int]:
-    return [-1, *errors.packed(error).encode()]
+    whole = isinstance(error, errors.FunctionError) or not isinstance(error, Exception)
+    if whole:
+        raising.keep(error)
+    return [-2 if whole else -1, *errors.packed(error).encode()]
 
 
-for _function in (_plan, _emulate, _score_function, _mode, _precision, _stream):
+def _raising(text: list[int]) -> torch.Tensor:
+    return raising.prepared(bytes(text).decode())
+
+
+for _function in (_plan, _emulate, _score_function, _registered_activation, _mode, _precision, _stream, _raising):
     IMPLEMENTATIONS["wmma"].impl(_function.__name__, _function, "CompositeExplicitAutograd")

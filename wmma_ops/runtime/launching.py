@@ -135,7 +135,7 @@ def _compiled(plan: Plan, target: arch.Target) -> list[jit.CodeObject]:
     for thread in others:
         thread.join()
     if failed:
-        raise failed[0]
+        raise min(failed, key=lambda error: isinstance(error, Exception))  # an interruption before what comes of it
     return [code for code in found if code is not None]
 
 

@@ -417,7 +417,7 @@ STABLE_TORCH_LIBRARY(wmma, m) {
       "bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0, float dropout_p=0, "
       "int score_mod=0, int mask_mod=0, int block_q=0, int block_k=0) -> (Tensor, Tensor, Tensor)");
   // Python implements the first (a registered torch function) and calls the second when one is registered.
-  m.def("_registered_activation(Tensor x, int code) -> Tensor");
+  m.def("_registered_activation(Tensor(a!) x, int code) -> int[]");
   m.def("_register_activation(int code) -> ()");
   // The same of functions of scores [batch, heads, rows, keys], whose first row is that of query `first`, and whose
   // first batch is number `first_batch`: changed in place, or −inf where a mask function or a block mask [batch, heads,

@@ -18,7 +18,7 @@ void kv_append(const KvAppend& p);  // whose numbers it checks
 Tensor descale_of_heads(const Tensor& x, int64_t sequence);
 
 // x = act(x) for float32 and float64.
-void activate_(Tensor& x, int64_t code);
+void activate_(const char* op, Tensor& x, int64_t code);
 
 // A float32 or float64 result in its output type, rounded once to nearest even; integers saturate and NaN becomes 0.
 Tensor cast(Tensor x, ScalarType type);

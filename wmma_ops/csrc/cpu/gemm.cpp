@@ -5,6 +5,7 @@
 #endif
 
 #include "cpu/cpu.hpp"
+#include "launch/plans.hpp"
 #include "torch_internals.hpp"
 #include "wmma/activation.hpp"
 
@@ -180,7 +181,7 @@ Tensor prologue(const Gemm& p) {
   S type = p.in == S::Double ? S::Double : S::Float;
   Tensor x = p.a_scale ? aten::mul(aten::to(p.a, type), along_rows(*p.a_scale, type))
                        : aten::call("aten::clone", "", aten::to(p.a, type), std::nullopt);
-  activate_(x, p.a_activation);
+  activate_(p.op, x, p.a_activation);
   if (p.in == S::Float8_e4m3fn) {
     // What rounds beyond 448 is NaN, as in the kernels; torch's conversion (2.13) makes 448 of it, of infinities too.
     constexpr double kRoundsTo448 = 464;
@@ -287,14 +288,14 @@ Tensor composed(const Gemm& p) {
   } else {
     x = accumulate(p, type, bias, 1);
   }
-  activate_(x, p.activation);
+  activate_(p.op, x, p.activation);
   if (p.multiply) aten::mul_(x, aten::to(*p.multiply, type));
   return cast(std::move(x), p.out);
 }
 
 }  // namespace
 
-void activate_(Tensor& x, int64_t code) {
+void activate_(const char* op, Tensor& x, int64_t code) {
   switch (code) {
     case wmma::kNone:
       return;
@@ -316,7 +317,7 @@ void activate_(Tensor& x, int64_t code) {
       x = aten::call("aten::maximum", "", x, aten::mul(x, aten::scalar(wmma::kLeakySlope)));
       return;
     default:
-      x = aten::to(aten::call("wmma::_registered_activation", "", x, code), type_of(x));
+      fail_if_told(op, aten::call<std::vector<int64_t>>("wmma::_registered_activation", "", x, code));
   }
 }
 
@@ -337,7 +338,7 @@ Tensor gemm(const Gemm& p, const OptTensor& into) {
     const OptTensor& addend = reads_c(p) ? p.c : p.bias;
     product_into(out, p.a, p.b, p.batch, p.alpha, addend, reads_c(p) ? p.beta : 1);
     add_second_pair(out, p);
-    activate_(out, p.activation);
+    activate_(p.op, out, p.activation);
     return out;
   }
   Tensor result = composed(p);

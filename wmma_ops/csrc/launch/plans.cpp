@@ -5,6 +5,8 @@
 #include <unordered_map>
 #include <wmma/elements.hpp>
 
+#include "torch_internals.hpp"
+
 namespace wmma_ops {
 
 namespace {
@@ -71,9 +73,12 @@ Plan plan_of(const char* op, const ProblemKey& problem, bool remembered) {
 }
 
 void fail_if_told(const char* op, const std::vector<int64_t>& answer) {
-  if (answer.empty() || answer[0] != -1) return;
-  std::string text(answer.begin() + 1, answer.end());
-  throw std::runtime_error(std::string("wmma.") + op + ": " + text);
+  if (answer.empty() || answer[0] > -1) return;
+  const std::string text = std::string("wmma.") + op + ": " + std::string(answer.begin() + 1, answer.end());
+  if (answer[0] == -2) {
+    torch_internals::raise_in_python(aten::call("wmma::_raising", "", Sizes(text.begin(), text.end())));
+  }
+  throw std::runtime_error(text);
 }
 
 namespace {
@@ -114,6 +119,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(wmma, m) {
   m.def("_mode(bool gpu) -> int");
   m.def("_precision() -> int");
   m.def("_stream(int device) -> int");
+  m.def("_raising(int[] text) -> Tensor");
   m.def(
       "_emulate(int function, int[] grid, int block, int shared, int arguments, int size, Tensor[] tensors, "
       "int[] names) -> int[]");

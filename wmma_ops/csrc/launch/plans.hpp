@@ -61,7 +61,8 @@ struct Plan {
 
 Plan plan_of(const char* op, const ProblemKey& problem, bool remembered);
 
-// The Python half cannot raise through the C interface without losing its words, so it answers −1 and their bytes.
+// The Python half cannot raise through the C interface without losing its words, so it answers −1 and their bytes; −2
+// where the exception itself is to arrive, which Python then holds for this thread.
 void fail_if_told(const char* op, const std::vector<int64_t>& answer);
 
 }  // namespace wmma_ops

@@ -4,6 +4,7 @@ from functools import partial
 
 import torch
 
+from wmma_ops.ops import library  # noqa: F401  (defines the ops that fakes are registered for)
 from wmma_ops.ops.blocks import STEP
 from wmma_ops.ops.fakes.checks import check, fail, fits, same_device, same_sizes
 from wmma_ops.ops.sizes import PAGE_STEP
