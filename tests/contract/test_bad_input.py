@@ -1,12 +1,15 @@
 """What is refused: ValueError or TypeError from wmma_ops.X, RuntimeError from the raw op, in words that name the op, the
 argument, what came and what is taken; nothing is written."""
 
+import contextlib
 import inspect
+import random
 import re
 
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import wmma_ops
 from wmma_ops.ops import library
@@ -167,6 +170,15 @@ BAD = [
         {"c": f(4).to_sparse()},
         TypeError,
         "c is a sparse tensor|c is a torch.sparse_coo tensor",
+    ),
+    ("gemm", (f(2, 3), f(3, 4)), {"beta": 7.0}, ValueError, "beta is 7; takes 1, its default, without c"),
+    ("gemm", (f(2, 3), f(3, 4)), {"beta": NAN}, ValueError, "beta is nan; takes 1, its default, without c"),
+    (
+        "gemm_gemm",
+        (f(2, 3), f(3, 4), f(4, 2)),
+        {"beta1": 0.0},
+        ValueError,
+        "beta1 is 0; takes 1, its default, without c",
     ),
     ("gemm", (f(2, 3), f(3, 4)), {"a2": f(2, 5)}, TypeError, "b2 is None; takes a tensor beside a2, or neither"),
     ("gemm", (f(2, 3), f(3, 4)), {"b2": f(5, 4)}, TypeError, "a2 is None; takes a tensor beside b2, or neither"),
@@ -672,6 +684,103 @@ def test_in_place_beside_each_other_is_not(name):
     input, a, b = APART[name](x)
     want = input + a @ b
     assert torch.equal(wmma_ops.addmm_(input, a, b), want)
+
+
+def test_the_factor_of_a_missing_c_may_be_its_default():
+    a, b = f(2, 3), f(3, 4)
+    assert torch.equal(wmma_ops.gemm(a, b, beta=1.0), a @ b)
+    with FakeTensorMode() as mode, pytest.raises(RuntimeError, match="beta is 7; takes 1, its default, without c"):
+        torch.ops.wmma.gemm(mode.from_tensor(a), mode.from_tensor(b), beta=7.0)
+
+
+def _strided(draw, memory, sizes):
+    """A view of any part of it, in any strides."""
+    strides, below = [0] * len(sizes), 1
+    for i in draw.sample(range(len(sizes)), len(sizes)):
+        strides[i] = below * draw.choice((1, 1, 2)) if draw.random() < 0.9 else draw.choice((0, 1, 2, 3))
+        below = max(below, strides[i] * sizes[i])
+    reach = sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
+    return memory.as_strided(sizes, strides, draw.randrange(memory.numel() - reach))
+
+
+def _bytes(x):
+    """Of each element, by where it lies."""
+    size, places = x.element_size(), torch.zeros(x.shape, dtype=torch.int64)
+    for i, (n, stride) in enumerate(zip(x.shape, x.stride(), strict=True)):
+        places += (torch.arange(n) * stride).view(-1, *[1] * (x.dim() - 1 - i))
+    first = x.data_ptr() + size * places.reshape(-1)
+    return (first[:, None] + torch.arange(size)).reshape(-1).tolist()
+
+
+def test_memory_is_shared_where_one_byte_is():
+    """Whatever the strides, and of numbers of other widths."""
+    draw, memory = random.Random(0), torch.zeros(4000, dtype=F16)
+    told = {"with itself": 0, "with another": 0, "with none": 0}
+    for _ in range(3000):
+        sizes = [draw.choice((1, 2, 3, 4)) for _ in range(3)]
+        pages = [_strided(draw, memory[:3000], (*sizes, draw.choice((1, 2, 4)))) for _ in range(2)]
+        new = [torch.zeros(0, *x.shape[2:], dtype=F16) for x in pages]
+        ends = _strided(draw, memory.view(torch.int64), (2,))
+        first, second, numbers = (_bytes(x) for x in (*pages, ends))
+        found = "with none"
+        if set(first) & set(second) or set(numbers) & {*first, *second}:
+            found = "with another"
+        if len(set(first)) < len(first) or len(set(second)) < len(second):
+            found = "with itself"
+        told[found] += 1
+        arguments = (*new, *pages, torch.zeros(1, 1, dtype=torch.int32), ends, torch.zeros(1, dtype=torch.int32))
+        refused = pytest.raises(ValueError, match=r"share[sd]? memory")
+        with contextlib.nullcontext() if found == "with none" else refused:
+            wmma_ops.kv_append(*arguments)
+    assert min(told.values()) > 150, told
+
+
+RESULTS = {
+    "out": (f(2, 3, 5).int(), TypeError, "out is int32; takes float32"),
+    "g_out": (f(2, 3, 4), ValueError, r"g_out has shape \[2, 3, 4\]; takes \[2, 3, 5\]"),
+    "lse": (f(2, 3, dtype=F64), TypeError, "lse is float64; takes float32"),
+    "g_lse": (f(3), ValueError, r"g_lse has shape \[3\]; takes \[2, 3\]"),
+}
+
+
+def _place(device):
+    return wmma_ops.emulate("gfx942") if device == "emulated" else contextlib.nullcontext()
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta", "emulated"])
+@pytest.mark.parametrize("name", RESULTS)
+def test_gradients_are_of_results(name, device):
+    """The op that autograd calls refuses what no forward pass returned."""
+    q, v, out, lse = f(2, 3, 4), f(2, 3, 5), f(2, 3, 5), f(2, 3)
+    given = {"g_out": out, "q": q, "k": q, "v": v, "out": out, "lse": lse, "g_lse": lse}
+    rows, op, as_tokens = {"g_out", "q", "k", "v", "out"}, torch.ops.wmma._attention_backward, {}
+    wrong, _, text = RESULTS[name]
+    packed = {"q": "query", "k": "key", "v": "value"}
+    ends = torch.tensor([0, 3])
+    for x, of in (given | {name: wrong}).items():
+        as_tokens[packed.get(x, x)] = of.transpose(0, 1) if x in rows else of
+    as_tokens |= {"cu_seq_q": ends, "cu_seq_k": ends}
+    to = "meta" if device == "meta" else "cpu"
+    with _place(device), pytest.raises(RuntimeError, match=rf"^wmma\.attention: {text}"):
+        op(**{x: of.to(to) for x, of in (given | {name: wrong}).items()})
+    text = text.replace("[2, 3, 4\\]; takes \\[2, 3, 5", "[3, 2, 4\\]; takes \\[3, 2, 5")
+    with _place(device), pytest.raises(RuntimeError, match=rf"^wmma\.varlen_attention: {text}"):
+        torch.ops.wmma._varlen_attention_backward(**{x: of.to(to) for x, of in as_tokens.items()}, max_q=3, max_k=3)
+
+
+HANDLES = {
+    "_launch": lambda x: ([1, 1, 1], [1, 1, 1], 0, x, [], False),
+    "_room": lambda x: (64, 0),
+    "_write": lambda x: (x, x),
+    "_read": lambda x: (x, x),
+}
+
+
+@pytest.mark.parametrize("op", HANDLES)
+def test_functions_that_were_never_loaded_are_refused(op):
+    text = torch.tensor([65, 0], dtype=torch.uint8)
+    with pytest.raises(RuntimeError, match=rf"^wmma\.{op}: function is 4096; takes what _load returned"):
+        getattr(torch.ops.wmma, op)(4096, *HANDLES[op](text))
 
 
 @pytest.mark.parametrize(

@@ -212,6 +212,55 @@ def test_gradients_are_refused():
         CASES[0].call(t)
 
 
+def _in(x, like):
+    """A view of x's first elements."""
+    return x.flatten()[: like.numel()].view(like.dtype).view(like.shape)
+
+
+def _rows_apart(x):
+    both = torch.zeros(len(x) + 1, *x.shape[1:])
+    return {"key_pages": both[1:], "value_pages": both[:-1]}
+
+
+SHARED = {
+    "value_pages, the key pages": lambda t: {"key_pages": t["value_pages"], "key": t["value"]},
+    "value_pages, rows of them": lambda t: _rows_apart(t["value_pages"]) | {"key": t["value"]},
+    "key_pages, beside the new values": lambda t: {"value": _in(t["key_pages"], t["value"])},
+    "value_pages, beside the new keys": lambda t: {"key": _in(t["value_pages"], t["key"])},
+    "key_pages, beside cos": lambda t: {"cos": _in(t["key_pages"], t["cos"])},
+    "key_pages, beside numbers": lambda t: {"block_table": _in(t["key_pages"].view(torch.int32), t["block_table"])},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_memory_is_refused(name):
+    t = Case(angles=4).operands()
+    t |= SHARED[name](t)
+    before = {x: of.clone() for x, of in t.items() if of is not None}
+    with pytest.raises(
+        ValueError, match=rf"^wmma\.kv_append: {name.split(',')[0]} shares memory with \w+; takes memory"
+    ):
+        CASES[0].call(t)
+    assert all(torch.equal(t[x], of) for x, of in before.items())
+
+
+def test_interleaved_halves_share_nothing():
+    """Keys and values of one allocation, by halves of each token, of each page, and element by element."""
+    want = Case(angles=4).operands()
+    want["value"], want["value_pages"] = want["key"].flip(0), torch.zeros_like(want["key_pages"])
+    pages, size, heads, e = want["key_pages"].shape
+    for layout in ("pages", "tokens", "heads", "elements"):
+        at = {"pages": 1, "tokens": 2, "heads": 3, "elements": 4}[layout]
+        sizes = [pages, size, heads, e]
+        sizes.insert(at, 2)
+        both = torch.zeros(sizes)
+        t = want | dict(zip(("key_pages", "value_pages"), both.unbind(at), strict=True))
+        CASES[0].call(t)
+        plain = want | {x: torch.zeros_like(want[x]) for x in ("key_pages", "value_pages")}
+        CASES[0].call(plain)
+        assert all(torch.equal(t[x], plain[x]) for x in ("key_pages", "value_pages")), layout
+
+
 GOOD = Case(angles=4).operands()
 BAD = (
     ({"key": GOOD["key"].int()}, TypeError, "key is int32; takes float16"),

@@ -16,7 +16,7 @@ struct Contiguous {
     int64_t stride = 1;
     for (int64_t i = rank; i-- > 0;) {
       strides[i] = stride;
-      stride *= sizes[i] > 0 ? sizes[i] : 1;
+      __builtin_mul_overflow(stride, sizes[i] > 0 ? sizes[i] : 1, &stride);  // torch refuses what is too large
     }
   }
 };

@@ -103,6 +103,9 @@ inline Sizes sizes_of(const Tensor& x) {
 
 inline int64_t product_of(const Sizes& sizes) {
   int64_t n = 1;
+  for (int64_t size : sizes) {
+    if (size == 0) return 0;  // of sizes that together may be beyond any number
+  }
   for (int64_t size : sizes) n *= size;
   return n;
 }

@@ -260,6 +260,27 @@ void Attention::check() {
   if (softcap > 0) steepness = std::clamp(scale / softcap, -kSteepest, kSteepest);
 }
 
+void Attention::check_gradients(const Tensor& g_out, const Tensor& out, const Tensor& lse,
+                                const OptTensor& g_lse) const {
+  const ScalarType number = type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+  Sizes of_out = sizes_of(q);
+  of_out.pop_back();
+  Sizes of_lse = of_out;
+  if (sequences) std::swap(of_out[0], of_out[1]);
+  of_out.push_back(ev);
+  for (auto [name, x, of, taken] : {std::tuple{"out", &out, type, &of_out},
+                                    {"g_out", &g_out, type, &of_out},
+                                    {"lse", &lse, number, &of_lse},
+                                    {"g_lse", g_lse ? &*g_lse : nullptr, number, &of_lse}}) {
+    if (x == nullptr) continue;
+    check_storage(op, name, *x, device);
+    if (type_of(*x) != of) {
+      fail_type(op, name, std::string("is ") + name_of(type_of(*x)) + "; takes " + name_of(of));
+    }
+    if (sizes_of(*x) != *taken) fail_value(op, name, "has shape " + shape(*x) + "; takes " + shape(*taken));
+  }
+}
+
 Sizes Attention::head_sizes() const {
   auto sizes = q.sizes();
   return Sizes(sizes.data(), sizes.data() + q.dim() - 2);

@@ -123,6 +123,17 @@ void check_vector(const char* op, const char* name, const Tensor& x, int64_t len
   }
 }
 
+void check_result(const char* op, const Sizes& sizes) {
+  constexpr int64_t kWidest = 8;
+  int64_t bytes = kWidest;
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return;
+  for (int64_t size : sizes) {
+    if (__builtin_mul_overflow(bytes, size, &bytes)) {
+      fail_value(op, "the result", "has shape " + shape(sizes) + "; takes one of less than 2^63 bytes");
+    }
+  }
+}
+
 void broadcast(const char* op, const char* name, Sizes& batch, const Tensor& x, int64_t core, const char* other) {
   auto sizes = x.sizes();
   size_t rank = sizes.size() - core;

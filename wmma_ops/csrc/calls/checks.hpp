@@ -40,8 +40,12 @@ void check_matrix(const char* op, const char* name, const Tensor& x, const Sizes
 // A vector along one dimension of the product, with optional batch dimensions before it; a scale may be one element.
 void check_vector(const char* op, const char* name, const Tensor& x, int64_t length, const Sizes& batch, bool or_one);
 
-// In-place targets: must not overlap themselves nor an operand.
-void check_inplace(const char* op, const char* name, const Tensor& target, const char* other_name, const Tensor& other);
+// That a result of these sizes has bytes that can be counted.
+void check_result(const char* op, const Sizes& sizes);
+
+// What is written in place: no two of its elements share memory, and none with an operand.
+void check_written(const char* op, const char* name, const Tensor& target);
+void check_apart(const char* op, const char* name, const Tensor& target, const char* other_name, const Tensor& other);
 
 // Codes of activations that Python registered.
 void register_activation(int64_t code);

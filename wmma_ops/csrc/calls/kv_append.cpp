@@ -34,6 +34,7 @@ void KvAppend::check() {
   check_numbers();
   check_angles();
   check_descales();
+  check_memory();
 }
 
 void KvAppend::check_pages() {
@@ -55,7 +56,6 @@ void KvAppend::check_pages() {
                  "has shape " + shape(*x) + "; takes [pages, page size, " + std::to_string(heads) + ", " +
                      std::to_string(size) + "], with the heads and the size of " + from_name);
     }
-    check_inplace(op, name, *x, from_name, *from);
   }
   pages = key_pages.sizes()[0];
   page_size = key_pages.sizes()[1];
@@ -129,6 +129,24 @@ void KvAppend::check_descales() const {
     }
     check_descale(op, name, **x, {count, heads}, device);
   }
+}
+
+void KvAppend::check_memory() const {
+  for (auto [name, x] : {std::pair{"key_pages", &key_pages}, {"value_pages", &value_pages}}) {
+    check_written(op, name, *x);
+    for (auto [other_name, other] : {std::pair{"key", &key},
+                                     {"value", &value},
+                                     {"block_table", &block_table},
+                                     {"cu_seq", &cu_seq},
+                                     {"seqused_k", &used}}) {
+      check_apart(op, name, *x, other_name, *other);
+    }
+    for (auto [other_name, other] :
+         {std::pair{"cos", &cos}, {"sin", &sin}, {"k_descale", &k_descale}, {"v_descale", &v_descale}}) {
+      if (*other) check_apart(op, name, *x, other_name, **other);
+    }
+  }
+  check_apart(op, "value_pages", value_pages, "key_pages", key_pages);
 }
 
 void kv_append(const KvAppend& p) {

@@ -32,6 +32,7 @@ struct KvAppend {
   void check_numbers();
   void check_angles();
   void check_descales() const;
+  void check_memory() const;
 };
 
 void kv_append(const KvAppend& p);

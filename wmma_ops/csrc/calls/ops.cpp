@@ -92,8 +92,9 @@ void addmm_(const Tensor& input, const Tensor& a, const Tensor& b, double beta, 
                "has shape " + shape(input) + "; takes [" + std::to_string(p.m) + ", " + std::to_string(p.n) +
                    "], the shape of the product");
   }
-  check_inplace(p.op, "input", input, "a", a);
-  check_inplace(p.op, "input", input, "b", b);
+  check_written(p.op, "input", input);
+  check_apart(p.op, "input", input, "a", a);
+  check_apart(p.op, "input", input, "b", b);
   wmma_ops::gemm(p, input);
 }
 
@@ -231,6 +232,7 @@ std::tuple<Tensor, Tensor, Tensor> attention_gradients(
     bool enable_gqa, int64_t window_left, int64_t window_right, double softcap, double dropout_p, int64_t score_mod,
     int64_t mask_mod, int64_t block_q, int64_t block_k) {
   NoGrad guard;
+  require("attention", "g_out", g_out, "q", q, "k", k, "v", v, "out", out, "lse", lse);
   Attention p{"attention", q,
               k,           v,
               mask,        is_causal,
@@ -242,6 +244,7 @@ std::tuple<Tensor, Tensor, Tensor> attention_gradients(
   p.functions = {score_mod, mask_mod, {mod_a, mod_b, mod_c, mod_d}};
   p.blocks = {block_mask, block_q, block_k};
   p.check();
+  p.check_gradients(g_out, out, lse, g_lse);
   return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
 }
 
@@ -253,9 +256,12 @@ std::tuple<Tensor, Tensor, Tensor> varlen_attention_gradients(
     int64_t max_k, const std::optional<double>& scale, bool enable_gqa, int64_t window_left, int64_t window_right,
     double softcap, double dropout_p, int64_t score_mod, int64_t mask_mod, int64_t block_q, int64_t block_k) {
   NoGrad guard;
+  require("varlen_attention", "g_out", g_out, "query", query, "key", key, "value", value, "out", out, "lse", lse,
+          "cu_seq_q", cu_seq_q, "cu_seq_k", cu_seq_k);
   Attention p = of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k, {}, dropout_seed,
                              {}, {}, max_q, max_k, scale, enable_gqa, window_left, window_right, softcap, dropout_p,
                              {score_mod, mask_mod, {mod_a, mod_b, mod_c, mod_d}}, {block_mask, block_q, block_k});
+  p.check_gradients(g_out, out, lse, g_lse);
   return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
 }
 
@@ -285,6 +291,7 @@ bool is_matrix_scale(const Tensor& scale, const Tensor& operand, int64_t one) {
 
 // A scale as gemm takes it: without the dimension of one of torch's, a single element without any.
 Tensor as_vector(const char* name, const Tensor& scale, const char* operand_name, const Tensor& operand, int64_t one) {
+  check_first("scaled_mm", name, scale);
   if (type_of(scale) != ScalarType::Float) {
     fail_type("scaled_mm", name, std::string("is ") + name_of(type_of(scale)) + "; takes float32");
   }
@@ -442,8 +449,14 @@ STABLE_TORCH_LIBRARY_IMPL(wmma, CUDA, m) {
   implement(m);
   implement_gradients(m);
 }
-STABLE_TORCH_LIBRARY_IMPL(wmma, SparseCPU, m) { implement(m); }
-STABLE_TORCH_LIBRARY_IMPL(wmma, SparseCsrCPU, m) { implement(m); }
+STABLE_TORCH_LIBRARY_IMPL(wmma, SparseCPU, m) {
+  implement(m);
+  implement_gradients(m);
+}
+STABLE_TORCH_LIBRARY_IMPL(wmma, SparseCsrCPU, m) {
+  implement(m);
+  implement_gradients(m);
+}
 STABLE_TORCH_LIBRARY_IMPL(wmma_raw, CPU, m) { implement(m); }
 STABLE_TORCH_LIBRARY_IMPL(wmma_raw, CUDA, m) { implement(m); }
 STABLE_TORCH_LIBRARY_IMPL(wmma_raw, SparseCPU, m) { implement(m); }

@@ -9,6 +9,12 @@ namespace wmma_ops {
 
 namespace {
 
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", value);
+  return text;
+}
+
 Device check_operands(const char* op, const Names& names, const Tensor& a, const Tensor& b, ScalarType in,
                       ScalarType in_b) {
   Device device = check_first(op, names.a, a);
@@ -51,11 +57,15 @@ void check_factor(const char* op, const char* name, double value, ScalarType ope
   const bool fits =
       is_integer(operand) || operand == ScalarType::Double || std::abs(value) <= std::numeric_limits<float>::max();
   if (is_finite ? fits : !is_integer(operand)) return;
-  char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
   fail_value(op, name,
-             std::string("is ") + text + "; takes a " + (is_finite ? "number in float32's range" : "finite number") +
-                 " beside " + name_of(operand) + " operands");
+             std::string("is ") + number(value) + "; takes a " +
+                 (is_finite ? "number in float32's range" : "finite number") + " beside " + name_of(operand) +
+                 " operands");
+}
+
+void check_factor_of_c(const char* op, const char* name, double value, const OptTensor& c, ScalarType operand) {
+  check_factor(op, name, value, operand);
+  if (!c && value != 1) fail_value(op, name, "is " + number(value) + "; takes 1, its default, without c");
 }
 
 void Gemm::check() {
@@ -78,6 +88,7 @@ void Gemm::check() {
   out_sizes = batch;
   out_sizes.push_back(m);
   out_sizes.push_back(n);
+  check_result(op, out_sizes);
 
   if (c) {
     check_beside(op, names.c, *c, in, device);
@@ -99,7 +110,7 @@ void Gemm::check() {
   if (a_activation != 0) check_activation(op, "a_activation", a_activation);
   if (activation != 0) check_activation(op, "activation", activation);
   check_factor(op, "alpha", alpha, in);
-  check_factor(op, "beta", beta, in);
+  check_factor_of_c(op, "beta", beta, c, in);
   if (a2) drop_empty_pair();
 }
 
@@ -180,6 +191,7 @@ void GemmGemm::check() {
   out_sizes = batch;
   out_sizes.push_back(m);
   out_sizes.push_back(n);
+  check_result(op, out_sizes);
   if (c) {
     check_beside(op, "c", *c, in, device);
     check_matrix(op, "c", *c, out_sizes);
@@ -194,7 +206,7 @@ void GemmGemm::check() {
   }
   check_factor(op, "alpha0", alpha0, in);
   check_factor(op, "alpha1", alpha1, in);
-  check_factor(op, "beta1", beta1, in);
+  check_factor_of_c(op, "beta1", beta1, c, in);
 }
 
 }  // namespace wmma_ops

@@ -72,6 +72,9 @@ struct GemmGemm {
 // take finite factors alone. Beside others they are float32, unless the operands are wider.
 void check_factor(const char* op, const char* name, double value, ScalarType operand);
 
+// Of the factor of a C that may be missing: 1, its default, is then all that it may be.
+void check_factor_of_c(const char* op, const char* name, double value, const OptTensor& c, ScalarType operand);
+
 enum Causal : int64_t { kNotCausal = 0, kTopLeft = 1, kBottomRight = 2 };
 
 // Sequences one after the other along the tokens of attention's tensors: the queries from cu_q[i] to cu_q[i + 1] see
@@ -166,6 +169,8 @@ struct Attention {
   std::optional<int64_t> from, up_to;  // query i sees the keys from i + from to i + up_to; without one all on that side
 
   void check();
+  // That gradients may be computed of these results, once the rest is checked: all as the op's users have them.
+  void check_gradients(const Tensor& g_out, const Tensor& out, const Tensor& lse, const OptTensor& g_lse) const;
   Sizes head_sizes() const;  // [batch…, heads]
   // Dropout keeps a weight whose number of 32 bits is below the one, times the other.
   unsigned kept_below() const;

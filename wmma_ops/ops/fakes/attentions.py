@@ -6,7 +6,7 @@ import torch
 
 from wmma_ops.ops import library  # noqa: F401  (defines the ops that fakes are registered for)
 from wmma_ops.ops.blocks import STEP
-from wmma_ops.ops.fakes.checks import check, fail, fits, same_device, same_sizes
+from wmma_ops.ops.fakes.checks import check, fail, fits, require, same_device, same_sizes
 from wmma_ops.ops.sizes import PAGE_STEP
 from wmma_ops.ops.types import FP8_ATTENTION, FP8_PAGES, NARROWED, name
 
@@ -38,6 +38,7 @@ def attention(
     block_k=0,
 ):
     op = "attention"
+    require(op, q=q, k=k, v=v)
     same_device(op, q, k=k, v=v, mask=mask, sinks=sinks, alibi_slopes=alibi_slopes)
     same_device(op, q, mod_a=mod_a, mod_b=mod_b, mod_c=mod_c, mod_d=mod_d, block_mask=block_mask)
     _check_dropout(op, q, dropout_p, dropout_seed)
@@ -64,6 +65,7 @@ def scaled_attention(
     out_dtype=None,
 ):
     op = "scaled_attention"
+    require(op, q=q, k=k, v=v)
     same_device(op, q, k=k, v=v, scale_q=scale_q, scale_k=scale_k, scale_v=scale_v)
     if q.dtype != FP8_ATTENTION:
         fail(op, "q", f"is {name(q.dtype)}; takes {name(FP8_ATTENTION)}", TypeError)
@@ -163,6 +165,7 @@ def varlen_attention(
     block_k=0,
 ):
     op = "varlen_attention"
+    require(op, query=query, key=key, value=value, cu_seq_q=cu_seq_q)
     _check_dropout(op, query, dropout_p, dropout_seed)
     beside = {"cu_seq_q": cu_seq_q, "cu_seq_k": cu_seq_k, "seqused_k": seqused_k}
     others = {"sinks": sinks, "alibi_slopes": alibi_slopes, "block_table": block_table, "block_mask": block_mask}
@@ -273,11 +276,37 @@ def _check_pages(op, key, cu_seq_k, seqused_k, block_table, max_k):
         fail(op, "seqused_k", "is None; takes a tensor beside block_table, of each sequence's keys", TypeError)
 
 
+def _check_gradients(op, q, v, rows, rows_of_lse, g_out, out, lse, g_lse):
+    """That gradients may be computed of these results."""
+    same_device(op, q, v=v, g_out=g_out, out=out, lse=lse, g_lse=g_lse)
+    for argument, x in (("q", q), ("v", v)):
+        if x.dim() < 2:
+            fail(op, argument, f"has shape {list(x.shape)}; takes 2 dimensions or more")
+    number = torch.float64 if q.dtype == torch.float64 else torch.float32
+    results = {"out": out, "g_out": g_out}, q.dtype, (*rows, v.shape[-1])
+    numbers = {"lse": lse, "g_lse": g_lse}, number, rows_of_lse
+    for tensors, dtype, sizes in (results, numbers):
+        for argument, x in tensors.items():
+            if x is None:
+                continue
+            if x.dtype != dtype:
+                fail(op, argument, f"is {name(x.dtype)}; takes {name(dtype)}", TypeError)
+            text = partial("has shape {}; takes {}".format, list(x.shape), list(sizes))
+            same_sizes(x.shape, sizes, op, argument, text)
+
+
 @torch.library.register_fake("wmma::_attention_backward")
-def _attention_backward(g_out, q, k, v, *beside, **scalars):
+def _attention_backward(g_out, q, k, v, out, lse, mask=None, g_lse=None, *beside, **scalars):
+    require("attention", g_out=g_out, q=q, k=k, v=v, out=out, lse=lse)
+    _check_gradients("attention", q, v, q.shape[:-1], q.shape[:-1], g_out, out, lse, g_lse)
     return tuple(x.new_empty(x.shape) for x in (q, k, v))
 
 
 @torch.library.register_fake("wmma::_varlen_attention_backward")
-def _varlen_attention_backward(g_out, query, key, value, *beside, **scalars):
+def _varlen_attention_backward(g_out, query, key, value, out, lse, cu_seq_q, cu_seq_k, g_lse=None, *beside, **scalars):
+    op = "varlen_attention"
+    require(op, g_out=g_out, query=query, key=key, value=value, out=out, lse=lse, cu_seq_q=cu_seq_q, cu_seq_k=cu_seq_k)
+    if query.dim() != 3:
+        fail(op, "query", f"has shape {list(query.shape)}; takes [tokens, heads, head size]")
+    _check_gradients(op, query, value, query.shape[:2], (query.shape[1], query.shape[0]), g_out, out, lse, g_lse)
     return tuple(x.new_empty(x.shape) for x in (query, key, value))

@@ -19,6 +19,18 @@ def check(holds, op, argument, text):
     torch_internals.check(holds, lambda: str(tagged(op, argument, text(), ValueError)))
 
 
+def require(op, **tensors):
+    """A schema's Tensor may be None."""
+    for argument, x in tensors.items():
+        if x is None:
+            fail(op, argument, "is None; takes a tensor", TypeError)
+
+
+def factor_of_c(op, argument, value, c):
+    if c is None and value != 1:
+        fail(op, argument, f"is {value:g}; takes 1, its default, without c")
+
+
 def same_device(op, first, **others):
     for argument, x in others.items():
         if x is not None and x.device != first.device:

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from wmma_ops.ops.fakes.attentions import check_descales
-from wmma_ops.ops.fakes.checks import check, fail, same_device, same_sizes
+from wmma_ops.ops.fakes.checks import check, fail, require, same_device, same_sizes
 from wmma_ops.ops.sizes import known
 from wmma_ops.ops.types import FP8_PAGES, NARROWED, listed, name
 
@@ -29,9 +29,7 @@ def kv_append(
     descales = {"k_descale": k_descale, "v_descale": v_descale}
     pages = {"key_pages": key_pages, "value_pages": value_pages}
     numbers = {"cu_seq": cu_seq, "seqused_k": seqused_k}
-    for argument, x in ({"key": key, "value": value} | pages | {"block_table": block_table} | numbers).items():
-        if x is None:  # a schema's Tensor may be
-            fail(op, argument, "is None; takes a tensor", TypeError)
+    require(op, key=key, value=value, **pages, block_table=block_table, **numbers)
     same_device(op, key, value=value, **pages, **numbers, block_table=block_table, cos=cos, sin=sin, **descales)
     if key.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         fail(op, "key", f"is {name(key.dtype)}; takes float16, bfloat16, float32 or float64", TypeError)

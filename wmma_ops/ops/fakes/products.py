@@ -4,12 +4,24 @@ from functools import partial
 
 import torch
 
-from wmma_ops.ops.fakes.checks import check, fail, fits, output_type, product_shape, same_device, same_sizes, vector
+from wmma_ops.ops.fakes.checks import (
+    check,
+    factor_of_c,
+    fail,
+    fits,
+    output_type,
+    product_shape,
+    require,
+    same_device,
+    same_sizes,
+    vector,
+)  # fmt: skip
 from wmma_ops.ops.sizes import is_matrix_scale, known
 from wmma_ops.ops.types import FP8_FNUZ, FP8_OCP, OUTPUTS, listed, name
 
 
 def matmul(a, b, *, out_dtype=None):
+    require("matmul", a=a, b=b)
     same_device("matmul", a, b=b)
     out = output_type("matmul", "a", a, "b", b, out_dtype)
     for argument, x in (("a", a), ("b", b)):
@@ -27,6 +39,7 @@ def matmul(a, b, *, out_dtype=None):
 
 def _sum(op, rank, input, a, b, out_dtype):
     """Shape and type of a product to which `input` is added."""
+    require(op, input=input, a=a, b=b)
     same_device(op, a, input=input, b=b)
     for argument, x in (("a", a), ("b", b)):
         if x.dim() != rank:
@@ -51,6 +64,7 @@ def baddbmm(input, a, b, *, beta=1.0, alpha=1.0, out_dtype=None):
 
 def addmm_(input, a, b, *, beta=1.0, alpha=1.0):
     op = "addmm_"
+    require(op, input=input, a=a, b=b)
     if input.dtype not in OUTPUTS.get(a.dtype, (input.dtype,)):
         fail(
             op,
@@ -82,8 +96,10 @@ def gemm(
     out_dtype=None,
 ):
     op = "gemm"
+    require(op, a=a, b=b)
     beside = {"c": c, "bias": bias, "row_scale": row_scale, "col_scale": col_scale, "a_scale": a_scale}
     same_device(op, a, b=b, **beside, multiply=multiply, a2=a2, b2=b2)
+    factor_of_c(op, "beta", beta, c)
     out = output_type(op, "a", a, "b", b, out_dtype)
     shape = product_shape(op, "a", a, "b", b)
     if a2 is not None or b2 is not None:
@@ -124,6 +140,7 @@ def _with_second_pair(op, shape, a, b, a2, b2):
 
 
 def linear(x, weight, bias=None, residual=None, *, activation=0):
+    require("linear", x=x, weight=weight)
     same_device("linear", x, weight=weight, bias=bias, residual=residual)
     if x.dim() == 0:
         fail("linear", "x", "has shape []; takes 1 dimension or more")
@@ -153,6 +170,8 @@ def gemm_gemm(
     out_dtype=None,
 ):
     op = "gemm_gemm"
+    require(op, a=a, b0=b0, b1=b1)
+    factor_of_c(op, "beta1", beta1, c)
     same_device(op, a, b0=b0, b1=b1, c=c, bias0=bias0, bias1=bias1, gate=gate)
     output_type(op, "a", a, "b0", b0, None)
     out = output_type(op, "a", a, "b1", b1, out_dtype)
@@ -168,6 +187,7 @@ def gemm_gemm(
 
 def scaled_mm(a, b, scale_a, scale_b, bias=None, *, out_dtype=None):
     op = "scaled_mm"
+    require(op, a=a, b=b, scale_a=scale_a, scale_b=scale_b)
     same_device(op, a, b=b, scale_a=scale_a, scale_b=scale_b, bias=bias)
     if a.dtype not in (torch.int8, *FP8_OCP, *FP8_FNUZ):
         fail(op, "a", f"is {name(a.dtype)}; takes int8 or a float8 type", TypeError)
