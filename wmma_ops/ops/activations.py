@@ -144,6 +144,10 @@ def _check_derivative(name, forward, derivative) -> None:
 
 def apply_(x: torch.Tensor, code: int) -> None:
     """A registered one on all of x, in place."""
+    if x is None or x.layout != torch.strided or x.dtype not in (torch.float32, torch.float64):
+        raise ValueError("x is something else; takes strided float32 or float64")
+    if code not in _by_code:
+        raise ValueError(f"code is {code}; takes the code of a registered activation")
     activation = _by_code[code]
     try:
         x.copy_(activation.forward(x))

@@ -322,6 +322,12 @@ def _check_function(caller, found: ScoreFunction) -> None:
 def apply_(scores: Tensor, is_mask: bool, code: int, first: int, first_batch: int, *given) -> None:
     """One of the functions, or a block mask, on scores ``[batch, heads, rows, keys]`` from a batch's query on, in place."""
     *operands, states, block_q, block_k = given
+    if scores is None or scores.dim() != 4 or not scores.is_floating_point():
+        raise ValueError("scores are no floats of 4 dimensions; takes [batch, heads, rows, keys]")
+    if code != 0 and (is_mask, code) not in _by_code:
+        raise ValueError(f"code is {code}; takes 0 (none) or the code of a registered function")
+    if states is not None and min(block_q, block_k) < 1:
+        raise ValueError(f"block_mask has blocks of [{block_q}, {block_k}]; takes sizes of 1 or more")
     codes, places = (0, code) if is_mask else (code, 0), _places(scores, first, first_batch)
     functions = Functions(*codes, tuple(operands), blocks_given(states, block_q, block_k), first, places=places)
     try:

@@ -79,6 +79,11 @@ def _precision() -> int:
 
 
 def _stream(device: int) -> int:
+    count = torch.cuda.device_count()
+    if not 0 <= device < count:
+        raise errors.tagged(
+            "_stream", "device", f"is {device}; takes the number of a GPU, of which there are {count}", ValueError
+        )
     return torch.cuda.current_stream(device).cuda_stream
 
 

@@ -1,11 +1,10 @@
 """The Python half of a launch: plans for the library's problems, compiled and loaded; and launches of the emulator."""
 
 import contextvars
-import ctypes
 import hashlib
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -59,7 +58,13 @@ class RecordedLaunch:
 def plan(values: list[int]) -> list[int]:
     """Of a problem as the library sends it, its kind first: the workspace; how many numbers there are for its kernels'
     arguments, and those; and each launch, in full."""
+    if not values or not 0 <= values[0] < len(border.KINDS):
+        raise ValueError(f"_plan: problem is {values}; takes the number of its kind, and its fields")
     kind = border.KINDS[values[0]]
+    if len(values) - 1 != len(fields(kind.problem)) or values[1] < -len(_TARGETS):
+        raise ValueError(
+            f"_plan: problem is {values}; takes the fields of {kind.problem.__name__}, of a target that there is"
+        )
     asked = kind.problem.from_library(values[1:])
     if (asking := _asking.get()) is not None:
         asking.append(asked)
@@ -198,15 +203,27 @@ def problems(call: Callable[[], object], target: arch.Target) -> list:
 # ----------------------------------------------------------------------------------------------------------- emulating
 
 
-def emulate(function, grid, block, shared, arguments, size, tensors, names) -> None:
+def emulate(function, grid, block, shared, arguments, tensors, names) -> None:
     """One launch."""
-    kernel, active = _emulated[function], emulation.active()
-    data = ctypes.string_at(arguments, size)
+    active = emulation.active()
+    if active is None:
+        raise ValueError(
+            "_emulate: function is launched while nothing is emulated; takes a call within wmma_ops.emulate"
+        )
+    if not 0 <= function < len(_emulated):
+        raise ValueError(f"_emulate: function is {function}; takes one that a plan launches")
+    if len(grid) != 3 or min(*grid, block) < 1 or shared < 0:
+        raise ValueError(
+            f"_emulate: grid is {grid} of {block} threads and {shared} bytes; takes three sizes of 1 or more"
+        )
+    if arguments is None or (arguments.dtype, arguments.dim(), arguments.device.type) != (torch.uint8, 1, "cpu"):
+        raise TypeError("_emulate: arguments is another tensor; takes bytes on the cpu")
+    kernel, data = _emulated[function], arguments.numpy().tobytes()
     named = dict(zip(bytes(names).decode().split("\0"), tensors, strict=False))
     if not active.execute:
         active.recorded.append(RecordedLaunch(kernel, tuple(grid), block, shared, data, named))
         return
     (argument,) = kernel.explicit
-    if argument.size != size:
-        raise ConfigError(f"{kernel.name} takes {argument.size} bytes of arguments; the library has {size}")
+    if argument.size != len(data):
+        raise ConfigError(f"{kernel.name} takes {argument.size} bytes of arguments; the library has {len(data)}")
     kernel.run(active, tuple(grid), (block, 1, 1), data, named, shared)

@@ -21,6 +21,15 @@ void register_score_function(bool is_mask, int64_t code, int64_t operands, int64
   if (code < wmma::kFirstRegistered) {
     fail_value("register_score_function", "code", "is " + std::to_string(code) + "; takes one of 256 or more");
   }
+  const char* const op = "register_score_function";
+  if (operands < 0 || operands > ScoreFunctions::kMost) {
+    fail_value(op, "operands", "is " + std::to_string(operands) + "; takes 0 to 4");
+  }
+  for (auto [name, dims] : {std::pair{"a", a}, {"b", b}, {"c", c}, {"d", d}}) {
+    if (dims < -1 || dims > ScoreFunctions::kMost) {
+      fail_value(op, name, "is " + std::to_string(dims) + "; takes 0 to 4 indices, or -1 for any");
+    }
+  }
   std::unique_lock lock(registered_mutex);
   registered()[{is_mask, code}] = {operands, {a, b, c, d}};
 }

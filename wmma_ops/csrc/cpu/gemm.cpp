@@ -103,8 +103,8 @@ void product_into(Tensor& out, const Tensor& a, const Tensor& b, const Sizes& ba
   }
 }
 
-// aten::_int_mm reads wrong elements where a stride is 0 or 2³¹ and more, or where both of a row's are 1 (torch 2.13),
-// so it gets matrices that BLAS takes.
+// aten::_int_mm reads wrong elements where a stride is 0 or 2³¹ and more, or where both of a row's are 1, and oneDNN's
+// fused product fails where rows overlap (torch 2.13), so both get matrices that BLAS takes.
 Tensor dense(const Tensor& x) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   auto sizes = x.sizes(), strides = x.strides();
@@ -162,7 +162,7 @@ OptTensor fused_bf16(const Gemm& p) {
   const Post& post = posts[p.activation];
   const bool zeros = reads_behind_rows(p.in, p.k);
   Tensor x = zeros ? with_zeros_behind(p.a, p.a.dim() - 1) : p.a;
-  Tensor weight = aten::transpose(zeros ? with_zeros_behind(p.b, 0) : p.b, 0, 1);
+  Tensor weight = aten::transpose(zeros ? with_zeros_behind(p.b, 0) : dense(p.b), 0, 1);
   // Which is read as if its elements were neighbours.
   OptTensor packed =
       p.bias ? std::optional(aten::call("aten::contiguous", "", *p.bias, MemoryFormat::Contiguous)) : std::nullopt;

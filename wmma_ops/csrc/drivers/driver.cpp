@@ -3,8 +3,13 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <limits>
 #include <mutex>
+#include <shared_mutex>
+#include <tuple>
+#include <unordered_set>
 
+#include "calls/checks.hpp"
 #include "torch_internals.hpp"
 
 namespace wmma_ops {
@@ -90,57 +95,117 @@ void* current_stream(int device) {
 
 namespace {
 
-const char* text_of(const Tensor& bytes) { return static_cast<const char*>(bytes.const_data_ptr()); }
+// wmma_ops/runtime/driver.py calls these.
 
-// wmma_ops/runtime/driver.py calls these. Strings arrive as tensors of bytes, ending in a zero.
+void* bytes_of(const char* op, const char* name, const Tensor& x) {
+  require(op, name, x);
+  check_storage(op, name, x, {Device::kCpu, 0});
+  if (type_of(x) != ScalarType::Byte) {
+    fail_type(op, name, std::string("is ") + name_of(type_of(x)) + "; takes bytes, of uint8");
+  }
+  if (x.dim() != 1 || (x.numel() > 1 && x.strides()[0] != 1)) {
+    fail_value(op, name, "has shape " + shape(x) + "; takes bytes one after the other");
+  }
+  return x.numel() == 0 ? nullptr : const_cast<void*>(x.const_data_ptr());
+}
+
+// Strings arrive as bytes that end in a zero.
+const char* text_of(const char* op, const char* name, const Tensor& x) {
+  const char* text = static_cast<const char*>(bytes_of(op, name, x));
+  if (text == nullptr || text[x.numel() - 1] != 0)
+    fail_value(op, name, "does not end in a zero; takes a text that does");
+  return text;
+}
+
+unsigned count_of(const char* op, const char* name, int64_t value, int64_t least) {
+  if (value < least || value > std::numeric_limits<int32_t>::max()) {
+    fail_value(op, name, "is " + std::to_string(value) + "; takes " + std::to_string(least) + " to 2147483647");
+  }
+  return static_cast<unsigned>(value);
+}
+
+std::shared_mutex loaded_mutex;
+std::unordered_set<int64_t>& all_loaded() {
+  static auto* const functions = new std::unordered_set<int64_t>;  // never destroyed: threads may outlive us
+  return *functions;
+}
+
+Driver& driver_of(const char* op, int64_t function) {
+  std::shared_lock lock(loaded_mutex);
+  if (all_loaded().count(function) == 0) {
+    fail_value(op, "function", "is " + std::to_string(function) + "; takes what _load returned");
+  }
+  return *reinterpret_cast<Loaded*>(function)->driver;
+}
 
 int64_t load(int64_t device, const Tensor& code, const Tensor& name, int64_t shared) {
-  return gpu_driver().load(static_cast<int>(device), code.const_data_ptr(), text_of(name),
-                           static_cast<unsigned>(shared));
+  const char* const op = "_load";
+  const int index = static_cast<int>(count_of(op, "device", device, 0));
+  const void* bytes = bytes_of(op, "code", code);
+  if (bytes == nullptr) fail_value(op, "code", "has no bytes; takes machine code");
+  const char* text = text_of(op, "name", name);
+  const int64_t function = gpu_driver().load(index, bytes, text, count_of(op, "shared", shared, 0));
+  std::unique_lock lock(loaded_mutex);
+  all_loaded().insert(function);
+  return function;
 }
 
 // `offsets` are each argument's, where all blocks are to be there at once.
 void launch(int64_t function, const Sizes& grid, const Sizes& block, int64_t shared, const Tensor& arguments,
             const Sizes& offsets, bool together) {
+  const char* const op = "_launch";
+  Driver& driver = driver_of(op, function);
   Launch launch{};
   launch.function = function;
-  for (int i = 0; i < 3; ++i) {
-    launch.grid[i] = static_cast<unsigned>(grid.at(i));
-    launch.block[i] = static_cast<unsigned>(block.at(i));
+  for (auto [name, sizes, to] : {std::tuple{"grid", &grid, launch.grid}, {"block", &block, launch.block}}) {
+    if (sizes->size() != 3) fail_value(op, name, "is " + shape(*sizes) + "; takes three sizes");
+    for (int i = 0; i < 3; ++i) to[i] = count_of(op, name, (*sizes)[i], 1);
   }
-  launch.shared = static_cast<unsigned>(shared);
-  launch.arguments = arguments.const_data_ptr();
+  launch.shared = count_of(op, "shared", shared, 0);
+  launch.arguments = bytes_of(op, "arguments", arguments);
   launch.size = static_cast<size_t>(arguments.numel());
   std::vector<void*> parameters;
   if (together) {
     char* const first = static_cast<char*>(const_cast<void*>(launch.arguments));
-    for (int64_t offset : offsets) parameters.push_back(first + offset);
+    for (int64_t offset : offsets) {
+      if (offset < 0 || offset >= arguments.numel()) {
+        fail_value(op, "offsets", "is " + shape(offsets) + "; takes places within the arguments");
+      }
+      parameters.push_back(first + offset);
+    }
     parameters.push_back(nullptr);  // so that there is an array where a kernel takes nothing
     launch.parameters = parameters.data();
   }
-  launch_loaded("Kernel", launch);
+  driver.launch("Kernel", launch);
 }
 
 bool write(int64_t function, const Tensor& name, const Tensor& data) {
-  return reinterpret_cast<Loaded*>(function)->driver->write(function, text_of(name), data.const_data_ptr(),
-                                                            static_cast<size_t>(data.numel()));
+  const char* const op = "_write";
+  Driver& driver = driver_of(op, function);
+  const char* text = text_of(op, "name", name);
+  return driver.write(function, text, bytes_of(op, "data", data), static_cast<size_t>(data.numel()));
 }
 
 bool read(int64_t function, const Tensor& name, Tensor data) {
-  return reinterpret_cast<Loaded*>(function)->driver->read(function, text_of(name), data.mutable_data_ptr(),
-                                                           static_cast<size_t>(data.numel()));
+  const char* const op = "_read";
+  Driver& driver = driver_of(op, function);
+  const char* text = text_of(op, "name", name);
+  return driver.read(function, text, bytes_of(op, "data", data), static_cast<size_t>(data.numel()));
 }
 
 int64_t room(int64_t function, int64_t threads, int64_t shared) {
-  return reinterpret_cast<Loaded*>(function)->driver->room(function, static_cast<int>(threads),
-                                                           static_cast<unsigned>(shared));
+  const char* const op = "_room";
+  Driver& driver = driver_of(op, function);
+  const int count = static_cast<int>(count_of(op, "threads", threads, 1));
+  return driver.room(function, count, count_of(op, "shared", shared, 0));
 }
 
 // kind 0: torch's own again; 1: cuda; 2: hip, from the library at `path`.
 void use_driver(int64_t kind, const Tensor& path) {
-  Driver* driver = kind == 1   ? make_cuda_driver({text_of(path)})
-                   : kind == 2 ? make_hip_driver({text_of(path)})
-                               : nullptr;
+  const char* const op = "_use_driver";
+  if (kind < 0 || kind > 2) fail_value(op, "kind", "is " + std::to_string(kind) + "; takes 0, 1 or 2");
+  const char* text = text_of(op, "path", path);
+  Driver* driver = kind == 1 ? make_cuda_driver({text}) : kind == 2 ? make_hip_driver({text}) : nullptr;
   stand_in.store(driver, std::memory_order_release);
 }
 

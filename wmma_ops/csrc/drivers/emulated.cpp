@@ -22,10 +22,11 @@ class EmulatedDriver : public Driver {
       auto* bytes = reinterpret_cast<const unsigned char*>(l.names[i]);
       names.insert(names.end(), bytes, bytes + std::strlen(l.names[i]) + 1);
     }
+    const Tensor arguments = aten::empty({static_cast<int64_t>(l.size)}, ScalarType::Byte);
+    std::memcpy(arguments.mutable_data_ptr(), l.arguments, l.size);
     fail_if_told(op, aten::call<std::vector<int64_t>>("wmma::_emulate", "", l.function, Sizes(l.grid, l.grid + 3),
                                                       static_cast<int64_t>(l.block[0]), static_cast<int64_t>(l.shared),
-                                                      reinterpret_cast<int64_t>(l.arguments),
-                                                      static_cast<int64_t>(l.size), tensors, names));
+                                                      arguments, tensors, names));
   }
 };
 

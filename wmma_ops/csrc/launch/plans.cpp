@@ -89,7 +89,13 @@ void forget_plans() {
   table().clear();
 }
 
-void count_mode(int64_t change) { special_modes.fetch_add(change); }
+void count_mode(int64_t change) {
+  const char* const op = "_count_mode";
+  if (change != 1 && change != -1) fail_value(op, "change", "is " + std::to_string(change) + "; takes 1 or -1");
+  if (special_modes.fetch_add(change) + change >= 0) return;
+  special_modes.fetch_add(1);
+  fail_value(op, "change", "is -1 while no mode is on; takes 1");
+}
 
 // The text of border.hpp, and a line for each element type: its code, name and bytes, and what products of it give. As
 // bytes.
@@ -121,8 +127,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(wmma, m) {
   m.def("_stream(int device) -> int");
   m.def("_raising(int[] text) -> Tensor");
   m.def(
-      "_emulate(int function, int[] grid, int block, int shared, int arguments, int size, Tensor[] tensors, "
-      "int[] names) -> int[]");
+      "_emulate(int function, int[] grid, int block, int shared, Tensor arguments, Tensor[] tensors, int[] names) -> "
+      "int[]");
   // Implemented here, for it.
   m.def("_count_mode(int change) -> ()");
   m.def("_forget_plans() -> ()");
