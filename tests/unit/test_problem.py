@@ -268,10 +268,10 @@ def test_the_struct_says_what_the_call_means(planner, seed):
             "a_scale": vector(k, True),
             **pair,
             "alpha": rng.choice((1.0, 0.5, 0.0)),
-            "beta": rng.choice((1.0, -2.0, 0.0)),
             "activation": rng.choice(("none", "relu")),
             "a_activation": rng.choice(("none", "none", "relu")),
         }
+        options["beta"] = 1.0 if options["c"] is None else rng.choice((1.0, -2.0, 0.0))
         plan = explain("gemm", a, b, **options)
         for launch in plan.launches:
             compute(launch.arguments, plan.problem)

@@ -322,8 +322,8 @@ def _check_function(caller, found: ScoreFunction) -> None:
 def apply_(scores: Tensor, is_mask: bool, code: int, first: int, first_batch: int, *given) -> None:
     """One of the functions, or a block mask, on scores ``[batch, heads, rows, keys]`` from a batch's query on, in place."""
     *operands, states, block_q, block_k = given
-    if scores is None or scores.dim() != 4 or not scores.is_floating_point():
-        raise ValueError("scores are no floats of 4 dimensions; takes [batch, heads, rows, keys]")
+    if scores is None or scores.layout != torch.strided or scores.dim() != 4 or not scores.is_floating_point():
+        raise ValueError("scores are something else; takes strided floats, [batch, heads, rows, keys]")
     if code != 0 and (is_mask, code) not in _by_code:
         raise ValueError(f"code is {code}; takes 0 (none) or the code of a registered function")
     if states is not None and min(block_q, block_k) < 1:

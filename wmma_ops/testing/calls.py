@@ -45,7 +45,7 @@ def call(case, t: dict, implementation: dict[str, Callable]) -> tuple[Tensor, ..
     out_dtype = None if case.out_dtype is None else getattr(torch, case.out_dtype)
     if isinstance(case, GemmGemmCase):
         companions = {name: t[name] for name in ("c", "bias0", "bias1", "gate")}
-        factors = {"alpha0": case.alpha0, "alpha1": case.alpha1, "beta1": case.beta1}
+        factors = {"alpha0": case.alpha0, "alpha1": case.alpha1, "beta1": case.beta1 if case.c else 1.0}
         return (op(t["a"], t["b0"], t["b1"], **companions, **factors, activation=case.activation, out_dtype=out_dtype),)
     a, b = t["a"], t["b"]
     match case.op:
@@ -64,7 +64,7 @@ def call(case, t: dict, implementation: dict[str, Callable]) -> tuple[Tensor, ..
             return (op(a, b, *scales, bias=t["bias"], out_dtype=out_dtype),)
     companions = {name: t[name] for name in ("c", "bias", "row_scale", "col_scale", "a_scale", "multiply")}
     companions |= {name: t[name] for name in ("a2", "b2") if name in t}
-    options = {"alpha": case.alpha, "beta": case.beta, "out_dtype": out_dtype}
+    options = {"alpha": case.alpha, "beta": case.beta if case.c else 1.0, "out_dtype": out_dtype}
     return (op(a, b, **companions, **options, a_activation=case.a_activation, activation=case.activation),)
 
 

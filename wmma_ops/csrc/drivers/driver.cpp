@@ -142,9 +142,11 @@ int64_t load(int64_t device, const Tensor& code, const Tensor& name, int64_t sha
   const char* const op = "_load";
   const int index = static_cast<int>(count_of(op, "device", device, 0));
   const void* bytes = bytes_of(op, "code", code);
-  if (bytes == nullptr) fail_value(op, "code", "has no bytes; takes machine code");
   const char* text = text_of(op, "name", name);
-  const int64_t function = gpu_driver().load(index, bytes, text, count_of(op, "shared", shared, 0));
+  const unsigned most = count_of(op, "shared", shared, 0);
+  Driver& driver = gpu_driver();
+  if (bytes == nullptr) fail_value(op, "code", "has no bytes; takes machine code");
+  const int64_t function = driver.load(index, bytes, text, most);
   std::unique_lock lock(loaded_mutex);
   all_loaded().insert(function);
   return function;
