@@ -95,7 +95,9 @@ def _failed(error: BaseException) -> list[int]:
 
 
 def _raising(text: list[int]) -> torch.Tensor:
-    return raising.prepared(bytes(text).decode())
+    if not all(0 <= byte < 256 for byte in text):
+        raise errors.tagged("_raising", "text", "has other numbers; takes bytes, 0 to 255", ValueError)
+    return raising.prepared(bytes(text).decode(errors="replace"))
 
 
 for _function in (_plan, _emulate, _score_function, _registered_activation, _mode, _precision, _stream, _raising):
