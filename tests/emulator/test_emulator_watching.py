@@ -1,6 +1,7 @@
 """What the emulator watches for, and what it counts."""
 
 import gc
+import re
 import time
 
 import pytest
@@ -295,6 +296,49 @@ extern "C" __global__ void lying(int* x, int n) {
         assert {(v.name, v.start, v.size) for v in found if v.name != "own"} == given
         assert sum(v.size for v in found) == 366 + 12
         assert x[9:12].tolist() == [1, 7, 1]
+
+
+NEIGHBOURS = (
+    HEAD
+    + """#include <wmma/fragment.hpp>
+extern "C" __global__ void past(const wmma::half_t* x, wmma::half_t* y) {
+  __shared__ wmma::half_t sa[256], sb[256];
+  for (int i = threadIdx.x; i < 256; i += blockDim.x) sa[i] = x[i], sb[i] = wmma::half_t(7.f);
+  wmma::sync_workgroup();
+  wmma::fragment<wmma::matrix_b, 16, 16, 16, wmma::half_t, wmma::col_major> f;
+  load_matrix_sync(f, sa + AT, 16);
+  store_matrix_sync(y, f, 16);
+  y[threadIdx.x] += sb[threadIdx.x] * wmma::half_t(0.f);
+}"""
+)
+
+
+@pytest.mark.parametrize("at", [1, 3, 256])
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+def test_a_read_out_of_one_array_into_the_next_is_told(target, at):
+    kernel = wmma_ops.Kernel(NEIGHBOURS, "past", options=(f"-DAT={at}",))
+    how = "is outside" if at == 256 else "reaches out of"
+    x, y = torch.arange(256).half(), torch.zeros(256).half()
+    with wmma_ops.emulate(target), pytest.raises(OutOfBounds, match=rf"this read of .* {how} sa \(bytes 0 to 511\)"):
+        kernel[1, 64 if target == "gfx942" else 32](x, y)
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+def test_neighbours_in_two_arrays_may_be_read_at_once(target):
+    source = """extern "C" __global__ void both(int* x) {
+  __shared__ int s[64], t[64];
+  s[threadIdx.x] = x[threadIdx.x];
+  t[threadIdx.x] = 2 * x[threadIdx.x];
+  wmma::sync_workgroup();
+  int last = s[63];
+  x[threadIdx.x] = last +
+    t[0];
+}"""
+    kernel, x = wmma_ops.Kernel(HEAD + source, "both"), torch.arange(1, 65, dtype=torch.int32)
+    with wmma_ops.emulate(target):
+        kernel[1, 64](x)
+    assert x.tolist() == [64 + 2] * 64
+    assert re.search(r"ds_(read2|load_2addr)_b32 .* offset0:63 offset1:64", kernel.compile(target).assembly)
 
 
 def test_pointer_to_one_of_two_arrays_may_reach_both():

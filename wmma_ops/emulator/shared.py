@@ -6,7 +6,7 @@ from wmma_ops.emulator import atomics
 from wmma_ops.emulator.arrivals import Arrivals
 from wmma_ops.emulator.errors import EmulationError, OutOfBounds, Race, Uninitialised
 from wmma_ops.emulator.memory import Traffic, count_banks, operands_of, put_old, put_small, size_of
-from wmma_ops.emulator.shared_names import SharedNames, Variable
+from wmma_ops.emulator.shared_names import Meant, SharedNames
 from wmma_ops.emulator.timing import Trace
 from wmma_ops.emulator.touched import Touched, touched
 
@@ -144,23 +144,33 @@ class SharedMemory:
         found = self.names.at(byte) if self.names else ""
         return f"{byte} ({found})" if found else f"{byte}"
 
-    def within(self, meant: tuple[Variable, ...], what: str, address, offsets, size: int, mask) -> None:
-        """Reports an access that touches none of the variables which its place in the source means. (The compiler may
-        join neighbouring accesses: one of them is meant.)"""
+    def within(self, meant: Meant, what: str, address, offsets, size: int, mask) -> None:
+        """Reports an access that touches none of the variables which its place in the source means, or that touches one
+        and leaves it. (The compiler may join neighbouring accesses: one of them is meant then, and what is larger than
+        each may leave it.)"""
         lanes = mask.nonzero()[0]
         first = np.broadcast_to(address, mask.shape)[lanes].astype(i64)
         inside = np.zeros(len(lanes), dtype=bool)
-        for offset in offsets:
-            at = (first + offset) & 0xFFFFFFFF
-            for variable in meant:
-                inside |= (at + size > variable.start) & (at < variable.stop)
-        if not inside.all():
-            which = int(np.argmin(inside))
-            byte, names = int(first[which] + offsets[0]) & 0xFFFFFFFF, " and ".join(map(str, meant))
+        names = " and ".join(map(str, meant.variables))
+
+        def refuse(which: int, offset: int, how: str):
+            byte = int(first[which] + offset) & 0xFFFFFFFF
             raise OutOfBounds(
                 f"lane {int(lanes[which])}: this {what} of {size} bytes at byte {self._named(byte)} of the block's "
-                f"{self.size} bytes of shared memory is outside {names}, which it is meant for"
+                f"{self.size} bytes of shared memory {how} {names}, which it is meant for"
             )
+
+        for offset in offsets:
+            at = (first + offset) & 0xFFFFFFFF
+            touches, within = np.zeros((2, len(lanes)), dtype=bool)
+            for variable in meant.variables:
+                touches |= (at + size > variable.start) & (at < variable.stop)
+                within |= (at >= variable.start) & (at + size <= variable.stop)
+            inside |= touches
+            if size <= meant.least and (leaves := touches & ~within).any():
+                refuse(int(np.argmax(leaves)), offset, "reaches out of")
+        if not inside.all():
+            refuse(int(np.argmin(inside)), offsets[0], "is outside")
 
     def _places(self, access: Touched) -> np.ndarray:
         """The watched places that it touches: of all lanes the first, then the next."""

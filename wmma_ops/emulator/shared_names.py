@@ -37,6 +37,8 @@ _POINTER = re.compile(
 _PRIVATE = "ptr addrspace(5)"
 _SHARED_OR_PRIVATE = re.compile(r"ptr addrspace\([35]\)")
 _RESULT = re.compile(r"^\s+(%[\w.]+) = (?:\w+ )*?(getelementptr|select|phi|freeze)\b(.*)$")
+_ACCESS = re.compile(r"^\s+(?:%[\w.]+ = load|store) (?:volatile )?(.*)$")
+_COPY = re.compile(r"@llvm\.mem(?:cpy|move)\.[^(]*\(.*, i(?:32|64) (\d+), i1 ")
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,17 @@ class Variable:
 
 
 @dataclass(frozen=True)
+class Meant:
+    """What the accesses of one position in the source are meant for."""
+
+    variables: tuple[Variable, ...]  # the only ones
+    least: int  # bytes of the smallest of the accesses: what is no larger was not joined of several; 0 where not known
+
+
+@dataclass(frozen=True)
 class SharedNames:
     variables: tuple[Variable, ...]
-    meant: dict[str, tuple[Variable, ...]]  # by an instruction's position: the only ones that its access may mean
+    meant: dict[str, Meant]  # by an instruction's position
 
     def at(self, byte: int) -> str:
         """Where a byte lies, in words; nothing where that is not known."""
@@ -125,10 +135,11 @@ def _uses(line: str, symbols) -> Iterator[tuple[str, list[int], str]]:
             yield symbol, list(map(int, indices)), match[1] or match[4] or ""
 
 
-def _meant(before: str, variables: dict[str, Variable]) -> dict[str, tuple[Variable, ...]]:
+def _meant(before: str, variables: dict[str, Variable]) -> dict[str, Meant]:
     """By position in the source: the variables that accesses there mean, where that is known of all of them."""
-    positions = _positions(before)
+    positions, types = _positions(before), dict(_TYPE.findall(before))
     found: dict[str, set[Variable] | None] = {}
+    least: dict[str, int] = {}
     for lines in _lines(before).values():
         results = {m[1]: m[3] for m in map(_RESULT.match, lines) if m}
 
@@ -154,9 +165,29 @@ def _meant(before: str, variables: dict[str, Variable]) -> dict[str, tuple[Varia
             # Clang may move an array of a thread's own into shared memory, later.
             here = None if _PRIVATE in line else _joined([meant(o, frozenset()) for o in _POINTER.findall(line)])
             found[position] = _joined([found.get(position, set()), here])
+            size = _size(line, types)
+            least[position] = min(least.get(position, size), size)
     return {
-        position: tuple(sorted(those, key=lambda v: v.start)) for position, those in found.items() if position and those
+        position: Meant(tuple(sorted(those, key=lambda v: v.start)), least[position])
+        for position, those in found.items()
+        if position and those
     }
+
+
+def _size(line: str, types: dict[str, str]) -> int:
+    """Bytes of a load or store, or of those that a copy becomes; 0 of what is neither, or not known here."""
+    if copy := _COPY.search(line):
+        size = int(copy[1])
+        return min(size, 16) if size % 16 == 0 or size in (1, 2, 4, 8) else 0
+    access = _ACCESS.match(line)
+    if access is None:
+        return 0
+    vector = re.match(r"<(\d+) x (.*)", access[1])  # whose size in memory may be more than what is accessed
+    count, kind = (int(vector[1]), vector[2]) if vector else (1, access[1])
+    try:
+        return count * _extent(kind, types)[0]
+    except ValueError:
+        return 0
 
 
 def _joined(parts: list[set[Variable] | None]) -> set[Variable] | None:

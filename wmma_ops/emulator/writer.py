@@ -23,7 +23,7 @@ from wmma_ops.emulator.operands import (
     vector_index,
 )
 from wmma_ops.emulator.reading import Text
-from wmma_ops.emulator.shared_names import Variable
+from wmma_ops.emulator.shared_names import Meant
 
 
 @functools.lru_cache(maxsize=32768)
@@ -79,7 +79,7 @@ class Writer:
         self.constants: list = []  # of the instruction at hand
         self.lines: list[str] = []
         self.unknown: dict[str, Instruction] = {}
-        self.meant: tuple[Variable, ...] | None = None  # by the instruction at hand, of shared memory
+        self.meant: Meant | None = None  # by the instruction at hand, of shared memory
 
     # Names.
 
