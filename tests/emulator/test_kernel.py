@@ -189,6 +189,22 @@ def test_launch_bounds_reach_the_compiler_and_are_held(bounds):
     assert kernel.compile("sm_90a").kernels == ("one",)
 
 
+@pytest.mark.parametrize("least", ["256", "WAVES_4"])
+def test_a_block_of_fewer_threads_than_the_kernel_declares_is_refused(least):
+    source = f"""{HEAD}
+#define WAVES_4 256
+extern "C" __global__ __attribute__((amdgpu_flat_work_group_size({least}, 512)))
+void four(float* x) {{ x[threadIdx.x] = 1; }}"""
+    kernel, x = wmma_ops.Kernel(source, "four"), torch.zeros(256)
+    with wmma_ops.emulate("gfx942"):
+        told = r"four: block \(128, 1, 1\) has 128 threads; its amdgpu_flat_work_group_size takes 256 or more"
+        with pytest.raises(ValueError, match=told):
+            kernel[1, 128](x)
+        assert not x.any()
+        kernel[1, 256](x)
+    assert x.all()
+
+
 def test_a_launched_kernel_is_copied_and_pickled():
     kernel = wmma_ops.Kernel(SCALE.replace("factor;", "factor * TWICE;"), "scale", options=("-DTWICE=2",))
     y = torch.randn(64)

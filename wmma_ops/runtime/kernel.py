@@ -2,13 +2,15 @@
 
 import contextlib
 import functools
+import math
 import os
 
 from wmma_ops import jit
 from wmma_ops.emulator import shared_names
+from wmma_ops.hardware import arch
 from wmma_ops.runtime import arguments, foreign
 from wmma_ops.runtime.launched import Launched
-from wmma_ops.runtime.parameters import declarations
+from wmma_ops.runtime.parameters import declarations, least_threads
 
 
 class Kernel(Launched):
@@ -59,6 +61,7 @@ class Kernel(Launched):
             if isinstance(words, str) or not all(isinstance(word, str) for word in words):
                 raise TypeError(f"Kernel: {argument} is {words!r}; takes a tuple of str")
         self.source, self.options = source, tuple(options)
+        self._least_threads = least_threads(source, name, self.options)
         super().__init__(name, declarations(source, name, self.options), strided, print_bytes)
 
     @staticmethod
@@ -101,6 +104,14 @@ class Kernel(Launched):
                 options = self.options + shared_names.OPTIONS
                 return jit.compile(self.source, target, options=options, name=f"{self.name}.hip")
         return self.compile(target)
+
+    def _check_target(self, target: arch.Target, grid, block, static: int, shared: int) -> None:
+        super()._check_target(target, grid, block, static, shared)
+        if target.vendor == "amd" and math.prod(block) < self._least_threads:
+            raise ValueError(
+                f"{self.name}: block {block} has {math.prod(block)} threads; its amdgpu_flat_work_group_size takes "
+                f"{self._least_threads} or more"
+            )
 
     def _settled(self, code: jit.CodeObject) -> list[arguments.Slot]:
         """Where the compiled code has its arguments, and of the source's definitions the one that was compiled."""

@@ -145,6 +145,20 @@ def declarations(source: str, name: str, options: Sequence[str] = ()) -> list[tu
     return [_instantiated(text, name, declared) for declared in found["{"] or found[";"]]
 
 
+def least_threads(source: str, name: str, options: Sequence[str] = ()) -> int:
+    """The fewest that the kernel's definition declares, as a number or a macro that is one; 0 where it declares none. (Of
+    what is compiled the metadata tells only the most.)"""
+    text = _defined(re.sub(r"//[^\n]*|/\*.*?\*/", " ", source, flags=re.S), options)
+    found = re.search(
+        rf"\bamdgpu_flat_work_group_size\s*\(\s*(\w+)\s*,[^;{{}}]*?\b{re.escape(name)}\s*\([^;]*?\{{", text
+    )
+    if found is None:
+        return 0
+    number = re.search(rf"^[ \t]*#[ \t]*define[ \t]+{found[1]}[ \t]+(\d+)[ \t]*$", text, re.M)
+    count = number[1] if number else found[1]
+    return int(count) if count.isdigit() else 0
+
+
 def _defined(text: str, options: Sequence[str]) -> str:
     """The text with what -D defines, in place of what it defines itself where nothing is given."""
     for match in re.finditer(r"(?:^|\0)-D\0?(\w+)=([^\0]*)", "\0".join(options)):
