@@ -324,3 +324,12 @@ IN_QUICK = ("masked_blocks_are_whole", "the_first_heads_blocks")
 @pytest.mark.parametrize("of", some_in_quick(WRONG, IN_QUICK))
 def test_is_caught(of, sources):
     check_is_caught(of, sources / FOLDER, lambda: check(of.case, emulated(of.case, of.target)))
+
+
+def test_a_block_may_be_larger_than_memory():
+    """One of 2^40 queries and keys is all there is."""
+    q = torch.randn(1, 2, 8, 16)
+    out, _ = wmma_ops.attention(
+        q, q, q, block_mask=wmma_ops.Blocks(torch.full((1, 1), 2, dtype=torch.int8), 1 << 40, 1 << 40)
+    )
+    torch.testing.assert_close(out, wmma_ops.attention(q, q, q)[0])

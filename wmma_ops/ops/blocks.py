@@ -41,8 +41,10 @@ class Blocks(NamedTuple):
 
     def of_scores(self, first: int, rows, keys) -> Tensor:
         """What the block of each score is, of the rows from `first` on."""
-        states = self.states.repeat_interleave(self.queries, -2)[..., first : first + rows, :]
-        return states.repeat_interleave(self.keys, -1)[..., :keys]
+        device = self.states.device
+        query = torch.arange(first, first + rows, device=device).div(self.queries, rounding_mode="floor")
+        key = torch.arange(keys, device=device).div(self.keys, rounding_mode="floor")
+        return self.states.index_select(-2, query).index_select(-1, key)
 
     def at(self, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """The same of scores at these places, which broadcast to them."""

@@ -336,5 +336,6 @@ def apply_(scores: Tensor, is_mask: bool, code: int, first: int, first_batch: in
         before, own, text = str(error).partition("wmma.attention: ")
         if own and not before and type(error) in (TypeError, ValueError):  # of __call__
             raise type(error)(text) from None
-        text = f"{by_code(is_mask, code)} raised {type(error).__name__}, {error}; takes a function of tensors"
+        what = by_code(is_mask, code) if code else "block_mask"
+        text = f"{what} raised {type(error).__name__}, {error}; takes a function of tensors"
         raise FunctionError(text) from error
