@@ -38,6 +38,8 @@ def pytest_addoption(parser):
         default=5,
         help="how many configurations of kernels to draw at random for each emulated target (test_drawn.py)",
     )
+    parser.addoption("--fuzz-seconds", type=float, default=60.0, help="how long to draw calls of ops (test_fuzz.py)")
+    parser.addoption("--fuzz-seed", type=int, default=None, help="of which seed (the commit's number)")
     parser.addoption(
         "--tier",
         default="full",
