@@ -7,6 +7,7 @@
 # make bench-check: a quick one, held against the ratios in bench/baseline.json.
 # make test-torch: some tests and the demo on the oldest torch that is taken and on the newest that pip finds. Gigabytes.
 # make sanitize: compute-sanitizer's tools over the kernels, on an NVIDIA GPU.
+# make asan: the C++ library with gcc's address and undefined sanitizers, its CPU tests, and calls of ops at random: FUZZ="--seconds 3600 --seed 7".
 # An active environment that has torch is used as it is; otherwise .venv is made.
 
 TORCH ?= torch==2.13.0
@@ -27,7 +28,7 @@ EXTRA = $(PYTHON) -c "import importlib.metadata as m, sys; \
 COMPILERS ?= clang-19 clang-22
 KNOWN = $(PYTHON) -c "from wmma_ops import jit; from wmma_ops.hardware import arch; print(*filter(jit.available, arch.EMULATED))"
 
-.PHONY: build demo test test-full test-all test-compilers test-torch sanitize lint format docs bench bench-check wheel clean
+.PHONY: build demo test test-full test-all test-compilers test-torch sanitize asan lint format docs bench bench-check wheel clean
 
 build: $(STAMP)
 
@@ -75,6 +76,19 @@ test-torch: build
 sanitize: build
 	$(INSTALL) $$($(EXTRA) test)
 	$(PYTHON) tests/gpu/sanitized.py
+
+FUZZ ?= --seconds 120
+# Of the CPU alone: what is emulated, traced or compiled starts other processes.
+ASAN_TESTS ?= $(addprefix tests/contract/test_,bad_input cpu_operands scaled_mm)
+asan: export WMMA_OPS_LIBRARY = $(CURDIR)/build/asan/wmma_ops/_library.so
+asan: export ASAN_OPTIONS = detect_leaks=0:halt_on_error=1
+asan: export UBSAN_OPTIONS = print_stacktrace=1:halt_on_error=1
+asan: build
+	$(INSTALL) $$($(EXTRA) test)
+	WMMA_OPS_SANITIZE=1 $(PYTHON) setup.py -q build_ext --build-lib build/asan --build-temp build/asan/objects
+	set -e; export LD_PRELOAD="$$(for of in asan ubsan stdc++; do $(CXX) -print-file-name=lib$$of.so; done | tr '\n' ' ')"; \
+	  $(PYTHON) tests/support/fuzz.py $(FUZZ); \
+	  $(PYTHON) -m pytest -q -n 0 -k "not gfx and not sm_ and not emulated" $(ASAN_TESTS) $(ARGS)
 
 lint: build
 	$(INSTALL) $$($(EXTRA) dev)

@@ -1,5 +1,6 @@
 """Builds the one library: host C++ on PyTorch's stable ABI, with no CUDA, no HIP and no Python API in it."""
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,11 +19,21 @@ except ModuleNotFoundError as error:
         "Install torch, setuptools, wheel and ninja, then: pip install --no-build-isolation ."
     ) from error
 
+# For `make asan`: sysconfig's flags hide what overflows.
+SANITIZED = [
+    "-fsanitize=address,undefined",
+    "-fno-sanitize=vptr",
+    "-fno-sanitize-recover=all",
+    "-fno-wrapv",
+    "-O1",
+    "-g1",
+]
 ROOT = Path(__file__).resolve().parent
 CSRC = Path("wmma_ops/csrc")
 
 
 def library():
+    is_sanitized = os.environ.get("WMMA_OPS_SANITIZE") == "1"
     # The prefix map keeps the builder's folders out of the binary and its messages.
     return CppExtension(
         "wmma_ops._library",
@@ -40,8 +51,9 @@ def library():
             "-Wno-unused-parameter",  # torch's headers
             "-DTORCH_TARGET_VERSION=0x020a000000000000",
             f"-ffile-prefix-map={ROOT}=.",
+            *(SANITIZED if is_sanitized else []),
         ],
-        extra_link_args=["-Wl,--as-needed", "-Wl,-s"],
+        extra_link_args=SANITIZED[:1] if is_sanitized else ["-Wl,--as-needed", "-Wl,-s"],
     )
 
 

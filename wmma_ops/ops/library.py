@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import torch
 
 from wmma_ops import torch_internals
 
-PATH = Path(__file__).parents[1] / "_library.so"
+# The variable names a sanitized build (`make asan`).
+PATH = Path(os.environ.get("WMMA_OPS_LIBRARY") or Path(__file__).parents[1] / "_library.so")
 
 # Every op. Each exists as torch.ops.wmma.X, differentiable, and torch.ops.wmma_raw.X, without a
 # derivative and therefore several times cheaper to call.
