@@ -2,7 +2,6 @@
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 
 from rich import box
@@ -11,6 +10,7 @@ from rich.table import Table
 from wmma_ops import jit
 from wmma_ops.cli.terminal import bars, output
 from wmma_ops.hardware import arch
+from wmma_ops.jit import files
 from wmma_ops.runtime import building
 
 
@@ -28,7 +28,7 @@ def show(options) -> int:
     except (ValueError, OSError) as error:
         print(f"build: {error}", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory(prefix="wmma_ops-") as scratch:
+    with files.temporary() as scratch:
         folder = Path(options.out or scratch)
         try:
             with bars() as progress:

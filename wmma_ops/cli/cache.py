@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 
 from wmma_ops.cli.terminal import output
-from wmma_ops.jit import cache
+from wmma_ops.jit import cache, files
 
 
 def show(options) -> int:
@@ -17,12 +17,22 @@ def show(options) -> int:
         print("cache: there is no cache folder; WMMA_OPS_CACHE_DIR names one", file=sys.stderr)
         return 1
     console = output()
+    try:
+        files.check(folder)
+        removed = cache.clear() if options.action == "clear" else 0
+    except files.Refused as error:
+        print(f"cache: {folder} is not used: {error}", file=sys.stderr)
+        return 1
     if options.action == "clear":
-        removed = cache.clear()
+        left = cache.strangers()
         if options.json:
-            print(json.dumps({"folder": str(folder), "removed": removed}, indent=2))
-        else:
-            console.print(f"{removed} code objects removed from {folder}", highlight=False, soft_wrap=True)
+            print(json.dumps({"folder": str(folder), "removed": removed, "left": list(map(str, left))}, indent=2))
+            return 0
+        lines = [f"{removed} code objects removed from {folder}"]
+        if left:
+            shown = ", ".join(repr(str(path.relative_to(folder))) for path in left[:5])
+            lines.append(f"left there, as it is not of wmma_ops: {shown}{', …' if len(left) > 5 else ''} ({len(left)})")
+        console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
         return 0
     entries = cache.ls()
     total = sum(entry.bytes for entry in entries)

@@ -190,7 +190,8 @@ def parser(name: str = "python -m wmma_ops") -> argparse.ArgumentParser:
     kept = commands.add_parser(
         "cache",
         help="list what the folder of compiled kernels holds, or empty it",
-        description="Lists the compiled kernels that are kept between processes, or removes them.",
+        description="Lists the compiled kernels that are kept between processes, or removes them. WMMA_OPS_CACHE_DIR names "
+        "the folder; one that others own or may write to is not used, or with WMMA_OPS_CACHE_READ_ONLY=1 only read.",
     )
     kept.add_argument("action", choices=("ls", "clear"), help="list, or remove all")
     layout = commands.add_parser(

@@ -3,6 +3,8 @@
     <folder>/code/<request>/<compiler>.wmma    one code object
     <folder>/compilers/<binary>.json           version and targets of one compiler's binary
     <folder>/locks/<request>.lock
+    <folder>/writing/<random>.writing          what is about to be renamed to its place
+    <folder>/tuned/<GPU>.json                  what tuning found (runtime/tuned.py)
 
 Beside this folder, which is written, others are only read: those that were filled ahead of time and shipped
 (`python -m wmma_ops build`), named by WMMA_OPS_OBJECTS or by installed packages.
@@ -10,7 +12,8 @@ Beside this folder, which is written, others are only read: those that were fill
 A request is everything that decides the machine code but the compiler and files that only the compiler knows of: their
 list is in the entry, which is a hit while they are as they were (`inputs`). An entry is written beside its place and
 renamed to it, so readers see whole entries or none, and a checksum finds what a crash or a foreign hand left. No failure
-of this folder fails a compilation: at worst nothing is kept.
+of this folder fails a compilation: at worst nothing is kept. A folder in which others may write is not used, and said to
+be so once (files.py).
 """
 
 import contextlib
@@ -20,7 +23,8 @@ import importlib.util
 import json
 import logging
 import os
-import tempfile
+import re
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -28,7 +32,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from wmma_ops.jit import kernels_dir
+from wmma_ops.jit import files, kernels_dir
 from wmma_ops.jit.compiler import CodeObject
 from wmma_ops.jit.inputs import Inputs
 
@@ -87,11 +91,13 @@ def shipped() -> tuple[Path, ...]:
 def ls(folder: Path | None = None) -> list[Entry]:
     """The valid entries of the cache folder, or of another, oldest first."""
     found, version = [], sources_version()
-    for path in _files(folder or directory(), _SUFFIX):
+    root = folder or directory()
+    for parts in _ours(root) if root else ():
         with contextlib.suppress(OSError):
-            if parsed := _parse(path.read_bytes()):
+            if parts[0] == "code" and (parsed := _parse(files.read(root, *parts, shipped=folder is not None))):
                 head, code = parsed
-                stat = path.stat()
+                path = root.joinpath(*parts)
+                found_stat = path.stat()
                 usable = head["version_of_sources"] == version
                 found.append(
                     Entry(
@@ -99,8 +105,8 @@ def ls(folder: Path | None = None) -> list[Entry]:
                         code.compiler,
                         head["name"],
                         code.kernels,
-                        stat.st_size,
-                        stat.st_mtime,
+                        found_stat.st_size,
+                        found_stat.st_mtime,
                         usable,
                         path,
                     )
@@ -109,23 +115,39 @@ def ls(folder: Path | None = None) -> list[Entry]:
 
 
 def clear() -> int:
-    """Forgets all, on disk and in this process. Returns how many code objects were removed.
+    """Forgets all but tuned times, on disk and in this process. Returns how many code objects were removed.
 
-    Only files that this module writes go: the folder may be shared with others.
+    Only files go that have exactly the names and places that this module gives them: `strangers` tells of the others.
     """
-    removed = 0
-    for path in list(_files(directory(), _SUFFIX, ".json", ".lock", ".writing")):
-        with contextlib.suppress(OSError):
-            path.unlink()
-            removed += path.suffix == _SUFFIX
-    if root := directory():
-        for folder in (*root.glob("code/*"), root / "code", root / "compilers", root / "locks"):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+    removed, root = 0, directory()
+    if root and root.is_dir():
+        if files.read_only():
+            raise files.Refused(f"{files.READ_ONLY}=1: nothing in {root} is changed")
+        files.check(root)
+        for *folders, name in _ours(root):
+            with contextlib.suppress(OSError), files.within(root, *folders) as folder:
+                if stat.S_ISREG(os.lstat(name, dir_fd=folder).st_mode):
+                    os.unlink(name, dir_fd=folder)
+                    removed += folders[0] == "code" and name.endswith(_SUFFIX)
+        for *folders, name in _folders(root):
+            with contextlib.suppress(OSError), files.within(root, *folders) as folder:
+                os.rmdir(name, dir_fd=folder)  # which fails where something is left
     with _guard:
         _memory.clear()
         _facts.clear()
     return removed
+
+
+def strangers() -> list[Path]:
+    """What lies in the cache folder and is not ours; links are named, not followed."""
+    root = directory()
+    if not root or not root.is_dir():
+        return []
+    kinds = {root.joinpath(*parts): stat.S_IFREG for parts in _ours(root)}
+    kinds |= {root.joinpath(*parts): stat.S_IFDIR for parts in (*_folders(root), ("tuned",))}
+    inside = [root, *(path for path, kind in kinds.items() if kind == stat.S_IFDIR and path.name != "tuned")]
+    found = [folder / name for folder in inside for name in _listed(folder)]
+    return sorted(path for path in found if stat.S_IFMT(path.lstat().st_mode) != kinds.get(path))
 
 
 # ------------------------------------------------------------------------------------------------------------- keys
@@ -161,26 +183,30 @@ def kernels_hash() -> str:
     return digest.hexdigest()
 
 
-_ASKED = 2  # one more whenever compilers are asked for more, so that all are asked again
+_ASKED = 3  # one more whenever compilers are asked for more, so that all are asked again
 
 
-def remember(binary: str, ask: Callable[[], object]):
-    """What `ask` returns about a file (JSON), kept on disk for as long as that file stays the same."""
-    stat = os.stat(binary)
-    identity = {"path": binary, "size": stat.st_size, "time": stat.st_mtime_ns, "asked": _ASKED}
+def remember(binary: str, ask: Callable[[], object], valid: Callable[[object], bool]):
+    """What `ask` returns about a file (JSON), kept on disk for as long as that file stays the same.
+
+    `valid` tells whether something that was kept may be such an answer.
+    """
+    found = os.stat(binary)
+    identity = {"path": binary, "size": found.st_size, "time": found.st_mtime_ns, "asked": _ASKED}
     if (known := _facts.get(binary)) and known[0] == identity:
         return known[1]
-    root = directory()
-    path = root and root / "compilers" / f"{hashlib.sha256(binary.encode()).hexdigest()[:32]}.json"
+    root = _usable()
+    place = "compilers", f"{hashlib.sha256(binary.encode()).hexdigest()[:32]}.json"
     facts = None
-    if path:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            kept = json.loads(path.read_bytes())
-            facts = kept["facts"] if kept["identity"] == identity else None
+    if root:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            kept = json.loads(files.read(root, *place))
+            if kept["identity"] == identity and valid(kept["facts"]):
+                facts = kept["facts"]
     if facts is None:
         facts = ask()
-        if path:
-            _write(path, json.dumps({"identity": identity, "facts": facts}).encode())
+        if root:
+            _write(root, *place, data=json.dumps({"identity": identity, "facts": facts}).encode())
     _facts[binary] = (identity, facts)
     return facts
 
@@ -195,8 +221,8 @@ def load(request: str, version: str) -> CodeObject | None:
             _memory.move_to_end((request, version))
     if kept and _current(kept):
         return kept
-    root = directory()
-    found = _read(_path(root, request, version), request, version) if root else None
+    root = _usable()
+    found = _read(root, _place(request, version), request, version) if root else None
     if not found or not _current(found):
         return None
     _keep(request, version, found)
@@ -210,8 +236,8 @@ def load_shipped(request: str) -> CodeObject | None:
 
 def load_any(request: str) -> CodeObject | None:
     """The same, or from the cache folder: for a machine that has no compiler."""
-    root = directory()
-    return (_first((root,), request) if root else None) or load_shipped(request)
+    root = _usable()
+    return (_first((root,), request, shipped=False) if root else None) or load_shipped(request)
 
 
 def store(request: str, version: str, code: CodeObject, name: str, folder: Path | None = None) -> None:
@@ -221,13 +247,13 @@ def store(request: str, version: str, code: CodeObject, name: str, folder: Path 
             raise ValueError(f"{name} reads more than {code.compiler} tells of; takes a source that can be kept")
         return
     if folder is not None:
-        path = _path(folder, request, version)
+        path = folder.joinpath(*_place(request, version))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(_packed(request, version, code, name))
         return
     _keep(request, version, code)
-    if root := directory():
-        _write(_path(root, request, version), _packed(request, version, code, name))
+    if root := _usable():
+        _write(root, *_place(request, version), data=_packed(request, version, code, name))
 
 
 @contextlib.contextmanager
@@ -236,10 +262,13 @@ def lock(request: str) -> Iterator[None]:
     import filelock
 
     held = None
-    if root := directory():
+    if (root := _usable()) and not files.read_only():
+        path = root / "locks" / f"{request[:32]}.lock"
         try:
-            _make(root / "locks")
-            held = filelock.FileLock(root / "locks" / f"{request[:32]}.lock", timeout=_LOCK_SECONDS)
+            with files.within(root, "locks", make=True):
+                if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+                    raise files.Refused(f"{path} is no regular file")
+            held = filelock.FileLock(path, timeout=_LOCK_SECONDS)
             held.acquire()
         except (OSError, NotImplementedError, RuntimeError) as error:  # filelock.Timeout is an OSError
             logger.info("no lock in %s (%s): compiling without", root, error)
@@ -298,19 +327,26 @@ def _parse(data: bytes) -> tuple[dict, CodeObject] | None:
     return head, code
 
 
-def _read(path: Path, request: str, version: str | None, *, discards: bool = True) -> CodeObject | None:
+def _read(
+    root: Path, place: tuple[str, ...], request: str, version: str | None, *, shipped: bool = False
+) -> CodeObject | None:
+    path = root.joinpath(*place)
     try:
-        data = path.read_bytes()
+        data = files.read(root, *place, shipped=shipped)
+    except files.Refused as error:
+        logger.info("passed over: %s", error)
+        return None
     except OSError:
         return None
     if parsed := _parse(data):
         head, code = parsed
         if head["request"] == request and version in (None, head["version"]):
             return code
+    discards = not shipped and not files.read_only()
     logger.info("%s is damaged or foreign: %s", path, "discarded" if discards else "passed over")
     if discards:
-        with contextlib.suppress(OSError):
-            path.unlink()
+        with contextlib.suppress(OSError), files.within(root, *place[:-1]) as folder:
+            os.unlink(place[-1], dir_fd=folder)
     return None
 
 
@@ -331,18 +367,18 @@ def _size(code: CodeObject) -> int:
     return len(code.code) + len(code.assembly or "") + len(code.log)
 
 
-def _path(root: Path, request: str, version: str) -> Path:
-    return root / "code" / request / (hashlib.sha256(version.encode()).hexdigest()[:16] + _SUFFIX)
+def _place(request: str, version: str) -> tuple[str, ...]:
+    return "code", request, hashlib.sha256(version.encode()).hexdigest()[:16] + _SUFFIX
 
 
-def _first(roots: tuple[Path, ...], request: str) -> CodeObject | None:
+def _first(roots: tuple[Path, ...], request: str, *, shipped: bool = True) -> CodeObject | None:
     with _guard:
         kept = _memory.get((request, ""))
     if kept and _current(kept):
         return kept
     for root in roots:
         for path in sorted((root / "code" / request).glob(f"*{_SUFFIX}")):
-            found = _read(path, request, None, discards=root == directory())
+            found = _read(root, ("code", request, path.name), request, None, shipped=shipped)
             if found and _current(found):
                 _keep(request, "", found)
                 return found
@@ -352,29 +388,27 @@ def _first(roots: tuple[Path, ...], request: str) -> CodeObject | None:
 # ------------------------------------------------------------------------------------------------------------ files
 
 
-def _write(path: Path, data: bytes) -> None:
-    writing = None
-    try:
-        _make(path.parent)
-        descriptor, writing = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".writing")
-        with open(descriptor, "wb") as file:
-            # The folder keeps others out; an image or a wheel may ship its files to other users.
-            os.fchmod(descriptor, 0o644)
-            file.write(data)
-        os.replace(writing, path)
-    except OSError as error:
-        if writing:
-            with contextlib.suppress(OSError):
-                os.unlink(writing)
-        _warn(str(directory()), error)
-
-
-def _make(folder: Path) -> None:
+def _usable() -> Path | None:
+    """The cache folder, where nobody else decides what lies there."""
     root = directory()
-    if root and not root.is_dir():
-        root.parent.mkdir(parents=True, exist_ok=True)
-        root.mkdir(mode=0o700, exist_ok=True)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        if root:
+            files.check(root)
+    except files.Refused as error:
+        _warn(str(root), error)
+        return None
+    except OSError:  # it cannot be opened: whoever writes there says so
+        pass
+    return root
+
+
+def _write(root: Path, *place: str, data: bytes) -> None:
+    if files.read_only():
+        return
+    try:
+        files.write(root, *place, data=data)
+    except OSError as error:
+        _warn(str(root), error)
 
 
 def _warn(folder: str, error: Exception) -> None:
@@ -388,11 +422,42 @@ def _warn(folder: str, error: Exception) -> None:
         )
 
 
-def _files(root: Path | None, *suffixes: str) -> Iterator[Path]:
-    for folder in ("code", "compilers", "locks") if root else ():
-        for path in sorted((root / folder).rglob("*")):
-            if path.suffix in suffixes:
-                yield path
+_HEX = "[0-9a-f]"
+_NAMES = {  # by folder, what we write there: the second is the folder of one request
+    "code": re.compile(rf"{_HEX}{{64}}"),
+    "code/*": re.compile(rf"{_HEX}{{16}}{re.escape(_SUFFIX)}|\.\w+\.writing"),
+    "compilers": re.compile(rf"{_HEX}{{32}}\.json|\.\w+\.writing"),
+    "locks": re.compile(rf"{_HEX}{{32}}\.lock"),
+    "writing": re.compile(rf"{_HEX}{{16}}\.writing"),
+}
+
+
+def _ours(root: Path) -> list[tuple[str, ...]]:
+    """Where files lie that this module writes, below `root`."""
+    found: list[tuple[str, ...]] = []
+    for folder in ("compilers", "locks", "writing"):
+        found += ((folder, name) for name in _listed(root / folder) if _NAMES[folder].fullmatch(name))
+    for _, one in _requests(root):
+        found += (("code", one, name) for name in _listed(root / "code" / one) if _NAMES["code/*"].fullmatch(name))
+    return found
+
+
+def _requests(root: Path) -> list[tuple[str, str]]:
+    return [("code", name) for name in _listed(root / "code") if _NAMES["code"].fullmatch(name)]
+
+
+def _folders(root: Path) -> list[tuple[str, ...]]:
+    """Its folders that this module makes, those within others first."""
+    return [*_requests(root), *((name,) for name in ("code", "compilers", "locks", "writing"))]
+
+
+def _listed(folder: Path) -> list[str]:
+    if folder.is_symlink():
+        return []
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
 
 
 def _walk(folder: str) -> list[tuple[str, int, int]]:
@@ -403,8 +468,8 @@ def _walk(folder: str) -> list[tuple[str, int, int]]:
                 if entry.is_dir():
                     left.append(entry.path)
                 elif kernels_dir.is_source(entry.name):
-                    stat = entry.stat()
-                    found.append((entry.path, stat.st_size, stat.st_mtime_ns))
+                    seen = entry.stat()
+                    found.append((entry.path, seen.st_size, seen.st_mtime_ns))
     return sorted(found)
 
 

@@ -11,13 +11,12 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from wmma_ops.jit import cache, elf, inputs, kernels_dir
+from wmma_ops.jit import cache, elf, files, inputs, kernels_dir
 from wmma_ops.jit.compiler import CodeObject, CompileError
 
 ASKED = "WMMA_OPS_CLANG"  # names a clang, by its path or as a command
@@ -100,7 +99,7 @@ class Clang:
     def compile(self, source: str, target: str, options: tuple[str, ...], name: str) -> CodeObject:
         tools = toolchain(target)
         kernels = kernels_dir.PATH
-        with tempfile.TemporaryDirectory(prefix="wmma_ops-") as folder:
+        with files.temporary() as folder:
             # The source lies alone in its folder, so that #include "…" finds nothing by accident.
             (sources := Path(folder, "source")).mkdir()
             (sources / name).write_text(source, encoding="utf-8")
@@ -284,17 +283,18 @@ def _lld(clang: str, path: str | None) -> str | None:
 def _probe(kind: str, clang: tuple[str, ...], lld: tuple[str, ...], files: tuple) -> Toolchain | None:
     """Version and targets. Asked once a binary, not once a process: the cache keeps the answer."""
     try:
-        facts = cache.remember(clang[0], lambda: _ask(kind, clang))
+        facts = cache.remember(clang[0], lambda: _ask(kind, clang), _is_answer)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
     major = re.match(r"\d+", facts["version"])
     if kind == "system" and (not major or int(major[0]) < _OLDEST):
         return None
-    return Toolchain(kind, clang, lld, facts["version"], frozenset(facts["targets"]), tuple(facts["options"]))
+    options = _SUMS_ANYWHERE if facts["sums_anywhere"] else ()  # a file names no option
+    return Toolchain(kind, clang, lld, facts["version"], frozenset(facts["targets"]), options)
 
 
 def _ask(kind: str, clang: tuple[str, ...]) -> dict:
-    with tempfile.TemporaryDirectory(prefix="wmma_ops-") as folder:
+    with files.temporary() as folder:
 
         def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
             return subprocess.run(
@@ -324,8 +324,23 @@ def _ask(kind: str, clang: tuple[str, ...]) -> dict:
     return {
         "version": version[1].strip() + package,
         "targets": re.findall(r"^\s+(gfx\w+)\s*$", text, re.MULTILINE),
-        "options": _SUMS_ANYWHERE if takes_it else (),
+        "sums_anywhere": takes_it,
     }
+
+
+def _is_answer(kept: object) -> bool:
+    """Whether what a file holds may be an answer of `_ask`."""
+    if not isinstance(kept, dict) or kept.keys() != {"version", "targets", "sums_anywhere"}:
+        return False
+    version, targets = kept["version"], kept["targets"]
+    return (
+        isinstance(version, str)
+        and version.isprintable()
+        and 0 < len(version) <= 500
+        and isinstance(targets, list)
+        and all(isinstance(target, str) and re.fullmatch(r"gfx\w+", target, re.ASCII) for target in targets)
+        and isinstance(kept["sums_anywhere"], bool)
+    )
 
 
 def _environment(folder: str) -> dict[str, str]:

@@ -8,12 +8,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from wmma_ops.jit import decoder, elf
+from wmma_ops.jit import decoder, elf, files
 
 PACKAGE = "rocm-llvm-python"
 UNDECODED = "undecoded"  # in place of an instruction's name
@@ -109,7 +108,7 @@ def _objdumps(path: str | None) -> tuple[str, ...]:
 
 def _by_objdump(objdump: str, code: bytes) -> list[Decoded] | None:
     """None where it does not know the target."""
-    with tempfile.TemporaryDirectory(prefix="wmma_ops-") as folder:
+    with files.temporary() as folder:
         file = Path(folder) / "code.co"
         file.write_bytes(code)
         # The file names its target.

@@ -35,7 +35,7 @@ class Nvrtc:
                 compiler=self.name,
             )
         if Path(path).is_absolute():
-            return cache.remember(path, lambda: _version(path))
+            return cache.remember(path, lambda: _version(path), _is_version)
         return _version(path)
 
     def compile(self, source: str, target: str, options: tuple[str, ...], name: str) -> CodeObject:
@@ -82,6 +82,10 @@ def _version(path: str) -> str:
         program.compile([])
         build = re.search(r"Compiler Build ID: (\S+)", program.text("PTX"))
     return f"{numbers} ({build[1]})" if build else numbers
+
+
+def _is_version(kept: object) -> bool:
+    return isinstance(kept, str) and re.fullmatch(r"\d+\.\d+(?: \([\w.-]+\))?", kept, re.ASCII) is not None
 
 
 def _find() -> str | None:

@@ -8,16 +8,15 @@ import dataclasses
 import functools
 import json
 import logging
-import os
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from wmma_ops.jit import cache
+from wmma_ops.jit import cache, files
+from wmma_ops.ops.types import ELEMENTS
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan.gemm.config import GemmConfig
 from wmma_ops.plan.problem import GemmProblem
@@ -95,13 +94,15 @@ def count(device_name: str) -> int:
 @functools.lru_cache(maxsize=8)
 def _table(path: Path | None) -> dict:
     try:
-        stored = json.loads(path.read_text()) if path else {}
+        stored = json.loads(files.read(path.parent.parent, "tuned", path.name)) if path else {}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         logger.warning("the tuning results in %s cannot be read: %s", path, error)
         return {}
-    return stored.get("best", {}) if stored.get("format") == _FORMAT else {}
+    if not isinstance(stored, dict) or stored.get("format") != _FORMAT or not isinstance(stored.get("best"), dict):
+        return {}
+    return {key: row for key, row in stored["best"].items() if _is_row(row)}
 
 
 def keep(device: torch.device, problem: GemmProblem, config: GemmConfig, times: Measured) -> None:
@@ -112,11 +113,10 @@ def keep(device: torch.device, problem: GemmProblem, config: GemmConfig, times: 
     _table.cache_clear()
     best = {**_table(path), key_of(problem): _stored(config, times)}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "w") as file:
-            json.dump({"format": _FORMAT, "best": best}, file, indent=1)
-        os.replace(name, path)
+        if files.read_only():
+            raise files.Refused(f"{files.READ_ONLY}=1: nothing is written there")
+        data = json.dumps({"format": _FORMAT, "best": best}, indent=1).encode()
+        files.write(path.parent.parent, "tuned", path.name, data=data)
     except OSError as error:
         logger.warning("the tuning results cannot be kept in %s: %s", path, error)
     _table.cache_clear()
@@ -126,6 +126,22 @@ def keep(device: torch.device, problem: GemmProblem, config: GemmConfig, times: 
 def _stored(config: GemmConfig, times: Measured) -> dict:
     fields = {**dataclasses.asdict(config), "element": type_name(config.element)}
     return {"config": fields, **dataclasses.asdict(times)}
+
+
+def _is_row(row: object) -> bool:
+    """Whether what a file holds may be of `_stored`: every field there, and of its type."""
+    if not isinstance(row, dict) or not isinstance(row.get("config"), dict):
+        return False
+    times = row.get("microseconds"), row.get("library_microseconds")
+    if not isinstance(times[0], int | float) or not isinstance(times[1], int | float | None):
+        return False
+    config = row["config"]
+    types = {field.name: field.type for field in dataclasses.fields(GemmConfig)}
+    return (
+        config.keys() == types.keys()
+        and config["element"] in {type_name(element.dtype) for element in ELEMENTS}
+        and all(type(config[name]) is kind for name, kind in types.items() if name != "element")
+    )
 
 
 def _config(stored: dict) -> GemmConfig:
