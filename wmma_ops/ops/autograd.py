@@ -377,9 +377,9 @@ def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap, drop, fu
         split = x.reshape(*batch, kv_heads, group, rows, columns)  # apart, as a DTensor's heads may be sharded
         return _joined(split, (*batch, kv_heads, group * rows, columns))
 
-    rows_q, rows_out = grouped(q), grouped(out.to(work))
+    rows_q = grouped(q)
     rows_lse = grouped(lse.unsqueeze(-1))
-    rows_g = torch.zeros_like(rows_out) if g_out is None else grouped(g_out.to(work))
+    rows_g = grouped((torch.zeros_like(out) if g_out is None else g_out).to(work))
     scores = _gemm(rows_q, k.mT, **factor, out_dtype=work)
     if softcap:
         capped = torch.tanh(scores / softcap)
@@ -415,7 +415,8 @@ def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap, drop, fu
     if drop is not None:
         drop = drop._replace(kept=grouped(drop.kept))
         weights, g_p = drop(p), drop(g_p)
-    delta = (rows_g * rows_out).sum(-1, keepdim=True)
+    # Of the weights: out is rounded, and where delta is large beside what it leaves of g_p, so is the gradient.
+    delta = torch.where(p == 0, 0.0, p * g_p).sum(-1, keepdim=True)
     if g_lse is not None:
         delta = delta - grouped(g_lse.to(work).unsqueeze(-1))
     g_scores = p * (g_p - delta)

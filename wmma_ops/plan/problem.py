@@ -238,6 +238,7 @@ class AttentionProblem:
     block_q: int = 0  # queries and keys of a block of a block mask; 0: there is none
     block_k: int = 0
     unordered: bool = False  # gradients: sums may be in any order, so that their last bits differ from run to run
+    large_cap: bool = False  # the soft cap is above kQuickCaps (kernels/wmma/attention/arguments.hpp)
 
     @classmethod
     def from_library(cls, values: list[int]) -> "AttentionProblem":
@@ -299,7 +300,7 @@ class AttentionProblem:
         if self.is_scaled:
             extras.append(f"queries, keys and values of {type_name(self.stored)}")
         if self.capped:
-            extras.append("a soft cap")
+            extras.append("a large soft cap" if self.large_cap else "a soft cap")
         if self.drops:
             extras.append("dropout")
         for label, dtype in (("sinks", self.sinks), ("slopes", self.slopes), ("mask", self.mask)):

@@ -265,7 +265,10 @@ def attention(
         )
     if softcap is not None:
         cap = torch.tensor(softcap, dtype=torch.float64)
-        s = s.times(1 / cap, 2 * u).activated("tanh", u).times(cap, u)
+        s = s.times(1 / cap, 2 * u)
+        # Of 16 bits up to a cap of 1024 tanh is right to so much of 1, elsewhere to so much of itself.
+        quick = u * 16 if dtype.itemsize == 2 and softcap <= 1024 else 0.0
+        s = Value(torch.tanh(s.x), s.error + torch.clamp(u * 16 * torch.tanh(s.x).abs(), min=quick)).times(cap, u)
     sq, skv = s.x.shape[-2:]
     diagonal = 0 if causal == "top_left" else skv - sq
     steps = torch.arange(sq).unsqueeze(-1) + diagonal - torch.arange(skv)  # from a key to where a query stands
@@ -301,7 +304,8 @@ def attention(
     blind = largest == -torch.inf
     weights = torch.exp(s.x - torch.where(blind, 0.0, largest))
     total = torch.where(blind, 1.0, weights.sum(-1, keepdim=True))
-    lse = torch.where(blind, -torch.inf, largest + total.log()).squeeze(-1)
+    lse = torch.where(blind, -torch.inf, largest + total.log())
+    lse = torch.where(largest == torch.inf, torch.inf, lse).squeeze(-1)  # as torch.logsumexp has it
     weights = weights / total
     if dropout:
         kept, factor = dropped_by(int(t["dropout_seed"]), dropout, (*q.shape[:-1], skv), first_batch)

@@ -34,6 +34,9 @@ struct AttentionArguments {
   int together;  // heads that blocks which walk go through before others, so that the L2 cache holds their keys
 };
 
+// Up to here scores are capped by a quick tanh, of results of 16 bits.
+constexpr double kQuickCaps = 1024;
+
 // What else bears on scores (see rules.hpp). Sinks and slopes are a number of each head.
 struct ScoreArguments {
   AttentionOperand sinks, slopes;

@@ -17,7 +17,7 @@ class Parts {
   // Once more are looked at: what was added before follows the largest.
   WMMA_DEVICE void follow(Number before) {
     if (sum_ == Number(0)) return;
-    const Number factor = Math::ratio(before, -largest_);
+    const Number factor = ratio(before);
     sum_ *= factor;
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) result_[i] *= factor;
@@ -25,7 +25,7 @@ class Parts {
   WMMA_DEVICE Number largest() const { return largest_; }
   WMMA_DEVICE void add(Number largest, Number sum, const Number* values) {
     if (sum == Number(0)) return;
-    const Number factor = Math::ratio(largest, -largest_);
+    const Number factor = ratio(largest);
     sum_ += sum * factor;
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) result_[i] += values[i] * factor;
@@ -39,7 +39,7 @@ class Parts {
       *(static_cast<Number*>(const_cast<void*>(p.lse.data)) + offset(p.lse)) =
           blind ? -Math::infinity() : Math::log_sum(largest_, sum_);
     }
-    const Number factor = blind ? Number(0) : Math::inverse(sum_);
+    const Number factor = blind ? Number(0) : Math::share(sum_);
     alignas(kColumns * sizeof(T)) T results[kColumns];
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) results[i] = convert<T>(blind ? Number(0) : result_[i] * factor);
@@ -49,6 +49,12 @@ class Parts {
   }
 
  private:
+  // How much less weights count that are relative to another score, of which half is given, as of all of them.
+  WMMA_DEVICE Number ratio(Number half) const {
+    const Number difference = half - largest_;
+    return Math::ratio(difference, difference);
+  }
+
   Number largest_ = -Math::infinity();
   Number sum_ = Number(0);
   Number result_[kColumns] = {};

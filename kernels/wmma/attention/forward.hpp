@@ -115,10 +115,10 @@ struct AttentionKernel {
     }
 
     Wave wave;
-    wave.clear();
+    wave.clear(score_unit<Config>(p, scale.factor));
     if constexpr (Rules::kSinks) {
       if (!Config::kSplit || split == 0) {
-        wave.begin_with_sinks(p, place, first_row + wave_row, lane, scale.factor);
+        wave.begin_with_sinks(p, place, first_row + wave_row, lane);
       }
     }
     if (end > begin) {
@@ -351,9 +351,9 @@ struct AttentionKernel {
       for (; !wave.weigh_at_once(weights, sums, scores, block.scale.factor, again); again = true) {
         wave.begin_again(scores);
         multiply_keys(scores, wave, key_values, reading, block.shared);
-        wave.raise(scores, factors, sums, block.scale.factor);
+        wave.raise(scores, factors, sums);
       }
-      if (again) wave.rescale(factors, block.scale.factor);
+      if (again) wave.rescale_all(factors);
 #pragma unroll
       for (int m = 0; m < Config::kTilesM; ++m) {
 #pragma unroll

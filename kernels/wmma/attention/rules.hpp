@@ -11,12 +11,13 @@
 
 namespace wmma {
 
-template <bool kFrom, bool kCap, class SinkType, class SlopeType, bool kDropout = false>
+template <bool kFrom, bool kCap, class SinkType, class SlopeType, bool kDropout = false, bool kLargeCap = false>
 struct ScoreRules {
   using Sink = SinkType;
   using Slope = SlopeType;
   static constexpr bool kWindowed = kFrom;
   static constexpr bool kCapped = kCap;
+  static constexpr bool kCapsQuickly = !kLargeCap;  // the cap is at most kQuickCaps
   static constexpr bool kSinks = !kIsNone<Sink>;
   static constexpr bool kSlopes = !kIsNone<Slope>;
   static constexpr bool kScored = kCapped || kSlopes;  // scores are more than products
@@ -100,8 +101,8 @@ WMMA_DEVICE Number cap_of(const Arguments& p) {
 }
 
 // A soft cap on scores in Math's unit; those of the forward kernel are products that have the scale's sign already.
-// kQuick: by 1 − 2/(1 + e^2x), off by 2^-21 at most, whatever x is, which is little beside the rounding of 16-bit
-// weights.
+// kQuick: by 1 − 2/(1 + e^2x), off by 2^-21 at most, whatever x is: times a cap up to kQuickCaps little beside the
+// rounding of 16-bit weights.
 template <bool kQuick, class Number, class Math>
 class SoftCap {
  public:
@@ -173,10 +174,14 @@ struct NoCap {
   }
 };
 
+template <class Rules, class T, class Math>
+using CapOf =
+    Choose<Rules::kCapped, SoftCap<sizeof(T) == 2 && Rules::kCapsQuickly, typename ComputeType<T>::Type, Math>, NoCap>;
+
 // Products to scores.
 template <class Rules, class T, class Math>
-class Scorer : public Choose<Rules::kCapped, SoftCap<sizeof(T) == 2, typename ComputeType<T>::Type, Math>, NoCap> {
-  using Cap = Choose<Rules::kCapped, SoftCap<sizeof(T) == 2, typename ComputeType<T>::Type, Math>, NoCap>;
+class Scorer : public CapOf<Rules, T, Math> {
+  using Cap = CapOf<Rules, T, Math>;
 
  public:
   using Number = typename ComputeType<T>::Type;
@@ -205,6 +210,16 @@ inline constexpr bool kCountsFromCap =
     Config::Rules::kCapped && !Config::Rules::kSlopes && !Config::Rules::kSinks && kIsNone<typename Config::Mask> &&
     !Config::Rules::kChanges && !Config::Rules::kHides &&
     Scorer<typename Config::Rules, typename Config::Element, Softmax<float>>::kTogether;
+
+// What scores are multiples of, in our unit, once they are more than products by `factor`.
+template <class Config, class Number, class Arguments>
+WMMA_DEVICE Number score_unit(const Arguments& p, Number factor) {
+  if constexpr (kCountsFromCap<Config>) {
+    return Number(2) * cap_of<Number, Softmax<Number>>(p);
+  } else {
+    return kIsNone<typename Config::Mask> && !Config::Rules::kScored ? factor : Number(1);
+  }
+}
 
 // The row of scores of a query of a head.
 template <class Arguments>

@@ -59,6 +59,10 @@ class RunningSoftmax {
   // Rows may be relative to less than their largest score, so that weights of 8 bits have all of their numbers.
   static constexpr int kLift = Rules::kScaled ? 8 : 0;
   static constexpr int kMostApart = 150;
+  // Beside a mask the vote on far rows is taken before lanes compare their scores: on an H200 4 x 32 x 2048 x 64 with
+  // one of bool took 864 µs, 1072 otherwise; without a mask it is taken afterwards, 525 µs and 538 of 4 x 16 x 4096
+  // x 64.
+  static constexpr bool kVotesEarly = !kIsNone<typename Config::Mask>;
   // Whether what a row's scores are relative to is kept as it is added to them.
 #ifdef WMMA_CDNA
   static constexpr bool kKeepsLeast = Config::kInTurns && kPatience > 0;
@@ -74,7 +78,14 @@ class RunningSoftmax {
 
   Number out[Config::kTilesM][kOutSums];
 
-  WMMA_DEVICE void clear() {
+  // What scores are multiples of, found anew: to know it all the while takes a register.
+  WMMA_DEVICE void know(Number unit) { unit_ = unit; }
+
+  // Scores will be multiples of `unit`, in our unit.
+  WMMA_DEVICE void clear(Number unit) {
+    unit_ = unit;
+    if constexpr (kLift > 0) lift_ = finite(Number(kLift) * Math::inverse(unit));
+    far_ = 0;
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
 #pragma unroll
@@ -86,14 +97,13 @@ class RunningSoftmax {
       }
       keep_least(m);
     }
-    if constexpr (kAtOnce) start(Number(1));
+    if constexpr (kAtOnce) start();
   }
 
   // A sink is as a key that was seen before all others and whose value is 0: all of a row's lanes know it, one counts
   // it.
   template <class Arguments, class Place>
-  WMMA_DEVICE void begin_with_sinks(const Arguments& p, const Place& place, uint32_t first_row, uint32_t lane,
-                                    Number factor) {
+  WMMA_DEVICE void begin_with_sinks(const Arguments& p, const Place& place, uint32_t first_row, uint32_t lane) {
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
 #pragma unroll
@@ -102,12 +112,15 @@ class RunningSoftmax {
         const uint32_t there = row < place.rows ? row : place.rows - 1;
         const Number sink =
             sink_of<Rules, Number, Math>(p, [&](const AttentionOperand& x) { return place.offset(x, there); });
-        largest_[m][i] = sink;
-        sum_[m][i] = Link::place(lane, 0) == 0 ? kExcess * Math::ratio(sink, below(sink)) : Number(0);
+        largest_[m][i] = finite(sink * inverse_unit());
+        const bool is_far_number = is_far(largest_[m][i]) && arch::abs(sink) < Math::infinity();
+        const Number weight = is_far_number ? Number(1) : Math::ratio(sink, below(largest_[m][i]) * unit_);
+        sum_[m][i] = Link::place(lane, 0) == 0 ? kExcess * weight : Number(0);
       }
       keep_least(m);
     }
-    if constexpr (kAtOnce) start(factor);
+    find_far();
+    if constexpr (kAtOnce) start();
   }
 
   // Keys that all count are weighed at once. Their scores start from what they are relative to, so that it is
@@ -122,7 +135,7 @@ class RunningSoftmax {
   WMMA_DEVICE bool weigh_at_once(Number (&weights)[Config::kTilesM][kSums], Number (&sums)[Config::kTilesM],
                                  const Number (&scores)[Config::kTilesM][kSums], Number factor, bool anyway) {
     constexpr int kParts = 4;
-    bool far = false;
+    bool large = false;
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
 #pragma unroll
@@ -136,9 +149,9 @@ class RunningSoftmax {
         parts[f % kParts] = f < kParts ? weights[m][f] : parts[f % kParts] + weights[m][f];
       }
       sums[m] = (parts[0] + parts[1]) + (parts[2] + parts[3]);
-      far = far || is_far<kSums>(sums[m]);
+      large = large || is_large<kSums>(sums[m]);
     }
-    if (!anyway && arch::ballot(far) != 0) return false;
+    if (!anyway && arch::ballot(large) != 0) return false;
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) sum_[m][0] += sums[m];
     return true;
@@ -149,36 +162,39 @@ class RunningSoftmax {
   WMMA_DEVICE void begin_again(Number (&scores)[Config::kTilesM][kSums]) const {
     Number from[Config::kTilesM][Link::kElements];
 #pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m)
-      arch::spread<Link::kElements>(from[m], known(m) ? start_[m][0] : Number(0));
+    for (int m = 0; m < Config::kTilesM; ++m) arch::spread<Link::kElements>(from[m], begun_from(m));
     begin_from(scores, from);
   }
   // Then what rows with too large ones are relative to, and no others, follows their scores. Results are to follow by
   // `factors`, in a branch of its own: where another has products too, compilers copy them each time.
   template <int kSums>
   WMMA_DEVICE void raise(Number (&scores)[Config::kTilesM][kSums], Number (&factors)[Config::kTilesM],
-                         const Number (&sums)[Config::kTilesM], Number factor) {
+                         const Number (&sums)[Config::kTilesM]) {
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
       Number most = -Math::infinity();
 #pragma unroll
       for (int f = 0; f < kSums; ++f) most = Math::max(most, scores[m][f]);
-      const Number from = known(m) ? start_[m][0] : Number(0);
-      const bool far = Link::fold(Number(is_far<kSums>(sums[m])), larger) != Number(0);
-      factors[m] = follow_row(m, 0, (Link::fold(most, larger) - from) * factor, far);
+      const Number from = begun_from(m);
+      const bool follows = Link::fold(Number(is_large<kSums>(sums[m])), larger) != Number(0);
+      most = Link::fold(most, larger);
+      factors[m] = follow_row(m, 0, most - from, follows);
       sum_[m][0] *= factors[m];
-      const Number change = far ? start_of(m, factor) - from : Number(0);
+      Number change = follows ? start_of(m) - from : Number(0);
+      // A far row's become what they are above its largest, which may be one of them.
+      if (is_far(largest_[m][0])) change = from == Number(0) ? -largest_[m][0] : -most;
 #pragma unroll
       for (int f = 0; f < kSums; ++f) scores[m][f] += change;
     }
   }
-  WMMA_DEVICE void rescale(const Number (&factors)[Config::kTilesM], Number factor) {
+  WMMA_DEVICE void rescale_all(const Number (&factors)[Config::kTilesM]) {
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
 #pragma unroll
       for (int f = 0; f < kOutSums; ++f) out[m][f] *= factors[m];
     }
-    start(factor);
+    find_far();
+    start();
   }
 
   // Which scores count; afterwards they are multiples of what this returns, in our unit.
@@ -190,8 +206,8 @@ class RunningSoftmax {
     return mask.unit(factor);
   }
 
-  // Scores become weights relative to the largest score so far; what was summed up before follows. `beside(i)` is done
-  // before the i-th score of a lane's first tile of rows does.
+  // Scores, multiples of `factor`, become weights relative to the largest so far; what was summed up before follows.
+  // `beside(i)` is done before the i-th score of a lane's first tile of rows does.
   template <int kSums, class Beside>
   WMMA_DEVICE void weigh(Number (&scores)[Config::kTilesM][kSums], Number factor, const Beside& beside) {
     follow(scores, factor);
@@ -203,7 +219,7 @@ class RunningSoftmax {
         if constexpr (kKeepsLeast) {
           least[i] = least_[m][i];
         } else {
-          least[i] = least_of(arch::unshared(largest_[m][i]));
+          least[i] = least_of(arch::unshared(largest_[m][i]), factor);
         }
       }
 #pragma unroll
@@ -238,7 +254,7 @@ class RunningSoftmax {
 
   // The same in parts, where results are not there yet that have to follow: by these factors.
   template <int kSums>
-  WMMA_DEVICE void look(const Number (&scores)[kSums], Number factor, Number (&factors)[Link::kLaneRows], bool once) {
+  WMMA_DEVICE void look(Number (&scores)[kSums], Number factor, Number (&factors)[Link::kLaneRows], bool once) {
     if constexpr (kBoundedScores) {
       if (once) {
         look_once(scores, factor);
@@ -247,14 +263,28 @@ class RunningSoftmax {
         return;
       }
     }
+    Number most[Link::kLaneRows];
+    bool far = false;
+    if constexpr (kVotesEarly) {
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        most[i] = most_of(scores, i);
+        far = far || is_far(Math::max(largest_[0][i], most[i]));
+      }
+    }
+    bool differs = kVotesEarly && Math::kFused && arch::ballot(far) != 0;
 #pragma unroll
     for (int i = 0; i < Link::kLaneRows; ++i) {
-      const Number seen = largest_of(scores, i) * factor;
-      const Number largest = Math::max(largest_[0][i], kLift > 0 ? seen - Number(kLift) : seen);
-      factors[i] = Math::ratio(largest_[0][i], below(largest));
+      if constexpr (!kVotesEarly) most[i] = most_of(scores, i);
+      const Number seen = finite(Link::fold(most[i], larger));
+      const Number largest = Math::max(largest_[0][i], kLift > 0 ? seen - lift_ : seen);
+      factors[i] = Math::change(largest_[0][i], below(largest), factor);
       largest_[0][i] = largest;
       sum_[0][i] *= factors[i];
+      if constexpr (!kVotesEarly) far = far || !is_near(largest * factor);
     }
+    if constexpr (!kVotesEarly && Math::kFused) differs = arch::ballot(far) != 0;
+    if (__builtin_expect(differs, 0)) become_differences(scores, 0);
   }
   template <int kSums>
   WMMA_DEVICE void look_once(const Number (&scores)[kSums], Number factor) {
@@ -264,7 +294,7 @@ class RunningSoftmax {
     if (arch::ballot(!known) == 0) return;
 #pragma unroll
     for (int i = 0; i < Link::kLaneRows; ++i) {
-      const Number largest = largest_of(scores, i) * factor + Number(kReserve);
+      const Number largest = finite(largest_of(scores, i) + Number(kReserve) * inverse_unit());
       largest_[0][i] = largest_[0][i] == -Math::infinity() ? largest : largest_[0][i];
     }
   }
@@ -273,7 +303,7 @@ class RunningSoftmax {
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
       const int i = Link::row_of(f);
-      scores[f] = Math::weight(scores[f], factor, below(largest_[0][i]));
+      scores[f] = Math::weight(scores[f], factor, least_of(largest_[0][i], factor));
       sum_[0][i] += scores[f];
     }
   }
@@ -301,12 +331,12 @@ class RunningSoftmax {
   WMMA_DEVICE void divide(const Arguments& p, const Place& place, uint32_t first_row, uint32_t lane) {
     Number factors[Config::kTilesM][Link::kLaneRows];
     bool blind[Config::kTilesM][Link::kLaneRows];
-    each_row(p, lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
+    each_row(lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
       blind[m][i] = sum == Number(0);  // NaN is not
-      factors[m][i] = Math::inverse(sum);
+      factors[m][i] = Math::share(sum);
       if (Link::place(lane, 0) != 0 || first_row + line >= place.rows) return;
       *(static_cast<Number*>(const_cast<void*>(p.lse.data)) + place.offset(p.lse, first_row + line)) =
-          blind[m][i] ? -Math::infinity() : Math::log_sum(largest, sum);
+          blind[m][i] ? -Math::infinity() : Math::log_sum(half_score(p, largest), sum);
     });
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
@@ -322,22 +352,23 @@ class RunningSoftmax {
   template <class Arguments, class Place>
   WMMA_DEVICE void store(const Arguments& p, const Place& place, uint32_t first_row, uint32_t lane) const {
     const int first_column = place.slice * Config::kSlice;
-    each_row(p, lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
+    each_row(lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
       const uint32_t row = first_row + line;
       if (row >= place.rows) return;
       const bool blind = sum == Number(0);  // NaN is not
       if (Link::place(lane, 0) == 0 && place.slice == 0) {
         *(static_cast<Number*>(const_cast<void*>(p.lse.data)) + place.offset(p.lse, row)) =
-            blind ? -Math::infinity() : Math::log_sum(largest, sum);
+            blind ? -Math::infinity() : Math::log_sum(half_score(p, largest), sum);
       }
-      const Number factor = blind ? Number(0) : Math::inverse(sum);
+      const Number factor = blind ? Number(0) : Math::share(sum);
       T* to = static_cast<T*>(const_cast<void*>(p.out.data)) + place.offset(p.out, row);
       store_sums<Link, Config::kOutVec, kOutSums>(to, p.out.column_stride, p.ev, first_column, lane, i,
                                                   [&](int f) { return blind ? Number(0) : out[m][f] * factor; });
     });
   }
 
-  // Where keys are split, what attention_combine puts together: the largest score, the sum of weights, and the results.
+  // Where keys are split, what attention_combine puts together: half of the largest score, the sum of weights, and the
+  // results.
   template <class Arguments, class Place>
   WMMA_DEVICE void store_partial(const Arguments& p, const Place& place, uint32_t split, uint32_t first_row,
                                  uint32_t lane) const {
@@ -350,40 +381,71 @@ class RunningSoftmax {
   template <class Arguments, class Place, class IndexOf>
   WMMA_DEVICE void store_parts_of_rows(const Arguments& p, const Place& place, uint32_t first_row, uint32_t lane,
                                        const IndexOf& index_of) const {
-    each_row(p, lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
+    each_row(lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
       const uint32_t row = first_row + line;
       if (row >= place.rows) return;
       Number* to = static_cast<Number*>(p.partial) + index_of(row) * (kPartHead + p.ev);
-      store_part(to + kPartHead - 2, m, i, largest, sum, p.ev, place.slice, lane);
+      store_part(to + kPartHead - 2, m, i, half_score(p, largest), sum, p.ev, place.slice, lane);
     });
   }
 
   // The same for the blocks of a cluster, in shared memory, rows `pitch` apart.
   template <class Arguments>
   WMMA_DEVICE void store_parts(const Arguments& p, Number* to, int pitch, uint32_t lane) const {
-    each_row(p, lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
-      store_part(to + line * pitch, m, i, largest, sum, Config::kSlice, 0, lane);
+    each_row(lane, [&](int m, int i, uint32_t line, Number largest, Number sum) {
+      store_part(to + line * pitch, m, i, half_score(p, largest), sum, Config::kSlice, 0, lane);
     });
   }
 
  private:
   // While a row has seen no key, its weights are those of −∞ beside 0.
   static WMMA_DEVICE Number below(Number largest) { return largest == -Math::infinity() ? Number(0) : -largest; }
-  // What is added to a row's scores before they become weights.
-  static WMMA_DEVICE Number least_of(Number largest) {
-    return kCuts ? below(largest) + kLogExcess * Math::kTwo : below(largest);
+  // What is added to a row's scores before they become weights: nothing where they are differences.
+  static WMMA_DEVICE Number least_of(Number largest, Number factor) {
+    const Number score = largest * factor;
+    const Number least = Math::kFused ? (is_near(score) ? -score : Number(0)) : below(largest);
+    return kCuts ? least + kLogExcess * Math::kTwo : least;
   }
   WMMA_DEVICE void keep_least(int m) {
     if constexpr (kKeepsLeast) {
 #pragma unroll
-      for (int i = 0; i < Link::kLaneRows; ++i) least_[m][i] = least_of(largest_[m][i]);
+      for (int i = 0; i < Link::kLaneRows; ++i) least_[m][i] = least_of(largest_[m][i], unit_);
     }
+  }
+
+  // A row's largest score, if infinite as the largest finite one: weights of infinite scores are infinite beside it.
+  static WMMA_DEVICE Number finite(Number largest) { return Math::min(largest, Math::most()); }
+  WMMA_DEVICE Number inverse_unit() const { return finite(Math::inverse(unit_)); }
+  // A row is far whose largest score in our unit is. One that has seen no key is neither.
+  static WMMA_DEVICE bool is_near(Number score) { return arch::abs(score) < Math::kFar; }
+  WMMA_DEVICE bool is_far(Number largest) const {
+    return Math::kFused && !is_near(largest * unit_) && largest != -Math::infinity();
+  }
+  WMMA_DEVICE void find_far() {
+    far_ = 0;
+    if constexpr (!Math::kFused) return;
+    bool far = false;
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) far = far || is_far(largest_[m][i]);
+    }
+    far_ = arch::ballot(far);
+  }
+  // Scores of far rows become what they are above the largest one, before they are scaled.
+  template <int kSums>
+  WMMA_DEVICE void become_differences(Number (&scores)[kSums], int m) const {
+    Number shift[Link::kLaneRows];
+#pragma unroll
+    for (int i = 0; i < Link::kLaneRows; ++i) shift[i] = is_far(largest_[m][i]) ? largest_[m][i] : Number(0);
+#pragma unroll
+    for (int f = 0; f < kSums; ++f) scores[f] -= shift[Link::row_of(f)];
   }
 
   // What rows are relative to follows their largest score, and what was summed up before follows it: at once, or,
   // where lanes are asked quickly, once the score has grown by kPatience, so that weights stay below 2^kPatience.
   template <int kSums>
-  WMMA_DEVICE void follow(const Number (&scores)[Config::kTilesM][kSums], Number factor) {
+  WMMA_DEVICE void follow(Number (&scores)[Config::kTilesM][kSums], Number factor) {
     Number most[Config::kTilesM][Link::kLaneRows];
     bool grew = false;
 #pragma unroll
@@ -395,57 +457,72 @@ class RunningSoftmax {
         for (int f = 0; f < kSums; ++f) {
           if (Link::row_of(f) == i) most[m][i] = Math::max(most[m][i], scores[m][f]);
         }
-        grew = grew || most[m][i] * factor > largest_[m][i] + kPatience * Math::kTwo;
+        grew = grew || grows(most[m][i] - largest_[m][i], factor);
       }
     }
-    if (kPatience > 0 && arch::ballot(grew) == 0) return;
+    if (kPatience > 0 && (arch::ballot(grew) | far_) == 0) return;
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
       Number factors[Link::kLaneRows];
 #pragma unroll
       for (int i = 0; i < Link::kLaneRows; ++i) {
-        const Number seen = Link::fold(most[m][i], larger) * factor;
+        const Number seen = Link::fold(most[m][i], larger);
         // A row follows only its own scores: its results are the same whatever the wave's others are.
-        factors[i] = follow_row(m, i, seen, kPatience == 0 || seen > largest_[m][i] + kPatience * Math::kTwo);
+        factors[i] = follow_row(m, i, seen, kPatience == 0 || grows(seen - largest_[m][i], factor));
         sum_[m][i] *= factors[i];
       }
       keep_least(m);
 #pragma unroll
       for (int f = 0; f < kOutSums; ++f) out[m][f] *= factors[Link::row_of(f)];
     }
-    if constexpr (kAtOnce) start(factor);
+    find_far();
+    if (__builtin_expect(far_ != 0, 0)) {
+#pragma unroll
+      for (int m = 0; m < Config::kTilesM; ++m) become_differences(scores[m], m);
+    }
+    if constexpr (kAtOnce) start();
+  }
+  // Whether a row follows a score that is so much larger than its largest. Where none was seen, −∞ has no difference.
+  static WMMA_DEVICE bool grows(Number difference, Number factor) {
+    return difference * factor > Number(kPatience) * Math::kTwo;
   }
 
   static WMMA_DEVICE Number larger(Number x, Number y) { return Math::max(x, y); }
   template <int kSums>
-  static WMMA_DEVICE Number largest_of(const Number (&scores)[kSums], int row) {
+  static WMMA_DEVICE Number most_of(const Number (&scores)[kSums], int row) {
     Number most = -Math::infinity();
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
       if (Link::row_of(f) == row) most = Math::max(most, scores[f]);
     }
-    return Link::fold(most, larger);
+    return most;
+  }
+  template <int kSums>
+  static WMMA_DEVICE Number largest_of(const Number (&scores)[kSums], int row) {
+    return Link::fold(most_of(scores, row), larger);
   }
 
   // What a row is relative to follows the largest score seen, or stays; gives what its results are multiplied by.
   WMMA_DEVICE Number follow_row(int m, int i, Number seen, bool follows) {
-    const Number largest = follows ? Math::max(largest_[m][i], seen) : largest_[m][i];
-    const Number change = Math::ratio(largest_[m][i], below(largest));
+    const Number largest = follows ? Math::max(largest_[m][i], finite(seen)) : largest_[m][i];
+    const Number change = Math::change(largest_[m][i], below(largest), unit_);
     largest_[m][i] = largest;
     return change;
   }
 
   // Whether a lane's kSums weights may be larger than 2^kPatience. NaN is.
   template <int kSums>
-  static WMMA_DEVICE bool is_far(Number sum) {
+  static WMMA_DEVICE bool is_large(Number sum) {
     return !(sum <= Number(kSums << kPatience));
   }
 
-  WMMA_DEVICE bool known(int m) const { return largest_[m][0] != -Math::infinity(); }
-  // A row that has seen no key is far from all of them.
-  WMMA_DEVICE Number start_of(int m, Number factor) const {
-    return known(m) ? (kLogExcess - largest_[m][0]) * Math::inverse(factor) : Math::infinity();
+  // Where scores start from. Not where the row has seen no key, or is far: all of its weights are too large then.
+  WMMA_DEVICE Number start_of(int m) const {
+    const bool near = is_near(largest_[m][0] * unit_);
+    return near ? arch::fma(kLogExcess, inverse_unit(), -largest_[m][0]) : Math::infinity();
   }
+  // Where they start once more.
+  WMMA_DEVICE Number begun_from(int m) const { return start_[m][0] == Math::infinity() ? Number(0) : start_[m][0]; }
   template <int kSums, int kFrom>
   static WMMA_DEVICE void begin_from(Number (&scores)[Config::kTilesM][kSums],
                                      const Number (&from)[Config::kTilesM][kFrom]) {
@@ -455,14 +532,25 @@ class RunningSoftmax {
       for (int f = 0; f < kSums; ++f) scores[m][f] = from[m][f % kFrom];
     }
   }
-  WMMA_DEVICE void start(Number factor) {
+  WMMA_DEVICE void start() {
 #pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) arch::spread<Link::kElements>(start_[m], start_of(m, factor));
+    for (int m = 0; m < Config::kTilesM; ++m) arch::spread<Link::kElements>(start_[m], start_of(m));
+  }
+
+  // Half of a row's largest score, in our unit.
+  template <class Arguments>
+  WMMA_DEVICE Number half_score(const Arguments& p, Number largest) const {
+    const Number half = largest * (Number(0.5) * unit_);
+    if constexpr (kCountsFromCap<Config>) {
+      return half + Number(0.5) * cap_of<Number, Math>(p);
+    } else {
+      return half;
+    }
   }
 
   // Each of a lane's rows, by its place among the wave's: its largest score and its sum of weights.
-  template <class Arguments, class Act>
-  WMMA_DEVICE void each_row(const Arguments& p, uint32_t lane, const Act& act) const {
+  template <class Act>
+  WMMA_DEVICE void each_row(uint32_t lane, const Act& act) const {
     const auto plus = [](Number x, Number y) { return x + y; };
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
@@ -470,9 +558,7 @@ class RunningSoftmax {
       for (int i = 0; i < Link::kLaneRows; ++i) {
         Number sum = Link::fold(sum_[m][i], plus);
         if (kCuts) sum *= Number(1) / kExcess;
-        Number largest = largest_[m][i];
-        if constexpr (kCountsFromCap<Config>) largest += cap_of<Number, Math>(p);
-        act(m, i, m * Link::kRows + Link::row(lane, i), largest, sum);
+        act(m, i, m * Link::kRows + Link::row(lane, i), largest_[m][i], sum);
       }
     }
   }
@@ -492,6 +578,9 @@ class RunningSoftmax {
   Number sum_[Config::kTilesM][Link::kLaneRows];
   Number least_[Config::kTilesM][kKeepsLeast ? Link::kLaneRows : 1];
   Number start_[Config::kTilesM][kAtOnce ? Link::kElements : 1];
+  Number unit_;
+  Number lift_;
+  uint64_t far_;  // lanes with far rows
 };
 
 }  // namespace wmma

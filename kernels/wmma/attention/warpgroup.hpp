@@ -188,15 +188,15 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       if (!work.is_there()) return;
       const uint32_t first_row = first_row_of(work, group, wave);
       const Place place = place_of(work, group);
-      x.rows.clear();
       float sign = scale.sign;
       if constexpr (Rules::kScaled || kWidens) {
         const ScoreScale<float, SoftmaxOf<Config, float>> own(scale_of_one(p, work, place));
         x.factor = own.factor;
         sign = own.sign;
       }
+      x.rows.clear(score_unit<Config>(p, x.factor));
       if constexpr (Rules::kSinks) {
-        if (work.part.split == 0) x.rows.begin_with_sinks(work.own, place, first_row, x.lane, x.factor);
+        if (work.part.split == 0) x.rows.begin_with_sinks(work.own, place, first_row, x.lane);
       }
       if (work.tiles > 0) {
         // 1. The queries.
@@ -479,6 +479,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
                                  uint32_t box) {
     const uint32_t first_row = first_row_of(work, x.group, wave);
     const Place place = place_of(work, x.group);
+    if constexpr (!Rules::kScaled && !kWidens) {
+      x.rows.know(score_unit<Config>(p, ScoreScale<float, SoftmaxOf<Config, float>>(p.scale).factor));
+    }
     if constexpr (Rules::kDrops) x.rows.multiply(static_cast<float>(p.rules.kept));
     if constexpr (Rules::kScaled || kWidens) x.rows.multiply(scale_of_values(p, place));
     if constexpr (Config::kSplit) {

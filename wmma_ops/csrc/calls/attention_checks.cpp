@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 #include <tuple>
 #include <utility>
 
@@ -249,10 +250,12 @@ void Attention::check() {
   check_window();
   if (sinks) check_of_heads("sinks", *sinks);
   if (alibi_slopes) check_of_heads("alibi_slopes", *alibi_slopes);
-  if (!std::isfinite(softcap) || softcap < 0) {
-    fail_value(op, "softcap", "is " + std::to_string(softcap) + "; takes 0 (none) or a positive finite number");
+  constexpr double kLargestCap = 1e30;  // as multiples of larger ones scores are numbers that float32 has not
+  if (!(softcap >= 0 && softcap <= kLargestCap)) {
+    std::ostringstream text;
+    text << "is " << softcap << "; takes 0 (none) or a positive number up to 1e30";
+    fail_value(op, "softcap", text.str());
   }
-  check_factor(op, "softcap", softcap, type);
   check_dropout();
   check_functions();
   check_blocks();

@@ -80,6 +80,13 @@ Tensor by_function(const Attention& p, const Tensor& scores, bool is_mask, int64
   return aten::reshape(by_heads, sizes_of(scores));
 }
 
+// Weights become 0 of which float16, as the second operand of a product, has nothing left beside the row's largest.
+void drop_lost(Tensor& weights, const Tensor& of_row) {
+  constexpr double kLost = 0x1p-25;  // half of float16's least number
+  const Tensor least = aten::mul(aten::amax(of_row, -1), aten::scalar(kLost));
+  aten::masked_fill_(weights, aten::call("aten::lt", "Tensor", weights, least), 0);
+}
+
 }  // namespace
 
 std::tuple<Tensor, Tensor> attention(const Attention& p) {
@@ -113,7 +120,9 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
     // 1. scores = f(cap(scale·Q·Kᵀ) − slope·distance) + mask
     Tensor scores = aten::empty({matrices, group * rows, p.skv}, type);
     Tensor q_rows = aten::reshape(aten::narrow(q, 2, first, rows), {matrices, group * rows, p.e});
-    aten::baddbmm_out(scores, scores, q_rows, kt, 0, p.softcap > 0 ? p.steepness : p.scale);
+    const double factor = p.softcap > 0 ? p.steepness : p.scale;
+    if (factor == 0) q_rows = aten::mul(q_rows, aten::scalar(0.0));  // operands of a product times 0 are not read
+    aten::baddbmm_out(scores, scores, q_rows, kt, 0, factor == 0 ? 1.0 : factor);
     if (p.softcap > 0) {
       aten::unary_("aten::tanh_", scores);
       aten::mul_(scores, aten::scalar(p.softcap));
@@ -148,9 +157,11 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
     Tensor largest = aten::amax(scores, -1);
     Tensor weights = aten::call("aten::softmax", "int", scores, int64_t{-1}, std::nullopt);
     Tensor row_lse = aten::add(largest, aten::call("aten::log", "", aten::amax(weights, -1)), -1);
+    aten::masked_fill_(row_lse, aten::equal(largest, INFINITY), INFINITY);
     // 3. out = weights·V; rows that see no key give 0 and −inf
     Tensor row_out = aten::empty({matrices, group * rows, p.ev}, type);
     Tensor of_keys = p.sinks ? aten::narrow(weights, 2, 0, p.skv) : weights;
+    if (p.type == ScalarType::Half) drop_lost(of_keys, weights);
     if (p.dropout_p > 0) {
       aten::masked_fill_(of_keys, aten::reshape(dropped(p, first, rows), {matrices, group * rows, p.skv}), 0);
     }

@@ -211,6 +211,7 @@ ProblemKey AttentionProblem::key(bool backward) const {
   asks.sinks = v[kSinks].code;
   asks.slopes = v[kSlopes].code;
   asks.capped = p_.softcap > 0;
+  asks.large_cap = p_.softcap > wmma::kQuickCaps;
   asks.causal = p_.up_to.has_value();
   asks.windowed = p_.from.has_value();
   asks.e = p_.e;

@@ -23,7 +23,7 @@
   X(place) X(backward) X(dtype) X(stored) X(mask) X(sinks) X(slopes) X(capped) X(causal) X(windowed) X(e) X(ev) X(q_order)        \
   X(q_vec) X(k_order) X(k_vec) X(v_order) X(v_vec) X(out_vec) X(g_order) X(g_vec) X(wide) X(batch) X(heads) X(group)    \
   X(sq) X(skv) X(seen) X(sequences) X(page_size) X(drops) X(score_mod) X(mask_mod) X(mod_a) X(mod_b) X(mod_c) X(mod_d)  \
-  X(block_q) X(block_k) X(unordered)
+  X(block_q) X(block_k) X(unordered) X(large_cap)
 #define WMMA_ATTENTION_NUMBERS(X)                                                                                       \
   X(splits) X(keys_of_split) X(tiles) X(slices) X(queries) X(packed) X(lines_k) X(lines_out) X(together) X(whole)  \
   X(team) X(passes) X(block_q) X(block_k) X(blocks_at) X(blocks_of_batches) X(blocks_of_heads) X(turned) X(turned_at) X(lines_v)

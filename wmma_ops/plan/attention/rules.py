@@ -35,8 +35,9 @@ def rules_header(problem: AttentionProblem) -> str:
 
 def rules_type(problem: AttentionProblem) -> str:
     flags = [str(flag).lower() for flag in (problem.windowed, problem.capped)]
-    drops = ["true"] if problem.drops else []
-    rules = f"wmma::ScoreRules<{', '.join([*flags, CPP[problem.sinks], CPP[problem.slopes], *drops])}>"
+    drops, large = str(problem.drops).lower(), str(problem.large_cap).lower()
+    last = [drops, large] if problem.large_cap else [drops] if problem.drops else []
+    rules = f"wmma::ScoreRules<{', '.join([*flags, CPP[problem.sinks], CPP[problem.slopes], *last])}>"
     if problem.modified:
         rules = f"wmma::ModifiedRules<{rules}, wmma::Functions>"
     if problem.block_q:

@@ -27,6 +27,7 @@ def attention():
         yield AttentionCase(batch=0, sq=3, skv=4, dtype=dtype)
         yield AttentionCase(heads=8, kv_heads=1, sq=3, skv=70, e=32, ev=5, dtype=dtype, causal="bottom_right")
         yield AttentionCase(sq=6, skv=7, dtype=dtype, special="nan_q")
+        yield AttentionCase(sq=6, skv=7, dtype=dtype, special="nan_q", scale=0.0)
         yield AttentionCase(sq=6, skv=7, dtype=dtype, special="inf_k")
     yield AttentionCase(heads=1, sq=300, skv=4100, e=8)  # more than one block of rows
     # Head sizes that fill no tile, and those that take several.

@@ -26,7 +26,7 @@ def rules():
                 causal=causal,
                 window=window,
             )
-    for cap, dtype in itertools.product((0.5, 2.0, 50.0, 1e-42), FLOATS):
+    for cap, dtype in itertools.product((0.5, 2.0, 50.0, 1e-42, 1e6, 1e30), FLOATS):
         yield AttentionCase(sq=9, skv=33, e=24, dtype=dtype, softcap=cap)
         yield AttentionCase(
             heads=4, kv_heads=2, sq=20, skv=33, e=40, dtype=dtype, softcap=cap, window=(7, 2), scale=-0.5

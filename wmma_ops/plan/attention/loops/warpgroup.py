@@ -94,7 +94,8 @@ def takes(problem: AttentionProblem, target: arch.Target) -> bool:
     # What draws for dropout has no registers beside waves that widen, and nobody trains from pages.
     halves = _element(problem).itemsize == 2 and not (_widens(problem) and problem.drops)
     turned = problem.is_scaled and problem.ev <= _WIDEST_TURNED
-    return target.name == "sm_90a" and (halves or turned) and along and whole and fits
+    # A tanh that is right to its last digits has no registers beside the scores.
+    return target.name == "sm_90a" and (halves or turned) and along and whole and fits and not problem.large_cap
 
 
 def _widens(problem: AttentionProblem) -> bool:
