@@ -93,12 +93,12 @@ WRONG = [
     Wrong("nothing_is_far", SOFTMAX, "return !(sum <= Number(kSums << kPatience));", "return false;"),
     Wrong("sums_do_not_follow", SOFTMAX, "      sum_[m][0] *= factors[m];\n", ""),
     Wrong("results_do_not_follow", SOFTMAX, "out[m][f] *= factors[m];", "out[m][f] *= Number(1);"),
-    Wrong("next_scores_start_as_before", SOFTMAX, "    start(factor);\n  }\n\n  // Which", "  }\n\n  // Which"),
+    Wrong("next_scores_start_as_before", SOFTMAX, "    start();\n  }\n\n  // Which", "  }\n\n  // Which"),
     Wrong(
         "rows_without_a_key_are_near",
         SOFTMAX,
-        "Math::inverse(factor) : Math::infinity();",
-        "Math::inverse(factor) : Number(-1e4);",
+        "-largest_[m][0]) : Math::infinity();",
+        "-largest_[m][0]) : Number(-1e4);",
         case=CASES[2],
     ),
     Wrong(

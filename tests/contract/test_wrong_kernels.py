@@ -342,8 +342,8 @@ WRONG = [
     wrong_rule(
         "every_lane_counts_the_sink",
         "attention/softmax.hpp",
-        "Link::place(lane, 0) == 0 ? kExcess * Math::ratio(sink, below(sink)) : Number(0);",
-        "kExcess * Math::ratio(sink, below(sink));",
+        "Link::place(lane, 0) == 0 ? kExcess * weight : Number(0);",
+        "kExcess * weight;",
         lambda case: case.sinks == "heads" and case.special is None,
     ),
     wrong_rule(

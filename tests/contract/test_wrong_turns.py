@@ -239,7 +239,7 @@ WRONG += [
         ),
         (
             "follows_no_score_that_grows",
-            "    if (kPatience > 0 && arch::ballot(grew) == 0) return;\n",
+            "    if (kPatience > 0 && (arch::ballot(grew) | far_) == 0) return;\n",
             "    if (kPatience > 0 && sum_[0][0] > Number(0)) return;\n",
             SOFTMAX,
             {"caught": (Mismatch,)},
