@@ -25,7 +25,7 @@ def keep(error: BaseException) -> None:
 
 class _Raising(torch.Tensor):
     @classmethod
-    def __torch_dispatch__(cls, function, types, arguments=(), keywords=None):
+    def __torch_dispatch__(cls, function, types, arguments=(), keywords=None):  # type: ignore[override]
         error, _kept.error = _kept.error, None
         raise error if error is not None else RuntimeError("wmma: nothing is kept that could be raised")
 
