@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.nn.utils import parametrize
 
@@ -233,7 +232,9 @@ def _swap_block(module: nn.Module) -> str | None:
     except Unknown as reason:
         near = reason.near
         if near is None:
-            near = any(map(traced_name_of, parts.values())) and not any(isinstance(x, _ConvNd) for x in parts.values())
+            near = any(map(traced_name_of, parts.values())) and not any(
+                isinstance(x, untaken.CONVOLUTIONS) for x in parts.values()
+            )
         if near or set(GATED_NAMES) <= set(parts):
             raise Unknown(f"{_LEFT}{reason}") from None
         return None

@@ -2,15 +2,15 @@
 
 import torch
 from torch import nn
-from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.nn.utils.parametrize import ParametrizationList, is_parametrized
 
 _PRODUCTS = {"linear", "matmul", "mm", "bmm", "addmm", "baddbmm"}  # that swapped() takes
 PARAMETRIZED = "it is parametrized: its weights are computed anew at each call"
+CONVOLUTIONS = tuple(getattr(nn, f"Conv{kind}{n}d") for kind in ("", "Transpose") for n in (1, 2, 3))
 _KINDS = (
     (torch.jit.ScriptModule, "compiled by torch.jit; swap before that"),
-    (_ConvNd, "a convolution, which no layer of ours is"),
+    (CONVOLUTIONS, "a convolution, which no layer of ours is"),
     ((nn.RNNBase, nn.RNNCellBase), "recurrent: its products are inside of torch's own functions"),
     (nn.Bilinear, "multiplies two inputs by one weight, which no layer of ours does"),
     ((nn.Embedding, nn.EmbeddingBag), "looks rows up: no product"),

@@ -1,5 +1,7 @@
 #include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <string>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -46,6 +48,32 @@ bool has_amx_bf16() {
 #else
   return false;
 #endif
+}
+
+// Whether oneDNN multiplies bfloat16 by instructions of its own. By ONEDNN_MAX_CPU_ISA, its own setting, it does
+// without.
+bool has_bf16_units() {
+#if defined(__x86_64__)
+  static const bool has = [] {
+    const char* most = std::getenv("ONEDNN_MAX_CPU_ISA");
+    const std::string isa = most ? most : "ALL";
+    const bool may = isa == "ALL" || isa == "DEFAULT" || isa.find("BF16") != isa.npos || isa.find("AMX") != isa.npos ||
+                     isa.find("FP16") != isa.npos || isa.find("AVX10") != isa.npos;
+    unsigned a, b, c, d;
+    const bool avx = __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 5 & 1) != 0;
+    return may && (avx || has_amx_bf16());
+  }();
+  return has;
+#else
+  return true;
+#endif
+}
+
+// Whether a product is left to aten in its own type. Elsewhere than on such units that of bfloat16 takes up to 30 times
+// as long as one in float32, conversions counted; of few elements these are what takes the time.
+bool multiplies_as_it_is(const Gemm& p) {
+  constexpr int64_t kFew = int64_t{1} << 15;
+  return p.in != S::BFloat16 || has_bf16_units() || product_of(p.out_sizes) * p.k <= kFew;
 }
 
 // Where a row of A is no whole number of AMX's tile rows, oneDNN multiplies what lies behind it (the next row, or what
@@ -155,7 +183,7 @@ OptTensor fused_bf16(const Gemm& p) {
                                {"swish", ""}, {"sigmoid", ""}, {"tanh", ""},     {"leaky_relu", ""}};
   bool fits = p.in == S::BFloat16 && p.out == S::BFloat16 && p.b.dim() == 2 && p.alpha == 1 && p.k > 0 && !reads_c(p) &&
               !is_scaled(p) && !p.multiply && !p.has_prologue() && p.activation < wmma::kBuiltinActivations &&
-              p.activation != wmma::kRelu &&  // its relu(NaN) is 0
+              multiplies_as_it_is(p) && p.activation != wmma::kRelu &&  // its relu(NaN) is 0
               (!p.bias || (p.bias->dim() == 1 && type_of(*p.bias) == S::BFloat16));
   const auto linear_pointwise = fits ? torch_internals::bf16_linear_pointwise() : nullptr;
   if (!linear_pointwise) return std::nullopt;
@@ -262,8 +290,8 @@ bool is_direct(const Gemm& p) {
   bool addends_fit =
       reads_c(p) ? !p.bias && addend_fits(*p.c) : !p.bias || (p.bias->dim() == 1 && addend_fits(*p.bias));
   bool act_fits = p.activation == wmma::kNone || p.activation == wmma::kRelu;
-  return type_fits && addends_fit && act_fits && !is_scaled(p) && !p.multiply && !p.has_prologue() && p.alpha != 0 &&
-         p.k > 0;
+  return type_fits && multiplies_as_it_is(p) && addends_fit && act_fits && !is_scaled(p) && !p.multiply &&
+         !p.has_prologue() && p.alpha != 0 && p.k > 0;
 }
 
 Tensor composed(const Gemm& p) {
