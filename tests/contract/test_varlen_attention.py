@@ -146,7 +146,7 @@ BAD = (
     ({"max_k": 2.5}, "max_k is of type float; takes"),
     ({"window_size": 3}, "window_size is 3; takes two integers"),
     ({"window_size": (0, -2)}, r"window_size is \(0, -2\); takes two sizes of 0 or more"),
-    ({"softcap": -1.0}, "softcap is -1.0"),
+    ({"softcap": -1.0}, "softcap is -1;"),
     ({"sinks": torch.ones(2)}, r"sinks has shape \[2\]; takes a shape that broadcasts to \[4\]"),
     # What the numbers are is known on the CPU.
     ({"cu_seq_q": torch.tensor([1, 2, 9])}, "cu_seq_q starts at 1; takes 0"),

@@ -84,7 +84,7 @@ def _outcome(run) -> str:
 
 needs_disassembler = pytest.mark.skipif(
     not disassembler.available(),
-    reason=f"no {disassembler.PACKAGE} here (pip install 'wmma_ops[foreign]'): NO CODE OBJECT IS DISASSEMBLED",
+    reason=f"no {disassembler.PACKAGE} here (pip install {disassembler.PACKAGE}): NO CODE OBJECT IS DISASSEMBLED",
 )
 
 

@@ -195,3 +195,10 @@ def test_nothing_else_stands_at_the_top():
     }
     top = {name.split("/")[0] for name in _run("git", "ls-files", cwd=ROOT).splitlines()}
     assert {name for name in top if not name.startswith(".")} == allowed
+
+
+def test_the_library_formats_nothing_by_streams():
+    """Where torch brings a C++ library of its own (2.11 for CUDA 13), one crashes as it formats a number."""
+    sources = Path(wmma_ops.__file__).parent / "csrc"
+    found = [x.name for x in sources.rglob("*.?pp") if re.search(r"#include <(\w*stream|iomanip)>", x.read_text())]
+    assert not found

@@ -52,7 +52,7 @@ def planned(options, target: str) -> Explanation:
         return explain(op, *arguments, target=target, **keywords)
     except (ValueError, TypeError, jit.CompileError):
         raise
-    except RuntimeError as error:  # torch's own: tensors are made, though never written
+    except (RuntimeError, MemoryError) as error:  # torch's and ours: tensors are made, though never written
         asked = " × ".join(map(str, sizes.values()))
         raise RuntimeError(f"{str(error).splitlines()[0]}; perhaps {asked} is more than fits into memory") from None
 

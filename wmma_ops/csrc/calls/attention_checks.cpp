@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 #include <tuple>
 #include <utility>
 
@@ -252,9 +251,7 @@ void Attention::check() {
   if (alibi_slopes) check_of_heads("alibi_slopes", *alibi_slopes);
   constexpr double kLargestCap = 1e30;  // as multiples of larger ones scores are numbers that float32 has not
   if (!(softcap >= 0 && softcap <= kLargestCap)) {
-    std::ostringstream text;
-    text << "is " << softcap << "; takes 0 (none) or a positive number up to 1e30";
-    fail_value(op, "softcap", text.str());
+    fail_value(op, "softcap", "is " + text_of(softcap) + "; takes 0 (none) or a positive number up to 1e30");
   }
   check_dropout();
   check_functions();

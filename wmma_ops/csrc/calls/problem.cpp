@@ -7,13 +7,14 @@
 
 namespace wmma_ops {
 
-namespace {
-
-std::string number(double value) {
+// Without a stream: where torch brings a C++ library of its own, one crashes as it formats a number.
+std::string text_of(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", value);
   return text;
 }
+
+namespace {
 
 Device check_operands(const char* op, const Names& names, const Tensor& a, const Tensor& b, ScalarType in,
                       ScalarType in_b) {
@@ -58,14 +59,14 @@ void check_factor(const char* op, const char* name, double value, ScalarType ope
       is_integer(operand) || operand == ScalarType::Double || std::abs(value) <= std::numeric_limits<float>::max();
   if (is_finite ? fits : !is_integer(operand)) return;
   fail_value(op, name,
-             std::string("is ") + number(value) + "; takes a " +
+             std::string("is ") + text_of(value) + "; takes a " +
                  (is_finite ? "number in float32's range" : "finite number") + " beside " + name_of(operand) +
                  " operands");
 }
 
 void check_factor_of_c(const char* op, const char* name, double value, const OptTensor& c, ScalarType operand) {
   check_factor(op, name, value, operand);
-  if (!c && value != 1) fail_value(op, name, "is " + number(value) + "; takes 1, its default, without c");
+  if (!c && value != 1) fail_value(op, name, "is " + text_of(value) + "; takes 1, its default, without c");
 }
 
 void Gemm::check() {

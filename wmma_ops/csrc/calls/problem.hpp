@@ -70,6 +70,7 @@ struct GemmGemm {
 
 // Of a number among an op's arguments. An integer result of a NaN or an infinity has no meaning, so integer operands
 // take finite factors alone. Beside others they are float32, unless the operands are wider.
+std::string text_of(double value);
 void check_factor(const char* op, const char* name, double value, ScalarType operand);
 
 // Of the factor of a C that may be missing: 1, its default, is then all that it may be.

@@ -56,7 +56,7 @@ def attention(
             that side (the op has window_left and window_right). Query i stands at key ``i + Skv − Sq``, as the last query at
             the last key, or, where is_causal is "top_left", at key i. is_causal is a window that ends there: the right size
             counts only without it.
-        softcap: scores are ``softcap·tanh(scale·Q·Kᵀ/softcap)`` before anything is added to them; 0: as they are.
+        softcap: scores are ``softcap·tanh(scale·Q·Kᵀ/softcap)`` before anything is added to them (to 1e30); 0: as they are.
         sinks: one more score for every row of a head, that takes weight and gives nothing; of any shape that broadcasts to
             ``[..., heads]``, in float32 or q's type. It counts in ``lse``.
         alibi_slopes: from a score the head's slope times the key's distance from where the query stands is subtracted;
