@@ -103,9 +103,7 @@ def test_cutting_weights_off_takes_nothing_from_them():
 
 WRONG = (
     Planted("weights_are_rounded", "turns.hpp", "Link::kShare, Wave::kCuts>", "Link::kShare>"),
-    Planted(
-        "nothing_is_added", "softmax.hpp", "kCuts ? least + kLogExcess * Math::kTwo", "kCuts ? least"
-    ),
+    Planted("nothing_is_added", "softmax.hpp", "kCuts ? least + kLogExcess * Math::kTwo", "kCuts ? least"),
     Planted(
         "what_is_kept_does_not_follow", "softmax.hpp", "keep_least(m);\n#pragma unroll\n      for (int f", "for (int f"
     ),

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -146,7 +147,7 @@ class Draw:
 
 
 # What fits each op: its tensors by name, as shapes, or shapes with a type, or what makes one; its numbers by name.
-Fitting = dict[str, object]
+Fitting = dict[str, Any]
 
 
 def _beside(d: Draw, given: dict[str, tuple]) -> Fitting:
