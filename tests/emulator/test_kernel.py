@@ -12,6 +12,7 @@ from user_kernels import HEAD, SCALE
 
 import wmma_ops
 from wmma_ops.emulator import OutOfBounds, Region
+from wmma_ops.hardware import arch
 
 TYPES = "#include <wmma/types.hpp>\nusing namespace wmma;\n"
 
@@ -408,3 +409,26 @@ def test_regions_may_start_anywhere():
     region = Region(raw.ctypes.data + 3, 10, "odd", raw)
     assert region.start % 4 == 0
     assert region.start + len(region.bytes) >= region.base + region.size
+
+
+ROWS_OF_WAVES = """
+#include <wmma/grid.hpp>
+#include <wmma/lanes.hpp>
+extern "C" __global__ void fill(float* d, int columns) {
+  for (int i = wmma::lane_id(); i < columns; i += wmma::kWaveSize) d[threadIdx.x / wmma::kWaveSize * columns + i] = 1.0f;
+}
+"""
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
+def test_what_a_launch_left_unwritten_is_told(target):
+    """A block of fewer waves than a kernel is made for leaves rows, of which the launch's record tells."""
+    wave = arch.target(target).wave
+    kernel = wmma_ops.Kernel(ROWS_OF_WAVES, "fill", strided=("d",))
+    apart = torch.zeros(40, 200)[:, ::2]  # not contiguous: what lies between its elements is nobody's
+    with wmma_ops.emulate(target) as emulation:
+        for waves in (4, 2, 1):
+            kernel[1, waves * wave](torch.zeros(4, 100), 100)
+        kernel[1, wave](apart[0], 100)
+    found = [launch.unwritten for launch in emulation.launches]
+    assert found == [{}, {"d": 200}, {"d": 300}, {"d": 50}]

@@ -131,7 +131,7 @@ def _run(code: CodeObject, options) -> None:
     counted = (
         None
         if launch is None
-        else {"waves": launch.waves, "instructions": launch.instructions} | {"by_class": launch.by_class}
+        else {name: getattr(launch, name) for name in ("waves", "instructions", "by_class", "unwritten")}
     )
     timing = launch.timing() if times else None
     if options.draw:
@@ -152,6 +152,8 @@ def _run(code: CodeObject, options) -> None:
         table.add_row(row["name"], row["type"], shape, f"{row['changed']:,}", *numbers, str(row["nan"]), first)
     if after:
         terminal.output().print(table)
+    for name, count in (launch.unwritten if launch else {}).items():
+        print(f"stored into {name}, and left {count:,} of its elements as they were")
     if times:
         print("\n".join(time.text(symbol, options.grid, timing, in_full=options.assembly)))
 

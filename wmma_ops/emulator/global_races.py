@@ -11,7 +11,7 @@ a load beside another wave's atomic: a loop of compare-and-swap begins with one.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -159,6 +159,13 @@ class GlobalRaces:
         self.released: dict[tuple, int] = {}  # by block and wave: the time until which its own accesses are
         self.released_waits: dict[tuple, int] = {}  # by block: those signalled before so many barriers are
 
+    def written(self) -> Iterator[tuple[object, np.ndarray]]:
+        """Of each region that something was stored in: of all bytes of its view whether it was there."""
+        for region, watched in self.regions.items():
+            kinds = [kind.latest != 0 for kind in (watched.stores, watched.atomics) if kind.any]
+            if kinds:
+                yield region, np.logical_or.reduce(kinds).repeat(watched.unit)
+
     def enter(self, wave) -> None:
         self.wave, self.own = wave, 0
 
@@ -237,9 +244,11 @@ class GlobalRaces:
 
     def store(self, region, offsets, words, size: int, lanes, atomic: bool) -> Callable[[], None] | None:
         """What is to be called once the store is done, if that is to tell whether it changed another's value."""
-        if self.alone:
-            return None
         watched = self.regions.get(region) or self._watched(region)
+        if self.alone:
+            watched.begin(watched.stores)
+            watched.stores.latest[watched.places(offsets, size, words)] = 1
+            return None
         own = self.own or self._stretch()
         low, high = _between(offsets, size)
         if not watched.stores.any:  # until now nothing asked where loads were
@@ -282,10 +291,11 @@ class GlobalRaces:
         return any((one.block, one.wave) == (own.block, own.wave) for one in found)
 
     def atomic(self, region, offsets, size: int, lanes) -> None:
-        if self.alone:
-            return
         watched = self.regions.get(region) or self._watched(region)
-        if len(offsets):
+        if self.alone:
+            watched.begin(watched.atomics)
+            watched.atomics.latest[watched.places(offsets, size)] = 1
+        elif len(offsets):
             self._atomic(watched, watched.places(offsets, size), *_between(offsets, size), lanes, "atomic")
         else:  # compares and swaps that did not swap
             self._synchronise(watched, np.zeros((1, 0), np.intp), False)

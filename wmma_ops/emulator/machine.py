@@ -58,6 +58,8 @@ class Statistics:
     by_class: dict[str, int] = field(default_factory=dict)
     traffic: Traffic | None = None  # where `count_traffic` was asked for
     trace: Trace | None = field(default=None, repr=False)  # where `timing` was
+    # Of tensors that it stored into, by the arguments' names: how many of their elements it left as they were.
+    unwritten: dict[str, int] = field(default_factory=dict)
 
     def timing(self) -> Timing:
         """How long the blocks take that are resident together on one compute unit, by the rules of its family."""
@@ -397,6 +399,7 @@ class Machine:
                 by_class[name] = by_class.get(name, 0) + count
                 total += count
         self.statistics.instructions, self.statistics.by_class = total, by_class
+        self.statistics.unwritten = self.memory.unwritten()
         return self.statistics
 
 

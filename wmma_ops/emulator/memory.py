@@ -143,6 +143,19 @@ class GlobalMemory:
         self.progress = False  # whether any wave has reached more
         self.races = GlobalRaces()
 
+    def unwritten(self) -> dict[str, int]:
+        """Of tensors that something was stored in: how many elements nothing was, by name."""
+        found = {}
+        for region, written in self.races.written():
+            x = region.keep
+            if not hasattr(x, "data_ptr"):  # no tensor, or several that share memory
+                continue
+            size = x.element_size()
+            shape, strides = (*x.shape, size), (*(step * size for step in x.stride()), 1)
+            elements = np.lib.stride_tricks.as_strided(written[x.data_ptr() - region.start :], shape, strides)
+            found[region.name] = int(np.count_nonzero(~elements.any(-1)))
+        return {name: count for name, count in found.items() if count}
+
     def _find(self, low: int, high: int) -> Region | None:
         region = self.last
         if region is None or low < region.base or high > region.base + region.size:
