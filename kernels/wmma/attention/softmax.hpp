@@ -257,7 +257,7 @@ class RunningSoftmax {
   WMMA_DEVICE void look(Number (&scores)[kSums], Number factor, Number (&factors)[Link::kLaneRows], bool once) {
     if constexpr (kBoundedScores) {
       if (once) {
-        look_once(scores, factor);
+        look_once(scores);
 #pragma unroll
         for (int i = 0; i < Link::kLaneRows; ++i) factors[i] = Number(1);
         return;
@@ -287,7 +287,7 @@ class RunningSoftmax {
     if (__builtin_expect(differs, 0)) become_differences(scores, 0);
   }
   template <int kSums>
-  WMMA_DEVICE void look_once(const Number (&scores)[kSums], Number factor) {
+  WMMA_DEVICE void look_once(const Number (&scores)[kSums]) {
     bool known = true;
 #pragma unroll
     for (int i = 0; i < Link::kLaneRows; ++i) known = known && largest_[0][i] != -Math::infinity();
