@@ -405,7 +405,7 @@ def test_tuned_times_decide_before_the_model(monkeypatch, tmp_path):
     x, w, b = (torch.empty(shape, dtype=torch.bfloat16) for shape in LARGE)
     (problem,) = launching.problems(lambda: torch.ops.wmma_raw.linear(x, w, b, activation=2), target)
     placed = dataclasses.replace(problem, place=0)
-    path = tmp_path / "tuned.json"
+    path = tmp_path / "tuned" / "GPU.json"
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "GPU")
     monkeypatch.setattr(tuned, "path_of", lambda name: path)
     costs = []

@@ -415,8 +415,10 @@ def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap, drop, fu
     if drop is not None:
         drop = drop._replace(kept=grouped(drop.kept))
         weights, g_p = drop(p), drop(g_p)
-    # Of the weights: out is rounded, and where delta is large beside what it leaves of g_p, so is the gradient.
-    delta = torch.where(p == 0, 0.0, p * g_p).sum(-1, keepdim=True)
+    if work == q.dtype:
+        delta = (rows_g * grouped(out)).sum(-1, keepdim=True)
+    else:  # out is rounded: where delta is large beside what it leaves of g_p, the gradient would be off by as much
+        delta = torch.where(p == 0, 0.0, p * g_p).sum(-1, keepdim=True)
     if g_lse is not None:
         delta = delta - grouped(g_lse.to(work).unsqueeze(-1))
     g_scores = p * (g_p - delta)
