@@ -289,6 +289,11 @@ BAD = (
         ValueError,
         r"cos has shape \[40, 13\]; takes \[places, angles\], of up to 12 angles",
     ),
+    (
+        {"cos": torch.empty(0, 1 << 62), "sin": torch.empty(0, 1 << 62)},  # twice as many are none of 64 bits
+        ValueError,
+        r"cos has shape \[0, 4611686018427387904\]; takes \[places, angles\], of up to 12 angles",
+    ),
 )
 BAD_NUMBERS = (  # which are known on the CPU
     ({"cu_seq": torch.tensor([0, 6, 5, 9])}, ValueError, "cu_seq has 5 at 2; takes 6, which is before it, or more"),

@@ -104,7 +104,7 @@ void KvAppend::check_angles() {
       fail_type(op, name,
                 std::string("is ") + name_of(came) + "; takes " + list({ScalarType::Float, type}) + ", as key has");
     }
-    if ((*x)->dim() != 2 || 2 * (*x)->sizes()[1] > e) {
+    if ((*x)->dim() != 2 || (*x)->sizes()[1] > e / 2) {
       fail_value(op, name,
                  "has shape " + shape(**x) + "; takes [places, angles], of up to " + std::to_string(e / 2) +
                      " angles, half the size of key");
