@@ -51,7 +51,7 @@ torch.set_num_threads(1)
 a, b = torch.randn(256, 256).bfloat16(), torch.randn(256, 256).bfloat16()
 def best(call):
     times = []
-    for _ in range(3):
+    for _ in range(20):
         start = time.perf_counter()
         call()
         times.append(time.perf_counter() - start)
