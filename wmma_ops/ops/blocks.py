@@ -41,10 +41,10 @@ class Blocks(NamedTuple):
 
     def of_scores(self, first: int, rows, keys) -> Tensor:
         """What the block of each score is, of the rows from `first` on."""
-        device = self.states.device
-        query = torch.arange(first, first + rows, device=device).div(self.queries, rounding_mode="floor")
-        key = torch.arange(keys, device=device).div(self.keys, rounding_mode="floor")
-        return self.states.index_select(-2, query).index_select(-1, key)
+        # No block is repeated more often than there are scores, however large it is.
+        states = self.states.repeat_interleave(torch.sym_min(self.queries, first + rows), -2)
+        states = states[..., first : first + rows, :]
+        return states.repeat_interleave(torch.sym_min(self.keys, keys), -1)[..., :keys]
 
     def at(self, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """The same of scores at these places, which broadcast to them."""
