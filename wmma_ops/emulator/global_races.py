@@ -246,8 +246,9 @@ class GlobalRaces:
         """What is to be called once the store is done, if that is to tell whether it changed another's value."""
         watched = self.regions.get(region) or self._watched(region)
         if self.alone:
+            places = watched.places(offsets, size, words)  # which may become smaller ones
             watched.begin(watched.stores)
-            watched.stores.latest[watched.places(offsets, size, words)] = 1
+            watched.stores.latest[places] = 1
             return None
         own = self.own or self._stretch()
         low, high = _between(offsets, size)
@@ -293,8 +294,9 @@ class GlobalRaces:
     def atomic(self, region, offsets, size: int, lanes) -> None:
         watched = self.regions.get(region) or self._watched(region)
         if self.alone:
+            places = watched.places(offsets, size)
             watched.begin(watched.atomics)
-            watched.atomics.latest[watched.places(offsets, size)] = 1
+            watched.atomics.latest[places] = 1
         elif len(offsets):
             self._atomic(watched, watched.places(offsets, size), *_between(offsets, size), lanes, "atomic")
         else:  # compares and swaps that did not swap
