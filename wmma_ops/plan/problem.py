@@ -63,7 +63,7 @@ class GemmProblem:
     def from_library(cls, values: list[int]) -> "GemmProblem":
         """The problem that the library sent as one number a field."""
         orders = {"a_order": "km", "b_order": "kn", "a2_order": "km", "b2_order": "kn"}
-        return _read(cls, values, ("a", "multiply"), orders)
+        return _read(cls, values, orders)
 
     @functools.cached_property
     def pairs(self) -> "tuple[GemmProblem, ...]":
@@ -142,7 +142,7 @@ class GemmGemmProblem:
     def from_library(cls, values: list[int]) -> "GemmGemmProblem":
         """The problem that the library sent as one number a field."""
         orders = {"a_order": "km", "b0_order": "kh", "gate_order": "kh", "b1_order": "hn"}
-        return _read(cls, values, ("a", "bias1"), orders)
+        return _read(cls, values, orders)
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """Labels and texts that describe it to a reader."""
@@ -202,12 +202,6 @@ class AttentionProblem:
     backward: bool
     dtype: torch.dtype
     stored: torch.dtype  # keys and values in memory: of 8 bits in some pages, or as queries are
-    mask: torch.dtype | None
-    sinks: torch.dtype | None
-    slopes: torch.dtype | None
-    capped: bool  # scores by a soft cap
-    causal: bool  # a query sees keys up to a place of its own
-    windowed: bool  # it sees them from a place of its own on
     e: int
     ev: int
     q_order: str
@@ -228,6 +222,15 @@ class AttentionProblem:
     seen: int  # keys by a query at most
     sequences: bool = False  # packed ones in place of a batch, of up to sq queries and skv keys
     page_size: int = 0  # of keys, that lie together; 0: all of a sequence do
+    unordered: bool = False  # gradients: sums may be in any order, so that their last bits differ from run to run
+    # The facets of csrc/calls/attention_options.hpp.
+    mask: torch.dtype | None = None
+    sinks: torch.dtype | None = None
+    slopes: torch.dtype | None = None
+    capped: bool = False  # scores by a soft cap
+    large_cap: bool = False  # the soft cap is above kQuickCaps (kernels/wmma/attention/arguments.hpp)
+    causal: bool = False  # a query sees keys up to a place of its own
+    windowed: bool = False  # it sees them from a place of its own on
     drops: bool = False  # weights, some of them
     score_mod: int = 0  # functions of users' own, by their codes; 0: none
     mask_mod: int = 0
@@ -237,14 +240,12 @@ class AttentionProblem:
     mod_d: int = 0
     block_q: int = 0  # queries and keys of a block of a block mask; 0: there is none
     block_k: int = 0
-    unordered: bool = False  # gradients: sums may be in any order, so that their last bits differ from run to run
-    large_cap: bool = False  # the soft cap is above kQuickCaps (kernels/wmma/attention/arguments.hpp)
 
     @classmethod
     def from_library(cls, values: list[int]) -> "AttentionProblem":
         """The problem that the library sent as one number a field."""
         orders = dict.fromkeys(("q_order", "k_order", "v_order", "g_order"), "es")
-        return _read(cls, values, ("dtype", "slopes"), orders)
+        return _read(cls, values, orders)
 
     @property
     def is_narrow(self) -> bool:
@@ -336,7 +337,7 @@ class KvAppendProblem:
     @classmethod
     def from_library(cls, values: list[int]) -> "KvAppendProblem":
         """The problem that the library sent as one number a field."""
-        return _read(cls, values, ("dtype", "angle"), {})
+        return _read(cls, values, {})
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """Labels and texts that describe it to a reader."""
@@ -406,18 +407,16 @@ class KvAppendNumbers(NamedTuple):
     blocks: int
 
 
-def _read(cls, values: list[int], types: tuple[str, str], orders: dict[str, str]):
-    """A problem from one number a field: types from the first to the last of `types`, letters for orders."""
+def _read(cls, values: list[int], orders: dict[str, str]):
+    """A problem from one number a field, with letters for orders."""
     fields = dataclasses.fields(cls)
     assert len(values) == len(fields), f"{len(values)} numbers for {len(fields)} fields"
-    names = [field.name for field in fields]
-    found = dict(zip(names, values, strict=True))
-    first, last = types
-    for name in names[names.index(first) : names.index(last) + 1]:
-        found[name] = None if found[name] < 0 else ELEMENTS[found[name]].dtype
+    found = dict(zip((field.name for field in fields), values, strict=True))
     for name, letters in orders.items():
         found[name] = letters[found[name]]
     for field in fields:
         if field.type is bool:
             found[field.name] = bool(found[field.name])
+        elif field.type in (torch.dtype, torch.dtype | None):
+            found[field.name] = None if found[field.name] < 0 else ELEMENTS[found[field.name]].dtype
     return cls(**found)

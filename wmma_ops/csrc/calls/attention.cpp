@@ -46,16 +46,16 @@ Attention widened(const Attention& p, ScalarType type) {
     for (int i = 0; i < 2; ++i) sizes.push_back(1);
     return aten::to(aten::mul(aten::to(x, ScalarType::Float), aten::reshape(*scale, sizes)), type);
   };
-  Attention found{p.op, wide(p.q, p.scales->q), wide(p.k, p.scales->k), wide(p.v, p.scales->v)};
-  found.causal = p.causal;
-  found.scale_argument = p.scale_argument;
-  found.enable_gqa = p.enable_gqa;
+  AttentionOptions options = p;
+  for (OptTensor* scale : {&options.scale_q, &options.scale_k, &options.scale_v}) scale->reset();
+  options.out_dtype.reset();
+  Attention found(p.op, wide(p.q, p.scale_q), wide(p.k, p.scale_k), wide(p.v, p.scale_v), options);
   found.check();
   return found;
 }
 
 std::tuple<Tensor, Tensor> attention_on_cpu(const Attention& p) {
-  if (!p.scales) return cpu::attention(p);
+  if (!p.is_scaled) return cpu::attention(p);
   const auto [out, lse] = cpu::attention(widened(p, ScalarType::Float));
   return {aten::to(out, p.type), lse};
 }
@@ -77,7 +77,7 @@ void launch_planned(const Attention& p, const Way& way, const Plan& plan, Attent
   }
   if (numbers.lines_k > 0) {
     problem.launch_mapped(way, plan, numbers);
-  } else if (p.functions.any()) {
+  } else if (p.has_functions()) {
     problem.launch_modified(way, plan);
   } else {
     problem.launch_all(p.op, way, plan);
@@ -99,7 +99,7 @@ std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) 
   check_columns(p, kMostColumns);
   if (p.ev == 0) {  // lse is still asked for
     Attention narrow = p;
-    if (p.scales) narrow = widened(p, p.type);
+    if (p.is_scaled) narrow = widened(p, p.type);
     narrow.v = aten::narrow(narrow.k, p.k.dim() - 1, 0, 1);
     narrow.ev = 1;
     return {out, std::get<1>(launch_attention(narrow, way))};
@@ -109,10 +109,10 @@ std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) 
   problem.bind(AttentionProblem::kOut, "out", rows.by_heads);
   problem.bind(AttentionProblem::kLse, "lse", lse, View::kAlongRows);
   if (p.sinks) problem.bind(AttentionProblem::kSinks, "sinks", *p.sinks, View::kOfBatch);
-  if (p.scales) problem.bind_scales(*p.scales);
+  if (p.is_scaled) problem.bind_scales();
   problem.join_batch();
   const Plan plan = plan_of(p.op, problem.key(false), way.remembered);
-  if (p.scales && plan.launch_count == 0) return launch_attention(widened(p, p.type), way);
+  if (p.is_scaled && plan.launch_count == 0) return launch_attention(widened(p, p.type), way);
   if (!way.executes) return {out, lse};
   launch_planned(p, way, plan, problem);
   return {out, lse};
@@ -133,8 +133,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
   return launch_attention(p, way);
 }
 
-std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const Tensor& g_out, const Tensor& out,
-                                                      const Tensor& lse, const OptTensor& g_lse) {
+std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const Tensor& g_out) {
   const Way way = way_of(p.device);
   if (way.on_cpu) fail_type(p.op, p.names.q, "is on the cpu; takes tensors on a GPU");
   Rows g_q = made_like(p, p.q, p.e), g_k = made_like(p, p.k, p.e), g_v = made_like(p, p.v, p.ev);
@@ -144,16 +143,16 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const 
     return gradients;
   }
   // Beside a mask of numbers or a score function it has a second column: see kernels/wmma/attention/backward.hpp.
-  const bool corrects = p.functions.score != 0 || (p.mask && type_of(*p.mask) != ScalarType::Bool);
-  Sizes delta_sizes = sizes_of(lse);
+  const bool corrects = p.score_mod != 0 || (p.mask && type_of(*p.mask) != ScalarType::Bool);
+  Sizes delta_sizes = sizes_of(*p.lse);
   delta_sizes.push_back(corrects ? 2 : 1);
-  Tensor delta = made(p, delta_sizes, type_of(lse));
+  Tensor delta = made(p, delta_sizes, type_of(*p.lse));
   AttentionProblem problem(p, way.place);
-  const Rows results = by_heads(p, out), g_results = by_heads(p, g_out);
+  const Rows results = by_heads(p, *p.out), g_results = by_heads(p, g_out);
   problem.bind(AttentionProblem::kOut, "out", results.by_heads);
-  problem.bind(AttentionProblem::kLse, "lse", lse, View::kAlongRows);
+  problem.bind(AttentionProblem::kLse, "lse", *p.lse, View::kAlongRows);
   problem.bind(AttentionProblem::kGOut, "g_out", g_results.by_heads);
-  if (g_lse) problem.bind(AttentionProblem::kGLse, "g_lse", *g_lse, View::kAlongRows);
+  if (p.g_lse) problem.bind(AttentionProblem::kGLse, "g_lse", *p.g_lse, View::kAlongRows);
   problem.bind(AttentionProblem::kDelta, "delta", delta);
   problem.bind(AttentionProblem::kGQ, "g_q", g_q.by_heads);
   problem.bind(AttentionProblem::kGK, "g_k", g_k.by_heads);

@@ -9,9 +9,8 @@ std::tuple<Tensor, Tensor> attention(const Attention& p);
 
 void fill_without_keys(Tensor& lse, const Attention& p);  // of rows that see no key
 
-// The gradients of q, k and v, by kernels of our own; `g_lse` is that of lse, where there is one. All are as the op's
-// users have them.
-std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const Tensor& g_out, const Tensor& out,
-                                                      const Tensor& lse, const OptTensor& g_lse);
+// The gradients of q, k and v by kernels of our own, of a call with its results and g_lse, where there is one. All are
+// as the op's users have them.
+std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const Tensor& g_out);
 
 }  // namespace wmma_ops

@@ -12,7 +12,7 @@ void Attention::check_operands() {
   type = type_of(q);
   device = check_first(op, qn, q);
   for (auto [name, x] : {std::pair{kn, &k}, {vn, &v}}) check_storage(op, name, *x, device);
-  if (scales) {
+  if (is_scaled) {
     check_scaled();
   } else if (type != ScalarType::Half && type != ScalarType::BFloat16 && type != ScalarType::Float &&
              type != ScalarType::Double) {
@@ -24,9 +24,9 @@ void Attention::check_operands() {
                "has shape " + shape(q) + "; takes [" +
                    (sequences ? "tokens, heads, head size]" : "..., heads, length, head size]"));
   }
-  const bool paged = sequences && sequences->block_table;
+  const bool paged = sequences && block_table;
   const int64_t before = paged ? 1 : 0;  // dimensions of keys before those that queries have
-  if (!scales) check_stored(paged);
+  if (!is_scaled) check_stored(paged);
   for (auto [name, x] : {std::pair{kn, &k}, {vn, &v}}) {
     if (paged && x->dim() != rank + before) {
       fail_value(op, name, "has shape " + shape(*x) + "; takes [pages, page size, heads, head size] with block_table");
@@ -101,9 +101,9 @@ void Attention::check_scales() const {
   Sizes of_keys = head_sizes();
   if (!of_keys.empty()) of_keys.back() = kv_heads;
   const Sizes of_queries = head_sizes();
-  for (auto [name, x, sizes] : {std::tuple{"scale_q", &scales->q, &of_queries},
-                                {"scale_k", &scales->k, &of_keys},
-                                {"scale_v", &scales->v, &of_keys}}) {
+  for (auto [name, x, sizes] : {std::tuple{"scale_q", &scale_q, &of_queries},
+                                {"scale_k", &scale_k, &of_keys},
+                                {"scale_v", &scale_v, &of_keys}}) {
     if (*x) check_descale(op, name, **x, *sizes, device);
   }
 }
@@ -143,7 +143,7 @@ void check_descale(const char* op, const char* name, const Tensor& x, const Size
 }
 
 void Attention::check_descales() const {
-  for (auto [name, x] : {std::pair{"k_descale", &sequences->k_descale}, {"v_descale", &sequences->v_descale}}) {
+  for (auto [name, x] : {std::pair{"k_descale", &k_descale}, {"v_descale", &v_descale}}) {
     if (!*x) continue;
     if (stored == type) {
       fail_type(op, name,
@@ -157,16 +157,16 @@ void Attention::check_descales() const {
 // What their numbers are is asked where they are multiplied: on a GPU nobody waits for them.
 void Attention::check_sequences() {
   Sequences& of = *sequences;
-  if (!of.block_table) {
+  if (!block_table) {
     for (auto [name, missing, taken] :
-         {std::tuple{"cu_seq_k", !of.cu_k, "a tensor"}, {"max_k", !of.max_k_argument, "a whole number"}}) {
+         {std::tuple{"cu_seq_k", !cu_seq_k, "a tensor"}, {"max_k", !max_k, "a whole number"}}) {
       if (missing) fail_type(op, name, std::string("is None; takes ") + taken + ", or a block_table beside it");
     }
   }
   of.count = -1;
-  for (auto [name, x, more] : {std::tuple{"cu_seq_q", &of.cu_q, 1},
-                               {"cu_seq_k", of.cu_k ? &*of.cu_k : nullptr, 1},
-                               {"seqused_k", of.used_k ? &*of.used_k : nullptr, 0}}) {
+  for (auto [name, x, more] : {std::tuple{"cu_seq_q", &*cu_seq_q, 1},
+                               {"cu_seq_k", cu_seq_k ? &*cu_seq_k : nullptr, 1},
+                               {"seqused_k", seqused_k ? &*seqused_k : nullptr, 0}}) {
     if (x == nullptr) continue;
     check_storage(op, name, *x, device);
     const ScalarType came = type_of(*x);
@@ -183,25 +183,25 @@ void Attention::check_sequences() {
     }
     of.count = x->numel() - more;
   }
-  if (of.block_table) check_pages();
+  if (block_table) check_pages();
   check_descales();
-  const int64_t keys = of.block_table ? of.block_table->sizes()[1] * of.page_size : skv;
-  of.max_k = of.max_k_argument.value_or(keys);
-  for (auto [name, most] : {std::pair{"max_q", of.max_q}, {"max_k", of.max_k}}) {
+  const int64_t keys = block_table ? block_table->sizes()[1] * of.page_size : skv;
+  of.longest_k = max_k.value_or(keys);
+  for (auto [name, most] : {std::pair{"max_q", max_q}, {"max_k", of.longest_k}}) {
     if (most < 0) fail_value(op, name, "is " + std::to_string(most) + "; takes 0 or more");
   }
-  of.tokens_q = std::exchange(sq, std::min(of.max_q, sq));
+  of.tokens_q = std::exchange(sq, std::min(max_q, sq));
   of.tokens_k = keys;
-  skv = of.block_table && of.pages == 0 ? 0 : std::min(of.max_k, keys);
+  skv = block_table && of.pages == 0 ? 0 : std::min(of.longest_k, keys);
   batch = of.count;
-  const int64_t rows_at = of.block_table ? 1 : 0;
+  const int64_t rows_at = block_table ? 1 : 0;
   q = aten::transpose(q, 0, 1);
   for (Tensor* x : {&k, &v}) *x = aten::transpose(*x, rows_at, rows_at + 1);
 }
 
 void Attention::check_pages() {
   Sequences& of = *sequences;
-  const Tensor& table = *of.block_table;
+  const Tensor& table = *block_table;
   constexpr int64_t kStep = 16;  // keys whose page kernels look up together
   of.pages = k.sizes()[0];
   of.page_size = k.sizes()[1];
@@ -218,19 +218,19 @@ void Attention::check_pages() {
                "has shape " + shape(table) + "; takes [" + std::to_string(of.count) +
                    ", pages of a sequence], as cu_seq_q has " + std::to_string(of.count + 1));
   }
-  if (!of.used_k) fail_type(op, "seqused_k", "is None; takes a tensor beside block_table, of each sequence's keys");
+  if (!seqused_k) fail_type(op, "seqused_k", "is None; takes a tensor beside block_table, of each sequence's keys");
 }
 
 void Attention::check() {
   check_operands();
-  if (scales) check_scales();
+  if (is_scaled) check_scales();
   if (sequences) check_sequences();
-  if (causal < kNotCausal || causal > kBottomRight) {
-    fail_value(op, "is_causal", "is " + std::to_string(causal) + "; takes 0 (no), 1 (top-left) or 2 (bottom-right)");
+  if (is_causal < kNotCausal || is_causal > kBottomRight) {
+    fail_value(op, "is_causal", "is " + std::to_string(is_causal) + "; takes 0 (no), 1 (top-left) or 2 (bottom-right)");
   }
   if (mask) {
     check_storage(op, "mask", *mask, device);
-    if (causal != kNotCausal) fail_value(op, "is_causal", "is set together with mask; takes one of the two");
+    if (is_causal != kNotCausal) fail_value(op, "is_causal", "is set together with mask; takes one of the two");
     ScalarType mask_type = type_of(*mask);
     if (mask_type != ScalarType::Bool && mask_type != type && mask_type != ScalarType::Float) {
       fail_type(op, "mask",
@@ -241,11 +241,11 @@ void Attention::check() {
     target.back() = skv;
     check_matrix(op, "mask", *mask, target);
   }
-  if (scale_argument && !std::isfinite(*scale_argument)) {
-    fail_value(op, "scale", "is " + std::to_string(*scale_argument) + "; takes a finite number");
+  if (scale && !std::isfinite(*scale)) {
+    fail_value(op, "scale", "is " + std::to_string(*scale) + "; takes a finite number");
   }
-  if (scale_argument) check_factor(op, "scale", *scale_argument, type);
-  scale = scale_argument ? *scale_argument : 1.0 / std::sqrt(static_cast<double>(e));
+  if (scale) check_factor(op, "scale", *scale, type);
+  factor = scale ? *scale : 1.0 / std::sqrt(static_cast<double>(e));
   check_window();
   if (sinks) check_of_heads("sinks", *sinks);
   if (alibi_slopes) check_of_heads("alibi_slopes", *alibi_slopes);
@@ -257,20 +257,19 @@ void Attention::check() {
   check_functions();
   check_blocks();
   constexpr double kSteepest = 1e30;
-  if (softcap > 0) steepness = std::clamp(scale / softcap, -kSteepest, kSteepest);
+  if (softcap > 0) steepness = std::clamp(factor / softcap, -kSteepest, kSteepest);
 }
 
-void Attention::check_gradients(const Tensor& g_out, const Tensor& out, const Tensor& lse,
-                                const OptTensor& g_lse) const {
+void Attention::check_gradients(const Tensor& g_out) const {
   const ScalarType number = type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
   Sizes of_out = sizes_of(q);
   of_out.pop_back();
   Sizes of_lse = of_out;
   if (sequences) std::swap(of_out[0], of_out[1]);
   of_out.push_back(ev);
-  for (auto [name, x, of, taken] : {std::tuple{"out", &out, type, &of_out},
+  for (auto [name, x, of, taken] : {std::tuple{"out", &*out, type, &of_out},
                                     {"g_out", &g_out, type, &of_out},
-                                    {"lse", &lse, number, &of_lse},
+                                    {"lse", &*lse, number, &of_lse},
                                     {"g_lse", g_lse ? &*g_lse : nullptr, number, &of_lse}}) {
     if (x == nullptr) continue;
     check_storage(op, name, *x, device);
@@ -300,8 +299,8 @@ void Attention::check_window() {
     if (window_left >= 0 && window_left < skv - 1) from = -window_left;
     return;
   }
-  diagonal = causal == kTopLeft ? 0 : skv - sq;
-  if (causal != kNotCausal) {
+  diagonal = is_causal == kTopLeft ? 0 : skv - sq;
+  if (is_causal != kNotCausal) {
     up_to = diagonal;
   } else if (window_right >= 0 && diagonal + std::min(window_right, kFar) < skv - 1) {
     up_to = diagonal + window_right;

@@ -5,8 +5,9 @@
 // for. Schemas hold no str (torch before 2.14 leaks each one) and no Scalar; activations are codes
 // (kernels/wmma/activation.hpp). Tensors stand before the *, as torch.library.register_autograd needs them.
 #include <tuple>
+#include <utility>
 
-#include "calls/attention.hpp"
+#include "calls/attention_ops.hpp"
 #include "calls/gemm.hpp"
 #include "calls/kv_append.hpp"
 
@@ -144,127 +145,6 @@ Tensor gemm_gemm(const Tensor& a, const Tensor& b0, const Tensor& b1, const OptT
   return wmma_ops::gemm_gemm(p);
 }
 
-std::tuple<Tensor, Tensor> attention(const Tensor& q, const Tensor& k, const Tensor& v, const OptTensor& mask,
-                                     const OptTensor& sinks, const OptTensor& alibi_slopes,
-                                     const OptTensor& dropout_seed, const OptTensor& mod_a, const OptTensor& mod_b,
-                                     const OptTensor& mod_c, const OptTensor& mod_d, const OptTensor& block_mask,
-                                     int64_t is_causal, const std::optional<double>& scale, bool enable_gqa,
-                                     int64_t window_left, int64_t window_right, double softcap, double dropout_p,
-                                     int64_t score_mod, int64_t mask_mod, int64_t block_q, int64_t block_k) {
-  NoGrad guard;
-  require("attention", "q", q, "k", k, "v", v);
-  Attention p{"attention", q,
-              k,           v,
-              mask,        is_causal,
-              scale,       enable_gqa,
-              sinks,       alibi_slopes,
-              window_left, window_right,
-              softcap,     dropout_seed,
-              dropout_p};
-  p.functions = {score_mod, mask_mod, {mod_a, mod_b, mod_c, mod_d}};
-  p.blocks = {block_mask, block_q, block_k};
-  p.check();
-  return wmma_ops::attention(p);
-}
-
-std::tuple<Tensor, Tensor> scaled_attention(const Tensor& q, const Tensor& k, const Tensor& v, const OptTensor& scale_q,
-                                            const OptTensor& scale_k, const OptTensor& scale_v, int64_t is_causal,
-                                            const std::optional<double>& scale, bool enable_gqa,
-                                            const OutType& out_dtype) {
-  NoGrad guard;
-  require("scaled_attention", "q", q, "k", k, "v", v);
-  Attention p{"scaled_attention", q, k, v};
-  p.causal = is_causal;
-  p.scale_argument = scale;
-  p.enable_gqa = enable_gqa;
-  p.scales = AttentionScales{scale_q, scale_k, scale_v};
-  p.out_dtype = out_dtype;
-  p.check();
-  return wmma_ops::attention(p);
-}
-
-Attention of_sequences(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& cu_seq_q,
-                       const OptTensor& cu_seq_k, const OptTensor& sinks, const OptTensor& alibi_slopes,
-                       const OptTensor& seqused_k, const OptTensor& block_table, const OptTensor& dropout_seed,
-                       const OptTensor& k_descale, const OptTensor& v_descale, int64_t max_q,
-                       const std::optional<int64_t>& max_k, const std::optional<double>& scale, bool enable_gqa,
-                       int64_t window_left, int64_t window_right, double softcap, double dropout_p,
-                       const ScoreFunctions& functions, const BlockMask& blocks) {
-  Attention p{"varlen_attention", query, key, value};
-  p.scale_argument = scale;
-  p.enable_gqa = enable_gqa;
-  p.sinks = sinks;
-  p.alibi_slopes = alibi_slopes;
-  p.window_left = window_left;
-  p.window_right = window_right;
-  p.softcap = softcap;
-  p.dropout_seed = dropout_seed;
-  p.dropout_p = dropout_p;
-  p.sequences = Sequences{cu_seq_q, cu_seq_k, seqused_k, block_table, max_q, max_k, k_descale, v_descale};
-  p.names = {"query", "key", "value"};
-  p.functions = functions;
-  p.blocks = blocks;
-  p.check();
-  return p;
-}
-
-std::tuple<Tensor, Tensor> varlen_attention(
-    const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& cu_seq_q, const OptTensor& cu_seq_k,
-    const OptTensor& sinks, const OptTensor& alibi_slopes, const OptTensor& seqused_k, const OptTensor& block_table,
-    const OptTensor& dropout_seed, const OptTensor& mod_a, const OptTensor& mod_b, const OptTensor& mod_c,
-    const OptTensor& mod_d, const OptTensor& k_descale, const OptTensor& v_descale, const OptTensor& block_mask,
-    int64_t max_q, const std::optional<int64_t>& max_k, const std::optional<double>& scale, bool enable_gqa,
-    int64_t window_left, int64_t window_right, double softcap, double dropout_p, int64_t score_mod, int64_t mask_mod,
-    int64_t block_q, int64_t block_k) {
-  NoGrad guard;
-  require("varlen_attention", "query", query, "key", key, "value", value, "cu_seq_q", cu_seq_q);
-  return wmma_ops::attention(
-      of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k, block_table, dropout_seed,
-                   k_descale, v_descale, max_q, max_k, scale, enable_gqa, window_left, window_right, softcap, dropout_p,
-                   {score_mod, mask_mod, {mod_a, mod_b, mod_c, mod_d}}, {block_mask, block_q, block_k}));
-}
-
-std::tuple<Tensor, Tensor, Tensor> attention_gradients(
-    const Tensor& g_out, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out, const Tensor& lse,
-    const OptTensor& mask, const OptTensor& g_lse, const OptTensor& sinks, const OptTensor& alibi_slopes,
-    const OptTensor& dropout_seed, const OptTensor& mod_a, const OptTensor& mod_b, const OptTensor& mod_c,
-    const OptTensor& mod_d, const OptTensor& block_mask, int64_t is_causal, const std::optional<double>& scale,
-    bool enable_gqa, int64_t window_left, int64_t window_right, double softcap, double dropout_p, int64_t score_mod,
-    int64_t mask_mod, int64_t block_q, int64_t block_k) {
-  NoGrad guard;
-  require("attention", "g_out", g_out, "q", q, "k", k, "v", v, "out", out, "lse", lse);
-  Attention p{"attention", q,
-              k,           v,
-              mask,        is_causal,
-              scale,       enable_gqa,
-              sinks,       alibi_slopes,
-              window_left, window_right,
-              softcap,     dropout_seed,
-              dropout_p};
-  p.functions = {score_mod, mask_mod, {mod_a, mod_b, mod_c, mod_d}};
-  p.blocks = {block_mask, block_q, block_k};
-  p.check();
-  p.check_gradients(g_out, out, lse, g_lse);
-  return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
-}
-
-std::tuple<Tensor, Tensor, Tensor> varlen_attention_gradients(
-    const Tensor& g_out, const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& out,
-    const Tensor& lse, const Tensor& cu_seq_q, const Tensor& cu_seq_k, const OptTensor& g_lse, const OptTensor& sinks,
-    const OptTensor& alibi_slopes, const OptTensor& seqused_k, const OptTensor& dropout_seed, const OptTensor& mod_a,
-    const OptTensor& mod_b, const OptTensor& mod_c, const OptTensor& mod_d, const OptTensor& block_mask, int64_t max_q,
-    int64_t max_k, const std::optional<double>& scale, bool enable_gqa, int64_t window_left, int64_t window_right,
-    double softcap, double dropout_p, int64_t score_mod, int64_t mask_mod, int64_t block_q, int64_t block_k) {
-  NoGrad guard;
-  require("varlen_attention", "g_out", g_out, "query", query, "key", key, "value", value, "out", out, "lse", lse,
-          "cu_seq_q", cu_seq_q, "cu_seq_k", cu_seq_k);
-  Attention p = of_sequences(query, key, value, cu_seq_q, cu_seq_k, sinks, alibi_slopes, seqused_k, {}, dropout_seed,
-                             {}, {}, max_q, max_k, scale, enable_gqa, window_left, window_right, softcap, dropout_p,
-                             {score_mod, mask_mod, {mod_a, mod_b, mod_c, mod_d}}, {block_mask, block_q, block_k});
-  p.check_gradients(g_out, out, lse, g_lse);
-  return wmma_ops::attention_backward(p, g_out, out, lse, g_lse);
-}
-
 void append_to_pages(const Tensor& key, const Tensor& value, const Tensor& key_pages, const Tensor& value_pages,
                      const Tensor& block_table, const Tensor& cu_seq, const Tensor& seqused_k, const OptTensor& cos,
                      const OptTensor& sin, const OptTensor& k_descale, const OptTensor& v_descale, bool interleaved) {
@@ -330,7 +210,7 @@ Tensor scaled_mm(const Tensor& a, const Tensor& b, const Tensor& scale_a, const 
 struct Op {
   const char* name;
   const char* schema;
-  void (*kernel)(StableIValue*, uint64_t, uint64_t);
+  BoxedKernel kernel;
 };
 
 const Op kOps[] = {
@@ -356,22 +236,6 @@ const Op kOps[] = {
      "Tensor? gate=None, *, float alpha0=1, float alpha1=1, float beta1=1, int activation=0, "
      "ScalarType? out_dtype=None) -> Tensor",
      TORCH_BOX(&gemm_gemm)},
-    {"attention",
-     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask=None, Tensor? sinks=None, Tensor? alibi_slopes=None, "
-     "Tensor? dropout_seed=None, Tensor? mod_a=None, Tensor? mod_b=None, Tensor? mod_c=None, Tensor? mod_d=None, "
-     "Tensor? block_mask=None, *, "
-     "int is_causal=0, float? scale=None, bool enable_gqa=False, int window_left=-1, int window_right=-1, "
-     "float softcap=0, float dropout_p=0, int score_mod=0, int mask_mod=0, int block_q=0, int block_k=0) -> (Tensor, "
-     "Tensor)",
-     TORCH_BOX(&attention)},
-    {"varlen_attention",
-     "varlen_attention(Tensor query, Tensor key, Tensor value, Tensor cu_seq_q, Tensor? cu_seq_k=None, "
-     "Tensor? sinks=None, Tensor? alibi_slopes=None, Tensor? seqused_k=None, Tensor? block_table=None, "
-     "Tensor? dropout_seed=None, Tensor? mod_a=None, Tensor? mod_b=None, Tensor? mod_c=None, Tensor? mod_d=None, "
-     "Tensor? k_descale=None, Tensor? v_descale=None, Tensor? block_mask=None, *, int max_q, int? max_k=None, "
-     "float? scale=None, bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0, "
-     "float dropout_p=0, int score_mod=0, int mask_mod=0, int block_q=0, int block_k=0) -> (Tensor, Tensor)",
-     TORCH_BOX(&varlen_attention)},
     {"kv_append",
      "kv_append(Tensor key, Tensor value, Tensor(a!) key_pages, Tensor(b!) value_pages, Tensor block_table, "
      "Tensor cu_seq, Tensor seqused_k, Tensor? cos=None, Tensor? sin=None, Tensor? k_descale=None, "
@@ -381,25 +245,25 @@ const Op kOps[] = {
      "scaled_mm(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? bias=None, *, "
      "ScalarType? out_dtype=None) -> Tensor",
      TORCH_BOX(&scaled_mm)},
-    {"scaled_attention",
-     "scaled_attention(Tensor q, Tensor k, Tensor v, Tensor? scale_q=None, Tensor? scale_k=None, Tensor? scale_v=None, "
-     "*, int is_causal=0, float? scale=None, bool enable_gqa=False, ScalarType? out_dtype=None) -> (Tensor, Tensor)",
-     TORCH_BOX(&scaled_attention)},
 };
 
 using Library = torch::stable::detail::StableLibrary;
 
+constexpr AttentionOp kAttentions[] = {kDense, kPacked, kScaled};
+constexpr AttentionOp kAttentionGradients[] = {kDenseGradients, kPackedGradients};  // that autograd calls
+
 void define(Library& m) {
   for (const Op& op : kOps) m.def(op.schema);
+  for (AttentionOp op : kAttentions) m.def(attention_schema(op).c_str());
 }
 
 void implement(Library& m) {
   for (const Op& op : kOps) m.impl(op.name, op.kernel);
+  for (AttentionOp op : kAttentions) m.impl(attention_name(op), attention_kernel(op));
 }
 
 void implement_gradients(Library& m) {
-  m.impl("_attention_backward", TORCH_BOX(&attention_gradients));
-  m.impl("_varlen_attention_backward", TORCH_BOX(&varlen_attention_gradients));
+  for (AttentionOp op : kAttentionGradients) m.impl(attention_name(op), attention_kernel(op));
 }
 
 }  // namespace
@@ -408,21 +272,7 @@ STABLE_TORCH_LIBRARY(wmma_raw, m) { define(m); }
 
 STABLE_TORCH_LIBRARY(wmma, m) {
   define(m);
-  // What autograd calls where attention has kernels.
-  m.def(
-      "_attention_backward(Tensor g_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? mask=None, "
-      "Tensor? g_lse=None, Tensor? sinks=None, Tensor? alibi_slopes=None, Tensor? dropout_seed=None, "
-      "Tensor? mod_a=None, Tensor? mod_b=None, Tensor? mod_c=None, Tensor? mod_d=None, Tensor? block_mask=None, *, int "
-      "is_causal=0, "
-      "float? scale=None, bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0, "
-      "float dropout_p=0, int score_mod=0, int mask_mod=0, int block_q=0, int block_k=0) -> (Tensor, Tensor, Tensor)");
-  m.def(
-      "_varlen_attention_backward(Tensor g_out, Tensor query, Tensor key, Tensor value, Tensor out, Tensor lse, "
-      "Tensor cu_seq_q, Tensor cu_seq_k, Tensor? g_lse=None, Tensor? sinks=None, Tensor? alibi_slopes=None, "
-      "Tensor? seqused_k=None, Tensor? dropout_seed=None, Tensor? mod_a=None, Tensor? mod_b=None, "
-      "Tensor? mod_c=None, Tensor? mod_d=None, Tensor? block_mask=None, *, int max_q, int max_k, float? scale=None, "
-      "bool enable_gqa=False, int window_left=-1, int window_right=-1, float softcap=0, float dropout_p=0, "
-      "int score_mod=0, int mask_mod=0, int block_q=0, int block_k=0) -> (Tensor, Tensor, Tensor)");
+  for (AttentionOp op : kAttentionGradients) m.def(attention_schema(op).c_str());
   // Python implements the first (a registered torch function) and calls the second when one is registered.
   m.def("_registered_activation(Tensor(a!) x, int code) -> int[]");
   m.def("_register_activation(int code) -> ()");

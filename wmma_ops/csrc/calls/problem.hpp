@@ -2,6 +2,10 @@
 // cannot be done, before anything is computed.
 #pragma once
 
+#include <array>
+#include <utility>
+
+#include "calls/attention_options.hpp"
 #include "calls/checks.hpp"
 
 namespace wmma_ops {
@@ -78,20 +82,13 @@ void check_factor_of_c(const char* op, const char* name, double value, const Opt
 
 enum Causal : int64_t { kNotCausal = 0, kTopLeft = 1, kBottomRight = 2 };
 
-// Sequences one after the other along the tokens of attention's tensors: the queries from cu_q[i] to cu_q[i + 1] see
-// the keys from cu_k[i] to cu_k[i + 1], or the first used_k[i] of them. With a block table keys lie in pages, in any
-// order: the key j of sequence i, of used_k[i], in page block_table[i][j / page_size].
+// Of sequences one after the other along the tokens of attention's tensors: the queries from cu_seq_q[i] to
+// cu_seq_q[i + 1] see the keys from cu_seq_k[i] to cu_seq_k[i + 1], or the first seqused_k[i] of them. With a block
+// table keys lie in pages, in any order: the key j of sequence i, of seqused_k[i], in page block_table[i][j /
+// page_size].
 struct Sequences {
-  Tensor cu_q;            // [count + 1]
-  OptTensor cu_k;         // likewise; without pages alone
-  OptTensor used_k;       // [count]
-  OptTensor block_table;  // [count, pages of a sequence]
-  int64_t max_q;
-  std::optional<int64_t> max_k_argument;  // without it as many as a row of the table has
-  OptTensor k_descale, v_descale;         // what broadcasts to [count, heads]; of pages of numbers of 8 bits
-
-  // Filled in by check.
-  int64_t max_k = 0, count = 0, tokens_q = 0, tokens_k = 0;
+  int64_t longest_k = 0;  // max_k, or as many keys as a row of the table has
+  int64_t count = 0, tokens_q = 0, tokens_k = 0;
   int64_t page_size = 0, pages = 0;  // 0: there are none
 };
 
@@ -99,29 +96,9 @@ struct Sequences {
 // and key heads.
 void check_descale(const char* op, const char* name, const Tensor& x, const Sizes& sizes, const Device& device);
 
-// Functions of users' own that bear on scores, by their codes (0: none), and the small tensors that both read.
-struct ScoreFunctions {
-  static constexpr int kMost = 4;
-  static constexpr const char* kNames[kMost] = {"mod_a", "mod_b", "mod_c", "mod_d"};
-
-  int64_t score = 0, mask = 0;
-  OptTensor operands[kMost] = {};
-
-  bool any() const { return score != 0 || mask != 0; }
-};
-
-// Which blocks of scores there are (kernels/wmma/attention/blocks.hpp), of so many queries and keys each.
-struct BlockMask {
-  // int8 [batch…, heads, blocks of queries, blocks of keys], of sizes that repeat; packed sequences are the batch.
-  OptTensor states;
-  int64_t queries = 0, keys = 0;
-};
-
-// What numbers of 8 bits stand for is so many times as much: float32 that broadcasts to [batch…, heads], of k and v
-// [batch…, kv_heads]; none is 1.
-struct AttentionScales {
-  OptTensor q, k, v;
-};
+// Small tensors that functions of users' own, which bear on scores, read.
+constexpr int kScoreOperands = 4;
+constexpr const char* kScoreOperandNames[kScoreOperands] = {"mod_a", "mod_b", "mod_c", "mod_d"};
 
 struct AttentionNames {
   const char* q = "q";
@@ -133,35 +110,26 @@ struct AttentionNames {
 // key left gives 0 and −inf. cap(x) = softcap·tanh(x/softcap). A sink is one more score of each of a head's rows: it
 // counts in lse and in what weights are divided by, and gives nothing; a row that sees nothing else has it as lse. f is
 // a score function; a mask function hides keys, as bounds do.
-struct Attention {
+struct Attention : AttentionOptions {
+  Attention(const char* op, Tensor q, Tensor k, Tensor v, AttentionOptions options = {})
+      : AttentionOptions(std::move(options)), op(op), q(std::move(q)), k(std::move(k)), v(std::move(v)) {}
+
   const char* op;
   Tensor q;  // [batch…, heads, Sq, E]
   Tensor k;  // [batch…, kv_heads, Skv, E]
   Tensor v;  // [batch…, kv_heads, Skv, Ev]
-  OptTensor mask = {};
-  int64_t causal = kNotCausal;
-  std::optional<double> scale_argument = {};
-  bool enable_gqa = false;
-  OptTensor sinks = {}, alibi_slopes = {};  // what broadcasts to [batch…, heads]
-  int64_t window_left = -1, window_right = -1;
-  double softcap = 0;
-  OptTensor dropout_seed = {};  // a number; see kernels/wmma/attention/dropout.hpp
-  double dropout_p = 0;
   // With it q, k and v are [tokens, heads, size], until check makes them [heads, tokens, size]; of pages k and v are
   // [pages, page size, heads, size], and then [pages, heads, page size, size]. batch is the number of sequences, sq and
   // skv are those of the longest.
   std::optional<Sequences> sequences = {};
   AttentionNames names = {};
-  ScoreFunctions functions = {};
-  BlockMask blocks = {};
-  std::optional<AttentionScales> scales = {};  // with them q, k and v are of 8 bits, and out of a type of its own
-  std::optional<ScalarType> out_dtype = {};
+  bool is_scaled = false;  // q, k and v are of 8 bits, and out of a type of its own
 
   // Filled in by check.
   Device device{};
   int64_t batch = 1, heads = 1, kv_heads = 1, sq = 0, skv = 0, e = 0, ev = 0;
-  double scale = 1;
-  double steepness = 0;  // scale / softcap, as far as float32 has such numbers
+  double factor = 1;     // the scale
+  double steepness = 0;  // factor / softcap, as far as float32 has such numbers
   ScalarType type{};     // of the results
   ScalarType stored{};   // of k and v; with scales of q, too
   // Of sequences each adds the number of its keys less that of its queries to these.
@@ -169,9 +137,12 @@ struct Attention {
   int64_t first_batch = 0;             // the index of the batch's first, to dropout and functions
   std::optional<int64_t> from, up_to;  // query i sees the keys from i + from to i + up_to; without one all on that side
 
+  bool has_functions() const { return score_mod != 0 || mask_mod != 0; }
+  const OptTensor& score_operand(int i) const { return *std::array{&mod_a, &mod_b, &mod_c, &mod_d}[i]; }
+
   void check();
   // That gradients may be computed of these results, once the rest is checked: all as the op's users have them.
-  void check_gradients(const Tensor& g_out, const Tensor& out, const Tensor& lse, const OptTensor& g_lse) const;
+  void check_gradients(const Tensor& g_out) const;
   Sizes head_sizes() const;  // [batch…, heads]
   // Dropout keeps a weight whose number of 32 bits is below the one, times the other.
   unsigned kept_below() const;

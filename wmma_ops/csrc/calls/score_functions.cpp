@@ -22,11 +22,11 @@ void register_score_function(bool is_mask, int64_t code, int64_t operands, int64
     fail_value("register_score_function", "code", "is " + std::to_string(code) + "; takes one of 256 or more");
   }
   const char* const op = "register_score_function";
-  if (operands < 0 || operands > ScoreFunctions::kMost) {
+  if (operands < 0 || operands > kScoreOperands) {
     fail_value(op, "operands", "is " + std::to_string(operands) + "; takes 0 to 4");
   }
   for (auto [name, dims] : {std::pair{"a", a}, {"b", b}, {"c", c}, {"d", d}}) {
-    if (dims < -1 || dims > ScoreFunctions::kMost) {
+    if (dims < -1 || dims > kScoreOperands) {
       fail_value(op, name, "is " + std::to_string(dims) + "; takes 0 to 4 indices, or -1 for any");
     }
   }
@@ -46,11 +46,11 @@ ScoreFunction score_function(const char* op, bool is_mask, int64_t code) {
 }
 
 void Attention::check_functions() const {
-  const std::pair<const char*, ScoreFunction> both[] = {{"score_mod", score_function(op, false, functions.score)},
-                                                        {"mask_mod", score_function(op, true, functions.mask)}};
-  for (int i = 0; i < ScoreFunctions::kMost; ++i) {
-    const OptTensor& x = functions.operands[i];
-    const char* name = ScoreFunctions::kNames[i];
+  const std::pair<const char*, ScoreFunction> both[] = {{"score_mod", score_function(op, false, score_mod)},
+                                                        {"mask_mod", score_function(op, true, mask_mod)}};
+  for (int i = 0; i < kScoreOperands; ++i) {
+    const OptTensor& x = score_operand(i);
+    const char* name = kScoreOperandNames[i];
     bool is_read = false;
     for (const auto& [which, function] : both) {
       if (i >= function.operands) continue;
@@ -73,7 +73,7 @@ void Attention::check_functions() const {
           op, name,
           std::string("is ") + name_of(came) + "; takes float16, bfloat16, float32, float64, int32, int64 or bool");
     }
-    if (x->dim() > ScoreFunctions::kMost) {
+    if (x->dim() > kScoreOperands) {
       fail_value(op, name, "has shape " + shape(*x) + "; takes up to 4 dimensions");
     }
     for (int64_t size : sizes_of(*x)) {
@@ -86,28 +86,26 @@ void Attention::check_functions() const {
 
 void Attention::check_blocks() const {
   constexpr int64_t kStep = 32;  // that kernels' tiles divide
-  for (auto [name, size] : {std::pair{"block_q", blocks.queries}, {"block_k", blocks.keys}}) {
-    if (!blocks.states && size != 0)
-      fail_value(op, name, "is " + std::to_string(size) + "; takes 0 without block_mask");
-    if (blocks.states && (size <= 0 || size % kStep != 0)) {
+  for (auto [name, size] : {std::pair{"block_q", block_q}, {"block_k", block_k}}) {
+    if (!block_mask && size != 0) fail_value(op, name, "is " + std::to_string(size) + "; takes 0 without block_mask");
+    if (block_mask && (size <= 0 || size % kStep != 0)) {
       fail_value(op, name, "is " + std::to_string(size) + "; takes a multiple of " + std::to_string(kStep));
     }
   }
-  if (!blocks.states) return;
-  const Tensor& x = *blocks.states;
+  if (!block_mask) return;
+  const Tensor& x = *block_mask;
   check_storage(op, "block_mask", x, device);
   if (type_of(x) != ScalarType::Char) {
     fail_type(op, "block_mask", std::string("is ") + name_of(type_of(x)) + "; takes int8");
   }
   // Of packed sequences each has as many as the longest.
-  const int64_t queries = sequences ? sequences->max_q : sq, keys = sequences ? sequences->max_k : skv;
-  const int64_t of_queries = (queries + blocks.queries - 1) / blocks.queries,
-                of_keys = (keys + blocks.keys - 1) / blocks.keys;
+  const int64_t queries = sequences ? max_q : sq, keys = sequences ? sequences->longest_k : skv;
+  const int64_t of_queries = (queries + block_q - 1) / block_q, of_keys = (keys + block_k - 1) / block_k;
   if (x.dim() < 2 || x.sizes()[x.dim() - 2] != of_queries || x.sizes()[x.dim() - 1] != of_keys) {
     fail_value(op, "block_mask",
                "has shape " + shape(x) + "; takes [..., " + std::to_string(of_queries) + ", " +
-                   std::to_string(of_keys) + "], blocks of " + std::to_string(blocks.queries) + " queries and of " +
-                   std::to_string(blocks.keys) + " keys");
+                   std::to_string(of_keys) + "], blocks of " + std::to_string(block_q) + " queries and of " +
+                   std::to_string(block_k) + " keys");
   }
   Sizes target = sequences ? Sizes{sequences->count, heads} : head_sizes();
   target.push_back(of_queries);

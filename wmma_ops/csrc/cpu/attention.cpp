@@ -60,8 +60,8 @@ Tensor of_heads(const Attention& p, const Tensor& x, ScalarType type, const Size
 
 // [batch, heads, blocks of queries, blocks of keys]
 OptTensor blocks_of(const Attention& p) {
-  if (!p.blocks.states) return {};
-  const Tensor& x = *p.blocks.states;
+  if (!p.block_mask) return {};
+  const Tensor& x = *p.block_mask;
   Sizes sizes = p.head_sizes();
   const int64_t rows = x.sizes()[x.dim() - 2], columns = x.sizes()[x.dim() - 1];
   sizes.push_back(rows);
@@ -71,12 +71,11 @@ OptTensor blocks_of(const Attention& p) {
 
 // Scores of rows from `first` on by one of the functions, which are Python's, or by blocks.
 Tensor by_function(const Attention& p, const Tensor& scores, bool is_mask, int64_t first, const OptTensor& blocks) {
-  const auto& [a, b, c, d] = p.functions.operands;
   Tensor by_heads = aten::reshape(scores, {p.batch, p.heads, scores.numel() / (p.batch * p.heads * p.skv), p.skv});
-  const int64_t code = is_mask ? p.functions.mask : p.functions.score;
+  const int64_t code = is_mask ? p.mask_mod : p.score_mod;
   fail_if_told(
       p.op, aten::call<std::vector<int64_t>>("wmma::_score_function", "", by_heads, is_mask, code, first, p.first_batch,
-                                             a, b, c, d, blocks, p.blocks.queries, p.blocks.keys));
+                                             p.mod_a, p.mod_b, p.mod_c, p.mod_d, blocks, p.block_q, p.block_k));
   return aten::reshape(by_heads, sizes_of(scores));
 }
 
@@ -120,7 +119,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
     // 1. scores = f(cap(scale·Q·Kᵀ) − slope·distance) + mask
     Tensor scores = aten::empty({matrices, group * rows, p.skv}, type);
     Tensor q_rows = aten::reshape(aten::narrow(q, 2, first, rows), {matrices, group * rows, p.e});
-    const double factor = p.softcap > 0 ? p.steepness : p.scale;
+    const double factor = p.softcap > 0 ? p.steepness : p.factor;
     if (factor == 0) q_rows = aten::mul(q_rows, aten::scalar(0.0));  // operands of a product times 0 are not read
     aten::baddbmm_out(scores, scores, q_rows, kt, 0, factor == 0 ? 1.0 : factor);
     if (p.softcap > 0) {
@@ -133,7 +132,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
       scores = aten::reshape(aten::add(view, aten::mul(slopes, distances(p, type, first, rows)), -1),
                              {matrices, group * rows, p.skv});
     }
-    if (p.functions.score != 0) scores = by_function(p, scores, false, first, {});
+    if (p.score_mod != 0) scores = by_function(p, scores, false, first, {});
     if (mask) {
       Tensor view = aten::reshape(scores, {p.batch, p.kv_heads, group, rows, p.skv});
       Tensor part = aten::narrow(*mask, 3, first, rows);
@@ -143,7 +142,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
         scores = aten::reshape(aten::add(view, part), {matrices, group * rows, p.skv});
       }
     }
-    if (p.functions.mask != 0 || blocks) scores = by_function(p, scores, true, first, blocks);
+    if (p.mask_mod != 0 || blocks) scores = by_function(p, scores, true, first, blocks);
     Tensor of_head = aten::reshape(scores, {matrices * group, rows, p.skv});
     // −inf added to a NaN would be one.
     if (p.up_to) aten::masked_fill_(of_head, hidden(p, "aten::triu", *p.up_to + 1, first, rows), -INFINITY);

@@ -33,17 +33,17 @@ void check_most(const char* op, const char* name, int64_t most, const std::vecto
 void check_used(const Attention& p, const std::vector<int64_t>& used, const std::vector<int64_t>& starts) {
   const Sequences& of = *p.sequences;
   for (size_t i = 0; i < used.size(); ++i) {
-    const int64_t most = of.block_table ? of.tokens_k : starts[i + 1] - starts[i];
+    const int64_t most = p.block_table ? of.tokens_k : starts[i + 1] - starts[i];
     if (used[i] < 0 || used[i] > most) {
       fail_value(p.op, "seqused_k",
                  "has " + std::to_string(used[i]) + " at " + std::to_string(i) + "; takes 0 to " +
                      std::to_string(most) +
-                     (of.block_table ? ", the keys of its pages" : ", the keys of that sequence"));
+                     (p.block_table ? ", the keys of its pages" : ", the keys of that sequence"));
     }
-    if (of.block_table && used[i] > of.max_k) {
-      fail_value(
-          p.op, "max_k",
-          "is " + std::to_string(of.max_k) + "; takes " + std::to_string(used[i]) + ", the longest sequence, or more");
+    if (p.block_table && used[i] > of.longest_k) {
+      fail_value(p.op, "max_k",
+                 "is " + std::to_string(of.longest_k) + "; takes " + std::to_string(used[i]) +
+                     ", the longest sequence, or more");
     }
   }
 }
@@ -108,14 +108,14 @@ SequenceNumbers checked_numbers(const Attention& p) {
   const Sequences& of = *p.sequences;
   const auto [qn, kn, vn] = p.names;
   SequenceNumbers found;
-  found.starts_q = starts_of(p.op, "cu_seq_q", of.cu_q, qn, of.tokens_q);
-  check_most(p.op, "max_q", of.max_q, found.starts_q);
-  if (of.used_k) found.used = numbers_of(*of.used_k);
-  if (of.block_table) {
-    found.table.emplace(p.op, *of.block_table, of.pages, kn);
+  found.starts_q = starts_of(p.op, "cu_seq_q", *p.cu_seq_q, qn, of.tokens_q);
+  check_most(p.op, "max_q", p.max_q, found.starts_q);
+  if (p.seqused_k) found.used = numbers_of(*p.seqused_k);
+  if (p.block_table) {
+    found.table.emplace(p.op, *p.block_table, of.pages, kn);
   } else {
-    found.starts_k = starts_of(p.op, "cu_seq_k", *of.cu_k, kn, of.tokens_k);
-    check_most(p.op, "max_k", of.max_k, found.starts_k);
+    found.starts_k = starts_of(p.op, "cu_seq_k", *p.cu_seq_k, kn, of.tokens_k);
+    check_most(p.op, "max_k", of.longest_k, found.starts_k);
   }
   check_used(p, found.used, found.starts_k);
   for (int64_t i = 0; found.table && i < of.count; ++i) {

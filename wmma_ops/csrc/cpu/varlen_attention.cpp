@@ -32,13 +32,28 @@ Tensor widened(const Tensor& x, const OptTensor& descale, int64_t sequence) {
 }
 
 // A sequence's own part of a block mask that has as many blocks for each as for the longest.
-BlockMask blocks_of_sequence(const BlockMask& of, int64_t sequence, int64_t queries, int64_t keys) {
-  if (!of.states) return {};
-  Tensor own = *of.states;
+OptTensor blocks_of_sequence(const Attention& p, int64_t sequence, int64_t queries, int64_t keys) {
+  if (!p.block_mask) return {};
+  Tensor own = *p.block_mask;
   if (own.dim() == 4) own = aten::select(own, 0, own.sizes()[0] == 1 ? 0 : sequence);
-  own = aten::narrow(own, own.dim() - 2, 0, (queries + of.queries - 1) / of.queries);
-  own = aten::narrow(own, own.dim() - 1, 0, (keys + of.keys - 1) / of.keys);
-  return {own, of.queries, of.keys};
+  own = aten::narrow(own, own.dim() - 2, 0, (queries + p.block_q - 1) / p.block_q);
+  return aten::narrow(own, own.dim() - 1, 0, (keys + p.block_k - 1) / p.block_k);
+}
+
+// What is asked of the whole, of one sequence as of a batch of its own.
+AttentionOptions of_one(const Attention& p) {
+  AttentionOptions found = p;
+  for (OptTensor* of_all :
+       {&found.cu_seq_q, &found.cu_seq_k, &found.seqused_k, &found.block_table, &found.k_descale, &found.v_descale}) {
+    of_all->reset();
+  }
+  found.max_q = 0;
+  found.max_k.reset();
+  if (p.stored == p.type) return found;
+  for (OptTensor* x : {&found.sinks, &found.alibi_slopes}) {
+    if (*x) *x = aten::to(**x, ScalarType::Float);
+  }
+  return found;
 }
 
 }  // namespace
@@ -56,6 +71,7 @@ std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p) {
   Tensor lse =
       aten::empty({p.heads, of.tokens_q}, p.type == ScalarType::Double ? ScalarType::Double : ScalarType::Float);
   aten::fill_(lse, -INFINITY);
+  const AttentionOptions options = of_one(p);
   for (int64_t i = 0; i < of.count; ++i) {
     const int64_t queries = starts_q[i + 1] - starts_q[i];
     const int64_t keys = used.empty() ? starts_k[i + 1] - starts_k[i] : used[i];
@@ -63,24 +79,13 @@ std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p) {
     const auto own = [&, &starts_k = starts_k, &table = table](const Tensor& x) {
       return table ? from_pages(x, *table, i, keys) : aten::narrow(x, 1, starts_k[i], keys);
     };
-    Attention one{p.op, aten::narrow(p.q, 1, starts_q[i], queries), own(p.k), own(p.v)};
+    Attention one(p.op, aten::narrow(p.q, 1, starts_q[i], queries), own(p.k), own(p.v), options);
     if (p.stored != p.type) {
       one.q = aten::to(one.q, ScalarType::Float);
-      one.k = widened(one.k, of.k_descale, i);
-      one.v = widened(one.v, of.v_descale, i);
+      one.k = widened(one.k, p.k_descale, i);
+      one.v = widened(one.v, p.v_descale, i);
     }
-    one.scale_argument = p.scale;
-    one.enable_gqa = p.enable_gqa;
-    for (auto [from, to] : {std::pair{&p.sinks, &one.sinks}, {&p.alibi_slopes, &one.alibi_slopes}}) {
-      if (*from) *to = p.stored != p.type ? aten::to(**from, ScalarType::Float) : **from;
-    }
-    one.window_left = p.window_left;
-    one.window_right = p.window_right;
-    one.softcap = p.softcap;
-    one.dropout_seed = p.dropout_seed;
-    one.dropout_p = p.dropout_p;
-    one.functions = p.functions;
-    one.blocks = blocks_of_sequence(p.blocks, i, queries, keys);
+    one.block_mask = blocks_of_sequence(p, i, queries, keys);
     one.first_batch = i;
     one.check();
     const auto [own_out, own_lse] = attention(one);

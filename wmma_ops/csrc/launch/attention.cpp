@@ -42,9 +42,9 @@ AttentionProblem::AttentionProblem(const Attention& p, int64_t place)
   bind(kK, "k", p.k);
   bind(kV, "v", p.v);
   if (p.mask) bind(kMask, "mask", *p.mask);
-  if (p.blocks.states && !p.sequences) bind(kBlocks, "block_mask", *p.blocks.states);
+  if (p.block_mask && !p.sequences) bind(kBlocks, "block_mask", *p.block_mask);
   if (p.alibi_slopes) bind(kSlopes, "alibi_slopes", *p.alibi_slopes, View::kOfBatch);
-  arguments.scale = p.scale;
+  arguments.scale = p.factor;
   arguments.shift = p.up_to.value_or(0);
   arguments.rules.from = p.from.value_or(0);
   arguments.rules.diagonal = p.diagonal;
@@ -58,19 +58,19 @@ AttentionProblem::AttentionProblem(const Attention& p, int64_t place)
   arguments.heads = static_cast<int>(p.heads);
   arguments.group = static_cast<int>(p.heads / p.kv_heads);
   if (p.sequences) bind_sequences(*p.sequences);
-  bind_functions(p.functions);
+  bind_functions();
 }
 
-void AttentionProblem::bind_functions(const ScoreFunctions& of) {
-  for (int i = 0; i < ScoreFunctions::kMost; ++i) {
-    if (!of.operands[i]) continue;
-    const Tensor& x = *of.operands[i];
-    touched.add(ScoreFunctions::kNames[i], x);
+void AttentionProblem::bind_functions() {
+  for (int i = 0; i < kScoreOperands; ++i) {
+    const OptTensor& operand = p_.score_operand(i);
+    if (!operand) continue;
+    touched.add(kScoreOperandNames[i], *operand);
     wmma::ScoreTensorOperand& into = functions_.tensors[i];
-    into.data = x.const_data_ptr();
-    for (int64_t dim = 0; dim < x.dim(); ++dim) {
-      into.strides[dim] = x.strides()[dim];
-      into.sizes[dim] = static_cast<int>(x.sizes()[dim]);
+    into.data = operand->const_data_ptr();
+    for (int64_t dim = 0; dim < operand->dim(); ++dim) {
+      into.strides[dim] = operand->strides()[dim];
+      into.sizes[dim] = static_cast<int>(operand->sizes()[dim]);
     }
   }
 }
@@ -98,11 +98,11 @@ void AttentionProblem::bind_sequences(const Sequences& of) {
     touched.add(name, x);
     return wmma::NumbersOperand{x.const_data_ptr(), x.strides()[0], type_of(x) == ScalarType::Long};
   };
-  into.starts_q = numbers("cu_seq_q", of.cu_q);
-  if (of.page_size == 0) into.starts_k = numbers("cu_seq_k", *of.cu_k);
-  if (of.used_k) into.used_k = numbers("seqused_k", *of.used_k);
+  into.starts_q = numbers("cu_seq_q", *p_.cu_seq_q);
+  if (of.page_size == 0) into.starts_k = numbers("cu_seq_k", *p_.cu_seq_k);
+  if (p_.seqused_k) into.used_k = numbers("seqused_k", *p_.seqused_k);
   if (of.page_size > 0) bind_pages(of);
-  if (p_.blocks.states) bind_blocks_of_sequences(*p_.blocks.states);
+  if (p_.block_mask) bind_blocks_of_sequences(*p_.block_mask);
   into.count = static_cast<int>(of.count);
   into.tokens_q = static_cast<int>(of.tokens_q);
   into.tokens_k = static_cast<int>(of.tokens_k);
@@ -126,7 +126,7 @@ void AttentionProblem::bind_blocks_of_sequences(const Tensor& states) {
 
 void AttentionProblem::bind_pages(const Sequences& of) {
   wmma::PageArguments& into = arguments.pages;
-  const Tensor& table = *of.block_table;
+  const Tensor& table = *p_.block_table;
   if (of.pages > 1) {
     into.k_stride = p_.k.strides()[0];
     into.v_stride = p_.v.strides()[0];
@@ -136,8 +136,8 @@ void AttentionProblem::bind_pages(const Sequences& of) {
   into.sequence_stride = table.strides()[0];
   into.column_stride = table.strides()[1];
   into.count = static_cast<int>(of.pages);
-  for (auto [name, x, descale] : {std::tuple{"k_descale", &of.k_descale, &arguments.k_descale},
-                                  {"v_descale", &of.v_descale, &arguments.v_descale}}) {
+  for (auto [name, x, descale] : {std::tuple{"k_descale", &p_.k_descale, &arguments.k_descale},
+                                  {"v_descale", &p_.v_descale, &arguments.v_descale}}) {
     if (!*x) continue;
     touched.add(name, **x);
     *descale = descale_of(**x);
@@ -203,19 +203,16 @@ ProblemKey AttentionProblem::key(bool backward) const {
   }
   bool wide = is_wide(v[kQ]) || is_wide(v[kK]) || is_wide(v[kV]) || is_wide(v[kGOut]) || is_wide(v[kLse]);
   border::AttentionProblem asks;
+  const Attention& p = p_;
+#define WMMA_FILL(field, value) asks.field = value;
+  WMMA_ATTENTION_FACETS(WMMA_FILL)
+#undef WMMA_FILL
   asks.place = place_;
   asks.backward = backward;
-  asks.dtype = element_code(p_.type);
-  asks.stored = element_code(p_.stored);
-  asks.mask = p_.mask ? element_code(type_of(*p_.mask)) : int64_t{wmma::kNoElement};
-  asks.sinks = v[kSinks].code;
-  asks.slopes = v[kSlopes].code;
-  asks.capped = p_.softcap > 0;
-  asks.large_cap = p_.softcap > wmma::kQuickCaps;
-  asks.causal = p_.up_to.has_value();
-  asks.windowed = p_.from.has_value();
-  asks.e = p_.e;
-  asks.ev = p_.ev;
+  asks.dtype = element_code(p.type);
+  asks.stored = element_code(p.stored);
+  asks.e = p.e;
+  asks.ev = p.ev;
   asks.q_order = q.across;
   asks.q_vec = q.vec;
   asks.k_order = k.across;
@@ -227,24 +224,15 @@ ProblemKey AttentionProblem::key(bool backward) const {
   asks.g_vec = g_out.vec;
   asks.wide = wide;
   asks.batch = arguments.batch;
-  asks.heads = p_.heads;
-  asks.group = p_.heads / p_.kv_heads;
+  asks.heads = p.heads;
+  asks.group = p.heads / p.kv_heads;
   asks.sq = arguments.sq;
   asks.skv = arguments.skv;
-  asks.sequences = p_.sequences.has_value();
-  asks.page_size = p_.sequences ? p_.sequences->page_size : 0;
-  asks.drops = p_.dropout_p > 0;
-  asks.block_q = p_.blocks.queries;
-  asks.block_k = p_.blocks.keys;
-  asks.score_mod = p_.functions.score;
-  asks.mask_mod = p_.functions.mask;
-  asks.mod_a = form_of(p_.functions.operands[0]);
-  asks.mod_b = form_of(p_.functions.operands[1]);
-  asks.mod_c = form_of(p_.functions.operands[2]);
-  asks.mod_d = form_of(p_.functions.operands[3]);
+  asks.sequences = p.sequences.has_value();
+  asks.page_size = p.sequences ? p.sequences->page_size : 0;
   asks.unordered = backward && may_be_unordered();
   asks.seen = asks.skv;
-  if (p_.from) asks.seen = std::clamp<int64_t>(p_.up_to.value_or(p_.skv - 1) - *p_.from + 1, 1, asks.skv);
+  if (p.from) asks.seen = std::clamp<int64_t>(p.up_to.value_or(p.skv - 1) - *p.from + 1, 1, asks.skv);
   return ProblemKey(asks);
 }
 
@@ -305,9 +293,10 @@ MappedMatrix AttentionProblem::mapped_packed(const wmma::AttentionOperand& q, in
   return matrix;
 }
 
-void AttentionProblem::bind_scales(const AttentionScales& of) {
-  for (auto [which, name, x] :
-       {std::tuple{kScaleQ, "scale_q", &of.q}, {kScaleK, "scale_k", &of.k}, {kScaleV, "scale_v", &of.v}}) {
+void AttentionProblem::bind_scales() {
+  for (auto [which, name, x] : {std::tuple{kScaleQ, "scale_q", &p_.scale_q},
+                                {kScaleK, "scale_k", &p_.scale_k},
+                                {kScaleV, "scale_v", &p_.scale_v}}) {
     if (*x) bind(which, name, **x, View::kOfBatch);
   }
 }
@@ -378,12 +367,12 @@ void AttentionProblem::launch_with_maps(const Way& way, const Plan& plan, const 
 
 void AttentionProblem::launch_mapped(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers) const {
   using namespace wmma;
-  if (p_.functions.any()) {
+  if (p_.has_functions()) {
     return each_modified([&](const auto& here) { launch_with_maps(way, plan, numbers, here); });
   }
   for (int64_t i = 0; i < batch.outer_count(); ++i) {
     const AllAttentionArguments here = moved(i);
-    if (p_.scales) {
+    if (p_.is_scaled) {
       launch_with_maps<ScaledArguments>(way, plan, numbers, {here, here.scales});
     } else if (p_.stored != p_.type) {
       launch_with_maps<NarrowPagesArguments>(way, plan, numbers, here);

@@ -50,7 +50,7 @@ class AttentionProblem : public Operands<AttentionProblem, AllAttentionArguments
   // What else depends on the outer batch's index.
   void move(wmma::PagesArguments& x, int64_t index) const;
 
-  void bind_scales(const AttentionScales& of);
+  void bind_scales();
 
   void join_batch();  // once all are bound: the batch has one dimension in a kernel
 
@@ -81,10 +81,10 @@ class AttentionProblem : public Operands<AttentionProblem, AllAttentionArguments
   void bind_sequences(const Sequences& of);
   void bind_pages(const Sequences& of);
   void bind_blocks_of_sequences(const Tensor& states);
-  void bind_functions(const ScoreFunctions& of);
+  void bind_functions();
   int64_t queries_there() const { return p_.sequences ? p_.sequences->tokens_q : p_.sq; }
   int64_t keys_there() const;  // one after the other: in pages, those of one
-  ScalarType in_memory() const { return p_.scales ? p_.stored : p_.type; }  // queries are
+  ScalarType in_memory() const { return p_.is_scaled ? p_.stored : p_.type; }  // queries are
   Direction way_of(Operand which) const;
   MappedMatrix mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads, int64_t lines,
                       ScalarType type) const;

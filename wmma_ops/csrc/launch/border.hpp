@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "calls/attention_options.hpp"
+
 // clang-format off
 #define WMMA_GEMM_PROBLEM(X)                                                                                            \
   X(place) X(a) X(b) X(c) X(d) X(bias) X(row_scale) X(col_scale) X(a_scale) X(multiply) X(a_order) X(b_order) X(a_vec)  \
@@ -19,11 +21,11 @@
   X(gate_vec) X(b1_vec) X(c_vec) X(d_vec) X(wide) X(activation) X(batch_dims) X(batch) X(m) X(n) X(k) X(h)
 #define WMMA_GEMM_GEMM_NUMBERS(X) X(blocks) X(lines_a) X(lines_b0) X(lines_b1) X(lines_d)
 
+// Facets: calls/attention_options.hpp.
 #define WMMA_ATTENTION_PROBLEM(X)                                                                                       \
-  X(place) X(backward) X(dtype) X(stored) X(mask) X(sinks) X(slopes) X(capped) X(causal) X(windowed) X(e) X(ev) X(q_order)        \
-  X(q_vec) X(k_order) X(k_vec) X(v_order) X(v_vec) X(out_vec) X(g_order) X(g_vec) X(wide) X(batch) X(heads) X(group)    \
-  X(sq) X(skv) X(seen) X(sequences) X(page_size) X(drops) X(score_mod) X(mask_mod) X(mod_a) X(mod_b) X(mod_c) X(mod_d)  \
-  X(block_q) X(block_k) X(unordered) X(large_cap)
+  X(place) X(backward) X(dtype) X(stored) X(e) X(ev) X(q_order) X(q_vec) X(k_order) X(k_vec) X(v_order) X(v_vec)        \
+  X(out_vec) X(g_order) X(g_vec) X(wide) X(batch) X(heads) X(group) X(sq) X(skv) X(seen) X(sequences) X(page_size)      \
+  X(unordered) WMMA_ATTENTION_FACETS(X)
 #define WMMA_ATTENTION_NUMBERS(X)                                                                                       \
   X(splits) X(keys_of_split) X(tiles) X(slices) X(queries) X(packed) X(lines_k) X(lines_out) X(together) X(whole)  \
   X(team) X(passes) X(block_q) X(block_k) X(blocks_at) X(blocks_of_batches) X(blocks_of_heads) X(turned) X(turned_at) X(lines_v)
@@ -41,7 +43,7 @@
 
 namespace wmma_ops::border {
 
-#define WMMA_FIELD(name) int64_t name = 0;
+#define WMMA_FIELD(name, ...) int64_t name = 0;
 #define WMMA_STRUCTS(number, Kind, KIND)     \
   struct Kind##Problem {                     \
     static constexpr int64_t kKind = number; \
@@ -59,7 +61,7 @@ struct Launch {
 
 // Each struct on a line: its name, then its fields.
 inline constexpr char kText[] =
-#define WMMA_FIELD(name) " " #name
+#define WMMA_FIELD(name, ...) " " #name
 #define WMMA_LINES(number, Kind, KIND)                                  \
   #Kind "Problem " #number WMMA_##KIND##_PROBLEM(WMMA_FIELD) "\n" #Kind \
                                                              "Numbers " #number WMMA_##KIND##_NUMBERS(WMMA_FIELD) "\n"
