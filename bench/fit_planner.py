@@ -93,7 +93,7 @@ def whole(problem: GemmProblem, target: arch.Target) -> list[GemmConfig]:
     return [
         config
         for config in planner.ranked(problem, target)
-        if config.splits == config.last == 1 and not loop_of(config).lacking(problem, config, target)
+        if config.order.splits == config.order.last == 1 and not loop_of(config).lacking(problem, config, target)
     ]
 
 

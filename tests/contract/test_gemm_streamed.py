@@ -47,7 +47,7 @@ def streamed(problem, target):
 
 def any_streamed(turn):
     def choose(problem, target):
-        found = sorted(streamed(problem, target), key=lambda x: (x.splits, x.block_m, x.block_n, x.waves))
+        found = sorted(streamed(problem, target), key=lambda x: (x.order.splits, x.block_m, x.block_n, x.waves))
         return found[turn * 5 % len(found)], 0.0
 
     return choose
@@ -61,7 +61,7 @@ def test_values(target, monkeypatch):
 
         def choose(problem, row, turn=turn):
             config, cost = any_streamed(turn)(problem, row)
-            seen.add((config.block_m, config.block_n, config.waves, config.splits > 1))
+            seen.add((config.block_m, config.block_n, config.waves, config.order.splits > 1))
             return config, cost
 
         monkeypatch.setattr(planner, "choose", choose)
@@ -89,7 +89,7 @@ def test_squares_whose_sums_take_shared_memory_by_turns(target, monkeypatch):
     for case in SQUARES:
         run(case, f"emulated:{target}")
     torch.ops.wmma._forget_plans()
-    assert {config.splits > 1 for config in seen} == {False, True}
+    assert {config.order.splits > 1 for config in seen} == {False, True}
 
 
 @pytest.mark.full
@@ -101,7 +101,7 @@ def test_nobody_spills(target):
     for m, b in ((m, b) for m in (16, 32, 64) for b in (torch.empty(96, 4096, dtype=torch.bfloat16).mT,
                                                        torch.empty(4096, 96, dtype=torch.bfloat16))):  # fmt: skip
         (problem,) = launching.problems(lambda m=m, b=b: wmma_ops.matmul(a[:m], b), row)
-        found = [config for config in streamed(problem, row) if config.splits == 1]
+        found = [config for config in streamed(problem, row) if config.order.splits == 1]
         assert found
         for config in found:
             with tuned.forced(problem, config):
@@ -195,7 +195,9 @@ def test_is_caught(of, sources, monkeypatch):
 
     def choose(problem, target):
         """Where a wave has more lines than are on their way, of two columns or more a lane."""
-        found = [x for x in streamed(problem, target) if x.waves == 4 and x.block_n == of.columns and x.splits == 1]
+        found = [
+            x for x in streamed(problem, target) if x.waves == 4 and x.block_n == of.columns and x.order.splits == 1
+        ]
         return found[0], 0.0
 
     monkeypatch.setattr(planner, "choose", choose)

@@ -145,7 +145,7 @@ def _plans(case, target):
 
 
 def _splits_k(case, target):
-    return any(record.plan.config.splits > 1 for record in _plans(case, target))
+    return any(record.plan.config.order.splits > 1 for record in _plans(case, target))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8"])
@@ -160,8 +160,8 @@ def test_any_configuration_keeps_the_contract(dtype, emulated):
     (planned,) = _plans(case, target)
     configs = gemm.ranked(planned.problem, planned.target)
     chosen = {
-        "the largest tile": max(configs, key=lambda x: (x.block_m * x.block_n, -x.splits)),
-        "the most parts of K": max(configs, key=lambda x: (x.waves_k * x.splits * x.last, x.block_m)),
+        "the largest tile": max(configs, key=lambda x: (x.block_m * x.block_n, -x.order.splits)),
+        "the most parts of K": max(configs, key=lambda x: (x.waves_k * x.order.splits * x.order.last, x.block_m)),
         "any": random.Random(target + dtype).choice(configs),
     }
     del chosen[("the most parts of K", "any")[EMULATED.index(target) % 2]]  # by turns
@@ -182,11 +182,11 @@ def test_the_last_round_is_split(dtype, emulated, monkeypatch):
     k = 1100 if dtype != "float32" else 300 if target.startswith("gfx9") else 200  # steps enough to share
     case = GemmCase(m=100, n=75, k=k, dtype=dtype, bias=True, c="full", out_dtype=out_dtype, activation="relu")
     (planned,) = _plans(case, target)
-    configs = [config for config in gemm.ranked(planned.problem, planned.target) if config.last > 1]
-    config = min(configs, key=lambda x: (-x.last, x.block_m * x.block_n))
+    configs = [config for config in gemm.ranked(planned.problem, planned.target) if config.order.last > 1]
+    config = min(configs, key=lambda x: (-x.order.last, x.block_m * x.block_n))
     plan = gemm.plan_of(planned.problem, config, planned.target, "")
     splits, _, tiles_m, tiles_n, whole, *_ = plan.numbers
-    assert 1 < splits == config.last
+    assert 1 < splits == config.order.last
     assert 0 < whole < tiles_m * tiles_n
     with tuned.forced(planned.problem, config):
         run(case, emulated, against_torch=False)  # which sums in another order

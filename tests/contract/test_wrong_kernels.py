@@ -143,7 +143,7 @@ WRONG = [
     ),
     wrong(
         "every_part_of_k_takes_the_second_pair",
-        "gemm/block_order.hpp",
+        "tile/tile_order.hpp",
         "return {first, end - first};",
         "return {0, p.k2};",
         lambda case: case.k2 is not None and case.k > 4000,
@@ -221,7 +221,7 @@ WRONG = [
     ),
     wrong(
         "splits_overlap",
-        "gemm/block_order.hpp",
+        "tile/tile_order.hpp",
         "return {first, p.k - first < p.k_split ? p.k - first : p.k_split};",
         "return {first, p.k - first};",
         _split,

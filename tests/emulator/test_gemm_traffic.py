@@ -25,7 +25,7 @@ def _counted(target: str, by_columns: bool, tiles: int):
     large = wmma_ops.explain("matmul", *operands(64, 64, 64), target=target).problem
     large = dataclasses.replace(large, m=4096, n=4096, k=4096)
     config, _ = gemm.choose(large, arch.target(target))
-    config = dataclasses.replace(config, splits=1, last=1)  # a block sees all of K
+    config = config.ordered(splits=1, last=1)  # a block sees all of K
     a, b = operands(config.block_m, config.block_n, tiles * config.block_k)
     problem = wmma_ops.explain("matmul", a, b, target=target).problem
     with tuned.forced(problem, config), wmma_ops.emulate(target, count_traffic=True) as emulation:

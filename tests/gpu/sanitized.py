@@ -35,9 +35,9 @@ FORCED = (
 )
 WARPGROUPS = {
     "warpgroups": lambda x: (
-        x.loop == "warpgroup" and x.share == x.share_a == x.cluster == x.splits == x.last == 1 and not x.walks
+        x.loop == "warpgroup" and x.order.neighbours == x.order.parts == 1 and not x.order.persistent
     ),
-    "sharing": lambda x: x.share * x.share_a > 1,
+    "sharing": lambda x: x.order.share * x.order.share_a > 1,
 }
 
 

@@ -87,7 +87,7 @@ def test_eight_threads_at_once():
     at_once(work, [(16 * i + 16, 24 * i + 8, 40) for i in range(8)])
 
 
-MANY_TILES = ("walking", "a split last round", "a width of its own", "three warpgroups")  # what these are for
+MANY_TILES = ("persistent", "a split last round", "a width of its own", "three warpgroups")  # what these are for
 DTYPES = [torch.bfloat16, torch.float16, torch.int8, torch.float8_e4m3fn]
 
 
@@ -105,10 +105,10 @@ def test_warpgroups_in_any_configuration(what, dtype):
     if target.name != "sm_90a":
         pytest.skip(f"{target.name} has no warpgroups")
     chosen = {
-        "plain": lambda x: x.share == x.share_a == x.cluster == x.splits == x.last == 1 and not x.walks,
-        "shared B": lambda x: x.share > 1 == x.share_a,
-        "shared A": lambda x: x.share_a > 1 == x.share,
-        "both": lambda x: x.share > 1 < x.share_a,
+        "plain": lambda x: x.order.neighbours == x.order.parts == 1 and not x.order.persistent,
+        "shared B": lambda x: x.order.share > 1 == x.order.share_a,
+        "shared A": lambda x: x.order.share_a > 1 == x.order.share,
+        "both": lambda x: x.order.share > 1 < x.order.share_a,
         **KINDS,
     }[what]
     many_tiles = what in MANY_TILES
@@ -218,7 +218,7 @@ def test_a_second_pair_in_any_configuration(what, dtype):
     target = arch.target(driver.target_of(0))
     chosen = {
         **WITHOUT_WARPGROUPS,
-        "warpgroups": lambda x: x.loop == "warpgroup" and x.cluster == x.splits == x.last == 1 and not x.walks,
+        "warpgroups": lambda x: x.loop == "warpgroup" and x.order.parts == 1 and not x.order.persistent,
         **KINDS,
     }[what]
     many_tiles = what in MANY_TILES

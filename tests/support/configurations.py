@@ -3,10 +3,10 @@
 from wmma_ops.plan.gemm.loops.warpgroup import has_own_width
 
 KINDS = {
-    "walking": lambda x: x.walks,
-    "clusters": lambda x: x.cluster > 1,
-    "splits": lambda x: x.splits > 1,
-    "a split last round": lambda x: x.last > 1,
+    "persistent": lambda x: x.order.persistent,
+    "clusters": lambda x: x.order.cluster > 1,
+    "splits": lambda x: x.order.splits > 1,
+    "a split last round": lambda x: x.order.last > 1,
     "a width of its own": has_own_width,
     "three warpgroups": lambda x: x.waves == 12,
 }

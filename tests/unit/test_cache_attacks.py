@@ -21,6 +21,7 @@ from wmma_ops.jit import cache, clang, files
 from wmma_ops.jit.compiler import CodeObject
 from wmma_ops.jit.inputs import Inputs
 from wmma_ops.plan.gemm.config import GemmConfig
+from wmma_ops.plan.gemm.tile_order import TileOrder
 from wmma_ops.runtime import tuned
 
 pytestmark = pytest.mark.usefixtures("cache_folder")
@@ -325,7 +326,7 @@ def test_facts_of_compilers_are_checked_field_by_field(cache_folder, facts):
 
 
 def test_tuned_times_are_checked_field_by_field(cache_folder):
-    config = GemmConfig("plain", torch.float16, False, 16, 64, 64, 32, 2, 2, 1, 2, 1, 8, 1)
+    config = GemmConfig("plain", torch.float16, False, 16, 64, 64, 32, 2, 2, 1, 2, 1, TileOrder(8, 1))
     row = tuned._stored(config, tuned.Measured(1.5, None))
     assert tuned._config(row) == config
     fields = row["config"]
@@ -335,6 +336,8 @@ def test_tuned_times_are_checked_field_by_field(cache_folder):
         "an element of torch's others": {**row, "config": {**fields, "element": "load"}},
         "text for a number": {**row, "config": {**fields, "block_m": "64"}},
         "a field more": {**row, "config": {**fields, "more": 1}},
+        "text for an order": {**row, "config": {**fields, "order": "8"}},
+        "text in an order": {**row, "config": {**fields, "order": {**fields["order"], "splits": "2"}}},
         "no time": {**row, "microseconds": "1"},
     }
     path = tuned.path_of("some GPU")

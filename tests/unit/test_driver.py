@@ -130,7 +130,7 @@ def test_the_copy_engine_is_told_of_the_matrices(library, device, monkeypatch, a
         fitting = (
             x for x in gemm.ranked(problem, target) if x.loop == "warpgroup" and x.block_k == 64 and x.block_n == 64
         )
-        return next(x for x in fitting if (x.share, x.share_a) == shares and x.cluster == 1), 0.0
+        return next(x for x in fitting if (x.order.share, x.order.share_a) == shares and x.order.cluster == 1), 0.0
 
     m, n, k = 200, 264, 136
     a, b = _lines_apart(m, k, a_across, batch[-1:]), _lines_apart(k, n, not b_across, batch)  # A's are repeated
@@ -207,7 +207,9 @@ def test_the_copy_engine_is_told_of_two_products(library, device, monkeypatch, a
 def test_the_copy_engine_is_told_of_two_pairs(library, device, monkeypatch):
     def choose(problem, target):
         return next(
-            x for x in gemm.ranked(problem, target) if x.loop == "warpgroup" and x.block_n == 64 and not x.walks
+            x
+            for x in gemm.ranked(problem, target)
+            if x.loop == "warpgroup" and x.block_n == 64 and not x.order.persistent
         ), 0.0
 
     m, n, k, k2 = 200, 264, 136, 72
@@ -238,7 +240,7 @@ def test_what_adds_splits_up_may_start_early(library, device, monkeypatch):
     a = torch.randn(64, 4096).half()
 
     def choose(problem, target):
-        return next(x for x in gemm.ranked(problem, target) if x.splits > 1), 0.0
+        return next(x for x in gemm.ranked(problem, target) if x.order.splits > 1), 0.0
 
     monkeypatch.setattr(gemm, "choose", choose)
     device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=744)])

@@ -118,8 +118,8 @@ def _strangers(library: Path) -> list[str]:
 def test_rooms_of_the_device_library_know_only_what_is_below(tmp_path):
     assert not _strangers(kernels_dir.PATH / "wmma")
     (tmp_path / "tile").mkdir()
-    (tmp_path / "tile/a.hpp").write_text("#include <wmma/types.hpp>\n#include <wmma/gemm/block_order.hpp>\n")
-    assert _strangers(tmp_path) == ["tile/a.hpp includes gemm/block_order.hpp"]
+    (tmp_path / "tile/a.hpp").write_text("#include <wmma/types.hpp>\n#include <wmma/gemm/operands.hpp>\n")
+    assert _strangers(tmp_path) == ["tile/a.hpp includes gemm/operands.hpp"]
 
 
 SHARE = """

@@ -26,20 +26,20 @@ pytestmark = pytest.mark.skipif(not jit.available("sm_90a"), reason="no NVRTC is
 
 KINDS = {  # and the rows of A, from few to many
     "straight": (WITHOUT_WARPGROUPS["straight"], (1, 7, 13, 16)),
-    "straight, split": (lambda x: x.loop == "straight" and x.splits * x.cluster > 1, (1, 7, 13, 16)),
-    "sharing": (lambda x: x.share * x.share_a > 1 and not x.walks, (300, 1000)),
-    "walking": (configurations.KINDS["walking"], (4000,)),
-    "clusters": (lambda x: x.loop == "warpgroup" and x.cluster > 1, (30, 300)),
-    "splits": (lambda x: x.loop == "warpgroup" and x.splits > 1, (30, 300)),
-    "a split last round": (lambda x: x.loop == "warpgroup" and x.last > 1, (4000,)),
+    "straight, split": (lambda x: x.loop == "straight" and x.order.splits * x.order.cluster > 1, (1, 7, 13, 16)),
+    "sharing": (lambda x: x.order.neighbours > 1 and not x.order.persistent, (300, 1000)),
+    "persistent": (configurations.KINDS["persistent"], (4000,)),
+    "clusters": (lambda x: x.loop == "warpgroup" and x.order.cluster > 1, (30, 300)),
+    "splits": (lambda x: x.loop == "warpgroup" and x.order.splits > 1, (30, 300)),
+    "a split last round": (lambda x: x.loop == "warpgroup" and x.order.last > 1, (4000,)),
     "a width of its own": (configurations.KINDS["a width of its own"], (300, 1000)),
     "three warpgroups": (configurations.KINDS["three warpgroups"], (1000, 4000)),
 }
 PAIRED = {
     "straight": KINDS["straight"],
     "asynchronous": (WITHOUT_WARPGROUPS["asynchronous"], (30, 300)),
-    "warpgroups": (lambda x: x.loop == "warpgroup" and not x.walks, (30, 300)),
-    "walking": KINDS["walking"],
+    "warpgroups": (lambda x: x.loop == "warpgroup" and not x.order.persistent, (30, 300)),
+    "persistent": KINDS["persistent"],
     "clusters": KINDS["clusters"],
     "a split last round": KINDS["a split last round"],
     "a width of its own": KINDS["a width of its own"],
@@ -130,10 +130,10 @@ def test_blocks_that_run_together_cover_about_a_square():
     (problem,) = launching.problems(lambda: wmma_ops.matmul(x, x), target)
     for config in candidates.candidates(problem, target):
         if config.loop == "warpgroup" and config.block_n >= 128:
-            rows = config.group * config.block_m
-            columns = model.CARDS["sm_90a"].units / config.group * config.block_n
+            rows = config.order.group * config.block_m
+            columns = model.CARDS["sm_90a"].units / config.order.group * config.block_n
             assert 0.6 < rows / columns < 1.6, config
-            assert config.group % 4 == 0  # as many may share
+            assert config.order.group % 4 == 0  # as many may share
 
 
 def test_warpgroups_take_a_second_pair_that_lies_as_the_first():
@@ -176,7 +176,7 @@ def test_steps_straight_to_registers_are_for_every_target(name):
     assert figures(launch.compile(target), target, launch.block, launch.shared, launch.kernel).spills == 0
 
 
-@pytest.mark.parametrize("kind", ["straight", "walking"])
+@pytest.mark.parametrize("kind", ["straight", "persistent"])
 def test_shared_memory_that_the_kernel_does_not_take_is_refused(kind, monkeypatch):
     target = arch.target("sm_90a")
     problem, config = _drawn(random.Random(0), KINDS[kind], target)

@@ -143,7 +143,7 @@ def test_kernels_take_no_registers_that_keep_others_out(target):
     row = arch.target(target)
     a = torch.empty(128, 4096, dtype=torch.float16)
     found = wmma_ops.explain("matmul", a, a.mT, target=target)
-    with tuned.forced(found.problem, found.config.but(splits=4, last=1)):
+    with tuned.forced(found.problem, found.config.ordered(splits=4, last=1)):
         product, its_sum = wmma_ops.explain("matmul", a, a.mT, target=target).launches
     for launch in (product, its_sum):
         figures = launch.figures

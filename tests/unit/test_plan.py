@@ -187,7 +187,7 @@ def test_a_last_round_on_rdna_is_dealt_to_pairs_of_units():
     assert model.load(arch.target("gfx942"), 304 + 100, 1, 3) == pytest.approx(1 + 1 / 3)
     a, b = torch.empty(256, 4096, dtype=torch.bfloat16), torch.empty(4096, 4096, dtype=torch.bfloat16)
     (problem,) = launching.problems(lambda: wmma_ops.linear(a, b), target)
-    split = [config for config in gemm.ranked(problem, target) if config.last > 1]
+    split = [config for config in gemm.ranked(problem, target) if config.order.last > 1]
     assert split
     for config in split:
         whole = gemm.plan_of(problem, config, target, "").numbers.whole

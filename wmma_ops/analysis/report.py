@@ -96,7 +96,7 @@ def _judged(
             bounds = OTHER_LIMITS.get((compiler, target.name), LIMITS[target.name])._asdict()
     judged = found if case.held else dataclasses.replace(found, masked=None, wide_address=None)
     return Row(
-        label=case.label if product else f"… then the sum of {config.splits * config.last} parts",
+        label=case.label if product else f"… then the sum of {config.order.splits * config.order.last} parts",
         target=target,
         figures=found,
         broken=limits(_but_for(judged, compiler, target, case.kernel), **bounds),
@@ -105,8 +105,9 @@ def _judged(
 
 
 def _tiles(config: GemmConfig) -> str:
-    parts = config.splits * config.cluster
-    split = f" /{parts}" if parts > 1 else f" +/{config.last}" if config.last > 1 else ""
+    order = config.order
+    parts = order.splits * order.cluster
+    split = f" /{parts}" if parts > 1 else f" +/{order.last}" if order.last > 1 else ""
     return f"{config.block_m}x{config.block_n}x{config.block_k}{split}"
 
 

@@ -69,9 +69,7 @@ def _problem(kind: Kind, machine: Machine):
 def _as_large(kind: Kind, machine: Machine) -> dict[str, GemmConfig]:
     """By each main loop that takes a product of this kind, the configuration that one of 4096³ would have."""
     large = dataclasses.replace(_problem(kind, machine), m=4096, n=4096, k=4096)
-    whole = (
-        config for config in gemm.ranked(large, machine.row) if config.splits == config.last == config.cluster == 1
-    )
+    whole = (config for config in gemm.ranked(large, machine.row) if config.order.has_whole_tiles)
     found: dict[str, GemmConfig] = {}
     for config in whole:
         found.setdefault(config.loop, config)

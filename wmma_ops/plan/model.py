@@ -132,7 +132,7 @@ class Work(NamedTuple):  # of which a plan makes hundreds: a dataclass takes fiv
     splits: int
     split_bytes: float  # partial sums written and read
     last: int  # blocks that share each tile of the last round
-    walks: bool  # blocks go from tile to tile
+    persistent: bool  # blocks go from tile to tile
     traffic: float  # bytes that memory moves, for the whole launch
 
 
@@ -186,7 +186,7 @@ def cycles(target: arch.Target, work: Work) -> float:
     units = work.load * work.steps * (step**5 + waiting**5) ** 0.2
     total = LAUNCH + beside_memory(target, units, work.traffic, work.way.apart)
     rounds = ceil(work.load / work.resident)
-    total += (1 if work.walks else rounds) * work.way.block
+    total += (1 if work.persistent else rounds) * work.way.block
     total += rounds * (work.result_bytes / work.way.result_bytes + work.activations / ACTIVATIONS)
     if work.last > 1:
         total += work.way.last

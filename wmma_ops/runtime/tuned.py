@@ -19,12 +19,13 @@ from wmma_ops.jit import cache, files
 from wmma_ops.ops.types import ELEMENTS
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan.gemm.config import GemmConfig
+from wmma_ops.plan.gemm.tile_order import TileOrder
 from wmma_ops.plan.problem import GemmProblem
 from wmma_ops.runtime import driver
 
 logger = logging.getLogger("wmma_ops.plan")
 
-_FORMAT = 5  # changes, too, when older timings say nothing of the kernels that there are
+_FORMAT = 6  # changes, too, when older timings say nothing of the kernels that there are
 _FORCED: dict[str, GemmConfig] = {}  # by key_of
 
 
@@ -136,14 +137,19 @@ def _is_row(row: object) -> bool:
     if not isinstance(times[0], int | float) or not isinstance(times[1], int | float | None):
         return False
     config = row["config"]
-    types = {field.name: field.type for field in dataclasses.fields(GemmConfig)}
+    types = {field.name: field.type for field in dataclasses.fields(GemmConfig)} | {"element": str, "order": dict}
     return (
-        config.keys() == types.keys()
+        _has_fields(config, types)
         and config["element"] in {type_name(element.dtype) for element in ELEMENTS}
-        and all(type(config[name]) is kind for name, kind in types.items() if name != "element")
+        and _has_fields(config["order"], {field.name: field.type for field in dataclasses.fields(TileOrder)})
     )
+
+
+def _has_fields(found: dict, types: dict) -> bool:
+    return found.keys() == types.keys() and all(type(found[name]) is kind for name, kind in types.items())
 
 
 def _config(stored: dict) -> GemmConfig:
     fields = dict(stored["config"])
-    return GemmConfig(**{**fields, "element": getattr(torch, fields["element"])})
+    element, order = getattr(torch, fields["element"]), TileOrder(**fields["order"])
+    return GemmConfig(**{**fields, "element": element, "order": order})

@@ -33,9 +33,10 @@ struct SecondLoop<Config, kThreads, kM, kN, true> {
 template <class Config, class Way = typename Config::Loop>
 struct GemmKernel {
   using Element = typename Config::Element;
+  using Tiles = typename Config::Tiles;
   static constexpr int kWaves = Config::kWavesM * Config::kWavesN * Config::kWavesK;
   static constexpr int kThreads = kWaves * arch::kWaveSize;
-  static constexpr int kClusterBlocks = Config::kCluster;
+  static constexpr int kClusterBlocks = Tiles::kCluster;
   static constexpr int kWaveM = Config::kBlockM / Config::kWavesM;
   static constexpr int kWaveN = Config::kBlockN / Config::kWavesN;
   using Stage = StageOf<!kIsNone<typename Config::AScale> || Config::kAActivation != kNone, Config>;
@@ -63,22 +64,23 @@ struct GemmKernel {
     const uint32_t wave_n = wave / Config::kWavesK % Config::kWavesN;
     const uint32_t wave_m = wave / Config::kWavesK / Config::kWavesN;
     // 1. Which tile, and which part of its K.
-    const BlockPlace place = block_place<Config::kDies, Config::kCluster, Config::kSplit>(p, blockIdx.x);
-    const TilePlace tile = tile_place<Config::kGroup>(p, place.tile);
-    const int64_t row = static_cast<int64_t>(tile.tile_m) * Config::kBlockM;
-    const int64_t column = static_cast<int64_t>(tile.tile_n) * Config::kBlockN;
-    const KPart part = part_of_k<Config>(p, place);
+    Tiles tiles;
+    const BlockTile tile = tiles.tile(p);
+    const TileIndex index = Tiles::index(p, tile.number);
+    const int64_t row = Tiles::row(index);
+    const int64_t column = Tiles::column(index);
+    const KPart part = Tiles::k(p, tile);
     const typename Loop::Reader reader(lane, wave_m * kWaveM, wave_n * kWaveN, wave_k, Config::kWavesK);
     unsigned char* slab = shared + (wave - wave_k) * Store::kWaveBytes;
 
     arch::await_previous();
     // Not before: what comes next relies on all but this kernel being done.
-    if constexpr (Config::kSplit != Split::kNone) arch::let_next_start();
-    uint32_t batch = Config::kBatchDims > 0 ? blockIdx.y : 0;
+    if constexpr (Tiles::kIsSplit) arch::let_next_start();
     do {
+      const uint32_t batch = tiles.batch(p);
       auto loader_a = Loaders::a(p, batch, row, part.first, thread);
       auto loader_b = Loaders::b(p, batch, column, part.first, thread);
-      if (!place.is_partial) {
+      if (!tile.is_partial) {
         const Epilogue<Config, typename Product::Compute> epilogue(p, batch);
         epilogue.template prefetch<Config::kBlockM, Config::kBlockN, kThreads>(row, column, thread);
       }
@@ -87,7 +89,7 @@ struct GemmKernel {
       sums.clear();
       Loop::run(sums, loader_a, loader_b, shared, part.count, reader);
       if constexpr (kHasSecondPair<Config>) {
-        if (const KPart more = part_of_second<Config>(p, place); more.count > 0) {
+        if (const KPart more = Tiles::second_k(p, tile); more.count > 0) {
           // As new: what the first loop had worked out of them would keep its registers until here.
           uint32_t same_thread = thread, same_lane = lane;
           arch::renew(same_thread);
@@ -97,20 +99,20 @@ struct GemmKernel {
         }
       }
       // Not before: blocks that came sooner would lie where this kernel's left room, not one on each unit.
-      if constexpr (Config::kSplit == Split::kNone) arch::let_next_start();
+      if constexpr (!Tiles::kIsSplit) arch::let_next_start();
       // 3. The results, by way of shared memory.
       if constexpr (Loop::kBytes > 0) arch::block_barrier();  // the slabs lie where the tiles lay
-      const Store store(p, slab, lane, wave_k, Config::kCluster > 1 ? place.split : 0, batch, place.tile, place.split,
+      const Store store(p, slab, lane, wave_k, Tiles::kCluster > 1 ? tile.split : 0, batch, tile.number, tile.split,
                         row, column, wave_m * kWaveM, wave_n * kWaveN);
-      if (place.is_partial) {
-        store.template run<Config::kSplit != Split::kNone>(sums);
+      if (tile.is_partial) {
+        store.template run<Tiles::kIsSplit>(sums);
       } else {
-        store.template run<Config::kSplit == Split::kAll>(sums);
+        store.template run<Tiles::kEveryPartial>(sums);
       }
-      if constexpr (Config::kBatchDims == 0) break;
+      if constexpr (!Tiles::kGoesOn) break;
       arch::block_barrier();
-      batch += gridDim.y;
-    } while (batch < p.batch);
+      tiles.next();
+    } while (tiles.valid(p));
   }
 };
 
@@ -118,17 +120,18 @@ struct GemmKernel {
 template <class Config>
 WMMA_DEVICE void gemm_reduce(const typename GemmKernel<Config>::Arguments& p) {
   using Sum = typename GemmKernel<Config>::Product::Compute;
+  using Tiles = typename Config::Tiles;
   constexpr int kVec = Config::kDVec;
   const uint64_t item = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   constexpr uint32_t kAcross = Config::kBlockN / kVec;
   constexpr uint32_t kOfTile = Config::kBlockM * kAcross;
   const uint32_t tile = p.whole + static_cast<uint32_t>(item / kOfTile);
   if (tile >= p.tiles_m * p.tiles_n) return;
-  const TilePlace place = tile_place<Config::kGroup>(p, tile);
+  const TileIndex index = Tiles::index(p, tile);
   const uint32_t tile_row = static_cast<uint32_t>(item % kOfTile) / kAcross;
   const uint32_t tile_column = static_cast<uint32_t>(item % kAcross) * kVec;
-  const int64_t row = static_cast<int64_t>(place.tile_m) * Config::kBlockM + tile_row;
-  const int64_t column = static_cast<int64_t>(place.tile_n) * Config::kBlockN + tile_column;
+  const int64_t row = Tiles::row(index) + tile_row;
+  const int64_t column = Tiles::column(index) + tile_column;
   if (row >= p.m || column >= p.n) return;
   arch::await_previous();
   for (uint32_t batch = blockIdx.y; batch < p.batch; batch += gridDim.y) {

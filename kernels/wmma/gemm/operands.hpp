@@ -1,10 +1,10 @@
 // What a GEMM's main loops are given: A by way of its prologue, B, and where the second pair stands, if there is one.
 #pragma once
 
-#include <wmma/gemm/block_order.hpp>
 #include <wmma/tile/arguments.hpp>
 #include <wmma/tile/epilogue.hpp>
 #include <wmma/tile/staged_loader.hpp>
+#include <wmma/tile/tile_order.hpp>
 
 namespace wmma {
 

@@ -42,6 +42,7 @@ struct GemmKernel<Config, Warpgroup> {
   using Arguments = Choose<kPaired, MappedPairArguments, MappedGemmArguments>;
   using A = typename Config::A;
   using B = typename Config::B;
+  using Tiles = typename Config::Tiles;
   using Product = MatrixProduct<typename Config::Element, Config::kSide>;
   using Sum = typename Product::Compute;
   using Sharing = Neighbours<Config::kShare, Config::kShareA>;
@@ -54,13 +55,13 @@ struct GemmKernel<Config, Warpgroup> {
   static constexpr int kTakerRegisters = kWaves == 8 ? 240 : kWaves == 12 ? 160 : 112;
   static_assert(kThreads == kTakers + arch::kWaveSize || (kThreads == kTakers + 128 && kWaves >= 8),
                 "a wave asks, or a warpgroup that leaves its registers to two, three or four");
-  static constexpr int kClusterBlocks = Config::kCluster * Sharing::kBlocks;
+  static constexpr int kClusterBlocks = Tiles::kCluster * Sharing::kBlocks;
   static_assert(Config::kBlockM == kWaves * 16 && kWaves % 4 == 0 && Config::kWavesN == 1 && Config::kWavesK == 1,
                 "four waves down are a warpgroup");
   static_assert(Sharing::kBlocks == 1 ||
-                    (Config::kCluster == 1 && Config::kGroup % Config::kShare == 0 &&
-                     (Config::kShareA == 1 || Config::kGroup == (Config::kShare > 1 ? Config::kShare : 0) ||
-                      Config::kGroup == 1)),
+                    (Tiles::kCluster == 1 && Tiles::kGroup % Config::kShare == 0 &&
+                     (Config::kShareA == 1 || Tiles::kGroup == (Config::kShare > 1 ? Config::kShare : 0) ||
+                      Tiles::kGroup == 1)),
                 "a cluster's blocks have tiles one below the other, then side by side");
 
   static constexpr int kN = Config::kBlockN;
@@ -69,9 +70,9 @@ struct GemmKernel<Config, Warpgroup> {
   static constexpr bool kAlongA = Config::kAOrder == Order::kAlongK;
   static constexpr bool kAlongB = Config::kBOrder == Order::kAlongK;
   static constexpr int kDims = Config::kBatchDims;
-  static constexpr bool kWalks = Config::kWalks;
+  static constexpr bool kPersistent = Tiles::kPersistent;
   static constexpr int64_t kKeptBytes = 16 << 20;  // of an operand, for the next kernel to find in the L2 cache
-  static_assert(!kWalks || (Config::kSplit == Split::kNone && Config::kCluster == 1), "whole tiles");
+  static_assert(!kPersistent || (!Tiles::kIsSplit && Tiles::kCluster == 1), "whole tiles");
   using LoaderA = BoxLoader<A, Config::kAOrder, Config::kBlockM, kDepth, kDims, Config::kShareA>;
   using LoaderB = BoxLoader<B, Config::kBOrder, kN, kDepth, kDims, Config::kShare>;
   using TileA = typename LoaderA::Tile;
@@ -90,8 +91,8 @@ struct GemmKernel<Config, Warpgroup> {
   using Wave = WaveTile<Product, 16, kHeld>;  // a wave's part of its warpgroup's 64 rows
   using Store = WaveStore<Config, Product, 16, kHeld>;
   using BoxesOrSlabs = BoxOrSlabStore<Config::kMappedD, Config, Product, kN>;
-  static constexpr int kWaveBytes = Config::kMappedD || kWalks ? BoxesOrSlabs::kWaveBytes : Store::kWaveBytes;
-  static constexpr int kStores = kWalks ? Queue::kBytes : 0;  // where they start: otherwise where the tiles lay
+  static constexpr int kWaveBytes = Config::kMappedD || kPersistent ? BoxesOrSlabs::kWaveBytes : Store::kWaveBytes;
+  static constexpr int kStores = kPersistent ? Queue::kBytes : 0;  // where they start: otherwise where the tiles lay
   static constexpr int kStoreBytes = kStores + kWaves * kWaveBytes;
   static constexpr int kBarriers = Queue::kBytes > kStoreBytes ? Queue::kBytes : kStoreBytes;
   static constexpr int kSharedBytes = kBarriers + Queue::kBarrierBytes;
@@ -123,7 +124,7 @@ struct GemmKernel<Config, Warpgroup> {
     }
     arch::await_previous();
     // Not before: what comes next relies on all but this kernel being done.
-    if constexpr (Config::kSplit != Split::kNone) arch::let_next_start();
+    if constexpr (Tiles::kIsSplit) arch::let_next_start();
     if (wave >= kWaves) {
       if constexpr (kGivesRegisters) arch::give_registers<kAskerRegisters>();
       if (is_asking && lane_id() == 0) ask(p, queue);
@@ -134,45 +135,36 @@ struct GemmKernel<Config, Warpgroup> {
   }
 
  private:
-  // What a block computes: one place, or every gridDim.x-th through the whole batch.
-  struct Place {
+  // What a tile is made of.
+  struct Work {
     uint32_t batch;
-    BlockPlace block;
-    TilePlace tile;
+    BlockTile tile;
+    TileIndex index;
     int64_t row;
     int64_t column;
     KPart k;
-    KPart k2{0, 0};  // of the second pair, whose tiles come after the first's
-    uint32_t tiles;
+    KPart k2{0, 0};  // of the second pair, whose steps come after the first's
+    uint32_t steps;  // items of the queue
     uint32_t more = 0;
 
-    WMMA_DEVICE uint32_t items() const { return tiles + more; }
-    WMMA_DEVICE Place(const Arguments& p, uint32_t index)
-        : batch(kDims > 0 ? index / blocks_of_matrix(p) : 0),
-          block(block_place<Config::kDies, Config::kCluster, Config::kSplit>(p, index - batch * blocks_of_matrix(p))),
-          tile(tile_place<Config::kGroup>(p, block.tile)),
-          row(static_cast<int64_t>(tile.tile_m) * Config::kBlockM),
-          column(static_cast<int64_t>(tile.tile_n) * kN),
-          k(part_of_k<Config>(p, block)),
-          tiles(tiles_of(k.count)) {
+    WMMA_DEVICE uint32_t items() const { return steps + more; }
+    WMMA_DEVICE Work(const Arguments& p, const Tiles& tiles)
+        : batch(tiles.batch(p)),
+          tile(tiles.tile(p)),
+          index(Tiles::index(p, tile.number)),
+          row(Tiles::row(index)),
+          column(Tiles::column(index)),
+          k(Tiles::k(p, tile)),
+          steps(steps_of(k.count)) {
       if constexpr (kPaired) {
-        k2 = part_of_second<Config>(p, block);
-        more = tiles_of(k2.count);
+        k2 = Tiles::second_k(p, tile);
+        more = steps_of(k2.count);
       }
     }
   };
 
-  static WMMA_DEVICE uint32_t tiles_of(int64_t k) {
+  static WMMA_DEVICE uint32_t steps_of(int64_t k) {
     return k <= 0 ? 0 : static_cast<uint32_t>((k + kDepth - 1) / kDepth);
-  }
-
-  static WMMA_DEVICE uint32_t blocks_of_matrix(const Arguments& p) {
-    const uint32_t tiles = p.tiles_m * p.tiles_n;
-    if constexpr (Config::kSplit == Split::kNone) return tiles * Config::kCluster;
-    return p.whole + (tiles - p.whole) * p.splits;
-  }
-  static WMMA_DEVICE uint32_t places(const Arguments& p) {
-    return kWalks ? blocks_of_matrix(p) * static_cast<uint32_t>(p.batch) : blockIdx.x + 1;
   }
 
   // Whether nobody else reads an operand, and it is too large to lie in the L2 cache still when the next kernel runs.
@@ -181,26 +173,25 @@ struct GemmKernel<Config, Warpgroup> {
     return kDims == 0 && tiles <= together && lines * k * static_cast<int64_t>(sizeof(T)) > kKeptBytes;
   }
 
-  // The wave that asks, one of its lanes: every tile of every place, each as soon as its room in the queue is free.
+  // The wave that asks, one of its lanes: every step of every tile, as soon as its room in the queue is free.
   static WMMA_DEVICE void ask(const Arguments& p, const Queue& queue) {
     Item item(0);
-    for (uint32_t index = blockIdx.x; index < places(p); index += gridDim.x) {
-      const Place place(p, index);
-      ask(p, queue, place, item, place.tiles, p.a, p.b, p.a_map, p.b_map, place.k.first, p.k);
-      if constexpr (kPaired)
-        ask(p, queue, place, item, place.more, p.a2, p.b2, p.a2_map, p.b2_map, place.k2.first, p.k2);
+    for (Tiles tiles; tiles.valid(p); tiles.next()) {
+      const Work work(p, tiles);
+      ask(p, queue, work, item, work.steps, p.a, p.b, p.a_map, p.b_map, work.k.first, p.k);
+      if constexpr (kPaired) ask(p, queue, work, item, work.more, p.a2, p.b2, p.a2_map, p.b2_map, work.k2.first, p.k2);
     }
   }
-  // A pair's tiles, from k_first of its K on, as the queue's next items.
-  static WMMA_DEVICE void ask(const Arguments& p, const Queue& queue, const Place& place, Item& item, uint32_t tiles,
+  // A pair's steps, from k_first of its K on, as the queue's next items.
+  static WMMA_DEVICE void ask(const Arguments& p, const Queue& queue, const Work& work, Item& item, uint32_t steps,
                               const GemmOperand& x, const GemmOperand& y, const TileMap& x_map, const TileMap& y_map,
                               int64_t k_first, int64_t k) {
     const bool once_a = is_read_once<A>(p.tiles_n, Config::kShareA, p.m, k);
     const bool once_b = is_read_once<B>(p.tiles_m, Config::kShare, p.n, k);
-    LoaderA a(p, x, x_map, place.batch, place.row, k_first, once_a, Sharing::across(), Sharing::of_row());
-    LoaderB b(p, y, y_map, place.batch, place.column, k_first, once_b, Sharing::down(), Sharing::of_column());
+    LoaderA a(p, x, x_map, work.batch, work.row, k_first, once_a, Sharing::across(), Sharing::of_row());
+    LoaderB b(p, y, y_map, work.batch, work.column, k_first, once_b, Sharing::down(), Sharing::of_column());
 #pragma unroll 1
-    for (uint32_t tile = 0; tile < tiles; ++tile, item.next()) {
+    for (uint32_t step = 0; step < steps; ++step, item.next()) {
       queue.open(item, kStageBytes);
       a.copy(queue.place(item), queue.there(item));
       b.copy(queue.place(item) + TileA::kBytes, queue.there(item));
@@ -211,19 +202,19 @@ struct GemmKernel<Config, Warpgroup> {
   static WMMA_DEVICE void take(const Arguments& p, const Queue& queue, unsigned char* slab, uint32_t wave) {
     const uint32_t group = arch::shuffle_word(wave / 4, 0);
     const uint32_t rows_at = group * (kAlongA ? 64 * 128 : TileA::kBoxBytes);
-    const uint32_t rounds = (places(p) - blockIdx.x + gridDim.x - 1) / gridDim.x;
+    const uint32_t rounds = Tiles::count(p);
     BoxesOrSlabs store(p, p.d_map, slab);
     const Takers takers(queue);
     Item item(0);
     const uint64_t a = TileA::operand(queue.place(item) + rows_at);  // of the first place
     const uint64_t b = TileB::operand(queue.place(item) + TileA::kBytes);
-    for (uint32_t index = blockIdx.x; index < places(p); index += gridDim.x) {
-      const Place place(p, index);
-      // 1. What the place needs besides: the epilogue's operands to the L2 cache, sums of zero.
-      const uint32_t items = kWalks ? rounds * place.items() : place.items();  // of the queue, altogether
-      if (!place.block.is_partial) {
-        const Epilogue<Config, Sum> epilogue(p, place.batch);
-        epilogue.template prefetch<Config::kBlockM, kN, kTakers>(place.row, place.column, threadIdx.x);
+    for (Tiles tiles; tiles.valid(p); tiles.next()) {
+      const Work work(p, tiles);
+      // 1. What the tile needs besides: the epilogue's operands to the L2 cache, sums of zero.
+      const uint32_t items = kPersistent ? rounds * work.items() : work.items();  // of the queue, altogether
+      if (!work.tile.is_partial) {
+        const Epilogue<Config, Sum> epilogue(p, work.batch);
+        epilogue.template prefetch<Config::kBlockM, kN, kTakers>(work.row, work.column, threadIdx.x);
       }
       Wave wave_sums;
       wave_sums.clear();
@@ -234,7 +225,7 @@ struct GemmKernel<Config, Warpgroup> {
       Item before = item;
       // 2. Tile by tile: await it, start its products, and when those before are done give their tile back.
 #pragma unroll 1
-      for (uint32_t tile = 0; tile < place.items(); ++tile, item.next()) {
+      for (uint32_t step = 0; step < work.items(); ++step, item.next()) {
         queue.await(item);
         const uint32_t further = item.stage() * kStageBytes;
         multiply(into, arch::wgmma_operand_after(a, further), arch::wgmma_operand_after(b, further));
@@ -246,27 +237,27 @@ struct GemmKernel<Config, Warpgroup> {
           for (int i = 0; i < kN / 2; ++i) sums[i] += part[i];
         } else {
           arch::wgmma_wait<1>();  // the product before this one has read its tile
-          takers.done(before, tile > 0 ? items : 0);
+          takers.done(before, step > 0 ? items : 0);
           before = item;
         }
       }
       // 3. The last products, while what the results need is asked for.
-      if (Config::kSplit == Split::kNone && index + gridDim.x >= places(p)) arch::let_next_start();
-      if constexpr (kWalks || Config::kMappedD) store.ask(place.batch, place.row, place.column, wave * 16, 0);
+      if (!Tiles::kIsSplit && tiles.is_last(p)) arch::let_next_start();
+      if constexpr (kPersistent || Config::kMappedD) store.ask(work.batch, work.row, work.column, wave * 16, 0);
       arch::wgmma_wait<0>();
-      if constexpr (!kAddsParts) takers.done(before, place.items() > 0 ? items : 0);
+      if constexpr (!kAddsParts) takers.done(before, work.items() > 0 ? items : 0);
       hold_sums<kN / 2>(sums);
       // 4. The results.
-      if constexpr (!kWalks) arch::barrier_meet<kTakers>(2);  // what is stored lies where the tiles lay
-      if constexpr (kWalks || Config::kMappedD) {
-        store.run(wave_sums, place.batch, place.row, place.column, wave * 16, 0);
+      if constexpr (!kPersistent) arch::barrier_meet<kTakers>(2);  // what is stored lies where the tiles lay
+      if constexpr (kPersistent || Config::kMappedD) {
+        store.run(wave_sums, work.batch, work.row, work.column, wave * 16, 0);
       } else {
-        const Store slabs(p, slab, lane_id(), 0, Config::kCluster > 1 ? place.block.split : 0, place.batch,
-                          place.block.tile, place.block.split, place.row, place.column, wave * 16, 0);
-        if (place.block.is_partial) {
-          slabs.template run<Config::kSplit != Split::kNone>(wave_sums);
+        const Store slabs(p, slab, lane_id(), 0, Tiles::kCluster > 1 ? work.tile.split : 0, work.batch,
+                          work.tile.number, work.tile.split, work.row, work.column, wave * 16, 0);
+        if (work.tile.is_partial) {
+          slabs.template run<Tiles::kIsSplit>(wave_sums);
         } else {
-          slabs.template run<Config::kSplit == Split::kAll>(wave_sums);
+          slabs.template run<Tiles::kEveryPartial>(wave_sums);
         }
       }
     }

@@ -5,6 +5,7 @@
 #include <wmma/gemm_gemm/finish.hpp>
 #include <wmma/gemm_gemm/rows.hpp>
 #include <wmma/tile/staged_loader.hpp>
+#include <wmma/tile/tile_order.hpp>
 
 namespace wmma {
 
@@ -70,8 +71,9 @@ struct ResidentKernel {
     const int64_t stride = static_cast<int64_t>(gridDim.x) * Config::kWavesM * kWaveM;
     const ColumnReader<First, typename B0::Tile> first(lane);
     const ColumnReader<Last, typename B1::Tile> last(lane);
-    uint32_t batch = Config::kBatchDims > 0 ? blockIdx.y : 0;
+    BatchAlongY<Config::kBatchDims> along;
     do {
+      const uint32_t batch = along.batch(p.last);
       int64_t row = (static_cast<int64_t>(blockIdx.x) * Config::kWavesM + wave) * kWaveM;
       Rows<Config> rows(operand(p, p.a, batch), p.a, p.last.m, p.k,
                         shared + kWeightBytes + wave * Rows<Config>::kWaveBytes, lane);
@@ -94,10 +96,10 @@ struct ResidentKernel {
           store_last<Config>(p, sums, batch, row, column, here);
         }
       }
-      if constexpr (Config::kBatchDims == 0) break;
+      if constexpr (!along.kGoesOn) break;
       arch::block_barrier();
-      batch += gridDim.y;
-    } while (batch < p.last.batch);
+      along.next();
+    } while (along.valid(p.last));
   }
 
  private:

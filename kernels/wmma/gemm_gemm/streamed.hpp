@@ -78,8 +78,9 @@ struct StreamedKernel {
     const Place place{lane_id(), wave / Config::kWavesN, wave % Config::kWavesN};
     const int64_t row = static_cast<int64_t>(blockIdx.x) * kBlockM;
     const int64_t wave_row = row + place.wave_m * kWaveM;
-    uint32_t batch = Config::kBatchDims > 0 ? blockIdx.y : 0;
+    BatchAlongY<Config::kBatchDims> along;
     do {
+      const uint32_t batch = along.batch(p.last);
       LastSums sums;
       if constexpr (Config::kChunked) sums.clear();
       int64_t h = 0;
@@ -98,9 +99,9 @@ struct StreamedKernel {
       if constexpr (Config::kChunked) {
         store_last<Config>(p, sums, batch, wave_row, place.wave_n * kWaveN, place.lane);
       }
-      if constexpr (Config::kBatchDims == 0) break;
-      batch += gridDim.y;
-    } while (batch < p.last.batch);
+      if constexpr (!along.kGoesOn) break;
+      along.next();
+    } while (along.valid(p.last));
   }
 
  private:

@@ -8,6 +8,7 @@
 #include <wmma/gemm_gemm/finish.hpp>
 #include <wmma/tile/box_loader.hpp>
 #include <wmma/tile/box_store.hpp>
+#include <wmma/tile/tile_order.hpp>
 #include <wmma/tile/tile_queue.hpp>
 
 namespace wmma {
@@ -42,6 +43,7 @@ struct WgmmaKernel {
 
   template <Order kOrder, int kOuter>
   using Loader = BoxLoader<T, kOrder, kOuter, kDepth, Config::kBatchDims>;
+  using RowBlocks = RowOrder<Config::kBatchDims, kRows>;  // one after the other through the whole batch
   using Rows = Loader<Config::kAOrder, kRows>;
   using First = Loader<Config::kB0Order, kBlockH>;
   using Gate = Loader<Config::kGateOrder, kBlockH>;
@@ -84,26 +86,6 @@ struct WgmmaKernel {
   }
 
  private:
-  // The blocks of rows that fall to a team, one after the other through the whole batch.
-  class Rounds {
-   public:
-    WMMA_DEVICE Rounds(const Arguments& p, uint32_t first, uint32_t step)
-        : down_(static_cast<uint32_t>((p.last.m + kRows - 1) / kRows)),
-          all_(down_ * static_cast<uint32_t>(p.last.batch)),
-          index_(blockIdx.x + first * gridDim.x),
-          step_(step * gridDim.x) {}
-    WMMA_DEVICE bool more() const { return index_ < all_; }
-    WMMA_DEVICE void next() { index_ += step_; }
-    WMMA_DEVICE uint32_t batch() const { return Config::kBatchDims > 0 ? index_ / down_ : 0; }
-    WMMA_DEVICE int64_t row() const { return static_cast<int64_t>(index_ - batch() * down_) * kRows; }
-
-   private:
-    uint32_t down_;
-    uint32_t all_;
-    uint32_t index_;
-    uint32_t step_;
-  };
-
   static WMMA_DEVICE uint32_t tiles_of(const Arguments& p) {
     return kResident ? kTilesK : static_cast<uint32_t>((p.k + kDepth - 1) / kDepth);
   }
@@ -113,7 +95,7 @@ struct WgmmaKernel {
   static WMMA_DEVICE void ask(const Arguments& p, const Queue& queue, uint32_t start, uint32_t resident) {
     const uint32_t tiles = tiles_of(p);
     Item item(0);
-    for (Rounds at(p, 0, 1); at.more(); at.next()) {
+    for (RowBlocks at(p.last, 0, 1); at.valid(); at.next()) {
       const uint32_t batch = at.batch();
       Rows rows(p.last, p.a, p.a_map, batch, at.row(), 0);
       First first(p.last, p.b0, p.b0_map, batch, 0, 0);
@@ -184,7 +166,7 @@ struct WgmmaKernel {
     Item before = item;
     Store store(p.last, p.d_map, place);
     if constexpr (kResident) arch::barrier_wait(resident, 0);
-    for (Rounds at(p, team, kTeams); at.more(); at.next()) {
+    for (RowBlocks at(p.last, team, kTeams); at.valid(); at.next()) {
       uint32_t d0[kBlockH / 4];
       {
         Sums sums;

@@ -9,9 +9,6 @@ namespace wmma {
 // Which way an operand's memory runs.
 enum class Order { kAlongK, kAcrossK };
 
-// Which tiles have their K split among blocks: the sums are added up by a second kernel.
-enum class Split { kNone, kAll, kLast };
-
 // In place of the element type of an operand that is absent.
 struct None {};
 

@@ -9,7 +9,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.ops.types import FP8
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.gemm.config import GemmConfig, last_round
+from wmma_ops.plan.gemm.config import GemmConfig
 from wmma_ops.plan.gemm.loops import LOOPS, loop_of
 from wmma_ops.plan.problem import GemmProblem
 
@@ -66,18 +66,18 @@ def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> 
     units = model.CARDS[target.name].units
     may_split = loop.splits(config)
     at_once = model.wholes(target)
-    if may_split and problem.batch == 1 and tiles > at_once and (rest := last_round(problem, config, target)):
+    if may_split and problem.batch == 1 and tiles > at_once and (rest := config.last_round(problem, target)):
         last = min(units // rest, k_tiles // 4, 8)
         if last > 1:
-            yield config.but(last=last)
+            yield config.ordered(last=last)
     yield from loop.variants(problem, config, target)
     if not may_split:
         return
     if target.family == "sm90":
         for cluster in (2, 4, 8):
             if cluster * 2 <= k_tiles and tiles * cluster <= 2 * units:
-                yield config.but(cluster=cluster)
+                yield config.ordered(cluster=cluster)
     for splits in _SPLITS:
         if splits * 4 > k_tiles or tiles * splits > 2 * units:
             return
-        yield config.but(splits=splits)
+        yield config.ordered(splits=splits)

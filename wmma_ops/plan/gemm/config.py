@@ -9,6 +9,7 @@ import torch
 from wmma_ops.hardware import arch
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
+from wmma_ops.plan.gemm.tile_order import TileOrder
 from wmma_ops.plan.problem import GemmProblem
 
 
@@ -28,22 +29,19 @@ class GemmConfig:
     waves_k: int  # waves that share a tile of the result and split each step's K
     stages: int  # tiles, or steps, that are in flight or in use
     occupancy: int  # waves at once on a SIMD that registers are kept for (NVIDIA: blocks on an SM)
-    group: int  # tile rows that neighbouring blocks walk down
-    dies: int
+    order: TileOrder  # which tile a block computes, and which next
     askers: int = 0  # waves that ask for tiles and multiply nothing
-    splits: int = 1  # blocks that share a tile of the result and split K, their sums added up by a second kernel
-    cluster: int = 1  # neighbouring blocks that share a tile and split K, their sums added up from shared memory
-    last: int = 1  # blocks that share each tile of the last round, which leaves units without one, and split its K
-    share: int = 1  # neighbouring blocks down that take the same tiles of B, each bringing a part of them to all
-    share_a: int = 1  # the same of A, side by side
     parts: int = 1  # that an element in shared memory has: a float32 is the sum of two of bfloat16
-    walks: bool = False  # blocks stay and go from tile to tile: the next one's operands come while a result leaves
 
     def but(self, **changes) -> "GemmConfig":
         """The same but for these. As dataclasses.replace; a plan asks for hundreds."""
         made = object.__new__(GemmConfig)
         made.__dict__.update(self.__dict__, **changes)
         return made
+
+    def ordered(self, **changes) -> "GemmConfig":
+        """The same but for these of its order."""
+        return self.but(order=self.order.but(**changes))
 
     @property
     def waves(self) -> int:
@@ -59,15 +57,17 @@ class GemmConfig:
         """Of an accumulator."""
         return 8 if self.element == torch.float64 else 4
 
-    @property
-    def together(self) -> int:
-        """Blocks that start together."""
-        return self.cluster * self.share * self.share_a
-
     def tiles(self, problem: GemmProblem) -> tuple[int, int]:
         """How many tiles the result has down and across: as many as blocks that share come together."""
-        down, across = ceil(problem.m / self.block_m), ceil(problem.n / self.block_n)
-        return ceil(down / self.share) * self.share, ceil(across / self.share_a) * self.share_a
+        return self.order.tiles(ceil(problem.m / self.block_m), ceil(problem.n / self.block_n))
+
+    def last_round(self, problem: GemmProblem, target: arch.Target) -> int:
+        """How many remain when every unit has had as many others."""
+        return prod(self.tiles(problem)) % model.wholes(target)
+
+    def in_parts(self, problem: GemmProblem, target: arch.Target) -> int:
+        """How many of them have their sums added up by a second kernel."""
+        return self.order.in_parts(prod(self.tiles(problem)), model.wholes(target))
 
     def length(self, problem: GemmProblem) -> int:
         """What is summed up: K, and behind its last step, where there is a second pair, K2."""
@@ -75,22 +75,10 @@ class GemmConfig:
 
     def __str__(self) -> str:
         kind = "FMA" if self.lanes else type_name(self.element) + (f" in {self.parts} parts" if self.parts > 1 else "")
-        extras = [
-            text
-            for text, there in (
-                (f"K split {self.splits} ways", self.splits > 1),
-                (f"clusters of {self.cluster}", self.cluster > 1),
-                (f"B shared by {self.share}", self.share > 1),
-                (f"A shared by {self.share_a}", self.share_a > 1),
-                ("walking", self.walks),
-                (f"K of the last round split {self.last} ways", self.last > 1),
-            )
-            if there
-        ]
         tile = f"{self.block_m}x{self.block_n}x{self.block_k}"
         waves = f"{self.waves_m}x{self.waves_n}x{self.waves_k} waves"
         loop = f"{self.loop.replace('_', ' ')}, {self.stages} stages"
-        return ", ".join([f"{kind} {tile}", waves, loop, *extras])
+        return ", ".join(filter(None, (f"{kind} {tile}", waves, loop, str(self.order))))
 
 
 def number_of(problem: GemmProblem) -> str:
@@ -109,11 +97,6 @@ def goes_as_it_is(problem: GemmProblem) -> bool:
         if not (plain and whole and (size == 2 or (along and size == 1))):
             return False
     return True
-
-
-def last_round(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
-    """How many tiles remain when every unit has had as many others."""
-    return prod(config.tiles(problem)) % model.wholes(target)
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from math import ceil, prod
 
 from wmma_ops.hardware import arch
 from wmma_ops.plan import model
-from wmma_ops.plan.gemm.config import GemmConfig, last_round
+from wmma_ops.plan.gemm.config import GemmConfig
 from wmma_ops.plan.gemm.loop import Loop
 from wmma_ops.plan.gemm.loops import loop_of
 from wmma_ops.plan.problem import GemmProblem
@@ -14,8 +14,8 @@ def _moved(problem: GemmProblem, config: GemmConfig, loop: Loop) -> float:
     """Bytes of A and B that a step moves for each k: as they lie in memory, and more where its runs straddle lines."""
     moved = 0.0
     for edge, share, extent, order, dtype in (
-        (config.block_m, config.share_a, problem.m, problem.a_order, problem.a),
-        (config.block_n, config.share, problem.n, problem.b_order, problem.b),
+        (config.block_m, config.order.share_a, problem.m, problem.a_order, problem.a),
+        (config.block_n, config.order.share, problem.n, problem.b_order, problem.b),
     ):
         run, pitch = (config.block_k, problem.k) if order == "k" else (edge, extent)
         aligned = pitch * dtype.itemsize % model.LINE_BYTES == 0
@@ -45,12 +45,12 @@ def bound(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> floa
     loop = loop_of(config)
     load, steps, matrix, _ = _dealt(problem, config, target, loop)
     way = loop.way(target)
-    rows, columns = config.block_m / config.share_a, config.block_n / config.share
+    rows, columns = config.block_m / config.order.share_a, config.block_n / config.order.share
     bytes_of_k = min(rows * pair.a.itemsize + columns * pair.b.itemsize for pair in problem.pairs)
     memory = bytes_of_k * config.block_k / way.tile_bytes
     step = max(matrix, memory) + way.crosstalk * memory + way.step
     least = model.LAUNCH + load * steps * step + way.block
-    return least + model.adding_up(target, config.splits) if config.splits > 1 else least
+    return least + model.adding_up(target, config.order.splits) if config.order.splits > 1 else least
 
 
 def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
@@ -60,9 +60,10 @@ def cost(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float
 
 def _dealt(problem: GemmProblem, config: GemmConfig, target: arch.Target, loop: Loop) -> tuple[float, int, float, int]:
     """Blocks of the busiest unit, their steps, what the matrix unit takes for one, and all blocks."""
-    parts = config.splits * config.cluster
+    order = config.order
+    parts = order.splits * order.cluster
     blocks = prod(config.tiles(problem)) * problem.batch * parts
-    load = model.load(target, blocks, config.together, config.last)
+    load = model.load(target, blocks, order.together, order.last)
     steps = ceil(ceil(config.length(problem) / parts) / config.block_k)
     matrix = 2 * config.block_m * config.block_n * config.block_k / loop.rate(config, target)
     return load, steps, matrix, blocks
@@ -70,22 +71,22 @@ def _dealt(problem: GemmProblem, config: GemmConfig, target: arch.Target, loop: 
 
 def work_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> model.Work:
     """What its blocks do."""
-    loop = loop_of(config)
+    loop, order = loop_of(config), config.order
     load, steps, matrix, blocks = _dealt(problem, config, target, loop)
-    parts, area, way = config.splits * config.cluster, config.block_m * config.block_n, loop.way(target)
+    parts, area, way = order.splits * order.cluster, config.block_m * config.block_n, loop.way(target)
     sum_bytes = config.sum_bytes
     mapped = loop.maps_result(problem, config)
     of_d, of_beside = (model.MAPPED_RESULT, model.MAPPED_BESIDE) if mapped else (1, 1)
-    out = sum_bytes if config.splits > 1 else problem.d.itemsize * of_d + problem.beside_bytes * of_beside
-    in_parts = blocks // parts if config.splits > 1 else last_round(problem, config, target) if config.last > 1 else 0
+    out = sum_bytes if order.splits > 1 else problem.d.itemsize * of_d + problem.beside_bytes * of_beside
+    in_parts = blocks // parts if order.splits > 1 else config.in_parts(problem, target)
     resident = 1
-    if not config.walks:
+    if not order.persistent:
         wave_sums = config.block_m // config.waves_m * (config.block_n // config.waves_n) // target.wave
         shared_bytes = loop.shared_bytes(problem, config, target)
         resident = model.resident(target, config.waves, wave_sums * (sum_bytes // 4) + 100, shared_bytes)
-    if config.last > 1 and load > resident and model.wholes(target) < model.CARDS[target.name].units:
+    if order.last > 1 and load > resident and model.wholes(target) < model.CARDS[target.name].units:
         # Parts that come a round later have the pair of units to themselves, and leave half of it idle.
-        load = model.load(target, blocks, config.together, 1)
+        load = model.load(target, blocks, order.together, 1)
     return model.Work(
         way=way,
         load=load,
@@ -100,12 +101,12 @@ def work_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> mo
         resident=resident,
         waves=config.waves,
         in_flight=loop.in_flight(config),
-        cluster=config.cluster,
-        share=config.share * config.share_a,
-        shared_sums=area * sum_bytes * (config.cluster * config.waves_k - 1) * loop.sums_exchanged(),
-        splits=config.splits * config.last,
-        split_bytes=in_parts * area * (config.splits * config.last * sum_bytes + problem.d.itemsize),
-        last=config.last,
-        walks=config.walks,
+        cluster=order.cluster,
+        share=order.neighbours,
+        shared_sums=area * sum_bytes * (order.cluster * config.waves_k - 1) * loop.sums_exchanged(),
+        splits=order.splits * order.last,
+        split_bytes=in_parts * area * (order.splits * order.last * sum_bytes + problem.d.itemsize),
+        last=order.last,
+        persistent=order.persistent,
         traffic=_traffic(problem, config, target, loop),
     )

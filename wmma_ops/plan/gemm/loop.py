@@ -2,7 +2,7 @@
 
 A loop is a header in kernels/wmma/gemm and a file in loops/ of the same stem. The header defines `struct wmma::<tag>` and
 how a kernel runs by it; the file says what it takes, its configurations, what they ask of the hardware, what they cost, and
-how their blocks are launched.
+how their blocks start.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,6 @@ import torch
 from wmma_ops.hardware import arch
 from wmma_ops.plan import model, ways
 from wmma_ops.plan.gemm.config import GemmConfig
-from wmma_ops.plan.plan import MOST_GRID_Y
 from wmma_ops.plan.problem import GemmProblem
 
 
@@ -99,10 +98,6 @@ class Loop:
         return 1
 
     # ------------------------------------------------------------------------------------------ how it is launched
-
-    def grid(self, problem: GemmProblem, config: GemmConfig, target: arch.Target, blocks: int) -> tuple[int, int]:
-        """Of so many blocks for each of the batch's matrices."""
-        return blocks, min(problem.batch, MOST_GRID_Y)
 
     def starts_early(self, config: GemmConfig, target: arch.Target, threads: int, shared: int) -> bool:
         """Whether its blocks may come before the kernel before is done: where several fit a unit, those that come early

@@ -1,6 +1,5 @@
 """Plans a product: the cheapest of the kernels that it may take, its source text, and its launches."""
 
-import dataclasses
 import sys
 from math import ceil, inf, prod
 from operator import itemgetter
@@ -9,7 +8,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.gemm.candidates import candidates, element_of, splits_of
-from wmma_ops.plan.gemm.config import GemmConfig, last_round, number_of
+from wmma_ops.plan.gemm.config import GemmConfig, number_of
 from wmma_ops.plan.gemm.cost import bound, cost
 from wmma_ops.plan.gemm.loop import Loop
 from wmma_ops.plan.gemm.loops import loop_of
@@ -101,11 +100,8 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "kWavesN": config.waves_n,
         "kWavesK": config.waves_k,
         "kStages": config.stages,
-        "kCluster": config.cluster,
-        "kShare": config.share,
-        "kShareA": config.share_a,
-        "kGroup": config.group,
-        "kDies": config.dies,
+        "kShare": config.order.share,
+        "kShareA": config.order.share_a,
         **waves_told(target, config.occupancy, config.all_waves, loop.shared_bytes(problem, config, target)),
         "kAActivation": problem.a_activation,
         "kActivation": problem.activation,
@@ -114,28 +110,28 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "kPartsTogether": model.parts_together(target),
         "kSharedBytes": loop.shared_bytes(problem, config, target),
     }
-    split = "kAll" if config.splits > 1 else "kLast" if config.last > 1 else "kNone"
     members = [
         *aliases({**operands, "Loop": f"wmma::{loop.tag}"}),
         *constants(
             "wmma::Order", {"kAOrder": order_of(problem.a_order == "k"), "kBOrder": order_of(problem.b_order == "k")}
         ),
         *_second_pair(problem),
-        *constants("wmma::Split", {"kSplit": f"wmma::Split::{split}"}),
         *constants("int", numbers),
+        *aliases({"Tiles": config.order.device(problem.batch_dims)}),
+        *constants("int", {"kCluster": "Tiles::kCluster"}),
         *constants(
             "bool",
             {
                 "kWide": problem.wide,
                 "kLanes": config.lanes,
                 "kMappedD": loop.maps_result(problem, config),
-                "kWalks": config.walks,
             },
         ),
     ]
-    defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.together > 1}
+    defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.order.together > 1}
     told = [loop.tag] + ([_IN_PARTS] if config.parts > 1 else [])
-    before = f"namespace wmma {{ {' '.join(f'struct {name};' for name in told)} }}\n"
+    before = "#include <wmma/tile/tile_order.hpp>\n"
+    before += f"namespace wmma {{ {' '.join(f'struct {name};' for name in told)} }}\n"
     before += registered((problem.a_activation, problem.activation)) + loop.source_before(config)
     return kernel_text(f"wmma/gemm/{loop.name}.hpp", "gemm.hip", members=members, before=before, defines=defines)
 
@@ -165,23 +161,25 @@ def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reaso
     loop = loop_of(config)
     tiles_m, tiles_n = config.tiles(problem)
     tiles = tiles_m * tiles_n
-    parts = config.splits * config.cluster * config.last
-    in_parts = tiles if config.splits > 1 else last_round(problem, config, target) if config.last > 1 else 0
-    blocks = tiles * config.cluster + in_parts * (config.splits * config.last - 1)
+    order = config.order
+    in_parts = config.in_parts(problem, target)
+    blocks = order.blocks(tiles, in_parts)
     threads = config.all_waves * target.wave
     check_blocks(f"{problem.m}x{problem.n} takes", blocks, threads, target)
-    grid = loop.grid(problem, config, target, blocks)
+    if order.along_x:
+        check_blocks(f"{problem.batch} times {problem.m}x{problem.n} takes", blocks * problem.batch, threads, target)
+    grid = order.grid(blocks, problem.batch, model.CARDS[target.name].units)
     shared = loop.shared_bytes(problem, config, target)
     early = loop.starts_early(config, target, threads, shared)
     launches = [KernelLaunch("gemm", source(problem, config, target), grid, threads, shared, early)]
     k_split = max(problem.k, 1)
     workspace = 0
-    if parts > 1:
-        k_split = ceil(ceil(config.length(problem) / parts) / config.block_k) * config.block_k
+    if not order.has_whole_tiles:
+        k_split = ceil(ceil(config.length(problem) / order.parts) / config.block_k) * config.block_k
     splits, split_stride = ceil(config.length(problem) / k_split) if in_parts else 1, 0
-    if splits != config.splits * config.last:
-        fewer = {"splits": splits} if config.splits > 1 else {"last": splits}
-        return plan_of(problem, dataclasses.replace(config, **fewer), target, reason)
+    if splits != order.splits * order.last:
+        fewer = {"splits": splits} if order.splits > 1 else {"last": splits}
+        return plan_of(problem, config.ordered(**fewer), target, reason)
     if in_parts:
         area = config.block_m * config.block_n
         split_stride = problem.batch * in_parts * area

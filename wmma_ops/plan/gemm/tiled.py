@@ -10,6 +10,7 @@ from wmma_ops.ops.types import FP8
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm.config import GemmConfig, most_part, number_of
 from wmma_ops.plan.gemm.loop import Loop
+from wmma_ops.plan.gemm.tile_order import TileOrder
 from wmma_ops.plan.problem import GemmProblem
 
 _LARGEST_BESIDE_WARPGROUPS = 64 * 128  # tile: of 4,000 timings on an H200, no larger one was the fastest
@@ -57,7 +58,7 @@ class TiledLoop(Loop):
                         for stages in self.stages:
                             config = GemmConfig(
                                 self.name, element, lanes, side, block_m, block_n, block_k, waves_m, waves_n, waves_k,
-                                stages, occupancy, 8, dies,
+                                stages, occupancy, TileOrder(8, dies),
                             )  # fmt: skip
                             if self.shared_bytes(problem, config, target) <= target.lds_bytes:
                                 yield config
@@ -120,6 +121,6 @@ def slab_bytes(config: GemmConfig, target: arch.Target) -> int:
     most = min(across, min(64, 1024 // step.rows) // step.cols)
     columns = most_part(across, most) * step.cols
     slab = step.rows * (columns + 16 // size) * size
-    if config.waves_k * config.cluster > 1:
+    if config.waves_k * config.order.cluster > 1:
         slab *= config.block_m // config.waves_m // step.rows * (across * step.cols // columns)
     return slab

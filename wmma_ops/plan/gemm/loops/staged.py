@@ -39,7 +39,7 @@ class Staged(TiledLoop):
             wave_m, wave_n = config.block_m // config.waves_m, config.block_n // config.waves_n
             operands = (wave_m + wave_n) * step.depth * step.copies * config.parts * config.element.itemsize // 4 // 32
             spare = min(spare, 256 - 40 - wave_m * wave_n // 32 * config.sum_bytes // 4 - operands)
-        if config.last > 1 and _has_extras(problem):
+        if config.order.last > 1 and _has_extras(problem):
             spare -= _EXTRAS_AND_PARTS
         return max(_staged_registers(problem, config, target) - spare, 0)
 

@@ -9,6 +9,7 @@ from wmma_ops.plan import model
 from wmma_ops.plan.gemm.config import GemmConfig
 from wmma_ops.plan.gemm.loop import Loop
 from wmma_ops.plan.gemm.loops import async_copy
+from wmma_ops.plan.gemm.tile_order import TileOrder
 from wmma_ops.plan.problem import GemmProblem
 
 _WAY = model.Way(1700, 36, 0.17, 0.1)
@@ -31,7 +32,7 @@ class Straight(Loop):
         rows = 8 if problem.m <= 8 else 16
         for waves, stages in ((4, 4), (8, 3), (16, 2)):  # as much on its way as registers hold
             depth = waves * 64 // element.itemsize
-            yield GemmConfig(self.name, element, False, 16, rows, 32, depth, 1, 1, waves, stages, 1, 0, 1)
+            yield GemmConfig(self.name, element, False, 16, rows, 32, depth, 1, 1, waves, stages, 1, TileOrder(0))
 
     def shared_bytes(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
         """The waves' sums."""

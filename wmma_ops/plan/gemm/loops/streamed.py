@@ -10,6 +10,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm.config import GemmConfig, goes_as_it_is, most_part
 from wmma_ops.plan.gemm.loop import Loop
+from wmma_ops.plan.gemm.tile_order import TileOrder
 from wmma_ops.plan.problem import GemmProblem
 
 _LINE = 128  # bytes of K that a wave's step takes
@@ -54,8 +55,8 @@ class Streamed(Loop):
                 stages = min((held - sums - _SPARE) // (2 * step), 4)  # the compiler takes others for the next
                 depth = waves * _LINE // element.itemsize
                 config = GemmConfig(
-                    self.name, element, False, 16, rows, columns, depth, 1, 1, waves, stages, waves // target.simds, group,
-                    dies,
+                    self.name, element, False, 16, rows, columns, depth, 1, 1, waves, stages, waves // target.simds,
+                    TileOrder(group, dies),
                 )  # fmt: skip
                 if stages >= 2 and self.shared_bytes(problem, config, target) <= target.lds_bytes:
                     yield config

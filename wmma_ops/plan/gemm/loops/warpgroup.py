@@ -12,8 +12,9 @@ from wmma_ops.ops.types import FP8
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm.config import GemmConfig, goes_as_it_is, number_of
 from wmma_ops.plan.gemm.loop import Loop
+from wmma_ops.plan.gemm.tile_order import TileOrder
 from wmma_ops.plan.gemm.tiled import operand_bytes, slab_bytes
-from wmma_ops.plan.plan import MOST_THREADS_X, check_blocks
+from wmma_ops.plan.plan import MOST_THREADS_X
 from wmma_ops.plan.problem import GemmProblem
 from wmma_ops.plan.source import wgmma_of_width
 
@@ -58,7 +59,7 @@ class Warpgroup(Loop):
             for line in (128,) if element in FP8 else (128, 256):
                 config = GemmConfig(
                     self.name, element, False, 16, block_m, block_n, line // element.itemsize, block_m // 16, 1, 1,
-                    _MOST_STAGES, 1, group, 1, askers=_askers(element, block_m, block_n),
+                    _MOST_STAGES, 1, TileOrder(group, along_x=True), askers=_askers(element, block_m, block_n),
                 )  # fmt: skip
                 # All of the batch stands along x; whole groups of blocks that share are less than four times as many.
                 threads = 4 * prod(config.tiles(problem)) * problem.batch * config.all_waves * target.wave
@@ -80,8 +81,8 @@ class Warpgroup(Loop):
         yield from shared[1:]
         units = model.CARDS[target.name].units
         for x in shared:
-            if x.share * x.share_a <= 2 and prod(x.tiles(problem)) * problem.batch > units:
-                yield from self._filled(problem, x.but(walks=True), target)
+            if x.order.neighbours <= 2 and prod(x.tiles(problem)) * problem.batch > units:
+                yield from self._filled(problem, x.ordered(persistent=True), target)
 
     def splits(self, config: GemmConfig) -> bool:
         return not has_own_width(config)
@@ -94,24 +95,24 @@ class Warpgroup(Loop):
         tile = max(sum(operand_bytes(pair, config, target, lambda order: order == "k")) for pair in problem.pairs)
         if self.maps_result(problem, config):
             slab = 2 * 16 * 128  # two boxes of a wave's rows
-        elif config.walks:
+        elif config.order.persistent:
             slab = 16 * (min(config.block_n, 32) + 4) * 4  # sums
         else:
             slab = slab_bytes(config, target)
         barriers = 2 * BARRIER_BYTES * config.stages
         tiles, slabs = config.stages * tile, config.waves * slab
-        return (tiles + slabs if config.walks else max(tiles, slabs)) + barriers
+        return (tiles + slabs if config.order.persistent else max(tiles, slabs)) + barriers
 
     def maps_result(self, problem: GemmProblem, config: GemmConfig) -> bool:
         """Of 16 bits, as is all that is read for each of its elements."""
-        if config.block_n < 64 or not config.cluster == config.splits == config.last == 1:
+        if config.block_n < 64 or not config.order.has_whole_tiles:
             return False
         operands = ((problem.d, problem.d_vec), (problem.c, problem.c_vec), (problem.multiply, problem.multiply_vec))
         return number_of(problem) == "float" and all(goes_by_boxes(*x) for x in operands)
 
     def mapped_lines(self, problem: GemmProblem, config: GemmConfig) -> tuple[int, int, int]:
-        a = mapped_lines(config.block_m, config.block_k, problem.a_order == "k") // config.share_a
-        b = mapped_lines(config.block_n, config.block_k, problem.b_order == "k") // config.share
+        a = mapped_lines(config.block_m, config.block_k, problem.a_order == "k") // config.order.share_a
+        b = mapped_lines(config.block_n, config.block_k, problem.b_order == "k") // config.order.share
         return a, b, 16 if self.maps_result(problem, config) else 0
 
     def source_before(self, config: GemmConfig) -> str:
@@ -133,24 +134,13 @@ class Warpgroup(Loop):
     def times_b_is_read(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
         """For each group of rows that blocks walk down, unless they all run at the same time."""
         down, across = config.tiles(problem)
-        if problem.n * (problem.k + problem.k2) * problem.b.itemsize > _KEPT_BYTES and config.group:
-            times = min(ceil(down / config.group), ceil(down * across / model.CARDS[target.name].units))
+        if problem.n * (problem.k + problem.k2) * problem.b.itemsize > _KEPT_BYTES and config.order.group:
+            times = min(ceil(down / config.order.group), ceil(down * across / model.CARDS[target.name].units))
             if times > 1:
                 return times
-        if down <= config.share:
+        if down <= config.order.share:
             return 1
-        return 1 + _READ_AGAIN * (3 if config.share_a > 1 else 1)  # then blocks walk along rows
-
-    # ------------------------------------------------------------------------------------------ how it is launched
-
-    def grid(self, problem: GemmProblem, config: GemmConfig, target: arch.Target, blocks: int) -> tuple[int, int]:
-        """The batch's matrices one after the other."""
-        all_blocks = blocks * problem.batch
-        threads = config.all_waves * target.wave
-        check_blocks(f"{problem.batch} times {problem.m}x{problem.n} takes", all_blocks, threads, target)
-        together = config.share * config.share_a
-        at_once = model.CARDS[target.name].units // together * together
-        return min(all_blocks, at_once) if config.walks else all_blocks, 1
+        return 1 + _READ_AGAIN * (3 if config.order.share_a > 1 else 1)  # then blocks walk along rows
 
 
 def has_own_width(config: GemmConfig) -> bool:
@@ -209,8 +199,8 @@ def _sharing(problem: GemmProblem, config: GemmConfig) -> Iterator[GemmConfig]:
         # B's parts are whole eight lines.
         apart = has_own_width(config) and (share_a > 1 or config.block_n % (8 * share))
         if share <= down and share_a <= across and not apart:
-            group = config.group if share_a == 1 or config.group == 0 else share
-            yield config.but(share=share, share_a=share_a, group=group)
+            group = config.order.group if share_a == 1 or config.order.group == 0 else share
+            yield config.ordered(share=share, share_a=share_a, group=group)
 
 
 LOOP = Warpgroup()
