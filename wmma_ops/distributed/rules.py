@@ -22,6 +22,7 @@ import torch
 from torch.distributed.tensor import Partial, Placement, Replicate, Shard
 
 from wmma_ops.ops import score_functions
+from wmma_ops.ops.attention_call import tensors_of
 from wmma_ops.ops.sizes import is_matrix_scale
 from wmma_ops.ops.types import OUTPUTS
 
@@ -264,15 +265,12 @@ def _heads_divide(q_heads: int, kv_heads: int, mesh: tuple[int, ...]) -> bool:
 
 def _attention(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _attention_names(t, scalars, mesh)
-    inputs = ("q", "k", "v", "mask", "sinks", "alibi_slopes", "dropout_seed", *score_functions.ARGUMENTS)
-    inputs = {x: names[x] for x in (*inputs, "block_mask")}
-    return _offers(inputs, [names["out"], names["lse"]], divided)
+    return _offers({x: names[x] for x in tensors_of("attention")}, [names["out"], names["lse"]], divided)
 
 
 def _attention_backward(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _attention_names(t, scalars, mesh)
-    inputs = ("g_out", "q", "k", "v", "out", "lse", "mask", "g_lse", "sinks", "alibi_slopes", "dropout_seed")
-    inputs = {x: names[x] for x in (*inputs, *score_functions.ARGUMENTS, "block_mask")}
+    inputs = {x: names[x] for x in tensors_of("_attention_backward")}
     return _offers(inputs, [names["q"], names["k"], names["v"]], divided)
 
 
@@ -315,16 +313,12 @@ def _varlen_names(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> tuple[di
 
 def _varlen_attention(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _varlen_names(t, scalars, mesh)
-    inputs = ("query", "key", "value", "cu_seq_q", "cu_seq_k", "sinks", "alibi_slopes", "seqused_k", "block_table")
-    inputs = (*inputs, "dropout_seed", *score_functions.ARGUMENTS, "k_descale", "v_descale", "block_mask")
-    return _offers({x: names[x] for x in inputs}, [names["out"], names["lse"]], divided)
+    return _offers({x: names[x] for x in tensors_of("varlen_attention")}, [names["out"], names["lse"]], divided)
 
 
 def _varlen_attention_backward(t: Operands, scalars: dict, mesh: tuple[int, ...]) -> list[Offer]:
     names, divided = _varlen_names(t, scalars, mesh)
-    inputs = ("g_out", "query", "key", "value", "out", "lse", "cu_seq_q", "cu_seq_k", "g_lse")
-    inputs = (*inputs, "sinks", "alibi_slopes", "seqused_k", "dropout_seed", *score_functions.ARGUMENTS)
-    inputs = {x: names[x] for x in (*inputs, "block_mask")}
+    inputs = {x: names[x] for x in tensors_of("_varlen_attention_backward")}
     return _offers(inputs, [names["query"], names["key"], names["value"]], divided)
 
 

@@ -220,8 +220,7 @@ def _backward(
         tensors = {"query": query, "key": key, "value": value, "cu_seq_q": cum_seq_q, "cu_seq_k": cum_seq_k}
         tensors["dropout_seed"] = seed
         options |= {"max_q": max_q, "max_k": max_k, "window_right": 0 if is_causal else right}
-        beside = ("sinks", "alibi_slopes", "seqused_k")
-        grads = _gradients(autograd.varlen_attention_gradients, grad_out, tensors, beside, (out, logsumexp), options)
+        grads = _gradients("varlen_attention", grad_out, tensors, (out, logsumexp), options)
     return tuple(map(_laid_out, grads, (query, key, value)))
 
 
@@ -268,17 +267,15 @@ def _sdpa_backward(
 
 def _dense_gradients(grad_out, q, k, v, out, lse, seed, is_causal, **options):
     options["is_causal"] = ops.CAUSAL[_causal(q, k, is_causal)]
-    beside = ("mask", "sinks", "alibi_slopes")
     tensors = {"q": q, "k": k, "v": v, "dropout_seed": seed}
-    return _gradients(autograd.attention_gradients, grad_out, tensors, beside, (out, lse), options)
+    return _gradients("attention", grad_out, tensors, (out, lse), options)
 
 
-def _gradients(function, grad_out, tensors: dict, beside: tuple[str, ...], outs, options: dict) -> list[Tensor]:
-    """Of the first three tensors, as autograd of ours has them; those `beside` were not given."""
+def _gradients(op: str, grad_out, tensors: dict, outs, options: dict) -> list[Tensor]:
+    """Of the first three tensors, as autograd of ours has them."""
     asked = list(tensors)[:3]
-    needs = dict.fromkeys([*tensors, *beside], False) | dict.fromkeys(asked, True)
     with torch.no_grad():
-        found = function((grad_out, None), tensors | dict.fromkeys(beside), needs, outs, **options)
+        found = autograd.attention_gradients(op, (grad_out, None), tensors, dict.fromkeys(asked, True), outs, **options)
     return [found[name] for name in asked]
 
 

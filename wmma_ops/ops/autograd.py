@@ -5,6 +5,7 @@ products are rounded to the operands' type, as in the forward pass.
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -13,12 +14,11 @@ import torch.autograd.forward_ad as forward_ad
 from wmma_ops import torch_internals
 from wmma_ops.hardware import geometry
 from wmma_ops.ops import activations, fakes, score_functions
-from wmma_ops.ops.blocks import blocks_given
+from wmma_ops.ops.attention_call import AttentionCall
 from wmma_ops.ops.composite import columns, composite, operand_place, rows, without_gradient
-from wmma_ops.ops.dropout import drop_of, packed_drop
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
-from wmma_ops.ops.seen import distances, packed_sight, seen, unseen_keys
+from wmma_ops.ops.score_terms import terms_of
 from wmma_ops.ops.select import select
 from wmma_ops.ops.sizes import known
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator, name
@@ -246,115 +246,44 @@ def _target_of(device: torch.device) -> str | None:
     return driver.target_of(device.index or 0) if on_gpu and (driver.is_amd() or driver.stands_in()) else None
 
 
-def _has_backward_kernels(q, v, needs) -> bool:
+def _has_backward_kernels(call, needs) -> bool:
     """Not on the CPU, nor for the gradient of a mask or of slopes, nor where the gradients are to be differentiated again,
     nor where V has no columns and lse is all there is."""
-    if torch.is_grad_enabled() or needs.get("mask") or needs["alibi_slopes"]:
+    q, v = call.q, call.v
+    if torch.is_grad_enabled() or needs.get("mask") or needs.get("alibi_slopes"):
         return False
     if q.device.type == "cpu" and emulation.active() is None:
         return False
     return v.shape[-1] > 0 and max(q.shape[-1], v.shape[-1]) <= widest_backward(q.dtype, q.device)
 
 
-def attention_gradients(
-    grads,
-    t,
-    needs,
-    outs,
-    *,
-    is_causal=0,
-    scale=None,
-    enable_gqa=False,
-    window_left=-1,
-    window_right=-1,
-    softcap=0.0,
-    dropout_p=0.0,
-    score_mod=0,
-    mask_mod=0,
-    block_q=0,
-    block_k=0,
-):
-    q, k, v, mask, sinks, slopes = (t[name] for name in ("q", "k", "v", "mask", "sinks", "alibi_slopes"))
-    seed, mods = t["dropout_seed"], tuple(t.get(name) for name in score_functions.ARGUMENTS)
-    states = t.get("block_mask")
-    out, lse = outs
-    g_out, g_lse = grads
-    found = {"sinks": _sinks_gradient(g_out, g_lse, out, lse, sinks)} if needs["sinks"] else {}
-    if _has_backward_kernels(q, v, needs):
-        options = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
-        options |= {"window_left": window_left, "window_right": window_right, "softcap": softcap}
-        options |= {"dropout_p": dropout_p, "score_mod": score_mod, "mask_mod": mask_mod}
-        options |= {"block_q": block_q, "block_k": block_k}
-        g_out = torch.zeros_like(out) if g_out is None else g_out
-        given = (g_out, q, k, v, out, lse, mask, g_lse, sinks, slopes, seed, *mods, states)
-        grads = torch.ops.wmma._attention_backward(*given, **options)
-        return found | dict(zip("qkv", grads, strict=True))
-    skv = k.shape[-2]
-    bounds = seen(q.shape[-2], skv, is_causal, window_left, window_right)
-    distance = None if slopes is None else distances(q, skv, bounds, accumulator(q.dtype))
-    drop = drop_of(q, skv, seed, dropout_p)
-    functions = score_functions.of_call(score_mod, mask_mod, mods, blocks_given(states, block_q, block_k))
-    given = (unseen_keys(q, skv, bounds), distance, scale, softcap, drop, functions)
-    return found | _by_scores(grads, t, needs, outs, *given)
-
-
-def varlen_attention_gradients(
-    grads,
-    t,
-    needs,
-    outs,
-    *,
-    max_q,
-    max_k,
-    scale=None,
-    enable_gqa=False,
-    window_left=-1,
-    window_right=-1,
-    softcap=0.0,
-    dropout_p=0.0,
-    score_mod=0,
-    mask_mod=0,
-    block_q=0,
-    block_k=0,
-):
-    query, key, value, sinks, slopes = (t[name] for name in ("query", "key", "value", "sinks", "alibi_slopes"))
-    cu_q, cu_k, used_k = t["cu_seq_q"], t["cu_seq_k"], t["seqused_k"]
-    seed, mods = t["dropout_seed"], tuple(t.get(name) for name in score_functions.ARGUMENTS)
-    states = t.get("block_mask")
+def attention_gradients(op, grads, t, needs, outs, **scalars):
+    """Of `attention` or `varlen_attention`, whichever `op` is."""
+    call, backward = AttentionCall.of(op, t, scalars), f"_{op}_backward"
     (out, lse), (g_out, g_lse) = outs, grads
-    names = {"q": "query", "k": "key", "v": "value"}
+    names = dict(zip("qkv", tensor_names(overload(op)), strict=False))
 
     def by_heads(x):
-        return None if x is None else x.transpose(0, 1)
+        return x if x is None or not call.is_packed else x.transpose(0, 1)
 
     found = {}
-    if needs["sinks"]:
-        found["sinks"] = _sinks_gradient(by_heads(g_out), g_lse, by_heads(out), lse, sinks)
-    if _has_backward_kernels(query, value, needs):
-        options = {"max_q": max_q, "max_k": max_k, "scale": scale, "enable_gqa": enable_gqa}
-        options |= {"window_left": window_left, "window_right": window_right, "softcap": softcap}
-        options |= {"dropout_p": dropout_p, "score_mod": score_mod, "mask_mod": mask_mod}
-        options |= {"block_q": block_q, "block_k": block_k}
+    if needs.get("sinks"):
+        found["sinks"] = _sinks_gradient(by_heads(g_out), g_lse, by_heads(out), lse, call.sinks)
+    if _has_backward_kernels(call, needs):
         g_out = torch.zeros_like(out) if g_out is None else g_out
-        given = (g_out, query, key, value, out, lse, cu_q, cu_k, g_lse, sinks, slopes, used_k, seed, *mods, states)
-        grads = torch.ops.wmma._varlen_attention_backward(*given, **options)
-        return found | dict(zip(names.values(), grads, strict=True))
-    out, g_out = by_heads(out), by_heads(g_out)
-    sight = packed_sight(query, key, cu_q, cu_k, used_k, max_q, max_k, window_left, window_right)
-    t = {short: by_heads(t[name]) for short, name in names.items()} | {"mask": None} | t
-    needs = {short: needs[name] for short, name in names.items()} | {"mask": False} | needs
-    drop = packed_drop(sight, query.shape[1], seed, dropout_p)
-    blocks = blocks_given(states, block_q, block_k)
-    functions = score_functions.of_packed(score_mod, mask_mod, mods, blocks, sight, query.shape[1])
-    given = (sight.unseen, sight.distances, scale, softcap, drop, functions)
-    dense = _by_scores((g_out, g_lse), t, needs, (out, lse), *given)
-    return found | {names.get(name, name): x if name not in names else by_heads(x) for name, x in dense.items()}
+        tensors, options = call.for_op(backward, g_out=g_out, out=out, lse=lse, g_lse=g_lse)
+        results = getattr(torch.ops.wmma, backward)(*tensors, **options)
+        return found | dict(zip(names.values(), results, strict=True))
+    needs = needs | {short: needs.get(name) for short, name in names.items()}
+    q, k, v = (by_heads(t[name]) for name in names.values())
+    dense = _by_scores(call, q, k, v, (by_heads(g_out), g_lse), (by_heads(out), lse), needs)
+    return found | {names.get(name, name): by_heads(x) if name in names else x for name, x in dense.items()}
 
 
-def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap, drop, functions):
-    """Gradients by way of all scores in memory; `unseen`, `distance` and `drop` as ops/seen.py and ops/dropout.py have
-    them."""
-    q, k, v, mask, sinks, slopes = (t[name] for name in ("q", "k", "v", "mask", "sinks", "alibi_slopes"))
+def _by_scores(call, q, k, v, grads, outs, needs):
+    """Gradients by way of all scores in memory; `q`, `k` and `v` have their heads before their rows."""
+    mask, sinks, slopes, scale, softcap = call.mask, call.sinks, call.alibi_slopes, call.scale, call.softcap
+    unseen, distance, drop, functions, _ = terms_of(call)
     out, lse = outs
     g_out, g_lse = grads
     found = {}
@@ -430,9 +359,9 @@ def _by_scores(grads, t, needs, outs, unseen, distance, scale, softcap, drop, fu
         found["k"] = _gemm(g_product.mT, rows_q, **factor)
     if needs["v"]:
         found["v"] = _gemm(weights.to(q.dtype).mT, rows_g.to(q.dtype))
-    if needs["mask"]:
+    if needs.get("mask"):
         found["mask"] = _reduce(g_scores.reshape(*q.shape[:-1], skv), mask)
-    if needs["alibi_slopes"]:
+    if needs.get("alibi_slopes"):
         found["alibi_slopes"] = _reduce(-(g_before.reshape(*q.shape[:-1], skv) * distance).sum((-2, -1)), slopes)
     return found
 
@@ -579,8 +508,8 @@ _register("baddbmm", _addmm_gradients, only_added=lambda scalars, tensors: ("inp
 _register("gemm", _gemm_gradients, only_added=_addends, keeps_outputs=_is_relu)
 _register("linear", _linear_gradients, only_added=_addends, keeps_outputs=_is_relu)
 _register("gemm_gemm", _gemm_gemm_gradients, only_added=_outer_addends)
-_register("attention", attention_gradients, keeps_outputs=lambda scalars: True)
-_register("varlen_attention", varlen_attention_gradients, keeps_outputs=lambda scalars: True)
+_register("attention", partial(attention_gradients, "attention"), keeps_outputs=lambda scalars: True)
+_register("varlen_attention", partial(attention_gradients, "varlen_attention"), keeps_outputs=lambda scalars: True)
 _register("scaled_mm", None)
 _register("scaled_attention", None)
 

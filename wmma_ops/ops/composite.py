@@ -9,11 +9,10 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from wmma_ops.ops import activations, fakes, score_functions
-from wmma_ops.ops.blocks import blocks_given
-from wmma_ops.ops.dropout import drop_of, packed_drop
+from wmma_ops.ops import activations, fakes
+from wmma_ops.ops.attention_call import AttentionCall
 from wmma_ops.ops.library import overload, tensor_names
-from wmma_ops.ops.seen import distances, packed_sight, seen, unseen_keys
+from wmma_ops.ops.score_terms import terms_of
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator
 from wmma_ops.torch_internals import any_requires_grad, is_fx_tracing
 
@@ -126,96 +125,31 @@ def gemm_gemm(
     return gemm(d0, b1, c, bias1, alpha=alpha1, beta=beta1, out_dtype=out_dtype)
 
 
-def attention(
-    q,
-    k,
-    v,
-    mask=None,
-    sinks=None,
-    alibi_slopes=None,
-    dropout_seed=None,
-    mod_a=None,
-    mod_b=None,
-    mod_c=None,
-    mod_d=None,
-    block_mask=None,
-    *,
-    is_causal=0,
-    scale=None,
-    enable_gqa=False,
-    window_left=-1,
-    window_right=-1,
-    softcap=0.0,
-    dropout_p=0.0,
-    score_mod=0,
-    mask_mod=0,
-    block_q=0,
-    block_k=0,
-):
-    skv = k.shape[-2]
-    bounds = seen(q.shape[-2], skv, is_causal, window_left, window_right)
-    distance = None if alibi_slopes is None else distances(q, skv, bounds, accumulator(q.dtype))
-    drop = drop_of(q, skv, dropout_seed, dropout_p)
-    mods = (mod_a, mod_b, mod_c, mod_d)
-    functions = score_functions.of_call(score_mod, mask_mod, mods, blocks_given(block_mask, block_q, block_k))
-    options = {"scale": scale, "enable_gqa": enable_gqa, "softcap": softcap, "drop": drop, "functions": functions}
-    return _attended(q, k, v, mask, sinks, alibi_slopes, unseen_keys(q, skv, bounds), distance, **options)
+def attention(*tensors, **scalars):
+    call = AttentionCall.of("attention", tensors, scalars)
+    return _attended(call, call.q, call.k, call.v, terms_of(call))
 
 
-def varlen_attention(
-    query,
-    key,
-    value,
-    cu_seq_q,
-    cu_seq_k=None,
-    sinks=None,
-    alibi_slopes=None,
-    seqused_k=None,
-    block_table=None,
-    dropout_seed=None,
-    mod_a=None,
-    mod_b=None,
-    mod_c=None,
-    mod_d=None,
-    k_descale=None,
-    v_descale=None,
-    block_mask=None,
-    *,
-    max_q,
-    max_k=None,
-    scale=None,
-    enable_gqa=False,
-    window_left=-1,
-    window_right=-1,
-    softcap=0.0,
-    dropout_p=0.0,
-    score_mod=0,
-    mask_mod=0,
-    block_q=0,
-    block_k=0,
-):
-    sight = packed_sight(query, key, cu_seq_q, cu_seq_k, seqused_k, max_q, max_k, window_left, window_right)
-    drop = packed_drop(sight, query.shape[1], dropout_seed, dropout_p)
-    mods = (mod_a, mod_b, mod_c, mod_d)
-    blocks = blocks_given(block_mask, block_q, block_k)
-    functions = score_functions.of_packed(score_mod, mask_mod, mods, blocks, sight, query.shape[1])
-    options = {"scale": scale, "enable_gqa": enable_gqa, "softcap": softcap, "drop": drop, "functions": functions}
-    q, k, v = (x.transpose(0, 1) for x in (query, key, value))
-    out, lse = _attended(q, k, v, None, sinks, alibi_slopes, sight.unseen, sight.distances, **options)
-    return out.transpose(0, 1).contiguous(), lse.masked_fill(sight.outside, -torch.inf)
+def varlen_attention(*tensors, **scalars):
+    call = AttentionCall.of("varlen_attention", tensors, scalars)
+    terms = terms_of(call)
+    q, k, v = (x.transpose(0, 1) for x in (call.q, call.k, call.v))
+    out, lse = _attended(call, q, k, v, terms)
+    return out.transpose(0, 1).contiguous(), lse.masked_fill(terms.outside, -torch.inf)
 
 
-def _attended(q, k, v, mask, sinks, alibi_slopes, unseen, distance, *, scale, enable_gqa, softcap, drop, functions):
-    """`unseen`, `distance` and `drop` as ops/seen.py and ops/dropout.py have them."""
+def _attended(call, q, k, v, terms):
+    """`q`, `k` and `v` have their heads before their rows."""
+    mask, functions = call.mask, terms.functions
     work = accumulator(q.dtype)
     skv = k.shape[-2]
-    if enable_gqa and q.dim() > 2 and k.shape[-3] > 0:
+    if call.enable_gqa and q.dim() > 2 and k.shape[-3] > 0:
         k, v = (x.repeat_interleave(q.shape[-3] // k.shape[-3], -3) for x in (k, v))
-    scores = (max(q.shape[-1], 1) ** -0.5 if scale is None else scale) * matmul(q, k.mT, out_dtype=work)
-    if softcap:
-        scores = softcap * torch.tanh(scores / softcap)
-    if alibi_slopes is not None:
-        scores = scores - alibi_slopes.to(work)[..., None, None] * distance
+    scores = (max(q.shape[-1], 1) ** -0.5 if call.scale is None else call.scale) * matmul(q, k.mT, out_dtype=work)
+    if call.softcap:
+        scores = call.softcap * torch.tanh(scores / call.softcap)
+    if call.alibi_slopes is not None:
+        scores = scores - call.alibi_slopes.to(work)[..., None, None] * terms.distances
     if functions is not None:
         scores = functions.changed(scores)
     if mask is not None and mask.dtype == torch.bool:
@@ -224,10 +158,10 @@ def _attended(q, k, v, mask, sinks, alibi_slopes, unseen, distance, *, scale, en
         scores = scores + mask.to(work)
     if functions is not None:
         scores = functions.masked(scores)
-    if unseen is not None:
-        scores = scores.masked_fill(unseen, -torch.inf)
-    if sinks is not None:
-        scores = torch.cat([scores, sinks.to(work)[..., None, None].expand(*scores.shape[:-1], 1)], -1)
+    if terms.unseen is not None:
+        scores = scores.masked_fill(terms.unseen, -torch.inf)
+    if call.sinks is not None:
+        scores = torch.cat([scores, call.sinks.to(work)[..., None, None].expand(*scores.shape[:-1], 1)], -1)
     # torch.logsumexp asks for sizes that may be known only as it runs, and has no gradient for a row that sees no key.
     blind = (scores == -torch.inf).all(-1, keepdim=True)
     largest = F.pad(scores, (0, 1), value=-torch.inf).amax(-1, keepdim=True).masked_fill(blind, 0.0).detach()
@@ -235,7 +169,7 @@ def _attended(q, k, v, mask, sinks, alibi_slopes, unseen, distance, *, scale, en
     total = p.sum(-1, keepdim=True).masked_fill(blind, 1.0)
     lse = (total.log() + largest).masked_fill(blind, -torch.inf).squeeze(-1)
     weights = (p / total)[..., :skv]
-    return matmul(weights if drop is None else drop(weights), v.to(work), out_dtype=q.dtype), lse
+    return matmul(weights if terms.drop is None else terms.drop(weights), v.to(work), out_dtype=q.dtype), lse
 
 
 def without_gradient(tensors: dict) -> str | None:

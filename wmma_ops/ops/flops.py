@@ -11,6 +11,7 @@ from math import prod
 
 import torch
 
+from wmma_ops.ops.attention_call import AttentionCall
 from wmma_ops.ops.library import NAMESPACES, overload, tensor_names
 from wmma_ops.torch_internals import is_tracing_tensor
 
@@ -45,27 +46,15 @@ def _attention(q, k, v, *_, **__) -> int:
     return 2 * prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
 
 
-def _varlen_attention(
-    query,
-    key,
-    value,
-    cu_seq_q,
-    cu_seq_k=None,
-    sinks=None,
-    alibi_slopes=None,
-    seqused_k=None,
-    block_table=None,
-    *_,
-    max_q,
-    max_k=None,
-    out_val=None,
-    **__,
-) -> int:
-    if block_table is None:
-        pairs = _pairs(cu_seq_q, cu_seq_k.diff(), max_q, max_k)
+def _varlen_attention(*tensors, out_val=None, **scalars) -> int:
+    call = AttentionCall.of("varlen_attention", tensors, scalars)
+    q, k, table = call.q, call.k, call.block_table
+    if table is None:
+        pairs = _pairs(call.cu_seq_q, call.cu_seq_k.diff(), call.max_q, call.max_k)
     else:
-        pairs = _pairs(cu_seq_q, seqused_k, max_q, block_table.shape[1] * key.shape[1] if max_k is None else max_k)
-    return 2 * query.shape[1] * pairs * (query.shape[2] + value.shape[-1])
+        most = table.shape[1] * k.shape[1] if call.max_k is None else call.max_k
+        pairs = _pairs(call.cu_seq_q, call.seqused_k, call.max_q, most)
+    return 2 * q.shape[1] * pairs * (q.shape[2] + call.v.shape[-1])
 
 
 def _pairs(cu_seq_q, keys, max_q: int, max_k: int) -> int:
@@ -80,9 +69,10 @@ def _attention_backward(g_out, q, k, v, *_, **__) -> int:
     return 2 * prod(q[:-1]) * k[-2] * (3 * q[-1] + 2 * v[-1])
 
 
-def _varlen_attention_backward(g_out, query, key, value, out, lse, cu_seq_q, cu_seq_k, *_, max_q, max_k, **__) -> int:
-    pairs = _pairs(cu_seq_q, cu_seq_k.diff(), max_q, max_k)
-    return 2 * query.shape[1] * pairs * (3 * query.shape[2] + 2 * value.shape[2])
+def _varlen_attention_backward(*tensors, out_val=None, **scalars) -> int:
+    call = AttentionCall.of("_varlen_attention_backward", tensors, scalars)
+    pairs = _pairs(call.cu_seq_q, call.cu_seq_k.diff(), call.max_q, call.max_k)
+    return 2 * call.q.shape[1] * pairs * (3 * call.q.shape[2] + 2 * call.v.shape[2])
 
 
 FORMULAS = {

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 
 from wmma_ops.ops import expressions
+from wmma_ops.ops.attention_call import AttentionCall
 from wmma_ops.ops.blocks import Blocks, blocks_given, from_flex, is_noop_mask, shown_by
 from wmma_ops.ops.errors import FunctionError
 from wmma_ops.ops.neighbours import answering
@@ -146,34 +147,31 @@ class Functions(NamedTuple):
             return torch.autograd.grad(total, x, create_graph=again, materialize_grads=True)[0]
 
 
-def of_call(
-    score_mod: int,
-    mask_mod: int,
-    operands: tuple[Tensor | None, ...],
-    blocks: Blocks | None,
-) -> Functions | None:
-    if not score_mod and not mask_mod and blocks is None:
+def of_call(call: AttentionCall) -> Functions | None:
+    if not call.score_mod and not call.mask_mod and call.block_mask is None:
         return None
-    return Functions(score_mod, mask_mod, operands, blocks)
+    return Functions(call.score_mod, call.mask_mod, _operands(call), _blocks(call))
 
 
-def of_packed(
-    score_mod: int,
-    mask_mod: int,
-    operands: tuple[Tensor | None, ...],
-    blocks: Blocks | None,
-    sight: PackedSight,
-    heads,
-) -> Functions | None:
+def of_packed(call: AttentionCall, sight: PackedSight) -> Functions | None:
     """Of packed sequences, on scores ``[heads, queries, keys]`` of all tokens: a sequence is as one of a batch."""
-    if not score_mod and not mask_mod and blocks is None:
+    if not call.score_mod and not call.mask_mod and call.block_mask is None:
         return None
+    heads = call.q.shape[1]
     batch, query, key = (x.to(torch.int64) for x in (sight.sequences, sight.queries, sight.keys))
     head = (batch.new_ones(heads).cumsum(0) - 1)[:, None, None]
     # A key of another sequence stands where the query's own may have none: functions are told of the first one.
     key = torch.where(sight.unseen, 0, key)
     places = (batch[:, None], head, query[:, None], key)
-    return Functions(score_mod, mask_mod, operands, blocks, packed=True, places=places)
+    return Functions(call.score_mod, call.mask_mod, _operands(call), _blocks(call), packed=True, places=places)
+
+
+def _operands(call: AttentionCall) -> tuple[Tensor | None, ...]:
+    return tuple(call[name] for name in ARGUMENTS)
+
+
+def _blocks(call: AttentionCall) -> Blocks | None:
+    return blocks_given(call.block_mask, call.block_q, call.block_k)
 
 
 def _places(scores: Tensor, first: int = 0, first_batch: int = 0) -> tuple[Tensor, ...]:

@@ -2,6 +2,7 @@
 
 import torch
 
+from wmma_ops.ops.attention_call import AttentionCall
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import NAMESPACES, overload, tensor_names
 from wmma_ops.ops.select import select
@@ -170,12 +171,12 @@ def _gemm_gemm(info, in_dims, a, b0, b1, c=None, bias0=None, bias1=None, gate=No
     return select("gemm_gemm", *spread.values())(**spread, **scalars), 0
 
 
-def _attention(info, in_dims, q, k, v, mask=None, sinks=None, alibi_slopes=None, dropout_seed=None, *mods, **scalars):
+def _attention(info, in_dims, *given, **scalars):
+    call = AttentionCall.of("attention", given, scalars)
     # What a seed drops, the batch that a function is told, and whose blocks are there, are those of each alone.
-    if any(scalars.get(x, 0) for x in ("dropout_p", "score_mod", "mask_mod", "block_q")):
-        given = (q, k, v, mask, sinks, alibi_slopes, dropout_seed, *mods)
+    if call.dropout_p or call.score_mod or call.mask_mod or call.block_q:
         return _one_by_one("attention", info, in_dims, *given, **scalars)
-    tensors = _of_more(info, in_dims, (q, k, v), (mask, sinks, alibi_slopes), (0, 2, 2))
+    tensors = _of_more(info, in_dims, (call.q, call.k, call.v), (call.mask, call.sinks, call.alibi_slopes), (0, 2, 2))
     return select("attention", *tensors)(*tensors, **scalars), (0, 0)
 
 

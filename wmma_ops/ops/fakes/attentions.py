@@ -5,76 +5,45 @@ from functools import partial
 import torch
 
 from wmma_ops.ops import library  # noqa: F401  (defines the ops that fakes are registered for)
+from wmma_ops.ops.attention_call import AttentionCall
 from wmma_ops.ops.blocks import STEP
 from wmma_ops.ops.fakes.checks import check, fail, fits, require, same_device, same_sizes
 from wmma_ops.ops.sizes import PAGE_STEP
-from wmma_ops.ops.types import FP8_ATTENTION, FP8_PAGES, NARROWED, name
+from wmma_ops.ops.types import FP8_ATTENTION, FP8_PAGES, NARROWED, accumulator, name
 
 
-def attention(
-    q,
-    k,
-    v,
-    mask=None,
-    sinks=None,
-    alibi_slopes=None,
-    dropout_seed=None,
-    mod_a=None,
-    mod_b=None,
-    mod_c=None,
-    mod_d=None,
-    block_mask=None,
-    *,
-    is_causal=0,
-    scale=None,
-    enable_gqa=False,
-    window_left=-1,
-    window_right=-1,
-    softcap=0.0,
-    dropout_p=0.0,
-    score_mod=0,
-    mask_mod=0,
-    block_q=0,
-    block_k=0,
-):
-    op = "attention"
-    require(op, q=q, k=k, v=v)
-    same_device(op, q, k=k, v=v, mask=mask, sinks=sinks, alibi_slopes=alibi_slopes)
-    same_device(op, q, mod_a=mod_a, mod_b=mod_b, mod_c=mod_c, mod_d=mod_d, block_mask=block_mask)
-    _check_dropout(op, q, dropout_p, dropout_seed)
-    _check_heads(op, q, k, v, enable_gqa)
-    fits(op, (*q.shape[:-1], k.shape[-2]), mask=mask)
-    fits(op, q.shape[:-2], sinks=sinks, alibi_slopes=alibi_slopes)
-    _check_blocks(op, block_mask, block_q, block_k, q.shape[:-2], q.shape[-2], k.shape[-2])
+def attention(*tensors, **scalars):
+    call = AttentionCall.of("attention", tensors, scalars)
+    op, q, k, v = call.op, call.q, call.k, call.v
+    require(op, **call.required)
+    _check_devices(call)
+    _check_dropout(op, q, call.dropout_p, call.dropout_seed)
+    _check_heads(op, q, k, v, call.enable_gqa)
+    fits(op, (*q.shape[:-1], k.shape[-2]), mask=call.mask)
+    fits(op, q.shape[:-2], sinks=call.sinks, alibi_slopes=call.alibi_slopes)
+    _check_blocks(call, q.shape[:-2], q.shape[-2], k.shape[-2])
     out = q.new_empty((*q.shape[:-1], v.shape[-1]))
-    lse = q.new_empty(q.shape[:-1], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
-    return out, lse
+    return out, q.new_empty(q.shape[:-1], dtype=accumulator(q.dtype))
 
 
-def scaled_attention(
-    q,
-    k,
-    v,
-    scale_q=None,
-    scale_k=None,
-    scale_v=None,
-    *,
-    is_causal=0,
-    scale=None,
-    enable_gqa=False,
-    out_dtype=None,
-):
-    op = "scaled_attention"
-    require(op, q=q, k=k, v=v)
-    same_device(op, q, k=k, v=v, scale_q=scale_q, scale_k=scale_k, scale_v=scale_v)
+def _check_devices(call):
+    """A seed is looked at beside its probability."""
+    same_device(call.op, call.q, **{name: x for name, x in call.tensors.items() if name != "dropout_seed"})
+
+
+def scaled_attention(*tensors, **scalars):
+    call = AttentionCall.of("scaled_attention", tensors, scalars)
+    op, q, k, v = call.op, call.q, call.k, call.v
+    require(op, **call.required)
+    _check_devices(call)
     if q.dtype != FP8_ATTENTION:
         fail(op, "q", f"is {name(q.dtype)}; takes {name(FP8_ATTENTION)}", TypeError)
-    _check_heads(op, q, k, v, enable_gqa)
-    out_dtype = out_dtype or torch.bfloat16
+    _check_heads(op, q, k, v, call.enable_gqa)
+    out_dtype = call.out_dtype or torch.bfloat16
     if out_dtype not in NARROWED:
         fail(op, "out_dtype", f"is {name(out_dtype)}; takes bfloat16 or float16", TypeError)
-    fits(op, q.shape[:-2], scale_q=scale_q)
-    fits(op, k.shape[:-2], scale_k=scale_k, scale_v=scale_v)
+    fits(op, q.shape[:-2], scale_q=call.scale_q)
+    fits(op, k.shape[:-2], scale_k=call.scale_k, scale_v=call.scale_v)
     out = q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=out_dtype)
     return out, q.new_empty(q.shape[:-1], dtype=torch.float32)
 
@@ -110,7 +79,8 @@ def _check_heads(op, q, k, v, enable_gqa):
         fail(op, "k", f"has shape {list(k.shape)}; takes a number of heads that divides that of q, {q.shape[-3]}")
 
 
-def _check_blocks(op, states, block_q, block_k, outer, queries, keys):
+def _check_blocks(call, outer, queries, keys):
+    op, states, block_q, block_k = call.op, call.block_mask, call.block_q, call.block_k
     for argument, size in (("block_q", block_q), ("block_k", block_k)):
         if states is None and size != 0:
             fail(op, argument, f"is {size}; takes 0 without block_mask")
@@ -132,46 +102,13 @@ def _check_blocks(op, states, block_q, block_k, outer, queries, keys):
     fits(op, (*outer, *blocks), block_mask=states)
 
 
-def varlen_attention(
-    query,
-    key,
-    value,
-    cu_seq_q,
-    cu_seq_k=None,
-    sinks=None,
-    alibi_slopes=None,
-    seqused_k=None,
-    block_table=None,
-    dropout_seed=None,
-    mod_a=None,
-    mod_b=None,
-    mod_c=None,
-    mod_d=None,
-    k_descale=None,
-    v_descale=None,
-    block_mask=None,
-    *,
-    max_q,
-    max_k=None,
-    scale=None,
-    enable_gqa=False,
-    window_left=-1,
-    window_right=-1,
-    softcap=0.0,
-    dropout_p=0.0,
-    score_mod=0,
-    mask_mod=0,
-    block_q=0,
-    block_k=0,
-):
-    op = "varlen_attention"
-    require(op, query=query, key=key, value=value, cu_seq_q=cu_seq_q)
-    _check_dropout(op, query, dropout_p, dropout_seed)
-    beside = {"cu_seq_q": cu_seq_q, "cu_seq_k": cu_seq_k, "seqused_k": seqused_k}
-    others = {"sinks": sinks, "alibi_slopes": alibi_slopes, "block_table": block_table, "block_mask": block_mask}
-    mods = {"mod_a": mod_a, "mod_b": mod_b, "mod_c": mod_c, "mod_d": mod_d}
-    descales = {"k_descale": k_descale, "v_descale": v_descale}
-    same_device(op, query, key=key, value=value, **beside, **others, **mods, **descales)
+def varlen_attention(*tensors, **scalars):
+    call = AttentionCall.of("varlen_attention", tensors, scalars)
+    op, query, key, value = call.op, call.q, call.k, call.v
+    block_table, max_k = call.block_table, call.max_k
+    require(op, **call.required)
+    _check_dropout(op, query, call.dropout_p, call.dropout_seed)
+    _check_devices(call)
     if query.dim() != 3:
         fail(op, "query", f"has shape {list(query.shape)}; takes [tokens, heads, head size]")
     _check_stored(op, query, key, value, block_table is not None)
@@ -192,7 +129,7 @@ def varlen_attention(
         lambda: f"has shape {list(value.shape)}; takes the length and the heads of key, {list(key.shape)}",
     )
     heads = key.shape[-2]
-    if not enable_gqa:
+    if not call.enable_gqa:
         check(
             heads == query.shape[1],
             op,
@@ -201,21 +138,21 @@ def varlen_attention(
         )
     elif query.shape[1] != 0 and (heads == 0 or query.shape[1] % heads != 0):
         fail(op, "key", f"has shape {list(key.shape)}; takes a number of heads that divides that of query")
-    _check_pages(op, key, cu_seq_k, seqused_k, block_table, max_k)
-    for argument, x in beside.items():
+    _check_pages(op, key, call.cu_seq_k, call.seqused_k, block_table, max_k)
+    for argument, x in (("cu_seq_q", call.cu_seq_q), ("cu_seq_k", call.cu_seq_k), ("seqused_k", call.seqused_k)):
         if x is not None and (x.dim() != 1 or x.dtype not in (torch.int32, torch.int64)):
             fail(
                 op, argument, f"has shape {list(x.shape)} and is {name(x.dtype)}; takes one dimension of int32 or int64"
             )
-    fits(op, query.shape[1:2], sinks=sinks, alibi_slopes=alibi_slopes)
-    count = cu_seq_q.shape[0] - 1
+    fits(op, query.shape[1:2], sinks=call.sinks, alibi_slopes=call.alibi_slopes)
+    count = call.cu_seq_q.shape[0] - 1
+    descales = {"k_descale": call.k_descale, "v_descale": call.v_descale}
     check_descales(op, f"key of {name(key.dtype)}", key.dtype, (count, heads), descales)
     if max_k is None:
         max_k = block_table.shape[1] * key.shape[1]
-    _check_blocks(op, block_mask, block_q, block_k, (count, query.shape[1]), max_q, max_k)
+    _check_blocks(call, (count, query.shape[1]), call.max_q, max_k)
     out = query.new_empty((*query.shape[:2], value.shape[-1]))
-    number = torch.float64 if query.dtype == torch.float64 else torch.float32
-    return out, query.new_empty((query.shape[1], query.shape[0]), dtype=number)
+    return out, query.new_empty((query.shape[1], query.shape[0]), dtype=accumulator(query.dtype))
 
 
 def _check_stored(op, query, key, value, paged):
@@ -276,37 +213,39 @@ def _check_pages(op, key, cu_seq_k, seqused_k, block_table, max_k):
         fail(op, "seqused_k", "is None; takes a tensor beside block_table, of each sequence's keys", TypeError)
 
 
-def _check_gradients(op, q, v, rows, rows_of_lse, g_out, out, lse, g_lse):
-    """That gradients may be computed of these results."""
-    same_device(op, q, v=v, g_out=g_out, out=out, lse=lse, g_lse=g_lse)
+def _gradients(op, tensors, scalars):
+    """That gradients may be computed of these results, and what they look like."""
+    call = AttentionCall.of(op, tensors, scalars)
+    op, q, k, v = call.op, call.q, call.k, call.v
+    require(op, **call.required)
+    results = {"out": call.out, "g_out": call.g_out}
+    numbers = {"lse": call.lse, "g_lse": call.g_lse}
+    rows = q.shape[:-1]
+    if call.is_packed and q.dim() != 3:
+        fail(op, "query", f"has shape {list(q.shape)}; takes [tokens, heads, head size]")
+    same_device(op, q, v=v, **results, **numbers)
     for argument, x in (("q", q), ("v", v)):
         if x.dim() < 2:
             fail(op, argument, f"has shape {list(x.shape)}; takes 2 dimensions or more")
-    number = torch.float64 if q.dtype == torch.float64 else torch.float32
-    results = {"out": out, "g_out": g_out}, q.dtype, (*rows, v.shape[-1])
-    numbers = {"lse": lse, "g_lse": g_lse}, number, rows_of_lse
-    for tensors, dtype, sizes in (results, numbers):
-        for argument, x in tensors.items():
+    for each, dtype, sizes in (
+        (results, q.dtype, (*rows, v.shape[-1])),
+        (numbers, accumulator(q.dtype), rows[::-1] if call.is_packed else rows),
+    ):
+        for argument, x in each.items():
             if x is None:
                 continue
             if x.dtype != dtype:
                 fail(op, argument, f"is {name(x.dtype)}; takes {name(dtype)}", TypeError)
             text = partial("has shape {}; takes {}".format, list(x.shape), list(sizes))
             same_sizes(x.shape, sizes, op, argument, text)
-
-
-@torch.library.register_fake("wmma::_attention_backward")
-def _attention_backward(g_out, q, k, v, out, lse, mask=None, g_lse=None, *beside, **scalars):
-    require("attention", g_out=g_out, q=q, k=k, v=v, out=out, lse=lse)
-    _check_gradients("attention", q, v, q.shape[:-1], q.shape[:-1], g_out, out, lse, g_lse)
     return tuple(x.new_empty(x.shape) for x in (q, k, v))
 
 
+@torch.library.register_fake("wmma::_attention_backward")
+def _attention_backward(*tensors, **scalars):
+    return _gradients("_attention_backward", tensors, scalars)
+
+
 @torch.library.register_fake("wmma::_varlen_attention_backward")
-def _varlen_attention_backward(g_out, query, key, value, out, lse, cu_seq_q, cu_seq_k, g_lse=None, *beside, **scalars):
-    op = "varlen_attention"
-    require(op, g_out=g_out, query=query, key=key, value=value, out=out, lse=lse, cu_seq_q=cu_seq_q, cu_seq_k=cu_seq_k)
-    if query.dim() != 3:
-        fail(op, "query", f"has shape {list(query.shape)}; takes [tokens, heads, head size]")
-    _check_gradients(op, query, value, query.shape[:2], (query.shape[1], query.shape[0]), g_out, out, lse, g_lse)
-    return tuple(x.new_empty(x.shape) for x in (query, key, value))
+def _varlen_attention_backward(*tensors, **scalars):
+    return _gradients("_varlen_attention_backward", tensors, scalars)
