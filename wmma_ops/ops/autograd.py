@@ -18,7 +18,7 @@ from wmma_ops.ops.attention_call import AttentionCall
 from wmma_ops.ops.composite import columns, composite, operand_place, rows, without_gradient
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
-from wmma_ops.ops.score_terms import terms_of
+from wmma_ops.ops.score_terms import scored, terms_of
 from wmma_ops.ops.select import select
 from wmma_ops.ops.sizes import known
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator, name
@@ -282,8 +282,7 @@ def attention_gradients(op, grads, t, needs, outs, **scalars):
 
 def _by_scores(call, q, k, v, grads, outs, needs):
     """Gradients by way of all scores in memory; `q`, `k` and `v` have their heads before their rows."""
-    mask, sinks, slopes, scale, softcap = call.mask, call.sinks, call.alibi_slopes, call.scale, call.softcap
-    unseen, distance, drop, functions, _ = terms_of(call)
+    terms, mask, scale = terms_of(call), call.mask, call.scale
     out, lse = outs
     g_out, g_lse = grads
     found = {}
@@ -294,7 +293,6 @@ def _by_scores(call, q, k, v, grads, outs, needs):
         factor = {"row_scale": torch.full((), q.shape[-1], dtype=work, device=q.device).rsqrt()}
     else:
         factor = {"alpha": q.shape[-1] ** -0.5}
-    skv = k.shape[-2]
 
     def grouped(x):
         """Query heads that share a key head, as rows of one product: [..., kv_heads, group·Sq, ·]."""
@@ -306,63 +304,45 @@ def _by_scores(call, q, k, v, grads, outs, needs):
         split = x.reshape(*batch, kv_heads, group, rows, columns)  # apart, as a DTensor's heads may be sharded
         return _joined(split, (*batch, kv_heads, group * rows, columns))
 
-    rows_q = grouped(q)
-    rows_lse = grouped(lse.unsqueeze(-1))
-    rows_g = grouped((torch.zeros_like(out) if g_out is None else g_out).to(work))
-    scores = _gemm(rows_q, k.mT, **factor, out_dtype=work)
-    if softcap:
-        capped = torch.tanh(scores / softcap)
-        scores = softcap * capped
-    if slopes is not None:
-        scores = scores - grouped(slopes.to(work)[..., None, None].expand(*q.shape[:-1], 1) * distance)
-    changes = functions is not None and functions.score_mod != 0
-    if changes:
-        before = scores.reshape(*q.shape[:-1], skv)
-        scores = grouped(functions.changed(before))
-    if mask is not None:
-        added = (
-            torch.zeros((), dtype=work, device=q.device).masked_fill(~mask, -torch.inf)
-            if (mask.dtype == torch.bool)
-            else mask.to(work)
-        )
-        scores = scores + grouped(added.expand(*q.shape[:-1], skv))
-    if functions is not None:
-        scores = grouped(functions.masked(scores.reshape(*q.shape[:-1], skv)))
-    if unseen is not None:
-        scores = scores.masked_fill(grouped(unseen.expand(*q.shape[:-1], skv)), -torch.inf)
+    def of_heads(x):
+        return x.reshape(*q.shape[:-1], x.shape[-1])
+
+    g_out = (torch.zeros_like(out) if g_out is None else g_out).to(work)
+    rows_q, rows_g = grouped(q), grouped(g_out.to(q.dtype))
+    of = scored(call, terms, of_heads(_gemm(rows_q, k.mT, **factor, out_dtype=work)))
     # Rows that saw no key have lse −inf and weights 0.
-    p = torch.exp(scores - torch.where(rows_lse == -torch.inf, 0.0, rows_lse))
-    if changes or (mask is not None and mask.dtype != torch.bool):
+    rows_lse = lse.unsqueeze(-1)
+    p = torch.exp(of.scores - torch.where(rows_lse == -torch.inf, 0.0, rows_lse))
+    if of.unchanged is not None or (mask is not None and mask.dtype != torch.bool):
         # Beside a large number lse has lost the logarithm of the sum: see kernels/wmma/attention/backward.hpp.
         total = p.sum(-1, keepdim=True)
-        if sinks is not None:
-            total = total + grouped(_sink_weights(sinks, lse).unsqueeze(-1))
+        if call.sinks is not None:
+            total = total + _sink_weights(call.sinks, lse).unsqueeze(-1)
         p = p / torch.where(total == 0, 1.0, total)
 
     weights = p
-    g_p = _gemm(rows_g.to(q.dtype), v.mT, out_dtype=work)
-    if drop is not None:
-        drop = drop._replace(kept=grouped(drop.kept))
-        weights, g_p = drop(p), drop(g_p)
+    g_p = of_heads(_gemm(rows_g, v.mT, out_dtype=work))
+    if terms.drop is not None:
+        weights, g_p = terms.drop(p), terms.drop(g_p)
     if work == q.dtype:
-        delta = (rows_g * grouped(out)).sum(-1, keepdim=True)
+        delta = (g_out * out).sum(-1, keepdim=True)
     else:  # out is rounded: where delta is large beside what it leaves of g_p, the gradient would be off by as much
         delta = torch.where(p == 0, 0.0, p * g_p).sum(-1, keepdim=True)
     if g_lse is not None:
-        delta = delta - grouped(g_lse.to(work).unsqueeze(-1))
+        delta = delta - g_lse.to(work).unsqueeze(-1)
     g_scores = p * (g_p - delta)
-    g_before = g_scores * grouped(functions.slope(before)) if changes else g_scores
-    g_product = (g_before * (1 - capped * capped) if softcap else g_before).to(q.dtype)
+    g_capped, g_product = of.gradients(terms.functions, g_scores)
+    g_product = grouped(g_product.to(q.dtype))
     if needs["q"]:
-        found["q"] = _gemm(g_product, k, **factor).reshape(q.shape)
+        found["q"] = of_heads(_gemm(g_product, k, **factor))
     if needs["k"]:
         found["k"] = _gemm(g_product.mT, rows_q, **factor)
     if needs["v"]:
-        found["v"] = _gemm(weights.to(q.dtype).mT, rows_g.to(q.dtype))
+        found["v"] = _gemm(grouped(weights.to(q.dtype)).mT, rows_g)
     if needs.get("mask"):
-        found["mask"] = _reduce(g_scores.reshape(*q.shape[:-1], skv), mask)
+        found["mask"] = _reduce(g_scores, mask)
     if needs.get("alibi_slopes"):
-        found["alibi_slopes"] = _reduce(-(g_before.reshape(*q.shape[:-1], skv) * distance).sum((-2, -1)), slopes)
+        found["alibi_slopes"] = _reduce(-(g_capped * terms.distances).sum((-2, -1)), call.alibi_slopes)
     return found
 
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from wmma_ops.ops import activations, fakes
 from wmma_ops.ops.attention_call import AttentionCall
 from wmma_ops.ops.library import overload, tensor_names
-from wmma_ops.ops.score_terms import terms_of
+from wmma_ops.ops.score_terms import scored, terms_of
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator
 from wmma_ops.torch_internals import any_requires_grad, is_fx_tracing
 
@@ -140,26 +140,12 @@ def varlen_attention(*tensors, **scalars):
 
 def _attended(call, q, k, v, terms):
     """`q`, `k` and `v` have their heads before their rows."""
-    mask, functions = call.mask, terms.functions
     work = accumulator(q.dtype)
     skv = k.shape[-2]
     if call.enable_gqa and q.dim() > 2 and k.shape[-3] > 0:
         k, v = (x.repeat_interleave(q.shape[-3] // k.shape[-3], -3) for x in (k, v))
-    scores = (max(q.shape[-1], 1) ** -0.5 if call.scale is None else call.scale) * matmul(q, k.mT, out_dtype=work)
-    if call.softcap:
-        scores = call.softcap * torch.tanh(scores / call.softcap)
-    if call.alibi_slopes is not None:
-        scores = scores - call.alibi_slopes.to(work)[..., None, None] * terms.distances
-    if functions is not None:
-        scores = functions.changed(scores)
-    if mask is not None and mask.dtype == torch.bool:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    elif mask is not None:
-        scores = scores + mask.to(work)
-    if functions is not None:
-        scores = functions.masked(scores)
-    if terms.unseen is not None:
-        scores = scores.masked_fill(terms.unseen, -torch.inf)
+    factor = max(q.shape[-1], 1) ** -0.5 if call.scale is None else call.scale
+    scores = scored(call, terms, factor * matmul(q, k.mT, out_dtype=work)).scores
     if call.sinks is not None:
         scores = torch.cat([scores, call.sinks.to(work)[..., None, None].expand(*scores.shape[:-1], 1)], -1)
     # torch.logsumexp asks for sizes that may be known only as it runs, and has no gradient for a row that sees no key.

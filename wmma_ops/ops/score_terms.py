@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from wmma_ops.ops import score_functions
@@ -38,3 +39,39 @@ def terms_of(call: AttentionCall) -> Terms:
         drop_of(q, skv, call.dropout_seed, call.dropout_p),
         score_functions.of_call(call),
     )
+
+
+class Scored(NamedTuple):
+    """Scores, and what the slope of the way to them is made of. None: it is 1."""
+
+    scores: Tensor
+    capped: Tensor | None  # the hyperbolic tangent under the soft cap
+    unchanged: Tensor | None  # what a score function was given
+
+    def gradients(self, functions: Functions | None, g: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of the capped product, which distances are taken from, and of the product, by those of the scores."""
+        g_capped = g if functions is None or self.unchanged is None else g * functions.slope(self.unchanged)
+        return g_capped, g_capped if self.capped is None else g_capped * (1 - self.capped * self.capped)
+
+
+def scored(call: AttentionCall, terms: Terms, product: Tensor) -> Scored:
+    """f(cap(product) − slope·distance) + mask, of scale·Q·Kᵀ [..., heads, queries, keys]."""
+    scores, functions, mask = product, terms.functions, call.mask
+    capped = unchanged = None
+    if call.softcap:
+        capped = torch.tanh(scores / call.softcap)
+        scores = call.softcap * capped
+    if call.alibi_slopes is not None:
+        scores = scores - call.alibi_slopes.to(product.dtype)[..., None, None] * terms.distances
+    if functions is not None and functions.score_mod:
+        unchanged = scores
+        scores = functions.changed(scores)
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    elif mask is not None:
+        scores = scores + mask.to(product.dtype)
+    if functions is not None:
+        scores = functions.masked(scores)
+    if terms.unseen is not None:
+        scores = scores.masked_fill(terms.unseen, -torch.inf)
+    return Scored(scores, capped, unchanged)
