@@ -356,3 +356,16 @@ def test_a_card_without_kernels_says_why(kind, target, why, library):
     a = torch.ones(8, 8).half()
     with driver.use(kind, str(library), target), pytest.raises(ValueError, match=rf"^wmma\.matmul: .*{why}"):
         wmma_ops.matmul(a, a)
+
+
+@pytest.mark.parametrize("name", ["hip", "cuda"])
+def test_a_kernel_of_other_headers_is_refused(library, device, name, monkeypatch):
+    """Which takes more than the library has."""
+    a = torch.randn(16, 16)
+    right = driver._argument_bytes
+    monkeypatch.setattr(driver, "_argument_bytes", lambda code, kernel: right(code, kernel) + 8)
+    with driver.use(name, str(library), TARGET):
+        text = r"wmma.matmul: the kernel takes \d+ bytes of arguments, and the library has \d+: they were not built of"
+        with pytest.raises(driver.DriverError, match=text):
+            wmma_ops.matmul(a, a)
+        assert not any("Launch" in call for call in device.noted)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from wmma_ops.jit import metadata
 from wmma_ops.ops import errors
 from wmma_ops.ops.errors import DriverError as DriverError
 from wmma_ops.ops.library import special_mode
@@ -42,7 +43,13 @@ def load(code: bytes, name: str, *, device: int, shared: int = 0) -> int:
     """A kernel of a code object or cubin, on a device, for as long as the process lives. `shared` is the dynamic shared
     memory that its launches will ask for."""
     with errors.raised_as(DriverError):
-        return torch.ops.wmma._load(device, _bytes(code), _text(name), shared)
+        return torch.ops.wmma._load(device, _bytes(code), _text(name), shared, _argument_bytes(code, name))
+
+
+def _argument_bytes(code: bytes, name: str) -> int:
+    """That a kernel takes, as far as its code says so: AMD's does, and for NVIDIA's the driver is asked."""
+    found = metadata.arguments(code, name)
+    return -1 if found is None else max((one["offset"] + one["size"] for one in found), default=0)
 
 
 def launch(function: int, grid, block, shared: int, arguments: bytes, offsets: Sequence[int] | None = None) -> None:

@@ -45,10 +45,11 @@ class CudaDriver : public Driver {
     library_.bind(error_string_, "cuGetErrorString");
     launch_ex_ = reinterpret_cast<LaunchEx>(library_.symbol_or_null("cuLaunchKernelEx"));
     encode_ = reinterpret_cast<Encode>(library_.symbol_or_null("cuTensorMapEncodeTiled"));
+    parameter_ = reinterpret_cast<Parameter>(library_.symbol_or_null("cuFuncGetParamInfo"));
     check("", "cuInit", init_(0));
   }
 
-  int64_t load(int device, const void* code, const char* name, unsigned shared) override {
+  int64_t load(int device, const void* code, const char* name, unsigned shared, int64_t arguments) override {
     Within within(*this, "", context_of(device));
     Handle module, function;
     check("", "cuModuleLoadData", load_(&module, code));
@@ -60,6 +61,7 @@ class CudaDriver : public Driver {
       loaded->function = function;
       loaded->context = within.context();
       loaded->device = device;
+      loaded->arguments = parameter_ ? arguments_of(function) : arguments;
       loaded->shared = kSharedWithoutAsking;
       allow("", *loaded, shared);
       return reinterpret_cast<int64_t>(loaded.release());
@@ -200,6 +202,13 @@ class CudaDriver : public Driver {
     return context;
   }
 
+  // How many bytes a kernel's parameters take.
+  int64_t arguments_of(Handle function) const {
+    size_t end = 0, offset = 0, size = 0;
+    for (size_t i = 0; parameter_(function, i, &offset, &size) == 0; ++i) end = offset + size;
+    return static_cast<int64_t>(end);
+  }
+
   void allow(const char* op, Loaded& loaded, unsigned shared) {
     if (shared <= loaded.shared.load(std::memory_order_relaxed)) return;
     check(op, "cuFuncSetAttribute", set_attribute_(loaded.function, kMaxDynamicShared, static_cast<int>(shared)));
@@ -240,6 +249,8 @@ class CudaDriver : public Driver {
   Result (*error_string_)(Result, const char**);
   using LaunchEx = Result (*)(const LaunchConfig*, Handle, void**, void**);
   LaunchEx launch_ex_;  // null in older drivers, as the next in those before CUDA 12
+  using Parameter = Result (*)(Handle, size_t, size_t*, size_t*);
+  Parameter parameter_;  // null before CUDA 12.4
   using Encode = Result (*)(void* map, int type, uint32_t dims, const void* data, const uint64_t* sizes,
                             const uint64_t* strides, const uint32_t* box, const uint32_t* neighbours, int interleave,
                             int swizzle, int promotion, int fill);

@@ -74,7 +74,14 @@ Driver& gpu_driver() {
 }
 
 void launch_loaded(const char* op, const Launch& launch) {
-  reinterpret_cast<Loaded*>(launch.function)->driver->launch(op, launch);
+  const Loaded& loaded = *reinterpret_cast<Loaded*>(launch.function);
+  // Kernels of one plan are given the same, of which some take the first part.
+  if (loaded.arguments > static_cast<int64_t>(launch.size)) {
+    fail_driver(op, "the kernel takes " + std::to_string(loaded.arguments) +
+                        " bytes of arguments, and the library has " + std::to_string(launch.size) +
+                        ": they were not built of the same headers");
+  }
+  loaded.driver->launch(op, launch);
 }
 
 void map_loaded(const char* op, int64_t function, const MappedMatrix& matrix, wmma::TileMap& map) {
@@ -138,7 +145,7 @@ Driver& driver_of(const char* op, int64_t function) {
   return *reinterpret_cast<Loaded*>(function)->driver;
 }
 
-int64_t load(int64_t device, const Tensor& code, const Tensor& name, int64_t shared) {
+int64_t load(int64_t device, const Tensor& code, const Tensor& name, int64_t shared, int64_t arguments) {
   const char* const op = "_load";
   const int index = static_cast<int>(count_of(op, "device", device, 0));
   const void* bytes = bytes_of(op, "code", code);
@@ -146,7 +153,7 @@ int64_t load(int64_t device, const Tensor& code, const Tensor& name, int64_t sha
   const unsigned most = count_of(op, "shared", shared, 0);
   Driver& driver = gpu_driver();
   if (bytes == nullptr) fail_value(op, "code", "has no bytes; takes machine code");
-  const int64_t function = driver.load(index, bytes, text, most);
+  const int64_t function = driver.load(index, bytes, text, most, arguments);
   std::unique_lock lock(loaded_mutex);
   all_loaded().insert(function);
   return function;
@@ -214,7 +221,7 @@ void use_driver(int64_t kind, const Tensor& path) {
 }  // namespace
 
 STABLE_TORCH_LIBRARY_FRAGMENT(wmma, m) {
-  m.def("_load(int device, Tensor code, Tensor name, int shared) -> int");
+  m.def("_load(int device, Tensor code, Tensor name, int shared, int arguments) -> int");
   m.def(
       "_launch(int function, int[] grid, int[] block, int shared, Tensor arguments, int[] offsets, bool together) -> "
       "()");

@@ -42,7 +42,8 @@ class Driver {
  public:
   virtual ~Driver() = default;
   // Drivers and what they loaded live as long as the process: graphs may hold their functions.
-  virtual int64_t load(int device, const void* code, const char* name, unsigned shared) = 0;
+  // `arguments`: how many bytes of them the kernel takes, as far as its code says so; −1: it does not.
+  virtual int64_t load(int device, const void* code, const char* name, unsigned shared, int64_t arguments) = 0;
   virtual void launch(const char* op, const Launch& launch) = 0;
   // Writes a variable of the function's module, or waits for the current stream and reads it; false where there is
   // none.
@@ -69,6 +70,7 @@ struct Loaded {
   void* function;
   void* context;  // CUDA's
   int device;
+  int64_t arguments;             // bytes that it takes; −1: nobody knows
   std::atomic<unsigned> shared;  // the dynamic shared memory that it may use without asking for more
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 class EmulatedDriver : public Driver {
  public:
-  int64_t load(int, const void*, const char*, unsigned) override {
+  int64_t load(int, const void*, const char*, unsigned, int64_t) override {
     fail_driver("", "the emulator loads no machine code: the planner hands it assembly");
   }
 

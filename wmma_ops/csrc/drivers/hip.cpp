@@ -33,7 +33,7 @@ class HipDriver : public Driver {
     library_.bind(error_string_, "hipGetErrorString");
   }
 
-  int64_t load(int device, const void* code, const char* name, unsigned) override {
+  int64_t load(int device, const void* code, const char* name, unsigned, int64_t arguments) override {
     Within within(*this, "", device);
     Handle module, function;
     check("", "hipModuleLoadData", load_(&module, code));
@@ -46,6 +46,7 @@ class HipDriver : public Driver {
     loaded->module = module;
     loaded->function = function;
     loaded->device = device;
+    loaded->arguments = arguments;
     return reinterpret_cast<int64_t>(loaded.release());
   }
 
