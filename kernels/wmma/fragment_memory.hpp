@@ -43,9 +43,10 @@ struct WaveShare {
 template <bool kLoad, class Fragment, bool kRowMajor, int kRun, class T, class Memory, class Share>
 WMMA_DEVICE void move_runs(T* x, Memory* data, uint32_t ld, const Share& share) {
   using Shape = typename Fragment::Shape;
-  constexpr int kPieceRun = run_length<Shape, true, 16 / sizeof(T)>() > run_length<Shape, false, 16 / sizeof(T)>()
-                                ? run_length<Shape, true, 16 / sizeof(T)>()
-                                : run_length<Shape, false, 16 / sizeof(T)>();
+  constexpr int kPieceRun =
+      run_length<Shape, true, elements_in<T>(16)>() > run_length<Shape, false, elements_in<T>(16)>()
+          ? run_length<Shape, true, elements_in<T>(16)>()
+          : run_length<Shape, false, elements_in<T>(16)>();
   constexpr int kPieceRuns = Fragment::num_elements / kPieceRun;
   const uint32_t lane = arch::lane_id();
   const uint32_t lane_row = Shape::row(lane, 0);
@@ -79,8 +80,8 @@ WMMA_DEVICE void move_runs(T* x, Memory* data, uint32_t ld, const Share& share) 
 
 template <bool kLoad, class Fragment, bool kRowMajor, class T, class Memory, class Share>
 WMMA_DEVICE void move(T* x, Memory* data, uint32_t ld, const Share& share) {
-  constexpr int kRun = run_length<typename Fragment::Shape, kRowMajor, 16 / sizeof(T)>();
-  if (arch::is_aligned<kRun * sizeof(T)>(data, ld)) {
+  constexpr int kRun = run_length<typename Fragment::Shape, kRowMajor, elements_in<T>(16)>();
+  if (arch::is_aligned<bytes_of<T>(kRun)>(data, ld)) {
     move_runs<kLoad, Fragment, kRowMajor, kRun>(x, data, ld, share);
   } else {
     move_runs<kLoad, Fragment, kRowMajor, 1>(x, data, ld, share);

@@ -20,8 +20,8 @@ namespace wmma {
 // The smallest block depth of a type, the same on every target.
 template <class T, int kM, int kN>
 inline constexpr int kMinimumK = kIsInt4<T> ? 16
-                                            : (kM % 32 == 0 && kN % 32 == 0 && sizeof(T) < 8 ? 8 : 16) /
-                                                  (kSame<T, bf16_t> ? 2 : (sizeof(T) >= 4 ? 4 : 1));
+                                            : (kM % 32 == 0 && kN % 32 == 0 && kBitsOf<T> < 64 ? 8 : 16) /
+                                                  (kSame<T, bf16_t> ? 2 : (kBitsOf<T> >= 32 ? 4 : 1));
 
 namespace detail {
 

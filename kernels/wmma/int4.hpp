@@ -2,7 +2,7 @@
 // pointer can name, and in registers. Products of them on targets without an instruction run in int8.
 #pragma once
 
-#include <wmma/types.hpp>
+#include <wmma/bits.hpp>
 
 namespace wmma {
 namespace detail {
@@ -19,7 +19,7 @@ struct Int4Pair {
 template <class T, int kCount>
 struct Int4Array {
   using Pair = Int4Pair<T>;
-  Pair pairs[kCount / 2];
+  Pair pairs[bytes_of<T>(kCount)];
 
   struct Reference {
     Pair& pair;
@@ -44,7 +44,7 @@ using uint4x2_t = detail::Int4Pair<uint4_t>;
 
 // What lies in memory for an element of T: T, or pairs of 4-bit integers.
 template <class T>
-using InMemory = Choose<kSame<T, int4_t>, int4x2_t, Choose<kSame<T, uint4_t>, uint4x2_t, T>>;
+using InMemory = Choose<kIsPacked<T>, detail::Int4Pair<T>, T>;
 
 // Products of 4-bit integers by the tile of int8_t, whose layout they share. Each word's low halves go before its high
 // halves, in A as in B: a product may take K in any order that both share.
@@ -70,9 +70,9 @@ struct Int8ConvertedTile {
 
   template <class T, int kCount>
   static WMMA_DEVICE void widen(int8_t* wide, const detail::Int4Pair<T>* pairs) {
-    constexpr int kBytes = kCount % 8 == 0 ? 4 : kCount / 2;  // of pairs at a time
+    constexpr int kBytes = kCount % 8 == 0 ? 4 : bytes_of<T>(kCount);  // of pairs at a time
 #pragma unroll
-    for (int i = 0; i < kCount / 2; i += kBytes) {
+    for (int i = 0; i < bytes_of<T>(kCount); i += kBytes) {
       uint32_t word = 0;
       arch::copy_bytes<kBytes>(&word, pairs + i);
       uint32_t low = word & 0x0f0f0f0fu;

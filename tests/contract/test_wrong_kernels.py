@@ -151,10 +151,8 @@ WRONG = [
     wrong(
         "second_pair_at_the_batch_of_the_first",
         OPERANDS,
-        "const GemmOperand& x = OperandsOf<Config>::b(p);\n    const B* from = static_cast<const B*>(x.data) + "
-        "batch_offset<Config::kBatchDims>(p, x, batch)",
-        "const GemmOperand& x = OperandsOf<Config>::b(p);\n    const B* from = static_cast<const B*>(x.data) + "
-        "batch_offset<Config::kBatchDims>(p, p.b, batch)",
+        "const B* matrix = element_at<B>(x.data, batch_offset<Config::kBatchDims>(p, x, batch));",
+        "const B* matrix = element_at<B>(x.data, batch_offset<Config::kBatchDims>(p, p.b, batch));",
         lambda case: 3 in case.batch_b2 and not case.batch_b,
     ),
     wrong(

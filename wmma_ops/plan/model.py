@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 
 from wmma_ops.hardware import arch
+from wmma_ops.ops.types import bits
 from wmma_ops.ops.types import name as type_name
 
 
@@ -93,7 +94,7 @@ class Way:
 def rate(target: arch.Target, element: torch.dtype, lanes: bool, *, wgmma: bool = False) -> float:
     """FLOP per clock and unit."""
     if wgmma:
-        return _WGMMA_RATE * 2 // element.itemsize
+        return _WGMMA_RATE * 16 // bits(element)
     if lanes:
         return 128 if element == torch.float64 and target.family == "cdna" else _FMA_RATES[element]
     name = type_name(element)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from wmma_ops.ops import activations, score_functions
-from wmma_ops.ops.types import ELEMENTS
+from wmma_ops.ops.types import ELEMENTS, bytes_of, elements_in
 from wmma_ops.ops.types import name as type_name
 
 
@@ -80,7 +80,7 @@ class GemmProblem:
     @functools.cached_property
     def beside_bytes(self) -> int:
         """What is read for each element of the result."""
-        return sum(dtype.itemsize for dtype in (self.c, self.multiply) if dtype is not None)
+        return sum(bytes_of(dtype) for dtype in (self.c, self.multiply) if dtype is not None)
 
     def summary(self) -> Iterator[tuple[str, str]]:
         """Labels and texts that describe it to a reader."""
@@ -167,7 +167,7 @@ class GemmGemmProblem:
     def products(self) -> tuple[GemmProblem, ...]:
         """The products that compute the same one after the other: of the gate, if there is one, the first, the last."""
         wide = torch.float64 if self.a == torch.float64 else torch.float32
-        vec = 16 // self.a.itemsize if self.h * self.a.itemsize % 16 == 0 else 1
+        vec = elements_in(self.a, 16) if bytes_of(self.a, self.h) % 16 == 0 else 1
         first = GemmProblem(
             place=self.place, a=self.a, b=self.a, c=None, d=self.a, bias=self.bias0,
             row_scale=None, col_scale=None, a_scale=None, multiply=wide if self.gate else None,

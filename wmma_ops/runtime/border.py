@@ -68,7 +68,7 @@ def _ours() -> dict[str, list[str]]:
         said[f"{kind.name}Problem {number}"] = [field.name for field in dataclasses.fields(kind.problem)]
         said[f"{kind.name}Numbers {number}"] = list(kind.numbers._fields)
     for code, row in enumerate(ELEMENTS):
-        said[f"Element {code}"] = [name(row.dtype), str(row.dtype.itemsize), *map(name, row.outputs)]
+        said[f"Element {code}"] = [name(row.dtype), str(row.bits), *map(name, row.outputs)]
     return said
 
 

@@ -93,14 +93,14 @@ struct WalkingLoaders {
 
   static WMMA_DEVICE LoaderA a(const Arguments& p, uint32_t batch, int64_t row, int64_t k, uint32_t thread) {
     const GemmOperand& x = OperandsOf<Config>::a(p);
-    const A* from = static_cast<const A*>(x.data) + batch_offset<Config::kBatchDims>(p, x, batch) + row * x.row_stride +
-                    k * x.column_stride;
+    const A* matrix = element_at<A>(x.data, batch_offset<Config::kBatchDims>(p, x, batch));
+    const A* from = element_at<A>(element_at<A>(matrix, row * x.row_stride), k * x.column_stride);
     return LoaderA(from, x.row_stride, x.column_stride, p.m - row, thread, Stage::make(p, batch, k));
   }
   static WMMA_DEVICE LoaderB b(const Arguments& p, uint32_t batch, int64_t column, int64_t k, uint32_t thread) {
     const GemmOperand& x = OperandsOf<Config>::b(p);
-    const B* from = static_cast<const B*>(x.data) + batch_offset<Config::kBatchDims>(p, x, batch) +
-                    column * x.column_stride + k * x.row_stride;
+    const B* matrix = element_at<B>(x.data, batch_offset<Config::kBatchDims>(p, x, batch));
+    const B* from = element_at<B>(element_at<B>(matrix, column * x.column_stride), k * x.row_stride);
     return LoaderB(from, x.column_stride, x.row_stride, p.n - column, thread,
                    PlainStage<B, typename Config::Element>{});
   }

@@ -15,7 +15,7 @@ struct DirectProduct {
   using Compute = typename Tile::Compute;
   static constexpr int kRows = kHeight;
   static constexpr int kCols = kWidth;
-  static constexpr int kPerChunk = 16 / sizeof(T);
+  static constexpr int kPerChunk = elements_in<T>(16);
   static constexpr int kDepth = 4 * kPerChunk;
   static constexpr int kTiles = kCols / 8;  // instructions side by side, each with a column of a lane's
   static_assert(kRows == 8 || kRows == 16, "the instruction's rows, or their upper half");
@@ -96,7 +96,7 @@ class DirectRows {
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       const uint32_t row = thread % arch::kWaveSize / 4 + i * 8;
-      offsets_[i] = (row < last ? row : last) * static_cast<uint32_t>(outer_stride * sizeof(T));
+      offsets_[i] = (row < last ? row : last) * static_cast<uint32_t>(bytes_of<T>(outer_stride));
     }
   }
 
@@ -119,7 +119,7 @@ class DirectRows {
 template <class T, Order kOrder, int kCols, int kWavesK>
 class DirectColumns {
   static constexpr bool kAlong = kOrder == Order::kAlongK;
-  static constexpr int kPerChunk = 16 / sizeof(T);
+  static constexpr int kPerChunk = elements_in<T>(16);
   static constexpr int kOwn = kCols / 8;  // columns of a lane
 
  public:
@@ -134,7 +134,7 @@ class DirectColumns {
     const uint32_t last = static_cast<uint32_t>(columns < kCols ? columns : kCols) - 1;
     from_ = reinterpret_cast<const char*>(data);
     if constexpr (kAlong) {
-      line_ = static_cast<uint32_t>(outer_stride * sizeof(T));
+      line_ = static_cast<uint32_t>(bytes_of<T>(outer_stride));
       from_ += wave * kDirectStepBytes + part * 16;
       advance_ = kWavesK * kDirectStepBytes;
 #pragma unroll
@@ -143,9 +143,9 @@ class DirectColumns {
         offsets_[i] = (column < last ? column : last) * line_;
       }
     } else {
-      line_ = static_cast<uint32_t>(k_stride * sizeof(T));
+      line_ = static_cast<uint32_t>(bytes_of<T>(k_stride));
       const uint32_t column = first < last ? first : last / kOwn * kOwn;
-      from_ += static_cast<uint64_t>(wave * 4 + part) * kPerChunk * line_ + column * sizeof(T);
+      from_ += static_cast<uint64_t>(wave * 4 + part) * kPerChunk * line_ + bytes_of<T>(column);
       advance_ = static_cast<uint64_t>(kWavesK * 4 * kPerChunk) * line_;
     }
   }
@@ -156,8 +156,8 @@ class DirectColumns {
     for (int i = 0; i < kChunks; ++i) {
       if constexpr (kMasked) to[i] = Chunk{};
       if (!kMasked || there) {
-        arch::load_once<kAlong ? 16 : kOwn * sizeof(T)>(to[i].words,
-                                                        from_ + (kAlong ? offsets_[i] : uint64_t{line_} * i));
+        arch::load_once<kAlong ? 16 : bytes_of<T>(kOwn)>(to[i].words,
+                                                         from_ + (kAlong ? offsets_[i] : uint64_t{line_} * i));
       }
     }
     from_ += advance_;

@@ -35,7 +35,7 @@ inline constexpr int kLineChunks = 128 / 16 / kLineParts;  // of a lane
 template <class T, int kSide, int kOwn, int kWavesK>
 class LinesAlongK {
   static constexpr int kCount = kSide / 16;  // of a lane
-  static constexpr int kPerChunk = 16 / sizeof(T);
+  static constexpr int kPerChunk = elements_in<T>(16);
 
  public:
   struct Raw {
@@ -50,7 +50,7 @@ class LinesAlongK {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const uint32_t at = lane % 16 * kOwn + i / kOwn * (16 * kOwn) + i % kOwn;
-      offsets_[i] = (at < last ? at : last) * static_cast<uint32_t>(outer_stride * sizeof(T)) + lane / 16 * 16;
+      offsets_[i] = (at < last ? at : last) * static_cast<uint32_t>(bytes_of<T>(outer_stride)) + lane / 16 * 16;
     }
   }
 
@@ -84,8 +84,8 @@ class LinesAlongK {
 template <class T, int kSide, int kWavesK>
 class LinesAcrossK {
   static constexpr int kOwn = kSide / 16;
-  static constexpr int kPerChunk = 16 / sizeof(T);
-  static_assert(sizeof(T) == 2 && kOwn % 2 == 0, "words of two columns");
+  static constexpr int kPerChunk = elements_in<T>(16);
+  static_assert(kBitsOf<T> == 16 && kOwn % 2 == 0, "words of two columns");
 
  public:
   struct Raw {
@@ -94,13 +94,13 @@ class LinesAcrossK {
 
   template <class Stage>
   WMMA_DEVICE LinesAcrossK(const T* data, int64_t, int64_t k_stride, int64_t outer, uint32_t thread, Stage)
-      : line_(static_cast<uint32_t>(k_stride * sizeof(T))) {
+      : line_(static_cast<uint32_t>(bytes_of<T>(k_stride))) {
     const uint32_t lane = thread % arch::kWaveSize;
     const uint32_t last = static_cast<uint32_t>(outer < kSide ? outer : kSide) - 1;
     const uint32_t column = lane % 16 * kOwn;
     base_ = reinterpret_cast<const char*>(data) +
             static_cast<uint64_t>(arch::uniform(thread / arch::kWaveSize) * kDepth) * line_;
-    offset_ = lane / 16 * kPerChunk * line_ + (column < last ? column : last / kOwn * kOwn) * sizeof(T);
+    offset_ = lane / 16 * kPerChunk * line_ + bytes_of<T>(column < last ? column : last / kOwn * kOwn);
   }
 
   template <bool kMasked>
@@ -134,8 +134,8 @@ class LinesAcrossK {
   }
 
  private:
-  static constexpr int kDepth = 128 / sizeof(T);  // of a step
-  const char* base_;                              // of the wave
+  static constexpr int kDepth = elements_in<T>(128);  // of a step
+  const char* base_;                                  // of the wave
   uint32_t line_;
   uint32_t offset_;
 };

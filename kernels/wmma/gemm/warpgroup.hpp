@@ -71,7 +71,7 @@ struct GemmKernel<Config, Warpgroup> {
   static constexpr bool kAlongB = Config::kBOrder == Order::kAlongK;
   static constexpr int kDims = Config::kBatchDims;
   static constexpr bool kPersistent = Tiles::kPersistent;
-  static constexpr int64_t kKeptBytes = 16 << 20;  // of an operand, for the next kernel to find in the L2 cache
+  static constexpr int kKeptBytes = 16 << 20;  // of an operand, for the next kernel to find in the L2 cache
   static_assert(!kPersistent || (!Tiles::kIsSplit && Tiles::kCluster == 1), "whole tiles");
   using LoaderA = BoxLoader<A, Config::kAOrder, Config::kBlockM, kDepth, kDims, Config::kShareA>;
   using LoaderB = BoxLoader<B, Config::kBOrder, kN, kDepth, kDims, Config::kShare>;
@@ -83,7 +83,7 @@ struct GemmKernel<Config, Warpgroup> {
   static_assert(kStages >= 2, "one tile is multiplied while another arrives");
   // The matrix unit keeps some 14 bits of a sum of fp8 products, so each tile's is added to the others in float32.
   static constexpr bool kAddsParts = kIsFp8<A>;
-  static constexpr int kStep = 32 / sizeof(A);  // of K that one product takes
+  static constexpr int kStep = elements_in<A>(32);  // of K that one product takes
   static constexpr int kSteps = kDepth / kStep;
 
   static constexpr int kHeld = (kN + Product::kCols - 1) / Product::kCols * Product::kCols;
@@ -170,7 +170,7 @@ struct GemmKernel<Config, Warpgroup> {
   // Whether nobody else reads an operand, and it is too large to lie in the L2 cache still when the next kernel runs.
   template <class T>
   static WMMA_DEVICE bool is_read_once(uint32_t tiles, uint32_t together, int64_t lines, int64_t k) {
-    return kDims == 0 && tiles <= together && lines * k * static_cast<int64_t>(sizeof(T)) > kKeptBytes;
+    return kDims == 0 && tiles <= together && lines * k > elements_in<T>(kKeptBytes);
   }
 
   // The wave that asks, one of its lanes: every step of every tile, as soon as its room in the queue is free.

@@ -14,13 +14,13 @@ namespace wmma {
 template <class Config, class Link, Order kOrder, int kVec, int kCount, int kDepth, bool kRagged>
 struct ResidentLines {
   using T = typename Config::Element;
-  static constexpr int kSquare = 16 / sizeof(T) * (16 / sizeof(T));
+  static constexpr int kSquare = elements_in<T>(16) * elements_in<T>(16);
   static constexpr int kLeast = detail::upper(32, Link::kWhole);
   static constexpr int kWanted = Config::kThreads * kSquare / kDepth / kLeast;
   static constexpr int kSlice = kLeast * detail::divisor_up_to(kCount / kLeast, kWanted > 1 ? kWanted : 1);
   static constexpr int kActive = detail::lower(Config::kThreads, kSlice* kDepth / kSquare);
   template <int kLines>
-  using TileOf = ChainTile<Link, kLines, kDepth * sizeof(T), true>;
+  using TileOf = ChainTile<Link, kLines, bytes_of<T>(kDepth), true>;
   using Loader =
       StagedLoader<T, T, kOrder, kSlice, kDepth, kActive, kVec, Config::kWide, PlainStage<T, T>, TileOf<kSlice>>;
   using Tile = TileOf<kCount>;

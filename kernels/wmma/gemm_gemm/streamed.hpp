@@ -28,7 +28,7 @@ struct FirstLoops<0, Config, Link, kOrder, kVec> {
   using T = typename Config::Element;
   using Rows = StagedLoader<T, T, Config::kAOrder, Config::kBlockM, Config::kBlockK, Config::kThreads, Config::kAVec,
                             Config::kWide, PlainStage<T, T>>;
-  using Tile = ChainTile<Link, Config::kBlockH, Config::kBlockK * sizeof(T), true>;
+  using Tile = ChainTile<Link, Config::kBlockH, bytes_of<T>(Config::kBlockK), true>;
   using Weights = StagedLoader<T, T, kOrder, Config::kBlockH, Config::kBlockK, Config::kThreads, kVec, Config::kWide,
                                PlainStage<T, T>, Tile>;
   using Loop = StagedLoop<LinkedProduct<Link>, Rows, Weights, Config::kTilesM * 16, Config::kBlockH / Config::kWavesN,
@@ -54,7 +54,7 @@ struct StreamedKernel {
 
   using Last = LastLink<T, 16>;
   using LastSums = ChainSums<Last, kWaveM, kWaveN>;
-  using Tile = ChainTile<Last, Config::kBlockN, Config::kBlockH * sizeof(T), true>;
+  using Tile = ChainTile<Last, Config::kBlockN, bytes_of<T>(Config::kBlockH), true>;
   using Weights = StagedLoader<T, T, Config::kB1Order, Config::kBlockN, Config::kBlockH, kThreads, Config::kB1Vec,
                                Config::kWide, PlainStage<T, T>, Tile>;
   using Reader = ColumnReader<Last, Tile>;

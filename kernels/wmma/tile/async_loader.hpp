@@ -11,10 +11,10 @@ namespace wmma {
 template <class T, Order kOrder, int kOuter, int kDepth, int kThreads>
 class AsyncLoader {
   static constexpr bool kAlong = kOrder == Order::kAlongK;
-  static constexpr int kPerChunk = 16 / sizeof(T);
+  static constexpr int kPerChunk = elements_in<T>(16);
 
  public:
-  using Tile = SharedTile<kAlong ? kOuter : kDepth, (kAlong ? kDepth : kOuter) * sizeof(T)>;
+  using Tile = SharedTile<kAlong ? kOuter : kDepth, bytes_of<T>(kAlong ? kDepth : kOuter)>;
 
  private:
   // Every thread keeps its chunk of the lines and goes down kPass of them with each copy.
@@ -36,9 +36,9 @@ class AsyncLoader {
   WMMA_DEVICE AsyncLoader(const T* data, int64_t outer_stride, int64_t k_stride, int64_t rows, uint32_t thread,
                           Stage = {})
       : line_(thread / kAcross), chunk_(thread % kAcross), there_(0) {
-    k_step_ = (kAlong ? 1 : k_stride) * static_cast<int64_t>(sizeof(T));
-    outer_step_ = (kAlong ? outer_stride : 1) * static_cast<int64_t>(sizeof(T));
-    const int64_t line_step = (kAlong ? outer_stride : k_stride) * static_cast<int64_t>(sizeof(T));
+    k_step_ = bytes_of<T>(kAlong ? 1 : k_stride);
+    outer_step_ = bytes_of<T>(kAlong ? outer_stride : 1);
+    const int64_t line_step = bytes_of<T>(kAlong ? outer_stride : k_stride);
     pass_step_ = kPass * line_step;
     from_ = reinterpret_cast<const char*>(data) + line_ * line_step + chunk_ * 16;
     to_ = Tile::offset(line_, chunk_);

@@ -16,7 +16,7 @@ class BoxLoader {
   static constexpr bool kAlong = kOrder == Order::kAlongK;
 
  public:
-  using Tile = WarpgroupTile<kAlong ? kOuter : kDepth, (kAlong ? kDepth : kOuter) * static_cast<int>(sizeof(T))>;
+  using Tile = WarpgroupTile<kAlong ? kOuter : kDepth, bytes_of<T>(kAlong ? kDepth : kOuter)>;
 
  private:
   static constexpr int kLines = Tile::kLines / kShare;  // that a block brings
@@ -40,7 +40,7 @@ class BoxLoader {
       int32_t at[2 + kDims];
 #pragma unroll
       for (int i = 0; i < 2 + kDims; ++i) at[i] = at_[i];
-      at[0] += box * (128 / static_cast<int>(sizeof(T)));
+      at[0] += box * (elements_in<T>(128));
       at[1] += first_line_;
       const uint32_t to = tile + box * Tile::kBoxBytes + first_line_ * 128;
       if (kDims == 0 && once_) {

@@ -48,7 +48,7 @@ class ResultBox {
 // the order of the sums.
 template <class T, int kDims>
 class BoxPart {
-  static_assert(sizeof(T) == 2, "as wide as the result");
+  static_assert(kBitsOf<T> == 16, "as wide as the result");
 
  public:
   WMMA_DEVICE void load(const GemmArguments& p, const GemmOperand& x, uint32_t batch, int64_t row, int64_t column,
@@ -105,7 +105,7 @@ class BoxColumns {
   }
 
  private:
-  static constexpr int kHeld = sizeof(T) == 1 ? 4 : 2;  // whole words
+  static constexpr int kHeld = kBitsOf<T> == 8 ? 4 : 2;  // whole words
   alignas(16) T own_[kHeld];
 };
 template <class E, int kDims>
@@ -129,7 +129,7 @@ class BoxStore {
   static constexpr int kDims = Config::kBatchDims;
   static constexpr int kBoxes = (kN + ResultBox::kColumns - 1) / ResultBox::kColumns;
   static constexpr int kAhead = kBoxes > 1 ? 2 : 1;
-  static_assert(kN >= ResultBox::kColumns && kN % 8 == 0 && sizeof(D) == 2, "as many as the engine takes at once");
+  static_assert(kN >= ResultBox::kColumns && kN % 8 == 0 && kBitsOf<D> == 16, "as many as the engine takes at once");
 
  public:
   static constexpr int kWaveBytes = 2 * ResultBox::kBytes;  // one is filled while the engine reads the other

@@ -132,7 +132,7 @@ WMMA_DEVICE void write_sums(unsigned char* tile, uint32_t lane, uint32_t first_r
   using T = typename Link::Element;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    const uint32_t byte = Link::place(lane, i) * static_cast<uint32_t>(sizeof(T));
+    const uint32_t byte = bytes_of<T>(Link::place(lane, i));
     const uint32_t line = first_row + Link::row(lane, Link::row_of(i));
     *reinterpret_cast<T*>(tile + Tile::offset(line, byte / 16) + byte % 16) = convert<T>(sums[i]);
   }

@@ -137,7 +137,7 @@ struct ChainLink<MatrixProduct<T, kSide>> {
 
   // What a lane brings to a step of the next product, of the words of its kShare sums.
   static WMMA_DEVICE void join(Chunk* rows, const uint32_t* words) {
-    constexpr int kWords = kShare * sizeof(T) / 4;
+    constexpr int kWords = bytes_of<T>(kShare) / 4;
 #ifdef WMMA_RDNA3
     join_halves<kWords>(rows->words, words, arch::lane_id());
 #else
@@ -160,7 +160,7 @@ struct PairLink : LinkInOrder<MatrixProduct<T, kSide>> {
   using Product = MatrixProduct<T, kSide>;
   using Element = T;
   using Sum = typename Base::Sum;
-  static constexpr bool kStays = sizeof(T) <= 2;
+  static constexpr bool kStays = kBitsOf<T> <= 16;
   static constexpr int kShare = Base::kDepth / 2;
   static constexpr int kWhole = detail::upper(Base::kDepth, detail::upper(Base::kCols, 8 * kPairs));
   static constexpr int kRun = 2 * kPairs;
@@ -196,7 +196,7 @@ struct PairLink : LinkInOrder<MatrixProduct<T, kSide>> {
   static WMMA_DEVICE void join(Chunk* rows, const uint32_t* words) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if constexpr (sizeof(T) == 1) {
+      if constexpr (kBitsOf<T> == 8) {
         const uint32_t* two = words + i / 2 * 2;
         rows->words[i] =
             i % 2 == 0 ? arch::pair_halves<false>(two[0], two[1]) : arch::pair_halves<true>(two[0], two[1]);
@@ -210,7 +210,7 @@ struct PairLink : LinkInOrder<MatrixProduct<T, kSide>> {
 // Two accumulators of 16-bit products are A of the next one as they are; of 8-bit ones, where four columns of a lane
 // are neighbours.
 template <class T, int kSide>
-struct ChainLink<MatrixProduct<T, kSide>> : PairLink<T, kSide, sizeof(T) == 1 ? 2 : 1> {};
+struct ChainLink<MatrixProduct<T, kSide>> : PairLink<T, kSide, kBitsOf<T> == 8 ? 2 : 1> {};
 
 // The link that a chain ends with: a lane's sums are eight neighbours of each of its rows, which are stored at once.
 template <class T, int kSide>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <wmma/activate.hpp>
+#include <wmma/bits.hpp>
 #include <wmma/types.hpp>
 
 namespace wmma {

@@ -77,7 +77,7 @@ class TurningReader {
 // Where an operand's tile lies as its memory runs.
 template <class T, Order kOrder, int kOuter, int kDepth>
 using DirectTile =
-    Choose<kOrder == Order::kAlongK, SharedTile<kOuter, kDepth * sizeof(T)>, TurnedTile<kDepth, kOuter * sizeof(T)>>;
+    Choose<kOrder == Order::kAlongK, SharedTile<kOuter, bytes_of<T>(kDepth)>, TurnedTile<kDepth, bytes_of<T>(kOuter)>>;
 
 // kOuter rows or columns by kDepth of K, by whole chunks as they are: lines run as the operand's memory does.
 template <class T, Order kOrder, int kOuter, int kDepth, int kThreads,
@@ -85,7 +85,7 @@ template <class T, Order kOrder, int kOuter, int kDepth, int kThreads,
 class DirectLoader {
   static constexpr bool kAlong = kOrder == Order::kAlongK;
   static constexpr int kWaves = kThreads / arch::kWaveSize;
-  static constexpr int kPerChunk = 16 / sizeof(T);
+  static constexpr int kPerChunk = elements_in<T>(16);
 
  public:
   using Tile = TileType;
@@ -109,8 +109,8 @@ class DirectLoader {
   WMMA_DEVICE DirectLoader(const T* data, int64_t outer_stride, int64_t k_stride, int64_t rows, uint32_t thread,
                            Stage = {})
       : from_(reinterpret_cast<const char*>(data)),
-        k_step_((kAlong ? 1 : k_stride) * static_cast<int64_t>(sizeof(T))),
-        line_step_(static_cast<uint32_t>((kAlong ? outer_stride : k_stride) * sizeof(T))),
+        k_step_(bytes_of<T>(kAlong ? 1 : k_stride)),
+        line_step_(static_cast<uint32_t>(bytes_of<T>(kAlong ? outer_stride : k_stride))),
         wave_(arch::uniform(thread / arch::kWaveSize)),
         lane_(thread % arch::kWaveSize) {
     const uint32_t last = rows < kOuter ? static_cast<uint32_t>(rows) - 1 : kOuter - 1;

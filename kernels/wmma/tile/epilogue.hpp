@@ -145,7 +145,7 @@ class Epilogue {
   template <class T, int kStep, int kRows, int kCols, int kThreads>
   WMMA_DEVICE void prefetch_of(const GemmOperand& x, int64_t row, int64_t column, uint32_t thread) const {
     if constexpr (!kIsNone<T> && kStep > 1) {
-      constexpr int kLine = 128 / sizeof(T);
+      constexpr int kLine = elements_in<T>(128);
       constexpr int kAcross = (kCols + kLine - 1) / kLine;
 #pragma unroll
       for (int i = 0; i < (kRows * kAcross + kThreads - 1) / kThreads; ++i) {

@@ -3,6 +3,7 @@
 // which. K may be dealt to lanes and instructions in any order, as long as A and B agree.
 #pragma once
 
+#include <wmma/bits.hpp>
 #include <wmma/tile/shared_tile.hpp>
 #include <wmma/types.hpp>
 #ifdef WMMA_CDNA
@@ -27,7 +28,7 @@ struct MatrixProduct {
   using C = typename Tile::C;
   static constexpr int kRows = C::kRows;
   static constexpr int kCols = C::kCols;
-  static constexpr int kPerChunk = 16 / sizeof(T);
+  static constexpr int kPerChunk = elements_in<T>(16);
   static constexpr int kPerMma = Tile::A::kElements;
   static constexpr int kChunksA = kPerMma > kPerChunk ? kPerMma / kPerChunk : 1;
   static constexpr int kChunksB = kChunksA;
@@ -77,7 +78,7 @@ struct MatrixProduct {
   };
   static constexpr int kRows = 16;
   static constexpr int kCols = 16;
-  static constexpr int kPerChunk = 16 / sizeof(T);
+  static constexpr int kPerChunk = elements_in<T>(16);
   static constexpr int kChunksA = 1;
   static constexpr int kChunksB = 1;
   static constexpr int kDepth = 2 * kPerChunk;
@@ -157,7 +158,7 @@ struct LaneProduct {
   static constexpr int kLaneCols = arch::kWaveSize / kLaneRows;
   static constexpr int kRows = kSide * kLaneRows;
   static constexpr int kCols = kSide * kLaneCols;
-  static constexpr int kPerChunk = 16 / sizeof(T);
+  static constexpr int kPerChunk = elements_in<T>(16);
   static constexpr int kDepth = kPerChunk;
   static constexpr int kChunksA = kSide;
   static constexpr int kChunksB = kSide;

@@ -1,7 +1,7 @@
 // Results as they lie in memory: rounded to the type, and several of them as words.
 #pragma once
 
-#include <wmma/types.hpp>
+#include <wmma/bits.hpp>
 
 namespace wmma {
 
@@ -35,7 +35,7 @@ WMMA_DEVICE void pack(uint32_t* words, const E* x) {
     T values[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) values[i] = finished<T>(x[i]);
-    arch::copy_bytes<kCount * sizeof(T)>(words, values);
+    arch::copy_bytes<bytes_of<T>(kCount)>(words, values);
   }
 }
 

@@ -33,17 +33,17 @@ WMMA_CONSTEXPR int power_of_two_up_to(int x) {
 // neighbours. kWide: offsets within the tile may pass 32 bits.
 template <
     class Storage, class Element, Order kOrder, int kOuter, int kDepth, int kThreads, int kVec, bool kWide, class Stage,
-    class TileType = TileOfParts<kOuter, kDepth * sizeof(typename InTile<Element>::Part), InTile<Element>::kParts>>
+    class TileType = TileOfParts<kOuter, bytes_of<typename InTile<Element>::Part>(kDepth), InTile<Element>::kParts>>
 class StagedLoader {
   static constexpr bool kAlong = kOrder == Order::kAlongK;
   using Part = typename InTile<Element>::Part;
   static constexpr int kParts = InTile<Element>::kParts;
-  static constexpr int kBytes = sizeof(Part);  // from one element of a line to the next
+  static constexpr int kBytes = bytes_of<Part>(1);  // from one element of a line to the next
   static constexpr int kPerChunk = 16 / kBytes;
   // Elements of one load. Those that widen are more than a chunk of a line; across K they are, where a thread then
   // still has whole chunks to store.
   static constexpr bool kWidening = kWidens<Stage>;
-  static constexpr int kAtOnce = 16 / static_cast<int>(sizeof(Storage));
+  static constexpr int kAtOnce = elements_in<Storage>(16);
   static constexpr bool kTakesMore = kWidening && (kAlong || kOuter * kDepth / kThreads / kAtOnce >= kPerChunk);
   static constexpr int kPiece = detail::lower(kVec, kTakesMore ? kAtOnce : kPerChunk / kParts);
   static constexpr int kLines = kAlong ? 1 : kPiece;  // of a thread's block, and its length along K:
@@ -59,7 +59,7 @@ class StagedLoader {
   static constexpr int kTotal = kRuns * kGroups;
   static constexpr bool kExact = kTotal % kThreads == 0;
   static_assert(kDepth % kRun == 0 && kOuter % kLines == 0, "blocks fill the tile");
-  static constexpr int kPieceBytes = kPiece * static_cast<int>(sizeof(Storage));
+  static constexpr int kPieceBytes = bytes_of<Storage>(kPiece);
   static_assert(kRun * kBytes <= 16 || (kWidening && kRun % kPerChunk == 0), "a run is in a chunk, or is whole ones");
 
  public:
@@ -67,16 +67,16 @@ class StagedLoader {
   using Tile = TileType;
   static constexpr int kBlocks = (kTotal + kThreads - 1) / kThreads;  // of a thread
   static constexpr int kRegisters = kBlocks * kLoads * ((kPieceBytes + 3) / 4);
-  static constexpr int kTurning = kAlong ? 0 : sizeof(Storage) == 1 ? 256 : 16;  // registers, to turn around
-  static constexpr bool kWhole = Stage::kPlain && kPieceBytes == 16;             // goes as it is, by whole loads
+  static constexpr int kTurning = kAlong ? 0 : kBitsOf<Storage> == 8 ? 256 : 16;  // registers, to turn around
+  static constexpr bool kWhole = Stage::kPlain && kPieceBytes == 16;              // goes as it is, by whole loads
 
   // `data` is the tile's first element at k = 0 and `rows` how many of its lines exist: lines beyond repeat the last
   // block, and their products are never stored.
   WMMA_DEVICE StagedLoader(const void* data, int64_t outer_stride, int64_t k_stride, int64_t rows, uint32_t thread,
                            Stage stage)
       : base_(static_cast<const char*>(data)), thread_(thread), stage_(stage) {
-    k_step_ = (kAlong && kVec > 1 ? 1 : k_stride) * static_cast<int64_t>(sizeof(Storage));
-    const int64_t outer_step = outer_stride * static_cast<int64_t>(sizeof(Storage));
+    k_step_ = bytes_of<Storage>(kAlong && kVec > 1 ? 1 : k_stride);
+    const int64_t outer_step = bytes_of<Storage>(outer_stride);
     outer_step_ = outer_step;
     const uint32_t last = rows >= kOuter ? kOuter - kLines : static_cast<uint32_t>(rows) - kLines;
 #pragma unroll
@@ -171,8 +171,8 @@ class StagedLoader {
 
  private:
   // Blocks of 8- and 16-bit elements turn around word by word.
-  static constexpr bool kTurnsWords = !kAlong && (Stage::kPlain || kWidening) && sizeof(Storage) <= 2 &&
-                                      kPieceBytes >= 4 && kRun * sizeof(Storage) >= 4;
+  static constexpr bool kTurnsWords = !kAlong && (Stage::kPlain || kWidening) && kBitsOf<Storage> <= 16 &&
+                                      kPieceBytes >= 4 && bytes_of<Storage>(kRun) >= 4;
   static constexpr bool kHoldsWords = arch::kHoldsWords && kPieceBytes % 4 == 0;
   using Held = Choose<kHoldsWords, arch::Words<kHoldsWords ? kPieceBytes / 4 : 1>, Storage>;
   static constexpr int kHeld = kHoldsWords ? 1 : kPiece;
@@ -321,7 +321,7 @@ class StagedLoader {
 
   // The element of each of the run's k on line `line`.
   WMMA_DEVICE void turn(Storage* run, int i, int line) const {
-    constexpr int kPerWord = 4 / sizeof(Storage);
+    constexpr int kPerWord = elements_in<Storage>(4);
     uint32_t words[kRun / kPerWord];
     const auto word = [&](int k) -> uint32_t {
       if constexpr (kHoldsWords) {
@@ -344,18 +344,18 @@ class StagedLoader {
         words[k / 4] = arch::pair_halves<false>(low, high);
       }
     }
-    arch::copy_bytes<kRun * sizeof(Storage)>(run, words);
+    arch::copy_bytes<bytes_of<Storage>(kRun)>(run, words);
   }
 
   // Of a piece its e-th.
   WMMA_DEVICE Storage element(int i, int j, int e) const {
     if constexpr (!kHoldsWords) {
       return raw_[i][j][e];
-    } else if constexpr (sizeof(Storage) == 1) {
+    } else if constexpr (kBitsOf<Storage> == 8) {
       return arch::bit_cast<Storage>(static_cast<uint8_t>(raw_[i][j][0][e / 4] >> e % 4 * 8));
-    } else if constexpr (sizeof(Storage) == 2) {
+    } else if constexpr (kBitsOf<Storage> == 16) {
       return arch::bit_cast<Storage>(static_cast<uint16_t>(raw_[i][j][0][e / 2] >> e % 2 * 16));
-    } else if constexpr (sizeof(Storage) == 4) {
+    } else if constexpr (kBitsOf<Storage> == 32) {
       return arch::bit_cast<Storage>(static_cast<uint32_t>(raw_[i][j][0][e]));
     } else {
       const uint32_t low = raw_[i][j][0][2 * e], high = raw_[i][j][0][2 * e + 1];

@@ -12,7 +12,7 @@ ScalarType type_of(const Tensor& x) {
   static const auto table = [] {
     std::array<ScalarType, 64> types;
     types.fill(S::Undefined);
-#define WMMA_TYPE(code, torch, name, bytes) S::torch,
+#define WMMA_TYPE(code, torch, name, bits) S::torch,
     for (S type : {WMMA_ELEMENTS(WMMA_TYPE) S::Byte, S::Short, S::UInt16, S::UInt32, S::UInt64, S::ComplexHalf,
                    S::ComplexFloat, S::ComplexDouble}) {
 #undef WMMA_TYPE
@@ -27,7 +27,7 @@ ScalarType type_of(const Tensor& x) {
 
 const char* name_of(ScalarType type) {
   switch (type) {
-#define WMMA_NAME(code, torch, name, bytes) \
+#define WMMA_NAME(code, torch, name, bits) \
   case S::torch:                            \
     return #name;
     WMMA_ELEMENTS(WMMA_NAME)

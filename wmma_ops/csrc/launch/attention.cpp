@@ -244,7 +244,7 @@ MappedMatrix AttentionProblem::mapped(const wmma::AttentionOperand& x, int64_t r
 
 MappedMatrix AttentionProblem::mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads,
                                       int64_t lines, int64_t batch_count, ScalarType type) const {
-  const int64_t size = element_size(element_code(type));
+  const int64_t size = bytes_of(element_code(type), 1);
   MappedMatrix matrix{x.data, static_cast<int>(size), 4, {}, {}, static_cast<uint32_t>(lines)};
   const Extent extents[] = {{columns, 1}, {rows, x.row_stride}, {heads, x.head_stride}, {batch_count, x.batch_stride}};
   for (int i = 0; i < 4; ++i) {
@@ -287,7 +287,7 @@ MappedMatrix AttentionProblem::mapped_packed(const wmma::AttentionOperand& q, in
     matrix.strides[i + 1] = of_first.strides[i];
   }
   matrix.sizes[1] = static_cast<uint64_t>(group);
-  matrix.strides[1] = static_cast<uint64_t>(q.head_stride) * element_size(element_code(type));
+  matrix.strides[1] = static_cast<uint64_t>(bytes_of(element_code(type), q.head_stride));
   matrix.lines = static_cast<uint32_t>(group);
   matrix.planes = static_cast<uint32_t>(queries);
   return matrix;

@@ -83,9 +83,9 @@ OptTensor launch::gemm_gemm(const GemmGemm& p, const Way& way) {
   }
   wmma::MappedGemmGemmArguments with_maps{arguments, {}, {}, {}, {}, {}};
   if (way.place >= 0) {  // else it is recorded, not run
-    const int64_t function = plan.launches[0].function, size = element_size(element_code(type_of(p.a)));
+    const int64_t function = plan.launches[0].function, code = element_code(type_of(p.a));
     auto map = [&](const wmma::GemmOperand& x, Extent outer, Extent k, int64_t lines, wmma::TileMap& into) {
-      map_loaded(p.op, function, mapped(both.batch, x, outer, k, size, lines), into);
+      map_loaded(p.op, function, mapped(both.batch, x, outer, k, code, lines), into);
     };
     auto map_weights = [&](const wmma::GemmOperand& x, int64_t n, int64_t k, int64_t lines, wmma::TileMap& into) {
       map(x, {n, x.column_stride}, {k, x.row_stride}, lines, into);

@@ -12,7 +12,7 @@ namespace {
 // How many neighbours of a row are aligned, wherever it starts.
 int64_t vec_of(const Tensor& x) {
   const auto sizes = x.sizes(), strides = x.strides();
-  const int64_t last = static_cast<int64_t>(sizes.size()) - 1, size = element_size(element_code(type_of(x)));
+  const int64_t last = static_cast<int64_t>(sizes.size()) - 1, size = bytes_of(element_code(type_of(x)), 1);
   if (strides[last] != 1 && sizes[last] != 1) return 1;
   uint64_t bits = reinterpret_cast<uint64_t>(x.const_data_ptr()) | static_cast<uint64_t>(sizes[last] * size);
   for (int64_t i = 0; i < last; ++i) {

@@ -67,19 +67,21 @@ Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
   const bool paired = arguments.k2 > 0;
   if (way.place >= 0) {  // else it is recorded, not run
     const wmma::GemmOperand &a = arguments.a, &b = arguments.b, &d = arguments.d;
-    const int64_t function = plan.launches[0].function, size = element_size(element_code(p.in));
+    const int64_t function = plan.launches[0].function, code = element_code(p.in);
     auto map = [&](const wmma::GemmOperand& x, Extent outer, Extent inner, int64_t of, int64_t lines,
                    wmma::TileMap& to) {
       map_loaded(p.op, function, mapped(product.batch, x, outer, inner, of, lines), to);
     };
-    map(a, {arguments.m, a.row_stride}, {arguments.k, a.column_stride}, size, lines_a, with_maps.a_map);
-    map(b, {arguments.n, b.column_stride}, {arguments.k, b.row_stride}, size, lines_b, with_maps.b_map);
+    map(a, {arguments.m, a.row_stride}, {arguments.k, a.column_stride}, code, lines_a, with_maps.a_map);
+    map(b, {arguments.n, b.column_stride}, {arguments.k, b.row_stride}, code, lines_b, with_maps.b_map);
     if (paired) {  // whose tiles are as those of the first
       const wmma::GemmOperand &a2 = arguments.a2, &b2 = arguments.b2;
-      map(a2, {arguments.m, a2.row_stride}, {arguments.k2, a2.column_stride}, size, lines_a, with_maps.a2_map);
-      map(b2, {arguments.n, b2.column_stride}, {arguments.k2, b2.row_stride}, size, lines_b, with_maps.b2_map);
+      map(a2, {arguments.m, a2.row_stride}, {arguments.k2, a2.column_stride}, code, lines_a, with_maps.a2_map);
+      map(b2, {arguments.n, b2.column_stride}, {arguments.k2, b2.row_stride}, code, lines_b, with_maps.b2_map);
     }
-    if (lines_d > 0) map(d, {arguments.m, d.row_stride}, {arguments.n, d.column_stride}, 2, lines_d, with_maps.d_map);
+    if (lines_d > 0)
+      map(d, {arguments.m, d.row_stride}, {arguments.n, d.column_stride}, element_code(p.out), lines_d,
+          with_maps.d_map);
   }
   const size_t bytes = paired ? sizeof(wmma::MappedPairArguments) : sizeof(wmma::MappedGemmArguments);
   execute(p.op, way, plan, &with_maps, bytes, product.touched);

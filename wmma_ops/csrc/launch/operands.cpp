@@ -8,8 +8,8 @@ namespace wmma_ops {
 
 int64_t element_code(ScalarType type) {
   switch (type) {
-#define WMMA_CODE_OF(code, torch, name, bytes) \
-  case ScalarType::torch:                      \
+#define WMMA_CODE_OF(code, torch, name, bits) \
+  case ScalarType::torch:                     \
     return wmma::code;
     WMMA_ELEMENTS(WMMA_CODE_OF)
 #undef WMMA_CODE_OF
@@ -18,12 +18,14 @@ int64_t element_code(ScalarType type) {
   }
 }
 
-int64_t element_size(int64_t code) {
-#define WMMA_SIZE(code, torch, name, bytes) bytes,
-  constexpr int64_t kSizes[] = {WMMA_ELEMENTS(WMMA_SIZE)};
-#undef WMMA_SIZE
-  return kSizes[code];
+int64_t bits_of(int64_t code) {
+#define WMMA_BITS(code, torch, name, bits) bits,
+  constexpr int64_t kBits[] = {WMMA_ELEMENTS(WMMA_BITS)};
+#undef WMMA_BITS
+  return kBits[code];
 }
+
+int64_t bytes_of(int64_t code, int64_t count) { return count * bits_of(code) / 8; }
 
 wmma::DescaleOperand descale_of(const Tensor& x) {
   const auto sizes = x.sizes(), strides = x.strides();
@@ -38,7 +40,7 @@ void View::fill(const Tensor& x, ScalarType type, Core core, int64_t rank, const
   present = true;
   data = static_cast<const char*>(memory);
   code = element_code(type);
-  size = element_size(code);
+  bits = bits_of(code);
   auto sizes = x.sizes(), strides = x.strides();
   int64_t at = static_cast<int64_t>(sizes.size());
   auto next = [&] { return --at >= 0 && sizes[at] != 1 ? strides[at] : 0; };
@@ -99,7 +101,7 @@ int64_t Batch::offset(int64_t index, const View& v) const {
     elements += index % sizes[dim] * v.batch[dim];
     index /= sizes[dim];
   }
-  return elements * v.size;
+  return elements * v.bits / 8;
 }
 
 int64_t Batch::inner_count() const {
@@ -127,9 +129,11 @@ int64_t Batch::vec_of(const View& v, int64_t along, int64_t extent, int64_t othe
   if (!v.present || along != 1) return 1;
   int64_t batch_bits = v.head;
   for (int i = 0; i < dims; ++i) batch_bits |= v.batch[i];
-  uint64_t bits = reinterpret_cast<uint64_t>(v.data) | static_cast<uint64_t>((extent | other | batch_bits) * v.size);
-  uint64_t aligned = std::min<uint64_t>(bits == 0 ? 16 : bits & -bits, 16);
-  return std::max<int64_t>(static_cast<int64_t>(aligned) / v.size, 1);
+  constexpr uint64_t kMost = 128;  // bits
+  uint64_t bits =
+      reinterpret_cast<uint64_t>(v.data) * 8 | static_cast<uint64_t>((extent | other | batch_bits) * v.bits);
+  uint64_t aligned = std::min<uint64_t>(bits == 0 ? kMost : bits & -bits, kMost);
+  return std::max<int64_t>(static_cast<int64_t>(aligned) / v.bits, 1);
 }
 
 Direction direction_of(const Batch& batch, const View& v, int64_t along, int64_t across, int64_t k, int64_t outer,
@@ -141,20 +145,21 @@ Direction direction_of(const Batch& batch, const View& v, int64_t along, int64_t
   return {is_across, is_across ? vec_across : vec_along};
 }
 
-MappedMatrix mapped(const Batch& batch, const wmma::GemmOperand& x, Extent outer, Extent k, int64_t element_size,
+MappedMatrix mapped(const Batch& batch, const wmma::GemmOperand& x, Extent outer, Extent k, int64_t code,
                     int64_t lines) {
   constexpr uint64_t kAny = 16;  // the stride of a dimension of one
+  const auto bytes = [&](int64_t count) { return static_cast<uint64_t>(bytes_of(code, count)); };
   if (batch.dims + 2 > MappedMatrix::kMostDims) throw std::logic_error("a plan maps more dimensions than there are");
-  MappedMatrix matrix{x.data, static_cast<int>(element_size), 2, {}, {}, static_cast<uint32_t>(std::abs(lines))};
+  MappedMatrix matrix{x.data, static_cast<int>(bytes(1)), 2, {}, {}, static_cast<uint32_t>(std::abs(lines))};
   const Extent &along = lines > 0 ? k : outer, &across = lines > 0 ? outer : k;
   matrix.sizes[0] = static_cast<uint64_t>(along.size);
   matrix.sizes[1] = static_cast<uint64_t>(across.size);
-  matrix.strides[0] = static_cast<uint64_t>(element_size);
-  matrix.strides[1] = across.size == 1 ? kAny : static_cast<uint64_t>(across.stride * element_size);
+  matrix.strides[0] = bytes(1);
+  matrix.strides[1] = across.size == 1 ? kAny : bytes(across.stride);
   for (int dim = batch.dims - 1; dim >= 0; --dim) {
     const int64_t stride = x.batch_strides[wmma::kBatchDims - batch.dims + dim];
     matrix.sizes[matrix.dims] = stride == 0 ? 1 : static_cast<uint64_t>(batch.sizes[dim]);
-    matrix.strides[matrix.dims++] = stride == 0 ? kAny : static_cast<uint64_t>(stride * element_size);
+    matrix.strides[matrix.dims++] = stride == 0 ? kAny : bytes(stride);
   }
   return matrix;
 }

@@ -13,7 +13,9 @@ namespace wmma_ops {
 constexpr int kMostDims = 64;  // torch's own limit
 
 int64_t element_code(ScalarType type);  // as the planner knows it
-int64_t element_size(int64_t code);     // bytes
+int64_t bits_of(int64_t code);          // of an element in memory
+// Of so many elements: of those of less than a byte, whole bytes of them.
+int64_t bytes_of(int64_t code, int64_t count);
 
 // Of what broadcasts to sequences and heads.
 wmma::DescaleOperand descale_of(const Tensor& x);
@@ -24,7 +26,7 @@ struct View {
   bool is_read = true;    // otherwise its strides decide nothing
   bool has_rows = false;  // those of the result
   const char* data = nullptr;
-  int64_t code = wmma::kNoElement, size = 0;  // of an element
+  int64_t code = wmma::kNoElement, bits = 0;  // of an element
   int64_t row = 0, column = 0;
   int64_t head = 0;  // attention's: between heads
   int64_t batch[kMostDims];
@@ -61,7 +63,7 @@ struct Batch {
 };
 
 // Whether 512 neighbouring rows or columns span more than offsets of 32 bits reach.
-inline bool is_wide(const View& x) { return 512 * (x.row + x.column) * x.size >= int64_t{1} << 31; }
+inline bool is_wide(const View& x) { return 512 * (x.row + x.column) * x.bits / 8 >= int64_t{1} << 31; }
 
 // Which way an operand's memory runs, and how many elements are aligned neighbours there.
 struct Direction {
@@ -81,7 +83,7 @@ struct Extent {
 
 // An operand as sm_90's copy engine is told of it, `lines` of its memory at a time: along K, or, where they are less
 // than 0, across it. Where the batch repeats a matrix, there is one.
-MappedMatrix mapped(const Batch& batch, const wmma::GemmOperand& x, Extent outer, Extent k, int64_t element_size,
+MappedMatrix mapped(const Batch& batch, const wmma::GemmOperand& x, Extent outer, Extent k, int64_t code,
                     int64_t lines);
 
 // What the host has of a kernel's call: the operands in the order of `Problem`'s own enumeration, the batch that they

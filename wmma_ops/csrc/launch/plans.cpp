@@ -97,16 +97,16 @@ void count_mode(int64_t change) {
   fail_value(op, "change", "is -1 while no mode is on; takes 1");
 }
 
-// The text of border.hpp, and a line for each element type: its code, name and bytes, and what products of it give. As
+// The text of border.hpp, and a line for each element type: its code, name and bits, and what products of it give. As
 // bytes.
 std::vector<int64_t> border_text() {
   std::string text = border::kText;
-  auto row = [&](int64_t code, ScalarType type, const char* name, int64_t bytes) {
-    text += "Element " + std::to_string(code) + " " + name + " " + std::to_string(bytes);
+  auto row = [&](int64_t code, ScalarType type, const char* name, int64_t bits) {
+    text += "Element " + std::to_string(code) + " " + name + " " + std::to_string(bits);
     for (ScalarType output : outputs_of(type)) text += std::string(" ") + name_of(output);
     text += "\n";
   };
-#define WMMA_ROW(code, torch, name, bytes) row(wmma::code, ScalarType::torch, #name, bytes);
+#define WMMA_ROW(code, torch, name, bits) row(wmma::code, ScalarType::torch, #name, bits);
   WMMA_ELEMENTS(WMMA_ROW)
 #undef WMMA_ROW
   return {text.begin(), text.end()};

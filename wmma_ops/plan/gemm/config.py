@@ -7,6 +7,7 @@ from math import ceil, prod
 import torch
 
 from wmma_ops.hardware import arch
+from wmma_ops.ops.types import bits
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm.tile_order import TileOrder
@@ -89,12 +90,12 @@ def number_of(problem: GemmProblem) -> str:
 
 def goes_as_it_is(problem: GemmProblem) -> bool:
     """Whether 16-byte chunks can go to shared memory unchanged, for operands of one size."""
-    size = problem.a.itemsize
+    size = bits(problem.a)
     plain = problem.a_scale is None and problem.a_activation == 0
     for pair in problem.pairs:
-        whole = min(pair.a_vec, pair.b_vec) * size == 16
+        whole = min(pair.a_vec, pair.b_vec) * size == 128
         along = pair.a_order == pair.b_order == "k"
-        if not (plain and whole and (size == 2 or (along and size == 1))):
+        if not (plain and whole and (size == 16 or (along and size == 8))):
             return False
     return True
 

@@ -3,6 +3,7 @@
 from math import ceil, prod
 
 from wmma_ops.hardware import arch
+from wmma_ops.ops.types import bytes_of
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm.config import GemmConfig
 from wmma_ops.plan.gemm.loop import Loop
@@ -18,9 +19,9 @@ def _moved(problem: GemmProblem, config: GemmConfig, loop: Loop) -> float:
         (config.block_n, config.order.share, problem.n, problem.b_order, problem.b),
     ):
         run, pitch = (config.block_k, problem.k) if order == "k" else (edge, extent)
-        aligned = pitch * dtype.itemsize % model.LINE_BYTES == 0
-        more = 0 if aligned else loop.straddling(run * dtype.itemsize / model.LINE_BYTES)
-        moved += edge / share * dtype.itemsize * (1 + more)
+        aligned = bytes_of(dtype, pitch) % model.LINE_BYTES == 0
+        more = 0 if aligned else loop.straddling(bytes_of(dtype, run) / model.LINE_BYTES)
+        moved += bytes_of(dtype, edge) / share * (1 + more)
     return moved
 
 
@@ -35,9 +36,9 @@ def _stored(problem: GemmProblem, config: GemmConfig, loop: Loop) -> float:
 def _traffic(problem: GemmProblem, config: GemmConfig, target: arch.Target, loop: Loop) -> float:
     """Bytes that memory moves; a matrix that the batch repeats is counted as often."""
     m, n, k = problem.m, problem.n, problem.k + problem.k2
-    beside = problem.beside_bytes + problem.d.itemsize
+    beside = problem.beside_bytes + bytes_of(problem.d)
     times = loop.times_b_is_read(problem, config, target)
-    return problem.batch * (m * k * problem.a.itemsize + times * k * n * problem.b.itemsize + m * n * beside)
+    return problem.batch * (bytes_of(problem.a, m * k) + times * bytes_of(problem.b, k * n) + m * n * beside)
 
 
 def bound(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
@@ -45,8 +46,10 @@ def bound(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> floa
     loop = loop_of(config)
     load, steps, matrix, _ = _dealt(problem, config, target, loop)
     way = loop.way(target)
-    rows, columns = config.block_m / config.order.share_a, config.block_n / config.order.share
-    bytes_of_k = min(rows * pair.a.itemsize + columns * pair.b.itemsize for pair in problem.pairs)
+    bytes_of_k = min(
+        bytes_of(pair.a, config.block_m) / config.order.share_a + bytes_of(pair.b, config.block_n) / config.order.share
+        for pair in problem.pairs
+    )
     memory = bytes_of_k * config.block_k / way.tile_bytes
     step = max(matrix, memory) + way.crosstalk * memory + way.step
     least = model.LAUNCH + load * steps * step + way.block
@@ -77,7 +80,7 @@ def work_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> mo
     sum_bytes = config.sum_bytes
     mapped = loop.maps_result(problem, config)
     of_d, of_beside = (model.MAPPED_RESULT, model.MAPPED_BESIDE) if mapped else (1, 1)
-    out = sum_bytes if order.splits > 1 else problem.d.itemsize * of_d + problem.beside_bytes * of_beside
+    out = sum_bytes if order.splits > 1 else bytes_of(problem.d) * of_d + problem.beside_bytes * of_beside
     in_parts = blocks // parts if order.splits > 1 else config.in_parts(problem, target)
     resident = 1
     if not order.persistent:
@@ -105,7 +108,7 @@ def work_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> mo
         share=order.neighbours,
         shared_sums=area * sum_bytes * (order.cluster * config.waves_k - 1) * loop.sums_exchanged(),
         splits=order.splits * order.last,
-        split_bytes=in_parts * area * (order.splits * order.last * sum_bytes + problem.d.itemsize),
+        split_bytes=in_parts * area * (order.splits * order.last * sum_bytes + bytes_of(problem.d)),
         last=order.last,
         persistent=order.persistent,
         traffic=_traffic(problem, config, target, loop),

@@ -5,6 +5,7 @@ from math import ceil, inf, prod
 from operator import itemgetter
 
 from wmma_ops.hardware import arch
+from wmma_ops.ops.types import elements_in
 from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.gemm.candidates import candidates, element_of, splits_of
@@ -66,7 +67,7 @@ def ranked(problem: GemmProblem, target: arch.Target) -> list[GemmConfig]:
 def result_vec(problem: GemmProblem, config: GemmConfig | None = None) -> int:
     """Columns that a lane finishes together."""
     most = loop_of(config).most_columns if config else Loop.most_columns
-    return min(problem.d_vec, most, 16 // problem.d.itemsize)
+    return min(problem.d_vec, most, elements_in(problem.d, 16))
 
 
 def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, reduces: bool = False) -> str:

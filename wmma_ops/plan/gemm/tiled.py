@@ -6,7 +6,7 @@ import torch
 
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import shared_rate, step_of, tile_bytes
-from wmma_ops.ops.types import FP8
+from wmma_ops.ops.types import FP8, bits, bytes_of
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm.config import GemmConfig, most_part, number_of
 from wmma_ops.plan.gemm.loop import Loop
@@ -32,7 +32,7 @@ class TiledLoop(Loop):
     ) -> Iterator[GemmConfig]:
         if element in FP8 and problem.a != problem.b:
             return  # waves by themselves multiply equal types
-        size, dies = element.itemsize, model.CARDS[target.name].dies
+        size, dies = bytes_of(element), model.CARDS[target.name].dies
         wide = target.lds_bytes > 65536 and not lanes
         line = 128 if wide else 64  # bytes of K that a step takes
         most_sums = self._most_sums(problem, target, element, lanes)
@@ -69,10 +69,10 @@ class TiledLoop(Loop):
         converts = element not in (problem.a, problem.b)
         halves = (
             lanes,  # four lines of each operand
-            element.itemsize == 8,
+            bits(element) == 64,
             converts,
             converts and target.family == "rdna3",  # both halves of the wave hold operands
-            number_of(problem) == "double" and element.itemsize == 1 and target.wave == 32,
+            number_of(problem) == "double" and bits(element) == 8 and target.wave == 32,
             target.vendor == "nvidia" and self.holds_next_tile,
         )
         return max(128 >> sum(halves), 16)
@@ -98,7 +98,7 @@ class TiledLoop(Loop):
         wave_m, wave_n = config.block_m // config.waves_m, config.block_n // config.waves_n
         lines = config.block_m + config.block_n  # written
         lines += config.waves_m * config.waves_n * (wave_m + wave_n) * step.copies  # read
-        return lines * config.block_k * config.element.itemsize * config.parts / shared_rate(target)
+        return bytes_of(config.element, lines * config.block_k) * config.parts / shared_rate(target)
 
 
 def operand_bytes(
@@ -108,7 +108,7 @@ def operand_bytes(
 
     def tile(edge: int, order: str) -> int:
         lines, length = (edge, config.block_k) if lines_along(order) else (config.block_k, edge)
-        return config.parts * tile_bytes(target, lines, length, config.element.itemsize)
+        return config.parts * tile_bytes(target, lines, length, bytes_of(config.element))
 
     return tile(config.block_m, problem.a_order), tile(config.block_n, problem.b_order)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import step_of
+from wmma_ops.ops.types import bits, bytes_of
 from wmma_ops.plan.problem import GemmGemmProblem
 
 
@@ -76,13 +77,13 @@ def goes_as_it_is(problem: GemmGemmProblem, target: arch.Target) -> bool:
     """Whether 16-byte chunks can go to shared memory unchanged."""
     least = min(problem.a_vec, problem.b0_vec, problem.gate_vec if problem.gate else 8)
     same = not problem.gate or problem.gate_order == problem.b0_order
-    return target.vendor == "nvidia" and problem.a.itemsize == 2 and least == 8 and same
+    return target.vendor == "nvidia" and bits(problem.a) == 16 and least == 8 and same
 
 
 def bytes_moved(problem: GemmGemmProblem) -> int:
     """What one kernel reads and writes, each matrix once."""
     firsts = 2 if problem.gate else 1
     weights = (firsts * problem.k + problem.n) * problem.h
-    beside = problem.c.itemsize if problem.c is not None else 0
-    rows = problem.k * problem.a.itemsize + problem.n * (problem.d.itemsize + beside)
-    return problem.batch * (problem.m * rows + weights * problem.a.itemsize)
+    beside = bytes_of(problem.c) if problem.c is not None else 0
+    rows = bytes_of(problem.a, problem.k) + problem.n * (bytes_of(problem.d) + beside)
+    return problem.batch * (problem.m * rows + bytes_of(problem.a, weights))

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import step_of
+from wmma_ops.ops.types import bits
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm_gemm.config import GemmGemmConfig
 from wmma_ops.plan.plan import MOST_GRID_Y
@@ -36,7 +37,7 @@ class Loop:
 
     def registers(self, problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
         """What a lane holds of A, D0, D1 and tiles on their way, at the busiest point."""
-        lanes, words = config.waves * target.wave, problem.a.itemsize / 4
+        lanes, words = config.waves * target.wave, bits(problem.a) / 32
         copies = step_of(target, problem.a, False, 16).copies
         shares = config.waves_m * config.wave_m / lanes  # of a matrix with a row for each of the block's
         sums0 = shares * config.block_h * (2 if problem.gate else 1)

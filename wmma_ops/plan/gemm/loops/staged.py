@@ -9,6 +9,7 @@ import torch
 
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import step_of
+from wmma_ops.ops.types import bytes_of
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm.config import GemmConfig
 from wmma_ops.plan.gemm.loops import async_copy, direct_copy
@@ -37,7 +38,7 @@ class Staged(TiledLoop):
         if target.wave == 32 and target.vendor == "amd":
             step = step_of(target, config.element, config.lanes, config.side)
             wave_m, wave_n = config.block_m // config.waves_m, config.block_n // config.waves_n
-            operands = (wave_m + wave_n) * step.depth * step.copies * config.parts * config.element.itemsize // 4 // 32
+            operands = bytes_of(config.element, (wave_m + wave_n) * step.depth) * step.copies * config.parts // 4 // 32
             spare = min(spare, 256 - 40 - wave_m * wave_n // 32 * config.sum_bytes // 4 - operands)
         if config.order.last > 1 and _has_extras(problem):
             spare -= _EXTRAS_AND_PARTS
@@ -48,7 +49,7 @@ class Staged(TiledLoop):
 
     def narrow_loads(self, problem: GemmProblem, config: GemmConfig) -> float:
         """An instruction each."""
-        return max(1, 4 / (min(problem.a_vec, problem.b_vec) * problem.a.itemsize))
+        return max(1, 4 / bytes_of(problem.a, min(problem.a_vec, problem.b_vec)))
 
 
 def _staged_registers(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
@@ -60,7 +61,7 @@ def _staged_registers(problem: GemmProblem, config: GemmConfig, target: arch.Tar
         for block, dtype, vec in ((config.block_m, pair.a, pair.a_vec), (config.block_n, pair.b, pair.b_vec)):
             per_lane = ceil(block * config.block_k / threads)
             # An element that arrives alone takes a register, however small it is.
-            total += ceil(per_lane * dtype.itemsize / 4) if vec * dtype.itemsize >= 4 else per_lane
+            total += ceil(bytes_of(dtype, per_lane) / 4) if bytes_of(dtype, vec) >= 4 else per_lane
         most = max(most, total)
     return most
 

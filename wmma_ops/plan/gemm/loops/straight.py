@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from wmma_ops.hardware import arch
+from wmma_ops.ops.types import elements_in
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm.config import GemmConfig
 from wmma_ops.plan.gemm.loop import Loop
@@ -31,7 +32,7 @@ class Straight(Loop):
         """A single row of tiles, whose waves split K."""
         rows = 8 if problem.m <= 8 else 16
         for waves, stages in ((4, 4), (8, 3), (16, 2)):  # as much on its way as registers hold
-            depth = waves * 64 // element.itemsize
+            depth = waves * elements_in(element, 64)
             yield GemmConfig(self.name, element, False, 16, rows, 32, depth, 1, 1, waves, stages, 1, TileOrder(0))
 
     def shared_bytes(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:

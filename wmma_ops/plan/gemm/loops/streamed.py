@@ -7,6 +7,7 @@ from math import ceil
 import torch
 
 from wmma_ops.hardware import arch
+from wmma_ops.ops.types import bytes_of, elements_in
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm.config import GemmConfig, goes_as_it_is, most_part
 from wmma_ops.plan.gemm.loop import Loop
@@ -53,7 +54,7 @@ class Streamed(Loop):
             for waves in (4, 8, 16):
                 held = min(file // (waves // target.simds), most)  # by a lane
                 stages = min((held - sums - _SPARE) // (2 * step), 4)  # the compiler takes others for the next
-                depth = waves * _LINE // element.itemsize
+                depth = waves * elements_in(element, _LINE)
                 config = GemmConfig(
                     self.name, element, False, 16, rows, columns, depth, 1, 1, waves, stages, waves // target.simds,
                     TileOrder(group, dies),
@@ -74,7 +75,7 @@ class Streamed(Loop):
 
     def narrow_loads(self, problem: GemmProblem, config: GemmConfig) -> float:
         """Of lines that run across K, 32 columns take half."""
-        halves = config.block_n if problem.b_order == "n" and config.block_n * problem.b.itemsize < _LINE else 0
+        halves = config.block_n if problem.b_order == "n" and bytes_of(problem.b, config.block_n) < _LINE else 0
         return 1 + halves / (config.block_m + config.block_n)
 
     def in_flight(self, config: GemmConfig) -> int:

@@ -8,7 +8,7 @@ import torch
 
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import BARRIER_BYTES, can_map, goes_by_boxes, mapped_lines, shared_rate
-from wmma_ops.ops.types import FP8
+from wmma_ops.ops.types import FP8, bytes_of, elements_in
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm.config import GemmConfig, goes_as_it_is, number_of
 from wmma_ops.plan.gemm.loop import Loop
@@ -58,7 +58,7 @@ class Warpgroup(Loop):
             # Sums of fp8 are short-lived in the matrix unit: a line at a time.
             for line in (128,) if element in FP8 else (128, 256):
                 config = GemmConfig(
-                    self.name, element, False, 16, block_m, block_n, line // element.itemsize, block_m // 16, 1, 1,
+                    self.name, element, False, 16, block_m, block_n, elements_in(element, line), block_m // 16, 1, 1,
                     _MOST_STAGES, 1, TileOrder(group, along_x=True), askers=_askers(element, block_m, block_n),
                 )  # fmt: skip
                 # All of the batch stands along x; whole groups of blocks that share are less than four times as many.
@@ -129,12 +129,12 @@ class Warpgroup(Loop):
     def shared_cycles(self, config: GemmConfig, target: arch.Target) -> float:
         """Four waves read together."""
         lines = config.block_m + config.block_n + config.waves // 4 * (64 + config.block_n)
-        return lines * config.block_k * config.element.itemsize / shared_rate(target) * _TOGETHER
+        return bytes_of(config.element, lines * config.block_k) / shared_rate(target) * _TOGETHER
 
     def times_b_is_read(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
         """For each group of rows that blocks walk down, unless they all run at the same time."""
         down, across = config.tiles(problem)
-        if problem.n * (problem.k + problem.k2) * problem.b.itemsize > _KEPT_BYTES and config.order.group:
+        if bytes_of(problem.b, problem.n * (problem.k + problem.k2)) > _KEPT_BYTES and config.order.group:
             times = min(ceil(down / config.order.group), ceil(down * across / model.CARDS[target.name].units))
             if times > 1:
                 return times

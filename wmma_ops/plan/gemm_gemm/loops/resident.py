@@ -6,6 +6,7 @@ from math import ceil
 
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import shared_rate, step_of, tile_bytes, up
+from wmma_ops.ops.types import bytes_of
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm_gemm.config import GemmGemmConfig, bytes_moved, columns_of, depth_of
 from wmma_ops.plan.gemm_gemm.loop import Loop
@@ -21,12 +22,12 @@ class Resident(Loop):
 
     def candidates(self, problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGemmConfig]:
         nvidia = target.vendor == "nvidia"
-        whole = problem.a_order == "k" and problem.a_vec * problem.a.itemsize == 16
+        whole = problem.a_order == "k" and bytes_of(problem.a, problem.a_vec) == 16
         if max(problem.k, problem.h, problem.n) > 512 or (nvidia and not whole):
             return
         unit = max(depth_of(problem, target), 32)
         block_k, block_h = up(problem.k, unit), up(problem.h, unit)
-        if nvidia and block_k * problem.a.itemsize > 512:
+        if nvidia and bytes_of(problem.a, block_k) > 512:
             return  # a line is one copy of each lane
         for waves, tiles_m, block_n in itertools.product((4, 8, 16), (1, 2), columns_of(problem, target)):
             for stages in (2, 3) if nvidia else (0,):
@@ -37,7 +38,7 @@ class Resident(Loop):
 
     def shared_bytes(self, problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
         """All weights, and the waves' rows."""
-        size = problem.a.itemsize
+        size = bytes_of(problem.a)
         weights = (2 if problem.gate else 1) * tile_bytes(target, config.block_h, config.block_k, size)
         weights += tile_bytes(target, up(problem.n, config.block_n), config.block_h, size)
         return weights + config.waves * config.stages * tile_bytes(target, config.wave_m, config.block_k, size)
@@ -48,7 +49,7 @@ class Resident(Loop):
         if config.stages:
             return 0, 0
         copies = step_of(target, problem.a, False, 16).copies
-        rows = config.wave_m * config.block_k * problem.a.itemsize / 4 * copies / target.wave
+        rows = bytes_of(problem.a, config.wave_m * config.block_k) / 4 * copies / target.wave
         return rows, rows
 
     def blocks_of(self, problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
@@ -57,7 +58,7 @@ class Resident(Loop):
         return min(super().blocks_of(problem, config, target), max(1, room // problem.batch))
 
     def cost(self, problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
-        size, units = problem.a.itemsize, model.CARDS[target.name].units
+        size, units = bytes_of(problem.a), model.CARDS[target.name].units
         copies = step_of(target, problem.a, False, 16).copies
         banks = shared_rate(target)
         columns = up(problem.n, config.block_n)

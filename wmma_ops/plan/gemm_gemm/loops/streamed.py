@@ -6,6 +6,7 @@ from math import ceil
 
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import shared_rate, step_of, tile_bytes, up
+from wmma_ops.ops.types import bits, bytes_of
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm_gemm.config import (
     GemmGemmConfig,
@@ -29,7 +30,7 @@ class Streamed(Loop):
     kernel = "StreamedKernel"
 
     def candidates(self, problem: GemmGemmProblem, target: arch.Target) -> Iterator[GemmGemmConfig]:
-        depth, size = depth_of(problem, target), problem.a.itemsize
+        depth, size = depth_of(problem, target), bytes_of(problem.a)
         if problem.h <= _MOST_H:
             block_h, blocks_n = up(problem.h, max(depth, 32)), columns_of(problem, target)
         elif problem.n <= _MOST_N:
@@ -50,7 +51,7 @@ class Streamed(Loop):
 
     def shared_bytes(self, problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> int:
         """The first product's tiles, then the second's."""
-        size = problem.a.itemsize
+        size = bytes_of(problem.a)
 
         def tile(lines: int, length: int, along: bool) -> int:
             return tile_bytes(target, *((lines, length) if along or not config.stages else (length, lines)), size)
@@ -65,12 +66,12 @@ class Streamed(Loop):
     def on_their_way(
         self, problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
     ) -> tuple[float, float]:
-        lanes, words = config.waves * target.wave, problem.a.itemsize / 4
+        lanes, words = config.waves * target.wave, bits(problem.a) / 32
         first = 0 if config.stages else (config.block_m + config.block_h) * config.block_k * words / lanes
         return first, config.block_n * config.block_h * words / lanes
 
     def cost(self, problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
-        size, units = problem.a.itemsize, model.CARDS[target.name].units
+        size, units = bytes_of(problem.a), model.CARDS[target.name].units
         copies = step_of(target, problem.a, False, 16).copies
         banks, rate = shared_rate(target), model.rate(target, problem.a, False)
         stream = model.CARDS[target.name].memory / units  # bytes a cycle
@@ -79,7 +80,7 @@ class Streamed(Loop):
         k = (2 if problem.gate else 1) * up(problem.k, config.block_k)
         blocks = ceil(problem.m / config.block_m) * problem.batch
         together = min(self.blocks_at_once(problem, config, target), ceil(blocks / units))
-        beside = problem.c.itemsize if problem.c is not None else 0
+        beside = bytes_of(problem.c) if problem.c is not None else 0
 
         def phase(
             matrix: float, reads: float, loads: float, memory: float, vector: float, steps: int, ahead: int
@@ -102,7 +103,7 @@ class Streamed(Loop):
         reads = config.waves_m * width * columns + (config.waves * config.wave_m * width if config.waves_n > 1 else 0)
         last = phase(
             area * columns, reads * size * copies, size * width * columns,
-            config.block_m * problem.n * (problem.d.itemsize + beside), config.block_m * columns * 8,
+            config.block_m * problem.n * (bytes_of(problem.d) + beside), config.block_m * columns * 8,
             chunks * columns // config.block_n * (1 if problem.c is None else 2), 1,  # C is not asked for ahead
         )  # fmt: skip
         rounds = blocks / units / together

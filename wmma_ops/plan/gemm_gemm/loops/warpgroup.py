@@ -7,6 +7,7 @@ from math import ceil
 
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import BARRIER_BYTES, can_map, goes_by_boxes, mapped_lines, up
+from wmma_ops.ops.types import bytes_of
 from wmma_ops.plan import model
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.gemm_gemm.config import GemmGemmConfig, bytes_moved, goes_as_it_is
@@ -122,7 +123,7 @@ class Warpgroup(Loop):
 
     def cost(self, problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target) -> float:
         rate = model.rate(target, problem.a, False, wgmma=True)
-        size, rows, groups = problem.a.itemsize, config.team_m, config.waves // 4
+        size, rows, groups = bytes_of(problem.a), config.team_m, config.waves // 4
         width = (2 if problem.gate else 1) * config.block_h
         tiles, chunks = ceil(problem.k / 64), ceil(problem.n / config.block_n)
         columns = chunks * config.block_n
@@ -133,11 +134,11 @@ class Warpgroup(Loop):
 
         rounding = _ROUND if problem.activation < 2 else _ROUND + _ACTIVATE
         vector = rows * (config.waves_n * width * rounding + columns * _FINISH) / model.ACTIVATIONS
-        beside = problem.c.itemsize if problem.c is not None else 0
+        beside = bytes_of(problem.c) if problem.c is not None else 0
         if self.maps_result(problem, config):
             vector += rows * columns * beside / 2 / model.RESULT_BYTES
         else:
-            vector += chunks * model.ROUND_TRIP + rows * columns * (problem.d.itemsize + beside) / model.RESULT_BYTES
+            vector += chunks * model.ROUND_TRIP + rows * columns * (bytes_of(problem.d) + beside) / model.RESULT_BYTES
         if config.resident:  # teams hide each other's latencies
             products = matrix(64 * tiles, width) + matrix(config.block_h, columns)
             alone = products + vector + _TEAM + _COLUMN * config.block_n
