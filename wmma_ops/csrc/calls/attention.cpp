@@ -10,35 +10,19 @@ namespace wmma_ops {
 
 namespace {
 
-constexpr int64_t kMostColumns = 512;
-
-void check_columns(const Attention& p, int64_t most) {
-  for (auto [name, x, columns] : {std::tuple{"q", &p.q, p.e}, {"v", &p.v, p.ev}}) {
-    if (columns > most) {
-      fail_value(p.op, name,
-                 "has shape " + shape(*x) + "; takes a head size of up to " + std::to_string(most) +
-                     " on a GPU (on the CPU any)");
-    }
-  }
+std::tuple<Tensor, Tensor> attention_on_cpu(const Attention& p) {
+  if (!p.is_scaled) return cpu::attention(p);
+  const auto [out, lse] = cpu::attention(widened(p, ScalarType::Float));
+  return {aten::to(out, p.type), lse};
 }
 
-Tensor made(const Attention& p, const Sizes& sizes, ScalarType type) {
-  return aten::empty(sizes.data(), static_cast<int64_t>(sizes.size()), type, p.device.type, p.device.index);
+}  // namespace
+
+void fill_without_keys(Tensor& lse, const Attention& p) {
+  if (!p.sinks) return aten::fill_(lse, -INFINITY);
+  aten::copy_(lse, aten::expand(aten::unsqueeze(*p.sinks, p.sinks->dim()), sizes_of(lse)));
 }
 
-// A tensor as its users have it, and as [..., heads, rows, columns].
-struct Rows {
-  Tensor x, by_heads;
-};
-Rows by_heads(const Attention& p, const Tensor& x) { return {x, p.sequences ? aten::transpose(x, 0, 1) : x}; }
-Rows made_like(const Attention& p, const Tensor& rows, int64_t columns) {
-  Sizes sizes = sizes_of(rows);
-  sizes.back() = columns;
-  if (p.sequences) std::swap(sizes[0], sizes[1]);
-  return by_heads(p, made(p, sizes, p.type));
-}
-
-// What it stands for, where no kernel takes numbers of 8 bits as they are: in a wider type, and multiplied.
 Attention widened(const Attention& p, ScalarType type) {
   const auto wide = [&](const Tensor& x, const OptTensor& scale) {
     if (!scale) return aten::to(x, type);
@@ -54,114 +38,18 @@ Attention widened(const Attention& p, ScalarType type) {
   return found;
 }
 
-std::tuple<Tensor, Tensor> attention_on_cpu(const Attention& p) {
-  if (!p.is_scaled) return cpu::attention(p);
-  const auto [out, lse] = cpu::attention(widened(p, ScalarType::Float));
-  return {aten::to(out, p.type), lse};
-}
-
-void launch_planned(const Attention& p, const Way& way, const Plan& plan, AttentionProblem& problem) {
-  wmma::AttentionArguments& arguments = problem.arguments;
-  const auto numbers = plan.numbers<border::AttentionNumbers>();
-  arguments.splits = static_cast<int>(numbers.splits);
-  arguments.keys_of_split = static_cast<int>(numbers.keys_of_split);
-  arguments.tiles = static_cast<int>(numbers.tiles);
-  arguments.slices = static_cast<int>(numbers.slices);
-  arguments.together = static_cast<int>(numbers.together);
-  const OptTensor workspace = launch::workspace_of(plan, p.device);
-  if (workspace) {
-    arguments.partial = workspace->mutable_data_ptr();
-    problem.touched.add("workspace", *workspace);
-    if (numbers.turned > 0) problem.bind_turned(numbers, *workspace);
-    if (numbers.block_q > 0) problem.bind_found_blocks(numbers, *workspace);
-  }
-  if (numbers.lines_k > 0) {
-    problem.launch_mapped(way, plan, numbers);
-  } else if (p.has_functions()) {
-    problem.launch_modified(way, plan);
-  } else {
-    problem.launch_all(p.op, way, plan);
-  }
-}
-
-std::tuple<Tensor, Tensor> launch_attention(const Attention& p, const Way& way) {
-  ScalarType number = p.type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
-  Sizes lse_sizes = sizes_of(p.q);
-  lse_sizes.pop_back();
-  Rows rows = made_like(p, p.q, p.ev);
-  Tensor out = rows.x, lse = made(p, lse_sizes, number);
-  if (product_of(lse_sizes) == 0) return {out, lse};
-  if (p.sequences ? p.batch * p.sq == 0 : p.skv == 0) {
-    aten::fill_(out, 0);
-    p.sequences ? aten::fill_(lse, -INFINITY) : fill_without_keys(lse, p);
-    return {out, lse};
-  }
-  check_columns(p, kMostColumns);
-  if (p.ev == 0) {  // lse is still asked for
-    Attention narrow = p;
-    if (p.is_scaled) narrow = widened(p, p.type);
-    narrow.v = aten::narrow(narrow.k, p.k.dim() - 1, 0, 1);
-    narrow.ev = 1;
-    return {out, std::get<1>(launch_attention(narrow, way))};
-  }
-
-  AttentionProblem problem(p, way.place);
-  problem.bind(AttentionProblem::kOut, "out", rows.by_heads);
-  problem.bind(AttentionProblem::kLse, "lse", lse, View::kAlongRows);
-  if (p.sinks) problem.bind(AttentionProblem::kSinks, "sinks", *p.sinks, View::kOfBatch);
-  if (p.is_scaled) problem.bind_scales();
-  problem.join_batch();
-  const Plan plan = plan_of(p.op, problem.key(false), way.remembered);
-  if (p.is_scaled && plan.launch_count == 0) return launch_attention(widened(p, p.type), way);
-  if (!way.executes) return {out, lse};
-  launch_planned(p, way, plan, problem);
-  return {out, lse};
-}
-
-}  // namespace
-
-void fill_without_keys(Tensor& lse, const Attention& p) {
-  if (!p.sinks) return aten::fill_(lse, -INFINITY);
-  aten::copy_(lse, aten::expand(aten::unsqueeze(*p.sinks, p.sinks->dim()), sizes_of(lse)));
-}
-
 std::tuple<Tensor, Tensor> attention(const Attention& p) {
   if (is_plain_cpu(p.device)) return attention_on_cpu(p);
   const Way way = way_of(p.device);
   if (way.on_cpu) return attention_on_cpu(p);
   if (p.sequences && way.executes && cpu::are_checked_everywhere()) cpu::checked_numbers(p);
-  return launch_attention(p, way);
+  return launch::attention(p, way);
 }
 
 std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const Tensor& g_out) {
   const Way way = way_of(p.device);
   if (way.on_cpu) fail_type(p.op, p.names.q, "is on the cpu; takes tensors on a GPU");
-  Rows g_q = made_like(p, p.q, p.e), g_k = made_like(p, p.k, p.e), g_v = made_like(p, p.v, p.ev);
-  const std::tuple<Tensor, Tensor, Tensor> gradients{g_q.x, g_k.x, g_v.x};
-  if (p.batch * p.heads * p.sq == 0 || p.skv == 0 || p.ev == 0) {
-    for (Rows* of : {&g_q, &g_k, &g_v}) aten::fill_(of->x, 0);
-    return gradients;
-  }
-  // Beside a mask of numbers or a score function it has a second column: see kernels/wmma/attention/backward.hpp.
-  const bool corrects = p.score_mod != 0 || (p.mask && type_of(*p.mask) != ScalarType::Bool);
-  Sizes delta_sizes = sizes_of(*p.lse);
-  delta_sizes.push_back(corrects ? 2 : 1);
-  Tensor delta = made(p, delta_sizes, type_of(*p.lse));
-  AttentionProblem problem(p, way.place);
-  const Rows results = by_heads(p, *p.out), g_results = by_heads(p, g_out);
-  problem.bind(AttentionProblem::kOut, "out", results.by_heads);
-  problem.bind(AttentionProblem::kLse, "lse", *p.lse, View::kAlongRows);
-  problem.bind(AttentionProblem::kGOut, "g_out", g_results.by_heads);
-  if (p.g_lse) problem.bind(AttentionProblem::kGLse, "g_lse", *p.g_lse, View::kAlongRows);
-  problem.bind(AttentionProblem::kDelta, "delta", delta);
-  problem.bind(AttentionProblem::kGQ, "g_q", g_q.by_heads);
-  problem.bind(AttentionProblem::kGK, "g_k", g_k.by_heads);
-  problem.bind(AttentionProblem::kGV, "g_v", g_v.by_heads);
-  if (p.sinks && corrects) problem.bind(AttentionProblem::kSinks, "sinks", *p.sinks, View::kOfBatch);
-  problem.join_batch();
-  const Plan plan = plan_of(p.op, problem.key(true), way.remembered);
-  if (way.executes) launch_planned(p, way, plan, problem);
-  return gradients;
+  return launch::attention_backward(p, way, g_out);
 }
 
 }  // namespace wmma_ops

@@ -28,7 +28,7 @@ ScalarType type_of(const Tensor& x) {
 const char* name_of(ScalarType type) {
   switch (type) {
 #define WMMA_NAME(code, torch, name, bits) \
-  case S::torch:                            \
+  case S::torch:                           \
     return #name;
     WMMA_ELEMENTS(WMMA_NAME)
 #undef WMMA_NAME
