@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import re
 import resource
 import threading
 import time
@@ -25,6 +26,8 @@ from wmma_ops.plan import CaptureError, ConfigError, GemmProblem, KernelLaunch, 
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.runtime import building, callbacks, driver, emulated, emulation, launching, warming
 from wmma_ops.runtime.emulated import EmulatedKernel
+from wmma_ops.runtime.explain import explained
+from wmma_ops.testing import functions
 
 # ------------------------------------------------------------------------------------------------------ explain, warmup
 
@@ -73,6 +76,34 @@ def test_explain_and_execute_agree():
 def test_explain_for_nvidia_on_the_cpu():
     plan = wmma_ops.explain("matmul", h(64, 64), h(64, 64), target="sm_90a")
     assert ".visible .entry" in plan.launches[0].assembly
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_kernels_for_nvidia_take_what_the_library_has(target):
+    """As its driver holds it against the other; AMD's are held by the emulator, too."""
+    x, packed, ends = h(1, 2, 256, 64), h(256, 2, 64), torch.tensor([0, 100, 256], dtype=torch.int32)
+    table, narrow = torch.zeros(2, 4, dtype=torch.int32), packed.view(4, 64, 2, 64).to(torch.float8_e4m3fn)
+    calls = {
+        "products": lambda: wmma_ops.matmul(h(256, 64), h(64, 256)),
+        "attention": lambda: wmma_ops.attention(x, x, x),
+        "of few queries": lambda: wmma_ops.attention(x[:, :, :1], x, x),
+        "with rules": lambda: wmma_ops.attention(x, x, x, window=(32, 0), sinks=torch.zeros(2)),
+        "functions": lambda: wmma_ops.attention(
+            x, x, x, score_mod=functions.SCORE_MOD, mod_operands=(torch.ones(1, 256), torch.ones(2))
+        ),
+        "packed": lambda: wmma_ops.varlen_attention(packed, packed, packed, ends, ends, 156, 156),
+        "pages": lambda: wmma_ops.varlen_attention(
+            packed, narrow, narrow, ends, None, 156, None, block_table=table, seqused_k=ends.diff()
+        ),
+        "of 8 bits": lambda: wmma_ops.scaled_attention(*[x.to(torch.float8_e4m3fn)] * 3),
+        "gradients": lambda: torch.ops.wmma._attention_backward(x, x, x, x, x, x[..., 0].float()),
+    }
+    for name, call in calls.items():
+        launches = explained(name, call, target).launches
+        assert launches, name
+        for launch in launches:
+            (taken,) = re.findall(r"\.b8 \w+\[(\d+)\]", re.search(r"\.entry \w+\(([^)]*)\)", launch.assembly)[1])
+            assert int(taken) <= len(launch.arguments), (name, launch.kernel)
 
 
 def test_two_products_that_are_no_single_kernel_are_steps(planner):
