@@ -75,7 +75,8 @@ class StagedLoader {
   WMMA_DEVICE StagedLoader(const void* data, int64_t outer_stride, int64_t k_stride, int64_t rows, uint32_t thread,
                            Stage stage)
       : base_(static_cast<const char*>(data)), thread_(thread), stage_(stage) {
-    k_step_ = bytes_of<Storage>(kAlong && kVec > 1 ? 1 : k_stride);
+    static_assert(!kIsPacked<Storage> || (kAlong && kPieceBytes % 4 == 0), "packed rows are read along K, by words");
+    k_step_ = kIsPacked<Storage> ? 0 : bytes_of<Storage>(kAlong && kVec > 1 ? 1 : k_stride);
     const int64_t outer_step = bytes_of<Storage>(outer_stride);
     outer_step_ = outer_step;
     const uint32_t last = rows >= kOuter ? kOuter - kLines : static_cast<uint32_t>(rows) - kLines;
@@ -85,14 +86,13 @@ class StagedLoader {
       const uint32_t line = place.line < last ? place.line : last;
 #pragma unroll
       for (int j = 0; j < kOffsets; ++j) {
-        offset_[i][j] = static_cast<Offset>(line) * static_cast<Offset>(outer_step) +
-                        static_cast<Offset>(place.k + j) * static_cast<Offset>(k_step_);
+        offset_[i][j] = static_cast<Offset>(line) * static_cast<Offset>(outer_step) + along_k<Offset>(place.k + j);
       }
     }
   }
 
   // Moves the loads along K. The stage follows when what was loaded is stored.
-  WMMA_DEVICE void advance(int64_t k) { base_ += k * k_step_; }
+  WMMA_DEVICE void advance(int64_t k) { base_ += along_k<int64_t>(k); }
   // Moves them across, by whole tiles where K is.
   WMMA_DEVICE void advance_lines(int64_t lines) { base_ += lines * outer_step_; }
 
@@ -130,7 +130,7 @@ class StagedLoader {
       const Offset within = offset(i);
 #pragma unroll
       for (int j = 0; j < kLoads; ++j)
-        load_from<kMasked>(i, j, at + (kAlong ? j * kPiece : j) * k_step_ + within, limit);
+        load_from<kMasked>(i, j, at + along_k<int64_t>(kAlong ? j * kPiece : j) + within, limit);
     }
   }
 
@@ -174,8 +174,9 @@ class StagedLoader {
   static constexpr bool kTurnsWords = !kAlong && (Stage::kPlain || kWidening) && kBitsOf<Storage> <= 16 &&
                                       kPieceBytes >= 4 && bytes_of<Storage>(kRun) >= 4;
   static constexpr bool kHoldsWords = arch::kHoldsWords && kPieceBytes % 4 == 0;
-  using Held = Choose<kHoldsWords, arch::Words<kHoldsWords ? kPieceBytes / 4 : 1>, Storage>;
-  static constexpr int kHeld = kHoldsWords ? 1 : kPiece;
+  using Held =
+      Choose<kHoldsWords, arch::Words<kHoldsWords ? kPieceBytes / 4 : 1>, Choose<kIsPacked<Storage>, uint8_t, Storage>>;
+  static constexpr int kHeld = kHoldsWords ? 1 : kIsPacked<Storage> ? kPieceBytes : kPiece;
 
   template <bool kMasked>
   WMMA_DEVICE void fetch_block(int i, int limit) {
@@ -186,10 +187,17 @@ class StagedLoader {
     for (int j = 0; j < kLoads; ++j) load<kMasked>(i, j, limit);
   }
 
+  // Bytes from an element to the one so many of K further on.
+  template <class Count>
+  WMMA_DEVICE Count along_k(Count k) const {
+    if constexpr (kIsPacked<Storage>) return bytes_of<Storage>(k);
+    return k * static_cast<Count>(k_step_);
+  }
+
   template <bool kMasked>
   WMMA_DEVICE void load(int i, int j, int limit) {
     const int k = kAlong ? j * kPiece : j;
-    load_from<kMasked>(i, j, kAlong ? base_ + k * k_step_ + offset_[i][0] : base_ + offset_[i][j], limit);
+    load_from<kMasked>(i, j, kAlong ? base_ + along_k<int64_t>(k) + offset_[i][0] : base_ + offset_[i][j], limit);
   }
   template <bool kMasked>
   WMMA_DEVICE void load_from(int i, int j, const char* at, int limit) {
@@ -198,7 +206,7 @@ class StagedLoader {
       if constexpr (kHoldsWords) {
         raw_[i][j][0] = arch::load_words<kPieceBytes / 4>(reinterpret_cast<const Storage*>(at));
       } else {
-        arch::copy<kPiece>(raw_[i][j], reinterpret_cast<const Storage*>(at));
+        arch::copy<kHeld>(raw_[i][j], reinterpret_cast<const Held*>(at));
       }
     } else {
 #pragma unroll
@@ -349,7 +357,14 @@ class StagedLoader {
 
   // Of a piece its e-th.
   WMMA_DEVICE Storage element(int i, int j, int e) const {
-    if constexpr (!kHoldsWords) {
+    if constexpr (kIsPacked<Storage>) {
+      constexpr int kOfHeld = kHoldsWords ? 8 : 2;
+      if constexpr (kHoldsWords) {
+        return Storage(static_cast<int32_t>(raw_[i][j][0][e / kOfHeld] >> e % kOfHeld * 4));
+      } else {
+        return Storage(raw_[i][j][e / kOfHeld] >> e % kOfHeld * 4);
+      }
+    } else if constexpr (!kHoldsWords) {
       return raw_[i][j][e];
     } else if constexpr (kBitsOf<Storage> == 8) {
       return arch::bit_cast<Storage>(static_cast<uint8_t>(raw_[i][j][0][e / 4] >> e % 4 * 8));
