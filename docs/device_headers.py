@@ -14,6 +14,7 @@ LIBRARY = ROOT / "kernels/wmma"
 INTERNAL = {
     "activate",
     "activation",
+    "bits",
     "elements",
     "exact_math",
     "fma_tile",

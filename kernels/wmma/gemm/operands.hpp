@@ -59,6 +59,10 @@ struct StageOf<true, Config> {
   }
 };
 
+// B as it is, or converted: scales of its own along K would come in here, as A's do in its prologue.
+template <class Config>
+using StageOfB = PlainStage<typename Config::B, typename Config::Element>;
+
 // What the loops take of the second pair: its own orders and widths, and A2 as it is.
 template <class Config>
 struct SecondPair : Config {
@@ -101,8 +105,7 @@ struct WalkingLoaders {
     const GemmOperand& x = OperandsOf<Config>::b(p);
     const B* matrix = element_at<B>(x.data, batch_offset<Config::kBatchDims>(p, x, batch));
     const B* from = element_at<B>(element_at<B>(matrix, column * x.column_stride), k * x.row_stride);
-    return LoaderB(from, x.column_stride, x.row_stride, p.n - column, thread,
-                   PlainStage<B, typename Config::Element>{});
+    return LoaderB(from, x.column_stride, x.row_stride, p.n - column, thread, StageOfB<Config>{});
   }
 };
 

@@ -311,7 +311,7 @@ struct LoopsOf<Staged, Config, Stage, kThreads, kM, kN> {
   using StagedA = StagedLoader<typename Config::A, Element, Config::kAOrder, Config::kBlockM, Config::kBlockK, kThreads,
                                Config::kAVec, Config::kWide, typename Stage::Type>;
   using StagedB = StagedLoader<typename Config::B, Element, Config::kBOrder, Config::kBlockN, Config::kBlockK, kThreads,
-                               Config::kBVec, Config::kWide, PlainStage<typename Config::B, Element>>;
+                               Config::kBVec, Config::kWide, StageOfB<Config>>;
   using Loaders = WalkingLoaders<Config, Stage, StagedA, StagedB>;
   using Type = StagedLoop<Product, StagedA, StagedB, kM, kN, Config::kBlockK, Config::kWavesK,
                           kHasSecondPair<Config> ? 0 : kThreads>;
