@@ -14,7 +14,7 @@ TORCH ?= torch==2.13.0
 PYTHON3 ?= python3
 # The interpreter: the active one where it has torch, .venv's otherwise.
 PYTHON := $(shell $(PYTHON3) -c "import importlib.util as u, sys; print(sys.executable if u.find_spec('torch') else '.venv/bin/python')")
-SOURCES := setup.py pyproject.toml $(wildcard wmma_ops/csrc/*.hpp wmma_ops/csrc/*/*) $(wildcard kernels/wmma/*.hpp kernels/wmma/*/*.hpp)
+SOURCES := setup.py pyproject.toml $(wildcard wmma_ops/csrc/*.hpp wmma_ops/csrc/*/*) $(wildcard kernels/wmma/*.hpp kernels/wmma/*/*.hpp kernels/wmma/*/*/*.hpp)
 STAMP := build/installed$(subst /,-,$(PYTHON))
 PIP = $(PYTHON) -m pip --disable-pip-version-check
 # Of torch's thousands of modules a run imports few: each is compiled then, and kept.

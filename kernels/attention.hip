@@ -7,7 +7,7 @@
 // also lists the tiles that another's blocks are dealt. It defines WMMA_ATTENTION_BLOCKS where the kernel finds the
 // blocks of scores that a mask function shows, WMMA_ATTENTION_TURN where it turns values of 8 bits.
 #ifdef WMMA_ATTENTION_COMBINE
-#include <wmma/attention/combine.hpp>
+#include <wmma/attention/passes/combine.hpp>
 
 #ifdef WMMA_ATTENTION_LAST
 WMMA_KERNEL(Config::kThreads, 2)
@@ -21,7 +21,7 @@ WMMA_KERNEL(Config::kThreads, 2) void attention_combine(Config::Rules::Arguments
 #endif
 #elif defined(WMMA_ATTENTION_REST)
 #include <wmma/arch/sm90.hpp>
-#include <wmma/attention/dealt_tiles.hpp>
+#include <wmma/attention/balanced/tile_list.hpp>
 
 WMMA_KERNEL(Config::kThreads, 2) void attention_rest(Config::Rules::Arguments arguments) {
   wmma::arch::let_next_start();
@@ -31,14 +31,14 @@ WMMA_KERNEL(Config::kThreads, 2) void attention_rest(Config::Rules::Arguments ar
   wmma::SequencesRest<Config>(static_cast<int>(blockIdx.x)).run(arguments);
 }
 #elif defined(WMMA_ATTENTION_TURN)
-#include <wmma/attention/turn.hpp>
+#include <wmma/attention/passes/transpose.hpp>
 
 WMMA_KERNEL(Config::kThreads, 2)
 void attention_turn(WMMA_ARGUMENTS(wmma::MappedArgumentsBy<Config::Rules>) arguments) {
   wmma::TurnedValues<Config>::run(arguments);
 }
 #elif defined(WMMA_ATTENTION_BLOCKS)
-#include <wmma/attention/block_states.hpp>
+#include <wmma/attention/passes/block_states.hpp>
 
 WMMA_KERNEL(Config::kThreads, 2) void attention_blocks(Config::Rules::Arguments arguments) {
   wmma::BlockStates<Config>::run(arguments);

@@ -1,22 +1,23 @@
 // The gradients of attention: delta, then g_Q, then g_K and g_V, each result written once and summed up in one order,
-// or in whole numbers (fixed_sums.hpp), which any order leaves the same. The planner puts a `struct Config` before this
-// file (wmma_ops/plan/attention/loops/backward.py says what it holds) and defines WMMA_ATTENTION_DELTA for the first
-// kernel, WMMA_ATTENTION_INTERLEAVED, WMMA_ATTENTION_MARCHING or WMMA_ATTENTION_WARPGROUPS where interleaved.hpp,
-// marching.hpp or warpgroup_gradients.hpp has the others, WMMA_ATTENTION_GIFTS for the kernel that makes g_Q of what
-// blocks of keys have given to it (gradient_gifts.hpp), WMMA_ATTENTION_SEQUENCES where sequences are packed.
-#include <wmma/attention/backward.hpp>
-#include <wmma/attention/delta.hpp>
+// or in whole numbers (gradients/fixed_point.hpp), which any order leaves the same. The planner puts a `struct Config`
+// before this file (wmma_ops/plan/attention/loops/backward.py says what it holds) and defines WMMA_ATTENTION_DELTA for
+// the first kernel, WMMA_ATTENTION_INTERLEAVED, WMMA_ATTENTION_MARCHING or WMMA_ATTENTION_WARPGROUPS where
+// loops/interleaved_gradients.hpp, loops/lockstep_gradients.hpp or loops/warpgroup_gradients.hpp has the others,
+// WMMA_ATTENTION_GIFTS for the kernel that makes g_Q of what blocks of keys have given to it
+// (gradients/dq_partials.hpp), WMMA_ATTENTION_SEQUENCES where sequences are packed.
+#include <wmma/attention/loops/gradients.hpp>
+#include <wmma/attention/passes/delta.hpp>
 #ifdef WMMA_ATTENTION_WARPGROUPS
-#include <wmma/attention/warpgroup_gradients.hpp>
+#include <wmma/attention/loops/warpgroup_gradients.hpp>
 #endif
 #ifdef WMMA_ATTENTION_GIFTS
-#include <wmma/attention/gradient_gifts.hpp>
+#include <wmma/attention/gradients/dq_partials.hpp>
 #endif
 #ifdef WMMA_ATTENTION_INTERLEAVED
-#include <wmma/attention/interleaved.hpp>
+#include <wmma/attention/loops/interleaved_gradients.hpp>
 #endif
 #ifdef WMMA_ATTENTION_MARCHING
-#include <wmma/attention/marching.hpp>
+#include <wmma/attention/loops/lockstep_gradients.hpp>
 #endif
 
 #ifdef WMMA_ATTENTION_DELTA

@@ -87,7 +87,11 @@ class Wrong(Planted):
     target: str = "gfx1201"
 
 
-SOFTMAX, FORWARD, TILES = "attention/softmax.hpp", "attention/forward.hpp", "attention/key_value_tiles.hpp"
+SOFTMAX, FORWARD, TILES = (
+    "attention/softmax.hpp",
+    "attention/loops/forward.hpp",
+    "attention/tiles/key_value_loaders.hpp",
+)
 RACES = (Race, Uninitialised, Mismatch, EmulationError)
 WRONG = [
     Wrong("nothing_is_far", SOFTMAX, "return !(sum <= Number(kSums << kPatience));", "return false;"),

@@ -204,7 +204,7 @@ def test_rows_that_large_numbers_hide_whole(target, case):
     ids=["not_corrected", "keys_not_corrected", "queries_not_corrected"],
 )
 def test_weights_that_are_not_corrected_are_caught(old, new, sources):
-    header = sources / "wmma/attention/backward.hpp"
+    header = sources / "wmma/attention/loops/gradients.hpp"
     text = header.read_text()
     assert text.count(old) == 1
     header.write_text(text.replace(old, new))

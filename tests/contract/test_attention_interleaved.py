@@ -1,5 +1,5 @@
-"""Attention's gradients by interleaved waves (kernels/wmma/attention/interleaved.hpp) of two kernels, also of fewer rows
-than the planner has them for; and such kernels that are wrong on purpose."""
+"""Attention's gradients by interleaved waves (kernels/wmma/attention/loops/interleaved_gradients.hpp) of two
+kernels, also of fewer rows than the planner has them for; and such kernels that are wrong on purpose."""
 
 from dataclasses import dataclass
 
@@ -105,8 +105,18 @@ class Wrong(Planted):
 
 CAUSAL = CASES[4]
 SEVERAL, GFX950 = CASES[2], "gfx950"
-LOOP, GROUPS, PARTS, DIRECT = (f"{name}.hpp" for name in ("interleaved", "gradient_groups", "row_parts", "rows_direct"))
-TILES, SCORES, WEIGHTS = (f"gradient_{name}.hpp" for name in ("tiles", "scores", "weights"))
+LOOP, GROUPS, PARTS, DIRECT = (
+    f"{name}.hpp"
+    for name in (
+        "loops/interleaved_gradients",
+        "gradients/interleaved_groups",
+        "rows/registers",
+        "gradients/interleaved_direct",
+    )
+)
+TILES, SCORES, WEIGHTS = (
+    f"{name}.hpp" for name in ("gradients/tiles", "gradients/scores", "gradients/interleaved_weights")
+)
 WRONG = (
     Wrong(
         "no_barrier_between_phases",

@@ -185,7 +185,7 @@ class Wrong(Planted):
         return f"{self.name}-{self.target}"
 
 
-RULES, BACKWARD, ROWS = (f"{name}.hpp" for name in ("rules", "backward", "gradient_rows"))
+RULES, BACKWARD, ROWS = (f"{name}.hpp" for name in ("terms/rules", "loops/gradients", "gradients/rows"))
 WRONG = (
     Wrong("one_key_too_many", RULES, "key >= query + p.rules.from;", "key + 1 >= query + p.rules.from;"),
     Wrong(

@@ -284,7 +284,7 @@ class Wrong(Planted):
     target: str = "gfx942"
 
 
-LINE, FORWARD, VISITS, STATE = "blocks.hpp", "forward.hpp", "gradient_rows.hpp", "block_states.hpp"
+LINE, FORWARD, VISITS, STATE = "rows/blocks.hpp", "loops/forward.hpp", "gradients/rows.hpp", "passes/block_states.hpp"
 WRONG = (
     Wrong("blocks_of_another_line", LINE, "first_row / Rules::kBlockQueries * p.rules.blocks.row_stride", "0"),
     Wrong("the_first_heads_blocks", LINE, "batch * x.batch_stride + head * x.head_stride + offset", "offset"),

@@ -201,16 +201,24 @@ class Wrong(Planted):
 
 ROWS = "dropout_row(*p.rules.seed, query, head, p.rules.first_batch + batch)"
 WRONG = (
-    Wrong("another_row", "rules.hpp", ROWS, ROWS.replace("query,", "query + 1,"), CASES[5], "gfx1100"),
-    Wrong("every_head_alike", "rules.hpp", ROWS, ROWS.replace("head,", "0,")),
-    Wrong("every_batch_alike", "rules.hpp", ROWS, ROWS.replace("first_batch + batch", "first_batch")),
-    Wrong("every_sequence_alike", "rules.hpp", ROWS, ROWS.replace("first_batch + batch", "first_batch"), CASES[5]),
-    Wrong("another_round", "dropout.hpp", "round < 10", "round < 9"),
-    Wrong("others_are_dropped_backward", "backward.hpp", "const bool kept = keeps(", "const bool kept = !keeps("),
-    Wrong("keys_kept_too_small", "backward.hpp", "kept ? weights[f] * kept_factor", "kept ? weights[f]"),
-    Wrong("slopes_of_what_is_dropped", "backward.hpp", "(kept ? slopes[f] * kept_factor : Number(0))", "slopes[f]"),
-    Wrong("results_too_small", "forward.hpp", "static_cast<Number>(p.rules.kept)", "Number(1)"),
-    Wrong("a_lanes_keys_alike", "mask.hpp", "first_key) + Link::place(lane, f);", "first_key);", CASES[0], "gfx1201"),
+    Wrong("another_row", "terms/rules.hpp", ROWS, ROWS.replace("query,", "query + 1,"), CASES[5], "gfx1100"),
+    Wrong("every_head_alike", "terms/rules.hpp", ROWS, ROWS.replace("head,", "0,")),
+    Wrong("every_batch_alike", "terms/rules.hpp", ROWS, ROWS.replace("first_batch + batch", "first_batch")),
+    Wrong(
+        "every_sequence_alike", "terms/rules.hpp", ROWS, ROWS.replace("first_batch + batch", "first_batch"), CASES[5]
+    ),
+    Wrong("another_round", "terms/dropout.hpp", "round < 10", "round < 9"),
+    Wrong(
+        "others_are_dropped_backward", "loops/gradients.hpp", "const bool kept = keeps(", "const bool kept = !keeps("
+    ),
+    Wrong("keys_kept_too_small", "loops/gradients.hpp", "kept ? weights[f] * kept_factor", "kept ? weights[f]"),
+    Wrong(
+        "slopes_of_what_is_dropped", "loops/gradients.hpp", "(kept ? slopes[f] * kept_factor : Number(0))", "slopes[f]"
+    ),
+    Wrong("results_too_small", "loops/forward.hpp", "static_cast<Number>(p.rules.kept)", "Number(1)"),
+    Wrong(
+        "a_lanes_keys_alike", "terms/mask.hpp", "first_key) + Link::place(lane, f);", "first_key);", CASES[0], "gfx1201"
+    ),
 )
 
 

@@ -1,6 +1,6 @@
 """Attention's gradients by one kernel, whose blocks add to those of the queries in whole numbers, which are the same in any
-order (kernels/wmma/attention/fixed_sums.hpp), also of fewer rows than the planner has it for; and such kernels that are
-wrong on purpose."""
+order (kernels/wmma/attention/gradients/fixed_point.hpp), also of fewer rows than the planner has it for; and such
+kernels that are wrong on purpose."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -183,7 +183,14 @@ class Wrong(Planted):
 
 SEVERAL = CASES[3]
 GIFTS, LOOP, FIXED, DELTA, TILES = (
-    f"{name}.hpp" for name in ("gradient_gifts", "interleaved", "fixed_sums", "delta", "gradient_tiles")
+    f"{name}.hpp"
+    for name in (
+        "gradients/dq_partials",
+        "loops/interleaved_gradients",
+        "gradients/fixed_point",
+        "passes/delta",
+        "gradients/tiles",
+    )
 )
 WRONG = (
     Wrong("the_next_rows_size", TILES, "renewed(sizes_ + 4 * tile.row)", "renewed(sizes_ + 4 * tile.row + 4)"),

@@ -13,7 +13,7 @@ from wmma_ops.plan.problem import AttentionProblem
 KEYS, QUERIES, MOST = 128, 64, 4096
 SOURCE = """
 #include <wmma/tile/config.hpp>
-#include <wmma/attention/gradient_teams.hpp>
+#include <wmma/attention/balanced/gradient_teams.hpp>
 
 using Teams = wmma::GradientTeams<CAUSAL, 128, 64>;
 
@@ -125,7 +125,7 @@ def test_everyone_adds_once_and_nobody_waits_for_ever(case):
     ],
 )
 def test_wrong_ones_are_caught(old, new, case, sources):
-    path = sources / "wmma/attention/gradient_teams.hpp"
+    path = sources / "wmma/attention/balanced/gradient_teams.hpp"
     text = path.read_text()
     assert text.count(old) == 1
     path.write_text(text.replace(old, new))

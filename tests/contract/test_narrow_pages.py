@@ -344,7 +344,7 @@ def _ask(of: Wrong) -> None:
         every_code(F16, of.target)
 
 
-NUMBERS = "attention/pages.hpp"
+NUMBERS = "attention/rows/paged.hpp"
 APPEND = "attention/append.hpp"
 WRONG = (
     Wrong(
@@ -355,14 +355,14 @@ WRONG = (
     ),
     Wrong(
         "of_the_first_sequence",
-        "attention/sequences.hpp",
+        "attention/rows/varlen.hpp",
         "[sequence * x.sequence_stride + head",
         "[head",
         replace(SMALL, descale="each"),
     ),
     Wrong(
         "values_not_multiplied",
-        "attention/forward.hpp",
+        "attention/loops/forward.hpp",
         "wave.multiply(static_cast<Number>(p.of_values))",
         "wave.multiply(Number(1))",
     ),

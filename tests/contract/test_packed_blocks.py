@@ -209,7 +209,7 @@ class Wrong(Planted):
         return f"{self.name}-{self.target}"
 
 
-LINE, VISITS = "blocks.hpp", "gradient_rows.hpp"
+LINE, VISITS = "rows/blocks.hpp", "gradients/rows.hpp"
 STARTS = "batch * x.batch_stride + head * x.head_stride + offset"
 WRONG = (
     Wrong("the_first_sequences_blocks", LINE, STARTS, "head * x.head_stride + offset"),
@@ -224,7 +224,7 @@ WRONG = (
     Wrong("the_first_heads_blocks_of_each", LINE, STARTS, "batch * x.batch_stride + offset", target="gfx1201"),
     Wrong(
         "pages_of_the_tile_before",
-        "tile_places.hpp",
+        "tiles/key_value_starts.hpp",
         "!Config::Rules::kBlocks && (!kLines",
         "(!kLines",
         BLOCKS_IN_PAGES[2],

@@ -244,7 +244,7 @@ class Wrong(Planted):
         return f"{self.name}-{self.target}"
 
 
-SEQUENCES, MASK, BACKWARD = (f"{name}.hpp" for name in ("sequences", "mask", "backward"))
+SEQUENCES, MASK, BACKWARD = (f"{name}.hpp" for name in ("rows/varlen", "terms/mask", "loops/gradients"))
 CHANGED, SLOPE = (f"{name}(x.p.functions, before, batch, query_head, query, key)" for name in ("changed", "slope"))
 WRONG = (
     Wrong("the_first_sequences_number", MASK, "p.rules.first_batch + place.batch", "p.rules.first_batch"),

@@ -230,7 +230,12 @@ class Wrong(Planted):
     target: str = "gfx942"
 
 
-PAGES, ROWS, PLACES, SUPPLIES = "pages.hpp", "paged_rows.hpp", "tile_places.hpp", "supplies.hpp"
+PAGES, ROWS, PLACES, SUPPLIES = (
+    "rows/paged.hpp",
+    "rows/page_loaders.hpp",
+    "tiles/key_value_starts.hpp",
+    "tiles/ping_pong_loaders.hpp",
+)
 WHOLE = CASES[0]  # pages are whole tiles
 WRONG = (
     Wrong("the_page_behind", ROWS, "clamped(number, 0, last_page_); }", "clamped(number + 1, 0, last_page_); }"),

@@ -355,7 +355,9 @@ class Wrong(Planted):
         return f"{self.name}-{self.target}"
 
 
-FUNCTIONS, MASK, BACKWARD, MATH = (f"{name}.hpp" for name in ("functions", "mask", "backward", "math"))
+FUNCTIONS, MASK, BACKWARD, MATH = (
+    f"{name}.hpp" for name in ("terms/functions", "terms/mask", "loops/gradients", "math")
+)
 WRONG = (
     Wrong(
         "query_for_key", MASK, "score, batch, heads[i], queries[i], key)", "score, batch, heads[i], key, queries[i])"

@@ -1,6 +1,6 @@
 """Sums in any order where users allow it: attention's gradients by one kernel, whose blocks add to those of the queries
-(kernels/wmma/attention/gradient_gifts.hpp), also of fewer rows than the planner has it for; and such kernels that are wrong
-on purpose."""
+(kernels/wmma/attention/gradients/dq_partials.hpp), also of fewer rows than the planner has it for; and such kernels
+that are wrong on purpose."""
 
 from dataclasses import dataclass
 
@@ -111,7 +111,14 @@ class Wrong(Planted):
 
 SEVERAL = CASES[3]  # tiles of queries
 GIFTS, LOOP, GROUPS, TILES, DELTA = (
-    f"{name}.hpp" for name in ("gradient_gifts", "interleaved", "gradient_groups", "gradient_tiles", "delta")
+    f"{name}.hpp"
+    for name in (
+        "gradients/dq_partials",
+        "loops/interleaved_gradients",
+        "gradients/interleaved_groups",
+        "gradients/tiles",
+        "passes/delta",
+    )
 )
 WRONG = (
     Wrong(

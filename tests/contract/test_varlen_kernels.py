@@ -180,7 +180,7 @@ class Wrong(Planted):
     target: str = "gfx942"
 
 
-SEQUENCES = "sequences.hpp"
+SEQUENCES = "rows/varlen.hpp"
 WRONG = (
     Wrong("keys_of_the_sequence_before", SEQUENCES, "move_rows<T>(keys.start,", "move_rows<T>(0 * keys.start,"),
     Wrong("one_key_of_the_next", SEQUENCES, "p.skv = keys.length;", "p.skv = keys.length + 1;"),
@@ -194,7 +194,7 @@ WRONG = (
     ),
     Wrong(
         "left_by_who_combines",
-        "combine.hpp",
+        "passes/combine.hpp",
         "expect(blockIdx.x >= blocks, 0)",
         "expect(gridDim.x < blocks, 0)",
         CASES[2],

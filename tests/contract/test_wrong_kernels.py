@@ -248,7 +248,7 @@ WRONG = [
     ),
     wrong_attention(
         "sees_one_key_too_many",
-        "attention/mask.hpp",
+        "attention/terms/mask.hpp",
         "+ p.shift + 1;",
         "+ p.shift + 2;",
         lambda case: case.causal == "top_left" and case.sq > 1 and case.skv > 20,
@@ -270,7 +270,7 @@ WRONG = [
     ),
     wrong_attention(
         "mask_in_the_unit_of_weights",
-        "attention/mask.hpp",
+        "attention/terms/mask.hpp",
         "score += convert<Number>(*mask);",
         "score += convert<Number>(*mask) * Number(1.5);",
         lambda case: case.mask in ("least", "far") and case.sq < 20 and case.dtype != "float64",
@@ -278,14 +278,14 @@ WRONG = [
     ),
     wrong_attention(
         "weights_of_the_splits_are_equal",
-        "attention/combine.hpp",
+        "attention/passes/combine.hpp",
         "sum_ += sum * factor;",
         "sum_ += sum;",
         lambda case: case.skv > 1000 and case.sq == 3,
     ),
     wrong_attention(
         "tiles_of_heads_that_are_not",
-        "attention/rows.hpp",
+        "attention/rows/dense.hpp",
         "left < most ? left : most;",
         "most;",
         lambda case: case.sq > 64 and case.heads * case.batch % 8 != 0,
@@ -293,7 +293,7 @@ WRONG = [
     ),
     wrong_attention(
         "no_barrier_after_the_values",
-        "attention/key_value_tiles.hpp",
+        "attention/tiles/key_value_loaders.hpp",
         "WMMA_DEVICE void after_values() { arch::tile_barrier(); }",
         "WMMA_DEVICE void after_values() {}",
         _many_keys,
@@ -302,21 +302,21 @@ WRONG = [
     ),
     wrong_rule(
         "a_window_with_a_key_more",
-        "attention/mask.hpp",
+        "attention/terms/mask.hpp",
         "return key >= this->begin[i];",
         "return key + 1 >= this->begin[i];",
         lambda case: case.window[0] in (0, 3) and case.sq > 4,
     ),
     wrong_rule(
         "a_window_with_a_key_more_where_scores_are_capped",
-        "attention/mask.hpp",
+        "attention/terms/mask.hpp",
         "inside && key >= begin[i]",
         "inside && key + 1 >= begin[i]",
         lambda case: case.window[0] >= 0 and case.softcap and case.sq > 4,
     ),
     wrong_rule(
         "a_tile_is_whole_where_a_waves_last_row_sees_it",
-        "attention/mask.hpp",
+        "attention/terms/mask.hpp",
         "keys_end(p, query_of(first_row), 0",
         "keys_end(p, query_of(first_row + kWaveRows - 1), 0",
         lambda case: case.causal and case.sq > 16 and case.skv > 32 and case.dtype == "float16",
@@ -324,7 +324,7 @@ WRONG = [
     ),
     wrong_rule(
         "tiles_in_which_a_window_begins_as_whole_ones",
-        "attention/forward.hpp",
+        "attention/loops/forward.hpp",
         "(seen_begin - begin + Config::kKeys - 1) / Config::kKeys",
         "(seen_begin - begin) / Config::kKeys",
         lambda case: case.window == (150, -1),
@@ -332,7 +332,7 @@ WRONG = [
     ),
     wrong_rule(
         "splits_leave_keys_out",
-        "attention/forward.hpp",
+        "attention/loops/forward.hpp",
         "share = (tiles + p.splits - 1) / p.splits * Config::kKeys;",
         "share = tiles / p.splits * Config::kKeys;",
         lambda case: case.window == (900, -1),
@@ -346,7 +346,7 @@ WRONG = [
     ),
     wrong_rule(
         "every_split_has_the_sink",
-        "attention/forward.hpp",
+        "attention/loops/forward.hpp",
         "!Config::kSplit || split == 0",
         "true",
         lambda case: case.window == (900, -1),
@@ -354,14 +354,14 @@ WRONG = [
     ),
     wrong_rule(
         "distance_adds",
-        "attention/rules.hpp",
+        "attention/terms/rules.hpp",
         "arch::fma(-slope,",
         "arch::fma(slope,",
         lambda case: case.slopes and case.skv > 1,
     ),
     wrong_rule(
         "another_unit_of_the_cap",
-        "attention/rules.hpp",
+        "attention/terms/rules.hpp",
         "p.rules.cap * static_cast<double>(Math::kUnit)",
         "p.rules.cap",
         lambda case: case.softcap == 2 and not case.sinks,

@@ -1,4 +1,4 @@
-"""Attention by sm_90a's warpgroups (kernels/wmma/attention/warpgroup.hpp), each of its configurations forced; plans."""
+"""Attention by sm_90a's warpgroups (kernels/wmma/attention/loops/warpgroup.hpp), each configuration forced; plans."""
 
 import dataclasses
 
@@ -93,7 +93,7 @@ def test_a_neighbour_that_is_no_number_beside_blocks(clears, sources):
     """Of a sequence's last tile of keys some are another's."""
     if not clears:
         call = "clear_values(x, start, work.own.skv - key);\n          give_back();\n          for"
-        text = (path := sources / "wmma/attention/warpgroup.hpp").read_text()
+        text = (path := sources / "wmma/attention/loops/warpgroup.hpp").read_text()
         assert text.count(call) == 1
         path.write_text(text.replace(call, "give_back();\n          for"))
         torch.ops.wmma._forget_plans()

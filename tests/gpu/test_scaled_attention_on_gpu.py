@@ -151,33 +151,38 @@ ATTENTION = "wmma/attention"
 WRONG = [
     Planted(name, file, old, new)
     for name, file, old, new in (
-        ("keys in another order", "turn.hpp", "four[1], four[8], four[9]", "four[8], four[1], four[9]"),
-        ("a chunk of values twice", "turn.hpp", "keys + chunk * 16 + word * 2", "keys + word * 2"),
-        ("what is no number behind the last key", "turn.hpp", "keys[i] = 0;", "keys[i] = 0x7f7f7f7f;"),
-        ("values of the first head", "turn.hpp", "index % heads * p.v.head_stride", "0 * p.v.head_stride"),
+        ("keys in another order", "passes/transpose.hpp", "four[1], four[8], four[9]", "four[8], four[1], four[9]"),
+        ("a chunk of values twice", "passes/transpose.hpp", "keys + chunk * 16 + word * 2", "keys + word * 2"),
+        ("what is no number behind the last key", "passes/transpose.hpp", "keys[i] = 0;", "keys[i] = 0x7f7f7f7f;"),
+        ("values of the first head", "passes/transpose.hpp", "index % heads * p.v.head_stride", "0 * p.v.head_stride"),
         ("words exchanged", "weights.hpp", "words[i / 4 + 1] = arch::e4m3_of", "words[i / 4 + 1 ^ 2] = arch::e4m3_of"),
         (
             "a part on top of others",
-            "warpgroup.hpp",
+            "loops/warpgroup.hpp",
             "kStep), step != 0);\n        continue",
             "kStep), true);\n        continue",
         ),
-        ("a part left out", "warpgroup.hpp", "x.rows.add(x.part, x", "if (x.value.odd() == 0) x.rows.add(x.part, x"),
-        ("values not multiplied", "warpgroup.hpp", "x.rows.multiply(scale_of_values(p, place));", ""),
+        (
+            "a part left out",
+            "loops/warpgroup.hpp",
+            "x.rows.add(x.part, x",
+            "if (x.value.odd() == 0) x.rows.add(x.part, x",
+        ),
+        ("values not multiplied", "loops/warpgroup.hpp", "x.rows.multiply(scale_of_values(p, place));", ""),
         (
             "queries by the first scale",
-            "scaled.hpp",
+            "rows/scaled.hpp",
             "p.scales.q, place.batch, place.head",
             "p.scales.q, place.batch, 0",
         ),
         (
             "keys by another's scale",
-            "scaled.hpp",
+            "rows/scaled.hpp",
             "p.scales.k, place.batch, place.key",
             "p.scales.q, place.batch, place.key",
         ),
-        ("values by the first batch's scale", "scaled.hpp", "p.scales.v, place.batch,", "p.scales.v, 0,"),
-        ("the first head's lines", "warpgroup_tiles.hpp", "static_cast<int32_t>(work.place.key_head),", "0,"),
+        ("values by the first batch's scale", "rows/scaled.hpp", "p.scales.v, place.batch,", "p.scales.v, 0,"),
+        ("the first head's lines", "tiles/warpgroup_tiles.hpp", "static_cast<int32_t>(work.place.key_head),", "0,"),
     )
 ]
 

@@ -26,10 +26,10 @@ from warpgroup_cases import (
 
 from wmma_ops.testing import AttentionCase, VarlenAttentionCase, run
 
-KERNEL, TILES = "wmma/attention/warpgroup.hpp", "wmma/attention/warpgroup_tiles.hpp"
-LAST_TILES, NARROW_TILES = "wmma/attention/last_tiles.hpp", "wmma/attention/narrow_tiles.hpp"
-SOFTMAX, RULES = "wmma/attention/softmax.hpp", "wmma/attention/rules.hpp"
-GRADIENT_KERNEL = "wmma/attention/warpgroup_gradients.hpp"
+KERNEL, TILES = "wmma/attention/loops/warpgroup.hpp", "wmma/attention/tiles/warpgroup_tiles.hpp"
+LAST_TILES, NARROW_TILES = "wmma/attention/balanced/last_round.hpp", "wmma/attention/tiles/widened_tiles.hpp"
+SOFTMAX, RULES = "wmma/attention/softmax.hpp", "wmma/attention/terms/rules.hpp"
+GRADIENT_KERNEL = "wmma/attention/loops/warpgroup_gradients.hpp"
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,11 @@ WRONG = [
     ),
     Wrong("parts_of_the_first_tile", LAST_TILES, "(part.tile - p.whole)) * kTileRows", "0) * kTileRows", LAST),
     Wrong(
-        "one_tile_for_another", "wmma/attention/combine.hpp", "tile = p.whole + static_cast", "tile = static_cast", LAST
+        "one_tile_for_another",
+        "wmma/attention/passes/combine.hpp",
+        "tile = p.whole + static_cast",
+        "tile = static_cast",
+        LAST,
     ),
     Wrong("sinks_in_every_part", KERNEL, "if (work.part.split == 0) x.rows", "if (true) x.rows", SUNK),
     Wrong("masked_blocks_are_whole", KERNEL, "(Rules::kHides && !mask.whole)", "false", BLOCKS),
@@ -141,7 +145,7 @@ WRONG = [
     ),
     Wrong(
         "blocks_of_the_first_sequence",
-        "wmma/attention/blocks.hpp",
+        "wmma/attention/rows/blocks.hpp",
         "batch * x.batch_stride + head * x.head_stride + offset",
         "head * x.head_stride + offset",
         PACKED_BLOCKS,

@@ -1,5 +1,5 @@
-"""Attention by sm_90a's warpgroups (kernels/wmma/attention/warpgroup.hpp): what its tests on a GPU ask, and how they judge
-gradients."""
+"""Attention by sm_90a's warpgroups (kernels/wmma/attention/loops/warpgroup.hpp): what its tests on a GPU ask, and how they
+judge gradients."""
 
 import packed_scored
 import pytest

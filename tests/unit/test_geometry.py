@@ -23,15 +23,15 @@ from wmma_ops.runtime import launching
 
 FLOATS = (torch.float32, torch.float64)
 HEADERS = """#include <wmma/tile/chain_link.hpp>
-#include <wmma/attention/forward.hpp>
-#include <wmma/attention/backward.hpp>
+#include <wmma/attention/loops/forward.hpp>
+#include <wmma/attention/loops/gradients.hpp>
 #if defined(WMMA_NVIDIA)
 #include <wmma/arch/tma.hpp>
 #endif
 """
 KERNELS = {
     "GemmKernel": ["#include <wmma/gemm/kernel.hpp>"],
-    "WarpgroupGradients": ["#include <wmma/attention/warpgroup_gradients.hpp>"],
+    "WarpgroupGradients": ["#include <wmma/attention/loops/warpgroup_gradients.hpp>"],
 }
 LINES, LENGTHS = (8, 16, 48, 64), (16, 32, 48, 64, 96, 112, 128, 192, 256, 272)
 

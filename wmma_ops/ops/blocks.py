@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 Tensor = torch.Tensor
 
-# What a block is, as kernels/wmma/attention/blocks.hpp has it: masked ones hold what a mask function shows.
+# What a block is, as kernels/wmma/attention/rows/blocks.hpp has it: masked ones hold what a mask function shows.
 ABSENT, MASKED, WHOLE = 0, 1, 2
 STEP = 32  # sizes of blocks are multiples of it
 

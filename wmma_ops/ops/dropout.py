@@ -1,4 +1,4 @@
-"""Dropout of attention's weights in torch's own: what kernels/wmma/attention/dropout.hpp says for the kernels and the CPU.
+"""Dropout of attention's weights in torch's own: kernels/wmma/attention/terms/dropout.hpp says it for kernels and the CPU.
 
 Words of 32 bits are int64 here, which has room for their products' halves.
 """

@@ -25,7 +25,7 @@ Tensor = torch.Tensor
 PLACES = ("batch", "head", "query", "key")
 TENSORS = ("a", "b", "c", "d")
 ARGUMENTS = tuple(f"mod_{name}" for name in TENSORS)  # of the op
-_FUNCTIONS = ("min", "max")  # of wmma/attention/functions.hpp
+_FUNCTIONS = ("min", "max")  # of wmma/attention/terms/functions.hpp
 
 
 @dataclass(frozen=True)

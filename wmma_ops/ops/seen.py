@@ -1,5 +1,5 @@
 """Which keys a query of attention sees, and how far they are from it, in torch's own: what csrc/calls/attention_checks.cpp
-and kernels/wmma/attention/sequences.hpp say for the kernels."""
+and kernels/wmma/attention/rows/varlen.hpp say for the kernels."""
 
 from typing import NamedTuple
 

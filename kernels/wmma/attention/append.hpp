@@ -4,7 +4,7 @@
 // not written.
 #pragma once
 
-#include <wmma/attention/sequences.hpp>
+#include <wmma/attention/rows/varlen.hpp>
 #include <wmma/tile/rounding.hpp>
 
 namespace wmma {

@@ -22,9 +22,9 @@ struct AttentionArguments {
   AttentionOperand g_out, g_lse, delta, g_q, g_k, g_v;
   double scale;
   long long shift;  // kCausal: row i sees the keys up to i + shift
-  // Split keys: the splits' rows, [splits, batch·heads·sq, kPartHead + ev] of the accumulator's type (rows.hpp). Where
-  // blocks are dealt tiles: the list of these (dealt_tiles.hpp). Gradients by warpgroups: the queries' sums, and whose
-  // turn it is.
+  // Split keys: the splits' rows, [splits, batch·heads·sq, kPartHead + ev] of the accumulator's type (rows/dense.hpp).
+  // Where blocks are dealt tiles: the list of these (balanced/tile_list.hpp). Gradients by warpgroups: the queries'
+  // sums, and whose turn it is.
   void* partial;
   int sq, skv, e, ev;
   int batch, heads, group;  // query heads; how many of them share a key head
@@ -37,19 +37,19 @@ struct AttentionArguments {
 // Up to here scores are capped by a quick tanh, of results of 16 bits.
 constexpr double kQuickCaps = 1024;
 
-// What else bears on scores (see rules.hpp). Sinks and slopes are a number of each head.
+// What else bears on scores (see terms/rules.hpp). Sinks and slopes are a number of each head.
 struct ScoreArguments {
   AttentionOperand sinks, slopes;
   double cap;
   double steepness;    // what Q·Kᵀ is multiplied by, as a multiple of the cap
   long long from;      // row i sees the keys from i + from on
   long long diagonal;  // and stands at key i + diagonal
-  // Dropout (see dropout.hpp). What is kept is multiplied by `kept`.
+  // Dropout (see terms/dropout.hpp). What is kept is multiplied by `kept`.
   const long long* seed;
   double kept;
   unsigned threshold;
   unsigned first_batch;     // of those that a launch is for, among all: to dropout, and to functions of scores
-  AttentionOperand blocks;  // rows and columns are blocks of queries and of keys (see blocks.hpp)
+  AttentionOperand blocks;  // rows and columns are blocks of queries and of keys (see rows/blocks.hpp)
 };
 
 struct RuledAttentionArguments : AttentionArguments {
@@ -63,7 +63,7 @@ struct ScoreTensorOperand {
   int sizes[4];
 };
 
-// Of score functions and mask functions (see functions.hpp).
+// Of score functions and mask functions (see terms/functions.hpp).
 struct ScoreFunctionArguments {
   ScoreTensorOperand tensors[4];
 };
@@ -81,7 +81,7 @@ struct NumbersOperand {
   int is_wide;
 };
 
-// Packed sequences (see sequences.hpp): tensors without a batch, where in them each sequence starts, and, one more,
+// Packed sequences (see rows/varlen.hpp): tensors without a batch, where in them each sequence starts, and, one more,
 // where the last one ends.
 struct SequenceArguments {
   NumbersOperand starts_q, starts_k;
@@ -96,8 +96,8 @@ struct SequencesArguments : RuledAttentionArguments {
   SequenceArguments sequences;
 };
 
-// Keys and values in pages (see pages.hpp), of which k and v are the first one's: which pages a sequence has, in a row
-// of a table of int32.
+// Keys and values in pages (see rows/paged.hpp), of which k and v are the first one's: which pages a sequence has, in a
+// row of a table of int32.
 struct PageArguments {
   const void* table;
   long long sequence_stride, column_stride;  // in numbers
@@ -115,14 +115,14 @@ struct DescaleOperand {
   long long sequence_stride, head_stride;
 };
 
-// Pages of numbers of 8 bits (see pages.hpp).
+// Pages of numbers of 8 bits (see rows/paged.hpp).
 struct NarrowPagesArguments : PagesArguments {
   DescaleOperand k_descale, v_descale;
   double of_values;  // a block's own: what its values are multiplied by
 };
 
-// Where queries, keys and values are all of 8 bits (see scaled.hpp): how many times as much they stand for, a float32
-// of each head, of k and v of each key head, without data 1; and values turned (turn.hpp).
+// Where queries, keys and values are all of 8 bits (see rows/scaled.hpp): how many times as much they stand for, a
+// float32 of each head, of k and v of each key head, without data 1; and values turned (passes/transpose.hpp).
 struct ScaleArguments {
   AttentionOperand q, k, v;
   void* turned;  // a line of so many keys for each column
@@ -153,7 +153,7 @@ struct MappedArguments : Others {
   TileMap q_map, k_map, v_map, out_map, g_out_map;
   int team;    // gradients: blocks that share a head's keys
   int passes;  // in which each of them has some
-  int whole;   // forward: tiles of rows before those whose keys are split (last_tiles.hpp)
+  int whole;   // forward: tiles of rows before those whose keys are split (balanced/last_round.hpp)
 };
 using MappedAttentionArguments = MappedArguments<PagesArguments>;
 

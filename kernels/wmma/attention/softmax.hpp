@@ -2,7 +2,7 @@
 // score so far, and follow it.
 #pragma once
 
-#include <wmma/attention/rules.hpp>
+#include <wmma/attention/terms/rules.hpp>
 #include <wmma/attention/weights.hpp>
 
 namespace wmma {

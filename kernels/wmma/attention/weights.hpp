@@ -48,7 +48,7 @@ WMMA_DEVICE void pack_weights(uint32_t* words, const Number* weights) {
 #ifdef WMMA_NVIDIA
 // The same of 8 bits, as the matrix unit takes them in registers: a word of each lane has four neighbours of a row,
 // which here are two of a block of eight columns and two of the next, so that no lane needs another's. The columns that
-// they are multiplied with lie in this order (turn.hpp).
+// they are multiplied with lie in this order (passes/transpose.hpp).
 template <int kCount>
 WMMA_DEVICE void pack_narrow_weights(uint32_t* words, const float* weights) {
 #pragma unroll

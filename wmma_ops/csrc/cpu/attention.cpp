@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <wmma/attention/dropout.hpp>
+#include <wmma/attention/terms/dropout.hpp>
 
 #include "cpu/cpu.hpp"
 #include "launch/plans.hpp"

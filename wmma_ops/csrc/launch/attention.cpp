@@ -106,7 +106,8 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const 
     for (Rows* of : {&g_q, &g_k, &g_v}) aten::fill_(of->x, 0);
     return gradients;
   }
-  // Beside a mask of numbers or a score function it has a second column: see kernels/wmma/attention/backward.hpp.
+  // Beside a mask of numbers or a score function it has a second column: see
+  // kernels/wmma/attention/loops/gradients.hpp.
   const bool corrects = p.score_mod != 0 || (p.mask && type_of(*p.mask) != ScalarType::Bool);
   Sizes delta_sizes = sizes_of(*p.lse);
   delta_sizes.push_back(corrects ? 2 : 1);

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 from wmma_ops.hardware import arch
 from wmma_ops.ops.types import name as type_name
-from wmma_ops.plan.attention import blocks
 from wmma_ops.plan.attention.loops import backward, forward, warpgroup, warpgroup_gradients
+from wmma_ops.plan.attention.passes import block_states
 from wmma_ops.plan.plan import Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
-    if (with_blocks := blocks.found(problem, target)) is not None:
-        return blocks.with_kernel(plan(with_blocks, target), with_blocks, target)
+    if (with_blocks := block_states.found(problem, target)) is not None:
+        return block_states.with_kernel(plan(with_blocks, target), with_blocks, target)
     if problem.backward:
         return warpgroup_gradients.plan(problem, target) or backward.plan(problem, target)
     if problem.is_scaled:
@@ -28,9 +28,9 @@ def widened(problem: AttentionProblem) -> Plan:
 
 def every(problem: AttentionProblem, target: arch.Target, reason: str) -> Iterator[Plan]:
     """All plans, the preferred first."""
-    if (with_blocks := blocks.found(problem, target)) is not None:
+    if (with_blocks := block_states.found(problem, target)) is not None:
         for one in every(with_blocks, target, reason):
-            yield blocks.with_kernel(one, with_blocks, target)
+            yield block_states.with_kernel(one, with_blocks, target)
         return
     if problem.backward:
         for config in warpgroup_gradients.candidates(problem, target):

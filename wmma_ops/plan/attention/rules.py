@@ -22,15 +22,15 @@ def divides_blocks(problem: AttentionProblem, queries: int, keys: int) -> bool:
 
 def rules_header(problem: AttentionProblem) -> str:
     """The header that the rules' type is declared in, included, and the functions that it names."""
-    plain = "scaled" if problem.is_scaled else "rules"
-    header = "pages" if problem.page_size else "sequences" if problem.sequences else plain
+    plain = "rows/scaled" if problem.is_scaled else "terms/rules"
+    header = "rows/paged" if problem.page_size else "rows/varlen" if problem.sequences else plain
     blocked = problem.block_q or (problem.modified and not problem.sequences)
-    headers = (["blocks"] if blocked else []) + ([header] if problem.sequences or not blocked else [])
+    headers = (["rows/blocks"] if blocked else []) + ([header] if problem.sequences or not blocked else [])
     include = "".join(f"#include <wmma/attention/{header}.hpp>\n" for header in headers)
     if not problem.modified:
         return include
     lines = [*nested("Functions : ScoreFunctions", _functions(problem)), "}", ""]
-    return "\n".join([f"{include}#include <wmma/attention/functions.hpp>", "namespace wmma {", *lines])
+    return "\n".join([f"{include}#include <wmma/attention/terms/functions.hpp>", "namespace wmma {", *lines])
 
 
 def rules_type(problem: AttentionProblem) -> str:
@@ -51,7 +51,7 @@ def rules_type(problem: AttentionProblem) -> str:
 
 
 def _functions(problem: AttentionProblem) -> Iterator[str]:
-    """The members of the struct that kernels/wmma/attention/functions.hpp tells of."""
+    """The members of the struct that kernels/wmma/attention/terms/functions.hpp tells of."""
     number = "double" if problem.dtype == torch.float64 else "float"
     places = ", ".join(f"int {name}" for name in PLACES)
 

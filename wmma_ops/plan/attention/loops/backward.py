@@ -13,8 +13,8 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import shared_rate, step_of, tile_bytes, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.attention import rest
 from wmma_ops.plan.attention.loops.forward import is_lanes
+from wmma_ops.plan.attention.passes import fill
 from wmma_ops.plan.attention.rules import divides_blocks, rules_header, rules_type
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
@@ -31,7 +31,8 @@ _FIXED_KEYS = {torch.float16: 2**14, torch.bfloat16: 2**17}
 _DRAWN_BYTES = 8  # of a query, by which its weights are dropped
 # (waves, row tiles, others) of 16-bit types by head size and by who owns the rows: the fastest on an H200.
 _MEASURED = {64: {False: (4, 2, 64), True: (4, 2, 32)}, 128: {False: (4, 2, 32), True: (4, 1, 64)}}
-# Of marching.hpp (waves, others, groups ahead, kept rows), by head size and by who owns the rows: no register is spilled.
+# Of loops/lockstep_gradients.hpp (waves, others, groups ahead, kept rows), by head size and by who owns the rows: no
+# register is spilled.
 _MARCHING = {
     "rdna3": {64: {False: (8, 32, 1, 2), True: (8, 32, 1, 2)}, 128: {False: (8, 16, 1, 1), True: (4, 16, 1, 0)}},
     "rdna4": {64: {False: (8, 32, 3, 2), True: (8, 32, 3, 2)}, 128: {False: (8, 16, 3, 2), True: (8, 16, 1, 2)}},
@@ -202,7 +203,7 @@ def _goes_by_tiles(problem: AttentionProblem, owns_keys: bool) -> bool:
 
 
 def interleaved(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> OwnerConfig | None:
-    """The configuration of interleaved.hpp, where it takes the problem."""
+    """The configuration of loops/interleaved_gradients.hpp, where it takes the problem."""
     if target.family != "cdna" or target.name == "gfx908" or not _goes_by_tiles(problem, owns_keys):
         return None
     length = problem.sq if owns_keys else problem.skv
@@ -214,7 +215,7 @@ def interleaved(problem: AttentionProblem, target: arch.Target, owns_keys: bool)
 
 
 def marching(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> OwnerConfig | None:
-    """The configuration of marching.hpp, where it takes the problem: rows of both are alike."""
+    """The configuration of loops/lockstep_gradients.hpp, where it takes the problem: rows of both are alike."""
     shapes = _MARCHING.get(target.family, {}).get(problem.e)
     if shapes is None or problem.e != problem.ev or not _goes_by_tiles(problem, owns_keys):
         return None
@@ -408,6 +409,6 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
         owners[0] = dataclasses.replace(owners[0], sums_delta=True)
     launches = [] if owners[0].sums_delta else [delta_launch(problem, target)]
     launches += (owner_launch(problem, owner, target) for owner in owners)
-    launches += rest.launches(problem)
+    launches += fill.launches(problem)
     config = BackwardConfig(problem.dtype, lanes, *owners)
     return Plan(config, "the first that fits", tuple(launches), 0, ())

@@ -11,7 +11,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import Step, step_of, tile_bytes, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.attention import combine, rest
+from wmma_ops.plan.attention.passes import combine, fill
 from wmma_ops.plan.attention.rules import divides_blocks, keys_looked_at, rules_header, rules_type
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
@@ -175,7 +175,7 @@ def _takes_turns(problem: AttentionProblem, target: arch.Target, rows: int) -> b
 
 
 def _goes_as_it_is(problem: AttentionProblem, target: arch.Target) -> bool:
-    """Whether DirectLoader can bring K and V: lines along the head size, by powers of two, without a rest."""
+    """Whether DirectLoader can bring K and V: lines along the head size, by powers of two, without a remainder."""
     along = problem.k_order == problem.v_order == "e"
     return target.name == "gfx950" and along and {problem.e, problem.ev} <= {32, 64, 128, 256}
 
@@ -311,7 +311,7 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
         *constants("int", numbers),
         *constants("bool", flags),
     ]
-    files = ("wmma/attention/forward.hpp", "attention.hip")
+    files = ("wmma/attention/loops/forward.hpp", "attention.hip")
     before = rules_header(problem) + "#define WMMA_ATTENTION_KERNEL wmma::AttentionKernel\n"
     defines = {"WMMA_ATTENTION_CLUSTER": config.cluster, "WMMA_ATTENTION_SEQUENCES": problem.sequences}
     return kernel_text(*files, members=members, before=before, defines=defines)
@@ -343,7 +343,7 @@ def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Tar
         workspace = combine.workspace(problem, splits)
         launches.append(combine.launch(problem, target))
     else:
-        launches += rest.launches(problem)
+        launches += fill.launches(problem)
     reason = f"{reason}; {blocks * splits} blocks on {model.CARDS[target.name].units} units"
     if config.lanes:
         reason += f"; {target.name} has no {type_name(config.element)} matrix instruction"

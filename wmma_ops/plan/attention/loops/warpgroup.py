@@ -1,4 +1,4 @@
-"""kernels/wmma/attention/warpgroup.hpp: sm_90a's warpgroups, each with 64 rows, which take tiles of keys in turn."""
+"""kernels/wmma/attention/loops/warpgroup.hpp: sm_90a's warpgroups, each with 64 rows, which take tiles of keys in turn."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import BARRIER_BYTES, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.attention import combine, rest, turning
+from wmma_ops.plan.attention.passes import combine, fill, transpose
 from wmma_ops.plan.attention.rules import divides_blocks, keys_looked_at, rules_header, rules_type
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
@@ -76,7 +76,7 @@ def shared_bytes(problem: AttentionProblem, config: WarpgroupConfig) -> int:
     if maps_result(problem, config):
         line = max(line, config.slice * problem.dtype.itemsize)
     queries = config.groups * config.query_stages * (_GROUP_ROWS * line + 2 * BARRIER_BYTES)
-    told = config.groups * config.query_stages * rest.DEALT_BYTES if config.deals else 0
+    told = config.groups * config.query_stages * fill.DEALT_BYTES if config.deals else 0
     narrow = config.narrow_stages
     if narrow:
         told += up(4 * narrow, 16) + narrow * (
@@ -289,7 +289,7 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
     before = rules_header(problem) + "#define WMMA_ATTENTION_KERNEL wmma::WarpgroupAttention\n"
     if config.keys not in _WIDTHS:
         before += wgmma_of_width(config.keys)
-    return kernel_text("wmma/attention/warpgroup.hpp", "attention.hip", members=members, before=before)
+    return kernel_text("wmma/attention/loops/warpgroup.hpp", "attention.hip", members=members, before=before)
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan | None:
@@ -312,11 +312,11 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
     kernel = source(problem, config, target)
     workspace, dealing = 0, None
     if config.deals:
-        workspace = rest.dealt_bytes(dealt(problem, config))
+        workspace = fill.dealt_bytes(dealt(problem, config))
         dealing = {"kTileRows": config.rows, "kPackedHeads": config.packed}
-    before = rest.launches(problem, dealing) if config.splits == 1 else ()
+    before = fill.launches(problem, dealing) if config.splits == 1 else ()
     if problem.is_scaled:
-        before = (turning.launch(problem),)
+        before = (transpose.launch(problem),)
     launches = [
         *before,
         KernelLaunch("attention", kernel, (min(work, units), 1), config.threads, shared, early=bool(before)),
@@ -329,8 +329,8 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
         launches.append(combine.launch(problem, target, parted, config.rows))
     turned, turned_at = 0, 0
     if problem.is_scaled:
-        turned, turned_at = turning.keys(problem), up(workspace, _LINE_BYTES)
-        workspace = turned_at + turning.workspace(problem)
+        turned, turned_at = transpose.keys(problem), up(workspace, _LINE_BYTES)
+        workspace = turned_at + transpose.workspace(problem)
     lines_out = 16 if maps_result(problem, config) else 0
     queries = _GROUP_ROWS // config.packed  # of a box; of keys and values it has as many as lie in a page together
     numbers = AttentionNumbers(

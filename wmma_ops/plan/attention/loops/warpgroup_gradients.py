@@ -1,4 +1,4 @@
-"""kernels/wmma/attention/warpgroup_gradients.hpp: sm_90a's warpgroups, each with 64 keys, for attention's gradients."""
+"""kernels/wmma/attention/loops/warpgroup_gradients.hpp: sm_90a's warpgroups of 64 keys, for attention's gradients."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -45,7 +45,7 @@ class WarpgroupGradientsConfig:
 
 @dataclass(frozen=True)
 class Teams:
-    """Who has which keys (kernels/wmma/attention/gradient_teams.hpp)."""
+    """Who has which keys (kernels/wmma/attention/balanced/gradient_teams.hpp)."""
 
     size: int  # blocks that share a head's keys
     passes: int  # in which each of them has some

@@ -1,0 +1,143 @@
+// Who has what of attention's gradients where blocks own keys and add to the queries' as well. Teams of blocks, all of
+// them on the device at once, have a head's keys at a time; where these are more than the team's blocks, in passes,
+// every second one dealt the other way round, as under a causal mask some keys are seen by more queries than others.
+//
+// A block goes through the tiles of queries from a place of its own on and round, so that a team's blocks meet at no
+// tile. What they add to a tile is added in the order in which they would come if all were as quick, whatever the time:
+// sums are the same from run to run, and nobody waits for one who waits for him.
+//
+// (Blocks of one team wait for each other, those of another do not: dealing keys through all heads, without teams,
+// fills the units better and was a quarter slower.)
+#pragma once
+
+#include <wmma/attention/rows/dense.hpp>
+
+namespace wmma {
+
+// kKeys of a block, kQueries of a tile.
+template <bool kCausal, int kKeys, int kQueries>
+class GradientTeams {
+ public:
+  WMMA_DEVICE explicit GradientTeams(const MappedAttentionArguments& p) : p_(p) {}
+
+  // Some keys of a head, and the tiles of queries that see them.
+  struct Part {
+    int key_block;
+    int begin;   // the first tile
+    int count;   // how many
+    int start;   // the one to start with, from `begin` on
+    int member;  // the block of the team that has it
+    int before;  // steps of that block before this part
+  };
+  // A block's way from part to part. It may lie in shared memory, where registers are few.
+  struct Way {
+    Part part;
+    int key_head;  // of all in the batch
+    int teams;     // how many there are
+    int pass;
+    int step;         // of the part
+    uint32_t number;  // of that step among those of all parts
+    uint32_t lot;     // of the steps that come next
+  };
+  // Each returns whether there is a part.
+  WMMA_DEVICE bool begin(Way& way) const {
+    way.key_head = blockIdx.x / p_.team;
+    way.teams = gridDim.x / p_.team;
+    way.pass = -1;
+    way.number = way.lot = 0;
+    return next_part(way);
+  }
+  WMMA_DEVICE bool next_part(Way& way) const {
+    int key_block;
+    do {
+      if (++way.pass == p_.passes) {
+        way.pass = 0;
+        way.key_head += way.teams;
+      }
+      if (way.key_head >= p_.heads / p_.group * p_.batch) return false;
+      key_block = key_block_of(blockIdx.x % p_.team, way.pass);
+    } while (key_block >= key_blocks());
+    way.part = part(key_block);
+    way.step = 0;
+    return true;
+  }
+
+  // A part's steps: its tiles for each of the heads that share its keys.
+  WMMA_DEVICE int steps(const Part& part) const { return part.count * p_.group; }
+  // How many come next: a lot of them is as many as a wave looks at together.
+  WMMA_DEVICE int ahead(const Way& way) const {
+    const int left = steps(way.part) - way.step;
+    return left < arch::kWaveSize ? left : arch::kWaveSize;
+  }
+  WMMA_DEVICE void next_steps(Way& way) const {
+    const int count = ahead(way);
+    way.step += count;
+    way.number += count;
+    ++way.lot;
+  }
+  struct Place {
+    int head;  // of those
+    int tile;
+  };
+  WMMA_DEVICE Place place(const Part& part, int step) const {
+    const int head = step / part.count;
+    const int at = part.start + step - head * part.count;
+    return {head, part.begin + (at < part.count ? at : at - part.count)};
+  }
+
+  // How many parts add to a tile before its turn comes; and how many do in all.
+  struct Turn {
+    uint32_t counts;
+    WMMA_DEVICE int before() const { return counts & 0xffff; }
+    WMMA_DEVICE int all() const { return counts >> 16; }
+  };
+  // Of as many steps as a wave has lanes, each lane's own: one after the other they would keep the block waiting.
+  WMMA_DEVICE Turn turn(const Part& own, int step, const Place& at, int lane) const {
+    uint32_t counts = 0;
+#pragma unroll 1
+    for (int first = 0; first < key_blocks(); first += arch::kWaveSize) {
+      const Part of_lane = part(first + lane);
+      const int left = key_blocks() - first;
+#pragma unroll 1
+      for (int i = 0; i < arch::kWaveSize && i < left; ++i) {
+        const int start = arch::shuffle_word(of_lane.start, i);
+        const int begin = arch::shuffle_word(of_lane.begin, i);
+        const int count = p_.tiles - begin;
+        const int since_start = at.tile - begin - start;  // less than 0: those come last
+        const int since = arch::shuffle_word(of_lane.before, i) + at.head * count +
+                          (since_start < 0 ? since_start + count : since_start) - own.before - step;
+        const bool first_of_two = arch::shuffle_word(of_lane.member, i) < own.member;
+        if (at.tile >= begin) counts += (1u << 16) + (since < 0 || (since == 0 && first_of_two) ? 1 : 0);
+      }
+    }
+    return {counts};
+  }
+
+ private:
+  WMMA_DEVICE int key_blocks() const { return (p_.skv + kKeys - 1) / kKeys; }
+  WMMA_DEVICE int key_block_of(int member, int pass) const {
+    return pass * p_.team + (pass % 2 == 0 ? member : p_.team - 1 - member);
+  }
+  // The first tile that sees a block's keys. Some keys are those of all tiles, so that each has sums, if of nothing.
+  WMMA_DEVICE int begin_of(int key_block) const {
+    if (!kCausal || key_block == 0) return 0;
+    return clamped(key_block * kKeys - clamped(p_.shift, -p_.sq, p_.skv), 0, p_.tiles * kQueries) / kQueries;
+  }
+
+  WMMA_DEVICE Part part(int key_block) const {
+    Part x{key_block, begin_of(key_block)};
+    x.count = p_.tiles - x.begin;
+    const int pass = key_block / p_.team;
+    const int inside = key_block - pass * p_.team;
+    x.member = pass % 2 == 0 ? inside : p_.team - 1 - inside;
+    x.before = 0;
+#pragma unroll 1
+    for (int i = 0; i < pass; ++i) x.before += (p_.tiles - begin_of(key_block_of(x.member, i))) * p_.group;
+    x.start = x.count > 0 ? (x.before + x.member * p_.tiles / p_.team) % x.count : 0;
+    return x;
+  }
+
+  const MappedAttentionArguments& p_;
+};
+
+}  // namespace wmma

@@ -1,0 +1,407 @@
+// The gradients of attention; see attention_backward.hip. With P = exp(scale·Q·Kᵀ + mask − lse), computed again:
+//   g_V = Pᵀ·g_out,  g_S = P·(g_out·Vᵀ − delta),  g_Q = scale·g_S·K,  g_K = scale·g_Sᵀ·Q
+// Where weights are dropped, g_V's P and g_out·Vᵀ are as well.
+// One kernel owns rows of queries and goes through the keys, for g_Q; another owns rows of keys and goes through the
+// queries of all heads that share them, in order, for g_K and g_V. Both are the same but for who owns what.
+//
+// A mask of numbers, or a function of scores, may bring lse so far from 0 that of the logarithm of a sum little or
+// nothing is left in it: a row whose keys all have the least number has weights of 1 relative to lse, each. The first
+// kernel sums up a row's weights and leaves, beside delta, what they are to be multiplied by.
+#pragma once
+
+#include <wmma/attention/gradients/rows.hpp>
+#include <wmma/attention/terms/mask.hpp>
+#include <wmma/attention/tiles/two_way_tile.hpp>
+#include <wmma/attention/weights.hpp>
+
+namespace wmma {
+
+template <class Config>
+struct AttentionBackward {
+  using T = typename Config::Element;
+  using Link = ChainLink<typename ProductOf<Config::kLanes, T, Config::kSide>::Type>;
+  using Number = typename Link::Sum;
+  using Mask = typename Config::Mask;
+  using Math = SoftmaxOf<Config, Number>;
+  using Rules = typename Config::Rules;
+  using Arguments = typename Rules::Arguments;
+  using Sight = wmma::Sight<Config::kCausal, Rules>;
+  using Scorer = wmma::Scorer<Rules, T, Math>;
+  static constexpr bool kOwnsKeys = Config::kOwnsKeys;
+  static constexpr int kThreads = Config::kWaves * arch::kWaveSize;
+  static constexpr int kWaveRows = Config::kTilesM * Link::kRows;
+  static constexpr int kBlockRows = Config::kWaves * kWaveRows;
+  static constexpr int kOthers = Config::kOthers;  // rows of a tile of those that are not owned
+  static constexpr int kTiles = kOthers / Link::kCols;
+  static constexpr int kSums = kTiles * Link::kElements;
+  static constexpr int kOutTiles = Config::kSlice / Link::kCols;
+  static constexpr int kOutSums = kOutTiles * Link::kElements;
+  static_assert(kOthers % Link::kWhole == 0 && Config::kSlice % Link::kWhole == 0, "whole tiles");
+
+  // Of scores and of g_P: rows with Q's columns, or with V's. `first` is Q and K, `second` g_out and V.
+  using FirstRows = ChainTile<PlainLines, kBlockRows, Config::kDepth * sizeof(T)>;
+  using SecondRows = ChainTile<PlainLines, kBlockRows, Config::kValueDepth * sizeof(T)>;
+  using WeightTile = ChainTile<PlainLines, kBlockRows, kOthers * sizeof(T)>;
+
+  template <bool kAsync, class>
+  struct Tiles {
+    using First = StagedTwoWayTile<T, Link, Config::kFirstOrder, Config::kFirstVec, Config::kWide, kOthers,
+                                   Config::kColumns, Config::kDepth, Config::kSlice, true, kThreads>;
+    using Second = StagedTwoWayTile<T, Link, Config::kSecondOrder, Config::kSecondVec, Config::kWide, kOthers,
+                                    Config::kValueColumns, Config::kValueDepth, Config::kSlice, kOwnsKeys, kThreads>;
+  };
+#ifdef WMMA_NVIDIA
+  template <class Unused>
+  struct Tiles<true, Unused> {
+    using First = AsyncTwoWayTile<T, Link, kOthers, Config::kColumns, Config::kDepth, kThreads>;
+    using Second = AsyncTwoWayTile<T, Link, kOthers, Config::kValueColumns, Config::kValueDepth, kThreads>;
+  };
+#endif
+  using First = typename Tiles<Config::kAsync, void>::First;
+  using Second = typename Tiles<Config::kAsync, void>::Second;
+  static constexpr int kSecondRowsStart = FirstRows::kBytes;
+  static constexpr bool kCorrects = kTakesNumbers<Config>;  // weights relative to lse
+  static constexpr int kStatistics = kCorrects ? 3 : 2;
+  // Tiles of both, and of the queries' lse and delta; two where one is filled while the other is multiplied.
+  static constexpr int kStatisticsStart = First::kBytes + Second::kBytes;
+  static constexpr int kDrawnStart =
+      kStatisticsStart + (kOwnsKeys ? kStatistics * kOthers * static_cast<int>(sizeof(Number)) : 0);
+  static constexpr int kBufferBytes =
+      kDrawnStart + (kOwnsKeys && Rules::kDrops ? kOthers * static_cast<int>(sizeof(DropoutRow)) : 0);
+  static constexpr int kBuffers = Config::kAsync ? 2 : 1;
+  static constexpr int kBufferStart = kSecondRowsStart + SecondRows::kBytes;
+  static constexpr int kWeightStart = kBufferStart + kBuffers * kBufferBytes;
+  static constexpr int kSharedBytes = kWeightStart + (Link::kStays ? 0 : 2 * WeightTile::kBytes);
+
+  using Place = GradientPlace<kOwnsKeys>;
+  using Visit =
+      Choose<Rules::kBlocks, BlockedVisit<kOwnsKeys, kBlockRows, kOthers, Rules>, OthersVisit<kOwnsKeys, kOthers>>;
+
+  // lse in our unit, +∞ where a row saw no key, and delta: of a lane's rows, where it owns queries.
+  struct Wave {
+    Number first[Config::kTilesM][kOutSums];                                   // g_Q or g_K
+    Number second[kOwnsKeys ? Config::kTilesM : 1][kOwnsKeys ? kOutSums : 1];  // g_V
+    Number lse[Config::kTilesM][Link::kLaneRows];
+    Number delta[Config::kTilesM][Link::kLaneRows];
+    Number sum[Config::kTilesM][Link::kLaneRows];  // the lane's part of the weights, where they are corrected
+    DropoutRow drawn[Config::kTilesM][Link::kLaneRows];
+  };
+
+  struct Reading {
+    RowReader<Link, FirstRows> first_rows;
+    RowReader<Link, SecondRows> second_rows;
+    typename First::Along first;
+    typename Second::Along second;
+    typename First::Turned first_turned;
+    typename Second::Turned second_turned;
+    RowReader<Link, WeightTile> weights;
+    WMMA_DEVICE Reading(uint32_t lane, uint32_t wave_row)
+        : first_rows(lane, wave_row),
+          second_rows(lane, wave_row),
+          first(lane),
+          second(lane),
+          first_turned(lane),
+          second_turned(lane),
+          weights(lane, wave_row) {}
+  };
+
+  static WMMA_DEVICE Place place_of(const Arguments& p) { return Place(p, kBlockRows, Config::kSlice); }
+
+  static WMMA_DEVICE void run(const Arguments& p) {
+    unsigned char* shared = dynamic_shared<unsigned char>();
+    const uint32_t thread = threadIdx.x;
+    const uint32_t lane = lane_id();
+    const uint32_t wave_row = uniform(thread / arch::kWaveSize) * kWaveRows;
+    const Place place = place_of(p);
+    const int first_row = static_cast<int>(place.tile) * kBlockRows;
+    const Reading reading(lane, wave_row);
+
+    // 1. The owned rows.
+    load_rows<FirstRows, T, Config::kDepth, Config::kRowVec, kThreads, kMostAtOnce>(
+        shared, kOwnsKeys ? p.k : p.q, place, first_row, 0, p.e, thread, Number(1));
+    load_rows<SecondRows, T, Config::kValueDepth, Config::kSecondRowVec, kThreads, kMostAtOnce>(
+        shared + kSecondRowsStart, kOwnsKeys ? p.v : p.g_out, place, first_row, 0, p.ev, thread, Number(1));
+    Wave wave;
+    clear(wave);
+    if constexpr (!kOwnsKeys) load_statistics(wave, p, place, first_row + wave_row, lane);
+
+    // 2. The others that they meet, head by head.
+    const OthersSpan<kOwnsKeys, Config::kCausal, Rules> span(p, place, first_row, kBlockRows, kOthers);
+    const int first_column = place.slice * Config::kSlice;
+    const int visits = (kOwnsKeys ? p.group : 1) * span.tiles(kOthers);
+    Visit visit{p, place, span.others, span.begin, span.end, first_row, lane};
+    Visit next = visit;
+    if (Config::kAsync && visit.is_there(0, visits)) load(shared + kBufferStart, next, first_column, thread);
+    for (int i = 0; visit.is_there(i, visits); ++i) {
+      unsigned char* buffer = shared + kBufferStart + i % kBuffers * kBufferBytes;
+      if constexpr (Config::kAsync) {
+        // The tile is there, and everyone is done with the one before.
+        First::arrive();
+        arch::block_barrier();
+        next.advance(span.end, span.begin);
+        if (next.is_there(i + 1, visits))
+          load(shared + kBufferStart + (i + 1) % kBuffers * kBufferBytes, next, first_column, thread);
+      } else {
+        arch::tile_barrier();
+        load(buffer, visit, first_column, thread);
+        arch::tile_barrier();
+      }
+      bool whole = false;
+      if constexpr (Rules::kBlocks) whole = visit.is_whole();
+      const bool bounded = visit.rows() < kOthers || (Rules::kBlocks && Rules::kHides && !whole) ||
+                           is_bounded<kOwnsKeys, kBlockRows, kOthers, Sight>(p, first_row, visit.at);
+      const Meeting meeting{p,         place,    shared,       buffer,           lane, wave_row,
+                            first_row, visit.at, visit.rows(), visit.other_head, whole};
+      if (bounded) {
+        step<true>(wave, reading, meeting);
+      } else {
+        step<false>(wave, reading, meeting);
+      }
+      visit.advance(span.end, span.begin);
+    }
+
+    // 3. The results.
+    if constexpr (kCorrects && !kOwnsKeys) correct(wave, p, place, first_row + wave_row, lane);
+    const Number scale = static_cast<Number>(p.scale);
+    store_gradient<Link, Config::kOutVec>(wave.first, kOwnsKeys ? p.g_k : p.g_q, p.e, scale, place,
+                                          first_row + wave_row, first_column, lane);
+    if constexpr (kOwnsKeys) {
+      store_gradient<Link, Config::kOutVec>(wave.second, p.g_v, p.ev, Number(1), place, first_row + wave_row,
+                                            first_column, lane);
+    }
+  }
+
+ private:
+  static WMMA_DEVICE void load(unsigned char* buffer, const Visit& visit, int first_column, uint32_t thread) {
+    const AttentionArguments& p = visit.p;
+    const AttentionOperand& x = kOwnsKeys ? p.q : p.k;
+    const AttentionOperand& y = kOwnsKeys ? p.g_out : p.v;
+    const T* first = matrix_of<const T>(x, visit.place.batch, visit.other_head) + visit.at * x.row_stride;
+    const T* second = matrix_of<const T>(y, visit.place.batch, visit.other_head) + visit.at * y.row_stride;
+    First::load(buffer, first, x, visit.rows(), first_column, thread);
+    Second::load(buffer + First::kBytes, second, y, visit.rows(), first_column, thread);
+    if constexpr (kOwnsKeys) share_statistics(buffer, visit, thread);
+  }
+
+  struct Meeting {
+    const Arguments& p;
+    const Place& place;
+    unsigned char* shared;
+    unsigned char* buffer;
+    uint32_t lane;
+    uint32_t wave_row;
+    int first_row;
+    int at;  // the first of the others
+    int rows;
+    uint32_t other_head;
+    bool whole;  // its block, of a block mask
+  };
+
+  static WMMA_DEVICE void clear(Wave& wave) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < kOutSums; ++i) {
+        wave.first[m][i] = Number(0);
+        if constexpr (kOwnsKeys) wave.second[m][i] = Number(0);
+      }
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) wave.sum[m][i] = Number(0);
+    }
+  }
+
+  static WMMA_DEVICE Number unit_of(Number lse) {
+    return lse == -Math::infinity() ? Math::infinity() : lse * Number(Math::kUnit);
+  }
+
+  static WMMA_DEVICE void load_statistics(Wave& wave, const Arguments& p, const Place& place, int first_row,
+                                          uint32_t lane) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
+        row = row < place.rows ? row : place.rows - 1;
+        wave.lse[m][i] = unit_of(static_cast<const Number*>(p.lse.data)[place.offset(p.lse, row)]);
+        wave.delta[m][i] = static_cast<const Number*>(p.delta.data)[place.offset(p.delta, row)];
+        if constexpr (Rules::kDrops) wave.drawn[m][i] = dropout_row_of(p, place.batch, place.head, row);
+      }
+    }
+  }
+
+  static WMMA_DEVICE void share_statistics(unsigned char* buffer, const Visit& visit, uint32_t thread) {
+    const AttentionArguments& p = visit.p;
+    const Number* lse = matrix_of<const Number>(p.lse, visit.place.batch, visit.other_head);
+    const Number* delta = matrix_of<const Number>(p.delta, visit.place.batch, visit.other_head);
+    Number* to = reinterpret_cast<Number*>(buffer + kStatisticsStart);
+    for (int i = static_cast<int>(thread); i < kOthers; i += kThreads) {
+      const int64_t row = visit.at + (i < visit.rows() ? i : visit.rows() - 1);
+      to[i] = unit_of(lse[row * p.lse.row_stride]);
+      to[kOthers + i] = delta[row * p.delta.row_stride];
+      if constexpr (kCorrects) to[2 * kOthers + i] = delta[row * p.delta.row_stride + p.delta.column_stride];
+      if constexpr (Rules::kDrops) {
+        reinterpret_cast<DropoutRow*>(buffer + kDrawnStart)[i] = dropout_row_of(
+            static_cast<const Arguments&>(p), visit.place.batch, visit.other_head, static_cast<uint32_t>(row));
+      }
+    }
+  }
+
+  // One tile of others.
+  template <bool kBounded>
+  static WMMA_DEVICE void step(Wave& wave, const Reading& reading, const Meeting& x) {
+    Number weights[Config::kTilesM][kSums];
+    Number slopes[Config::kTilesM][kSums];
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) weights[m][i] = slopes[m][i] = Number(0);
+    }
+    constexpr int kSteps = Config::kDepth / Link::kDepth;
+    constexpr int kValueSteps = Config::kValueDepth / Link::kDepth;
+    multiply<kSteps>(weights, reading.first_rows, x.shared, reading.first, First::along(x.buffer));
+    multiply<kValueSteps>(slopes, reading.second_rows, x.shared + kSecondRowsStart, reading.second,
+                          Second::along(x.buffer + First::kBytes));
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) differentiate<kBounded>(weights[m], slopes[m], wave, x, m);
+    add<1>(wave.first, slopes, reading, x, reading.first_turned, First::turned(x.buffer));
+    if constexpr (kOwnsKeys) {
+      add<0>(wave.second, weights, reading, x, reading.second_turned, Second::turned(x.buffer + First::kBytes));
+    }
+  }
+
+  template <int kSteps, class Rows, class Columns, class Address>
+  static WMMA_DEVICE void multiply(Number (&sums)[Config::kTilesM][kSums], const Rows& rows_reader,
+                                   const unsigned char* rows_tile, const Columns& columns, Address tile) {
+    chain_product<Link, kTiles, kSteps>(sums, columns, tile,
+                                        [&](Chunk(&rows)[Config::kTilesM][Link::kRowChunks], int step) {
+#pragma unroll
+                                          for (int m = 0; m < Config::kTilesM; ++m) {
+                                            rows_reader.read(rows[m], rows_tile, m, step);
+                                          }
+                                        });
+  }
+
+  // Products become weights P, and g_P becomes g_S.
+  template <bool kBounded>
+  static WMMA_DEVICE void differentiate(Number* weights, Number* slopes, Wave& wave, const Meeting& x, int m) {
+    const Number factor = static_cast<Number>(x.p.scale * static_cast<double>(Math::kUnit));
+    const Number* statistics = reinterpret_cast<const Number*>(x.buffer + kStatisticsStart);
+    const Scorer scorer(x.p, true);
+    Number kept_factor(1);
+    if constexpr (Rules::kDrops) kept_factor = static_cast<Number>(x.p.rules.kept);
+    [[maybe_unused]] const int query_head = static_cast<int>(kOwnsKeys ? x.other_head : x.place.head);
+    [[maybe_unused]] int batch = static_cast<int>(x.place.batch);
+    if constexpr (Rules::kChanges || Rules::kHides) batch += static_cast<int>(x.p.rules.first_batch);
+    Number slope(0);
+    if constexpr (Rules::kSlopes) {
+      const uint32_t head = kOwnsKeys ? x.other_head : x.place.head;
+      slope = Scorer::slope_of(
+          x.p, [&](const AttentionOperand& of) { return x.place.batch * of.batch_stride + head * of.head_stride; });
+    }
+#pragma unroll
+    for (int f = 0; f < kSums; ++f) {
+      const int i = Link::row_of(f);
+      const int other = static_cast<int>(Link::place(x.lane, f));
+      const int row = x.first_row + static_cast<int>(x.wave_row + m * Link::kRows + Link::row(x.lane, i));
+      const Number lse = kOwnsKeys ? statistics[other] : wave.lse[m][i];
+      const Number delta = kOwnsKeys ? statistics[kOthers + other] : wave.delta[m][i];
+      const int query = kOwnsKeys ? x.at + other : row;
+      const int key = kOwnsKeys ? row : x.at + other;
+      bool inside = true;
+      if constexpr (kBounded) {
+        inside = other < x.rows && Sight::sees(x.p, query, key);
+      }
+      Number bend(1);
+      Number score;
+      if constexpr (Rules::kScored) {
+        score = scorer.score(weights[f], factor, bend);
+        if constexpr (Rules::kSlopes) {
+          score = scorer.distant(score, slope, static_cast<Number>(static_cast<int>(query + x.p.rules.diagonal - key)));
+        }
+        if constexpr (Rules::kChanges) {
+          const Number before = score;
+          score = Rules::Functions::changed(x.p.functions, before, batch, query_head, query, key);
+          bend *= Rules::Functions::slope(x.p.functions, before, batch, query_head, query, key);
+        }
+        if (!kCorrects) score -= lse;
+      } else {
+        score = kCorrects ? weights[f] * factor : arch::fma(weights[f], factor, -lse);
+      }
+      if constexpr (!kIsNone<Mask>) {
+        // Rows beyond the last have no mask.
+        const bool there = inside && row < static_cast<int>(x.place.rows);
+        if (there) inside = add_mask(score, mask_at(x, query, key));
+      }
+      if constexpr (Rules::kHides && (kBounded || !Rules::kBlocks)) {
+        const bool shown = Rules::Functions::shows(x.p.functions, batch, query_head, query, key);
+        inside = inside && ((Rules::kBlocks && x.whole) || shown);
+      }
+      if constexpr (kCorrects) {
+        weights[f] = inside ? Math::ratio(score, -lse) : Number(0);
+        if (kOwnsKeys) weights[f] *= statistics[2 * kOthers + other];
+        if (!kOwnsKeys) wave.sum[m][i] += weights[f];
+      } else {
+        weights[f] = inside ? Math::exp(score) : Number(0);
+      }
+      if constexpr (Rules::kDrops) {
+        const DropoutRow& drawn =
+            kOwnsKeys ? reinterpret_cast<const DropoutRow*>(x.buffer + kDrawnStart)[other] : wave.drawn[m][i];
+        const bool kept = keeps(drawn, static_cast<unsigned>(key), x.p.rules.threshold);
+        slopes[f] = inside ? weights[f] * ((kept ? slopes[f] * kept_factor : Number(0)) - delta) : Number(0);
+        if constexpr (kOwnsKeys) weights[f] = kept ? weights[f] * kept_factor : Number(0);
+      } else {
+        slopes[f] = inside ? weights[f] * (slopes[f] - delta) : Number(0);
+      }
+      if constexpr (Rules::kCapped || Rules::kChanges) slopes[f] = inside ? slopes[f] * bend : Number(0);
+    }
+  }
+
+  // Rows whose weights do not sum up to 1.
+  static WMMA_DEVICE void correct(Wave& wave, const Arguments& p, const Place& place, int first_row, uint32_t lane) {
+    const auto plus = [](Number x, Number y) { return x + y; };
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+      Number factors[Link::kLaneRows];
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        Number sum = Link::fold(wave.sum[m][i], plus);
+        const uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
+        if constexpr (Rules::kSinks) {
+          sum += Math::ratio(
+              sink_of<Rules, Number, Math>(p, [&](const AttentionOperand& x) { return place.offset(x, row); }),
+              -wave.lse[m][i]);
+        }
+        factors[i] = sum == Number(0) ? Number(0) : Math::inverse(sum);
+        if (row < place.rows && place.slice == 0 && Link::place(lane, 0) == 0) {
+          static_cast<Number*>(const_cast<void*>(p.delta.data))[place.offset(p.delta, row) + p.delta.column_stride] =
+              factors[i];
+        }
+      }
+#pragma unroll
+      for (int f = 0; f < kOutSums; ++f) wave.first[m][f] *= factors[Link::row_of(f)];
+    }
+  }
+
+  static WMMA_DEVICE const Mask* mask_at(const Meeting& x, int query, int key) {
+    const uint32_t head = kOwnsKeys ? x.other_head : x.place.head;
+    return matrix_of<const Mask>(x.p.mask, x.place.batch, head) +
+           (query * x.p.mask.row_stride + key * x.p.mask.column_stride);
+  }
+
+  // to += rows·turned; rows that do not stay go by way of the wave's part of a tile, one for each `kWhich`.
+  template <int kWhich, class Turned, class Address>
+  static WMMA_DEVICE void add(Number (&to)[Config::kTilesM][kOutSums], const Number (&from)[Config::kTilesM][kSums],
+                              const Reading& reading, const Meeting& x, const Turned& turned, Address tile) {
+    unsigned char* own = x.shared + kWeightStart + kWhich * WeightTile::kBytes;
+    if constexpr (!Link::kStays) {
+#pragma unroll
+      for (int m = 0; m < Config::kTilesM; ++m) {
+        write_sums<Link, WeightTile, kSums>(own, x.lane, x.wave_row + m * Link::kRows, from[m]);
+      }
+      arch::wave_barrier();
+    }
+    multiply_weights<Link, kOutTiles, kOthers / Link::kDepth>(to, from, reading.weights, own, turned, tile);
+  }
+};
+
+}  // namespace wmma

@@ -1,0 +1,648 @@
+// The gradients of attention by sm_90a's warpgroups, for operands of 16 bits that go to shared memory as they are: five
+// products for each tile. Each warpgroup owns 64 keys, whose gradients it sums up, and takes the tiles of queries that
+// the copy engine brings; scores are computed transposed, so that weights and slopes are at once the rows of the next
+// products. What the block's keys add to the gradients of a tile's queries is one product of all its warpgroups'
+// slopes, by way of shared memory. From there the copy engine adds it to memory's sums in float32, in one order whoever
+// comes first (balanced/gradient_teams.hpp); the last one of a tile rounds.
+//
+// The last warpgroup's waves have few registers, and a concern each: to ask for tiles, to tell of their statistics and
+// turns, to find these turns ahead, and to add when it is the block's.
+//
+//   tile i     K·Qᵀ  ║ g_Q, g_K of tile i−1 │ V·g_outᵀ              │ g_V += weights·g_out
+//   meanwhile        ║                      │ g_Q is given, weights │ slopes
+//                    └ both warpgroups have written the slopes of tile i−1
+#pragma once
+
+#include <wmma/attention/balanced/gradient_teams.hpp>
+#include <wmma/attention/gradients/rows.hpp>
+#include <wmma/attention/tiles/warpgroup_tiles.hpp>
+#include <wmma/attention/weights.hpp>
+#include <wmma/tile/box_store.hpp>
+
+namespace wmma {
+
+template <class Config>
+struct WarpgroupGradients {
+  using Arguments = MappedAttentionArguments;
+  using T = typename Config::Element;
+  using Link = ChainLink<MatrixProduct<T, 16>>;  // a wave's 16 rows of a warpgroup's 64 are laid out as mma.sync's
+  using Math = Softmax<float>;
+  static constexpr int kGroups = 2;
+  static constexpr int kGroupThreads = 4 * arch::kWaveSize;
+  static constexpr int kTakers = kGroups * kGroupThreads;
+  static constexpr int kThreads = kTakers + kGroupThreads;  // the last warpgroup asks for tiles, and keeps the order
+  static constexpr int kTakerRegisters = 240;
+  static constexpr int kOtherRegisters = 24;
+  static constexpr int kLines = 64;  // of a warpgroup's keys, and of each box that the copy engine brings
+  static constexpr int kKeys = kGroups * kLines;
+  static constexpr int kQueries = Config::kQueries;  // of a tile
+  static constexpr int kSums = kQueries / 2;         // of a lane's weights
+  static constexpr int kStep = 16;                   // of what is summed up, that one product takes
+  static_assert(kQueries == kLines || kQueries == kGroups * kLines, "whole boxes");
+
+  template <int kCount, int kColumns>
+  using Tile = WarpgroupTile<kCount, kColumns* static_cast<int>(sizeof(T))>;
+  using KeyRows = Tile<kLines, Config::kDepth>;  // of a warpgroup
+  using ValueRows = Tile<kLines, Config::kValueDepth>;
+  using QueryTile = Tile<kQueries, Config::kDepth>;
+  using OutTile = Tile<kQueries, Config::kValueDepth>;  // of g_out
+  using SlopeTile = Tile<kKeys, kQueries>;
+  static constexpr int kRowBytes = KeyRows::kBytes + ValueRows::kBytes;  // of a warpgroup
+  using Owned = TileQueue<1, kGroups * kRowBytes>;
+  using Queue = TileQueue<Config::kStages, QueryTile::kBytes + OutTile::kBytes>;
+
+  // What a warpgroup has of a tile's g_Q: its rows, where these are as many, else a part of all rows' columns.
+  static constexpr bool kSharesRows = kQueries > kLines;
+  static constexpr int kShare = kSharesRows ? Config::kDepth : Config::kDepth / kGroups;
+  static constexpr int kQuerySums = kShare / 2;  // of a lane
+  static_assert(kShare <= kLines, "of one box");
+
+  using Teams = GradientTeams<Config::kCausal, kKeys, kQueries>;
+  using Way = typename Teams::Way;
+
+  static constexpr int kAhead = 2;
+
+  // What is told to the warpgroups beside a tile: lse and delta of its queries, and where it is.
+  static constexpr int kStatistics = 2 * kQueries;
+  struct Told {
+    float statistics[kStatistics];
+    int query_head;  // of all in the batch
+    int first_query;
+    int before;   // how many blocks add to these queries before this one
+    int last;     // whether none does after it
+    int bounded;  // whether not every weight counts
+  };
+  // And of their keys.
+  struct ToldPart {
+    int steps;     // how many tiles follow; less than 0: no more keys do
+    int key_head;  // of all in the batch
+    int first_key;
+    uint32_t number;  // of the part, which takers need not keep
+  };
+  // What is given to the one that adds to memory.
+  struct Given {
+    int64_t tile;  // of queries, among all; less than 0: none comes after it
+    int before;
+  };
+  // Steps to be told of, found while those before them are.
+  struct Ahead {
+    int count;  // 0: no more come
+    uint32_t lot;
+    uint32_t number;  // of the first step
+    int batch;
+    int first_head;  // of the queries
+    int last_key;
+    uint32_t places[arch::kWaveSize];  // a head from the first one on, and a tile
+    typename Teams::Turn turns[arch::kWaveSize];
+  };
+  struct ToldAll {
+    Given given[Config::kGifts];
+    ToldPart part;
+    Told tiles[Config::kStages];
+    Ahead ahead[kAhead];
+    Way asking, looking;  // where those are that do: their registers are few
+  };
+
+  using Steps = TileQueue<kAhead, 0>;
+
+  static constexpr int kQueueStart = Owned::kBytes;
+  static constexpr int kSlopeStart = kQueueStart + Queue::kBytes;
+  static constexpr int kGiftBytes = kQueries * Config::kDepth * 4;
+  using Gifts = TileQueue<Config::kGifts, kGiftBytes>;  // to the one that adds
+  static constexpr int kGiftStart = kSlopeStart + 2 * SlopeTile::kBytes;
+  static constexpr int kToldStart = kGiftStart + Gifts::kBytes;
+  static constexpr int kOwnedBarriers = kToldStart + (static_cast<int>(sizeof(ToldAll)) + 7) / 8 * 8;
+  static constexpr int kQueueBarriers = kOwnedBarriers + Owned::kBarrierBytes;
+  static constexpr int kSlopesThere = kQueueBarriers + Queue::kBarrierBytes;
+  static constexpr int kGiftBarriers = kSlopesThere + arch::kBarrierBytes;
+  static constexpr int kStepBarriers = kGiftBarriers + Gifts::kBarrierBytes;
+  static constexpr int kSharedBytes = kStepBarriers + Steps::kBarrierBytes;
+
+  static WMMA_DEVICE void run(const Arguments& p) {
+    const uint32_t start = arch::shared_address(dynamic_shared<unsigned char>());
+    const Owned owned(start, start + kOwnedBarriers);
+    const Queue queue(start + kQueueStart, start + kQueueBarriers);
+    constexpr uint32_t kTakingWaves = kTakers / arch::kWaveSize;
+    const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
+    if (threadIdx.x == kTakers) {
+      for (const TileMap* map : {&p.q_map, &p.k_map, &p.v_map, &p.g_out_map}) arch::prefetch_map(map);
+      // Of what is told by lanes and read by lanes each says so for itself.
+      owned.make(kTakers);
+      queue.make(kTakers, 1 + arch::kWaveSize);  // one brings a tile's rows, a wave what is told of them
+      steps_at(start).make(arch::kWaveSize, arch::kWaveSize);
+      arch::barrier_make(start + kSlopesThere, kTakingWaves);
+      gifts_at(start).make(1, kTakingWaves);
+      arch::fence_barriers();
+    }
+    arch::block_barrier();
+    if (wave < kTakingWaves) {
+      arch::take_registers<kTakerRegisters>();
+      take(p, owned, queue, start, arch::shuffle_word(wave / 4, 0));
+    } else {
+      arch::give_registers<kOtherRegisters>();
+      if (threadIdx.x == kTakers) ask(p, owned, queue);
+      if (wave == kTakingWaves + 1) tell(p, start);
+      if (wave == kTakingWaves + 2) look_ahead(p, start);
+      if (threadIdx.x == kTakers + 3 * arch::kWaveSize) add_in_order(p, gifts_at(start));
+    }
+  }
+
+ private:
+  static WMMA_DEVICE ToldAll& told() {
+    return *reinterpret_cast<ToldAll*>(dynamic_shared<unsigned char>() + kToldStart);
+  }
+
+  static WMMA_DEVICE Steps steps_at(uint32_t start) { return Steps(0, start + kStepBarriers); }
+  static WMMA_DEVICE Gifts gifts_at(uint32_t start) { return Gifts(start + kGiftStart, start + kGiftBarriers); }
+
+  // The first head of the queries that see a part's keys, in its batch.
+  struct Heads {
+    int batch;
+    int first;
+    WMMA_DEVICE Heads(const Arguments& p, int key_head)
+        : batch(key_head / (p.heads / p.group)), first(key_head * p.group - batch * p.heads) {}
+  };
+
+  // ------------------------------------------------------------------------------------------------- the asking thread
+
+  static WMMA_DEVICE void ask(const Arguments& p, const Owned& owned, const Queue& queue) {
+    const Teams teams(p);
+    Way& way = told().asking;
+    typename Owned::Item part_item(0);
+    typename Queue::Item item(0);
+#pragma unroll 1
+    for (bool more = teams.begin(way); more; more = teams.next_part(way), part_item.next()) {
+      owned.open(part_item, kGroups * kRowBytes, [&] {
+        told().part = {teams.steps(way.part), way.key_head, way.part.key_block * kKeys, part_item.number()};
+      });
+      const Heads heads(p, way.key_head);
+#pragma unroll 1
+      for (int group = 0; group < kGroups; ++group) {
+        const int row = way.part.key_block * kKeys + group * kLines, head = heads.first / p.group;
+        const uint32_t to = owned.place(part_item) + group * kRowBytes, there = owned.there(part_item);
+        copy<KeyRows>(to, there, p.k, p.k_map, heads.batch, head, row);
+        copy<ValueRows>(to + KeyRows::kBytes, there, p.v, p.v_map, heads.batch, head, row);
+      }
+#pragma unroll 1
+      for (int head = heads.first; head < heads.first + p.group; ++head) {
+        int tile = way.part.start;
+#pragma unroll 1
+        for (int left = way.part.count; left > 0; --left, item.next()) {
+          queue.open(item, QueryTile::kBytes + OutTile::kBytes);
+          const uint32_t to = queue.place(item), there = queue.there(item);
+          const int row = (way.part.begin + tile) * kQueries;
+          copy<QueryTile>(to, there, p.q, p.q_map, heads.batch, head, row);
+          copy<OutTile>(to + QueryTile::kBytes, there, p.g_out, p.g_out_map, heads.batch, head, row);
+          if (++tile == way.part.count) tile = 0;
+        }
+      }
+    }
+    owned.open(part_item, 0, [&] { told().part.steps = -1; });
+  }
+
+  template <class Tile>
+  static WMMA_DEVICE void copy(uint32_t to, uint32_t barrier, const AttentionOperand& x, const TileMap& map,
+                               uint32_t batch, uint32_t head, int row) {
+#pragma unroll
+    for (int box = 0; box < Tile::kBoxes; ++box) {
+#pragma unroll
+      for (int line = 0; line < Tile::kLines; line += kLines) {
+        int32_t at[4];
+        box_coordinates<T>(at, x, batch, head, row + line, box);
+        arch::copy_box<4, false, false>(to + box * Tile::kBoxBytes + line * 128, &map, barrier, at, 1);
+      }
+    }
+  }
+
+  // ------------------------------------------------------------------------------ the wave that finds what comes next
+
+  static WMMA_DEVICE void look_ahead(const Arguments& p, uint32_t start) {
+    const Teams teams(p);
+    Way& way = told().looking;
+    // By the first lane alone, for all of them, once all have read what it changes.
+    const auto ask_first = [&](auto how) {
+      bool found = false;
+      arch::wave_barrier();
+      if (threadIdx.x % arch::kWaveSize == 0) found = how();
+      arch::wave_barrier();
+      return arch::ballot(found) != 0;
+    };
+#pragma unroll 1
+    for (bool more = ask_first([&] { return teams.begin(way); }); more;
+         more = ask_first([&] { return teams.next_part(way); })) {
+#pragma unroll 1
+      while (teams.ahead(way) > 0) {
+        arch::hold(start);  // what follows from it is quicker computed anew than kept
+        find_steps(p, teams, way, steps_at(start));
+        ask_first([&] { return teams.next_steps(way), false; });
+      }
+    }
+    const Steps steps = steps_at(start);
+    room_for_steps(way, steps).count = 0;
+    arch::barrier_arrive(steps.there(typename Steps::Item(way.lot)), true);
+  }
+  static WMMA_DEVICE Ahead& room_for_steps(const Way& way, const Steps& steps) {
+    const typename Steps::Item item(way.lot);
+    arch::barrier_wait(steps.free(item), item.odd() ^ 1);
+    return told().ahead[item.stage()];
+  }
+  // One for each lane.
+  static WMMA_DEVICE void find_steps(const Arguments& p, const Teams& teams, const Way& way, const Steps& steps) {
+    int lane = lane_id();
+    arch::hold(lane);  // what follows from it is not kept from one time to the next
+    const typename Teams::Place place = teams.place(way.part, way.step + lane);
+    const typename Teams::Turn turn = teams.turn(way.part, way.step + lane, place, lane);
+    const Heads heads(p, way.key_head);
+    Ahead& to = room_for_steps(way, steps);
+    to.count = teams.ahead(way);
+    to.lot = way.lot;
+    to.number = way.number;
+    to.batch = heads.batch;
+    to.first_head = heads.first;
+    to.last_key = (way.part.key_block + 1) * kKeys - 1;
+    to.places[lane] = static_cast<uint32_t>(place.head) << 16 | static_cast<uint32_t>(place.tile);
+    to.turns[lane] = turn;
+    arch::barrier_arrive(steps.there(typename Steps::Item(way.lot)), true);
+  }
+
+  // ------------------------------------------------------------------------------- the wave that tells of the tiles
+
+  static WMMA_DEVICE void tell(const Arguments& p, uint32_t start) {
+#pragma unroll 1
+    for (uint32_t lot = 0;;) {
+      const typename Steps::Item item(lot);
+      steps_at(start).await(item);
+      const Ahead& ahead = told().ahead[item.stage()];
+      if (ahead.count == 0) break;
+#pragma unroll 1
+      for (int i = 0; i < ahead.count; ++i) {
+        arch::hold(start);  // what follows from it is quicker computed anew than kept
+        tell_tile(p, start, ahead, i);
+      }
+      lot = ahead.lot;  // likewise
+      arch::barrier_arrive(steps_at(start).free(typename Steps::Item(lot)), true);
+      ++lot;
+    }
+  }
+  static WMMA_DEVICE void tell_tile(const Arguments& p, uint32_t start, const Ahead& ahead, int step) {
+    const Queue queue(start + kQueueStart, start + kQueueBarriers);
+    const typename Queue::Item item(ahead.number + step);
+    int lane = lane_id();
+    arch::hold(lane);
+    const uint32_t place = ahead.places[step];
+    const typename Teams::Turn turn = ahead.turns[step];
+    const int head = ahead.first_head + static_cast<int>(place >> 16);
+    const int first_query = static_cast<int>(place & 0xffff) * kQueries;
+    constexpr int kShare = kQueries / arch::kWaveSize;
+    float statistics[2][kShare];
+    // Beyond the last query lse is +∞, so that weights are 0.
+    read_rows(statistics[0], p.lse, ahead.batch, head, first_query + lane, p.sq, Math::infinity());
+    arch::hold(lane);  // the addresses of both at once are more than there are registers for
+    read_rows(statistics[1], p.delta, ahead.batch, head, first_query + lane, p.sq, 0.0f);
+    arch::barrier_wait(queue.free(item), item.odd() ^ 1);
+    Told& to = told().tiles[item.stage()];
+#pragma unroll
+    for (int i = 0; i < kShare; ++i) {
+      to.statistics[i * arch::kWaveSize + lane] = unit_of(statistics[0][i]);
+      to.statistics[kQueries + i * arch::kWaveSize + lane] = statistics[1][i];
+    }
+    to.query_head = ahead.batch * p.heads + head;
+    to.first_query = first_query;
+    to.before = turn.before();
+    to.last = turn.before() == turn.all() - 1;
+    to.bounded = first_query + kQueries > p.sq || (Config::kCausal && ahead.last_key > first_query + p.shift);
+    arch::barrier_arrive(queue.there(item), true);
+  }
+  // A number of each of the tile's queries.
+  template <int kShare>
+  static WMMA_DEVICE void read_rows(float (&values)[kShare], const AttentionOperand& x, int batch, int head, int query,
+                                    int end, float beyond) {
+    const float* from = matrix_of<const float>(x, batch, head) + query * x.row_stride;
+#pragma unroll
+    for (int i = 0; i < kShare; ++i) {
+      values[i] = query < end ? *from : beyond;
+      query += arch::kWaveSize;
+      from += arch::kWaveSize * x.row_stride;
+    }
+  }
+  static WMMA_DEVICE float unit_of(float lse) {
+    return lse == -Math::infinity() ? Math::infinity() : lse * Math::kUnit;
+  }
+
+  // ------------------------------------------------------------------------------------- the thread that adds in order
+
+  static WMMA_DEVICE void add_in_order(const Arguments& p, const Gifts& gifts) {
+#pragma unroll 1
+    for (typename Gifts::Item item(0);; item.next()) {
+      gifts.await(item);
+      const Given given = told().given[item.stage()];
+      if (given.tile < 0) break;
+      uint32_t* count = counts_of(p) + given.tile;
+      float* to = sums_of(p) + given.tile * (kQueries * Config::kDepth);
+      if (given.before == 0) {
+        arch::store_bytes(to, gifts.place(item), kGiftBytes);
+      } else {
+        await_turn(count, given.before);
+        arch::add_floats(to, gifts.place(item), kGiftBytes);
+      }
+      arch::commit_stores();
+      arch::await_stores_read<0>();
+      gifts.done(item);
+      arch::await_stores<0>();
+      arch::store_released(count, static_cast<uint32_t>(given.before) + 1);
+    }
+  }
+  static WMMA_DEVICE void await_turn(const uint32_t* count, int before) {
+    while (arch::load_acquired(count) != static_cast<uint32_t>(before)) continue;
+  }
+  // Of each tile of queries, by how many blocks' keys it was added to; then the sums, as the lanes have them.
+  static WMMA_DEVICE uint32_t* counts_of(const Arguments& p) { return static_cast<uint32_t*>(p.partial); }
+  static WMMA_DEVICE float* sums_of(const Arguments& p) {
+    const int64_t counts = static_cast<int64_t>(p.batch) * p.heads * p.tiles;
+    return static_cast<float*>(p.partial) + (counts + 31) / 32 * 32;
+  }
+
+  // --------------------------------------------------------------------------------------------------- the warpgroups
+
+  struct Taking {
+    const Arguments& p;
+    uint32_t start;
+    uint32_t group;
+    uint32_t lane;
+    float factor;         // of the scores
+    uint32_t number = 0;  // of the next tile; the slopes of the one before it wait to be multiplied
+    uint32_t given = 0;
+    uint32_t slopes[kSums / 2];  // as words
+    float g_k[1][Config::kDepth / 2];
+    float g_v[1][Config::kValueDepth / 2];
+
+    WMMA_DEVICE uint32_t wave() const { return threadIdx.x / arch::kWaveSize % 4; }  // of the warpgroup
+    WMMA_DEVICE uint32_t own() const { return start + group * kRowBytes; }
+    WMMA_DEVICE int first_row() const { return static_cast<int>(group * kLines + wave() * 16); }  // of the block's
+  };
+
+  static WMMA_DEVICE void take(const Arguments& p, const Owned& owned, const Queue& queue, uint32_t start,
+                               uint32_t group) {
+    Taking x{p, start, group, lane_id(), static_cast<float>(p.scale * static_cast<double>(Math::kUnit))};
+    for (uint32_t number = 0;;) {
+      clear(x.g_k[0]);
+      clear(x.g_v[0]);
+      owned.await(typename Owned::Item(number));
+      int left = told().part.steps;
+      if (left < 0) break;
+      // Tiles, and one step more for the slopes of the last one. (It is no step of its own: two places with products
+      // are more than the assembler has registers for.)
+      if (left > 0) {
+        bool waits = false;
+#pragma unroll 1
+        while (step(x, queue, left > 0, waits)) {
+          --left;
+          waits = true;
+        }
+      }
+      const HeadRows head(p.skv, p.heads / p.group, told().part.key_head);
+      const int row = told().part.first_key + x.first_row();
+      number = told().part.number + 1;
+      arch::barrier_arrive(owned.free(typename Owned::Item(number - 1)), true);
+      store_gradient<Link, Config::kOutVec>(x.g_k, p.g_k, p.e, static_cast<float>(p.scale), head, row, 0, x.lane);
+      store_gradient<Link, Config::kOutVec>(x.g_v, p.g_v, p.ev, 1.0f, head, row, 0, x.lane);
+    }
+    const typename Gifts::Item last = await_room(x);
+    if (threadIdx.x == 0) told().given[last.stage()].tile = -1;
+    arch::wave_barrier();
+    arch::barrier_arrive(gifts_at(start).there(last), x.lane == 0);
+  }
+
+  // Where a result's rows are.
+  struct HeadRows {
+    uint32_t rows;
+    uint32_t batch;
+    uint32_t head;
+    WMMA_DEVICE HeadRows(int at_rows, int heads, int at_head)
+        : rows(at_rows), batch(at_head / heads), head(at_head % heads) {}
+    WMMA_DEVICE int64_t offset(const AttentionOperand& x, uint32_t row) const {
+      return batch * x.batch_stride + head * x.head_stride + static_cast<int64_t>(row) * x.row_stride;
+    }
+  };
+
+  // A tile of queries, where there is one: if not, scores of whatever lies in its place are asked for, and left.
+  // `waits`: slopes of the one before it do.
+  static WMMA_DEVICE bool step(Taking& x, const Queue& queue, bool is_there, bool waits) {
+    arch::hold(x.start);  // what follows from it is quicker computed anew than kept: registers are few
+    const typename Queue::Item item(x.number);
+    const Told& tile = told().tiles[item.stage()];
+    const uint64_t query_tile = QueryTile::operand(queue.place(item));
+    const uint64_t out_tile = OutTile::operand(queue.place(item) + QueryTile::kBytes);
+    // 1. Scores, and what the slopes of the tile before add.
+    float weights[kSums];
+    if (is_there) queue.await(item);
+    arch::wgmma_fence();
+    multiply<KeyRows, QueryTile, Config::kColumns>(weights, KeyRows::operand(x.own()), query_tile);
+    bool gives = false;
+    if (waits) {
+      gives = multiply_slopes(x, queue, weights);
+      arch::wgmma_wait<0>();
+      slopes_are_in(x, queue);
+      if (!is_there) {
+        if (gives) tell_given(x);
+        return false;
+      }
+    }
+    // 2. Weights, and g_P meanwhile.
+    float slopes[kSums];
+    arch::wgmma_fence();
+    multiply<ValueRows, OutTile, Config::kValueColumns>(slopes, ValueRows::operand(x.own() + KeyRows::kBytes),
+                                                        out_tile);
+    if (gives) tell_given(x);
+    arch::wgmma_wait<1>();
+    hold_sums<kSums>(weights);
+    tile.bounded ? weigh<true>(weights, x, tile) : weigh<false>(weights, x, tile);
+    uint32_t words[kSums / 2];
+    pack_weights<T, kSums>(words, weights);
+    // 3. g_V, and slopes meanwhile.
+    arch::wgmma_wait<0>();
+    hold_sums<kSums>(slopes);
+    add<OutTile, Config::kValueDepth>(x.g_v[0], words, out_tile);
+    slope(slopes, weights, x, tile);
+    pack_weights<T, kSums>(x.slopes, slopes);
+    store_slopes(x, x.start + kSlopeStart + item.number() % 2 * SlopeTile::kBytes, x.slopes);
+    arch::fence_matrix_unit();
+    arch::wave_barrier();
+    arch::barrier_arrive(x.start + kSlopesThere, x.lane == 0);
+    arch::wgmma_wait<0>();
+    hold_sums<Config::kValueDepth / 2>(x.g_v[0]);
+    ++x.number;
+    return true;
+  }
+
+  // What the last tile's slopes add to g_Q, which is given away, and to g_K, which is under way afterwards. The
+  // scores of the next tile were asked for before.
+  static WMMA_DEVICE bool multiply_slopes(Taking& x, const Queue& queue, float (&scores)[kSums]) {
+    const typename Queue::Item before(x.number - 1);
+    const uint32_t odd = before.number() % 2;
+    arch::barrier_wait(x.start + kSlopesThere, odd);
+    float g_q[1][kQuerySums];
+    multiply_all_slopes(x, x.start + kSlopeStart + odd * SlopeTile::kBytes, g_q[0]);
+    add<QueryTile, Config::kDepth>(x.g_k[0], x.slopes, QueryTile::operand(queue.place(before)));
+    arch::wgmma_wait<1>();
+    hold_sums<kSums>(scores);
+    hold_sums<kQuerySums>(g_q[0]);
+    return give(x, told().tiles[before.stage()], g_q);
+  }
+  static WMMA_DEVICE void slopes_are_in(Taking& x, const Queue& queue) {
+    hold_sums<Config::kDepth / 2>(x.g_k[0]);
+    arch::barrier_arrive(queue.free(typename Queue::Item(x.number - 1)), true);
+  }
+
+  template <int kCount>
+  static WMMA_DEVICE void clear(float (&sums)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sums[i] = 0.0f;
+  }
+
+  template <class Rows, class Columns, int kWidth>
+  static WMMA_DEVICE void multiply(float (&sums)[kSums], uint64_t rows, uint64_t columns) {
+#pragma unroll
+    for (int step = 0; step < (kWidth + kStep - 1) / kStep; ++step) {
+      arch::Wgmma<T, T, kQueries>::template mma<false, false>(sums, Rows::template step<true>(rows, step, kStep),
+                                                              Columns::template step<true>(columns, step, kStep),
+                                                              step != 0);
+    }
+    arch::wgmma_commit();
+  }
+  template <class Columns, int kWidth, int kCount>
+  static WMMA_DEVICE void add(float (&sums)[kCount], const uint32_t* words, uint64_t columns) {
+    arch::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kQueries / kStep; ++step) {
+      arch::WgmmaOfRows<T, kWidth>::template mma<true>(sums, words + step * 4,
+                                                       Columns::template step<false>(columns, step, kStep), true);
+    }
+    arch::wgmma_commit();
+  }
+  // This warpgroup's share of the tile's g_Q: both operands lie across the keys.
+  static WMMA_DEVICE void multiply_all_slopes(const Taking& x, uint32_t slope_tile, float (&sums)[kQuerySums]) {
+    const uint64_t rows = SlopeTile::operand(slope_tile + (kSharesRows ? x.group * SlopeTile::kBoxBytes : 0));
+    const uint32_t bytes = kSharesRows ? 0 : x.group * kShare * static_cast<uint32_t>(sizeof(T));
+    const uint32_t columns = x.start + bytes / 128 * KeyRows::kBoxBytes + bytes % 128;
+    arch::wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < kKeys / kStep; ++step) {
+      constexpr int kSteps = kLines / kStep;
+      const uint64_t keys = KeyRows::operand(columns + step / kSteps * kRowBytes);
+      arch::Wgmma<T, T, kShare>::template mma<true, true>(sums, SlopeTile::template step<false>(rows, step, kStep),
+                                                          KeyRows::template step<false>(keys, step % kSteps, kStep),
+                                                          step != 0);
+    }
+    arch::wgmma_commit();
+  }
+
+  // ---- weights and slopes
+
+  static constexpr bool places_add_up() {
+    for (uint32_t lane = 0; lane < arch::kWaveSize; ++lane) {
+      for (int f = 0; f < kSums; ++f) {
+        if (Link::place(lane, f) != Link::place(lane, 0) + Link::place(0, f)) return false;
+      }
+    }
+    return true;
+  }
+  // kBounded: not every query is there, or sees every key. A lane's places are those of the first lane and some more,
+  // so that each is compared as a number of the code with few of the lane's.
+  template <bool kBounded>
+  static WMMA_DEVICE void weigh(float (&weights)[kSums], const Taking& x, const Told& tile) {
+    static_assert(places_add_up(), "or they are compared one by one");
+    const int before = tile.first_query + static_cast<int>(Link::place(x.lane, 0));
+    const int end = x.p.sq - before;
+    int begin[Link::kLaneRows];
+    if constexpr (kBounded && Config::kCausal) {
+      const int key = told().part.first_key + x.first_row() - static_cast<int>(x.p.shift);
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) begin[i] = key + static_cast<int>(Link::row(x.lane, i)) - before;
+    }
+#pragma unroll
+    for (int f = 0; f < kSums; ++f) {
+      const float weight =
+          Math::exp(arch::fma(weights[f], x.factor, -tile.statistics[static_cast<int>(Link::place(x.lane, f))]));
+      bool inside = true;
+      if constexpr (kBounded) {
+        const int place = static_cast<int>(Link::place(0, f));
+        inside = place < end;
+        if constexpr (Config::kCausal) inside = inside && place >= begin[Link::row_of(f)];
+      }
+      weights[f] = inside ? weight : 0.0f;
+    }
+  }
+  // A weight of 0 has no slope, whatever it is multiplied by.
+  static WMMA_DEVICE void slope(float (&slopes)[kSums], const float (&weights)[kSums], const Taking& x,
+                                const Told& tile) {
+#pragma unroll
+    for (int f = 0; f < kSums; ++f) {
+      slopes[f] = weights[f] * (slopes[f] - tile.statistics[kQueries + Link::place(x.lane, f)]);
+    }
+  }
+
+  // A line for each key.
+  static WMMA_DEVICE void store_slopes(const Taking& x, uint32_t tile, const uint32_t (&words)[kSums / 2]) {
+    constexpr int kBoxWords = kLines / 4;
+#pragma unroll
+    for (int box = 0; box < SlopeTile::kBoxes; ++box) {
+      const ResultBox to(tile + box * SlopeTile::kBoxBytes + (x.group * kLines + x.wave() * 16) * 128, x.lane);
+#pragma unroll
+      for (int i = 0; i < ResultBox::kSteps; ++i) to.write(i, words + box * kBoxWords + i * 4);
+    }
+  }
+
+  // ---- what the block's keys add to a tile's g_Q
+
+  static WMMA_DEVICE typename Gifts::Item await_room(const Taking& x) {
+    const typename Gifts::Item item(x.given);
+    arch::barrier_wait(gifts_at(x.start).free(item), item.odd() ^ 1);  // at once the first time round
+    return item;
+  }
+
+  // Whether it was laid down, and is to be told of: not where this block's is the last.
+  static WMMA_DEVICE bool give(Taking& x, const Told& tile, float (&sums)[1][kQuerySums]) {
+    const Arguments& p = x.p;
+    const int64_t index = static_cast<int64_t>(tile.query_head) * p.tiles + tile.first_query / kQueries;
+    constexpr int kApart = arch::kWaveSize * 4;
+    const int at = (static_cast<int>(x.group * 4 + x.wave()) * (kQuerySums / 4) * arch::kWaveSize + x.lane) * 4;
+    if (tile.last) {
+      if (tile.before > 0) {
+        const float* from = sums_of(p) + index * (kQueries * Config::kDepth) + at;
+        await_turn(counts_of(p) + index, tile.before);
+#pragma unroll
+        for (int i = 0; i < kQuerySums; i += 4) {
+          float before[4];
+          arch::load_four_relaxed(before, from + i / 4 * kApart);
+#pragma unroll
+          for (int j = 0; j < 4; ++j) sums[0][i + j] += before[j];
+        }
+      }
+      const HeadRows head(p.sq, p.heads, tile.query_head);
+      const int row = tile.first_query + (kSharesRows ? x.group * kLines : 0) + x.wave() * 16;
+      store_gradient<Link, Config::kOutVec>(sums, p.g_q, p.e, static_cast<float>(p.scale), head, row,
+                                            kSharesRows ? 0 : x.group * kShare, x.lane);
+      return false;
+    }
+    const typename Gifts::Item item = await_room(x);
+    const uint32_t to = gifts_at(x.start).place(item);
+#pragma unroll
+    for (int i = 0; i < kQuerySums; i += 4) {
+      uint32_t words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) words[j] = arch::bit_cast<uint32_t>(sums[0][i + j]);
+      arch::store_shared(to + (at + i / 4 * kApart) * 4, words);
+    }
+    if (threadIdx.x == 0) told().given[item.stage()] = {index, tile.before};
+    return true;
+  }
+  static WMMA_DEVICE void tell_given(Taking& x) {
+    arch::fence_matrix_unit();
+    arch::wave_barrier();
+    arch::barrier_arrive(gifts_at(x.start).there(typename Gifts::Item(x.given)), x.lane == 0);
+    ++x.given;
+  }
+};
+
+}  // namespace wmma
