@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from wmma_ops.jit import metadata
 from wmma_ops.ops import errors
 from wmma_ops.ops.errors import DriverError as DriverError
 from wmma_ops.ops.library import special_mode
@@ -48,6 +47,8 @@ def load(code: bytes, name: str, *, device: int, shared: int = 0) -> int:
 
 def _argument_bytes(code: bytes, name: str) -> int:
     """That a kernel takes, as far as its code says so: AMD's does, and for NVIDIA's the driver is asked."""
+    from wmma_ops.jit import metadata  # not where the library is only imported
+
     found = metadata.arguments(code, name)
     return -1 if found is None else max((one["offset"] + one["size"] for one in found), default=0)
 
