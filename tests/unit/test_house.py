@@ -103,14 +103,18 @@ DEVICE_ROOMS = {
 }
 
 
+def _room(header: Path) -> str:
+    return header.parts[0] if len(header.parts) > 1 else "."
+
+
 def _strangers(library: Path) -> list[str]:
     """Headers that include one of a room that theirs does not know."""
     found = []
     for path in sorted(library.rglob("*.hpp")):
         here = path.relative_to(library)
+        room = _room(here)
         for name in re.findall(r"#include <wmma/(.+)>", path.read_text()):
-            room = str(Path(name).parent)
-            if room not in {".", str(here.parent), *DEVICE_ROOMS[str(here.parent)]}:
+            if _room(Path(name)) not in {".", room, *DEVICE_ROOMS[room]}:
                 found.append(f"{here} includes {name}")
     return found
 
