@@ -1,4 +1,13 @@
-// The forward attention kernel, for any configuration; see attention.hip.
+// The forward loop that every target has, for any configuration: waves own rows of queries, and go through the tiles of
+// keys together, from the last one to the first, which may be the only ragged one. Of a tile t, `step` has
+//
+//   1. S = Q·K(t)ᵀ           meanwhile V(t) comes
+//   2. P = exp2(S − max)     of each wave's own rows (softmax.hpp); meanwhile K(t−1) comes
+//   3. out += P·V(t)
+//
+// Barriers of the block keep a tile until all waves have read it: tiles/key_value_loaders.hpp has them, and the ways by
+// which tiles come. Where keys are split, blocks leave parts of rows, which a cluster, or passes/combine.hpp, puts
+// together. Config::kInTurns: two groups of waves instead (ping_pong.hpp).
 #pragma once
 
 #include <wmma/arch/sm90.hpp>

@@ -1,8 +1,17 @@
-// The gradients of attention; see attention_backward.hip. With P = exp(scale·Q·Kᵀ + mask − lse), computed again:
+// The gradients' loop that every target has, for any configuration. With P = exp(scale·Q·Kᵀ + mask − lse), computed
+// again:
 //   g_V = Pᵀ·g_out,  g_S = P·(g_out·Vᵀ − delta),  g_Q = scale·g_S·K,  g_K = scale·g_Sᵀ·Q
 // Where weights are dropped, g_V's P and g_out·Vᵀ are as well.
+//
 // One kernel owns rows of queries and goes through the keys, for g_Q; another owns rows of keys and goes through the
-// queries of all heads that share them, in order, for g_K and g_V. Both are the same but for who owns what.
+// queries of all heads that share them, in order, for g_K and g_V. Both are the same but for who owns what. The owned
+// rows stay in shared memory; of each tile of the other side, between two barriers of the block, each wave has
+//
+//   1. S and g_P      from the tile's rows along the head size
+//   2. P and g_S      in registers
+//   3. the results    += P or g_S times the tile's rows transposed
+//
+// kAsync: there are two buffers, and the next tile is copied during this one; else a tile is loaded before it is used.
 //
 // A mask of numbers, or a function of scores, may bring lse so far from 0 that of the logarithm of a sum little or
 // nothing is left in it: a row whose keys all have the least number has weights of 1 relative to lse, each. The first

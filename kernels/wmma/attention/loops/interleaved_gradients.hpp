@@ -1,18 +1,20 @@
-// Attention's gradients where a wave has a SIMD and all its registers to itself: a tile's weights are computed between
-// the products of its neighbours, which the matrix unit runs meanwhile. Of tile t of the others, in turn:
+// Gradients on CDNA where a wave has a SIMD and all its registers to itself: the weights of a tile are computed between
+// the products of its neighbours, which the matrix unit runs meanwhile. A wave owns rows of queries or of keys, in
+// registers, and goes through tiles of the other side, all waves of the block at the same tile. A round has two phases:
 //
-//   scores of t       its rows along the head size      beside: weights of t; g_S(t−1); rows t−1, turned, are stored
-//   results of t−1    its rows turned                   beside: weights of t; rows t+1 are stored
+//   phase             products                       beside them
+//   scores of t       S, g_P: rows of t              weights of t; g_S(t−1); rows t−1 are stored transposed
+//   results of t−1    P, g_S times rows transposed   weights of t; rows t+1 are stored
 //
-// What is stored was asked for a round before. Rows are read a few groups of products before these, past the ends of
-// the phases: a phase's last are in registers when its barrier is met, and the next one's first are read behind it.
-// Which group has what beside it, gradients/interleaved_groups.hpp says.
+// Rows are loaded to registers one round before they are stored. A barrier ends each phase; operands of products are
+// read from shared memory a few products ahead, so a phase's last are in registers when its barrier comes, and the next
+// phase's first are read right behind it. gradients/interleaved_groups.hpp says what stands beside which product.
 //
-// kAsync: rows t+1 go straight to shared memory beside scores of t, once, and are turned as they are read: nothing is
-// stored.
+// kAsync (gfx950): rows t+1 are copied straight to shared memory during the scores of t, and transposed as they are
+// read; nothing is stored.
 //
-// kGives: g_S(t−1) goes to shared memory as well, what the keys add to g_Q of t−1 (gradients/dq_partials.hpp) is
-// multiplied among g_K, and given from g_P of t+1 on.
+// kGives, of blocks that own keys: g_S(t−1) goes to shared memory too. Its product with the keys, a partial dQ of t−1
+// (gradients/dq_partials.hpp), is computed among the products of g_K and added to memory during g_P of t+1 and later.
 #pragma once
 
 #include <wmma/attention/gradients/dq_partials.hpp>

@@ -1,12 +1,14 @@
-// Attention's gradients where vector instructions wait for the matrix unit: waves, each with 16 rows of its own, march
-// together through tiles of the others. Of tile t, in turn:
+// Gradients on RDNA, where vector instructions wait for the matrix unit: all waves of a block go through the tiles in
+// lockstep, each with 16 rows of queries or of keys of its own. A tile t of the other side has two phases of products,
+// and between them each wave computes its weights:
 //
-//   scores and g_P of t   its rows along the head size   rows t are stored turned; rows t+1 are asked for
-//   results of t          its rows turned                rows t+1, which have come, are stored along
+//   phase                products                       beside them
+//   S and g_P of t       rows of t                      rows t are stored transposed; rows t+1 are loaded to registers
+//   weights of t         none                           rows t+1 are stored
+//   results of t         P, g_S times rows transposed
 //
-// and a barrier at the end of each, which waits for shared memory alone. What products read is read some groups of them
-// before, past the ends of the phases: a phase's last is in registers when its barrier is met, and the next one's first
-// is read behind it. Weights are computed between the phases.
+// A barrier, which waits for shared memory alone, ends each phase of products. Operands are read a few products ahead:
+// a phase's last are in registers when its barrier comes, and the next phase's first are read right behind it.
 #pragma once
 
 #include <wmma/attention/gradients/lockstep_rows.hpp>

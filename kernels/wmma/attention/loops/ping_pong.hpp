@@ -1,13 +1,14 @@
-// Attention's tiles of keys by two groups of waves in turns: while one multiplies, the other has its scores become
-// weights and brings what comes next. The groups are a turn apart, and a barrier ends each turn, so that of the two
-// waves of a SIMD one is always at the matrix unit.
+// The ping-pong loop of CDNA: two groups of waves, one on the matrix unit while the other computes weights and loads
+// what comes next. The groups are one phase apart, and a barrier of the block ends each phase, so that of the two waves
+// of a SIMD one is always multiplying.
 //
-//   turn       0          1                2                    3
+//   phase      0          1                2                    3
 //   group 0    Q·K(0)     weights(0)       P·V(0), Q·K(1)       weights(1)
 //   group 1               Q·K(0)           weights(0)           P·V(0), Q·K(1)
 //
-// The first group brings keys, the second values (tiles/ping_pong_loaders.hpp): both are doubled in shared memory,
-// since the groups are at different tiles.
+// Both groups read the same tiles; group 0 loads those of keys, group 1 those of values (tiles/ping_pong_loaders.hpp),
+// each into two buffers, as the groups are at different tiles. What a group loads is in shared memory by the barrier
+// that ends its phase of weights. forward.hpp loads the queries and stores the results.
 #pragma once
 
 #include <wmma/attention/tiles/ping_pong_loaders.hpp>

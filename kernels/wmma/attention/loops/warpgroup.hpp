@@ -1,12 +1,13 @@
-// The forward attention kernel of sm_90a for operands that go to shared memory as they are, of 16 bits, or of 8, with
-// values that are turned before (passes/transpose.hpp), or of both, where waves widen keys and values there
-// (tiles/widened_tiles.hpp). Warpgroups have 64 rows each and take the tiles of keys in turn: while one weighs its
-// scores, the matrix unit has the others' products, and its own with the values of the tile before. A wave that does
-// nothing else has the copy engine bring queries, keys and values as far ahead as there is room; blocks walk from tile
-// of rows to tile of rows.
+// The forward loop of sm_90a: a producer warp and one to three consumer warpgroups of 64 rows each, persistent blocks.
 //
-//   warpgroup   Q·K(0)  weights(0)  Q·K(1), P·V(0)   weights(1)  Q·K(2), P·V(1) …
-//                                   └ both under way while the weights of 1 are computed as soon as Q·K(1) is there
+//   producer    for each tile of rows its queries, then tile by tile keys and values, by the copy engine (TMA), as far
+//               ahead as queues have places: it waits for a place to be empty, consumers for it to be full
+//   consumer    Q·K(0)  weights(0)  Q·K(1), P·V(0)   weights(1)  Q·K(2), P·V(1) …
+//                                   └ both under way; weights(1) start as soon as Q·K(1) is done
+//
+// Consumers take turns at the matrix unit, ordered by named barriers (ping-pong): one computes weights while others
+// multiply. The producer releases registers to them. Operands have 16 bits, or 8, with values transposed before
+// (passes/transpose.hpp), or both: then one more warpgroup widens keys and values in between (tiles/widened_tiles.hpp).
 #pragma once
 
 #include <wmma/attention/softmax.hpp>

@@ -1,16 +1,17 @@
-// The gradients of attention by sm_90a's warpgroups, for operands of 16 bits that go to shared memory as they are: five
-// products for each tile. Each warpgroup owns 64 keys, whose gradients it sums up, and takes the tiles of queries that
-// the copy engine brings; scores are computed transposed, so that weights and slopes are at once the rows of the next
-// products. What the block's keys add to the gradients of a tile's queries is one product of all its warpgroups'
-// slopes, by way of shared memory. From there the copy engine adds it to memory's sums in float32, in one order whoever
-// comes first (balanced/gradient_teams.hpp); the last one of a tile rounds.
+// Gradients on sm_90a in one persistent kernel, five products a tile, for operands of 16 bits. Two consumer warpgroups
+// own 64 keys each, and sum up g_K and g_V in registers; tiles of queries and of g_out come by the copy engine (TMA).
+// Scores are computed transposed, so that weights and slopes are the rows of the next products as they are.
 //
-// The last warpgroup's waves have few registers, and a concern each: to ask for tiles, to tell of their statistics and
-// turns, to find these turns ahead, and to add when it is the block's.
+//   tile i     K·Qᵀ  ║ g_Q, g_K of tile i−1 │ V·g_outᵀ                   │ g_V += weights·g_out
+//   meanwhile        ║                      │ dQ partial stored, weights │ slopes
+//                    └ both warpgroups have written the slopes of tile i−1 to shared memory
 //
-//   tile i     K·Qᵀ  ║ g_Q, g_K of tile i−1 │ V·g_outᵀ              │ g_V += weights·g_out
-//   meanwhile        ║                      │ g_Q is given, weights │ slopes
-//                    └ both warpgroups have written the slopes of tile i−1
+// The dQ partial, all the block's keys times their slopes, goes to shared memory, from where the copy engine adds it to
+// float32 sums in memory. Blocks add in one fixed order (balanced/gradient_teams.hpp), so that sums are the same from
+// run to run; the last one of a tile rounds.
+//
+// The third warpgroup has few registers and a job for each warp: one loads tiles, one writes lse, delta and each tile's
+// place in the order for the consumers, one finds these places ahead, one waits for the block's turn and adds.
 #pragma once
 
 #include <wmma/attention/balanced/gradient_teams.hpp>
