@@ -94,7 +94,7 @@ SOFTMAX, FORWARD, TILES = (
 )
 RACES = (Race, Uninitialised, Mismatch, EmulationError)
 WRONG = [
-    Wrong("nothing_is_far", SOFTMAX, "return !(sum <= Number(kSums << kPatience));", "return false;"),
+    Wrong("nothing_is_far", SOFTMAX, "return !(sum <= Number(kSums << kRescaleThreshold));", "return false;"),
     Wrong("sums_do_not_follow", SOFTMAX, "      sum_[m][0] *= factors[m];\n", ""),
     Wrong("results_do_not_follow", SOFTMAX, "out[m][f] *= factors[m];", "out[m][f] *= Number(1);"),
     Wrong("next_scores_start_as_before", SOFTMAX, "    start();\n  }\n\n  // Which", "  }\n\n  // Which"),

@@ -197,15 +197,15 @@ WRONG += [
     for name, old, new, file, more in (
         (
             "groups_two_turns_apart",
-            "    if (Supply::kIsSecond) arch::shared_barrier();\n",
-            "    if (Supply::kIsSecond) arch::shared_barrier(), arch::shared_barrier();\n",
+            "    if (TileLoader::kIsSecond) arch::shared_barrier();\n",
+            "    if (TileLoader::kIsSecond) arch::shared_barrier(), arch::shared_barrier();\n",
             TURNS,
             {"caught": (EmulationError, Mismatch)},
         ),
         (
             "no_barrier_after_the_weights",
-            "      supply_.after_weights();\n      end_turn();\n",
-            "      supply_.after_weights();\n",
+            "      loader_.after_weights();\n      end_phase();\n",
+            "      loader_.after_weights();\n",
             TURNS,
             {"caught": (EmulationError, Mismatch)},
         ),
@@ -239,8 +239,8 @@ WRONG += [
         ),
         (
             "follows_no_score_that_grows",
-            "    if (kPatience > 0 && (arch::ballot(grew) | far_) == 0) return;\n",
-            "    if (kPatience > 0 && sum_[0][0] > Number(0)) return;\n",
+            "    if (kRescaleThreshold > 0 && (arch::ballot(grew) | far_) == 0) return;\n",
+            "    if (kRescaleThreshold > 0 && sum_[0][0] > Number(0)) return;\n",
             SOFTMAX,
             {"caught": (Mismatch,)},
         ),

@@ -24,40 +24,40 @@ class RunningSoftmax {
 #else
   static constexpr bool kFillsRegisters = false;
 #endif
-  static constexpr int kPatience = kSame<Number, float> && !kFillsRegisters ? 8 : 0;
+  static constexpr int kRescaleThreshold = kSame<Number, float> && !kFillsRegisters ? 8 : 0;
 #else
-  static constexpr int kPatience = 0;
+  static constexpr int kRescaleThreshold = 0;
 #endif
 
  public:
   // Of small heads a tile's weights take longer than its products: when the last are computed the matrix unit rests,
   // and packed instructions sum them up, which do not run beside its own.
 #if defined(__gfx942__) || defined(__gfx950__)
-  static constexpr bool kOutlast = Config::kInTurns && Config::kDepth + Config::kSlice <= 128;
+  static constexpr bool kWeightsAreLonger = Config::kInTurns && Config::kDepth + Config::kSlice <= 128;
 #else
-  static constexpr bool kOutlast = false;
+  static constexpr bool kWeightsAreLonger = false;
 #endif
   // Whether all but the first weights are packed beside the products that they are for. gfx950's products take so
   // little time that the weights of larger heads, too, are the longer turn.
 #if defined(__gfx950__)
   static constexpr bool kPacksBeside = true;
 #else
-  static constexpr bool kPacksBeside = kOutlast;
+  static constexpr bool kPacksBeside = kWeightsAreLonger;
 #endif
 
  private:
   // Of a part's results that are stored at once: its row has whole ones, as that of the results has.
   static constexpr int kPartVec = detail::lower(Config::kOutVec, 4);
-  using Cut = CutWeights<T, Number, kOutlast, Rules::kDrops || Rules::kSinks>;
+  using Cut = CutWeights<T, Number, kWeightsAreLonger, Rules::kDrops || Rules::kSinks>;
   static constexpr Number kExcess = Cut::kExcess;
   static constexpr Number kLogExcess = Cut::kLogExcess;
   static constexpr int kOutSums = Config::kSlice / Link::kCols * Link::kElements;
   // A soft cap bounds how far a row's scores are apart. Where bfloat16 has the weights, whose exponents are float's,
-  // what a row is relative to may be left as the first keys had it: kReserve above them, so that nothing overflows.
+  // what a row is relative to may be left as the first keys had it: kCapHeadroom above them, so that nothing overflows.
   static constexpr bool kBoundedScores = kCountsFromCap<Config> && kSame<T, bf16_t>;
-  static constexpr int kReserve = 40;
+  static constexpr int kCapHeadroom = 40;
   // Rows may be relative to less than their largest score, so that weights of 8 bits have all of their numbers.
-  static constexpr int kLift = Rules::kScaled ? 8 : 0;
+  static constexpr int kFp8Offset = Rules::kScaled ? 8 : 0;
   static constexpr int kMostApart = 150;
   // Beside a mask the vote on far rows is taken before lanes compare their scores: on an H200 4 x 32 x 2048 x 64 with
   // one of bool took 864 µs, 1072 otherwise; without a mask it is taken afterwards, 525 µs and 538 of 4 x 16 x 4096
@@ -65,7 +65,7 @@ class RunningSoftmax {
   static constexpr bool kVotesEarly = !kIsNone<typename Config::Mask>;
   // Whether what a row's scores are relative to is kept as it is added to them.
 #ifdef WMMA_CDNA
-  static constexpr bool kKeepsLeast = Config::kInTurns && kPatience > 0;
+  static constexpr bool kKeepsLeast = Config::kInTurns && kRescaleThreshold > 0;
 #else
   static constexpr bool kKeepsLeast = false;
 #endif
@@ -73,8 +73,8 @@ class RunningSoftmax {
  public:
   // Whether weights are cut off, and whether keys that all count can be weighed `at_once`.
   static constexpr bool kCuts = Cut::kCuts;
-  static constexpr bool kAtOnce =
-      kCuts && !kOutlast && kPatience > 0 && kIsNone<typename Config::Mask> && !Rules::kScored && !Rules::kDrops;
+  static constexpr bool kAtOnce = kCuts && !kWeightsAreLonger && kRescaleThreshold > 0 &&
+                                  kIsNone<typename Config::Mask> && !Rules::kScored && !Rules::kDrops;
 
   Number out[Config::kTilesM][kOutSums];
 
@@ -84,7 +84,7 @@ class RunningSoftmax {
   // Scores will be multiples of `unit`, in our unit.
   WMMA_DEVICE void clear(Number unit) {
     unit_ = unit;
-    if constexpr (kLift > 0) lift_ = finite(Number(kLift) * Math::inverse(unit));
+    if constexpr (kFp8Offset > 0) fp8_offset_ = finite(Number(kFp8Offset) * Math::inverse(unit));
     far_ = 0;
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
@@ -227,9 +227,9 @@ class RunningSoftmax {
         const int i = Link::row_of(f);
         if (m == 0) beside(f);
         scores[m][f] = Math::weight(scores[m][f], factor, least[i]);
-        if (!kOutlast) sum_[m][i] += scores[m][f];
+        if (!kWeightsAreLonger) sum_[m][i] += scores[m][f];
       }
-      if constexpr (kOutlast) {
+      if constexpr (kWeightsAreLonger) {
         arch::schedule_barrier();
         Number parts[4];
 #pragma unroll
@@ -277,7 +277,7 @@ class RunningSoftmax {
     for (int i = 0; i < Link::kLaneRows; ++i) {
       if constexpr (!kVotesEarly) most[i] = most_of(scores, i);
       const Number seen = finite(Link::fold(most[i], larger));
-      const Number largest = Math::max(largest_[0][i], kLift > 0 ? seen - lift_ : seen);
+      const Number largest = Math::max(largest_[0][i], kFp8Offset > 0 ? seen - fp8_offset_ : seen);
       factors[i] = Math::change(largest_[0][i], below(largest), factor);
       largest_[0][i] = largest;
       sum_[0][i] *= factors[i];
@@ -294,7 +294,7 @@ class RunningSoftmax {
     if (arch::ballot(!known) == 0) return;
 #pragma unroll
     for (int i = 0; i < Link::kLaneRows; ++i) {
-      const Number largest = finite(largest_of(scores, i) + Number(kReserve) * inverse_unit());
+      const Number largest = finite(largest_of(scores, i) + Number(kCapHeadroom) * inverse_unit());
       largest_[0][i] = largest_[0][i] == -Math::infinity() ? largest : largest_[0][i];
     }
   }
@@ -443,7 +443,8 @@ class RunningSoftmax {
   }
 
   // What rows are relative to follows their largest score, and what was summed up before follows it: at once, or,
-  // where lanes are asked quickly, once the score has grown by kPatience, so that weights stay below 2^kPatience.
+  // where lanes are asked quickly, once the score has grown by kRescaleThreshold, so that weights stay below
+  // 2^kRescaleThreshold.
   template <int kSums>
   WMMA_DEVICE void follow(Number (&scores)[Config::kTilesM][kSums], Number factor) {
     Number most[Config::kTilesM][Link::kLaneRows];
@@ -460,7 +461,7 @@ class RunningSoftmax {
         grew = grew || grows(most[m][i] - largest_[m][i], factor);
       }
     }
-    if (kPatience > 0 && (arch::ballot(grew) | far_) == 0) return;
+    if (kRescaleThreshold > 0 && (arch::ballot(grew) | far_) == 0) return;
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
       Number factors[Link::kLaneRows];
@@ -468,7 +469,7 @@ class RunningSoftmax {
       for (int i = 0; i < Link::kLaneRows; ++i) {
         const Number seen = Link::fold(most[m][i], larger);
         // A row follows only its own scores: its results are the same whatever the wave's others are.
-        factors[i] = follow_row(m, i, seen, kPatience == 0 || grows(seen - largest_[m][i], factor));
+        factors[i] = follow_row(m, i, seen, kRescaleThreshold == 0 || grows(seen - largest_[m][i], factor));
         sum_[m][i] *= factors[i];
       }
       keep_least(m);
@@ -484,7 +485,7 @@ class RunningSoftmax {
   }
   // Whether a row follows a score that is so much larger than its largest. Where none was seen, −∞ has no difference.
   static WMMA_DEVICE bool grows(Number difference, Number factor) {
-    return difference * factor > Number(kPatience) * Math::kTwo;
+    return difference * factor > Number(kRescaleThreshold) * Math::kTwo;
   }
 
   static WMMA_DEVICE Number larger(Number x, Number y) { return Math::max(x, y); }
@@ -510,10 +511,10 @@ class RunningSoftmax {
     return change;
   }
 
-  // Whether a lane's kSums weights may be larger than 2^kPatience. NaN is.
+  // Whether a lane's kSums weights may be larger than 2^kRescaleThreshold. NaN is.
   template <int kSums>
   static WMMA_DEVICE bool is_large(Number sum) {
-    return !(sum <= Number(kSums << kPatience));
+    return !(sum <= Number(kSums << kRescaleThreshold));
   }
 
   // Where scores start from. Not where the row has seen no key, or is far: all of its weights are too large then.
@@ -579,7 +580,7 @@ class RunningSoftmax {
   Number least_[Config::kTilesM][kKeepsLeast ? Link::kLaneRows : 1];
   Number start_[Config::kTilesM][kAtOnce ? Link::kElements : 1];
   Number unit_;
-  Number lift_;
+  Number fp8_offset_;
   uint64_t far_;  // lanes with far rows
 };
 

@@ -5,17 +5,18 @@
 
 namespace wmma {
 
-// Where vector instructions wait for the matrix unit, or, kOutlast, take longer than the products beside them, each
-// that is saved is its time. Weights are then cut off to T's bits, not rounded, and are all larger by so much that this
-// takes from them on the average what they have too much: a weight is off by 0.7 units of its last place at most, where
-// rounding has 0.5, and by 6 % more in the mean square. They are rounded (kRounds) where one of them may be nearly all
-// of a result, and is not 1: where dropout keeps few and multiplies these, and where a sink stands beside a single key.
-template <class T, class Number, bool kOutlast = false, bool kRounds = false>
+// Where vector instructions wait for the matrix unit, or, kWeightsAreLonger, take longer than the products beside them,
+// each that is saved is its time. Weights are then cut off to T's bits, not rounded, and are all larger by so much that
+// this takes from them on the average what they have too much: a weight is off by 0.7 units of its last place at most,
+// where rounding has 0.5, and by 6 % more in the mean square. They are rounded (kRounds) where one of them may be
+// nearly all of a result, and is not 1: where dropout keeps few and multiplies these, and where a sink stands beside a
+// single key.
+template <class T, class Number, bool kWeightsAreLonger = false, bool kRounds = false>
 struct CutWeights {
 #if defined(WMMA_RDNA3) || defined(WMMA_RDNA4)
   static constexpr bool kCuts = sizeof(T) == 2 && !kRounds;
 #elif defined(__gfx942__)  // gfx950 rounds two by one instruction, too
-  static constexpr bool kCuts = sizeof(T) == 2 && kOutlast && !kRounds;
+  static constexpr bool kCuts = sizeof(T) == 2 && kWeightsAreLonger && !kRounds;
 #else
   static constexpr bool kCuts = false;
 #endif

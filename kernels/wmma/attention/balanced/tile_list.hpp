@@ -10,7 +10,7 @@
 namespace wmma {
 
 // A tile of a sequence's rows, of one head, or, in the list, of p.together ones.
-struct alignas(16) DealtTile {
+struct alignas(16) ListedTile {
   Stretch queries;
   Stretch keys;
   int sequence;
@@ -19,26 +19,26 @@ struct alignas(16) DealtTile {
   int unused;
 };
 
-WMMA_DEVICE DealtTile as_the_first_lane_has(const DealtTile& of) {
+WMMA_DEVICE ListedTile as_the_first_lane_has(const ListedTile& of) {
   return {shuffle(of.queries, 0), shuffle(of.keys, 0), shuffle(of.sequence, 0),
           shuffle(of.head, 0),    shuffle(of.tile, 0), 0};
 }
 
-class DealtTiles {
+class TileList {
  public:
-  static constexpr int kHeadBytes = sizeof(DealtTile);  // before the list
+  static constexpr int kHeadBytes = sizeof(ListedTile);  // before the list
 
-  WMMA_DEVICE explicit DealtTiles(const AttentionArguments& p)
+  WMMA_DEVICE explicit TileList(const AttentionArguments& p)
       : dealt_(static_cast<uint32_t*>(p.partial)),
-        list_(reinterpret_cast<DealtTile*>(static_cast<unsigned char*>(p.partial) + kHeadBytes)),
+        list_(reinterpret_cast<ListedTile*>(static_cast<unsigned char*>(p.partial) + kHeadBytes)),
         together_(p.together) {}
 
   // By one thread of each block: the block's first tile is that of its number.
   WMMA_DEVICE uint32_t count() const { return dealt_[1] * together_; }
   WMMA_DEVICE uint32_t next() const { return gridDim.x + atomic_add(dealt_, 1u); }
-  WMMA_DEVICE DealtTile at(uint32_t index) const {
+  WMMA_DEVICE ListedTile at(uint32_t index) const {
     const uint32_t place = index / together_;
-    DealtTile tile = list_[place];
+    ListedTile tile = list_[place];
     tile.head += static_cast<int>(index - place * together_);
     return tile;
   }
@@ -47,11 +47,11 @@ class DealtTiles {
     dealt_[0] = 0;
     dealt_[1] = count;
   }
-  WMMA_DEVICE void put(uint32_t place, const DealtTile& tile) const { list_[place] = tile; }
+  WMMA_DEVICE void put(uint32_t place, const ListedTile& tile) const { list_[place] = tile; }
 
  private:
   uint32_t* dealt_;
-  DealtTile* list_;
+  ListedTile* list_;
   uint32_t together_;
 };
 
@@ -67,7 +67,7 @@ class Dealing {
     __shared__ uint32_t counts[kLengths];
     __shared__ uint32_t starts[kLengths];
     const SequenceArguments& of = p.sequences;
-    const DealtTiles list(p);
+    const TileList list(p);
     const int parts = p.heads / Config::kPackedHeads / p.together;
     for (int i = threadIdx.x; i < kLengths; i += Config::kThreads) counts[i] = 0;
     arch::block_barrier();
@@ -95,7 +95,7 @@ class Dealing {
       const int count = tiles(queries) * parts;
       const uint32_t place = count == 0 ? 0 : atomic_add(&starts[order(of, keys)], static_cast<uint32_t>(count));
       for (int i = 0; i < share; ++i) {
-        DealtTile tile{shuffle(queries, i), shuffle(keys, i), first + i};
+        ListedTile tile{shuffle(queries, i), shuffle(keys, i), first + i};
         const int all = shuffle(count, i), from = static_cast<int>(shuffle(place, i));
         const int of_part = all / parts;
         for (int at = static_cast<int>(lane); at < all; at += kWave) {

@@ -48,13 +48,13 @@ struct AttentionKernel {
   static constexpr bool kKeepsQueries = Config::kKeepsQueries;
   static_assert(!kKeepsQueries || KeyValueTiles::kDepths == 1, "all of a row");
   static constexpr int kWeightBytes = Link::kStays ? 0 : WeightTile::kBytes;
-  using TilesInTurns = wmma::TilesInTurns<Config, Link>;
+  using PingPongTiles = wmma::PingPongTiles<Config, Link>;
   static_assert(!Config::kInTurns || (kKeepsQueries && Link::kStays), "shared memory is keys' and values'");
   static_assert(!Config::kInTurns || !(Rules::kDrops || Rules::kBlocks), "not there");
   using Stored = StoredOf<Config>;
   static_assert(kSame<Stored, T> || !(Config::kInTurns || Config::kAsync), "they convert nothing on the way");
   static_assert(!Rules::kBlocks || !Config::kPacked, "a tile's rows are in one block");
-  static constexpr int kKeyValueBytes = Config::kInTurns ? TilesInTurns::kBytes : KeyValueTiles::kBytes;
+  static constexpr int kKeyValueBytes = Config::kInTurns ? PingPongTiles::kBytes : KeyValueTiles::kBytes;
   // Queries that stay in registers come by way of the tiles' memory, where these do not fill it meanwhile.
   static constexpr bool kSharesMemory = kKeepsQueries && !(Config::kInTurns && Config::kAsync);
   static constexpr int kTileBytes = kSharesMemory ? detail::upper(QueryTile::kBytes, kKeyValueBytes) + kWeightBytes
@@ -153,13 +153,13 @@ struct AttentionKernel {
       const int whole_begin = begin + (seen_begin - begin + Config::kKeys - 1) / Config::kKeys * Config::kKeys;
       const Span span{begin, last, last_keys, whole_begin, whole, p.ev - first_column};
       if constexpr (Config::kInTurns) {
-        if (uniform(thread / TilesInTurns::kGroupThreads) == 0) {
-          take_turns<KeySupply<Config, Link>>(wave, k, v, block, mask, span);
+        if (uniform(thread / PingPongTiles::kGroupThreads) == 0) {
+          ping_pong_loop<KeyLoaderOf<Config, Link>>(wave, k, v, block, mask, span);
         } else {
-          take_turns<ValueSupply<Config, Link>>(wave, k, v, block, mask, span);
+          ping_pong_loop<ValueLoaderOf<Config, Link>>(wave, k, v, block, mask, span);
         }
       } else {
-        march(wave, k, v, block, mask, span, walk);
+        forward_loop(wave, k, v, block, mask, span, walk);
       }
     }
 
@@ -239,8 +239,8 @@ struct AttentionKernel {
   };
 
   // All waves together: a tile's scores, its weights, its share of the results.
-  static WMMA_DEVICE void march(Wave& wave, const Stored* k, const Stored* v, const Block& block, Mask& mask,
-                                const Span& span, Walk& walk) {
+  static WMMA_DEVICE void forward_loop(Wave& wave, const Stored* k, const Stored* v, const Block& block, Mask& mask,
+                                       const Span& span, Walk& walk) {
     const Arguments& p = block.p;
     [[maybe_unused]] int next = walk.last(span.last - Config::kKeys, span.begin);
     KeyValueTiles key_values(p, k, v, block.shared + kKeyValueStart, span.last, next, span.last_keys,
@@ -287,25 +287,25 @@ struct AttentionKernel {
     }
   }
 
-  // The same by two groups of waves in turns, each of which brings its `Supply`.
-  template <class Supply>
-  static WMMA_DEVICE void take_turns(Wave& wave, const T* k, const T* v, const Block& block, const Mask& mask,
-                                     const Span& span) {
+  // Two groups of waves (ping_pong.hpp), each with a loader of its own: of keys, or of values.
+  template <class TileLoader>
+  static WMMA_DEVICE void ping_pong_loop(Wave& wave, const T* k, const T* v, const Block& block, const Mask& mask,
+                                         const Span& span) {
     const Arguments& p = block.p;
     unsigned char* tiles = block.shared + kKeyValueStart;
-    Supply supply(p, k, v, tiles, span.last, span.last_keys, span.value_columns,
-                  block.thread % TilesInTurns::kGroupThreads);
-    supply.fetch_last();
+    TileLoader loader(p, k, v, tiles, span.last, span.last_keys, span.value_columns,
+                      block.thread % PingPongTiles::kGroupThreads);
+    loader.fetch_last();
     load_queries(block.shared, p, block.place, block.first_row, 0, block.thread, block.scale.sign);
     arch::shared_barrier();
     keep_queries(wave, Queries(block.lane, block.wave_row), block.shared);
     if constexpr (kSharesMemory) arch::shared_barrier();
-    supply.store_last();
-    supply.last_is_there();
-    if (span.last > span.begin) supply.begin();
+    loader.store_last();
+    loader.last_is_there();
+    if (span.last > span.begin) loader.begin();
     arch::shared_barrier();
-    AttentionTurns<Config, Link, Wave, Supply> turns(wave, supply, tiles, block.lane);
-    turns.run(mask, span, block.lane, block.scale.factor);
+    PingPong<Config, Link, Wave, TileLoader> loop(wave, loader, tiles, block.lane);
+    loop.run(mask, span, block.lane, block.scale.factor);
   }
 
   static WMMA_DEVICE void load_queries(unsigned char* shared, const AttentionArguments& p, const Place& place,

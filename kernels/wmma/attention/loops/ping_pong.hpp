@@ -17,7 +17,7 @@
 namespace wmma {
 
 template <class Config, class Link>
-struct TilesInTurns {
+struct PingPongTiles {
   using T = typename Config::Element;
   using KeyTile = ChainTile<Link, Config::kKeys, Config::kDepth * sizeof(T)>;
 #ifdef __gfx950__
@@ -35,11 +35,11 @@ struct TilesInTurns {
   static constexpr int kBytes = 2 * (kKeyBytes + kValueBytes);
 };
 
-// The turns of one group.
-template <class Config, class Link, class Wave, class Supply>
-class AttentionTurns {
+// The phases of one group.
+template <class Config, class Link, class Wave, class TileLoader>
+class PingPong {
   using Number = typename Link::Sum;
-  using Tiles = TilesInTurns<Config, Link>;
+  using Tiles = PingPongTiles<Config, Link>;
   using T = typename Config::Element;
   static constexpr int kWeightSteps = Config::kKeys / Link::kDepth;
   static constexpr int kSums = Config::kKeys / Link::kCols * Link::kElements;
@@ -53,8 +53,8 @@ class AttentionTurns {
   using Weights = Chunk[Config::kTilesM][kWeightSteps][Link::kRowChunks];
 
  public:
-  WMMA_DEVICE AttentionTurns(Wave& wave, Supply& supply, const unsigned char* tiles, uint32_t lane)
-      : wave_(wave), supply_(supply), tiles_(tiles), keys_(lane), values_(lane) {}
+  WMMA_DEVICE PingPong(Wave& wave, TileLoader& loader, const unsigned char* tiles, uint32_t lane)
+      : wave_(wave), loader_(loader), tiles_(tiles), keys_(lane), values_(lane) {}
 
   // The tiles that start at span.last … begin; the last one's keys and values are in the first buffers, and of the one
   // before it the group's part is on its way. Every key from span.whole_begin to before span.whole counts for every
@@ -66,35 +66,35 @@ class AttentionTurns {
     Scores scores;
     Columns columns;
     Weights weights;
-    if (Supply::kIsSecond) arch::shared_barrier();
+    if (TileLoader::kIsSecond) arch::shared_barrier();
     read<ValueGroups::kCount, kGroups>(columns, 1);
     multiply<ValueGroups::kCount, kGroups>(scores, weights, columns, 1, [](int) {});
-    end_turn();
+    end_phase();
     uint32_t buffer = 0;
     int key = last;
     const int bounded = span.whole < last ? span.whole : last;  // from here on; the last tile may be ragged
     for (; key > begin; key -= Config::kKeys, buffer ^= 1) {
       const bool more = key - Config::kKeys > begin;  // than the tile whose keys are multiplied next
-      supply_.before_weights(buffer, more);
+      loader_.before_weights(buffer, more);
       const bool is_bounded = key >= bounded || (Config::Rules::kWindowed && key < span.whole_begin);
       weigh<kGroups>(weights, scores, columns, buffer, mask, key, is_bounded, lane, factor);
-      supply_.after_weights();
-      end_turn();
+      loader_.after_weights();
+      end_phase();
       arch::priority<1>();
       multiply<0, kGroups>(scores, weights, columns, buffer,
-                           [&](int i) { supply_.template beside_products<kGroups>(buffer, more, i); });
+                           [&](int i) { loader_.template beside_products<kGroups>(buffer, more, i); });
       arch::priority<0>();
-      end_turn();
+      end_phase();
     }
     weigh<ValueGroups::kCount>(weights, scores, columns, buffer, mask, key, true, lane, factor);
-    supply_.after_weights();
-    end_turn();
+    loader_.after_weights();
+    end_phase();
     multiply<0, ValueGroups::kCount>(scores, weights, columns, buffer, [](int) {});
-    if (!Supply::kIsSecond) end_turn();
+    if (!TileLoader::kIsSecond) end_phase();
   }
 
  private:
-  // A turn at a tile's weights. Beside these it reads the first columns of the turn that follows, of kEnd groups.
+  // A phase of weights. Beside these it reads the first columns of the phase that follows, of kEnd groups.
   template <int kEnd, class Mask>
   WMMA_DEVICE void weigh(Weights& weights, Scores& scores, Columns& columns, uint32_t buffer, const Mask& mask, int key,
                          bool bounded, uint32_t lane, Number factor) {
@@ -122,7 +122,7 @@ class AttentionTurns {
     for (int step = 0; step < kPacked; ++step) pack(weights, scores, step);
   }
 
-  // A turn at the matrix unit, or its groups kFirst … kEnd: P·V of the tile in `buffer`, and Q·K of the next one.
+  // A phase of products, or its groups kFirst … kEnd: P·V of the tile in `buffer`, and Q·K of the next one.
   // `beside(i)` is done with each.
   template <int kFirst, int kEnd, class Beside>
   WMMA_DEVICE void multiply(Scores& scores, Weights& weights, Columns& columns, uint32_t buffer, const Beside& beside) {
@@ -151,7 +151,7 @@ class AttentionTurns {
     }
   }
 
-  // The first columns of a turn whose groups are kFirst … kEnd.
+  // The first columns of a phase whose groups are kFirst … kEnd.
   template <int kFirst, int kEnd>
   WMMA_DEVICE void read(Columns& columns, uint32_t buffer) const {
 #pragma unroll
@@ -165,7 +165,7 @@ class AttentionTurns {
     }
   }
 
-  static WMMA_DEVICE void end_turn() {
+  static WMMA_DEVICE void end_phase() {
     arch::schedule_barrier();
     arch::shared_barrier();
     arch::schedule_barrier();
@@ -196,7 +196,7 @@ class AttentionTurns {
   }
 
   Wave& wave_;
-  Supply& supply_;
+  TileLoader& loader_;
   const unsigned char* tiles_;
   ColumnReader<Link, typename Tiles::KeyTile> keys_;
   typename Tiles::ValueReader values_;

@@ -276,7 +276,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     if constexpr (Tiles::kDeals) {
       for (;;) {
         queries.await(query);
-        const DealtTile tile = Tiles::dealt_to(query, group);
+        const ListedTile tile = Tiles::dealt_to(query, group);
         if (tile.queries.length == 0) break;
         take_one(typename Tiles::Work(p, tile), 0);
       }
@@ -319,7 +319,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static WMMA_DEVICE void begin_turn(const Taking& x) {
     if constexpr (kGroups > 1) arch::barrier_meet<kTakers>(kTurns + x.group);
   }
-  static WMMA_DEVICE void end_turn(const Taking& x) {
+  static WMMA_DEVICE void end_phase(const Taking& x) {
 #pragma unroll
     for (int i = 1; i < kGroups; ++i) arch::barrier_pass<kTakers>(kTurns + (x.group + i) % kGroups);
   }
@@ -330,7 +330,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     x.keys.await(x.key);
     begin_turn(x);
     multiply_keys(x, scores[0]);
-    end_turn(x);
+    end_phase(x);
     keys_are_in<0>(x, scores[0]);
     weigh<true, true>(x, scores, mask, key);
   }
@@ -340,7 +340,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     x.keys.await(x.key);
     x.values.await(x.value);
     begin_turn(x);
-    end_turn(x);
+    end_phase(x);
     x.keys.done(x.key);
     x.key.next();
     x.values.done(x.value);
@@ -355,7 +355,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     multiply_keys(x, scores[0]);
     x.values.await(x.value);
     multiply_values(x);
-    end_turn(x);
+    end_phase(x);
     keys_are_in<1>(x, scores[0]);
     weigh<kBounded, false>(x, scores, mask, key);
   }

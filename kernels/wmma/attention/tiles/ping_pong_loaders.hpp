@@ -1,10 +1,10 @@
-// What two groups of waves in turns (loops/ping_pong.hpp) bring to shared memory: the first group keys, the second
-// values, each a tile ahead. Tiles come from the last to the first; `last` is the last one's first key, of which `keys`
-// exist.
+// What the two groups of waves in ping-pong (loops/ping_pong.hpp) bring to shared memory: the first group keys, the
+// second values, each a tile ahead. Tiles come from the last to the first; `last` is the last one's first key, of which
+// `keys` exist.
 //
-// A supply puts the last tile into the first buffer (`fetch_last`, `store_last`, `last_is_there`) and the one before it
-// on its way (`begin`). Then it is told of the turns, and in that at the matrix unit of each of its kCount groups of
-// products: at a tile whose values lie in `buffer` the keys that come next lie in the other one; `more` is whether a
+// A loader puts the last tile into the first buffer (`fetch_last`, `store_last`, `last_is_there`) and the one before it
+// on its way (`begin`). Then the loop calls it around each phase of weights and beside each of a phase's kCount groups
+// of products: at a tile whose values lie in `buffer` the keys that come next lie in the other one; `more` is whether a
 // tile comes after that.
 #pragma once
 
@@ -18,7 +18,7 @@
 namespace wmma {
 
 template <class Config, class Link>
-struct TilesInTurns;
+struct PingPongTiles;
 
 // Whether a tile's rows are in several pages: its loader then finds them, and goes on by itself.
 template <class Config>
@@ -89,7 +89,7 @@ struct LoaderOfParts<Config, Plain, kLines, true> {
   using Type = typename TilePlaces<Config>::template Staged<Plain, kLines>;
 };
 template <class Config, class Plain, bool kLines>
-using LoaderInTurns = typename LoaderOfParts<Config, Plain, kLines>::Type;
+using PingPongLoader = typename LoaderOfParts<Config, Plain, kLines>::Type;
 
 WMMA_DEVICE int64_t key_page_stride(const AttentionArguments&) { return 0; }
 WMMA_DEVICE int64_t key_page_stride(const PagesArguments& p) { return p.pages.k_stride; }
@@ -99,7 +99,7 @@ WMMA_DEVICE int64_t value_page_stride(const PagesArguments& p) { return p.pages.
 // By way of registers, stored while the group's weights are computed.
 template <class Config, class Link>
 class StagedKeys {
-  using Tiles = TilesInTurns<Config, Link>;
+  using Tiles = PingPongTiles<Config, Link>;
   using T = typename Config::Element;
   using Steps = TileSteps<Config>;
   static constexpr bool kRaggedDepth = Config::kColumns % Config::kDepth != 0;
@@ -136,7 +136,7 @@ class StagedKeys {
 
   using Plain = StagedLoader<T, T, Config::kKeyOrder, Config::kKeys, Config::kDepth, Tiles::kGroupThreads,
                              Config::kKeyVec, false, PlainStage<T, T>, typename Tiles::KeyTile>;
-  using Loader = LoaderInTurns<Config, Plain, true>;
+  using Loader = PingPongLoader<Config, Plain, true>;
   // Of a tile, of which `count` keys exist, and those before it.
   template <class Arguments>
   static WMMA_DEVICE Loader loader(const Arguments& p, const T* k, int first, int count, uint32_t thread) {
@@ -156,7 +156,7 @@ class StagedKeys {
 // The same, turned on the way: values' lines run along the keys.
 template <class Config, class Link>
 class StagedValues {
-  using Tiles = TilesInTurns<Config, Link>;
+  using Tiles = PingPongTiles<Config, Link>;
   using T = typename Config::Element;
   using Steps = TileSteps<Config>;
 
@@ -191,7 +191,7 @@ class StagedValues {
 
   using Plain = StagedLoader<T, T, Config::kValueOrder, Config::kSlice, Config::kKeys, Tiles::kGroupThreads,
                              Config::kValueVec, false, PlainStage<T, T>, typename Tiles::ValueTile>;
-  using Loader = LoaderInTurns<Config, Plain, false>;
+  using Loader = PingPongLoader<Config, Plain, false>;
   template <class Arguments>
   static WMMA_DEVICE Loader loader(const Arguments& p, const T* v, int first, int columns, uint32_t thread) {
     if constexpr (kTilesInParts<Config>) {
@@ -212,7 +212,7 @@ class StagedValues {
 // tile before it: from then on those of the tile after it are on their way, for two turns.
 template <class Config, class Link>
 class DirectKeys {
-  using Tiles = TilesInTurns<Config, Link>;
+  using Tiles = PingPongTiles<Config, Link>;
   using T = typename Config::Element;
   using Steps = TileSteps<Config>;
 
@@ -259,7 +259,7 @@ class DirectKeys {
 // their weight, which is, would make NaN of others.
 template <class Config, class Link>
 class DirectValues {
-  using Tiles = TilesInTurns<Config, Link>;
+  using Tiles = PingPongTiles<Config, Link>;
   using T = typename Config::Element;
   using Steps = TileSteps<Config>;
 
@@ -301,14 +301,14 @@ class DirectValues {
 };
 
 template <class Config, class Link>
-using KeySupply = Choose<Config::kAsync, DirectKeys<Config, Link>, StagedKeys<Config, Link>>;
+using KeyLoaderOf = Choose<Config::kAsync, DirectKeys<Config, Link>, StagedKeys<Config, Link>>;
 template <class Config, class Link>
-using ValueSupply = Choose<Config::kAsync, DirectValues<Config, Link>, StagedValues<Config, Link>>;
+using ValueLoaderOf = Choose<Config::kAsync, DirectValues<Config, Link>, StagedValues<Config, Link>>;
 #else
 template <class Config, class Link>
-using KeySupply = StagedKeys<Config, Link>;
+using KeyLoaderOf = StagedKeys<Config, Link>;
 template <class Config, class Link>
-using ValueSupply = StagedValues<Config, Link>;
+using ValueLoaderOf = StagedValues<Config, Link>;
 #endif
 
 }  // namespace wmma

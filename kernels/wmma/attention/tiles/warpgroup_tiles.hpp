@@ -79,7 +79,7 @@ struct WarpgroupTiles {
   static constexpr int kNarrowStart = kValueStart + Values::kBytes;
   static constexpr int kTold = kNarrowStart + (kWidens ? Narrow::Queue::kBytes : 0);
   static constexpr int kDealt = kTold + (kWidens ? Narrow::kToldBytes : 0);
-  static constexpr int kDealtBytes = kDeals ? kGroups * Config::kQueryStages * static_cast<int>(sizeof(DealtTile)) : 0;
+  static constexpr int kDealtBytes = kDeals ? kGroups * Config::kQueryStages * static_cast<int>(sizeof(ListedTile)) : 0;
   static constexpr int kBarriers = kDealt + kDealtBytes;
   static constexpr int kKeyBarriers = kBarriers + kGroups * Queries::kBarrierBytes;
   static constexpr int kValueBarriers = kKeyBarriers + Keys::kBarrierBytes;
@@ -142,7 +142,7 @@ struct WarpgroupTiles {
     int last = 0;
 
     WMMA_DEVICE Work(const Arguments& p, uint32_t index) : Work(p, part_of(p, index)) {}
-    WMMA_DEVICE Work(const Arguments& p, const DealtTile& at)
+    WMMA_DEVICE Work(const Arguments& p, const ListedTile& at)
         : Of(p, at.queries, at.keys),
           part{0, 0, false},
           place(own, at.sequence, at.head, at.tile),
@@ -320,11 +320,11 @@ struct WarpgroupTiles {
     };
     if constexpr (kDeals) {
       arch::await_previous();  // which writes the list
-      const DealtTiles list(p);
+      const TileList list(p);
       const uint32_t count = list.count();
       uint32_t next = blockIdx.x;
       while (next < count) {
-        const DealtTile tile = list.at(next);
+        const ListedTile tile = list.at(next);
         if (leads) next = list.next();  // it comes while the tiles of this one are asked for
         ask_for(tile);
         if constexpr (kBlocks) next = arch::shuffle_word(next, 0);
@@ -349,13 +349,13 @@ struct WarpgroupTiles {
 
   // What a place of queries was told, to all of a wave by the lane that gives the place back: what the others had read
   // by themselves, they would have to give back, too. No queries: none comes after it.
-  static WMMA_DEVICE DealtTile dealt_to(const typename Queries::Item& query, uint32_t group) {
-    DealtTile tile{};
+  static WMMA_DEVICE ListedTile dealt_to(const typename Queries::Item& query, uint32_t group) {
+    ListedTile tile{};
     if (lane_id() == 0) tile = *dealt(query, group);
     return as_the_first_lane_has(tile);
   }
-  static WMMA_DEVICE DealtTile* dealt(const typename Queries::Item& query, uint32_t group) {
-    return reinterpret_cast<DealtTile*>(dynamic_shared<unsigned char>() + kDealt) + group * Config::kQueryStages +
+  static WMMA_DEVICE ListedTile* dealt(const typename Queries::Item& query, uint32_t group) {
+    return reinterpret_cast<ListedTile*>(dynamic_shared<unsigned char>() + kDealt) + group * Config::kQueryStages +
            query.stage();
   }
 
