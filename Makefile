@@ -47,7 +47,7 @@ demo: build
 	$(PYTHON) -m wmma_ops demo
 
 test: build
-	@echo "make test: a quick part of the tests, a quarter of an hour on two cores; less where the cache has its kernels"
+	@echo "make test: a quick part of the tests, about 11 minutes on two cores; less where the cache has its kernels"
 	$(INSTALL) $$($(EXTRA) test)
 	$(PYTHON) -m pytest -q -n 2 --dist loadgroup --tier quick $(ARGS)
 
@@ -104,7 +104,15 @@ format: build
 	$(PYTHON) -m ruff format .
 	$(dir $(PYTHON))clang-format -i $$(git ls-files '*.cpp' '*.hpp' '*.hip')
 
-docs: build
+# Main loops by the clock, for the site.
+LOOPS := build/loops/drawn
+$(LOOPS): docs/draw_loops.py $(wildcard kernels/*.hip kernels/wmma/*.hpp kernels/wmma/*/*.hpp kernels/wmma/*/*/*.hpp) \
+  $(shell find wmma_ops/emulator wmma_ops/hardware wmma_ops/plan -name "*.py") | build
+	$(INSTALL) $$($(EXTRA) docs)
+	$(PYTHON) docs/draw_loops.py $(@D)
+	@touch $@
+
+docs: build $(LOOPS)
 	$(INSTALL) $$($(EXTRA) docs)
 	COLUMNS=110 $(PYTHON) -m wmma_ops --help > build/help.txt
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict --config-file docs/mkdocs.yml

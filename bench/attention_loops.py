@@ -5,7 +5,7 @@
 bfloat16, heads of 64 and 128. A line a kind of call: the matrix pipes' share in the longest loop that has products, and of
 the whole; of unequal sequences it is the longest one's. Then one query for each of 32 sequences, 8 heads of queries a head
 of keys, from tensors and from pages of 64: the part of the estimated time in which memory alone could bring keys and values.
-These are the figures of the table in docs/pages/amd.md. Nothing is measured. Some minutes on one core.
+These are the figures of the table in docs/decisions/amd-loops.md. Nothing is measured. Some minutes on one core.
 """
 
 import argparse

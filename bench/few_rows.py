@@ -4,7 +4,7 @@
 
 A line a product: what all its launches take together by the emulator's estimates of the whole GPU; the part of that time in
 which memory alone could move each tensor once, or the matrix units multiply, whichever takes longer; and the kernel. These
-are the figures of the table in docs/pages/timing.md. Nothing is measured. A minute on one core.
+are the figures of the table in docs/decisions/amd-loops.md. Nothing is measured. A minute on one core.
 """
 
 import argparse

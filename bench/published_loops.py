@@ -1,4 +1,4 @@
-"""Loops whose share of the matrix pipe others measured, by the emulator's clock: the table of docs/pages/timing.md.
+"""Loops whose share of the matrix pipe others measured, by the emulator's clock: the table of docs/decisions/clock.md.
 
 python bench/published_loops.py             the loops that are rebuilt from what was printed of them
 python bench/published_loops.py FOLDER …    kernels as Triton compiled them, the .amdgcn files under a folder; in a checkout

@@ -6,7 +6,7 @@
 Triton needs no GPU to compile. Its kernels here are the usual ones: a product whose blocks go through K, attention that
 goes through keys with a running softmax, its gradients by a kernel for keys and values and one for queries. Of each some
 tiles and numbers of waves are tried, and held against float64; the line has the best one by the clock of
-docs/pages/timing.md. Waves there store the same bytes to shared memory, so that the emulator does not watch it. Fails
+docs/pages/loops.md. Waves there store the same bytes to shared memory, so that the emulator does not watch it. Fails
 where a result is wrong. Twenty minutes on one core.
 """
 

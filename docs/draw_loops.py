@@ -1,17 +1,19 @@
-"""Draws the main loops on the page of the clock, in the middle of their kernels: python docs/draw_loops.py
+"""Draws main loops by the emulator's clock, in the middle of their kernels: python docs/draw_loops.py [FOLDER]
 
-A name as the argument draws that one alone. It takes two minutes.
+`make docs` draws them where a kernel, the planner or the emulator has changed, half a minute on two cores.
 """
 
+import os
 import re
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from wmma_ops.analysis import clock
 from wmma_ops.emulator.timing import timeline
 
-FOLDER = Path(__file__).parent / "assets"
+FOLDER = Path(__file__).parents[1] / "build/loops"
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,8 @@ class Picture:
     sizes: clock.Sizes
 
     @property
-    def path(self) -> Path:
-        return FOLDER / f"loop-{self.label.replace(',', '').replace(' ', '-')}-{self.target}.svg"
+    def file(self) -> str:
+        return f"loop-{self.label.replace(',', '').replace(' ', '-')}-{self.target}.svg"
 
     @property
     def name(self) -> str:
@@ -42,19 +44,25 @@ PICTURES = (
 )
 
 
-def draw(picture: Picture, path: Path) -> None:
+def draw(picture: Picture, folder: Path) -> Path:
     """Of a call's launches the one that takes longest."""
     launches = clock.work(picture.label, picture.sizes).explained(picture.target).launches
     traces = [launch.traced(part=True) for launch in launches]
     timings = [launch.timed(trace) for launch, trace in zip(launches, traces, strict=True)]
     longest = max(range(len(timings)), key=lambda i: timings[i].cycles)
+    path = folder / picture.file
     timeline.draw(traces[longest], timings[longest], picture.name, str(path), picture.cycles)
-    if path.suffix == ".svg":  # a tenth of a point is as fine as any screen
-        path.write_text(re.sub(r"\d+\.\d{2,}", lambda number: f"{float(number[0]):.1f}", path.read_text()))
+    # A tenth of a point is as fine as any screen.
+    path.write_text(re.sub(r"\d+\.\d{2,}", lambda number: f"{float(number[0]):.1f}", path.read_text()))
+    return path
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(min(len(PICTURES), len(os.sched_getaffinity(0)))) as pool:
+        for path in pool.map(draw, PICTURES, [folder] * len(PICTURES)):
+            print(f"wrote {path}, {path.stat().st_size // 1000} KB")
 
 
 if __name__ == "__main__":
-    for one in PICTURES:
-        if sys.argv[1:] in ([], [one.name]):
-            draw(one, one.path)
-            print(f"wrote {one.path}, {one.path.stat().st_size // 1000} KB")
+    main(Path(sys.argv[1]) if sys.argv[1:] else FOLDER)
