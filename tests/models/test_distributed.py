@@ -104,8 +104,8 @@ def test_fsdp_and_tensor_parallel_together(four, dtype):
         pytest.skip(" ".join(reasons))
 
 
-def test_readme_example(two):
-    text = (Path(__file__).parents[2] / "README.md").read_text()
+def test_the_pages_example(two):
+    text = (Path(__file__).parents[2] / "docs/pages/api/distributed.md").read_text()
     (example,) = re.findall(r"^```python\n([^`]*wmma_ops\.distributed.*?)^```", text, re.M | re.S)
     two.run(sharded_models.readme_example, example)
 

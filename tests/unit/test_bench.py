@@ -204,10 +204,10 @@ def test_a_gpus_script_times_nothing_wrong(bench, monkeypatch):
         bench.main(module.cases(), bench.parser("").parse_args(["--quick"]))
 
 
-def test_the_figure_of_the_h200_shows_what_the_readme_says():
-    readme = (BENCH.parent / "README.md").read_text()
+def test_the_figure_of_the_h200_shows_what_its_page_says():
+    page = (BENCH.parent / "docs/pages/speed.md").read_text()
     run = Run.of(json.loads((BENCH / "results/h200.json").read_text()))
-    printed = set(re.findall(r"[0-9]+(?:\.[0-9]+)?", readme))
+    printed = set(re.findall(r"[0-9]+(?:\.[0-9]+)?", page))
     for row in run.rows:
         for time in row.times.values():
             texts = {f"{time:.{digits}f}" for digits in (0, 1)} | {f"{time / 1e3:.{digits}f}" for digits in (1, 2)}

@@ -12,7 +12,7 @@ import torch
 
 import wmma_ops
 import wmma_ops.layouts
-from wmma_ops.cli.main import main
+from wmma_ops.cli.main import VIEWS, main
 from wmma_ops.ops.select import DIFFERENTIABLE
 
 ROOT = Path(__file__).parents[2]
@@ -66,10 +66,12 @@ def test_every_block_runs(path, tmp_path, monkeypatch, capsys):
         elif language == "console":
             _run_commands(block, capsys)
         elif language == "sh":
-            targets = re.findall(r"^make (\w+)", block, re.M)
-            assert len(targets) == len(block.splitlines()), block
-            for target in targets:
+            for line in block.splitlines():
+                assert line.startswith(("make ", "pip install ", COMMAND)), line
+            for target in re.findall(r"^make (\w+)", block, re.M):
                 assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M), target
+            for view in re.findall(rf"^{COMMAND}(\w+)", block, re.M):
+                assert view in VIEWS
         else:  # what `make docs` makes
             known = language in ("text", "cpp")
             assert known, f"{path.name}: a block of {language or 'no language'}, which nothing runs"
