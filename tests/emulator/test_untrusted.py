@@ -465,7 +465,7 @@ def _run_entry(path, text: str, target: str) -> None:
     """With this assembly in the entry of the cache, whose checksum is made anew."""
     head, code = cache._parse(path.read_bytes())
     changed = dataclasses.replace(code, assembly=text)
-    path.write_bytes(cache._packed(head["request"], head["version"], changed, head["name"]))
+    path.write_bytes(cache._packed(head["request"], head["version"], changed, head["name"], cache._includes(head)))
     cache._memory.clear()
     kernel = wmma_ops.Kernel(SOURCE, "mixed")
     x, y = torch.zeros(1024), torch.ones(256).half()

@@ -12,7 +12,7 @@ import torch
 import wmma_ops
 from wmma_ops import jit
 from wmma_ops.cli.main import main
-from wmma_ops.jit import cache, clang
+from wmma_ops.jit import cache, clang, headers
 from wmma_ops.runtime import building, launching
 
 TARGET = "gfx1201"
@@ -128,7 +128,7 @@ def test_what_is_not_there_says_what_to_install(no_compiler):
 
 
 def test_kernels_of_other_sources_are_not_used(no_compiler, monkeypatch):
-    monkeypatch.setattr(cache, "kernels_hash", lambda: "edited")
+    monkeypatch.setattr(headers.Tree, "digest", lambda self, includes: "edited")
     with wmma_ops.emulate(TARGET), pytest.raises(jit.CompileError):
         _model()
 
@@ -187,8 +187,8 @@ def test_a_compiler_is_asked_for_once_a_compilation(built, tmp_path, monkeypatch
 
 
 def test_a_folder_is_listed_by_one_reading_of_the_sources(built, monkeypatch):
-    read, version = [], cache.sources_version()
-    monkeypatch.setattr(cache, "sources_version", lambda: read.append(1) or version)
+    read, walk = [], headers._walk
+    monkeypatch.setattr(headers, "_walk", lambda root: read.append(1) or walk(root))
     assert [entry.usable for entry in cache.ls(built)] == [True] * 3
     assert read == [1]
 

@@ -133,7 +133,7 @@ def _body(entry: bytes) -> bytes:
         pytest.param(lambda data: data[:-1], id="a byte short"),
         pytest.param(lambda data: data + b"x", id="a byte more"),
         pytest.param(lambda data: data[:3000] + bytes([data[3000] ^ 1]) + data[3001:], id="flipped bit"),
-        pytest.param(lambda data: data.replace(b"object 3\n", b"object 9\n", 1), id="another format"),
+        pytest.param(lambda data: data.replace(b"object 4\n", b"object 9\n", 1), id="another format"),
         pytest.param(lambda data: b"\x7fELF" + data[4:], id="foreign"),
         pytest.param(lambda data: _sealed(b"{}\n"), id="no fields"),
         pytest.param(lambda data: _sealed(b"[" * 100_000 + b"\n"), id="a head of lists in lists"),
@@ -143,6 +143,9 @@ def _body(entry: bytes) -> bytes:
         ),
         pytest.param(
             lambda data: _sealed(_body(data).replace(b'"log": ""', b'"log": {}', 1)), id="an object for a log"
+        ),
+        pytest.param(
+            lambda data: _sealed(_body(data).replace(b'"includes": []', b'"includes": [7]', 1)), id="of an include"
         ),
     ],
 )

@@ -37,7 +37,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a 
 
 
 def _stored(folder) -> Path:
-    cache.store(REQUEST, "1", CODE, "k.hip")
+    cache.store(REQUEST, "1", CODE, "k.hip", frozenset())
     (entry,) = folder.glob("code/*/*.wmma")
     cache._memory.clear()
     return entry
@@ -105,7 +105,7 @@ def test_what_is_no_file_of_ours_is_not_read_as_an_entry(cache_folder, instead):
     assert cache.load(REQUEST, "1") is None
     assert cache.load_any(REQUEST) is None
     assert cache.ls() == []
-    cache.store(REQUEST, "1", CODE, "k.hip")
+    cache.store(REQUEST, "1", CODE, "k.hip", frozenset())
     assert time.monotonic() - start < SECONDS
     assert entry.is_dir() or entry.is_file()
 
@@ -205,7 +205,7 @@ def test_an_entry_of_something_else_is_not_taken(cache_folder, field):
         entry.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     else:
         other = ("1", "f" * 64) if field == "request" else ("2", REQUEST)
-        entry.write_bytes(cache._packed(other[1], other[0], CODE, "k.hip"))
+        entry.write_bytes(cache._packed(other[1], other[0], CODE, "k.hip", frozenset()))
     assert cache.load(REQUEST, "1") is None
 
 
@@ -218,7 +218,7 @@ def _said(caplog, cache_folder) -> str:
     caplog.clear()
     with caplog.at_level(logging.WARNING, "wmma_ops.jit"):
         assert cache.load(REQUEST, "1") is None
-        cache.store("a" * 64, "1", CODE, "k.hip")
+        cache.store("a" * 64, "1", CODE, "k.hip", frozenset())
         with cache.lock(REQUEST):
             pass
     assert sorted(cache_folder.rglob("*")) == before
@@ -253,7 +253,7 @@ def test_a_folder_of_another_user_is_refused_or_only_read(cache_folder, caplog, 
     before = sorted(cache_folder.rglob("*"))
     cache._memory.clear()
     assert cache.load(REQUEST, "1") == CODE
-    cache.store("b" * 64, "1", CODE, "k.hip")
+    cache.store("b" * 64, "1", CODE, "k.hip", frozenset())
     with cache.lock(REQUEST):
         pass
     assert main.main(["cache", "clear"]) == 1
@@ -399,7 +399,7 @@ def test_names_with_separators_are_refused(name):
 
 def _write_often(number):
     for _ in range(40):
-        cache.store(REQUEST, "1", CODE, "k.hip")
+        cache.store(REQUEST, "1", CODE, "k.hip", frozenset())
         cache._memory.clear()
         if cache.load(REQUEST, "1") != CODE:
             return False

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from wmma_ops.hardware import arch
-from wmma_ops.jit import cache, clang, inputs
+from wmma_ops.jit import cache, clang, headers, inputs
 from wmma_ops.jit.clang import Clang
 from wmma_ops.jit.compiler import CodeObject, CompileError, Compiler
 from wmma_ops.jit.hiprtc import Hiprtc
@@ -39,7 +39,7 @@ def compile(
     if chosen is None:
         return _kept(cache.load_any, *given) or _missing(target, compiler)
     version = chosen.version(target)
-    request = cache.request(source, target, chosen.name, (*chosen.flags, *options), name)
+    request = _request(source, target, chosen, options, name)
     # What was shipped comes second: to look for packages that bring some takes longer than a hit.
     if found := cache.load(request, version) or (cache.shipped() and _kept(cache.load_shipped, *given)):
         return found
@@ -49,8 +49,8 @@ def compile(
             return found
         code = chosen.compile(source, target, options, name)
         # A device source that was edited meanwhile would lie under the wrong key.
-        if cache.request(source, target, chosen.name, (*chosen.flags, *options), name) == request:
-            cache.store(request, version, code, name)
+        if _request(source, target, chosen, options, name) == request:
+            cache.store(request, version, code, name, _includes(source, chosen, options))
         return code
 
 
@@ -69,8 +69,8 @@ def ship(source: str, target: str, folder: Path, *, name: str = "kernel.hip") ->
     target = arch.full_name(target)
     code = compile(source, target, name=name)
     chosen = _chosen(target, None) or _missing(target, None)
-    request = cache.request(source, target, chosen.name, chosen.flags, name)
-    cache.store(request, chosen.version(target), code, name, folder)
+    request = _request(source, target, chosen, (), name)
+    cache.store(request, chosen.version(target), code, name, _includes(source, chosen, ()), folder)
     return code
 
 
@@ -83,10 +83,18 @@ def _kept(
     name: str,
 ) -> CodeObject | None:
     """What `find` has of any compiler that may be meant, which need not be here."""
-    requests = (
-        cache.request(source, target, one, (*COMPILERS[one].flags, *options), name) for one in _names(target, compiler)
-    )
+    requests = (_request(source, target, COMPILERS[one], options, name) for one in _names(target, compiler))
     return next(filter(None, map(find, requests)), None)
+
+
+def _request(source: str, target: str, compiler: Compiler, options: tuple[str, ...], name: str) -> str:
+    flags = (*compiler.flags, *options)
+    return cache.request(source, target, compiler.name, flags, name, _includes(source, compiler, options))
+
+
+def _includes(source: str, compiler: Compiler, options: tuple[str, ...]) -> frozenset[str] | None:
+    """None, all headers, for hiprtc: it reads some of its own first, and lists none of what these include."""
+    return None if compiler.name == Hiprtc.name else headers.includes(source, options)
 
 
 def _names(target: str, compiler: str | None) -> tuple[str, ...]:

@@ -9,8 +9,9 @@
 Beside this folder, which is written, others are only read: those that were filled ahead of time and shipped
 (`python -m wmma_ops build`), named by WMMA_OPS_OBJECTS or by installed packages.
 
-A request is everything that decides the machine code but the compiler and files that only the compiler knows of: their
-list is in the entry, which is a hit while they are as they were (`inputs`). An entry is written beside its place and
+A request is everything that decides the machine code but the compiler's version and files that only the compiler knows of:
+source, target, options and those of our own headers that the source leads to (`headers`). The list of the others is in the
+entry, which is a hit while they are as they were (`inputs`). An entry is written beside its place and
 renamed to it, so readers see whole entries or none, and a checksum finds what a crash or a foreign hand left. No failure
 of this folder fails a compilation: at worst nothing is kept. A folder in which others may write is not used, and said to
 be so once (files.py).
@@ -32,13 +33,13 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from wmma_ops.jit import files, kernels_dir
+from wmma_ops.jit import files, headers
 from wmma_ops.jit.compiler import CodeObject
 from wmma_ops.jit.inputs import Inputs
 
 OBJECTS = "wmma_ops.objects"  # the entry points of packages that bring code objects: modules whose folder has code/
 
-_FORMAT = b"wmma_ops code object 3\n"
+_FORMAT = b"wmma_ops code object 4\n"
 _SUFFIX = ".wmma"
 _LOCK_SECONDS = 60.0  # longer than any compilation that is worth waiting for
 _IN_MEMORY = 64 << 20  # bytes of code objects: each has some 25 KB of code and 400 KB of assembly
@@ -47,7 +48,6 @@ logger = logging.getLogger("wmma_ops.jit")
 _guard = threading.Lock()
 _memory: OrderedDict[tuple[str, str], CodeObject] = OrderedDict()
 _facts: dict[str, tuple[dict, object]] = {}
-_tree: dict[Path, tuple[list, str]] = {}
 _warned: set[str] = set()
 
 
@@ -61,7 +61,7 @@ class Entry:
     kernels: tuple[str, ...]
     bytes: int  # of the file
     written: float  # seconds since 1970
-    usable: bool  # made of the device sources of this version
+    usable: bool  # made by this version of the package, and the headers that it included are as they were
     path: Path
 
 
@@ -90,7 +90,7 @@ def shipped() -> tuple[Path, ...]:
 
 def ls(folder: Path | None = None) -> list[Entry]:
     """The valid entries of the cache folder, or of another, oldest first."""
-    found, version = [], sources_version()
+    found, tree = [], headers.tree()
     root = folder or directory()
     for parts in _ours(root) if root else ():
         with contextlib.suppress(OSError):
@@ -98,7 +98,7 @@ def ls(folder: Path | None = None) -> list[Entry]:
                 head, code = parsed
                 path = root.joinpath(*parts)
                 found_stat = path.stat()
-                usable = head["version_of_sources"] == version
+                usable = head["version_of_sources"] == sources_version(_includes(head), tree)
                 found.append(
                     Entry(
                         code.target,
@@ -153,34 +153,19 @@ def strangers() -> list[Path]:
 # ------------------------------------------------------------------------------------------------------------- keys
 
 
-def request(source: str, target: str, compiler: str, flags: tuple[str, ...], name: str) -> str:
+def request(
+    source: str, target: str, compiler: str, flags: tuple[str, ...], name: str, includes: frozenset[str] | None
+) -> str:
     """The key of all that decides the machine code but the compiler's version."""
-    parts = [sources_version(), source, target, compiler, flags, name]
+    parts = [sources_version(includes), source, target, compiler, flags, name]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def sources_version() -> str:
-    """Of the package and of all device sources."""
+def sources_version(includes: frozenset[str] | None, tree: headers.Tree | None = None) -> str:
+    """Of the package and of those device sources that such includes may read."""
     import wmma_ops
 
-    return f"{wmma_ops.__version__} {kernels_hash()}"
-
-
-def kernels_hash() -> str:
-    """Of all device sources. They are read again when a file's size or time of change differs."""
-    root = kernels_dir.PATH
-    seen = _walk(str(root))
-    known = _tree.get(root)
-    if known and known[0] == seen:
-        return known[1]
-    digest = hashlib.sha256()
-    start = len(str(root)) + 1
-    for path, _, _ in seen:
-        with open(path, "rb", buffering=0) as file:
-            content = file.read()
-        digest.update(f"{path[start:]}\0{len(content)}\0".encode() + content)
-    _tree[root] = (seen, digest.hexdigest())
-    return digest.hexdigest()
+    return f"{wmma_ops.__version__} {(tree or headers.tree()).digest(includes)}"
 
 
 _ASKED = 3  # one more whenever compilers are asked for more, so that all are asked again
@@ -240,20 +225,37 @@ def load_any(request: str) -> CodeObject | None:
     return (_first((root,), request, shipped=False) if root else None) or load_shipped(request)
 
 
-def store(request: str, version: str, code: CodeObject, name: str, folder: Path | None = None) -> None:
-    """Keeps it in the cache folder; or in another, where a failure is an error. What nobody can call current is not kept."""
+def store(
+    request: str,
+    version: str,
+    code: CodeObject,
+    name: str,
+    includes: frozenset[str] | None,
+    folder: Path | None = None,
+) -> None:
+    """Keeps it in the cache folder; or in another, where a failure is an error.
+
+    What nobody can call current is not kept: neither what may have read more than the compiler tells of, nor what read a
+    header that the key, made of `includes`, does not hold.
+    """
+    why = ""
     if code.inputs is None:
+        why = f"reads more than {code.compiler} tells of"
+    elif missed := sorted(code.inputs.own - headers.tree().reached(includes)):
+        why = f"reads {', '.join(missed)}, which its text does not lead to"
+        logger.warning("%s for %s %s: it is not kept", name, code.target, why)
+    if why:
         if folder is not None:
-            raise ValueError(f"{name} reads more than {code.compiler} tells of; takes a source that can be kept")
+            raise ValueError(f"{name} {why}; takes a source that can be kept")
         return
     if folder is not None:
         path = folder.joinpath(*_place(request, version))
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(_packed(request, version, code, name))
+        path.write_bytes(_packed(request, version, code, name, includes))
         return
     _keep(request, version, code)
     if root := _usable():
-        _write(root, *_place(request, version), data=_packed(request, version, code, name))
+        _write(root, *_place(request, version), data=_packed(request, version, code, name, includes))
 
 
 @contextlib.contextmanager
@@ -281,12 +283,13 @@ def lock(request: str) -> Iterator[None]:
                 held.release()
 
 
-def _packed(request: str, version: str, code: CodeObject, name: str) -> bytes:
+def _packed(request: str, version: str, code: CodeObject, name: str, includes: frozenset[str] | None) -> bytes:
     assembly = (code.assembly or "").encode()
     head = {
         "request": request,
         "version": version,
-        "version_of_sources": sources_version(),
+        "version_of_sources": sources_version(includes),
+        "includes": None if includes is None else sorted(includes),
         "name": name,
         "target": code.target,
         "compiler": code.compiler,
@@ -320,11 +323,16 @@ def _parse(data: bytes) -> tuple[dict, CodeObject] | None:
             inputs=Inputs(tuple((str(path), str(held)) for path, held in files), tuple(map(str, absent))),
         )
         texts = (code.target, code.compiler, code.log, *code.kernels, head["request"], head["version"], head["name"])
+        texts += (*(_includes(head) or ()),)
     except (ValueError, KeyError, TypeError, RecursionError):  # a right checksum over another layout
         return None
     if not all(isinstance(text, str) for text in texts):
         return None
     return head, code
+
+
+def _includes(head: dict) -> frozenset[str] | None:
+    return None if head["includes"] is None else frozenset(head["includes"])
 
 
 def _read(
@@ -458,19 +466,6 @@ def _listed(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))
     except OSError:
         return []
-
-
-def _walk(folder: str) -> list[tuple[str, int, int]]:
-    found, left = [], [folder]
-    while left:
-        with os.scandir(left.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir():
-                    left.append(entry.path)
-                elif kernels_dir.is_source(entry.name):
-                    seen = entry.stat()
-                    found.append((entry.path, seen.st_size, seen.st_mtime_ns))
-    return sorted(found)
 
 
 @functools.lru_cache(maxsize=4)

@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from wmma_ops.jit import kernels_dir
@@ -49,6 +49,7 @@ _ASSEMBLY = re.compile(r"\.(?:incbin|include|macro|irp)", re.IGNORECASE)  # the 
 class Inputs:
     files: tuple[tuple[str, str], ...] = ()  # paths, and digests of what they held
     absent: tuple[str, ...] = ()  # paths under which another file would be found first
+    own: frozenset[str] = field(default=frozenset(), compare=False)  # the device library's, when it was compiled
 
     def unchanged(self) -> bool:
         return not any(map(os.path.lexists, self.absent)) and all(_digest(path) == held for path, held in self.files)
@@ -81,7 +82,7 @@ def of_list(
 
     None: not to be kept.
     """
-    looked_in, files, names = folders(options, listed=True), {}, []
+    looked_in, files, names, own = folders(options, listed=True), {}, [], set()
     if looked_in is None or _ASSEMBLY.search(assembly) or _asks(source, options):
         return None
     try:
@@ -89,8 +90,8 @@ def of_list(
     except OSError:  # something in the compiler's place wrote none
         return None
     for path in _paths(rule):
-        if own := kernels_dir.name_of(path):
-            names.append(own)
+        if name := kernels_dir.name_of(path):
+            own.add(name)
         elif os.path.isabs(path):
             try:
                 content, stat = _content(path), os.stat(path)
@@ -104,7 +105,7 @@ def of_list(
         elif not (folder / path).resolve().is_relative_to(folder.resolve()):
             return None  # relative to a folder that has another name each time
     looked_in = {*looked_in, *map(os.path.dirname, files)}
-    return Inputs(tuple(files.items()), tuple(sorted(_absent(looked_in, names))))
+    return Inputs(tuple(files.items()), tuple(sorted(_absent(looked_in, [*own, *names]))), frozenset(own))
 
 
 def of_text(source: str, options: tuple[str, ...], *, without: tuple[str, ...] = ()) -> Inputs | None:
