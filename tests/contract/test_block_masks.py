@@ -51,13 +51,13 @@ def test_a_mask_function_is_evaluated_where_that_is_little_work(target):
         (plan,) = _plans(lambda: wmma_ops.attention(q, q, q, **options), target)
         return [launch.kernel for launch in plan.launches]
 
-    assert kernels(q, mask_mod=NEAR)[0] == "attention_blocks"
-    assert "attention_blocks" not in kernels(q, mask_mod=HEADS_APART)  # as much work as the scores themselves
-    assert "attention_blocks" not in kernels(q[:, :4], mask_mod=NEAR)
-    assert "attention_blocks" not in kernels(q[:, :, :100], mask_mod=NEAR)
-    assert "attention_blocks" not in kernels(q)
+    assert kernels(q, mask_mod=NEAR)[0] == "attention_block_states"
+    assert "attention_block_states" not in kernels(q, mask_mod=HEADS_APART)  # as much work as the scores themselves
+    assert "attention_block_states" not in kernels(q[:, :4], mask_mod=NEAR)
+    assert "attention_block_states" not in kernels(q[:, :, :100], mask_mod=NEAR)
+    assert "attention_block_states" not in kernels(q)
     states = wmma_ops.Blocks(torch.ones(1, 1, 4, 4, dtype=torch.int8), 128, 128)
-    assert "attention_blocks" not in kernels(q, mask_mod=NEAR, block_mask=states)
+    assert "attention_block_states" not in kernels(q, mask_mod=NEAR, block_mask=states)
     text = str(wmma_ops.explain("attention", q, q, q, mask_mod=NEAR, target=target))
     assert f"blocks of 128 queries × {128 if target == 'sm_90a' else 64} keys that the mask function shows" in text
     text = str(wmma_ops.explain("attention", q, q, q, block_mask=states, target=target))
@@ -69,7 +69,7 @@ def test_tuning_has_every_configuration_find_them():
     (problem,) = launching.problems(lambda: wmma_ops.attention(q, q, q, mask_mod=NEAR), arch.target("gfx942"))
     plans = list(planner.every(problem, arch.target("gfx942"), "asked"))
     assert len(plans) > 2
-    assert {plan.launches[0].kernel for plan in plans} == {"attention_blocks"}
+    assert {plan.launches[0].kernel for plan in plans} == {"attention_block_states"}
 
 
 # ----------------------------------------------------------------------------------------------- what it leaves out

@@ -157,7 +157,7 @@ def test_who_has_functions(target):
         plan = launching.plan_for(found, arch.target(target))
         assert isinstance(plan.config, kind)
         assert not getattr(plan.config, "in_turns", False)
-        assert "attention_blocks" not in [launch.kernel for launch in plan.launches]
+        assert "attention_block_states" not in [launch.kernel for launch in plan.launches]
 
 
 @pytest.mark.full

@@ -145,7 +145,7 @@ def test_which_loops_take_sequences(target):
     (found,) = launching.problems(call, arch.target(target))
     plan = planner.plan(found, arch.target(target))
     assert getattr(plan.config, "in_turns", False) == target.startswith("gfx")
-    writes_rest = [launch.kernel in ("attention_rest", "attention_combine") for launch in plan.launches]
+    writes_rest = [launch.kernel in ("attention_fill", "attention_combine") for launch in plan.launches]
     assert writes_rest.count(True) == 1
     assert (warpgroup.WarpgroupConfig is type(plan.config)) == (target == "sm_90a")
 

@@ -42,7 +42,7 @@ def codes(case, target: arch.Target) -> dict[str, list]:
     plan = planner.plan(case.problem(target), target)
     found = {}
     for i, launch in enumerate(plan.launches):
-        lines = instructions(launch.compile(target).assembly)
+        lines = instructions(launch.compile(target).assembly.replace(launch.kernel, "kernel"))
         label = f"{target.name} {case.kernel} {case.label} {i}"
         assert label not in found
         found[label] = [hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16], len(lines)]

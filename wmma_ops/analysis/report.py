@@ -127,7 +127,7 @@ def _attention(case: AttentionCase, target: arch.Target, plan: Plan, codes: Sequ
     rows = []
     for code, launch in zip(codes, plan.launches, strict=True):
         found = figures(code, target, launch.block, launch.shared)
-        multiplies = launch.kernel not in ("attention_delta", "attention_gifts", "attention_turn")
+        multiplies = launch.kernel not in ("attention_delta", "attention_dq_partials", "attention_transpose")
         share = ATTENTION_SHARE.get(target.family) if multiplies and not case.backward else 0.0 if multiplies else None
         # In turns one group's vector instructions run beside the other's products: the clock says how well they do.
         if getattr(plan.config, "in_turns", False):

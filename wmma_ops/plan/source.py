@@ -39,8 +39,11 @@ def nested(name: str, members: Iterable[str]) -> list[str]:
     return [f"struct {name} {{", *(f"  {member}" for member in members), "};"]
 
 
-def kernel_text(*files: str, members: Iterable[str], before: str = "", defines: Mapping[str, bool] = {}) -> str:
-    """The whole of it: the configuration, after what it needs, then those macros that are wanted and the files."""
+def kernel_text(
+    *files: str, members: Iterable[str], before: str = "", kernel: str = "", defines: Mapping[str, bool] = {}
+) -> str:
+    """The whole of it: the configuration, after what it needs, then those macros that are wanted and the files, of which
+    the last finds the `kernel` as `Kernel`."""
     lines = [
         "#include <wmma/tile/config.hpp>",
         before + "struct Config {",
@@ -48,7 +51,10 @@ def kernel_text(*files: str, members: Iterable[str], before: str = "", defines: 
         "};",
     ]
     lines += [f"#define {name}" for name, wanted in defines.items() if wanted]
-    return "\n".join([*lines, *(f"#include <{file}>" for file in files), ""])
+    included = [f"#include <{file}>" for file in files]
+    if kernel:
+        included.insert(-1, f"using Kernel = {kernel};")
+    return "\n".join([*lines, *included, ""])
 
 
 def registered(codes: Iterable[int]) -> str:

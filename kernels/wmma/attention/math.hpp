@@ -2,6 +2,7 @@
 #pragma once
 
 #include <wmma/exact_math.hpp>
+#include <wmma/tile/config.hpp>
 
 namespace wmma {
 

@@ -33,6 +33,11 @@ def rules_header(problem: AttentionProblem) -> str:
     return "\n".join([f"{include}#include <wmma/attention/terms/functions.hpp>", "namespace wmma {", *lines])
 
 
+def of_sequences(problem: AttentionProblem, kernel: str) -> str:
+    """A kernel, where sequences are packed as the one of each."""
+    return f"wmma::OfSequences<{kernel} >" if problem.sequences else kernel
+
+
 def rules_type(problem: AttentionProblem) -> str:
     flags = [str(flag).lower() for flag in (problem.windowed, problem.capped)]
     drops, large = str(problem.drops).lower(), str(problem.large_cap).lower()

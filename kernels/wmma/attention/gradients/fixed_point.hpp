@@ -18,6 +18,8 @@
 #pragma once
 
 #include <wmma/attention/rows/dense.hpp>
+#include <wmma/attention/terms/rules.hpp>
+#include <wmma/tile/shared_tile.hpp>
 
 namespace wmma {
 

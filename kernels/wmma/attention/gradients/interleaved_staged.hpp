@@ -2,6 +2,7 @@
 // registers.
 #pragma once
 
+#include <wmma/attention/arguments.hpp>
 #include <wmma/attention/gradients/interleaved_groups.hpp>
 #include <wmma/tile/chain_tile.hpp>
 #include <wmma/tile/staged_loader.hpp>

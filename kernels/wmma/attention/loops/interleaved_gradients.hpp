@@ -48,7 +48,6 @@ class InterleavedGradients {
   using Link = typename Groups::Link;
   using Number = typename Groups::Number;
   using Place = GradientPlace<Config::kOwnsKeys>;
-  using Arguments = typename Config::Rules::Arguments;
   using Tiles = GradientTiles<Config, Number>;
   using Span = typename Tiles::Span;
   static constexpr bool kOwnsKeys = Config::kOwnsKeys;
@@ -66,6 +65,7 @@ class InterleavedGradients {
   static_assert(!Config::kGives || kOwnsKeys, "keys give");
 
  public:
+  using Arguments = typename Config::Rules::Arguments;
   static constexpr int kThreads = Groups::kThreads;
   static constexpr int kSharedBytes = kGiftsStart + Gifts::kBytes;
 

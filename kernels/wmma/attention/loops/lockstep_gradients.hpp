@@ -24,7 +24,6 @@ class MarchingGradients {
   using Link = typename Groups::Link;
   using Number = typename Groups::Number;
   using Place = GradientPlace<Config::kOwnsKeys>;
-  using Arguments = typename Config::Rules::Arguments;
   using Tiles = GradientTiles<Config, Number>;
   using Span = typename Tiles::Span;
   using Others = MarchingRows<Config>;
@@ -40,6 +39,7 @@ class MarchingGradients {
   static constexpr int kRowsStart = kStatisticsStart + Weights::kStatisticsBytes;
 
  public:
+  using Arguments = typename Config::Rules::Arguments;
   static constexpr int kThreads = Groups::kThreads;
   static constexpr int kSharedBytes = kRowsStart + (2 - kKept) * RowTile::kBytes;
 

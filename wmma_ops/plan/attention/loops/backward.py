@@ -15,7 +15,7 @@ from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
 from wmma_ops.plan.attention.loops.forward import is_lanes
 from wmma_ops.plan.attention.passes import fill
-from wmma_ops.plan.attention.rules import divides_blocks, rules_header, rules_type
+from wmma_ops.plan.attention.rules import divides_blocks, of_sequences, rules_header, rules_type
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
@@ -297,12 +297,13 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         *constants("int", numbers),
         *constants("bool", flags),
     ]
-    defines = {
-        "WMMA_ATTENTION_INTERLEAVED": config.interleaved,
-        "WMMA_ATTENTION_MARCHING": config.marches,
-        "WMMA_ATTENTION_SEQUENCES": problem.sequences,
-    }
-    return kernel_text("attention_backward.hip", members=members, before=rules_header(problem), defines=defines)
+    loop, kernel = "gradients", of_sequences(problem, "wmma::AttentionBackward<Config>")
+    if config.interleaved:
+        loop, kernel = "interleaved_gradients", "wmma::InterleavedGradients<Config>"
+    elif config.marches:
+        loop, kernel = "lockstep_gradients", "wmma::MarchingGradients<Config>"
+    files = (f"wmma/attention/loops/{loop}.hpp", "attention_backward.hip")
+    return kernel_text(*files, members=members, before=rules_header(problem), kernel=kernel)
 
 
 def delta_launch(problem: AttentionProblem, target: arch.Target, cleared: int = 0, fixed: bool = False) -> KernelLaunch:
@@ -323,8 +324,7 @@ def delta_launch(problem: AttentionProblem, target: arch.Target, cleared: int = 
         *constants("int", numbers),
         *constants("bool", {"kFixed": fixed}),
     ]
-    defines = {"WMMA_ATTENTION_DELTA": True}
-    source = kernel_text("attention_backward.hip", members=members, before=rules_header(problem), defines=defines)
+    source = kernel_text("attention_delta.hip", members=members, before=rules_header(problem))
     blocks = ceil(problem.batch * problem.heads * problem.sq * lanes / _DELTA_THREADS)
     if fixed:
         blocks += _peaks(problem, target) * target.wave // _DELTA_THREADS
@@ -378,11 +378,10 @@ def gifts_launch(problem: AttentionProblem, config: OwnerConfig, tiles: int, tar
         *constants("int", numbers),
         *constants("bool", {"kFixed": config.fixed}),
     ]
-    defines = {"WMMA_ATTENTION_GIFTS": True}
-    source = kernel_text("attention_backward.hip", members=members, before=rules_header(problem), defines=defines)
+    source = kernel_text("attention_dq_partials.hip", members=members, before=rules_header(problem))
     blocks = problem.batch * problem.heads * tiles
     check_blocks("attention takes", blocks, threads, target)
-    return KernelLaunch("attention_gifts", source, (blocks, 1), threads, 0)
+    return KernelLaunch("attention_dq_partials", source, (blocks, 1), threads, 0)
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan:

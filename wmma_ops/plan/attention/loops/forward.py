@@ -12,7 +12,7 @@ from wmma_ops.hardware.geometry import Step, step_of, tile_bytes, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
 from wmma_ops.plan.attention.passes import combine, fill
-from wmma_ops.plan.attention.rules import divides_blocks, keys_looked_at, rules_header, rules_type
+from wmma_ops.plan.attention.rules import divides_blocks, keys_looked_at, of_sequences, rules_header, rules_type
 from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
@@ -311,10 +311,9 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
         *constants("int", numbers),
         *constants("bool", flags),
     ]
-    files = ("wmma/attention/loops/forward.hpp", "attention.hip")
-    before = rules_header(problem) + "#define WMMA_ATTENTION_KERNEL wmma::AttentionKernel\n"
-    defines = {"WMMA_ATTENTION_CLUSTER": config.cluster, "WMMA_ATTENTION_SEQUENCES": problem.sequences}
-    return kernel_text(*files, members=members, before=before, defines=defines)
+    files = ("wmma/attention/loops/forward.hpp", "attention_cluster.hip" if config.cluster else "attention.hip")
+    kernel = of_sequences(problem, "wmma::AttentionKernel<Config>")
+    return kernel_text(*files, members=members, before=rules_header(problem), kernel=kernel)
 
 
 # ------------------------------------------------------------------------------------------------------------ the plan

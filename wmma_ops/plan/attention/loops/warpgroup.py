@@ -286,10 +286,11 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
         *constants("int", numbers),
         *constants("bool", flags),
     ]
-    before = rules_header(problem) + "#define WMMA_ATTENTION_KERNEL wmma::WarpgroupAttention\n"
+    before = rules_header(problem)
     if config.keys not in _WIDTHS:
         before += wgmma_of_width(config.keys)
-    return kernel_text("wmma/attention/loops/warpgroup.hpp", "attention.hip", members=members, before=before)
+    files = ("wmma/attention/loops/warpgroup.hpp", "attention.hip")
+    return kernel_text(*files, members=members, before=before, kernel="wmma::WarpgroupAttention<Config>")
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan | None:

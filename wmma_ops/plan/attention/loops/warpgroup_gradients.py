@@ -136,7 +136,8 @@ def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: 
         *constants("int", numbers),
         *constants("bool", {"kCausal": problem.causal}),
     ]
-    return kernel_text("attention_backward.hip", members=members, defines={"WMMA_ATTENTION_WARPGROUPS": True})
+    files = ("wmma/attention/loops/warpgroup_gradients.hpp", "attention_backward.hip")
+    return kernel_text(*files, members=members, kernel="wmma::WarpgroupGradients<Config>")
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan | None:

@@ -43,11 +43,9 @@ def with_kernel(plan: Plan, problem: AttentionProblem, target: arch.Target) -> P
         *constants("int", {"kThreads": _THREADS}),
         *constants("bool", {"kCausal": problem.causal, "kOfBatches": of_batches, "kOfHeads": of_heads}),
     ]
-    source = kernel_text(
-        "attention.hip", members=members, before=rules_header(problem), defines={"WMMA_ATTENTION_BLOCKS": True}
-    )
+    source = kernel_text("attention_block_states.hip", members=members, before=rules_header(problem))
     grid = (ceil(blocks * target.wave / _THREADS), 1)
-    launch = KernelLaunch("attention_blocks", source, grid, _THREADS, 0)
+    launch = KernelLaunch("attention_block_states", source, grid, _THREADS, 0)
     at = up(plan.workspace, _ALIGNED)
     numbers = AttentionNumbers(*plan.numbers)._replace(
         block_q=problem.block_q,

@@ -33,12 +33,8 @@ def launch(problem: AttentionProblem, target: arch.Target, tiles: int = 0, tile_
         *constants("int", {"kThreads": _THREADS, **fill.CONSTANTS, **sizes}),
         *constants("bool", {"kBackward": False}),
     ]
-    source = kernel_text(
-        "attention.hip",
-        members=members,
-        before=rules_header(problem),
-        defines={"WMMA_ATTENTION_COMBINE": True, "WMMA_ATTENTION_LAST": tiles > 0},
-    )
+    entry = "attention_combine_last.hip" if tiles else "attention_combine.hip"
+    source = kernel_text(entry, members=members, before=rules_header(problem))
     grid = (ceil(rows * (problem.ev // columns) / _THREADS) + fill.blocks(problem), 1)
     return KernelLaunch("attention_combine", source, grid, _THREADS, 0, early=target.family == "sm90")
 

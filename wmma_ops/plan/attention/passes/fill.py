@@ -30,8 +30,7 @@ def launches(problem: AttentionProblem, dealing: Mapping[str, int] | None = None
     members = [
         *aliases({"Element": CPP[problem.dtype], "Rules": rules_type(problem)}),
         *constants("int", {"kThreads": _THREADS, **CONSTANTS, **(dealing or {})}),
-        *constants("bool", {"kBackward": problem.backward}),
+        *constants("bool", {"kBackward": problem.backward, "kLists": dealing is not None}),
     ]
-    defines = {"WMMA_ATTENTION_REST": True, "WMMA_ATTENTION_DEALS": dealing is not None}
-    source = kernel_text("attention.hip", members=members, before=rules_header(problem), defines=defines)
-    return (KernelLaunch("attention_rest", source, (blocks(problem), 1), _THREADS, 0),)
+    source = kernel_text("attention_fill.hip", members=members, before=rules_header(problem))
+    return (KernelLaunch("attention_fill", source, (blocks(problem), 1), _THREADS, 0),)

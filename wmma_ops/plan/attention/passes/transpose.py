@@ -1,4 +1,4 @@
-"""The kernel that turns values of 8 bits before they are multiplied (kernels/wmma/attention/passes/transpose.hpp)."""
+"""The kernel that transposes values of 8 bits before they are multiplied (kernels/wmma/attention/passes/transpose.hpp)."""
 
 from wmma_ops.hardware.geometry import up
 from wmma_ops.plan.attention.rules import rules_header, rules_type
@@ -22,8 +22,6 @@ def workspace(problem: AttentionProblem) -> int:
 
 def launch(problem: AttentionProblem) -> KernelLaunch:
     members = [*aliases({"Rules": rules_type(problem)}), *constants("int", {"kThreads": _THREADS})]
-    source = kernel_text(
-        "attention.hip", members=members, before=rules_header(problem), defines={"WMMA_ATTENTION_TURN": True}
-    )
+    source = kernel_text("attention_transpose.hip", members=members, before=rules_header(problem))
     shared = _KEYS * problem.ev
-    return KernelLaunch("attention_turn", source, (workspace(problem) // shared, 1), _THREADS, shared)
+    return KernelLaunch("attention_transpose", source, (workspace(problem) // shared, 1), _THREADS, shared)

@@ -1,0 +1,8 @@
+// Behind gradients whose blocks of keys store partial sums of g_Q: makes rows of them.
+#include <wmma/attention/gradients/dq_partials.hpp>
+#include <wmma/attention/loops/gradients.hpp>
+#include <wmma/attention/passes/delta.hpp>
+
+WMMA_KERNEL(Config::kThreads, 1) void attention_dq_partials(Config::Rules::Arguments arguments) {
+  wmma::gifts_to_rows<Config>(arguments);
+}
