@@ -34,11 +34,11 @@ LIBRARY_STRADDLED = 0.82
 # against 7.3 for 16x16x8192, 7.6 against 5.6 for 16x4096x16.
 LIBRARY_FEW_ROWS = 1.1
 _FEW_ROWS = 16
-# Targets on which torch has one kernel for attention in 16-bit types, as fast as ours or faster (docs/pages/speed.md): FlashAttention on
+# Targets on which torch has one kernel for attention in 16-bit types, as fast as ours or faster: FlashAttention on
 # NVIDIA, AOTriton's on Instinct. On Radeon it is off unless an environment variable asks for it.
 _FUSED_ATTENTION = ("sm80", "sm89", "sm90", "cdna")
 _WIDEST_FUSED = 256  # head size
-# Of queries, and of keys, from which on ours by warpgroups is ahead of all of torch's on an H200 (docs/pages/speed.md): 1.09 to 1.4 times
+# Of queries, and of keys, from which on ours by warpgroups is ahead of all of torch's on an H200: 1.09 to 1.4 times
 # from 577 rows on, 0.84 with 128.
 _LEAST_ROWS = 512
 # Operands that autocast casts.
