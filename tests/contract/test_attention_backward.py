@@ -15,7 +15,7 @@ import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.ops import autograd
 from wmma_ops.ops.types import accumulator
-from wmma_ops.plan.attention.loops import backward as attention_backward
+from wmma_ops.plan.attention.loops import gradients as gradients_loop
 from wmma_ops.runtime import emulation, launching
 from wmma_ops.testing import AttentionCase
 from wmma_ops.testing.operands import operands as operands_of
@@ -238,7 +238,7 @@ def test_head_sizes_that_take_kernels_find_room(target, dtype):
     for e, ev in [(e, e) for e in range(1, widest + 1)] + [(1, widest), (widest, 1)]:
         asked = dataclasses.replace(problem, backward=True, e=e, ev=ev)
         for owns_keys in (False, True):
-            assert next(attention_backward.candidates(asked, arch.target(target), owns_keys), None), (e, ev)
+            assert next(gradients_loop.candidates(asked, arch.target(target), owns_keys), None), (e, ev)
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1201"])

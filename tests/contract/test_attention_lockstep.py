@@ -82,7 +82,11 @@ def test_who_marches(target):
     ):
         config = planned(target, e, ev, rows, dtype, mask).config
         owners = [owner for owner in (config.queries, config.keys) if owner]  # Instinct's keys give alone
-        assert {owner.marches for owner in owners} == {wanted and target in TARGETS}, (dtype, e, rows)
+        assert {owner.LOOP == "lockstep_gradients" for owner in owners} == {wanted and target in TARGETS}, (
+            dtype,
+            e,
+            rows,
+        )
         assert len(owners) == 2 or target not in TARGETS
 
 

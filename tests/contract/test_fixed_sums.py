@@ -172,8 +172,9 @@ def test_where_sums_are_fixed(target):
         ({"rows": 2**14 + 64, "dtype": torch.float16}, False),  # too much would be rounded
     ):
         config = planned(target, **sizes).config
-        assert config.keys.fixed == config.keys.gives == (wanted and target in TARGETS), sizes
-        assert ("sums in fixed point" in str(config)) == config.keys.fixed
+        fixed, stores = (getattr(config.keys, name, False) for name in ("fixed", "stores_dq"))
+        assert fixed == stores == (wanted and target in TARGETS), sizes
+        assert ("sums in fixed point" in str(config)) == fixed
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.ops import score_functions
-from wmma_ops.plan.attention import planner
-from wmma_ops.plan.attention.loops import backward, forward, warpgroup
+from wmma_ops.plan.attention import backward, planner
+from wmma_ops.plan.attention.loops import forward, warpgroup
 from wmma_ops.runtime import launching
 
 FOLDER = "wmma/attention"

@@ -31,7 +31,8 @@ from wmma_ops import jit
 from wmma_ops.hardware import arch
 from wmma_ops.jit import kernels_dir
 from wmma_ops.ops import expressions, score_functions
-from wmma_ops.plan.attention.loops import backward, forward, warpgroup
+from wmma_ops.plan.attention import backward
+from wmma_ops.plan.attention.loops import forward, warpgroup
 from wmma_ops.runtime import launching
 
 FOLDER = "wmma/attention"
@@ -191,7 +192,7 @@ def test_who_has_functions(target):
     (found,) = launching.problems(lambda: call(q, q, q, q, q, lse, score_mod=code), arch.target(target))
     config = launching.plan_for(found, arch.target(target)).config
     assert isinstance(config, backward.BackwardConfig)
-    assert not any(owner.interleaved or owner.marches for owner in (config.queries, config.keys))
+    assert {owner.LOOP for owner in (config.queries, config.keys)} == {"gradients"}
 
 
 EVERY_SECOND = mask_named("as_a_tensor_says", "a(key % 2)", lambda b, h, q, k, shown: shown[k % 2] & (q >= 0), 1)

@@ -80,9 +80,10 @@ def test_where_keys_give(target, unordered):
         ({"dtype": torch.float32}, False),
     ):
         plan = planned(target, **sizes)
-        assert plan.config.keys.gives == (plan.config.queries is None) == (wanted and target in TARGETS), sizes
-        assert ("give to their queries" in str(plan.config)) == plan.config.keys.gives
-        assert not plan.config.keys.fixed
+        stores, fixed = (getattr(plan.config.keys, name, False) for name in ("stores_dq", "fixed"))
+        assert stores == (plan.config.queries is None) == (wanted and target in TARGETS), sizes
+        assert ("partial sums for their queries" in str(plan.config)) == stores
+        assert not fixed
 
 
 def test_only_where_it_is_allowed():

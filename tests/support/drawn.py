@@ -11,7 +11,8 @@ import torch
 
 from wmma_ops.hardware import arch
 from wmma_ops.ops.types import FP8, OUTPUTS, name
-from wmma_ops.plan.attention.loops import backward, forward
+from wmma_ops.plan.attention import backward, owners
+from wmma_ops.plan.attention.loops import forward, gradients, interleaved_gradients, lockstep_gradients
 from wmma_ops.plan.gemm import candidates
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
@@ -137,24 +138,26 @@ def configurations(draw: random.Random) -> Iterator[list]:
         most = problem.skv // (4 * config.keys)
         return drawn([config, *(dataclasses.replace(config, splits=splits) for splits in range(2, min(most, 8) + 1))])
 
-    giving = backward.giving
+    storing_dq = interleaved_gradients.storing_dq
 
     def gradients_config(problem, target: arch.Target):
         share = draw.random()
         if share < 1 / 3:
             return None
-        of_all = giving(dataclasses.replace(problem, unordered=share < 2 / 3), target)
+        of_all = storing_dq(dataclasses.replace(problem, unordered=share < 2 / 3), target)
         return of_all and drawn([of_all])
 
     def backward_config(problem, target: arch.Target, owns_keys: bool):
-        between = backward.interleaved(problem, target, owns_keys) or backward.marching(problem, target, owns_keys)
+        loops = (interleaved_gradients, lockstep_gradients)
+        between = next(filter(None, (loop.chosen(problem, target, owns_keys) for loop in loops)), None)
         if between and draw.random() < 0.5:
             return drawn([between])
-        return drawn(list(backward.candidates(problem, target, owns_keys)))
+        return drawn(list(gradients.candidates(problem, target, owns_keys)))
 
     replaced: list[tuple[object, str, Callable | int]] = [
         (gemm, "plan", of_product), (gemm_gemm, "plan", of_two_products), (forward, "choose", forward_config),
-        (backward, "giving", gradients_config), (backward, "choose", backward_config), (backward, "_LEAST_ROWS", 1),
+        (interleaved_gradients, "storing_dq", gradients_config), (backward, "choose", backward_config),
+        (owners, "_LEAST_ROWS", 1),
         (forward, "_takes_turns", _always(forward._takes_turns)),
     ]  # fmt: skip
     with contextlib.ExitStack() as stack:

@@ -8,7 +8,7 @@ from test_attention_backward import Case, gradients, in_float64, operands
 
 import wmma_ops
 from wmma_ops.hardware import arch
-from wmma_ops.plan.attention.loops import backward
+from wmma_ops.plan.attention import backward
 from wmma_ops.plan.plan import Plan
 from wmma_ops.runtime import launching
 from wmma_ops.testing.reference import unit

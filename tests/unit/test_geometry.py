@@ -11,8 +11,9 @@ import wmma_ops
 from wmma_ops import jit
 from wmma_ops.hardware import arch, geometry
 from wmma_ops.ops.types import OUTPUTS
-from wmma_ops.plan.attention.loops import backward, warpgroup, warpgroup_gradients
+from wmma_ops.plan.attention import owners
 from wmma_ops.plan.attention.loops import forward as attention
+from wmma_ops.plan.attention.loops import gradients, warpgroup, warpgroup_gradients
 from wmma_ops.plan.gemm import loops as gemm_loops
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm.candidates import candidates
@@ -117,10 +118,9 @@ def _configured(target: arch.Target):
                 shared = warpgroup_gradients.shared_bytes(config)
                 text = warpgroup_gradients.source(problem, config, target)
                 yield "WarpgroupGradients", text, warpgroup_gradients.THREADS, shared
-            lanes = attention.is_lanes(target, problem.dtype)
-            for config in (x for owns in (False, True) for x in one(backward.candidates(problem, target, owns))):
-                shared = backward.shared_bytes(config, target, problem.dtype, lanes)
-                yield "AttentionBackward", backward.source(problem, config, target), config.waves * target.wave, shared
+            for config in (x for owns in (False, True) for x in one(gradients.candidates(problem, target, owns))):
+                shared = config.shared_bytes(target, problem.dtype)
+                yield "AttentionBackward", owners.source(problem, config, target), config.waves * target.wave, shared
 
 
 def _kernels(target: arch.Target) -> list[str]:
@@ -177,7 +177,7 @@ WRONG = {  # a number that is wrong, and a target on which it is
     "product": ("gfx90a", (gemm_loops.LOOPS["staged"], "shared_bytes", lambda *_: 4096), "GemmKernel<Config"),
     "two products": ("gfx1201", (gemm_gemm_loops.LOOPS["resident"], "shared_bytes", lambda *_: 4096), "Kernel<Config"),
     "attention": ("gfx1100", (attention, "shared_bytes", lambda *_: 4096), "AttentionKernel<Config"),
-    "gradients": ("gfx942", (backward, "shared_bytes", lambda *_: 4096), "AttentionBackward<Config"),
+    "gradients": ("gfx942", (gradients.GradientsConfig, "shared_bytes", lambda *_: 4096), "AttentionBackward<Config"),
 }
 
 

@@ -8,7 +8,7 @@ import torch
 from wmma_ops.hardware import arch
 from wmma_ops.ops import activations
 from wmma_ops.ops.types import OUTPUTS
-from wmma_ops.plan.attention.loops import backward, warpgroup
+from wmma_ops.plan.attention.loops import interleaved_gradients, warpgroup
 from wmma_ops.plan.problem import AttentionProblem, GemmGemmProblem, GemmProblem
 
 TARGETS = (*arch.EMULATED, "sm_90a")
@@ -194,7 +194,7 @@ def cases(target: arch.Target) -> list[AnyCase]:
     native = {row.a for row in target.instructions}
     found = (case for case in CASES if case.dtype not in _FP8 or case.dtype in native)
     products = (case for case in found if target.vendor == "amd" or case.dtype == "float16")
-    gives = backward.giving(UNORDERED[0].problem(target), target) is not None
+    gives = interleaved_gradients.storing_dq(UNORDERED[0].problem(target), target) is not None
     multiplies = warpgroup.takes(SCALED[0].problem(target), target)
     return [
         *products,

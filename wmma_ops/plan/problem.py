@@ -258,6 +258,24 @@ class AttentionProblem:
         return self.is_narrow and self.page_size == 0
 
     @property
+    def terms(self) -> frozenset[str]:
+        """What bears on scores, and what rows are other than dense: loops declare which of these they support."""
+        there = {
+            "causal": self.causal,
+            "window": self.windowed,
+            "cap": self.capped,
+            "sinks": self.sinks is not None,
+            "slopes": self.slopes is not None,
+            "mask": self.mask is not None,
+            "functions": self.modified,
+            "dropout": self.drops,
+            "blocks": self.block_q > 0,
+            "packed": self.sequences,
+            "pages": self.page_size > 0,
+        }
+        return frozenset(name for name, is_there in there.items() if is_there)
+
+    @property
     def scored(self) -> bool:
         """Whether scores are more than products, before a mask."""
         return self.capped or self.slopes is not None or self.modified

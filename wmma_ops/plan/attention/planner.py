@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from wmma_ops.hardware import arch
 from wmma_ops.ops.types import name as type_name
-from wmma_ops.plan.attention.loops import backward, forward, warpgroup, warpgroup_gradients
+from wmma_ops.plan.attention import backward
+from wmma_ops.plan.attention.loops import forward, warpgroup, warpgroup_gradients
 from wmma_ops.plan.attention.passes import block_states
 from wmma_ops.plan.plan import Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem

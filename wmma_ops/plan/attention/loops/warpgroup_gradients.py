@@ -9,7 +9,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import BARRIER_BYTES, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.attention.loops import backward
+from wmma_ops.plan.attention.passes import delta
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, waves_told
@@ -152,7 +152,7 @@ def plan_of(problem: AttentionProblem, config: WarpgroupGradientsConfig, target:
     found = teams(problem, model.units_of(problem.place, target))
     kernel = source(problem, config, target)
     launches = (
-        backward.delta_launch(problem, target, cleared=1),
+        delta.launch(problem, target, cleared=1),
         KernelLaunch("attention_backward", kernel, (found.blocks, 1), THREADS, shared_bytes(config), together=True),
     )
     counts = problem.batch * problem.heads * tiles
