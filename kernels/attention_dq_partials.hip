@@ -4,5 +4,5 @@
 #include <wmma/attention/passes/delta.hpp>
 
 WMMA_KERNEL(Config::kThreads, 1) void attention_dq_partials(Config::Rules::Arguments arguments) {
-  wmma::gifts_to_rows<Config>(arguments);
+  wmma::reduce_dq<Config>(arguments);
 }

@@ -3,5 +3,5 @@
 
 WMMA_KERNEL(Config::kThreads, 2)
 void attention_transpose(WMMA_ARGUMENTS(wmma::MappedArgumentsBy<Config::Rules>) arguments) {
-  wmma::TurnedValues<Config>::run(arguments);
+  wmma::TransposedValues<Config>::run(arguments);
 }

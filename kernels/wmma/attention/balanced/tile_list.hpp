@@ -57,7 +57,7 @@ class TileList {
 
 // By a whole block: the list. kTileRows of a block, where kPackedHeads are in a query's.
 template <class Config>
-class Dealing {
+class TileListWriter {
   static constexpr int kLengths = 64;  // that are told apart
   static constexpr uint32_t kWave = arch::kWaveSize;
 

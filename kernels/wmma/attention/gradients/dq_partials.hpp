@@ -4,7 +4,7 @@
 // whole numbers (gradients/fixed_point.hpp), the same in each order. Of float32 their last bits are not the same from
 // run to run.
 //
-// There a tile's sums lie as lanes have them, so that neighbours add to neighbours; gifts_to_rows, the last kernel,
+// There a tile's sums lie as lanes have them, so that neighbours add to neighbours; reduce_dq, the last kernel,
 // makes rows of them.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace wmma {
 
 // Where a lane's f-th sum of a wave is in a tile: a column of K, and a query.
 template <class Config>
-struct GiftPlaces {
+struct DqPlaces {
   using Link = ChainLink<MatrixProduct<typename Config::Element, Config::kSide>>;
   using Number = typename Link::Sum;
   static constexpr int kElements = Link::kElements;
@@ -42,8 +42,8 @@ struct GiftPlaces {
 // the tile's products on, until the next one's are there. A lane reads those of four sums before it gives the four
 // before.
 template <class Config>
-class GiftFactors {
-  using Places = GiftPlaces<Config>;
+class DqFactors {
+  using Places = DqPlaces<Config>;
   using Link = typename Places::Link;
   static constexpr int kOthers = Config::kOthers;
   static constexpr int kFours = Link::kElements / 4;
@@ -51,7 +51,7 @@ class GiftFactors {
  public:
   static constexpr int kBytes = Config::kWaves * kOthers * static_cast<int>(sizeof(float));
 
-  WMMA_DEVICE GiftFactors(unsigned char* shared, uint32_t wave, uint32_t lane)
+  WMMA_DEVICE DqFactors(unsigned char* shared, uint32_t wave, uint32_t lane)
       : put_(reinterpret_cast<float*>(shared) + wave * kOthers + lane % kOthers),
         read_(reinterpret_cast<const float*>(shared) + wave * kOthers + Places::query(wave, lane, 0)) {}
 
@@ -94,14 +94,14 @@ struct NoFactors {
 };
 
 template <class Config>
-class GradientGifts {
+class DqPartials {
   using Groups = GradientGroups<Config>;
-  using Places = GiftPlaces<Config>;
+  using Places = DqPlaces<Config>;
   using T = typename Config::Element;
   using Link = typename Groups::Link;
   using Number = typename Groups::Number;
   using Weights = typename Groups::Weights;
-  using Factors = Choose<Config::kFixed, GiftFactors<Config>, NoFactors<Config>>;
+  using Factors = Choose<Config::kFixed, DqFactors<Config>, NoFactors<Config>>;
   static constexpr int kKeys = Groups::kBlockRows;
   static constexpr int kSteps = Groups::kGiving;
   // A line a query. Where all banks are eight chunks, those that are read together are lines whose numbers differ
@@ -115,7 +115,7 @@ class GradientGifts {
   static constexpr int kBytes = SlopeTile::kBytes + Factors::kBytes;
   static constexpr int kBytesOfKeys = KeyTile::kBytes;  // while they are loaded
 
-  WMMA_DEVICE GradientGifts(unsigned char* slopes, uint32_t wave, uint32_t lane)
+  WMMA_DEVICE DqPartials(unsigned char* slopes, uint32_t wave, uint32_t lane)
       : wave_(wave),
         columns_(lane),
         put_(slopes + put_offset(wave, lane)),
@@ -227,16 +227,16 @@ class GradientGifts {
 };
 
 // Where none are given.
-struct NoGifts {
+struct NoDqPartials {
   static constexpr int kBytes = 0;
   template <class... Given>
-  WMMA_DEVICE explicit NoGifts(const Given&...) {}
+  WMMA_DEVICE explicit NoDqPartials(const Given&...) {}
 };
 
 // The last kernel: eight columns of a query a thread. The last tile of a head starts where the queries allow.
 template <class Config, class Arguments>
-WMMA_DEVICE void gifts_to_rows(const Arguments& p) {
-  using Places = GiftPlaces<Config>;
+WMMA_DEVICE void reduce_dq(const Arguments& p) {
+  using Places = DqPlaces<Config>;
   using Number = typename Places::Number;
   using Sum = Choose<Config::kFixed, int32_t, Number>;
   using T = typename Config::Element;

@@ -7,7 +7,7 @@
 namespace wmma {
 
 template <class Config>
-struct MarchingGroups {
+struct LockstepGroups {
   using T = typename Config::Element;
   using Link = ChainLink<MatrixProduct<T, Config::kSide>>;
   using Number = typename Link::Sum;

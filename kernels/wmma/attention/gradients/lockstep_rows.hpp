@@ -12,8 +12,8 @@ namespace wmma {
 // The others' rows as tiles in shared memory, along the head size and turned: each row is loaded once for both. One
 // half of a block's threads bring rows of Q or K, the other half of g_out or V.
 template <class Config>
-class MarchingRows {
-  using Groups = MarchingGroups<Config>;
+class LockstepRows {
+  using Groups = LockstepGroups<Config>;
   using T = typename Config::Element;
   using Link = typename Groups::Link;
   static constexpr int kOthers = Config::kOthers;
@@ -28,7 +28,7 @@ class MarchingRows {
  public:
   static constexpr int kBytes = kTurnedStart + (kTurnsBoth ? 2 : 1) * TurnedTile::kBytes;
 
-  WMMA_DEVICE MarchingRows(const AttentionOperand& first, const AttentionOperand& second, unsigned char* tiles,
+  WMMA_DEVICE LockstepRows(const AttentionOperand& first, const AttentionOperand& second, unsigned char* tiles,
                            uint32_t wave, uint32_t lane)
       : is_second_(wave >= Config::kWaves / 2),
         loader_(nullptr, 1, is_second_ ? second.row_stride : first.row_stride, kDepth, threadIdx.x % kHalf, {}),

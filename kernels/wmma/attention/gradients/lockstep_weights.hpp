@@ -9,8 +9,8 @@
 namespace wmma {
 
 template <class Config>
-class MarchingWeights {
-  using Groups = MarchingGroups<Config>;
+class LockstepWeights {
+  using Groups = LockstepGroups<Config>;
   using T = typename Config::Element;
   using Link = typename Groups::Link;
   using Number = typename Groups::Number;
@@ -39,7 +39,7 @@ class MarchingWeights {
   Chunk weights[kWeightSteps][Link::kRowChunks];
   Chunk slope_rows[kWeightSteps][Link::kRowChunks];
 
-  WMMA_DEVICE MarchingWeights(const Arguments& p, const Place& place, unsigned char* statistics, uint32_t wave,
+  WMMA_DEVICE LockstepWeights(const Arguments& p, const Place& place, unsigned char* statistics, uint32_t wave,
                               uint32_t lane, int wave_row)
       : p_(p),
         start_(p.scale),

@@ -59,7 +59,7 @@ class InterleavedGradients {
   using First = typename FirstRows::Type;
   using Second = typename OtherRows<kDirect, Config, Link, Config::kValueDepth, kOwnsKeys>::Type;
   using Weights = GradientWeights<Config>;
-  using Gifts = Choose<Config::kGives, GradientGifts<Config>, NoGifts>;
+  using Gifts = Choose<Config::kGives, DqPartials<Config>, NoDqPartials>;
   static constexpr int kStatisticsStart = First::kBytes + Second::kBytes;
   static constexpr int kGiftsStart = kStatisticsStart + Config::kWaves * Weights::kStatisticsBytes;
   static_assert(!Config::kGives || kOwnsKeys, "keys give");

@@ -18,16 +18,16 @@
 namespace wmma {
 
 template <class Config>
-class MarchingGradients {
-  using Groups = MarchingGroups<Config>;
+class LockstepGradients {
+  using Groups = LockstepGroups<Config>;
   using T = typename Config::Element;
   using Link = typename Groups::Link;
   using Number = typename Groups::Number;
   using Place = GradientPlace<Config::kOwnsKeys>;
   using Tiles = GradientTiles<Config, Number>;
   using Span = typename Tiles::Span;
-  using Others = MarchingRows<Config>;
-  using Weights = MarchingWeights<Config>;
+  using Others = LockstepRows<Config>;
+  using Weights = LockstepWeights<Config>;
   static constexpr bool kOwnsKeys = Config::kOwnsKeys;
   static constexpr int kBlockRows = Groups::kBlockRows;
 
@@ -49,7 +49,7 @@ class MarchingGradients {
     const Place place(p, kBlockRows, Config::kSlice);
     const int first_row = static_cast<int>(place.tile) * kBlockRows;
     const int wave_row = first_row + static_cast<int>(wave) * Groups::kWaveRows;
-    MarchingGradients self(p, place, shared, wave, wave_row);
+    LockstepGradients self(p, place, shared, wave, wave_row);
     // 1. The owned rows.
     self.load_rows(place, first_row, wave_row);
     // 2. The others that they meet, head by head.
@@ -66,7 +66,7 @@ class MarchingGradients {
   }
 
  private:
-  WMMA_DEVICE MarchingGradients(const Arguments& p, const Place& place, unsigned char* shared, uint32_t wave,
+  WMMA_DEVICE LockstepGradients(const Arguments& p, const Place& place, unsigned char* shared, uint32_t wave,
                                 int wave_row)
       : p_(p),
         lane_(lane_id()),

@@ -13,7 +13,7 @@ struct Fill {
   static WMMA_DEVICE void run(const Arguments& p) {
     arch::let_next_start();
     if constexpr (Config::kLists) {
-      if (blockIdx.x == 0) Dealing<Config>::run(p);
+      if (blockIdx.x == 0) TileListWriter<Config>::run(p);
     }
     SequencesRest<Config>(static_cast<int>(blockIdx.x)).run(p);
   }

@@ -9,7 +9,7 @@
 namespace wmma {
 
 template <class Config>
-struct TurnedValues {
+struct TransposedValues {
   static constexpr int kTileKeys = 128;  // of a block, of all columns
   static constexpr int kColumns = 4;     // that a thread turns, of
   static constexpr int kKeys = 32;

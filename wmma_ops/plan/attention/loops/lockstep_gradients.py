@@ -35,7 +35,7 @@ class LockstepConfig(OwnerConfig):
         return 2 * self.others * line + transposed + statistics + (2 - self.kept) * rows * line
 
     def kernel(self, problem: AttentionProblem) -> str:
-        return "wmma::MarchingGradients<Config>"
+        return "wmma::LockstepGradients<Config>"
 
     def numbers(self) -> dict[str, int]:
         return {"kAhead": self.ahead, "kKeptRows": self.kept}
