@@ -19,6 +19,7 @@ from test_attention_backward import Case, gradients, operands
 
 import wmma_ops
 from wmma_ops.hardware import arch
+from wmma_ops.plan.attention.loops import interleaved_gradients
 
 FOLDER = "wmma/attention"
 TARGETS = ("gfx90a", "gfx942", "gfx950")
@@ -44,7 +45,7 @@ def two_kernels(monkeypatch):
 
 @pytest.fixture
 def any_rows(monkeypatch):
-    yield from taking_any_rows(monkeypatch, "interleaved")
+    yield from taking_any_rows(monkeypatch, interleaved_gradients)
 
 
 @pytest.mark.parametrize("half", range(2))
@@ -161,7 +162,7 @@ WRONG = (
     Wrong("a_place_too_few", DIRECT, "    next_ = free;\n", "    next_ = before_;\n", SEVERAL, GFX950),
     Wrong(
         "the_same_four_lines_again",
-        "../tile/turning_columns.hpp",
+        "../tile/transposed_columns.hpp",
         "Tile::offset(line + 4, chunk)",
         "Tile::offset(line, chunk)",
         target=GFX950,

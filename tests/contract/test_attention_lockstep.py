@@ -17,6 +17,7 @@ from planted import Planted, check_that_each_stands_once
 from test_attention_backward import Case, gradients, operands
 
 from wmma_ops.hardware import arch
+from wmma_ops.plan.attention.loops import lockstep_gradients
 
 FOLDER = "wmma/attention"
 TARGETS = ("gfx1100", "gfx1151", "gfx1200", "gfx1201")
@@ -35,7 +36,7 @@ CASES = (
 
 @pytest.fixture
 def any_rows(monkeypatch):
-    yield from taking_any_rows(monkeypatch, "marching")
+    yield from taking_any_rows(monkeypatch, lockstep_gradients)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -108,7 +109,7 @@ WRONG = (
     Wrong("reads_the_next_tile_too_soon", LOOP, NEXT_TILE, "      begin_tile();\n      end_phase();"),
     Wrong("rows_that_were_not_asked_for", LOOP, "      others_.ask(next);\n", ""),
     Wrong("the_other_operands_rows", ROWS, "tiles_ + (kSecond ? AlongTile", "tiles_ + (!kSecond ? AlongTile"),
-    Wrong("turned_rows_of_the_other_operand", ROWS, "Start + (kSecond ? Turned", "Start + (!kSecond ? Turned"),
+    Wrong("turned_rows_of_the_other_operand", ROWS, "Start + (kSecond ? Transposed", "Start + (!kSecond ? Transposed"),
     Wrong("a_row_off", LOADER, "Across::offset(place.k + j,", "Across::offset((place.k + j) ^ 1,"),
     Wrong("statistics_of_the_tile_before", LOOP, ASKS, "      weights_.ask(now);\n"),
     Wrong("statistics_stored_too_soon", LOOP, ASKS, f"{ASKS}      weights_.put();\n"),

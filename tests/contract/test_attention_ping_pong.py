@@ -32,13 +32,13 @@ CASES = [
 @pytest.fixture
 def any_rows(monkeypatch):
     """Turns are taken however few rows there are; which configurations took them."""
-    taken, plan_of, takes = set(), forward.plan_of, forward._takes_turns
+    taken, plan_of, takes = set(), forward.plan_of, forward._goes_ping_pong
 
     def noting(problem, config, *others):
         taken.add(config)
         return plan_of(problem, config, *others)
 
-    monkeypatch.setattr(forward, "_takes_turns", lambda problem, target, rows: takes(problem, target, 1000))
+    monkeypatch.setattr(forward, "_goes_ping_pong", lambda problem, target, rows: takes(problem, target, 1000))
     monkeypatch.setattr(forward, "plan_of", noting)
     torch.ops.wmma._forget_plans()
     yield taken
@@ -51,7 +51,7 @@ def test_half_of_the_values(target, half, any_rows):
     for case in CASES[half::2]:
         run(case, f"emulated:{target}")
     assert any_rows
-    assert all(config.in_turns for config in any_rows)
+    assert all(config.ping_pong for config in any_rows)
 
 
 @pytest.mark.parametrize("target", arch.EMULATED)
@@ -68,7 +68,7 @@ def test_who_takes_turns(target):
         x = torch.empty(1, 64, sq, *shape, dtype=dtype)
         for is_causal in (False, True):
             (problem,) = launching.problems(lambda: wmma_ops.attention(x, x, x, is_causal=is_causal), row)  # noqa: B023
-            taken = forward.plan(problem, row).config.in_turns
+            taken = forward.plan(problem, row).config.ping_pong
             assert taken == (turns and target in TARGETS), (sq, dtype)
             if taken:
                 launch = wmma_ops.explain("attention", x, x, x, is_causal=is_causal, target=target).launches[0]

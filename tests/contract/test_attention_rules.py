@@ -158,7 +158,7 @@ def test_special_loops_take_windows(target):
     is_cdna = arch.target(target).family == "cdna"
     q = torch.empty(1, 2, 512, 128).bfloat16()
     (ahead,) = launching.problems(lambda: wmma_ops.attention(q, q, q, window=(64, 0)), arch.target(target))
-    assert forward.plan(ahead, arch.target(target)).config.in_turns == is_cdna
+    assert forward.plan(ahead, arch.target(target)).config.ping_pong == is_cdna
     lse = torch.empty(1, 2, 512)
     call = torch.ops.wmma._attention_backward
     (back,) = launching.problems(lambda: call(q, q, q, q, q, lse, window_left=64), arch.target(target))

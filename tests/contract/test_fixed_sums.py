@@ -15,6 +15,7 @@ from test_unordered_sums import CASES, FOLDER, TARGETS
 
 import wmma_ops
 from wmma_ops.hardware import arch
+from wmma_ops.plan.attention.loops import interleaved_gradients
 from wmma_ops.testing.reference import unit
 
 LSE = CASES[5]
@@ -22,7 +23,7 @@ LSE = CASES[5]
 
 @pytest.fixture
 def any_rows(monkeypatch):
-    yield from taking_any_rows(monkeypatch, "giving")
+    yield from taking_any_rows(monkeypatch, interleaved_gradients, "storing_dq")
 
 
 @pytest.mark.parametrize("half", range(2))

@@ -156,7 +156,7 @@ def test_who_has_functions(target):
         (found,) = launching.problems(call, arch.target(target))
         plan = launching.plan_for(found, arch.target(target))
         assert isinstance(plan.config, kind)
-        assert not getattr(plan.config, "in_turns", False)
+        assert not getattr(plan.config, "ping_pong", False)
         assert "attention_block_states" not in [launch.kernel for launch in plan.launches]
 
 

@@ -110,7 +110,7 @@ def test_values_in_turns(case, target):
 def test_which_loop_takes_pages(page_size, name):
     """Of parts of pages nothing goes straight to shared memory."""
     config = planner.plan(_problem(page_size, 50, 20, name, 300), arch.target(name)).config
-    assert config.in_turns
+    assert config.ping_pong
     assert config.asynchronous == (name == "gfx950" and page_size % 64 == 0)
 
 

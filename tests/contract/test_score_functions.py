@@ -185,7 +185,7 @@ def test_who_has_functions(target):
         assert plan.config.groups == 2  # of three, registers would spill
     else:
         assert isinstance(plan.config, forward.AttentionConfig)
-        assert not plan.config.in_turns
+        assert not plan.config.ping_pong
     call = torch.ops.wmma._attention_backward
     code = score_functions.codes("attention", CAP, None)["score_mod"]
     lse = torch.empty(1, 2, 512)

@@ -12,6 +12,7 @@ from test_attention_backward import Case, gradients, operands
 
 import wmma_ops
 from wmma_ops.hardware import arch
+from wmma_ops.plan.attention.loops import interleaved_gradients
 
 FOLDER = "wmma/attention"
 TARGETS = ("gfx90a", "gfx942", "gfx950")
@@ -37,7 +38,7 @@ def unordered():
 
 @pytest.fixture
 def any_rows(monkeypatch, unordered):
-    yield from taking_any_rows(monkeypatch, "giving")
+    yield from taking_any_rows(monkeypatch, interleaved_gradients, "storing_dq")
 
 
 @pytest.mark.parametrize("half", range(2))
@@ -137,12 +138,12 @@ WRONG = (
     Wrong(
         "given_while_the_next_are_multiplied",
         GROUPS,
-        "kGivingEnd = kBefore + kValues;",
-        "kGivingEnd = kCount;",
+        "kDqProductsEnd = kBefore + kValues;",
+        "kDqProductsEnd = kCount;",
         SEVERAL,
     ),
-    Wrong("the_last_is_not_given", LOOP, "    if constexpr (Config::kGives) gifts_.give_all();\n", ""),
-    Wrong("the_first_heads_gifts_again", TILES, "gifts_ += wraps ? head_gifts() : 0", "gifts_ += 0", SEVERAL),
+    Wrong("the_last_is_not_given", LOOP, "    if constexpr (Config::kStoresDq) dq_.store_all();\n", ""),
+    Wrong("the_first_heads_gifts_again", TILES, "dq_ += wraps ? head_dq() : 0", "dq_ += 0", SEVERAL),
     Wrong("nothing_is_cleared", DELTA, "at < words; at += step", "at < 0; at += step"),
 )
 

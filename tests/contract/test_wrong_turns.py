@@ -283,7 +283,7 @@ WRONG += [
             "columns_in_the_order_of_memory",
             "Link::col_line(group + within % 4 * 4, 0);",
             "group % Link::kCols + within % 4 * 4;",
-            "tile/turning_columns.hpp",
+            "tile/transposed_columns.hpp",
             {"target": "gfx950", "caught": (Mismatch,)},
         ),
     )

@@ -40,7 +40,7 @@ def forced(monkeypatch):
         for x in found[:1] if problem.skv > 2 * found[0].keys else ():
             if alike and x.packed == 1:
                 found.append(dataclasses.replace(x, splits=1, last_splits=3))
-            found.append(dataclasses.replace(x, splits=3, last_splits=1, deals=False))
+            found.append(dataclasses.replace(x, splits=3, last_splits=1, balanced=False))
         if not found:
             return None
         planned.append(found[min(number, len(found) - 1)])

@@ -158,7 +158,7 @@ def configurations(draw: random.Random) -> Iterator[list]:
         (gemm, "plan", of_product), (gemm_gemm, "plan", of_two_products), (forward, "choose", forward_config),
         (interleaved_gradients, "storing_dq", gradients_config), (backward, "choose", backward_config),
         (owners, "_LEAST_ROWS", 1),
-        (forward, "_takes_turns", _always(forward._takes_turns)),
+        (forward, "_goes_ping_pong", _always(forward._goes_ping_pong)),
     ]  # fmt: skip
     with contextlib.ExitStack() as stack:
         for where, what, by in replaced:

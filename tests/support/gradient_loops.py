@@ -1,6 +1,7 @@
 """What is asked of every main loop of attention's gradients that the planner has for many rows."""
 
 from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
 import torch
@@ -8,23 +9,24 @@ from test_attention_backward import Case, gradients, in_float64, operands
 
 import wmma_ops
 from wmma_ops.hardware import arch
-from wmma_ops.plan.attention import backward
+from wmma_ops.plan.attention import backward, owners
+from wmma_ops.plan.attention.loops import interleaved_gradients
 from wmma_ops.plan.plan import Plan
 from wmma_ops.runtime import launching
 from wmma_ops.testing.reference import unit
 
 
-def taking_any_rows(monkeypatch: pytest.MonkeyPatch, loop: str) -> Iterator[list]:
+def taking_any_rows(monkeypatch: pytest.MonkeyPatch, loop: ModuleType, chooser: str = "chosen") -> Iterator[list]:
     """The loop is taken however few rows there are; which configurations were."""
-    taken, chosen = [], getattr(backward, loop)
+    taken, chosen = [], getattr(loop, chooser)
 
     def noting(*given):
         found = chosen(*given)
         taken.append(found)
         return found
 
-    monkeypatch.setattr(backward, "_LEAST_ROWS", 1)
-    monkeypatch.setattr(backward, loop, noting)
+    monkeypatch.setattr(owners, "_LEAST_ROWS", 1)
+    monkeypatch.setattr(loop, chooser, noting)
     torch.ops.wmma._forget_plans()
     yield taken
     torch.ops.wmma._forget_plans()
@@ -32,7 +34,7 @@ def taking_any_rows(monkeypatch: pytest.MonkeyPatch, loop: str) -> Iterator[list
 
 def by_two_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One for the queries and one for the keys, also where one kernel would compute all."""
-    monkeypatch.setattr(backward, "giving", lambda problem, target: None)
+    monkeypatch.setattr(interleaved_gradients, "storing_dq", lambda problem, target: None)
     torch.ops.wmma._forget_plans()
     yield
     torch.ops.wmma._forget_plans()

@@ -17,6 +17,8 @@ from wmma_ops.jit import clang
 from wmma_ops.ops import activations, score_functions
 from wmma_ops.plan.gemm import planner
 
+# A program that a shell starts in the background ignores them, and hands that down.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 called: list[str] = []  # where signals were sent
 
 

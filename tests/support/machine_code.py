@@ -27,6 +27,9 @@ def instructions(assembly: str) -> list[str]:
     lines = [_COMMENT.sub("", line).strip() for line in assembly.splitlines()]
     labels = {line.split(":")[0] for line in lines if _LABEL.match(line)}
     labels |= set(re.findall(r"\.(?:globl|visible \.entry|type)\s+([\w.$]+)", assembly))
+    labels |= set(
+        re.findall(r"\.shared [^;]*?([\w$]+)(?:\[\d*\])?;", assembly)
+    )  # PTX names shared arrays by their types
     numbers: dict[str, str] = {}
 
     def number(found: re.Match) -> str:

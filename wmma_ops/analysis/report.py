@@ -129,8 +129,8 @@ def _attention(case: AttentionCase, target: arch.Target, plan: Plan, codes: Sequ
         found = figures(code, target, launch.block, launch.shared)
         multiplies = launch.kernel not in ("attention_delta", "attention_dq_partials", "attention_transpose")
         share = ATTENTION_SHARE.get(target.family) if multiplies and not case.backward else 0.0 if multiplies else None
-        # In turns one group's vector instructions run beside the other's products: the clock says how well they do.
-        if getattr(plan.config, "in_turns", False):
+        # By ping-pong one group's vector instructions run beside the other's products: the clock says how well they do.
+        if getattr(plan.config, "ping_pong", False):
             share = 0.0
         # A row that saw no key is told apart in the loop, and the last tiles are masked there.
         judged = dataclasses.replace(found, masked=None, wide_address=None)

@@ -414,8 +414,10 @@ class AttentionNumbers(NamedTuple):
     blocks_at: int = 0
     blocks_of_batches: int = 0  # whether each has its own
     blocks_of_heads: int = 0
-    turned: int = 0  # keys of a line of the values that the plan's first kernel turns, at a place in the workspace
-    turned_at: int = 0
+    transposed: int = (
+        0  # keys of a line of the values that the plan's first kernel transposes, at a place in the workspace
+    )
+    transposed_at: int = 0
     lines_v: int = 0  # of those, that a copy engine brings a block at a time
 
 

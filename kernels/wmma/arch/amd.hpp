@@ -199,7 +199,7 @@ WMMA_DEVICE void load_to_shared(const char* from, uint32_t offset, uint32_t to) 
                : "memory");
 }
 // Of 16 lanes, each with 8 bytes of a matrix of four lines of 16 elements, each gets a column.
-WMMA_DEVICE void read_turned(uint32_t* words, const unsigned char* at) {
+WMMA_DEVICE void read_transposed(uint32_t* words, const unsigned char* at) {
   using Short4 = short __attribute__((ext_vector_type(4)));
   using Shared = __attribute__((address_space(3))) Short4*;
   const Short4 x = __builtin_amdgcn_ds_read_tr16_b64_v4i16((Shared)(at));

@@ -33,7 +33,7 @@ WMMA_DEVICE void fence_matrix_unit() { asm volatile("fence.proxy.async.shared::c
 // All four waves: from now on they have fewer registers each than the kernel was launched with, for others to take; or
 // more, as soon as others have given them.
 template <int kCount>
-WMMA_DEVICE void give_registers() {
+WMMA_DEVICE void release_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 template <int kCount>

@@ -125,8 +125,8 @@ struct NarrowPagesArguments : PagesArguments {
 // float32 of each head, of k and v of each key head, without data 1; and values turned (passes/transpose.hpp).
 struct ScaleArguments {
   AttentionOperand q, k, v;
-  void* turned;  // a line of so many keys for each column
-  int turned_keys;
+  void* transposed;  // a line of so many keys for each column
+  int transposed_keys;
 };
 
 struct ScaledArguments : RuledAttentionArguments {

@@ -33,7 +33,7 @@ class RunningSoftmax {
   // Of small heads a tile's weights take longer than its products: when the last are computed the matrix unit rests,
   // and packed instructions sum them up, which do not run beside its own.
 #if defined(__gfx942__) || defined(__gfx950__)
-  static constexpr bool kWeightsAreLonger = Config::kInTurns && Config::kDepth + Config::kSlice <= 128;
+  static constexpr bool kWeightsAreLonger = Config::kPingPong && Config::kDepth + Config::kSlice <= 128;
 #else
   static constexpr bool kWeightsAreLonger = false;
 #endif
@@ -65,7 +65,7 @@ class RunningSoftmax {
   static constexpr bool kVotesEarly = !kIsNone<typename Config::Mask>;
   // Whether what a row's scores are relative to is kept as it is added to them.
 #ifdef WMMA_CDNA
-  static constexpr bool kKeepsLeast = Config::kInTurns && kRescaleThreshold > 0;
+  static constexpr bool kKeepsLeast = Config::kPingPong && kRescaleThreshold > 0;
 #else
   static constexpr bool kKeepsLeast = false;
 #endif

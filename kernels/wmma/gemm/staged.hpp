@@ -30,8 +30,9 @@ struct StagedLoop {
   // sums, the operands of two steps, its part of a tile on its way, and what turns that around. More than 16 on their
   // way, odd loads and prologues spill, or have addresses worked out again.
   static constexpr int kOnTheirWay = LoaderA::kRegisters + LoaderB::kRegisters;
-  static constexpr int kTurning = LoaderA::kTurning > LoaderB::kTurning ? LoaderA::kTurning : LoaderB::kTurning;
-  static constexpr int kHeld = (sizeof(Wave) + 2 * sizeof(typename Wave::Operands)) / 4 + kOnTheirWay + kTurning;
+  static constexpr int kTransposing =
+      LoaderA::kTransposing > LoaderB::kTransposing ? LoaderA::kTransposing : LoaderB::kTransposing;
+  static constexpr int kHeld = (sizeof(Wave) + 2 * sizeof(typename Wave::Operands)) / 4 + kOnTheirWay + kTransposing;
   static constexpr bool kInTurns = arch::kTakesTurns && kThreads == 8 * arch::kWaveSize && LoaderA::kWhole &&
                                    LoaderB::kWhole && kSteps > 1 && kOnTheirWay <= 16 && kHeld <= 208;
   // The same by each wave for itself, between its products, where these are enough to hide its loads behind. What a

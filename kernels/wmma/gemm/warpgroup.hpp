@@ -126,7 +126,7 @@ struct GemmKernel<Config, Warpgroup> {
     // Not before: what comes next relies on all but this kernel being done.
     if constexpr (Tiles::kIsSplit) arch::let_next_start();
     if (wave >= kWaves) {
-      if constexpr (kGivesRegisters) arch::give_registers<kAskerRegisters>();
+      if constexpr (kGivesRegisters) arch::release_registers<kAskerRegisters>();
       if (is_asking && lane_id() == 0) ask(p, queue);
     } else {
       if constexpr (kGivesRegisters) arch::take_registers<kTakerRegisters>();

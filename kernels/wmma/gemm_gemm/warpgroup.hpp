@@ -77,7 +77,7 @@ struct WgmmaKernel {
     arch::block_barrier();
     const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
     if (wave >= kWaves) {
-      if constexpr (Config::kAskerRegisters > 0) arch::give_registers<Config::kAskerRegisters>();
+      if constexpr (Config::kAskerRegisters > 0) arch::release_registers<Config::kAskerRegisters>();
       if (wave == kWaves && lane_id() == 0) ask(p, queue, start, resident);
     } else {
       if constexpr (Config::kAskerRegisters > 0) arch::take_registers<Config::kTakerRegisters>();

@@ -13,7 +13,7 @@ namespace wmma {
 // kAlong: so do the lines that shared memory serves together where a chain's columns (chain_link.hpp) are read along
 // them.
 template <int kLineCount, int kLineBytes, bool kAlong = false>
-struct TurnedTile {
+struct TransposedTile {
   static_assert(kLineBytes % 32 == 0, "lines of whole products");
   static constexpr int kLines = kLineCount;
   static constexpr int kChunks = kLineBytes / 16;
@@ -35,20 +35,20 @@ struct TurnedTile {
 // What a lane brings to a product of the 8 lines from `at` on: 16 lanes read 16 rows or columns of four lines, and each
 // gets one of them.
 template <class Tile>
-WMMA_DEVICE void read_turned_chunk(Chunk& x, const unsigned char* at) {
-  arch::read_turned(x.words, at);
-  arch::read_turned(x.words + 2, at + 4 * Tile::kPitch * 16);  // the exchange is the same four lines down
+WMMA_DEVICE void read_transposed_chunk(Chunk& x, const unsigned char* at) {
+  arch::read_transposed(x.words, at);
+  arch::read_transposed(x.words + 2, at + 4 * Tile::kPitch * 16);  // the exchange is the same four lines down
 }
 
 // Reads an operand's tiles from such a tile.
 template <class Product, class Tile, bool kIsA, int kTiles, int kSteps>
-class TurningReader {
+class TransposingReader {
   static constexpr int kSide = kIsA ? Product::kRows : Product::kCols;
   static constexpr int kChunks = kIsA ? Product::kChunksA : Product::kChunksB;
   static_assert(kChunks == 1 && Product::kPerChunk == 8 && Product::kDepth % 16 == 0, "16 bits, a chunk a lane");
 
  public:
-  WMMA_DEVICE TurningReader(uint32_t lane, uint32_t first, uint32_t first_step, uint32_t step_stride) {
+  WMMA_DEVICE TransposingReader(uint32_t lane, uint32_t first, uint32_t first_step, uint32_t step_stride) {
     const uint32_t group = lane / 16 * 16;
     const uint32_t within = lane % 16;
     const uint32_t chunk = kIsA ? Product::a_chunk(group, 0) : Product::b_chunk(group, 0);
@@ -65,7 +65,7 @@ class TurningReader {
   WMMA_DEVICE void read(Chunk (&x)[kTiles][kChunks], const unsigned char* tile, int step) const {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      read_turned_chunk<Tile>(x[n][0], tile + at_[n] + step * step_bytes_);
+      read_transposed_chunk<Tile>(x[n][0], tile + at_[n] + step * step_bytes_);
     }
   }
 
@@ -76,8 +76,8 @@ class TurningReader {
 
 // Where an operand's tile lies as its memory runs.
 template <class T, Order kOrder, int kOuter, int kDepth>
-using DirectTile =
-    Choose<kOrder == Order::kAlongK, SharedTile<kOuter, bytes_of<T>(kDepth)>, TurnedTile<kDepth, bytes_of<T>(kOuter)>>;
+using DirectTile = Choose<kOrder == Order::kAlongK, SharedTile<kOuter, bytes_of<T>(kDepth)>,
+                          TransposedTile<kDepth, bytes_of<T>(kOuter)>>;
 
 // kOuter rows or columns by kDepth of K, by whole chunks as they are: lines run as the operand's memory does.
 template <class T, Order kOrder, int kOuter, int kDepth, int kThreads,
@@ -91,7 +91,7 @@ class DirectLoader {
   using Tile = TileType;
   template <class Product, bool kIsA, int kTiles, int kSteps>
   using Reader = Choose<kAlong, LineReader<Product, Tile, kIsA, kTiles, kSteps>,
-                        TurningReader<Product, Tile, kIsA, kTiles, kSteps>>;
+                        TransposingReader<Product, Tile, kIsA, kTiles, kSteps>>;
 
  private:
   static constexpr int kPieceBytes = arch::kWaveSize * 16;

@@ -67,8 +67,8 @@ class StagedLoader {
   using Tile = TileType;
   static constexpr int kBlocks = (kTotal + kThreads - 1) / kThreads;  // of a thread
   static constexpr int kRegisters = kBlocks * kLoads * ((kPieceBytes + 3) / 4);
-  static constexpr int kTurning = kAlong ? 0 : kBitsOf<Storage> == 8 ? 256 : 16;  // registers, to turn around
-  static constexpr bool kWhole = Stage::kPlain && kPieceBytes == 16;              // goes as it is, by whole loads
+  static constexpr int kTransposing = kAlong ? 0 : kBitsOf<Storage> == 8 ? 256 : 16;  // registers, to turn around
+  static constexpr bool kWhole = Stage::kPlain && kPieceBytes == 16;                  // goes as it is, by whole loads
 
   // `data` is the tile's first element at k = 0 and `rows` how many of its lines exist: lines beyond repeat the last
   // block, and their products are never stored.

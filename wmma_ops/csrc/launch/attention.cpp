@@ -51,7 +51,7 @@ void execute(const Attention& p, const Way& way, const Plan& plan, AttentionProb
   if (workspace) {
     arguments.partial = workspace->mutable_data_ptr();
     problem.touched.add("workspace", *workspace);
-    if (numbers.turned > 0) problem.bind_turned(numbers, *workspace);
+    if (numbers.transposed > 0) problem.bind_transposed(numbers, *workspace);
     if (numbers.block_q > 0) problem.bind_found_blocks(numbers, *workspace);
   }
   if (numbers.lines_k > 0) {

@@ -266,11 +266,11 @@ MappedMatrix AttentionProblem::mapped_keys(wmma::AttentionOperand x, int64_t pag
 }
 
 // Values with a line for each column.
-MappedMatrix AttentionProblem::mapped_turned(int64_t lines) const {
-  wmma::AttentionOperand x{arguments.scales.turned, 0, 0, arguments.scales.turned_keys, 1};
+MappedMatrix AttentionProblem::mapped_transposed(int64_t lines) const {
+  wmma::AttentionOperand x{arguments.scales.transposed, 0, 0, arguments.scales.transposed_keys, 1};
   x.head_stride = p_.ev * x.row_stride;
   x.batch_stride = p_.kv_heads * x.head_stride;
-  return mapped(x, p_.ev, arguments.scales.turned_keys, p_.kv_heads, lines, p_.stored);
+  return mapped(x, p_.ev, arguments.scales.transposed_keys, p_.kv_heads, lines, p_.stored);
 }
 
 // The queries of heads that share keys, one query's after the other's.
@@ -301,9 +301,9 @@ void AttentionProblem::bind_scales() {
   }
 }
 
-void AttentionProblem::bind_turned(const border::AttentionNumbers& numbers, const Tensor& workspace) {
-  arguments.scales.turned = static_cast<char*>(workspace.mutable_data_ptr()) + numbers.turned_at;
-  arguments.scales.turned_keys = static_cast<int>(numbers.turned);
+void AttentionProblem::bind_transposed(const border::AttentionNumbers& numbers, const Tensor& workspace) {
+  arguments.scales.transposed = static_cast<char*>(workspace.mutable_data_ptr()) + numbers.transposed_at;
+  arguments.scales.transposed_keys = static_cast<int>(numbers.transposed);
 }
 
 void AttentionProblem::bind_found_blocks(const border::AttentionNumbers& numbers, const Tensor& workspace) {
@@ -355,8 +355,8 @@ void AttentionProblem::launch_with_maps(const Way& way, const Plan& plan, const 
         x.q_map);
     if (v[kGOut].present) map(mapped(x.g_out, queries, p_.ev, heads, numbers.queries, p_.type), x.g_out_map);
     map(mapped_keys(x.k, arguments.pages.k_stride, p_.e, numbers.lines_k), x.k_map);
-    if (numbers.turned > 0) {
-      map(mapped_turned(numbers.lines_v), x.v_map);
+    if (numbers.transposed > 0) {
+      map(mapped_transposed(numbers.lines_v), x.v_map);
     } else {
       map(mapped_keys(x.v, arguments.pages.v_stride, p_.ev, numbers.lines_k), x.v_map);
     }

@@ -57,7 +57,7 @@ class AttentionProblem : public Operands<AttentionProblem, AllAttentionArguments
   ProblemKey key(bool backward) const;
 
   // Where the plan's first kernel turns values, in its workspace.
-  void bind_turned(const border::AttentionNumbers& numbers, const Tensor& workspace);
+  void bind_transposed(const border::AttentionNumbers& numbers, const Tensor& workspace);
 
   // The block mask that the plan's first kernel finds, in its workspace.
   void bind_found_blocks(const border::AttentionNumbers& numbers, const Tensor& workspace);
@@ -90,7 +90,7 @@ class AttentionProblem : public Operands<AttentionProblem, AllAttentionArguments
                       ScalarType type) const;
   MappedMatrix mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads, int64_t lines,
                       int64_t batch_count, ScalarType type) const;
-  MappedMatrix mapped_turned(int64_t lines) const;
+  MappedMatrix mapped_transposed(int64_t lines) const;
   MappedMatrix mapped_keys(wmma::AttentionOperand x, int64_t page_stride, int64_t columns, int64_t lines) const;
   MappedMatrix mapped_packed(const wmma::AttentionOperand& q, int64_t queries) const;
 

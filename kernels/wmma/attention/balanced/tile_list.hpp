@@ -29,13 +29,13 @@ class TileList {
   static constexpr int kHeadBytes = sizeof(ListedTile);  // before the list
 
   WMMA_DEVICE explicit TileList(const AttentionArguments& p)
-      : dealt_(static_cast<uint32_t*>(p.partial)),
+      : listed_(static_cast<uint32_t*>(p.partial)),
         list_(reinterpret_cast<ListedTile*>(static_cast<unsigned char*>(p.partial) + kHeadBytes)),
         together_(p.together) {}
 
   // By one thread of each block: the block's first tile is that of its number.
-  WMMA_DEVICE uint32_t count() const { return dealt_[1] * together_; }
-  WMMA_DEVICE uint32_t next() const { return gridDim.x + atomic_add(dealt_, 1u); }
+  WMMA_DEVICE uint32_t count() const { return listed_[1] * together_; }
+  WMMA_DEVICE uint32_t next() const { return gridDim.x + atomic_add(listed_, 1u); }
   WMMA_DEVICE ListedTile at(uint32_t index) const {
     const uint32_t place = index / together_;
     ListedTile tile = list_[place];
@@ -44,13 +44,13 @@ class TileList {
   }
 
   WMMA_DEVICE void begin(uint32_t count) const {
-    dealt_[0] = 0;
-    dealt_[1] = count;
+    listed_[0] = 0;
+    listed_[1] = count;
   }
   WMMA_DEVICE void put(uint32_t place, const ListedTile& tile) const { list_[place] = tile; }
 
  private:
-  uint32_t* dealt_;
+  uint32_t* listed_;
   ListedTile* list_;
   uint32_t together_;
 };

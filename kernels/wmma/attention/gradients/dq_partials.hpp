@@ -103,7 +103,7 @@ class DqPartials {
   using Weights = typename Groups::Weights;
   using Factors = Choose<Config::kFixed, DqFactors<Config>, NoFactors<Config>>;
   static constexpr int kKeys = Groups::kBlockRows;
-  static constexpr int kSteps = Groups::kGiving;
+  static constexpr int kSteps = Groups::kDqProducts;
   // A line a query. Where all banks are eight chunks, those that are read together are lines whose numbers differ
   // by 24.
   using SlopeTile = PaddedTile<Config::kOthers, kKeys * sizeof(T), arch::kBankBytes == 128 ? 4 : 0>;
@@ -174,27 +174,27 @@ class DqPartials {
 
   // Before the first products nothing changes what is added to.
   WMMA_DEVICE void begin(const GradientTile& tile) {
-    next_ = to_ = tile.gifts;
+    next_ = to_ = tile.dq;
     factors_.put_nothing();
   }
   // The tile whose products are next.
   WMMA_DEVICE void start(const GradientTile& tile) {
-    next_ = tile.gifts;
+    next_ = tile.dq;
     factors_.ask(tile);
   }
   // What goes beside group i.
   template <int i>
   WMMA_DEVICE void give() {
-    if constexpr (i == Groups::kGivingStart - 2) factors_.read(0);
-    constexpr int kFrom = detail::first_of<Groups::kGivingStart, Groups::kGivingEnd, Link::kElements>(i);
-    constexpr int kTo = detail::first_of<Groups::kGivingStart, Groups::kGivingEnd, Link::kElements>(i + 1);
+    if constexpr (i == Groups::kDqProductsStart - 2) factors_.read(0);
+    constexpr int kFrom = detail::first_of<Groups::kDqProductsStart, Groups::kDqProductsEnd, Link::kElements>(i);
+    constexpr int kTo = detail::first_of<Groups::kDqProductsStart, Groups::kDqProductsEnd, Link::kElements>(i + 1);
 #pragma unroll
-    for (int f = kFrom; f < kTo; ++f) give_sum(f);
+    for (int f = kFrom; f < kTo; ++f) store_sum(f);
   }
-  WMMA_DEVICE void give_all() {
+  WMMA_DEVICE void store_all() {
     factors_.read(0);
 #pragma unroll
-    for (int f = 0; f < Link::kElements; ++f) give_sum(f);
+    for (int f = 0; f < Link::kElements; ++f) store_sum(f);
   }
 
  private:
@@ -202,7 +202,7 @@ class DqPartials {
     const uint32_t key = wave * Groups::kWaveRows + Link::row(lane, 0);
     return SlopeTile::offset(Link::place(lane, 0), key / 8) + key % 8 * static_cast<uint32_t>(sizeof(T));
   }
-  WMMA_DEVICE void give_sum(int f) {
+  WMMA_DEVICE void store_sum(int f) {
     if (f % 4 == 0) factors_.read(f / 4 + 1);
     if constexpr (Config::kFixed) {
       arch::add_in_memory(reinterpret_cast<int32_t*>(to_ + own_) + f * arch::kWaveSize, factors_.whole(sums_[f], f));
@@ -229,8 +229,8 @@ class DqPartials {
 // Where none are given.
 struct NoDqPartials {
   static constexpr int kBytes = 0;
-  template <class... Given>
-  WMMA_DEVICE explicit NoDqPartials(const Given&...) {}
+  template <class... PassedDq>
+  WMMA_DEVICE explicit NoDqPartials(const PassedDq&...) {}
 };
 
 // The last kernel: eight columns of a query a thread. The last tile of a head starts where the queries allow.

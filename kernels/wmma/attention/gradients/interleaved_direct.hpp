@@ -4,7 +4,7 @@
 
 #include <wmma/attention/gradients/interleaved_groups.hpp>
 #include <wmma/tile/chain_tile.hpp>
-#include <wmma/tile/turning_columns.hpp>
+#include <wmma/tile/transposed_columns.hpp>
 
 namespace wmma {
 
@@ -37,7 +37,7 @@ template <class Config, class Link, int kDepth>
 class RowsDirect {
   using T = typename Config::Element;
   static constexpr int kOthers = Config::kOthers;
-  using Tile = TurnedTile<kOthers, kDepth * sizeof(T), true>;
+  using Tile = TransposedTile<kOthers, kDepth * sizeof(T), true>;
   using Loader = DirectLoader<T, Order::kAlongK, kOthers, kDepth, Config::kThreads, Tile>;
 
  public:
@@ -47,7 +47,7 @@ class RowsDirect {
       : tiles_(tiles),
         loader_(static_cast<const T*>(x.data), x.row_stride, 1, kOthers, thread),
         along_(lane),
-        turned_(lane) {}
+        transposed_(lane) {}
 
   // The i-th part of kParts of the tile at `next` is put on its way.
   template <int kParts, int i>
@@ -61,15 +61,15 @@ class RowsDirect {
   WMMA_DEVICE void read_along(Chunk* x, const PlacesInTurn& places, int n, int step) const {
     along_.read(x, tiles_ + places.now() * Tile::kBytes, n, step);
   }
-  WMMA_DEVICE void read_turned(Chunk* x, const PlacesInTurn& places, int n, int step) const {
-    turned_.read(x, tiles_ + places.before() * Tile::kBytes, n, step);
+  WMMA_DEVICE void read_transposed(Chunk* x, const PlacesInTurn& places, int n, int step) const {
+    transposed_.read(x, tiles_ + places.before() * Tile::kBytes, n, step);
   }
 
  private:
   unsigned char* tiles_;
   Loader loader_;
   ColumnReader<Link, Tile> along_;
-  TurningColumns<Link, Tile, kDepth> turned_;
+  TransposedColumns<Link, Tile, kDepth> transposed_;
 };
 
 }  // namespace wmma

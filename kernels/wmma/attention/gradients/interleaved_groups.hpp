@@ -46,14 +46,14 @@ struct GradientGroups {
   static constexpr int kBefore = kScores + kTiles * kValueSteps;  // the results
   static constexpr int kValues = kOwnsKeys ? kValueTiles * kWeightSteps : 0;
   static constexpr int kOuts = kOutTiles * kWeightSteps;
-  static constexpr int kGiving = Config::kGives ? kBlockRows / Link::kDepth : 0;
-  static constexpr int kAfter = kValues + kOuts + kGiving;  // from the first result on
+  static constexpr int kDqProducts = Config::kStoresDq ? kBlockRows / Link::kDepth : 0;
+  static constexpr int kAfter = kValues + kOuts + kDqProducts;  // from the first result on
   static constexpr int kCount = kBefore + kAfter;
 
   // What is given is dealt among g_K's groups, as each of its products waits for the one before: of the groups behind
   // g_V the ones before the i-th, and whether that is one.
-  static WMMA_CONSTEXPR int gifts_before(int i) { return i * kGiving / (kOuts + kGiving); }
-  static WMMA_CONSTEXPR bool is_gift(int i) { return gifts_before(i + 1) > gifts_before(i); }
+  static WMMA_CONSTEXPR int dq_before(int i) { return i * kDqProducts / (kOuts + kDqProducts); }
+  static WMMA_CONSTEXPR bool is_dq(int i) { return dq_before(i + 1) > dq_before(i); }
 
   // Chunks are read kAhead groups before their products; phases have their barriers kSettle groups before their ends.
   static constexpr int kAhead = Config::kAhead;
@@ -61,7 +61,7 @@ struct GradientGroups {
   static constexpr int kSettle = kRing / 2;
   static_assert(kCount % kRing == 0 && kAhead < kAfter, "chunks keep their registers from round to round");
   // Rows are stored until shortly before.
-  static constexpr int kStoringTurned = kBefore - kSettle - 3;
+  static constexpr int kStoringTransposed = kBefore - kSettle - 3;
   static constexpr int kStoring = kAfter - kSettle - 2;
 
   // Scores become weights from two groups behind their last on, and are rounded when g_V has the tile's before; then
@@ -70,8 +70,8 @@ struct GradientGroups {
   static constexpr int kWeighingEnd = kOwnsKeys ? kBefore + kValues : kCount - 1;
   static constexpr int kInclining = kScores - 2;
   // What was multiplied to be given is given until the next is.
-  static constexpr int kGivingStart = kScores;
-  static constexpr int kGivingEnd = kBefore + kValues;
+  static constexpr int kDqProductsStart = kScores;
+  static constexpr int kDqProductsEnd = kBefore + kValues;
   // Beside which results the next tile's statistics go to shared memory, and its scores start from them.
   static constexpr int kNextStart =
       kOwnsKeys ? detail::upper(kWeighingEnd - kBefore, kAfter - kSettle - 4) : kAfter - 1;

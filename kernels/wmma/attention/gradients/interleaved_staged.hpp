@@ -15,21 +15,21 @@ class RowsAhead {
   using T = typename Config::Element;
   static constexpr int kOthers = Config::kOthers;
   using AlongTile = ChainTile<Link, kOthers, kDepth * sizeof(T)>;
-  using TurnedTile = ChainTile<Link, kDepth, kOthers * sizeof(T)>;
+  using TransposedTile = ChainTile<Link, kDepth, kOthers * sizeof(T)>;
   using AlongLoader =
       StagedLoader<T, T, Order::kAlongK, kOthers, kDepth, Config::kThreads, 8, false, PlainStage<T, T>, AlongTile>;
-  using TurnedLoader =
-      StagedLoader<T, T, Order::kAcrossK, kDepth, kOthers, Config::kThreads, 8, false, PlainStage<T, T>, TurnedTile>;
+  using TransposingLoader = StagedLoader<T, T, Order::kAcrossK, kDepth, kOthers, Config::kThreads, 8, false,
+                                         PlainStage<T, T>, TransposedTile>;
 
  public:
-  static constexpr int kBytes = AlongTile::kBytes + (kTurns ? TurnedTile::kBytes : 0);
+  static constexpr int kBytes = AlongTile::kBytes + (kTurns ? TransposedTile::kBytes : 0);
 
   WMMA_DEVICE RowsAhead(const AttentionOperand& x, unsigned char* tile, uint32_t thread, uint32_t lane)
       : tile_(tile),
         along_loader_(x.data, x.row_stride, 1, kOthers, thread, {}),
-        turned_loader_(x.data, 1, x.row_stride, kDepth, thread, {}),
+        transposed_loader_(x.data, 1, x.row_stride, kDepth, thread, {}),
         along_(lane),
-        turned_(lane) {}
+        transposed_(lane) {}
 
   // The i-th part of kParts of a tile: what came is stored, and the same of the one at `next` is asked for.
   template <int kParts, bool kStores, int i>
@@ -37,12 +37,12 @@ class RowsAhead {
     pass<kParts, kStores, i>(along_loader_, tile_, next);
   }
   template <int kParts, bool kStores, int i>
-  WMMA_DEVICE void pass_turned(const char* next) {
-    pass<kParts, kStores, i>(turned_loader_, tile_ + AlongTile::kBytes, next);
+  WMMA_DEVICE void pass_transposed(const char* next) {
+    pass<kParts, kStores, i>(transposed_loader_, tile_ + AlongTile::kBytes, next);
   }
   WMMA_DEVICE void read_along(Chunk* x, None, int n, int step) const { along_.read(x, tile_, n, step); }
-  WMMA_DEVICE void read_turned(Chunk* x, None, int n, int step) const {
-    turned_.read(x, tile_ + AlongTile::kBytes, n, step);
+  WMMA_DEVICE void read_transposed(Chunk* x, None, int n, int step) const {
+    transposed_.read(x, tile_ + AlongTile::kBytes, n, step);
   }
 
  private:
@@ -64,9 +64,9 @@ class RowsAhead {
 
   unsigned char* tile_;
   AlongLoader along_loader_;
-  TurnedLoader turned_loader_;
+  TransposingLoader transposed_loader_;
   ColumnReader<Link, AlongTile> along_;
-  ColumnReader<Link, TurnedTile> turned_;
+  ColumnReader<Link, TransposedTile> transposed_;
 };
 
 }  // namespace wmma

@@ -8,14 +8,14 @@
 namespace wmma {
 
 // Its first row, from where on its rows count, and where they are: `first` of Q or K, `second` of g_out or V. Where the
-// queries' gradients are added to (gradients/dq_partials.hpp), `gifts`, and where these are whole numbers, `sizes` of
+// queries' gradients are added to (gradients/dq_partials.hpp), `dq`, and where these are whole numbers, `sizes` of
 // queries.
 struct GradientTile {
   const char* first;
   const char* second;
   const char* lse;
   const char* delta;
-  char* gifts;
+  char* dq;
   int sizes;  // in bytes from those of the first head
   int row;
   int skipped;
@@ -43,9 +43,9 @@ class GradientTiles {
     second_ = start(seconds_of(p), kSize);
     lse_ = start(p.lse, kNumberSize);
     delta_ = start(p.delta, kNumberSize);
-    if constexpr (Config::kGives) {
+    if constexpr (Config::kStoresDq) {
       const int64_t of_all = static_cast<int64_t>(place.batch) * p.heads + head;
-      gifts_ = static_cast<char*>(p.partial) + of_all * head_gifts();
+      dq_ = static_cast<char*>(p.partial) + of_all * head_dq();
       if constexpr (Config::kFixed) sizes_ = 0;
     }
   }
@@ -66,7 +66,7 @@ class GradientTiles {
       second_ += (wraps ? p_.g_out.head_stride : 0) * kSize;
       lse_ += (wraps ? p_.lse.head_stride : 0) * kNumberSize;
       delta_ += (wraps ? p_.delta.head_stride : 0) * kNumberSize;
-      if constexpr (Config::kGives) gifts_ += wraps ? head_gifts() : 0;
+      if constexpr (Config::kStoresDq) dq_ += wraps ? head_dq() : 0;
       if constexpr (Config::kFixed) sizes_ += wraps ? 4 * p_.sq : 0;
     }
   }
@@ -83,7 +83,7 @@ class GradientTiles {
     } else if (kOwnsKeys) {
       tile.lse = arch::renewed(lse_ + rows_of(p_.lse, kNumberSize, tile.row));
       tile.delta = arch::renewed(delta_ + rows_of(p_.delta, kNumberSize, tile.row));
-      if constexpr (Config::kGives) tile.gifts = gifts_ + gifts_before(at_);
+      if constexpr (Config::kStoresDq) tile.dq = dq_ + dq_before(at_);
       if constexpr (Config::kFixed) tile.sizes = arch::renewed(sizes_ + 4 * tile.row);
     }
   }
@@ -105,11 +105,11 @@ class GradientTiles {
   }
 
   // In bytes: a number for each column of Q.
-  static WMMA_DEVICE int64_t gifts_before(int row) {
+  static WMMA_DEVICE int64_t dq_before(int row) {
     return static_cast<int64_t>(static_cast<uint64_t>(static_cast<uint32_t>(row)) *
                                 static_cast<uint32_t>(Config::kDepth * kNumberSize));
   }
-  WMMA_DEVICE int64_t head_gifts() const { return gifts_before(p_.tiles * kOthers); }
+  WMMA_DEVICE int64_t head_dq() const { return dq_before(p_.tiles * kOthers); }
 
   const AttentionArguments& p_;
   const Span& span_;
@@ -117,7 +117,7 @@ class GradientTiles {
   const char* second_;
   const char* lse_;
   const char* delta_;
-  char* gifts_;
+  char* dq_;
   int sizes_;
   int at_;
   int left_;

@@ -7,7 +7,7 @@
 //
 // Barriers of the block keep a tile until all waves have read it: tiles/key_value_loaders.hpp has them, and the ways by
 // which tiles come. Where keys are split, blocks leave parts of rows, which a cluster, or passes/combine.hpp, puts
-// together. Config::kInTurns: two groups of waves instead (ping_pong.hpp).
+// together. Config::kPingPong: two groups of waves instead (ping_pong.hpp).
 #pragma once
 
 #include <wmma/arch/sm90.hpp>
@@ -40,7 +40,7 @@ struct AttentionKernel {
   static_assert(Config::kKeys % Link::kWhole == 0 && Config::kSlice % Link::kWhole == 0, "whole tiles");
   static_assert(Config::kDepth % Link::kDepth == 0, "whole steps");
 
-  using KeyValueTiles = typename KeyValueTilesOf<Config::kAsync && !Config::kInTurns, Config, Link, kThreads>::Type;
+  using KeyValueTiles = typename KeyValueTilesOf<Config::kAsync && !Config::kPingPong, Config, Link, kThreads>::Type;
   using QueryTile = ChainTile<PlainLines, kBlockRows, Config::kDepth * sizeof(T)>;
   using WeightTile = ChainTile<PlainLines, kBlockRows, Config::kKeys * sizeof(T)>;
   using Queries = RowReader<Link, QueryTile>;
@@ -49,14 +49,14 @@ struct AttentionKernel {
   static_assert(!kKeepsQueries || KeyValueTiles::kDepths == 1, "all of a row");
   static constexpr int kWeightBytes = Link::kStays ? 0 : WeightTile::kBytes;
   using PingPongTiles = wmma::PingPongTiles<Config, Link>;
-  static_assert(!Config::kInTurns || (kKeepsQueries && Link::kStays), "shared memory is keys' and values'");
-  static_assert(!Config::kInTurns || !(Rules::kDrops || Rules::kBlocks), "not there");
+  static_assert(!Config::kPingPong || (kKeepsQueries && Link::kStays), "shared memory is keys' and values'");
+  static_assert(!Config::kPingPong || !(Rules::kDrops || Rules::kBlocks), "not there");
   using Stored = StoredOf<Config>;
-  static_assert(kSame<Stored, T> || !(Config::kInTurns || Config::kAsync), "they convert nothing on the way");
+  static_assert(kSame<Stored, T> || !(Config::kPingPong || Config::kAsync), "they convert nothing on the way");
   static_assert(!Rules::kBlocks || !Config::kPacked, "a tile's rows are in one block");
-  static constexpr int kKeyValueBytes = Config::kInTurns ? PingPongTiles::kBytes : KeyValueTiles::kBytes;
+  static constexpr int kKeyValueBytes = Config::kPingPong ? PingPongTiles::kBytes : KeyValueTiles::kBytes;
   // Queries that stay in registers come by way of the tiles' memory, where these do not fill it meanwhile.
-  static constexpr bool kSharesMemory = kKeepsQueries && !(Config::kInTurns && Config::kAsync);
+  static constexpr bool kSharesMemory = kKeepsQueries && !(Config::kPingPong && Config::kAsync);
   static constexpr int kTileBytes = kSharesMemory ? detail::upper(QueryTile::kBytes, kKeyValueBytes) + kWeightBytes
                                                   : QueryTile::kBytes + kKeyValueBytes + kWeightBytes;
   static constexpr int kKeyValueStart = kSharesMemory ? 0 : QueryTile::kBytes;
@@ -152,7 +152,7 @@ struct AttentionKernel {
       const int whole = begin + (seen_end - begin) / Config::kKeys * Config::kKeys;
       const int whole_begin = begin + (seen_begin - begin + Config::kKeys - 1) / Config::kKeys * Config::kKeys;
       const Span span{begin, last, last_keys, whole_begin, whole, p.ev - first_column};
-      if constexpr (Config::kInTurns) {
+      if constexpr (Config::kPingPong) {
         if (uniform(thread / PingPongTiles::kGroupThreads) == 0) {
           ping_pong_loop<KeyLoaderOf<Config, Link>>(wave, k, v, block, mask, span);
         } else {

@@ -101,16 +101,16 @@ struct AttentionBackward {
     RowReader<Link, SecondRows> second_rows;
     typename First::Along first;
     typename Second::Along second;
-    typename First::Turned first_turned;
-    typename Second::Turned second_turned;
+    typename First::Transposed first_transposed;
+    typename Second::Transposed second_transposed;
     RowReader<Link, WeightTile> weights;
     WMMA_DEVICE Reading(uint32_t lane, uint32_t wave_row)
         : first_rows(lane, wave_row),
           second_rows(lane, wave_row),
           first(lane),
           second(lane),
-          first_turned(lane),
-          second_turned(lane),
+          first_transposed(lane),
+          second_transposed(lane),
           weights(lane, wave_row) {}
   };
 
@@ -272,9 +272,9 @@ struct AttentionBackward {
                           Second::along(x.buffer + First::kBytes));
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) differentiate<kBounded>(weights[m], slopes[m], wave, x, m);
-    add<1>(wave.first, slopes, reading, x, reading.first_turned, First::turned(x.buffer));
+    add<1>(wave.first, slopes, reading, x, reading.first_transposed, First::transposed(x.buffer));
     if constexpr (kOwnsKeys) {
-      add<0>(wave.second, weights, reading, x, reading.second_turned, Second::turned(x.buffer + First::kBytes));
+      add<0>(wave.second, weights, reading, x, reading.second_transposed, Second::transposed(x.buffer + First::kBytes));
     }
   }
 
@@ -398,9 +398,9 @@ struct AttentionBackward {
   }
 
   // to += rows·turned; rows that do not stay go by way of the wave's part of a tile, one for each `kWhich`.
-  template <int kWhich, class Turned, class Address>
+  template <int kWhich, class Transposed, class Address>
   static WMMA_DEVICE void add(Number (&to)[Config::kTilesM][kOutSums], const Number (&from)[Config::kTilesM][kSums],
-                              const Reading& reading, const Meeting& x, const Turned& turned, Address tile) {
+                              const Reading& reading, const Meeting& x, const Transposed& transposed, Address tile) {
     unsigned char* own = x.shared + kWeightStart + kWhich * WeightTile::kBytes;
     if constexpr (!Link::kStays) {
 #pragma unroll
@@ -409,7 +409,7 @@ struct AttentionBackward {
       }
       arch::wave_barrier();
     }
-    multiply_weights<Link, kOutTiles, kOthers / Link::kDepth>(to, from, reading.weights, own, turned, tile);
+    multiply_weights<Link, kOutTiles, kOthers / Link::kDepth>(to, from, reading.weights, own, transposed, tile);
   }
 };
 

@@ -13,8 +13,9 @@
 // kAsync (gfx950): rows t+1 are copied straight to shared memory during the scores of t, and transposed as they are
 // read; nothing is stored.
 //
-// kGives, of blocks that own keys: g_S(t−1) goes to shared memory too. Its product with the keys, a partial dQ of t−1
-// (gradients/dq_partials.hpp), is computed among the products of g_K and added to memory during g_P of t+1 and later.
+// kStoresDq, of blocks that own keys: g_S(t−1) goes to shared memory too. Its product with the keys, a partial dQ of
+// t−1 (gradients/dq_partials.hpp), is computed among the products of g_K and added to memory during g_P of t+1 and
+// later.
 #pragma once
 
 #include <wmma/attention/gradients/dq_partials.hpp>
@@ -59,15 +60,15 @@ class InterleavedGradients {
   using First = typename FirstRows::Type;
   using Second = typename OtherRows<kDirect, Config, Link, Config::kValueDepth, kOwnsKeys>::Type;
   using Weights = GradientWeights<Config>;
-  using Gifts = Choose<Config::kGives, DqPartials<Config>, NoDqPartials>;
+  using DqQueue = Choose<Config::kStoresDq, DqPartials<Config>, NoDqPartials>;
   static constexpr int kStatisticsStart = First::kBytes + Second::kBytes;
-  static constexpr int kGiftsStart = kStatisticsStart + Config::kWaves * Weights::kStatisticsBytes;
-  static_assert(!Config::kGives || kOwnsKeys, "keys give");
+  static constexpr int kDqStart = kStatisticsStart + Config::kWaves * Weights::kStatisticsBytes;
+  static_assert(!Config::kStoresDq || kOwnsKeys, "keys give");
 
  public:
   using Arguments = typename Config::Rules::Arguments;
   static constexpr int kThreads = Groups::kThreads;
-  static constexpr int kSharedBytes = kGiftsStart + Gifts::kBytes;
+  static constexpr int kSharedBytes = kDqStart + DqQueue::kBytes;
 
   static WMMA_DEVICE void run(const Arguments& p) {
     unsigned char* shared = dynamic_shared<unsigned char>();
@@ -78,9 +79,9 @@ class InterleavedGradients {
     InterleavedGradients self(p, place, shared, wave, wave_row);
     // 1. The owned rows.
     self.load_rows(place, wave_row);
-    if constexpr (Config::kGives) {
-      static_assert(Gifts::kBytesOfKeys <= kSharedBytes, "they fit for a while");
-      self.gifts_.load_keys(p, place, first_row, shared, self.lane_);
+    if constexpr (Config::kStoresDq) {
+      static_assert(DqQueue::kBytesOfKeys <= kSharedBytes, "they fit for a while");
+      self.dq_.load_keys(p, place, first_row, shared, self.lane_);
     }
     [[maybe_unused]] uint64_t flag = 0;  // in vector registers, of which there are enough
     if constexpr (Config::kFixed) {
@@ -112,7 +113,7 @@ class InterleavedGradients {
       : p_(p),
         lane_(lane_id()),
         weights_(p, place, shared + kStatisticsStart + wave * Weights::kStatisticsBytes, lane_, wave_row),
-        gifts_(shared + kGiftsStart, wave, lane_),
+        dq_(shared + kDqStart, wave, lane_),
         firsts_(Tiles::firsts_of(p), shared, threadIdx.x, lane_),
         seconds_(Tiles::seconds_of(p), shared + First::kBytes, threadIdx.x, lane_) {
 #pragma unroll
@@ -151,7 +152,7 @@ class InterleavedGradients {
   WMMA_DEVICE void meet(Tiles tiles, int count) {
     Columns columns;
     const GradientTile first = tiles.tile();
-    if constexpr (Config::kGives) gifts_.begin(first);
+    if constexpr (Config::kStoresDq) dq_.begin(first);
     bring(first);
     weights_.put();
     tiles.advance();
@@ -173,7 +174,7 @@ class InterleavedGradients {
     read_first<0>(columns);
     GradientTile now = first;
     for (int i = 1; i < count; ++i) {
-      if constexpr (Config::kGives) gifts_.start(now);
+      if constexpr (Config::kStoresDq) dq_.start(now);
       now = next;
       next = asked;
       score<false>(columns, now, next, [&](int part) {
@@ -182,16 +183,16 @@ class InterleavedGradients {
       });
       add<false>(columns, asked);
     }
-    if constexpr (Config::kGives) {
-      gifts_.give_all();
-      gifts_.start(now);
+    if constexpr (Config::kStoresDq) {
+      dq_.store_all();
+      dq_.start(now);
     }
     weights_.template incline_rest<0>([&](int f) { put(f); });
-    pass_turned<1, true, 0>(now);
+    pass_transposed<1, true, 0>(now);
     end_phase();
     read_first<Groups::kBefore>(columns);
     add<true>(columns, asked);
-    if constexpr (Config::kGives) gifts_.give_all();
+    if constexpr (Config::kStoresDq) dq_.store_all();
   }
 
   // The scores and g_P of a tile, from group i on.
@@ -205,9 +206,9 @@ class InterleavedGradients {
     }
     if constexpr (!kFirst) {
       weights_.template incline<i>([&](int f) { put(f); });
-      if constexpr (Config::kGives) gifts_.template give<i>();
+      if constexpr (Config::kStoresDq) dq_.template give<i>();
     }
-    pass_turned<Groups::kStoringTurned, !kFirst, i>(now);
+    pass_transposed<Groups::kStoringTransposed, !kFirst, i>(now);
     if constexpr (!kFirst) {
       if constexpr (kDirect && i == 0) weights_.ask(next);
       copy<Groups::kScores, i>(next);
@@ -233,15 +234,15 @@ class InterleavedGradients {
       multiply(second_, weights_.weights, x, i, Groups::kValueTiles);
     } else {
       constexpr int kAt = i - Groups::kValues;
-      constexpr int kGift = Groups::gifts_before(kAt);
-      if constexpr (Groups::is_gift(kAt)) {
-        gifts_.multiply(x, kGift);
+      constexpr int kDq = Groups::dq_before(kAt);
+      if constexpr (Groups::is_dq(kAt)) {
+        dq_.multiply(x, kDq);
       } else {
-        multiply(first_, weights_.slope_rows, x, kAt - kGift, Groups::kOutTiles);
+        multiply(first_, weights_.slope_rows, x, kAt - kDq, Groups::kOutTiles);
       }
     }
     if constexpr (!kLast) {
-      if constexpr (Config::kGives) gifts_.template give<Groups::kBefore + i>();
+      if constexpr (Config::kStoresDq) dq_.template give<Groups::kBefore + i>();
       weights_.template weigh<Groups::kBefore + i>();
       pass_rows<Groups::kStoring, true, i>(asked);
       if constexpr (i == Groups::kPut) weights_.put();
@@ -284,22 +285,22 @@ class InterleavedGradients {
       seconds_.read_along(x, places_, (i - Groups::kScores) % Groups::kTiles, (i - Groups::kScores) / Groups::kTiles);
     } else if (i < Groups::kBefore + Groups::kValues) {
       if constexpr (kOwnsKeys) {
-        seconds_.read_turned(x, places_, (i - Groups::kBefore) % Groups::kValueTiles,
-                             (i - Groups::kBefore) / Groups::kValueTiles);
+        seconds_.read_transposed(x, places_, (i - Groups::kBefore) % Groups::kValueTiles,
+                                 (i - Groups::kBefore) / Groups::kValueTiles);
       }
     } else {
       const int at = i - Groups::kBefore - Groups::kValues;
-      const int gift = Groups::gifts_before(at);
-      if (Groups::is_gift(at)) {
-        if constexpr (Config::kGives) gifts_.read(x, gift);
+      const int dq = Groups::dq_before(at);
+      if (Groups::is_dq(at)) {
+        if constexpr (Config::kStoresDq) dq_.read(x, dq);
       } else {
-        firsts_.read_turned(x, places_, (at - gift) % Groups::kOutTiles, (at - gift) / Groups::kOutTiles);
+        firsts_.read_transposed(x, places_, (at - dq) % Groups::kOutTiles, (at - dq) / Groups::kOutTiles);
       }
     }
   }
 
   WMMA_DEVICE void put(int f) const {
-    if constexpr (Config::kGives) gifts_.put(weights_.slope_rows, f);
+    if constexpr (Config::kStoresDq) dq_.put(weights_.slope_rows, f);
   }
 
   template <int kCount, int kRowSteps>
@@ -344,10 +345,10 @@ class InterleavedGradients {
     }
   }
   template <int kParts, bool kStores, int i>
-  WMMA_DEVICE void pass_turned(const GradientTile& next) {
-    if constexpr (!kDirect) firsts_.template pass_turned<kParts, kStores, i>(next.first);
+  WMMA_DEVICE void pass_transposed(const GradientTile& next) {
+    if constexpr (!kDirect) firsts_.template pass_transposed<kParts, kStores, i>(next.first);
     if constexpr (!kDirect && kOwnsKeys) {
-      seconds_.template pass_turned<kParts, kStores, kParts == 1 ? i : i - 1>(next.second);
+      seconds_.template pass_transposed<kParts, kStores, kParts == 1 ? i : i - 1>(next.second);
     }
   }
   static WMMA_DEVICE void end_phase() {
@@ -369,7 +370,7 @@ class InterleavedGradients {
     }
   }
   // What a wave gives comes behind its copies.
-  static constexpr int kAfterCopies = Config::kGives ? Link::kElements : 0;
+  static constexpr int kAfterCopies = Config::kStoresDq ? Link::kElements : 0;
 
   static constexpr int kSums = Groups::kOutTiles * Link::kElements;
   static constexpr int kValueSums = kOwnsKeys ? Groups::kValueTiles * Link::kElements : 1;
@@ -377,7 +378,7 @@ class InterleavedGradients {
   const Arguments& p_;
   uint32_t lane_;
   Weights weights_;
-  Gifts gifts_;
+  DqQueue dq_;
   First firsts_;
   Second seconds_;
   typename FirstRows::Places places_;

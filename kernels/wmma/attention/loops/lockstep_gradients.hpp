@@ -121,7 +121,7 @@ class LockstepGradients {
   template <int i = 0>
   WMMA_DEVICE void multiply(Columns& columns, Tiles& tiles, const GradientTile& now, GradientTile& next) {
     if constexpr (i == 0) {
-      others_.store_turned();
+      others_.store_transposed();
       tiles.advance();
       next = tiles.tile();
       others_.ask(next);
@@ -171,7 +171,7 @@ class LockstepGradients {
     } else {
       constexpr bool kSecond = i < Groups::kBefore + Groups::kValues;
       constexpr int kAt = (i - Groups::kBefore) % Groups::kOut;
-      others_.template read_turned<kSecond>(x, kAt % Groups::kOutTiles, kAt / Groups::kOutTiles);
+      others_.template read_transposed<kSecond>(x, kAt % Groups::kOutTiles, kAt / Groups::kOutTiles);
     }
   }
 

@@ -21,10 +21,10 @@ struct PingPongTiles {
   using T = typename Config::Element;
   using KeyTile = ChainTile<Link, Config::kKeys, Config::kDepth * sizeof(T)>;
 #ifdef __gfx950__
-  using ValueTile = Choose<Config::kAsync, TurnedTile<Config::kKeys, Config::kSlice * sizeof(T)>,
+  using ValueTile = Choose<Config::kAsync, TransposedTile<Config::kKeys, Config::kSlice * sizeof(T)>,
                            ChainTile<Link, Config::kSlice, Config::kKeys * sizeof(T)>>;
   using ValueReader =
-      Choose<Config::kAsync, TurningColumns<Link, ValueTile, Config::kSlice>, ColumnReader<Link, ValueTile>>;
+      Choose<Config::kAsync, TransposedColumns<Link, ValueTile, Config::kSlice>, ColumnReader<Link, ValueTile>>;
 #else
   using ValueTile = ChainTile<Link, Config::kSlice, Config::kKeys * sizeof(T)>;
   using ValueReader = ColumnReader<Link, ValueTile>;

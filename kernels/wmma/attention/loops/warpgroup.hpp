@@ -25,14 +25,14 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   using typename Tiles::Arguments;
   using Element = typename Config::Element;
   using T = typename Tiles::T;  // of what is multiplied
+  using Tiles::kConsumers;
   using Tiles::kGroupRows;
   using Tiles::kGroups;
   using Tiles::kGroupThreads;
   using Tiles::kKeys;
   using Tiles::kMappedOut;
   using Tiles::kPacked;
-  using Tiles::kTakers;
-  using Tiles::kTurned;
+  using Tiles::kTransposed;
   using Tiles::kWidens;
   using typename Tiles::Keys;
   using typename Tiles::KeyTile;
@@ -46,29 +46,29 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static constexpr int kSums = kKeys / 2;              // of a lane's scores
   static constexpr int kOutSums = Config::kSlice / 2;
   // Whether any row's results change: fewer are quicker multiplied.
-  static constexpr bool kAsksFirst = kOutSums > 64 || Rules::kCapped || kTurned;
+  static constexpr bool kAsksFirst = kOutSums > 64 || Rules::kCapped || kTransposed;
   // Of 8 bits the unit does not sum up exactly enough for all keys: a tile's results are added to those of the others.
   // Together with that these follow, where registers are there for the factors.
-  static constexpr bool kFollowsLater = kTurned && !(kGroups == 3 && Config::kCausal);
+  static constexpr bool kFollowsLater = kTransposed && !(kGroups == 3 && Config::kCausal);
   static constexpr int kStep = 32 / sizeof(T);  // of what is summed up, that one product takes
   static constexpr int kSteps = (Config::kColumns + kStep - 1) / kStep;
   static constexpr int kValueSteps = kKeys / kStep;
   // Few rows wait for memory, from where their instructions come as well: a loop for tiles without bounds costs more
   // than it saves, and time to compile.
   static constexpr bool kBoundsAll = Config::kSplit;
-  static constexpr bool kGivesRegisters = kGroups > 1 || kWidens;       // otherwise there are enough for all
-  static constexpr bool kAskerLooks = Tiles::kDeals || Tiles::kBlocks;  // at more than it asks for
+  static constexpr bool kReleasesRegisters = kGroups > 1 || kWidens;          // otherwise there are enough for all
+  static constexpr bool kProducerLooks = Tiles::kBalanced || Tiles::kBlocks;  // at more than it asks for
   static constexpr bool kAskerTurnsPages = Tiles::kPageSize > 0 && kOutSums <= 64;  // wider results need the registers
-  static constexpr int kTakerRegisters = kWidens            ? (kGroups == 1 ? 248 : 200)
-                                         : kGroups == 3     ? 160
-                                         : kAskerTurnsPages ? 224
-                                         : kAskerLooks      ? 232
-                                                            : 240;
+  static constexpr int kConsumerRegisters = kWidens            ? (kGroups == 1 ? 248 : 200)
+                                            : kGroups == 3     ? 160
+                                            : kAskerTurnsPages ? 224
+                                            : kProducerLooks   ? 232
+                                                               : 240;
   // What is left for the others of all that the block has when it starts: nobody could take more.
   static constexpr int kWarpgroups = Tiles::kThreads / kGroupThreads;
   static constexpr int kStartRegisters = 65536 / Tiles::kThreads / 8 * 8 * kWarpgroups;
   static constexpr int kAskerRegisters =
-      (kStartRegisters - kGroups * kTakerRegisters) / (kWarpgroups - kGroups) / 8 * 8;
+      (kStartRegisters - kGroups * kConsumerRegisters) / (kWarpgroups - kGroups) / 8 * 8;
 
   using Mask = RowMask<Config, Link, float, true>;
   using Softmax = RunningSoftmax<Config, Link>;
@@ -77,42 +77,42 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     if constexpr (Config::kSplit || Tiles::kSplitsLast) arch::let_next_start();
     const uint32_t start = arch::shared_address(dynamic_shared<unsigned char>());
     const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
-    const bool asks = threadIdx.x == kTakers;
+    const bool asks = threadIdx.x == kConsumers;
     if (asks) {
       arch::prefetch_map(&p.q_map);
       arch::prefetch_map(&p.k_map);
       arch::prefetch_map(&p.v_map);
       if constexpr (kMappedOut) arch::prefetch_map(&p.out_map);
     }
-    constexpr uint32_t kAsker = kTakers / arch::kWaveSize;
-    if (wave == kAsker) {
+    constexpr uint32_t kProducer = kConsumers / arch::kWaveSize;
+    if (wave == kProducer) {
       const uint32_t lane = lane_id();
 #pragma unroll
       for (int group = 0; group < kGroups; ++group)
         Tiles::queries_of(start, group).make_together(lane, kGroupThreads / arch::kWaveSize);
       constexpr uint32_t kBringers = kWidens ? Tiles::kWideners : 1;
-      Tiles::keys_at(start).make_together(lane, kTakers / arch::kWaveSize, kBringers);
-      Tiles::values_at(start).make_together(lane, kTakers / arch::kWaveSize, kBringers);
+      Tiles::keys_at(start).make_together(lane, kConsumers / arch::kWaveSize, kBringers);
+      Tiles::values_at(start).make_together(lane, kConsumers / arch::kWaveSize, kBringers);
       if constexpr (kWidens) Tiles::narrow_at(start).make_together(lane, kBringers);
       arch::fence_barriers();
     }
-    if (wave > kAsker && !kWidens) {  // nobody waits for those that have nothing to do with the queues
+    if (wave > kProducer && !kWidens) {  // nobody waits for those that have nothing to do with the queues
       arch::barrier_pass<Tiles::kThreads>(kMade);
     } else {
       arch::barrier_meet<Tiles::kThreads>(kMade);
     }
-    if (wave >= kAsker) {
-      if constexpr (kGivesRegisters) arch::give_registers<kAskerRegisters>();
-      if (wave == kAsker) {
+    if (wave >= kProducer) {
+      if constexpr (kReleasesRegisters) arch::release_registers<kAskerRegisters>();
+      if (wave == kProducer) {
         if (Tiles::kBlocks || asks) Tiles::ask(p, start);
-      } else if constexpr (Tiles::kSequences && (kWidens || !Tiles::kDeals)) {
-        if (!Tiles::kDeals && wave == kAsker + 1) Tiles::prefetch_places(p);
-        if constexpr (kWidens) Tiles::widen(start, wave - kAsker - 1);
+      } else if constexpr (Tiles::kSequences && (kWidens || !Tiles::kBalanced)) {
+        if (!Tiles::kBalanced && wave == kProducer + 1) Tiles::prefetch_places(p);
+        if constexpr (kWidens) Tiles::widen(start, wave - kProducer - 1);
       }
     } else {
-      if constexpr (kGivesRegisters) arch::take_registers<kTakerRegisters>();
+      if constexpr (kReleasesRegisters) arch::take_registers<kConsumerRegisters>();
       // One for all lanes as the compiler knows it too, which takes none of their registers.
-      const uint32_t of_group = kTurned ? arch::shuffle_word(wave % 4, 0) : wave % 4;
+      const uint32_t of_group = kTransposed ? arch::shuffle_word(wave % 4, 0) : wave % 4;
       take(p, start, arch::shuffle_word(wave / 4, 0), of_group);
     }
   }
@@ -141,10 +141,10 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   };
 
   // Whether a first tile of which rows see no more than half is multiplied to there only.
-  static constexpr bool kHalves = Span::kOwn && Config::kCausal && kKeys == 128 && !kTurned && !Config::kSplit;
+  static constexpr bool kHalves = Span::kOwn && Config::kCausal && kKeys == 128 && !kTransposed && !Config::kSplit;
 
   // What a warpgroup goes through the tiles with.
-  struct Taking {
+  struct Consumer {
     Keys keys;
     Values values;
     typename Keys::Item key{0};
@@ -156,10 +156,10 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     uint64_t queries = 0;
     uint32_t weights[kValueSteps * 4];
     Softmax rows;
-    float part[kTurned ? kOutSums : 1];  // a tile's results
-    float factors[Link::kLaneRows];      // of the others when it is added
+    float part[kTransposed ? kOutSums : 1];  // a tile's results
+    float factors[Link::kLaneRows];          // of the others when it is added
 
-    WMMA_DEVICE Taking(const Arguments& p, uint32_t start, uint32_t at_group, float at_factor)
+    WMMA_DEVICE Consumer(const Arguments& p, uint32_t start, uint32_t at_group, float at_factor)
         : keys(Tiles::keys_at(start)),
           values(Tiles::values_at(start)),
           group(at_group),
@@ -174,7 +174,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static WMMA_DEVICE void take(const Arguments& p, uint32_t start, uint32_t group, uint32_t wave) {
     const ScoreScale<float, SoftmaxOf<Config, float>> scale(p.scale);
     const Queries queries = Tiles::queries_of(start, group);
-    Taking x(p, start, group, scale.factor);
+    Consumer x(p, start, group, scale.factor);
     typename Queries::Item query(0);
     typename Queries::Item before(0);  // whose place is not given back yet
     bool is_kept = false;
@@ -184,7 +184,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       queries.done(before);
       is_kept = false;
     };
-    for (int other = group - 1; other >= 0; --other) arch::barrier_pass<kTakers>(kTurns + other);
+    for (int other = group - 1; other >= 0; --other) arch::barrier_pass<kConsumers>(kTurns + other);
     const auto take_one = [&](const typename Tiles::Work& work, uint32_t index) {
       if (!work.is_there()) return;
       const uint32_t first_row = first_row_of(work, group, wave);
@@ -201,7 +201,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       }
       if (work.tiles > 0) {
         // 1. The queries.
-        if constexpr (!Tiles::kDeals) queries.await(query);
+        if constexpr (!Tiles::kBalanced) queries.await(query);
         if (sign != 1.0f) {
           multiply_queries(dynamic_shared<unsigned char>() + (queries.place(query) - start), sign, group);
         }
@@ -257,15 +257,15 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       }
       // 3. The results. Where a sequence's belong is found anew: to know it all the while takes registers.
       const uint32_t box = queries.place(query) + wave * ResultBox::kBytes;
-      if constexpr (Tiles::kDeals) {
-        finish(p, x, typename Tiles::Work(p, Tiles::dealt_to(query, group)), wave, box);
+      if constexpr (Tiles::kBalanced) {
+        finish(p, x, typename Tiles::Work(p, Tiles::listed_to(query, group)), wave, box);
       } else if constexpr (Tiles::kSequences) {
         arch::hold(index);
         finish(p, x, typename Tiles::Work(p, index), wave, box);
       } else {
         finish(p, x, work, wave, box);
       }
-      if (Tiles::kDeals || work.tiles > 0) {
+      if (Tiles::kBalanced || work.tiles > 0) {
         if (work.tiles == 0) give_back();
         before = query;
         is_kept = true;
@@ -273,10 +273,10 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
         query.next();
       }
     };
-    if constexpr (Tiles::kDeals) {
+    if constexpr (Tiles::kBalanced) {
       for (;;) {
         queries.await(query);
-        const ListedTile tile = Tiles::dealt_to(query, group);
+        const ListedTile tile = Tiles::listed_to(query, group);
         if (tile.queries.length == 0) break;
         take_one(typename Tiles::Work(p, tile), 0);
       }
@@ -316,19 +316,19 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static constexpr int kMade = 0;  // the queues are there
   static constexpr int kTurns = 1;
   static constexpr int kMeetings = kTurns + kGroups;
-  static WMMA_DEVICE void begin_turn(const Taking& x) {
-    if constexpr (kGroups > 1) arch::barrier_meet<kTakers>(kTurns + x.group);
+  static WMMA_DEVICE void begin_phase(const Consumer& x) {
+    if constexpr (kGroups > 1) arch::barrier_meet<kConsumers>(kTurns + x.group);
   }
-  static WMMA_DEVICE void end_phase(const Taking& x) {
+  static WMMA_DEVICE void end_phase(const Consumer& x) {
 #pragma unroll
-    for (int i = 1; i < kGroups; ++i) arch::barrier_pass<kTakers>(kTurns + (x.group + i) % kGroups);
+    for (int i = 1; i < kGroups; ++i) arch::barrier_pass<kConsumers>(kTurns + (x.group + i) % kGroups);
   }
 
   // Of the tile's first keys, as many as there are scores for.
   template <int kCount>
-  static WMMA_DEVICE void first_step(Taking& x, float (&scores)[1][kCount], const Mask& mask, int key) {
+  static WMMA_DEVICE void first_step(Consumer& x, float (&scores)[1][kCount], const Mask& mask, int key) {
     x.keys.await(x.key);
-    begin_turn(x);
+    begin_phase(x);
     multiply_keys(x, scores[0]);
     end_phase(x);
     keys_are_in<0>(x, scores[0]);
@@ -336,10 +336,10 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   }
 
   // A tile whose keys none of its rows looks at.
-  static WMMA_DEVICE void pass(Taking& x) {
+  static WMMA_DEVICE void pass(Consumer& x) {
     x.keys.await(x.key);
     x.values.await(x.value);
-    begin_turn(x);
+    begin_phase(x);
     end_phase(x);
     x.keys.done(x.key);
     x.key.next();
@@ -349,9 +349,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
 
   // The scores of the tile before it are weights; afterwards its own are.
   template <bool kBounded>
-  static WMMA_DEVICE void step(Taking& x, float (&scores)[1][kSums], const Mask& mask, int key) {
+  static WMMA_DEVICE void step(Consumer& x, float (&scores)[1][kSums], const Mask& mask, int key) {
     x.keys.await(x.key);
-    begin_turn(x);
+    begin_phase(x);
     multiply_keys(x, scores[0]);
     x.values.await(x.value);
     multiply_values(x);
@@ -360,14 +360,14 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     weigh<kBounded, false>(x, scores, mask, key);
   }
 
-  static WMMA_DEVICE void last_values(Taking& x) {
+  static WMMA_DEVICE void last_values(Consumer& x) {
     x.values.await(x.value);
     multiply_values(x);
     values_are_in(x);
   }
 
   template <int kCount>
-  static WMMA_DEVICE void multiply_keys(const Taking& x, float (&scores)[kCount]) {
+  static WMMA_DEVICE void multiply_keys(const Consumer& x, float (&scores)[kCount]) {
     const uint64_t keys = KeyTile::operand(x.keys.place(x.key));
     arch::wgmma_fence();
 #pragma unroll
@@ -379,12 +379,12 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     arch::wgmma_commit();
   }
 
-  static WMMA_DEVICE void multiply_values(Taking& x) {
+  static WMMA_DEVICE void multiply_values(Consumer& x) {
     const uint64_t values = ValueTile::operand(x.values.place(x.value));
     arch::wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kValueSteps; ++step) {
-      if constexpr (kTurned) {
+      if constexpr (kTransposed) {
         arch::WgmmaOfRows<T, Config::kSlice>::template mma<false>(
             x.part, x.weights + step * 4, ValueTile::template step<true>(values, step, kStep), step != 0);
         continue;
@@ -397,16 +397,16 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
 
   // kUnderWay: products that were asked for later.
   template <int kUnderWay, int kCount>
-  static WMMA_DEVICE void keys_are_in(Taking& x, float (&scores)[kCount]) {
+  static WMMA_DEVICE void keys_are_in(Consumer& x, float (&scores)[kCount]) {
     arch::wgmma_wait<kUnderWay>();
     hold_sums<kCount>(scores);
     x.keys.done(x.key);
     x.key.next();
   }
 
-  static WMMA_DEVICE void values_are_in(Taking& x) {
+  static WMMA_DEVICE void values_are_in(Consumer& x) {
     arch::wgmma_wait<0>();
-    if constexpr (kTurned) {
+    if constexpr (kTransposed) {
       hold_sums<kOutSums>(x.part);
       x.rows.add(x.part, x.factors);
     } else {
@@ -419,7 +419,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   // Scores become weights, while the products of the weights before them are under way; then results follow the
   // largest score, and the weights are where those before were. kFirst: there are none before.
   template <bool kBounded, bool kFirst, int kCount>
-  static WMMA_DEVICE void weigh(Taking& x, float (&scores)[1][kCount], const Mask& mask, int key) {
+  static WMMA_DEVICE void weigh(Consumer& x, float (&scores)[1][kCount], const Mask& mask, int key) {
     const float factor = Softmax::template mask<kBounded>(scores, mask, key, x.lane, x.factor);
     float factors[Link::kLaneRows];
     x.rows.look(scores[0], factor, factors, x.once);
@@ -433,7 +433,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       const bool changes = factors[0] != 1.0f || factors[1] != 1.0f;
       if (!kAsksFirst || arch::ballot(changes) != 0) x.rows.rescale(factors);
     }
-    if constexpr (kTurned) {
+    if constexpr (kTransposed) {
       pack_narrow_weights<kCount>(x.weights, scores[0]);
     } else {
       pack_weights<Element, kCount>(x.weights, scores[0]);
@@ -460,7 +460,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
 
   // Of a sequence's last tile, of which `there` keys are its own, or more than that: the values behind these, which are
   // another's, count for nothing, but what is not a number would count as that.
-  static WMMA_DEVICE void clear_values(Taking& x, uint32_t start, int there) {
+  static WMMA_DEVICE void clear_values(Consumer& x, uint32_t start, int there) {
     if (there >= kKeys) return;
     x.values.await(x.value);
     unsigned char* tile = dynamic_shared<unsigned char>() + (x.values.place(x.value) - start);
@@ -476,7 +476,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     arch::barrier_meet<kGroupThreads>(kMeetings + x.group);
   }
 
-  static WMMA_DEVICE void finish(const Arguments& p, Taking& x, const typename Tiles::Work& work, uint32_t wave,
+  static WMMA_DEVICE void finish(const Arguments& p, Consumer& x, const typename Tiles::Work& work, uint32_t wave,
                                  uint32_t box) {
     const uint32_t first_row = first_row_of(work, x.group, wave);
     const Place place = place_of(work, x.group);
@@ -508,7 +508,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   }
 
   // A wave's results, divided, by way of its queries' lines.
-  static WMMA_DEVICE void store(const Arguments& p, Taking& x, const typename Tiles::Work& work, const Place& place,
+  static WMMA_DEVICE void store(const Arguments& p, Consumer& x, const typename Tiles::Work& work, const Place& place,
                                 uint32_t first_row, uint32_t own) {
 #pragma unroll
     for (int box = 0; box < ResultTile::kBoxes; ++box) {

@@ -30,9 +30,9 @@ struct WarpgroupGradients {
   using Math = Softmax<float>;
   static constexpr int kGroups = 2;
   static constexpr int kGroupThreads = 4 * arch::kWaveSize;
-  static constexpr int kTakers = kGroups * kGroupThreads;
-  static constexpr int kThreads = kTakers + kGroupThreads;  // the last warpgroup asks for tiles, and keeps the order
-  static constexpr int kTakerRegisters = 240;
+  static constexpr int kConsumers = kGroups * kGroupThreads;
+  static constexpr int kThreads = kConsumers + kGroupThreads;  // the last warpgroup asks for tiles, and keeps the order
+  static constexpr int kConsumerRegisters = 240;
   static constexpr int kOtherRegisters = 24;
   static constexpr int kLines = 64;  // of a warpgroup's keys, and of each box that the copy engine brings
   static constexpr int kKeys = kGroups * kLines;
@@ -65,7 +65,7 @@ struct WarpgroupGradients {
 
   // What is told to the warpgroups beside a tile: lse and delta of its queries, and where it is.
   static constexpr int kStatistics = 2 * kQueries;
-  struct Told {
+  struct Passed {
     float statistics[kStatistics];
     int query_head;  // of all in the batch
     int first_query;
@@ -74,14 +74,14 @@ struct WarpgroupGradients {
     int bounded;  // whether not every weight counts
   };
   // And of their keys.
-  struct ToldPart {
+  struct PassedPart {
     int steps;     // how many tiles follow; less than 0: no more keys do
     int key_head;  // of all in the batch
     int first_key;
-    uint32_t number;  // of the part, which takers need not keep
+    uint32_t number;  // of the part, which consumers need not keep
   };
   // What is given to the one that adds to memory.
-  struct Given {
+  struct PassedDq {
     int64_t tile;  // of queries, among all; less than 0: none comes after it
     int before;
   };
@@ -96,10 +96,10 @@ struct WarpgroupGradients {
     uint32_t places[arch::kWaveSize];  // a head from the first one on, and a tile
     typename Teams::Turn turns[arch::kWaveSize];
   };
-  struct ToldAll {
-    Given given[Config::kGifts];
-    ToldPart part;
-    Told tiles[Config::kStages];
+  struct PassedAll {
+    PassedDq passed_dq[Config::kDqStages];
+    PassedPart part;
+    Passed tiles[Config::kStages];
     Ahead ahead[kAhead];
     Way asking, looking;  // where those are that do: their registers are few
   };
@@ -108,53 +108,53 @@ struct WarpgroupGradients {
 
   static constexpr int kQueueStart = Owned::kBytes;
   static constexpr int kSlopeStart = kQueueStart + Queue::kBytes;
-  static constexpr int kGiftBytes = kQueries * Config::kDepth * 4;
-  using Gifts = TileQueue<Config::kGifts, kGiftBytes>;  // to the one that adds
-  static constexpr int kGiftStart = kSlopeStart + 2 * SlopeTile::kBytes;
-  static constexpr int kToldStart = kGiftStart + Gifts::kBytes;
-  static constexpr int kOwnedBarriers = kToldStart + (static_cast<int>(sizeof(ToldAll)) + 7) / 8 * 8;
+  static constexpr int kDqBytes = kQueries * Config::kDepth * 4;
+  using DqQueue = TileQueue<Config::kDqStages, kDqBytes>;  // to the one that adds
+  static constexpr int kDqStart = kSlopeStart + 2 * SlopeTile::kBytes;
+  static constexpr int kPassedStart = kDqStart + DqQueue::kBytes;
+  static constexpr int kOwnedBarriers = kPassedStart + (static_cast<int>(sizeof(PassedAll)) + 7) / 8 * 8;
   static constexpr int kQueueBarriers = kOwnedBarriers + Owned::kBarrierBytes;
   static constexpr int kSlopesThere = kQueueBarriers + Queue::kBarrierBytes;
-  static constexpr int kGiftBarriers = kSlopesThere + arch::kBarrierBytes;
-  static constexpr int kStepBarriers = kGiftBarriers + Gifts::kBarrierBytes;
+  static constexpr int kDqBarriers = kSlopesThere + arch::kBarrierBytes;
+  static constexpr int kStepBarriers = kDqBarriers + DqQueue::kBarrierBytes;
   static constexpr int kSharedBytes = kStepBarriers + Steps::kBarrierBytes;
 
   static WMMA_DEVICE void run(const Arguments& p) {
     const uint32_t start = arch::shared_address(dynamic_shared<unsigned char>());
     const Owned owned(start, start + kOwnedBarriers);
     const Queue queue(start + kQueueStart, start + kQueueBarriers);
-    constexpr uint32_t kTakingWaves = kTakers / arch::kWaveSize;
+    constexpr uint32_t kConsumerWaves = kConsumers / arch::kWaveSize;
     const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
-    if (threadIdx.x == kTakers) {
+    if (threadIdx.x == kConsumers) {
       for (const TileMap* map : {&p.q_map, &p.k_map, &p.v_map, &p.g_out_map}) arch::prefetch_map(map);
       // Of what is told by lanes and read by lanes each says so for itself.
-      owned.make(kTakers);
-      queue.make(kTakers, 1 + arch::kWaveSize);  // one brings a tile's rows, a wave what is told of them
+      owned.make(kConsumers);
+      queue.make(kConsumers, 1 + arch::kWaveSize);  // one brings a tile's rows, a wave what is told of them
       steps_at(start).make(arch::kWaveSize, arch::kWaveSize);
-      arch::barrier_make(start + kSlopesThere, kTakingWaves);
-      gifts_at(start).make(1, kTakingWaves);
+      arch::barrier_make(start + kSlopesThere, kConsumerWaves);
+      dq_at(start).make(1, kConsumerWaves);
       arch::fence_barriers();
     }
     arch::block_barrier();
-    if (wave < kTakingWaves) {
-      arch::take_registers<kTakerRegisters>();
+    if (wave < kConsumerWaves) {
+      arch::take_registers<kConsumerRegisters>();
       take(p, owned, queue, start, arch::shuffle_word(wave / 4, 0));
     } else {
-      arch::give_registers<kOtherRegisters>();
-      if (threadIdx.x == kTakers) ask(p, owned, queue);
-      if (wave == kTakingWaves + 1) tell(p, start);
-      if (wave == kTakingWaves + 2) look_ahead(p, start);
-      if (threadIdx.x == kTakers + 3 * arch::kWaveSize) add_in_order(p, gifts_at(start));
+      arch::release_registers<kOtherRegisters>();
+      if (threadIdx.x == kConsumers) ask(p, owned, queue);
+      if (wave == kConsumerWaves + 1) tell(p, start);
+      if (wave == kConsumerWaves + 2) look_ahead(p, start);
+      if (threadIdx.x == kConsumers + 3 * arch::kWaveSize) add_in_order(p, dq_at(start));
     }
   }
 
  private:
-  static WMMA_DEVICE ToldAll& told() {
-    return *reinterpret_cast<ToldAll*>(dynamic_shared<unsigned char>() + kToldStart);
+  static WMMA_DEVICE PassedAll& passed() {
+    return *reinterpret_cast<PassedAll*>(dynamic_shared<unsigned char>() + kPassedStart);
   }
 
   static WMMA_DEVICE Steps steps_at(uint32_t start) { return Steps(0, start + kStepBarriers); }
-  static WMMA_DEVICE Gifts gifts_at(uint32_t start) { return Gifts(start + kGiftStart, start + kGiftBarriers); }
+  static WMMA_DEVICE DqQueue dq_at(uint32_t start) { return DqQueue(start + kDqStart, start + kDqBarriers); }
 
   // The first head of the queries that see a part's keys, in its batch.
   struct Heads {
@@ -168,13 +168,13 @@ struct WarpgroupGradients {
 
   static WMMA_DEVICE void ask(const Arguments& p, const Owned& owned, const Queue& queue) {
     const Teams teams(p);
-    Way& way = told().asking;
+    Way& way = passed().asking;
     typename Owned::Item part_item(0);
     typename Queue::Item item(0);
 #pragma unroll 1
     for (bool more = teams.begin(way); more; more = teams.next_part(way), part_item.next()) {
       owned.open(part_item, kGroups * kRowBytes, [&] {
-        told().part = {teams.steps(way.part), way.key_head, way.part.key_block * kKeys, part_item.number()};
+        passed().part = {teams.steps(way.part), way.key_head, way.part.key_block * kKeys, part_item.number()};
       });
       const Heads heads(p, way.key_head);
 #pragma unroll 1
@@ -198,7 +198,7 @@ struct WarpgroupGradients {
         }
       }
     }
-    owned.open(part_item, 0, [&] { told().part.steps = -1; });
+    owned.open(part_item, 0, [&] { passed().part.steps = -1; });
   }
 
   template <class Tile>
@@ -219,7 +219,7 @@ struct WarpgroupGradients {
 
   static WMMA_DEVICE void look_ahead(const Arguments& p, uint32_t start) {
     const Teams teams(p);
-    Way& way = told().looking;
+    Way& way = passed().looking;
     // By the first lane alone, for all of them, once all have read what it changes.
     const auto ask_first = [&](auto how) {
       bool found = false;
@@ -245,7 +245,7 @@ struct WarpgroupGradients {
   static WMMA_DEVICE Ahead& room_for_steps(const Way& way, const Steps& steps) {
     const typename Steps::Item item(way.lot);
     arch::barrier_wait(steps.free(item), item.odd() ^ 1);
-    return told().ahead[item.stage()];
+    return passed().ahead[item.stage()];
   }
   // One for each lane.
   static WMMA_DEVICE void find_steps(const Arguments& p, const Teams& teams, const Way& way, const Steps& steps) {
@@ -273,7 +273,7 @@ struct WarpgroupGradients {
     for (uint32_t lot = 0;;) {
       const typename Steps::Item item(lot);
       steps_at(start).await(item);
-      const Ahead& ahead = told().ahead[item.stage()];
+      const Ahead& ahead = passed().ahead[item.stage()];
       if (ahead.count == 0) break;
 #pragma unroll 1
       for (int i = 0; i < ahead.count; ++i) {
@@ -301,7 +301,7 @@ struct WarpgroupGradients {
     arch::hold(lane);  // the addresses of both at once are more than there are registers for
     read_rows(statistics[1], p.delta, ahead.batch, head, first_query + lane, p.sq, 0.0f);
     arch::barrier_wait(queue.free(item), item.odd() ^ 1);
-    Told& to = told().tiles[item.stage()];
+    Passed& to = passed().tiles[item.stage()];
 #pragma unroll
     for (int i = 0; i < kShare; ++i) {
       to.statistics[i * arch::kWaveSize + lane] = unit_of(statistics[0][i]);
@@ -332,25 +332,25 @@ struct WarpgroupGradients {
 
   // ------------------------------------------------------------------------------------- the thread that adds in order
 
-  static WMMA_DEVICE void add_in_order(const Arguments& p, const Gifts& gifts) {
+  static WMMA_DEVICE void add_in_order(const Arguments& p, const DqQueue& dq) {
 #pragma unroll 1
-    for (typename Gifts::Item item(0);; item.next()) {
-      gifts.await(item);
-      const Given given = told().given[item.stage()];
-      if (given.tile < 0) break;
-      uint32_t* count = counts_of(p) + given.tile;
-      float* to = sums_of(p) + given.tile * (kQueries * Config::kDepth);
-      if (given.before == 0) {
-        arch::store_bytes(to, gifts.place(item), kGiftBytes);
+    for (typename DqQueue::Item item(0);; item.next()) {
+      dq.await(item);
+      const PassedDq passed_dq = passed().passed_dq[item.stage()];
+      if (passed_dq.tile < 0) break;
+      uint32_t* count = counts_of(p) + passed_dq.tile;
+      float* to = sums_of(p) + passed_dq.tile * (kQueries * Config::kDepth);
+      if (passed_dq.before == 0) {
+        arch::store_bytes(to, dq.place(item), kDqBytes);
       } else {
-        await_turn(count, given.before);
-        arch::add_floats(to, gifts.place(item), kGiftBytes);
+        await_turn(count, passed_dq.before);
+        arch::add_floats(to, dq.place(item), kDqBytes);
       }
       arch::commit_stores();
       arch::await_stores_read<0>();
-      gifts.done(item);
+      dq.done(item);
       arch::await_stores<0>();
-      arch::store_released(count, static_cast<uint32_t>(given.before) + 1);
+      arch::store_released(count, static_cast<uint32_t>(passed_dq.before) + 1);
     }
   }
   static WMMA_DEVICE void await_turn(const uint32_t* count, int before) {
@@ -365,14 +365,14 @@ struct WarpgroupGradients {
 
   // --------------------------------------------------------------------------------------------------- the warpgroups
 
-  struct Taking {
+  struct Consumer {
     const Arguments& p;
     uint32_t start;
     uint32_t group;
     uint32_t lane;
     float factor;         // of the scores
     uint32_t number = 0;  // of the next tile; the slopes of the one before it wait to be multiplied
-    uint32_t given = 0;
+    uint32_t passed_dq = 0;
     uint32_t slopes[kSums / 2];  // as words
     float g_k[1][Config::kDepth / 2];
     float g_v[1][Config::kValueDepth / 2];
@@ -384,12 +384,12 @@ struct WarpgroupGradients {
 
   static WMMA_DEVICE void take(const Arguments& p, const Owned& owned, const Queue& queue, uint32_t start,
                                uint32_t group) {
-    Taking x{p, start, group, lane_id(), static_cast<float>(p.scale * static_cast<double>(Math::kUnit))};
+    Consumer x{p, start, group, lane_id(), static_cast<float>(p.scale * static_cast<double>(Math::kUnit))};
     for (uint32_t number = 0;;) {
       clear(x.g_k[0]);
       clear(x.g_v[0]);
       owned.await(typename Owned::Item(number));
-      int left = told().part.steps;
+      int left = passed().part.steps;
       if (left < 0) break;
       // Tiles, and one step more for the slopes of the last one. (It is no step of its own: two places with products
       // are more than the assembler has registers for.)
@@ -401,17 +401,17 @@ struct WarpgroupGradients {
           waits = true;
         }
       }
-      const HeadRows head(p.skv, p.heads / p.group, told().part.key_head);
-      const int row = told().part.first_key + x.first_row();
-      number = told().part.number + 1;
+      const HeadRows head(p.skv, p.heads / p.group, passed().part.key_head);
+      const int row = passed().part.first_key + x.first_row();
+      number = passed().part.number + 1;
       arch::barrier_arrive(owned.free(typename Owned::Item(number - 1)), true);
       store_gradient<Link, Config::kOutVec>(x.g_k, p.g_k, p.e, static_cast<float>(p.scale), head, row, 0, x.lane);
       store_gradient<Link, Config::kOutVec>(x.g_v, p.g_v, p.ev, 1.0f, head, row, 0, x.lane);
     }
-    const typename Gifts::Item last = await_room(x);
-    if (threadIdx.x == 0) told().given[last.stage()].tile = -1;
+    const typename DqQueue::Item last = await_room(x);
+    if (threadIdx.x == 0) passed().passed_dq[last.stage()].tile = -1;
     arch::wave_barrier();
-    arch::barrier_arrive(gifts_at(start).there(last), x.lane == 0);
+    arch::barrier_arrive(dq_at(start).there(last), x.lane == 0);
   }
 
   // Where a result's rows are.
@@ -428,10 +428,10 @@ struct WarpgroupGradients {
 
   // A tile of queries, where there is one: if not, scores of whatever lies in its place are asked for, and left.
   // `waits`: slopes of the one before it do.
-  static WMMA_DEVICE bool step(Taking& x, const Queue& queue, bool is_there, bool waits) {
+  static WMMA_DEVICE bool step(Consumer& x, const Queue& queue, bool is_there, bool waits) {
     arch::hold(x.start);  // what follows from it is quicker computed anew than kept: registers are few
     const typename Queue::Item item(x.number);
-    const Told& tile = told().tiles[item.stage()];
+    const Passed& tile = passed().tiles[item.stage()];
     const uint64_t query_tile = QueryTile::operand(queue.place(item));
     const uint64_t out_tile = OutTile::operand(queue.place(item) + QueryTile::kBytes);
     // 1. Scores, and what the slopes of the tile before add.
@@ -445,7 +445,7 @@ struct WarpgroupGradients {
       arch::wgmma_wait<0>();
       slopes_are_in(x, queue);
       if (!is_there) {
-        if (gives) tell_given(x);
+        if (gives) pass_dq(x);
         return false;
       }
     }
@@ -454,7 +454,7 @@ struct WarpgroupGradients {
     arch::wgmma_fence();
     multiply<ValueRows, OutTile, Config::kValueColumns>(slopes, ValueRows::operand(x.own() + KeyRows::kBytes),
                                                         out_tile);
-    if (gives) tell_given(x);
+    if (gives) pass_dq(x);
     arch::wgmma_wait<1>();
     hold_sums<kSums>(weights);
     tile.bounded ? weigh<true>(weights, x, tile) : weigh<false>(weights, x, tile);
@@ -478,7 +478,7 @@ struct WarpgroupGradients {
 
   // What the last tile's slopes add to g_Q, which is given away, and to g_K, which is under way afterwards. The
   // scores of the next tile were asked for before.
-  static WMMA_DEVICE bool multiply_slopes(Taking& x, const Queue& queue, float (&scores)[kSums]) {
+  static WMMA_DEVICE bool multiply_slopes(Consumer& x, const Queue& queue, float (&scores)[kSums]) {
     const typename Queue::Item before(x.number - 1);
     const uint32_t odd = before.number() % 2;
     arch::barrier_wait(x.start + kSlopesThere, odd);
@@ -488,9 +488,9 @@ struct WarpgroupGradients {
     arch::wgmma_wait<1>();
     hold_sums<kSums>(scores);
     hold_sums<kQuerySums>(g_q[0]);
-    return give(x, told().tiles[before.stage()], g_q);
+    return give(x, passed().tiles[before.stage()], g_q);
   }
-  static WMMA_DEVICE void slopes_are_in(Taking& x, const Queue& queue) {
+  static WMMA_DEVICE void slopes_are_in(Consumer& x, const Queue& queue) {
     hold_sums<Config::kDepth / 2>(x.g_k[0]);
     arch::barrier_arrive(queue.free(typename Queue::Item(x.number - 1)), true);
   }
@@ -522,7 +522,7 @@ struct WarpgroupGradients {
     arch::wgmma_commit();
   }
   // This warpgroup's share of the tile's g_Q: both operands lie across the keys.
-  static WMMA_DEVICE void multiply_all_slopes(const Taking& x, uint32_t slope_tile, float (&sums)[kQuerySums]) {
+  static WMMA_DEVICE void multiply_all_slopes(const Consumer& x, uint32_t slope_tile, float (&sums)[kQuerySums]) {
     const uint64_t rows = SlopeTile::operand(slope_tile + (kSharesRows ? x.group * SlopeTile::kBoxBytes : 0));
     const uint32_t bytes = kSharesRows ? 0 : x.group * kShare * static_cast<uint32_t>(sizeof(T));
     const uint32_t columns = x.start + bytes / 128 * KeyRows::kBoxBytes + bytes % 128;
@@ -551,13 +551,13 @@ struct WarpgroupGradients {
   // kBounded: not every query is there, or sees every key. A lane's places are those of the first lane and some more,
   // so that each is compared as a number of the code with few of the lane's.
   template <bool kBounded>
-  static WMMA_DEVICE void weigh(float (&weights)[kSums], const Taking& x, const Told& tile) {
+  static WMMA_DEVICE void weigh(float (&weights)[kSums], const Consumer& x, const Passed& tile) {
     static_assert(places_add_up(), "or they are compared one by one");
     const int before = tile.first_query + static_cast<int>(Link::place(x.lane, 0));
     const int end = x.p.sq - before;
     int begin[Link::kLaneRows];
     if constexpr (kBounded && Config::kCausal) {
-      const int key = told().part.first_key + x.first_row() - static_cast<int>(x.p.shift);
+      const int key = passed().part.first_key + x.first_row() - static_cast<int>(x.p.shift);
 #pragma unroll
       for (int i = 0; i < Link::kLaneRows; ++i) begin[i] = key + static_cast<int>(Link::row(x.lane, i)) - before;
     }
@@ -575,8 +575,8 @@ struct WarpgroupGradients {
     }
   }
   // A weight of 0 has no slope, whatever it is multiplied by.
-  static WMMA_DEVICE void slope(float (&slopes)[kSums], const float (&weights)[kSums], const Taking& x,
-                                const Told& tile) {
+  static WMMA_DEVICE void slope(float (&slopes)[kSums], const float (&weights)[kSums], const Consumer& x,
+                                const Passed& tile) {
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
       slopes[f] = weights[f] * (slopes[f] - tile.statistics[kQueries + Link::place(x.lane, f)]);
@@ -584,7 +584,7 @@ struct WarpgroupGradients {
   }
 
   // A line for each key.
-  static WMMA_DEVICE void store_slopes(const Taking& x, uint32_t tile, const uint32_t (&words)[kSums / 2]) {
+  static WMMA_DEVICE void store_slopes(const Consumer& x, uint32_t tile, const uint32_t (&words)[kSums / 2]) {
     constexpr int kBoxWords = kLines / 4;
 #pragma unroll
     for (int box = 0; box < SlopeTile::kBoxes; ++box) {
@@ -596,14 +596,14 @@ struct WarpgroupGradients {
 
   // ---- what the block's keys add to a tile's g_Q
 
-  static WMMA_DEVICE typename Gifts::Item await_room(const Taking& x) {
-    const typename Gifts::Item item(x.given);
-    arch::barrier_wait(gifts_at(x.start).free(item), item.odd() ^ 1);  // at once the first time round
+  static WMMA_DEVICE typename DqQueue::Item await_room(const Consumer& x) {
+    const typename DqQueue::Item item(x.passed_dq);
+    arch::barrier_wait(dq_at(x.start).free(item), item.odd() ^ 1);  // at once the first time round
     return item;
   }
 
   // Whether it was laid down, and is to be told of: not where this block's is the last.
-  static WMMA_DEVICE bool give(Taking& x, const Told& tile, float (&sums)[1][kQuerySums]) {
+  static WMMA_DEVICE bool give(Consumer& x, const Passed& tile, float (&sums)[1][kQuerySums]) {
     const Arguments& p = x.p;
     const int64_t index = static_cast<int64_t>(tile.query_head) * p.tiles + tile.first_query / kQueries;
     constexpr int kApart = arch::kWaveSize * 4;
@@ -626,8 +626,8 @@ struct WarpgroupGradients {
                                             kSharesRows ? 0 : x.group * kShare, x.lane);
       return false;
     }
-    const typename Gifts::Item item = await_room(x);
-    const uint32_t to = gifts_at(x.start).place(item);
+    const typename DqQueue::Item item = await_room(x);
+    const uint32_t to = dq_at(x.start).place(item);
 #pragma unroll
     for (int i = 0; i < kQuerySums; i += 4) {
       uint32_t words[4];
@@ -635,14 +635,14 @@ struct WarpgroupGradients {
       for (int j = 0; j < 4; ++j) words[j] = arch::bit_cast<uint32_t>(sums[0][i + j]);
       arch::store_shared(to + (at + i / 4 * kApart) * 4, words);
     }
-    if (threadIdx.x == 0) told().given[item.stage()] = {index, tile.before};
+    if (threadIdx.x == 0) passed().passed_dq[item.stage()] = {index, tile.before};
     return true;
   }
-  static WMMA_DEVICE void tell_given(Taking& x) {
+  static WMMA_DEVICE void pass_dq(Consumer& x) {
     arch::fence_matrix_unit();
     arch::wave_barrier();
-    arch::barrier_arrive(gifts_at(x.start).there(typename Gifts::Item(x.given)), x.lane == 0);
-    ++x.given;
+    arch::barrier_arrive(dq_at(x.start).there(typename DqQueue::Item(x.passed_dq)), x.lane == 0);
+    ++x.passed_dq;
   }
 };
 

@@ -22,7 +22,7 @@ struct TransposedValues {
 
   static WMMA_DEVICE void run(const ScaledArguments& p) {
     arch::let_next_start();
-    const int tiles = p.scales.turned_keys / kTileKeys, heads = p.heads / p.group;
+    const int tiles = p.scales.transposed_keys / kTileKeys, heads = p.heads / p.group;
     const int index = static_cast<int>(blockIdx.x) / tiles, first = static_cast<int>(blockIdx.x) % tiles * kTileKeys;
     const unsigned char* from = static_cast<const unsigned char*>(p.v.data) + index / heads * p.v.batch_stride +
                                 index % heads * p.v.head_stride;
@@ -52,11 +52,11 @@ struct TransposedValues {
       }
     }
     arch::block_barrier();
-    unsigned char* to = static_cast<unsigned char*>(p.scales.turned) +
-                        static_cast<int64_t>(index) * p.ev * p.scales.turned_keys + first;
+    unsigned char* to = static_cast<unsigned char*>(p.scales.transposed) +
+                        static_cast<int64_t>(index) * p.ev * p.scales.transposed_keys + first;
     for (int item = threadIdx.x; item < p.ev * kChunks; item += Config::kThreads) {
       const int line = item / kChunks, chunk = item % kChunks;
-      unsigned char* there = to + static_cast<int64_t>(line) * p.scales.turned_keys + chunk * 16;
+      unsigned char* there = to + static_cast<int64_t>(line) * p.scales.transposed_keys + chunk * 16;
       arch::copy<4>(reinterpret_cast<uint32_t*>(there), chunk_at(line, chunk));
     }
   }

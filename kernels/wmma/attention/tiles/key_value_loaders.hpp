@@ -144,9 +144,9 @@ class StagedKeyValueTiles : public StepsBack<Config::Rules::kBlocks, Config::kKe
 
 // Lines along the columns, read as an operand that is summed up across them: ldmatrix turns them.
 template <class Link, class Tile>
-class TurnedReader {
+class TransposedReader {
  public:
-  WMMA_DEVICE explicit TurnedReader(uint32_t lane)
+  WMMA_DEVICE explicit TransposedReader(uint32_t lane)
       : places_(Link::Product::b_depth_line(lane), Link::Product::b_outer_chunk(lane)) {}
   WMMA_DEVICE void read(Chunk* x, uint32_t tile, int n, int step) const {
     arch::ldmatrix_x4<true>(x->words, tile + places_.at(n, step * Link::kDepth));
@@ -172,7 +172,7 @@ class AsyncKeyValueTiles : public StepsBack<Config::Rules::kBlocks, Config::kKey
   using ValueTile = typename ValueLoader::Tile;
   using Address = uint32_t;
   using Keys = ColumnReader<Link, KeyTile>;
-  using Values = TurnedReader<Link, ValueTile>;
+  using Values = TransposedReader<Link, ValueTile>;
   static constexpr int kBytes = KeyTile::kBytes + ValueTile::kBytes;
   static constexpr int kDepths = 1;
   static_assert(Config::kDepth >= Config::kColumns, "a row comes at once");

@@ -12,7 +12,7 @@
 #include <wmma/tile/chain.hpp>
 #include <wmma/tile/staged_loader.hpp>
 #ifdef __gfx950__
-#include <wmma/tile/turning_columns.hpp>
+#include <wmma/tile/transposed_columns.hpp>
 #endif
 
 namespace wmma {

@@ -12,17 +12,17 @@ template <class T, class Link, Order kOrder, int kVec, bool kWide, int kRows, in
           bool kTurns, int kThreads>
 class StagedTwoWayTile {
   using AlongTile = ChainTile<Link, kRows, kDepth * sizeof(T)>;
-  using TurnedTile = ChainTile<Link, kSlice, kRows * sizeof(T)>;
-  static constexpr Order kTurnedOrder = kOrder == Order::kAlongK ? Order::kAcrossK : Order::kAlongK;
+  using TransposedTile = ChainTile<Link, kSlice, kRows * sizeof(T)>;
+  static constexpr Order kTransposedOrder = kOrder == Order::kAlongK ? Order::kAcrossK : Order::kAlongK;
   using AlongLoader = StagedLoader<T, T, kOrder, kRows, kDepth, kThreads, kVec, kWide, PlainStage<T, T>, AlongTile>;
-  using TurnedLoader =
-      StagedLoader<T, T, kTurnedOrder, kSlice, kRows, kThreads, kVec, kWide, PlainStage<T, T>, TurnedTile>;
+  using TransposingLoader =
+      StagedLoader<T, T, kTransposedOrder, kSlice, kRows, kThreads, kVec, kWide, PlainStage<T, T>, TransposedTile>;
 
  public:
   using Along = ColumnReader<Link, AlongTile>;
-  using Turned = ColumnReader<Link, TurnedTile>;
+  using Transposed = ColumnReader<Link, TransposedTile>;
   using Address = const unsigned char*;
-  static constexpr int kBytes = AlongTile::kBytes + (kTurns ? TurnedTile::kBytes : 0);
+  static constexpr int kBytes = AlongTile::kBytes + (kTurns ? TransposedTile::kBytes : 0);
 
   // Fills the tile with `rows` rows from `data` on, and the columns from `first_column` on turned. Between barriers.
   static WMMA_DEVICE void load(unsigned char* tile, const T* data, const AttentionOperand& x, int rows,
@@ -32,17 +32,18 @@ class StagedTwoWayTile {
     if constexpr (kTurns) {
       // A slice that has none of the columns takes the first ones: its results are not stored.
       const int first = first_column < kColumns ? first_column : 0;
-      TurnedLoader turned(data + first * x.column_stride, x.column_stride, x.row_stride, kColumns - first, thread, {});
-      turned.template fetch<true>(rows);
+      TransposingLoader transposed(data + first * x.column_stride, x.column_stride, x.row_stride, kColumns - first,
+                                   thread, {});
+      transposed.template fetch<true>(rows);
       along.template store<false>(tile);
-      turned.template store<false>(tile + AlongTile::kBytes);
+      transposed.template store<false>(tile + AlongTile::kBytes);
     } else {
       along.template store<false>(tile);
     }
   }
   static WMMA_DEVICE void arrive() {}
   static WMMA_DEVICE Address along(const unsigned char* tile) { return tile; }
-  static WMMA_DEVICE Address turned(const unsigned char* tile) { return tile + AlongTile::kBytes; }
+  static WMMA_DEVICE Address transposed(const unsigned char* tile) { return tile + AlongTile::kBytes; }
 };
 
 #ifdef WMMA_NVIDIA
@@ -55,7 +56,7 @@ class AsyncTwoWayTile {
 
  public:
   using Along = ColumnReader<Link, Tile>;
-  using Turned = TurnedReader<Link, Tile>;
+  using Transposed = TransposedReader<Link, Tile>;
   using Address = uint32_t;
   static constexpr int kBytes = Tile::kBytes;
 
@@ -67,7 +68,7 @@ class AsyncTwoWayTile {
   }
   static WMMA_DEVICE void arrive() { arch::wait_async<0>(); }
   static WMMA_DEVICE Address along(const unsigned char* tile) { return arch::shared_address(tile); }
-  static WMMA_DEVICE Address turned(const unsigned char* tile) { return arch::shared_address(tile); }
+  static WMMA_DEVICE Address transposed(const unsigned char* tile) { return arch::shared_address(tile); }
 };
 
 #endif

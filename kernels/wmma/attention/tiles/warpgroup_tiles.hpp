@@ -36,10 +36,10 @@ struct WarpgroupTiles {
   using T = Choose<kWidens, typename Config::Element, Stored>;  // of what is multiplied
   static constexpr int kGroups = Config::kGroups;
   static constexpr int kGroupThreads = 4 * arch::kWaveSize;
-  static constexpr int kTakers = kGroups * kGroupThreads;
+  static constexpr int kConsumers = kGroups * kGroupThreads;
   // One warpgroup asks for tiles: a wave of it; where keys and values are widened the others do that, and one more.
-  static constexpr int kThreads = kTakers + kGroupThreads * (kWidens ? 2 : 1);
-  static constexpr int kWideners = (kThreads - kTakers) / arch::kWaveSize - 1;
+  static constexpr int kThreads = kConsumers + kGroupThreads * (kWidens ? 2 : 1);
+  static constexpr int kWideners = (kThreads - kConsumers) / arch::kWaveSize - 1;
   // Heads that share keys may lie packed in a warpgroup's lines, one query's after the other's: as many whole queries
   // as there is room for.
   static constexpr int kPackedHeads = Config::kPackedHeads;
@@ -53,8 +53,8 @@ struct WarpgroupTiles {
   using QueryTile = WarpgroupTile<kLines, Config::kDepth* static_cast<int>(sizeof(T))>;
   using KeyTile = WarpgroupTile<kKeys, Config::kDepth* static_cast<int>(sizeof(T))>;
   // Of 8 bits values are turned, with a line for each column.
-  static constexpr bool kTurned = sizeof(T) == 1;
-  using ValueTile = Choose<kTurned, WarpgroupTile<Config::kSlice, kKeys>,
+  static constexpr bool kTransposed = sizeof(T) == 1;
+  using ValueTile = Choose<kTransposed, WarpgroupTile<Config::kSlice, kKeys>,
                            WarpgroupTile<kKeys, Config::kSlice* static_cast<int>(sizeof(T))>>;
   using ResultTile = WarpgroupTile<kLines, Config::kSlice* static_cast<int>(sizeof(typename Config::Element))>;
   // A place of queries, one for each warpgroup, is as large as what comes to lie there afterwards.
@@ -69,18 +69,20 @@ struct WarpgroupTiles {
   static constexpr int kKeyStart = kGroups * Queries::kBytes;
   static constexpr int kValueStart = kKeyStart + Keys::kBytes;
   // Where blocks are dealt tiles: which one a place of queries has. Who asks for them tells who takes them.
-  static constexpr bool kDeals = Config::kDeals;
-  static_assert(!kDeals || !Config::kSplit, "what is dealt is a whole tile");
+  static constexpr bool kBalanced = Config::kBalanced;
+  static_assert(!kBalanced || !Config::kSplit, "what is listed is a whole tile");
   static constexpr bool kSplitsLast = Config::kSplitsLast;
-  static_assert(!kSplitsLast || !(kDeals || Config::kSplit || Config::kCausal || kPacked), "tiles that are all alike");
+  static_assert(!kSplitsLast || !(kBalanced || Config::kSplit || Config::kCausal || kPacked),
+                "tiles that are all alike");
   static constexpr int kNarrowColumns = detail::upper(Config::kDepth, Config::kSlice);
   using Narrow = NarrowTiles<typename Config::Element, kKeys, (kNarrowColumns + 127) / 128 * 128,
                              kWidens ? Config::kNarrowStages : 1, kWideners>;
   static constexpr int kNarrowStart = kValueStart + Values::kBytes;
-  static constexpr int kTold = kNarrowStart + (kWidens ? Narrow::Queue::kBytes : 0);
-  static constexpr int kDealt = kTold + (kWidens ? Narrow::kToldBytes : 0);
-  static constexpr int kDealtBytes = kDeals ? kGroups * Config::kQueryStages * static_cast<int>(sizeof(ListedTile)) : 0;
-  static constexpr int kBarriers = kDealt + kDealtBytes;
+  static constexpr int kPassed = kNarrowStart + (kWidens ? Narrow::Queue::kBytes : 0);
+  static constexpr int kListed = kPassed + (kWidens ? Narrow::kPassedBytes : 0);
+  static constexpr int kListedBytes =
+      kBalanced ? kGroups * Config::kQueryStages * static_cast<int>(sizeof(ListedTile)) : 0;
+  static constexpr int kBarriers = kListed + kListedBytes;
   static constexpr int kKeyBarriers = kBarriers + kGroups * Queries::kBarrierBytes;
   static constexpr int kValueBarriers = kKeyBarriers + Keys::kBarrierBytes;
   static constexpr int kNarrowBarriers = kValueBarriers + Values::kBarrierBytes;
@@ -102,7 +104,9 @@ struct WarpgroupTiles {
   static WMMA_DEVICE typename Narrow::Queue narrow_at(uint32_t start) {
     return typename Narrow::Queue(start + kNarrowStart, start + kNarrowBarriers);
   }
-  static WMMA_DEVICE uint32_t* told() { return reinterpret_cast<uint32_t*>(dynamic_shared<unsigned char>() + kTold); }
+  static WMMA_DEVICE uint32_t* passed() {
+    return reinterpret_cast<uint32_t*>(dynamic_shared<unsigned char>() + kPassed);
+  }
 
   using Sight = wmma::Sight<Config::kCausal, Rules>;
 
@@ -151,7 +155,7 @@ struct WarpgroupTiles {
     }
 
     // Where none are dealt there are as many for each sequence as for the longest.
-    WMMA_DEVICE bool is_there() const { return !kSequences || kDeals || first_row < place.rows; }
+    WMMA_DEVICE bool is_there() const { return !kSequences || kBalanced || first_row < place.rows; }
 
    private:
     WMMA_DEVICE Work(const Arguments& p, const TilePart& of) : Work(p, of, tile_of(p, of.tile)) {}
@@ -257,26 +261,26 @@ struct WarpgroupTiles {
     typename Values::Item value(0);
     const typename Narrow::Queue narrow = narrow_at(start);
     typename Narrow::Queue::Item item(0);
-    if constexpr (kTurned) arch::await_previous();  // which turns values
+    if constexpr (kTransposed) arch::await_previous();  // which turns values
     // Of a tile's number, or of one that was dealt.
     const auto ask_for = [&](const auto& tile) {
       const Work work(p, tile);
-      if (!kDeals && work.tiles == 0) return;
+      if (!kBalanced && work.tiles == 0) return;
 #pragma unroll 1
       for (int group = 0; leads && group < kGroups; ++group) {
         const Queries queries = queries_of(start, group);
         const auto tell = [&] {
-          if constexpr (kDeals) *dealt(query, group) = tile;
+          if constexpr (kBalanced) *listed(query, group) = tile;
         };
         queries.open(query, kPacked ? QueryTile::kBoxes * kGroupRows * 128 : QueryTile::kBytes, tell);
         bring_queries(p, queries, query, work, work.first_row + group * kGroupRows);
       }
       query.next();
-      if (kDeals && work.tiles == 0) return;
+      if (kBalanced && work.tiles == 0) return;
       int at = work.last;
       // As they are, for others to widen.
       const auto copy_narrow = [&](const AttentionOperand& x, const TileMap& map, int from, uint32_t came) {
-        const auto tell = [&] { told()[item.stage()] = came; };
+        const auto tell = [&] { passed()[item.stage()] = came; };
         if (leads) copy<typename Narrow::Tile, Stored>(narrow, item, p, x, map, work, from, tell);
         item.next();
       };
@@ -293,8 +297,8 @@ struct WarpgroupTiles {
           copy_narrow(p.v, p.v_map, from, Narrow::values_came(work.own.skv - from));
           return;
         }
-        if (leads && kTurned) {
-          copy_turned(values, value, p, work, from);
+        if (leads && kTransposed) {
+          copy_transposed(values, value, p, work, from);
         } else if (leads) {
           copy<ValueTile, T>(values, value, p, p.v, p.v_map, work, from);
         }
@@ -318,7 +322,7 @@ struct WarpgroupTiles {
       }
       copy_values(at);
     };
-    if constexpr (kDeals) {
+    if constexpr (kBalanced) {
       arch::await_previous();  // which writes the list
       const TileList list(p);
       const uint32_t count = list.count();
@@ -330,7 +334,7 @@ struct WarpgroupTiles {
         if constexpr (kBlocks) next = arch::shuffle_word(next, 0);
       }
       for (int group = 0; leads && group < kGroups; ++group) {
-        queries_of(start, group).open(query, 0, [&] { dealt(query, group)->queries.length = 0; });
+        queries_of(start, group).open(query, 0, [&] { listed(query, group)->queries.length = 0; });
       }
     } else {
       for (Walk walk(p); walk.more(); walk.next()) {
@@ -339,23 +343,23 @@ struct WarpgroupTiles {
       if constexpr (kSequences) arch::await_previous();  // so that who waits for this one waits for that one too
     }
     if constexpr (kWidens) {
-      if (leads) narrow.open(item, 0, [&] { told()[item.stage()] = Narrow::kNoMore; });
+      if (leads) narrow.open(item, 0, [&] { passed()[item.stage()] = Narrow::kNoMore; });
     }
   }
   // By each of the waves that ask for nothing.
   static WMMA_DEVICE void widen(uint32_t start, uint32_t wave) {
-    Narrow::template widen<KeyTile, ValueTile>(narrow_at(start), told(), keys_at(start), values_at(start), wave);
+    Narrow::template widen<KeyTile, ValueTile>(narrow_at(start), passed(), keys_at(start), values_at(start), wave);
   }
 
   // What a place of queries was told, to all of a wave by the lane that gives the place back: what the others had read
   // by themselves, they would have to give back, too. No queries: none comes after it.
-  static WMMA_DEVICE ListedTile dealt_to(const typename Queries::Item& query, uint32_t group) {
+  static WMMA_DEVICE ListedTile listed_to(const typename Queries::Item& query, uint32_t group) {
     ListedTile tile{};
-    if (lane_id() == 0) tile = *dealt(query, group);
+    if (lane_id() == 0) tile = *listed(query, group);
     return as_the_first_lane_has(tile);
   }
-  static WMMA_DEVICE ListedTile* dealt(const typename Queries::Item& query, uint32_t group) {
-    return reinterpret_cast<ListedTile*>(dynamic_shared<unsigned char>() + kDealt) + group * Config::kQueryStages +
+  static WMMA_DEVICE ListedTile* listed(const typename Queries::Item& query, uint32_t group) {
+    return reinterpret_cast<ListedTile*>(dynamic_shared<unsigned char>() + kListed) + group * Config::kQueryStages +
            query.stage();
   }
 
@@ -419,8 +423,8 @@ struct WarpgroupTiles {
     }
   }
   // Values that have a line for each column, of all heads.
-  static WMMA_DEVICE void copy_turned(const Values& queue, const typename Values::Item& item, const Arguments& p,
-                                      const Work& work, int key) {
+  static WMMA_DEVICE void copy_transposed(const Values& queue, const typename Values::Item& item, const Arguments& p,
+                                          const Work& work, int key) {
     queue.open(item, ValueTile::kBytes);
 #pragma unroll
     for (int box = 0; box < ValueTile::kBoxes; ++box) {

@@ -17,7 +17,7 @@ class NarrowTiles {
  public:
   using Tile = WarpgroupTile<kKeys, kLineBytes>;
   using Queue = TileQueue<kStages, Tile::kBytes>;
-  static constexpr int kToldBytes = (kStages * 4 + 15) / 16 * 16;  // of each place: what came there
+  static constexpr int kPassedBytes = (kStages * 4 + 15) / 16 * 16;  // of each place: what came there
   enum Kind : uint32_t { kKeysCame, kValuesCame, kNoMore };
   // Of a sequence's values, of which `there` are left from the tile's first on, those behind them are another's: they
   // count for nothing, but what is not a number would count as that. Keys that do not count are seen to with scores.
@@ -27,7 +27,7 @@ class NarrowTiles {
 
   // By one of the waves: tiles as they come, until there are no more, to the queues of keys and of values.
   template <class KeyTile, class ValueTile, class Keys, class Values>
-  static WMMA_DEVICE void widen(const Queue& queue, const uint32_t* told, const Keys& keys, const Values& values,
+  static WMMA_DEVICE void widen(const Queue& queue, const uint32_t* passed, const Keys& keys, const Values& values,
                                 uint32_t wave) {
     const Share share(wave, lane_id());
     typename Keys::Item key(0);
@@ -35,7 +35,7 @@ class NarrowTiles {
     for (typename Queue::Item item(0);; item.next()) {
       queue.await(item);
       // By the lane that gives the place back: what others had read of it would have to be given back by them, too.
-      const uint32_t came = shuffle(share.lane == 0 ? told[item.stage()] : 0, 0);
+      const uint32_t came = shuffle(share.lane == 0 ? passed[item.stage()] : 0, 0);
       if (came == kNoMore) return;
       if (came == kKeysCame) {
         widen_to<KeyTile>(keys, key, queue.place(item), share);

@@ -23,7 +23,7 @@ _OTHERS = 56  # registers beside sums, queries and what is on its way
 _MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 180, "gfx1250": 184, "sm80": 256, "sm89": 256, "sm90": 256}
 _OF_PAGES = 24  # where a tile is of several pages: their numbers, and where each starts
 _OF_WIDENING = {"gfx950": 24}  # what keys and values become on their way
-_MOST_IN_TURNS = 232  # operands are read no further ahead
+_MOST_PING_PONG = 232  # operands are read no further ahead
 _CLUSTERS = (2, 4, 8)
 _PACKED_ROWS = 64  # up to so many queries, those of all heads that share a key head make one tile
 
@@ -42,7 +42,7 @@ class AttentionConfig:
     slice: int  # of V's columns, that a block computes
     keeps_queries: bool  # in registers
     asynchronous: bool
-    in_turns: bool  # two groups of waves, one at the matrix unit
+    ping_pong: bool  # two groups of waves, one at the matrix unit
     packed: bool  # heads that share a key head make one tile
     splits: int  # blocks that share a tile of rows and split its keys
     occupancy: int
@@ -55,7 +55,7 @@ class AttentionConfig:
             for text, there in (
                 ("queries in registers", self.keeps_queries),
                 ("asynchronous copies", self.asynchronous),
-                ("two groups in turns", self.in_turns),
+                ("ping-pong", self.ping_pong),
                 ("heads packed", self.packed),
                 (f"keys split {self.splits} ways" + (" in a cluster" if self.cluster else ""), self.splits > 1),
             )
@@ -86,9 +86,9 @@ def shared_bytes(config: AttentionConfig, target: arch.Target) -> int:
         values = tile_bytes(target, config.keys, config.slice, size)
     else:
         values = tile_bytes(target, config.slice, config.keys, size)
-    keys_values = (tile_bytes(target, config.keys, config.depth, size) + values) * (2 if config.in_turns else 1)
+    keys_values = (tile_bytes(target, config.keys, config.depth, size) + values) * (2 if config.ping_pong else 1)
     weights = 0 if step.stays else tile_bytes(target, rows, config.keys, size)
-    shares = config.keeps_queries and not (config.in_turns and config.asynchronous)
+    shares = config.keeps_queries and not (config.ping_pong and config.asynchronous)
     tiles = (max(queries, keys_values) if shares else queries + keys_values) + weights
     return max(tiles, rows * (2 + config.slice) * 4 if config.cluster else 0)
 
@@ -101,7 +101,7 @@ def registers(config: AttentionConfig, target: arch.Target) -> int:
     total = rows * (config.slice + config.keys) * each / target.wave
     if config.keeps_queries:
         total += rows * config.depth * size * step.copies / target.wave / 4
-    if config.in_turns:  # each of two groups has one of K and V on its way, and weights beside the next scores
+    if config.ping_pong:  # each of two groups has one of K and V on its way, and weights beside the next scores
         waves = config.waves // 2
         if not config.asynchronous:
             total += config.keys * max(config.depth, config.slice) * size / (waves * target.wave) / 4
@@ -133,7 +133,7 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
     )
     depths = dict.fromkeys((whole_depth, *(x for x in (256, 128, 64, 32) if x < whole_depth and x % step.depth == 0)))
     slices = dict.fromkeys((whole_slice, *(x for x in (256, 128, 64, 32) if x < whole_slice and x % step.whole == 0)))
-    if _takes_turns(problem, target, rows):
+    if _goes_ping_pong(problem, target, rows):
         keys = 128 if max(whole_depth, whole_slice) <= 64 and problem.page_size % 128 == 0 else 64
         direct = _goes_as_it_is(problem, target) and problem.page_size % keys == 0
         config = AttentionConfig(
@@ -163,8 +163,8 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
                     yield dataclasses.replace(config, occupancy=_occupancy(config, target, shared, held))
 
 
-def _takes_turns(problem: AttentionProblem, target: arch.Target, rows: int) -> bool:
-    """Whether two groups of waves take turns: where four units of a block multiply beside other work, K and V come by
+def _goes_ping_pong(problem: AttentionProblem, target: arch.Target, rows: int) -> bool:
+    """Whether two groups of waves go by ping-pong: where four units of a block multiply beside other work, K and V come by
     whole chunks, and the block's 256 rows are more than another's."""
     whole_chunks = problem.dtype.itemsize == 2 and problem.k_vec == problem.v_vec == 8 and not problem.wide
     if problem.slopes is not None or problem.modified or problem.drops or problem.block_q:  # registers would spill
@@ -239,8 +239,8 @@ def ranked(problem: AttentionProblem, target: arch.Target) -> list[AttentionConf
     """Every configuration. What would spill is taken only where nothing else is left."""
 
     def over(config: AttentionConfig) -> int:
-        most = _MOST_IN_TURNS if config.in_turns else _MOST_REGISTERS[target.family]
-        pages = _OF_PAGES if problem.page_size % config.keys and not config.in_turns else 0
+        most = _MOST_PING_PONG if config.ping_pong else _MOST_REGISTERS[target.family]
+        pages = _OF_PAGES if problem.page_size % config.keys and not config.ping_pong else 0
         wide = _OF_WIDENING.get(target.name, 0) if problem.is_narrow else 0
         return max(registers(config, target) + pages + wide - most, 0)
 
@@ -297,7 +297,7 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
         "kLanes": config.lanes,
         "kKeepsQueries": config.keeps_queries,
         "kAsync": config.asynchronous,
-        "kInTurns": config.in_turns,
+        "kPingPong": config.ping_pong,
         "kPacked": config.packed,
         "kSplit": config.splits > 1,
         "kCausal": problem.causal,

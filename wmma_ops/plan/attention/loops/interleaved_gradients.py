@@ -54,7 +54,7 @@ class InterleavedConfig(OwnerConfig):
 
     def flags(self, problem: AttentionProblem) -> dict[str, bool]:
         grouped = problem.group > 1
-        return {"kSumsDelta": self.sums_delta, "kGrouped": grouped, "kGives": self.stores_dq, "kFixed": self.fixed}
+        return {"kSumsDelta": self.sums_delta, "kGrouped": grouped, "kStoresDq": self.stores_dq, "kFixed": self.fixed}
 
     def words(self) -> tuple[str, ...]:
         said = {

@@ -41,7 +41,7 @@ class LockstepConfig(OwnerConfig):
         return {"kAhead": self.ahead, "kKeptRows": self.kept}
 
     def flags(self, problem: AttentionProblem) -> dict[str, bool]:
-        return {"kSumsDelta": self.sums_delta, "kGrouped": problem.group > 1, "kGives": False, "kFixed": False}
+        return {"kSumsDelta": self.sums_delta, "kGrouped": problem.group > 1, "kStoresDq": False, "kFixed": False}
 
     def words(self) -> tuple[str, ...]:
         return ("a tile ahead", *(["delta"] if self.sums_delta else []))

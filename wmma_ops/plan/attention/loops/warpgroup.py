@@ -21,7 +21,7 @@ _GROUP_ROWS = 64
 _GROUP_THREADS = 128
 _LINE_BYTES = 128  # of a box
 _RESULT_LINE = 64  # columns of a box of results
-_WIDEST_TURNED = 128  # columns of values of 8 bits: a tile's results stand beside those of all, in registers
+_WIDEST_TRANSPOSED = 128  # columns of values of 8 bits: a tile's results stand beside those of all, in registers
 _WIDTHS = (32, 64, 128, 192, 256)  # of the instructions that every kernel has
 _WEIGHTS = 14  # that a unit computes in a clock
 _CAPPED_WEIGHTS = 5
@@ -46,7 +46,7 @@ class WarpgroupConfig:
     query_stages: int  # places for each warpgroup's queries
     packed: int = 1  # heads that share keys, in the lines of a warpgroup
     splits: int = 1  # blocks that share a tile of rows and split its keys
-    deals: bool = False  # blocks are dealt tiles of rows as they have room for them
+    balanced: bool = False  # blocks are given listed tiles of rows as they have room for them
     last_splits: int = 1  # blocks that share a tile of rows in the last round, for which few are left
     narrow_stages: int = 0  # places for tiles of keys and values as they are in memory, which waves widen
 
@@ -64,7 +64,7 @@ class WarpgroupConfig:
             f"{self.depth} of Q and K, {self.slice} of V, {self.stages} stages"
             + (f", {self.packed} heads packed" if self.packed > 1 else "")
             + (f", keys split {self.splits} ways" if self.splits > 1 else "")
-            + (", dealt" if self.deals else "")
+            + (", balanced" if self.balanced else "")
             + (f", the last tiles' split {self.last_splits} ways" if self.last_splits > 1 else "")
             + (f", widened from {self.narrow_stages} places" if self.narrow_stages else "")
         )
@@ -76,7 +76,7 @@ def shared_bytes(problem: AttentionProblem, config: WarpgroupConfig) -> int:
     if maps_result(problem, config):
         line = max(line, config.slice * problem.dtype.itemsize)
     queries = config.groups * config.query_stages * (_GROUP_ROWS * line + 2 * BARRIER_BYTES)
-    told = config.groups * config.query_stages * fill.DEALT_BYTES if config.deals else 0
+    told = config.groups * config.query_stages * fill.LISTED_BYTES if config.balanced else 0
     narrow = config.narrow_stages
     if narrow:
         told += up(4 * narrow, 16) + narrow * (
@@ -93,9 +93,9 @@ def takes(problem: AttentionProblem, target: arch.Target) -> bool:
     fits = max(problem.e, problem.ev) <= 256 and max(problem.sq, problem.skv) < 2**31
     # What draws for dropout has no registers beside waves that widen, and nobody trains from pages.
     halves = _element(problem).itemsize == 2 and not (_widens(problem) and problem.drops)
-    turned = problem.is_scaled and problem.ev <= _WIDEST_TURNED
+    transposed = problem.is_scaled and problem.ev <= _WIDEST_TRANSPOSED
     # A tanh that is right to its last digits has no registers beside the scores.
-    return target.name == "sm_90a" and (halves or turned) and along and whole and fits and not problem.large_cap
+    return target.name == "sm_90a" and (halves or transposed) and along and whole and fits and not problem.large_cap
 
 
 def _widens(problem: AttentionProblem) -> bool:
@@ -129,7 +129,7 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
             )
             config = split(problem, config, target)
             if problem.sequences and config.splits == 1:
-                config = dataclasses.replace(config, deals=True)
+                config = dataclasses.replace(config, balanced=True)
             config = split_last(problem, config, target)
             if shared_bytes(problem, config) <= target.lds_bytes and dealt(problem, config) <= _MOST_DEALT:
                 if work_of(problem, config) * config.splits < 2**31:  # as the kernel counts them
@@ -207,7 +207,7 @@ def together(problem: AttentionProblem, config: WarpgroupConfig) -> int:
     sequence."""
     head_bytes = problem.skv * (problem.e + problem.ev) * problem.stored.itemsize / problem.group
     most = min(max(int(_KEPT_BYTES / head_bytes), problem.group), problem.heads * problem.batch) // config.packed
-    if not config.deals:
+    if not config.balanced:
         return most
     heads = problem.heads // config.packed
     return max(count for count in range(1, max(most, 1) + 1) if heads % count == 0)
@@ -215,7 +215,7 @@ def together(problem: AttentionProblem, config: WarpgroupConfig) -> int:
 
 def dealt(problem: AttentionProblem, config: WarpgroupConfig) -> int:
     """The most entries of the list of tiles, were all sequences as long as the longest."""
-    return work_of(problem, config) // together(problem, config) if config.deals else 0
+    return work_of(problem, config) // together(problem, config) if config.balanced else 0
 
 
 def split(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> WarpgroupConfig:
@@ -277,7 +277,7 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
     flags = {
         "kSplit": config.splits > 1,
         "kSplitsLast": config.last_splits > 1,
-        "kDeals": config.deals,
+        "kBalanced": config.balanced,
         "kCausal": problem.causal,
         "kMappedOut": maps_result(problem, config),
     }
@@ -312,8 +312,8 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
     shared = shared_bytes(problem, config)
     kernel = source(problem, config, target)
     workspace, dealing = 0, None
-    if config.deals:
-        workspace = fill.dealt_bytes(dealt(problem, config))
+    if config.balanced:
+        workspace = fill.listed_bytes(dealt(problem, config))
         dealing = {"kTileRows": config.rows, "kPackedHeads": config.packed}
     before = fill.launches(problem, dealing) if config.splits == 1 else ()
     if problem.is_scaled:
@@ -328,10 +328,10 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
     elif parted:
         workspace = combine.workspace(problem, splits, parted * config.rows)
         launches.append(combine.launch(problem, target, parted, config.rows))
-    turned, turned_at = 0, 0
+    transposed, transposed_at = 0, 0
     if problem.is_scaled:
-        turned, turned_at = transpose.keys(problem), up(workspace, _LINE_BYTES)
-        workspace = turned_at + transpose.workspace(problem)
+        transposed, transposed_at = transpose.keys(problem), up(workspace, _LINE_BYTES)
+        workspace = transposed_at + transpose.workspace(problem)
     lines_out = 16 if maps_result(problem, config) else 0
     queries = _GROUP_ROWS // config.packed  # of a box; of keys and values it has as many as lie in a page together
     numbers = AttentionNumbers(
@@ -345,8 +345,8 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
         lines_out,
         together(problem, config),
         whole,
-        turned=turned,
-        turned_at=turned_at,
+        transposed=transposed,
+        transposed_at=transposed_at,
         lines_v=config.slice if problem.is_scaled else 0,
     )
     return Plan(config, f"{reason}; {work} tiles on {units} units", tuple(launches), workspace, numbers)

@@ -125,7 +125,7 @@ def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: 
         "kDepth": config.depth,
         "kValueDepth": config.value_depth,
         "kStages": config.stages,
-        "kGifts": config.gifts,
+        "kDqStages": config.gifts,
         "kOutVec": problem.out_vec,
         **waves_told(target, 1, THREADS // target.wave, shared),
         "kThreads": THREADS,

@@ -10,7 +10,7 @@ from wmma_ops.plan.problem import AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text
 
 _THREADS = 256
-DEALT_BYTES = 32  # of a tile in the list, and of what stands before them
+LISTED_BYTES = 32  # of a tile in the list, and of what stands before them
 CONSTANTS = {"kRestShares": 16}  # blocks that share what lies between two sequences: little, or padding behind the last
 
 
@@ -18,9 +18,9 @@ def blocks(problem: AttentionProblem) -> int:
     return (problem.batch + 1) * CONSTANTS["kRestShares"] if problem.sequences else 0
 
 
-def dealt_bytes(tiles: int) -> int:
+def listed_bytes(tiles: int) -> int:
     """Of a list of so many."""
-    return (1 + tiles) * DEALT_BYTES
+    return (1 + tiles) * LISTED_BYTES
 
 
 def launches(problem: AttentionProblem, dealing: Mapping[str, int] | None = None) -> tuple[KernelLaunch, ...]:

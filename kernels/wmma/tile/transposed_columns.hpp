@@ -9,12 +9,12 @@ namespace wmma {
 
 // Tile n, step by step. Four lines of the matrix unit's tile that follow each other do so in memory.
 template <class Link, class Tile, int kColumns>
-class TurningColumns {
+class TransposedColumns {
   static constexpr int kTiles = kColumns / Link::kCols;
   static_assert(Link::kColChunks == 1 && Link::kPerChunk == 8, "16 bits, a chunk a lane");
 
  public:
-  WMMA_DEVICE explicit TurningColumns(uint32_t lane) {
+  WMMA_DEVICE explicit TransposedColumns(uint32_t lane) {
     const uint32_t group = lane / 16 * 16;
     const uint32_t within = lane % 16;
     const uint32_t line = Link::col_chunk(group, 0) * 8 + within / 4;
@@ -29,10 +29,10 @@ class TurningColumns {
   WMMA_DEVICE void read(Chunk* x, const unsigned char* tile, int n, int step) const {
     const unsigned char* const from = tile + step * (Link::kDepth * Tile::kPitch * 16);
     if constexpr (Tile::kReadAlong) {
-      arch::read_turned(x->words, from + at_[n]);
-      arch::read_turned(x->words + 2, from + below_[n]);
+      arch::read_transposed(x->words, from + at_[n]);
+      arch::read_transposed(x->words + 2, from + below_[n]);
     } else {
-      read_turned_chunk<Tile>(*x, from + at_[n]);
+      read_transposed_chunk<Tile>(*x, from + at_[n]);
     }
   }
 
