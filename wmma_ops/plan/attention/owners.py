@@ -1,6 +1,7 @@
 """What the loops of attention's gradients share whose blocks own rows, of keys or of queries, and go through tiles of the
 others (kernels/attention_backward.hip)."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from math import ceil
 from typing import ClassVar
@@ -19,7 +20,7 @@ _LEAST_ROWS = 65  # that loops whose waves go by tiles are for
 
 
 @dataclass(frozen=True)
-class OwnerConfig:
+class OwnerConfig(ABC):
     """One of the two kernels, by who owns the rows of a block. Sizes are in elements."""
 
     side: ClassVar[int] = 16  # of the matrix unit's tiles
@@ -39,12 +40,12 @@ class OwnerConfig:
     def step(self, target: arch.Target, element: torch.dtype) -> Step:
         return step_of(target, element, is_lanes(target, element), self.side)
 
-    def shared_bytes(self, target: arch.Target, element: torch.dtype) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def shared_bytes(self, target: arch.Target, element: torch.dtype) -> int: ...
 
+    @abstractmethod
     def kernel(self, problem: AttentionProblem) -> str:
         """Its type in the kernel's source."""
-        raise NotImplementedError
 
     def numbers(self) -> dict[str, int]:
         """Of the loop alone, in the kernel's configuration."""
