@@ -79,7 +79,7 @@ sanitize: build
 
 FUZZ ?= --seconds 120
 # Of the CPU alone: what is emulated, traced or compiled starts other processes.
-ASAN_TESTS ?= $(addprefix tests/contract/test_,bad_input cpu_operands scaled_mm varlen_attention kv_append extreme_scores)
+ASAN_TESTS ?= $(patsubst %,tests/contract/test_%.py,bad_input cpu_operands scaled_mm varlen_attention kv_append extreme_scores)
 asan: export WMMA_OPS_LIBRARY = $(CURDIR)/build/asan/wmma_ops/_library.so
 # Sizes at random ask for more memory than there is, which is an error of torch's and not the end of the process.
 asan: export ASAN_OPTIONS = detect_leaks=0:halt_on_error=1:allocator_may_return_null=1
