@@ -19,6 +19,12 @@ def tensors_of(op: str) -> tuple[str, ...]:
 
 
 @lru_cache
+def _fields_of(op: str) -> tuple[str, ...]:
+    """Those tensors by the names that they have in a call."""
+    return tuple(_SHORT.get(name, name) for name in tensors_of(op))
+
+
+@lru_cache
 def required_of(op: str) -> tuple[str, ...]:
     """Those of its tensors that it cannot do without."""
     return tuple(one.name for one in torch_internals.schema(overload(op)).arguments if str(one.type) == "Tensor")
@@ -49,16 +55,16 @@ class AttentionCall:
     @classmethod
     def of(cls, op: str, tensors: Sequence[Any] | Mapping[str, Any], scalars: Mapping[str, Any]) -> "AttentionCall":
         """`tensors` by name, or in the order of the op's schema, where the last may be missing."""
-        if not isinstance(tensors, Mapping):
-            tensors = dict(zip(tensors_of(op), tensors, strict=False))
-        return cls(op, {_SHORT.get(name, name): x for name, x in (*tensors.items(), *scalars.items())})
+        if isinstance(tensors, Mapping):
+            named = {_SHORT.get(name, name): x for name, x in tensors.items()}
+        else:
+            named = dict(zip(_fields_of(op), tensors, strict=False))
+        named |= {_SHORT.get(name, name): x for name, x in scalars.items()}
+        return cls(op, {**_defaults(), **named})
 
     def __getattr__(self, name: str) -> Any:
-        given = self.given
-        if name in given:
-            return given[name]
         try:
-            return _defaults()[name]
+            return self.given[name]
         except KeyError:
             raise AttributeError(f"attention has no option {name}") from None
 
@@ -82,12 +88,9 @@ class AttentionCall:
 
     def __getitem__(self, name: str) -> Any:
         """By the op's own name."""
-        return getattr(self, _SHORT.get(name, name))
+        return self.given[_SHORT.get(name, name)]
 
     def for_op(self, op: str, **beside: Any) -> tuple[list[Any], dict[str, Any]]:
         """The tensors and the scalars with which another of the ops is called for the same, and with what stands beside."""
-
-        def value(name: str) -> Any:
-            return beside[name] if name in beside else self[name]
-
-        return [value(name) for name in tensors_of(op)], {name: value(name) for name in _scalars_of(op)}
+        given = {**self.given, **beside}
+        return [given[name] for name in _fields_of(op)], {name: given[name] for name in _scalars_of(op)}

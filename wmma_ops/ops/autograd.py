@@ -14,7 +14,7 @@ import torch.autograd.forward_ad as forward_ad
 from wmma_ops import torch_internals
 from wmma_ops.hardware import geometry
 from wmma_ops.ops import activations, fakes, score_functions
-from wmma_ops.ops.attention_call import AttentionCall
+from wmma_ops.ops.attention_call import AttentionCall, tensors_of
 from wmma_ops.ops.composite import columns, composite, operand_place, rows, without_gradient
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
@@ -261,7 +261,7 @@ def attention_gradients(op, grads, t, needs, outs, **scalars):
     """Of `attention` or `varlen_attention`, whichever `op` is."""
     call, backward = AttentionCall.of(op, t, scalars), f"_{op}_backward"
     (out, lse), (g_out, g_lse) = outs, grads
-    names = dict(zip("qkv", tensor_names(overload(op)), strict=False))
+    names = dict(zip("qkv", tensors_of(op), strict=False))
 
     def by_heads(x):
         return x if x is None or not call.is_packed else x.transpose(0, 1)
@@ -296,7 +296,7 @@ def _by_scores(call, q, k, v, grads, outs, needs):
 
     def grouped(x):
         """Query heads that share a key head, as rows of one product: [..., kv_heads, group·Sq, ·]."""
-        if x.dim() < 3:
+        if x.dim() < 3 or known(x.shape[-3] == k.shape[-3]):
             return x
         kv_heads = k.shape[-3]
         group = x.shape[-3] // kv_heads if kv_heads else 1
