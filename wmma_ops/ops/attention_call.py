@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from wmma_ops import torch_internals
-from wmma_ops.ops.library import overload
+from wmma_ops.ops.library import overload, tensor_names
 
 OPS = ("attention", "varlen_attention", "scaled_attention", "_attention_backward", "_varlen_attention_backward")
 _SHORT = {"query": "q", "key": "k", "value": "v"}  # operands of packed ops
@@ -15,7 +15,7 @@ _SHORT = {"query": "q", "key": "k", "value": "v"}  # operands of packed ops
 @lru_cache
 def tensors_of(op: str) -> tuple[str, ...]:
     """The names of an op's tensors, in the order of its schema."""
-    return tuple(one.name for one in torch_internals.schema(overload(op)).arguments if not one.kwarg_only)
+    return tuple(tensor_names(overload(op)))
 
 
 @lru_cache
