@@ -34,12 +34,12 @@ class WarpgroupGradientsConfig:
     value_depth: int  # of V and g_out
     queries: int  # of a tile
     stages: int  # places for tiles
-    gifts: int  # places for what is to be added to the gradients of queries
+    dq_stages: int  # places for what is to be added to the gradients of queries
 
     def __str__(self) -> str:
         return (
             f"{type_name(self.element)}, {_GROUPS} warpgroups of {_LINES} keys, {self.queries} queries, "
-            f"{self.depth} of Q and K, {self.value_depth} of V, {self.stages} stages, {self.gifts} gifts"
+            f"{self.depth} of Q and K, {self.value_depth} of V, {self.stages} stages, {self.dq_stages} of dQ"
         )
 
 
@@ -59,9 +59,9 @@ class Teams:
 def shared_bytes(config: WarpgroupGradientsConfig) -> int:
     size = config.element.itemsize
     rows = (_KEYS + config.stages * config.queries) * (config.depth + config.value_depth) * size
-    slopes, gifts = 2 * _KEYS * config.queries * size, config.gifts * config.queries * config.depth * 4
+    slopes, partials = 2 * _KEYS * config.queries * size, config.dq_stages * config.queries * config.depth * 4
     told = (
-        config.gifts * 16
+        config.dq_stages * 16
         + 4 * 4
         + config.stages * (2 * config.queries + 5) * 4
         + _AHEAD * (6 + 2 * 32) * 4
@@ -70,9 +70,9 @@ def shared_bytes(config: WarpgroupGradientsConfig) -> int:
     return (
         rows
         + slopes
-        + gifts
+        + partials
         + up(told, 8)
-        + (2 + 2 * config.stages + 1 + 2 * config.gifts + 2 * _AHEAD) * BARRIER_BYTES
+        + (2 + 2 * config.stages + 1 + 2 * config.dq_stages + 2 * _AHEAD) * BARRIER_BYTES
     )
 
 
@@ -94,8 +94,8 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
     depth, value_depth = up(problem.e, _LINES), up(problem.ev, _LINES)
     found = []
     for queries in (2 * _LINES, _LINES) if max(depth, value_depth) == _LINES else (_LINES,):
-        for stages, gifts in _PLACES:
-            config = WarpgroupGradientsConfig(problem.dtype, depth, value_depth, queries, stages, gifts)
+        for stages, dq_stages in _PLACES:
+            config = WarpgroupGradientsConfig(problem.dtype, depth, value_depth, queries, stages, dq_stages)
             if shared_bytes(config) <= target.lds_bytes:
                 found.append(config)
     return found
@@ -125,7 +125,7 @@ def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: 
         "kDepth": config.depth,
         "kValueDepth": config.value_depth,
         "kStages": config.stages,
-        "kDqStages": config.gifts,
+        "kDqStages": config.dq_stages,
         "kOutVec": problem.out_vec,
         **waves_told(target, 1, THREADS // target.wave, shared),
         "kThreads": THREADS,
