@@ -1,5 +1,6 @@
 """What others may do to the cache folder: none of it is read, followed, removed or waited for."""
 
+import errno
 import json
 import logging
 import multiprocessing
@@ -451,3 +452,38 @@ def test_a_process_killed_while_it_compiles_leaves_nothing_for_long(tmp_path, mo
             assert first != second
     assert stranger.is_dir()
     assert not list(tmp_path.glob("wmma_ops-job-*"))
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["held", "gone"])
+def test_a_folder_that_another_process_sweeps_is_not_taken(gone, tmp_path, monkeypatch):
+    """A sweep sees a folder between its making and its lock."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made, make, held = [], tempfile.mkdtemp, []
+
+    def swept_at_once(*args, **kwargs):
+        made.append(make(*args, **kwargs))
+        if len(made) == 1:
+            if gone:
+                os.rmdir(made[0])
+            else:
+                held.append(files._locked(made[0]))
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", swept_at_once)
+    with files.temporary() as folder:
+        assert [folder] == made[1:]
+        assert Path(folder).is_dir()
+    for descriptor in held:
+        os.close(descriptor)
+
+
+def test_a_folder_where_there_are_no_locks_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
+    with files.temporary() as folder:
+        assert Path(folder).is_dir()
+    assert not list(tmp_path.iterdir())

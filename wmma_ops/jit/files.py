@@ -97,12 +97,18 @@ def temporary() -> Iterator[str]:
     """A temporary folder. Those of killed processes go when a process wants its first."""
     parent = tempfile.gettempdir()
     _once(parent, lambda: _sweep_folders(parent))
-    while True:
+    held = None
+    while held is None:
         folder = tempfile.mkdtemp(prefix=_PREFIX)
-        held = _locked(folder)
-        if held is None or _is_at(held, folder):
-            break
-        os.close(held)  # another process swept it before it was locked
+        try:
+            held = _lock(folder)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another process sweeps it
+        except OSError:
+            break  # no locks there, and so nobody who sweeps
+        if not _is_at(held, folder):
+            os.close(held)  # another process swept it before it was locked
+            held = None
     try:
         yield folder
     finally:
@@ -189,18 +195,23 @@ def _sweep_folders(parent: str) -> None:
             os.close(held)
 
 
-def _locked(path: str, folder: int | None = None) -> int | None:
-    """A descriptor that holds a lock, for as long as it is open and its process lives; None where another does."""
-    try:
-        descriptor = os.open(path, _FILE | os.O_NOFOLLOW, dir_fd=folder)
-    except OSError:
-        return None
+def _lock(path: str, folder: int | None = None) -> int:
+    """A descriptor that holds a lock, for as long as it is open and its process lives; BlockingIOError where another
+    does."""
+    descriptor = os.open(path, _FILE | os.O_NOFOLLOW, dir_fd=folder)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        return None
+        raise
     return descriptor
+
+
+def _locked(path: str, folder: int | None = None) -> int | None:
+    """The same; None where there is no lock to be had."""
+    with contextlib.suppress(OSError):
+        return _lock(path, folder)
+    return None
 
 
 def _is_at(descriptor: int, path: str) -> bool:
