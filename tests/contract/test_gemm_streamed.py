@@ -170,7 +170,7 @@ WRONG = [
     Wrong("every_wave_adds_the_rest", "if (rest != 0 && lines % kWavesK == reader.wave)", "if (rest != 0)", ALONG,
           (Mismatch, EmulationError)),
     Wrong("rows_that_are_not_there", "(at < last ? at : last) * static_cast", "at * static_cast", ALONG, EmulationError),
-    Wrong("columns_that_are_not_there", "(column < last ? column : last / kOwn * kOwn)", "column", ACROSS,
+    Wrong("columns_that_are_not_there", "(column < last ? column : last / kOwn * kOwn)", "(column)", ACROSS,
           EmulationError),
     Wrong("chunks_of_the_wrong_k", "lane / 16 * 16;", "lane / 16 * 32;", ALONG, (Mismatch, EmulationError)),
     Wrong("columns_in_the_order_of_lanes", "One::C::col(lane, e % kOfOne) * kOwn + e / kOfOne",
