@@ -4,7 +4,7 @@
 
 #include "cpu/cpu.hpp"
 #include "cpu/numbers.hpp"
-#include "launch/attention.hpp"
+#include "launch/launch.hpp"
 
 namespace wmma_ops {
 

@@ -1,7 +1,7 @@
 #include "calls/gemm.hpp"
 
 #include "cpu/cpu.hpp"
-#include "launch/gemm_gemm.hpp"
+#include "launch/launch.hpp"
 
 namespace wmma_ops {
 

@@ -5,7 +5,7 @@
 
 #include "cpu/cpu.hpp"
 #include "cpu/numbers.hpp"
-#include "launch/kv_append.hpp"
+#include "launch/launch.hpp"
 
 namespace wmma_ops {
 

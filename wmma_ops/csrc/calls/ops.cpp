@@ -262,7 +262,8 @@ void implement(Library& m) {
   for (AttentionOp op : kAttentions) m.impl(attention_name(op), attention_kernel(op));
 }
 
-void implement_gradients(Library& m) {
+void implement_all(Library& m) {
+  implement(m);
   for (AttentionOp op : kAttentionGradients) m.impl(attention_name(op), attention_kernel(op));
 }
 
@@ -291,22 +292,10 @@ STABLE_TORCH_LIBRARY_IMPL(wmma, CompositeExplicitAutograd, m) {
 }
 
 // Other devices and layouts arrive at the same checks, which refuse them by name.
-STABLE_TORCH_LIBRARY_IMPL(wmma, CPU, m) {
-  implement(m);
-  implement_gradients(m);
-}
-STABLE_TORCH_LIBRARY_IMPL(wmma, CUDA, m) {
-  implement(m);
-  implement_gradients(m);
-}
-STABLE_TORCH_LIBRARY_IMPL(wmma, SparseCPU, m) {
-  implement(m);
-  implement_gradients(m);
-}
-STABLE_TORCH_LIBRARY_IMPL(wmma, SparseCsrCPU, m) {
-  implement(m);
-  implement_gradients(m);
-}
+STABLE_TORCH_LIBRARY_IMPL(wmma, CPU, m) { implement_all(m); }
+STABLE_TORCH_LIBRARY_IMPL(wmma, CUDA, m) { implement_all(m); }
+STABLE_TORCH_LIBRARY_IMPL(wmma, SparseCPU, m) { implement_all(m); }
+STABLE_TORCH_LIBRARY_IMPL(wmma, SparseCsrCPU, m) { implement_all(m); }
 STABLE_TORCH_LIBRARY_IMPL(wmma_raw, CPU, m) { implement(m); }
 STABLE_TORCH_LIBRARY_IMPL(wmma_raw, CUDA, m) { implement(m); }
 STABLE_TORCH_LIBRARY_IMPL(wmma_raw, SparseCPU, m) { implement(m); }

@@ -7,14 +7,26 @@ namespace wmma_ops {
 
 using S = ScalarType;
 
+// Types of torch's that no op takes: messages name them.
+// clang-format off
+#define WMMA_OTHER_TYPES(X)          \
+  X(-1, Byte, uint8, 8)              \
+  X(-1, Short, int16, 16)            \
+  X(-1, UInt16, uint16, 16)          \
+  X(-1, UInt32, uint32, 32)          \
+  X(-1, UInt64, uint64, 64)          \
+  X(-1, ComplexHalf, complex32, 32)  \
+  X(-1, ComplexFloat, complex64, 64) \
+  X(-1, ComplexDouble, complex128, 128)
+// clang-format on
+
 ScalarType type_of(const Tensor& x) {
   // The interface's own conversion asks for one type after another, on every call; this asks once a process.
   static const auto table = [] {
     std::array<ScalarType, 64> types;
     types.fill(S::Undefined);
 #define WMMA_TYPE(code, torch, name, bits) S::torch,
-    for (S type : {WMMA_ELEMENTS(WMMA_TYPE) S::Byte, S::Short, S::UInt16, S::UInt32, S::UInt64, S::ComplexHalf,
-                   S::ComplexFloat, S::ComplexDouble}) {
+    for (S type : {WMMA_ELEMENTS(WMMA_TYPE) WMMA_OTHER_TYPES(WMMA_TYPE)}) {
 #undef WMMA_TYPE
       types.at(aten::shim_dtype(type)) = type;
     }
@@ -31,23 +43,8 @@ const char* name_of(ScalarType type) {
   case S::torch:                           \
     return #name;
     WMMA_ELEMENTS(WMMA_NAME)
+    WMMA_OTHER_TYPES(WMMA_NAME)
 #undef WMMA_NAME
-    case S::Byte:
-      return "uint8";
-    case S::Short:
-      return "int16";
-    case S::UInt16:
-      return "uint16";
-    case S::UInt32:
-      return "uint32";
-    case S::UInt64:
-      return "uint64";
-    case S::ComplexHalf:
-      return "complex32";
-    case S::ComplexFloat:
-      return "complex64";
-    case S::ComplexDouble:
-      return "complex128";
     default:
       return "an unsupported dtype";
   }

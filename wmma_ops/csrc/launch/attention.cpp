@@ -1,10 +1,9 @@
-#include "launch/attention.hpp"
+#include "calls/attention.hpp"
 
 #include <cmath>
 #include <tuple>
 #include <utility>
 
-#include "calls/attention.hpp"
 #include "launch/attention_problem.hpp"
 
 namespace wmma_ops::launch {
@@ -23,10 +22,6 @@ void check_columns(const Attention& p, int64_t most) {
   }
 }
 
-Tensor made(const Attention& p, const Sizes& sizes, ScalarType type) {
-  return aten::empty(sizes.data(), static_cast<int64_t>(sizes.size()), type, p.device.type, p.device.index);
-}
-
 // A tensor as its users have it, and as [..., heads, rows, columns].
 struct Rows {
   Tensor x, by_heads;
@@ -36,7 +31,7 @@ Rows made_like(const Attention& p, const Tensor& rows, int64_t columns) {
   Sizes sizes = sizes_of(rows);
   sizes.back() = columns;
   if (p.sequences) std::swap(sizes[0], sizes[1]);
-  return by_heads(p, made(p, sizes, p.type));
+  return by_heads(p, made(sizes, p.type, p.device));
 }
 
 void execute(const Attention& p, const Way& way, const Plan& plan, AttentionProblem& problem) {
@@ -70,7 +65,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p, const Way& way) {
   Sizes lse_sizes = sizes_of(p.q);
   lse_sizes.pop_back();
   Rows rows = made_like(p, p.q, p.ev);
-  Tensor out = rows.x, lse = made(p, lse_sizes, number);
+  Tensor out = rows.x, lse = made(lse_sizes, number, p.device);
   if (product_of(lse_sizes) == 0) return {out, lse};
   if (p.sequences ? p.batch * p.sq == 0 : p.skv == 0) {
     aten::fill_(out, 0);
@@ -111,7 +106,7 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const 
   const bool corrects = p.score_mod != 0 || (p.mask && type_of(*p.mask) != ScalarType::Bool);
   Sizes delta_sizes = sizes_of(*p.lse);
   delta_sizes.push_back(corrects ? 2 : 1);
-  Tensor delta = made(p, delta_sizes, type_of(*p.lse));
+  Tensor delta = made(delta_sizes, type_of(*p.lse), p.device);
   AttentionProblem problem(p, way.place);
   const Rows results = by_heads(p, *p.out), g_results = by_heads(p, g_out);
   problem.bind(AttentionProblem::kOut, "out", results.by_heads);

@@ -239,14 +239,10 @@ ProblemKey AttentionProblem::key(bool backward) const {
 // From the dimension along memory outwards: columns, rows, heads, the batch. What repeats is there once.
 MappedMatrix AttentionProblem::mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads,
                                       int64_t lines, ScalarType type) const {
-  return mapped(x, rows, columns, heads, lines, arguments.batch, type);
-}
-
-MappedMatrix AttentionProblem::mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads,
-                                      int64_t lines, int64_t batch_count, ScalarType type) const {
   const int64_t size = bytes_of(element_code(type), 1);
   MappedMatrix matrix{x.data, static_cast<int>(size), 4, {}, {}, static_cast<uint32_t>(lines)};
-  const Extent extents[] = {{columns, 1}, {rows, x.row_stride}, {heads, x.head_stride}, {batch_count, x.batch_stride}};
+  const Extent extents[] = {
+      {columns, 1}, {rows, x.row_stride}, {heads, x.head_stride}, {arguments.batch, x.batch_stride}};
   for (int i = 0; i < 4; ++i) {
     const auto [count, stride] = extents[i];
     constexpr uint64_t kAny = 16;  // the stride of a dimension of one
@@ -262,7 +258,9 @@ MappedMatrix AttentionProblem::mapped_keys(wmma::AttentionOperand x, int64_t pag
   const int64_t page_size = p_.sequences ? p_.sequences->page_size : 0;
   if (page_size == 0) return mapped(x, keys_there(), columns, p_.kv_heads, lines, p_.stored);
   x.batch_stride = page_stride;
-  return mapped(x, page_size, columns, p_.kv_heads, lines, p_.sequences->pages, p_.stored);
+  MappedMatrix matrix = mapped(x, page_size, columns, p_.kv_heads, lines, p_.stored);
+  if (page_stride != 0) matrix.sizes[3] = static_cast<uint64_t>(p_.sequences->pages);
+  return matrix;
 }
 
 // Values with a line for each column.

@@ -88,8 +88,6 @@ class AttentionProblem : public Operands<AttentionProblem, AllAttentionArguments
   Direction way_of(Operand which) const;
   MappedMatrix mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads, int64_t lines,
                       ScalarType type) const;
-  MappedMatrix mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads, int64_t lines,
-                      int64_t batch_count, ScalarType type) const;
   MappedMatrix mapped_transposed(int64_t lines) const;
   MappedMatrix mapped_keys(wmma::AttentionOperand x, int64_t page_stride, int64_t columns, int64_t lines) const;
   MappedMatrix mapped_packed(const wmma::AttentionOperand& q, int64_t queries) const;

@@ -64,12 +64,8 @@ TwoProducts::TwoProducts(const GemmGemm& p, const Tensor& out, int64_t place)
 
 OptTensor launch::gemm_gemm(const GemmGemm& p, const Way& way) {
   // What does not depend on A, B0 or B1 is left to products, which then read none of them.
-  if (p.k == 0 || p.h == 0 || p.alpha0 == 0 || p.alpha1 == 0) return std::nullopt;
-  for (int64_t size : p.out_sizes) {
-    if (size == 0) return std::nullopt;
-  }
-  Tensor out =
-      aten::empty(p.out_sizes.data(), static_cast<int64_t>(p.out_sizes.size()), p.out, p.device.type, p.device.index);
+  if (p.k == 0 || p.h == 0 || p.alpha0 == 0 || p.alpha1 == 0 || product_of(p.out_sizes) == 0) return std::nullopt;
+  Tensor out = made(p.out_sizes, p.out, p.device);
   TwoProducts both(p, out, way.place);
   const Plan plan = plan_of(p.op, both.problem, way.remembered);
   if (plan.launch_count == 0) return std::nullopt;

@@ -20,10 +20,4 @@ class TwoProducts : public Operands<TwoProducts, wmma::GemmGemmArguments, wmma::
   }
 };
 
-namespace launch {
-
-// In one kernel; nothing where the planner prefers a product after the other.
-OptTensor gemm_gemm(const GemmGemm& p, const Way& way);
-
-}  // namespace launch
 }  // namespace wmma_ops

@@ -1,5 +1,3 @@
-#include "launch/kv_append.hpp"
-
 #include <algorithm>
 #include <tuple>
 

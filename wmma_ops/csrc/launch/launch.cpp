@@ -4,6 +4,10 @@
 
 namespace wmma_ops::launch {
 
+Tensor made(const Sizes& sizes, ScalarType type, const Device& device) {
+  return aten::empty(sizes.data(), static_cast<int64_t>(sizes.size()), type, device.type, device.index);
+}
+
 OptTensor workspace_of(const Plan& plan, const Device& device) {
   if (plan.workspace == 0) return std::nullopt;
   return aten::empty(&plan.workspace, 1, ScalarType::Byte, device.type, device.index);
@@ -35,12 +39,8 @@ void execute(const char* op, const Way& way, const Plan& plan, const void* argum
 }
 
 Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
-  Tensor out = into ? *into
-                    : aten::empty(p.out_sizes.data(), static_cast<int64_t>(p.out_sizes.size()), p.out, p.device.type,
-                                  p.device.index);
-  for (int64_t size : p.out_sizes) {
-    if (size == 0) return out;
-  }
+  Tensor out = into ? *into : made(p.out_sizes, p.out, p.device);
+  if (product_of(p.out_sizes) == 0) return out;
   Product product(p, out, way.place);
   const Plan plan = plan_of(p.op, product.problem, way.remembered);
   if (!way.executes) return out;

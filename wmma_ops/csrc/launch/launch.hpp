@@ -1,6 +1,7 @@
-// Runs products as kernels of our own, on a GPU or under emulation.
+// Runs calls as kernels of our own, on a GPU or under emulation.
 #pragma once
 
+#include "calls/kv_append.hpp"
 #include "drivers/driver.hpp"
 #include "launch/mode.hpp"
 #include "launch/plans.hpp"
@@ -19,6 +20,9 @@ struct Touched {
   }
 };
 
+// A result's memory.
+Tensor made(const Sizes& sizes, ScalarType type, const Device& device);
+
 // The memory that a plan asks for beside its operands: from torch's allocator, which gives it to nobody else before the
 // launches are done. None where it asks for none.
 OptTensor workspace_of(const Plan& plan, const Device& device);
@@ -29,5 +33,13 @@ void execute(const char* op, const Way& way, const Plan& plan, const void* argum
 
 // As cpu::gemm, for tensors of any device.
 Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into = std::nullopt);
+
+// In one kernel; nothing where the planner prefers a product after the other.
+OptTensor gemm_gemm(const GemmGemm& p, const Way& way);
+
+// As calls/attention.hpp and calls/kv_append.hpp have them.
+std::tuple<Tensor, Tensor> attention(const Attention& p, const Way& way);
+std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const Way& way, const Tensor& g_out);
+void kv_append(const KvAppend& p, const Way& way);
 
 }  // namespace wmma_ops::launch
