@@ -121,9 +121,9 @@ TILES, SCORES, WEIGHTS = (
 WRONG = (
     Wrong(
         "no_barrier_between_phases",
-        LOOP,
-        "  static WMMA_DEVICE void end_phase() {",
-        "  static WMMA_DEVICE void end_phase() {\n    return;",
+        "../tile/chain_link.hpp",
+        "void end_phase() {",
+        "void end_phase() {\n  return;",
     ),
     Wrong(
         "reads_the_next_phase_too_soon", LOOP, "i + Groups::kAhead < kEnd) {", "i + Groups::kAhead < Groups::kCount) {"

@@ -274,4 +274,11 @@ struct LinkedProduct : Link::Product {
   }
 };
 
+// What ends a phase of products: the block's barrier, which none of its instructions crosses.
+WMMA_DEVICE void end_phase() {
+  arch::schedule_barrier();
+  arch::shared_barrier();
+  arch::schedule_barrier();
+}
+
 }  // namespace wmma

@@ -351,13 +351,8 @@ class InterleavedGradients {
       seconds_.template pass_transposed<kParts, kStores, kParts == 1 ? i : i - 1>(next.second);
     }
   }
-  static WMMA_DEVICE void end_phase() {
-    arch::schedule_barrier();
-    arch::shared_barrier();
-    arch::schedule_barrier();
-  }
 
-  // The same, and the next tile's rows are there: of what is on its way all but the last kLeft.
+  // Ends a phase, and the next tile's rows are there: of what is on its way all but the last kLeft.
   template <int kLeft>
   WMMA_DEVICE void end_round() {
     if constexpr (kDirect) {

@@ -212,11 +212,6 @@ class LockstepGradients {
 #pragma unroll
     for (int f = 0; f < kSums; f += Link::kElements) arch::settle(sums[f]);
   }
-  static WMMA_DEVICE void end_phase() {
-    arch::schedule_barrier();
-    arch::shared_barrier();
-    arch::schedule_barrier();
-  }
 
   static constexpr int kAheadRows = 2;
 

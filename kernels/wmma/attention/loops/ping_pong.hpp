@@ -165,12 +165,6 @@ class PingPong {
     }
   }
 
-  static WMMA_DEVICE void end_phase() {
-    arch::schedule_barrier();
-    arch::shared_barrier();
-    arch::schedule_barrier();
-  }
-
   static WMMA_DEVICE void clear(Scores& scores) {
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {
