@@ -1,5 +1,6 @@
 """What a pattern finds, and what our ops take."""
 
+import dataclasses
 from dataclasses import dataclass, field
 
 import torch
@@ -23,6 +24,45 @@ class Transposed:
     """An operand that the op takes with its last two dimensions exchanged: a linear layer's weight."""
 
     node: Node | Half
+
+
+@dataclass(frozen=True)
+class Fused:
+    """One product and what follows it: act(alpha·A·B + beta·C + bias)·multiply."""
+
+    nodes: tuple[Node, ...]
+    a: Node
+    b: Node
+    is_weight: bool  # B is [N, K], as a linear layer keeps it
+    steps: tuple[str, ...]  # what the nodes are called
+    alpha: float = 1.0
+    beta: float = 1.0
+    c: Node | None = None
+    bias: Node | None = None
+    activation: str | None = None
+    multiply: Node | None = None
+    stops: str = ""  # why the next node is not taken
+
+    @property
+    def last(self) -> Node:
+        return self.nodes[-1]
+
+    @property
+    def right(self) -> Node | Transposed:
+        """B, as gemm takes it."""
+        return Transposed(self.b) if self.is_weight else self.b
+
+    @property
+    def result(self) -> torch.Tensor:
+        return value(self.last)
+
+    @property
+    def is_plain(self) -> bool:
+        return len(self.steps) == 1
+
+    def and_then(self, node: Node, step: str = "", **changes) -> "Fused":
+        steps = (*self.steps, step) if step else self.steps
+        return dataclasses.replace(self, nodes=(*self.nodes, node), steps=steps, **changes)
 
 
 @dataclass(frozen=True, eq=False)

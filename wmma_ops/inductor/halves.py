@@ -3,20 +3,16 @@ other's result is multiplied by, after its activation."""
 
 import operator
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
 from wmma_ops.inductor import nodes
-from wmma_ops.inductor.found import Half, Rewrite, Transposed, given
+from wmma_ops.inductor.found import Fused, Half, Rewrite, Transposed, given
 from wmma_ops.inductor.nodes import value
 from wmma_ops.ops import activations
 
-if TYPE_CHECKING:
-    from wmma_ops.inductor.patterns import Fused
 
-
-def rewrites(product: "Fused") -> Iterator[Rewrite]:
+def rewrites(product: Fused) -> Iterator[Rewrite]:
     found = _gate(product)
     if found is None or _kept_apart(found[-1]):
         return
@@ -44,7 +40,7 @@ def rewrites(product: "Fused") -> Iterator[Rewrite]:
     )
 
 
-def why_apart(product: "Fused") -> str:
+def why_apart(product: Fused) -> str:
     """Why halves that could be two products are not; empty where they are, or where none are."""
     found = _gate(product)
     return "" if found is None else _kept_apart(found[-1])
@@ -58,7 +54,7 @@ def _kept_apart(last: Node) -> str:
     return ""
 
 
-def _gate(product: "Fused") -> tuple[Node, ...] | None:
+def _gate(product: Fused) -> tuple[Node, ...] | None:
     """The nodes after a linear layer, of which the last two activate one half and multiply it by the other."""
     bare = product.is_weight and product.c is None and product.multiply is None and product.activation is None
     cut = nodes.sole_user(product.last)
@@ -75,7 +71,7 @@ def _gate(product: "Fused") -> tuple[Node, ...] | None:
     return None
 
 
-def _halves(cut: Node, product: "Fused") -> bool:
+def _halves(cut: Node, product: Fused) -> bool:
     """Whether the node cuts the product's result into halves by columns, and each is taken."""
     parts, whole = cut.meta.get("example_value"), product.result
     if nodes.name_of(cut) not in ("chunk", "split", "tensor_split") or not isinstance(parts, (tuple, list)):

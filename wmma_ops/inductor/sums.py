@@ -2,21 +2,17 @@
 input and state."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import Node
 
 from wmma_ops.inductor import nodes
-from wmma_ops.inductor.found import Rewrite, given, vanishes
+from wmma_ops.inductor.found import Fused, Rewrite, given, vanishes
 from wmma_ops.inductor.nodes import value
 from wmma_ops.ops import activations
 
-if TYPE_CHECKING:
-    from wmma_ops.inductor.patterns import Fused
 
-
-def rewrites(second: "Fused", ends: "dict[Node, Fused]") -> Iterator[Rewrite]:
+def rewrites(second: Fused, ends: dict[Node, Fused]) -> Iterator[Rewrite]:
     """`second` with the product whose result is added to it, where nothing else uses that."""
     first = None if second.c is None else ends.get(second.c)
     if first is None or second.beta != 1 or nodes.sole_user(first.last) not in second.nodes:
@@ -57,12 +53,12 @@ def rewrites(second: "Fused", ends: "dict[Node, Fused]") -> Iterator[Rewrite]:
         return
 
 
-def _told(product: "Fused", a: Node | Rewrite | None) -> str:
+def _told(product: Fused, a: Node | Rewrite | None) -> str:
     steps = " + ".join(product.steps)
     return f"{a.pattern} → {steps}" if isinstance(a, Rewrite) else steps
 
 
-def _scaled_first(main: "Fused", other: "Fused", ends: "dict[Node, Fused]") -> tuple[Node | Rewrite, tuple] | None:
+def _scaled_first(main: Fused, other: Fused, ends: dict[Node, Fused]) -> tuple[Node | Rewrite, tuple] | None:
     """The other product's A, which takes what its factor is beyond the common one, and the nodes that make it; None where
     it cannot."""
     factor = other.alpha / main.alpha
@@ -77,7 +73,7 @@ def _scaled_first(main: "Fused", other: "Fused", ends: "dict[Node, Fused]") -> t
     return Rewrite(" + ".join(inner.steps), "gemm", inner.nodes, operands, given(alpha=alpha)), inner.nodes
 
 
-def _is_bare(product: "Fused") -> bool:
+def _is_bare(product: Fused) -> bool:
     """Whether a factor of its result is one of the product."""
     extras = (product.bias, product.c, product.multiply, product.activation)
     return all(x is None for x in extras) and min(value(x).dim() for x in (product.a, product.b)) >= 2
