@@ -95,7 +95,7 @@ struct NoFactors {
 
 template <class Config>
 class DqPartials {
-  using Groups = GradientGroups<Config>;
+  using Groups = InterleavedGroups<Config>;
   using Places = DqPlaces<Config>;
   using T = typename Config::Element;
   using Link = typename Groups::Link;

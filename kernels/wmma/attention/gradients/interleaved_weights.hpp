@@ -10,7 +10,7 @@ namespace wmma {
 
 template <class Config>
 class GradientWeights {
-  using Groups = GradientGroups<Config>;
+  using Groups = InterleavedGroups<Config>;
   using T = typename Config::Element;
   using Link = typename Groups::Link;
   using Number = typename Groups::Number;

@@ -2,7 +2,7 @@
 // registers.
 #pragma once
 
-#include <wmma/attention/gradients/lockstep_groups.hpp>
+#include <wmma/attention/gradients/groups.hpp>
 #include <wmma/attention/gradients/tiles.hpp>
 #include <wmma/tile/chain_tile.hpp>
 #include <wmma/tile/staged_loader.hpp>
@@ -13,7 +13,7 @@ namespace wmma {
 // half of a block's threads bring rows of Q or K, the other half of g_out or V.
 template <class Config>
 class LockstepRows {
-  using Groups = LockstepGroups<Config>;
+  using Groups = GradientGroups<Config>;
   using T = typename Config::Element;
   using Link = typename Groups::Link;
   static constexpr int kOthers = Config::kOthers;

@@ -2,7 +2,7 @@
 // products (loops/lockstep_gradients.hpp): by instructions that pair.
 #pragma once
 
-#include <wmma/attention/gradients/lockstep_groups.hpp>
+#include <wmma/attention/gradients/groups.hpp>
 #include <wmma/attention/gradients/scores.hpp>
 #include <wmma/attention/weights.hpp>
 
@@ -10,7 +10,7 @@ namespace wmma {
 
 template <class Config>
 class LockstepWeights {
-  using Groups = LockstepGroups<Config>;
+  using Groups = GradientGroups<Config>;
   using T = typename Config::Element;
   using Link = typename Groups::Link;
   using Number = typename Groups::Number;

@@ -44,7 +44,7 @@ struct OtherRows<true, Config, Link, kDepth, kTurns> {
 
 template <class Config>
 class InterleavedGradients {
-  using Groups = GradientGroups<Config>;
+  using Groups = InterleavedGroups<Config>;
   using T = typename Config::Element;
   using Link = typename Groups::Link;
   using Number = typename Groups::Number;
@@ -119,9 +119,9 @@ class InterleavedGradients {
 #pragma unroll
     for (int m = 0; m < kTilesM; ++m) {
 #pragma unroll
-      for (int i = 0; i < kSums; ++i) first_[m][i] = Number(0);
+      for (int i = 0; i < Groups::kOutSums; ++i) first_[m][i] = Number(0);
 #pragma unroll
-      for (int i = 0; i < kValueSums; ++i) second_[m][i] = Number(0);
+      for (int i = 0; i < Groups::kValueSums; ++i) second_[m][i] = Number(0);
     }
   }
 
@@ -367,9 +367,6 @@ class InterleavedGradients {
   // What a wave gives comes behind its copies.
   static constexpr int kAfterCopies = Config::kStoresDq ? Link::kElements : 0;
 
-  static constexpr int kSums = Groups::kOutTiles * Link::kElements;
-  static constexpr int kValueSums = kOwnsKeys ? Groups::kValueTiles * Link::kElements : 1;
-
   const Arguments& p_;
   uint32_t lane_;
   Weights weights_;
@@ -379,8 +376,8 @@ class InterleavedGradients {
   typename FirstRows::Places places_;
   Chunk rows_[kTilesM][Groups::kSteps][Link::kRowChunks];
   Chunk second_rows_[kTilesM][Groups::kValueSteps][Link::kRowChunks];
-  Number first_[kTilesM][kSums];        // g_Q or g_K
-  Number second_[kTilesM][kValueSums];  // g_V
+  Number first_[kTilesM][Groups::kOutSums];     // g_Q or g_K
+  Number second_[kTilesM][Groups::kValueSums];  // g_V
 };
 
 }  // namespace wmma

@@ -19,7 +19,7 @@ namespace wmma {
 
 template <class Config>
 class LockstepGradients {
-  using Groups = LockstepGroups<Config>;
+  using Groups = GradientGroups<Config>;
   using T = typename Config::Element;
   using Link = typename Groups::Link;
   using Number = typename Groups::Number;
@@ -30,6 +30,8 @@ class LockstepGradients {
   using Weights = LockstepWeights<Config>;
   static constexpr bool kOwnsKeys = Config::kOwnsKeys;
   static constexpr int kBlockRows = Groups::kBlockRows;
+  static_assert(Groups::kTilesM == 1 && Config::kDepth == Config::kValueDepth, "rows of both are alike");
+  static_assert(Groups::kAhead < Groups::kScores, "one phase ahead at most");
 
   // The owned rows: in registers, or the second or both in shared memory where these hold too much else.
   static constexpr int kKept = Config::kKeptRows;
@@ -170,7 +172,7 @@ class LockstepGradients {
       others_.template read_along<kSecond>(x, kAt % Groups::kTiles, kAt / Groups::kTiles);
     } else {
       constexpr bool kSecond = i < Groups::kBefore + Groups::kValues;
-      constexpr int kAt = (i - Groups::kBefore) % Groups::kOut;
+      constexpr int kAt = (i - Groups::kBefore) % Groups::kOuts;
       others_.template read_transposed<kSecond>(x, kAt % Groups::kOutTiles, kAt / Groups::kOutTiles);
     }
   }
@@ -192,7 +194,7 @@ class LockstepGradients {
       }
     } else {
       constexpr bool kSecond = i < Groups::kBefore + Groups::kValues;
-      constexpr int kAt = (i - Groups::kBefore) % Groups::kOut;
+      constexpr int kAt = (i - Groups::kBefore) % Groups::kOuts;
       Number* sums = (kSecond ? second_[0] : first_[0]) + kAt % Groups::kOutTiles * Link::kElements;
       Link::mma(sums, (kSecond ? weights_.weights : weights_.slope_rows)[kAt / Groups::kOutTiles], x);
     }
@@ -223,8 +225,8 @@ class LockstepGradients {
   RowReader<Link, RowTile> row_reader_;
   Rows rows_[2];
   Chunk ahead_[kAheadRows][Link::kRowChunks];
-  Number first_[1][Groups::kOutSums];                   // g_Q or g_K
-  Number second_[1][kOwnsKeys ? Groups::kOutSums : 1];  // g_V
+  Number first_[1][Groups::kOutSums];     // g_Q or g_K
+  Number second_[1][Groups::kValueSums];  // g_V
 };
 
 }  // namespace wmma
