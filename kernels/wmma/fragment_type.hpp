@@ -1,19 +1,9 @@
 // The fragment itself: the matrix that it holds, cut into the tiles of the target's instruction, and who holds what.
 #pragma once
 
-#include <wmma/int4.hpp>
-
-#if defined(WMMA_NVIDIA)
-#include <wmma/arch/sm80.hpp>
-#elif defined(WMMA_CDNA)
-#include <wmma/arch/cdna.hpp>
-#elif defined(WMMA_RDNA3)
-#include <wmma/arch/rdna3.hpp>
-#else
-#include <wmma/arch/rdna4.hpp>
-#endif
-
+#include <wmma/arch/tile.hpp>
 #include <wmma/grid.hpp>
+#include <wmma/int4.hpp>
 
 namespace wmma {
 

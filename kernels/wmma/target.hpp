@@ -5,21 +5,40 @@
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
 #define WMMA_NVIDIA 1
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#ifdef __CUDA_ARCH__
+#define WMMA_TARGET __CUDA_ARCH__
+#else
+#define WMMA_TARGET 800  // as which the host pass parses the kernels
+#endif
+#if WMMA_TARGET < 800
 #error "wmma: NVIDIA targets start at sm_80"
 #endif
 #elif defined(__HIP__)
 #define WMMA_AMD 1
-#if defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
-#define WMMA_CDNA 1
+#if defined(__gfx908__)
+#define WMMA_TARGET 0x908
+#elif defined(__gfx942__)
+#define WMMA_TARGET 0x942
+#elif defined(__gfx950__)
+#define WMMA_TARGET 0x950
 #elif defined(__GFX11__)
-#define WMMA_RDNA3 1
-#elif defined(__gfx1200__) || defined(__gfx1201__) || defined(__gfx1250__)
-#define WMMA_RDNA4 1
-#elif defined(__HIP_DEVICE_COMPILE__)
-#error "wmma: unsupported AMD target; known: gfx908 gfx90a gfx942 gfx950 gfx11xx gfx1200 gfx1201 gfx1250"
+#define WMMA_TARGET 0x1100
+#elif defined(__gfx1200__) || defined(__gfx1201__)
+#define WMMA_TARGET 0x1200
+#elif defined(__gfx1250__)
+#define WMMA_TARGET 0x1250
 #else
-#define WMMA_CDNA 1  // the host pass parses the kernels and generates nothing from them
+#define WMMA_TARGET 0x90a  // as which the host pass, too, parses the kernels: it generates nothing from them
+#if defined(__HIP_DEVICE_COMPILE__) && !defined(__gfx90a__)
+#error "wmma: unsupported AMD target; known: gfx908 gfx90a gfx942 gfx950 gfx11xx gfx1200 gfx1201 gfx1250"
+#endif
+#endif
+#if WMMA_TARGET < 0x1100
+#define WMMA_CDNA 1
+#elif WMMA_TARGET < 0x1200
+#define WMMA_RDNA3 1
+#else
+#define WMMA_RDNA4 1
 #endif
 #else
 #error "wmma: compile as HIP (clang -x hip, hipcc, hiprtc) or as CUDA (nvcc, NVRTC)"

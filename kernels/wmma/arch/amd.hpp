@@ -52,26 +52,66 @@ extern const __device__ __attribute__((weak)) wmma::arch::GridSize gridDim;
 
 namespace wmma::arch {
 
-#ifdef WMMA_CDNA
-constexpr int kWaveSize = 64;
-#else
-constexpr int kWaveSize = 32;
-#endif
+// Facts of the target: what loops and tiles ask by name. Of gfx908 to gfx950, of gfx11 and gfx12, of gfx12 alone:
+constexpr bool kIsCdna = WMMA_TARGET < 0x1100;
+constexpr bool kIsRdna = !kIsCdna;
+constexpr bool kIsRdna4 = WMMA_TARGET >= 0x1200;
 
-// What shared memory's banks give in a cycle.
-#if defined(__gfx950__)
-constexpr int kSharedAlignment = 16;  // of dynamic shared memory
-constexpr int kBankBytes = 256;
-#else
-constexpr int kSharedAlignment = 16;  // of dynamic shared memory
-constexpr int kBankBytes = 128;
-#endif
+constexpr int kWaveSize = kIsCdna ? 64 : 32;
+constexpr int kSharedAlignment = 16;                          // of dynamic shared memory
+constexpr int kUnitSharedBytes = 163840;                      // shared memory of gfx950's compute unit
+constexpr int kBankBytes = WMMA_TARGET == 0x950 ? 256 : 128;  // what shared memory's banks give in a cycle
 // So many sets of them serve as many groups of lanes at once, where what these ask for lies in different ones.
-#if (defined(WMMA_RDNA3) || defined(WMMA_RDNA4)) && !defined(__gfx1250__)
-constexpr int kBankSets = 2;
-#else
-constexpr int kBankSets = 1;
-#endif
+constexpr int kBankSets = kIsRdna && WMMA_TARGET != 0x1250 ? 2 : 1;
+
+// Words that are one value to the compiler. Those of an array are several: what a loop carries on in them ROCm's takes
+// apart into halves, a register each, and spills, or leaves in private memory. They take neighbouring registers,
+// though, of which RDNA's kernels, where no other holds sums, have too few.
+constexpr bool kHoldsWords = kIsCdna;
+
+// Whether the waves of a block of eight share SIMDs by twos, and products run beside what the other wave does; gfx908
+// waits at every barrier for all that is on its way.
+constexpr bool kTakesTurns = kIsCdna && WMMA_TARGET != 0x908;
+
+// Whether a wave that finds the memory's queue full keeps the matrix unit waiting: its loads are spread among products.
+constexpr bool kSpreadsLoads = kIsRdna;
+
+// Whether vector instructions wait for the matrix unit.
+constexpr bool kVectorWaits = kIsRdna;
+
+// Whether registers hold the rows of two steps: gfx11 has each operand twice.
+constexpr bool kReadsRowsAhead = kIsRdna4;
+
+// Whether both halves of a wave hold all of an operand.
+constexpr bool kHoldsOperandsTwice = kIsRdna && !kIsRdna4;
+
+// Columns of operands that a lane reads at once.
+constexpr int kMostChunks = 4;
+
+// Chunks of operands that are loaded once, of a thread, in flight together.
+constexpr int kMostAtOnce = 8;
+
+// Whether waves of a block may be at different steps of one tile; whether edges of what a row sees are looked at one by
+// one; and whether four numbers are multiplied up more quickly than three are inverted.
+constexpr bool kWavesPart = true;
+constexpr bool kLooksAtEdges = true;
+constexpr bool kInvertsTogether = false;
+
+// How little time products of 16 bits take, by their number in a cycle.
+constexpr int kProductRate = WMMA_TARGET == 0x950 ? 4 : WMMA_TARGET == 0x942 ? 2 : 1;
+
+// Whether two floats are rounded to 16 bits, of either type, by one instruction.
+constexpr bool kRoundsPairs = WMMA_TARGET == 0x950;
+
+// How many columns of results a branch may scale. By clang 19 they get lost: on gfx908 on the way back to the loop's
+// head, on gfx1201 where they fill the registers; on gfx908 they are moved for it in any case. Of wide ones on RDNA4
+// ROCm 7.2's code generator loses some too.
+constexpr int kMostScaledColumns = WMMA_TARGET == 0x908 || __clang_major__ < 20 ? 0 : kIsRdna4 ? 128 : 1 << 30;
+
+// Nanoseconds between two ticks of wall_clock(); and the bits of cycle_counter(): gfx11 has 20 of its cycles and
+// nothing above them.
+constexpr uint32_t kTickNanoseconds = WMMA_TARGET <= 0x90a ? 40 : 10;
+constexpr int kCycleBits = kHoldsOperandsTwice ? 20 : 32;
 
 // The accumulator of a product with A and B exchanged is D transposed.
 constexpr bool kSwapsOperands = true;
@@ -122,14 +162,6 @@ WMMA_DEVICE void copy_value(T* to, const T* from) {
   }
 }
 
-// Words that are one value to the compiler. Those of an array are several: what a loop carries on in them ROCm's takes
-// apart into halves, a register each, and spills, or leaves in private memory. They take neighbouring registers,
-// though, of which RDNA's kernels, where no other holds sums, have too few.
-#ifdef WMMA_CDNA
-static constexpr bool kHoldsWords = true;
-#else
-static constexpr bool kHoldsWords = false;
-#endif
 template <int kCount>
 using Words = uint32_t __attribute__((ext_vector_type(kCount)));
 
@@ -145,11 +177,8 @@ WMMA_DEVICE bool is_aligned(const T*, uint32_t) {
 }
 
 WMMA_DEVICE uint32_t lane_id() {
-#ifdef WMMA_CDNA
-  return __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));
-#else
-  return __builtin_amdgcn_mbcnt_lo(~0u, 0u);
-#endif
+  const uint32_t below = __builtin_amdgcn_mbcnt_lo(~0u, 0u);
+  return kIsCdna ? __builtin_amdgcn_mbcnt_hi(~0u, below) : below;
 }
 
 // A value that all lanes share, moved to a scalar register.
@@ -166,27 +195,20 @@ WMMA_DEVICE void block_barrier() {
 
 // The same for shared memory alone: what is on its way from or to other memory stays there.
 WMMA_DEVICE void shared_barrier() {
-#ifdef WMMA_RDNA4
-  asm volatile("s_wait_dscnt 0x0" ::: "memory");
-#else
-  asm volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
-#endif
+  if constexpr (kIsRdna4) {
+    asm volatile("s_wait_dscnt 0x0" ::: "memory");
+  } else {
+    asm volatile("s_waitcnt lgkmcnt(0)" ::: "memory");
+  }
   __builtin_amdgcn_s_barrier();
   asm volatile("" ::: "memory");
 }
 
 // Between writing tiles of shared memory and reading them: where the block's fences would wait for loads that are on
 // their way, and empty the caches, shared memory's alone.
-WMMA_DEVICE void tile_barrier() {
-#ifdef WMMA_CDNA
-  block_barrier();
-#else
-  shared_barrier();
-#endif
-}
+WMMA_DEVICE void tile_barrier() { kIsCdna ? block_barrier() : shared_barrier(); }
 
-#ifdef __gfx950__
-static constexpr int kUnitSharedBytes = 163840;  // shared memory of a compute unit
+// gfx950 copies from memory to shared memory past the registers, and reads transposed from there.
 WMMA_DEVICE uint32_t shared_address(const unsigned char* at) {
   using Shared = __attribute__((address_space(3))) const unsigned char*;
   return reinterpret_cast<uint32_t>((Shared)at);
@@ -199,11 +221,13 @@ WMMA_DEVICE void load_to_shared(const char* from, uint32_t offset, uint32_t to) 
                : "memory");
 }
 // Of 16 lanes, each with 8 bytes of a matrix of four lines of 16 elements, each gets a column.
-WMMA_DEVICE void read_transposed(uint32_t* words, const unsigned char* at) {
+WMMA_DEVICE void read_transposed([[maybe_unused]] uint32_t* words, [[maybe_unused]] const unsigned char* at) {
+#if WMMA_TARGET == 0x950
   using Short4 = short __attribute__((ext_vector_type(4)));
   using Shared = __attribute__((address_space(3))) Short4*;
   const Short4 x = __builtin_amdgcn_ds_read_tr16_b64_v4i16((Shared)(at));
   __builtin_memcpy(words, &x, 8);
+#endif
 }
 // All but the last kLeft are there.
 template <int kLeft>
@@ -215,35 +239,12 @@ WMMA_DEVICE void copies_barrier() {
   wait_copies<0>();
   shared_barrier();
 }
-#endif
 
 // How soon a wave's instructions go before those of the SIMD's others.
 template <int kPriority>
 WMMA_DEVICE void priority() {
   __builtin_amdgcn_s_setprio(kPriority);
 }
-
-// Whether the waves of a block of eight share SIMDs by twos, and products run beside what the other wave does; gfx908
-// waits at every barrier for all that is on its way.
-#if defined(WMMA_CDNA) && !defined(__gfx908__)
-static constexpr bool kTakesTurns = true;
-#else
-static constexpr bool kTakesTurns = false;
-#endif
-
-// Whether a wave that finds the memory's queue full keeps the matrix unit waiting: its loads are spread among products.
-#if defined(WMMA_RDNA3) || defined(WMMA_RDNA4)
-static constexpr bool kSpreadsLoads = true;
-#else
-static constexpr bool kSpreadsLoads = false;
-#endif
-
-// Whether registers hold the rows of two steps: gfx11 has each operand twice.
-#ifdef WMMA_RDNA4
-static constexpr bool kReadsRowsAhead = true;
-#else
-static constexpr bool kReadsRowsAhead = false;
-#endif
 
 WMMA_DEVICE void wave_barrier() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
@@ -300,13 +301,11 @@ WMMA_DEVICE void spread(float* x, float value) {
 
 // Four words, from here on in accumulation registers, which matrix instructions read as they read others: where a
 // kernel takes more than 256 registers, ROCm's compiler else keeps them there and moves them back for each product.
-#if defined(WMMA_CDNA) && !defined(__gfx908__)
 WMMA_DEVICE void set_aside(uint32_t* words) {
   Words<4> all = pack<Words<4> >(words);
   asm volatile("" : "+a"(all));
   unpack(words, all);
 }
-#endif
 
 // The same values as ones that the compiler knows nothing of, in kCount neighbouring registers: where two ways meet
 // they stay there. ROCm's else takes each for a value of its own there and copies all of them, on both ways.
@@ -345,7 +344,6 @@ WMMA_DEVICE uint32_t shuffle_word(uint32_t word, uint32_t source_lane) {
   return __builtin_amdgcn_ds_bpermute(static_cast<int>(source_lane << 2), static_cast<int>(word));
 }
 
-#ifndef WMMA_CDNA
 // The word of the lane in the same place of the other half of the wave.
 WMMA_DEVICE uint32_t other_half(uint32_t word) {
   return __builtin_amdgcn_permlanex16(word, word, 0x76543210u, 0xfedcba98u, false, true);  // overwrites nothing
@@ -360,15 +358,14 @@ WMMA_DEVICE bool is_upper_half(uint32_t lane) {
   return lane >= 16;
 #endif
 }
-#endif
 
 WMMA_DEVICE uint64_t ballot(bool vote) {
-#if defined(WMMA_CDNA) && __has_builtin(__builtin_amdgcn_ballot_w64)
-  return __builtin_amdgcn_ballot_w64(vote);
-#elif defined(WMMA_CDNA)
-  return __builtin_amdgcn_uicmp(vote, 0u, 33);  // clang 15: lanes where vote differs from 0
-#else
+#ifndef WMMA_CDNA
   return __builtin_amdgcn_ballot_w32(vote);
+#elif __has_builtin(__builtin_amdgcn_ballot_w64)
+  return __builtin_amdgcn_ballot_w64(vote);
+#else
+  return __builtin_amdgcn_uicmp(vote, 0u, 33);  // clang 15: lanes where vote differs from 0
 #endif
 }
 
@@ -383,13 +380,6 @@ WMMA_DEVICE uint64_t wall_clock() {
 #endif
 }
 
-// Nanoseconds between two ticks.
-#if defined(__gfx908__) || defined(__gfx90a__)
-enum : uint32_t { kTickNanoseconds = 40 };
-#else
-enum : uint32_t { kTickNanoseconds = 10 };
-#endif
-
 // Sleeps for some of the time that is left: 64 or 127 · 64 cycles.
 WMMA_DEVICE void doze(uint64_t nanoseconds) {
   if (uniform(nanoseconds > 10000) != 0) {  // a sleep is the whole wave's, its lanes on or off
@@ -399,20 +389,11 @@ WMMA_DEVICE void doze(uint64_t nanoseconds) {
   }
 }
 
-// gfx11 has 20 bits of its cycles and nothing above them; what is read as 64 bits there is the other clock.
-#ifdef WMMA_RDNA3
-constexpr int kCycleBits = 20;
-WMMA_DEVICE uint64_t clock() { return wall_clock(); }
-#else
-constexpr int kCycleBits = 32;
-WMMA_DEVICE uint64_t clock() { return __builtin_readcyclecounter(); }
-#endif
+// Of gfx11 what is read as 64 bits is the other clock.
+WMMA_DEVICE uint64_t clock() { return kCycleBits < 32 ? wall_clock() : __builtin_readcyclecounter(); }
 WMMA_DEVICE uint32_t cycle_counter() {
-#ifdef WMMA_CDNA
-  return static_cast<uint32_t>(__builtin_readcyclecounter());
-#else
+  if constexpr (kIsCdna) return static_cast<uint32_t>(__builtin_readcyclecounter());
   return __builtin_amdgcn_s_getreg(29 | 31 << 11);  // SHADER_CYCLES, or the low half of it
-#endif
 }
 
 // Ends the wave with trap 2, the abort of the runtime's trap handler.

@@ -6,15 +6,28 @@
 
 namespace wmma::arch {
 
+// Facts of the target, as amd.hpp has them.
+constexpr bool kIsCdna = false;
+constexpr bool kIsRdna = false;
 constexpr int kWaveSize = 32;
 constexpr int kBankBytes = 128;  // what shared memory's banks give in a cycle
 constexpr int kBankSets = 1;
-// Of dynamic shared memory: sm_90's matrix unit reads rows of banks by eights.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-constexpr int kSharedAlignment = 1024;
-#else
-constexpr int kSharedAlignment = 16;
-#endif
+constexpr int kSharedAlignment = WMMA_TARGET >= 900 ? 1024 : 16;  // sm_90's matrix unit reads rows of banks by eights
+constexpr bool kHoldsWords = false;                               // an array's elements are kept in registers
+constexpr bool kTakesTurns = false;
+constexpr bool kSpreadsLoads = false;
+constexpr bool kVectorWaits = false;
+constexpr bool kReadsRowsAhead = false;
+constexpr int kMostChunks = 2;
+constexpr int kMostAtOnce = 1;  // each is stored when it comes: registers are few in the gradients' kernels
+constexpr bool kWavesPart = false;
+constexpr bool kLooksAtEdges = false;  // without warpgroups registers would spill
+constexpr bool kInvertsTogether = true;
+constexpr int kProductRate = 1;
+constexpr bool kRoundsPairs = true;
+constexpr int kMostScaledColumns = 0;
+constexpr uint32_t kTickNanoseconds = 1;
+constexpr int kCycleBits = 32;
 
 // Two accumulators of mma.m16n8 already lie as A of the next product: no exchange of A and B is needed.
 constexpr bool kSwapsOperands = false;
@@ -89,7 +102,6 @@ WMMA_DEVICE void copy_value(T* to, const T* from) {
   copy<kCount>(to, from);
 }
 
-static constexpr bool kHoldsWords = false;  // NVIDIA's keeps an array's elements in registers
 template <int kCount>
 struct Words {
   typename WideType<4 * kCount>::Type all;
@@ -148,9 +160,6 @@ WMMA_DEVICE void tile_barrier() { block_barrier(); }
 
 template <int>
 WMMA_DEVICE void priority() {}
-static constexpr bool kTakesTurns = false;
-static constexpr bool kSpreadsLoads = false;
-static constexpr bool kReadsRowsAhead = false;
 
 // A barrier of kThreads of the block's threads, by its number (the block's own is 0): waits for the others; or tells
 // them and goes on.
@@ -249,15 +258,12 @@ WMMA_DEVICE int count_bits(uint64_t bits) { return __popcll(bits); }
 
 // The multiprocessor's clock in cycles.
 WMMA_DEVICE uint64_t clock() { return static_cast<uint64_t>(clock64()); }
-constexpr int kCycleBits = 32;
 WMMA_DEVICE uint32_t cycle_counter() { return static_cast<uint32_t>(::clock()); }
 WMMA_DEVICE uint64_t wall_clock() {
   uint64_t nanoseconds;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanoseconds));
   return nanoseconds;
 }
-
-enum : uint32_t { kTickNanoseconds = 1 };  // between two of wall_clock()
 
 // Sleeps for some of the time that is left, a millisecond at most.
 WMMA_DEVICE void doze(uint64_t nanoseconds) {

@@ -9,41 +9,23 @@ namespace wmma {
 
 // A wave's rows: results not yet divided, and of each of a lane's rows the largest score and the lane's part of the sum
 // of weights.
-template <class Config, class Link>
+template <class Config, class Link, bool kPingPong = false>
 class RunningSoftmax {
   using T = typename Config::Element;
   using Number = typename Link::Sum;
   using Math = SoftmaxOf<Config, Number>;
   using Rules = typename Config::Rules;
-  // By clang 19 results that a branch may scale get lost: on gfx908 on the way back to the loop's head, on gfx1201
-  // where they fill the registers. There all are scaled each time, as on gfx908, where they are moved for it in any
-  // case; and on RDNA4 where they are wide, of which ROCm 7.2's code generator loses some too.
-#if defined(WMMA_AMD) && !defined(__gfx908__) && __clang_major__ >= 20
-#ifdef WMMA_RDNA4
-  static constexpr bool kFillsRegisters = Config::kSlice > 128;
-#else
-  static constexpr bool kFillsRegisters = false;
-#endif
-  static constexpr int kRescaleThreshold = kSame<Number, float> && !kFillsRegisters ? 8 : 0;
-#else
-  static constexpr int kRescaleThreshold = 0;
-#endif
+  // Where no branch may scale results, all are scaled each time.
+  static constexpr int kRescaleThreshold = kSame<Number, float> && Config::kSlice <= arch::kMostScaledColumns ? 8 : 0;
 
  public:
   // Of small heads a tile's weights take longer than its products: when the last are computed the matrix unit rests,
   // and packed instructions sum them up, which do not run beside its own.
-#if defined(__gfx942__) || defined(__gfx950__)
-  static constexpr bool kWeightsAreLonger = Config::kPingPong && Config::kDepth + Config::kSlice <= 128;
-#else
-  static constexpr bool kWeightsAreLonger = false;
-#endif
+  static constexpr bool kWeightsAreLonger =
+      arch::kProductRate >= 2 && kPingPong && Config::kDepth + Config::kSlice <= 128;
   // Whether all but the first weights are packed beside the products that they are for. gfx950's products take so
   // little time that the weights of larger heads, too, are the longer turn.
-#if defined(__gfx950__)
-  static constexpr bool kPacksBeside = true;
-#else
-  static constexpr bool kPacksBeside = kWeightsAreLonger;
-#endif
+  static constexpr bool kPacksBeside = arch::kProductRate >= 4 || kWeightsAreLonger;
 
  private:
   // Of a part's results that are stored at once: its row has whole ones, as that of the results has.
@@ -64,11 +46,7 @@ class RunningSoftmax {
   // x 64.
   static constexpr bool kVotesEarly = !kIsNone<typename Config::Mask>;
   // Whether what a row's scores are relative to is kept as it is added to them.
-#ifdef WMMA_CDNA
-  static constexpr bool kKeepsLeast = Config::kPingPong && kRescaleThreshold > 0;
-#else
-  static constexpr bool kKeepsLeast = false;
-#endif
+  static constexpr bool kKeepsLeast = kPingPong && kRescaleThreshold > 0;
 
  public:
   // Whether weights are cut off, and whether keys that all count can be weighed `at_once`.

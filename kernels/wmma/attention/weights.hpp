@@ -13,13 +13,8 @@ namespace wmma {
 // single key.
 template <class T, class Number, bool kWeightsAreLonger = false, bool kRounds = false>
 struct CutWeights {
-#if defined(WMMA_RDNA3) || defined(WMMA_RDNA4)
-  static constexpr bool kCuts = sizeof(T) == 2 && !kRounds;
-#elif defined(__gfx942__)  // gfx950 rounds two by one instruction, too
-  static constexpr bool kCuts = sizeof(T) == 2 && kWeightsAreLonger && !kRounds;
-#else
-  static constexpr bool kCuts = false;
-#endif
+  static constexpr bool kCuts =
+      sizeof(T) == 2 && !kRounds && (arch::kVectorWaits || (kWeightsAreLonger && !arch::kRoundsPairs));
   static constexpr Number kExcess = kCuts ? Number(kSame<T, bf16_t> ? 1.00270761 : 1.00033845) : Number(1);
   static constexpr Number kLogExcess = kCuts ? Number(kSame<T, bf16_t> ? 0.00390099 : 0.000488196) : Number(0);
 };

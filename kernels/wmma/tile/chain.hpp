@@ -25,15 +25,9 @@ struct ChainSums {
 };
 
 // A product's columns are read and multiplied in groups, step by step: kTiles tiles of them, kSteps deep.
-#ifdef WMMA_AMD
-constexpr int kMostChunks = 4;
-#else
-constexpr int kMostChunks = 2;
-#endif
 template <class Link, int kTiles, int kSteps>
 struct ChainGroups {
-  static constexpr int kGroup =
-      detail::divisor_up_to(kTiles, kMostChunks < Link::kColChunks ? 1 : kMostChunks / Link::kColChunks);
+  static constexpr int kGroup = detail::divisor_up_to(kTiles, detail::upper(arch::kMostChunks / Link::kColChunks, 1));
   static constexpr int kGroups = kTiles / kGroup;  // of a step
   static constexpr int kCount = kSteps * kGroups;
 

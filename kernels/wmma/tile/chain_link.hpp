@@ -28,12 +28,9 @@ WMMA_DEVICE T fold(T x, F f) {
 }
 template <int kMask, int... kMasks, class T, class F>
 WMMA_DEVICE T fold(T x, F f) {
-#if defined(WMMA_RDNA3) || defined(WMMA_RDNA4)
-  if constexpr (kMask == 16 && sizeof(T) == 4) {
-    x = f(x, arch::bit_cast<T>(arch::other_half(arch::bit_cast<uint32_t>(x))));
-  } else
-#endif
-  {
+  if constexpr (arch::kIsRdna && kMask == 16 && sizeof(T) == 4) {
+    x = f(x, arch::bit_cast<T>(arch::fold_word<16>(arch::bit_cast<uint32_t>(x))));
+  } else {
     x = f(x, shuffle_xor(x, kMask));
   }
   if constexpr (sizeof...(kMasks) > 0) x = fold<kMasks...>(x, f);
@@ -138,12 +135,12 @@ struct ChainLink<MatrixProduct<T, kSide>> {
   // What a lane brings to a step of the next product, of the words of its kShare sums.
   static WMMA_DEVICE void join(Chunk* rows, const uint32_t* words) {
     constexpr int kWords = bytes_of<T>(kShare) / 4;
-#ifdef WMMA_RDNA3
-    join_halves<kWords>(rows->words, words, arch::lane_id());
-#else
-    static_assert(kWords == 4 * kRowChunks, "whole chunks");
-    arch::copy_bytes<kWords * 4>(rows, words);  // which tells the compiler that they are read as another type
-#endif
+    if constexpr (arch::kHoldsOperandsTwice) {
+      join_halves<kWords>(rows->words, words, arch::lane_id());
+    } else {
+      static_assert(kWords == 4 * kRowChunks, "whole chunks");
+      arch::copy_bytes<kWords * 4>(rows, words);  // which tells the compiler that they are read as another type
+    }
   }
 };
 
@@ -228,10 +225,8 @@ struct ChainLink<LaneProduct<T>> : LinkInOrder<LaneProduct<T>> {
   static constexpr int kWhole = Base::kCols;
   static constexpr int kRun = 1;
   static constexpr int kLaneRows = Product::kSide;
-#ifdef WMMA_AMD
   // A step is hundreds of instructions here: written out, they spill registers and take clang many seconds.
-  static constexpr bool kStepsLoop = true;
-#endif
+  static constexpr bool kStepsLoop = arch::kIsCdna || arch::kIsRdna;
 
   static WMMA_CONSTEXPR uint32_t row(uint32_t lane, int i) { return Base::C::row(lane, i * Product::kSide); }
   static WMMA_CONSTEXPR int row_of(int sum) { return sum % Base::kElements / Product::kSide; }

@@ -3,18 +3,10 @@
 // which. K may be dealt to lanes and instructions in any order, as long as A and B agree.
 #pragma once
 
+#include <wmma/arch/tile.hpp>
 #include <wmma/bits.hpp>
 #include <wmma/tile/shared_tile.hpp>
 #include <wmma/types.hpp>
-#ifdef WMMA_CDNA
-#include <wmma/arch/cdna.hpp>
-#elif defined(WMMA_RDNA3)
-#include <wmma/arch/rdna3.hpp>
-#elif defined(WMMA_RDNA4)
-#include <wmma/arch/rdna4.hpp>
-#else
-#include <wmma/arch/sm80.hpp>
-#endif
 
 namespace wmma {
 
@@ -50,7 +42,6 @@ struct MatrixProduct {
   }
 };
 
-#ifdef WMMA_RDNA3
 // Both halves of the wave hold all of an operand: of its words each has kWords, the lower half the first ones.
 template <int kWords>
 WMMA_DEVICE void join_halves(uint32_t* to, const uint32_t* words, uint32_t lane) {
@@ -62,7 +53,6 @@ WMMA_DEVICE void join_halves(uint32_t* to, const uint32_t* words, uint32_t lane)
     to[kWords + i] = upper ? words[i] : other;
   }
 }
-#endif
 
 #else
 

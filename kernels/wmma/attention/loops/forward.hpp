@@ -75,7 +75,7 @@ struct AttentionKernel {
 
   using Walk = TilesOfBlocks<Rules, kBlockRows, Config::kKeys>;
 
-  struct Wave : RunningSoftmax<Config, Link> {
+  struct Wave : RunningSoftmax<Config, Link, Config::kPingPong> {
     Chunk queries[kKeepsQueries ? Config::kTilesM : 1][kKeepsQueries ? kSteps : 1][Link::kRowChunks];
   };
 
@@ -142,13 +142,13 @@ struct AttentionKernel {
       // Tiles whose every key counts for every row, and the others. The last is one of the others, and comes first.
       int seen_begin = begin;
       int seen_end = end;
-#ifdef WMMA_AMD
-      seen_begin = clamped(mask.seen_begin(), begin, end);  // a wave's: waves may be at different steps of one tile
-      seen_end = clamped(mask.seen_end(), begin, end);
-#else
-      if constexpr (Rules::kWindowed) seen_begin = Sight::first_key(p, last_query(), begin, end);
-      if constexpr (Config::kCausal) seen_end = Sight::keys_end(p, place.query(first_row), begin, end);
-#endif
+      if constexpr (arch::kWavesPart) {
+        seen_begin = clamped(mask.seen_begin(), begin, end);
+        seen_end = clamped(mask.seen_end(), begin, end);
+      } else {
+        if constexpr (Rules::kWindowed) seen_begin = Sight::first_key(p, last_query(), begin, end);
+        if constexpr (Config::kCausal) seen_end = Sight::keys_end(p, place.query(first_row), begin, end);
+      }
       const int whole = begin + (seen_end - begin) / Config::kKeys * Config::kKeys;
       const int whole_begin = begin + (seen_begin - begin + Config::kKeys - 1) / Config::kKeys * Config::kKeys;
       const Span span{begin, last, last_keys, whole_begin, whole, p.ev - first_column};
@@ -311,7 +311,7 @@ struct AttentionKernel {
   static WMMA_DEVICE void load_queries(unsigned char* shared, const AttentionArguments& p, const Place& place,
                                        uint32_t first_row, int first_column, uint32_t thread, Number sign) {
     constexpr int kAtOnce =
-        detail::lower(kMostAtOnce, KeyValueTiles::kDepths == 1 ? 8 : 2);  // else sums fill the registers
+        detail::lower(arch::kMostAtOnce, KeyValueTiles::kDepths == 1 ? 8 : 2);  // else sums fill the registers
     load_rows<QueryTile, T, Config::kDepth, Config::kQueryVec, kThreads, kAtOnce>(shared, p.q, place, first_row,
                                                                                   first_column, p.e, thread, sign);
   }

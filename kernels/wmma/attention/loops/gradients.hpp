@@ -126,9 +126,9 @@ struct AttentionBackward {
     const Reading reading(lane, wave_row);
 
     // 1. The owned rows.
-    load_rows<FirstRows, T, Config::kDepth, Config::kRowVec, kThreads, kMostAtOnce>(
+    load_rows<FirstRows, T, Config::kDepth, Config::kRowVec, kThreads, arch::kMostAtOnce>(
         shared, kOwnsKeys ? p.k : p.q, place, first_row, 0, p.e, thread, Number(1));
-    load_rows<SecondRows, T, Config::kValueDepth, Config::kSecondRowVec, kThreads, kMostAtOnce>(
+    load_rows<SecondRows, T, Config::kValueDepth, Config::kSecondRowVec, kThreads, arch::kMostAtOnce>(
         shared + kSecondRowsStart, kOwnsKeys ? p.v : p.g_out, place, first_row, 0, p.ev, thread, Number(1));
     Wave wave;
     clear(wave);

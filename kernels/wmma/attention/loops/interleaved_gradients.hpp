@@ -19,13 +19,11 @@
 #pragma once
 
 #include <wmma/attention/gradients/dq_partials.hpp>
+#include <wmma/attention/gradients/interleaved_direct.hpp>
 #include <wmma/attention/gradients/interleaved_staged.hpp>
 #include <wmma/attention/gradients/interleaved_weights.hpp>
 #include <wmma/attention/gradients/tiles.hpp>
 #include <wmma/attention/rows/registers.hpp>
-#ifdef __gfx950__
-#include <wmma/attention/gradients/interleaved_direct.hpp>
-#endif
 
 namespace wmma {
 
@@ -34,13 +32,11 @@ struct OtherRows {
   using Type = RowsAhead<Config, Link, kDepth, kTurns>;
   using Places = None;
 };
-#ifdef __gfx950__
 template <class Config, class Link, int kDepth, bool kTurns>
 struct OtherRows<true, Config, Link, kDepth, kTurns> {
   using Type = RowsDirect<Config, Link, kDepth>;
   using Places = PlacesInTurn;
 };
-#endif
 
 template <class Config>
 class InterleavedGradients {

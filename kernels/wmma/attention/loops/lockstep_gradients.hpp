@@ -92,7 +92,7 @@ class LockstepGradients {
       sum_delta<Link>(p_, place, wave_row, lane_, rows_[1], [&](int, Number delta) { weights_.know_delta(delta); });
     }
     const auto load = [&](int at, const AttentionOperand& x) {
-      wmma::load_rows<RowTile, T, Config::kDepth, 8, kThreads, kMostAtOnce>(
+      wmma::load_rows<RowTile, T, Config::kDepth, 8, kThreads, arch::kMostAtOnce>(
           shared_rows_ + at * RowTile::kBytes, x, place, first_row, 0, p_.e, threadIdx.x, Number(1));
     };
     if constexpr (kKept < 1) load(0, first);

@@ -20,15 +20,10 @@ template <class Config, class Link>
 struct PingPongTiles {
   using T = typename Config::Element;
   using KeyTile = ChainTile<Link, Config::kKeys, Config::kDepth * sizeof(T)>;
-#ifdef __gfx950__
   using ValueTile = Choose<Config::kAsync, TransposedTile<Config::kKeys, Config::kSlice * sizeof(T)>,
                            ChainTile<Link, Config::kSlice, Config::kKeys * sizeof(T)>>;
   using ValueReader =
       Choose<Config::kAsync, TransposedColumns<Link, ValueTile, Config::kSlice>, ColumnReader<Link, ValueTile>>;
-#else
-  using ValueTile = ChainTile<Link, Config::kSlice, Config::kKeys * sizeof(T)>;
-  using ValueReader = ColumnReader<Link, ValueTile>;
-#endif
   static constexpr int kGroupThreads = Config::kWaves / 2 * arch::kWaveSize;
   static constexpr int kKeyBytes = KeyTile::kBytes;
   static constexpr int kValueBytes = ValueTile::kBytes;

@@ -103,11 +103,6 @@ WMMA_DEVICE int clamped(int64_t x, int low, int high) { return x < low ? low : x
 
 // Rows of `x` to the lines of a tile, columns first … first + kWidth − 1, zero beyond `columns`, each multiplied by
 // `sign`. Rows beyond the last repeat it. For what is loaded once; kAtOnce of a thread's chunks are in flight together.
-#ifdef WMMA_AMD
-constexpr int kMostAtOnce = 8;
-#else
-constexpr int kMostAtOnce = 1;  // each is stored when it comes: registers are few in the gradients' kernels
-#endif
 template <class Tile, class T, int kWidth, int kVec, int kThreads, int kAtOnce, class Number, class Place>
 WMMA_DEVICE void load_rows(unsigned char* tile, const AttentionOperand& x, const Place& place, uint32_t first_row,
                            int first_column, int columns, uint32_t thread, Number sign) {

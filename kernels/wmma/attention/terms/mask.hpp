@@ -78,15 +78,9 @@ struct RowBlocks<true> {
   bool whole = false;
 };
 
-// Whether a window's edges are looked at one by one: few of its tiles are at both, so that a comparison a score does.
-#ifdef WMMA_AMD
-inline constexpr bool kLooksAtEdges = true;
-#else
-inline constexpr bool kLooksAtEdges = false;  // without warpgroups registers would spill
-#endif
-
-// The rows of a lane.
-template <class Config, class Link, class Number, bool kOneByOne = kLooksAtEdges>
+// The rows of a lane. kOneByOne: so a window's edges are looked at; few of its tiles are at both, so that a comparison
+// a score does.
+template <class Config, class Link, class Number, bool kOneByOne = arch::kLooksAtEdges>
 class RowMask : public RowBlocks<Config::Rules::kBlocks>,
                 RowRulesOf<Config, Link, Number>,
                 RowFunctions<typename Config::Rules, Config::kTilesM * Link::kLaneRows> {

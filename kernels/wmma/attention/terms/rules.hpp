@@ -106,11 +106,7 @@ WMMA_DEVICE Number cap_of(const Arguments& p) {
 template <bool kQuick, class Number, class Math>
 class SoftCap {
  public:
-#ifdef WMMA_NVIDIA
-  static constexpr bool kTogether = kQuick;  // four numbers are multiplied up more quickly than three are inverted
-#else
-  static constexpr bool kTogether = false;
-#endif
+  static constexpr bool kTogether = kQuick && arch::kInvertsTogether;
   template <class Arguments>
   WMMA_DEVICE SoftCap(const Arguments& p, bool is_signed) {
     const double steepness = (kQuick ? 2 * kLog2E : 1.0) * p.rules.steepness;

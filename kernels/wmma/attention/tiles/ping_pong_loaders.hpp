@@ -11,9 +11,7 @@
 #include <wmma/attention/tiles/key_value_starts.hpp>
 #include <wmma/tile/chain.hpp>
 #include <wmma/tile/staged_loader.hpp>
-#ifdef __gfx950__
 #include <wmma/tile/transposed_columns.hpp>
-#endif
 
 namespace wmma {
 
@@ -207,7 +205,6 @@ class StagedValues {
   int ragged_;
 };
 
-#ifdef __gfx950__
 // Straight to shared memory. Nobody reads a tile's keys any more when the first group starts with the products of the
 // tile before it: from then on those of the tile after it are on their way, for two turns.
 template <class Config, class Link>
@@ -304,11 +301,5 @@ template <class Config, class Link>
 using KeyLoaderOf = Choose<Config::kAsync, DirectKeys<Config, Link>, StagedKeys<Config, Link>>;
 template <class Config, class Link>
 using ValueLoaderOf = Choose<Config::kAsync, DirectValues<Config, Link>, StagedValues<Config, Link>>;
-#else
-template <class Config, class Link>
-using KeyLoaderOf = StagedKeys<Config, Link>;
-template <class Config, class Link>
-using ValueLoaderOf = StagedValues<Config, Link>;
-#endif
 
 }  // namespace wmma
