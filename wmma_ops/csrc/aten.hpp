@@ -101,6 +101,16 @@ inline Sizes sizes_of(const Tensor& x) {
   return Sizes(sizes.data(), sizes.data() + sizes.size());
 }
 
+// [batch…, rows, columns]
+inline Sizes matrices(const Sizes& batch, int64_t rows, int64_t columns) {
+  Sizes sizes;
+  sizes.reserve(batch.size() + 2);
+  sizes = batch;
+  sizes.push_back(rows);
+  sizes.push_back(columns);
+  return sizes;
+}
+
 inline int64_t product_of(const Sizes& sizes) {
   int64_t n = 1;
   for (int64_t size : sizes) {

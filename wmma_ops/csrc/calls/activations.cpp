@@ -16,9 +16,7 @@ std::set<int64_t>& registered() {
 }  // namespace
 
 void register_activation(int64_t code) {
-  if (code < wmma::kFirstRegistered) {
-    fail_value("register_activation", "code", "is " + std::to_string(code) + "; takes one of 256 or more");
-  }
+  if (code < wmma::kFirstRegistered) fail_number("register_activation", "code", code, "one of 256 or more");
   std::unique_lock lock(registered_mutex);
   registered().insert(code);
 }
@@ -31,9 +29,8 @@ bool is_activation(int64_t code) {
 
 void check_activation(const char* op, const char* name, int64_t code) {
   if (!is_activation(code)) {
-    fail_value(op, name,
-               "is code " + std::to_string(code) + "; takes 0 to " + std::to_string(wmma::kBuiltinActivations - 1) +
-                   " or the code of a registered activation");
+    fail_value(op, name, "is code ", code, "; takes 0 to ", wmma::kBuiltinActivations - 1,
+               " or the code of a registered activation");
   }
 }
 

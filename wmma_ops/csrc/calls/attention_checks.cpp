@@ -14,26 +14,21 @@ void Attention::check_operands() {
   for (auto [name, x] : {std::pair{kn, &k}, {vn, &v}}) check_storage(op, name, *x, device);
   if (is_scaled) {
     check_scaled();
-  } else if (type != ScalarType::Half && type != ScalarType::BFloat16 && type != ScalarType::Float &&
-             type != ScalarType::Double) {
-    fail_type(op, qn, std::string("is ") + name_of(type) + "; takes float16, bfloat16, float32 or float64");
+  } else {
+    check_type(op, qn, type, {ScalarType::Half, ScalarType::BFloat16, ScalarType::Float, ScalarType::Double});
   }
   int64_t rank = q.dim();
   if (sequences ? rank != 3 : rank < 2) {
-    fail_value(op, qn,
-               "has shape " + shape(q) + "; takes [" +
-                   (sequences ? "tokens, heads, head size]" : "..., heads, length, head size]"));
+    fail_shape(op, qn, q, sequences ? "[tokens, heads, head size]" : "[..., heads, length, head size]");
   }
   const bool paged = sequences && block_table;
   const int64_t before = paged ? 1 : 0;  // dimensions of keys before those that queries have
   if (!is_scaled) check_stored(paged);
   for (auto [name, x] : {std::pair{kn, &k}, {vn, &v}}) {
     if (paged && x->dim() != rank + before) {
-      fail_value(op, name, "has shape " + shape(*x) + "; takes [pages, page size, heads, head size] with block_table");
+      fail_shape(op, name, *x, "[pages, page size, heads, head size] with block_table");
     }
-    if (x->dim() != rank + before) {
-      fail_value(op, name, "has shape " + shape(*x) + "; takes as many dimensions as " + qn + ", " + shape(q));
-    }
+    if (x->dim() != rank + before) fail_shape(op, name, *x, "as many dimensions as ", qn, ", ", q);
   }
   const int64_t rows_at = sequences ? 0 : rank - 2, heads_at = sequences ? 1 : rank - 3;
   const auto qs = q.sizes();
@@ -42,34 +37,20 @@ void Attention::check_operands() {
   e = qs[rank - 1];
   skv = ks[rows_at];
   ev = vs[rank - 1];
-  if (e == 0) fail_value(op, qn, "has shape " + shape(q) + "; takes a head size of 1 or more");
-  if (ks[rank - 1] != e) {
-    fail_value(op, kn, "has shape " + shape(k) + "; takes the head size of " + qn + ", " + std::to_string(e));
-  }
-  if (vs[rows_at] != skv) {
-    fail_value(op, vn,
-               "has shape " + shape(v) + "; takes the " + (paged ? "page size" : "length") + " of " + kn + ", " +
-                   std::to_string(skv));
-  }
-  if (paged && v.sizes()[0] != k.sizes()[0]) {
-    fail_value(op, vn, "has shape " + shape(v) + "; takes the pages of " + kn + ", " + std::to_string(k.sizes()[0]));
-  }
+  if (e == 0) fail_shape(op, qn, q, "a head size of 1 or more");
+  if (ks[rank - 1] != e) fail_shape(op, kn, k, "the head size of ", qn, ", ", e);
+  if (vs[rows_at] != skv) fail_shape(op, vn, v, "the ", paged ? "page size" : "length", " of ", kn, ", ", skv);
+  if (paged && v.sizes()[0] != k.sizes()[0]) fail_shape(op, vn, v, "the pages of ", kn, ", ", k.sizes()[0]);
   for (int64_t i = 0; i < rank - 1; ++i) {
     if (i == rows_at) continue;
     bool is_heads = i == heads_at;
-    if (vs[i] != ks[i]) {
-      fail_value(op, vn, "has shape " + shape(v) + "; takes the batch and head dimensions of " + kn + ", " + shape(k));
-    }
+    if (vs[i] != ks[i]) fail_shape(op, vn, v, "the batch and head dimensions of ", kn, ", ", k);
     if (is_heads && enable_gqa) {
       if (ks[i] == 0 ? qs[i] != 0 : qs[i] % ks[i] != 0) {
-        fail_value(op, kn,
-                   "has shape " + shape(k) + "; takes a number of heads that divides that of " + qn + ", " +
-                       std::to_string(qs[i]));
+        fail_shape(op, kn, k, "a number of heads that divides that of ", qn, ", ", qs[i]);
       }
     } else if (ks[i] != qs[i]) {
-      fail_value(op, kn,
-                 "has shape " + shape(k) + "; takes the batch and head dimensions of " + qn + ", " + shape(q) +
-                     (is_heads ? " (or enable_gqa=True)" : ""));
+      fail_shape(op, kn, k, "the batch and head dimensions of ", qn, ", ", q, is_heads ? " (or enable_gqa=True)" : "");
     }
     if (is_heads) {
       heads = qs[i];
@@ -83,18 +64,10 @@ void Attention::check_operands() {
 // All of one type of 8 bits; the results are of one of 16.
 void Attention::check_scaled() {
   stored = type;
-  if (stored != ScalarType::Float8_e4m3fn) {
-    fail_type(op, names.q, std::string("is ") + name_of(stored) + "; takes float8_e4m3fn");
-  }
-  for (auto [name, x] : {std::pair{names.k, &k}, {names.v, &v}}) {
-    if (type_of(*x) != stored) {
-      fail_type(op, name, std::string("is ") + name_of(type_of(*x)) + "; takes float8_e4m3fn, as " + names.q + " has");
-    }
-  }
+  check_type(op, names.q, stored, {ScalarType::Float8_e4m3fn});
+  for (auto [name, x] : {std::pair{names.k, &k}, {names.v, &v}}) check_type(op, name, type_of(*x), {stored}, names.q);
   type = out_dtype.value_or(ScalarType::BFloat16);
-  if (type != ScalarType::BFloat16 && type != ScalarType::Half) {
-    fail_type(op, "out_dtype", std::string("is ") + name_of(type) + "; takes bfloat16 or float16");
-  }
+  check_type(op, "out_dtype", type, {ScalarType::BFloat16, ScalarType::Half});
 }
 
 void Attention::check_scales() const {
@@ -112,45 +85,37 @@ void Attention::check_scales() const {
 void Attention::check_stored(bool paged) {
   stored = type_of(k);
   const bool is_narrow = stored == ScalarType::Float8_e4m3fn;
-  if (is_narrow && !paged) {
-    fail_type(op, names.k,
-              std::string("is ") + name_of(stored) + "; takes " + name_of(type) + ", as " + names.q + " has" +
-                  (sequences ? " (in pages, with block_table, it may be)" : ""));
-  }
-  if (is_narrow && type != ScalarType::Half && type != ScalarType::BFloat16) {
-    fail_type(op, names.q,
-              std::string("is ") + name_of(type) + "; takes float16 or bfloat16 beside pages of " + name_of(stored));
-  }
   const bool may_be_narrow = paged && (type == ScalarType::Half || type == ScalarType::BFloat16);
-  if (stored != type && !is_narrow) {
-    fail_type(op, names.k,
-              std::string("is ") + name_of(stored) + "; takes " + name_of(type) + ", as " + names.q + " has" +
-                  (may_be_narrow ? ", or float8_e4m3fn" : ""));
+  if (is_narrow && paged && !may_be_narrow) {
+    fail_dtype(op, names.q, type, "float16 or bfloat16 beside pages of ", stored);
   }
-  if (type_of(v) != stored) {
-    const char* first = is_narrow ? names.k : names.q;
-    fail_type(op, names.v,
-              std::string("is ") + name_of(type_of(v)) + "; takes " + name_of(stored) + ", as " + first + " has");
+  if (stored != type && !(is_narrow && paged)) {
+    const char* elsewhere = is_narrow && sequences ? " (in pages, with block_table, it may be)"
+                            : may_be_narrow        ? ", or float8_e4m3fn"
+                                                   : "";
+    fail_dtype(op, names.k, stored, type, ", as ", names.q, " has", elsewhere);
   }
+  check_type(op, names.v, type_of(v), {stored}, is_narrow ? names.k : names.q);
 }
 
 void check_descale(const char* op, const char* name, const Tensor& x, const Sizes& sizes, const Device& device) {
-  check_storage(op, name, x, device);
-  if (type_of(x) != ScalarType::Float) {
-    fail_type(op, name, std::string("is ") + name_of(type_of(x)) + "; takes float32");
-  }
+  check_tensor(op, name, x, device, {ScalarType::Float});
   check_matrix(op, name, x, sizes);
 }
 
-void Attention::check_descales() const {
-  for (auto [name, x] : {std::pair{"k_descale", &k_descale}, {"v_descale", &v_descale}}) {
-    if (!*x) continue;
-    if (stored == type) {
-      fail_type(op, name,
-                std::string("is given beside ") + names.k + " of " + name_of(stored) +
-                    "; takes None, but of pages of float8_e4m3fn");
-    }
-    check_descale(op, name, **x, {sequences->count, kv_heads}, device);
+void check_descale_of_pages(const char* op, const char* name, const OptTensor& x, const Sizes& sizes,
+                            const Device& device, const char* pages, ScalarType stored, ScalarType type) {
+  if (!x) return;
+  if (stored == type) {
+    fail_type(op, name, "is given beside ", pages, " of ", stored, "; takes None, but of pages of float8_e4m3fn");
+  }
+  check_descale(op, name, *x, sizes, device);
+}
+
+void check_block_table(const char* op, const Tensor& x, const Device& device, int64_t count, const char* starts) {
+  check_tensor(op, "block_table", x, device, {ScalarType::Int});
+  if (x.dim() != 2 || x.sizes()[0] != count) {
+    fail_shape(op, "block_table", x, "[", count, ", pages of a sequence], as ", starts, " has ", count + 1);
   }
 }
 
@@ -160,7 +125,7 @@ void Attention::check_sequences() {
   if (!block_table) {
     for (auto [name, missing, taken] :
          {std::tuple{"cu_seq_k", !cu_seq_k, "a tensor"}, {"max_k", !max_k, "a whole number"}}) {
-      if (missing) fail_type(op, name, std::string("is None; takes ") + taken + ", or a block_table beside it");
+      if (missing) fail_type(op, name, "is None; takes ", taken, ", or a block_table beside it");
     }
   }
   of.count = -1;
@@ -168,27 +133,21 @@ void Attention::check_sequences() {
                                {"cu_seq_k", cu_seq_k ? &*cu_seq_k : nullptr, 1},
                                {"seqused_k", seqused_k ? &*seqused_k : nullptr, 0}}) {
     if (x == nullptr) continue;
-    check_storage(op, name, *x, device);
-    const ScalarType came = type_of(*x);
-    if (came != ScalarType::Int && came != ScalarType::Long) {
-      fail_type(op, name, std::string("is ") + name_of(came) + "; takes int32 or int64");
-    }
-    if (x->dim() != 1 || x->numel() < more) {
-      fail_value(op, name, "has shape " + shape(*x) + "; takes one dimension" + (more ? ", of 1 or more" : ""));
-    }
+    check_tensor(op, name, *x, device, {ScalarType::Int, ScalarType::Long});
+    if (x->dim() != 1 || x->numel() < more) fail_shape(op, name, *x, "one dimension", more ? ", of 1 or more" : "");
     if (of.count >= 0 && x->numel() != of.count + more) {
-      fail_value(op, name,
-                 "has shape " + shape(*x) + "; takes [" + std::to_string(of.count + more) + "], as cu_seq_q has " +
-                     std::to_string(of.count + 1));
+      fail_shape(op, name, *x, "[", of.count + more, "], as cu_seq_q has ", of.count + 1);
     }
     of.count = x->numel() - more;
   }
   if (block_table) check_pages();
-  check_descales();
+  for (auto [name, x] : {std::pair{"k_descale", &k_descale}, {"v_descale", &v_descale}}) {
+    check_descale_of_pages(op, name, *x, {of.count, kv_heads}, device, names.k, stored, type);
+  }
   const int64_t keys = block_table ? block_table->sizes()[1] * of.page_size : skv;
   of.longest_k = max_k.value_or(keys);
   for (auto [name, most] : {std::pair{"max_q", max_q}, {"max_k", of.longest_k}}) {
-    if (most < 0) fail_value(op, name, "is " + std::to_string(most) + "; takes 0 or more");
+    if (most < 0) fail_number(op, name, most, "0 or more");
   }
   of.tokens_q = std::exchange(sq, std::min(max_q, sq));
   of.tokens_k = keys;
@@ -201,23 +160,13 @@ void Attention::check_sequences() {
 
 void Attention::check_pages() {
   Sequences& of = *sequences;
-  const Tensor& table = *block_table;
   constexpr int64_t kStep = 16;  // keys whose page kernels look up together
   of.pages = k.sizes()[0];
   of.page_size = k.sizes()[1];
   if (of.page_size == 0 || of.page_size % kStep != 0) {
-    fail_value(op, names.k,
-               "has pages of " + std::to_string(of.page_size) + " keys; takes a multiple of " + std::to_string(kStep));
+    fail_value(op, names.k, "has pages of ", of.page_size, " keys; takes a multiple of ", kStep);
   }
-  check_storage(op, "block_table", table, device);
-  if (type_of(table) != ScalarType::Int) {
-    fail_type(op, "block_table", std::string("is ") + name_of(type_of(table)) + "; takes int32");
-  }
-  if (table.dim() != 2 || table.sizes()[0] != of.count) {
-    fail_value(op, "block_table",
-               "has shape " + shape(table) + "; takes [" + std::to_string(of.count) +
-                   ", pages of a sequence], as cu_seq_q has " + std::to_string(of.count + 1));
-  }
+  check_block_table(op, *block_table, device, of.count, "cu_seq_q");
   if (!seqused_k) fail_type(op, "seqused_k", "is None; takes a tensor beside block_table, of each sequence's keys");
 }
 
@@ -226,24 +175,17 @@ void Attention::check() {
   if (is_scaled) check_scales();
   if (sequences) check_sequences();
   if (is_causal < kNotCausal || is_causal > kBottomRight) {
-    fail_value(op, "is_causal", "is " + std::to_string(is_causal) + "; takes 0 (no), 1 (top-left) or 2 (bottom-right)");
+    fail_number(op, "is_causal", is_causal, "0 (no), 1 (top-left) or 2 (bottom-right)");
   }
   if (mask) {
     check_storage(op, "mask", *mask, device);
     if (is_causal != kNotCausal) fail_value(op, "is_causal", "is set together with mask; takes one of the two");
-    ScalarType mask_type = type_of(*mask);
-    if (mask_type != ScalarType::Bool && mask_type != type && mask_type != ScalarType::Float) {
-      fail_type(op, "mask",
-                std::string("is ") + name_of(mask_type) + "; takes " +
-                    list({ScalarType::Bool, ScalarType::Float, type}) + ", as q has");
-    }
+    check_type(op, "mask", type_of(*mask), {ScalarType::Bool, ScalarType::Float, type}, "q");
     Sizes target = sizes_of(q);
     target.back() = skv;
     check_matrix(op, "mask", *mask, target);
   }
-  if (scale && !std::isfinite(*scale)) {
-    fail_value(op, "scale", "is " + std::to_string(*scale) + "; takes a finite number");
-  }
+  if (scale && !std::isfinite(*scale)) fail_number(op, "scale", *scale, "a finite number");
   if (scale) check_factor(op, "scale", *scale, type);
   factor = scale ? *scale : 1.0 / std::sqrt(static_cast<double>(e));
   check_window();
@@ -251,7 +193,7 @@ void Attention::check() {
   if (alibi_slopes) check_of_heads("alibi_slopes", *alibi_slopes);
   constexpr double kLargestCap = 1e30;  // as multiples of larger ones scores are numbers that float32 has not
   if (!(softcap >= 0 && softcap <= kLargestCap)) {
-    fail_value(op, "softcap", "is " + text_of(softcap) + "; takes 0 (none) or a positive number up to 1e30");
+    fail_value(op, "softcap", "is ", text_of(softcap), "; takes 0 (none) or a positive number up to 1e30");
   }
   check_dropout();
   check_functions();
@@ -272,11 +214,8 @@ void Attention::check_gradients(const Tensor& g_out) const {
                                     {"lse", &*lse, number, &of_lse},
                                     {"g_lse", g_lse ? &*g_lse : nullptr, number, &of_lse}}) {
     if (x == nullptr) continue;
-    check_storage(op, name, *x, device);
-    if (type_of(*x) != of) {
-      fail_type(op, name, std::string("is ") + name_of(type_of(*x)) + "; takes " + name_of(of));
-    }
-    if (sizes_of(*x) != *taken) fail_value(op, name, "has shape " + shape(*x) + "; takes " + shape(*taken));
+    check_tensor(op, name, *x, device, {of});
+    if (sizes_of(*x) != *taken) fail_shape(op, name, *x, *taken);
   }
 }
 
@@ -289,9 +228,8 @@ Sizes Attention::head_sizes() const {
 // nothing are none.
 void Attention::check_window() {
   if (window_left < -1 || window_right < -1) {
-    fail_value(op, sequences ? "window_size" : "window",
-               "is (" + std::to_string(window_left) + ", " + std::to_string(window_right) +
-                   "); takes two sizes of 0 or more, or -1 for no bound");
+    fail_value(op, sequences ? "window_size" : "window", "is (", window_left, ", ", window_right,
+               "); takes two sizes of 0 or more, or -1 for no bound");
   }
   constexpr int64_t kFar = int64_t{1} << 40;
   if (sequences) {  // of any lengths up to the longest
@@ -309,18 +247,11 @@ void Attention::check_window() {
 }
 
 void Attention::check_dropout() {
-  if (!(dropout_p >= 0 && dropout_p < 1)) {
-    fail_value(op, "dropout_p", "is " + std::to_string(dropout_p) + "; takes 0 (none) up to, but not, 1");
-  }
+  if (!(dropout_p >= 0 && dropout_p < 1)) fail_number(op, "dropout_p", dropout_p, "0 (none) up to, but not, 1");
   if (dropout_p == 0) return;
   if (!dropout_seed) fail_type(op, "dropout_seed", "is None; takes a tensor of one number beside dropout_p");
-  check_storage(op, "dropout_seed", *dropout_seed, device);
-  if (type_of(*dropout_seed) != ScalarType::Long) {
-    fail_type(op, "dropout_seed", std::string("is ") + name_of(type_of(*dropout_seed)) + "; takes int64");
-  }
-  if (dropout_seed->numel() != 1) {
-    fail_value(op, "dropout_seed", "has shape " + shape(*dropout_seed) + "; takes one element");
-  }
+  check_tensor(op, "dropout_seed", *dropout_seed, device, {ScalarType::Long});
+  if (dropout_seed->numel() != 1) fail_shape(op, "dropout_seed", *dropout_seed, "one element");
 }
 
 constexpr double kNumbers = 4294967296.0;  // of 32 bits
@@ -330,13 +261,7 @@ unsigned Attention::kept_below() const {
 double Attention::kept_factor() const { return kNumbers / kept_below(); }
 
 void Attention::check_of_heads(const char* name, const Tensor& x) const {
-  check_storage(op, name, x, device);
-  const ScalarType came = type_of(x);
-  if (came != type && came != ScalarType::Float) {
-    fail_type(
-        op, name,
-        std::string("is ") + name_of(came) + "; takes " + list({ScalarType::Float, type}) + ", as " + names.q + " has");
-  }
+  check_tensor(op, name, x, device, {ScalarType::Float, type}, names.q);
   check_matrix(op, name, x, head_sizes());
 }
 

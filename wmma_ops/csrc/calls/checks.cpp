@@ -22,11 +22,11 @@ bool is_strided(const Tensor& x) {
   return layout == kStrided;
 }
 
-namespace {
-
-[[noreturn]] void fail(const char* op, const char* name, const std::string& text, const char* kind) {
-  throw std::runtime_error(std::string("wmma.") + op + ": " + name + " " + text + " [" + kind + "]");
+void fail(const char* op, const char* name, const std::string& came_and_taken, const char* kind) {
+  throw std::runtime_error(text("wmma.", op, ": ", name, " ", came_and_taken, " [", kind, "]"));
 }
+
+namespace {
 
 bool contains(const std::vector<ScalarType>& types, ScalarType type) {
   return std::find(types.begin(), types.end(), type) != types.end();
@@ -60,27 +60,20 @@ bool broadcasts_to(const int64_t* sizes, size_t rank, const Sizes& target) {
 
 }  // namespace
 
-void fail_type(const char* op, const char* name, const std::string& text) { fail(op, name, text, "TypeError"); }
-void fail_value(const char* op, const char* name, const std::string& text) { fail(op, name, text, "ValueError"); }
-
 void check_rank(const char* op, const char* name, const Tensor& x, int64_t rank) {
-  if (x.dim() != rank) {
-    fail_value(op, name, "has shape " + shape(x) + "; takes " + std::to_string(rank) + " dimensions");
-  }
+  if (x.dim() != rank) fail_shape(op, name, x, rank, " dimensions");
 }
 
 void check_output(const char* op, const char* name, ScalarType got, ScalarType operand) {
   if (!contains(outputs_of(operand), got)) {
-    fail_type(op, name,
-              std::string("is ") + name_of(got) + "; takes " + list(outputs_of(operand)) + " for " + name_of(operand) +
-                  " operands");
+    fail_dtype(op, name, got, list(outputs_of(operand)), " for ", operand, " operands");
   }
 }
 
 Device check_first(const char* op, const char* name, const Tensor& x) {
   Device device = device_of(op, name, x);
   if (!device.is_cpu() && device.type != Device::kCuda) {
-    fail_type(op, name, "is on " + describe(device) + "; takes tensors on the cpu or on one GPU, all of them");
+    fail_type(op, name, "is on ", describe(device), "; takes tensors on the cpu or on one GPU, all of them");
   }
   return device;
 }
@@ -89,24 +82,33 @@ void check_storage(const char* op, const char* name, const Tensor& x, const Devi
   Device device = device_of(op, name, x);
   if (device.type == first.type && device.index == first.index) return;
   bool scalar = device.is_cpu() && x.dim() == 0;
-  fail_type(op, name,
-            std::string(scalar ? "is a scalar on " : "is on ") + describe(device) + "; takes tensors on " +
-                describe(first) + ", all of them" + (scalar ? " (move it there with .to)" : ""));
+  fail_type(op, name, scalar ? "is a scalar on " : "is on ", describe(device), "; takes tensors on ", describe(first),
+            ", all of them", (scalar ? " (move it there with .to)" : ""));
+}
+
+void check_type(const char* op, const char* name, ScalarType came, Types taken, const char* like) {
+  if (std::find(taken.begin(), taken.end(), came) != taken.end()) return;
+  const std::string all = list(taken);
+  like ? fail_dtype(op, name, came, all, ", as ", like, " has") : fail_dtype(op, name, came, all);
+}
+
+void check_tensor(const char* op, const char* name, const Tensor& x, const Device& first, Types taken,
+                  const char* like) {
+  check_storage(op, name, x, first);
+  check_type(op, name, type_of(x), taken, like);
 }
 
 void check_beside(const char* op, const char* name, const Tensor& x, ScalarType operand, const Device& device) {
   check_storage(op, name, x, device);
   if (!contains(beside(operand), type_of(x))) {
-    fail_type(op, name,
-              std::string("is ") + name_of(type_of(x)) + "; takes " + list(beside(operand)) + " beside " +
-                  name_of(operand) + " operands");
+    fail_dtype(op, name, type_of(x), list(beside(operand)), " beside ", operand, " operands");
   }
 }
 
 void check_matrix(const char* op, const char* name, const Tensor& x, const Sizes& target) {
   auto sizes = x.sizes();
   if (!broadcasts_to(sizes.data(), sizes.size(), target)) {
-    fail_value(op, name, "has shape " + shape(x) + "; takes a shape that broadcasts to " + shape(target));
+    fail_shape(op, name, x, "a shape that broadcasts to ", target);
   }
 }
 
@@ -117,9 +119,8 @@ void check_vector(const char* op, const char* name, const Tensor& x, int64_t len
                         : (sizes[rank - 1] == length || (or_one && sizes[rank - 1] == 1)) &&
                               broadcasts_to(sizes.data(), rank - 1, batch);
   if (!fits) {
-    fail_value(op, name,
-               "has shape " + shape(x) + "; takes [" + std::to_string(length) + "]" +
-                   (or_one ? " or one element" : "") + ", after batch dimensions that broadcast to " + shape(batch));
+    fail_shape(op, name, x, "[", length, "]", or_one ? " or one element" : "",
+               ", after batch dimensions that broadcast to ", batch);
   }
 }
 
@@ -129,7 +130,7 @@ void check_result(const char* op, const Sizes& sizes) {
   if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return;
   for (int64_t size : sizes) {
     if (__builtin_mul_overflow(bytes, size, &bytes)) {
-      fail_value(op, "the result", "has shape " + shape(sizes) + "; takes one of less than 2^63 bytes");
+      fail_value(op, "the result", "has shape ", sizes, "; takes one of less than 2^63 bytes");
     }
   }
 }
@@ -142,11 +143,7 @@ void broadcast(const char* op, const char* name, Sizes& batch, const Tensor& x, 
     int64_t size = sizes[i];
     int64_t& target = batch[batch.size() - rank + i];
     if (size == target || size == 1) continue;
-    if (target != 1) {
-      fail_value(op, name,
-                 "has shape " + shape(x) + "; takes batch dimensions that broadcast with those of " + other + ", " +
-                     shape(batch));
-    }
+    if (target != 1) fail_shape(op, name, x, "batch dimensions that broadcast with those of ", other, ", ", batch);
     target = size;
   }
 }

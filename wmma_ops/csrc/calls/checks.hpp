@@ -14,10 +14,50 @@ struct Device {
   bool is_cpu() const { return type == kCpu; }
 };
 
-[[noreturn]] void fail_type(const char* op, const char* name, const std::string& came_and_taken);
-[[noreturn]] void fail_value(const char* op, const char* name, const std::string& came_and_taken);
 std::string shape(const Sizes& sizes);  // "[2, 3]"
 std::string shape(const Tensor& x);
+
+// Numbers, texts, element types and shapes as one text.
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::string all;
+  const auto add = [&](const auto& part) {
+    using Part = std::decay_t<decltype(part)>;
+    if constexpr (std::is_arithmetic_v<Part>) {
+      all += std::to_string(part);
+    } else if constexpr (std::is_same_v<Part, ScalarType>) {
+      all += name_of(part);
+    } else if constexpr (std::is_same_v<Part, Tensor> || std::is_same_v<Part, Sizes>) {
+      all += shape(part);
+    } else {
+      all += part;
+    }
+  };
+  (add(parts), ...);
+  return all;
+}
+
+[[noreturn]] void fail(const char* op, const char* name, const std::string& came_and_taken, const char* kind);
+template <class... Parts>
+[[noreturn]] void fail_type(const char* op, const char* name, const Parts&... came_and_taken) {
+  fail(op, name, text(came_and_taken...), "TypeError");
+}
+template <class... Parts>
+[[noreturn]] void fail_value(const char* op, const char* name, const Parts&... came_and_taken) {
+  fail(op, name, text(came_and_taken...), "ValueError");
+}
+template <class... Parts>
+[[noreturn]] void fail_dtype(const char* op, const char* name, ScalarType came, const Parts&... taken) {
+  fail_type(op, name, "is ", came, "; takes ", taken...);
+}
+template <class... Parts>
+[[noreturn]] void fail_shape(const char* op, const char* name, const Tensor& x, const Parts&... taken) {
+  fail_value(op, name, "has shape ", x, "; takes ", taken...);
+}
+template <class Number, class... Parts>
+[[noreturn]] void fail_number(const char* op, const char* name, Number came, const Parts&... taken) {
+  fail_value(op, name, "is ", came, "; takes ", taken...);
+}
 
 // Python's None arrives as an undefined tensor: to be refused before anything else is asked of it.
 template <class... Rest>
@@ -29,6 +69,11 @@ void require(const char* op, const char* name, const Tensor& x, const Rest&... r
 bool is_strided(const Tensor& x);
 Device check_first(const char* op, const char* name, const Tensor& x);  // where all others must be
 void check_storage(const char* op, const char* name, const Tensor& x, const Device& first);
+using Types = std::initializer_list<ScalarType>;
+// That a type is one of these; "as <like> has", where it follows from another operand's.
+void check_type(const char* op, const char* name, ScalarType came, Types taken, const char* like = nullptr);
+void check_tensor(const char* op, const char* name, const Tensor& x, const Device& first, Types taken,
+                  const char* like = nullptr);  // its storage and its type
 void check_beside(const char* op, const char* name, const Tensor& x, ScalarType operand, const Device& first);
 void check_output(const char* op, const char* name, ScalarType got, ScalarType operand);
 

@@ -131,8 +131,7 @@ void check_written(const char* op, const char* name, const Tensor& target) {
 
 void check_apart(const char* op, const char* name, const Tensor& target, const char* other_name, const Tensor& other) {
   if (target.numel() != 0 && other.numel() != 0 && overlap(target, other)) {
-    fail_value(op, name,
-               std::string("shares memory with ") + other_name + "; takes memory of its own (clone one of the two)");
+    fail_value(op, name, "shares memory with ", other_name, "; takes memory of its own (clone one of the two)");
   }
 }
 

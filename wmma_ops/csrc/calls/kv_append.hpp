@@ -31,7 +31,6 @@ struct KvAppend {
   void check_pages();
   void check_numbers();
   void check_angles();
-  void check_descales() const;
   void check_memory() const;
 };
 

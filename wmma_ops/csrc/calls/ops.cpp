@@ -36,11 +36,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const OutType& out_dtype) {
     if (x->dim() == 0) fail_value(p.op, name, "has shape []; takes 1 dimension or more");
   }
   int64_t a_k = a.sizes()[a_dim - 1], b_k = b.sizes()[b_dim == 1 ? 0 : b_dim - 2];
-  if (a_k != b_k) {
-    fail_value(
-        p.op, "b",
-        "has shape " + shape(b) + "; takes " + std::to_string(a_k) + " elements along K, as a, " + shape(a) + ", has");
-  }
+  if (a_k != b_k) fail_shape(p.op, "b", b, a_k, " elements along K, as a, ", a, ", has");
   if (a_dim == 1) p.a = aten::unsqueeze(a, 0);
   if (b_dim == 1) p.b = aten::unsqueeze(b, 1);
   Tensor out = run(p);
@@ -56,9 +52,7 @@ Tensor add_product(const char* op, int64_t rank, const Tensor& input, const Tens
   Gemm p{op, a, b, input};
   check_rank(op, "a", a, rank);
   check_rank(op, "b", b, rank);
-  if (rank == 3 && a.sizes()[0] != b.sizes()[0]) {
-    fail_value(op, "b", "has shape " + shape(b) + "; takes the batch size of a, " + std::to_string(a.sizes()[0]));
-  }
+  if (rank == 3 && a.sizes()[0] != b.sizes()[0]) fail_shape(op, "b", b, "the batch size of a, ", a.sizes()[0]);
   p.beta = beta;
   p.alpha = alpha;
   p.out_dtype = out_dtype;
@@ -89,9 +83,7 @@ void addmm_(const Tensor& input, const Tensor& a, const Tensor& b, double beta, 
   check_output(p.op, "input", type_of(input), p.in);
   p.out = type_of(input);
   if (sizes_of(input) != p.out_sizes) {
-    fail_value(p.op, "input",
-               "has shape " + shape(input) + "; takes [" + std::to_string(p.m) + ", " + std::to_string(p.n) +
-                   "], the shape of the product");
+    fail_shape(p.op, "input", input, "[", p.m, ", ", p.n, "], the shape of the product");
   }
   check_written(p.op, "input", input);
   check_apart(p.op, "input", input, "a", a);
@@ -117,9 +109,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const OptTensor& bias, cons
   if (rank == 0) fail_value("linear", "x", "has shape []; takes 1 dimension or more");
   int64_t k = x.sizes()[rank - 1];
   if (weight.sizes()[1] != k) {
-    fail_value("linear", "weight",
-               "has shape " + shape(weight) + "; takes [N, " + std::to_string(k) + "], as the last dimension of x, " +
-                   shape(x) + ", is " + std::to_string(k));
+    fail_shape("linear", "weight", weight, "[N, ", k, "], as the last dimension of x, ", x, ", is ", k);
   }
   Tensor transposed = weight;
   if (is_strided(weight)) {  // else it is refused by its name
@@ -172,9 +162,7 @@ bool is_matrix_scale(const Tensor& scale, const Tensor& operand, int64_t one) {
 // A scale as gemm takes it: without the dimension of one of torch's, a single element without any.
 Tensor as_vector(const char* name, const Tensor& scale, const char* operand_name, const Tensor& operand, int64_t one) {
   check_first("scaled_mm", name, scale);
-  if (type_of(scale) != ScalarType::Float) {
-    fail_type("scaled_mm", name, std::string("is ") + name_of(type_of(scale)) + "; takes float32");
-  }
+  check_type("scaled_mm", name, type_of(scale), {ScalarType::Float});
   if (scale.numel() == 1) return aten::reshape(scale, {});
   int64_t rank = scale.dim(), operand_rank = operand.dim();
   if (operand_rank < 2 || !is_matrix_scale(scale, operand, one)) return scale;  // operands of other ranks are refused
@@ -182,10 +170,8 @@ Tensor as_vector(const char* name, const Tensor& scale, const char* operand_name
   int64_t length = operand.sizes()[operand_rank - (one == 1 ? 2 : 1)], came = sizes[rank - (one == 1 ? 2 : 1)];
   if ((came != length && came != 1) || (rank > 2 && rank < operand_rank)) {
     std::string n = std::to_string(length);
-    fail_value("scaled_mm", name,
-               "has shape " + shape(scale) + "; takes one element, [" + n + "] or " +
-                   (one == 1 ? "[" + n + ", 1]" : "[1, " + n + "]") + ", after all batch dimensions of " +
-                   operand_name + " or none");
+    fail_shape("scaled_mm", name, scale, "one element, [", n, "] or ", (one == 1 ? "[" + n + ", 1]" : "[1, " + n + "]"),
+               ", after all batch dimensions of ", operand_name, " or none");
   }
   sizes.erase(sizes.end() - one);
   return aten::reshape(scale, sizes);
@@ -195,9 +181,7 @@ Tensor scaled_mm(const Tensor& a, const Tensor& b, const Tensor& scale_a, const 
                  const OutType& out_dtype) {
   require("scaled_mm", "a", a, "b", b, "scale_a", scale_a, "scale_b", scale_b);
   ScalarType in = type_of(a);
-  if (!is_integer(in) && !is_fp8(in)) {
-    fail_type("scaled_mm", "a", std::string("is ") + name_of(in) + "; takes int8 or a float8 type");
-  }
+  if (!is_integer(in) && !is_fp8(in)) fail_dtype("scaled_mm", "a", in, "int8 or a float8 type");
   Gemm p{"scaled_mm", a, b, std::nullopt, bias};
   p.row_scale = as_vector("scale_a", scale_a, "a", a, 1);
   p.col_scale = as_vector("scale_b", scale_b, "b", b, 2);

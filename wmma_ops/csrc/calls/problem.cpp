@@ -21,34 +21,43 @@ Device check_operands(const char* op, const Names& names, const Tensor& a, const
   Device device = check_first(op, names.a, a);
   check_storage(op, names.b, b, device);
   if (outputs_of(in).empty()) {
-    fail_type(
-        op, names.a,
-        std::string("is ") + name_of(in) +
-            "; takes float16, bfloat16, float32, float64, int8 or a float8 type (e4m3fn, e5m2, e4m3fnuz, e5m2fnuz)");
+    fail_dtype(op, names.a, in,
+               "float16, bfloat16, float32, float64, int8 or a float8 type (e4m3fn, e5m2, e4m3fnuz, e5m2fnuz)");
   }
   if (!may_meet(in, in_b)) {
-    fail_type(op, names.b,
-              std::string("is ") + name_of(in_b) + "; takes " + name_of(in) +
-                  (is_fp8(in) ? " or the other float8 type of its family" : "") + ", as " + names.a + " has");
+    fail_dtype(op, names.b, in_b, name_of(in), (is_fp8(in) ? " or the other float8 type of its family" : ""), ", as ",
+               names.a, " has");
   }
   return device;
 }
 
 [[noreturn]] void fail_rank(const char* op, const char* name, const Tensor& x) {
-  fail_value(op, name, "has shape " + shape(x) + "; takes 2 dimensions or more");
+  fail_shape(op, name, x, "2 dimensions or more");
 }
 
 [[noreturn]] void fail_inner(const char* op, const char* a_name, const Tensor& a, const char* b_name, const Tensor& b) {
   std::string k = std::to_string(a.sizes()[a.dim() - 1]);
-  fail_value(op, b_name,
-             "has shape " + shape(b) + "; takes [..., " + k + ", N], as the last dimension of " + a_name + ", " +
-                 shape(a) + ", is " + k);
+  fail_shape(op, b_name, b, "[..., ", k, ", N], as the last dimension of ", a_name, ", ", a, ", is ", k);
 }
 
 ScalarType check_out_dtype(const char* op, const std::optional<ScalarType>& asked, ScalarType operand) {
   if (!asked) return outputs_of(operand)[0];
   check_output(op, "out_dtype", *asked, operand);
   return *asked;
+}
+
+void check_addend(const char* op, const char* name, const OptTensor& x, ScalarType in, const Device& device,
+                  const Sizes& target) {
+  if (!x) return;
+  check_beside(op, name, *x, in, device);
+  check_matrix(op, name, *x, target);
+}
+
+void check_along(const char* op, const char* name, const OptTensor& x, ScalarType in, const Device& device,
+                 int64_t length, const Sizes& batch, bool or_one) {
+  if (!x) return;
+  check_beside(op, name, *x, in, device);
+  check_vector(op, name, *x, length, batch, or_one);
 }
 
 }  // namespace
@@ -58,15 +67,13 @@ void check_factor(const char* op, const char* name, double value, ScalarType ope
   const bool fits =
       is_integer(operand) || operand == ScalarType::Double || std::abs(value) <= std::numeric_limits<float>::max();
   if (is_finite ? fits : !is_integer(operand)) return;
-  fail_value(op, name,
-             std::string("is ") + text_of(value) + "; takes a " +
-                 (is_finite ? "number in float32's range" : "finite number") + " beside " + name_of(operand) +
-                 " operands");
+  fail_value(op, name, "is ", text_of(value), "; takes a ", (is_finite ? "number in float32's range" : "finite number"),
+             " beside ", operand, " operands");
 }
 
 void check_factor_of_c(const char* op, const char* name, double value, const OptTensor& c, ScalarType operand) {
   check_factor(op, name, value, operand);
-  if (!c && value != 1) fail_value(op, name, "is " + text_of(value) + "; takes 1, its default, without c");
+  if (!c && value != 1) fail_value(op, name, "is ", text_of(value), "; takes 1, its default, without c");
 }
 
 void Gemm::check() {
@@ -85,24 +92,13 @@ void Gemm::check() {
   if (b_dim > 2) broadcast(op, names.b, batch, b, 2, names.a);
   if (a2 || b2) check_pair();
   out = check_out_dtype(op, out_dtype, in);
-  out_sizes.reserve(batch.size() + 2);
-  out_sizes = batch;
-  out_sizes.push_back(m);
-  out_sizes.push_back(n);
+  out_sizes = matrices(batch, m, n);
   check_result(op, out_sizes);
 
-  if (c) {
-    check_beside(op, names.c, *c, in, device);
-    check_matrix(op, names.c, *c, out_sizes);
-  }
-  if (multiply) {
-    check_beside(op, names.multiply, *multiply, in, device);
-    check_matrix(op, names.multiply, *multiply, out_sizes);
-  }
+  check_addend(op, names.c, c, in, device, out_sizes);
+  check_addend(op, names.multiply, multiply, in, device, out_sizes);
   auto vector = [&](const char* name, const OptTensor& x, int64_t length, bool or_one) {
-    if (!x) return;
-    check_beside(op, name, *x, in, device);
-    check_vector(op, name, *x, length, batch, or_one);
+    check_along(op, name, x, in, device, length, batch, or_one);
   };
   vector(names.bias, bias, n, false);
   vector(names.row_scale, row_scale, m, true);
@@ -117,29 +113,20 @@ void Gemm::check() {
 
 void Gemm::check_pair() {
   if (!a2 || !b2) {
-    fail_type(op, a2 ? "b2" : "a2",
-              std::string("is None; takes a tensor beside ") + (a2 ? "a2" : "b2") + ", or neither of the two");
+    fail_type(op, a2 ? "b2" : "a2", "is None; takes a tensor beside ", (a2 ? "a2" : "b2"), ", or neither of the two");
   }
   for (auto [name, x, type, like] : {std::tuple{"a2", &*a2, in, names.a}, {"b2", &*b2, in_b, names.b}}) {
-    check_storage(op, name, *x, device);
-    if (type_of(*x) != type) {
-      fail_type(op, name,
-                std::string("is ") + name_of(type_of(*x)) + "; takes " + name_of(type) + ", as " + like + " has");
-    }
+    check_tensor(op, name, *x, device, {type}, like);
     if (x->dim() < 2) fail_rank(op, name, *x);
   }
   auto a_sizes = a2->sizes(), b_sizes = b2->sizes();
   k2 = a_sizes[a2->dim() - 1];
   if (a_sizes[a2->dim() - 2] != m) {
-    fail_value(op, "a2",
-               "has shape " + shape(*a2) + "; takes [..., " + std::to_string(m) + ", K2], with as many rows as " +
-                   names.a + ", " + shape(a) + ", has");
+    fail_shape(op, "a2", *a2, "[..., ", m, ", K2], with as many rows as ", names.a, ", ", a, ", has");
   }
   if (b_sizes[b2->dim() - 2] != k2) fail_inner(op, "a2", *a2, "b2", *b2);
   if (b_sizes[b2->dim() - 1] != n) {
-    fail_value(op, "b2",
-               "has shape " + shape(*b2) + "; takes [..., " + std::to_string(k2) + ", " + std::to_string(n) +
-                   "], with as many columns as " + names.b + ", " + shape(b) + ", has");
+    fail_shape(op, "b2", *b2, "[..., ", k2, ", ", n, "], with as many columns as ", names.b, ", ", b, ", has");
   }
   broadcast(op, "a2", batch, *a2, 2, "a and b");
   broadcast(op, "b2", batch, *b2, 2, "a, b and a2");
@@ -164,22 +151,18 @@ void GemmGemm::check() {
   device = check_operands(op, {"a", "b0"}, a, b0, in, type_of(b0));
   check_operands(op, {"a", "b1"}, a, b1, in, type_of(b1));
   if (is_fp8(in)) {
-    fail_type(op, "a",
-              std::string("is ") + name_of(in) +
-                  "; takes float16, bfloat16, float32, float64 or int8, the types that D0 can be rounded to");
+    fail_dtype(op, "a", in, "float16, bfloat16, float32, float64 or int8, the types that D0 can be rounded to");
   }
-  if (a.dim() < 2) fail_rank(op, "a", a);
-  if (b0.dim() < 2) fail_rank(op, "b0", b0);
-  if (b1.dim() < 2) fail_rank(op, "b1", b1);
+  for (auto [name, x] : {std::pair{"a", &a}, {"b0", &b0}, {"b1", &b1}}) {
+    if (x->dim() < 2) fail_rank(op, name, *x);
+  }
   if (b0.sizes()[b0.dim() - 2] != a.sizes()[a.dim() - 1]) fail_inner(op, "a", a, "b0", b0);
   if (b1.sizes()[b1.dim() - 2] != b0.sizes()[b0.dim() - 1]) fail_inner(op, "b0", b0, "b1", b1);
   out = check_out_dtype(op, out_dtype, in);
   if (activation != 0) check_activation(op, "activation", activation);
   if (gate) {
     check_operands(op, {"a", "gate"}, a, *gate, in, type_of(*gate));
-    if (sizes_of(*gate) != sizes_of(b0)) {
-      fail_value(op, "gate", "has shape " + shape(*gate) + "; takes the shape of b0, " + shape(b0));
-    }
+    if (sizes_of(*gate) != sizes_of(b0)) fail_shape(op, "gate", *gate, "the shape of b0, ", b0);
   }
   broadcast(op, "a", batch, a, 2, "b0");
   broadcast(op, "b0", batch, b0, 2, "a");
@@ -189,22 +172,11 @@ void GemmGemm::check() {
   k = a.sizes()[a.dim() - 1];
   h = b0.sizes()[b0.dim() - 1];
   n = b1.sizes()[b1.dim() - 1];
-  out_sizes = batch;
-  out_sizes.push_back(m);
-  out_sizes.push_back(n);
+  out_sizes = matrices(batch, m, n);
   check_result(op, out_sizes);
-  if (c) {
-    check_beside(op, "c", *c, in, device);
-    check_matrix(op, "c", *c, out_sizes);
-  }
-  if (bias0) {
-    check_beside(op, "bias0", *bias0, in, device);
-    check_vector(op, "bias0", *bias0, h, inner, false);
-  }
-  if (bias1) {
-    check_beside(op, "bias1", *bias1, in, device);
-    check_vector(op, "bias1", *bias1, n, batch, false);
-  }
+  check_addend(op, "c", c, in, device, out_sizes);
+  check_along(op, "bias0", bias0, in, device, h, inner, false);
+  check_along(op, "bias1", bias1, in, device, n, batch, false);
   check_factor(op, "alpha0", alpha0, in);
   check_factor(op, "alpha1", alpha1, in);
   check_factor_of_c(op, "beta1", beta1, c, in);

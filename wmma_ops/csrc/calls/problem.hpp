@@ -95,6 +95,12 @@ struct Sequences {
 // What numbers of 8 bits are multiplied by that are keys or values: float32 that broadcasts to `sizes`, of sequences
 // and key heads.
 void check_descale(const char* op, const char* name, const Tensor& x, const Sizes& sizes, const Device& device);
+// The same of `pages`, where they are not of the operands' own type.
+void check_descale_of_pages(const char* op, const char* name, const OptTensor& x, const Sizes& sizes,
+                            const Device& device, const char* pages, ScalarType stored, ScalarType type);
+
+// A row of pages' indices for each of the sequences, whose number follows from where they start.
+void check_block_table(const char* op, const Tensor& x, const Device& device, int64_t count, const char* starts);
 
 // Small tensors that functions of users' own, which bear on scores, read.
 constexpr int kScoreOperands = 4;
@@ -155,7 +161,6 @@ struct Attention : AttentionOptions {
   void check_stored(bool paged);
   void check_sequences();
   void check_pages();
-  void check_descales() const;
   void check_window();
   void check_dropout();
   void check_functions() const;

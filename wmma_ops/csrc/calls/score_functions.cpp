@@ -18,17 +18,11 @@ std::map<std::pair<bool, int64_t>, ScoreFunction>& registered() {
 }  // namespace
 
 void register_score_function(bool is_mask, int64_t code, int64_t operands, int64_t a, int64_t b, int64_t c, int64_t d) {
-  if (code < wmma::kFirstRegistered) {
-    fail_value("register_score_function", "code", "is " + std::to_string(code) + "; takes one of 256 or more");
-  }
+  if (code < wmma::kFirstRegistered) fail_number("register_score_function", "code", code, "one of 256 or more");
   const char* const op = "register_score_function";
-  if (operands < 0 || operands > kScoreOperands) {
-    fail_value(op, "operands", "is " + std::to_string(operands) + "; takes 0 to 4");
-  }
+  if (operands < 0 || operands > kScoreOperands) fail_number(op, "operands", operands, "0 to 4");
   for (auto [name, dims] : {std::pair{"a", a}, {"b", b}, {"c", c}, {"d", d}}) {
-    if (dims < -1 || dims > kScoreOperands) {
-      fail_value(op, name, "is " + std::to_string(dims) + "; takes 0 to 4 indices, or -1 for any");
-    }
+    if (dims < -1 || dims > kScoreOperands) fail_number(op, name, dims, "0 to 4 indices, or -1 for any");
   }
   std::unique_lock lock(registered_mutex);
   registered()[{is_mask, code}] = {operands, {a, b, c, d}};
@@ -39,8 +33,8 @@ ScoreFunction score_function(const char* op, bool is_mask, int64_t code) {
   std::shared_lock lock(registered_mutex);
   const auto found = registered().find({is_mask, code});
   if (found == registered().end()) {
-    fail_value(op, is_mask ? "mask_mod" : "score_mod",
-               "is code " + std::to_string(code) + "; takes 0 (none) or the code of a registered function");
+    fail_value(op, is_mask ? "mask_mod" : "score_mod", "is code ", code,
+               "; takes 0 (none) or the code of a registered function");
   }
   return found->second;
 }
@@ -56,30 +50,19 @@ void Attention::check_functions() const {
       if (i >= function.operands) continue;
       is_read = true;
       const std::string count = std::to_string(function.operands) + (function.operands == 1 ? " tensor" : " tensors");
-      if (!x) fail_type(op, name, std::string("is None; takes a tensor, as ") + which + " reads " + count);
+      if (!x) fail_type(op, name, "is None; takes a tensor, as ", which, " reads ", count);
       if (function.dims[i] >= 0 && x->dim() != function.dims[i]) {
-        fail_value(op, name,
-                   "has shape " + shape(*x) + "; takes a tensor of " + std::to_string(function.dims[i]) +
-                       " dimensions, as many as " + which + " gives it indices");
+        fail_shape(op, name, *x, "a tensor of ", function.dims[i], " dimensions, as many as ", which,
+                   " gives it indices");
       }
     }
     if (!x) continue;
     if (!is_read) fail_value(op, name, "is a tensor that no function reads; takes None");
-    check_storage(op, name, *x, device);
-    const ScalarType came = type_of(*x);
-    if (came != ScalarType::Half && came != ScalarType::BFloat16 && came != ScalarType::Float &&
-        came != ScalarType::Double && came != ScalarType::Int && came != ScalarType::Long && came != ScalarType::Bool) {
-      fail_type(
-          op, name,
-          std::string("is ") + name_of(came) + "; takes float16, bfloat16, float32, float64, int32, int64 or bool");
-    }
-    if (x->dim() > kScoreOperands) {
-      fail_value(op, name, "has shape " + shape(*x) + "; takes up to 4 dimensions");
-    }
+    using S = ScalarType;
+    check_tensor(op, name, *x, device, {S::Half, S::BFloat16, S::Float, S::Double, S::Int, S::Long, S::Bool});
+    if (x->dim() > kScoreOperands) fail_shape(op, name, *x, "up to 4 dimensions");
     for (int64_t size : sizes_of(*x)) {
-      if (size < 1 || size >= int64_t{1} << 31) {
-        fail_value(op, name, "has shape " + shape(*x) + "; takes sizes of 1 or more, and less than 2^31");
-      }
+      if (size < 1 || size >= int64_t{1} << 31) fail_shape(op, name, *x, "sizes of 1 or more, and less than 2^31");
     }
   }
 }
@@ -87,25 +70,18 @@ void Attention::check_functions() const {
 void Attention::check_blocks() const {
   constexpr int64_t kStep = 32;  // that kernels' tiles divide
   for (auto [name, size] : {std::pair{"block_q", block_q}, {"block_k", block_k}}) {
-    if (!block_mask && size != 0) fail_value(op, name, "is " + std::to_string(size) + "; takes 0 without block_mask");
-    if (block_mask && (size <= 0 || size % kStep != 0)) {
-      fail_value(op, name, "is " + std::to_string(size) + "; takes a multiple of " + std::to_string(kStep));
-    }
+    if (!block_mask && size != 0) fail_number(op, name, size, "0 without block_mask");
+    if (block_mask && (size <= 0 || size % kStep != 0)) fail_number(op, name, size, "a multiple of ", kStep);
   }
   if (!block_mask) return;
   const Tensor& x = *block_mask;
-  check_storage(op, "block_mask", x, device);
-  if (type_of(x) != ScalarType::Char) {
-    fail_type(op, "block_mask", std::string("is ") + name_of(type_of(x)) + "; takes int8");
-  }
+  check_tensor(op, "block_mask", x, device, {ScalarType::Char});
   // Of packed sequences each has as many as the longest.
   const int64_t queries = sequences ? max_q : sq, keys = sequences ? sequences->longest_k : skv;
   const int64_t of_queries = (queries + block_q - 1) / block_q, of_keys = (keys + block_k - 1) / block_k;
   if (x.dim() < 2 || x.sizes()[x.dim() - 2] != of_queries || x.sizes()[x.dim() - 1] != of_keys) {
-    fail_value(op, "block_mask",
-               "has shape " + shape(x) + "; takes [..., " + std::to_string(of_queries) + ", " +
-                   std::to_string(of_keys) + "], blocks of " + std::to_string(block_q) + " queries and of " +
-                   std::to_string(block_k) + " keys");
+    fail_shape(op, "block_mask", x, "[..., ", of_queries, ", ", of_keys, "], blocks of ", block_q, " queries and of ",
+               block_k, " keys");
   }
   Sizes target = sequences ? Sizes{sequences->count, heads} : head_sizes();
   target.push_back(of_queries);

@@ -18,24 +18,17 @@ namespace {
 using S = ScalarType;
 using torch::headeronly::MemoryFormat;
 
-Sizes join(const Sizes& batch, int64_t rows, int64_t columns) {
-  Sizes sizes = batch;
-  sizes.push_back(rows);
-  sizes.push_back(columns);
-  return sizes;
-}
-
 // [batch…, rows, columns] as one list of matrices.
 Tensor as_3d(const Tensor& x, const Sizes& batch) {
   int64_t rows = x.sizes()[x.dim() - 2], columns = x.sizes()[x.dim() - 1];
   if (x.dim() == 3 && batch.size() == 1 && x.sizes()[0] == batch[0]) return x;
-  return aten::reshape(aten::expand(x, join(batch, rows, columns)), {product_of(batch), rows, columns});
+  return aten::reshape(aten::expand(x, matrices(batch, rows, columns)), {product_of(batch), rows, columns});
 }
 
 // The same as one matrix, the batch before the rows.
 Tensor rows_of(const Tensor& x, const Sizes& batch) {
   int64_t rows = x.sizes()[x.dim() - 2], columns = x.sizes()[x.dim() - 1];
-  return aten::reshape(aten::expand(x, join(batch, rows, columns)), {product_of(batch) * rows, columns});
+  return aten::reshape(aten::expand(x, matrices(batch, rows, columns)), {product_of(batch) * rows, columns});
 }
 
 bool has_amx_bf16() {
@@ -117,7 +110,7 @@ void product_into(Tensor& out, const Tensor& a, const Tensor& b, const Sizes& ba
     } else {
       Tensor addend_2d = !addend              ? out_2d
                          : addend->dim() <= 1 ? *addend
-                                              : aten::reshape(aten::expand(*addend, join(batch, m, n)), {rows, n});
+                                              : aten::reshape(aten::expand(*addend, matrices(batch, m, n)), {rows, n});
       aten::addmm_out(out_2d, addend_2d, a_2d, b, beta, alpha);
     }
     return;
@@ -126,7 +119,7 @@ void product_into(Tensor& out, const Tensor& a, const Tensor& b, const Sizes& ba
   if (plain) {
     aten::bmm_out(out_3d, a_3d, b_3d);
   } else {
-    Tensor addend_3d = addend ? as_3d(aten::expand(*addend, join(batch, m, n)), batch) : out_3d;
+    Tensor addend_3d = addend ? as_3d(aten::expand(*addend, matrices(batch, m, n)), batch) : out_3d;
     aten::baddbmm_out(out_3d, addend_3d, a_3d, b_3d, beta, alpha);
   }
 }
@@ -145,7 +138,7 @@ Tensor dense(const Tensor& x) {
 // a·b in int32.
 Tensor integer_product(const Tensor& a, const Tensor& b, const Sizes& batch) {
   int64_t m = a.sizes()[a.dim() - 2], n = b.sizes()[b.dim() - 1];
-  Tensor out = aten::empty(join(batch, m, n), S::Int);
+  Tensor out = aten::empty(matrices(batch, m, n), S::Int);
   if (b.dim() == 2) {
     int64_t rows = product_of(batch) * m;
     Tensor out_2d = aten::reshape(out, {rows, n});
@@ -261,9 +254,9 @@ Gemm joined(const Gemm& p) {
     broadcast(p.op, p.names.a, batch, x, 2, p.names.b);
     broadcast(p.op, "a2 or b2", batch, y, 2, "a and b");
     auto spread = [&](const Tensor& t) {
-      return aten::expand(t, join(batch, t.sizes()[t.dim() - 2], t.sizes()[t.dim() - 1]));
+      return aten::expand(t, matrices(batch, t.sizes()[t.dim() - 2], t.sizes()[t.dim() - 1]));
     };
-    Sizes rest = join(batch, x.sizes()[x.dim() - 2], x.sizes()[x.dim() - 1]);
+    Sizes rest = matrices(batch, x.sizes()[x.dim() - 2], x.sizes()[x.dim() - 1]);
     rest[rest.size() + dim] = behind;
     const Tensor zeros = aten::zeros(rest, type_of(x));
     // As the longer runs: a weight in columns made one in rows takes aten many times as long.

@@ -21,11 +21,7 @@ Tensor here(const Tensor& x) {
 void check_most(const char* op, const char* name, int64_t most, const std::vector<int64_t>& starts) {
   for (size_t i = 1; i < starts.size(); ++i) {
     const int64_t length = starts[i] - starts[i - 1];
-    if (length > most) {
-      fail_value(
-          op, name,
-          "is " + std::to_string(most) + "; takes " + std::to_string(length) + ", the longest sequence, or more");
-    }
+    if (length > most) fail_number(op, name, most, length, ", the longest sequence, or more");
   }
 }
 
@@ -35,15 +31,11 @@ void check_used(const Attention& p, const std::vector<int64_t>& used, const std:
   for (size_t i = 0; i < used.size(); ++i) {
     const int64_t most = p.block_table ? of.tokens_k : starts[i + 1] - starts[i];
     if (used[i] < 0 || used[i] > most) {
-      fail_value(p.op, "seqused_k",
-                 "has " + std::to_string(used[i]) + " at " + std::to_string(i) + "; takes 0 to " +
-                     std::to_string(most) +
-                     (p.block_table ? ", the keys of its pages" : ", the keys of that sequence"));
+      fail_value(p.op, "seqused_k", "has ", used[i], " at ", i, "; takes 0 to ", most,
+                 (p.block_table ? ", the keys of its pages" : ", the keys of that sequence"));
     }
     if (p.block_table && used[i] > of.longest_k) {
-      fail_value(p.op, "max_k",
-                 "is " + std::to_string(of.longest_k) + "; takes " + std::to_string(used[i]) +
-                     ", the longest sequence, or more");
+      fail_value(p.op, "max_k", "is ", of.longest_k, "; takes ", used[i], ", the longest sequence, or more");
     }
   }
 }
@@ -68,18 +60,14 @@ std::vector<int64_t> numbers_of(const Tensor& x) {
 
 std::vector<int64_t> starts_of(const char* op, const char* name, const Tensor& x, const char* of, int64_t tokens) {
   const std::vector<int64_t> starts = numbers_of(x);
-  if (starts[0] != 0) fail_value(op, name, "starts at " + std::to_string(starts[0]) + "; takes 0");
+  if (starts[0] != 0) fail_value(op, name, "starts at ", starts[0], "; takes 0");
   for (size_t i = 1; i < starts.size(); ++i) {
     const std::string at = " at " + std::to_string(i);
     if (starts[i] < starts[i - 1]) {
-      fail_value(op, name,
-                 "has " + std::to_string(starts[i]) + at + "; takes " + std::to_string(starts[i - 1]) +
-                     ", which is before it, or more");
+      fail_value(op, name, "has ", starts[i], at, "; takes ", starts[i - 1], ", which is before it, or more");
     }
     if (starts[i] > tokens) {
-      fail_value(op, name,
-                 "has " + std::to_string(starts[i]) + at + "; takes up to " + std::to_string(tokens) +
-                     ", the tokens of " + of);
+      fail_value(op, name, "has ", starts[i], at, "; takes up to ", tokens, ", the tokens of ", of);
     }
   }
   return starts;
@@ -97,9 +85,8 @@ BlockTable::BlockTable(const char* op, const Tensor& x, int64_t pages, const cha
 int64_t BlockTable::page(int64_t sequence, int64_t column) const {
   const int64_t page = at_[sequence * row_ + column * column_];
   if (page < 0 || page >= pages_) {
-    fail_value(op_, "block_table",
-               "has " + std::to_string(page) + " at [" + std::to_string(sequence) + ", " + std::to_string(column) +
-                   "]; takes 0 to " + std::to_string(pages_ - 1) + ", the pages of " + of_);
+    fail_value(op_, "block_table", "has ", page, " at [", sequence, ", ", column, "]; takes 0 to ", pages_ - 1,
+               ", the pages of ", of_);
   }
   return page;
 }
@@ -133,14 +120,12 @@ AppendNumbers checked_numbers(const KvAppend& p) {
     const std::string has = "has " + std::to_string(used[i]) + " at " + std::to_string(i);
     const int64_t most = p.columns * p.page_size;
     if (used[i] < new_ones(i) || used[i] > most) {
-      fail_value(p.op, "seqused_k",
-                 has + "; takes " + std::to_string(new_ones(i)) + " to " + std::to_string(most) +
-                     ", the new keys and what its pages hold");
+      fail_value(p.op, "seqused_k", has, "; takes ", new_ones(i), " to ", most,
+                 ", the new keys and what its pages hold");
     }
     if (p.cos && new_ones(i) > 0 && used[i] > p.places) {
-      fail_value(p.op, "cos",
-                 "has shape " + shape(*p.cos) + "; takes " + std::to_string(used[i]) +
-                     " places, the keys of the longest sequence, or more");
+      fail_value(p.op, "cos", "has shape ", *p.cos, "; takes ", used[i],
+                 " places, the keys of the longest sequence, or more");
     }
     for (int64_t at = used[i] - new_ones(i); at < used[i]; at = (at / p.page_size + 1) * p.page_size) {
       table.page(i, at / p.page_size);

@@ -107,12 +107,8 @@ namespace {
 void* bytes_of(const char* op, const char* name, const Tensor& x) {
   require(op, name, x);
   check_storage(op, name, x, {Device::kCpu, 0});
-  if (type_of(x) != ScalarType::Byte) {
-    fail_type(op, name, std::string("is ") + name_of(type_of(x)) + "; takes bytes, of uint8");
-  }
-  if (x.dim() != 1 || (x.numel() > 1 && x.strides()[0] != 1)) {
-    fail_value(op, name, "has shape " + shape(x) + "; takes bytes one after the other");
-  }
+  if (type_of(x) != ScalarType::Byte) fail_dtype(op, name, type_of(x), "bytes, of uint8");
+  if (x.dim() != 1 || (x.numel() > 1 && x.strides()[0] != 1)) fail_shape(op, name, x, "bytes one after the other");
   return x.numel() == 0 ? nullptr : const_cast<void*>(x.const_data_ptr());
 }
 
@@ -126,7 +122,7 @@ const char* text_of(const char* op, const char* name, const Tensor& x) {
 
 unsigned count_of(const char* op, const char* name, int64_t value, int64_t least) {
   if (value < least || value > std::numeric_limits<int32_t>::max()) {
-    fail_value(op, name, "is " + std::to_string(value) + "; takes " + std::to_string(least) + " to 2147483647");
+    fail_number(op, name, value, least, " to 2147483647");
   }
   return static_cast<unsigned>(value);
 }
@@ -139,9 +135,7 @@ std::unordered_set<int64_t>& all_loaded() {
 
 Driver& driver_of(const char* op, int64_t function) {
   std::shared_lock lock(loaded_mutex);
-  if (all_loaded().count(function) == 0) {
-    fail_value(op, "function", "is " + std::to_string(function) + "; takes what _load returned");
-  }
+  if (all_loaded().count(function) == 0) fail_number(op, "function", function, "what _load returned");
   return *reinterpret_cast<Loaded*>(function)->driver;
 }
 
@@ -167,7 +161,7 @@ void launch(int64_t function, const Sizes& grid, const Sizes& block, int64_t sha
   Launch launch{};
   launch.function = function;
   for (auto [name, sizes, to] : {std::tuple{"grid", &grid, launch.grid}, {"block", &block, launch.block}}) {
-    if (sizes->size() != 3) fail_value(op, name, "is " + shape(*sizes) + "; takes three sizes");
+    if (sizes->size() != 3) fail_value(op, name, "is ", *sizes, "; takes three sizes");
     for (int i = 0; i < 3; ++i) to[i] = count_of(op, name, (*sizes)[i], 1);
   }
   launch.shared = count_of(op, "shared", shared, 0);
@@ -178,7 +172,7 @@ void launch(int64_t function, const Sizes& grid, const Sizes& block, int64_t sha
     char* const first = static_cast<char*>(const_cast<void*>(launch.arguments));
     for (int64_t offset : offsets) {
       if (offset < 0 || offset >= arguments.numel()) {
-        fail_value(op, "offsets", "is " + shape(offsets) + "; takes places within the arguments");
+        fail_value(op, "offsets", "is ", offsets, "; takes places within the arguments");
       }
       parameters.push_back(first + offset);
     }
@@ -212,7 +206,7 @@ int64_t room(int64_t function, int64_t threads, int64_t shared) {
 // kind 0: torch's own again; 1: cuda; 2: hip, from the library at `path`.
 void use_driver(int64_t kind, const Tensor& path) {
   const char* const op = "_use_driver";
-  if (kind < 0 || kind > 2) fail_value(op, "kind", "is " + std::to_string(kind) + "; takes 0, 1 or 2");
+  if (kind < 0 || kind > 2) fail_number(op, "kind", kind, "0, 1 or 2");
   const char* text = text_of(op, "path", path);
   Driver* driver = kind == 1 ? make_cuda_driver({text}) : kind == 2 ? make_hip_driver({text}) : nullptr;
   stand_in.store(driver, std::memory_order_release);

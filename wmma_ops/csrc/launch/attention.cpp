@@ -14,11 +14,7 @@ constexpr int64_t kMostColumns = 512;
 
 void check_columns(const Attention& p, int64_t most) {
   for (auto [name, x, columns] : {std::tuple{"q", &p.q, p.e}, {"v", &p.v, p.ev}}) {
-    if (columns > most) {
-      fail_value(p.op, name,
-                 "has shape " + shape(*x) + "; takes a head size of up to " + std::to_string(most) +
-                     " on a GPU (on the CPU any)");
-    }
+    if (columns > most) fail_shape(p.op, name, *x, "a head size of up to ", most, " on a GPU (on the CPU any)");
   }
 }
 

@@ -34,9 +34,7 @@ AttentionProblem::AttentionProblem(const Attention& p, int64_t place)
     : Operands(batch_dims_of(p.q) + 1), p_(p), place_(place), batch_dims_(batch_dims_of(p.q)) {
   constexpr int64_t kMost = int64_t{1} << 31;
   for (auto [name, length] : {std::pair{"q", p.sq * (p.heads / p.kv_heads)}, {"k", p.skv}}) {
-    if (length >= kMost) {
-      fail_value(p.op, name, "has " + std::to_string(length) + " rows a head; takes fewer than 2^31");
-    }
+    if (length >= kMost) fail_value(p.op, name, "has ", length, " rows a head; takes fewer than 2^31");
   }
   bind(kQ, "q", p.q);
   bind(kK, "k", p.k);
@@ -89,9 +87,7 @@ void AttentionProblem::move(wmma::PagesArguments& x, int64_t index) const {
 void AttentionProblem::bind_sequences(const Sequences& of) {
   constexpr int64_t kMost = int64_t{1} << 31;
   for (auto [name, tokens] : {std::pair{p_.names.q, of.tokens_q}, {p_.names.k, of.tokens_k}}) {
-    if (tokens >= kMost) {
-      fail_value(p_.op, name, "has " + std::to_string(tokens) + " tokens; takes fewer than 2^31");
-    }
+    if (tokens >= kMost) fail_value(p_.op, name, "has ", tokens, " tokens; takes fewer than 2^31");
   }
   wmma::SequenceArguments& into = arguments.sequences;
   const auto numbers = [&](const char* name, const Tensor& x) {

@@ -23,9 +23,7 @@ int64_t vec_of(const Tensor& x) {
 
 void kv_append(const KvAppend& p, const Way& way) {
   constexpr int64_t kMost = int64_t{1} << 31;
-  if (p.tokens >= kMost) {
-    fail_value(p.op, "key", "has " + std::to_string(p.tokens) + " tokens; takes fewer than 2^31");
-  }
+  if (p.tokens >= kMost) fail_value(p.op, "key", "has ", p.tokens, " tokens; takes fewer than 2^31");
   if (p.tokens * p.heads * (p.e + p.ev) == 0 || p.count == 0 || p.pages == 0) return;
   if (p.angles > 0 && p.places == 0) return;
   wmma::AppendArguments arguments{};

@@ -91,7 +91,7 @@ void forget_plans() {
 
 void count_mode(int64_t change) {
   const char* const op = "_count_mode";
-  if (change != 1 && change != -1) fail_value(op, "change", "is " + std::to_string(change) + "; takes 1 or -1");
+  if (change != 1 && change != -1) fail_number(op, "change", change, "1 or -1");
   if (special_modes.fetch_add(change) + change >= 0) return;
   special_modes.fetch_add(1);
   fail_value(op, "change", "is -1 while no mode is on; takes 1");
