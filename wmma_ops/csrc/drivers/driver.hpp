@@ -94,10 +94,6 @@ class SharedLibrary {
   void* symbol(const char* name) const;
   void* symbol_or_null(const char* name) const;
   const std::string& path() const { return path_; }
-  template <class Function>
-  void bind(Function& function, const char* name) const {
-    function = reinterpret_cast<Function>(symbol(name));
-  }
 
  private:
   void* handle_ = nullptr;
