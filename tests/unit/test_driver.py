@@ -327,7 +327,7 @@ def test_a_missing_library_is_named(tmp_path):
 
 def test_a_missing_function_is_named(tmp_path):
     path = build(tmp_path, "-DWITHOUT_CUDA")
-    with pytest.raises(driver.DriverError, match=rf"{path} has no function cuInit"), driver.use("cuda", str(path), "x"):
+    with pytest.raises(driver.DriverError, match=rf"{path} has no function cu\w+"), driver.use("cuda", str(path), "x"):
         pass
 
 

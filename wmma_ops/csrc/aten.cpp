@@ -1,7 +1,6 @@
 #include "aten.hpp"
 
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
-#include <torch/csrc/stable/ops.h>
 
 #include "calls/types.hpp"
 
@@ -55,9 +54,6 @@ Tensor to(const Tensor& x, ScalarType type) {
   return call("aten::to", "dtype", x, type, false, false, std::nullopt);
 }
 
-Tensor expand(const Tensor& x, const Sizes& sizes) { return call("aten::expand", "", x, sizes, false); }
-Tensor reshape(const Tensor& x, const Sizes& sizes) { return call("aten::reshape", "", x, sizes); }
-
 Tensor reshaped_result(const Tensor& x, const Sizes& sizes) {
   const int64_t rank = static_cast<int64_t>(sizes.size());
   AtenTensorHandle handle;
@@ -72,32 +68,6 @@ Tensor matrix_view(const Tensor& x, int64_t rows, int64_t columns, int64_t row_s
   AtenTensorHandle handle;
   ok(aoti_torch__reinterpret_tensor(x.get(), 2, sizes, strides, 0, &handle), "reinterpret_tensor");
   return Tensor(handle);
-}
-
-Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) { return torch::stable::transpose(x, dim0, dim1); }
-Tensor unsqueeze(const Tensor& x, int64_t dim) { return torch::stable::unsqueeze(x, dim); }
-Tensor select(const Tensor& x, int64_t dim, int64_t index) { return torch::stable::select(x, dim, index); }
-
-Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) { return call("aten::cat", "", tensors, dim); }
-
-Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
-  return call("aten::narrow", "", x, dim, start, length);
-}
-
-Tensor add(const Tensor& x, const Tensor& y, double factor) { return torch::stable::subtract(x, y, -factor); }
-Tensor mul(const Tensor& x, const Tensor& y) { return call("aten::mul", "Tensor", x, y); }
-Tensor div(const Tensor& x, const Tensor& y) { return call("aten::div", "Tensor", x, y); }
-
-Tensor amax(const Tensor& x, int64_t dim) { return torch::stable::amax(x, dim, true); }
-
-void mul_(Tensor& x, const Tensor& y) { call("aten::mul_", "Tensor", x, y); }
-void clamp_(Tensor& x, double low, double high) {
-  call("aten::clamp_", "Tensor", x, OptTensor(scalar(low)), OptTensor(scalar(high)));
-}
-void copy_(Tensor& x, const Tensor& from) { torch::stable::copy_(x, from); }
-void fill_(Tensor& x, double value) { torch::stable::fill_(x, value); }
-void masked_fill_(Tensor& x, const Tensor& mask, double value) {
-  call("aten::masked_fill_", "Tensor", x, mask, scalar(value));
 }
 
 Tensor gelu(const Tensor& x) {
@@ -122,10 +92,6 @@ Tensor gelu_tanh(const Tensor& x) {
   mul_(y, x);
   return y;
 }
-
-void unary_(const char* name, Tensor& x) { call(name, "", x); }
-Tensor equal(const Tensor& x, double value) { return call("aten::eq", "Tensor", x, scalar(value)); }
-Tensor logical_not(const Tensor& x) { return call("aten::logical_not", "", x); }
 
 void addmm_out(Tensor& out, const Tensor& addend, const Tensor& a, const Tensor& b, double beta, double alpha) {
   ok(aoti_torch_cpu_addmm_out(out.get(), addend.get(), a.get(), b.get(), beta, alpha), "addmm");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
 
 #include <array>
@@ -44,32 +45,41 @@ Tensor empty(const int64_t* sizes, int64_t rank, ScalarType type, int32_t device
 Tensor zeros(const Sizes& sizes, ScalarType type);
 Tensor scalar(double value);                  // 0-dim float64: takes part in no type promotion among floats
 Tensor to(const Tensor& x, ScalarType type);  // x itself where it has that type
-Tensor expand(const Tensor& x, const Sizes& sizes);
-Tensor reshape(const Tensor& x, const Sizes& sizes);
+inline Tensor expand(const Tensor& x, const Sizes& sizes) { return call("aten::expand", "", x, sizes, false); }
+inline Tensor reshape(const Tensor& x, const Sizes& sizes) { return call("aten::reshape", "", x, sizes); }
 // A contiguous result in another shape, and no view to autograd, which refuses to change a view of an op's in place.
 Tensor reshaped_result(const Tensor& x, const Sizes& sizes);
-Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1);
+inline Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) { return torch::stable::transpose(x, dim0, dim1); }
 Tensor matrix_view(const Tensor& x, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
-Tensor unsqueeze(const Tensor& x, int64_t dim);
-Tensor cat(const std::vector<Tensor>& tensors, int64_t dim);
-Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length);
-Tensor select(const Tensor& x, int64_t dim, int64_t index);
+inline Tensor unsqueeze(const Tensor& x, int64_t dim) { return torch::stable::unsqueeze(x, dim); }
+inline Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) { return call("aten::cat", "", tensors, dim); }
+inline Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length) {
+  return call("aten::narrow", "", x, dim, start, length);
+}
+inline Tensor select(const Tensor& x, int64_t dim, int64_t index) { return torch::stable::select(x, dim, index); }
 
 // x + factor·y for floating types. There is no in-place form: aten's takes a Scalar, which the stable interface lacks.
-Tensor add(const Tensor& x, const Tensor& y, double factor = 1);
-Tensor mul(const Tensor& x, const Tensor& y);
-Tensor div(const Tensor& x, const Tensor& y);
-Tensor amax(const Tensor& x, int64_t dim);  // keeps the dimension
-void mul_(Tensor& x, const Tensor& y);
-void clamp_(Tensor& x, double low, double high);
-void copy_(Tensor& x, const Tensor& from);
-void fill_(Tensor& x, double value);
-void masked_fill_(Tensor& x, const Tensor& mask, double value);
+inline Tensor add(const Tensor& x, const Tensor& y, double factor = 1) {
+  return torch::stable::subtract(x, y, -factor);
+}
+inline Tensor mul(const Tensor& x, const Tensor& y) { return call("aten::mul", "Tensor", x, y); }
+inline Tensor div(const Tensor& x, const Tensor& y) { return call("aten::div", "Tensor", x, y); }
+inline Tensor amax(const Tensor& x, int64_t dim) { return torch::stable::amax(x, dim, true); }  // keeps the dimension
+inline void mul_(Tensor& x, const Tensor& y) { call("aten::mul_", "Tensor", x, y); }
+inline void clamp_(Tensor& x, double low, double high) {
+  call("aten::clamp_", "Tensor", x, OptTensor(scalar(low)), OptTensor(scalar(high)));
+}
+inline void copy_(Tensor& x, const Tensor& from) { torch::stable::copy_(x, from); }
+inline void fill_(Tensor& x, double value) { torch::stable::fill_(x, value); }
+inline void masked_fill_(Tensor& x, const Tensor& mask, double value) {
+  call("aten::masked_fill_", "Tensor", x, mask, scalar(value));
+}
 Tensor gelu(const Tensor& x);
 Tensor gelu_tanh(const Tensor& x);
-void unary_(const char* name, Tensor& x);  // "aten::relu_" and its like: (Tensor(a!) self) -> Tensor(a!)
-Tensor equal(const Tensor& x, double value);
-Tensor logical_not(const Tensor& x);
+// "aten::relu_" and its like: (Tensor(a!) self) -> Tensor(a!)
+inline void unary_(const char* name, Tensor& x) { call(name, "", x); }
+inline Tensor equal(const Tensor& x, double value) { return call("aten::eq", "Tensor", x, scalar(value)); }
+inline Tensor logical_not(const Tensor& x) { return call("aten::logical_not", "", x); }
 
 // out = beta·addend + alpha·a·b in one call; beta 0 does not read the addend, and `out` itself may be given as one.
 void addmm_out(Tensor& out, const Tensor& addend, const Tensor& a, const Tensor& b, double beta, double alpha);

@@ -4,7 +4,6 @@
 // registered derivative costs several times the call itself, so wmma_ops.X takes the raw op where no gradient is asked
 // for. Schemas hold no str (torch before 2.14 leaks each one) and no Scalar; activations are codes
 // (kernels/wmma/activation.hpp). Tensors stand before the *, as torch.library.register_autograd needs them.
-#include <tuple>
 #include <utility>
 
 #include "calls/attention_ops.hpp"
@@ -46,8 +45,11 @@ Tensor matmul(const Tensor& a, const Tensor& b, const OutType& out_dtype) {
   return aten::reshaped_result(out, sizes);
 }
 
-Tensor add_product(const char* op, int64_t rank, const Tensor& input, const Tensor& a, const Tensor& b, double beta,
-                   double alpha, const OutType& out_dtype) {
+// addmm and baddbmm.
+template <int64_t rank>
+Tensor add_product(const Tensor& input, const Tensor& a, const Tensor& b, double beta, double alpha,
+                   const OutType& out_dtype) {
+  const char* const op = rank == 2 ? "addmm" : "baddbmm";
   require(op, "input", input, "a", a, "b", b);
   Gemm p{op, a, b, input};
   check_rank(op, "a", a, rank);
@@ -58,16 +60,6 @@ Tensor add_product(const char* op, int64_t rank, const Tensor& input, const Tens
   p.out_dtype = out_dtype;
   p.names.c = "input";
   return run(p);
-}
-
-Tensor addmm(const Tensor& input, const Tensor& a, const Tensor& b, double beta, double alpha,
-             const OutType& out_dtype) {
-  return add_product("addmm", 2, input, a, b, beta, alpha, out_dtype);
-}
-
-Tensor baddbmm(const Tensor& input, const Tensor& a, const Tensor& b, double beta, double alpha,
-               const OutType& out_dtype) {
-  return add_product("baddbmm", 3, input, a, b, beta, alpha, out_dtype);
 }
 
 void addmm_(const Tensor& input, const Tensor& a, const Tensor& b, double beta, double alpha) {
@@ -201,12 +193,12 @@ const Op kOps[] = {
     {"matmul", "matmul(Tensor a, Tensor b, *, ScalarType? out_dtype=None) -> Tensor", TORCH_BOX(&matmul)},
     {"addmm",
      "addmm(Tensor input, Tensor a, Tensor b, *, float beta=1, float alpha=1, ScalarType? out_dtype=None) -> Tensor",
-     TORCH_BOX(&addmm)},
+     TORCH_BOX(&add_product<2>)},
     {"addmm_", "addmm_(Tensor(a!) input, Tensor a, Tensor b, *, float beta=1, float alpha=1) -> ()",
      TORCH_BOX(&addmm_)},
     {"baddbmm",
      "baddbmm(Tensor input, Tensor a, Tensor b, *, float beta=1, float alpha=1, ScalarType? out_dtype=None) -> Tensor",
-     TORCH_BOX(&baddbmm)},
+     TORCH_BOX(&add_product<3>)},
     {"gemm",
      "gemm(Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, Tensor? row_scale=None, Tensor? col_scale=None, "
      "Tensor? a_scale=None, Tensor? multiply=None, Tensor? a2=None, Tensor? b2=None, *, float alpha=1, "

@@ -1,7 +1,6 @@
 #include <map>
 #include <mutex>
 #include <shared_mutex>
-#include <tuple>
 #include <utility>
 #include <wmma/activation.hpp>
 

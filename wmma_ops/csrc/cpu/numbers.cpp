@@ -1,6 +1,5 @@
 #include "cpu/numbers.hpp"
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>

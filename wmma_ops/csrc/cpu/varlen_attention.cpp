@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <utility>
-#include <vector>
 
 #include "cpu/cpu.hpp"
 #include "cpu/numbers.hpp"
