@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from wmma_ops.emulator import assembly, machine
+from wmma_ops.emulator import assembly, launching
 from wmma_ops.emulator.assembly import parse_instruction
 from wmma_ops.emulator.program import build
 from wmma_ops.emulator.timing import LoopTiming, Timing, Trace, operation, rules
@@ -51,7 +51,7 @@ def timed(path: Path, k: int) -> tuple[Timing, bool]:
         struct.pack_into("<q" if one.size == 8 else "<i", arguments, one.offset, next(values, 0))
     threads = kernel.facts.get("max_flat_workgroup_size", 256)
     trace = Trace(target, rules(target), arch.target(target).wave, 1)
-    machine.launch(program, (1, 1, 1), (threads, 1, 1), bytes(arguments), regions(tensors),
+    launching.launch(program, (1, 1, 1), (threads, 1, 1), bytes(arguments), regions(tensors),
                    shared_bytes=SHARED[target], trace=trace)  # fmt: skip
     wanted = a.astype(np.float32) @ b.astype(np.float32).T
     return trace.timing(), bool(np.allclose(tensors["c"].float().numpy(), wanted, rtol=1e-3, atol=1e-2))

@@ -22,7 +22,16 @@ from user_kernels import HEAD
 
 import wmma_ops
 from wmma_ops import jit
-from wmma_ops.emulator import EmulationError, Trap, UnknownInstruction, assembly, machine, program, reading, scalar_code
+from wmma_ops.emulator import (
+    EmulationError,
+    Trap,
+    UnknownInstruction,
+    assembly,
+    launching,
+    program,
+    reading,
+    scalar_code,
+)
 from wmma_ops.jit import CodeObject, cache, code_object, disassembler, elf
 from wmma_ops.runtime import foreign
 
@@ -103,7 +112,7 @@ def called(monkeypatch):
 
 def _executed(line: str):
     kernel = assembly.KernelText("k", [assembly.parse_instruction(text) for text in (line, "s_endpgm")])
-    machine.launch(program.build(kernel, "gfx942"), (1, 1, 1), (64, 1, 1), b"", [])
+    launching.launch(program.build(kernel, "gfx942"), (1, 1, 1), (64, 1, 1), b"", [])
 
 
 LINES = f"""s_trap {CALL}

@@ -19,7 +19,7 @@ from wmma_ops.emulator.errors import (
     UnknownInstruction,
 )
 
-_WHERE = {"Statistics": "machine", "launch": "machine", "Region": "memory", "Traffic": "memory"}
+_WHERE = {"Statistics": "machine", "launch": "launching", "Region": "memory", "Traffic": "memory"}
 
 
 def __getattr__(name: str):

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import torch
 
 from wmma_ops import jit
-from wmma_ops.emulator import assembly, machine, shared_names
+from wmma_ops.emulator import assembly, launching, shared_names
 from wmma_ops.emulator.errors import malformed
 from wmma_ops.emulator.memory import Region
 from wmma_ops.emulator.program import Program, build
@@ -101,7 +101,7 @@ class EmulatedKernel:
     ) -> None:
         """Executes the kernel, which may touch the named tensors alone, and keeps the statistics in `active`. `variables`
         are what some of its variables hold before, and then after it; `together`, its blocks run in turns."""
-        statistics = machine.launch(
+        statistics = launching.launch(
             self.program,
             grid,
             block,

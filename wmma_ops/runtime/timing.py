@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from wmma_ops.emulator import machine
+from wmma_ops.emulator import launching
 from wmma_ops.emulator.errors import BUDGET
 from wmma_ops.emulator.timing import Estimate, Timing, Trace, rules
 from wmma_ops.hardware import arch
@@ -55,7 +55,7 @@ def traced(
     trace.tell = tell
     held = regions(tensors)
     # Tensors may all be one, so that a block soon reaches no new memory; what it executes is bounded as it is.
-    machine.launch(
+    launching.launch(
         kernel.program,
         grid,
         block,
