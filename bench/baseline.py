@@ -8,7 +8,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from wmma_ops.cli.benching import Row, took
+from wmma_ops.cli.benching import Row
+from wmma_ops.runtime.clock import took
 
 PATH = Path(__file__).parent / "baseline.json"
 MARGIN = 2.0  # a ratio may be so many times worse than the one that is kept

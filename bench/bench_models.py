@@ -17,7 +17,7 @@ from torch._inductor.utils import fresh_cache
 
 import wmma_ops.inductor
 from wmma_ops.cli.benching import OURS, Calls, Case
-from wmma_ops.cli.products import relative
+from wmma_ops.testing.results import relative
 
 PREFILL = (4, 2048)  # batch, tokens
 DECODE = (16, 2048)  # batch, tokens before

@@ -11,9 +11,9 @@ import torch
 
 from wmma_ops.cli import benching
 from wmma_ops.cli.benching import Case, Run
-from wmma_ops.cli.products import relative
 from wmma_ops.cli.terminal import output, steps
 from wmma_ops.runtime.clock import Clock
+from wmma_ops.testing.results import relative
 
 DEVICE = "cuda"  # of what is timed on a GPU
 ROUNDS, QUICK_ROUNDS = 31, 9

@@ -10,8 +10,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from wmma_ops.analysis import clock
 from wmma_ops.emulator.timing import timeline
+from wmma_ops.testing import clock
 
 FOLDER = Path(__file__).parents[1] / "build/loops"
 

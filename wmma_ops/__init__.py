@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from wmma_ops.cli import is_for_help
+from wmma_ops.version import __version__ as __version__
 
 if not is_for_help():
     from wmma_ops.integrations import flash
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from wmma_ops.runtime.loaded import flush_prints
     from wmma_ops.runtime.recording import record
     from wmma_ops.runtime.tuning import tune
-
-__version__ = "0.1.0"
 
 # What is loaded when first asked for: importing the package is to cost little.
 _WHERE = {

@@ -12,8 +12,9 @@ import torch
 import wmma_ops
 from wmma_ops import jit
 from wmma_ops.cli.main import main
+from wmma_ops.cli.usual import usual
 from wmma_ops.jit import cache, clang, headers
-from wmma_ops.runtime import building, launching
+from wmma_ops.runtime import building, launching, recording
 
 TARGET = "gfx1201"
 
@@ -67,7 +68,7 @@ def test_a_call_is_recorded_once_with_its_layout(calls):
     q = stored[1]["arguments"][0]
     assert q == {"shape": [1, 2, 33, 64], "stride": [4290, 2145, 65, 1], "dtype": "float16", "aligned": 2}
     # Made again, they plan the same problem.
-    found = [building._launches(made, wmma_ops.hardware.arch.target(TARGET)) for made in building.recorded(calls)]
+    found = [building._launches(made, wmma_ops.hardware.arch.target(TARGET)) for made in recording.load(calls)]
     plans = launching.plans(_model, wmma_ops.hardware.arch.target(TARGET))
     assert found == [{launch.source for launch in one.plan.launches} for one in plans]
 
@@ -152,7 +153,7 @@ def test_the_wheel_is_found_where_it_is_installed(built, tmp_path):
     subprocess.run(
         [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", site, path], check=True
     )
-    code = "from wmma_ops.cli import doctor; print(doctor._compiled_ahead())"
+    code = "from wmma_ops.bringup import doctor; print(doctor._compiled_ahead())"
     root = Path(wmma_ops.__file__).parents[1]
     shown = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(site)!r}, {str(root)!r}]; {code}"],
@@ -195,9 +196,9 @@ def test_a_folder_is_listed_by_one_reading_of_the_sources(built, monkeypatch):
 
 def test_the_usual_calls_are_taken():
     """The first, a layer, and the last, attention with its gradients; the others differ in types and sizes."""
-    usual = building.usual()
-    assert len(usual) > 200
-    for call, target in ((usual[0], "sm_90a"), (usual[0], "gfx1100"), (usual[-1], "gfx942")):
+    calls = usual()
+    assert len(calls) > 200
+    for call, target in ((calls[0], "sm_90a"), (calls[0], "gfx1100"), (calls[-1], "gfx942")):
         assert building._launches(call, wmma_ops.hardware.arch.target(target))
 
 
@@ -243,7 +244,7 @@ def test_a_file_that_holds_no_calls_is_refused(tmp_path):
     ):
         (tmp_path / "calls.json").write_text(text)
         with pytest.raises(ValueError, match=says):
-            building.recorded(tmp_path / "calls.json")
+            recording.load(tmp_path / "calls.json")
 
 
 def test_the_cache_is_listed_and_emptied(tmp_path, monkeypatch, capsys):

@@ -19,7 +19,8 @@ from typed import typed
 
 import wmma_ops
 from wmma_ops.analysis.report_cases import CASES
-from wmma_ops.cli import arguments, doctor
+from wmma_ops.bringup import doctor
+from wmma_ops.cli import arguments
 from wmma_ops.cli import tune as tune_view
 from wmma_ops.cli.bench import SHAPES
 from wmma_ops.cli.benching import Run
@@ -85,7 +86,7 @@ def test_doctor_tells_which_clang_is_used_and_why(monkeypatch):
 
 
 def test_doctor_tells_what_fails(monkeypatch, capsys):
-    monkeypatch.setattr("wmma_ops.cli.doctor._right", lambda device: False)
+    monkeypatch.setattr("wmma_ops.bringup.doctor._right", lambda device: False)
     assert main(["doctor"]) == 1
     printed = capsys.readouterr()
     assert "cpu: all ops, WRONG RESULT" in printed.out

@@ -14,11 +14,11 @@ import torch
 from typed import typed
 
 import wmma_ops
-from wmma_ops.analysis import clock
 from wmma_ops.cli.main import main
 from wmma_ops.emulator.timing import timeline
 from wmma_ops.hardware import arch
 from wmma_ops.runtime.explain import LaunchRecord
+from wmma_ops.testing import clock
 
 DOCS = Path(__file__).parents[2] / "docs"
 SMALL = ("matmul", "--m", "512", "--n", "512", "--k", "512", "--dtype", "bfloat16")

@@ -23,22 +23,14 @@ def _modules(package: Path) -> dict[str, Path]:
 
 
 def _imports(path: Path, modules: dict[str, Path]) -> set[str]:
-    """The modules that one imports, within its functions as well; not for a type checker alone."""
+    """The modules that one imports, within its functions and for a type checker as well."""
     found: set[str] = set()
-
-    def visit(node: ast.AST) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
-                continue
-            if isinstance(child, ast.Import):
-                found.update(alias.name for alias in child.names)
-            elif isinstance(child, ast.ImportFrom) and child.module:
-                for alias in child.names:
-                    full = f"{child.module}.{alias.name}"
-                    found.add(full if full in modules else child.module)
-            visit(child)
-
-    visit(ast.parse(path.read_text()))
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            full = [f"{node.module}.{alias.name}" for alias in node.names]
+            found.update(name if name in modules else node.module for name in full)
     return found & modules.keys()
 
 
@@ -72,22 +64,44 @@ def test_a_circle_is_found(tmp_path):
     (package / "__init__.py").write_text("")
     (package / "a.py").write_text("from ring import b\n")
     (package / "b.py").write_text("def late():\n    from ring.c import x\n    return x\n")
-    (package / "c.py").write_text("from ring import a\nx = 1\n")
+    (package / "c.py").write_text("if TYPE_CHECKING:\n    from ring import a\nx = 1\n")
     assert _circle(package) == ["ring.a", "ring.b", "ring.c", "ring.a"]
     (package / "c.py").write_text("x = 1\n")
     assert not _circle(package)
 
 
-def test_planning_knows_nothing_of_running():
-    modules = _modules(PACKAGE)
-    seen, todo = set(), [name for name in modules if name.startswith("wmma_ops.plan.")]
-    while todo:
-        if (name := todo.pop()) not in seen:
-            seen.add(name)
-            todo += _imports(modules[name], modules) - {PACKAGE.name}
-    running = {f"wmma_ops.runtime.{name}" for name in ("explain", "launching", "shipped", "tuned", "tuning")}
-    assert running <= modules.keys()
-    assert not running & seen
+def _ranks(page: str) -> dict[str, int]:
+    (line,) = re.findall(r"^Python's rooms import only from those before them: (.*)$", page, re.M)
+    return {name: rank for rank, name in enumerate(re.findall(r"`(\w+)`", line))}
+
+
+def _upward(package: Path, ranks: dict[str, int]) -> list[str]:
+    """Imports from a room that comes later. The package itself, which gathers the public names, imports from all."""
+    modules = _modules(package)
+
+    def rank(name: str) -> int:
+        return ranks[name.split(".")[1] if "." in name else name]
+
+    inside = sorted(modules.keys() - {package.name, f"{package.name}.__main__"})
+    found = [(name, other) for name in inside for other in sorted(_imports(modules[name], modules))]
+    return [f"{name} imports {other}" for name, other in found if rank(other) > rank(name)]
+
+
+def test_rooms_import_only_from_those_before_them():
+    ranks = _ranks((Path(__file__).parents[2] / "docs/pages/inside.md").read_text())
+    assert not _upward(PACKAGE, ranks)
+
+
+def test_an_upward_import_is_found(tmp_path):
+    ranks = _ranks("Python's rooms import only from those before them: `low`, `house`, `high`.")
+    package = tmp_path / "house"
+    for room in ("low", "high"):
+        (package / room).mkdir(parents=True)
+    (package / "__init__.py").write_text("from house.high.b import x\n")
+    (package / "low/a.py").write_text("def late():\n    from house.high import b\n    return b\n")
+    (package / "low/c.py").write_text("if TYPE_CHECKING:\n    import house\n")
+    (package / "high/b.py").write_text("from house import low\nfrom house.low import a\nx = 1\n")
+    assert _upward(package, ranks) == ["house.low.a imports house.high.b", "house.low.c imports house"]
 
 
 # Of the device library, and the rooms that each may include beside its own and the files above all rooms.

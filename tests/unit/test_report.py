@@ -13,7 +13,7 @@ from wmma_ops.analysis.figures_record import Figures, Mix
 from wmma_ops.cli.main import main
 from wmma_ops.cli.report import show_rows
 from wmma_ops.hardware import arch
-from wmma_ops.plan.errors import ConfigError
+from wmma_ops.ops.errors import ConfigError
 
 TARGET = arch.target("gfx90a")
 CASE = report_cases.CASES[0]

@@ -26,8 +26,8 @@ from wmma_ops.analysis.report_cases import (
     cases,
 )
 from wmma_ops.hardware import arch
+from wmma_ops.ops.errors import ConfigError
 from wmma_ops.plan.attention import planner as attention
-from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm.config import GemmConfig
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-from wmma_ops.bringup import bits, microkernels, times, values
+from wmma_ops.bringup import bits, doctor, microkernels, times, values
 from wmma_ops.bringup.item import FAILED, PARTS, PASSED, Item
 from wmma_ops.bringup.machine import Machine
-from wmma_ops.cli import doctor
 
 MACHINE = "machine"
 

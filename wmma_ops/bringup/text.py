@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 from wmma_ops.bringup.item import FAILED, LEFT_OUT, PARTS, PASSED, TOLD
-from wmma_ops.cli.benching import took
+from wmma_ops.runtime.clock import took
 
 _OFF = 0.1  # of the clock's time: a rule that is worth a look
 

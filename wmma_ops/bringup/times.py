@@ -5,12 +5,12 @@ import statistics
 
 import torch
 
-from wmma_ops.analysis import clock
 from wmma_ops.bringup.item import FAILED, LEFT_OUT, TOLD, Item
 from wmma_ops.bringup.machine import Machine
-from wmma_ops.cli.products import relative
 from wmma_ops.emulator.timing import rules
 from wmma_ops.runtime.clock import Clock
+from wmma_ops.testing import clock
+from wmma_ops.testing.results import relative
 
 PART = "times"
 _ROUNDS = 25

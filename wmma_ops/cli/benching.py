@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import wmma_ops
-from wmma_ops.runtime.clock import Call, Clock
+from wmma_ops.runtime.clock import Call, Clock, took
 
 OURS = "ours"
 
@@ -179,13 +179,6 @@ def means(rows: Iterable[Row]) -> tuple[str, str]:
 
 def geometric_mean(ratios: Iterable[float]) -> float:
     return math.exp(statistics.fmean(map(math.log, ratios)))
-
-
-def took(microseconds: float) -> str:
-    for unit, size in (("µs", 1), ("ms", 1e3)):
-        if microseconds / size < 999.5:
-            return f"{microseconds / size:.3g} {unit}"
-    return f"{microseconds / 1e6:.3g} s"
 
 
 def rate(row: Row) -> str:

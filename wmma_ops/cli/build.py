@@ -9,9 +9,11 @@ from rich.table import Table
 
 from wmma_ops import jit
 from wmma_ops.cli.terminal import bars, output
+from wmma_ops.cli.usual import usual
 from wmma_ops.hardware import arch
 from wmma_ops.jit import files
 from wmma_ops.runtime import building
+from wmma_ops.runtime.recording import load
 
 
 def show(options) -> int:
@@ -24,7 +26,7 @@ def show(options) -> int:
         return 2
     try:
         names = list(dict.fromkeys(arch.target(name).name for name in names))
-        calls = building.recorded(options.calls) if options.calls else building.usual()
+        calls = load(options.calls) if options.calls else usual()
     except (ValueError, OSError) as error:
         print(f"build: {error}", file=sys.stderr)
         return 2

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from wmma_ops.cli.benching import Row, Run, took
+from wmma_ops.cli.benching import Row, Run
 from wmma_ops.emulator.timing import timeline
+from wmma_ops.runtime.clock import took
 
 _THEMES = {"light": ("#1f2328", "#d0d7de"), "dark": ("#e6edf3", "#3d444d")}  # text, lines
 _PEERS = ("#3b82f6", "#f59e0b", "#10b981", "#ec4899", "#a855f7")  # seen on white and on black

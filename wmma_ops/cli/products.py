@@ -12,6 +12,7 @@ from wmma_ops.cli.benching import OURS, Calls, Case
 from wmma_ops.ops import activations
 from wmma_ops.ops.types import FP8
 from wmma_ops.ops.types import name as type_name
+from wmma_ops.testing.results import relative
 from wmma_ops.torch_internals import int_mm
 
 _MOST_ERROR = 2e-2  # relative, of one rounding beside another's
@@ -47,12 +48,6 @@ def _calls(op: str, sizes: dict[str, int], options, device: str) -> Calls:
     if not error < _MOST_ERROR:
         raise RuntimeError(f"{op} is {error:.1e} from {label}'s")
     return dataclasses.replace(made, calls=made.calls | {label: torchs}, error=error)
-
-
-def relative(got: Tensor, want: Tensor) -> float:
-    """The error, of the norm of what it should be."""
-    scale = want.double().norm()
-    return ((got.double() - want.double()).norm() / (scale if scale > 0 else 1)).item()
 
 
 def peer(op: str, arguments: tuple, keywords: dict, out: torch.dtype) -> tuple[str, Callable[[], Tensor]]:

@@ -5,9 +5,9 @@ import sys
 from collections.abc import Sequence
 
 from wmma_ops import jit
-from wmma_ops.analysis import clock
 from wmma_ops.cli.terminal import steps
 from wmma_ops.hardware import arch
+from wmma_ops.testing import clock
 
 
 def show(targets: Sequence[str] | None, as_json: bool) -> int:

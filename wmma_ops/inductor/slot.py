@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 from torch.fx import Graph
 
-import wmma_ops
 from wmma_ops.inductor.rewrite import Settings, rewrite
 from wmma_ops.ops.neighbours import hint
 from wmma_ops.runtime import emulation, tuned
 from wmma_ops.torch_internals import graph_pass, inductor, inductor_settings, register_backend
+from wmma_ops.version import __version__
 
 _GraphPass = graph_pass()
 _FORCE = "wmma.force"  # the backend's one option
@@ -45,7 +45,7 @@ class WmmaPass(_GraphPass):  # type: ignore[valid-type]
         others = [one.uuid() if isinstance(one, _GraphPass) else None for one in self.before]
         if None in others:
             return None
-        parts = (wmma_ops.__version__, source_hash(), self.settings, _surroundings(), others)
+        parts = (__version__, source_hash(), self.settings, _surroundings(), others)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def __deepcopy__(self, memo: dict) -> "WmmaPass":
@@ -63,7 +63,7 @@ def _of_uuid(uuid: str | None):
 def source_hash() -> str:
     """Of this package's Python: the pass, what it asks, and the gradients that graphs are made with."""
     digest = hashlib.sha256()
-    folder = Path(wmma_ops.__file__).parent
+    folder = Path(__file__).parents[1]
     for path in sorted(folder.rglob("*.py")):
         digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
     return digest.hexdigest()

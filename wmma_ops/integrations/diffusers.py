@@ -16,8 +16,7 @@ from collections.abc import Callable
 import torch
 
 from wmma_ops.integrations.sdpa import AttentionMode, Calls
-
-_SUFFIX = "OnWmma"
+from wmma_ops.nn.untaken import ON_WMMA
 
 
 def swap_processors(
@@ -57,7 +56,7 @@ def _layers(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
 
 
 def is_swapped(processor) -> bool:
-    return type(processor).__name__.endswith(_SUFFIX)
+    return type(processor).__name__.endswith(ON_WMMA)
 
 
 def _as(processor, kind: type):
@@ -89,7 +88,7 @@ def _subclass(kind: type) -> type:
         return (_remade, (kind,), *made[2:]) if made[0] is copyreg.__newobj__ else made
 
     names = {"__call__": call, "__module__": kind.__module__, "__reduce_ex__": reduce}
-    subclass = type(kind.__name__ + _SUFFIX, (kind,), names)
+    subclass = type(kind.__name__ + ON_WMMA, (kind,), names)
     return subclass
 
 

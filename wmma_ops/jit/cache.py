@@ -36,6 +36,7 @@ from pathlib import Path
 from wmma_ops.jit import files, headers
 from wmma_ops.jit.compiler import CodeObject
 from wmma_ops.jit.inputs import Inputs
+from wmma_ops.version import __version__
 
 OBJECTS = "wmma_ops.objects"  # the entry points of packages that bring code objects: modules whose folder has code/
 
@@ -163,9 +164,7 @@ def request(
 
 def sources_version(includes: frozenset[str] | None, tree: headers.Tree | None = None) -> str:
     """Of the package and of those device sources that such includes may read."""
-    import wmma_ops
-
-    return f"{wmma_ops.__version__} {(tree or headers.tree()).digest(includes)}"
+    return f"{__version__} {(tree or headers.tree()).digest(includes)}"
 
 
 _ASKED = 3  # one more whenever compilers are asked for more, so that all are asked again

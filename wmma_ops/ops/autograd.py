@@ -21,8 +21,8 @@ from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
 from wmma_ops.ops.score_terms import scored, terms_of
 from wmma_ops.ops.select import select
 from wmma_ops.ops.sizes import known
+from wmma_ops.ops.target import EMULATION, STAND_IN, is_amd, target_of
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator, name
-from wmma_ops.runtime import driver, emulation
 from wmma_ops.torch_internals import any_requires_grad, below_autograd, is_forward_mode, transforms_active
 
 
@@ -240,10 +240,10 @@ def widest_backward(dtype: torch.dtype, device: torch.device) -> int:
 
 def _target_of(device: torch.device) -> str | None:
     """None on the CPU itself, and where only NVIDIA's may be."""
-    on_gpu, active = device.type == "cuda", emulation.active()
+    on_gpu, active = device.type == "cuda", EMULATION.get()
     if active is not None and not (on_gpu and active.execute):
         return active.target
-    return driver.target_of(device.index or 0) if on_gpu and (driver.is_amd() or driver.stands_in()) else None
+    return target_of(device.index or 0) if on_gpu and (is_amd() or STAND_IN.get()) else None
 
 
 def _has_backward_kernels(call, needs) -> bool:
@@ -252,7 +252,7 @@ def _has_backward_kernels(call, needs) -> bool:
     q, v = call.q, call.v
     if torch.is_grad_enabled() or needs.get("mask") or needs.get("alibi_slopes"):
         return False
-    if q.device.type == "cpu" and emulation.active() is None:
+    if q.device.type == "cpu" and EMULATION.get() is None:
         return False
     return v.shape[-1] > 0 and max(q.shape[-1], v.shape[-1]) <= widest_backward(q.dtype, q.device)
 

@@ -20,29 +20,37 @@ class FunctionError(ValueError):
     """What a function that a user registered raised; that itself is its cause."""
 
 
+class ConfigError(ValueError):
+    """A problem that no configuration of this target's kernels fits, or a configuration that does not fit the target."""
+
+
+class CaptureError(RuntimeError):
+    """A kernel that would have to be compiled while a CUDA graph is captured."""
+
+
 _TAG = re.compile(r"\s*\[(\w+)((?: [\w.:+-]+)*)\]\s*$")
 _CONVERSION = re.compile(
     r"Expected a value of type '(?P<taken>[^']+)' for argument '(?P<name>\w+)' but instead found type '(?P<came>[^']+)'"
 )
 
 
-def _kinds() -> dict[str, type[BaseException]]:
-    """The exceptions that a tag may name."""
-    from wmma_ops import emulator, jit
-    from wmma_ops.plan import errors
+_KINDS: dict[str, type[BaseException]] = {}
 
-    known = [TypeError, ValueError, KeyboardInterrupt, MemoryError, DriverError, FunctionError, jit.CompileError]
-    known += [errors.ConfigError, errors.CaptureError]
-    known += [x for x in vars(emulator).values() if isinstance(x, type) and issubclass(x, emulator.EmulationError)]
-    return {kind.__name__: kind for kind in known}
+
+def may_name(*kinds: type[BaseException]) -> None:
+    """Exceptions that a tag may name from then on."""
+    _KINDS.update((kind.__name__, kind) for kind in kinds)
+
+
+may_name(TypeError, ValueError, KeyboardInterrupt, MemoryError, DriverError, FunctionError, ConfigError, CaptureError)
 
 
 def packed(error: BaseException) -> str:
     """An exception as a text with a tag, to be unpacked by `translate` on the other side of the library."""
-    from wmma_ops import jit
+    from wmma_ops import jit  # takes time to load
 
     name = type(error).__name__
-    if _kinds().get(name) is not type(error):
+    if type(error) not in (_KINDS.get(name), jit.CompileError):
         text = "".join(traceback.format_exception(error)).strip()
         return f"an error of this package, please report it:\n{text}"
     tag = (
@@ -58,7 +66,8 @@ def _unpacked(text: str) -> BaseException | None:
     from wmma_ops import jit
 
     tag = _TAG.search(text)
-    kind = tag and _kinds().get(tag.group(1))
+    known = _KINDS | {jit.CompileError.__name__: jit.CompileError}
+    kind = tag and known.get(tag.group(1))
     if kind is None:
         return None
     text = text[max(text.find("wmma."), 0) : tag.start()]  # inside a compiled graph other text stands before ours

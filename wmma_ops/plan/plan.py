@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from wmma_ops import jit
 from wmma_ops.hardware import arch
-from wmma_ops.plan.errors import ConfigError
+from wmma_ops.ops.errors import ConfigError
 
 KERNEL_FILE = "planned.hip"  # a planned kernel's name in messages, and in the key of its code object
 MOST_GRID_Y = 65535  # blocks

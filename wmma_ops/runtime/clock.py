@@ -84,3 +84,10 @@ class Clock:
         target = torch.empty_like(source)
         (found,) = self.times([lambda: target.copy_(source)])
         return 2 * source.numel() / found
+
+
+def took(microseconds: float) -> str:
+    for unit, size in (("µs", 1), ("ms", 1e3)):
+        if microseconds / size < 999.5:
+            return f"{microseconds / size:.3g} {unit}"
+    return f"{microseconds / 1e6:.3g} s"

@@ -1,8 +1,6 @@
 """The GPU's driver: what the library's C++ drivers (csrc/driver*.cpp) offer to Python."""
 
 import contextlib
-import contextvars
-import functools
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -10,24 +8,8 @@ import torch
 from wmma_ops.ops import errors
 from wmma_ops.ops.errors import DriverError as DriverError
 from wmma_ops.ops.library import special_mode
-
-
-def is_amd() -> bool:
-    return torch.version.hip is not None
-
-
-@functools.cache
-def _target_of(index: int) -> str:
-    properties = torch.cuda.get_device_properties(index)
-    if is_amd():
-        return properties.gcnArchName.partition(":")[0]
-    major, minor = properties.major, properties.minor
-    return "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
-
-
-def target_of(index: int) -> str:
-    """The target that code for a device is compiled for."""
-    return _stand_in.get() or _target_of(index)
+from wmma_ops.ops.target import STAND_IN
+from wmma_ops.ops.target import target_of as target_of
 
 
 def capturing(device: int) -> bool:
@@ -90,7 +72,6 @@ def _text(text: str) -> torch.Tensor:
 
 # ------------------------------------------------------------------------------------------------------- for the tests
 
-_stand_in: contextvars.ContextVar[str | None] = contextvars.ContextVar("wmma_ops_stand_in", default=None)
 _generation = 0
 
 
@@ -100,7 +81,7 @@ def use(kind: str, library: str, target: str) -> Iterator[None]:
     its device 0, and that device as one of `target`. The library is the whole process's, the rest this thread's."""
     _use_driver({"cuda": 1, "hip": 2}[kind], library)
     try:
-        with special_mode(_stand_in, target):
+        with special_mode(STAND_IN, target):
             yield
     finally:
         _use_driver(0, "")
@@ -115,7 +96,7 @@ def _use_driver(kind: int, library: str) -> None:
 
 
 def stands_in() -> bool:
-    return _stand_in.get() is not None
+    return STAND_IN.get() is not None
 
 
 def generation() -> int:

@@ -1,20 +1,23 @@
 """`wmma_ops.emulate`: which target the ops and kernels on CPU tensors run as compiled for, and what they executed."""
 
 import contextlib
-import contextvars
 import importlib
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from wmma_ops.emulator.errors import BUDGET
+from wmma_ops.emulator.errors import BUDGET, EmulationError
 from wmma_ops.hardware import arch
+from wmma_ops.ops.errors import may_name
 from wmma_ops.ops.library import special_mode
 from wmma_ops.ops.neighbours import answering
+from wmma_ops.ops.target import EMULATION
 
 if TYPE_CHECKING:
     from wmma_ops.emulator.machine import Statistics
+
+may_name(EmulationError, *EmulationError.__subclasses__())
 
 ORDERS = ("forward", "reverse", "random")
 
@@ -38,18 +41,15 @@ class Emulation:
     recorded: list = field(default_factory=list)
 
 
-_active: contextvars.ContextVar[Emulation | None] = contextvars.ContextVar("wmma_ops_emulation", default=None)
-
-
 def active() -> Emulation | None:
     """The emulation that the current thread or task is in."""
-    return _active.get()
+    return EMULATION.get()
 
 
 @contextlib.contextmanager
 def entered(emulation: Emulation) -> Iterator[Emulation]:
     """Makes an emulation the current thread's or task's."""
-    with special_mode(_active, emulation):
+    with special_mode(EMULATION, emulation):
         yield emulation
 
 

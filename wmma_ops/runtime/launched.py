@@ -13,7 +13,7 @@ import torch
 from wmma_ops import jit
 from wmma_ops.emulator import EmulationError, Trap
 from wmma_ops.hardware import arch
-from wmma_ops.plan.errors import CaptureError
+from wmma_ops.ops.errors import CaptureError
 from wmma_ops.runtime import arguments, driver, emulation, printing, together
 from wmma_ops.runtime.loaded import Loaded
 from wmma_ops.runtime.parameters import Parameter

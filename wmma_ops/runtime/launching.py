@@ -12,7 +12,7 @@ import torch
 
 from wmma_ops import jit
 from wmma_ops.hardware import arch
-from wmma_ops.plan.errors import CaptureError, ConfigError
+from wmma_ops.ops.errors import CaptureError, ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.runtime import border, driver, emulation, tuned
 from wmma_ops.runtime.warming import warming

@@ -10,8 +10,8 @@ import torch
 from wmma_ops import jit
 from wmma_ops.hardware import arch
 from wmma_ops.jit import metadata
+from wmma_ops.ops.errors import CaptureError
 from wmma_ops.ops.neighbours import answering
-from wmma_ops.plan.errors import CaptureError
 from wmma_ops.plan.model import CARDS
 from wmma_ops.runtime import driver, printing, together
 from wmma_ops.runtime.arguments import Slot

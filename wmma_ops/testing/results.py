@@ -147,3 +147,9 @@ def torch_result(case, t: dict) -> Tensor | None:
     s = s if t["c"] is None or case.beta == 0 else s + case.beta * own(t["c"])
     s = act(s if t["bias"] is None else s + own(t["bias"]))
     return s if t["multiply"] is None else s * own(t["multiply"])
+
+
+def relative(got: Tensor, want: Tensor) -> float:
+    """The error, of the norm of what it should be."""
+    scale = want.double().norm()
+    return ((got.double() - want.double()).norm() / (scale if scale > 0 else 1)).item()

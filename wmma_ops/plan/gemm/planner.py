@@ -5,9 +5,9 @@ from math import ceil, inf, prod
 from operator import itemgetter
 
 from wmma_ops.hardware import arch
+from wmma_ops.ops.errors import ConfigError
 from wmma_ops.ops.types import elements_in
 from wmma_ops.plan import model
-from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.gemm.candidates import candidates, element_of, splits_of
 from wmma_ops.plan.gemm.config import GemmConfig, number_of
 from wmma_ops.plan.gemm.cost import bound, cost

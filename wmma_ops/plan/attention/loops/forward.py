@@ -9,11 +9,11 @@ import torch
 
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import Step, step_of, tile_bytes, up
+from wmma_ops.ops.errors import ConfigError
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
 from wmma_ops.plan.attention.passes import combine, fill
 from wmma_ops.plan.attention.rules import divides_blocks, keys_looked_at, of_sequences, rules_header, rules_type
-from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, waves_told

@@ -9,11 +9,11 @@ import torch
 
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import step_of, tile_bytes, up
+from wmma_ops.ops.errors import ConfigError
 from wmma_ops.plan import model
 from wmma_ops.plan.attention.loops.forward import is_lanes
 from wmma_ops.plan.attention.owners import OwnerConfig
 from wmma_ops.plan.attention.rules import divides_blocks, of_sequences
-from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.problem import AttentionProblem
 
 _OTHERS = 64  # registers beside sums

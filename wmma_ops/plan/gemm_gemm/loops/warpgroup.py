@@ -7,9 +7,9 @@ from math import ceil
 
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import BARRIER_BYTES, can_map, goes_by_boxes, mapped_lines, up
+from wmma_ops.ops.errors import ConfigError
 from wmma_ops.ops.types import bytes_of
 from wmma_ops.plan import model
-from wmma_ops.plan.errors import ConfigError
 from wmma_ops.plan.gemm_gemm.config import GemmGemmConfig, bytes_moved, goes_as_it_is
 from wmma_ops.plan.gemm_gemm.loop import Loop
 from wmma_ops.plan.problem import GemmGemmProblem
