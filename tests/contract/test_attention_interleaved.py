@@ -141,7 +141,7 @@ WRONG = (
     Wrong("skips_nothing", TILES, "tile.skipped = at_ - tile.row;", "tile.skipped = 0;"),
     Wrong("the_first_heads_g_out_again", TILES, "(wraps ? p_.g_out.head_stride : 0)", "0"),
     Wrong("the_first_heads_lse_again", TILES, "(wraps ? p_.lse.head_stride : 0)", "0"),
-    Wrong("sees_a_key_more", SCORES, "Sight::sees(p, query, Config", "Sight::sees(p, query + 1, Config", CAUSAL),
+    Wrong("sees_a_key_more", SCORES, "Sight::sees(p_, query, kOwns", "Sight::sees(p_, query + 1, kOwns", CAUSAL),
     Wrong("sums_in_another_order", WEIGHTS, "word = f % Link::kShare / 2;", "word = 3 - f % Link::kShare / 2;"),
     Wrong(
         "a_delta_that_is_not_told", PARTS, "[place.offset(p.delta, row)] = sum;", "[place.offset(p.delta, row)] = 0;"

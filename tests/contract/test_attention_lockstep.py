@@ -114,7 +114,7 @@ WRONG = (
     Wrong("statistics_of_the_tile_before", LOOP, ASKS, "      weights_.ask(now);\n"),
     Wrong("statistics_stored_too_soon", LOOP, ASKS, f"{ASKS}      weights_.put();\n"),
     Wrong("relative_to_no_delta", WEIGHTS, "is_delta_ ? -asked_", "is_delta_ ? Number(0)"),
-    Wrong("queries_relative_to_no_delta", WEIGHTS, "arch::unshared(-delta)", "arch::unshared(Number(0))"),
+    Wrong("queries_relative_to_no_delta", SCORES, "arch::unshared(-delta)", "arch::unshared(Number(0))"),
     Wrong(
         "a_delta_that_is_not_told", PARTS, "[place.offset(p.delta, row)] = sum;", "[place.offset(p.delta, row)] = 0;"
     ),

@@ -55,7 +55,7 @@ class InterleavedGradients {
   using FirstRows = OtherRows<kDirect, Config, Link, Config::kDepth, true>;
   using First = typename FirstRows::Type;
   using Second = typename OtherRows<kDirect, Config, Link, Config::kValueDepth, kOwnsKeys>::Type;
-  using Weights = GradientWeights<Config>;
+  using Weights = InterleavedWeights<Config>;
   using DqQueue = Choose<Config::kStoresDq, DqPartials<Config>, NoDqPartials>;
   static constexpr int kStatisticsStart = First::kBytes + Second::kBytes;
   static constexpr int kDqStart = kStatisticsStart + Config::kWaves * Weights::kStatisticsBytes;
@@ -125,8 +125,7 @@ class InterleavedGradients {
     keep_rows<Link>(rows_, kOwnsKeys ? p_.k : p_.q, place, wave_row, lane_);
     keep_rows<Link>(second_rows_, kOwnsKeys ? p_.v : p_.g_out, place, wave_row, lane_);
     if constexpr (Config::kSumsDelta) {
-      sum_delta<Link>(p_, place, wave_row, lane_, second_rows_,
-                      [&](int m, Number delta) { weights_.know_delta(m, delta); });
+      sum_delta<Link>(p_, place, wave_row, lane_, second_rows_, [&](int, Number delta) { weights_.know_delta(delta); });
     }
     set_aside(second_rows_);
   }

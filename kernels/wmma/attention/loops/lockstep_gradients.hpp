@@ -196,7 +196,7 @@ class LockstepGradients {
       constexpr bool kSecond = i < Groups::kBefore + Groups::kValues;
       constexpr int kAt = (i - Groups::kBefore) % Groups::kOuts;
       Number* sums = (kSecond ? second_[0] : first_[0]) + kAt % Groups::kOutTiles * Link::kElements;
-      Link::mma(sums, (kSecond ? weights_.weights : weights_.slope_rows)[kAt / Groups::kOutTiles], x);
+      Link::mma(sums, (kSecond ? weights_.weights : weights_.slope_rows)[0][kAt / Groups::kOutTiles], x);
     }
   }
 
