@@ -15,7 +15,7 @@ template <int kCondition, int kFile, int kSize, class... Values>
 WMMA_DEVICE void assertion_failed(const char (&condition)[kCondition], const char (&file)[kFile], int line,
                                   const char (&format)[kSize], const Values&... values)
     WMMA_CHECKS_FORMAT(format, Values) {
-  tell(Told::kAsserted, condition, file, line, format, values...);
+  write_message(Message::kAsserted, condition, file, line, format, values...);
   arch::fence_system();  // the host reads it though nothing else ends well
   arch::trap();
 }

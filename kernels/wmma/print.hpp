@@ -12,7 +12,7 @@ namespace wmma {
 // other pointers. What finds no room in Kernel's print_bytes is dropped, and the number of such calls told.
 template <int kSize, class... Values>
 WMMA_DEVICE void print(const char (&format)[kSize], const Values&... values) WMMA_CHECKS_FORMAT(format, Values) {
-  detail::tell(detail::Told::kPrinted, format, values...);
+  detail::write_message(detail::Message::kPrinted, format, values...);
 }
 
 }  // namespace wmma

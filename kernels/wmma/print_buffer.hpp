@@ -19,7 +19,7 @@ __device__ __attribute__((weak)) PrintBuffer print_buffer;
 
 // A record is its size in words, what it tells, block rank, thread rank, and items. An item is a word of its kind and
 // size in bytes, then its bytes.
-enum class Told : uint32_t { kPrinted = 1, kAsserted = 2 };
+enum class Message : uint32_t { kPrinted = 1, kAsserted = 2 };
 enum : uint32_t { kTellingWords = 4 };
 
 template <char kLetter, int kBytes>
@@ -115,7 +115,7 @@ WMMA_DEVICE void put_item(uint32_t* at, uint32_t words, const T& value) {
 
 // Leaves a record of some items for the host, where there is room.
 template <class... Items>
-WMMA_DEVICE void tell(Told what, const Items&... items) {
+WMMA_DEVICE void write_message(Message what, const Items&... items) {
   PrintBuffer& buffer = print_buffer<0>;
   const uint32_t words[] = {item_words(items)...};
   uint32_t total = kTellingWords;

@@ -65,7 +65,7 @@ def walked(case):
     """What each block does, in order: (head, key block, tile, how many add before it, how many do)."""
     sq, skv, shift, heads, group, units = case
     problem = AttentionProblem(
-        place=-1, backward=True, dtype=torch.bfloat16, stored=torch.bfloat16,
+        device=-1, backward=True, dtype=torch.bfloat16, stored=torch.bfloat16,
         mask=None, sinks=None, slopes=None, capped=False,
         causal=shift is not None, windowed=False, e=64, ev=64,
         q_order="e", q_vec=8, k_order="e", k_vec=8, v_order="e", v_vec=8, out_vec=8, g_order="e", g_vec=8,

@@ -404,7 +404,7 @@ def test_tuned_times_decide_before_the_model(monkeypatch, tmp_path):
     target = arch.target("sm_90a")
     x, w, b = (torch.empty(shape, dtype=torch.bfloat16) for shape in LARGE)
     (problem,) = launching.problems(lambda: torch.ops.wmma_raw.linear(x, w, b, activation=2), target)
-    placed = dataclasses.replace(problem, place=0)
+    placed = dataclasses.replace(problem, device=0)
     path = tmp_path / "tuned" / "GPU.json"
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "GPU")
     monkeypatch.setattr(tuned, "path_of", lambda name: path)

@@ -66,8 +66,8 @@ class Device:
     def _run(self, function, sizes, shared, buffer, size):
         try:
             kernel = self.functions[function - 1]
-            together = size == ctypes.c_size_t(-1).value
-            if together:  # the buffer has the addresses of the arguments
+            cooperative = size == ctypes.c_size_t(-1).value
+            if cooperative:  # the buffer has the addresses of the arguments
                 slots = kernel.explicit
                 data = bytearray(slots[-1].offset + slots[-1].size)
                 for slot, at in zip(slots, (ctypes.c_void_p * len(slots)).from_address(buffer), strict=True):
@@ -78,7 +78,9 @@ class Device:
             self.launches.append((kernel.name, tuple(sizes[:3]), tuple(sizes[3:6]), shared, data))
             if self.memory is not None:
                 run = emulation.Emulation(kernel.code.target)
-                kernel.run(run, tuple(sizes[:3]), tuple(sizes[3:6]), data, self.memory(data), shared, together=together)
+                kernel.run(
+                    run, tuple(sizes[:3]), tuple(sizes[3:6]), data, self.memory(data), shared, cooperative=cooperative
+                )
         except BaseException as error:
             self.errors.append(error)
 

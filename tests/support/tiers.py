@@ -18,7 +18,7 @@ from pathlib import Path
 from wmma_ops.hardware import arch
 
 TIERS = ("full", "quick", "rest", "compilers", "torch")
-WRONG = ("test_wrong.py", "test_wrong_kernels.py", "test_wrong_two_products.py", "test_wrong_turns.py")
+WRONG = ("test_wrong.py", "test_wrong_kernels.py", "test_wrong_two_products.py", "test_wrong_ping_pong.py")
 THIRDS = 3
 CAUGHT = ("is_caught", "are_caught", "wrong_number_is_found")  # how the names of tests of what is wrong on purpose end
 DRAWN = (

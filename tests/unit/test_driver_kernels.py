@@ -13,7 +13,7 @@ from user_kernels import SCALE
 import wmma_ops
 from wmma_ops import jit
 from wmma_ops.plan import CaptureError
-from wmma_ops.runtime import driver, printing, together
+from wmma_ops.runtime import cooperative, driver, printing
 from wmma_ops.runtime.mentions import uses
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler to build the stand-in with")
@@ -155,7 +155,7 @@ def test_only_kernels_that_need_it_are_waited_for_or_launched_together(target):
     names = ("plain", "meets", "says")
     assert [name for name in names if uses(code, name, printing.SYMBOL)] == ["says"]
     calls = target.startswith("sm_") and ".func" in code.assembly
-    assert [name for name in names if uses(code, name, together.SYMBOL)] == (list(names) if calls else ["meets"])
+    assert [name for name in names if uses(code, name, cooperative.SYMBOL)] == (list(names) if calls else ["meets"])
 
 
 def test_a_kernel_that_says_nothing_is_not_waited_for(library, device):

@@ -524,5 +524,5 @@ def test_the_table_of_plans_is_bounded(planner, monkeypatch):
 
 def _any_problem() -> dict:
     fields = dict.fromkeys(GemmProblem.__dataclass_fields__)
-    numbers = {"place": -1 - list(arch.TARGETS).index(TARGET), "k": 1, "m": 1, "n": 1, "batch": 1}
+    numbers = {"device": -1 - list(arch.TARGETS).index(TARGET), "k": 1, "m": 1, "n": 1, "batch": 1}
     return fields | {"a": torch.int8, "b": torch.int8, "d": torch.int32} | numbers

@@ -40,7 +40,7 @@ class Case:
         vec, d_vec = (16 // a.itemsize, 16 // d.itemsize) if self.aligned else (1, 1)
         m, n, k = self.shape
         return GemmProblem(
-            place=-1 - list(arch.TARGETS).index(target.name),
+            device=-1 - list(arch.TARGETS).index(target.name),
             a=a, b=a, c=None, d=d,
             bias=d if self.bias else None,
             row_scale=None, col_scale=None, a_scale=None, multiply=None,
@@ -78,7 +78,7 @@ class TwoProducts:
     def problem(self, target: arch.Target) -> GemmGemmProblem:
         """What the library would ask for a call on contiguous tensors."""
         return GemmGemmProblem(
-            place=-1 - list(arch.TARGETS).index(target.name),
+            device=-1 - list(arch.TARGETS).index(target.name),
             a=torch.bfloat16, c=None, d=torch.bfloat16, bias0=None, bias1=None,
             gate=False, a_order="k", b0_order="h", gate_order="h", b1_order="n",
             a_vec=8, b0_vec=8, gate_vec=1, b1_vec=8, c_vec=1, d_vec=8,
@@ -118,7 +118,7 @@ class AttentionCase:
         stored = torch.float8_e4m3fn if self.scaled or self.narrow else getattr(torch, self.dtype)
         vec, of_keys = 16 if self.scaled else 8, 16 // stored.itemsize
         return AttentionProblem(
-            place=-1 - list(arch.TARGETS).index(target.name),
+            device=-1 - list(arch.TARGETS).index(target.name),
             backward=self.backward,
             dtype=getattr(torch, self.dtype), stored=stored,
             mask=None, sinks=None, slopes=None, capped=False,

@@ -126,4 +126,4 @@ def _rules(heads, kv_heads, q, options, tensor) -> dict:
 def plain(record) -> dict:
     """A problem or a configuration as JSON has it."""
     fields = dataclasses.asdict(record)
-    return {key: type_name(x) if isinstance(x, torch.dtype) else x for key, x in fields.items() if key != "place"}
+    return {key: type_name(x) if isinstance(x, torch.dtype) else x for key, x in fields.items() if key != "device"}

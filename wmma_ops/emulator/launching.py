@@ -123,11 +123,11 @@ def launch(
     trace: Trace | None = None,
     only: Iterable[tuple[int, int, int]] | None = None,
     variables: Mapping[str, bytearray] = MappingProxyType({}),
-    together: bool = False,
+    cooperative: bool = False,
 ) -> Statistics:
     """Runs a whole grid, or `only` some of its blocks. `regions` are the memory that the kernel may touch, `variables` what
-    some of its variables hold before, and then after it. Blocks run one after the other; or `together`, in turns where all
-    of one's waves sleep. `trace` gets what is to be timed."""
+    some of its variables hold before, and then after it. Blocks run one after the other; or `cooperative`, interleaved where
+    all of one's waves sleep. `trace` gets what is to be timed."""
     kernel, wave = program.kernel, program.wave
     described, threads = kernel.descriptor, math.prod(block)
     segment = np.frombuffer(bytearray(kernel_arguments(kernel, arguments, grid, block, shared_bytes)), dtype=np.uint8)
@@ -188,7 +188,7 @@ def launch(
 
     def begun(index: tuple[int, int, int]) -> Iterator[None]:
         first = functools.partial(start, index)
-        return machine.block(index, first, threads, shared, turns, together)
+        return machine.block(index, first, threads, shared, turns, cooperative)
 
     def goes_on(block: Iterator[None]) -> bool:
         try:
@@ -198,7 +198,7 @@ def launch(
 
     with program.lock, _held(program, variables), np.errstate(all="ignore"):
         indices = only or ((x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0]))
-        running = [begun(index) for index in indices] if together else map(begun, indices)
+        running = [begun(index) for index in indices] if cooperative else map(begun, indices)
         while running := [one for one in running if goes_on(one)]:
             pass  # each that is left sleeps
     return machine.finish()

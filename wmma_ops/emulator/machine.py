@@ -310,7 +310,7 @@ class Machine:
         return f"{self.program.kernel.name} on {self.program.target}: {_place(ins)}, block {block}, wave {wave.index}: "
 
     def block(
-        self, index: tuple[int, int, int], start, threads: int, shared_bytes: int, order, together: bool
+        self, index: tuple[int, int, int], start, threads: int, shared_bytes: int, order, cooperative: bool
     ) -> Iterator[None]:
         """Runs one block. `start(wave)` sets the machine's registers for a wave's first instruction. Where a wave sleeps the
         block's others have their turns, and then, by a yield, the other blocks if they run together with this one."""
@@ -321,7 +321,7 @@ class Machine:
         self.left, self.memory.progress = self.budget, False
         waves = self.waves = [_Wave(i, index) for i in range(-(-threads // self.wave))]
         self.statistics.waves += len(waves)
-        alone = len(waves) == 1 and not together  # then its registers stay in the machine's
+        alone = len(waves) == 1 and not cooperative  # then its registers stay in the machine's
 
         def begin(wave: _Wave) -> None:
             """Puts the wave's state into the machine's registers."""
@@ -349,7 +349,7 @@ class Machine:
                 if not alone and not wave.done:
                     self._store(wave)
             barriers.release(waves)
-            if slept and together:
+            if slept and cooperative:
                 left, progress = self.left, self.memory.progress
                 yield
                 self.lds, self.waves, self.left, self.memory.progress = lds, waves, left, progress

@@ -23,7 +23,7 @@ def compile_kernels(problem, target: arch.Target, device: torch.device) -> threa
     if active is not None and not active.execute:
         return None
     if device.type == "cuda":
-        problem = dataclasses.replace(problem, place=device.index or 0)
+        problem = dataclasses.replace(problem, device=device.index or 0)
     return _started(problem, target)
 
 

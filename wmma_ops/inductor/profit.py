@@ -173,7 +173,7 @@ def cost_of(
     library = _of_library(problem, target)
     behind = _elementwise(problem, target, spares)
     recomputed = library if differentiated and _recomputes(problem) else 0.0
-    measured = None if device is None else tuned.measured(dataclasses.replace(problem, place=device))
+    measured = None if device is None else tuned.measured(dataclasses.replace(problem, device=device))
     if measured is not None and measured.library_microseconds is not None:
         scale = measured.library_microseconds / library
         torchs = measured.library_microseconds + behind * scale

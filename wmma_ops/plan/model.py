@@ -142,10 +142,10 @@ def beside_memory(target: arch.Target, units: float, traffic: float, apart: floa
     return (units**apart + (traffic / CARDS[target.name].memory) ** apart) ** (1 / apart)
 
 
-def units_of(place: int, target: arch.Target) -> int:
-    """Of the GPU that a problem is on; of a usual card where it is on none (GemmProblem.place)."""
-    if place >= 0 and torch.cuda.is_available():
-        return torch.cuda.get_device_properties(place).multi_processor_count
+def units_of(device: int, target: arch.Target) -> int:
+    """Of the GPU that a problem is on; of a usual card where it is on none (GemmProblem.device)."""
+    if device >= 0 and torch.cuda.is_available():
+        return torch.cuda.get_device_properties(device).multi_processor_count
     return CARDS[target.name].units
 
 
@@ -163,7 +163,7 @@ def load(target: arch.Target, tiles: int, neighbours: int, last: int) -> float:
     return (rounds + in_last) * (at_once / CARDS[target.name].units)
 
 
-def parts_together(target: arch.Target) -> int:
+def parts_in_flight(target: arch.Target) -> int:
     """Parts of a sum that a lane has on their way at once."""
     return 8 if target.vendor == "amd" else 1
 
@@ -171,19 +171,19 @@ def parts_together(target: arch.Target) -> int:
 def adding_up(target: arch.Target, parts: int) -> float:
     """The kernel that adds up parts of K, but for the bytes that it moves."""
     if target.vendor == "amd":
-        return SPLIT_AMD + SPLIT_ROUND * ceil(parts / parts_together(target))
+        return SPLIT_AMD + SPLIT_ROUND * ceil(parts / parts_in_flight(target))
     return SPLIT_EARLY if target.family == "sm90" else SPLIT
 
 
 def cycles(target: arch.Target, work: Work) -> float:
-    together = min(work.load, work.resident)
+    resident = min(work.load, work.resident)
     memory = work.tile_bytes / work.way.tile_bytes
     # The pipes are not quite independent, and few waves do not hide each other's latencies.
     step = max(work.matrix, work.shared, memory) + work.way.crosstalk * (work.shared + memory)
-    step *= 1 + work.way.few / (together * work.waves / 4) ** work.way.fades
+    step *= 1 + work.way.few / (resident * work.waves / 4) ** work.way.fades
     step *= 1 + work.way.share * log2(work.share)
     step += work.way.step
-    waiting = work.way.round_trip / work.in_flight / together
+    waiting = work.way.round_trip / work.in_flight / resident
     units = work.load * work.steps * (step**5 + waiting**5) ** 0.2
     total = LAUNCH + beside_memory(target, units, work.traffic, work.way.apart)
     rounds = ceil(work.load / work.resident)

@@ -21,7 +21,7 @@ class KernelLaunch:
     block: int
     shared: int  # dynamic shared memory, in bytes
     early: bool = False  # may start before the launch before it is done: it waits for what that writes by itself
-    together: bool = False  # all its blocks are on the device at once, or the launch fails
+    cooperative: bool = False  # all its blocks are on the device at once, or the launch fails
 
     def compile(self, target: arch.Target) -> jit.CodeObject:
         """Its machine code, from the cache where it is there."""

@@ -26,7 +26,7 @@ class GemmProblem:
     are aligned neighbours in memory (up to 16 bytes); 1 promises nothing, not even neighbours.
     """
 
-    place: int  # a GPU's index; −1 − i for the i-th target of arch.TARGETS under emulation
+    device: int  # a GPU's index; −1 − i for the i-th target of arch.TARGETS under emulation
     a: torch.dtype
     b: torch.dtype
     c: torch.dtype | None
@@ -112,7 +112,7 @@ class GemmProblem:
 class GemmGemmProblem:
     """Two products. As GemmProblem; an order is "h" where the memory of B0 or of the gate runs along H, or that of B1."""
 
-    place: int
+    device: int
     a: torch.dtype  # of B0, the gate and B1 too
     c: torch.dtype | None
     d: torch.dtype
@@ -169,7 +169,7 @@ class GemmGemmProblem:
         wide = torch.float64 if self.a == torch.float64 else torch.float32
         vec = elements_in(self.a, 16) if bytes_of(self.a, self.h) % 16 == 0 else 1
         first = GemmProblem(
-            place=self.place, a=self.a, b=self.a, c=None, d=self.a, bias=self.bias0,
+            device=self.device, a=self.a, b=self.a, c=None, d=self.a, bias=self.bias0,
             row_scale=None, col_scale=None, a_scale=None, multiply=wide if self.gate else None,
             a_order=self.a_order, b_order="n" if self.b0_order == "h" else "k",
             a_vec=self.a_vec, b_vec=self.b0_vec, c_vec=1, d_vec=vec, multiply_vec=min(vec, 4),
@@ -198,7 +198,7 @@ class AttentionProblem:
     GemmProblem.
     """
 
-    place: int
+    device: int
     backward: bool
     dtype: torch.dtype
     stored: torch.dtype  # keys and values in memory: of 8 bits in some pages, or as queries are
@@ -339,7 +339,7 @@ class AttentionProblem:
 class KvAppendProblem:
     """New keys and values into pages."""
 
-    place: int
+    device: int
     dtype: torch.dtype
     stored: torch.dtype  # in the pages
     angle: torch.dtype | None  # of cos and sin

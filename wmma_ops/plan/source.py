@@ -28,7 +28,7 @@ def constants(kind: str, values: Mapping[str, object]) -> list[str]:
     ]
 
 
-def waves_told(target: arch.Target, least: int, waves: int, shared: int) -> dict[str, int]:
+def occupancy_constants(target: arch.Target, least: int, waves: int, shared: int) -> dict[str, int]:
     """For how many waves a SIMD a kernel of blocks of `waves` waves is compiled (NVIDIA: for how many blocks an SM)."""
     if target.vendor == "nvidia":
         return {"kOccupancy": least}

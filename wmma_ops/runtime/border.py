@@ -50,11 +50,11 @@ class Launch(NamedTuple):
     block: int
     shared: int
     early: bool
-    together: bool
+    cooperative: bool
 
 
 def launch_of(function: int, launch: KernelLaunch) -> Launch:
-    return Launch(function, *launch.grid, launch.block, launch.shared, launch.early, launch.together)
+    return Launch(function, *launch.grid, launch.block, launch.shared, launch.early, launch.cooperative)
 
 
 def kind_of(found: object) -> Kind:

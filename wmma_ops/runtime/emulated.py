@@ -97,10 +97,10 @@ class EmulatedKernel:
         tensors: dict,
         shared: int,
         variables: Mapping[str, bytearray] = MappingProxyType({}),
-        together: bool = False,
+        cooperative: bool = False,
     ) -> None:
         """Executes the kernel, which may touch the named tensors alone, and keeps the statistics in `active`. `variables`
-        are what some of its variables hold before, and then after it; `together`, its blocks run in turns."""
+        are what some of its variables hold before, and then after it; `cooperative`, its blocks run interleaved."""
         statistics = launching.launch(
             self.program,
             grid,
@@ -117,7 +117,7 @@ class EmulatedKernel:
             if active.timing
             else None,
             variables=variables,
-            together=together,
+            cooperative=cooperative,
         )
         active.launches.append(statistics)
 

@@ -14,7 +14,7 @@ from wmma_ops import jit
 from wmma_ops.emulator import EmulationError, Trap
 from wmma_ops.hardware import arch
 from wmma_ops.ops.errors import CaptureError
-from wmma_ops.runtime import arguments, driver, emulation, printing, together
+from wmma_ops.runtime import arguments, cooperative, driver, emulation, printing
 from wmma_ops.runtime.loaded import Loaded
 from wmma_ops.runtime.parameters import Parameter
 
@@ -177,12 +177,12 @@ class Launched:
             for pointer, tensor in arguments.tensors(self.name, parameter, value)
         }
         variables = {}
-        if meets := kernel.has(together.SYMBOL):
+        if meets := kernel.has(cooperative.SYMBOL):
             key = target, math.prod(block), shared
             if key not in self._rooms:
-                self._rooms[key] = together.emulated_room(kernel.code, self.name, kernel.target, *key[1:])
-            together.check(self.name, kernel.target, grid, block, *self._rooms[key])
-            variables[together.SYMBOL] = bytearray(together.CLEAR)
+                self._rooms[key] = cooperative.emulated_room(kernel.code, self.name, kernel.target, *key[1:])
+            cooperative.check(self.name, kernel.target, grid, block, *self._rooms[key])
+            variables[cooperative.SYMBOL] = bytearray(cooperative.CLEAR)
         run = functools.partial(kernel.run, emulation, grid, block, segment, tensors, shared, variables, meets)
         if not kernel.has(printing.SYMBOL):
             run()

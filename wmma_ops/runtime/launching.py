@@ -73,15 +73,15 @@ def plan(values: list[int]) -> list[int]:
 
 
 def _planned(planner: ModuleType, problem) -> list[int]:
-    if problem.place < 0:
-        target = arch.TARGETS[_TARGETS[-1 - problem.place]]
+    if problem.device < 0:
+        target = arch.TARGETS[_TARGETS[-1 - problem.device]]
     else:
-        if driver.capturing(problem.place):
+        if driver.capturing(problem.device):
             raise CaptureError(
                 "this call has no kernel yet, and none can be compiled and loaded while a CUDA graph is captured; call "
                 "wmma_ops.warmup with the same arguments before the capture"
             )
-        target = arch.target(driver.target_of(problem.place))
+        target = arch.target(driver.target_of(problem.device))
     plan = _fastest(planner, problem, target)
     if not jit.available(target.name):
         from wmma_ops.runtime import shipped
@@ -89,10 +89,10 @@ def _planned(planner: ModuleType, problem) -> list[int]:
         plan = shipped.plan(problem, target, plan)
     answer = [plan.workspace, len(plan.numbers), *plan.numbers]
     for launch, code in zip(plan.launches, _compiled(plan, target), strict=True):
-        if problem.place < 0:
+        if problem.device < 0:
             function = _register(code, launch.kernel)
         else:
-            function = _load(problem.place, code, launch)
+            function = _load(problem.device, code, launch)
         answer += border.launch_of(function, launch)
     active = emulation.active()
     if active is not None and not active.execute:

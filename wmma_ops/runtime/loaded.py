@@ -13,7 +13,7 @@ from wmma_ops.jit import metadata
 from wmma_ops.ops.errors import CaptureError
 from wmma_ops.ops.neighbours import answering
 from wmma_ops.plan.model import CARDS
-from wmma_ops.runtime import driver, printing, together
+from wmma_ops.runtime import cooperative, driver, printing
 from wmma_ops.runtime.arguments import Slot
 from wmma_ops.runtime.mentions import uses
 
@@ -29,7 +29,7 @@ class Loaded:
         self.static_shared = metadata.static_shared(code.code, entry)
         self._function = driver.load(code.code, entry, device=device)
         self._prints: printing.Buffer | None = None
-        self._meets = uses(code, entry, together.SYMBOL)
+        self._meets = uses(code, entry, cooperative.SYMBOL)
         self._lock = threading.Lock()
         self._sizes = (1, 1, 1), (1, 1, 1)  # of the last launch
         self._met: torch.cuda.Event | None = None  # after the last launch whose blocks met
@@ -66,7 +66,7 @@ class Loaded:
         else:
             units = torch.cuda.get_device_properties(self.device).multi_processor_count
         room = units * driver.room(self._function, math.prod(block), shared)
-        together.check(self.name, self.target, grid, block, room, units)
+        cooperative.check(self.name, self.target, grid, block, room, units)
 
     def _launch_after_the_last(self, grid, block, shared: int, arguments: bytes) -> None:
         """On whatever stream that was: two at once would share one barrier. Nothing orders the replays of two graphs."""

@@ -47,11 +47,11 @@ def traced(
             )
     most = instructions or INSTRUCTIONS
     target, count, units = kernel.target, math.prod(grid), model.wholes(kernel.target)
-    together = min(kernel.resident(block, shared), -(-count // units))
+    resident = min(kernel.resident(block, shared), -(-count // units))
     indices = [(i % grid[0], i // grid[0] % grid[1], i // (grid[0] * grid[1])) for i in range(0, count, units)][
-        :together
+        :resident
     ]
-    trace = Trace(target.name, rules(target.name), target.wave, together, most=most, addresses=addresses)
+    trace = Trace(target.name, rules(target.name), target.wave, resident, most=most, addresses=addresses)
     trace.tell = tell
     held = regions(tensors)
     # Tensors may all be one, so that a block soon reaches no new memory; what it executes is bounded as it is.
@@ -67,7 +67,7 @@ def traced(
         only=indices,
     )
     if trace.is_cut and not part:
-        waves = together * -(-math.prod(block) // target.wave)
+        waves = resident * -(-math.prod(block) // target.wave)
         raise TooLong(
             f"timing: the {waves} waves that one compute unit has of {kernel.name} on {target.name} execute more than "
             f"{most:,} instructions; instructions={4 * most} allows as many, and part=True times the first of them alone"

@@ -38,10 +38,10 @@ class Measured:
 
 
 def key_of(problem: GemmProblem) -> str:
-    """All that is said of it: a field that a kind of problem may lack is left out where it does."""
-    said = dataclasses.replace(problem, place=0)
-    fields = ((field, getattr(said, field.name)) for field in dataclasses.fields(said))
-    return f"GemmProblem({', '.join(f'{field.name}={x!r}' for field, x in fields if x != field.default)})"
+    """All that is said of it but its device: a field that a kind of problem may lack is left out where it does."""
+    fields = ((field, getattr(problem, field.name)) for field in dataclasses.fields(problem) if field.name != "device")
+    said = (f"{field.name}={x!r}" for field, x in fields if x != field.default)
+    return f"GemmProblem({', '.join(('place=0', *said))})"  # as the files of earlier versions have it
 
 
 @contextlib.contextmanager
@@ -67,9 +67,9 @@ def chosen(problem: object) -> tuple[GemmConfig, str] | None:
         return None
     if _FORCED and (config := _FORCED.get(key_of(problem))):
         return config, "being tuned"
-    if problem.place < 0 or driver.stands_in():
+    if problem.device < 0 or driver.stands_in():
         return None
-    stored = _table(path_of(torch.cuda.get_device_name(problem.place))).get(key_of(problem))
+    stored = _table(path_of(torch.cuda.get_device_name(problem.device))).get(key_of(problem))
     if stored is None:
         return None
     return _config(stored), "the fastest of those that wmma_ops.tune timed on this GPU"
@@ -77,7 +77,7 @@ def chosen(problem: object) -> tuple[GemmConfig, str] | None:
 
 def measured(problem: GemmProblem) -> Measured | None:
     """What tuning found on this GPU, in time."""
-    stored = _table(path_of(torch.cuda.get_device_name(problem.place))).get(key_of(problem))
+    stored = _table(path_of(torch.cuda.get_device_name(problem.device))).get(key_of(problem))
     return None if stored is None else Measured(stored["microseconds"], stored.get("library_microseconds"))
 
 

@@ -10,7 +10,7 @@
 // Prints on the host, as wmma::print does; the number of values.
 template <int kSize, class... Values>
 WMMA_DEVICE int printf(const char (&format)[kSize], const Values&... values) WMMA_CHECKS_FORMAT(format, Values) {
-  wmma::detail::tell(wmma::detail::Told::kPrinted, format, values...);
+  wmma::detail::write_message(wmma::detail::Message::kPrinted, format, values...);
   return sizeof...(Values);
 }
 

@@ -2,7 +2,7 @@
 // next is on its way. Operands whose memory runs across K are turned as they are read. The tile that K does not fill
 // comes first, by way of registers, so that all others are whole and the loop masks nothing.
 //
-// Eight waves take turns (kInTurns): while four multiply, the others read their next operands and put what comes next
+// Eight waves take turns (kPingPong): while four multiply, the others read their next operands and put what comes next
 // in flight. There A has a third place, so that its tile is asked for long before the one in front of it is multiplied,
 // and B too if there is room. If there is none, B's place is free a turn before its tile's last products: it is asked
 // for in that turn, and A's half a tile apart from it, as what comes at once waits in memory's queue.
@@ -22,15 +22,15 @@ struct DirectLoop {
   using TileA = typename LoaderA::Tile;
   using TileB = typename LoaderB::Tile;
   static constexpr int kSteps = kDepth / Product::kDepth / kWavesK;
-  static constexpr bool kInTurns = kPlaces == 3 && kThreads == 8 * arch::kWaveSize;
+  static constexpr bool kPingPong = kPlaces == 3 && kThreads == 8 * arch::kWaveSize;
   static constexpr bool kSpreads = kPlaces > 2;  // copies among a tile's products; else all come ahead of them
   static constexpr bool kAllFit = kPlaces * (TileA::kBytes + TileB::kBytes) <= arch::kUnitSharedBytes;
   static constexpr int kPlacesB = kAllFit ? kPlaces : 2;
   static constexpr int kBytes = kPlaces * TileA::kBytes + kPlacesB * TileB::kBytes;
   static constexpr int kHeld = (sizeof(Wave) + 2 * sizeof(typename Wave::Operands)) / 4;
   static_assert(kSteps * Product::kDepth * kWavesK == kDepth, "the waves share a tile's steps evenly");
-  static_assert(!kInTurns || (kSteps % 2 == 0 && kHeld <= 208), "two sets of registers for operands");
-  static_assert(kInTurns || kAllFit, "only turns tell when a place of B is free");
+  static_assert(!kPingPong || (kSteps % 2 == 0 && kHeld <= 208), "two sets of registers for operands");
+  static_assert(kPingPong || kAllFit, "only turns tell when a place of B is free");
   using Reader = OperandReader<typename LoaderA::template Reader<Product, true, Wave::kTilesM, kSteps>,
                                typename LoaderB::template Reader<Product, false, Wave::kTilesN, kSteps>>;
 
@@ -62,8 +62,8 @@ struct DirectLoop {
     }
     arch::shared_barrier();
     // 2. Tile by tile, others on their way while one is multiplied.
-    if constexpr (kInTurns) {
-      run_in_turns(wave, a, b, places, tiles - 1, reader);
+    if constexpr (kPingPong) {
+      run_ping_pong(wave, a, b, places, tiles - 1, reader);
     } else {
       uint32_t left = tiles - 1;
       for (; left > kNext; --left) {
@@ -112,18 +112,18 @@ struct DirectLoop {
   };
 
   // The same by two groups of waves in turns: `left` tiles come after the first, of which the next is on its way.
-  static WMMA_DEVICE void run_in_turns(Wave& wave, LoaderA& a, LoaderB& b, Places places, uint32_t left,
-                                       const Reader& reader) {
+  static WMMA_DEVICE void run_ping_pong(Wave& wave, LoaderA& a, LoaderB& b, Places places, uint32_t left,
+                                        const Reader& reader) {
     const bool second = arch::uniform(threadIdx.x / (kThreads / 2)) != 0;
     Operands operands[2];
     read(operands[0], places, reader, 0, 0);
     if (second) arch::shared_barrier();
     for (; left > 1; --left) {
-      multiply_in_turns<true>(wave, a, b, places, reader, operands);
+      multiply_ping_pong<true>(wave, a, b, places, reader, operands);
       places.next();
     }
     if (left != 0) {
-      multiply_in_turns<false>(wave, a, b, places, reader, operands);
+      multiply_ping_pong<false>(wave, a, b, places, reader, operands);
       places.next();
     }
     if (!second) arch::shared_barrier();
@@ -137,8 +137,8 @@ struct DirectLoop {
   // Multiplies a tile of which the first step's operands are there, and puts the one after the next in flight if there
   // is one (kMore). Each step is a turn at memory and one at the matrix unit.
   template <bool kMore>
-  static WMMA_DEVICE void multiply_in_turns(Wave& wave, LoaderA& a, LoaderB& b, const Places& places,
-                                            const Reader& reader, Operands (&operands)[2]) {
+  static WMMA_DEVICE void multiply_ping_pong(Wave& wave, LoaderA& a, LoaderB& b, const Places& places,
+                                             const Reader& reader, Operands (&operands)[2]) {
     constexpr bool kEarlyB = kPlacesB == 3;
     constexpr int kTurnA = kEarlyB ? 0 : kSteps / 2 - 1;
     constexpr int kTurnB = kEarlyB ? kSteps - 2 : kSteps - 1;

@@ -2,7 +2,7 @@
 // shared memory; two buffers there, one barrier a tile. The tile that K does not fill comes first, so that all others
 // are whole and the loop masks nothing.
 //
-// Where eight waves take turns (kInTurns), registers hold the next tile already when a step begins. While four waves
+// Where eight waves take turns (kPingPong), registers hold the next tile already when a step begins. While four waves
 // multiply, the others pass it on to shared memory, put the one after it in flight and read their next operands: so
 // stores wait for no loads, and the matrix pipe for neither.
 //
@@ -33,8 +33,8 @@ struct StagedLoop {
   static constexpr int kTransposing =
       LoaderA::kTransposing > LoaderB::kTransposing ? LoaderA::kTransposing : LoaderB::kTransposing;
   static constexpr int kHeld = (sizeof(Wave) + 2 * sizeof(typename Wave::Operands)) / 4 + kOnTheirWay + kTransposing;
-  static constexpr bool kInTurns = arch::kTakesTurns && kThreads == 8 * arch::kWaveSize && LoaderA::kWhole &&
-                                   LoaderB::kWhole && kSteps > 1 && kOnTheirWay <= 16 && kHeld <= 208;
+  static constexpr bool kPingPong = arch::kTakesTurns && kThreads == 8 * arch::kWaveSize && LoaderA::kWhole &&
+                                    LoaderB::kWhole && kSteps > 1 && kOnTheirWay <= 16 && kHeld <= 208;
   // The same by each wave for itself, between its products, where these are enough to hide its loads behind. What a
   // lane may hold was found by compiling.
   static constexpr int kBlocks = LoaderA::kBlocks + LoaderB::kBlocks;
@@ -61,7 +61,7 @@ struct StagedLoop {
     a.advance(first);
     b.advance(first);
     uint32_t left = tiles - 1;
-    if constexpr (kInTurns || kPassesOn) {
+    if constexpr (kPingPong || kPassesOn) {
       run_ahead(wave, a, b, shared, left, reader);
       return;
     }
@@ -102,7 +102,7 @@ struct StagedLoop {
       fetch(a, b);
       --left;
     }
-    const bool second = kInTurns && arch::uniform(threadIdx.x / (kThreads / 2)) != 0;
+    const bool second = kPingPong && arch::uniform(threadIdx.x / (kThreads / 2)) != 0;
     Operands operands[2];
     read(operands[0], shared, reader, 0);
     if (second) arch::shared_barrier();
@@ -111,7 +111,7 @@ struct StagedLoop {
       step_ahead<true, kSteps % 2>(wave, a, b, other, shared, reader, operands);
     }
     step_ahead<false, 0>(wave, a, b, shared, other, reader, operands);
-    if (kInTurns && !second) arch::shared_barrier();
+    if (kPingPong && !second) arch::shared_barrier();
 #pragma unroll
     for (int step = kSteps; step < 2 * kSteps; ++step) {
       if (step + 1 < 2 * kSteps) read(operands[(step + 1) % 2], other, reader, step + 1 - kSteps);
@@ -124,8 +124,8 @@ struct StagedLoop {
   template <bool kFetches, int kAt>
   static WMMA_DEVICE void step_ahead(Wave& wave, LoaderA& a, LoaderB& b, const unsigned char* from, unsigned char* to,
                                      const Reader& reader, Operands (&operands)[2]) {
-    if constexpr (kInTurns) {
-      step_in_turns<kFetches, kAt>(wave, a, b, from, to, reader, operands);
+    if constexpr (kPingPong) {
+      step_ping_pong<kFetches, kAt>(wave, a, b, from, to, reader, operands);
     } else {
       step_passing_on<kFetches, kAt>(wave, a, b, from, to, reader, operands);
     }
@@ -133,8 +133,8 @@ struct StagedLoop {
 
   // Each step is a turn at memory and one at the matrix unit.
   template <bool kFetches, int kAt>
-  static WMMA_DEVICE void step_in_turns(Wave& wave, LoaderA& a, LoaderB& b, const unsigned char* from,
-                                        unsigned char* to, const Reader& reader, Operands (&operands)[2]) {
+  static WMMA_DEVICE void step_ping_pong(Wave& wave, LoaderA& a, LoaderB& b, const unsigned char* from,
+                                         unsigned char* to, const Reader& reader, Operands (&operands)[2]) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const bool last = step + 1 == kSteps;
@@ -261,13 +261,13 @@ struct StagedLoop {
   // The loads of the tile that comes next lie evenly among the products, so that the memory's queue has room for each.
   static WMMA_DEVICE void multiply_and_fetch(Wave& wave, LoaderA& a, LoaderB& b, const unsigned char* from,
                                              const Reader& reader) {
-    constexpr int kTogether = (kLoads + kRows - 1) / kRows;
+    constexpr int kLoadsOfRow = (kLoads + kRows - 1) / kRows;
     Operands operands;
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
       if (row % Wave::kTilesM == 0) read(operands, from, reader, row / Wave::kTilesM);
 #pragma unroll
-      for (int i = row * kTogether; i < (row + 1) * kTogether && i < kLoads; ++i) fetch_load(a, b, i);
+      for (int i = row * kLoadsOfRow; i < (row + 1) * kLoadsOfRow && i < kLoads; ++i) fetch_load(a, b, i);
       wave.multiply_row(operands, row % Wave::kTilesM);
       arch::schedule_barrier();
     }

@@ -39,10 +39,10 @@ struct Between {
       for (int tile = 0; tile < kTiles; ++tile) {
         uint32_t words[bytes_of<T>(Link::kShare) / 4];
 #pragma unroll
-        for (int i = 0; i < Link::kShare; i += kTogether) {
-          E y[kTogether];
+        for (int i = 0; i < Link::kShare; i += kPacked) {
+          E y[kPacked];
 #pragma unroll
-          for (int e = 0; e < kTogether; ++e) {
+          for (int e = 0; e < kPacked; ++e) {
             const int f = step * Link::kShare + i + e;
             const int64_t column = from + Link::place(lane, f);
             const bool there = !Config::kRaggedH || column < p.last.k;
@@ -52,7 +52,7 @@ struct Between {
             if constexpr (Config::kGate) y[e] *= static_cast<E>(static_cast<float>(gate[tile * Sums::kSums + f]));
             y[e] = there ? y[e] : E(0);
           }
-          detail::pack<T, kTogether>(words + bytes_of<T>(i) / 4, y);
+          detail::pack<T, kPacked>(words + bytes_of<T>(i) / 4, y);
         }
         Link::join(chunks[step][tile], words);
       }
@@ -61,7 +61,7 @@ struct Between {
   }
 
  private:
-  static constexpr int kTogether = kBitsOf<T> == 8 ? 4 : Link::kShare;  // 8-bit ones, all finished at once, would spill
+  static constexpr int kPacked = kBitsOf<T> == 8 ? 4 : Link::kShare;  // 8-bit ones, all finished at once, would spill
 
   static WMMA_DEVICE E bias(const GemmGemmArguments& p, uint32_t batch, int64_t column) {
     using Bias = typename Config::Bias0;

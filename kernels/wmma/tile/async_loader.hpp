@@ -66,18 +66,18 @@ class AsyncLoader {
     }
   }
 
-  // Of a tile of whose lines kTogether that follow each other lie together, and others apart: which line each copy is
+  // Of a tile of whose lines kGroup that follow each other lie together, and others apart: which line each copy is
   // of, and each from what `start` says of its lines, in bytes from the tile's first.
   WMMA_DEVICE uint32_t copied_line(int i) const { return line_ + i * kPass; }
-  template <bool kMasked, int kTogether, class Start>
+  template <bool kMasked, int kGroup, class Start>
   WMMA_DEVICE void copy_lines(uint32_t tile, const Start& start, int limit = 0) const {
     const int64_t line_step = pass_step_ / kPass;
     const char* from = from_;
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
-      if (kTogether % kPass != 0) {
-        from = from_ + start(i) + (copied_line(i) % kTogether - static_cast<int64_t>(line_)) * line_step;
-      } else if (i * kPass % kTogether == 0) {
+      if (kGroup % kPass != 0) {
+        from = from_ + start(i) + (copied_line(i) % kGroup - static_cast<int64_t>(line_)) * line_step;
+      } else if (i * kPass % kGroup == 0) {
         from = from_ + start(i);
       }
       copy_line<kMasked>(tile, i, from, limit);

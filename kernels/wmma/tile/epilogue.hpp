@@ -117,16 +117,16 @@ class Epilogue {
     const Sum* from = partials(tile, row, column);
 #pragma unroll
     for (int e = 0; e < kVec; ++e) sums[e] = Sum(0);
-    for (uint32_t split = 0; split < p_.splits; split += Config::kPartsTogether) {
-      alignas(16) Sum parts[Config::kPartsTogether][kVec];
+    for (uint32_t split = 0; split < p_.splits; split += Config::kPartsInFlight) {
+      alignas(16) Sum parts[Config::kPartsInFlight][kVec];
 #pragma unroll
-      for (int i = 0; i < Config::kPartsTogether; ++i, from += p_.split_stride) {
+      for (int i = 0; i < Config::kPartsInFlight; ++i, from += p_.split_stride) {
         if (i > 0 && split + i >= p_.splits) break;
 #pragma unroll
         for (int e = 0; e < kVec; e += kPartialVec) arch::copy<kPartialVec>(parts[i] + e, from + e);
       }
 #pragma unroll
-      for (int i = 0; i < Config::kPartsTogether; ++i) {
+      for (int i = 0; i < Config::kPartsInFlight; ++i) {
         if (i > 0 && split + i >= p_.splits) break;
 #pragma unroll
         for (int e = 0; e < kVec; ++e) sums[e] += parts[i][e];

@@ -296,12 +296,12 @@ class StagedLoader {
   // from `enough` on. Compilers' interpreters are slow: it counts no more than it must.
   static WMMA_CONSTEXPR int store_cycles(uint32_t spread, int enough) {
     constexpr uint32_t kOfRun = kRun * kBytes < 4 ? 4 : kRun * kBytes;
-    constexpr uint32_t kTogether = detail::lower(arch::kBankBytes / static_cast<int>(kOfRun), arch::kWaveSize);
+    constexpr uint32_t kLanes = detail::lower(arch::kBankBytes / static_cast<int>(kOfRun), arch::kWaveSize);
     constexpr uint32_t kBanks = arch::kBankBytes / 4;
     int worst = 0;
     for (uint32_t line = 0; line < detail::lower(kLines, 8); ++line) {
       int words[kBanks] = {};
-      for (uint32_t lane = 0; lane < kTogether; ++lane) {
+      for (uint32_t lane = 0; lane < kLanes; ++lane) {
         const uint32_t rest = lane / spread;
         const uint32_t byte = (rest / kGroups * spread + lane % spread) * kRun * kBytes;
         const uint32_t at = (Tile::offset(rest % kGroups * kLines + line, byte / 16) + byte % 16) / 4;

@@ -199,24 +199,24 @@ class BatchAlongX {
 // order
 
 // Starts at the block's first tile. Tiles are kBlockM×kBlockN, and a loop's steps kBlockK of K.
-template <class Numbering, class Dies, class Parts, class Walk, int kBlockM, int kBlockN, int kBlockK>
+template <class Numbering, class Dies, class Parts, class Schedule, int kBlockM, int kBlockN, int kBlockK>
 class TileOrder {
  public:
   static constexpr int kGroup = Numbering::kGroup;
   static constexpr int kCluster = Parts::kCluster;
   static constexpr bool kIsSplit = Parts::kIsSplit;
   static constexpr bool kEveryPartial = Parts::kEveryPartial;
-  static constexpr bool kGoesOn = Walk::kGoesOn;  // whether there may be another tile
-  static constexpr bool kPersistent = Walk::kPersistent;
+  static constexpr bool kGoesOn = Schedule::kGoesOn;  // whether there may be another tile
+  static constexpr bool kPersistent = Schedule::kPersistent;
 
-  WMMA_DEVICE bool valid(const GemmArguments& p) const { return walk_.template valid<Parts>(p); }
-  WMMA_DEVICE void next() { walk_.next(); }
-  WMMA_DEVICE bool is_last(const GemmArguments& p) const { return walk_.template is_last<Parts>(p); }
-  static WMMA_DEVICE uint32_t count(const GemmArguments& p) { return Walk::template count<Parts>(p); }
+  WMMA_DEVICE bool valid(const GemmArguments& p) const { return schedule_.template valid<Parts>(p); }
+  WMMA_DEVICE void next() { schedule_.next(); }
+  WMMA_DEVICE bool is_last(const GemmArguments& p) const { return schedule_.template is_last<Parts>(p); }
+  static WMMA_DEVICE uint32_t count(const GemmArguments& p) { return Schedule::template count<Parts>(p); }
 
-  WMMA_DEVICE uint32_t batch(const GemmArguments& p) const { return walk_.template batch<Parts>(p); }
+  WMMA_DEVICE uint32_t batch(const GemmArguments& p) const { return schedule_.template batch<Parts>(p); }
   WMMA_DEVICE BlockTile tile(const GemmArguments& p) const {
-    return Parts::template tile<Dies>(p, walk_.template block<Parts>(p));
+    return Parts::template tile<Dies>(p, schedule_.template block<Parts>(p));
   }
   static WMMA_DEVICE TileIndex index(const GemmArguments& p, uint32_t tile) { return Numbering::index(p, tile); }
   static WMMA_DEVICE int64_t row(const TileIndex& x) { return static_cast<int64_t>(x.m) * kBlockM; }
@@ -238,7 +238,7 @@ class TileOrder {
   }
 
  private:
-  Walk walk_;
+  Schedule schedule_;
 };
 
 // Blocks of kRows rows of all columns, through the whole batch: every gridDim.x-th falls to a block, and of those that

@@ -6,9 +6,9 @@
 namespace wmma_ops {
 
 // The tokens from cu_seq[i] to cu_seq[i + 1] become the last of the used[i] keys of sequence i, whose key j lies in
-// page block_table[i][j / page_size]. With cos and sin the first 2·angles elements of a key are turned by those of its
-// place: element c and element c + angles, or, interleaved, neighbours. Pages of numbers of 8 bits have what is divided
-// by the descales, and nothing beyond their largest number.
+// page block_table[i][j / page_size]. With cos and sin the first 2·angles elements of a key are rotated by those of its
+// position: element c and element c + angles, or, interleaved, neighbours. Pages of numbers of 8 bits have what is
+// divided by the descales, and nothing beyond their largest number.
 struct KvAppend {
   Tensor key, value;              // [tokens, heads, E] and [tokens, heads, Ev]
   Tensor key_pages, value_pages;  // [pages, page size, heads, size]

@@ -73,7 +73,7 @@ OptTensor blocks_of(const Attention& p) {
 Tensor by_function(const Attention& p, const Tensor& scores, bool is_mask, int64_t first, const OptTensor& blocks) {
   Tensor by_heads = aten::reshape(scores, {p.batch, p.heads, scores.numel() / (p.batch * p.heads * p.skv), p.skv});
   const int64_t code = is_mask ? p.mask_mod : p.score_mod;
-  fail_if_told(
+  check_answer(
       p.op, aten::call<std::vector<int64_t>>("wmma::_score_function", "", by_heads, is_mask, code, first, p.first_batch,
                                              p.mod_a, p.mod_b, p.mod_c, p.mod_d, blocks, p.block_q, p.block_k));
   return aten::reshape(by_heads, sizes_of(scores));

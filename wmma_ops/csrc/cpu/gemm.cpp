@@ -249,25 +249,25 @@ Gemm joined(const Gemm& p) {
   const int64_t k = p.k + p.k2;
   const int64_t behind = reads_behind_rows(p.in, k) ? kTileRow - k % kTileRow : 0;
   // Both of [batch…, M, K] or [batch…, K, N], for the batch that the two have.
-  auto together = [&](const Tensor& x, const Tensor& y, int64_t dim) {
+  auto concatenated = [&](const Tensor& x, const Tensor& y, int64_t dim) {
     Sizes batch;
     broadcast(p.op, p.names.a, batch, x, 2, p.names.b);
     broadcast(p.op, "a2 or b2", batch, y, 2, "a and b");
     auto spread = [&](const Tensor& t) {
       return aten::expand(t, matrices(batch, t.sizes()[t.dim() - 2], t.sizes()[t.dim() - 1]));
     };
-    Sizes rest = matrices(batch, x.sizes()[x.dim() - 2], x.sizes()[x.dim() - 1]);
-    rest[rest.size() + dim] = behind;
-    const Tensor zeros = aten::zeros(rest, type_of(x));
+    Sizes filled = matrices(batch, x.sizes()[x.dim() - 2], x.sizes()[x.dim() - 1]);
+    filled[filled.size() + dim] = behind;
+    const Tensor zeros = aten::zeros(filled, type_of(x));
     // As the longer runs: a weight in columns made one in rows takes aten many times as long.
     const Tensor& larger = y.sizes()[y.dim() + dim] > x.sizes()[x.dim() + dim] ? y : x;
     if (larger.strides()[larger.dim() - 2] != 1) return aten::cat({spread(x), spread(y), zeros}, dim);
-    auto turned = [&](const Tensor& t) { return aten::transpose(spread(t), -2, -1); };
-    return aten::transpose(aten::cat({turned(x), turned(y), turned(zeros)}, -3 - dim), -2, -1);
+    auto transposed = [&](const Tensor& t) { return aten::transpose(spread(t), -2, -1); };
+    return aten::transpose(aten::cat({transposed(x), transposed(y), transposed(zeros)}, -3 - dim), -2, -1);
   };
   Gemm q = p;
-  q.a = together(p.has_prologue() ? prologue(p) : p.a, *p.a2, -1);
-  q.b = together(p.b, *p.b2, -2);
+  q.a = concatenated(p.has_prologue() ? prologue(p) : p.a, *p.a2, -1);
+  q.b = concatenated(p.b, *p.b2, -2);
   q.k = k + behind;
   q.k2 = 0;
   q.a_activation = 0;
@@ -338,7 +338,7 @@ void activate_(const char* op, Tensor& x, int64_t code) {
       x = aten::call("aten::maximum", "", x, aten::mul(x, aten::scalar(wmma::kLeakySlope)));
       return;
     default:
-      fail_if_told(op, aten::call<std::vector<int64_t>>("wmma::_registered_activation", "", x, code));
+      check_answer(op, aten::call<std::vector<int64_t>>("wmma::_registered_activation", "", x, code));
   }
 }
 

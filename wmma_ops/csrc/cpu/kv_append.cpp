@@ -7,8 +7,8 @@ namespace wmma_ops::cpu {
 
 namespace {
 
-// New keys [tokens, heads, E] of places first …, turned, in the accumulator's type.
-Tensor turned(const KvAppend& p, const Tensor& keys, int64_t first) {
+// New keys [tokens, heads, E] of places first …, rotated, in the accumulator's type.
+Tensor rotated(const KvAppend& p, const Tensor& keys, int64_t first) {
   const ScalarType type = p.type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
   const int64_t tokens = keys.sizes()[0];
   const Tensor x = aten::to(keys, type);
@@ -49,7 +49,7 @@ void kv_append(const KvAppend& p) {
     if (new_ones(i) == 0) continue;
     const int64_t first = used[i] - new_ones(i);
     Tensor keys = aten::narrow(p.key, 0, starts[i], new_ones(i));
-    if (p.cos) keys = turned(p, keys, first);
+    if (p.cos) keys = rotated(p, keys, first);
     Tensor values = aten::narrow(p.value, 0, starts[i], new_ones(i));
     if (p.stored != p.type) {
       keys = narrowed(keys, p.k_descale, i, p.stored);

@@ -155,7 +155,7 @@ int64_t load(int64_t device, const Tensor& code, const Tensor& name, int64_t sha
 
 // `offsets` are each argument's, where all blocks are to be there at once.
 void launch(int64_t function, const Sizes& grid, const Sizes& block, int64_t shared, const Tensor& arguments,
-            const Sizes& offsets, bool together) {
+            const Sizes& offsets, bool cooperative) {
   const char* const op = "_launch";
   Driver& driver = driver_of(op, function);
   Launch launch{};
@@ -168,7 +168,7 @@ void launch(int64_t function, const Sizes& grid, const Sizes& block, int64_t sha
   launch.arguments = bytes_of(op, "arguments", arguments);
   launch.size = static_cast<size_t>(arguments.numel());
   std::vector<void*> parameters;
-  if (together) {
+  if (cooperative) {
     char* const first = static_cast<char*>(const_cast<void*>(launch.arguments));
     for (int64_t offset : offsets) {
       if (offset < 0 || offset >= arguments.numel()) {
@@ -217,7 +217,8 @@ void use_driver(int64_t kind, const Tensor& path) {
 STABLE_TORCH_LIBRARY_FRAGMENT(wmma, m) {
   m.def("_load(int device, Tensor code, Tensor name, int shared, int arguments) -> int");
   m.def(
-      "_launch(int function, int[] grid, int[] block, int shared, Tensor arguments, int[] offsets, bool together) -> "
+      "_launch(int function, int[] grid, int[] block, int shared, Tensor arguments, int[] offsets, bool cooperative) "
+      "-> "
       "()");
   m.def("_room(int function, int threads, int shared) -> int");
   m.def("_write(int function, Tensor name, Tensor data) -> bool");

@@ -77,7 +77,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p, const Way& way) {
     return {out, std::get<1>(attention(narrow, way))};
   }
 
-  AttentionProblem problem(p, way.place);
+  AttentionProblem problem(p, way.device);
   problem.bind(AttentionProblem::kOut, "out", rows.by_heads);
   problem.bind(AttentionProblem::kLse, "lse", lse, View::kAlongRows);
   if (p.sinks) problem.bind(AttentionProblem::kSinks, "sinks", *p.sinks, View::kOfBatch);
@@ -103,7 +103,7 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const 
   Sizes delta_sizes = sizes_of(*p.lse);
   delta_sizes.push_back(corrects ? 2 : 1);
   Tensor delta = made(delta_sizes, type_of(*p.lse), p.device);
-  AttentionProblem problem(p, way.place);
+  AttentionProblem problem(p, way.device);
   const Rows results = by_heads(p, *p.out), g_results = by_heads(p, g_out);
   problem.bind(AttentionProblem::kOut, "out", results.by_heads);
   problem.bind(AttentionProblem::kLse, "lse", *p.lse, View::kAlongRows);

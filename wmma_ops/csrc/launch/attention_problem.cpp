@@ -30,8 +30,8 @@ int64_t about(int64_t count) {
 }  // namespace
 
 // Views have the heads as their innermost batch dimension until they are bound.
-AttentionProblem::AttentionProblem(const Attention& p, int64_t place)
-    : Operands(batch_dims_of(p.q) + 1), p_(p), place_(place), batch_dims_(batch_dims_of(p.q)) {
+AttentionProblem::AttentionProblem(const Attention& p, int64_t device)
+    : Operands(batch_dims_of(p.q) + 1), p_(p), device_(device), batch_dims_(batch_dims_of(p.q)) {
   constexpr int64_t kMost = int64_t{1} << 31;
   for (auto [name, length] : {std::pair{"q", p.sq * (p.heads / p.kv_heads)}, {"k", p.skv}}) {
     if (length >= kMost) fail_value(p.op, name, "has ", length, " rows a head; takes fewer than 2^31");
@@ -163,7 +163,7 @@ void AttentionProblem::join_batch() {
   argument_bytes = ruled ? sizeof(wmma::RuledAttentionArguments) : sizeof(wmma::AttentionArguments);
 }
 
-int64_t AttentionProblem::keys_there() const {
+int64_t AttentionProblem::key_rows() const {
   if (!p_.sequences) return p_.skv;
   const Sequences& of = *p_.sequences;
   if (of.page_size > 0) return of.pages > 0 ? of.page_size : 0;
@@ -175,7 +175,7 @@ Direction AttentionProblem::way_of(Operand which) const {
   if (!x.present) return {false, 1};
   const bool of_keys = which == kK || which == kV || which == kGK || which == kGV;
   const bool of_values = which == kV || which == kOut || which == kGOut || which == kGV;
-  const int64_t rows = of_keys ? keys_there() : queries_there();
+  const int64_t rows = of_keys ? key_rows() : query_rows();
   // What repeats along rows, or along heads that are packed, is nothing that the copy engine can walk, nor is nothing.
   if (rows == 0 || (x.row == 0 && rows > 1)) return {false, 1};
   if (which == kQ && x.head == 0 && p_.heads > p_.kv_heads) return {false, 1};
@@ -198,38 +198,38 @@ ProblemKey AttentionProblem::key(bool backward) const {
     out_vec = std::min(out_vec, way.across ? 1 : way.vec);
   }
   bool wide = is_wide(v[kQ]) || is_wide(v[kK]) || is_wide(v[kV]) || is_wide(v[kGOut]) || is_wide(v[kLse]);
-  border::AttentionProblem asks;
+  border::AttentionProblem fields;
   const Attention& p = p_;
-#define WMMA_FILL(field, value) asks.field = value;
+#define WMMA_FILL(field, value) fields.field = value;
   WMMA_ATTENTION_FACETS(WMMA_FILL)
 #undef WMMA_FILL
-  asks.place = place_;
-  asks.backward = backward;
-  asks.dtype = element_code(p.type);
-  asks.stored = element_code(p.stored);
-  asks.e = p.e;
-  asks.ev = p.ev;
-  asks.q_order = q.across;
-  asks.q_vec = q.vec;
-  asks.k_order = k.across;
-  asks.k_vec = k.vec;
-  asks.v_order = values.across;
-  asks.v_vec = values.vec;
-  asks.out_vec = out_vec;
-  asks.g_order = g_out.across;
-  asks.g_vec = g_out.vec;
-  asks.wide = wide;
-  asks.batch = arguments.batch;
-  asks.heads = p.heads;
-  asks.group = p.heads / p.kv_heads;
-  asks.sq = arguments.sq;
-  asks.skv = arguments.skv;
-  asks.sequences = p.sequences.has_value();
-  asks.page_size = p.sequences ? p.sequences->page_size : 0;
-  asks.unordered = backward && may_be_unordered();
-  asks.seen = asks.skv;
-  if (p.from) asks.seen = std::clamp<int64_t>(p.up_to.value_or(p.skv - 1) - *p.from + 1, 1, asks.skv);
-  return ProblemKey(asks);
+  fields.device = device_;
+  fields.backward = backward;
+  fields.dtype = element_code(p.type);
+  fields.stored = element_code(p.stored);
+  fields.e = p.e;
+  fields.ev = p.ev;
+  fields.q_order = q.across;
+  fields.q_vec = q.vec;
+  fields.k_order = k.across;
+  fields.k_vec = k.vec;
+  fields.v_order = values.across;
+  fields.v_vec = values.vec;
+  fields.out_vec = out_vec;
+  fields.g_order = g_out.across;
+  fields.g_vec = g_out.vec;
+  fields.wide = wide;
+  fields.batch = arguments.batch;
+  fields.heads = p.heads;
+  fields.group = p.heads / p.kv_heads;
+  fields.sq = arguments.sq;
+  fields.skv = arguments.skv;
+  fields.sequences = p.sequences.has_value();
+  fields.page_size = p.sequences ? p.sequences->page_size : 0;
+  fields.unordered = backward && may_be_unordered();
+  fields.seen = fields.skv;
+  if (p.from) fields.seen = std::clamp<int64_t>(p.up_to.value_or(p.skv - 1) - *p.from + 1, 1, fields.skv);
+  return ProblemKey(fields);
 }
 
 // From the dimension along memory outwards: columns, rows, heads, the batch. What repeats is there once.
@@ -252,7 +252,7 @@ MappedMatrix AttentionProblem::mapped(const wmma::AttentionOperand& x, int64_t r
 MappedMatrix AttentionProblem::mapped_keys(wmma::AttentionOperand x, int64_t page_stride, int64_t columns,
                                            int64_t lines) const {
   const int64_t page_size = p_.sequences ? p_.sequences->page_size : 0;
-  if (page_size == 0) return mapped(x, keys_there(), columns, p_.kv_heads, lines, p_.stored);
+  if (page_size == 0) return mapped(x, key_rows(), columns, p_.kv_heads, lines, p_.stored);
   x.batch_stride = page_stride;
   MappedMatrix matrix = mapped(x, page_size, columns, p_.kv_heads, lines, p_.stored);
   if (page_stride != 0) matrix.sizes[3] = static_cast<uint64_t>(p_.sequences->pages);
@@ -273,7 +273,7 @@ MappedMatrix AttentionProblem::mapped_packed(const wmma::AttentionOperand& q, in
   wmma::AttentionOperand shared = q;
   shared.head_stride *= group;
   const ScalarType type = in_memory();
-  const MappedMatrix of_first = mapped(shared, queries_there(), p_.e, p_.kv_heads, queries, type);
+  const MappedMatrix of_first = mapped(shared, query_rows(), p_.e, p_.kv_heads, queries, type);
   MappedMatrix matrix = of_first;
   matrix.dims = of_first.dims + 1;
   for (int i = 1; i < of_first.dims; ++i) {
@@ -336,12 +336,12 @@ void AttentionProblem::launch_modified(const Way& way, const Plan& plan) const {
 template <class Others>
 void AttentionProblem::launch_with_maps(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers,
                                         const Others& others) const {
-  const int64_t heads = p_.heads, queries = queries_there();
+  const int64_t heads = p_.heads, queries = query_rows();
   wmma::MappedArguments<Others> x{others, {}, {}, {}, {}, {}, 0, 0, 0};
   x.team = static_cast<int>(numbers.team);
   x.passes = static_cast<int>(numbers.passes);
   x.whole = static_cast<int>(numbers.whole);
-  if (way.place >= 0) {  // else it is recorded, not run
+  if (way.device >= 0) {  // else it is recorded, not run
     const int64_t function = plan.launches[0].function;
     auto map = [&](const MappedMatrix& matrix, wmma::TileMap& into) { map_loaded(p_.op, function, matrix, into); };
     map(numbers.packed > 1 ? mapped_packed(x.q, numbers.queries)

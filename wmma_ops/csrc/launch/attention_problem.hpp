@@ -13,7 +13,7 @@ struct AllAttentionArguments : wmma::NarrowPagesArguments {
 class AttentionProblem : public Operands<AttentionProblem, AllAttentionArguments, wmma::AttentionOperand, 18> {
  public:
   // Binds q, k, v, the mask and the slopes. `p` must outlive this, as must what else is bound.
-  AttentionProblem(const Attention& p, int64_t place);
+  AttentionProblem(const Attention& p, int64_t device);
 
   // In the order of RuledAttentionArguments.
   enum Operand {
@@ -82,8 +82,8 @@ class AttentionProblem : public Operands<AttentionProblem, AllAttentionArguments
   void bind_pages(const Sequences& of);
   void bind_blocks_of_sequences(const Tensor& states);
   void bind_functions();
-  int64_t queries_there() const { return p_.sequences ? p_.sequences->tokens_q : p_.sq; }
-  int64_t keys_there() const;  // one after the other: in pages, those of one
+  int64_t query_rows() const { return p_.sequences ? p_.sequences->tokens_q : p_.sq; }
+  int64_t key_rows() const;  // one after the other: in pages, those of one
   ScalarType in_memory() const { return p_.is_scaled ? p_.stored : p_.type; }  // queries are
   Direction way_of(Operand which) const;
   MappedMatrix mapped(const wmma::AttentionOperand& x, int64_t rows, int64_t columns, int64_t heads, int64_t lines,
@@ -94,7 +94,7 @@ class AttentionProblem : public Operands<AttentionProblem, AllAttentionArguments
 
   const Attention& p_;
   wmma::ScoreFunctionArguments functions_{};
-  int64_t place_;
+  int64_t device_;
   int64_t batch_dims_;
 };
 

@@ -10,20 +10,20 @@
 
 // clang-format off
 #define WMMA_GEMM_PROBLEM(X)                                                                                            \
-  X(place) X(a) X(b) X(c) X(d) X(bias) X(row_scale) X(col_scale) X(a_scale) X(multiply) X(a_order) X(b_order) X(a_vec)  \
+  X(device) X(a) X(b) X(c) X(d) X(bias) X(row_scale) X(col_scale) X(a_scale) X(multiply) X(a_order) X(b_order) X(a_vec)  \
   X(b_vec) X(c_vec) X(d_vec) X(multiply_vec) X(wide) X(a_activation) X(activation) X(batch_dims) X(batch) X(m) X(n)     \
   X(k) X(precision) X(k2) X(a2_order) X(b2_order) X(a2_vec) X(b2_vec)
 #define WMMA_GEMM_NUMBERS(X)                                                                                            \
   X(splits) X(k_split) X(tiles_m) X(tiles_n) X(whole) X(split_stride) X(lines_a) X(lines_b) X(lines_d)
 
 #define WMMA_GEMM_GEMM_PROBLEM(X)                                                                                       \
-  X(place) X(a) X(c) X(d) X(bias0) X(bias1) X(gate) X(a_order) X(b0_order) X(gate_order) X(b1_order) X(a_vec) X(b0_vec) \
+  X(device) X(a) X(c) X(d) X(bias0) X(bias1) X(gate) X(a_order) X(b0_order) X(gate_order) X(b1_order) X(a_vec) X(b0_vec) \
   X(gate_vec) X(b1_vec) X(c_vec) X(d_vec) X(wide) X(activation) X(batch_dims) X(batch) X(m) X(n) X(k) X(h)
 #define WMMA_GEMM_GEMM_NUMBERS(X) X(blocks) X(lines_a) X(lines_b0) X(lines_b1) X(lines_d)
 
 // Facets: calls/attention_options.hpp.
 #define WMMA_ATTENTION_PROBLEM(X)                                                                                       \
-  X(place) X(backward) X(dtype) X(stored) X(e) X(ev) X(q_order) X(q_vec) X(k_order) X(k_vec) X(v_order) X(v_vec)        \
+  X(device) X(backward) X(dtype) X(stored) X(e) X(ev) X(q_order) X(q_vec) X(k_order) X(k_vec) X(v_order) X(v_vec)        \
   X(out_vec) X(g_order) X(g_vec) X(wide) X(batch) X(heads) X(group) X(sq) X(skv) X(seen) X(sequences) X(page_size)      \
   X(unordered) WMMA_ATTENTION_FACETS(X)
 #define WMMA_ATTENTION_NUMBERS(X)                                                                                       \
@@ -31,11 +31,11 @@
   X(team) X(passes) X(block_q) X(block_k) X(blocks_at) X(blocks_of_batches) X(blocks_of_heads) X(transposed) X(transposed_at) X(lines_v)
 
 #define WMMA_KV_APPEND_PROBLEM(X)                                                                                       \
-  X(place) X(dtype) X(stored) X(angle) X(vec) X(e) X(ev) X(heads) X(page_size) X(angles) X(interleaved) X(tokens)
+  X(device) X(dtype) X(stored) X(angle) X(vec) X(e) X(ev) X(heads) X(page_size) X(angles) X(interleaved) X(tokens)
 #define WMMA_KV_APPEND_NUMBERS(X) X(blocks)
 
 // Of each launch of a plan.
-#define WMMA_LAUNCH(X) X(function) X(grid_x) X(grid_y) X(block) X(shared) X(early) X(together)
+#define WMMA_LAUNCH(X) X(function) X(grid_x) X(grid_y) X(block) X(shared) X(early) X(cooperative)
 
 // The kinds, by the number that stands before a problem's fields.
 #define WMMA_KINDS(X) X(0, Gemm, GEMM) X(1, GemmGemm, GEMM_GEMM) X(2, Attention, ATTENTION) X(3, KvAppend, KV_APPEND)

@@ -2,7 +2,7 @@
 
 namespace wmma_ops {
 
-TwoProducts::TwoProducts(const GemmGemm& p, const Tensor& out, int64_t place)
+TwoProducts::TwoProducts(const GemmGemm& p, const Tensor& out, int64_t device)
     : Operands(static_cast<int64_t>(p.batch.size())) {
   int64_t m = p.m, k = p.k, h = p.h, n = p.n;
   const ScalarType in = type_of(p.a);
@@ -33,40 +33,40 @@ TwoProducts::TwoProducts(const GemmGemm& p, const Tensor& out, int64_t place)
                   gate = direction_of(batch, v[kGate], v[kGate].row, v[kGate].column, k, h, true),
                   b1 = direction_of(batch, v[kB1], v[kB1].row, v[kB1].column, h, n, true);
   auto along_n = [&](Operand which) { return batch.vec_of(v[which], v[which].column, n, v[which].row); };
-  border::GemmGemmProblem asks;
-  asks.place = place;
-  asks.a = v[kA].code;
-  asks.c = v[kC].code;
-  asks.d = v[kD].code;
-  asks.bias0 = v[kBias0].code;
-  asks.bias1 = v[kBias1].code;
-  asks.gate = p.gate.has_value();
-  asks.a_order = a.across;
-  asks.b0_order = b0.across;
-  asks.gate_order = gate.across;
-  asks.b1_order = b1.across;
-  asks.a_vec = a.vec;
-  asks.b0_vec = b0.vec;
-  asks.gate_vec = gate.vec;
-  asks.b1_vec = b1.vec;
-  asks.c_vec = along_n(kC);
-  asks.d_vec = along_n(kD);
-  asks.wide = is_wide(v[kA]) || is_wide(v[kB0]) || is_wide(v[kGate]) || is_wide(v[kB1]);
-  asks.activation = p.activation;
-  asks.batch_dims = batch.dims - batch.outer_dims();
-  asks.batch = last.batch;
-  asks.m = m;
-  asks.n = n;
-  asks.k = k;
-  asks.h = h;
-  problem = ProblemKey(asks);
+  border::GemmGemmProblem fields;
+  fields.device = device;
+  fields.a = v[kA].code;
+  fields.c = v[kC].code;
+  fields.d = v[kD].code;
+  fields.bias0 = v[kBias0].code;
+  fields.bias1 = v[kBias1].code;
+  fields.gate = p.gate.has_value();
+  fields.a_order = a.across;
+  fields.b0_order = b0.across;
+  fields.gate_order = gate.across;
+  fields.b1_order = b1.across;
+  fields.a_vec = a.vec;
+  fields.b0_vec = b0.vec;
+  fields.gate_vec = gate.vec;
+  fields.b1_vec = b1.vec;
+  fields.c_vec = along_n(kC);
+  fields.d_vec = along_n(kD);
+  fields.wide = is_wide(v[kA]) || is_wide(v[kB0]) || is_wide(v[kGate]) || is_wide(v[kB1]);
+  fields.activation = p.activation;
+  fields.batch_dims = batch.dims - batch.outer_dims();
+  fields.batch = last.batch;
+  fields.m = m;
+  fields.n = n;
+  fields.k = k;
+  fields.h = h;
+  problem = ProblemKey(fields);
 }
 
 OptTensor launch::gemm_gemm(const GemmGemm& p, const Way& way) {
   // What does not depend on A, B0 or B1 is left to products, which then read none of them.
   if (p.k == 0 || p.h == 0 || p.alpha0 == 0 || p.alpha1 == 0 || product_of(p.out_sizes) == 0) return std::nullopt;
   Tensor out = made(p.out_sizes, p.out, p.device);
-  TwoProducts both(p, out, way.place);
+  TwoProducts both(p, out, way.device);
   const Plan plan = plan_of(p.op, both.problem, way.remembered);
   if (plan.launch_count == 0) return std::nullopt;
   if (!way.executes) return out;
@@ -78,7 +78,7 @@ OptTensor launch::gemm_gemm(const GemmGemm& p, const Way& way) {
     return out;
   }
   wmma::MappedGemmGemmArguments with_maps{arguments, {}, {}, {}, {}, {}};
-  if (way.place >= 0) {  // else it is recorded, not run
+  if (way.device >= 0) {  // else it is recorded, not run
     const int64_t function = plan.launches[0].function, code = element_code(type_of(p.a));
     auto map = [&](const wmma::GemmOperand& x, Extent outer, Extent k, int64_t lines, wmma::TileMap& into) {
       map_loaded(p.op, function, mapped(both.batch, x, outer, k, code, lines), into);

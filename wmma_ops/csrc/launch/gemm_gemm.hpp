@@ -10,7 +10,7 @@ namespace wmma_ops {
 // `p` is the call and `out` its result's memory; both must outlive this. Nothing is empty.
 class TwoProducts : public Operands<TwoProducts, wmma::GemmGemmArguments, wmma::GemmOperand, 8> {
  public:
-  TwoProducts(const GemmGemm& p, const Tensor& out, int64_t place);
+  TwoProducts(const GemmGemm& p, const Tensor& out, int64_t device);
 
   ProblemKey problem;
 

@@ -28,19 +28,19 @@ void kv_append(const KvAppend& p, const Way& way) {
   if (p.angles > 0 && p.places == 0) return;
   wmma::AppendArguments arguments{};
   Touched touched;
-  border::KvAppendProblem asks;
-  asks.vec = 16;
+  border::KvAppendProblem fields;
+  fields.vec = 16;
   for (auto [name, x, into] : {std::tuple{"key", &p.key, &arguments.key}, {"value", &p.value, &arguments.value}}) {
     const auto strides = x->strides();
     *into = {x->const_data_ptr(), 0, strides[1], strides[0], strides[2]};
-    asks.vec = std::min(asks.vec, vec_of(*x));
+    fields.vec = std::min(fields.vec, vec_of(*x));
     touched.add(name, *x);
   }
   for (auto [name, x, into] : {std::tuple{"key_pages", &p.key_pages, &arguments.key_pages},
                                {"value_pages", &p.value_pages, &arguments.value_pages}}) {
     const auto strides = x->strides();
     *into = {x->mutable_data_ptr(), strides[0], strides[2], strides[1], strides[3]};
-    asks.vec = std::min(asks.vec, vec_of(*x));
+    fields.vec = std::min(fields.vec, vec_of(*x));
     touched.add(name, *x);
   }
   for (auto [name, x, into] :
@@ -67,19 +67,19 @@ void kv_append(const KvAppend& p, const Way& way) {
   arguments.columns = static_cast<int>(p.columns);
   arguments.places = static_cast<int>(std::min(p.places, kMost - 1));
 
-  asks.place = way.place;
-  asks.dtype = element_code(p.type);
-  asks.stored = element_code(p.stored);
-  asks.angle = p.cos ? element_code(type_of(*p.cos)) : int64_t{wmma::kNoElement};
-  asks.e = p.e;
-  asks.ev = p.ev;
-  asks.heads = p.heads;
-  asks.page_size = p.page_size;
-  asks.angles = p.angles;
-  asks.interleaved = p.interleaved && p.angles > 0;
-  asks.tokens = 1;
-  while (asks.tokens < p.tokens) asks.tokens *= 2;  // so that calls share plans
-  const Plan plan = plan_of(p.op, ProblemKey(asks), way.remembered);
+  fields.device = way.device;
+  fields.dtype = element_code(p.type);
+  fields.stored = element_code(p.stored);
+  fields.angle = p.cos ? element_code(type_of(*p.cos)) : int64_t{wmma::kNoElement};
+  fields.e = p.e;
+  fields.ev = p.ev;
+  fields.heads = p.heads;
+  fields.page_size = p.page_size;
+  fields.angles = p.angles;
+  fields.interleaved = p.interleaved && p.angles > 0;
+  fields.tokens = 1;
+  while (fields.tokens < p.tokens) fields.tokens *= 2;  // so that calls share plans
+  const Plan plan = plan_of(p.op, ProblemKey(fields), way.remembered);
   if (way.executes) execute(p.op, way, plan, &arguments, sizeof arguments, touched);
 }
 

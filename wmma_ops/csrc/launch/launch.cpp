@@ -15,7 +15,7 @@ OptTensor workspace_of(const Plan& plan, const Device& device) {
 
 void execute(const char* op, const Way& way, const Plan& plan, const void* arguments, size_t size,
              const Touched& touched) {
-  const bool emulated = way.place < 0;
+  const bool emulated = way.device < 0;
   Launch launch{};
   launch.arguments = arguments;
   launch.size = size;
@@ -33,7 +33,7 @@ void execute(const char* op, const Way& way, const Plan& plan, const void* argum
     launch.grid[2] = launch.block[1] = launch.block[2] = 1;
     launch.shared = planned.shared;
     launch.is_early = planned.early;
-    launch.parameters = planned.together ? parameters : nullptr;
+    launch.parameters = planned.cooperative ? parameters : nullptr;
     emulated ? emulated_driver().launch(op, launch) : launch_loaded(op, launch);
   }
 }
@@ -41,7 +41,7 @@ void execute(const char* op, const Way& way, const Plan& plan, const void* argum
 Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
   Tensor out = into ? *into : made(p.out_sizes, p.out, p.device);
   if (product_of(p.out_sizes) == 0) return out;
-  Product product(p, out, way.place);
+  Product product(p, out, way.device);
   const Plan plan = plan_of(p.op, product.problem, way.remembered);
   if (!way.executes) return out;
 
@@ -65,7 +65,7 @@ Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
   }
   wmma::MappedPairArguments with_maps{{arguments, {}, {}, {}}, {}, {}};
   const bool paired = arguments.k2 > 0;
-  if (way.place >= 0) {  // else it is recorded, not run
+  if (way.device >= 0) {  // else it is recorded, not run
     const wmma::GemmOperand &a = arguments.a, &b = arguments.b, &d = arguments.d;
     const int64_t function = plan.launches[0].function, code = element_code(p.in);
     auto map = [&](const wmma::GemmOperand& x, Extent outer, Extent inner, int64_t of, int64_t lines,

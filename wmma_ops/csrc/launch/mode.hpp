@@ -27,7 +27,7 @@ struct Way {
   bool on_cpu;      // by aten calls
   bool executes;    // otherwise: planned and loaded, not launched
   bool remembered;  // whether the table of plans is used
-  int64_t place;    // a GPU's index; −1 − i for the i-th target under emulation
+  int64_t device;   // a GPU's index; −1 − i for the i-th target under emulation
 };
 
 inline bool is_plain_cpu(const Device& device) {

@@ -32,7 +32,7 @@ std::unordered_map<ProblemKey, Plan, Hash>& table() {
 
 Plan asked(const char* op, const ProblemKey& problem) {
   auto answer = aten::call<std::vector<int64_t>>("wmma::_plan", "", Sizes(problem.begin(), problem.end()));
-  fail_if_told(op, answer);
+  check_answer(op, answer);
   // The workspace, how many numbers, those, and then the launches.
   constexpr size_t kHeader = 2, kEach = sizeof(border::Launch) / sizeof(int64_t);
   const size_t numbers = answer.size() < kHeader ? 0 : static_cast<size_t>(answer[1]);
@@ -50,7 +50,7 @@ Plan asked(const char* op, const ProblemKey& problem) {
     std::memcpy(static_cast<void*>(&x), answer.data() + at, sizeof x);
     plan.launches[plan.launch_count++] = {x.function,      {narrow(x.grid_x), narrow(x.grid_y)},
                                           narrow(x.block), narrow(x.shared),
-                                          x.early != 0,    x.together != 0};
+                                          x.early != 0,    x.cooperative != 0};
   }
   return plan;
 }
@@ -72,7 +72,7 @@ Plan plan_of(const char* op, const ProblemKey& problem, bool remembered) {
   return plan;
 }
 
-void fail_if_told(const char* op, const std::vector<int64_t>& answer) {
+void check_answer(const char* op, const std::vector<int64_t>& answer) {
   if (answer.empty() || answer[0] > -1) return;
   const std::string text = std::string("wmma.") + op + ": " + std::string(answer.begin() + 1, answer.end());
   if (answer[0] == -2) {

@@ -34,8 +34,8 @@ struct PlannedLaunch {
   int64_t function;
   unsigned grid[2];
   unsigned block, shared;
-  bool early;     // before the launch before it is done: it waits by itself
-  bool together;  // all its blocks are on the device at once
+  bool early;        // before the launch before it is done: it waits by itself
+  bool cooperative;  // all its blocks are on the device at once
 };
 
 constexpr int kMostLaunches = 4;
@@ -62,6 +62,6 @@ Plan plan_of(const char* op, const ProblemKey& problem, bool remembered);
 
 // The Python half cannot raise through the C interface without losing its words, so it answers −1 and their bytes; −2
 // where the exception itself is to arrive, which Python then holds for this thread.
-void fail_if_told(const char* op, const std::vector<int64_t>& answer);
+void check_answer(const char* op, const std::vector<int64_t>& answer);
 
 }  // namespace wmma_ops

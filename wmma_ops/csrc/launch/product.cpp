@@ -6,7 +6,7 @@
 
 namespace wmma_ops {
 
-Product::Product(const Gemm& p, const Tensor& out, int64_t place) : Operands(static_cast<int64_t>(p.batch.size())) {
+Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(static_cast<int64_t>(p.batch.size())) {
   int64_t m = p.m, n = p.n, k = p.alpha == 0 ? 0 : p.k, k2 = p.alpha == 0 ? 0 : p.k2;
   add(kA, p.names.a, p.a, p.in, View::kMatrix, p.a.const_data_ptr());
   add(kB, p.names.b, p.b, p.in_b, View::kMatrix, p.b.const_data_ptr());
@@ -60,39 +60,39 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t place) : Operands(sta
     b2_way = direction_of(batch, b2, b2.row, b2.column, k2, n, true);
   }
   auto along_n = [&](Operand which) { return batch.vec_of(v[which], v[which].column, n, v[which].row); };
-  border::GemmProblem asks;
-  asks.place = place;
-  asks.a = a.code;
-  asks.b = b.code;
-  asks.c = v[kC].code;
-  asks.d = v[kD].code;
-  asks.bias = v[kBias].code;
-  asks.row_scale = v[kRowScale].code;
-  asks.col_scale = v[kColScale].code;
-  asks.a_scale = v[kAScale].code;
-  asks.multiply = v[kMultiply].code;
-  asks.a_order = a_way.across;
-  asks.b_order = b_way.across;
-  asks.a_vec = a_way.vec;
-  asks.b_vec = b_way.vec;
-  asks.c_vec = along_n(kC);
-  asks.d_vec = along_n(kD);
-  asks.multiply_vec = along_n(kMultiply);
-  asks.wide = is_wide(a) || is_wide(b) || is_wide(v[kA2]) || is_wide(v[kB2]);
-  asks.a_activation = a_activation;
-  asks.activation = p.activation;
-  asks.batch_dims = batch.dims - batch.outer_dims();
-  asks.batch = arguments.batch;
-  asks.m = m;
-  asks.n = n;
-  asks.k = k;
-  asks.precision = p.in == ScalarType::Float ? torch_internals::matmul_precision() : 0;
-  asks.k2 = k2;
-  asks.a2_order = a2_way.across;
-  asks.b2_order = b2_way.across;
-  asks.a2_vec = a2_way.vec;
-  asks.b2_vec = b2_way.vec;
-  problem = ProblemKey(asks);
+  border::GemmProblem fields;
+  fields.device = device;
+  fields.a = a.code;
+  fields.b = b.code;
+  fields.c = v[kC].code;
+  fields.d = v[kD].code;
+  fields.bias = v[kBias].code;
+  fields.row_scale = v[kRowScale].code;
+  fields.col_scale = v[kColScale].code;
+  fields.a_scale = v[kAScale].code;
+  fields.multiply = v[kMultiply].code;
+  fields.a_order = a_way.across;
+  fields.b_order = b_way.across;
+  fields.a_vec = a_way.vec;
+  fields.b_vec = b_way.vec;
+  fields.c_vec = along_n(kC);
+  fields.d_vec = along_n(kD);
+  fields.multiply_vec = along_n(kMultiply);
+  fields.wide = is_wide(a) || is_wide(b) || is_wide(v[kA2]) || is_wide(v[kB2]);
+  fields.a_activation = a_activation;
+  fields.activation = p.activation;
+  fields.batch_dims = batch.dims - batch.outer_dims();
+  fields.batch = arguments.batch;
+  fields.m = m;
+  fields.n = n;
+  fields.k = k;
+  fields.precision = p.in == ScalarType::Float ? torch_internals::matmul_precision() : 0;
+  fields.k2 = k2;
+  fields.a2_order = a2_way.across;
+  fields.b2_order = b2_way.across;
+  fields.a2_vec = a2_way.vec;
+  fields.b2_vec = b2_way.vec;
+  problem = ProblemKey(fields);
 }
 
 }  // namespace wmma_ops

@@ -9,7 +9,7 @@ namespace wmma_ops {
 // `p` is the call and `out` its result's memory; both must outlive this. Nothing is empty but K.
 class Product : public Operands<Product, wmma::GemmArguments, wmma::GemmOperand, 11> {
  public:
-  Product(const Gemm& p, const Tensor& out, int64_t place);
+  Product(const Gemm& p, const Tensor& out, int64_t device);
 
   ProblemKey problem;
 

@@ -14,7 +14,7 @@ from wmma_ops.plan.attention.loops.forward import is_lanes
 from wmma_ops.plan.attention.rules import rules_header, rules_type
 from wmma_ops.plan.plan import KernelLaunch, check_blocks
 from wmma_ops.plan.problem import AttentionProblem
-from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, waves_told
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, occupancy_constants, order_of
 
 _LEAST_ROWS = 65  # that loops whose waves go by tiles are for
 
@@ -106,7 +106,7 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         "kFirstVec": first[1],
         "kSecondVec": second[1],
         "kOutVec": problem.out_vec,
-        **waves_told(target, config.occupancy, config.waves, shared),
+        **occupancy_constants(target, config.occupancy, config.waves, shared),
         "kThreads": config.waves * target.wave,
         "kSharedBytes": shared,
         **config.numbers(),

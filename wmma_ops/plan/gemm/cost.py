@@ -66,7 +66,7 @@ def _dealt(problem: GemmProblem, config: GemmConfig, target: arch.Target, loop: 
     order = config.order
     parts = order.splits * order.cluster
     blocks = prod(config.tiles(problem)) * problem.batch * parts
-    load = model.load(target, blocks, order.together, order.last)
+    load = model.load(target, blocks, order.cluster_blocks, order.last)
     steps = ceil(ceil(config.length(problem) / parts) / config.block_k)
     matrix = 2 * config.block_m * config.block_n * config.block_k / loop.rate(config, target)
     return load, steps, matrix, blocks
@@ -89,7 +89,7 @@ def work_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> mo
         resident = model.resident(target, config.waves, wave_sums * (sum_bytes // 4) + 100, shared_bytes)
     if order.last > 1 and load > resident and model.wholes(target) < model.CARDS[target.name].units:
         # Parts that come a round later have the pair of units to themselves, and leave half of it idle.
-        load = model.load(target, blocks, order.together, 1)
+        load = model.load(target, blocks, order.cluster_blocks, 1)
     return model.Work(
         way=way,
         load=load,

@@ -15,7 +15,7 @@ from wmma_ops.plan.gemm.loop import Loop
 from wmma_ops.plan.gemm.loops import loop_of
 from wmma_ops.plan.plan import MOST_GRID_Y, KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import GemmNumbers, GemmProblem
-from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, registered, waves_told
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, occupancy_constants, order_of, registered
 
 _REDUCE_THREADS = 256
 _IN_PARTS = "float_parts_t"  # of kernels/wmma/tile/float_parts.hpp
@@ -103,12 +103,12 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         "kStages": config.stages,
         "kShare": config.order.share,
         "kShareA": config.order.share_a,
-        **waves_told(target, config.occupancy, config.all_waves, loop.shared_bytes(problem, config, target)),
+        **occupancy_constants(target, config.occupancy, config.all_waves, loop.shared_bytes(problem, config, target)),
         "kAActivation": problem.a_activation,
         "kActivation": problem.activation,
         "kThreads": config.all_waves * target.wave,
         "kReduceThreads": _REDUCE_THREADS,
-        "kPartsTogether": model.parts_together(target),
+        "kPartsInFlight": model.parts_in_flight(target),
         "kSharedBytes": loop.shared_bytes(problem, config, target),
     }
     members = [
@@ -129,7 +129,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
             },
         ),
     ]
-    defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.order.together > 1}
+    defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.order.cluster_blocks > 1}
     told = [loop.tag] + ([_IN_PARTS] if config.parts > 1 else [])
     before = "#include <wmma/tile/tile_order.hpp>\n"
     before += f"namespace wmma {{ {' '.join(f'struct {name};' for name in told)} }}\n"

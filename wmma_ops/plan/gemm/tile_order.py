@@ -11,7 +11,7 @@ from wmma_ops.plan.plan import MOST_GRID_Y
 
 @dataclass(frozen=True)
 class TileOrder:
-    """One order. Blocks that are `together` start together."""
+    """One order. `cluster_blocks` start at once."""
 
     group: int  # rows of tiles that neighbouring blocks go down; 0: there is one
     dies: int = 1  # that blocks are dealt to
@@ -30,7 +30,7 @@ class TileOrder:
         return made
 
     @property
-    def together(self) -> int:
+    def cluster_blocks(self) -> int:
         return self.cluster * self.neighbours
 
     @property

@@ -17,7 +17,7 @@ from wmma_ops.plan.gemm_gemm.config import GemmGemmConfig
 from wmma_ops.plan.gemm_gemm.loops import LOOPS, loop_of
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import GemmGemmNumbers, GemmGemmProblem
-from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, nested, order_of, registered, waves_told
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, nested, occupancy_constants, order_of, registered
 
 _TYPES = (torch.float16, torch.bfloat16, torch.int8)
 
@@ -101,7 +101,7 @@ def source(problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target
         "kBlockK": config.block_k,
         "kPadN": up(problem.n, config.block_n),
         "kStages": config.stages,
-        **waves_told(target, config.occupancy, config.all_waves, loop.shared_bytes(problem, config, target)),
+        **occupancy_constants(target, config.occupancy, config.all_waves, loop.shared_bytes(problem, config, target)),
         "kThreads": config.all_waves * target.wave,
         "kSharedBytes": loop.shared_bytes(problem, config, target),
         **loop.numbers(config),

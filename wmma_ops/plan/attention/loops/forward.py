@@ -16,7 +16,7 @@ from wmma_ops.plan.attention.passes import combine, fill
 from wmma_ops.plan.attention.rules import divides_blocks, keys_looked_at, of_sequences, rules_header, rules_type
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
-from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, order_of, waves_told
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, occupancy_constants, order_of
 
 _OTHERS = 56  # registers beside sums, queries and what is on its way
 # The most that the estimate may be where nothing is to be spilled: what the compiler takes beside it differs.
@@ -254,10 +254,10 @@ def split(problem: AttentionProblem, config: AttentionConfig, target: arch.Targe
     heads = problem.heads // problem.group if config.packed else problem.heads
     blocks = tiles * slices * heads * problem.batch
     most = keys_looked_at(problem, problem.sq) // (4 * config.keys)
-    together = model.resident(target, config.waves, registers(config, target), shared_bytes(config, target))
+    resident_blocks = model.resident(target, config.waves, registers(config, target), shared_bytes(config, target))
     if target.vendor == "nvidia" and config.waves < 4:  # with more of them memory is slower (decoding on an H200)
-        together = 1
-    splits = min(most, units * max(together, 4 // config.waves) // blocks, 64)
+        resident_blocks = 1
+    splits = min(most, units * max(resident_blocks, 4 // config.waves) // blocks, 64)
     if splits < 2:
         return config
     cluster = target.family == "sm90" and splits in _CLUSTERS and slices == 1 and config.element.itemsize == 2
@@ -288,7 +288,7 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
         "kKeyVec": problem.k_vec,
         "kValueVec": problem.v_vec,
         "kOutVec": problem.out_vec,
-        **waves_told(target, config.occupancy, config.waves, shared_bytes(config, target)),
+        **occupancy_constants(target, config.occupancy, config.waves, shared_bytes(config, target)),
         "kThreads": config.waves * target.wave,
         "kCluster": config.splits if config.cluster else 1,
         "kSharedBytes": shared_bytes(config, target),

@@ -15,7 +15,7 @@ from wmma_ops.plan.attention.passes import combine, fill, transpose
 from wmma_ops.plan.attention.rules import divides_blocks, keys_looked_at, rules_header, rules_type
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
-from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, waves_told, wgmma_of_width
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, occupancy_constants, wgmma_of_width
 
 _GROUP_ROWS = 64
 _GROUP_THREADS = 128
@@ -270,7 +270,7 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
         "kQueryStages": config.query_stages,
         "kNarrowStages": config.narrow_stages,
         "kOutVec": problem.out_vec,
-        **waves_told(target, 1, config.threads // target.wave, shared_bytes(problem, config)),
+        **occupancy_constants(target, 1, config.threads // target.wave, shared_bytes(problem, config)),
         "kThreads": config.threads,
         "kSharedBytes": shared_bytes(problem, config),
     }

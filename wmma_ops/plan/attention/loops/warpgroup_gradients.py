@@ -12,7 +12,7 @@ from wmma_ops.plan import model
 from wmma_ops.plan.attention.passes import delta
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
-from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, waves_told
+from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, occupancy_constants
 
 _LINES = 64  # of a warpgroup's keys, and of a box
 _GROUPS = 2
@@ -127,7 +127,7 @@ def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: 
         "kStages": config.stages,
         "kDqStages": config.dq_stages,
         "kOutVec": problem.out_vec,
-        **waves_told(target, 1, THREADS // target.wave, shared),
+        **occupancy_constants(target, 1, THREADS // target.wave, shared),
         "kThreads": THREADS,
         "kSharedBytes": shared,
     }
@@ -149,11 +149,11 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan | None:
 def plan_of(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: arch.Target, reason: str) -> Plan:
     """The launches of one configuration."""
     tiles = ceil(problem.sq / config.queries)
-    found = teams(problem, model.units_of(problem.place, target))
+    found = teams(problem, model.units_of(problem.device, target))
     kernel = source(problem, config, target)
     launches = (
         delta.launch(problem, target, cleared=1),
-        KernelLaunch("attention_backward", kernel, (found.blocks, 1), THREADS, shared_bytes(config), together=True),
+        KernelLaunch("attention_backward", kernel, (found.blocks, 1), THREADS, shared_bytes(config), cooperative=True),
     )
     counts = problem.batch * problem.heads * tiles
     workspace = (up(counts, _COUNTS) + counts * config.queries * config.depth) * 4

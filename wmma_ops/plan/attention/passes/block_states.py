@@ -28,14 +28,14 @@ def found(problem: AttentionProblem, target: arch.Target) -> AttentionProblem | 
     queries, keys = _QUERIES, _MORE_KEYS if problem.backward or target.family == "sm90" else _KEYS
     if problem.sq < _LEAST_BLOCKS * queries or problem.skv < _LEAST_BLOCKS * keys:
         return None
-    of_batches, of_heads = _told_apart(problem)
+    of_batches, of_heads = _depends_on(problem)
     shared = (1 if of_batches else problem.batch) * (1 if of_heads else problem.heads)
     return dataclasses.replace(problem, block_q=queries, block_k=keys) if shared >= _LEAST_SHARED else None
 
 
 def with_kernel(plan: Plan, problem: AttentionProblem, target: arch.Target) -> Plan:
     """A plan for a block mask with the kernel that finds it, in its workspace."""
-    of_batches, of_heads = _told_apart(problem)
+    of_batches, of_heads = _depends_on(problem)
     rows, columns = ceil(problem.sq / problem.block_q), ceil(problem.skv / problem.block_k)
     blocks = rows * columns * (problem.batch if of_batches else 1) * (problem.heads if of_heads else 1)
     members = [
@@ -63,7 +63,7 @@ def with_kernel(plan: Plan, problem: AttentionProblem, target: arch.Target) -> P
     )
 
 
-def _told_apart(problem: AttentionProblem) -> tuple[bool, bool]:
+def _depends_on(problem: AttentionProblem) -> tuple[bool, bool]:
     """Whether the function shows batches, or heads, different keys."""
     names = score_functions.by_code(True, problem.mask_mod).names
     return "batch" in names, "head" in names

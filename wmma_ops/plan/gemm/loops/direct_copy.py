@@ -24,7 +24,7 @@ class DirectCopy(TiledLoop):
     ) -> Iterator[GemmConfig]:
         """Eight waves take turns, with three places for tiles; others may have more, or, where they share K, two."""
         for config in super().candidates(problem, target, element, lanes, beside):
-            if config.stages == 3 if _in_turns(problem, config) else config.stages == 2 or config.waves == 4:
+            if config.stages == 3 if _ping_pong(problem, config) else config.stages == 2 or config.waves == 4:
                 yield config
 
     def lines_along(self, order: str) -> bool:
@@ -36,12 +36,12 @@ class DirectCopy(TiledLoop):
         def tiles(pair: GemmProblem) -> int:
             a, b = operand_bytes(pair, config, target, self.lines_along)
             fits = config.stages * (a + b) <= target.lds_bytes
-            return config.stages * a + (2 if _in_turns(problem, config) and not fits else config.stages) * b
+            return config.stages * a + (2 if _ping_pong(problem, config) and not fits else config.stages) * b
 
         return max(*(tiles(pair) for pair in problem.pairs), config.waves * slab_bytes(config, target))
 
 
-def _in_turns(problem: GemmProblem, config: GemmConfig) -> bool:
+def _ping_pong(problem: GemmProblem, config: GemmConfig) -> bool:
     return config.waves == 8 and config.waves_k == 1 and len(problem.pairs) == 1
 
 

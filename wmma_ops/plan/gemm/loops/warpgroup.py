@@ -54,7 +54,7 @@ class Warpgroup(Loop):
             in_boxes = problem.b_order == "k" or block_n % 64 == 0
             if beyond or not in_boxes or not _holds_sums(problem, element, block_m, block_n):
                 continue
-            group = _rows_together(block_m, block_n, target) if problem.m > block_m else 0
+            group = _rows_of_a_group(block_m, block_n, target) if problem.m > block_m else 0
             # Sums of fp8 are short-lived in the matrix unit: a line at a time.
             for line in (128,) if element in FP8 else (128, 256):
                 config = GemmConfig(
@@ -161,7 +161,7 @@ def _pairs_are_alike(problem: GemmProblem) -> bool:
     return all((first.a_order, first.b_order) == (pair.a_order, pair.b_order) for pair in second)
 
 
-def _rows_together(block_m: int, block_n: int, target: arch.Target) -> int:
+def _rows_of_a_group(block_m: int, block_n: int, target: arch.Target) -> int:
     """Tile rows that blocks walk down, so that those that run together cover about as many rows as columns: they read the
     least then. By fours, as blocks may share."""
     return 4 * max(1, round(sqrt(model.CARDS[target.name].units * block_n / block_m) / 4))

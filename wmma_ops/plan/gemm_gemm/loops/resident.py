@@ -64,17 +64,19 @@ class Resident(Loop):
         columns = up(problem.n, config.block_n)
         weights = config.block_h * ((2 if problem.gate else 1) * config.block_k + columns) * size
         blocks = self.blocks_of(problem, config, target)
-        together = min(self.blocks_at_once(problem, config, target), ceil(blocks * problem.batch / units))
-        rounds = ceil(ceil(problem.m / config.block_m) / blocks) * ceil(blocks * problem.batch / (units * together))
+        resident_blocks = min(self.blocks_at_once(problem, config, target), ceil(blocks * problem.batch / units))
+        rounds = ceil(ceil(problem.m / config.block_m) / blocks) * ceil(
+            blocks * problem.batch / (units * resident_blocks)
+        )
         matrix = 2 * config.block_m * weights / size / model.rate(target, problem.a, False)
         rows = 2 * config.block_m * config.block_k * size if config.stages else 0
         shared = (config.waves * weights * copies + rows) / banks
         sums = config.block_m * (config.block_h + columns)
         vector = sums * (6 if problem.activation < 2 else 20) / model.ACTIVATIONS
         step = max(matrix, shared, vector) + model.CROSSTALK[target.vendor] * (shared + vector)
-        step *= together * (1 + 0.4 / (together * config.waves))
+        step *= resident_blocks * (1 + 0.4 / (resident_blocks * config.waves))
         loss = _LOSS if target.vendor == "nvidia" else 1
-        compute = model.BLOCK + together * (weights / model.TILE_BYTES) + loss * rounds * step + model.ROUND_TRIP
+        compute = model.BLOCK + resident_blocks * (weights / model.TILE_BYTES) + loss * rounds * step + model.ROUND_TRIP
         memory = bytes_moved(problem) / model.CARDS[target.name].memory
         return model.LAUNCH + max(compute, memory) + 0.3 * min(compute, memory)
 

@@ -79,7 +79,7 @@ class Streamed(Loop):
         width, columns = chunks * config.block_h, up(problem.n, config.block_n)
         k = (2 if problem.gate else 1) * up(problem.k, config.block_k)
         blocks = ceil(problem.m / config.block_m) * problem.batch
-        together = min(self.blocks_at_once(problem, config, target), ceil(blocks / units))
+        resident_blocks = min(self.blocks_at_once(problem, config, target), ceil(blocks / units))
         beside = bytes_of(problem.c) if problem.c is not None else 0
 
         def phase(
@@ -87,11 +87,11 @@ class Streamed(Loop):
         ) -> float:
             """Cycles of the blocks that share a unit."""
             pipes = (2 * matrix / rate, (reads + loads) / banks, loads / model.TILE_BYTES, memory / stream)
-            pipes = (*pipes, vector / model.ACTIVATIONS / min(1, together * config.waves / 8))
+            pipes = (*pipes, vector / model.ACTIVATIONS / min(1, resident_blocks * config.waves / 8))
             busy = max(pipes) + model.CROSSTALK[target.vendor] * (sum(pipes) - max(pipes))
-            waiting = steps * model.ROUND_TRIP / ahead / together
-            busy *= 1 + 0.4 / (together * config.waves)
-            return together * (busy**4 + waiting**4) ** 0.25
+            waiting = steps * model.ROUND_TRIP / ahead / resident_blocks
+            busy *= 1 + 0.4 / (resident_blocks * config.waves)
+            return resident_blocks * (busy**4 + waiting**4) ** 0.25
 
         area = config.block_m * width
         lines = config.waves * config.wave_m + config.waves_m * config.block_h  # that waves read
@@ -106,7 +106,7 @@ class Streamed(Loop):
             config.block_m * problem.n * (bytes_of(problem.d) + beside), config.block_m * columns * 8,
             chunks * columns // config.block_n * (1 if problem.c is None else 2), 1,  # C is not asked for ahead
         )  # fmt: skip
-        rounds = blocks / units / together
+        rounds = blocks / units / resident_blocks
         rounds = ceil(rounds) if rounds < 4 else rounds
         units = rounds * (model.BLOCK + 2 * model.ROUND_TRIP + first + last)
         return model.LAUNCH + model.beside_memory(target, units, bytes_moved(problem))

@@ -64,9 +64,9 @@ class Warpgroup(Loop):
             if max(block_h, wave_n) // 2 + _INSTRUCTION_REGISTERS > _launched_registers(config):
                 continue
             # Each place serves one team alone, or a team could take what came there for another the turn before.
-            together = down * block_k // 64 if resident else 1
+            stages_of_group = down * block_k // 64 if resident else 1
             room = (target.lds_bytes - stays - beside) // stage
-            stages = min(room, max(_MOST_STAGES, together)) // together * together
+            stages = min(room, max(_MOST_STAGES, stages_of_group)) // stages_of_group * stages_of_group
             if stages >= 3:
                 yield dataclasses.replace(config, stages=stages)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from test_gemm_in_turns import eight_waves, tiles_ahead
+from test_gemm_ping_pong import eight_waves, tiles_ahead
 
 from wmma_ops.emulator import EmulationError, Race, Uninitialised
 from wmma_ops.plan.gemm import planner
