@@ -616,6 +616,31 @@ def test_ops_refuse(case, namespace):
     assert re.search(own, str(caught.value)) or re.search(converted, str(caught.value), re.S), str(caught.value)
 
 
+def _refusal(call, arguments, keywords):
+    try:
+        call(*arguments, **keywords)
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
+def test_fakes_refuse_in_the_words_of_the_library():
+    mode, refusals = FakeTensorMode(), []
+    for op, arguments, keywords, *_ in BAD:
+        given = [x for x in (*arguments, *keywords.values()) if x is not None]
+        if not all(isinstance(x, torch.Tensor) and x.layout == torch.strided and not x.is_meta for x in given):
+            continue
+        call = getattr(torch.ops.wmma_raw, op)
+        fakes = {id(x): mode.from_tensor(x.detach()) for x in given} | {id(None): None}
+        with mode:
+            faked = [fakes[id(x)] for x in arguments], {key: fakes[id(x)] for key, x in keywords.items()}
+            refusals.append((_refusal(call, *faked), op, arguments, keywords))
+    refusals = [x for x in refusals if x[0]]
+    for text, op, arguments, keywords in refusals:
+        assert text == _refusal(getattr(torch.ops.wmma_raw, op), arguments, keywords)
+    assert len(refusals) >= 80
+
+
 @pytest.mark.parametrize("case", BAD_CODES, ids=_case_id)
 def test_ops_refuse_unknown_codes(case):
     op, arguments, keywords, text = case

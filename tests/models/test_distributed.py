@@ -203,7 +203,9 @@ def test_what_cannot_be_right_is_refused(two):
     said = two.run(sharded_anyhow.refused)[0]
     assert "mixed torch.Tensor and DTensor" in said["plain"]
     assert "mesh" in said["meshes"]
-    assert said["sizes"] == "ValueError: wmma.matmul: b has shape [7, 4]; takes K as a, [2, 6, 8], has it"
+    assert said["sizes"] == (
+        "ValueError: wmma.matmul: b has shape [7, 4]; takes [..., 8, N], as the last dimension of a, [2, 6, 8], is 8"
+    )
     assert said["types"] == "TypeError: wmma.matmul: b is float16; takes float32, as a has"
     assert "ValueError: wmma.attention: k has shape [1, 6, 8]; takes the batch" in said["batch"]
     assert "enable_gqa=True" in said["heads"]
