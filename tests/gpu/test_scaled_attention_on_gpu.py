@@ -166,7 +166,7 @@ WRONG = [
             "a part left out",
             "loops/warpgroup.hpp",
             "x.rows.add(x.part, x",
-            "if (x.value.odd() == 0) x.rows.add(x.part, x",
+            "if (x.value.phase() == 0) x.rows.add(x.part, x",
         ),
         ("values not multiplied", "loops/warpgroup.hpp", "x.rows.multiply(scale_of_values(p, place));", ""),
         (

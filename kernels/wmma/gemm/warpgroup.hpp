@@ -47,14 +47,15 @@ struct GemmKernel<Config, Warpgroup> {
   using Sum = typename Product::Compute;
   using Sharing = Neighbours<Config::kShare, Config::kShareA>;
   static constexpr int kWaves = Config::kWavesM;
-  static constexpr int kThreads = Config::kThreads;  // after those that multiply, a wave asks for tiles
-  static constexpr int kTakers = kWaves * arch::kWaveSize;
-  static constexpr bool kGivesRegisters = kThreads - kTakers > arch::kWaveSize;  // a warpgroup of which one wave asks
-  static constexpr int kAskerRegisters = 24;
+  static constexpr int kThreads = Config::kThreads;  // after those that multiply, a producer wave
+  static constexpr int kConsumers = kWaves * arch::kWaveSize;
+  static constexpr bool kReleasesRegisters =
+      kThreads - kConsumers > arch::kWaveSize;  // a warpgroup of which one wave produces
+  static constexpr int kProducerRegisters = 24;
   // Where all start with 168, with 128, or with 96.
-  static constexpr int kTakerRegisters = kWaves == 8 ? 240 : kWaves == 12 ? 160 : 112;
-  static_assert(kThreads == kTakers + arch::kWaveSize || (kThreads == kTakers + 128 && kWaves >= 8),
-                "a wave asks, or a warpgroup that leaves its registers to two, three or four");
+  static constexpr int kConsumerRegisters = kWaves == 8 ? 240 : kWaves == 12 ? 160 : 112;
+  static_assert(kThreads == kConsumers + arch::kWaveSize || (kThreads == kConsumers + 128 && kWaves >= 8),
+                "one wave produces, or a warpgroup that leaves its registers to two, three or four");
   static constexpr int kClusterBlocks = Tiles::kCluster * Sharing::kBlocks;
   static_assert(Config::kBlockM == kWaves * 16 && kWaves % 4 == 0 && Config::kWavesN == 1 && Config::kWavesK == 1,
                 "four waves down are a warpgroup");
@@ -102,8 +103,8 @@ struct GemmKernel<Config, Warpgroup> {
     const uint32_t start = arch::shared_address(shared);
     const Queue queue(start, start + kBarriers);
     const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
-    const bool is_asking = wave == kWaves;
-    if (is_asking && lane_id() == 0) {
+    const bool is_producer = wave == kWaves;
+    if (is_producer && lane_id() == 0) {
       arch::prefetch_map(&p.a_map);
       arch::prefetch_map(&p.b_map);
       if constexpr (kPaired) {
@@ -126,11 +127,11 @@ struct GemmKernel<Config, Warpgroup> {
     // Not before: what comes next relies on all but this kernel being done.
     if constexpr (Tiles::kIsSplit) arch::let_next_start();
     if (wave >= kWaves) {
-      if constexpr (kGivesRegisters) arch::release_registers<kAskerRegisters>();
-      if (is_asking && lane_id() == 0) ask(p, queue);
+      if constexpr (kReleasesRegisters) arch::release_registers<kProducerRegisters>();
+      if (is_producer && lane_id() == 0) produce(p, queue);
     } else {
-      if constexpr (kGivesRegisters) arch::take_registers<kTakerRegisters>();
-      take(p, queue, shared + kStores + wave * kWaveBytes, wave);
+      if constexpr (kReleasesRegisters) arch::take_registers<kConsumerRegisters>();
+      consume(p, queue, shared + kStores + wave * kWaveBytes, wave);
     }
   }
 
@@ -173,19 +174,20 @@ struct GemmKernel<Config, Warpgroup> {
     return kDims == 0 && tiles <= together && lines * k > elements_in<T>(kKeptBytes);
   }
 
-  // The wave that asks, one of its lanes: every step of every tile, as soon as its room in the queue is free.
-  static WMMA_DEVICE void ask(const Arguments& p, const Queue& queue) {
+  // The producer, one of its lanes: every step of every tile, as soon as its room in the queue is free.
+  static WMMA_DEVICE void produce(const Arguments& p, const Queue& queue) {
     Item item(0);
     for (Tiles tiles; tiles.valid(p); tiles.next()) {
       const Work work(p, tiles);
-      ask(p, queue, work, item, work.steps, p.a, p.b, p.a_map, p.b_map, work.k.first, p.k);
-      if constexpr (kPaired) ask(p, queue, work, item, work.more, p.a2, p.b2, p.a2_map, p.b2_map, work.k2.first, p.k2);
+      produce(p, queue, work, item, work.steps, p.a, p.b, p.a_map, p.b_map, work.k.first, p.k);
+      if constexpr (kPaired)
+        produce(p, queue, work, item, work.more, p.a2, p.b2, p.a2_map, p.b2_map, work.k2.first, p.k2);
     }
   }
   // A pair's steps, from k_first of its K on, as the queue's next items.
-  static WMMA_DEVICE void ask(const Arguments& p, const Queue& queue, const Work& work, Item& item, uint32_t steps,
-                              const GemmOperand& x, const GemmOperand& y, const TileMap& x_map, const TileMap& y_map,
-                              int64_t k_first, int64_t k) {
+  static WMMA_DEVICE void produce(const Arguments& p, const Queue& queue, const Work& work, Item& item, uint32_t steps,
+                                  const GemmOperand& x, const GemmOperand& y, const TileMap& x_map,
+                                  const TileMap& y_map, int64_t k_first, int64_t k) {
     const bool once_a = is_read_once<A>(p.tiles_n, Config::kShareA, p.m, k);
     const bool once_b = is_read_once<B>(p.tiles_m, Config::kShare, p.n, k);
     LoaderA a(p, x, x_map, work.batch, work.row, k_first, once_a, Sharing::across(), Sharing::of_row());
@@ -193,18 +195,18 @@ struct GemmKernel<Config, Warpgroup> {
 #pragma unroll 1
     for (uint32_t step = 0; step < steps; ++step, item.next()) {
       queue.open(item, kStageBytes);
-      a.copy(queue.place(item), queue.there(item));
-      b.copy(queue.place(item) + TileA::kBytes, queue.there(item));
+      a.copy(queue.place(item), queue.full(item));
+      b.copy(queue.place(item) + TileA::kBytes, queue.full(item));
     }
   }
 
   // The warpgroups.
-  static WMMA_DEVICE void take(const Arguments& p, const Queue& queue, unsigned char* slab, uint32_t wave) {
+  static WMMA_DEVICE void consume(const Arguments& p, const Queue& queue, unsigned char* slab, uint32_t wave) {
     const uint32_t group = arch::shuffle_word(wave / 4, 0);
     const uint32_t rows_at = group * (kAlongA ? 64 * 128 : TileA::kBoxBytes);
     const uint32_t rounds = Tiles::count(p);
     BoxesOrSlabs store(p, p.d_map, slab);
-    const Takers takers(queue);
+    const Consumers consumers(queue);
     Item item(0);
     const uint64_t a = TileA::operand(queue.place(item) + rows_at);  // of the first place
     const uint64_t b = TileB::operand(queue.place(item) + TileA::kBytes);
@@ -214,7 +216,7 @@ struct GemmKernel<Config, Warpgroup> {
       const uint32_t items = kPersistent ? rounds * work.items() : work.items();  // of the queue, altogether
       if (!work.tile.is_partial) {
         const Epilogue<Config, Sum> epilogue(p, work.batch);
-        epilogue.template prefetch<Config::kBlockM, kN, kTakers>(work.row, work.column, threadIdx.x);
+        epilogue.template prefetch<Config::kBlockM, kN, kConsumers>(work.row, work.column, threadIdx.x);
       }
       Wave wave_sums;
       wave_sums.clear();
@@ -232,12 +234,12 @@ struct GemmKernel<Config, Warpgroup> {
         if constexpr (kAddsParts) {
           arch::wgmma_wait<0>();
           hold_sums<kN / 2>(part);
-          takers.done(item, items);
+          consumers.done(item, items);
 #pragma unroll
           for (int i = 0; i < kN / 2; ++i) sums[i] += part[i];
         } else {
           arch::wgmma_wait<1>();  // the product before this one has read its tile
-          takers.done(before, step > 0 ? items : 0);
+          consumers.done(before, step > 0 ? items : 0);
           before = item;
         }
       }
@@ -245,10 +247,10 @@ struct GemmKernel<Config, Warpgroup> {
       if (!Tiles::kIsSplit && tiles.is_last(p)) arch::let_next_start();
       if constexpr (kPersistent || Config::kMappedD) store.ask(work.batch, work.row, work.column, wave * 16, 0);
       arch::wgmma_wait<0>();
-      if constexpr (!kAddsParts) takers.done(before, work.items() > 0 ? items : 0);
+      if constexpr (!kAddsParts) consumers.done(before, work.items() > 0 ? items : 0);
       hold_sums<kN / 2>(sums);
       // 4. The results.
-      if constexpr (!kPersistent) arch::barrier_meet<kTakers>(2);  // what is stored lies where the tiles lay
+      if constexpr (!kPersistent) arch::barrier_meet<kConsumers>(2);  // what is stored lies where the tiles lay
       if constexpr (kPersistent || Config::kMappedD) {
         store.run(wave_sums, work.batch, work.row, work.column, wave * 16, 0);
       } else {
@@ -266,9 +268,10 @@ struct GemmKernel<Config, Warpgroup> {
 
   // Those who are told that a wave is done with a tile: where no other one of so many items is to take its place,
   // nobody may be there any more.
-  class Takers {
+  class Consumers {
    public:
-    WMMA_DEVICE explicit Takers(const Queue& queue) : free_(queue.free(Item(0))), tells_(lane_id() < Sharing::kPeers) {
+    WMMA_DEVICE explicit Consumers(const Queue& queue)
+        : free_(queue.empty(Item(0))), tells_(lane_id() < Sharing::kPeers) {
       if constexpr (Sharing::kBlocks > 1) free_ = arch::address_in(Sharing::peer(tells_ ? lane_id() : 0), free_);
     }
     WMMA_DEVICE void done(const Item& item, uint32_t items) const {

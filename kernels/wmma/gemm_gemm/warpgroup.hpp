@@ -21,7 +21,7 @@ struct WgmmaKernel {
   using Product = MatrixProduct<T, 16>;
   static constexpr bool kResident = Config::kResident;
   static constexpr int kWaves = Config::kWavesM * Config::kWavesN;
-  static constexpr int kThreads = (kWaves + 4) * arch::kWaveSize;  // the last warpgroup asks for tiles
+  static constexpr int kThreads = (kWaves + 4) * arch::kWaveSize;  // the last warpgroup is the producer
   static constexpr int kGroupsN =
       Config::kWavesN;  // that share rows: each computes all of D0, and a part of D1's columns
   static constexpr int kTeams = kResident ? kWaves / 4 : 1;  // that have rows of their own, and take items in turn
@@ -77,11 +77,11 @@ struct WgmmaKernel {
     arch::block_barrier();
     const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
     if (wave >= kWaves) {
-      if constexpr (Config::kAskerRegisters > 0) arch::release_registers<Config::kAskerRegisters>();
-      if (wave == kWaves && lane_id() == 0) ask(p, queue, start, resident);
+      if constexpr (Config::kProducerRegisters > 0) arch::release_registers<Config::kProducerRegisters>();
+      if (wave == kWaves && lane_id() == 0) produce(p, queue, start, resident);
     } else {
-      if constexpr (Config::kAskerRegisters > 0) arch::take_registers<Config::kTakerRegisters>();
-      take(p, queue, start, resident, shared + kStores + wave * Store::kWaveBytes, wave);
+      if constexpr (Config::kProducerRegisters > 0) arch::take_registers<Config::kConsumerRegisters>();
+      consume(p, queue, start, resident, shared + kStores + wave * Store::kWaveBytes, wave);
     }
   }
 
@@ -92,7 +92,7 @@ struct WgmmaKernel {
 
   // ------------------------------------------------------------------------------------------------- the asking thread
 
-  static WMMA_DEVICE void ask(const Arguments& p, const Queue& queue, uint32_t start, uint32_t resident) {
+  static WMMA_DEVICE void produce(const Arguments& p, const Queue& queue, uint32_t start, uint32_t resident) {
     const uint32_t tiles = tiles_of(p);
     Item item(0);
     for (RowBlocks at(p.last, 0, 1); at.valid(); at.next()) {
@@ -103,8 +103,8 @@ struct WgmmaKernel {
       for (uint32_t i = 0; i < tiles; ++i, item.next()) {
         queue.open(item, kResident ? Rows::Tile::kBytes : kPairBytes);
         const uint32_t to = queue.place(item);
-        rows.copy(to, queue.there(item));
-        if constexpr (!kResident) ask_first(first, gate, to + Rows::Tile::kBytes, queue.there(item));
+        rows.copy(to, queue.full(item));
+        if constexpr (!kResident) ask_first(first, gate, to + Rows::Tile::kBytes, queue.full(item));
       }
       if constexpr (kResident) {  // the first rows come from further away
         if (item.number() == kTilesK) ask_weights(p, start, resident);
@@ -114,7 +114,7 @@ struct WgmmaKernel {
 #pragma unroll 1
           for (int slice = 0; slice < kSlices; ++slice, item.next()) {
             queue.open(item, Last::Tile::kBytes);
-            last.copy(queue.place(item), queue.there(item));
+            last.copy(queue.place(item), queue.full(item));
           }
         }
       }
@@ -151,8 +151,8 @@ struct WgmmaKernel {
 
   // --------------------------------------------------------------------------------------------------- the warpgroups
 
-  static WMMA_DEVICE void take(const Arguments& p, const Queue& queue, uint32_t start, uint32_t resident,
-                               unsigned char* place, uint32_t wave) {
+  static WMMA_DEVICE void consume(const Arguments& p, const Queue& queue, uint32_t start, uint32_t resident,
+                                  unsigned char* place, uint32_t wave) {
     const uint32_t group = arch::shuffle_word(wave / 4, 0);
     const uint32_t team = kTeams > 1 ? group : 0;
     const uint32_t group_m = kTeams > 1 ? 0 : group / kGroupsN;

@@ -89,11 +89,11 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       const uint32_t lane = lane_id();
 #pragma unroll
       for (int group = 0; group < kGroups; ++group)
-        Tiles::queries_of(start, group).make_together(lane, kGroupThreads / arch::kWaveSize);
+        Tiles::queries_of(start, group).make_by_wave(lane, kGroupThreads / arch::kWaveSize);
       constexpr uint32_t kBringers = kWidens ? Tiles::kWideners : 1;
-      Tiles::keys_at(start).make_together(lane, kConsumers / arch::kWaveSize, kBringers);
-      Tiles::values_at(start).make_together(lane, kConsumers / arch::kWaveSize, kBringers);
-      if constexpr (kWidens) Tiles::narrow_at(start).make_together(lane, kBringers);
+      Tiles::keys_at(start).make_by_wave(lane, kConsumers / arch::kWaveSize, kBringers);
+      Tiles::values_at(start).make_by_wave(lane, kConsumers / arch::kWaveSize, kBringers);
+      if constexpr (kWidens) Tiles::narrow_at(start).make_by_wave(lane, kBringers);
       arch::fence_barriers();
     }
     if (wave > kProducer && !kWidens) {  // nobody waits for those that have nothing to do with the queues

@@ -180,7 +180,7 @@ struct WarpgroupGradients {
 #pragma unroll 1
       for (int group = 0; group < kGroups; ++group) {
         const int row = way.part.key_block * kKeys + group * kLines, head = heads.first / p.group;
-        const uint32_t to = owned.place(part_item) + group * kRowBytes, there = owned.there(part_item);
+        const uint32_t to = owned.place(part_item) + group * kRowBytes, there = owned.full(part_item);
         copy<KeyRows>(to, there, p.k, p.k_map, heads.batch, head, row);
         copy<ValueRows>(to + KeyRows::kBytes, there, p.v, p.v_map, heads.batch, head, row);
       }
@@ -190,7 +190,7 @@ struct WarpgroupGradients {
 #pragma unroll 1
         for (int left = way.part.count; left > 0; --left, item.next()) {
           queue.open(item, QueryTile::kBytes + OutTile::kBytes);
-          const uint32_t to = queue.place(item), there = queue.there(item);
+          const uint32_t to = queue.place(item), there = queue.full(item);
           const int row = (way.part.begin + tile) * kQueries;
           copy<QueryTile>(to, there, p.q, p.q_map, heads.batch, head, row);
           copy<OutTile>(to + QueryTile::kBytes, there, p.g_out, p.g_out_map, heads.batch, head, row);
@@ -240,11 +240,11 @@ struct WarpgroupGradients {
     }
     const Steps steps = steps_at(start);
     room_for_steps(way, steps).count = 0;
-    arch::barrier_arrive(steps.there(typename Steps::Item(way.lot)), true);
+    arch::barrier_arrive(steps.full(typename Steps::Item(way.lot)), true);
   }
   static WMMA_DEVICE Ahead& room_for_steps(const Way& way, const Steps& steps) {
     const typename Steps::Item item(way.lot);
-    arch::barrier_wait(steps.free(item), item.odd() ^ 1);
+    arch::barrier_wait(steps.empty(item), item.phase() ^ 1);
     return passed().ahead[item.stage()];
   }
   // One for each lane.
@@ -263,7 +263,7 @@ struct WarpgroupGradients {
     to.last_key = (way.part.key_block + 1) * kKeys - 1;
     to.places[lane] = static_cast<uint32_t>(place.head) << 16 | static_cast<uint32_t>(place.tile);
     to.turns[lane] = turn;
-    arch::barrier_arrive(steps.there(typename Steps::Item(way.lot)), true);
+    arch::barrier_arrive(steps.full(typename Steps::Item(way.lot)), true);
   }
 
   // ------------------------------------------------------------------------------- the wave that tells of the tiles
@@ -281,7 +281,7 @@ struct WarpgroupGradients {
         tell_tile(p, start, ahead, i);
       }
       lot = ahead.lot;  // likewise
-      arch::barrier_arrive(steps_at(start).free(typename Steps::Item(lot)), true);
+      arch::barrier_arrive(steps_at(start).empty(typename Steps::Item(lot)), true);
       ++lot;
     }
   }
@@ -300,7 +300,7 @@ struct WarpgroupGradients {
     read_rows(statistics[0], p.lse, ahead.batch, head, first_query + lane, p.sq, Math::infinity());
     arch::hold(lane);  // the addresses of both at once are more than there are registers for
     read_rows(statistics[1], p.delta, ahead.batch, head, first_query + lane, p.sq, 0.0f);
-    arch::barrier_wait(queue.free(item), item.odd() ^ 1);
+    arch::barrier_wait(queue.empty(item), item.phase() ^ 1);
     Passed& to = passed().tiles[item.stage()];
 #pragma unroll
     for (int i = 0; i < kShare; ++i) {
@@ -312,7 +312,7 @@ struct WarpgroupGradients {
     to.before = turn.before();
     to.last = turn.before() == turn.all() - 1;
     to.bounded = first_query + kQueries > p.sq || (Config::kCausal && ahead.last_key > first_query + p.shift);
-    arch::barrier_arrive(queue.there(item), true);
+    arch::barrier_arrive(queue.full(item), true);
   }
   // A number of each of the tile's queries.
   template <int kShare>
@@ -404,14 +404,14 @@ struct WarpgroupGradients {
       const HeadRows head(p.skv, p.heads / p.group, passed().part.key_head);
       const int row = passed().part.first_key + x.first_row();
       number = passed().part.number + 1;
-      arch::barrier_arrive(owned.free(typename Owned::Item(number - 1)), true);
+      arch::barrier_arrive(owned.empty(typename Owned::Item(number - 1)), true);
       store_gradient<Link, Config::kOutVec>(x.g_k, p.g_k, p.e, static_cast<float>(p.scale), head, row, 0, x.lane);
       store_gradient<Link, Config::kOutVec>(x.g_v, p.g_v, p.ev, 1.0f, head, row, 0, x.lane);
     }
     const typename DqQueue::Item last = await_room(x);
     if (threadIdx.x == 0) passed().passed_dq[last.stage()].tile = -1;
     arch::wave_barrier();
-    arch::barrier_arrive(dq_at(start).there(last), x.lane == 0);
+    arch::barrier_arrive(dq_at(start).full(last), x.lane == 0);
   }
 
   // Where a result's rows are.
@@ -492,7 +492,7 @@ struct WarpgroupGradients {
   }
   static WMMA_DEVICE void slopes_are_in(Consumer& x, const Queue& queue) {
     hold_sums<Config::kDepth / 2>(x.g_k[0]);
-    arch::barrier_arrive(queue.free(typename Queue::Item(x.number - 1)), true);
+    arch::barrier_arrive(queue.empty(typename Queue::Item(x.number - 1)), true);
   }
 
   template <int kCount>
@@ -598,7 +598,7 @@ struct WarpgroupGradients {
 
   static WMMA_DEVICE typename DqQueue::Item await_room(const Consumer& x) {
     const typename DqQueue::Item item(x.passed_dq);
-    arch::barrier_wait(dq_at(x.start).free(item), item.odd() ^ 1);  // at once the first time round
+    arch::barrier_wait(dq_at(x.start).empty(item), item.phase() ^ 1);  // at once the first time round
     return item;
   }
 
@@ -641,7 +641,7 @@ struct WarpgroupGradients {
   static WMMA_DEVICE void pass_dq(Consumer& x) {
     arch::fence_matrix_unit();
     arch::wave_barrier();
-    arch::barrier_arrive(dq_at(x.start).there(typename DqQueue::Item(x.passed_dq)), x.lane == 0);
+    arch::barrier_arrive(dq_at(x.start).full(typename DqQueue::Item(x.passed_dq)), x.lane == 0);
     ++x.passed_dq;
   }
 };

@@ -376,7 +376,7 @@ struct WarpgroupTiles {
         at[0] = at[1];
         at[1] = 0;  // of the heads that share keys, the first
         arch::copy_box<5, false, false>(queries.place(query) + box * QueryTile::kBoxBytes, &p.q_map,
-                                        queries.there(query), at, 1);
+                                        queries.full(query), at, 1);
       }
     }
   }
@@ -415,7 +415,7 @@ struct WarpgroupTiles {
             box_coordinates<Of>(at, x, 0, work.place.key_head, within, box);
             at[3] = pages[i];
             arch::copy_box<4, false, false>(queue.place(item) + box * Tile::kBoxBytes + line * 128, &map,
-                                            queue.there(item), at, 1);
+                                            queue.full(item), at, 1);
           }
         }
         if (line < kKeys) look(line);
@@ -430,7 +430,7 @@ struct WarpgroupTiles {
     for (int box = 0; box < ValueTile::kBoxes; ++box) {
       const int32_t at[4] = {key + box * 128, 0, static_cast<int32_t>(work.place.key_head),
                              static_cast<int32_t>(work.place.batch)};
-      arch::copy_box<4, false, false>(queue.place(item) + box * ValueTile::kBoxBytes, &p.v_map, queue.there(item), at,
+      arch::copy_box<4, false, false>(queue.place(item) + box * ValueTile::kBoxBytes, &p.v_map, queue.full(item), at,
                                       1);
     }
   }
@@ -442,7 +442,7 @@ struct WarpgroupTiles {
     for (int box = 0; box < Tile::kBoxes; ++box) {
       int32_t at[4];
       box_coordinates<T>(at, x, batch, head, row, box);
-      arch::copy_box<4, false, false>(queue.place(item) + box * Tile::kBoxBytes, &map, queue.there(item), at, 1);
+      arch::copy_box<4, false, false>(queue.place(item) + box * Tile::kBoxBytes, &map, queue.full(item), at, 1);
     }
   }
 };

@@ -109,8 +109,8 @@ class Warpgroup(Loop):
         return a, b0, b1, 16 if self.maps_result(problem, config) else 0
 
     def numbers(self, config: GemmGemmConfig) -> dict[str, int]:
-        takers, askers = _registers(config)
-        return {"kTakerRegisters": takers, "kAskerRegisters": askers}
+        consumers, producers = _registers(config)
+        return {"kConsumerRegisters": consumers, "kProducerRegisters": producers}
 
     def grid(
         self, problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target, blocks: int
