@@ -183,20 +183,6 @@ _INT = {
     "ctz_i32_b32": ("u", "u", "ctz32({0})"),
     "bfrev_b32": ("u", "u", "bitreverse({0})"),
     "prng_b32": ("u", "u", "prng({0})"),
-    "max_i32": ("i", "ii", "np.maximum({0}, {1})"),
-    "min_i32": ("i", "ii", "np.minimum({0}, {1})"),
-    "max_u32": ("u", "uu", "np.maximum({0}, {1})"),
-    "min_u32": ("u", "uu", "np.minimum({0}, {1})"),
-    "med3_i32": ("i", "iii", "median({0}, {1}, {2})"),
-    "med3_u32": ("u", "uuu", "median({0}, {1}, {2})"),
-    "max3_i32": ("i", "iii", "np.maximum(np.maximum({0}, {1}), {2})"),
-    "min3_i32": ("i", "iii", "np.minimum(np.minimum({0}, {1}), {2})"),
-    "max3_u32": ("u", "uuu", "np.maximum(np.maximum({0}, {1}), {2})"),
-    "min3_u32": ("u", "uuu", "np.minimum(np.minimum({0}, {1}), {2})"),
-    "maxmin_i32": ("i", "iii", "np.minimum(np.maximum({0}, {1}), {2})"),
-    "minmax_i32": ("i", "iii", "np.maximum(np.minimum({0}, {1}), {2})"),
-    "maxmin_u32": ("u", "uuu", "np.minimum(np.maximum({0}, {1}), {2})"),
-    "minmax_u32": ("u", "uuu", "np.maximum(np.minimum({0}, {1}), {2})"),
     "cvt_pk_u16_u32": ("u", "uu", "np.minimum({0}, u32(65535)) | (np.minimum({1}, u32(65535)) << u32(16))"),
     "cvt_pk_i16_i32": (
         "u",
@@ -219,22 +205,7 @@ _INT = {
     "or_b16": ("w", "ww", "{0} | {1}"),
     "xor_b16": ("w", "ww", "{0} ^ {1}"),
     "not_b16": ("w", "w", "~{0}"),
-    "max_i16": ("s", "ss", "np.maximum({0}, {1})"),
-    "min_i16": ("s", "ss", "np.minimum({0}, {1})"),
-    "max_u16": ("w", "ww", "np.maximum({0}, {1})"),
-    "min_u16": ("w", "ww", "np.minimum({0}, {1})"),
-    "max3_u16": ("w", "www", "np.maximum(np.maximum({0}, {1}), {2})"),
-    "min3_u16": ("w", "www", "np.minimum(np.minimum({0}, {1}), {2})"),
-    "med3_u16": ("w", "www", "median({0}, {1}, {2})"),
-    "max3_i16": ("s", "sss", "np.maximum(np.maximum({0}, {1}), {2})"),
-    "min3_i16": ("s", "sss", "np.minimum(np.minimum({0}, {1}), {2})"),
-    "med3_i16": ("s", "sss", "median({0}, {1}, {2})"),
     "lerp_u8": ("u", "uuu", "lerp({0}, {1}, {2})"),
-    "sad_u8": ("u", "uuu", "(sad({0}, {1}, 8) + {2}).astype(u32)"),
-    "sad_hi_u8": ("u", "uuu", "((sad({0}, {1}, 8) << 16) + {2}).astype(u32)"),
-    "msad_u8": ("u", "uuu", "(sad({0}, {1}, 8, True) + {2}).astype(u32)"),
-    "sad_u16": ("u", "uuu", "(sad({0}, {1}, 16) + {2}).astype(u32)"),
-    "sad_u32": ("u", "uuu", "(sad({0}, {1}, 32) + {2}).astype(u32)"),
     "cvt_u32_u16": ("u", "w", "{0}.astype(u32)"),
     "cvt_i32_i16": ("i", "s", "{0}.astype(i32)"),
     "mbcnt_lo_u32_b32": ("u", "uu", "popcount({0} & below_low) + {1}"),
@@ -253,9 +224,22 @@ _SATURATING = {
     "mad_u32_u16": ("u", "wwu", "{0} * {1} + {2}"),
     "mad_i32_i16": ("i", "ssi", "{0} * {1} + {2}"),
 }
+_INT |= {name: (*kinds, f"({text}).astype(u32)") for name, (*kinds, text) in _SATURATING.items() if "sad" in name}
+_EXTREMES = {
+    "max": "np.maximum({0}, {1})",
+    "min": "np.minimum({0}, {1})",
+    "max3": "np.maximum(np.maximum({0}, {1}), {2})",
+    "min3": "np.minimum(np.minimum({0}, {1}), {2})",
+    "med3": "median({0}, {1}, {2})",
+    "maxmin": "np.minimum(np.maximum({0}, {1}), {2})",  # of 32 bits alone, as is the next
+    "minmax": "np.maximum(np.minimum({0}, {1}), {2})",
+}
 for _name in ("mad_u16", "mad_i16"):
     _INT[_name.replace("mad_", "mad_legacy_")] = _INT[_name]
 for _type, _letter in (("u32", "u"), ("i32", "i"), ("u16", "w"), ("i16", "s")):
+    for _name, _expression in _EXTREMES.items():
+        if "32" in _type or len(_name) < 5:
+            _INT[f"{_name}_{_type}"] = (_letter, _letter * (3 if "{2}" in _expression else 2), _expression)
     _SATURATING[f"add_{_type}"] = (_letter, _letter * 2, "{0} + {1}")
     _SATURATING[f"sub_{_type}"] = (_letter, _letter * 2, "{0} - {1}")
     _SATURATING[f"subrev_{_type}"] = (_letter, _letter * 2, "{1} - {0}")
