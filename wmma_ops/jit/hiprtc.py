@@ -8,7 +8,7 @@ import os
 import threading
 from pathlib import Path
 
-from wmma_ops.jit import elf, inputs, kernels_dir, rtc
+from wmma_ops.jit import inputs, kernels_dir, rtc
 from wmma_ops.jit.clang import PINNED
 from wmma_ops.jit.compiler import CodeObject, CompileError
 
@@ -37,25 +37,8 @@ class Hiprtc:
         arguments.append(f"-I{kernels_dir.PATH / kernels_dir.COMPAT}")
         # The #line: HIP 5 names every source CompileSource, in a temporary folder.
         with _ONE_AT_A_TIME, rtc.Program(library, "hiprtc", f'#line 1 "{name}"\n{source}', name) as program:
-            status = program.compile(arguments)
-            log = program.text("ProgramLog")
-            if status:
-                raise CompileError(
-                    f"{name} does not compile for {target} ({compiler}):",
-                    target=target,
-                    compiler=compiler,
-                    log=log or program.status_text(status),
-                )
-            code = program.get("Code")
-        return CodeObject(
-            target=target,
-            compiler=compiler,
-            code=code,
-            assembly=None,
-            log=log,
-            kernels=elf.kernels(code),
-            inputs=inputs.of_text(source, options, without=("asm", "__asm", "__asm__")),
-        )
+            found = inputs.of_text(source, options, without=("asm", "__asm", "__asm__"))
+            return program.compiled(arguments, target, compiler, "Code", found)
 
     def _found(self, target: str) -> ctypes.CDLL:
         library = _find()

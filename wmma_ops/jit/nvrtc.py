@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from wmma_ops.jit import cache, elf, inputs, kernels_dir, rtc
+from wmma_ops.jit import cache, inputs, kernels_dir, rtc
 from wmma_ops.jit.compiler import CodeObject, CompileError
 
 _SYSTEM = ("libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so")
@@ -43,26 +43,7 @@ class Nvrtc:
         arguments = [*self.flags, f"--gpu-architecture={target}", f"--include-path={kernels_dir.PATH}", *options]
         arguments.append(f"--include-path={kernels_dir.PATH / kernels_dir.COMPAT}")
         with rtc.Program(_load(_find()), "nvrtc", source, name) as program:
-            status = program.compile(arguments)
-            # kernel.hip(12): error: … as the other compilers write it
-            log = re.sub(r"^(\S[^\n(]*)\((\d+)\): ", r"\1:\2: ", program.text("ProgramLog"), flags=re.MULTILINE)
-            if status:
-                raise CompileError(
-                    f"{name} does not compile for {target} ({compiler}):",
-                    target=target,
-                    compiler=compiler,
-                    log=log or program.status_text(status),
-                )
-            code = program.get("CUBIN")
-            return CodeObject(
-                target=target,
-                compiler=compiler,
-                code=code,
-                assembly=program.text("PTX") or None,
-                log=log,
-                kernels=elf.kernels(code),
-                inputs=inputs.of_text(source, options),
-            )
+            return program.compiled(arguments, target, compiler, "CUBIN", inputs.of_text(source, options))
 
 
 @functools.cache

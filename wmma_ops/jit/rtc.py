@@ -4,12 +4,16 @@ import ctypes
 import re
 from pathlib import Path
 
+from wmma_ops.jit import elf
+from wmma_ops.jit.compiler import CodeObject, CompileError
+from wmma_ops.jit.inputs import Inputs
+
 
 class Program:
     """with Program(library, "nvrtc", source, name) as program: …"""
 
     def __init__(self, library: ctypes.CDLL, prefix: str, source: str, name: str):
-        self._library, self._prefix = library, prefix
+        self._library, self._prefix, self._name = library, prefix, name
         self._handle = ctypes.c_void_p()
         status = self._call("CreateProgram", ctypes.byref(self._handle), source.encode(), name.encode(), 0, None, None)
         if status:
@@ -25,6 +29,17 @@ class Program:
         """The library's status: 0 is success."""
         array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         return self._call("CompileProgram", self._handle, len(options), array)
+
+    def compiled(self, options: list[str], target: str, compiler: str, what: str, inputs: Inputs | None) -> CodeObject:
+        """`what` is the machine code's name in the library."""
+        status = self.compile(options)
+        # kernel.hip(12): error: … is NVRTC's; as the other compilers write it
+        log = re.sub(r"^(\S[^\n(]*)\((\d+)\): ", r"\1:\2: ", self.text("ProgramLog"), flags=re.MULTILINE)
+        if status:
+            message = f"{self._name} does not compile for {target} ({compiler}):"
+            raise CompileError(message, target=target, compiler=compiler, log=log or self.status_text(status))
+        code, assembly = self.get(what), self.text("PTX") if what == "CUBIN" else ""
+        return CodeObject(target, compiler, code, assembly or None, log, elf.kernels(code), inputs)
 
     def get(self, what: str) -> bytes:
         """`what` is ProgramLog, Code, CUBIN or PTX; empty where there is none."""
