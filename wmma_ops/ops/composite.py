@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from wmma_ops.ops import activations, fakes
 from wmma_ops.ops.attention_call import AttentionCall
-from wmma_ops.ops.library import overload, tensor_names
+from wmma_ops.ops.library import arguments, overload, tensor_names
 from wmma_ops.ops.score_terms import scored, terms_of
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator
 from wmma_ops.torch_internals import any_requires_grad, is_fx_tracing
@@ -52,46 +52,30 @@ def addmm_(input, a, b, *, beta=1.0, alpha=1.0):
     input.copy_(addmm(input, a, b, beta=beta, alpha=alpha, out_dtype=input.dtype))
 
 
-def gemm(
-    a,
-    b,
-    c=None,
-    bias=None,
-    row_scale=None,
-    col_scale=None,
-    a_scale=None,
-    multiply=None,
-    a2=None,
-    b2=None,
-    *,
-    alpha=1.0,
-    beta=1.0,
-    a_activation=0,
-    activation=0,
-    out_dtype=None,
-):
-    work = accumulator(a.dtype)
-    product = (a, b, a_scale, a2, b2, row_scale, col_scale)
-    a, b, a_scale, a2, b2, row_scale, col_scale = product if alpha != 0 else map(_unread, product)
+def gemm(*tensors, **scalars):
+    t = arguments("gemm", tensors, scalars)
+    work = accumulator(t.a.dtype)
+    product = (t.a, t.b, t.a_scale, t.a2, t.b2, t.row_scale, t.col_scale)
+    a, b, a_scale, a2, b2, row_scale, col_scale = product if t.alpha != 0 else map(_unread, product)
     p = a.to(work)
     if a_scale is not None:
         p = p * rows(a_scale.to(work))
-    s = matmul(_activated(a_activation, p).to(a.dtype), b, out_dtype=work)
+    s = matmul(_activated(t.a_activation, p).to(a.dtype), b, out_dtype=work)
     if a2 is not None:
         s = s + matmul(a2, b2, out_dtype=work)
-    s = alpha * s
+    s = t.alpha * s
     if row_scale is not None:
         s = s * columns(row_scale.to(work))
     if col_scale is not None:
         s = s * rows(col_scale.to(work))
-    if c is not None:
-        s = s + beta * (c if beta != 0 else _unread(c)).to(work)
-    if bias is not None:
-        s = s + rows(bias.to(work))
-    s = _activated(activation, s)
-    if multiply is not None:
-        s = s * multiply.to(work)
-    return s.to(out_dtype or a.dtype).expand(_shape(a, b, a2, b2)).contiguous()
+    if t.c is not None:
+        s = s + t.beta * (t.c if t.beta != 0 else _unread(t.c)).to(work)
+    if t.bias is not None:
+        s = s + rows(t.bias.to(work))
+    s = _activated(t.activation, s)
+    if t.multiply is not None:
+        s = s * t.multiply.to(work)
+    return s.to(t.out_dtype or a.dtype).expand(_shape(a, b, a2, b2)).contiguous()
 
 
 def _shape(a, b, a2, b2):
@@ -105,24 +89,11 @@ def linear(x, weight, bias=None, residual=None, *, activation=0):
     return gemm(x, weight.mT, residual, bias, activation=activation)
 
 
-def gemm_gemm(
-    a,
-    b0,
-    b1,
-    c=None,
-    bias0=None,
-    bias1=None,
-    gate=None,
-    *,
-    alpha0=1.0,
-    alpha1=1.0,
-    beta1=1.0,
-    activation=0,
-    out_dtype=None,
-):
-    multiply = None if gate is None else matmul(a, gate, out_dtype=accumulator(a.dtype))
-    d0 = gemm(a, b0, None, bias0, multiply=multiply, alpha=alpha0, activation=activation)
-    return gemm(d0, b1, c, bias1, alpha=alpha1, beta=beta1, out_dtype=out_dtype)
+def gemm_gemm(*tensors, **scalars):
+    t = arguments("gemm_gemm", tensors, scalars)
+    multiply = None if t.gate is None else matmul(t.a, t.gate, out_dtype=accumulator(t.a.dtype))
+    d0 = gemm(t.a, t.b0, None, t.bias0, multiply=multiply, alpha=t.alpha0, activation=t.activation)
+    return gemm(d0, t.b1, t.c, t.bias1, alpha=t.alpha1, beta=t.beta1, out_dtype=t.out_dtype)
 
 
 def attention(*tensors, **scalars):

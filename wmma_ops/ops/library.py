@@ -5,6 +5,7 @@ import contextvars
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 
@@ -46,6 +47,13 @@ def special_mode(variable: contextvars.ContextVar, value) -> Iterator[None]:
 def tensor_names(call) -> list[str]:
     """The tensors among an overload's arguments, in order."""
     return [argument.name for argument in torch_internals.schema(call).arguments if not argument.kwarg_only]
+
+
+def arguments(op: str, given: tuple, named: dict) -> SimpleNamespace:
+    """All that an op takes, by name: as given, or as its schema has it."""
+    schema = torch_internals.schema(overload(op)).arguments
+    found = {one.name: one.default_value for one in schema if one.has_default_value()}
+    return SimpleNamespace(**found | dict(zip((one.name for one in schema), given, strict=False)) | named)
 
 
 def overload(name: str, *, raw: bool = False):

@@ -8,25 +8,10 @@ taken to fit, and a check of it is left in the graph.
 
 import torch
 
-from wmma_ops.ops.fakes.attentions import attention, scaled_attention, varlen_attention
-from wmma_ops.ops.fakes.pages import kv_append
-from wmma_ops.ops.fakes.products import addmm, addmm_, baddbmm, gemm, gemm_gemm, linear, matmul, scaled_mm
+from wmma_ops.ops.fakes.attentions import attention, scaled_attention, varlen_attention  # noqa: F401
+from wmma_ops.ops.fakes.pages import kv_append  # noqa: F401
+from wmma_ops.ops.fakes.products import addmm, addmm_, baddbmm, gemm, gemm_gemm, linear, matmul, scaled_mm  # noqa: F401
 from wmma_ops.ops.library import NAMESPACES, OPS, WRITERS
-
-__all__ = [
-    "addmm",
-    "addmm_",
-    "attention",
-    "baddbmm",
-    "gemm",
-    "gemm_gemm",
-    "kv_append",
-    "linear",
-    "matmul",
-    "scaled_attention",
-    "scaled_mm",
-    "varlen_attention",
-]
 
 for _op in (*OPS, *WRITERS):
     for _namespace in NAMESPACES:

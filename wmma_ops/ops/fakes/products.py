@@ -16,6 +16,7 @@ from wmma_ops.ops.fakes.checks import (
     same_sizes,
     vector,
 )  # fmt: skip
+from wmma_ops.ops.library import arguments, overload, tensor_names
 from wmma_ops.ops.sizes import is_matrix_scale, known
 from wmma_ops.ops.types import FP8_FNUZ, FP8_OCP
 
@@ -71,39 +72,23 @@ def addmm_(input, a, b, *, beta=1.0, alpha=1.0):
 
 
 @refused_by_library
-def gemm(
-    a,
-    b,
-    c=None,
-    bias=None,
-    row_scale=None,
-    col_scale=None,
-    a_scale=None,
-    multiply=None,
-    a2=None,
-    b2=None,
-    *,
-    alpha=1.0,
-    beta=1.0,
-    a_activation=0,
-    activation=0,
-    out_dtype=None,
-):
+def gemm(*tensors, **scalars):
+    t = arguments("gemm", tensors, scalars)
+    a, b = t.a, t.b
     require(a, b)
-    beside = {"c": c, "bias": bias, "row_scale": row_scale, "col_scale": col_scale, "a_scale": a_scale}
-    same_device("gemm", a, b=b, **beside, multiply=multiply, a2=a2, b2=b2)
-    factor_of_c(beta, c)
-    out = output_type(a, b, out_dtype)
+    same_device("gemm", a, **{name: getattr(t, name) for name in tensor_names(overload("gemm"))[1:]})
+    factor_of_c(t.beta, t.c)
+    out = output_type(a, b, t.out_dtype)
     shape = product_shape(a, b)
-    if a2 is not None or b2 is not None:
-        shape = _with_second_pair(shape, a, b, a2, b2)
+    if t.a2 is not None or t.b2 is not None:
+        shape = _with_second_pair(shape, a, b, t.a2, t.b2)
     rows = (*shape[:-2], shape[-2])
     columns = (*shape[:-2], shape[-1])
-    fits(shape, c, multiply)
-    vector(columns, bias)
-    fits(columns, col_scale)
-    fits(rows, row_scale)
-    fits((*shape[:-2], a.shape[-1]), a_scale)
+    fits(shape, t.c, t.multiply)
+    vector(columns, t.bias)
+    fits(columns, t.col_scale)
+    fits(rows, t.row_scale)
+    fits((*shape[:-2], a.shape[-1]), t.a_scale)
     return a.new_empty(shape, dtype=out)
 
 
@@ -133,31 +118,19 @@ def linear(x, weight, bias=None, residual=None, *, activation=0):
 
 
 @refused_by_library
-def gemm_gemm(
-    a,
-    b0,
-    b1,
-    c=None,
-    bias0=None,
-    bias1=None,
-    gate=None,
-    *,
-    alpha0=1.0,
-    alpha1=1.0,
-    beta1=1.0,
-    activation=0,
-    out_dtype=None,
-):
+def gemm_gemm(*tensors, **scalars):
+    t = arguments("gemm_gemm", tensors, scalars)
+    a, b0, b1, gate = t.a, t.b0, t.b1, t.gate
     require(a, b0, b1)
-    factor_of_c(beta1, c)
-    same_device("gemm_gemm", a, b0=b0, b1=b1, c=c, bias0=bias0, bias1=bias1, gate=gate)
+    factor_of_c(t.beta1, t.c)
+    same_device("gemm_gemm", a, **{name: getattr(t, name) for name in tensor_names(overload("gemm_gemm"))[1:]})
     output_type(a, b0, None)
-    out = output_type(a, b1, out_dtype)
+    out = output_type(a, b1, t.out_dtype)
     inner = a.new_empty(product_shape(a, b0))
     shape = product_shape(inner, b1)
-    fits(shape, c)
-    vector((*inner.shape[:-2], inner.shape[-1]), bias0)
-    vector((*shape[:-2], shape[-1]), bias1)
+    fits(shape, t.c)
+    vector((*inner.shape[:-2], inner.shape[-1]), t.bias0)
+    vector((*shape[:-2], shape[-1]), t.bias1)
     if gate is not None:
         same_sizes(gate.shape, b0.shape)
     return a.new_empty(shape, dtype=out)

@@ -1,20 +1,4 @@
 """The documented functions: names for activations, ValueError and TypeError, the raw op where no gradient is asked for."""
 
-from wmma_ops.ops.functions.attentions import CAUSAL, attention, kv_append, scaled_attention, varlen_attention
-from wmma_ops.ops.functions.products import addmm, addmm_, baddbmm, gemm, gemm_gemm, linear, matmul, scaled_mm
-
-__all__ = [
-    "CAUSAL",
-    "addmm",
-    "addmm_",
-    "attention",
-    "baddbmm",
-    "gemm",
-    "gemm_gemm",
-    "kv_append",
-    "linear",
-    "matmul",
-    "scaled_attention",
-    "scaled_mm",
-    "varlen_attention",
-]
+from wmma_ops.ops.functions.attentions import CAUSAL, attention, kv_append, scaled_attention, varlen_attention  # noqa: F401
+from wmma_ops.ops.functions.products import addmm, addmm_, baddbmm, gemm, gemm_gemm, linear, matmul, scaled_mm  # noqa: F401
