@@ -23,7 +23,7 @@ WMMA_CONSTEXPR int run_length() {
   return run;
 }
 
-// A share of a cooperative load or store: pieces of consecutive runs, dealt to the waves in turn.
+// A share of a cooperative load or store: pieces of consecutive runs, interleaved among the waves.
 struct WholeBlock {
   WMMA_DEVICE bool holds(int, int) const { return true; }
 };

@@ -7,8 +7,8 @@
 
 namespace wmma {
 
-// Lane l, element e: outer l % kOuter, k in runs of kRun consecutive elements dealt to the groups of kOuter lanes.
-// MFMA, gfx12 WMMA.
+// Lane l, element e: outer l % kOuter, k in runs of kRun consecutive elements, interleaved among the groups of kOuter
+// lanes. MFMA, gfx12 WMMA.
 template <int kOuter, int kRun, int kCount>
 struct RunLayout {
   static constexpr int kElements = kCount;
@@ -64,7 +64,7 @@ struct MmaBLayout {
   static WMMA_CONSTEXPR int owner_element(int, int k) { return k / (4 * kRun) * kRun + k % kRun; }
 };
 
-// Accumulators. Lane l, element e: column l % kSide, rows in runs of kRun dealt to the groups of kSide lanes.
+// Accumulators. Lane l, element e: column l % kSide, rows in runs of kRun, interleaved among the groups of kSide lanes.
 // kSide 16: MFMA 16x16 (kRun 4), MFMA 16x16 f64 and gfx11 (kRun 1), gfx12 (kRun 8). kSide 32: MFMA 32x32 (kRun 4).
 template <int kSide, int kRun>
 struct ColumnLayout {

@@ -9,7 +9,7 @@ namespace wmma {
 
 // Prints on the host: print("x = %f in lane %d\n", x, lane). The format is a literal with printf's flags, width and
 // precision; %d and %i take integers, %u %o %x %X %c too, %f %F %e %E %g %G %a %A floats of any width, %s text, %p
-// other pointers. What finds no room in Kernel's print_bytes is dropped, and the number of such calls told.
+// other pointers. What finds no room in Kernel's print_bytes is dropped, and the number of such calls reported.
 template <int kSize, class... Values>
 WMMA_DEVICE void print(const char (&format)[kSize], const Values&... values) WMMA_CHECKS_FORMAT(format, Values) {
   detail::write_message(detail::Message::kPrinted, format, values...);

@@ -20,7 +20,7 @@ from wmma_ops.ops.types import name as type_name
 class Card:
     units: int  # compute units or SMs
     memory: float  # bytes per clock, all units together
-    dies: int = 1  # that blocks are dealt to in turn
+    dies: int = 1  # that blocks are assigned to round-robin
 
 
 CARDS = {
@@ -150,7 +150,7 @@ def units_of(device: int, target: arch.Target) -> int:
 
 
 def wholes(target: arch.Target) -> int:
-    """What blocks are dealt to: SMs, compute units, on RDNA pairs of them."""
+    """What blocks run on: SMs, compute units, on RDNA pairs of them."""
     units = CARDS[target.name].units
     return max(units // 2, 1) if target.family.startswith("rdna") else units
 

@@ -214,7 +214,7 @@ WMMA_DEVICE uint32_t shared_address(const unsigned char* at) {
   return reinterpret_cast<uint32_t>((Shared)at);
 }
 // Each lane's 16 bytes at `offset` go to its place in the 1 KB of shared memory at `to`, which all lanes of the wave
-// have in common, as `from`. The compiler is not told of what is on its way: it would wait for it before every read.
+// have in common, as `from`. The compiler does not know of the copy in flight: it would wait for it before every read.
 WMMA_DEVICE void load_to_shared(const char* from, uint32_t offset, uint32_t to) {
   const uint32_t place = uniform(to);
   asm volatile("s_mov_b32 m0, %2\n\ts_nop 0\n\tglobal_load_lds_dwordx4 %0, %1" ::"v"(offset), "s"(from), "s"(place)

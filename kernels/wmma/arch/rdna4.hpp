@@ -1,7 +1,7 @@
 // WMMA tiles of gfx12. gfx1200, gfx1201: 16x16x16. A and B: lane l holds row (column) l % 16 and eight consecutive k
-// from 8·(l / 16); D: column l % 16, rows 8·(l / 16) + e. AMD's calculator deals k as 4 + 4 instead: a product is the
+// from 8·(l / 16); D: column l % 16, rows 8·(l / 16) + e. AMD's calculator splits k as 4 + 4 instead: a product is the
 // same either way as long as A and B agree, and eight in a row load as 16 bytes. gfx1250: 16x16x32 f16 and bf16,
-// 16x16x64 8-bit, k in runs of eight dealt to the halves in turn; D as above. f32 and f64 run through FMA.
+// 16x16x64 8-bit, k in runs of eight, alternating between the halves; D as above. f32 and f64 run through FMA.
 #pragma once
 
 #include <wmma/fma_tile.hpp>

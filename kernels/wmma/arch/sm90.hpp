@@ -19,7 +19,7 @@ WMMA_DEVICE void cluster_barrier() {
 #endif
 }
 
-// The same for barriers alone that a fence has told of: of nothing else written before.
+// The same, ordering only barriers that a fence has published, nothing else written before.
 WMMA_DEVICE void cluster_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait.acquire;" ::: "memory");

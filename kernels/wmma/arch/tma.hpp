@@ -1,6 +1,6 @@
 // The copy engine of sm_90 and its barriers: one thread asks for a box of a matrix, the engine writes it to shared
-// memory, zeros for what lies outside the matrix, and a barrier there counts the bytes that have come. A matrix is told
-// by a map that the driver wrote, among the kernel's arguments.
+// memory, zeros for what lies outside the matrix, and a barrier there counts the bytes that have come. A matrix is
+// described by a map that the driver wrote, among the kernel's arguments.
 #pragma once
 
 #include <wmma/types.hpp>

@@ -1,6 +1,6 @@
 // The main loop of sm_80 and later where whole 16-byte chunks go to shared memory as they are: kStages tiles there,
 // filled by asynchronous copies while one is multiplied. Operands of 16 bits whose memory runs across K stay that way;
-// ldmatrix turns them on the way to registers. The tile that K does not fill comes first.
+// ldmatrix transposes them on the way to registers. The tile that K does not fill comes first.
 #pragma once
 
 #include <wmma/gemm/operands.hpp>

@@ -2,10 +2,10 @@
 // next is on its way. Operands whose memory runs across K are turned as they are read. The tile that K does not fill
 // comes first, by way of registers, so that all others are whole and the loop masks nothing.
 //
-// Eight waves take turns (kPingPong): while four multiply, the others read their next operands and put what comes next
+// Eight waves ping-pong (kPingPong): while four multiply, the others read their next operands and put what comes next
 // in flight. There A has a third place, so that its tile is asked for long before the one in front of it is multiplied,
-// and B too if there is room. If there is none, B's place is free a turn before its tile's last products: it is asked
-// for in that turn, and A's half a tile apart from it, as what comes at once waits in memory's queue.
+// and B too if there is room. If there is none, B's place is empty a phase before its tile's last products: it is asked
+// for in that phase, and A's half a tile apart from it, as what comes at once waits in memory's queue.
 #pragma once
 
 #include <wmma/gemm/operands.hpp>
@@ -14,7 +14,7 @@
 
 namespace wmma {
 
-// `kThreads` of the block; kPlaces for tiles, which are three where eight waves take turns.
+// `kThreads` of the block; kPlaces for tiles, which are three where eight waves ping-pong.
 template <class Product, class LoaderA, class LoaderB, int kM, int kN, int kDepth, int kWavesK, int kThreads,
           int kPlaces>
 struct DirectLoop {
@@ -30,7 +30,7 @@ struct DirectLoop {
   static constexpr int kHeld = (sizeof(Wave) + 2 * sizeof(typename Wave::Operands)) / 4;
   static_assert(kSteps * Product::kDepth * kWavesK == kDepth, "the waves share a tile's steps evenly");
   static_assert(!kPingPong || (kSteps % 2 == 0 && kHeld <= 208), "two sets of registers for operands");
-  static_assert(kPingPong || kAllFit, "only turns tell when a place of B is free");
+  static_assert(kPingPong || kAllFit, "only ping-pong knows when a place of B is empty");
   using Reader = OperandReader<typename LoaderA::template Reader<Product, true, Wave::kTilesM, kSteps>,
                                typename LoaderB::template Reader<Product, false, Wave::kTilesN, kSteps>>;
 
@@ -111,7 +111,7 @@ struct DirectLoop {
     uint32_t a_ = 0, b_ = 0;
   };
 
-  // The same by two groups of waves in turns: `left` tiles come after the first, of which the next is on its way.
+  // The same by two groups of waves, ping-pong: `left` tiles come after the first, of which the next is on its way.
   static WMMA_DEVICE void run_ping_pong(Wave& wave, LoaderA& a, LoaderB& b, Places places, uint32_t left,
                                         const Reader& reader) {
     const bool second = arch::uniform(threadIdx.x / (kThreads / 2)) != 0;

@@ -2,9 +2,9 @@
 // shared memory; two buffers there, one barrier a tile. The tile that K does not fill comes first, so that all others
 // are whole and the loop masks nothing.
 //
-// Where eight waves take turns (kPingPong), registers hold the next tile already when a step begins. While four waves
-// multiply, the others pass it on to shared memory, put the one after it in flight and read their next operands: so
-// stores wait for no loads, and the matrix pipe for neither.
+// Where two groups of four waves ping-pong (kPingPong), registers hold the next tile when a step begins. While one
+// group multiplies, the other stores it to shared memory, puts the one after it in flight and reads its next operands:
+// so stores wait for no loads, and the matrix pipe for neither.
 //
 // On gfx12 (kPassesOn) registers hold the next tile as well, and the operands of the next step: a wave passes its part
 // on and reads ahead among its products.
@@ -27,7 +27,7 @@ struct StagedLoop {
   static constexpr int kBytes = 2 * kBufferBytes;
   static_assert(kSteps * Product::kDepth * kWavesK == kDepth, "the waves share a tile's steps evenly");
   // Two groups of waves, of which one multiplies while the other is at memory: where a lane's 256 registers hold the
-  // sums, the operands of two steps, its part of a tile on its way, and what turns that around. More than 16 on their
+  // sums, the operands of two steps, its part of a tile on its way, and what transposes that. More than 16 on their
   // way, odd loads and prologues spill, or have addresses worked out again.
   static constexpr int kOnTheirWay = LoaderA::kRegisters + LoaderB::kRegisters;
   static constexpr int kTransposing =
@@ -164,7 +164,7 @@ struct StagedLoop {
 
   // The next tile is stored in all rows of products but the last ones, which read its first operands behind the
   // barrier, each part making room for the same of the tile after it. Until the barrier a wave goes first, so that
-  // blocks on a SIMD take turns.
+  // blocks on a SIMD alternate.
   template <bool kFetches, int kAt>
   static WMMA_DEVICE void step_passing_on(Wave& wave, LoaderA& a, LoaderB& b, const unsigned char* from,
                                           unsigned char* to, const Reader& reader, Operands (&operands)[2]) {
@@ -210,7 +210,7 @@ struct StagedLoop {
     }
   }
 
-  // A tile goes to shared memory in parts, in all turns but the last, each making room for the same of the tile after
+  // A tile goes to shared memory in parts, in all steps but the last, each making room for the same of the tile after
   // it.
   template <bool kFetches>
   static WMMA_DEVICE void pass(LoaderA& a, LoaderB& b, unsigned char* to, int part) {

@@ -7,8 +7,8 @@
 
 namespace wmma {
 
-// 8 or 16 rows. A lane's columns are neighbours: each is another instruction's. K is dealt out by chunks: a lane's part
-// of it, of two instructions, lies side by side in memory.
+// 8 or 16 rows. A lane's columns are neighbours: each is another instruction's. K is interleaved among lanes by chunks:
+// a lane's part of it, of two instructions, lies side by side in memory.
 template <class T, int kHeight, int kWidth>
 struct DirectProduct {
   using Tile = arch::MmaTile<T>;

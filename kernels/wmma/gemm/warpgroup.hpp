@@ -266,7 +266,7 @@ struct GemmKernel<Config, Warpgroup> {
     store.close();
   }
 
-  // Those who are told that a wave is done with a tile: where no other one of so many items is to take its place,
+  // Those that a wave signals when it is done with a tile: where no other one of so many items is to take its place,
   // nobody may be there any more.
   class Consumers {
    public:

@@ -1,5 +1,5 @@
 // Two products in one kernel whose weights all fit into shared memory: a block loads them once, then each of its waves
-// walks down the rows by itself, the next ones on their way. Memory sees A once and D1 once.
+// is persistent over the rows, the next ones on their way. Memory sees A once and D1 once.
 #pragma once
 
 #include <wmma/gemm_gemm/finish.hpp>

@@ -1,6 +1,6 @@
 // Two products in one kernel by sm_90a's warpgroups: each has 64 rows. The copy engine brings tiles in the order in
 // which they are taken: A's, with the first weights, then the second weights slice by slice; or, where all weights stay
-// in shared memory, A's alone, and each warpgroup walks down the rows by itself. D0 is rounded in registers and is the
+// in shared memory, A's alone, and each warpgroup is persistent over the rows. D0 is rounded in registers and is the
 // second product's first operand there.
 #pragma once
 

@@ -34,7 +34,7 @@ struct GemmArguments {
   unsigned whole;
 };
 
-// What sm_90's copy engine is told of an operand: written by the driver, for it alone to read.
+// The descriptor of an operand for sm_90's copy engine: written by the driver, for it alone to read.
 struct alignas(64) TileMap {
   unsigned long long words[16];
 };

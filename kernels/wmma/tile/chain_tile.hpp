@@ -13,7 +13,7 @@ struct PlainLines {
 
 // A tile of kLineCount lines, swizzled so that the lines of `rank` 0, 1, 2, … read at one chunk touch every bank once.
 // kTrades: where several lines share a row of all banks, those of one `half` trade places. Blocks of lines that a
-// loader turns around and stores together then lie side by side.
+// loader transposes and stores together then lie side by side.
 // Where there are two sets of banks, rows alternate between them, and lines of more than a row are cut into panels of
 // one: lines of rank r and r + 8 are in different sets then, and a lane's chunks at constant distances beyond a row.
 // Slices of trading tiles are tiles themselves, so these are not cut.

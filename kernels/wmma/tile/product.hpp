@@ -1,6 +1,6 @@
 // The matrix unit as the main loops see it: one step multiplies kRows rows of A by kCols columns of B over kDepth of K.
 // Each lane brings whole chunks of its operands' lines from shared memory; `a_line`, `a_chunk` and their twins say
-// which. K may be dealt to lanes and instructions in any order, as long as A and B agree.
+// which. K may be spread over lanes and instructions in any order, as long as A and B agree.
 #pragma once
 
 #include <wmma/arch/tile.hpp>

@@ -1,6 +1,6 @@
 // Global memory to shared memory by way of registers, for any layout, alignment and conversion: `fetch` puts a tile's
 // loads in flight, `store` writes what arrived, line by line with K along the lines. A tile's memory may run along K or
-// across it; across, each thread turns a small block around in its registers.
+// across it; across, each thread transposes a small block in its registers.
 #pragma once
 
 #include <wmma/grid.hpp>

@@ -36,7 +36,7 @@ struct GroupedRows {
   }
 };
 
-// A device that deals blocks out to its dies one by one: each die gets a run of tiles, and its L2 cache one region.
+// A device that assigns blocks to its dies round-robin: each die gets a run of tiles, and its L2 cache one region.
 template <int kDies>
 struct RunsOfDies {
   // Of `count` tiles from `first` on, the one for the block that would have `tile`.
@@ -98,7 +98,7 @@ struct SplitFrom {
   template <class Dies>
   static WMMA_DEVICE BlockTile tile(const GemmArguments& p, uint32_t block) {
     BlockTile x{block, 0, false};
-    uint32_t first = 0;  // of the tiles that are dealt out together
+    uint32_t first = 0;  // of the tiles that are assigned at once
     uint32_t count = p.tiles_m * p.tiles_n;
     x.is_partial = kAll || x.number >= p.whole;
     if (x.is_partial) {

@@ -27,7 +27,7 @@ struct Launch {
   int tensor_count;
 };
 
-// A matrix as sm_90's copy engine is told of it: sizes and strides from the dimension along memory outwards.
+// A matrix as sm_90's copy engine has it described: sizes and strides from the dimension along memory outwards.
 struct MappedMatrix {
   static constexpr int kMostDims = 5;
   const void* data;

@@ -176,7 +176,8 @@ Direction AttentionProblem::way_of(Operand which) const {
   const bool of_keys = which == kK || which == kV || which == kGK || which == kGV;
   const bool of_values = which == kV || which == kOut || which == kGOut || which == kGV;
   const int64_t rows = of_keys ? key_rows() : query_rows();
-  // What repeats along rows, or along heads that are packed, is nothing that the copy engine can walk, nor is nothing.
+  // What repeats along rows, or along heads that are packed, has no strides that the copy engine takes; nor have empty
+  // tensors.
   if (rows == 0 || (x.row == 0 && rows > 1)) return {false, 1};
   if (which == kQ && x.head == 0 && p_.heads > p_.kv_heads) return {false, 1};
   const Direction way = direction_of(batch, x, x.column, x.row, of_values ? p_.ev : p_.e, rows, false);

@@ -81,7 +81,7 @@ struct Extent {
   int64_t size, stride;
 };
 
-// An operand as sm_90's copy engine is told of it, `lines` of its memory at a time: along K, or, where they are less
+// An operand as sm_90's copy engine has it described, `lines` of its memory at a time: along K, or, where they are less
 // than 0, across it. Where the batch repeats a matrix, there is one.
 MappedMatrix mapped(const Batch& batch, const wmma::GemmOperand& x, Extent outer, Extent k, int64_t code,
                     int64_t lines);

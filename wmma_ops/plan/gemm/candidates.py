@@ -58,7 +58,7 @@ def _of(problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: 
 
 
 def splits_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
-    """The configuration with K whole, and split where there are few tiles and enough of K; and otherwise dealt out."""
+    """The configuration with K whole, and split where there are few tiles and enough of K; and otherwise assigned."""
     loop = loop_of(config)
     yield config
     k_tiles = ceil(config.length(problem) / config.block_k)

@@ -42,7 +42,7 @@ def _traffic(problem: GemmProblem, config: GemmConfig, target: arch.Target, loop
 
 
 def bound(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
-    """What the modelled cycles are not below, told in a fifth of the time."""
+    """What the modelled cycles are not below, found in a fifth of the time."""
     loop = loop_of(config)
     load, steps, matrix, _ = _dealt(problem, config, target, loop)
     way = loop.way(target)

@@ -34,7 +34,7 @@ class Loop:
         raise NotImplementedError
 
     def variants(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
-        """The same tile and waves with K whole, otherwise dealt to blocks."""
+        """The same tile and waves with K whole, otherwise assigned to blocks."""
         return iter(())
 
     def splits(self, config: GemmConfig) -> bool:

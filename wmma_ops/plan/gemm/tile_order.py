@@ -14,7 +14,7 @@ class TileOrder:
     """One order. `cluster_blocks` start at once."""
 
     group: int  # rows of tiles that neighbouring blocks go down; 0: there is one
-    dies: int = 1  # that blocks are dealt to
+    dies: int = 1  # that blocks are assigned to
     splits: int = 1  # blocks that share a tile of the result and split K, their sums added up by a second kernel
     last: int = 1  # blocks that share each tile of the last round, which leaves units without one, and split its K
     cluster: int = 1  # neighbouring blocks that share a tile and split K, their sums added up from shared memory
@@ -53,7 +53,7 @@ class TileOrder:
         return ceil(down / self.share) * self.share, ceil(across / self.share_a) * self.share_a
 
     def in_parts(self, tiles: int, units: int) -> int:
-        """How many of a matrix' tiles a second kernel adds up; `units` are what blocks are dealt to."""
+        """How many of a matrix' tiles a second kernel adds up; `units` are what blocks run on."""
         if self.splits > 1:
             return tiles
         return tiles % units if self.last > 1 else 0

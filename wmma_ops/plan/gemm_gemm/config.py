@@ -13,7 +13,7 @@ class GemmGemmConfig:
     """One kernel. Sizes are in elements."""
 
     loop: str  # the main loop: a file of loops/, and of kernels/wmma/gemm_gemm
-    resident: bool  # all weights stay in shared memory, and blocks walk down the rows
+    resident: bool  # all weights stay in shared memory, and blocks are persistent over the rows
     waves_m: int
     waves_n: int  # that share rows: each computes a part of the columns of D0, then of D1
     tiles_m: int  # of 16 rows, of each wave
@@ -25,7 +25,7 @@ class GemmGemmConfig:
     stages: int
     occupancy: int  # waves at once on a SIMD that registers are kept for (NVIDIA: blocks on an SM)
     askers: int = 0  # waves that ask for tiles and multiply nothing
-    team_waves: int = 0  # that walk down the rows together; 0: all
+    team_waves: int = 0  # that share the rows they go through; 0: all
 
     @property
     def waves(self) -> int:
@@ -46,7 +46,7 @@ class GemmGemmConfig:
 
     @property
     def team_m(self) -> int:
-        """Rows that waves walk down with together."""
+        """Rows that waves share as they go through them."""
         return self.team_waves * self.wave_m or self.block_m
 
     def __str__(self) -> str:

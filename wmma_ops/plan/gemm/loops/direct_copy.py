@@ -22,7 +22,7 @@ class DirectCopy(TiledLoop):
     def candidates(
         self, problem: GemmProblem, target: arch.Target, element: torch.dtype, lanes: bool, beside: frozenset[str]
     ) -> Iterator[GemmConfig]:
-        """Eight waves take turns, with three places for tiles; others may have more, or, where they share K, two."""
+        """Eight waves ping-pong, with three places for tiles; others may have more, or, where they share K, two."""
         for config in super().candidates(problem, target, element, lanes, beside):
             if config.stages == 3 if _ping_pong(problem, config) else config.stages == 2 or config.waves == 4:
                 yield config
@@ -31,7 +31,7 @@ class DirectCopy(TiledLoop):
         return order == "k"
 
     def shared_bytes(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
-        """As any tiles; of waves in turns, B has two places where three do not fit."""
+        """As any tiles; of waves that ping-pong, B has two places where three do not fit."""
 
         def tiles(pair: GemmProblem) -> int:
             a, b = operand_bytes(pair, config, target, self.lines_along)

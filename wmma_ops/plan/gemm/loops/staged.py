@@ -31,7 +31,7 @@ class Staged(TiledLoop):
         return not any(loop.LOOP.takes(problem, target, element, lanes) for loop in (async_copy, direct_copy))
 
     def lines_along(self, order: str) -> bool:
-        return True  # what runs across K is turned around on its way
+        return True  # what runs across K is transposed on its way
 
     def lacking(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
         spare = _MOST_STAGED

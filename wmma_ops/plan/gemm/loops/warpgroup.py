@@ -76,7 +76,7 @@ class Warpgroup(Loop):
                 return
 
     def variants(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> Iterator[GemmConfig]:
-        """Blocks that share tiles, and those that walk."""
+        """Blocks that share tiles, and persistent ones."""
         shared = [config, *_sharing(problem, config)]
         yield from shared[1:]
         units = model.CARDS[target.name].units
@@ -90,7 +90,7 @@ class Warpgroup(Loop):
     # --------------------------------------------------------------------------------- what it asks of the hardware
 
     def shared_bytes(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> int:
-        """The tiles; the slabs in which waves turn their sums around, where the tiles lay or, of blocks that walk, beside
+        """The tiles; the slabs in which waves transpose their sums, where the tiles lay or, of persistent blocks, beside
         them; barriers."""
         tile = max(sum(operand_bytes(pair, config, target, lambda order: order == "k")) for pair in problem.pairs)
         if self.maps_result(problem, config):
@@ -132,7 +132,7 @@ class Warpgroup(Loop):
         return bytes_of(config.element, lines * config.block_k) / shared_rate(target) * _TOGETHER
 
     def times_b_is_read(self, problem: GemmProblem, config: GemmConfig, target: arch.Target) -> float:
-        """For each group of rows that blocks walk down, unless they all run at the same time."""
+        """For each group of rows that blocks go down, unless they all run at the same time."""
         down, across = config.tiles(problem)
         if bytes_of(problem.b, problem.n * (problem.k + problem.k2)) > _KEPT_BYTES and config.order.group:
             times = min(ceil(down / config.order.group), ceil(down * across / model.CARDS[target.name].units))
@@ -140,7 +140,7 @@ class Warpgroup(Loop):
                 return times
         if down <= config.order.share:
             return 1
-        return 1 + _READ_AGAIN * (3 if config.order.share_a > 1 else 1)  # then blocks walk along rows
+        return 1 + _READ_AGAIN * (3 if config.order.share_a > 1 else 1)  # then blocks go along rows
 
 
 def has_own_width(config: GemmConfig) -> bool:
@@ -162,7 +162,7 @@ def _pairs_are_alike(problem: GemmProblem) -> bool:
 
 
 def _rows_of_a_group(block_m: int, block_n: int, target: arch.Target) -> int:
-    """Tile rows that blocks walk down, so that those that run together cover about as many rows as columns: they read the
+    """Tile rows that blocks go down, so that those that run together cover about as many rows as columns: they read the
     least then. By fours, as blocks may share."""
     return 4 * max(1, round(sqrt(model.CARDS[target.name].units * block_n / block_m) / 4))
 

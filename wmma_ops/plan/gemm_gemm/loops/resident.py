@@ -1,4 +1,4 @@
-"""kernels/wmma/gemm_gemm/resident.hpp: all weights stay in shared memory, and each wave walks down rows of its own."""
+"""kernels/wmma/gemm_gemm/resident.hpp: all weights stay in shared memory, each wave is persistent over its own rows."""
 
 import itertools
 from collections.abc import Iterator

@@ -115,7 +115,7 @@ class Warpgroup(Loop):
     def grid(
         self, problem: GemmGemmProblem, config: GemmGemmConfig, target: arch.Target, blocks: int
     ) -> tuple[int, int]:
-        """Blocks walk through the batch too."""
+        """Blocks are persistent over the batch, too."""
         rounds = blocks * problem.batch
         if rounds >= 2**31:
             raise ConfigError(f"{problem.batch} times {problem.m} rows are {rounds} blocks; takes less than {2**31}")
