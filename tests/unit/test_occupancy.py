@@ -10,7 +10,7 @@ import wmma_ops
 from wmma_ops.analysis.figures import figures
 from wmma_ops.analysis.figures_record import limits
 from wmma_ops.hardware import arch
-from wmma_ops.hardware.occupancy import amd_occupancy, nvidia_occupancy, vgpr_file
+from wmma_ops.hardware.occupancy import amd_occupancy, nvidia_occupancy
 from wmma_ops.runtime import tuned
 
 
@@ -42,7 +42,7 @@ def _taking(target: str, threads: int, vgprs: int = 8, lds: int = 0, agprs: int 
     ],
 )
 def test_register_files(target, granule, total):
-    assert vgpr_file(arch.target(target)) == (granule, total)
+    assert arch.target(target).vgpr_file == (granule, total)
 
 
 @pytest.mark.parametrize("target", [*arch.EMULATED, "gfx1102"])

@@ -6,6 +6,7 @@ out.
 """
 
 import difflib
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -129,6 +130,10 @@ class Target:
     instructions: tuple[MatrixInstruction, ...]
     rates: dict[str, int] = field(default_factory=dict)  # type of A -> dense FLOP per clock and CU
     max_threads: int = 1024  # per block
+    most_waves: int = 16  # of a SIMD at once; NVIDIA: of a quarter of an SM
+    most_blocks: float = math.inf  # of an SM at once
+    vgpr_file: tuple[int, int] = (0, 0)  # (granule, total) of what one lane's waves on a SIMD share
+    lds_granule: int = 1024  # bytes
     compile_only: bool = False  # compiled for, run nowhere: neither emulated nor measured
 
     def __post_init__(self):
@@ -418,17 +423,25 @@ m16n8k32 f32 e5m2
 _FP8_RATES_FNUZ = dict.fromkeys(_FP8_FNUZ.values(), 4096)
 
 
-def _cdna(name: str, vgprs: int, instructions, rates, lds: tuple[int, int, int] = (65536, 32, 128)) -> Target:
-    return Target(name, "cdna", "amd", 64, 4, *lds, vgprs, 256, instructions, rates)
+def _cdna(
+    name: str, vgprs: int, instructions, rates, lds: tuple[int, int, int] = (65536, 32, 128), granule: int = 512
+) -> Target:
+    waves, file = (10, (4, 256)) if name == "gfx908" else (8, (8, 512))
+    beside = {"most_waves": waves, "vgpr_file": file, "lds_granule": granule}
+    return Target(name, "cdna", "amd", 64, 4, *lds, vgprs, 256, instructions, rates, **beside)
 
 
 def _rdna(name: str, family: str, instructions, rates) -> Target:
-    return Target(name, family, "amd", 32, 2, 65536, 32, 128, 256, 0, instructions, rates)
+    large = name in ("gfx1100", "gfx1101", "gfx1151", "gfx1200", "gfx1201")
+    file = (24, 1536) if large else (16, 1024)
+    return Target(name, family, "amd", 32, 2, 65536, 32, 128, 256, 0, instructions, rates, vgpr_file=file)
 
 
-def _sm(name: str, family: str, instructions, kilobytes: int) -> Target:
-    # A block may take all of an SM's shared memory but 1 KB. Of 256 register numbers the last reads as zero.
-    return Target(name, family, "nvidia", 32, 4, kilobytes * 1024, 32, 128, 255, 0, instructions)
+def _sm(name: str, family: str, instructions, kilobytes: int, warps: int, blocks: int) -> Target:
+    # A block may take all of an SM's shared memory but 1 KB. Of 256 register numbers the last reads as zero. Warps and
+    # blocks of an SM: CUDA C Programming Guide, technical specifications per compute capability.
+    beside = {"most_waves": warps // 4, "most_blocks": blocks}
+    return Target(name, family, "nvidia", 32, 4, kilobytes * 1024, 32, 128, 255, 0, instructions, **beside)
 
 
 _RDNA3_RATES = {"float16": 512, "bfloat16": 512, "int8": 512, "int4": 1024}
@@ -483,18 +496,34 @@ TARGETS: dict[str, Target] = {
                 **dict.fromkeys(_FP8_OCP.values(), 8192),
             },
             lds=(163840, 64, 256),
+            granule=1280,
         ),
         *(
             _rdna(name, "rdna3", _RDNA3, _RDNA3_RATES)
             for name in ("gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151")
         ),
         *(_rdna(name, "rdna4", _RDNA4, _RDNA4_RATES) for name in ("gfx1200", "gfx1201")),
-        Target("gfx1250", "gfx1250", "amd", 32, 4, 327680, None, None, 1024, 0, _GFX1250, compile_only=True),
-        _sm("sm_80", "sm80", _SM80, 163),
-        _sm("sm_86", "sm80", _SM80, 99),
-        _sm("sm_89", "sm80", _SM89, 99),
-        _sm("sm_90", "sm90", _SM89, 227),
-        _sm("sm_90a", "sm90", _SM89, 227),
+        Target(
+            "gfx1250",
+            "gfx1250",
+            "amd",
+            32,
+            4,
+            327680,
+            None,
+            None,
+            1024,
+            0,
+            _GFX1250,
+            compile_only=True,
+            vgpr_file=(16, 1024),
+            lds_granule=2048,
+        ),
+        _sm("sm_80", "sm80", _SM80, 163, 64, 32),
+        _sm("sm_86", "sm80", _SM80, 99, 48, 16),
+        _sm("sm_89", "sm80", _SM89, 99, 48, 24),
+        _sm("sm_90", "sm90", _SM89, 227, 64, 32),
+        _sm("sm_90a", "sm90", _SM89, 227, 64, 32),
     )
 }
 
