@@ -435,7 +435,7 @@ WMMA_DEVICE uint32_t bf16_above(float x) {
 }
 
 WMMA_DEVICE uint16_t bf16_from_float(float x) {
-#if defined(__gfx950__) || defined(__gfx1250__)
+#if WMMA_TARGET == 0x950 || WMMA_TARGET == 0x1250
   return bit_cast<uint16_t>(static_cast<__bf16>(x));  // one instruction there
 #else
   return static_cast<uint16_t>(bf16_above(x) >> 16);
@@ -444,7 +444,7 @@ WMMA_DEVICE uint16_t bf16_from_float(float x) {
 
 // Two floats as the halves of a word, the first one low.
 WMMA_DEVICE uint32_t half_pair(float first, float second) {
-#if defined(__gfx950__)
+#if WMMA_TARGET == 0x950
   using Floats = float __attribute__((ext_vector_type(2)));
   using Halves = _Float16 __attribute__((ext_vector_type(2)));
   return bit_cast<uint32_t>(__builtin_convertvector((Floats{first, second}), Halves));  // one instruction there
@@ -453,7 +453,7 @@ WMMA_DEVICE uint32_t half_pair(float first, float second) {
 #endif
 }
 WMMA_DEVICE uint32_t bf16_pair(float first, float second) {
-#if defined(__gfx950__) || defined(__gfx1250__)
+#if WMMA_TARGET == 0x950 || WMMA_TARGET == 0x1250
   using Floats = float __attribute__((ext_vector_type(2)));
   using Halves = __bf16 __attribute__((ext_vector_type(2)));
   return bit_cast<uint32_t>(__builtin_convertvector((Floats{first, second}), Halves));
@@ -464,7 +464,7 @@ WMMA_DEVICE uint32_t bf16_pair(float first, float second) {
 
 // As bf16_pair, but halves of a unit are rounded away from zero, and a NaN with all its bits set is lost.
 WMMA_DEVICE uint32_t bf16_pair_quick(float first, float second) {
-#if defined(__gfx950__) || defined(__gfx1250__)
+#if WMMA_TARGET == 0x950 || WMMA_TARGET == 0x1250
   return bf16_pair(first, second);
 #else
   return pair_halves<true>(bit_cast<uint32_t>(first) + 0x8000u, bit_cast<uint32_t>(second) + 0x8000u);
@@ -485,7 +485,7 @@ WMMA_DEVICE uint32_t multiply_halves(uint32_t a, uint32_t b) {
 }
 
 // Two neighbours of the four numbers of OCP's e4m3 in a word, the first ones or (kHigh) the last.
-#if defined(__gfx950__) || defined(__gfx1200__) || defined(__gfx1201__) || defined(__gfx1250__)
+#if WMMA_TARGET == 0x950 || defined(WMMA_RDNA4)
 constexpr bool kConvertsE4m3 = true;
 template <bool kHigh>
 WMMA_DEVICE uint32_t half_pair_of_e4m3(uint32_t word) {

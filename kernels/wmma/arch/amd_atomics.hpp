@@ -72,7 +72,7 @@ WMMA_DEVICE void atomic_store(T* at, T value) {
 }
 
 // Adding to a double takes gfx90a and later Instincts; elsewhere it is a loop.
-#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
+#if WMMA_TARGET >= 0x90a && defined(WMMA_CDNA)
 template <class T>
 inline constexpr bool kAddsAtomically = true;
 #else
@@ -108,9 +108,9 @@ WMMA_DEVICE bool in_shared_memory(const void* at) { return __builtin_amdgcn_is_s
 template <class T, memory_scope kScope>
 WMMA_DEVICE bool adds_pairs([[maybe_unused]] const void* at) {
   if constexpr (kScope == memory_scope::system) return false;
-#if defined(__gfx942__) || defined(__gfx950__) || (defined(WMMA_RDNA4) && !defined(__gfx1250__))
+#if WMMA_TARGET == 0x942 || WMMA_TARGET == 0x950 || WMMA_TARGET == 0x1200
   return true;
-#elif defined(__gfx90a__)
+#elif WMMA_TARGET == 0x90a
   return kSame<T, half_t> && !in_shared_memory(at);
 #else
   return false;
@@ -119,7 +119,7 @@ WMMA_DEVICE bool adds_pairs([[maybe_unused]] const void* at) {
 
 template <class T, memory_scope kScope>
 WMMA_DEVICE uint32_t atomic_add_pair([[maybe_unused]] uint32_t* at, [[maybe_unused]] uint32_t pair) {
-#if defined(__gfx942__) || defined(__gfx950__) || (defined(WMMA_RDNA4) && !defined(__gfx1250__))
+#if WMMA_TARGET == 0x942 || WMMA_TARGET == 0x950 || WMMA_TARGET == 0x1200
   if constexpr (kSame<T, half_t>) {
     return bit_cast<uint32_t>(
         __builtin_amdgcn_flat_atomic_fadd_v2f16(reinterpret_cast<HalfPair*>(at), bit_cast<HalfPair>(pair)));
@@ -127,7 +127,7 @@ WMMA_DEVICE uint32_t atomic_add_pair([[maybe_unused]] uint32_t* at, [[maybe_unus
     return bit_cast<uint32_t>(
         __builtin_amdgcn_flat_atomic_fadd_v2bf16(reinterpret_cast<Bf16Pair*>(at), bit_cast<Bf16Pair>(pair)));
   }
-#elif defined(__gfx90a__)
+#elif WMMA_TARGET == 0x90a
   using Global = __attribute__((address_space(1))) HalfPair*;
   return bit_cast<uint32_t>(__builtin_amdgcn_global_atomic_fadd_v2f16((Global)at, bit_cast<HalfPair>(pair)));
 #else

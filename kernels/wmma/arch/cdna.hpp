@@ -21,7 +21,7 @@ using Float4 = float __attribute__((ext_vector_type(4)));
 using Float16 = float __attribute__((ext_vector_type(16)));
 using Double4 = double __attribute__((ext_vector_type(4)));
 
-#if defined(__gfx950__)
+#if WMMA_TARGET == 0x950
 using Bf16x8 = __bf16 __attribute__((ext_vector_type(8)));
 constexpr bool kDoubleDepth = true;
 #else
@@ -46,7 +46,7 @@ struct HalfTile : MfmaShape<kSide> {
 
   static WMMA_DEVICE void mma(float* d, const half_t* a, const half_t* b) {
     auto sum = pack<typename HalfTile::FloatC>(d);
-#if defined(__gfx950__)
+#if WMMA_TARGET == 0x950
     if constexpr (kRun == 8 && kSide == 16) {
       sum = __builtin_amdgcn_mfma_f32_16x16x32_f16(pack<Half8>(a), pack<Half8>(b), sum, 0, 0, 0);
     } else if constexpr (kRun == 8) {
@@ -66,7 +66,7 @@ struct HalfTile : MfmaShape<kSide> {
 template <int kSide, int kK>
 struct Bf16Tile : MfmaShape<kSide> {
   static constexpr int kGroups = MfmaShape<kSide>::kGroups;
-#if defined(__gfx908__)
+#if WMMA_TARGET == 0x908
   static constexpr int kRun = kK % (4 * kGroups) == 0 ? 4 : 2;
 #else
   static constexpr int kRun = kDoubleDepth && kK % (8 * kGroups) == 0 ? 8 : 4;
@@ -77,7 +77,7 @@ struct Bf16Tile : MfmaShape<kSide> {
 
   static WMMA_DEVICE void mma(float* d, const bf16_t* a, const bf16_t* b) {
     auto sum = pack<typename Bf16Tile::FloatC>(d);
-#if defined(__gfx908__)
+#if WMMA_TARGET == 0x908
 #pragma unroll
     for (int e = 0; e < kRun; e += 2) {
       if constexpr (kSide == 16) {
@@ -87,7 +87,7 @@ struct Bf16Tile : MfmaShape<kSide> {
       }
     }
 #else
-#if defined(__gfx950__)
+#if WMMA_TARGET == 0x950
     if constexpr (kRun == 8 && kSide == 16) {
       sum = __builtin_amdgcn_mfma_f32_16x16x32_bf16(pack<Bf16x8>(a), pack<Bf16x8>(b), sum, 0, 0, 0);
     } else if constexpr (kRun == 8) {
@@ -107,7 +107,7 @@ struct Bf16Tile : MfmaShape<kSide> {
 // gfx908, gfx90a: 16x16x16 and 32x32x8. gfx942: 16x16x32 and 32x32x16. gfx950 also 16x16x64 and 32x32x32.
 template <int kSide, int kK>
 struct Int8Tile : MfmaShape<kSide> {
-#if defined(__gfx942__) || defined(__gfx950__)
+#if WMMA_TARGET >= 0x942
   static constexpr int kRun = kDoubleDepth && kK % (16 * MfmaShape<kSide>::kGroups) == 0 ? 16 : 8;
 #else
   static constexpr int kRun = 4;
@@ -118,14 +118,14 @@ struct Int8Tile : MfmaShape<kSide> {
 
   static WMMA_DEVICE void mma(int32_t* d, const int8_t* a, const int8_t* b) {
     auto sum = pack<typename Int8Tile::IntC>(d);
-#if defined(__gfx950__)
+#if WMMA_TARGET == 0x950
     if constexpr (kRun == 16 && kSide == 16) {
       sum = __builtin_amdgcn_mfma_i32_16x16x64_i8(pack<Int4>(a), pack<Int4>(b), sum, 0, 0, 0);
     } else if constexpr (kRun == 16) {
       sum = __builtin_amdgcn_mfma_i32_32x32x32_i8(pack<Int4>(a), pack<Int4>(b), sum, 0, 0, 0);
     } else
 #endif
-#if defined(__gfx942__) || defined(__gfx950__)
+#if WMMA_TARGET >= 0x942
         if constexpr (kSide == 16) {
       sum = __builtin_amdgcn_mfma_i32_16x16x32_i8(pack<long>(a), pack<long>(b), sum, 0, 0, 0);
     } else {
@@ -150,7 +150,7 @@ using UnsignedTile = SignedConvertedTile<TypeA, TypeB, Int8Tile<kSide, kK>>;
 template <class TypeA, class TypeB, int kSide, int kK>
 using Int4Tile = Int8ConvertedTile<TypeA, TypeB, Int8Tile<kSide, kK>>;
 
-#if defined(__gfx942__) || defined(__gfx950__)
+#if WMMA_TARGET >= 0x942
 #define WMMA_FP8(kind)                                                                           \
   if constexpr (kSide == 16) {                                                                   \
     sum = __builtin_amdgcn_mfma_f32_16x16x32_##kind(pack<long>(a), pack<long>(b), sum, 0, 0, 0); \
@@ -207,7 +207,7 @@ struct FloatTile : MfmaShape<kSide> {
   }
 };
 
-#if defined(__gfx908__)
+#if WMMA_TARGET == 0x908
 using DoubleTile = FmaTile<double, double, ColumnLayout<16, 1>>;
 #else
 // 16x16x4.
@@ -263,12 +263,12 @@ struct TileOf<double, kSide, kK> {
 
 template <class T, int kSide, int kK, class Other>
 struct Fp8TileOf {
-#if defined(__gfx942__)
+#if WMMA_TARGET == 0x942
   static constexpr bool kNative = kSame<T, fp8_e4m3fnuz_t> || kSame<T, fp8_e5m2fnuz_t>;
-#elif defined(__gfx950__)
+#elif WMMA_TARGET == 0x950
   static constexpr bool kNative = kSame<T, fp8_e4m3_t> || kSame<T, fp8_e5m2_t>;
 #endif
-#if defined(__gfx942__) || defined(__gfx950__)
+#if WMMA_TARGET >= 0x942
   using Type = Choose<kNative, Fp8Tile<T, Other, kSide>, HalfConvertedTile<T, HalfTile<kSide, kK>, Other>>;
 #else
   using Type = HalfConvertedTile<T, HalfTile<kSide, kK>, Other>;
@@ -295,7 +295,7 @@ struct AccumulatorTile {
   using Type = ColumnLayout<kTileSide<T, kM, kN>, kSame<T, double> ? 1 : 4>;
 };
 
-#if !defined(__gfx908__)
+#if WMMA_TARGET != 0x908
 // Adds to a number of the device's memory, of which nobody asks what it was.
 WMMA_DEVICE void add_in_memory(float* at, float x) {
   using Global = __attribute__((address_space(1))) float*;

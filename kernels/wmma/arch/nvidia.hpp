@@ -205,7 +205,7 @@ WMMA_DEVICE uint32_t multiply_halves(uint32_t a, uint32_t b) {
 }
 
 // Two neighbours of the four numbers of e4m3 in a word, the first ones or (kHigh) the last.
-#if __CUDA_ARCH__ >= 890
+#if WMMA_TARGET >= 890
 constexpr bool kConvertsE4m3 = true;
 template <bool kHigh>
 WMMA_DEVICE uint32_t half_pair_of_e4m3(uint32_t word) {

@@ -139,7 +139,7 @@ WMMA_DEVICE unsigned atomic_dec(unsigned* at, unsigned limit) {
 // Whether two halves beside each other are added to at once; relaxed, and by the device alone.
 template <class T, memory_scope kScope>
 WMMA_DEVICE bool adds_pairs(const void*) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WMMA_TARGET >= 900
   return kScope != memory_scope::system;
 #else
   return kScope != memory_scope::system && kSame<T, half_t>;
@@ -152,7 +152,7 @@ WMMA_DEVICE uint32_t atomic_add_pair(uint32_t* at, uint32_t pair) {
   if constexpr (kSame<T, half_t>) {
     asm volatile("atom.relaxed.gpu.add.noftz.f16x2 %0, [%1], %2;" : "=r"(old) : "l"(at), "r"(pair) : "memory");
   } else {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if WMMA_TARGET >= 900
     asm volatile("atom.relaxed.gpu.add.noftz.bf16x2 %0, [%1], %2;" : "=r"(old) : "l"(at), "r"(pair) : "memory");
 #endif
   }

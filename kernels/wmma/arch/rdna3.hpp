@@ -44,7 +44,7 @@ struct Int8Tile : WmmaShape {
   }
 };
 
-template <class TypeA, class TypeB>
+template <class TypeA, class TypeB, int>
 struct Int4Tile : WmmaShape {
   using Compute = int32_t;
   static WMMA_DEVICE void mma(int32_t* d, const InMemory<TypeA>* a, const InMemory<TypeB>* b) {
@@ -53,48 +53,7 @@ struct Int4Tile : WmmaShape {
   }
 };
 
-// Other: the type of B where it is not A's.
-template <class T, int kM, int kN, int kK, class Other = T>
-struct Tile {
-  static_assert(kIsFp8<T>, "wmma: this target has no product of this element type");
-  using Type = HalfConvertedTile<T, HalfTile, Other>;
-};
-template <int kM, int kN, int kK>
-struct Tile<half_t, kM, kN, kK> {
-  using Type = HalfTile;
-};
-template <int kM, int kN, int kK>
-struct Tile<bf16_t, kM, kN, kK> {
-  using Type = Bf16Tile;
-};
-template <int kM, int kN, int kK, class Other>
-struct Tile<int8_t, kM, kN, kK, Other> {
-  using Type = Int8Tile<int8_t, Other>;
-};
-template <int kM, int kN, int kK, class Other>
-struct Tile<uint8_t, kM, kN, kK, Other> {
-  using Type = Int8Tile<uint8_t, Other>;
-};
-template <int kM, int kN, int kK, class Other>
-struct Tile<int4_t, kM, kN, kK, Other> {
-  using Type = Int4Tile<int4_t, Other>;
-};
-template <int kM, int kN, int kK, class Other>
-struct Tile<uint4_t, kM, kN, kK, Other> {
-  using Type = Int4Tile<uint4_t, Other>;
-};
-template <int kM, int kN, int kK>
-struct Tile<float, kM, kN, kK> {
-  using Type = FmaTile<float, float, ColumnLayout<16, 1>>;
-};
-template <int kM, int kN, int kK>
-struct Tile<double, kM, kN, kK> {
-  using Type = FmaTile<double, double, ColumnLayout<16, 1>>;
-};
-
-template <class T, int kM, int kN>
-struct AccumulatorTile {
-  using Type = ColumnLayout<16, 1>;
-};
+template <class TypeA, class TypeB>
+using Fp8Tile = HalfConvertedTile<TypeA, HalfTile, TypeB>;
 
 }  // namespace wmma::arch

@@ -24,7 +24,7 @@ struct WmmaShape {
   using C = ColumnLayout<16, 8>;
 };
 
-#if defined(__gfx1250__)
+#if WMMA_TARGET == 0x1250
 using Bf16x16 = __bf16 __attribute__((ext_vector_type(16)));
 constexpr int kCount16 = 16;
 constexpr int kCount8 = 32;
@@ -36,7 +36,7 @@ constexpr int kCount8 = 8;
 struct HalfTile : WmmaShape<kCount16> {
   using Compute = float;
   static WMMA_DEVICE void mma(float* d, const half_t* a, const half_t* b) {
-#if defined(__gfx1250__)
+#if WMMA_TARGET == 0x1250
     unpack(d, __builtin_amdgcn_wmma_f32_16x16x32_f16(false, pack<Half16>(a), false, pack<Half16>(b), 0, pack<Float8>(d),
                                                      false, false));
 #else
@@ -48,7 +48,7 @@ struct HalfTile : WmmaShape<kCount16> {
 struct Bf16Tile : WmmaShape<kCount16> {
   using Compute = float;
   static WMMA_DEVICE void mma(float* d, const bf16_t* a, const bf16_t* b) {
-#if defined(__gfx1250__)
+#if WMMA_TARGET == 0x1250
     unpack(d, __builtin_amdgcn_wmma_f32_16x16x32_bf16(false, pack<Bf16x16>(a), false, pack<Bf16x16>(b), 0,
                                                       pack<Float8>(d), false, false));
 #else
@@ -63,7 +63,7 @@ struct Int8Tile : WmmaShape<kCount8> {
   static constexpr bool kSignedB = kSame<TypeB, int8_t>;
   using Compute = int32_t;
   static WMMA_DEVICE void mma(int32_t* d, const TypeA* a, const TypeB* b) {
-#if defined(__gfx1250__)
+#if WMMA_TARGET == 0x1250
     unpack(d, __builtin_amdgcn_wmma_i32_16x16x64_iu8(kSignedA, pack<Int8>(a), kSignedB, pack<Int8>(b), pack<Int8>(d),
                                                      false, false));
 #else
@@ -73,7 +73,7 @@ struct Int8Tile : WmmaShape<kCount8> {
   }
 };
 
-#if defined(__gfx1250__)
+#if WMMA_TARGET == 0x1250
 template <class TypeA, class TypeB, int kK>
 using Int4Tile = Int8ConvertedTile<TypeA, TypeB, Int8Tile<int8_t, int8_t>>;
 #else
@@ -99,7 +99,7 @@ struct Int4Tile {
 };
 #endif
 
-#if defined(__gfx1250__)
+#if WMMA_TARGET == 0x1250
 #define WMMA_FP8(a_type, b_type, a, b, d) \
   __builtin_amdgcn_wmma_f32_16x16x64_##a_type##_##b_type(pack<Int8>(a), pack<Int8>(b), 0, pack<Float8>(d), false, false)
 #else
@@ -126,57 +126,5 @@ struct Fp8Tile : WmmaShape<kCount8> {
 };
 
 #undef WMMA_FP8
-
-// Other: the type of B where it is not A's.
-template <class T, int kM, int kN, int kK, class Other = T>
-struct Tile {
-  static_assert(kIsFp8<T>, "wmma: this target has no product of this element type");
-  using Type = HalfConvertedTile<T, HalfTile, Other>;  // the FNUZ forms
-};
-template <int kM, int kN, int kK>
-struct Tile<half_t, kM, kN, kK> {
-  using Type = HalfTile;
-};
-template <int kM, int kN, int kK>
-struct Tile<bf16_t, kM, kN, kK> {
-  using Type = Bf16Tile;
-};
-template <int kM, int kN, int kK, class Other>
-struct Tile<int8_t, kM, kN, kK, Other> {
-  using Type = Int8Tile<int8_t, Other>;
-};
-template <int kM, int kN, int kK, class Other>
-struct Tile<uint8_t, kM, kN, kK, Other> {
-  using Type = Int8Tile<uint8_t, Other>;
-};
-template <int kM, int kN, int kK, class Other>
-struct Tile<int4_t, kM, kN, kK, Other> {
-  using Type = Int4Tile<int4_t, Other, kK>;
-};
-template <int kM, int kN, int kK, class Other>
-struct Tile<uint4_t, kM, kN, kK, Other> {
-  using Type = Int4Tile<uint4_t, Other, kK>;
-};
-template <int kM, int kN, int kK, class Other>
-struct Tile<fp8_e4m3_t, kM, kN, kK, Other> {
-  using Type = Fp8Tile<fp8_e4m3_t, Other>;
-};
-template <int kM, int kN, int kK, class Other>
-struct Tile<fp8_e5m2_t, kM, kN, kK, Other> {
-  using Type = Fp8Tile<fp8_e5m2_t, Other>;
-};
-template <int kM, int kN, int kK>
-struct Tile<float, kM, kN, kK> {
-  using Type = FmaTile<float, float, ColumnLayout<16, 8>>;
-};
-template <int kM, int kN, int kK>
-struct Tile<double, kM, kN, kK> {
-  using Type = FmaTile<double, double, ColumnLayout<16, 8>>;
-};
-
-template <class T, int kM, int kN>
-struct AccumulatorTile {
-  using Type = ColumnLayout<16, 8>;
-};
 
 }  // namespace wmma::arch

@@ -215,11 +215,8 @@ struct DoubleTile {
 
 template <class T, int kK, class Other = T>
 struct TileOf {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
-  static constexpr bool kConverts = kIsFp8<T>;
-#else
-  static constexpr bool kConverts = kSame<T, fp8_e4m3fnuz_t> || kSame<T, fp8_e5m2fnuz_t>;
-#endif
+  static constexpr bool kIsOcp = kSame<T, fp8_e4m3_t> || kSame<T, fp8_e5m2_t>;
+  static constexpr bool kConverts = kIsFp8<T> && (!kIsOcp || WMMA_TARGET < 890);
   using Type = Choose<kConverts, HalfConvertedTile<T, MmaTile<half_t>, Other>, MmaTile<T, Other>>;
 };
 template <int kK>
