@@ -27,10 +27,6 @@ def wide(rows):
     return rows.copy().view(u64)[:, 0]
 
 
-def bits32(x) -> np.ndarray:
-    return np.asarray(x, dtype=f32).view(u32)
-
-
 def sf32(x: int) -> np.float32:
     return u32(x).view(f32)
 
