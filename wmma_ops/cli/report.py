@@ -52,10 +52,7 @@ def show(options) -> int:
     if not options.json:
         count = sum(len(row.broken) for row in found)
         seconds = time.perf_counter() - start
-        console.print(
-            f"{len(found)} kernels in {seconds:.0f} s; limits broken: {count}",
-            highlight=False,
-        )
+        console.print(f"{len(found)} kernels in {seconds:.0f} s; limits broken: {count}", highlight=False)
     return int(broken)
 
 

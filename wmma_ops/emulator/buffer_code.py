@@ -66,10 +66,7 @@ class BufferCode(MemoryCode):
         if kind in ("b96", "b128") and self.target != "gfx950":
             raise ValueError("12 and 16 bytes a lane go straight to shared memory on gfx950 alone")
         size, offset = max(size_of(kind), 4), int(ins.modifiers.get("offset", "0"), 0)
-        self.emit(
-            f"x = st.to_shared(S[{M0}] + {offset}, {size})",
-            f"t = tuple(np.zeros(({size // 4}, W), u32))",
-        )
+        self.emit(f"x = st.to_shared(S[{M0}] + {offset}, {size})", f"t = tuple(np.zeros(({size // 4}, W), u32))")
         self._within("write", "x", (0,), size)
         if match.group(1) == "buffer":
             self.emit(f"st.buffers.load({self._buffer_place(ins, 0)}, t, {kind!r}, full, mask)")

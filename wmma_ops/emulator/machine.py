@@ -10,14 +10,7 @@ from wmma_ops.emulator import barriers
 from wmma_ops.emulator.assembly import Instruction, class_of
 from wmma_ops.emulator.bits import WORD
 from wmma_ops.emulator.buffers import Buffers
-from wmma_ops.emulator.errors import (
-    EmulationError,
-    EndlessLoop,
-    OutOfBounds,
-    Trap,
-    Uninitialised,
-    UnknownInstruction,
-)
+from wmma_ops.emulator.errors import EmulationError, EndlessLoop, OutOfBounds, Trap, Uninitialised, UnknownInstruction
 from wmma_ops.emulator.linking import CODE_BASE, CODE_STEP
 from wmma_ops.emulator.memory import Flat, GlobalMemory, Region, Scratch, Traffic
 from wmma_ops.emulator.operands import EXEC, GENERAL_SCALARS

@@ -242,10 +242,6 @@ class Writer:
             name = self.row(prefix, index, "u")
             expression = f"np.asarray({expression}).view(u16)"
         if only is None:
-            self.emit(
-                f"t = {expression}",
-                f"if full: {name}[:] = t",
-                f"else: cp({name}, t, 'unsafe', mask)",
-            )
+            self.emit(f"t = {expression}", f"if full: {name}[:] = t", f"else: cp({name}, t, 'unsafe', mask)")
         else:
             self.emit(f"cp({name}, {expression}, 'unsafe', {where})")

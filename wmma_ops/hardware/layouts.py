@@ -265,12 +265,7 @@ def _layout(target: arch.Target, operand: str, i: arch.MatrixInstruction, transp
 
 
 def forward(
-    target: str | int,
-    operand: str,
-    row: Index,
-    column: Index,
-    transposed: bool = False,
-    instruction: str | None = None,
+    target: str | int, operand: str, row: Index, column: Index, transposed: bool = False, instruction: str | None = None
 ) -> tuple[Index, Index]:
     """The (lane, e) that holds an element, its first copy, in block 0.
 
@@ -289,12 +284,7 @@ def forward(
 
 
 def reverse(
-    target: str | int,
-    operand: str,
-    lane: Index,
-    e: Index,
-    transposed: bool = False,
-    instruction: str | None = None,
+    target: str | int, operand: str, lane: Index, e: Index, transposed: bool = False, instruction: str | None = None
 ) -> tuple[Index, Index]:
     """The (row, column) of a lane's element.
 

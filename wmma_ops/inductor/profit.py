@@ -218,10 +218,7 @@ def _library(problem: GemmProblem, target: arch.Target) -> float:
     aligned = min(problem.a_vec, problem.b_vec) * problem.a.itemsize == 16
     if target.family == "sm90" and problem.m <= _FEW_ROWS and aligned:
         return LIBRARY_FEW_ROWS
-    pitches = (
-        problem.k if problem.a_order == "k" else problem.m,
-        problem.k if problem.b_order == "k" else problem.n,
-    )
+    pitches = (problem.k if problem.a_order == "k" else problem.m, problem.k if problem.b_order == "k" else problem.n)
     straddled = any(pitch * problem.a.itemsize % model.LINE_BYTES for pitch in pitches)
     return LIBRARY_STRADDLED if target.vendor == "nvidia" and straddled and aligned else LIBRARY
 

@@ -40,12 +40,7 @@ class _Rules(NamedTuple):
 
 
 def sight(
-    q_length: int,
-    kv_length: int,
-    q_offset,
-    kv_offset,
-    mask_function: Callable,
-    attention_mask: Tensor | None,
+    q_length: int, kv_length: int, q_offset, kv_offset, mask_function: Callable, attention_mask: Tensor | None
 ) -> Sight | None:
     """What a mask says, by the arguments of `sdpa_mask`; None where that is not known to be so."""
     rules = _rules(mask_function)

@@ -18,12 +18,7 @@ _FOR = {"gfx": ("clang", "hiprtc"), "sm_": ("nvrtc",)}  # the first that is ther
 
 
 def compile(
-    source: str,
-    target: str,
-    *,
-    compiler: str | None = None,
-    options: tuple[str, ...] = (),
-    name: str = "kernel.hip",
+    source: str, target: str, *, compiler: str | None = None, options: tuple[str, ...] = (), name: str = "kernel.hip"
 ) -> CodeObject:
     """The machine code of `source` for one exact target, such as gfx942, gfx90a:xnack- or sm_90a, or for a card's.
 

@@ -225,12 +225,7 @@ def load_any(request: str) -> CodeObject | None:
 
 
 def store(
-    request: str,
-    version: str,
-    code: CodeObject,
-    name: str,
-    includes: frozenset[str] | None,
-    folder: Path | None = None,
+    request: str, version: str, code: CodeObject, name: str, includes: frozenset[str] | None, folder: Path | None = None
 ) -> None:
     """Keeps it in the cache folder; or in another, where a failure is an error.
 

@@ -51,11 +51,7 @@ BUILTIN = tuple(
             ("none", lambda x: x, lambda g, x: g),
             ("relu", F.relu, lambda g, x: aten.threshold_backward(g, x, 0)),
             ("gelu", F.gelu, lambda g, x: _gelu_backward(g, x, "none")),
-            (
-                "gelu_tanh",
-                lambda x: F.gelu(x, approximate="tanh"),
-                lambda g, x: _gelu_backward(g, x, "tanh"),
-            ),
+            ("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), lambda g, x: _gelu_backward(g, x, "tanh")),
             ("silu", F.silu, _silu_backward),
             ("sigmoid", torch.sigmoid, lambda g, x: aten.sigmoid_backward(g, torch.sigmoid(x))),
             ("tanh", torch.tanh, lambda g, x: aten.tanh_backward(g, torch.tanh(x))),

@@ -61,16 +61,7 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
     recompute = activation not in (0, 1) or (multiply is not None and (activation != 0 or needed("multiply")))
     if recompute:
         s = _gemm(
-            a,
-            b,
-            c=c,
-            bias=bias,
-            **scaled,
-            **pair,
-            alpha=alpha,
-            beta=beta,
-            a_activation=a_activation,
-            out_dtype=work,
+            a, b, c=c, bias=bias, **scaled, **pair, alpha=alpha, beta=beta, a_activation=a_activation, out_dtype=work
         )
         act = activations.by_code(activation)
         if multiply is not None:

@@ -66,11 +66,7 @@ class Kernel(Launched):
 
     @staticmethod
     def from_code_object(
-        file: str | os.PathLike,
-        name: str | None = None,
-        *,
-        strided: tuple[str, ...] = (),
-        print_bytes: int = 1 << 20,
+        file: str | os.PathLike, name: str | None = None, *, strided: tuple[str, ...] = (), print_bytes: int = 1 << 20
     ) -> foreign.ForeignKernel:
         """A kernel that another compiler made, or another's hand: of an AMD code object, a file that ends in .co or .hsaco.
 

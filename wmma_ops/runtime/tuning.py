@@ -35,11 +35,7 @@ class Timing:
 
 
 def tune(
-    op: str | Callable,
-    *arguments,
-    limit: int = 40,
-    progress: Callable[[int, int], None] | None = None,
-    **keywords,
+    op: str | Callable, *arguments, limit: int = 40, progress: Callable[[int, int], None] | None = None, **keywords
 ) -> list[Timing]:
     """Times a call's configurations on its GPU, with cold caches, and keeps the fastest for calls of the same kind.
 

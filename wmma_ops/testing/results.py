@@ -41,12 +41,7 @@ def expected(case, t: dict, backend: str = "cpu") -> tuple[reference.Value, ...]
         options = {"alpha0": case.alpha0, "alpha1": case.alpha1, "beta1": case.beta1, "activation": case.activation}
         return (reference.gemm_gemm(t, out_type(case), **options),)
     value = reference.gemm(
-        t,
-        out_type(case),
-        alpha=case.alpha,
-        beta=case.beta,
-        a_activation=case.a_activation,
-        activation=case.activation,
+        t, out_type(case), alpha=case.alpha, beta=case.beta, a_activation=case.a_activation, activation=case.activation
     )
     if case.vector_b:
         value = reference.Value(value.x[..., 0], value.error[..., 0])

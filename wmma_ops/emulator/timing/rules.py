@@ -78,11 +78,7 @@ _FIGURES: dict[str, tuple[tuple[int, int, int, int, int], str, str]] = {
         "cdna3 cdna4",
     ),
     "valu": ((4, 4, 4, 1, 1), "gluon, isa", "cdna3 cdna4"),
-    "valu_latency": (
-        (4, 4, 4, 5, 5),
-        "tinygrad: gfx950, gfx1100, gfx1200; AITER's loops",
-        "cdna3 cdna4 rdna3 rdna4",
-    ),
+    "valu_latency": ((4, 4, 4, 5, 5), "tinygrad: gfx950, gfx1100, gfx1200; AITER's loops", "cdna3 cdna4 rdna3 rdna4"),
     "transcendental": ((16, 16, 8, 4, 4), "gluon, isa", "cdna3 cdna4"),
     "matrix_latency": ((0, 0, 0, 0, 0), "gluon: loops of pairs that depend run at 96 to 99 %; triton says 2", "cdna4"),
     "matrix_to_valu": ((12, 12, 12, 0, 0), "LLVM's hazards: 8 passes, 11 wait states", "cdna3 cdna4"),

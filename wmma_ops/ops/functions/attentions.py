@@ -103,14 +103,7 @@ def attention(
     scalars |= score_functions.codes("attention", score_mod, mask_mod)
     seed = _seed("attention", q, dropout_p, dropout_seed)
     tensors = {"q": q, "k": k, "v": v, "mask": mask, "sinks": sinks, "alibi_slopes": alibi_slopes, "dropout_seed": seed}
-    return call(
-        "attention",
-        {**tensors, **mods},
-        is_causal=causal,
-        scale=scale,
-        enable_gqa=enable_gqa,
-        **scalars,
-    )
+    return call("attention", {**tensors, **mods}, is_causal=causal, scale=scale, enable_gqa=enable_gqa, **scalars)
 
 
 @answering

@@ -57,13 +57,7 @@ def matmul(a: Tensor, b: Tensor, *, out_dtype: torch.dtype | None = None, **unkn
 
 @answering
 def addmm(
-    input: Tensor,
-    a: Tensor,
-    b: Tensor,
-    *,
-    beta: float = 1.0,
-    alpha: float = 1.0,
-    out_dtype: torch.dtype | None = None,
+    input: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: float = 1.0, out_dtype: torch.dtype | None = None
 ) -> Tensor:
     """``alpha·A·B + beta·input`` for matrices.
 
@@ -112,13 +106,7 @@ def addmm_(input: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: flo
 
 @answering
 def baddbmm(
-    input: Tensor,
-    a: Tensor,
-    b: Tensor,
-    *,
-    beta: float = 1.0,
-    alpha: float = 1.0,
-    out_dtype: torch.dtype | None = None,
+    input: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: float = 1.0, out_dtype: torch.dtype | None = None
 ) -> Tensor:
     """``alpha·A·B + beta·input`` for batches of matrices.
 

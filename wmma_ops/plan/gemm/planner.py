@@ -121,12 +121,7 @@ def source(problem: GemmProblem, config: GemmConfig, target: arch.Target, *, red
         *aliases({"Tiles": config.order.device(problem.batch_dims)}),
         *constants("int", {"kCluster": "Tiles::kCluster"}),
         *constants(
-            "bool",
-            {
-                "kWide": problem.wide,
-                "kLanes": config.lanes,
-                "kMappedD": loop.maps_result(problem, config),
-            },
+            "bool", {"kWide": problem.wide, "kLanes": config.lanes, "kMappedD": loop.maps_result(problem, config)}
         ),
     ]
     defines = {"WMMA_GEMM_REDUCE": reduces, "WMMA_GEMM_CLUSTER": config.order.cluster_blocks > 1}

@@ -8,14 +8,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import shared_rate, step_of, tile_bytes, up
 from wmma_ops.ops.types import bits, bytes_of
 from wmma_ops.plan import model
-from wmma_ops.plan.gemm_gemm.config import (
-    GemmGemmConfig,
-    bytes_moved,
-    columns_of,
-    depth_of,
-    goes_as_it_is,
-    last_lines,
-)
+from wmma_ops.plan.gemm_gemm.config import GemmGemmConfig, bytes_moved, columns_of, depth_of, goes_as_it_is, last_lines
 from wmma_ops.plan.gemm_gemm.loop import Loop
 from wmma_ops.plan.problem import GemmGemmProblem
 
