@@ -111,6 +111,13 @@ def is_forward_mode() -> bool:
     return True
 
 
+@instead_of("torch._C:_len_torch_dispatch_stack")
+def any_dispatch_mode() -> int:
+    """Whether a mode of Python sees what is dispatched. Asked at every call; without it, one is taken to be there, and
+    derivatives take longer to set up."""
+    return 1
+
+
 @instead_of("torch._C:_any_requires_grad")
 def any_requires_grad(*tensors: Tensor | None) -> bool:
     """Whether one of the tensors requires a gradient. In Python, it takes longer."""
@@ -141,6 +148,13 @@ def is_captured(x: Tensor) -> bool:
     except RuntimeError as error:
         return "captured" in str(error)
     return False
+
+
+@instead_of("torch._C._functorch:is_legacy_batchedtensor")
+def is_one_of_many(x: Tensor) -> bool:
+    """Whether it stands for many gradients (`is_grads_batched`), under the older of torch's two vmaps. Asked in backward
+    passes; without it, each is taken for such, and its formulas take longer."""
+    return True
 
 
 # ---------------------------------------------------------------------------------------------- an op and its layers

@@ -160,6 +160,17 @@ def _product(d: Draw) -> Fitting:
     return {"a": (*d.smaller(batch), m, k), "b": (*d.smaller(batch), k, n), "_sizes": (batch, m, n, k)}
 
 
+def _gemm_backward(d: Draw) -> Fitting:
+    found = _product(d)
+    batch, m, n, _ = found["_sizes"]
+    return found | {"g": (*batch, m, n)}
+
+
+def _linear_backward(d: Draw) -> Fitting:
+    batch, m, n, k = d.batch(), d.size(), d.size(), d.size()
+    return {"g": (*batch, m, n), "x": (*batch, m, k), "weight": (n, k)}
+
+
 def _gemm(d: Draw) -> Fitting:
     found = _product(d)
     batch, m, n, k = found["_sizes"]
@@ -342,6 +353,8 @@ FITTING: dict[str, Callable[[Draw], Fitting]] = {
     "scaled_attention": _scaled_attention,
     "varlen_attention": _varlen,
     "kv_append": _kv_append,
+    "_gemm_backward": _gemm_backward,
+    "_linear_backward": _linear_backward,
     "_attention_backward": lambda d: _attention(d, backward=True),
     "_varlen_attention_backward": lambda d: _varlen(d, backward=True),
     "_score_function": _scores,

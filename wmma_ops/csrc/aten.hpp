@@ -65,6 +65,10 @@ inline Tensor add(const Tensor& x, const Tensor& y, double factor = 1) {
 inline Tensor mul(const Tensor& x, const Tensor& y) { return call("aten::mul", "Tensor", x, y); }
 inline Tensor div(const Tensor& x, const Tensor& y) { return call("aten::div", "Tensor", x, y); }
 inline Tensor amax(const Tensor& x, int64_t dim) { return torch::stable::amax(x, dim, true); }  // keeps the dimension
+// Without these dimensions.
+inline Tensor sum(const Tensor& x, const Sizes& dims, std::optional<ScalarType> type) {
+  return call("aten::sum", "dim_IntList", x, std::optional<Sizes>(dims), false, type);
+}
 inline void mul_(Tensor& x, const Tensor& y) { call("aten::mul_", "Tensor", x, y); }
 inline void clamp_(Tensor& x, double low, double high) {
   call("aten::clamp_", "Tensor", x, OptTensor(scalar(low)), OptTensor(scalar(high)));

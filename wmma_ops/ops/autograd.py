@@ -6,18 +6,18 @@ products are rounded to the operands' type, as in the forward pass.
 
 import math
 from functools import partial
-from typing import NamedTuple
 
 import torch
 import torch.autograd.forward_ad as forward_ad
 
 from wmma_ops import torch_internals
 from wmma_ops.hardware import geometry
-from wmma_ops.ops import activations, fakes, score_functions
+from wmma_ops.ops import activations, fakes, quick, score_functions
 from wmma_ops.ops.attention_call import AttentionCall, tensors_of
 from wmma_ops.ops.composite import columns, composite, operand_place, rows, without_gradient
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
+from wmma_ops.ops.quick import GEMM_BACKWARD, Shape, once
 from wmma_ops.ops.score_terms import scored, terms_of
 from wmma_ops.ops.select import select
 from wmma_ops.ops.sizes import known
@@ -34,7 +34,19 @@ def _reduce(g, like):
     """The gradient of a tensor that was broadcast."""
     if like is None:
         return None
-    return g.sum_to_size(like.shape).to(like.dtype)
+    if g.shape != like.shape:  # summed in the wider of the two
+        g = g.to(torch.promote_types(g.dtype, like.dtype)).sum_to_size(like.shape)
+    return g.to(like.dtype)
+
+
+def _at_once(g, a, b, bias, needs, alpha):
+    """The gradients of alpha·A·B + bias, in one op."""
+    wanted = [name for name in ("a", "b") if needs.get(name)]
+    of_bias = bias is not None and needs.get("bias") and bias.shape == g.shape[-1:]
+    found = GEMM_BACKWARD(
+        g, a, b, alpha=alpha, of_a="a" in wanted, of_b="b" in wanted, bias=bias.dtype if of_bias else None
+    )
+    return dict(zip((*wanted, "bias") if of_bias else wanted, found, strict=True))
 
 
 # D = act(S)·multiply with S = alpha·(P·B + A2·B2)·row_scale·col_scale + beta·C + bias and P = act_a(A·a_scale)
@@ -57,9 +69,10 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
 
     # 1. g_S, through the multiplier and the activation. relu's sign can be read off the result where nothing multiplies
     #    it; the others recompute S.
-    g_s = g.to(work)
+    g_s = g
     recompute = activation not in (0, 1) or (multiply is not None and (activation != 0 or needed("multiply")))
     if recompute:
+        g_s = g.to(work)
         s = _gemm(
             a, b, c=c, bias=bias, **scaled, **pair, alpha=alpha, beta=beta, a_activation=a_activation, out_dtype=work
         )
@@ -71,15 +84,19 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
         g_s = act.backward(g_s, s)
     else:
         if multiply is not None:
-            g_s = g_s * multiply.to(work)
+            g_s = g.to(work) * multiply.to(work)
         if activation == 1:
-            g_s = torch.where(out <= 0, 0.0, g_s)
+            g_s = activations.by_code(activation).backward(g_s, out)
 
     # 2. What is added to the product.
     if needed("c"):
-        grads["c"] = _reduce(g_s * beta if beta != 1 else g_s, c)
+        grads["c"] = _reduce(g_s.to(work) * beta if beta != 1 else g_s, c)
+    is_bare = row_scale is col_scale is a_scale is None and a_activation == 0 and not pair
+    if is_bare and once(g_s, a, b):
+        grads |= _at_once(g_s, a, b, bias, needs, alpha)
+        needs = {name: is_needed and name not in grads for name, is_needed in needs.items()}
     if needed("bias"):
-        grads["bias"] = _reduce(g_s.sum(-2), bias)
+        grads["bias"] = _reduce(g_s.sum(-2, dtype=work), bias)
 
     # 3. The scales of rows and columns: their gradients need the product itself.
     if needed("row_scale", "col_scale"):
@@ -399,17 +416,10 @@ def _products(operand):
     return f"products of {name(operand.dtype)}"
 
 
-class _Shape(NamedTuple):
-    """What the backward pass needs of a tensor that is only added: its values are neither kept nor watched for changes."""
-
-    shape: torch.Size
-    dtype: torch.dtype
-
-
 def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_outputs=lambda scalars: False):
     """Registers `gradients(grads, tensors, needs, outputs, **scalars)`, which answers with gradients by argument name.
 
-    `only_added` names the arguments of which `gradients` sees a _Shape, `keeps_outputs` says whether it sees the outputs.
+    `only_added` names the arguments of which `gradients` sees a Shape, `keeps_outputs` says whether it sees the outputs.
     """
     call, instead = overload(op), composite(op)
     names = tensor_names(call)
@@ -421,7 +431,7 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
         # The dispatcher drops trailing arguments that have their default, so there may be fewer inputs than names.
         tensors = dict.fromkeys(names) | dict(zip(names, inputs, strict=False))
         light = only_added(scalars, tensors)
-        ctx.shapes = {argument: _Shape(tensors[argument].shape, tensors[argument].dtype) for argument in light}
+        ctx.shapes = {argument: Shape(tensors[argument].shape, tensors[argument].dtype) for argument in light}
         ctx.kept = [argument for argument, x in tensors.items() if x is not None and argument not in light]
         ctx.scalars = {key: value for key, value in scalars.items() if key != "out_dtype"}
         outputs = output if isinstance(output, tuple) else (output,)
@@ -441,7 +451,11 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
 
     record = torch_internals.recorder(f"Wmma{op.title().replace('_', '')}", call, instead, remember, backward)
 
+    quick.FORMULAS[op] = gradients
+
     def kernel(keyset, *inputs, **scalars):
+        if (output := quick.call(op, inputs, scalars)) is not None:
+            return output
         _refuse_dual(op, names, inputs)
         derives = torch.is_grad_enabled() and any_requires_grad(*inputs)
         if derives:

@@ -64,6 +64,14 @@ def _pairs(cu_seq_q, keys, max_q: int, max_k: int) -> int:
     return int((cu_seq_q.diff().to(torch.int64) * keys).sum())
 
 
+def _gemm_backward(g, a, b, *, of_a=True, of_b=True, **__) -> int:
+    return (of_a + of_b) * _product(a, g)
+
+
+def _linear_backward(g, x, weight, *, of_x=True, of_weight=True, **__) -> int:
+    return (of_x + of_weight) * _product(x, g)
+
+
 def _attention_backward(g_out, q, k, v, *_, **__) -> int:
     """The scores again, and the gradients of them, of Q, K and V."""
     return 2 * prod(q[:-1]) * k[-2] * (3 * q[-1] + 2 * v[-1])
@@ -96,6 +104,8 @@ def _register(counter) -> None:
     for op, formula in FORMULAS.items():
         ops = [getattr(getattr(torch.ops, namespace), op) for namespace in NAMESPACES]
         counter.register_flop_formula(ops, get_raw=formula is _varlen_attention)(formula)
+    counter.register_flop_formula(torch.ops.wmma._gemm_backward)(_gemm_backward)
+    counter.register_flop_formula(torch.ops.wmma._linear_backward)(_linear_backward)
     counter.register_flop_formula(torch.ops.wmma._attention_backward)(_attention_backward)
     backward = torch.ops.wmma._varlen_attention_backward
     counter.register_flop_formula(backward, get_raw=True)(_varlen_attention_backward)

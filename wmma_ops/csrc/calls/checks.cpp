@@ -100,8 +100,12 @@ void check_tensor(const char* op, const char* name, const Tensor& x, const Devic
 
 void check_beside(const char* op, const char* name, const Tensor& x, ScalarType operand, const Device& device) {
   check_storage(op, name, x, device);
-  if (!contains(beside(operand), type_of(x))) {
-    fail_dtype(op, name, type_of(x), list(beside(operand)), " beside ", operand, " operands");
+  check_type_beside(op, name, type_of(x), operand);
+}
+
+void check_type_beside(const char* op, const char* name, ScalarType type, ScalarType operand) {
+  if (!contains(beside(operand), type)) {
+    fail_dtype(op, name, type, list(beside(operand)), " beside ", operand, " operands");
   }
 }
 

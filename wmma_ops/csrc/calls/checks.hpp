@@ -75,6 +75,7 @@ void check_type(const char* op, const char* name, ScalarType came, Types taken, 
 void check_tensor(const char* op, const char* name, const Tensor& x, const Device& first, Types taken,
                   const char* like = nullptr);  // its storage and its type
 void check_beside(const char* op, const char* name, const Tensor& x, ScalarType operand, const Device& first);
+void check_type_beside(const char* op, const char* name, ScalarType type, ScalarType operand);
 void check_output(const char* op, const char* name, ScalarType got, ScalarType operand);
 
 void check_rank(const char* op, const char* name, const Tensor& x, int64_t rank);

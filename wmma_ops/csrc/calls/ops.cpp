@@ -8,6 +8,7 @@
 
 #include "calls/attention_ops.hpp"
 #include "calls/gemm.hpp"
+#include "calls/gradients.hpp"
 #include "calls/kv_append.hpp"
 
 namespace wmma_ops {
@@ -225,8 +226,20 @@ const Op kOps[] = {
 
 using Library = torch::stable::detail::StableLibrary;
 
+// What autograd calls, which has no derivative of its own.
+const Op kGradients[] = {
+    {"_gemm_backward",
+     "_gemm_backward(Tensor g, Tensor a, Tensor b, *, float alpha=1, bool of_a=True, bool of_b=True, "
+     "ScalarType? bias=None) -> Tensor[]",
+     TORCH_BOX(&gemm_backward)},
+    {"_linear_backward",
+     "_linear_backward(Tensor g, Tensor x, Tensor weight, *, bool of_x=True, bool of_weight=True, "
+     "ScalarType? bias=None) -> Tensor[]",
+     TORCH_BOX(&linear_backward)},
+};
+
 constexpr AttentionOp kAttentions[] = {kDense, kPacked, kScaled};
-constexpr AttentionOp kAttentionGradients[] = {kDenseGradients, kPackedGradients};  // that autograd calls
+constexpr AttentionOp kAttentionGradients[] = {kDenseGradients, kPackedGradients};
 
 void define(Library& m) {
   for (const Op& op : kOps) m.def(op.schema);
@@ -238,8 +251,14 @@ void implement(Library& m) {
   for (AttentionOp op : kAttentions) m.impl(attention_name(op), attention_kernel(op));
 }
 
+void define_gradients(Library& m) {
+  for (const Op& op : kGradients) m.def(op.schema);
+  for (AttentionOp op : kAttentionGradients) m.def(attention_schema(op).c_str());
+}
+
 void implement_all(Library& m) {
   implement(m);
+  for (const Op& op : kGradients) m.impl(op.name, op.kernel);
   for (AttentionOp op : kAttentionGradients) m.impl(attention_name(op), attention_kernel(op));
 }
 
@@ -249,7 +268,7 @@ STABLE_TORCH_LIBRARY(wmma_raw, m) { define(m); }
 
 STABLE_TORCH_LIBRARY(wmma, m) {
   define(m);
-  for (AttentionOp op : kAttentionGradients) m.def(attention_schema(op).c_str());
+  define_gradients(m);
   // Python implements the first (a registered torch function) and calls the second when one is registered.
   m.def("_registered_activation(Tensor(a!) x, int code) -> int[]");
   m.def("_register_activation(int code) -> ()");

@@ -18,7 +18,7 @@ from wmma_ops.ops.fakes.checks import (
 )  # fmt: skip
 from wmma_ops.ops.library import arguments, overload, tensor_names
 from wmma_ops.ops.sizes import is_matrix_scale, known
-from wmma_ops.ops.types import FP8_FNUZ, FP8_OCP
+from wmma_ops.ops.types import DIFFERENTIABLE, FP8_FNUZ, FP8_OCP
 
 
 @refused_by_library
@@ -134,6 +134,45 @@ def gemm_gemm(*tensors, **scalars):
     if gate is not None:
         same_sizes(gate.shape, b0.shape)
     return a.new_empty(shape, dtype=out)
+
+
+def _gradients(g, a, b, of_a, of_b, bias):
+    """Those of a product, as many as are asked for, and how they lie."""
+    output_type(a, b, None)
+    if a.dtype not in DIFFERENTIABLE:
+        refuse()
+    shape = product_shape(a, b)
+    same_sizes(g.shape, shape)
+    found = [_laid_out_as(x) for x, is_asked in ((a, of_a), (b, of_b)) if is_asked]
+    return found if bias is None else [*found, g.new_empty(shape[-1:], dtype=bias)]
+
+
+def _laid_out_as(x):
+    """By columns where x lies by columns, else by rows."""
+    if known(x.stride(-2) == 1) and not known(x.shape[-1] <= 1):
+        return x.new_empty(x.mT.shape).mT
+    return x.new_empty(x.shape)
+
+
+@torch.library.register_fake("wmma::_gemm_backward")
+@refused_by_library
+def _gemm_backward(g, a, b, *, alpha=1.0, of_a=True, of_b=True, bias=None):
+    require(g, a, b)
+    same_device("_gemm_backward", a, g=g, b=b)
+    return _gradients(g, a, b, of_a, of_b, bias)
+
+
+@torch.library.register_fake("wmma::_linear_backward")
+@refused_by_library
+def _linear_backward(g, x, weight, *, of_x=True, of_weight=True, bias=None):
+    require(g, x, weight)
+    same_device("_linear_backward", x, g=g, weight=weight)
+    if weight.dim() != 2:
+        refuse()
+    found = _gradients(g, x, weight.mT, of_x, of_weight, bias)
+    if of_weight:
+        found[int(of_x)] = found[int(of_x)].mT
+    return found
 
 
 @refused_by_library

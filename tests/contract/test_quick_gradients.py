@@ -1,0 +1,199 @@
+"""Gradients that one op answers with (wmma_ops/ops/quick.py): those of the formulas, laid out alike, and no longer way."""
+
+import contextlib
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import wmma_ops
+from wmma_ops.ops import autograd, quick
+
+F32, F16, BF16, F64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
+PRODUCTS = [
+    ((5, 7), (7, 3)),
+    ((4, 5, 7), (7, 3)),
+    ((4, 5, 7), (4, 7, 3)),
+    ((5, 7), (4, 7, 3)),
+    ((4, 1, 5, 7), (3, 7, 2)),
+    ((1, 7), (7, 1)),
+    ((0, 7), (7, 3)),
+    ((2, 5, 0), (0, 3)),
+    ((2, 0, 5, 7), (7, 3)),
+]
+PLACES = {
+    "cpu": contextlib.nullcontext,
+    "gfx942": lambda: wmma_ops.emulate("gfx942"),
+    "gfx1201": lambda: wmma_ops.emulate("gfx1201"),
+}
+BOUNDS = {F64: 1e-12, F32: 1e-5, F16: 2e-3, BF16: 1e-2}
+
+
+class _Onlooker(TorchDispatchMode):
+    """Sees what is dispatched, so that derivatives go the general way."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def _leaf(shape, dtype, by_columns=False):
+    x = torch.randn(shape, dtype=F64).to(dtype)
+    return (x.mT.contiguous().mT if by_columns else x).requires_grad_()
+
+
+def _close(got, want, dtype):
+    """Within the type's own rounding of the largest."""
+    assert got.dtype == dtype
+    assert got.shape == want.shape
+    bound = BOUNDS[dtype] * max(1.0, want.abs().max().item() if want.numel() else 0.0)
+    torch.testing.assert_close(got.double(), want.double(), rtol=BOUNDS[dtype], atol=bound)
+
+
+@pytest.fixture
+def answered(monkeypatch):
+    """The ops that answered, in order."""
+    found = []
+
+    def watch(op, call):
+        def watched(*tensors, **options):
+            found.append(op)
+            return call(*tensors, **options)
+
+        return watched
+
+    monkeypatch.setattr(quick, "LINEAR_BACKWARD", watch("linear", quick.LINEAR_BACKWARD))
+    gemm = watch("gemm", quick.GEMM_BACKWARD)
+    for module in (quick, autograd):
+        monkeypatch.setattr(module, "GEMM_BACKWARD", gemm)
+    return found
+
+
+@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+@pytest.mark.parametrize("shapes", PRODUCTS, ids=str)
+def test_the_op_answers_as_float64_and_in_the_layout_of_its_operands(shapes, dtype):
+    for columns in ((False, False), (True, False), (False, True), (True, True)):
+        a, b = (_leaf(shape, dtype, by) for shape, by in zip(shapes, columns, strict=True))
+        wide = [x.detach().double().requires_grad_() for x in (a, b)]
+        out = 0.5 * torch.matmul(*wide)
+        g = torch.randn_like(out).to(dtype)
+        want = [*torch.autograd.grad(out, wide, g.double()), g.double().sum(tuple(range(g.dim() - 1)))]
+        with torch.no_grad():
+            got = torch.ops.wmma._gemm_backward(g, a, b, alpha=0.5, bias=dtype)
+            fakes = torch.ops.wmma._gemm_backward(*(x.to("meta") for x in (g, a, b)), bias=dtype)
+        for x, one, fake, like in zip(got, want, fakes, (a, b, None), strict=True):
+            _close(x, one, dtype)
+            assert (fake.shape, fake.dtype, fake.stride()) == (x.shape, x.dtype, x.stride())
+            if like is not None and like.dim() == 2 and like.numel() and 1 not in like.shape:
+                assert x.stride() == like.stride()
+
+
+def test_only_what_is_asked_for_comes():
+    g, x, weight = torch.randn(5, 3), torch.randn(5, 7), torch.randn(3, 7)
+    whole = torch.ops.wmma._linear_backward(g, x, weight, bias=F32)
+    assert [tuple(one.shape) for one in whole] == [(5, 7), (3, 7), (3,)]
+    for asked in range(8):
+        of_x, of_weight, of_bias = (bool(asked >> i & 1) for i in range(3))
+        bias = F32 if of_bias else None
+        found = torch.ops.wmma._linear_backward(g, x, weight, of_x=of_x, of_weight=of_weight, bias=bias)
+        wanted = [one for one, is_wanted in zip(whole, (of_x, of_weight, of_bias), strict=True) if is_wanted]
+        assert len(found) == len(wanted)
+        assert all(torch.equal(got, want) for got, want in zip(found, wanted, strict=True))
+
+
+CALLS = {
+    "matmul": (lambda x, w, b: wmma_ops.matmul(x, w.mT), "gemm"),
+    "matmul to float32": (lambda x, w, b: wmma_ops.matmul(x, w.mT, out_dtype=F32), "gemm"),
+    "gemm + bias": (lambda x, w, b: wmma_ops.gemm(x, w.mT, bias=b, alpha=0.5), "gemm"),
+    "gemm + relu": (lambda x, w, b: wmma_ops.gemm(x, w.mT, bias=b, activation="relu"), "gemm"),
+    "gemm + gelu": (lambda x, w, b: wmma_ops.gemm(x, w.mT, bias=b, activation="gelu"), "gemm"),
+    "gemm + bias [1, N]": (lambda x, w, b: wmma_ops.gemm(x, w.mT, bias=b.expand(2, -1)), "gemm"),
+    "linear": (lambda x, w, b: wmma_ops.linear(x, w, b), "linear"),
+    "linear without bias": (lambda x, w, b: wmma_ops.linear(x, w), "linear"),
+    "linear + relu": (lambda x, w, b: wmma_ops.linear(x, w, b, activation="relu"), "linear"),
+    "linear + silu": (lambda x, w, b: wmma_ops.linear(x, w, b, activation="silu"), "gemm"),
+    "linear + residual": (
+        lambda x, w, b: wmma_ops.linear(x, w, b, residual=x.sum(-1, keepdim=True).expand(2, 5, 3)),
+        "gemm",
+    ),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", CALLS)
+def test_at_once_and_by_formulas_are_one(name, place, answered):
+    """Which way is gone follows from who looks on; what comes does not."""
+    call, op = CALLS[name]
+    dtypes = (F32, BF16) if place == "cpu" else (F16,)
+    for dtype in dtypes:
+        leaves = [_leaf(shape, dtype) for shape in ((2, 5, 8), (3, 8), (3,))]
+        found = {}
+        for way, onlooker in (("once", contextlib.nullcontext()), ("formulas", _Onlooker())):
+            with PLACES[place]() as emulation, onlooker:
+                out = call(*leaves)
+                out = out if out.dtype == dtype else out.to(dtype)
+                g = torch.linspace(-1, 1, out.numel()).reshape(out.shape).to(dtype)
+                answered.clear()
+                found[way] = torch.autograd.grad(out, leaves, g, allow_unused=True)
+            assert answered == ([op] if way == "once" else []), way
+            assert place == "cpu" or len(emulation.launches) >= 3
+        for got, want in zip(found["once"], found["formulas"], strict=True):
+            assert (got is None) == (want is None)
+            if got is not None:
+                _close(got, want, dtype)
+
+
+def test_gradients_that_are_differentiated_again_go_by_formulas(answered):
+    x, w, b = (_leaf(shape, F64) for shape in ((5, 8), (3, 8), (3,)))
+    for activation in (None, "relu"):
+        answered.clear()
+        out = wmma_ops.linear(x, w, b, activation=activation)
+        (g,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+        assert not answered
+        again = torch.autograd.grad(g.square().sum(), (x, w))
+        wide = torch.nn.functional.linear(x, w, b)
+        wide = wide.relu() if activation else wide
+        (g,) = torch.autograd.grad(wide.square().sum(), x, create_graph=True)
+        for got, want in zip(again, torch.autograd.grad(g.square().sum(), (x, w)), strict=True):
+            torch.testing.assert_close(got, want)
+
+
+def test_nobody_is_passed_by():
+    """A call that somebody sees goes the general way: under modes, in transforms, in graphs, with other tensors."""
+    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(3, 8, requires_grad=True)
+
+    class Mine(torch.Tensor):
+        pass
+
+    assert quick.call("linear", (x, w), {}) is not None
+    assert quick.call("linear", (x.as_subclass(Mine), w), {}) is None
+    assert quick.call("linear", (x.detach(), w.detach()), {}) is None
+    with torch.no_grad():
+        assert quick.call("linear", (x, w), {}) is None
+    with _Onlooker():
+        assert quick.call("linear", (x, w), {}) is None
+    seen = []
+    torch.func.grad(lambda x: (seen.append(quick.call("linear", (x, w), {})), x.sum())[1])(x.detach())
+    assert seen == [None]
+
+
+BAD = {
+    "g": (torch.randn(5, 4), ValueError, r"g has shape \[5, 4\]; takes \[5, 3\], the shape of the product"),
+    "a": (torch.ones(5, 7, dtype=torch.int8), TypeError, "b is float32; takes int8, as a has"),
+    "b": (torch.randn(6, 3), ValueError, r"b has shape \[6, 3\]; takes "),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_gradient_of_a_product_is_refused(name, device):
+    wrong, kind, text = BAD[name]
+    given = {"g": torch.randn(5, 3), "a": torch.randn(5, 7), "b": torch.randn(7, 3)} | {name: wrong}
+    with pytest.raises(RuntimeError, match=rf"wmma\._gemm_backward: {text}.*\[{kind.__name__}\]"):
+        torch.ops.wmma._gemm_backward(**{x: of.to(device) for x, of in given.items()})
+
+
+def test_numbers_without_gradients_are_refused():
+    x = torch.ones(4, 4, dtype=torch.int8)
+    for device in ("cpu", "meta"):
+        with pytest.raises(RuntimeError, match="a is int8; takes float16, bfloat16, float32 or float64"):
+            torch.ops.wmma._gemm_backward(x.to(device).float(), *(x.to(device),) * 2)

@@ -1,0 +1,123 @@
+"""The derivatives of what training calls most, in the fewest steps: products of plain tensors with a bias or none.
+
+The general way (autograd.py) asks who looks on, at both passes: transforms, graphs, subclasses, modes. Where there is
+nobody, that takes longer than a small product and its gradients. What is computed is the same.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch.autograd import Function
+
+from wmma_ops.ops import activations
+from wmma_ops.ops.library import overload
+from wmma_ops.ops.select import RAW, traced
+from wmma_ops.ops.types import DIFFERENTIABLE
+from wmma_ops.torch_internals import any_dispatch_mode, any_requires_grad, direct, is_one_of_many
+
+
+class Shape(NamedTuple):
+    """What the backward pass needs of a tensor that is only added: its values are neither kept nor watched for changes."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+_PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
+_RELU = 1
+GEMM_BACKWARD = direct(overload("_gemm_backward"))
+LINEAR_BACKWARD = direct(overload("_linear_backward"))
+# An op's formulas, as autograd.py registers them: f(grads, tensors, needs, outputs, **scalars), by name.
+FORMULAS: dict[str, Callable] = {}
+
+
+def nobody_looks_on(*tensors) -> bool:
+    """Whether a call sees plain tensors alone, in no graph, transform or mode."""
+    return _PLAIN.issuperset(map(type, tensors)) and not traced() and not any_dispatch_mode()
+
+
+def once(g, *tensors) -> bool:
+    """Whether one op may answer with several gradients, as nobody differentiates them again."""
+    return not torch.is_grad_enabled() and not is_one_of_many(g) and nobody_looks_on(g, *tensors)
+
+
+def call(op: str, inputs: tuple, scalars: dict):
+    """The result of `op` with its derivative; None where the general way is to be gone."""
+    node = _NODES.get(op)
+    if node is None or not torch.is_grad_enabled() or not any_requires_grad(*inputs) or not nobody_looks_on(*inputs):
+        return None
+    return node(*inputs, **scalars)
+
+
+class WmmaMatmul(Function):
+    @staticmethod
+    def forward(ctx, a, b, out_dtype):
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(a, b)
+        return RAW["matmul"](a, b, out_dtype=out_dtype)
+
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        of_a, of_b, _ = ctx.needs_input_grad
+        if g is None:
+            return None, None, None
+        if not once(g, a, b):
+            found = FORMULAS["matmul"]((g,), {"a": a, "b": b}, {"a": of_a, "b": of_b}, (None,))
+            return found.get("a"), found.get("b"), None
+        found = iter(GEMM_BACKWARD(g, a, b, of_a=of_a, of_b=of_b))
+        return next(found) if of_a else None, next(found) if of_b else None, None
+
+
+def _matmul(a, b, *, out_dtype=None):
+    if a is None or b is None or a.dim() < 2 or b.dim() < 2 or a.dtype not in DIFFERENTIABLE:
+        return None
+    return WmmaMatmul.apply(a, b, out_dtype)
+
+
+class WmmaLinear(Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, activation):
+        out = RAW["linear"](x, weight, bias, activation=activation)
+        ctx.set_materialize_grads(False)
+        ctx.bias, ctx.activation = bias if bias is None else Shape(bias.shape, bias.dtype), activation
+        if activation == 0:
+            ctx.save_for_backward(x, weight)
+        else:
+            ctx.save_for_backward(x, weight, out)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        if g is None:
+            return None, None, None, None
+        x, weight, *rest = ctx.saved_tensors
+        of_x, of_weight, of_bias, _ = ctx.needs_input_grad
+        if not once(g, x, weight, *rest):
+            tensors = {"x": x, "weight": weight, "bias": ctx.bias, "residual": None}
+            needs = {"x": of_x, "weight": of_weight, "bias": of_bias, "residual": False}
+            found = FORMULAS["linear"]((g,), tensors, needs, (*rest, None), activation=ctx.activation)
+            return found.get("x"), found.get("weight"), found.get("bias"), None
+        if ctx.activation == _RELU:
+            g = activations.by_code(_RELU).backward(g, rest[0])
+        found = iter(
+            LINEAR_BACKWARD(g, x, weight, of_x=of_x, of_weight=of_weight, bias=ctx.bias.dtype if of_bias else None)
+        )
+        return (
+            next(found) if of_x else None,
+            next(found) if of_weight else None,
+            next(found) if of_bias else None,
+            None,
+        )
+
+
+def _linear(x, weight, bias=None, residual=None, *, activation=0):
+    if x is None or weight is None or residual is not None or activation > _RELU:
+        return None
+    if x.dim() < 2 or x.dtype not in DIFFERENTIABLE or (bias is not None and bias.dim() != 1):
+        return None
+    return WmmaLinear.apply(x, weight, bias, activation)
+
+
+_NODES = {"matmul": _matmul, "linear": _linear}
