@@ -186,29 +186,34 @@ class Wrong(Planted):
         return f"{self.name}-{self.target}"
 
 
-RULES, BACKWARD, ROWS = (f"{name}.hpp" for name in ("terms/rules", "loops/gradients", "gradients/rows"))
+WINDOW, CAP, BACKWARD = (f"{name}.hpp" for name in ("terms/window", "terms/cap", "loops/gradients"))
 WRONG = (
-    Wrong("one_key_too_many", RULES, "key >= query + p.rules.from;", "key + 1 >= query + p.rules.from;"),
+    Wrong("one_key_too_many", WINDOW, "key >= query + p.rules.from;", "key + 1 >= query + p.rules.from;"),
     Wrong(
         "one_key_too_many_interleaved",
-        RULES,
+        WINDOW,
         "key >= query + p.rules.from;",
         "key + 1 >= query + p.rules.from;",
         CASES[0],
     ),
-    Wrong("the_last_query_missing", RULES, "key - p.rules.from + 1, low", "key - p.rules.from - 65, low", CASES[1]),
+    Wrong("the_last_query_missing", WINDOW, "key - p.rules.from + 1, low", "key - p.rules.from - 65, low", CASES[1]),
     Wrong(
         "tiles_that_a_window_ends_in_as_whole_ones",
-        RULES,
+        WINDOW,
         "crossed || first_key < last_query + p.rules.from;",
         "crossed;",
         AttentionCase(dtype="float16", heads=1, window=(60, -1), **LONG),
         "gfx1201",
     ),
-    Wrong("no_derivative_of_the_cap", RULES, "bend = arch::fma(-part, part, Number(1));", "bend = Number(1);"),
-    Wrong("distances_add", BACKWARD, "scorer.distant(score, slope,", "scorer.distant(score, -slope,"),
-    Wrong("another_heads_slope", BACKWARD, "kOwnsKeys ? x.other_head : x.place.head;\n      slope", "0;\n      slope"),
-    Wrong("sinks_left_out_of_what_is_corrected", BACKWARD, "sum += Math::ratio(\n", "Math::ratio(\n", CASES[6]),
+    Wrong("no_derivative_of_the_cap", CAP, "bend = arch::fma(-part, part, Number(1));", "bend = Number(1);"),
+    Wrong("distances_add", "terms/slopes.hpp", "arch::fma(-slopes_[i],", "arch::fma(slopes_[i],"),
+    Wrong(
+        "another_heads_slope",
+        BACKWARD,
+        "terms.begin(x.p, x.place.batch, head, 0);",
+        "terms.begin(x.p, x.place.batch, 0, 0);",
+    ),
+    Wrong("sinks_left_out_of_what_is_corrected", BACKWARD, "sum += Math::ratio(Rules", "Math::ratio(Rules", CASES[6]),
 )
 
 

@@ -87,7 +87,7 @@ def test_values(target, kind, request):
     [
         ("product", "wmma/gemm/staged.hpp", "a.template fetch<true>(first);", "a.template fetch<false>(first);"),
         ("product", "wmma/gemm/staged.hpp", "    arch::tile_barrier();\n    // 2.", "    // 2."),
-        ("attention", "wmma/attention/terms/mask.hpp", "+ p.shift + 1;", "+ p.shift + 2;"),
+        ("attention", "wmma/attention/terms/row_mask.hpp", "+ p.shift + 1;", "+ p.shift + 2;"),
         (
             "gradients",
             "wmma/attention/loops/gradients.hpp",

@@ -201,11 +201,11 @@ class Wrong(Planted):
 
 ROWS = "dropout_row(*p.rules.seed, query, head, p.rules.first_batch + batch)"
 WRONG = (
-    Wrong("another_row", "terms/rules.hpp", ROWS, ROWS.replace("query,", "query + 1,"), CASES[5], "gfx1100"),
-    Wrong("every_head_alike", "terms/rules.hpp", ROWS, ROWS.replace("head,", "0,")),
-    Wrong("every_batch_alike", "terms/rules.hpp", ROWS, ROWS.replace("first_batch + batch", "first_batch")),
+    Wrong("another_row", "terms/dropout.hpp", ROWS, ROWS.replace("query,", "query + 1,"), CASES[5], "gfx1100"),
+    Wrong("every_head_alike", "terms/dropout.hpp", ROWS, ROWS.replace("head,", "0,")),
+    Wrong("every_batch_alike", "terms/dropout.hpp", ROWS, ROWS.replace("first_batch + batch", "first_batch")),
     Wrong(
-        "every_sequence_alike", "terms/rules.hpp", ROWS, ROWS.replace("first_batch + batch", "first_batch"), CASES[5]
+        "every_sequence_alike", "terms/dropout.hpp", ROWS, ROWS.replace("first_batch + batch", "first_batch"), CASES[5]
     ),
     Wrong("another_round", "terms/dropout.hpp", "round < 10", "round < 9"),
     Wrong(
@@ -217,7 +217,12 @@ WRONG = (
     ),
     Wrong("results_too_small", "loops/forward.hpp", "static_cast<Number>(p.rules.kept)", "Number(1)"),
     Wrong(
-        "a_lanes_keys_alike", "terms/mask.hpp", "first_key) + Link::place(lane, f);", "first_key);", CASES[0], "gfx1201"
+        "a_lanes_keys_alike",
+        "terms/row_mask.hpp",
+        "first_key) + Link::place(lane, f);",
+        "first_key);",
+        CASES[0],
+        "gfx1201",
     ),
 )
 

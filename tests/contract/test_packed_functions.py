@@ -244,63 +244,63 @@ class Wrong(Planted):
         return f"{self.name}-{self.target}"
 
 
-SEQUENCES, MASK, BACKWARD = (f"{name}.hpp" for name in ("rows/varlen", "terms/mask", "loops/gradients"))
-CHANGED, SLOPE = (f"{name}(x.p.functions, before, batch, query_head, query, key)" for name in ("changed", "slope"))
+SEQUENCES, MASK, FUNCTIONS, BACKWARD = (
+    f"{name}.hpp" for name in ("rows/varlen", "terms/row_mask", "terms/functions", "loops/gradients")
+)
+CHANGED = "(score, bend, query, key, key, 0)"
+SLOPE, SHOWS = (
+    "slope(functions_, before, batch_, heads_[i], query, key)",
+    "shows(functions_, batch_, heads_[i], query, key)",
+)
 WRONG = (
-    Wrong("the_first_sequences_number", MASK, "p.rules.first_batch + place.batch", "p.rules.first_batch"),
+    Wrong("the_first_sequences_number", MASK, "Rows(p, place.batch)", "Rows(p, 0)"),
     Wrong(
         "the_first_sequences_number_in_pages",
         MASK,
-        "p.rules.first_batch + place.batch",
-        "p.rules.first_batch",
+        "Rows(p, place.batch)",
+        "Rows(p, 0)",
         IN_PAGES[1],
         "gfx1100",
     ),
     Wrong(
         "a_query_among_all",
         MASK,
-        "this->queries[i] = static_cast<int>(place.query(row));",
-        "this->queries[i] = static_cast<int>(place.query(row)) + queries_of(p.sequences, place.batch).start;",
+        "queries_[i] = static_cast<int>(query);",
+        "queries_[i] = static_cast<int>(query) + queries_of(p.sequences, place.batch).start;",
         CASES[0],
         "gfx1201",
     ),
     Wrong(
         "a_query_at_the_keys_place",
         MASK,
-        "this->queries[i] = static_cast<int>(place.query(row));",
-        "this->queries[i] = static_cast<int>(place.query(row) + p.rules.diagonal);",
+        "queries_[i] = static_cast<int>(query);",
+        "queries_[i] = static_cast<int>(query + p.rules.diagonal);",
         CASES[0],
     ),
-    Wrong(
-        "a_key_from_another_start",
-        MASK,
-        "heads[i], queries[i], key);\n  }\n};",
-        "heads[i], queries[i], key + batch);\n  }\n};",
-        CASES[1],
-    ),
+    Wrong("a_key_from_another_start", FUNCTIONS, SHOWS, SHOWS.replace("key)", "key + batch_)"), CASES[1]),
     Wrong(
         "the_first_sequences_number_in_the_gradients",
         BACKWARD,
-        "int batch = static_cast<int>(x.place.batch);",
-        "int batch = 0;",
+        "terms(x.p, x.place.batch)",
+        "terms(x.p, 0)",
         target="gfx1201",
     ),
     Wrong(
         "a_query_among_all_in_the_gradients",
         BACKWARD,
         CHANGED,
-        CHANGED.replace("query,", "query + queries_of(x.p.sequences, batch).start,"),
+        CHANGED.replace("query,", "query + queries_of(x.p.sequences, x.place.batch).start,"),
         CASES[0],
     ),
     Wrong(
         "a_key_among_all_in_the_gradients",
         BACKWARD,
         CHANGED,
-        CHANGED.replace("key)", "key + keys_of(x.p, batch).start)"),
+        CHANGED.replace("key,", "key + keys_of(x.p, x.place.batch).start,"),
         CASES[0],
         "gfx1100",
     ),
-    Wrong("the_slope_of_another_key", BACKWARD, SLOPE, SLOPE.replace("key)", "key + keys_of(x.p, batch).start)")),
+    Wrong("the_slope_of_another_key", FUNCTIONS, SLOPE, SLOPE.replace("key)", "key + batch_)")),
     Wrong(
         "keys_of_all_with_functions",
         SEQUENCES,

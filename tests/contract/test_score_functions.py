@@ -357,44 +357,41 @@ class Wrong(Planted):
 
 
 FUNCTIONS, MASK, BACKWARD, MATH = (
-    f"{name}.hpp" for name in ("terms/functions", "terms/mask", "loops/gradients", "math")
+    f"{name}.hpp" for name in ("terms/functions", "terms/row_mask", "loops/gradients", "math")
 )
+ROW = "before, batch_, heads_[i], query, key)"
 WRONG = (
-    Wrong(
-        "query_for_key", MASK, "score, batch, heads[i], queries[i], key)", "score, batch, heads[i], key, queries[i])"
-    ),
+    Wrong("query_for_key", MASK, "bend, queries_[i], lane_first, key, i)", "bend, key, lane_first, queries_[i], i)"),
     Wrong(
         "query_for_key_in_the_gradients",
         BACKWARD,
-        "changed(x.p.functions, before, batch, query_head, query, key)",
-        "changed(x.p.functions, before, batch, query_head, key, query)",
+        "(score, bend, query, key, key, 0)",
+        "(score, bend, key, query, query, 0)",
         target="gfx1201",
     ),
     Wrong(
         "no_derivative",
-        BACKWARD,
-        "bend *= Rules::Functions::slope(x.p.functions, before, batch, query_head, query, key);",
-        "",
+        FUNCTIONS,
+        f"bend *= Functions::slope(functions_, {ROW};",
+        ";",
         WITH_FUNCTIONS[3],
     ),
     Wrong(
         "the_derivative_of_what_comes_out",
-        BACKWARD,
-        "slope(x.p.functions, before,",
-        "slope(x.p.functions, score,",
+        FUNCTIONS,
+        "slope(functions_, before,",
+        f"slope(functions_, Functions::changed(functions_, {ROW},",
         WITH_FUNCTIONS[3],
     ),
     Wrong(
         "keys_shown_in_the_gradients",
         BACKWARD,
-        "Rules::Functions::shows(x.p.functions, batch, query_head, query, key)",
+        "terms.shows(query, key, 0)",
         "true",
         WITH_FUNCTIONS[9],
         "gfx1201",
     ),
-    Wrong(
-        "keys_shown", MASK, "const bool shown = this->shows(key, i);", "const bool shown = true;", WITH_FUNCTIONS[13]
-    ),
+    Wrong("keys_shown", MASK, "this->shows(queries_[i], key, i)", "true", WITH_FUNCTIONS[13]),
     Wrong("one_stride_for_all", FUNCTIONS, "(x_.strides[dim++])", "(x_.strides[0 * dim++])"),
     Wrong(
         "reads_outside",
@@ -404,15 +401,19 @@ WRONG = (
         WITH_FUNCTIONS[14],
         "gfx1100",
     ),
+    Wrong("the_first_head_of_a_group", MASK, "head = place.head_of(row)", "head = place.head", WITH_FUNCTIONS[12]),
     Wrong(
-        "the_first_head_of_a_group", MASK, "static_cast<int>(place.head_of(row));", "place.head;", WITH_FUNCTIONS[12]
+        "a_batch_from_0_on",
+        MASK,
+        "Rows(p, place.batch)",
+        "Rows(p, place.batch - p.rules.first_batch)",
+        WITH_FUNCTIONS[5],
     ),
-    Wrong("a_batch_from_0_on", MASK, "p.rules.first_batch + place.batch", "place.batch", WITH_FUNCTIONS[5]),
     Wrong(
         "a_batch_from_0_on_in_the_gradients",
         BACKWARD,
-        "batch += static_cast<int>(x.p.rules.first_batch);",
-        "batch += 0;",
+        "terms(x.p, x.place.batch)",
+        "terms(x.p, x.place.batch - x.p.rules.first_batch)",
         WITH_FUNCTIONS[6],
     ),
     Wrong(

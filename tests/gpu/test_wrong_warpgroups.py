@@ -28,7 +28,7 @@ from wmma_ops.testing import AttentionCase, VarlenAttentionCase, run
 
 KERNEL, TILES = "wmma/attention/loops/warpgroup.hpp", "wmma/attention/tiles/warpgroup_tiles.hpp"
 LAST_TILES, NARROW_TILES = "wmma/attention/balanced/last_round.hpp", "wmma/attention/tiles/widened_tiles.hpp"
-SOFTMAX, RULES = "wmma/attention/softmax.hpp", "wmma/attention/terms/rules.hpp"
+SOFTMAX, CAP = "wmma/attention/softmax.hpp", "wmma/attention/terms/cap.hpp"
 GRADIENT_KERNEL = "wmma/attention/loops/warpgroup_gradients.hpp"
 
 
@@ -46,7 +46,7 @@ WRONG = [
         "a_warpgroup_passes_a_tile_too_many", KERNEL, "key >= span.end && key", "key >= span.end - kKeys && key", PASSED
     ),
     Wrong("rows_without_a_key_so_far_are_known", SOFTMAX, "(arch::ballot(!known) == 0)", "(true)", CAPPED),
-    Wrong("one_inverse_for_another", RULES, "b = ab * of_a;", "b = ab * of_c;", CAPPED),
+    Wrong("one_inverse_for_another", CAP, "b = ab * of_a;", "b = ab * of_c;", CAPPED),
     Wrong(
         "values_in_the_wrong_order", KERNEL, "step<false>(values, step, kStep)", "step<false>(values, step ^ 1, kStep)"
     ),

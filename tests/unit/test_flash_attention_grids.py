@@ -93,7 +93,7 @@ def test_a_fault_is_found(fault, monkeypatch):
 def test_a_wrong_kernel_is_found(sources):
     """Emulated, and a window has a key more."""
     folder = sources / "wmma/attention"
-    fault = Planted("window", "terms/mask.hpp", "return key >= this->begin[i];", "return key + 1 >= this->begin[i];")
+    fault = Planted("window", "terms/row_mask.hpp", "return key >= begin_[i];", "return key + 1 >= begin_[i];")
     check_that_each_stands_once(folder, [fault])
     case = Case("causal", HALF, 32, (20, 40), 1, 2, 1, causal=True, local=True)
     assert all(one.right for one in grids.ask(case, "gfx942"))

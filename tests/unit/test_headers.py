@@ -73,7 +73,7 @@ def test_attention_edited_leaves_products_as_they_were(edited):
     target = arch.target("gfx942")
     sources = _sources(target)
     before = {name: headers.tree().digest(headers.includes(source, ())) for name, source in sources.items()}
-    edited("wmma/attention/terms/rules.hpp")
+    edited("wmma/attention/terms/scores.hpp")
     after = {name: headers.tree().digest(headers.includes(source, ())) for name, source in sources.items()}
     changed = {name.split()[0] for name in sources if before[name] != after[name]}
     assert changed

@@ -37,7 +37,7 @@ struct AttentionArguments {
 // Up to here scores are capped by a quick tanh, of results of 16 bits.
 constexpr double kQuickCaps = 1024;
 
-// What else bears on scores (see terms/rules.hpp). Sinks and slopes are a number of each head.
+// What else bears on scores (see terms/scores.hpp). Sinks and slopes are a number of each head.
 struct ScoreArguments {
   AttentionOperand sinks, slopes;
   double cap;

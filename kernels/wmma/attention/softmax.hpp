@@ -2,7 +2,7 @@
 // score so far, and follow it.
 #pragma once
 
-#include <wmma/attention/terms/rules.hpp>
+#include <wmma/attention/terms/cap.hpp>
 #include <wmma/attention/weights.hpp>
 
 namespace wmma {
@@ -88,8 +88,7 @@ class RunningSoftmax {
       for (int i = 0; i < Link::kLaneRows; ++i) {
         const uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
         const uint32_t there = row < place.rows ? row : place.rows - 1;
-        const Number sink =
-            sink_of<Rules, Number, Math>(p, [&](const AttentionOperand& x) { return place.offset(x, there); });
+        const Number sink = Rules::template sink_of<Number, Math>(p, place, there);
         largest_[m][i] = finite(sink * inverse_unit());
         const bool is_far_number = is_far(largest_[m][i]) && arch::abs(sink) < Math::infinity();
         const Number weight = is_far_number ? Number(1) : Math::ratio(sink, below(largest_[m][i]) * unit_);
@@ -181,7 +180,7 @@ class RunningSoftmax {
                                  Number factor) {
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) mask.template apply<kBounded, kSums>(scores[m], m, key, lane, factor);
-    return mask.unit(factor);
+    return score_unit<Config>(mask, factor);
   }
 
   // Scores, multiples of `factor`, become weights relative to the largest so far; what was summed up before follows.

@@ -21,16 +21,12 @@ def divides_blocks(problem: AttentionProblem, queries: int, keys: int) -> bool:
 
 
 def rules_header(problem: AttentionProblem) -> str:
-    """The header that the rules' type is declared in, included, and the functions that it names."""
-    plain = "rows/scaled" if problem.is_scaled else "terms/rules"
-    header = "rows/paged" if problem.page_size else "rows/varlen" if problem.sequences else plain
-    blocked = problem.block_q or (problem.modified and not problem.sequences)
-    headers = (["rows/blocks"] if blocked else []) + ([header] if problem.sequences or not blocked else [])
-    include = "".join(f"#include <wmma/attention/{header}.hpp>\n" for header in headers)
-    if not problem.modified:
-        return include
-    lines = [*nested("Functions : ScoreFunctions", _functions(problem)), "}", ""]
-    return "\n".join([f"{include}#include <wmma/attention/terms/functions.hpp>", "namespace wmma {", *lines])
+    """The headers that the rules' types are declared in, included, and the functions that they name."""
+    stems = ["terms/scores", *(stem for stem, _ in _rules(problem))]
+    lines = [f"#include <wmma/attention/{stem}.hpp>" for stem in stems]
+    if problem.modified:
+        lines += ["namespace wmma {", *nested("Functions : ScoreFunctions", _functions(problem)), "}"]
+    return "\n".join([*lines, ""])
 
 
 def of_sequences(problem: AttentionProblem, kernel: str) -> str:
@@ -39,20 +35,28 @@ def of_sequences(problem: AttentionProblem, kernel: str) -> str:
 
 
 def rules_type(problem: AttentionProblem) -> str:
-    flags = [str(flag).lower() for flag in (problem.windowed, problem.capped)]
-    drops, large = str(problem.drops).lower(), str(problem.large_cap).lower()
-    last = [drops, large] if problem.large_cap else [drops] if problem.drops else []
-    rules = f"wmma::ScoreRules<{', '.join([*flags, CPP[problem.sinks], CPP[problem.slopes], *last])}>"
-    if problem.modified:
-        rules = f"wmma::ModifiedRules<{rules}, wmma::Functions>"
-    if problem.block_q:
-        rules = f"wmma::BlockRules<{rules}, {problem.block_q}, {problem.block_k}>"
-    if problem.page_size:
-        narrow = f", {CPP[problem.stored]}" if problem.is_narrow else ""
-        return f"wmma::PageRules<{rules}, {problem.page_size}{narrow}>"
-    if problem.is_scaled:
-        return f"wmma::ScaledRules<{rules}, {CPP[problem.stored]}>"
-    return f"wmma::SequenceRules<{rules}>" if problem.sequences else rules
+    found = "wmma::PlainScores"
+    for _, around in _rules(problem):
+        found = f"wmma::{around.format(found)}"
+    return found
+
+
+def _rules(problem: AttentionProblem) -> list[tuple[str, str]]:
+    """The terms that there are, then how rows lie: each one's header, and its type around those before it."""
+    quick, stored = str(not problem.large_cap).lower(), CPP[problem.stored if problem.is_narrow else None]
+    rules = (
+        (problem.windowed, "terms/window", "WindowRules<{}>"),
+        (problem.capped, "terms/cap", f"CapRules<{{}}, {quick}>"),
+        (problem.slopes, "terms/slopes", f"SlopeRules<{{}}, {CPP[problem.slopes]}>"),
+        (problem.sinks, "terms/sink", f"SinkRules<{{}}, {CPP[problem.sinks]}>"),
+        (problem.drops, "terms/dropout", "DropoutRules<{}>"),
+        (problem.modified, "terms/functions", "FunctionRules<{}, wmma::Functions>"),
+        (problem.block_q, "rows/blocks", f"BlockRules<{{}}, {problem.block_q}, {problem.block_k}>"),
+        (problem.sequences and not problem.page_size, "rows/varlen", "SequenceRules<{}>"),
+        (problem.page_size, "rows/paged", f"PageRules<{{}}, {problem.page_size}, {stored}>"),
+        (problem.is_scaled, "rows/scaled", f"ScaledRules<{{}}, {stored}>"),
+    )
+    return [(header, around) for there, header, around in rules if there]
 
 
 def _functions(problem: AttentionProblem) -> Iterator[str]:

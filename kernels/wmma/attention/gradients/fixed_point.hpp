@@ -18,7 +18,7 @@
 #pragma once
 
 #include <wmma/attention/rows/dense.hpp>
-#include <wmma/attention/terms/rules.hpp>
+#include <wmma/attention/terms/window.hpp>
 #include <wmma/tile/shared_tile.hpp>
 
 namespace wmma {

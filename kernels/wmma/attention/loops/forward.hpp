@@ -15,7 +15,7 @@
 #include <wmma/attention/passes/combine.hpp>
 #include <wmma/attention/rows/blocks.hpp>
 #include <wmma/attention/softmax.hpp>
-#include <wmma/attention/terms/mask.hpp>
+#include <wmma/attention/terms/row_mask.hpp>
 #include <wmma/attention/tiles/key_value_loaders.hpp>
 #include <wmma/attention/weights.hpp>
 
@@ -124,7 +124,7 @@ struct AttentionKernel {
     }
 
     Wave wave;
-    wave.clear(score_unit<Config>(p, scale.factor));
+    wave.clear(score_unit<Config>(CapOf<Config>(p, false), scale.factor));
     if constexpr (Rules::kSinks) {
       if (!Config::kSplit || split == 0) {
         wave.begin_with_sinks(p, place, first_row + wave_row, lane);

@@ -19,6 +19,8 @@
 #pragma once
 
 #include <wmma/attention/gradients/rows.hpp>
+#include <wmma/attention/terms/cap.hpp>
+#include <wmma/attention/terms/dropout.hpp>
 #include <wmma/attention/terms/mask.hpp>
 #include <wmma/attention/tiles/two_way_tile.hpp>
 #include <wmma/attention/weights.hpp>
@@ -35,7 +37,6 @@ struct AttentionBackward {
   using Rules = typename Config::Rules;
   using Arguments = typename Rules::Arguments;
   using Sight = wmma::Sight<Config::kCausal, Rules>;
-  using Scorer = wmma::Scorer<Rules, T, Math>;
   static constexpr bool kOwnsKeys = Config::kOwnsKeys;
   static constexpr int kThreads = Config::kWaves * arch::kWaveSize;
   static constexpr int kWaveRows = Config::kTilesM * Link::kRows;
@@ -295,18 +296,12 @@ struct AttentionBackward {
   static WMMA_DEVICE void differentiate(Number* weights, Number* slopes, Wave& wave, const Meeting& x, int m) {
     const Number factor = static_cast<Number>(x.p.scale * static_cast<double>(Math::kUnit));
     const Number* statistics = reinterpret_cast<const Number*>(x.buffer + kStatisticsStart);
-    const Scorer scorer(x.p, true);
+    const CapOf<Config> cap(x.p, true);
+    typename Rules::template Rows<Number, Math, 1> terms(x.p, x.place.batch);
+    const uint32_t head = kOwnsKeys ? x.other_head : x.place.head;
+    terms.begin(x.p, x.place.batch, head, 0);
     Number kept_factor(1);
     if constexpr (Rules::kDrops) kept_factor = static_cast<Number>(x.p.rules.kept);
-    [[maybe_unused]] const int query_head = static_cast<int>(kOwnsKeys ? x.other_head : x.place.head);
-    [[maybe_unused]] int batch = static_cast<int>(x.place.batch);
-    if constexpr (Rules::kChanges || Rules::kHides) batch += static_cast<int>(x.p.rules.first_batch);
-    Number slope(0);
-    if constexpr (Rules::kSlopes) {
-      const uint32_t head = kOwnsKeys ? x.other_head : x.place.head;
-      slope = Scorer::slope_of(
-          x.p, [&](const AttentionOperand& of) { return x.place.batch * of.batch_stride + head * of.head_stride; });
-    }
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
       const int i = Link::row_of(f);
@@ -323,15 +318,8 @@ struct AttentionBackward {
       Number bend(1);
       Number score;
       if constexpr (Rules::kScored) {
-        score = scorer.score(weights[f], factor, bend);
-        if constexpr (Rules::kSlopes) {
-          score = scorer.distant(score, slope, static_cast<Number>(static_cast<int>(query + x.p.rules.diagonal - key)));
-        }
-        if constexpr (Rules::kChanges) {
-          const Number before = score;
-          score = Rules::Functions::changed(x.p.functions, before, batch, query_head, query, key);
-          bend *= Rules::Functions::slope(x.p.functions, before, batch, query_head, query, key);
-        }
+        score = cap.template score<true>(weights[f], factor, bend);
+        if constexpr (Rules::kAfterCap) score = terms.template changed<Rules::kBends>(score, bend, query, key, key, 0);
         if (!kCorrects) score -= lse;
       } else {
         score = kCorrects ? weights[f] * factor : arch::fma(weights[f], factor, -lse);
@@ -339,10 +327,12 @@ struct AttentionBackward {
       if constexpr (!kIsNone<Mask>) {
         // Rows beyond the last have no mask.
         const bool there = inside && row < static_cast<int>(x.place.rows);
-        if (there) inside = add_mask(score, mask_at(x, query, key));
+        MaskRows<Mask, 1> mask(x.p);
+        mask.begin(x.p, x.place.batch, head, query, 0);
+        if (there) inside = mask.add(score, key, 0);
       }
       if constexpr (Rules::kHides && (kBounded || !Rules::kBlocks)) {
-        const bool shown = Rules::Functions::shows(x.p.functions, batch, query_head, query, key);
+        const bool shown = terms.shows(query, key, 0);
         inside = inside && ((Rules::kBlocks && x.whole) || shown);
       }
       if constexpr (kCorrects) {
@@ -361,7 +351,7 @@ struct AttentionBackward {
       } else {
         slopes[f] = inside ? weights[f] * (slopes[f] - delta) : Number(0);
       }
-      if constexpr (Rules::kCapped || Rules::kChanges) slopes[f] = inside ? slopes[f] * bend : Number(0);
+      if constexpr (Rules::kBends) slopes[f] = inside ? slopes[f] * bend : Number(0);
     }
   }
 
@@ -376,9 +366,7 @@ struct AttentionBackward {
         Number sum = Link::fold(wave.sum[m][i], plus);
         const uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
         if constexpr (Rules::kSinks) {
-          sum += Math::ratio(
-              sink_of<Rules, Number, Math>(p, [&](const AttentionOperand& x) { return place.offset(x, row); }),
-              -wave.lse[m][i]);
+          sum += Math::ratio(Rules::template sink_of<Number, Math>(p, place, row), -wave.lse[m][i]);
         }
         factors[i] = sum == Number(0) ? Number(0) : Math::inverse(sum);
         if (row < place.rows && place.slice == 0 && Link::place(lane, 0) == 0) {
@@ -389,12 +377,6 @@ struct AttentionBackward {
 #pragma unroll
       for (int f = 0; f < kOutSums; ++f) wave.first[m][f] *= factors[Link::row_of(f)];
     }
-  }
-
-  static WMMA_DEVICE const Mask* mask_at(const Meeting& x, int query, int key) {
-    const uint32_t head = kOwnsKeys ? x.other_head : x.place.head;
-    return matrix_of<const Mask>(x.p.mask, x.place.batch, head) +
-           (query * x.p.mask.row_stride + key * x.p.mask.column_stride);
   }
 
   // to += rows·turned; rows that do not stay go by way of the wave's part of a tile, one for each `kWhich`.

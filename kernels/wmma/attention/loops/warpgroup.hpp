@@ -11,7 +11,7 @@
 #pragma once
 
 #include <wmma/attention/softmax.hpp>
-#include <wmma/attention/terms/mask.hpp>
+#include <wmma/attention/terms/row_mask.hpp>
 #include <wmma/attention/tiles/warpgroup_tiles.hpp>
 #include <wmma/attention/weights.hpp>
 #include <wmma/tile/box_store.hpp>
@@ -195,7 +195,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
         x.factor = own.factor;
         sign = own.sign;
       }
-      x.rows.clear(score_unit<Config>(p, x.factor));
+      x.rows.clear(score_unit<Config>(CapOf<Config>(p, false), x.factor));
       if constexpr (Rules::kSinks) {
         if (work.part.split == 0) x.rows.begin_with_sinks(work.own, place, first_row, x.lane);
       }
@@ -481,7 +481,8 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     const uint32_t first_row = first_row_of(work, x.group, wave);
     const Place place = place_of(work, x.group);
     if constexpr (!Rules::kScaled && !kWidens) {
-      x.rows.know(score_unit<Config>(p, ScoreScale<float, SoftmaxOf<Config, float>>(p.scale).factor));
+      x.rows.know(
+          score_unit<Config>(CapOf<Config>(p, false), ScoreScale<float, SoftmaxOf<Config, float>>(p.scale).factor));
     }
     if constexpr (Rules::kDrops) x.rows.multiply(static_cast<float>(p.rules.kept));
     if constexpr (Rules::kScaled || kWidens) x.rows.multiply(scale_of_values(p, place));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <wmma/attention/rows/blocks.hpp>
+#include <wmma/attention/terms/window.hpp>
 
 namespace wmma {
 

@@ -2,7 +2,7 @@
 // block that is not there is loaded. Tiles divide blocks, as the planner sees to.
 #pragma once
 
-#include <wmma/attention/terms/functions.hpp>
+#include <wmma/attention/terms/scores.hpp>
 #include <wmma/lanes.hpp>
 
 namespace wmma {
@@ -14,12 +14,12 @@ enum BlockState : int8_t {
   kBlockWhole = 2,   // all of it
 };
 
-template <class OtherRules, int kQueriesOfBlock, int kKeysOfBlock>
-struct BlockRules : OtherRules {
+template <class Others, int kQueriesOfBlock, int kKeysOfBlock>
+struct BlockRules : Others {
   static constexpr bool kBlocks = true;
   static constexpr int kBlockQueries = kQueriesOfBlock;
   static constexpr int kBlockKeys = kKeysOfBlock;
-  using Arguments = ArgumentsBy<OtherRules, RuledAttentionArguments>;
+  using Arguments = ArgumentsBy<Others, RuledAttentionArguments>;
 };
 
 // A line of blocks of kSize places each: of a block of queries along the keys, or of a block of keys along the queries.

@@ -11,10 +11,10 @@
 namespace wmma {
 
 // Rules of attention whose keys and values come in pages of kRows.
-template <class ScoreRules, int kRows, class NarrowType = None>
-struct PageRules : SequenceRules<ScoreRules> {
+template <class Others, int kRows, class NarrowType>
+struct PageRules : SequenceRules<Others> {
   using Narrow = NarrowType;
-  using Arguments = ArgumentsBy<ScoreRules, Choose<kIsNone<Narrow>, PagesArguments, NarrowPagesArguments> >;
+  using Arguments = ArgumentsBy<Others, Choose<kIsNone<Narrow>, PagesArguments, NarrowPagesArguments> >;
   static constexpr int kPageSize = kRows;
 };
 

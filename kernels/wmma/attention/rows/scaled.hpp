@@ -3,12 +3,12 @@
 // results are.
 #pragma once
 
-#include <wmma/attention/terms/rules.hpp>
+#include <wmma/attention/terms/scores.hpp>
 
 namespace wmma {
 
-template <class ScoreRules, class NarrowType>
-struct ScaledRules : ScoreRules {
+template <class Others, class NarrowType>
+struct ScaledRules : Others {
   using Narrow = NarrowType;
   using Arguments = ScaledArguments;
   static constexpr bool kScaled = true;

@@ -7,14 +7,14 @@
 // is read or written.
 #pragma once
 
-#include <wmma/attention/terms/rules.hpp>
+#include <wmma/attention/terms/scores.hpp>
 
 namespace wmma {
 
 // Rules of attention whose operands are those of all sequences.
-template <class ScoreRules>
-struct SequenceRules : ScoreRules {
-  using Arguments = ArgumentsBy<ScoreRules, SequencesArguments>;
+template <class Others>
+struct SequenceRules : Others {
+  using Arguments = ArgumentsBy<Others, SequencesArguments>;
   static constexpr bool kSequences = true;
 };
 

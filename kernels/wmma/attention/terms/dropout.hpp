@@ -5,6 +5,8 @@
 // too.
 #pragma once
 
+#include <wmma/attention/arguments.hpp>
+
 #ifndef WMMA_CONSTEXPR
 #define WMMA_CONSTEXPR constexpr
 #endif
@@ -37,6 +39,18 @@ WMMA_CONSTEXPR bool keeps(const DropoutRow& row, unsigned key, unsigned threshol
   x = (x ^ (x >> 16)) * 0x7FEB352Du;
   x = (x ^ (x >> 15) ^ row.second) * 0x846CA68Bu;
   return x < threshold;
+}
+
+template <class Others>
+struct DropoutRules : Others {
+  using Arguments = RuledAttentionArguments;
+  static constexpr bool kDrops = true;
+};
+
+// The row of scores of a query of a head.
+template <class Arguments>
+WMMA_CONSTEXPR DropoutRow dropout_row_of(const Arguments& p, unsigned batch, unsigned head, unsigned query) {
+  return dropout_row(*p.rules.seed, query, head, p.rules.first_batch + batch);
 }
 
 }  // namespace wmma

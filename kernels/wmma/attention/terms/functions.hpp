@@ -6,7 +6,7 @@
 // Small tensors that they read are arguments; types and dimensions of these are in the text as well.
 #pragma once
 
-#include <wmma/attention/terms/rules.hpp>
+#include <wmma/attention/rows/dense.hpp>
 #include <wmma/math.hpp>
 
 namespace wmma {
@@ -64,13 +64,45 @@ struct ScoreFunctions {
   }
 };
 
-template <class ScoreRules, class FunctionsType>
-struct ModifiedRules : ScoreRules {
+template <class Others, class FunctionsType>
+struct FunctionRules : Others {
   using Functions = FunctionsType;
   using Arguments = ModifiedArguments<RuledAttentionArguments>;
   static constexpr bool kChanges = Functions::kChanges;
   static constexpr bool kHides = Functions::kHides;
+  static constexpr bool kAfterCap = true;
   static constexpr bool kScored = true;
+  static constexpr bool kBends = Others::kBends || kChanges;
+
+  template <class Number, class Math, int kRows>
+  class Rows : public Others::template Rows<Number, Math, kRows> {
+    using OfOthers = typename Others::template Rows<Number, Math, kRows>;
+
+   public:
+    template <class Arguments>
+    WMMA_DEVICE Rows(const Arguments& p, uint32_t batch)
+        : OfOthers(p, batch), functions_(p.functions), batch_(static_cast<int>(p.rules.first_batch + batch)) {}
+    template <class Arguments>
+    WMMA_DEVICE void begin(const Arguments& p, uint32_t batch, uint32_t head, int i) {
+      OfOthers::begin(p, batch, head, i);
+      heads_[i] = static_cast<int>(head);
+    }
+    template <bool kBends>
+    WMMA_DEVICE Number changed(Number score, Number& bend, int query, int first, int key, int i) const {
+      const Number before = OfOthers::template changed<kBends>(score, bend, query, first, key, i);
+      if constexpr (kBends && kChanges) bend *= Functions::slope(functions_, before, batch_, heads_[i], query, key);
+      if constexpr (kChanges) return Functions::changed(functions_, before, batch_, heads_[i], query, key);
+      return before;
+    }
+    WMMA_DEVICE bool shows(int query, int key, int i) const {
+      return Functions::shows(functions_, batch_, heads_[i], query, key);
+    }
+
+   private:
+    const ScoreFunctionArguments& functions_;
+    int batch_;
+    int heads_[kRows];
+  };
 };
 
 }  // namespace wmma

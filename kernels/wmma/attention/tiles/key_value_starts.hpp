@@ -2,7 +2,7 @@
 #pragma once
 
 #include <wmma/attention/rows/page_loaders.hpp>
-#include <wmma/attention/terms/rules.hpp>
+#include <wmma/attention/terms/scores.hpp>
 
 namespace wmma {
 
