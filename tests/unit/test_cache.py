@@ -107,7 +107,7 @@ def test_the_key_holds_all_that_decides(compilations, monkeypatch, tmp_path):
     assert compilations() == len(variants) + 1
     header.write_text("#define VALUE 1.0f\n")
     assert jit.compile(source, "gfx942") == first
-    monkeypatch.setattr("wmma_ops.__version__", "0.0.0")
+    monkeypatch.setattr("wmma_ops.jit.cache.__version__", "0.0.0")
     assert jit.compile(source, "gfx942") == first
     assert compilations() == len(variants) + 2
     monkeypatch.setattr(clang.Clang, "version", lambda *_: "another")
