@@ -70,6 +70,12 @@ Tensor matrix_view(const Tensor& x, int64_t rows, int64_t columns, int64_t row_s
   return Tensor(handle);
 }
 
+Tensor transposed(const Tensor& x) {
+  if (x.dim() > 2) return aten::transpose(x, -2, -1);
+  const auto sizes = x.sizes(), strides = x.strides();
+  return matrix_view(x, sizes[1], sizes[0], strides[1], strides[0]);
+}
+
 Tensor gelu(const Tensor& x) {
   // aten::gelu takes a string. The same kernel stands behind addmm's activation, here of x + a product over no
   // elements.

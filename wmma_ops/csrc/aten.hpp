@@ -51,6 +51,7 @@ inline Tensor reshape(const Tensor& x, const Sizes& sizes) { return call("aten::
 Tensor reshaped_result(const Tensor& x, const Sizes& sizes);
 inline Tensor transpose(const Tensor& x, int64_t dim0, int64_t dim1) { return torch::stable::transpose(x, dim0, dim1); }
 Tensor matrix_view(const Tensor& x, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride);
+Tensor transposed(const Tensor& x);  // a strided matrix, or a batch of them
 inline Tensor unsqueeze(const Tensor& x, int64_t dim) { return torch::stable::unsqueeze(x, dim); }
 inline Tensor cat(const std::vector<Tensor>& tensors, int64_t dim) { return call("aten::cat", "", tensors, dim); }
 inline Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length) {

@@ -203,7 +203,7 @@ void Attention::check() {
 }
 
 void Attention::check_gradients(const Tensor& g_out) const {
-  const ScalarType number = type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+  const ScalarType number = accumulator(type);
   Sizes of_out = sizes_of(q);
   of_out.pop_back();
   Sizes of_lse = of_out;

@@ -24,7 +24,7 @@ Tensor one_by_one(const GemmGemm& p) {
   first.names.bias = "bias0";
   if (p.gate) {
     Gemm gate{p.op, p.a, *p.gate};
-    gate.out_dtype = in == ScalarType::Double ? in : ScalarType::Float;
+    gate.out_dtype = accumulator(in);
     gate.names.b = "gate";
     gate.check();
     first.multiply = gemm(gate);

@@ -6,8 +6,6 @@ namespace wmma_ops {
 
 namespace {
 
-ScalarType accumulator(ScalarType type) { return type == ScalarType::Double ? type : ScalarType::Float; }
-
 // x summed over what broadcasting to its sizes from `sizes` had repeated.
 Tensor sum_to(const Tensor& x, const Sizes& sizes, ScalarType type) {
   const Sizes from = sizes_of(x);
@@ -34,14 +32,8 @@ Tensor product_like(const Tensor& x, const Tensor& y, double alpha, const Tensor
   return sum_to(gemm(p), sizes, p.in);
 }
 
-Tensor turned(const Tensor& x) {
-  if (x.dim() > 2) return aten::transpose(x, -2, -1);
-  const auto sizes = x.sizes(), strides = x.strides();
-  return aten::matrix_view(x, sizes[1], sizes[0], strides[1], strides[0]);
-}
-
 bool has_batch_of(const Tensor& x, const Tensor& y) {
-  const Sizes a = sizes_of(x), b = sizes_of(y);
+  const auto a = x.sizes(), b = y.sizes();
   return a.size() == b.size() && std::equal(a.begin(), a.end() - 2, b.begin());
 }
 
@@ -53,12 +45,12 @@ Tensor matrix_gradient(Tensor x, Tensor y, double alpha, const Tensor& like) {
     Sizes joined = sizes_of(y);
     joined.pop_back();
     const int64_t k = product_of(joined);
-    x = turned(aten::reshape(turned(x), {k, rows}));
+    x = aten::transposed(aten::reshape(aten::transposed(x), {k, rows}));
     y = aten::reshape(y, {k, columns});
   }
   const int64_t rank = like.dim();
   if (like.strides()[rank - 2] == 1 && like.sizes()[rank - 1] > 1) {
-    return turned(product_like(turned(y), turned(x), alpha, turned(like)));
+    return aten::transposed(product_like(aten::transposed(y), aten::transposed(x), alpha, aten::transposed(like)));
   }
   return product_like(x, y, alpha, like);
 }
@@ -75,8 +67,8 @@ std::vector<Tensor> gradients(Gemm& p, const Tensor& g, bool of_a, bool of_b, co
   std::vector<Tensor> found;
   if (of_a || of_b) {
     const Tensor rounded = aten::to(g, p.in);
-    if (of_a) found.push_back(matrix_gradient(rounded, turned(p.b), p.alpha, p.a));
-    if (of_b) found.push_back(matrix_gradient(turned(p.a), rounded, p.alpha, p.b));
+    if (of_a) found.push_back(matrix_gradient(rounded, aten::transposed(p.b), p.alpha, p.a));
+    if (of_b) found.push_back(matrix_gradient(aten::transposed(p.a), rounded, p.alpha, p.b));
   }
   if (bias) found.push_back(sum_to(g, {p.n}, *bias));
   return found;
@@ -97,11 +89,11 @@ std::vector<Tensor> linear_backward(const Tensor& g, const Tensor& x, const Tens
   require("_linear_backward", "g", g, "x", x, "weight", weight);
   check_rank("_linear_backward", "weight", weight, 2);
   check_first("_linear_backward", "weight", weight);
-  Gemm p{"_linear_backward", x, turned(weight)};
+  Gemm p{"_linear_backward", x, aten::transposed(weight)};
   p.names.a = "x";
   p.names.b = "weight";
   std::vector<Tensor> found = gradients(p, g, of_x, of_weight, bias);
-  if (of_weight) found[of_x ? 1 : 0] = turned(found[of_x ? 1 : 0]);
+  if (of_weight) found[of_x ? 1 : 0] = aten::transposed(found[of_x ? 1 : 0]);
   return found;
 }
 

@@ -104,11 +104,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const OptTensor& bias, cons
   if (weight.sizes()[1] != k) {
     fail_shape("linear", "weight", weight, "[N, ", k, "], as the last dimension of x, ", x, ", is ", k);
   }
-  Tensor transposed = weight;
-  if (is_strided(weight)) {  // else it is refused by its name
-    auto sizes = weight.sizes(), strides = weight.strides();
-    transposed = aten::matrix_view(weight, sizes[1], sizes[0], strides[1], strides[0]);
-  }
+  const Tensor transposed = is_strided(weight) ? aten::transposed(weight) : weight;  // else it is refused by its name
   Gemm p{"linear", rank == 1 ? aten::unsqueeze(x, 0) : x, transposed, residual, bias};
   p.activation = activation;
   p.names.a = "x";

@@ -9,6 +9,8 @@ ScalarType type_of(const Tensor& x);   // Undefined where the stable interface h
 const char* name_of(ScalarType type);  // "float16", as torch prints it without its prefix
 bool is_fp8(ScalarType type);
 inline bool is_integer(ScalarType type) { return type == ScalarType::Char; }
+// What products and sums of floating operands are computed in.
+inline ScalarType accumulator(ScalarType type) { return type == ScalarType::Double ? type : ScalarType::Float; }
 
 // The outputs that products of `operand` elements may have, the default first; empty where there is no such product.
 const std::vector<ScalarType>& outputs_of(ScalarType operand);

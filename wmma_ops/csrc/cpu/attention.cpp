@@ -90,7 +90,7 @@ void drop_lost(Tensor& weights, const Tensor& of_row) {
 
 std::tuple<Tensor, Tensor> attention(const Attention& p) {
   if (p.sequences) return attention_of_sequences(p);
-  ScalarType type = p.type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+  ScalarType type = accumulator(p.type);
   Sizes out_sizes = sizes_of(p.q), lse_sizes(out_sizes.begin(), out_sizes.end() - 1);
   out_sizes.back() = p.ev;
   if (product_of(lse_sizes) == 0 || p.skv == 0) {

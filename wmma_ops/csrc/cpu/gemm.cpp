@@ -199,7 +199,7 @@ OptTensor fused_bf16(const Gemm& p) {
 
 // pro(A): computed in float32, rounded once to A's type, as the matrix cores take it.
 Tensor prologue(const Gemm& p) {
-  S type = p.in == S::Double ? S::Double : S::Float;
+  S type = accumulator(p.in);
   Tensor x = p.a_scale ? aten::mul(aten::to(p.a, type), along_rows(*p.a_scale, type))
                        : aten::call("aten::clone", "", aten::to(p.a, type), std::nullopt);
   activate_(p.op, x, p.a_activation);

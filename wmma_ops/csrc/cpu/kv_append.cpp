@@ -9,7 +9,7 @@ namespace {
 
 // New keys [tokens, heads, E] of places first …, rotated, in the accumulator's type.
 Tensor rotated(const KvAppend& p, const Tensor& keys, int64_t first) {
-  const ScalarType type = p.type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+  const ScalarType type = accumulator(p.type);
   const int64_t tokens = keys.sizes()[0];
   const Tensor x = aten::to(keys, type);
   const auto angles = [&](const Tensor& all) {

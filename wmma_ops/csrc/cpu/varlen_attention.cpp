@@ -66,8 +66,7 @@ std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p) {
   const Sequences& of = *p.sequences;
   const auto [starts_q, starts_k, used, table] = checked_numbers(p);
   Tensor out = aten::zeros({of.tokens_q, p.heads, p.ev}, p.type);
-  Tensor lse =
-      aten::empty({p.heads, of.tokens_q}, p.type == ScalarType::Double ? ScalarType::Double : ScalarType::Float);
+  Tensor lse = aten::empty({p.heads, of.tokens_q}, accumulator(p.type));
   aten::fill_(lse, -INFINITY);
   const AttentionOptions options = of_one(p);
   for (int64_t i = 0; i < of.count; ++i) {

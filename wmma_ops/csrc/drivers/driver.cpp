@@ -217,9 +217,8 @@ void use_driver(int64_t kind, const Tensor& path) {
 STABLE_TORCH_LIBRARY_FRAGMENT(wmma, m) {
   m.def("_load(int device, Tensor code, Tensor name, int shared, int arguments) -> int");
   m.def(
-      "_launch(int function, int[] grid, int[] block, int shared, Tensor arguments, int[] offsets, bool cooperative) "
-      "-> "
-      "()");
+      "_launch(int function, int[] grid, int[] block, int shared, Tensor arguments, int[] offsets, "
+      "bool cooperative) -> ()");
   m.def("_room(int function, int threads, int shared) -> int");
   m.def("_write(int function, Tensor name, Tensor data) -> bool");
   m.def("_read(int function, Tensor name, Tensor(a!) data) -> bool");

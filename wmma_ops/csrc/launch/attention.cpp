@@ -57,7 +57,7 @@ void execute(const Attention& p, const Way& way, const Plan& plan, AttentionProb
 }  // namespace
 
 std::tuple<Tensor, Tensor> attention(const Attention& p, const Way& way) {
-  ScalarType number = p.type == ScalarType::Double ? ScalarType::Double : ScalarType::Float;
+  ScalarType number = accumulator(p.type);
   Sizes lse_sizes = sizes_of(p.q);
   lse_sizes.pop_back();
   Rows rows = made_like(p, p.q, p.ev);
