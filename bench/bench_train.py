@@ -10,6 +10,8 @@ import random
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import blocks
+import decoder
 import running
 import torch
 import torch.nn.functional as F
@@ -20,8 +22,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import wmma_ops
 from wmma_ops.cli.benching import OURS, Calls, Case
 
-# Hidden size and width of the MLP.
-GATED_MODELS = {
+# Models' hidden sizes and the widths of their MLPs; those of the plain ones are four times as wide.
+GATED = {
     "Llama-3.2-1B": (2048, 8192),
     "Llama-3-8B": (4096, 14336),
     "Qwen2.5-1.5B": (1536, 8960),
@@ -29,7 +31,7 @@ GATED_MODELS = {
     "Gemma-2-2B": (2304, 9216),
     "SmolLM2-1.7B": (2048, 8192),
 }
-MODELS = GATED_MODELS | {
+PLAIN = {
     "BERT-base": (768, 3072),
     "ViT-B": (768, 3072),
     "ViT-L": (1024, 4096),
@@ -85,27 +87,9 @@ def layer(rows: int, k: int, n: int, kind: str) -> Calls:
     return beside(stepped(ours, leaves, g), steps, 6 * rows * k * n)
 
 
-class Gated(nn.Module):
-    def __init__(self, hidden: int, width: int):
-        super().__init__()
-        self.gate_proj, self.up_proj = (nn.Linear(hidden, width, bias=False) for _ in range(2))
-        self.down_proj, self.act_fn = nn.Linear(width, hidden, bias=False), nn.SiLU()
-
-    def forward(self, x):
-        return self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))
-
-
-class MLP(nn.Module):
-    def __init__(self, hidden: int, width: int):
-        super().__init__()
-        self.fc1, self.act, self.fc2 = nn.Linear(hidden, width), nn.GELU(), nn.Linear(width, hidden)
-
-    def forward(self, x):
-        return self.fc2(self.act(self.fc1(x)))
-
-
-def mlp(kind: type[nn.Module], batch: int, tokens: int, hidden: int, width: int, trains: bool) -> Calls:
-    model = kind(hidden, width).to(device=running.DEVICE, dtype=torch.bfloat16)
+def mlp(is_gated: bool, batch: int, tokens: int, hidden: int, width: int, trains: bool) -> Calls:
+    model = decoder.MLP(hidden, width) if is_gated else blocks.MLP(hidden, "none")
+    model = model.to(device=running.DEVICE, dtype=torch.bfloat16)
     swapped = copy.deepcopy(model)
     wmma_ops.swap_(swapped)
     x, g = _leaf(batch, tokens, hidden), matrix(batch, tokens, hidden)
@@ -116,8 +100,7 @@ def mlp(kind: type[nn.Module], batch: int, tokens: int, hidden: int, width: int,
         return torch.no_grad()(lambda: (module(x),))
 
     theirs = {"torch": step(model, model), "torch.compile": step(torch.compile(model), model)}
-    products = 3 if kind is Gated else 2
-    flops = 2 * products * batch * tokens * hidden * width * (3 if trains else 1)
+    flops = (6 if is_gated else 4) * batch * tokens * hidden * width * (3 if trains else 1)
     return beside(step(swapped, swapped), theirs, flops)
 
 
@@ -195,20 +178,20 @@ def cases(seed: int | None = None, tiny: bool = False) -> Iterator[Case]:
 
     both = ("torch", "torch.compile")
     for i in range(LAYERS[1]):
-        name, (hidden, width) = draw.choice([*MODELS.items()])
+        name, (hidden, width) = draw.choice([*(GATED | PLAIN).items()])
         (batch, tokens), kind = draw.choice(BATCHES), draw.choice(KINDS)
         k, n = draw.choice(((hidden, hidden), (hidden, width), (width, hidden)))
         rows = batch * size(tokens)
         title = f"{name} {rows}x{size(k)}x{size(n)} {kind}"
         yield case("layers, training", title, partial(layer, rows, size(k), size(n), kind), both, i, LAYERS[0])
     for i in range(BLOCKS[1]):
-        of = draw.choice((Gated, MLP))
-        name, (hidden, width) = draw.choice([*(GATED_MODELS if of is Gated else MODELS).items()])
+        is_gated = draw.random() < 0.5
+        name, (hidden, width) = draw.choice([*(GATED if is_gated else PLAIN).items()])
         batch, tokens = draw.choice(BATCHES)
         sizes = batch, size(tokens), size(hidden), size(width)
-        title = f"{name} {of.__name__} {batch}x{sizes[1]}x{sizes[2]}x{sizes[3]}"
+        title = f"{name} {'gated' if is_gated else 'plain'} {batch}x{sizes[1]}x{sizes[2]}x{sizes[3]}"
         for trains, group in ((True, "MLPs, training"), (False, "MLPs, inference")):
-            yield case(group, title, partial(mlp, of, *sizes, trains), both, i, BLOCKS[0])
+            yield case(group, title, partial(mlp, is_gated, *sizes, trains), both, i, BLOCKS[0])
     for i in range(ATTENTIONS[1]):
         (heads, head_size), (batch, tokens), mask = draw.choice(HEADS), draw.choice(BATCHES), draw.choice(MASKS)
         sizes = batch, heads, size(tokens), head_size
