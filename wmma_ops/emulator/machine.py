@@ -1,4 +1,4 @@
-"""Runs a block of a decoded kernel: its waves in turns from barrier to barrier."""
+"""Runs a block of a decoded kernel: its waves one after the other, each to the next barrier."""
 
 import re
 from collections.abc import Iterator

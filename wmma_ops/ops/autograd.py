@@ -20,7 +20,7 @@ from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
 from wmma_ops.ops.quick import GEMM_BACKWARD, Shape, once
 from wmma_ops.ops.score_terms import scored, terms_of
 from wmma_ops.ops.select import select
-from wmma_ops.ops.sizes import known
+from wmma_ops.ops.sizes import known, lies_by_columns
 from wmma_ops.ops.target import EMULATION, STAND_IN, is_amd, target_of
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator, name
 from wmma_ops.torch_internals import any_requires_grad, below_autograd, is_forward_mode, transforms_active
@@ -92,7 +92,7 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
     if needed("c"):
         grads["c"] = _reduce(g_s.to(work) * beta if beta != 1 else g_s, c)
     is_bare = row_scale is col_scale is a_scale is None and a_activation == 0 and not pair
-    if is_bare and once(g_s, a, b):
+    if is_bare and needed("a", "b", "bias") and once(g_s, a, b):
         grads |= _at_once(g_s, a, b, bias, needs, alpha)
         needs = {name: is_needed and name not in grads for name, is_needed in needs.items()}
     if needed("bias"):
@@ -147,8 +147,7 @@ def _matrix_gradient(x, y, alpha, like):
         # of is_grads_batched.
         joined = math.prod(y.shape[:-1])
         x, y = x.movedim(-2, 0).reshape(x.shape[-2], joined), y.reshape(joined, y.shape[-1])
-    # Column-major, as a transposed weight.
-    if like.dim() >= 2 and known(like.stride(-2) == 1) and not known(like.shape[-1] <= 1):
+    if like.dim() >= 2 and lies_by_columns(like):
         return _matrix_product(y.mT, x.mT, alpha, like.mT).mT
     return _matrix_product(x, y, alpha, like)
 

@@ -50,6 +50,12 @@ def call(op: str, inputs: tuple, scalars: dict):
     return node(*inputs, **scalars)
 
 
+def _spread(found: list[torch.Tensor], *asked: bool) -> tuple[torch.Tensor | None, ...]:
+    """What came in the places of what was asked for."""
+    answers = iter(found)
+    return tuple(next(answers) if one else None for one in asked)
+
+
 class WmmaMatmul(Function):
     @staticmethod
     def forward(ctx, a, b, out_dtype):
@@ -66,8 +72,7 @@ class WmmaMatmul(Function):
         if not once(g, a, b):
             found = FORMULAS["matmul"]((g,), {"a": a, "b": b}, {"a": of_a, "b": of_b}, (None,))
             return found.get("a"), found.get("b"), None
-        found = iter(GEMM_BACKWARD(g, a, b, of_a=of_a, of_b=of_b))
-        return next(found) if of_a else None, next(found) if of_b else None, None
+        return *_spread(GEMM_BACKWARD(g, a, b, of_a=of_a, of_b=of_b), of_a, of_b), None
 
 
 def _matmul(a, b, *, out_dtype=None):
@@ -101,15 +106,9 @@ class WmmaLinear(Function):
             return found.get("x"), found.get("weight"), found.get("bias"), None
         if ctx.activation == _RELU:
             g = activations.by_code(_RELU).backward(g, rest[0])
-        found = iter(
-            LINEAR_BACKWARD(g, x, weight, of_x=of_x, of_weight=of_weight, bias=ctx.bias.dtype if of_bias else None)
-        )
-        return (
-            next(found) if of_x else None,
-            next(found) if of_weight else None,
-            next(found) if of_bias else None,
-            None,
-        )
+        bias = ctx.bias.dtype if of_bias else None
+        found = LINEAR_BACKWARD(g, x, weight, of_x=of_x, of_weight=of_weight, bias=bias)
+        return *_spread(found, of_x, of_weight, of_bias), None
 
 
 def _linear(x, weight, bias=None, residual=None, *, activation=0):

@@ -13,6 +13,11 @@ def known(condition) -> bool:
     return guard_or_false(condition)
 
 
+def lies_by_columns(x) -> bool:
+    """Whether a matrix does, as a transposed weight; one of a single column lies by rows."""
+    return known(x.stride(-2) == 1) and not known(x.shape[-1] <= 1)
+
+
 def is_matrix_scale(scale, operand, one: int) -> bool:
     """Whether scaled_mm's scale has shape [batch…, M, 1] (one = −1) or [batch…, 1, N] (one = −2), not [batch…, M] or
     [batch…, N]; of shapes. A shape that could be either has the rank of the operand, or is one vector for each of its batch.

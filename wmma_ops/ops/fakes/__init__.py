@@ -6,11 +6,12 @@ which has no result: all that shapes and types tell. Where a size is known only 
 taken to fit, and a check of it is left in the graph.
 """
 
+# ruff: noqa: F401  (fakes are looked up here by the names of their ops)
 import torch
 
-from wmma_ops.ops.fakes.attentions import attention, scaled_attention, varlen_attention  # noqa: F401
-from wmma_ops.ops.fakes.pages import kv_append  # noqa: F401
-from wmma_ops.ops.fakes.products import addmm, addmm_, baddbmm, gemm, gemm_gemm, linear, matmul, scaled_mm  # noqa: F401
+from wmma_ops.ops.fakes.attentions import attention, scaled_attention, varlen_attention
+from wmma_ops.ops.fakes.pages import kv_append
+from wmma_ops.ops.fakes.products import addmm, addmm_, baddbmm, gemm, gemm_gemm, linear, matmul, scaled_mm
 from wmma_ops.ops.library import NAMESPACES, OPS, WRITERS
 
 for _op in (*OPS, *WRITERS):

@@ -17,7 +17,7 @@ from wmma_ops.ops.fakes.checks import (
     vector,
 )  # fmt: skip
 from wmma_ops.ops.library import arguments, overload, tensor_names
-from wmma_ops.ops.sizes import is_matrix_scale, known
+from wmma_ops.ops.sizes import is_matrix_scale, known, lies_by_columns
 from wmma_ops.ops.types import DIFFERENTIABLE, FP8_FNUZ, FP8_OCP
 
 
@@ -148,10 +148,7 @@ def _gradients(g, a, b, of_a, of_b, bias):
 
 
 def _laid_out_as(x):
-    """By columns where x lies by columns, else by rows."""
-    if known(x.stride(-2) == 1) and not known(x.shape[-1] <= 1):
-        return x.new_empty(x.mT.shape).mT
-    return x.new_empty(x.shape)
+    return x.new_empty(x.mT.shape).mT if lies_by_columns(x) else x.new_empty(x.shape)
 
 
 @torch.library.register_fake("wmma::_gemm_backward")
