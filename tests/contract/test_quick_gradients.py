@@ -78,8 +78,8 @@ def test_the_op_answers_as_float64_and_in_the_layout_of_its_operands(shapes, dty
         g = torch.randn_like(out).to(dtype)
         want = [*torch.autograd.grad(out, wide, g.double()), g.double().sum(tuple(range(g.dim() - 1)))]
         with torch.no_grad():
-            got = torch.ops.wmma._gemm_backward(g, a, b, alpha=0.5, bias=dtype)
-            fakes = torch.ops.wmma._gemm_backward(*(x.to("meta") for x in (g, a, b)), bias=dtype)
+            got = torch.ops.wmma._gemm_backward(g, a, b, alpha=0.5, bias_dtype=dtype)
+            fakes = torch.ops.wmma._gemm_backward(*(x.to("meta") for x in (g, a, b)), bias_dtype=dtype)
         for x, one, fake, like in zip(got, want, fakes, (a, b, None), strict=True):
             _close(x, one, dtype)
             assert (fake.shape, fake.dtype, fake.stride()) == (x.shape, x.dtype, x.stride())
@@ -89,12 +89,12 @@ def test_the_op_answers_as_float64_and_in_the_layout_of_its_operands(shapes, dty
 
 def test_only_what_is_asked_for_comes():
     g, x, weight = torch.randn(5, 3), torch.randn(5, 7), torch.randn(3, 7)
-    whole = torch.ops.wmma._linear_backward(g, x, weight, bias=F32)
+    whole = torch.ops.wmma._linear_backward(g, x, weight, bias_dtype=F32)
     assert [tuple(one.shape) for one in whole] == [(5, 7), (3, 7), (3,)]
     for asked in range(8):
         of_x, of_weight, of_bias = (bool(asked >> i & 1) for i in range(3))
-        bias = F32 if of_bias else None
-        found = torch.ops.wmma._linear_backward(g, x, weight, of_x=of_x, of_weight=of_weight, bias=bias)
+        bias_dtype = F32 if of_bias else None
+        found = torch.ops.wmma._linear_backward(g, x, weight, of_x=of_x, of_weight=of_weight, bias_dtype=bias_dtype)
         wanted = [one for one, is_wanted in zip(whole, (of_x, of_weight, of_bias), strict=True) if is_wanted]
         assert len(found) == len(wanted)
         assert all(torch.equal(got, want) for got, want in zip(found, wanted, strict=True))

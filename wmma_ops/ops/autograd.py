@@ -44,7 +44,7 @@ def _at_once(g, a, b, bias, needs, alpha):
     wanted = [name for name in ("a", "b") if needs.get(name)]
     of_bias = bias is not None and needs.get("bias") and bias.shape == g.shape[-1:]
     found = GEMM_BACKWARD(
-        g, a, b, alpha=alpha, of_a="a" in wanted, of_b="b" in wanted, bias=bias.dtype if of_bias else None
+        g, a, b, alpha=alpha, of_a="a" in wanted, of_b="b" in wanted, bias_dtype=bias.dtype if of_bias else None
     )
     return dict(zip((*wanted, "bias") if of_bias else wanted, found, strict=True))
 

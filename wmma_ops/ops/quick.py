@@ -106,8 +106,8 @@ class WmmaLinear(Function):
             return found.get("x"), found.get("weight"), found.get("bias"), None
         if ctx.activation == _RELU:
             g = activations.by_code(_RELU).backward(g, rest[0])
-        bias = ctx.bias.dtype if of_bias else None
-        found = LINEAR_BACKWARD(g, x, weight, of_x=of_x, of_weight=of_weight, bias=bias)
+        bias_dtype = ctx.bias.dtype if of_bias else None
+        found = LINEAR_BACKWARD(g, x, weight, of_x=of_x, of_weight=of_weight, bias_dtype=bias_dtype)
         return *_spread(found, of_x, of_weight, of_bias), None
 
 

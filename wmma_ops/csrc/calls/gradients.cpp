@@ -56,43 +56,44 @@ Tensor matrix_gradient(Tensor x, Tensor y, double alpha, const Tensor& like) {
 }
 
 // Checked, and all that is asked for started.
-std::vector<Tensor> gradients(Gemm& p, const Tensor& g, bool of_a, bool of_b, const std::optional<ScalarType>& bias) {
+std::vector<Tensor> gradients(Gemm& p, const Tensor& g, bool of_a, bool of_b,
+                              const std::optional<ScalarType>& bias_dtype) {
   NoGrad guard;
   p.check();
   using S = ScalarType;
   check_type(p.op, p.names.a, p.in, {S::Half, S::BFloat16, S::Float, S::Double});
   check_beside(p.op, "g", g, p.in, p.device);
   if (sizes_of(g) != p.out_sizes) fail_shape(p.op, "g", g, p.out_sizes, ", the shape of the product");
-  if (bias) check_type_beside(p.op, "bias", *bias, p.in);
+  if (bias_dtype) check_type_beside(p.op, "bias_dtype", *bias_dtype, p.in);
   std::vector<Tensor> found;
   if (of_a || of_b) {
     const Tensor rounded = aten::to(g, p.in);
     if (of_a) found.push_back(matrix_gradient(rounded, aten::transposed(p.b), p.alpha, p.a));
     if (of_b) found.push_back(matrix_gradient(aten::transposed(p.a), rounded, p.alpha, p.b));
   }
-  if (bias) found.push_back(sum_to(g, {p.n}, *bias));
+  if (bias_dtype) found.push_back(sum_to(g, {p.n}, *bias_dtype));
   return found;
 }
 
 }  // namespace
 
 std::vector<Tensor> gemm_backward(const Tensor& g, const Tensor& a, const Tensor& b, double alpha, bool of_a, bool of_b,
-                                  const std::optional<ScalarType>& bias) {
+                                  const std::optional<ScalarType>& bias_dtype) {
   require("_gemm_backward", "g", g, "a", a, "b", b);
   Gemm p{"_gemm_backward", a, b};
   p.alpha = alpha;
-  return gradients(p, g, of_a, of_b, bias);
+  return gradients(p, g, of_a, of_b, bias_dtype);
 }
 
 std::vector<Tensor> linear_backward(const Tensor& g, const Tensor& x, const Tensor& weight, bool of_x, bool of_weight,
-                                    const std::optional<ScalarType>& bias) {
+                                    const std::optional<ScalarType>& bias_dtype) {
   require("_linear_backward", "g", g, "x", x, "weight", weight);
   check_rank("_linear_backward", "weight", weight, 2);
   check_first("_linear_backward", "weight", weight);
   Gemm p{"_linear_backward", x, aten::transposed(weight)};
   p.names.a = "x";
   p.names.b = "weight";
-  std::vector<Tensor> found = gradients(p, g, of_x, of_weight, bias);
+  std::vector<Tensor> found = gradients(p, g, of_x, of_weight, bias_dtype);
   if (of_weight) found[of_x ? 1 : 0] = aten::transposed(found[of_x ? 1 : 0]);
   return found;
 }

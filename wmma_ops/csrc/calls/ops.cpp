@@ -226,11 +226,11 @@ using Library = torch::stable::detail::StableLibrary;
 const Op kGradients[] = {
     {"_gemm_backward",
      "_gemm_backward(Tensor g, Tensor a, Tensor b, *, float alpha=1, bool of_a=True, bool of_b=True, "
-     "ScalarType? bias=None) -> Tensor[]",
+     "ScalarType? bias_dtype=None) -> Tensor[]",
      TORCH_BOX(&gemm_backward)},
     {"_linear_backward",
      "_linear_backward(Tensor g, Tensor x, Tensor weight, *, bool of_x=True, bool of_weight=True, "
-     "ScalarType? bias=None) -> Tensor[]",
+     "ScalarType? bias_dtype=None) -> Tensor[]",
      TORCH_BOX(&linear_backward)},
 };
 

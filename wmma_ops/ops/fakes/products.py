@@ -136,7 +136,7 @@ def gemm_gemm(*tensors, **scalars):
     return a.new_empty(shape, dtype=out)
 
 
-def _gradients(g, a, b, of_a, of_b, bias):
+def _gradients(g, a, b, of_a, of_b, bias_dtype):
     """Those of a product, as many as are asked for, and how they lie."""
     output_type(a, b, None)
     if a.dtype not in DIFFERENTIABLE:
@@ -144,7 +144,7 @@ def _gradients(g, a, b, of_a, of_b, bias):
     shape = product_shape(a, b)
     same_sizes(g.shape, shape)
     found = [_laid_out_as(x) for x, is_asked in ((a, of_a), (b, of_b)) if is_asked]
-    return found if bias is None else [*found, g.new_empty(shape[-1:], dtype=bias)]
+    return found if bias_dtype is None else [*found, g.new_empty(shape[-1:], dtype=bias_dtype)]
 
 
 def _laid_out_as(x):
@@ -153,20 +153,20 @@ def _laid_out_as(x):
 
 @torch.library.register_fake("wmma::_gemm_backward")
 @refused_by_library
-def _gemm_backward(g, a, b, *, alpha=1.0, of_a=True, of_b=True, bias=None):
+def _gemm_backward(g, a, b, *, alpha=1.0, of_a=True, of_b=True, bias_dtype=None):
     require(g, a, b)
     same_device("_gemm_backward", a, g=g, b=b)
-    return _gradients(g, a, b, of_a, of_b, bias)
+    return _gradients(g, a, b, of_a, of_b, bias_dtype)
 
 
 @torch.library.register_fake("wmma::_linear_backward")
 @refused_by_library
-def _linear_backward(g, x, weight, *, of_x=True, of_weight=True, bias=None):
+def _linear_backward(g, x, weight, *, of_x=True, of_weight=True, bias_dtype=None):
     require(g, x, weight)
     same_device("_linear_backward", x, g=g, weight=weight)
     if weight.dim() != 2:
         refuse()
-    found = _gradients(g, x, weight.mT, of_x, of_weight, bias)
+    found = _gradients(g, x, weight.mT, of_x, of_weight, bias_dtype)
     if of_weight:
         found[int(of_x)] = found[int(of_x)].mT
     return found
