@@ -139,7 +139,7 @@ WRONG = (
         "given_while_the_next_are_multiplied",
         GROUPS,
         "kDqProductsEnd = kBefore + kValues;",
-        "kDqProductsEnd = kCount;",
+        "kDqProductsEnd = Groups::kCount;",
         SEVERAL,
     ),
     Wrong("the_last_is_not_given", LOOP, "    if constexpr (Config::kStoresDq) dq_.store_all();\n", ""),
