@@ -168,8 +168,12 @@ WRONG_GRADIENTS = [
         ("slopes_of_one_warpgroup_twice", "step / kSteps * kRowBytes", "0 * step * kRowBytes"),
         ("slopes_of_the_tile_before", "kSlopeStart + odd * SlopeTile", "kSlopeStart + (odd ^ 1) * SlopeTile"),
         ("the_last_one_forgets_the_others", "sums[0][i + j] += before[j];", "sums[0][i + j] += 0.0f * before[j];"),
-        ("the_first_one_adds_to_what_was_there", "if (passed_dq.before == 0) {", "if (given.before == 0 && false) {"),
-        ("the_second_one_writes_over_the_first", "if (passed_dq.before == 0) {", "if (given.before <= 1) {"),
+        (
+            "the_first_one_adds_to_what_was_there",
+            "if (passed_dq.before == 0) {",
+            "if (passed_dq.before == 0 && false) {",
+        ),
+        ("the_second_one_writes_over_the_first", "if (passed_dq.before == 0) {", "if (passed_dq.before <= 1) {"),
     )
 ]
 GROUPED = AttentionCase(batch=2, heads=4, kv_heads=2, sq=300, skv=450, e=64, dtype="float16", causal="bottom_right")
