@@ -157,23 +157,42 @@ def test_gradients_that_are_differentiated_again_go_by_formulas(answered):
             torch.testing.assert_close(got, want)
 
 
-def test_nobody_is_passed_by():
-    """A call that somebody sees goes the general way: under modes, in transforms, in graphs, with other tensors."""
+def test_nobody_is_passed_by(monkeypatch):
+    """A call that somebody sees goes the general way: under modes, in transforms, with other tensors, without gradients."""
     x, w = torch.randn(4, 8, requires_grad=True), torch.randn(3, 8, requires_grad=True)
+    call, ways = quick.call, []
 
     class Mine(torch.Tensor):
         pass
 
-    assert quick.call("linear", (x, w), {}) is not None
-    assert quick.call("linear", (x.as_subclass(Mine), w), {}) is None
-    assert quick.call("linear", (x.detach(), w.detach()), {}) is None
+    def watched(*arguments):
+        out = call(*arguments)
+        ways.append(out is not None)
+        return out
+
+    def is_quick(x, w=w):
+        ways.clear()
+        torch.ops.wmma.linear(x, w)
+        return any(ways)
+
+    monkeypatch.setattr(quick, "call", watched)
+    assert is_quick(x)
+    assert not is_quick(x.as_subclass(Mine))
+    assert not is_quick(x.detach(), w.detach())
     with torch.no_grad():
-        assert quick.call("linear", (x, w), {}) is None
+        assert not is_quick(x)
     with _Onlooker():
-        assert quick.call("linear", (x, w), {}) is None
-    seen = []
-    torch.func.grad(lambda x: (seen.append(quick.call("linear", (x, w), {})), x.sum())[1])(x.detach())
-    assert seen == [None]
+        assert not is_quick(x)
+    torch.func.grad(lambda x: (ways.append(None), torch.ops.wmma.linear(x, w.detach()).sum())[1])(x.detach())
+    assert True not in ways
+
+
+def test_a_call_is_one_to_a_profiler():
+    x, w = torch.randn(4, 8, requires_grad=True), torch.randn(3, 8, requires_grad=True)
+    with torch.profiler.profile() as profile:
+        wmma_ops.matmul(wmma_ops.linear(x, w), w)
+    names = [event.name for event in profile.events() if "wmma" in event.name and "::" in event.name]
+    assert sorted(names) == ["wmma::linear", "wmma::matmul"]
 
 
 BAD = {

@@ -34,9 +34,7 @@ def _reduce(g, like):
     """The gradient of a tensor that was broadcast."""
     if like is None:
         return None
-    if g.shape != like.shape:  # summed in the wider of the two
-        g = g.to(torch.promote_types(g.dtype, like.dtype)).sum_to_size(like.shape)
-    return g.to(like.dtype)
+    return g.to(torch.promote_types(g.dtype, like.dtype)).sum_to_size(like.shape).to(like.dtype)
 
 
 def _at_once(g, a, b, bias, needs, alpha):
@@ -453,7 +451,7 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
     quick.FORMULAS[op] = gradients
 
     def kernel(keyset, *inputs, **scalars):
-        if (output := quick.call(op, inputs, scalars)) is not None:
+        if (output := quick.call(op, keyset, inputs, scalars)) is not None:
             return output
         _refuse_dual(op, names, inputs)
         derives = torch.is_grad_enabled() and any_requires_grad(*inputs)
