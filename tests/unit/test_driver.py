@@ -48,6 +48,29 @@ def test_a_driver_gives_what_the_emulated_path_gives(library, device, op, kind):
     assert len(device.launches) == 2 * count  # aten's again
 
 
+@pytest.mark.parametrize("first", [0, 48], ids=["at the start", "aligned"])
+def test_cuda_asks_what_a_kernel_takes(library, device, first):
+    """On an H200 a struct with maps of the copy engine lies at 48: bytes before it are none of its own."""
+    a = torch.randn(16, 16).half()
+    takes = device.library.takes
+    takes.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
+
+    def call(size):
+        takes(size, first)
+        with driver.use("cuda", str(library), TARGET):
+            return wmma_ops.matmul(a, a)
+
+    try:
+        with pytest.raises(RuntimeError, match=r"takes 1048576 bytes .*, and the library has \d+: .*headers") as refused:
+            call(1 << 20)
+        has = int(re.search(r"library has (\d+)", str(refused.value))[1])
+        assert torch.equal(call(has), call(64))
+        with pytest.raises(RuntimeError, match=f"takes {has + 1} bytes"):
+            call(has + 1)
+    finally:
+        takes(0, 0)
+
+
 def test_hip_calls_in_order(library, device):
     a = torch.randn(16, 16).half()
     with driver.use("hip", str(library), TARGET):

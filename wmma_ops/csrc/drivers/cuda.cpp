@@ -79,10 +79,11 @@ class CudaDriver : public ModuleDriver {
   }
 
   void finish(Loaded& loaded, unsigned shared) override {
-    if (parameter_) {  // the bytes that the kernel's parameters take
-      size_t end = 0, offset = 0, size = 0;
-      for (size_t i = 0; parameter_(loaded.function, i, &offset, &size) == 0; ++i) end = offset + size;
-      loaded.arguments = static_cast<int64_t>(end);
+    // What the parameters take, from where the first lies: a struct of maps is at 48, aligned to its 64 bytes.
+    size_t first = 0, offset = 0, size = 0;
+    for (size_t i = 0; parameter_ && parameter_(loaded.function, i, &offset, &size) == 0; ++i) {
+      if (i == 0) first = offset;
+      loaded.arguments = static_cast<int64_t>(offset + size - first);
     }
     loaded.shared = kSharedWithoutAsking;
     allow("", loaded, shared);
