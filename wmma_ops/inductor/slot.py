@@ -60,10 +60,9 @@ def _of_uuid(uuid: str | None):
 
 
 @functools.cache
-def source_hash() -> str:
+def source_hash(folder: Path = Path(__file__).parents[1]) -> str:
     """Of this package's Python: the pass, what it asks, and the gradients that graphs are made with."""
     digest = hashlib.sha256()
-    folder = Path(__file__).parents[1]
     for path in sorted(folder.rglob("*.py")):
         digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
     return digest.hexdigest()
