@@ -711,6 +711,15 @@ def test_in_place_beside_each_other_is_not(name):
     assert torch.equal(wmma_ops.addmm_(input, a, b), want)
 
 
+def test_factors_beside_int8_may_be_any_finite_number():
+    """Also where the result is of floats, which do not hold them: as float32 has it."""
+    input, a, b = i8(2, 4), i8(2, 3), i8(3, 4)
+    input.fill_(-1), a.fill_(1), b.fill_(1)
+    for beta, want in ((1e300, -INF), (-1e39, INF), (2.0, 1.0)):
+        out = wmma_ops.addmm(input, a, b, beta=beta, out_dtype=torch.float32)
+        assert torch.equal(out, torch.full((2, 4), want))
+
+
 def test_the_factor_of_a_missing_c_may_be_its_default():
     a, b = f(2, 3), f(3, 4)
     assert torch.equal(wmma_ops.gemm(a, b, beta=1.0), a @ b)

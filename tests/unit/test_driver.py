@@ -61,7 +61,9 @@ def test_cuda_asks_what_a_kernel_takes(library, device, first):
             return wmma_ops.matmul(a, a)
 
     try:
-        with pytest.raises(RuntimeError, match=r"takes 1048576 bytes .*, and the library has \d+: .*headers") as refused:
+        with pytest.raises(
+            RuntimeError, match=r"takes 1048576 bytes .*, and the library has \d+: .*headers"
+        ) as refused:
             call(1 << 20)
         has = int(re.search(r"library has (\d+)", str(refused.value))[1])
         assert torch.equal(call(has), call(64))

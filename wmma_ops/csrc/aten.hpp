@@ -7,7 +7,9 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <array>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -59,11 +61,12 @@ inline Tensor narrow(const Tensor& x, int64_t dim, int64_t start, int64_t length
 }
 inline Tensor select(const Tensor& x, int64_t dim, int64_t index) { return torch::stable::select(x, dim, index); }
 
+inline Tensor mul(const Tensor& x, const Tensor& y) { return call("aten::mul", "Tensor", x, y); }
 // x + factor·y for floating types. There is no in-place form: aten's takes a Scalar, which the stable interface lacks.
 inline Tensor add(const Tensor& x, const Tensor& y, double factor = 1) {
-  return torch::stable::subtract(x, y, -factor);
+  if (std::abs(factor) <= std::numeric_limits<float>::max()) return torch::stable::subtract(x, y, -factor);
+  return torch::stable::subtract(x, mul(y, scalar(factor)), -1);  // aten refuses a factor that float32 does not hold
 }
-inline Tensor mul(const Tensor& x, const Tensor& y) { return call("aten::mul", "Tensor", x, y); }
 inline Tensor div(const Tensor& x, const Tensor& y) { return call("aten::div", "Tensor", x, y); }
 inline Tensor amax(const Tensor& x, int64_t dim) { return torch::stable::amax(x, dim, true); }  // keeps the dimension
 // Without these dimensions.
