@@ -1,6 +1,9 @@
-"""Builds the one library: host C++ on PyTorch's stable ABI, with no CUDA, no HIP and no Python API in it."""
+"""Builds the library, host C++ on PyTorch's stable ABI with no CUDA, no HIP and no Python API in it, and beside it the
+derivatives, whose interface torch does not keep stable."""
 
 import os
+import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +15,7 @@ if int(setuptools.__version__.split(".")[0]) < 64:
 if not (find_spec("setuptools.command.bdist_wheel") or find_spec("wheel")):
     raise SystemExit(f"setuptools builds no wheel before 70.1 without `wheel`, {HAS}: pip install --upgrade setuptools")
 try:
+    import torch
     from torch.utils.cpp_extension import BuildExtension, CppExtension
 except ModuleNotFoundError as error:
     raise SystemExit(
@@ -32,12 +36,14 @@ ROOT = Path(__file__).resolve().parent
 CSRC = Path("wmma_ops/csrc")
 
 
+IS_SANITIZED = os.environ.get("WMMA_OPS_SANITIZE") == "1"
+
+
 def library():
-    is_sanitized = os.environ.get("WMMA_OPS_SANITIZE") == "1"
     # The prefix map keeps the builder's folders out of the binary and its messages.
     return CppExtension(
         "wmma_ops._library",
-        [path.as_posix() for path in sorted(CSRC.rglob("*.cpp"))],
+        [path.as_posix() for path in sorted(CSRC.rglob("*.cpp")) if path.parent.name != "nodes"],
         include_dirs=[f"{ROOT}/{CSRC}", f"{ROOT}/kernels"],
         depends=[path.as_posix() for folder in (CSRC, Path("kernels")) for path in sorted(folder.rglob("*.hpp"))],
         py_limited_api=True,  # leaves libtorch_python out
@@ -51,11 +57,45 @@ def library():
             "-Wno-unused-parameter",  # torch's headers
             "-DTORCH_TARGET_VERSION=0x020a000000000000",
             f"-ffile-prefix-map={ROOT}=.",
-            *(SANITIZED if is_sanitized else []),
+            *(SANITIZED if IS_SANITIZED else []),
         ],
-        extra_link_args=SANITIZED[:1] if is_sanitized else ["-Wl,--as-needed", "-Wl,-s"],
+        extra_link_args=SANITIZED[:1] if IS_SANITIZED else ["-Wl,--as-needed", "-Wl,-s"],
     )
 
+
+def nodes():
+    """Derivatives in C++, for the torch that is here and no other: beside another one they are left alone."""
+    made = CppExtension(
+        f"wmma_ops._nodes_{re.sub(r'[^0-9a-z]', '_', torch.__version__)}",
+        [f"{CSRC}/nodes/nodes.cpp"],
+        py_limited_api=True,
+        extra_compile_args=[
+            "-O2",
+            "-g0",
+            "-std=c++20",  # which torch's own headers ask for
+            "-fvisibility=hidden",
+            "-Wall",
+            f"-ffile-prefix-map={ROOT}=.",
+        ],
+        extra_link_args=["-Wl,--as-needed", "-Wl,-s"],
+    )
+    made.optional = True
+    return made
+
+
+class Build(BuildExtension.with_options(no_python_abi_suffix=True)):
+    def build_extension(self, ext):
+        try:
+            super().build_extension(ext)
+        except Exception as error:
+            if not ext.optional:
+                raise
+            print(f"WARNING: {ext.name} was not built, training takes more of the host: {error}", file=sys.stderr)
+
+
+# Both, unless it is said which; a sanitized library goes without the derivatives.
+MADE = os.environ.get("WMMA_OPS_BUILD", "library" if IS_SANITIZED else "library,nodes").split(",")
+PARTS = [make() for make in (library, nodes) if make.__name__ in MADE]
 
 setuptools.setup(
     license="MIT",
@@ -65,7 +105,7 @@ setuptools.setup(
         "wmma_ops.kernels.compat",
         "wmma_ops.kernels.wmma",
     ],
-    ext_modules=[library()],
-    cmdclass={"build_ext": BuildExtension.with_options(no_python_abi_suffix=True)},
+    ext_modules=PARTS,
+    cmdclass={"build_ext": Build},
     options={"bdist_wheel": {"py_limited_api": "cp310"}},
 )

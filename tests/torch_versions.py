@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 OLDEST, NEWEST = "2.10.0", "newest"
 # Of the extra `test`: what the tier needs. The others bring models, and are tested with the torch that we build with.
-TESTING = ("pytest", "pytest-benchmark", "pytest-xdist", "hypothesis", "ziglang", "ninja")
+TESTING = ("setuptools", "wheel", "pytest", "pytest-benchmark", "pytest-xdist", "hypothesis", "ziglang", "ninja")
 
 
 def packages() -> list[str]:
@@ -51,6 +51,8 @@ def tried(python: Path) -> bool:
     subprocess.run(
         [python, "-c", "import torch; print('torch', torch.__version__, flush=True)"], env=around, check=True
     )
+    build = [python, "setup.py", "-q", "build_ext", "--inplace", "--build-temp", python.parents[1] / "objects"]
+    subprocess.run(build, env=around | {"WMMA_OPS_BUILD": "nodes"}, cwd=ROOT, check=True)
     commands = (["pytest", "-q", "-n", "2", "--dist", "loadgroup", "--tier", "torch"], ["wmma_ops", "demo"])
     codes = [subprocess.run([python, "-m", *command], env=around, cwd=ROOT).returncode for command in commands]
     for command, code in zip(commands, codes, strict=True):

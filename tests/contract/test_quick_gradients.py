@@ -1,13 +1,17 @@
-"""Gradients that one op answers with (wmma_ops/ops/quick.py): those of the formulas, laid out alike, and no longer way."""
+"""Gradients that one op answers with (csrc/nodes/nodes.cpp): those of the formulas, laid out alike, and no longer way."""
 
 import contextlib
+import os
+import subprocess
+import sys
+from functools import partial
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import wmma_ops
-from wmma_ops.ops import autograd, quick
+from wmma_ops.ops import autograd, nodes
 
 F32, F16, BF16, F64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
 PRODUCTS = [
@@ -49,23 +53,13 @@ def _close(got, want, dtype):
     torch.testing.assert_close(got.double(), want.double(), rtol=BOUNDS[dtype], atol=bound)
 
 
-@pytest.fixture
-def answered(monkeypatch):
-    """The ops that answered, in order."""
-    found = []
-
-    def watch(op, call):
-        def watched(*tensors, **options):
-            found.append(op)
-            return call(*tensors, **options)
-
-        return watched
-
-    monkeypatch.setattr(quick, "LINEAR_BACKWARD", watch("linear", quick.LINEAR_BACKWARD))
-    gemm = watch("gemm", quick.GEMM_BACKWARD)
-    for module in (quick, autograd):
-        monkeypatch.setattr(module, "GEMM_BACKWARD", gemm)
-    return found
+def _answered(call):
+    """What a call gives, and the ops that answered for gradients."""
+    with torch.profiler.profile() as profile:
+        found = call()
+    return found, [
+        e.name[7:-9] for e in profile.events() if e.name in ("wmma::_gemm_backward", "wmma::_linear_backward")
+    ]
 
 
 @pytest.mark.parametrize("dtype", BOUNDS, ids=str)
@@ -100,6 +94,7 @@ def test_only_what_is_asked_for_comes():
         assert all(torch.equal(got, want) for got, want in zip(found, wanted, strict=True))
 
 
+LINEAR = "linear" if nodes.are_there else "gemm"  # the formulas have one op for all products
 CALLS = {
     "matmul": (lambda x, w, b: wmma_ops.matmul(x, w.mT), "gemm"),
     "matmul to float32": (lambda x, w, b: wmma_ops.matmul(x, w.mT, out_dtype=F32), "gemm"),
@@ -107,20 +102,20 @@ CALLS = {
     "gemm + relu": (lambda x, w, b: wmma_ops.gemm(x, w.mT, bias=b, activation="relu"), "gemm"),
     "gemm + gelu": (lambda x, w, b: wmma_ops.gemm(x, w.mT, bias=b, activation="gelu"), "gemm"),
     "gemm + bias [1, N]": (lambda x, w, b: wmma_ops.gemm(x, w.mT, bias=b.expand(2, -1)), "gemm"),
-    "linear": (lambda x, w, b: wmma_ops.linear(x, w, b), "linear"),
-    "linear without bias": (lambda x, w, b: wmma_ops.linear(x, w), "linear"),
-    "linear + relu": (lambda x, w, b: wmma_ops.linear(x, w, b, activation="relu"), "linear"),
+    "linear": (lambda x, w, b: wmma_ops.linear(x, w, b), LINEAR),
+    "linear without bias": (lambda x, w, b: wmma_ops.linear(x, w), LINEAR),
+    "linear + relu": (lambda x, w, b: wmma_ops.linear(x, w, b, activation="relu"), LINEAR),
     "linear + silu": (lambda x, w, b: wmma_ops.linear(x, w, b, activation="silu"), "gemm"),
     "linear + residual": (
         lambda x, w, b: wmma_ops.linear(x, w, b, residual=x.sum(-1, keepdim=True).expand(2, 5, 3)),
-        "gemm",
+        LINEAR,
     ),
 }
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", CALLS)
-def test_at_once_and_by_formulas_are_one(name, place, answered):
+def test_at_once_and_by_formulas_are_one(name, place):
     """Which way is gone follows from who looks on; what comes does not."""
     call, op = CALLS[name]
     dtypes = (F32, BF16) if place == "cpu" else (F16,)
@@ -132,8 +127,7 @@ def test_at_once_and_by_formulas_are_one(name, place, answered):
                 out = call(*leaves)
                 out = out if out.dtype == dtype else out.to(dtype)
                 g = torch.linspace(-1, 1, out.numel()).reshape(out.shape).to(dtype)
-                answered.clear()
-                found[way] = torch.autograd.grad(out, leaves, g, allow_unused=True)
+                found[way], answered = _answered(partial(torch.autograd.grad, out, leaves, g, allow_unused=True))
             assert answered == ([op] if way == "once" else []), way
             assert place == "cpu" or len(emulation.launches) >= 3
         for got, want in zip(found["once"], found["formulas"], strict=True):
@@ -142,12 +136,11 @@ def test_at_once_and_by_formulas_are_one(name, place, answered):
                 _close(got, want, dtype)
 
 
-def test_gradients_that_are_differentiated_again_go_by_formulas(answered):
+def test_gradients_that_are_differentiated_again_go_by_formulas():
     x, w, b = (_leaf(shape, F64) for shape in ((5, 8), (3, 8), (3,)))
     for activation in (None, "relu"):
-        answered.clear()
         out = wmma_ops.linear(x, w, b, activation=activation)
-        (g,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+        (g,), answered = _answered(partial(torch.autograd.grad, out.square().sum(), x, create_graph=True))
         assert not answered
         again = torch.autograd.grad(g.square().sum(), (x, w))
         wide = torch.nn.functional.linear(x, w, b)
@@ -157,34 +150,52 @@ def test_gradients_that_are_differentiated_again_go_by_formulas(answered):
             torch.testing.assert_close(got, want)
 
 
+@pytest.mark.skipif(not nodes.are_there, reason="no derivatives in C++ for this torch")
 def test_nobody_is_passed_by(monkeypatch):
-    """A call that somebody sees goes the general way: under modes, in transforms, with other tensors, without gradients."""
+    """A call that somebody sees goes the general way: under modes, in transforms, with other tensors."""
     x, w = torch.randn(4, 8, requires_grad=True), torch.randn(3, 8, requires_grad=True)
-    call, ways = quick.call, []
+    ask, asked = autograd.any_requires_grad, []
 
     class Mine(torch.Tensor):
-        pass
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[override]
+            with torch._C._DisableTorchDispatch():
+                return func(*args, **(kwargs or {}))
 
-    def watched(*arguments):
-        out = call(*arguments)
-        ways.append(out is not None)
-        return out
+    def watched(*tensors):
+        asked.append(tensors)
+        return ask(*tensors)
 
     def is_quick(x, w=w):
-        ways.clear()
+        asked.clear()
         torch.ops.wmma.linear(x, w)
-        return any(ways)
+        return not asked
 
-    monkeypatch.setattr(quick, "call", watched)
+    monkeypatch.setattr(autograd, "any_requires_grad", watched)
     assert is_quick(x)
+    assert is_quick(x.detach(), w.detach())
     assert not is_quick(x.as_subclass(Mine))
-    assert not is_quick(x.detach(), w.detach())
     with torch.no_grad():
-        assert not is_quick(x)
+        assert is_quick(x)
     with _Onlooker():
         assert not is_quick(x)
-    torch.func.grad(lambda x: (ways.append(None), torch.ops.wmma.linear(x, w.detach()).sum())[1])(x.detach())
-    assert True not in ways
+    asked.clear()
+    torch.func.grad(lambda x: torch.ops.wmma.linear(x, w.detach()).sum())(x.detach())
+    assert asked
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x.detach(), torch.ones_like(x))
+        with pytest.raises(ValueError, match="forward-mode"):
+            wmma_ops.linear(dual, w)
+
+
+@pytest.mark.skipif(not nodes.are_there, reason="no derivatives in C++ for this torch")
+def test_without_the_nodes_all_is_the_same():
+    """As beside a torch that the library was not built with, or where no compiler was there to build it."""
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", __file__]
+    chosen = [*command, "-k", "at_once_and_by and cpu or differentiated_again or is_one_to_a_profiler"]
+    run = subprocess.run(chosen, env=os.environ | {"WMMA_OPS_NODES": "0"}, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout
+    assert "passed" in run.stdout
 
 
 def test_a_call_is_one_to_a_profiler():

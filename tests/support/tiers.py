@@ -51,6 +51,7 @@ OF_TORCH: dict[str, tuple[str, ...]] = {
     "test_flops.py": (),
     "test_flash.py": (),
     "test_cpu_operands.py": (),
+    "test_quick_gradients.py": (),
     "test_gradients.py": (
         "test_gradcheck", "test_jacobians_and_hessians_at_once", "test_results_may_be_changed_in_place",
         "test_results_are_no_views", "test_graphs_name_their_ops", "test_in_place_is_seen_by_autograd",

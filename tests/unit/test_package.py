@@ -43,6 +43,7 @@ def wheel(tmp_path_factory):
 def test_wheel_holds_the_library_and_the_kernels(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {"wmma_ops/_library.so", "wmma_ops/py.typed"} <= set(names)
+    assert any(name.startswith("wmma_ops/_nodes_") for name in names)
     kernels = [
         p
         for p in (ROOT / "kernels").rglob("*")
@@ -163,7 +164,7 @@ def test_wheel_works_away_from_the_checkout(wheel, tmp_path):
 
 
 def test_library_is_stable_and_needs_torch_2_10():
-    text = _run(sys.executable, "-m", "torch_abi_audit.cli", "wmma_ops", "--check", "torch", "-v")
+    text = _run(sys.executable, "-m", "torch_abi_audit.cli", library.PATH, "--check", "torch", "-v")
     assert re.search(r"Torch ABI:\s+STABLE", text), text
     assert re.search(r"Min torch:\s+2\.10\.0", text), text
 

@@ -6,24 +6,49 @@ products are rounded to the operands' type, as in the forward pass.
 
 import math
 from functools import partial
+from typing import NamedTuple
 
 import torch
 import torch.autograd.forward_ad as forward_ad
 
 from wmma_ops import torch_internals
 from wmma_ops.hardware import geometry
-from wmma_ops.ops import activations, fakes, quick, score_functions
+from wmma_ops.ops import activations, fakes, nodes, score_functions
 from wmma_ops.ops.attention_call import AttentionCall, tensors_of
 from wmma_ops.ops.composite import columns, composite, operand_place, rows, without_gradient
 from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
-from wmma_ops.ops.quick import GEMM_BACKWARD, Shape, once
 from wmma_ops.ops.score_terms import scored, terms_of
-from wmma_ops.ops.select import select
+from wmma_ops.ops.select import select, traced
 from wmma_ops.ops.sizes import known, lies_by_columns
 from wmma_ops.ops.target import EMULATION, STAND_IN, is_amd, target_of
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator, name
-from wmma_ops.torch_internals import any_requires_grad, below_autograd, is_forward_mode, transforms_active
+from wmma_ops.torch_internals import (
+    any_dispatch_mode,
+    any_requires_grad,
+    below_autograd,
+    direct,
+    is_forward_mode,
+    is_one_of_many,
+    transforms_active,
+)
+
+GEMM_BACKWARD = direct(overload("_gemm_backward"))
+_PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
+
+
+class Shape(NamedTuple):
+    """What the backward pass needs of a tensor that is only added: its values are neither kept nor watched for changes."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+def once(g, *tensors) -> bool:
+    """Whether one op may answer with several gradients: nobody differentiates them again, or looks on."""
+    if torch.is_grad_enabled() or is_one_of_many(g):
+        return False
+    return _PLAIN.issuperset(map(type, (g, *tensors))) and not traced() and not any_dispatch_mode()
 
 
 def _gemm(a, b, **options):
@@ -448,11 +473,7 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
 
     record = torch_internals.recorder(f"Wmma{op.title().replace('_', '')}", call, instead, remember, backward)
 
-    quick.FORMULAS[op] = gradients
-
     def kernel(keyset, *inputs, **scalars):
-        if (output := quick.call(op, keyset, inputs, scalars)) is not None:
-            return output
         _refuse_dual(op, names, inputs)
         derives = torch.is_grad_enabled() and any_requires_grad(*inputs)
         if derives:
@@ -466,7 +487,7 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
             raise _not_differentiable(op, _products(inputs[place]), dict(zip(names, inputs, strict=False)))
         return output
 
-    IMPLEMENTATIONS["wmma"].impl(op, kernel, "Autograd", with_keyset=True)
+    nodes.register(op, kernel, gradients)
 
 
 def _is_relu(scalars):
@@ -494,6 +515,7 @@ _register("attention", partial(attention_gradients, "attention"), keeps_outputs=
 _register("varlen_attention", partial(attention_gradients, "varlen_attention"), keeps_outputs=lambda scalars: True)
 _register("scaled_mm", None)
 _register("scaled_attention", None)
+nodes.load()
 
 
 def _addmm_in_place(keyset, input, a, b, *, beta=1.0, alpha=1.0):

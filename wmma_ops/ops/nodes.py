@@ -1,0 +1,57 @@
+"""The library of derivatives in C++ (csrc/nodes/nodes.cpp), where one was built against the torch at hand.
+
+It takes an op's place at autograd's key. What it does not take comes back here: calls that somebody looks on, to the op's
+kernel in Python, and gradients that are differentiated again, to its formulas. Both stand in a namespace of their own.
+"""
+
+import os
+import re
+from collections.abc import Callable
+
+import torch
+
+from wmma_ops import torch_internals
+from wmma_ops.ops.library import IMPLEMENTATIONS, PATH, overload, tensor_names
+
+# Of which ops: as the library registers them.
+OPS = ("matmul", "addmm", "linear", "gemm", "attention")
+GENERAL = "wmma_general"
+_NODES = PATH.with_name(f"_nodes_{re.sub(r'[^0-9a-z]', '_', torch.__version__)}.so")
+# Without them derivatives take their general way, which tests compare with.
+are_there = _NODES.exists() and os.environ.get("WMMA_OPS_NODES") != "0"
+_general = torch.library.Library(GENERAL, "DEF")
+
+
+def register(op: str, kernel: Callable, gradients: Callable | None) -> None:
+    """An op's kernel at autograd's key, `kernel(keyset, *tensors, **scalars)`, and its formulas, as autograd.py has them."""
+    if not (are_there and op in OPS):
+        IMPLEMENTATIONS["wmma"].impl(op, kernel, "Autograd", with_keyset=True)
+        return
+    call = overload(op)
+    arguments = str(torch_internals.schema(call)).removeprefix(f"wmma::{op}(").rpartition(" -> ")
+    given = arguments[0].removesuffix(")")
+    names = tensor_names(call)
+    defaults = {one.name: one.default_value for one in torch_internals.schema(call).arguments if one.kwarg_only}
+    _general.define(f"{op}({given}) -> {arguments[2]}")
+    _general.impl(op, kernel, "Autograd", with_keyset=True)
+
+    def formulas(grads, outputs, needs, *tensors, **scalars):
+        tensors = dict.fromkeys(names) | dict(zip(names, tensors, strict=False))
+        needs = dict(zip(names, needs, strict=True))
+        scalars = {key: value for key, value in (defaults | scalars).items() if key != "out_dtype"}
+        found = gradients(grads, tensors, needs, outputs, **scalars)
+        return [found[name] for name in names if needs[name]]
+
+    _general.define(f"{op}_gradients(Tensor?[] grads, Tensor?[] outputs, bool[] needs, {given}) -> Tensor[]")
+    for key in (
+        "CompositeImplicitAutograd",
+        "Batched",
+        "FuncTorchBatched",
+    ):  # under either vmap they are torch code too
+        _general.impl(f"{op}_gradients", formulas, key)
+
+
+def load() -> None:
+    """After all are registered."""
+    if are_there:
+        torch.ops.load_library(str(_NODES))
