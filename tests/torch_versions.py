@@ -19,7 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 OLDEST, NEWEST = "2.10.0", "newest"
 # Of the extra `test`: what the tier needs. The others bring models, and are tested with the torch that we build with.
-TESTING = ("setuptools", "wheel", "pytest", "pytest-benchmark", "pytest-xdist", "hypothesis", "ziglang", "ninja")
+TESTING = ("pytest", "pytest-benchmark", "pytest-xdist", "hypothesis", "ziglang", "ninja")
+BUILDING = ("setuptools>=64", "wheel")  # derivatives in C++ are built for each torch
 
 
 def packages() -> list[str]:
@@ -27,7 +28,7 @@ def packages() -> list[str]:
     rows = [row.partition(";") for row in importlib.metadata.requires("wmma_ops")]
     base = [row for row, _, extra in rows if "extra" not in extra and not row.startswith("torch")]
     tests = [row for row, _, extra in rows if 'extra == "test"' in extra]
-    return base + [row for row in tests if re.match(r"[\w-]+", row).group() in TESTING]
+    return [*BUILDING, *base] + [row for row in tests if re.match(r"[\w-]+", row).group() in TESTING]
 
 
 def environment(release: str) -> Path | None:
