@@ -27,12 +27,11 @@ def register(op: str, kernel: Callable, gradients: Callable | None) -> None:
     if not (are_there and op in OPS):
         IMPLEMENTATIONS["wmma"].impl(op, kernel, "Autograd", with_keyset=True)
         return
-    call = overload(op)
-    arguments = str(torch_internals.schema(call)).removeprefix(f"wmma::{op}(").rpartition(" -> ")
-    given = arguments[0].removesuffix(")")
-    names = tensor_names(call)
-    defaults = {one.name: one.default_value for one in torch_internals.schema(call).arguments if one.kwarg_only}
-    _general.define(f"{op}({given}) -> {arguments[2]}")
+    schema = torch_internals.schema(overload(op))
+    names = tensor_names(overload(op))
+    defaults = {one.name: one.default_value for one in schema.arguments if one.kwarg_only}
+    arguments = str(schema).removeprefix(f"wmma::{op}(")
+    _general.define(f"{op}({arguments}")
     _general.impl(op, kernel, "Autograd", with_keyset=True)
 
     def formulas(grads, outputs, needs, *tensors, **scalars):
@@ -42,12 +41,10 @@ def register(op: str, kernel: Callable, gradients: Callable | None) -> None:
         found = gradients(grads, tensors, needs, outputs, **scalars)
         return [found[name] for name in names if needs[name]]
 
+    given = arguments.rpartition(") -> ")[0]
     _general.define(f"{op}_gradients(Tensor?[] grads, Tensor?[] outputs, bool[] needs, {given}) -> Tensor[]")
-    for key in (
-        "CompositeImplicitAutograd",
-        "Batched",
-        "FuncTorchBatched",
-    ):  # under either vmap they are torch code too
+    # Under either vmap they are torch code too.
+    for key in ("CompositeImplicitAutograd", "Batched", "FuncTorchBatched"):
         _general.impl(f"{op}_gradients", formulas, key)
 
 

@@ -231,7 +231,7 @@ const Rule kAttention{
 
 // ------------------------------------------------------------------------------------------------------------- nodes
 
-using NodePointer = decltype(Edge::function);  // std's until torch 2.12, then c10's
+using NodePointer = decltype(Edge::function);  // std's or c10's, by torch's version
 
 template <class T, class... Given>
 std::shared_ptr<T> made(const std::shared_ptr<Node>*, Given&&... given) {
