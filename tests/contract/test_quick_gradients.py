@@ -105,7 +105,7 @@ CALLS = {
     "linear": (lambda x, w, b: wmma_ops.linear(x, w, b), LINEAR),
     "linear without bias": (lambda x, w, b: wmma_ops.linear(x, w), LINEAR),
     "linear + relu": (lambda x, w, b: wmma_ops.linear(x, w, b, activation="relu"), LINEAR),
-    "linear + silu": (lambda x, w, b: wmma_ops.linear(x, w, b, activation="silu"), "gemm"),
+    "linear + silu": (lambda x, w, b: wmma_ops.linear(x, w, b, activation="silu"), LINEAR),
     "linear + residual": (
         lambda x, w, b: wmma_ops.linear(x, w, b, residual=x.sum(-1, keepdim=True).expand(2, 5, 3)),
         LINEAR,

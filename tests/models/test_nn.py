@@ -73,11 +73,11 @@ def test_training_multiplies_no_more_often_than_torch():
     x = torch.randn(4, 8, requires_grad=True)
     for name, recompute, backward in (("gelu", False, 2), ("relu", False, 2), ("gelu", True, 3)):
         model = wmma_ops.nn.Linear(8, 6, activation=name, recompute=recompute)
-        with wmma_ops.emulate("gfx942") as emulation:  # whose launches are products, whichever ops start them
+        with wmma_ops.emulate("gfx942") as emulation:  # products, and one pass for what is no product
             y = model(x).sum()
             forward = len(emulation.launches)
             y.backward()
-        assert (forward, len(emulation.launches) - forward) == (1, backward), (name, recompute)
+        assert (forward, len(emulation.launches) - forward) == (1, backward + 1), (name, recompute)
 
 
 MLPS = [(name, gated, gated, TYPES[gated]) for name in NAMES[1:] for gated in (True, False)]

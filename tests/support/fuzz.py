@@ -163,12 +163,19 @@ def _product(d: Draw) -> Fitting:
 def _gemm_backward(d: Draw) -> Fitting:
     found = _product(d)
     batch, m, n, _ = found["_sizes"]
-    return found | {"g": (*batch, m, n)}
+    return found | {"g": (*batch, m, n)} | _beside(d, {"s": (*batch, m, n)})
 
 
 def _linear_backward(d: Draw) -> Fitting:
     batch, m, n, k = d.batch(), d.size(), d.size(), d.size()
-    return {"g": (*batch, m, n), "x": (*batch, m, k), "weight": (n, k)}
+    return {"g": (*batch, m, n), "x": (*batch, m, k), "weight": (n, k)} | _beside(d, {"s": (*batch, m, n)})
+
+
+def _gemm_aux(d: Draw) -> Fitting:
+    found = _product(d)
+    batch, m, n, _ = found["_sizes"]
+    found |= _beside(d, {"c": d.smaller((*batch, m, n)), "bias": (n,)})
+    return found if "c" in found else found | {"beta": 1.0}
 
 
 def _gemm(d: Draw) -> Fitting:
@@ -353,6 +360,8 @@ FITTING: dict[str, Callable[[Draw], Fitting]] = {
     "scaled_attention": _scaled_attention,
     "varlen_attention": _varlen,
     "kv_append": _kv_append,
+    "_gemm_aux": _gemm_aux,
+    "_linear_aux": _linear,
     "_gemm_backward": _gemm_backward,
     "_linear_backward": _linear_backward,
     "_attention_backward": lambda d: _attention(d, backward=True),

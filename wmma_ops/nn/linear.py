@@ -1,13 +1,15 @@
 """Linear layers: with an activation, and with an adapter of low rank."""
 
+import contextlib
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from wmma_ops.nn.activation import apply, is_nested, records_gradient
-from wmma_ops.ops import activations, autocast
+from wmma_ops.ops import activations, autocast, nodes
 from wmma_ops.ops import functions as ops
+from wmma_ops.ops.select import traced
 from wmma_ops.torch_internals import Named
 
 Tensor = torch.Tensor
@@ -96,9 +98,14 @@ def _scales_up(x: Tensor, adapter: Adapter) -> bool:
 
 
 def linear(x: Tensor, layer: Affine, activation: str | None = None, *, recompute: bool = False) -> Tensor:
-    """``act(layer(x))``. Where a gradient is recorded, an activation whose derivative needs its argument is applied apart,
-    unless `recompute`: fused, the backward pass would have to multiply again."""
-    if activation in (None, "none", "relu") or recompute or not records_gradient(x, *layer.tensors()):
+    """``act(layer(x))``. Where a gradient is recorded, the argument of an activation whose derivative needs it is kept,
+    unless `recompute`: then the backward pass multiplies again."""
+    if activation in (None, "none", "relu") or not records_gradient(x, *layer.tensors()):
+        return product(x, layer, activation)
+    if recompute:
+        with contextlib.nullcontext() if traced() else nodes.recomputing():
+            return product(x, layer, activation)
+    if nodes.are_there and layer.adapter is None and activations.is_builtin(activation) and not traced():
         return product(x, layer, activation)
     return apply(activation, product(x, layer))
 

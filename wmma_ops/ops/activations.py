@@ -73,6 +73,10 @@ def names() -> list[str]:
     return list(_by_name)
 
 
+def is_builtin(name: str) -> bool:
+    return any(one.name == name for one in BUILTIN)
+
+
 def by_code(code: int) -> Activation:
     return _by_code[code]
 

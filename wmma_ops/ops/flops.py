@@ -64,11 +64,15 @@ def _pairs(cu_seq_q, keys, max_q: int, max_k: int) -> int:
     return int((cu_seq_q.diff().to(torch.int64) * keys).sum())
 
 
-def _gemm_backward(g, a, b, *, of_a=True, of_b=True, **__) -> int:
+def _with_aux(a, b, *_, out_shape=None, **__) -> int:
+    return _product(a, out_shape[0])
+
+
+def _gemm_backward(g, a, b, s=None, *, of_a=True, of_b=True, **__) -> int:
     return (of_a + of_b) * _product(a, g)
 
 
-def _linear_backward(g, x, weight, *, of_x=True, of_weight=True, **__) -> int:
+def _linear_backward(g, x, weight, s=None, *, of_x=True, of_weight=True, **__) -> int:
     return (of_x + of_weight) * _product(x, g)
 
 
@@ -104,6 +108,7 @@ def _register(counter) -> None:
     for op, formula in FORMULAS.items():
         ops = [getattr(getattr(torch.ops, namespace), op) for namespace in NAMESPACES]
         counter.register_flop_formula(ops, get_raw=formula is _varlen_attention)(formula)
+    counter.register_flop_formula([torch.ops.wmma._gemm_aux, torch.ops.wmma._linear_aux])(_with_aux)
     counter.register_flop_formula(torch.ops.wmma._gemm_backward)(_gemm_backward)
     counter.register_flop_formula(torch.ops.wmma._linear_backward)(_linear_backward)
     counter.register_flop_formula(torch.ops.wmma._attention_backward)(_attention_backward)

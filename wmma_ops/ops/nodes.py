@@ -4,9 +4,10 @@ It takes an op's place at autograd's key. What it does not take comes back here:
 kernel in Python, and gradients that are differentiated again, to its formulas. Both stand in a namespace of their own.
 """
 
+import contextlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -46,6 +47,19 @@ def register(op: str, kernel: Callable, gradients: Callable | None) -> None:
     # Under either vmap they are torch code too.
     for key in ("CompositeImplicitAutograd", "Batched", "FuncTorchBatched"):
         _general.impl(f"{op}_gradients", formulas, key)
+
+
+@contextlib.contextmanager
+def recomputing() -> Iterator[None]:
+    """Within it, what smooth activations are given is not kept: the backward pass multiplies again, as the formulas do."""
+    if not are_there:
+        yield
+        return
+    before = torch.ops.wmma_general._recompute(True)
+    try:
+        yield
+    finally:
+        torch.ops.wmma_general._recompute(before)
 
 
 def load() -> None:

@@ -58,6 +58,7 @@ class GemmProblem:
     b2_order: str = "k"
     a2_vec: int = 1
     b2_vec: int = 1
+    aux: bool = False  # what the activation is given is kept, as D
 
     @classmethod
     def from_library(cls, values: list[int]) -> "GemmProblem":
@@ -82,6 +83,11 @@ class GemmProblem:
         """What is read for each element of the result."""
         return sum(bytes_of(dtype) for dtype in (self.c, self.multiply) if dtype is not None)
 
+    @functools.cached_property
+    def stored_bytes(self) -> int:
+        """What is written for each element of the result."""
+        return bytes_of(self.d) * (2 if self.aux else 1)
+
     def summary(self) -> Iterator[tuple[str, str]]:
         """Labels and texts that describe it to a reader."""
         batch = f"{self.batch} × " if self.batch_dims else ""
@@ -104,6 +110,8 @@ class GemmProblem:
         for name in ("a_activation", "activation"):
             if getattr(self, name):
                 extras.append(f"{name} {activations.by_code(getattr(self, name)).name}")
+        if self.aux:
+            extras.append(f"aux {type_name(self.d)}")
         if extras:
             yield "with", ", ".join(extras)
 
@@ -368,6 +376,36 @@ class KvAppendProblem:
             yield "with", f"{self.angles} angles of {pairs}, {type_name(self.angle)}"
 
 
+@dataclass(frozen=True)
+class ActivationGradientProblem:
+    """The gradient of what an activation was given, and the sums of its columns."""
+
+    device: int
+    dtype: torch.dtype
+    sums: torch.dtype | None
+    activation: int  # 0: sums alone
+    vec: int
+    columns: int
+    rows: int  # the next power of two
+
+    @property
+    def accumulator(self) -> torch.dtype:
+        return torch.float64 if self.dtype == torch.float64 else torch.float32
+
+    @classmethod
+    def from_library(cls, values: list[int]) -> "ActivationGradientProblem":
+        """The problem that the library sent as one number a field."""
+        return _read(cls, values, {})
+
+    def summary(self) -> Iterator[tuple[str, str]]:
+        """Labels and texts that describe it to a reader."""
+        yield "gradient", f"up to {self.rows} × {self.columns}, {type_name(self.dtype)}, by {self.vec}"
+        if self.activation:
+            yield "with", activations.by_code(self.activation).name
+        if self.sums is not None:
+            yield "sums", f"of columns, {type_name(self.sums)}"
+
+
 class GemmNumbers(NamedTuple):
     """Of one product's kernel."""
 
@@ -425,6 +463,12 @@ class KvAppendNumbers(NamedTuple):
     """Of the kernel that appends to pages."""
 
     blocks: int
+
+
+class ActivationGradientNumbers(NamedTuple):
+    """Of the kernels of an activation's gradient."""
+
+    slabs: int  # of rows, each with sums of its own
 
 
 def _read(cls, values: list[int], orders: dict[str, str]):

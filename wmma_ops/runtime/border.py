@@ -38,6 +38,7 @@ KINDS = {
     1: Kind("GemmGemm", "wmma_ops.plan.gemm_gemm.planner"),
     2: Kind("Attention", "wmma_ops.plan.attention.planner"),
     3: Kind("KvAppend", "wmma_ops.plan.kv_append"),
+    4: Kind("ActivationGradient", "wmma_ops.plan.activation_gradient"),
 }
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from wmma_ops import jit
 from wmma_ops.hardware import arch
-from wmma_ops.plan import kv_append
+from wmma_ops.plan import activation_gradient, kv_append
 from wmma_ops.plan.attention import planner as attention
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
 from wmma_ops.plan.plan import KERNEL_FILE, Plan
-from wmma_ops.plan.problem import AttentionProblem, GemmGemmProblem, GemmProblem
+from wmma_ops.plan.problem import AttentionProblem, GemmGemmProblem, GemmProblem, KvAppendProblem
 
 _OF_RESULTS = ("d_vec", "out_vec")
 _REASON = "the cheapest whose kernels were compiled ahead of time: no compiler is here"
@@ -41,7 +41,9 @@ def _others(problem, target: arch.Target) -> Iterator[Plan]:
         elif isinstance(problem, AttentionProblem):
             for one in attention.every(asked, target, _REASON):
                 yield dataclasses.replace(one, reason=_REASON)
-        else:
+        elif isinstance(problem, KvAppendProblem):
             yield kv_append.plan(asked, target)
+        else:
+            yield activation_gradient.plan(asked, target)
     if isinstance(problem, GemmGemmProblem):
         yield gemm_gemm.two(f"{_REASON}: two products")

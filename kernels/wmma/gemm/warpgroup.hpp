@@ -39,7 +39,9 @@ struct Warpgroup {};
 template <class Config>
 struct GemmKernel<Config, Warpgroup> {
   static constexpr bool kPaired = kHasSecondPair<Config>;
-  using Arguments = Choose<kPaired, MappedPairArguments, MappedGemmArguments>;
+  static constexpr bool kAux = kKeepsAux<Config>;
+  static_assert(!kPaired || !kAux, "either has maps of its own");
+  using Arguments = Choose<kPaired, MappedPairArguments, Choose<kAux, MappedAuxArguments, MappedGemmArguments>>;
   using A = typename Config::A;
   using B = typename Config::B;
   using Tiles = typename Config::Tiles;
@@ -112,6 +114,7 @@ struct GemmKernel<Config, Warpgroup> {
         arch::prefetch_map(&p.b2_map);
       }
       if constexpr (Config::kMappedD) arch::prefetch_map(&p.d_map);
+      if constexpr (Config::kMappedD && kAux) arch::prefetch_map(aux_map(p));
       queue.make(Sharing::kPeers * kWaves);
       arch::fence_barriers();
     }
@@ -200,12 +203,17 @@ struct GemmKernel<Config, Warpgroup> {
     }
   }
 
+  static WMMA_DEVICE const TileMap* aux_map(const Arguments& p) {
+    if constexpr (kAux) return &p.aux_map;
+    return nullptr;
+  }
+
   // The warpgroups.
   static WMMA_DEVICE void consume(const Arguments& p, const Queue& queue, unsigned char* slab, uint32_t wave) {
     const uint32_t group = arch::shuffle_word(wave / 4, 0);
     const uint32_t rows_at = group * (kAlongA ? 64 * 128 : TileA::kBoxBytes);
     const uint32_t rounds = Tiles::count(p);
-    BoxesOrSlabs store(p, p.d_map, slab);
+    BoxesOrSlabs store(p, p.d_map, slab, aux_map(p));
     const Consumers consumers(queue);
     Item item(0);
     const uint64_t a = TileA::operand(queue.place(item) + rows_at);  // of the first place

@@ -17,7 +17,7 @@ struct GemmOperand {
 
 // D = cast(act(alpha·(pro(A)·B + A2·B2)·row_scale·col_scale + beta·C + bias) · multiply), pro(A) = act_a(A·a_scale). A
 // is M×K, B is K×N, A2 is M×K2, B2 is K2×N, a_scale is read as an M×K matrix and everything else as an M×N one. The
-// second pair may be absent.
+// second pair may be absent. `aux`, where it is kept, is what the activation is given, of D's type and in its order.
 struct GemmArguments {
   GemmOperand a, b, c, d, bias, row_scale, col_scale, a_scale, multiply, a2, b2;
   long long m, n, k, k2;
@@ -32,6 +32,7 @@ struct GemmArguments {
   unsigned splits;
   unsigned tiles_m, tiles_n;
   unsigned whole;
+  GemmOperand aux;
 };
 
 // The descriptor of an operand for sm_90's copy engine: written by the driver, for it alone to read.
@@ -42,6 +43,11 @@ struct alignas(64) TileMap {
 // For kernels whose tiles the copy engine brings.
 struct MappedGemmArguments : GemmArguments {
   TileMap a_map, b_map, d_map;
+};
+
+// The same where what the activation is given is kept.
+struct MappedAuxArguments : MappedGemmArguments {
+  TileMap aux_map;
 };
 
 // The same with a second pair of operands.

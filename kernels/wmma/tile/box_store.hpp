@@ -134,8 +134,9 @@ class BoxStore {
  public:
   static constexpr int kWaveBytes = 2 * ResultBox::kBytes;  // one is filled while the engine reads the other
 
-  WMMA_DEVICE BoxStore(const GemmArguments& p, const TileMap& map, uint32_t shared, uint32_t lane)
-      : p_(p), map_(&map), shared_(shared), lane_(lane), second_(0) {}
+  WMMA_DEVICE BoxStore(const GemmArguments& p, const TileMap& map, const TileMap* aux_map, uint32_t shared,
+                       uint32_t lane)
+      : p_(p), map_(&map), aux_map_(aux_map), shared_(shared), lane_(lane), second_(0) {}
 
   // Asks for what the first boxes need, while the last products are under way.
   WMMA_DEVICE void ask(uint32_t batch, int64_t row, int64_t column) {
@@ -165,10 +166,8 @@ class BoxStore {
       at[0] = static_cast<int32_t>(column) + first_column(i);
       at[1] = static_cast<int32_t>(row);
       batch_coordinates<kDims>(p_, p_.d, batch, at + 2);
-      const ResultBox box(shared_ + second_, lane_);
-      if (lane_ == 0) arch::await_stores_read<1>();  // those from this box's place
-      arch::wave_barrier();
-      uint32_t factors[ResultBox::kSteps][4];
+      const ResultBox box = next_box();
+      uint32_t factors[ResultBox::kSteps][4], aux[ResultBox::kSteps][4];
       if constexpr (!kIsNone<Multiply>) {
         read.multiply.put(box);
 #pragma unroll
@@ -191,7 +190,7 @@ class BoxStore {
           col_scales.find(col_scale, step, j, lane_);
 #pragma unroll
           for (int half = 0; half < 2; ++half) {  // eight rows further down
-            E y[2];
+            E x[2], y[2];
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
               typename Finish::Beside beside;
@@ -200,20 +199,22 @@ class BoxStore {
               beside.bias = bias[e];
               if constexpr (!kIsNone<C>) beside.c = half_of<C>(added[j * 2 + half], e);
               if constexpr (!kIsNone<Multiply>) beside.multiply = half_of<Multiply>(factors[step][j * 2 + half], e);
-              y[e] = finish.value(sums[first_column(i) / 2 + step * 8 + j * 4 + half * 2 + e], beside);
+              x[e] = finish.before_activation(sums[first_column(i) / 2 + step * 8 + j * 4 + half * 2 + e], beside);
+              y[e] = finish.after_activation(x[e], beside);
             }
+            if constexpr (kKeepsAux<Config>) aux[step][j * 2 + half] = rounded_pair<D>(x[0], x[1]);
             words[j * 2 + half] = rounded_pair<D>(y[0], y[1]);
           }
         }
         box.write(step, words);
       }
-      arch::fence_matrix_unit();
-      arch::wave_barrier();
-      if (lane_ == 0) {
-        arch::store_box<2 + kDims>(shared_ + second_, map_, at);
-        arch::commit_stores();
+      send_box(*map_, at);
+      if constexpr (kKeepsAux<Config>) {
+        const ResultBox other = next_box();
+#pragma unroll
+        for (int step = 0; step < ResultBox::kSteps; ++step) other.write(step, aux[step]);
+        send_box(*aux_map_, at);
       }
-      second_ ^= ResultBox::kBytes;
     }
   }
 
@@ -223,6 +224,22 @@ class BoxStore {
   }
 
  private:
+  // The place that is to be filled, once the engine has read what was there.
+  WMMA_DEVICE ResultBox next_box() const {
+    if (lane_ == 0) arch::await_stores_read<1>();
+    arch::wave_barrier();
+    return ResultBox(shared_ + second_, lane_);
+  }
+  // It goes to memory; the other place is next.
+  WMMA_DEVICE void send_box(const TileMap& map, const int32_t* at) {
+    arch::fence_matrix_unit();
+    arch::wave_barrier();
+    if (lane_ == 0) {
+      arch::store_box<2 + kDims>(shared_ + second_, &map, at);
+      arch::commit_stores();
+    }
+    second_ ^= ResultBox::kBytes;
+  }
   static WMMA_CONSTEXPR int first_column(int box) {
     return detail::lower(box * ResultBox::kColumns, kN - ResultBox::kColumns);
   }
@@ -250,6 +267,7 @@ class BoxStore {
 
   const GemmArguments& p_;
   const TileMap* map_;
+  const TileMap* aux_map_;  // null where none is kept
   uint32_t shared_;
   uint32_t lane_;
   uint32_t second_;  // 0, or where the second box starts
@@ -265,7 +283,8 @@ struct BoxOrSlabStore {
   const GemmArguments& p;
   unsigned char* shared;
 
-  WMMA_DEVICE BoxOrSlabStore(const GemmArguments& arguments, const TileMap&, unsigned char* place)
+  WMMA_DEVICE BoxOrSlabStore(const GemmArguments& arguments, const TileMap&, unsigned char* place,
+                             const TileMap* = nullptr)
       : p(arguments), shared(place) {}
   WMMA_DEVICE void ask(uint32_t, int64_t, int64_t, uint32_t, uint32_t) {}
   WMMA_DEVICE void run(const WaveTile<Product, 16, kN>& sums, uint32_t batch, int64_t row, int64_t column,
@@ -282,8 +301,9 @@ struct BoxOrSlabStore<true, Last, Product, kN> {
 
   Boxes boxes;
 
-  WMMA_DEVICE BoxOrSlabStore(const GemmArguments& p, const TileMap& map, unsigned char* place)
-      : boxes(p, map, arch::shared_address(place), lane_id()) {}
+  WMMA_DEVICE BoxOrSlabStore(const GemmArguments& p, const TileMap& map, unsigned char* place,
+                             const TileMap* aux_map = nullptr)
+      : boxes(p, map, aux_map, arch::shared_address(place), lane_id()) {}
   WMMA_DEVICE void ask(uint32_t batch, int64_t row, int64_t column, uint32_t wave_row, uint32_t wave_column) {
     boxes.ask(batch, row + wave_row, column + wave_column);
   }

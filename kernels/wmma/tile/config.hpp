@@ -22,6 +22,12 @@ inline constexpr bool kHasSecondPair = false;
 template <class Config>
 inline constexpr bool kHasSecondPair<Config, decltype(static_cast<void>(Config::kA2Vec))> = true;
 
+// Whether what the activation is given is kept beside the result, which a configuration says where it is.
+template <class Config, class = void>
+inline constexpr bool kKeepsAux = false;
+template <class Config>
+inline constexpr bool kKeepsAux<Config, decltype(static_cast<void>(Config::kAux))> = Config::kAux;
+
 namespace detail {
 WMMA_CONSTEXPR int lower(int a, int b) { return a < b ? a : b; }
 WMMA_CONSTEXPR int upper(int a, int b) { return a > b ? a : b; }

@@ -73,12 +73,16 @@ class Epilogue {
   struct Beside {
     E row_scale, col_scale, c, bias, multiply;
   };
-  WMMA_DEVICE E value(Sum sum, const Beside& beside) const {
+  // What the activation is given.
+  WMMA_DEVICE E before_activation(Sum sum, const Beside& beside) const {
     E x = static_cast<E>(p_.alpha) * convert<E>(sum);
     if constexpr (!kIsNone<typename Config::RowScale>) x *= beside.row_scale;
     if constexpr (!kIsNone<typename Config::ColScale>) x *= beside.col_scale;
     if constexpr (!kIsNone<typename Config::C>) x = arch::fma(static_cast<E>(p_.beta), beside.c, x);
     if constexpr (!kIsNone<typename Config::Bias>) x += beside.bias;
+    return x;
+  }
+  WMMA_DEVICE E after_activation(E x, const Beside& beside) const {
     x = activate<Config::kActivation, E>(x);
     if constexpr (!kIsNone<typename Config::Multiply>) x *= beside.multiply;
     return x;
@@ -87,7 +91,8 @@ class Epilogue {
   // Finishes kVec columns from `column` on, which are inside.
   WMMA_DEVICE void store(const Sum* sums, const Columns& columns, const Elements& elements, int64_t row,
                          int64_t column) const {
-    E x[kVec];
+    using D = typename Config::D;
+    alignas(16) D result[kVec], aux[kVec];
 #pragma unroll
     for (int e = 0; e < kVec; ++e) {
       Beside beside;
@@ -96,12 +101,11 @@ class Epilogue {
       if constexpr (!kIsNone<typename Config::C>) beside.c = convert<E>(elements.c.values[e]);
       if constexpr (!kIsNone<typename Config::Bias>) beside.bias = convert<E>(columns.bias.values[e]);
       if constexpr (!kIsNone<typename Config::Multiply>) beside.multiply = convert<E>(elements.multiply.values[e]);
-      x[e] = value(sums[e], beside);
+      const E x = before_activation(sums[e], beside);
+      if constexpr (kKeepsAux<Config>) aux[e] = finished<D>(x);
+      result[e] = finished<D>(after_activation(x, beside));
     }
-    using D = typename Config::D;
-    alignas(16) D result[kVec];
-#pragma unroll
-    for (int e = 0; e < kVec; ++e) result[e] = finished<D>(x[e]);
+    if constexpr (kKeepsAux<Config>) arch::copy<kVec>(const_cast<D*>(at<D>(p_.aux, row, column)), aux);
     arch::copy<kVec>(const_cast<D*>(at<D>(p_.d, row, column)), result);
   }
 

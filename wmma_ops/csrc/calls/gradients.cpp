@@ -1,10 +1,20 @@
 #include "calls/gradients.hpp"
 
 #include <algorithm>
+#include <wmma/activation.hpp>
+
+#include "cpu/cpu.hpp"
+#include "launch/launch.hpp"
 
 namespace wmma_ops {
 
 namespace {
+
+// Which gradients.
+struct Asked {
+  bool of_a, of_b, of_s;
+  std::optional<ScalarType> bias_dtype;
+};
 
 // x summed over what broadcasting to its sizes from `sizes` had repeated.
 Tensor sum_to(const Tensor& x, const Sizes& sizes, ScalarType type) {
@@ -55,37 +65,66 @@ Tensor matrix_gradient(Tensor x, Tensor y, double alpha, const Tensor& like) {
   return product_like(x, y, alpha, like);
 }
 
+// Of g·act′(s), what is asked for, started; checked before.
+ActivationGradient::Result activated(const ActivationGradient& p) {
+  if (!is_plain_cpu(p.device)) {
+    const Way way = way_of(p.device);
+    if (!way.on_cpu) return launch::activation_gradient(p, way);
+  }
+  const Tensor wide = p.activation == 0 ? p.g : cpu::activation_gradient(p);
+  ActivationGradient::Result found{aten::to(wide, type_of(p.g)), std::nullopt};
+  if (p.sums) found.sums = sum_to(wide, {p.g.sizes().back()}, *p.sums);
+  return found;
+}
+
 // Checked, and all that is asked for started.
-std::vector<Tensor> gradients(Gemm& p, const Tensor& g, bool of_a, bool of_b,
-                              const std::optional<ScalarType>& bias_dtype) {
+std::vector<Tensor> gradients(Gemm& p, const Tensor& g, const OptTensor& s, int64_t activation, const Asked& asked) {
   NoGrad guard;
   p.check();
-  using S = ScalarType;
-  check_type(p.op, p.names.a, p.in, {S::Half, S::BFloat16, S::Float, S::Double});
+  using T = ScalarType;
+  check_type(p.op, p.names.a, p.in, {T::Half, T::BFloat16, T::Float, T::Double});
   check_beside(p.op, "g", g, p.in, p.device);
   if (sizes_of(g) != p.out_sizes) fail_shape(p.op, "g", g, p.out_sizes, ", the shape of the product");
-  if (bias_dtype) check_type_beside(p.op, "bias_dtype", *bias_dtype, p.in);
-  std::vector<Tensor> found;
-  if (of_a || of_b) {
-    const Tensor rounded = aten::to(g, p.in);
-    if (of_a) found.push_back(matrix_gradient(rounded, aten::transposed(p.b), p.alpha, p.a));
-    if (of_b) found.push_back(matrix_gradient(aten::transposed(p.a), rounded, p.alpha, p.b));
+  if (asked.bias_dtype) check_type_beside(p.op, "bias_dtype", *asked.bias_dtype, p.in);
+  if (activation < 0 || activation >= wmma::kBuiltinActivations) {
+    fail_value(p.op, "activation", "is code ", activation, "; takes 0 to ", wmma::kBuiltinActivations - 1);
   }
-  if (bias_dtype) found.push_back(sum_to(g, {p.n}, *bias_dtype));
+  if (s.has_value() != (activation != 0)) {
+    fail_type(p.op, "s",
+              s ? "is there; takes None without an activation" : "is None; takes a tensor beside an activation");
+  }
+  if (s) {
+    check_tensor(p.op, "s", *s, p.device, {p.in}, p.names.a);
+    check_tensor(p.op, "g", g, p.device, {p.in}, p.names.a);
+    if (sizes_of(*s) != p.out_sizes) fail_shape(p.op, "s", *s, p.out_sizes, ", the shape of the product");
+  }
+  std::vector<Tensor> found;
+  ActivationGradient::Result of_s{g, std::nullopt};
+  if (activation != 0 || asked.bias_dtype)
+    of_s = activated({p.op, p.device, g, s ? *s : g, activation, asked.bias_dtype});
+  if (asked.of_a || asked.of_b) {
+    const Tensor rounded = aten::to(of_s.g_s, p.in);
+    if (asked.of_a) found.push_back(matrix_gradient(rounded, aten::transposed(p.b), p.alpha, p.a));
+    if (asked.of_b) found.push_back(matrix_gradient(aten::transposed(p.a), rounded, p.alpha, p.b));
+  }
+  if (of_s.sums) found.push_back(*of_s.sums);
+  if (asked.of_s) found.push_back(of_s.g_s);
   return found;
 }
 
 }  // namespace
 
-std::vector<Tensor> gemm_backward(const Tensor& g, const Tensor& a, const Tensor& b, double alpha, bool of_a, bool of_b,
+std::vector<Tensor> gemm_backward(const Tensor& g, const Tensor& a, const Tensor& b, const OptTensor& s, double alpha,
+                                  int64_t activation, bool of_a, bool of_b, bool of_s,
                                   const std::optional<ScalarType>& bias_dtype) {
   require("_gemm_backward", "g", g, "a", a, "b", b);
   Gemm p{"_gemm_backward", a, b};
   p.alpha = alpha;
-  return gradients(p, g, of_a, of_b, bias_dtype);
+  return gradients(p, g, s, activation, {of_a, of_b, of_s, bias_dtype});
 }
 
-std::vector<Tensor> linear_backward(const Tensor& g, const Tensor& x, const Tensor& weight, bool of_x, bool of_weight,
+std::vector<Tensor> linear_backward(const Tensor& g, const Tensor& x, const Tensor& weight, const OptTensor& s,
+                                    int64_t activation, bool of_x, bool of_weight, bool of_s,
                                     const std::optional<ScalarType>& bias_dtype) {
   require("_linear_backward", "g", g, "x", x, "weight", weight);
   check_rank("_linear_backward", "weight", weight, 2);
@@ -93,7 +132,7 @@ std::vector<Tensor> linear_backward(const Tensor& g, const Tensor& x, const Tens
   Gemm p{"_linear_backward", x, aten::transposed(weight)};
   p.names.a = "x";
   p.names.b = "weight";
-  std::vector<Tensor> found = gradients(p, g, of_x, of_weight, bias_dtype);
+  std::vector<Tensor> found = gradients(p, g, s, activation, {of_x, of_weight, of_s, bias_dtype});
   if (of_weight) found[of_x ? 1 : 0] = aten::transposed(found[of_x ? 1 : 0]);
   return found;
 }

@@ -1,16 +1,18 @@
-// What a product's gradients are made of: two products and a sum, in one call.
+// What a product's gradients are made of: an activation's, two products and a sum, in one call.
 #pragma once
 
 #include "calls/gemm.hpp"
 
 namespace wmma_ops {
 
-// Of D = alpha·A·B + bias, by the gradient of D: those of A, of B and of a bias [N], of the type that is named, as many
-// as are asked for, each laid out as what it belongs to.
-std::vector<Tensor> gemm_backward(const Tensor& g, const Tensor& a, const Tensor& b, double alpha, bool of_a, bool of_b,
+// Of D = act(S), S = alpha·A·B + bias, by the gradient of D: those of A, of B, of a bias [N] of the type that is named,
+// and of S, as many as are asked for, each laid out as what it belongs to. With an activation `s` is S, or of relu D.
+std::vector<Tensor> gemm_backward(const Tensor& g, const Tensor& a, const Tensor& b, const OptTensor& s, double alpha,
+                                  int64_t activation, bool of_a, bool of_b, bool of_s,
                                   const std::optional<ScalarType>& bias_dtype);
-// The same of D = X·Wᵀ + bias.
-std::vector<Tensor> linear_backward(const Tensor& g, const Tensor& x, const Tensor& weight, bool of_x, bool of_weight,
+// The same of S = X·Wᵀ + bias.
+std::vector<Tensor> linear_backward(const Tensor& g, const Tensor& x, const Tensor& weight, const OptTensor& s,
+                                    int64_t activation, bool of_x, bool of_weight, bool of_s,
                                     const std::optional<ScalarType>& bias_dtype);
 
 }  // namespace wmma_ops

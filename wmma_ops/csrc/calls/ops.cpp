@@ -10,6 +10,7 @@
 #include "calls/gemm.hpp"
 #include "calls/gradients.hpp"
 #include "calls/kv_append.hpp"
+#include "launch/launch.hpp"
 
 namespace wmma_ops {
 
@@ -94,24 +95,56 @@ Tensor gemm(const Tensor& a, const Tensor& b, const OptTensor& c, const OptTenso
   return run(p);
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const OptTensor& bias, const OptTensor& residual,
-              int64_t activation) {
-  require("linear", "x", x, "weight", weight);
-  check_rank("linear", "weight", weight, 2);
+Gemm layer(const char* op, const Tensor& x, const Tensor& weight, const OptTensor& bias, const OptTensor& residual,
+           int64_t activation) {
+  require(op, "x", x, "weight", weight);
+  check_rank(op, "weight", weight, 2);
   int64_t rank = x.dim();
-  if (rank == 0) fail_value("linear", "x", "has shape []; takes 1 dimension or more");
+  if (rank == 0) fail_value(op, "x", "has shape []; takes 1 dimension or more");
   int64_t k = x.sizes()[rank - 1];
   if (weight.sizes()[1] != k) {
-    fail_shape("linear", "weight", weight, "[N, ", k, "], as the last dimension of x, ", x, ", is ", k);
+    fail_shape(op, "weight", weight, "[N, ", k, "], as the last dimension of x, ", x, ", is ", k);
   }
   const Tensor transposed = is_strided(weight) ? aten::transposed(weight) : weight;  // else it is refused by its name
-  Gemm p{"linear", rank == 1 ? aten::unsqueeze(x, 0) : x, transposed, residual, bias};
+  Gemm p{op, rank == 1 ? aten::unsqueeze(x, 0) : x, transposed, residual, bias};
   p.activation = activation;
   p.names.a = "x";
   p.names.b = "weight";
   p.names.c = "residual";
+  return p;
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const OptTensor& bias, const OptTensor& residual,
+              int64_t activation) {
+  Gemm p = layer("linear", x, weight, bias, residual, activation);
   Tensor out = run(p);
-  return rank == 1 ? aten::reshaped_result(out, {weight.sizes()[0]}) : out;
+  return x.dim() == 1 ? aten::reshaped_result(out, {weight.sizes()[0]}) : out;
+}
+
+// The result, and what the activation is given, in the operands' type.
+std::tuple<Tensor, Tensor> run_with_aux(Gemm& p) {
+  NoGrad guard;
+  p.check();
+  using T = ScalarType;
+  check_type(p.op, p.names.a, p.in, {T::Half, T::BFloat16, T::Float, T::Double});
+  p.aux = launch::made(p.out_sizes, p.out, p.device);
+  return {wmma_ops::gemm(p), *p.aux};
+}
+
+std::tuple<Tensor, Tensor> gemm_aux(const Tensor& a, const Tensor& b, const OptTensor& c, const OptTensor& bias,
+                                    double alpha, double beta, int64_t activation) {
+  require("_gemm_aux", "a", a, "b", b);
+  Gemm p{"_gemm_aux", a, b, c, bias};
+  p.alpha = alpha;
+  p.beta = beta;
+  p.activation = activation;
+  return run_with_aux(p);
+}
+
+std::tuple<Tensor, Tensor> linear_aux(const Tensor& x, const Tensor& weight, const OptTensor& bias,
+                                      const OptTensor& residual, int64_t activation) {
+  Gemm p = layer("_linear_aux", x, weight, bias, residual, activation);
+  return run_with_aux(p);
 }
 
 Tensor gemm_gemm(const Tensor& a, const Tensor& b0, const Tensor& b1, const OptTensor& c, const OptTensor& bias0,
@@ -222,15 +255,23 @@ const Op kOps[] = {
 
 using Library = torch::stable::detail::StableLibrary;
 
-// What autograd calls, which has no derivative of its own.
+// What autograd calls, which has no derivative of its own. The first two give what the activation is given, too.
 const Op kGradients[] = {
+    {"_gemm_aux",
+     "_gemm_aux(Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, *, float alpha=1, float beta=1, "
+     "int activation=0) -> (Tensor, Tensor)",
+     TORCH_BOX(&gemm_aux)},
+    {"_linear_aux",
+     "_linear_aux(Tensor x, Tensor weight, Tensor? bias=None, Tensor? residual=None, *, int activation=0) "
+     "-> (Tensor, Tensor)",
+     TORCH_BOX(&linear_aux)},
     {"_gemm_backward",
-     "_gemm_backward(Tensor g, Tensor a, Tensor b, *, float alpha=1, bool of_a=True, bool of_b=True, "
-     "ScalarType? bias_dtype=None) -> Tensor[]",
+     "_gemm_backward(Tensor g, Tensor a, Tensor b, Tensor? s=None, *, float alpha=1, int activation=0, "
+     "bool of_a=True, bool of_b=True, bool of_s=False, ScalarType? bias_dtype=None) -> Tensor[]",
      TORCH_BOX(&gemm_backward)},
     {"_linear_backward",
-     "_linear_backward(Tensor g, Tensor x, Tensor weight, *, bool of_x=True, bool of_weight=True, "
-     "ScalarType? bias_dtype=None) -> Tensor[]",
+     "_linear_backward(Tensor g, Tensor x, Tensor weight, Tensor? s=None, *, int activation=0, "
+     "bool of_x=True, bool of_weight=True, bool of_s=False, ScalarType? bias_dtype=None) -> Tensor[]",
      TORCH_BOX(&linear_backward)},
 };
 

@@ -34,6 +34,7 @@ struct Gemm {
   int64_t a_activation = 0, activation = 0;
   std::optional<ScalarType> out_dtype = {};
   Names names = {};
+  OptTensor aux = {};  // where what the activation is given is kept: as the result, and in its type
 
   // Filled in by check.
   Device device{};

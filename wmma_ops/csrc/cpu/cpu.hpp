@@ -2,6 +2,7 @@
 // once.
 #pragma once
 
+#include "calls/activation_gradient.hpp"
 #include "calls/kv_append.hpp"
 #include "calls/problem.hpp"
 
@@ -12,7 +13,8 @@ Tensor gemm(const Gemm& p,
 std::tuple<Tensor, Tensor> attention(const Attention& p);
 std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p);  // whose numbers it checks
 
-void kv_append(const KvAppend& p);  // whose numbers it checks
+void kv_append(const KvAppend& p);                        // whose numbers it checks
+Tensor activation_gradient(const ActivationGradient& p);  // in the accumulator's type, without sums
 
 // A sequence's own of a descale: [heads, 1] or [1, 1].
 Tensor descale_of_heads(const Tensor& x, int64_t sequence);

@@ -351,8 +351,27 @@ Tensor cast(Tensor x, ScalarType type) {
   return aten::to(x, type);
 }
 
+namespace {
+
+// What the activation is given, kept; then the result of it.
+Tensor with_aux(const Gemm& p) {
+  Gemm before = p;
+  before.activation = 0;
+  before.multiply = std::nullopt;
+  before.aux = std::nullopt;
+  before.out = accumulator(p.in);
+  Tensor x = gemm(before), aux = *p.aux;
+  aten::copy_(aux, x);
+  activate_(p.op, x, p.activation);
+  if (p.multiply) aten::mul_(x, aten::to(*p.multiply, before.out));
+  return cast(std::move(x), p.out);
+}
+
+}  // namespace
+
 Tensor gemm(const Gemm& p, const OptTensor& into) {
   if (product_of(p.out_sizes) == 0) return into ? *into : aten::empty(p.out_sizes, p.out);
+  if (p.aux) return with_aux(p);
   if (p.a2 && p.alpha != 0 && is_one_call(p)) return gemm(joined(p), into);
   if (is_direct(p)) {
     Tensor out = into ? *into : aten::empty(p.out_sizes, p.out);

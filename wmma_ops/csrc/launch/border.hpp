@@ -12,7 +12,7 @@
 #define WMMA_GEMM_PROBLEM(X)                                                                                            \
   X(device) X(a) X(b) X(c) X(d) X(bias) X(row_scale) X(col_scale) X(a_scale) X(multiply) X(a_order) X(b_order) X(a_vec)  \
   X(b_vec) X(c_vec) X(d_vec) X(multiply_vec) X(wide) X(a_activation) X(activation) X(batch_dims) X(batch) X(m) X(n)     \
-  X(k) X(precision) X(k2) X(a2_order) X(b2_order) X(a2_vec) X(b2_vec)
+  X(k) X(precision) X(k2) X(a2_order) X(b2_order) X(a2_vec) X(b2_vec) X(aux)
 #define WMMA_GEMM_NUMBERS(X)                                                                                            \
   X(splits) X(k_split) X(tiles_m) X(tiles_n) X(whole) X(split_stride) X(lines_a) X(lines_b) X(lines_d)
 
@@ -34,11 +34,16 @@
   X(device) X(dtype) X(stored) X(angle) X(vec) X(e) X(ev) X(heads) X(page_size) X(angles) X(interleaved) X(tokens)
 #define WMMA_KV_APPEND_NUMBERS(X) X(blocks)
 
+#define WMMA_ACTIVATION_GRADIENT_PROBLEM(X) X(device) X(dtype) X(sums) X(activation) X(vec) X(columns) X(rows)
+#define WMMA_ACTIVATION_GRADIENT_NUMBERS(X) X(slabs)
+
 // Of each launch of a plan.
 #define WMMA_LAUNCH(X) X(function) X(grid_x) X(grid_y) X(block) X(shared) X(early) X(cooperative)
 
 // The kinds, by the number that stands before a problem's fields.
-#define WMMA_KINDS(X) X(0, Gemm, GEMM) X(1, GemmGemm, GEMM_GEMM) X(2, Attention, ATTENTION) X(3, KvAppend, KV_APPEND)
+#define WMMA_KINDS(X)                                                                                      \
+  X(0, Gemm, GEMM) X(1, GemmGemm, GEMM_GEMM) X(2, Attention, ATTENTION) X(3, KvAppend, KV_APPEND)           \
+  X(4, ActivationGradient, ACTIVATION_GRADIENT)
 // clang-format on
 
 namespace wmma_ops::border {

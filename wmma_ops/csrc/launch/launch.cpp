@@ -64,6 +64,7 @@ Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
     return out;
   }
   wmma::MappedPairArguments with_maps{{arguments, {}, {}, {}}, {}, {}};
+  wmma::MappedAuxArguments with_aux{};
   const bool paired = arguments.k2 > 0;
   if (way.device >= 0) {  // else it is recorded, not run
     const wmma::GemmOperand &a = arguments.a, &b = arguments.b, &d = arguments.d;
@@ -79,9 +80,16 @@ Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
       map(a2, {arguments.m, a2.row_stride}, {arguments.k2, a2.column_stride}, code, lines_a, with_maps.a2_map);
       map(b2, {arguments.n, b2.column_stride}, {arguments.k2, b2.row_stride}, code, lines_b, with_maps.b2_map);
     }
-    if (lines_d > 0)
-      map(d, {arguments.m, d.row_stride}, {arguments.n, d.column_stride}, element_code(p.out), lines_d,
-          with_maps.d_map);
+    auto map_result = [&](const wmma::GemmOperand& x, wmma::TileMap& to) {
+      map(x, {arguments.m, x.row_stride}, {arguments.n, x.column_stride}, element_code(p.out), lines_d, to);
+    };
+    if (lines_d > 0) map_result(d, with_maps.d_map);
+    if (lines_d > 0 && p.aux) map_result(arguments.aux, with_aux.aux_map);
+  }
+  if (p.aux) {
+    static_cast<wmma::MappedGemmArguments&>(with_aux) = with_maps;
+    execute(p.op, way, plan, &with_aux, sizeof with_aux, product.touched);
+    return out;
   }
   const size_t bytes = paired ? sizeof(wmma::MappedPairArguments) : sizeof(wmma::MappedGemmArguments);
   execute(p.op, way, plan, &with_maps, bytes, product.touched);

@@ -1,6 +1,7 @@
 // Runs calls as kernels of our own, on a GPU or under emulation.
 #pragma once
 
+#include "calls/activation_gradient.hpp"
 #include "calls/kv_append.hpp"
 #include "drivers/driver.hpp"
 #include "launch/mode.hpp"
@@ -41,5 +42,8 @@ OptTensor gemm_gemm(const GemmGemm& p, const Way& way);
 std::tuple<Tensor, Tensor> attention(const Attention& p, const Way& way);
 std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const Way& way, const Tensor& g_out);
 void kv_append(const KvAppend& p, const Way& way);
+
+// Both of its results in one pass.
+ActivationGradient::Result activation_gradient(const ActivationGradient& p, const Way& way);
 
 }  // namespace wmma_ops::launch

@@ -1,5 +1,6 @@
 #include "launch/product.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "torch_internals.hpp"
@@ -23,6 +24,7 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
     add(kA2, "a2", *p.a2, p.in, View::kMatrix, p.a2->const_data_ptr());
     add(kB2, "b2", *p.b2, p.in_b, View::kMatrix, p.b2->const_data_ptr());
   }
+  if (p.aux) add(kAux, "aux", *p.aux, p.out, View::kMatrix, p.aux->mutable_data_ptr());
   int64_t a_activation = p.alpha == 0 ? 0 : p.a_activation;
 
   // Where D's memory runs down its columns, Dᵀ = Bᵀ·Aᵀ is the product that writes along it. A's prologue and the bias
@@ -33,7 +35,8 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
     std::swap(v[kA], v[kB]);
     std::swap(v[kRowScale], v[kColScale]);
     std::swap(m, n);
-    for (Operand which : {kA, kB, kC, kD, kRowScale, kColScale, kMultiply}) std::swap(v[which].row, v[which].column);
+    for (Operand which : {kA, kB, kC, kD, kRowScale, kColScale, kMultiply, kAux})
+      std::swap(v[which].row, v[which].column);
   }
 
   for (int which = 0; which < kOperands; ++which) {
@@ -76,7 +79,7 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
   fields.a_vec = a_way.vec;
   fields.b_vec = b_way.vec;
   fields.c_vec = along_n(kC);
-  fields.d_vec = along_n(kD);
+  fields.d_vec = v[kAux].present ? std::min(along_n(kD), along_n(kAux)) : along_n(kD);
   fields.multiply_vec = along_n(kMultiply);
   fields.wide = is_wide(a) || is_wide(b) || is_wide(v[kA2]) || is_wide(v[kB2]);
   fields.a_activation = a_activation;
@@ -92,6 +95,7 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
   fields.b2_order = b2_way.across;
   fields.a2_vec = a2_way.vec;
   fields.b2_vec = b2_way.vec;
+  fields.aux = v[kAux].present;
   problem = ProblemKey(fields);
 }
 

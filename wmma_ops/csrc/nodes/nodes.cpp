@@ -79,6 +79,7 @@ struct Backward {
   const variable_list& grads;    // of the outputs
   const variable_list& tensors;  // arguments; undefined where there is none, or its values were not kept
   const variable_list& outputs;  // undefined where not kept
+  const Tensor& aux;             // what the activation was given; likewise
   const std::vector<bool>& needs;
   const std::vector<Shape>& shapes;  // of those whose values were not kept
   const std::vector<IValue>& scalars;
@@ -86,7 +87,16 @@ struct Backward {
 };
 
 constexpr int kNone = -1;
-constexpr int64_t kRelu = 1;
+constexpr int64_t kRelu = 1, kBuiltinActivations = 8;
+
+// Whether what smooth activations are given is not kept: the formulas multiply again.
+thread_local bool recomputes = false;
+
+// One whose derivative is that of its argument.
+bool is_smooth(int64_t activation) { return activation > kRelu; }
+bool may_be(int64_t activation) { return activation < kBuiltinActivations && !(is_smooth(activation) && recomputes); }
+
+bool never(Arguments) { return false; }
 
 // An op's derivative: which of its calls have it here, what is kept, and how gradients come in one op.
 struct Rule {
@@ -96,15 +106,18 @@ struct Rule {
   bool (*keeps_values)(int tensor, Arguments scalars);
   bool (*keeps_outputs)(Arguments scalars);
   bool (*backward)(Backward&);  // false: by formulas
+  // Where what the activation is given has to be kept: the call, of which that comes as well.
+  void (*with_aux)(Stack&) = nullptr;
+  bool (*has_aux)(Arguments scalars) = never;
 };
 
 bool always(int, Arguments) { return true; }
-bool never(Arguments) { return false; }
 
-using GemmBackward = std::vector<Tensor>(const Tensor&, const Tensor&, const Tensor&, double, bool, bool,
-                                         std::optional<ScalarType>);
-using LinearBackward = std::vector<Tensor>(const Tensor&, const Tensor&, const Tensor&, bool, bool,
-                                           std::optional<ScalarType>);
+using OptTensor = std::optional<Tensor>;
+using GemmBackward = std::vector<Tensor>(const Tensor&, const Tensor&, const Tensor&, const OptTensor&, double, int64_t,
+                                         bool, bool, bool, std::optional<ScalarType>);
+using LinearBackward = std::vector<Tensor>(const Tensor&, const Tensor&, const Tensor&, const OptTensor&, int64_t, bool,
+                                           bool, bool, std::optional<ScalarType>);
 
 // D = act(alpha·A·B + beta·C + bias): where an op has these among its arguments.
 struct Places {
@@ -112,31 +125,53 @@ struct Places {
   bool is_linear;  // B is a weight's transpose
 };
 
+// Whether its values were kept or not.
+Shape shape_of_argument(const Backward& x, int place) {
+  const Tensor& kept = x.tensors[place];
+  return kept.defined() ? Shape{kept.sizes().vec(), kept.options()} : x.shapes[place];
+}
+ScalarType type_of_argument(const Backward& x, int place) {
+  return shape_of_argument(x, place).options.dtype().toScalarType();
+}
+
 bool product_gradients(Backward& x, const Places& at, double alpha, double beta, int64_t activation) {
   Tensor g = x.grads[0];
   const auto needs = [&](int place) { return place != kNone && x.needs[place]; };
-  if (activation == kRelu) g = at::threshold_backward(g, x.outputs[0], 0);
-  if (needs(at.c)) {
-    const bool is_half = g.scalar_type() == at::kHalf || g.scalar_type() == at::kBFloat16;
-    x.found[at.c] = x.shapes[at.c].sum_of(beta == 1 ? g : is_half ? g.to(at::kFloat) * beta : g * beta);
+  const Tensor &a = x.tensors[at.a], &b = x.tensors[at.b];
+  OptTensor s;
+  if (activation == kRelu) {
+    if (g.scalar_type() == a.scalar_type()) {
+      s = x.outputs[0];
+    } else {
+      g = at::threshold_backward(g, x.outputs[0], 0);
+    }
+  } else if (activation != 0) {
+    s = x.aux;
   }
-  const bool of_a = needs(at.a), of_b = needs(at.b);
+  if (!s) activation = 0;
+  const bool of_a = needs(at.a), of_b = needs(at.b), of_c = needs(at.c), of_s = of_c && s;
   std::optional<ScalarType> bias;
-  if (needs(at.bias)) bias = x.shapes[at.bias].options.dtype().toScalarType();
-  if (!of_a && !of_b && !bias) return true;
+  if (needs(at.bias)) bias = type_of_argument(x, at.bias);
   at::AutoDispatchBelowAutograd guard;
+  const auto found_of_c = [&](const Tensor& g_s) {
+    const bool is_half = g_s.scalar_type() == at::kHalf || g_s.scalar_type() == at::kBFloat16;
+    return shape_of_argument(x, at.c).sum_of(beta == 1 ? g_s : is_half ? g_s.to(at::kFloat) * beta : g_s * beta);
+  };
+  if (of_c && !of_s) x.found[at.c] = found_of_c(g);
+  if (!of_a && !of_b && !bias && !of_s) return true;
   std::vector<Tensor> found;
   if (at.is_linear) {
     static const auto call = operation("wmma::_linear_backward").typed<LinearBackward>();
-    found = call.call(g, x.tensors[at.a], x.tensors[at.b], of_a, of_b, bias);
+    found = call.call(g, a, b, s, activation, of_a, of_b, of_s, bias);
   } else {
     static const auto call = operation("wmma::_gemm_backward").typed<GemmBackward>();
-    found = call.call(g, x.tensors[at.a], x.tensors[at.b], alpha, of_a, of_b, bias);
+    found = call.call(g, a, b, s, alpha, activation, of_a, of_b, of_s, bias);
   }
   auto next = found.begin();
   if (of_a) x.found[at.a] = *next++;
   if (of_b) x.found[at.b] = *next++;
   if (bias) x.found[at.bias] = *next++;
+  if (of_s) x.found[at.c] = found_of_c(*next);
   return true;
 }
 
@@ -171,11 +206,16 @@ const Rule kLinear{
     [](Arguments t, Arguments s) {
       const Tensor& weight = t[1].toTensor();
       return t[0].toTensor().dim() >= 2 && weight.dim() == 2 && is_differentiable(t[0].toTensor()) &&
-             is_none_or_row(t[2]) && s[0].toInt() <= kRelu;
+             is_none_or_row(t[2]) && may_be(s[0].toInt());
     },
-    [](int tensor, Arguments) { return tensor < 2; },
+    [](int tensor, Arguments s) { return tensor < 2 || is_smooth(s[0].toInt()); },
     [](Arguments s) { return s[0].toInt() == kRelu; },
     [](Backward& x) { return product_gradients(x, {0, 1, 3, 2, true}, 1, 1, x.scalars[0].toInt()); },
+    [](Stack& stack) {
+      static const OperatorHandle call = operation("wmma::_linear_aux");
+      call.callBoxed(stack);
+    },
+    [](Arguments s) { return is_smooth(s[0].toInt()); },
 };
 
 // alpha, beta, a_activation, activation, out_dtype
@@ -184,14 +224,28 @@ const Rule kGemm{
     "WmmaGemmBackward",
     [](Arguments t, Arguments s) {
       const bool is_bare = std::all_of(t.begin() + 4, t.end(), [](const IValue& one) { return one.isNone(); });
-      return is_bare && are_matrices(t[0], t[1]) && is_none_or_row(t[3]) && s[2].toInt() == 0 && s[3].toInt() <= kRelu;
+      const int64_t activation = s[3].toInt();
+      const bool keeps_type = s[4].isNone() || s[4].toScalarType() == t[0].toTensor().scalar_type();
+      return is_bare && are_matrices(t[0], t[1]) && is_none_or_row(t[3]) && s[2].toInt() == 0 && may_be(activation) &&
+             (keeps_type || !is_smooth(activation));
     },
-    [](int tensor, Arguments) { return tensor < 2; },
+    [](int tensor, Arguments s) { return tensor < 2 || is_smooth(s[3].toInt()); },
     [](Arguments s) { return s[3].toInt() == kRelu; },
     [](Backward& x) {
       const auto& s = x.scalars;
       return product_gradients(x, {0, 1, 2, 3, false}, s[0].toDouble(), s[1].toDouble(), s[3].toInt());
     },
+    [](Stack& stack) {
+      static const OperatorHandle call = operation("wmma::_gemm_aux");
+      static const size_t tensors = 10, scalars = 5, kept = 4;
+      const auto given = stack.end() - (tensors + scalars), options = given + tensors;
+      Stack own(given, given + kept);
+      own.insert(own.end(), {options[0], options[1], options[3]});
+      call.callBoxed(own);
+      torch::jit::drop(stack, tensors + scalars);
+      stack.insert(stack.end(), own.begin(), own.end());
+    },
+    [](Arguments s) { return is_smooth(s[3].toInt()); },
 };
 
 // q, k and v, then what also has a gradient, by way of all scores; behind them what has none.
@@ -260,6 +314,7 @@ class Derivative : public Node {
   }
 
   void remember(const Tensor& output) { outputs_.emplace_back(output, true); }
+  void remember_aux(const Tensor& x) { aux_ = SavedVariable(x, false); }
 
   std::string name() const override { return rule_.name; }
 
@@ -276,7 +331,8 @@ class Derivative : public Node {
       needs[i] = task_should_compute_output(i);
     }
     for (size_t i = 0; i < outputs_.size(); ++i) outputs[i] = outputs_[i].unpack(getptr());
-    Backward x{grads, tensors, outputs, needs, shapes_, scalars_, variable_list(count)};
+    const Tensor aux = rule_.has_aux(scalars_) ? aux_.unpack() : Tensor();
+    Backward x{grads, tensors, outputs, aux, needs, shapes_, scalars_, variable_list(count)};
     const bool is_once = !at::GradMode::is_enabled() && !somebody_looks_on() && are_plain(grads) &&
                          are_plain(tensors) && are_plain(outputs);
     if (!is_once || !rule_.backward(x)) by_formulas(x);
@@ -287,6 +343,7 @@ class Derivative : public Node {
     std::lock_guard<std::mutex> lock(mutex_);
     for (SavedVariable& one : tensors_) one.reset_data();
     for (SavedVariable& one : outputs_) one.reset_data();
+    aux_.reset_data();
   }
 
  private:
@@ -316,6 +373,7 @@ class Derivative : public Node {
   const Rule& rule_;
   std::vector<Kind> kinds_;
   std::vector<SavedVariable> tensors_, outputs_;
+  SavedVariable aux_;
   std::vector<Shape> shapes_;
   std::vector<IValue> scalars_;
 };
@@ -352,14 +410,27 @@ void kernel(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   if (!records) return proceed();
   const auto node = made<Derivative>(static_cast<const NodePointer*>(nullptr), kRule, tensors, scalars);
   const bool keeps_outputs = kRule.keeps_outputs(scalars);
-  proceed();
+  if (kRule.has_aux(scalars)) {
+    at::AutoDispatchBelowADInplaceOrView guard;
+    kRule.with_aux(*stack);
+    node->remember_aux(torch::jit::pop(*stack).toTensor());
+  } else {
+    proceed();
+  }
   for (const IValue& one : torch::jit::last(*stack, op.schema().returns().size())) {
     torch::autograd::set_history(one.toTensor(), node);
     if (keeps_outputs) node->remember(one.toTensor());
   }
 }
 
+bool recompute(bool wanted) { return std::exchange(recomputes, wanted); }
+
 }  // namespace
+
+// What was wanted before.
+TORCH_LIBRARY_FRAGMENT(wmma_general, library) {
+  library.def("_recompute(bool wanted) -> bool", torch::dispatch(DispatchKey::CompositeImplicitAutograd, &recompute));
+}
 
 TORCH_LIBRARY_IMPL(wmma, Autograd, library) {
   library.impl("matmul", torch::CppFunction::makeFromBoxedFunction<&kernel<kMatmul>>());

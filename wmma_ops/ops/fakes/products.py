@@ -2,6 +2,7 @@
 
 import torch
 
+from wmma_ops.ops import activations
 from wmma_ops.ops.fakes.checks import (
     broadcast,
     check,
@@ -136,15 +137,44 @@ def gemm_gemm(*tensors, **scalars):
     return a.new_empty(shape, dtype=out)
 
 
-def _gradients(g, a, b, of_a, of_b, bias_dtype):
-    """Those of a product, as many as are asked for, and how they lie."""
-    output_type(a, b, None)
+def _differentiable(a):
     if a.dtype not in DIFFERENTIABLE:
         refuse()
+
+
+@torch.library.register_fake("wmma::_gemm_aux")
+@refused_by_library
+def _gemm_aux(a, b, c=None, bias=None, *, alpha=1.0, beta=1.0, activation=0):
+    out = gemm(a, b, c, bias, alpha=alpha, beta=beta, activation=activation)
+    _differentiable(a)
+    return out, torch.empty_like(out)
+
+
+@torch.library.register_fake("wmma::_linear_aux")
+@refused_by_library
+def _linear_aux(x, weight, bias=None, residual=None, *, activation=0):
+    out = linear(x, weight, bias, residual, activation=activation)
+    _differentiable(x)
+    aux = out if x.dim() > 1 else out.unsqueeze(0)
+    return out, torch.empty_like(aux)
+
+
+def _gradients(g, a, b, s, activation, of_a, of_b, of_s, bias_dtype):
+    """Those of a product, as many as are asked for, and how they lie."""
+    output_type(a, b, None)
+    _differentiable(a)
     shape = product_shape(a, b)
     same_sizes(g.shape, shape)
+    if (s is None) != (activation == 0) or not 0 <= activation < len(activations.BUILTIN):
+        refuse()
+    if s is not None:
+        same_sizes(s.shape, shape)
+        if not s.dtype == g.dtype == a.dtype:
+            refuse()
     found = [_laid_out_as(x) for x, is_asked in ((a, of_a), (b, of_b)) if is_asked]
-    return found if bias_dtype is None else [*found, g.new_empty(shape[-1:], dtype=bias_dtype)]
+    if bias_dtype is not None:
+        found.append(g.new_empty(shape[-1:], dtype=bias_dtype))
+    return [*found, g.new_empty(shape)] if of_s else found
 
 
 def _laid_out_as(x):
@@ -153,20 +183,20 @@ def _laid_out_as(x):
 
 @torch.library.register_fake("wmma::_gemm_backward")
 @refused_by_library
-def _gemm_backward(g, a, b, *, alpha=1.0, of_a=True, of_b=True, bias_dtype=None):
+def _gemm_backward(g, a, b, s=None, *, alpha=1.0, activation=0, of_a=True, of_b=True, of_s=False, bias_dtype=None):
     require(g, a, b)
-    same_device("_gemm_backward", a, g=g, b=b)
-    return _gradients(g, a, b, of_a, of_b, bias_dtype)
+    same_device("_gemm_backward", a, g=g, b=b, s=s)
+    return _gradients(g, a, b, s, activation, of_a, of_b, of_s, bias_dtype)
 
 
 @torch.library.register_fake("wmma::_linear_backward")
 @refused_by_library
-def _linear_backward(g, x, weight, *, of_x=True, of_weight=True, bias_dtype=None):
+def _linear_backward(g, x, weight, s=None, *, activation=0, of_x=True, of_weight=True, of_s=False, bias_dtype=None):
     require(g, x, weight)
-    same_device("_linear_backward", x, g=g, weight=weight)
+    same_device("_linear_backward", x, g=g, weight=weight, s=s)
     if weight.dim() != 2:
         refuse()
-    found = _gradients(g, x, weight.mT, of_x, of_weight, bias_dtype)
+    found = _gradients(g, x, weight.mT, s, activation, of_x, of_weight, of_s, bias_dtype)
     if of_weight:
         found[int(of_x)] = found[int(of_x)].mT
     return found

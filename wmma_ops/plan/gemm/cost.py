@@ -36,7 +36,7 @@ def _stored(problem: GemmProblem, config: GemmConfig, loop: Loop) -> float:
 def _traffic(problem: GemmProblem, config: GemmConfig, target: arch.Target, loop: Loop) -> float:
     """Bytes that memory moves; a matrix that the batch repeats is counted as often."""
     m, n, k = problem.m, problem.n, problem.k + problem.k2
-    beside = problem.beside_bytes + bytes_of(problem.d)
+    beside = problem.beside_bytes + problem.stored_bytes
     times = loop.times_b_is_read(problem, config, target)
     return problem.batch * (bytes_of(problem.a, m * k) + times * bytes_of(problem.b, k * n) + m * n * beside)
 
@@ -80,7 +80,7 @@ def work_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> mo
     sum_bytes = config.sum_bytes
     mapped = loop.maps_result(problem, config)
     of_d, of_beside = (model.MAPPED_RESULT, model.MAPPED_BESIDE) if mapped else (1, 1)
-    out = sum_bytes if order.splits > 1 else bytes_of(problem.d) * of_d + problem.beside_bytes * of_beside
+    out = sum_bytes if order.splits > 1 else problem.stored_bytes * of_d + problem.beside_bytes * of_beside
     in_parts = blocks // parts if order.splits > 1 else config.in_parts(problem, target)
     resident = 1
     if not order.persistent:
@@ -108,7 +108,7 @@ def work_of(problem: GemmProblem, config: GemmConfig, target: arch.Target) -> mo
         share=order.neighbours,
         shared_sums=area * sum_bytes * (order.cluster * config.waves_k - 1) * loop.sums_exchanged(),
         splits=order.splits * order.last,
-        split_bytes=in_parts * area * (order.splits * order.last * sum_bytes + bytes_of(problem.d)),
+        split_bytes=in_parts * area * (order.splits * order.last * sum_bytes + problem.stored_bytes),
         last=order.last,
         persistent=order.persistent,
         traffic=_traffic(problem, config, target, loop),

@@ -1,0 +1,19 @@
+// What the kernels of an activation's gradient are given: filled by the host library, read by the kernels. Included by
+// both, so it uses nothing but the language.
+#pragma once
+
+namespace wmma {
+
+// Matrices [rows, columns] whose rows lie one after the other.
+struct ActivationGradientArguments {
+  const void* g;  // by the activation's result
+  const void* s;  // what the activation was given; of relu its result serves as well
+  void* g_s;      // g·act′(s)
+  void* sums;     // of g_s's columns
+  // Of the accumulator's type, [slabs, columns]: the sums of so many rows each, where there are several.
+  void* partial;
+  long long rows, columns, rows_of_slab;
+  int slabs;
+};
+
+}  // namespace wmma

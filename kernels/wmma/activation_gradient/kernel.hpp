@@ -1,0 +1,114 @@
+// g·act′(s) and the sums of its columns in one pass over memory: a block has some columns of a slab of rows, each
+// thread a chunk of its own, row by row. What slabs sum up is added in their order, so that equal calls have equal
+// bits.
+#pragma once
+
+#include <wmma/activation_gradient/arguments.hpp>
+#include <wmma/activation_gradient/derivative.hpp>
+#include <wmma/arch/sm90.hpp>
+#include <wmma/grid.hpp>
+#include <wmma/tile/rounding.hpp>
+
+namespace wmma {
+
+template <class Config>
+class ActivationGradient {
+  using T = typename Config::Element;
+  using Sums = typename Config::Sums;  // None where nobody asks for them
+  using Number = typename ComputeType<T>::Type;
+  static constexpr bool kActivates = Config::kActivation != kNone;  // otherwise there are sums alone
+  static constexpr bool kAdds = !kIsNone<Sums>;
+  static constexpr int kVec = Config::kVec;
+  static constexpr int kAcross = Config::kAcross;  // threads of a row
+  static constexpr int kDown = Config::kThreads / kAcross;
+  static constexpr int kAhead = Config::kAhead;  // rows of a thread that are on their way together
+  static constexpr int kColumns = kAcross * kVec;
+  static_assert(kActivates || kAdds, "something to do");
+  static_assert(Config::kThreads % kAcross == 0, "whole rows");
+
+ public:
+  static WMMA_DEVICE void run(const ActivationGradientArguments& p) {
+    arch::await_previous();
+    arch::let_next_start();
+    const int64_t first = static_cast<int64_t>(blockIdx.x) * kColumns, column = first + threadIdx.x % kAcross * kVec;
+    const int64_t end = lower(p.rows, (blockIdx.y + int64_t{1}) * p.rows_of_slab);
+    Number sums[kVec] = {};
+    if (column < p.columns) {
+      int64_t row = blockIdx.y * p.rows_of_slab + threadIdx.x / kAcross;
+      for (; row + (kAhead - 1) * kDown < end; row += kAhead * kDown) step<kAhead>(p, row, column, sums);
+      for (; row < end; row += kDown) step<1>(p, row, column, sums);
+    }
+    if constexpr (kAdds) {
+      Number* const shared = dynamic_shared<Number>();
+#pragma unroll
+      for (int i = 0; i < kVec; ++i)
+        shared[(threadIdx.x / kAcross) * kColumns + threadIdx.x % kAcross * kVec + i] = sums[i];
+      arch::block_barrier();
+      for (int i = threadIdx.x; i < kColumns && first + i < p.columns; i += Config::kThreads) {
+        Number sum = shared[i];
+#pragma unroll
+        for (int down = 1; down < kDown; ++down) sum += shared[down * kColumns + i];
+        if constexpr (Config::kIsWhole) {
+          static_cast<Sums*>(p.sums)[first + i] = finished<Sums>(sum);
+        } else {
+          static_cast<Number*>(p.partial)[blockIdx.y * p.columns + first + i] = sum;
+        }
+      }
+    }
+  }
+
+  // The slabs' sums, added up.
+  static WMMA_DEVICE void add_up(const ActivationGradientArguments& p) {
+    if constexpr (kAdds) {
+      constexpr int kWide = 32, kDeep = Config::kThreads / kWide;
+      arch::await_previous();
+      arch::let_next_start();
+      const int64_t column = static_cast<int64_t>(blockIdx.x) * kWide + threadIdx.x % kWide;
+      Number sum(0);
+      if (column < p.columns) {
+#pragma unroll 4
+        for (int slab = threadIdx.x / kWide; slab < p.slabs; slab += kDeep) {
+          sum += static_cast<const Number*>(p.partial)[slab * p.columns + column];
+        }
+      }
+      Number* const shared = dynamic_shared<Number>();
+      shared[threadIdx.x] = sum;
+      arch::block_barrier();
+      if (threadIdx.x >= kWide || column >= p.columns) return;
+#pragma unroll
+      for (int deep = 1; deep < kDeep; ++deep) sum += shared[deep * kWide + threadIdx.x];
+      static_cast<Sums*>(p.sums)[column] = finished<Sums>(sum);
+    }
+  }
+
+ private:
+  static WMMA_DEVICE int64_t lower(int64_t a, int64_t b) { return a < b ? a : b; }
+
+  // Some rows, kDown apart.
+  template <int kRows>
+  static WMMA_DEVICE void step(const ActivationGradientArguments& p, int64_t row, int64_t column, Number* sums) {
+    alignas(16) T g[kRows][kVec];
+    [[maybe_unused]] alignas(16) T s[kRows][kVec];
+    const int64_t at = row * p.columns + column, further = kDown * p.columns;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      arch::copy<kVec>(g[r], static_cast<const T*>(p.g) + at + r * further);
+      if constexpr (kActivates) arch::copy<kVec>(s[r], static_cast<const T*>(p.s) + at + r * further);
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int i = 0; i < kVec; ++i) {
+        Number x = convert<Number>(g[r][i]);
+        if constexpr (kActivates) {
+          x *= derivative<Config::kActivation>(convert<Number>(s[r][i]));
+          g[r][i] = convert<T>(x);
+        }
+        sums[i] += x;
+      }
+      if constexpr (kActivates) arch::copy<kVec>(static_cast<T*>(p.g_s) + at + r * further, g[r]);
+    }
+  }
+};
+
+}  // namespace wmma

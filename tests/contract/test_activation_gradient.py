@@ -1,0 +1,210 @@
+"""What smooth activations are given, kept by the product's own kernel, and g·act′(S) with the sums of its columns."""
+
+import contextlib
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from planted import Planted, check_is_caught, check_that_each_stands_once
+
+import wmma_ops
+from wmma_ops.nn import Linear
+from wmma_ops.ops import activations, nodes
+
+F32, F16, BF16, F64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
+BOUNDS = {F64: 1e-12, F32: 1e-5, F16: 2e-3, BF16: 1e-2}
+SMOOTH = [one.name for one in activations.BUILTIN if one.name not in ("none", "relu")]
+PLACES = ("cpu", "gfx90a", "gfx942", "gfx1100", "gfx1201")
+# Rows and columns: of slabs of rows, of chunks that are none, of a row's rest, of a block that few columns leave idle.
+SIZES = [(1, 1), (5, 3), (130, 40), (600, 24), (70, 520), (1, 256), (1100, 7)]
+
+
+def _place(name):
+    return contextlib.nullcontext() if name == "cpu" else wmma_ops.emulate(name)
+
+
+def _random(*shape, dtype=F64):
+    return torch.randn(shape, dtype=F64).to(dtype)
+
+
+def _close(got, want, dtype):
+    assert got.dtype == dtype
+    assert got.shape == want.shape
+    bound = BOUNDS[dtype] * max(1.0, want.abs().max().item())
+    torch.testing.assert_close(got.double(), want, rtol=BOUNDS[dtype], atol=bound)
+
+
+def _check_gradients(activation, dtype, place, rows, columns, k=16, sums=None):
+    """Of a layer, by what it was given; sums of many rows in float32 have an error of their own."""
+    code = activations.code("test", "activation", activation)
+    g, x, weight, s = (
+        _random(*shape, dtype=dtype) for shape in ((rows, columns), (rows, k), (columns, k), (rows, columns))
+    )
+    with _place(place):
+        call = partial(
+            torch.ops.wmma._linear_backward, g, x, weight, s, activation=code, of_s=True, bias_dtype=sums or dtype
+        )
+        got, again = call(), call()
+    assert all(torch.equal(*pair) for pair in zip(got, again, strict=True))
+    g_s = activations.by_code(code).backward(g.double(), s.double())
+    rounded = g_s.to(dtype).double()
+    want = rounded @ weight.double(), rounded.mT @ x.double(), g_s.sum(0), g_s
+    for one, other, kind in zip(got, want, (dtype, dtype, sums or dtype, dtype), strict=True):
+        _close(one, other, kind)
+
+
+@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("activation", ["relu", *SMOOTH])
+def test_every_activation(activation, place, dtype):
+    _check_gradients(activation, dtype, place, 37, 48)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_every_size(size, place):
+    for dtype, sums in ((BF16, F32), (F32, F32), (F16, F16)):
+        _check_gradients("silu", dtype, place, *size, sums=sums)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_sums_alone(place):
+    """Those of a bias, where there is no activation."""
+    for rows, columns in SIZES:
+        g, x, weight = _random(rows, columns, dtype=F32), _random(rows, 8, dtype=F32), _random(columns, 8, dtype=F32)
+        for given in (g, _random(rows, 2 * columns, dtype=F32)[:, ::2], g[:1].expand(rows, columns)):
+            with _place(place):
+                (got,) = torch.ops.wmma._linear_backward(given, x, weight, of_x=False, of_weight=False, bias_dtype=F32)
+            torch.testing.assert_close(got.double(), given.double().sum(0), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_far_out_is_the_limit(place):
+    """Where torch has infinity times nothing."""
+    s = torch.tensor([[-3e38, -1e4, -104.0, -20.0, 0.0, 20.0, 104.0, 1e4, 3e38, torch.nan]])
+    x, weight = torch.ones(1, 1), torch.ones(s.shape[1], 1)
+    for activation in SMOOTH:
+        code = activations.code("test", "activation", activation)
+        with _place(place):
+            (got,) = torch.ops.wmma._linear_backward(
+                torch.ones_like(s), x, weight, s, activation=code, of_x=False, of_weight=False, of_s=True
+            )
+        want = activations.by_code(code).backward(torch.ones_like(s).double(), s.double())
+        torch.testing.assert_close(got.double(), want, rtol=2e-5, atol=1e-6, equal_nan=True)
+        infinite = torch.tensor([[-torch.inf, torch.inf]])
+        with _place(place):
+            (ends,) = torch.ops.wmma._linear_backward(
+                torch.ones(1, 2), x, weight[:2], infinite, activation=code, of_x=False, of_weight=False, of_s=True
+            )
+        limits = {"sigmoid": (0, 0), "tanh": (0, 0), "leaky_relu": (activations.LEAKY_SLOPE, 1)}
+        assert ends.tolist() == [pytest.approx(limits.get(activation, (0, 1)))]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+def test_what_is_given_is_kept_beside_the_result(dtype, place):
+    for batch, m, n, k in (((), 37, 48, 40), ((3,), 17, 9, 33), ((), 300, 72, 5), ((2,), 4, 8, 700)):
+        x, weight = _random(*batch, m, k, dtype=dtype), _random(n, k, dtype=dtype) / k
+        bias, residual = _random(n, dtype=dtype), _random(*batch, m, n, dtype=dtype)
+        given = F.linear(x.double(), weight.double(), bias.double())
+        with _place(place):
+            out, kept = torch.ops.wmma._linear_aux(x, weight, bias, residual, activation=2)
+            plain = wmma_ops.linear(x, weight, bias, residual=residual, activation="gelu")
+            _close(out, plain.double(), dtype)
+            _close(kept, given + residual.double(), dtype)
+            out, kept = torch.ops.wmma._gemm_aux(x, weight.mT, residual, bias, alpha=0.5, beta=2.0, activation=4)
+            plain = wmma_ops.gemm(x, weight.mT, c=residual, bias=bias, alpha=0.5, beta=2.0, activation="silu")
+            _close(out, plain.double(), dtype)
+        _close(kept, 0.5 * given + 0.5 * bias.double() + 2 * residual.double(), dtype)
+        fakes = torch.ops.wmma._gemm_aux(*(one.to("meta") for one in (x, weight.mT, residual, bias)), activation=4)
+        assert [(one.shape, one.dtype, one.stride()) for one in fakes] == [(kept.shape, dtype, kept.stride())] * 2
+
+
+needs_nodes = pytest.mark.skipif(not nodes.are_there, reason="no derivatives in C++ for this torch")
+
+
+@contextlib.contextmanager
+def _kept():
+    """The shapes of what is kept for the backward pass."""
+    found = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: found.append(tuple(x.shape)) or x, lambda x: x):
+        yield found
+
+
+@needs_nodes
+def test_a_layer_keeps_what_its_activation_is_given_unless_it_computes_again():
+    for recompute in (False, True):
+        layer = Linear(24, 40, activation="gelu", recompute=recompute)
+        x = torch.randn(7, 24, requires_grad=True)
+        with _kept() as kept:
+            y = layer(x)
+        assert ((7, 40) in kept) is not recompute
+        want = F.gelu(F.linear(x, layer.weight, layer.bias))
+        leaves = [x, *layer.parameters()]
+        got, right = (torch.autograd.grad(out.sum(), leaves) for out in (y, want))
+        for one, other in zip(got, right, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+@needs_nodes
+@pytest.mark.parametrize("activation", SMOOTH)
+def test_gradients_of_gradients_go_through_the_formulas(activation):
+    tensors = [_random(*shape).requires_grad_() for shape in ((5, 7), (3, 7), (3,), (5, 3))]
+    call = partial(torch.ops.wmma.linear, activation=activations.code("test", "activation", activation))
+    assert torch.autograd.gradcheck(call, tensors)
+    assert torch.autograd.gradgradcheck(call, tensors)
+
+
+@needs_nodes
+def test_types_that_differ_go_by_formulas():
+    """A result of another type than its operands has nothing kept in theirs."""
+    a, b = (_random(*shape, dtype=BF16).requires_grad_() for shape in ((9, 16), (16, 8)))
+    for dtype in (F32, BF16):
+        with _kept() as kept:
+            out = wmma_ops.gemm(a, b, activation="silu", out_dtype=dtype)
+        assert ((9, 8) in kept) is (dtype == BF16)
+        got = torch.autograd.grad(out.sum(), [a, b])
+        wide = [x.detach().double().requires_grad_() for x in (a, b)]
+        for one, other in zip(got, torch.autograd.grad(F.silu(wide[0] @ wide[1]).sum(), wide), strict=True):
+            _close(one, other, BF16)
+
+
+BAD = {
+    "s is None": ({"activation": 2}, TypeError, "s is None; takes a tensor beside an activation"),
+    "s alone": ({"s": torch.randn(5, 3)}, TypeError, "s is there; takes None without an activation"),
+    "its shape": ({"s": torch.randn(5, 4), "activation": 2}, ValueError, r"s has shape \[5, 4\]; takes \[5, 3\]"),
+    "its type": ({"s": torch.randn(5, 3).half(), "activation": 2}, TypeError, "s is float16; takes float32"),
+    "the activation": ({"s": torch.randn(5, 3), "activation": 300}, ValueError, "activation is code 300; takes 0 to 7"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_gradient_is_refused(name):
+    change, kind, text = BAD[name]
+    given = {"g": torch.randn(5, 3), "x": torch.randn(5, 7), "weight": torch.randn(3, 7)} | change
+    for device in ("cpu", "meta"):
+        with pytest.raises(RuntimeError, match=rf"wmma\._linear_backward: {text}.*\[{kind.__name__}\]"):
+            torch.ops.wmma._linear_backward(
+                **{name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in given.items()}
+            )
+
+
+KERNEL, SLOPE = "activation_gradient/kernel.hpp", "activation_gradient/derivative.hpp"
+WRONG = (
+    Planted("a_row_short", KERNEL, "for (; row < end; row += kDown)", "for (; row + 1 < end; row += kDown)"),
+    Planted("sums_without_the_last_part", KERNEL, "down < kDown; ++down", "down < kDown - 1; ++down"),
+    Planted("a_slab_short", KERNEL, "slab < p.slabs; slab", "slab < p.slabs - 1; slab"),
+    Planted("sums_of_what_came", KERNEL, "        sums[i] += x;", "        sums[i] += convert<Number>(s[r][i]);"),
+    Planted("derivative_of_the_gradient", KERNEL, "convert<Number>(s[r][i]))", "convert<Number>(g[r][i]))"),
+    Planted("no_slope", SLOPE, "fma(x * slope, gate * (T(1) - gate), gate)", "fma(x * slope, T(0), gate)"),
+)
+
+
+def test_what_is_replaced_stands_there_once(sources):
+    check_that_each_stands_once(sources / "wmma", WRONG)
+
+
+@pytest.mark.parametrize("of", WRONG, ids=str)
+def test_is_caught(of, sources):
+    check_is_caught(of, sources / "wmma", lambda: _check_gradients("silu", F32, "gfx942", 601, 40))

@@ -1,0 +1,25 @@
+// The gradient of what an activation was given, on whatever device its tensors are.
+#pragma once
+
+#include "calls/checks.hpp"
+
+namespace wmma_ops {
+
+// g·act′(s), and the sums of its columns. Without an activation it is g, and `s` nothing; of relu the result serves as
+// well. Activations are the built-in ones.
+struct ActivationGradient {
+  const char* op;
+  Device device;
+  Tensor g, s;  // of one type and of the same sizes
+  int64_t activation = 0;
+  std::optional<ScalarType> sums = {};  // of this type, if they are wanted
+
+  struct Result {
+    Tensor g_s;
+    OptTensor sums;  // [columns]
+  };
+};
+
+ActivationGradient::Result activation_gradient(const ActivationGradient& p);
+
+}  // namespace wmma_ops

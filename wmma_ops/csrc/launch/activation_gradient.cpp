@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <wmma/activation_gradient/arguments.hpp>
+
+#include "launch/operands.hpp"
+
+namespace wmma_ops::launch {
+
+namespace {
+
+// As matrices whose rows lie one after the other.
+Tensor dense(const Tensor& x) {
+  return aten::call("aten::contiguous", "", x, torch::headeronly::MemoryFormat::Contiguous);
+}
+
+}  // namespace
+
+ActivationGradient::Result activation_gradient(const ActivationGradient& p, const Way& way) {
+  const ScalarType type = type_of(p.g);
+  const Sizes sizes = sizes_of(p.g);
+  const int64_t columns = sizes.back(), count = product_of(sizes), rows = columns == 0 ? 0 : count / columns;
+  ActivationGradient::Result found{p.activation == 0 ? p.g : made(sizes, type, p.device), std::nullopt};
+  if (p.sums) found.sums = made({columns}, *p.sums, p.device);
+  if (rows == 0) {
+    if (p.sums) aten::fill_(*found.sums, 0);
+    return found;
+  }
+  const Tensor g = dense(p.g), s = p.activation == 0 ? g : dense(p.s);
+  Touched touched;
+  touched.add("g", g);
+  wmma::ActivationGradientArguments arguments{};
+  arguments.g = g.const_data_ptr();
+  arguments.rows = rows;
+  arguments.columns = columns;
+  const int64_t bytes = bytes_of(element_code(type), 1);
+  uint64_t aligned = reinterpret_cast<uint64_t>(arguments.g) | static_cast<uint64_t>(columns * bytes);
+  if (p.activation != 0) {
+    arguments.s = s.const_data_ptr();
+    arguments.g_s = found.g_s.mutable_data_ptr();
+    aligned |= reinterpret_cast<uint64_t>(arguments.s) | reinterpret_cast<uint64_t>(arguments.g_s);
+    touched.add("s", s);
+    touched.add("g_s", found.g_s);
+  }
+  if (p.sums) {
+    arguments.sums = found.sums->mutable_data_ptr();
+    touched.add("sums", *found.sums);
+  }
+
+  border::ActivationGradientProblem fields;
+  fields.device = way.device;
+  fields.dtype = element_code(type);
+  fields.sums = p.sums ? element_code(*p.sums) : int64_t{wmma::kNoElement};
+  fields.activation = p.activation;
+  fields.vec = std::max<int64_t>(static_cast<int64_t>(std::min<uint64_t>(aligned & -aligned, 16)) / bytes, 1);
+  fields.columns = columns;
+  fields.rows = 1;
+  while (fields.rows < rows) fields.rows *= 2;  // so that calls share plans
+  const Plan plan = plan_of(p.op, ProblemKey(fields), way.remembered);
+  if (!way.executes) return found;
+  arguments.slabs = static_cast<int>(plan.numbers<border::ActivationGradientNumbers>().slabs);
+  arguments.rows_of_slab = (rows + arguments.slabs - 1) / arguments.slabs;
+  const OptTensor workspace = workspace_of(plan, p.device);
+  if (workspace) {
+    arguments.partial = workspace->mutable_data_ptr();
+    touched.add("workspace", *workspace);
+  }
+  execute(p.op, way, plan, &arguments, sizeof arguments, touched);
+  return found;
+}
+
+}  // namespace wmma_ops::launch
