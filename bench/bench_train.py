@@ -1,11 +1,13 @@
 """Training on a GPU beside eager and compiled torch: forward and backward of layers, of MLPs after `swap_`, of attention,
-and what a small call takes of the host. Sizes are drawn from models' layers, others each day: medians in turn.
+and of models of transformers, where that is installed; and what a small call takes of the host. Sizes are drawn from
+models' layers, others each day: medians in turn.
 
 python bench/bench_train.py [--quick] [--seed N] [--json FILE] [--tiny]
 """
 
 import copy
 import datetime
+import importlib.util
 import random
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -145,6 +147,60 @@ BACKENDS = {
 }
 
 
+# Of transformers: the class, its configuration, and a batch of (sequences, tokens or images, whether they are padded).
+LLAMA = {
+    "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 16, "num_attention_heads": 16,
+    "num_key_value_heads": 16, "vocab_size": 32000, "max_position_embeddings": 2048,
+}  # fmt: skip
+MODELS = {
+    "Llama, 16 layers of 2048, 4x1024": ("LlamaForCausalLM", "LlamaConfig", LLAMA, (4, 1024, False)),
+    "BERT-base 32x512, padded": ("BertForMaskedLM", "BertConfig", {}, (32, 512, True)),
+    "ViT-B 64x197": ("ViTForImageClassification", "ViTConfig", {"num_labels": 1000}, (64, None, False)),
+}
+TINY_MODEL = {"num_hidden_layers": 2}
+
+
+def model_step(name: str, tiny: bool) -> Calls:
+    """A training step's gradients in eager mode: as the model is, swapped, and swapped with our attention."""
+    import transformers
+
+    from wmma_ops.integrations import transformers as ours
+
+    ours.register()
+    kind, config, options, (batch, tokens, is_padded) = MODELS[name]
+    made = getattr(transformers, config)(**options, **(TINY_MODEL if tiny else {}))
+    torch.manual_seed(0)
+    plain = getattr(transformers, kind)(made).to(device=running.DEVICE, dtype=torch.bfloat16).train()
+    for one in plain.modules():
+        if isinstance(one, nn.Dropout):
+            one.p = 0.0
+    plain.config.attention_probs_dropout_prob = 0.0
+    batch = 2 if tiny else batch
+    if tokens is None:
+        labels = torch.randint(0, 1000, (batch,), device=running.DEVICE)
+        inputs = {"pixel_values": torch.randn(batch, 3, 224, 224, device=running.DEVICE).bfloat16(), "labels": labels}
+    else:
+        words = torch.randint(0, made.vocab_size, (batch, 64 if tiny else tokens), device=running.DEVICE)
+        inputs = {"input_ids": words, "labels": words}
+        if is_padded:
+            lengths = torch.linspace(words.shape[1] // 2, words.shape[1], batch, device=running.DEVICE).long()
+            inputs["attention_mask"] = (torch.arange(words.shape[1], device=running.DEVICE) < lengths[:, None]).long()
+
+    def step(model: nn.Module) -> Callable:
+        parameters = [one for one in model.parameters() if one.requires_grad]
+        return lambda: torch.autograd.grad(model(**inputs).loss, parameters, allow_unused=True, materialize_grads=True)
+
+    swapped = copy.deepcopy(plain)
+    wmma_ops.swap_(swapped)
+    whole = copy.deepcopy(swapped)
+    whole.set_attn_implementation("wmma")
+    losses = [model(**inputs).loss.item() for model in (plain, swapped, whole)]
+    error = max(abs(loss - losses[0]) for loss in losses[1:])
+    if error > 0.02 * losses[0]:
+        raise AssertionError(f"{name}: losses are {losses}")
+    return Calls({OURS: step(whole), "torch": step(plain), "swap_ alone": step(swapped)}, error=error)
+
+
 def host(name: str) -> Calls:
     """What a call and its gradients take of the host, where the GPU has next to nothing to do."""
     x, weight, bias, g = _leaf(16, 16), _leaf(16, 16), _leaf(16), matrix(16, 16)
@@ -197,6 +253,9 @@ def cases(seed: int | None = None, tiny: bool = False) -> Iterator[Case]:
         sizes = batch, heads, size(tokens), head_size
         title = "x".join(map(str, sizes)) + f" {mask}"
         yield case("attention, training", title, partial(attention, *sizes, mask), tuple(BACKENDS), i, ATTENTIONS[0])
+    if importlib.util.find_spec("transformers"):
+        for name in MODELS:
+            yield case("models, a step", name, partial(model_step, name, tiny), ("torch", "swap_ alone"), 0, 1)
     for name in ("matmul", "linear", "linear + gelu", "attention"):
         yield Case("host time of 16x16", name, partial(host, name), ("torch",), "cpu")
 

@@ -32,6 +32,7 @@ class Arguments(ctypes.Structure):
         ("split_stride", ctypes.c_int64),
         ("k_split", ctypes.c_int64),
         *((name, ctypes.c_uint32) for name in ("splits", "tiles_m", "tiles_n", "whole")),
+        ("aux", Operand),
     )
 
 
@@ -44,6 +45,11 @@ class TwoArguments(ctypes.Structure):
         ("k", ctypes.c_int64),
         ("alpha0", ctypes.c_double),
     )
+
+
+def with_maps(count: int, kind: type = Arguments) -> int:
+    """The bytes of a struct that so many descriptors of the copy engine follow."""
+    return -(-ctypes.sizeof(kind) // 64) * 64 + count * 128
 
 
 def decode(data: bytes) -> Arguments:
@@ -61,7 +67,7 @@ def memory(data: bytes, element_size: int) -> dict[str, torch.Tensor]:
         sizes = {"a": (g.m, two.k), "b1": (g.k, g.n), **dict.fromkeys(("b0", "gate", "bias0"), (two.k, g.k))}
     else:
         g = decode(data)
-        found = {name: getattr(g, name) for name in OPERANDS}
+        found = {name: getattr(g, name) for name in (*OPERANDS, "aux")}
         sizes = {"a": (g.m, g.k), "a_scale": (g.m, g.k), "b": (g.k, g.n), "a2": (g.m, g.k2), "b2": (g.k2, g.n)}
     covered = {}
     for name, x in found.items():
@@ -117,6 +123,10 @@ def compute(data: bytes, problem) -> None:
         for name, factor in (("c", g.beta), ("bias", 1)):
             if (addend := read(name, g.m, g.n, index)) is not None:
                 x = x + factor * addend.double()
+        if problem.aux:
+            strides = g.aux.row_stride, g.aux.column_stride
+            offset = sum(i * stride for i, stride in zip(index, g.aux.batch_strides, strict=True))
+            _memory(g.aux, problem.d, (g.m, g.n), strides, offset).copy_(x)
         x = activations.by_code(problem.activation).forward(x)
         if (factor := read("multiply", g.m, g.n, index)) is not None:
             x = x * factor.double()

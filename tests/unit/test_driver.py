@@ -8,6 +8,7 @@ import threading
 from dataclasses import dataclass
 from types import SimpleNamespace
 
+import arguments
 import pytest
 import torch
 from stand_in import COMPILER, TARGET, build
@@ -16,6 +17,7 @@ import wmma_ops
 from wmma_ops.hardware import arch
 from wmma_ops.plan import KernelLaunch, Plan
 from wmma_ops.plan.gemm import planner as gemm
+from wmma_ops.plan.gemm.loops import loop_of
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
 from wmma_ops.runtime import driver, launching
 
@@ -160,7 +162,9 @@ def test_the_copy_engine_is_told_of_the_matrices(library, device, monkeypatch, a
     m, n, k = 200, 264, 136
     a, b = _lines_apart(m, k, a_across, batch[-1:]), _lines_apart(k, n, not b_across, batch)  # A's are repeated
     monkeypatch.setattr(gemm, "choose", choose)
-    device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=1152)])
+    device.kernel = lambda code, name: SimpleNamespace(
+        name=name, explicit=[SimpleNamespace(size=arguments.with_maps(3))]
+    )
     device.memory = None
     with driver.use("cuda", str(library), "sm_90a"):
         out = wmma_ops.matmul(a, b)
@@ -172,7 +176,7 @@ def test_the_copy_engine_is_told_of_the_matrices(library, device, monkeypatch, a
         calls.insert(-2, "early")
     assert device.noted[-len(calls) :] == calls  # this thread has no context of its own
     ((_, _, _, _, data),) = device.launches
-    assert list(data[768::128]) == [1, 2, 3]  # the maps, in their order
+    assert list(data[arguments.with_maps(0) :: 128]) == [1, 2, 3]  # the maps, in their order
     config = plan.config
     of_a, of_b, of_d = _matrices(device.library.mapped().decode())
     share, share_a = shares
@@ -205,7 +209,9 @@ def test_the_copy_engine_is_told_of_two_products(library, device, monkeypatch, a
     a = _lines_apart(m, k, across, batch)
     b0, gate, b1 = (_lines_apart(*x, across, batch[-1:]) for x in ((k, h), (k, h), (h, n)))  # the batch repeats them
     monkeypatch.setattr(gemm_gemm, "choose", choose)
-    device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=1664)])
+    device.kernel = lambda code, name: SimpleNamespace(
+        name=name, explicit=[SimpleNamespace(size=arguments.with_maps(5, arguments.TwoArguments))]
+    )
     device.memory = None
     with driver.use("cuda", str(library), "sm_90a"):
         out = wmma_ops.gemm_gemm(a, b0, b1, gate=gate if gated else None, activation="relu")
@@ -241,18 +247,64 @@ def test_the_copy_engine_is_told_of_two_pairs(library, device, monkeypatch):
     a, a2 = (_lines_apart(m, x, False, ()) for x in (k, k2))
     b, b2 = (_lines_apart(n, x, False, ()).mT for x in (k, k2))
     monkeypatch.setattr(gemm, "choose", choose)
-    device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=1408)])
+    device.kernel = lambda code, name: SimpleNamespace(
+        name=name, explicit=[SimpleNamespace(size=arguments.with_maps(5))]
+    )
     device.memory = None
     with driver.use("cuda", str(library), "sm_90a"):
         wmma_ops.gemm(a, b, a2=a2, b2=b2)
     ((*_, data),) = device.launches
-    assert list(data[768::128]) == [1, 2, 5, 3, 4]  # the maps, D's asked for last
+    assert list(data[arguments.with_maps(0) :: 128]) == [1, 2, 5, 3, 4]  # the maps, D's asked for last
     told = list(_matrices(device.library.mapped().decode()))
     for one, x in zip(told, (a, b.mT, a2, b2.mT), strict=False):
         assert one.data == x.data_ptr()
         assert torch.equal(one.tensor(), x)
     assert told[2].box == told[0].box
     assert told[3].box == told[1].box
+
+
+@pytest.mark.parametrize("flipped", [False, True])
+@pytest.mark.parametrize("across", [(False, True), (True, False)], ids=str)
+def test_the_copy_engine_is_told_of_copies_of_what_is_not_aligned(library, device, monkeypatch, across, flipped):
+    """Rows start at a chunk, and end where those of the operands do; flipped, the result runs down its columns."""
+    choose = gemm.choose
+    monkeypatch.setattr(gemm, "choose", lambda problem, target: (choose(problem, target)[0], float("inf")))
+    m, n, k = 201, 263, 137
+    a, b = (
+        (torch.randn(*reversed(shape)).mT if is_across else torch.randn(shape)).bfloat16()
+        for shape, is_across in zip(((m, k), (k, n)), across, strict=True)
+    )
+    out = torch.empty(n, m).bfloat16().mT if flipped else torch.empty(m, n).bfloat16()
+    device.kernel = lambda code, name: SimpleNamespace(
+        name=name, explicit=[SimpleNamespace(size=arguments.with_maps(3))]
+    )
+    device.memory = None
+    with driver.use("cuda", str(library), "sm_90a"):
+        wmma_ops.addmm_(out, a, b, beta=0.0)
+    told = list(_matrices(device.library.mapped().decode()))[:2]
+    for one, x in zip(told, (b.mT, a) if flipped else (a, b.mT), strict=True):
+        assert one.data != x.data_ptr()  # of memory that is given back when the call is done
+        lines, length = x.shape if x.stride(1) == 1 else x.mT.shape
+        assert (one.sizes, one.strides) == ([length, lines], [1, -(-length // 8) * 8])
+
+
+def test_the_copy_engine_is_told_where_what_activations_are_given_is_kept(library, device, monkeypatch):
+    def choose(problem, target):
+        return next(x for x in gemm.ranked(problem, target) if loop_of(x).mapped_lines(problem, x)[2]), 0.0
+
+    x, weight = torch.randn(200, 136).bfloat16(), torch.randn(264, 136).bfloat16()
+    monkeypatch.setattr(gemm, "choose", choose)
+    device.kernel = lambda code, name: SimpleNamespace(
+        name=name, explicit=[SimpleNamespace(size=arguments.with_maps(4))]
+    )
+    device.memory = None
+    with driver.use("cuda", str(library), "sm_90a"):
+        out, kept = torch.ops.wmma._linear_aux(x, weight, activation=2)
+    *_, of_out, of_kept = _matrices(device.library.mapped().decode())
+    assert (of_out.data, of_kept.data) == (out.data_ptr(), kept.data_ptr())
+    assert of_kept.box == of_out.box
+    ((*_, data),) = device.launches
+    assert list(data[arguments.with_maps(0) :: 128]) == [1, 2, 3, 4]  # the maps, in their order
 
 
 def _planned(a, b0, b1, gate):

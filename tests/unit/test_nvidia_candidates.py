@@ -124,6 +124,30 @@ def test_tiles_are_of_a_width_that_leaves_few_units_idle(m, n, k):
     assert tiles / units > 0.95 * ceil(tiles / units)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "which"),
+    [
+        ((16384, 30522, 768), 1),  # a gradient by a vocabulary, of its layer's input
+        ((4096, 768, 50257), 2),
+        ((4096, 4097, 2049), 3),
+        ((4096, 4096, 4096), 0),
+        ((300, 301, 300), 0),  # for which copies would take longer than they spare
+        ((8, 4097, 4096), 0),
+    ],
+    ids=str,
+)
+def test_rows_that_are_not_aligned_are_copied_where_that_pays(sizes, which):
+    m, k, n = sizes
+    a, b = torch.empty(m, k, dtype=torch.bfloat16), torch.empty(k, n, dtype=torch.bfloat16)
+    (problem,) = launching.problems(lambda: wmma_ops.matmul(a, b), arch.target("sm_90a"))
+    plan = gemm.plan(problem, arch.target("sm_90a"))
+    assert plan.numbers.aligned == which
+    assert ("a copy is made first" in plan.reason) is bool(which)
+    for name in ("gfx942", "gfx1201", "sm_80"):
+        (problem,) = launching.problems(lambda: wmma_ops.matmul(a, b), arch.target(name))
+        assert gemm.plan(problem, arch.target(name)).numbers.aligned == 0
+
+
 def test_blocks_that_run_together_cover_about_a_square():
     """Neither A nor B is then read more often than need be."""
     target, x = arch.target("sm_90a"), torch.empty(8192, 8192, dtype=torch.bfloat16)

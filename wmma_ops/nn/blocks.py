@@ -16,6 +16,7 @@ from wmma_ops.nn.adapters import LoRA
 from wmma_ops.nn.attention import MultiheadAttention
 from wmma_ops.nn.linear import Linear
 from wmma_ops.nn.mlp import mlp
+from wmma_ops.nn.norm import RMSNorm
 from wmma_ops.torch_internals import FeedForward, Named
 
 Tensor = torch.Tensor
@@ -122,7 +123,7 @@ def original_name(module: nn.Module) -> str:
 
 def is_twin(module: nn.Module) -> bool:
     """False where something, such as FSDP, has changed the class since."""
-    twins, bases = (*TWINS.values(), Block, LoRA), type(module).__bases__
+    twins, bases = (*TWINS.values(), Block, LoRA, RMSNorm), type(module).__bases__
     if type(module) in twins:
         return True
     made = len(bases) == 2 and bases[0] in twins and bases[1] is original_of(module)

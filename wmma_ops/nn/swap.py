@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.nn.utils import parametrize
 
-from wmma_ops.nn import adapters, blocks, chain, untaken
+from wmma_ops.nn import adapters, blocks, chain, norm, untaken
 from wmma_ops.nn.activation import traced_name_of
 from wmma_ops.nn.attention import Attention
 from wmma_ops.nn.linear import Linear, LoRALinear
@@ -74,9 +74,10 @@ def swap_(model: nn.Module, filter_fn: Callable[[nn.Module, str], bool] | None =
     ``torch.nn.Linear``, with an adapter of peft's or without; ``torch.nn.Sequential``, and classes of your own, where an
     activation follows a linear layer, and perhaps another layer that, or where the forward has ``act(gate(x))·up(x)`` (of
     two layers, or of the halves of one), which is found out by tracing it; ``torch.nn.MultiheadAttention``; the layers of
-    ``torch.nn.Transformer``. A layer with a hook is called by itself, so that the hook runs; so is dropout in training.
-    Where gradients are recorded, an activation other than relu is applied apart, but for torch.jit.trace, whose one graph
-    is the fused one. Nested tensors are left to torch. Call it while no other thread runs the model.
+    ``torch.nn.Transformer``; and a norm by root mean squares that is spelled call by call, as in transformers' models, for
+    torch's one function. A layer with a hook is called by itself, so that the hook runs; so is dropout in training. Where
+    gradients are recorded, gates are applied apart, but for torch.jit.trace, whose one graph is the fused one. Nested
+    tensors are left to torch. Call it while no other thread runs the model.
 
     Args:
         model: a module, itself a layer or holding some.
@@ -186,6 +187,8 @@ def _swap_holder(module: nn.Module, refused: bool) -> str | None:
         return _swap_encoder(module)
     if isinstance(module, nn.Sequential):
         return _swap_sequential(module)
+    if norm.is_norm(module):
+        return _swap_norm(module)
     return _swap_block(module)
 
 
@@ -220,6 +223,12 @@ def _swap_sequential(module: nn.Sequential) -> str | None:
     _check_class(module, nn.Sequential)
     _become(module, blocks.Sequential)
     return note
+
+
+def _swap_norm(module: nn.Module) -> str:
+    _check_class(module, type(module))
+    _become(module, norm.RMSNorm)
+    return "torch's rms_norm"
 
 
 def _swap_block(module: nn.Module) -> str | None:

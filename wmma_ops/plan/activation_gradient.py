@@ -83,6 +83,6 @@ def source(problem: ActivationGradientProblem, config: ActivationGradientConfig,
                 "kActivation": problem.activation,
             },
         ),
-        *constants("bool", {"kIsWhole": config.slabs == 1}),
+        *constants("bool", {"kIsWhole": config.slabs == 1, "kCopies": problem.copies}),
     ]
     return kernel_text("activation_gradient.hip", members=members, defines={"WMMA_ADDS_UP": adds_up})

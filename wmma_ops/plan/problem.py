@@ -383,7 +383,8 @@ class ActivationGradientProblem:
     device: int
     dtype: torch.dtype
     sums: torch.dtype | None
-    activation: int  # 0: sums alone
+    activation: int
+    copies: bool  # without an activation: rows to where they are aligned
     vec: int
     columns: int
     rows: int  # the next power of two
@@ -418,6 +419,7 @@ class GemmNumbers(NamedTuple):
     lines_a: int  # that a copy engine brings, as the next; less than 0 where they run across K; 0: none does
     lines_b: int
     lines_d: int  # that it takes away from a wave
+    aligned: int = 0  # operands of which an aligned copy is made first: 1 A, 2 B, 3 both
 
 
 class GemmGemmNumbers(NamedTuple):

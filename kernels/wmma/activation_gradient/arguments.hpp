@@ -4,15 +4,15 @@
 
 namespace wmma {
 
-// Matrices [rows, columns] whose rows lie one after the other.
+// Matrices [rows, columns] whose rows lie one after the other; those of g_s may lie further apart.
 struct ActivationGradientArguments {
   const void* g;  // by the activation's result
   const void* s;  // what the activation was given; of relu its result serves as well
-  void* g_s;      // g·act′(s)
+  void* g_s;      // g·act′(s), or g itself
   void* sums;     // of g_s's columns
   // Of the accumulator's type, [slabs, columns]: the sums of so many rows each, where there are several.
   void* partial;
-  long long rows, columns, rows_of_slab;
+  long long rows, columns, rows_of_slab, g_s_stride;
   int slabs;
 };
 

@@ -16,14 +16,15 @@ class ActivationGradient {
   using T = typename Config::Element;
   using Sums = typename Config::Sums;  // None where nobody asks for them
   using Number = typename ComputeType<T>::Type;
-  static constexpr bool kActivates = Config::kActivation != kNone;  // otherwise there are sums alone
+  static constexpr bool kActivates = Config::kActivation != kNone;
+  static constexpr bool kWrites = kActivates || Config::kCopies;
   static constexpr bool kAdds = !kIsNone<Sums>;
   static constexpr int kVec = Config::kVec;
   static constexpr int kAcross = Config::kAcross;  // threads of a row
   static constexpr int kDown = Config::kThreads / kAcross;
   static constexpr int kAhead = Config::kAhead;  // rows of a thread that are on their way together
   static constexpr int kColumns = kAcross * kVec;
-  static_assert(kActivates || kAdds, "something to do");
+  static_assert(kWrites || kAdds, "something to do");
   static_assert(Config::kThreads % kAcross == 0, "whole rows");
 
  public:
@@ -106,7 +107,9 @@ class ActivationGradient {
         }
         sums[i] += x;
       }
-      if constexpr (kActivates) arch::copy<kVec>(static_cast<T*>(p.g_s) + at + r * further, g[r]);
+      if constexpr (kWrites) {
+        arch::copy<kVec>(static_cast<T*>(p.g_s) + (row + r * kDown) * p.g_s_stride + column, g[r]);
+      }
     }
   }
 };

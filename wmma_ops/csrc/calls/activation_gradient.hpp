@@ -13,6 +13,7 @@ struct ActivationGradient {
   Tensor g, s;  // of one type and of the same sizes
   int64_t activation = 0;
   std::optional<ScalarType> sums = {};  // of this type, if they are wanted
+  bool aligns = false;                  // g_s is for products, which are quicker where its rows are aligned
 
   struct Result {
     Tensor g_s;

@@ -16,6 +16,8 @@ struct Asked {
   std::optional<ScalarType> bias_dtype;
 };
 
+constexpr int64_t kWorthAPass = 128;
+
 // x summed over what broadcasting to its sizes from `sizes` had repeated.
 Tensor sum_to(const Tensor& x, const Sizes& sizes, ScalarType type) {
   const Sizes from = sizes_of(x);
@@ -100,9 +102,12 @@ std::vector<Tensor> gradients(Gemm& p, const Tensor& g, const OptTensor& s, int6
   }
   std::vector<Tensor> found;
   ActivationGradient::Result of_s{g, std::nullopt};
-  if (activation != 0 || asked.bias_dtype)
-    of_s = activated({p.op, p.device, g, s ? *s : g, activation, asked.bias_dtype});
-  if (asked.of_a || asked.of_b) {
+  const bool multiplies = asked.of_a || asked.of_b;
+  // Both products read it. Where they sum up little, or it is a result too, they make do with what is there.
+  const bool aligns = multiplies && !asked.of_s && type_of(g) == p.in && p.k >= kWorthAPass;
+  if (activation != 0 || asked.bias_dtype || aligns)
+    of_s = activated({p.op, p.device, g, s ? *s : g, activation, asked.bias_dtype, aligns});
+  if (multiplies) {
     const Tensor rounded = aten::to(of_s.g_s, p.in);
     if (asked.of_a) found.push_back(matrix_gradient(rounded, aten::transposed(p.b), p.alpha, p.a));
     if (asked.of_b) found.push_back(matrix_gradient(aten::transposed(p.a), rounded, p.alpha, p.b));

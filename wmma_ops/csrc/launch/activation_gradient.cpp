@@ -7,6 +7,8 @@ namespace wmma_ops::launch {
 
 namespace {
 
+constexpr int64_t kMany = int64_t{1} << 20;  // elements
+
 // As matrices whose rows lie one after the other.
 Tensor dense(const Tensor& x) {
   return aten::call("aten::contiguous", "", x, torch::headeronly::MemoryFormat::Contiguous);
@@ -18,9 +20,19 @@ ActivationGradient::Result activation_gradient(const ActivationGradient& p, cons
   const ScalarType type = type_of(p.g);
   const Sizes sizes = sizes_of(p.g);
   const int64_t columns = sizes.back(), count = product_of(sizes), rows = columns == 0 ? 0 : count / columns;
-  ActivationGradient::Result found{p.activation == 0 ? p.g : made(sizes, type, p.device), std::nullopt};
+  const int64_t bytes = bytes_of(element_code(type), 1);
+  // A row's elements and those behind it, which nobody reads; few are not worth a pass.
+  const int64_t width = p.aligns && count >= kMany ? aligned_width(columns, bytes) : columns;
+  const bool copies = p.activation == 0 && width != columns;
+  ActivationGradient::Result found{p.g, std::nullopt};
+  if (copies || p.activation != 0) {
+    Sizes wide = sizes;
+    wide.back() = width;
+    const Tensor memory = made(wide, type, p.device);
+    found.g_s = width == columns ? memory : aten::narrow(memory, -1, 0, columns);
+  }
   if (p.sums) found.sums = made({columns}, *p.sums, p.device);
-  if (rows == 0) {
+  if (rows == 0 || !(p.sums || copies || p.activation != 0)) {
     if (p.sums) aten::fill_(*found.sums, 0);
     return found;
   }
@@ -31,13 +43,16 @@ ActivationGradient::Result activation_gradient(const ActivationGradient& p, cons
   arguments.g = g.const_data_ptr();
   arguments.rows = rows;
   arguments.columns = columns;
-  const int64_t bytes = bytes_of(element_code(type), 1);
   uint64_t aligned = reinterpret_cast<uint64_t>(arguments.g) | static_cast<uint64_t>(columns * bytes);
   if (p.activation != 0) {
     arguments.s = s.const_data_ptr();
-    arguments.g_s = found.g_s.mutable_data_ptr();
-    aligned |= reinterpret_cast<uint64_t>(arguments.s) | reinterpret_cast<uint64_t>(arguments.g_s);
+    aligned |= reinterpret_cast<uint64_t>(arguments.s);
     touched.add("s", s);
+  }
+  if (copies || p.activation != 0) {
+    arguments.g_s = found.g_s.mutable_data_ptr();
+    arguments.g_s_stride = width;
+    aligned |= reinterpret_cast<uint64_t>(arguments.g_s);
     touched.add("g_s", found.g_s);
   }
   if (p.sums) {
@@ -50,6 +65,7 @@ ActivationGradient::Result activation_gradient(const ActivationGradient& p, cons
   fields.dtype = element_code(type);
   fields.sums = p.sums ? element_code(*p.sums) : int64_t{wmma::kNoElement};
   fields.activation = p.activation;
+  fields.copies = copies;
   fields.vec = std::max<int64_t>(static_cast<int64_t>(std::min<uint64_t>(aligned & -aligned, 16)) / bytes, 1);
   fields.columns = columns;
   fields.rows = 1;

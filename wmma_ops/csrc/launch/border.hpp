@@ -14,7 +14,7 @@
   X(b_vec) X(c_vec) X(d_vec) X(multiply_vec) X(wide) X(a_activation) X(activation) X(batch_dims) X(batch) X(m) X(n)     \
   X(k) X(precision) X(k2) X(a2_order) X(b2_order) X(a2_vec) X(b2_vec) X(aux)
 #define WMMA_GEMM_NUMBERS(X)                                                                                            \
-  X(splits) X(k_split) X(tiles_m) X(tiles_n) X(whole) X(split_stride) X(lines_a) X(lines_b) X(lines_d)
+  X(splits) X(k_split) X(tiles_m) X(tiles_n) X(whole) X(split_stride) X(lines_a) X(lines_b) X(lines_d) X(aligned)
 
 #define WMMA_GEMM_GEMM_PROBLEM(X)                                                                                       \
   X(device) X(a) X(c) X(d) X(bias0) X(bias1) X(gate) X(a_order) X(b0_order) X(gate_order) X(b1_order) X(a_vec) X(b0_vec) \
@@ -34,7 +34,7 @@
   X(device) X(dtype) X(stored) X(angle) X(vec) X(e) X(ev) X(heads) X(page_size) X(angles) X(interleaved) X(tokens)
 #define WMMA_KV_APPEND_NUMBERS(X) X(blocks)
 
-#define WMMA_ACTIVATION_GRADIENT_PROBLEM(X) X(device) X(dtype) X(sums) X(activation) X(vec) X(columns) X(rows)
+#define WMMA_ACTIVATION_GRADIENT_PROBLEM(X) X(device) X(dtype) X(sums) X(activation) X(copies) X(vec) X(columns) X(rows)
 #define WMMA_ACTIVATION_GRADIENT_NUMBERS(X) X(slabs)
 
 // Of each launch of a plan.

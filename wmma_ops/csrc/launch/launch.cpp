@@ -38,13 +38,35 @@ void execute(const char* op, const Way& way, const Plan& plan, const void* argum
   }
 }
 
-Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
-  Tensor out = into ? *into : made(p.out_sizes, p.out, p.device);
-  if (product_of(p.out_sizes) == 0) return out;
-  Product product(p, out, way.device);
-  const Plan plan = plan_of(p.op, product.problem, way.remembered);
-  if (!way.executes) return out;
+namespace {
 
+// A copy whose rows, or else columns, lie along memory and start aligned; itself where they do. What lies behind each
+// of them nobody reads: the copy engine knows where they end.
+Tensor aligned(const Tensor& x, bool by_rows, const Device& device) {
+  if (!by_rows) return aten::transposed(aligned(aten::transposed(x), true, device));
+  const ScalarType type = type_of(x);
+  const int64_t last = x.dim() - 1, bytes = bytes_of(element_code(type), 1);
+  uint64_t bits = reinterpret_cast<uint64_t>(x.const_data_ptr());
+  for (int64_t i = 0; i < last; ++i) bits |= static_cast<uint64_t>(x.strides()[i] * bytes);
+  if (x.strides()[last] == 1 && bits % 16 == 0) return x;
+  Sizes sizes = sizes_of(x);
+  const int64_t columns = sizes.back();
+  sizes.back() = aligned_width(columns, bytes);
+  Tensor found = aten::narrow(made(sizes, type, device), last, 0, columns);
+  aten::copy_(found, x);
+  return found;
+}
+
+// The same call with aligned operands, of those that the plan names.
+Gemm with_aligned(const Gemm& p, const Product& product, int64_t which) {
+  Gemm found = p;
+  const bool a = which & 1, b = which & 2, flipped = product.is_flipped;
+  if (flipped ? b : a) found.a = aligned(p.a, !(flipped ? product.b_across : product.a_across), p.device);
+  if (flipped ? a : b) found.b = aligned(p.b, flipped ? product.a_across : product.b_across, p.device);
+  return found;
+}
+
+Tensor launched(const Gemm& p, const Way& way, const Plan& plan, Product& product, const Tensor& out) {
   wmma::GemmArguments& arguments = product.arguments;
   const auto numbers = plan.numbers<border::GemmNumbers>();
   arguments.splits = static_cast<unsigned>(numbers.splits);
@@ -94,6 +116,21 @@ Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
   const size_t bytes = paired ? sizeof(wmma::MappedPairArguments) : sizeof(wmma::MappedGemmArguments);
   execute(p.op, way, plan, &with_maps, bytes, product.touched);
   return out;
+}
+
+}  // namespace
+
+Tensor gemm(const Gemm& p, const Way& way, const OptTensor& into) {
+  Tensor out = into ? *into : made(p.out_sizes, p.out, p.device);
+  if (product_of(p.out_sizes) == 0) return out;
+  Product product(p, out, way.device);
+  const Plan plan = plan_of(p.op, product.problem, way.remembered);
+  if (!way.executes) return out;
+  const int64_t which = plan.numbers<border::GemmNumbers>().aligned;
+  if (which == 0) return launched(p, way, plan, product, out);
+  const Gemm copied = with_aligned(p, product, which);
+  Product of_copies(copied, out, way.device);
+  return launched(copied, way, plan, of_copies, out);
 }
 
 }  // namespace wmma_ops::launch

@@ -2,6 +2,7 @@
 // allows.
 #pragma once
 
+#include <algorithm>
 #include <wmma/attention/arguments.hpp>
 #include <wmma/elements.hpp>
 #include <wmma/tile/arguments.hpp>
@@ -16,6 +17,12 @@ int64_t element_code(ScalarType type);  // as the planner knows it
 int64_t bits_of(int64_t code);          // of an element in memory
 // Of so many elements: of those of less than a byte, whole bytes of them.
 int64_t bytes_of(int64_t code, int64_t count);
+
+// As many elements of so many bytes, or a few more, so that rows of them start at a chunk.
+inline int64_t aligned_width(int64_t columns, int64_t bytes) {
+  const int64_t chunk = std::max<int64_t>(16 / bytes, 1);
+  return (columns + chunk - 1) / chunk * chunk;
+}
 
 // Of what broadcasts to sequences and heads.
 wmma::DescaleOperand descale_of(const Tensor& x);

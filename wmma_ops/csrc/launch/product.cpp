@@ -32,6 +32,7 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
   // to such memory.
   bool down = v[kD].row == 1 && n > 1 && v[kD].column != 1;
   if (down && !v[kBias].present && !v[kAScale].present && !v[kA2].present && a_activation == 0) {
+    is_flipped = true;
     std::swap(v[kA], v[kB]);
     std::swap(v[kRowScale], v[kColScale]);
     std::swap(m, n);
@@ -56,6 +57,8 @@ Product::Product(const Gemm& p, const Tensor& out, int64_t device) : Operands(st
   const View &a = v[kA], &b = v[kB];
   const Direction a_way = direction_of(batch, a, a.column, a.row, k, m, false),
                   b_way = direction_of(batch, b, b.row, b.column, k, n, true);
+  a_across = a_way.across;
+  b_across = b_way.across;
   Direction a2_way{false, 1}, b2_way{false, 1};  // where there is no second pair
   if (k2 > 0) {
     const View &a2 = v[kA2], &b2 = v[kB2];

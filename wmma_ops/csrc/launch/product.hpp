@@ -12,6 +12,8 @@ class Product : public Operands<Product, wmma::GemmArguments, wmma::GemmOperand,
   Product(const Gemm& p, const Tensor& out, int64_t device);
 
   ProblemKey problem;
+  bool is_flipped = false;                  // Dᵀ = Bᵀ·Aᵀ: the kernel's A is the call's B
+  bool a_across = false, b_across = false;  // whether the memory of the kernel's operands runs across K
 
   // In the order of GemmArguments.
   enum Operand { kA, kB, kC, kD, kBias, kRowScale, kColScale, kAScale, kMultiply, kA2, kB2, kAux, kOperands };

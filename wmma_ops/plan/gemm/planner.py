@@ -1,12 +1,14 @@
 """Plans a product: the cheapest of the kernels that it may take, its source text, and its launches."""
 
+import dataclasses
 import sys
 from math import ceil, inf, prod
 from operator import itemgetter
+from typing import NamedTuple
 
 from wmma_ops.hardware import arch
 from wmma_ops.ops.errors import ConfigError
-from wmma_ops.ops.types import elements_in
+from wmma_ops.ops.types import bytes_of, elements_in
 from wmma_ops.plan import model
 from wmma_ops.plan.gemm.candidates import candidates, element_of, splits_of
 from wmma_ops.plan.gemm.config import GemmConfig, number_of
@@ -18,6 +20,9 @@ from wmma_ops.plan.problem import GemmNumbers, GemmProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, occupancy_constants, order_of, registered
 
 _REDUCE_THREADS = 256
+_MAPPED = "warpgroup"  # the loop whose tiles a copy engine brings, which knows where rows end
+_COPY = 14000  # cycles, of the launch of a copy and what the host takes for it
+_COPIED = 0.5  # of what memory gives, by such a copy
 _IN_PARTS = "float_parts_t"  # of kernels/wmma/tile/float_parts.hpp
 
 
@@ -150,7 +155,40 @@ def _second_pair(problem: GemmProblem) -> list[str]:
 
 def plan(problem: GemmProblem, target: arch.Target) -> Plan:
     config, price = choose(problem, target)
+    copied = with_copies(problem, target)
+    mapped = [] if copied is None else [one for one in bounded(copied.problem, target) if one[2].loop == _MAPPED]
+    if mapped:
+        other, cheaper = cheapest(copied.problem, target, mapped)
+        if cheaper + copied.price < price:
+            reason = _reason(copied.problem, other, target, cheaper)
+            reason += f"; of {copied.names}, whose rows are not aligned, a copy is made first"
+            found = plan_of(copied.problem, other, target, reason)
+            return dataclasses.replace(found, numbers=found.numbers._replace(aligned=copied.which))
     return plan_of(problem, config, target, _reason(problem, config, target, price))
+
+
+class Copied(NamedTuple):
+    """A product of copies of operands whose rows start aligned, and end anywhere: for kernels that have them described."""
+
+    problem: GemmProblem
+    which: int  # as GemmNumbers has it
+    names: str
+    price: float  # of the copies, in cycles
+
+
+def with_copies(problem: GemmProblem, target: arch.Target) -> Copied | None:
+    """For kernels whose tiles a copy engine brings, which takes aligned rows alone."""
+    if target.family != "sm90" or problem.batch_dims or problem.k2:
+        return None
+    whole = elements_in(problem.a, 16)
+    sides = (("A", "a_vec", problem.m), ("B", "b_vec", problem.n))
+    apart = [i for i, (_, vec, _) in enumerate(sides) if getattr(problem, vec) < whole]
+    if not apart:
+        return None
+    moved = sum(2 * bytes_of(problem.a, sides[i][2] * problem.k) for i in apart)
+    price = len(apart) * _COPY + moved / (_COPIED * model.CARDS[target.name].memory)
+    aligned = dataclasses.replace(problem, **{sides[i][1]: whole for i in apart})
+    return Copied(aligned, sum(1 << i for i in apart), " and ".join(sides[i][0] for i in apart), price)
 
 
 def plan_of(problem: GemmProblem, config: GemmConfig, target: arch.Target, reason: str) -> Plan:
