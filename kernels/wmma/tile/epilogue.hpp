@@ -93,6 +93,7 @@ class Epilogue {
                          int64_t column) const {
     using D = typename Config::D;
     alignas(16) D result[kVec], aux[kVec];
+    E x[kVec];
 #pragma unroll
     for (int e = 0; e < kVec; ++e) {
       Beside beside;
@@ -101,10 +102,12 @@ class Epilogue {
       if constexpr (!kIsNone<typename Config::C>) beside.c = convert<E>(elements.c.values[e]);
       if constexpr (!kIsNone<typename Config::Bias>) beside.bias = convert<E>(columns.bias.values[e]);
       if constexpr (!kIsNone<typename Config::Multiply>) beside.multiply = convert<E>(elements.multiply.values[e]);
-      const E x = before_activation(sums[e], beside);
-      if constexpr (kKeepsAux<Config>) aux[e] = finished<D>(x);
-      result[e] = finished<D>(after_activation(x, beside));
+      x[e] = before_activation(sums[e], beside);
+      if constexpr (kKeepsAux<Config>) aux[e] = finished<D>(x[e]);
+      x[e] = after_activation(x[e], beside);
     }
+#pragma unroll
+    for (int e = 0; e < kVec; ++e) result[e] = finished<D>(x[e]);
     if constexpr (kKeepsAux<Config>) arch::copy<kVec>(const_cast<D*>(at<D>(p_.aux, row, column)), aux);
     arch::copy<kVec>(const_cast<D*>(at<D>(p_.d, row, column)), result);
   }
