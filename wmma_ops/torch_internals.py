@@ -7,6 +7,7 @@ looked up at once, the others (`later`) at the first call: they bring the compil
 """
 
 import contextlib
+import copy
 import functools
 import importlib
 import inspect
@@ -383,6 +384,13 @@ def has_forward_hooks(module: nn.Module) -> bool:
 
 
 _OTHER_HOOKS = ("_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def stand_in(module: nn.Module, parameters: dict[str, nn.Parameter], **attributes) -> nn.Module:
+    """A module of the same class with these parameters and attributes, and otherwise the same things."""
+    found = copy.copy(module)
+    found.__dict__ = module.__dict__ | {"_parameters": parameters} | attributes
+    return found
 
 
 def has_hooks(module: nn.Module) -> bool:

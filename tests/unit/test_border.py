@@ -11,7 +11,7 @@ OURS = border._ours()
 
 
 def test_both_sides_say_the_same():
-    assert len(OURS) == 9 + len(ELEMENTS)
+    assert len(OURS) == 11 + len(ELEMENTS)
     assert sum(map(len, OURS.values())) > 100
     assert not border.differences(TEXT, OURS)
 

@@ -114,6 +114,7 @@ DEVICE_ROOMS = {
     "gemm": {"arch", "tile"},
     "gemm_gemm": {"arch", "tile", "gemm"},  # its first product is a gemm
     "attention": {"arch", "tile"},
+    "activation_gradient": {"arch", "tile"},
 }
 
 

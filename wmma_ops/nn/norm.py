@@ -3,13 +3,11 @@
 What a forward computes is found out by running it on a stand-in; nothing is taken on the word of a name.
 """
 
-import copy
-
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from wmma_ops.torch_internals import Named
+from wmma_ops.torch_internals import Named, stand_in
 
 Tensor = torch.Tensor
 
@@ -32,8 +30,11 @@ def is_norm(module: nn.Module) -> bool:
     """Whether its forward is ``F.rms_norm`` with its weight and the number that it has, in training and outside."""
     if type(module).__module__.startswith("torch.") or isinstance(module, torch.jit.ScriptModule):
         return False
-    weight = module._parameters.get("weight")
-    if len(module._parameters) != 1 or weight is None or weight.dim() != 1 or module._buffers or module._modules:
+    parameters = dict(module.named_parameters(recurse=False))
+    weight = parameters.get("weight")
+    if len(parameters) != 1 or weight is None or weight.dim() != 1:
+        return False
+    if any(next(found, None) is not None for found in (module.buffers(recurse=False), module.children())):
         return False
     if _epsilon_of(module) is None:
         return False
@@ -45,15 +46,14 @@ def _epsilon_of(module: nn.Module) -> str | None:
 
 
 def _agrees(module: nn.Module, size: int, dtype: torch.dtype, bound: float, training: bool) -> bool:
-    stand_in = copy.copy(module)
-    stand_in.__dict__ = module.__dict__ | {_epsilon_of(module): 0.03, "training": training}
     draw = torch.Generator().manual_seed(0)
     weight, x = (torch.randn(*shape, generator=draw, dtype=dtype) for shape in ((size,), (2, 3, size)))
-    stand_in._parameters = {"weight": nn.Parameter(weight, requires_grad=False)}
     x[0] *= 0.1  # so that the number matters
+    parameters = {"weight": nn.Parameter(weight, requires_grad=False)}
+    other = stand_in(module, parameters, **{_epsilon_of(module): 0.03}, training=training)
     try:
         with torch.no_grad():
-            got = type(module).forward(stand_in, x)
+            got = type(module).forward(other, x)
     except Exception:  # whatever a foreign forward raises when it is given a stand-in: it is no such norm
         return False
     if not isinstance(got, Tensor) or got.shape != x.shape or got.dtype != dtype:

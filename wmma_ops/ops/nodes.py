@@ -55,11 +55,11 @@ def recomputing() -> Iterator[None]:
     if not are_there:
         yield
         return
-    before = torch.ops.wmma_general._recompute(True)
+    before = torch.ops.wmma_general.recompute(True)
     try:
         yield
     finally:
-        torch.ops.wmma_general._recompute(before)
+        torch.ops.wmma_general.recompute(before)
 
 
 def load() -> None:

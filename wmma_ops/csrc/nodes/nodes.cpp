@@ -429,7 +429,7 @@ bool recompute(bool wanted) { return std::exchange(recomputes, wanted); }
 
 // What was wanted before.
 TORCH_LIBRARY_FRAGMENT(wmma_general, library) {
-  library.def("_recompute(bool wanted) -> bool", torch::dispatch(DispatchKey::CompositeImplicitAutograd, &recompute));
+  library.def("recompute(bool wanted) -> bool", torch::dispatch(DispatchKey::CompositeImplicitAutograd, &recompute));
 }
 
 TORCH_LIBRARY_IMPL(wmma, Autograd, library) {
