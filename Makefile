@@ -1,5 +1,5 @@
 # make demo: install and show.   make test: install and test, quickly.   make lint: formatters, linters, types.
-# make test-full: all tests. make test has one emulated target of each kind, by turns, a third of its tests, and no models (tests/support/tiers.py).
+# make test-full: all tests. make test has one emulated target of each kind, by turns, a quarter of its tests, and no models (tests/support/tiers.py).
 # make docs: the site, in build/site; fails on a dead link.
 # make test-all: the tests, with every case of the value suite on every emulated target.
 # make test-compilers: with each clang of COMPILERS in place of the pinned one, values, kernels as people write them, limits.

@@ -78,11 +78,14 @@ def test_values(target, monkeypatch):
     assert len({(config.block_m, config.block_n, config.waves_m) for config in chosen}) > 3
 
 
-def test_values_of_tiles_ahead(monkeypatch):
-    def configurations(problem, target, turn):
-        return tiles_ahead(problem, target, 17 * turn)
+@pytest.mark.parametrize("first", [0, 1])
+def test_values_of_tiles_ahead(first, monkeypatch):
+    cases = [*CASES, *OTHERS]
 
-    chosen = run_by_turns(monkeypatch, [*CASES, *OTHERS] * 2, "gfx950", configurations)
+    def configurations(problem, target, turn):
+        return tiles_ahead(problem, target, 17 * (first * len(cases) + turn))
+
+    chosen = run_by_turns(monkeypatch, cases, "gfx950", configurations)
     stages = {(config.loop, config.stages, config.waves_k) for config in chosen}
     assert {("direct_copy", count, 1) for count in (3, 4)} <= stages
 
@@ -109,18 +112,18 @@ def test_who_takes_turns(target):
         assert launch.figures.spills == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("grid", [(2, 4), (4, 2)])
-def test_nobody_spills_for_passing_on(grid):
+def test_nobody_spills_for_passing_on(grid, dtype):
     row = arch.target("gfx1201")
-    for dtype in (torch.float16, torch.bfloat16):
-        a, b = torch.empty(512, 512, dtype=dtype), torch.empty(512, 512, dtype=dtype)
-        for left, right in ((a, b), (a, b.mT), (a.mT, b), (a.mT, b.mT)):
-            (problem,) = launching.problems(lambda left=left, right=right: wmma_ops.matmul(left, right), row)
-            for config in planner.candidates(problem, row):
-                if config.waves == 8 and (config.waves_m, config.waves_n) == grid:
-                    with tuned.forced(problem, config):
-                        (launch,) = wmma_ops.explain("matmul", left, right, target=row.name).launches
-                    assert launch.figures.spills == launch.figures.scratch_bytes == 0, (config, launch.figures)
+    a, b = torch.empty(512, 512, dtype=dtype), torch.empty(512, 512, dtype=dtype)
+    for left, right in ((a, b), (a, b.mT), (a.mT, b), (a.mT, b.mT)):
+        (problem,) = launching.problems(lambda left=left, right=right: wmma_ops.matmul(left, right), row)
+        for config in planner.candidates(problem, row):
+            if config.waves == 8 and (config.waves_m, config.waves_n) == grid:
+                with tuned.forced(problem, config):
+                    (launch,) = wmma_ops.explain("matmul", left, right, target=row.name).launches
+                assert launch.figures.spills == launch.figures.scratch_bytes == 0, (config, launch.figures)
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx950", "gfx1201"])

@@ -78,7 +78,7 @@ def test_explain_for_nvidia_on_the_cpu():
     assert ".visible .entry" in plan.launches[0].assembly
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"], ids=["older", "newer"])
 def test_kernels_for_nvidia_take_what_the_library_has(target):
     """As its driver holds it against the other; AMD's are held by the emulator, too."""
     x, packed, ends = h(1, 2, 256, 64), h(256, 2, 64), torch.tensor([0, 100, 256], dtype=torch.int32)

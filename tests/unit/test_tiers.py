@@ -40,7 +40,7 @@ def test_what_is_quick(turn):
     for name in mine:
         for given in (name, f"emulated:{name}", arch.target(name)):
             for folder in ("contract", "emulator"):
-                items = [_Item(f"{folder}/test_x.py", given, i) for i in (6, 7, 8)]
+                items = [_Item(f"{folder}/test_x.py", given, i) for i in (5, 6, 7, 8)]
                 assert [tiers.is_quick(item, turn) for item in items].count(True) == 1
         assert tiers.is_quick(_Item("unit/test_x.py", name), turn)
     for name in other:
@@ -61,19 +61,19 @@ def test_what_is_only_compiled_takes_turns(folder):
 
 def test_the_wrong_kernels_take_turns():
     named = [_Item(f"contract/{name}", f"wrong_{i}") for name in tiers.WRONG for i in range(30)]
-    seen = [[tiers.is_quick(item, turn) for turn in range(3)] for item in named]
+    seen = [[tiers.is_quick(item, turn) for turn in range(4)] for item in named]
     assert all(sum(turns) == 1 for turns in seen)
-    assert all(20 <= sum(turns[i] for turns in seen) <= 40 for i in range(3))
+    assert all(15 <= sum(turns[i] for turns in seen) <= 45 for i in range(4))
 
 
 @pytest.mark.parametrize("name", [*tiers.DRAWN, "test_is_caught", "test_others_are_caught"])
 def test_so_do_those_that_are_caught_or_drawn(name):
-    named = [_Item("unit/test_x.py", f"kind {i}", i % 3) for i in range(30)]
+    named = [_Item("unit/test_x.py", f"kind {i}", i % 4) for i in range(30)]
     for item in named:
         item.originalname = name
-    seen = [[tiers.is_quick(item, turn) for turn in range(3)] for item in named]
+    seen = [[tiers.is_quick(item, turn) for turn in range(4)] for item in named]
     assert all(sum(turns) == 1 for turns in seen)
-    assert not any(tiers.runs(item, "rest", turn) for item in named for turn in range(3))
+    assert not any(tiers.runs(item, "rest", turn) for item in named for turn in range(4))
 
 
 @pytest.mark.parametrize("name", tiers.BY_HALVES)
@@ -102,12 +102,12 @@ def values(target: str, part: int) -> _Item:
 
 @pytest.mark.parametrize("target", arch.EMULATED)
 @pytest.mark.parametrize("folder", ["contract", "emulator"])
-def test_each_third_is_quick_in_some_turns_of_a_target(target, folder):
-    items = [_Item(f"{folder}/test_x.py", target, i) for i in range(3)]
-    taken = [[tiers.is_quick(item, turn) for turn in range(48)] for item in items]
-    assert [sum(turns) for turns in taken] == [4, 4, 4]
+def test_each_quarter_is_quick_in_some_turns_of_a_target(target, folder):
+    items = [_Item(f"{folder}/test_x.py", target, i) for i in range(4)]
+    taken = [[tiers.is_quick(item, turn) for turn in range(64)] for item in items]
+    assert [sum(turns) for turns in taken] == [4, 4, 4, 4]
     assert all(
-        sum(all_three) == (target in tiers.targets(turn)) for turn, all_three in enumerate(zip(*taken, strict=True))
+        sum(all_four) == (target in tiers.targets(turn)) for turn, all_four in enumerate(zip(*taken, strict=True))
     )
 
 
