@@ -97,7 +97,7 @@ WRONG = [
     Wrong("nothing_is_far", SOFTMAX, "return !(sum <= Number(kSums << kRescaleThreshold));", "return false;"),
     Wrong("sums_do_not_follow", SOFTMAX, "      sum_[m][0] *= factors[m];\n", ""),
     Wrong("results_do_not_follow", SOFTMAX, "out[m][f] *= factors[m];", "out[m][f] *= Number(1);"),
-    Wrong("next_scores_start_as_before", SOFTMAX, "    start();\n  }\n\n  // Which", "  }\n\n  // Which"),
+    Wrong("next_scores_start_as_before", SOFTMAX, "    find_far();\n    start();\n", "    find_far();\n"),
     Wrong(
         "rows_without_a_key_are_near",
         SOFTMAX,

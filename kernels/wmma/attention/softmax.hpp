@@ -1,5 +1,9 @@
 // The softmax of attention's forward kernel as keys come tile by tile: each row's results are relative to the largest
-// score so far, and follow it.
+// score so far, and follow it. RunningSoftmax is one of three:
+//
+//   FollowingSoftmax   a row's results follow before its scores become weights
+//   SoftmaxAtOnce      the same, but where all keys count no score is looked at: sums of weights tell that one grew
+//   DeferredSoftmax    results follow later, when the products that are under way meanwhile are there
 #pragma once
 
 #include <wmma/attention/terms/cap.hpp>
@@ -9,8 +13,9 @@ namespace wmma {
 
 // A wave's rows: results not yet divided, and of each of a lane's rows the largest score and the lane's part of the sum
 // of weights.
-template <class Config, class Link, bool kPingPong = false>
-class RunningSoftmax {
+template <class Config, class Link, bool kPingPong>
+class SoftmaxRows {
+ protected:
   using T = typename Config::Element;
   using Number = typename Link::Sum;
   using Math = SoftmaxOf<Config, Number>;
@@ -27,24 +32,15 @@ class RunningSoftmax {
   // little time that the weights of larger heads, too, are the longer turn.
   static constexpr bool kPacksBeside = arch::kProductRate >= 4 || kWeightsAreLonger;
 
- private:
+ protected:
   // Of a part's results that are stored at once: its row has whole ones, as that of the results has.
   static constexpr int kPartVec = detail::lower(Config::kOutVec, 4);
   using Cut = CutWeights<T, Number, kWeightsAreLonger, Rules::kDrops || Rules::kSinks>;
   static constexpr Number kExcess = Cut::kExcess;
   static constexpr Number kLogExcess = Cut::kLogExcess;
   static constexpr int kOutSums = Config::kSlice / Link::kCols * Link::kElements;
-  // A soft cap bounds how far a row's scores are apart. Where bfloat16 has the weights, whose exponents are float's,
-  // what a row is relative to may be left as the first keys had it: kCapHeadroom above them, so that nothing overflows.
-  static constexpr bool kBoundedScores = kCountsFromCap<Config> && kSame<T, bf16_t>;
-  static constexpr int kCapHeadroom = 40;
   // Rows may be relative to less than their largest score, so that weights of 8 bits have all of their numbers.
   static constexpr int kFp8Offset = Rules::kScaled ? 8 : 0;
-  static constexpr int kMostApart = 150;
-  // Beside a mask the vote on far rows is taken before lanes compare their scores: on an H200 4 x 32 x 2048 x 64 with
-  // one of bool took 864 µs, 1072 otherwise; without a mask it is taken afterwards, 525 µs and 538 of 4 x 16 x 4096
-  // x 64.
-  static constexpr bool kVotesEarly = !kIsNone<typename Config::Mask>;
   // Whether what a row's scores are relative to is kept as it is added to them.
   static constexpr bool kKeepsLeast = kPingPong && kRescaleThreshold > 0;
 
@@ -75,7 +71,6 @@ class RunningSoftmax {
       }
       keep_least(m);
     }
-    if constexpr (kAtOnce) start();
   }
 
   // A sink is as a key that was seen before all others and whose value is 0: all of a row's lanes know it, one counts
@@ -97,81 +92,6 @@ class RunningSoftmax {
       keep_least(m);
     }
     find_far();
-    if constexpr (kAtOnce) start();
-  }
-
-  // Keys that all count are weighed at once. Their scores start from what they are relative to, so that it is
-  // subtracted when they are there; and no score is looked at: that one is too large for it the sum of the weights
-  // tells.
-  template <int kSums>
-  WMMA_DEVICE void begin_at_once(Number (&scores)[Config::kTilesM][kSums]) const {
-    begin_from(scores, start_);
-  }
-  // Such scores become weights. False where a row's are too large; nothing is summed up then, and `sums` tells which.
-  template <int kSums>
-  WMMA_DEVICE bool weigh_at_once(Number (&weights)[Config::kTilesM][kSums], Number (&sums)[Config::kTilesM],
-                                 const Number (&scores)[Config::kTilesM][kSums], Number factor, bool anyway) {
-    constexpr int kParts = 4;
-    bool large = false;
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-#pragma unroll
-      for (int f = 0; f < kSums; ++f) weights[m][f] = scores[m][f] * factor;
-      arch::schedule_barrier();  // they pair
-#pragma unroll
-      for (int f = 0; f < kSums; ++f) weights[m][f] = Math::exp(weights[m][f]);
-      Number parts[kParts];
-#pragma unroll
-      for (int f = 0; f < kSums; ++f) {
-        parts[f % kParts] = f < kParts ? weights[m][f] : parts[f % kParts] + weights[m][f];
-      }
-      sums[m] = (parts[0] + parts[1]) + (parts[2] + parts[3]);
-      large = large || is_large<kSums>(sums[m]);
-    }
-    if (!anyway && arch::ballot(large) != 0) return false;
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) sum_[m][0] += sums[m];
-    return true;
-  }
-  // Where they were, scores begin again: with what is known of rows that have seen a key, so that those that stay have
-  // the same bits.
-  template <int kSums>
-  WMMA_DEVICE void begin_again(Number (&scores)[Config::kTilesM][kSums]) const {
-    Number from[Config::kTilesM][Link::kElements];
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) arch::spread<Link::kElements>(from[m], begun_from(m));
-    begin_from(scores, from);
-  }
-  // Then what rows with too large ones are relative to, and no others, follows their scores. Results are to follow by
-  // `factors`, in a branch of its own: where another has products too, compilers copy them each time.
-  template <int kSums>
-  WMMA_DEVICE void raise(Number (&scores)[Config::kTilesM][kSums], Number (&factors)[Config::kTilesM],
-                         const Number (&sums)[Config::kTilesM]) {
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-      Number most = -Math::infinity();
-#pragma unroll
-      for (int f = 0; f < kSums; ++f) most = Math::max(most, scores[m][f]);
-      const Number from = begun_from(m);
-      const bool follows = Link::fold(Number(is_large<kSums>(sums[m])), larger) != Number(0);
-      most = Link::fold(most, larger);
-      factors[m] = follow_row(m, 0, most - from, follows);
-      sum_[m][0] *= factors[m];
-      Number change = follows ? start_of(m) - from : Number(0);
-      // A far row's become what they are above its largest, which may be one of them.
-      if (is_far(largest_[m][0])) change = from == Number(0) ? -largest_[m][0] : -most;
-#pragma unroll
-      for (int f = 0; f < kSums; ++f) scores[m][f] += change;
-    }
-  }
-  WMMA_DEVICE void rescale_all(const Number (&factors)[Config::kTilesM]) {
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-#pragma unroll
-      for (int f = 0; f < kOutSums; ++f) out[m][f] *= factors[m];
-    }
-    find_far();
-    start();
   }
 
   // Which scores count; afterwards they are multiples of what this returns, in our unit.
@@ -181,118 +101,6 @@ class RunningSoftmax {
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) mask.template apply<kBounded, kSums>(scores[m], m, key, lane, factor);
     return score_unit<Config>(mask, factor);
-  }
-
-  // Scores, multiples of `factor`, become weights relative to the largest so far; what was summed up before follows.
-  // `beside(i)` is done before the i-th score of a lane's first tile of rows does.
-  template <int kSums, class Beside>
-  WMMA_DEVICE void weigh(Number (&scores)[Config::kTilesM][kSums], Number factor, const Beside& beside) {
-    follow(scores, factor);
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-      Number least[Link::kLaneRows];
-#pragma unroll
-      for (int i = 0; i < Link::kLaneRows; ++i) {
-        if constexpr (kKeepsLeast) {
-          least[i] = least_[m][i];
-        } else {
-          least[i] = least_of(arch::unshared(largest_[m][i]), factor);
-        }
-      }
-#pragma unroll
-      for (int f = 0; f < kSums; ++f) {
-        const int i = Link::row_of(f);
-        if (m == 0) beside(f);
-        scores[m][f] = Math::weight(scores[m][f], factor, least[i]);
-        if (!kWeightsAreLonger) sum_[m][i] += scores[m][f];
-      }
-      if constexpr (kWeightsAreLonger) {
-        arch::schedule_barrier();
-        Number parts[4];
-#pragma unroll
-        for (int f = 0; f < kSums; ++f) parts[f % 4] = f < 4 ? scores[m][f] : parts[f % 4] + scores[m][f];
-        sum_[m][0] += (parts[0] + parts[1]) + (parts[2] + parts[3]);
-      }
-      if (m + 1 < Config::kTilesM) arch::follows(largest_[m + 1][0], sum_[m][0]);
-    }
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-#pragma unroll
-      for (int i = 0; i < Link::kLaneRows; ++i) arch::settle(sum_[m][i]);
-    }
-  }
-
-  // Whether rows need no second look at their scores.
-  template <class Arguments>
-  static WMMA_DEVICE bool looks_once(const Arguments& p) {
-    if constexpr (kBoundedScores) return Number(2) * cap_of<Number, Math>(p) <= Number(kMostApart);
-    return false;
-  }
-
-  // The same in parts, where results are not there yet that have to follow: by these factors.
-  template <int kSums>
-  WMMA_DEVICE void look(Number (&scores)[kSums], Number factor, Number (&factors)[Link::kLaneRows], bool once) {
-    if constexpr (kBoundedScores) {
-      if (once) {
-        look_once(scores);
-#pragma unroll
-        for (int i = 0; i < Link::kLaneRows; ++i) factors[i] = Number(1);
-        return;
-      }
-    }
-    Number most[Link::kLaneRows];
-    bool far = false;
-    if constexpr (kVotesEarly) {
-#pragma unroll
-      for (int i = 0; i < Link::kLaneRows; ++i) {
-        most[i] = most_of(scores, i);
-        far = far || is_far(Math::max(largest_[0][i], most[i]));
-      }
-    }
-    bool differs = kVotesEarly && Math::kFused && arch::ballot(far) != 0;
-#pragma unroll
-    for (int i = 0; i < Link::kLaneRows; ++i) {
-      if constexpr (!kVotesEarly) most[i] = most_of(scores, i);
-      const Number seen = finite(Link::fold(most[i], larger));
-      const Number largest = Math::max(largest_[0][i], kFp8Offset > 0 ? seen - fp8_offset_ : seen);
-      factors[i] = Math::change(largest_[0][i], below(largest), factor);
-      largest_[0][i] = largest;
-      sum_[0][i] *= factors[i];
-      if constexpr (!kVotesEarly) far = far || !is_near(largest * factor);
-    }
-    if constexpr (!kVotesEarly && Math::kFused) differs = arch::ballot(far) != 0;
-    if (__builtin_expect(differs, 0)) become_differences(scores, 0);
-  }
-  template <int kSums>
-  WMMA_DEVICE void look_once(const Number (&scores)[kSums]) {
-    bool known = true;
-#pragma unroll
-    for (int i = 0; i < Link::kLaneRows; ++i) known = known && largest_[0][i] != -Math::infinity();
-    if (arch::ballot(!known) == 0) return;
-#pragma unroll
-    for (int i = 0; i < Link::kLaneRows; ++i) {
-      const Number largest = finite(largest_of(scores, i) + Number(kCapHeadroom) * inverse_unit());
-      largest_[0][i] = largest_[0][i] == -Math::infinity() ? largest : largest_[0][i];
-    }
-  }
-  template <int kSums>
-  WMMA_DEVICE void exponentiate(Number (&scores)[kSums], Number factor) {
-#pragma unroll
-    for (int f = 0; f < kSums; ++f) {
-      const int i = Link::row_of(f);
-      scores[f] = Math::weight(scores[f], factor, least_of(largest_[0][i], factor));
-      sum_[0][i] += scores[f];
-    }
-  }
-  WMMA_DEVICE void rescale(const Number (&factors)[Link::kLaneRows]) {
-#pragma unroll
-    for (int f = 0; f < kOutSums; ++f) out[0][f] *= factors[Link::row_of(f)];
-  }
-
-  // Results follow the factors and a part of them is added, that was not there yet when these were found.
-  WMMA_DEVICE void add(const Number (&part)[kOutSums], const Number (&factors)[Link::kLaneRows]) {
-#pragma unroll
-    for (int f = 0; f < kOutSums; ++f) out[0][f] = arch::fma(out[0][f], factors[Link::row_of(f)], part[f]);
   }
 
   WMMA_DEVICE void multiply(Number factor) {
@@ -374,7 +182,7 @@ class RunningSoftmax {
     });
   }
 
- private:
+ protected:
   // While a row has seen no key, its weights are those of −∞ beside 0.
   static WMMA_DEVICE Number below(Number largest) { return largest == -Math::infinity() ? Number(0) : -largest; }
   // What is added to a row's scores before they become weights: nothing where they are differences.
@@ -419,52 +227,6 @@ class RunningSoftmax {
     for (int f = 0; f < kSums; ++f) scores[f] -= shift[Link::row_of(f)];
   }
 
-  // What rows are relative to follows their largest score, and what was summed up before follows it: at once, or,
-  // where lanes are asked quickly, once the score has grown by kRescaleThreshold, so that weights stay below
-  // 2^kRescaleThreshold.
-  template <int kSums>
-  WMMA_DEVICE void follow(Number (&scores)[Config::kTilesM][kSums], Number factor) {
-    Number most[Config::kTilesM][Link::kLaneRows];
-    bool grew = false;
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-#pragma unroll
-      for (int i = 0; i < Link::kLaneRows; ++i) {
-        most[m][i] = -Math::infinity();
-#pragma unroll
-        for (int f = 0; f < kSums; ++f) {
-          if (Link::row_of(f) == i) most[m][i] = Math::max(most[m][i], scores[m][f]);
-        }
-        grew = grew || grows(most[m][i] - largest_[m][i], factor);
-      }
-    }
-    if (kRescaleThreshold > 0 && (arch::ballot(grew) | far_) == 0) return;
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-      Number factors[Link::kLaneRows];
-#pragma unroll
-      for (int i = 0; i < Link::kLaneRows; ++i) {
-        const Number seen = Link::fold(most[m][i], larger);
-        // A row follows only its own scores: its results are the same whatever the wave's others are.
-        factors[i] = follow_row(m, i, seen, kRescaleThreshold == 0 || grows(seen - largest_[m][i], factor));
-        sum_[m][i] *= factors[i];
-      }
-      keep_least(m);
-#pragma unroll
-      for (int f = 0; f < kOutSums; ++f) out[m][f] *= factors[Link::row_of(f)];
-    }
-    find_far();
-    if (__builtin_expect(far_ != 0, 0)) {
-#pragma unroll
-      for (int m = 0; m < Config::kTilesM; ++m) become_differences(scores[m], m);
-    }
-    if constexpr (kAtOnce) start();
-  }
-  // Whether a row follows a score that is so much larger than its largest. Where none was seen, −∞ has no difference.
-  static WMMA_DEVICE bool grows(Number difference, Number factor) {
-    return difference * factor > Number(kRescaleThreshold) * Math::kTwo;
-  }
-
   static WMMA_DEVICE Number larger(Number x, Number y) { return Math::max(x, y); }
   template <int kSums>
   static WMMA_DEVICE Number most_of(const Number (&scores)[kSums], int row) {
@@ -475,44 +237,12 @@ class RunningSoftmax {
     }
     return most;
   }
-  template <int kSums>
-  static WMMA_DEVICE Number largest_of(const Number (&scores)[kSums], int row) {
-    return Link::fold(most_of(scores, row), larger);
-  }
-
   // What a row is relative to follows the largest score seen, or stays; gives what its results are multiplied by.
   WMMA_DEVICE Number follow_row(int m, int i, Number seen, bool follows) {
     const Number largest = follows ? Math::max(largest_[m][i], finite(seen)) : largest_[m][i];
     const Number change = Math::change(largest_[m][i], below(largest), unit_);
     largest_[m][i] = largest;
     return change;
-  }
-
-  // Whether a lane's kSums weights may be larger than 2^kRescaleThreshold. NaN is.
-  template <int kSums>
-  static WMMA_DEVICE bool is_large(Number sum) {
-    return !(sum <= Number(kSums << kRescaleThreshold));
-  }
-
-  // Where scores start from. Not where the row has seen no key, or is far: all of its weights are too large then.
-  WMMA_DEVICE Number start_of(int m) const {
-    const bool near = is_near(largest_[m][0] * unit_);
-    return near ? arch::fma(kLogExcess, inverse_unit(), -largest_[m][0]) : Math::infinity();
-  }
-  // Where they start once more.
-  WMMA_DEVICE Number begun_from(int m) const { return start_[m][0] == Math::infinity() ? Number(0) : start_[m][0]; }
-  template <int kSums, int kFrom>
-  static WMMA_DEVICE void begin_from(Number (&scores)[Config::kTilesM][kSums],
-                                     const Number (&from)[Config::kTilesM][kFrom]) {
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-#pragma unroll
-      for (int f = 0; f < kSums; ++f) scores[m][f] = from[m][f % kFrom];
-    }
-  }
-  WMMA_DEVICE void start() {
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) arch::spread<Link::kElements>(start_[m], start_of(m));
   }
 
   // Half of a row's largest score, in our unit.
@@ -560,5 +290,337 @@ class RunningSoftmax {
   Number fp8_offset_;
   uint64_t far_;  // lanes with far rows
 };
+
+// Results follow before scores become weights.
+template <class Config, class Link, bool kPingPong>
+class FollowingSoftmax : public SoftmaxRows<Config, Link, kPingPong> {
+ protected:
+  using Rows = SoftmaxRows<Config, Link, kPingPong>;
+  using Number = typename Link::Sum;
+  using Math = SoftmaxOf<Config, Number>;
+  using Rows::become_differences, Rows::far_, Rows::find_far, Rows::follow_row, Rows::kKeepsLeast, Rows::kOutSums,
+      Rows::kRescaleThreshold, Rows::kWeightsAreLonger, Rows::keep_least, Rows::larger, Rows::largest_, Rows::least_,
+      Rows::least_of, Rows::most_of, Rows::sum_;
+
+ public:
+  // Scores, multiples of `factor`, become weights relative to the largest so far; what was summed up before follows.
+  // `beside(i)` is done before the i-th score of a lane's first tile of rows does.
+  template <int kSums, class Beside>
+  WMMA_DEVICE void weigh(Number (&scores)[Config::kTilesM][kSums], Number factor, const Beside& beside) {
+    follow(scores, factor, [] {});
+    exponentiate(scores, factor, beside);
+  }
+
+ protected:
+  // What rows are relative to follows their largest score, and what was summed up before follows it: at once, or,
+  // where lanes are asked quickly, once the score has grown by kRescaleThreshold, so that weights stay below
+  // 2^kRescaleThreshold.
+  template <int kSums, class Then>
+  WMMA_DEVICE void follow(Number (&scores)[Config::kTilesM][kSums], Number factor, const Then& then) {
+    Number most[Config::kTilesM][Link::kLaneRows];
+    bool grew = false;
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        most[m][i] = most_of(scores[m], i);
+        grew = grew || grows(most[m][i] - largest_[m][i], factor);
+      }
+    }
+    if (kRescaleThreshold > 0 && (arch::ballot(grew) | far_) == 0) return;
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+      Number factors[Link::kLaneRows];
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        const Number seen = Link::fold(most[m][i], larger);
+        // A row follows only its own scores: its results are the same whatever the wave's others are.
+        factors[i] = follow_row(m, i, seen, kRescaleThreshold == 0 || grows(seen - largest_[m][i], factor));
+        sum_[m][i] *= factors[i];
+      }
+      keep_least(m);
+#pragma unroll
+      for (int f = 0; f < kOutSums; ++f) this->out[m][f] *= factors[Link::row_of(f)];
+    }
+    find_far();
+    if (__builtin_expect(far_ != 0, 0)) {
+#pragma unroll
+      for (int m = 0; m < Config::kTilesM; ++m) become_differences(scores[m], m);
+    }
+    then();
+  }
+  // Whether a row follows a score that is so much larger than its largest. Where none was seen, −∞ has no difference.
+  static WMMA_DEVICE bool grows(Number difference, Number factor) {
+    return difference * factor > Number(kRescaleThreshold) * Math::kTwo;
+  }
+
+  template <int kSums, class Beside>
+  WMMA_DEVICE void exponentiate(Number (&scores)[Config::kTilesM][kSums], Number factor, const Beside& beside) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+      Number least[Link::kLaneRows];
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        if constexpr (kKeepsLeast) {
+          least[i] = least_[m][i];
+        } else {
+          least[i] = least_of(arch::unshared(largest_[m][i]), factor);
+        }
+      }
+#pragma unroll
+      for (int f = 0; f < kSums; ++f) {
+        const int i = Link::row_of(f);
+        if (m == 0) beside(f);
+        scores[m][f] = Math::weight(scores[m][f], factor, least[i]);
+        if (!kWeightsAreLonger) sum_[m][i] += scores[m][f];
+      }
+      if constexpr (kWeightsAreLonger) {
+        arch::schedule_barrier();
+        Number parts[4];
+#pragma unroll
+        for (int f = 0; f < kSums; ++f) parts[f % 4] = f < 4 ? scores[m][f] : parts[f % 4] + scores[m][f];
+        sum_[m][0] += (parts[0] + parts[1]) + (parts[2] + parts[3]);
+      }
+      if (m + 1 < Config::kTilesM) arch::follows(largest_[m + 1][0], sum_[m][0]);
+    }
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) arch::settle(sum_[m][i]);
+    }
+  }
+};
+
+// Where all keys count, weights are computed as if no row had to follow. Where one has, which their sum tells, the tile
+// is computed again.
+template <class Config, class Link, bool kPingPong>
+class SoftmaxAtOnce : public FollowingSoftmax<Config, Link, kPingPong> {
+  using Following = FollowingSoftmax<Config, Link, kPingPong>;
+  using Number = typename Link::Sum;
+  using Math = SoftmaxOf<Config, Number>;
+  using Following::find_far, Following::follow_row, Following::inverse_unit, Following::is_far, Following::is_near,
+      Following::kLogExcess, Following::kOutSums, Following::kRescaleThreshold, Following::larger, Following::most_of,
+      Following::largest_, Following::start_, Following::sum_, Following::unit_;
+
+ public:
+  WMMA_DEVICE void clear(Number unit) {
+    Following::clear(unit);
+    start();
+  }
+  template <int kSums, class Beside>
+  WMMA_DEVICE void weigh(Number (&scores)[Config::kTilesM][kSums], Number factor, const Beside& beside) {
+    this->follow(scores, factor, [&] { start(); });
+    this->exponentiate(scores, factor, beside);
+  }
+
+  // Keys that all count are weighed at once. Their scores start from what they are relative to, so that it is
+  // subtracted when they are there; and no score is looked at: that one is too large for it the sum of the weights
+  // tells.
+  template <int kSums>
+  WMMA_DEVICE void begin_at_once(Number (&scores)[Config::kTilesM][kSums]) const {
+    begin_from(scores, start_);
+  }
+  // Such scores become weights. False where a row's are too large; nothing is summed up then, and `sums` tells which.
+  template <int kSums>
+  WMMA_DEVICE bool weigh_at_once(Number (&weights)[Config::kTilesM][kSums], Number (&sums)[Config::kTilesM],
+                                 const Number (&scores)[Config::kTilesM][kSums], Number factor, bool anyway) {
+    constexpr int kParts = 4;
+    bool large = false;
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int f = 0; f < kSums; ++f) weights[m][f] = scores[m][f] * factor;
+      arch::schedule_barrier();  // they pair
+#pragma unroll
+      for (int f = 0; f < kSums; ++f) weights[m][f] = Math::exp(weights[m][f]);
+      Number parts[kParts];
+#pragma unroll
+      for (int f = 0; f < kSums; ++f) {
+        parts[f % kParts] = f < kParts ? weights[m][f] : parts[f % kParts] + weights[m][f];
+      }
+      sums[m] = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+      large = large || is_large<kSums>(sums[m]);
+    }
+    if (!anyway && arch::ballot(large) != 0) return false;
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) sum_[m][0] += sums[m];
+    return true;
+  }
+  // Where they were, scores begin again: with what is known of rows that have seen a key, so that those that stay have
+  // the same bits.
+  template <int kSums>
+  WMMA_DEVICE void begin_again(Number (&scores)[Config::kTilesM][kSums]) const {
+    Number from[Config::kTilesM][Link::kElements];
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) arch::spread<Link::kElements>(from[m], begun_from(m));
+    begin_from(scores, from);
+  }
+  // Then what rows with too large ones are relative to, and no others, follows their scores. Results are to follow by
+  // `factors`, in a branch of its own: where another has products too, compilers copy them each time.
+  template <int kSums>
+  WMMA_DEVICE void raise(Number (&scores)[Config::kTilesM][kSums], Number (&factors)[Config::kTilesM],
+                         const Number (&sums)[Config::kTilesM]) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+      Number most = most_of(scores[m], 0);
+      const Number from = begun_from(m);
+      const bool follows = Link::fold(Number(is_large<kSums>(sums[m])), larger) != Number(0);
+      most = Link::fold(most, larger);
+      factors[m] = follow_row(m, 0, most - from, follows);
+      sum_[m][0] *= factors[m];
+      Number change = follows ? start_of(m) - from : Number(0);
+      // A far row's become what they are above its largest, which may be one of them.
+      if (is_far(largest_[m][0])) change = from == Number(0) ? -largest_[m][0] : -most;
+#pragma unroll
+      for (int f = 0; f < kSums; ++f) scores[m][f] += change;
+    }
+  }
+  WMMA_DEVICE void rescale_all(const Number (&factors)[Config::kTilesM]) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int f = 0; f < kOutSums; ++f) this->out[m][f] *= factors[m];
+    }
+    find_far();
+    start();
+  }
+
+ private:
+  // Whether a lane's kSums weights may be larger than 2^kRescaleThreshold. NaN is.
+  template <int kSums>
+  static WMMA_DEVICE bool is_large(Number sum) {
+    return !(sum <= Number(kSums << kRescaleThreshold));
+  }
+
+  // Where scores start from. Not where the row has seen no key, or is far: all of its weights are too large then.
+  WMMA_DEVICE Number start_of(int m) const {
+    const bool near = is_near(largest_[m][0] * unit_);
+    return near ? arch::fma(kLogExcess, inverse_unit(), -largest_[m][0]) : Math::infinity();
+  }
+  // Where they start once more.
+  WMMA_DEVICE Number begun_from(int m) const { return start_[m][0] == Math::infinity() ? Number(0) : start_[m][0]; }
+  template <int kSums, int kFrom>
+  static WMMA_DEVICE void begin_from(Number (&scores)[Config::kTilesM][kSums],
+                                     const Number (&from)[Config::kTilesM][kFrom]) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int f = 0; f < kSums; ++f) scores[m][f] = from[m][f % kFrom];
+    }
+  }
+  WMMA_DEVICE void start() {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) arch::spread<Link::kElements>(start_[m], start_of(m));
+  }
+};
+
+// Results follow when the products that are under way meanwhile are there.
+template <class Config, class Link, bool kPingPong>
+class DeferredSoftmax : public SoftmaxRows<Config, Link, kPingPong> {
+  using Rows = SoftmaxRows<Config, Link, kPingPong>;
+  using Number = typename Link::Sum;
+  using Math = SoftmaxOf<Config, Number>;
+  using Rows::become_differences, Rows::below, Rows::finite, Rows::inverse_unit, Rows::is_far, Rows::is_near,
+      Rows::kFp8Offset, Rows::fp8_offset_, Rows::kOutSums, Rows::larger, Rows::largest_, Rows::least_of, Rows::most_of,
+      Rows::sum_;
+  // A soft cap bounds how far a row's scores are apart. Where bfloat16 has the weights, whose exponents are float's,
+  // what a row is relative to may be left as the first keys had it: kCapHeadroom above them, so that nothing overflows.
+  static constexpr bool kBoundedScores = kCountsFromCap<Config> && kSame<typename Config::Element, bf16_t>;
+  static constexpr int kCapHeadroom = 40;
+  static constexpr int kMostApart = 150;
+  // Beside a mask the vote on far rows is taken before lanes compare their scores: on an H200 4 x 32 x 2048 x 64 with
+  // one of bool took 864 µs, 1072 otherwise; without a mask it is taken afterwards, 525 µs and 538 of 4 x 16 x 4096
+  // x 64.
+  static constexpr bool kVotesEarly = !kIsNone<typename Config::Mask>;
+
+ public:
+  // Whether rows need no second look at their scores.
+  template <class Arguments>
+  static WMMA_DEVICE bool looks_once(const Arguments& p) {
+    if constexpr (kBoundedScores) return Number(2) * cap_of<Number, Math>(p) <= Number(kMostApart);
+    return false;
+  }
+
+  // What rows are relative to follows the largest score; their results have to follow by these factors.
+  template <int kSums>
+  WMMA_DEVICE void look(Number (&scores)[kSums], Number factor, Number (&factors)[Link::kLaneRows], bool once) {
+    if constexpr (kBoundedScores) {
+      if (once) {
+        look_once(scores);
+#pragma unroll
+        for (int i = 0; i < Link::kLaneRows; ++i) factors[i] = Number(1);
+        return;
+      }
+    }
+    Number most[Link::kLaneRows];
+    bool far = false;
+    if constexpr (kVotesEarly) {
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        most[i] = most_of(scores, i);
+        far = far || is_far(Math::max(largest_[0][i], most[i]));
+      }
+    }
+    bool differs = kVotesEarly && Math::kFused && arch::ballot(far) != 0;
+#pragma unroll
+    for (int i = 0; i < Link::kLaneRows; ++i) {
+      if constexpr (!kVotesEarly) most[i] = most_of(scores, i);
+      const Number seen = finite(Link::fold(most[i], larger));
+      const Number largest = Math::max(largest_[0][i], kFp8Offset > 0 ? seen - this->fp8_offset_ : seen);
+      factors[i] = Math::change(largest_[0][i], below(largest), factor);
+      largest_[0][i] = largest;
+      sum_[0][i] *= factors[i];
+      if constexpr (!kVotesEarly) far = far || !is_near(largest * factor);
+    }
+    if constexpr (!kVotesEarly && Math::kFused) differs = arch::ballot(far) != 0;
+    if (__builtin_expect(differs, 0)) become_differences(scores, 0);
+  }
+  template <int kSums>
+  WMMA_DEVICE void look_once(const Number (&scores)[kSums]) {
+    bool known = true;
+#pragma unroll
+    for (int i = 0; i < Link::kLaneRows; ++i) known = known && largest_[0][i] != -Math::infinity();
+    if (arch::ballot(!known) == 0) return;
+#pragma unroll
+    for (int i = 0; i < Link::kLaneRows; ++i) {
+      const Number largest = finite(largest_of(scores, i) + Number(kCapHeadroom) * inverse_unit());
+      largest_[0][i] = largest_[0][i] == -Math::infinity() ? largest : largest_[0][i];
+    }
+  }
+  template <int kSums>
+  WMMA_DEVICE void exponentiate(Number (&scores)[kSums], Number factor) {
+#pragma unroll
+    for (int f = 0; f < kSums; ++f) {
+      const int i = Link::row_of(f);
+      scores[f] = Math::weight(scores[f], factor, least_of(largest_[0][i], factor));
+      sum_[0][i] += scores[f];
+    }
+  }
+  WMMA_DEVICE void rescale(const Number (&factors)[Link::kLaneRows]) {
+#pragma unroll
+    for (int f = 0; f < kOutSums; ++f) this->out[0][f] *= factors[Link::row_of(f)];
+  }
+
+  // Results follow the factors and a part of them is added, that was not there yet when these were found.
+  WMMA_DEVICE void add(const Number (&part)[kOutSums], const Number (&factors)[Link::kLaneRows]) {
+#pragma unroll
+    for (int f = 0; f < kOutSums; ++f) this->out[0][f] = arch::fma(this->out[0][f], factors[Link::row_of(f)], part[f]);
+  }
+
+ private:
+  template <int kSums>
+  static WMMA_DEVICE Number largest_of(const Number (&scores)[kSums], int row) {
+    return Link::fold(most_of(scores, row), larger);
+  }
+};
+
+// When a loop's products are there that its results are made of.
+enum class Products { kBefore, kInPingPong, kUnderWay };
+
+template <class Config, class Link, Products kProducts, bool kPingPong = kProducts == Products::kInPingPong>
+using RunningSoftmax =
+    Choose<kProducts == Products::kUnderWay, DeferredSoftmax<Config, Link, false>,
+           Choose<SoftmaxRows<Config, Link, kPingPong>::kAtOnce, SoftmaxAtOnce<Config, Link, kPingPong>,
+                  FollowingSoftmax<Config, Link, kPingPong>>>;
 
 }  // namespace wmma

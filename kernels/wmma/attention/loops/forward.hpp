@@ -75,7 +75,7 @@ struct AttentionKernel {
 
   using Walk = TilesOfBlocks<Rules, kBlockRows, Config::kKeys>;
 
-  struct Wave : RunningSoftmax<Config, Link, Config::kPingPong> {
+  struct Wave : RunningSoftmax<Config, Link, Config::kPingPong ? Products::kInPingPong : Products::kBefore> {
     Chunk queries[kKeepsQueries ? Config::kTilesM : 1][kKeepsQueries ? kSteps : 1][Link::kRowChunks];
   };
 

@@ -71,7 +71,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       (kStartRegisters - kGroups * kConsumerRegisters) / (kWarpgroups - kGroups) / 8 * 8;
 
   using Mask = RowMask<Config, Link, float, true>;
-  using Softmax = RunningSoftmax<Config, Link>;
+  using Softmax = RunningSoftmax<Config, Link, Products::kUnderWay>;
 
   static WMMA_DEVICE void run(const Arguments& p) {
     if constexpr (Config::kSplit || Tiles::kSplitsLast) arch::let_next_start();
