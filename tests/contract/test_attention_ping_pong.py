@@ -8,7 +8,7 @@ from planted import Planted, check_that_each_stands_once
 
 import wmma_ops
 from wmma_ops.hardware import arch
-from wmma_ops.plan.attention.loops import forward
+from wmma_ops.plan.attention.loops import forward, ping_pong
 from wmma_ops.runtime import launching
 from wmma_ops.testing import AttentionCase, run
 
@@ -32,13 +32,13 @@ CASES = [
 @pytest.fixture
 def any_rows(monkeypatch):
     """Turns are taken however few rows there are; which configurations took them."""
-    taken, plan_of, takes = set(), forward.plan_of, forward._goes_ping_pong
+    taken, plan_of, takes = set(), forward.plan_of, ping_pong.supports
 
     def noting(problem, config, *others):
         taken.add(config)
         return plan_of(problem, config, *others)
 
-    monkeypatch.setattr(forward, "_goes_ping_pong", lambda problem, target, rows: takes(problem, target, 1000))
+    monkeypatch.setattr(ping_pong, "supports", lambda problem, target, rows: takes(problem, target, 1000))
     monkeypatch.setattr(forward, "plan_of", noting)
     torch.ops.wmma._forget_plans()
     yield taken

@@ -12,7 +12,7 @@ import torch
 from wmma_ops.hardware import arch
 from wmma_ops.ops.types import FP8, OUTPUTS, name
 from wmma_ops.plan.attention import backward, owners
-from wmma_ops.plan.attention.loops import forward, gradients, interleaved_gradients, lockstep_gradients
+from wmma_ops.plan.attention.loops import forward, gradients, interleaved_gradients, lockstep_gradients, ping_pong
 from wmma_ops.plan.gemm import candidates
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm_gemm import planner as gemm_gemm
@@ -158,7 +158,7 @@ def configurations(draw: random.Random) -> Iterator[list]:
         (gemm, "plan", of_product), (gemm_gemm, "plan", of_two_products), (forward, "choose", forward_config),
         (interleaved_gradients, "storing_dq", gradients_config), (backward, "choose", backward_config),
         (owners, "_LEAST_ROWS", 1),
-        (forward, "_goes_ping_pong", _always(forward._goes_ping_pong)),
+        (ping_pong, "supports", _always(ping_pong.supports)),
     ]  # fmt: skip
     with contextlib.ExitStack() as stack:
         for where, what, by in replaced:

@@ -108,7 +108,7 @@ def _configured(target: arch.Target):
                 yield loop.kernel, gemm_gemm.source(problem, config, target), config.all_waves * target.wave, shared
         else:
             for config in one(attention.candidates(problem, target)):
-                shared = attention.shared_bytes(config, target)
+                shared = config.shared_bytes(target)
                 yield "AttentionKernel", attention.source(problem, config, target), config.waves * target.wave, shared
             for config in warpgroup.candidates(problem, target):
                 shared = warpgroup.shared_bytes(problem, config)
@@ -176,7 +176,7 @@ WRONG = {  # a number that is wrong, and a target on which it is
     ),
     "product": ("gfx90a", (gemm_loops.LOOPS["staged"], "shared_bytes", lambda *_: 4096), "GemmKernel<Config"),
     "two products": ("gfx1201", (gemm_gemm_loops.LOOPS["resident"], "shared_bytes", lambda *_: 4096), "Kernel<Config"),
-    "attention": ("gfx1100", (attention, "shared_bytes", lambda *_: 4096), "AttentionKernel<Config"),
+    "attention": ("gfx1100", (attention.AttentionConfig, "shared_bytes", lambda *_: 4096), "AttentionKernel<Config"),
     "gradients": ("gfx942", (gradients.GradientsConfig, "shared_bytes", lambda *_: 4096), "AttentionBackward<Config"),
 }
 

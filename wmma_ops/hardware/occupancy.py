@@ -65,6 +65,18 @@ def nvidia_occupancy(target: arch.Target, threads: int, registers: int, shared: 
     return _occupancy(target.simds, warps, by_registers, target.most_blocks, file, up(shared + RESERVED_SHARED, 128))
 
 
+# Registers by the planner's estimate, up to which compilers spill none of attention's forward loop and of its gradients':
+# what they take beside it differs.
+_ESTIMATED = {
+    "cdna": (204, 400), "rdna3": (170, 190), "rdna4": (180, 200), "gfx1250": (184, 200),
+    "sm80": (256, 255), "sm89": (256, 255), "sm90": (256, 255),
+}  # fmt: skip
+
+
+def most_estimated(target: arch.Target, gradients: bool = False) -> int:
+    return _ESTIMATED[target.family][gradients]
+
+
 def _occupancy(simds: int, waves: int, by_registers: int, most_blocks: float, file: int, lds: int) -> float:
     """Waves per SIMD with as many blocks as fit; a block's waves spread over the SIMDs evenly."""
     blocks = min(by_registers * simds // waves, most_blocks, file // lds if lds else math.inf)

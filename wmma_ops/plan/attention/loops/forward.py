@@ -2,118 +2,35 @@
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil
 
 import torch
 
 from wmma_ops.hardware import arch
-from wmma_ops.hardware.geometry import Step, step_of, tile_bytes, up
+from wmma_ops.hardware.geometry import Step, step_of, up
 from wmma_ops.ops.errors import ConfigError
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
+from wmma_ops.plan.attention.config import AttentionConfig
+from wmma_ops.plan.attention.loops import ping_pong
 from wmma_ops.plan.attention.passes import combine, fill
 from wmma_ops.plan.attention.rules import divides_blocks, keys_looked_at, of_sequences, rules_header, rules_type
 from wmma_ops.plan.plan import KernelLaunch, Plan, check_blocks
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, occupancy_constants, order_of
 
-_OTHERS = 56  # registers beside sums, queries and what is on its way
-# The most that the estimate may be where nothing is to be spilled: what the compiler takes beside it differs.
-_MOST_REGISTERS = {"cdna": 204, "rdna3": 170, "rdna4": 180, "gfx1250": 184, "sm80": 256, "sm89": 256, "sm90": 256}
 _OF_PAGES = 24  # where a tile is of several pages: their numbers, and where each starts
 _OF_WIDENING = {"gfx950": 24}  # what keys and values become on their way
-_MOST_PING_PONG = 232  # operands are read no further ahead
 _CLUSTERS = (2, 4, 8)
 _PACKED_ROWS = 64  # up to so many queries, those of all heads that share a key head make one tile
 
 
-@dataclass(frozen=True)
-class AttentionConfig:
-    """One kernel. Sizes are in elements."""
-
-    element: torch.dtype
-    lanes: bool  # plain FMA in place of a matrix instruction
-    side: int  # of the matrix unit's tiles
-    waves: int
-    tiles_m: int  # of the matrix unit's rows, that a wave owns
-    keys: int  # of a tile
-    depth: int  # of Q and K, that are multiplied at once
-    slice: int  # of V's columns, that a block computes
-    keeps_queries: bool  # in registers
-    asynchronous: bool
-    ping_pong: bool  # two groups of waves, one at the matrix unit
-    packed: bool  # heads that share a key head make one tile
-    splits: int  # blocks that share a tile of rows and split its keys
-    occupancy: int
-    cluster: bool = False  # those that split keys put their parts together themselves
-
-    def __str__(self) -> str:
-        kind = "FMA" if self.lanes else type_name(self.element)
-        extras = [
-            text
-            for text, there in (
-                ("queries in registers", self.keeps_queries),
-                ("asynchronous copies", self.asynchronous),
-                ("ping-pong", self.ping_pong),
-                ("heads packed", self.packed),
-                (f"keys split {self.splits} ways" + (" in a cluster" if self.cluster else ""), self.splits > 1),
-            )
-            if there
-        ]
-        return ", ".join(
-            [
-                f"{kind}, {self.waves} waves of {self.tiles_m} row tiles, {self.keys} keys, {self.depth} of Q and K, "
-                f"{self.slice} of V",
-                *extras,
-            ]
-        )
-
-
-# --------------------------------------------------------------------------------------------- what the hardware offers
+# ---------------------------------------------------------------------------------------------------------- the choice
 
 
 def is_lanes(target: arch.Target, element: torch.dtype) -> bool:
     name = type_name(element)
     return not any((row.a, row.b, row.blocks) == (name, name, 1) for row in target.instructions)
-
-
-def shared_bytes(config: AttentionConfig, target: arch.Target) -> int:
-    step, size = step_of(target, config.element, config.lanes, config.side), config.element.itemsize
-    rows = config.waves * config.tiles_m * step.rows
-    queries = tile_bytes(target, rows, config.depth, size)
-    if config.asynchronous:
-        values = tile_bytes(target, config.keys, config.slice, size)
-    else:
-        values = tile_bytes(target, config.slice, config.keys, size)
-    keys_values = (tile_bytes(target, config.keys, config.depth, size) + values) * (2 if config.ping_pong else 1)
-    weights = 0 if step.stays else tile_bytes(target, rows, config.keys, size)
-    shares = config.keeps_queries and not (config.ping_pong and config.asynchronous)
-    tiles = (max(queries, keys_values) if shares else queries + keys_values) + weights
-    return max(tiles, rows * (2 + config.slice) * 4 if config.cluster else 0)
-
-
-def registers(config: AttentionConfig, target: arch.Target) -> int:
-    """An estimate of what a lane holds."""
-    step, size = step_of(target, config.element, config.lanes, config.side), config.element.itemsize
-    each = 2 if size == 8 else 1
-    rows = config.tiles_m * step.rows
-    total = rows * (config.slice + config.keys) * each / target.wave
-    if config.keeps_queries:
-        total += rows * config.depth * size * step.copies / target.wave / 4
-    if config.ping_pong:  # each of two groups has one of K and V on its way, and weights beside the next scores
-        waves = config.waves // 2
-        if not config.asynchronous:
-            total += config.keys * max(config.depth, config.slice) * size / (waves * target.wave) / 4
-        total += rows * config.keys * size / target.wave / 4
-    elif not config.asynchronous:
-        total += config.keys * (config.depth + config.slice) * size / (config.waves * target.wave) / 4
-    if config.lanes:
-        total += 8 * 4
-    return int(total) + _OTHERS
-
-
-# ---------------------------------------------------------------------------------------------------------- the choice
 
 
 def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[AttentionConfig]:
@@ -133,14 +50,8 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
     )
     depths = dict.fromkeys((whole_depth, *(x for x in (256, 128, 64, 32) if x < whole_depth and x % step.depth == 0)))
     slices = dict.fromkeys((whole_slice, *(x for x in (256, 128, 64, 32) if x < whole_slice and x % step.whole == 0)))
-    if _goes_ping_pong(problem, target, rows):
-        keys = 128 if max(whole_depth, whole_slice) <= 64 and problem.page_size % 128 == 0 else 64
-        direct = _goes_as_it_is(problem, target) and problem.page_size % keys == 0
-        config = AttentionConfig(
-            element, False, 32, 8, 1, keys, whole_depth, whole_slice, True, direct, True, packed, 1, occupancy=2
-        )
-        if shared_bytes(config, target) <= target.lds_bytes:
-            yield config
+    if ping_pong.supports(problem, target, rows):
+        yield from ping_pong.candidates(problem, target, whole_depth, whole_slice, packed)
     for depth in depths:
         for part in slices:
             for waves, tiles_m, keys in _shapes(target, problem, step, lanes, rows):
@@ -155,29 +66,12 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> Iterator[Atten
                         whole_chunks and depth == whole_depth and _copies_fit(waves * target.wave, keys, depth, part)
                     )
                     config = AttentionConfig(
-                        element, lanes, 16, waves, tiles_m, keys, depth, part, keeps, asynchronous, False, packed, 1, 1
+                        element, lanes, 16, waves, tiles_m, keys, depth, part, keeps, asynchronous, packed, 1, 1
                     )
-                    shared, held = shared_bytes(config, target), registers(config, target)
+                    shared, held = config.shared_bytes(target), config.registers(target)
                     if shared > target.lds_bytes:
                         continue
                     yield dataclasses.replace(config, occupancy=_occupancy(config, target, shared, held))
-
-
-def _goes_ping_pong(problem: AttentionProblem, target: arch.Target, rows: int) -> bool:
-    """Whether two groups of waves go by ping-pong: where four units of a block multiply beside other work, K and V come by
-    whole chunks, and the block's 256 rows are more than another's."""
-    whole_chunks = problem.dtype.itemsize == 2 and problem.k_vec == problem.v_vec == 8 and not problem.wide
-    if problem.slopes is not None or problem.modified or problem.drops or problem.block_q:  # registers would spill
-        return False
-    if problem.is_narrow:
-        return False
-    return target.family == "cdna" and target.name != "gfx908" and whole_chunks and rows > 128
-
-
-def _goes_as_it_is(problem: AttentionProblem, target: arch.Target) -> bool:
-    """Whether DirectLoader can bring K and V: lines along the head size, by powers of two, without a remainder."""
-    along = problem.k_order == problem.v_order == "e"
-    return target.name == "gfx950" and along and {problem.e, problem.ev} <= {32, 64, 128, 256}
 
 
 def _copies_fit(threads: int, keys: int, *widths: int) -> bool:
@@ -239,10 +133,9 @@ def ranked(problem: AttentionProblem, target: arch.Target) -> list[AttentionConf
     """Every configuration. What would spill is taken only where nothing else is left."""
 
     def over(config: AttentionConfig) -> int:
-        most = _MOST_PING_PONG if config.ping_pong else _MOST_REGISTERS[target.family]
         pages = _OF_PAGES if problem.page_size % config.keys and not config.ping_pong else 0
         wide = _OF_WIDENING.get(target.name, 0) if problem.is_narrow else 0
-        return max(registers(config, target) + pages + wide - most, 0)
+        return max(config.registers(target) + pages + wide - config.most_registers(target), 0)
 
     return sorted(candidates(problem, target), key=over)
 
@@ -254,7 +147,7 @@ def split(problem: AttentionProblem, config: AttentionConfig, target: arch.Targe
     heads = problem.heads // problem.group if config.packed else problem.heads
     blocks = tiles * slices * heads * problem.batch
     most = keys_looked_at(problem, problem.sq) // (4 * config.keys)
-    resident_blocks = model.resident(target, config.waves, registers(config, target), shared_bytes(config, target))
+    resident_blocks = model.resident(target, config.waves, config.registers(target), config.shared_bytes(target))
     if target.vendor == "nvidia" and config.waves < 4:  # with more of them memory is slower (decoding on an H200)
         resident_blocks = 1
     splits = min(most, units * max(resident_blocks, 4 // config.waves) // blocks, 64)
@@ -288,10 +181,10 @@ def source(problem: AttentionProblem, config: AttentionConfig, target: arch.Targ
         "kKeyVec": problem.k_vec,
         "kValueVec": problem.v_vec,
         "kOutVec": problem.out_vec,
-        **occupancy_constants(target, config.occupancy, config.waves, shared_bytes(config, target)),
+        **occupancy_constants(target, config.occupancy, config.waves, config.shared_bytes(target)),
         "kThreads": config.waves * target.wave,
         "kCluster": config.splits if config.cluster else 1,
-        "kSharedBytes": shared_bytes(config, target),
+        "kSharedBytes": config.shared_bytes(target),
     }
     flags = {
         "kLanes": config.lanes,
@@ -336,7 +229,7 @@ def plan_of(problem: AttentionProblem, config: AttentionConfig, target: arch.Tar
     splits = config.splits if config.cluster else ceil(keys / keys_of_split)
     grid = (blocks * splits, 1) if config.cluster else (blocks, splits)
     kernel = source(problem, config, target)
-    launches = [KernelLaunch("attention", kernel, grid, threads, shared_bytes(config, target))]
+    launches = [KernelLaunch("attention", kernel, grid, threads, config.shared_bytes(target))]
     workspace = 0
     if config.splits > 1 and not config.cluster:
         workspace = combine.workspace(problem, splits)

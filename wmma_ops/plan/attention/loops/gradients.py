@@ -9,6 +9,7 @@ import torch
 
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import step_of, tile_bytes, up
+from wmma_ops.hardware.occupancy import most_estimated
 from wmma_ops.ops.errors import ConfigError
 from wmma_ops.plan import model
 from wmma_ops.plan.attention.loops.forward import is_lanes
@@ -20,7 +21,6 @@ _OTHERS = 64  # registers beside sums
 _DRAWN_BYTES = 8  # of a query, by which its weights are dropped
 # (waves, row tiles, others) of 16-bit types by head size and by who owns the rows: the fastest on an H200.
 _MEASURED = {64: {False: (4, 2, 64), True: (4, 2, 32)}, 128: {False: (4, 2, 32), True: (4, 1, 64)}}
-_MOST_REGISTERS = {"cdna": 400, "rdna3": 190, "rdna4": 200, "gfx1250": 200, "sm80": 255, "sm89": 255, "sm90": 255}
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def chosen(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> G
     def over(config: GradientsConfig) -> tuple[int, bool]:
         if config.asynchronous and (config.waves, config.tiles_m, config.others) == _measured(problem, owns_keys):
             return 0, False
-        excess = config.registers(target, problem.dtype) - _MOST_REGISTERS[target.family]
+        excess = config.registers(target, problem.dtype) - most_estimated(target, gradients=True)
         return max(excess, 0), config.waves < 4
 
     config = min(candidates(problem, target, owns_keys), key=over, default=None)
