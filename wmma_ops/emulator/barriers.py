@@ -16,7 +16,7 @@ def wait(wave, waves) -> None:
     """Of split barriers."""
     if wave.signals == wave.waits:
         raise DivergentBarrier(
-            "this wave waits at a barrier that it has not signalled, which never completes" + told(waves)
+            "this wave waits at a barrier that it has not signalled, which never completes" + waiting(waves)
         )
 
 
@@ -24,15 +24,15 @@ def release(waves) -> None:
     """Lets those go on that wait at a barrier which has completed."""
     live = [wave for wave in waves if not wave.done]
     completed = min((wave.signals for wave in live), default=0)
-    told, seen = max(wave.told for wave in waves), max(wave.seen for wave in waves)
+    released, acquired = max(wave.released for wave in waves), max(wave.acquired for wave in waves)
     for wave in live:
         if wave.waiting and wave.waits < completed:
             wave.waits += 1
             wave.waiting = False
-            wave.told, wave.seen = told, seen  # as global_races.py has it
+            wave.released, wave.acquired = released, acquired  # as global_races.py has it
 
 
-def told(waves) -> str:
+def waiting(waves) -> str:
     """Who waits where, in words."""
     places: dict[str, list[int]] = {}
     for wave in waves:

@@ -30,8 +30,8 @@ class Stretch(NamedTuple):
     signals: int
     waits: int
     time: int
-    told: int  # the time of its last atomic
-    seen: int  # of the last one that acquired
+    released: int  # the time of its last atomic
+    acquired: int  # of the last one that acquired
 
 
 def _others(stretches: np.ndarray, own: int) -> list[int]:
@@ -176,7 +176,7 @@ class GlobalRaces:
     def _stretch(self) -> int:
         wave = self.wave
         self.stretches.append(
-            Stretch(wave.block, wave.index, wave.signals, wave.waits, self.time, wave.told, wave.seen)
+            Stretch(wave.block, wave.index, wave.signals, wave.waits, self.time, wave.released, wave.acquired)
         )
         self.own = len(self.stretches) - 1
         return self.own
@@ -189,7 +189,7 @@ class GlobalRaces:
         same = before.block == after.block
         if same and (before.wave == after.wave or before.signals < after.waits):
             return True
-        if before.time >= (after.told if same else after.seen):
+        if before.time >= (after.released if same else after.acquired):
             return False
         own = self.released.get((before.block, before.wave), 0)
         return before.time <= own or before.signals < self.released_waits.get(before.block, 0)
@@ -208,7 +208,7 @@ class GlobalRaces:
             for one in _others(watched.stores.latest[places], own):
                 self._release(self.stretches[one], self.stretches[one].waits)
                 self.time += 1
-        self.wave.told = self.time
+        self.wave.released = self.time
         if releases:
             self._release(self.stretches[own]._replace(time=self.time), self.wave.waits)
             self.time += 1
@@ -216,7 +216,7 @@ class GlobalRaces:
 
     def acquire(self) -> None:
         """The wave's cache forgets what it held."""
-        self.wave.seen, self.own = self.wave.told, 0
+        self.wave.acquired, self.own = self.wave.released, 0
 
     # Accesses. Offsets count from the region's start, in bytes or, where all is aligned, words; `lanes` are theirs, or a
     # slice of all.

@@ -63,8 +63,8 @@ class _Wave:
     resume: int = 0
     signals: int = 0
     waits: int = 0
-    told: int = 0  # see global_races.Stretch
-    seen: int = 0
+    released: int = 0  # see global_races.Stretch
+    acquired: int = 0
     done: bool = False
     waiting: bool = False  # at a barrier
     stopped: str = ""  # where it last did
@@ -294,7 +294,7 @@ class Machine:
                 f"an endless loop? The block took {self.budget:,} steps without reaching new memory, which is its budget; "
                 "wmma_ops.emulate(…, budget=…) raises it. (Waves take turns at barriers and where they sleep, blocks run "
                 "one after the other, or where they sleep if they meet in sync_grid: any other loop that waits for "
-                "another's store never ends here.)" + barriers.told(self.waves)
+                "another's store never ends here.)" + barriers.waiting(self.waves)
             )
         self.memory.progress = False
         return self.budget

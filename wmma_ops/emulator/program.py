@@ -322,9 +322,9 @@ _MOST |= {"user_sgpr_count": 32, "user_sgpr_kernarg_preload_length": 32, "group_
 
 
 def _check_descriptor(kernel: KernelText, target: str) -> None:
-    for name, told in (*kernel.facts.items(), *kernel.descriptor.items()):
-        if not 0 <= told <= (most := _MOST.get(name, 1 << 32)):
-            raise Malformed(f"{kernel.name} on {target}: {name} is {told}; takes 0 to {most}")
+    for name, value in (*kernel.facts.items(), *kernel.descriptor.items()):
+        if not 0 <= value <= (most := _MOST.get(name, 1 << 32)):
+            raise Malformed(f"{kernel.name} on {target}: {name} is {value}; takes 0 to {most}")
     lanes = kernel.facts.get("wavefront_size", 64)
     if lanes != (64 if target.startswith("gfx9") else 32):
         raise UnknownInstruction(f"{kernel.name} on {target}: waves of {lanes} lanes are not emulated there")

@@ -143,17 +143,17 @@ def _meant(before: str, variables: dict[str, Variable]) -> dict[str, Meant]:
     for lines in _lines(before).values():
         results = {m[1]: m[3] for m in map(_RESULT.match, lines) if m}
 
-        def meant(pointer: str, seen: frozenset[str], results=results) -> set[Variable] | None:
+        def meant(pointer: str, passed: frozenset[str], results=results) -> set[Variable] | None:
             symbol = re.search(r"@([\w.$]+)", pointer)
             if symbol:
                 return {variables[symbol[1]]} if symbol[1] in variables else None
-            if pointer in seen:
+            if pointer in passed:
                 return set()
             if pointer not in results:
                 return None
             text = results[pointer]
             operands = re.findall(r"\[ (.+?), %[\w.]+ \]", text) if "[ " in text else _POINTER.findall(text)
-            return _joined([meant(operand, seen | {pointer}) for operand in operands])
+            return _joined([meant(operand, passed | {pointer}) for operand in operands])
 
         for line in lines:
             if not _SHARED_OR_PRIVATE.search(line) or _RESULT.match(line) or "@llvm.lifetime." in line:

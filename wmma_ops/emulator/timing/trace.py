@@ -32,7 +32,7 @@ class _Access:
         self.addresses: list[tuple[np.ndarray, np.ndarray]] = []  # (lanes, their addresses), where they are kept
         self.exec: int | None = None  # the lanes that are on after it, where it changes them
 
-    def told(self) -> dict:
+    def as_written(self) -> dict:
         """As a trace that is written has it."""
         found: dict = {} if self.exec is None else {"exec": hex(self.exec)}
         if self.addresses:
@@ -169,7 +169,7 @@ class Trace:
         known = self._numbered()
         for (block, wave), passages in self.waves.items():
             executed = [
-                number if id(ins) not in accesses else [number, accesses[id(ins)].told()]
+                number if id(ins) not in accesses else [number, accesses[id(ins)].as_written()]
                 for basic_block, accesses in passages
                 for number, ins in known[basic_block]
             ]
