@@ -128,7 +128,7 @@ WRONG = (
     Wrong(
         "reads_the_next_phase_too_soon", LOOP, "i + Groups::kAhead < kEnd) {", "i + Groups::kAhead < Groups::kCount) {"
     ),
-    Wrong("turned_rows_of_another_tile", LOOP, "      now = next;\n", "      now = asked;\n"),
+    Wrong("turned_rows_of_another_tile", LOOP, "      now = next;\n", "      now = fetched;\n"),
     Wrong(
         "weights_before_the_others_are_used",
         LOOP,
@@ -147,7 +147,7 @@ WRONG = (
         "a_delta_that_is_not_told", PARTS, "[place.offset(p.delta, row)] = sum;", "[place.offset(p.delta, row)] = 0;"
     ),
     Wrong("no_gradient_of_lse", PARTS, "p.g_lse.data != nullptr", "false", CASES[5]),
-    Wrong("relative_to_no_delta", WEIGHTS, "-asked_[1];", "0;"),  # Of tiles that go straight to shared memory.
+    Wrong("relative_to_no_delta", WEIGHTS, "-fetched_[1];", "0;"),  # Of tiles that go straight to shared memory.
     Wrong("copies_that_nobody_waits_for", LOOP, "      places_.template wait<kLeft>();\n", "", SEVERAL, GFX950),
     Wrong("one_copy_less_is_waited_for", LOOP, "? Link::kElements : 0;", "? Link::kElements : 1;", SEVERAL, GFX950),
     Wrong(

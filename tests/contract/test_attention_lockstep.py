@@ -102,18 +102,18 @@ LOOP, ROWS, WEIGHTS = (
 )
 SCORES, PARTS, LOADER = "gradients/scores.hpp", "rows/registers.hpp", "../tile/staged_loader.hpp"
 FOLDS = "if constexpr (kShare < Link::kDepth)"
-NEXT_TILE, ASKS = "      end_phase();\n      begin_tile();", "      weights_.ask(next);\n"
+NEXT_TILE, ASKS = "      end_phase();\n      begin_tile();", "      weights_.fetch(next);\n"
 WRONG = (
     Wrong("no_barrier_in_a_tile", LOOP, "if constexpr (i == Groups::kBefore - Groups::kAhead) end_phase();", ""),
     Wrong("no_barrier_between_tiles", LOOP, NEXT_TILE, "      begin_tile();"),
     Wrong("reads_the_next_tile_too_soon", LOOP, NEXT_TILE, "      begin_tile();\n      end_phase();"),
-    Wrong("rows_that_were_not_asked_for", LOOP, "      others_.ask(next);\n", ""),
+    Wrong("rows_that_were_not_asked_for", LOOP, "      others_.fetch(next);\n", ""),
     Wrong("the_other_operands_rows", ROWS, "tiles_ + (kSecond ? AlongTile", "tiles_ + (!kSecond ? AlongTile"),
     Wrong("turned_rows_of_the_other_operand", ROWS, "Start + (kSecond ? Transposed", "Start + (!kSecond ? Transposed"),
     Wrong("a_row_off", LOADER, "Across::offset(place.k + j,", "Across::offset((place.k + j) ^ 1,"),
-    Wrong("statistics_of_the_tile_before", LOOP, ASKS, "      weights_.ask(now);\n"),
+    Wrong("statistics_of_the_tile_before", LOOP, ASKS, "      weights_.fetch(now);\n"),
     Wrong("statistics_stored_too_soon", LOOP, ASKS, f"{ASKS}      weights_.put();\n"),
-    Wrong("relative_to_no_delta", WEIGHTS, "is_delta_ ? -asked_", "is_delta_ ? Number(0)"),
+    Wrong("relative_to_no_delta", WEIGHTS, "is_delta_ ? -fetched_", "is_delta_ ? Number(0)"),
     Wrong("queries_relative_to_no_delta", SCORES, "arch::unshared(-delta)", "arch::unshared(Number(0))"),
     Wrong(
         "a_delta_that_is_not_told", PARTS, "[place.offset(p.delta, row)] = sum;", "[place.offset(p.delta, row)] = 0;"

@@ -443,7 +443,7 @@ class AttentionNumbers(NamedTuple):
     packed: int = 0
     lines_k: int = 0  # of K and of V, that it brings a block at a time; 0: none does
     lines_out: int = 0  # that it takes away from a wave
-    together: int = 0  # heads that persistent blocks go through before others
+    head_group: int = 0  # heads that persistent blocks go through before others
     whole: int = 0  # tiles of rows that persistent blocks go through before those whose keys are split
     team: int = 0  # gradients: blocks that share a head's keys
     passes: int = 0  # in which each of them has some

@@ -29,9 +29,9 @@ struct AttentionArguments {
   int sq, skv, e, ev;
   int batch, heads, group;  // query heads; how many of them share a key head
   int splits, keys_of_split;
-  int tiles;     // blocks along the rows of a head
-  int slices;    // blocks that share a tile of rows, each with a part of the columns
-  int together;  // heads that blocks which walk go through before others, so that the L2 cache holds their keys
+  int tiles;       // blocks along the rows of a head
+  int slices;      // blocks that share a tile of rows, each with a part of the columns
+  int head_group;  // heads that blocks which walk go through before others, so that the L2 cache holds their keys
 };
 
 // Up to here scores are capped by a quick tanh, of results of 16 bits.

@@ -37,7 +37,7 @@ void execute(const Attention& p, const Way& way, const Plan& plan, AttentionProb
   arguments.keys_of_split = static_cast<int>(numbers.keys_of_split);
   arguments.tiles = static_cast<int>(numbers.tiles);
   arguments.slices = static_cast<int>(numbers.slices);
-  arguments.together = static_cast<int>(numbers.together);
+  arguments.head_group = static_cast<int>(numbers.head_group);
   const OptTensor workspace = workspace_of(plan, p.device);
   if (workspace) {
     arguments.partial = workspace->mutable_data_ptr();

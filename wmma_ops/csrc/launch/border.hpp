@@ -27,7 +27,7 @@
   X(out_vec) X(g_order) X(g_vec) X(wide) X(batch) X(heads) X(group) X(sq) X(skv) X(seen) X(sequences) X(page_size)      \
   X(unordered) WMMA_ATTENTION_FACETS(X)
 #define WMMA_ATTENTION_NUMBERS(X)                                                                                       \
-  X(splits) X(keys_of_split) X(tiles) X(slices) X(queries) X(packed) X(lines_k) X(lines_out) X(together) X(whole)  \
+  X(splits) X(keys_of_split) X(tiles) X(slices) X(queries) X(packed) X(lines_k) X(lines_out) X(head_group) X(whole)  \
   X(team) X(passes) X(block_q) X(block_k) X(blocks_at) X(blocks_of_batches) X(blocks_of_heads) X(transposed) X(transposed_at) X(lines_v)
 
 #define WMMA_KV_APPEND_PROBLEM(X)                                                                                       \

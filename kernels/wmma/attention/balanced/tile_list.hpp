@@ -9,7 +9,7 @@
 
 namespace wmma {
 
-// A tile of a sequence's rows, of one head, or, in the list, of p.together ones.
+// A tile of a sequence's rows, of one head, or, in the list, of p.head_group ones.
 struct alignas(16) ListedTile {
   Stretch queries;
   Stretch keys;
@@ -31,15 +31,15 @@ class TileList {
   WMMA_DEVICE explicit TileList(const AttentionArguments& p)
       : listed_(static_cast<uint32_t*>(p.partial)),
         list_(reinterpret_cast<ListedTile*>(static_cast<unsigned char*>(p.partial) + kHeadBytes)),
-        together_(p.together) {}
+        head_group_(p.head_group) {}
 
   // By one thread of each block: the block's first tile is that of its number.
-  WMMA_DEVICE uint32_t count() const { return listed_[1] * together_; }
+  WMMA_DEVICE uint32_t count() const { return listed_[1] * head_group_; }
   WMMA_DEVICE uint32_t next() const { return gridDim.x + atomic_add(listed_, 1u); }
   WMMA_DEVICE ListedTile at(uint32_t index) const {
-    const uint32_t place = index / together_;
+    const uint32_t place = index / head_group_;
     ListedTile tile = list_[place];
-    tile.head += static_cast<int>(index - place * together_);
+    tile.head += static_cast<int>(index - place * head_group_);
     return tile;
   }
 
@@ -52,7 +52,7 @@ class TileList {
  private:
   uint32_t* listed_;
   ListedTile* list_;
-  uint32_t together_;
+  uint32_t head_group_;
 };
 
 // By a whole block: the list. kTileRows of a block, where kPackedHeads are in a query's.
@@ -68,7 +68,7 @@ class TileListWriter {
     __shared__ uint32_t starts[kLengths];
     const SequenceArguments& of = p.sequences;
     const TileList list(p);
-    const int parts = p.heads / Config::kPackedHeads / p.together;
+    const int parts = p.heads / Config::kPackedHeads / p.head_group;
     for (int i = threadIdx.x; i < kLengths; i += Config::kThreads) counts[i] = 0;
     arch::block_barrier();
     for (int i = threadIdx.x; i < of.count; i += Config::kThreads) {
@@ -100,7 +100,7 @@ class TileListWriter {
         const int of_part = all / parts;
         for (int at = static_cast<int>(lane); at < all; at += kWave) {
           const int part = at / of_part;
-          tile.head = part * p.together;
+          tile.head = part * p.head_group;
           tile.tile = of_part - 1 - (at - part * of_part);  // later ones see more keys
           list.put(from + at, tile);
         }

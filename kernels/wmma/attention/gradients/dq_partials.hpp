@@ -61,11 +61,11 @@ class DqFactors {
     sizes_ = arch::unshared(reinterpret_cast<uint64_t>(sizes + lane % kOthers * 4));
   }
   WMMA_DEVICE void put_nothing() const { *put_ = 0.0f; }
-  WMMA_DEVICE void ask(const GradientTile& tile) {
+  WMMA_DEVICE void fetch(const GradientTile& tile) {
     using Global = const __attribute__((address_space(1))) int*;
-    asked_ = *(Global)(sizes_ + static_cast<uint32_t>(tile.sizes));
+    fetched_ = *(Global)(sizes_ + static_cast<uint32_t>(tile.sizes));
   }
-  WMMA_DEVICE void put() const { *put_ = fixed::power(unit_ - asked_); }
+  WMMA_DEVICE void put() const { *put_ = fixed::power(unit_ - fetched_); }
   WMMA_DEVICE void read(int four) {
     if (four >= kFours) return;
     arch::copy_bytes<16>(factors_[four % 2], __builtin_assume_aligned(read_ + Link::place(0, 4 * four), 16));
@@ -78,7 +78,7 @@ class DqFactors {
   const float* read_;
   uint64_t sizes_;  // of a lane's query, where it lies in memory: vector registers are there
   int unit_;
-  int asked_;
+  int fetched_;
   float factors_[2][4];
 };
 
@@ -88,7 +88,7 @@ struct NoFactors {
   static constexpr int kBytes = 0;
   WMMA_DEVICE NoFactors(unsigned char*, uint32_t, uint32_t) {}
   WMMA_DEVICE void put_nothing() const {}
-  WMMA_DEVICE void ask(const GradientTile&) const {}
+  WMMA_DEVICE void fetch(const GradientTile&) const {}
   WMMA_DEVICE void put() const {}
   WMMA_DEVICE void read(int) const {}
 };
@@ -180,11 +180,11 @@ class DqPartials {
   // The tile whose products are next.
   WMMA_DEVICE void start(const GradientTile& tile) {
     next_ = tile.dq;
-    factors_.ask(tile);
+    factors_.fetch(tile);
   }
   // What goes beside group i.
   template <int i>
-  WMMA_DEVICE void give() {
+  WMMA_DEVICE void store() {
     if constexpr (i == Groups::kDqProductsStart - 2) factors_.read(0);
     constexpr int kFrom = detail::first_of<Groups::kDqProductsStart, Groups::kDqProductsEnd, Link::kElements>(i);
     constexpr int kTo = detail::first_of<Groups::kDqProductsStart, Groups::kDqProductsEnd, Link::kElements>(i + 1);

@@ -221,7 +221,7 @@ WMMA_DEVICE void mark_queries(const typename Config::Rules::Arguments& p, const 
 // Where g_S became infinite, which its type holds no more of, so did g_K, of which a wave has `sums`: it tells so at
 // the head's `flag`.
 template <int kSums>
-WMMA_DEVICE void tell_infinite(const float (&sums)[kSums], uint64_t flag) {
+WMMA_DEVICE void mark_infinite(const float (&sums)[kSums], uint64_t flag) {
   float nothing = 0.0f;
 #pragma unroll
   for (int i = 0; i < kSums; ++i) nothing = arch::fma(sums[i], 0.0f, nothing);

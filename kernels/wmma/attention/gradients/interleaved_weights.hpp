@@ -33,18 +33,18 @@ class InterleavedWeights : public GradientScores<Config, InterleavedGroups<Confi
   }
 
   // The statistics of a tile's queries: loads, then what the sums start from goes to shared memory.
-  WMMA_DEVICE void ask(const GradientTile& tile) {
+  WMMA_DEVICE void fetch(const GradientTile& tile) {
     if constexpr (kOwnsKeys) {
       arch::renew(lines_[0]);
       arch::renew(lines_[1]);
-      asked_[0] = *reinterpret_cast<const Number*>(tile.lse + lines_[0]);
-      asked_[1] = *reinterpret_cast<const Number*>(tile.delta + lines_[1]);
+      fetched_[0] = *reinterpret_cast<const Number*>(tile.lse + lines_[0]);
+      fetched_[1] = *reinterpret_cast<const Number*>(tile.delta + lines_[1]);
     }
   }
   WMMA_DEVICE void put() {
     if constexpr (kOwnsKeys) {
-      this->statistics_[this->lane_ % kOthers] = this->start_of(asked_[0]);
-      this->statistics_[kOthers + this->lane_ % kOthers] = -asked_[1];
+      this->statistics_[this->lane_ % kOthers] = this->start_of(fetched_[0]);
+      this->statistics_[kOthers + this->lane_ % kOthers] = -fetched_[1];
     }
   }
   WMMA_DEVICE void bound_scores(const GradientTile& tile) {
@@ -124,7 +124,7 @@ class InterleavedWeights : public GradientScores<Config, InterleavedGroups<Confi
   }
 
   uint32_t lines_[2];  // a lane's query, in bytes from the tile's first
-  Number asked_[2];
+  Number fetched_[2];
   Sums probabilities_;
 };
 

@@ -39,7 +39,7 @@ class LockstepRows {
         along_to_(tiles + (is_second_ ? AlongTile::kBytes : 0)),
         transposed_to_(tiles + kTransposedStart + (is_second_ ? TransposedTile::kBytes : 0)) {}
 
-  WMMA_DEVICE void ask(const GradientTile& tile) {
+  WMMA_DEVICE void fetch(const GradientTile& tile) {
     loader_.start_at(is_second_ ? tile.second : tile.first);
     loader_.template fetch<false>();
   }

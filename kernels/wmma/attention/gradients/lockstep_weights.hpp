@@ -38,16 +38,16 @@ class LockstepWeights : public GradientScores<Config, GradientGroups<Config>> {
   }
 
   // The statistics of a tile's queries, one a thread: loads, then what the sums start from goes to shared memory.
-  WMMA_DEVICE void ask(const GradientTile& tile) {
+  WMMA_DEVICE void fetch(const GradientTile& tile) {
     if constexpr (kOwnsKeys) {
       if (!puts_) return;
       arch::renew(line_);
-      asked_ = *reinterpret_cast<const Number*>((is_delta_ ? tile.delta : tile.lse) + line_);
+      fetched_ = *reinterpret_cast<const Number*>((is_delta_ ? tile.delta : tile.lse) + line_);
     }
   }
   WMMA_DEVICE void put() {
     if constexpr (kOwnsKeys) {
-      if (puts_) this->statistics_[threadIdx.x] = is_delta_ ? -asked_ : this->start_of(asked_);
+      if (puts_) this->statistics_[threadIdx.x] = is_delta_ ? -fetched_ : this->start_of(fetched_);
     }
   }
   WMMA_DEVICE void bound(const GradientTile& tile) {
@@ -86,7 +86,7 @@ class LockstepWeights : public GradientScores<Config, GradientGroups<Config>> {
   bool puts_;  // a statistic, which is one or the other
   bool is_delta_;
   uint32_t line_;  // its query, in bytes from the tile's first
-  Number asked_;
+  Number fetched_;
 };
 
 }  // namespace wmma

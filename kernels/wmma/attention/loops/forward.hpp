@@ -247,7 +247,7 @@ struct AttentionKernel {
                              span.value_columns, block.thread);
     const Reading reading(block.lane, block.wave_row);
     // 1. Queries, and the last tile.
-    key_values.ask();
+    key_values.fetch();
     if constexpr (KeyValueTiles::kDepths == 1) {
       load_queries(block.shared, p, block.place, block.first_row, 0, block.thread, block.scale.sign);
       if constexpr (kKeepsQueries) {

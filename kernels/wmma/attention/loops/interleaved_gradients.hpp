@@ -59,7 +59,7 @@ class InterleavedGradients {
   using DqQueue = Choose<Config::kStoresDq, DqPartials<Config>, NoDqPartials>;
   static constexpr int kStatisticsStart = First::kBytes + Second::kBytes;
   static constexpr int kDqStart = kStatisticsStart + Config::kWaves * Weights::kStatisticsBytes;
-  static_assert(!Config::kStoresDq || kOwnsKeys, "keys give");
+  static_assert(!Config::kStoresDq || kOwnsKeys, "keys store dQ partials");
 
  public:
   using Arguments = typename Config::Rules::Arguments;
@@ -93,7 +93,7 @@ class InterleavedGradients {
     if (count > 0) self.meet(Tiles(p, place, span, count), count);
     // 3. The results.
     if constexpr (Config::kFixed) {
-      fixed::tell_infinite(self.first_[0], flag);
+      fixed::mark_infinite(self.first_[0], flag);
     }
     const Number scale = static_cast<Number>(p.scale);
     store_gradient<Link, Config::kOutVec>(self.first_, kOwnsKeys ? p.g_k : p.g_q, p.e, scale, place, wave_row, 0,
@@ -143,7 +143,8 @@ class InterleavedGradients {
 
   using Columns = Chunk[Groups::kRing][Link::kColChunks];
 
-  // All tiles. Of `now` the scores are next, of `next` the rows are there, or stored soon, and of `asked` on their way.
+  // All tiles. Of `now` the scores are next, of `next` the rows are there, or stored soon, and of `fetched` on their
+  // way.
   WMMA_DEVICE void meet(Tiles tiles, int count) {
     Columns columns;
     const GradientTile first = tiles.tile();
@@ -152,7 +153,7 @@ class InterleavedGradients {
     weights_.put();
     tiles.advance();
     GradientTile next = tiles.tile();
-    ask(next);
+    fetch(next);
     arch::shared_barrier();
     weights_.start_scores();
     read_first<0>(columns);
@@ -161,9 +162,9 @@ class InterleavedGradients {
     weights_.template weigh_rest<Groups::kBefore>();
     weights_.put();
     tiles.advance();
-    GradientTile asked = tiles.tile();
-    pass_rows<1, true, 0>(asked);
-    if constexpr (!kDirect) weights_.ask(asked);
+    GradientTile fetched = tiles.tile();
+    pass_rows<1, true, 0>(fetched);
+    if constexpr (!kDirect) weights_.fetch(fetched);
     end_round<0>();
     weights_.start_scores();
     read_first<0>(columns);
@@ -171,12 +172,12 @@ class InterleavedGradients {
     for (int i = 1; i < count; ++i) {
       if constexpr (Config::kStoresDq) dq_.start(now);
       now = next;
-      next = asked;
+      next = fetched;
       score<false>(columns, now, next, [&](int part) {
         if (part == 0) tiles.advance();
-        tiles.place(asked, part);
+        tiles.place(fetched, part);
       });
-      add<false>(columns, asked);
+      add<false>(columns, fetched);
     }
     if constexpr (Config::kStoresDq) {
       dq_.store_all();
@@ -186,7 +187,7 @@ class InterleavedGradients {
     pass_transposed<1, true, 0>(now);
     end_phase();
     read_first<Groups::kBefore>(columns);
-    add<true>(columns, asked);
+    add<true>(columns, fetched);
     if constexpr (Config::kStoresDq) dq_.store_all();
   }
 
@@ -201,11 +202,11 @@ class InterleavedGradients {
     }
     if constexpr (!kFirst) {
       weights_.template incline<i>([&](int f) { put(f); });
-      if constexpr (Config::kStoresDq) dq_.template give<i>();
+      if constexpr (Config::kStoresDq) dq_.template store<i>();
     }
     pass_transposed<Groups::kStoringTransposed, !kFirst, i>(now);
     if constexpr (!kFirst) {
-      if constexpr (kDirect && i == 0) weights_.ask(next);
+      if constexpr (kDirect && i == 0) weights_.fetch(next);
       copy<Groups::kScores, i>(next);
     }
     if constexpr (i == Groups::kInclining) weights_.start_slopes();
@@ -222,7 +223,7 @@ class InterleavedGradients {
 
   // The results of the tile before, from group i on.
   template <bool kLast, int i = 0>
-  WMMA_DEVICE void add(Columns& columns, const GradientTile& asked) {
+  WMMA_DEVICE void add(Columns& columns, const GradientTile& fetched) {
     read_ahead<kLast, Groups::kBefore + i, Groups::kCount>(columns);
     const Chunk(&x)[Link::kColChunks] = columns[(Groups::kBefore + i) % Groups::kRing];
     if constexpr (i < Groups::kValues) {
@@ -237,15 +238,15 @@ class InterleavedGradients {
       }
     }
     if constexpr (!kLast) {
-      if constexpr (Config::kStoresDq) dq_.template give<Groups::kBefore + i>();
+      if constexpr (Config::kStoresDq) dq_.template store<Groups::kBefore + i>();
       weights_.template weigh<Groups::kBefore + i>();
-      pass_rows<Groups::kStoring, true, i>(asked);
+      pass_rows<Groups::kStoring, true, i>(fetched);
       if constexpr (i == Groups::kPut) weights_.put();
-      if constexpr (!kDirect && i == Groups::kPut + 1) weights_.ask(asked);
+      if constexpr (!kDirect && i == Groups::kPut + 1) weights_.fetch(fetched);
       if constexpr (i == Groups::kNextStart) weights_.start_scores();
     }
     arch::schedule_barrier();
-    if constexpr (i + 1 < Groups::kAfter) add<kLast, i + 1>(columns, asked);
+    if constexpr (i + 1 < Groups::kAfter) add<kLast, i + 1>(columns, fetched);
   }
 
   // Before group i of a phase that ends at kEnd: the chunks of the group kAhead from there, unless they are another
@@ -310,7 +311,7 @@ class InterleavedGradients {
 
   // The first tile's rows to shared memory.
   WMMA_DEVICE void bring(const GradientTile& tile) {
-    ask(tile);
+    fetch(tile);
     pass_rows<1, true, 0>(tile);
     if constexpr (kDirect) {
       places_.template wait<0>();
@@ -318,10 +319,10 @@ class InterleavedGradients {
     }
   }
   // The first tiles, which nothing is stored before.
-  WMMA_DEVICE void ask(const GradientTile& tile) {
+  WMMA_DEVICE void fetch(const GradientTile& tile) {
     pass_rows<1, false, 0>(tile);
     copy<1, 0>(tile);
-    weights_.ask(tile);
+    weights_.fetch(tile);
   }
   // The i-th part of kParts of what goes straight to where it is read a round later.
   template <int kParts, int i>

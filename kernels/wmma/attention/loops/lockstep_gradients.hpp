@@ -105,8 +105,8 @@ class LockstepGradients {
   WMMA_DEVICE void meet(Tiles tiles, int count) {
     Columns columns;
     GradientTile now = tiles.tile();
-    others_.ask(now);
-    weights_.ask(now);
+    others_.fetch(now);
+    weights_.fetch(now);
     others_.store_along();
     weights_.put();
     end_phase();
@@ -126,8 +126,8 @@ class LockstepGradients {
       others_.store_transposed();
       tiles.advance();
       next = tiles.tile();
-      others_.ask(next);
-      weights_.ask(next);
+      others_.fetch(next);
+      weights_.fetch(next);
     }
     if constexpr (i == Groups::kScores / 2) weights_.start_slopes();
     if constexpr (i == Groups::kBefore) {

@@ -57,17 +57,18 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   // than it saves, and time to compile.
   static constexpr bool kBoundsAll = Config::kSplit;
   static constexpr bool kReleasesRegisters = kGroups > 1 || kWidens;          // otherwise there are enough for all
-  static constexpr bool kProducerLooks = Tiles::kBalanced || Tiles::kBlocks;  // at more than it asks for
-  static constexpr bool kAskerTurnsPages = Tiles::kPageSize > 0 && kOutSums <= 64;  // wider results need the registers
-  static constexpr int kConsumerRegisters = kWidens            ? (kGroups == 1 ? 248 : 200)
-                                            : kGroups == 3     ? 160
-                                            : kAskerTurnsPages ? 224
-                                            : kProducerLooks   ? 232
-                                                               : 240;
+  static constexpr bool kProducerLooks = Tiles::kBalanced || Tiles::kBlocks;  // at more than it loads
+  static constexpr bool kProducerFindsPages =
+      Tiles::kPageSize > 0 && kOutSums <= 64;  // wider results need the registers
+  static constexpr int kConsumerRegisters = kWidens               ? (kGroups == 1 ? 248 : 200)
+                                            : kGroups == 3        ? 160
+                                            : kProducerFindsPages ? 224
+                                            : kProducerLooks      ? 232
+                                                                  : 240;
   // What is left for the others of all that the block has when it starts: nobody could take more.
   static constexpr int kWarpgroups = Tiles::kThreads / kGroupThreads;
   static constexpr int kStartRegisters = 65536 / Tiles::kThreads / 8 * 8 * kWarpgroups;
-  static constexpr int kAskerRegisters =
+  static constexpr int kProducerRegisters =
       (kStartRegisters - kGroups * kConsumerRegisters) / (kWarpgroups - kGroups) / 8 * 8;
 
   using Mask = RowMask<Config, Link, float, true>;
@@ -77,8 +78,8 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     if constexpr (Config::kSplit || Tiles::kSplitsLast) arch::let_next_start();
     const uint32_t start = arch::shared_address(dynamic_shared<unsigned char>());
     const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
-    const bool asks = threadIdx.x == kConsumers;
-    if (asks) {
+    const bool produces = threadIdx.x == kConsumers;
+    if (produces) {
       arch::prefetch_map(&p.q_map);
       arch::prefetch_map(&p.k_map);
       arch::prefetch_map(&p.v_map);
@@ -102,9 +103,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       arch::barrier_meet<Tiles::kThreads>(kMade);
     }
     if (wave >= kProducer) {
-      if constexpr (kReleasesRegisters) arch::release_registers<kAskerRegisters>();
+      if constexpr (kReleasesRegisters) arch::release_registers<kProducerRegisters>();
       if (wave == kProducer) {
-        if (Tiles::kBlocks || asks) Tiles::ask(p, start);
+        if (Tiles::kBlocks || produces) Tiles::produce(p, start);
       } else if constexpr (Tiles::kSequences && (kWidens || !Tiles::kBalanced)) {
         if (!Tiles::kBalanced && wave == kProducer + 1) Tiles::prefetch_places(p);
         if constexpr (kWidens) Tiles::widen(start, wave - kProducer - 1);
@@ -113,7 +114,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       if constexpr (kReleasesRegisters) arch::take_registers<kConsumerRegisters>();
       // One for all lanes as the compiler knows it too, which takes none of their registers.
       const uint32_t of_group = kTransposed ? arch::shuffle_word(wave % 4, 0) : wave % 4;
-      take(p, start, arch::shuffle_word(wave / 4, 0), of_group);
+      consume(p, start, arch::shuffle_word(wave / 4, 0), of_group);
     }
   }
 
@@ -171,7 +172,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     }
   };
 
-  static WMMA_DEVICE void take(const Arguments& p, uint32_t start, uint32_t group, uint32_t wave) {
+  static WMMA_DEVICE void consume(const Arguments& p, uint32_t start, uint32_t group, uint32_t wave) {
     const ScoreScale<float, SoftmaxOf<Config, float>> scale(p.scale);
     const Queries queries = Tiles::queries_of(start, group);
     Consumer x(p, start, group, scale.factor);
@@ -185,7 +186,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       is_kept = false;
     };
     for (int other = group - 1; other >= 0; --other) arch::barrier_pass<kConsumers>(kTurns + other);
-    const auto take_one = [&](const typename Tiles::Work& work, uint32_t index) {
+    const auto consume_tile = [&](const typename Tiles::Work& work, uint32_t index) {
       if (!work.is_there()) return;
       const uint32_t first_row = first_row_of(work, group, wave);
       const Place place = place_of(work, group);
@@ -278,11 +279,11 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
         queries.await(query);
         const ListedTile tile = Tiles::listed_to(query, group);
         if (tile.queries.length == 0) break;
-        take_one(typename Tiles::Work(p, tile), 0);
+        consume_tile(typename Tiles::Work(p, tile), 0);
       }
     } else {
       for (typename Tiles::Walk walk(p); walk.more(); walk.next()) {
-        if (walk.is_there()) take_one(typename Tiles::Work(p, walk.index()), walk.index());
+        if (walk.is_there()) consume_tile(typename Tiles::Work(p, walk.index()), walk.index());
       }
     }
     if (x.lane == 0) arch::await_stores_read<0>();
@@ -310,7 +311,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     return place;
   }
 
-  // ---- a turn at the matrix unit: whoever has asked for its products lets the others ask for theirs
+  // ---- ping-pong at the matrix unit: who has issued its products lets the others issue theirs
 
   // Barriers. From the first one on nobody meets as a block: waves have left.
   static constexpr int kMade = 0;  // the queues are there

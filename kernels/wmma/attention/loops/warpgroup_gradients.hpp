@@ -31,7 +31,7 @@ struct WarpgroupGradients {
   static constexpr int kGroups = 2;
   static constexpr int kGroupThreads = 4 * arch::kWaveSize;
   static constexpr int kConsumers = kGroups * kGroupThreads;
-  static constexpr int kThreads = kConsumers + kGroupThreads;  // the last warpgroup asks for tiles, and keeps the order
+  static constexpr int kThreads = kConsumers + kGroupThreads;  // the last warpgroup loads tiles, and keeps the order
   static constexpr int kConsumerRegisters = 240;
   static constexpr int kOtherRegisters = 24;
   static constexpr int kLines = 64;  // of a warpgroup's keys, and of each box that the copy engine brings
@@ -63,7 +63,7 @@ struct WarpgroupGradients {
 
   static constexpr int kAhead = 2;
 
-  // What is told to the warpgroups beside a tile: lse and delta of its queries, and where it is.
+  // What is passed to the warpgroups beside a tile: lse and delta of its queries, and where it is.
   static constexpr int kStatistics = 2 * kQueries;
   struct Passed {
     float statistics[kStatistics];
@@ -80,12 +80,12 @@ struct WarpgroupGradients {
     int first_key;
     uint32_t number;  // of the part, which consumers need not keep
   };
-  // What is given to the one that adds to memory.
+  // What is passed to the one that adds to memory.
   struct PassedDq {
     int64_t tile;  // of queries, among all; less than 0: none comes after it
     int before;
   };
-  // Steps to be told of, found while those before them are.
+  // Steps to be passed on, found while those before them are.
   struct Ahead {
     int count;  // 0: no more come
     uint32_t lot;
@@ -101,7 +101,7 @@ struct WarpgroupGradients {
     PassedPart part;
     Passed tiles[Config::kStages];
     Ahead ahead[kAhead];
-    Way asking, looking;  // where those are that do: their registers are few
+    Way producing, looking;  // where those are that do: their registers are few
   };
 
   using Steps = TileQueue<kAhead, 0>;
@@ -127,9 +127,9 @@ struct WarpgroupGradients {
     const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
     if (threadIdx.x == kConsumers) {
       for (const TileMap* map : {&p.q_map, &p.k_map, &p.v_map, &p.g_out_map}) arch::prefetch_map(map);
-      // Of what is told by lanes and read by lanes each says so for itself.
+      // Of what lanes write and lanes read each arrives for itself.
       owned.make(kConsumers);
-      queue.make(kConsumers, 1 + arch::kWaveSize);  // one brings a tile's rows, a wave what is told of them
+      queue.make(kConsumers, 1 + arch::kWaveSize);  // one loads a tile's rows, a wave passes what is beside them
       steps_at(start).make(arch::kWaveSize, arch::kWaveSize);
       arch::barrier_make(start + kSlopesThere, kConsumerWaves);
       dq_at(start).make(1, kConsumerWaves);
@@ -138,11 +138,11 @@ struct WarpgroupGradients {
     arch::block_barrier();
     if (wave < kConsumerWaves) {
       arch::take_registers<kConsumerRegisters>();
-      take(p, owned, queue, start, arch::shuffle_word(wave / 4, 0));
+      consume(p, owned, queue, start, arch::shuffle_word(wave / 4, 0));
     } else {
       arch::release_registers<kOtherRegisters>();
-      if (threadIdx.x == kConsumers) ask(p, owned, queue);
-      if (wave == kConsumerWaves + 1) tell(p, start);
+      if (threadIdx.x == kConsumers) produce(p, owned, queue);
+      if (wave == kConsumerWaves + 1) pass_tiles(p, start);
       if (wave == kConsumerWaves + 2) look_ahead(p, start);
       if (threadIdx.x == kConsumers + 3 * arch::kWaveSize) add_in_order(p, dq_at(start));
     }
@@ -164,11 +164,12 @@ struct WarpgroupGradients {
         : batch(key_head / (p.heads / p.group)), first(key_head * p.group - batch * p.heads) {}
   };
 
-  // ------------------------------------------------------------------------------------------------- the asking thread
+  // ------------------------------------------------------------------------------------------------ the producer
+  // thread
 
-  static WMMA_DEVICE void ask(const Arguments& p, const Owned& owned, const Queue& queue) {
+  static WMMA_DEVICE void produce(const Arguments& p, const Owned& owned, const Queue& queue) {
     const Teams teams(p);
-    Way& way = passed().asking;
+    Way& way = passed().producing;
     typename Owned::Item part_item(0);
     typename Queue::Item item(0);
 #pragma unroll 1
@@ -221,7 +222,7 @@ struct WarpgroupGradients {
     const Teams teams(p);
     Way& way = passed().looking;
     // By the first lane alone, for all of them, once all have read what it changes.
-    const auto ask_first = [&](auto how) {
+    const auto first_lane = [&](auto how) {
       bool found = false;
       arch::wave_barrier();
       if (threadIdx.x % arch::kWaveSize == 0) found = how();
@@ -229,13 +230,13 @@ struct WarpgroupGradients {
       return arch::ballot(found) != 0;
     };
 #pragma unroll 1
-    for (bool more = ask_first([&] { return teams.begin(way); }); more;
-         more = ask_first([&] { return teams.next_part(way); })) {
+    for (bool more = first_lane([&] { return teams.begin(way); }); more;
+         more = first_lane([&] { return teams.next_part(way); })) {
 #pragma unroll 1
       while (teams.ahead(way) > 0) {
         arch::hold(start);  // what follows from it is quicker computed anew than kept
         find_steps(p, teams, way, steps_at(start));
-        ask_first([&] { return teams.next_steps(way), false; });
+        first_lane([&] { return teams.next_steps(way), false; });
       }
     }
     const Steps steps = steps_at(start);
@@ -266,9 +267,10 @@ struct WarpgroupGradients {
     arch::barrier_arrive(steps.full(typename Steps::Item(way.lot)), true);
   }
 
-  // ------------------------------------------------------------------------------- the wave that tells of the tiles
+  // -------------------------------------------------------------------------- the wave that passes what is beside
+  // tiles
 
-  static WMMA_DEVICE void tell(const Arguments& p, uint32_t start) {
+  static WMMA_DEVICE void pass_tiles(const Arguments& p, uint32_t start) {
 #pragma unroll 1
     for (uint32_t lot = 0;;) {
       const typename Steps::Item item(lot);
@@ -278,14 +280,14 @@ struct WarpgroupGradients {
 #pragma unroll 1
       for (int i = 0; i < ahead.count; ++i) {
         arch::hold(start);  // what follows from it is quicker computed anew than kept
-        tell_tile(p, start, ahead, i);
+        pass_tile(p, start, ahead, i);
       }
       lot = ahead.lot;  // likewise
       arch::barrier_arrive(steps_at(start).empty(typename Steps::Item(lot)), true);
       ++lot;
     }
   }
-  static WMMA_DEVICE void tell_tile(const Arguments& p, uint32_t start, const Ahead& ahead, int step) {
+  static WMMA_DEVICE void pass_tile(const Arguments& p, uint32_t start, const Ahead& ahead, int step) {
     const Queue queue(start + kQueueStart, start + kQueueBarriers);
     const typename Queue::Item item(ahead.number + step);
     int lane = lane_id();
@@ -382,8 +384,8 @@ struct WarpgroupGradients {
     WMMA_DEVICE int first_row() const { return static_cast<int>(group * kLines + wave() * 16); }  // of the block's
   };
 
-  static WMMA_DEVICE void take(const Arguments& p, const Owned& owned, const Queue& queue, uint32_t start,
-                               uint32_t group) {
+  static WMMA_DEVICE void consume(const Arguments& p, const Owned& owned, const Queue& queue, uint32_t start,
+                                  uint32_t group) {
     Consumer x{p, start, group, lane_id(), static_cast<float>(p.scale * static_cast<double>(Math::kUnit))};
     for (uint32_t number = 0;;) {
       clear(x.g_k[0]);
@@ -439,13 +441,13 @@ struct WarpgroupGradients {
     if (is_there) queue.await(item);
     arch::wgmma_fence();
     multiply<KeyRows, QueryTile, Config::kColumns>(weights, KeyRows::operand(x.own()), query_tile);
-    bool gives = false;
+    bool stored = false;
     if (waits) {
-      gives = multiply_slopes(x, queue, weights);
+      stored = multiply_slopes(x, queue, weights);
       arch::wgmma_wait<0>();
       slopes_are_in(x, queue);
       if (!is_there) {
-        if (gives) pass_dq(x);
+        if (stored) pass_dq(x);
         return false;
       }
     }
@@ -454,7 +456,7 @@ struct WarpgroupGradients {
     arch::wgmma_fence();
     multiply<ValueRows, OutTile, Config::kValueColumns>(slopes, ValueRows::operand(x.own() + KeyRows::kBytes),
                                                         out_tile);
-    if (gives) pass_dq(x);
+    if (stored) pass_dq(x);
     arch::wgmma_wait<1>();
     hold_sums<kSums>(weights);
     tile.bounded ? weigh<true>(weights, x, tile) : weigh<false>(weights, x, tile);
@@ -476,7 +478,7 @@ struct WarpgroupGradients {
     return true;
   }
 
-  // What the last tile's slopes add to g_Q, which is given away, and to g_K, which is under way afterwards. The
+  // What the last tile's slopes add to g_Q, a dQ partial, and to g_K, which is under way afterwards. The
   // scores of the next tile were asked for before.
   static WMMA_DEVICE bool multiply_slopes(Consumer& x, const Queue& queue, float (&scores)[kSums]) {
     const typename Queue::Item before(x.number - 1);
@@ -488,7 +490,7 @@ struct WarpgroupGradients {
     arch::wgmma_wait<1>();
     hold_sums<kSums>(scores);
     hold_sums<kQuerySums>(g_q[0]);
-    return give(x, passed().tiles[before.stage()], g_q);
+    return store_dq(x, passed().tiles[before.stage()], g_q);
   }
   static WMMA_DEVICE void slopes_are_in(Consumer& x, const Queue& queue) {
     hold_sums<Config::kDepth / 2>(x.g_k[0]);
@@ -602,8 +604,8 @@ struct WarpgroupGradients {
     return item;
   }
 
-  // Whether it was laid down, and is to be told of: not where this block's is the last.
-  static WMMA_DEVICE bool give(Consumer& x, const Passed& tile, float (&sums)[1][kQuerySums]) {
+  // Whether it is in shared memory, and to be passed on: not where this block's is the last.
+  static WMMA_DEVICE bool store_dq(Consumer& x, const Passed& tile, float (&sums)[1][kQuerySums]) {
     const Arguments& p = x.p;
     const int64_t index = static_cast<int64_t>(tile.query_head) * p.tiles + tile.first_query / kQueries;
     constexpr int kApart = arch::kWaveSize * 4;

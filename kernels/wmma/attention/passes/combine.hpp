@@ -128,7 +128,7 @@ WMMA_DEVICE void attention_combine_last(const Arguments& p) {
   const int64_t row = item / of_row;
   const int64_t rows = static_cast<int64_t>(last_tiles(p)) * Config::kTileRows;
   const uint32_t tile = p.whole + static_cast<uint32_t>(row / Config::kTileRows);
-  const AttentionPlace<false> place(p, HeadTile(tile, p.heads * p.batch, p.tiles, p.together));
+  const AttentionPlace<false> place(p, HeadTile(tile, p.heads * p.batch, p.tiles, p.head_group));
   const uint32_t of_head = place.tile * Config::kTileRows + static_cast<uint32_t>(row % Config::kTileRows);
   arch::await_previous();
   if (row >= rows || of_head >= place.rows) return;

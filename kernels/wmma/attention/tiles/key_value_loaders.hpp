@@ -66,7 +66,7 @@ class StagedKeyValueTiles : public StepsBack<Config::Rules::kBlocks, Config::kKe
   WMMA_DEVICE Address value_tile() const { return tiles_ + KeyTile::kBytes; }
 
   // The last tile is on its way; after `begin` its keys are there.
-  WMMA_DEVICE void ask() {
+  WMMA_DEVICE void fetch() {
     if constexpr (kDepths == 1) last_keys_.template fetch<kRaggedDepth>(Config::kColumns);
   }
   WMMA_DEVICE void begin() {
@@ -189,7 +189,7 @@ class AsyncKeyValueTiles : public StepsBack<Config::Rules::kBlocks, Config::kKey
   WMMA_DEVICE Address key_tile() const { return tiles_; }
   WMMA_DEVICE Address value_tile() const { return tiles_ + KeyTile::kBytes; }
 
-  WMMA_DEVICE void ask() {}
+  WMMA_DEVICE void fetch() {}
   WMMA_DEVICE void begin() {
     last_keys_.template copy<kRaggedDepth>(tiles_, Config::kColumns);
     arch::commit_async();

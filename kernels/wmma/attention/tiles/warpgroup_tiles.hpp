@@ -38,7 +38,7 @@ struct WarpgroupTiles {
   static constexpr int kGroups = Config::kGroups;
   static constexpr int kGroupThreads = 4 * arch::kWaveSize;
   static constexpr int kConsumers = kGroups * kGroupThreads;
-  // One warpgroup asks for tiles: a wave of it; where keys and values are widened the others do that, and one more.
+  // One warpgroup is the producer: a wave of it; where keys and values are widened the others do that, and one more.
   static constexpr int kThreads = kConsumers + kGroupThreads * (kWidens ? 2 : 1);
   static constexpr int kWideners = (kThreads - kConsumers) / arch::kWaveSize - 1;
   // Heads that share keys may lie packed in a warpgroup's lines, one query's after the other's: as many whole queries
@@ -69,7 +69,7 @@ struct WarpgroupTiles {
   static_assert(!kMappedOut || !kPacked, "a box has rows of one head");
   static constexpr int kKeyStart = kGroups * Queries::kBytes;
   static constexpr int kValueStart = kKeyStart + Keys::kBytes;
-  // Where blocks are dealt tiles: which one a place of queries has. Who asks for them tells who takes them.
+  // Where blocks are dealt tiles: which one a place of queries has. The producer passes it to the consumers.
   static constexpr bool kBalanced = Config::kBalanced;
   static_assert(!kBalanced || !Config::kSplit, "what is listed is a whole tile");
   static constexpr bool kSplitsLast = Config::kSplitsLast;
@@ -203,9 +203,9 @@ struct WarpgroupTiles {
   // parts is left, so that what blocks get changes little from one to the next.
   static WMMA_DEVICE HeadTile tile_of(const Arguments& p, uint32_t index) {
     const uint32_t heads = heads_of(p) * p.batch;
-    HeadTile at(index, heads, p.tiles, p.together);
+    HeadTile at(index, heads, p.tiles, p.head_group);
     if constexpr (Config::kCausal) {
-      const uint32_t left = (heads - 1) / p.together - at.head / p.together;
+      const uint32_t left = (heads - 1) / p.head_group - at.head / p.head_group;
       if (left % 2 == 1) at.tile = p.tiles - 1 - at.tile;
     }
     return at;
@@ -253,7 +253,7 @@ struct WarpgroupTiles {
 
   // By one thread: every tile of all work, as soon as there is room. Where there is a block mask its wave looks at
   // that.
-  static WMMA_DEVICE void ask(const Arguments& p, uint32_t start) {
+  static WMMA_DEVICE void produce(const Arguments& p, uint32_t start) {
     const bool leads = !kBlocks || lane_id() == 0;
     const Keys keys = keys_at(start);
     const Values values = values_at(start);
@@ -264,16 +264,16 @@ struct WarpgroupTiles {
     typename Narrow::Queue::Item item(0);
     if constexpr (kTransposed) arch::await_previous();  // which turns values
     // Of a tile's number, or of one that was dealt.
-    const auto ask_for = [&](const auto& tile) {
+    const auto produce_tile = [&](const auto& tile) {
       const Work work(p, tile);
       if (!kBalanced && work.tiles == 0) return;
 #pragma unroll 1
       for (int group = 0; leads && group < kGroups; ++group) {
         const Queries queries = queries_of(start, group);
-        const auto tell = [&] {
+        const auto pass = [&] {
           if constexpr (kBalanced) *listed(query, group) = tile;
         };
-        queries.open(query, kPacked ? QueryTile::kBoxes * kGroupRows * 128 : QueryTile::kBytes, tell);
+        queries.open(query, kPacked ? QueryTile::kBoxes * kGroupRows * 128 : QueryTile::kBytes, pass);
         bring_queries(p, queries, query, work, work.first_row + group * kGroupRows);
       }
       query.next();
@@ -281,8 +281,8 @@ struct WarpgroupTiles {
       int at = work.last;
       // As they are, for others to widen.
       const auto copy_narrow = [&](const AttentionOperand& x, const TileMap& map, int from, uint32_t came) {
-        const auto tell = [&] { passed()[item.stage()] = came; };
-        if (leads) copy<typename Narrow::Tile, Stored>(narrow, item, p, x, map, work, from, tell);
+        const auto pass = [&] { passed()[item.stage()] = came; };
+        if (leads) copy<typename Narrow::Tile, Stored>(narrow, item, p, x, map, work, from, pass);
         item.next();
       };
       const auto copy_keys = [&](int from) {
@@ -331,7 +331,7 @@ struct WarpgroupTiles {
       while (next < count) {
         const ListedTile tile = list.at(next);
         if (leads) next = list.next();  // it comes while the tiles of this one are asked for
-        ask_for(tile);
+        produce_tile(tile);
         if constexpr (kBlocks) next = arch::shuffle_word(next, 0);
       }
       for (int group = 0; leads && group < kGroups; ++group) {
@@ -339,7 +339,7 @@ struct WarpgroupTiles {
       }
     } else {
       for (Walk walk(p); walk.more(); walk.next()) {
-        if (walk.is_there()) ask_for(walk.index());
+        if (walk.is_there()) produce_tile(walk.index());
       }
       if constexpr (kSequences) arch::await_previous();  // so that who waits for this one waits for that one too
     }
@@ -347,13 +347,13 @@ struct WarpgroupTiles {
       if (leads) narrow.open(item, 0, [&] { passed()[item.stage()] = Narrow::kNoMore; });
     }
   }
-  // By each of the waves that ask for nothing.
+  // By each of the waves that produce nothing.
   static WMMA_DEVICE void widen(uint32_t start, uint32_t wave) {
     Narrow::template widen<KeyTile, ValueTile>(narrow_at(start), passed(), keys_at(start), values_at(start), wave);
   }
 
-  // What a place of queries was told, to all of a wave by the lane that gives the place back: what the others had read
-  // by themselves, they would have to give back, too. No queries: none comes after it.
+  // What was passed with a place of queries, to all of a wave by the lane that gives the place back: what the others
+  // had read by themselves, they would have to give back, too. No queries: none comes after it.
   static WMMA_DEVICE ListedTile listed_to(const typename Queries::Item& query, uint32_t group) {
     ListedTile tile{};
     if (lane_id() == 0) tile = *listed(query, group);
@@ -382,16 +382,16 @@ struct WarpgroupTiles {
     }
   }
 
-  struct TellNothing {
+  struct PassNothing {
     WMMA_DEVICE void operator()() const {}
   };
   // A tile of keys or values, from its row on, to the queue's next place: one box high, or as many as it has parts of
   // pages. `Of` is what memory has.
-  template <class Tile, class Of, class Queue, class Item, class Tell = TellNothing>
+  template <class Tile, class Of, class Queue, class Item, class Pass = PassNothing>
   static WMMA_DEVICE void copy(const Queue& queue, const Item& item, const Arguments& p, const AttentionOperand& x,
-                               const TileMap& map, const Work& work, int row, const Tell& tell = Tell()) {
+                               const TileMap& map, const Work& work, int row, const Pass& pass = Pass()) {
     if constexpr (kPageSize == 0) {
-      queue.open(item, Tile::kBytes, tell);
+      queue.open(item, Tile::kBytes, pass);
       bring<Tile>(queue, item, x, map, work.place.batch, work.place.key_head, work.key(row));
     } else {
       // The first pages are known by when there is room.
@@ -404,7 +404,7 @@ struct WarpgroupTiles {
         for (int i = 0; i < kTogether; ++i) pages[i] = table.page(table.number_of(row + line + i * kLines));
       };
       look(0);
-      queue.open(item, Tile::kBytes, tell);
+      queue.open(item, Tile::kBytes, pass);
 #pragma unroll 1
       for (int line = 0; line < kKeys;) {
 #pragma unroll

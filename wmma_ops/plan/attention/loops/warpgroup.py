@@ -202,7 +202,7 @@ def work_of(problem: AttentionProblem, config: WarpgroupConfig) -> int:
     return tiles_of(problem, config) * problem.heads // config.packed * problem.batch
 
 
-def together(problem: AttentionProblem, config: WarpgroupConfig) -> int:
+def head_group(problem: AttentionProblem, config: WarpgroupConfig) -> int:
     """Heads, or groups that are packed, whose keys blocks go through before others'. What is dealt has as many of each
     sequence."""
     head_bytes = problem.skv * (problem.e + problem.ev) * problem.stored.itemsize / problem.group
@@ -215,7 +215,7 @@ def together(problem: AttentionProblem, config: WarpgroupConfig) -> int:
 
 def dealt(problem: AttentionProblem, config: WarpgroupConfig) -> int:
     """The most entries of the list of tiles, were all sequences as long as the longest."""
-    return work_of(problem, config) // together(problem, config) if config.balanced else 0
+    return work_of(problem, config) // head_group(problem, config) if config.balanced else 0
 
 
 def split(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> WarpgroupConfig:
@@ -343,7 +343,7 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
         config.packed,
         gcd(config.keys, problem.page_size),
         lines_out,
-        together(problem, config),
+        head_group(problem, config),
         whole,
         transposed=transposed,
         transposed_at=transposed_at,
