@@ -30,6 +30,7 @@ KERNEL, TILES = "wmma/attention/loops/warpgroup.hpp", "wmma/attention/tiles/warp
 LAST_TILES, NARROW_TILES = "wmma/attention/balanced/last_round.hpp", "wmma/attention/tiles/widened_tiles.hpp"
 SOFTMAX, CAP = "wmma/attention/softmax.hpp", "wmma/attention/terms/cap.hpp"
 GRADIENT_KERNEL = "wmma/attention/loops/warpgroup_gradients.hpp"
+GRADIENT_TILES = "wmma/attention/tiles/warpgroup_gradient_tiles.hpp"
 
 
 @dataclass(frozen=True)
@@ -154,26 +155,48 @@ WRONG = [
 
 # None that changes what a queue, a barrier or a turn counts.
 WRONG_GRADIENTS = [
-    Planted(name, GRADIENT_KERNEL, old, new)
-    for name, old, new in (
-        ("lse_in_the_place_of_delta", "= statistics[1][i];", "= statistics[0][i];"),
-        ("no_delta", "weights[f] * (slopes[f] - tile", "weights[f] * (slopes[f] - 0.5f * tile"),
-        ("the_first_head_of_the_group", "p.q_map, heads.batch, head, row", "p.q_map, heads.batch, heads.first, row"),
-        ("never_bounded", "tile.bounded ? weigh<true>", "false ? weigh<true>"),
+    Planted(name, file, old, new)
+    for name, file, old, new in (
+        ("lse_in_the_place_of_delta", GRADIENT_TILES, "= statistics[1][i];", "= statistics[0][i];"),
+        ("no_delta", GRADIENT_KERNEL, "weights[f] * (slopes[f] - tile", "weights[f] * (slopes[f] - 0.5f * tile"),
+        (
+            "the_first_head_of_the_group",
+            GRADIENT_TILES,
+            "p.q_map, heads.batch, head, row",
+            "p.q_map, heads.batch, heads.first, row",
+        ),
+        ("never_bounded", GRADIENT_KERNEL, "tile.bounded ? weigh<true>", "false ? weigh<true>"),
         (
             "across_in_the_wrong_order",
+            GRADIENT_KERNEL,
             "Columns::template step<false>(columns, step, kStep), true",
             "Columns::template step<false>(columns, step ^ 1, kStep), true",
         ),
-        ("slopes_of_one_warpgroup_twice", "step / kSteps * kRowBytes", "0 * step * kRowBytes"),
-        ("slopes_of_the_tile_before", "kSlopeStart + odd * SlopeTile", "kSlopeStart + (odd ^ 1) * SlopeTile"),
-        ("the_last_one_forgets_the_others", "sums[0][i + j] += before[j];", "sums[0][i + j] += 0.0f * before[j];"),
+        ("slopes_of_one_warpgroup_twice", GRADIENT_KERNEL, "step / kSteps * kRowBytes", "0 * step * kRowBytes"),
+        (
+            "slopes_of_the_tile_before",
+            GRADIENT_KERNEL,
+            "kSlopeStart + odd * SlopeTile",
+            "kSlopeStart + (odd ^ 1) * SlopeTile",
+        ),
+        (
+            "the_last_one_forgets_the_others",
+            GRADIENT_KERNEL,
+            "sums[0][i + j] += before[j];",
+            "sums[0][i + j] += 0.0f * before[j];",
+        ),
         (
             "the_first_one_adds_to_what_was_there",
+            GRADIENT_TILES,
             "if (passed_dq.before == 0) {",
             "if (passed_dq.before == 0 && false) {",
         ),
-        ("the_second_one_writes_over_the_first", "if (passed_dq.before == 0) {", "if (passed_dq.before <= 1) {"),
+        (
+            "the_second_one_writes_over_the_first",
+            GRADIENT_TILES,
+            "if (passed_dq.before == 0) {",
+            "if (passed_dq.before <= 1) {",
+        ),
     )
 ]
 GROUPED = AttentionCase(batch=2, heads=4, kv_heads=2, sq=300, skv=450, e=64, dtype="float16", causal="bottom_right")
