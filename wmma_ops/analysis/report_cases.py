@@ -195,7 +195,7 @@ def cases(target: arch.Target) -> list[AnyCase]:
     found = (case for case in CASES if case.dtype not in _FP8 or case.dtype in native)
     products = (case for case in found if target.vendor == "amd" or case.dtype == "float16")
     gives = interleaved_gradients.storing_dq(UNORDERED[0].problem(target), target) is not None
-    multiplies = warpgroup.takes(SCALED[0].problem(target), target)
+    multiplies = warpgroup.supports(SCALED[0].problem(target), target)
     return [
         *products,
         *TWO_PRODUCTS,

@@ -274,7 +274,7 @@ def _recomputes(problem: GemmProblem) -> bool:
 def _attention_pays(problem: AttentionProblem, target: arch.Target) -> tuple[bool, str]:
     half = problem.dtype in (torch.float16, torch.bfloat16)
     fused = target.family in _FUSED_ATTENTION and target.name != "gfx908"
-    if warpgroup.takes(problem, target) and problem.mask is None and min(problem.sq, problem.skv) >= _LEAST_ROWS:
+    if warpgroup.supports(problem, target) and problem.mask is None and min(problem.sq, problem.skv) >= _LEAST_ROWS:
         return True, f"ours is the faster one on {target.name} from {_LEAST_ROWS} rows and keys on"
     if fused and half and max(problem.e, problem.ev) <= _WIDEST_FUSED:
         return False, f"torch has a fused attention for it on {target.name}, which is as fast"

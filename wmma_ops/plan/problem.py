@@ -256,6 +256,12 @@ class AttentionProblem:
         return _read(cls, values, orders)
 
     @property
+    def in_eights(self) -> bool:
+        """Whether a gradient's operands all lie along the head size, where eight elements are read at once."""
+        orders = {self.q_order, self.k_order, self.v_order, self.g_order}
+        return orders == {"e"} and {self.q_vec, self.k_vec, self.v_vec, self.g_vec} == {8}
+
+    @property
     def is_narrow(self) -> bool:
         """Whether keys and values are of 8 bits: in pages beside queries of 16, else with queries as they are."""
         return self.stored != self.dtype

@@ -5,6 +5,16 @@
 
 namespace wmma {
 
+// Sums before the first product.
+template <int kTilesM, int kSums, class Number>
+WMMA_DEVICE void clear(Number (&sums)[kTilesM][kSums]) {
+#pragma unroll
+  for (int m = 0; m < kTilesM; ++m) {
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) sums[m][i] = Number(0);
+  }
+}
+
 // Where vector instructions wait for the matrix unit, or, kWeightsAreLonger, take longer than the products beside them,
 // each that is saved is its time. Weights are then cut off to T's bits, not rounded, and are all larger by so much that
 // this takes from them on the average what they have too much: a weight is off by 0.7 units of its last place at most,

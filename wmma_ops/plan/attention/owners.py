@@ -69,15 +69,12 @@ def goes_by_chunks(problem: AttentionProblem, owns_keys: bool, terms: frozenset[
     """Whether rows are 16-bit, by whole chunks and of whole tiles, nothing but `terms` bears on scores, and there is a tile
     of the others at least."""
     rows, length = (problem.skv, problem.sq) if owns_keys else (problem.sq, problem.skv)
-    orders = {problem.q_order, problem.k_order, problem.v_order, problem.g_order}
-    vecs = {problem.q_vec, problem.k_vec, problem.v_vec, problem.g_vec}
     return (
         problem.dtype.itemsize == 2
         and problem.terms <= terms
         and not problem.wide
         and {problem.e, problem.ev} <= {64, 128}
-        and orders == {"e"}
-        and vecs == {8}
+        and problem.in_eights
         and length >= 32
         and rows >= _LEAST_ROWS
     )

@@ -166,4 +166,15 @@ WMMA_DEVICE void store_gradient(const Number (&sums)[kTilesM][kSums], const Atte
   }
 }
 
+// A wave's results: g_K and g_V where it owns keys, else g_Q.
+template <class Link, class Config, class First, class Second, class Arguments, class Number, class Place>
+WMMA_DEVICE void store_gradients(const First& first, const Second& second, const Arguments& p, Number factor,
+                                 const Place& place, int first_row, int first_column, uint32_t lane) {
+  store_gradient<Link, Config::kOutVec>(first, Config::kOwnsKeys ? p.g_k : p.g_q, p.e, factor, place, first_row,
+                                        first_column, lane);
+  if constexpr (Config::kOwnsKeys) {
+    store_gradient<Link, Config::kOutVec>(second, p.g_v, p.ev, Number(1), place, first_row, first_column, lane);
+  }
+}
+
 }  // namespace wmma

@@ -391,14 +391,6 @@ struct AttentionKernel {
     key_values.after_values();
   }
 
-  static WMMA_DEVICE void clear(Number (&scores)[Config::kTilesM][kSums]) {
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-#pragma unroll
-      for (int i = 0; i < kSums; ++i) scores[m][i] = Number(0);
-    }
-  }
-
   // scores += Q·Kᵀ
   static WMMA_DEVICE void multiply_keys(Number (&scores)[Config::kTilesM][kSums], const Wave& wave,
                                         const KeyValueTiles& key_values, const Reading& reading,

@@ -132,7 +132,9 @@ struct AttentionBackward {
     load_rows<SecondRows, T, Config::kValueDepth, Config::kSecondRowVec, kThreads, arch::kMostAtOnce>(
         shared + kSecondRowsStart, kOwnsKeys ? p.v : p.g_out, place, first_row, 0, p.ev, thread, Number(1));
     Wave wave;
-    clear(wave);
+    clear(wave.first);
+    if constexpr (kOwnsKeys) clear(wave.second);
+    clear(wave.sum);
     if constexpr (!kOwnsKeys) load_statistics(wave, p, place, first_row + wave_row, lane);
 
     // 2. The others that they meet, head by head.
@@ -172,13 +174,8 @@ struct AttentionBackward {
 
     // 3. The results.
     if constexpr (kCorrects && !kOwnsKeys) correct(wave, p, place, first_row + wave_row, lane);
-    const Number scale = static_cast<Number>(p.scale);
-    store_gradient<Link, Config::kOutVec>(wave.first, kOwnsKeys ? p.g_k : p.g_q, p.e, scale, place,
-                                          first_row + wave_row, first_column, lane);
-    if constexpr (kOwnsKeys) {
-      store_gradient<Link, Config::kOutVec>(wave.second, p.g_v, p.ev, Number(1), place, first_row + wave_row,
-                                            first_column, lane);
-    }
+    store_gradients<Link, Config>(wave.first, wave.second, p, static_cast<Number>(p.scale), place, first_row + wave_row,
+                                  first_column, lane);
   }
 
  private:
@@ -206,19 +203,6 @@ struct AttentionBackward {
     uint32_t other_head;
     bool whole;  // its block, of a block mask
   };
-
-  static WMMA_DEVICE void clear(Wave& wave) {
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-#pragma unroll
-      for (int i = 0; i < kOutSums; ++i) {
-        wave.first[m][i] = Number(0);
-        if constexpr (kOwnsKeys) wave.second[m][i] = Number(0);
-      }
-#pragma unroll
-      for (int i = 0; i < Link::kLaneRows; ++i) wave.sum[m][i] = Number(0);
-    }
-  }
 
   static WMMA_DEVICE Number unit_of(Number lse) {
     return lse == -Math::infinity() ? Math::infinity() : lse * Number(Math::kUnit);
@@ -261,11 +245,8 @@ struct AttentionBackward {
   static WMMA_DEVICE void step(Wave& wave, const Reading& reading, const Meeting& x) {
     Number weights[Config::kTilesM][kSums];
     Number slopes[Config::kTilesM][kSums];
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-#pragma unroll
-      for (int i = 0; i < kSums; ++i) weights[m][i] = slopes[m][i] = Number(0);
-    }
+    clear(weights);
+    clear(slopes);
     constexpr int kSteps = Config::kDepth / Link::kDepth;
     constexpr int kValueSteps = Config::kValueDepth / Link::kDepth;
     multiply<kSteps>(weights, reading.first_rows, x.shared, reading.first, First::along(x.buffer));

@@ -95,12 +95,8 @@ class InterleavedGradients {
     if constexpr (Config::kFixed) {
       fixed::mark_infinite(self.first_[0], flag);
     }
-    const Number scale = static_cast<Number>(p.scale);
-    store_gradient<Link, Config::kOutVec>(self.first_, kOwnsKeys ? p.g_k : p.g_q, p.e, scale, place, wave_row, 0,
-                                          self.lane_);
-    if constexpr (kOwnsKeys) {
-      store_gradient<Link, Config::kOutVec>(self.second_, p.g_v, p.ev, Number(1), place, wave_row, 0, self.lane_);
-    }
+    store_gradients<Link, Config>(self.first_, self.second_, p, static_cast<Number>(p.scale), place, wave_row, 0,
+                                  self.lane_);
   }
 
  private:
@@ -112,13 +108,8 @@ class InterleavedGradients {
         dq_(shared + kDqStart, wave, lane_),
         firsts_(Tiles::firsts_of(p), shared, threadIdx.x, lane_),
         seconds_(Tiles::seconds_of(p), shared + First::kBytes, threadIdx.x, lane_) {
-#pragma unroll
-    for (int m = 0; m < kTilesM; ++m) {
-#pragma unroll
-      for (int i = 0; i < Groups::kOutSums; ++i) first_[m][i] = Number(0);
-#pragma unroll
-      for (int i = 0; i < Groups::kValueSums; ++i) second_[m][i] = Number(0);
-    }
+    clear(first_);
+    clear(second_);
   }
 
   WMMA_DEVICE void load_rows(const Place& place, int wave_row) {

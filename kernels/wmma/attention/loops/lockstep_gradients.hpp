@@ -60,11 +60,7 @@ class LockstepGradients {
     if (count > 0) self.meet(Tiles(p, place, span, count), count);
     // 3. The results.
     const Number scale = static_cast<Number>(p.scale) * (Number(1) / Weights::kExcess);
-    store_gradient<Link, Config::kOutVec>(self.first_, kOwnsKeys ? p.g_k : p.g_q, p.e, scale, place, wave_row, 0,
-                                          self.lane_);
-    if constexpr (kOwnsKeys) {
-      store_gradient<Link, Config::kOutVec>(self.second_, p.g_v, p.ev, Number(1), place, wave_row, 0, self.lane_);
-    }
+    store_gradients<Link, Config>(self.first_, self.second_, p, scale, place, wave_row, 0, self.lane_);
   }
 
  private:
@@ -76,11 +72,8 @@ class LockstepGradients {
         weights_(p, place, shared + kStatisticsStart, wave, lane_, wave_row),
         others_(Tiles::firsts_of(p), Tiles::seconds_of(p), shared, wave, lane_),
         row_reader_(lane_, wave * Groups::kWaveRows) {
-#pragma unroll
-    for (int i = 0; i < Groups::kOutSums; ++i) {
-      first_[0][i] = Number(0);
-      if constexpr (kOwnsKeys) second_[0][i] = Number(0);
-    }
+    clear(first_);
+    if constexpr (kOwnsKeys) clear(second_);
   }
 
   WMMA_DEVICE void load_rows(const Place& place, int first_row, int wave_row) {

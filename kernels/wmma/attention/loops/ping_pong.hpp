@@ -160,14 +160,6 @@ class PingPong {
     }
   }
 
-  static WMMA_DEVICE void clear(Scores& scores) {
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-#pragma unroll
-      for (int i = 0; i < kSums; ++i) scores[m][i] = Number(0);
-    }
-  }
-
   static WMMA_DEVICE void pack(Weights& weights, const Scores& scores, int step) {
 #pragma unroll
     for (int m = 0; m < Config::kTilesM; ++m) {

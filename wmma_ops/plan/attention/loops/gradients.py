@@ -65,8 +65,6 @@ def candidates(problem: AttentionProblem, target: arch.Target, owns_keys: bool) 
     depth, value_depth = up(problem.e, step.depth), up(problem.ev, step.depth)
     widest = up(max(problem.e, problem.ev) if owns_keys else problem.e, step.whole)
     slices = dict.fromkeys((widest, *(x for x in (128, 64, 32, 16) if x < widest and x % step.whole == 0)))
-    orders = {problem.q_order, problem.k_order, problem.v_order, problem.g_order}
-    vecs = {problem.q_vec, problem.k_vec, problem.v_vec, problem.g_vec}
     shapes = [(4, 1, 64), (4, 1, 32), (2, 1, 32), (4, 1, 16), (2, 1, 16), (1, 1, 16), (1, 1, 32)]
     if target.vendor == "nvidia" and size == 2:
         shapes = [(8, 1, 64), (8, 1, 32), *shapes]
@@ -78,7 +76,7 @@ def candidates(problem: AttentionProblem, target: arch.Target, owns_keys: bool) 
             if others % step.whole or not divides_blocks(problem, *((others, own) if owns_keys else (own, others))):
                 continue
             whole = part == widest and problem.e == problem.ev and depth == up(depth, step.whole)
-            asynchronous = target.vendor == "nvidia" and size == 2 and whole and orders == {"e"} and vecs == {8}
+            asynchronous = target.vendor == "nvidia" and size == 2 and whole and problem.in_eights
             shape = (waves, tiles_m, others, depth, value_depth, part)
             config = GradientsConfig(owns_keys, *shape, asynchronous, 1, problem.corrects, problem.drops)
             shared = config.shared_bytes(target, element)

@@ -56,7 +56,7 @@ class WarpgroupConfig:
 
     @property
     def threads(self) -> int:
-        return (self.groups + (2 if self.narrow_stages else 1)) * _GROUP_THREADS  # one asks for tiles, one more widens
+        return (self.groups + (2 if self.narrow_stages else 1)) * _GROUP_THREADS  # one loads tiles, one more widens
 
     def __str__(self) -> str:
         return (
@@ -76,16 +76,16 @@ def shared_bytes(problem: AttentionProblem, config: WarpgroupConfig) -> int:
     if maps_result(problem, config):
         line = max(line, config.slice * problem.dtype.itemsize)
     queries = config.groups * config.query_stages * (_GROUP_ROWS * line + 2 * BARRIER_BYTES)
-    told = config.groups * config.query_stages * fill.LISTED_BYTES if config.balanced else 0
+    passed = config.groups * config.query_stages * fill.LISTED_BYTES if config.balanced else 0
     narrow = config.narrow_stages
     if narrow:
-        told += up(4 * narrow, 16) + narrow * (
+        passed += up(4 * narrow, 16) + narrow * (
             config.keys * up(max(config.depth, config.slice), _LINE_BYTES) + 2 * BARRIER_BYTES
         )
-    return queries + config.stages * (config.keys * (config.depth + config.slice) * size + 4 * BARRIER_BYTES) + told
+    return queries + config.stages * (config.keys * (config.depth + config.slice) * size + 4 * BARRIER_BYTES) + passed
 
 
-def takes(problem: AttentionProblem, target: arch.Target) -> bool:
+def supports(problem: AttentionProblem, target: arch.Target) -> bool:
     """Whether the copy engine can fill the tiles, and a warpgroup's registers hold its results."""
     along = (problem.q_order, problem.k_order, problem.v_order) == ("e", "e", "e")
     whole = problem.q_vec * _element(problem).itemsize >= 16
@@ -110,7 +110,7 @@ def _element(problem: AttentionProblem) -> torch.dtype:
 
 def candidates(problem: AttentionProblem, target: arch.Target) -> list[WarpgroupConfig]:
     """The preferred first."""
-    if not takes(problem, target):
+    if not supports(problem, target):
         return []
     element, widens = _element(problem), _widens(problem)
     depth, part = up(problem.e, _LINE_BYTES // element.itemsize), up(problem.ev, _RESULT_LINE)

@@ -17,10 +17,10 @@ from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, occupancy
 _LINES = 64  # of a warpgroup's keys, and of a box
 _GROUPS = 2
 _KEYS = _GROUPS * _LINES  # of a block
-THREADS = (_GROUPS + 1) * 128  # one asks for tiles and keeps the order
+THREADS = (_GROUPS + 1) * 128  # one loads tiles and keeps the order
 _WIDEST = 128  # columns whose sums registers hold
 _PLACES = (3, 2), (2, 2), (3, 1), (2, 1)  # for tiles, and for what they add to the gradients of queries
-_AHEAD = 2  # lots of steps that are known before they are told of
+_AHEAD = 2  # lots of steps that are known before they are passed on
 _MOST_PASSES = 8
 _COUNTS = 32  # that a line of memory holds
 
@@ -60,7 +60,7 @@ def shared_bytes(config: WarpgroupGradientsConfig) -> int:
     size = config.element.itemsize
     rows = (_KEYS + config.stages * config.queries) * (config.depth + config.value_depth) * size
     slopes, partials = 2 * _KEYS * config.queries * size, config.dq_stages * config.queries * config.depth * 4
-    told = (
+    passed = (
         config.dq_stages * 16
         + 4 * 4
         + config.stages * (2 * config.queries + 5) * 4
@@ -71,25 +71,23 @@ def shared_bytes(config: WarpgroupGradientsConfig) -> int:
         rows
         + slopes
         + partials
-        + up(told, 8)
+        + up(passed, 8)
         + (2 + 2 * config.stages + 1 + 2 * config.dq_stages + 2 * _AHEAD) * BARRIER_BYTES
     )
 
 
-def takes(problem: AttentionProblem, target: arch.Target) -> bool:
+def supports(problem: AttentionProblem, target: arch.Target) -> bool:
     """Whether the copy engine can fill the tiles, and a warpgroup's registers hold its sums."""
-    orders = {problem.q_order, problem.k_order, problem.v_order, problem.g_order}
-    vecs = {problem.q_vec, problem.k_vec, problem.v_vec, problem.g_vec}
     fits = max(problem.e, problem.ev) <= _WIDEST and min(problem.sq, problem.skv) >= _LINES
     counted = max(problem.sq, problem.skv) < 2**16 * _LINES  # as the kernel counts them
     ruled = problem.windowed or problem.scored or problem.sequences or problem.drops or problem.block_q
     plain = problem.dtype.itemsize == 2 and problem.mask is None and not ruled
-    return target.name == "sm_90a" and plain and fits and counted and orders == {"e"} and vecs == {8}
+    return target.name == "sm_90a" and plain and fits and counted and problem.in_eights
 
 
 def candidates(problem: AttentionProblem, target: arch.Target) -> list[WarpgroupGradientsConfig]:
     """The preferred first."""
-    if not takes(problem, target):
+    if not supports(problem, target):
         return []
     depth, value_depth = up(problem.e, _LINES), up(problem.ev, _LINES)
     found = []
