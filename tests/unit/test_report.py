@@ -23,6 +23,7 @@ FLOAT8 = {"gfx90a": (), "gfx942": ("float8_e4m3fnuz 4096³",), "gfx950": ("float
 TILES = {"gfx90a": "256x256x32 +/2", "gfx942": "256x256x32", "gfx950": "256x256x64"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", TILES)
 def test_a_target_keeps_the_limits_and_the_table_shows_it(target, capsys):
     """That all targets do is for `python -m wmma_ops report` itself, which `.ci/run` has."""
