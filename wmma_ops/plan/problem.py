@@ -233,6 +233,7 @@ class AttentionProblem:
     unordered: bool = False  # gradients: sums may be in any order, so that their last bits differ from run to run
     # The facets of csrc/calls/attention_options.hpp.
     mask: torch.dtype | None = None
+    key_mask: bool = False  # it is bool, and says the same to all queries and to all heads that share keys
     sinks: torch.dtype | None = None
     slopes: torch.dtype | None = None
     capped: bool = False  # scores by a soft cap

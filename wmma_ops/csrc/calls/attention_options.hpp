@@ -69,6 +69,7 @@ enum AttentionOp : unsigned {
 // (AttentionProblem::key). Fields of the border, and of plan/problem.py.
 #define WMMA_ATTENTION_FACETS(X)                                                               \
   X(mask, p.mask ? element_code(type_of(*p.mask)) : int64_t{wmma::kNoElement})                 \
+  X(key_mask, is_of_keys(p, v[kMask]))                                                         \
   X(sinks, v[kSinks].code)                                                                     \
   X(slopes, v[kSlopes].code)                                                                   \
   X(capped, p.softcap > 0)                                                                     \

@@ -20,6 +20,12 @@ int64_t form_of(const OptTensor& x) {
   return (1 + element_code(type_of(*x))) * 16 + wide * 8 + x->dim();
 }
 
+// Whether a mask says of each key that it is there, to all queries and all heads that share it.
+bool is_of_keys(const Attention& p, const View& mask) {
+  if (!p.mask || type_of(*p.mask) != ScalarType::Bool) return false;
+  return p.sq > 1 && mask.row == 0 && (p.heads == p.kv_heads || mask.head == 0);
+}
+
 // So that calls of packed sequences share plans: as many or an eighth more, of few exactly.
 int64_t about(int64_t count) {
   int64_t step = 1;

@@ -29,10 +29,10 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
       Tiles::kQueueStart, Tiles::kRowBytes, Tiles::kShare, Tiles::kSharesRows, Tiles::kSlopeStart, Tiles::kSlopesThere,
       Tiles::kStep, Tiles::kSums, Tiles::look_ahead, Tiles::pass_tiles, Tiles::passed, Tiles::produce, Tiles::steps_at,
       Tiles::sums_of;
-  using typename Tiles::Arguments, typename Tiles::DqQueue, typename Tiles::KeyRows, typename Tiles::Link,
-      typename Tiles::Math, typename Tiles::OutTile, typename Tiles::Owned, typename Tiles::Passed,
-      typename Tiles::QueryTile, typename Tiles::Queue, typename Tiles::SlopeTile, typename Tiles::T,
-      typename Tiles::ValueRows;
+  using typename Tiles::Arguments, typename Tiles::DqQueue, typename Tiles::Heads, typename Tiles::KeyRows,
+      typename Tiles::Link, typename Tiles::Math, typename Tiles::OutTile, typename Tiles::Owned,
+      typename Tiles::Passed, typename Tiles::QueryTile, typename Tiles::Queue, typename Tiles::SlopeTile,
+      typename Tiles::T, typename Tiles::ValueRows;
   static constexpr int kConsumerRegisters = 240;
   static constexpr int kOtherRegisters = 24;
 
@@ -94,6 +94,9 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
       owned.await(typename Owned::Item(number));
       int left = passed().part.steps;
       if (left < 0) break;
+      if constexpr (Config::kHidesKeys) {
+        find_shown_keys(x, passed().part.key_head, passed().part.first_key + x.first_row());
+      }
       // Tiles, and one step more for the slopes of the last one. (It is no step of its own: two places with products
       // are more than the assembler has registers for.)
       if (left > 0) {
@@ -115,6 +118,16 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     if (threadIdx.x == 0) passed().passed_dq[last.stage()].tile = -1;
     arch::wave_barrier();
     arch::barrier_arrive(dq_at(start).full(last), x.lane == 0);
+  }
+
+  // By a mask that says the same to all queries. In shared memory, as registers are few; the wave's own.
+  static WMMA_DEVICE void find_shown_keys(const Consumer& x, int key_head, int first) {
+    const Heads heads(x.p, key_head);
+    const uint8_t* mask = matrix_of<const uint8_t>(x.p.mask, heads.batch, heads.first);
+    const int key = first + static_cast<int>(x.lane);  // the second half of the lanes has those of another wave
+    const auto shown = arch::ballot(key < x.p.skv && mask[key * x.p.mask.column_stride] != 0);
+    if (x.lane == 0) passed().of_wave[threadIdx.x / arch::kWaveSize] = static_cast<uint32_t>(shown);
+    arch::wave_barrier();
   }
 
   // Where a result's rows are.
@@ -258,6 +271,14 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     static_assert(places_add_up(), "or they are compared one by one");
     const int before = tile.first_query + static_cast<int>(Link::place(x.lane, 0));
     const int end = x.p.sq - before;
+    uint32_t shown = 0;  // from the lane's first key on
+    if constexpr (Config::kHidesKeys) {
+      static_assert(Link::row(1, 0) == Link::row(0, 0) && Link::row(4, 0) == 1 &&
+                    Link::row(5, 1) == Link::row(0, 1) + 1);
+      uint32_t wave = threadIdx.x / arch::kWaveSize;
+      arch::hold(wave);  // it is quicker computed anew than kept
+      shown = passed().of_wave[wave] >> Link::row(x.lane, 0);
+    }
     int begin[Link::kLaneRows];
     if constexpr (kBounded && Config::kCausal) {
       const int key = passed().part.first_key + x.first_row() - static_cast<int>(x.p.shift);
@@ -274,6 +295,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
         inside = place < end;
         if constexpr (Config::kCausal) inside = inside && place >= begin[Link::row_of(f)];
       }
+      if constexpr (Config::kHidesKeys) inside = inside && (shown >> Link::row(0, Link::row_of(f)) & 1) != 0;
       weights[f] = inside ? weight : 0.0f;
     }
   }
@@ -283,6 +305,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
       slopes[f] = weights[f] * (slopes[f] - tile.statistics[kQueries + Link::place(x.lane, f)]);
+      if constexpr (Config::kHidesKeys) slopes[f] = weights[f] == 0.0f ? 0.0f : slopes[f];
     }
   }
 

@@ -8,6 +8,14 @@
 
 namespace wmma {
 
+// Where a mask hides keys: which of those of each wave's rows it shows, a bit each.
+template <int kWaves>
+struct ShownKeys {
+  uint32_t of_wave[kWaves];
+};
+template <>
+struct ShownKeys<0> {};
+
 template <class Config>
 struct WarpgroupGradientTiles {
   using Arguments = MappedAttentionArguments;
@@ -80,7 +88,7 @@ struct WarpgroupGradientTiles {
     uint32_t places[arch::kWaveSize];  // a head from the first one on, and a tile
     typename Teams::Turn turns[arch::kWaveSize];
   };
-  struct PassedAll {
+  struct PassedAll : ShownKeys<Config::kHidesKeys ? kConsumers / arch::kWaveSize : 0> {
     PassedDq passed_dq[Config::kDqStages];
     PassedPart part;
     Passed tiles[Config::kStages];

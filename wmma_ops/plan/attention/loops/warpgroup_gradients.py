@@ -56,7 +56,7 @@ class Teams:
         return self.size * self.count
 
 
-def shared_bytes(config: WarpgroupGradientsConfig) -> int:
+def shared_bytes(config: WarpgroupGradientsConfig, *, hides_keys: bool = False) -> int:
     size = config.element.itemsize
     rows = (_KEYS + config.stages * config.queries) * (config.depth + config.value_depth) * size
     slopes, partials = 2 * _KEYS * config.queries * size, config.dq_stages * config.queries * config.depth * 4
@@ -66,6 +66,7 @@ def shared_bytes(config: WarpgroupGradientsConfig) -> int:
         + config.stages * (2 * config.queries + 5) * 4
         + _AHEAD * (6 + 2 * 32) * 4
         + 2 * 12 * 4
+        + (_GROUPS * 4 * 4 if hides_keys else 0)
     )
     return (
         rows
@@ -81,7 +82,7 @@ def supports(problem: AttentionProblem, target: arch.Target) -> bool:
     fits = max(problem.e, problem.ev) <= _WIDEST and min(problem.sq, problem.skv) >= _LINES
     counted = max(problem.sq, problem.skv) < 2**16 * _LINES  # as the kernel counts them
     ruled = problem.windowed or problem.scored or problem.sequences or problem.drops or problem.block_q
-    plain = problem.dtype.itemsize == 2 and problem.mask is None and not ruled
+    plain = problem.dtype.itemsize == 2 and (problem.mask is None or problem.key_mask) and not ruled
     return target.name == "sm_90a" and plain and fits and counted and problem.in_eights
 
 
@@ -94,7 +95,7 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
     for queries in (2 * _LINES, _LINES) if max(depth, value_depth) == _LINES else (_LINES,):
         for stages, dq_stages in _PLACES:
             config = WarpgroupGradientsConfig(problem.dtype, depth, value_depth, queries, stages, dq_stages)
-            if shared_bytes(config) <= target.lds_bytes:
+            if shared_bytes(config, hides_keys=problem.key_mask) <= target.lds_bytes:
                 found.append(config)
     return found
 
@@ -115,7 +116,7 @@ def teams(problem: AttentionProblem, units: int) -> Teams:
 
 
 def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: arch.Target) -> str:
-    shared = shared_bytes(config)
+    shared = shared_bytes(config, hides_keys=problem.key_mask)
     numbers = {
         "kQueries": config.queries,
         "kColumns": problem.e,
@@ -132,7 +133,7 @@ def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: 
     members = [
         *aliases({"Element": CPP[problem.dtype]}),
         *constants("int", numbers),
-        *constants("bool", {"kCausal": problem.causal}),
+        *constants("bool", {"kCausal": problem.causal, "kHidesKeys": problem.key_mask}),
     ]
     files = ("wmma/attention/loops/warpgroup_gradients.hpp", "attention_backward.hip")
     return kernel_text(*files, members=members, kernel="wmma::WarpgroupGradients<Config>")
@@ -149,9 +150,10 @@ def plan_of(problem: AttentionProblem, config: WarpgroupGradientsConfig, target:
     tiles = ceil(problem.sq / config.queries)
     found = teams(problem, model.units_of(problem.device, target))
     kernel = source(problem, config, target)
+    shared = shared_bytes(config, hides_keys=problem.key_mask)
     launches = (
         delta.launch(problem, target, cleared=1),
-        KernelLaunch("attention_backward", kernel, (found.blocks, 1), THREADS, shared_bytes(config), cooperative=True),
+        KernelLaunch("attention_backward", kernel, (found.blocks, 1), THREADS, shared, cooperative=True),
     )
     counts = problem.batch * problem.heads * tiles
     workspace = (up(counts, _COUNTS) + counts * config.queries * config.depth) * 4

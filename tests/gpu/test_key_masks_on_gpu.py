@@ -1,0 +1,88 @@
+"""Gradients of attention whose mask says of each key that it is there, on a GPU: beside float64, and twice the same."""
+
+import pytest
+import torch
+from on_gpu import close, matrix
+from planted import Planted, check_is_caught, check_that_each_stands_once
+
+import wmma_ops
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+F16, BF16 = torch.float16, torch.bfloat16
+BOUNDS = {F16: 1.5e-3, BF16: 8e-3}
+# heads, those of keys, queries, keys, sizes of queries and values
+SIZES = [
+    (3, 3, 300, 257, 64, 64),
+    (4, 2, 128, 640, 64, 64),
+    (2, 2, 65, 500, 128, 128),
+    (4, 1, 700, 128, 96, 64),
+    (2, 2, 191, 129, 40, 72),
+]
+
+
+def _masks(heads, kv_heads, keys):
+    lengths = torch.tensor([keys, keys // 2 + 3, 1], device="cuda")
+    yield (torch.arange(keys, device="cuda") < lengths[:, None])[:, None, None]
+    yield torch.rand(3, heads if heads == kv_heads else 1, 1, keys, device="cuda") < 0.5
+    nothing_left = torch.rand(3, 1, 1, keys, device="cuda") < 0.5
+    nothing_left[1] = False
+    yield nothing_left.expand(3, heads, 1, keys)
+    yield torch.zeros(3, 1, 1, 2 * keys, dtype=torch.bool, device="cuda").bernoulli_(0.7)[..., ::2]
+
+
+def _want(q, k, v, mask, g, g_lse):
+    q, k, v = (x.detach().double().requires_grad_() for x in (q, k, v))
+    many_k, many_v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    scores = (q @ many_k.mT * q.shape[-1] ** -0.5).masked_fill(~mask, -torch.inf)
+    lse = torch.logsumexp(scores, -1)
+    lse = torch.where(lse == -torch.inf, 0.0, lse)
+    out = torch.exp(scores - lse[..., None]) @ many_v
+    return torch.autograd.grad([out, lse], [q, k, v], [g.double(), g_lse.double()])
+
+
+def _check(dtype, heads, kv_heads, queries, keys, size, value_size):
+    q = matrix(3, heads, queries, size, dtype=dtype).requires_grad_()
+    k, v = (matrix(3, kv_heads, keys, n, dtype=dtype).requires_grad_() for n in (size, value_size))
+    g, g_lse = matrix(3, heads, queries, value_size, dtype=dtype), matrix(3, heads, queries, dtype=torch.float32)
+    for mask in _masks(heads, kv_heads, keys):
+
+        def gradients(mask=mask):
+            results = wmma_ops.attention(q, k, v, mask=mask, enable_gqa=heads != kv_heads)
+            return torch.autograd.grad(results, [q, k, v], [g, g_lse])
+
+        got, again = gradients(), gradients()
+        assert all(torch.equal(*pair) for pair in zip(got, again, strict=True))
+        for one, want in zip(got, _want(q, k, v, mask, g, g_lse), strict=True):
+            close(one, want, BOUNDS[dtype])
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_gradients(sizes, dtype):
+    _check(dtype, *sizes)
+
+
+LOOP = "loops/warpgroup_gradients.hpp"
+WRONG = (
+    Planted("keys_of_another_head", LOOP, "p.mask, heads.batch, heads.first)", "p.mask, heads.batch, 0)"),
+    Planted(
+        "of_the_first_batch",
+        LOOP,
+        "matrix_of<const uint8_t>(x.p.mask, heads.batch",
+        "matrix_of<const uint8_t>(x.p.mask, 0",
+    ),
+    Planted("a_key_further", LOOP, "mask[key * x.p.mask.column_stride]", "mask[(key ^ 1) * x.p.mask.column_stride]"),
+    Planted("rows_of_another_wave", LOOP, "passed().of_wave[wave]", "passed().of_wave[wave ^ 1]"),
+    Planted("every_key", LOOP, "inside && (shown >> Link::row(0, Link::row_of(f)) & 1) != 0", "inside"),
+)
+
+
+def test_what_is_replaced_stands_there_once(sources):
+    check_that_each_stands_once(sources / "wmma/attention", WRONG)
+
+
+@needs_gpu
+@pytest.mark.parametrize("of", WRONG, ids=str)
+def test_is_caught(of, sources):
+    check_is_caught(of, sources / "wmma/attention", lambda: _check(BF16, *SIZES[0]))
