@@ -27,7 +27,7 @@ from wmma_ops.cli.benching import Run
 from wmma_ops.cli.main import VIEWS, main, parser, run
 from wmma_ops.hardware import arch
 from wmma_ops.jit import CompileError, clang
-from wmma_ops.ops import activations, library
+from wmma_ops.ops import activations, library, nodes
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.runtime import clock, tuned, tuning
 
@@ -67,6 +67,20 @@ def test_doctor(capsys):
     assert "tried as gfx1201" in found["runs_on"]["emulated AMD targets"]
     assert set(found["compilers"]) == {"clang", "hiprtc", "nvrtc"}
     assert found["clang"]["used"].startswith(found["compilers"]["clang"])
+    assert found["derivatives"] == nodes.state()
+
+
+def test_doctor_tells_where_derivatives_are_recorded(monkeypatch, tmp_path):
+    for there, exists, said in (
+        (True, True, "_nodes_"),
+        (False, True, "as WMMA_OPS_NODES=0"),
+        (False, False, "install again"),
+    ):
+        monkeypatch.setattr(nodes, "are_there", there)
+        monkeypatch.setattr(nodes, "_NODES", tmp_path / f"_nodes_{exists}.so")
+        if exists:
+            (tmp_path / f"_nodes_{exists}.so").touch()
+        assert said in nodes.state()
 
 
 def test_doctor_tells_which_clang_is_used_and_why(monkeypatch):

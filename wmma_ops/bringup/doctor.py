@@ -10,7 +10,7 @@ import wmma_ops
 from wmma_ops import jit
 from wmma_ops.hardware import arch
 from wmma_ops.jit import clang
-from wmma_ops.ops import library
+from wmma_ops.ops import library, nodes
 from wmma_ops.runtime import driver, tuned
 
 _PROBED = "gfx1201"  # emulated
@@ -113,6 +113,7 @@ def report() -> dict:
         "torch_build": build,
         "library": str(library.PATH),
         "library_bytes": library.PATH.stat().st_size,
+        "derivatives": nodes.state(),
         "ops": [*library.OPS, *library.WRITERS],
         "runs_on": runs_on,
         "compilers": {name: _found(compiler) for name, compiler in jit.COMPILERS.items()},

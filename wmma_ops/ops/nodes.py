@@ -23,6 +23,16 @@ are_there = _NODES.exists() and os.environ.get("WMMA_OPS_NODES") != "0"
 _general = torch.library.Library(GENERAL, "DEF")
 
 
+def state() -> str:
+    """For people: where derivatives are recorded."""
+    if are_there:
+        return _NODES.name
+    if _NODES.exists():
+        return "in Python, as WMMA_OPS_NODES=0 asks for"
+    other = f"built beside another torch than {torch.__version__}; install again"
+    return f"in Python, several times slower for small calls: {other}"
+
+
 def register(op: str, kernel: Callable, gradients: Callable | None) -> None:
     """An op's kernel at autograd's key, `kernel(keyset, *tensors, **scalars)`, and its formulas, as autograd.py has them."""
     if not (are_there and op in OPS):
