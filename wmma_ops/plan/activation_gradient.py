@@ -48,11 +48,16 @@ def choose(problem: ActivationGradientProblem, target: arch.Target) -> Activatio
 def plan(problem: ActivationGradientProblem, target: arch.Target) -> Plan:
     config = choose(problem, target)
     adds = problem.sums is not None
+    # For a copy engine alone: other loops read a row's last elements by themselves, wherever rows start.
+    aligns = problem.aligns and target.family == "sm90"
+    numbers = ActivationGradientNumbers(config.slabs, aligns)
+    if not (adds or aligns or problem.activation):
+        return Plan(config, "nothing to do: what comes is the result", (), 0, numbers)
     number = bytes_of(problem.accumulator)
     early = target.family == "sm90"
     tiles = ceil(problem.columns / config.columns)
     check_blocks(f"a row of {problem.columns} elements takes", tiles, _THREADS, target)
-    text = source(problem, config)
+    text = source(problem, config, copies=aligns)
     shared = _THREADS * config.vec * number if adds else 0
     launches = [KernelLaunch("activation_gradient", text, (tiles, config.slabs), _THREADS, shared, early)]
     workspace = 0
@@ -62,7 +67,7 @@ def plan(problem: ActivationGradientProblem, target: arch.Target) -> Plan:
         grid = (ceil(problem.columns / _COLUMNS_ADDED_UP), 1)
         launches.append(KernelLaunch("activation_gradient_sums", text, grid, _THREADS, _THREADS * number, early))
     reason = f"a block for {config.columns} columns of each slab, on {model.CARDS[target.name].units} units"
-    return Plan(config, reason, tuple(launches), workspace, ActivationGradientNumbers(config.slabs))
+    return Plan(config, reason, tuple(launches), workspace, numbers)
 
 
 def every(problem: ActivationGradientProblem, target: arch.Target, reason: str) -> Iterator[Plan]:
@@ -70,7 +75,9 @@ def every(problem: ActivationGradientProblem, target: arch.Target, reason: str) 
     yield plan(problem, target)
 
 
-def source(problem: ActivationGradientProblem, config: ActivationGradientConfig, *, adds_up: bool = False) -> str:
+def source(
+    problem: ActivationGradientProblem, config: ActivationGradientConfig, *, adds_up: bool = False, copies: bool = False
+) -> str:
     members = [
         *aliases({"Element": CPP[problem.dtype], "Sums": CPP[problem.sums]}),
         *constants(
@@ -83,6 +90,6 @@ def source(problem: ActivationGradientProblem, config: ActivationGradientConfig,
                 "kActivation": problem.activation,
             },
         ),
-        *constants("bool", {"kIsWhole": config.slabs == 1, "kCopies": problem.copies}),
+        *constants("bool", {"kIsWhole": config.slabs == 1, "kCopies": copies and not problem.activation}),
     ]
     return kernel_text("activation_gradient.hip", members=members, defines={"WMMA_ADDS_UP": adds_up})

@@ -391,7 +391,7 @@ class ActivationGradientProblem:
     dtype: torch.dtype
     sums: torch.dtype | None
     activation: int
-    copies: bool  # without an activation: rows to where they are aligned
+    aligns: bool  # rows of the result may start aligned, for the products that read it
     vec: int
     columns: int
     rows: int  # the next power of two
@@ -478,6 +478,7 @@ class ActivationGradientNumbers(NamedTuple):
     """Of the kernels of an activation's gradient."""
 
     slabs: int  # of rows, each with sums of its own
+    aligns: bool  # rows of the result start aligned
 
 
 def _read(cls, values: list[int], orders: dict[str, str]):

@@ -21,18 +21,11 @@ ActivationGradient::Result activation_gradient(const ActivationGradient& p, cons
   const Sizes sizes = sizes_of(p.g);
   const int64_t columns = sizes.back(), count = product_of(sizes), rows = columns == 0 ? 0 : count / columns;
   const int64_t bytes = bytes_of(element_code(type), 1);
-  // A row's elements and those behind it, which nobody reads; few are not worth a pass.
-  const int64_t width = p.aligns && count >= kMany ? aligned_width(columns, bytes) : columns;
-  const bool copies = p.activation == 0 && width != columns;
+  // Few are not worth a pass.
+  const bool aligns = p.aligns && count >= kMany && aligned_width(columns, bytes) != columns;
   ActivationGradient::Result found{p.g, std::nullopt};
-  if (copies || p.activation != 0) {
-    Sizes wide = sizes;
-    wide.back() = width;
-    const Tensor memory = made(wide, type, p.device);
-    found.g_s = width == columns ? memory : aten::narrow(memory, -1, 0, columns);
-  }
   if (p.sums) found.sums = made({columns}, *p.sums, p.device);
-  if (rows == 0 || !(p.sums || copies || p.activation != 0)) {
+  if (rows == 0 || !(p.sums || aligns || p.activation != 0)) {
     if (p.sums) aten::fill_(*found.sums, 0);
     return found;
   }
@@ -49,30 +42,37 @@ ActivationGradient::Result activation_gradient(const ActivationGradient& p, cons
     aligned |= reinterpret_cast<uint64_t>(arguments.s);
     touched.add("s", s);
   }
-  if (copies || p.activation != 0) {
-    arguments.g_s = found.g_s.mutable_data_ptr();
-    arguments.g_s_stride = width;
-    aligned |= reinterpret_cast<uint64_t>(arguments.g_s);
-    touched.add("g_s", found.g_s);
-  }
-  if (p.sums) {
-    arguments.sums = found.sums->mutable_data_ptr();
-    touched.add("sums", *found.sums);
-  }
 
   border::ActivationGradientProblem fields;
   fields.device = way.device;
   fields.dtype = element_code(type);
   fields.sums = p.sums ? element_code(*p.sums) : int64_t{wmma::kNoElement};
   fields.activation = p.activation;
-  fields.copies = copies;
+  fields.aligns = aligns;
   fields.vec = std::max<int64_t>(static_cast<int64_t>(std::min<uint64_t>(aligned & -aligned, 16)) / bytes, 1);
   fields.columns = columns;
   fields.rows = 1;
   while (fields.rows < rows) fields.rows *= 2;  // so that calls share plans
   const Plan plan = plan_of(p.op, ProblemKey(fields), way.remembered);
+  const auto numbers = plan.numbers<border::ActivationGradientNumbers>();
+
+  // A row's elements and those behind it, which nobody reads. New memory is aligned.
+  const int64_t width = numbers.aligns ? aligned_width(columns, bytes) : columns;
+  if (numbers.aligns || p.activation != 0) {
+    Sizes wide = sizes;
+    wide.back() = width;
+    const Tensor memory = made(wide, type, p.device);
+    found.g_s = width == columns ? memory : aten::narrow(memory, -1, 0, columns);
+    arguments.g_s = found.g_s.mutable_data_ptr();
+    arguments.g_s_stride = width;
+    touched.add("g_s", found.g_s);
+  }
   if (!way.executes) return found;
-  arguments.slabs = static_cast<int>(plan.numbers<border::ActivationGradientNumbers>().slabs);
+  if (p.sums) {
+    arguments.sums = found.sums->mutable_data_ptr();
+    touched.add("sums", *found.sums);
+  }
+  arguments.slabs = static_cast<int>(numbers.slabs);
   arguments.rows_of_slab = (rows + arguments.slabs - 1) / arguments.slabs;
   const OptTensor workspace = workspace_of(plan, p.device);
   if (workspace) {
