@@ -288,6 +288,28 @@ def test_the_copy_engine_is_told_of_copies_of_what_is_not_aligned(library, devic
         assert (one.sizes, one.strides) == ([length, lines], [1, -(-length // 8) * 8])
 
 
+def test_a_gradient_is_copied_once_for_both_products_that_read_it(library, device, monkeypatch):
+    choose = gemm.choose
+    monkeypatch.setattr(gemm, "choose", lambda problem, target: (choose(problem, target)[0], float("inf")))
+    rows, columns, k = 1030, 1025, 136
+    g, x, weight = (torch.randn(*shape).bfloat16() for shape in ((rows, columns), (rows, k), (columns, k)))
+    sizes = {"gemm": arguments.with_maps(3), "gemm_reduce": arguments.with_maps(3)}
+    device.kernel = lambda code, name: SimpleNamespace(name=name, explicit=[SimpleNamespace(size=sizes.get(name, 80))])
+    device.memory = None
+    with driver.use("cuda", str(library), "sm_90a"):
+        torch.ops.wmma._linear_backward(g, x, weight, bias_dtype=torch.bfloat16)
+    names = [name for name, *_ in device.launches]
+    assert [name for name in names if name != "gemm_reduce"] == [
+        "activation_gradient",
+        "activation_gradient_sums",
+        "gemm",
+        "gemm",
+    ]
+    told = [one for one in _matrices(device.library.mapped().decode()) if one.sizes == [columns, rows]]
+    assert len({one.data for one in told}) == 1
+    assert [one.strides for one in told] == [[1, 1032]] * 2
+
+
 def test_the_copy_engine_is_told_where_what_activations_are_given_is_kept(library, device, monkeypatch):
     def choose(problem, target):
         return next(x for x in gemm.ranked(problem, target) if loop_of(x).mapped_lines(problem, x)[2]), 0.0
