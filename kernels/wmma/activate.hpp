@@ -30,8 +30,7 @@ WMMA_DEVICE float gelu_tanh(float x) {
 }
 
 WMMA_DEVICE double gelu_tanh(double x) {
-  constexpr double kLinear = 2 * 0.79788456080286535588;
-  return x * exact::sigmoid(x * arch::fma(x * x, kLinear * 0.044715, kLinear));
+  return x * exact::sigmoid(x * arch::fma(x * x, kGeluTanhCubic, kGeluTanhLinear));
 }
 
 }  // namespace detail

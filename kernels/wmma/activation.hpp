@@ -18,5 +18,7 @@ enum Activation : int {
 };
 
 constexpr double kLeakySlope = 0.01;
+// gelu_tanh is x·sigmoid(u) with u = x·(kGeluTanhLinear + kGeluTanhCubic·x²).
+constexpr double kGeluTanhLinear = 2 * 0.79788456080286535588, kGeluTanhCubic = kGeluTanhLinear * 0.044715;
 
 }  // namespace wmma

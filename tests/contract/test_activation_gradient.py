@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from near import BOUNDS, check_near
 from planted import Planted, check_is_caught, check_that_each_stands_once
 
 import wmma_ops
@@ -13,7 +14,6 @@ from wmma_ops.nn import Linear
 from wmma_ops.ops import activations, nodes
 
 F32, F16, BF16, F64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
-BOUNDS = {F64: 1e-12, F32: 1e-5, F16: 2e-3, BF16: 1e-2}
 SMOOTH = [one.name for one in activations.BUILTIN if one.name not in ("none", "relu")]
 PLACES = ("cpu", "gfx90a", "gfx942", "gfx1100", "gfx1201")
 # Rows and columns: of slabs of rows, of chunks that are none, of a row's rest, of a block that few columns leave idle.
@@ -26,13 +26,6 @@ def _place(name):
 
 def _random(*shape, dtype=F64):
     return torch.randn(shape, dtype=F64).to(dtype)
-
-
-def _close(got, want, dtype):
-    assert got.dtype == dtype
-    assert got.shape == want.shape
-    bound = BOUNDS[dtype] * max(1.0, want.abs().max().item())
-    torch.testing.assert_close(got.double(), want, rtol=BOUNDS[dtype], atol=bound)
 
 
 def _check_gradients(activation, dtype, place, rows, columns, k=16, sums=None):
@@ -51,7 +44,7 @@ def _check_gradients(activation, dtype, place, rows, columns, k=16, sums=None):
     rounded = g_s.to(dtype).double()
     want = rounded @ weight.double(), rounded.mT @ x.double(), g_s.sum(0), g_s
     for one, other, kind in zip(got, want, (dtype, dtype, sums or dtype, dtype), strict=True):
-        _close(one, other, kind)
+        check_near(one, other, kind)
 
 
 @pytest.mark.parametrize("dtype", BOUNDS, ids=str)
@@ -111,12 +104,12 @@ def test_what_is_given_is_kept_beside_the_result(dtype, place):
         with _place(place):
             out, kept = torch.ops.wmma._linear_aux(x, weight, bias, residual, activation=2)
             plain = wmma_ops.linear(x, weight, bias, residual=residual, activation="gelu")
-            _close(out, plain.double(), dtype)
-            _close(kept, given + residual.double(), dtype)
+            check_near(out, plain.double(), dtype)
+            check_near(kept, given + residual.double(), dtype)
             out, kept = torch.ops.wmma._gemm_aux(x, weight.mT, residual, bias, alpha=0.5, beta=2.0, activation=4)
             plain = wmma_ops.gemm(x, weight.mT, c=residual, bias=bias, alpha=0.5, beta=2.0, activation="silu")
-            _close(out, plain.double(), dtype)
-        _close(kept, 0.5 * given + 0.5 * bias.double() + 2 * residual.double(), dtype)
+            check_near(out, plain.double(), dtype)
+        check_near(kept, 0.5 * given + 0.5 * bias.double() + 2 * residual.double(), dtype)
         fakes = torch.ops.wmma._gemm_aux(*(one.to("meta") for one in (x, weight.mT, residual, bias)), activation=4)
         assert [(one.shape, one.dtype, one.stride()) for one in fakes] == [(kept.shape, dtype, kept.stride())] * 2
 
@@ -167,7 +160,7 @@ def test_types_that_differ_go_by_formulas():
         got = torch.autograd.grad(out.sum(), [a, b])
         wide = [x.detach().double().requires_grad_() for x in (a, b)]
         for one, other in zip(got, torch.autograd.grad(F.silu(wide[0] @ wide[1]).sum(), wide), strict=True):
-            _close(one, other, BF16)
+            check_near(one, other, BF16)
 
 
 BAD = {

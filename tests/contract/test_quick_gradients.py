@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import torch
+from near import BOUNDS, check_near
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import wmma_ops
@@ -30,7 +31,6 @@ PLACES = {
     "gfx942": lambda: wmma_ops.emulate("gfx942"),
     "gfx1201": lambda: wmma_ops.emulate("gfx1201"),
 }
-BOUNDS = {F64: 1e-12, F32: 1e-5, F16: 2e-3, BF16: 1e-2}
 
 
 class _Onlooker(TorchDispatchMode):
@@ -43,14 +43,6 @@ class _Onlooker(TorchDispatchMode):
 def _leaf(shape, dtype, by_columns=False):
     x = torch.randn(shape, dtype=F64).to(dtype)
     return (x.mT.contiguous().mT if by_columns else x).requires_grad_()
-
-
-def _close(got, want, dtype):
-    """Within the type's own rounding of the largest."""
-    assert got.dtype == dtype
-    assert got.shape == want.shape
-    bound = BOUNDS[dtype] * max(1.0, want.abs().max().item() if want.numel() else 0.0)
-    torch.testing.assert_close(got.double(), want.double(), rtol=BOUNDS[dtype], atol=bound)
 
 
 def _answered(call):
@@ -75,7 +67,7 @@ def test_the_op_answers_as_float64_and_in_the_layout_of_its_operands(shapes, dty
             got = torch.ops.wmma._gemm_backward(g, a, b, alpha=0.5, bias_dtype=dtype)
             fakes = torch.ops.wmma._gemm_backward(*(x.to("meta") for x in (g, a, b)), bias_dtype=dtype)
         for x, one, fake, like in zip(got, want, fakes, (a, b, None), strict=True):
-            _close(x, one, dtype)
+            check_near(x, one, dtype)
             assert (fake.shape, fake.dtype, fake.stride()) == (x.shape, x.dtype, x.stride())
             if like is not None and like.dim() == 2 and like.numel() and 1 not in like.shape:
                 assert x.stride() == like.stride()
@@ -133,7 +125,7 @@ def test_at_once_and_by_formulas_are_one(name, place):
         for got, want in zip(found["once"], found["formulas"], strict=True):
             assert (got is None) == (want is None)
             if got is not None:
-                _close(got, want, dtype)
+                check_near(got, want, dtype)
 
 
 def test_gradients_that_are_differentiated_again_go_by_formulas():

@@ -281,8 +281,8 @@ def test_the_copy_engine_is_told_of_copies_of_what_is_not_aligned(library, devic
     device.memory = None
     with driver.use("cuda", str(library), "sm_90a"):
         wmma_ops.addmm_(out, a, b, beta=0.0)
-    told = list(_matrices(device.library.mapped().decode()))[:2]
-    for one, x in zip(told, (b.mT, a) if flipped else (a, b.mT), strict=True):
+    maps = list(_matrices(device.library.mapped().decode()))[:2]
+    for one, x in zip(maps, (b.mT, a) if flipped else (a, b.mT), strict=True):
         assert one.data != x.data_ptr()  # of memory that is given back when the call is done
         lines, length = x.shape if x.stride(1) == 1 else x.mT.shape
         assert (one.sizes, one.strides) == ([length, lines], [1, -(-length // 8) * 8])
@@ -305,9 +305,9 @@ def test_a_gradient_is_copied_once_for_both_products_that_read_it(library, devic
         "gemm",
         "gemm",
     ]
-    told = [one for one in _matrices(device.library.mapped().decode()) if one.sizes == [columns, rows]]
-    assert len({one.data for one in told}) == 1
-    assert [one.strides for one in told] == [[1, 1032]] * 2
+    maps = [one for one in _matrices(device.library.mapped().decode()) if one.sizes == [columns, rows]]
+    assert len({one.data for one in maps}) == 1
+    assert [one.strides for one in maps] == [[1, 1032]] * 2
 
 
 def test_the_copy_engine_is_told_where_what_activations_are_given_is_kept(library, device, monkeypatch):

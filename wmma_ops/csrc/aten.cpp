@@ -3,6 +3,7 @@
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 
 #include "calls/types.hpp"
+#include "wmma/activation.hpp"
 
 namespace wmma_ops::aten {
 
@@ -89,10 +90,9 @@ Tensor gelu(const Tensor& x) {
 
 Tensor gelu_tanh(const Tensor& x) {
   // ½·(1 + tanh(u)) is sigmoid(2u), 2u = x·(√(8/π) + √(8/π)·0.044715·x²).
-  constexpr double kSlope = 1.5957691216057308;
   Tensor y = mul(x, x);
-  mul_(y, scalar(kSlope * 0.044715));
-  y = add(y, scalar(kSlope));
+  mul_(y, scalar(wmma::kGeluTanhCubic));
+  y = add(y, scalar(wmma::kGeluTanhLinear));
   mul_(y, x);
   unary_("aten::sigmoid_", y);
   mul_(y, x);

@@ -77,6 +77,10 @@ inline void mul_(Tensor& x, const Tensor& y) { call("aten::mul_", "Tensor", x, y
 inline void clamp_(Tensor& x, double low, double high) {
   call("aten::clamp_", "Tensor", x, OptTensor(scalar(low)), OptTensor(scalar(high)));
 }
+inline Tensor clone(const Tensor& x) { return call("aten::clone", "", x, std::nullopt); }
+inline Tensor contiguous(const Tensor& x) {
+  return call("aten::contiguous", "", x, torch::headeronly::MemoryFormat::Contiguous);
+}
 inline void copy_(Tensor& x, const Tensor& from) { torch::stable::copy_(x, from); }
 inline void fill_(Tensor& x, double value) { torch::stable::fill_(x, value); }
 inline void masked_fill_(Tensor& x, const Tensor& mask, double value) {

@@ -74,7 +74,8 @@ def names() -> list[str]:
 
 
 def is_builtin(name: str) -> bool:
-    return any(one.name == name for one in BUILTIN)
+    found = _by_name.get(name)
+    return found is not None and found.device is None
 
 
 def by_code(code: int) -> Activation:

@@ -43,10 +43,9 @@ WMMA_DEVICE T derivative(T x) {
     const T tail = exact::upper_tail(arch::abs(x));
     return (x > T(0) ? T(1) - tail : tail) + detail::times_density(x);
   } else if constexpr (kCode == kGeluTanh) {
-    constexpr T kLinear = T(2 * 0.79788456080286535588), kCubic = kLinear * T(0.044715);
     const T square = x * x;
-    return detail::gated_derivative(x, x * arch::fma(square, kCubic, kLinear),
-                                    arch::fma(square, T(3) * kCubic, kLinear));
+    return detail::gated_derivative(x, x * arch::fma(square, T(kGeluTanhCubic), T(kGeluTanhLinear)),
+                                    arch::fma(square, T(3 * kGeluTanhCubic), T(kGeluTanhLinear)));
   } else if constexpr (kCode == kSilu) {
     return detail::gated_derivative(x, x, T(1));
   } else if constexpr (kCode == kSigmoid) {

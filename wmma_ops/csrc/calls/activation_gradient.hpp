@@ -1,4 +1,4 @@
-// The gradient of what an activation was given, on whatever device its tensors are.
+// The gradient of what an activation was given, in the one form that CPU, emulated and GPU paths share.
 #pragma once
 
 #include "calls/checks.hpp"
@@ -20,7 +20,5 @@ struct ActivationGradient {
     OptTensor sums;  // [columns]
   };
 };
-
-ActivationGradient::Result activation_gradient(const ActivationGradient& p);
 
 }  // namespace wmma_ops

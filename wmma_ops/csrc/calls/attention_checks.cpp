@@ -15,7 +15,7 @@ void Attention::check_operands() {
   if (is_scaled) {
     check_scaled();
   } else {
-    check_type(op, qn, type, {ScalarType::Half, ScalarType::BFloat16, ScalarType::Float, ScalarType::Double});
+    check_floating(op, qn, type);
   }
   int64_t rank = q.dim();
   if (sequences ? rank != 3 : rank < 2) {

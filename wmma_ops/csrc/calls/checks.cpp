@@ -92,6 +92,10 @@ void check_type(const char* op, const char* name, ScalarType came, Types taken, 
   like ? fail_dtype(op, name, came, all, ", as ", like, " has") : fail_dtype(op, name, came, all);
 }
 
+void check_floating(const char* op, const char* name, ScalarType came) {
+  check_type(op, name, came, {ScalarType::Half, ScalarType::BFloat16, ScalarType::Float, ScalarType::Double});
+}
+
 void check_tensor(const char* op, const char* name, const Tensor& x, const Device& first, Types taken,
                   const char* like) {
   check_storage(op, name, x, first);

@@ -72,6 +72,7 @@ void check_storage(const char* op, const char* name, const Tensor& x, const Devi
 using Types = std::initializer_list<ScalarType>;
 // That a type is one of these; "as <like> has", where it follows from another operand's.
 void check_type(const char* op, const char* name, ScalarType came, Types taken, const char* like = nullptr);
+void check_floating(const char* op, const char* name, ScalarType came);  // of 16 bits or more
 void check_tensor(const char* op, const char* name, const Tensor& x, const Device& first, Types taken,
                   const char* like = nullptr);  // its storage and its type
 void check_beside(const char* op, const char* name, const Tensor& x, ScalarType operand, const Device& first);

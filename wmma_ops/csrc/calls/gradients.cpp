@@ -83,8 +83,7 @@ ActivationGradient::Result activated(const ActivationGradient& p) {
 std::vector<Tensor> gradients(Gemm& p, const Tensor& g, const OptTensor& s, int64_t activation, const Asked& asked) {
   NoGrad guard;
   p.check();
-  using T = ScalarType;
-  check_type(p.op, p.names.a, p.in, {T::Half, T::BFloat16, T::Float, T::Double});
+  check_floating(p.op, p.names.a, p.in);
   check_beside(p.op, "g", g, p.in, p.device);
   if (sizes_of(g) != p.out_sizes) fail_shape(p.op, "g", g, p.out_sizes, ", the shape of the product");
   if (asked.bias_dtype) check_type_beside(p.op, "bias_dtype", *asked.bias_dtype, p.in);

@@ -12,7 +12,7 @@ namespace wmma_ops {
 void KvAppend::check() {
   type = type_of(key);
   device = check_first(op, "key", key);
-  check_type(op, "key", type, {ScalarType::Half, ScalarType::BFloat16, ScalarType::Float, ScalarType::Double});
+  check_floating(op, "key", type);
   check_storage(op, "value", value, device);
   for (auto [name, x] : {std::pair{"key", &key}, {"value", &value}}) {
     if (x->dim() != 3) fail_shape(op, name, *x, "[tokens, heads, head size]");

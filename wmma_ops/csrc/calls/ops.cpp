@@ -125,8 +125,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const OptTensor& bias, cons
 std::tuple<Tensor, Tensor> run_with_aux(Gemm& p) {
   NoGrad guard;
   p.check();
-  using T = ScalarType;
-  check_type(p.op, p.names.a, p.in, {T::Half, T::BFloat16, T::Float, T::Double});
+  check_floating(p.op, p.names.a, p.in);
   p.aux = launch::made(p.out_sizes, p.out, p.device);
   return {wmma_ops::gemm(p), *p.aux};
 }

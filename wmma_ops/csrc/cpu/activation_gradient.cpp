@@ -7,7 +7,6 @@ namespace wmma_ops::cpu {
 
 namespace {
 
-Tensor copy_of(const Tensor& x) { return aten::call("aten::clone", "", x, std::nullopt); }
 Tensor times(const Tensor& x, double factor) { return aten::mul(x, aten::scalar(factor)); }
 
 // Φ(x) + x·φ(x), of the normal distribution. aten::gelu_backward takes a string, as aten::gelu does.
@@ -22,18 +21,18 @@ Tensor gelu_derivative(const Tensor& x) {
 
 // Of x·σ(2u), 2u = x·(l + c·x²): σ + x·σ·(1 − σ)·(l + 3·c·x²).
 Tensor gelu_tanh_derivative(const Tensor& x) {
-  constexpr double kLinear = 1.5957691216057308, kCubic = kLinear * 0.044715;
   const Tensor square = aten::mul(x, x);
-  Tensor gate = aten::mul(x, aten::add(times(square, kCubic), aten::scalar(kLinear)));
+  Tensor gate = aten::mul(x, aten::add(times(square, wmma::kGeluTanhCubic), aten::scalar(wmma::kGeluTanhLinear)));
   aten::unary_("aten::sigmoid_", gate);
-  const Tensor slope = aten::mul(x, aten::add(times(square, 3 * kCubic), aten::scalar(kLinear)));
+  const Tensor slope =
+      aten::mul(x, aten::add(times(square, 3 * wmma::kGeluTanhCubic), aten::scalar(wmma::kGeluTanhLinear)));
   return aten::add(gate, aten::call("aten::sigmoid_backward", "", slope, gate));
 }
 
 // Further out derivatives are their limits, where infinity times nothing would be NaN.
 Tensor near(const Tensor& x) {
   constexpr double kFar = 1e4;
-  Tensor found = copy_of(x);
+  Tensor found = aten::clone(x);
   aten::clamp_(found, -kFar, kFar);
   return found;
 }
@@ -42,7 +41,7 @@ Tensor near(const Tensor& x) {
 Tensor gradient(const Tensor& g, Tensor x, const char* op, int64_t activation) {
   switch (activation) {
     case wmma::kRelu: {
-      Tensor found = copy_of(g);
+      Tensor found = aten::clone(g);
       aten::masked_fill_(found, aten::call("aten::le", "Tensor", x, aten::scalar(0)), 0);
       return found;
     }
@@ -56,7 +55,7 @@ Tensor gradient(const Tensor& g, Tensor x, const char* op, int64_t activation) {
       return aten::call("aten::where", "self", aten::call("aten::gt", "Tensor", x, aten::scalar(0)), g,
                         times(g, wmma::kLeakySlope));
     default:
-      x = copy_of(x);
+      x = aten::clone(x);
       activate_(op, x, activation);
       return aten::call(activation == wmma::kTanh ? "aten::tanh_backward" : "aten::sigmoid_backward", "", g, x);
   }

@@ -185,8 +185,7 @@ OptTensor fused_bf16(const Gemm& p) {
   Tensor x = zeros ? with_zeros_behind(p.a, p.a.dim() - 1) : p.a;
   Tensor weight = aten::transpose(zeros ? with_zeros_behind(p.b, 0) : dense(p.b), 0, 1);
   // Which is read as if its elements were neighbours.
-  OptTensor packed =
-      p.bias ? std::optional(aten::call("aten::contiguous", "", *p.bias, MemoryFormat::Contiguous)) : std::nullopt;
+  OptTensor packed = p.bias ? std::optional(aten::contiguous(*p.bias)) : std::nullopt;
   AtenTensorHandle bias = packed ? packed->get() : nullptr, result;
   const char* algorithm = post.algorithm;
   const double slope = wmma::kLeakySlope;
@@ -200,8 +199,8 @@ OptTensor fused_bf16(const Gemm& p) {
 // pro(A): computed in float32, rounded once to A's type, as the matrix cores take it.
 Tensor prologue(const Gemm& p) {
   S type = accumulator(p.in);
-  Tensor x = p.a_scale ? aten::mul(aten::to(p.a, type), along_rows(*p.a_scale, type))
-                       : aten::call("aten::clone", "", aten::to(p.a, type), std::nullopt);
+  Tensor x =
+      p.a_scale ? aten::mul(aten::to(p.a, type), along_rows(*p.a_scale, type)) : aten::clone(aten::to(p.a, type));
   activate_(p.op, x, p.a_activation);
   if (p.in == S::Float8_e4m3fn) {
     // What rounds beyond 448 is NaN, as in the kernels; torch's conversion (2.13) makes 448 of it, of infinities too.

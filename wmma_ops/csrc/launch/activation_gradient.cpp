@@ -9,11 +9,6 @@ namespace {
 
 constexpr int64_t kMany = int64_t{1} << 20;  // elements
 
-// As matrices whose rows lie one after the other.
-Tensor dense(const Tensor& x) {
-  return aten::call("aten::contiguous", "", x, torch::headeronly::MemoryFormat::Contiguous);
-}
-
 }  // namespace
 
 ActivationGradient::Result activation_gradient(const ActivationGradient& p, const Way& way) {
@@ -29,7 +24,8 @@ ActivationGradient::Result activation_gradient(const ActivationGradient& p, cons
     if (p.sums) aten::fill_(*found.sums, 0);
     return found;
   }
-  const Tensor g = dense(p.g), s = p.activation == 0 ? g : dense(p.s);
+  // As matrices whose rows lie one after the other.
+  const Tensor g = aten::contiguous(p.g), s = p.activation == 0 ? g : aten::contiguous(p.s);
   Touched touched;
   touched.add("g", g);
   wmma::ActivationGradientArguments arguments{};
@@ -49,10 +45,9 @@ ActivationGradient::Result activation_gradient(const ActivationGradient& p, cons
   fields.sums = p.sums ? element_code(*p.sums) : int64_t{wmma::kNoElement};
   fields.activation = p.activation;
   fields.aligns = aligns;
-  fields.vec = std::max<int64_t>(static_cast<int64_t>(std::min<uint64_t>(aligned & -aligned, 16)) / bytes, 1);
+  fields.vec = aligned_elements(aligned, bytes);
   fields.columns = columns;
-  fields.rows = 1;
-  while (fields.rows < rows) fields.rows *= 2;  // so that calls share plans
+  fields.rows = power_of_two_from(rows);  // so that calls share plans
   const Plan plan = plan_of(p.op, ProblemKey(fields), way.remembered);
   const auto numbers = plan.numbers<border::ActivationGradientNumbers>();
 

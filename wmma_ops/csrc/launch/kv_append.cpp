@@ -16,7 +16,7 @@ int64_t vec_of(const Tensor& x) {
   for (int64_t i = 0; i < last; ++i) {
     if (sizes[i] > 1) bits |= static_cast<uint64_t>(strides[i] * size);
   }
-  return std::max<int64_t>(static_cast<int64_t>(std::min<uint64_t>(bits & -bits, 16)) / size, 1);
+  return aligned_elements(bits, size);
 }
 
 }  // namespace
@@ -77,8 +77,7 @@ void kv_append(const KvAppend& p, const Way& way) {
   fields.page_size = p.page_size;
   fields.angles = p.angles;
   fields.interleaved = p.interleaved && p.angles > 0;
-  fields.tokens = 1;
-  while (fields.tokens < p.tokens) fields.tokens *= 2;  // so that calls share plans
+  fields.tokens = power_of_two_from(p.tokens);  // so that calls share plans
   const Plan plan = plan_of(p.op, ProblemKey(fields), way.remembered);
   if (way.executes) execute(p.op, way, plan, &arguments, sizeof arguments, touched);
 }

@@ -18,6 +18,18 @@ int64_t bits_of(int64_t code);          // of an element in memory
 // Of so many elements: of those of less than a byte, whole bytes of them.
 int64_t bytes_of(int64_t code, int64_t count);
 
+// Neighbours of so many bytes that are aligned wherever a row starts: `bits` are all of addresses and strides, in
+// bytes.
+inline int64_t aligned_elements(uint64_t bits, int64_t bytes) {
+  return std::max<int64_t>(static_cast<int64_t>(std::min<uint64_t>(bits & -bits, 16)) / bytes, 1);
+}
+
+inline int64_t power_of_two_from(int64_t count) {
+  int64_t power = 1;
+  while (power < count) power *= 2;
+  return power;
+}
+
 // As many elements of so many bytes, or a few more, so that rows of them start at a chunk.
 inline int64_t aligned_width(int64_t columns, int64_t bytes) {
   const int64_t chunk = std::max<int64_t>(16 / bytes, 1);

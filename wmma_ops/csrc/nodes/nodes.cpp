@@ -131,7 +131,8 @@ Shape shape_of_argument(const Backward& x, int place) {
   return kept.defined() ? Shape{kept.sizes().vec(), kept.options()} : x.shapes[place];
 }
 ScalarType type_of_argument(const Backward& x, int place) {
-  return shape_of_argument(x, place).options.dtype().toScalarType();
+  const Tensor& kept = x.tensors[place];
+  return kept.defined() ? kept.scalar_type() : x.shapes[place].options.dtype().toScalarType();
 }
 
 bool product_gradients(Backward& x, const Places& at, double alpha, double beta, int64_t activation) {

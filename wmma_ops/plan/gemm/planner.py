@@ -20,7 +20,6 @@ from wmma_ops.plan.problem import GemmNumbers, GemmProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, occupancy_constants, order_of, registered
 
 _REDUCE_THREADS = 256
-_MAPPED = "warpgroup"  # the loop whose tiles a copy engine brings, which knows where rows end
 _COPY = 14000  # cycles, of the launch of a copy and what the host takes for it
 _COPIED = 0.5  # of what memory gives, by such a copy
 _IN_PARTS = "float_parts_t"  # of kernels/wmma/tile/float_parts.hpp
@@ -156,7 +155,9 @@ def _second_pair(problem: GemmProblem) -> list[str]:
 def plan(problem: GemmProblem, target: arch.Target) -> Plan:
     config, price = choose(problem, target)
     copied = with_copies(problem, target)
-    mapped = [] if copied is None else [one for one in bounded(copied.problem, target) if one[2].loop == _MAPPED]
+    mapped = (
+        [] if copied is None else [one for one in bounded(copied.problem, target) if _is_mapped(copied.problem, one[2])]
+    )
     if mapped:
         other, cheaper = cheapest(copied.problem, target, mapped)
         if cheaper + copied.price < price:
@@ -165,6 +166,11 @@ def plan(problem: GemmProblem, target: arch.Target) -> Plan:
             found = plan_of(copied.problem, other, target, reason)
             return dataclasses.replace(found, numbers=found.numbers._replace(aligned=copied.which))
     return plan_of(problem, config, target, _reason(problem, config, target, price))
+
+
+def _is_mapped(problem: GemmProblem, config: GemmConfig) -> bool:
+    """Whether a copy engine brings its tiles, which is told where rows end."""
+    return loop_of(config).mapped_lines(problem, config)[0] != 0
 
 
 class Copied(NamedTuple):
