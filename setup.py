@@ -55,6 +55,10 @@ def library():
             "-Wall",
             "-Wextra",
             "-Wno-unused-parameter",  # torch's headers
+            "-Wno-unknown-pragmas",  # of the kernels' headers
+            # Nobody asks which operation raised what: then loops over numbers become vector instructions.
+            "-fno-math-errno",
+            "-fno-trapping-math",
             "-DTORCH_TARGET_VERSION=0x020a000000000000",
             f"-ffile-prefix-map={ROOT}=.",
             *(SANITIZED if IS_SANITIZED else []),

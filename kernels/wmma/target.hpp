@@ -40,7 +40,8 @@
 #else
 #define WMMA_RDNA4 1
 #endif
-#else
+#elif !defined( \
+    WMMA_HOST)  // as the host library defines it, whose CPU kernels have the formulas of activations from here
 #error "wmma: compile as HIP (clang -x hip, hipcc, hiprtc) or as CUDA (nvcc, NVRTC)"
 #endif
 
@@ -100,8 +101,13 @@
 #endif
 
 // Every library function is inlined: fragments then live in registers and the memory space of each pointer is known.
+#ifdef WMMA_HOST
+#define WMMA_DEVICE inline __attribute__((always_inline))
+#define WMMA_CONSTEXPR constexpr
+#else
 #define WMMA_DEVICE __device__ __forceinline__
 #define WMMA_CONSTEXPR __host__ __device__ constexpr
+#endif
 
 namespace wmma {
 
@@ -123,8 +129,10 @@ using ptrdiff_t = decltype(static_cast<char*>(nullptr) - static_cast<char*>(null
 
 }  // namespace wmma
 
-#ifdef WMMA_AMD
+#if defined(WMMA_AMD)
 #include <wmma/arch/amd.hpp>
-#else
+#elif defined(WMMA_NVIDIA)
 #include <wmma/arch/nvidia.hpp>
+#else
+#include <wmma/arch/host.hpp>
 #endif

@@ -3,7 +3,6 @@
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 
 #include "calls/types.hpp"
-#include "wmma/activation.hpp"
 
 namespace wmma_ops::aten {
 
@@ -75,28 +74,6 @@ Tensor transposed(const Tensor& x) {
   if (x.dim() > 2) return aten::transpose(x, -2, -1);
   const auto sizes = x.sizes(), strides = x.strides();
   return matrix_view(x, sizes[1], sizes[0], strides[1], strides[0]);
-}
-
-Tensor gelu(const Tensor& x) {
-  // aten::gelu takes a string. The same kernel stands behind addmm's activation, here of x + a product over no
-  // elements.
-  int64_t n = x.numel();
-  Tensor left = empty({1, 0}, type_of(x)), right = empty({0, n}, type_of(x));
-  AtenTensorHandle handle;
-  ok(aoti_torch_cpu__addmm_activation(aten::reshape(x, Sizes{1, n}).get(), left.get(), right.get(), 1, 1, 1, &handle),
-     "gelu");
-  return reshaped_result(Tensor(handle), sizes_of(x));
-}
-
-Tensor gelu_tanh(const Tensor& x) {
-  // ½·(1 + tanh(u)) is sigmoid(2u), 2u = x·(√(8/π) + √(8/π)·0.044715·x²).
-  Tensor y = mul(x, x);
-  mul_(y, scalar(wmma::kGeluTanhCubic));
-  y = add(y, scalar(wmma::kGeluTanhLinear));
-  mul_(y, x);
-  unary_("aten::sigmoid_", y);
-  mul_(y, x);
-  return y;
 }
 
 void addmm_out(Tensor& out, const Tensor& addend, const Tensor& a, const Tensor& b, double beta, double alpha) {

@@ -86,8 +86,6 @@ inline void fill_(Tensor& x, double value) { torch::stable::fill_(x, value); }
 inline void masked_fill_(Tensor& x, const Tensor& mask, double value) {
   call("aten::masked_fill_", "Tensor", x, mask, scalar(value));
 }
-Tensor gelu(const Tensor& x);
-Tensor gelu_tanh(const Tensor& x);
 // "aten::relu_" and its like: (Tensor(a!) self) -> Tensor(a!)
 inline void unary_(const char* name, Tensor& x) { call(name, "", x); }
 inline Tensor equal(const Tensor& x, double value) { return call("aten::eq", "Tensor", x, scalar(value)); }

@@ -31,15 +31,13 @@ WMMA_DEVICE T gated_derivative(T x, T y, T slope) {
 // act′(x), T float or double. A NaN stays one. Far out, where a term is infinity times 0, it is the limit.
 template <int kCode, class T>
 WMMA_DEVICE T derivative(T x) {
-  static_assert(kCode > kNone && kCode < kBuiltinActivations, "wmma: not an activation with a derivative here");
+  static_assert(kCode > kRelu && kCode < kBuiltinActivations, "wmma: not an activation with a derivative here");
   constexpr bool kIsGate = kCode == kGelu || kCode == kGeluTanh || kCode == kSilu;
   constexpr T kFar = T(1000);
   if constexpr (kIsGate) {
     if (arch::abs(x) > kFar) return x > T(0) ? T(1) : T(0);
   }
-  if constexpr (kCode == kRelu) {
-    return x <= T(0) ? T(0) : T(1);
-  } else if constexpr (kCode == kGelu) {
+  if constexpr (kCode == kGelu) {
     const T tail = exact::upper_tail(arch::abs(x));
     return (x > T(0) ? T(1) - tail : tail) + detail::times_density(x);
   } else if constexpr (kCode == kGeluTanh) {
@@ -56,6 +54,16 @@ WMMA_DEVICE T derivative(T x) {
     return arch::fma(-y, y, T(1));
   } else {
     return x > T(0) ? T(1) : T(kLeakySlope);
+  }
+}
+
+// g·act′(x). Of relu nothing is left of a g that is infinite or NaN where it gave 0.
+template <int kCode, class T>
+WMMA_DEVICE T times_derivative(T g, T x) {
+  if constexpr (kCode == kRelu) {
+    return x <= T(0) ? T(0) : g;
+  } else {
+    return g * derivative<kCode>(x);
   }
 }
 

@@ -102,7 +102,7 @@ class ActivationGradient {
       for (int i = 0; i < kVec; ++i) {
         Number x = convert<Number>(g[r][i]);
         if constexpr (kActivates) {
-          x *= derivative<Config::kActivation>(convert<Number>(s[r][i]));
+          x = times_derivative<Config::kActivation>(x, convert<Number>(s[r][i]));
           g[r][i] = convert<T>(x);
         }
         sums[i] += x;

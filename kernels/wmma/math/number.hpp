@@ -6,9 +6,9 @@
 
 #include <wmma/types.hpp>
 
-#ifdef WMMA_AMD
+#if defined(WMMA_AMD)
 #include <wmma/arch/amd_math.hpp>
-#else
+#elif defined(WMMA_NVIDIA)
 #include <wmma/arch/nvidia_math.hpp>
 #endif
 
@@ -142,7 +142,11 @@ WMMA_DEVICE T at_least(T limit, T x) {
 template <class T, int kCount>
 WMMA_DEVICE T polynomial(const T (&c)[kCount], T x) {
   T y = c[kCount - 1];
+#ifdef WMMA_HOST
+#pragma GCC unroll 32
+#else
 #pragma unroll
+#endif
   for (int i = kCount - 2; i >= 0; --i) y = arch::fma(y, x, c[i]);
   return y;
 }

@@ -19,7 +19,9 @@ Tensor activation_gradient(const ActivationGradient& p);  // in the accumulator'
 // A sequence's own of a descale: [heads, 1] or [1, 1].
 Tensor descale_of_heads(const Tensor& x, int64_t sequence);
 
-// x = act(x) for float32 and float64.
+// y = act(x) of float32 or float64, contiguous, in one pass: y may be x. A built-in activation.
+void activate(Tensor& y, const Tensor& x, int64_t activation);
+// x = act(x), of registered ones too.
 void activate_(const char* op, Tensor& x, int64_t code);
 
 // A float32 or float64 result in its output type, rounded once to nearest even; integers saturate and NaN becomes 0.

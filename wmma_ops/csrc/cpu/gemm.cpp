@@ -319,24 +319,10 @@ void activate_(const char* op, Tensor& x, int64_t code) {
   switch (code) {
     case wmma::kNone:
       return;
-    case wmma::kRelu:
+    case wmma::kRelu:  // of any type and strides
       return aten::unary_("aten::relu_", x);
-    case wmma::kGelu:
-      x = aten::gelu(x);
-      return;
-    case wmma::kGeluTanh:
-      x = aten::gelu_tanh(x);
-      return;
-    case wmma::kSilu:
-      return aten::unary_("aten::silu_", x);
-    case wmma::kSigmoid:
-      return aten::unary_("aten::sigmoid_", x);
-    case wmma::kTanh:
-      return aten::unary_("aten::tanh_", x);
-    case wmma::kLeakyRelu:
-      x = aten::call("aten::maximum", "", x, aten::mul(x, aten::scalar(wmma::kLeakySlope)));
-      return;
     default:
+      if (code < wmma::kBuiltinActivations) return activate(x, x, code);
       check_answer(op, aten::call<std::vector<int64_t>>("wmma::_registered_activation", "", x, code));
   }
 }
@@ -359,9 +345,16 @@ Tensor with_aux(const Gemm& p) {
   before.multiply = std::nullopt;
   before.aux = std::nullopt;
   before.out = accumulator(p.in);
-  Tensor x = gemm(before), aux = *p.aux;
-  aten::copy_(aux, x);
-  activate_(p.op, x, p.activation);
+  Tensor aux = *p.aux, x;
+  if (type_of(aux) == before.out) {
+    gemm(before, aux);
+    x = aten::empty(p.out_sizes, before.out);
+    activate(x, aux, p.activation);
+  } else {
+    x = gemm(before);
+    aten::copy_(aux, x);
+    activate(x, x, p.activation);
+  }
   if (p.multiply) aten::mul_(x, aten::to(*p.multiply, before.out));
   return cast(std::move(x), p.out);
 }
