@@ -11,7 +11,7 @@ a load beside another wave's atomic: a loop of compare-and-swap begins with one.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -159,12 +159,17 @@ class GlobalRaces:
         self.released: dict[tuple, int] = {}  # by block and wave: the time until which its own accesses are
         self.released_waits: dict[tuple, int] = {}  # by block: those signalled before so many barriers are
 
-    def written(self) -> Iterator[tuple[object, np.ndarray]]:
-        """Of each region that something was stored in: of all bytes of its view whether it was there."""
-        for region, watched in self.regions.items():
-            kinds = [kind.latest != 0 for kind in (watched.stores, watched.atomics) if kind.any]
-            if kinds:
-                yield region, np.logical_or.reduce(kinds).repeat(watched.unit)
+    def stored_in(self) -> list:
+        """The regions that something was stored in."""
+        return [of for of, watched in self.regions.items() if watched.stores.any or watched.atomics.any]
+
+    def are_stored(self, region, offsets: np.ndarray, size: int) -> np.ndarray:
+        """Of elements of `size` bytes, by their first ones, whether something was stored there: only where they lie, as a
+        tensor's rows may be gigabytes apart."""
+        watched = self.regions[region]
+        places = np.asarray(offsets)[..., None] // watched.unit + np.arange(max(size // watched.unit, 1))
+        kinds = (kind.latest[places] != 0 for kind in (watched.stores, watched.atomics) if kind.any)
+        return np.logical_or.reduce([kind.any(-1) for kind in kinds])
 
     def enter(self, wave) -> None:
         self.wave, self.own = wave, 0

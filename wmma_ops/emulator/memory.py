@@ -146,14 +146,14 @@ class GlobalMemory:
     def unwritten(self) -> dict[str, int]:
         """Of tensors that something was stored in: how many elements nothing was, by name."""
         found = {}
-        for region, written in self.races.written():
+        for region in self.races.stored_in():
             x = region.keep
             if not hasattr(x, "data_ptr"):  # no tensor, or several that share memory
                 continue
             size = x.element_size()
-            shape, strides = (*x.shape, size), (*(step * size for step in x.stride()), 1)
-            elements = np.lib.stride_tricks.as_strided(written[x.data_ptr() - region.start :], shape, strides)
-            found[region.name] = int(np.count_nonzero(~elements.any(-1)))
+            steps = (np.arange(count) * step * size for count, step in zip(x.shape, x.stride(), strict=True))
+            offsets = functools.reduce(np.add.outer, steps, x.data_ptr() - region.start)
+            found[region.name] = int(np.count_nonzero(~self.races.are_stored(region, offsets, size)))
         return {name: count for name, count in found.items() if count}
 
     def _find(self, low: int, high: int) -> Region | None:
