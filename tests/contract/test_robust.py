@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 
+import pytest
 import torch
 from at_once import at_once
 
@@ -27,6 +28,7 @@ def test_eight_threads_at_once():
     at_once(work, [()] * 8)
 
 
+@pytest.mark.full
 def test_no_growth_over_100_000_calls():
     a, c = torch.randn(8, 8), torch.zeros(8, 8)
     scale = torch.ones(1)

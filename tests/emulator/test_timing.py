@@ -1,5 +1,7 @@
 """The clock against what was measured of single instructions: rules.py names the sources."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -299,18 +301,24 @@ def test_a_line_on_its_way_is_fetched_once():
 # Published loops.
 
 
-@pytest.fixture(scope="module")
-def shares() -> dict[str, float]:
-    return {loop.name: share(loop) for loop in LOOPS}
+IN_ONE = pytest.mark.xdist_group("published loops")  # one worker times them
 
 
-def test_published_loops(shares):
-    off = {loop.name: abs(shares[loop.name] - loop.measured) for loop in LOOPS}
+@functools.cache
+def share_of(name: str) -> float:
+    return share(next(loop for loop in LOOPS if loop.name == name))
+
+
+@pytest.mark.full
+@IN_ONE
+def test_published_loops():
+    off = {loop.name: abs(share_of(loop.name) - loop.measured) for loop in LOOPS}
     assert len(off) >= 20
     assert sum(off.values()) / len(off) <= 2
     assert {name: by for name, by in off.items() if by > 4} == {}
 
 
+@IN_ONE
 @pytest.mark.parametrize(
     "names",
     [
@@ -324,15 +332,16 @@ def test_published_loops(shares):
     ],
     ids=["gfx942-4", "gfx942-8", "gfx950", "gfx950-tiles"],
 )  # fmt: skip
-def test_each_step_of_a_tuned_loop_is_quicker(shares, names):
+def test_each_step_of_a_tuned_loop_is_quicker(names):
     target = "gfx942" if "waves" in names[0] else "gfx950"
-    found = [shares[f"{target}, {name}"] for name in names]
+    found = [share_of(f"{target}, {name}") for name in names]
     assert found == sorted(found)
 
 
-def test_what_conflicts_cost_where_writes_bound_the_loop(shares):
+@IN_ONE
+def test_what_conflicts_cost_where_writes_bound_the_loop():
     """13 cycles of 4,601."""
-    with_them, without = (shares[f"gfx942, 4 waves, two barriers{more}"] for more in ("", ", no conflicts"))
+    with_them, without = (share_of(f"gfx942, 4 waves, two barriers{more}") for more in ("", ", no conflicts"))
     assert abs(without - with_them) < 1
 
 

@@ -3,10 +3,10 @@ that is not the pinned one, or what another release of torch is.
 
 The quick part has, of one CDNA and one RDNA target that are emulated, a third of the values and a quarter of the other
 tests, and a quarter of the kernels that are wrong on purpose and of those that are drawn at random; one of the targets that
-kernels only compile for; half of what BY_HALVES names; nothing that is marked `full`, and no models. The turn is the
-commit's number, so that many commits together run everything. The rest has what the quick part never has: of every other
-target a quarter of the values and a sixth of the other tests, half as many where its code is another's; another one of those
-that are compiled for; half of the models'. All by turns too.
+kernels only compile for; a quarter of what BY_QUARTERS names, half of what BY_HALVES names; nothing that is marked `full`,
+and no models. The turn is the commit's number, so that many commits together run everything. The rest has what the quick
+part never has: of every other target a quarter of the values and a sixth of the other tests, half as many where its code is
+another's; another one of those that are compiled for; half of the models'. All by turns too.
 
 Another torch (tests/torch_versions.py) meets some tests of each kind that depend on it more than on us.
 """
@@ -25,11 +25,17 @@ DRAWN = (
     "test_a_drawn_kernel_compiles_and_spills_nothing", "test_a_drawn_kernel_of_two_pairs_compiles_and_spills_nothing",
 )  # fmt: skip
 BY_HALVES = (  # which differ by their parameters less than they have in common
-    "test_opcheck", "test_gradgradcheck", "test_every_block_runs", "test_from_end_to_end",
-    "test_microkernels_do_what_they_say", "test_python_and_the_headers_agree", "test_in_a_graph",
-    "test_explain_of_attention_takes_its_own_sizes", "test_explain_makes_the_call_that_is_asked_for",
-    "test_nobody_spills_for_passing_on", "test_values_of_tiles_ahead", "test_scaled_fp8_leaves_its_range_alike_everywhere",
-    "test_kernels_for_nvidia_take_what_the_library_has",
+    "test_python_and_the_headers_agree", "test_explain_of_attention_takes_its_own_sizes",
+    "test_explain_makes_the_call_that_is_asked_for", "test_scaled_fp8_leaves_its_range_alike_everywhere",
+    "test_gradcheck", "test_keys_and_values_of_any_size", "test_layout_draws", "test_nothing_spills",
+    "test_a_signal_interrupts_a_call_and_the_next_is_right", "test_what_includes_a_header_is_compiled_again",
+)  # fmt: skip
+BY_QUARTERS = (  # so do these, and take longest
+    "test_opcheck", "test_gradgradcheck", "test_jacobians_and_hessians_at_once", "test_every_block_runs",
+    "test_from_end_to_end", "test_microkernels_do_what_they_say", "test_in_a_graph", "test_nobody_spills_for_passing_on",
+    "test_values_of_tiles_ahead", "test_kernels_for_nvidia_take_what_the_library_has",
+    "test_head_sizes_that_find_no_room_take_the_formula", "test_the_library_is_right_without_a_symbol",
+    "test_an_instruction_uses_these_bits_and_no_others", "test_each_step_of_a_tuned_loop_is_quicker",
 )  # fmt: skip
 BY_SIXTHS = ("test_all_is_right_without_one_of_them",)  # of the rest
 NVIDIA = "sm_90a"
@@ -203,7 +209,7 @@ def is_quick(item, turn: int) -> bool:
         return is_in_part(item, turn_of_parts(named, turn), 3 if is_of_values(item) else QUARTERS)
     if is_wrong_or_drawn(item):
         return is_in_part(item, -turn, QUARTERS)
-    return name_of(item) not in BY_HALVES or is_in_part(item, turn, 2)
+    return is_in_part(item, turn, QUARTERS if name_of(item) in BY_QUARTERS else 2 if name_of(item) in BY_HALVES else 1)
 
 
 def may_be_of(tier: str, path: Path) -> bool:

@@ -76,14 +76,16 @@ def test_so_do_those_that_are_caught_or_drawn(name):
     assert not any(tiers.runs(item, "rest", turn) for item in named for turn in range(4))
 
 
-@pytest.mark.parametrize("name", tiers.BY_HALVES)
-def test_so_do_halves(name):
+@pytest.mark.parametrize(
+    ("name", "parts"), [*((name, 2) for name in tiers.BY_HALVES), *((name, 4) for name in tiers.BY_QUARTERS)]
+)
+def test_so_do_halves_and_quarters(name, parts):
     items = [_Item("contract/test_x.py", i) for i in range(4)]
     for item in items:
         item.originalname = name
-    for turn in range(2):
+    for turn in range(parts):
         quick, rest = ([tiers.runs(item, tier, turn) for item in items] for tier in ("quick", "rest"))
-        assert sum(quick) == 2
+        assert sum(quick) == 4 // parts
         assert rest == [not one for one in quick]
 
 

@@ -212,6 +212,7 @@ def outcomes_without(*names: str) -> dict[str, str]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.full
 def test_all_is_right_without_any_of_them():
     assert outcomes_without("every name") == {"every name": "right"}
 
