@@ -212,5 +212,5 @@ def test_the_figure_of_the_h200_shows_what_its_page_says():
         for time in row.times.values():
             texts = {f"{time:.{digits}f}" for digits in (0, 1)} | {f"{time / 1e3:.{digits}f}" for digits in (1, 2)}
             assert texts & printed, f"{row}: {texts}"
-    for theme in ("light", "dark"):
-        assert (BENCH.parent / f"docs/assets/speed-{theme}.svg").read_text().startswith("<?xml")
+    for name in ("speed-light", "speed-dark", "speed-narrow-light", "speed-narrow-dark"):
+        assert (BENCH.parent / f"docs/assets/{name}.svg").read_text().startswith("<?xml")

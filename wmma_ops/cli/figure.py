@@ -1,5 +1,6 @@
 """The figure of a run: how fast ours is beside each peer, and where the copy's bandwidth is known, the roofline."""
 
+import textwrap
 from pathlib import Path
 
 from wmma_ops.cli.benching import Row, Run
@@ -9,11 +10,12 @@ from wmma_ops.runtime.clock import took
 _THEMES = {"light": ("#1f2328", "#d0d7de"), "dark": ("#e6edf3", "#3d444d")}  # text, lines
 _PEERS = ("#3b82f6", "#f59e0b", "#10b981", "#ec4899", "#a855f7")  # seen on white and on black
 _TICKS = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16)
-_ROW = 0.2  # inches
+_ROW, _NARROW = 0.2, 4.4  # inches
 
 
-def draw(run: Run, path: str) -> list[Path]:
-    """Draws it for a light page and for a dark one: of speed.svg the files speed-light.svg and speed-dark.svg."""
+def draw(run: Run, path: str, narrow: bool = False) -> list[Path]:
+    """Draws it for a light page and for a dark one: of speed.svg the files speed-light.svg and speed-dark.svg. A narrow one
+    has one column, as wide as a phone."""
     timeline.check(path)
     import matplotlib
 
@@ -27,26 +29,28 @@ def draw(run: Run, path: str) -> list[Path]:
     for theme, (ink, line) in _THEMES.items():
         style: dict[str, object] = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), ink)
         style |= {"axes.edgecolor": line, "grid.color": line, "svg.hashsalt": "wmma_ops", "font.size": 8}
+        style["svg.fonttype"] = "none"  # text stays text
         with matplotlib.rc_context(style):
             found.append(asked.with_stem(f"{asked.stem}-{theme}"))
             # Without a date, the same run gives the same bytes.
             metadata = {"Date": None} if asked.suffix == ".svg" else None
-            _figure(run, groups, ink).savefig(found[-1], dpi=110, transparent=True, metadata=metadata)
+            _figure(run, groups, ink, narrow).savefig(found[-1], dpi=110, transparent=True, metadata=metadata)
     return found
 
 
-def _figure(run: Run, groups: list[tuple[str, list[Row]]], ink: str):
+def _figure(run: Run, groups: list[tuple[str, list[Row]]], ink: str, narrow: bool):
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
     peers = list(dict.fromkeys(name for _, rows in groups for row in rows for name in row.ratios))
     colors = {name: _PEERS[index % len(_PEERS)] for index, name in enumerate(peers)}
-    columns = _columns(groups)
+    columns = [groups] if narrow else _columns(groups)
     bandwidth = run.about.get("copy_gb_per_second")
-    roof = bandwidth is not None and all(row.flops and row.bytes for row in run.rows)
+    roof = not narrow and bandwidth is not None and all(row.flops and row.bytes for row in run.rows)
     lines = max(sum(len(rows) + 1 for _, rows in column) for column in columns)
     count = len(columns) + roof
-    figure = Figure(figsize=(5.5 * count, max(_ROW * lines, 2.5 if roof else 0) + 1.2), layout="constrained")
+    width, height = _NARROW if narrow else 5.5 * count, max(_ROW * lines, 2.5 if roof else 0) + 1.2
+    figure = Figure(figsize=(width, height), layout="constrained")
     panels = figure.subplots(1, count, squeeze=False)[0]
     ratios = [ratio for _, rows in groups for row in rows for ratio in row.ratios.values()]
     limits = min(0.9, 0.95 * min(ratios)), max(1.1, 1.05 * max(ratios))
@@ -55,8 +59,9 @@ def _figure(run: Run, groups: list[tuple[str, list[Row]]], ink: str):
     if roof:
         _roofline(panels[-1], run.rows, colors, bandwidth * 1e3, ink)
     handles = [Line2D([], [], marker="o", linestyle="", color=colors[name], label=name) for name in peers]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(peers), frameon=False)
-    figure.suptitle(run.heading, fontsize=9)
+    close = {"columnspacing": 1.0, "handletextpad": 0.1} if narrow else {}
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(peers), frameon=False, **close)
+    figure.suptitle(textwrap.fill(run.heading, 60) if narrow else run.heading, fontsize=8 if narrow else 9)
     return figure
 
 
@@ -88,7 +93,7 @@ def _speeds(panel, groups, colors: dict[str, str], limits: tuple[float, float], 
             label.set_fontweight("bold")
     ticks = [tick for tick in _TICKS if limits[0] <= tick <= limits[1]]
     panel.set(
-        xscale="log", xlim=limits, ylim=(place - 0.4, -0.6), xlabel="speed of ours ÷ the other's; right: our time"
+        xscale="log", xlim=limits, ylim=(place - 0.4, -0.6), xlabel="speed of ours ÷ the other's;\nright: our time"
     )
     panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     panel.minorticks_off()
