@@ -301,7 +301,7 @@ WRONG = (
     Wrong(
         "only_32_blocks_in_the_gradients",
         LINE,
-        "(behind == 0 ? group + kTogether :",
+        "(behind == 0 ? group + kWordBlocks :",
         "(behind == 0 ? count_ :",
         WITH_BLOCKS[9],
     ),

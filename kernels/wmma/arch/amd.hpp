@@ -95,7 +95,7 @@ constexpr int kMostAtOnce = 8;
 // one; and whether four numbers are multiplied up more quickly than three are inverted.
 constexpr bool kWavesPart = true;
 constexpr bool kLooksAtEdges = true;
-constexpr bool kInvertsTogether = false;
+constexpr bool kSharesReciprocals = false;
 
 // How little time products of 16 bits take, by their number in a cycle.
 constexpr int kProductRate = WMMA_TARGET == 0x950 ? 4 : WMMA_TARGET == 0x942 ? 2 : 1;

@@ -23,7 +23,7 @@ struct AttentionArguments {
   double scale;
   long long shift;  // kCausal: row i sees the keys up to i + shift
   // Split keys: the splits' rows, [splits, batch·heads·sq, kPartHead + ev] of the accumulator's type (rows/dense.hpp).
-  // Where blocks are dealt tiles: the list of these (balanced/tile_list.hpp). Gradients by warpgroups: the queries'
+  // Where tiles are scheduled dynamically: their list (balanced/tile_list.hpp). Gradients by warpgroups: the queries'
   // sums, and whose turn it is.
   void* partial;
   int sq, skv, e, ev;
@@ -31,7 +31,7 @@ struct AttentionArguments {
   int splits, keys_of_split;
   int tiles;       // blocks along the rows of a head
   int slices;      // blocks that share a tile of rows, each with a part of the columns
-  int head_group;  // heads that blocks which walk go through before others, so that the L2 cache holds their keys
+  int head_group;  // heads that persistent blocks go through before others, so that the L2 cache holds their keys
 };
 
 // Up to here scores are capped by a quick tanh, of results of 16 bits.

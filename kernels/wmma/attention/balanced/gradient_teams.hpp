@@ -1,6 +1,6 @@
 // Who has what of attention's gradients where blocks own keys and add to the queries' as well. Teams of blocks, all of
 // them on the device at once, have a head's keys at a time; where these are more than the team's blocks, in passes,
-// every second one dealt the other way round, as under a causal mask some keys are seen by more queries than others.
+// every second one in the other order, as under a causal mask some keys are seen by more queries than others.
 //
 // A block goes through the tiles of queries from a place of its own on and round, so that a team's blocks meet at no
 // tile. What they add to a tile is added in the order in which they would come if all were as quick, whatever the time:

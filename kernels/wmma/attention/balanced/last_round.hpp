@@ -1,4 +1,4 @@
-// Where blocks walk from tile of rows to tile of rows and a few tiles are left for a last round: several blocks share
+// Where persistent blocks take tile after tile of rows and a few are left for a last round: several blocks share
 // each of these, every one with a part of the keys. What they sum up goes to memory, as where all keys are split; a
 // second kernel puts it together (passes/combine.hpp).
 #pragma once

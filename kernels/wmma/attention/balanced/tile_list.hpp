@@ -1,6 +1,6 @@
-// Packed sequences where blocks walk from tile of rows to tile of rows: nobody knows beforehand how many tiles there
-// are and how long each takes. The kernel before writes a list of them, those with the most keys first, and blocks are
-// dealt the next one whenever there is room for its queries. (In which order tiles of about as many keys are dealt may
+// Packed sequences by persistent blocks: nobody knows beforehand how many tiles of rows there are and how long each
+// takes. The kernel before writes a list of them, those with the most keys first, and each block takes the next one
+// whenever there is room for its queries: dynamic scheduling. (In which order tiles of about as many keys are taken may
 // change from run to run; results do not.)
 #pragma once
 

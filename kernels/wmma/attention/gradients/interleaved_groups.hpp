@@ -7,7 +7,7 @@ namespace wmma {
 
 namespace detail {
 
-// Of kCount things that are dealt to the steps kStart … kEnd − 1 in order, the first of step i.
+// Of kCount things that are interleaved with the steps kStart … kEnd − 1 in order, the first of step i.
 template <int kStart, int kEnd, int kCount>
 WMMA_CONSTEXPR int first_of(int i) {
   return i <= kStart ? 0 : i >= kEnd ? kCount : ((i - kStart) * kCount + kEnd - kStart - 1) / (kEnd - kStart);

@@ -39,14 +39,14 @@ struct BlockStates {
     // What bounds hide nobody looks at.
     if (Sight::keys_end(p, queries_end - 1, 0, p.skv) <= first_key) return kBlockAbsent;
     if (Sight::first_key(p, first_query, 0, p.skv) >= keys_end) return kBlockAbsent;
-    constexpr int kTogether = 4;  // queries: reads of several are on their way together
+    constexpr int kInFlight = 4;  // queries whose reads are in flight
     bool any = false;
     bool all = true;
-    for (int from = first_query; from < queries_end && !(any && !all); from += kTogether) {
+    for (int from = first_query; from < queries_end && !(any && !all); from += kInFlight) {
       bool shows = false;
       bool hides = false;
 #pragma unroll
-      for (int i = 0; i < kTogether * Rules::kBlockKeys; i += kWave) {
+      for (int i = 0; i < kInFlight * Rules::kBlockKeys; i += kWave) {
         const int query = from + i / Rules::kBlockKeys;
         const int key = first_key + i % Rules::kBlockKeys + static_cast<int>(lane_id());
         const bool there = query < queries_end && key < keys_end;

@@ -68,16 +68,16 @@ WMMA_DEVICE void combine_row(const Arguments& p, int64_t row, int64_t rows, int 
   using Number = typename ComputeType<T>::Type;
   constexpr int kColumns = Config::kThreadColumns;
   constexpr int kPiece = kColumns > 1 ? 2 : 1;
-  constexpr int kTogether = 8;
+  constexpr int kInFlight = 8;
   static_assert(Config::kPartHead == kPartHead, "the planner and the kernel agree");
   const int64_t step = rows * (kPartHead + p.ev);
   const Number* first = static_cast<const Number*>(p.partial) + row * (kPartHead + p.ev) + kPartHead;
   Parts<Number, SoftmaxOf<Config, Number>, kColumns> parts;
-  for (int from = 0; from < p.splits; from += kTogether) {
-    alignas(16) Number numbers[kTogether][2];
-    alignas(16) Number values[kTogether][kColumns];
+  for (int from = 0; from < p.splits; from += kInFlight) {
+    alignas(16) Number numbers[kInFlight][2];
+    alignas(16) Number values[kInFlight][kColumns];
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
+    for (int i = 0; i < kInFlight; ++i) {
       if (from + i < p.splits) {
         const Number* part = first + (from + i) * step;
 #pragma unroll
@@ -90,10 +90,10 @@ WMMA_DEVICE void combine_row(const Arguments& p, int64_t row, int64_t rows, int 
     }
     const Number before = parts.largest();
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) parts.look(numbers[i][0]);
+    for (int i = 0; i < kInFlight; ++i) parts.look(numbers[i][0]);
     parts.follow(before);
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) parts.add(numbers[i][0], numbers[i][1], values[i]);
+    for (int i = 0; i < kInFlight; ++i) parts.add(numbers[i][0], numbers[i][1], values[i]);
   }
   parts.template store<T>(p, column, offsets);
 }

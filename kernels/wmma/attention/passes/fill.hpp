@@ -1,5 +1,5 @@
-// What no packed sequence has of results: filled beside attention's own kernel, with the list of its tiles where blocks
-// are dealt these.
+// What no packed sequence has of results: filled beside attention's own kernel, with the list of its tiles where
+// these are scheduled dynamically.
 #pragma once
 
 #include <wmma/arch/sm90.hpp>

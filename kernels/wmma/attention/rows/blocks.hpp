@@ -26,7 +26,7 @@ struct BlockRules : Others {
 // A wave looks at 32 blocks at once; all its lanes know what they are.
 template <int kSize>
 class BlockLine {
-  static constexpr int kTogether = 32;
+  static constexpr int kWordBlocks = 32;
 
  public:
   WMMA_DEVICE BlockLine(const int8_t* line, int64_t stride, int places, uint32_t lane)
@@ -34,8 +34,8 @@ class BlockLine {
 
   WMMA_DEVICE bool is_whole(int place) {
     const int block = place / kSize;
-    look_at(block / kTogether);
-    return (whole_ >> block % kTogether & 1) != 0;
+    look_at(block / kWordBlocks);
+    return (whole_ >> block % kWordBlocks & 1) != 0;
   }
   // The last one of `place`, `place` − kStep, … down to `from` whose block is there; else one before `from`.
   template <int kStep>
@@ -43,10 +43,10 @@ class BlockLine {
     static_assert(kSize % kStep == 0, "tiles divide blocks");
     while (place >= from) {
       const int block = place / kSize;
-      look_at(block / kTogether);
-      const uint32_t before = there_ & (~0u >> (kTogether - 1 - block % kTogether));
-      if ((before >> block % kTogether & 1) != 0) break;
-      const int group = block / kTogether * kTogether;
+      look_at(block / kWordBlocks);
+      const uint32_t before = there_ & (~0u >> (kWordBlocks - 1 - block % kWordBlocks));
+      if ((before >> block % kWordBlocks & 1) != 0) break;
+      const int group = block / kWordBlocks * kWordBlocks;
       place = (before == 0 ? group : group + arch::highest_bit(before) + 1) * kSize - kStep;
     }
     return place;
@@ -57,11 +57,11 @@ class BlockLine {
     static_assert(kSize % kStep == 0, "tiles divide blocks");
     while (place < end) {
       const int block = place / kSize;
-      look_at(block / kTogether);
-      const uint32_t behind = there_ & (~0u << block % kTogether);
-      if ((behind >> block % kTogether & 1) != 0) break;
-      const int group = block / kTogether * kTogether;
-      place = (behind == 0 ? group + kTogether : group + arch::lowest_bit(behind)) * kSize;
+      look_at(block / kWordBlocks);
+      const uint32_t behind = there_ & (~0u << block % kWordBlocks);
+      if ((behind >> block % kWordBlocks & 1) != 0) break;
+      const int group = block / kWordBlocks * kWordBlocks;
+      place = (behind == 0 ? group + kWordBlocks : group + arch::lowest_bit(behind)) * kSize;
     }
     return place;
   }
@@ -70,8 +70,8 @@ class BlockLine {
   WMMA_DEVICE void look_at(int group) {
     if (group == group_) return;
     group_ = group;
-    const int block = group * kTogether + lane_;
-    const int state = lane_ < kTogether && block < count_ ? line_[block * stride_] : int{kBlockAbsent};
+    const int block = group * kWordBlocks + lane_;
+    const int state = lane_ < kWordBlocks && block < count_ ? line_[block * stride_] : int{kBlockAbsent};
     there_ = static_cast<uint32_t>(arch::ballot(state != kBlockAbsent));
     whole_ = static_cast<uint32_t>(arch::ballot(state == kBlockWhole));
   }

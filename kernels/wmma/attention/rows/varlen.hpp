@@ -1,7 +1,7 @@
 // Packed sequences: queries and keys of all of them lie one after the other in tensors without a batch. A kernel of
 // attention has blocks for as many tiles as the longest sequence may have, of each sequence and head; here a block is
-// given the arguments of its own sequence, as if there were no other, and one beyond its end leaves at once. (Blocks
-// that walk from tile to tile are dealt those that there are: balanced/tile_list.hpp.)
+// given the arguments of its own sequence, as if there were no other, and one beyond its end leaves at once.
+// (Persistent blocks take the tiles that there are: balanced/tile_list.hpp.)
 //
 // Where sequences start is read on the device, by who needs it. Whatever is written there, nothing outside the tensors
 // is read or written.
@@ -105,8 +105,7 @@ struct OfSequences {
   }
 };
 
-// What a block that walks through tiles of all sequences looks at for one of them: that sequence, and where in the
-// tensors it starts.
+// What a persistent block looks at for one of all sequences: that one, and where in the tensors it starts.
 template <class T, class Number, class Rules>
 struct OneSequence {
   using Arguments = typename Rules::Arguments;  // where its keys are, they tell: in pages, or one after the other

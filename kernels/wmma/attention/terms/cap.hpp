@@ -17,7 +17,7 @@ WMMA_DEVICE Number cap_of(const Arguments& p) {
 template <bool kQuick, class Number, class Math>
 class SoftCap {
  public:
-  static constexpr bool kTogether = kQuick && arch::kInvertsTogether;
+  static constexpr bool kSharesReciprocals = kQuick && arch::kSharesReciprocals;
   template <class Arguments>
   WMMA_DEVICE SoftCap(const Arguments& p, bool is_signed) {
     const double steepness = (kQuick ? 2 * kLog2E : 1.0) * p.rules.steepness;
@@ -80,7 +80,7 @@ using CapOf = typename Config::Rules::template Cap<T, SoftmaxOf<Config, typename
 // Whether a kernel counts scores from the cap down, in twice the cap: what all are less is nothing to a softmax.
 template <class Config>
 inline constexpr bool kCountsFromCap = Config::Rules::kCapped && !Config::Rules::kAfterCap && !Config::Rules::kSinks &&
-                                       kIsNone<typename Config::Mask> && CapOf<Config>::kTogether;
+                                       kIsNone<typename Config::Mask> && CapOf<Config>::kSharesReciprocals;
 
 // What scores are multiples of, in our unit, once they are more than products by `factor`.
 template <class Config, class Number>

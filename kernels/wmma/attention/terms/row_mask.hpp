@@ -21,7 +21,7 @@ class RowMask : public CapOf<Config>,
   using Rows = typename Rules::template Rows<Number, SoftmaxOf<Config, Number>, kLaneRows>;
   using OfMask = MaskRows<typename Config::Mask, kLaneRows>;
   static constexpr bool kThere = !kIsNone<typename Config::Mask>;
-  static constexpr bool kTogether = Cap::kTogether && !kThere && !Rules::kChanges && !Rules::kHides;
+  static constexpr bool kSharesReciprocals = Cap::kSharesReciprocals && !kThere && !Rules::kChanges && !Rules::kHides;
   static constexpr int kWaveRows = Config::kTilesM * Link::kRows;
   static constexpr bool kEdgesApart = kOneByOne && Rules::kWindowed && !kThere && !Rules::kScored;
 
@@ -77,7 +77,7 @@ class RowMask : public CapOf<Config>,
       return;
     }
     const int lane_first = first_key + static_cast<int>(Link::place(lane, 0));
-    if constexpr (kTogether) {
+    if constexpr (kSharesReciprocals) {
 #pragma unroll
       for (int f = 0; f < kSums; ++f) {  // of keys that do not count one may be NaN
         const int key = first_key + static_cast<int>(Link::place(lane, f));
@@ -97,7 +97,7 @@ class RowMask : public CapOf<Config>,
       const bool inside = !kBounded || narrowed(key < end_[i], key, i);
       if constexpr (kThere || (Rules::kScored && !kCountsFromCap<Config>)) {
         Number x, bend;
-        if constexpr (kTogether) {
+        if constexpr (kSharesReciprocals) {
           x = this->inverted_score(scores[f]);
         } else {
           x = Cap::template score<false>(scores[f], factor, bend);

@@ -12,7 +12,7 @@
 namespace wmma {
 
 struct NoCap {
-  static constexpr bool kTogether = false;
+  static constexpr bool kSharesReciprocals = false;
   template <class Arguments>
   WMMA_DEVICE NoCap(const Arguments&, bool) {}
   template <bool kBends, class Number>

@@ -69,7 +69,7 @@ struct WarpgroupTiles {
   static_assert(!kMappedOut || !kPacked, "a box has rows of one head");
   static constexpr int kKeyStart = kGroups * Queries::kBytes;
   static constexpr int kValueStart = kKeyStart + Keys::kBytes;
-  // Where blocks are dealt tiles: which one a place of queries has. The producer passes it to the consumers.
+  // Where tiles are scheduled dynamically: which one a place of queries has. The producer passes it to the consumers.
   static constexpr bool kBalanced = Config::kBalanced;
   static_assert(!kBalanced || !Config::kSplit, "what is listed is a whole tile");
   static constexpr bool kSplitsLast = Config::kSplitsLast;
@@ -155,7 +155,7 @@ struct WarpgroupTiles {
       find(p);
     }
 
-    // Where none are dealt there are as many for each sequence as for the longest.
+    // Where tiles are not scheduled dynamically there are as many for each sequence as for the longest.
     WMMA_DEVICE bool is_there() const { return !kSequences || kBalanced || first_row < place.rows; }
 
    private:
@@ -263,7 +263,7 @@ struct WarpgroupTiles {
     const typename Narrow::Queue narrow = narrow_at(start);
     typename Narrow::Queue::Item item(0);
     if constexpr (kTransposed) arch::await_previous();  // which turns values
-    // Of a tile's number, or of one that was dealt.
+    // Of a tile's number, or of one of the list.
     const auto produce_tile = [&](const auto& tile) {
       const Work work(p, tile);
       if (!kBalanced && work.tiles == 0) return;
@@ -396,19 +396,19 @@ struct WarpgroupTiles {
     } else {
       // The first pages are known by when there is room.
       constexpr int kLines = common(kPageSize, kKeys);
-      constexpr int kTogether = kKeys / kLines % 2 == 0 ? 2 : 1;  // of a tile's parts
+      constexpr int kInFlight = kKeys / kLines % 2 == 0 ? 2 : 1;  // of a tile's parts
       const PageTable<kPageSize> table(pages_of(p, static_cast<int>(work.place.batch)), work.own.skv);
-      int pages[kTogether];
+      int pages[kInFlight];
       const auto look = [&](int line) {
 #pragma unroll
-        for (int i = 0; i < kTogether; ++i) pages[i] = table.page(table.number_of(row + line + i * kLines));
+        for (int i = 0; i < kInFlight; ++i) pages[i] = table.page(table.number_of(row + line + i * kLines));
       };
       look(0);
       queue.open(item, Tile::kBytes, pass);
 #pragma unroll 1
       for (int line = 0; line < kKeys;) {
 #pragma unroll
-        for (int i = 0; i < kTogether; ++i, line += kLines) {
+        for (int i = 0; i < kInFlight; ++i, line += kLines) {
           const uint32_t within = static_cast<uint32_t>(row + line) % kPageSize;
 #pragma unroll
           for (int box = 0; box < Tile::kBoxes; ++box) {
