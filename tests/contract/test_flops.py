@@ -108,6 +108,7 @@ def test_attentions_gradient_is_counted_as_torch_counts_it():
     assert ours == want
 
 
+@pytest.mark.full
 def test_whichever_is_imported_first():
     """Each in a child of a process that has imported torch alone."""
     code = """if True:

@@ -180,6 +180,7 @@ def test_nobody_is_passed_by(monkeypatch):
             wmma_ops.linear(dual, w)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not nodes.are_there, reason="no derivatives in C++ for this torch")
 def test_without_the_nodes_all_is_the_same():
     """As beside a torch that the library was not built with, or where no compiler was there to build it."""

@@ -73,6 +73,7 @@ def runs(tmp_path_factory):
     return folder, found
 
 
+@pytest.mark.full
 @IN_ONE
 def test_pytest_times_both_in_turn_and_prints_a_line_a_case(runs):
     folder, ((code, printed), *_) = runs
@@ -91,6 +92,7 @@ def test_pytest_times_both_in_turn_and_prints_a_line_a_case(runs):
     assert "geometric mean" in printed
 
 
+@pytest.mark.full
 @IN_ONE
 def test_a_run_is_compared_with_a_kept_one(runs):
     _, (_, (code, printed), _) = runs
@@ -99,6 +101,7 @@ def test_a_run_is_compared_with_a_kept_one(runs):
     assert "(0001_first)" in printed
 
 
+@pytest.mark.full
 @IN_ONE
 def test_the_command_shows_what_pytest_kept(runs, capsys):
     from wmma_ops.cli.main import main
@@ -108,6 +111,7 @@ def test_the_command_shows_what_pytest_kept(runs, capsys):
     assert "wmma_ops.matmul 16x16, no_grad" in capsys.readouterr().out
 
 
+@pytest.mark.full
 @IN_ONE
 def test_a_run_slower_than_the_baseline_fails(runs):
     """With ours it was held against it too, and passed."""
