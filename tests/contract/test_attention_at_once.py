@@ -1,4 +1,4 @@
-"""Attention on RDNA, where keys that all count are weighed at once (kernels/wmma/attention/softmax.hpp)."""
+"""Attention on RDNA, where keys that all count are weighed at once (kernels/wmma/attention/softmax/at_once.hpp)."""
 
 from dataclasses import dataclass
 
@@ -88,7 +88,7 @@ class Wrong(Planted):
 
 
 SOFTMAX, FORWARD, TILES = (
-    "attention/softmax.hpp",
+    "attention/softmax/at_once.hpp",
     "attention/loops/forward.hpp",
     "attention/tiles/key_value_loaders.hpp",
 )

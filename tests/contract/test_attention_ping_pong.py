@@ -103,11 +103,14 @@ def test_cutting_weights_off_takes_nothing_from_them():
 
 WRONG = (
     Planted("weights_are_rounded", "loops/ping_pong.hpp", "Link::kShare, Wave::kCuts>", "Link::kShare>"),
-    Planted("nothing_is_added", "softmax.hpp", "kCuts ? least + kLogExcess * Math::kTwo", "kCuts ? least"),
+    Planted("nothing_is_added", "softmax/rows.hpp", "kCuts ? least + kLogExcess * Math::kTwo", "kCuts ? least"),
     Planted(
-        "what_is_kept_does_not_follow", "softmax.hpp", "keep_least(m);\n#pragma unroll\n      for (int f", "for (int f"
+        "what_is_kept_does_not_follow",
+        "softmax/following.hpp",
+        "keep_least(m);\n#pragma unroll\n      for (int f",
+        "for (int f",
     ),
-    Planted("what_was_added_stays_in_sums", "softmax.hpp", "if (kCuts) sum *= Number(1) / kExcess;", ""),
+    Planted("what_was_added_stays_in_sums", "softmax/rows.hpp", "if (kCuts) sum *= Number(1) / kExcess;", ""),
 )
 
 

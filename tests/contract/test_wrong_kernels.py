@@ -234,14 +234,14 @@ WRONG = [
     ),
     wrong_attention(
         "sums_do_not_follow_the_largest_score",
-        "attention/softmax.hpp",
+        "attention/softmax/following.hpp",
         "        sum_[m][i] *= factors[i];\n",
         "",
         _growing,
     ),
     wrong_attention(
         "results_do_not_follow_the_largest_score",
-        "attention/softmax.hpp",
+        "attention/softmax/following.hpp",
         "out[m][f] *= factors[Link::row_of(f)];",
         "out[m][f] *= Number(1);",
         _growing,
@@ -255,7 +255,7 @@ WRONG = [
     ),
     wrong_attention(
         "rows_without_a_key_are_nan",
-        "attention/softmax.hpp",
+        "attention/softmax/rows.hpp",
         "Number(0) : -largest;",
         "-largest : -largest;",
         lambda case: case.mask == "blind" and case.sq < 20,
@@ -339,7 +339,7 @@ WRONG = [
     ),
     wrong_rule(
         "every_lane_counts_the_sink",
-        "attention/softmax.hpp",
+        "attention/softmax/rows.hpp",
         "Link::place(lane, 0) == 0 ? kExcess * weight : Number(0);",
         "kExcess * weight;",
         lambda case: case.sinks == "heads" and case.special is None,

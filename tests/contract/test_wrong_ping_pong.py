@@ -11,7 +11,7 @@ from wmma_ops.emulator import EmulationError, Race, Uninitialised
 from wmma_ops.plan.gemm import planner
 from wmma_ops.testing import AttentionCase, GemmCase, Mismatch, run
 
-STAGED, TURNS, SOFTMAX = "gemm/staged.hpp", "attention/loops/ping_pong.hpp", "attention/softmax.hpp"
+STAGED, TURNS, SOFTMAX = "gemm/staged.hpp", "attention/loops/ping_pong.hpp", "attention/softmax/following.hpp"
 DIRECT, LOADER, SUPPLIES = "gemm/direct_copy.hpp", "tile/direct_loader.hpp", "attention/tiles/ping_pong_loaders.hpp"
 PRODUCT = GemmCase(m=256, n=256, k=160, dtype="bfloat16", b_layout="column")
 RAGGED = GemmCase(m=200, n=248, k=328, dtype="bfloat16")

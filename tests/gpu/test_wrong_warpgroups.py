@@ -28,7 +28,7 @@ from wmma_ops.testing import AttentionCase, VarlenAttentionCase, run
 
 KERNEL, TILES = "wmma/attention/loops/warpgroup.hpp", "wmma/attention/tiles/warpgroup_tiles.hpp"
 LAST_TILES, NARROW_TILES = "wmma/attention/balanced/last_round.hpp", "wmma/attention/tiles/widened_tiles.hpp"
-SOFTMAX, CAP = "wmma/attention/softmax.hpp", "wmma/attention/terms/cap.hpp"
+SOFTMAX, CAP = "wmma/attention/softmax/deferred.hpp", "wmma/attention/terms/cap.hpp"
 GRADIENT_KERNEL = "wmma/attention/loops/warpgroup_gradients.hpp"
 GRADIENT_TILES = "wmma/attention/tiles/warpgroup_gradient_tiles.hpp"
 
