@@ -201,3 +201,81 @@ def test_what_is_replaced_stands_there_once(sources):
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources):
     check_is_caught(of, sources / "wmma", lambda: _check_gradients("silu", F32, "gfx942", 601, 40))
+
+
+def _compiled(call, *tensors):
+    """What a call gives in a compiled graph, its gradients, and the ops of the library in the graph and in its backward."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    graphs = []
+
+    def compiler(module, _):
+        graphs.append([str(node.target) for node in module.graph.nodes if "wmma." in str(node.target)])
+        return make_boxed_func(module.forward)
+
+    torch._dynamo.reset()
+    out = torch.compile(call, backend=aot_autograd(fw_compiler=compiler, bw_compiler=compiler))(*tensors)
+    found = torch.autograd.grad(out, tensors, torch.cos(out.detach()), allow_unused=True)
+    return out.detach(), found, graphs
+
+
+GRAPHS = {
+    "linear": (lambda x, w, b, r: wmma_ops.linear(x, w, b, activation="gelu"), "_linear"),
+    "linear, residual": (lambda x, w, b, r: wmma_ops.linear(x, w, b, activation="silu", residual=r), "_linear"),
+    "gemm": (
+        lambda x, w, b, r: wmma_ops.gemm(x, w.mT, c=r, bias=b, alpha=0.5, beta=2.0, activation="tanh"),
+        "_gemm",
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_a_compiled_graph_multiplies_no_more_often(kind, dtype):
+    """One op a pass, of which the second is given what the first kept; values are those of eager."""
+    call, op = GRAPHS[kind]
+    shapes = (3, 7, 24), (40, 24), (40,), (7, 1)
+    tensors = [_random(*shape, dtype=dtype).requires_grad_() for shape in shapes]
+    out, found, graphs = _compiled(call, *tensors)
+    assert graphs == [[f"wmma.{op}_aux.default"], [f"wmma.{op}_backward.default"]]
+    eager = call(*tensors)
+    torch.testing.assert_close(out, eager.detach(), rtol=0, atol=0)
+    for got, want in zip(found, torch.autograd.grad(eager, tensors, torch.cos(out), allow_unused=True), strict=True):
+        assert (got is None) == (want is None)
+        if want is not None:
+            torch.testing.assert_close(got, want, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("activation", [None, "relu"])
+def test_nor_without_a_smooth_activation(activation):
+    tensors = [_random(*shape, dtype=F32).requires_grad_() for shape in ((5, 24), (40, 24), (40,))]
+    *_, graphs = _compiled(lambda *t: wmma_ops.linear(*t, activation=activation), *tensors)
+    assert graphs == [["wmma.linear.default"], ["wmma._gemm_backward.default"]]
+
+
+def test_recompute_keeps_nothing_in_a_compiled_graph():
+    for recompute in (False, True):
+        layer = Linear(24, 40, activation="gelu", recompute=recompute)
+        x = torch.randn(7, 24, requires_grad=True)
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, to=kept: to.append(tuple(t.shape)) or t, lambda t: t):
+            out, found, graphs = _compiled(layer, x)
+        assert ((7, 40) in kept) is not recompute
+        want = torch.autograd.grad(layer(x), x, torch.cos(out))[0]
+        torch.testing.assert_close(found[0], want, rtol=1e-5, atol=1e-5)
+    assert graphs == [["wmma._linear_aux.default"], ["wmma._linear_aux.default", "wmma._linear_backward.default"]]
+
+
+def test_what_is_differentiated_again_is_not_given_what_was_kept():
+    """torch.func's transforms in a compiled graph go by formulas, which differentiate."""
+    x, w = torch.randn(4, 8, dtype=F64), torch.randn(6, 8, dtype=F64)
+
+    def loss(x):
+        return wmma_ops.linear(x, w, activation="gelu").square().sum()
+
+    def twice(x):
+        return torch.func.grad(lambda x: torch.func.grad(loss)(x).square().sum())(x)
+
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(twice, backend="aot_eager")(x), twice(x))

@@ -5,11 +5,12 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from wmma_ops.nn.activation import apply, is_nested, records_gradient
 from wmma_ops.ops import activations, autocast, nodes
 from wmma_ops.ops import functions as ops
-from wmma_ops.ops.select import traced
+from wmma_ops.ops.select import is_compiling, traced
 from wmma_ops.torch_internals import Named
 
 Tensor = torch.Tensor
@@ -102,6 +103,8 @@ def linear(x: Tensor, layer: Affine, activation: str | None = None, *, recompute
     unless `recompute`: then the backward pass multiplies again."""
     if activation in (None, "none", "relu") or not records_gradient(x, *layer.tensors()):
         return product(x, layer, activation)
+    if recompute and is_compiling():  # the graph would keep it
+        return checkpoint(product, x, layer, activation, use_reentrant=False)
     if recompute:
         with contextlib.nullcontext() if traced() else nodes.recomputing():
             return product(x, layer, activation)

@@ -6,7 +6,6 @@ products are rounded to the operands' type, as in the forward pass.
 
 import math
 from functools import partial
-from typing import NamedTuple
 
 import torch
 import torch.autograd.forward_ad as forward_ad
@@ -17,49 +16,26 @@ from wmma_ops.ops import activations, fakes, nodes, score_functions
 from wmma_ops.ops.attention_call import AttentionCall, tensors_of
 from wmma_ops.ops.composite import columns, composite, operand_place, rows, without_gradient
 from wmma_ops.ops.errors import tagged
+from wmma_ops.ops.kept import GEMM_WITH_AUX, LINEAR_WITH_AUX, Shape, once, reduced
 from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
 from wmma_ops.ops.score_terms import scored, terms_of
-from wmma_ops.ops.select import select, traced
+from wmma_ops.ops.select import is_compiling, select
 from wmma_ops.ops.sizes import known, lies_by_columns
 from wmma_ops.ops.target import EMULATION, STAND_IN, is_amd, target_of
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator, name
 from wmma_ops.torch_internals import (
-    any_dispatch_mode,
     any_requires_grad,
     below_autograd,
     direct,
     is_forward_mode,
-    is_one_of_many,
     transforms_active,
 )
 
 GEMM_BACKWARD = direct(overload("_gemm_backward"))
-_PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
-
-
-class Shape(NamedTuple):
-    """What the backward pass needs of a tensor that is only added: its values are neither kept nor watched for changes."""
-
-    shape: torch.Size
-    dtype: torch.dtype
-
-
-def once(g, *tensors) -> bool:
-    """Whether one op may answer with several gradients: nobody differentiates them again, or looks on."""
-    if torch.is_grad_enabled() or is_one_of_many(g):
-        return False
-    return _PLAIN.issuperset(map(type, (g, *tensors))) and not traced() and not any_dispatch_mode()
 
 
 def _gemm(a, b, **options):
     return select("gemm", a, b, *(x for x in options.values() if isinstance(x, torch.Tensor)))(a, b, **options)
-
-
-def _reduce(g, like):
-    """The gradient of a tensor that was broadcast."""
-    if like is None:
-        return None
-    return g.to(torch.promote_types(g.dtype, like.dtype)).sum_to_size(like.shape).to(like.dtype)
 
 
 def _at_once(g, a, b, bias, needs, alpha):
@@ -102,7 +78,7 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
         act = activations.by_code(activation)
         if multiply is not None:
             if needed("multiply"):
-                grads["multiply"] = _reduce(g_s * act.forward(s), multiply)
+                grads["multiply"] = reduced(g_s * act.forward(s), multiply)
             g_s = g_s * multiply.to(work)
         g_s = act.backward(g_s, s)
     else:
@@ -113,23 +89,23 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
 
     # 2. What is added to the product.
     if needed("c"):
-        grads["c"] = _reduce(g_s.to(work) * beta if beta != 1 else g_s, c)
+        grads["c"] = reduced(g_s.to(work) * beta if beta != 1 else g_s, c)
     is_bare = row_scale is col_scale is a_scale is None and a_activation == 0 and not pair
     if is_bare and needed("a", "b", "bias") and once(g_s, a, b):
         grads |= _at_once(g_s, a, b, bias, needs, alpha)
         needs = {name: is_needed and name not in grads for name, is_needed in needs.items()}
     if needed("bias"):
-        grads["bias"] = _reduce(g_s.sum(-2, dtype=work), bias)
+        grads["bias"] = reduced(g_s.sum(-2, dtype=work), bias)
 
     # 3. The scales of rows and columns: their gradients need the product itself.
     if needed("row_scale", "col_scale"):
         product = _gemm(a, b, **prologue, **pair, alpha=alpha, out_dtype=work)
         if needed("row_scale"):
             other = product if col_scale is None else product * rows(col_scale.to(work))
-            grads["row_scale"] = _reduce((g_s * other).sum(-1), row_scale)
+            grads["row_scale"] = reduced((g_s * other).sum(-1), row_scale)
         if needed("col_scale"):
             other = product if row_scale is None else product * columns(row_scale.to(work))
-            grads["col_scale"] = _reduce((g_s * other).sum(-2), col_scale)
+            grads["col_scale"] = reduced((g_s * other).sum(-2), col_scale)
 
     # 4. The operands: g_P = alpha·(g_S·row_scale·col_scale)·Bᵀ and g_B = alpha·Pᵀ·(…); A2 and B2 likewise.
     if not needed("a", "b", "a_scale", "a2", "b2"):
@@ -150,9 +126,9 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
         if needed("a", "a_scale"):
             g_before = act_a.backward(_gemm(g_product, b.mT, alpha=alpha, out_dtype=work), before)
             if needed("a"):
-                grads["a"] = _reduce(g_before if a_scale is None else g_before * rows(a_scale.to(work)), a)
+                grads["a"] = reduced(g_before if a_scale is None else g_before * rows(a_scale.to(work)), a)
             if needed("a_scale"):
-                grads["a_scale"] = _reduce((g_before * a.to(work)).sum(-2), a_scale)
+                grads["a_scale"] = reduced((g_before * a.to(work)).sum(-2), a_scale)
         p = act_a.forward(before).to(a.dtype)
     if needed("b"):
         grads["b"] = _matrix_gradient(p.mT, g_product, alpha, b)
@@ -189,7 +165,7 @@ def _may_join(x) -> bool:
 def _matrix_product(x, y, alpha, like):
     if (*torch.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1]) == tuple(like.shape):
         return _gemm(x, y, alpha=alpha)
-    return _reduce(_gemm(x, y, alpha=alpha, out_dtype=accumulator(x.dtype)), like)
+    return reduced(_gemm(x, y, alpha=alpha, out_dtype=accumulator(x.dtype)), like)
 
 
 def _matmul_gradients(grads, t, needs, outs, **scalars):
@@ -370,9 +346,9 @@ def _by_scores(call, q, k, v, grads, outs, needs):
     if needs["v"]:
         found["v"] = _gemm(grouped(weights.to(q.dtype)).mT, rows_g)
     if needs.get("mask"):
-        found["mask"] = _reduce(g_scores, mask)
+        found["mask"] = reduced(g_scores, mask)
     if needs.get("alibi_slopes"):
-        found["alibi_slopes"] = _reduce(-(g_capped * terms.distances).sum((-2, -1)), call.alibi_slopes)
+        found["alibi_slopes"] = reduced(-(g_capped * terms.distances).sum((-2, -1)), call.alibi_slopes)
     return found
 
 
@@ -387,7 +363,7 @@ def _sinks_gradient(g_out, g_lse, out, lse, sinks):
     delta = torch.zeros_like(lse) if g_out is None else (g_out.to(lse.dtype) * out.to(lse.dtype)).sum(-1)
     if g_lse is not None:
         delta = delta - g_lse.to(lse.dtype)
-    return _reduce(-(_sink_weights(sinks, lse) * delta).sum(-1), sinks)
+    return reduced(-(_sink_weights(sinks, lse) * delta).sum(-1), sinks)
 
 
 def _joined(x, shape):
@@ -438,7 +414,9 @@ def _products(operand):
     return f"products of {name(operand.dtype)}"
 
 
-def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_outputs=lambda scalars: False):
+def _register(
+    op, gradients, *, only_added=lambda scalars, tensors: (), keeps_outputs=lambda scalars: False, with_aux=None
+):
     """Registers `gradients(grads, tensors, needs, outputs, **scalars)`, which answers with gradients by argument name.
 
     `only_added` names the arguments of which `gradients` sees a Shape, `keeps_outputs` says whether it sees the outputs.
@@ -471,7 +449,9 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
         found = gradients(grads, tensors, needs, outputs, **ctx.scalars)
         return tuple(found.get(argument) if needs[argument] else None for argument in names[: len(asked)])
 
-    record = torch_internals.recorder(f"Wmma{op.title().replace('_', '')}", call, instead, remember, backward)
+    title = f"Wmma{op.title().replace('_', '')}"
+    record = torch_internals.recorder(title, call, instead, remember, backward)
+    record_with_aux = None if with_aux is None else with_aux.recorder(title, instead)
 
     def kernel(keyset, *inputs, **scalars):
         _refuse_dual(op, names, inputs)
@@ -481,6 +461,10 @@ def _register(op, gradients, *, only_added=lambda scalars, tensors: (), keeps_ou
         if derives and (what := without_gradient(tensors := dict(zip(names, inputs, strict=False)))):
             raise _not_differentiable(op, what, tensors)
         if derives and gradients is not None and inputs[place].dtype in DIFFERENTIABLE:
+            if with_aux is not None and is_compiling():
+                tensors, options = dict(zip(names, inputs, strict=False)), defaults | scalars
+                if with_aux.takes(tensors, options):
+                    return record_with_aux(keyset, *with_aux.call(tensors, options))[0]
             return record(keyset, scalars, inputs)
         output = below_autograd(call, instead, keyset, *inputs, **scalars)
         if derives:
@@ -508,8 +492,8 @@ def _outer_addends(scalars, tensors):
 _register("matmul", _matmul_gradients)
 _register("addmm", _addmm_gradients, only_added=lambda scalars, tensors: ("input",))
 _register("baddbmm", _addmm_gradients, only_added=lambda scalars, tensors: ("input",))
-_register("gemm", _gemm_gradients, only_added=_addends, keeps_outputs=_is_relu)
-_register("linear", _linear_gradients, only_added=_addends, keeps_outputs=_is_relu)
+_register("gemm", _gemm_gradients, only_added=_addends, keeps_outputs=_is_relu, with_aux=GEMM_WITH_AUX)
+_register("linear", _linear_gradients, only_added=_addends, keeps_outputs=_is_relu, with_aux=LINEAR_WITH_AUX)
 _register("gemm_gemm", _gemm_gemm_gradients, only_added=_outer_addends)
 _register("attention", partial(attention_gradients, "attention"), keeps_outputs=lambda scalars: True)
 _register("varlen_attention", partial(attention_gradients, "varlen_attention"), keeps_outputs=lambda scalars: True)
