@@ -47,7 +47,7 @@ demo: build
 	$(PYTHON) -m wmma_ops demo
 
 test: build
-	@echo "make test: a quick part of the tests, about 11 minutes on two cores; less where the cache has its kernels"
+	@echo "make test: a quick part of the tests, about 8 minutes on two cores; less where the cache has its kernels"
 	$(INSTALL) $$($(EXTRA) test)
 	$(PYTHON) -m pytest -q -n 2 --dist loadgroup --tier quick $(ARGS)
 
