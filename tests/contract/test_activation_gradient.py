@@ -279,3 +279,15 @@ def test_what_is_differentiated_again_is_not_given_what_was_kept():
 
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(twice, backend="aot_eager")(x), twice(x))
+
+
+def test_the_gradients_of_two_products_multiply_the_first_once():
+    a, b0, b1 = (torch.randn(8, 8, requires_grad=True) for _ in range(3))
+    out = wmma_ops.gemm_gemm(a, b0, b1, activation="gelu")
+    with torch.profiler.profile() as profile:
+        found = torch.autograd.grad(out, (a, b0, b1), torch.ones_like(out))
+    asked = [e.name.partition("::")[2] for e in profile.events() if e.name.startswith(("wmma::", "wmma_raw::"))]
+    assert sorted(asked) == ["_gemm_aux", "_gemm_backward", "_gemm_backward"]
+    want = torch.autograd.grad((F.gelu(a @ b0) @ b1).sum(), (a, b0, b1))
+    for got, one in zip(found, want, strict=True):
+        torch.testing.assert_close(got, one, rtol=1e-5, atol=1e-5)

@@ -26,8 +26,9 @@ class Compiled:
         return self.call(*inputs)
 
 
-def same(function, compiled, inputs, *, gradients=True, tolerance=1e-5):
-    """Compares results and the gradients of whatever asks for one; answers with the ops of the forward pass."""
+def same(function, compiled, inputs, *, gradients=True, tolerance=1e-5, others=()):
+    """Compares results and the gradients of whatever asks for one; answers with the ops of the forward pass, `others` by
+    whole names."""
 
     def copies():
         return [
@@ -36,7 +37,7 @@ def same(function, compiled, inputs, *, gradients=True, tolerance=1e-5):
 
     compiled(*copies())  # while the graph is made, ops see fake tensors
     mine, theirs = copies(), copies()
-    with ran() as called:
+    with ran(*others) as called:
         got = compiled(*mine)
     want = function(*theirs)
     torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)

@@ -60,16 +60,16 @@ class Cost:
     ours: float
     torchs: float
     source: str  # where the figures are from
-    recomputed: float = 0.0  # what the gradient computes again, that torch keeps
+    for_gradient: float = 0.0  # what it computes again, that torch keeps, or has written
 
     @property
     def pays(self) -> bool:
-        return self.ours + self.recomputed < self.torchs
+        return self.ours + self.for_gradient < self.torchs
 
     def __str__(self) -> str:
-        total = self.ours + self.recomputed
-        again = ", with what the gradient computes again" if self.recomputed else ""
-        return f"{total / self.torchs:.2f} of torch's time {self.source}{again}"
+        total = self.ours + self.for_gradient
+        beside = ", with what the gradient computes again or has kept" if self.for_gradient else ""
+        return f"{total / self.torchs:.2f} of torch's time {self.source}{beside}"
 
 
 def judged(
@@ -172,13 +172,13 @@ def cost_of(
         return _cost_of_two(problem, target, spares, differentiated)
     library = _of_library(problem, target)
     behind = _elementwise(problem, target, spares)
-    recomputed = library if differentiated and _recomputes(problem) else 0.0
+    for_gradient = _for_gradient(problem, library, target) if differentiated else 0.0
     measured = None if device is None else tuned.measured(dataclasses.replace(problem, device=device))
     if measured is not None and measured.library_microseconds is not None:
         scale = measured.library_microseconds / library
         torchs = measured.library_microseconds + behind * scale
-        return Cost(measured.microseconds, torchs, "as tuned on this GPU", recomputed * scale)
-    return Cost(_cycles(problem, target), library + behind, "by the model", recomputed)
+        return Cost(measured.microseconds, torchs, "as tuned on this GPU", for_gradient * scale)
+    return Cost(_cycles(problem, target), library + behind, "by the model", for_gradient)
 
 
 def cost_of_all(
@@ -191,8 +191,8 @@ def cost_of_all(
         return None
     if len({cost.source for cost in costs}) > 1:  # microseconds and cycles do not add up
         return cost_of_all(problem, parts, target, spares, differentiated)
-    ours, torchs, recomputed = (sum(getattr(cost, name) for cost in costs) for name in ("ours", "torchs", "recomputed"))
-    return Cost(ours, torchs, costs[0].source, recomputed)
+    ours, torchs, more = (sum(getattr(cost, name) for cost in costs) for name in ("ours", "torchs", "for_gradient"))
+    return Cost(ours, torchs, costs[0].source, more)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -237,8 +237,8 @@ def _cost_of_two(problem: GemmGemmProblem, target: arch.Target, spares: Spared, 
     has_between = problem.activation or problem.gate
     between = _elementwise(products[0], target, Spared.KERNEL if has_between else Spared.NOTHING)
     behind = _elementwise(products[-1], target, spares)
-    recomputed = sum(cycles[:-1]) if differentiated else 0.0
-    return Cost(ours, sum(cycles) + between + behind, "by the model", recomputed)
+    for_gradient = sum(cycles[:-1]) if differentiated else 0.0
+    return Cost(ours, sum(cycles) + between + behind, "by the model", for_gradient)
 
 
 def spared(rewrite: Rewrite) -> Spared:
@@ -266,9 +266,16 @@ def _elementwise(problem: GemmProblem, target: arch.Target, spares: Spared) -> f
     return model.LAUNCH + elements * (2 * problem.d.itemsize + beside) / memory
 
 
-def _recomputes(problem: GemmProblem) -> bool:
-    """Whether the gradient needs the sum before the activation, which the op does not keep (autograd.py)."""
-    return problem.activation not in (0, 1) or problem.multiply is not None
+def _for_gradient(problem: GemmProblem, library: float, target: arch.Target) -> float:
+    """What the op keeps for a smooth activation's gradient is written beside its result; with a factor behind it the
+    formulas multiply again (autograd.py)."""
+    if problem.multiply is not None:
+        return library
+    if problem.activation in (0, 1):
+        return 0.0
+    if problem.row_scale is not None or problem.col_scale is not None or problem.a_scale is not None or problem.k2:
+        return library
+    return problem.batch * problem.m * problem.n * problem.d.itemsize / model.CARDS[target.name].memory
 
 
 def _attention_pays(problem: AttentionProblem, target: arch.Target) -> tuple[bool, str]:

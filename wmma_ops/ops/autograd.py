@@ -31,7 +31,7 @@ from wmma_ops.torch_internals import (
     transforms_active,
 )
 
-GEMM_BACKWARD = direct(overload("_gemm_backward"))
+GEMM_BACKWARD, GEMM_AUX = direct(overload("_gemm_backward")), direct(overload("_gemm_aux"))
 
 
 def _gemm(a, b, **options):
@@ -218,14 +218,22 @@ def _gemm_gemm_gradients(grads, t, needs, outs, *, alpha0=1.0, alpha1=1.0, beta1
     wanted["multiply"] = wanted["multiply"] and gate is not None
     inner_needed = any(wanted.values())
 
-    d0 = _gemm(**first, alpha=alpha0, activation=activation, out_dtype=a.dtype)
+    scalars = {"alpha": alpha0, "beta": 1.0, "activation": activation}
+    keeps = GEMM_WITH_AUX.fits(first, scalars) and once(grads[0], a, b0, first["bias"])
+    if keeps:
+        d0, s = GEMM_AUX(*GEMM_WITH_AUX.call(first, scalars)[1], **scalars)
+    else:
+        d0 = _gemm(**first, alpha=alpha0, activation=activation, out_dtype=a.dtype)
     second = {"a": d0, "b": t["b1"], "c": t["c"], "bias": t["bias1"]}
     needs_1 = {"a": inner_needed, "b": needs["b1"], "c": needs["c"], "bias": needs["bias1"]}
     found_1 = gemm_gradients(grads[0], second, needs_1, None, alpha=alpha1, beta=beta1)
     found = {"b1": found_1.get("b"), "c": found_1.get("c"), "bias1": found_1.get("bias")}
     if not inner_needed:
         return found
-    found_0 = gemm_gradients(found_1["a"], first, wanted, d0, alpha=alpha0, activation=activation)
+    if keeps:
+        found_0 = GEMM_WITH_AUX.gradients(found_1["a"], first, s, wanted | {"c": False}, scalars)
+    else:
+        found_0 = gemm_gradients(found_1["a"], first, wanted, d0, alpha=alpha0, activation=activation)
     found |= {"a": found_0.get("a"), "b0": found_0.get("b"), "bias0": found_0.get("bias")}
     if gate is not None and wanted["multiply"]:
         g_gate = found_0["multiply"].to(a.dtype)

@@ -54,6 +54,10 @@ class WithAux(NamedTuple):
     scalars: tuple[str, ...]
 
     def takes(self, tensors: dict, scalars: dict) -> bool:
+        """Whether a call in a graph goes by the twin."""
+        return self.fits(tensors, scalars) and compiles_alone(*(x for x in tensors.values() if x is not None))
+
+    def fits(self, tensors: dict, scalars: dict) -> bool:
         """Whether a call is of that kind: the conditions are those of the nodes."""
         given = {name: x for name, x in tensors.items() if x is not None}
         a, b = (given[name] for name in self.tensors[:2])
@@ -61,7 +65,7 @@ class WithAux(NamedTuple):
         is_bare = set(given) <= set(self.tensors) and scalars.get("a_activation", 0) == 0
         keeps_type = scalars.get("out_dtype") in (None, a.dtype)
         are_matrices = min(a.dim(), b.dim()) >= 2 and ("bias" not in given or given["bias"].dim() == 1)
-        return is_smooth and is_bare and keeps_type and are_matrices and compiles_alone(*given.values())
+        return is_smooth and is_bare and keeps_type and are_matrices
 
     def call(self, tensors: dict, scalars: dict) -> tuple[dict, list]:
         """The twin's arguments."""
@@ -84,7 +88,7 @@ class WithAux(NamedTuple):
                 return (None,) * len(asked)
             a, b, aux = ctx.saved_tensors
             needs = dict(zip(self.tensors, asked, strict=True))
-            found = self._gradients(grads[0], {first: a, second: b} | ctx.shapes, aux, needs, ctx.scalars)
+            found = self.gradients(grads[0], {first: a, second: b} | ctx.shapes, aux, needs, ctx.scalars)
             return tuple(found.get(name) for name in self.tensors)
 
         def without(*inputs, **scalars):
@@ -92,7 +96,8 @@ class WithAux(NamedTuple):
 
         return torch_internals.recorder(f"{title}Aux", overload(self.twin), without, remember, backward)
 
-    def _gradients(self, g, t, aux, needs, scalars) -> dict:
+    def gradients(self, g, t, aux, needs, scalars) -> dict:
+        """By argument name, of one op."""
         first, second = self.tensors[:2]
         asked = {f"of_{first}": needs[first], f"of_{second}": needs[second], "of_s": needs[self.added]}
         options = {name: value for name, value in scalars.items() if name != "beta"} | asked
