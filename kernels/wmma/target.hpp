@@ -40,8 +40,8 @@
 #else
 #define WMMA_RDNA4 1
 #endif
-#elif !defined( \
-    WMMA_HOST)  // as the host library defines it, whose CPU kernels have the formulas of activations from here
+// WMMA_HOST is the host library's, whose CPU kernels have the formulas of activations from here.
+#elif !defined(WMMA_HOST)
 #error "wmma: compile as HIP (clang -x hip, hipcc, hiprtc) or as CUDA (nvcc, NVRTC)"
 #endif
 

@@ -291,3 +291,20 @@ def test_the_gradients_of_two_products_multiply_the_first_once():
     want = torch.autograd.grad((F.gelu(a @ b0) @ b1).sum(), (a, b0, b1))
     for got, one in zip(found, want, strict=True):
         torch.testing.assert_close(got, one, rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_within_a_compiled_graph_are_differentiated_again():
+    if not hasattr(torch._dynamo.config, "trace_autograd_ops"):
+        pytest.skip(f"torch {torch.__version__} compiles no torch.autograd.grad: NOTHING IS DIFFERENTIATED IN A GRAPH")
+    tensors = [torch.randn(shape, dtype=F64, requires_grad=True) for shape in ((4, 8), (6, 8), (6,))]
+
+    def loss(x, weight, bias):
+        y = wmma_ops.linear(x, weight, bias, activation="gelu").square().sum()
+        (g,) = torch.autograd.grad(y, x, create_graph=True)
+        return g.square().sum() + y
+
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(trace_autograd_ops=True):
+        found = torch.autograd.grad(torch.compile(loss, backend="aot_eager")(*tensors), tensors)
+    for got, want in zip(found, torch.autograd.grad(loss(*tensors), tensors), strict=True):
+        torch.testing.assert_close(got, want)

@@ -459,7 +459,7 @@ def _register(
 
     title = f"Wmma{op.title().replace('_', '')}"
     record = torch_internals.recorder(title, call, instead, remember, backward)
-    record_with_aux = None if with_aux is None else with_aux.recorder(title, instead)
+    record_with_aux = None if with_aux is None else with_aux.recorder(title, instead, gradients)
 
     def kernel(keyset, *inputs, **scalars):
         _refuse_dual(op, names, inputs)

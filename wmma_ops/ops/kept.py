@@ -71,24 +71,24 @@ class WithAux(NamedTuple):
         """The twin's arguments."""
         return {name: scalars[name] for name in self.scalars}, [tensors.get(name) for name in self.tensors]
 
-    def recorder(self, title: str, instead: Callable) -> Callable:
-        """As an op's own."""
-        first, second, *added = self.tensors
+    def recorder(self, title: str, instead: Callable, formulas: Callable) -> Callable:
+        """As an op's own. A graph keeps what its backward pass reads, and no more of what is saved here."""
 
         def remember(ctx, scalars, inputs, output):
-            shapes = zip(added, inputs[2:], strict=True)
             ctx.scalars = scalars
-            ctx.shapes = {name: Shape(x.shape, x.dtype) for name, x in shapes if x is not None}
             ctx.set_materialize_grads(False)
             ctx.mark_non_differentiable(output[1])
-            ctx.save_for_backward(*inputs[:2], output[1])
+            ctx.save_for_backward(*inputs, output[1])
 
         def backward(ctx, grads, asked):
             if grads[0] is None:
                 return (None,) * len(asked)
-            a, b, aux = ctx.saved_tensors
-            needs = dict(zip(self.tensors, asked, strict=True))
-            found = self.gradients(grads[0], {first: a, second: b} | ctx.shapes, aux, needs, ctx.scalars)
+            *inputs, aux = ctx.saved_tensors
+            t, needs = (dict(zip(self.tensors, x, strict=True)) for x in (inputs, asked))
+            if torch.is_grad_enabled():  # they are differentiated within the graph
+                found = formulas(grads[:1], t, needs, (None,), **ctx.scalars)
+            else:
+                found = self.gradients(grads[0], t, aux, needs, ctx.scalars)
             return tuple(found.get(name) for name in self.tensors)
 
         def without(*inputs, **scalars):

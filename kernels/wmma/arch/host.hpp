@@ -1,5 +1,6 @@
 // What the formulas of activations take from hardware, on the host: in forms that its compiler makes vector
-// instructions of, without branches and calls. What only other math takes is C's own.
+// instructions of, without branches and calls. What only other math takes is C's own. It includes nothing: kernels
+// count as made of whatever a header of theirs names.
 #pragma once
 
 namespace wmma::arch {
