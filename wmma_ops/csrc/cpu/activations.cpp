@@ -37,9 +37,10 @@ struct Derivative {
 
 // Chunks of a constant length, copied first: then the compiler makes vector instructions of the middle loop, whatever
 // lies where.
+constexpr int kCount = 64;
+
 template <class F, class T>
 WMMA_DEVICE void chunk(const Vectors<T>& v, int64_t at, int64_t count) {
-  constexpr int kCount = 64;
   T g[kCount] = {}, x[kCount] = {}, y[kCount];
   std::memcpy(g, v.g + at, count * sizeof(T));
   std::memcpy(x, v.x + at, count * sizeof(T));
@@ -49,7 +50,6 @@ WMMA_DEVICE void chunk(const Vectors<T>& v, int64_t at, int64_t count) {
 
 template <class F, class T>
 WMMA_DEVICE void loop(const Vectors<T>& v) {
-  constexpr int64_t kCount = 64;
   int64_t at = 0;
   for (; at + kCount <= v.n; at += kCount) chunk<F>(v, at, kCount);
   if (at < v.n) chunk<F>(v, at, v.n - at);
