@@ -16,7 +16,7 @@ from wmma_ops.ops import activations, fakes, nodes, score_functions
 from wmma_ops.ops.attention_call import AttentionCall, tensors_of
 from wmma_ops.ops.composite import columns, composite, operand_place, rows, without_gradient
 from wmma_ops.ops.errors import tagged
-from wmma_ops.ops.kept import GEMM_WITH_AUX, LINEAR_WITH_AUX, Shape, once, reduced
+from wmma_ops.ops.kept import GEMM_WITH_AUX, LINEAR_WITH_AUX, Shape, added_gradient, once, reduced
 from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
 from wmma_ops.ops.score_terms import scored, terms_of
 from wmma_ops.ops.select import is_compiling, select
@@ -89,7 +89,7 @@ def gemm_gradients(g, t, needs, out, *, alpha=1.0, beta=1.0, a_activation=0, act
 
     # 2. What is added to the product.
     if needed("c"):
-        grads["c"] = reduced(g_s.to(work) * beta if beta != 1 else g_s, c)
+        grads["c"] = added_gradient(g_s, beta, c)
     is_bare = row_scale is col_scale is a_scale is None and a_activation == 0 and not pair
     if is_bare and needed("a", "b", "bias") and once(g_s, a, b):
         grads |= _at_once(g_s, a, b, bias, needs, alpha)

@@ -30,6 +30,11 @@ def reduced(g, like):
     return g.to(torch.promote_types(g.dtype, like.dtype)).sum_to_size(like.shape).to(like.dtype)
 
 
+def added_gradient(g_s, beta, like):
+    """Of `like`, which times beta is a part of S."""
+    return reduced(g_s if beta == 1 else g_s.to(accumulator(g_s.dtype)) * beta, like)
+
+
 def once(g, *tensors) -> bool:
     """Whether one op may answer with several gradients: nobody differentiates them again, or looks on."""
     if torch.is_grad_enabled() or is_one_of_many(g):
@@ -106,9 +111,7 @@ class WithAux(NamedTuple):
         found = iter(self.backward(g, t[first], t[second], aux, **options))
         grads = {name: next(found) for name in (first, second, "bias") if needs[name]}
         if needs[self.added]:
-            g_s, beta = next(found), scalars.get("beta", 1.0)
-            wide = g_s if beta == 1 else g_s.to(accumulator(g_s.dtype)) * beta
-            grads[self.added] = reduced(wide, t[self.added])
+            grads[self.added] = added_gradient(next(found), scalars.get("beta", 1.0), t[self.added])
         return grads
 
 
