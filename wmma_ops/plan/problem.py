@@ -234,6 +234,9 @@ class AttentionProblem:
     # The facets of csrc/calls/attention_options.hpp.
     mask: torch.dtype | None = None
     key_mask: bool = False  # it is bool, and says the same to all queries and to all heads that share keys
+    mask_queries: bool = False  # it is bool, and does not
+    mask_batches: bool = False  # and that differs from one of the batch to another
+    mask_heads: bool = False  # from one head to another
     sinks: torch.dtype | None = None
     slopes: torch.dtype | None = None
     capped: bool = False  # scores by a soft cap
@@ -466,6 +469,9 @@ class AttentionNumbers(NamedTuple):
     )
     transposed_at: int = 0
     lines_v: int = 0  # of those, that a copy engine brings a block at a time
+    words_at: int = 0  # of a bool mask, at a place in the workspace, that a kernel of the plan makes
+    words_rows: int = 0  # of them for each 128 columns; 0: there are none
+    words_tiles: int = 0  # so many such columns
 
 
 class KvAppendNumbers(NamedTuple):

@@ -147,10 +147,18 @@ struct AppendArguments {
   DescaleOperand k_descale, v_descale;  // of pages of numbers of 8 bits
 };
 
+// A bool mask's bits (see terms/hidden.hpp). Strides are in rows, of which each 128 columns have so many: of all there
+// are fewer than 2^31, as a mask has 128 bytes for each.
+struct MaskWordsArguments {
+  void* data;
+  int batch_stride, head_stride, rows;
+};
+
 // For the kernel whose tiles sm_90's copy engine brings and, where it can, takes away.
 template <class Others>
 struct MappedArguments : Others {
   TileMap q_map, k_map, v_map, out_map, g_out_map;
+  MaskWordsArguments words;
   int team;    // gradients: blocks that share a head's keys
   int passes;  // in which each of them has some
   int whole;   // forward: tiles of rows before those whose keys are split (balanced/last_round.hpp)

@@ -70,6 +70,9 @@ enum AttentionOp : unsigned {
 #define WMMA_ATTENTION_FACETS(X)                                                               \
   X(mask, p.mask ? element_code(type_of(*p.mask)) : int64_t{wmma::kNoElement})                 \
   X(key_mask, is_of_keys(p, v[kMask]))                                                         \
+  X(mask_queries, has_pairs(p, v[kMask]))                                                      \
+  X(mask_batches, has_pairs(p, v[kMask]) && arguments.mask.batch_stride != 0)                  \
+  X(mask_heads, has_pairs(p, v[kMask]) && arguments.mask.head_stride != 0)                     \
   X(sinks, v[kSinks].code)                                                                     \
   X(slopes, v[kSlopes].code)                                                                   \
   X(capped, p.softcap > 0)                                                                     \

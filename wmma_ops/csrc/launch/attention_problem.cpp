@@ -26,6 +26,11 @@ bool is_of_keys(const Attention& p, const View& mask) {
   return p.sq > 1 && mask.row == 0 && (p.heads == p.kv_heads || mask.head == 0);
 }
 
+// Whether it hides keys from some of the queries, or of the heads that share keys.
+bool has_pairs(const Attention& p, const View& mask) {
+  return p.mask && type_of(*p.mask) == ScalarType::Bool && !is_of_keys(p, mask);
+}
+
 // So that calls of packed sequences share plans: as many or an eighth more, of few exactly.
 int64_t about(int64_t count) {
   int64_t step = 1;
@@ -344,10 +349,17 @@ template <class Others>
 void AttentionProblem::launch_with_maps(const Way& way, const Plan& plan, const border::AttentionNumbers& numbers,
                                         const Others& others) const {
   const int64_t heads = p_.heads, queries = query_rows();
-  wmma::MappedArguments<Others> x{others, {}, {}, {}, {}, {}, 0, 0, 0};
+  wmma::MappedArguments<Others> x{others, {}, {}, {}, {}, {}, {}, 0, 0, 0};
   x.team = static_cast<int>(numbers.team);
   x.passes = static_cast<int>(numbers.passes);
   x.whole = static_cast<int>(numbers.whole);
+  if (numbers.words_rows > 0) {
+    const int64_t all = numbers.words_tiles * numbers.words_rows, of_heads = x.mask.head_stride != 0 ? heads : 1;
+    x.words.data = static_cast<char*>(x.partial) + numbers.words_at;
+    x.words.rows = static_cast<int>(numbers.words_rows);
+    x.words.head_stride = static_cast<int>(x.mask.head_stride != 0 ? all : 0);
+    x.words.batch_stride = static_cast<int>(x.mask.batch_stride != 0 ? all * of_heads : 0);
+  }
   if (way.device >= 0) {  // else it is recorded, not run
     const int64_t function = plan.launches[0].function;
     auto map = [&](const MappedMatrix& matrix, wmma::TileMap& into) { map_loaded(p_.op, function, matrix, into); };

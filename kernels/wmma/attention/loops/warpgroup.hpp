@@ -11,6 +11,7 @@
 #pragma once
 
 #include <wmma/attention/softmax.hpp>
+#include <wmma/attention/terms/hidden.hpp>
 #include <wmma/attention/terms/row_mask.hpp>
 #include <wmma/attention/tiles/warpgroup_tiles.hpp>
 #include <wmma/attention/weights.hpp>
@@ -72,6 +73,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
       (kStartRegisters - kGroups * kConsumerRegisters) / (kWarpgroups - kGroups) / 8 * 8;
 
   using Mask = RowMask<Config, Link, float, true>;
+  using Hides = HiddenKeys<Config::kHidden, Link, kKeys>;
   using Softmax = RunningSoftmax<Config, Link, Products::kUnderWay>;
 
   static WMMA_DEVICE void run(const Arguments& p) {
@@ -157,6 +159,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
     uint64_t queries = 0;
     uint32_t weights[kValueSteps * 4];
     Softmax rows;
+    Hides hides;
     float part[kTransposed ? kOutSums : 1];  // a tile's results
     float factors[Link::kLaneRows];          // of the others when it is added
 
@@ -208,6 +211,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
         }
         x.queries = QueryTile::operand(queries.place(query));
         Mask mask(work.own, place, x.lane, first_row, work.end);
+        x.hides.begin(p, place, first_row, x.lane);
         // 2. The tiles; those whose every key counts for every row come last, but for those where a window begins.
         const Span span(work, place, group);
         float scores[1][kSums];
@@ -218,7 +222,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
         if constexpr (Tiles::kBlocks) {
           typename Tiles::Present present = work.present;
           mask.whole = present.is_whole(key);
-          first_step(x, scores, mask, key);
+          first_step(p, x, scores, mask, key);
           if constexpr (Tiles::kSequences && !kWidens) clear_values(x, start, work.own.skv - key);
           give_back();
           for (;;) {
@@ -226,9 +230,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
             if (key < work.begin) break;
             mask.whole = present.is_whole(key);
             if (key >= span.whole || key < span.whole_begin || (Rules::kHides && !mask.whole)) {
-              step<true>(x, scores, mask, key);
+              step<true>(p, x, scores, mask, key);
             } else {
-              step<false>(x, scores, mask, key);
+              step<false>(p, x, scores, mask, key);
             }
           }
           last_values(x);
@@ -236,17 +240,17 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
           const bool is_half = kHalves && span.end - key <= kKeys / 2;
           if constexpr (kHalves) {
             float half[1][kSums / 2];
-            if (is_half) first_step(x, half, mask, key);
+            if (is_half) first_step(p, x, half, mask, key);
           }
-          if (!is_half) first_step(x, scores, mask, key);
+          if (!is_half) first_step(p, x, scores, mask, key);
           if constexpr (Tiles::kSequences && !kWidens) clear_values(x, start, work.own.skv - key);
           give_back();
           key -= kKeys;
-          for (; key >= span.begin && (kBoundsAll || key >= span.whole); key -= kKeys) step<true>(x, scores, mask, key);
+          for (; key >= span.begin && (kBoundsAll || key >= span.whole); key -= kKeys) step<true>(p, x, scores, mask, key);
           if constexpr (!kBoundsAll) {
-            for (; key >= span.whole_begin; key -= kKeys) step<false>(x, scores, mask, key);
+            for (; key >= span.whole_begin; key -= kKeys) step<false>(p, x, scores, mask, key);
             if constexpr (Tiles::kWindowed) {
-              for (; key >= span.begin; key -= kKeys) step<true>(x, scores, mask, key);
+              for (; key >= span.begin; key -= kKeys) step<true>(p, x, scores, mask, key);
             }
           }
           last_values(x);
@@ -327,7 +331,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
 
   // Of the tile's first keys, as many as there are scores for.
   template <int kCount>
-  static WMMA_DEVICE void first_step(Consumer& x, float (&scores)[1][kCount], const Mask& mask, int key) {
+  static WMMA_DEVICE void first_step(const Arguments& p, Consumer& x, float (&scores)[1][kCount], const Mask& mask,
+                                     int key) {
+    x.hides.ask(p, key);
     x.keys.await(x.key);
     begin_phase(x);
     multiply_keys(x, scores[0]);
@@ -350,7 +356,8 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
 
   // The scores of the tile before it are weights; afterwards its own are.
   template <bool kBounded>
-  static WMMA_DEVICE void step(Consumer& x, float (&scores)[1][kSums], const Mask& mask, int key) {
+  static WMMA_DEVICE void step(const Arguments& p, Consumer& x, float (&scores)[1][kSums], const Mask& mask, int key) {
+    x.hides.ask(p, key);
     x.keys.await(x.key);
     begin_phase(x);
     multiply_keys(x, scores[0]);
@@ -422,6 +429,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   template <bool kBounded, bool kFirst, int kCount>
   static WMMA_DEVICE void weigh(Consumer& x, float (&scores)[1][kCount], const Mask& mask, int key) {
     const float factor = Softmax::template mask<kBounded>(scores, mask, key, x.lane, x.factor);
+    x.hides.hide(scores[0], key);
     float factors[Link::kLaneRows];
     x.rows.look(scores[0], factor, factors, x.once);
     x.rows.exponentiate(scores[0], factor);

@@ -94,7 +94,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
       owned.await(typename Owned::Item(number));
       int left = passed().part.steps;
       if (left < 0) break;
-      if constexpr (Config::kHidesKeys) {
+      if constexpr (Config::kHidden != Hidden::kNone) {
         find_shown_keys(x, passed().part.key_head, passed().part.first_key + x.first_row());
       }
       // Tiles, and one step more for the slopes of the last one. (It is no step of its own: two places with products
@@ -120,15 +120,44 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     arch::barrier_arrive(dq_at(start).full(last), x.lane == 0);
   }
 
-  // By a mask that says the same to all queries. In shared memory, as registers are few; the wave's own.
+  // In shared memory, as registers are few; the wave's own.
   static WMMA_DEVICE void find_shown_keys(const Consumer& x, int key_head, int first) {
     const Heads heads(x.p, key_head);
+    uint32_t& of_wave = passed().of_wave[threadIdx.x / arch::kWaveSize];
+    if constexpr (Config::kHidden == Hidden::kPairs) {  // from the words of the first head of all in the batch on
+      const MaskWordsArguments& words = x.p.words;
+      if (x.lane == 0) of_wave = heads.batch * (words.batch_stride - x.p.heads * words.head_stride) + first;
+      arch::wave_barrier();
+      return;
+    }
     const uint8_t* mask = matrix_of<const uint8_t>(x.p.mask, heads.batch, heads.first);
     const int key = first + static_cast<int>(x.lane);  // the second half of the lanes has those of another wave
     const auto shown = arch::ballot(key < x.p.skv && mask[key * x.p.mask.column_stride] != 0);
-    if (x.lane == 0) passed().of_wave[threadIdx.x / arch::kWaveSize] = static_cast<uint32_t>(shown);
+    if (x.lane == 0) of_wave = static_cast<uint32_t>(shown);
     arch::wave_barrier();
   }
+
+  // By a mask that does not say the same to all queries: a word for each of a lane's keys.
+  struct ShownQueries {
+    uint32_t words[Link::kLaneRows];
+
+    WMMA_DEVICE void ask(const Consumer& x, const Passed& tile) {
+      static_assert(LaneWords::are_of<Link, kSums>(), "as words have the queries");
+      const MaskWordsArguments& of = x.p.words;
+      const uint32_t first = passed().of_wave[threadIdx.x / arch::kWaveSize] + tile.query_head * of.head_stride;
+      const int64_t row = first + tile.first_query / LaneWords::kColumns * of.rows + Link::row(x.lane, 0);
+      const uint32_t* from =
+          static_cast<const uint32_t*>(of.data) + row * LaneWords::kLanes + x.lane % LaneWords::kLanes;
+      const int first_bit = LaneWords::bit_of(tile.first_query % LaneWords::kColumns);
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        words[i] = from[(Link::row(0, i) - Link::row(0, 0)) * LaneWords::kLanes] >> first_bit;
+      }
+    }
+    WMMA_DEVICE bool has(int f) const {
+      return (words[Link::row_of(f)] >> LaneWords::bit_of<Link>(f) & 1) != 0;
+    }
+  };
 
   // Where a result's rows are.
   struct HeadRows {
@@ -156,8 +185,12 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     arch::wgmma_fence();
     multiply<KeyRows, QueryTile, Config::kColumns>(weights, KeyRows::operand(x.own()), query_tile);
     bool stored = false;
+    if (waits) stored = multiply_slopes(x, queue, weights);
+    ShownQueries shown;
+    if constexpr (Config::kHidden == Hidden::kPairs) {
+      if (is_there) shown.ask(x, tile);
+    }
     if (waits) {
-      stored = multiply_slopes(x, queue, weights);
       arch::wgmma_wait<0>();
       slopes_are_in(x, queue);
       if (!is_there) {
@@ -173,7 +206,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     if (stored) pass_dq(x);
     arch::wgmma_wait<1>();
     hold_sums<kSums>(weights);
-    tile.bounded ? weigh<true>(weights, x, tile) : weigh<false>(weights, x, tile);
+    tile.bounded ? weigh<true>(weights, x, tile, shown) : weigh<false>(weights, x, tile, shown);
     uint32_t words[kSums / 2];
     pack_weights<T, kSums>(words, weights);
     // 3. g_V, and slopes meanwhile.
@@ -267,12 +300,13 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
   // kBounded: not every query is there, or sees every key. A lane's places are those of the first lane and some more,
   // so that each is compared as a number of the code with few of the lane's.
   template <bool kBounded>
-  static WMMA_DEVICE void weigh(float (&weights)[kSums], const Consumer& x, const Passed& tile) {
+  static WMMA_DEVICE void weigh(float (&weights)[kSums], const Consumer& x, const Passed& tile,
+                                const ShownQueries& shown_queries) {
     static_assert(places_add_up(), "or they are compared one by one");
     const int before = tile.first_query + static_cast<int>(Link::place(x.lane, 0));
     const int end = x.p.sq - before;
     uint32_t shown = 0;  // from the lane's first key on
-    if constexpr (Config::kHidesKeys) {
+    if constexpr (Config::kHidden == Hidden::kKeys) {
       static_assert(Link::row(1, 0) == Link::row(0, 0) && Link::row(4, 0) == 1 &&
                     Link::row(5, 1) == Link::row(0, 1) + 1);
       uint32_t wave = threadIdx.x / arch::kWaveSize;
@@ -295,7 +329,11 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
         inside = place < end;
         if constexpr (Config::kCausal) inside = inside && place >= begin[Link::row_of(f)];
       }
-      if constexpr (Config::kHidesKeys) inside = inside && (shown >> Link::row(0, Link::row_of(f)) & 1) != 0;
+      if constexpr (Config::kHidden == Hidden::kKeys) {
+        inside = inside && (shown >> Link::row(0, Link::row_of(f)) & 1) != 0;
+      } else if constexpr (Config::kHidden == Hidden::kPairs) {
+        inside = inside && shown_queries.has(f);
+      }
       weights[f] = inside ? weight : 0.0f;
     }
   }
@@ -305,7 +343,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
       slopes[f] = weights[f] * (slopes[f] - tile.statistics[kQueries + Link::place(x.lane, f)]);
-      if constexpr (Config::kHidesKeys) slopes[f] = weights[f] == 0.0f ? 0.0f : slopes[f];
+      if constexpr (Config::kHidden != Hidden::kNone) slopes[f] = weights[f] == 0.0f ? 0.0f : slopes[f];
     }
   }
 

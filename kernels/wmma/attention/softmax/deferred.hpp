@@ -2,6 +2,7 @@
 #pragma once
 
 #include <wmma/attention/softmax/rows.hpp>
+#include <wmma/attention/terms/hidden.hpp>
 
 namespace wmma {
 
@@ -21,7 +22,7 @@ class DeferredSoftmax : public SoftmaxRows<Config, Link, kPingPong> {
   // Beside a mask the vote on far rows is taken before lanes compare their scores: on an H200 4 x 32 x 2048 x 64 with
   // one of bool took 864 µs, 1072 otherwise; without a mask it is taken afterwards, 525 µs and 538 of 4 x 16 x 4096
   // x 64.
-  static constexpr bool kVotesEarly = !kIsNone<typename Config::Mask>;
+  static constexpr bool kVotesEarly = !kIsNone<typename Config::Mask> || Config::kHidden != Hidden::kNone;
 
  public:
   // Whether rows need no second look at their scores.

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <wmma/attention/balanced/gradient_teams.hpp>
+#include <wmma/attention/terms/hidden.hpp>
 #include <wmma/attention/tiles/warpgroup_tiles.hpp>
 #include <wmma/tile/chain.hpp>
 
 namespace wmma {
 
-// Where a mask hides keys: which of those of each wave's rows it shows, a bit each.
+// Of each wave's rows, where a mask hides keys: which of them it shows, a bit each; or, where it hides them from some
+// queries, where their words are.
 template <int kWaves>
 struct ShownKeys {
   uint32_t of_wave[kWaves];
@@ -88,7 +90,7 @@ struct WarpgroupGradientTiles {
     uint32_t places[arch::kWaveSize];  // a head from the first one on, and a tile
     typename Teams::Turn turns[arch::kWaveSize];
   };
-  struct PassedAll : ShownKeys<Config::kHidesKeys ? kConsumers / arch::kWaveSize : 0> {
+  struct PassedAll : ShownKeys<Config::kHidden == Hidden::kNone ? 0 : kConsumers / arch::kWaveSize> {
     PassedDq passed_dq[Config::kDqStages];
     PassedPart part;
     Passed tiles[Config::kStages];

@@ -11,7 +11,8 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import BARRIER_BYTES, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.attention.passes import combine, fill, transpose
+from wmma_ops.plan.attention.passes import combine, fill, mask_words, transpose
+from wmma_ops.plan.attention.passes.mask_words import Hidden
 from wmma_ops.plan.attention.rules import divides_blocks, keys_looked_at, rules_header, rules_type
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
@@ -251,6 +252,16 @@ def tiles_split(problem: AttentionProblem, config: WarpgroupConfig, target: arch
     return work if config.splits > 1 else 0
 
 
+def hidden(problem: AttentionProblem, config: WarpgroupConfig) -> Hidden:
+    """What bits of a bool mask hide; else its bytes do."""
+    alone = not (problem.scored or problem.sequences or problem.block_q or problem.is_scaled)
+    if problem.mask != torch.bool or not alone or mask_words.COLUMNS % config.keys != 0:
+        return Hidden.NONE
+    if problem.key_mask:
+        return Hidden.KEYS
+    return Hidden.PAIRS if config.packed == 1 and problem.sq >= _GROUP_ROWS else Hidden.NONE
+
+
 def maps_result(problem: AttentionProblem, config: WarpgroupConfig) -> bool:
     """Whether the copy engine takes the results away, by way of where the queries lay."""
     fits = config.slice <= config.depth or problem.is_scaled  # places are made as large as is needed
@@ -281,12 +292,15 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
         "kCausal": problem.causal,
         "kMappedOut": maps_result(problem, config),
     }
+    hides = hidden(problem, config)
+    mask = problem.mask if hides is Hidden.NONE else None
     members = [
-        *aliases({"Element": CPP[problem.dtype], "Mask": CPP[problem.mask], "Rules": rules_type(problem)}),
+        *aliases({"Element": CPP[problem.dtype], "Mask": CPP[mask], "Rules": rules_type(problem)}),
         *constants("int", numbers),
         *constants("bool", flags),
+        *constants("wmma::Hidden", {"kHidden": hides.value}),
     ]
-    before = rules_header(problem)
+    before = rules_header(problem) + mask_words.HEADER
     if config.keys not in _WIDTHS:
         before += wgmma_of_width(config.keys)
     files = ("wmma/attention/loops/warpgroup.hpp", "attention.hip")
@@ -349,4 +363,5 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
         transposed_at=transposed_at,
         lines_v=config.slice if problem.is_scaled else 0,
     )
-    return Plan(config, f"{reason}; {work} tiles on {units} units", tuple(launches), workspace, numbers)
+    made = Plan(config, f"{reason}; {work} tiles on {units} units", tuple(launches), workspace, numbers)
+    return mask_words.with_words(made, problem) if hidden(problem, config) is Hidden.PAIRS else made

@@ -9,7 +9,8 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import BARRIER_BYTES, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.attention.passes import delta
+from wmma_ops.plan.attention.passes import delta, mask_words
+from wmma_ops.plan.attention.passes.mask_words import Hidden
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 from wmma_ops.plan.source import CPP, aliases, constants, kernel_text, occupancy_constants
@@ -56,7 +57,13 @@ class Teams:
         return self.size * self.count
 
 
-def shared_bytes(config: WarpgroupGradientsConfig, *, hides_keys: bool = False) -> int:
+def hidden(problem: AttentionProblem) -> Hidden:
+    if problem.key_mask:
+        return Hidden.KEYS
+    return Hidden.PAIRS if problem.mask_queries else Hidden.NONE
+
+
+def shared_bytes(config: WarpgroupGradientsConfig, hides: Hidden = Hidden.NONE) -> int:
     size = config.element.itemsize
     rows = (_KEYS + config.stages * config.queries) * (config.depth + config.value_depth) * size
     slopes, partials = 2 * _KEYS * config.queries * size, config.dq_stages * config.queries * config.depth * 4
@@ -66,7 +73,7 @@ def shared_bytes(config: WarpgroupGradientsConfig, *, hides_keys: bool = False) 
         + config.stages * (2 * config.queries + 5) * 4
         + _AHEAD * (6 + 2 * 32) * 4
         + 2 * 12 * 4
-        + (_GROUPS * 4 * 4 if hides_keys else 0)
+        + (_GROUPS * 4 * 4 if hides is not Hidden.NONE else 0)
     )
     return (
         rows
@@ -82,7 +89,7 @@ def supports(problem: AttentionProblem, target: arch.Target) -> bool:
     fits = max(problem.e, problem.ev) <= _WIDEST and min(problem.sq, problem.skv) >= _LINES
     counted = max(problem.sq, problem.skv) < 2**16 * _LINES  # as the kernel counts them
     ruled = problem.windowed or problem.scored or problem.sequences or problem.drops or problem.block_q
-    plain = problem.dtype.itemsize == 2 and (problem.mask is None or problem.key_mask) and not ruled
+    plain = problem.dtype.itemsize == 2 and problem.mask in (None, torch.bool) and not ruled
     return target.name == "sm_90a" and plain and fits and counted and problem.in_eights
 
 
@@ -95,7 +102,7 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
     for queries in (2 * _LINES, _LINES) if max(depth, value_depth) == _LINES else (_LINES,):
         for stages, dq_stages in _PLACES:
             config = WarpgroupGradientsConfig(problem.dtype, depth, value_depth, queries, stages, dq_stages)
-            if shared_bytes(config, hides_keys=problem.key_mask) <= target.lds_bytes:
+            if shared_bytes(config, hidden(problem)) <= target.lds_bytes:
                 found.append(config)
     return found
 
@@ -116,7 +123,7 @@ def teams(problem: AttentionProblem, units: int) -> Teams:
 
 
 def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: arch.Target) -> str:
-    shared = shared_bytes(config, hides_keys=problem.key_mask)
+    shared = shared_bytes(config, hidden(problem))
     numbers = {
         "kQueries": config.queries,
         "kColumns": problem.e,
@@ -133,10 +140,11 @@ def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: 
     members = [
         *aliases({"Element": CPP[problem.dtype]}),
         *constants("int", numbers),
-        *constants("bool", {"kCausal": problem.causal, "kHidesKeys": problem.key_mask}),
+        *constants("bool", {"kCausal": problem.causal}),
+        *constants("wmma::Hidden", {"kHidden": hidden(problem).value}),
     ]
     files = ("wmma/attention/loops/warpgroup_gradients.hpp", "attention_backward.hip")
-    return kernel_text(*files, members=members, kernel="wmma::WarpgroupGradients<Config>")
+    return kernel_text(*files, members=members, before=mask_words.HEADER, kernel="wmma::WarpgroupGradients<Config>")
 
 
 def plan(problem: AttentionProblem, target: arch.Target) -> Plan | None:
@@ -150,7 +158,7 @@ def plan_of(problem: AttentionProblem, config: WarpgroupGradientsConfig, target:
     tiles = ceil(problem.sq / config.queries)
     found = teams(problem, model.units_of(problem.device, target))
     kernel = source(problem, config, target)
-    shared = shared_bytes(config, hides_keys=problem.key_mask)
+    shared = shared_bytes(config, hidden(problem))
     launches = (
         delta.launch(problem, target, cleared=1),
         KernelLaunch("attention_backward", kernel, (found.blocks, 1), THREADS, shared, cooperative=True),
@@ -161,4 +169,5 @@ def plan_of(problem: AttentionProblem, config: WarpgroupGradientsConfig, target:
         1, 0, tiles, 1, queries=_LINES, packed=1, lines_k=_LINES, team=found.size, passes=found.passes
     )
     reason = f"{reason}; {found.count} teams of {found.size} blocks, {found.passes} passes"
-    return Plan(config, reason, launches, workspace, numbers)
+    made = Plan(config, reason, launches, workspace, numbers)
+    return mask_words.with_words(made, problem) if hidden(problem) is Hidden.PAIRS else made

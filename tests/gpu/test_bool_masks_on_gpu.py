@@ -1,4 +1,5 @@
-"""Gradients of attention whose mask says of each key that it is there, on a GPU: beside float64, and twice the same."""
+"""Attention and its gradients by a mask of bool, on a GPU: beside float64, and twice the same. Of masks that say the same to
+all queries lanes vote, of others words are made first."""
 
 import pytest
 import torch
@@ -20,7 +21,12 @@ SIZES = [
 ]
 
 
-def _masks(heads, kv_heads, keys):
+def _masks(heads, kv_heads, queries, keys):
+    yield from _of_keys(heads, kv_heads, keys)
+    yield from _of_pairs(heads, queries, keys)
+
+
+def _of_keys(heads, kv_heads, keys):
     lengths = torch.tensor([keys, keys // 2 + 3, 1], device="cuda")
     yield (torch.arange(keys, device="cuda") < lengths[:, None])[:, None, None]
     yield torch.rand(3, heads if heads == kv_heads else 1, 1, keys, device="cuda") < 0.5
@@ -30,6 +36,27 @@ def _masks(heads, kv_heads, keys):
     yield torch.zeros(3, 1, 1, 2 * keys, dtype=torch.bool, device="cuda").bernoulli_(0.7)[..., ::2]
 
 
+def _of_pairs(heads, queries, keys):
+    def drawn(*shape):
+        return torch.zeros(shape, dtype=torch.bool, device="cuda").bernoulli_(0.6)
+
+    lengths = torch.tensor([keys, keys // 2 + 3, 1], device="cuda")
+    places = torch.arange(keys, device="cuda")
+    causal = places <= torch.arange(queries, device="cuda")[:, None]
+    yield causal & (places < lengths[:, None, None])[:, None]  # as a decoder's model with padding has it
+    yield drawn(queries, keys)
+    yield drawn(3, heads, 1, keys)  # heads that share keys may differ
+    yield drawn(3, heads, queries, keys)
+    yield drawn(1, heads, queries, keys)
+    yield drawn(3, 1, queries, 1).expand(3, 1, queries, keys)
+    yield drawn(3, 1, keys, queries).mT
+    yield drawn(3, heads, queries, keys + 3)[..., 3:]
+    some = drawn(3, 1, queries, 2 * keys)[..., ::2]
+    some[:, :, queries // 2 :] = False
+    yield some
+    yield drawn(3, 1, queries, keys).to(torch.uint8).mul_(64).view(torch.bool)  # any byte but 0 is true
+
+
 def _want(q, k, v, mask, g, g_lse):
     q, k, v = (x.detach().double().requires_grad_() for x in (q, k, v))
     many_k, many_v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
@@ -37,22 +64,23 @@ def _want(q, k, v, mask, g, g_lse):
     lse = torch.logsumexp(scores, -1)
     lse = torch.where(lse == -torch.inf, 0.0, lse)
     out = torch.exp(scores - lse[..., None]) @ many_v
-    return torch.autograd.grad([out, lse], [q, k, v], [g.double(), g_lse.double()])
+    return out, torch.autograd.grad([out, lse], [q, k, v], [g.double(), g_lse.double()])
 
 
 def _check(dtype, heads, kv_heads, queries, keys, size, value_size):
     q = matrix(3, heads, queries, size, dtype=dtype).requires_grad_()
     k, v = (matrix(3, kv_heads, keys, n, dtype=dtype).requires_grad_() for n in (size, value_size))
     g, g_lse = matrix(3, heads, queries, value_size, dtype=dtype), matrix(3, heads, queries, dtype=torch.float32)
-    for mask in _masks(heads, kv_heads, keys):
+    for mask in _masks(heads, kv_heads, queries, keys):
 
         def gradients(mask=mask):
             results = wmma_ops.attention(q, k, v, mask=mask, enable_gqa=heads != kv_heads)
-            return torch.autograd.grad(results, [q, k, v], [g, g_lse])
+            return results[0], *torch.autograd.grad(results, [q, k, v], [g, g_lse])
 
         got, again = gradients(), gradients()
         assert all(torch.equal(*pair) for pair in zip(got, again, strict=True))
-        for one, want in zip(got, _want(q, k, v, mask, g, g_lse), strict=True):
+        out, wanted = _want(q, k, v, mask.view(torch.uint8) != 0, g, g_lse)
+        for one, want in zip(got, (out, *wanted), strict=True):
             close(one, want, BOUNDS[dtype])
 
 
@@ -63,7 +91,7 @@ def test_gradients(sizes, dtype):
     _check(dtype, *sizes)
 
 
-LOOP = "loops/warpgroup_gradients.hpp"
+LOOP, TERM, WORDS = "loops/warpgroup_gradients.hpp", "terms/hidden.hpp", "passes/mask_words.hpp"
 WRONG = (
     Planted("keys_of_another_head", LOOP, "p.mask, heads.batch, heads.first)", "p.mask, heads.batch, 0)"),
     Planted(
@@ -75,6 +103,17 @@ WRONG = (
     Planted("a_key_further", LOOP, "mask[key * x.p.mask.column_stride]", "mask[(key ^ 1) * x.p.mask.column_stride]"),
     Planted("rows_of_another_wave", LOOP, "passed().of_wave[wave]", "passed().of_wave[wave ^ 1]"),
     Planted("every_key", LOOP, "inside && (shown >> Link::row(0, Link::row_of(f)) & 1) != 0", "inside"),
+    Planted("words_of_another_head", LOOP, "tile.query_head * of.head_stride", "0"),
+    Planted("a_tile_further", LOOP, "bit_of(tile.first_query % LaneWords::kColumns)", "bit_of(0)"),
+    Planted("of_one_lane", LOOP, "+ x.lane % LaneWords::kLanes", "+ 0"),
+    Planted("every_query", LOOP, "inside && shown_queries.has(f)", "inside"),
+    Planted("another_vote", TERM, "odd ? votes[3] : votes[1]", "odd ? votes[2] : votes[1]"),
+    Planted("keys_of_another_place", TERM, "kAsked * lane * p.mask.column_stride", "kAsked * lane"),
+    Planted("words_of_the_first_batch", TERM, "batch * p.words.batch_stride + head", "head"),
+    Planted("words_of_the_first_tile", TERM, "static_cast<int64_t>(key / LaneWords::kColumns) * p", "0 * p"),
+    Planted("bits_of_a_key_before", WORDS, "place_of(i + j)", "place_of(i)"),
+    Planted("bits_of_a_query_before", WORDS, "place_of(first + i)", "place_of(first)"),
+    Planted("a_byte_for_a_bool", WORDS, "four |= four >> 4;", ""),
 )
 
 
@@ -85,4 +124,4 @@ def test_what_is_replaced_stands_there_once(sources):
 @needs_gpu
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources):
-    check_is_caught(of, sources / "wmma/attention", lambda: _check(BF16, *SIZES[0]))
+    check_is_caught(of, sources / "wmma/attention", lambda: [_check(BF16, *sizes) for sizes in (SIZES[0], SIZES[4])])

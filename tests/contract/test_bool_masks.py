@@ -1,0 +1,78 @@
+"""Masks of bool: which gradients go by sm_90a's warpgroups beside them, and how these look at them."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from wmma_ops.analysis.figures import figures
+from wmma_ops.hardware import arch
+from wmma_ops.plan.attention.loops.warpgroup_gradients import WarpgroupGradientsConfig
+from wmma_ops.plan.attention.passes.mask_words import Hidden
+from wmma_ops.runtime import launching
+
+SM_90A = "sm_90a"
+
+
+def _problem(mask, heads=4, kv_heads=4, size=64, queries=192, dtype=torch.bfloat16):
+    q, k = (torch.empty(2, n, length, size, dtype=dtype) for n, length in ((heads, queries), (kv_heads, 256)))
+    lse = torch.empty(2, heads, queries)
+    call = torch.ops.wmma._attention_backward
+    (found,) = launching.problems(
+        lambda: call(q, q, k, k, q.clone(), lse, mask, enable_gqa=heads != kv_heads), arch.target(SM_90A)
+    )
+    return found
+
+
+def _mask(*shape, dtype=torch.bool):
+    return torch.ones(shape, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("mask", "heads", "hides"),
+    [
+        (_mask(2, 1, 1, 256), (4, 4), Hidden.KEYS),
+        (_mask(256), (4, 4), Hidden.KEYS),
+        (_mask(2, 4, 1, 256), (4, 4), Hidden.KEYS),
+        (_mask(2, 1, 1, 256).expand(2, 4, 192, 256), (4, 2), Hidden.KEYS),
+        (_mask(2, 1, 1, 512)[..., ::2], (4, 4), Hidden.KEYS),
+        (_mask(2, 4, 1, 256), (4, 2), Hidden.PAIRS),  # query heads that share keys may differ
+        (_mask(2, 1, 192, 256), (4, 4), Hidden.PAIRS),
+        (_mask(2, 1, 1, 256, dtype=torch.bfloat16), (4, 4), None),
+    ],
+)
+def test_the_plan_knows_them(mask, heads, hides):
+    problem = _problem(mask, *heads)
+    assert (problem.key_mask, problem.mask_queries) == (hides is Hidden.KEYS, hides is Hidden.PAIRS)
+    plan = launching.plan_for(problem, arch.target(SM_90A))
+    assert isinstance(plan.config, WarpgroupGradientsConfig) is (hides is not None)
+    assert [launch.kernel for launch in plan.launches].count("attention_mask_words") == (hides is Hidden.PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("mask", "copies"),
+    [
+        (_mask(192, 256), 1),
+        (_mask(2, 1, 192, 256), 2),
+        (_mask(4, 192, 256), 4),
+        (_mask(2, 4, 192, 256), 8),
+        (_mask(2, 1, 192, 256).expand(2, 4, 192, 256), 2),
+    ],
+)
+def test_words_are_made_once_of_what_repeats(mask, copies):
+    problem = _problem(mask)
+    with_words, without = (
+        launching.plan_for(one, arch.target(SM_90A)).workspace
+        for one in (problem, dataclasses.replace(problem, mask=None, mask_queries=False))
+    )
+    tiles, keys = 2, 256 + 128
+    assert with_words - without == copies * tiles * keys * 16
+
+
+@pytest.mark.parametrize("queries", [1, 192])
+@pytest.mark.parametrize("size", [64, 80, 128])
+def test_nothing_spills(size, queries):
+    target = arch.target(SM_90A)
+    for launch in launching.plan_for(_problem(_mask(2, 1, queries, 256), size=size), target).launches:
+        found = figures(launch.compile(target), target, launch.block, launch.shared, launch.kernel)
+        assert (found.spills, found.scratch_bytes) == (0, 0)
