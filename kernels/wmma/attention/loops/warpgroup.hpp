@@ -124,15 +124,19 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   // Those of the block's tiles of keys that a warpgroup's own rows look at.
   struct Span {
     static constexpr bool kBounds = Tiles::kBlockRows >= kKeys && (Config::kCausal || Tiles::kWindowed);
-    static constexpr bool kOwn = !kPacked && !Tiles::kBlocks && (kBounds || Tiles::kSequences);
+    static constexpr bool kTrims = Config::kHidden == Hidden::kKeys;
+    static constexpr bool kRows = !kPacked && !Tiles::kBlocks && (kBounds || Tiles::kSequences);
+    static constexpr bool kOwn = kRows || kTrims;
     int begin;
     int end;
     int whole_begin;  // as the block's
     int whole;
 
-    WMMA_DEVICE Span(const typename Tiles::Work& work, const Place& place, uint32_t group)
+    WMMA_DEVICE Span(const Arguments& p, const typename Tiles::Work& work, const Place& place, uint32_t group,
+                     const Hides& hides)
         : begin(work.begin), end(work.end), whole_begin(work.whole_begin), whole(work.whole) {
-      if constexpr (kOwn) {
+      if constexpr (kTrims) hides.trim(p, begin, end, work.last);
+      if constexpr (kRows) {
         const uint32_t first = work.first_row + group * kGroupRows;
         if (Tiles::kSequences && first >= place.rows) {
           end = begin;
@@ -144,7 +148,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   };
 
   // Whether a first tile of which rows see no more than half is multiplied to there only.
-  static constexpr bool kHalves = Span::kOwn && Config::kCausal && kKeys == 128 && !kTransposed && !Config::kSplit;
+  static constexpr bool kHalves = Span::kRows && Config::kCausal && kKeys == 128 && !kTransposed && !Config::kSplit;
 
   // What a warpgroup goes through the tiles with.
   struct Consumer {
@@ -213,7 +217,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
         Mask mask(work.own, place, x.lane, first_row, work.end);
         x.hides.begin(p, place, first_row, x.lane);
         // 2. The tiles; those whose every key counts for every row come last, but for those where a window begins.
-        const Span span(work, place, group);
+        const Span span(p, work, place, group, x.hides);
         float scores[1][kSums];
         int key = work.last;
         if constexpr (Span::kOwn) {

@@ -65,15 +65,20 @@ class HiddenKeys<Hidden::kKeys, Link, kKeys> {
   }
   template <class Arguments>
   WMMA_DEVICE void ask(const Arguments& p, int key) {
-    const uint8_t* from = mask_ + key * p.mask.column_stride;
-    if (p.mask.column_stride == 1 && reinterpret_cast<uint64_t>(from) % kAsked == 0 && key + kAsked <= left_) {
-      arch::copy<1>(&asked_, reinterpret_cast<const uint32_t*>(from));
-      return;
+    asked_ = four_keys(p, key);
+  }
+  // Without those tiles at either end, the last of which is at `last`, of which no key is shown.
+  template <class Arguments>
+  WMMA_DEVICE void trim(const Arguments& p, int& begin, int& end, int last) const {
+    uint32_t low = four_keys(p, begin), high = four_keys(p, last);
+    while (last >= begin && arch::ballot(high != 0) == 0) {
+      end = last;
+      last -= kKeys;
+      if (last >= begin) high = four_keys(p, last);
     }
-    asked_ = 0;
-#pragma unroll
-    for (int i = 0; i < kAsked; ++i) {
-      if (key + i < left_) asked_ |= static_cast<uint32_t>(from[i * p.mask.column_stride]) << (8 * i);
+    while (begin < last && arch::ballot(low != 0) == 0) {
+      begin += kKeys;
+      low = four_keys(p, begin);
     }
   }
   template <int kSums>
@@ -98,6 +103,21 @@ class HiddenKeys<Hidden::kKeys, Link, kKeys> {
   }
 
  private:
+  template <class Arguments>
+  WMMA_DEVICE uint32_t four_keys(const Arguments& p, int key) const {
+    const uint8_t* from = mask_ + key * p.mask.column_stride;
+    uint32_t four = 0;
+    if (p.mask.column_stride == 1 && reinterpret_cast<uint64_t>(from) % kAsked == 0 && key + kAsked <= left_) {
+      arch::copy<1>(&four, reinterpret_cast<const uint32_t*>(from));
+    } else {
+#pragma unroll
+      for (int i = 0; i < kAsked; ++i) {
+        if (key + i < left_) four |= static_cast<uint32_t>(from[i * p.mask.column_stride]) << (8 * i);
+      }
+    }
+    return four;
+  }
+
   static constexpr int kAsked = 4;  // keys, by each lane
   static_assert(kAsked * arch::kWaveSize >= kKeys, "together a tile's");
   const uint8_t* mask_;
