@@ -38,7 +38,7 @@ def _mask(*shape, dtype=torch.bool):
         (_mask(2, 1, 1, 512)[..., ::2], (4, 4), Hidden.KEYS),
         (_mask(2, 4, 1, 256), (4, 2), Hidden.PAIRS),  # query heads that share keys may differ
         (_mask(2, 1, 192, 256), (4, 4), Hidden.PAIRS),
-        (_mask(2, 1, 1, 256, dtype=torch.bfloat16), (4, 4), None),
+        (_mask(2, 1, 1, 256, dtype=torch.float32), (4, 4), None),
     ],
 )
 def test_the_plan_knows_them(mask, heads, hides):

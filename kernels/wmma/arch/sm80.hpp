@@ -188,8 +188,14 @@ WMMA_DEVICE bool load_shared_tiles(T* x, const T* data, uint32_t ld) {
   }
 }
 
-// Sixteen bytes from global to shared memory, in flight until waited for; zeros where `there` is false.
+// Sixteen bytes, or four, from global to shared memory, in flight until waited for; zeros where `there` is false.
+template <int kBytes = 16>
 WMMA_DEVICE void copy_async(uint32_t to, const void* from, bool there) {
+  static_assert(kBytes == 16 || kBytes == 4);
+  if constexpr (kBytes == 4) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
+    return;
+  }
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
                : "memory");
 }

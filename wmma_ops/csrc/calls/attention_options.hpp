@@ -73,6 +73,7 @@ enum AttentionOp : unsigned {
   X(mask_queries, has_pairs(p, v[kMask]))                                                      \
   X(mask_batches, has_pairs(p, v[kMask]) && arguments.mask.batch_stride != 0)                  \
   X(mask_heads, has_pairs(p, v[kMask]) && arguments.mask.head_stride != 0)                     \
+  X(mask_vec, batch.outer_dims() == 0 ? mask_vec_of(p, arguments.mask) : 1)                    \
   X(sinks, v[kSinks].code)                                                                     \
   X(slopes, v[kSlopes].code)                                                                   \
   X(capped, p.softcap > 0)                                                                     \

@@ -31,6 +31,14 @@ bool has_pairs(const Attention& p, const View& mask) {
   return p.mask && type_of(*p.mask) == ScalarType::Bool && !is_of_keys(p, mask);
 }
 
+// How many neighbours can be read at once of each row of a mask of numbers of 16 bits, to its end: eight, two or one.
+int64_t mask_vec_of(const Attention& p, const wmma::AttentionOperand& mask) {
+  if (!p.mask || bytes_of(element_code(type_of(*p.mask)), 1) != 2 || mask.column_stride != 1) return 1;
+  const auto at = static_cast<int64_t>(reinterpret_cast<uintptr_t>(mask.data) / 2);
+  const int64_t common = mask.batch_stride | mask.head_stride | mask.row_stride | p.skv | at;
+  return common % 8 == 0 ? 8 : common % 2 == 0 ? 2 : 1;
+}
+
 // So that calls of packed sequences share plans: as many or an eighth more, of few exactly.
 int64_t about(int64_t count) {
   int64_t step = 1;

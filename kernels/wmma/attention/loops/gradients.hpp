@@ -310,7 +310,7 @@ struct AttentionBackward {
         const bool there = inside && row < static_cast<int>(x.place.rows);
         MaskRows<Mask, 1> mask(x.p);
         mask.begin(x.p, x.place.batch, head, query, 0);
-        if (there) inside = mask.add(score, key, 0);
+        if (there) inside = mask.add(score, key, 0, f);
       }
       if constexpr (Rules::kHides && (kBounded || !Rules::kBlocks)) {
         const bool shown = terms.shows(query, key, 0);

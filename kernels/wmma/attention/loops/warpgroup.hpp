@@ -72,7 +72,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   static constexpr int kProducerRegisters =
       (kStartRegisters - kGroups * kConsumerRegisters) / (kWarpgroups - kGroups) / 8 * 8;
 
-  using Mask = RowMask<Config, Link, float, true>;
+  using OfMask = Choose<Config::kMaskInPairs, MaskPairs<typename Config::Mask, Link, kKeys>,
+                        MaskRows<typename Config::Mask, Link::kLaneRows>>;
+  using Mask = RowMask<Config, Link, float, true, OfMask>;
   using Hides = HiddenKeys<Config::kHidden, Link, kKeys>;
   using Softmax = RunningSoftmax<Config, Link, Products::kUnderWay>;
 
@@ -335,9 +337,10 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
 
   // Of the tile's first keys, as many as there are scores for.
   template <int kCount>
-  static WMMA_DEVICE void first_step(const Arguments& p, Consumer& x, float (&scores)[1][kCount], const Mask& mask,
+  static WMMA_DEVICE void first_step(const Arguments& p, Consumer& x, float (&scores)[1][kCount], Mask& mask,
                                      int key) {
     x.hides.ask(p, key);
+    mask.ask(key);
     x.keys.await(x.key);
     begin_phase(x);
     multiply_keys(x, scores[0]);
@@ -360,8 +363,9 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
 
   // The scores of the tile before it are weights; afterwards its own are.
   template <bool kBounded>
-  static WMMA_DEVICE void step(const Arguments& p, Consumer& x, float (&scores)[1][kSums], const Mask& mask, int key) {
+  static WMMA_DEVICE void step(const Arguments& p, Consumer& x, float (&scores)[1][kSums], Mask& mask, int key) {
     x.hides.ask(p, key);
+    mask.ask(key);
     x.keys.await(x.key);
     begin_phase(x);
     multiply_keys(x, scores[0]);
@@ -431,7 +435,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   // Scores become weights, while the products of the weights before them are under way; then results follow the
   // largest score, and the weights are where those before were. kFirst: there are none before.
   template <bool kBounded, bool kFirst, int kCount>
-  static WMMA_DEVICE void weigh(Consumer& x, float (&scores)[1][kCount], const Mask& mask, int key) {
+  static WMMA_DEVICE void weigh(Consumer& x, float (&scores)[1][kCount], Mask& mask, int key) {
     const float factor = Softmax::template mask<kBounded>(scores, mask, key, x.lane, x.factor);
     x.hides.hide(scores[0], key);
     float factors[Link::kLaneRows];

@@ -24,6 +24,7 @@ namespace wmma {
 template <class Config>
 struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
   using Tiles = WarpgroupGradientTiles<Config>;
+  using Tiles::kAddsNumbers;
   using Tiles::add_in_order, Tiles::await_turn, Tiles::counts_of, Tiles::dq_at, Tiles::kConsumers, Tiles::kKeys,
       Tiles::kLines, Tiles::kOwnedBarriers, Tiles::kQueries, Tiles::kQuerySums, Tiles::kQueueBarriers,
       Tiles::kQueueStart, Tiles::kRowBytes, Tiles::kShare, Tiles::kSharesRows, Tiles::kSlopeStart, Tiles::kSlopesThere,
@@ -87,15 +88,16 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
 
   static WMMA_DEVICE void consume(const Arguments& p, const Owned& owned, const Queue& queue, uint32_t start,
                                   uint32_t group) {
-    Consumer x{p, start, group, lane_id(), static_cast<float>(p.scale * static_cast<double>(Math::kUnit))};
+    constexpr double kUnit = kAddsNumbers ? 1 : static_cast<double>(Math::kUnit);
+    Consumer x{p, start, group, lane_id(), static_cast<float>(p.scale * kUnit)};
     for (uint32_t number = 0;;) {
       clear(x.g_k[0]);
       clear(x.g_v[0]);
       owned.await(typename Owned::Item(number));
       int left = passed().part.steps;
       if (left < 0) break;
-      if constexpr (Config::kHidden != Hidden::kNone) {
-        find_shown_keys(x, passed().part.key_head, passed().part.first_key + x.first_row());
+      if constexpr (Tiles::kMasks) {
+        find_mask(x, passed().part.key_head, passed().part.first_key + x.first_row());
       }
       // Tiles, and one step more for the slopes of the last one. (It is no step of its own: two places with products
       // are more than the assembler has registers for.)
@@ -120,13 +122,19 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     arch::barrier_arrive(dq_at(start).full(last), x.lane == 0);
   }
 
+  struct MaskOperand {
+    static WMMA_DEVICE const AttentionOperand& of(const Arguments& p) { return p.mask; }
+  };
+  struct WordsOperand {
+    static WMMA_DEVICE const MaskWordsArguments& of(const Arguments& p) { return p.words; }
+  };
   // In shared memory, as registers are few; the wave's own.
-  static WMMA_DEVICE void find_shown_keys(const Consumer& x, int key_head, int first) {
+  static WMMA_DEVICE void find_mask(const Consumer& x, int key_head, int first) {
     const Heads heads(x.p, key_head);
-    uint32_t& of_wave = passed().of_wave[threadIdx.x / arch::kWaveSize];
-    if constexpr (Config::kHidden == Hidden::kPairs) {  // from the words of the first head of all in the batch on
-      const MaskWordsArguments& words = x.p.words;
-      if (x.lane == 0) of_wave = heads.batch * (words.batch_stride - x.p.heads * words.head_stride) + first;
+    auto& of_wave = passed().of_wave[threadIdx.x / arch::kWaveSize];
+    if constexpr (Config::kHidden != Hidden::kKeys) {  // from the first head of all in the batch on
+      const auto& of = Choose<kAddsNumbers, MaskOperand, WordsOperand>::of(x.p);
+      if (x.lane == 0) of_wave = heads.batch * (of.batch_stride - x.p.heads * of.head_stride) + first;
       arch::wave_barrier();
       return;
     }
@@ -137,7 +145,11 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     arch::wave_barrier();
   }
 
-  // By a mask that does not say the same to all queries: a word for each of a lane's keys.
+  // What a lane knows of the mask beside its scores.
+  struct NoMask {
+    WMMA_DEVICE void ask(const Consumer&, const Passed&) {}
+  };
+  // Of one of bool that does not say the same to all queries: a word for each of a lane's keys.
   struct ShownQueries {
     uint32_t words[Link::kLaneRows];
 
@@ -154,10 +166,58 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
         words[i] = from[(Link::row(0, i) - Link::row(0, 0)) * LaneWords::kLanes] >> first_bit;
       }
     }
-    WMMA_DEVICE bool has(int f) const {
+    WMMA_DEVICE bool shows(int f) const {
       return (words[Link::row_of(f)] >> LaneWords::bit_of<Link>(f) & 1) != 0;
     }
   };
+  // Of one of numbers: on their way to where the tile's slopes will lie, sixteen keys of a query a line, of the wave
+  // alone; from there as the scores are, two queries of a key.
+  struct AddedNumbers {
+    using Number = typename Config::Mask;
+    static constexpr int kLineKeys = 16;
+    static constexpr int kLineBytes = kLineKeys * static_cast<int>(sizeof(Number));
+    static constexpr int kVec = Config::kMaskVec;  // that are copied at once
+    static_assert(!kAddsNumbers || kQueries * kLineBytes * 4 == kLines * 128, "as large as the wave's slopes");
+    uint32_t place;
+    uint32_t words[4];
+
+    // Of eight keys of a query. Where eight queries are read at once, they lie in all banks.
+    static WMMA_DEVICE uint32_t place_of(uint32_t query, uint32_t half) {
+      return query * kLineBytes + (half ^ query / 4 % 2) * 16;
+    }
+    WMMA_DEVICE void ask(const Consumer& x, const Passed& tile) {
+      uint32_t lane = lane_id();
+      arch::hold(lane);  // what follows from it is quicker computed anew than kept
+      place = x.start + kSlopeStart + x.number % 2 * SlopeTile::kBytes + (x.group * kLines + x.wave() * 16) * 128;
+      const AttentionOperand& of = x.p.mask;
+      const int first_key = passed().part.first_key + x.first_row();
+      const Number* from = static_cast<const Number*>(of.data) + passed().of_wave[threadIdx.x / arch::kWaveSize] +
+                           tile.query_head * of.head_stride + tile.first_query * of.row_stride;
+      constexpr uint32_t kOfLine = kLineKeys / kVec;
+#pragma unroll
+      for (uint32_t i = 0; i < kQueries * kOfLine / arch::kWaveSize; ++i) {
+        const uint32_t query = (i * arch::kWaveSize + lane) / kOfLine, key = lane % kOfLine * kVec;
+        const bool is_there =
+            tile.first_query + static_cast<int>(query) < x.p.sq && first_key + static_cast<int>(key) < x.p.skv;
+        arch::copy_async<kVec * sizeof(Number)>(place + place_of(query, key / 8) + key % 8 * sizeof(Number),
+                                                from + query * of.row_stride + key, is_there);
+      }
+      arch::commit_async();
+    }
+    WMMA_DEVICE void arrive() {
+      arch::wait_async<0>();
+      arch::wave_barrier();
+    }
+    // In order.
+    WMMA_DEVICE float number(int f) {
+      if (f % 16 == 0) {
+        const uint32_t lane = lane_id();
+        arch::ldmatrix_x4<true>(words, place + place_of(f * 2 + lane / 16 * 8 + lane % 8, lane / 8 % 2));
+      }
+      return convert<float>(number_of_pair<Number>(words[f % 16 / 2], f % 2));
+    }
+  };
+  using OfMask = Choose<kAddsNumbers, AddedNumbers, Choose<Config::kHidden == Hidden::kPairs, ShownQueries, NoMask>>;
 
   // Where a result's rows are.
   struct HeadRows {
@@ -186,10 +246,8 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     multiply<KeyRows, QueryTile, Config::kColumns>(weights, KeyRows::operand(x.own()), query_tile);
     bool stored = false;
     if (waits) stored = multiply_slopes(x, queue, weights);
-    ShownQueries shown;
-    if constexpr (Config::kHidden == Hidden::kPairs) {
-      if (is_there) shown.ask(x, tile);
-    }
+    OfMask mask;
+    if (is_there) mask.ask(x, tile);
     if (waits) {
       arch::wgmma_wait<0>();
       slopes_are_in(x, queue);
@@ -206,7 +264,8 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     if (stored) pass_dq(x);
     arch::wgmma_wait<1>();
     hold_sums<kSums>(weights);
-    tile.bounded ? weigh<true>(weights, x, tile, shown) : weigh<false>(weights, x, tile, shown);
+    if constexpr (kAddsNumbers) mask.arrive();
+    tile.bounded ? weigh<true>(weights, x, tile, mask) : weigh<false>(weights, x, tile, mask);
     uint32_t words[kSums / 2];
     pack_weights<T, kSums>(words, weights);
     // 3. g_V, and slopes meanwhile.
@@ -301,7 +360,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
   // so that each is compared as a number of the code with few of the lane's.
   template <bool kBounded>
   static WMMA_DEVICE void weigh(float (&weights)[kSums], const Consumer& x, const Passed& tile,
-                                const ShownQueries& shown_queries) {
+                                OfMask& mask) {
     static_assert(places_add_up(), "or they are compared one by one");
     const int before = tile.first_query + static_cast<int>(Link::place(x.lane, 0));
     const int end = x.p.sq - before;
@@ -321,8 +380,14 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     }
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
-      const float weight =
-          Math::exp(arch::fma(weights[f], x.factor, -tile.statistics[static_cast<int>(Link::place(x.lane, f))]));
+      const float* statistics = tile.statistics + Link::place(x.lane, f);
+      float weight;
+      if constexpr (kAddsNumbers) {
+        weight = arch::fma(weights[f], x.factor, mask.number(f)) - statistics[0];
+        weight = Math::exp(weight * Math::kUnit) * statistics[2 * kQueries];
+      } else {
+        weight = Math::exp(arch::fma(weights[f], x.factor, -statistics[0]));
+      }
       bool inside = true;
       if constexpr (kBounded) {
         const int place = static_cast<int>(Link::place(0, f));
@@ -332,7 +397,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
       if constexpr (Config::kHidden == Hidden::kKeys) {
         inside = inside && (shown >> Link::row(0, Link::row_of(f)) & 1) != 0;
       } else if constexpr (Config::kHidden == Hidden::kPairs) {
-        inside = inside && shown_queries.has(f);
+        inside = inside && mask.shows(f);
       }
       weights[f] = inside ? weight : 0.0f;
     }
@@ -343,7 +408,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
       slopes[f] = weights[f] * (slopes[f] - tile.statistics[kQueries + Link::place(x.lane, f)]);
-      if constexpr (Config::kHidden != Hidden::kNone) slopes[f] = weights[f] == 0.0f ? 0.0f : slopes[f];
+      if constexpr (Config::kHidden != Hidden::kNone || kAddsNumbers) slopes[f] = weights[f] == 0.0f ? 0.0f : slopes[f];
     }
   }
 

@@ -10,16 +10,16 @@
 namespace wmma {
 
 // kOneByOne: so a window's edges are looked at; few of its tiles are at both, so that a comparison a score does.
-template <class Config, class Link, class Number, bool kOneByOne = arch::kLooksAtEdges>
+template <class Config, class Link, class Number, bool kOneByOne = arch::kLooksAtEdges,
+          class OfMask = MaskRows<typename Config::Mask, Config::kTilesM * Link::kLaneRows>>
 class RowMask : public CapOf<Config>,
                 Config::Rules::template Rows<Number, SoftmaxOf<Config, Number>, Config::kTilesM * Link::kLaneRows>,
-                MaskRows<typename Config::Mask, Config::kTilesM * Link::kLaneRows> {
+                OfMask {
   using Rules = typename Config::Rules;
   using Sight = wmma::Sight<Config::kCausal, Rules>;
   static constexpr int kLaneRows = Config::kTilesM * Link::kLaneRows;
   using Cap = CapOf<Config>;
   using Rows = typename Rules::template Rows<Number, SoftmaxOf<Config, Number>, kLaneRows>;
-  using OfMask = MaskRows<typename Config::Mask, kLaneRows>;
   static constexpr bool kThere = !kIsNone<typename Config::Mask>;
   static constexpr bool kSharesReciprocals = Cap::kSharesReciprocals && !kThere && !Rules::kChanges && !Rules::kHides;
   static constexpr int kWaveRows = Config::kTilesM * Link::kRows;
@@ -57,6 +57,9 @@ class RowMask : public CapOf<Config>,
       }
     }
   }
+
+  // Before the tile's scores are there.
+  WMMA_DEVICE void ask(int first_key) { OfMask::ask(first_key); }
 
   // The keys that all of the wave's rows see: from here, to before there.
   WMMA_DEVICE int seen_begin() const { return seen_begin_; }
@@ -104,7 +107,7 @@ class RowMask : public CapOf<Config>,
         }
         if constexpr (Rules::kAfterCap) x = Rows::template changed<false>(x, bend, queries_[i], lane_first, key, i);
         if constexpr (kThere) {
-          if (inside && !OfMask::add(x, key, i)) x = kNever;
+          if (inside && !OfMask::add(x, key, i, f)) x = kNever;
         }
         if constexpr (Rules::kHides && (kBounded || !Rules::kBlocks)) {
           const bool shown = this->shows(queries_[i], key, i);  // whatever `whole` is: nothing waits for a branch

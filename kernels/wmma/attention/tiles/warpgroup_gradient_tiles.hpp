@@ -4,19 +4,20 @@
 
 #include <wmma/attention/balanced/gradient_teams.hpp>
 #include <wmma/attention/terms/hidden.hpp>
+#include <wmma/attention/terms/mask.hpp>
 #include <wmma/attention/tiles/warpgroup_tiles.hpp>
 #include <wmma/tile/chain.hpp>
 
 namespace wmma {
 
-// Of each wave's rows, where a mask hides keys: which of them it shows, a bit each; or, where it hides them from some
-// queries, where their words are.
-template <int kWaves>
-struct ShownKeys {
-  uint32_t of_wave[kWaves];
+// Of each wave's rows, where there is a mask: which keys it shows to all queries, a bit each; else where the words of
+// these keys are, or what the mask adds to their scores.
+template <class T, int kWaves>
+struct MaskOfWaves {
+  T of_wave[kWaves];
 };
-template <>
-struct ShownKeys<0> {};
+template <class T>
+struct MaskOfWaves<T, 0> {};
 
 template <class Config>
 struct WarpgroupGradientTiles {
@@ -57,10 +58,12 @@ struct WarpgroupGradientTiles {
 
   static constexpr int kAhead = 2;
 
-  // What is passed to the warpgroups beside a tile: lse and delta of its queries, and where it is.
-  static constexpr int kStatistics = 2 * kQueries;
+  // What is passed to the warpgroups beside a tile: lse and delta of its queries, beside a mask of numbers what their
+  // weights are multiplied by (passes/far_rows.hpp), and where it is.
+  static constexpr bool kAddsNumbers = wmma::kAddsNumbers<typename Config::Mask>;
+  static constexpr int kStatistics = kAddsNumbers ? 3 : 2;
   struct Passed {
-    float statistics[kStatistics];
+    float statistics[kStatistics * kQueries];
     int query_head;  // of all in the batch
     int first_query;
     int before;   // how many blocks add to these queries before this one
@@ -90,7 +93,8 @@ struct WarpgroupGradientTiles {
     uint32_t places[arch::kWaveSize];  // a head from the first one on, and a tile
     typename Teams::Turn turns[arch::kWaveSize];
   };
-  struct PassedAll : ShownKeys<Config::kHidden == Hidden::kNone ? 0 : kConsumers / arch::kWaveSize> {
+  static constexpr bool kMasks = kAddsNumbers || Config::kHidden != Hidden::kNone;
+  struct PassedAll : MaskOfWaves<Choose<kAddsNumbers, int64_t, uint32_t>, kMasks ? kConsumers / arch::kWaveSize : 0> {
     PassedDq passed_dq[Config::kDqStages];
     PassedPart part;
     Passed tiles[Config::kStages];
@@ -260,17 +264,18 @@ struct WarpgroupGradientTiles {
     const int head = ahead.first_head + static_cast<int>(place >> 16);
     const int first_query = static_cast<int>(place & 0xffff) * kQueries;
     constexpr int kShare = kQueries / arch::kWaveSize;
-    float statistics[2][kShare];
+    float statistics[kStatistics][kShare];
     // Beyond the last query lse is +∞, so that weights are 0.
-    read_rows(statistics[0], p.lse, ahead.batch, head, first_query + lane, p.sq, Math::infinity());
+    read_rows<1>(statistics, p.lse, ahead.batch, head, first_query + lane, p.sq, Math::infinity());
     arch::hold(lane);  // the addresses of both at once are more than there are registers for
-    read_rows(statistics[1], p.delta, ahead.batch, head, first_query + lane, p.sq, 0.0f);
+    read_rows<kStatistics - 1>(statistics + 1, p.delta, ahead.batch, head, first_query + lane, p.sq, 0.0f);
     arch::barrier_wait(queue.empty(item), item.phase() ^ 1);
     Passed& to = passed().tiles[item.stage()];
 #pragma unroll
     for (int i = 0; i < kShare; ++i) {
       to.statistics[i * arch::kWaveSize + lane] = unit_of(statistics[0][i]);
       to.statistics[kQueries + i * arch::kWaveSize + lane] = statistics[1][i];
+      if constexpr (kAddsNumbers) to.statistics[2 * kQueries + i * arch::kWaveSize + lane] = statistics[2][i];
     }
     to.query_head = ahead.batch * p.heads + head;
     to.first_query = first_query;
@@ -279,20 +284,21 @@ struct WarpgroupGradientTiles {
     to.bounded = first_query + kQueries > p.sq || (Config::kCausal && ahead.last_key > first_query + p.shift);
     arch::barrier_arrive(queue.full(item), true);
   }
-  // A number of each of the tile's queries.
-  template <int kShare>
-  static WMMA_DEVICE void read_rows(float (&values)[kShare], const AttentionOperand& x, int batch, int head, int query,
+  // Numbers of each of the tile's queries, which lie side by side.
+  template <int kCount, int kShare>
+  static WMMA_DEVICE void read_rows(float (*values)[kShare], const AttentionOperand& x, int batch, int head, int query,
                                     int end, float beyond) {
     const float* from = matrix_of<const float>(x, batch, head) + query * x.row_stride;
 #pragma unroll
     for (int i = 0; i < kShare; ++i) {
-      values[i] = query < end ? *from : beyond;
+#pragma unroll
+      for (int column = 0; column < kCount; ++column) values[column][i] = query < end ? from[column] : beyond;
       query += arch::kWaveSize;
       from += arch::kWaveSize * x.row_stride;
     }
   }
   static WMMA_DEVICE float unit_of(float lse) {
-    return lse == -Math::infinity() ? Math::infinity() : lse * Math::kUnit;
+    return lse == -Math::infinity() ? Math::infinity() : kAddsNumbers ? lse : lse * Math::kUnit;
   }
 
   // ------------------------------------------------------------------------------------- the thread that adds in order

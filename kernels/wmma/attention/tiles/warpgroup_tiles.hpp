@@ -208,6 +208,9 @@ struct WarpgroupTiles {
       const uint32_t left = (heads - 1) / p.head_group - at.head / p.head_group;
       if (left % 2 == 1) at.tile = p.tiles - 1 - at.tile;
     }
+    if constexpr (Config::kMaskInPairs) {  // one that all of the batch share comes from memory once
+      if (p.mask.batch_stride == 0) at.head = at.head % p.batch * heads_of(p) + at.head / p.batch;
+    }
     return at;
   }
 

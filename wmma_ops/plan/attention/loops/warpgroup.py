@@ -144,7 +144,8 @@ def _spills(problem: AttentionProblem, groups: int, part: int) -> bool:
     looks = problem.sequences and problem.block_q  # who asks for tiles has more in mind
     if _widens(problem):
         return problem.modified and (part > 128 or (groups > 1 and looks and part > 64))
-    return groups > 2 and (problem.modified or problem.drops or looks)
+    adds_numbers = problem.mask not in (None, torch.bool)
+    return groups > 2 and (problem.modified or problem.drops or looks or adds_numbers)
 
 
 def _shapes_of(problem: AttentionProblem, depth: int, part: int) -> tuple[tuple[int, int], ...]:
@@ -262,6 +263,11 @@ def hidden(problem: AttentionProblem, config: WarpgroupConfig) -> Hidden:
     return Hidden.PAIRS if config.packed == 1 and problem.sq >= _GROUP_ROWS else Hidden.NONE
 
 
+def reads_pairs(problem: AttentionProblem, config: WarpgroupConfig) -> bool:
+    """Whether a mask's numbers come before the scores, by pairs."""
+    return problem.mask_vec > 1 and not problem.scored and config.groups < 3
+
+
 def maps_result(problem: AttentionProblem, config: WarpgroupConfig) -> bool:
     """Whether the copy engine takes the results away, by way of where the queries lay."""
     fits = config.slice <= config.depth or problem.is_scaled  # places are made as large as is needed
@@ -291,6 +297,7 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
         "kBalanced": config.balanced,
         "kCausal": problem.causal,
         "kMappedOut": maps_result(problem, config),
+        "kMaskInPairs": reads_pairs(problem, config),
     }
     hides = hidden(problem, config)
     mask = problem.mask if hides is Hidden.NONE else None

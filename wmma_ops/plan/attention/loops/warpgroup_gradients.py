@@ -9,7 +9,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import BARRIER_BYTES, up
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan import model
-from wmma_ops.plan.attention.passes import delta, mask_words
+from wmma_ops.plan.attention.passes import delta, far_rows, mask_words
 from wmma_ops.plan.attention.passes.mask_words import Hidden
 from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
@@ -63,17 +63,23 @@ def hidden(problem: AttentionProblem) -> Hidden:
     return Hidden.PAIRS if problem.mask_queries else Hidden.NONE
 
 
-def shared_bytes(config: WarpgroupGradientsConfig, hides: Hidden = Hidden.NONE) -> int:
+def adds_numbers(problem: AttentionProblem) -> bool:
+    """Whether a mask of numbers is added to scores."""
+    return problem.mask not in (None, torch.bool)
+
+
+def shared_bytes(problem: AttentionProblem, config: WarpgroupGradientsConfig) -> int:
+    statistics = 3 if adds_numbers(problem) else 2
     size = config.element.itemsize
     rows = (_KEYS + config.stages * config.queries) * (config.depth + config.value_depth) * size
     slopes, partials = 2 * _KEYS * config.queries * size, config.dq_stages * config.queries * config.depth * 4
     passed = (
         config.dq_stages * 16
         + 4 * 4
-        + config.stages * (2 * config.queries + 5) * 4
+        + config.stages * (statistics * config.queries + 5) * 4
         + _AHEAD * (6 + 2 * 32) * 4
         + 2 * 12 * 4
-        + (_GROUPS * 4 * 4 if hides is not Hidden.NONE else 0)
+        + _GROUPS * 4 * (8 if adds_numbers(problem) else 4 if hidden(problem) is not Hidden.NONE else 0)
     )
     return (
         rows
@@ -89,7 +95,8 @@ def supports(problem: AttentionProblem, target: arch.Target) -> bool:
     fits = max(problem.e, problem.ev) <= _WIDEST and min(problem.sq, problem.skv) >= _LINES
     counted = max(problem.sq, problem.skv) < 2**16 * _LINES  # as the kernel counts them
     ruled = problem.windowed or problem.scored or problem.sequences or problem.drops or problem.block_q
-    plain = problem.dtype.itemsize == 2 and problem.mask in (None, torch.bool) and not ruled
+    masked = problem.mask in (None, torch.bool) or (problem.mask_vec > 1 and problem.sinks is None)
+    plain = problem.dtype.itemsize == 2 and masked and not ruled
     return target.name == "sm_90a" and plain and fits and counted and problem.in_eights
 
 
@@ -99,10 +106,12 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
         return []
     depth, value_depth = up(problem.e, _LINES), up(problem.ev, _LINES)
     found = []
-    for queries in (2 * _LINES, _LINES) if max(depth, value_depth) == _LINES else (_LINES,):
+    # Numbers that are added lie where a tile's slopes will, and are as many.
+    many = max(depth, value_depth) == _LINES and not adds_numbers(problem)
+    for queries in (2 * _LINES, _LINES) if many else (_LINES,):
         for stages, dq_stages in _PLACES:
             config = WarpgroupGradientsConfig(problem.dtype, depth, value_depth, queries, stages, dq_stages)
-            if shared_bytes(config, hidden(problem)) <= target.lds_bytes:
+            if shared_bytes(problem, config) <= target.lds_bytes:
                 found.append(config)
     return found
 
@@ -123,7 +132,7 @@ def teams(problem: AttentionProblem, units: int) -> Teams:
 
 
 def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: arch.Target) -> str:
-    shared = shared_bytes(config, hidden(problem))
+    shared = shared_bytes(problem, config)
     numbers = {
         "kQueries": config.queries,
         "kColumns": problem.e,
@@ -132,13 +141,14 @@ def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: 
         "kValueDepth": config.value_depth,
         "kStages": config.stages,
         "kDqStages": config.dq_stages,
+        "kMaskVec": problem.mask_vec,
         "kOutVec": problem.out_vec,
         **occupancy_constants(target, 1, THREADS // target.wave, shared),
         "kThreads": THREADS,
         "kSharedBytes": shared,
     }
     members = [
-        *aliases({"Element": CPP[problem.dtype]}),
+        *aliases({"Element": CPP[problem.dtype], "Mask": CPP[problem.mask if adds_numbers(problem) else None]}),
         *constants("int", numbers),
         *constants("bool", {"kCausal": problem.causal}),
         *constants("wmma::Hidden", {"kHidden": hidden(problem).value}),
@@ -158,8 +168,9 @@ def plan_of(problem: AttentionProblem, config: WarpgroupGradientsConfig, target:
     tiles = ceil(problem.sq / config.queries)
     found = teams(problem, model.units_of(problem.device, target))
     kernel = source(problem, config, target)
-    shared = shared_bytes(config, hidden(problem))
+    shared = shared_bytes(problem, config)
     launches = (
+        *([far_rows.launch(problem)] if adds_numbers(problem) else []),
         delta.launch(problem, target, cleared=1),
         KernelLaunch("attention_backward", kernel, (found.blocks, 1), THREADS, shared, cooperative=True),
     )
