@@ -15,13 +15,15 @@ SOURCE = """
 #include <wmma/tile/config.hpp>
 #include <wmma/attention/balanced/gradient_teams.hpp>
 
-using Teams = wmma::GradientTeams<CAUSAL, 128, 64>;
+using Teams = wmma::GradientTeams<CAUSAL, WINDOWED, 128, 64>;
 
-WMMA_KERNEL(64, 1) void walk(int* out, int sq, int skv, int shift, int heads, int group, int team, int passes, int most) {
+WMMA_KERNEL(64, 1) void walk(int* out, int sq, int skv, int shift, int from, int heads, int group, int team, int passes,
+                             int most) {
   wmma::MappedAttentionArguments p{};
   p.sq = sq;
   p.skv = skv;
   p.shift = shift;
+  p.rules.from = from;
   p.heads = heads;
   p.group = group;
   p.batch = 1;
@@ -46,7 +48,7 @@ WMMA_KERNEL(64, 1) void walk(int* out, int sq, int skv, int shift, int heads, in
 }
 """
 
-# Queries, keys, shift, query heads, how many share keys, units: more heads than there are teams, and fewer; one tile and
+# Queries, keys, shift, query heads, how many share keys, units, and where a window begins: more heads than there are teams, and fewer; one tile and
 # more parts than a wave has lanes; rows that see nothing; keys that nobody sees; one pass, two and more.
 CASES = [
     (640, 640, None, 4, 1, 132),
@@ -58,31 +60,45 @@ CASES = [
     (300, 1000, 700, 3, 1, 7),
     (700, 300, -400, 2, 1, 9),
     (1500, 1500, 0, 3, 1, 4),
+    (1500, 1500, 0, 2, 2, 5, -200),
+    (1000, 3000, 2000, 2, 1, 7, 1600),
+    (3000, 700, -2300, 1, 1, 132, -2900),
+    (900, 900, 100, 3, 1, 3, -100),
+    (900, 900, None, 2, 1, 9, -64),
+    (700, 900, 300, 1, 1, 132, 250),
+    (5000, 5000, 0, 1, 1, 9, 0),
+    (1500, 400, 0, 2, 1, 5, -100),
 ]
 
 
 def walked(case):
     """What each block does, in order: (head, key block, tile, how many add before it, how many do)."""
-    sq, skv, shift, heads, group, units = case
+    sq, skv, shift, heads, group, units, *window = case
     problem = AttentionProblem(
         device=-1, backward=True, dtype=torch.bfloat16, stored=torch.bfloat16,
         mask=None, sinks=None, slopes=None, capped=False,
-        causal=shift is not None, windowed=False, e=64, ev=64,
+        causal=shift is not None, windowed=bool(window), e=64, ev=64,
         q_order="e", q_vec=8, k_order="e", k_vec=8, v_order="e", v_vec=8, out_vec=8, g_order="e", g_vec=8,
-        wide=False, batch=1, heads=heads, group=group, sq=sq, skv=skv, seen=skv,
+        wide=False, batch=1, heads=heads, group=group, sq=sq, skv=skv,
+        seen=min(skv, (shift if shift is not None else skv) - window[0] + 1) if window else skv,
     )  # fmt: skip
-    teams = warpgroup_gradients.teams(problem, units)
+    config = warpgroup_gradients.WarpgroupGradientsConfig(torch.bfloat16, 64, 64, QUERIES, 2, 2)
+    teams = warpgroup_gradients.teams(problem, config, units)
     assert teams.blocks <= units
-    kernel = wmma_ops.Kernel(SOURCE.replace("CAUSAL", str(shift is not None).lower()), "walk")
+    flags = {"CAUSAL": shift is not None, "WINDOWED": bool(window)}
+    source = SOURCE
+    for name, value in flags.items():
+        source = source.replace(name, str(value).lower())
+    kernel = wmma_ops.Kernel(source, "walk")
     out = torch.zeros(teams.blocks, MOST, 5, dtype=torch.int32)
     with wmma_ops.emulate("gfx942"):
-        kernel[teams.blocks, 64](out, sq, skv, shift or 0, heads, group, teams.size, teams.passes, MOST)
+        kernel[teams.blocks, 64](out, sq, skv, shift or 0, window[0] if window else 0, heads, group, teams.size, teams.passes, MOST)
     rows = [block.tolist() for block in out]
     return [block[: [row[0] for row in block].index(-1)] for block in rows]
 
 
 def check(case):
-    sq, skv, shift, heads, _, _ = case
+    sq, skv, shift, heads, _, _, *window = case
     blocks = walked(case)
     added = defaultdict(list)
     for block in blocks:
@@ -94,8 +110,12 @@ def check(case):
         assert sorted(before for before, _, _ in parts) == list(range(len(parts)))
         assert {all_of_it for *_, all_of_it in parts} == {len(parts)}
         last_query = min(tile * QUERIES + QUERIES, sq) - 1
-        seen = range(-(-skv // KEYS)) if shift is None else range(max((last_query + shift) // KEYS + 1, 0))
-        assert {key_block for _, key_block, _ in parts} >= set(seen) & set(range(-(-skv // KEYS)))
+        first = max((tile * QUERIES + window[0]) // KEYS, 0) if window else 0
+        seen = range(first, -(-skv // KEYS) if shift is None else max((last_query + shift) // KEYS + 1, 0))
+        found = {key_block for _, key_block, _ in parts}
+        assert found >= set(seen) & set(range(-(-skv // KEYS)))
+        if window:  # and no other: but for the first and the last block, which have what nobody sees
+            assert found - set(seen) <= {0, -(-skv // KEYS) - 1}
     # Whoever is first, in whatever order they run: each goes on as soon as those before it have added.
     at, counts = [0] * len(blocks), defaultdict(int)
     moved = True
@@ -121,7 +141,10 @@ def test_everyone_adds_once_and_nobody_waits_for_ever(case):
         ("(since < 0 ||", "(since > 0 ||", CASES[0]),
         ("x.before += (p_.tiles", "x.before += 0 * (p_.tiles", CASES[8]),
         ("(since_start < 0", "(since_start < -1", CASES[1]),
-        ("if (at.tile >= begin)", "if (at.tile > begin)", CASES[4]),
+        ("const bool adds = at.tile >= begin", "const bool adds = at.tile > begin", CASES[4]),
+        ("(!kWindowed || at.tile < begin + count)", "true", CASES[9]),
+        ("clamped(after + kQueries - 1,", "clamped(after - 1,", CASES[9]),
+        ("key_block >= key_blocks() - 1)", "false)", CASES[16]),
     ],
 )
 def test_wrong_ones_are_caught(old, new, case, sources):

@@ -52,8 +52,10 @@ def _want(q, k, v, mask, g, g_lse):
     scores = q @ many_k.mT * q.shape[-1] ** -0.5 + mask.double()
     blind = (scores == -torch.inf).all(-1, keepdim=True)
     scores = torch.where(blind, 0.0, scores)
-    lse = torch.where(blind[..., 0], 0.0, torch.logsumexp(scores, -1))
-    out = torch.where(blind, 0.0, torch.softmax(scores, -1)) @ many_v
+    weights = torch.where(blind, 0.0, torch.softmax(scores, -1))
+    out = weights @ many_v
+    # lse's gradient is the weights: torch has them of a difference of which nothing is left beside the least number.
+    lse = (weights.detach() * scores.clamp(min=-1e300)).sum(-1)
     return out, torch.autograd.grad([out, lse], [q, k, v], [g.double(), g_lse.double()])
 
 

@@ -63,7 +63,9 @@ AttentionProblem::AttentionProblem(const Attention& p, int64_t device)
   if (p.alibi_slopes) bind(kSlopes, "alibi_slopes", *p.alibi_slopes, View::kOfBatch);
   arguments.scale = p.factor;
   arguments.shift = p.up_to.value_or(0);
-  arguments.rules.from = p.from.value_or(0);
+  // A window of all keys is as wide as one of more.
+  const int64_t most = p.sq + p.skv;
+  arguments.rules.from = p.from ? (p.sequences ? *p.from : std::clamp(*p.from, -most, most)) : 0;
   arguments.rules.diagonal = p.diagonal;
   arguments.rules.cap = p.softcap;
   arguments.rules.steepness = p.steepness;

@@ -1,6 +1,7 @@
 // Who has what of attention's gradients where blocks own keys and add to the queries' as well. Teams of blocks, all of
 // them on the device at once, have a head's keys at a time; where these are more than the team's blocks, in passes,
-// every second one in the other order, as under a causal mask some keys are seen by more queries than others.
+// every second one in the other order, as under a causal mask some keys are seen by more queries than others. Beside a
+// window each block of keys is seen by tiles from one to another.
 //
 // A block goes through the tiles of queries from a place of its own on and round, so that a team's blocks meet at no
 // tile. What they add to a tile is added in the order in which they would come if all were as quick, whatever the time:
@@ -15,7 +16,7 @@
 namespace wmma {
 
 // kKeys of a block, kQueries of a tile.
-template <bool kCausal, int kKeys, int kQueries>
+template <bool kCausal, bool kWindowed, int kKeys, int kQueries>
 class GradientTeams {
  public:
   WMMA_DEVICE explicit GradientTeams(const MappedAttentionArguments& p) : p_(p) {}
@@ -97,17 +98,26 @@ class GradientTeams {
 #pragma unroll 1
     for (int first = 0; first < key_blocks(); first += arch::kWaveSize) {
       const Part of_lane = part(first + lane);
+      const uint32_t tiles_of_lane = static_cast<uint32_t>(of_lane.count) << 16 | static_cast<uint32_t>(of_lane.begin);
       const int left = key_blocks() - first;
 #pragma unroll 1
       for (int i = 0; i < arch::kWaveSize && i < left; ++i) {
         const int start = arch::shuffle_word(of_lane.start, i);
-        const int begin = arch::shuffle_word(of_lane.begin, i);
-        const int count = p_.tiles - begin;
+        int begin, count;
+        if constexpr (kWindowed) {
+          const uint32_t tiles = arch::shuffle_word(tiles_of_lane, i);
+          begin = tiles & 0xffff;
+          count = tiles >> 16;
+        } else {
+          begin = arch::shuffle_word(of_lane.begin, i);
+          count = p_.tiles - begin;
+        }
         const int since_start = at.tile - begin - start;  // less than 0: those come last
         const int since = arch::shuffle_word(of_lane.before, i) + at.head * count +
                           (since_start < 0 ? since_start + count : since_start) - own.before - step;
         const bool first_of_two = arch::shuffle_word(of_lane.member, i) < own.member;
-        if (at.tile >= begin) counts += (1u << 16) + (since < 0 || (since == 0 && first_of_two) ? 1 : 0);
+        const bool adds = at.tile >= begin && (!kWindowed || at.tile < begin + count);
+        if (adds) counts += (1u << 16) + (since < 0 || (since == 0 && first_of_two) ? 1 : 0);
       }
     }
     return {counts};
@@ -124,15 +134,26 @@ class GradientTeams {
     return clamped(key_block * kKeys - clamped(p_.shift, -p_.sq, p_.skv), 0, p_.tiles * kQueries) / kQueries;
   }
 
+  // Where those end that do. Some are those of all tiles from there on.
+  WMMA_DEVICE int end_of(int key_block) const {
+    if (!kWindowed || key_block >= key_blocks() - 1) return p_.tiles;
+    const int after = (key_block + 1) * kKeys - static_cast<int>(p_.rules.from);  // the last query, and one
+    return clamped(after + kQueries - 1, 0, p_.tiles * kQueries) / kQueries;
+  }
+
   WMMA_DEVICE Part part(int key_block) const {
     Part x{key_block, begin_of(key_block)};
-    x.count = p_.tiles - x.begin;
+    x.count = clamped(end_of(key_block) - x.begin, 0, p_.tiles);
     const int pass = key_block / p_.team;
     const int inside = key_block - pass * p_.team;
     x.member = pass % 2 == 0 ? inside : p_.team - 1 - inside;
-    x.before = 0;
+    if constexpr (kWindowed) {  // or more, which keeps the order: blocks of one tile are neighbours
+      x.before = pass * p_.tiles * p_.group;
+    } else {
+      x.before = 0;
 #pragma unroll 1
-    for (int i = 0; i < pass; ++i) x.before += (p_.tiles - begin_of(key_block_of(x.member, i))) * p_.group;
+      for (int i = 0; i < pass; ++i) x.before += (p_.tiles - begin_of(key_block_of(x.member, i))) * p_.group;
+    }
     x.start = x.count > 0 ? (x.before + x.member * p_.tiles / p_.team) % x.count : 0;
     return x;
   }

@@ -210,11 +210,11 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     }
     // In order.
     WMMA_DEVICE float number(int f) {
-      if (f % 16 == 0) {
+      if (f % 8 == 0) {
         const uint32_t lane = lane_id();
         arch::ldmatrix_x4<true>(words, place + place_of(f * 2 + lane / 16 * 8 + lane % 8, lane / 8 % 2));
       }
-      return convert<float>(number_of_pair<Number>(words[f % 16 / 2], f % 2));
+      return convert<float>(number_of_pair<Number>(words[f % 8 / 2], f % 2));
     }
   };
   using OfMask = Choose<kAddsNumbers, AddedNumbers, Choose<Config::kHidden == Hidden::kPairs, ShownQueries, NoMask>>;
@@ -363,7 +363,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
                                 OfMask& mask) {
     static_assert(places_add_up(), "or they are compared one by one");
     const int before = tile.first_query + static_cast<int>(Link::place(x.lane, 0));
-    const int end = x.p.sq - before;
+    int end[Link::kLaneRows];
     uint32_t shown = 0;  // from the lane's first key on
     if constexpr (Config::kHidden == Hidden::kKeys) {
       static_assert(Link::row(1, 0) == Link::row(0, 0) && Link::row(4, 0) == 1 &&
@@ -373,10 +373,18 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
       shown = passed().of_wave[wave] >> Link::row(x.lane, 0);
     }
     int begin[Link::kLaneRows];
-    if constexpr (kBounded && Config::kCausal) {
-      const int key = passed().part.first_key + x.first_row() - static_cast<int>(x.p.shift);
+    if constexpr (kBounded) {
+      const int key = passed().part.first_key + x.first_row() - before;
 #pragma unroll
-      for (int i = 0; i < Link::kLaneRows; ++i) begin[i] = key + static_cast<int>(Link::row(x.lane, i)) - before;
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        const int row = key + static_cast<int>(Link::row(x.lane, i));
+        begin[i] = row - static_cast<int>(x.p.shift);
+        end[i] = x.p.sq - before;
+        if constexpr (Config::kWindowed) {
+          const int after = row - static_cast<int>(x.p.rules.from) + 1;
+          end[i] = after < end[i] ? after : end[i];
+        }
+      }
     }
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
@@ -391,7 +399,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
       bool inside = true;
       if constexpr (kBounded) {
         const int place = static_cast<int>(Link::place(0, f));
-        inside = place < end;
+        inside = place < end[Link::row_of(f)];
         if constexpr (Config::kCausal) inside = inside && place >= begin[Link::row_of(f)];
       }
       if constexpr (Config::kHidden == Hidden::kKeys) {

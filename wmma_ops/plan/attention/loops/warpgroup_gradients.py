@@ -23,6 +23,7 @@ _WIDEST = 128  # columns whose sums registers hold
 _PLACES = (3, 2), (2, 2), (3, 1), (2, 1)  # for tiles, and for what they add to the gradients of queries
 _AHEAD = 2  # lots of steps that are known before they are passed on
 _MOST_PASSES = 8
+_PASSES_COST = 50  # of passes: by one of so many what a window's blocks wait for each other grows
 _COUNTS = 32  # that a line of memory holds
 
 
@@ -93,8 +94,8 @@ def shared_bytes(problem: AttentionProblem, config: WarpgroupGradientsConfig) ->
 def supports(problem: AttentionProblem, target: arch.Target) -> bool:
     """Whether the copy engine can fill the tiles, and a warpgroup's registers hold its sums."""
     fits = max(problem.e, problem.ev) <= _WIDEST and min(problem.sq, problem.skv) >= _LINES
-    counted = max(problem.sq, problem.skv) < 2**16 * _LINES  # as the kernel counts them
-    ruled = problem.windowed or problem.scored or problem.sequences or problem.drops or problem.block_q
+    counted = max(problem.sq, problem.skv) < (2**16 - 1) * _LINES  # as the kernel counts them
+    ruled = problem.scored or problem.sequences or problem.drops or problem.block_q
     masked = problem.mask in (None, torch.bool) or (problem.mask_vec > 1 and problem.sinks is None)
     plain = problem.dtype.itemsize == 2 and masked and not ruled
     return target.name == "sm_90a" and plain and fits and counted and problem.in_eights
@@ -116,7 +117,7 @@ def candidates(problem: AttentionProblem, target: arch.Target) -> list[Warpgroup
     return found
 
 
-def teams(problem: AttentionProblem, units: int) -> Teams:
+def teams(problem: AttentionProblem, config: WarpgroupGradientsConfig, units: int) -> Teams:
     """That are done first. All blocks are on the device at once; where a mask hides keys from queries, an even number of
     passes deals them evenly."""
     heads, key_blocks = problem.heads // problem.group * problem.batch, ceil(problem.skv / _KEYS)
@@ -125,10 +126,26 @@ def teams(problem: AttentionProblem, units: int) -> Teams:
         size = ceil(key_blocks / passes)
         return Teams(size, passes, min(units // size, heads))
 
-    step = 2 if problem.causal and key_blocks > 1 else 1
+    def time(found: Teams) -> float:
+        rounds = ceil(heads / found.count)
+        if not problem.windowed:
+            return rounds * found.passes
+        return rounds * _busiest(problem, config, found, key_blocks) * (1 + found.passes / _PASSES_COST)
+
+    step = 2 if problem.causal and not problem.windowed and key_blocks > 1 else 1
     least = up(ceil(key_blocks / units), step)
-    choices = map(of, range(least, max(least, _MOST_PASSES) + 1, step))
-    return min(choices, key=lambda found: ceil(heads / found.count) * found.passes)
+    return min(map(of, range(least, max(least, _MOST_PASSES) + 1, step)), key=time)
+
+
+def _busiest(problem: AttentionProblem, config: WarpgroupGradientsConfig, found: Teams, key_blocks: int) -> int:
+    """Tiles of queries of the block that has most of a head, where a window is as wide all along."""
+    tiles, seen = ceil(problem.sq / config.queries), ceil((problem.seen + _KEYS) / config.queries)
+    of_members = [0] * found.size
+    for key_block in range(key_blocks):
+        turn, at = divmod(key_block, found.size)
+        first = key_block * _KEYS // config.queries if problem.causal else 0
+        of_members[at if turn % 2 == 0 else found.size - 1 - at] += max(min(tiles - first, seen), 0)
+    return max(of_members)
 
 
 def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: arch.Target) -> str:
@@ -150,7 +167,7 @@ def source(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: 
     members = [
         *aliases({"Element": CPP[problem.dtype], "Mask": CPP[problem.mask if adds_numbers(problem) else None]}),
         *constants("int", numbers),
-        *constants("bool", {"kCausal": problem.causal}),
+        *constants("bool", {"kCausal": problem.causal, "kWindowed": problem.windowed}),
         *constants("wmma::Hidden", {"kHidden": hidden(problem).value}),
     ]
     files = ("wmma/attention/loops/warpgroup_gradients.hpp", "attention_backward.hip")
@@ -166,7 +183,7 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan | None:
 def plan_of(problem: AttentionProblem, config: WarpgroupGradientsConfig, target: arch.Target, reason: str) -> Plan:
     """The launches of one configuration."""
     tiles = ceil(problem.sq / config.queries)
-    found = teams(problem, model.units_of(problem.device, target))
+    found = teams(problem, config, model.units_of(problem.device, target))
     kernel = source(problem, config, target)
     shared = shared_bytes(problem, config)
     launches = (

@@ -1,0 +1,84 @@
+"""Gradients of attention by a window, which sm_90a's warpgroups go through by tiles from one to another: beside float64, and
+twice the same."""
+
+import pytest
+import torch
+from on_gpu import close, matrix
+from planted import Planted, check_is_caught, check_that_each_stands_once
+
+import wmma_ops
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+F16, BF16 = torch.float16, torch.bfloat16
+BOUNDS = {F16: 1.5e-3, BF16: 8e-3}
+# heads, those of keys, queries, keys, sizes of queries and values
+SIZES = [
+    (3, 3, 700, 700, 64, 64),
+    (4, 2, 384, 1000, 64, 64),
+    (2, 2, 1000, 300, 128, 128),
+    (4, 1, 300, 555, 96, 64),
+]
+# left, right, is_causal
+WINDOWS = [(100, 0, 0), (0, 0, 0), (63, 64, 0), (300, -1, 1), (200, 17, 0), (50, -1, 0), (2000, -1, 1), (-1, 40, 0)]
+
+
+def _shown(queries, keys, left, right, is_causal):
+    place = torch.arange(keys, device="cuda") - torch.arange(queries, device="cuda")[:, None] - (keys - queries)
+    shown = torch.ones(queries, keys, dtype=torch.bool, device="cuda")
+    if left >= 0:
+        shown &= place >= -left
+    if right >= 0:
+        shown &= place <= right
+    return shown & (place <= 0) if is_causal else shown
+
+
+def _check(dtype, heads, kv_heads, queries, keys, size, value_size, windows=WINDOWS):
+    q = matrix(2, heads, queries, size, dtype=dtype).requires_grad_()
+    k, v = (matrix(2, kv_heads, keys, n, dtype=dtype).requires_grad_() for n in (size, value_size))
+    g = matrix(2, heads, queries, value_size, dtype=dtype)
+    padding = (torch.arange(keys, device="cuda") < torch.tensor([keys, keys - 70], device="cuda")[:, None])[:, None, None]
+    for left, right, is_causal in windows:
+        for mask in (None,) if is_causal else (None, padding, padding & torch.ones(queries, 1, device="cuda").bool()):
+
+            def gradients(left=left, right=right, is_causal=is_causal, mask=mask):
+                options = {"window": (left, right), "is_causal": "bottom_right" if is_causal else False}
+                out = wmma_ops.attention(q, k, v, mask=mask, enable_gqa=heads != kv_heads, **options)[0]
+                return out, *torch.autograd.grad(out, [q, k, v], g)
+
+            got, again = gradients(), gradients()
+            assert all(torch.equal(*pair) for pair in zip(got, again, strict=True))
+            wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+            many_k, many_v = (x.repeat_interleave(heads // kv_heads, 1) for x in wide[1:])
+            shown = _shown(queries, keys, left, right, is_causal)
+            shown = shown if mask is None else shown & mask
+            sees = shown.any(-1, keepdim=True)
+            scores = (wide[0] @ many_k.mT * size**-0.5).masked_fill(~shown & sees, -torch.inf)
+            out = torch.where(sees, torch.softmax(scores, -1), 0.0) @ many_v
+            for one, want in zip(got, (out, *torch.autograd.grad(out, wide, g.double())), strict=True):
+                close(one, want, BOUNDS[dtype])
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_gradients(sizes, dtype):
+    _check(dtype, *sizes)
+
+
+TEAMS, LOOP, TILES = "balanced/gradient_teams.hpp", "loops/warpgroup_gradients.hpp", "tiles/warpgroup_gradient_tiles.hpp"
+WRONG = (
+    Planted("a_tile_too_few", TEAMS, "clamped(after + kQueries - 1,", "clamped(after - 1,"),
+    Planted("every_query_behind", LOOP, "end[i] = after < end[i] ? after : end[i];", ""),
+    Planted("one_query_more", LOOP, "static_cast<int>(x.p.rules.from) + 1;", "static_cast<int>(x.p.rules.from) + 2;"),
+    Planted("no_edge_in_the_tile", TILES, "ahead.last_key - kKeys + 1 < first_query", "false && ahead.last_key < first_query"),
+)
+
+
+def test_what_is_replaced_stands_there_once(sources):
+    check_that_each_stands_once(sources / "wmma/attention", WRONG)
+
+
+@needs_gpu
+@pytest.mark.parametrize("of", WRONG, ids=str)
+def test_is_caught(of, sources):
+    check_is_caught(of, sources / "wmma/attention", lambda: _check(BF16, *SIZES[0], windows=WINDOWS[:3]))
