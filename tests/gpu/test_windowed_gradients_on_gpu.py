@@ -19,7 +19,7 @@ SIZES = [
     (4, 1, 300, 555, 96, 64),
 ]
 # left, right, is_causal
-WINDOWS = [(100, 0, 0), (0, 0, 0), (63, 64, 0), (300, -1, 1), (200, 17, 0), (50, -1, 0), (2000, -1, 1), (-1, 40, 0)]
+WINDOWS = [(100, 0, 0), (1, 0, 0), (63, 64, 0), (300, -1, 1), (200, 17, 0), (50, -1, 0), (2000, -1, 1), (-1, 40, 0)]
 
 
 def _shown(queries, keys, left, right, is_causal):
@@ -65,6 +65,26 @@ def test_gradients(sizes, dtype):
     _check(dtype, *sizes)
 
 
+def _far_below(dtype):
+    sign = torch.randn(64, device="cuda").sign()
+    q = (-8 * sign + matrix(2, 3, 200, 64, dtype=torch.float32)).to(dtype).requires_grad_()
+    k = (5 * sign + matrix(2, 3, 130, 64, dtype=torch.float32)).to(dtype).requires_grad_()
+    v, g = matrix(2, 3, 130, 64, dtype=dtype).requires_grad_(), matrix(2, 3, 200, 64, dtype=dtype)
+    got = torch.autograd.grad(wmma_ops.attention(q, k, v)[0], [q, k, v], g)
+    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
+    scores = wide[0] @ wide[1].mT / 8
+    assert scores.max() < -150
+    want = torch.autograd.grad(torch.softmax(scores, -1) @ wide[2], wide, g.double())
+    for one, other in zip(got, want, strict=True):
+        close(one, other, 4 * BOUNDS[dtype])
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+def test_keys_that_are_not_there_count_for_nothing_beside_scores_far_below_zero(dtype):
+    _far_below(dtype)
+
+
 TEAMS, LOOP, TILES = "balanced/gradient_teams.hpp", "loops/warpgroup_gradients.hpp", "tiles/warpgroup_gradient_tiles.hpp"
 WRONG = (
     Planted("a_tile_too_few", TEAMS, "clamped(after + kQueries - 1,", "clamped(after - 1,"),
@@ -74,11 +94,23 @@ WRONG = (
 )
 
 
+OF_KEYS = (
+    Planted("keys_behind_the_last", LOOP, "row + before < x.p.skv ?", "true ?"),
+    Planted("not_where_all_queries_are_there", TILES, "ahead.last_key >= p.skv ||", ""),
+)
+
+
 def test_what_is_replaced_stands_there_once(sources):
-    check_that_each_stands_once(sources / "wmma/attention", WRONG)
+    check_that_each_stands_once(sources / "wmma/attention", WRONG + OF_KEYS)
 
 
 @needs_gpu
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources):
     check_is_caught(of, sources / "wmma/attention", lambda: _check(BF16, *SIZES[0], windows=WINDOWS[:3]))
+
+
+@needs_gpu
+@pytest.mark.parametrize("of", OF_KEYS, ids=str)
+def test_that_keys_are_not_there_is_caught(of, sources):
+    check_is_caught(of, sources / "wmma/attention", lambda: _far_below(BF16))

@@ -379,7 +379,8 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
       for (int i = 0; i < Link::kLaneRows; ++i) {
         const int row = key + static_cast<int>(Link::row(x.lane, i));
         begin[i] = row - static_cast<int>(x.p.shift);
-        end[i] = x.p.sq - before;
+        // Of keys that are not there scores are 0: beside an lse far below it their weights would be infinite.
+        end[i] = row + before < x.p.skv ? x.p.sq - before : 0;
         if constexpr (Config::kWindowed) {
           const int after = row - static_cast<int>(x.p.rules.from) + 1;
           end[i] = after < end[i] ? after : end[i];

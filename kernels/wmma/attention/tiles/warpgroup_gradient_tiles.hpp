@@ -281,7 +281,8 @@ struct WarpgroupGradientTiles {
     to.first_query = first_query;
     to.before = turn.before();
     to.last = turn.before() == turn.all() - 1;
-    to.bounded = first_query + kQueries > p.sq || (Config::kCausal && ahead.last_key > first_query + p.shift) ||
+    to.bounded = first_query + kQueries > p.sq || ahead.last_key >= p.skv ||
+                 (Config::kCausal && ahead.last_key > first_query + p.shift) ||
                  (Config::kWindowed && ahead.last_key - kKeys + 1 < first_query + kQueries - 1 + static_cast<int>(p.rules.from));
     arch::barrier_arrive(queue.full(item), true);
   }
