@@ -7,8 +7,10 @@ import torch
 
 from wmma_ops.analysis.figures import figures
 from wmma_ops.hardware import arch
+from wmma_ops.plan.attention.loops import warpgroup
 from wmma_ops.plan.attention.loops.warpgroup_gradients import WarpgroupGradientsConfig
 from wmma_ops.plan.attention.passes.mask_words import Hidden
+from wmma_ops.plan.problem import AttentionNumbers
 from wmma_ops.runtime import launching
 
 SM_90A = "sm_90a"
@@ -74,5 +76,28 @@ def test_words_are_made_once_of_what_repeats(mask, copies):
 def test_nothing_spills(size, queries):
     target = arch.target(SM_90A)
     for launch in launching.plan_for(_problem(_mask(2, 1, queries, 256), size=size), target).launches:
+        found = figures(launch.compile(target), target, launch.block, launch.shared, launch.kernel)
+        assert (found.spills, found.scratch_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("mask", "queries", "keys", "hides", "block_q"),
+    [
+        (_mask(2, 1, 1, 1024), 1024, 1024, Hidden.KEYS, 1536),  # a block of all queries, of few sizes
+        (_mask(2, 1, 1, 1024), 2000, 1024, Hidden.KEYS, 3072),
+        (_mask(2, 1, 1, 256), 1024, 256, Hidden.KEYS, 0),  # two tiles of keys
+        (_mask(2, 1, 1024, 1024), 1024, 1024, Hidden.PAIRS, 192),
+        (_mask(1024, 1024, dtype=torch.bfloat16), 1024, 1024, Hidden.NONE, 0),
+    ],
+)
+def test_forward_leaves_out_tiles_that_are_hidden(mask, queries, keys, hides, block_q):
+    target = arch.target(SM_90A)
+    q, k = (torch.empty(2, 32, length, 64, dtype=torch.bfloat16) for length in (queries, keys))
+    (problem,) = launching.problems(lambda: torch.ops.wmma.attention(q, k, k, mask), target)
+    plan = launching.plan_for(problem, target)
+    assert warpgroup.hidden(problem, plan.config) is hides
+    assert plan.numbers[AttentionNumbers._fields.index("block_q")] == block_q
+    assert (plan.launches[0].kernel == "attention_mask_words") is (hides is Hidden.PAIRS or block_q > 0)
+    for launch in plan.launches:
         found = figures(launch.compile(target), target, launch.block, launch.shared, launch.kernel)
         assert (found.spills, found.scratch_bytes) == (0, 0)

@@ -48,8 +48,9 @@ WMMA_KERNEL(64, 1) void walk(int* out, int sq, int skv, int shift, int from, int
 }
 """
 
-# Queries, keys, shift, query heads, how many share keys, units, and where a window begins: more heads than there are teams, and fewer; one tile and
-# more parts than a wave has lanes; rows that see nothing; keys that nobody sees; one pass, two and more.
+# Queries, keys, shift, query heads, how many share keys, units, and where a window begins: more heads than there are
+# teams, and fewer; one tile and more parts than a wave has lanes; rows that see nothing; keys that nobody sees; one pass,
+# two and more.
 CASES = [
     (640, 640, None, 4, 1, 132),
     (640, 700, None, 6, 3, 12),
@@ -92,7 +93,9 @@ def walked(case):
     kernel = wmma_ops.Kernel(source, "walk")
     out = torch.zeros(teams.blocks, MOST, 5, dtype=torch.int32)
     with wmma_ops.emulate("gfx942"):
-        kernel[teams.blocks, 64](out, sq, skv, shift or 0, window[0] if window else 0, heads, group, teams.size, teams.passes, MOST)
+        kernel[teams.blocks, 64](
+            out, sq, skv, shift or 0, window[0] if window else 0, heads, group, teams.size, teams.passes, MOST
+        )
     rows = [block.tolist() for block in out]
     return [block[: [row[0] for row in block].index(-1)] for block in rows]
 

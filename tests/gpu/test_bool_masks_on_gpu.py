@@ -33,6 +33,10 @@ def _of_keys(heads, kv_heads, keys):
     nothing_left = torch.rand(3, 1, 1, keys, device="cuda") < 0.5
     nothing_left[1] = False
     yield nothing_left.expand(3, heads, 1, keys)
+    few = torch.zeros(3, 1, 1, keys, dtype=torch.bool, device="cuda")  # whole tiles are hidden before and behind
+    for sequence, first in enumerate((0, keys // 2, keys - 3)):
+        few[sequence, ..., first : first + 2] = True
+    yield few
     yield torch.zeros(3, 1, 1, 2 * keys, dtype=torch.bool, device="cuda").bernoulli_(0.7)[..., ::2]
 
 
@@ -42,9 +46,10 @@ def _of_pairs(heads, queries, keys):
 
     lengths = torch.tensor([keys, keys // 2 + 3, 1], device="cuda")
     places = torch.arange(keys, device="cuda")
-    causal = places <= torch.arange(queries, device="cuda")[:, None]
+    causal = places <= torch.arange(queries, device="cuda")[:, None] - 50
     yield causal & (places < lengths[:, None, None])[:, None]  # as a decoder's model with padding has it
     yield drawn(queries, keys)
+    yield drawn(3, heads, queries, keys) & ((places < 100) | (places > 300))
     yield drawn(3, heads, 1, keys)  # heads that share keys may differ
     yield drawn(3, heads, queries, keys)
     yield drawn(1, heads, queries, keys)
@@ -112,6 +117,9 @@ WRONG = (
     Planted("words_of_the_first_batch", TERM, "batch * p.words.batch_stride + head", "head"),
     Planted("words_of_the_first_tile", TERM, "static_cast<int64_t>(key / LaneWords::kColumns) * p", "0 * p"),
     Planted("bits_of_a_key_before", WORDS, "place_of(i + j)", "place_of(i)"),
+    Planted("as_the_first_block_of_queries", WORDS, "row * blocks.row_stride)", "0)"),
+    Planted("as_the_first_keys_of_a_block", WORDS, "LaneWords::kColumns + lane_id() * kKeys", "LaneWords::kColumns"),
+    Planted("as_the_first_wave_of_a_block", WORDS, "is_there = is_there || any[wave];", "is_there = any[0];"),
     Planted("bits_of_a_query_before", WORDS, "place_of(first + i)", "place_of(first)"),
     Planted("a_byte_for_a_bool", WORDS, "four |= four >> 4;", ""),
 )

@@ -1,5 +1,5 @@
-"""Attention and its gradients beside a mask of numbers, on a GPU: beside float64, and twice the same. Masks of 16 bits come by
-pairs before their scores; of gradients' weights those of rows whose lse is far from 0 are summed up."""
+"""Attention and its gradients beside a mask of numbers, on a GPU: beside float64, and twice the same. Masks of 16 bits come
+by pairs before their scores; of gradients' weights those of rows whose lse is far from 0 are summed up."""
 
 import pytest
 import torch
@@ -87,14 +87,29 @@ LOOP, TILES, TERM = "loops/warpgroup_gradients.hpp", "tiles/warpgroup_tiles.hpp"
 FAR = "passes/far_rows.hpp"
 WRONG = (
     Planted("half_of_the_keys_twice", LOOP, "lane / 16 * 8 + lane % 8, lane / 8 % 2)", "lane / 16 * 8 + lane % 8, 0)"),
-    Planted("of_the_first_head", LOOP, "tile.query_head * of.head_stride + tile.first_query", "tile.first_query"),
+    Planted(
+        "keys_of_the_first_copy",
+        LOOP,
+        "from + query * of.row_stride + key, is_there",
+        "from + query * of.row_stride, is_there",
+    ),
     Planted("of_the_first_queries", LOOP, "+ tile.first_query * of.row_stride;", "+ 0;"),
     Planted("as_if_all_rows_were_near", LOOP, " * statistics[2 * kQueries];", ";"),
     Planted("no_row_is_far", FAR, "size >= kFar", "false"),
     Planted("without_products", FAR, "static_cast<float>(p.scale)", "0.0f"),
     Planted("another_head_is_read", TILES, "at.head % p.batch * heads_of(p) + at.head / p.batch", "at.head / 2"),
-    Planted("the_first_of_two_twice", TERM, "number_of_pair<Mask>(asked_[f / 2], f % 2)", "number_of_pair<Mask>(asked_[f / 2], 0)"),
-    Planted("keys_of_the_first_eight", TERM, "rows_[Link::row_of(f)] + first_key + place", "rows_[Link::row_of(f)] + first_key"),
+    Planted(
+        "the_first_of_two_twice",
+        TERM,
+        "number_of_pair<Mask>(asked_[f / 2], f % 2)",
+        "number_of_pair<Mask>(asked_[f / 2], 0)",
+    ),
+    Planted(
+        "keys_of_the_first_eight",
+        TERM,
+        "rows_[Link::row_of(f)] + first_key + place",
+        "rows_[Link::row_of(f)] + first_key",
+    ),
 )
 
 

@@ -36,7 +36,9 @@ def _check(dtype, heads, kv_heads, queries, keys, size, value_size, windows=WIND
     q = matrix(2, heads, queries, size, dtype=dtype).requires_grad_()
     k, v = (matrix(2, kv_heads, keys, n, dtype=dtype).requires_grad_() for n in (size, value_size))
     g = matrix(2, heads, queries, value_size, dtype=dtype)
-    padding = (torch.arange(keys, device="cuda") < torch.tensor([keys, keys - 70], device="cuda")[:, None])[:, None, None]
+    padding = (torch.arange(keys, device="cuda") < torch.tensor([keys, keys - 70], device="cuda")[:, None])[
+        :, None, None
+    ]
     for left, right, is_causal in windows:
         for mask in (None,) if is_causal else (None, padding, padding & torch.ones(queries, 1, device="cuda").bool()):
 
@@ -85,12 +87,21 @@ def test_keys_that_are_not_there_count_for_nothing_beside_scores_far_below_zero(
     _far_below(dtype)
 
 
-TEAMS, LOOP, TILES = "balanced/gradient_teams.hpp", "loops/warpgroup_gradients.hpp", "tiles/warpgroup_gradient_tiles.hpp"
+TEAMS, LOOP, TILES = (
+    "balanced/gradient_teams.hpp",
+    "loops/warpgroup_gradients.hpp",
+    "tiles/warpgroup_gradient_tiles.hpp",
+)
 WRONG = (
     Planted("a_tile_too_few", TEAMS, "clamped(after + kQueries - 1,", "clamped(after - 1,"),
     Planted("every_query_behind", LOOP, "end[i] = after < end[i] ? after : end[i];", ""),
     Planted("one_query_more", LOOP, "static_cast<int>(x.p.rules.from) + 1;", "static_cast<int>(x.p.rules.from) + 2;"),
-    Planted("no_edge_in_the_tile", TILES, "ahead.last_key - kKeys + 1 < first_query", "false && ahead.last_key < first_query"),
+    Planted(
+        "no_edge_in_the_tile",
+        TILES,
+        "ahead.last_key - kKeys + 1 < first_query",
+        "false && ahead.last_key < first_query",
+    ),
 )
 
 

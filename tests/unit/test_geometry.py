@@ -115,7 +115,7 @@ def _configured(target: arch.Target):
                 yield "WarpgroupAttention", warpgroup.source(problem, config, target), config.threads, shared
             problem = dataclasses.replace(problem, backward=True, g_order=problem.q_order, g_vec=problem.q_vec)
             for config in warpgroup_gradients.candidates(problem, target):
-                shared = warpgroup_gradients.shared_bytes(config)
+                shared = warpgroup_gradients.shared_bytes(problem, config)
                 text = warpgroup_gradients.source(problem, config, target)
                 yield "WarpgroupGradients", text, warpgroup_gradients.THREADS, shared
             for config in (x for owns in (False, True) for x in one(gradients.candidates(problem, target, owns))):

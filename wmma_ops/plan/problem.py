@@ -235,8 +235,8 @@ class AttentionProblem:
     mask: torch.dtype | None = None
     key_mask: bool = False  # it is bool, and says the same to all queries and to all heads that share keys
     mask_queries: bool = False  # it is bool, and does not
-    mask_batches: bool = False  # and that differs from one of the batch to another
-    mask_heads: bool = False  # from one head to another
+    mask_batches: bool = False  # it is bool, and differs from one of the batch to another
+    mask_heads: bool = False  # and from one head to another
     mask_vec: int = 1  # it is of numbers of 16 bits, so many neighbours of which can be read at once
     sinks: torch.dtype | None = None
     slopes: torch.dtype | None = None

@@ -71,8 +71,8 @@ enum AttentionOp : unsigned {
   X(mask, p.mask ? element_code(type_of(*p.mask)) : int64_t{wmma::kNoElement})                 \
   X(key_mask, is_of_keys(p, v[kMask]))                                                         \
   X(mask_queries, has_pairs(p, v[kMask]))                                                      \
-  X(mask_batches, has_pairs(p, v[kMask]) && arguments.mask.batch_stride != 0)                  \
-  X(mask_heads, has_pairs(p, v[kMask]) && arguments.mask.head_stride != 0)                     \
+  X(mask_batches, is_bool(p.mask) && arguments.mask.batch_stride != 0)                         \
+  X(mask_heads, is_bool(p.mask) && arguments.mask.head_stride != 0)                            \
   X(mask_vec, batch.outer_dims() == 0 ? mask_vec_of(p, arguments.mask) : 1)                    \
   X(sinks, v[kSinks].code)                                                                     \
   X(slopes, v[kSlopes].code)                                                                   \

@@ -20,16 +20,15 @@ int64_t form_of(const OptTensor& x) {
   return (1 + element_code(type_of(*x))) * 16 + wide * 8 + x->dim();
 }
 
+bool is_bool(const OptTensor& mask) { return mask && type_of(*mask) == ScalarType::Bool; }
+
 // Whether a mask says of each key that it is there, to all queries and all heads that share it.
 bool is_of_keys(const Attention& p, const View& mask) {
-  if (!p.mask || type_of(*p.mask) != ScalarType::Bool) return false;
-  return p.sq > 1 && mask.row == 0 && (p.heads == p.kv_heads || mask.head == 0);
+  return is_bool(p.mask) && p.sq > 1 && mask.row == 0 && (p.heads == p.kv_heads || mask.head == 0);
 }
 
 // Whether it hides keys from some of the queries, or of the heads that share keys.
-bool has_pairs(const Attention& p, const View& mask) {
-  return p.mask && type_of(*p.mask) == ScalarType::Bool && !is_of_keys(p, mask);
-}
+bool has_pairs(const Attention& p, const View& mask) { return is_bool(p.mask) && !is_of_keys(p, mask); }
 
 // How many neighbours can be read at once of each row of a mask of numbers of 16 bits, to its end: eight, two or one.
 int64_t mask_vec_of(const Attention& p, const wmma::AttentionOperand& mask) {

@@ -126,19 +126,15 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   // Those of the block's tiles of keys that a warpgroup's own rows look at.
   struct Span {
     static constexpr bool kBounds = Tiles::kBlockRows >= kKeys && (Config::kCausal || Tiles::kWindowed);
-    static constexpr bool kTrims = Config::kHidden == Hidden::kKeys;
-    static constexpr bool kRows = !kPacked && !Tiles::kBlocks && (kBounds || Tiles::kSequences);
-    static constexpr bool kOwn = kRows || kTrims;
+    static constexpr bool kOwn = !kPacked && !Tiles::kBlocks && (kBounds || Tiles::kSequences);
     int begin;
     int end;
     int whole_begin;  // as the block's
     int whole;
 
-    WMMA_DEVICE Span(const Arguments& p, const typename Tiles::Work& work, const Place& place, uint32_t group,
-                     const Hides& hides)
+    WMMA_DEVICE Span(const typename Tiles::Work& work, const Place& place, uint32_t group)
         : begin(work.begin), end(work.end), whole_begin(work.whole_begin), whole(work.whole) {
-      if constexpr (kTrims) hides.trim(p, begin, end, work.last);
-      if constexpr (kRows) {
+      if constexpr (kOwn) {
         const uint32_t first = work.first_row + group * kGroupRows;
         if (Tiles::kSequences && first >= place.rows) {
           end = begin;
@@ -150,7 +146,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
   };
 
   // Whether a first tile of which rows see no more than half is multiplied to there only.
-  static constexpr bool kHalves = Span::kRows && Config::kCausal && kKeys == 128 && !kTransposed && !Config::kSplit;
+  static constexpr bool kHalves = Span::kOwn && Config::kCausal && kKeys == 128 && !kTransposed && !Config::kSplit;
 
   // What a warpgroup goes through the tiles with.
   struct Consumer {
@@ -219,7 +215,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
         Mask mask(work.own, place, x.lane, first_row, work.end);
         x.hides.begin(p, place, first_row, x.lane);
         // 2. The tiles; those whose every key counts for every row come last, but for those where a window begins.
-        const Span span(p, work, place, group, x.hides);
+        const Span span(work, place, group);
         float scores[1][kSums];
         int key = work.last;
         if constexpr (Span::kOwn) {
@@ -252,7 +248,8 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
           if constexpr (Tiles::kSequences && !kWidens) clear_values(x, start, work.own.skv - key);
           give_back();
           key -= kKeys;
-          for (; key >= span.begin && (kBoundsAll || key >= span.whole); key -= kKeys) step<true>(p, x, scores, mask, key);
+          for (; key >= span.begin && (kBoundsAll || key >= span.whole); key -= kKeys)
+            step<true>(p, x, scores, mask, key);
           if constexpr (!kBoundsAll) {
             for (; key >= span.whole_begin; key -= kKeys) step<false>(p, x, scores, mask, key);
             if constexpr (Tiles::kWindowed) {
@@ -337,8 +334,7 @@ struct WarpgroupAttention : WarpgroupTiles<Config> {
 
   // Of the tile's first keys, as many as there are scores for.
   template <int kCount>
-  static WMMA_DEVICE void first_step(const Arguments& p, Consumer& x, float (&scores)[1][kCount], Mask& mask,
-                                     int key) {
+  static WMMA_DEVICE void first_step(const Arguments& p, Consumer& x, float (&scores)[1][kCount], Mask& mask, int key) {
     x.hides.ask(p, key);
     mask.ask(key);
     x.keys.await(x.key);

@@ -24,12 +24,12 @@ namespace wmma {
 template <class Config>
 struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
   using Tiles = WarpgroupGradientTiles<Config>;
-  using Tiles::kAddsNumbers;
   using Tiles::add_in_order, Tiles::await_turn, Tiles::counts_of, Tiles::dq_at, Tiles::kConsumers, Tiles::kKeys,
       Tiles::kLines, Tiles::kOwnedBarriers, Tiles::kQueries, Tiles::kQuerySums, Tiles::kQueueBarriers,
       Tiles::kQueueStart, Tiles::kRowBytes, Tiles::kShare, Tiles::kSharesRows, Tiles::kSlopeStart, Tiles::kSlopesThere,
       Tiles::kStep, Tiles::kSums, Tiles::look_ahead, Tiles::pass_tiles, Tiles::passed, Tiles::produce, Tiles::steps_at,
       Tiles::sums_of;
+  using Tiles::kAddsNumbers;
   using typename Tiles::Arguments, typename Tiles::DqQueue, typename Tiles::Heads, typename Tiles::KeyRows,
       typename Tiles::Link, typename Tiles::Math, typename Tiles::OutTile, typename Tiles::Owned,
       typename Tiles::Passed, typename Tiles::QueryTile, typename Tiles::Queue, typename Tiles::SlopeTile,
@@ -166,9 +166,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
         words[i] = from[(Link::row(0, i) - Link::row(0, 0)) * LaneWords::kLanes] >> first_bit;
       }
     }
-    WMMA_DEVICE bool shows(int f) const {
-      return (words[Link::row_of(f)] >> LaneWords::bit_of<Link>(f) & 1) != 0;
-    }
+    WMMA_DEVICE bool shows(int f) const { return (words[Link::row_of(f)] >> LaneWords::bit_of<Link>(f) & 1) != 0; }
   };
   // Of one of numbers: on their way to where the tile's slopes will lie, sixteen keys of a query a line, of the wave
   // alone; from there as the scores are, two queries of a key.
@@ -359,8 +357,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
   // kBounded: not every query is there, or sees every key. A lane's places are those of the first lane and some more,
   // so that each is compared as a number of the code with few of the lane's.
   template <bool kBounded>
-  static WMMA_DEVICE void weigh(float (&weights)[kSums], const Consumer& x, const Passed& tile,
-                                OfMask& mask) {
+  static WMMA_DEVICE void weigh(float (&weights)[kSums], const Consumer& x, const Passed& tile, OfMask& mask) {
     static_assert(places_add_up(), "or they are compared one by one");
     const int before = tile.first_query + static_cast<int>(Link::place(x.lane, 0));
     int end[Link::kLaneRows];

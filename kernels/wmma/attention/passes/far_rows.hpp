@@ -28,8 +28,8 @@ struct FarRows {
     auto far = static_cast<uint32_t>(arch::ballot(is_there && size >= kFar && size < Math::infinity()));
     for (uint32_t of = 0; far != 0; ++of, far >>= 1) {
       if ((far & 1) == 0) continue;
-      const float sum = sum_of(p, row - lane + of, arch::bit_cast<float>(
-                                                       arch::shuffle_word(arch::bit_cast<uint32_t>(lse), of)));
+      const float sum =
+          sum_of(p, row - lane + of, arch::bit_cast<float>(arch::shuffle_word(arch::bit_cast<uint32_t>(lse), of)));
       if (lane == of) factor = sum == 0.0f ? 0.0f : Math::inverse(sum);
     }
     if (!is_there) return;
@@ -47,7 +47,8 @@ struct FarRows {
       const T* k = keys + key * p.k.row_stride;
       float product = 0.0f;
       for (int e = 0; e < p.e; ++e) {
-        product = arch::fma(convert<float>(q[e * p.q.column_stride]), convert<float>(k[e * p.k.column_stride]), product);
+        product =
+            arch::fma(convert<float>(q[e * p.q.column_stride]), convert<float>(k[e * p.k.column_stride]), product);
       }
       const float number = convert<float>(mask[key * p.mask.column_stride]);
       const float score = arch::fma(product, static_cast<float>(p.scale), number);

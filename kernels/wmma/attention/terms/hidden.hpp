@@ -67,20 +67,6 @@ class HiddenKeys<Hidden::kKeys, Link, kKeys> {
   WMMA_DEVICE void ask(const Arguments& p, int key) {
     asked_ = four_keys(p, key);
   }
-  // Without those tiles at either end, the last of which is at `last`, of which no key is shown.
-  template <class Arguments>
-  WMMA_DEVICE void trim(const Arguments& p, int& begin, int& end, int last) const {
-    uint32_t low = four_keys(p, begin), high = four_keys(p, last);
-    while (last >= begin && arch::ballot(high != 0) == 0) {
-      end = last;
-      last -= kKeys;
-      if (last >= begin) high = four_keys(p, last);
-    }
-    while (begin < last && arch::ballot(low != 0) == 0) {
-      begin += kKeys;
-      low = four_keys(p, begin);
-    }
-  }
   template <int kSums>
   WMMA_DEVICE void hide(float (&scores)[kSums], int) const {
     static_assert(LaneWords::are_of<Link, kSums>(), "as words have the scores");

@@ -281,9 +281,10 @@ struct WarpgroupGradientTiles {
     to.first_query = first_query;
     to.before = turn.before();
     to.last = turn.before() == turn.all() - 1;
-    to.bounded = first_query + kQueries > p.sq || ahead.last_key >= p.skv ||
-                 (Config::kCausal && ahead.last_key > first_query + p.shift) ||
-                 (Config::kWindowed && ahead.last_key - kKeys + 1 < first_query + kQueries - 1 + static_cast<int>(p.rules.from));
+    to.bounded =
+        first_query + kQueries > p.sq || ahead.last_key >= p.skv ||
+        (Config::kCausal && ahead.last_key > first_query + p.shift) ||
+        (Config::kWindowed && ahead.last_key - kKeys + 1 < first_query + kQueries - 1 + static_cast<int>(p.rules.from));
     arch::barrier_arrive(queue.full(item), true);
   }
   // Numbers of each of the tile's queries, which lie side by side.

@@ -274,7 +274,13 @@ def maps_result(problem: AttentionProblem, config: WarpgroupConfig) -> bool:
     return config.splits == config.packed == 1 and problem.out_vec == 8 and fits
 
 
+def _with_blocks(problem: AttentionProblem, config: WarpgroupConfig) -> AttentionProblem:
+    """With the block mask that a kernel before finds in a mask, where tiles' rows are of one head."""
+    return problem if config.packed > 1 else mask_words.blocked(problem, hidden(problem, config), config.rows)
+
+
 def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> str:
+    rules = _with_blocks(problem, config)
     numbers = {
         "kGroups": config.groups,
         "kTilesM": 1,
@@ -302,12 +308,12 @@ def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Targ
     hides = hidden(problem, config)
     mask = problem.mask if hides is Hidden.NONE else None
     members = [
-        *aliases({"Element": CPP[problem.dtype], "Mask": CPP[mask], "Rules": rules_type(problem)}),
+        *aliases({"Element": CPP[problem.dtype], "Mask": CPP[mask], "Rules": rules_type(rules)}),
         *constants("int", numbers),
         *constants("bool", flags),
         *constants("wmma::Hidden", {"kHidden": hides.value}),
     ]
-    before = rules_header(problem) + mask_words.HEADER
+    before = rules_header(rules) + mask_words.HEADER
     if config.keys not in _WIDTHS:
         before += wgmma_of_width(config.keys)
     files = ("wmma/attention/loops/warpgroup.hpp", "attention.hip")
@@ -371,4 +377,4 @@ def plan_of(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Tar
         lines_v=config.slice if problem.is_scaled else 0,
     )
     made = Plan(config, f"{reason}; {work} tiles on {units} units", tuple(launches), workspace, numbers)
-    return mask_words.with_words(made, problem) if hidden(problem, config) is Hidden.PAIRS else made
+    return mask_words.with_kernel(made, _with_blocks(problem, config), hidden(problem, config))

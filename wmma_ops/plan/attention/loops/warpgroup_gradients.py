@@ -198,4 +198,4 @@ def plan_of(problem: AttentionProblem, config: WarpgroupGradientsConfig, target:
     )
     reason = f"{reason}; {found.count} teams of {found.size} blocks, {found.passes} passes"
     made = Plan(config, reason, launches, workspace, numbers)
-    return mask_words.with_words(made, problem) if hidden(problem) is Hidden.PAIRS else made
+    return mask_words.with_kernel(made, problem, hidden(problem))

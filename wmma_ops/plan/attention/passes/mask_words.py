@@ -1,5 +1,5 @@
-"""The kernel that makes words of a bool mask, a bit a score, before sm_90a's warpgroups look at them
-(kernels/wmma/attention/passes/mask_words.hpp)."""
+"""The kernel before sm_90a's warpgroups look at a bool mask: it makes words of it, a bit a score, and finds the tiles of
+keys that it hides from a tile of queries (kernels/wmma/attention/passes/mask_words.hpp)."""
 
 import dataclasses
 from enum import Enum
@@ -10,10 +10,14 @@ from wmma_ops.plan.plan import KernelLaunch, Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 from wmma_ops.plan.source import constants, kernel_text
 
-_THREADS = 128
+_THREADS = 128  # unless each block has those of a block of scores
+_WAVE = 32
+_ROWS = 128  # of such a block, where there is no block mask
+_LEAST_KEYS = 257  # three tiles
 COLUMNS = 128  # of the words of four lanes
 _ROW_BYTES = 16  # those words
-_SHARES = 4  # in which threads read these columns; those of gradients four rows of them
+_SHARES = 4  # in which threads read these columns
+_KEYS = 4  # that they read at once
 _MOST_ROWS = 192  # of a block, which reads all of its own
 _LINES = 64
 
@@ -42,23 +46,51 @@ def _matrices(problem: AttentionProblem) -> int:
     return (problem.batch if problem.mask_batches else 1) * (problem.heads if problem.mask_heads else 1)
 
 
-def with_words(plan: Plan, problem: AttentionProblem) -> Plan:
-    """The plan with the kernel before it, whose words are in its workspace."""
-    at = up(plan.workspace, _ROW_BYTES)
-    numbers = AttentionNumbers(*plan.numbers)._replace(
-        words_at=at, words_rows=_rows(problem), words_tiles=_tiles(problem)
-    )
-    return dataclasses.replace(
-        plan,
-        launches=(_launch(problem), *plan.launches),
-        workspace=at + _matrices(problem) * _tiles(problem) * _rows(problem) * _ROW_BYTES,
-        numbers=numbers,
-    )
+def blocked(problem: AttentionProblem, hides: Hidden, queries: int) -> AttentionProblem:
+    """The forward problem with the block mask that the kernel finds, where one is worth to be: of so many queries a block,
+    or, where a mask says the same to all, of all, in few sizes."""
+    if hides is Hidden.NONE or problem.skv < _LEAST_KEYS:
+        return problem
+    if hides is Hidden.KEYS:
+        queries <<= (ceil(problem.sq / queries) - 1).bit_length()
+    return dataclasses.replace(problem, block_q=queries, block_k=COLUMNS)
 
 
-def _launch(problem: AttentionProblem) -> KernelLaunch:
-    threads = _tiles(problem) * _SHARES * (_rows(problem) // 4 if problem.backward else _rows(problem))
-    members = [*constants("int", {"kThreads": _THREADS}), *constants("bool", {"kOfKeys": problem.backward})]
-    source = kernel_text("attention_mask_words.hip", members=members)
-    grid = (ceil(threads / _THREADS) * _matrices(problem), 1)
-    return KernelLaunch("attention_mask_words", source, grid, _THREADS, 0)
+def with_kernel(plan: Plan, problem: AttentionProblem, hides: Hidden) -> Plan:
+    """The plan with the kernel before it, where one is needed: for words, for the block mask, which are in its workspace."""
+    if hides is Hidden.NONE or (hides is Hidden.KEYS and not problem.block_q):
+        return plan
+    end = up(plan.workspace, _ROW_BYTES)
+    numbers = AttentionNumbers(*plan.numbers)
+    if hides is Hidden.PAIRS:
+        numbers = numbers._replace(words_at=end, words_rows=_rows(problem), words_tiles=_tiles(problem))
+        end += _matrices(problem) * _tiles(problem) * _rows(problem) * _ROW_BYTES
+    if problem.block_q:
+        numbers = numbers._replace(
+            block_q=problem.block_q,
+            block_k=problem.block_k,
+            blocks_at=end,
+            blocks_of_batches=int(problem.mask_batches),
+            blocks_of_heads=int(problem.mask_heads),
+        )
+        end += _matrices(problem) * ceil(problem.sq / problem.block_q) * _tiles(problem)
+    return dataclasses.replace(plan, launches=(_launch(problem, hides), *plan.launches), workspace=end, numbers=numbers)
+
+
+def _launch(problem: AttentionProblem, hides: Hidden) -> KernelLaunch:
+    threads, shared = _THREADS, 0
+    if hides is Hidden.KEYS:
+        blocks = ceil(_matrices(problem) * _tiles(problem) * _WAVE / _THREADS)
+    elif problem.backward:
+        blocks = ceil(_tiles(problem) * _SHARES * (_rows(problem) // _KEYS) / _THREADS) * _matrices(problem)
+    else:
+        rows = problem.block_q or _ROWS
+        threads, shared = rows * _SHARES, rows * _SHARES // _WAVE
+        blocks = ceil(problem.sq / rows) * _tiles(problem) * _matrices(problem)
+    members = [
+        *constants("int", {"kThreads": threads}),
+        *constants("bool", {"kOfKeys": problem.backward, "kFindsBlocks": problem.block_q > 0}),
+        *constants("wmma::Hidden", {"kHidden": hides.value}),
+    ]
+    source = kernel_text("attention_mask_words.hip", members=members, before=HEADER)
+    return KernelLaunch("attention_mask_words", source, (blocks, 1), threads, shared)
