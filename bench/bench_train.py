@@ -154,6 +154,7 @@ LLAMA = {
 }  # fmt: skip
 MODELS = {
     "Llama, 16 layers of 2048, 4x1024": ("LlamaForCausalLM", "LlamaConfig", LLAMA, (4, 1024, False)),
+    "the same, padded": ("LlamaForCausalLM", "LlamaConfig", LLAMA, (4, 1024, True)),
     "BERT-base 32x512, padded": ("BertForMaskedLM", "BertConfig", {}, (32, 512, True)),
     "ViT-B 64x197": ("ViTForImageClassification", "ViTConfig", {"num_labels": 1000}, (64, None, False)),
 }

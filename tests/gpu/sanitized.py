@@ -32,6 +32,7 @@ from configurations import KINDS, WITHOUT_WARPGROUPS  # noqa: E402
 FORCED = (
     "(any_configuration and torch.bfloat16 and (not two_products or 3-torch)) or test_scaled_attention and values"
     " or test_attention_warpgroups and (values or narrow_pages)"
+    " or (bool_masks or number_masks or windowed) and gradients and bfloat16"
 )
 WARPGROUPS = {
     "warpgroups": lambda x: (
@@ -45,15 +46,24 @@ def command(tool: str) -> list[str]:
     if tool == "initcheck":
         only_ours = ["--kernel-name", "kernel_substring=gemm", "--show-backtrace", "no"]
         return [*only_ours, sys.executable, __file__, "--products"]
-    names = ("test_cuda.py", "test_attention_warpgroups.py", "test_scaled_attention_on_gpu.py")
+    names = (
+        "test_cuda.py",
+        "test_attention_warpgroups.py",
+        "test_scaled_attention_on_gpu.py",
+        "test_bool_masks_on_gpu.py",
+        "test_number_masks_on_gpu.py",
+        "test_windowed_gradients_on_gpu.py",
+    )
     files = [str(HERE / name) for name in names]
     return [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *files, "-k", FORCED]
 
 
 def watch(tool: str) -> bool:
     start, said = time.monotonic(), 0
+    # How many arguments a kernel has the driver says by an error behind the last one.
+    quiet = ["--report-api-errors", "no"] if tool == "memcheck" else []
     with subprocess.Popen(
-        ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1", *command(tool)],
+        ["compute-sanitizer", "--tool", tool, *quiet, "--error-exitcode", "1", *command(tool)],
         env=os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
