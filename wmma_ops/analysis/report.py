@@ -123,11 +123,21 @@ def _two_products(case: TwoProducts, target: arch.Target, plan: Plan, codes: Seq
     return [Row(label=case.label, target=target, figures=found, broken=broken, config=tiles)]
 
 
+# Of attention's kernels those before and behind the one that multiplies.
+_AROUND = (
+    "attention_delta",
+    "attention_dq_partials",
+    "attention_far_rows",
+    "attention_mask_words",
+    "attention_transpose",
+)
+
+
 def _attention(case: AttentionCase, target: arch.Target, plan: Plan, codes: Sequence[jit.CodeObject]) -> list[Row]:
     rows = []
     for code, launch in zip(codes, plan.launches, strict=True):
         found = figures(code, target, launch.block, launch.shared)
-        multiplies = launch.kernel not in ("attention_delta", "attention_dq_partials", "attention_transpose")
+        multiplies = launch.kernel not in _AROUND
         share = ATTENTION_SHARE.get(target.family) if multiplies and not case.backward else 0.0 if multiplies else None
         # By ping-pong one group's vector instructions run beside the other's products: the clock says how well they do.
         if getattr(plan.config, "ping_pong", False):
