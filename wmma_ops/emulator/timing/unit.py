@@ -250,6 +250,39 @@ class _Unit:
                 queue.popleft()
 
 
+class Stamped(NamedTuple):
+    """An instruction of a wave that a thread trace has seen."""
+
+    executed: Executed
+    at: int | None  # when it issued; None: it leaves no stamp
+
+
+def foretold(
+    waves: Sequence[tuple[int, Sequence[Stamped]]], rules: Rules, lanes: int
+) -> list[list[tuple[int, str] | None]]:
+    """When, by the rules, each stamped instruction of each wave, given with its SIMD, could have issued, and what held it,
+    if all others had issued when they did; None of one without a stamp."""
+    unit = _Unit(rules, lanes)
+    all_waves = [_Wave(i, 0, unit.simds[simd], iter(())) for i, (simd, _) in enumerate(waves)]
+    found: list[list[tuple[int, str] | None]] = [[None] * len(stamped) for _, stamped in waves]
+    steps: list[tuple[int, int, int]] = []
+    for index, (_, stamped) in enumerate(waves):
+        at = stamped[0].at or 0 if stamped else 0
+        all_waves[index].now = at
+        for i in range(len(stamped)):  # what has no stamp comes with what follows it
+            following = next((x.at for x in stamped[i:] if x.at is not None), None)
+            if following is not None:
+                steps.append((following, index, i))
+    for _, index, i in sorted(steps):
+        wave, one = all_waves[index], waves[index][1][i]
+        at, why = unit.earliest(wave, one.executed.operation)
+        if one.at is not None:
+            found[index][i] = at, why
+            at = one.at
+        unit.issue(wave, one.executed, at)
+    return found
+
+
 _WAITS = {
     "vector": "wait for memory",
     "loads": "wait for memory",
