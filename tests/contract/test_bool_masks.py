@@ -101,3 +101,16 @@ def test_forward_leaves_out_tiles_that_are_hidden(mask, queries, keys, hides, bl
     for launch in plan.launches:
         found = figures(launch.compile(target), target, launch.block, launch.shared, launch.kernel)
         assert (found.spills, found.scratch_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("mask", [_mask(2, 1, 1, 8192), _mask(2, 1, 64, 8192), _mask(64, 8192, dtype=torch.bfloat16)])
+@pytest.mark.parametrize("heads", [(4, 4), (8, 2)])
+def test_few_rows_read_a_mask_as_it_is(mask, heads):
+    target = arch.target(SM_90A)
+    q, k = (torch.empty(2, n, length, 64, dtype=torch.bfloat16) for n, length in zip(heads, (64, 8192), strict=True))
+    call = torch.ops.wmma.attention
+    (problem,) = launching.problems(lambda: call(q, k, k, mask, enable_gqa=heads[0] != heads[1]), target)
+    config = launching.plan_for(problem, target).config
+    assert config.splits > 1 or config.packed > 1
+    assert warpgroup.hidden(problem, config) is Hidden.NONE
+    assert not warpgroup.reads_pairs(problem, config)

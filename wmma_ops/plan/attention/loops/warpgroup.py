@@ -256,16 +256,21 @@ def tiles_split(problem: AttentionProblem, config: WarpgroupConfig, target: arch
 def hidden(problem: AttentionProblem, config: WarpgroupConfig) -> Hidden:
     """What bits of a bool mask hide; else its bytes do."""
     alone = not (problem.scored or problem.sequences or problem.block_q or problem.is_scaled)
-    if problem.mask != torch.bool or not alone or mask_words.COLUMNS % config.keys != 0:
+    if problem.mask != torch.bool or not alone or _has_few_rows(config) or mask_words.COLUMNS % config.keys != 0:
         return Hidden.NONE
     if problem.key_mask:
         return Hidden.KEYS
-    return Hidden.PAIRS if config.packed == 1 and problem.sq >= _GROUP_ROWS else Hidden.NONE
+    return Hidden.PAIRS if problem.sq >= _GROUP_ROWS else Hidden.NONE
+
+
+def _has_few_rows(config: WarpgroupConfig) -> bool:
+    """Which wait for memory, whatever is made of a mask."""
+    return config.packed > 1 or config.splits > 1
 
 
 def reads_pairs(problem: AttentionProblem, config: WarpgroupConfig) -> bool:
     """Whether a mask's numbers come before the scores, by pairs."""
-    return problem.mask_vec > 1 and not problem.scored and config.groups < 3
+    return problem.mask_vec > 1 and not problem.scored and config.groups < 3 and not _has_few_rows(config)
 
 
 def maps_result(problem: AttentionProblem, config: WarpgroupConfig) -> bool:
@@ -275,8 +280,8 @@ def maps_result(problem: AttentionProblem, config: WarpgroupConfig) -> bool:
 
 
 def _with_blocks(problem: AttentionProblem, config: WarpgroupConfig) -> AttentionProblem:
-    """With the block mask that a kernel before finds in a mask, where tiles' rows are of one head."""
-    return problem if config.packed > 1 else mask_words.blocked(problem, hidden(problem, config), config.rows)
+    """With the block mask that a kernel before finds in a mask."""
+    return mask_words.blocked(problem, hidden(problem, config), config.rows)
 
 
 def source(problem: AttentionProblem, config: WarpgroupConfig, target: arch.Target) -> str:
