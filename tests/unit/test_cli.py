@@ -308,6 +308,41 @@ def test_explain_of_attention_takes_its_own_sizes(arguments, problem, capsys):
     assert {name: step["problem"][name] for name in problem} == problem
 
 
+@pytest.mark.parametrize(
+    ("mask", "problem"),
+    [
+        ("padding", {"mask": "bool", "key_mask": True, "mask_queries": False, "mask_heads": False}),
+        ("bool", {"mask": "bool", "key_mask": False, "mask_queries": True, "mask_heads": False}),
+        ("numbers", {"mask": "float16", "key_mask": False, "mask_queries": False, "mask_vec": 8}),
+    ],
+)
+def test_explain_of_attention_with_a_mask(mask, problem, capsys):
+    assert main(["explain", *ATTENTION, "--mask", mask, *TARGET, "--json"]) == 0
+    (step,) = json.loads(capsys.readouterr().out)["steps"]
+    assert {name: step["problem"][name] for name in problem} == problem
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kernels"),
+    [
+        (("linear",), ["gemm", "gemm"]),
+        (("matmul", "--b-columns"), ["gemm", "gemm"]),
+        (("linear", "--bias", "--activation", "gelu"), ["activation_gradient", "gemm", "gemm"]),
+        (
+            ("gemm", "--batch", "2", "--bias", "--activation", "relu", "--residual"),
+            ["activation_gradient", "gemm", "gemm"],
+        ),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_explain_of_a_products_gradients(arguments, kernels, capsys):
+    assert main(["explain", *arguments, "--backward", *SMALL, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["op"] == f"{arguments[0]}_backward"
+    launched = [launch["kernel"] for step in found["steps"] for launch in step["launches"]]
+    assert [name for name in launched if name != "activation_gradient_sums"] == kernels
+
+
 def test_explain_of_paged_decode(capsys):
     asked = ("--queries", "1", "--keys", "300", "--heads", "8", "--kv-heads", "2", "--batch", "4", "--pages", "64")
     assert main(["explain", "attention", *asked, *TARGET]) == 0
@@ -336,7 +371,12 @@ def test_explain_shows_each_launch_of_attentions_gradients(capsys):
         (("addmm", "--batch", "2", *SMALL), "addmm has no --batch; matmul, baddbmm, gemm, "),
         (("matmul", "--out-dtype", "int8", *SMALL), "takes float16 or float32"),
         (("matmul", "--h", "64", *SMALL), "matmul has no --h; its sizes are --batch --m --n --k"),
-        (("matmul", "--backward", *SMALL), "matmul has no --backward; attention has one"),
+        (("addmm", "--backward", *SMALL), "addmm has no --backward; matmul, gemm, linear, attention have one"),
+        (("gemm", "--backward", "--multiply", *SMALL), "gemm has no --backward with --multiply"),
+        (("matmul", "--mask", "bool", *SMALL), "matmul has no --mask; attention has one"),
+        ((*ATTENTION, "--mask", "some", *TARGET), "invalid choice: 'some'"),
+        ((*ATTENTION, "--mask", "bool", "--packed", *TARGET), "attention has no --mask with --packed or --pages"),
+        ((*ATTENTION, "--mask", "bool", "--causal", *TARGET), "is_causal is set together with mask"),
         (("matmul", "--gate", *SMALL), "matmul has no --gate; gemm_gemm has one"),
         (
             (*ATTENTION, "--k", "64", *TARGET),

@@ -38,6 +38,7 @@ ORDERS = OneOf(_orders)
 PRODUCTS = ("matmul", "addmm", "addmm_", "baddbmm", "gemm", "linear", "scaled_mm")
 OPS = (*PRODUCTS, "gemm_gemm", "attention", "scaled_attention")
 BENCHED = ("matmul", "linear", "addmm")
+MASKS = ("padding", "bool", "numbers")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "leaky_relu")  # those of ops/activations.py
 _OF_ATTENTION: dict[str, int | str] = {
     "heads": 16, "kv_heads": "heads", "queries": 4096, "keys": "queries", "head_size": 128
@@ -64,7 +65,8 @@ TAKES = {
     "dropout": ("attention",),
     "packed": ("attention",),
     "pages": ("attention",),
-    "backward": ("attention",),
+    "mask": ("attention",),
+    "backward": ("matmul", "gemm", "linear", "attention"),
     "batch": ("matmul", "baddbmm", "gemm", "linear", "gemm_gemm", "scaled_mm", "attention", "scaled_attention"),
     "out_dtype": ("matmul", "addmm", "baddbmm", "gemm", "gemm_gemm", "scaled_mm", "scaled_attention"),
     "a_columns": (*PRODUCTS, "gemm_gemm"),
@@ -107,7 +109,12 @@ def add_sizes(parser) -> None:
     attention.add_argument("--dropout", type=float, metavar="SHARE", help="of the weights")
     attention.add_argument("--packed", action="store_true", help="the batch's sequences in one row (varlen_attention)")
     attention.add_argument("--pages", type=size, metavar="SIZE", help="the same, with keys in pages of SIZE")
-    attention.add_argument("--backward", action="store_true", help="the gradients instead")
+    attention.add_argument(
+        "--mask",
+        choices=MASKS,
+        help="of keys that are there, of pairs that count, or of numbers, of each head, that are added",
+    )
+    attention.add_argument("--backward", action="store_true", help="the gradients instead; matmul, gemm and linear too")
     attention.add_argument(
         "--unordered", action="store_true", help="sums may be in any order (wmma_ops.allow_unordered_sums)"
     )

@@ -5,6 +5,7 @@ import dataclasses
 import torch
 
 from wmma_ops.cli.arguments import TAKES, called
+from wmma_ops.ops import activations
 from wmma_ops.ops.order import allow_unordered_sums
 from wmma_ops.ops.types import OUTPUTS, accumulator
 from wmma_ops.ops.types import name as type_name
@@ -43,6 +44,8 @@ def call(op: str, sizes: dict[str, int], options, device: str | None = None) -> 
         keywords["activation"] = options.activation
     m, n, k = sizes["m"], sizes["n"], sizes["k"]
     a = tensor(*batch, m, k, columns=options.a_columns)
+    if getattr(options, "backward", False):  # not every command takes it
+        return _product_gradients(op, a, n, options, tensor)
     if op == "linear":
         keywords["residual"] = tensor(*batch, m, n, of=beside) if options.residual else None
         return (a, tensor(n, k), tensor(n, of=beside) if options.bias else None), keywords
@@ -65,11 +68,28 @@ def call(op: str, sizes: dict[str, int], options, device: str | None = None) -> 
     return (a, b), keywords
 
 
+def _product_gradients(op: str, a: torch.Tensor, n: int, options, tensor) -> tuple[tuple, dict]:
+    """A call of the gradients of a product of `a` and n columns, as the raw op takes it."""
+    if options.multiply:
+        raise ValueError("gemm has no --backward with --multiply; its gradients are several calls")
+    *batch, m, k = a.shape
+    b = tensor(n, k) if op == "linear" else tensor(*batch, k, n, columns=options.b_columns)
+    g = tensor(*batch, m, n)
+    keywords = {"bias_dtype": g.dtype} if options.bias else {}
+    if not options.activation:
+        return (g, a, b), keywords
+    keywords["activation"] = activations.code(op, "activation", options.activation)
+    return (g, a, b, tensor(*batch, m, n)), keywords | ({"of_s": True} if options.residual else {})
+
+
 def _attention(batch, heads, kv_heads, queries, keys, head_size, *, options, tensor) -> tuple[tuple, dict]:
     """A call of attention, or of its gradients, as the raw op takes it."""
     q = tensor(*batch, heads, queries, head_size)
     k, v = (tensor(*batch, kv_heads, keys, head_size) for _ in "kv")
     keywords = {"is_causal": options.causal} | _rules(heads, kv_heads, q, options, tensor)
+    if options.mask:
+        shape = {"padding": (*batch, 1, 1, keys), "bool": (*batch, 1, queries, keys), "numbers": (heads, queries, keys)}
+        keywords["mask"] = tensor(*shape[options.mask], of=q.dtype if options.mask == "numbers" else torch.bool)
     window = options.window or (-1, -1)
     if not options.backward:
         return (q, k, v), keywords | ({"window": tuple(window)} if options.window else {})
@@ -87,6 +107,8 @@ def _scaled_attention(batch, heads, kv_heads, queries, keys, head_size, *, optio
 
 def _varlen_attention(batch, heads, kv_heads, queries, keys, head_size, *, options, tensor) -> tuple[tuple, dict]:
     """A call of packed sequences, equally long, or of their gradients, as the raw op takes it."""
+    if options.mask:
+        raise ValueError("attention has no --mask with --packed or --pages; takes --window and --causal there")
     if options.pages and options.backward:
         raise ValueError("attention has no --backward with --pages; keys in pages have no gradients")
     (count,) = batch

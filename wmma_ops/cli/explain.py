@@ -59,7 +59,8 @@ def planned(options, target: str) -> Explanation:
 
 def _gradients(op: str, *arguments, **keywords) -> tuple[torch.Tensor, ...]:
     try:
-        return getattr(torch.ops.wmma, f"_{op}_backward")(*arguments, **keywords)
+        raw = "gemm" if op == "matmul" else op
+        return getattr(torch.ops.wmma, f"_{raw}_backward")(*arguments, **keywords)
     except RuntimeError as error:
         raise translate(op, error, {}) from None
 
