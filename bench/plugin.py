@@ -18,7 +18,7 @@ from wmma_ops.cli.benching import OURS, Case, Row, Run
 from wmma_ops.cli.terminal import output
 
 ON_A_CPU = ("bench_cpu", "bench_planner", "bench_emulator")
-ON_A_GPU = ("bench_gemm", "bench_gemm_gemm", "bench_attention", "bench_models", "bench_train")
+ON_A_GPU = ("bench_gemm", "bench_gemm_gemm", "bench_attention", "bench_models", "bench_train", "bench_draw")
 
 
 class Told:

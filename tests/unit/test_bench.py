@@ -200,6 +200,40 @@ def test_a_gpus_script_checks_and_times_each_case(shrink, bench, monkeypatch, tm
         assert "cudnn n/a (" in printed
 
 
+def test_shapes_are_drawn_by_a_seed(bench):
+    draw = importlib.import_module("bench_draw")
+    first, again, other = ([str(case) for case in draw.cases(seed)] for seed in (1, 1, 2))
+    assert first == again
+    assert not set(first) & set(other)
+    assert len(set(first)) == draw.PRODUCTS[1] + draw.ATTENTIONS[1]
+    kinds = {title.split()[-2] for seed in range(8) for title in map(str, draw.cases(seed))}
+    assert kinds >= {"plain", *draw.EPILOGUES, *(kind.split()[-1] for kind in draw.KINDS)}
+
+
+@pytest.mark.full
+def test_drawn_shapes_are_checked_and_the_worst_explained(bench, monkeypatch, tmp_path, capsys):
+    draw = importlib.import_module("bench_draw")
+    monkeypatch.setattr(draw, "PRODUCTS", (2, 2))
+    monkeypatch.setattr(draw, "ATTENTIONS", (5, 5))
+    monkeypatch.setattr(draw, "TINY", 256)
+    draw.main(["--quick", "--tiny", "--seed", "4", "--seeds", "2", "--json", str(tmp_path / "run.json")])
+    run = Run.of(json.loads((tmp_path / "run.json").read_text()))
+    assert len(run.rows) == 2 * (2 + 5)
+    assert all(0 <= row.error < 2e-2 for row in run.rows)
+    told = capsys.readouterr().out.split("The worst 10, of the best peer:\n")[1].splitlines()
+    assert len(told) == 20
+    assert {line.split("  ")[1].rsplit(" (", 1)[1] for line in told[::2]} <= {"4)", "5)"}
+    assert all("units" in line or "the only" in line or "least" in line for line in told[1::2])
+
+
+def test_drawn_attention_is_held_against_peers(bench, monkeypatch):
+    draw = importlib.import_module("bench_draw")
+    right = wmma_ops.attention
+    monkeypatch.setattr(wmma_ops, "attention", lambda *args, **rules: [1.1 * right(*args, **rules)[0]])
+    with pytest.raises(AssertionError, match="relative error"):
+        draw.attention(draw.Sizes(64, 64, 2, 1, 16), 2, 24, "bool")
+
+
 def test_a_gpus_script_times_nothing_wrong(bench, monkeypatch):
     module = importlib.import_module("bench_gemm")
     _shrink_gemm(module, monkeypatch)
