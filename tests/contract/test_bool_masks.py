@@ -71,8 +71,8 @@ def test_words_are_made_once_of_what_repeats(mask, copies):
     assert with_words - without == copies * tiles * keys * 16
 
 
-@pytest.mark.parametrize("queries", [1, 192])
-@pytest.mark.parametrize("size", [64, 80, 128])
+@pytest.mark.parametrize("queries", [pytest.param(1, marks=pytest.mark.full), 192])
+@pytest.mark.parametrize("size", [64, pytest.param(80, marks=pytest.mark.full), 128])
 def test_nothing_spills(size, queries):
     target = arch.target(SM_90A)
     for launch in launching.plan_for(_problem(_mask(2, 1, queries, 256), size=size), target).launches:
@@ -80,7 +80,7 @@ def test_nothing_spills(size, queries):
         assert (found.spills, found.scratch_bytes) == (0, 0)
 
 
-@pytest.mark.parametrize(
+FORWARD = pytest.mark.parametrize(
     ("mask", "queries", "keys", "hides", "block_q"),
     [
         (_mask(2, 1, 1, 1024), 1024, 1024, Hidden.KEYS, 1536),  # a block of all queries, of few sizes
@@ -90,15 +90,28 @@ def test_nothing_spills(size, queries):
         (_mask(1024, 1024, dtype=torch.bfloat16), 1024, 1024, Hidden.NONE, 0),
     ],
 )
-def test_forward_leaves_out_tiles_that_are_hidden(mask, queries, keys, hides, block_q):
+
+
+def _forward(mask, queries, keys):
     target = arch.target(SM_90A)
     q, k = (torch.empty(2, 32, length, 64, dtype=torch.bfloat16) for length in (queries, keys))
     (problem,) = launching.problems(lambda: torch.ops.wmma.attention(q, k, k, mask), target)
-    plan = launching.plan_for(problem, target)
+    return problem, launching.plan_for(problem, target)
+
+
+@FORWARD
+def test_forward_leaves_out_tiles_that_are_hidden(mask, queries, keys, hides, block_q):
+    problem, plan = _forward(mask, queries, keys)
     assert warpgroup.hidden(problem, plan.config) is hides
     assert plan.numbers[AttentionNumbers._fields.index("block_q")] == block_q
     assert (plan.launches[0].kernel == "attention_mask_words") is (hides is Hidden.PAIRS or block_q > 0)
-    for launch in plan.launches:
+
+
+@pytest.mark.full
+@FORWARD
+def test_nothing_spills_forward(mask, queries, keys, hides, block_q):
+    target = arch.target(SM_90A)
+    for launch in _forward(mask, queries, keys)[1].launches:
         found = figures(launch.compile(target), target, launch.block, launch.shared, launch.kernel)
         assert (found.spills, found.scratch_bytes) == (0, 0)
 
