@@ -16,12 +16,12 @@ from wmma_ops.runtime import launching
 SM_90A = "sm_90a"
 
 
-def _problem(mask, heads=4, kv_heads=4, size=64, queries=192, dtype=torch.bfloat16):
+def _problem(mask, heads=4, kv_heads=4, size=64, queries=192, dtype=torch.bfloat16, **rules):
     q, k = (torch.empty(2, n, length, size, dtype=dtype) for n, length in ((heads, queries), (kv_heads, 256)))
     lse = torch.empty(2, heads, queries)
     call = torch.ops.wmma._attention_backward
     (found,) = launching.problems(
-        lambda: call(q, q, k, k, q.clone(), lse, mask, enable_gqa=heads != kv_heads), arch.target(SM_90A)
+        lambda: call(q, q, k, k, q.clone(), lse, mask, enable_gqa=heads != kv_heads, **rules), arch.target(SM_90A)
     )
     return found
 
@@ -49,6 +49,23 @@ def test_the_plan_knows_them(mask, heads, hides):
     plan = launching.plan_for(problem, arch.target(SM_90A))
     assert isinstance(plan.config, WarpgroupGradientsConfig) is (hides is not None)
     assert [launch.kernel for launch in plan.launches].count("attention_mask_words") == (hides is Hidden.PAIRS)
+
+
+@pytest.mark.parametrize(
+    ("rules", "goes"),
+    [
+        ({}, True),
+        ({"window_left": 64}, False),  # of a row that is far from 0 all keys are summed up
+        ({"window_right": 0}, False),
+        ({"sinks": torch.zeros(4)}, False),
+    ],
+    ids=str,
+)
+def test_numbers_that_are_added_to_scores_of_all_keys(rules, goes):
+    problem = _problem(_mask(192, 256, dtype=torch.bfloat16), **rules)
+    plan = launching.plan_for(problem, arch.target(SM_90A))
+    assert isinstance(plan.config, WarpgroupGradientsConfig) is goes
+    assert ("attention_far_rows" in [launch.kernel for launch in plan.launches]) is goes
 
 
 @pytest.mark.parametrize(

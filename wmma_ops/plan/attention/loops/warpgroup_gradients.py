@@ -96,7 +96,9 @@ def supports(problem: AttentionProblem, target: arch.Target) -> bool:
     fits = max(problem.e, problem.ev) <= _WIDEST and min(problem.sq, problem.skv) >= _LINES
     counted = max(problem.sq, problem.skv) < (2**16 - 1) * _LINES  # as the kernel counts them
     ruled = problem.scored or problem.sequences or problem.drops or problem.block_q
-    masked = problem.mask in (None, torch.bool) or (problem.mask_vec > 1 and problem.sinks is None)
+    # Rows far from 0 are summed up over all keys, and a sink is none of them.
+    sums_up = problem.sinks is None and not problem.causal and not problem.windowed
+    masked = problem.mask in (None, torch.bool) or (problem.mask_vec > 1 and sums_up)
     plain = problem.dtype.itemsize == 2 and masked and not ruled
     return target.name == "sm_90a" and plain and fits and counted and problem.in_eights
 
