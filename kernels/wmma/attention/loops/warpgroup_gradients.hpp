@@ -122,19 +122,19 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     arch::barrier_arrive(dq_at(start).full(last), x.lane == 0);
   }
 
-  struct MaskOperand {
-    static WMMA_DEVICE const AttentionOperand& of(const Arguments& p) { return p.mask; }
-  };
-  struct WordsOperand {
-    static WMMA_DEVICE const MaskWordsArguments& of(const Arguments& p) { return p.words; }
-  };
   // In shared memory, as registers are few; the wave's own.
   static WMMA_DEVICE void find_mask(const Consumer& x, int key_head, int first) {
     const Heads heads(x.p, key_head);
     auto& of_wave = passed().of_wave[threadIdx.x / arch::kWaveSize];
     if constexpr (Config::kHidden != Hidden::kKeys) {  // from the first head of all in the batch on
-      const auto& of = Choose<kAddsNumbers, MaskOperand, WordsOperand>::of(x.p);
-      if (x.lane == 0) of_wave = heads.batch * (of.batch_stride - x.p.heads * of.head_stride) + first;
+      const auto find = [&](const auto& of) {
+        if (x.lane == 0) of_wave = heads.batch * (of.batch_stride - x.p.heads * of.head_stride) + first;
+      };
+      if constexpr (kAddsNumbers) {
+        find(x.p.mask);
+      } else {
+        find(x.p.words);
+      }
       arch::wave_barrier();
       return;
     }

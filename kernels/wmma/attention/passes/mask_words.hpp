@@ -13,7 +13,7 @@ template <class Config>
 struct MaskWords {
   static constexpr int kShare = 32;  // columns that a thread reads: a byte of each of four words
   static constexpr int kShares = LaneWords::kColumns / kShare;
-  static constexpr int kKeys = 4;  // that it reads at once
+  static constexpr int kKeys = kKeysOfWord;  // that it reads at once
 
   static WMMA_DEVICE void run(const MappedAttentionArguments& p) {
     if constexpr (Config::kHidden == Hidden::kKeys) {
@@ -148,16 +148,7 @@ struct MaskWords {
 
   // Whether a query sees four keys, a byte each: 0 or 1. Any byte but 0 says that it does.
   static WMMA_DEVICE uint32_t four_keys(const MappedAttentionArguments& p, const uint8_t* row, int key) {
-    const uint8_t* from = row + key * p.mask.column_stride;
-    uint32_t four = 0;
-    if (p.mask.column_stride == 1 && reinterpret_cast<uint64_t>(from) % kKeys == 0 && key + kKeys <= p.skv) {
-      arch::copy<1>(&four, reinterpret_cast<const uint32_t*>(from));
-    } else {
-#pragma unroll
-      for (int j = 0; j < kKeys; ++j) {
-        if (key + j < p.skv) four |= static_cast<uint32_t>(from[j * p.mask.column_stride]) << (8 * j);
-      }
-    }
+    uint32_t four = four_keys_of(row + key * p.mask.column_stride, p.mask.column_stride, p.skv - key);
     four |= four >> 4;
     four |= four >> 2;
     four |= four >> 1;

@@ -43,6 +43,21 @@ WMMA_DEVICE const uint32_t* mask_words_of(const Arguments& p, int batch, int hea
   return static_cast<const uint32_t*>(p.words.data) + row * LaneWords::kLanes;
 }
 
+// Four keys' bytes of a mask, of which so many are there.
+constexpr int kKeysOfWord = 4;
+WMMA_DEVICE uint32_t four_keys_of(const uint8_t* from, int64_t stride, int left) {
+  uint32_t four = 0;
+  if (stride == 1 && reinterpret_cast<uint64_t>(from) % kKeysOfWord == 0 && kKeysOfWord <= left) {
+    arch::copy<1>(&four, reinterpret_cast<const uint32_t*>(from));
+  } else {
+#pragma unroll
+    for (int i = 0; i < kKeysOfWord; ++i) {
+      if (i < left) four |= static_cast<uint32_t>(from[i * stride]) << (8 * i);
+    }
+  }
+  return four;
+}
+
 // What a lane of the forward loop asks for before a tile's products, and looks at afterwards.
 template <Hidden kHidden, class Link, int kKeys>
 class HiddenKeys {
@@ -65,7 +80,7 @@ class HiddenKeys<Hidden::kKeys, Link, kKeys> {
   }
   template <class Arguments>
   WMMA_DEVICE void ask(const Arguments& p, int key) {
-    asked_ = four_keys(p, key);
+    asked_ = four_keys_of(mask_ + key * p.mask.column_stride, p.mask.column_stride, left_ - key);
   }
   template <int kSums>
   WMMA_DEVICE void hide(float (&scores)[kSums], int) const {
@@ -89,22 +104,7 @@ class HiddenKeys<Hidden::kKeys, Link, kKeys> {
   }
 
  private:
-  template <class Arguments>
-  WMMA_DEVICE uint32_t four_keys(const Arguments& p, int key) const {
-    const uint8_t* from = mask_ + key * p.mask.column_stride;
-    uint32_t four = 0;
-    if (p.mask.column_stride == 1 && reinterpret_cast<uint64_t>(from) % kAsked == 0 && key + kAsked <= left_) {
-      arch::copy<1>(&four, reinterpret_cast<const uint32_t*>(from));
-    } else {
-#pragma unroll
-      for (int i = 0; i < kAsked; ++i) {
-        if (key + i < left_) four |= static_cast<uint32_t>(from[i * p.mask.column_stride]) << (8 * i);
-      }
-    }
-    return four;
-  }
-
-  static constexpr int kAsked = 4;  // keys, by each lane
+  static constexpr int kAsked = kKeysOfWord;  // by each lane
   static_assert(kAsked * arch::kWaveSize >= kKeys, "together a tile's");
   const uint8_t* mask_;
   int left_;
