@@ -3,14 +3,10 @@ all queries lanes vote, of others words are made first."""
 
 import pytest
 import torch
-from on_gpu import close, matrix
+from masked_attention import BF16, F16, check, for_each_head
 from planted import Planted, check_is_caught, check_that_each_stands_once
 
-import wmma_ops
-
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-F16, BF16 = torch.float16, torch.bfloat16
-BOUNDS = {F16: 1.5e-3, BF16: 8e-3}
 # heads, those of keys, queries, keys, sizes of queries and values
 SIZES = [
     (3, 3, 300, 257, 64, 64),
@@ -63,30 +59,17 @@ def _of_pairs(heads, queries, keys):
 
 
 def _want(q, k, v, mask, g, g_lse):
-    q, k, v = (x.detach().double().requires_grad_() for x in (q, k, v))
-    many_k, many_v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-    scores = (q @ many_k.mT * q.shape[-1] ** -0.5).masked_fill(~mask, -torch.inf)
+    many_k, many_v = for_each_head(q, k, v)
+    scores = (q @ many_k.mT * q.shape[-1] ** -0.5).masked_fill(mask.view(torch.uint8) == 0, -torch.inf)
     lse = torch.logsumexp(scores, -1)
     lse = torch.where(lse == -torch.inf, 0.0, lse)
     out = torch.exp(scores - lse[..., None]) @ many_v
-    return out, torch.autograd.grad([out, lse], [q, k, v], [g.double(), g_lse.double()])
+    return out, torch.autograd.grad([out, lse], [q, k, v], [g, g_lse])
 
 
-def _check(dtype, heads, kv_heads, queries, keys, size, value_size):
-    q = matrix(3, heads, queries, size, dtype=dtype).requires_grad_()
-    k, v = (matrix(3, kv_heads, keys, n, dtype=dtype).requires_grad_() for n in (size, value_size))
-    g, g_lse = matrix(3, heads, queries, value_size, dtype=dtype), matrix(3, heads, queries, dtype=torch.float32)
-    for mask in _masks(heads, kv_heads, queries, keys):
-
-        def gradients(mask=mask):
-            results = wmma_ops.attention(q, k, v, mask=mask, enable_gqa=heads != kv_heads)
-            return results[0], *torch.autograd.grad(results, [q, k, v], [g, g_lse])
-
-        got, again = gradients(), gradients()
-        assert all(torch.equal(*pair) for pair in zip(got, again, strict=True))
-        out, wanted = _want(q, k, v, mask.view(torch.uint8) != 0, g, g_lse)
-        for one, want in zip(got, (out, *wanted), strict=True):
-            close(one, want, BOUNDS[dtype])
+def _check(dtype, heads, kv_heads, queries, keys, *sizes):
+    masks = _masks(heads, kv_heads, queries, keys)
+    check(masks, _want, dtype, heads, kv_heads, queries, keys, *sizes)
 
 
 @needs_gpu

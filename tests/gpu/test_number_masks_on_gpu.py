@@ -3,14 +3,10 @@ by pairs before their scores; of gradients' weights those of rows whose lse is f
 
 import pytest
 import torch
-from on_gpu import close, matrix
+from masked_attention import BF16, F16, check, for_each_head
 from planted import Planted, check_is_caught, check_that_each_stands_once
 
-import wmma_ops
-
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-F16, BF16 = torch.float16, torch.bfloat16
-BOUNDS = {F16: 1.5e-3, BF16: 8e-3}
 # heads, those of keys, queries, keys, sizes of queries and values
 SIZES = [
     (3, 3, 300, 264, 64, 64),
@@ -47,8 +43,7 @@ def _masks(heads, queries, keys, dtype):
 
 
 def _want(q, k, v, mask, g, g_lse):
-    q, k, v = (x.detach().double().requires_grad_() for x in (q, k, v))
-    many_k, many_v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    many_k, many_v = for_each_head(q, k, v)
     scores = q @ many_k.mT * q.shape[-1] ** -0.5 + mask.double()
     blind = (scores == -torch.inf).all(-1, keepdim=True)
     scores = torch.where(blind, 0.0, scores)
@@ -56,24 +51,11 @@ def _want(q, k, v, mask, g, g_lse):
     out = weights @ many_v
     # lse's gradient is the weights: torch has them of a difference of which nothing is left beside the least number.
     lse = (weights.detach() * scores.clamp(min=-1e300)).sum(-1)
-    return out, torch.autograd.grad([out, lse], [q, k, v], [g.double(), g_lse.double()])
+    return out, torch.autograd.grad([out, lse], [q, k, v], [g, g_lse])
 
 
-def _check(dtype, heads, kv_heads, queries, keys, size, value_size):
-    q = matrix(3, heads, queries, size, dtype=dtype).requires_grad_()
-    k, v = (matrix(3, kv_heads, keys, n, dtype=dtype).requires_grad_() for n in (size, value_size))
-    g, g_lse = matrix(3, heads, queries, value_size, dtype=dtype), matrix(3, heads, queries, dtype=torch.float32)
-    for mask in _masks(heads, queries, keys, dtype):
-
-        def gradients(mask=mask):
-            results = wmma_ops.attention(q, k, v, mask=mask, enable_gqa=heads != kv_heads)
-            return results[0], *torch.autograd.grad(results, [q, k, v], [g, g_lse])
-
-        got, again = gradients(), gradients()
-        assert all(torch.equal(*pair) for pair in zip(got, again, strict=True))
-        out, wanted = _want(q, k, v, mask, g, g_lse)
-        for one, want in zip(got, (out, *wanted), strict=True):
-            close(one, want, BOUNDS[dtype])
+def _check(dtype, heads, kv_heads, queries, keys, *sizes):
+    check(_masks(heads, queries, keys, dtype), _want, dtype, heads, kv_heads, queries, keys, *sizes)
 
 
 @needs_gpu

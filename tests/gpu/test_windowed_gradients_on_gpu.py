@@ -3,14 +3,13 @@ twice the same."""
 
 import pytest
 import torch
+from masked_attention import BF16, BOUNDS, F16, for_each_head, wide
 from on_gpu import close, matrix
 from planted import Planted, check_is_caught, check_that_each_stands_once
 
 import wmma_ops
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-F16, BF16 = torch.float16, torch.bfloat16
-BOUNDS = {F16: 1.5e-3, BF16: 8e-3}
 # heads, those of keys, queries, keys, sizes of queries and values
 SIZES = [
     (3, 3, 700, 700, 64, 64),
@@ -49,14 +48,14 @@ def _check(dtype, heads, kv_heads, queries, keys, size, value_size, windows=WIND
 
             got, again = gradients(), gradients()
             assert all(torch.equal(*pair) for pair in zip(got, again, strict=True))
-            wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
-            many_k, many_v = (x.repeat_interleave(heads // kv_heads, 1) for x in wide[1:])
+            leaves = wide(q, k, v)
+            many_k, many_v = for_each_head(*leaves)
             shown = _shown(queries, keys, left, right, is_causal)
             shown = shown if mask is None else shown & mask
             sees = shown.any(-1, keepdim=True)
-            scores = (wide[0] @ many_k.mT * size**-0.5).masked_fill(~shown & sees, -torch.inf)
+            scores = (leaves[0] @ many_k.mT * size**-0.5).masked_fill(~shown & sees, -torch.inf)
             out = torch.where(sees, torch.softmax(scores, -1), 0.0) @ many_v
-            for one, want in zip(got, (out, *torch.autograd.grad(out, wide, g.double())), strict=True):
+            for one, want in zip(got, (out, *torch.autograd.grad(out, leaves, g.double())), strict=True):
                 close(one, want, BOUNDS[dtype])
 
 
@@ -73,10 +72,10 @@ def _far_below(dtype):
     k = (5 * sign + matrix(2, 3, 130, 64, dtype=torch.float32)).to(dtype).requires_grad_()
     v, g = matrix(2, 3, 130, 64, dtype=dtype).requires_grad_(), matrix(2, 3, 200, 64, dtype=dtype)
     got = torch.autograd.grad(wmma_ops.attention(q, k, v)[0], [q, k, v], g)
-    wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
-    scores = wide[0] @ wide[1].mT / 8
+    leaves = wide(q, k, v)
+    scores = leaves[0] @ leaves[1].mT / 8
     assert scores.max() < -150
-    want = torch.autograd.grad(torch.softmax(scores, -1) @ wide[2], wide, g.double())
+    want = torch.autograd.grad(torch.softmax(scores, -1) @ leaves[2], leaves, g.double())
     for one, other in zip(got, want, strict=True):
         close(one, other, 4 * BOUNDS[dtype])
 
