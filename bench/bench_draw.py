@@ -145,11 +145,11 @@ def _attention_call(of: Sizes, batch: int, length: int, kind: str) -> tuple[tupl
 
 
 def cases(
-    seed: int | None = None, tiny: bool = False, told: dict[str, tuple[Explained, tuple | None]] | None = None
+    seed: int | None = None, tiny: bool = False, details: dict[str, tuple[Explained, tuple | None]] | None = None
 ) -> Iterator[Case]:
-    """`told`, of each case: what explains it, and of a product its sizes."""
+    """`details`, of each case: what explains it, and of a product its sizes."""
     seed = today() if seed is None else seed
-    draw, told = random.Random(seed), {} if told is None else told
+    draw, details = random.Random(seed), {} if details is None else details
     of_run = f" ({seed})"
 
     def case(group: str, title: str, make: Callable[[], Calls], peers: tuple[str, ...], is_quick: bool) -> Case:
@@ -167,7 +167,7 @@ def cases(
         title = f"{name} {rows}x{k}x{n} {kind}{of_run}"
         group, peers = ("linear", ("torch",)) if kind == "plain" else ("epilogues", ("torch", "torch.compile"))
         sizes = rows, k, n, kind
-        told[f"{group}: {title}"] = partial(_explained, "linear", partial(_product_call, *sizes)), sizes
+        details[f"{group}: {title}"] = partial(_explained, "linear", partial(_product_call, *sizes)), sizes
         yield case(group, title, partial(product, *sizes), peers, i < PRODUCTS[0])
     for i in range(ATTENTIONS[1]):
         name, kind = draw.choice([*MODELS]), draw.choice(KINDS)
@@ -177,14 +177,14 @@ def cases(
         title = f"{name} {batch}x{of.heads}/{of.kv_heads}x{length}x{of.head_size} {kind}{of_run}"
         group = "attention, masks" if kind in ("padding", "bool", "bias") else "attention"
         sizes = of, batch, length, kind
-        told[f"{group}: {title}"] = partial(_explained, "attention", partial(_attention_call, *sizes)), None
+        details[f"{group}: {title}"] = partial(_explained, "attention", partial(_attention_call, *sizes)), None
         yield case(group, title, partial(attention, *sizes), tuple(BACKENDS), i < ATTENTIONS[0])
 
 
-def worst(run: Run, told: dict[str, tuple[Explained, tuple | None]], tunes: bool) -> Iterator[str]:
+def worst(run: Run, details: dict[str, tuple[Explained, tuple | None]], tunes: bool) -> Iterator[str]:
     rows = sorted((row for row in run.rows if row.ratio is not None), key=lambda row: row.ratio or 0)
     for row in rows[:WORST]:
-        explained, sizes = told[str(row)]
+        explained, sizes = details[str(row)]
         yield f"{row.ratio:.2f}  {row}\n      {explained()}"
         if tunes and sizes is not None and running.DEVICE == "cuda":
             arguments, keywords = _product_call(*sizes, device="cuda")
@@ -203,10 +203,10 @@ def main(arguments: list[str] | None = None) -> None:
     options = asked.parse_args(arguments)
     seeds = range(options.seed, options.seed + options.seeds)
     print(f"seeds {', '.join(map(str, seeds))}")
-    told: dict[str, tuple[Explained, tuple | None]] = {}
-    run = running.main((case for seed in seeds for case in cases(seed, options.tiny, told)), options)
+    details: dict[str, tuple[Explained, tuple | None]] = {}
+    run = running.main((case for seed in seeds for case in cases(seed, options.tiny, details)), options)
     print(f"\nThe worst {WORST}, of the best peer:")
-    for line in worst(run, told, options.tune):
+    for line in worst(run, details, options.tune):
         print(line)
 
 

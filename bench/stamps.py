@@ -28,7 +28,7 @@ from typing import NamedTuple
 from wmma_ops.emulator.assembly import parse_instruction
 from wmma_ops.emulator.timing import Executed, operation, rules
 from wmma_ops.emulator.timing.operations import Operation
-from wmma_ops.emulator.timing.unit import Stamped, foretold
+from wmma_ops.emulator.timing.unit import Stamped, predicted
 from wmma_ops.hardware import arch
 
 # What takes as long as memory does, or other units' waves.
@@ -66,7 +66,7 @@ def gaps(record: dict) -> Iterator[Gap]:
     for waves in engines.values():
         stamped = [(wave["simd"], _stamped(wave["stamps"], ops)) for wave in waves]
         for (_, of_wave), found in zip(
-            stamped, foretold(stamped, rules(target), arch.target(target).wave), strict=True
+            stamped, predicted(stamped, rules(target), arch.target(target).wave), strict=True
         ):
             yield from _of_wave(of_wave, found)
 
@@ -88,17 +88,17 @@ def _leaves_none(op: Operation) -> bool:
 
 def _of_wave(stamped: list[Stamped], found: list[tuple[int, str] | None]) -> Iterator[Gap]:
     before, beside = None, ""
-    for one, foretells in zip(stamped, found, strict=True):
+    for one, prediction in zip(stamped, found, strict=True):
         op = one.executed.operation
         if one.at is None:
             beside += f", {op.text.split()[0]} between"
             continue
-        if before is not None and foretells is not None:
+        if before is not None and prediction is not None:
             last = before.executed.operation
             depends = any(a.start < b.stop and b.start < a.stop for a in last.writes for b in (*op.reads, *op.adds_to))
             kind = f"{_named(before, one)} → {_NAMES[op.unit]}{', dependent' if depends else ''}{beside}"
-            judged = op.unit not in _NOT_JUDGED and last.unit != "barrier" and foretells[1] not in _HELD_BY_MEMORY
-            yield Gap(kind, one.at - before.at, foretells[0] - before.at, judged)
+            judged = op.unit not in _NOT_JUDGED and last.unit != "barrier" and prediction[1] not in _HELD_BY_MEMORY
+            yield Gap(kind, one.at - before.at, prediction[0] - before.at, judged)
         before, beside = one, ""
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from wmma_ops.emulator.assembly import parse_instruction
 from wmma_ops.emulator.timing import Executed, operation, rules
-from wmma_ops.emulator.timing.unit import Stamped, foretold
+from wmma_ops.emulator.timing.unit import Stamped, predicted
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 import stamps
@@ -54,19 +54,19 @@ def test_all_before_an_instruction_issued_as_they_did():
     assert [gap.by_rules for gap in found[2:]] == [gap.by_rules for gap in list(stamps.gaps(_record()))[2:]]
 
 
-def test_other_rules_foretell_others():
+def test_other_rules_predict_others():
     ops = [operation(parse_instruction(text), "gfx1201") for text in CODE]
     wave = [(0, [Stamped(Executed(ops[i]), at) for i, at in WAVE[:3]])]
     slower = dataclasses.replace(rules("gfx1201"), valu_latency=9)
-    assert [one[0] for one in foretold(wave, rules("gfx1201"), 32)[0]] == [100, 101, 106]
-    assert foretold(wave, slower, 32)[0][2] == (110, "vector result")
+    assert [one[0] for one in predicted(wave, rules("gfx1201"), 32)[0]] == [100, 101, 106]
+    assert predicted(wave, slower, 32)[0][2] == (110, "vector result")
 
 
 def test_waves_of_a_simd_share_its_port():
     two = [(0, [Stamped(Executed(operation(parse_instruction(CODE[0]), "gfx1201")), 100)]) for _ in range(2)]
-    assert [found[0][0] for found in foretold(two, rules("gfx1201"), 32)] == [100, 101]
+    assert [found[0][0] for found in predicted(two, rules("gfx1201"), 32)] == [100, 101]
     apart = [(simd, of) for simd, (_, of) in enumerate(two)]
-    assert [found[0][0] for found in foretold(apart, rules("gfx1201"), 32)] == [100, 100]
+    assert [found[0][0] for found in predicted(apart, rules("gfx1201"), 32)] == [100, 100]
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -257,7 +257,7 @@ class Stamped(NamedTuple):
     at: int | None  # when it issued; None: it leaves no stamp
 
 
-def foretold(
+def predicted(
     waves: Sequence[tuple[int, Sequence[Stamped]]], rules: Rules, lanes: int
 ) -> list[list[tuple[int, str] | None]]:
     """When, by the rules, each stamped instruction of each wave, given with its SIMD, could have issued, and what held it,
