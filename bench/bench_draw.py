@@ -13,7 +13,7 @@ from functools import partial
 import running
 import torch
 import torch.nn.functional as F
-from bench_train import BACKENDS, today
+from bench_train import BACKENDS, able, padding, today
 from model_sizes import MODELS, Sizes
 from running import check, matrix
 from torch.nn.attention import sdpa_kernel
@@ -89,13 +89,8 @@ def attention(of: Sizes, batch: int, length: int, kind: str) -> Calls:
             options = {"is_causal": causal and window is None, "enable_gqa": of.heads != of.kv_heads}
             return F.scaled_dot_product_attention(q, k, v, theirs_mask, **options)
 
-    peers, missing, errors = {}, {}, []
-    for name, backend in BACKENDS.items():
-        try:
-            errors.append(check(ours(), theirs(backend)))
-            peers[name] = partial(theirs, backend)
-        except RuntimeError as error:
-            missing[name] = str(error).splitlines()[0][:60]
+    peers, missing = able(lambda backend: partial(theirs, backend))
+    errors = [check(ours(), call()) for call in peers.values()]
     flops = 4 * batch * of.heads * queries * length * of.head_size / (2 if kind == "causal" else 1)
     return Calls({OURS: ours, **peers}, missing, flops, error=max(errors, default=None))
 
@@ -105,10 +100,9 @@ def _mask(kind: str, batch: int, heads: int, length: int) -> torch.Tensor | None
         return matrix(1, heads, length, length)
     if kind not in ("padding", "bool"):
         return None
-    lengths = torch.linspace(length // 2, length, batch, device=running.DEVICE).long()
     places = torch.arange(length, device=running.DEVICE)
-    padding = (places < lengths[:, None])[:, None, None]
-    return padding if kind == "padding" else padding & (places <= places[:, None])
+    of_keys = padding(batch, length)
+    return of_keys if kind == "padding" else of_keys & (places <= places[:, None])
 
 
 def _explained(op: str, make: Callable[[], tuple[tuple, dict]]) -> str:

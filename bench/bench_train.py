@@ -106,12 +106,30 @@ def mlp(is_gated: bool, batch: int, tokens: int, hidden: int, width: int, trains
     return beside(step(swapped, swapped), theirs, flops)
 
 
+def padding(batch: int, tokens: int) -> torch.Tensor:
+    """A mask of keys: each sequence has a length of its own."""
+    lengths = torch.linspace(tokens // 2, tokens, batch, device=running.DEVICE).long()
+    return (torch.arange(tokens, device=running.DEVICE) < lengths[:, None])[:, None, None]
+
+
+def able(theirs: Callable[[SDPBackend], Callable]) -> tuple[dict[str, Callable], dict[str, str]]:
+    """The calls of those backends that take them, and why the others do not."""
+    peers, missing = {}, {}
+    for name, backend in BACKENDS.items():
+        try:
+            call = theirs(backend)
+            call()
+            peers[name] = call
+        except RuntimeError as error:
+            missing[name] = str(error).splitlines()[0][:60]
+    return peers, missing
+
+
 def attention(batch: int, heads: int, tokens: int, size: int, mask: str) -> Calls:
     q, k, v = (_leaf(batch, heads, tokens, size) for _ in range(3))
     given = None
-    if mask == "padding":  # each sequence has a length of its own
-        lengths = torch.linspace(tokens // 2, tokens, batch, device=running.DEVICE).long()
-        given = (torch.arange(tokens, device=running.DEVICE) < lengths[:, None])[:, None, None]
+    if mask == "padding":
+        given = padding(batch, tokens)
     elif mask == "bias":
         given = matrix(heads, tokens, tokens)
     options = {"is_causal": mask == "causal"}
@@ -126,13 +144,7 @@ def attention(batch: int, heads: int, tokens: int, size: int, mask: str) -> Call
 
         return within
 
-    peers, missing = {}, {}
-    for name, backend in BACKENDS.items():
-        try:
-            theirs(backend)()
-            peers[name] = theirs(backend)
-        except RuntimeError as error:
-            missing[name] = str(error).splitlines()[0][:60]
+    peers, missing = able(theirs)
     ours = stepped(lambda: wmma_ops.attention(q, k, v, mask=given, **options)[0], [q, k, v], g)
     flops = 14 * batch * heads * tokens**2 * size / (2 if mask == "causal" else 1)
     made = beside(ours, peers, flops)
