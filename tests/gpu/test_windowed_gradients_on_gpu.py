@@ -3,7 +3,7 @@ twice the same."""
 
 import pytest
 import torch
-from masked_attention import BF16, BOUNDS, F16, for_each_head, wide
+from masked_attention import BF16, BOUNDS, F16, check_far_below, for_each_head, wide
 from on_gpu import close, matrix
 from planted import Planted, check_is_caught, check_that_each_stands_once
 
@@ -66,24 +66,10 @@ def test_gradients(sizes, dtype):
     _check(dtype, *sizes)
 
 
-def _far_below(dtype):
-    sign = torch.randn(64, device="cuda").sign()
-    q = (-8 * sign + matrix(2, 3, 200, 64, dtype=torch.float32)).to(dtype).requires_grad_()
-    k = (5 * sign + matrix(2, 3, 130, 64, dtype=torch.float32)).to(dtype).requires_grad_()
-    v, g = matrix(2, 3, 130, 64, dtype=dtype).requires_grad_(), matrix(2, 3, 200, 64, dtype=dtype)
-    got = torch.autograd.grad(wmma_ops.attention(q, k, v)[0], [q, k, v], g)
-    leaves = wide(q, k, v)
-    scores = leaves[0] @ leaves[1].mT / 8
-    assert scores.max() < -150
-    want = torch.autograd.grad(torch.softmax(scores, -1) @ leaves[2], leaves, g.double())
-    for one, other in zip(got, want, strict=True):
-        close(one, other, 4 * BOUNDS[dtype])
-
-
 @needs_gpu
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
 def test_keys_that_are_not_there_count_for_nothing_beside_scores_far_below_zero(dtype):
-    _far_below(dtype)
+    check_far_below(dtype, 64)
 
 
 TEAMS, LOOP, TILES = (
@@ -123,4 +109,4 @@ def test_is_caught(of, sources):
 @needs_gpu
 @pytest.mark.parametrize("of", OF_KEYS, ids=str)
 def test_that_keys_are_not_there_is_caught(of, sources):
-    check_is_caught(of, sources / "wmma/attention", lambda: _far_below(BF16))
+    check_is_caught(of, sources / "wmma/attention", lambda: check_far_below(BF16, 64))

@@ -39,3 +39,18 @@ def wide(q, k, v):
 def for_each_head(q, *of_keys):
     """Keys and values, repeated for the heads that share them."""
     return [x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in of_keys]
+
+
+def check_far_below(dtype, size):
+    """Gradients where scores are far below zero, and where the last tiles are not whole."""
+    sign = torch.randn(size, device="cuda").sign()
+    q = (-8 * sign + matrix(2, 3, 200, size, dtype=torch.float32)).to(dtype).requires_grad_()
+    k = (5 * sign + matrix(2, 3, 130, size, dtype=torch.float32)).to(dtype).requires_grad_()
+    v, g = matrix(2, 3, 130, size, dtype=dtype).requires_grad_(), matrix(2, 3, 200, size, dtype=dtype)
+    got = torch.autograd.grad(wmma_ops.attention(q, k, v)[0], [q, k, v], g)
+    leaves = wide(q, k, v)
+    scores = leaves[0] @ leaves[1].mT * size**-0.5
+    assert scores.max() < -150
+    want = torch.autograd.grad(torch.softmax(scores, -1) @ leaves[2], leaves, g.double())
+    for one, other in zip(got, want, strict=True):
+        close(one, other, 4 * BOUNDS[dtype])

@@ -23,12 +23,10 @@ from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 class BackwardConfig:
     element: torch.dtype
     lanes: bool
-    queries: OwnerConfig | None  # None where keys store their partial sums
-    keys: OwnerConfig
+    kernels: tuple[OwnerConfig, ...]
 
     def __str__(self) -> str:
-        both = filter(None, (self.queries, self.keys))
-        return "; ".join(("FMA" if self.lanes else type_name(self.element), *map(str, both)))
+        return "; ".join(("FMA" if self.lanes else type_name(self.element), *map(str, self.kernels)))
 
 
 def choose(problem: AttentionProblem, target: arch.Target, owns_keys: bool) -> OwnerConfig:
@@ -53,7 +51,7 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
         if keys.fixed:  # sizes and marks of queries, and of heads of keys the largest ones and a flag
             heads = problem.batch * problem.heads
             workspace += (2 * heads * problem.sq + delta.peaks(problem, target) + heads // problem.group) * 4
-        config = BackwardConfig(problem.dtype, lanes, None, keys)
+        config = BackwardConfig(problem.dtype, lanes, (keys,))
         reason = "sums in fixed point are the same in any order" if keys.fixed else "sums may be in any order"
         return Plan(config, reason, launches, workspace, AttentionNumbers(1, 0, tiles, 1))
     both = [choose(problem, target, owns_keys) for owns_keys in (False, True)]
@@ -64,5 +62,5 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
     launches = [] if both[0].sums_delta else [delta.launch(problem, target)]
     launches += (owners.launch(problem, config, target) for config in both)
     launches += fill.launches(problem)
-    config = BackwardConfig(problem.dtype, lanes, *both)
+    config = BackwardConfig(problem.dtype, lanes, tuple(both))
     return Plan(config, "the first that fits", tuple(launches), 0, ())

@@ -40,6 +40,9 @@ class OwnerConfig(ABC):
     def step(self, target: arch.Target, element: torch.dtype) -> Step:
         return step_of(target, element, is_lanes(target, element), self.side)
 
+    def threads(self, target: arch.Target) -> int:
+        return self.waves * target.wave
+
     @abstractmethod
     def shared_bytes(self, target: arch.Target, element: torch.dtype) -> int: ...
 
@@ -103,8 +106,8 @@ def source(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
         "kFirstVec": first[1],
         "kSecondVec": second[1],
         "kOutVec": problem.out_vec,
-        **occupancy_constants(target, config.occupancy, config.waves, shared),
-        "kThreads": config.waves * target.wave,
+        **occupancy_constants(target, config.occupancy, config.threads(target) // target.wave, shared),
+        "kThreads": config.threads(target),
         "kSharedBytes": shared,
         **config.numbers(),
     }
@@ -132,7 +135,7 @@ def launch(problem: AttentionProblem, config: OwnerConfig, target: arch.Target) 
     columns = max(problem.e, problem.ev) if config.owns_keys else problem.e
     tiles = ceil(length / (config.waves * config.tiles_m * config.step(target, problem.dtype).rows))
     blocks = tiles * ceil(columns / config.slice) * heads * problem.batch
-    threads = config.waves * target.wave
+    threads = config.threads(target)
     check_blocks("attention takes", blocks, threads, target)
     shared = config.shared_bytes(target, problem.dtype)
     return KernelLaunch("attention_backward", source(problem, config, target), (blocks, 1), threads, shared)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from wmma_ops.hardware import arch
 from wmma_ops.ops.types import name as type_name
 from wmma_ops.plan.attention import backward
-from wmma_ops.plan.attention.loops import forward, warpgroup, warpgroup_gradients
+from wmma_ops.plan.attention.loops import forward, warpgroup, warpgroup_gradients, warpgroup_owners
 from wmma_ops.plan.attention.passes import block_states
 from wmma_ops.plan.plan import Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
@@ -15,7 +15,11 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
     if (with_blocks := block_states.found(problem, target)) is not None:
         return block_states.with_kernel(plan(with_blocks, target), with_blocks, target)
     if problem.backward:
-        return warpgroup_gradients.plan(problem, target) or backward.plan(problem, target)
+        return (
+            warpgroup_gradients.plan(problem, target)
+            or warpgroup_owners.plan(problem, target)
+            or backward.plan(problem, target)
+        )
     if problem.is_scaled:
         return warpgroup.plan(problem, target) or widened(problem)
     return warpgroup.plan(problem, target) or forward.plan(problem, target)
@@ -36,6 +40,8 @@ def every(problem: AttentionProblem, target: arch.Target, reason: str) -> Iterat
     if problem.backward:
         for config in warpgroup_gradients.candidates(problem, target):
             yield warpgroup_gradients.plan_of(problem, config, target, reason)
+        if made := warpgroup_owners.plan(problem, target):
+            yield made
         yield backward.plan(problem, target)
         return
     for config in warpgroup.candidates(problem, target):

@@ -1,0 +1,324 @@
+// Gradients on sm_90a whose blocks own rows, of any head size to 256 and by any rules, for operands of 16 bits: what the
+// kernel whose blocks own keys and add to the queries' (loops/warpgroup_gradients.hpp) has no registers or no rules for.
+// Two consumer warpgroups own 64 rows each, of the queries or of the keys, and go through tiles of 64 others, which come
+// by the copy engine (TMA). A launch gives g_Q; or g_K, g_V, or both, as many as registers hold: what others give is
+// multiplied again, and no block waits for another.
+//
+//   tile i     S  ║ g_P      │ g_Q or g_K += slopes·others, g_V += weights·g_out │ S of tile i+1
+//   meanwhile     ║ weights  │ (the other warpgroup's weights)
+#pragma once
+
+#include <wmma/attention/gradients/elements.hpp>
+#include <wmma/attention/tiles/warpgroup_tiles.hpp>
+#include <wmma/attention/weights.hpp>
+#include <wmma/tile/chain.hpp>
+
+namespace wmma {
+
+template <class Config>
+struct WarpgroupOwners {
+  using T = typename Config::Element;
+  using Link = ChainLink<MatrixProduct<T, 16>>;  // a wave's 16 rows of a warpgroup's 64 are laid out as mma.sync's
+  using Elements = GradientElements<Config, Link>;
+  using Rules = typename Config::Rules;
+  using Arguments = MappedArgumentsBy<Rules>;
+  using Own = typename Elements::Arguments;  // what of these is there: not sequences, say
+  using Place = typename Elements::Place;
+  using Told = typename Elements::Told;
+  static constexpr bool kOwnsKeys = Config::kOwnsKeys;
+  static constexpr bool kGivesFirst = Config::kGivesFirst;    // g_Q or g_K, by slopes
+  static constexpr bool kGivesSecond = Config::kGivesSecond;  // g_V, by weights
+  static_assert(kGivesFirst || kGivesSecond);
+  static_assert(kOwnsKeys || !kGivesSecond, "values are with keys");
+  static_assert(!Rules::kSequences && !Rules::kBlocks, "tiles lie together");
+  static constexpr int kGroups = 2;
+  static constexpr int kGroupThreads = 4 * arch::kWaveSize;
+  static constexpr int kConsumers = kGroups * kGroupThreads;
+  static constexpr int kThreads = kConsumers + kGroupThreads;
+  static constexpr uint32_t kConsumerWaves = kConsumers / arch::kWaveSize;
+  static constexpr int kLines = 64;  // of a warpgroup, of a tile, and of each box that the copy engine brings
+  static constexpr int kBlockRows = kGroups * kLines;
+  static constexpr int kOthers = Config::kOthers;
+  static_assert(kOthers == kLines, "a box");
+  static constexpr int kSums = kOthers / 2;  // of a lane's weights
+  static constexpr int kStep = 16;           // of what is summed up, that one product takes
+  static constexpr int kConsumerRegisters = 232;
+  static constexpr int kOtherRegisters = 40;
+  // Where a slope needs no more than the weight, weights are computed while g_P is multiplied.
+  static constexpr bool kWeighsFirst = !Rules::kBends;
+
+  // 64 rows of queries or keys, and of g_out or values.
+  using FirstTile = WarpgroupTile<kLines, Config::kDepth* static_cast<int>(sizeof(T))>;
+  using SecondTile = WarpgroupTile<kLines, Config::kValueDepth* static_cast<int>(sizeof(T))>;
+  static constexpr int kRowBytes = FirstTile::kBytes + (kGivesFirst ? SecondTile::kBytes : 0);  // of a warpgroup
+  using Owned = TileQueue<1, kGroups * kRowBytes>;
+  using First = TileQueue<Config::kFirstStages, FirstTile::kBytes>;
+  using Second = TileQueue<Config::kSecondStages, SecondTile::kBytes>;
+  using Tellings = TileQueue<Config::kFirstStages, Told::kBytes>;
+
+  static constexpr int kFirstStart = Owned::kBytes;
+  static constexpr int kSecondStart = kFirstStart + First::kBytes;
+  static constexpr int kToldStart = kSecondStart + Second::kBytes;
+  static constexpr int kOwnedBarriers = kToldStart + Tellings::kBytes;
+  static constexpr int kFirstBarriers = kOwnedBarriers + Owned::kBarrierBytes;
+  static constexpr int kSecondBarriers = kFirstBarriers + First::kBarrierBytes;
+  static constexpr int kToldBarriers = kSecondBarriers + Second::kBarrierBytes;
+  static constexpr int kSharedBytes = kToldBarriers + Tellings::kBarrierBytes;
+
+  struct Queues {
+    Owned owned;
+    First first;
+    Second second;
+    Tellings told;
+    WMMA_DEVICE explicit Queues(uint32_t start)
+        : owned(start, start + kOwnedBarriers),
+          first(start + kFirstStart, start + kFirstBarriers),
+          second(start + kSecondStart, start + kSecondBarriers),
+          told(start + kToldStart, start + kToldBarriers) {}
+  };
+
+  // A block's rows, and the tiles of others that they meet, head by head.
+  struct Work {
+    using Visit = OthersVisit<kOwnsKeys, kOthers>;
+    Place place;
+    int first_row;
+    OthersSpan<kOwnsKeys, Config::kCausal, Rules> span;
+    int visits;
+
+    WMMA_DEVICE explicit Work(const Own& p)
+        : place(p, kBlockRows, Config::kSlice),
+          first_row(static_cast<int>(place.tile) * kBlockRows),
+          span(p, place, first_row, kBlockRows, kOthers),
+          visits((kOwnsKeys ? p.group : 1) * span.tiles(kOthers)) {}
+    WMMA_DEVICE Visit begin(const Own& p) const { return Visit(p, place, span.others, span.begin); }
+  };
+
+  static WMMA_DEVICE void run(const Arguments& p) {
+    const uint32_t start = arch::shared_address(dynamic_shared<unsigned char>());
+    const Queues queues(start);
+    const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
+    if (threadIdx.x == kConsumers) {
+      for (const TileMap* map : {&p.q_map, &p.k_map, &p.v_map, &p.g_out_map}) arch::prefetch_map(map);
+      queues.owned.make(kConsumerWaves);
+      queues.first.make(kConsumerWaves);
+      queues.second.make(kConsumerWaves);
+      // Of what lanes write and lanes read each arrives for itself.
+      if constexpr (kOwnsKeys) queues.told.make(kConsumers, arch::kWaveSize);
+      arch::fence_barriers();
+    }
+    arch::block_barrier();
+    if (wave < kConsumerWaves) {
+      arch::take_registers<kConsumerRegisters>();
+      consume(p, queues, arch::shuffle_word(wave / 4, 0));
+    } else {
+      arch::release_registers<kOtherRegisters>();
+      if (threadIdx.x == kConsumers) produce(p, queues);
+      if (kOwnsKeys && wave == kConsumerWaves + 1) tell(p, queues);
+    }
+  }
+
+ private:
+  // --------------------------------------------------------------------------------------------- what brings tiles
+
+  static WMMA_DEVICE void produce(const Arguments& p, const Queues& queues) {
+    const Work work(p);
+    if (work.visits == 0) return;
+    const typename Owned::Item owned(0);
+    typename First::Item first(0);
+    typename Second::Item second(0);
+    typename Work::Visit visit = work.begin(p);
+    queues.owned.open(owned, kGroups * kRowBytes);
+    const auto bring_owned = [&](auto tile, int offset, const AttentionOperand& x, const TileMap& map) {
+#pragma unroll 1
+      for (int group = 0; group < kGroups; ++group) {
+        copy<decltype(tile)>(queues.owned.place(owned) + group * kRowBytes + offset, queues.owned.full(owned), x, map,
+                             work.place.batch, work.place.head, work.first_row + group * kLines);
+      }
+    };
+    bring_owned(FirstTile(), 0, kOwnsKeys ? p.k : p.q, kOwnsKeys ? p.k_map : p.q_map);
+    if constexpr (kGivesFirst) {
+      bring_owned(SecondTile(), FirstTile::kBytes, kOwnsKeys ? p.v : p.g_out, kOwnsKeys ? p.v_map : p.g_out_map);
+    }
+#pragma unroll 1
+    for (int left = work.visits; left > 0; --left, first.next(), second.next()) {
+      queues.first.open(first, FirstTile::kBytes);
+      copy<FirstTile>(queues.first.place(first), queues.first.full(first), kOwnsKeys ? p.q : p.k,
+                      kOwnsKeys ? p.q_map : p.k_map, work.place.batch, visit.other_head, visit.at);
+      queues.second.open(second, SecondTile::kBytes);
+      copy<SecondTile>(queues.second.place(second), queues.second.full(second), kOwnsKeys ? p.g_out : p.v,
+                       kOwnsKeys ? p.g_out_map : p.v_map, work.place.batch, visit.other_head, visit.at);
+      visit.advance(work.span.end, work.span.begin);
+    }
+  }
+
+  template <class Tile>
+  static WMMA_DEVICE void copy(uint32_t to, uint32_t barrier, const AttentionOperand& x, const TileMap& map,
+                               uint32_t batch, uint32_t head, int row) {
+#pragma unroll
+    for (int box = 0; box < Tile::kBoxes; ++box) {
+      int32_t at[4];
+      box_coordinates<T>(at, x, batch, head, row, box);
+      arch::copy_box<4, false, false>(to + box * Tile::kBoxBytes, &map, barrier, at, 1);
+    }
+  }
+
+  // The wave that tells those that own keys of queries.
+  static WMMA_DEVICE void tell(const Arguments& p, const Queues& queues) {
+    const Work work(p);
+    typename Work::Visit visit = work.begin(p);
+    typename Tellings::Item told(0);
+#pragma unroll 1
+    for (int left = work.visits; left > 0; --left, told.next()) {
+      queues.told.await_room(told);
+      Told::template tell<arch::kWaveSize>(told_at(told), p, work.place.batch, visit.other_head, visit.at, visit.rows(),
+                                           lane_id());
+      arch::barrier_arrive(queues.told.full(told), true);
+      visit.advance(work.span.end, work.span.begin);
+    }
+  }
+  static WMMA_DEVICE unsigned char* told_at(const typename Tellings::Item& told) {
+    return dynamic_shared<unsigned char>() + kToldStart + told.stage() * Told::kBytes;
+  }
+
+  // --------------------------------------------------------------------------------------------------- the warpgroups
+
+  static WMMA_DEVICE void consume(const Arguments& p, const Queues& queues, uint32_t group) {
+    const Work work(p);
+    const uint32_t lane = lane_id();
+    const int group_row = work.first_row + static_cast<int>(group) * kLines;
+    const int first_row = group_row + static_cast<int>(threadIdx.x / arch::kWaveSize % 4) * Link::kRows;
+    typename Elements::Rows rows{};
+    if constexpr (!kOwnsKeys) rows.load(p, work.place, first_row, lane);
+    float first_sums[1][kGivesFirst ? Config::kDepth / 2 : 1];
+    float second_sums[1][kGivesSecond ? Config::kValueDepth / 2 : 1];
+    clear(first_sums);
+    clear(second_sums);
+
+    if (work.visits > 0) {
+      const uint64_t own = FirstTile::operand(queues.owned.place(typename Owned::Item(0)) + group * kRowBytes);
+      const uint64_t own_second =
+          SecondTile::operand(queues.owned.place(typename Owned::Item(0)) + group * kRowBytes + FirstTile::kBytes);
+      typename Work::Visit visit = work.begin(p);
+      float weights[kSums];
+      queues.owned.await(typename Owned::Item(0));
+      queues.first.await(typename First::Item(0));
+      arch::wgmma_fence();
+      multiply<FirstTile, Config::kColumns>(weights, own,
+                                            FirstTile::operand(queues.first.place(typename First::Item(0))));
+#pragma unroll 1
+      for (uint32_t number = 0; number < static_cast<uint32_t>(work.visits); ++number) {
+        const typename First::Item first(number), following(number + 1);
+        const typename Second::Item second(number);
+        const typename Tellings::Item told(number);
+        const bool bounded =
+            visit.rows() < kOthers ||
+            is_bounded<kOwnsKeys, kLines, kOthers, typename Elements::Sight>(p, group_row, visit.at);
+        uint32_t slope_words[kSums / 2];
+        uint32_t weight_words[kSums / 2];
+        // 1. Scores are under way; g_P.
+        float slopes[kSums];
+        queues.second.await(second);
+        if constexpr (kGivesFirst) {
+          arch::wgmma_fence();
+          multiply<SecondTile, Config::kValueColumns>(slopes, own_second,
+                                                      SecondTile::operand(queues.second.place(second)));
+        }
+        // 2. Weights, and slopes.
+        if constexpr (kOwnsKeys) queues.told.await(told);
+        const auto differentiate = [&](auto is_bounded) {
+          using Lane = typename Elements::template Lane<decltype(is_bounded)::kIs>;
+          const Lane of(p, work.place, visit.other_head, first_row, visit.at, visit.rows(), false, lane, told_at(told));
+          typename Lane::Known known[kWeighsFirst ? 1 : kSums];
+          if constexpr (kGivesFirst && kWeighsFirst) {
+            arch::wgmma_wait<1>();
+          } else {
+            arch::wgmma_wait<0>();
+            if constexpr (kGivesFirst) hold_sums<kSums>(slopes);
+          }
+          hold_sums<kSums>(weights);
+#pragma unroll
+          for (int f = 0; f < kSums; ++f) weights[f] = of.weight(weights[f], f, rows, known[kWeighsFirst ? 0 : f]);
+          if constexpr (!kGivesFirst) {
+#pragma unroll
+            for (int f = 0; f < kSums; ++f) of.drop(weights[f], f, rows);
+            return;
+          }
+          if constexpr (kWeighsFirst) {
+            arch::wgmma_wait<0>();
+            hold_sums<kSums>(slopes);
+          }
+#pragma unroll
+          for (int f = 0; f < kSums; ++f) {
+            typename Lane::Known& here = known[kWeighsFirst ? 0 : f];
+            if constexpr (kWeighsFirst) here.inside = !Lane::kSelects || weights[f] != 0.0f;
+            of.slope(weights[f], slopes[f], f, rows, here);
+          }
+        };
+        bounded ? differentiate(Is<true>()) : differentiate(Is<false>());
+        if constexpr (kGivesFirst) pack_weights<T, kSums>(slope_words, slopes);
+        if constexpr (kGivesSecond) pack_weights<T, kSums>(weight_words, weights);
+        if constexpr (kOwnsKeys) arch::barrier_arrive(queues.told.empty(told), true);
+        if constexpr (!kGivesSecond) queues.second.done(second);
+        // 3. Gradients, and scores of the tile that follows: where none does, of whatever lies in its place.
+        arch::wgmma_fence();
+        if constexpr (kGivesFirst) {
+          add<FirstTile, Config::kDepth>(first_sums[0], slope_words, FirstTile::operand(queues.first.place(first)));
+        }
+        if constexpr (kGivesSecond) {
+          add<SecondTile, Config::kValueDepth>(second_sums[0], weight_words,
+                                               SecondTile::operand(queues.second.place(second)));
+        }
+        arch::wgmma_commit();
+        if (number + 1 < static_cast<uint32_t>(work.visits)) queues.first.await(following);
+        multiply<FirstTile, Config::kColumns>(weights, own, FirstTile::operand(queues.first.place(following)));
+        arch::wgmma_wait<1>();
+        if constexpr (kGivesFirst) hold_sums<Config::kDepth / 2>(first_sums[0]);
+        if constexpr (kGivesSecond) {
+          hold_sums<Config::kValueDepth / 2>(second_sums[0]);
+          queues.second.done(second);
+        }
+        queues.first.done(first);
+        visit.advance(work.span.end, work.span.begin);
+      }
+      arch::wgmma_wait<0>();
+      hold_sums<kSums>(weights);
+    }
+
+    if constexpr (Elements::kCorrects && !kOwnsKeys) {
+      Elements::correct(first_sums[0], rows, p, work.place, first_row, lane);
+    }
+    if constexpr (kGivesFirst) {
+      store_gradient<Link, Config::kOutVec>(first_sums, kOwnsKeys ? p.g_k : p.g_q, p.e, static_cast<float>(p.scale),
+                                            work.place, first_row, 0, lane);
+    }
+    if constexpr (kGivesSecond) {
+      store_gradient<Link, Config::kOutVec>(second_sums, p.g_v, p.ev, 1.0f, work.place, first_row, 0, lane);
+    }
+  }
+
+  template <bool kValue>
+  struct Is {
+    static constexpr bool kIs = kValue;
+  };
+
+  template <class Tile, int kWidth>
+  static WMMA_DEVICE void multiply(float (&sums)[kSums], uint64_t rows, uint64_t columns) {
+#pragma unroll
+    for (int step = 0; step < (kWidth + kStep - 1) / kStep; ++step) {
+      arch::Wgmma<T, T, kOthers>::template mma<false, false>(sums, Tile::template step<true>(rows, step, kStep),
+                                                             Tile::template step<true>(columns, step, kStep),
+                                                             step != 0);
+    }
+    arch::wgmma_commit();
+  }
+  template <class Tile, int kWidth, int kCount>
+  static WMMA_DEVICE void add(float (&sums)[kCount], const uint32_t* words, uint64_t columns) {
+#pragma unroll
+    for (int step = 0; step < kOthers / kStep; ++step) {
+      arch::WgmmaOfRows<T, kWidth>::template mma<true>(sums, words + step * 4,
+                                                       Tile::template step<false>(columns, step, kStep), true);
+    }
+  }
+};
+
+}  // namespace wmma
