@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import flash4
 import running
 import torch
 import torch.nn.functional as F
@@ -90,6 +91,10 @@ def attention(of: Sizes, batch: int, length: int, kind: str) -> Calls:
             return F.scaled_dot_product_attention(q, k, v, theirs_mask, **options)
 
     peers, missing = able(lambda backend: partial(theirs, backend))
+    for name in flash4.names(gradients=False) if mask is None else ():
+        peers[name] = partial(
+            flash4.attention, q, k, v, causal and window is None, (None, None) if window is None else (window, 0)
+        )
     errors = [check(ours(), call()) for call in peers.values()]
     flops = 4 * batch * of.heads * queries * length * of.head_size / (2 if kind == "causal" else 1)
     return Calls({OURS: ours, **peers}, missing, flops, error=max(errors, default=None))
@@ -172,7 +177,8 @@ def cases(
         group = "attention, masks" if kind in ("padding", "bool", "bias") else "attention"
         sizes = of, batch, length, kind
         details[f"{group}: {title}"] = partial(_explained, "attention", partial(_attention_call, *sizes)), None
-        yield case(group, title, partial(attention, *sizes), tuple(BACKENDS), i < ATTENTIONS[0])
+        peers = (*BACKENDS, *flash4.names(gradients=False))
+        yield case(group, title, partial(attention, *sizes), peers, i < ATTENTIONS[0])
 
 
 def worst(run: Run, details: dict[str, tuple[Explained, tuple | None]], tunes: bool) -> Iterator[str]:

@@ -14,6 +14,7 @@ from functools import partial
 
 import blocks
 import decoder
+import flash4
 import running
 import torch
 import torch.nn.functional as F
@@ -43,8 +44,9 @@ PLAIN = {
 }
 BATCHES = ((1, 2048), (4, 1024), (8, 1024), (2, 4096), (32, 512), (64, 197), (4, 1500))  # and tokens
 HEADS = ((32, 128), (16, 128), (12, 64), (16, 64), (8, 256), (20, 64))  # and their size
+TEXT = 77
 KINDS = ("plain", "gelu", "relu", "residual")
-MASKS = ("none", "causal", "padding", "bias")
+MASKS = ("none", "causal", "padding", "bias", "77 keys")  # of a text, which a picture's tokens look at
 # How many are drawn: of a quick run, and of a whole one.
 LAYERS, BLOCKS, ATTENTIONS = (10, 30), (4, 12), (6, 20)
 TINY = 8  # what sizes are divided by in a run with --tiny
@@ -126,7 +128,8 @@ def able(theirs: Callable[[SDPBackend], Callable]) -> tuple[dict[str, Callable],
 
 
 def attention(batch: int, heads: int, tokens: int, size: int, mask: str) -> Calls:
-    q, k, v = (_leaf(batch, heads, tokens, size) for _ in range(3))
+    keys = min(TEXT, tokens) if mask == "77 keys" else tokens
+    q, k, v = (_leaf(batch, heads, length, size) for length in (tokens, keys, keys))
     given = None
     if mask == "padding":
         given = padding(batch, tokens)
@@ -145,8 +148,11 @@ def attention(batch: int, heads: int, tokens: int, size: int, mask: str) -> Call
         return within
 
     peers, missing = able(theirs)
+    for name in flash4.names(gradients=True) if given is None else ():
+        of_flash4 = partial(flash4.attention, q, k, v, ordered=name == flash4.ORDERED, **options)
+        peers[name] = stepped(of_flash4, [q, k, v], g)
     ours = stepped(lambda: wmma_ops.attention(q, k, v, mask=given, **options)[0], [q, k, v], g)
-    flops = 14 * batch * heads * tokens**2 * size / (2 if mask == "causal" else 1)
+    flops = 14 * batch * heads * tokens * keys * size / (2 if mask == "causal" else 1)
     made = beside(ours, peers, flops)
     return Calls(made.calls, missing, made.flops, error=made.error)
 
@@ -159,39 +165,52 @@ BACKENDS = {
 }
 
 
-# Of transformers: the class, its configuration, and a batch of (sequences, tokens or images, whether they are padded).
+# Of transformers: the class, its configuration, and a batch of (sequences, tokens or what is no text, whether they are
+# padded).
 LLAMA = {
     "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 16, "num_attention_heads": 16,
     "num_key_value_heads": 16, "vocab_size": 32000, "max_position_embeddings": 2048,
 }  # fmt: skip
+WHISPER = {
+    "d_model": 768, "encoder_layers": 12, "encoder_attention_heads": 12, "encoder_ffn_dim": 3072, "num_labels": 1000,
+}  # fmt: skip
+PICTURES, SPEECH = "pictures", "speech"
+LORA = "the Llama with LoRA of rank 16 everywhere"
 MODELS = {
     "Llama, 16 layers of 2048, 4x1024": ("LlamaForCausalLM", "LlamaConfig", LLAMA, (4, 1024, False)),
     "the same, padded": ("LlamaForCausalLM", "LlamaConfig", LLAMA, (4, 1024, True)),
     "BERT-base 32x512, padded": ("BertForMaskedLM", "BertConfig", {}, (32, 512, True)),
-    "ViT-B 64x197": ("ViTForImageClassification", "ViTConfig", {"num_labels": 1000}, (64, None, False)),
+    "ViT-B 64x197": ("ViTForImageClassification", "ViTConfig", {"num_labels": 1000}, (64, PICTURES, False)),
+    "Whisper-small's encoder, 4x1500": ("WhisperForAudioClassification", "WhisperConfig", WHISPER, (4, SPEECH, False)),
 }
+if importlib.util.find_spec("peft"):
+    MODELS[LORA] = MODELS["Llama, 16 layers of 2048, 4x1024"]
 TINY_MODEL = {"num_hidden_layers": 2}
 
 
-def model_step(name: str, tiny: bool) -> Calls:
-    """A training step's gradients in eager mode: as the model is, swapped, and swapped with our attention."""
+def model(name: str, tiny: bool, trains: bool) -> Calls:
+    """In eager mode, its loss or also the gradients of a training step: as it is, swapped, and swapped with our
+    attention."""
     import transformers
 
     from wmma_ops.integrations import transformers as ours
 
     ours.register()
     kind, config, options, (batch, tokens, is_padded) = MODELS[name]
-    made = getattr(transformers, config)(**options, **(TINY_MODEL if tiny else {}))
+    made = getattr(transformers, config)(**(options | (TINY_MODEL if tiny else {})))
     torch.manual_seed(0)
     plain = getattr(transformers, kind)(made).to(device=running.DEVICE, dtype=torch.bfloat16).train()
     for one in plain.modules():
         if isinstance(one, nn.Dropout):
             one.p = 0.0
     plain.config.attention_probs_dropout_prob = 0.0
+    if name == LORA:
+        plain = _with_lora(plain)
     batch = 2 if tiny else batch
-    if tokens is None:
+    if isinstance(tokens, str):
         labels = torch.randint(0, 1000, (batch,), device=running.DEVICE)
-        inputs = {"pixel_values": torch.randn(batch, 3, 224, 224, device=running.DEVICE).bfloat16(), "labels": labels}
+        key, sizes = {PICTURES: ("pixel_values", (3, 224, 224)), SPEECH: ("input_features", (80, 3000))}[tokens]
+        inputs = {key: torch.randn(batch, *sizes, device=running.DEVICE).bfloat16(), "labels": labels}
     else:
         words = torch.randint(0, made.vocab_size, (batch, 64 if tiny else tokens), device=running.DEVICE)
         inputs = {"input_ids": words, "labels": words}
@@ -201,6 +220,8 @@ def model_step(name: str, tiny: bool) -> Calls:
 
     def step(model: nn.Module) -> Callable:
         parameters = [one for one in model.parameters() if one.requires_grad]
+        if not trains:
+            return torch.no_grad()(lambda: model(**inputs).loss)
         return lambda: torch.autograd.grad(model(**inputs).loss, parameters, allow_unused=True, materialize_grads=True)
 
     swapped = copy.deepcopy(plain)
@@ -212,6 +233,13 @@ def model_step(name: str, tiny: bool) -> Calls:
     if error > 0.02 * losses[0]:
         raise AssertionError(f"{name}: losses are {losses}")
     return Calls({OURS: step(whole), "torch": step(plain), "swap_ alone": step(swapped)}, error=error)
+
+
+def _with_lora(model: nn.Module) -> nn.Module:
+    import peft
+
+    config = peft.LoraConfig(r=16, target_modules="all-linear", init_lora_weights=False)
+    return peft.get_peft_model(model, config).bfloat16()
 
 
 def host(name: str) -> Calls:
@@ -265,10 +293,12 @@ def cases(seed: int | None = None, tiny: bool = False) -> Iterator[Case]:
         (heads, head_size), (batch, tokens), mask = draw.choice(HEADS), draw.choice(BATCHES), draw.choice(MASKS)
         sizes = batch, heads, size(tokens), head_size
         title = "x".join(map(str, sizes)) + f" {mask}"
-        yield case("attention, training", title, partial(attention, *sizes, mask), tuple(BACKENDS), i, ATTENTIONS[0])
+        peers = (*BACKENDS, *flash4.names(gradients=True))
+        yield case("attention, training", title, partial(attention, *sizes, mask), peers, i, ATTENTIONS[0])
     if importlib.util.find_spec("transformers"):
         for name in MODELS:
-            yield case("models, a step", name, partial(model_step, name, tiny), ("torch", "swap_ alone"), 0, 1)
+            for trains, group in ((True, "models, a step"), (False, "models, forward")):
+                yield case(group, name, partial(model, name, tiny, trains), ("torch", "swap_ alone"), 0, 1)
     for name in ("matmul", "linear", "linear + gelu", "attention"):
         yield Case("host time of 16x16", name, partial(host, name), ("torch",), "cpu")
 
