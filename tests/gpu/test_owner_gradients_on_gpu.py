@@ -54,7 +54,7 @@ def _check(case):
 
 
 @needs_gpu
-@pytest.mark.parametrize("case", WIDE + RULED, ids=repr)
+@pytest.mark.parametrize("case", WIDE + RULED, ids=str)
 def test_gradients(case):
     _check(case)
 
