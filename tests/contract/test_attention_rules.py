@@ -164,8 +164,8 @@ def test_special_loops_take_windows(target):
     (back,) = launching.problems(lambda: call(q, q, q, q, q, lse, window_left=64), arch.target(target))
     config = backward.plan(back, arch.target(target)).config
     loop = "interleaved_gradients" if is_cdna else "lockstep_gradients"
-    assert {owner.LOOP for owner in (config.queries, config.keys) if owner} == {loop}
-    assert getattr(config.keys, "fixed", False) == is_cdna
+    assert {owner.LOOP for owner in config.kernels} == {loop}
+    assert getattr(config.kernels[-1], "fixed", False) == is_cdna
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100", "gfx1201"])
@@ -186,7 +186,7 @@ class Wrong(Planted):
         return f"{self.name}-{self.target}"
 
 
-WINDOW, CAP, BACKWARD = (f"{name}.hpp" for name in ("terms/window", "terms/cap", "loops/gradients"))
+WINDOW, CAP, BACKWARD = (f"{name}.hpp" for name in ("terms/window", "terms/cap", "gradients/elements"))
 WRONG = (
     Wrong("one_key_too_many", WINDOW, "key >= query + p.rules.from;", "key + 1 >= query + p.rules.from;"),
     Wrong(
@@ -210,8 +210,8 @@ WRONG = (
     Wrong(
         "another_heads_slope",
         BACKWARD,
-        "terms.begin(x.p, x.place.batch, head, 0);",
-        "terms.begin(x.p, x.place.batch, 0, 0);",
+        "terms_.begin(p, place.batch, head_, 0);",
+        "terms_.begin(p, place.batch, 0, 0);",
     ),
     Wrong("sinks_left_out_of_what_is_corrected", BACKWARD, "sum += Math::ratio(Rules", "Math::ratio(Rules", CASES[6]),
 )

@@ -173,7 +173,7 @@ def test_where_sums_are_fixed(target):
         ({"rows": 2**14 + 64, "dtype": torch.float16}, False),  # too much would be rounded
     ):
         config = planned(target, **sizes).config
-        fixed, stores = (getattr(config.keys, name, False) for name in ("fixed", "stores_dq"))
+        fixed, stores = (getattr(config.kernels[-1], name, False) for name in ("fixed", "stores_dq"))
         assert fixed == stores == (wanted and target in TARGETS), sizes
         assert ("sums in fixed point" in str(config)) == fixed
 

@@ -176,7 +176,7 @@ def test_autocast_leaves_tensors_of_functions_alone():
 
 @pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201", "sm_80", "sm_90a"])
 def test_who_has_functions(target):
-    """The general loops, and warpgroups forward."""
+    """The general loops, and sm_90a's warpgroups."""
     q = torch.empty(1, 2, 512, 128).bfloat16()
     (found,) = launching.problems(lambda: wmma_ops.attention(q, q, q, mask_mod=NEAR), arch.target(target))
     plan = launching.plan_for(found, arch.target(target))
@@ -192,7 +192,8 @@ def test_who_has_functions(target):
     (found,) = launching.problems(lambda: call(q, q, q, q, q, lse, score_mod=code), arch.target(target))
     config = launching.plan_for(found, arch.target(target)).config
     assert isinstance(config, backward.BackwardConfig)
-    assert {owner.LOOP for owner in (config.queries, config.keys)} == {"gradients"}
+    loop = "warpgroup_owners" if target == "sm_90a" else "gradients"
+    assert {owner.LOOP for owner in config.kernels} == {loop}
 
 
 EVERY_SECOND = mask_named("as_a_tensor_says", "a(key % 2)", lambda b, h, q, k, shown: shown[k % 2] & (q >= 0), 1)
@@ -357,7 +358,7 @@ class Wrong(Planted):
 
 
 FUNCTIONS, MASK, BACKWARD, MATH = (
-    f"{name}.hpp" for name in ("terms/functions", "terms/row_mask", "loops/gradients", "math")
+    f"{name}.hpp" for name in ("terms/functions", "terms/row_mask", "gradients/elements", "math")
 )
 ROW = "before, batch_, heads_[i], query, key)"
 WRONG = (
@@ -365,8 +366,8 @@ WRONG = (
     Wrong(
         "query_for_key_in_the_gradients",
         BACKWARD,
-        "(score, bend, query, key, key, 0)",
-        "(score, bend, key, query, query, 0)",
+        "(score, known.bend, query, key, key, 0)",
+        "(score, known.bend, key, query, query, 0)",
         target="gfx1201",
     ),
     Wrong(
@@ -386,7 +387,7 @@ WRONG = (
     Wrong(
         "keys_shown_in_the_gradients",
         BACKWARD,
-        "terms.shows(query, key, 0)",
+        "terms_.shows(query, key, 0)",
         "true",
         WITH_FUNCTIONS[9],
         "gfx1201",
@@ -412,8 +413,8 @@ WRONG = (
     Wrong(
         "a_batch_from_0_on_in_the_gradients",
         BACKWARD,
-        "terms(x.p, x.place.batch)",
-        "terms(x.p, x.place.batch - x.p.rules.first_batch)",
+        "terms_(p, place.batch)",
+        "terms_(p, place.batch - p.rules.first_batch)",
         WITH_FUNCTIONS[6],
     ),
     Wrong(

@@ -81,15 +81,15 @@ def test_where_keys_give(target, unordered):
         ({"dtype": torch.float32}, False),
     ):
         plan = planned(target, **sizes)
-        stores, fixed = (getattr(plan.config.keys, name, False) for name in ("stores_dq", "fixed"))
-        assert stores == (plan.config.queries is None) == (wanted and target in TARGETS), sizes
+        stores, fixed = (getattr(plan.config.kernels[-1], name, False) for name in ("stores_dq", "fixed"))
+        assert stores == (len(plan.config.kernels) == 1) == (wanted and target in TARGETS), sizes
         assert ("partial sums for their queries" in str(plan.config)) == stores
         assert not fixed
 
 
 def test_only_where_it_is_allowed():
     def is_fixed():
-        return planned("gfx942").config.keys.fixed
+        return planned("gfx942").config.kernels[-1].fixed
 
     assert is_fixed()
     wmma_ops.allow_unordered_sums()

@@ -13,7 +13,7 @@ from wmma_ops.hardware import arch, geometry
 from wmma_ops.ops.types import OUTPUTS
 from wmma_ops.plan.attention import owners
 from wmma_ops.plan.attention.loops import forward as attention
-from wmma_ops.plan.attention.loops import gradients, warpgroup, warpgroup_gradients
+from wmma_ops.plan.attention.loops import gradients, warpgroup, warpgroup_gradients, warpgroup_owners
 from wmma_ops.plan.gemm import loops as gemm_loops
 from wmma_ops.plan.gemm import planner as gemm
 from wmma_ops.plan.gemm.candidates import candidates
@@ -118,6 +118,10 @@ def _configured(target: arch.Target):
                 shared = warpgroup_gradients.shared_bytes(problem, config)
                 text = warpgroup_gradients.source(problem, config, target)
                 yield "WarpgroupGradients", text, warpgroup_gradients.THREADS, shared
+            if warpgroup_owners.supports(problem, target):
+                for config in warpgroup_owners.configs(problem, target):
+                    text, shared = owners.source(problem, config, target), config.shared_bytes(target, problem.dtype)
+                    yield "WarpgroupOwners", text, config.threads(target), shared
             for config in (x for owns in (False, True) for x in one(gradients.candidates(problem, target, owns))):
                 shared = config.shared_bytes(target, problem.dtype)
                 yield "AttentionBackward", owners.source(problem, config, target), config.waves * target.wave, shared

@@ -23,9 +23,14 @@ struct Contiguous {
 }  // namespace
 
 Tensor empty(const int64_t* sizes, int64_t rank, ScalarType type, int32_t device_type, int32_t device_index) {
+  return empty(sizes, Contiguous(sizes, rank).strides, rank, type, device_type, device_index);
+}
+
+Tensor empty(const int64_t* sizes, const int64_t* strides, int64_t rank, ScalarType type, int32_t device_type,
+             int32_t device_index) {
   AtenTensorHandle handle;
-  if (aoti_torch_empty_strided(rank, sizes, Contiguous(sizes, rank).strides, shim_dtype(type), device_type,
-                               device_index, &handle) != AOTI_TORCH_SUCCESS) {
+  if (aoti_torch_empty_strided(rank, sizes, strides, shim_dtype(type), device_type, device_index, &handle) !=
+      AOTI_TORCH_SUCCESS) {
     std::string text;
     for (int64_t i = 0; i < rank; ++i) text += (i ? ", " : "") + std::to_string(sizes[i]);
     throw std::runtime_error("wmma: memory of [" + text + "] in " + name_of(type) + " was not to be had [MemoryError]");

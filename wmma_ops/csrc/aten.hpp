@@ -44,6 +44,8 @@ Result call(const char* name, const char* overload, const Arguments&... argument
 
 Tensor empty(const Sizes& sizes, ScalarType type);  // contiguous, on the CPU
 Tensor empty(const int64_t* sizes, int64_t rank, ScalarType type, int32_t device_type, int32_t device_index);
+Tensor empty(const int64_t* sizes, const int64_t* strides, int64_t rank, ScalarType type, int32_t device_type,
+             int32_t device_index);
 Tensor zeros(const Sizes& sizes, ScalarType type);
 Tensor scalar(double value);                  // 0-dim float64: takes part in no type promotion among floats
 Tensor to(const Tensor& x, ScalarType type);  // x itself where it has that type

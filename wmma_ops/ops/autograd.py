@@ -328,7 +328,7 @@ def _by_scores(call, q, k, v, grads, outs, needs):
     rows_lse = lse.unsqueeze(-1)
     p = torch.exp(of.scores - torch.where(rows_lse == -torch.inf, 0.0, rows_lse))
     if of.unchanged is not None or (mask is not None and mask.dtype != torch.bool):
-        # Beside a large number lse has lost the logarithm of the sum: see kernels/wmma/attention/loops/gradients.hpp.
+        # Beside a large number lse has lost the logarithm of the sum: see kernels/wmma/attention/gradients/elements.hpp.
         total = p.sum(-1, keepdim=True)
         if call.sinks is not None:
             total = total + _sink_weights(call.sinks, lse).unsqueeze(-1)

@@ -1,5 +1,6 @@
 #include "calls/attention.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "cpu/cpu.hpp"
@@ -23,6 +24,27 @@ void fill_without_keys(Tensor& lse, const Attention& p) {
   aten::copy_(lse, aten::expand(aten::unsqueeze(*p.sinks, p.sinks->dim()), sizes_of(lse)));
 }
 
+bool has_heads_together(const Tensor& x) {
+  if (x.dim() < 3) return false;
+  const auto strides = x.strides();
+  const int64_t heads = strides[x.dim() - 3];
+  return heads != 0 && heads < strides[x.dim() - 2];
+}
+
+Tensor made_by_heads(const Sizes& sizes, bool heads_together, ScalarType type, const Device& device) {
+  const int64_t rank = static_cast<int64_t>(sizes.size());
+  if (!heads_together) return aten::empty(sizes.data(), rank, type, device.type, device.index);
+  Sizes strides(sizes.size(), 1);
+  int64_t stride = 1;
+  const auto next = [&](int64_t dim) {
+    strides[dim] = stride;
+    stride *= std::max<int64_t>(sizes[dim], 1);
+  };
+  for (int64_t dim : {rank - 1, rank - 3, rank - 2}) next(dim);
+  for (int64_t dim = rank - 4; dim >= 0; --dim) next(dim);
+  return aten::empty(sizes.data(), strides.data(), rank, type, device.type, device.index);
+}
+
 Attention widened(const Attention& p, ScalarType type) {
   const auto wide = [&](const Tensor& x, const OptTensor& scale) {
     if (!scale) return aten::to(x, type);
@@ -34,6 +56,7 @@ Attention widened(const Attention& p, ScalarType type) {
   for (OptTensor* scale : {&options.scale_q, &options.scale_k, &options.scale_v}) scale->reset();
   options.out_dtype.reset();
   Attention found(p.op, wide(p.q, p.scale_q), wide(p.k, p.scale_k), wide(p.v, p.scale_v), options);
+  found.heads_together = p.heads_together;
   found.check();
   return found;
 }

@@ -3,7 +3,7 @@
 #include <tuple>
 #include <utility>
 
-#include "calls/problem.hpp"
+#include "calls/attention.hpp"
 
 namespace wmma_ops {
 
@@ -172,6 +172,7 @@ void Attention::check_pages() {
 
 void Attention::check() {
   check_operands();
+  if (!heads_together) heads_together = has_heads_together(q);
   if (is_scaled) check_scales();
   if (sequences) check_sequences();
   if (is_causal < kNotCausal || is_causal > kBottomRight) {

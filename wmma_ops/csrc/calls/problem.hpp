@@ -131,6 +131,7 @@ struct Attention : AttentionOptions {
   std::optional<Sequences> sequences = {};
   AttentionNames names = {};
   bool is_scaled = false;  // q, k and v are of 8 bits, and out of a type of its own
+  std::optional<bool> heads_together = {};  // whether a row's heads lie together in out; as in q, unless it is known
 
   // Filled in by check.
   Device device{};

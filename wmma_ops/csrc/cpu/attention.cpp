@@ -96,7 +96,9 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
   if (product_of(lse_sizes) == 0 || p.skv == 0) {
     Tensor lse = aten::empty(lse_sizes, type);
     fill_without_keys(lse, p);
-    return {aten::zeros(out_sizes, p.type), lse};
+    Tensor nothing = made_by_heads(out_sizes, *p.heads_together, p.type, p.device);
+    aten::fill_(nothing, 0);
+    return {nothing, lse};
   }
   // Query heads that share a key head become rows of one product: k and v are not repeated.
   int64_t group = p.heads / p.kv_heads, matrices = p.batch * p.kv_heads;
@@ -173,7 +175,11 @@ std::tuple<Tensor, Tensor> attention(const Attention& p) {
     aten::copy_(out_rows, aten::reshape(row_out, {matrices, group, rows, p.ev}));
     aten::copy_(lse_rows, aten::reshape(row_lse, {matrices, group, rows, 1}));
   }
-  return {aten::to(aten::reshaped_result(out, out_sizes), p.type), aten::reshaped_result(lse, lse_sizes)};
+  lse = aten::reshaped_result(lse, lse_sizes);
+  if (!*p.heads_together) return {aten::to(aten::reshaped_result(out, out_sizes), p.type), lse};
+  Tensor laid = made_by_heads(out_sizes, true, p.type, p.device);
+  aten::copy_(laid, aten::reshape(out, out_sizes));
+  return {laid, lse};
 }
 
 }  // namespace wmma_ops::cpu

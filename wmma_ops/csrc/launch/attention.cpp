@@ -23,11 +23,14 @@ struct Rows {
   Tensor x, by_heads;
 };
 Rows by_heads(const Attention& p, const Tensor& x) { return {x, p.sequences ? aten::transpose(x, 0, 1) : x}; }
-Rows made_like(const Attention& p, const Tensor& rows, int64_t columns) {
+Rows made_like(const Attention& p, const Tensor& rows, int64_t columns, bool heads_together) {
   Sizes sizes = sizes_of(rows);
   sizes.back() = columns;
   if (p.sequences) std::swap(sizes[0], sizes[1]);
-  return by_heads(p, made(sizes, p.type, p.device));
+  return by_heads(p, made_by_heads(sizes, !p.sequences && heads_together, p.type, p.device));
+}
+Rows made_like(const Attention& p, const Tensor& x, int64_t columns) {
+  return made_like(p, x, columns, has_heads_together(x));
 }
 
 void execute(const Attention& p, const Way& way, const Plan& plan, AttentionProblem& problem) {
@@ -60,7 +63,7 @@ std::tuple<Tensor, Tensor> attention(const Attention& p, const Way& way) {
   ScalarType number = accumulator(p.type);
   Sizes lse_sizes = sizes_of(p.q);
   lse_sizes.pop_back();
-  Rows rows = made_like(p, p.q, p.ev);
+  Rows rows = made_like(p, p.q, p.ev, *p.heads_together);
   Tensor out = rows.x, lse = made(lse_sizes, number, p.device);
   if (product_of(lse_sizes) == 0) return {out, lse};
   if (p.sequences ? p.batch * p.sq == 0 : p.skv == 0) {
@@ -98,7 +101,7 @@ std::tuple<Tensor, Tensor, Tensor> attention_backward(const Attention& p, const 
     return gradients;
   }
   // Beside a mask of numbers or a score function it has a second column: see
-  // kernels/wmma/attention/loops/gradients.hpp.
+  // kernels/wmma/attention/gradients/elements.hpp.
   const bool corrects = p.score_mod != 0 || (p.mask && type_of(*p.mask) != ScalarType::Bool);
   Sizes delta_sizes = sizes_of(*p.lse);
   delta_sizes.push_back(corrects ? 2 : 1);

@@ -5,7 +5,7 @@ import torch
 from wmma_ops.ops.attention_call import AttentionCall
 from wmma_ops.ops.blocks import STEP
 from wmma_ops.ops.fakes.checks import check, fits, refuse, refused_by_library, require, same_device, same_sizes
-from wmma_ops.ops.sizes import PAGE_STEP
+from wmma_ops.ops.sizes import PAGE_STEP, known
 from wmma_ops.ops.types import FP8_ATTENTION, FP8_PAGES, NARROWED, accumulator
 
 
@@ -20,8 +20,16 @@ def attention(*tensors, **scalars):
     fits((*q.shape[:-1], k.shape[-2]), call.mask)
     fits(q.shape[:-2], call.sinks, call.alibi_slopes)
     _check_blocks(call, q.shape[:-2], q.shape[-2], k.shape[-2])
-    out = q.new_empty((*q.shape[:-1], v.shape[-1]))
-    return out, q.new_empty(q.shape[:-1], dtype=accumulator(q.dtype))
+    return _laid_as(q, v.shape[-1]), q.new_empty(q.shape[:-1], dtype=accumulator(q.dtype))
+
+
+def _laid_as(x, columns, dtype=None):
+    """A result, as csrc/calls/attention.cpp makes it: a row's heads lie together where they do in `x`."""
+    shape = (*x.shape[:-1], columns)
+    if x.dim() < 3 or known(x.stride(-3) == 0) or not known(x.stride(-3) < x.stride(-2)):
+        return x.new_empty(shape, dtype=dtype)
+    *outer, heads, rows, _ = shape
+    return x.new_empty((*outer, rows, heads, columns), dtype=dtype).transpose(-3, -2)
 
 
 def _check_devices(call):
@@ -41,8 +49,7 @@ def scaled_attention(*tensors, **scalars):
     _check_heads(q, k, v, call.enable_gqa)
     fits(q.shape[:-2], call.scale_q)
     fits(k.shape[:-2], call.scale_k, call.scale_v)
-    out = q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=out_dtype)
-    return out, q.new_empty(q.shape[:-1], dtype=torch.float32)
+    return _laid_as(q, v.shape[-1], out_dtype), q.new_empty(q.shape[:-1], dtype=torch.float32)
 
 
 def _check_heads(q, k, v, enable_gqa):
@@ -163,7 +170,7 @@ def _gradients(op, tensors, scalars):
             if x.dtype != dtype:
                 refuse()
             same_sizes(x.shape, sizes)
-    return tuple(x.new_empty(x.shape) for x in (q, k, v))
+    return tuple(x.new_empty(x.shape) if call.is_packed else _laid_as(x, x.shape[-1]) for x in (q, k, v))
 
 
 @torch.library.register_fake("wmma::_attention_backward")

@@ -61,9 +61,7 @@ class WarpgroupOwnersConfig(OwnerConfig):
     def __str__(self) -> str:
         own, others = ("keys", "queries") if self.owns_keys else ("queries", "keys")
         first, second = ("g_K", "g_V") if self.owns_keys else ("g_Q", "")
-        gives = " and ".join(
-            name for name, gives in ((first, self.gives_first), (second, self.gives_second)) if gives
-        )
+        gives = " and ".join(name for name, gives in ((first, self.gives_first), (second, self.gives_second)) if gives)
         return (
             f"{gives} by {_GROUPS} warpgroups of {_LINES} {own}, {self.others} {others}, "
             f"{self.first_stages} and {self.second_stages} stages"
