@@ -427,7 +427,7 @@ WRONG = (
     Wrong(
         "weights_are_not_corrected",
         BACKWARD,
-        "if (kOwnsKeys) weights[f] *= statistics[2 * kOthers + other];",
+        "if (kOwnsKeys) weight *= statistics()[2 * kOthers + other];",
         "",
         WITH_FUNCTIONS[8],
     ),

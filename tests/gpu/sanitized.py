@@ -32,7 +32,7 @@ from configurations import KINDS, WITHOUT_WARPGROUPS  # noqa: E402
 FORCED = (
     "(any_configuration and torch.bfloat16 and (not two_products or 3-torch)) or test_scaled_attention and values"
     " or test_attention_warpgroups and (values or narrow_pages)"
-    " or (bool_masks or number_masks or windowed) and gradients and bfloat16"
+    " or (bool_masks or number_masks or windowed or owner_gradients) and gradients and bfloat16"
 )
 WARPGROUPS = {
     "warpgroups": lambda x: (
@@ -53,6 +53,7 @@ def command(tool: str) -> list[str]:
         "test_bool_masks_on_gpu.py",
         "test_number_masks_on_gpu.py",
         "test_windowed_gradients_on_gpu.py",
+        "test_owner_gradients_on_gpu.py",
     )
     files = [str(HERE / name) for name in names]
     return [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *files, "-k", FORCED]

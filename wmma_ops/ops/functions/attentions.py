@@ -78,9 +78,11 @@ def attention(
             ``block_mask``, ``block_q`` and ``block_k``.)
 
     Returns:
-        ``out`` as q, with V's head size, and ``lse`` ``[..., heads, Sq]`` in float32 (float64). A row that may look at no
-        key gives zeros and −inf, or its sink. Keys that a window hides from all of a tile's queries are not read. All
-        tensors but those that functions read have gradients; slopes, as masks, by way of scores in memory.
+        ``out`` as q, with V's head size, and ``lse`` ``[..., heads, Sq]`` in float32 (float64). In memory a row's heads lie
+        together in ``out`` where they do in q, and in gradients likewise: ``[batch, Sq, heads, E]``, transposed, gives what
+        is contiguous transposed back. A row that may look at no key gives zeros and −inf, or its sink. Keys that a window
+        hides from all of a tile's queries are not read. All tensors but those that functions read have gradients; slopes,
+        as masks, by way of scores in memory.
 
     On the CPU heads are of any size. Kernels take E and Ev up to 512; for the gradients up to 256 of float16 and bfloat16,
     128 of float32 and 64 of float64 (30 on gfx908), and those of wider heads go by way of scores in memory. :func:`explain`

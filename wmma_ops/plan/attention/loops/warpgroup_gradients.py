@@ -104,9 +104,9 @@ def supports(problem: AttentionProblem, target: arch.Target) -> bool:
 
 
 def leaves_units_idle(problem: AttentionProblem, target: arch.Target) -> bool:
-    """Most of them: a head has few blocks of keys, as of a text that a picture's tokens look at."""
+    """Three of four: heads are few, and have few blocks of keys, as of a text that a picture's tokens look at."""
     blocks = ceil(problem.skv / _KEYS) * (problem.heads // problem.group) * problem.batch
-    return 2 * blocks < model.units_of(problem.device, target)
+    return 4 * blocks < model.units_of(problem.device, target)
 
 
 def candidates(problem: AttentionProblem, target: arch.Target) -> list[WarpgroupGradientsConfig]:
