@@ -168,9 +168,9 @@ WRONG_GRADIENTS = [
         ("never_bounded", GRADIENT_KERNEL, "tile.bounded ? weigh<true>", "false ? weigh<true>"),
         (
             "across_in_the_wrong_order",
-            GRADIENT_KERNEL,
-            "Columns::template step<false>(columns, step, kStep), true",
-            "Columns::template step<false>(columns, step ^ 1, kStep), true",
+            "wmma/tile/warpgroup_product.hpp",
+            "Columns::template step<false>(columns, step, kWarpgroupStep)",
+            "Columns::template step<false>(columns, step ^ 1, kWarpgroupStep)",
         ),
         ("slopes_of_one_warpgroup_twice", GRADIENT_KERNEL, "step / kSteps * kRowBytes", "0 * step * kRowBytes"),
         (

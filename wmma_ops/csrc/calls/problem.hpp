@@ -130,7 +130,7 @@ struct Attention : AttentionOptions {
   // skv are those of the longest.
   std::optional<Sequences> sequences = {};
   AttentionNames names = {};
-  bool is_scaled = false;  // q, k and v are of 8 bits, and out of a type of its own
+  bool is_scaled = false;                   // q, k and v are of 8 bits, and out of a type of its own
   std::optional<bool> heads_together = {};  // whether a row's heads lie together in out; as in q, unless it is known
 
   // Filled in by check.

@@ -18,6 +18,7 @@
 #include <wmma/attention/tiles/warpgroup_gradient_tiles.hpp>
 #include <wmma/attention/weights.hpp>
 #include <wmma/tile/box_store.hpp>
+#include <wmma/tile/warpgroup_product.hpp>
 
 namespace wmma {
 
@@ -309,22 +310,13 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
 
   template <class Rows, class Columns, int kWidth>
   static WMMA_DEVICE void multiply(float (&sums)[kSums], uint64_t rows, uint64_t columns) {
-#pragma unroll
-    for (int step = 0; step < (kWidth + kStep - 1) / kStep; ++step) {
-      arch::Wgmma<T, T, kQueries>::template mma<false, false>(sums, Rows::template step<true>(rows, step, kStep),
-                                                              Columns::template step<true>(columns, step, kStep),
-                                                              step != 0);
-    }
+    multiply_lines<T, Rows, Columns, kWidth>(sums, rows, columns);
     arch::wgmma_commit();
   }
   template <class Columns, int kWidth, int kCount>
   static WMMA_DEVICE void add(float (&sums)[kCount], const uint32_t* words, uint64_t columns) {
     arch::wgmma_fence();
-#pragma unroll
-    for (int step = 0; step < kQueries / kStep; ++step) {
-      arch::WgmmaOfRows<T, kWidth>::template mma<true>(sums, words + step * 4,
-                                                       Columns::template step<false>(columns, step, kStep), true);
-    }
+    add_products<T, Columns, kQueries, kWidth>(sums, words, columns);
     arch::wgmma_commit();
   }
   // This warpgroup's share of the tile's g_Q: both operands lie across the keys.

@@ -1,8 +1,8 @@
-// Gradients on sm_90a whose blocks own rows, of any head size to 256 and by any rules, for operands of 16 bits: what the
-// kernel whose blocks own keys and add to the queries' (loops/warpgroup_gradients.hpp) has no registers or no rules for.
-// Two consumer warpgroups own 64 rows each, of the queries or of the keys, and go through tiles of 64 others, which come
-// by the copy engine (TMA). A launch gives g_Q; or g_K, g_V, or both, as many as registers hold: what others give is
-// multiplied again, and no block waits for another.
+// Gradients on sm_90a whose blocks own rows, of any head size to 256 and by any rules, for operands of 16 bits: what
+// the kernel whose blocks own keys and add to the queries' (loops/warpgroup_gradients.hpp) has no registers or no rules
+// for. Two consumer warpgroups own 64 rows each, of the queries or of the keys, and go through tiles of 64 others,
+// which come by the copy engine (TMA). A launch gives g_Q; or g_K, g_V, or both, as many as registers hold: what others
+// give is multiplied again, and no block waits for another.
 //
 //   tile i     S  ║ g_P      │ g_Q or g_K += slopes·others, g_V += weights·g_out │ S of tile i+1
 //   meanwhile     ║ weights  │ (the other warpgroup's weights)
@@ -12,6 +12,7 @@
 #include <wmma/attention/tiles/warpgroup_tiles.hpp>
 #include <wmma/attention/weights.hpp>
 #include <wmma/tile/chain.hpp>
+#include <wmma/tile/warpgroup_product.hpp>
 
 namespace wmma {
 
@@ -41,7 +42,6 @@ struct WarpgroupOwners {
   static constexpr int kOthers = Config::kOthers;
   static_assert(kOthers == kLines, "a box");
   static constexpr int kSums = kOthers / 2;  // of a lane's weights
-  static constexpr int kStep = 16;           // of what is summed up, that one product takes
   static constexpr int kConsumerRegisters = 232;
   static constexpr int kOtherRegisters = 40;
   // Where a slope needs no more than the weight, weights are computed while g_P is multiplied.
@@ -131,8 +131,9 @@ struct WarpgroupOwners {
     const auto bring_owned = [&](auto tile, int offset, const AttentionOperand& x, const TileMap& map) {
 #pragma unroll 1
       for (int group = 0; group < kGroups; ++group) {
-        copy<decltype(tile)>(queues.owned.place(owned) + group * kRowBytes + offset, queues.owned.full(owned), x, map,
-                             work.place.batch, work.place.head, work.first_row + group * kLines);
+        copy_tile<T, decltype(tile), kLines>(queues.owned.place(owned) + group * kRowBytes + offset,
+                                             queues.owned.full(owned), x, map, work.place.batch, work.place.head,
+                                             work.first_row + group * kLines);
       }
     };
     bring_owned(FirstTile(), 0, kOwnsKeys ? p.k : p.q, kOwnsKeys ? p.k_map : p.q_map);
@@ -142,23 +143,13 @@ struct WarpgroupOwners {
 #pragma unroll 1
     for (int left = work.visits; left > 0; --left, first.next(), second.next()) {
       queues.first.open(first, FirstTile::kBytes);
-      copy<FirstTile>(queues.first.place(first), queues.first.full(first), kOwnsKeys ? p.q : p.k,
-                      kOwnsKeys ? p.q_map : p.k_map, work.place.batch, visit.other_head, visit.at);
+      copy_tile<T, FirstTile, kLines>(queues.first.place(first), queues.first.full(first), kOwnsKeys ? p.q : p.k,
+                                      kOwnsKeys ? p.q_map : p.k_map, work.place.batch, visit.other_head, visit.at);
       queues.second.open(second, SecondTile::kBytes);
-      copy<SecondTile>(queues.second.place(second), queues.second.full(second), kOwnsKeys ? p.g_out : p.v,
-                       kOwnsKeys ? p.g_out_map : p.v_map, work.place.batch, visit.other_head, visit.at);
+      copy_tile<T, SecondTile, kLines>(queues.second.place(second), queues.second.full(second),
+                                       kOwnsKeys ? p.g_out : p.v, kOwnsKeys ? p.g_out_map : p.v_map, work.place.batch,
+                                       visit.other_head, visit.at);
       visit.advance(work.span.end, work.span.begin);
-    }
-  }
-
-  template <class Tile>
-  static WMMA_DEVICE void copy(uint32_t to, uint32_t barrier, const AttentionOperand& x, const TileMap& map,
-                               uint32_t batch, uint32_t head, int row) {
-#pragma unroll
-    for (int box = 0; box < Tile::kBoxes; ++box) {
-      int32_t at[4];
-      box_coordinates<T>(at, x, batch, head, row, box);
-      arch::copy_box<4, false, false>(to + box * Tile::kBoxBytes, &map, barrier, at, 1);
     }
   }
 
@@ -203,16 +194,16 @@ struct WarpgroupOwners {
       queues.owned.await(typename Owned::Item(0));
       queues.first.await(typename First::Item(0));
       arch::wgmma_fence();
-      multiply<FirstTile, Config::kColumns>(weights, own,
-                                            FirstTile::operand(queues.first.place(typename First::Item(0))));
+      multiply_lines<T, FirstTile, FirstTile, Config::kColumns>(
+          weights, own, FirstTile::operand(queues.first.place(typename First::Item(0))));
+      arch::wgmma_commit();
 #pragma unroll 1
       for (uint32_t number = 0; number < static_cast<uint32_t>(work.visits); ++number) {
         const typename First::Item first(number), following(number + 1);
         const typename Second::Item second(number);
         const typename Tellings::Item told(number);
-        const bool bounded =
-            visit.rows() < kOthers ||
-            is_bounded<kOwnsKeys, kLines, kOthers, typename Elements::Sight>(p, group_row, visit.at);
+        const bool bounded = visit.rows() < kOthers ||
+                             is_bounded<kOwnsKeys, kLines, kOthers, typename Elements::Sight>(p, group_row, visit.at);
         uint32_t slope_words[kSums / 2];
         uint32_t weight_words[kSums / 2];
         // 1. Scores are under way; g_P.
@@ -220,8 +211,9 @@ struct WarpgroupOwners {
         queues.second.await(second);
         if constexpr (kGivesFirst) {
           arch::wgmma_fence();
-          multiply<SecondTile, Config::kValueColumns>(slopes, own_second,
-                                                      SecondTile::operand(queues.second.place(second)));
+          multiply_lines<T, SecondTile, SecondTile, Config::kValueColumns>(
+              slopes, own_second, SecondTile::operand(queues.second.place(second)));
+          arch::wgmma_commit();
         }
         // 2. Weights, and slopes.
         if constexpr (kOwnsKeys) queues.told.await(told);
@@ -262,15 +254,18 @@ struct WarpgroupOwners {
         // 3. Gradients, and scores of the tile that follows: where none does, of whatever lies in its place.
         arch::wgmma_fence();
         if constexpr (kGivesFirst) {
-          add<FirstTile, Config::kDepth>(first_sums[0], slope_words, FirstTile::operand(queues.first.place(first)));
+          add_products<T, FirstTile, kOthers, Config::kDepth>(first_sums[0], slope_words,
+                                                              FirstTile::operand(queues.first.place(first)));
         }
         if constexpr (kGivesSecond) {
-          add<SecondTile, Config::kValueDepth>(second_sums[0], weight_words,
-                                               SecondTile::operand(queues.second.place(second)));
+          add_products<T, SecondTile, kOthers, Config::kValueDepth>(second_sums[0], weight_words,
+                                                                    SecondTile::operand(queues.second.place(second)));
         }
         arch::wgmma_commit();
         if (number + 1 < static_cast<uint32_t>(work.visits)) queues.first.await(following);
-        multiply<FirstTile, Config::kColumns>(weights, own, FirstTile::operand(queues.first.place(following)));
+        multiply_lines<T, FirstTile, FirstTile, Config::kColumns>(weights, own,
+                                                                  FirstTile::operand(queues.first.place(following)));
+        arch::wgmma_commit();
         arch::wgmma_wait<1>();
         if constexpr (kGivesFirst) hold_sums<Config::kDepth / 2>(first_sums[0]);
         if constexpr (kGivesSecond) {
@@ -300,25 +295,6 @@ struct WarpgroupOwners {
   struct Is {
     static constexpr bool kIs = kValue;
   };
-
-  template <class Tile, int kWidth>
-  static WMMA_DEVICE void multiply(float (&sums)[kSums], uint64_t rows, uint64_t columns) {
-#pragma unroll
-    for (int step = 0; step < (kWidth + kStep - 1) / kStep; ++step) {
-      arch::Wgmma<T, T, kOthers>::template mma<false, false>(sums, Tile::template step<true>(rows, step, kStep),
-                                                             Tile::template step<true>(columns, step, kStep),
-                                                             step != 0);
-    }
-    arch::wgmma_commit();
-  }
-  template <class Tile, int kWidth, int kCount>
-  static WMMA_DEVICE void add(float (&sums)[kCount], const uint32_t* words, uint64_t columns) {
-#pragma unroll
-    for (int step = 0; step < kOthers / kStep; ++step) {
-      arch::WgmmaOfRows<T, kWidth>::template mma<true>(sums, words + step * 4,
-                                                       Tile::template step<false>(columns, step, kStep), true);
-    }
-  }
 };
 
 }  // namespace wmma

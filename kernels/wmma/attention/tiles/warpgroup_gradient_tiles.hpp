@@ -150,8 +150,8 @@ struct WarpgroupGradientTiles {
       for (int group = 0; group < kGroups; ++group) {
         const int row = way.part.key_block * kKeys + group * kLines, head = heads.first / p.group;
         const uint32_t to = owned.place(part_item) + group * kRowBytes, there = owned.full(part_item);
-        copy<KeyRows>(to, there, p.k, p.k_map, heads.batch, head, row);
-        copy<ValueRows>(to + KeyRows::kBytes, there, p.v, p.v_map, heads.batch, head, row);
+        copy_tile<T, KeyRows, kLines>(to, there, p.k, p.k_map, heads.batch, head, row);
+        copy_tile<T, ValueRows, kLines>(to + KeyRows::kBytes, there, p.v, p.v_map, heads.batch, head, row);
       }
 #pragma unroll 1
       for (int head = heads.first; head < heads.first + p.group; ++head) {
@@ -161,27 +161,13 @@ struct WarpgroupGradientTiles {
           queue.open(item, QueryTile::kBytes + OutTile::kBytes);
           const uint32_t to = queue.place(item), there = queue.full(item);
           const int row = (way.part.begin + tile) * kQueries;
-          copy<QueryTile>(to, there, p.q, p.q_map, heads.batch, head, row);
-          copy<OutTile>(to + QueryTile::kBytes, there, p.g_out, p.g_out_map, heads.batch, head, row);
+          copy_tile<T, QueryTile, kLines>(to, there, p.q, p.q_map, heads.batch, head, row);
+          copy_tile<T, OutTile, kLines>(to + QueryTile::kBytes, there, p.g_out, p.g_out_map, heads.batch, head, row);
           if (++tile == way.part.count) tile = 0;
         }
       }
     }
     owned.open(part_item, 0, [&] { passed().part.steps = -1; });
-  }
-
-  template <class Tile>
-  static WMMA_DEVICE void copy(uint32_t to, uint32_t barrier, const AttentionOperand& x, const TileMap& map,
-                               uint32_t batch, uint32_t head, int row) {
-#pragma unroll
-    for (int box = 0; box < Tile::kBoxes; ++box) {
-#pragma unroll
-      for (int line = 0; line < Tile::kLines; line += kLines) {
-        int32_t at[4];
-        box_coordinates<T>(at, x, batch, head, row + line, box);
-        arch::copy_box<4, false, false>(to + box * Tile::kBoxBytes + line * 128, &map, barrier, at, 1);
-      }
-    }
   }
 
   // ------------------------------------------------------------------------------ the wave that finds what comes next

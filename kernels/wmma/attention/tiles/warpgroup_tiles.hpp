@@ -26,6 +26,21 @@ WMMA_DEVICE void box_coordinates(int32_t* at, const AttentionOperand& x, uint32_
   at[3] = x.batch_stride == 0 ? 0 : static_cast<int32_t>(batch);
 }
 
+// A tile, from a row on, by boxes of so many of its lines.
+template <class T, class Tile, int kBoxLines = Tile::kLines>
+WMMA_DEVICE void copy_tile(uint32_t to, uint32_t barrier, const AttentionOperand& x, const TileMap& map, uint32_t batch,
+                           uint32_t head, uint32_t row) {
+#pragma unroll
+  for (int box = 0; box < Tile::kBoxes; ++box) {
+#pragma unroll
+    for (int line = 0; line < Tile::kLines; line += kBoxLines) {
+      int32_t at[4];
+      box_coordinates<T>(at, x, batch, head, row + line, box);
+      arch::copy_box<4, false, false>(to + box * Tile::kBoxBytes + line * 128, &map, barrier, at, 1);
+    }
+  }
+}
+
 template <class Config>
 struct WarpgroupTiles {
   using Rules = typename Config::Rules;
@@ -442,12 +457,7 @@ struct WarpgroupTiles {
   template <class Tile, class Queue, class Item>
   static WMMA_DEVICE void bring(const Queue& queue, const Item& item, const AttentionOperand& x, const TileMap& map,
                                 uint32_t batch, uint32_t head, uint32_t row) {
-#pragma unroll
-    for (int box = 0; box < Tile::kBoxes; ++box) {
-      int32_t at[4];
-      box_coordinates<T>(at, x, batch, head, row, box);
-      arch::copy_box<4, false, false>(queue.place(item) + box * Tile::kBoxBytes, &map, queue.full(item), at, 1);
-    }
+    copy_tile<T, Tile>(queue.place(item), queue.full(item), x, map, batch, head, row);
   }
 };
 
