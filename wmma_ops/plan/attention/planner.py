@@ -15,19 +15,14 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan:
     if (with_blocks := block_states.found(problem, target)) is not None:
         return block_states.with_kernel(plan(with_blocks, target), with_blocks, target)
     if problem.backward:
-        return next(_of_gradients(problem, target))
+        return (
+            warpgroup_gradients.plan(problem, target)
+            or warpgroup_owners.plan(problem, target)
+            or backward.plan(problem, target)
+        )
     if problem.is_scaled:
         return warpgroup.plan(problem, target) or widened(problem)
     return warpgroup.plan(problem, target) or forward.plan(problem, target)
-
-
-def _of_gradients(problem: AttentionProblem, target: arch.Target) -> Iterator[Plan]:
-    """The preferred first."""
-    loops = [warpgroup_gradients.plan, warpgroup_owners.plan]
-    if warpgroup_gradients.leaves_units_idle(problem, target):
-        loops.reverse()
-    yield from filter(None, (plan(problem, target) for plan in loops))
-    yield backward.plan(problem, target)
 
 
 def widened(problem: AttentionProblem) -> Plan:

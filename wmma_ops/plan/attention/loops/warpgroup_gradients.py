@@ -103,12 +103,6 @@ def supports(problem: AttentionProblem, target: arch.Target) -> bool:
     return target.name == "sm_90a" and plain and fits and counted and problem.in_eights
 
 
-def leaves_units_idle(problem: AttentionProblem, target: arch.Target) -> bool:
-    """Three of four: heads are few, and have few blocks of keys, as of a text that a picture's tokens look at."""
-    blocks = ceil(problem.skv / _KEYS) * (problem.heads // problem.group) * problem.batch
-    return 4 * blocks < model.units_of(problem.device, target)
-
-
 def candidates(problem: AttentionProblem, target: arch.Target) -> list[WarpgroupGradientsConfig]:
     """The preferred first."""
     if not supports(problem, target):
