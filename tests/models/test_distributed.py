@@ -93,6 +93,11 @@ def test_our_layers_by_plans(two, name):
     two.run(sharded_models.our_layer, 2, name)
 
 
+@pytest.mark.parametrize("kind", ["ours", "swapped"])
+def test_data_parallel(two, kind):
+    two.run(sharded_models.data_parallel, kind)
+
+
 def test_a_compiled_block(two):
     two.run(sharded_models.compiled, 2)
 

@@ -267,6 +267,23 @@ def fsdp_and_tensor_parallel(kind, dtype):
         _near(f"the step of {name}", before[name] - _full(parameter), other.grad, dtype)
 
 
+def data_parallel(kind):
+    """DDP: everyone has a part of the batch, of which half is kept back before means go round; as the backward pass goes
+    on, as each parameter has a bucket of its own."""
+    model, wide, x = _model(kind, torch.float32)
+    if kind == "swapped":
+        wmma_ops.swap_(model)
+    spread = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1e-4)
+    parts = x.repeat(2, 1, 1).sin().chunk(4)  # two turns of two processes
+    with spread.no_sync():
+        spread(parts[dist.get_rank()]).double().sin().sum().backward()
+    spread(parts[2 + dist.get_rank()]).double().sin().sum().backward()
+    for part in parts:
+        (wide(part.double()).sin().sum() / dist.get_world_size()).backward()
+    for (name, parameter), other in zip(model.named_parameters(), wide.parameters(), strict=True):
+        _near(f"the gradient of {name}", parameter.grad, other.grad, torch.float32)
+
+
 def refusals():
     """What plans refuse, as texts."""
     mesh, said = mesh_of((dist.get_world_size(),)), {}
