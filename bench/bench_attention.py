@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 
+import attention_peers
 import running
 import torch
 import torch.nn.functional as F
 from running import check
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import wmma_ops
 from wmma_ops.cli.benching import OURS, Calls, Case
@@ -110,11 +110,6 @@ PACKED = tuple(
     for sizes in ((16384, 13, 1979, 32, 128), (32768, 60, 973, 16, 64))
     for causal in (True, False)
 )
-PEERS = {
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-}
 
 
 def operands(shape: Shape, gradients: bool = False) -> list[torch.Tensor]:
@@ -128,41 +123,21 @@ def operands(shape: Shape, gradients: bool = False) -> list[torch.Tensor]:
     ]
 
 
-def sdpa(backend: SDPBackend, shape: Shape, q, k, v) -> torch.Tensor:
-    with sdpa_kernel(backend):
-        return F.scaled_dot_product_attention(q, k, v, is_causal=shape.causal, enable_gqa=shape.kv_heads is not None)
-
-
 def ours(shape: Shape, q, k, v) -> torch.Tensor:
     return wmma_ops.attention(q, k, v, is_causal=shape.causal, enable_gqa=shape.kv_heads is not None)[0]
 
 
-def peers(shape: Shape, tensors: list[torch.Tensor]) -> tuple[dict[str, SDPBackend], dict[str, str]]:
-    """Those that take the shape, and why the others do not."""
-    found, missing = {}, {}
-    for name, backend in PEERS.items():
-        try:
-            sdpa(backend, shape, *tensors)
-            found[name] = backend
-        except RuntimeError as error:
-            missing[name] = str(error).strip().splitlines()[0].partition(". ")[0]
-    return found, missing
-
-
 def forward(shape: Shape) -> Calls:
     tensors = operands(shape)
-    found, missing = peers(shape, tensors)
-    errors = [check(ours(shape, *tensors), sdpa(backend, shape, *tensors)) for backend in found.values()]
-    calls = {OURS: lambda: ours(shape, *tensors)}
-    calls |= {name: lambda backend=backend: sdpa(backend, shape, *tensors) for name, backend in found.items()}
-    return Calls(calls, missing, shape.flops, error=max(errors, default=None))
+    found, missing = attention_peers.peers(*tensors, is_causal=shape.causal)
+    errors = [check(ours(shape, *tensors), call()) for call in found.values()]
+    return Calls({OURS: partial(ours, shape, *tensors), **found}, missing, shape.flops, error=max(errors, default=None))
 
 
 def backward(shape: Shape) -> Calls:
     tensors = operands(shape, gradients=True)
-    found, missing = peers(shape, tensors)
-    outs = {OURS: ours(shape, *tensors)}
-    outs |= {name: sdpa(backend, shape, *tensors) for name, backend in found.items()}
+    found, missing = attention_peers.peers(*tensors, is_causal=shape.causal, gradients=True)
+    outs = {OURS: ours(shape, *tensors)} | {name: call() for name, call in found.items()}
     g_out = torch.randn_like(outs[OURS])
     calls = {
         name: lambda out=out: torch.autograd.grad(out, tensors, g_out, retain_graph=True) for name, out in outs.items()
@@ -280,7 +255,13 @@ def cases() -> Iterator[Case]:
         ("decode", forward, DECODE),
     ):
         for shape in shapes:
-            yield Case(f"attention, {group}", str(shape), partial(make, shape), tuple(PEERS), running.DEVICE)
+            yield Case(
+                f"attention, {group}",
+                str(shape),
+                partial(make, shape),
+                attention_peers.names(group == "backward"),
+                running.DEVICE,
+            )
 
 
 if __name__ == "__main__":

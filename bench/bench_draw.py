@@ -10,14 +10,13 @@ import random
 from collections.abc import Callable, Iterator
 from functools import partial
 
-import flash4
+import attention_peers
 import running
 import torch
 import torch.nn.functional as F
-from bench_train import BACKENDS, able, padding, today
+from bench_train import padding, today
 from model_sizes import MODELS, Sizes
 from running import check, matrix
-from torch.nn.attention import sdpa_kernel
 
 import wmma_ops
 from wmma_ops.cli.benching import OURS, Calls, Case, Run
@@ -76,25 +75,12 @@ def attention(of: Sizes, batch: int, length: int, kind: str) -> Calls:
     k, v = (matrix(batch, of.kv_heads, length, of.head_size) for _ in "kv")
     mask = _mask(kind, batch, of.heads, length)
     causal, window = kind in ("causal", "window"), length // 4 if kind == "window" else None
-    theirs_mask = mask
-    if window is not None:
-        places = torch.arange(length, device=running.DEVICE)
-        theirs_mask = (places <= places[:, None]) & (places[:, None] - places <= window)
 
     def ours() -> torch.Tensor:
         rules = {"is_causal": causal} if window is None else {"window": (window, 0)}
         return wmma_ops.attention(q, k, v, mask=mask, enable_gqa=of.heads != of.kv_heads, **rules)[0]
 
-    def theirs(backend) -> torch.Tensor:
-        with sdpa_kernel(backend):
-            options = {"is_causal": causal and window is None, "enable_gqa": of.heads != of.kv_heads}
-            return F.scaled_dot_product_attention(q, k, v, theirs_mask, **options)
-
-    peers, missing = able(lambda backend: partial(theirs, backend))
-    for name in flash4.names(gradients=False) if mask is None else ():
-        peers[name] = partial(
-            flash4.attention, q, k, v, causal and window is None, (None, None) if window is None else (window, 0)
-        )
+    peers, missing = attention_peers.peers(q, k, v, mask, causal, window)
     errors = [check(ours(), call()) for call in peers.values()]
     flops = 4 * batch * of.heads * queries * length * of.head_size / (2 if kind == "causal" else 1)
     return Calls({OURS: ours, **peers}, missing, flops, error=max(errors, default=None))
@@ -177,7 +163,7 @@ def cases(
         group = "attention, masks" if kind in ("padding", "bool", "bias") else "attention"
         sizes = of, batch, length, kind
         details[f"{group}: {title}"] = partial(_explained, "attention", partial(_attention_call, *sizes)), None
-        peers = (*BACKENDS, *flash4.names(gradients=False))
+        peers = attention_peers.names()
         yield case(group, title, partial(attention, *sizes), peers, i < ATTENTIONS[0])
 
 

@@ -12,15 +12,14 @@ import random
 from collections.abc import Callable, Iterator
 from functools import partial
 
+import attention_peers
 import blocks
 import decoder
-import flash4
 import running
 import torch
 import torch.nn.functional as F
 from running import check, matrix
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import wmma_ops
 from wmma_ops.cli.benching import OURS, Calls, Case
@@ -114,19 +113,6 @@ def padding(batch: int, tokens: int) -> torch.Tensor:
     return (torch.arange(tokens, device=running.DEVICE) < lengths[:, None])[:, None, None]
 
 
-def able(theirs: Callable[[SDPBackend], Callable]) -> tuple[dict[str, Callable], dict[str, str]]:
-    """The calls of those backends that take them, and why the others do not."""
-    peers, missing = {}, {}
-    for name, backend in BACKENDS.items():
-        try:
-            call = theirs(backend)
-            call()
-            peers[name] = call
-        except RuntimeError as error:
-            missing[name] = str(error).splitlines()[0][:60]
-    return peers, missing
-
-
 def attention(batch: int, heads: int, tokens: int, size: int, mask: str) -> Calls:
     keys = min(TEXT, tokens) if mask == "77 keys" else tokens
     q, k, v = (_leaf(batch, heads, length, size) for length in (tokens, keys, keys))
@@ -138,31 +124,12 @@ def attention(batch: int, heads: int, tokens: int, size: int, mask: str) -> Call
     options = {"is_causal": mask == "causal"}
     g = matrix(batch, heads, tokens, size)
 
-    def theirs(backend: SDPBackend) -> Callable:
-        call = stepped(lambda: F.scaled_dot_product_attention(q, k, v, given, **options), [q, k, v], g)
-
-        def within():
-            with sdpa_kernel(backend):
-                return call()
-
-        return within
-
-    peers, missing = able(theirs)
-    for name in flash4.names(gradients=True) if given is None else ():
-        of_flash4 = partial(flash4.attention, q, k, v, ordered=name == flash4.ORDERED, **options)
-        peers[name] = stepped(of_flash4, [q, k, v], g)
+    forward, missing = attention_peers.peers(q, k, v, given, gradients=True, **options)
+    peers = {name: stepped(call, [q, k, v], g) for name, call in forward.items()}
     ours = stepped(lambda: wmma_ops.attention(q, k, v, mask=given, **options)[0], [q, k, v], g)
     flops = 14 * batch * heads * tokens * keys * size / (2 if mask == "causal" else 1)
     made = beside(ours, peers, flops)
     return Calls(made.calls, missing, made.flops, error=made.error)
-
-
-BACKENDS = {
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "math": SDPBackend.MATH,
-}
 
 
 # Of transformers: the class, its configuration, and a batch of (sequences, tokens or what is no text, whether they are
@@ -293,7 +260,7 @@ def cases(seed: int | None = None, tiny: bool = False) -> Iterator[Case]:
         (heads, head_size), (batch, tokens), mask = draw.choice(HEADS), draw.choice(BATCHES), draw.choice(MASKS)
         sizes = batch, heads, size(tokens), head_size
         title = "x".join(map(str, sizes)) + f" {mask}"
-        peers = (*BACKENDS, *flash4.names(gradients=True))
+        peers = attention_peers.names(gradients=True)
         yield case("attention, training", title, partial(attention, *sizes, mask), peers, i, ATTENTIONS[0])
     if importlib.util.find_spec("transformers"):
         for name in MODELS:
