@@ -43,7 +43,9 @@ def peers(
 ) -> tuple[dict[str, Attention], dict[str, str]]:
     """Calls of those that take these operands, and why the others do not. `window`: so many keys before its own a query
     sees, and none behind it. `gradients` are asked for."""
-    takes_flash4 = _has_flash4() and mask is None
+    refused = "takes no mask" if mask is not None else ""
+    if is_causal and q.shape[-2] != k.shape[-2]:
+        refused = "aligns the last query"
     if window is not None:
         places = torch.arange(k.shape[-2], device=q.device)
         apart = places[-q.shape[-2] :, None] - places
@@ -65,9 +67,15 @@ def peers(
             found[name] = partial(of_torch, backend)
         except RuntimeError as error:
             missing[name] = str(error).strip().splitlines()[0].partition(". ")[0]
-    if takes_flash4:
-        for name in (FLASH4, ORDERED) if gradients else (FLASH4,):
-            found[name] = partial(_of_flash4, q, k, v, is_causal, window, name == ORDERED)
+    for name in names(gradients)[len(BACKENDS) + 1 :]:
+        call = partial(_of_flash4, q, k, v, is_causal, window, name == ORDERED)
+        try:
+            if refused:
+                raise RuntimeError(refused)
+            call()
+            found[name] = call
+        except (RuntimeError, AssertionError, ValueError) as error:
+            missing[name] = str(error).strip().partition("\n")[0][:60] or type(error).__name__
     return found, missing
 
 

@@ -98,6 +98,11 @@ def test_data_parallel(two, kind):
     two.run(sharded_models.data_parallel, kind)
 
 
+@pytest.mark.parametrize(("is_causal", "target"), [(True, None), (False, "gfx942"), (True, "gfx942")])
+def test_attention_of_rows_that_are_spread(two, is_causal, target):
+    two.run(sharded_models.attention_by_rows, is_causal, target)
+
+
 def test_a_compiled_block(two):
     two.run(sharded_models.compiled, 2)
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import parallelize_module
 
 import wmma_ops
@@ -312,3 +312,20 @@ def readme_example(text):
     up, down = ([_full(x).detach() for x in names["block"][part].parameters()] for part in ("up", "down"))
     want = nn.functional.linear(nn.functional.linear(torch.ones(4, 64), *up).relu(), *down)
     _near("the result", names["y"], want.double(), torch.float32)
+
+
+def attention_by_rows(is_causal, target):
+    """Of a batch whose rows are spread, by our layer: joining heads goes by strides, which a result has as it says."""
+    torch.manual_seed(1)
+    layer, mesh = wmma_ops.nn.Attention(64, 4, is_causal=is_causal), mesh_of((dist.get_world_size(),))
+    x = torch.randn(2, 8, 64)
+    spread = distribute_tensor(x, mesh, [Shard(1)]).requires_grad_()
+    whole = x.clone().requires_grad_()
+    parameters = {name: distribute_tensor(one.detach(), mesh, [Replicate()]) for name, one in layer.named_parameters()}
+    want = layer(whole)
+    want.sin().sum().backward()
+    with wmma_ops.emulate(target) if target else contextlib.nullcontext():
+        found = torch.func.functional_call(layer, parameters, (spread,))
+        found.sin().sum().backward()
+    _near("the result", found.full_tensor(), want.double(), torch.float32)
+    _near("the gradient of x", spread.grad.full_tensor(), whole.grad.double(), torch.float32)

@@ -1,4 +1,4 @@
-"""Whether the nodes after a result take it contiguous, as our ops give it, where torch's had other strides."""
+"""Whether the nodes after a result take it as our ops lay it out, where torch's had other strides."""
 
 import torch
 from torch.fx import Node

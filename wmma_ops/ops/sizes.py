@@ -13,6 +13,15 @@ def known(condition) -> bool:
     return guard_or_false(condition)
 
 
+def is_found_by_a_run(number) -> bool:
+    """Whether no graph knows it, as what follows from how many rows a mask picks."""
+    if isinstance(number, int):
+        return False
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    return bool(free_unbacked_symbols(number))
+
+
 def lies_by_columns(x) -> bool:
     """Whether a matrix does, as a transposed weight; one of a single column lies by rows."""
     return known(x.stride(-2) == 1) and not known(x.shape[-1] <= 1)

@@ -38,7 +38,7 @@ Tensor made_by_heads(const Sizes& sizes, bool heads_together, ScalarType type, c
   int64_t stride = 1;
   const auto next = [&](int64_t dim) {
     strides[dim] = stride;
-    stride *= std::max<int64_t>(sizes[dim], 1);
+    __builtin_mul_overflow(stride, std::max<int64_t>(sizes[dim], 1), &stride);  // torch refuses what is too large
   };
   for (int64_t dim : {rank - 1, rank - 3, rank - 2}) next(dim);
   for (int64_t dim = rank - 4; dim >= 0; --dim) next(dim);

@@ -5,7 +5,7 @@ import torch
 from wmma_ops.ops.attention_call import AttentionCall
 from wmma_ops.ops.blocks import STEP
 from wmma_ops.ops.fakes.checks import check, fits, refuse, refused_by_library, require, same_device, same_sizes
-from wmma_ops.ops.sizes import PAGE_STEP, known
+from wmma_ops.ops.sizes import PAGE_STEP, is_found_by_a_run, known
 from wmma_ops.ops.types import FP8_ATTENTION, FP8_PAGES, NARROWED, accumulator
 
 
@@ -26,10 +26,17 @@ def attention(*tensors, **scalars):
 def _laid_as(x, columns, dtype=None):
     """A result, as csrc/calls/attention.cpp makes it: a row's heads lie together where they do in `x`."""
     shape = (*x.shape[:-1], columns)
-    if x.dim() < 3 or known(x.stride(-3) == 0) or not known(x.stride(-3) < x.stride(-2)):
+    if x.dim() < 3 or not _has_heads_together(x.stride(-3), x.stride(-2)):
         return x.new_empty(shape, dtype=dtype)
     *outer, heads, rows, _ = shape
     return x.new_empty((*outer, rows, heads, columns), dtype=dtype).transpose(-3, -2)
+
+
+def _has_heads_together(heads, rows):
+    """By strides. Where only the run will tell: if so many heads lie between rows, not so many rows between heads."""
+    if known(heads == 0) or known(heads >= rows):
+        return False
+    return known(heads < rows) or (is_found_by_a_run(rows) and not is_found_by_a_run(heads))
 
 
 def _check_devices(call):

@@ -104,6 +104,7 @@ def attention(
         mods = dict.fromkeys(score_functions.ARGUMENTS) | mods | {"block_mask": blocks.states}
     scalars |= score_functions.codes("attention", score_mod, mask_mod)
     seed = _seed("attention", q, dropout_p, dropout_seed)
+    q, k, v = _laid_as_said(q), _laid_as_said(k), _laid_as_said(v)
     tensors = {"q": q, "k": k, "v": v, "mask": mask, "sinks": sinks, "alibi_slopes": alibi_slopes, "dropout_seed": seed}
     return call("attention", {**tensors, **mods}, is_causal=causal, scale=scale, enable_gqa=enable_gqa, **scalars)
 
@@ -335,6 +336,12 @@ def _mods(op: str, tensors: tuple[Tensor, ...]) -> dict[str, Tensor]:
     if len(tensors) > len(score_functions.ARGUMENTS):
         raise ValueError(f"wmma.{op}: mod_operands has {len(tensors)} tensors; takes up to 4")
     return dict(zip(score_functions.ARGUMENTS, tensors, strict=False))
+
+
+def _laid_as_said(x: Tensor) -> Tensor:
+    """A DTensor, contiguous: results lie as what they are of does, and what is spread in another way on its way to an op
+    lies otherwise than it says."""
+    return x.contiguous() if type(x) is not Tensor and hasattr(x, "placements") else x
 
 
 def _seed(op: str, q: Tensor, p: float, seed: Tensor | None) -> Tensor | None:
