@@ -297,9 +297,13 @@ def _gate_of_another(x, g, u, d):
     return F.linear(F.silu(F.linear(x, g)) * F.linear(x + 1, u), d)
 
 
-def _causal_view(q, k, v):
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).view(B, M, 4 * K)
+def _view_by_rows(*inputs):
+    return F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in inputs)).transpose(1, 2).view(B, M, 4 * K)
+
+
+def _view_by_batches(*inputs):
+    out = F.scaled_dot_product_attention(*(x.permute(1, 2, 0, 3) for x in inputs))
+    return out.permute(2, 0, 1, 3).view(M * B, 4 * K)
 
 
 SHORT = [
@@ -575,8 +579,12 @@ def test_dropout_in_training_stays_between():
 
 
 def test_leaves_what_is_viewed_by_its_strides():
-    shapes = ((B, M, 4, K), (B, M, 4, K), (B, M, 4, K))
-    _left(_causal_view, [_x(*shape) for shape in shapes], "needs torch's strides")
+    _left(_view_by_batches, [_x(M, B, 4, K) for _ in "qkv"], "needs torch's strides")
+
+
+def test_takes_what_is_viewed_where_results_lie_as_torchs_do():
+    compiled = Compiled(_view_by_rows)
+    assert same(_view_by_rows, compiled, [_x(B, M, 4, K) for _ in "qkv"], gradients=False) == {"attention": 1}
 
 
 def test_leaves_other_devices():

@@ -23,13 +23,13 @@ def attention(*tensors, **scalars):
     return _laid_as(q, v.shape[-1]), q.new_empty(q.shape[:-1], dtype=accumulator(q.dtype))
 
 
-def _laid_as(x, columns, dtype=None):
+def _laid_as(x, columns=None, dtype=None):
     """A result, as csrc/calls/attention.cpp makes it: a row's heads lie together where they do in `x`."""
-    shape = (*x.shape[:-1], columns)
+    shape = x.shape if columns is None else (*x.shape[:-1], columns)
     if x.dim() < 3 or not _has_heads_together(x.stride(-3), x.stride(-2)):
         return x.new_empty(shape, dtype=dtype)
-    *outer, heads, rows, _ = shape
-    return x.new_empty((*outer, rows, heads, columns), dtype=dtype).transpose(-3, -2)
+    *outer, heads, rows, size = shape
+    return x.new_empty((*outer, rows, heads, size), dtype=dtype).transpose(-3, -2)
 
 
 def _has_heads_together(heads, rows):
@@ -177,7 +177,7 @@ def _gradients(op, tensors, scalars):
             if x.dtype != dtype:
                 refuse()
             same_sizes(x.shape, sizes)
-    return tuple(x.new_empty(x.shape) if call.is_packed else _laid_as(x, x.shape[-1]) for x in (q, k, v))
+    return tuple(x.new_empty(x.shape) if call.is_packed else _laid_as(x) for x in (q, k, v))
 
 
 @torch.library.register_fake("wmma::_attention_backward")
