@@ -198,13 +198,13 @@ def test_rows_that_large_numbers_hide_whole(target, case):
     ("old", "new"),
     [
         ("sum == Number(0) ? Number(0) : Math::inverse(sum);", "Number(1);"),
-        ("weight *= statistics()[2 * kOthers + other];", "weight *= Number(1);"),
-        ("sums[f] *= factors[Link::row_of(f)];", "sums[f] *= Number(1);"),
+        ("weights[f] *= statistics[2 * kOthers + other];", "weights[f] *= Number(1);"),
+        ("wave.first[m][f] *= factors[Link::row_of(f)];", "wave.first[m][f] *= Number(1);"),
     ],
     ids=["not_corrected", "keys_not_corrected", "queries_not_corrected"],
 )
 def test_weights_that_are_not_corrected_are_caught(old, new, sources):
-    header = sources / "wmma/attention/gradients/elements.hpp"
+    header = sources / "wmma/attention/loops/gradients.hpp"
     text = header.read_text()
     assert text.count(old) == 1
     header.write_text(text.replace(old, new))

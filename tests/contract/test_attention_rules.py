@@ -186,7 +186,7 @@ class Wrong(Planted):
         return f"{self.name}-{self.target}"
 
 
-WINDOW, CAP, BACKWARD = (f"{name}.hpp" for name in ("terms/window", "terms/cap", "gradients/elements"))
+WINDOW, CAP, BACKWARD = (f"{name}.hpp" for name in ("terms/window", "terms/cap", "loops/gradients"))
 WRONG = (
     Wrong("one_key_too_many", WINDOW, "key >= query + p.rules.from;", "key + 1 >= query + p.rules.from;"),
     Wrong(
@@ -210,8 +210,8 @@ WRONG = (
     Wrong(
         "another_heads_slope",
         BACKWARD,
-        "terms_.begin(p, place.batch, head_, 0);",
-        "terms_.begin(p, place.batch, 0, 0);",
+        "terms.begin(x.p, x.place.batch, head, 0);",
+        "terms.begin(x.p, x.place.batch, 0, 0);",
     ),
     Wrong("sinks_left_out_of_what_is_corrected", BACKWARD, "sum += Math::ratio(Rules", "Math::ratio(Rules", CASES[6]),
 )

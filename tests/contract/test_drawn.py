@@ -90,9 +90,9 @@ def test_values(target, kind, request):
         ("attention", "wmma/attention/terms/row_mask.hpp", "+ p.shift + 1;", "+ p.shift + 2;"),
         (
             "gradients",
-            "wmma/attention/gradients/elements.hpp",
-            "weight * (slope - delta)",
-            "weight * (slope + delta)",
+            "wmma/attention/loops/gradients.hpp",
+            "weights[f] * (slopes[f] - delta)",
+            "weights[f] * (slopes[f] + delta)",
         ),
     ],
     ids=["a tail of K that is not masked", "no barrier", "a key too many", "delta added"],

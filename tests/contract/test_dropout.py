@@ -208,9 +208,13 @@ WRONG = (
         "every_sequence_alike", "terms/dropout.hpp", ROWS, ROWS.replace("first_batch + batch", "first_batch"), CASES[5]
     ),
     Wrong("another_round", "terms/dropout.hpp", "round < 10", "round < 9"),
-    Wrong("others_are_dropped_backward", "gradients/elements.hpp", "return keeps(drawn", "return !keeps(drawn"),
-    Wrong("keys_kept_too_small", "gradients/elements.hpp", "kept ? weight * kept_factor()", "kept ? weight"),
-    Wrong("slopes_of_what_is_dropped", "gradients/elements.hpp", "(kept ? slope * kept_factor() : Number(0))", "slope"),
+    Wrong(
+        "others_are_dropped_backward", "loops/gradients.hpp", "const bool kept = keeps(", "const bool kept = !keeps("
+    ),
+    Wrong("keys_kept_too_small", "loops/gradients.hpp", "kept ? weights[f] * kept_factor", "kept ? weights[f]"),
+    Wrong(
+        "slopes_of_what_is_dropped", "loops/gradients.hpp", "(kept ? slopes[f] * kept_factor : Number(0))", "slopes[f]"
+    ),
     Wrong("results_too_small", "loops/forward.hpp", "static_cast<Number>(p.rules.kept)", "Number(1)"),
     Wrong(
         "a_lanes_keys_alike",

@@ -245,9 +245,9 @@ class Wrong(Planted):
 
 
 SEQUENCES, MASK, FUNCTIONS, BACKWARD = (
-    f"{name}.hpp" for name in ("rows/varlen", "terms/row_mask", "terms/functions", "gradients/elements")
+    f"{name}.hpp" for name in ("rows/varlen", "terms/row_mask", "terms/functions", "loops/gradients")
 )
-CHANGED = "(score, known.bend, query, key, key, 0)"
+CHANGED = "(score, bend, query, key, key, 0)"
 SLOPE, SHOWS = (
     "slope(functions_, before, batch_, heads_[i], query, key)",
     "shows(functions_, batch_, heads_[i], query, key)",
@@ -281,22 +281,22 @@ WRONG = (
     Wrong(
         "the_first_sequences_number_in_the_gradients",
         BACKWARD,
-        "terms_(p, place.batch)",
-        "terms_(p, 0)",
+        "terms(x.p, x.place.batch)",
+        "terms(x.p, 0)",
         target="gfx1201",
     ),
     Wrong(
         "a_query_among_all_in_the_gradients",
         BACKWARD,
         CHANGED,
-        CHANGED.replace("query,", "query + queries_of(p_.sequences, place_.batch).start,"),
+        CHANGED.replace("query,", "query + queries_of(x.p.sequences, x.place.batch).start,"),
         CASES[0],
     ),
     Wrong(
         "a_key_among_all_in_the_gradients",
         BACKWARD,
         CHANGED,
-        CHANGED.replace("key,", "key + keys_of(p_, place_.batch).start,"),
+        CHANGED.replace("key,", "key + keys_of(x.p, x.place.batch).start,"),
         CASES[0],
         "gfx1100",
     ),

@@ -358,7 +358,7 @@ class Wrong(Planted):
 
 
 FUNCTIONS, MASK, BACKWARD, MATH = (
-    f"{name}.hpp" for name in ("terms/functions", "terms/row_mask", "gradients/elements", "math")
+    f"{name}.hpp" for name in ("terms/functions", "terms/row_mask", "loops/gradients", "math")
 )
 ROW = "before, batch_, heads_[i], query, key)"
 WRONG = (
@@ -366,8 +366,8 @@ WRONG = (
     Wrong(
         "query_for_key_in_the_gradients",
         BACKWARD,
-        "(score, known.bend, query, key, key, 0)",
-        "(score, known.bend, key, query, query, 0)",
+        "(score, bend, query, key, key, 0)",
+        "(score, bend, key, query, query, 0)",
         target="gfx1201",
     ),
     Wrong(
@@ -387,7 +387,7 @@ WRONG = (
     Wrong(
         "keys_shown_in_the_gradients",
         BACKWARD,
-        "terms_.shows(query, key, 0)",
+        "terms.shows(query, key, 0)",
         "true",
         WITH_FUNCTIONS[9],
         "gfx1201",
@@ -413,8 +413,8 @@ WRONG = (
     Wrong(
         "a_batch_from_0_on_in_the_gradients",
         BACKWARD,
-        "terms_(p, place.batch)",
-        "terms_(p, place.batch - p.rules.first_batch)",
+        "terms(x.p, x.place.batch)",
+        "terms(x.p, x.place.batch - x.p.rules.first_batch)",
         WITH_FUNCTIONS[6],
     ),
     Wrong(
@@ -427,7 +427,7 @@ WRONG = (
     Wrong(
         "weights_are_not_corrected",
         BACKWARD,
-        "if (kOwnsKeys) weight *= statistics()[2 * kOthers + other];",
+        "if (kOwnsKeys) weights[f] *= statistics[2 * kOthers + other];",
         "",
         WITH_FUNCTIONS[8],
     ),

@@ -1,5 +1,7 @@
 // What scores and g_P of a tile become in a lane's registers, element by element: weights P and slopes g_S, by any
-// rules. Of the loops whose blocks own rows.
+// rules. Of warpgroups that own rows (loops/warpgroup_owners.hpp). The waves' loop (loops/gradients.hpp) spells the
+// same by itself: by way of these functions clang spilled nine of gfx908's registers, which no other spelling here
+// mended.
 #pragma once
 
 #include <wmma/attention/gradients/rows.hpp>

@@ -12,9 +12,16 @@
 //   3. the results    += P or g_S times the tile's rows transposed
 //
 // kAsync: there are two buffers, and the next tile is copied during this one; else a tile is loaded before it is used.
+//
+// A mask of numbers, or a function of scores, may bring lse so far from 0 that of the logarithm of a sum little or
+// nothing is left in it: a row whose keys all have the least number has weights of 1 relative to lse, each. The first
+// kernel sums up a row's weights and leaves, beside delta, what they are to be multiplied by.
 #pragma once
 
-#include <wmma/attention/gradients/elements.hpp>
+#include <wmma/attention/gradients/rows.hpp>
+#include <wmma/attention/terms/cap.hpp>
+#include <wmma/attention/terms/dropout.hpp>
+#include <wmma/attention/terms/mask.hpp>
 #include <wmma/attention/tiles/two_way_tile.hpp>
 #include <wmma/attention/weights.hpp>
 
@@ -24,11 +31,12 @@ template <class Config>
 struct AttentionBackward {
   using T = typename Config::Element;
   using Link = ChainLink<typename ProductOf<Config::kLanes, T, Config::kSide>::Type>;
-  using Elements = GradientElements<Config, Link>;
-  using Number = typename Elements::Number;
-  using Rules = typename Elements::Rules;
-  using Arguments = typename Elements::Arguments;
-  using Told = typename Elements::Told;
+  using Number = typename Link::Sum;
+  using Mask = typename Config::Mask;
+  using Math = SoftmaxOf<Config, Number>;
+  using Rules = typename Config::Rules;
+  using Arguments = typename Rules::Arguments;
+  using Sight = wmma::Sight<Config::kCausal, Rules>;
   static constexpr bool kOwnsKeys = Config::kOwnsKeys;
   static constexpr int kThreads = Config::kWaves * arch::kWaveSize;
   static constexpr int kWaveRows = Config::kTilesM * Link::kRows;
@@ -62,9 +70,14 @@ struct AttentionBackward {
   using First = typename Tiles<Config::kAsync, void>::First;
   using Second = typename Tiles<Config::kAsync, void>::Second;
   static constexpr int kSecondRowsStart = FirstRows::kBytes;
-  // Tiles of both, and what is told of queries; two where one is filled while the other is multiplied.
-  static constexpr int kToldStart = First::kBytes + Second::kBytes;
-  static constexpr int kBufferBytes = kToldStart + Told::kBytes;
+  static constexpr bool kCorrects = kTakesNumbers<Config>;  // weights relative to lse
+  static constexpr int kStatistics = kCorrects ? 3 : 2;
+  // Tiles of both, and of the queries' lse and delta; two where one is filled while the other is multiplied.
+  static constexpr int kStatisticsStart = First::kBytes + Second::kBytes;
+  static constexpr int kDrawnStart =
+      kStatisticsStart + (kOwnsKeys ? kStatistics * kOthers * static_cast<int>(sizeof(Number)) : 0);
+  static constexpr int kBufferBytes =
+      kDrawnStart + (kOwnsKeys && Rules::kDrops ? kOthers * static_cast<int>(sizeof(DropoutRow)) : 0);
   static constexpr int kBuffers = Config::kAsync ? 2 : 1;
   static constexpr int kBufferStart = kSecondRowsStart + SecondRows::kBytes;
   static constexpr int kWeightStart = kBufferStart + kBuffers * kBufferBytes;
@@ -74,10 +87,14 @@ struct AttentionBackward {
   using Visit =
       Choose<Rules::kBlocks, BlockedVisit<kOwnsKeys, kBlockRows, kOthers, Rules>, OthersVisit<kOwnsKeys, kOthers>>;
 
+  // lse in our unit, +∞ where a row saw no key, and delta: of a lane's rows, where it owns queries.
   struct Wave {
     Number first[Config::kTilesM][kOutSums];                                   // g_Q or g_K
     Number second[kOwnsKeys ? Config::kTilesM : 1][kOwnsKeys ? kOutSums : 1];  // g_V
-    typename Elements::Rows rows[Config::kTilesM];
+    Number lse[Config::kTilesM][Link::kLaneRows];
+    Number delta[Config::kTilesM][Link::kLaneRows];
+    Number sum[Config::kTilesM][Link::kLaneRows];  // the lane's part of the weights, where they are corrected
+    DropoutRow drawn[Config::kTilesM][Link::kLaneRows];
   };
 
   struct Reading {
@@ -117,11 +134,8 @@ struct AttentionBackward {
     Wave wave;
     clear(wave.first);
     if constexpr (kOwnsKeys) clear(wave.second);
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-      wave.rows[m] = {};
-      if constexpr (!kOwnsKeys) wave.rows[m].load(p, place, first_row + wave_row + m * Link::kRows, lane);
-    }
+    clear(wave.sum);
+    if constexpr (!kOwnsKeys) load_statistics(wave, p, place, first_row + wave_row, lane);
 
     // 2. The others that they meet, head by head.
     const OthersSpan<kOwnsKeys, Config::kCausal, Rules> span(p, place, first_row, kBlockRows, kOthers);
@@ -147,7 +161,7 @@ struct AttentionBackward {
       bool whole = false;
       if constexpr (Rules::kBlocks) whole = visit.is_whole();
       const bool bounded = visit.rows() < kOthers || (Rules::kBlocks && Rules::kHides && !whole) ||
-                           is_bounded<kOwnsKeys, kBlockRows, kOthers, typename Elements::Sight>(p, first_row, visit.at);
+                           is_bounded<kOwnsKeys, kBlockRows, kOthers, Sight>(p, first_row, visit.at);
       const Meeting meeting{p,         place,    shared,       buffer,           lane, wave_row,
                             first_row, visit.at, visit.rows(), visit.other_head, whole};
       if (bounded) {
@@ -159,12 +173,7 @@ struct AttentionBackward {
     }
 
     // 3. The results.
-    if constexpr (Elements::kCorrects && !kOwnsKeys) {
-#pragma unroll
-      for (int m = 0; m < Config::kTilesM; ++m) {
-        Elements::correct(wave.first[m], wave.rows[m], p, place, first_row + wave_row + m * Link::kRows, lane);
-      }
-    }
+    if constexpr (kCorrects && !kOwnsKeys) correct(wave, p, place, first_row + wave_row, lane);
     store_gradients<Link, Config>(wave.first, wave.second, p, static_cast<Number>(p.scale), place, first_row + wave_row,
                                   first_column, lane);
   }
@@ -178,10 +187,7 @@ struct AttentionBackward {
     const T* second = matrix_of<const T>(y, visit.place.batch, visit.other_head) + visit.at * y.row_stride;
     First::load(buffer, first, x, visit.rows(), first_column, thread);
     Second::load(buffer + First::kBytes, second, y, visit.rows(), first_column, thread);
-    if constexpr (kOwnsKeys) {
-      Told::template tell<kThreads>(buffer + kToldStart, static_cast<const Arguments&>(p), visit.place.batch,
-                                    visit.other_head, visit.at, visit.rows(), thread);
-    }
+    if constexpr (kOwnsKeys) share_statistics(buffer, visit, thread);
   }
 
   struct Meeting {
@@ -197,6 +203,42 @@ struct AttentionBackward {
     uint32_t other_head;
     bool whole;  // its block, of a block mask
   };
+
+  static WMMA_DEVICE Number unit_of(Number lse) {
+    return lse == -Math::infinity() ? Math::infinity() : lse * Number(Math::kUnit);
+  }
+
+  static WMMA_DEVICE void load_statistics(Wave& wave, const Arguments& p, const Place& place, int first_row,
+                                          uint32_t lane) {
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
+        row = row < place.rows ? row : place.rows - 1;
+        wave.lse[m][i] = unit_of(static_cast<const Number*>(p.lse.data)[place.offset(p.lse, row)]);
+        wave.delta[m][i] = static_cast<const Number*>(p.delta.data)[place.offset(p.delta, row)];
+        if constexpr (Rules::kDrops) wave.drawn[m][i] = dropout_row_of(p, place.batch, place.head, row);
+      }
+    }
+  }
+
+  static WMMA_DEVICE void share_statistics(unsigned char* buffer, const Visit& visit, uint32_t thread) {
+    const AttentionArguments& p = visit.p;
+    const Number* lse = matrix_of<const Number>(p.lse, visit.place.batch, visit.other_head);
+    const Number* delta = matrix_of<const Number>(p.delta, visit.place.batch, visit.other_head);
+    Number* to = reinterpret_cast<Number*>(buffer + kStatisticsStart);
+    for (int i = static_cast<int>(thread); i < kOthers; i += kThreads) {
+      const int64_t row = visit.at + (i < visit.rows() ? i : visit.rows() - 1);
+      to[i] = unit_of(lse[row * p.lse.row_stride]);
+      to[kOthers + i] = delta[row * p.delta.row_stride];
+      if constexpr (kCorrects) to[2 * kOthers + i] = delta[row * p.delta.row_stride + p.delta.column_stride];
+      if constexpr (Rules::kDrops) {
+        reinterpret_cast<DropoutRow*>(buffer + kDrawnStart)[i] = dropout_row_of(
+            static_cast<const Arguments&>(p), visit.place.batch, visit.other_head, static_cast<uint32_t>(row));
+      }
+    }
+  }
 
   // One tile of others.
   template <bool kBounded>
@@ -233,14 +275,88 @@ struct AttentionBackward {
   // Products become weights P, and g_P becomes g_S.
   template <bool kBounded>
   static WMMA_DEVICE void differentiate(Number* weights, Number* slopes, Wave& wave, const Meeting& x, int m) {
-    const int first_row = x.first_row + static_cast<int>(x.wave_row) + m * Link::kRows;
-    const typename Elements::template Lane<kBounded> lane(x.p, x.place, x.other_head, first_row, x.at, x.rows, x.whole,
-                                                          x.lane, x.buffer + kToldStart);
+    const Number factor = static_cast<Number>(x.p.scale * static_cast<double>(Math::kUnit));
+    const Number* statistics = reinterpret_cast<const Number*>(x.buffer + kStatisticsStart);
+    const CapOf<Config> cap(x.p, true);
+    typename Rules::template Rows<Number, Math, 1> terms(x.p, x.place.batch);
+    const uint32_t head = kOwnsKeys ? x.other_head : x.place.head;
+    terms.begin(x.p, x.place.batch, head, 0);
+    Number kept_factor(1);
+    if constexpr (Rules::kDrops) kept_factor = static_cast<Number>(x.p.rules.kept);
 #pragma unroll
     for (int f = 0; f < kSums; ++f) {
-      typename Elements::template Lane<kBounded>::Known known;
-      weights[f] = lane.weight(weights[f], f, wave.rows[m], known);
-      lane.slope(weights[f], slopes[f], f, wave.rows[m], known);
+      const int i = Link::row_of(f);
+      const int other = static_cast<int>(Link::place(x.lane, f));
+      const int row = x.first_row + static_cast<int>(x.wave_row + m * Link::kRows + Link::row(x.lane, i));
+      const Number lse = kOwnsKeys ? statistics[other] : wave.lse[m][i];
+      const Number delta = kOwnsKeys ? statistics[kOthers + other] : wave.delta[m][i];
+      const int query = kOwnsKeys ? x.at + other : row;
+      const int key = kOwnsKeys ? row : x.at + other;
+      bool inside = true;
+      if constexpr (kBounded) {
+        inside = other < x.rows && Sight::sees(x.p, query, key);
+      }
+      Number bend(1);
+      Number score;
+      if constexpr (Rules::kScored) {
+        score = cap.template score<true>(weights[f], factor, bend);
+        if constexpr (Rules::kAfterCap) score = terms.template changed<Rules::kBends>(score, bend, query, key, key, 0);
+        if (!kCorrects) score -= lse;
+      } else {
+        score = kCorrects ? weights[f] * factor : arch::fma(weights[f], factor, -lse);
+      }
+      if constexpr (!kIsNone<Mask>) {
+        // Rows beyond the last have no mask.
+        const bool there = inside && row < static_cast<int>(x.place.rows);
+        MaskRows<Mask, 1> mask(x.p);
+        mask.begin(x.p, x.place.batch, head, query, 0);
+        if (there) inside = mask.add(score, key, 0, f);
+      }
+      if constexpr (Rules::kHides && (kBounded || !Rules::kBlocks)) {
+        const bool shown = terms.shows(query, key, 0);
+        inside = inside && ((Rules::kBlocks && x.whole) || shown);
+      }
+      if constexpr (kCorrects) {
+        weights[f] = inside ? Math::ratio(score, -lse) : Number(0);
+        if (kOwnsKeys) weights[f] *= statistics[2 * kOthers + other];
+        if (!kOwnsKeys) wave.sum[m][i] += weights[f];
+      } else {
+        weights[f] = inside ? Math::exp(score) : Number(0);
+      }
+      if constexpr (Rules::kDrops) {
+        const DropoutRow& drawn =
+            kOwnsKeys ? reinterpret_cast<const DropoutRow*>(x.buffer + kDrawnStart)[other] : wave.drawn[m][i];
+        const bool kept = keeps(drawn, static_cast<unsigned>(key), x.p.rules.threshold);
+        slopes[f] = inside ? weights[f] * ((kept ? slopes[f] * kept_factor : Number(0)) - delta) : Number(0);
+        if constexpr (kOwnsKeys) weights[f] = kept ? weights[f] * kept_factor : Number(0);
+      } else {
+        slopes[f] = inside ? weights[f] * (slopes[f] - delta) : Number(0);
+      }
+      if constexpr (Rules::kBends) slopes[f] = inside ? slopes[f] * bend : Number(0);
+    }
+  }
+
+  // Rows whose weights do not sum up to 1.
+  static WMMA_DEVICE void correct(Wave& wave, const Arguments& p, const Place& place, int first_row, uint32_t lane) {
+    const auto plus = [](Number x, Number y) { return x + y; };
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+      Number factors[Link::kLaneRows];
+#pragma unroll
+      for (int i = 0; i < Link::kLaneRows; ++i) {
+        Number sum = Link::fold(wave.sum[m][i], plus);
+        const uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
+        if constexpr (Rules::kSinks) {
+          sum += Math::ratio(Rules::template sink_of<Number, Math>(p, place, row), -wave.lse[m][i]);
+        }
+        factors[i] = sum == Number(0) ? Number(0) : Math::inverse(sum);
+        if (row < place.rows && place.slice == 0 && Link::place(lane, 0) == 0) {
+          static_cast<Number*>(const_cast<void*>(p.delta.data))[place.offset(p.delta, row) + p.delta.column_stride] =
+              factors[i];
+        }
+      }
+#pragma unroll
+      for (int f = 0; f < kOutSums; ++f) wave.first[m][f] *= factors[Link::row_of(f)];
     }
   }
 
