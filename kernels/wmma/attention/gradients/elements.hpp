@@ -47,7 +47,7 @@ struct GradientElements {
   };
 
   // Of a tile's queries, where keys are owned: the same, in shared memory.
-  struct Told {
+  struct Passed {
     static constexpr int kStatistics = kCorrects ? 3 : 2;
     static constexpr int kDrawnStart = kOwnsKeys ? kStatistics * kOthers * static_cast<int>(sizeof(Number)) : 0;
     static constexpr int kBytes =
@@ -55,11 +55,11 @@ struct GradientElements {
 
     // By kThreads threads. Queries beyond the last repeat it.
     template <int kThreads>
-    static WMMA_DEVICE void tell(unsigned char* told, const Arguments& p, uint32_t batch, uint32_t head, int at,
-                                 int rows, uint32_t thread) {
+    static WMMA_DEVICE void write(unsigned char* passed, const Arguments& p, uint32_t batch, uint32_t head, int at,
+                                  int rows, uint32_t thread) {
       const Number* lse = matrix_of<const Number>(p.lse, batch, head);
       const Number* delta = matrix_of<const Number>(p.delta, batch, head);
-      Number* to = reinterpret_cast<Number*>(told);
+      Number* to = reinterpret_cast<Number*>(passed);
 #pragma unroll 1
       for (int i = static_cast<int>(thread); i < kOthers; i += kThreads) {
         const int64_t row = at + (i < rows ? i : rows - 1);
@@ -67,7 +67,7 @@ struct GradientElements {
         to[kOthers + i] = delta[row * p.delta.row_stride];
         if constexpr (kCorrects) to[2 * kOthers + i] = delta[row * p.delta.row_stride + p.delta.column_stride];
         if constexpr (Rules::kDrops) {
-          reinterpret_cast<DropoutRow*>(told + kDrawnStart)[i] =
+          reinterpret_cast<DropoutRow*>(passed + kDrawnStart)[i] =
               dropout_row_of(p, batch, head, static_cast<uint32_t>(row));
         }
       }
@@ -94,7 +94,7 @@ struct GradientElements {
     // `other_head`: of the queries, where keys are owned, and of the keys, where queries are. `first_row`: of the
     // matrix unit's tile. `at`: the first of so many others that there are. `whole`: their block, of a block mask.
     WMMA_DEVICE Lane(const Arguments& p, const Place& place, uint32_t other_head, int first_row, int at, int others,
-                     bool whole, uint32_t lane, const unsigned char* told)
+                     bool whole, uint32_t lane, const unsigned char* passed)
         : p_(p),
           place_(place),
           lane_(lane),
@@ -103,7 +103,7 @@ struct GradientElements {
           at_(at),
           others_(others),
           whole_(whole),
-          told_(told),
+          passed_(passed),
           factor_(static_cast<Number>(p.scale * static_cast<double>(Math::kUnit))),
           cap_(p, true),
           terms_(p, place.batch) {
@@ -174,13 +174,13 @@ struct GradientElements {
     }
 
    private:
-    WMMA_DEVICE const Number* statistics() const { return reinterpret_cast<const Number*>(told_); }
+    WMMA_DEVICE const Number* statistics() const { return reinterpret_cast<const Number*>(passed_); }
     WMMA_DEVICE Number kept_factor() const { return static_cast<Number>(p_.rules.kept); }
     WMMA_DEVICE bool keeps_it(int f, const Rows& rows) const {
       const int i = Link::row_of(f);
       const int other = static_cast<int>(Link::place(lane_, f));
       const DropoutRow& drawn =
-          kOwnsKeys ? reinterpret_cast<const DropoutRow*>(told_ + Told::kDrawnStart)[other] : rows.drawn[i];
+          kOwnsKeys ? reinterpret_cast<const DropoutRow*>(passed_ + Passed::kDrawnStart)[other] : rows.drawn[i];
       const int key = kOwnsKeys ? first_row_ + static_cast<int>(Link::row(lane_, i)) : at_ + other;
       return keeps(drawn, static_cast<unsigned>(key), p_.rules.threshold);
     }
@@ -194,7 +194,7 @@ struct GradientElements {
     int at_;
     int others_;
     bool whole_;
-    const unsigned char* told_;
+    const unsigned char* passed_;
     Number factor_;
     CapOf<Config> cap_;
     typename Rules::template Rows<Number, Math, 1> terms_;

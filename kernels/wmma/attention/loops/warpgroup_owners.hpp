@@ -25,7 +25,7 @@ struct WarpgroupOwners {
   using Arguments = MappedArgumentsBy<Rules>;
   using Own = typename Elements::Arguments;  // what of these is there: not sequences, say
   using Place = typename Elements::Place;
-  using Told = typename Elements::Told;
+  using Passed = typename Elements::Passed;
   static constexpr bool kOwnsKeys = Config::kOwnsKeys;
   static constexpr bool kGivesFirst = Config::kGivesFirst;    // g_Q or g_K, by slopes
   static constexpr bool kGivesSecond = Config::kGivesSecond;  // g_V, by weights
@@ -54,27 +54,27 @@ struct WarpgroupOwners {
   using Owned = TileQueue<1, kGroups * kRowBytes>;
   using First = TileQueue<Config::kFirstStages, FirstTile::kBytes>;
   using Second = TileQueue<Config::kSecondStages, SecondTile::kBytes>;
-  using Tellings = TileQueue<Config::kFirstStages, Told::kBytes>;
+  using PassedQueue = TileQueue<Config::kFirstStages, Passed::kBytes>;
 
   static constexpr int kFirstStart = Owned::kBytes;
   static constexpr int kSecondStart = kFirstStart + First::kBytes;
-  static constexpr int kToldStart = kSecondStart + Second::kBytes;
-  static constexpr int kOwnedBarriers = kToldStart + Tellings::kBytes;
+  static constexpr int kPassedStart = kSecondStart + Second::kBytes;
+  static constexpr int kOwnedBarriers = kPassedStart + PassedQueue::kBytes;
   static constexpr int kFirstBarriers = kOwnedBarriers + Owned::kBarrierBytes;
   static constexpr int kSecondBarriers = kFirstBarriers + First::kBarrierBytes;
-  static constexpr int kToldBarriers = kSecondBarriers + Second::kBarrierBytes;
-  static constexpr int kSharedBytes = kToldBarriers + Tellings::kBarrierBytes;
+  static constexpr int kPassedBarriers = kSecondBarriers + Second::kBarrierBytes;
+  static constexpr int kSharedBytes = kPassedBarriers + PassedQueue::kBarrierBytes;
 
   struct Queues {
     Owned owned;
     First first;
     Second second;
-    Tellings told;
+    PassedQueue passed;
     WMMA_DEVICE explicit Queues(uint32_t start)
         : owned(start, start + kOwnedBarriers),
           first(start + kFirstStart, start + kFirstBarriers),
           second(start + kSecondStart, start + kSecondBarriers),
-          told(start + kToldStart, start + kToldBarriers) {}
+          passed(start + kPassedStart, start + kPassedBarriers) {}
   };
 
   // A block's rows, and the tiles of others that they meet, head by head.
@@ -103,7 +103,7 @@ struct WarpgroupOwners {
       queues.first.make(kConsumerWaves);
       queues.second.make(kConsumerWaves);
       // Of what lanes write and lanes read each arrives for itself.
-      if constexpr (kOwnsKeys) queues.told.make(kConsumers, arch::kWaveSize);
+      if constexpr (kOwnsKeys) queues.passed.make(kConsumers, arch::kWaveSize);
       arch::fence_barriers();
     }
     arch::block_barrier();
@@ -113,7 +113,7 @@ struct WarpgroupOwners {
     } else {
       arch::release_registers<kOtherRegisters>();
       if (threadIdx.x == kConsumers) produce(p, queues);
-      if (kOwnsKeys && wave == kConsumerWaves + 1) tell(p, queues);
+      if (kOwnsKeys && wave == kConsumerWaves + 1) pass_tiles(p, queues);
     }
   }
 
@@ -153,22 +153,22 @@ struct WarpgroupOwners {
     }
   }
 
-  // The wave that tells those that own keys of queries.
-  static WMMA_DEVICE void tell(const Arguments& p, const Queues& queues) {
+  // The wave that passes lse, delta and dropout of queries to those that own keys.
+  static WMMA_DEVICE void pass_tiles(const Arguments& p, const Queues& queues) {
     const Work work(p);
     typename Work::Visit visit = work.begin(p);
-    typename Tellings::Item told(0);
+    typename PassedQueue::Item passed(0);
 #pragma unroll 1
-    for (int left = work.visits; left > 0; --left, told.next()) {
-      queues.told.await_room(told);
-      Told::template tell<arch::kWaveSize>(told_at(told), p, work.place.batch, visit.other_head, visit.at, visit.rows(),
-                                           lane_id());
-      arch::barrier_arrive(queues.told.full(told), true);
+    for (int left = work.visits; left > 0; --left, passed.next()) {
+      queues.passed.await_room(passed);
+      Passed::template write<arch::kWaveSize>(passed_at(passed), p, work.place.batch, visit.other_head, visit.at,
+                                              visit.rows(), lane_id());
+      arch::barrier_arrive(queues.passed.full(passed), true);
       visit.advance(work.span.end, work.span.begin);
     }
   }
-  static WMMA_DEVICE unsigned char* told_at(const typename Tellings::Item& told) {
-    return dynamic_shared<unsigned char>() + kToldStart + told.stage() * Told::kBytes;
+  static WMMA_DEVICE unsigned char* passed_at(const typename PassedQueue::Item& passed) {
+    return dynamic_shared<unsigned char>() + kPassedStart + passed.stage() * Passed::kBytes;
   }
 
   // --------------------------------------------------------------------------------------------------- the warpgroups
@@ -201,7 +201,7 @@ struct WarpgroupOwners {
       for (uint32_t number = 0; number < static_cast<uint32_t>(work.visits); ++number) {
         const typename First::Item first(number), following(number + 1);
         const typename Second::Item second(number);
-        const typename Tellings::Item told(number);
+        const typename PassedQueue::Item passed(number);
         const bool bounded = visit.rows() < kOthers ||
                              is_bounded<kOwnsKeys, kLines, kOthers, typename Elements::Sight>(p, group_row, visit.at);
         uint32_t slope_words[kSums / 2];
@@ -216,10 +216,11 @@ struct WarpgroupOwners {
           arch::wgmma_commit();
         }
         // 2. Weights, and slopes.
-        if constexpr (kOwnsKeys) queues.told.await(told);
+        if constexpr (kOwnsKeys) queues.passed.await(passed);
         const auto differentiate = [&](auto is_bounded) {
           using Lane = typename Elements::template Lane<decltype(is_bounded)::kIs>;
-          const Lane of(p, work.place, visit.other_head, first_row, visit.at, visit.rows(), false, lane, told_at(told));
+          const Lane of(p, work.place, visit.other_head, first_row, visit.at, visit.rows(), false, lane,
+                        passed_at(passed));
           typename Lane::Known known[kWeighsFirst ? 1 : kSums];
           if constexpr (kGivesFirst && kWeighsFirst) {
             arch::wgmma_wait<1>();
@@ -249,7 +250,7 @@ struct WarpgroupOwners {
         bounded ? differentiate(Is<true>()) : differentiate(Is<false>());
         if constexpr (kGivesFirst) pack_weights<T, kSums>(slope_words, slopes);
         if constexpr (kGivesSecond) pack_weights<T, kSums>(weight_words, weights);
-        if constexpr (kOwnsKeys) arch::barrier_arrive(queues.told.empty(told), true);
+        if constexpr (kOwnsKeys) arch::barrier_arrive(queues.passed.empty(passed), true);
         if constexpr (!kGivesSecond) queues.second.done(second);
         // 3. Gradients, and scores of the tile that follows: where none does, of whatever lies in its place.
         arch::wgmma_fence();

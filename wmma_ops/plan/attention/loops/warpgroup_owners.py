@@ -32,10 +32,10 @@ class WarpgroupOwnersConfig(OwnerConfig):
     gives_second: bool  # g_V
     first_stages: int  # places for tiles of K or Q
     second_stages: int  # for those of V or g_out
-    told: int  # bytes that are told of a tile of queries
+    passed: int  # bytes that are passed beside a tile of queries
 
     def threads(self, target: arch.Target) -> int:
-        return super().threads(target) + 4 * target.wave  # one brings tiles, a wave tells what is beside them
+        return super().threads(target) + 4 * target.wave  # one brings tiles, a wave passes what is beside them
 
     def shared_bytes(self, target: arch.Target, element: torch.dtype) -> int:
         return self.rows_bytes(element.itemsize) + self.tiles_bytes(element.itemsize) + self.beside_bytes()
@@ -48,7 +48,7 @@ class WarpgroupOwnersConfig(OwnerConfig):
         return _LINES * (self.first_stages * self.depth + self.second_stages * self.value_depth) * size
 
     def beside_bytes(self) -> int:
-        return self.first_stages * self.told + 2 * (1 + 2 * self.first_stages + self.second_stages) * BARRIER_BYTES
+        return self.first_stages * self.passed + 2 * (1 + 2 * self.first_stages + self.second_stages) * BARRIER_BYTES
 
     def kernel(self, problem: AttentionProblem) -> str:
         return "wmma::WarpgroupOwners<Config>"
@@ -85,11 +85,11 @@ def configs(problem: AttentionProblem, target: arch.Target) -> Iterator[Warpgrou
     else:
         gives += [(True, True, False), (True, False, True)]
     for owns_keys, first, second in gives:
-        told = 0
+        passed = 0
         if owns_keys:
-            told = _LINES * ((3 if problem.corrects else 2) * 4 + (_DRAWN_BYTES if problem.drops else 0))
+            passed = _LINES * ((3 if problem.corrects else 2) * 4 + (_DRAWN_BYTES if problem.drops else 0))
         shape = (owns_keys, _GROUPS * 4, 1, _LINES, depth, value_depth, max(depth, value_depth), True, 1)
-        made = (WarpgroupOwnersConfig(*shape, first, second, *stages, told) for stages in _STAGES)
+        made = (WarpgroupOwnersConfig(*shape, first, second, *stages, passed) for stages in _STAGES)
         yield next(config for config in made if config.shared_bytes(target, problem.dtype) <= target.lds_bytes)
 
 
