@@ -195,16 +195,16 @@ def test_rows_that_large_numbers_hide_whole(target, case):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("file", "old", "new"),
     [
-        ("sum == Number(0) ? Number(0) : Math::inverse(sum);", "Number(1);"),
-        ("weights[f] *= statistics[2 * kOthers + other];", "weights[f] *= Number(1);"),
-        ("wave.first[m][f] *= factors[Link::row_of(f)];", "wave.first[m][f] *= Number(1);"),
+        ("gradients/elements.hpp", "sum == Number(0) ? Number(0) : Math::inverse(sum);", "Number(1);"),
+        ("loops/gradients.hpp", "weights[f] *= statistics[2 * kOthers + other];", "weights[f] *= Number(1);"),
+        ("gradients/elements.hpp", "sums[f] *= factors[Link::row_of(f)];", "sums[f] *= Number(1);"),
     ],
     ids=["not_corrected", "keys_not_corrected", "queries_not_corrected"],
 )
-def test_weights_that_are_not_corrected_are_caught(old, new, sources):
-    header = sources / "wmma/attention/loops/gradients.hpp"
+def test_weights_that_are_not_corrected_are_caught(file, old, new, sources):
+    header = sources / "wmma/attention" / file
     text = header.read_text()
     assert text.count(old) == 1
     header.write_text(text.replace(old, new))

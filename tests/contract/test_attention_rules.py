@@ -213,7 +213,13 @@ WRONG = (
         "terms.begin(x.p, x.place.batch, head, 0);",
         "terms.begin(x.p, x.place.batch, 0, 0);",
     ),
-    Wrong("sinks_left_out_of_what_is_corrected", BACKWARD, "sum += Math::ratio(Rules", "Math::ratio(Rules", CASES[6]),
+    Wrong(
+        "sinks_left_out_of_what_is_corrected",
+        "gradients/elements.hpp",
+        "sum += Math::ratio(Rules",
+        "Math::ratio(Rules",
+        CASES[6],
+    ),
 )
 
 

@@ -1,7 +1,6 @@
 // What scores and g_P of a tile become in a lane's registers, element by element: weights P and slopes g_S, by any
-// rules. Of warpgroups that own rows (loops/warpgroup_owners.hpp). The waves' loop (loops/gradients.hpp) spells the
-// same by itself: by way of these functions clang spilled nine of gfx908's registers, which no other spelling here
-// mended.
+// rules; and what is known of queries before. Of the loops whose blocks own rows, but that the waves' spells weights
+// and slopes by itself (loops/gradients.hpp).
 #pragma once
 
 #include <wmma/attention/gradients/rows.hpp>

@@ -13,15 +13,11 @@
 //
 // kAsync: there are two buffers, and the next tile is copied during this one; else a tile is loaded before it is used.
 //
-// A mask of numbers, or a function of scores, may bring lse so far from 0 that of the logarithm of a sum little or
-// nothing is left in it: a row whose keys all have the least number has weights of 1 relative to lse, each. The first
-// kernel sums up a row's weights and leaves, beside delta, what they are to be multiplied by.
+// Weights and slopes are computed as by GradientElements' lanes, but spelled here: by way of those, clang spilled nine
+// of gfx908's registers.
 #pragma once
 
-#include <wmma/attention/gradients/rows.hpp>
-#include <wmma/attention/terms/cap.hpp>
-#include <wmma/attention/terms/dropout.hpp>
-#include <wmma/attention/terms/mask.hpp>
+#include <wmma/attention/gradients/elements.hpp>
 #include <wmma/attention/tiles/two_way_tile.hpp>
 #include <wmma/attention/weights.hpp>
 
@@ -31,13 +27,17 @@ template <class Config>
 struct AttentionBackward {
   using T = typename Config::Element;
   using Link = ChainLink<typename ProductOf<Config::kLanes, T, Config::kSide>::Type>;
-  using Number = typename Link::Sum;
-  using Mask = typename Config::Mask;
-  using Math = SoftmaxOf<Config, Number>;
-  using Rules = typename Config::Rules;
-  using Arguments = typename Rules::Arguments;
-  using Sight = wmma::Sight<Config::kCausal, Rules>;
+  using Elements = GradientElements<Config, Link>;
+  using Number = typename Elements::Number;
+  using Mask = typename Elements::Mask;
+  using Math = typename Elements::Math;
+  using Rules = typename Elements::Rules;
+  using Arguments = typename Elements::Arguments;
+  using Sight = typename Elements::Sight;
+  using Place = typename Elements::Place;
+  using Passed = typename Elements::Passed;
   static constexpr bool kOwnsKeys = Config::kOwnsKeys;
+  static constexpr bool kCorrects = Elements::kCorrects;
   static constexpr int kThreads = Config::kWaves * arch::kWaveSize;
   static constexpr int kWaveRows = Config::kTilesM * Link::kRows;
   static constexpr int kBlockRows = Config::kWaves * kWaveRows;
@@ -70,31 +70,21 @@ struct AttentionBackward {
   using First = typename Tiles<Config::kAsync, void>::First;
   using Second = typename Tiles<Config::kAsync, void>::Second;
   static constexpr int kSecondRowsStart = FirstRows::kBytes;
-  static constexpr bool kCorrects = kTakesNumbers<Config>;  // weights relative to lse
-  static constexpr int kStatistics = kCorrects ? 3 : 2;
-  // Tiles of both, and of the queries' lse and delta; two where one is filled while the other is multiplied.
-  static constexpr int kStatisticsStart = First::kBytes + Second::kBytes;
-  static constexpr int kDrawnStart =
-      kStatisticsStart + (kOwnsKeys ? kStatistics * kOthers * static_cast<int>(sizeof(Number)) : 0);
-  static constexpr int kBufferBytes =
-      kDrawnStart + (kOwnsKeys && Rules::kDrops ? kOthers * static_cast<int>(sizeof(DropoutRow)) : 0);
+  // Tiles of both, and what is passed beside queries; two where one is filled while the other is multiplied.
+  static constexpr int kPassedStart = First::kBytes + Second::kBytes;
+  static constexpr int kBufferBytes = kPassedStart + Passed::kBytes;
   static constexpr int kBuffers = Config::kAsync ? 2 : 1;
   static constexpr int kBufferStart = kSecondRowsStart + SecondRows::kBytes;
   static constexpr int kWeightStart = kBufferStart + kBuffers * kBufferBytes;
   static constexpr int kSharedBytes = kWeightStart + (Link::kStays ? 0 : 2 * WeightTile::kBytes);
 
-  using Place = GradientPlace<kOwnsKeys>;
   using Visit =
       Choose<Rules::kBlocks, BlockedVisit<kOwnsKeys, kBlockRows, kOthers, Rules>, OthersVisit<kOwnsKeys, kOthers>>;
 
-  // lse in our unit, +∞ where a row saw no key, and delta: of a lane's rows, where it owns queries.
   struct Wave {
     Number first[Config::kTilesM][kOutSums];                                   // g_Q or g_K
     Number second[kOwnsKeys ? Config::kTilesM : 1][kOwnsKeys ? kOutSums : 1];  // g_V
-    Number lse[Config::kTilesM][Link::kLaneRows];
-    Number delta[Config::kTilesM][Link::kLaneRows];
-    Number sum[Config::kTilesM][Link::kLaneRows];  // the lane's part of the weights, where they are corrected
-    DropoutRow drawn[Config::kTilesM][Link::kLaneRows];
+    typename Elements::Rows rows[Config::kTilesM];
   };
 
   struct Reading {
@@ -134,8 +124,11 @@ struct AttentionBackward {
     Wave wave;
     clear(wave.first);
     if constexpr (kOwnsKeys) clear(wave.second);
-    clear(wave.sum);
-    if constexpr (!kOwnsKeys) load_statistics(wave, p, place, first_row + wave_row, lane);
+#pragma unroll
+    for (int m = 0; m < Config::kTilesM; ++m) {
+      wave.rows[m] = {};
+      if constexpr (!kOwnsKeys) wave.rows[m].load(p, place, first_row + wave_row + m * Link::kRows, lane);
+    }
 
     // 2. The others that they meet, head by head.
     const OthersSpan<kOwnsKeys, Config::kCausal, Rules> span(p, place, first_row, kBlockRows, kOthers);
@@ -173,7 +166,12 @@ struct AttentionBackward {
     }
 
     // 3. The results.
-    if constexpr (kCorrects && !kOwnsKeys) correct(wave, p, place, first_row + wave_row, lane);
+    if constexpr (kCorrects && !kOwnsKeys) {
+#pragma unroll
+      for (int m = 0; m < Config::kTilesM; ++m) {
+        Elements::correct(wave.first[m], wave.rows[m], p, place, first_row + wave_row + m * Link::kRows, lane);
+      }
+    }
     store_gradients<Link, Config>(wave.first, wave.second, p, static_cast<Number>(p.scale), place, first_row + wave_row,
                                   first_column, lane);
   }
@@ -187,7 +185,10 @@ struct AttentionBackward {
     const T* second = matrix_of<const T>(y, visit.place.batch, visit.other_head) + visit.at * y.row_stride;
     First::load(buffer, first, x, visit.rows(), first_column, thread);
     Second::load(buffer + First::kBytes, second, y, visit.rows(), first_column, thread);
-    if constexpr (kOwnsKeys) share_statistics(buffer, visit, thread);
+    if constexpr (kOwnsKeys) {
+      Passed::template write<kThreads>(buffer + kPassedStart, static_cast<const Arguments&>(p), visit.place.batch,
+                                       visit.other_head, visit.at, visit.rows(), thread);
+    }
   }
 
   struct Meeting {
@@ -203,42 +204,6 @@ struct AttentionBackward {
     uint32_t other_head;
     bool whole;  // its block, of a block mask
   };
-
-  static WMMA_DEVICE Number unit_of(Number lse) {
-    return lse == -Math::infinity() ? Math::infinity() : lse * Number(Math::kUnit);
-  }
-
-  static WMMA_DEVICE void load_statistics(Wave& wave, const Arguments& p, const Place& place, int first_row,
-                                          uint32_t lane) {
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-#pragma unroll
-      for (int i = 0; i < Link::kLaneRows; ++i) {
-        uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
-        row = row < place.rows ? row : place.rows - 1;
-        wave.lse[m][i] = unit_of(static_cast<const Number*>(p.lse.data)[place.offset(p.lse, row)]);
-        wave.delta[m][i] = static_cast<const Number*>(p.delta.data)[place.offset(p.delta, row)];
-        if constexpr (Rules::kDrops) wave.drawn[m][i] = dropout_row_of(p, place.batch, place.head, row);
-      }
-    }
-  }
-
-  static WMMA_DEVICE void share_statistics(unsigned char* buffer, const Visit& visit, uint32_t thread) {
-    const AttentionArguments& p = visit.p;
-    const Number* lse = matrix_of<const Number>(p.lse, visit.place.batch, visit.other_head);
-    const Number* delta = matrix_of<const Number>(p.delta, visit.place.batch, visit.other_head);
-    Number* to = reinterpret_cast<Number*>(buffer + kStatisticsStart);
-    for (int i = static_cast<int>(thread); i < kOthers; i += kThreads) {
-      const int64_t row = visit.at + (i < visit.rows() ? i : visit.rows() - 1);
-      to[i] = unit_of(lse[row * p.lse.row_stride]);
-      to[kOthers + i] = delta[row * p.delta.row_stride];
-      if constexpr (kCorrects) to[2 * kOthers + i] = delta[row * p.delta.row_stride + p.delta.column_stride];
-      if constexpr (Rules::kDrops) {
-        reinterpret_cast<DropoutRow*>(buffer + kDrawnStart)[i] = dropout_row_of(
-            static_cast<const Arguments&>(p), visit.place.batch, visit.other_head, static_cast<uint32_t>(row));
-      }
-    }
-  }
 
   // One tile of others.
   template <bool kBounded>
@@ -276,7 +241,7 @@ struct AttentionBackward {
   template <bool kBounded>
   static WMMA_DEVICE void differentiate(Number* weights, Number* slopes, Wave& wave, const Meeting& x, int m) {
     const Number factor = static_cast<Number>(x.p.scale * static_cast<double>(Math::kUnit));
-    const Number* statistics = reinterpret_cast<const Number*>(x.buffer + kStatisticsStart);
+    const Number* statistics = reinterpret_cast<const Number*>(x.buffer + kPassedStart);
     const CapOf<Config> cap(x.p, true);
     typename Rules::template Rows<Number, Math, 1> terms(x.p, x.place.batch);
     const uint32_t head = kOwnsKeys ? x.other_head : x.place.head;
@@ -288,8 +253,8 @@ struct AttentionBackward {
       const int i = Link::row_of(f);
       const int other = static_cast<int>(Link::place(x.lane, f));
       const int row = x.first_row + static_cast<int>(x.wave_row + m * Link::kRows + Link::row(x.lane, i));
-      const Number lse = kOwnsKeys ? statistics[other] : wave.lse[m][i];
-      const Number delta = kOwnsKeys ? statistics[kOthers + other] : wave.delta[m][i];
+      const Number lse = kOwnsKeys ? statistics[other] : wave.rows[m].lse[i];
+      const Number delta = kOwnsKeys ? statistics[kOthers + other] : wave.rows[m].delta[i];
       const int query = kOwnsKeys ? x.at + other : row;
       const int key = kOwnsKeys ? row : x.at + other;
       bool inside = true;
@@ -319,13 +284,14 @@ struct AttentionBackward {
       if constexpr (kCorrects) {
         weights[f] = inside ? Math::ratio(score, -lse) : Number(0);
         if (kOwnsKeys) weights[f] *= statistics[2 * kOthers + other];
-        if (!kOwnsKeys) wave.sum[m][i] += weights[f];
+        if (!kOwnsKeys) wave.rows[m].sum[i] += weights[f];
       } else {
         weights[f] = inside ? Math::exp(score) : Number(0);
       }
       if constexpr (Rules::kDrops) {
         const DropoutRow& drawn =
-            kOwnsKeys ? reinterpret_cast<const DropoutRow*>(x.buffer + kDrawnStart)[other] : wave.drawn[m][i];
+            kOwnsKeys ? reinterpret_cast<const DropoutRow*>(x.buffer + kPassedStart + Passed::kDrawnStart)[other]
+                      : wave.rows[m].drawn[i];
         const bool kept = keeps(drawn, static_cast<unsigned>(key), x.p.rules.threshold);
         slopes[f] = inside ? weights[f] * ((kept ? slopes[f] * kept_factor : Number(0)) - delta) : Number(0);
         if constexpr (kOwnsKeys) weights[f] = kept ? weights[f] * kept_factor : Number(0);
@@ -333,30 +299,6 @@ struct AttentionBackward {
         slopes[f] = inside ? weights[f] * (slopes[f] - delta) : Number(0);
       }
       if constexpr (Rules::kBends) slopes[f] = inside ? slopes[f] * bend : Number(0);
-    }
-  }
-
-  // Rows whose weights do not sum up to 1.
-  static WMMA_DEVICE void correct(Wave& wave, const Arguments& p, const Place& place, int first_row, uint32_t lane) {
-    const auto plus = [](Number x, Number y) { return x + y; };
-#pragma unroll
-    for (int m = 0; m < Config::kTilesM; ++m) {
-      Number factors[Link::kLaneRows];
-#pragma unroll
-      for (int i = 0; i < Link::kLaneRows; ++i) {
-        Number sum = Link::fold(wave.sum[m][i], plus);
-        const uint32_t row = first_row + m * Link::kRows + Link::row(lane, i);
-        if constexpr (Rules::kSinks) {
-          sum += Math::ratio(Rules::template sink_of<Number, Math>(p, place, row), -wave.lse[m][i]);
-        }
-        factors[i] = sum == Number(0) ? Number(0) : Math::inverse(sum);
-        if (row < place.rows && place.slice == 0 && Link::place(lane, 0) == 0) {
-          static_cast<Number*>(const_cast<void*>(p.delta.data))[place.offset(p.delta, row) + p.delta.column_stride] =
-              factors[i];
-        }
-      }
-#pragma unroll
-      for (int f = 0; f < kOutSums; ++f) wave.first[m][f] *= factors[Link::row_of(f)];
     }
   }
 
