@@ -21,15 +21,14 @@ Attention = Callable[[], torch.Tensor]
 
 
 @cache
-def _has_flash4() -> bool:
-    return (
-        importlib.util.find_spec("flash_attn") is not None and importlib.util.find_spec("flash_attn.cute") is not None
-    )
+def _flash4_names(gradients: bool) -> tuple[str, ...]:
+    if importlib.util.find_spec("flash_attn") is None or importlib.util.find_spec("flash_attn.cute") is None:
+        return ()
+    return (FLASH4, ORDERED) if gradients else (FLASH4,)
 
 
 def names(gradients: bool = False) -> tuple[str, ...]:
-    flash4 = () if not _has_flash4() else (FLASH4, ORDERED) if gradients else (FLASH4,)
-    return (*BACKENDS, LAST, *flash4)
+    return (*BACKENDS, LAST, *_flash4_names(gradients))
 
 
 def peers(
@@ -43,9 +42,9 @@ def peers(
 ) -> tuple[dict[str, Attention], dict[str, str]]:
     """Calls of those that take these operands, and why the others do not. `window`: so many keys before its own a query
     sees, and none behind it. `gradients` are asked for."""
-    refused = "takes no mask" if mask is not None else ""
+    not_by_flash4 = "takes no mask" if mask is not None else ""
     if is_causal and q.shape[-2] != k.shape[-2]:
-        refused = "aligns the last query"
+        not_by_flash4 = "aligns the last query"
     if window is not None:
         places = torch.arange(k.shape[-2], device=q.device)
         apart = places[-q.shape[-2] :, None] - places
@@ -56,26 +55,26 @@ def peers(
             grouped = q.shape[-3] != k.shape[-3]
             return F.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal, enable_gqa=grouped)
 
+    calls: dict[str, Attention] = {name: partial(of_torch, backend) for name, backend in BACKENDS.items()}
+    for name in _flash4_names(gradients):
+        calls[name] = partial(_of_flash4, q, k, v, is_causal, window, name == ORDERED)
     found: dict[str, Attention] = {}
-    missing: dict[str, str] = {}
-    for name, backend in {**BACKENDS, LAST: SDPBackend.MATH}.items():
-        if name == LAST and found:
-            missing[name] = "others take it"
-            continue
+    missing = dict.fromkeys(_flash4_names(gradients), not_by_flash4) if not_by_flash4 else {}
+
+    def attempt(name: str, call: Attention) -> None:
         try:
-            of_torch(backend)
-            found[name] = partial(of_torch, backend)
-        except RuntimeError as error:
-            missing[name] = str(error).strip().splitlines()[0].partition(". ")[0]
-    for name in names(gradients)[len(BACKENDS) + 1 :]:
-        call = partial(_of_flash4, q, k, v, is_causal, window, name == ORDERED)
-        try:
-            if refused:
-                raise RuntimeError(refused)
             call()
             found[name] = call
         except (RuntimeError, AssertionError, ValueError) as error:
-            missing[name] = str(error).strip().partition("\n")[0][:60] or type(error).__name__
+            missing[name] = str(error).strip().partition("\n")[0].partition(". ")[0] or type(error).__name__
+
+    for name, call in calls.items():
+        if name not in missing:
+            attempt(name, call)
+    if found.keys() & BACKENDS:
+        missing[LAST] = "others take it"
+    else:
+        attempt(LAST, partial(of_torch, SDPBackend.MATH))
     return found, missing
 
 

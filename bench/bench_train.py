@@ -155,7 +155,7 @@ if importlib.util.find_spec("peft"):
 TINY_MODEL = {"num_hidden_layers": 2}
 
 
-def model(name: str, tiny: bool, trains: bool) -> Calls:
+def whole_model(name: str, tiny: bool, trains: bool) -> Calls:
     """In eager mode, its loss or also the gradients of a training step: as it is, swapped, and swapped with our
     attention."""
     import transformers
@@ -265,7 +265,7 @@ def cases(seed: int | None = None, tiny: bool = False) -> Iterator[Case]:
     if importlib.util.find_spec("transformers"):
         for name in MODELS:
             for trains, group in ((True, "models, a step"), (False, "models, forward")):
-                yield case(group, name, partial(model, name, tiny, trains), ("torch", "swap_ alone"), 0, 1)
+                yield case(group, name, partial(whole_model, name, tiny, trains), ("torch", "swap_ alone"), 0, 1)
     for name in ("matmul", "linear", "linear + gelu", "attention"):
         yield Case("host time of 16x16", name, partial(host, name), ("torch",), "cpu")
 

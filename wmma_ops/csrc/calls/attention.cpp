@@ -32,8 +32,8 @@ bool has_heads_together(const Tensor& x) {
 }
 
 Tensor made_by_heads(const Sizes& sizes, bool heads_together, ScalarType type, const Device& device) {
+  if (!heads_together) return launch::made(sizes, type, device);
   const int64_t rank = static_cast<int64_t>(sizes.size());
-  if (!heads_together) return aten::empty(sizes.data(), rank, type, device.type, device.index);
   Sizes strides(sizes.size(), 1);
   int64_t stride = 1;
   const auto next = [&](int64_t dim) {

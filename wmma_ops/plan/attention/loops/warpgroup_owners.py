@@ -3,18 +3,18 @@ of any head size to 256 and by any rules."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
 from typing import ClassVar
 
 import torch
 
 from wmma_ops.hardware import arch
 from wmma_ops.hardware.geometry import BARRIER_BYTES, up
+from wmma_ops.ops.errors import ConfigError
 from wmma_ops.plan.attention import owners
 from wmma_ops.plan.attention.backward import BackwardConfig
 from wmma_ops.plan.attention.owners import OwnerConfig
 from wmma_ops.plan.attention.passes import delta
-from wmma_ops.plan.plan import MOST_THREADS_X, Plan
+from wmma_ops.plan.plan import Plan
 from wmma_ops.plan.problem import AttentionNumbers, AttentionProblem
 
 _LINES = 64  # of a warpgroup, of a tile, and of a box
@@ -98,9 +98,9 @@ def plan(problem: AttentionProblem, target: arch.Target) -> Plan | None:
     if not supports(problem, target):
         return None
     found = tuple(configs(problem, target))
-    blocks = ceil(max(problem.sq, problem.skv) / (_GROUPS * _LINES)) * problem.heads * problem.batch
-    if blocks * found[0].threads(target) > MOST_THREADS_X:
-        return None  # others have fewer threads for as many rows
-    launches = (delta.launch(problem, target), *(owners.launch(problem, config, target) for config in found))
+    try:
+        launches = (delta.launch(problem, target), *(owners.launch(problem, config, target) for config in found))
+    except ConfigError:  # more threads than a launch counts: waves by themselves have fewer for as many rows
+        return None
     numbers = AttentionNumbers(1, 0, 0, 1, queries=_LINES, packed=1, lines_k=_LINES)
     return Plan(BackwardConfig(problem.dtype, False, found), "the first that fits", launches, 0, numbers)
