@@ -84,17 +84,20 @@ def test_registers_decide_how_many_kernels_there_are():
     assert _kernels(RULED[2]) == together
 
 
-LOOP, ELEMENTS = "loops/warpgroup_owners.hpp", "gradients/elements.hpp"
+LOOP, ELEMENTS, QUERIES = "loops/warpgroup_owners.hpp", "gradients/elements.hpp", "gradients/lane_queries.hpp"
 # None that may hang: what the queues count stays whole.
 WRONG = (
-    Planted("the_tile_before", LOOP, "queues.first.place(following)", "queues.first.place(first)"),
-    Planted("weights_for_slopes", LOOP, "first_sums[0], slope_words", "first_sums[0], weight_words"),
+    Planted("another_tiles_values", LOOP, "own_second, SecondTile::operand(queues.second.place(second))",
+            "own_second, SecondTile::operand(queues.second.place(typename Second::Item(number + 1)))"),
+    Planted("weights_for_slopes", LOOP, "pack_weights<T, kSums>(words, slopes)", "pack_weights<T, kSums>(words, weights)"),
+    Planted("the_first_of_two_queries", QUERIES, "numbers_[f / 4 * 2 + f % 2]", "numbers_[f / 4 * 2]"),
     Planted("the_first_head_alone", LOOP, "p.k_map, work.place.batch, visit.other_head",
             "p.k_map, work.place.batch, work.begin(p).other_head"),
     Planted("passed_with_the_first_tile", LOOP, "(passed_at(passed), p, work.place.batch, visit.other_head, visit.at,",
             "(passed_at(passed), p, work.place.batch, visit.other_head, work.span.begin,"),
     Planted("the_other_warpgroups_rows", LOOP, "static_cast<int>(group) * kLines;", "static_cast<int>(1 - group) * kLines;"),
-    Planted("a_slope_without_delta", ELEMENTS, "weight * (slope - delta) : Number(0);", "weight * slope : Number(0);"),
+    Planted("a_slope_without_delta", ELEMENTS, "weight * (change - delta);", "weight * change;"),
+    Planted("what_is_not_seen_counts", ELEMENTS, "if (kSelects && !inside) score = -Math::infinity();", ""),
     Planted("values_times_all_weights", ELEMENTS, "if constexpr (Rules::kDrops) drop(weight, keeps_it(f, rows));", ""),
 )  # fmt: skip
 NOT_THERE = Planted("every_row_is_there", LOOP, "visit.rows() < kOthers ||", "")

@@ -120,10 +120,11 @@ WRONG = [
         scored.WITH_FUNCTIONS[0],
     ),
     Wrong(
-        "one_part_for_all",
-        LAST_TILES,
-        "p.whole + at / p.splits, at % p.splits, true",
-        "p.whole + at / p.splits, 0, true",
+        # (Where a part's sums are not written, those of the run before may still be there.)
+        "one_parts_keys_for_all",
+        TILES,
+        "begin += static_cast<int>(part.split) * share;",
+        "",
         LAST,
     ),
     Wrong("parts_of_the_first_tile", LAST_TILES, "(part.tile - p.whole)) * kTileRows", "0) * kTileRows", LAST),
@@ -176,8 +177,8 @@ WRONG_GRADIENTS = [
         (
             "slopes_of_the_tile_before",
             GRADIENT_KERNEL,
-            "kSlopeStart + odd * SlopeTile",
-            "kSlopeStart + (odd ^ 1) * SlopeTile",
+            "multiply_all_slopes(x, again.slopes, g_q[0]);",
+            "multiply_all_slopes(x, x.start + kSlopeStart + (x.number + 1) % 2 * SlopeTile::kBytes, g_q[0]);",
         ),
         (
             "the_last_one_forgets_the_others",

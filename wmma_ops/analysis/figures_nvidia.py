@@ -48,6 +48,7 @@ def figures(code: CodeObject, target: arch.Target, threads: int, shared: int, na
         static_lds=static,
         lds_bytes=static + shared,
         occupancy=None if registers is None else nvidia_occupancy(target, threads, registers, static + shared),
+        serialized=_is_serialized(code.log, name),
     )
     return dataclasses.replace(found, **_loop(kernel, target)) if kernel else found
 
@@ -60,6 +61,11 @@ def _loop(kernel: _Ptx, target: arch.Target) -> dict:
         return found
     mix = ptx_mix((kernel.instructions[i] for i in loop.body), target)
     return found | {"loop": mix, "branches": loop.branches}
+
+
+def _is_serialized(log: str, name: str) -> bool:
+    """Where ptxas cannot tell that registers are free of products under way, or has too few, it says so and waits."""
+    return any("wgmma" in line and "serialized" in line and f"'{name}'" in line for line in log.splitlines())
 
 
 _REGCOUNT, _FRAME_SIZE = 0x2F, 0x11

@@ -39,6 +39,7 @@ class Figures:
     static_lds: int | None
     lds_bytes: int | None
     occupancy: float | None  # waves per SIMD; 0 where no block fits
+    serialized: bool = False  # sm_90a: each of a warpgroup's products is waited for before the next is asked for
     instructions: int | None = None
     loop: Mix | None = None
     # One iteration of one block on one CU.
@@ -61,6 +62,8 @@ class Figures:
         if self.spills or self.scratch_bytes:
             parts.append(f"{_text(self.spills)} spilled, {_text(self.scratch_bytes)} B scratch")
         parts.append(f"{_text(self.lds_bytes)} B LDS, occupancy {_text(self.occupancy)}")
+        if self.serialized:
+            parts.append("products one by one")
         if mix := self.loop:
             counts = ((mix.matrix, "matrix"), (mix.valu, "VALU"), (mix.lds, "LDS"), (mix.vmem, "memory"))
             parts.append("loop " + " + ".join(f"{count} {name}" for count, name in counts))
@@ -84,6 +87,8 @@ def limits(
         broken.append(f"{figures.spills} registers are spilled")
     if figures.scratch_bytes:
         broken.append(f"{figures.scratch_bytes} bytes of scratch")
+    if figures.serialized:
+        broken.append("ptxas waits for each of a warpgroup's products before the next")
     if figures.occupancy == 0:
         broken.append("no block fits a CU")
     if figures.masked:

@@ -77,18 +77,18 @@ struct GradientElements {
     return lse == -Math::infinity() ? Math::infinity() : lse * Number(Math::kUnit);
   }
 
+  // What is known of an element when its weight is, and is asked for when its slope is.
+  struct Known {
+    bool inside = true;
+    Number bend = Number(1);
+  };
+
   // A lane's elements of a tile of the matrix unit's rows. kBounded: not every row meets every other.
   template <bool kBounded>
   class Lane {
    public:
     static constexpr bool kHides = Rules::kHides && (kBounded || !Rules::kBlocks);
     static constexpr bool kSelects = kBounded || !kIsNone<Mask> || kHides;  // some elements do not count
-
-    // What is known of an element when its weight is, and is asked for when its slope is.
-    struct Known {
-      bool inside = true;
-      Number bend = Number(1);
-    };
 
     // `other_head`: of the queries, where keys are owned, and of the keys, where queries are. `first_row`: of the
     // matrix unit's tile. `at`: the first of so many others that there are. `whole`: their block, of a block mask.
@@ -109,12 +109,11 @@ struct GradientElements {
       terms_.begin(p, place.batch, head_, 0);
     }
 
-    // The weight of a product, a lane's f-th.
-    WMMA_DEVICE Number weight(Number product, int f, Rows& rows, Known& known) const {
+    // The weight of a product, a lane's f-th, whose query has this lse.
+    WMMA_DEVICE Number weight(Number product, Number lse, int f, Rows& rows, Known& known) const {
       const int i = Link::row_of(f);
       const int other = static_cast<int>(Link::place(lane_, f));
       const int row = first_row_ + static_cast<int>(Link::row(lane_, i));
-      const Number lse = kOwnsKeys ? statistics()[other] : rows.lse[i];
       const int query = kOwnsKeys ? at_ + other : row;
       const int key = kOwnsKeys ? row : at_ + other;
       bool inside = true;
@@ -143,29 +142,30 @@ struct GradientElements {
         inside = inside && ((Rules::kBlocks && whole_) || shown);
       }
       known.inside = inside;
+      if (kSelects && !inside) score = -Math::infinity();  // chosen before the exponential: after it that is a branch
       if constexpr (kCorrects) {
-        Number weight = inside ? Math::ratio(score, -lse) : Number(0);
+        Number weight = Math::ratio(score, -lse);
         if (kOwnsKeys) weight *= statistics()[2 * kOthers + other];
         if (!kOwnsKeys) rows.sum[i] += weight;
         return weight;
       } else {
-        return inside ? Math::exp(score) : Number(0);
+        return Math::exp(score);
       }
     }
 
     // g_P becomes the slope; where weights are dropped and keys owned, the weight becomes what is left of it.
-    WMMA_DEVICE void slope(Number& weight, Number& slope, int f, const Rows& rows, const Known& known) const {
-      const int i = Link::row_of(f);
-      const int other = static_cast<int>(Link::place(lane_, f));
-      const Number delta = kOwnsKeys ? statistics()[kOthers + other] : rows.delta[i];
+    WMMA_DEVICE void slope(Number& weight, Number& slope, Number delta, int f, const Rows& rows,
+                           const Known& known) const {
+      Number change = slope;
+      bool kept = true;
       if constexpr (Rules::kDrops) {
-        const bool kept = keeps_it(f, rows);
-        slope = known.inside ? weight * ((kept ? slope * kept_factor() : Number(0)) - delta) : Number(0);
-        if constexpr (kOwnsKeys) drop(weight, kept);
-      } else {
-        slope = known.inside ? weight * (slope - delta) : Number(0);
+        kept = keeps_it(f, rows);
+        change = kept ? change * kept_factor() : Number(0);
       }
-      if constexpr (Rules::kBends) slope = known.inside ? slope * known.bend : Number(0);
+      change = weight * (change - delta);
+      if constexpr (Rules::kDrops && kOwnsKeys) drop(weight, kept);
+      if constexpr (Rules::kBends) change *= known.bend;
+      slope = known.inside ? change : Number(0);
     }
     // What is left of a weight that has no slope here.
     WMMA_DEVICE void drop(Number& weight, int f, const Rows& rows) const {

@@ -2,9 +2,12 @@
 // own 64 keys each, and sum up g_K and g_V in registers; tiles of queries and of g_out come by the copy engine (TMA).
 // Scores are computed transposed, so that weights and slopes are the rows of the next products as they are.
 //
-//   tile i     K·Qᵀ  ║ g_Q, g_K of tile i−1 │ V·g_outᵀ                   │ g_V += weights·g_out
-//   meanwhile        ║                      │ dQ partial stored, weights │ slopes
-//                    └ both warpgroups have written the slopes of tile i−1 to shared memory
+//   tile i     K·Qᵀ │ V·g_outᵀ │        │ g_V += weights·g_out ║ dQ partial │ g_K += slopes·Q
+//   meanwhile       │ weights  │ slopes │                      ║            │ dQ partial stored
+//                                                             └ both warpgroups' slopes are in shared memory
+//
+// (Where products were asked for earlier, those of the next tile among them, ptxas waited for each product by itself,
+// or it took longer: docs/decisions/nvidia.md.)
 //
 // The dQ partial, all the block's keys times their slopes, goes to shared memory, from where the copy engine adds it to
 // float32 sums in memory. Blocks add in one fixed order (balanced/gradient_teams.hpp), so that sums are the same from
@@ -57,7 +60,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     arch::block_barrier();
     if (wave < kConsumerWaves) {
       arch::take_registers<kConsumerRegisters>();
-      consume(p, owned, queue, start, arch::shuffle_word(wave / 4, 0));
+      consume(p, owned, start, arch::shuffle_word(wave / 4, 0));
     } else {
       arch::release_registers<kOtherRegisters>();
       if (threadIdx.x == kConsumers) produce(p, owned, queue);
@@ -76,9 +79,8 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     uint32_t group;
     uint32_t lane;
     float factor;         // of the scores
-    uint32_t number = 0;  // of the next tile; the slopes of the one before it wait to be multiplied
+    uint32_t number = 0;  // of the next tile
     uint32_t passed_dq = 0;
-    uint32_t slopes[kSums / 2];  // as words
     float g_k[1][Config::kDepth / 2];
     float g_v[1][Config::kValueDepth / 2];
 
@@ -87,29 +89,20 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     WMMA_DEVICE int first_row() const { return static_cast<int>(group * kLines + wave() * 16); }  // of the block's
   };
 
-  static WMMA_DEVICE void consume(const Arguments& p, const Owned& owned, const Queue& queue, uint32_t start,
-                                  uint32_t group) {
+  static WMMA_DEVICE void consume(const Arguments& p, const Owned& owned, uint32_t start, uint32_t group) {
     constexpr double kUnit = kAddsNumbers ? 1 : static_cast<double>(Math::kUnit);
     Consumer x{p, start, group, lane_id(), static_cast<float>(p.scale * kUnit)};
     for (uint32_t number = 0;;) {
       clear(x.g_k[0]);
       clear(x.g_v[0]);
       owned.await(typename Owned::Item(number));
-      int left = passed().part.steps;
-      if (left < 0) break;
+      const int steps = passed().part.steps;
+      if (steps < 0) break;
       if constexpr (Tiles::kMasks) {
         find_mask(x, passed().part.key_head, passed().part.first_key + x.first_row());
       }
-      // Tiles, and one step more for the slopes of the last one. (It is no step of its own: two places with products
-      // are more than the assembler has registers for.)
-      if (left > 0) {
-        bool waits = false;
 #pragma unroll 1
-        while (step(x, queue, left > 0, waits)) {
-          --left;
-          waits = true;
-        }
-      }
+      for (int left = steps; left > 0; --left) take_tile(x);
       const HeadRows head(p.skv, p.heads / p.group, passed().part.key_head);
       const int row = passed().part.first_key + x.first_row();
       number = passed().part.number + 1;
@@ -230,76 +223,72 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
     }
   };
 
-  // A tile of queries, where there is one: if not, scores of whatever lies in its place are asked for, and left.
-  // `waits`: slopes of the one before it do.
-  static WMMA_DEVICE bool step(Consumer& x, const Queue& queue, bool is_there, bool waits) {
-    arch::hold(x.start);  // what follows from it is quicker computed anew than kept: registers are few
-    const typename Queue::Item item(x.number);
-    const Passed& tile = passed().tiles[item.stage()];
-    const uint64_t query_tile = QueryTile::operand(queue.place(item));
-    const uint64_t out_tile = OutTile::operand(queue.place(item) + QueryTile::kBytes);
-    // 1. Scores, and what the slopes of the tile before add.
+  // Where a tile is, from what is left of it in registers: these are few, and it is quicker computed anew than kept.
+  struct TileAt {
+    typename Queue::Item item;
+    Queue queue;
+    uint64_t queries;
+    uint64_t out;
+    uint32_t slopes;
+
+    WMMA_DEVICE explicit TileAt(const Consumer& x)
+        : item(x.number),
+          queue(x.start + kQueueStart, x.start + kQueueBarriers),
+          queries(QueryTile::operand(queue.place(item))),
+          out(OutTile::operand(queue.place(item) + QueryTile::kBytes)),
+          slopes(x.start + kSlopeStart + x.number % 2 * SlopeTile::kBytes) {}
+  };
+  static WMMA_DEVICE TileAt tile_at(Consumer& x) {
+    arch::hold(x.start);
+    arch::hold(x.number);
+    return TileAt(x);
+  }
+
+  static WMMA_DEVICE void take_tile(Consumer& x) {
+    const TileAt at = tile_at(x);
+    const Passed& tile = passed().tiles[at.item.stage()];
+    // 1. Scores and g_P, and weights meanwhile.
     float weights[kSums];
-    if (is_there) queue.await(item);
-    arch::wgmma_fence();
-    multiply<KeyRows, QueryTile, Config::kColumns>(weights, KeyRows::operand(x.own()), query_tile);
-    bool stored = false;
-    if (waits) stored = multiply_slopes(x, queue, weights);
-    OfMask mask;
-    if (is_there) mask.ask(x, tile);
-    if (waits) {
-      arch::wgmma_wait<0>();
-      slopes_are_in(x, queue);
-      if (!is_there) {
-        if (stored) pass_dq(x);
-        return false;
-      }
-    }
-    // 2. Weights, and g_P meanwhile.
     float slopes[kSums];
+    at.queue.await(at.item);
     arch::wgmma_fence();
-    multiply<ValueRows, OutTile, Config::kValueColumns>(slopes, ValueRows::operand(x.own() + KeyRows::kBytes),
-                                                        out_tile);
-    if (stored) pass_dq(x);
+    multiply<KeyRows, QueryTile, Config::kColumns>(weights, KeyRows::operand(x.own()), at.queries);
+    multiply<ValueRows, OutTile, Config::kValueColumns>(slopes, ValueRows::operand(x.own() + KeyRows::kBytes), at.out);
+    OfMask mask;
+    mask.ask(x, tile);
     arch::wgmma_wait<1>();
     hold_sums<kSums>(weights);
     if constexpr (kAddsNumbers) mask.arrive();
     tile.bounded ? weigh<true>(weights, x, tile, mask) : weigh<false>(weights, x, tile, mask);
     uint32_t words[kSums / 2];
     pack_weights<T, kSums>(words, weights);
-    // 3. g_V, and slopes meanwhile.
     arch::wgmma_wait<0>();
     hold_sums<kSums>(slopes);
-    add<OutTile, Config::kValueDepth>(x.g_v[0], words, out_tile);
     slope(slopes, weights, x, tile);
-    pack_weights<T, kSums>(x.slopes, slopes);
-    store_slopes(x, x.start + kSlopeStart + item.number() % 2 * SlopeTile::kBytes, x.slopes);
+    uint32_t slope_words[kSums / 2];
+    pack_weights<T, kSums>(slope_words, slopes);
+    // 2. g_V, until the other warpgroup's slopes are there.
+    const TileAt again = tile_at(x);
+    store_slopes(x, again.slopes, slope_words);
+    add<OutTile, Config::kValueDepth>(x.g_v[0], words, again.out);
     arch::fence_matrix_unit();
     arch::wave_barrier();
     arch::barrier_arrive(x.start + kSlopesThere, x.lane == 0);
-    arch::wgmma_wait<0>();
-    hold_sums<Config::kValueDepth / 2>(x.g_v[0]);
-    ++x.number;
-    return true;
-  }
-
-  // What the last tile's slopes add to g_Q, a dQ partial, and to g_K, which is under way afterwards. The
-  // scores of the next tile were asked for before.
-  static WMMA_DEVICE bool multiply_slopes(Consumer& x, const Queue& queue, float (&scores)[kSums]) {
-    const typename Queue::Item before(x.number - 1);
-    const uint32_t odd = before.number() % 2;
-    arch::barrier_wait(x.start + kSlopesThere, odd);
+    arch::barrier_wait(x.start + kSlopesThere, x.number % 2);
+    // 3. What all slopes add to g_Q, a dQ partial, and its own to g_K.
     float g_q[1][kQuerySums];
-    multiply_all_slopes(x, x.start + kSlopeStart + odd * SlopeTile::kBytes, g_q[0]);
-    add<QueryTile, Config::kDepth>(x.g_k[0], x.slopes, QueryTile::operand(queue.place(before)));
+    multiply_all_slopes(x, again.slopes, g_q[0]);
     arch::wgmma_wait<1>();
-    hold_sums<kSums>(scores);
+    hold_sums<Config::kValueDepth / 2>(x.g_v[0]);
+    add<QueryTile, Config::kDepth>(x.g_k[0], slope_words, again.queries);
+    arch::wgmma_wait<1>();
     hold_sums<kQuerySums>(g_q[0]);
-    return store_dq(x, passed().tiles[before.stage()], g_q);
-  }
-  static WMMA_DEVICE void slopes_are_in(Consumer& x, const Queue& queue) {
+    const TileAt finally = tile_at(x);
+    if (store_dq(x, passed().tiles[finally.item.stage()], g_q)) pass_dq(x);
+    arch::wgmma_wait<0>();
     hold_sums<Config::kDepth / 2>(x.g_k[0]);
-    arch::barrier_arrive(queue.empty(typename Queue::Item(x.number - 1)), true);
+    arch::barrier_arrive(finally.queue.empty(finally.item), true);
+    ++x.number;
   }
 
   template <int kCount>

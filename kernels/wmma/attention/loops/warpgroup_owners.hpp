@@ -4,11 +4,14 @@
 // which come by the copy engine (TMA). A launch gives g_Q; or g_K, g_V, or both, as many as registers hold: what others
 // give is multiplied again, and no block waits for another.
 //
-//   tile i     S  ║ g_P      │ g_Q or g_K += slopes·others, g_V += weights·g_out │ S of tile i+1
-//   meanwhile     ║ weights  │ (the other warpgroup's weights)
+//   tile i     S │ g_P     │ g_V += weights·g_out │ g_Q or g_K += slopes·others
+//   meanwhile    │ weights │ slopes               │ (the other warpgroup's)
+//
+// Nothing is under way from one tile to the next: where something was, ptxas waited for each product by itself.
 #pragma once
 
 #include <wmma/attention/gradients/elements.hpp>
+#include <wmma/attention/gradients/lane_queries.hpp>
 #include <wmma/attention/tiles/warpgroup_tiles.hpp>
 #include <wmma/attention/weights.hpp>
 #include <wmma/tile/chain.hpp>
@@ -42,10 +45,22 @@ struct WarpgroupOwners {
   static constexpr int kOthers = Config::kOthers;
   static_assert(kOthers == kLines, "a box");
   static constexpr int kSums = kOthers / 2;  // of a lane's weights
+  // What is known of the queries of a lane's sums.
+  struct OwnQueries {
+    const float* numbers;
+    WMMA_DEVICE OwnQueries(const float*, const float* own, uint32_t) : numbers(own) {}
+    WMMA_DEVICE void read() {}
+    WMMA_DEVICE float operator()(int f) const { return numbers[Link::row_of(f)]; }
+  };
+  using Queries = Choose<kOwnsKeys, LaneQueries<Link, kSums>, OwnQueries>;
   static constexpr int kConsumerRegisters = 232;
   static constexpr int kOtherRegisters = 40;
   // Where a slope needs no more than the weight, weights are computed while g_P is multiplied.
   static constexpr bool kWeighsFirst = !Rules::kBends;
+  // Where weights are what values are multiplied by, that is done while slopes are computed.
+  // (Beside rules of scores registers are too few with wide heads: ptxas then waits for each product by itself.)
+  static constexpr bool kAddsEarly = kGivesFirst && kGivesSecond && kWeighsFirst && !Rules::kDrops &&
+                                     (Config::kDepth <= kLines || (kIsNone<typename Config::Mask> && !Rules::kScored));
 
   // 64 rows of queries or keys, and of g_out or values.
   using FirstTile = WarpgroupTile<kLines, Config::kDepth* static_cast<int>(sizeof(T))>;
@@ -190,94 +205,93 @@ struct WarpgroupOwners {
       const uint64_t own_second =
           SecondTile::operand(queues.owned.place(typename Owned::Item(0)) + group * kRowBytes + FirstTile::kBytes);
       typename Work::Visit visit = work.begin(p);
-      float weights[kSums];
       queues.owned.await(typename Owned::Item(0));
-      queues.first.await(typename First::Item(0));
-      arch::wgmma_fence();
-      multiply_lines<T, FirstTile, FirstTile, Config::kColumns>(
-          weights, own, FirstTile::operand(queues.first.place(typename First::Item(0))));
-      arch::wgmma_commit();
 #pragma unroll 1
       for (uint32_t number = 0; number < static_cast<uint32_t>(work.visits); ++number) {
-        const typename First::Item first(number), following(number + 1);
+        const typename First::Item first(number);
         const typename Second::Item second(number);
         const typename PassedQueue::Item passed(number);
-        const bool bounded = visit.rows() < kOthers ||
-                             is_bounded<kOwnsKeys, kLines, kOthers, typename Elements::Sight>(p, group_row, visit.at);
-        uint32_t slope_words[kSums / 2];
-        uint32_t weight_words[kSums / 2];
-        // 1. Scores are under way; g_P.
+        // 1. Scores, and g_P.
+        float weights[kSums];
         float slopes[kSums];
+        if constexpr (kOwnsKeys) queues.passed.await(passed);
+        queues.first.await(first);
         queues.second.await(second);
+        arch::wgmma_fence();
+        multiply_lines<T, FirstTile, FirstTile, Config::kColumns>(weights, own,
+                                                                  FirstTile::operand(queues.first.place(first)));
+        arch::wgmma_commit();
+        // (What is read of shared memory waits there until products before it have begun: so before g_P.)
+        const float* statistics = reinterpret_cast<const float*>(passed_at(passed));
+        Queries lse(statistics, rows.lse, lane), delta(statistics + kOthers, rows.delta, lane);
+        if constexpr (kWeighsFirst) lse.read();
         if constexpr (kGivesFirst) {
           arch::wgmma_fence();
           multiply_lines<T, SecondTile, SecondTile, Config::kValueColumns>(
               slopes, own_second, SecondTile::operand(queues.second.place(second)));
           arch::wgmma_commit();
         }
-        // 2. Weights, and slopes.
-        if constexpr (kOwnsKeys) queues.passed.await(passed);
-        const auto differentiate = [&](auto is_bounded) {
-          using Lane = typename Elements::template Lane<decltype(is_bounded)::kIs>;
-          const Lane of(p, work.place, visit.other_head, first_row, visit.at, visit.rows(), false, lane,
-                        passed_at(passed));
-          typename Lane::Known known[kWeighsFirst ? 1 : kSums];
-          if constexpr (kGivesFirst && kWeighsFirst) {
-            arch::wgmma_wait<1>();
-          } else {
-            arch::wgmma_wait<0>();
-            if constexpr (kGivesFirst) hold_sums<kSums>(slopes);
-          }
-          hold_sums<kSums>(weights);
+        const bool bounded = visit.rows() < kOthers ||
+                             is_bounded<kOwnsKeys, kLines, kOthers, typename Elements::Sight>(p, group_row, visit.at);
+        const auto each = [&](auto how) {
+          const auto by = [&](auto is_bounded) {
+            const typename Elements::template Lane<decltype(is_bounded)::kIs> of(
+                p, work.place, visit.other_head, first_row, visit.at, visit.rows(), false, lane, passed_at(passed));
 #pragma unroll
-          for (int f = 0; f < kSums; ++f) weights[f] = of.weight(weights[f], f, rows, known[kWeighsFirst ? 0 : f]);
-          if constexpr (!kGivesFirst) {
-#pragma unroll
-            for (int f = 0; f < kSums; ++f) of.drop(weights[f], f, rows);
-            return;
-          }
-          if constexpr (kWeighsFirst) {
-            arch::wgmma_wait<0>();
-            hold_sums<kSums>(slopes);
-          }
-#pragma unroll
-          for (int f = 0; f < kSums; ++f) {
-            typename Lane::Known& here = known[kWeighsFirst ? 0 : f];
-            if constexpr (kWeighsFirst) here.inside = !Lane::kSelects || weights[f] != 0.0f;
-            of.slope(weights[f], slopes[f], f, rows, here);
-          }
+            for (int f = 0; f < kSums; ++f) how(of, f);
+          };
+          bounded ? by(Is<true>()) : by(Is<false>());
         };
-        bounded ? differentiate(Is<true>()) : differentiate(Is<false>());
-        if constexpr (kGivesFirst) pack_weights<T, kSums>(slope_words, slopes);
-        if constexpr (kGivesSecond) pack_weights<T, kSums>(weight_words, weights);
-        if constexpr (kOwnsKeys) arch::barrier_arrive(queues.passed.empty(passed), true);
-        if constexpr (!kGivesSecond) queues.second.done(second);
-        // 3. Gradients, and scores of the tile that follows: where none does, of whatever lies in its place.
-        arch::wgmma_fence();
+        // 2. Weights, while g_P is multiplied where a slope needs no more than these.
+        arch::wgmma_wait<kGivesFirst && kWeighsFirst ? 1 : 0>();
+        hold_sums<kSums>(weights);
+        if constexpr (!kWeighsFirst) lse.read();
+        if constexpr (!kGivesFirst) queues.first.done(first);
+        if constexpr (!kGivesFirst || kWeighsFirst) {
+          each([&](const auto& of, int f) {
+            typename Elements::Known known;
+            weights[f] = of.weight(weights[f], lse(f), f, rows, known);
+            if constexpr (!kGivesFirst) of.drop(weights[f], f, rows);
+          });
+        }
+        // 3. g_V behind it, and slopes meanwhile; g_Q or g_K.
+        if constexpr (kAddsEarly) add_weights(second_sums, weights, second, queues);
         if constexpr (kGivesFirst) {
-          add_products<T, FirstTile, kOthers, Config::kDepth>(first_sums[0], slope_words,
+          delta.read();
+          if constexpr (kWeighsFirst) arch::wgmma_wait<kAddsEarly ? 1 : 0>();
+          hold_sums<kSums>(slopes);
+          if constexpr (!kGivesSecond) queues.second.done(second);
+          each([&](const auto& of, int f) {
+            typename Elements::Known known;
+            if constexpr (kWeighsFirst) {
+              known.inside = !of.kSelects || weights[f] != 0.0f;
+            } else {
+              weights[f] = of.weight(weights[f], lse(f), f, rows, known);
+            }
+            of.slope(weights[f], slopes[f], delta(f), f, rows, known);
+          });
+          uint32_t words[kSums / 2];
+          pack_weights<T, kSums>(words, slopes);
+          if constexpr (kGivesSecond && !kAddsEarly) add_weights(second_sums, weights, second, queues);
+          arch::wgmma_fence();
+          add_products<T, FirstTile, kOthers, Config::kDepth>(first_sums[0], words,
                                                               FirstTile::operand(queues.first.place(first)));
+          arch::wgmma_commit();
+        } else {
+          add_weights(second_sums, weights, second, queues);
         }
-        if constexpr (kGivesSecond) {
-          add_products<T, SecondTile, kOthers, Config::kValueDepth>(second_sums[0], weight_words,
-                                                                    SecondTile::operand(queues.second.place(second)));
+        if constexpr (kOwnsKeys) arch::barrier_arrive(queues.passed.empty(passed), true);
+        arch::wgmma_wait<0>();
+        if constexpr (kGivesFirst) {
+          hold_sums<Config::kDepth / 2>(first_sums[0]);
+          queues.first.done(first);
         }
-        arch::wgmma_commit();
-        if (number + 1 < static_cast<uint32_t>(work.visits)) queues.first.await(following);
-        multiply_lines<T, FirstTile, FirstTile, Config::kColumns>(weights, own,
-                                                                  FirstTile::operand(queues.first.place(following)));
-        arch::wgmma_commit();
-        arch::wgmma_wait<1>();
-        if constexpr (kGivesFirst) hold_sums<Config::kDepth / 2>(first_sums[0]);
         if constexpr (kGivesSecond) {
           hold_sums<Config::kValueDepth / 2>(second_sums[0]);
           queues.second.done(second);
         }
-        queues.first.done(first);
         visit.advance(work.span.end, work.span.begin);
       }
-      arch::wgmma_wait<0>();
-      hold_sums<kSums>(weights);
     }
 
     if constexpr (Elements::kCorrects && !kOwnsKeys) {
@@ -290,6 +304,17 @@ struct WarpgroupOwners {
     if constexpr (kGivesSecond) {
       store_gradient<Link, Config::kOutVec>(second_sums, p.g_v, p.ev, 1.0f, work.place, first_row, 0, lane);
     }
+  }
+
+  template <int kCount>
+  static WMMA_DEVICE void add_weights(float (&sums)[1][kCount], const float (&weights)[kSums],
+                                      const typename Second::Item& second, const Queues& queues) {
+    uint32_t words[kSums / 2];
+    pack_weights<T, kSums>(words, weights);
+    arch::wgmma_fence();
+    add_products<T, SecondTile, kOthers, Config::kValueDepth>(sums[0], words,
+                                                              SecondTile::operand(queues.second.place(second)));
+    arch::wgmma_commit();
   }
 
   template <bool kValue>
