@@ -11,11 +11,12 @@ class Compiled:
 
     def __init__(self, function, *, force=True, dynamic=False, backend=None):
         torch._dynamo.reset()
-        self.report, self.graphs = None, 0
+        self.report, self.graph, self.graphs = None, None, 0
         settings = inductor.Settings(force=force)
 
         def rewritten(graph_module, inputs):
             self.report, self.graphs = inductor.rewrite(graph_module, settings), self.graphs + 1
+            self.graph = graph_module.graph
             if backend is None:
                 return graph_module
             return torch._dynamo.lookup_backend(backend)(graph_module, inputs)

@@ -1,6 +1,7 @@
 """How the package is put together: no circle of imports, little to load, and every room where the design has it."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -153,15 +154,17 @@ print(*(name for name in heavy if name in sys.modules), "torch._dynamo" in sys.m
 """
 
 
-def test_importing_costs_little_beside_torch():
-    """100 ms at most, where torch takes 1.2 s; by the processor's time, whatever else it does."""
+def test_importing_costs_little_beside_torch(tmp_path):
+    """70 ms at most, where torch takes 1.2 s; by the processor's time, whatever else it does."""
+    kept = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}  # modules, compiled once
     shares: list[float] = []
-    while not shares or (shares[-1] > 0.08 and len(shares) < 8):  # of a busy machine the quickest counts
+    while len(shares) < 2 or (min(shares[1:]) > 0.06 and len(shares) < 6):  # of a busy machine the quickest counts
         command = [sys.executable, "-c", SHARE]
-        share, loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        found = subprocess.run(command, capture_output=True, text=True, check=True, env=kept)
+        share, loaded = found.stdout.splitlines()
         shares.append(float(share))
         assert loaded == "False"
-    assert shares[-1] <= 0.08
+    assert min(shares[1:]) <= 0.06
 
 
 @pytest.mark.parametrize("name", [*wmma_ops.__all__, *wmma_ops._ROOMS, "ConfigError"])

@@ -10,7 +10,7 @@ their own gradients. It replaces a product with its bias, sum, activation and mu
 by `gemm_gemm`, and scaled_dot_product_attention by `attention`.
 
     nodes.py     what a node computes, what happens between two
-    patterns.py  the patterns, which grow from a product   attention.py   found.py  what they find
+    patterns.py  the patterns, which grow from a product   attention.py   masks.py  that are rules   found.py  what they find
     profit.py    whether a rewriting pays
     ahead.py     compiles the kernels meanwhile
     layout.py    whether what follows takes our strides

@@ -5,7 +5,7 @@ import math
 import torch
 from torch.fx import Node
 
-from wmma_ops.inductor import nodes
+from wmma_ops.inductor import masks, nodes
 from wmma_ops.inductor.found import Rewrite, refused
 from wmma_ops.inductor.nodes import Order, value
 from wmma_ops.ops.types import listed
@@ -36,9 +36,42 @@ def read(node: Node, order: Order) -> Rewrite | str:
     if mask is not None and given["is_causal"]:
         return "it is causal and has a mask; ours takes one of the two"
     scalars = {"is_causal": int(given["is_causal"]), "enable_gqa": given["enable_gqa"]}
+    pattern = "attention"
+    rule = None if mask is None else masks.rule_of(mask, (shapes[0][-2], shapes[1][-2]), order)
+    if rule is not None:
+        pattern, mask = f"attention, whose mask is {masks.told(rule)}", None
+        scalars |= rule
+    if not given["enable_gqa"] and (before := _before_repeating(k, v, node, order)):
+        k, v = before
+        scalars["enable_gqa"] = True
     scalars = {name: x for name, x in scalars.items() if x} | ({} if scale is None else {"scale": scale})
     tensors = {"q": q, "k": k, "v": v} | ({} if mask is None else {"mask": mask})
-    return Rewrite("attention", "attention", (node,), tensors, scalars)
+    return Rewrite(pattern, "attention", (node,), tensors, scalars)
+
+
+def _before_repeating(k: Node, v: Node, node: Node, order: Order) -> tuple[Node, Node] | None:
+    """The keys and values whose heads are repeated for the queries', one after the other."""
+    before = tuple(_repeated(x) for x in (k, v))
+    if any(x is None for x in before) or not nodes.same(*(value(x).shape[-3] for x in before)):
+        return None
+    return None if any(order.between((x, node)) for x in (k, v)) else before
+
+
+def _repeated(x: Node) -> Node | None:
+    """Of heads that are repeated, those that there were: `x[:, :, None].expand(…).reshape(…)`, as models write it."""
+    if nodes.name_of(x) not in ("reshape", "view", "flatten") or nodes.name_of(expanded := x.args[0]) != "expand":
+        return None
+    single = expanded.args[0]
+    if not nodes.unsqueezes(single):
+        return None
+    source = single.args[0]
+    tensors = [value(one) for one in (source, single, expanded, x)]
+    if any(one is None for one in tensors) or [one.dim() for one in tensors] != [4, 5, 5, 4]:
+        return None
+    (batch, heads, rows, size), times = tensors[0].shape, tensors[2].shape[2]
+    shapes = ((batch, heads, 1, rows, size), (batch, heads, times, rows, size), (batch, heads * times, rows, size))
+    pairs = zip(tensors[1:], shapes, strict=True)
+    return source if all(all(map(nodes.same, one.shape, shape)) for one, shape in pairs) else None
 
 
 def _share_batch(shapes: list[torch.Size], enable_gqa: bool) -> bool:

@@ -108,6 +108,8 @@ _IN_PLACE = {
 }
 _IN_PLACE -= {operator.index, operator.inv, operator.invert}
 _IN_PLACE |= {operator.setitem, operator.delitem, F.batch_norm, F.instance_norm, torch.batch_norm}
+# Whose names end as those of what changes its operand do, to be no words of Python's.
+_WORDS = {operator.and_, operator.or_, operator.not_, operator.is_}
 
 
 def kind(node: Node) -> str | None:
@@ -208,6 +210,16 @@ def is_view(node: Node) -> bool:
     return name_of(node) in _VIEWS or passes_on(node)
 
 
+def unsqueezes(node: Node) -> bool:
+    """Whether the node gives its operand one dimension of 1 more."""
+    if name_of(node) == "unsqueeze":
+        return True
+    if name_of(node) != "getitem" or not isinstance(node.args[1], tuple):
+        return False
+    rest = [x for x in node.args[1] if x is not None and x is not Ellipsis]
+    return len(node.args[1]) - len(rest) - node.args[1].count(Ellipsis) == 1 and all(x == slice(None) for x in rest)
+
+
 def goes_into_a_kernel(node: Node) -> bool:
     """Whether what follows the node is a kernel of Inductor's, which could compute what stands before it as well."""
     for user in node.users:
@@ -231,7 +243,8 @@ def in_place(node: Node) -> bool:
         return torch_internals.schema(node.target).is_mutable
     given = arguments(node) or node.kwargs
     name = getattr(node.target, "__name__", "")
-    return node.target in _IN_PLACE or given.get("inplace") is True or (name.endswith("_") and not name.endswith("__"))
+    changes = name.endswith("_") and not name.endswith("__") and node.target not in _WORDS
+    return changes or node.target in _IN_PLACE or given.get("inplace") is True
 
 
 @dataclass(frozen=True)
@@ -250,6 +263,7 @@ class Order:
     def __init__(self, graph: Graph):
         self.places: dict[Node, Place] = {}
         self.under_transform = False
+        self.rules: dict[tuple, dict[str, int] | None] = {}  # what masks were found to be: layers share them
         region = changes = 0
         autocast = {
             device: torch.get_autocast_dtype(device) for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)

@@ -1,0 +1,228 @@
+"""Masks that graphs compute of positions alone become rules; heads that are repeated for the queries' are not."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from compiled_functions import Compiled, same
+
+from wmma_ops.hardware import arch
+from wmma_ops.inductor import masks, profit
+from wmma_ops.runtime import launching
+
+B, H, QUERIES, KEYS, SIZE = 2, 4, 6, 9, 8
+
+
+def _tensors(queries: int = QUERIES, keys: int = KEYS, heads: int = H) -> list[torch.Tensor]:
+    shapes = ((B, H, queries, SIZE), (B, heads, keys, SIZE), (B, heads, keys, SIZE))
+    return [torch.randn(shape).requires_grad_() for shape in shapes]
+
+
+def _positions(q, k):
+    rows, columns = torch.arange(q.shape[2], device=q.device), torch.arange(k.shape[2], device=q.device)
+    return rows[None, None, :, None], columns[None, None, None, :]
+
+
+def _compared(q, k):
+    rows, columns = _positions(q, k)
+    return (columns <= rows).expand(B, -1, -1, -1)
+
+
+def _lower(q, k):
+    return torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
+
+
+def _from_the_last(q, k):
+    return torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(diagonal=k.shape[2] - q.shape[2])
+
+
+def _hidden(q, k):
+    above = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(diagonal=1)
+    return torch.zeros(q.shape[2], k.shape[2]).masked_fill(above, float("-inf"))
+
+
+def _packed(q, k):
+    """As transformers has it: one document, which it finds of positions."""
+    rows, columns = _positions(q, k)
+    of = torch.arange(max(q.shape[2], k.shape[2])).unsqueeze(0).expand(B, -1)
+    document = (torch.diff(of, prepend=of[:, :1] - 1, dim=-1) != 1).cumsum(-1)
+    batch = torch.arange(B)[:, None, None, None]
+    shown = rows.new_ones((), dtype=torch.bool) & (of[batch, columns] <= of[batch, rows])
+    return shown & (document[batch, rows] == document[batch, columns])
+
+
+def _window(q, k):
+    rows, columns = _positions(q, k)
+    return (columns <= rows) & (columns > rows - 3)
+
+
+def _window_from_the_last(q, k):
+    rows, columns = _positions(q, k)
+    rows = rows + (k.shape[2] - q.shape[2])
+    return torch.logical_and(columns <= rows, rows - columns < 4)
+
+
+def _all(q, k):
+    rows, columns = _positions(q, k)
+    return rows + columns >= 0
+
+
+RULES = {
+    _compared: "causal",
+    _lower: "causal",
+    _hidden: "causal",
+    _packed: "causal",
+    _from_the_last: "causal from the last key on",
+    _window: "causal, of a window of 3",
+    _window_from_the_last: "causal from the last key on, of a window of 4",
+    _all: "whole",
+}
+
+
+def _attention(mask):
+    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, mask(q, k))
+
+
+@pytest.mark.parametrize(("mask", "told"), RULES.items(), ids=lambda x: getattr(x, "__name__", ""))
+def test_a_mask_of_positions_is_a_rule(mask, told):
+    function = _attention(mask)
+    compiled = Compiled(function)
+    assert same(function, compiled, _tensors()) == {"attention": 1}
+    (entry,) = compiled.report.rewritten
+    assert entry.pattern == f"attention, whose mask is {told}"
+
+
+def test_of_as_many_keys_as_queries():
+    function = _attention(_from_the_last)
+    compiled = Compiled(function)
+    same(function, compiled, _tensors(KEYS, KEYS))
+    assert compiled.report.rewritten[0].pattern == "attention, whose mask is causal"
+
+
+def _shifted(q, k):
+    rows, columns = _positions(q, k)
+    return columns <= rows + 1
+
+
+def _documents(q, k):
+    rows, columns = _positions(q, k)
+    return (columns <= rows) & (rows // 3 == columns // 3)
+
+
+def _of_one_batch(q, k):
+    rows, columns = _positions(q, k)
+    return (columns <= rows) | (torch.arange(B)[:, None, None, None] == 1)
+
+
+def _penalty(q, k):
+    rows, columns = _positions(q, k)
+    return (columns > rows) * -1.5
+
+
+def _changed(q, k):
+    mask = _lower(q, k)
+    mask[0, 1] = True
+    return mask
+
+
+def _of_values(q, k):
+    rows, columns = _positions(q, k)
+    return (columns <= rows) | (k.detach()[:, :1, :, 0] > 0)[:, :, None]
+
+
+@pytest.mark.parametrize("mask", [_shifted, _documents, _of_one_batch, _penalty, _changed, _of_values])
+def test_another_stays_a_mask(mask):
+    function = _attention(mask)
+    compiled = Compiled(function)
+    assert same(function, compiled, _tensors()) == {"attention": 1}
+    (entry,) = compiled.report.rewritten
+    assert entry.pattern == "attention"
+
+
+def test_layers_share_a_mask_and_it_is_computed_once(monkeypatch):
+    made = []
+    found = masks._made
+    monkeypatch.setattr(masks, "_made", lambda *arguments: made.append(1) or found(*arguments))
+
+    def function(q, k, v):
+        mask = _lower(q, k)
+        return F.scaled_dot_product_attention(F.scaled_dot_product_attention(q, k, v, mask), k, v, mask)
+
+    compiled = Compiled(function)
+    assert same(function, compiled, _tensors()) == {"attention": 2}
+    assert len(made) == compiled.graphs == 1
+
+
+def test_of_sizes_that_change_it_stays_a_mask():
+    function = _attention(_lower)
+    compiled = Compiled(function, dynamic=True)
+    assert same(function, compiled, _tensors()) == {"attention": 1}
+    assert compiled.report.rewritten[0].pattern == "attention"
+    assert same(function, compiled, _tensors(7, 12)) == {"attention": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "told", "more"),
+    [("Llama", "causal", {}), ("Mistral", "causal, of a window of 5", {"sliding_window": 5})],
+)
+def test_masks_of_transformers(kind, told, more):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 50}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    config = getattr(transformers, f"{kind}Config")(**sizes, **heads, **more)
+    model = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+
+    def function(tokens):
+        return model(input_ids=tokens, use_cache=False).logits
+
+    compiled = Compiled(function)
+    with torch.no_grad():
+        called = same(function, compiled, [torch.randint(0, 50, (2, 16))], gradients=False)
+    assert called["attention"] == 2
+    of_attention = [entry for entry in compiled.report.rewritten if entry.op == "attention"]
+    assert [entry.pattern for entry in of_attention] == [f"attention, whose mask is {told}"] * 2
+
+
+def _repeated(q, k, v):
+    k, v = (x[:, :, None].expand(B, 2, H // 2, *x.shape[2:]).reshape(B, H, *x.shape[2:]) for x in (k, v))
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def _repeated_in_turn(q, k, v):
+    """Heads in another order."""
+    k, v = (x[:, None].expand(B, H // 2, 2, *x.shape[2:]).reshape(B, H, *x.shape[2:]) for x in (k, v))
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+def _repeated_and_changed(q, k, v):
+    heads = k * 1.0
+    k, v = (x[:, :, None].expand(B, 2, H // 2, *x.shape[2:]).reshape(B, H, *x.shape[2:]) for x in (heads, v))
+    heads.add_(1.0)
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+@pytest.mark.parametrize(
+    ("function", "seen"), [(_repeated, True), (_repeated_in_turn, False), (_repeated_and_changed, False)]
+)
+def test_heads_are_not_repeated(function, seen):
+    compiled = Compiled(function)
+    assert same(function, compiled, _tensors(heads=2)) == {"attention": 1}
+    (call,) = (node for node in compiled.graph.nodes if "attention" in str(node.target))
+    assert call.kwargs.get("enable_gqa", False) is seen
+
+
+@pytest.mark.parametrize(
+    ("mask", "size", "pays"),
+    [
+        (torch.bool, 64, True),
+        (torch.bool, 128, True),
+        (torch.bfloat16, 128, True),
+        (torch.float32, 64, False),
+        (torch.bool, 256, False),
+    ],
+)
+def test_a_mask_pays_where_it_was_measured_to(mask, size, pays):
+    q = torch.empty(2, 4, 1024, size, dtype=torch.bfloat16)
+    target = arch.target("sm_90a")
+    call = lambda: torch.ops.wmma.attention(q, q, q, torch.zeros(1024, 1024, dtype=mask))  # noqa: E731
+    (problem,) = launching.problems(call, target)
+    assert profit._attention_pays(problem, target)[0] is pays
