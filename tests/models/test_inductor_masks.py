@@ -61,6 +61,11 @@ def _window_from_the_last(q, k):
     return torch.logical_and(columns <= rows, rows - columns < 4)
 
 
+def _itself(q, k):
+    rows, columns = _positions(q, k)
+    return columns == rows
+
+
 def _all(q, k):
     rows, columns = _positions(q, k)
     return rows + columns >= 0
@@ -74,6 +79,7 @@ RULES = {
     _from_the_last: "causal from the last key on",
     _window: "causal, of a window of 3",
     _window_from_the_last: "causal from the last key on, of a window of 4",
+    _itself: "causal, of a window of 1",
     _all: "whole",
 }
 
@@ -89,6 +95,14 @@ def test_a_mask_of_positions_is_a_rule(mask, told):
     assert same(function, compiled, _tensors()) == {"attention": 1}
     (entry,) = compiled.report.rewritten
     assert entry.pattern == f"attention, whose mask is {told}"
+
+
+@pytest.mark.parametrize("sizes", [(0, KEYS), (QUERIES, 0)])
+def test_of_no_queries_or_keys(sizes):
+    function = _attention(_lower)
+    compiled = Compiled(function)
+    with torch.no_grad():
+        same(function, compiled, _tensors(*sizes), gradients=False)
 
 
 def test_of_as_many_keys_as_queries():

@@ -35,16 +35,17 @@ def read(node: Node, order: Order) -> Rewrite | str:
         return why
     if mask is not None and given["is_causal"]:
         return "it is causal and has a mask; ours takes one of the two"
-    scalars = {"is_causal": int(given["is_causal"]), "enable_gqa": given["enable_gqa"]}
+    scalars: dict[str, object] = {"is_causal": 1} if given["is_causal"] else {}
     pattern = "attention"
     rule = None if mask is None else masks.rule_of(mask, (shapes[0][-2], shapes[1][-2]), order)
     if rule is not None:
         pattern, mask = f"attention, whose mask is {masks.told(rule)}", None
         scalars |= rule
-    if not given["enable_gqa"] and (before := _before_repeating(k, v, node, order)):
+    before = None if given["enable_gqa"] else _before_repeating(k, v, node, order)
+    if before is not None:
         k, v = before
-        scalars["enable_gqa"] = True
-    scalars = {name: x for name, x in scalars.items() if x} | ({} if scale is None else {"scale": scale})
+    scalars |= {"enable_gqa": True} if before or given["enable_gqa"] else {}
+    scalars |= {} if scale is None else {"scale": scale}
     tensors = {"q": q, "k": k, "v": v} | ({} if mask is None else {"mask": mask})
     return Rewrite(pattern, "attention", (node,), tensors, scalars)
 

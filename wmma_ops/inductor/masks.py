@@ -48,7 +48,7 @@ def rule_of(mask: Node, scores: tuple[int, int], order: Order) -> dict[str, int]
 
 def _found(mask: Node, scores: tuple[int, int], order: Order) -> dict[str, int] | None:
     made = _made(mask, order)
-    if made is None:
+    if made is None or 0 in (made.numel(), *scores):
         return None
     if made.is_floating_point():
         if not ((made == 0) | (made == -torch.inf)).all():
