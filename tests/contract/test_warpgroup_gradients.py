@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.planted import Planted, check_that_each_stands_once
+from planted import Planted, check_that_each_stands_once
 
 from wmma_ops.analysis.figures import figures
 from wmma_ops.analysis.figures_record import limits
