@@ -29,10 +29,9 @@ template <class Config>
 struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
   using Tiles = WarpgroupGradientTiles<Config>;
   using Tiles::add_in_order, Tiles::await_turn, Tiles::counts_of, Tiles::dq_at, Tiles::kConsumers, Tiles::kKeys,
-      Tiles::kLines, Tiles::kOwnedBarriers, Tiles::kQueries, Tiles::kQuerySums, Tiles::kQueueBarriers,
-      Tiles::kQueueStart, Tiles::kRowBytes, Tiles::kShare, Tiles::kSharesRows, Tiles::kSlopeStart, Tiles::kSlopesThere,
-      Tiles::kStep, Tiles::kSums, Tiles::look_ahead, Tiles::pass_tiles, Tiles::passed, Tiles::produce, Tiles::steps_at,
-      Tiles::sums_of;
+      Tiles::kLines, Tiles::kOwnedBarriers, Tiles::kQueries, Tiles::kQuerySums, Tiles::kRowBytes, Tiles::kShare,
+      Tiles::kSharesRows, Tiles::kSlopeStart, Tiles::kSlopesThere, Tiles::kStep, Tiles::kSums, Tiles::look_ahead,
+      Tiles::pass_tiles, Tiles::passed, Tiles::produce, Tiles::queue_at, Tiles::steps_at, Tiles::sums_of;
   using Tiles::kAddsNumbers;
   using typename Tiles::Arguments, typename Tiles::DqQueue, typename Tiles::Heads, typename Tiles::KeyRows,
       typename Tiles::Link, typename Tiles::Math, typename Tiles::OutTile, typename Tiles::Owned,
@@ -44,7 +43,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
   static WMMA_DEVICE void run(const Arguments& p) {
     const uint32_t start = arch::shared_address(dynamic_shared<unsigned char>());
     const Owned owned(start, start + kOwnedBarriers);
-    const Queue queue(start + kQueueStart, start + kQueueBarriers);
+    const Queue queue = queue_at(start);
     constexpr uint32_t kConsumerWaves = kConsumers / arch::kWaveSize;
     const uint32_t wave = uniform(threadIdx.x / arch::kWaveSize);
     if (threadIdx.x == kConsumers) {
@@ -233,7 +232,7 @@ struct WarpgroupGradients : WarpgroupGradientTiles<Config> {
 
     WMMA_DEVICE explicit TileAt(const Consumer& x)
         : item(x.number),
-          queue(x.start + kQueueStart, x.start + kQueueBarriers),
+          queue(queue_at(x.start)),
           queries(QueryTile::operand(queue.place(item))),
           out(OutTile::operand(queue.place(item) + QueryTile::kBytes)),
           slopes(x.start + kSlopeStart + x.number % 2 * SlopeTile::kBytes) {}

@@ -121,6 +121,7 @@ struct WarpgroupGradientTiles {
     return *reinterpret_cast<PassedAll*>(dynamic_shared<unsigned char>() + kPassedStart);
   }
 
+  static WMMA_DEVICE Queue queue_at(uint32_t start) { return Queue(start + kQueueStart, start + kQueueBarriers); }
   static WMMA_DEVICE Steps steps_at(uint32_t start) { return Steps(0, start + kStepBarriers); }
   static WMMA_DEVICE DqQueue dq_at(uint32_t start) { return DqQueue(start + kDqStart, start + kDqBarriers); }
 
@@ -241,7 +242,7 @@ struct WarpgroupGradientTiles {
     }
   }
   static WMMA_DEVICE void pass_tile(const Arguments& p, uint32_t start, const Ahead& ahead, int step) {
-    const Queue queue(start + kQueueStart, start + kQueueBarriers);
+    const Queue queue = queue_at(start);
     const typename Queue::Item item(ahead.number + step);
     int lane = lane_id();
     arch::hold(lane);
