@@ -88,13 +88,13 @@ def _attention(mask):
     return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, mask(q, k))
 
 
-@pytest.mark.parametrize(("mask", "told"), RULES.items(), ids=lambda x: getattr(x, "__name__", ""))
-def test_a_mask_of_positions_is_a_rule(mask, told):
+@pytest.mark.parametrize(("mask", "name"), RULES.items(), ids=lambda x: getattr(x, "__name__", ""))
+def test_a_mask_of_positions_is_a_rule(mask, name):
     function = _attention(mask)
     compiled = Compiled(function)
     assert same(function, compiled, _tensors()) == {"attention": 1}
     (entry,) = compiled.report.rewritten
-    assert entry.pattern == f"attention, whose mask is {told}"
+    assert entry.pattern == f"attention, whose mask is {name}"
 
 
 @pytest.mark.parametrize("sizes", [(0, KEYS), (QUERIES, 0)])
@@ -175,10 +175,10 @@ def test_of_sizes_that_change_it_stays_a_mask():
 
 
 @pytest.mark.parametrize(
-    ("kind", "told", "more"),
+    ("kind", "name", "more"),
     [("Llama", "causal", {}), ("Mistral", "causal, of a window of 5", {"sliding_window": 5})],
 )
-def test_masks_of_transformers(kind, told, more):
+def test_masks_of_transformers(kind, name, more):
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 50}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
@@ -193,7 +193,7 @@ def test_masks_of_transformers(kind, told, more):
         called = same(function, compiled, [torch.randint(0, 50, (2, 16))], gradients=False)
     assert called["attention"] == 2
     of_attention = [entry for entry in compiled.report.rewritten if entry.op == "attention"]
-    assert [entry.pattern for entry in of_attention] == [f"attention, whose mask is {told}"] * 2
+    assert [entry.pattern for entry in of_attention] == [f"attention, whose mask is {name}"] * 2
 
 
 def _repeated(q, k, v):
@@ -214,8 +214,16 @@ def _repeated_and_changed(q, k, v):
     return F.scaled_dot_product_attention(q, k, v)
 
 
+def _reshaped_by_name(q, k, v):
+    k, v = (
+        torch.reshape(input=x, shape=(B, H, x.shape[2], SIZE)) for x in (k.repeat(1, 2, 1, 1), v.repeat(1, 2, 1, 1))
+    )
+    return F.scaled_dot_product_attention(q, k, v)
+
+
 @pytest.mark.parametrize(
-    ("function", "seen"), [(_repeated, True), (_repeated_in_turn, False), (_repeated_and_changed, False)]
+    ("function", "seen"),
+    [(_reshaped_by_name, False), (_repeated, True), (_repeated_in_turn, False), (_repeated_and_changed, False)],
 )
 def test_heads_are_not_repeated(function, seen):
     compiled = Compiled(function)
@@ -237,6 +245,6 @@ def test_heads_are_not_repeated(function, seen):
 def test_a_mask_pays_where_it_was_measured_to(mask, size, pays):
     q = torch.empty(2, 4, 1024, size, dtype=torch.bfloat16)
     target = arch.target("sm_90a")
-    call = lambda: torch.ops.wmma.attention(q, q, q, torch.zeros(1024, 1024, dtype=mask))  # noqa: E731
-    (problem,) = launching.problems(call, target)
+    shown = torch.zeros(1024, 1024, dtype=mask)
+    (problem,) = launching.problems(lambda: torch.ops.wmma.attention(q, q, q, shown), target)
     assert profit._attention_pays(problem, target)[0] is pays

@@ -39,7 +39,7 @@ def read(node: Node, order: Order) -> Rewrite | str:
     pattern = "attention"
     rule = None if mask is None else masks.rule_of(mask, (shapes[0][-2], shapes[1][-2]), order)
     if rule is not None:
-        pattern, mask = f"attention, whose mask is {masks.told(rule)}", None
+        pattern, mask = f"attention, whose mask is {masks.described(rule)}", None
         scalars |= rule
     before = None if given["enable_gqa"] else _before_repeating(k, v, node, order)
     if before is not None:
@@ -60,12 +60,9 @@ def _before_repeating(k: Node, v: Node, node: Node, order: Order) -> tuple[Node,
 
 def _repeated(x: Node) -> Node | None:
     """Of heads that are repeated, those that there were: `x[:, :, None].expand(…).reshape(…)`, as models write it."""
-    if nodes.name_of(x) not in ("reshape", "view", "flatten") or nodes.name_of(expanded := x.args[0]) != "expand":
-        return None
-    single = expanded.args[0]
-    if not nodes.unsqueezes(single):
-        return None
-    source = single.args[0]
+    expanded = nodes.operand(x, "reshape", "view", "flatten")
+    single = expanded and nodes.operand(expanded, "expand")
+    source = single and nodes.unsqueezed(single)
     tensors = [value(one) for one in (source, single, expanded, x)]
     if any(one is None for one in tensors) or [one.dim() for one in tensors] != [4, 5, 5, 4]:
         return None

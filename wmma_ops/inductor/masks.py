@@ -12,10 +12,10 @@ from torch.fx import Node
 
 from wmma_ops.inductor import nodes
 from wmma_ops.inductor.nodes import Order
+from wmma_ops.ops.functions.attentions import CAUSAL
 
 _MOST_NODES = 256
 _MOST_ELEMENTS = 2**26  # of what a node gives
-_TOP_LEFT, _BOTTOM_RIGHT = 1, 2  # as `is_causal` counts them
 
 # What masks are made with. Each gives the same results on every device, and changes nothing.
 _FUNCTIONS: set[Callable] = {
@@ -58,12 +58,12 @@ def _found(mask: Node, scores: tuple[int, int], order: Order) -> dict[str, int] 
     return _rule(shown[0]) if (shown == shown[0]).all() else None
 
 
-def told(rule: dict[str, int]) -> str:
+def described(rule: dict[str, int]) -> str:
     """What the mask is, in words."""
     if not rule:
         return "whole"
     window = f", of a window of {rule['window_left'] + 1}" if "window_left" in rule else ""
-    return ("causal" if rule["is_causal"] == _TOP_LEFT else "causal from the last key on") + window
+    return ("causal" if rule["is_causal"] == CAUSAL["top_left"] else "causal from the last key on") + window
 
 
 def _rule(shown: torch.Tensor) -> dict[str, int] | None:
@@ -71,7 +71,7 @@ def _rule(shown: torch.Tensor) -> dict[str, int] | None:
     if shown.all():
         return {}
     queries, keys = shown.shape
-    for causal, shift in ((_TOP_LEFT, 0), (_BOTTOM_RIGHT, keys - queries)):
+    for aligned, shift in (("top_left", 0), ("bottom_right", keys - queries)):
         distance = torch.arange(queries)[:, None] + shift - torch.arange(keys)  # of a key before a query
         if not shown.logical_and(distance < 0).any():
             seen = distance[shown]
@@ -79,7 +79,7 @@ def _rule(shown: torch.Tensor) -> dict[str, int] | None:
             if not torch.equal(shown, (distance >= 0) & (distance <= left)):
                 continue
             is_window = bool((distance > left).any())
-            return {"is_causal": causal} | ({"window_left": left} if is_window else {})
+            return {"is_causal": CAUSAL[aligned]} | ({"window_left": left} if is_window else {})
     return None
 
 

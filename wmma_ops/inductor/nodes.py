@@ -210,14 +210,20 @@ def is_view(node: Node) -> bool:
     return name_of(node) in _VIEWS or passes_on(node)
 
 
-def unsqueezes(node: Node) -> bool:
-    """Whether the node gives its operand one dimension of 1 more."""
-    if name_of(node) == "unsqueeze":
-        return True
-    if name_of(node) != "getitem" or not isinstance(node.args[1], tuple):
-        return False
-    rest = [x for x in node.args[1] if x is not None and x is not Ellipsis]
-    return len(node.args[1]) - len(rest) - node.args[1].count(Ellipsis) == 1 and all(x == slice(None) for x in rest)
+def operand(node: Node, *names: str) -> Node | None:
+    """What the node is applied to first, where it calls one of these functions or methods."""
+    found = node.op.startswith("call") and name_of(node) in names and next(iter(node.args), None)
+    return found if isinstance(found, Node) else None
+
+
+def unsqueezed(node: Node) -> Node | None:
+    """What the node gives one dimension of 1 more, if that is all it does."""
+    indexed = operand(node, "getitem")
+    if indexed is None:
+        return operand(node, "unsqueeze")
+    index = node.args[1]
+    is_whole = isinstance(index, tuple) and all(x in (None, Ellipsis, slice(None)) for x in index)
+    return indexed if is_whole and index.count(None) == 1 else None
 
 
 def goes_into_a_kernel(node: Node) -> bool:
