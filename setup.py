@@ -72,6 +72,8 @@ def nodes():
     made = CppExtension(
         f"wmma_ops._nodes_{re.sub(r'[^0-9a-z]', '_', torch.__version__)}",
         [f"{CSRC}/nodes/nodes.cpp"],
+        include_dirs=[f"{ROOT}/{CSRC}"],
+        depends=[path.as_posix() for path in sorted((ROOT / CSRC / "nodes").glob("*.hpp"))],
         py_limited_api=True,
         extra_compile_args=[
             "-O2",

@@ -3,11 +3,14 @@
 python bench/bench_models.py [--quick] [--json FILE] [--tiny]
 """
 
+import copy
 import functools
+import importlib.util
 import sys
 import time
 from collections.abc import Callable, Iterator
 
+import published
 import running
 import torch
 from blocks import DiTBlock, ViTBlock
@@ -85,6 +88,11 @@ def cases(tiny: bool = False) -> Iterator[Case]:
     for rows, columns, out, rank in LORA:
         name = f"LoRA {rows}, {columns} to {out}, rank {rank}"
         yield case(name, lora, rows, columns // shrink, out // shrink, rank)
+    if importlib.util.find_spec("transformers"):
+        for name in published.COMPILED:
+            for trains, group in ((False, "forward"), (True, "a step")):
+                make = functools.partial(whole_model, name, tiny, trains)
+                yield Case(f"compiled models of transformers, {group}", name, make, ("torch.compile",), running.DEVICE)
 
 
 def compiled(model, arguments, backend: str, use: Callable):
@@ -140,6 +148,18 @@ def timed(model, arguments) -> Calls:
 
 def trained(model, arguments) -> Calls:
     return _timed(model, arguments, step)
+
+
+def whole_model(name: str, tiny: bool, trains: bool) -> Calls:
+    """As a user calls it, the host's work included: its loss, or also the gradients of a training step."""
+    model, inputs = published.made(name, tiny)
+    torch._dynamo.reset()
+    made = {OURS: "wmma", "torch.compile": "inductor"}
+    models = {of: torch.compile(copy.deepcopy(model), backend=backend) for of, backend in made.items()}
+    error = published.check_losses(name, [one(**inputs).loss.item() for one in (model, *models.values())])
+    print(wmma_ops.inductor.last_report(), file=sys.stderr)
+    use = published.step if trains else published.loss
+    return Calls({of: use(one, inputs) for of, one in models.items()}, error=error)
 
 
 def _timed(model, arguments, use: Callable) -> Calls:

@@ -15,6 +15,7 @@ from functools import partial
 import attention_peers
 import blocks
 import decoder
+import published
 import running
 import torch
 import torch.nn.functional as F
@@ -132,81 +133,22 @@ def attention(batch: int, heads: int, tokens: int, size: int, mask: str) -> Call
     return Calls(made.calls, missing, made.flops, error=made.error)
 
 
-# Of transformers: the class, its configuration, and a batch of (sequences, tokens or what is no text, whether they are
-# padded).
-LLAMA = {
-    "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 16, "num_attention_heads": 16,
-    "num_key_value_heads": 16, "vocab_size": 32000, "max_position_embeddings": 2048,
-}  # fmt: skip
-WHISPER = {
-    "d_model": 768, "encoder_layers": 12, "encoder_attention_heads": 12, "encoder_ffn_dim": 3072, "num_labels": 1000,
-}  # fmt: skip
-PICTURES, SPEECH = "pictures", "speech"
-LORA = "the Llama with LoRA of rank 16 everywhere"
-MODELS = {
-    "Llama, 16 layers of 2048, 4x1024": ("LlamaForCausalLM", "LlamaConfig", LLAMA, (4, 1024, False)),
-    "the same, padded": ("LlamaForCausalLM", "LlamaConfig", LLAMA, (4, 1024, True)),
-    "BERT-base 32x512, padded": ("BertForMaskedLM", "BertConfig", {}, (32, 512, True)),
-    "ViT-B 64x197": ("ViTForImageClassification", "ViTConfig", {"num_labels": 1000}, (64, PICTURES, False)),
-    "Whisper-small's encoder, 4x1500": ("WhisperForAudioClassification", "WhisperConfig", WHISPER, (4, SPEECH, False)),
-}
-if importlib.util.find_spec("peft"):
-    MODELS[LORA] = MODELS["Llama, 16 layers of 2048, 4x1024"]
-TINY_MODEL = {"num_hidden_layers": 2}
-
-
 def whole_model(name: str, tiny: bool, trains: bool) -> Calls:
     """In eager mode, its loss or also the gradients of a training step: as it is, swapped, and swapped with our
     attention."""
-    import transformers
-
     from wmma_ops.integrations import transformers as ours
 
     ours.register()
-    kind, config, options, (batch, tokens, is_padded) = MODELS[name]
-    made = getattr(transformers, config)(**(options | (TINY_MODEL if tiny else {})))
-    torch.manual_seed(0)
-    plain = getattr(transformers, kind)(made).to(device=running.DEVICE, dtype=torch.bfloat16).train()
-    for one in plain.modules():
-        if isinstance(one, nn.Dropout):
-            one.p = 0.0
-    plain.config.attention_probs_dropout_prob = 0.0
-    if name == LORA:
-        plain = _with_lora(plain)
-    batch = 2 if tiny else batch
-    if isinstance(tokens, str):
-        labels = torch.randint(0, 1000, (batch,), device=running.DEVICE)
-        key, sizes = {PICTURES: ("pixel_values", (3, 224, 224)), SPEECH: ("input_features", (80, 3000))}[tokens]
-        inputs = {key: torch.randn(batch, *sizes, device=running.DEVICE).bfloat16(), "labels": labels}
-    else:
-        words = torch.randint(0, made.vocab_size, (batch, 64 if tiny else tokens), device=running.DEVICE)
-        inputs = {"input_ids": words, "labels": words}
-        if is_padded:
-            lengths = torch.linspace(words.shape[1] // 2, words.shape[1], batch, device=running.DEVICE).long()
-            inputs["attention_mask"] = (torch.arange(words.shape[1], device=running.DEVICE) < lengths[:, None]).long()
-
-    def step(model: nn.Module) -> Callable:
-        parameters = [one for one in model.parameters() if one.requires_grad]
-        if not trains:
-            return torch.no_grad()(lambda: model(**inputs).loss)
-        return lambda: torch.autograd.grad(model(**inputs).loss, parameters, allow_unused=True, materialize_grads=True)
-
+    plain, inputs = published.made(name, tiny)
     swapped = copy.deepcopy(plain)
     wmma_ops.swap_(swapped)
     whole = copy.deepcopy(swapped)
     whole.set_attn_implementation("wmma")
-    losses = [model(**inputs).loss.item() for model in (plain, swapped, whole)]
-    error = max(abs(loss - losses[0]) for loss in losses[1:])
-    if error > 0.02 * losses[0]:
-        raise AssertionError(f"{name}: losses are {losses}")
-    return Calls({OURS: step(whole), "torch": step(plain), "swap_ alone": step(swapped)}, error=error)
-
-
-def _with_lora(model: nn.Module) -> nn.Module:
-    import peft
-
-    config = peft.LoraConfig(r=16, target_modules="all-linear", init_lora_weights=False)
-    return peft.get_peft_model(model, config).bfloat16()
+    models = (plain, swapped, whole)
+    error = published.check_losses(name, [model(**inputs).loss.item() for model in models])
+    make = published.step if trains else published.loss
+    theirs, halfway, calls = (make(model, inputs) for model in models)
+    return Calls({OURS: calls, "torch": theirs, "swap_ alone": halfway}, error=error)
 
 
 def host(name: str) -> Calls:
@@ -263,7 +205,7 @@ def cases(seed: int | None = None, tiny: bool = False) -> Iterator[Case]:
         peers = attention_peers.names(gradients=True)
         yield case("attention, training", title, partial(attention, *sizes, mask), peers, i, ATTENTIONS[0])
     if importlib.util.find_spec("transformers"):
-        for name in MODELS:
+        for name in published.names():
             for trains, group in ((True, "models, a step"), (False, "models, forward")):
                 yield case(group, name, partial(whole_model, name, tiny, trains), ("torch", "swap_ alone"), 0, 1)
     for name in ("matmul", "linear", "linear + gelu", "attention"):

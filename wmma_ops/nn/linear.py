@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from wmma_ops.nn.activation import apply, is_nested, records_gradient
+from wmma_ops.nn.activation import apply, is_idle, is_nested, records_gradient
 from wmma_ops.ops import activations, autocast, nodes
 from wmma_ops.ops import functions as ops
 from wmma_ops.ops.select import is_compiling, traced
@@ -57,6 +57,8 @@ def product(
     """``act(layer(x))·multiply``: an adapter's second product is a part of the layer's own. `low` is ``low_rank``'s."""
     if layer.adapter is None and multiply is None:
         return ops.linear(x, layer.weight, layer.bias, activation=activation)
+    if activation in (None, "none") and multiply is None and low is None and (tensors := _of_one_node(x, layer)):
+        return nodes.layer("adapted")(*tensors, layer.adapter.factor)
     if x.dim() == 1:
         rows = (None if one is None else one.unsqueeze(0) for one in (multiply, low))
         return product(x.unsqueeze(0), layer, activation, **dict(zip(("multiply", "low"), rows, strict=True))).squeeze(
@@ -66,6 +68,20 @@ def product(
         {} if layer.adapter is None else _added(x, layer.adapter, low_rank(x, layer.adapter) if low is None else low)
     )
     return ops.gemm(x, layer.weight.mT, bias=layer.bias, activation=activation, multiply=multiply, **added)
+
+
+def _of_one_node(x: Tensor, layer: Affine) -> tuple[Tensor | None, ...]:
+    """What a layer with its adapter computes with where autograd sees one node (csrc/nodes/layers.hpp), as it does where
+    nothing happens between the products and all are of one type; empty where it does not."""
+    adapter = layer.adapter
+    if not nodes.are_there or x.dim() < 2 or traced() or not is_idle(adapter.dropout) or _scales_up(x, adapter):
+        return ()
+    weights = layer.weight, adapter.down, adapter.up
+    if _is_cast(x, adapter):
+        x, *weights = (one.to(torch.get_autocast_dtype(x.device.type)) for one in (x, *weights))
+    elif any(one.dtype != x.dtype for one in weights):
+        return ()
+    return x, weights[0], layer.bias, *weights[1:]
 
 
 def low_rank(x: Tensor, adapter: Adapter) -> Tensor:

@@ -206,6 +206,28 @@ def _linear_gradients(grads, t, needs, outs, *, activation=0):
     }
 
 
+# out = x·weightᵀ + bias + low·upᵀ with low = factor·x·downᵀ
+
+
+def _adapted_gradients(grads, t, needs, outs, *, factor):
+    x, down = t["x"], t["down"]
+    low = _gemm(x, down.mT, alpha=factor)
+    whole = {"a": x, "b": t["weight"].mT, "bias": t["bias"], "a2": low, "b2": t["up"].mT}
+    of_low = {"a": needs["x"], "b": needs["down"]}
+    wanted = {
+        "a": needs["x"],
+        "b": needs["weight"],
+        "bias": needs["bias"],
+        "b2": needs["up"],
+        "a2": any(of_low.values()),
+    }
+    found = gemm_gradients(grads[0], whole, wanted, None)
+    before = gemm_gradients(found["a2"], {"a": x, "b": down.mT}, of_low, None, alpha=factor) if wanted["a2"] else {}
+    g_x = found["a"] + before["a"] if needs["x"] else None
+    weights = {"weight": found.get("b"), "down": before.get("b"), "up": found.get("b2")}
+    return {"x": g_x, "bias": found.get("bias")} | {name: g if g is None else g.mT for name, g in weights.items()}
+
+
 # D1 = alpha1·D0·B1 + beta1·C + bias1 with D0 = act(alpha0·A·B0 + bias0)·(A·gate)
 
 
@@ -507,6 +529,9 @@ _register("attention", partial(attention_gradients, "attention"), keeps_outputs=
 _register("varlen_attention", partial(attention_gradients, "varlen_attention"), keeps_outputs=lambda scalars: True)
 _register("scaled_mm", None)
 _register("scaled_attention", None)
+nodes.register_layer(
+    "adapted", "Tensor x, Tensor weight, Tensor? bias, Tensor down, Tensor up, *, float factor", _adapted_gradients
+)
 nodes.load()
 
 

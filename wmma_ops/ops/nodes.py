@@ -5,9 +5,10 @@ kernel in Python, and gradients that are differentiated again, to its formulas. 
 """
 
 import contextlib
+import functools
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
@@ -44,7 +45,16 @@ def register(op: str, kernel: Callable, gradients: Callable | None) -> None:
     arguments = str(schema).removeprefix(f"wmma::{op}(")
     _general.define(f"{op}({arguments}")
     _general.impl(op, kernel, "Autograd", with_keyset=True)
+    _formulas(op, arguments.rpartition(") -> ")[0], names, defaults, gradients)
 
+
+def register_layer(name: str, arguments: str, gradients: Callable) -> None:
+    """The formulas of a layer that csrc/nodes/layers.hpp has, whose arguments these are."""
+    if are_there:
+        _formulas(name, arguments, [one.split()[1] for one in arguments.partition(", *")[0].split(", ")], {}, gradients)
+
+
+def _formulas(op: str, arguments: str, names: Sequence[str], defaults: dict, gradients: Callable) -> None:
     def formulas(grads, outputs, needs, *tensors, **scalars):
         tensors = dict.fromkeys(names) | dict(zip(names, tensors, strict=False))
         needs = dict(zip(names, needs, strict=True))
@@ -52,8 +62,7 @@ def register(op: str, kernel: Callable, gradients: Callable | None) -> None:
         found = gradients(grads, tensors, needs, outputs, **scalars)
         return [found[name] for name in names if needs[name]]
 
-    given = arguments.rpartition(") -> ")[0]
-    _general.define(f"{op}_gradients(Tensor?[] grads, Tensor?[] outputs, bool[] needs, {given}) -> Tensor[]")
+    _general.define(f"{op}_gradients(Tensor?[] grads, Tensor?[] outputs, bool[] needs, {arguments}) -> Tensor[]")
     # Under either vmap they are torch code too.
     for key in ("CompositeImplicitAutograd", "Batched", "FuncTorchBatched"):
         _general.impl(f"{op}_gradients", formulas, key)
@@ -76,3 +85,9 @@ def load() -> None:
     """After all are registered."""
     if are_there:
         torch.ops.load_library(str(_NODES))
+
+
+@functools.cache
+def layer(name: str) -> Callable:
+    """The function of a layer, which is one to autograd (csrc/nodes/layers.hpp)."""
+    return torch_internals.direct(getattr(torch.ops.wmma_general, name).default)
