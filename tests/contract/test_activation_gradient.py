@@ -61,6 +61,40 @@ def test_every_size(size, place):
         _check_gradients("silu", dtype, place, *size, sums=sums)
 
 
+def _check_gate(activation, dtype, place, rows, columns, k=16, sums=None):
+    """Both factors' gradients, by what the activation was given and the other factor."""
+    code = activations.code("test", "activation", activation)
+    shapes = (rows, columns), (rows, k), (k, columns), (rows, columns), (rows, columns)
+    g, a, b, s, u = (_random(*shape, dtype=dtype) for shape in shapes)
+    with _place(place):
+        options = {"activation": code, "of_s": True, "of_multiply": True, "bias_dtype": sums or dtype}
+        call = partial(torch.ops.wmma._gemm_backward, g, a, b, s, u, alpha=0.5, **options)
+        got, again = call(), call()
+        fakes = torch.ops.wmma._gemm_backward(*(x.to("meta") for x in (g, a, b, s, u)), **options)
+    assert all(torch.equal(*pair) for pair in zip(got, again, strict=True))
+    assert [(x.shape, x.dtype) for x in fakes] == [(x.shape, x.dtype) for x in got]
+    act, wide = activations.by_code(code), (g.double(), s.double(), u.double())
+    g_s = act.backward(wide[0] * wide[2], wide[1])
+    rounded = g_s.to(dtype).double()
+    want = rounded @ b.mT.double() / 2, a.mT.double() @ rounded / 2, g_s.sum(0), g_s, wide[0] * act.forward(wide[1])
+    for one, other, kind in zip(got, want, (dtype, dtype, sums or dtype, dtype, dtype), strict=True):
+        check_near(one, other, kind)
+
+
+@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("activation", ["none", "relu", *SMOOTH])
+def test_a_gate_of_every_activation(activation, place, dtype):
+    _check_gate(activation, dtype, place, 37, 48)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_a_gate_of_every_size(size, place):
+    for dtype, sums in ((BF16, F32), (F32, F32), (F16, F16)):
+        _check_gate("silu", dtype, place, *size, sums=sums)
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_sums_alone(place):
     """Those of a bias, where there is no activation."""
@@ -109,7 +143,13 @@ def test_what_is_given_is_kept_beside_the_result(dtype, place):
             out, kept = torch.ops.wmma._gemm_aux(x, weight.mT, residual, bias, alpha=0.5, beta=2.0, activation=4)
             plain = wmma_ops.gemm(x, weight.mT, c=residual, bias=bias, alpha=0.5, beta=2.0, activation="silu")
             check_near(out, plain.double(), dtype)
-        check_near(kept, 0.5 * given + 0.5 * bias.double() + 2 * residual.double(), dtype)
+            check_near(kept, 0.5 * given + 0.5 * bias.double() + 2 * residual.double(), dtype)
+            for activation in ("none", "relu", "silu"):
+                code, factor = activations.code("test", "activation", activation), _random(*batch, m, n, dtype=dtype)
+                out, kept = torch.ops.wmma._gemm_aux(x, weight.mT, None, bias, factor, activation=code)
+                plain = wmma_ops.gemm(x, weight.mT, bias=bias, multiply=factor, activation=activation)
+                check_near(out, plain.double(), dtype)
+                check_near(kept, given, dtype)
         fakes = torch.ops.wmma._gemm_aux(*(one.to("meta") for one in (x, weight.mT, residual, bias)), activation=4)
         assert [(one.shape, one.dtype, one.stride()) for one in fakes] == [(kept.shape, dtype, kept.stride())] * 2
 
@@ -183,7 +223,29 @@ def test_what_is_no_gradient_is_refused(name):
             )
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_what_is_no_gate_is_refused(device):
+    g, a, b, s = (torch.randn(shape, device=device) for shape in ((5, 3), (5, 7), (7, 3), (5, 3)))
+    call = partial(torch.ops.wmma._gemm_backward, g, a, b)
+    with pytest.raises(RuntimeError, match="multiply is None; takes the tensor that of_multiply is about"):
+        call(s, activation=4, of_multiply=True)
+    with pytest.raises(RuntimeError, match=r"multiply has shape \[5, 1\]; takes \[5, 3\], the shape of the product"):
+        call(s, s[:, :1])
+    with pytest.raises(RuntimeError, match="s is None; takes a tensor beside an activation"):
+        call(None, s)
+
+
 KERNEL, SLOPE = "activation_gradient/kernel.hpp", "activation_gradient/derivative.hpp"
+WRONG_GATES = (
+    Planted("both_of_the_slope", KERNEL, "x * activate<Config::kActivation, Number>(before)", "x * factor"),
+    Planted("a_slope_without_the_factor", KERNEL, "x *= factor;", ""),
+    Planted(
+        "the_results_exchanged",
+        KERNEL,
+        "arch::copy<kVec>(static_cast<T*>(p.g_u) + to, u[r])",
+        "arch::copy<kVec>(static_cast<T*>(p.g_u) + to, g[r])",
+    ),
+)
 WRONG = (
     Planted("a_row_short", KERNEL, "for (; row < end; row += kDown)", "for (; row + 1 < end; row += kDown)"),
     Planted("sums_without_the_last_part", KERNEL, "down < kDown; ++down", "down < kDown - 1; ++down"),
@@ -195,12 +257,17 @@ WRONG = (
 
 
 def test_what_is_replaced_stands_there_once(sources):
-    check_that_each_stands_once(sources / "wmma", WRONG)
+    check_that_each_stands_once(sources / "wmma", (*WRONG, *WRONG_GATES))
 
 
 @pytest.mark.parametrize("of", WRONG, ids=str)
 def test_is_caught(of, sources):
     check_is_caught(of, sources / "wmma", lambda: _check_gradients("silu", F32, "gfx942", 601, 40))
+
+
+@pytest.mark.parametrize("of", WRONG_GATES, ids=str)
+def test_a_wrong_gate_is_caught(of, sources):
+    check_is_caught(of, sources / "wmma", lambda: _check_gate("silu", F32, "gfx942", 61, 40))
 
 
 def _compiled(call, *tensors):
@@ -225,6 +292,10 @@ GRAPHS = {
     "linear, residual": (lambda x, w, b, r: wmma_ops.linear(x, w, b, activation="silu", residual=r), "_linear"),
     "gemm": (
         lambda x, w, b, r: wmma_ops.gemm(x, w.mT, c=r, bias=b, alpha=0.5, beta=2.0, activation="tanh"),
+        "_gemm",
+    ),
+    "gemm, multiplied": (
+        lambda x, w, b, r: wmma_ops.gemm(x, w.mT, bias=b, activation="silu", multiply=x[..., :1] * w[:, 0] * r),
         "_gemm",
     ),
 }

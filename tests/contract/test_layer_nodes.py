@@ -1,16 +1,18 @@
-"""Layers of several products that are one node to autograd (csrc/nodes/layers.hpp): values, what is computed, who sees it."""
+"""Layers of several products that are one node to autograd (csrc/nodes/layers.hpp)."""
 
 import contextlib
+import functools
 import itertools
 
 import pytest
 import torch
 import torch.nn.functional as F
+from layer_nodes import adapted, adapted_by_torch, adapted_tensors, gate_tensors, gated, gated_by_torch, leaf, wide
 from near import BOUNDS, check_near
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import wmma_ops
-from wmma_ops.nn import LoRALinear
+from wmma_ops.nn import FusedMLP, LoRALinear
 from wmma_ops.ops import nodes
 
 F32, F16, BF16, F64 = torch.float32, torch.float16, torch.bfloat16, torch.float64
@@ -29,14 +31,6 @@ class _Onlooker(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _leaf(*shape, dtype=F64, scale=1.0):
-    return (torch.randn(shape, dtype=F64) * scale).to(dtype).requires_grad_()
-
-
-def _wide(tensors):
-    return [x if x is None else x.detach().double().requires_grad_() for x in tensors]
-
-
 def _names(call):
     """What a call gives, and how often each op of ours ran."""
     with torch.profiler.profile() as profile:
@@ -53,31 +47,17 @@ def _check(got, want, dtype):
 # ----------------------------------------------------------------------------------------------------- with an adapter
 
 
-def _adapted(x, weight, bias, down, up):
-    return nodes.layer("adapted")(x, weight, bias, down, up, 0.5)
-
-
-def _adapted_by_torch(x, weight, bias, down, up):
-    return F.linear(x, weight, bias) + 0.5 * F.linear(F.linear(x, down), up)
-
-
-def _given(dtype, batch=(2,), rows=5, k=24, n=40, rank=3, has_bias=True):
-    shapes = (*batch, rows, k), (n, k), (n,), (rank, k), (n, rank)
-    x, weight, bias, down, up = (_leaf(*shape, dtype=dtype, scale=0.3) for shape in shapes)
-    return x, weight, bias if has_bias else None, down, up
-
-
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("dtype", BOUNDS, ids=str)
 def test_a_layer_with_an_adapter(dtype, place):
     for batch, has_bias in (((), True), ((2,), False), ((3, 2), True)):
-        tensors = _given(dtype, batch, has_bias=has_bias)
-        wide = _wide(tensors)
-        leaves, wide_leaves = ([x for x in given if x is not None] for given in (tensors, wide))
-        want = _adapted_by_torch(*wide)
+        tensors = adapted_tensors(dtype, batch, has_bias=has_bias)
+        in_wide = wide(tensors)
+        leaves, wide_leaves = ([x for x in given if x is not None] for given in (tensors, in_wide))
+        want = adapted_by_torch(*in_wide)
         g = torch.randn_like(want).to(dtype)
         with PLACES[place]():
-            out = _adapted(*tensors)
+            out = adapted(*tensors)
             found = torch.autograd.grad(out, leaves, g)
         check_near(out.detach(), want.detach(), dtype)
         _check(found, torch.autograd.grad(want, wide_leaves, g.double()), dtype)
@@ -88,13 +68,13 @@ def test_only_what_is_asked_for_is_computed():
     ops = {"x": (2, 0), "weight": (0, 1), "bias": (0, 1), "down": (1, 1), "up": (0, 1)}
     for count in range(1, 6):
         for asked in itertools.combinations(ops, count):
-            tensors = _given(F32)
+            tensors = adapted_tensors(F32)
             for name, x in zip(ops, tensors, strict=True):
                 x.requires_grad_(name in asked)
             leaves = [x for x in tensors if x.requires_grad]
-            out = _adapted(*tensors)
+            out = adapted(*tensors)
             found, names = _names(lambda out=out, leaves=leaves: torch.autograd.grad(out, leaves, torch.ones_like(out)))
-            want = _adapted_by_torch(*tensors)
+            want = adapted_by_torch(*tensors)
             _check(found, torch.autograd.grad(want, leaves, torch.ones_like(want)), F32)
             gemms = 2 if "x" in asked else int("down" in asked)
             layers = int("weight" in asked or "bias" in asked) + ("down" in asked) + ("up" in asked)
@@ -102,29 +82,29 @@ def test_only_what_is_asked_for_is_computed():
 
 
 def test_who_looks_on_sees_the_products():
-    tensors = _given(F32)
+    tensors = adapted_tensors(F32)
     g = torch.randn(2, 5, 40)
     found = {}
     for way, onlooker in (("once", contextlib.nullcontext()), ("forward", _Onlooker()), ("backward", None)):
         with onlooker or contextlib.nullcontext():
-            out = _adapted(*tensors)
+            out = adapted(*tensors)
         with _Onlooker() if way == "backward" else contextlib.nullcontext():
             found[way] = torch.autograd.grad(out, tensors, g)
     for got in found.values():
         _check(got, [x.double() for x in found["once"]], F32)
-    jacobian = torch.func.jacrev(lambda x: _adapted(x, *(one.detach() for one in tensors[1:])))(tensors[0].detach())
+    jacobian = torch.func.jacrev(lambda x: adapted(x, *(one.detach() for one in tensors[1:])))(tensors[0].detach())
     torch.testing.assert_close(torch.einsum("bmn,bmnBMK->BMK", g, jacobian), found["once"][0], rtol=1e-4, atol=1e-5)
 
 
 def test_gradients_of_gradients():
-    tensors = _given(F64, (), 3, 4, 5, 2)
-    assert torch.autograd.gradcheck(_adapted, tensors)
-    assert torch.autograd.gradgradcheck(_adapted, tensors)
+    tensors = adapted_tensors(F64, (), 3, 4, 5, 2)
+    assert torch.autograd.gradcheck(adapted, tensors)
+    assert torch.autograd.gradgradcheck(adapted, tensors)
 
 
 def test_what_is_kept_may_not_change():
-    tensors = _given(F32)
-    out = _adapted(*tensors)
+    tensors = adapted_tensors(F32)
+    out = adapted(*tensors)
     with torch.no_grad():
         tensors[4].mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -135,7 +115,7 @@ def test_what_is_kept_may_not_change():
 def test_a_module_with_an_adapter_is_one_node(dtype):
     layer = LoRALinear(24, 40, rank=4, alpha=2.0).to(dtype)
     layer.lora_b.weight.data.normal_()
-    x = _leaf(7, 24, dtype=dtype)
+    x = leaf(7, 24, dtype=dtype)
     out = layer(x)
     assert out.grad_fn.name() == "WmmaAdaptedBackward"
     out.sum().backward()
@@ -153,15 +133,83 @@ def test_a_module_with_an_adapter_is_one_node(dtype):
 def test_under_autocast_all_take_its_type():
     layer = LoRALinear(24, 40, rank=4)
     layer.lora_b.weight.data.normal_()
-    x = _leaf(7, 24, dtype=BF16)
+    x = leaf(7, 24, dtype=BF16)
     with torch.autocast("cpu", dtype=BF16):
         out = layer(x)
         assert (out.dtype, out.grad_fn.name()) == (BF16, "WmmaAdaptedBackward")
         found = torch.autograd.grad(out, [x, layer.lora_a.weight, layer.lora_b.weight], torch.ones_like(out))
     assert [one.dtype for one in found] == [BF16, F32, F32]
     a, b = (one.weight.detach().bfloat16().double().requires_grad_() for one in (layer.lora_a, layer.lora_b))
-    wide = x.detach().double().requires_grad_()
-    want = F.linear(wide, layer.weight.bfloat16().double(), layer.bias.double()) + 4 * F.linear(F.linear(wide, a), b)
+    in_wide = x.detach().double().requires_grad_()
+    want = F.linear(in_wide, layer.weight.bfloat16().double(), layer.bias.double()) + 4 * F.linear(
+        F.linear(in_wide, a), b
+    )
     check_near(out.detach(), want.detach(), BF16)
-    for got, one in zip(found, torch.autograd.grad(want, [wide, a, b], torch.ones_like(want)), strict=True):
+    for got, one in zip(found, torch.autograd.grad(want, [in_wide, a, b], torch.ones_like(want)), strict=True):
         check_near(got.to(BF16), one, BF16)
+
+
+# --------------------------------------------------------------------------------------------------------- with a gate
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+def test_a_layer_with_a_gate(dtype, place):
+    for batch, has_bias, activation in (
+        ((), True, "silu"),
+        ((2,), False, "gelu"),
+        ((3, 2), True, None),
+        ((), False, "relu"),
+    ):
+        tensors = gate_tensors(dtype, batch, has_bias=has_bias)
+        in_wide = wide(tensors)
+        leaves, wide_leaves = ([x for x in given if x is not None] for given in (tensors, in_wide))
+        want = gated_by_torch(activation)(*in_wide)
+        g = torch.randn_like(want).to(dtype)
+        with PLACES[place]():
+            out = gated(activation)(*tensors)
+            found = torch.autograd.grad(out, leaves, g)
+        check_near(out.detach(), want.detach(), dtype)
+        _check(found, torch.autograd.grad(want, wide_leaves, g.double()), dtype)
+
+
+def test_of_a_gate_too_only_what_is_asked_for_is_computed():
+    names = "x", "gate", "gate_bias", "up", "up_bias"
+    for count in range(1, 6):
+        for asked in itertools.combinations(names, count):
+            tensors = gate_tensors(F32)
+            for name, x in zip(names, tensors, strict=True):
+                x.requires_grad_(name in asked)
+            leaves = [x for x in tensors if x.requires_grad]
+            out = gated("silu")(*tensors)
+            call = functools.partial(torch.autograd.grad, out, leaves, torch.ones_like(out))
+            found, ops = _names(call)
+            want = gated_by_torch("silu")(*tensors)
+            _check(found, [x.double() for x in torch.autograd.grad(want, leaves, torch.ones_like(want))], F32)
+            layers = ("gate" in asked) + ("up" in asked) + ("up_bias" in asked)
+            expected = {"_gemm_backward": 1, "gemm": int("x" in asked), "_linear_backward": layers}
+            assert ops == {k: v for k, v in expected.items() if v}, asked
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu", None])
+def test_gradients_of_gradients_of_a_gate(activation):
+    tensors = gate_tensors(F64, (), 3, 4, 5)
+    assert torch.autograd.gradcheck(gated(activation), tensors)
+    assert torch.autograd.gradgradcheck(gated(activation), tensors)
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+def test_an_mlp_with_a_gate_has_two_nodes(dtype):
+    mlp = FusedMLP(24, 40, activation="silu", gated=True, dtype=dtype)
+    x = leaf(2, 7, 24, dtype=dtype)
+    out = mlp(x)
+    assert out.grad_fn.name() == "WmmaLinearBackward"
+    assert out.grad_fn.next_functions[0][0].name() == "WmmaGatedBackward"
+    leaves = [x, *mlp.parameters()]
+    in_wide = wide(leaves)
+    h = gated_by_torch("silu")(*in_wide[:5])
+    want = F.linear(h, in_wide[5], in_wide[6])
+    found = torch.autograd.grad(out, leaves, torch.ones_like(out))
+    _check(found, torch.autograd.grad(want, in_wide, torch.ones_like(want)), dtype)
+    with _Onlooker():
+        assert mlp(x).grad_fn.next_functions[0][0].name() != "WmmaGatedBackward"

@@ -93,6 +93,15 @@ CALLS = {
     "gemm + bias": (lambda x, w, b: wmma_ops.gemm(x, w.mT, bias=b, alpha=0.5), "gemm"),
     "gemm + relu": (lambda x, w, b: wmma_ops.gemm(x, w.mT, bias=b, activation="relu"), "gemm"),
     "gemm + gelu": (lambda x, w, b: wmma_ops.gemm(x, w.mT, bias=b, activation="gelu"), "gemm"),
+    "gemm + silu, multiplied": (
+        lambda x, w, b: wmma_ops.gemm(x, w.mT, bias=b, activation="silu", multiply=x[..., :3] * b),
+        "gemm",
+    ),
+    "gemm + relu, multiplied": (
+        lambda x, w, b: wmma_ops.gemm(x, w.mT, c=x[..., 3:6], activation="relu", multiply=x[..., :3] * b),
+        "gemm",
+    ),
+    "gemm, multiplied": (lambda x, w, b: wmma_ops.gemm(x, w.mT, multiply=x[..., :3] * b), "gemm"),
     "gemm + bias [1, N]": (lambda x, w, b: wmma_ops.gemm(x, w.mT, bias=b.expand(2, -1)), "gemm"),
     "linear": (lambda x, w, b: wmma_ops.linear(x, w, b), LINEAR),
     "linear without bias": (lambda x, w, b: wmma_ops.linear(x, w), LINEAR),

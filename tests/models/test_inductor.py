@@ -293,6 +293,9 @@ def test_what_a_gradient_recomputes_is_counted():
 
     (entry,) = _entries(gated, "gfx942", *LARGE, grad=True)
     assert entry.op is None
+    whole = (8192, 1024)  # a factor as large as the product, whose gradient needs what the activation is given as well
+    (entry,) = _entries(lambda x, w, r: F.gelu(F.linear(x, w)) * r, "gfx942", *LARGE[:2], whole, grad=True)
+    assert entry.op == "gemm"
     (kept,) = _entries(_layer, "gfx942", *LARGE, grad=True)
     assert kept.op == "linear"  # which keeps what its gradient needs, for a write more
     assert "with what the gradient computes again or has kept" in kept.reason

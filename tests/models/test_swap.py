@@ -14,6 +14,7 @@ from torch import nn
 
 import wmma_ops
 from wmma_ops.nn import blocks
+from wmma_ops.ops import nodes
 
 NO_PRODUCTS = {"embed": "looks rows up: no product", "last.2": "scales or shifts elements: no product"}  # of Model
 
@@ -66,7 +67,9 @@ def test_what_runs_in_training_and_outside():
     assert counts == {"gemm_gemm": 2, "linear": 2 + 2, "gemm": 1}
     with ran() as counts:
         model(x)
-    assert counts == {"linear": 2 + 3 + 3 + 2}
+    # A gate's first layer, activation and multiplication are one op of autograd's, where its nodes are there.
+    gated = 2 if nodes.are_there else 3
+    assert counts == {"linear": 2 + gated + gated + 2}
     model.train()
     with torch.no_grad(), ran() as counts:
         model(x)
@@ -127,7 +130,7 @@ def test_hooks_run_before_and_after_swapping():
     before = F.linear(x, model.layers[0].fc1.weight, model.layers[0].fc1.bias)
     torch.testing.assert_close(seen[0], before)  # not activated
     assert [type(one) for one in seen] == [torch.Tensor, torch.Tensor, str]
-    assert counts["linear"] == 10
+    assert counts["linear"] == (9 if nodes.are_there else 10)  # of layers[1], which is watched, three
     handle.remove()
     with torch.no_grad(), ran() as counts:
         model(x)

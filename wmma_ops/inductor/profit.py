@@ -16,6 +16,7 @@ from wmma_ops.hardware import arch
 from wmma_ops.inductor import nodes
 from wmma_ops.inductor.found import Rewrite, operand_value
 from wmma_ops.inductor.nodes import Order, value
+from wmma_ops.ops.kept import GEMM_WITH_AUX, LINEAR_WITH_AUX
 from wmma_ops.ops.library import overload
 from wmma_ops.plan import model
 from wmma_ops.plan.attention.loops import warpgroup
@@ -54,6 +55,14 @@ class Spared(enum.Enum):
     KERNEL = "the kernel"
     WRITE = "one of its results"  # the kernel stays, for what follows
     NOTHING = "nothing"
+
+
+class Gradient(enum.Enum):
+    """What a rewriting's gradients need of what no rewriting would have in memory anyway."""
+
+    NONE = "nobody asks for them"
+    KEPT = "what the product's own kernel keeps, if it must (ops/kept.py)"
+    AGAIN = "the product again"
 
 
 @dataclass(frozen=True)
@@ -103,7 +112,7 @@ def judged(
     device = value(rewrite.anchor).device
     index = (device.index or 0) if device.type == "cuda" else None
     index = index if rewrite.whole is None else None  # what was tuned is no piece of another product
-    cost = cost_of_all(problem, parts, target, spared(rewrite), value(rewrite.anchor).requires_grad, index)
+    cost = cost_of_all(problem, parts, target, spared(rewrite), _gradient(rewrite), index)
     if cost is not None and whole is not None:
         pieces = sum(_of_library(one, target) for one in problems)
         cost = dataclasses.replace(cost, torchs=cost.torchs - pieces + _of_library(whole, target))
@@ -161,21 +170,21 @@ def cost_of(
     problem: GemmProblem | GemmGemmProblem,
     target: arch.Target,
     spares: Spared,
-    differentiated: bool,
+    gradient: Gradient,
     device: int | None = None,
 ) -> Cost | None:
     """Ours against torch's; None where two products in one would be planned as two.
 
     Args:
         spares: see `spared`.
-        differentiated: whether gradients will be asked for.
+        gradient: see `_gradient`.
         device: of the GPU, where there is one.
     """
     if isinstance(problem, GemmGemmProblem):
-        return _cost_of_two(problem, target, spares, differentiated)
+        return _cost_of_two(problem, target, spares, gradient)
     library = _of_library(problem, target)
     behind = _elementwise(problem, target, spares)
-    for_gradient = _for_gradient(problem, library, target) if differentiated else 0.0
+    for_gradient = _for_gradient(problem, library, target, gradient)
     measured = None if device is None else tuned.measured(dataclasses.replace(problem, device=device))
     if measured is not None and measured.library_microseconds is not None:
         scale = measured.library_microseconds / library
@@ -185,15 +194,15 @@ def cost_of(
 
 
 def cost_of_all(
-    problem, parts: list, target: arch.Target, spares: Spared, differentiated: bool, device: int | None = None
+    problem, parts: list, target: arch.Target, spares: Spared, gradient: Gradient, device: int | None = None
 ) -> Cost | None:
     """The same of an op and of those whose results it takes; a part that has nothing to compute is None."""
-    costs = [cost_of(problem, target, spares, differentiated, device)]
-    costs += [cost_of(part, target, Spared.NOTHING, differentiated, device) for part in parts if part is not None]
+    costs = [cost_of(problem, target, spares, gradient, device)]
+    costs += [cost_of(part, target, Spared.NOTHING, gradient, device) for part in parts if part is not None]
     if None in costs:
         return None
     if len({cost.source for cost in costs}) > 1:  # microseconds and cycles do not add up
-        return cost_of_all(problem, parts, target, spares, differentiated)
+        return cost_of_all(problem, parts, target, spares, gradient)
     ours, torchs, more = (sum(getattr(cost, name) for cost in costs) for name in ("ours", "torchs", "for_gradient"))
     return Cost(ours, torchs, costs[0].source, more)
 
@@ -231,7 +240,7 @@ def _plain(problem: GemmProblem) -> GemmProblem:
     return dataclasses.replace(problem, activation=0, c=None, c_vec=1, multiply=None, multiply_vec=1)
 
 
-def _cost_of_two(problem: GemmGemmProblem, target: arch.Target, spares: Spared, differentiated: bool) -> Cost | None:
+def _cost_of_two(problem: GemmGemmProblem, target: arch.Target, spares: Spared, gradient: Gradient) -> Cost | None:
     ours = _cycles_of_two(problem, target)
     if ours is None:
         return None
@@ -240,7 +249,7 @@ def _cost_of_two(problem: GemmGemmProblem, target: arch.Target, spares: Spared, 
     has_between = problem.activation or problem.gate
     between = _elementwise(products[0], target, Spared.KERNEL if has_between else Spared.NOTHING)
     behind = _elementwise(products[-1], target, spares)
-    for_gradient = sum(cycles[:-1]) if differentiated else 0.0
+    for_gradient = 0.0 if gradient is Gradient.NONE else sum(cycles[:-1])
     return Cost(ours, sum(cycles) + between + behind, "by the model", for_gradient)
 
 
@@ -269,14 +278,21 @@ def _elementwise(problem: GemmProblem, target: arch.Target, spares: Spared) -> f
     return model.LAUNCH + elements * (2 * problem.d.itemsize + beside) / memory
 
 
-def _for_gradient(problem: GemmProblem, library: float, target: arch.Target) -> float:
-    """What the op keeps for a smooth activation's gradient is written beside its result; with a factor behind it the
-    formulas multiply again (autograd.py)."""
-    if problem.multiply is not None:
-        return library
-    if problem.activation in (0, 1):
+def _gradient(rewrite: Rewrite) -> Gradient:
+    if not value(rewrite.anchor).requires_grad:
+        return Gradient.NONE
+    twin = {"gemm": GEMM_WITH_AUX, "linear": LINEAR_WITH_AUX}.get(rewrite.op)
+    tensors = {name: operand_value(x) for name, x in rewrite.tensors.items()}
+    scalars = {"activation": 0} | rewrite.scalars
+    needs_nothing = scalars["activation"] in (0, 1) and "multiply" not in tensors
+    return Gradient.KEPT if needs_nothing or (twin and twin.fits(tensors, scalars)) else Gradient.AGAIN
+
+
+def _for_gradient(problem: GemmProblem, library: float, target: arch.Target, gradient: Gradient) -> float:
+    """Cycles of a result more, of what the activation is given, or of the product again."""
+    if gradient is Gradient.NONE or (problem.activation in (0, 1) and problem.multiply is None):
         return 0.0
-    if problem.row_scale is not None or problem.col_scale is not None or problem.a_scale is not None or problem.k2:
+    if gradient is Gradient.AGAIN:
         return library
     return problem.batch * problem.m * problem.n * problem.d.itemsize / model.CARDS[target.name].memory
 

@@ -71,17 +71,25 @@ def product(
 
 
 def _of_one_node(x: Tensor, layer: Affine) -> tuple[Tensor | None, ...]:
-    """What a layer with its adapter computes with where autograd sees one node (csrc/nodes/layers.hpp), as it does where
-    nothing happens between the products and all are of one type; empty where it does not."""
+    """What a layer with its adapter computes with where autograd sees one node, as it does where nothing happens between
+    the products; empty where it does not."""
     adapter = layer.adapter
-    if not nodes.are_there or x.dim() < 2 or traced() or not is_idle(adapter.dropout) or _scales_up(x, adapter):
+    if not is_idle(adapter.dropout) or _scales_up(x, adapter):
         return ()
-    weights = layer.weight, adapter.down, adapter.up
-    if _is_cast(x, adapter):
-        x, *weights = (one.to(torch.get_autocast_dtype(x.device.type)) for one in (x, *weights))
-    elif any(one.dtype != x.dtype for one in weights):
+    of_one_type = for_one_node(x, layer.weight, adapter.down, adapter.up)
+    return (*of_one_type[:2], layer.bias, *of_one_type[2:]) if of_one_type else ()
+
+
+def for_one_node(*matrices: Tensor) -> tuple[Tensor, ...]:
+    """x and weights for a layer of csrc/nodes/layers.hpp, in the type that autocast gives all; empty where there is none, or
+    where somebody looks on or types differ."""
+    x = matrices[0]
+    if not nodes.are_there or x.dim() < 2 or traced():
         return ()
-    return x, weights[0], layer.bias, *weights[1:]
+    dtypes = {one.dtype for one in matrices}
+    if autocast.is_on(x) and torch.float64 not in dtypes:
+        return tuple(one.to(torch.get_autocast_dtype(x.device.type)) for one in matrices)
+    return matrices if len(dtypes) == 1 else ()
 
 
 def low_rank(x: Tensor, adapter: Adapter) -> Tensor:

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from wmma_ops.nn.activation import apply, is_nested, is_plain, records_gradient
-from wmma_ops.nn.linear import Affine, Linear, linear, low_rank, product
-from wmma_ops.ops import activations
+from wmma_ops.nn.linear import Affine, Linear, for_one_node, linear, low_rank, product
+from wmma_ops.ops import activations, nodes
 from wmma_ops.ops import functions as ops
 
 Tensor = torch.Tensor
@@ -33,7 +33,10 @@ class Gate(NamedTuple):
 
 
 def gated(x: Tensor, gate: Gate, *, recompute: bool = False) -> Tensor:
-    """Two products, the second of which activates and multiplies; where gradients are recorded, that is apart."""
+    """Two products, the second of which activates and multiplies; one node to autograd, or where gradients are recorded
+    otherwise, that is apart."""
+    if not recompute and (tensors := _of_one_node(x, gate)):
+        return nodes.layer("gated")(*tensors, activations.code("nn", "activation", gate.activation))
     if recompute or not records_gradient(x, *gate.tensors()):
         first, factor = gate.layers()
         # The halves of one layer share what its adapter multiplies first.
@@ -43,6 +46,17 @@ def gated(x: Tensor, gate: Gate, *, recompute: bool = False) -> Tensor:
         return apply(gate.activation, product(x, gate.gate)) * product(x, gate.up)
     halves = product(x, gate.gate).chunk(2, -1)
     return apply(gate.activation, halves[gate.activated]) * halves[1 - gate.activated]
+
+
+def _of_one_node(x: Tensor, gate: Gate) -> tuple[Tensor | None, ...]:
+    """What a gate computes with where autograd sees one node (csrc/nodes/layers.hpp); empty where it does not."""
+    gate_layer, up = gate.gate, gate.up
+    if up is None or gate_layer.adapter is not None or up.adapter is not None:
+        return ()
+    if not activations.is_builtin(gate.activation):
+        return ()
+    of_one_type = for_one_node(x, gate_layer.weight, up.weight)
+    return (*of_one_type[:2], gate_layer.bias, of_one_type[2], up.bias) if of_one_type else ()
 
 
 def mlp(

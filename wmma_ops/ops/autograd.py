@@ -228,20 +228,41 @@ def _adapted_gradients(grads, t, needs, outs, *, factor):
     return {"x": g_x, "bias": found.get("bias")} | {name: g if g is None else g.mT for name, g in weights.items()}
 
 
+# out = act(x·gateᵀ + gate_bias)·u with u = x·upᵀ + up_bias
+
+
+def _gated_gradients(grads, t, needs, outs, *, activation):
+    x = t["x"]
+    second = {"a": x, "b": t["up"].mT, "bias": t["up_bias"]}
+    of_u = {"a": needs["x"], "b": needs["up"], "bias": needs["up_bias"]}
+    first = {"a": x, "b": t["gate"].mT, "bias": t["gate_bias"], "multiply": _gemm(**second)}
+    wanted = {"a": needs["x"], "b": needs["gate"], "bias": needs["gate_bias"], "multiply": any(of_u.values())}
+    found = gemm_gradients(grads[0], first, wanted, None, activation=activation)
+    beside = gemm_gradients(found["multiply"], second, of_u, None) if wanted["multiply"] else {}
+    weights = {"gate": found.get("b"), "up": beside.get("b")}
+    return {
+        "x": found["a"] + beside["a"] if needs["x"] else None,
+        "gate_bias": found.get("bias"),
+        "up_bias": beside.get("bias"),
+        **{name: g if g is None else g.mT for name, g in weights.items()},
+    }
+
+
 # D1 = alpha1·D0·B1 + beta1·C + bias1 with D0 = act(alpha0·A·B0 + bias0)·(A·gate)
 
 
 def _gemm_gemm_gradients(grads, t, needs, outs, *, alpha0=1.0, alpha1=1.0, beta1=1.0, activation=0):
     a, b0, gate = t["a"], t["b0"], t["gate"]
     first = {"a": a, "b": b0, "bias": t["bias0"]}
+    at_once = once(grads[0], a, b0, gate, first["bias"])
     if gate is not None:
-        first["multiply"] = _gemm(a, gate, out_dtype=accumulator(a.dtype))
+        first["multiply"] = _gemm(a, gate, out_dtype=a.dtype if at_once else accumulator(a.dtype))
     wanted = {"a": needs["a"], "b": needs["b0"], "bias": needs["bias0"], "multiply": needs["a"] or needs["gate"]}
     wanted["multiply"] = wanted["multiply"] and gate is not None
     inner_needed = any(wanted.values())
 
     scalars = {"alpha": alpha0, "beta": 1.0, "activation": activation}
-    keeps = GEMM_WITH_AUX.fits(first, scalars) and once(grads[0], a, b0, first["bias"])
+    keeps = at_once and GEMM_WITH_AUX.fits(first, scalars)
     if keeps:
         d0, s = GEMM_AUX(*GEMM_WITH_AUX.call(first, scalars)[1], **scalars)
     else:
@@ -531,6 +552,9 @@ _register("scaled_mm", None)
 _register("scaled_attention", None)
 nodes.register_layer(
     "adapted", "Tensor x, Tensor weight, Tensor? bias, Tensor down, Tensor up, *, float factor", _adapted_gradients
+)
+nodes.register_layer(
+    "gated", "Tensor x, Tensor gate, Tensor? gate_bias, Tensor up, Tensor? up_bias, *, int activation", _gated_gradients
 )
 nodes.load()
 

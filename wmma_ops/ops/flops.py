@@ -68,11 +68,11 @@ def _with_aux(a, b, *_, out_shape=None, **__) -> int:
     return _product(a, out_shape[0])
 
 
-def _gemm_backward(g, a, b, s=None, *, of_a=True, of_b=True, **__) -> int:
+def _gemm_backward(g, a, b, *_, of_a=True, of_b=True, **__) -> int:
     return (of_a + of_b) * _product(a, g)
 
 
-def _linear_backward(g, x, weight, s=None, *, of_x=True, of_weight=True, **__) -> int:
+def _linear_backward(g, x, weight, *_, of_x=True, of_weight=True, **__) -> int:
     return (of_x + of_weight) * _product(x, g)
 
 

@@ -57,6 +57,7 @@ class WithAux(NamedTuple):
     tensors: tuple[str, ...]  # of the twin, in order; the first two are multiplied
     added: str  # and this one, beside the bias, is added
     scalars: tuple[str, ...]
+    multiplies: bool = False  # it has `multiply`, whose gradient needs what is kept as well
 
     def takes(self, tensors: dict, scalars: dict) -> bool:
         """Whether a call in a graph goes by the twin."""
@@ -66,7 +67,10 @@ class WithAux(NamedTuple):
         """Whether a call is of that kind: the conditions are those of the nodes."""
         given = {name: x for name, x in tensors.items() if x is not None}
         a, b = (given[name] for name in self.tensors[:2])
-        is_smooth = 1 < scalars["activation"] < len(activations.BUILTIN)
+        multiply = given.get("multiply")
+        is_smooth = (1 if multiply is None else -1) < scalars["activation"] < len(activations.BUILTIN)
+        if multiply is not None and not is_like_product(multiply, a, b):
+            return False
         is_bare = set(given) <= set(self.tensors) and scalars.get("a_activation", 0) == 0
         keeps_type = scalars.get("out_dtype") in (None, a.dtype)
         are_matrices = min(a.dim(), b.dim()) >= 2 and ("bias" not in given or given["bias"].dim() == 1)
@@ -108,15 +112,30 @@ class WithAux(NamedTuple):
         options = {name: value for name, value in scalars.items() if name != "beta"} | asked
         if needs["bias"]:
             options["bias_dtype"] = t["bias"].dtype
-        found = iter(self.backward(g, t[first], t[second], aux, **options))
+        beside = ()
+        if self.multiplies:
+            beside, options["of_multiply"] = (t.get("multiply"),), bool(needs.get("multiply"))
+        found = iter(self.backward(g, t[first], t[second], aux, *beside, **options))
         grads = {name: next(found) for name in (first, second, "bias") if needs[name]}
         if needs[self.added]:
             grads[self.added] = added_gradient(next(found), scalars.get("beta", 1.0), t[self.added])
+        if options.get("of_multiply"):
+            grads["multiply"] = next(found)
         return grads
 
 
+def is_like_product(x, a, b) -> bool:
+    """Whether a tensor is of a product's shape, and of its operands' type."""
+    return x.dtype == a.dtype and x.dim() == a.dim() and x.shape[-1] == b.shape[-1] and x.shape[:-1] == a.shape[:-1]
+
+
 GEMM_WITH_AUX = WithAux(
-    "_gemm_aux", direct(overload("_gemm_backward")), ("a", "b", "c", "bias"), "c", ("alpha", "beta", "activation")
+    "_gemm_aux",
+    direct(overload("_gemm_backward")),
+    ("a", "b", "c", "bias", "multiply"),
+    "c",
+    ("alpha", "beta", "activation"),
+    multiplies=True,
 )
 LINEAR_WITH_AUX = WithAux(
     "_linear_aux",

@@ -51,7 +51,7 @@ def plan(problem: ActivationGradientProblem, target: arch.Target) -> Plan:
     # For a copy engine alone: other loops read a row's last elements by themselves, wherever rows start.
     aligns = problem.aligns and target.family == "sm90"
     numbers = ActivationGradientNumbers(config.slabs, aligns)
-    if not (adds or aligns or problem.activation):
+    if not (adds or aligns or problem.activation or problem.gates):
         return Plan(config, "nothing to do: what comes is the result", (), 0, numbers)
     number = bytes_of(problem.accumulator)
     early = target.family == "sm90"
@@ -90,6 +90,13 @@ def source(
                 "kActivation": problem.activation,
             },
         ),
-        *constants("bool", {"kIsWhole": config.slabs == 1, "kCopies": copies and not problem.activation}),
+        *constants(
+            "bool",
+            {
+                "kIsWhole": config.slabs == 1,
+                "kCopies": copies and not problem.activation,
+                "kGates": problem.gates and not adds_up,
+            },
+        ),
     ]
     return kernel_text("activation_gradient.hip", members=members, defines={"WMMA_ADDS_UP": adds_up})

@@ -395,7 +395,8 @@ class ActivationGradientProblem:
     dtype: torch.dtype
     sums: torch.dtype | None
     activation: int
-    aligns: bool  # rows of the result may start aligned, for the products that read it
+    gates: bool  # there is another factor, which has a gradient too
+    aligns: bool  # rows of the results may start aligned, for the products that read them
     vec: int
     columns: int
     rows: int  # the next power of two
@@ -414,6 +415,8 @@ class ActivationGradientProblem:
         yield "gradient", f"up to {self.rows} × {self.columns}, {type_name(self.dtype)}, by {self.vec}"
         if self.activation:
             yield "with", activations.by_code(self.activation).name
+        if self.gates:
+            yield "gate", "both factors' gradients"
         if self.sums is not None:
             yield "sums", f"of columns, {type_name(self.sums)}"
 

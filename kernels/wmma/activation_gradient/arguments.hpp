@@ -4,11 +4,13 @@
 
 namespace wmma {
 
-// Matrices [rows, columns] whose rows lie one after the other; those of g_s may lie further apart.
+// Matrices [rows, columns] whose rows lie one after the other; those of g_s and g_u may lie further apart.
 struct ActivationGradientArguments {
-  const void* g;  // by the activation's result
-  const void* s;  // what the activation was given; of relu its result serves as well
-  void* g_s;      // g·act′(s), or g itself
+  const void* g;  // by the activation's result, or by its product with u
+  const void* s;  // what the activation was given; of relu its result serves as well, without u
+  const void* u;  // what a gate multiplies its activation by
+  void* g_s;      // g·act′(s), or g itself; with u g·u·act′(s)
+  void* g_u;      // g·act(s)
   void* sums;     // of g_s's columns
   // Of the accumulator's type, [slabs, columns]: the sums of so many rows each, where there are several.
   void* partial;

@@ -1,6 +1,6 @@
-// g·act′(s) and the sums of its columns in one pass over memory: a block has some columns of a slab of rows, each
-// thread a chunk of its own, row by row. What slabs sum up is added in their order, so that equal calls have equal
-// bits.
+// g·act′(s) and the sums of its columns in one pass over memory, with a gate both its gradients: a block has some
+// columns of a slab of rows, each thread a chunk of its own, row by row. What slabs sum up is added in their order, so
+// that equal calls have equal bits.
 #pragma once
 
 #include <wmma/activation_gradient/arguments.hpp>
@@ -17,7 +17,8 @@ class ActivationGradient {
   using Sums = typename Config::Sums;  // None where nobody asks for them
   using Number = typename ComputeType<T>::Type;
   static constexpr bool kActivates = Config::kActivation != kNone;
-  static constexpr bool kWrites = kActivates || Config::kCopies;
+  static constexpr bool kGates = Config::kGates;
+  static constexpr bool kWrites = kActivates || kGates || Config::kCopies;
   static constexpr bool kAdds = !kIsNone<Sums>;
   static constexpr int kVec = Config::kVec;
   static constexpr int kAcross = Config::kAcross;  // threads of a row
@@ -89,27 +90,31 @@ class ActivationGradient {
   template <int kRows>
   static WMMA_DEVICE void step(const ActivationGradientArguments& p, int64_t row, int64_t column, Number* sums) {
     alignas(16) T g[kRows][kVec];
-    [[maybe_unused]] alignas(16) T s[kRows][kVec];
+    [[maybe_unused]] alignas(16) T s[kRows][kVec], u[kRows][kVec];
     const int64_t at = row * p.columns + column, further = kDown * p.columns;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       arch::copy<kVec>(g[r], static_cast<const T*>(p.g) + at + r * further);
-      if constexpr (kActivates) arch::copy<kVec>(s[r], static_cast<const T*>(p.s) + at + r * further);
+      if constexpr (kActivates || kGates) arch::copy<kVec>(s[r], static_cast<const T*>(p.s) + at + r * further);
+      if constexpr (kGates) arch::copy<kVec>(u[r], static_cast<const T*>(p.u) + at + r * further);
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
 #pragma unroll
       for (int i = 0; i < kVec; ++i) {
         Number x = convert<Number>(g[r][i]);
-        if constexpr (kActivates) {
-          x = times_derivative<Config::kActivation>(x, convert<Number>(s[r][i]));
-          g[r][i] = convert<T>(x);
+        if constexpr (kGates) {
+          const Number factor = convert<Number>(u[r][i]), before = convert<Number>(s[r][i]);
+          u[r][i] = convert<T>(x * activate<Config::kActivation, Number>(before));
+          x *= factor;
         }
+        if constexpr (kActivates) x = times_derivative<Config::kActivation>(x, convert<Number>(s[r][i]));
+        if constexpr (kActivates || kGates) g[r][i] = convert<T>(x);
         sums[i] += x;
       }
-      if constexpr (kWrites) {
-        arch::copy<kVec>(static_cast<T*>(p.g_s) + (row + r * kDown) * p.g_s_stride + column, g[r]);
-      }
+      const int64_t to = (row + r * kDown) * p.g_s_stride + column;
+      if constexpr (kWrites) arch::copy<kVec>(static_cast<T*>(p.g_s) + to, g[r]);
+      if constexpr (kGates) arch::copy<kVec>(static_cast<T*>(p.g_u) + to, u[r]);
     }
   }
 };

@@ -6,18 +6,21 @@
 namespace wmma_ops {
 
 // g·act′(s), and the sums of its columns. Without an activation it is g, and `s` nothing; of relu the result serves as
-// well. Activations are the built-in ones.
+// well. With what a gate's activation is multiplied by both factors' gradients: then `s` is what the activation was
+// given, whichever it is. Activations are the built-in ones.
 struct ActivationGradient {
   const char* op;
   Device device;
-  Tensor g, s;  // of one type and of the same sizes
+  Tensor g, s;  // of one type and of the same sizes, as is u
   int64_t activation = 0;
   std::optional<ScalarType> sums = {};  // of this type, if they are wanted
-  bool aligns = false;                  // g_s is for products, which are quicker where its rows are aligned
+  bool aligns = false;                  // results are for products, which are quicker where their rows are aligned
+  OptTensor u = {};
 
   struct Result {
     Tensor g_s;
     OptTensor sums;  // [columns]
+    OptTensor g_u;
   };
 };
 

@@ -14,6 +14,7 @@ namespace {
 struct Asked {
   bool of_a, of_b, of_s;
   std::optional<ScalarType> bias_dtype;
+  bool of_multiply = false;
 };
 
 constexpr int64_t kWorthAPass = 128;
@@ -73,14 +74,15 @@ ActivationGradient::Result activated(const ActivationGradient& p) {
     const Way way = way_of(p.device);
     if (!way.on_cpu) return launch::activation_gradient(p, way);
   }
-  const Tensor wide = p.activation == 0 ? p.g : cpu::activation_gradient(p);
-  ActivationGradient::Result found{aten::to(wide, type_of(p.g)), std::nullopt};
+  const auto [wide, g_u] = cpu::activation_gradient(p);
+  ActivationGradient::Result found{aten::to(wide, type_of(p.g)), std::nullopt, g_u};
   if (p.sums) found.sums = sum_to(wide, {p.g.sizes().back()}, *p.sums);
   return found;
 }
 
 // Checked, and all that is asked for started.
-std::vector<Tensor> gradients(Gemm& p, const Tensor& g, const OptTensor& s, int64_t activation, const Asked& asked) {
+std::vector<Tensor> gradients(Gemm& p, const Tensor& g, const OptTensor& s, const OptTensor& multiply,
+                              int64_t activation, const Asked& asked) {
   NoGrad guard;
   p.check();
   check_floating(p.op, p.names.a, p.in);
@@ -90,22 +92,26 @@ std::vector<Tensor> gradients(Gemm& p, const Tensor& g, const OptTensor& s, int6
   if (activation < 0 || activation >= wmma::kBuiltinActivations) {
     fail_value(p.op, "activation", "is code ", activation, "; takes 0 to ", wmma::kBuiltinActivations - 1);
   }
-  if (s.has_value() != (activation != 0)) {
+  if (s.has_value() != (activation != 0 || multiply)) {
     fail_type(p.op, "s",
               s ? "is there; takes None without an activation" : "is None; takes a tensor beside an activation");
   }
-  if (s) {
-    check_tensor(p.op, "s", *s, p.device, {p.in}, p.names.a);
-    check_tensor(p.op, "g", g, p.device, {p.in}, p.names.a);
-    if (sizes_of(*s) != p.out_sizes) fail_shape(p.op, "s", *s, p.out_sizes, ", the shape of the product");
-  }
+  if (asked.of_multiply && !multiply)
+    fail_type(p.op, "multiply", "is None; takes the tensor that of_multiply is about");
+  const auto check_like_product = [&](const char* name, const Tensor& x) {
+    check_tensor(p.op, name, x, p.device, {p.in}, p.names.a);
+    if (sizes_of(x) != p.out_sizes) fail_shape(p.op, name, x, p.out_sizes, ", the shape of the product");
+  };
+  if (s) check_like_product("s", *s);
+  if (multiply) check_like_product("multiply", *multiply);
+  if (s) check_like_product("g", g);
   std::vector<Tensor> found;
-  ActivationGradient::Result of_s{g, std::nullopt};
+  ActivationGradient::Result of_s{g, std::nullopt, std::nullopt};
   const bool multiplies = asked.of_a || asked.of_b;
   // Both products read it. Where they sum up little, or it is a result too, they make do with what is there.
   const bool aligns = multiplies && !asked.of_s && type_of(g) == p.in && p.k >= kWorthAPass;
-  if (activation != 0 || asked.bias_dtype || aligns)
-    of_s = activated({p.op, p.device, g, s ? *s : g, activation, asked.bias_dtype, aligns});
+  if (activation != 0 || multiply || asked.bias_dtype || aligns)
+    of_s = activated({p.op, p.device, g, s ? *s : g, activation, asked.bias_dtype, aligns, multiply});
   if (multiplies) {
     const Tensor rounded = aten::to(of_s.g_s, p.in);
     if (asked.of_a) found.push_back(matrix_gradient(rounded, aten::transposed(p.b), p.alpha, p.a));
@@ -113,18 +119,19 @@ std::vector<Tensor> gradients(Gemm& p, const Tensor& g, const OptTensor& s, int6
   }
   if (of_s.sums) found.push_back(*of_s.sums);
   if (asked.of_s) found.push_back(of_s.g_s);
+  if (asked.of_multiply) found.push_back(*of_s.g_u);
   return found;
 }
 
 }  // namespace
 
-std::vector<Tensor> gemm_backward(const Tensor& g, const Tensor& a, const Tensor& b, const OptTensor& s, double alpha,
-                                  int64_t activation, bool of_a, bool of_b, bool of_s,
-                                  const std::optional<ScalarType>& bias_dtype) {
+std::vector<Tensor> gemm_backward(const Tensor& g, const Tensor& a, const Tensor& b, const OptTensor& s,
+                                  const OptTensor& multiply, double alpha, int64_t activation, bool of_a, bool of_b,
+                                  bool of_s, bool of_multiply, const std::optional<ScalarType>& bias_dtype) {
   require("_gemm_backward", "g", g, "a", a, "b", b);
   Gemm p{"_gemm_backward", a, b};
   p.alpha = alpha;
-  return gradients(p, g, s, activation, {of_a, of_b, of_s, bias_dtype});
+  return gradients(p, g, s, multiply, activation, {of_a, of_b, of_s, bias_dtype, of_multiply});
 }
 
 std::vector<Tensor> linear_backward(const Tensor& g, const Tensor& x, const Tensor& weight, const OptTensor& s,
@@ -136,7 +143,7 @@ std::vector<Tensor> linear_backward(const Tensor& g, const Tensor& x, const Tens
   Gemm p{"_linear_backward", x, aten::transposed(weight)};
   p.names.a = "x";
   p.names.b = "weight";
-  std::vector<Tensor> found = gradients(p, g, s, activation, {of_x, of_weight, of_s, bias_dtype});
+  std::vector<Tensor> found = gradients(p, g, s, {}, activation, {of_x, of_weight, of_s, bias_dtype});
   if (of_weight) found[of_x ? 1 : 0] = aten::transposed(found[of_x ? 1 : 0]);
   return found;
 }

@@ -131,9 +131,10 @@ std::tuple<Tensor, Tensor> run_with_aux(Gemm& p) {
 }
 
 std::tuple<Tensor, Tensor> gemm_aux(const Tensor& a, const Tensor& b, const OptTensor& c, const OptTensor& bias,
-                                    double alpha, double beta, int64_t activation) {
+                                    const OptTensor& multiply, double alpha, double beta, int64_t activation) {
   require("_gemm_aux", "a", a, "b", b);
   Gemm p{"_gemm_aux", a, b, c, bias};
+  p.multiply = multiply;
   p.alpha = alpha;
   p.beta = beta;
   p.activation = activation;
@@ -257,16 +258,17 @@ using Library = torch::stable::detail::StableLibrary;
 // What autograd calls, which has no derivative of its own. The first two give what the activation is given, too.
 const Op kGradients[] = {
     {"_gemm_aux",
-     "_gemm_aux(Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, *, float alpha=1, float beta=1, "
-     "int activation=0) -> (Tensor, Tensor)",
+     "_gemm_aux(Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, Tensor? multiply=None, *, float alpha=1, "
+     "float beta=1, int activation=0) -> (Tensor, Tensor)",
      TORCH_BOX(&gemm_aux)},
     {"_linear_aux",
      "_linear_aux(Tensor x, Tensor weight, Tensor? bias=None, Tensor? residual=None, *, int activation=0) "
      "-> (Tensor, Tensor)",
      TORCH_BOX(&linear_aux)},
     {"_gemm_backward",
-     "_gemm_backward(Tensor g, Tensor a, Tensor b, Tensor? s=None, *, float alpha=1, int activation=0, "
-     "bool of_a=True, bool of_b=True, bool of_s=False, ScalarType? bias_dtype=None) -> Tensor[]",
+     "_gemm_backward(Tensor g, Tensor a, Tensor b, Tensor? s=None, Tensor? multiply=None, *, float alpha=1, "
+     "int activation=0, bool of_a=True, bool of_b=True, bool of_s=False, bool of_multiply=False, "
+     "ScalarType? bias_dtype=None) -> Tensor[]",
      TORCH_BOX(&gemm_backward)},
     {"_linear_backward",
      "_linear_backward(Tensor g, Tensor x, Tensor weight, Tensor? s=None, *, int activation=0, "

@@ -121,11 +121,25 @@ void over(Tensor& y, const Tensor& g, const Tensor& x, int64_t activation) {
 
 void activate(Tensor& y, const Tensor& x, int64_t activation) { over<Activation>(y, x, x, activation); }
 
-Tensor activation_gradient(const ActivationGradient& p) {
-  const ScalarType wide = accumulator(type_of(p.g));
-  Tensor y = aten::empty(sizes_of(p.g), wide);
-  over<Derivative>(y, aten::contiguous(aten::to(p.g, wide)), aten::contiguous(aten::to(p.s, wide)), p.activation);
-  return y;
+std::pair<Tensor, OptTensor> activation_gradient(const ActivationGradient& p) {
+  const ScalarType type = type_of(p.g), wide = accumulator(type);
+  if (p.activation == 0 && !p.u) return {p.g, std::nullopt};
+  Tensor g = aten::contiguous(aten::to(p.g, wide));
+  const Tensor s = aten::contiguous(aten::to(p.s, wide));
+  OptTensor g_u;
+  if (p.u) {
+    Tensor y = s;
+    if (p.activation != 0) {
+      y = aten::empty(sizes_of(s), wide);
+      activate(y, s, p.activation);
+    }
+    g_u = aten::to(aten::mul(g, y), type);
+    g = aten::mul(g, aten::contiguous(aten::to(*p.u, wide)));
+  }
+  if (p.activation == 0) return {g, g_u};
+  Tensor y = aten::empty(sizes_of(g), wide);
+  over<Derivative>(y, g, s, p.activation);
+  return {y, g_u};
 }
 
 }  // namespace wmma_ops::cpu

@@ -13,8 +13,9 @@ Tensor gemm(const Gemm& p,
 std::tuple<Tensor, Tensor> attention(const Attention& p);
 std::tuple<Tensor, Tensor> attention_of_sequences(const Attention& p);  // whose numbers it checks
 
-void kv_append(const KvAppend& p);                        // whose numbers it checks
-Tensor activation_gradient(const ActivationGradient& p);  // in the accumulator's type, without sums
+void kv_append(const KvAppend& p);  // whose numbers it checks
+// g_s in the accumulator's type, and g_u.
+std::pair<Tensor, OptTensor> activation_gradient(const ActivationGradient& p);
 
 // A sequence's own of a descale: [heads, 1] or [1, 1].
 Tensor descale_of_heads(const Tensor& x, int64_t sequence);

@@ -349,11 +349,15 @@ Tensor with_aux(const Gemm& p) {
   if (type_of(aux) == before.out) {
     gemm(before, aux);
     x = aten::empty(p.out_sizes, before.out);
-    activate(x, aux, p.activation);
+    if (p.activation == 0) {
+      aten::copy_(x, aux);
+    } else {
+      activate(x, aux, p.activation);
+    }
   } else {
     x = gemm(before);
     aten::copy_(aux, x);
-    activate(x, x, p.activation);
+    activate_(p.op, x, p.activation);
   }
   if (p.multiply) aten::mul_(x, aten::to(*p.multiply, before.out));
   return cast(std::move(x), p.out);

@@ -18,14 +18,16 @@ ActivationGradient::Result activation_gradient(const ActivationGradient& p, cons
   const int64_t bytes = bytes_of(element_code(type), 1);
   // Few are not worth a pass.
   const bool aligns = p.aligns && count >= kMany && aligned_width(columns, bytes) != columns;
-  ActivationGradient::Result found{p.g, std::nullopt};
+  ActivationGradient::Result found{p.g, std::nullopt, p.u};
   if (p.sums) found.sums = made({columns}, *p.sums, p.device);
-  if (rows == 0 || !(p.sums || aligns || p.activation != 0)) {
+  const bool reads_s = p.activation != 0 || p.u;
+  if (rows == 0 || !(p.sums || aligns || reads_s)) {
     if (p.sums) aten::fill_(*found.sums, 0);
     return found;
   }
   // As matrices whose rows lie one after the other.
-  const Tensor g = aten::contiguous(p.g), s = p.activation == 0 ? g : aten::contiguous(p.s);
+  const Tensor g = aten::contiguous(p.g), s = reads_s ? aten::contiguous(p.s) : g;
+  const Tensor u = p.u ? aten::contiguous(*p.u) : g;
   Touched touched;
   touched.add("g", g);
   wmma::ActivationGradientArguments arguments{};
@@ -33,10 +35,15 @@ ActivationGradient::Result activation_gradient(const ActivationGradient& p, cons
   arguments.rows = rows;
   arguments.columns = columns;
   uint64_t aligned = reinterpret_cast<uint64_t>(arguments.g) | static_cast<uint64_t>(columns * bytes);
-  if (p.activation != 0) {
+  if (reads_s) {
     arguments.s = s.const_data_ptr();
     aligned |= reinterpret_cast<uint64_t>(arguments.s);
     touched.add("s", s);
+  }
+  if (p.u) {
+    arguments.u = u.const_data_ptr();
+    aligned |= reinterpret_cast<uint64_t>(arguments.u);
+    touched.add("u", u);
   }
 
   border::ActivationGradientProblem fields;
@@ -44,6 +51,7 @@ ActivationGradient::Result activation_gradient(const ActivationGradient& p, cons
   fields.dtype = element_code(type);
   fields.sums = p.sums ? element_code(*p.sums) : int64_t{wmma::kNoElement};
   fields.activation = p.activation;
+  fields.gates = p.u.has_value();
   fields.aligns = aligns;
   fields.vec = aligned_elements(aligned, bytes);
   fields.columns = columns;
@@ -53,14 +61,22 @@ ActivationGradient::Result activation_gradient(const ActivationGradient& p, cons
 
   // A row's elements and those behind it, which nobody reads. New memory is aligned.
   const int64_t width = numbers.aligns ? aligned_width(columns, bytes) : columns;
-  if (numbers.aligns || p.activation != 0) {
+  const auto result = [&] {
     Sizes wide = sizes;
     wide.back() = width;
     const Tensor memory = made(wide, type, p.device);
-    found.g_s = width == columns ? memory : aten::narrow(memory, -1, 0, columns);
+    return width == columns ? memory : aten::narrow(memory, -1, 0, columns);
+  };
+  arguments.g_s_stride = width;
+  if (numbers.aligns || reads_s) {
+    found.g_s = result();
     arguments.g_s = found.g_s.mutable_data_ptr();
-    arguments.g_s_stride = width;
     touched.add("g_s", found.g_s);
+  }
+  if (p.u) {
+    found.g_u = result();
+    arguments.g_u = found.g_u->mutable_data_ptr();
+    touched.add("g_u", *found.g_u);
   }
   if (!way.executes) return found;
   if (p.sums) {

@@ -35,7 +35,8 @@
   X(device) X(dtype) X(stored) X(angle) X(vec) X(e) X(ev) X(heads) X(page_size) X(angles) X(interleaved) X(tokens)
 #define WMMA_KV_APPEND_NUMBERS(X) X(blocks)
 
-#define WMMA_ACTIVATION_GRADIENT_PROBLEM(X) X(device) X(dtype) X(sums) X(activation) X(aligns) X(vec) X(columns) X(rows)
+#define WMMA_ACTIVATION_GRADIENT_PROBLEM(X) \
+  X(device) X(dtype) X(sums) X(activation) X(gates) X(aligns) X(vec) X(columns) X(rows)
 #define WMMA_ACTIVATION_GRADIENT_NUMBERS(X) X(slabs) X(aligns)
 
 // Of each launch of a plan.

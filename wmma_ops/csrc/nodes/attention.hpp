@@ -21,7 +21,7 @@ inline const Rule kAttention{
       return is_differentiable(t[0].toTensor());
     },
     always,
-    [](Arguments) { return true; },
+    [](Arguments, Arguments) { return true; },
     [](Backward& x) {
       const Tensor &q = x.tensors[0], &v = x.tensors[2];
       const int64_t widest = std::max(q.size(-1), v.size(-1));

@@ -49,7 +49,7 @@ struct Backward {
   const variable_list& grads;    // of the outputs
   const variable_list& tensors;  // arguments; undefined where there is none, or its values were not kept
   const variable_list& outputs;  // undefined where not kept
-  const Tensor& aux;             // what the activation was given; likewise
+  const variable_list& aux;      // what else was kept: of an op what the activation was given
   const std::vector<bool>& needs;
   const std::vector<Shape>& shapes;  // of those whose values were not kept
   const std::vector<IValue>& scalars;
@@ -67,22 +67,22 @@ inline bool may_be(int64_t activation) {
   return activation < kBuiltinActivations && !(is_smooth(activation) && recomputes);
 }
 
-inline bool never(Arguments) { return false; }
+inline bool never(Arguments, Arguments) { return false; }
 
 // An op's derivative: which of its calls have it here, what is kept, and how gradients come in one op.
 struct Rule {
   const char* op;
   const char* name;  // of its nodes
   bool (*takes)(Arguments tensors, Arguments scalars);
-  bool (*keeps_values)(int tensor, Arguments scalars);
-  bool (*keeps_outputs)(Arguments scalars);
+  bool (*keeps_values)(int tensor, Arguments tensors, Arguments scalars);
+  bool (*keeps_outputs)(Arguments tensors, Arguments scalars);
   bool (*backward)(Backward&);  // false: by formulas
   // Where what the activation is given has to be kept: the call, of which that comes as well.
   void (*with_aux)(Stack&) = nullptr;
-  bool (*has_aux)(Arguments scalars) = never;
+  bool (*has_aux)(Arguments tensors, Arguments scalars) = never;
 };
 
-inline bool always(int, Arguments) { return true; }
+inline bool always(int, Arguments, Arguments) { return true; }
 
 using NodePointer = decltype(Edge::function);  // std's or c10's, by torch's version
 
@@ -103,7 +103,7 @@ class Derivative : public Node {
     tensors_.reserve(tensors.size());
     for (size_t i = 0; i < tensors.size(); ++i) {
       const Tensor x = tensor_of(tensors[i]);
-      const bool is_kept = x.defined() && rule.keeps_values(static_cast<int>(i), scalars);
+      const bool is_kept = x.defined() && rule.keeps_values(static_cast<int>(i), tensors, scalars);
       is_kept ? tensors_.emplace_back(x, false) : tensors_.emplace_back();
       if (x.defined()) edges[i] = torch::autograd::impl::gradient_edge(x);
       if (x.defined() && !is_kept) shapes_[i] = {x.sizes().vec(), x.options()};
@@ -113,7 +113,7 @@ class Derivative : public Node {
   }
 
   void remember(const Tensor& output) { outputs_.emplace_back(output, true); }
-  void remember_aux(const Tensor& x) { aux_ = SavedVariable(x, false); }
+  void remember_aux(const Tensor& x) { aux_.emplace_back(x, false); }
 
   std::string name() const override { return rule_.name; }
 
@@ -130,7 +130,8 @@ class Derivative : public Node {
       needs[i] = task_should_compute_output(i);
     }
     for (size_t i = 0; i < outputs_.size(); ++i) outputs[i] = outputs_[i].unpack(getptr());
-    const Tensor aux = rule_.has_aux(scalars_) ? aux_.unpack() : Tensor();
+    variable_list aux;
+    for (const SavedVariable& one : aux_) aux.push_back(one.unpack());
     Backward x{grads, tensors, outputs, aux, needs, shapes_, scalars_, variable_list(count)};
     const bool is_once = !at::GradMode::is_enabled() && !somebody_looks_on() && are_plain(grads) &&
                          are_plain(tensors) && are_plain(outputs);
@@ -142,7 +143,7 @@ class Derivative : public Node {
     std::lock_guard<std::mutex> lock(mutex_);
     for (SavedVariable& one : tensors_) one.reset_data();
     for (SavedVariable& one : outputs_) one.reset_data();
-    aux_.reset_data();
+    for (SavedVariable& one : aux_) one.reset_data();
   }
 
  private:
@@ -171,8 +172,7 @@ class Derivative : public Node {
 
   const Rule& rule_;
   std::vector<Kind> kinds_;
-  std::vector<SavedVariable> tensors_, outputs_;
-  SavedVariable aux_;
+  std::vector<SavedVariable> tensors_, outputs_, aux_;
   std::vector<Shape> shapes_;
   std::vector<IValue> scalars_;
 };

@@ -7,8 +7,9 @@ namespace wmma_ops {
 
 // What stands beside A and B of a gemm.
 struct Beside {
-  OptTensor bias, a2, b2;
+  OptTensor bias, multiply, a2, b2;
   double alpha = 1;
+  int64_t activation = 0;
 };
 
 inline Tensor gemm(const Tensor& a, const Tensor& b, const Beside& beside = {}) {
@@ -16,7 +17,8 @@ inline Tensor gemm(const Tensor& a, const Tensor& b, const Beside& beside = {}) 
                       const OptTensor&, const OptTensor&, const OptTensor&, const OptTensor&, const OptTensor&, double,
                       double, int64_t, int64_t, std::optional<ScalarType>);
   static const auto call = operation("wmma::gemm").typed<Gemm>();
-  return call.call(a, b, {}, beside.bias, {}, {}, {}, {}, beside.a2, beside.b2, beside.alpha, 1, 0, 0, {});
+  return call.call(a, b, {}, beside.bias, {}, {}, {}, beside.multiply, beside.a2, beside.b2, beside.alpha, 1, 0,
+                   beside.activation, {});
 }
 
 // gᵀ·x, as a weight lies.
@@ -32,61 +34,130 @@ struct BelowAutograd {
 };
 
 // x·weightᵀ + bias + low·upᵀ with low = factor·(x·downᵀ), an adapter's.
-enum Adapted { kX, kWeight, kBias, kDown, kUp };
+struct Adapted {
+  enum { kX, kWeight, kBias, kDown, kUp };
+};
 
 inline const Rule kAdapted{
     "adapted",
     "WmmaAdaptedBackward",
     [](Arguments, Arguments) { return true; },
-    [](int tensor, Arguments) { return tensor != kBias; },
+    [](int tensor, Arguments, Arguments) { return tensor != Adapted::kBias; },
     never,
     [](Backward& own) {
-      const Tensor &g = own.grads[0], &x = own.tensors[kX], &weight = own.tensors[kWeight], &down = own.tensors[kDown],
-                   &up = own.tensors[kUp];
+      const Tensor &g = own.grads[0], &x = own.tensors[Adapted::kX], &weight = own.tensors[Adapted::kWeight],
+                   &down = own.tensors[Adapted::kDown], &up = own.tensors[Adapted::kUp];
       if (g.scalar_type() != x.scalar_type()) return false;
       const std::vector<bool>& needs = own.needs;
       const BelowAutograd guard;
-      if (needs[kWeight] || needs[kBias]) {
+      if (needs[Adapted::kWeight] || needs[Adapted::kBias]) {
         static const auto call = operation("wmma::_linear_backward").typed<LinearBackward>();
         std::optional<ScalarType> bias;
-        if (needs[kBias]) bias = type_of_argument(own, kBias);
-        const std::vector<Tensor> found = call.call(g, x, weight, {}, 0, false, needs[kWeight], false, bias);
-        if (needs[kWeight]) own.found[kWeight] = found.front();
-        if (bias) own.found[kBias] = found.back();
+        if (needs[Adapted::kBias]) bias = type_of_argument(own, Adapted::kBias);
+        const std::vector<Tensor> found = call.call(g, x, weight, {}, 0, false, needs[Adapted::kWeight], false, bias);
+        if (needs[Adapted::kWeight]) own.found[Adapted::kWeight] = found.front();
+        if (bias) own.found[Adapted::kBias] = found.back();
       }
       Tensor g_low;
-      if (needs[kX] || needs[kDown]) g_low = gemm(g, up, {.alpha = own.scalars[0].toDouble()});
-      if (needs[kX]) own.found[kX] = gemm(g, weight, {.a2 = g_low, .b2 = down});
-      if (needs[kDown]) own.found[kDown] = weight_gradient(g_low, x, down);
-      if (needs[kUp]) own.found[kUp] = weight_gradient(g, own.aux, up);
+      if (needs[Adapted::kX] || needs[Adapted::kDown]) g_low = gemm(g, up, {.alpha = own.scalars[0].toDouble()});
+      if (needs[Adapted::kX]) own.found[Adapted::kX] = gemm(g, weight, {.a2 = g_low, .b2 = down});
+      if (needs[Adapted::kDown]) own.found[Adapted::kDown] = weight_gradient(g_low, x, down);
+      if (needs[Adapted::kUp]) own.found[Adapted::kUp] = weight_gradient(g, own.aux[0], up);
       return true;
     },
-    nullptr,
-    [](Arguments) { return true; },
 };
 
-inline Tensor adapted(const Tensor& x, const Tensor& weight, const OptTensor& bias, const Tensor& down,
-                      const Tensor& up, double factor) {
-  const variable_list tensors{x, weight, bias.value_or(Tensor()), down, up};
-  const bool records = at::GradMode::is_enabled() && std::any_of(tensors.begin(), tensors.end(), [](const Tensor& one) {
-                         return one.defined() && one.requires_grad();
-                       });
-  const auto computed = [&](Tensor& low) {
-    low = gemm(x, down.mT(), {.alpha = factor});
-    return gemm(x, weight.mT(), {.bias = bias, .a2 = low, .b2 = up.mT()});
-  };
-  Tensor low;
-  if (!records || somebody_looks_on() || !are_plain(tensors)) return computed(low);
-  const std::vector<IValue> given{x, weight, bias ? IValue(*bias) : IValue(), down, up}, scalars{factor};
-  const auto node = made<Derivative>(static_cast<const NodePointer*>(nullptr), kAdapted, given, scalars);
+// Whether a layer is recorded as one node: otherwise those who look on see its products.
+inline bool is_recorded(const variable_list& tensors) {
+  const auto requires_grad = [](const Tensor& one) { return one.defined() && one.requires_grad(); };
+  return at::GradMode::is_enabled() && std::any_of(tensors.begin(), tensors.end(), requires_grad) &&
+         !somebody_looks_on() && are_plain(tensors);
+}
+
+// The result of `compute(aux)`, which lays what is kept into aux, with its node behind it.
+template <class Compute>
+Tensor recorded(const Rule& rule, const variable_list& tensors, const std::vector<IValue>& scalars,
+                const Compute& compute) {
+  std::vector<IValue> given;
+  for (const Tensor& one : tensors) given.push_back(one.defined() ? IValue(one) : IValue());
+  const auto node = made<Derivative>(static_cast<const NodePointer*>(nullptr), rule, given, scalars);
+  variable_list aux;
   Tensor out;
   {
     const BelowAutograd guard;
-    out = computed(low);
+    out = compute(aux);
   }
-  node->remember_aux(low);
+  for (const Tensor& one : aux) node->remember_aux(one);
   torch::autograd::set_history(out, node);
   return out;
+}
+
+inline Tensor adapted(const Tensor& x, const Tensor& weight, const OptTensor& bias, const Tensor& down,
+                      const Tensor& up, double factor) {
+  const auto compute = [&](variable_list& aux) {
+    aux = {gemm(x, down.mT(), {.alpha = factor})};
+    return gemm(x, weight.mT(), {.bias = bias, .a2 = aux[0], .b2 = up.mT()});
+  };
+  const variable_list tensors{x, weight, bias.value_or(Tensor()), down, up};
+  if (is_recorded(tensors)) return recorded(kAdapted, tensors, {factor}, compute);
+  variable_list aux;
+  return compute(aux);
+}
+
+// act(s)·u with s = x·gateᵀ + gate_bias and u = x·upᵀ + up_bias.
+struct Gated {
+  enum { kX, kGate, kGateBias, kUp, kUpBias };
+};
+
+inline const Rule kGated{
+    "gated",
+    "WmmaGatedBackward",
+    [](Arguments, Arguments) { return true; },
+    [](int tensor, Arguments, Arguments) { return tensor != Gated::kGateBias && tensor != Gated::kUpBias; },
+    never,
+    [](Backward& own) {
+      const Tensor &g = own.grads[0], &x = own.tensors[Gated::kX], &gate = own.tensors[Gated::kGate],
+                   &up = own.tensors[Gated::kUp], &s = own.aux[0], &u = own.aux[1];
+      if (g.scalar_type() != x.scalar_type()) return false;
+      const std::vector<bool>& needs = own.needs;
+      const BelowAutograd guard;
+      static const auto both = operation("wmma::_gemm_backward").typed<GemmBackward>();
+      std::optional<ScalarType> bias;
+      if (needs[Gated::kGateBias]) bias = type_of_argument(own, Gated::kGateBias);
+      const std::vector<Tensor> found =
+          both.call(g, x, gate.mT(), s, u, 1, own.scalars[0].toInt(), false, false, true, true, bias);
+      const Tensor &g_s = found[found.size() - 2], &g_u = found.back();
+      if (bias) own.found[Gated::kGateBias] = found.front();
+      if (needs[Gated::kX]) own.found[Gated::kX] = gemm(g_s, gate, {.a2 = g_u, .b2 = up});
+      if (needs[Gated::kGate]) own.found[Gated::kGate] = weight_gradient(g_s, x, gate);
+      if (needs[Gated::kUp]) own.found[Gated::kUp] = weight_gradient(g_u, x, up);
+      if (needs[Gated::kUpBias]) {
+        static const auto call = operation("wmma::_linear_backward").typed<LinearBackward>();
+        const ScalarType type = type_of_argument(own, Gated::kUpBias);
+        own.found[Gated::kUpBias] = call.call(g_u, x, up, {}, 0, false, false, false, type)[0];
+      }
+      return true;
+    },
+};
+
+inline Tensor gated(const Tensor& x, const Tensor& gate, const OptTensor& gate_bias, const Tensor& up,
+                    const OptTensor& up_bias, int64_t activation) {
+  using Linear = Tensor(const Tensor&, const Tensor&, const OptTensor&, const OptTensor&, int64_t);
+  static const auto linear = operation("wmma::linear").typed<Linear>();
+  const variable_list tensors{x, gate, gate_bias.value_or(Tensor()), up, up_bias.value_or(Tensor())};
+  if (!is_recorded(tensors)) {
+    const Tensor u = linear.call(x, up, up_bias, {}, 0);
+    return gemm(x, gate.mT(), {.bias = gate_bias, .multiply = u, .activation = activation});
+  }
+  return recorded(kGated, tensors, {activation}, [&](variable_list& aux) {
+    using GemmAux = std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const OptTensor&, const OptTensor&,
+                                               const OptTensor&, double, double, int64_t);
+    static const auto with_aux = operation("wmma::_gemm_aux").typed<GemmAux>();
+    const Tensor u = linear.call(x, up, up_bias, {}, 0);
+    const auto [out, s] = with_aux.call(x, gate.mT(), {}, gate_bias, u, 1, 1, activation);
+    aux = {s, u};
+    return out;
+  });
 }
 
 }  // namespace wmma_ops

@@ -41,8 +41,8 @@ void kernel(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   };
   if (!records) return proceed();
   const auto node = made<Derivative>(static_cast<const NodePointer*>(nullptr), kRule, tensors, scalars);
-  const bool keeps_outputs = kRule.keeps_outputs(scalars);
-  if (kRule.has_aux(scalars)) {
+  const bool keeps_outputs = kRule.keeps_outputs(tensors, scalars);
+  if (kRule.has_aux(tensors, scalars)) {
     at::AutoDispatchBelowADInplaceOrView guard;
     kRule.with_aux(*stack);
     node->remember_aux(torch::jit::pop(*stack).toTensor());
@@ -66,6 +66,8 @@ TORCH_LIBRARY_FRAGMENT(wmma_general, library) {
   };
   implement("recompute(bool wanted) -> bool", &recompute);
   implement("adapted(Tensor x, Tensor weight, Tensor? bias, Tensor down, Tensor up, float factor) -> Tensor", &adapted);
+  implement("gated(Tensor x, Tensor gate, Tensor? gate_bias, Tensor up, Tensor? up_bias, int activation) -> Tensor",
+            &gated);
 }
 
 TORCH_LIBRARY_IMPL(wmma, Autograd, library) {

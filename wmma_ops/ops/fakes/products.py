@@ -144,8 +144,8 @@ def _differentiable(a):
 
 @torch.library.register_fake("wmma::_gemm_aux")
 @refused_by_library
-def _gemm_aux(a, b, c=None, bias=None, *, alpha=1.0, beta=1.0, activation=0):
-    out = gemm(a, b, c, bias, alpha=alpha, beta=beta, activation=activation)
+def _gemm_aux(a, b, c=None, bias=None, multiply=None, *, alpha=1.0, beta=1.0, activation=0):
+    out = gemm(a, b, c, bias, multiply=multiply, alpha=alpha, beta=beta, activation=activation)
     _differentiable(a)
     return out, torch.empty_like(out)
 
@@ -159,22 +159,25 @@ def _linear_aux(x, weight, bias=None, residual=None, *, activation=0):
     return out, torch.empty_like(aux)
 
 
-def _gradients(g, a, b, s, activation, of_a, of_b, of_s, bias_dtype):
+def _gradients(g, a, b, s, activation, of_a, of_b, of_s, bias_dtype, multiply=None, of_multiply=False):
     """Those of a product, as many as are asked for, and how they lie."""
     output_type(a, b, None)
     _differentiable(a)
     shape = product_shape(a, b)
     same_sizes(g.shape, shape)
-    if (s is None) != (activation == 0) or not 0 <= activation < len(activations.BUILTIN):
+    if (s is None) != (activation == 0 and multiply is None) or not 0 <= activation < len(activations.BUILTIN):
         refuse()
-    if s is not None:
-        same_sizes(s.shape, shape)
-        if not s.dtype == g.dtype == a.dtype:
-            refuse()
+    if of_multiply and multiply is None:
+        refuse()
+    for x in (s, multiply):
+        if x is not None:
+            same_sizes(x.shape, shape)
+            if not x.dtype == g.dtype == a.dtype:
+                refuse()
     found = [_laid_out_as(x) for x, is_asked in ((a, of_a), (b, of_b)) if is_asked]
     if bias_dtype is not None:
         found.append(g.new_empty(shape[-1:], dtype=bias_dtype))
-    return [*found, g.new_empty(shape)] if of_s else found
+    return found + [g.new_empty(shape) for is_asked in (of_s, of_multiply) if is_asked]
 
 
 def _laid_out_as(x):
@@ -183,10 +186,24 @@ def _laid_out_as(x):
 
 @torch.library.register_fake("wmma::_gemm_backward")
 @refused_by_library
-def _gemm_backward(g, a, b, s=None, *, alpha=1.0, activation=0, of_a=True, of_b=True, of_s=False, bias_dtype=None):
+def _gemm_backward(
+    g,
+    a,
+    b,
+    s=None,
+    multiply=None,
+    *,
+    alpha=1.0,
+    activation=0,
+    of_a=True,
+    of_b=True,
+    of_s=False,
+    of_multiply=False,
+    bias_dtype=None,
+):
     require(g, a, b)
-    same_device("_gemm_backward", a, g=g, b=b, s=s)
-    return _gradients(g, a, b, s, activation, of_a, of_b, of_s, bias_dtype)
+    same_device("_gemm_backward", a, g=g, b=b, s=s, multiply=multiply)
+    return _gradients(g, a, b, s, activation, of_a, of_b, of_s, bias_dtype, multiply, of_multiply)
 
 
 @torch.library.register_fake("wmma::_linear_backward")

@@ -1,0 +1,44 @@
+"""Layers of several products that are one node to autograd: their tensors, and what torch makes of them."""
+
+import torch
+import torch.nn.functional as F
+
+from wmma_ops.ops import activations, nodes
+
+
+def leaf(*shape, dtype=torch.float64, scale=1.0, device="cpu"):
+    return (torch.randn(shape, dtype=torch.float64, device=device) * scale).to(dtype).requires_grad_()
+
+
+def wide(tensors):
+    return [x if x is None else x.detach().double().requires_grad_() for x in tensors]
+
+
+def adapted(x, weight, bias, down, up):
+    return nodes.layer("adapted")(x, weight, bias, down, up, 0.5)
+
+
+def adapted_by_torch(x, weight, bias, down, up):
+    return F.linear(x, weight, bias) + 0.5 * F.linear(F.linear(x, down), up)
+
+
+def adapted_tensors(dtype, batch=(2,), rows=5, k=24, n=40, rank=3, has_bias=True, device="cpu"):
+    shapes = (*batch, rows, k), (n, k), (n,), (rank, k), (n, rank)
+    x, weight, bias, down, up = (leaf(*shape, dtype=dtype, scale=0.3, device=device) for shape in shapes)
+    return x, weight, bias if has_bias else None, down, up
+
+
+def gated(activation):
+    code = activations.code("test", "activation", activation)
+    return lambda *tensors: nodes.layer("gated")(*tensors, code)
+
+
+def gated_by_torch(activation):
+    act = activations.by_code(activations.code("test", "activation", activation)).forward
+    return lambda x, gate, gate_bias, up, up_bias: act(F.linear(x, gate, gate_bias)) * F.linear(x, up, up_bias)
+
+
+def gate_tensors(dtype, batch=(2,), rows=5, k=24, n=40, has_bias=True, device="cpu"):
+    shapes = (*batch, rows, k), (n, k), (n,), (n, k), (n,)
+    x, gate, gate_bias, up, up_bias = (leaf(*shape, dtype=dtype, scale=0.3, device=device) for shape in shapes)
+    return (x, gate, gate_bias, up, up_bias) if has_bias else (x, gate, None, up, None)
