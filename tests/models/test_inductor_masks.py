@@ -4,10 +4,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from compiled_functions import Compiled, same
+from torch._subclasses import FakeTensorMode
 
 from wmma_ops.hardware import arch
 from wmma_ops.inductor import masks, profit
-from wmma_ops.runtime import launching
+from wmma_ops.runtime import emulation, launching
 
 B, H, QUERIES, KEYS, SIZE = 2, 4, 6, 9, 8
 
@@ -233,18 +234,38 @@ def test_heads_are_not_repeated(function, seen):
 
 
 @pytest.mark.parametrize(
-    ("mask", "size", "pays"),
+    ("mask", "rows", "size", "pays"),
     [
-        (torch.bool, 64, True),
-        (torch.bool, 128, True),
-        (torch.bfloat16, 128, True),
-        (torch.float32, 64, False),
-        (torch.bool, 256, False),
+        (torch.bool, 1024, 64, True),
+        (torch.bool, 1024, 128, True),
+        (torch.bfloat16, 1024, 128, True),
+        (torch.float32, 1024, 64, False),
+        (torch.bool, 1024, 256, False),
+        (torch.bool, 200, 64, False),
+        (torch.bool, 197, 64, True),  # whose rows are not aligned: torch writes scores to memory
+        (None, 197, 64, False),
     ],
 )
-def test_a_mask_pays_where_it_was_measured_to(mask, size, pays):
-    q = torch.empty(2, 4, 1024, size, dtype=torch.bfloat16)
+def test_a_mask_pays_where_it_was_measured_to(mask, rows, size, pays):
+    q = torch.empty(2, 4, rows, size, dtype=torch.bfloat16)
     target = arch.target("sm_90a")
-    shown = torch.zeros(1024, 1024, dtype=mask)
+    shown = None if mask is None else torch.zeros(rows, rows, dtype=mask)
     (problem,) = launching.problems(lambda: torch.ops.wmma.attention(q, q, q, shown), target)
-    assert profit._attention_pays(problem, target)[0] is pays
+    assert profit._attention_pays(problem, target, mask is not None)[0] is pays
+    if mask is None:  # a graph's mask that is none in fact
+        assert profit._attention_pays(problem, target, True)[0]
+
+
+def test_short_sequences_are_taken_beside_a_mask_that_is_none():
+    """As transformers has it in a ViT: torch's attention reads a mask that shows everything."""
+
+    def whole(q):
+        shown = torch.arange(q.shape[2]) >= torch.zeros(q.shape[2], 1)
+        return F.scaled_dot_product_attention(q, q, q, attn_mask=shown)
+
+    for function, is_taken in ((whole, True), (lambda q: F.scaled_dot_product_attention(q, q, q), False)):
+        with FakeTensorMode(), emulation.entered(emulation.Emulation("sm_90a", execute=False)):
+            compiled = Compiled(function, force=False)
+            compiled(torch.empty(8, 12, 197, 64, dtype=torch.bfloat16))
+        (entry,) = compiled.report.entries
+        assert (entry.op == "attention") is is_taken, entry.reason

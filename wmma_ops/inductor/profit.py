@@ -45,6 +45,8 @@ _LEAST_ROWS = 512
 # With a mask of bool, or of numbers of the operands' type, where it was measured: 1.4 to 3.3 and 1.02 to 1.4 times as fast
 # as cuDNN on an H200, gradients 1.05 to 1.6 and 1.0 to 1.5 times.
 _WIDEST_MASKED = 128
+# Elements that a row of a mask is a multiple of, where torch has a fused attention beside one.
+_MASK_WIDTH = 8
 # Operands that autocast casts.
 _CAST = ("a", "b", "a2", "b2", "b0", "b1", "gate", "x", "weight", "q", "k", "v")
 
@@ -102,7 +104,7 @@ def judged(
     if problem is None:
         return False, "a size is not known when the graph is made, or there is nothing to compute"
     if isinstance(problem, AttentionProblem):
-        return _attention_pays(problem, target)
+        return _attention_pays(problem, target, _has_mask(rewrite.anchor))
     computed = value(rewrite.anchor).dtype
     if computed == torch.float32 and torch.get_float32_matmul_precision() != "highest":
         return (
@@ -297,12 +299,22 @@ def _for_gradient(problem: GemmProblem, library: float, target: arch.Target, gra
     return problem.batch * problem.m * problem.n * problem.d.itemsize / model.CARDS[target.name].memory
 
 
-def _attention_pays(problem: AttentionProblem, target: arch.Target) -> tuple[bool, str]:
+def _has_mask(node: Node) -> bool:
+    """Whether torch's attention has a mask there."""
+    return (nodes.arguments(node) or {}).get("attn_mask") is not None
+
+
+def _attention_pays(problem: AttentionProblem, target: arch.Target, torchs_is_masked: bool) -> tuple[bool, str]:
     half = problem.dtype in (torch.float16, torch.bfloat16)
     fused = target.family in _FUSED_ATTENTION and target.name != "gfx908"
     masked = problem.mask is not None
     ahead = not masked or (problem.mask in (torch.bool, problem.dtype) and max(problem.e, problem.ev) <= _WIDEST_MASKED)
-    if warpgroup.supports(problem, target) and ahead and min(problem.sq, problem.skv) >= _LEAST_ROWS:
+    supported = warpgroup.supports(problem, target)
+    if supported and torchs_is_masked and not masked:
+        return True, f"torch would read a mask; ours on {target.name} needs none"
+    if supported and masked and problem.skv % _MASK_WIDTH:
+        return True, "torch would write the scores to memory: the rows of its mask are not aligned"
+    if supported and ahead and min(problem.sq, problem.skv) >= _LEAST_ROWS:
         beside = " beside such a mask" if masked else ""
         return True, f"ours is the faster one on {target.name} from {_LEAST_ROWS} rows and keys on{beside}"
     if fused and half and max(problem.e, problem.ev) <= _WIDEST_FUSED:

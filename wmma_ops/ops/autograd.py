@@ -19,7 +19,7 @@ from wmma_ops.ops.errors import tagged
 from wmma_ops.ops.kept import GEMM_WITH_AUX, LINEAR_WITH_AUX, Shape, added_gradient, once, reduced
 from wmma_ops.ops.library import IMPLEMENTATIONS, overload, tensor_names
 from wmma_ops.ops.score_terms import scored, terms_of
-from wmma_ops.ops.select import is_compiling, select
+from wmma_ops.ops.select import makes_graph, select
 from wmma_ops.ops.sizes import known, lies_by_columns
 from wmma_ops.ops.target import EMULATION, STAND_IN, is_amd, target_of
 from wmma_ops.ops.types import DIFFERENTIABLE, accumulator, name
@@ -512,7 +512,7 @@ def _register(
         if derives and (what := without_gradient(tensors := dict(zip(names, inputs, strict=False)))):
             raise _not_differentiable(op, what, tensors)
         if derives and gradients is not None and inputs[place].dtype in DIFFERENTIABLE:
-            if with_aux is not None and is_compiling():
+            if with_aux is not None and makes_graph():
                 tensors, options = dict(zip(names, inputs, strict=False)), defaults | scalars
                 if with_aux.takes(tensors, options):
                     return record_with_aux(keyset, *with_aux.call(tensors, options))[0]

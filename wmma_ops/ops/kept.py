@@ -9,7 +9,7 @@ import torch
 from wmma_ops import torch_internals
 from wmma_ops.ops import activations
 from wmma_ops.ops.library import overload
-from wmma_ops.ops.select import is_compiling, traced
+from wmma_ops.ops.select import makes_graph, traced
 from wmma_ops.ops.types import accumulator
 from wmma_ops.torch_internals import any_dispatch_mode, direct, is_one_of_many, transforms_active
 
@@ -46,7 +46,7 @@ def once(g, *tensors) -> bool:
 
 def compiles_alone(*tensors) -> bool:
     """Whether the compiler alone looks on, whose graph differentiates once; not at tensors that are made of others."""
-    return is_compiling() and not transforms_active() and not any(hasattr(x, "__tensor_flatten__") for x in tensors)
+    return makes_graph() and not transforms_active() and not any(hasattr(x, "__tensor_flatten__") for x in tensors)
 
 
 class WithAux(NamedTuple):

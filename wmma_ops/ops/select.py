@@ -3,7 +3,14 @@
 import torch
 
 from wmma_ops.ops.library import OPS, overload
-from wmma_ops.torch_internals import direct, is_forward_mode, is_fx_tracing, is_jit_tracing, transforms_active
+from wmma_ops.torch_internals import (
+    compilation,
+    direct,
+    is_forward_mode,
+    is_fx_tracing,
+    is_jit_tracing,
+    transforms_active,
+)
 
 DIFFERENTIABLE = {name: overload(name) for name in OPS}
 RAW = {name: direct(overload(name, raw=True)) for name in OPS}
@@ -21,6 +28,11 @@ def traced() -> bool:
         or is_fx_tracing()  # symbolic_trace's proxies cannot be asked; make_fx's graph may be differentiated
         or is_jit_tracing()
     )
+
+
+def makes_graph() -> bool:
+    """Whether the compiler traces, or what is behind it does, of which `is_compiling` says nothing before torch 2.13."""
+    return is_compiling() or compilation() is not None
 
 
 def select(name: str, *tensors):

@@ -113,7 +113,7 @@ inline const Rule kGated{
     "gated",
     "WmmaGatedBackward",
     [](Arguments, Arguments) { return true; },
-    [](int tensor, Arguments, Arguments) { return tensor != Gated::kGateBias && tensor != Gated::kUpBias; },
+    always,  // the formulas multiply again, and add what is added
     never,
     [](Backward& own) {
       const Tensor &g = own.grads[0], &x = own.tensors[Gated::kX], &gate = own.tensors[Gated::kGate],
